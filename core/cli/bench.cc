@@ -1,0 +1,169 @@
+#include "core/cli/bench.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <vector>
+
+#include "core/cli/interrupt.h"
+#include "core/cli/output.h"
+#include "core/cli/report.h"
+#include "core/error.h"
+
+namespace sluice::cli {
+namespace {
+
+using tokenizer::Token;
+
+// Tokens per second of each repeat; empty when there was nothing to measure.
+struct Rates {
+  std::vector<double> prefill;
+  std::vector<double> decode;
+};
+
+std::optional<double> median(std::vector<double> values) {
+  if (values.empty()) return std::nullopt;
+  std::sort(values.begin(), values.end());
+  const std::size_t middle = values.size() / 2;
+  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
+// The same tokens in every run of the program. Which they are does not matter to the arithmetic.
+std::vector<Token> random_tokens(std::size_t count, std::uint32_t vocabulary) {
+  engine::RandomGenerator random(1);
+  std::vector<Token> tokens(count);
+  for (Token& token : tokens) token = static_cast<Token>(random.next() % vocabulary);
+  return tokens;
+}
+
+// Evaluates a prompt and then single tokens, as run does, but without choosing them.
+void measure_once(engine::Session& session, std::span<const Token> prompt,
+                  std::span<const Token> following, Rates& rates) {
+  session.clear();
+  const Stopwatch prefill;
+  if (!prompt.empty()) session.evaluate(prompt);
+  if (const auto speed = rate(prompt.size(), prefill.seconds())) rates.prefill.push_back(*speed);
+  const Stopwatch decode;
+  for (std::size_t i = 0; i < following.size(); ++i) {
+    throw_if_interrupted();
+    session.evaluate(following.subspan(i, 1));
+  }
+  if (const auto speed = rate(following.size(), decode.seconds())) rates.decode.push_back(*speed);
+}
+
+Rates measure(const BenchOptions& options, engine::Engine& engine) {
+  const std::vector<Token> tokens = random_tokens(
+      std::size_t{options.prompt_tokens} + options.generated_tokens, engine.facts().vocabulary);
+  const std::span<const Token> prompt = std::span(tokens).first(options.prompt_tokens);
+  const std::span<const Token> following = std::span(tokens).subspan(options.prompt_tokens);
+  Progress progress(options.common.quiet);
+  progress.show_now("bench: warming up");
+  engine.session().evaluate(std::span(tokens).first(1));
+  Rates rates;
+  for (std::uint32_t i = 0; i < options.repeat; ++i) {
+    throw_if_interrupted();
+    progress.show_now(fmt::format("bench: repeat {} of {}", i + 1, options.repeat));
+    measure_once(engine.session(), prompt, following, rates);
+  }
+  return rates;
+}
+
+std::string describe(const std::vector<double>& rates) {
+  const auto [least, most] = std::minmax_element(rates.begin(), rates.end());
+  return fmt::format("{:.2f} tokens/s ({:.2f} to {:.2f})", *median(rates), *least, *most);
+}
+
+std::string table(const BenchOptions& options, const Rates& rates,
+                  const nlohmann::ordered_json& report) {
+  const auto number = [&](const char* name) { return report[name].get<double>(); };
+  const auto bytes = [&](const char* name) {
+    return report[name].is_null() ? "unknown" : format_bytes(report[name].get<std::uint64_t>());
+  };
+  const auto speed = [&](const char* name) {
+    return fmt::format("{:.2f} GB/s", number(name) / 1e9);
+  };
+  std::vector<std::pair<std::string, std::string>> facts;
+  facts.emplace_back("model", fmt::format("{} ({})", options.common.model.string(),
+                                          report["architecture"].get<std::string>()));
+  facts.emplace_back(
+      "runs on", fmt::format("{} threads, {}, {}", report["threads"].get<unsigned>(),
+                             report["isa"].get<std::string>(), report["io"].get<std::string>()));
+  if (!rates.prefill.empty()) {
+    facts.emplace_back(fmt::format("prefill of {}", options.prompt_tokens),
+                       describe(rates.prefill));
+  }
+  if (!rates.decode.empty()) {
+    facts.emplace_back(fmt::format("decode of {}", options.generated_tokens),
+                       describe(rates.decode));
+  }
+  facts.emplace_back("decode at best",
+                     fmt::format("{:.2f} tokens/s", number("bound_tokens_per_s")));
+  facts.emplace_back("DRAM", speed("dram_bytes_per_s"));
+  facts.emplace_back("disk", speed("disk_bytes_per_s"));
+  for (const auto& note : report["disk_notes"]) facts.emplace_back("", note.get<std::string>());
+  facts.emplace_back("weights", fmt::format("{}, {} read for a token, {} of it from the disk",
+                                            bytes("weights_bytes"), bytes("hot_bytes"),
+                                            bytes("streamed_bytes_per_step")));
+  facts.emplace_back(
+      "memory at its peak",
+      fmt::format("{} ({} planned)", bytes("measured_peak_bytes"), bytes("planned_peak_bytes")));
+  return format_facts(facts);
+}
+
+}  // namespace
+
+CLI::App* add_bench(CLI::App& program, BenchOptions& options) {
+  CLI::App* command = add_command(
+      program, "bench", "Measure the speed of a model and the limits of the machine",
+      "Evaluates -p random tokens together (prefill) and then -n tokens one by one (decode), from\n"
+      "an empty context, --repeat times after one untimed token; shows the median and the range.\n"
+      "Then measures how fast this machine reads memory and the disk that the model lies on: no\n"
+      "program can decode faster than it reads the weights.\n\n"
+      "Example:\n"
+      "  sluice bench model.gguf -p 512 -n 64 --repeat 5 --json");
+  add_common_options(*command, options.common, "-p and -n together");
+  const auto count = [&](const char* name, std::uint32_t& value, std::uint32_t least,
+                         const char* help) {
+    command->add_option(name, value, help)
+        ->type_name("N")
+        ->check(count_between(least, std::uint32_t{1} << 30))
+        ->capture_default_str();
+  };
+  count("-p,--prompt-tokens", options.prompt_tokens, 0, "Tokens of the prompt; 0: no prefill");
+  count("-n,--tokens", options.generated_tokens, 0, "Tokens to decode; 0: no decode");
+  count("--repeat", options.repeat, 1, "How often to measure");
+  command->add_flag("--json", options.json, "Print one JSON object and nothing else");
+  return command;
+}
+
+int run_bench(const BenchOptions& options) {
+  const std::uint32_t total = options.prompt_tokens + options.generated_tokens;
+  if (total == 0) throw UsageError("there is nothing to measure: -p and -n are both 0");
+  if (options.common.context != 0 && options.common.context < total) {
+    throw UsageError(fmt::format("--ctx is {}, but -p and -n need {}: leave it out",
+                                 options.common.context, total));
+  }
+  const RunWatch run;
+  engine::EngineOptions engine_settings = engine_options(options.common);
+  if (engine_settings.context == 0) engine_settings.context = total;
+  std::unique_ptr<engine::Engine> engine = open_engine(options.common, engine_settings);
+
+  const InterruptGuard guard;
+  const Rates rates = measure(options, *engine);
+  const engine::EngineFacts facts = engine->facts();
+  engine.reset();  // its memory is wanted to measure the limits with
+
+  nlohmann::ordered_json report = run.report(
+      options.common, facts,
+      {.prefill_tokens_per_s = median(rates.prefill), .decode_tokens_per_s = median(rates.decode)});
+  report["prompt_tokens"] = options.prompt_tokens;
+  report["generated_tokens"] = options.generated_tokens;
+  report["prefill_tokens_per_s_each"] = rates.prefill;
+  report["decode_tokens_per_s_each"] = rates.decode;
+  write_output(options.json ? json_text(report) : table(options, rates, report));
+  write_report_file(options.common, report);
+  return 0;
+}
+
+}  // namespace sluice::cli

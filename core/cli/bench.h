@@ -1,0 +1,24 @@
+// sluice bench: how fast a model runs here, beside what the machine could do at best.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+
+#include "core/cli/options.h"
+
+namespace sluice::cli {
+
+struct BenchOptions {
+  CommonOptions common;
+  std::uint32_t prompt_tokens = 128;
+  std::uint32_t generated_tokens = 32;
+  std::uint32_t repeat = 3;
+  bool json = false;
+};
+
+CLI::App* add_bench(CLI::App& program, BenchOptions& options);
+
+// Returns the exit status.
+int run_bench(const BenchOptions& options);
+
+}  // namespace sluice::cli

@@ -1,0 +1,30 @@
+#include "core/cli/inspect.h"
+
+#include "core/cli/inspection.h"
+#include "core/cli/options.h"
+#include "core/cli/output.h"
+#include "core/gguf/gguf.h"
+
+namespace sluice::cli {
+
+CLI::App* add_inspect(CLI::App& program, InspectOptions& options) {
+  CLI::App* command =
+      add_command(program, "inspect", "Show what is in a model file",
+                  "Reads the header only, so a file of any size is shown at once.\n\n"
+                  "Examples:\n"
+                  "  sluice inspect model.gguf\n"
+                  "  sluice inspect model.gguf --json | jq '.metadata[\"llama.block_count\"]'");
+  command->add_option("MODEL", options.model, "A GGUF file (of a split one, the first shard)")
+      ->required();
+  command->add_flag("--tensors", options.tensors, "List all tensors as well");
+  command->add_flag("--json", options.json, "Print one JSON object, with everything in it");
+  return command;
+}
+
+int run_inspect(const InspectOptions& options) {
+  const gguf::Model model = gguf::Model::open(options.model);
+  write_output(options.json ? inspection_json(model) : inspection_text(model, options.tensors));
+  return 0;
+}
+
+}  // namespace sluice::cli

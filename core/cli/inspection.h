@@ -1,0 +1,17 @@
+// What is in a model file, as text for people and as JSON for programs.
+#pragma once
+
+#include <string>
+
+#include "core/gguf/gguf.h"
+
+namespace sluice::cli {
+
+// One JSON object with everything: files, metadata, types and tensors. An array of more than 64
+// elements is given as {"element_type", "count"}.
+std::string inspection_json(const gguf::Model& model);
+
+// Tables; long strings and arrays are cut, control characters escaped.
+std::string inspection_text(const gguf::Model& model, bool with_tensors);
+
+}  // namespace sluice::cli

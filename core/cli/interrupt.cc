@@ -1,0 +1,48 @@
+#include "core/cli/interrupt.h"
+
+#include <atomic>
+
+namespace sluice::cli {
+namespace {
+
+std::atomic<int> received = 0;
+static_assert(std::atomic<int>::is_always_lock_free, "a signal handler may not wait");
+
+void note(int number) {
+  received = number;
+  std::signal(SIGINT, SIG_DFL);
+  std::signal(SIGTERM, SIG_DFL);
+}
+
+void install(int number, struct sigaction& before) {
+  ::sigaction(number, nullptr, &before);
+  if (before.sa_handler == SIG_IGN) return;
+  struct sigaction action {};
+  action.sa_handler = note;
+  action.sa_flags = SA_RESTART;
+  ::sigemptyset(&action.sa_mask);
+  ::sigaction(number, &action, nullptr);
+}
+
+}  // namespace
+
+InterruptGuard::InterruptGuard() {
+  received = 0;
+  install(SIGINT, interrupt_before_);
+  install(SIGTERM, terminate_before_);
+}
+
+InterruptGuard::~InterruptGuard() {
+  ::sigaction(SIGINT, &interrupt_before_, nullptr);
+  ::sigaction(SIGTERM, &terminate_before_, nullptr);
+}
+
+int interrupt_signal() {
+  return received;
+}
+
+void throw_if_interrupted() {
+  if (const int number = interrupt_signal()) throw Interrupted(number);
+}
+
+}  // namespace sluice::cli

@@ -1,0 +1,59 @@
+#include "core/cli/logits.h"
+
+#include <bit>
+#include <fmt/format.h>
+
+#include "core/cli/files.h"
+#include "core/cli/interrupt.h"
+#include "core/cli/output.h"
+#include "core/cli/report.h"
+
+namespace sluice::cli {
+
+static_assert(std::endian::native == std::endian::little, "the file holds little-endian floats");
+
+CLI::App* add_logits(CLI::App& program, LogitsOptions& options) {
+  CLI::App* command = add_command(
+      program, "logits", "Write the logits after each token of a sequence to a file",
+      "The file holds little-endian float32 [tokens, vocabulary]; row i are the logits after\n"
+      "token i. It appears only when it is complete.\n\n"
+      "Example:\n"
+      "  sluice logits model.gguf --tokens 1,403,407,261 -o logits.f32");
+  add_common_options(*command, options.common, "as many as --tokens");
+  add_token_option(*command, "--tokens", options.tokens, "Token ids, the first one first")
+      ->required();
+  command->add_option("-o,--output", options.output, "The file to write")
+      ->type_name("OUT.f32")
+      ->required();
+  return command;
+}
+
+int run_logits(const LogitsOptions& options) {
+  const RunWatch run;
+  engine::EngineOptions engine_settings = engine_options(options.common);
+  if (engine_settings.context == 0) {
+    engine_settings.context = static_cast<std::uint32_t>(options.tokens.size());
+  }
+  const std::unique_ptr<engine::Engine> engine = open_engine(options.common, engine_settings);
+  check_tokens(options.tokens, engine->facts().vocabulary);
+
+  const InterruptGuard guard;
+  AtomicFile file(options.output);
+  Progress progress(options.common.quiet);
+  const Stopwatch watch;
+  engine->session().evaluate_all(
+      options.tokens, [&](std::size_t index, std::span<const float> logits) {
+        throw_if_interrupted();
+        file.write(std::as_bytes(logits));
+        progress.show(fmt::format("logits: {} of {} tokens", index + 1, options.tokens.size()));
+      });
+  const double seconds = watch.seconds();
+  file.commit();
+  progress.clear();
+  run.write_report(options.common, engine->facts(),
+                   {.prefill_tokens_per_s = rate(options.tokens.size(), seconds),
+                    .decode_tokens_per_s = std::nullopt});
+  return 0;
+}
+
+}  // namespace sluice::cli

@@ -1,0 +1,143 @@
+// The program `sluice`: finds the command, runs it, and turns every way in which it can end into
+// an exit status and at most one line on standard error.
+
+#include <CLI/CLI.hpp>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <fmt/format.h>
+#include <functional>
+#include <new>
+#include <sstream>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "core/cli/bench.h"
+#include "core/cli/inspect.h"
+#include "core/cli/interrupt.h"
+#include "core/cli/logits.h"
+#include "core/cli/machine.h"
+#include "core/cli/output.h"
+#include "core/cli/perplexity.h"
+#include "core/cli/run.h"
+#include "core/cli/synth.h"
+#include "core/cli/tokenize.h"
+#include "core/error.h"
+
+namespace sluice::cli {
+namespace {
+
+constexpr const char* exit_statuses =
+    "\nExit status: 0 done, 2 usage, 3 bad model file, 4 memory budget, 5 I/O, 1 anything else.\n\n"
+    "Example:\n"
+    "  sluice run model.gguf -p \"Once upon a time\" -n 64";
+
+// All commands with their options, which CLI11 fills.
+class Program {
+ public:
+  Program() : app_("sluice: language models larger than the memory you have", "sluice") {
+    app_.set_version_flag("--version", "sluice " SLUICE_VERSION, "Print the version and exit");
+    app_.require_subcommand(0, 1);  // at most one; that one is given, run() checks
+    app_.footer(exit_statuses);
+    offer(add_run(app_, run_), [this] { return run_run(run_); });
+    offer(add_inspect(app_, inspect_), [this] { return run_inspect(inspect_); });
+    offer(add_tokenize(app_, tokenize_), [this] { return run_tokenize(tokenize_); });
+    offer(add_logits(app_, logits_), [this] { return run_logits(logits_); });
+    offer(add_perplexity(app_, perplexity_), [this] { return run_perplexity(perplexity_); });
+    offer(add_synth(app_, synth_), [this] { return run_synth(synth_); });
+    offer(add_bench(app_, bench_), [this] { return run_bench(bench_); });
+    offer(add_machine(app_, machine_), [this] { return run_machine(machine_); });
+  }
+
+  int run(int argc, char** argv) {
+    try {
+      app_.parse(argc, argv);
+    } catch (const CLI::Success& asked) {  // for help or the version
+      std::ostringstream text;
+      app_.exit(asked, text, text);
+      write_output(text.str());
+      return 0;
+    } catch (const CLI::ParseError& error) {
+      throw UsageError(fmt::format("{} (see `{} --help`)", error.what(), command_line()));
+    }
+    for (const Command& command : commands_) {
+      if (command.app->parsed()) return command.run();
+    }
+    throw UsageError("a command is missing (see `sluice --help`)");
+  }
+
+ private:
+  struct Command {
+    CLI::App* app;
+    std::function<int()> run;
+  };
+
+  void offer(CLI::App* app, std::function<int()> run) {
+    commands_.push_back({app, std::move(run)});
+  }
+
+  std::string command_line() const {
+    for (const Command& command : commands_) {
+      if (command.app->parsed()) return "sluice " + command.app->get_name();
+    }
+    return "sluice";
+  }
+
+  CLI::App app_;
+  std::vector<Command> commands_;
+  RunOptions run_;
+  InspectOptions inspect_;
+  TokenizeOptions tokenize_;
+  LogitsOptions logits_;
+  PerplexityOptions perplexity_;
+  SynthOptions synth_;
+  BenchOptions bench_;
+  MachineOptions machine_;
+};
+
+// One line, whatever the message holds: a file name may contain a newline.
+int report_error(ExitCode code, std::string message) {
+  for (char& character : message) {
+    const auto byte = static_cast<unsigned char>(character);
+    if (byte < 0x20 || byte == 0x7F) character = ' ';
+  }
+  const std::string line = fmt::format("sluice: {}\n", message);
+  std::fwrite(line.data(), 1, line.size(), stderr);
+  return static_cast<int>(code);
+}
+
+// A reader that closes the pipe has what it wanted.
+int report_system_error(const std::system_error& error) {
+  if (error.code() == std::errc::broken_pipe) return static_cast<int>(ExitCode::done);
+  return report_error(ExitCode::io, error.what());
+}
+
+int run_program(int argc, char** argv) {
+  try {
+    const int status = Program().run(argc, argv);
+    write_output("");  // a command may have left something unwritten
+    return status;
+  } catch (const Interrupted& interrupted) {
+    return exit_status_of_signal(interrupted.signal);
+  } catch (const Error& error) {
+    return report_error(error.code(), error.what());
+  } catch (const std::system_error& error) {
+    return report_system_error(error);
+  } catch (const std::invalid_argument& error) {  // how the leaf folders report misuse
+    return report_error(ExitCode::usage, error.what());
+  } catch (const std::bad_alloc&) {
+    return report_error(ExitCode::failure,
+                        "out of memory: choose a smaller model or --ctx, or end other programs");
+  } catch (const std::exception& error) {
+    return report_error(ExitCode::failure, error.what());
+  }
+}
+
+}  // namespace
+}  // namespace sluice::cli
+
+int main(int argc, char** argv) {
+  std::signal(SIGPIPE, SIG_IGN);  // writing reports it
+  return sluice::cli::run_program(argc, argv);
+}

@@ -1,0 +1,224 @@
+#include "core/cli/options.h"
+
+#include <algorithm>
+#include <charconv>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <limits>
+#include <sstream>
+#include <utility>
+
+#include "core/cli/files.h"
+#include "core/cli/output.h"
+#include "core/error.h"
+
+namespace sluice::cli {
+namespace {
+
+constexpr const char* common_group = "Common options";
+constexpr const char* sampling_group = "Sampling";
+constexpr std::uint64_t threads_max = 65536;
+constexpr double greatest = std::numeric_limits<double>::max();
+
+// Gives a value of the file to its option, unless the command line has named that option.
+void apply(CLI::App& command, const CLI::ConfigItem& item, const std::string& file) {
+  CLI::Option* option = command.get_option_no_throw("--" + item.name);
+  if (option == nullptr) option = command.get_option_no_throw("-" + item.name);
+  if (option == nullptr || item.name == "config" || item.name == "help") {
+    throw UsageError(
+        fmt::format("{}: sluice {} has no option \"{}\"", file, command.get_name(), item.name));
+  }
+  if (option->count() > 0) return;
+  const bool is_flag = option->get_expected_min() == 0;
+  if (is_flag) {
+    const std::string value = command.get_config_formatter()->to_flag(item);
+    option->add_result(option->get_flag_value(item.name, value));
+  } else {
+    option->add_result(item.inputs);
+  }
+  option->run_callback();
+}
+
+// Keys before the first section and those of the section named like the command apply; sections
+// of other commands are passed over. (CLI11's own --config knows only the main program's file.)
+void apply_config(CLI::App& command, const std::string& file) {
+  std::istringstream text(read_text(file));
+  for (const CLI::ConfigItem& item : command.get_config_formatter()->from_config(text)) {
+    const bool marks_a_section = item.name == "++" || item.name == "--";
+    const bool is_for_this_command =
+        item.parents.empty() || (item.parents.size() == 1 && item.parents[0] == command.get_name());
+    if (!marks_a_section && is_for_this_command) apply(command, item, file);
+  }
+}
+
+std::optional<std::uint64_t> parse_count(const std::string& text) {
+  std::uint64_t value = 0;
+  const char* end = text.data() + text.size();
+  const auto [stopped, error] = std::from_chars(text.data(), end, value);
+  if (text.empty() || error != std::errc() || stopped != end) return std::nullopt;
+  return value;
+}
+
+}  // namespace
+
+CLI::Validator number_between(double least, double most, const std::string& range) {
+  return {[=](std::string& text) -> std::string {
+            double value = 0;
+            const bool fits = CLI::detail::lexical_cast(text, value) && value >= least &&
+                              value <= most;  // NaN is not
+            return fits ? "" : fmt::format("\"{}\" is not a number {}", text, range);
+          },
+          ""};
+}
+
+CLI::Validator count_between(std::uint64_t least, std::uint64_t most) {
+  return {[=](std::string& text) -> std::string {
+            const std::optional<std::uint64_t> count = parse_count(text);
+            const bool fits = count && *count >= least && *count <= most;
+            return fits ? ""
+                        : fmt::format("\"{}\" is not a number from {} to {}", text, least, most);
+          },
+          ""};
+}
+
+CLI::Validator count_or(const std::string& word, const std::string& meaning, std::uint64_t least,
+                        std::uint64_t most) {
+  return {[=](std::string& text) -> std::string {
+            if (text == word) {
+              text = meaning;
+              return {};
+            }
+            const std::optional<std::uint64_t> count = parse_count(text);
+            const bool fits = count && *count >= least && *count <= most;
+            return fits ? ""
+                        : fmt::format("\"{}\" is neither {} nor a number from {} to {}", text, word,
+                                      least, most);
+          },
+          ""};
+}
+
+CLI::Validator one_of(const std::vector<std::string>& values) {
+  return {[=](std::string& text) -> std::string {
+            const bool known = std::find(values.begin(), values.end(), text) != values.end();
+            return known ? "" : fmt::format("\"{}\" is not {}", text, fmt::join(values, " or "));
+          },
+          ""};
+}
+
+CLI::App* add_command(CLI::App& program, const std::string& name, const std::string& description,
+                      const std::string& example) {
+  CLI::App* command = program.add_subcommand(name, description);
+  command->option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::Throw);
+  command->footer("\n" + example);
+  return command;
+}
+
+void add_common_options(CLI::App& command, CommonOptions& options,
+                        const std::string& context_default) {
+  command.add_option("MODEL", options.model, "A GGUF file (of a split one, the first shard)")
+      ->type_name("")
+      ->required();
+  const auto add = [&](auto&&... arguments) {
+    return command.add_option(std::forward<decltype(arguments)>(arguments)...)->group(common_group);
+  };
+  add("--ctx", options.context, "Tokens that the context holds (default: " + context_default + ")")
+      ->type_name("N")
+      ->check(count_between(1, std::numeric_limits<std::uint32_t>::max()));
+  add("--kv", options.kv, "Type of the cached keys and values")
+      ->check(one_of({"f16", "f32"}))
+      ->type_name("f16|f32")
+      ->capture_default_str();
+  add("--threads", options.threads, "Threads that compute; auto: as `sluice machine` says")
+      ->transform(count_or("auto", "0", 1, threads_max))
+      ->type_name("auto|N")
+      ->default_str("auto");
+  add("--io", options.io, "How weights come from the file")
+      ->check(one_of({"mmap"}))
+      ->type_name("mmap")
+      ->capture_default_str();
+  add("--report", options.report, "Write the measurements of the run to this file, as JSON")
+      ->type_name("FILE.json");
+  command.add_flag("-q,--quiet", options.quiet, "No progress, warnings or statistics")
+      ->group(common_group);
+  add("--config", options.config,
+      "Take further options from a file of lines like `ctx = 2048`, those for this\n"
+      "command alone under [" +
+          command.get_name() + "]; the command line goes first")
+      ->type_name("FILE")
+      ->each([&command](const std::string& file) { apply_config(command, file); });
+}
+
+void add_sampling_options(CLI::App& command, SamplingOptions& options) {
+  const auto add = [&](auto&&... arguments) {
+    return command.add_option(std::forward<decltype(arguments)>(arguments)...)
+        ->group(sampling_group);
+  };
+  engine::SamplerOptions& sampler = options.sampler;
+  add("--temp", sampler.temperature, "Temperature; 0 always takes the most probable token")
+      ->type_name("T")
+      ->check(number_between(0, greatest, "of 0 or more"))
+      ->capture_default_str();
+  add("--top-k", sampler.top_k, "Choose among the K most probable tokens; 0: all")
+      ->type_name("K")
+      ->check(count_between(0, std::numeric_limits<std::uint32_t>::max()))
+      ->capture_default_str();
+  add("--top-p", sampler.top_p, "... among the fewest that have probability P together; 1: all")
+      ->type_name("P")
+      ->check(number_between(0, 1, "from 0 to 1"))
+      ->capture_default_str();
+  add("--min-p", sampler.min_p, "... among those at least P times as probable as the best; 0: all")
+      ->type_name("P")
+      ->check(number_between(0, 1, "from 0 to 1"))
+      ->capture_default_str();
+  add("--repeat-penalty", sampler.repeat_penalty,
+      fmt::format("Make the last {} tokens less probable; 1: off", sampler.repeat_last_n))
+      ->type_name("R")
+      ->check(number_between(std::numeric_limits<double>::min(), greatest, "above 0"))
+      ->capture_default_str();
+  add("--seed", options.seed, "Repeat a run: the same seed gives the same text (default: random)")
+      ->type_name("N")
+      ->check(count_between(0, std::numeric_limits<std::uint64_t>::max()));
+  add("--stop", options.stop, "End before this text; may be given several times")
+      ->type_name("TEXT")
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->allow_extra_args(false);
+}
+
+CLI::Option* add_token_option(CLI::App& command, const std::string& name,
+                              std::vector<tokenizer::Token>& tokens, const std::string& help) {
+  return command.add_option(name, tokens, help)
+      ->type_name("1,2,3")
+      ->delimiter(',')
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->allow_extra_args(false);
+}
+
+void check_tokens(std::span<const tokenizer::Token> tokens, std::uint32_t vocabulary) {
+  for (const tokenizer::Token token : tokens) {
+    if (token >= 0 && static_cast<std::uint32_t>(token) < vocabulary) continue;
+    throw UsageError(fmt::format("token {} is not in the vocabulary of {} tokens (0 to {})", token,
+                                 vocabulary, vocabulary - 1));
+  }
+}
+
+engine::EngineOptions engine_options(const CommonOptions& options) {
+  engine::EngineOptions result;
+  result.context = options.context;
+  result.threads = options.threads;
+  result.kv = options.kv == "f32" ? engine::KvType::f32 : engine::KvType::f16;
+  return result;
+}
+
+std::unique_ptr<engine::Engine> open_engine(const CommonOptions& common,
+                                            const engine::EngineOptions& options) {
+  Progress progress(common.quiet);
+  progress.show(fmt::format("loading {}", common.model.string()));
+  std::unique_ptr<engine::Engine> engine = engine::Engine::open(common.model, options);
+  progress.clear();
+  if (!common.quiet) {
+    for (const std::string& warning : engine->tokenizer().warnings()) warn(warning);
+  }
+  return engine;
+}
+
+}  // namespace sluice::cli

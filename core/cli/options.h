@@ -1,0 +1,71 @@
+// The options that several commands share, and their meaning to the engine.
+//
+// A command declares its options with the add_ functions on its CLI11 subcommand; CLI11 fills the
+// structs before the command runs. What the options mean is checked here where CLI11 cannot.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/engine/sampler.h"
+#include "core/engine/session.h"
+
+namespace sluice::cli {
+
+struct CommonOptions {
+  std::filesystem::path model;
+  std::uint32_t context = 0;  // 0: not given
+  unsigned threads = 0;       // 0: auto
+  std::string kv = "f16";
+  std::string io = "mmap";
+  std::filesystem::path config;
+  std::filesystem::path report;
+  bool quiet = false;
+};
+
+struct SamplingOptions {
+  engine::SamplerOptions sampler;
+  std::optional<std::uint64_t> seed;
+  std::vector<std::string> stop;
+};
+
+// Checks of an option's value, with messages that name the value and what it may be. Counts are
+// decimal digits only: CLI11 would make a great number of -1. Where a word is allowed instead of a
+// count, it stands for the number `meaning`; this one goes to Option::transform.
+CLI::Validator number_between(double least, double most, const std::string& range);
+CLI::Validator count_between(std::uint64_t least, std::uint64_t most);
+CLI::Validator count_or(const std::string& word, const std::string& meaning, std::uint64_t least,
+                        std::uint64_t most);
+CLI::Validator one_of(const std::vector<std::string>& values);
+
+// The subcommand `name`; `example` stands at the end of its help.
+CLI::App* add_command(CLI::App& program, const std::string& name, const std::string& description,
+                      const std::string& example);
+
+// MODEL and the options of the group "Common options". `context_default` completes the help of
+// --ctx.
+void add_common_options(CLI::App& command, CommonOptions& options,
+                        const std::string& context_default = "the model's, at most 4096");
+void add_sampling_options(CLI::App& command, SamplingOptions& options);
+
+// -o and the like: an option that takes ids as "1,2,3". Ids are checked by check_tokens once the
+// vocabulary is known.
+CLI::Option* add_token_option(CLI::App& command, const std::string& name,
+                              std::vector<tokenizer::Token>& tokens, const std::string& help);
+
+// Throws UsageError naming the first id that is not in the vocabulary.
+void check_tokens(std::span<const tokenizer::Token> tokens, std::uint32_t vocabulary);
+
+engine::EngineOptions engine_options(const CommonOptions& options);
+
+// Opens the model with the options given, and shows the warnings of its tokenizer unless --quiet.
+std::unique_ptr<engine::Engine> open_engine(const CommonOptions& common,
+                                            const engine::EngineOptions& options);
+
+}  // namespace sluice::cli

@@ -1,0 +1,70 @@
+#include "core/cli/output.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <fmt/format.h>
+#include <system_error>
+#include <unistd.h>
+
+namespace sluice::cli {
+
+bool write_output(std::string_view text) {
+  const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
+  if (written && std::fflush(stdout) == 0) return true;
+  if (errno == EPIPE) return false;
+  throw std::system_error(errno, std::generic_category(), "cannot write to standard output");
+}
+
+// Standard error has nowhere to report its own failure to, so none is looked for here and below.
+void warn(std::string_view message) {
+  const std::string line = fmt::format("sluice: warning: {}\n", message);
+  std::fwrite(line.data(), 1, line.size(), stderr);
+}
+
+Progress::Progress(bool quiet) : shown_(!quiet && ::isatty(STDERR_FILENO) == 1) {}
+
+void Progress::show(std::string_view line) {
+  using namespace std::chrono_literals;
+  if (shown_ && std::chrono::steady_clock::now() - last_ >= 100ms) show_now(line);
+}
+
+// CSI K clears what a longer line before has left.
+void Progress::show_now(std::string_view line) {
+  if (!shown_) return;
+  const std::string text = fmt::format("\r{}\x1b[K", line);
+  std::fwrite(text.data(), 1, text.size(), stderr);
+  dirty_ = true;
+  last_ = std::chrono::steady_clock::now();
+}
+
+void Progress::clear() {
+  if (!dirty_) return;
+  std::fputs("\r\x1b[K", stderr);
+  dirty_ = false;
+}
+
+std::string format_bytes(std::uint64_t bytes) {
+  constexpr std::array units{"KiB", "MiB", "GiB", "TiB"};
+  if (bytes < 1024) return fmt::format("{} B", bytes);
+  double value = static_cast<double>(bytes) / 1024;
+  std::size_t unit = 0;
+  while (value >= 1024 && unit + 1 < units.size()) {
+    value /= 1024;
+    ++unit;
+  }
+  return fmt::format("{:.2f} {}", value, units[unit]);
+}
+
+std::string format_facts(const std::vector<std::pair<std::string, std::string>>& facts) {
+  std::size_t width = 0;
+  for (const auto& [name, value] : facts) width = std::max(width, name.size());
+  std::string text;
+  for (const auto& [name, value] : facts) {
+    text += fmt::format("{:<{}}  {}\n", name, width, value);
+  }
+  return text;
+}
+
+}  // namespace sluice::cli

@@ -1,0 +1,50 @@
+// What a run measured, as the JSON object of `sluice bench --json` and --report.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+
+#include "core/cli/options.h"
+#include "core/engine/session.h"
+#include "topology/machine.h"
+#include "topology/process_memory.h"
+
+namespace sluice::cli {
+
+// Absent where nothing was measured.
+struct Throughput {
+  std::optional<double> prefill_tokens_per_s;
+  std::optional<double> decode_tokens_per_s;  // of all sequences together
+};
+
+// Tokens per second, if both are more than 0.
+std::optional<double> rate(std::uint64_t tokens, double seconds);
+
+// The state of the machine before the engine is opened: what the run changes is counted from here,
+// and the CPUs are those that the process was given, before any thread was pinned.
+class RunWatch {
+ public:
+  RunWatch();
+
+  // The report of the run that ends here. Reads the memory figures first and then measures the
+  // limits of the machine, about a second, so that the one does not show in the other.
+  nlohmann::ordered_json report(const CommonOptions& common, const engine::EngineFacts& facts,
+                                const Throughput& throughput) const;
+
+  // Makes the report only if --report asks for one, and writes it there.
+  void write_report(const CommonOptions& common, const engine::EngineFacts& facts,
+                    const Throughput& throughput) const;
+
+ private:
+  topology::Machine machine_;
+  topology::CgroupMemory cgroup_before_;
+};
+
+// Writes a report to the file of --report, if there is one.
+void write_report_file(const CommonOptions& common, const nlohmann::ordered_json& report);
+
+// The JSON text of an object, with bytes that are not UTF-8 replaced and a newline at its end.
+std::string json_text(const nlohmann::ordered_json& object);
+
+}  // namespace sluice::cli

@@ -1,0 +1,203 @@
+#include "core/cli/run.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <optional>
+#include <unistd.h>
+
+#include "core/cli/files.h"
+#include "core/cli/interrupt.h"
+#include "core/cli/output.h"
+#include "core/cli/report.h"
+#include "core/engine/text_stream.h"
+#include "core/error.h"
+
+namespace sluice::cli {
+namespace {
+
+using tokenizer::Token;
+
+struct Generation {
+  std::size_t prompt_tokens = 0;
+  double prompt_seconds = 0;
+  std::uint64_t generated_tokens = 0;
+  std::uint64_t steps = 0;  // evaluations of one token: the last token needs none
+  double steps_seconds = 0;
+  bool context_full = false;
+
+  Throughput throughput() const {
+    return {.prefill_tokens_per_s = rate(prompt_tokens, prompt_seconds),
+            .decode_tokens_per_s = rate(steps, steps_seconds)};
+  }
+};
+
+// Editors and echo end a text with a newline that is not meant for the model.
+std::string without_last_newline(std::string text) {
+  if (!text.empty() && text.back() == '\n') text.pop_back();
+  return text;
+}
+
+std::string read_prompt(const RunOptions& options) {
+  if (!options.prompt_tokens.empty()) return {};
+  if (!options.prompt_file.empty()) return without_last_newline(read_text(options.prompt_file));
+  if (options.prompt && *options.prompt != "-") return *options.prompt;
+  if (!options.prompt && ::isatty(STDIN_FILENO) == 1) {
+    throw UsageError("there is no prompt: give -p TEXT or -f FILE, or pipe a text in");
+  }
+  return without_last_newline(read_text("-"));
+}
+
+std::vector<Token> tokenize_prompt(const RunOptions& options, const std::string& prompt,
+                                   const engine::Engine& engine) {
+  const tokenizer::Tokenizer& tokenizer = engine.tokenizer();
+  std::vector<Token> tokens = options.prompt_tokens;
+  check_tokens(tokens, engine.facts().vocabulary);
+  if (tokens.empty()) {
+    tokens = tokenizer.encode(prompt, {.add_bos = true, .parse_special = options.parse_special});
+  }
+  if (tokens.empty()) {
+    const std::optional<Token> bos = tokenizer.bos();
+    if (!bos) {
+      throw UsageError(
+          "the prompt is empty and this model has no token to begin a text with "
+          "(BOS): give at least one character");
+    }
+    tokens.push_back(*bos);
+  }
+  return tokens;
+}
+
+void check_fits(std::size_t tokens, const engine::Session& session) {
+  if (tokens <= session.capacity()) return;
+  throw UsageError(fmt::format("the prompt has {} tokens, but the context holds {}: raise --ctx",
+                               tokens, session.capacity()));
+}
+
+// In parts, so that progress is seen and Ctrl-C is heeded. Gives no logits when interrupted.
+std::span<const float> evaluate_prompt(engine::Session& session, std::span<const Token> tokens,
+                                       Generation& done, Progress& progress) {
+  const std::size_t part = engine::EngineOptions{}.chunk;
+  const Stopwatch watch;
+  std::span<const float> logits;
+  while (done.prompt_tokens < tokens.size()) {
+    if (interrupt_signal() != 0) return {};
+    const auto next =
+        tokens.subspan(done.prompt_tokens, std::min(part, tokens.size() - done.prompt_tokens));
+    progress.show(fmt::format("prompt: {} of {} tokens, {:.1f} tokens/s", done.prompt_tokens,
+                              tokens.size(),
+                              rate(done.prompt_tokens, watch.seconds()).value_or(0)));
+    logits = session.evaluate(next);
+    done.prompt_tokens += next.size();
+    done.prompt_seconds = watch.seconds();
+  }
+  progress.clear();
+  return logits;
+}
+
+// Writes until the model ends its text, a stop text is found, -n tokens are made, the context is
+// full, a signal comes or the reader goes away.
+void generate(const RunOptions& options, engine::Engine& engine, engine::Sampler& sampler,
+              std::span<const float> logits, Generation& done) {
+  engine::Session& session = engine.session();
+  const tokenizer::Tokenizer& tokenizer = engine.tokenizer();
+  engine::TextStream stream(options.sampling.stop);
+  const std::uint64_t limit = static_cast<std::uint64_t>(options.tokens_max);  // -1: never reached
+  const Stopwatch watch;
+  while (done.generated_tokens < limit && interrupt_signal() == 0) {
+    const Token token = sampler.sample(logits);
+    if (tokenizer.is_end_of_generation(token)) break;
+    ++done.generated_tokens;
+    sampler.accept(token);
+    if (!write_output(stream.push(tokenizer.piece(token))) || stream.stopped()) break;
+    if (done.generated_tokens == limit) break;
+    done.context_full = session.position() == session.capacity();
+    if (done.context_full) break;
+    logits = session.evaluate({&token, 1});
+    ++done.steps;
+    done.steps_seconds = watch.seconds();
+  }
+  write_output(stream.finish());
+  if (::isatty(STDOUT_FILENO) == 1) write_output("\n");
+}
+
+void print_statistics(const Generation& done, std::uint64_t seed) {
+  const auto speed = [](std::optional<double> tokens_per_s) {
+    return tokens_per_s ? fmt::format(" ({:.2f} tokens/s)", *tokens_per_s) : std::string();
+  };
+  const Throughput throughput = done.throughput();
+  const std::string line =
+      fmt::format("prompt {} tokens{}, generated {} tokens{}, seed {}{}\n", done.prompt_tokens,
+                  speed(throughput.prefill_tokens_per_s), done.generated_tokens,
+                  speed(throughput.decode_tokens_per_s), seed,
+                  done.context_full ? ", ended because the context is full (--ctx)" : "");
+  std::fwrite(line.data(), 1, line.size(), stderr);
+}
+
+}  // namespace
+
+CLI::App* add_run(CLI::App& program, RunOptions& options) {
+  CLI::App* command = add_command(
+      program, "run", "Continue a text",
+      "The text that the model adds goes to standard output, as it comes and alone.\n"
+      "Ctrl-C or SIGTERM ends it cleanly, with the exit status 130 or 143; a second one at once.\n"
+      "When the reader of the output goes away (| head), the run ends with status 0.\n\n"
+      "Examples:\n"
+      "  sluice run model.gguf -p \"The capital of France is\" -n 32 --temp 0\n"
+      "  sluice run model.gguf -f letter.txt --stop \"Yours sincerely\" > answer.txt\n"
+      "  echo \"Once upon a time\" | sluice run model.gguf --seed 7");
+  add_common_options(*command, options.common);
+  add_sampling_options(*command, options.sampling);
+  CLI::Option* prompt =
+      command
+          ->add_option("-p,--prompt", options.prompt,
+                       "The text to continue; -: standard input (the default when piped);\n"
+                       "an empty one begins a new text")
+          ->type_name("TEXT");
+  CLI::Option* file = command
+                          ->add_option("-f,--file", options.prompt_file,
+                                       "Take the text from a file, less one newline at its end")
+                          ->type_name("FILE")
+                          ->excludes(prompt);
+  add_token_option(*command, "--prompt-tokens", options.prompt_tokens,
+                   "The prompt as token ids, taken as they are")
+      ->excludes(prompt)
+      ->excludes(file);
+  command->add_flag("--parse-special", options.parse_special,
+                    "Recognise control tokens in the prompt, such as <|im_start|>");
+  command
+      ->add_option("-n,--tokens-max", options.tokens_max,
+                   "Most tokens to generate; -1: until the text ends or the context is full")
+      ->type_name("N")
+      ->transform(count_or("-1", "-1", 0, std::uint64_t{1} << 40))
+      ->capture_default_str();
+  return command;
+}
+
+int run_run(const RunOptions& options) {
+  engine::SamplerOptions sampling = options.sampling.sampler;
+  sampling.seed = options.sampling.seed.value_or(engine::random_seed());
+  engine::Sampler sampler(sampling);
+  engine::TextStream(options.sampling.stop);  // refuses bad stop texts before the model is read
+  const std::string prompt = read_prompt(options);
+
+  const RunWatch watch;
+  const std::unique_ptr<engine::Engine> engine =
+      open_engine(options.common, engine_options(options.common));
+  const std::vector<Token> tokens = tokenize_prompt(options, prompt, *engine);
+  check_fits(tokens.size(), engine->session());
+
+  const InterruptGuard guard;
+  Generation done;
+  Progress progress(options.common.quiet);
+  const std::span<const float> logits = evaluate_prompt(engine->session(), tokens, done, progress);
+  progress.clear();
+  for (const Token token : tokens) sampler.accept(token);
+  if (!logits.empty()) generate(options, *engine, sampler, logits, done);
+
+  if (!options.common.quiet) print_statistics(done, sampling.seed);
+  watch.write_report(options.common, engine->facts(), done.throughput());
+  const int signal = interrupt_signal();
+  return signal == 0 ? 0 : exit_status_of_signal(signal);
+}
+
+}  // namespace sluice::cli

@@ -1,0 +1,28 @@
+// sluice run: text in, text out.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/cli/options.h"
+
+namespace sluice::cli {
+
+struct RunOptions {
+  CommonOptions common;
+  SamplingOptions sampling;
+  std::optional<std::string> prompt;
+  std::filesystem::path prompt_file;
+  std::vector<tokenizer::Token> prompt_tokens;
+  bool parse_special = false;
+  std::int64_t tokens_max = 256;  // -1: no limit but the context
+};
+
+CLI::App* add_run(CLI::App& program, RunOptions& options);
+
+// Returns the exit status.
+int run_run(const RunOptions& options);
+
+}  // namespace sluice::cli

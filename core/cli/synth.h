@@ -1,0 +1,23 @@
+// sluice synth: writes a model of random weights at the shape and formats of a real one.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <filesystem>
+#include <string>
+
+namespace sluice::cli {
+
+struct SynthOptions {
+  std::string shape;
+  std::filesystem::path output;
+  std::string quant = "Q4_K_M";
+  std::uint64_t seed = 1;
+};
+
+CLI::App* add_synth(CLI::App& program, SynthOptions& options);
+
+// Returns the exit status.
+int run_synth(const SynthOptions& options);
+
+}  // namespace sluice::cli

@@ -1,0 +1,119 @@
+#include "core/cli/tokenize.h"
+
+#include <cerrno>
+#include <fmt/format.h>
+#include <memory>
+#include <string_view>
+#include <system_error>
+#include <unistd.h>
+#include <vector>
+
+#include "core/cli/files.h"
+#include "core/cli/options.h"
+#include "core/cli/output.h"
+#include "core/gguf/gguf.h"
+#include "core/tokenizer/tokenizer.h"
+#include "core/tokenizer/utf8.h"
+
+namespace sluice::cli {
+
+namespace {
+
+std::string read_input(const TokenizeOptions& options) {
+  if (!options.file.empty()) return read_text(options.file);
+  if (options.text && *options.text != "-") return *options.text;
+  if (!options.text && ::isatty(STDIN_FILENO) == 1) {
+    throw UsageError("there is no text: give -p TEXT or -f FILE, or pipe a text in");
+  }
+  return read_text("-");
+}
+
+// Between double quotes, on one line: control characters and bytes that are no characters (a token
+// may be a part of one) as escapes.
+std::string quote(std::string_view piece) {
+  std::string result = "\"";
+  while (!piece.empty()) {
+    const std::size_t bytes = tokenizer::utf8_character_bytes(piece);
+    const char first = piece[0];
+    // U+0080 to U+009F are control characters too: C2 80 to C2 9F.
+    const bool printable = bytes > 2 || (bytes == 2 && (first != '\xC2' || piece[1] >= '\xA0')) ||
+                           (bytes == 1 && first >= ' ' && first != 0x7F);
+    const std::size_t taken = printable ? bytes : 1;
+    if (first == '"' || first == '\\') {
+      result += {'\\', first};
+    } else if (printable) {
+      result += piece.substr(0, bytes);
+    } else if (first == '\n') {
+      result += "\\n";
+    } else if (first == '\t') {
+      result += "\\t";
+    } else if (first == '\r') {
+      result += "\\r";
+    } else {
+      result += fmt::format("\\x{:02x}", static_cast<unsigned char>(first));
+    }
+    piece.remove_prefix(taken);
+  }
+  return result + '"';
+}
+
+void write_ids(const std::vector<tokenizer::Token>& tokens, std::ostream& out) {
+  std::string_view separator;
+  for (const tokenizer::Token token : tokens) {
+    out << separator << token;
+    separator = " ";
+  }
+  out << '\n';
+}
+
+void write_pieces(const tokenizer::Tokenizer& tokenizer,
+                  const std::vector<tokenizer::Token>& tokens, std::ostream& out) {
+  for (const tokenizer::Token token : tokens) {
+    out << fmt::format("{:>7} {}\n", token, quote(tokenizer.piece(token, true)));
+  }
+}
+
+}  // namespace
+
+CLI::App* add_tokenize(CLI::App& program, TokenizeOptions& options) {
+  CLI::App* command = add_command(
+      program, "tokenize", "Show the tokens of a text",
+      "Each line is a token: its id, and between quotes what it stands for, with escapes (\\n, "
+      "\\xe2)\nfor control characters and for bytes that are only a part of a character.\n\n"
+      "Examples:\n"
+      "  sluice tokenize model.gguf -p \"Hello, world\"\n"
+      "  sluice tokenize model.gguf -f prompt.txt --ids --no-bos");
+  command->add_option("MODEL", options.model, "A GGUF file (of a split one, the first shard)")
+      ->required();
+  CLI::Option* text =
+      command
+          ->add_option("-p,--prompt", options.text, "The text; - or nothing reads standard input")
+          ->type_name("TEXT");
+  command->add_option("-f,--file", options.file, "Take the text from a file, to the last byte")
+      ->type_name("FILE")
+      ->excludes(text);
+  command->add_flag("--ids", options.ids_only, "Show the ids alone, on one line");
+  command->add_flag("--no-bos", options.no_bos,
+                    "Leave out the token that the model wants in front of a text");
+  command->add_flag("--parse-special", options.parse_special,
+                    "Take control tokens that are written out in the text as such");
+  return command;
+}
+
+int run_tokenize(const TokenizeOptions& options, std::ostream& out) {
+  const gguf::Model model = gguf::Model::open(options.model, {.header_only = true});
+  const auto tokenizer = tokenizer::Tokenizer::from_metadata(model.metadata());
+  for (const std::string& warning : tokenizer->warnings()) warn(warning);
+  const std::vector<tokenizer::Token> tokens = tokenizer->encode(
+      read_input(options), {.add_bos = !options.no_bos, .parse_special = options.parse_special});
+  if (options.ids_only) {
+    write_ids(tokens, out);
+  } else {
+    write_pieces(*tokenizer, tokens, out);
+  }
+  out.flush();
+  if (!out) throw std::system_error(errno, std::generic_category(), "cannot write the tokens");
+  return 0;
+}
+
+}  // namespace sluice::cli

@@ -1,0 +1,121 @@
+#include "core/engine/machine_limits.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <numeric>
+#include <span>
+#include <sys/mman.h>
+#include <system_error>
+
+#include "streaming/disk_speed.h"
+#include "topology/thread_team.h"
+
+namespace sluice::engine {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::size_t MiB = std::size_t{1} << 20;
+constexpr auto dram_time = std::chrono::milliseconds(300);
+constexpr auto disk_time = std::chrono::milliseconds(500);
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// Anonymous memory in huge pages where the system has them: the walk of page tables is no limit
+// of the DRAM.
+class Buffer {
+ public:
+  explicit Buffer(std::size_t bytes) : bytes_(bytes) {
+    memory_ = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory_ == MAP_FAILED) {
+      throw std::system_error(errno, std::generic_category(), "memory to measure DRAM with");
+    }
+    ::madvise(memory_, bytes, MADV_HUGEPAGE);
+  }
+  ~Buffer() { ::munmap(memory_, bytes_); }
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+
+  std::span<std::uint64_t> words() const {
+    return {static_cast<std::uint64_t*>(memory_), bytes_ / sizeof(std::uint64_t)};
+  }
+
+ private:
+  void* memory_;
+  std::size_t bytes_;
+};
+
+constexpr std::size_t words_a_line = 8;
+
+// One pass over whole cache lines. Independent sums, so that the additions never wait for each
+// other and the loads are all that takes time.
+std::uint64_t sum_lines(std::span<const std::uint64_t> words) {
+  std::array<std::uint64_t, words_a_line> sums{};
+  for (std::size_t i = 0; i < words.size(); i += words_a_line) {
+    for (std::size_t j = 0; j < words_a_line; ++j) sums[j] += words[i + j];
+  }
+  return std::accumulate(sums.begin(), sums.end(), std::uint64_t{0});
+}
+
+// The best of several passes: what disturbs a pass only makes it slower.
+double measure_dram_bytes_per_s(const topology::CpuList& cpus, std::size_t buffer_bytes) {
+  const Buffer buffer(buffer_bytes);
+  const std::span<std::uint64_t> words = buffer.words();
+  topology::ThreadTeam team(cpus);
+  const auto part = [&](std::size_t member) {
+    const topology::WorkRange range =
+        topology::split(words.size(), words_a_line, team.size(), member);
+    return words.subspan(range.begin, range.size());
+  };
+  // Written by who will read it: on a machine of several nodes the memory is then near.
+  team.run([&](std::size_t member) { std::ranges::fill(part(member), member + 1); });
+
+  std::atomic<std::uint64_t> sink = 0;  // keeps the sums from being optimised away
+  double best = 0;
+  const Clock::time_point start = Clock::now();
+  do {
+    const Clock::time_point pass = Clock::now();
+    team.run([&](std::size_t member) { sink += sum_lines(part(member)); });
+    best = std::max(best, static_cast<double>(words.size_bytes()) / seconds_since(pass));
+  } while (Clock::now() - start < dram_time);
+  return best;
+}
+
+}  // namespace
+
+std::size_t dram_buffer_bytes(const topology::Machine& machine) {
+  const topology::CacheSizes& caches = machine.caches;
+  const std::uint64_t last_cache =
+      caches.l3_bytes.value_or(caches.l2_bytes.value_or(std::uint64_t{32} * MiB));
+  std::uint64_t bytes = std::min<std::uint64_t>(last_cache * 4, 2048 * MiB);
+  if (const std::optional<topology::MemoryBound> bound = topology::usable_memory(machine)) {
+    const std::uint64_t usable = bound->usable_bytes();
+    bytes = std::min(bytes, (usable - std::min(usable, machine.own_bytes)) / 4);
+  }
+  return std::max<std::uint64_t>(bytes / MiB, 1) * MiB;
+}
+
+MachineLimits measure_machine_limits(const topology::CpuList& cpus,
+                                     const std::filesystem::path& file) {
+  const std::size_t buffer_bytes = dram_buffer_bytes(topology::read_machine());
+  const double dram_bytes_per_s = measure_dram_bytes_per_s(cpus, buffer_bytes);
+  const streaming::DiskSpeed disk = streaming::measure_disk(file, disk_time);
+  return {.dram_bytes_per_s = dram_bytes_per_s,
+          .disk_bytes_per_s = disk.bytes_per_s,
+          .disk_notes = disk.notes};
+}
+
+double bound_tokens_per_s(const MachineLimits& limits, std::uint64_t hot_bytes,
+                          std::uint64_t streamed_bytes_per_step) {
+  const double dram_seconds = static_cast<double>(hot_bytes) / limits.dram_bytes_per_s;
+  const double disk_seconds =
+      static_cast<double>(streamed_bytes_per_step) / limits.disk_bytes_per_s;
+  return 1 / std::max(dram_seconds, disk_seconds);
+}
+
+}  // namespace sluice::engine

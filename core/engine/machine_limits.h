@@ -1,0 +1,41 @@
+// What the machine could do at best: the rates that bound a decode step.
+//
+//   step time >= max(weight bytes / DRAM bandwidth, streamed bytes / disk bandwidth)
+//
+// They move from machine to machine and from minute to minute, so they are measured in the same run
+// as what is compared with them, right after it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "topology/machine.h"
+
+namespace sluice::engine {
+
+struct MachineLimits {
+  double dram_bytes_per_s = 0;
+  double disk_bytes_per_s = 0;
+  std::vector<std::string> disk_notes;  // why the disk's figure may not be the disk's
+};
+
+// Takes about a second. `cpus`: one for each thread that reads memory; `file`: not empty, lies on
+// the disk to measure. Holds a buffer of dram_buffer_bytes() while it runs. Throws
+// std::system_error when the buffer cannot be had, a thread not be started or the file not be read.
+MachineLimits measure_machine_limits(const topology::CpuList& cpus,
+                                     const std::filesystem::path& file);
+
+// Memory to read through when measuring DRAM: four times the last cache, so that little of it is
+// found there, but no more than 2 GiB (virtual machines report the cache of the whole host) nor a
+// quarter of the memory that is free to this process.
+std::size_t dram_buffer_bytes(const topology::Machine& machine);
+
+// The tokens per second of one sequence that the limits allow. `hot_bytes`: weights read for a
+// token, more than 0.
+double bound_tokens_per_s(const MachineLimits& limits, std::uint64_t hot_bytes,
+                          std::uint64_t streamed_bytes_per_step);
+
+}  // namespace sluice::engine

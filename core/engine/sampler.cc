@@ -1,0 +1,236 @@
+#include "core/engine/sampler.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <fmt/format.h>
+#include <limits>
+#include <random>
+
+#include "core/error.h"
+
+namespace sluice::engine {
+namespace {
+
+using tokenizer::Token;
+
+constexpr float lowest = -std::numeric_limits<float>::infinity();
+
+// Written so that NaN, which fails every comparison, is unusable too.
+bool usable(float logit) {
+  return logit > lowest;
+}
+
+// How probable a logit is beside the best one, at temperature 1. Both are finite or +infinity; two
+// infinities are equals.
+double weight_of(float logit, float best, double temperature = 1) {
+  if (logit == best) return 1;
+  return std::exp((static_cast<double>(logit) - static_cast<double>(best)) / temperature);
+}
+
+// The greatest usable logit, the lowest id among equals.
+Token greatest(std::span<const float> logits) {
+  float best = lowest;
+  Token token = -1;
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    if (logits[i] > best) {
+      best = logits[i];
+      token = static_cast<Token>(i);
+    }
+  }
+  return token;
+}
+
+[[noreturn]] void throw_nothing_usable(std::size_t vocabulary) {
+  throw ModelError(fmt::format(
+      "none of the {} logits is a number above -infinity: the weights in the model file are "
+      "damaged, or the architecture computes something that they were not made for",
+      vocabulary));
+}
+
+void check(bool in_range, const char* option, double value, const char* range) {
+  if (in_range) return;
+  throw UsageError(fmt::format("{} is {}, but must be {}", option, value, range));
+}
+
+}  // namespace
+
+std::uint64_t random_seed() {
+  return std::random_device{}();
+}
+
+RandomGenerator::RandomGenerator(std::uint64_t seed) {
+  for (std::uint64_t& word : state_) {  // splitmix64
+    seed += 0x9e3779b97f4a7c15;
+    std::uint64_t mixed = seed;
+    mixed = (mixed ^ (mixed >> 30)) * 0xbf58476d1ce4e5b9;
+    mixed = (mixed ^ (mixed >> 27)) * 0x94d049bb133111eb;
+    word = mixed ^ (mixed >> 31);
+  }
+}
+
+std::uint64_t RandomGenerator::next() {
+  const std::uint64_t result = std::rotl(state_[1] * 5, 7) * 9;
+  const std::uint64_t shifted = state_[1] << 17;
+  state_[2] ^= state_[0];
+  state_[3] ^= state_[1];
+  state_[1] ^= state_[2];
+  state_[0] ^= state_[3];
+  state_[2] ^= shifted;
+  state_[3] = std::rotl(state_[3], 45);
+  return result;
+}
+
+double RandomGenerator::uniform() {
+  return static_cast<double>(next() >> 11) * 0x1p-53;
+}
+
+Sampler::Sampler(const SamplerOptions& options) : options_(options), random_(options.seed) {
+  const auto finite = [](double value) { return std::isfinite(value); };
+  check(finite(options.temperature) && options.temperature >= 0, "the temperature",
+        options.temperature, "0 or more");
+  check(options.top_p >= 0 && options.top_p <= 1, "top-p", options.top_p, "from 0 to 1");
+  check(options.min_p >= 0 && options.min_p <= 1, "min-p", options.min_p, "from 0 to 1");
+  check(finite(options.repeat_penalty) && options.repeat_penalty > 0, "the repeat penalty",
+        options.repeat_penalty, "more than 0");
+  recent_.reserve(options.repeat_last_n);
+}
+
+void Sampler::accept(Token token) {
+  if (options_.repeat_last_n == 0) return;
+  if (recent_.size() < options_.repeat_last_n) {
+    recent_.push_back(token);
+    return;
+  }
+  recent_[recent_next_] = token;
+  recent_next_ = (recent_next_ + 1) % recent_.size();
+}
+
+Token Sampler::sample(std::span<const float> logits) {
+  const std::span<const float> penalised = penalise(logits);
+  if (options_.temperature == 0) {
+    const Token token = greatest(penalised);
+    if (token < 0) throw_nothing_usable(logits.size());
+    return token;
+  }
+  candidates_.reserve(logits.size());
+  candidates_.clear();
+  if (options_.top_k > 0 && options_.top_k < logits.size()) {
+    keep_top_k(penalised);
+  } else {
+    keep_all(penalised);
+  }
+  if (candidates_.empty()) throw_nothing_usable(logits.size());
+  filter_by_probability();
+  return draw();
+}
+
+// The total order of all stages: the greater logit first, the lower id among equals.
+bool Sampler::precedes(const Candidate& a, const Candidate& b) {
+  return a.logit != b.logit ? a.logit > b.logit : a.token < b.token;
+}
+
+// A token that occurs several times is penalised once: the original logit is read each time.
+std::span<const float> Sampler::penalise(std::span<const float> logits) {
+  if (options_.repeat_penalty == 1 || recent_.empty()) return logits;
+  penalised_.assign(logits.begin(), logits.end());
+  for (const Token token : recent_) {
+    const auto id = static_cast<std::size_t>(token);
+    if (token < 0 || id >= logits.size() || !usable(logits[id])) continue;
+    const double logit = logits[id];
+    const double penalty = options_.repeat_penalty;
+    constexpr double limit = std::numeric_limits<float>::max();
+    const double moved = logit > 0 ? logit / penalty : logit * penalty;
+    penalised_[id] = static_cast<float>(std::clamp(moved, -limit, limit));
+  }
+  return penalised_;
+}
+
+// One pass with a threshold: candidates gather until there are twice as many as wanted, then the
+// better half stays and its worst is the mark to beat. Most logits of a large vocabulary cost one
+// comparison. Ids ascend, so an equal of the worst kept comes after it and is rightly passed over.
+void Sampler::keep_top_k(std::span<const float> logits) {
+  const std::size_t k = options_.top_k;
+  const auto kept = static_cast<std::ptrdiff_t>(k);
+  float threshold = lowest;
+  const auto drop_the_rest = [&] {
+    std::nth_element(candidates_.begin(), candidates_.begin() + kept - 1, candidates_.end(),
+                     precedes);
+    candidates_.resize(k);
+    threshold = candidates_.back().logit;
+  };
+  const std::size_t most = std::min(2 * k, logits.size());
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    if (!(logits[i] > threshold)) continue;
+    candidates_.push_back({logits[i], static_cast<Token>(i)});
+    if (candidates_.size() == most) drop_the_rest();
+  }
+  if (candidates_.size() > k) drop_the_rest();
+  // nth_element leaves an order that differs between libraries; a sum must not.
+  std::sort(candidates_.begin(), candidates_.end(), precedes);
+}
+
+void Sampler::keep_all(std::span<const float> logits) {
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    if (usable(logits[i])) candidates_.push_back({logits[i], static_cast<Token>(i)});
+  }
+}
+
+// Top-p and min-p each keep a beginning of the same sorted sequence, so the order in which they are
+// applied does not matter once the probabilities are fixed. Min-p goes first because it needs no
+// sorting and leaves little to sort.
+void Sampler::filter_by_probability() {
+  const float best = std::min_element(candidates_.begin(), candidates_.end(), precedes)->logit;
+  double total = 0;
+  if (options_.top_p < 1) {
+    for (const Candidate& candidate : candidates_) total += weight_of(candidate.logit, best);
+  }
+  if (options_.min_p > 0) {
+    std::erase_if(candidates_, [&](const Candidate& candidate) {
+      return weight_of(candidate.logit, best) < options_.min_p;
+    });
+  }
+  if (options_.top_p < 1) keep_top_p(total, best);
+}
+
+// `total` is the weight of everything that stage 2 left. Sorts in growing pieces: the nucleus of a
+// peaked distribution is a few tokens, and the rest is never put in order.
+void Sampler::keep_top_p(double total, float best) {
+  const double wanted = options_.top_p * total;
+  double sum = 0;
+  std::size_t sorted = 0;
+  for (std::size_t i = 0; i < candidates_.size(); ++i) {
+    if (i == sorted) {
+      sorted = std::min(candidates_.size(), std::max<std::size_t>(128, 4 * sorted));
+      const auto begin = candidates_.begin();
+      std::partial_sort(begin + static_cast<std::ptrdiff_t>(i),
+                        begin + static_cast<std::ptrdiff_t>(sorted), candidates_.end(), precedes);
+    }
+    sum += weight_of(candidates_[i].logit, best);
+    if (sum >= wanted) {
+      candidates_.resize(i + 1);
+      return;
+    }
+  }
+}
+
+Token Sampler::draw() {
+  const float best = std::min_element(candidates_.begin(), candidates_.end(), precedes)->logit;
+  double total = 0;
+  for (const Candidate& candidate : candidates_) {
+    total += weight_of(candidate.logit, best, options_.temperature);
+  }
+  const double target = random_.uniform() * total;
+  double sum = 0;
+  Token last = -1;
+  for (const Candidate& candidate : candidates_) {
+    const double weight = weight_of(candidate.logit, best, options_.temperature);
+    if (weight == 0) continue;
+    last = candidate.token;
+    sum += weight;
+    if (target < sum) break;
+  }
+  return last;
+}
+
+}  // namespace sluice::engine

@@ -1,0 +1,90 @@
+// The choice of the next token from the logits.
+//
+// The stages run in the order of llama.cpp's default chain, so that the same settings mean the same
+// thing in both programs:
+//   1. repeat penalty   logits of recently seen tokens: l / r if l > 0, else l * r (CTRL, Keskar
+//   2019)
+//   2. top-k            keep the k greatest logits
+//   3. top-p            keep the fewest tokens whose probabilities reach p (Holtzman 2019)
+//   4. min-p            keep tokens at least min_p times as probable as the best (Nguyen 2024)
+//   5. temperature      divide the logits that are left by T, and draw one
+// The probabilities of stages 3 and 4 are those at temperature 1 of what stage 2 left. Each stage
+// keeps at least one token. Equal logits are ordered by token id, the lower first.
+//
+// The same seed and the same logits give the same tokens on every platform: the generator is part
+// of the class and all sums are made in double in a fixed order, which leaves only the last bit of
+// exp() to the platform's library.
+//
+// Threads: a sampler belongs to one thread.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/tokenizer/tokenizer.h"
+
+namespace sluice::engine {
+
+struct SamplerOptions {
+  double temperature = 0.8;          // 0: always the most probable token
+  std::uint32_t top_k = 40;          // 0: off
+  double top_p = 0.95;               // 1: off
+  double min_p = 0.05;               // 0: off
+  double repeat_penalty = 1.0;       // 1: off
+  std::uint32_t repeat_last_n = 64;  // tokens that the penalty looks back; 0: off
+  std::uint64_t seed = 0;
+};
+
+// A seed from the operating system's entropy, of 32 bits so that a person can type it again.
+std::uint64_t random_seed();
+
+// xoshiro256** of Blackman and Vigna (2018), its state filled by splitmix64.
+class RandomGenerator {
+ public:
+  explicit RandomGenerator(std::uint64_t seed);
+  std::uint64_t next();
+  double uniform();  // [0, 1), 53 random bits
+
+ private:
+  std::array<std::uint64_t, 4> state_;
+};
+
+class Sampler {
+ public:
+  // Throws UsageError when an option is out of its range.
+  explicit Sampler(const SamplerOptions& options);
+
+  // Chooses the token that follows. `logits` has one entry a token of the vocabulary. NaN and
+  // -infinity are never chosen; throws ModelError when nothing else is there. Allocates only on
+  // the first call (or when the vocabulary grows).
+  tokenizer::Token sample(std::span<const float> logits);
+
+  // Tells the repeat penalty that a token is now part of the text.
+  void accept(tokenizer::Token token);
+
+ private:
+  struct Candidate {
+    float logit;
+    tokenizer::Token token;
+  };
+  static bool precedes(const Candidate& a, const Candidate& b);
+
+  std::span<const float> penalise(std::span<const float> logits);
+  void keep_top_k(std::span<const float> logits);
+  void keep_all(std::span<const float> logits);
+  void filter_by_probability();
+  void keep_top_p(double total, float best);
+  tokenizer::Token draw();
+
+  SamplerOptions options_;
+  RandomGenerator random_;
+  std::vector<tokenizer::Token> recent_;  // a ring of the last repeat_last_n tokens
+  std::size_t recent_next_ = 0;
+  std::vector<float> penalised_;       // the logits after stage 1
+  std::vector<Candidate> candidates_;  // what the stages have left
+};
+
+}  // namespace sluice::engine

@@ -1,0 +1,76 @@
+// From the pieces of tokens to text that can be shown as it comes.
+//
+// A token may end in the middle of a UTF-8 character, and a stop text may be spread over several
+// tokens. The stream holds back the least that it must: the bytes of an unfinished character, and
+// text that may turn out to be the beginning of a stop text. What it gives out is always whole
+// characters and valid UTF-8, however the text was cut into pieces: bytes that are not UTF-8 become
+// U+FFFD, one for each maximal part of a character (the practice of the Unicode standard, section
+// 3.9, and of the WHATWG decoder).
+//
+// Stop texts: the text ends before the stop text that is complete first; of those complete at the
+// same character, before the longest.
+//
+// Threads: a stream belongs to one thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace sluice::engine {
+
+// Bytes in, whole characters out.
+class Utf8Assembler {
+ public:
+  // Appends the characters that `bytes` completes to `text`.
+  void push(std::string_view bytes, std::string& text);
+  // The end of the text: an unfinished character becomes U+FFFD.
+  void finish(std::string& text);
+
+ private:
+  void begin(unsigned char byte, std::string& text);
+
+  std::string partial_;            // the bytes of a character that is not complete
+  std::size_t missing_ = 0;        // bytes until it is
+  unsigned char next_lowest_ = 0;  // the range of its next byte
+  unsigned char next_highest_ = 0;
+};
+
+class TextStream {
+ public:
+  // Throws UsageError when a stop text is empty or not UTF-8.
+  explicit TextStream(const std::vector<std::string>& stop_texts = {});
+
+  // Takes the bytes of the next token and returns the text that is now certain; valid until the
+  // next call. Gives nothing once a stop text was found.
+  std::string_view push(std::string_view piece);
+
+  // The end of the generation: whatever was held back.
+  std::string_view finish();
+
+  bool stopped() const { return stopped_; }  // a stop text was found
+
+ private:
+  // Knuth-Morris-Pratt: `fallback[n]` is the longest proper beginning of the stop text that is also
+  // an end of its first n bytes.
+  struct StopText {
+    std::string text;
+    std::vector<std::size_t> fallback;
+    std::size_t matched = 0;  // bytes of the stop text that the stream ends with
+
+    explicit StopText(std::string stop);
+    void advance(char byte);
+  };
+
+  std::string_view take(std::string&& text);
+
+  Utf8Assembler assembler_;
+  std::vector<StopText> stop_texts_;
+  std::string held_;   // may be the beginning of a stop text
+  std::string ready_;  // what the last call returned
+  bool stopped_ = false;
+};
+
+}  // namespace sluice::engine

@@ -1,0 +1,18 @@
+// Names from a file, made fit for a message: a hostile file must not be able to send control
+// characters to a terminal or to drown the message in its own text.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace sluice::gguf {
+
+// `text` with control characters and quotes written as escapes, cut with "..." after `length_max`
+// bytes. Bytes above 127 are kept: they are UTF-8.
+std::string escaped(std::string_view text, std::size_t length_max);
+
+// The same between single quotes: 'blk.0.attn_q.weight'.
+std::string quoted(std::string_view text);
+
+}  // namespace sluice::gguf

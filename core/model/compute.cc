@@ -1,0 +1,121 @@
+#include "core/model/compute.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace sluice::model {
+
+AlignedBytes::AlignedBytes(std::size_t bytes) : size_(bytes) {
+  if (bytes == 0) return;
+  void* p = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (p == MAP_FAILED) {
+    throw std::system_error(errno, std::generic_category(),
+                            fmt::format("cannot allocate {} bytes", bytes));
+  }
+  ::madvise(p, bytes, MADV_HUGEPAGE);  // a wish: without huge pages all works the same
+  data_ = static_cast<std::byte*>(p);
+}
+
+AlignedBytes::~AlignedBytes() {
+  if (data_ != nullptr) ::munmap(data_, size_);
+}
+
+AlignedBytes::AlignedBytes(AlignedBytes&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+
+AlignedBytes& AlignedBytes::operator=(AlignedBytes&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  return *this;
+}
+
+namespace {
+
+// Rows in which threads share a matrix: a pair of panels.
+constexpr std::size_t row_unit = 2 * kernels::panel_rows;
+
+}  // namespace
+
+Compute::Compute(const kernels::KernelTable& kernels, topology::ThreadTeam& team,
+                 streaming::Tape& tape, std::size_t size_max, std::size_t columns_max,
+                 std::size_t wave_bytes_max)
+    : kernels_(kernels),
+      team_(team),
+      tape_(tape),
+      wave_bytes_max_(wave_bytes_max),
+      quantised_(kernels::Activations::buffer_bytes(size_max, columns_max)),
+      scratch_(kernels::MatmulScratch::bytes * team.size()) {
+  held_.reserve(64);
+}
+
+std::size_t Compute::bytes(std::size_t size_max, std::size_t columns_max, std::size_t threads) {
+  return kernels::Activations::buffer_bytes(size_max, columns_max) +
+         kernels::MatmulScratch::bytes * threads;
+}
+
+void Compute::multiply(const float* x, std::size_t x_stride, std::size_t size, std::size_t columns,
+                       std::span<const Product> products) {
+  const kernels::Activations activations(x, x_stride, size, columns, quantised_.data());
+  quantise(activations, products);
+  std::size_t held_bytes = 0;
+  for (const Product& product : products) {
+    for (const Slice& slice : product.w->slices) {
+      const std::size_t bytes = slice.rows * product.w->row_bytes;
+      if (!held_.empty() && held_bytes + bytes > wave_bytes_max_) {
+        multiply_held(activations);
+        held_bytes = 0;
+      }
+      held_.push_back({&product, &slice, tape_.acquire(slice.turn).data()});
+      held_bytes += bytes;
+    }
+  }
+  multiply_held(activations);
+}
+
+void Compute::quantise(const kernels::Activations& x, std::span<const Product> products) {
+  for (const kernels::ActivationForm form :
+       {kernels::ActivationForm::a256, kernels::ActivationForm::a32}) {
+    const bool wanted = std::any_of(products.begin(), products.end(), [form](const Product& p) {
+      return kernels::activation_form(p.w->type) == form;
+    });
+    if (!wanted) continue;
+    for_each(x.columns(), [&](std::size_t, std::size_t begin, std::size_t end) {
+      for (std::size_t c = begin; c < end; ++c) x.quantise(kernels_.quantise, form, c);
+    });
+  }
+}
+
+void Compute::multiply_held(const kernels::Activations& x) {
+  team_.run([&](std::size_t member) {
+    const kernels::MatmulScratch scratch{scratch_.data() + member * kernels::MatmulScratch::bytes};
+    for (const HeldSlice& held : held_) {
+      const Matrix& w = *held.product->w;
+      const auto part = topology::split(held.slice->rows, row_unit, team_.size(), member);
+      if (part.empty()) continue;
+      const kernels::WeightRows rows{w.type,
+                                     held.data + part.begin * w.row_bytes,
+                                     part.size(),
+                                     w.columns,
+                                     w.row_bytes,
+                                     (held.slice->rows - part.end) * w.row_bytes};
+      const std::size_t first = held.slice->first_row + part.begin;
+      float* y = held.product->y + first;
+      kernels_.matmul.multiply(rows, x, y, held.product->y_stride, scratch);
+      if (held.product->bias.empty()) continue;
+      for (std::size_t c = 0; c < x.columns(); ++c) {
+        kernels_.vector_ops.add(held.product->bias.data() + first, part.size(),
+                                y + c * held.product->y_stride);
+      }
+    }
+  });
+  for (const HeldSlice& held : held_) tape_.release(held.slice->turn);
+  held_.clear();
+}
+
+}  // namespace sluice::model

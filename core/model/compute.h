@@ -1,0 +1,94 @@
+// What an architecture computes with: matrix products with weights from the tape, and loops over
+// columns, both spread over the thread team.
+//
+// A column is the activations of one token. All buffers are laid out [column][feature].
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "core/model/weights.h"
+#include "kernels/kernel_table.h"
+#include "streaming/tape.h"
+#include "topology/thread_team.h"
+
+namespace sluice::model {
+
+// Memory with 64-byte alignment, for kernels; huge pages where the kernel gives them.
+class AlignedBytes {
+ public:
+  AlignedBytes() = default;
+  explicit AlignedBytes(std::size_t bytes);
+  ~AlignedBytes();
+  AlignedBytes(AlignedBytes&& other) noexcept;
+  AlignedBytes& operator=(AlignedBytes&& other) noexcept;
+
+  std::byte* data() const { return data_; }
+  std::size_t size() const { return size_; }
+
+ private:
+  std::byte* data_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+// A matrix product of the step: y[c * y_stride + r] = w[r] . x[c] (+ bias[r]).
+struct Product {
+  const Matrix* w;
+  float* y;
+  std::size_t y_stride;
+  Vector bias = {};
+};
+
+class Compute {
+ public:
+  // None is owned. `size_max` and `columns_max`: the widest and the most columns that multiply()
+  // will be given. `wave_bytes_max`: how many bytes of weights are held at once.
+  Compute(const kernels::KernelTable& kernels, topology::ThreadTeam& team, streaming::Tape& tape,
+          std::size_t size_max, std::size_t columns_max, std::size_t wave_bytes_max);
+
+  // Bytes that a Compute of this shape allocates.
+  static std::size_t bytes(std::size_t size_max, std::size_t columns_max, std::size_t threads);
+
+  const kernels::VectorOps& ops() const { return kernels_.vector_ops; }
+  const kernels::KernelTable& kernels() const { return kernels_; }
+  std::size_t threads() const { return team_.size(); }
+
+  // Multiplies the columns x[c * x_stride ...] of `size` features with several matrices in one
+  // pass. `size` is the columns of every matrix.
+  void multiply(const float* x, std::size_t x_stride, std::size_t size, std::size_t columns,
+                std::span<const Product> products);
+
+  // Calls f(member, begin, end) on the members of the team for parts of 0..count. A single item
+  // is done by the caller without waking anyone.
+  template <typename F>
+  void for_each(std::size_t count, F&& f) {
+    if (count == 1 || team_.size() == 1) return f(std::size_t{0}, std::size_t{0}, count);
+    team_.run([&](std::size_t member) {
+      const topology::WorkRange part = topology::split(count, 1, team_.size(), member);
+      if (!part.empty()) f(member, part.begin, part.end);
+    });
+  }
+
+ private:
+  // A slice that is in memory, and the product it belongs to.
+  struct HeldSlice {
+    const Product* product;
+    const Slice* slice;
+    const std::byte* data;
+  };
+
+  void quantise(const kernels::Activations& x, std::span<const Product> products);
+  void multiply_held(const kernels::Activations& x);
+
+  const kernels::KernelTable& kernels_;
+  topology::ThreadTeam& team_;
+  streaming::Tape& tape_;
+  std::size_t wave_bytes_max_;
+  AlignedBytes quantised_;
+  AlignedBytes scratch_;  // kernels::MatmulScratch::bytes for each thread
+  std::vector<HeldSlice> held_;
+};
+
+}  // namespace sluice::model

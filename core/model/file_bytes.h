@@ -1,0 +1,28 @@
+// Reads small pieces of a file at given offsets: norms at the start, rows of the embedding table.
+// A file that has been truncated gives an error here, where a mapping would raise SIGBUS.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+
+namespace sluice::model {
+
+class FileBytes {
+ public:
+  // Throws std::system_error, naming the file.
+  explicit FileBytes(std::filesystem::path path);
+  ~FileBytes();
+  FileBytes(FileBytes&& other) noexcept;
+  FileBytes& operator=(FileBytes&&) = delete;
+
+  // Fills `out` from `offset` on. Throws std::system_error, naming file and offset.
+  void read(std::uint64_t offset, std::span<std::byte> out) const;
+
+ private:
+  std::filesystem::path path_;
+  int descriptor_;
+};
+
+}  // namespace sluice::model

@@ -1,0 +1,103 @@
+// The weights of a model as the forward pass sees them, and the order in which it visits them.
+//
+// Matrices are read from the tape, slice by slice; vectors (norms, biases) are small and stay in
+// memory as floats; rows of the token embedding are fetched one by one. An architecture declares
+// its tensors once, in the order of a step: that order is the tape.
+//
+// Made from the header of a file alone: nothing here reads tensor data but load().
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/gguf/gguf.h"
+#include "core/model/file_bytes.h"
+#include "kernels/block_formats.h"
+#include "streaming/tape.h"
+
+namespace sluice::model {
+
+// Consecutive rows of a matrix that are one segment of the tape.
+struct Slice {
+  std::size_t turn;       // of the tape
+  std::size_t first_row;
+  std::size_t rows;
+};
+
+// y = W x, W of shape [rows][columns].
+struct Matrix {
+  kernels::BlockType type;
+  std::size_t rows;
+  std::size_t columns;
+  std::size_t row_bytes;
+  std::vector<Slice> slices;  // by ascending rows and turns
+};
+
+// A small tensor, resident as floats. The data belongs to the WeightLayout it came from.
+using Vector = std::span<const float>;
+
+class WeightLayout {
+ public:
+  // `slice_bytes_max`: how large a segment of the tape may be; a row is never split.
+  WeightLayout(const gguf::Model& model, std::size_t slice_bytes_max);
+
+  // Declares the next matrix of the step. Throws ModelError when the tensor is missing, of another
+  // shape, or of a type that sluice does not compute with.
+  Matrix matrix(const std::string& name, std::size_t columns, std::size_t rows);
+
+  // Declares a vector of `size` floats; the span is filled by load().
+  Vector vector(const std::string& name, std::size_t size);
+  // The same, or an empty span when there is no such tensor.
+  Vector optional_vector(const std::string& name, std::size_t size);
+
+  bool has(const std::string& name) const;
+
+  // Reads the vectors from the files. Throws std::system_error.
+  void load();
+
+  const std::vector<streaming::Segment>& segments() const { return segments_; }
+  std::size_t vector_bytes() const;    // memory that the vectors take
+  std::size_t matrix_bytes() const;    // of all segments: what a step of one token reads
+  const gguf::Model& model() const { return model_; }
+
+ private:
+  struct PendingVector {
+    const gguf::TensorInfo* tensor;
+    std::vector<float> values;  // never resized: spans point into it
+  };
+
+  const gguf::TensorInfo& require(const std::string& name, std::size_t dim0, std::size_t dim1) const;
+
+  const gguf::Model& model_;
+  std::size_t slice_bytes_max_;
+  std::vector<streaming::Segment> segments_;
+  std::vector<PendingVector> vectors_;
+};
+
+// The type of a tensor. Throws ModelError, naming tensor and type, when sluice cannot compute
+// with it.
+kernels::BlockType supported_type(const gguf::Model& model, const gguf::TensorInfo& tensor);
+
+// Rows of the token embedding, read from the file as they are asked for: a step needs one row per
+// token, so the table never has to be in memory.
+class EmbeddingTable {
+ public:
+  // Throws ModelError for an unsupported type, std::system_error when the file cannot be opened.
+  EmbeddingTable(const gguf::Model& model, const gguf::TensorInfo& tensor);
+
+  // out[0..columns) = row `token`. Throws std::system_error when it cannot be read.
+  void row(std::size_t token, float* out);
+
+ private:
+  FileBytes file_;
+  kernels::BlockType type_;
+  std::uint64_t offset_;           // of the first row
+  std::size_t columns_;
+  std::vector<std::byte> buffer_;  // one row
+};
+
+}  // namespace sluice::model

@@ -1,0 +1,185 @@
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <fmt/format.h>
+#include <limits>
+
+#include "core/gguf/metadata.h"
+#include "core/gguf/quoted.h"
+#include "core/tokenizer/pretokenizer.h"
+#include "core/tokenizer/vocabulary.h"
+
+namespace sluice::tokenizer {
+
+namespace {
+
+std::string key_of(std::string_view name) {
+  return fmt::format("tokenizer.ggml.{}", name);
+}
+
+VocabularyKind kind_of(const gguf::Metadata& metadata) {
+  const std::string key = key_of("model");
+  const std::string_view model = metadata.require_string(key);
+  if (model == "llama") return VocabularyKind::sentencepiece;
+  if (model == "gpt2") return VocabularyKind::byte_level;
+
+  struct Known {
+    std::string_view model;
+    std::string_view name;
+  };
+  static constexpr std::array<Known, 7> others = {{
+      {"t5", "SentencePiece unigram (UGM)"},
+      {"bert", "WordPiece"},
+      {"rwkv", "RWKV world"},
+      {"plamo2", "PLaMo-2"},
+      {"gemma4", "Gemma 4's BPE on characters"},
+      {"no_vocab", "no vocabulary at all"},
+      {"none", "no vocabulary at all"},
+  }};
+  std::string what = gguf::quoted(model);
+  for (const Known& known : others) {
+    if (known.model == model) what += fmt::format(" ({})", known.name);
+  }
+  throw metadata.error(key, fmt::format("the kind of tokenizer {} is not supported; supported are "
+                                        "'llama' (SentencePiece BPE) and 'gpt2' (byte-level BPE)",
+                                        what));
+}
+
+std::vector<std::string> copy_of(const gguf::StringArray& strings) {
+  std::vector<std::string> result;
+  result.reserve(strings.size());
+  for (const std::string_view text : strings) result.emplace_back(text);
+  return result;
+}
+
+std::vector<TokenType> load_types(const gguf::Metadata& metadata) {
+  const std::string key = key_of("token_type");
+  const auto values = metadata.find_integers(key);
+  if (!values) return {};
+  std::vector<TokenType> types;
+  types.reserve(values->size());
+  for (std::size_t i = 0; i < values->size(); ++i) {
+    const std::int64_t value = (*values)[i];
+    if (value < 0 || value > static_cast<std::int64_t>(TokenType::byte)) {
+      throw metadata.error(key, fmt::format("element {} is {}; expected 0 to 6", i, value));
+    }
+    types.push_back(static_cast<TokenType>(value));
+  }
+  return types;
+}
+
+std::vector<float> load_scores(const gguf::Metadata& metadata) {
+  const gguf::FloatArray values = metadata.require_floats(key_of("scores"));
+  std::vector<float> scores(values.size());
+  for (std::size_t i = 0; i < scores.size(); ++i) scores[i] = values[i];
+  return scores;
+}
+
+// The id under "NAME_token_id". `standard` is what other readers take when the key is missing.
+std::optional<Token> load_id(const gguf::Metadata& metadata, std::string_view name,
+                             std::optional<Token> standard, Vocabulary& vocabulary) {
+  const std::string key = key_of(fmt::format("{}_token_id", name));
+  const auto in_range = [&](std::int64_t id) {
+    return id >= 0 && static_cast<std::uint64_t>(id) < vocabulary.tokens.size();
+  };
+  const auto value = metadata.find_int(key);
+  if (!value) return standard && in_range(*standard) ? standard : std::nullopt;
+  if (*value == -1 || *value == std::int64_t{std::numeric_limits<std::uint32_t>::max()}) {
+    return std::nullopt;
+  }
+  if (!in_range(*value)) {
+    vocabulary.warnings.push_back(fmt::format(
+        "{} is {}, but the vocabulary has {} tokens: the model is run without this token", key,
+        *value, vocabulary.tokens.size()));
+    return std::nullopt;
+  }
+  return static_cast<Token>(*value);
+}
+
+// Which pre-tokenizer, with a warning when it has to be guessed.
+PretokenizerTraits choose_pretokenizer(Vocabulary& vocabulary) {
+  if (const auto traits = find_pretokenizer(vocabulary.pre)) return *traits;
+  vocabulary.warnings.push_back(
+      vocabulary.pre.empty()
+          ? std::string("tokenizer.ggml.pre is missing: text is split by the pre-tokenizer "
+                        "'default', which may give other tokens than the model was trained with")
+          : fmt::format("the pre-tokenizer {} (tokenizer.ggml.pre) is not known: text is split by "
+                        "'default' instead, which may give other tokens than the model was trained "
+                        "with",
+                        gguf::quoted(vocabulary.pre)));
+  return {};
+}
+
+struct Defaults {
+  std::optional<Token> bos;
+  std::optional<Token> eos;
+  std::optional<Token> unknown;
+  bool add_bos;
+};
+
+Defaults defaults_of(Vocabulary& vocabulary) {
+  if (vocabulary.kind == VocabularyKind::sentencepiece) return {1, 2, 0, true};
+  const PretokenizerTraits traits = choose_pretokenizer(vocabulary);
+  return {traits.has_bos ? std::optional<Token>(11) : std::nullopt, 11, std::nullopt,
+          traits.adds_bos};
+}
+
+void load_special_tokens(const gguf::Metadata& metadata, Vocabulary& vocabulary) {
+  const Defaults defaults = defaults_of(vocabulary);
+  vocabulary.bos = load_id(metadata, "bos", defaults.bos, vocabulary);
+  vocabulary.eos = load_id(metadata, "eos", defaults.eos, vocabulary);
+  vocabulary.unknown = load_id(metadata, "unknown", defaults.unknown, vocabulary);
+  vocabulary.eot = load_id(metadata, "eot", std::nullopt, vocabulary);
+  vocabulary.eom = load_id(metadata, "eom", std::nullopt, vocabulary);
+  vocabulary.fim_pad = load_id(metadata, "fim_pad", std::nullopt, vocabulary);
+  vocabulary.fim_rep = load_id(metadata, "fim_rep", std::nullopt, vocabulary);
+  vocabulary.fim_sep = load_id(metadata, "fim_sep", std::nullopt, vocabulary);
+  if (vocabulary.kind == VocabularyKind::byte_level && vocabulary.eos &&
+      !metadata.contains(key_of("eos_token_id"))) {
+    vocabulary.warnings.push_back(fmt::format(
+        "tokenizer.ggml.eos_token_id is missing: token {} ({}) ends a text", *vocabulary.eos,
+        gguf::quoted(vocabulary.tokens[static_cast<std::size_t>(*vocabulary.eos)])));
+  }
+  vocabulary.add_bos = metadata.find_bool(key_of("add_bos_token")).value_or(defaults.add_bos);
+  if (vocabulary.add_bos && !vocabulary.bos) {
+    vocabulary.warnings.push_back(
+        "the model wants a BOS token in front of a text, but tokenizer.ggml.bos_token_id names "
+        "none: texts start without");
+    vocabulary.add_bos = false;
+  }
+}
+
+bool is_phi3(const gguf::Metadata& metadata) {
+  std::string name(metadata.find_string("general.name").value_or(""));
+  std::transform(name.begin(), name.end(), name.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return name.find("phi-3") != std::string::npos || name.find("phi3") != std::string::npos;
+}
+
+}  // namespace
+
+Vocabulary load_vocabulary(const gguf::Metadata& metadata) {
+  Vocabulary vocabulary;
+  vocabulary.source = metadata.source();
+  vocabulary.kind = kind_of(metadata);
+  vocabulary.pre = std::string(metadata.find_string(key_of("pre")).value_or(""));
+  vocabulary.tokens = copy_of(metadata.require_strings(key_of("tokens")));
+  vocabulary.types = load_types(metadata);
+  const auto space_prefix = metadata.find_bool(key_of("add_space_prefix"));
+  if (vocabulary.kind == VocabularyKind::sentencepiece) {
+    vocabulary.scores = load_scores(metadata);
+    vocabulary.add_space_prefix = space_prefix.value_or(true);
+    vocabulary.control_takes_space = is_phi3(metadata);
+  } else {
+    vocabulary.merges = copy_of(metadata.require_strings(key_of("merges")));
+    vocabulary.add_space_prefix = false;
+    if (space_prefix.value_or(false)) {
+      vocabulary.warnings.push_back(
+          "tokenizer.ggml.add_space_prefix has no effect with byte-level BPE");
+    }
+  }
+  load_special_tokens(metadata, vocabulary);
+  return vocabulary;
+}
+
+}  // namespace sluice::tokenizer

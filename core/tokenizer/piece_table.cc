@@ -1,0 +1,135 @@
+#include "core/tokenizer/piece_table.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <functional>
+#include <limits>
+
+#include "core/tokenizer/utf8.h"
+
+namespace sluice::tokenizer {
+
+namespace {
+
+constexpr std::string_view space_mark = "\u2581";
+
+std::string with_spaces(std::string_view text) {
+  std::string result;
+  result.reserve(text.size());
+  for (std::size_t i = 0; i < text.size();) {
+    if (text.substr(i).starts_with(space_mark)) {
+      result += ' ';
+      i += space_mark.size();
+    } else {
+      result += text[i++];
+    }
+  }
+  return result;
+}
+
+// The byte of each character of the alphabet, by code point. Printable Latin-1 characters stand for
+// themselves; the other 68 bytes, in order, are the characters from U+0100.
+constexpr int alphabet_end = 256 + 68;
+constexpr std::array<std::int16_t, alphabet_end> byte_of_character = [] {
+  std::array<std::int16_t, alphabet_end> table{};
+  table.fill(-1);
+  int next = 256;
+  for (int byte = 0; byte < 256; ++byte) {
+    const bool printable =
+        (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
+    table[static_cast<std::size_t>(printable ? byte : next++)] = static_cast<std::int16_t>(byte);
+  }
+  return table;
+}();
+
+}  // namespace
+
+bool decode_byte_alphabet(std::string_view text, std::string& bytes) {
+  bytes.clear();
+  while (!text.empty()) {
+    const std::size_t length = utf8_character_bytes(text);
+    if (length == 0 || length > 2) return false;
+    const auto lead = static_cast<std::uint8_t>(text[0]);
+    const unsigned code_point =
+        length == 1 ? lead : (lead & 0x1Fu) << 6 | (static_cast<std::uint8_t>(text[1]) & 0x3Fu);
+    if (code_point >= byte_of_character.size() || byte_of_character[code_point] < 0) return false;
+    bytes += static_cast<char>(byte_of_character[code_point]);
+    text.remove_prefix(length);
+  }
+  return true;
+}
+
+PieceTable::PieceTable(const Vocabulary& vocabulary) {
+  std::size_t bytes = 0;
+  for (const std::string& text : vocabulary.tokens) bytes += text.size();
+  if (bytes > std::numeric_limits<std::uint32_t>::max()) {
+    throw vocabulary_error(vocabulary, "tokenizer.ggml.tokens", "the texts exceed 4 GiB");
+  }
+  const std::size_t count = vocabulary.tokens.size();
+  bytes_.reserve(bytes);
+  ends_.reserve(count);
+  slots_.assign(std::bit_ceil(count + count / 2 + 1), -1);
+  for (std::size_t i = 0; i < count; ++i) append(static_cast<Token>(i), vocabulary);
+}
+
+void PieceTable::append(Token token, const Vocabulary& vocabulary) {
+  const auto index = static_cast<std::size_t>(token);
+  const std::string& text = vocabulary.tokens[index];
+  const TokenType type = vocabulary.types[index];
+  const bool byte_level = vocabulary.kind == VocabularyKind::byte_level;
+  const bool normal = type == TokenType::normal;
+  std::string decoded;
+  bool indexed = false;
+  if (type == TokenType::byte) {
+    const std::uint8_t byte = byte_token_value(text).value();
+    bytes_ += static_cast<char>(byte);
+    if (byte_tokens_[byte] < 0) byte_tokens_[byte] = token;
+  } else if (byte_level && (normal || type == TokenType::unused) &&
+             decode_byte_alphabet(text, decoded)) {
+    bytes_ += decoded;
+    indexed = normal;
+  } else if (!byte_level && (normal || type == TokenType::unused)) {
+    bytes_ += with_spaces(text);
+    indexed = normal;
+  } else {
+    bytes_ += text;
+  }
+  ends_.push_back(static_cast<std::uint32_t>(bytes_.size()));
+  if (indexed) add_to_index(token);
+  if (indexed && byte_level && piece(token).size() == 1) {
+    byte_tokens_[static_cast<std::uint8_t>(piece(token)[0])] = token;
+  }
+}
+
+void PieceTable::add_to_index(Token token) {
+  const std::string_view bytes = piece(token);
+  normal_bytes_max_ = std::max(normal_bytes_max_, bytes.size());
+  for (std::size_t i = 1; i < bytes.size(); ++i) {
+    if (bytes[i] == ' ' && bytes[i - 1] != ' ') spaces_start_tokens_ = false;
+  }
+  // Two texts may stand for the same bytes when one writes a space as itself; the first one wins.
+  Token& slot = slots_[slot_of(bytes)];
+  if (slot < 0) slot = token;
+}
+
+std::string_view PieceTable::piece(Token token) const {
+  const auto index = static_cast<std::size_t>(token);
+  const std::size_t begin = index == 0 ? 0 : ends_[index - 1];
+  return std::string_view(bytes_).substr(begin, ends_[index] - begin);
+}
+
+Token PieceTable::find(std::string_view bytes) const {
+  if (bytes.size() > normal_bytes_max_) return -1;
+  return slots_[slot_of(bytes)];
+}
+
+// Where `bytes` are in the table, or the free slot where they would be.
+std::size_t PieceTable::slot_of(std::string_view bytes) const {
+  const std::size_t mask = slots_.size() - 1;
+  std::size_t slot = std::hash<std::string_view>{}(bytes)&mask;
+  while (slots_[slot] >= 0 && piece(slots_[slot]) != bytes) slot = (slot + 1) & mask;
+  return slot;
+}
+
+}  // namespace sluice::tokenizer

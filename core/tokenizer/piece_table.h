@@ -1,0 +1,59 @@
+// The bytes that each token stands for, in one block of memory, and the way back from bytes to the
+// token. Immutable after construction.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/tokenizer/vocabulary.h"
+
+namespace sluice::tokenizer {
+
+class PieceTable {
+ public:
+  // The pieces of a classified vocabulary, by the rules of its kind:
+  // - byte tokens stand for their byte;
+  // - normal tokens for their text, with U+2581 read as space (sentencepiece) or with each
+  //   character mapped back to its byte (byte_level);
+  // - all others for their text as it is.
+  explicit PieceTable(const Vocabulary& vocabulary);
+
+  std::size_t size() const { return ends_.size(); }
+
+  // `token` must be in range.
+  std::string_view piece(Token token) const;
+
+  // The normal token with these bytes, or -1: text never turns into a control token by itself.
+  Token find(std::string_view bytes) const;
+
+  std::size_t normal_bytes_max() const { return normal_bytes_max_; }  // longest that find() knows
+
+  // The byte token of `byte`; -1 when there is none. In byte_level vocabularies the normal tokens
+  // of one byte count as byte tokens.
+  Token byte_token(std::uint8_t byte) const { return byte_tokens_[byte]; }
+
+  // No normal token has a space behind another character, so that a text may be cut before each
+  // such space without changing how it is merged.
+  bool spaces_start_tokens() const { return spaces_start_tokens_; }
+
+ private:
+  void append(Token token, const Vocabulary& vocabulary);
+  void add_to_index(Token token);
+  std::size_t slot_of(std::string_view bytes) const;
+
+  std::string bytes_;                // all pieces, end to end
+  std::vector<std::uint32_t> ends_;  // of each piece in bytes_
+  std::vector<Token> slots_;         // hash table with linear probing; -1: free
+  std::vector<Token> byte_tokens_ = std::vector<Token>(256, -1);
+  std::size_t normal_bytes_max_ = 0;
+  bool spaces_start_tokens_ = true;
+};
+
+// The bytes of a text in the alphabet of byte-level BPE (GPT-2's table, which gives each byte a
+// printable character). False, with `bytes` unspecified, when a character is not in the alphabet.
+bool decode_byte_alphabet(std::string_view text, std::string& bytes);
+
+}  // namespace sluice::tokenizer

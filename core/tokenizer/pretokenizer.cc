@@ -1,0 +1,238 @@
+#include "core/tokenizer/pretokenizer.h"
+
+#include <cstdlib>
+#include <string>
+
+#include "core/tokenizer/utf8.h"
+
+namespace sluice::tokenizer {
+
+namespace {
+
+// Alternatives are tried in order, the first that matches wins, and repeats are greedy. Text that
+// no alternative matches is a piece too. All are linear in the length of the text, see \s+$ below.
+using Regexes = std::vector<std::string>;
+
+// GPT-2 (Radford et al. 2019): words with the space before them, numbers, the rest, and white space
+// but for its last character, which belongs to the word that follows.
+const std::string gpt2_words =
+    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S))";
+
+// What the younger families share: contractions, and how white space ends.
+const std::string contraction = R"((?i:'s|'t|'re|'ve|'m|'ll|'d))";
+const std::string spaces = R"(\s*[\r\n]+|\s+(?!\S)|\s+)";
+const std::string symbols = R"( ?[^\s\p{L}\p{N}]+[\r\n]*)";
+const std::string letters = R"([^\r\n\p{L}\p{N}]?\p{L}+)";
+
+// Words that change from lower to upper case are two (as in camelCase).
+const std::string word_start = R"([^\r\n\p{L}\p{N}]?)";
+const std::string upper = R"([\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}])";
+const std::string lower = R"([\p{Ll}\p{Lm}\p{Lo}\p{M}])";
+const std::string symbols_and_slashes = R"( ?[^\s\p{L}\p{N}]+[\r\n/]*)";
+
+std::string cased_words(const std::string& suffix) {
+  return word_start + upper + "*" + lower + "+" + suffix + "|" + word_start + upper + "+" + lower +
+         "*" + suffix;
+}
+
+// Letters with case, of the Unicode version and in the selection of the DeepSeek LLM tokenizer.
+const std::string cased_letters =
+    R"(A-Za-z\x{B5}\x{C0}-\x{D6}\x{D8}-\x{F6}\x{F8}-\x{1BA}\x{1BC}-\x{1BF}\x{1C4}-\x{293})"
+    R"(\x{295}-\x{2AF}\x{370}-\x{373}\x{376}\x{377}\x{37B}-\x{37D}\x{37F}\x{386})"
+    R"(\x{388}-\x{38A}\x{38C}\x{38E}-\x{3A1}\x{3A3}-\x{3F5}\x{3F7}-\x{481}\x{48A}-\x{52F})"
+    R"(\x{531}-\x{556}\x{10A0}-\x{10C5}\x{13A0}-\x{13F5}\x{13F8}-\x{13FD}\x{1C90}-\x{1CBA})"
+    R"(\x{1CBD}-\x{1CBF}\x{1D00}-\x{1D2B}\x{1D6B}-\x{1D77}\x{1D79}-\x{1D9A})"
+    R"(\x{1E00}-\x{1F15}\x{1F18}-\x{1F1D}\x{1F20}-\x{1F45}\x{1F48}-\x{1F4D})"
+    R"(\x{1F50}-\x{1F57}\x{1F59}\x{1F5B}\x{1F5D}\x{1F5F}-\x{1F7D}\x{1F80}-\x{1FB4})"
+    R"(\x{1FB6}-\x{1FBC}\x{1FBE}\x{1FC2}-\x{1FC4}\x{1FC6}-\x{1FCC}\x{1FD0}-\x{1FD3})"
+    R"(\x{1FD6}-\x{1FDB}\x{1FE0}-\x{1FEC}\x{1FF2}-\x{1FF4}\x{1FF6}-\x{1FFC}\x{2102}\x{2107})"
+    R"(\x{210A}-\x{2113}\x{2115}\x{2119}-\x{211D}\x{2124}\x{2126}\x{2128}\x{212A}-\x{212D})"
+    R"(\x{212F}-\x{2134}\x{2139}\x{213C}-\x{213F}\x{2145}-\x{2149}\x{214E}\x{2183}\x{2184})"
+    R"(\x{2C00}-\x{2C7B}\x{2C7E}-\x{2CE4}\x{2CEB}-\x{2CEE}\x{2CF2}\x{2CF3}\x{A640}-\x{A66D})"
+    R"(\x{A680}-\x{A69B}\x{A722}-\x{A76F}\x{A771}-\x{A787}\x{A78B}-\x{A78E})"
+    R"(\x{AB70}-\x{ABBF}\x{FB00}-\x{FB06}\x{FB13}-\x{FB17}\x{FF21}-\x{FF3A})"
+    R"(\x{FF41}-\x{FF5A}\x{10400}-\x{1044F}\x{104B0}-\x{104D3}\x{104D8}-\x{104FB})"
+    R"(\x{10C80}-\x{10CB2}\x{10CC0}-\x{10CF2}\x{118A0}-\x{118DF}\x{1E900}-\x{1E943})";
+
+// Ideographs, the rest of the scripts below them, and Hangul, as DeepSeek selects them.
+const std::string cjk_letters = R"([\x{4E00}-\x{9FA5}\x{800}-\x{4E00}\x{AC00}-\x{D7FF}]+)";
+
+Regexes deepseek_llm_passes() {
+  return {
+      R"([\r\n])",
+      R"(\s?[)" + cased_letters + "]+",
+      // Punctuation, and by the range :-~ (so published) the ASCII letters too.
+      R"(\s?[!-/:-~\x{FF01}-\x{FF0F}\x{FF1A}-\x{FF5E}\x{2018}-\x{201F}\x{3000}-\x{3002}]+)",
+      // Published as \s+$. The look-behind changes no match, since a run of white space matches
+      // from its start or not at all, but saves trying again from each character of a long run.
+      R"((?<!\s)\s+\z)",
+      cjk_letters,
+      R"(\p{N}+)",
+  };
+}
+
+Regexes deepseek_v3_passes() {
+  return {
+      R"(\p{N}{1,3})",
+      R"([\x{4E00}-\x{9FA5}\x{3040}-\x{309F}\x{30A0}-\x{30FF}]+)",
+      R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+)"
+      R"(| ?[\p{P}\p{S}]+[\r\n]*|)" +
+          spaces,
+  };
+}
+
+// Everything but spaces and sentence marks; parentheses and bars are among the marks because the
+// published pattern has them inside its brackets.
+const std::string bloom_words =
+    R"( ?[^(\s|.,!?\x{2026}\x{3002}\x{FF0C}\x{3001}\x{964}\x{6D4}\x{60C})]+)";
+
+Regexes regexes_of(PretokenizerKind kind) {
+  using Kind = PretokenizerKind;
+  switch (kind) {
+    case Kind::fallback:
+      return {R"([\p{P}\$\+<=>\^~\|]+)", gpt2_words, R"(\p{N}+)", "[0-9][0-9][0-9]"};
+    case Kind::llama3:
+      return {contraction + "|" + letters + R"(|\p{N}{1,3}|)" + symbols + "|" + spaces};
+    case Kind::qwen2:
+      return {contraction + "|" + letters + R"(|\p{N}|)" + symbols + "|" + spaces};
+    case Kind::qwen35:  // marks belong to words
+      return {contraction +
+              R"(|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|)" + spaces};
+    case Kind::gpt2:
+      return {gpt2_words};
+    case Kind::gpt4o:
+      return {cased_words(contraction + "?") + R"(|\p{N}{1,3}|)" + symbols_and_slashes + "|" +
+              spaces};
+    case Kind::tekken:
+      return {cased_words("") + R"(|\p{N}|)" + symbols_and_slashes + "|" + spaces};
+    case Kind::smollm:
+      return {R"(\p{N})", gpt2_words};
+    case Kind::falcon:
+      return {R"([\p{P}\$\+<=>\^~\|`]+)", gpt2_words, "[0-9][0-9][0-9]"};
+    case Kind::deepseek_llm:
+      return deepseek_llm_passes();
+    case Kind::deepseek_coder:
+      return {R"([\r\n])", R"(\s?\p{L}+)", R"(\s?\p{P}+)", cjk_letters, R"(\p{N})"};
+    case Kind::deepseek_v3:
+      return deepseek_v3_passes();
+    case Kind::bloom:
+      return {bloom_words};
+    case Kind::viking:
+      return {bloom_words, R"(\p{N})"};
+    case Kind::seed_coder:
+      return {contraction + "|" + letters + R"(|\p{N}| ?[^\s\p{L}\p{N}\r\n]+|)" + spaces};
+  }
+  std::abort();
+}
+
+}  // namespace
+
+std::optional<PretokenizerTraits> find_pretokenizer(std::string_view pre) {
+  using Kind = PretokenizerKind;
+  static constexpr PretokenizerTraits llama3 = {Kind::llama3, true, true, true};
+  static constexpr PretokenizerTraits glm = {Kind::llama3, false, false, false};
+  static constexpr auto plain = [](Kind kind) { return PretokenizerTraits{kind}; };
+  struct Name {
+    std::string_view pre;
+    PretokenizerTraits traits;
+  };
+  static constexpr Name table[] = {
+      {"default", plain(Kind::fallback)},
+      {"llama-bpe", llama3},
+      {"llama3", llama3},
+      {"llama-v3", llama3},
+      {"falcon3", llama3},
+      {"falcon-h1", llama3},
+      {"pixtral", llama3},
+      {"midm-2.0", llama3},
+      {"lfm2", llama3},
+      {"smaug-bpe", plain(Kind::llama3)},
+      {"dbrx", plain(Kind::llama3)},
+      {"glm4", glm},
+      {"chatglm-bpe", glm},
+      {"qwen2", plain(Kind::qwen2)},
+      {"deepseek-r1-qwen", plain(Kind::qwen2)},
+      {"stablelm2", plain(Kind::qwen2)},
+      {"megrez", plain(Kind::qwen2)},
+      {"hunyuan", plain(Kind::qwen2)},
+      {"grok-2", plain(Kind::qwen2)},
+      {"qwen35", plain(Kind::qwen35)},
+      {"gpt-2", plain(Kind::gpt2)},
+      {"phi-2", plain(Kind::gpt2)},
+      {"olmo", plain(Kind::gpt2)},
+      {"mpt", plain(Kind::gpt2)},
+      {"jais", plain(Kind::gpt2)},
+      {"trillion", plain(Kind::gpt2)},
+      {"exaone4", plain(Kind::gpt2)},
+      {"gigachat", plain(Kind::gpt2)},
+      {"granite-docling", plain(Kind::gpt2)},
+      {"gpt-4o", plain(Kind::gpt4o)},
+      {"llama4", plain(Kind::gpt4o)},
+      {"tekken", {Kind::tekken, true, true, true}},
+      {"smollm", plain(Kind::smollm)},
+      {"starcoder", plain(Kind::smollm)},
+      {"refact", plain(Kind::smollm)},
+      {"command-r", plain(Kind::smollm)},
+      {"codeshell", plain(Kind::smollm)},
+      {"exaone", plain(Kind::smollm)},
+      {"minerva-7b", plain(Kind::smollm)},
+      {"mellum", plain(Kind::smollm)},
+      {"falcon", plain(Kind::falcon)},
+      {"deepseek-llm", plain(Kind::deepseek_llm)},
+      {"deepseek-coder", plain(Kind::deepseek_coder)},
+      {"deepseek-v3", plain(Kind::deepseek_v3)},
+      {"hunyuan-dense", plain(Kind::deepseek_v3)},
+      {"bloom", plain(Kind::bloom)},
+      {"gpt3-finnish", plain(Kind::bloom)},
+      {"poro-chat", plain(Kind::bloom)},
+      {"viking", plain(Kind::viking)},
+      {"seed-coder", plain(Kind::seed_coder)},
+  };
+  for (const auto& [name, traits] : table) {
+    if (name == pre) return traits;
+  }
+  return std::nullopt;
+}
+
+Pretokenizer::Pretokenizer(PretokenizerKind kind) {
+  for (const std::string& regex : regexes_of(kind)) passes_.emplace_back(regex);
+}
+
+void Pretokenizer::split(std::string_view text, const Sink& sink) const {
+  Pattern::Scratch scratch;
+  while (!text.empty()) {
+    const std::size_t valid = utf8_valid_prefix(text);
+    if (valid > 0) split_from(0, text.substr(0, valid), sink, scratch);
+    text.remove_prefix(valid);
+    const std::size_t invalid = utf8_invalid_prefix(text);
+    if (invalid > 0) sink(text.substr(0, invalid));
+    text.remove_prefix(invalid);
+  }
+}
+
+void Pretokenizer::split_from(std::size_t pass, std::string_view piece, const Sink& sink,
+                              Pattern::Scratch& scratch) const {
+  if (pass == passes_.size()) {
+    sink(piece);
+    return;
+  }
+  std::size_t done = 0;
+  while (done < piece.size()) {
+    const auto match = passes_[pass].find(piece, done, scratch);
+    const std::size_t begin = match ? match->begin : piece.size();
+    const std::size_t end = match ? match->end : piece.size();
+    if (begin > done) {
+      split_from(pass + 1, piece.substr(done, begin - done), sink, scratch);
+    }
+    if (end > begin) split_from(pass + 1, piece.substr(begin, end - begin), sink, scratch);
+    done = end;
+  }
+}
+
+std::vector<std::string_view> split_pretokens(PretokenizerKind kind, std::string_view text) {
+  std::vector<std::string_view> pieces;
+  Pretokenizer(kind).split(text, [&](std::string_view piece) { pieces.push_back(piece); });
+  return pieces;
+}
+
+}  // namespace sluice::tokenizer

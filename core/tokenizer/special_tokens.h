@@ -1,0 +1,62 @@
+// Finds the tokens that are written out in a text: control tokens where they are wanted, and
+// user-defined tokens always. Longer tokens are found first, anywhere in the text; among tokens of
+// one length the leftmost.
+#pragma once
+
+#include <bitset>
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "core/tokenizer/vocabulary.h"
+
+namespace sluice::tokenizer {
+
+// A stretch of text: a token that is written out there, or ordinary text (token -1).
+struct Fragment {
+  std::size_t begin = 0;
+  std::size_t end = 0;
+  Token token = -1;
+};
+
+class SpecialTokens {
+ public:
+  // `vocabulary` must be classified.
+  explicit SpecialTokens(const Vocabulary& vocabulary);
+
+  // The fragments of `text` in order; those of ordinary text are not empty. With `parse_special`
+  // control and unknown tokens are found too. Linear in the text, times the number of different
+  // lengths that tokens have.
+  std::vector<Fragment> partition(std::string_view text, bool parse_special) const;
+
+ private:
+  struct Special {
+    Token token;
+    bool user_defined;
+    bool takes_space;  // see Vocabulary::control_takes_space
+  };
+  struct Length {  // all tokens of one length
+    std::size_t bytes;
+    std::bitset<256> first_bytes;
+    std::bitset<256> last_bytes;
+    bool any_user_defined = false;
+  };
+
+  const Special* at(std::string_view text, std::size_t position, const Length& length,
+                    bool parse_special) const;
+  void cut(std::string_view text, Fragment fragment, const Length& length, bool parse_special,
+           std::vector<Fragment>& out) const;
+
+  struct Hash {
+    using is_transparent = void;
+    std::size_t operator()(std::string_view text) const {
+      return std::hash<std::string_view>{}(text);
+    }
+  };
+  std::unordered_map<std::string, Special, Hash, std::equal_to<>> by_text_;
+  std::vector<Length> lengths_;  // longest first
+};
+
+}  // namespace sluice::tokenizer

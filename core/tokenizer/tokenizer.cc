@@ -1,0 +1,127 @@
+#include "core/tokenizer/tokenizer.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <limits>
+#include <stdexcept>
+#include <utility>
+
+#include "core/tokenizer/byte_bpe.h"
+#include "core/tokenizer/sentencepiece_bpe.h"
+#include "core/tokenizer/vocabulary_tokenizer.h"
+
+namespace sluice::tokenizer {
+
+std::unique_ptr<Tokenizer> Tokenizer::from_metadata(const gguf::Metadata& metadata) {
+  return make_tokenizer(load_vocabulary(metadata));
+}
+
+std::unique_ptr<Tokenizer> make_tokenizer(Vocabulary vocabulary) {
+  check_vocabulary(vocabulary);
+  classify_tokens(vocabulary);
+  if (vocabulary.kind == VocabularyKind::sentencepiece) {
+    return std::make_unique<SentencePieceBpe>(vocabulary);
+  }
+  return std::make_unique<ByteBpe>(vocabulary);
+}
+
+VocabularyTokenizer::VocabularyTokenizer(const Vocabulary& vocabulary)
+    : pieces_(vocabulary),
+      special_tokens_(vocabulary),
+      types_(vocabulary.types),
+      end_of_generation_(vocabulary.end_of_generation),
+      source_(vocabulary.source),
+      warnings_(vocabulary.warnings),
+      bos_(vocabulary.bos),
+      eos_(vocabulary.eos),
+      unknown_(vocabulary.unknown),
+      add_bos_(vocabulary.add_bos && vocabulary.bos.has_value()),
+      add_space_prefix_(vocabulary.add_space_prefix &&
+                        vocabulary.kind == VocabularyKind::sentencepiece) {
+  for (int byte = 0; byte < 256; ++byte) {
+    if (pieces_.byte_token(static_cast<std::uint8_t>(byte)) < 0) unknown_is_text_ = true;
+  }
+}
+
+std::vector<Token> VocabularyTokenizer::encode(std::string_view text,
+                                               const EncodeOptions& options) const {
+  // Symbols are counted in 32 bits, with one more for the space in front.
+  if (text.size() >= std::numeric_limits<std::uint32_t>::max()) {
+    throw UsageError(fmt::format(
+        "a text of {} bytes is too long to be tokenized at once: the limit is 4 GiB", text.size()));
+  }
+  std::vector<Token> tokens;
+  if (options.add_bos && add_bos_) tokens.push_back(*bos_);
+  bool after_special = true;
+  for (const Fragment& fragment : special_tokens_.partition(text, options.parse_special)) {
+    if (fragment.token >= 0) {
+      tokens.push_back(fragment.token);
+    } else {
+      encode_fragment(text.substr(fragment.begin, fragment.end - fragment.begin), after_special,
+                      tokens);
+    }
+    after_special = fragment.token >= 0;
+  }
+  return tokens;
+}
+
+std::string_view VocabularyTokenizer::piece(Token token, bool render_special) const {
+  check(token);
+  const TokenType type = types_[static_cast<std::size_t>(token)];
+  const bool shown = render_special || is_text(token) || type == TokenType::user_defined;
+  return shown ? pieces_.piece(token) : std::string_view();
+}
+
+// Takes away the spaces that encode puts in front of text, which is at the start and behind each
+// token that was written out.
+std::string VocabularyTokenizer::decode(std::span<const Token> tokens, bool render_special) const {
+  std::string text;
+  bool after_special = true;
+  for (const Token token : tokens) {
+    std::string_view bytes = piece(token, render_special);
+    if (after_special && add_space_prefix_ && is_text(token) && bytes.starts_with(' ')) {
+      bytes.remove_prefix(1);
+    }
+    text += bytes;
+    after_special = !is_text(token) && !(unknown_is_text_ && token == unknown_);
+  }
+  return text;
+}
+
+bool VocabularyTokenizer::is_end_of_generation(Token token) const {
+  return std::binary_search(end_of_generation_.begin(), end_of_generation_.end(), token);
+}
+
+void VocabularyTokenizer::append_bytes(std::string_view bytes, std::vector<Token>& out) const {
+  const std::size_t before = out.size();
+  for (const char c : bytes) {
+    const auto byte = static_cast<std::uint8_t>(c);
+    if (const Token token = pieces_.byte_token(byte); token >= 0) {
+      out.push_back(token);
+      continue;
+    }
+    if (!unknown_) {
+      throw ModelError(
+          fmt::format("{}: key 'tokenizer.ggml.tokens': the text has the byte 0x{:02X}, for which "
+                      "there is no token, nor is there one for unknown text",
+                      source_, byte));
+    }
+    out.resize(before);
+    out.push_back(*unknown_);
+    return;
+  }
+}
+
+// Whether the token stems from ordinary text.
+bool VocabularyTokenizer::is_text(Token token) const {
+  const TokenType type = types_[static_cast<std::size_t>(token)];
+  return type == TokenType::normal || type == TokenType::byte;
+}
+
+void VocabularyTokenizer::check(Token token) const {
+  if (token >= 0 && static_cast<std::size_t>(token) < pieces_.size()) return;
+  throw std::out_of_range(
+      fmt::format("token {} is outside of the vocabulary of {} tokens", token, pieces_.size()));
+}
+
+}  // namespace sluice::tokenizer

@@ -1,0 +1,54 @@
+// Text to token ids and back, from the vocabulary in a GGUF file: SentencePiece-style BPE with
+// scores ("llama") and byte-level BPE with merges ("gpt2").
+//
+// A tokenizer is immutable after construction; any number of threads may use one.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace sluice::gguf {
+class Metadata;
+}
+
+namespace sluice::tokenizer {
+
+using Token = std::int32_t;
+
+struct EncodeOptions {
+  bool add_bos = true;         // put the BOS token in front if the model wants one
+  bool parse_special = false;  // recognise control tokens written out in the text
+};
+
+class Tokenizer {
+ public:
+  // Throws ModelError when the vocabulary is malformed or of an unsupported kind.
+  static std::unique_ptr<Tokenizer> from_metadata(const gguf::Metadata& metadata);
+  virtual ~Tokenizer() = default;
+
+  virtual std::vector<Token> encode(std::string_view text, const EncodeOptions& options) const = 0;
+
+  // The bytes of one token as they stand in running text; may be part of a UTF-8 character. Control
+  // tokens give nothing unless `render_special`.
+  virtual std::string_view piece(Token token, bool render_special = false) const = 0;
+
+  // The text of a sequence that starts at the beginning of a text (a leading space that encode put
+  // there is taken away). decode(encode(x)) == x.
+  virtual std::string decode(std::span<const Token> tokens, bool render_special = false) const = 0;
+
+  virtual bool is_end_of_generation(Token token) const = 0;
+  virtual std::size_t vocabulary_size() const = 0;
+  virtual std::optional<Token> bos() const = 0;
+  virtual std::optional<Token> eos() const = 0;
+  virtual bool adds_bos() const = 0;
+
+  // What a user should know: an unknown pre-tokenizer and what stands in for it. Often empty.
+  virtual const std::vector<std::string>& warnings() const = 0;
+};
+
+}  // namespace sluice::tokenizer

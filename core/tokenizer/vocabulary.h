@@ -1,0 +1,85 @@
+// A vocabulary as plain data, as a GGUF file describes it: what tokenizers are built from.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/error.h"
+#include "core/tokenizer/tokenizer.h"
+
+namespace sluice::tokenizer {
+
+// Values of tokenizer.ggml.token_type.
+enum class TokenType : std::uint8_t {
+  undefined = 0,  // treated as normal
+  normal = 1,
+  unknown = 2,
+  control = 3,
+  user_defined = 4,  // found in text before anything else, and printed
+  unused = 5,
+  byte = 6,
+};
+
+enum class VocabularyKind {
+  sentencepiece,  // tokenizer.ggml.model "llama": characters, scores
+  byte_level,     // "gpt2": bytes, merges
+};
+
+struct Vocabulary {
+  std::string source;  // names the file in messages
+  VocabularyKind kind = VocabularyKind::sentencepiece;
+  std::string pre;  // of byte_level: tokenizer.ggml.pre, empty when missing
+
+  std::vector<std::string> tokens;  // the index is the id
+  std::vector<TokenType> types;     // one for each token; empty: to be guessed from the texts
+  std::vector<float> scores;        // of sentencepiece: one for each token
+  std::vector<std::string> merges;  // of byte_level: "left right", best first
+
+  std::optional<Token> bos;
+  std::optional<Token> eos;
+  std::optional<Token> eot;
+  std::optional<Token> eom;
+  std::optional<Token> unknown;
+  std::optional<Token> fim_pad;
+  std::optional<Token> fim_rep;
+  std::optional<Token> fim_sep;
+
+  bool add_bos = true;
+  // Of sentencepiece: a text is encoded as if a space stood before it.
+  bool add_space_prefix = true;
+  // White space to the right of a control token belongs to the token (Phi-3). Holds for text that
+  // is parsed for control tokens, that is for templates: from other text nothing is taken away.
+  bool control_takes_space = false;
+
+  // The ids that end a generation, in ascending order; classify_tokens() fills it.
+  std::vector<Token> end_of_generation;
+
+  std::vector<std::string> warnings;
+};
+
+// Reads the tokenizer.ggml.* keys and checks each for itself. An id of 2^32-1 or -1 means that
+// there is no such token. tokenizer.ggml.add_eos_token is not read: it is for training and
+// embeddings, and a prompt that ends in EOS has nothing to continue. Throws ModelError.
+Vocabulary load_vocabulary(const gguf::Metadata& metadata);
+
+// Throws ModelError, naming the key, when the parts do not fit each other: lengths that differ, a
+// token that occurs twice, a byte token that names no byte, a score that is not a number, a merge
+// that is not two parts, an id out of range.
+void check_vocabulary(const Vocabulary& vocabulary);
+
+// Completes what files leave out or get wrong: guesses missing types, makes control tokens of the
+// tokens that are known to be such by their texts, and collects the end-of-generation set.
+// The vocabulary must be a checked one.
+void classify_tokens(Vocabulary& vocabulary);
+
+// The byte that a text of the form <0xHH> names.
+std::optional<std::uint8_t> byte_token_value(std::string_view text);
+
+// "FILE: key 'KEY': WHAT", as gguf::Metadata words it.
+ModelError vocabulary_error(const Vocabulary& vocabulary, std::string_view key,
+                            std::string_view what);
+
+}  // namespace sluice::tokenizer

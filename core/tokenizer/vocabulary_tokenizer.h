@@ -1,0 +1,68 @@
+// What both kinds of tokenizer share: everything but how ordinary text becomes tokens.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/tokenizer/piece_table.h"
+#include "core/tokenizer/special_tokens.h"
+#include "core/tokenizer/tokenizer.h"
+#include "core/tokenizer/vocabulary.h"
+
+namespace sluice::tokenizer {
+
+// A tokenizer for any vocabulary, which is checked and classified first. Throws ModelError.
+std::unique_ptr<Tokenizer> make_tokenizer(Vocabulary vocabulary);
+
+// Any bytes can be encoded, and decode gives them back, provided that the vocabulary has a token
+// for every byte. Bytes that are not valid UTF-8 go through byte tokens. Where a byte has no token
+// the unknown token takes its place; where that is missing too, encode throws ModelError.
+class VocabularyTokenizer : public Tokenizer {
+ public:
+  std::vector<Token> encode(std::string_view text, const EncodeOptions& options) const final;
+  std::string_view piece(Token token, bool render_special) const final;
+  std::string decode(std::span<const Token> tokens, bool render_special) const final;
+  bool is_end_of_generation(Token token) const final;
+  std::size_t vocabulary_size() const final { return pieces_.size(); }
+  std::optional<Token> bos() const final { return bos_; }
+  std::optional<Token> eos() const final { return eos_; }
+  bool adds_bos() const final { return add_bos_; }
+  const std::vector<std::string>& warnings() const final { return warnings_; }
+
+ protected:
+  // `vocabulary` must be classified.
+  explicit VocabularyTokenizer(const Vocabulary& vocabulary);
+
+  // Appends the tokens of ordinary text. `after_special`: it stands at the start of the whole text
+  // or behind a token that was written out.
+  virtual void encode_fragment(std::string_view text, bool after_special,
+                               std::vector<Token>& out) const = 0;
+
+  // Appends byte tokens for what is not in the vocabulary, or one unknown token.
+  void append_bytes(std::string_view bytes, std::vector<Token>& out) const;
+
+  const PieceTable& pieces() const { return pieces_; }
+  bool add_space_prefix() const { return add_space_prefix_; }
+
+ private:
+  bool is_text(Token token) const;
+  void check(Token token) const;
+
+  PieceTable pieces_;
+  SpecialTokens special_tokens_;
+  std::vector<TokenType> types_;
+  std::vector<Token> end_of_generation_;  // ascending
+  std::string source_;
+  std::vector<std::string> warnings_;
+  std::optional<Token> bos_;
+  std::optional<Token> eos_;
+  std::optional<Token> unknown_;
+  bool add_bos_;
+  bool add_space_prefix_;
+  // The unknown token may stand for ordinary text, since some byte has no token of its own.
+  bool unknown_is_text_ = false;
+};
+
+}  // namespace sluice::tokenizer

@@ -1,0 +1,41 @@
+// Run-time choice of the instruction set. One table of function pointers is filled with the scalar
+// kernels and then overwritten upwards, tier by tier, as far as the CPU goes (or as SLUICE_ISA
+// says). The table is constant after the first use; any thread may read it.
+//
+// Every tier computes every float result with the same operations in the same order (16 virtual
+// lanes, explicit fused multiply-add, exact integer dot products), so all tiers give bit-identical
+// results. The tests hold them to that.
+#pragma once
+
+#include <string_view>
+
+#include "kernels/attention.h"
+#include "kernels/matmul.h"
+#include "kernels/quantise.h"
+#include "kernels/vector_ops.h"
+
+namespace sluice::kernels {
+
+enum class Isa { scalar, avx2, avx512 };
+
+std::string_view isa_name(Isa isa);  // "scalar", "avx2", "avx512"
+
+struct KernelTable {
+  Isa isa = Isa::scalar;
+  MatmulKernels matmul;
+  QuantiseKernels quantise;
+  VectorOps vector_ops;
+  AttentionKernels attention;
+};
+
+// The highest tier this CPU and operating system can run.
+Isa highest_isa();
+
+// The table of one tier. Throws std::invalid_argument when this CPU cannot run it.
+const KernelTable& kernel_table(Isa isa);
+
+// The table in use: the highest tier, or the one that the environment variable SLUICE_ISA names
+// (scalar|avx2|avx512). Throws std::invalid_argument when it names no tier or one this CPU lacks.
+const KernelTable& kernel_table();
+
+}  // namespace sluice::kernels

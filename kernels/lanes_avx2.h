@@ -1,0 +1,235 @@
+// The operations of lanes_scalar.h, which documents them, with AVX2, FMA and F16C.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <immintrin.h>
+
+namespace sluice::kernels {
+namespace {
+
+constexpr std::size_t lanes = 16;
+
+// An accumulator is two of the sixteen registers.
+constexpr int accumulators_max = 4;
+constexpr int tile_heads_max = 2;
+
+struct F32x16 {
+  __m256 low, high;
+};
+
+struct I32x16 {
+  __m256i low, high;
+};
+
+inline F32x16 broadcast(float x) {
+  return {_mm256_set1_ps(x), _mm256_set1_ps(x)};
+}
+
+// All bits set in the first `count` of 16 lanes.
+inline I32x16 mask_of(std::size_t count) {
+  const __m256i n = _mm256_set1_epi32(static_cast<int>(count));
+  return {_mm256_cmpgt_epi32(n, _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7)),
+          _mm256_cmpgt_epi32(n, _mm256_setr_epi32(8, 9, 10, 11, 12, 13, 14, 15))};
+}
+
+inline F32x16 load(const float* p, std::size_t count, float rest = 0) {
+  if (count == lanes) return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)};
+  const I32x16 mask = mask_of(count);
+  const __m256 fill = _mm256_set1_ps(rest);
+  // The upper half is not addressed when it is not there: p + 8 might lie beyond the array.
+  const __m256 low = _mm256_maskload_ps(p, mask.low);
+  const __m256 high = count > 8 ? _mm256_maskload_ps(p + 8, mask.high) : fill;
+  return {_mm256_blendv_ps(fill, low, _mm256_castsi256_ps(mask.low)),
+          _mm256_blendv_ps(fill, high, _mm256_castsi256_ps(mask.high))};
+}
+
+inline F32x16 load(const std::uint16_t* p, std::size_t count) {
+  std::uint16_t copy[lanes] = {};
+  if (count < lanes) {
+    for (std::size_t i = 0; i < count; ++i) copy[i] = p[i];
+    p = copy;
+  }
+  return {_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))),
+          _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 8)))};
+}
+
+inline void store(F32x16 a, float* p, std::size_t count) {
+  if (count == lanes) {
+    _mm256_storeu_ps(p, a.low);
+    _mm256_storeu_ps(p + 8, a.high);
+    return;
+  }
+  const I32x16 mask = mask_of(count);
+  _mm256_maskstore_ps(p, mask.low, a.low);
+  if (count > 8) _mm256_maskstore_ps(p + 8, mask.high, a.high);
+}
+
+inline void store(F32x16 a, std::uint16_t* p, std::size_t count) {
+  const __m128i low = _mm256_cvtps_ph(a.low, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  const __m128i high = _mm256_cvtps_ph(a.high, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  std::uint16_t copy[lanes];
+  std::uint16_t* target = count == lanes ? p : copy;
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(target), low);
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(target + 8), high);
+  if (target == p) return;
+  for (std::size_t i = 0; i < count; ++i) p[i] = copy[i];
+}
+
+inline F32x16 operator+(F32x16 a, F32x16 b) {
+  return {_mm256_add_ps(a.low, b.low), _mm256_add_ps(a.high, b.high)};
+}
+
+inline F32x16 operator-(F32x16 a, F32x16 b) {
+  return {_mm256_sub_ps(a.low, b.low), _mm256_sub_ps(a.high, b.high)};
+}
+
+inline F32x16 operator*(F32x16 a, F32x16 b) {
+  return {_mm256_mul_ps(a.low, b.low), _mm256_mul_ps(a.high, b.high)};
+}
+
+inline F32x16 operator/(F32x16 a, F32x16 b) {
+  return {_mm256_div_ps(a.low, b.low), _mm256_div_ps(a.high, b.high)};
+}
+
+inline F32x16 fma(F32x16 a, F32x16 b, F32x16 c) {
+  return {_mm256_fmadd_ps(a.low, b.low, c.low), _mm256_fmadd_ps(a.high, b.high, c.high)};
+}
+
+inline F32x16 negated_fma(F32x16 a, F32x16 b, F32x16 c) {
+  return {_mm256_fnmadd_ps(a.low, b.low, c.low), _mm256_fnmadd_ps(a.high, b.high, c.high)};
+}
+
+inline F32x16 max(F32x16 a, F32x16 b) {
+  return {_mm256_max_ps(a.low, b.low), _mm256_max_ps(a.high, b.high)};
+}
+
+inline F32x16 min(F32x16 a, F32x16 b) {
+  return {_mm256_min_ps(a.low, b.low), _mm256_min_ps(a.high, b.high)};
+}
+
+inline F32x16 abs(F32x16 a) {
+  const __m256 sign = _mm256_set1_ps(-0.0f);
+  return {_mm256_andnot_ps(sign, a.low), _mm256_andnot_ps(sign, a.high)};
+}
+
+inline F32x16 select_less(F32x16 a, F32x16 b, F32x16 x, F32x16 y) {
+  return {_mm256_blendv_ps(y.low, x.low, _mm256_cmp_ps(a.low, b.low, _CMP_LT_OQ)),
+          _mm256_blendv_ps(y.high, x.high, _mm256_cmp_ps(a.high, b.high, _CMP_LT_OQ))};
+}
+
+inline __m256 power_of_two(__m256i n) {
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(n, _mm256_set1_epi32(127)), 23));
+}
+
+// In two steps, because 2^n alone may not be a float. The first is exact: a is near 1.
+inline __m256 times_power_of_two(__m256 a, __m256 n) {
+  const __m256i exponent = _mm256_cvtps_epi32(n);
+  const __m256i part = _mm256_srai_epi32(exponent, 1);
+  const __m256 scaled = _mm256_mul_ps(a, power_of_two(part));
+  return _mm256_mul_ps(scaled, power_of_two(_mm256_sub_epi32(exponent, part)));
+}
+
+inline F32x16 times_power_of_two(F32x16 a, F32x16 n) {
+  return {times_power_of_two(a.low, n.low), times_power_of_two(a.high, n.high)};
+}
+
+inline float sum(F32x16 a) {
+  const __m256 of_eight = _mm256_add_ps(a.low, a.high);
+  const __m128 of_four =
+      _mm_add_ps(_mm256_castps256_ps128(of_eight), _mm256_extractf128_ps(of_eight, 1));
+  const __m128 of_two = _mm_add_ps(of_four, _mm_movehl_ps(of_four, of_four));
+  return _mm_cvtss_f32(_mm_add_ss(of_two, _mm_movehdup_ps(of_two)));
+}
+
+inline void sum_four(const F32x16* a, float* out) {
+  __m256 eight[4];
+  for (int i = 0; i < 4; ++i) eight[i] = _mm256_add_ps(a[i].low, a[i].high);
+  const auto fold = [](__m256 x, __m256 y) {  // four lanes of x, then four of y
+    return _mm256_add_ps(_mm256_permute2f128_ps(x, y, 0x20), _mm256_permute2f128_ps(x, y, 0x31));
+  };
+  const __m256 first = fold(eight[0], eight[1]), second = fold(eight[2], eight[3]);
+  const __m256 two = _mm256_add_ps(_mm256_shuffle_ps(first, second, _MM_SHUFFLE(1, 0, 1, 0)),
+                                   _mm256_shuffle_ps(first, second, _MM_SHUFFLE(3, 2, 3, 2)));
+  const __m256 one = _mm256_add_ps(two, _mm256_movehdup_ps(two));  // 0 . 2 . 1 . 3 .
+  const __m128 even = _mm256_castps256_ps128(one), odd = _mm256_extractf128_ps(one, 1);
+  _mm_storeu_ps(out, _mm_blend_ps(even, _mm_moveldup_ps(odd), 0b1010));
+}
+
+inline float largest(F32x16 a) {
+  const __m256 of_eight = _mm256_max_ps(a.low, a.high);
+  const __m128 of_four =
+      _mm_max_ps(_mm256_castps256_ps128(of_eight), _mm256_extractf128_ps(of_eight, 1));
+  const __m128 of_two = _mm_max_ps(of_four, _mm_movehl_ps(of_four, of_four));
+  return _mm_cvtss_f32(_mm_max_ss(of_two, _mm_movehdup_ps(of_two)));
+}
+
+inline __m256 max_or_nan(__m256 a, __m256 b) {
+  return _mm256_castsi256_ps(_mm256_max_epu32(_mm256_castps_si256(a), _mm256_castps_si256(b)));
+}
+
+inline F32x16 max_or_nan(F32x16 a, F32x16 b) {
+  return {max_or_nan(a.low, b.low), max_or_nan(a.high, b.high)};
+}
+
+inline float largest_or_nan(F32x16 a) {
+  __m256 r = max_or_nan(a.low, a.high);
+  r = max_or_nan(r, _mm256_permute2f128_ps(r, r, 1));
+  r = max_or_nan(r, _mm256_permute_ps(r, _MM_SHUFFLE(1, 0, 3, 2)));
+  r = max_or_nan(r, _mm256_permute_ps(r, _MM_SHUFFLE(2, 3, 0, 1)));
+  return _mm256_cvtss_f32(r);
+}
+
+inline I32x16 round_to_int(F32x16 a) {
+  return {_mm256_cvtps_epi32(a.low), _mm256_cvtps_epi32(a.high)};
+}
+
+inline std::int32_t sum(I32x16 a) {
+  const __m256i eight = _mm256_add_epi32(a.low, a.high);
+  __m128i r = _mm_add_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
+  r = _mm_add_epi32(r, _mm_shuffle_epi32(r, _MM_SHUFFLE(1, 0, 3, 2)));
+  r = _mm_add_epi32(r, _mm_shuffle_epi32(r, _MM_SHUFFLE(2, 3, 0, 1)));
+  return _mm_cvtsi128_si32(r);
+}
+
+inline void store(I32x16 a, std::int8_t* p) {
+  const __m256i words =  // in the order 0..3 8..11 4..7 12..15
+      _mm256_permute4x64_epi64(_mm256_packs_epi32(a.low, a.high), _MM_SHUFFLE(3, 1, 2, 0));
+  const __m128i bytes =
+      _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), bytes);
+}
+
+struct Pairs {
+  F32x16 first, second;
+};
+
+// Of sixteen neighbouring floats, the even ones or the odd ones.
+template <int selection>
+inline __m256 every_other(__m256 a, __m256 b) {
+  const __m256 picked = _mm256_shuffle_ps(a, b, selection);  // in the order 0 2 1 3 of 64 bits
+  return _mm256_castsi256_ps(
+      _mm256_permute4x64_epi64(_mm256_castps_si256(picked), _MM_SHUFFLE(3, 1, 2, 0)));
+}
+
+inline Pairs load_pairs(const float* p) {
+  const __m256 a = _mm256_loadu_ps(p), b = _mm256_loadu_ps(p + 8);
+  const __m256 c = _mm256_loadu_ps(p + 16), d = _mm256_loadu_ps(p + 24);
+  constexpr int even = _MM_SHUFFLE(2, 0, 2, 0), odd = _MM_SHUFFLE(3, 1, 3, 1);
+  return {{every_other<even>(a, b), every_other<even>(c, d)},
+          {every_other<odd>(a, b), every_other<odd>(c, d)}};
+}
+
+inline void store_interleaved(__m256 a, __m256 b, float* p) {
+  const __m256 low = _mm256_unpacklo_ps(a, b), high = _mm256_unpackhi_ps(a, b);
+  _mm256_storeu_ps(p, _mm256_permute2f128_ps(low, high, 0x20));
+  _mm256_storeu_ps(p + 8, _mm256_permute2f128_ps(low, high, 0x31));
+}
+
+inline void store_pairs(const Pairs& a, float* p) {
+  store_interleaved(a.first.low, a.second.low, p);
+  store_interleaved(a.first.high, a.second.high, p + 16);
+}
+
+}  // namespace
+}  // namespace sluice::kernels

@@ -1,0 +1,176 @@
+// The operations of lanes_scalar.h, which documents them, with AVX-512 (F, BW, VL, DQ).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <immintrin.h>
+
+namespace sluice::kernels {
+namespace {
+
+constexpr std::size_t lanes = 16;
+
+constexpr int accumulators_max = 16;  // half of the registers
+constexpr int tile_heads_max = 8;
+
+struct F32x16 {
+  __m512 v;
+};
+
+struct I32x16 {
+  __m512i v;
+};
+
+inline F32x16 broadcast(float x) {
+  return {_mm512_set1_ps(x)};
+}
+
+inline __mmask16 mask_of(std::size_t count) {
+  return static_cast<__mmask16>((1U << count) - 1);
+}
+
+inline F32x16 load(const float* p, std::size_t count, float rest = 0) {
+  if (count == lanes) return {_mm512_loadu_ps(p)};
+  return {_mm512_mask_loadu_ps(_mm512_set1_ps(rest), mask_of(count), p)};
+}
+
+inline F32x16 load(const std::uint16_t* p, std::size_t count) {
+  if (count == lanes) {
+    return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))};
+  }
+  return {_mm512_cvtph_ps(_mm256_maskz_loadu_epi16(mask_of(count), p))};
+}
+
+inline void store(F32x16 a, float* p, std::size_t count) {
+  if (count == lanes) {
+    _mm512_storeu_ps(p, a.v);
+  } else {
+    _mm512_mask_storeu_ps(p, mask_of(count), a.v);
+  }
+}
+
+inline void store(F32x16 a, std::uint16_t* p, std::size_t count) {
+  const __m256i halves = _mm512_cvtps_ph(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  if (count == lanes) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), halves);
+  } else {
+    _mm256_mask_storeu_epi16(p, mask_of(count), halves);
+  }
+}
+
+inline F32x16 operator+(F32x16 a, F32x16 b) {
+  return {_mm512_add_ps(a.v, b.v)};
+}
+inline F32x16 operator-(F32x16 a, F32x16 b) {
+  return {_mm512_sub_ps(a.v, b.v)};
+}
+inline F32x16 operator*(F32x16 a, F32x16 b) {
+  return {_mm512_mul_ps(a.v, b.v)};
+}
+inline F32x16 operator/(F32x16 a, F32x16 b) {
+  return {_mm512_div_ps(a.v, b.v)};
+}
+
+inline F32x16 fma(F32x16 a, F32x16 b, F32x16 c) {
+  return {_mm512_fmadd_ps(a.v, b.v, c.v)};
+}
+
+inline F32x16 negated_fma(F32x16 a, F32x16 b, F32x16 c) {
+  return {_mm512_fnmadd_ps(a.v, b.v, c.v)};
+}
+
+inline F32x16 max(F32x16 a, F32x16 b) {
+  return {_mm512_max_ps(a.v, b.v)};
+}
+inline F32x16 min(F32x16 a, F32x16 b) {
+  return {_mm512_min_ps(a.v, b.v)};
+}
+
+inline F32x16 abs(F32x16 a) {
+  return {_mm512_andnot_ps(_mm512_set1_ps(-0.0f), a.v)};
+}
+
+inline F32x16 select_less(F32x16 a, F32x16 b, F32x16 x, F32x16 y) {
+  return {_mm512_mask_blend_ps(_mm512_cmp_ps_mask(a.v, b.v, _CMP_LT_OQ), y.v, x.v)};
+}
+
+inline F32x16 times_power_of_two(F32x16 a, F32x16 n) {
+  return {_mm512_scalef_ps(a.v, n.v)};
+}
+
+inline float sum(F32x16 a) {
+  const __m256 of_eight =
+      _mm256_add_ps(_mm512_castps512_ps256(a.v), _mm512_extractf32x8_ps(a.v, 1));
+  const __m128 of_four =
+      _mm_add_ps(_mm256_castps256_ps128(of_eight), _mm256_extractf128_ps(of_eight, 1));
+  const __m128 of_two = _mm_add_ps(of_four, _mm_movehl_ps(of_four, of_four));
+  return _mm_cvtss_f32(_mm_add_ss(of_two, _mm_movehdup_ps(of_two)));
+}
+
+inline void sum_four(const F32x16* a, float* out) {
+  const auto fold = [](__m512 x, __m512 y) {  // eight lanes of x, then eight of y
+    return _mm512_add_ps(_mm512_shuffle_f32x4(x, y, _MM_SHUFFLE(1, 0, 1, 0)),
+                         _mm512_shuffle_f32x4(x, y, _MM_SHUFFLE(3, 2, 3, 2)));
+  };
+  const __m512 first = fold(a[0].v, a[1].v), second = fold(a[2].v, a[3].v);
+  const __m512 four = _mm512_add_ps(_mm512_shuffle_f32x4(first, second, _MM_SHUFFLE(2, 0, 2, 0)),
+                                    _mm512_shuffle_f32x4(first, second, _MM_SHUFFLE(3, 1, 3, 1)));
+  const __m512 two = _mm512_add_ps(four, _mm512_permute_ps(four, _MM_SHUFFLE(1, 0, 3, 2)));
+  const __m512 one = _mm512_add_ps(two, _mm512_permute_ps(two, _MM_SHUFFLE(2, 3, 0, 1)));
+  _mm512_mask_compressstoreu_ps(out, 0x1111, one);
+}
+
+inline float largest(F32x16 a) {
+  const __m256 of_eight =
+      _mm256_max_ps(_mm512_castps512_ps256(a.v), _mm512_extractf32x8_ps(a.v, 1));
+  const __m128 of_four =
+      _mm_max_ps(_mm256_castps256_ps128(of_eight), _mm256_extractf128_ps(of_eight, 1));
+  const __m128 of_two = _mm_max_ps(of_four, _mm_movehl_ps(of_four, of_four));
+  return _mm_cvtss_f32(_mm_max_ss(of_two, _mm_movehdup_ps(of_two)));
+}
+
+inline F32x16 max_or_nan(F32x16 a, F32x16 b) {
+  return {
+      _mm512_castsi512_ps(_mm512_max_epu32(_mm512_castps_si512(a.v), _mm512_castps_si512(b.v)))};
+}
+
+inline float largest_or_nan(F32x16 a) {
+  F32x16 r = max_or_nan(a, {_mm512_shuffle_f32x4(a.v, a.v, _MM_SHUFFLE(1, 0, 3, 2))});
+  r = max_or_nan(r, {_mm512_shuffle_f32x4(r.v, r.v, _MM_SHUFFLE(2, 3, 0, 1))});
+  r = max_or_nan(r, {_mm512_permute_ps(r.v, _MM_SHUFFLE(1, 0, 3, 2))});
+  r = max_or_nan(r, {_mm512_permute_ps(r.v, _MM_SHUFFLE(2, 3, 0, 1))});
+  return _mm512_cvtss_f32(r.v);
+}
+
+inline I32x16 round_to_int(F32x16 a) {
+  return {_mm512_cvtps_epi32(a.v)};
+}
+inline std::int32_t sum(I32x16 a) {
+  return _mm512_reduce_add_epi32(a.v);
+}
+
+inline void store(I32x16 a, std::int8_t* p) {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(a.v));
+}
+
+struct Pairs {
+  F32x16 first, second;
+};
+
+inline Pairs load_pairs(const float* p) {
+  const __m512 a = _mm512_loadu_ps(p), b = _mm512_loadu_ps(p + 16);
+  const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+  const __m512i odd = _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+  return {{_mm512_permutex2var_ps(a, even, b)}, {_mm512_permutex2var_ps(a, odd, b)}};
+}
+
+inline void store_pairs(const Pairs& a, float* p) {
+  const __m512i low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+  const __m512i high =
+      _mm512_setr_epi32(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+  _mm512_storeu_ps(p, _mm512_permutex2var_ps(a.first.v, low, a.second.v));
+  _mm512_storeu_ps(p + 16, _mm512_permutex2var_ps(a.first.v, high, a.second.v));
+}
+
+}  // namespace
+}  // namespace sluice::kernels

@@ -1,0 +1,207 @@
+// Sixteen float lanes in plain C++: the definition that lanes_avx2.h and lanes_avx512.h reproduce
+// bit for bit. Kernels are written once against these operations (vector_ops_impl.h and others)
+// and compiled once per tier.
+//
+// Everything stands in an anonymous namespace, and nothing inline is used from elsewhere (not even
+// std::min or std::fma): otherwise the linker might keep one tier's copy for all of them.
+//
+// Rounding is to nearest even and subnormals are kept. Where a lane is NaN, tiers agree that it is
+// NaN, but not on its payload.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <math.h>  // the C functions, which are not inline
+
+#include "kernels/dequantise.h"
+
+namespace sluice::kernels {
+namespace {
+
+constexpr std::size_t lanes = 16;
+
+// How many accumulators a tile may keep in registers, and rows of queries it may have.
+constexpr int accumulators_max = 4;
+constexpr int tile_heads_max = 2;
+
+struct F32x16 {
+  float lane[lanes];
+};
+
+struct I32x16 {
+  std::int32_t lane[lanes];
+};
+
+inline F32x16 broadcast(float x) {
+  F32x16 r;
+  for (float& lane : r.lane) lane = x;
+  return r;
+}
+
+// The first `count` (1..16) of the floats at p; the lanes after them are `rest`.
+inline F32x16 load(const float* p, std::size_t count, float rest = 0) {
+  F32x16 r;
+  for (std::size_t i = 0; i < lanes; ++i) r.lane[i] = i < count ? p[i] : rest;
+  return r;
+}
+
+// The same from half floats; the lanes after them are 0.
+inline F32x16 load(const std::uint16_t* p, std::size_t count) {
+  F32x16 r;
+  for (std::size_t i = 0; i < lanes; ++i) r.lane[i] = i < count ? half_to_float(p[i]) : 0;
+  return r;
+}
+
+inline void store(F32x16 a, float* p, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) p[i] = a.lane[i];
+}
+
+// As half floats, rounded to nearest even.
+inline void store(F32x16 a, std::uint16_t* p, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) p[i] = float_to_half(a.lane[i]);
+}
+
+inline F32x16 operator+(F32x16 a, F32x16 b) {
+  for (std::size_t i = 0; i < lanes; ++i) a.lane[i] += b.lane[i];
+  return a;
+}
+
+inline F32x16 operator-(F32x16 a, F32x16 b) {
+  for (std::size_t i = 0; i < lanes; ++i) a.lane[i] -= b.lane[i];
+  return a;
+}
+
+inline F32x16 operator*(F32x16 a, F32x16 b) {
+  for (std::size_t i = 0; i < lanes; ++i) a.lane[i] *= b.lane[i];
+  return a;
+}
+
+inline F32x16 operator/(F32x16 a, F32x16 b) {
+  for (std::size_t i = 0; i < lanes; ++i) a.lane[i] /= b.lane[i];
+  return a;
+}
+
+// a * b + c, rounded once.
+inline F32x16 fma(F32x16 a, F32x16 b, F32x16 c) {
+  for (std::size_t i = 0; i < lanes; ++i) a.lane[i] = ::fmaf(a.lane[i], b.lane[i], c.lane[i]);
+  return a;
+}
+
+// c - a * b, rounded once.
+inline F32x16 negated_fma(F32x16 a, F32x16 b, F32x16 c) {
+  for (std::size_t i = 0; i < lanes; ++i) a.lane[i] = ::fmaf(-a.lane[i], b.lane[i], c.lane[i]);
+  return a;
+}
+
+// a > b ? a : b, thus b where either is NaN.
+inline F32x16 max(F32x16 a, F32x16 b) {
+  for (std::size_t i = 0; i < lanes; ++i) a.lane[i] = a.lane[i] > b.lane[i] ? a.lane[i] : b.lane[i];
+  return a;
+}
+
+// a < b ? a : b, thus b where either is NaN.
+inline F32x16 min(F32x16 a, F32x16 b) {
+  for (std::size_t i = 0; i < lanes; ++i) a.lane[i] = a.lane[i] < b.lane[i] ? a.lane[i] : b.lane[i];
+  return a;
+}
+
+inline F32x16 abs(F32x16 a) {
+  for (float& lane : a.lane) lane = ::fabsf(lane);
+  return a;
+}
+
+// a < b ? x : y.
+inline F32x16 select_less(F32x16 a, F32x16 b, F32x16 x, F32x16 y) {
+  for (std::size_t i = 0; i < lanes; ++i) x.lane[i] = a.lane[i] < b.lane[i] ? x.lane[i] : y.lane[i];
+  return x;
+}
+
+// a * 2^n, rounded once; n holds integers in -250..250, or NaN where a is NaN.
+inline F32x16 times_power_of_two(F32x16 a, F32x16 n) {
+  for (std::size_t i = 0; i < lanes; ++i) {
+    const int exponent = n.lane[i] == n.lane[i] ? static_cast<int>(n.lane[i]) : 0;
+    a.lane[i] = ::ldexpf(a.lane[i], exponent);
+  }
+  return a;
+}
+
+// The sum in a fixed tree: lanes 8 apart, then 4, 2 and 1.
+inline float sum(F32x16 a) {
+  for (std::size_t step = lanes / 2; step > 0; step /= 2) {
+    for (std::size_t i = 0; i < step; ++i) a.lane[i] += a.lane[i + step];
+  }
+  return a.lane[0];
+}
+
+// out[i] = sum(a[i]).
+inline void sum_four(const F32x16* a, float* out) {
+  for (int i = 0; i < 4; ++i) out[i] = sum(a[i]);
+}
+
+// The maximum in the tree of `sum`.
+inline float largest(F32x16 a) {
+  for (std::size_t step = lanes / 2; step > 0; step /= 2) {
+    for (std::size_t i = 0; i < step; ++i) {
+      a.lane[i] = a.lane[i] > a.lane[i + step] ? a.lane[i] : a.lane[i + step];
+    }
+  }
+  return a.lane[0];
+}
+
+// The larger of two values without a sign bit, where NaN is larger than infinity.
+inline float larger_or_nan(float a, float b) {
+  return a > b || a != a ? a : b;
+}
+
+inline F32x16 max_or_nan(F32x16 a, F32x16 b) {
+  for (std::size_t i = 0; i < lanes; ++i) a.lane[i] = larger_or_nan(a.lane[i], b.lane[i]);
+  return a;
+}
+
+inline float largest_or_nan(F32x16 a) {
+  float r = a.lane[0];
+  for (const float lane : a.lane) r = larger_or_nan(lane, r);
+  return r;
+}
+
+// The nearest integer, even when between two; a must be in the range of int32.
+inline I32x16 round_to_int(F32x16 a) {
+  I32x16 r;
+  for (std::size_t i = 0; i < lanes; ++i) r.lane[i] = static_cast<std::int32_t>(::rintf(a.lane[i]));
+  return r;
+}
+
+inline std::int32_t sum(I32x16 a) {
+  std::int32_t r = 0;
+  for (const std::int32_t lane : a.lane) r += lane;
+  return r;
+}
+
+// Sixteen bytes; every lane must be in -128..127.
+inline void store(I32x16 a, std::int8_t* p) {
+  for (std::size_t i = 0; i < lanes; ++i) p[i] = static_cast<std::int8_t>(a.lane[i]);
+}
+
+// Sixteen pairs, as they lie in memory.
+struct Pairs {
+  F32x16 first, second;
+};
+
+inline Pairs load_pairs(const float* p) {
+  Pairs r;
+  for (std::size_t i = 0; i < lanes; ++i) {
+    r.first.lane[i] = p[2 * i];
+    r.second.lane[i] = p[2 * i + 1];
+  }
+  return r;
+}
+
+inline void store_pairs(const Pairs& a, float* p) {
+  for (std::size_t i = 0; i < lanes; ++i) {
+    p[2 * i] = a.first.lane[i];
+    p[2 * i + 1] = a.second.lane[i];
+  }
+}
+
+}  // namespace
+}  // namespace sluice::kernels

@@ -1,0 +1,100 @@
+// Weights times activations: y[c][r] = sum_k w[r][k] x[c][k], for quantised rows w and a few or
+// many columns x. Weights are read as they stand in a GGUF file.
+//
+// The unit of work is a panel of 16 rows. A panel is unpacked 256 columns of weights at a time to
+// unsigned bytes, laid out [k / 4][row][k % 4], so that one vector lane is one row: `vpdpbusd`
+// multiplies four neighbouring weights of 16 rows with four activations that are broadcast, and no
+// sum crosses a lane. An unpacked block serves all columns.
+//
+// The float operations of one (row, column) are the same, in the same order, for any number of
+// columns, any split into row ranges and any tier:
+//   Q4_K, Q5_K, Q6_K   block = 0; for each sub-block: block = fma(dot, scale, block), dot exact;
+//                      y = fma(block, d * d_x, y); with minima: y = fma(min_dot, -(dmin * d_x), y)
+//   Q4_0 ... Q8_0      y = fma(dot, d * d_x, y); with minima: y = fma(m, d_x * sum_x, y)
+//   all others         for each 256 columns: weights dequantised to float, four partial sums by
+//                      k % 4 with fma, then y = y + ((s0 + s1) + (s2 + s3))
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/block_formats.h"
+#include "kernels/quantise.h"
+
+namespace sluice::kernels {
+
+inline constexpr std::size_t panel_rows = 16;
+
+// Which form of the activations a weight type is multiplied with.
+enum class ActivationForm { f32, a256, a32 };
+ActivationForm activation_form(BlockType type);
+
+// Columns of activations in all the forms that are asked for, in memory of the caller.
+// Column c of a form starts at base + c * stride.
+class Activations {
+ public:
+  // Bytes that a buffer for `columns` columns of `size` elements needs, for all forms.
+  static std::size_t buffer_bytes(std::size_t size, std::size_t columns);
+
+  // x: [columns][x_stride] floats, of which `size` are used. buffer: buffer_bytes(...), 64-byte
+  // aligned. Neither is owned. Quantised forms are not yet filled.
+  Activations(const float* x, std::size_t x_stride, std::size_t size, std::size_t columns,
+              std::byte* buffer);
+
+  // Fills one form of one column; different columns may be filled by different threads.
+  void quantise(const QuantiseKernels& kernels, ActivationForm form, std::size_t column) const;
+
+  // Defined out of line, because the files of the tiers call them (see matmul_driver.h).
+  std::size_t size() const;
+  std::size_t columns() const;
+  const float* f32(std::size_t column) const;
+  ColumnA256 a256(std::size_t column) const;
+  ColumnA32 a32(std::size_t column) const;
+
+ private:
+  // Byte offsets of the arrays of one column. Each form has arrays of its own: matrices that share
+  // their activations may have different types (Q and V of a mixed file, say).
+  struct ColumnLayout {
+    explicit ColumnLayout(std::size_t size);
+    std::size_t a256_q, a256_d, a256_sums, a256_minus_32;
+    std::size_t a32_q, a32_d, a32_d_sums, a32_minus_8, a32_minus_16, a32_minus_128;
+    std::size_t bytes;
+  };
+
+  const float* x_;
+  std::size_t x_stride_;
+  std::size_t size_;
+  std::size_t columns_;
+  std::byte* buffer_;
+  ColumnLayout layout_;
+};
+
+// Consecutive rows of a weight matrix.
+struct WeightRows {
+  BlockType type;
+  const std::byte* data;     // first row
+  std::size_t rows;
+  std::size_t columns;       // weights per row
+  std::size_t row_bytes;     // row_bytes(type, columns)
+  // How many bytes after the last of these rows may be prefetched (they belong to the matrix).
+  std::size_t readable_after = 0;
+};
+
+// Scratch for one thread.
+struct MatmulScratch {
+  static constexpr std::size_t bytes = 96 * 1024;
+  std::byte* data;  // 64-byte aligned
+};
+
+struct MatmulKernels {
+  // y[c * y_stride + r] = row r times column c, for all rows of w and all columns of x.
+  void (*multiply)(const WeightRows& w, const Activations& x, float* y, std::size_t y_stride,
+                   const MatmulScratch& scratch);
+};
+
+// The tiers; see kernels/kernel_table.h for the choice between them.
+void fill_matmul_scalar(MatmulKernels& table);
+void fill_matmul_avx2(MatmulKernels& table);
+void fill_matmul_avx512vnni(MatmulKernels& table);
+
+}  // namespace sluice::kernels

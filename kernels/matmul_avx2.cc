@@ -1,0 +1,378 @@
+// The matrix product for AVX2 with FMA and F16C. Two 256-bit registers hold one 32-bit value for
+// each of the 16 rows of a panel.
+//
+// vpmaddubsw adds two products of an unsigned and a signed byte in 16 bits. Its results are summed
+// in 16 bits for as long as they cannot overflow (8 groups of four weights for 4-bit weights, 4 for
+// 5-bit, 2 for 6-bit) before vpmaddwd widens them. 8-bit weights stay signed: their absolute value
+// is multiplied with the activation that has taken over their sign, and widened each time.
+#include <immintrin.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+namespace sluice::kernels {
+namespace {
+
+constexpr bool high_nibbles_in_place = false;  // 240 * 127 * 2 would overflow 16 bits
+constexpr bool unsigned_q8 = false;            // and so would 255 * 127 * 2
+
+struct I32x16 {
+  __m256i half[2];  // rows 0..7 and 8..15
+};
+struct F32x16 {
+  __m256 half[2];
+};
+struct RowDwords {
+  I32x16 dword[4];
+};
+
+inline __m256i load_two_rows(const std::byte* p, std::size_t row_bytes) {
+  const auto load = [](const std::byte* q) {
+    return _mm_loadu_si128(reinterpret_cast<const __m128i*>(q));
+  };
+  return _mm256_inserti128_si256(_mm256_castsi128_si256(load(p)), load(p + 4 * row_bytes), 1);
+}
+
+inline RowDwords load_dwords(const std::byte* p, std::size_t row_bytes) {
+  RowDwords out;
+  for (int h = 0; h < 2; ++h) {
+    const std::byte* q = p + 8 * h * row_bytes;
+    const __m256i r0 = load_two_rows(q, row_bytes), r1 = load_two_rows(q + row_bytes, row_bytes);
+    const __m256i r2 = load_two_rows(q + 2 * row_bytes, row_bytes);
+    const __m256i r3 = load_two_rows(q + 3 * row_bytes, row_bytes);
+    const __m256i low01 = _mm256_unpacklo_epi32(r0, r1), low23 = _mm256_unpacklo_epi32(r2, r3);
+    const __m256i high01 = _mm256_unpackhi_epi32(r0, r1), high23 = _mm256_unpackhi_epi32(r2, r3);
+    out.dword[0].half[h] = _mm256_unpacklo_epi64(low01, low23);
+    out.dword[1].half[h] = _mm256_unpackhi_epi64(low01, low23);
+    out.dword[2].half[h] = _mm256_unpacklo_epi64(high01, high23);
+    out.dword[3].half[h] = _mm256_unpackhi_epi64(high01, high23);
+  }
+  return out;
+}
+
+inline I32x16 bits_and(I32x16 a, I32x16 b) {
+  return {{_mm256_and_si256(a.half[0], b.half[0]), _mm256_and_si256(a.half[1], b.half[1])}};
+}
+inline I32x16 bits_or(I32x16 a, I32x16 b) {
+  return {{_mm256_or_si256(a.half[0], b.half[0]), _mm256_or_si256(a.half[1], b.half[1])}};
+}
+inline I32x16 bits_xor(I32x16 a, I32x16 b) {
+  return {{_mm256_xor_si256(a.half[0], b.half[0]), _mm256_xor_si256(a.half[1], b.half[1])}};
+}
+template <int n>
+inline I32x16 left_16(I32x16 x) {
+  return {{_mm256_slli_epi16(x.half[0], n), _mm256_slli_epi16(x.half[1], n)}};
+}
+template <int n>
+inline I32x16 right_16(I32x16 x) {
+  return {{_mm256_srli_epi16(x.half[0], n), _mm256_srli_epi16(x.half[1], n)}};
+}
+inline I32x16 left_32(I32x16 x, int n) {
+  return {{_mm256_slli_epi32(x.half[0], n), _mm256_slli_epi32(x.half[1], n)}};
+}
+inline I32x16 right_32(I32x16 x, int n) {
+  return {{_mm256_srli_epi32(x.half[0], n), _mm256_srli_epi32(x.half[1], n)}};
+}
+inline I32x16 right_signed_32(I32x16 x, int n) {
+  return {{_mm256_srai_epi32(x.half[0], n), _mm256_srai_epi32(x.half[1], n)}};
+}
+inline I32x16 each_byte(int v) {
+  const __m256i x = _mm256_set1_epi8(static_cast<char>(v));
+  return {{x, x}};
+}
+inline I32x16 each_dword(int v) {
+  const __m256i x = _mm256_set1_epi32(v);
+  return {{x, x}};
+}
+inline F32x16 each(float v) {
+  const __m256 x = _mm256_set1_ps(v);
+  return {{x, x}};
+}
+inline F32x16 multiply(F32x16 a, F32x16 b) {
+  return {{_mm256_mul_ps(a.half[0], b.half[0]), _mm256_mul_ps(a.half[1], b.half[1])}};
+}
+inline F32x16 to_float(I32x16 x) {
+  return {{_mm256_cvtepi32_ps(x.half[0]), _mm256_cvtepi32_ps(x.half[1])}};
+}
+inline __m256 low_halves_of(__m256i x) {
+  // The low 16 bits of the four lanes of each half go to its first 8 bytes.
+  const __m256i pick = _mm256_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, -1, -1, -1, -1, -1, -1, -1, -1,
+                                        0, 1, 4, 5, 8, 9, 12, 13, -1, -1, -1, -1, -1, -1, -1, -1);
+  const __m256i packed = _mm256_permute4x64_epi64(_mm256_shuffle_epi8(x, pick), 0b1000);
+  return _mm256_cvtph_ps(_mm256_castsi256_si128(packed));
+}
+inline F32x16 low_halves(I32x16 x) {
+  return {{low_halves_of(x.half[0]), low_halves_of(x.half[1])}};
+}
+inline void store(void* p, I32x16 x) {
+  auto* q = static_cast<__m256i*>(p);
+  _mm256_storeu_si256(q, x.half[0]);
+  _mm256_storeu_si256(q + 1, x.half[1]);
+}
+inline void store(void* p, F32x16 x) {
+  auto* q = static_cast<float*>(p);
+  _mm256_storeu_ps(q, x.half[0]);
+  _mm256_storeu_ps(q + 8, x.half[1]);
+}
+inline F32x16 load(const float* p) { return {{_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}}; }
+
+struct SixteenHalves {
+  __m128i half[2];
+};
+inline SixteenHalves load_16_bit(const std::byte* p, std::size_t count) {
+  std::uint16_t values[16] = {};
+  std::memcpy(values, p, count * sizeof values[0]);
+  const auto* q = reinterpret_cast<const __m128i*>(values);
+  return {{_mm_loadu_si128(q), _mm_loadu_si128(q + 1)}};
+}
+inline F32x16 load_halves(const std::byte* p, std::size_t count) {
+  const SixteenHalves h = load_16_bit(p, count);
+  return {{_mm256_cvtph_ps(h.half[0]), _mm256_cvtph_ps(h.half[1])}};
+}
+inline F32x16 load_bfloats(const std::byte* p, std::size_t count) {
+  const SixteenHalves h = load_16_bit(p, count);
+  const auto widen = [](__m128i x) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(x), 16));
+  };
+  return {{widen(h.half[0]), widen(h.half[1])}};
+}
+
+}  // namespace
+}  // namespace sluice::kernels
+
+#include "kernels/matmul_formats.h"
+
+namespace sluice::kernels {
+namespace {
+
+constexpr std::size_t sums_stride = 2 * panel_rows;
+
+inline __m256i broadcast(const void* p) {
+  std::int32_t four;
+  std::memcpy(&four, p, sizeof four);
+  return _mm256_set1_epi32(four);
+}
+
+inline __m256i load_q(const std::uint8_t (*q)[4], int half) {
+  return _mm256_load_si256(reinterpret_cast<const __m256i*>(q + 8 * half));
+}
+
+// How many groups of four weights can be summed in 16 bits.
+constexpr int groups_in_16_bits(int largest_q) {
+  return largest_q <= 15 ? 8 : largest_q <= 31 ? 4 : largest_q <= 63 ? 2 : 1;
+}
+
+// dot[c] = the exact products of `groups` times four weights with the activations of each column.
+template <int columns, int groups, int largest_q, typename Panel>
+inline void dot_groups(const Panel& p, std::size_t group, const std::int8_t* const* q,
+                       I32x16 (&dot)[columns]) {
+  constexpr int run = groups_in_16_bits(largest_q);
+  const __m256i ones = _mm256_set1_epi16(1);
+  for (int c = 0; c < columns; ++c) dot[c] = each_dword(0);
+#pragma GCC unroll 8
+  for (int start = 0; start < groups; start += run) {
+    __m256i sum[columns][2];
+#pragma GCC unroll 8
+    for (int g = start; g < start + run; ++g) {
+#pragma GCC unroll 2
+      for (int h = 0; h < 2; ++h) {
+        const __m256i w = load_q(p.q[group + g], h);
+#pragma GCC unroll 8
+        for (int c = 0; c < columns; ++c) {
+          const __m256i a = broadcast(q[c] + 4 * (group + g));
+          const __m256i products =
+              largest_q > 63 ? _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(a, w))
+                             : _mm256_maddubs_epi16(w, a);
+          sum[c][h] = g == start ? products : _mm256_add_epi16(sum[c][h], products);
+        }
+      }
+    }
+#pragma GCC unroll 8
+    for (int c = 0; c < columns; ++c) {
+#pragma GCC unroll 2
+      for (int h = 0; h < 2; ++h) {
+        dot[c].half[h] = _mm256_add_epi32(dot[c].half[h], _mm256_madd_epi16(sum[c][h], ones));
+      }
+    }
+  }
+}
+
+inline I32x16 add(I32x16 a, I32x16 b) {
+  return {{_mm256_add_epi32(a.half[0], b.half[0]), _mm256_add_epi32(a.half[1], b.half[1])}};
+}
+inline F32x16 add(F32x16 a, F32x16 b) {
+  return {{_mm256_add_ps(a.half[0], b.half[0]), _mm256_add_ps(a.half[1], b.half[1])}};
+}
+inline F32x16 multiply_add(F32x16 a, F32x16 b, F32x16 c) {
+  return {{_mm256_fmadd_ps(a.half[0], b.half[0], c.half[0]),
+           _mm256_fmadd_ps(a.half[1], b.half[1], c.half[1])}};
+}
+inline F32x16 subtract_product(F32x16 a, F32x16 b, F32x16 c) {  // c - a b
+  return {{_mm256_fnmadd_ps(a.half[0], b.half[0], c.half[0]),
+           _mm256_fnmadd_ps(a.half[1], b.half[1], c.half[1])}};
+}
+
+template <typename Format>
+struct IntegerKernel : Format {
+  using Panel = IntegerPanel;
+  using Column = ColumnA256;
+  static constexpr int tile_columns = 4;
+
+  static Column column(const Activations& x, std::size_t c) { return x.a256(c); }
+
+  template <int panels, int columns>
+  static void multiply(const IntegerPanel* p, const Column* a, std::size_t k, std::size_t,
+                       float* sums) {
+    for (int i = 0; i < panels; ++i) multiply_panel<columns>(p[i], a, k, sums + i * panel_rows);
+  }
+
+ private:
+  template <int columns>
+  static void multiply_panel(const IntegerPanel& p, const Column* a, std::size_t k, float* sums) {
+    constexpr int groups = Format::sub_block / 4;
+    const std::int8_t* q[columns];
+    F32x16 block[columns];
+    for (int c = 0; c < columns; ++c) {
+      q[c] = a[c].q + k;
+      block[c] = each(0);
+    }
+    for (int s = 0; s < static_cast<int>(k_block) / Format::sub_block; ++s) {
+      I32x16 dot[columns];
+      dot_groups<columns, groups, Format::largest_q>(p, s * groups, q, dot);
+      const F32x16 scale = load(p.scale[s]);
+#pragma GCC unroll 8
+      for (int c = 0; c < columns; ++c) {
+        if constexpr (Format::has_offset) {
+          dot[c] = add(dot[c], each_dword(a[c].minus_32_sums_of_16[k / 16 + s]));
+        }
+        block[c] = multiply_add(to_float(dot[c]), scale, block[c]);
+      }
+    }
+    for (int c = 0; c < columns; ++c) finish(p, a[c], k, block[c], sums + c * sums_stride);
+  }
+
+  // Scales the sum of a block, adds it to the sum of the row, and takes off the minima.
+  static void finish(const IntegerPanel& p, const ColumnA256& a, std::size_t k, F32x16 block,
+                     float* sum_at) {
+    const F32x16 d_x = each(a.d[k / k_block]);
+    F32x16 sum = multiply_add(block, sluice::kernels::multiply(load(p.d), d_x), load(sum_at));
+    if constexpr (Format::has_min) {
+      I32x16 dot = each_dword(0);
+      for (int j = 0; j < 4; ++j) {
+        const __m256i pair = broadcast(a.sums_of_32 + k / 32 + 2 * j);
+        const auto* min = reinterpret_cast<const __m256i*>(p.min[j]);
+        for (int h = 0; h < 2; ++h) {
+          dot.half[h] = _mm256_add_epi32(
+              dot.half[h], _mm256_madd_epi16(_mm256_load_si256(min + h), pair));
+        }
+      }
+      const F32x16 scale = sluice::kernels::multiply(load(p.dmin), d_x);
+      sum = subtract_product(to_float(dot), scale, sum);
+    }
+    store(sum_at, sum);
+  }
+};
+
+template <typename Format>
+struct SmallKernel {
+  using Panel = SmallPanel;
+  using Column = ColumnA32;
+  static constexpr int tile_columns = 4;
+
+  static Column column(const Activations& x, std::size_t c) { return x.a32(c); }
+
+  static void unpack(const std::byte* rows, std::size_t row_bytes, std::size_t k,
+                     std::size_t weights, SmallPanel& panel) {
+    const std::byte* p = rows + k / 32 * Format::block_bytes;
+    for (std::size_t s = 0; s < weights / 32; ++s) {
+      Format::unpack_block(p + s * Format::block_bytes, row_bytes, s, panel);
+    }
+  }
+
+  template <int panels, int columns>
+  static void multiply(const SmallPanel* p, const Column* a, std::size_t k, std::size_t weights,
+                       float* sums) {
+    for (int i = 0; i < panels; ++i) {
+      multiply_panel<columns>(p[i], a, k, weights, sums + i * panel_rows);
+    }
+  }
+
+ private:
+  template <int columns>
+  static void multiply_panel(const SmallPanel& p, const Column* a, std::size_t k,
+                             std::size_t weights, float* sums) {
+    const std::int8_t* q[columns];
+    F32x16 sum[columns];
+    for (int c = 0; c < columns; ++c) {
+      q[c] = a[c].q + k;
+      sum[c] = load(sums + c * sums_stride);
+    }
+    for (std::size_t s = 0; s < weights / 32; ++s) {
+      const std::size_t at = k / 32 + s;
+      I32x16 dot[columns];
+      dot_groups<columns, 8, Format::largest_q>(p, 8 * s, q, dot);
+      const F32x16 d = load(p.d[s]);
+#pragma GCC unroll 8
+      for (int c = 0; c < columns; ++c) {
+        if constexpr (Format::has_offset) {
+          dot[c] = add(dot[c], each_dword(Format::offsets(a[c])[at]));
+        }
+        const F32x16 scale = sluice::kernels::multiply(d, each(a[c].d[at]));
+        sum[c] = multiply_add(to_float(dot[c]), scale, sum[c]);
+        if constexpr (Format::has_min) {
+          sum[c] = multiply_add(load(p.m[s]), each(a[c].d_sums[at]), sum[c]);
+        }
+      }
+    }
+    for (int c = 0; c < columns; ++c) store(sums + c * sums_stride, sum[c]);
+  }
+};
+
+template <typename Format>
+struct FloatKernel : Format {
+  using Panel = FloatPanel;
+  using Column = const float*;
+  static constexpr int tile_columns = 2;
+
+  static Column column(const Activations& x, std::size_t c) { return x.f32(c); }
+
+  template <int panels, int columns>
+  static void multiply(const FloatPanel* p, const Column* a, std::size_t k, std::size_t weights,
+                       float* sums) {
+    for (int i = 0; i < panels; ++i) {
+      for (int c = 0; c < columns; ++c) {
+        multiply_column(p[i], a[c] + k, weights, sums + c * sums_stride + i * panel_rows);
+      }
+    }
+  }
+
+ private:
+  static void multiply_column(const FloatPanel& p, const float* x, std::size_t weights,
+                              float* sum_at) {
+    F32x16 part[4] = {each(0), each(0), each(0), each(0)};
+    std::size_t n = 0;
+    for (; n + 4 <= weights; n += 4) {
+#pragma GCC unroll 4
+      for (int j = 0; j < 4; ++j) {
+        part[j] = multiply_add(load(p.w[n + j]), each(x[n + j]), part[j]);
+      }
+    }
+    for (int j = 0; n + j < weights; ++j) {
+      part[j] = multiply_add(load(p.w[n + j]), each(x[n + j]), part[j]);
+    }
+    const F32x16 total = add(add(part[0], part[1]), add(part[2], part[3]));
+    store(sum_at, add(load(sum_at), total));
+  }
+};
+
+}  // namespace
+}  // namespace sluice::kernels
+
+#include "kernels/matmul_dispatch.h"
+
+namespace sluice::kernels {
+
+void fill_matmul_avx2(MatmulKernels& table) { table.multiply = multiply_in_tier; }
+
+}  // namespace sluice::kernels

@@ -1,0 +1,155 @@
+// The loops around the kernels of one instruction set: which rows and columns meet when. Included
+// by the file of each tier, inside which everything here has internal linkage. Nothing here or in
+// those files may instantiate an inline function with external linkage (std::min, say): the linker
+// keeps one copy for the whole program, and it could be the one compiled for AVX-512.
+//
+// Rows go in pairs of panels, so that an activation that was broadcast serves 32 rows. For each
+// pair and each 256 weights of a row, the weights are unpacked once into the first-level cache and
+// multiplied with all columns of a column block; the sums of the pair live in scratch meanwhile.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "kernels/matmul.h"
+
+namespace sluice::kernels {
+namespace {
+
+constexpr std::size_t k_block = 256;         // weights of a row that are unpacked together
+constexpr std::size_t column_block = 256;    // columns whose activations stay in the L2 cache
+constexpr std::size_t cache_line = 64;
+
+// 256 weights of 16 rows with integer sub-block scales (Q4_K, Q5_K, Q6_K). Byte [k / 4][row][k % 4]
+// of q is the unsigned weight.
+struct alignas(64) IntegerPanel {
+  std::uint8_t q[k_block / 4][panel_rows][4];
+  float scale[16][panel_rows];             // of each sub-block, divided by what q is scaled up by
+  std::int16_t min[4][panel_rows][2];      // of sub-blocks (0 2) (1 3) (4 6) (5 7)
+  float d[panel_rows], dmin[panel_rows];
+};
+
+// The same for weights with a float scale per 32 (Q4_0 ... Q8_0).
+struct alignas(64) SmallPanel {
+  std::uint8_t q[k_block / 4][panel_rows][4];
+  float d[8][panel_rows], m[8][panel_rows];
+};
+
+struct alignas(64) FloatPanel {
+  float w[k_block][panel_rows];
+};
+
+// What stands in the scratch of a thread.
+template <typename Panel, typename Column>
+struct Workspace {
+  Panel panels[2];
+  Column columns[column_block];
+  alignas(64) float sums[column_block][2 * panel_rows];
+};
+static_assert(sizeof(Workspace<IntegerPanel, ColumnA256>) <= MatmulScratch::bytes);
+static_assert(sizeof(Workspace<SmallPanel, ColumnA32>) <= MatmulScratch::bytes);
+static_assert(sizeof(Workspace<FloatPanel, const float*>) <= MatmulScratch::bytes);
+
+// A run of rows that is computed together.
+struct RowGroup {
+  const std::byte* data;
+  std::size_t first;   // row of the matrix
+  int panels;          // 1 or 2
+};
+
+inline std::size_t smaller(std::size_t a, std::size_t b) { return a < b ? a : b; }
+
+// Brings one slice of what this thread reads next into the L2 cache: the hardware prefetcher sees
+// 16 short streams and misses the start of most of them.
+inline void prefetch_slice(const std::byte* start, const std::byte* end, std::size_t bytes) {
+  for (const std::byte* p = start; p < start + bytes && p < end; p += cache_line) {
+    __builtin_prefetch(p, 0, 2);
+  }
+}
+
+// The loops for one kernel. Kernel has
+//   Panel, Column                    what it unpacks to, and what it needs of a column
+//   tile_columns                     columns that it likes to compute together
+//   column(x, c)                     the Column of column c
+//   unpack(rows, row_bytes, k, weights, panel)
+//   multiply<panels, columns>(panels, columns, k, weights, sums)
+// where sums points to the sums of the first column, and those of the next follow
+// 2 * panel_rows floats later.
+template <typename Kernel>
+class PanelProduct {
+ public:
+  using Panel = typename Kernel::Panel;
+  using Work = Workspace<Panel, typename Kernel::Column>;
+
+  PanelProduct(const WeightRows& w, const MatmulScratch& scratch)
+      : w_(w), work_(*reinterpret_cast<Work*>(scratch.data)) {}
+
+  // y = w x for at least 16 rows. The last panel overlaps the one before it where the rows are not
+  // a multiple of 16: its rows are computed twice, with the same result.
+  void run(const Activations& x, float* y, std::size_t y_stride) {
+    const std::size_t all_columns = x.columns();
+    for (std::size_t c = 0; c < all_columns; c += column_block) {
+      count_ = smaller(column_block, all_columns - c);
+      for (std::size_t i = 0; i < count_; ++i) work_.columns[i] = Kernel::column(x, c + i);
+      for (std::size_t row = 0; row < w_.rows;) {
+        const int panels = w_.rows - row >= 2 * panel_rows ? 2 : 1;
+        const std::size_t first = smaller(row, w_.rows - panel_rows);
+        multiply_group({w_.data + first * w_.row_bytes, first, panels}, y + c * y_stride, y_stride);
+        row = first + panels * panel_rows;
+      }
+    }
+  }
+
+ private:
+  void multiply_group(const RowGroup& group, float* y, std::size_t y_stride) {
+    std::memset(work_.sums, 0, count_ * sizeof work_.sums[0]);
+    const std::size_t panel_bytes = panel_rows * w_.row_bytes;
+    const std::size_t group_bytes = group.panels * panel_bytes;
+    const std::byte* next = group.data + group_bytes;
+    const std::byte* readable_end = w_.data + w_.rows * w_.row_bytes + w_.readable_after;
+    const std::size_t blocks = (w_.columns + k_block - 1) / k_block;
+    const std::size_t slice_bytes = (group_bytes / blocks + cache_line) / cache_line * cache_line;
+    for (std::size_t b = 0; b < blocks; ++b) {
+      const std::size_t k = b * k_block;
+      const std::size_t weights = smaller(k_block, w_.columns - k);
+      prefetch_slice(next + b * slice_bytes, readable_end, slice_bytes);
+      for (int p = 0; p < group.panels; ++p) {
+        Kernel::unpack(group.data + p * panel_bytes, w_.row_bytes, k, weights, work_.panels[p]);
+      }
+      if (group.panels == 2) {
+        multiply_columns<2>(k, weights);
+      } else {
+        multiply_columns<1>(k, weights);
+      }
+    }
+    for (std::size_t i = 0; i < count_; ++i) {
+      std::memcpy(y + i * y_stride + group.first, work_.sums[i],
+                  group.panels * panel_rows * sizeof(float));
+    }
+  }
+
+  // Adds the product of the unpacked block to the sums of all columns, widest tile first.
+  template <int panels>
+  void multiply_columns(std::size_t k, std::size_t weights) {
+    std::size_t i = 0;
+    for (; i + Kernel::tile_columns <= count_; i += Kernel::tile_columns) {
+      multiply_tile<panels, Kernel::tile_columns>(i, k, weights);
+    }
+    for (; i + 2 <= count_; i += 2) multiply_tile<panels, 2>(i, k, weights);
+    if (i < count_) multiply_tile<panels, 1>(i, k, weights);
+  }
+
+  template <int panels, int columns>
+  void multiply_tile(std::size_t i, std::size_t k, std::size_t weights) {
+    Kernel::template multiply<panels, columns>(work_.panels, work_.columns + i, k, weights,
+                                               work_.sums[i]);
+  }
+
+  const WeightRows& w_;
+  Work& work_;
+  std::size_t count_ = 0;  // columns of the current column block
+};
+
+}  // namespace
+}  // namespace sluice::kernels

@@ -1,0 +1,207 @@
+// The matrix product in plain C++: the definition that the other tiers reproduce bit for bit. Row
+// by row, column by column; slow, and meant to be read.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+
+#include "kernels/dequantise.h"
+#include "kernels/matmul.h"
+
+namespace sluice::kernels {
+namespace {
+
+constexpr std::size_t block = 256;
+
+// 256 weights whose sub-block scales are integers: w = d * scale * (q - offset) - dmin * min.
+struct IntegerBlock {
+  std::array<int, block> q;
+  std::array<int, 16> scale;  // one per sub-block
+  std::array<int, 8> min;     // one per 32 weights
+  std::size_t sub_block;      // 16 or 32 weights
+  int offset;
+  float d, dmin;
+  bool has_min;
+};
+
+int bit(const std::uint8_t* bytes, std::size_t i) { return (bytes[i / 8] >> (i % 8)) & 1; }
+
+// The eight 6-bit scales and minima of Q4_K and Q5_K.
+void unpack_scales(const std::uint8_t* s, IntegerBlock& out) {
+  for (std::size_t j = 0; j < 4; ++j) {
+    out.scale[j] = s[j] & 63;
+    out.min[j] = s[j + 4] & 63;
+    out.scale[j + 4] = (s[j + 8] & 15) | (s[j] >> 6) << 4;
+    out.min[j + 4] = (s[j + 8] >> 4) | (s[j + 4] >> 6) << 4;
+  }
+}
+
+// Q4_K and Q5_K differ by the fifth bit: in byte l of qh, bit j belongs to sub-block j.
+template <typename Block>
+IntegerBlock unpack_4_or_5(const Block& b, const std::uint8_t* qh) {
+  IntegerBlock out{};
+  out.sub_block = 32;
+  out.has_min = true;
+  out.d = half_to_float(b.d);
+  out.dmin = half_to_float(b.dmin);
+  unpack_scales(b.scales, out);
+  for (std::size_t k = 0; k < block; ++k) {
+    const std::size_t j = k / 32, l = k % 32;
+    const int byte = b.qs[j / 2 * 32 + l];
+    out.q[k] = (j % 2 ? byte >> 4 : byte & 15) | (qh ? ((qh[l] >> j) & 1) << 4 : 0);
+  }
+  return out;
+}
+
+IntegerBlock unpack(const BlockQ4_K& b) { return unpack_4_or_5(b, nullptr); }
+IntegerBlock unpack(const BlockQ5_K& b) { return unpack_4_or_5(b, b.qh); }
+
+IntegerBlock unpack(const BlockQ6_K& b) {
+  IntegerBlock out{};
+  out.sub_block = 16;
+  out.offset = 32;
+  out.d = half_to_float(b.d);
+  for (std::size_t s = 0; s < 16; ++s) out.scale[s] = b.scales[s];
+  for (std::size_t k = 0; k < block; ++k) {
+    const std::size_t half = k / 128, group = k % 128 / 32, l = k % 32;
+    const int low = b.ql[64 * half + 32 * (group % 2) + l];
+    const int high = b.qh[32 * half + l] >> (2 * group) & 3;
+    out.q[k] = (group < 2 ? low & 15 : low >> 4) | high << 4;
+  }
+  return out;
+}
+
+// 32 weights with a scale of their own: w = d * q + m, q signed.
+struct SmallBlock {
+  std::array<int, 32> q;
+  float d, m;
+  bool has_min;
+};
+
+template <typename Block>
+int nibble(const Block& b, std::size_t k) {
+  return k < 16 ? b.qs[k] & 15 : b.qs[k - 16] >> 4;
+}
+
+SmallBlock unpack(const BlockQ4_0& b) {
+  SmallBlock out{{}, half_to_float(b.d), 0, false};
+  for (std::size_t k = 0; k < 32; ++k) out.q[k] = nibble(b, k) - 8;
+  return out;
+}
+
+SmallBlock unpack(const BlockQ4_1& b) {
+  SmallBlock out{{}, half_to_float(b.d), half_to_float(b.m), true};
+  for (std::size_t k = 0; k < 32; ++k) out.q[k] = nibble(b, k);
+  return out;
+}
+
+SmallBlock unpack(const BlockQ5_0& b) {
+  SmallBlock out{{}, half_to_float(b.d), 0, false};
+  for (std::size_t k = 0; k < 32; ++k) out.q[k] = (nibble(b, k) | bit(b.qh, k) << 4) - 16;
+  return out;
+}
+
+SmallBlock unpack(const BlockQ5_1& b) {
+  SmallBlock out{{}, half_to_float(b.d), half_to_float(b.m), true};
+  for (std::size_t k = 0; k < 32; ++k) out.q[k] = nibble(b, k) | bit(b.qh, k) << 4;
+  return out;
+}
+
+SmallBlock unpack(const BlockQ8_0& b) {
+  SmallBlock out{{}, half_to_float(b.d), 0, false};
+  for (std::size_t k = 0; k < 32; ++k) out.q[k] = b.qs[k];
+  return out;
+}
+
+template <typename Block>
+Block load(const std::byte* p) {
+  Block b;
+  std::memcpy(&b, p, sizeof b);
+  return b;
+}
+
+// The share of one block in the product of one row and one column, added to `sum`.
+float add_block(const IntegerBlock& b, const ColumnA256& a, std::size_t i, float sum) {
+  const std::int8_t* q = a.q + i * block;
+  float block_sum = 0;
+  for (std::size_t s = 0; s < block / b.sub_block; ++s) {
+    int dot = 0;
+    for (std::size_t k = s * b.sub_block; k < (s + 1) * b.sub_block; ++k) {
+      dot += (b.q[k] - b.offset) * q[k];
+    }
+    block_sum = std::fma(static_cast<float>(dot), static_cast<float>(b.scale[s]), block_sum);
+  }
+  sum = std::fma(block_sum, b.d * a.d[i], sum);
+  if (!b.has_min) return sum;
+  int min_dot = 0;
+  for (std::size_t k = 0; k < block; ++k) min_dot += b.min[k / 32] * q[k];
+  return std::fma(static_cast<float>(min_dot), -(b.dmin * a.d[i]), sum);
+}
+
+float add_block(const SmallBlock& b, const ColumnA32& a, std::size_t i, float sum) {
+  int dot = 0;
+  for (std::size_t k = 0; k < 32; ++k) dot += b.q[k] * a.q[i * 32 + k];
+  sum = std::fma(static_cast<float>(dot), b.d * a.d[i], sum);
+  return b.has_min ? std::fma(b.m, a.d_sums[i], sum) : sum;
+}
+
+// One block of weights after another, each against all columns. `form` gives the activations of a
+// column in the form that the weights need.
+template <typename Block, typename Form>
+void multiply_blocks(const WeightRows& w, const Activations& x, Form form, float* y,
+                     std::size_t y_stride) {
+  const std::size_t blocks = w.row_bytes / sizeof(Block);
+  for (std::size_t row = 0; row < w.rows; ++row) {
+    const std::byte* row_data = w.data + row * w.row_bytes;
+    for (std::size_t c = 0; c < x.columns(); ++c) y[c * y_stride + row] = 0;
+    for (std::size_t i = 0; i < blocks; ++i) {
+      const auto b = unpack(load<Block>(row_data + i * sizeof(Block)));
+      for (std::size_t c = 0; c < x.columns(); ++c) {
+        float& sum = y[c * y_stride + row];
+        sum = add_block(b, form(c), i, sum);
+      }
+    }
+  }
+}
+
+void multiply_f32(const WeightRows& w, const Activations& x, float* y, std::size_t y_stride) {
+  std::array<float, block> weights;
+  for (std::size_t row = 0; row < w.rows; ++row) {
+    const std::byte* row_data = w.data + row * w.row_bytes;
+    for (std::size_t c = 0; c < x.columns(); ++c) y[c * y_stride + row] = 0;
+    for (std::size_t start = 0; start < w.columns; start += block) {
+      const std::size_t count = std::min(block, w.columns - start);
+      dequantise(w.type, row_data + row_bytes(w.type, start), count, weights.data());
+      for (std::size_t c = 0; c < x.columns(); ++c) {
+        std::array<float, 4> sum{};
+        for (std::size_t k = 0; k < count; ++k) {
+          sum[k % 4] = std::fma(weights[k], x.f32(c)[start + k], sum[k % 4]);
+        }
+        y[c * y_stride + row] += (sum[0] + sum[1]) + (sum[2] + sum[3]);
+      }
+    }
+  }
+}
+
+void multiply(const WeightRows& w, const Activations& x, float* y, std::size_t y_stride,
+              const MatmulScratch&) {
+  const auto a256 = [&x](std::size_t c) { return x.a256(c); };
+  const auto a32 = [&x](std::size_t c) { return x.a32(c); };
+  switch (w.type) {
+    case BlockType::q4_k: return multiply_blocks<BlockQ4_K>(w, x, a256, y, y_stride);
+    case BlockType::q5_k: return multiply_blocks<BlockQ5_K>(w, x, a256, y, y_stride);
+    case BlockType::q6_k: return multiply_blocks<BlockQ6_K>(w, x, a256, y, y_stride);
+    case BlockType::q4_0: return multiply_blocks<BlockQ4_0>(w, x, a32, y, y_stride);
+    case BlockType::q4_1: return multiply_blocks<BlockQ4_1>(w, x, a32, y, y_stride);
+    case BlockType::q5_0: return multiply_blocks<BlockQ5_0>(w, x, a32, y, y_stride);
+    case BlockType::q5_1: return multiply_blocks<BlockQ5_1>(w, x, a32, y, y_stride);
+    case BlockType::q8_0: return multiply_blocks<BlockQ8_0>(w, x, a32, y, y_stride);
+    default: return multiply_f32(w, x, y, y_stride);
+  }
+}
+
+}  // namespace
+
+void fill_matmul_scalar(MatmulKernels& table) { table.multiply = multiply; }
+
+}  // namespace sluice::kernels

@@ -1,0 +1,81 @@
+// The operations of quantise.h on the lanes of one tier; included after its lanes_*.h.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/lanes_math.h"
+#include "kernels/quantise.h"
+
+namespace sluice::kernels {
+namespace {
+
+constexpr float q_max = 127;
+// Below this, 127 / max is not a float; such a group counts as zeros.
+constexpr float max_abs_min = 0x1p-120f;
+
+// How one group is scaled to integers.
+struct GroupScale {
+  float d;           // value of one step
+  float steps_of_1;  // 127 / max|x|
+};
+
+template <std::size_t group>
+inline GroupScale group_scale(const float* x) {
+  F32x16 top = abs(load(x, lanes));
+  for (std::size_t i = lanes; i < group; i += lanes) top = max_or_nan(abs(load(x + i, lanes)), top);
+  const float max_abs = largest_or_nan(top);
+  if (max_abs < max_abs_min) return {0, 0};
+  return {max_abs / q_max, q_max / max_abs};
+}
+
+// Quantises 16 elements and returns the sum of the integers.
+inline std::int32_t quantise_16(const float* x, F32x16 scale, std::int8_t* q) {
+  // max first: it turns NaN, which has no integer, into a number.
+  const F32x16 steps = max(load(x, lanes) * scale, broadcast(-q_max));
+  const I32x16 rounded = round_to_int(min(steps, broadcast(q_max)));
+  store(rounded, q);
+  return sum(rounded);
+}
+
+inline void quantise_a256(const float* x, std::size_t size, const ColumnA256& out) {
+  constexpr std::size_t group = 256;
+  constexpr std::size_t place_of_sum[8] = {0, 2, 1, 3, 4, 6, 5, 7};
+  for (std::size_t g = 0; g < size / group; ++g) {
+    const GroupScale s = group_scale<group>(x + g * group);
+    const F32x16 scale = broadcast(s.steps_of_1);
+    out.d[g] = s.d;
+    for (std::size_t k = 0; k < 8; ++k) {
+      const std::size_t at = g * group + 32 * k;
+      const std::int32_t first = quantise_16(x + at, scale, out.q + at);
+      const std::int32_t second = quantise_16(x + at + 16, scale, out.q + at + 16);
+      out.sums_of_32[g * 8 + place_of_sum[k]] = static_cast<std::int16_t>(first + second);
+      out.minus_32_sums_of_16[at / 16] = -32 * first;
+      out.minus_32_sums_of_16[at / 16 + 1] = -32 * second;
+    }
+  }
+}
+
+inline void quantise_a32(const float* x, std::size_t size, const ColumnA32& out) {
+  constexpr std::size_t group = 32;
+  for (std::size_t g = 0; g < size / group; ++g) {
+    const std::size_t at = g * group;
+    const GroupScale s = group_scale<group>(x + at);
+    const F32x16 scale = broadcast(s.steps_of_1);
+    std::int32_t total = quantise_16(x + at, scale, out.q + at);
+    total += quantise_16(x + at + 16, scale, out.q + at + 16);
+    out.d[g] = s.d;
+    out.d_sums[g] = s.d * static_cast<float>(total);
+    out.minus_8_sums[g] = -8 * total;
+    out.minus_16_sums[g] = -16 * total;
+    out.minus_128_sums[g] = -128 * total;
+  }
+}
+
+inline void fill(QuantiseKernels& table) {
+  table.a256 = quantise_a256;
+  table.a32 = quantise_a32;
+}
+
+}  // namespace
+}  // namespace sluice::kernels

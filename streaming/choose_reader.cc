@@ -1,0 +1,89 @@
+#include "streaming/choose_reader.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "streaming/data_file.h"
+#include "streaming/threaded_reader.h"
+#include "streaming/uring_reader.h"
+
+namespace sluice::streaming {
+namespace {
+
+std::vector<DataFile> open_all(std::span<const std::filesystem::path> paths,
+                               DataFile::Access access) {
+  std::vector<DataFile> files;
+  files.reserve(paths.size());
+  for (const auto& path : paths) files.emplace_back(path, access);
+  return files;
+}
+
+bool try_mmap(std::span<const std::filesystem::path> paths, ReaderChoice& choice) {
+  auto files = open_all(paths, DataFile::Access::buffered);
+  try {
+    choice.reader = std::make_unique<MmapReader>(std::move(files));
+    return true;
+  } catch (const std::system_error& error) {
+    choice.notes.push_back(std::string("mmap does not work here: ") + error.what());
+    return false;
+  }
+}
+
+bool try_uring(std::span<const std::filesystem::path> paths, ReaderChoice& choice) {
+  auto files = open_all(paths, DataFile::Access::direct);
+  const auto indirect = std::find_if(files.begin(), files.end(),
+                                     [](const DataFile& file) { return !file.is_direct(); });
+  if (indirect != files.end()) {
+    choice.notes.push_back("uring is not used: " + indirect->refusal());
+    return false;
+  }
+  try {
+    choice.reader = std::make_unique<UringReader>(std::move(files));
+    return true;
+  } catch (const std::system_error& error) {
+    choice.notes.push_back(std::string("uring does not work here: ") + error.what() +
+                           " (a container's seccomp filter or kernel.io_uring_disabled "
+                           "may forbid it, RLIMIT_MEMLOCK may be too small)");
+    return false;
+  }
+}
+
+void use_pread(std::span<const std::filesystem::path> paths, ReaderChoice& choice) {
+  auto files = open_all(paths, DataFile::Access::direct);
+  for (const DataFile& file : files) {
+    if (!file.is_direct()) {
+      choice.notes.push_back("reads go through the page cache: " + file.refusal());
+    }
+  }
+  choice.reader = std::make_unique<PreadReader>(std::move(files));
+}
+
+}  // namespace
+
+std::optional<Io> parse_io(std::string_view word) {
+  if (word == "auto") return Io::automatic;
+  if (word == "uring") return Io::uring;
+  if (word == "pread") return Io::pread;
+  if (word == "mmap") return Io::mmap;
+  return std::nullopt;
+}
+
+ReaderChoice choose_reader(Io io, std::span<const std::filesystem::path> files, bool fits) {
+  ReaderChoice choice;
+  const bool wants_mmap = io == Io::mmap || (io == Io::automatic && fits);
+  if (wants_mmap && try_mmap(files, choice)) {
+    choice.reason = io == Io::mmap ? "mmap, as asked for"
+                                   : "mmap: everything fits, so it starts warm and shares pages";
+    return choice;
+  }
+  if (io != Io::pread && try_uring(files, choice)) {
+    choice.reason =
+        io == Io::uring ? "uring, as asked for" : "uring: direct reads that cost no thread";
+    return choice;
+  }
+  use_pread(files, choice);
+  choice.reason = io == Io::pread ? "pread, as asked for" : "pread: what the machine grants";
+  return choice;
+}
+
+}  // namespace sluice::streaming

@@ -1,0 +1,36 @@
+// Picks the reader that suits the machine, and says why.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "streaming/reader.h"
+
+namespace sluice::streaming {
+
+enum class Io { automatic, uring, pread, mmap };
+
+// "auto", "uring", "pread", "mmap"; nothing for other words.
+std::optional<Io> parse_io(std::string_view word);
+
+struct ReaderChoice {
+  std::unique_ptr<Reader> reader;
+  std::string reason;              // one line: why this reader
+  std::vector<std::string> notes;  // one line for each thing that was wanted and is not to be had
+};
+
+// Opens the files and tries what the machine grants (io_uring may be forbidden by seccomp or
+// sysctl, O_DIRECT is unknown to some file systems). A reader that was asked for by name and does
+// not work gives way to the next best, with a note: uring -> pread -> pread through the page cache;
+// mmap -> uring. `fits` tells that the whole tape will be pinned, when automatic prefers mmap: it
+// starts warm and shares its pages between processes. Throws std::system_error when a file cannot
+// be opened.
+ReaderChoice choose_reader(Io io, std::span<const std::filesystem::path> files, bool fits);
+
+}  // namespace sluice::streaming

@@ -1,0 +1,115 @@
+#include "streaming/data_file.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+#include <utility>
+
+#include "streaming/alignment.h"
+
+namespace sluice::streaming {
+namespace {
+
+std::system_error file_failure(const std::filesystem::path& path, int error,
+                               const std::string& what) {
+  return {error, std::generic_category(), path.string() + ": " + what};
+}
+
+int open_for_reading(const std::filesystem::path& path, int flags) {
+  int descriptor = -1;
+  do {
+    descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC | flags);
+  } while (descriptor < 0 && errno == EINTR);
+  return descriptor;
+}
+
+// Recent kernels accept O_DIRECT on tmpfs and then ignore it: the file lies in the page cache.
+bool lies_in_memory(int descriptor) {
+  struct statfs facts {};
+  return fstatfs(descriptor, &facts) == 0 &&
+         (facts.f_type == TMPFS_MAGIC || facts.f_type == RAMFS_MAGIC);
+}
+
+// The alignment that direct reads need; 0: the file system says that it has no direct reads.
+std::uint64_t direct_alignment(int descriptor) {
+#ifdef STATX_DIOALIGN
+  struct statx facts {};
+  if (statx(descriptor, "", AT_EMPTY_PATH, STATX_DIOALIGN, &facts) == 0 &&
+      (facts.stx_mask & STATX_DIOALIGN) != 0) {
+    if (facts.stx_dio_offset_align == 0) return 0;
+    return std::max<std::uint64_t>(
+        {page_bytes, facts.stx_dio_offset_align, facts.stx_dio_mem_align});
+  }
+#else
+  static_cast<void>(descriptor);
+#endif
+  return page_bytes;
+}
+
+}  // namespace
+
+DataFile::DataFile(std::filesystem::path path, Access access)
+    : path_(std::move(path)), alignment_(page_bytes) {
+  if (access == Access::direct) open_direct();
+  if (descriptor_ < 0) open_buffered();
+  struct stat facts {};
+  int error = fstat(descriptor_, &facts) != 0 ? errno : 0;
+  if (error == 0 && S_ISDIR(facts.st_mode)) error = EISDIR;
+  if (error == 0 && !S_ISREG(facts.st_mode)) error = EINVAL;
+  if (error != 0) {
+    close(descriptor_);
+    throw file_failure(path_, error, "cannot be read as a regular file");
+  }
+  bytes_ = static_cast<std::uint64_t>(facts.st_size);
+}
+
+DataFile::~DataFile() {
+  if (descriptor_ >= 0) close(descriptor_);
+}
+
+DataFile::DataFile(DataFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      descriptor_(std::exchange(other.descriptor_, -1)),
+      bytes_(other.bytes_),
+      alignment_(other.alignment_),
+      is_direct_(other.is_direct_),
+      refusal_(std::move(other.refusal_)) {}
+
+void DataFile::open_direct() {
+  descriptor_ = open_for_reading(path_, O_DIRECT | O_NONBLOCK);
+  if (descriptor_ < 0) {
+    if (errno != EINVAL && errno != EOPNOTSUPP) {
+      throw file_failure(path_, errno, "cannot be opened");
+    }
+    refusal_ = path_.string() + ": its file system does not offer O_DIRECT";
+    return;
+  }
+  const std::uint64_t alignment = direct_alignment(descriptor_);
+  if (alignment != 0 && !lies_in_memory(descriptor_)) {
+    alignment_ = alignment;
+    is_direct_ = true;
+    return;
+  }
+  refusal_ = path_.string() + (alignment == 0 ? ": its file system does not offer O_DIRECT"
+                                              : ": lies in memory (tmpfs), O_DIRECT has no effect");
+  close(descriptor_);
+  descriptor_ = -1;
+}
+
+void DataFile::open_buffered() {
+  // O_NONBLOCK: a FIFO in place of a file must not block the open; regular files ignore it.
+  descriptor_ = open_for_reading(path_, O_NONBLOCK);
+  if (descriptor_ < 0) throw file_failure(path_, errno, "cannot be opened");
+}
+
+std::uint64_t DataFile::current_bytes() const {
+  struct stat facts {};
+  if (fstat(descriptor_, &facts) != 0) return 0;
+  return static_cast<std::uint64_t>(facts.st_size);
+}
+
+}  // namespace sluice::streaming

@@ -1,0 +1,50 @@
+// A file opened for reading, the way that suits streaming: past the page cache where the file
+// system allows it.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <system_error>
+
+namespace sluice::streaming {
+
+class DataFile {
+ public:
+  enum class Access {
+    direct,    // O_DIRECT where it works; else as buffered, and refusal() says why
+    buffered,  // through the page cache
+  };
+
+  // Throws std::system_error that names the file when it cannot be opened or is no regular file.
+  DataFile(std::filesystem::path path, Access access);
+  ~DataFile();
+  DataFile(DataFile&& other) noexcept;
+  DataFile& operator=(DataFile&&) = delete;
+
+  int descriptor() const { return descriptor_; }
+  const std::filesystem::path& path() const { return path_; }
+  std::uint64_t bytes() const { return bytes_; }  // when it was opened
+  bool is_direct() const { return is_direct_; }
+  const std::string& refusal() const { return refusal_; }
+
+  // What offsets, lengths and buffers of reads must be multiples of: 4096, or more where
+  // statx(STATX_DIOALIGN) asks for more.
+  std::uint64_t alignment() const { return alignment_; }
+
+  // The size at this moment; less than bytes() when the file was truncated in use.
+  std::uint64_t current_bytes() const;
+
+ private:
+  void open_direct();
+  void open_buffered();
+
+  std::filesystem::path path_;
+  int descriptor_ = -1;
+  std::uint64_t bytes_ = 0;
+  std::uint64_t alignment_ = 0;
+  bool is_direct_ = false;
+  std::string refusal_;
+};
+
+}  // namespace sluice::streaming

@@ -1,0 +1,236 @@
+#include "streaming/read_ahead.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "streaming/alignment.h"
+
+namespace sluice::streaming {
+
+std::system_error read_failure(const ReaderFile& file, const Segment& segment,
+                               const Completion& result) {
+  const std::string place = file.path.string() + ": ";
+  const std::string what =
+      result.is_truncated
+          ? "ends before offset " + std::to_string(segment.offset + segment.bytes) +
+                ", it was truncated while in use"
+          : "cannot read at offset " + std::to_string(std::max(result.offset, segment.offset)) +
+                " (of " + std::to_string(segment.bytes) + " bytes from " +
+                std::to_string(segment.offset) + ")";
+  return {result.error, place + what};
+}
+
+ReadAhead::ReadAhead(Reader& reader, std::uint32_t slots) : reader_(reader), slots_(slots) {}
+
+ReadAhead::~ReadAhead() = default;  // the reader waits for what is in flight
+
+void ReadAhead::use_memory(std::span<std::byte> memory, std::uint64_t slot_bytes) {
+  memory_ = memory;
+  slot_bytes_ = slot_bytes;
+}
+
+void ReadAhead::start(std::vector<ReadAheadEntry> sequence, Order order) {
+  stop();
+  sequence_ = std::move(sequence);
+  order_ = order;
+  end_ = sequence_.size();
+  next_ = 0;
+  read_on();
+}
+
+void ReadAhead::stop() {
+  if (held_count() != 0) throw std::logic_error("a tape cannot change while segments are held");
+  for (Slot& slot : slots_) drop(slot);
+  const auto is_reading = [](const Slot& slot) { return slot.state == State::reading; };
+  while (std::any_of(slots_.begin(), slots_.end(), is_reading)) take(reader_.wait());
+  sequence_.clear();
+  end_ = 0;
+}
+
+void ReadAhead::set_end(std::size_t end) {
+  end_ = std::min(end, sequence_.size());
+}
+
+std::span<const std::byte> ReadAhead::acquire(std::size_t index) {
+  take_finished();
+  Slot* found = find(index);
+  if (found != nullptr && found->state == State::held) {
+    throw std::logic_error("a segment was acquired twice without a release");
+  }
+  Slot& slot = found != nullptr ? *found : jump_to(index);
+  drop_before(slot.ticket);
+  read_on();
+  if (slot.state == State::reading) {
+    ++statistics_.stalls;
+    while (slot.state == State::reading) wait_for_one();
+  }
+  try {
+    check(slot);
+  } catch (const std::system_error&) {
+    free_slot(slot);
+    throw;
+  }
+  slot.state = State::held;
+  return bytes_of(slot);
+}
+
+void ReadAhead::release(std::size_t index) {
+  Slot* const slot = find(index);
+  if (slot == nullptr || slot->state != State::held) {
+    throw std::logic_error("a segment was released that is not held");
+  }
+  free_slot(*slot);
+  take_finished();
+  read_on();
+}
+
+std::size_t ReadAhead::held_count() const {
+  return static_cast<std::size_t>(std::count_if(
+      slots_.begin(), slots_.end(), [](const Slot& slot) { return slot.state == State::held; }));
+}
+
+ReadAhead::Slot* ReadAhead::find(std::size_t index) {
+  const auto found = std::find_if(slots_.begin(), slots_.end(), [index](const Slot& slot) {
+    return slot.state != State::idle && !slot.is_dropped && slot.index == index;
+  });
+  return found == slots_.end() ? nullptr : &*found;
+}
+
+// The consumer wants what is not in the window. Starts the window anew at that place; slots whose
+// reads are in flight become free one after the other.
+ReadAhead::Slot& ReadAhead::jump_to(std::size_t index) {
+  if (held_count() == slots_.size()) {
+    throw std::logic_error("all " + std::to_string(slots_.size()) + " slots of the ring are held");
+  }
+  for (Slot& slot : slots_) drop(slot);
+  const auto is_idle = [](const Slot& slot) { return slot.state == State::idle; };
+  auto idle = std::find_if(slots_.begin(), slots_.end(), is_idle);
+  while (idle == slots_.end()) {
+    wait_for_one();
+    idle = std::find_if(slots_.begin(), slots_.end(), is_idle);
+  }
+  submit(*idle, index);
+  next_ = index + 1;
+  return *idle;
+}
+
+void ReadAhead::drop(Slot& slot) {
+  if (slot.state == State::idle || slot.state == State::held || slot.is_dropped) return;
+  ++statistics_.dropped;
+  if (slot.state == State::reading) {
+    slot.is_dropped = true;
+  } else {
+    free_slot(slot);
+  }
+}
+
+void ReadAhead::drop_before(std::uint64_t ticket) {
+  for (Slot& slot : slots_) {
+    if (slot.ticket < ticket) drop(slot);
+  }
+}
+
+void ReadAhead::free_slot(Slot& slot) {
+  slot.state = State::idle;
+  slot.is_dropped = false;
+  discard(sequence_[slot.index]);
+}
+
+// Gives up the pages of an entry except those that another slot needs: entries share pages where
+// they meet, and an entry that was dropped may have been asked for again.
+void ReadAhead::discard(const ReadAheadEntry& entry) {
+  std::uint64_t begin = entry.discard_begin;
+  std::uint64_t end = entry.discard_end;
+  for (const Slot& other : slots_) {
+    if (begin >= end) return;
+    if (other.state == State::idle || other.is_dropped) continue;
+    const Segment& needed = sequence_[other.index].segment;
+    if (needed.file != entry.segment.file) continue;
+    const std::uint64_t needed_begin = round_down(needed.offset, page_bytes);
+    const std::uint64_t needed_end = round_up(needed.offset + needed.bytes, page_bytes);
+    if (needed_end <= begin || end <= needed_begin) continue;
+    if (begin < needed_begin) {
+      end = needed_begin;
+    } else {
+      begin = needed_end;
+    }
+  }
+  if (begin < end) reader_.discard(entry.segment.file, begin, end - begin);
+}
+
+// Fills the free slots. An entry that is in the window already ends the run: the window has come
+// round, and reads on when that entry is released.
+void ReadAhead::read_on() {
+  for (Slot& slot : slots_) {
+    if (slot.state != State::idle) continue;
+    if (next_ >= end_) {
+      if (order_ == Order::once) return;
+      next_ = 0;
+    }
+    if (end_ == 0 || find(next_) != nullptr) return;
+    submit(slot, next_++);
+  }
+}
+
+void ReadAhead::submit(Slot& slot, std::size_t index) {
+  const Segment& segment = sequence_[index].segment;
+  const auto number = static_cast<std::uint32_t>(&slot - slots_.data());
+  const std::uint64_t alignment = reader_.alignment();
+  ReadRequest request;
+  request.slot = number;
+  request.file = segment.file;
+  request.offset = round_down(segment.offset, alignment);
+  request.bytes = round_up(segment.offset + segment.bytes, alignment) - request.offset;
+  if (!memory_.empty()) {
+    if (request.bytes > slot_bytes_) throw std::logic_error("a segment exceeds its slot");
+    request.buffer = memory_.data() + number * slot_bytes_;
+  }
+  slot = {State::reading, false, index, ++tickets_, request.offset, {}};
+  ++statistics_.reads;
+  statistics_.bytes_read += request.bytes;
+  reader_.submit(request);
+}
+
+void ReadAhead::take(const Completion& completion) {
+  Slot& slot = slots_[completion.slot];
+  slot.result = completion;
+  slot.state = State::ready;
+  if (slot.is_dropped) free_slot(slot);
+}
+
+void ReadAhead::take_finished() {
+  while (const std::optional<Completion> completion = reader_.poll()) take(*completion);
+}
+
+void ReadAhead::wait_for_one() {
+  const auto begin = std::chrono::steady_clock::now();
+  take(reader_.wait());
+  const auto waited = std::chrono::steady_clock::now() - begin;
+  statistics_.stall_ns += static_cast<std::uint64_t>(
+      std::chrono::duration_cast<std::chrono::nanoseconds>(waited).count());
+}
+
+void ReadAhead::check(const Slot& slot) const {
+  const Segment& segment = sequence_[slot.index].segment;
+  Completion result = slot.result;
+  if (!result.error && !reader_.still_reaches(segment.file, segment.offset + segment.bytes)) {
+    result.error = std::make_error_code(std::errc::io_error);
+    result.is_truncated = true;
+  }
+  if (result.error) throw read_failure(reader_.files()[segment.file], segment, result);
+}
+
+std::span<const std::byte> ReadAhead::bytes_of(const Slot& slot) const {
+  const Segment& segment = sequence_[slot.index].segment;
+  if (reader_.maps_files()) {
+    return {reader_.mapping(segment.file) + segment.offset, segment.bytes};
+  }
+  const auto number = static_cast<std::uint64_t>(&slot - slots_.data());
+  const std::byte* const buffer = memory_.data() + number * slot_bytes_;
+  return {buffer + (segment.offset - slot.read_begin), segment.bytes};
+}
+
+}  // namespace sluice::streaming

@@ -1,0 +1,116 @@
+// A window of reads that runs ahead of a consumer who visits a fixed sequence over and over.
+//
+// The window has a few slots. Each holds one entry of the sequence: being read, ready, or held by
+// the consumer. As soon as a slot is free it reads the next entry; after the last entry comes the
+// first one again, so the disk does not wait for the end of a step.
+//
+// The consumer may skip entries and may jump; the window then drops what it has read in vain.
+//
+// Threads: used by one thread.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "streaming/reader.h"
+#include "streaming/tape.h"
+
+namespace sluice::streaming {
+
+// One stop of the sequence. With a reader that maps files, the pages from discard_begin to
+// discard_end (file offsets) are given up when the segment is released or dropped.
+struct ReadAheadEntry {
+  Segment segment;
+  std::uint64_t discard_begin = 0;
+  std::uint64_t discard_end = 0;
+};
+
+struct ReadAheadStatistics {
+  std::uint64_t reads = 0;       // segments whose reading was begun
+  std::uint64_t bytes_read = 0;  // with what alignment adds
+  std::uint64_t dropped = 0;     // segments read, or begun to be read, in vain
+  std::uint64_t stalls = 0;      // times that acquire found the disk late
+  std::uint64_t stall_ns = 0;    // and how long it waited in all
+};
+
+class ReadAhead {
+ public:
+  enum class Order { cyclic, once };
+
+  // The reader must outlive the window.
+  ReadAhead(Reader& reader, std::uint32_t slots);
+  ~ReadAhead();
+  ReadAhead(const ReadAhead&) = delete;
+  ReadAhead& operator=(const ReadAhead&) = delete;
+
+  // Where the slots lie: one after the other, `slot_bytes` each. Not needed with a reader that maps
+  // files. Only while stopped.
+  void use_memory(std::span<std::byte> memory, std::uint64_t slot_bytes);
+
+  // Sets the sequence and begins to read it from its start. Only while nothing is held.
+  void start(std::vector<ReadAheadEntry> sequence, Order order);
+
+  // Drops everything and waits for the reads in flight. Only while nothing is held.
+  void stop();
+
+  // Entries from `end` on are not read ahead (but may be acquired).
+  void set_end(std::size_t end);
+
+  // The bytes of an entry, valid until release(). Blocks until they are there. An error of reading
+  // them ends here, as a std::system_error that names file and offset; the entry may be tried
+  // again. Throws std::logic_error when it is held already or when all slots are held.
+  std::span<const std::byte> acquire(std::size_t index);
+
+  // Gives an entry back and reads on. Throws std::logic_error when it is not held.
+  void release(std::size_t index);
+
+  std::size_t held_count() const;
+  const ReadAheadStatistics& statistics() const { return statistics_; }
+  void reset_statistics() { statistics_ = {}; }
+
+ private:
+  enum class State { idle, reading, ready, held };
+
+  struct Slot {
+    State state = State::idle;
+    bool is_dropped = false;       // nobody wants what is being read
+    std::size_t index = 0;         // entry of the sequence
+    std::uint64_t ticket = 0;      // order of submission
+    std::uint64_t read_begin = 0;  // file offset of the first byte in the buffer
+    Completion result;
+  };
+
+  Slot* find(std::size_t index);
+  Slot& jump_to(std::size_t index);
+  void drop(Slot& slot);
+  void drop_before(std::uint64_t ticket);
+  void free_slot(Slot& slot);
+  void discard(const ReadAheadEntry& entry);
+  void read_on();
+  void submit(Slot& slot, std::size_t index);
+  void take(const Completion& completion);
+  void take_finished();
+  void wait_for_one();
+  void check(const Slot& slot) const;
+  std::span<const std::byte> bytes_of(const Slot& slot) const;
+
+  Reader& reader_;
+  std::span<std::byte> memory_;
+  std::uint64_t slot_bytes_ = 0;
+  std::vector<Slot> slots_;
+  std::vector<ReadAheadEntry> sequence_;
+  Order order_ = Order::cyclic;
+  std::size_t end_ = 0;
+  std::size_t next_ = 0;  // entry to read next
+  std::uint64_t tickets_ = 0;
+  ReadAheadStatistics statistics_;
+};
+
+// The error of bytes that cannot be read, as acquire throws it.
+std::system_error read_failure(const ReaderFile& file, const Segment& segment,
+                               const Completion& result);
+
+}  // namespace sluice::streaming

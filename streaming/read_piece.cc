@@ -1,0 +1,65 @@
+#include "streaming/read_piece.h"
+
+#include <cerrno>
+
+#include "streaming/alignment.h"
+
+namespace sluice::streaming {
+namespace {
+
+// A read that makes no progress this often in a row is reported instead of retried.
+constexpr std::uint32_t futile_max = 100;
+
+}  // namespace
+
+ReadPiece::Outcome ReadPiece::advance(std::int64_t result, std::uint64_t alignment) {
+  if (result < 0) {
+    const bool is_passing = result == -EINTR || result == -EAGAIN;
+    if (is_passing && ++futile < futile_max) return Outcome::again;
+    error = static_cast<int>(-result);
+    return Outcome::failed;
+  }
+  const auto got_bytes = std::min(static_cast<std::uint64_t>(result), bytes);
+  if (offset + got_bytes >= needed_end) return Outcome::done;
+  if (got_bytes == 0) {
+    error = EIO;
+    is_truncated = true;
+    return Outcome::failed;
+  }
+  // The next read has to start aligned: what came after the last aligned byte is read again. A
+  // read that never gets further than that has met the new end of a truncated file.
+  const std::uint64_t kept_bytes = round_down(got_bytes, alignment);
+  if (kept_bytes != 0) {
+    futile = 0;
+  } else if (++futile >= futile_max) {
+    error = EIO;
+    is_truncated = true;
+    return Outcome::failed;
+  }
+  offset += kept_bytes;
+  bytes -= kept_bytes;
+  if (buffer != nullptr) buffer += kept_bytes;
+  return Outcome::again;
+}
+
+void SlotLedger::begin(std::uint32_t slot, std::size_t pieces) {
+  if (slot >= entries_.size()) entries_.resize(slot + std::size_t{1});
+  entries_[slot].pieces = pieces;
+  entries_[slot].completion = {};
+  entries_[slot].completion.slot = slot;
+}
+
+std::optional<Completion> SlotLedger::end(const ReadPiece& piece) {
+  Entry& entry = entries_[piece.slot];
+  Completion& completion = entry.completion;
+  const bool is_first = !completion.error || piece.offset < completion.offset;
+  if (piece.error != 0 && is_first) {
+    completion.error = {piece.error, std::generic_category()};
+    completion.offset = piece.offset;
+    completion.is_truncated = piece.is_truncated;
+  }
+  if (--entry.pieces != 0) return std::nullopt;
+  return completion;
+}
+
+}  // namespace sluice::streaming

@@ -1,0 +1,89 @@
+// How bytes come from files into memory, asynchronously: the one interface of all readers.
+//
+// A read fills one slot. Slots are numbered by the caller and have at most one read in flight.
+// A reader copies into the buffer that the request names (uring, pread), or brings the pages of its
+// own mapping into memory (mmap) and needs no buffers.
+//
+// Errors of reading are values that belong to one slot. Only a reader that can no longer work at
+// all throws (std::system_error).
+//
+// Threads: a reader is used by one thread. Its destructor waits for the reads in flight, so buffers
+// must outlive the reader.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <vector>
+
+namespace sluice::streaming {
+
+struct ReadRequest {
+  std::uint32_t slot = 0;
+  std::uint32_t file = 0;
+  std::uint64_t offset = 0;     // a multiple of Reader::alignment()
+  std::uint64_t bytes = 0;      // a multiple of it too, and not 0; may go beyond the end of file
+  std::byte* buffer = nullptr;  // aligned alike; unused by a reader that maps its files
+};
+
+struct Completion {
+  std::uint32_t slot = 0;
+  std::error_code error;      // none: all bytes up to the end of the request or file are there
+  std::uint64_t offset = 0;   // with an error: where in the file
+  bool is_truncated = false;  // the error is that the file has become shorter
+};
+
+struct ReaderFile {
+  std::filesystem::path path;
+  std::uint64_t bytes = 0;  // when it was opened
+};
+
+class Reader {
+ public:
+  virtual ~Reader() = default;
+
+  // "uring", "pread", "mmap".
+  virtual std::string_view name() const = 0;
+
+  // The files, in the order in which requests number them.
+  virtual std::span<const ReaderFile> files() const = 0;
+
+  // Multiple of 4096 that fits every file.
+  virtual std::uint64_t alignment() const = 0;
+
+  // Announces the buffers of slots 0, 1, ... (`slot_bytes` each, one after the other) before the
+  // first read into them, so that the kernel can keep them at hand. They must outlive the reader.
+  // Returns a line for the user when that is not possible and reads cost a little more, else "".
+  // Without memory, the reader lets go of the buffers it had. No read may be in flight.
+  virtual std::string attach_buffers(std::span<std::byte> memory, std::uint64_t slot_bytes) = 0;
+
+  // Starts a read and returns at once.
+  virtual void submit(const ReadRequest& request) = 0;
+
+  // One finished read, if there is one; never blocks.
+  virtual std::optional<Completion> poll() = 0;
+
+  // Blocks until a read has finished. There must be one in flight.
+  virtual Completion wait() = 0;
+
+  // Does this reader hand out the memory of its own mappings? The three functions below are for
+  // readers that do.
+  virtual bool maps_files() const { return false; }
+
+  // The mapping of a file. Only bytes that a read has brought in and that have not been discarded
+  // may be touched.
+  virtual const std::byte* mapping(std::uint32_t /*file*/) const { return nullptr; }
+
+  // Gives up pages that a read has brought in; offset and bytes are multiples of 4096.
+  virtual void discard(std::uint32_t /*file*/, std::uint64_t /*offset*/, std::uint64_t /*bytes*/) {}
+
+  // Is the file still at least this long? Bytes beyond its end must not be touched.
+  virtual bool still_reaches(std::uint32_t /*file*/, std::uint64_t /*end*/) const { return true; }
+};
+
+}  // namespace sluice::streaming

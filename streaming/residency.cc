@@ -1,0 +1,126 @@
+#include "streaming/residency.h"
+
+#include <algorithm>
+#include <iterator>
+#include <numeric>
+
+namespace sluice::streaming {
+namespace {
+
+// A binary tree over the tape. Every node halves its stretch by bytes and knows how much of it has
+// been taken; a pick goes down from the root and always enters the half that has given the smaller
+// share of its bytes. The two halves of any node therefore never differ by more than one segment.
+class EvenPicker {
+ public:
+  explicit EvenPicker(std::span<const std::uint64_t> sizes) : sizes_(sizes) {
+    ends_.resize(sizes.size());
+    std::inclusive_scan(sizes.begin(), sizes.end(), ends_.begin());
+    nodes_.reserve(2 * sizes.size());
+    if (!sizes.empty()) build(0, sizes.size());
+  }
+
+  // Takes one segment that was not taken before.
+  std::size_t pick() {
+    std::size_t node = 0;
+    const std::size_t leaf = next_leaf();
+    while (true) {
+      Node& at = nodes_[node];
+      at.taken_bytes += sizes_[leaf];
+      --at.left;
+      if (at.right_child == 0) return leaf;
+      node = leaf < at.middle ? node + 1 : at.right_child;
+    }
+  }
+
+ private:
+  struct Node {
+    std::uint64_t bytes = 0;
+    std::uint64_t taken_bytes = 0;
+    std::size_t left = 0;         // segments not yet taken
+    std::size_t first = 0;        // first segment of the stretch
+    std::size_t middle = 0;       // first segment of the right half
+    std::size_t right_child = 0;  // 0: a leaf; the left child is the next node
+  };
+
+  std::uint64_t begin_byte(std::size_t segment) const {
+    return segment == 0 ? 0 : ends_[segment - 1];
+  }
+
+  std::size_t build(std::size_t first, std::size_t end) {
+    const std::size_t index = nodes_.size();
+    nodes_.push_back({});
+    Node node;
+    node.bytes = ends_[end - 1] - begin_byte(first);
+    node.left = end - first;
+    node.first = first;
+    if (end - first > 1) {
+      const std::uint64_t half = begin_byte(first) + node.bytes / 2;
+      const auto begin = ends_.begin();
+      const auto at = std::lower_bound(begin + static_cast<std::ptrdiff_t>(first),
+                                       begin + static_cast<std::ptrdiff_t>(end), half);
+      const auto middle = static_cast<std::size_t>(std::distance(begin, at)) + 1;
+      node.middle = std::clamp(middle, first + 1, end - 1);
+      build(first, node.middle);
+      node.right_child = build(node.middle, end);
+    }
+    nodes_[index] = node;
+    return index;
+  }
+
+  static double share(const Node& node) {
+    return node.bytes == 0
+               ? 1.0
+               : static_cast<double>(node.taken_bytes) / static_cast<double>(node.bytes);
+  }
+
+  std::size_t next_leaf() const {
+    std::size_t node = 0;
+    while (nodes_[node].right_child != 0) {
+      const std::size_t left = node + 1;
+      const std::size_t right = nodes_[node].right_child;
+      const bool go_left = nodes_[right].left == 0 ||
+                           (nodes_[left].left != 0 && share(nodes_[left]) <= share(nodes_[right]));
+      node = go_left ? left : right;
+    }
+    return nodes_[node].first;
+  }
+
+  std::span<const std::uint64_t> sizes_;
+  std::vector<std::uint64_t> ends_;
+  std::vector<Node> nodes_;
+};
+
+}  // namespace
+
+std::vector<std::size_t> pin_order(std::span<const std::uint64_t> segment_bytes) {
+  // The picker spreads what it takes first, so the picks are the order of streaming: a small
+  // deficit is the case in which evenness matters most. Pinning goes the other way.
+  EvenPicker picker(segment_bytes);
+  std::vector<std::size_t> order(segment_bytes.size());
+  std::generate(order.rbegin(), order.rend(), [&] { return picker.pick(); });
+  return order;
+}
+
+Residency choose_residency(std::span<const std::uint64_t> segment_bytes,
+                           std::uint64_t pinned_bytes_max) {
+  Residency residency;
+  residency.pin_order = pin_order(segment_bytes);
+  for (const std::size_t turn : residency.pin_order) {
+    const std::uint64_t bytes = segment_bytes[turn];
+    if (bytes > pinned_bytes_max - residency.pinned_bytes) break;
+    residency.pinned_bytes += bytes;
+    ++residency.pinned_count;
+  }
+  const std::uint64_t total_bytes =
+      std::accumulate(segment_bytes.begin(), segment_bytes.end(), std::uint64_t{0});
+  residency.streamed_bytes = total_bytes - residency.pinned_bytes;
+  return residency;
+}
+
+std::vector<bool> Residency::pinned_turns() const {
+  std::vector<bool> pinned(pin_order.size(), false);
+  for (std::size_t i = 0; i < pinned_count; ++i) pinned[pin_order[i]] = true;
+  return pinned;
+}
+
+}  // namespace sluice::streaming

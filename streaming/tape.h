@@ -1,0 +1,41 @@
+// The tape: the weights of a model as a fixed, cyclic sequence of segments.
+//
+// Every step of a decoder reads the same bytes in the same order, so the next bytes are always
+// known. A tape is told once which segments exist, in which order a step visits them and which of
+// them stay in memory; from then on `acquire` hands out memory and `release` takes it back, and
+// whatever has to come from the disk is read ahead, across the end of a step too.
+//
+// A segment is a byte range of a file; the tape does not know what the bytes mean.
+//
+// Threads: acquire and release are called by one thread (the one that leads a step). The memory
+// handed out may be read by any number of threads between the two calls.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace sluice::streaming {
+
+// A range of bytes of one of the files of a model. The index of a segment in the sequence given
+// to a tape is its turn.
+struct Segment {
+  std::uint32_t file = 0;    // index into the files given to the tape
+  std::uint64_t offset = 0;  // bytes from the start of that file
+  std::uint64_t bytes = 0;
+};
+
+class Tape {
+ public:
+  virtual ~Tape() = default;
+
+  // The bytes of a segment, valid until release(turn). Blocks until they are in memory. Turns are
+  // acquired in ascending order within a step; a step may skip turns. Throws std::system_error
+  // when the bytes cannot be read.
+  virtual std::span<const std::byte> acquire(std::size_t turn) = 0;
+
+  // Gives a segment back. Every acquire has one release.
+  virtual void release(std::size_t turn) = 0;
+};
+
+}  // namespace sluice::streaming

@@ -1,0 +1,186 @@
+#include "streaming/threaded_reader.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/mman.h>
+#include <unistd.h>
+#include <utility>
+
+#include "streaming/alignment.h"
+
+namespace sluice::streaming {
+namespace {
+
+// The read-ahead of a device may be set as low as this, and MADV_WILLNEED silently stops there.
+constexpr std::uint64_t prefetch_bytes = std::uint64_t{128} << 10;
+
+// Keeps signals away from threads that are started while it lives: they belong to the program's own
+// threads, which know what to do with them.
+class SignalsBlocked {
+ public:
+  SignalsBlocked() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  SignalsBlocked(const SignalsBlocked&) = delete;
+  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+
+ private:
+  sigset_t before_ = {};
+};
+
+}  // namespace
+
+ThreadedReader::ThreadedReader(std::vector<DataFile> files) : files_(std::move(files)) {
+  for (const DataFile& file : files_) {
+    alignment_ = std::max(alignment_, file.alignment());
+    file_facts_.push_back({file.path(), file.bytes()});
+  }
+}
+
+void ThreadedReader::start_threads() {
+  const SignalsBlocked guard;
+  try {
+    for (unsigned i = 0; i < reader_threads; ++i) threads_.emplace_back([this] { work(); });
+  } catch (const std::system_error&) {
+    if (threads_.empty()) throw;  // fewer than asked for are slower, not wrong
+  }
+}
+
+void ThreadedReader::stop_threads() {
+  {
+    const std::lock_guard lock(mutex_);
+    is_stopping_ = true;
+  }
+  has_work_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void ThreadedReader::submit(const ReadRequest& request) {
+  {
+    const std::lock_guard lock(mutex_);
+    std::size_t pieces = 0;
+    cut_into_pieces(request, file_facts_[request.file].bytes, [&](const ReadPiece& piece) {
+      waiting_.push_back(piece);
+      ++pieces;
+    });
+    ledger_.begin(request.slot, pieces);
+  }
+  has_work_.notify_all();
+}
+
+void ThreadedReader::work() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    has_work_.wait(lock, [this] { return is_stopping_ || !waiting_.empty(); });
+    if (is_stopping_) return;
+    ReadPiece piece = waiting_.front();
+    waiting_.pop_front();
+    lock.unlock();
+    const std::uint64_t alignment = files_[piece.file].alignment();
+    while (piece.advance(attempt(piece), alignment) == ReadPiece::Outcome::again) {
+    }
+    lock.lock();
+    if (const std::optional<Completion> completion = ledger_.end(piece)) {
+      completions_.push_back(*completion);
+      has_completion_.notify_one();
+    }
+  }
+}
+
+std::optional<Completion> ThreadedReader::poll() {
+  const std::lock_guard lock(mutex_);
+  if (completions_.empty()) return std::nullopt;
+  const Completion completion = completions_.front();
+  completions_.pop_front();
+  return completion;
+}
+
+Completion ThreadedReader::wait() {
+  std::unique_lock lock(mutex_);
+  has_completion_.wait(lock, [this] { return !completions_.empty(); });
+  const Completion completion = completions_.front();
+  completions_.pop_front();
+  return completion;
+}
+
+PreadReader::PreadReader(std::vector<DataFile> files) : ThreadedReader(std::move(files)) {
+  start_threads();
+}
+
+PreadReader::~PreadReader() {
+  stop_threads();
+}
+
+std::int64_t PreadReader::attempt(const ReadPiece& piece) {
+  const DataFile& from = file(piece.file);
+  const auto offset = static_cast<off_t>(piece.offset);
+  const ssize_t got_bytes = pread(from.descriptor(), piece.buffer, piece.bytes, offset);
+  if (got_bytes < 0) return -errno;
+  if (!from.is_direct()) {
+    posix_fadvise(from.descriptor(), offset, static_cast<off_t>(piece.bytes), POSIX_FADV_DONTNEED);
+  }
+  return got_bytes;
+}
+
+MmapReader::MmapReader(std::vector<DataFile> files) : ThreadedReader(std::move(files)) {
+  for (const ReaderFile& facts : this->files()) {
+    mappings_.emplace_back(facts.path);
+    if (mappings_.back().bytes().size() != facts.bytes) {
+      throw std::system_error(EIO, std::generic_category(),
+                              facts.path.string() + ": changed its length while it was opened");
+    }
+  }
+  // A length of zero touches nothing and asks only whether the advice is known.
+  const auto bytes = mappings_.empty() ? std::span<const std::byte>() : mappings_[0].bytes();
+  if (!bytes.empty() && madvise(const_cast<std::byte*>(bytes.data()), 0, MADV_POPULATE_READ) != 0) {
+    throw std::system_error(errno, std::generic_category(),
+                            "the kernel has no MADV_POPULATE_READ (Linux 5.14)");
+  }
+  start_threads();
+}
+
+MmapReader::~MmapReader() {
+  stop_threads();
+}
+
+const std::byte* MmapReader::mapping(std::uint32_t file_index) const {
+  return mappings_[file_index].bytes().data();
+}
+
+bool MmapReader::still_reaches(std::uint32_t file_index, std::uint64_t end) const {
+  return file(file_index).current_bytes() >= end;
+}
+
+std::int64_t MmapReader::attempt(const ReadPiece& piece) {
+  const std::uint64_t file_bytes = file(piece.file).current_bytes();
+  if (file_bytes < piece.needed_end) {
+    return static_cast<std::int64_t>(file_bytes > piece.offset ? file_bytes - piece.offset : 0);
+  }
+  auto* const begin = const_cast<std::byte*>(mapping(piece.file)) + piece.offset;
+  for (std::uint64_t done = 0; done < piece.bytes; done += prefetch_bytes) {
+    madvise(begin + done, std::min(prefetch_bytes, piece.bytes - done), MADV_WILLNEED);
+  }
+  if (madvise(begin, piece.bytes, MADV_POPULATE_READ) == 0) {
+    return static_cast<std::int64_t>(piece.bytes);
+  }
+  // EFAULT: a touch would have raised SIGBUS. Either the file has just become shorter, which the
+  // next attempt sees, or the disk has failed.
+  if (errno != EFAULT) return -errno;
+  return file(piece.file).current_bytes() < piece.needed_end ? -EAGAIN : -EIO;
+}
+
+void MmapReader::discard(std::uint32_t file_index, std::uint64_t offset, std::uint64_t bytes) {
+  // In this order: pages that are mapped are not dropped from the page cache.
+  auto* const begin = const_cast<std::byte*>(mapping(file_index)) + offset;
+  madvise(begin, bytes, MADV_DONTNEED);
+  posix_fadvise(file(file_index).descriptor(), static_cast<off_t>(offset),
+                static_cast<off_t>(bytes), POSIX_FADV_DONTNEED);
+}
+
+}  // namespace sluice::streaming

@@ -1,0 +1,146 @@
+#include "streaming/uring_reader.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <numeric>
+#include <sys/uio.h>
+#include <utility>
+
+namespace sluice::streaming {
+namespace {
+
+// Reads in flight at most: 32 MiB of pieces, several times what keeps a disk busy.
+constexpr unsigned queue_depth = 64;
+
+std::system_error ring_failure(int error, const std::string& what) {
+  return {error, std::generic_category(), what};
+}
+
+}  // namespace
+
+UringReader::UringReader(std::vector<DataFile> files) : files_(std::move(files)) {
+  std::vector<int> descriptors;
+  for (const DataFile& file : files_) {
+    alignment_ = std::max(alignment_, file.alignment());
+    file_facts_.push_back({file.path(), file.bytes()});
+    descriptors.push_back(file.descriptor());
+  }
+  const int error = -io_uring_queue_init(queue_depth, &ring_, 0);
+  if (error != 0) throw ring_failure(error, "io_uring cannot be set up");
+  const int register_error = -io_uring_register_files(&ring_, descriptors.data(),
+                                                      static_cast<unsigned>(descriptors.size()));
+  if (register_error != 0) {
+    io_uring_queue_exit(&ring_);
+    throw ring_failure(register_error, "io_uring cannot register files");
+  }
+  table_.resize(queue_depth);
+  free_entries_.resize(queue_depth);
+  std::iota(free_entries_.rbegin(), free_entries_.rend(), 0U);
+}
+
+UringReader::~UringReader() {
+  // The kernel writes into the buffers until the last read has ended.
+  waiting_.clear();
+  while (free_entries_.size() < table_.size()) {
+    const int submitted = io_uring_submit_and_wait(&ring_, 1);
+    if (submitted < 0 && submitted != -EINTR && submitted != -EAGAIN && submitted != -EBUSY) break;
+    io_uring_cqe* result = nullptr;
+    while (io_uring_peek_cqe(&ring_, &result) == 0) {
+      free_entries_.push_back(static_cast<std::uint32_t>(io_uring_cqe_get_data64(result)));
+      io_uring_cqe_seen(&ring_, result);
+    }
+  }
+  io_uring_queue_exit(&ring_);
+}
+
+std::string UringReader::attach_buffers(std::span<std::byte> memory, std::uint64_t slot_bytes) {
+  if (has_registered_buffers_) io_uring_unregister_buffers(&ring_);
+  has_registered_buffers_ = false;
+  if (memory.empty()) return "";
+  std::vector<iovec> buffers;
+  for (std::uint64_t begin = 0; begin + slot_bytes <= memory.size(); begin += slot_bytes) {
+    buffers.push_back({memory.data() + begin, slot_bytes});
+  }
+  const int error =
+      -io_uring_register_buffers(&ring_, buffers.data(), static_cast<unsigned>(buffers.size()));
+  has_registered_buffers_ = error == 0;
+  if (has_registered_buffers_) return "";
+  return "uring: the " + std::to_string(memory.size()) + " bytes of buffers are not registered, " +
+         "reads cost a little more (" + std::generic_category().message(error) +
+         "; see RLIMIT_MEMLOCK, ulimit -l)";
+}
+
+void UringReader::submit(const ReadRequest& request) {
+  std::size_t pieces = 0;
+  cut_into_pieces(request, file_facts_[request.file].bytes, [&](const ReadPiece& piece) {
+    waiting_.push_back(piece);
+    ++pieces;
+  });
+  ledger_.begin(request.slot, pieces);
+  start_waiting_pieces();
+}
+
+void UringReader::start_waiting_pieces() {
+  while (!waiting_.empty() && !free_entries_.empty()) {
+    const std::uint32_t index = free_entries_.back();
+    free_entries_.pop_back();
+    table_[index] = waiting_.front();
+    waiting_.pop_front();
+    queue_read(index);
+  }
+  // What the kernel does not take now (EAGAIN, EBUSY, EINTR) stays in the submission queue and goes
+  // with the next call; wait() reports what does not pass.
+  io_uring_submit(&ring_);
+}
+
+void UringReader::queue_read(std::uint32_t index) {
+  // There are as many submission entries as table entries, and each piece uses one at a time; an
+  // entry is free again as soon as the kernel has taken it.
+  io_uring_sqe* const entry = io_uring_get_sqe(&ring_);
+  if (entry == nullptr) throw ring_failure(EBUSY, "io_uring has no submission entry left");
+  const ReadPiece& piece = table_[index];
+  const auto bytes = static_cast<unsigned>(piece.bytes);
+  if (has_registered_buffers_) {
+    io_uring_prep_read_fixed(entry, static_cast<int>(piece.file), piece.buffer, bytes, piece.offset,
+                             static_cast<int>(piece.slot));
+  } else {
+    io_uring_prep_read(entry, static_cast<int>(piece.file), piece.buffer, bytes, piece.offset);
+  }
+  io_uring_sqe_set_flags(entry, IOSQE_FIXED_FILE);
+  io_uring_sqe_set_data64(entry, index);
+}
+
+std::optional<Completion> UringReader::take_result(const io_uring_cqe& result) {
+  const auto index = static_cast<std::uint32_t>(result.user_data);
+  ReadPiece& piece = table_[index];
+  if (piece.advance(result.res, files_[piece.file].alignment()) == ReadPiece::Outcome::again) {
+    queue_read(index);
+    return std::nullopt;
+  }
+  free_entries_.push_back(index);
+  return ledger_.end(piece);
+}
+
+std::optional<Completion> UringReader::poll() {
+  std::optional<Completion> completion;
+  io_uring_cqe* result = nullptr;
+  while (!completion && io_uring_peek_cqe(&ring_, &result) == 0) {
+    const io_uring_cqe copy = *result;
+    io_uring_cqe_seen(&ring_, result);
+    completion = take_result(copy);
+  }
+  start_waiting_pieces();
+  return completion;
+}
+
+Completion UringReader::wait() {
+  while (true) {
+    if (const std::optional<Completion> completion = poll()) return *completion;
+    const int submitted = io_uring_submit_and_wait(&ring_, 1);
+    if (submitted < 0 && submitted != -EINTR && submitted != -EAGAIN && submitted != -EBUSY) {
+      throw ring_failure(-submitted, "io_uring no longer works");
+    }
+  }
+}
+
+}  // namespace sluice::streaming

@@ -1,0 +1,213 @@
+// GGUF files on disk: the writer and its failures, split models, files that cannot be read.
+
+#include <array>
+#include <filesystem>
+#include <fmt/format.h>
+#include <functional>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "core/gguf/gguf.h"
+#include "core/gguf/gguf_writer.h"
+#include "tests/catch.h"
+#include "tests/gguf_support.h"
+#include "tests/temporary_folder.h"
+
+namespace sluice::gguf {
+namespace {
+
+// A model of `count` shards; `change` may spoil what is written into shard `index`.
+struct ShardKeys {
+  std::uint16_t number, count;
+  std::int32_t tensors;
+};
+
+std::filesystem::path write_shards(
+    const std::filesystem::path& folder, std::uint16_t count,
+    const std::function<void(std::uint16_t index, ShardKeys& keys, std::string& tensor)>& change) {
+  for (std::uint16_t i = 0; i < count; ++i) {
+    ShardKeys keys{i, count, count};
+    std::string tensor = fmt::format("blk.{}.x", i);
+    change(i, keys, tensor);
+    Writer writer;
+    if (i == 0) writer.add("general.architecture", "llama");
+    writer.add("split.no", keys.number);
+    writer.add("split.count", keys.count);
+    writer.add("split.tensors.count", keys.tensors);
+    const std::array<std::uint64_t, 1> dims = {10u + i};
+    writer.add_tensor(tensor, dims, 0);
+    write_bytes(folder / fmt::format("m-{:05}-of-{:05}.gguf", i + 1, count), whole_file(writer));
+  }
+  return folder / fmt::format("m-{:05}-of-{:05}.gguf", 1, count);
+}
+
+constexpr auto unchanged = [](std::uint16_t, ShardKeys&, std::string&) {};
+
+}  // namespace
+
+TEST_CASE("a file round trip through the disk") {
+  const test::TemporaryFolder folder;
+  const Writer writer = small_model();
+  const auto path = folder.path() / "model.gguf";
+  writer.write(path, [&](std::size_t index, const Writer::Sink& sink) {
+    const Bytes data(writer.tensor_bytes(index), std::byte(index + 1));
+    const std::span<const std::byte> all(data);
+    sink(all.first(5));
+    sink(all.subspan(5));
+  });
+  const Model model = Model::open(path);
+  CHECK(model.files().size() == 1);
+  CHECK(model.file_bytes() == writer.file_bytes());
+  CHECK(model.file_bytes() == std::filesystem::file_size(path));
+  CHECK(model.data_bytes() == writer.data_bytes());
+  CHECK(model.elements() == 768 + 7 + 768);
+  CHECK(model.require_tensor("output_norm.weight").bytes == 28);
+  CHECK(model.find_tensor("output") == nullptr);
+  CHECK_THROWS_AS(model.require_tensor("output"), ModelError);
+  const streaming::MappedFile mapped(path);
+  for (std::size_t i = 0; i < 3; ++i) {
+    const TensorInfo& tensor = model.tensors()[i];
+    CHECK(mapped.bytes()[tensor.offset] == std::byte(i + 1));
+    CHECK(mapped.bytes()[tensor.offset + tensor.bytes - 1] == std::byte(i + 1));
+  }
+}
+
+TEST_CASE("the writer leaves no file when it fails") {
+  const test::TemporaryFolder folder;
+  const auto path = folder.path() / "model.gguf";
+  const Writer writer = small_model();
+  const auto is_empty = [&] { return std::filesystem::is_empty(folder.path()); };
+  const Bytes data(1000);
+  CHECK_THROWS_AS(writer.write(path, [&](std::size_t, const Writer::Sink& sink) { sink(data); }),
+                  std::logic_error);
+  CHECK(is_empty());
+  CHECK_THROWS_AS(writer.write(path, [](std::size_t, const Writer::Sink&) {}), std::logic_error);
+  CHECK(is_empty());
+  CHECK_THROWS_AS(writer.write(path, [](std::size_t, const Writer::Sink&) { throw 42; }), int);
+  CHECK(is_empty());
+  CHECK_THROWS_AS(writer.write(folder.path() / "absent" / "x.gguf", {}), std::system_error);
+  CHECK_THROWS_AS(writer.write(folder.path(), {}), std::system_error);
+  CHECK_THROWS_AS(writer.write("/dev/null", {}), std::system_error);
+  CHECK(std::filesystem::is_character_file("/dev/null"));
+}
+
+TEST_CASE("a failed rewrite keeps the old file") {
+  const test::TemporaryFolder folder;
+  const auto path = folder.path() / "model.gguf";
+  write_bytes(path, whole_file(small_model()));
+  CHECK_THROWS_AS(small_model().write(path, [](std::size_t, const Writer::Sink&) { throw 42; }),
+                  int);
+  CHECK_NOTHROW(Model::open(path));
+}
+
+TEST_CASE("the writer refuses what has no layout") {
+  Writer writer;
+  const std::array<std::uint64_t, 1> odd = {33};
+  CHECK_THROWS_AS(writer.add_tensor("x", odd, 2), std::invalid_argument);
+  CHECK_THROWS_AS(writer.add_tensor("x", odd, 4), std::invalid_argument);
+  CHECK_THROWS_AS(writer.add_tensor("x", {}, 0), std::invalid_argument);
+}
+
+TEST_CASE("a split model opens as one") {
+  const test::TemporaryFolder folder;
+  const auto first = write_shards(folder.path(), 3, unchanged);
+  const Model model = Model::open(first);
+  REQUIRE(model.files().size() == 3);
+  REQUIRE(model.tensors().size() == 3);
+  CHECK(model.tensors()[2].name == "blk.2.x");
+  CHECK(model.tensors()[2].file == 2);
+  CHECK(model.require_tensor("blk.1.x").offset == model.files()[1].data_offset);
+  CHECK(model.metadata().require_string("general.architecture") == "llama");
+  CHECK(model.data_bytes() == 3 * 64);
+  CHECK(model.files()[1].path.filename() == "m-00002-of-00003.gguf");
+}
+
+TEST_CASE("shards that do not belong together are errors") {
+  const test::TemporaryFolder folder;
+  const auto error_of = [&](const std::filesystem::path& path) {
+    const std::string message = lookup_error([&] { Model::open(path); });
+    UNSCOPED_INFO(message);
+    return message;
+  };
+  SECTION("a later shard names the first") {
+    write_shards(folder.path(), 3, unchanged);
+    CHECK(contains(error_of(folder.path() / "m-00002-of-00003.gguf"), "m-00001-of-00003.gguf"));
+  }
+  SECTION("a shard is missing") {
+    const auto first = write_shards(folder.path(), 3, unchanged);
+    std::filesystem::remove(folder.path() / "m-00003-of-00003.gguf");
+    const std::string message = error_of(first);
+    CHECK(contains(message, "missing"));
+    CHECK(contains(message, "m-00003-of-00003.gguf"));
+  }
+  SECTION("the first shard has another name") {
+    const auto first = write_shards(folder.path(), 2, unchanged);
+    std::filesystem::rename(first, folder.path() / "model.gguf");
+    CHECK(contains(error_of(folder.path() / "model.gguf"), "rename"));
+  }
+  SECTION("a wrong number") {
+    const auto first = write_shards(
+        folder.path(), 3, [](auto i, ShardKeys& keys, auto&) { keys.number = i == 2 ? 1 : i; });
+    CHECK(contains(error_of(first), "belong together"));
+  }
+  SECTION("a wrong count") {
+    const auto first = write_shards(folder.path(), 3, [](auto i, ShardKeys& keys, auto&) {
+      if (i == 1) keys.count = 4;
+    });
+    CHECK(contains(error_of(first), "belong together"));
+  }
+  SECTION("a number beyond the count") {
+    const auto first = write_shards(folder.path(), 2, [](auto i, ShardKeys& keys, auto&) {
+      if (i == 0) keys.number = 2;
+    });
+    CHECK(contains(error_of(first), "split.no"));
+  }
+  SECTION("a count of zero") {
+    const auto first =
+        write_shards(folder.path(), 1, [](auto, ShardKeys& keys, auto&) { keys.count = 0; });
+    CHECK(contains(error_of(first), "split.count"));
+  }
+  SECTION("a wrong number of tensors") {
+    const auto first =
+        write_shards(folder.path(), 2, [](auto, ShardKeys& keys, auto&) { keys.tensors = 3; });
+    CHECK(contains(error_of(first), "split.tensors.count"));
+  }
+  SECTION("the same tensor in two shards") {
+    const auto first = write_shards(
+        folder.path(), 2, [](auto, ShardKeys&, std::string& tensor) { tensor.resize(3); });
+    CHECK(contains(error_of(first), "occurs twice"));
+  }
+}
+
+TEST_CASE("a file that cannot be read is an I/O error that names it") {
+  const test::TemporaryFolder folder;
+  for (const auto& path : {folder.path() / "absent.gguf", folder.path()}) {
+    try {
+      Model::open(path);
+      FAIL("opened");
+    } catch (const std::system_error& error) {
+      CHECK(contains(error.what(), path.string()));
+    }
+  }
+  const auto empty = folder.path() / "empty.gguf";
+  write_bytes(empty, {});
+  CHECK(streaming::MappedFile(empty).bytes().empty());
+  CHECK_THROWS_AS(Model::open(empty), ModelError);
+}
+
+TEST_CASE("a moved mapping keeps its bytes") {
+  const test::TemporaryFolder folder;
+  const auto path = folder.path() / "x";
+  const Bytes bytes(10000, std::byte{7});
+  write_bytes(path, bytes);
+  streaming::MappedFile first(path);
+  const auto* address = first.bytes().data();
+  const streaming::MappedFile second(std::move(first));
+  CHECK(second.bytes().data() == address);
+  CHECK(second.bytes().size() == bytes.size());
+  CHECK(second.bytes().back() == std::byte{7});
+  CHECK(second.path() == path);
+}
+
+}  // namespace sluice::gguf

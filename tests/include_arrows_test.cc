@@ -1,0 +1,304 @@
+// The source tree against its own rules: includes follow the arrows of docs/architecture.md, and
+// lines stay short enough to read. Every rule is first tried on text that breaks it.
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <regex>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tests/catch.h"
+
+namespace {
+
+using Parts = std::set<std::string>;
+
+constexpr std::size_t line_characters_max = 100;
+constexpr std::size_t file_lines_habit = 600;
+
+// What each part may include, besides itself. A part is a top-level folder, or a folder of core;
+// core/error.h is a part of its own.
+const std::map<std::string, Parts>& arrows() {
+  static const std::map<std::string, Parts> table = [] {
+    const Parts leaves = {"topology", "kernels", "streaming", "kvcache", "core/error.h"};
+    auto leaves_and = [&leaves](const Parts& more) {
+      Parts all = leaves;
+      all.insert(more.begin(), more.end());
+      return all;
+    };
+    const Parts below_plan = leaves_and({"core/gguf", "core/tokenizer", "core/model"});
+    Parts below_engine = below_plan;
+    below_engine.insert("core/plan");
+    Parts below_cli = below_engine;
+    below_cli.insert("core/engine");
+    Parts everything = below_cli;
+    everything.insert("core/cli");
+    return std::map<std::string, Parts>{
+        {"topology", {}},
+        {"kernels", {}},
+        {"streaming", {}},
+        {"kvcache", {"kernels"}},
+        {"core/error.h", {}},
+        {"core/gguf", leaves},
+        {"core/tokenizer", leaves_and({"core/gguf"})},
+        {"core/model", leaves_and({"core/gguf"})},
+        {"core/plan", below_plan},
+        {"core/engine", below_engine},
+        {"core/cli", below_cli},
+        {"tests", everything},
+        {"bench", everything},
+    };
+  }();
+  return table;
+}
+
+// "core/gguf/reader.h" -> "core/gguf", "kernels/matmul.h" -> "kernels".
+std::string part_of(std::string_view path) {
+  const std::size_t first = path.find('/');
+  if (path.substr(0, first) != "core") return std::string(path.substr(0, first));
+  return std::string(path.substr(0, path.find('/', first + 1)));
+}
+
+// Is this the path of something of ours, for an include in angle brackets?
+bool starts_with_folder_of_ours(std::string_view path) {
+  constexpr std::array<std::string_view, 7> folders = {
+      "topology/", "kernels/", "streaming/", "kvcache/", "core/", "tests/", "bench/"};
+  return std::any_of(folders.begin(), folders.end(), [&](std::string_view folder) {
+    return path.substr(0, folder.size()) == folder;
+  });
+}
+
+// Why `path` may not include `included`; empty when it may.
+std::string objection(const std::string& path, const std::string& included) {
+  const auto from = arrows().find(part_of(path));
+  if (from == arrows().end()) return "its folder has no place in the order of layers";
+  const std::string to = part_of(included);
+  if (arrows().count(to) == 0) return "not a path from the root of the project";
+  if (from->first == to || from->second.count(to) != 0) return "";
+  return from->first + " may not depend on " + to;
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::size_t begin = 0;
+  while (begin < text.size()) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    lines.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return lines;
+}
+
+std::string place(const std::string& path, std::size_t line_index) {
+  return path + ":" + std::to_string(line_index + 1) + ": ";
+}
+
+// Includes that go against the arrows, as "file:line: what, why". `path` is relative to the root.
+// An include that names its file by a macro is reported too: nothing can be said about it.
+std::vector<std::string> include_violations(const std::string& path, const std::string& text) {
+  static const std::regex directive(R"(^\s*#\s*include\b\s*(.*)$)");
+  static const std::regex operand(R"re(^(?:"([^"]+)"|<([^>]+)>).*$)re");
+  std::vector<std::string> found;
+  const std::vector<std::string> lines = lines_of(text);
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    if (lines[i].find("include") == std::string::npos) continue;  // regex is slow and recursive
+    std::smatch match;
+    if (!std::regex_match(lines[i], match, directive)) continue;
+    const std::string rest = match[1];
+    if (!std::regex_match(rest, match, operand)) {
+      found.push_back(place(path, i) + rest + ": not a plain file name");
+      continue;
+    }
+    const bool quoted = match[1].matched;
+    const std::string included = quoted ? match[1] : match[2];
+    if (!quoted && !starts_with_folder_of_ours(included)) continue;
+    const std::string why = objection(path, included);
+    if (!why.empty()) found.push_back(place(path, i) + included + ": " + why);
+  }
+  return found;
+}
+
+// Characters, not bytes: continuation bytes of UTF-8 do not count.
+std::size_t characters(const std::string& line) {
+  return static_cast<std::size_t>(std::count_if(line.begin(), line.end(), [](char c) {
+    return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U;
+  }));
+}
+
+std::vector<std::string> line_violations(const std::string& path, const std::string& text) {
+  std::vector<std::string> found;
+  const std::vector<std::string> lines = lines_of(text);
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    const std::string& line = lines[i];
+    if (characters(line) > line_characters_max) {
+      found.push_back(place(path, i) + "longer than " + std::to_string(line_characters_max));
+    }
+    if (line.find('\t') != std::string::npos) found.push_back(place(path, i) + "a tab");
+    if (line.find('\r') != std::string::npos) found.push_back(place(path, i) + "a carriage return");
+    if (!line.empty() && line.back() == ' ') found.push_back(place(path, i) + "a space at the end");
+  }
+  if (!text.empty() && text.back() != '\n') found.push_back(path + ": no newline at the end");
+  return found;
+}
+
+struct SourceFile {
+  std::string path;  // relative to the root, with '/'
+  std::string text;
+};
+
+std::string read_file(const std::filesystem::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+}
+
+// The files below `folder`: sources, or all of them in folders of scripts.
+std::vector<SourceFile> files_below(const std::string& folder, bool only_cpp) {
+  const std::filesystem::path root = SLUICE_SOURCE_DIR;
+  std::vector<SourceFile> files;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(root / folder)) {
+    if (!entry.is_regular_file()) continue;
+    const std::string extension = entry.path().extension().string();
+    if (only_cpp && extension != ".h" && extension != ".cc") continue;
+    files.push_back(
+        {entry.path().lexically_relative(root).generic_string(), read_file(entry.path())});
+  }
+  return files;
+}
+
+std::vector<SourceFile> cpp_files() {
+  std::vector<SourceFile> all;
+  for (const char* folder :
+       {"topology", "kernels", "streaming", "kvcache", "core", "tests", "bench"}) {
+    for (SourceFile& file : files_below(folder, true)) all.push_back(std::move(file));
+  }
+  return all;
+}
+
+bool may_include(const std::string& path, const std::string& included) {
+  const bool quoted = include_violations(path, "#include \"" + included + "\"\n").empty();
+  const bool bracketed = include_violations(path, "#include <" + included + ">\n").empty();
+  CHECK(quoted == bracketed);
+  return quoted;
+}
+
+}  // namespace
+
+TEST_CASE("leaves include nothing of the project but themselves") {
+  for (const std::string leaf : {"topology", "kernels", "streaming"}) {
+    CHECK(may_include(leaf + "/a.cc", leaf + "/b.h"));
+    for (const std::string other : {"topology", "kernels", "streaming", "kvcache", "core/gguf",
+                                    "core/cli", "tests", "bench"}) {
+      INFO(leaf << " -> " << other);
+      CHECK(may_include(leaf + "/a.cc", other + "/b.h") == (leaf == other));
+    }
+    CHECK_FALSE(may_include(leaf + "/a.cc", "core/error.h"));
+  }
+  CHECK(may_include("kvcache/a.cc", "kernels/b.h"));
+  CHECK_FALSE(may_include("kvcache/a.cc", "topology/b.h"));
+  CHECK_FALSE(may_include("kvcache/a.cc", "core/error.h"));
+}
+
+TEST_CASE("inside core the arrows point one way") {
+  // Each row: a folder, and which of the folders below it may include.
+  const std::vector<std::string> folders = {"gguf", "tokenizer", "model", "plan", "engine", "cli"};
+  const std::map<std::string, Parts> allowed = {
+      {"gguf", {}},
+      {"tokenizer", {"gguf"}},
+      {"model", {"gguf"}},
+      {"plan", {"gguf", "tokenizer", "model"}},
+      {"engine", {"gguf", "tokenizer", "model", "plan"}},
+      {"cli", {"gguf", "tokenizer", "model", "plan", "engine"}}};
+  for (const std::string& from : folders) {
+    const std::string path = "core/" + from + "/a.cc";
+    for (const std::string& to : folders) {
+      INFO(from << " -> " << to);
+      const bool expected = from == to || allowed.at(from).count(to) != 0;
+      CHECK(may_include(path, "core/" + to + "/b.h") == expected);
+    }
+    for (const char* leaf : {"topology", "kernels", "streaming", "kvcache"}) {
+      CHECK(may_include(path, std::string(leaf) + "/b.h"));
+    }
+    CHECK(may_include(path, "core/error.h"));
+    CHECK_FALSE(may_include(path, "tests/catch.h"));
+    CHECK_FALSE(may_include(path, "bench/b.h"));
+    CHECK_FALSE(may_include("core/error.h", "core/" + from + "/b.h"));
+  }
+}
+
+TEST_CASE("tests and benches include all but each other") {
+  for (const char* included : {"kernels/a.h", "core/error.h", "core/cli/a.h"}) {
+    CHECK(may_include("tests/a_test.cc", included));
+    CHECK(may_include("bench/a_bench.cc", included));
+  }
+  CHECK_FALSE(may_include("tests/a_test.cc", "bench/a.h"));
+  CHECK_FALSE(may_include("bench/a_bench.cc", "tests/a.h"));
+}
+
+TEST_CASE("an include is found however it is written") {
+  const std::string path = "kernels/a.cc";
+  for (const std::string line :
+       {"#include \"core/error.h\"", "#include\"core/error.h\"", "  #  include   \"core/error.h\"",
+        "#include <core/error.h>", "#include \"core/error.h\"  // why", "#include \"b.h\"",
+        "#include \"../core/error.h\"", "#include \"util/b.h\"", "#include ERROR_HEADER"}) {
+    INFO(line);
+    CHECK(include_violations(path, line).size() == 1);
+    CHECK(include_violations(path, "int a;\n" + line + "\nint b;\n").size() == 1);
+  }
+  for (const std::string line : {"#include <vector>", "// #include \"core/error.h\"",
+                                 "#include <sys/mman.h>", "#define X \"core/error.h\""}) {
+    INFO(line);
+    CHECK(include_violations(path, line).empty());
+  }
+  const auto found = include_violations(path, "\n\n#include \"core/gguf/b.h\"\n");
+  REQUIRE(found.size() == 1);
+  CHECK(found[0] == "kernels/a.cc:3: core/gguf/b.h: kernels may not depend on core/gguf");
+  CHECK(include_violations("core/new_layer/a.cc", "#include \"kernels/a.h\"\n").size() == 1);
+}
+
+TEST_CASE("lines that break the habits are found") {
+  const std::string fits(line_characters_max, 'x');
+  CHECK(line_violations("a", fits + "\n").empty());
+  CHECK(line_violations("a", fits + "x\n").size() == 1);
+  std::string accents;
+  for (std::size_t i = 0; i < line_characters_max; ++i) accents += "\xC3\xA9";
+  CHECK(line_violations("a", accents + "\n").empty());
+  CHECK(line_violations("a", accents + "\xC3\xA9\n").size() == 1);
+  CHECK(line_violations("a", "x\ty\n").size() == 1);
+  CHECK(line_violations("a", "x\r\n").size() == 1);
+  CHECK(line_violations("a", "x \n\n").size() == 1);
+  CHECK(line_violations("a", "x").size() == 1);
+  CHECK(line_violations("a", "").empty());
+}
+
+TEST_CASE("the includes of the source tree follow the arrows") {
+  const std::vector<SourceFile> files = cpp_files();
+  REQUIRE(std::any_of(files.begin(), files.end(), [](const SourceFile& file) {
+    return file.path == "tests/include_arrows_test.cc";
+  }));
+  for (const SourceFile& file : files) {
+    REQUIRE_FALSE(file.text.empty());
+    for (const std::string& violation : include_violations(file.path, file.text)) {
+      FAIL_CHECK(violation);
+    }
+  }
+}
+
+TEST_CASE("the source tree keeps to the habits of its lines") {
+  std::vector<SourceFile> files = cpp_files();
+  for (SourceFile& file : files_below("scripts", false)) files.push_back(std::move(file));
+  for (SourceFile& file : files_below(".ci", false)) files.push_back(std::move(file));
+  for (const SourceFile& file : files) {
+    for (const std::string& violation : line_violations(file.path, file.text)) {
+      FAIL_CHECK(violation);
+    }
+    const std::size_t lines = lines_of(file.text).size();
+    if (lines > file_lines_habit) {
+      WARN(file.path << " has " << lines << " lines; could it be two files?");
+    }
+  }
+}

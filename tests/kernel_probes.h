@@ -1,0 +1,205 @@
+// Operations of the kernel table on random data, as tests/checkkernels.cc checks and times them:
+// vector operations, quantisation and attention. Matrix products are in matmul_probe.h.
+#pragma once
+
+#include <cmath>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/dequantise.h"
+#include "kernels/kernel_table.h"
+#include "tests/kernels_support.h"
+
+namespace sluice::test {
+
+using kernels::ActivationForm;
+using kernels::KernelTable;
+
+// One operation on data of its own, to be run with the kernels of any tier.
+class Probe {
+ public:
+  virtual ~Probe() = default;
+  virtual std::string name() const = 0;                 // operation, type and size
+  virtual void run(const KernelTable& table) = 0;       // what is timed
+  virtual std::vector<float> result() const = 0;        // of the last run
+  virtual double bytes() const = 0;                     // read by one run
+  virtual double multiplications() const { return 0; }  // multiply-adds of one run
+  // What is wrong with the last result, for operations that have an oracle of their own.
+  virtual std::optional<std::string> flaw(const KernelTable&) { return std::nullopt; }
+};
+
+using VectorRun = void (*)(const kernels::VectorOps&, const float* x, float* y, std::size_t size);
+
+struct VectorOperation {
+  const char* name;
+  VectorRun run;  // leaves its result in y
+};
+
+inline constexpr VectorOperation vector_operations[] = {
+    {"rms_norm", [](auto& o, auto* x, auto* y, auto n) { o.rms_norm(x, y, 1e-5f, n, y); }},
+    {"rope_norm", [](auto& o, auto* x, auto* y, auto n) { o.rope_norm(y, x, x + n / 2, n / 2); }},
+    {"rope_neox", [](auto& o, auto* x, auto* y, auto n) { o.rope_neox(y, x, x + n / 2, n / 2); }},
+    {"softmax", [](auto& o, auto*, auto* y, auto n) { o.softmax(y, n); }},
+    {"swiglu", [](auto& o, auto* x, auto* y, auto n) { o.swiglu(x, y, n, y); }},
+    {"geglu", [](auto& o, auto* x, auto* y, auto n) { o.geglu(x, y, n, y); }},
+    {"add", [](auto& o, auto* x, auto* y, auto n) { o.add(x, n, y); }},
+    {"softcap", [](auto& o, auto*, auto* y, auto n) { o.softcap(y, n, 30); }},
+    {"max", [](auto& o, auto* x, auto* y, auto n) { y[0] = o.max(x, n); }},
+};
+
+class VectorProbe : public Probe {
+ public:
+  VectorProbe(const VectorOperation& operation, std::size_t size, Data data, Rng& rng)
+      : operation_(operation),
+        data_(data),
+        x_(random_floats(size, data, rng), rng() % 8),
+        y_(random_floats(size, data, rng), rng() % 8),
+        out_(y_) {}
+  std::string name() const override {
+    return std::string(operation_.name) + ", " + std::to_string(x_.size()) + " " + data_name(data_);
+  }
+  void run(const KernelTable& table) override {
+    std::copy(y_.data(), y_.data() + y_.size(), out_.data());
+    operation_.run(table.vector_ops, x_.data(), out_.data(), x_.size());
+  }
+  std::vector<float> result() const override { return {out_.data(), out_.data() + out_.size()}; }
+  double bytes() const override { return static_cast<double>(x_.size()) * 2 * sizeof(float); }
+  std::optional<std::string> flaw(const KernelTable&) override {
+    return out_.intact() ? std::nullopt : std::optional<std::string>("wrote outside its output");
+  }
+
+ private:
+  VectorOperation operation_;
+  Data data_;
+  Guarded<float> x_, y_, out_;
+};
+
+// Columns of activations in a buffer of their own.
+class ActivationColumns {
+ public:
+  ActivationColumns(std::size_t size, std::size_t columns, Data data, Rng& rng)
+      : ActivationColumns(size, columns, random_floats(size * columns, data, rng)) {}
+  ActivationColumns(std::size_t size, std::size_t columns, std::vector<float> x)
+      : x_(std::move(x)),
+        storage_(kernels::Activations::buffer_bytes(size, columns) + 64),
+        activations_(x_.data(), size, size, columns, aligned(storage_.data())) {}
+  void quantise(const KernelTable& table, ActivationForm form) const {
+    for (std::size_t c = 0; c < activations_.columns(); ++c) {
+      activations_.quantise(table.quantise, form, c);
+    }
+  }
+  const kernels::Activations& get() const { return activations_; }
+  // Column c on its own, not yet quantised.
+  ActivationColumns alone(std::size_t c) const {
+    const float* x = activations_.f32(c);
+    return {activations_.size(), 1, std::vector<float>(x, x + activations_.size())};
+  }
+  // The first address from p on that is a multiple of 64.
+  static std::byte* aligned(std::byte* p) {
+    const auto address = reinterpret_cast<std::uintptr_t>(p);
+    return p + (64 - address % 64) % 64;
+  }
+
+ private:
+  std::vector<float> x_;
+  std::vector<std::byte> storage_;
+  kernels::Activations activations_;
+};
+
+class QuantiseProbe : public Probe {
+ public:
+  QuantiseProbe(ActivationForm form, std::size_t size, Data data, Rng& rng)
+      : form_(form), size_(size), data_(data), columns_(size, 1, data, rng) {}
+  std::string name() const override {
+    return std::string("quantise ") + (form_ == ActivationForm::a256 ? "a256" : "a32") + ", " +
+           std::to_string(size_) + " " + data_name(data_);
+  }
+  void run(const KernelTable& table) override { columns_.quantise(table, form_); }
+  std::vector<float> result() const override {
+    std::vector<float> all;
+    const auto append = [&all](const auto* values, std::size_t count) {
+      for (std::size_t i = 0; i < count; ++i) all.push_back(static_cast<float>(values[i]));
+    };
+    if (form_ == ActivationForm::a256) {
+      const kernels::ColumnA256 c = columns_.get().a256(0);
+      append(c.q, size_);
+      append(c.d, size_ / 256);
+      append(c.sums_of_32, size_ / 32);
+      append(c.minus_32_sums_of_16, size_ / 16);
+    } else {
+      const kernels::ColumnA32 c = columns_.get().a32(0);
+      append(c.q, size_);
+      append(c.d, size_ / 32);
+      append(c.d_sums, size_ / 32);
+      append(c.minus_8_sums, size_ / 32);
+      append(c.minus_16_sums, size_ / 32);
+      append(c.minus_128_sums, size_ / 32);
+    }
+    return all;
+  }
+  double bytes() const override { return static_cast<double>(size_ * sizeof(float)); }
+
+ private:
+  ActivationForm form_;
+  std::size_t size_;
+  Data data_;
+  ActivationColumns columns_;
+};
+
+class AttentionProbe : public Probe {
+ public:
+  AttentionProbe(bool half, std::size_t heads, std::size_t dim, std::size_t positions, Data data,
+                 Rng& rng)
+      : half_(half),
+        data_(data),
+        queries_(random_floats(heads * dim, data, rng)),
+        keys_(random_floats(positions * dim, data, rng)),
+        values_(random_floats(positions * dim, data, rng)),
+        half_keys_(halves(keys_)),
+        half_values_(halves(values_)),
+        scores_(heads * positions),
+        out_(heads * dim) {
+    args_.queries = queries_.data();
+    args_.query_heads = heads;
+    args_.head_dim = args_.value_dim = dim;
+    args_.keys = half ? static_cast<const void*>(half_keys_.data()) : keys_.data();
+    args_.values = half ? static_cast<const void*>(half_values_.data()) : values_.data();
+    args_.positions = positions;
+    args_.scale = 1 / std::sqrt(static_cast<float>(dim));
+    args_.softcap = rng() % 4 == 0 ? 50.0f : 0.0f;
+    args_.scores = scores_.data();
+    args_.out = out_.data();
+  }
+  std::string name() const override {
+    return std::string("attention ") + (half_ ? "f16" : "f32") + ", " +
+           std::to_string(args_.query_heads) + " heads of " + std::to_string(args_.head_dim) +
+           ", " + std::to_string(args_.positions) + " positions " + data_name(data_);
+  }
+  void run(const KernelTable& table) override {
+    (half_ ? table.attention.f16 : table.attention.f32)(args_);
+  }
+  std::vector<float> result() const override { return out_; }
+  double bytes() const override {
+    return static_cast<double>(args_.positions * args_.head_dim) * 2 * (half_ ? 2 : 4);
+  }
+  double multiplications() const override {
+    return 2 * static_cast<double>(args_.positions * args_.head_dim * args_.query_heads);
+  }
+
+ private:
+  static std::vector<std::uint16_t> halves(const std::vector<float>& x) {
+    std::vector<std::uint16_t> out(x.size());
+    for (std::size_t i = 0; i < x.size(); ++i) out[i] = kernels::float_to_half(x[i]);
+    return out;
+  }
+  bool half_;
+  Data data_;
+  std::vector<float> queries_, keys_, values_;
+  std::vector<std::uint16_t> half_keys_, half_values_;
+  std::vector<float> scores_, out_;
+  kernels::AttentionArgs args_{};
+};
+
+}  // namespace sluice::test

@@ -1,0 +1,144 @@
+// The choice of the instruction set, proved from outside: this program runs itself with SLUICE_ISA
+// set, and the child compares the table in use with what the tier puts there.
+#include "kernels/kernel_table.h"
+
+#include <stdexcept>
+
+#include "tests/catch.h"
+#include "tests/kernels_support.h"
+
+namespace sluice::test {
+namespace {
+
+using kernels::Isa;
+using kernels::KernelTable;
+
+constexpr const char* tier_in_child = "kernel table child: the tier named by SLUICE_ISA is in use";
+constexpr const char* error_in_child = "kernel table child: a bad SLUICE_ISA is refused";
+
+// What the files of a tier put into a table.
+KernelTable own_kernels(Isa isa) {
+  KernelTable table{};
+  if (isa == Isa::scalar) {
+    kernels::fill_matmul_scalar(table.matmul);
+    kernels::fill_quantise_scalar(table.quantise);
+    kernels::fill_vector_ops_scalar(table.vector_ops);
+    kernels::fill_attention_scalar(table.attention);
+  }
+#ifdef SLUICE_HAVE_X86_TIERS
+  if (isa == Isa::avx2) {
+    kernels::fill_matmul_avx2(table.matmul);
+    kernels::fill_quantise_avx2(table.quantise);
+    kernels::fill_vector_ops_avx2(table.vector_ops);
+    kernels::fill_attention_avx2(table.attention);
+  }
+  if (isa == Isa::avx512) {
+    kernels::fill_matmul_avx512vnni(table.matmul);
+    kernels::fill_quantise_avx512(table.quantise);
+    kernels::fill_vector_ops_avx512(table.vector_ops);
+    kernels::fill_attention_avx512(table.attention);
+  }
+#endif
+  return table;
+}
+
+void check_belongs_to(const KernelTable& table, Isa isa) {
+  const KernelTable own = own_kernels(isa);
+  CHECK(table.isa == isa);
+  CHECK(table.matmul.multiply == own.matmul.multiply);
+  CHECK(table.quantise.a256 == own.quantise.a256);
+  CHECK(table.quantise.a32 == own.quantise.a32);
+  CHECK(table.vector_ops.rms_norm == own.vector_ops.rms_norm);
+  CHECK(table.vector_ops.rope_norm == own.vector_ops.rope_norm);
+  CHECK(table.vector_ops.rope_neox == own.vector_ops.rope_neox);
+  CHECK(table.vector_ops.softmax == own.vector_ops.softmax);
+  CHECK(table.vector_ops.swiglu == own.vector_ops.swiglu);
+  CHECK(table.vector_ops.geglu == own.vector_ops.geglu);
+  CHECK(table.vector_ops.add == own.vector_ops.add);
+  CHECK(table.vector_ops.softcap == own.vector_ops.softcap);
+  CHECK(table.vector_ops.max == own.vector_ops.max);
+  CHECK(table.attention.f32 == own.attention.f32);
+  CHECK(table.attention.f16 == own.attention.f16);
+  CHECK(table.attention.f32_to_f16 == own.attention.f32_to_f16);
+  CHECK(table.matmul.multiply != nullptr);
+  CHECK(table.vector_ops.max != nullptr);
+}
+
+// Runs one hidden test case of this program; true when it passes.
+bool child_passes(const std::string& isa, const char* test_case) {
+  const std::string program = std::filesystem::read_symlink("/proc/self/exe").string();
+  const std::string command =
+      "SLUICE_ISA='" + isa + "' '" + program + "' '" + test_case + "' >/dev/null 2>&1";
+  return std::system(command.c_str()) == 0;
+}
+
+TEST_CASE(tier_in_child, "[.child]") {
+  const char* name = std::getenv("SLUICE_ISA");
+  REQUIRE(name);
+  const KernelTable& table = kernels::kernel_table();
+  REQUIRE(std::string(name) == kernels::isa_name(table.isa));
+  check_belongs_to(table, table.isa);
+}
+
+TEST_CASE(error_in_child, "[.child]") {
+  const std::string name = std::getenv("SLUICE_ISA");
+  std::string message;
+  try {
+    kernels::kernel_table();
+  } catch (const std::invalid_argument& error) {
+    message = error.what();
+  }
+  CHECK(message.find("SLUICE_ISA=" + name) != std::string::npos);
+  CHECK(message.find("scalar") != std::string::npos);
+}
+
+TEST_CASE("SLUICE_ISA forces a tier, all of it") {
+  for (const Isa isa : {Isa::scalar, Isa::avx2, Isa::avx512}) {
+    const std::string name(kernels::isa_name(isa));
+    INFO(name);
+    if (isa <= kernels::highest_isa()) {
+      CHECK(child_passes(name, tier_in_child));
+      CHECK_FALSE(child_passes(name, error_in_child));
+    } else {
+      CHECK(child_passes(name, error_in_child));
+    }
+  }
+}
+
+TEST_CASE("SLUICE_ISA with a name that is no tier is refused") {
+  for (const char* name : {"sse9", "AVX2", "avx512 ", "-"}) {
+    INFO(name);
+    CHECK(child_passes(name, error_in_child));
+  }
+}
+
+TEST_CASE("an empty SLUICE_ISA means the highest tier") {
+  const Isa highest = kernels::highest_isa();
+  CHECK(kernels::kernel_table(highest).isa == highest);
+  CHECK_FALSE(child_passes("", error_in_child));
+}
+
+TEST_CASE("every table is of its tier, and tiers share no kernel") {
+  std::vector<Isa> isas = tiers_above_scalar();
+  isas.push_back(Isa::scalar);
+  for (const Isa isa : isas) {
+    INFO(kernels::isa_name(isa));
+    check_belongs_to(kernels::kernel_table(isa), isa);
+    for (const Isa other : isas) {
+      if (other == isa) continue;
+      const KernelTable &a = kernels::kernel_table(isa), &b = kernels::kernel_table(other);
+      CHECK(a.matmul.multiply != b.matmul.multiply);
+      CHECK(a.quantise.a256 != b.quantise.a256);
+      CHECK(a.vector_ops.softmax != b.vector_ops.softmax);
+      CHECK(a.attention.f16 != b.attention.f16);
+    }
+  }
+}
+
+TEST_CASE("a tier that the CPU lacks is refused by name") {
+  if (kernels::highest_isa() == Isa::avx512) SLUICE_SKIP("this CPU runs every tier");
+  CHECK_THROWS_AS(kernels::kernel_table(Isa::avx512), std::invalid_argument);
+}
+
+}  // namespace
+}  // namespace sluice::test

@@ -1,0 +1,190 @@
+// Pre-tokenizers: the splits that the published patterns make, and what holds for every text.
+#include "core/tokenizer/pretokenizer.h"
+
+#include <random>
+#include <string>
+#include <vector>
+
+#include "core/tokenizer/pattern.h"
+#include "core/tokenizer/utf8.h"
+#include "tests/catch.h"
+
+namespace {
+
+using namespace sluice::tokenizer;
+using Kind = PretokenizerKind;
+using Pieces = std::vector<std::string>;
+
+const std::vector<Kind> all_kinds = {
+    Kind::fallback, Kind::llama3, Kind::qwen2,       Kind::qwen35,         Kind::gpt2,
+    Kind::gpt4o,    Kind::tekken, Kind::smollm,      Kind::falcon,         Kind::deepseek_llm,
+    Kind::bloom,    Kind::viking, Kind::deepseek_v3, Kind::deepseek_coder, Kind::seed_coder,
+};
+
+Pieces split(Kind kind, std::string_view text) {
+  const auto views = split_pretokens(kind, text);
+  return Pieces(views.begin(), views.end());
+}
+
+std::string joined(const std::vector<std::string_view>& pieces) {
+  std::string text;
+  for (const auto piece : pieces) text += piece;
+  return text;
+}
+
+TEST_CASE("the llama 3 family keeps three digits and newlines together") {
+  CHECK(split(Kind::llama3, "Hello, y'all! I'LL 12345") ==
+        Pieces{"Hello", ",", " y", "'all", "!", " I", "'LL", " ", "123", "45"});
+  CHECK(split(Kind::llama3, "a  b\n\n  c") == Pieces{"a", " ", " b", "\n\n", " ", " c"});
+  CHECK(split(Kind::llama3, " !!\n\nx") == Pieces{" !!\n\n", "x"});
+  CHECK(split(Kind::llama3, "x   ") == Pieces{"x", "   "});
+}
+
+TEST_CASE("qwen2 takes digits one by one") {
+  CHECK(split(Kind::qwen2, "it's 2024.") == Pieces{"it", "'s", " ", "2", "0", "2", "4", "."});
+  CHECK(split(Kind::qwen2, "_foo\tbar") == Pieces{"_foo", "\tbar"});
+}
+
+TEST_CASE("qwen35 keeps marks with their letters") {
+  const std::string decomposed = "cafe\u0301s";
+  CHECK(split(Kind::qwen35, decomposed) == Pieces{decomposed});
+  CHECK(split(Kind::qwen2, decomposed) == Pieces{"cafe", "\u0301s"});
+}
+
+TEST_CASE("gpt-2 joins a space to the word behind it") {
+  CHECK(split(Kind::gpt2, "We'll  go 123abc!? \n x") ==
+        Pieces{"We", "'ll", " ", " go", " 123", "abc", "!?", " \n", " x"});
+  // Contractions are lower case only, and a lone newline is what no alternative matches.
+  CHECK(split(Kind::gpt2, "I'LL\nx") == Pieces{"I", "'", "LL", "\n", "x"});
+}
+
+TEST_CASE("gpt-4o and tekken split words where the case rises") {
+  CHECK(split(Kind::gpt4o, "HelloWorld's 1234/\n") ==
+        Pieces{"Hello", "World's", " ", "123", "4", "/\n"});
+  CHECK(split(Kind::tekken, "HelloWorld's 12/\n") ==
+        Pieces{"Hello", "World", "'s", " ", "1", "2", "/\n"});
+  CHECK(split(Kind::tekken, "ABCdef") == Pieces{"ABCdef"});
+  CHECK(split(Kind::tekken, "\u00C9cole\u00C9t\u00E9") == Pieces{"\u00C9cole", "\u00C9t\u00E9"});
+}
+
+TEST_CASE("smollm isolates digits before words") {
+  CHECK(split(Kind::smollm, "abc 12 d") == Pieces{"abc", " ", "1", "2", " d"});
+}
+
+TEST_CASE("falcon isolates punctuation and triples of digits") {
+  CHECK(split(Kind::falcon, "a+b `12345`") == Pieces{"a", "+", "b", " ", "`", "123", "45", "`"});
+}
+
+TEST_CASE("the default isolates punctuation and triples of digits") {
+  CHECK(split(Kind::fallback, "Hi, 12345 x") == Pieces{"Hi", ",", " ", "123", "45", " x"});
+  CHECK(split(Kind::fallback, "a`b") == Pieces{"a", "`", "b"});
+}
+
+TEST_CASE("the deepseek pre-tokenizers") {
+  CHECK(split(Kind::deepseek_llm, "a b\n\u4F60\u597D, 123  ") ==
+        Pieces{"a", " b", "\n", "\u4F60\u597D", ",", " ", "123", "  "});
+  CHECK(split(Kind::deepseek_llm, "   x5   5") == Pieces{"  ", " x", "5", "   ", "5"});
+  CHECK(split(Kind::deepseek_llm, "\u1F7D\u212A \u00E9") == Pieces{"\u1F7D\u212A", " \u00E9"});
+  // The published punctuation class has the range :-~, which takes in the ASCII letters.
+  CHECK(split(Kind::deepseek_llm, "\u00E9tude") == Pieces{"\u00E9", "tude"});
+  CHECK(split(Kind::deepseek_coder, "x = 10;\r\n") ==
+        Pieces{"x", " = ", "1", "0", ";", "\r", "\n"});
+  CHECK(split(Kind::deepseek_v3, "foo.bar 1234\u3042\u4E00") ==
+        Pieces{"foo", ".bar", " ", "123", "4", "\u3042\u4E00"});
+}
+
+TEST_CASE("bloom, viking and seed-coder") {
+  CHECK(split(Kind::bloom, "Hello there, x1") == Pieces{"Hello", " there", ",", " x1"});
+  CHECK(split(Kind::viking, "ab12") == Pieces{"ab", "1", "2"});
+  CHECK(split(Kind::seed_coder, "x!\n 12") == Pieces{"x", "!", "\n", " ", "1", "2"});
+}
+
+TEST_CASE("white space is Unicode's, whatever the library counts as space") {
+  CHECK(split(Kind::llama3, "a\u3000\u3000b") == Pieces{"a", "\u3000", "\u3000b"});
+  CHECK(split(Kind::llama3, "!\u180E!") == Pieces{"!\u180E!"});
+  CHECK(split(Kind::llama3, "!\u0085!") == Pieces{"!", "\u0085", "!"});
+}
+
+TEST_CASE("bytes that are not UTF-8 are pieces of their own") {
+  CHECK(split(Kind::llama3,
+              "ab\xFF\xFE"
+              "cd") == Pieces{"ab", "\xFF\xFE", "cd"});
+  CHECK(split(Kind::llama3, "\xE2\x96") == Pieces{"\xE2\x96"});                // cut short
+  CHECK(split(Kind::llama3, "\xC0\x80x") == Pieces{"\xC0\x80", "x"});          // overlong
+  CHECK(split(Kind::llama3, "\xED\xA0\x80x") == Pieces{"\xED\xA0\x80", "x"});  // surrogate
+  CHECK(split(Kind::llama3, "\xF4\x90\x80\x80") == Pieces{"\xF4\x90\x80\x80"});
+  CHECK(split(Kind::llama3, "\xF4\x8F\xBF\xBF") == Pieces{"\xF4\x8F\xBF\xBF"});
+}
+
+TEST_CASE("pieces add up to the text, whatever the text is") {
+  std::mt19937 random(1);
+  const std::string alphabet[] = {
+      " ", "\n",     "\r",     "\t",     "a",      "B",          "'",    "s",    "1",   ".",
+      "$", "\u00E9", "\u4E00", "\u0301", "\u00A0", "\U0001F642", "\xFF", "\xE2", "\x01"};
+  for (const Kind kind : all_kinds) {
+    const Pretokenizer pretokenizer(kind);
+    for (int round = 0; round < 300; ++round) {
+      std::string text;
+      const int length = std::uniform_int_distribution(0, 40)(random);
+      for (int i = 0; i < length; ++i) {
+        text += alphabet[std::uniform_int_distribution<std::size_t>(
+            0, std::size(alphabet) - 1)(random)];
+      }
+      std::vector<std::string_view> pieces;
+      pretokenizer.split(text, [&](std::string_view piece) { pieces.push_back(piece); });
+      CAPTURE(static_cast<int>(kind), text);
+      REQUIRE(joined(pieces) == text);
+      for (const auto piece : pieces) REQUIRE_FALSE(piece.empty());
+    }
+  }
+}
+
+// A pattern that is quadratic would need many minutes for these, and one with limits would fail.
+TEST_CASE("runs of half a million bytes are split") {
+  constexpr std::size_t length = 500'000;
+  for (const std::string unit : {"a", "A", " ", "\n", "1", "!", "\t", "\u4E00", "\u0301", "'"}) {
+    std::string run;
+    for (std::size_t i = 0; i < length / unit.size(); ++i) run += unit;
+    for (const Kind kind : all_kinds) {
+      CAPTURE(static_cast<int>(kind), unit);
+      const std::string text = run + "x";
+      REQUIRE(joined(split_pretokens(kind, text)) == text);
+      REQUIRE(joined(split_pretokens(kind, run)) == run);
+    }
+  }
+  std::string spaces_and_digit(length, ' ');
+  spaces_and_digit += "5";
+  for (const Kind kind : all_kinds) {
+    REQUIRE(joined(split_pretokens(kind, spaces_and_digit)) == spaces_and_digit);
+  }
+}
+
+TEST_CASE("names of pre-tokenizers and what they imply") {
+  for (const char* name :
+       {"llama-bpe", "llama3", "llama-v3", "falcon3", "pixtral", "midm-2.0", "lfm2", "tekken"}) {
+    CAPTURE(name);
+    const auto traits = find_pretokenizer(name);
+    REQUIRE(traits.has_value());
+    CHECK(traits->ignore_merges);
+    CHECK(traits->adds_bos);
+  }
+  for (const char* name : {"smaug-bpe", "dbrx", "glm4", "chatglm-bpe"}) {
+    CAPTURE(name);
+    CHECK(find_pretokenizer(name)->kind == Kind::llama3);
+    CHECK_FALSE(find_pretokenizer(name)->ignore_merges);
+    CHECK_FALSE(find_pretokenizer(name)->adds_bos);
+  }
+  CHECK_FALSE(find_pretokenizer("glm4")->has_bos);
+  CHECK(find_pretokenizer("deepseek-r1-qwen")->kind == Kind::qwen2);
+  CHECK(find_pretokenizer("llama4")->kind == Kind::gpt4o);
+  CHECK(find_pretokenizer("refact")->kind == Kind::smollm);
+  CHECK(find_pretokenizer("mpt")->kind == Kind::gpt2);
+  CHECK_FALSE(find_pretokenizer("").has_value());
+  CHECK_FALSE(find_pretokenizer("llama-bpe2").has_value());
+}
+
+TEST_CASE("a pattern that does not compile says where") {
+  CHECK_THROWS_AS(Pattern("a("), std::invalid_argument);
+}
+
+}  // namespace

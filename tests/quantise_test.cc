@@ -1,0 +1,164 @@
+// Activations as integers: every tier against the definition in kernels/quantise.h, written out.
+#include "kernels/quantise.h"
+
+#include "tests/catch.h"
+#include "tests/kernels_support.h"
+
+namespace sluice::test {
+namespace {
+
+struct A256 {
+  explicit A256(std::size_t size) : q(size), d(size / 256), sums(size / 32), minus_32(size / 16) {}
+  kernels::ColumnA256 column() { return {q.data(), d.data(), sums.data(), minus_32.data()}; }
+  std::vector<std::int8_t> q;
+  std::vector<float> d;
+  std::vector<std::int16_t> sums;
+  std::vector<std::int32_t> minus_32;
+};
+
+struct A32 {
+  explicit A32(std::size_t size)
+      : q(size),
+        d(size / 32),
+        d_sums(size / 32),
+        minus_8(size / 32),
+        minus_16(size / 32),
+        minus_128(size / 32) {}
+  kernels::ColumnA32 column() {
+    return {q.data(), d.data(), d_sums.data(), minus_8.data(), minus_16.data(), minus_128.data()};
+  }
+  std::vector<std::int8_t> q;
+  std::vector<float> d, d_sums;
+  std::vector<std::int32_t> minus_8, minus_16, minus_128;
+};
+
+template <typename T>
+std::string vector_difference(const std::vector<T>& found, const std::vector<T>& expected) {
+  return difference(found.data(), expected.data(), expected.size()).value_or("");
+}
+
+// The scale and integers of one finite group.
+float quantise_group(const float* x, std::size_t group, std::int8_t* q) {
+  float top = 0;
+  for (std::size_t i = 0; i < group; ++i) top = std::max(top, std::abs(x[i]));
+  const bool nothing = top < 0x1p-120f;
+  const float factor = nothing ? 0 : 127 / top;
+  for (std::size_t i = 0; i < group; ++i) {
+    q[i] = static_cast<std::int8_t>(std::clamp(std::nearbyint(x[i] * factor), -127.0f, 127.0f));
+  }
+  return nothing ? 0 : top / 127;
+}
+
+int sum_of(const std::int8_t* q, std::size_t count) {
+  int sum = 0;
+  for (std::size_t i = 0; i < count; ++i) sum += q[i];
+  return sum;
+}
+
+A256 expected_a256(const float* x, std::size_t size) {
+  constexpr std::size_t order[] = {0, 2, 1, 3, 4, 6, 5, 7};
+  A256 out(size);
+  for (std::size_t g = 0; g < size / 256; ++g) {
+    std::int8_t* q = out.q.data() + 256 * g;
+    out.d[g] = quantise_group(x + 256 * g, 256, q);
+    for (std::size_t place = 0; place < 8; ++place) {
+      out.sums[8 * g + place] = static_cast<std::int16_t>(sum_of(q + 32 * order[place], 32));
+    }
+    for (std::size_t s = 0; s < 16; ++s) out.minus_32[16 * g + s] = -32 * sum_of(q + 16 * s, 16);
+  }
+  return out;
+}
+
+A32 expected_a32(const float* x, std::size_t size) {
+  A32 out(size);
+  for (std::size_t g = 0; g < size / 32; ++g) {
+    std::int8_t* q = out.q.data() + 32 * g;
+    out.d[g] = quantise_group(x + 32 * g, 32, q);
+    const int sum = sum_of(q, 32);
+    out.d_sums[g] = out.d[g] * static_cast<float>(sum);
+    out.minus_8[g] = -8 * sum;
+    out.minus_16[g] = -16 * sum;
+    out.minus_128[g] = -128 * sum;
+  }
+  return out;
+}
+
+std::vector<kernels::Isa> all_tiers() {
+  std::vector<kernels::Isa> isas = tiers_above_scalar();
+  isas.push_back(kernels::Isa::scalar);
+  return isas;
+}
+
+constexpr Data finite_data[] = {Data::normal, Data::huge, Data::tiny, Data::zeros,
+                                Data::signed_zeros};
+
+TEST_CASE("activations become integers as documented, in every tier") {
+  Rng rng(21);
+  for (const kernels::Isa isa : all_tiers()) {
+    const kernels::QuantiseKernels& table = kernels::kernel_table(isa).quantise;
+    for (const Data data : finite_data) {
+      for (std::size_t groups = 1; groups <= 9; ++groups) {
+        INFO(kernels::isa_name(isa) << ", " << data_name(data) << ", " << groups << " groups");
+        const Guarded<float> x(random_floats(256 * groups, data, rng), 1);
+        A256 a256(x.size());
+        table.a256(x.data(), x.size(), a256.column());
+        const A256 expected = expected_a256(x.data(), x.size());
+        CHECK(vector_difference(a256.q, expected.q) == "");
+        CHECK(vector_difference(a256.d, expected.d) == "");
+        CHECK(vector_difference(a256.sums, expected.sums) == "");
+        CHECK(vector_difference(a256.minus_32, expected.minus_32) == "");
+
+        const std::size_t size = 32 * groups;
+        A32 a32(size);
+        table.a32(x.data(), size, a32.column());
+        const A32 expected_32 = expected_a32(x.data(), size);
+        CHECK(vector_difference(a32.q, expected_32.q) == "");
+        CHECK(vector_difference(a32.d, expected_32.d) == "");
+        CHECK(vector_difference(a32.d_sums, expected_32.d_sums) == "");
+        CHECK(vector_difference(a32.minus_8, expected_32.minus_8) == "");
+        CHECK(vector_difference(a32.minus_16, expected_32.minus_16) == "");
+        CHECK(vector_difference(a32.minus_128, expected_32.minus_128) == "");
+      }
+    }
+  }
+}
+
+TEST_CASE("an integer is within half a step of its activation") {
+  Rng rng(22);
+  const std::vector<float> x = random_floats(256 * 50, Data::normal, rng);
+  A256 a(x.size());
+  kernels::kernel_table().quantise.a256(x.data(), x.size(), a.column());
+  std::size_t far = 0;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const double d = a.d[i / 256];
+    // d, its inverse, and their product with x are each rounded: 3 roundings of up to 127 steps.
+    if (std::abs(x[i] - d * a.q[i]) > d * (0.5 + 127 * 3 * epsilon)) ++far;
+  }
+  CHECK(far == 0);
+}
+
+TEST_CASE("what is not finite shows in the scale of its group and in no other") {
+  Rng rng(23);
+  for (const kernels::Isa isa : all_tiers()) {
+    for (const float bad : {infinity, -infinity, not_a_number}) {
+      for (std::size_t at = 256; at < 512; at += 17) {
+        std::vector<float> x = random_floats(768, Data::normal, rng);
+        x[at] = bad;
+        A256 a(x.size()), scalar(x.size());
+        kernels::kernel_table(isa).quantise.a256(x.data(), x.size(), a.column());
+        kernels::kernel_table(kernels::Isa::scalar)
+            .quantise.a256(x.data(), x.size(), scalar.column());
+        INFO(kernels::isa_name(isa) << ", " << bad << " at " << at);
+        CHECK(std::isfinite(a.d[0]));
+        CHECK_FALSE(std::isfinite(a.d[1]));
+        CHECK(std::isfinite(a.d[2]));
+        CHECK(std::all_of(a.q.begin(), a.q.end(), [](int q) { return q >= -127; }));
+        CHECK(vector_difference(a.q, scalar.q) == "");
+        CHECK(vector_difference(a.d, scalar.d) == "");
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace sluice::test

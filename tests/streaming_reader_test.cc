@@ -1,0 +1,429 @@
+// The readers on real files: the same bytes from each, and errors where the machine gives less than
+// was hoped for.
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <fcntl.h>
+#include <fstream>
+#include <functional>
+#include <linux/capability.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <random>
+#include <string>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <system_error>
+#include <unistd.h>
+#include <vector>
+
+#include "streaming/alignment.h"
+#include "streaming/choose_reader.h"
+#include "streaming/disk_speed.h"
+#include "streaming/page_cache.h"
+#include "streaming/streamed_tape.h"
+#include "tests/catch.h"
+#include "tests/fake_reader.h"
+
+namespace fs = std::filesystem;
+using namespace sluice::streaming;
+using sluice::test::FileBytes;
+using sluice::test::random_bytes;
+
+namespace {
+
+// A folder that goes away with its owner.
+class TemporaryFolder {
+ public:
+  explicit TemporaryFolder(const fs::path& parent = fs::temp_directory_path()) {
+    std::string name = (parent / "sluice-streaming-XXXXXX").string();
+    if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp failed in " + name);
+    path_ = name;
+  }
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  fs::path operator/(const std::string& name) const { return path_ / name; }
+
+ private:
+  fs::path path_;
+};
+
+void write_file(const fs::path& path, const FileBytes& bytes) {
+  std::ofstream out(path, std::ios::binary);
+  out.write(reinterpret_cast<const char*>(bytes.data()),
+            static_cast<std::streamsize>(bytes.size()));
+  out.close();
+  if (!out) throw std::runtime_error("cannot write " + path.string());
+  // Direct reads write back what is dirty first; pages must be clean to be dropped.
+  const int descriptor = open(path.c_str(), O_RDONLY);
+  fsync(descriptor);
+  posix_fadvise(descriptor, 0, 0, POSIX_FADV_DONTNEED);
+  close(descriptor);
+}
+
+std::vector<Segment> random_segments(std::uint64_t file_bytes, std::mt19937_64& random) {
+  std::vector<Segment> segments;
+  for (std::uint64_t at = random() % 5000; at < file_bytes;) {
+    const std::uint64_t sizes[] = {1, 31, 4096, 5000, 100'000, 700'000, 3'000'000};
+    std::uint64_t bytes = sizes[random() % 7];
+    if (random() % 2 == 0) bytes += random() % bytes;
+    bytes = std::min(bytes, file_bytes - at);
+    segments.push_back({0, at, bytes});
+    at += bytes;
+  }
+  return segments;
+}
+
+bool is_right(std::span<const std::byte> bytes, const Segment& segment, const FileBytes& file) {
+  return bytes.size() == segment.bytes &&
+         std::memcmp(bytes.data(), file.data() + segment.offset, bytes.size()) == 0;
+}
+
+ReaderChoice choose(Io io, const fs::path& file, bool fits = false) {
+  const fs::path files[] = {file};
+  return choose_reader(io, files, fits);
+}
+
+// Runs something that changes the whole process in a child, and gives back what it says.
+std::string in_child(const std::function<std::string()>& run) {
+  std::array<int, 2> ends = {};
+  if (pipe(ends.data()) != 0) throw std::runtime_error("no pipe");
+  const pid_t child = fork();
+  if (child == 0) {
+    std::string said;
+    try {
+      said = run();
+    } catch (const std::exception& error) {
+      said = std::string("exception: ") + error.what();
+    }
+    const ssize_t written = write(ends[1], said.data(), said.size());
+    _exit(written == static_cast<ssize_t>(said.size()) ? 0 : 1);
+  }
+  close(ends[1]);
+  std::string said;
+  std::array<char, 512> part = {};
+  for (ssize_t got = 0; (got = read(ends[0], part.data(), part.size())) > 0;) {
+    said.append(part.data(), static_cast<std::size_t>(got));
+  }
+  close(ends[0]);
+  int status = 0;
+  waitpid(child, &status, 0);
+  if (WIFSIGNALED(status)) return "signal " + std::to_string(WTERMSIG(status));
+  return said;
+}
+
+// What container runtimes do: io_uring_setup(2) answers EPERM.
+void forbid_io_uring() {
+  std::array<sock_filter, 4> program = {{
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_io_uring_setup, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  }};
+  const sock_fprog filter = {program.size(), program.data()};
+  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
+      prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) != 0) {
+    throw std::runtime_error("seccomp is not available");
+  }
+}
+
+// Root may lock memory without limit; without its capabilities it may not.
+void limit_locked_memory(rlim_t bytes) {
+  const rlimit limit = {bytes, bytes};
+  setrlimit(RLIMIT_MEMLOCK, &limit);
+  __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
+  std::array<__user_cap_data_struct, 2> data = {};
+  if (syscall(SYS_capset, &header, data.data()) != 0) throw std::runtime_error("capset failed");
+}
+
+// Reads everything twice through a tape with a small budget; "right" when all bytes are.
+std::string read_all(ReaderChoice choice, const std::vector<Segment>& segments,
+                     const FileBytes& file, std::uint64_t pinned_bytes_max,
+                     std::string* notes = nullptr) {
+  StreamedTape tape(segments, std::move(choice.reader), {pinned_bytes_max, 9, 8});
+  for (int step = 0; step < 2; ++step) {
+    for (std::size_t turn = 0; turn < segments.size(); ++turn) {
+      if (!is_right(tape.acquire(turn), segments[turn], file)) return "wrong";
+      tape.release(turn);
+    }
+  }
+  if (notes != nullptr) {
+    for (const std::string& note : tape.statistics().notes) *notes += note + "\n";
+  }
+  return "right";
+}
+
+constexpr std::array<Io, 3> all_readers = {Io::uring, Io::pread, Io::mmap};
+
+}  // namespace
+
+TEST_CASE("every reader gives the same bytes, whatever the offsets, lengths and budgets") {
+  const TemporaryFolder folder;
+  for (std::uint64_t seed = 0; seed < 6; ++seed) {
+    std::mt19937_64 random(seed);
+    const std::uint64_t bytes = seed == 0 ? 1 : 1'000'000 + random() % 12'000'000;
+    const FileBytes content = random_bytes(bytes, seed);
+    write_file(folder / "model.gguf", content);
+    const std::vector<Segment> segments =
+        seed == 0 ? std::vector<Segment>{{0, 0, 1}} : random_segments(bytes, random);
+    for (const Io io : all_readers) {
+      for (const std::uint64_t pinned_bytes : {std::uint64_t{0}, bytes / 3, 2 * bytes}) {
+        ReaderChoice choice = choose(io, folder / "model.gguf");
+        INFO("seed " << seed << ", " << choice.reader->name() << ", pinned " << pinned_bytes);
+        REQUIRE(read_all(std::move(choice), segments, content, pinned_bytes) == "right");
+      }
+    }
+  }
+}
+
+TEST_CASE("several files, several segments held, a pinned part that changes") {
+  const TemporaryFolder folder;
+  const std::array<FileBytes, 2> contents = {random_bytes(3'000'001, 1), random_bytes(777, 2)};
+  const std::array<fs::path, 2> files = {folder / "a.gguf", folder / "b.gguf"};
+  for (std::size_t i = 0; i < 2; ++i) write_file(files[i], contents[i]);
+  std::vector<Segment> segments = {{1, 7, 700}};
+  for (std::uint64_t at = 1; at + 50'000 < 3'000'000; at += 50'000) {
+    segments.push_back({0, at, 50'000});
+  }
+  segments.push_back({1, 776, 1});
+  std::mt19937_64 random(5);
+  for (const Io io : all_readers) {
+    ReaderChoice choice = choose_reader(io, files, false);
+    INFO(choice.reader->name());
+    StreamedTape tape(segments, std::move(choice.reader), {1'000'000, 9, 8});
+    for (int step = 0; step < 6; ++step) {
+      for (std::size_t turn = 0; turn + 8 <= segments.size(); turn += 8) {
+        std::vector<std::span<const std::byte>> held;
+        for (std::size_t i = 0; i < 8; ++i) held.push_back(tape.acquire(turn + i));
+        for (std::size_t i = 0; i < 8; ++i) {
+          const Segment& segment = segments[turn + i];
+          REQUIRE(is_right(held[i], segment, contents[segment.file]));
+          tape.release(turn + i);
+        }
+      }
+      const std::uint64_t budget_bytes = random() % 4'000'000;
+      tape.set_pinned_bytes(budget_bytes);
+      REQUIRE(tape.plan().pinned_bytes <= budget_bytes);
+    }
+  }
+}
+
+TEST_CASE("a file truncated while it is read gives an error, not a signal") {
+  const TemporaryFolder folder;
+  const FileBytes content = random_bytes(8'000'000, 3);
+  std::vector<Segment> segments;
+  for (std::uint64_t at = 0; at < content.size(); at += 100'000)
+    segments.push_back({0, at, 100'000});
+  for (const Io io : all_readers) {
+    for (const std::uint64_t pinned_bytes : {0, 4'000'000}) {
+      const fs::path path = folder / "model.gguf";
+      const std::string said = in_child([&]() -> std::string {
+        write_file(path, content);
+        ReaderChoice choice = choose(io, path);
+        StreamedTape tape(segments, std::move(choice.reader), {pinned_bytes, 9, 8});
+        std::size_t failures = 0;
+        for (int step = 0; step < 3; ++step) {
+          for (std::size_t turn = 0; turn < segments.size(); ++turn) {
+            if (step == 1 && turn == 40) fs::resize_file(path, 4'321'000);
+            try {
+              const auto bytes = tape.acquire(turn);
+              if (!is_right(bytes, segments[turn], content)) return "wrong bytes";
+              tape.release(turn);
+            } catch (const std::system_error& error) {
+              const std::string what = error.what();
+              if (what.find("truncated") == std::string::npos) return "unclear: " + what;
+              if (what.find(path.string()) == std::string::npos) return "no name: " + what;
+              if (segments[turn].offset + 100'000 <= 4'321'000) return "too early: " + what;
+              ++failures;
+            }
+          }
+        }
+        return failures > 10 ? "clean errors" : "too few errors";
+      });
+      INFO("reader " << static_cast<int>(io) << ", pinned " << pinned_bytes);
+      CHECK(said == "clean errors");
+    }
+  }
+}
+
+TEST_CASE("mmap gives up what it streamed, and keeps what is pinned") {
+  const TemporaryFolder folder;
+  const FileBytes content = random_bytes(24'000'000, 4);
+  const fs::path path = folder / "model.gguf";
+  write_file(path, content);
+  std::vector<Segment> segments;
+  for (std::uint64_t at = 12'345; at + 200'000 < content.size(); at += 200'000) {
+    segments.push_back({0, at, 200'000});
+  }
+  if (cached_bytes(path, 0, content.size()) != 0) {
+    SLUICE_SKIP("the file system keeps pages that nobody wants");
+  }
+  ReaderChoice choice = choose(Io::mmap, path);
+  REQUIRE(choice.reader->name() == "mmap");
+  {
+    StreamedTape tape(segments, std::move(choice.reader), {6'000'000, 9, 8});
+    for (int step = 0; step < 2; ++step) {
+      for (std::size_t turn = 0; turn < segments.size(); ++turn) {
+        REQUIRE(is_right(tape.acquire(turn), segments[turn], content));
+        tape.release(turn);
+      }
+    }
+    const std::uint64_t in_use = cached_bytes(path, 0, content.size());
+    CHECK(in_use > tape.plan().pinned_bytes / 2);
+    CHECK(in_use <= tape.plan().peak_bytes());
+    std::uint64_t pinned_bytes = 0;
+    for (std::size_t turn = 0; turn < segments.size(); ++turn) {
+      if (!tape.is_pinned(turn)) continue;
+      const Segment& segment = segments[turn];
+      pinned_bytes += segment.bytes;
+      REQUIRE(cached_bytes(path, segment.offset, segment.bytes) >= segment.bytes);
+    }
+    REQUIRE(pinned_bytes > 5'000'000);
+    tape.set_pinned_bytes(0);
+    CHECK(cached_bytes(path, 0, content.size()) <= tape.plan().peak_bytes());
+  }
+}
+
+TEST_CASE("without io_uring the choice falls back and says so") {
+  const TemporaryFolder folder;
+  const FileBytes content = random_bytes(5'000'000, 6);
+  const fs::path path = folder / "model.gguf";
+  write_file(path, content);
+  std::mt19937_64 random(6);
+  const std::vector<Segment> segments = random_segments(content.size(), random);
+  for (const Io io : {Io::automatic, Io::uring}) {
+    const std::string said = in_child([&] {
+      forbid_io_uring();
+      ReaderChoice choice = choose(io, path);
+      std::string report = std::string(choice.reader->name()) + "; ";
+      for (const std::string& note : choice.notes) report += note + "; ";
+      return report + read_all(std::move(choice), segments, content, 1'000'000);
+    });
+    INFO(said);
+    CHECK(said.rfind("pread; ", 0) == 0);
+    CHECK(
+        said.find("uring does not work here: io_uring cannot be set up: Operation not permitted") !=
+        std::string::npos);
+    CHECK(said.find("; right") != std::string::npos);
+  }
+}
+
+TEST_CASE("with little locked memory uring works with plain buffers and says so") {
+  const TemporaryFolder folder;
+  const FileBytes content = random_bytes(5'000'000, 7);
+  const fs::path path = folder / "model.gguf";
+  write_file(path, content);
+  if (choose(Io::uring, path).reader->name() != "uring") SLUICE_SKIP("no io_uring here");
+  std::mt19937_64 random(7);
+  const std::vector<Segment> segments = random_segments(content.size(), random);
+  const auto report = [&](rlim_t locked_bytes) {
+    return in_child([&] {
+      limit_locked_memory(locked_bytes);
+      ReaderChoice choice = choose(Io::uring, path);
+      std::string said = std::string(choice.reader->name()) + "; ";
+      std::string notes;
+      for (const std::string& note : choice.notes) notes += note + "; ";
+      said += read_all(std::move(choice), segments, content, 1'000'000, &notes);
+      return said + "; " + notes;
+    });
+  };
+  const std::string little = report(256 << 10);
+  CHECK(little.rfind("uring; right; ", 0) == 0);
+  CHECK(little.find("RLIMIT_MEMLOCK") != std::string::npos);
+  // Some kernels count the queues of io_uring as locked memory too, then there is none at all.
+  const std::string none = report(0);
+  INFO(none);
+  CHECK((none.rfind("uring; right; ", 0) == 0 || none.rfind("pread; right; ", 0) == 0));
+  CHECK(none.find("RLIMIT_MEMLOCK") != std::string::npos);
+}
+
+TEST_CASE("a file system in memory is read through the page cache, with a note") {
+  if (!fs::is_directory("/dev/shm")) SLUICE_SKIP("no /dev/shm");
+  const TemporaryFolder folder("/dev/shm");
+  const FileBytes content = random_bytes(3'000'000, 8);
+  const fs::path path = folder / "model.gguf";
+  write_file(path, content);
+  std::mt19937_64 random(8);
+  const std::vector<Segment> segments = random_segments(content.size(), random);
+  for (const Io io : {Io::automatic, Io::uring, Io::pread, Io::mmap}) {
+    ReaderChoice choice = choose(io, path);
+    CHECK(choice.reader->name() == (io == Io::mmap ? "mmap" : "pread"));
+    std::string notes;
+    for (const std::string& note : choice.notes) notes += note;
+    INFO(notes);
+    CHECK((notes.find("page cache") != std::string::npos) == (io != Io::mmap));
+    CHECK(read_all(std::move(choice), segments, content, 1'000'000) == "right");
+  }
+}
+
+TEST_CASE("the choice: what was asked for, else uring, else mmap when everything fits") {
+  const TemporaryFolder folder;
+  const fs::path path = folder / "model.gguf";
+  write_file(path, random_bytes(10'000, 9));
+  CHECK(choose(Io::pread, path).reader->name() == "pread");
+  CHECK(choose(Io::mmap, path).reader->name() == "mmap");
+  CHECK(choose(Io::automatic, path, true).reader->name() == "mmap");
+  CHECK(choose(Io::automatic, path, false).reader->name() ==
+        choose(Io::uring, path).reader->name());
+  CHECK_FALSE(choose(Io::automatic, path).reason.empty());
+  CHECK(parse_io("auto") == Io::automatic);
+  CHECK(parse_io("mmap") == Io::mmap);
+  CHECK_FALSE(parse_io("direct").has_value());
+}
+
+TEST_CASE("files that cannot be read are named") {
+  const TemporaryFolder folder;
+  const fs::path fifo = folder / "fifo";
+  REQUIRE(mkfifo(fifo.c_str(), 0600) == 0);
+  for (const Io io : {Io::automatic, Io::uring, Io::pread, Io::mmap}) {
+    for (const fs::path& path : {folder / "absent.gguf", folder / "", fifo}) {
+      std::string said = "accepted";
+      try {
+        choose(io, path);
+      } catch (const std::system_error& error) {
+        said = error.what();
+      }
+      CHECK(said.find(path.string()) != std::string::npos);
+    }
+  }
+}
+
+TEST_CASE("the speed of the disk is measured on files of any size") {
+  const TemporaryFolder folder;
+  const fs::path path = folder / "model.gguf";
+  for (const std::size_t bytes : {std::size_t{1}, std::size_t{5'000'001}}) {
+    write_file(path, random_bytes(bytes, 10));
+    for (const Io io : {Io::automatic, Io::pread}) {
+      const DiskSpeed speed = measure_disk(path, std::chrono::milliseconds(20), io);
+      CHECK(speed.bytes_per_s > 0);
+      CHECK(speed.bytes > 0);
+      CHECK_FALSE(speed.reader.empty());
+    }
+  }
+  write_file(path, {});
+  CHECK_THROWS_AS(measure_disk(path, std::chrono::milliseconds(20)), std::invalid_argument);
+}
+
+TEST_CASE("a tape of a real file is destroyed with reads in flight") {
+  const TemporaryFolder folder;
+  const fs::path path = folder / "model.gguf";
+  write_file(path, random_bytes(20'000'000, 11));
+  std::vector<Segment> segments;
+  for (std::uint64_t at = 0; at < 20'000'000; at += 1'000'000)
+    segments.push_back({0, at, 1'000'000});
+  for (const Io io : all_readers) {
+    for (std::size_t turns = 0; turns < 5; ++turns) {
+      ReaderChoice choice = choose(io, path);
+      StreamedTape tape(segments, std::move(choice.reader), {0, 16, 8});
+      for (std::size_t turn = 0; turn < turns; ++turn) tape.acquire(turn);
+    }
+  }
+}

@@ -1,0 +1,391 @@
+// The tape against a fake reader: the right bytes or a clean error, whatever the disk does.
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "streaming/alignment.h"
+#include "streaming/streamed_tape.h"
+#include "tests/catch.h"
+#include "tests/fake_reader.h"
+
+using namespace sluice::streaming;
+using sluice::test::FakeDisk;
+using sluice::test::FakeReader;
+using sluice::test::random_bytes;
+
+namespace {
+
+std::uint64_t below(std::mt19937_64& random, std::uint64_t bound) {
+  return random() % bound;
+}
+
+// Two files, and segments that cover most of them: of a byte, of some pages, of several pieces, in
+// an order that is mostly that of the file. Gaps are what a GGUF header or padding would be.
+std::vector<Segment> random_segments(FakeDisk& disk, std::mt19937_64& random) {
+  std::vector<Segment> segments;
+  for (std::uint32_t file = 0; file < 2; ++file) {
+    std::uint64_t at = 32 * below(random, 300);
+    const std::uint64_t count = 1 + below(random, 40);
+    for (std::uint64_t i = 0; i < count; ++i) {
+      std::uint64_t bytes = 1 + below(random, 20'000);
+      if (below(random, 8) == 0) bytes = 1;
+      if (below(random, 20) == 0) bytes = piece_bytes_max + below(random, 700'000);
+      segments.push_back({file, at, bytes});
+      at += below(random, 3) == 0 ? round_up(bytes, 32) + 32 * below(random, 200) : bytes;
+    }
+    disk.files.push_back(random_bytes(at + below(random, 5000), random()));
+  }
+  for (int i = 0; i < 3; ++i) {
+    std::swap(segments[below(random, segments.size())], segments[below(random, segments.size())]);
+  }
+  return segments;
+}
+
+std::uint64_t bytes_of(const std::vector<Segment>& segments) {
+  std::uint64_t bytes = 0;
+  for (const Segment& segment : segments) bytes += segment.bytes;
+  return bytes;
+}
+
+bool is_right(std::span<const std::byte> bytes, const Segment& segment, const FakeDisk& disk) {
+  const std::byte* const expected = disk.files[segment.file].data() + segment.offset;
+  return bytes.size() == segment.bytes && std::memcmp(bytes.data(), expected, bytes.size()) == 0;
+}
+
+std::unique_ptr<FakeReader> fake(FakeDisk& disk, std::uint64_t seed) {
+  return std::make_unique<FakeReader>(disk, seed);
+}
+
+// A step that visits some turns in ascending order and holds several at once. Bytes are compared
+// after the acquire and again before the release.
+void take_step(StreamedTape& tape, const std::vector<Segment>& segments, const FakeDisk& disk,
+               std::uint32_t held_max, double skip, std::mt19937_64& random) {
+  struct Held {
+    std::size_t turn;
+    std::span<const std::byte> bytes;
+  };
+  std::vector<Held> held;
+  const auto release = [&](std::size_t which) {
+    REQUIRE(is_right(held[which].bytes, segments[held[which].turn], disk));
+    tape.release(held[which].turn);
+    held.erase(held.begin() + static_cast<std::ptrdiff_t>(which));
+  };
+  for (std::size_t turn = 0; turn < segments.size(); ++turn) {
+    if (std::uniform_real_distribution<>(0, 1)(random) < skip) continue;
+    // Pages that neighbours share are given up in order, see StreamedTape.
+    const bool in_order = disk.maps_files;
+    while (held.size() >= 1 + below(random, held_max)) {
+      release(in_order ? 0 : below(random, held.size()));
+    }
+    held.push_back({turn, tape.acquire(turn)});
+    REQUIRE(is_right(held.back().bytes, segments[turn], disk));
+  }
+  while (!held.empty()) release(0);
+}
+
+// Equal segments without gaps: what tests about counts need.
+struct PlainTape {
+  explicit PlainTape(std::size_t count, std::uint64_t segment_bytes = 10'000) {
+    disk.files.push_back(random_bytes(count * segment_bytes, 7));
+    for (std::size_t i = 0; i < count; ++i) {
+      segments.push_back({0, i * segment_bytes, segment_bytes});
+    }
+  }
+  FakeDisk disk;
+  std::vector<Segment> segments;
+};
+
+}  // namespace
+
+TEST_CASE("bytes are right with every ring, budget, fault and order of completion") {
+  for (std::uint64_t seed = 0; seed < 100; ++seed) {
+    INFO("seed " << seed);
+    std::mt19937_64 random(seed);
+    FakeDisk disk;
+    const std::vector<Segment> segments = random_segments(disk, random);
+    disk.maps_files = below(random, 3) == 0;
+    disk.short_reads = 0.1 * static_cast<double>(below(random, 6));
+    disk.interruptions = 0.1 * static_cast<double>(below(random, 6));
+    disk.late = 0.1 * static_cast<double>(below(random, 11));
+    TapeOptions options;
+    options.pinned_bytes_max = below(random, bytes_of(segments) * 5 / 4);
+    options.held_max = static_cast<std::uint32_t>(1 + below(random, 8));
+    options.slots = options.held_max + static_cast<std::uint32_t>(1 + below(random, 12));
+    if (disk.maps_files) options.held_max = 1;
+    StreamedTape tape(segments, fake(disk, seed), options);
+    for (int step = 0; step < 4; ++step) {
+      const double skip = below(random, 2) == 0 ? 0 : 0.2 * static_cast<double>(below(random, 5));
+      take_step(tape, segments, disk, options.held_max, skip, random);
+    }
+    if (disk.maps_files) REQUIRE(disk.resident_bytes_max <= tape.plan().peak_bytes());
+  }
+}
+
+TEST_CASE("the plan is what the tape allocates") {
+  for (std::uint64_t seed = 0; seed < 30; ++seed) {
+    std::mt19937_64 random(seed);
+    FakeDisk disk;
+    const std::vector<Segment> segments = random_segments(disk, random);
+    TapeOptions options;
+    options.pinned_bytes_max = below(random, bytes_of(segments));
+    const TapePlan plan = plan_tape(segments, options, page_bytes, false);
+    StreamedTape tape(segments, fake(disk, seed), options);
+    REQUIRE(plan.pinned_bytes <= options.pinned_bytes_max);
+    REQUIRE(plan.pinned_bytes == tape.plan().pinned_bytes);
+    REQUIRE(plan.ring_bytes == options.slots * plan.slot_bytes);
+    REQUIRE(plan.pinned_bytes == tape.statistics().pinned_bytes);
+    REQUIRE(disk.buffer_bytes == plan.ring_bytes);
+    std::uint64_t streamed_bytes = 0;
+    for (std::size_t turn = 0; turn < segments.size(); ++turn) {
+      streamed_bytes += tape.is_pinned(turn) ? 0 : segments[turn].bytes;
+    }
+    REQUIRE(streamed_bytes == plan.streamed_bytes_per_step);
+    REQUIRE(bytes_of(segments) == streamed_bytes + tape.statistics().loaded_bytes);
+  }
+}
+
+TEST_CASE("with everything pinned the ring is given back and nothing is read any more") {
+  PlainTape plain(30);
+  StreamedTape tape(plain.segments, fake(plain.disk, 1), {1 << 20, 9, 8});
+  CHECK(plain.disk.buffer_bytes == 0);
+  CHECK(plain.disk.requests.size() == 30);
+  std::mt19937_64 random(1);
+  for (int step = 0; step < 3; ++step) {
+    take_step(tape, plain.segments, plain.disk, 8, 0, random);
+  }
+  CHECK(plain.disk.requests.size() == 30);
+  CHECK(tape.statistics().streaming.reads == 0);
+}
+
+TEST_CASE("loading reports its progress to the last byte") {
+  PlainTape plain(30);
+  std::vector<std::uint64_t> reported;
+  std::uint64_t total_bytes = 0;
+  StreamedTape tape(plain.segments, fake(plain.disk, 1), {200'000, 9, 8},
+                    [&](std::uint64_t loaded, std::uint64_t total) {
+                      reported.push_back(loaded);
+                      total_bytes = total;
+                    });
+  REQUIRE_FALSE(reported.empty());
+  CHECK(std::is_sorted(reported.begin(), reported.end()));
+  CHECK(reported.back() == total_bytes);
+  CHECK(total_bytes == tape.statistics().loaded_bytes);
+}
+
+TEST_CASE("a step reads each streamed segment once, and the next step's before its own end") {
+  PlainTape plain(40);
+  const TapeOptions options{110'000, 6, 2};
+  StreamedTape tape(plain.segments, fake(plain.disk, 3), options);
+  const std::size_t streamed = tape.plan().streamed_segments;
+  REQUIRE(streamed == 30);
+  std::mt19937_64 random(3);
+  take_step(tape, plain.segments, plain.disk, 1, 0, random);
+  // One step, and as much of the next as the ring holds.
+  CHECK(tape.statistics().streaming.reads == streamed + options.slots);
+  for (int step = 0; step < 4; ++step) {
+    take_step(tape, plain.segments, plain.disk, 1, 0, random);
+  }
+  CHECK(tape.statistics().streaming.reads == 5 * streamed + options.slots);
+  CHECK(tape.statistics().streaming.dropped == 0);
+}
+
+TEST_CASE("a step that ends early costs nothing when it is announced") {
+  PlainTape plain(40);
+  const auto dropped = [&](bool is_announced) {
+    StreamedTape tape(plain.segments, fake(plain.disk, 4), {0, 6, 2});
+    if (is_announced) tape.expect_step_end(30);
+    for (int step = 0; step < 3; ++step) {
+      for (std::size_t turn = 0; turn < 30; ++turn) {
+        REQUIRE(is_right(tape.acquire(turn), plain.segments[turn], plain.disk));
+        tape.release(turn);
+      }
+    }
+    const std::uint64_t before = tape.statistics().streaming.dropped;
+    // The last step goes on to the end, announced or not.
+    if (is_announced) tape.expect_step_end(40);
+    for (std::size_t turn = 0; turn < 40; ++turn) {
+      REQUIRE(is_right(tape.acquire(turn), plain.segments[turn], plain.disk));
+      tape.release(turn);
+    }
+    CHECK((is_announced ? tape.statistics().streaming.dropped : 0) == 0);
+    return before;
+  };
+  CHECK(dropped(true) == 0);
+  CHECK(dropped(false) > 0);
+}
+
+TEST_CASE("an error surfaces where its segment is acquired, and only there") {
+  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+    INFO("seed " << seed);
+    std::mt19937_64 random(seed);
+    PlainTape plain(40, 8192 + 4096 * below(random, 3));
+    plain.disk.late = 0.5;
+    plain.disk.maps_files = below(random, 2) == 0;
+    const std::size_t victim = below(random, 40);
+    StreamedTape tape(plain.segments, fake(plain.disk, seed), {0, 9, 8});
+    take_step(tape, plain.segments, plain.disk, 1, 0, random);
+    const Segment& bad = plain.segments[victim];
+    plain.disk.bad = {{0, bad.offset, bad.offset + bad.bytes}};
+    std::size_t failures = 0;
+    for (int step = 0; step < 3; ++step) {
+      for (std::size_t turn = 0; turn < 40; ++turn) {
+        try {
+          const std::span<const std::byte> bytes = tape.acquire(turn);
+          REQUIRE(is_right(bytes, plain.segments[turn], plain.disk));
+          tape.release(turn);
+        } catch (const std::system_error& error) {
+          REQUIRE(turn == victim);
+          REQUIRE(error.code() == std::errc::io_error);
+          const std::string what = error.what();
+          REQUIRE(what.find("fake-0.gguf") != std::string::npos);
+          REQUIRE(what.find("offset " + std::to_string(bad.offset)) != std::string::npos);
+          ++failures;
+        }
+      }
+    }
+    // In the first step the segment may have been read before it went bad.
+    REQUIRE(failures >= 2);
+    plain.disk.bad.clear();
+    // The failed read may still be in the window; the one after it is a new one.
+    try {
+      tape.acquire(victim);
+      tape.release(victim);
+    } catch (const std::system_error&) {
+    }
+    REQUIRE_NOTHROW(take_step(tape, plain.segments, plain.disk, 1, 0, random));
+  }
+}
+
+TEST_CASE("a passing error is over when the segment is tried again") {
+  PlainTape plain(20);
+  plain.disk.bad = {{0, 50'000, 50'001}};
+  StreamedTape tape(plain.segments, fake(plain.disk, 5), {0, 9, 8});
+  CHECK_THROWS_AS(tape.acquire(5), std::system_error);
+  CHECK_THROWS_AS(tape.acquire(5), std::system_error);
+  plain.disk.bad.clear();
+  CHECK(is_right(tape.acquire(5), plain.segments[5], plain.disk));
+  tape.release(5);
+}
+
+TEST_CASE("a file that shrinks gives an error that says so") {
+  for (const bool maps_files : {false, true}) {
+    for (const std::uint64_t pinned_bytes : {0, 1 << 20}) {
+      PlainTape plain(30);
+      plain.disk.maps_files = maps_files;
+      StreamedTape tape(plain.segments, fake(plain.disk, 6), {pinned_bytes, 9, 8});
+      plain.disk.current_bytes = {123'456};
+      for (std::size_t turn = 9; turn < 30; ++turn) {
+        const bool is_safe = turn < 12 || (!maps_files && pinned_bytes != 0);
+        try {
+          const std::span<const std::byte> bytes = tape.acquire(turn);
+          REQUIRE(is_right(bytes, plain.segments[turn], plain.disk));
+          REQUIRE(is_safe);
+          tape.release(turn);
+        } catch (const std::system_error& error) {
+          REQUIRE_FALSE(is_safe);
+          REQUIRE(std::string(error.what()).find("truncated") != std::string::npos);
+          REQUIRE(std::string(error.what()).find("fake-0.gguf") != std::string::npos);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("errors while loading end the construction") {
+  PlainTape plain(30);
+  plain.disk.bad = {{0, 50'000, 50'001}};
+  CHECK_THROWS_AS(StreamedTape(plain.segments, fake(plain.disk, 7), {1 << 20, 9, 8}),
+                  std::system_error);
+  CHECK(plain.disk.in_flight == 0);
+}
+
+TEST_CASE("a tape with reads in flight and segments held can be destroyed at any time") {
+  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+    std::mt19937_64 random(seed);
+    PlainTape plain(40);
+    plain.disk.late = 1;
+    StreamedTape tape(plain.segments, fake(plain.disk, seed), {0, 16, 8});
+    const std::size_t stop = below(random, 40);
+    for (std::size_t turn = 0; turn < stop; ++turn) {
+      tape.acquire(turn);
+      if (turn >= 4) tape.release(turn - 4);
+    }
+    REQUIRE(plain.disk.in_flight > 0);
+  }
+}
+
+TEST_CASE("eight segments can be held, a ninth is refused and misuse is named") {
+  PlainTape plain(40);
+  StreamedTape tape(plain.segments, fake(plain.disk, 8), {0, 9, 8});
+  for (std::size_t turn = 0; turn < 9; ++turn) tape.acquire(turn);
+  CHECK_THROWS_AS(tape.acquire(9), std::logic_error);
+  CHECK_THROWS_AS(tape.acquire(3), std::logic_error);
+  CHECK_THROWS_AS(tape.set_pinned_bytes(0), std::logic_error);
+  tape.release(3);
+  CHECK_THROWS_AS(tape.release(3), std::logic_error);
+  CHECK(is_right(tape.acquire(9), plain.segments[9], plain.disk));
+  CHECK_THROWS_AS(tape.acquire(40), std::out_of_range);
+}
+
+TEST_CASE("configurations that cannot work are refused in clear words") {
+  PlainTape plain(10);
+  const auto refusal = [&](std::vector<Segment> segments, const TapeOptions& options) {
+    try {
+      const StreamedTape tape(std::move(segments), fake(plain.disk, 9), options);
+    } catch (const std::invalid_argument& error) {
+      return std::string(error.what());
+    }
+    return std::string("accepted");
+  };
+  CHECK(refusal(plain.segments, {0, 8, 8}).find("at least 9") != std::string::npos);
+  CHECK(refusal(plain.segments, {0, 0, 0}).find("at least 1") != std::string::npos);
+  CHECK(refusal(plain.segments, {0, 9, 8}) == "accepted");
+  CHECK(refusal({{0, 0, 0}}, {}).find("0 bytes") != std::string::npos);
+  CHECK(refusal({{1, 0, 10}}, {}).find("file 1") != std::string::npos);
+  CHECK(refusal({{0, 99'999, 2}}, {}).find("fake-0.gguf") != std::string::npos);
+  CHECK(refusal({{0, UINT64_MAX - 5, 10}}, {}).find("offset 184467") != std::string::npos);
+  CHECK(refusal({{0, 5, UINT64_MAX}}, {}) != "accepted");
+  CHECK(refusal({}, {}) == "accepted");
+}
+
+TEST_CASE("the pinned part shrinks and grows between steps") {
+  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+    INFO("seed " << seed);
+    std::mt19937_64 random(seed);
+    FakeDisk disk;
+    const std::vector<Segment> segments = random_segments(disk, random);
+    disk.maps_files = below(random, 2) == 0;
+    disk.late = 0.5;
+    StreamedTape tape(segments, fake(disk, seed), {bytes_of(segments) / 2, 9, 8});
+    for (int change = 0; change < 6; ++change) {
+      const std::uint64_t budget_bytes = below(random, bytes_of(segments) * 5 / 4);
+      tape.set_pinned_bytes(budget_bytes);
+      REQUIRE(tape.plan().pinned_bytes <= budget_bytes);
+      take_step(tape, segments, disk, disk.maps_files ? 1 : 8, 0.1, random);
+      take_step(tape, segments, disk, disk.maps_files ? 1 : 8, 0, random);
+    }
+  }
+}
+
+TEST_CASE("growing that fails leaves the tape as it was") {
+  PlainTape plain(40);
+  StreamedTape tape(plain.segments, fake(plain.disk, 11), {100'000, 9, 8});
+  const std::uint64_t pinned_before = tape.plan().pinned_bytes;
+  std::vector<bool> was_pinned;
+  for (std::size_t turn = 0; turn < 40; ++turn) was_pinned.push_back(tape.is_pinned(turn));
+  for (std::size_t turn = 30; turn < 40; ++turn) {
+    if (was_pinned[turn]) continue;
+    const Segment& bad = plain.segments[turn];
+    plain.disk.bad = {{0, bad.offset, bad.offset + bad.bytes}};
+  }
+  CHECK_THROWS_AS(tape.set_pinned_bytes(1 << 20), std::system_error);
+  plain.disk.bad.clear();
+  CHECK(tape.plan().pinned_bytes == pinned_before);
+  for (std::size_t turn = 0; turn < 40; ++turn) CHECK(tape.is_pinned(turn) == was_pinned[turn]);
+  std::mt19937_64 random(11);
+  take_step(tape, plain.segments, plain.disk, 8, 0, random);
+}

@@ -1,0 +1,440 @@
+// Synthetic models: sizes against those of published files, the statistics of the weights, and
+// files that are the same for the same seed; and what `inspect` says of them.
+
+#include <cmath>
+#include <csignal>
+#include <fmt/format.h>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <sys/resource.h>
+#include <vector>
+
+#include "core/cli/inspection.h"
+#include "core/error.h"
+#include "core/gguf/gguf.h"
+#include "core/model/quant_mix.h"
+#include "core/model/random_blocks.h"
+#include "core/model/synthetic.h"
+#include "core/model/synthetic_vocabulary.h"
+#include "kernels/block_formats.h"
+#include "kernels/dequantise.h"
+#include "tests/catch.h"
+#include "tests/temporary_folder.h"
+
+namespace sluice::model {
+namespace {
+
+using kernels::BlockType;
+
+constexpr auto no_progress = [](std::uint64_t, std::uint64_t) {};
+
+std::map<std::string, int> histogram(const SyntheticModel& model) {
+  std::map<std::string, int> counts;
+  for (std::size_t i = 0; i < model.tensors().size(); ++i) {
+    ++counts[std::string(kernels::traits(model.type(i)).name)];
+  }
+  return counts;
+}
+
+std::string contents(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// FNV-1a.
+std::uint64_t hash(std::string_view text) {
+  std::uint64_t h = 0xCBF29CE484222325u;
+  for (const char c : text) h = (h ^ static_cast<unsigned char>(c)) * 0x100000001B3u;
+  return h;
+}
+
+struct Moments {
+  double mean = 0, deviation = 0;
+};
+
+// Of finite values; fails the test for others.
+Moments moments(std::span<const float> values) {
+  double sum = 0, squares = 0;
+  for (const float value : values) {
+    if (!std::isfinite(value)) FAIL("a weight is not finite");
+    sum += value;
+    squares += static_cast<double>(value) * value;
+  }
+  const double count = static_cast<double>(values.size());
+  return {sum / count, std::sqrt(squares / count)};
+}
+
+std::vector<float> dequantised(const gguf::TensorInfo& tensor, std::span<const std::byte> file) {
+  const auto traits = kernels::find_block_type(tensor.type);
+  REQUIRE(traits);
+  std::vector<float> values(tensor.elements());
+  kernels::dequantise(traits->type, file.data() + tensor.offset, values.size(), values.data());
+  return values;
+}
+
+// No file may grow beyond a size, as on a full disk.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
+    ::getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit limit{bytes, before_.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~FileSizeLimit() {
+    ::setrlimit(RLIMIT_FSIZE, &before_);
+    std::signal(SIGXFSZ, handler_);
+  }
+  FileSizeLimit(const FileSizeLimit&) = delete;
+  FileSizeLimit& operator=(const FileSizeLimit&) = delete;
+
+ private:
+  rlimit before_{};
+  void (*handler_)(int);
+};
+
+template <typename Call>
+std::string usage_error(const Call& call) {
+  try {
+    call();
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  FAIL("no error");
+  return {};
+}
+
+}  // namespace
+
+TEST_CASE("synthetic models have the size of the published files") {
+  struct Expected {
+    const char* shape;
+    const char* quant;
+    std::uint64_t data_bytes;
+  };
+  const Expected all[] = {
+      {"llama-8b", "Q4_0", 4'653'375'744},    {"llama-8b", "Q3_K_M", 4'011'081'984},
+      {"llama-8b", "Q4_K_S", 4'684'833'024},  {"llama-8b", "Q4_K_M", 4'912'898'304},
+      {"llama-8b", "Q5_K_M", 5'725'151'488},  {"llama-8b", "Q6_K", 6'588'170'496},
+      {"llama-8b", "Q8_0", 8'532'934'912},    {"qwen3-8b", "Q4_0", 4'768'792'576},
+      {"qwen3-8b", "Q3_K_M", 4'118'204'416},  {"qwen3-8b", "Q4_K_S", 4'796'055'552},
+      {"qwen3-8b", "Q4_K_M", 5'021'827'072},  {"qwen3-8b", "Q5_K_M", 5'845'155'840},
+      {"qwen3-8b", "Q6_K", 6'719'942'656},    {"qwen3-8b", "Q8_0", 8'703'561'728},
+      {"gemma2-9b", "Q4_0", 5'437'085'696},   {"gemma2-9b", "Q3_K_M", 4'755'724'288},
+      {"gemma2-9b", "Q4_K_S", 5'472'868'352}, {"gemma2-9b", "Q4_K_M", 5'755'000'832},
+      {"gemma2-9b", "Q5_K_M", 6'641'309'696}, {"gemma2-9b", "Q6_K", 7'583'012'864},
+      {"gemma2-9b", "Q8_0", 9'821'091'840},   {"yi-9b", "Q4_0", 5'035'491'328},
+      {"yi-9b", "Q3_K_M", 4'322'902'016},     {"yi-9b", "Q4_K_S", 5'070'356'480},
+      {"yi-9b", "Q4_K_M", 5'327'454'208},     {"yi-9b", "Q5_K_M", 6'256'754'688},
+      {"yi-9b", "Q6_K", 7'244'136'448},       {"yi-9b", "Q8_0", 9'382'412'288},
+      {"qwen35-9b", "Q4_0", 5'302'388'736},   {"qwen35-9b", "Q4_K_M", 5'618'141'184},
+      {"qwen35-9b", "Q6_K", 7'348'291'584},   {"qwen35-9b", "Q8_0", 9'516'533'760},
+  };
+  for (const Expected& expected : all) {
+    INFO(expected.shape << " " << expected.quant);
+    CHECK(SyntheticModel(expected.shape, expected.quant).data_bytes() == expected.data_bytes);
+  }
+}
+
+TEST_CASE("synthetic models have the parameters and types of the published files") {
+  struct Expected {
+    const char* shape;
+    std::uint64_t parameters;
+    std::map<std::string, int> types;
+  };
+  const Expected all[] = {
+      {"llama-8b", 8'030'261'312, {{"F32", 66}, {"Q4_K", 193}, {"Q6_K", 33}}},
+      {"qwen3-8b", 8'190'735'360, {{"F32", 145}, {"Q4_K", 217}, {"Q6_K", 37}}},
+      {"gemma2-9b", 9'241'705'984, {{"F32", 169}, {"Q4_K", 252}, {"Q6_K", 43}}},
+      {"yi-9b", 8'829'407'232, {{"F32", 97}, {"Q4_K", 289}, {"Q6_K", 49}}},
+      {"qwen35-9b", 8'953'803'264, {{"F32", 177}, {"Q4_K", 217}, {"Q6_K", 33}}},
+  };
+  for (const Expected& expected : all) {
+    INFO(expected.shape);
+    const SyntheticModel model(expected.shape, "Q4_K_M");
+    CHECK(histogram(model) == expected.types);
+    std::uint64_t parameters = 0;
+    for (const SyntheticTensor& tensor : model.tensors()) {
+      std::uint64_t elements = 1;
+      for (const std::uint64_t dim : tensor.dims) elements *= dim;
+      parameters += elements;
+    }
+    CHECK(parameters == expected.parameters);
+  }
+}
+
+TEST_CASE("the layers with more bits are those of the published recipe") {
+  const std::map<std::uint32_t, std::set<std::uint32_t>> published = {
+      {28, {0, 1, 2, 5, 8, 11, 14, 17, 20, 23, 24, 25, 26, 27}},
+      {34, {0, 1, 2, 3, 6, 9, 12, 15, 18, 21, 24, 27, 29, 30, 31, 32, 33}},
+      {42, {0, 1, 2, 3, 4, 7, 10, 13, 16, 19, 22, 25, 28, 31, 34, 36, 37, 38, 39, 40, 41}}};
+  const QuantMix mix = QuantMix::by_name("q4_k_m");
+  for (const auto& [layers, more] : published) {
+    for (std::uint32_t layer = 0; layer < layers; ++layer) {
+      const TensorPlace place{TensorRole::ffn_down, layer, layers, 4, 4096};
+      INFO(layer << " of " << layers);
+      CHECK((mix.type_for(place) == BlockType::q6_k) == (more.count(layer) == 1));
+    }
+  }
+}
+
+TEST_CASE("rows that do not divide into blocks fall back") {
+  const auto type = [](const char* mix, std::uint32_t layer, std::uint64_t columns) {
+    return QuantMix::by_name(mix).type_for({TensorRole::ffn_down, layer, 40, 16, columns});
+  };
+  CHECK(type("Q4_K_M", 0, 13696) == BlockType::q8_0);  // as in GLM-4-9B
+  CHECK(type("Q4_K_M", 5, 13696) == BlockType::q5_0);
+  CHECK(type("Q5_K_M", 5, 13696) == BlockType::q5_1);
+  CHECK(type("pure-Q2_K", 5, 13696) == BlockType::q4_0);
+  CHECK(type("pure-Q3_K", 5, 13696) == BlockType::q4_0);
+  CHECK(type("pure-IQ4_XS", 5, 13696) == BlockType::iq4_nl);
+  CHECK(type("Q4_K_M", 5, 48) == BlockType::f16);
+  CHECK(type("F32", 5, 3) == BlockType::f32);
+}
+
+TEST_CASE("every format has random weights of the wanted size") {
+  constexpr std::size_t count = 256 * 512;
+  std::vector<float> values(count);
+  for (const kernels::BlockTraits& traits : kernels::all_block_types()) {
+    for (const float deviation : {1.0f, 0.02f, 0.0007f}) {
+      INFO(traits.name << " " << deviation);
+      Random random(3, 4);
+      std::vector<std::byte> blocks(kernels::row_bytes(traits.type, count));
+      fill_random_blocks(traits.type, blocks, deviation, random);
+      kernels::dequantise(traits.type, blocks.data(), count, values.data());
+      const Moments found = moments(values);
+      // MXFP4's scales are powers of two.
+      const double tolerance = traits.type == BlockType::mxfp4 ? 0.6 : 0.06;
+      CHECK(found.deviation > (1 - tolerance) * deviation);
+      CHECK(found.deviation < (1 + tolerance) * deviation);
+      CHECK(std::abs(found.mean) < 0.02 * deviation);
+      CHECK(std::set<float>(values.begin(), values.begin() + 256).size() > 4);
+    }
+  }
+}
+
+TEST_CASE("no block of Q8_0 holds -128") {
+  Random random(1, 1);
+  std::vector<std::byte> blocks(34 * 4096);
+  fill_random_blocks(BlockType::q8_0, blocks, 1, random);
+  std::set<int> seen;
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    if (i % 34 >= 2) seen.insert(static_cast<std::int8_t>(blocks[i]));
+  }
+  CHECK(seen.size() == 255);
+  CHECK(*seen.begin() == -127);
+}
+
+TEST_CASE("streams of random numbers differ and repeat") {
+  Random a(1, 0), again(1, 0), other_stream(1, 1), other_seed(2, 0);
+  std::set<std::uint64_t> seen;
+  for (int i = 0; i < 1000; ++i) {
+    const std::uint64_t number = a.next();
+    CHECK(number == again.next());
+    seen.insert({number, other_stream.next(), other_seed.next()});
+  }
+  CHECK(seen.size() == 3000);
+  std::vector<float> normals(100000);
+  for (float& x : normals) x = a.normal();
+  const Moments found = moments(normals);
+  CHECK(std::abs(found.mean) < 0.02);
+  CHECK(std::abs(found.deviation - 1) < 0.02);
+}
+
+TEST_CASE("a tiny model in every mix opens, and its weights are sane") {
+  const test::TemporaryFolder folder;
+  const auto path = folder.path() / "tiny.gguf";
+  for (const std::string& mix : QuantMix::names()) {
+    INFO(mix);
+    const SyntheticModel synthetic("tiny", mix);
+    synthetic.write(path, 1, no_progress);
+    const gguf::Model model = gguf::Model::open(path);
+    CHECK(model.data_bytes() == synthetic.data_bytes());
+    CHECK(model.file_bytes() == synthetic.file_bytes());
+    REQUIRE(model.tensors().size() == synthetic.tensors().size());
+    const streaming::MappedFile file(path);
+    for (std::size_t i = 0; i < model.tensors().size(); ++i) {
+      const gguf::TensorInfo& tensor = model.tensors()[i];
+      INFO(tensor.name);
+      CHECK(tensor.name == synthetic.tensors()[i].name);
+      CHECK(tensor.type == static_cast<std::uint32_t>(synthetic.type(i)));
+      const Moments found = moments(dequantised(tensor, file.bytes()));
+      if (synthetic.tensors()[i].fill == Fill::norm) {
+        CHECK(std::abs(found.mean - 1) < 0.05);
+      } else {
+        const double wanted = synthetic.tensors()[i].scale;
+        CHECK(found.deviation > 0.4 * wanted);
+        CHECK(found.deviation < 1.6 * wanted);
+      }
+    }
+  }
+}
+
+TEST_CASE("every tiny shape can be written") {
+  const test::TemporaryFolder folder;
+  for (const char* shape : {"llama-tiny", "qwen3-tiny", "gemma2-tiny"}) {
+    const auto path = folder.path() / shape;
+    SyntheticModel(shape, "Q4_K_M").write(path, 1, no_progress);
+    const gguf::Model model = gguf::Model::open(path);
+    const auto& metadata = model.metadata();
+    const auto architecture = std::string(metadata.require_string("general.architecture"));
+    const std::uint32_t width = metadata.require_u32(architecture + ".embedding_length");
+    CHECK(model.require_tensor("token_embd.weight").dims[0] == width);
+    const std::uint64_t vocabulary = metadata.require_strings("tokenizer.ggml.tokens").size();
+    CHECK(vocabulary == model.require_tensor("token_embd.weight").dims[1]);
+    CHECK(vocabulary == metadata.require_floats("tokenizer.ggml.scores").size());
+    CHECK(vocabulary == metadata.require_integers("tokenizer.ggml.token_type").size());
+  }
+}
+
+TEST_CASE("the tiny model is tiny") {
+  const std::uint64_t bytes = SyntheticModel("tiny", "Q4_K_M").file_bytes();
+  CHECK(bytes > 1'000'000);
+  CHECK(bytes < 3'000'000);
+}
+
+TEST_CASE("the same seed gives the same file, on every machine") {
+  const test::TemporaryFolder folder;
+  const auto path = folder.path() / "tiny.gguf";
+  const SyntheticModel model("tiny", "Q4_K_M");
+  model.write(path, 1, no_progress);
+  const std::string first = contents(path);
+  model.write(path, 1, no_progress);
+  CHECK(contents(path) == first);
+  CHECK(hash(first) == 0x83E6C408529AA6D0u);  // to be changed on purpose only
+  model.write(path, 2, no_progress);
+  const std::string other = contents(path);
+  CHECK(other.size() == first.size());
+  CHECK(other != first);
+}
+
+TEST_CASE("a full disk is an I/O error that leaves nothing") {
+  const test::TemporaryFolder folder;
+  const auto path = folder.path() / "tiny.gguf";
+  const FileSizeLimit limit(1'000'000);
+  try {
+    SyntheticModel("tiny", "Q4_K_M").write(path, 1, no_progress);
+    FAIL("written");
+  } catch (const std::system_error& error) {
+    CHECK(std::string(error.what()).find(path.string()) != std::string::npos);
+  }
+  CHECK(std::filesystem::is_empty(folder.path()));
+}
+
+TEST_CASE("giving up leaves nothing, and progress ends at the total") {
+  const test::TemporaryFolder folder;
+  const auto path = folder.path() / "tiny.gguf";
+  const SyntheticModel model("tiny", "Q8_0");
+  CHECK_THROWS_AS(model.write(path, 1, [](auto, auto) { throw 42; }), int);
+  CHECK(std::filesystem::is_empty(folder.path()));
+  std::uint64_t last = 0, sum = 0;
+  model.write(path, 1, [&](std::uint64_t done, std::uint64_t total) {
+    CHECK(done > last);
+    last = done;
+    sum = total;
+  });
+  CHECK(last <= sum);
+  CHECK(last > sum - sum / 100);
+}
+
+TEST_CASE("unknown names are usage errors that list the known") {
+  const std::string shape = usage_error([] { SyntheticModel("llama-9000b", "Q8_0"); });
+  CHECK(shape.find("llama-9000b") != std::string::npos);
+  for (const SyntheticShape& known : synthetic_shapes()) {
+    CHECK(shape.find(known.name) != std::string::npos);
+  }
+  const std::string quant = usage_error([] { SyntheticModel("tiny", "Q9"); });
+  for (const std::string& known : QuantMix::names()) {
+    CHECK(quant.find(known) != std::string::npos);
+  }
+  CHECK_THROWS_AS(QuantMix::by_name(""), UsageError);
+}
+
+TEST_CASE("the toy vocabulary can spell everything and be read") {
+  const Vocabulary vocabulary = toy_vocabulary(20000);
+  REQUIRE(vocabulary.tokens.size() == 20000);
+  REQUIRE(vocabulary.scores.size() == 20000);
+  REQUIRE(vocabulary.types.size() == 20000);
+  std::set<std::string> seen;
+  for (std::size_t i = 0; i < vocabulary.tokens.size(); ++i) {
+    const std::string& token = vocabulary.tokens[i];
+    CHECK(seen.insert(token).second);
+    if (i < unprintable_tokens) continue;
+    REQUIRE(vocabulary.types[i] == 1);
+    const std::string letters = token.starts_with("\xE2\x96\x81") ? token.substr(3) : token;
+    for (const char c : letters) REQUIRE((c > ' ' && c <= '~'));
+    if (letters.size() <= 1) continue;
+    // Merging two tokens arrives at it.
+    bool is_reachable = false;
+    for (std::size_t cut = 1; cut < token.size(); ++cut) {
+      is_reachable |= seen.count(token.substr(0, cut)) + seen.count(token.substr(cut)) == 2;
+    }
+    REQUIRE(is_reachable);
+  }
+  CHECK(vocabulary.tokens[begin_token] == "<s>");
+  CHECK(vocabulary.tokens[3 + 10] == "<0x0A>");
+  CHECK(toy_vocabulary(300).tokens.size() == 300);
+}
+
+TEST_CASE("inspection tells what a model is") {
+  const test::TemporaryFolder folder;
+  const auto path = folder.path() / "tiny.gguf";
+  SyntheticModel("tiny", "Q4_K_M").write(path, 1, no_progress);
+  const gguf::Model model = gguf::Model::open(path);
+
+  const auto json = nlohmann::json::parse(cli::inspection_json(model));
+  CHECK(json["architecture"] == "llama");
+  CHECK(json["computable"] == true);
+  CHECK(json["metadata"]["llama.block_count"] == 4);
+  CHECK(json["metadata"]["llama.attention.layer_norm_rms_epsilon"] == 1e-5);
+  CHECK(json["metadata"]["tokenizer.ggml.tokens"]["count"] == 2048);
+  CHECK(json["metadata"]["tokenizer.ggml.tokens"]["element_type"] == "string");
+  CHECK(json["tokenizer"]["tokens"] == 2048);
+  CHECK(json["data_bytes"] == model.data_bytes());
+  CHECK(json["parameters"] == model.elements());
+  CHECK(json["tensors"].size() == model.tensors().size());
+  CHECK(json["tensors"][0]["name"] == "token_embd.weight");
+  CHECK(json["tensors"][0]["shape"] == std::vector<int>{256, 2048});
+  std::uint64_t tensors = 0;
+  for (const auto& type : json["types"]) tensors += type["tensors"].get<std::uint64_t>();
+  CHECK(tensors == model.tensors().size());
+
+  const std::string text = cli::inspection_text(model, false);
+  for (const char* part : {"architecture", "llama", "tiny with random weights", "Q6_K",
+                           "llama.block_count", "2048 tokens", "array of 2048 string"}) {
+    INFO(part);
+    CHECK(text.find(part) != std::string::npos);
+  }
+  CHECK(text.find("blk.3.ffn_down.weight") == std::string::npos);
+  CHECK(text.size() < 10'000);
+  const std::string with_tensors = cli::inspection_text(model, true);
+  CHECK(with_tensors.find("blk.3.ffn_down.weight") != std::string::npos);
+}
+
+TEST_CASE("inspection names types without arithmetic, and stays harmless") {
+  const test::TemporaryFolder folder;
+  const auto path = folder.path() / "x.gguf";
+  gguf::Writer writer;
+  writer.add("general.architecture", std::uint32_t{5});
+  writer.add("general.name", "\xFF\x1b[31m name");
+  const std::vector<std::string> strings = {"\x1b]0;", "\xC3"};
+  writer.add_array("tokenizer.ggml.tokens", std::span<const std::string>(strings));
+  const std::vector<std::uint64_t> dims = {256, 2};
+  writer.add_tensor("w\n.weight", dims, 16);
+  writer.write(path, [](std::size_t, const gguf::Writer::Sink& sink) {
+    sink(std::vector<std::byte>(2 * 66));
+  });
+  const gguf::Model model = gguf::Model::open(path);
+  const std::string text = cli::inspection_text(model, true);
+  CHECK(text.find("not IQ2_XXS") != std::string::npos);
+  CHECK(text.find('\x1b') == std::string::npos);
+  CHECK(text.find("w\\n.weight") != std::string::npos);
+  const auto json = nlohmann::json::parse(cli::inspection_json(model));
+  CHECK(json["computable"] == false);
+  CHECK(json["uncomputable_types"][0] == "IQ2_XXS");
+}
+
+}  // namespace sluice::model

@@ -1,0 +1,164 @@
+// How a vocabulary is read from metadata: defaults, warnings, and what is refused.
+#include <cstring>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/gguf/metadata.h"
+#include "core/tokenizer/tokenizer.h"
+#include "tests/catch.h"
+
+namespace {
+
+using namespace sluice;
+using gguf::ValueType;
+
+// Metadata in memory; owns the bytes that it points into.
+class Builder {
+ public:
+  Builder& text(const std::string& key, const std::string& value) {
+    return add(key, ValueType::string, ValueType::string, 1, value);
+  }
+  Builder& u32(const std::string& key, std::uint32_t value) {
+    return add(key, ValueType::u32, ValueType::u32, 1, bytes_of(value));
+  }
+  Builder& boolean(const std::string& key, bool value) {
+    return add(key, ValueType::boolean, ValueType::boolean, 1, std::string(1, value ? 1 : 0));
+  }
+  Builder& texts(const std::string& key, const std::vector<std::string>& values) {
+    std::string bytes;
+    for (const std::string& value : values) bytes += bytes_of(std::uint64_t{value.size()}) + value;
+    return add(key, ValueType::array, ValueType::string, values.size(), bytes);
+  }
+  template <typename T>
+  Builder& array(const std::string& key, ValueType type, const std::vector<T>& values) {
+    std::string bytes;
+    for (const T value : values) bytes += bytes_of(value);
+    return add(key, ValueType::array, type, values.size(), bytes);
+  }
+  std::unique_ptr<tokenizer::Tokenizer> tokenizer() const {
+    return tokenizer::Tokenizer::from_metadata(gguf::Metadata("test.gguf", entries_));
+  }
+
+ private:
+  template <typename T>
+  static std::string bytes_of(T value) {
+    std::string bytes(sizeof value, '\0');
+    std::memcpy(bytes.data(), &value, sizeof value);
+    return bytes;
+  }
+  Builder& add(const std::string& key, ValueType type, ValueType element, std::uint64_t count,
+               const std::string& bytes) {
+    const std::string& name = storage_.emplace_back("tokenizer.ggml." + key);
+    const std::string& kept = storage_.emplace_back(bytes);
+    entries_.push_back({name, gguf::Value(type, element, count,
+                                          std::as_bytes(std::span(kept.data(), kept.size())), 0)});
+    return *this;
+  }
+
+  std::deque<std::string> storage_;
+  std::vector<gguf::Metadata::Entry> entries_;
+};
+
+const std::vector<std::string> letters = {"a", "b", "c", "d", "e", "f", "g",
+                                          "h", "i", "j", "k", "l", "ab"};
+
+void begin_bpe(Builder& file) {
+  file.text("model", "gpt2").texts("tokens", letters).texts("merges", {"a b"});
+}
+
+std::string refusal(const Builder& file) {
+  try {
+    file.tokenizer();
+  } catch (const ModelError& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+TEST_CASE("an unknown or missing pre-tokenizer is named in a warning") {
+  Builder unknown;
+  begin_bpe(unknown);
+  unknown.text("pre", "brand-new").u32("eos_token_id", 3);
+  REQUIRE(unknown.tokenizer()->warnings().size() == 1);
+  CHECK(contains(unknown.tokenizer()->warnings()[0], "'brand-new'"));
+  CHECK(contains(unknown.tokenizer()->warnings()[0], "'default'"));
+
+  Builder missing;
+  begin_bpe(missing);
+  missing.u32("eos_token_id", 3);
+  REQUIRE(missing.tokenizer()->warnings().size() == 1);
+  CHECK(contains(missing.tokenizer()->warnings()[0], "tokenizer.ggml.pre is missing"));
+}
+
+TEST_CASE("byte-level BPE: which BOS, and when it is added") {
+  const auto open = [](const std::string& pre, std::optional<bool> add_bos) {
+    Builder file;
+    begin_bpe(file);
+    file.text("pre", pre);
+    if (add_bos) file.boolean("add_bos_token", *add_bos);
+    return file.tokenizer();
+  };
+  CHECK(open("gpt-2", std::nullopt)->bos() == 11);
+  CHECK(open("gpt-2", std::nullopt)->eos() == 11);
+  CHECK_FALSE(open("gpt-2", std::nullopt)->adds_bos());
+  CHECK(open("gpt-2", true)->adds_bos());
+  CHECK(open("llama-bpe", std::nullopt)->adds_bos());
+  CHECK_FALSE(open("llama-bpe", false)->adds_bos());
+  CHECK(open("tekken", std::nullopt)->adds_bos());
+  CHECK_FALSE(open("glm4", std::nullopt)->bos().has_value());
+  CHECK_FALSE(open("glm4", true)->adds_bos());  // there is none to add, and a warning says so
+  CHECK_FALSE(open("glm4", true)->warnings().empty());
+  CHECK(open("llama-bpe", std::nullopt)->encode("ab", {}) == std::vector<tokenizer::Token>{11, 12});
+}
+
+TEST_CASE("SentencePiece: defaults without types and ids, and ids that mean none") {
+  Builder file;
+  file.text("model", "llama").texts("tokens", {"<unk>", "<s>", "</s>", "a", "\u2581", "<0x41>"});
+  file.array<float>("scores", ValueType::f32, {0, 0, 0, 0, 0, 0});
+  const auto tokenizer = file.tokenizer();
+  CHECK(tokenizer->bos() == 1);
+  CHECK(tokenizer->eos() == 2);
+  CHECK(tokenizer->encode("aA!", {}) == std::vector<tokenizer::Token>{1, 4, 3, 5, 0});
+  CHECK(tokenizer->decode(std::vector<tokenizer::Token>{1, 4, 3, 5}) == "aA");
+  CHECK(tokenizer->warnings().empty());
+
+  file.u32("bos_token_id", 0xFFFFFFFFU).u32("eos_token_id", 77).boolean("add_space_prefix", false);
+  const auto other = file.tokenizer();
+  CHECK_FALSE(other->bos().has_value());
+  CHECK_FALSE(other->eos().has_value());
+  CHECK(other->encode("a", {}) == std::vector<tokenizer::Token>{3});
+  CHECK(other->warnings().size() == 2);  // 77 is out of range; no BOS to add
+}
+
+TEST_CASE("metadata that makes no vocabulary is refused by key") {
+  for (const char* model : {"t5", "bert", "rwkv", "plamo2", "gemma4", "no_vocab", "surprise"}) {
+    Builder file;
+    file.text("model", model);
+    CHECK(contains(refusal(file), "tokenizer.ggml.model"));
+    CHECK(contains(refusal(file), model));
+  }
+  CHECK(contains(refusal(Builder()), "tokenizer.ggml.model"));
+  Builder no_merges;
+  no_merges.text("model", "gpt2").texts("tokens", letters);
+  CHECK(contains(refusal(no_merges), "tokenizer.ggml.merges"));
+  Builder no_scores;
+  no_scores.text("model", "llama").texts("tokens", letters);
+  CHECK(contains(refusal(no_scores), "tokenizer.ggml.scores"));
+  Builder no_tokens;
+  no_tokens.text("model", "gpt2").texts("tokens", {}).texts("merges", {});
+  CHECK(contains(refusal(no_tokens), "tokenizer.ggml.tokens"));
+  Builder bad_type;
+  begin_bpe(bad_type);
+  bad_type.array<std::int32_t>("token_type", ValueType::i32, std::vector<std::int32_t>(13, 7));
+  CHECK(contains(refusal(bad_type), "tokenizer.ggml.token_type"));
+}
+
+}  // namespace

@@ -1,0 +1,573 @@
+// Tokenizers: against a plain implementation of the merging, against published tokenisations, and
+// what must hold for every text and every vocabulary.
+#include "core/tokenizer/tokenizer.h"
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <limits>
+#include <map>
+#include <random>
+#include <sstream>
+#include <stdexcept>
+
+#include "core/gguf/gguf.h"
+#include "core/tokenizer/vocabulary_tokenizer.h"
+#include "tests/catch.h"
+
+namespace {
+
+using namespace sluice::tokenizer;
+using sluice::ModelError;
+using Tokens = std::vector<Token>;
+
+constexpr EncodeOptions plain = {.add_bos = false, .parse_special = false};
+constexpr EncodeOptions parsed = {.add_bos = false, .parse_special = true};
+
+int uniform(std::mt19937& random, int least, int most) {
+  return std::uniform_int_distribution(least, most)(random);
+}
+
+std::string random_text(std::mt19937& random, const std::vector<std::string>& alphabet,
+                        int length_max) {
+  std::string text;
+  for (int i = uniform(random, 0, length_max); i > 0; --i) {
+    text += alphabet[static_cast<std::size_t>(
+        uniform(random, 0, static_cast<int>(alphabet.size()) - 1))];
+  }
+  return text;
+}
+
+std::string random_bytes(std::mt19937& random, int length_max) {
+  std::string text;
+  for (int i = uniform(random, 0, length_max); i > 0; --i) {
+    text += static_cast<char>(uniform(random, 0, 255));
+  }
+  return text;
+}
+
+std::string utf8(unsigned code) {
+  const auto byte = [](unsigned value) { return static_cast<char>(value); };
+  if (code < 0x80) return {byte(code)};
+  if (code < 0x800) return {byte(0xC0 | code >> 6), byte(0x80 | (code & 63))};
+  if (code < 0x10000) {
+    return {byte(0xE0 | code >> 12), byte(0x80 | (code >> 6 & 63)), byte(0x80 | (code & 63))};
+  }
+  return {byte(0xF0 | code >> 18), byte(0x80 | (code >> 12 & 63)), byte(0x80 | (code >> 6 & 63)),
+          byte(0x80 | (code & 63))};
+}
+
+std::string random_unicode(std::mt19937& random, int length_max) {
+  std::string text;
+  for (int i = uniform(random, 0, length_max); i > 0; --i) {
+    const int planes[] = {0x7F, 0x7FF, 0xFFFF, 0x10FFFF};
+    const auto code = static_cast<unsigned>(uniform(random, 0, planes[uniform(random, 0, 3)]));
+    if (code < 0xD800 || code > 0xDFFF) text += utf8(code);
+  }
+  return text;
+}
+
+void add_token(Vocabulary& vocabulary, const std::string& text, TokenType type, float score = 0) {
+  vocabulary.tokens.push_back(text);
+  vocabulary.types.push_back(type);
+  if (vocabulary.kind == VocabularyKind::sentencepiece) vocabulary.scores.push_back(score);
+}
+
+// <unk>, <s>, </s>, and the byte tokens at 3 + byte.
+Vocabulary sentencepiece_vocabulary() {
+  Vocabulary vocabulary;
+  vocabulary.source = "test";
+  vocabulary.bos = 1;
+  vocabulary.eos = 2;
+  vocabulary.unknown = 0;
+  add_token(vocabulary, "<unk>", TokenType::unknown);
+  add_token(vocabulary, "<s>", TokenType::control);
+  add_token(vocabulary, "</s>", TokenType::control);
+  for (int byte = 0; byte < 256; ++byte) {
+    char text[8];
+    std::snprintf(text, sizeof text, "<0x%02X>", byte);
+    add_token(vocabulary, text, TokenType::byte);
+  }
+  return vocabulary;
+}
+
+std::string mapped(const std::string& bytes) {  // into GPT-2's alphabet
+  std::string text;
+  for (const char c : bytes) {
+    const unsigned byte = static_cast<unsigned char>(c);
+    if ((byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte != 0xAD)) {
+      text += utf8(byte);
+    } else {
+      text += utf8(byte < 0x21 ? 256 + byte : byte < 0xA1 ? 256 + 33 + byte - 127 : 256 + 67);
+    }
+  }
+  return text;
+}
+
+// The bytes, at 0 to 255.
+Vocabulary byte_vocabulary(const std::string& pre) {
+  Vocabulary vocabulary;
+  vocabulary.source = "test";
+  vocabulary.kind = VocabularyKind::byte_level;
+  vocabulary.pre = pre;
+  vocabulary.add_bos = false;
+  for (int byte = 0; byte < 256; ++byte) {
+    add_token(vocabulary, mapped(std::string(1, static_cast<char>(byte))), TokenType::normal);
+  }
+  return vocabulary;
+}
+
+// Merges the best pair, over and over. `rank` is lower for better pairs and negative for none.
+template <typename Rank>
+std::vector<std::string> merge_plainly(std::vector<std::string> symbols, const Rank& rank) {
+  while (true) {
+    std::size_t best = symbols.size();
+    double best_rank = 0;
+    for (std::size_t i = 0; i + 1 < symbols.size(); ++i) {
+      const std::optional<double> r = rank(symbols[i], symbols[i + 1]);
+      if (r && (best == symbols.size() || *r < best_rank)) {
+        best = i;
+        best_rank = *r;
+      }
+    }
+    if (best == symbols.size()) return symbols;
+    symbols[best] += symbols[best + 1];
+    symbols.erase(symbols.begin() + static_cast<std::ptrdiff_t>(best) + 1);
+  }
+}
+
+std::vector<std::string> characters(const std::string& text) {
+  std::vector<std::string> result;
+  for (const char c : text) {
+    if (result.empty() || (static_cast<unsigned char>(c) & 0xC0) != 0x80) result.emplace_back();
+    result.back() += c;
+  }
+  return result;
+}
+
+Tokens sentencepiece_plainly(const Vocabulary& vocabulary, const std::string& text) {
+  std::map<std::string, Token> ids;
+  for (std::size_t i = 0; i < vocabulary.tokens.size(); ++i) {
+    if (vocabulary.types[i] == TokenType::normal) {
+      ids[vocabulary.tokens[i]] = static_cast<Token>(i);
+    }
+  }
+  std::string marked;
+  for (const char c : " " + text) marked += c == ' ' ? std::string("\u2581") : std::string(1, c);
+  const auto rank = [&](const std::string& left, const std::string& right) {
+    const auto found = ids.find(left + right);
+    std::optional<double> result;
+    if (found != ids.end()) result = -vocabulary.scores[static_cast<std::size_t>(found->second)];
+    return result;
+  };
+  Tokens tokens;
+  for (const std::string& symbol : merge_plainly(characters(marked), rank)) {
+    const auto found = ids.find(symbol);
+    if (found != ids.end()) {
+      tokens.push_back(found->second);
+    } else {
+      for (const char c : symbol == "\u2581" ? std::string(" ") : symbol) {
+        tokens.push_back(3 + static_cast<unsigned char>(c));
+      }
+    }
+  }
+  return tokens;
+}
+
+TEST_CASE("SentencePiece merges as the plain loop does") {
+  std::mt19937 random(2);
+  const std::vector<std::string> alphabet = {"a", "b", "c", "\u00E9", "\u4E00", " "};
+  for (int round = 0; round < 200; ++round) {
+    Vocabulary vocabulary = sentencepiece_vocabulary();
+    const bool spaces_inside = round % 2 == 0;
+    for (int i = uniform(random, 1, 60); i > 0; --i) {
+      std::string text;
+      for (const char c : random_text(random, alphabet, 5)) {
+        text += c == ' ' ? std::string("\u2581") : std::string(1, c);
+      }
+      const auto inside = text.find("\u2581", text.find_first_not_of("\u2581"));
+      if (text.empty() || (!spaces_inside && inside != std::string::npos)) continue;
+      const auto& known = vocabulary.tokens;
+      if (std::find(known.begin(), known.end(), text) != known.end()) continue;
+      add_token(vocabulary, text, TokenType::normal,
+                static_cast<float>(uniform(random, -4, 4)) / 2);
+    }
+    const auto tokenizer = make_tokenizer(vocabulary);
+    for (int i = 0; i < 20; ++i) {
+      std::string text = random_text(random, alphabet, 30);
+      if (text.empty()) text = "a";
+      CAPTURE(round, text);
+      const Tokens tokens = tokenizer->encode(text, plain);
+      REQUIRE(tokens == sentencepiece_plainly(vocabulary, text));
+      REQUIRE(tokenizer->decode(tokens) == text);
+    }
+  }
+}
+
+TEST_CASE("byte-level BPE merges as the plain loop does") {
+  std::mt19937 random(3);
+  for (int round = 0; round < 200; ++round) {
+    Vocabulary vocabulary = byte_vocabulary("gpt-2");
+    std::vector<std::string> strings = {"a", "b", "c", "\xC3", "\xA9"};
+    std::map<std::pair<std::string, std::string>, int> ranks;
+    std::map<std::string, Token> ids;
+    for (int byte = 0; byte < 256; ++byte) ids[std::string(1, static_cast<char>(byte))] = byte;
+    for (int i = uniform(random, 1, 40); i > 0; --i) {
+      const auto any = [&] {
+        return strings[static_cast<std::size_t>(
+            uniform(random, 0, static_cast<int>(strings.size()) - 1))];
+      };
+      const std::string left = any();
+      const std::string right = any();
+      ranks.emplace(std::pair(left, right), static_cast<int>(vocabulary.merges.size()));
+      vocabulary.merges.push_back(mapped(left) + " " + mapped(right));
+      strings.push_back(left + right);
+      // Now and then the result of a merge is no token.
+      if (uniform(random, 0, 5) > 0 && !ids.contains(left + right)) {
+        ids[left + right] = static_cast<Token>(vocabulary.tokens.size());
+        add_token(vocabulary, mapped(left + right), TokenType::normal);
+      }
+    }
+    const auto tokenizer = make_tokenizer(vocabulary);
+    for (int i = 0; i < 20; ++i) {
+      const std::string text = random_text(random, {"a", "b", "c", "\u00E9"}, 30);
+      std::vector<std::string> bytes;
+      for (const char c : text) bytes.emplace_back(1, c);
+      Tokens expected;
+      for (const std::string& symbol :
+           merge_plainly(bytes, [&](const std::string&left, const std::string&right) {
+             const auto found = ranks.find({left, right});
+             return found == ranks.end() ? std::nullopt : std::optional<double>(found->second);
+           })) {
+        if (const auto found = ids.find(symbol); found != ids.end()) {
+          expected.push_back(found->second);
+        } else {
+          for (const char c : symbol) expected.push_back(static_cast<unsigned char>(c));
+        }
+      }
+      CAPTURE(round, text);
+      const Tokens tokens = tokenizer->encode(text, plain);
+      REQUIRE(tokens == expected);
+      REQUIRE(tokenizer->decode(tokens) == text);
+    }
+  }
+}
+
+TEST_CASE("text never turns into control or byte tokens by itself") {
+  Vocabulary vocabulary = sentencepiece_vocabulary();
+  for (const char* text : {"<", "s", ">", "<s", "/", "</", "</s", "0", "x", "\u2581"}) {
+    add_token(vocabulary, text, TokenType::normal, 1);
+  }
+  const auto tokenizer = make_tokenizer(vocabulary);
+  for (const std::string text : {"<s>", "a</s>b", "<0x41>", "<unk>", "\u2581", " \u2581x"}) {
+    CAPTURE(text);
+    const Tokens tokens = tokenizer->encode(text, plain);
+    for (const Token token : tokens) CHECK(token > 2);
+    CHECK(tokenizer->decode(tokens) == text);
+  }
+  CHECK(tokenizer->encode("<s>", parsed) == Tokens{1});
+}
+
+TEST_CASE("written-out tokens: longest first, and which are seen when") {
+  Vocabulary vocabulary = sentencepiece_vocabulary();
+  add_token(vocabulary, "\u2581x", TokenType::normal, 1);  // 259
+  add_token(vocabulary, "<t>", TokenType::control);        // 260
+  add_token(vocabulary, "<t><u>", TokenType::control);     // 261
+  add_token(vocabulary, "\n\n", TokenType::user_defined);  // 262
+  add_token(vocabulary, "\n\n\n", TokenType::user_defined);
+  const auto tokenizer = make_tokenizer(vocabulary);
+  CHECK(tokenizer->encode("<t><u><t>x", parsed) == Tokens{261, 260, 259});
+  CHECK(tokenizer->encode("\n\n\n\n\nx", plain) == Tokens{263, 262, 259});
+  CHECK(tokenizer->decode(Tokens{263, 262, 259}) == "\n\n\n\n\nx");
+  CHECK(tokenizer->decode(Tokens{261, 259}) == "x");
+  CHECK(tokenizer->decode(Tokens{261, 259}, true) == "<t><u>x");
+  CHECK(tokenizer->piece(260).empty());
+  CHECK(tokenizer->piece(260, true) == "<t>");
+  CHECK(tokenizer->piece(262) == "\n\n");
+  CHECK(tokenizer->piece(259) == " x");
+  CHECK(tokenizer->piece(3 + 0xE2) == "\xE2");
+  CHECK(tokenizer->encode("", plain).empty());
+  CHECK(tokenizer->encode("", {}) == Tokens{1});
+}
+
+TEST_CASE("Phi-3's control tokens take the space behind them, in templates only") {
+  Vocabulary vocabulary = sentencepiece_vocabulary();
+  vocabulary.control_takes_space = true;
+  add_token(vocabulary, "\u2581x", TokenType::normal, 1);  // 259
+  add_token(vocabulary, "<|user|>", TokenType::control);   // 260
+  add_token(vocabulary, "<|mark|>", TokenType::user_defined);
+  const auto tokenizer = make_tokenizer(vocabulary);
+  CHECK(tokenizer->encode("<|user|> \n x", parsed) == Tokens{260, 259});
+  CHECK(tokenizer->encode("<s> x", parsed) == Tokens{1, 3 + ' ', 259});
+  const std::string text = "<|mark|>  x";
+  CHECK(tokenizer->decode(tokenizer->encode(text, plain)) == text);
+}
+
+TEST_CASE("without a space prefix nothing is added or taken away") {
+  Vocabulary vocabulary = sentencepiece_vocabulary();
+  vocabulary.add_space_prefix = false;
+  add_token(vocabulary, "\u2581x", TokenType::normal, 1);
+  const auto tokenizer = make_tokenizer(vocabulary);
+  CHECK(tokenizer->encode("x x", plain) == Tokens{3 + 'x', 259});
+  CHECK(tokenizer->decode(Tokens{259}) == " x");
+}
+
+TEST_CASE("ignore_merges takes a word that is a token as it is") {
+  for (const bool ignores : {true, false}) {
+    Vocabulary vocabulary = byte_vocabulary(ignores ? "llama-bpe" : "qwen2");
+    add_token(vocabulary, "abc", TokenType::normal);
+    const auto tokenizer = make_tokenizer(vocabulary);
+    CHECK(tokenizer->encode("abc", plain) == (ignores ? Tokens{256} : Tokens{'a', 'b', 'c'}));
+  }
+}
+
+TEST_CASE("a byte without a token is unknown, or an error that names it") {
+  Vocabulary vocabulary = sentencepiece_vocabulary();
+  vocabulary.tokens.resize(3);
+  vocabulary.types.resize(3);
+  vocabulary.scores.resize(3);
+  add_token(vocabulary, "a", TokenType::normal);
+  add_token(vocabulary, "\u2581", TokenType::normal);
+  CHECK(make_tokenizer(vocabulary)->encode("a\u4E00a", plain) == Tokens{4, 3, 0, 3});
+  vocabulary.unknown.reset();
+  CHECK_THROWS_AS(make_tokenizer(vocabulary)->encode("a\u4E00a", plain), ModelError);
+}
+
+TEST_CASE("ids out of range are refused") {
+  const auto tokenizer = make_tokenizer(sentencepiece_vocabulary());
+  CHECK_THROWS_AS(tokenizer->piece(-1), std::out_of_range);
+  CHECK_THROWS_AS(tokenizer->piece(259), std::out_of_range);
+  CHECK_THROWS_AS(tokenizer->decode(Tokens{1, 259}), std::out_of_range);
+  CHECK_FALSE(tokenizer->is_end_of_generation(-1));
+  CHECK_FALSE(tokenizer->is_end_of_generation(259));
+}
+
+TEST_CASE("what ends a generation") {
+  Vocabulary vocabulary = byte_vocabulary("qwen2");
+  const auto add = [&](const std::string& text, TokenType type = TokenType::control) {
+    add_token(vocabulary, text, type);
+    return static_cast<Token>(vocabulary.tokens.size() - 1);
+  };
+  const Token end = add("<|end|>");
+  const Token turn = add("<end_of_turn>", TokenType::normal);
+  const Token user = add("<|user|>");
+  const Token file = add("<|file_sep|>");
+  const Token struck = add("</s>");
+  vocabulary.eot = user;
+
+  auto tokenizer = make_tokenizer(vocabulary);
+  for (const Token token : {end, turn, user, file, struck}) {
+    CHECK(tokenizer->is_end_of_generation(token));
+  }
+  CHECK_FALSE(tokenizer->is_end_of_generation('a'));
+  CHECK(tokenizer->piece(turn).empty());  // a control token, whatever the file says
+
+  const Token call = add("<|call|>");
+  const Token give = add("<|return|>");
+  const Token channel = add("<|channel|>");
+  add("<|tool_response>");
+  tokenizer = make_tokenizer(vocabulary);
+  CHECK(tokenizer->is_end_of_generation(call));
+  CHECK(tokenizer->is_end_of_generation(give));
+  CHECK_FALSE(tokenizer->is_end_of_generation(end));
+  CHECK_FALSE(tokenizer->is_end_of_generation(struck));
+  CHECK(tokenizer->piece(channel) == "<|channel|>");
+}
+
+TEST_CASE("vocabularies that make no sense are refused by name") {
+  const auto refused = [](const Vocabulary& vocabulary, const std::string& key) {
+    try {
+      make_tokenizer(vocabulary);
+    } catch (const ModelError& error) {
+      CAPTURE(error.what());
+      CHECK(std::string(error.what()).find("tokenizer.ggml." + key) != std::string::npos);
+      return;
+    }
+    FAIL("accepted, though " << key << " is wrong");
+  };
+  const Vocabulary good = sentencepiece_vocabulary();
+  Vocabulary bad = good;
+  bad.tokens[5] = bad.tokens[4];
+  refused(bad, "tokens");
+  for (const char* text : {"<0x-1>", "<0x1>", "<0xGG>", "<0x411>", "x"}) {
+    bad = good;
+    bad.tokens[7] = text;
+    refused(bad, "tokens");
+  }
+  bad = good;
+  bad.scores.pop_back();
+  refused(bad, "scores");
+  bad = good;
+  bad.scores[3] = std::numeric_limits<float>::quiet_NaN();
+  refused(bad, "scores");
+  bad = good;
+  bad.types.pop_back();
+  refused(bad, "token_type");
+  bad = good;
+  bad.bos = 1000;
+  refused(bad, "bos_token_id");
+  for (const char* merge : {"", " ", "a", "a ", " a", "a b c"}) {
+    bad = byte_vocabulary("gpt-2");
+    bad.merges = {"a b", merge};
+    refused(bad, "merges");
+  }
+  CHECK_NOTHROW(make_tokenizer(good));
+}
+
+TEST_CASE("long texts take a time that grows with their length") {
+  Vocabulary bytes = byte_vocabulary("llama-bpe");
+  Vocabulary pieces = sentencepiece_vocabulary();
+  std::string run = "a";
+  std::string marked = "a";
+  for (int i = 0; i < 5; ++i) {
+    bytes.merges.push_back(run + " " + run);
+    run += run;
+    marked += marked;
+    add_token(bytes, run, TokenType::normal);
+    add_token(pieces, run, TokenType::normal, static_cast<float>(i));
+    add_token(pieces, marked.substr(1) + "\u2581", TokenType::normal, -1);  // space inside
+  }
+  for (const Vocabulary& vocabulary : {bytes, pieces}) {
+    const auto tokenizer = make_tokenizer(vocabulary);
+    for (const char c : {'a', ' ', '\n', '<', '\xFF'}) {
+      const std::string text(1'000'000, c);
+      const Tokens tokens = tokenizer->encode(text, parsed);
+      REQUIRE(tokenizer->decode(tokens) == text);
+    }
+    CHECK(tokenizer->encode(std::string(3200, 'a'), plain).size() < 110);
+  }
+}
+
+struct Fixture {
+  std::string name;
+  sluice::gguf::Model model;
+  std::unique_ptr<Tokenizer> tokenizer;
+};
+
+std::optional<Fixture> open_fixture(const std::string& name) {
+  const auto path = sluice::test::fixture(name + ".gguf");
+  if (!path) return std::nullopt;
+  auto model = sluice::gguf::Model::open(*path, {.header_only = true});
+  auto tokenizer = Tokenizer::from_metadata(model.metadata());
+  return Fixture{path->string().substr(0, path->string().size() - 5), std::move(model),
+                 std::move(tokenizer)};
+}
+
+std::string read_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+std::vector<std::string> split_at(std::string text, const std::string& separator) {
+  std::vector<std::string> parts;
+  for (std::size_t at; (at = text.find(separator)) != std::string::npos;) {
+    parts.push_back(text.substr(0, at));
+    text.erase(0, at + separator.size());
+  }
+  parts.push_back(text);
+  return parts;
+}
+
+const std::vector<std::string> vocabularies = {"vocab/gpt-2", "vocab/llama-bpe", "vocab/llama-spm",
+                                               "vocab/phi-3", "vocab/qwen2"};
+
+TEST_CASE("published tokenisations are reproduced") {
+  for (const std::string& name : vocabularies) {
+    const auto fixture = open_fixture(name);
+    if (!fixture) SLUICE_SKIP("no fixture " + name);
+    const auto texts = split_at(read_file(fixture->name + ".inp"), "\n__ggml_vocab_test__\n");
+    const auto lines = split_at(read_file(fixture->name + ".out"), "\n");
+    REQUIRE(texts.size() == 47);
+    REQUIRE(lines.size() == 47);
+    CHECK(fixture->tokenizer->warnings().empty());
+    for (std::size_t i = 0; i < texts.size(); ++i) {
+      CAPTURE(name, i, texts[i]);
+      std::istringstream line(lines[i]);
+      const Tokens expected{std::istream_iterator<Token>(line), std::istream_iterator<Token>()};
+      CHECK(fixture->tokenizer->encode(texts[i], plain) == expected);
+      CHECK(fixture->tokenizer->decode(expected) == texts[i]);
+    }
+  }
+}
+
+TEST_CASE("real vocabularies give any text back") {
+  for (const std::string& name : vocabularies) {
+    const auto fixture = open_fixture(name);
+    if (!fixture) SLUICE_SKIP("no fixture " + name);
+    std::mt19937 random(4);
+    const std::vector<std::string> words = {
+        "the",    " ",      "  ", "\n",   "</s>", "<s>",   "Hello",   "\t",           "12345",
+        "\u2581", "<0x41>", "'s", "\r\n", "\xE2", "<unk>", "<|end|>", "<|endoftext|>"};
+    for (int round = 0; round < 400; ++round) {
+      for (const std::string& text :
+           {random_unicode(random, 60), random_bytes(random, 60), random_text(random, words, 20)}) {
+        CAPTURE(name, text);
+        const Tokens tokens = fixture->tokenizer->encode(text, {});
+        REQUIRE(fixture->tokenizer->decode(tokens) == text);
+        std::string pieces;
+        for (const Token token : tokens) pieces += fixture->tokenizer->piece(token);
+        REQUIRE(pieces.ends_with(text));
+      }
+    }
+  }
+}
+
+TEST_CASE("what the files say about BOS, EOS and ends") {
+  const auto llama = open_fixture("vocab/llama-bpe");
+  const auto qwen = open_fixture("vocab/qwen2");
+  const auto phi = open_fixture("vocab/phi-3");
+  if (!llama || !qwen || !phi) SLUICE_SKIP("no fixtures vocab/*");
+  CHECK(llama->tokenizer->encode("", {}) == Tokens{128000});
+  CHECK_FALSE(qwen->tokenizer->adds_bos());
+  CHECK(qwen->tokenizer->encode("", {}).empty());
+  CHECK(qwen->tokenizer->is_end_of_generation(151645));
+  CHECK(qwen->tokenizer->is_end_of_generation(151643));
+  CHECK(llama->tokenizer->is_end_of_generation(128001));
+  CHECK(llama->tokenizer->is_end_of_generation(128008));
+  CHECK(llama->tokenizer->is_end_of_generation(128009));
+  CHECK(phi->tokenizer->is_end_of_generation(32007));
+  // The template's newline behind <|user|> belongs to the token.
+  CHECK(phi->tokenizer->encode("<|user|>\nHello<|end|>\n", parsed) == Tokens{32010, 15043, 32007});
+}
+
+TEST_CASE("the tokens of a model's story are its text") {
+  const auto fixture = open_fixture("models/stories260K");
+  if (!fixture) SLUICE_SKIP("no fixture models/stories260K.gguf");
+  const Tokens tokens = {1,   403, 407, 261, 378, 432, 383, 286, 261,
+                         376, 298, 315, 421, 395, 317, 426, 338};
+  std::string pieces;
+  for (const Token token : tokens) pieces += fixture->tokenizer->piece(token);
+  CHECK(pieces.starts_with(" Once upon a time, there was a little girl"));
+  CHECK(" " + fixture->tokenizer->decode(tokens) == pieces);
+  CHECK(fixture->tokenizer->encode(pieces.substr(1), {}) == tokens);
+}
+
+TEST_CASE("malformed vocabularies in files are refused, harmless ones are not") {
+  const std::map<std::string, std::string> wrong = {
+      {"vocab_byte_token_bad_hex", "tokenizer.ggml.tokens"},
+      {"vocab_duplicate_token", "tokenizer.ggml.tokens"},
+      {"vocab_merges_no_space", "tokenizer.ggml.merges"},
+      {"vocab_scores_short", "tokenizer.ggml.scores"},
+      {"vocab_scores_u8", "tokenizer.ggml.scores"},
+      {"vocab_tokens_not_strings", "tokenizer.ggml.tokens"},
+      {"vocab_ugm_charsmap_2B", "tokenizer.ggml.model"},
+  };
+  for (const auto& [name, key] : wrong) {
+    if (!sluice::test::fixture("malformed/" + name + ".gguf")) SLUICE_SKIP("no fixture " + name);
+    CAPTURE(name);
+    std::string message;
+    try {
+      open_fixture("malformed/" + name);
+    } catch (const ModelError& error) {
+      message = error.what();
+    }
+    CAPTURE(message);
+    CHECK(message.find(key) != std::string::npos);
+    CHECK(message.find(name) != std::string::npos);  // the file
+  }
+  CHECK(open_fixture("malformed/vocab_special_id_u32max").has_value());
+}
+
+}  // namespace

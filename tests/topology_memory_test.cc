@@ -1,0 +1,274 @@
+// Memory limits, control groups and the memory of this process, held against generated trees of
+// /proc and /sys of many machines.
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tests/catch.h"
+#include "tests/machine_tree.h"
+#include "topology/cgroup.h"
+#include "topology/machine.h"
+#include "topology/process_memory.h"
+
+namespace {
+
+using namespace sluice::topology;
+using namespace sluice::test;
+
+const std::string kV1Unlimited = "9223372036854771712\n";
+
+}  // namespace
+
+// ---- Memory limits ----------------------------------------------------------------------------
+
+TEST_CASE("v2: the tightest limit wins, wherever it is, and memory.high counts") {
+  Tree tree;
+  tree.meminfo(16 * kGiB, 12 * kGiB).v2("/a/b");
+  tree.write("/sys/fs/cgroup/a/b/memory.max", "max\n");
+  tree.write("/sys/fs/cgroup/a/memory.max", std::to_string(6 * kGiB) + "\n");
+  MemoryBound bound = usable_memory(read(tree)).value();
+  CHECK(bound.limit_bytes == 6 * kGiB);
+  CHECK(bound.source == "memory cgroup /a (memory.max)");
+
+  tree.write("/sys/fs/cgroup/a/b/memory.max", std::to_string(5 * kGiB) + "\n");
+  CHECK(usable_memory(read(tree))->source == "memory cgroup /a/b (memory.max)");
+  tree.write("/sys/fs/cgroup/a/memory.high", std::to_string(4 * kGiB) + "\n");
+  bound = usable_memory(read(tree)).value();
+  CHECK(bound.limit_bytes == 4 * kGiB);
+  CHECK(bound.source == "memory cgroup /a (memory.high)");
+  CHECK(memory_bounds(read(tree)).size() == 4);
+
+  tree.meminfo(16 * kGiB, 3 * kGiB);
+  CHECK(usable_memory(read(tree))->source == "available memory (MemAvailable)");
+}
+
+TEST_CASE("what others in a group hold is noted, and decides which bound is the tightest") {
+  Tree tree;
+  tree.v2("/a/b").write("/sys/fs/cgroup/a/b/memory.max", std::to_string(4 * kGiB));
+  tree.write("/sys/fs/cgroup/a/memory.max", std::to_string(5 * kGiB));
+  tree.write("/sys/fs/cgroup/a/memory.current", std::to_string(4 * kGiB));
+  tree.write("/sys/fs/cgroup/a/memory.stat", "anon 1\ninactive_file " + std::to_string(kGiB) +
+                                                 "\nactive_file " + std::to_string(kGiB / 2) +
+                                                 "\nslab_reclaimable " + std::to_string(kGiB / 4) +
+                                                 "\n");
+  tree.write("/proc/self/status", "RssAnon:\t262144 kB\nRssFile:\t999999 kB\n");
+  const MemoryBound bound = usable_memory(read(tree)).value();
+  CHECK(bound.source == "memory cgroup /a (memory.max)");
+  CHECK(bound.limit_bytes == 5 * kGiB);
+  CHECK(bound.held_by_others_bytes == 2 * kGiB);
+  CHECK(bound.usable_bytes() == 3 * kGiB);
+
+  // Usage above the limit, as after lowering it, leaves nothing rather than less than nothing.
+  tree.write("/sys/fs/cgroup/a/memory.current", std::to_string(40 * kGiB));
+  CHECK(usable_memory(read(tree))->usable_bytes() == 0);
+}
+
+TEST_CASE("what the process holds already counts as available to it") {
+  Tree tree;
+  tree.meminfo(8 * kGiB, 3 * kGiB);
+  tree.write("/proc/self/status", "RssAnon:\t1048576 kB\nRssShmem:\t1048576 kB\n");
+  CHECK(usable_memory(read(tree))->usable_bytes() == 5 * kGiB);
+}
+
+TEST_CASE("v1: limits, the huge number for none, and parents that do not account") {
+  Tree tree;
+  const std::string folder = "/sys/fs/cgroup/memory/";
+  tree.meminfo(16 * kGiB, 12 * kGiB).v1("/p/q", "/");
+  tree.write(folder + "p/q/memory.limit_in_bytes", kV1Unlimited);
+  tree.write(folder + "memory.limit_in_bytes", "18446744073709551615\n");
+  CHECK(usable_memory(read(tree))->source == "available memory (MemAvailable)");
+
+  tree.write(folder + "p/memory.limit_in_bytes", std::to_string(2 * kGiB) + "\n");
+  tree.write(folder + "p/memory.usage_in_bytes", std::to_string(kGiB) + "\n");
+  tree.write(folder + "p/memory.stat", "inactive_file 5\ntotal_inactive_file " +
+                                           std::to_string(kGiB / 2) + "\ntotal_active_file " +
+                                           std::to_string(kGiB / 4) + "\n");
+  const MemoryBound bound = usable_memory(read(tree)).value();
+  CHECK(bound.source == "memory cgroup /p (memory.limit_in_bytes)");
+  CHECK(bound.limit_bytes == 2 * kGiB);
+  CHECK(bound.held_by_others_bytes == kGiB / 4);
+
+  tree.write(folder + "p/memory.use_hierarchy", "0\n");
+  CHECK(usable_memory(read(tree))->source == "available memory (MemAvailable)");
+}
+
+TEST_CASE("v1: a limit outside the container is known by its sum") {
+  Tree tree;
+  tree.meminfo(16 * kGiB, 12 * kGiB).v1("/", "/");
+  const std::string folder = "/sys/fs/cgroup/memory/";
+  tree.write(folder + "memory.limit_in_bytes", std::to_string(4 * kGiB));
+  tree.write(folder + "memory.stat", "hierarchical_memory_limit " + std::to_string(3 * kGiB));
+  CHECK(usable_memory(read(tree))->limit_bytes == 3 * kGiB);
+  CHECK(usable_memory(read(tree))->source.find("hierarchical_memory_limit") != std::string::npos);
+  tree.write(folder + "memory.stat", "hierarchical_memory_limit " + std::to_string(4 * kGiB));
+  CHECK(usable_memory(read(tree))->source == "memory cgroup / (memory.limit_in_bytes)");
+}
+
+TEST_CASE("hybrid: v1 controllers beside a v2 hierarchy without any") {
+  Tree tree;
+  tree.meminfo(16 * kGiB, 12 * kGiB);
+  tree.write("/proc/self/mountinfo",
+             "35 31 0:32 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n"
+             "41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw\n");
+  tree.write("/proc/self/cgroup", "4:memory:/jobs/one\n1:cpu:/gone\n0::/unit\n");
+  tree.write("/sys/fs/cgroup/memory/jobs/one/memory.limit_in_bytes", std::to_string(kGiB));
+  tree.write("/sys/fs/cgroup/memory/jobs/one/memory.usage_in_bytes", "4096\n");
+  tree.write("/sys/fs/cgroup/memory/jobs/one/memory.max_usage_in_bytes", "8192\n");
+  tree.write("/sys/fs/cgroup/memory/jobs/one/memory.stat",
+             "workingset_refault_file 1\ntotal_workingset_refault_file 30\n"
+             "total_workingset_refault_anon 4\n");
+  tree.write("/sys/fs/cgroup/unified/unit/memory.pressure",
+             "some avg10=1.25 avg60=0.00 avg300=0.00 total=77\n"
+             "full avg10=0.50 avg60=0.00 avg300=0.00 total=5\n");
+  CHECK(usable_memory(read(tree))->limit_bytes == kGiB);
+  CHECK_FALSE(read(tree).quota);
+
+  const CgroupMemory memory = read_cgroup_memory(tree.root());
+  CHECK(memory.name == "/jobs/one");
+  CHECK(memory.usage_bytes == 4096U);
+  CHECK(memory.peak_bytes == 8192U);
+  CHECK(memory.refaults_file == 30U);
+  CHECK(memory.refaults_anon == 4U);
+
+  const MemoryPressure pressure = read_memory_pressure(tree.root());
+  CHECK(pressure.source == "/sys/fs/cgroup/unified/unit/memory.pressure");
+  REQUIRE(pressure.some);
+  CHECK(pressure.some->avg10_percent == Approx(1.25));
+  CHECK(pressure.some->total_us == 77U);
+  REQUIRE(pressure.full);
+  CHECK(pressure.full->total_us == 5U);
+}
+
+// ---- Where groups lie -------------------------------------------------------------------------
+
+namespace {
+
+// The names of the levels that are found, joined by blanks.
+std::string level_names(const Tree& tree) {
+  std::string names;
+  if (const auto group = find_cgroup(tree.root(), "memory")) {
+    for (const CgroupLevel& level : group->levels) {
+      names += (names.empty() ? "" : " ") + level.name;
+      CHECK(tree.root().has_folder(level.folder));
+    }
+  }
+  return names;
+}
+
+}  // namespace
+
+TEST_CASE("groups are found through every way of mounting them") {
+  struct Case {
+    const char* mount_root;
+    const char* path;
+    const char* folder;  // that exists below the mount
+    const char* levels;
+  };
+  const Case tested = GENERATE(
+      Case{"/", "/", "", "/"}, Case{"/", "/a/b", "a/b", "/a/b /a /"},
+      // A namespace: the group's outer name is not visible, its root is.
+      Case{"/", "/docker/abc", "", "/"}, Case{"/", "/docker/abc/unit", "docker", "/docker /"},
+      // The container's own group bound into it, with its outer name in both files ...
+      Case{"/docker/abc", "/docker/abc", "", "/docker/abc"},
+      Case{"/docker/abc", "/docker/abc/unit", "unit", "/docker/abc/unit /docker/abc"},
+      // ... or in one of them, in either way.
+      Case{"/docker/abc", "/", "", "/docker/abc"},
+      Case{"/docker/abc", "/docker/abcdef", "", "/docker/abc"},
+      // A mount from outside the namespace: an ancestor, at a known or unknown distance.
+      Case{"/..", "/../sister", "sister", "/../sister /.."}, Case{"/../..", "/", "", "/../.."},
+      Case{"/../..", "/unit", "unit", "/../.."},
+      // A process outside the namespace whose mount is inside of it: nothing to be known.
+      Case{"/", "/../sister", "", ""}, Case{"/", "/../../x", "", ""},
+      Case{"/../other", "/", "", ""});
+  Tree tree;
+  tree.v2(tested.path, tested.mount_root);
+  tree.write(std::string("/sys/fs/cgroup/") + tested.folder + "/cgroup.procs", "");
+  CAPTURE(tested.mount_root, tested.path);
+  CHECK(level_names(tree) == tested.levels);
+}
+
+TEST_CASE("of several mounts of a hierarchy the one that shows the group is taken") {
+  Tree tree;
+  tree.write("/proc/self/cgroup", "4:memory:/a\n0::/a\n");
+  tree.write("/proc/self/mountinfo",
+             "1 0 0:1 / /elsewhere rw - cgroup cgroup rw,memory\n"
+             "2 0 0:1 / /with\\040blank\\134 rw - cgroup cgroup rw,hugetlb,memory\n"
+             "3 0 0:1 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n");
+  tree.write("/elsewhere/tasks", "").write("/with blank\\/a/memory.limit_in_bytes", "12288\n");
+  CHECK(level_names(tree) == "/a /");
+  CHECK(usable_memory(read(tree))->limit_bytes == 12288);
+}
+
+TEST_CASE("a group whose name holds colons and blanks") {
+  Tree tree;
+  tree.v2("/a:b/c d").write("/sys/fs/cgroup/a:b/c d/memory.max", "4096");
+  CHECK(usable_memory(read(tree))->source == "memory cgroup /a:b/c d (memory.max)");
+}
+
+TEST_CASE("no cgroup at all: the machine's memory is the bound") {
+  Tree tree;
+  tree.online("0-1").meminfo(8 * kGiB, 6 * kGiB);
+  const Machine machine = read(tree);
+  CHECK(machine.memory_groups.empty());
+  CHECK_FALSE(machine.quota);
+  CHECK(machine.memory_total_bytes == 8 * kGiB);
+  CHECK(usable_memory(machine)->usable_bytes() == 6 * kGiB);
+  CHECK(read_cgroup_memory(tree.root()).name.empty());
+  tree.write("/proc/meminfo", "MemTotal: 1024 kB\n");
+  CHECK(usable_memory(read(tree))->source == "physical memory (MemTotal)");
+}
+
+// ---- This process -----------------------------------------------------------------------------
+
+TEST_CASE("the memory of a process, field by field") {
+  Tree tree;
+  tree.write("/proc/self/status",
+             "Name:\tRssAnon: 9 kB\nVmHWM:\t 500 kB\nRssAnon:\t 100 kB\nRssFile:\t 200 kB\n"
+             "RssShmem:\t 8 kB\nVmPTE:\t 44 kB\nVmSwap:\t 3 kB\n");
+  tree.write("/proc/self/stat", "12 (odd ) 1 2 (name) S 1 2 3 4 5 6 1111 8 2222 10 11\n");
+  tree.write("/proc/self/smaps_rollup", "0-1 ---p 0 00:00 0 [rollup]\nRss: 9 kB\nPss: 7 kB\n");
+  const ProcessMemory memory = read_process_memory(tree.root());
+  CHECK(memory.rss_anon_bytes == 100U * 1024);
+  CHECK(memory.rss_file_bytes == 200U * 1024);
+  CHECK(memory.rss_shmem_bytes == 8U * 1024);
+  CHECK(memory.rss_peak_bytes == 500U * 1024);
+  CHECK(memory.page_table_bytes == 44U * 1024);
+  CHECK(memory.swapped_bytes == 3U * 1024);
+  CHECK(memory.minor_faults == 1111U);
+  CHECK(memory.major_faults == 2222U);
+  CHECK(memory.unreclaimable_bytes() == 152U * 1024);
+  CHECK(read_proportional_bytes(tree.root()) == 7U * 1024);
+}
+
+TEST_CASE("v2 memory of the group, and counters under their older name") {
+  Tree tree;
+  tree.v2("/a").write("/sys/fs/cgroup/a/memory.current", "10\n");
+  tree.write("/sys/fs/cgroup/a/memory.stat", "workingset_refault 12\n");
+  CHECK(read_cgroup_memory(tree.root()).usage_bytes == 10U);
+  CHECK_FALSE(read_cgroup_memory(tree.root()).peak_bytes);
+  CHECK(read_cgroup_memory(tree.root()).refaults_file == 12U);
+  CHECK_FALSE(read_cgroup_memory(tree.root()).refaults_anon);
+  tree.write("/sys/fs/cgroup/a/memory.peak", "20\n");
+  CHECK(read_cgroup_memory(tree.root()).peak_bytes == 20U);
+}
+
+TEST_CASE("pressure of the machine where the group has none") {
+  Tree tree;
+  tree.v2("/a").write("/sys/fs/cgroup/a/memory.pressure", "some avg10=oops total=1\n");
+  tree.write("/proc/pressure/memory", "some avg10=0.00 avg60=0.00 avg300=0.00 total=9\n");
+  const MemoryPressure pressure = read_memory_pressure(tree.root());
+  CHECK(pressure.source == "/proc/pressure/memory");
+  CHECK(pressure.some->total_us == 9U);
+  CHECK_FALSE(pressure.full);
+}
+
+TEST_CASE("huge pages by the bracketed word") {
+  Tree tree;
+  const std::string file = "/sys/kernel/mm/transparent_hugepage/enabled";
+  tree.write(file, "always [madvise] never\n");
+  CHECK(read(tree).huge_pages == "madvise");
+  for (const char* garbled : {"", "always", "] [", "[]", "always ["}) {
+    tree.write(file, garbled);
+    CHECK_FALSE(read(tree).huge_pages);
+  }
+}

@@ -1,0 +1,405 @@
+// The readers of machine facts and the choice of threads, held against generated trees of /proc and
+// /sys of many machines. Memory is in topology_memory_test.cc.
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <random>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "tests/catch.h"
+#include "tests/machine_tree.h"
+#include "topology/file_root.h"
+#include "topology/machine.h"
+#include "topology/process_memory.h"
+
+namespace {
+
+using namespace sluice::topology;
+using namespace sluice::test;
+
+// Two packages of two cores of two threads, numbered as firmware does: 0-3 first threads.
+void two_packages(Tree& tree) {
+  for (unsigned id = 0; id < 8; ++id) {
+    const unsigned core = id % 4;
+    tree.cpu(id, static_cast<int>(core / 2), static_cast<int>(core % 2),
+             std::to_string(core) + "," + std::to_string(core + 4));
+  }
+  tree.online("0-7");
+}
+
+}  // namespace
+
+// ---- Formats ----------------------------------------------------------------------------------
+
+TEST_CASE("CPU lists are read and written alike") {
+  for (const char* text : {"0", "0-3", "0-1,4", "7,9-11,65535"}) {
+    CHECK(format_cpu_list(parse_cpu_list(text).value()) == text);
+  }
+  CHECK(parse_cpu_list(" 3,1,2,2\n") == CpuList{1, 2, 3});
+  CHECK(format_cpu_list({}).empty());
+  for (const char* text : {"", "\n", "-", "1-", "-1", "3-1", "a", "0-3x", "0;1", "65536",
+                           "0-4294967295", "18446744073709551616", "1 2"}) {
+    CAPTURE(text);
+    CHECK_FALSE(parse_cpu_list(text));
+  }
+}
+
+TEST_CASE("random CPU lists survive a round trip") {
+  std::mt19937 random(3);
+  for (int round = 0; round < 200; ++round) {
+    CpuList cpus;
+    for (unsigned cpu = 0; cpu < 200; ++cpu) {
+      if (random() % 3 != 0) cpus.push_back(cpu);
+    }
+    REQUIRE(parse_cpu_list(format_cpu_list(cpus)) == cpus);
+  }
+}
+
+TEST_CASE("numbers and fields are read whole or not at all") {
+  CHECK(parse_number(" 42\n") == 42U);
+  CHECK(parse_number("18446744073709551615") == 18446744073709551615U);
+  for (const char* text : {"", "max", "-1", "1.5", "0x10", "12 13", "18446744073709551616"}) {
+    CAPTURE(text);
+    CHECK_FALSE(parse_number(text));
+  }
+  const std::string text = "Rss:  7 kB\nRssAnon:\t  12 kB\nNote: 5\nOdd: x kB\nLots: " +
+                           std::to_string(std::uint64_t{1} << 60) + " kB\n";
+  CHECK(find_kilobytes(text, "RssAnon") == 12U * 1024);
+  for (const char* key : {"Note", "Odd", "Lots", "rss", ""}) {
+    CAPTURE(key);
+    CHECK_FALSE(find_kilobytes(text, key));
+  }
+  CHECK(find_count("anon 1\nfile 2\n", "file") == 2U);
+  CHECK_FALSE(find_count("inactive_file 2\nfilex 3\nfile\n", "file"));
+}
+
+TEST_CASE("folders and absent files read as nothing") {
+  Tree tree;
+  tree.write("/proc/self/status", "");
+  CHECK(tree.root().text("/proc/self/status") == "");
+  CHECK_FALSE(tree.root().text("/proc/self"));
+  CHECK_FALSE(tree.root().text("/proc/meminfo"));
+  CHECK(tree.root().has_folder("/proc/self"));
+  CHECK_FALSE(tree.root().has_folder("/proc/self/status"));
+}
+
+// ---- CPUs -------------------------------------------------------------------------------------
+
+TEST_CASE("two packages with siblings: cores first, one package after the other") {
+  Tree tree;
+  two_packages(tree);
+  const Machine machine = read(tree, CpuList{0, 1, 2, 3, 4, 5, 6, 7});
+  REQUIRE(machine.cpus.size() == 8);
+  CHECK(machine.cpus[6].package == 1);
+  CHECK(machine.cpus[6].core == 0);
+  CHECK(machine.cpus[6].siblings == CpuList{2, 6});
+
+  const ThreadChoice choice = choose_threads(machine);
+  CHECK(choice.cpus == CpuList{0, 1, 2, 3});
+  CHECK_FALSE(choice.siblings_only);
+  CHECK(choice.reason == "4 threads: one for each physical core of the 8 CPUs allowed");
+  CHECK(choose_threads(machine, 2).cpus == CpuList{0, 1});
+  CHECK(choose_threads(machine, 6).cpus == CpuList{0, 1, 2, 3, 4, 5});
+  CHECK(choose_threads(machine, 6).reason.find("siblings") != std::string::npos);
+  CHECK(choose_threads(machine, 8).cpus.size() == 8);
+}
+
+TEST_CASE("equal core ids in different packages are different cores") {
+  Tree tree;
+  two_packages(tree);
+  // Without lists of siblings, package and core id have to tell.
+  for (int id = 0; id < 8; ++id) {
+    const std::string cpu = "/sys/devices/system/cpu/cpu" + std::to_string(id);
+    tree.write(cpu + "/topology/thread_siblings_list", "garbage");
+  }
+  const Machine machine = read(tree, CpuList{0, 1, 2, 3, 4, 5, 6, 7});
+  CHECK(machine.cpus[1].siblings == CpuList{1, 5});
+  CHECK(choose_threads(machine).cpus == CpuList{0, 1, 2, 3});
+}
+
+TEST_CASE("siblings of one core: both variants are offered") {
+  Tree tree;
+  tree.cpu(0, 0, 0, "0-1").cpu(1, 0, 0, "0-1").online("0-1");
+  const ThreadChoice choice = choose_threads(read(tree));
+  CHECK(choice.siblings_only);
+  CHECK(choice.cpus == CpuList{0});
+  CHECK(choice.sibling_cpus == CpuList{0, 1});
+
+  const ThreadChoice both = choose_threads(read(tree), 2);
+  CHECK_FALSE(both.siblings_only);
+  CHECK(both.cpus == CpuList{0, 1});
+
+  // A quota that carries one thread leaves nothing to choose.
+  tree.v2("/").write("/sys/fs/cgroup/cpu.max", "150000 100000\n");
+  CHECK_FALSE(choose_threads(read(tree)).siblings_only);
+  CHECK(choose_threads(read(tree)).sibling_cpus.empty());
+}
+
+TEST_CASE("a mask that leaves one thread of each core is no matter of siblings") {
+  Tree tree;
+  two_packages(tree);
+  const ThreadChoice choice = choose_threads(read(tree, CpuList{5, 6}));
+  CHECK(choice.cpus == CpuList{5, 6});
+  CHECK_FALSE(choice.siblings_only);
+  CHECK(choose_threads(read(tree, CpuList{2, 6})).siblings_only);
+}
+
+TEST_CASE("offline CPUs and sparse ids") {
+  Tree tree;
+  tree.cpu(0, 0, 0, "0").cpu(2, 0, 8, "2-3").cpu(3, 0, 8, "2-3").cpu(130, 3, 77, "130");
+  tree.online("0,2,130");
+  const Machine machine = read(tree, CpuList{0, 1, 2, 3, 130});
+  CHECK(machine.allowed_cpus == CpuList{0, 2, 130});
+  REQUIRE(machine.cpus.size() == 3);
+  CHECK(machine.cpus[2].id == 130);
+  CHECK(machine.cpus[1].siblings == CpuList{2});
+  CHECK(choose_threads(machine).cpus == CpuList{0, 2, 130});
+}
+
+TEST_CASE("a machine without sysfs takes its CPUs from cpuinfo, each a core") {
+  Tree tree;
+  tree.write("/proc/cpuinfo",
+             "processor\t: 0\nmodel name\t: Some CPU @ 2.0GHz\n"
+             "flags\t\t: fpu avx2 fma avx512f nonsense avx512_vnni\n\n"
+             "processor\t: 1\nmodel name\t: Some CPU @ 2.0GHz\nflags\t\t: fpu\n");
+  const Machine machine = read(tree, CpuList{0, 1});
+  REQUIRE(machine.cpus.size() == 2);
+  CHECK(machine.cpus[1].siblings == CpuList{1});
+  CHECK(machine.cpus[1].package == -1);
+  CHECK(machine.model_name == "Some CPU @ 2.0GHz");
+  CHECK(machine.flags == std::vector<std::string>{"avx2", "fma", "avx512f", "avx512_vnni"});
+  CHECK(choose_threads(machine).cpus == CpuList{0, 1});
+}
+
+TEST_CASE("features of ARM and caches of the first CPU") {
+  Tree tree;
+  tree.online("0").write("/proc/cpuinfo", "processor : 0\nFeatures : fp asimd i8mm asimddp\n");
+  const auto cache = [&](int index, const char* level, const char* type, const char* size) {
+    const std::string folder =
+        "/sys/devices/system/cpu/cpu0/cache/index" + std::to_string(index) + "/";
+    tree.write(folder + "level", level).write(folder + "type", type).write(folder + "size", size);
+  };
+  cache(0, "1\n", "Data\n", "48K\n");
+  cache(1, "1\n", "Instruction\n", "64K\n");
+  cache(2, "2\n", "Unified\n", "2048K\n");
+  cache(3, "3\n", "Unified\n", "480M\n");
+  const Machine machine = read(tree);
+  CHECK(machine.flags == std::vector<std::string>{"asimd", "i8mm", "asimddp"});
+  CHECK(machine.caches.l1d_bytes == 48U * 1024);
+  CHECK(machine.caches.l2_bytes == 2 * kMiB);
+  CHECK(machine.caches.l3_bytes == 480 * kMiB);
+  cache(2, "2\n", "Unified\n", "many\n");
+  cache(3, "3\n", "Unified\n", "18446744073709551615G\n");
+  CHECK_FALSE(read(tree).caches.l2_bytes);
+  CHECK_FALSE(read(tree).caches.l3_bytes);
+}
+
+TEST_CASE("a request beyond the allowed CPUs is refused in a clear line") {
+  Tree tree;
+  two_packages(tree);
+  const Machine machine = read(tree, CpuList{1, 2, 3});
+  std::string message;
+  try {
+    choose_threads(machine, 4);
+  } catch (const std::invalid_argument& error) {
+    message = error.what();
+  }
+  CHECK(message ==
+        "4 threads were requested, but this process may run on 3 CPUs only (1-3): request at most "
+        "3");
+  CHECK_THROWS_AS(choose_threads(Machine{}), std::invalid_argument);
+}
+
+// ---- Quotas and cpusets -----------------------------------------------------------------------
+
+TEST_CASE("a quota carries its whole CPUs, and at least one thread") {
+  struct Case {
+    const char* text;
+    std::optional<double> cpus;
+    std::size_t threads;
+  };
+  const Case tested =
+      GENERATE(Case{"50000 100000\n", 0.5, 1}, Case{"150000 100000\n", 1.5, 1},
+               Case{"200000 100000\n", 2.0, 2}, Case{"299999 100000\n", 2.99999, 2},
+               Case{"800000 100000\n", 8.0, 4}, Case{"max 100000\n", {}, 4}, Case{"max\n", {}, 4},
+               Case{"", {}, 4}, Case{"100000\n", {}, 4}, Case{"100000 0\n", {}, 4},
+               Case{"0 100000\n", {}, 4}, Case{"-5 100000\n", {}, 4}, Case{"a b c\n", {}, 4});
+  Tree tree;
+  tree.online("0-3").v2("/job").write("/sys/fs/cgroup/job/cpu.max", tested.text);
+  const Machine machine = read(tree);
+  CAPTURE(tested.text);
+  REQUIRE(machine.quota.has_value() == tested.cpus.has_value());
+  if (tested.cpus) {
+    CHECK(machine.quota->cpus == Approx(*tested.cpus));
+    CHECK(machine.quota->source == "cpu cgroup /job (cpu.max)");
+  }
+  CHECK(choose_threads(machine).cpus.size() == tested.threads);
+}
+
+TEST_CASE("a request by number is honoured beyond the quota, and says so") {
+  Tree tree;
+  tree.online("0-3").v2("/job").write("/sys/fs/cgroup/job/cpu.max", "150000 100000\n");
+  const ThreadChoice choice = choose_threads(read(tree), 3);
+  CHECK(choice.cpus == CpuList{0, 1, 2});
+  CHECK(choice.reason ==
+        "3 threads, as requested, beyond the quota of 1.5 CPUs of cpu cgroup /job (cpu.max)");
+}
+
+TEST_CASE("the tightest quota of all levels counts, in both versions") {
+  Tree second;
+  second.online("0-3").v2("/a/b/c");
+  second.write("/sys/fs/cgroup/a/b/c/cpu.max", "400000 100000\n");
+  second.write("/sys/fs/cgroup/a/b/cpu.max", "max 100000\n");
+  second.write("/sys/fs/cgroup/a/cpu.max", "100000 50000\n");
+  const Machine machine = read(second);
+  REQUIRE(machine.quota);
+  CHECK(machine.quota->cpus == Approx(2.0));
+  CHECK(machine.quota->source == "cpu cgroup /a (cpu.max)");
+
+  Tree first;
+  const std::string folder = "/sys/fs/cgroup/cpu,cpuacct/";
+  first.online("0-3").v1("/", "/x/y");
+  first.write(folder + "x/y/cpu.cfs_quota_us", "-1\n");
+  first.write(folder + "x/y/cpu.cfs_period_us", "100000\n");
+  CHECK_FALSE(read(first).quota);
+  first.write(folder + "x/cpu.cfs_quota_us", "50000\n");
+  first.write(folder + "x/cpu.cfs_period_us", "100000\n");
+  REQUIRE(read(first).quota);
+  CHECK(read(first).quota->cpus == Approx(0.5));
+  CHECK(read(first).quota->source == "cpu cgroup /x (cpu.cfs_quota_us)");
+  CHECK(choose_threads(read(first)).cpus.size() == 1);
+}
+
+TEST_CASE("a cpuset narrower than the affinity, own, inherited, or pointless") {
+  Tree tree;
+  tree.online("0-3").v2("/a/b").write("/sys/fs/cgroup/a/b/cpuset.cpus.effective", "1-2\n");
+  CHECK(read(tree).allowed_cpus == CpuList{1, 2});
+  CHECK(read(tree, CpuList{2, 3}).allowed_cpus == CpuList{2});
+  tree.write("/sys/fs/cgroup/a/b/cpuset.cpus.effective", "\n");
+  tree.write("/sys/fs/cgroup/a/cpuset.cpus.effective", "3\n");
+  CHECK(read(tree).allowed_cpus == CpuList{3});
+  CHECK(read(tree, CpuList{0}).allowed_cpus == CpuList{0});  // they cannot both be true
+  CHECK(read(tree, CpuList{3, 3, 0, 3}).allowed_cpus == CpuList{3});
+
+  Tree first;
+  first.online("0-3").v1("/", "/set").write("/sys/fs/cgroup/cpuset/set/cpuset.cpus", "0,3\n");
+  CHECK(read(first).allowed_cpus == CpuList{0, 3});
+  first.write("/sys/fs/cgroup/cpuset/set/cpuset.effective_cpus", "3\n");
+  CHECK(read(first).allowed_cpus == CpuList{3});
+}
+
+// ---- Hostile trees ----------------------------------------------------------------------------
+
+TEST_CASE("an empty machine and a live one are both read") {
+  Tree tree;
+  const Machine empty = read(tree, CpuList{4});
+  CHECK(empty.allowed_cpus == CpuList{4});
+  CHECK(choose_threads(empty).cpus == CpuList{4});
+  CHECK_FALSE(usable_memory(empty));
+  CHECK_FALSE(read_process_memory(tree.root()).rss_anon_bytes);
+  CHECK(read(tree, CpuList{}).allowed_cpus.empty());
+  CHECK_FALSE(read_machine(tree.root()).allowed_cpus.empty());  // the kernel's own answer
+
+  const Machine live = read_machine();
+  CHECK_FALSE(live.allowed_cpus.empty());
+  CHECK_FALSE(choose_threads(live).cpus.empty());
+  REQUIRE(usable_memory(live));
+  CHECK(usable_memory(live)->usable_bytes() <= live.memory_total_bytes.value() + live.own_bytes);
+  const ProcessMemory own = read_process_memory();
+  CHECK(own.rss_anon_bytes.value() > 0);
+  CHECK(own.rss_peak_bytes.value() >= own.rss_anon_bytes.value());
+}
+
+TEST_CASE("memory that this process touches shows in its figures") {
+  constexpr std::size_t kBytes = 32 * kMiB;
+  const ProcessMemory before = read_process_memory();
+  const std::vector<char> touched(kBytes, 1);
+  const ProcessMemory after = read_process_memory();
+  CHECK(touched.back() == 1);
+  CHECK(after.rss_anon_bytes.value() >= before.rss_anon_bytes.value() + kBytes / 2);
+  CHECK(after.minor_faults.value() > before.minor_faults.value());
+}
+
+TEST_CASE("garbage in any file is at worst an absent fact") {
+  const std::vector<std::string> files = {
+      "/proc/cpuinfo",
+      "/proc/meminfo",
+      "/proc/self/mountinfo",
+      "/proc/self/cgroup",
+      "/proc/self/status",
+      "/proc/self/stat",
+      "/proc/self/smaps_rollup",
+      "/proc/pressure/memory",
+      "/sys/devices/system/cpu/online",
+      "/sys/devices/system/cpu/cpu0/topology/core_id",
+      "/sys/devices/system/cpu/cpu0/topology/thread_siblings_list",
+      "/sys/devices/system/cpu/cpu0/cache/index0/size",
+      "/sys/fs/cgroup/a/cpu.max",
+      "/sys/fs/cgroup/a/memory.max",
+      "/sys/fs/cgroup/a/memory.high",
+      "/sys/fs/cgroup/a/memory.current",
+      "/sys/fs/cgroup/a/memory.stat",
+      "/sys/fs/cgroup/a/cpuset.cpus.effective",
+      "/sys/kernel/mm/transparent_hugepage/enabled"};
+  const std::string alphabet =
+      "0123456789-,:/.[]()=\\ \t\n kKMBmax\0"
+      "avg10totalsome";
+  std::mt19937 random(5);
+  Tree tree;  // one for all: half of its files are left as the round before made them
+  for (int round = 0; round < 150; ++round) {
+    tree.v2("/a").online("0-3").meminfo(kGiB, kGiB);
+    for (const std::string& file : files) {
+      if (random() % 2 == 0) continue;
+      std::string text;
+      for (std::size_t i = random() % 60; i > 0; --i) text += alphabet[random() % alphabet.size()];
+      tree.write(file, text);
+    }
+    const Machine machine = read(tree);
+    for (const MemoryBound& bound : memory_bounds(machine)) {
+      REQUIRE(bound.held_by_others_bytes <= bound.limit_bytes);
+    }
+    const ThreadChoice choice = choose_threads(machine);
+    REQUIRE_FALSE(choice.cpus.empty());
+    REQUIRE(choice.cpus.size() <= machine.allowed_cpus.size());
+    read_process_memory(tree.root());
+    read_proportional_bytes(tree.root());
+    read_cgroup_memory(tree.root());
+    read_memory_pressure(tree.root());
+  }
+}
+
+TEST_CASE("a choice never leaves the mask, repeats a CPU, or wastes a core") {
+  std::mt19937 random(9);
+  for (int round = 0; round < 300; ++round) {
+    Machine machine;
+    const auto threads_per_core = static_cast<unsigned>(1 + random() % 3);
+    for (unsigned id = 0; id < 12; ++id) {
+      const unsigned first = id / threads_per_core * threads_per_core;
+      Cpu cpu{id, static_cast<int>(first / 6), static_cast<int>(first), {}};
+      for (unsigned sibling = first; sibling < first + threads_per_core; ++sibling) {
+        cpu.siblings.push_back(sibling);
+      }
+      machine.cpus.push_back(cpu);
+      if (random() % 2 == 0) machine.allowed_cpus.push_back(id);
+    }
+    if (machine.allowed_cpus.empty()) continue;
+    std::vector<unsigned> cores;
+    for (const unsigned id : machine.allowed_cpus) cores.push_back(id / threads_per_core);
+    cores.erase(std::unique(cores.begin(), cores.end()), cores.end());
+    for (unsigned requested = 0; requested <= machine.allowed_cpus.size(); ++requested) {
+      const ThreadChoice choice = choose_threads(machine, requested);
+      REQUIRE(choice.cpus.size() == (requested == 0 ? cores.size() : requested));
+      CpuList sorted = choice.cpus;
+      std::sort(sorted.begin(), sorted.end());
+      REQUIRE(std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end());
+      REQUIRE(std::includes(machine.allowed_cpus.begin(), machine.allowed_cpus.end(),
+                            sorted.begin(), sorted.end()));
+      std::vector<unsigned> used;
+      for (const unsigned id : sorted) used.push_back(id / threads_per_core);
+      used.erase(std::unique(used.begin(), used.end()), used.end());
+      REQUIRE(used.size() == std::min(cores.size(), choice.cpus.size()));
+    }
+  }
+}

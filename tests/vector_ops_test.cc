@@ -1,0 +1,266 @@
+// Vector operations: every tier equal to scalar bit for bit on any data, and scalar close to the
+// definitions in double arithmetic.
+#include "kernels/vector_ops.h"
+
+#include <functional>
+
+// The functions behind them, in the scalar tier.
+// clang-format off
+#include "kernels/lanes_scalar.h"
+#include "kernels/lanes_math.h"
+// clang-format on
+#include "tests/catch.h"
+#include "tests/kernels_support.h"
+
+namespace sluice::test {
+namespace {
+
+using kernels::VectorOps;
+
+struct Operation {
+  std::string name;
+  // x and y have `size` elements; the result is left in y.
+  std::function<void(const VectorOps&, const float* x, float* y, std::size_t size)> run;
+};
+
+// Cosines and sines need not be of any angle for this.
+void rope(void (*op)(float*, const float*, const float*, std::size_t), const float* x, float* y,
+          std::size_t size) {
+  op(y, x, x + size / 2, size / 2);
+}
+
+const std::vector<Operation>& operations() {
+  static const std::vector<Operation> all = {
+      {"rms_norm", [](auto& ops, auto* x, auto* y, auto n) { ops.rms_norm(x, y, 1e-5f, n, y); }},
+      {"rms_norm without weight",
+       [](auto& ops, auto* x, auto* y, auto n) { ops.rms_norm(x, nullptr, 1e-6f, n, y); }},
+      {"rope_norm", [](auto& ops, auto* x, auto* y, auto n) { rope(ops.rope_norm, x, y, n); }},
+      {"rope_neox", [](auto& ops, auto* x, auto* y, auto n) { rope(ops.rope_neox, x, y, n); }},
+      {"softmax", [](auto& ops, auto*, auto* y, auto n) { ops.softmax(y, n); }},
+      {"swiglu", [](auto& ops, auto* x, auto* y, auto n) { ops.swiglu(x, y, n, y); }},
+      {"geglu", [](auto& ops, auto* x, auto* y, auto n) { ops.geglu(x, y, n, y); }},
+      {"add", [](auto& ops, auto* x, auto* y, auto n) { ops.add(x, n, y); }},
+      {"softcap", [](auto& ops, auto*, auto* y, auto n) { ops.softcap(y, n, 30); }},
+      {"max", [](auto& ops, auto* x, auto* y, auto n) { y[0] = ops.max(x, n); }},
+  };
+  return all;
+}
+
+TEST_CASE("every tier computes the bits that scalar computes") {
+  Rng rng(31);
+  const VectorOps& scalar = kernels::kernel_table(kernels::Isa::scalar).vector_ops;
+  for (const Data data : all_data) {
+    for (const std::size_t size : odd_sizes()) {
+      for (const std::size_t offset : {0, 1, 7}) {
+        const Guarded<float> x(random_floats(size, data, rng), offset);
+        const Guarded<float> y(random_floats(size, data, rng), offset);
+        for (const Operation& op : operations()) {
+          Guarded<float> expected = y;
+          op.run(scalar, x.data(), expected.data(), size);
+          CHECK(expected.intact());
+          for (const kernels::Isa isa : tiers_above_scalar()) {
+            Guarded<float> found = y;
+            op.run(kernels::kernel_table(isa).vector_ops, x.data(), found.data(), size);
+            INFO(op.name << " in " << kernels::isa_name(isa) << " on " << data_name(data));
+            CHECK(difference(found.data(), expected.data(), size).value_or("") == "");
+            CHECK(found.intact());
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("exp and tanh are as exact as they say") {
+  const auto worst = [](auto function, auto reference, float begin, float end) {
+    double worst_error = 0;
+    const int steps = 400000;
+    for (int i = 0; i < steps; i += 16) {
+      kernels::F32x16 x;
+      for (int k = 0; k < 16; ++k) {
+        x.lane[k] = begin + (end - begin) * static_cast<float>(i + k) / static_cast<float>(steps);
+      }
+      const kernels::F32x16 y = function(x);
+      for (int k = 0; k < 16; ++k) {
+        const double expected = reference(static_cast<double>(x.lane[k]));
+        const double error = std::abs(y.lane[k] - expected);
+        const double spacing = std::numeric_limits<float>::denorm_min();
+        worst_error = std::max(worst_error, (error - spacing) / std::abs(expected));
+      }
+    }
+    return worst_error;
+  };
+  const auto exp_of = [](kernels::F32x16 x) { return kernels::exp(x); };
+  const auto tanh_of = [](kernels::F32x16 x) { return kernels::tanh(x); };
+  const auto exact_exp = [](double x) { return std::exp(x); };
+  const auto exact_tanh = [](double x) { return std::tanh(x); };
+  CHECK(worst(exp_of, exact_exp, -104, 88.7f) < epsilon);
+  CHECK(worst(exp_of, exact_exp, -1, 1) < epsilon);
+  CHECK(worst(tanh_of, exact_tanh, -20, 20) < 3 * epsilon);
+  CHECK(worst(tanh_of, exact_tanh, -0.7f, 0.7f) < 3 * epsilon);
+  CHECK(worst(tanh_of, exact_tanh, 1e-6f, 1e-3f) < 3 * epsilon);
+}
+
+float exp_of(float x) {
+  return kernels::exp(kernels::broadcast(x)).lane[5];
+}
+float tanh_of(float x) {
+  return kernels::tanh(kernels::broadcast(x)).lane[5];
+}
+
+TEST_CASE("exp and tanh at the ends") {
+  CHECK(exp_of(0) == 1);
+  CHECK(exp_of(-0.0f) == 1);
+  CHECK(exp_of(-infinity) == 0);
+  CHECK(exp_of(-1e30f) == 0);
+  CHECK(exp_of(-103.9f) == std::numeric_limits<float>::denorm_min());
+  CHECK(exp_of(-104.1f) == 0);
+  CHECK(exp_of(infinity) == infinity);
+  CHECK(exp_of(88.73f) == infinity);
+  CHECK(std::isfinite(exp_of(88.72f)));
+  CHECK(std::isnan(exp_of(not_a_number)));
+  CHECK(tanh_of(infinity) == 1);
+  CHECK(tanh_of(-infinity) == -1);
+  CHECK(tanh_of(50) == 1);
+  CHECK(std::isnan(tanh_of(not_a_number)));
+  CHECK(tanh_of(1e-40f) == 1e-40f);
+}
+
+// Errors below are in units of the size of what is added or multiplied, with one epsilon for every
+// rounding on the way; `sum_roundings` is the longest chain of additions of a 16-lane sum.
+double sum_roundings(std::size_t size) {
+  return static_cast<double>(size) / 16 + 5;
+}
+
+TEST_CASE("rms_norm against double") {
+  Rng rng(32);
+  for (const std::size_t size : odd_sizes()) {
+    const std::vector<float> x = random_floats(size, Data::normal, rng);
+    const std::vector<float> w = random_floats(size, Data::normal, rng);
+    std::vector<float> y(size);
+    kernels::kernel_table().vector_ops.rms_norm(x.data(), w.data(), 1e-5f, size, y.data());
+    double squares = 0;
+    for (const float v : x) squares += static_cast<double>(v) * v;
+    const double scale = 1 / std::sqrt(squares / static_cast<double>(size) + 1e-5f);
+    std::vector<double> expected(size), tolerance(size);
+    for (std::size_t i = 0; i < size; ++i) {
+      expected[i] = x[i] * scale * w[i];
+      tolerance[i] = std::abs(expected[i]) * epsilon * (sum_roundings(size) + 6);
+    }
+    INFO("size " << size);
+    CHECK(beyond(y.data(), expected, tolerance).value_or("") == "");
+  }
+}
+
+TEST_CASE("rope turns pairs by their angle") {
+  Rng rng(33);
+  for (std::size_t pairs = 1; pairs <= 70; ++pairs) {
+    const std::vector<float> x = random_floats(2 * pairs, Data::normal, rng);
+    std::vector<float> cosines(pairs), sines(pairs);
+    for (std::size_t i = 0; i < pairs; ++i) {
+      cosines[i] = std::cos(static_cast<float>(i) + 0.5f);
+      sines[i] = std::sin(static_cast<float>(i) + 0.5f);
+    }
+    for (const bool neox : {false, true}) {
+      std::vector<float> y = x;
+      const VectorOps& ops = kernels::kernel_table().vector_ops;
+      (neox ? ops.rope_neox : ops.rope_norm)(y.data(), cosines.data(), sines.data(), pairs);
+      std::vector<double> expected(2 * pairs), tolerance(2 * pairs);
+      for (std::size_t i = 0; i < pairs; ++i) {
+        const std::size_t first = neox ? i : 2 * i, second = neox ? i + pairs : 2 * i + 1;
+        const double a = x[first], b = x[second], c = cosines[i], s = sines[i];
+        expected[first] = a * c - b * s;
+        expected[second] = a * s + b * c;
+        tolerance[first] = tolerance[second] = 2 * epsilon * (std::abs(a) + std::abs(b));
+      }
+      INFO(pairs << (neox ? " neox" : " norm") << " pairs");
+      CHECK(beyond(y.data(), expected, tolerance).value_or("") == "");
+    }
+  }
+}
+
+TEST_CASE("softmax against double") {
+  Rng rng(34);
+  for (const std::size_t size : odd_sizes()) {
+    std::vector<float> x = random_floats(size, Data::normal, rng);
+    if (size > 3) x[1] = -infinity;  // a masked element
+    const double top = *std::max_element(x.begin(), x.end());
+    double sum = 0;
+    for (const float v : x) sum += std::exp(v - top);
+    std::vector<double> expected(size), tolerance(size);
+    for (std::size_t i = 0; i < size; ++i) {
+      expected[i] = std::exp(x[i] - top) / sum;
+      const double distance = std::isinf(x[i]) ? 0 : top - x[i];
+      tolerance[i] = expected[i] * epsilon * (distance + sum_roundings(size) + 6);
+    }
+    kernels::kernel_table().vector_ops.softmax(x.data(), size);
+    INFO("size " << size);
+    CHECK(beyond(x.data(), expected, tolerance).value_or("") == "");
+  }
+}
+
+TEST_CASE("gated activations against double") {
+  const VectorOps& ops = kernels::kernel_table().vector_ops;
+  std::vector<float> gate, up;
+  for (float a = -120; a <= 120; a += 0.037f) {
+    gate.push_back(a);
+    up.push_back(1.5f - a / 50);
+  }
+  const std::size_t size = gate.size();
+  std::vector<float> silu(size), gelu(size);
+  ops.swiglu(gate.data(), up.data(), size, silu.data());
+  ops.geglu(gate.data(), up.data(), size, gelu.data());
+  std::vector<double> expected_silu(size), expected_gelu(size), tolerance(size);
+  std::vector<double> gelu_tolerance(size);
+  for (std::size_t i = 0; i < size; ++i) {
+    const double a = gate[i], u = std::sqrt(2 / M_PI) * (a + 0.044715 * a * a * a);
+    expected_silu[i] = a / (1 + std::exp(-a)) * up[i];
+    expected_gelu[i] = a / (1 + std::exp(-2 * u)) * up[i];
+    // Where e^-a overflows, the result is 0 instead of less than a * 2^-128.
+    const double vanishing = std::abs(a * up[i]) * 0x1p-127;
+    tolerance[i] = std::abs(expected_silu[i]) * epsilon * 5 + vanishing;
+    gelu_tolerance[i] = std::abs(expected_gelu[i]) * epsilon * (5 + 8 * std::abs(u)) + vanishing;
+  }
+  CHECK(beyond(silu.data(), expected_silu, tolerance).value_or("") == "");
+  CHECK(beyond(gelu.data(), expected_gelu, gelu_tolerance).value_or("") == "");
+}
+
+TEST_CASE("softcap and add against double") {
+  Rng rng(35);
+  std::vector<float> x = random_floats(1003, Data::normal, rng), y = x;
+  for (std::size_t i = 0; i < x.size(); ++i) y[i] = x[i] *= static_cast<float>(i % 40);
+  kernels::kernel_table().vector_ops.softcap(y.data(), y.size(), 50);
+  std::vector<double> expected(x.size()), tolerance(x.size());
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    expected[i] = 50 * std::tanh(x[i] / 50.0);
+    tolerance[i] = 5 * epsilon * std::abs(expected[i]);
+  }
+  CHECK(beyond(y.data(), expected, tolerance).value_or("") == "");
+
+  std::vector<float> sum = y;
+  kernels::kernel_table().vector_ops.add(x.data(), x.size(), sum.data());
+  std::vector<float> exact(x.size());
+  for (std::size_t i = 0; i < x.size(); ++i) exact[i] = y[i] + x[i];
+  CHECK(difference(sum.data(), exact.data(), exact.size()).value_or("") == "");
+}
+
+TEST_CASE("max finds the largest wherever it stands, and looks past NaN") {
+  const VectorOps& ops = kernels::kernel_table().vector_ops;
+  for (std::size_t size = 1; size <= 70; ++size) {
+    for (std::size_t at = 0; at < size; ++at) {
+      std::vector<float> x(size, not_a_number);
+      x[at] = -7;
+      CHECK(ops.max(x.data(), size) == -7);
+      x[at] = -infinity;
+      CHECK(ops.max(x.data(), size) == -infinity);
+      std::fill(x.begin(), x.end(), -3.0f);
+      x[at] = -2;
+      CHECK(ops.max(x.data(), size) == -2);
+    }
+    const std::vector<float> all_nan(size, not_a_number);
+    CHECK(std::isnan(ops.max(all_nan.data(), size)));
+  }
+}
+
+}  // namespace
+}  // namespace sluice::test

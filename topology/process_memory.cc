@@ -1,0 +1,119 @@
+#include "topology/process_memory.h"
+
+#include <charconv>
+#include <cmath>
+#include <system_error>
+
+#include "topology/cgroup.h"
+
+namespace sluice::topology {
+namespace {
+
+// /proc/self/stat: "pid (name) state ppid ...". The name may hold blanks and parentheses, so
+// fields are counted from the last parenthesis; state is field 3 of proc(5).
+void read_faults(const FileRoot& root, ProcessMemory& memory) {
+  constexpr std::size_t kMinorField = 10 - 3;
+  constexpr std::size_t kMajorField = 12 - 3;
+  const std::string text = root.text("/proc/self/stat").value_or("");
+  const std::size_t name_end = text.rfind(')');
+  if (name_end == std::string::npos) return;
+  const auto fields = pieces(std::string_view(text).substr(name_end + 1), ' ');
+  if (fields.size() <= kMajorField) return;
+  memory.minor_faults = parse_number(fields[kMinorField]);
+  memory.major_faults = parse_number(fields[kMajorField]);
+}
+
+// The first of the names that a memory.stat has: kernels renamed these counters.
+std::optional<std::uint64_t> first_count(std::string_view text,
+                                         std::initializer_list<std::string_view> names) {
+  for (const std::string_view name : names) {
+    if (const auto count = find_count(text, name)) return count;
+  }
+  return std::nullopt;
+}
+
+// "some avg10=0.12 avg60=0.00 avg300=0.00 total=1234"
+std::optional<PressureLine> parse_pressure(std::string_view text, std::string_view kind) {
+  for (const std::string_view line : pieces(text, '\n')) {
+    const auto fields = pieces(line, ' ');
+    if (fields.size() < 2 || fields.front() != kind) continue;
+    std::optional<double> average;
+    std::optional<std::uint64_t> total;
+    for (const std::string_view field : fields) {
+      const std::size_t equals = field.find('=');
+      if (equals == std::string_view::npos) continue;
+      const std::string_view value = trimmed(field.substr(equals + 1));
+      const std::string_view key = field.substr(0, equals);
+      if (key == "total") total = parse_number(value);
+      if (key != "avg10") continue;
+      double parsed = 0;
+      const char* end = value.data() + value.size();
+      const auto [stop, error] = std::from_chars(value.data(), end, parsed);
+      if (error == std::errc{} && stop == end && std::isfinite(parsed)) average = parsed;
+    }
+    if (average && total) return PressureLine{*average, *total};
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::uint64_t ProcessMemory::unreclaimable_bytes() const {
+  return rss_anon_bytes.value_or(0) + rss_shmem_bytes.value_or(0) + page_table_bytes.value_or(0);
+}
+
+ProcessMemory read_process_memory(const FileRoot& root) {
+  const std::string status = root.text("/proc/self/status").value_or("");
+  ProcessMemory memory;
+  memory.rss_anon_bytes = find_kilobytes(status, "RssAnon");
+  memory.rss_file_bytes = find_kilobytes(status, "RssFile");
+  memory.rss_shmem_bytes = find_kilobytes(status, "RssShmem");
+  memory.rss_peak_bytes = find_kilobytes(status, "VmHWM");
+  memory.page_table_bytes = find_kilobytes(status, "VmPTE");
+  memory.swapped_bytes = find_kilobytes(status, "VmSwap");
+  read_faults(root, memory);
+  return memory;
+}
+
+std::optional<std::uint64_t> read_proportional_bytes(const FileRoot& root) {
+  return find_kilobytes(root.text("/proc/self/smaps_rollup").value_or(""), "Pss");
+}
+
+CgroupMemory read_cgroup_memory(const FileRoot& root) {
+  CgroupMemory memory;
+  const std::optional<Cgroup> group = find_cgroup(root, "memory");
+  if (!group) return memory;
+  const CgroupLevel& own = group->levels.front();
+  const bool is_v1 = group->version == CgroupVersion::v1;
+  memory.name = own.name;
+  memory.usage_bytes =
+      root.number(own.folder / (is_v1 ? "memory.usage_in_bytes" : "memory.current"));
+  memory.peak_bytes =
+      root.number(own.folder / (is_v1 ? "memory.max_usage_in_bytes" : "memory.peak"));
+  const std::string stat = root.text(own.folder / "memory.stat").value_or("");
+  // v1 counts the group alone and, under "total_", with its descendants; v2 only the latter.
+  // Kernels before 5.9 know one counter, of files.
+  memory.refaults_file =
+      first_count(stat, {"total_workingset_refault_file", "workingset_refault_file",
+                         "total_workingset_refault", "workingset_refault"});
+  memory.refaults_anon =
+      first_count(stat, {"total_workingset_refault_anon", "workingset_refault_anon"});
+  return memory;
+}
+
+MemoryPressure read_memory_pressure(const FileRoot& root) {
+  std::vector<std::filesystem::path> sources;
+  if (const std::optional<Cgroup> group = find_unified_cgroup(root)) {
+    sources.push_back(group->levels.front().folder / "memory.pressure");
+  }
+  sources.emplace_back("/proc/pressure/memory");
+  for (const std::filesystem::path& source : sources) {
+    const std::string text = root.text(source).value_or("");
+    const auto some = parse_pressure(text, "some");
+    const auto full = parse_pressure(text, "full");
+    if (some || full) return {source.string(), some, full};
+  }
+  return {};
+}
+
+}  // namespace sluice::topology

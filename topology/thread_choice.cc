@@ -1,0 +1,107 @@
+// Which CPUs the threads of a team run on: choose_threads of machine.h.
+#include <algorithm>
+#include <cmath>
+#include <fmt/format.h>
+#include <stdexcept>
+#include <tuple>
+
+#include "topology/machine.h"
+
+namespace sluice::topology {
+namespace {
+
+// An allowed CPU with what decides its turn. `rank` counts the allowed siblings before it on its
+// core: 0 for the first thread of each core.
+struct Candidate {
+  std::size_t rank = 0;
+  int package = 0;
+  unsigned core = 0;  // the first hardware thread of the core stands for it
+  unsigned id = 0;
+};
+
+// The allowed CPUs in the order in which threads should take them: a first thread on every core,
+// package by package, then the second ones.
+std::vector<Candidate> candidates_in_order(const Machine& machine) {
+  std::vector<Candidate> candidates;
+  for (const unsigned id : machine.allowed_cpus) {
+    const auto cpu = std::find_if(machine.cpus.begin(), machine.cpus.end(),
+                                  [id](const Cpu& entry) { return entry.id == id; });
+    Candidate candidate{0, -1, id, id};
+    if (cpu != machine.cpus.end()) {
+      candidate.package = cpu->package;
+      if (!cpu->siblings.empty()) candidate.core = cpu->siblings.front();
+    }
+    candidate.rank = static_cast<std::size_t>(
+        std::count_if(candidates.begin(), candidates.end(),
+                      [&](const Candidate& earlier) { return earlier.core == candidate.core; }));
+    candidates.push_back(candidate);
+  }
+  std::sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
+    return std::tie(a.rank, a.package, a.id) < std::tie(b.rank, b.package, b.id);
+  });
+  return candidates;
+}
+
+CpuList first_cpus(const std::vector<Candidate>& candidates, std::size_t count) {
+  CpuList cpus;
+  for (std::size_t i = 0; i < count; ++i) cpus.push_back(candidates[i].id);
+  return cpus;
+}
+
+std::string counted(std::size_t count, std::string_view thing) {
+  return fmt::format("{} {}{}", count, thing, count == 1 ? "" : "s");
+}
+
+std::string quota_text(const CpuQuota& quota) {
+  return fmt::format("the quota of {:.4g} CPUs of {}", quota.cpus, quota.source);
+}
+
+ThreadChoice chosen_by_request(const Machine& machine, const std::vector<Candidate>& candidates,
+                               std::size_t requested) {
+  if (requested > candidates.size()) {
+    throw std::invalid_argument(fmt::format(
+        "{} threads were requested, but this process may run on {} only ({}): request at most {}",
+        requested, counted(candidates.size(), "CPU"), format_cpu_list(machine.allowed_cpus),
+        candidates.size()));
+  }
+  ThreadChoice choice;
+  choice.cpus = first_cpus(candidates, requested);
+  choice.reason = fmt::format("{}, as requested", counted(requested, "thread"));
+  if (candidates[requested - 1].rank > 0) choice.reason += ", some on siblings of one core";
+  if (machine.quota && machine.quota->cpus < static_cast<double>(requested)) {
+    choice.reason += ", beyond " + quota_text(*machine.quota);
+  }
+  return choice;
+}
+
+}  // namespace
+
+ThreadChoice choose_threads(const Machine& machine, unsigned requested) {
+  const std::vector<Candidate> candidates = candidates_in_order(machine);
+  if (candidates.empty()) throw std::invalid_argument("no CPU of this machine is known");
+  if (requested > 0) return chosen_by_request(machine, candidates, requested);
+
+  const auto cores = static_cast<std::size_t>(
+      std::count_if(candidates.begin(), candidates.end(),
+                    [](const Candidate& candidate) { return candidate.rank == 0; }));
+  const double quota = machine.quota ? std::max(1.0, std::floor(machine.quota->cpus))
+                                     : static_cast<double>(candidates.size());
+  ThreadChoice choice;
+  choice.siblings_only = cores == 1 && candidates.size() > 1 && quota >= 2;
+  if (choice.siblings_only) {
+    choice.cpus = first_cpus(candidates, 1);
+    choice.sibling_cpus = first_cpus(candidates, 2);
+    choice.reason = "1 thread, or 2 if that is faster: all CPUs allowed are siblings of one core";
+  } else if (quota < static_cast<double>(cores)) {
+    choice.cpus = first_cpus(candidates, static_cast<std::size_t>(quota));
+    choice.reason = fmt::format("{}: {} carries no more", counted(choice.cpus.size(), "thread"),
+                                quota_text(*machine.quota));
+  } else {
+    choice.cpus = first_cpus(candidates, cores);
+    choice.reason = fmt::format("{}: one for each physical core of the {} allowed",
+                                counted(cores, "thread"), counted(candidates.size(), "CPU"));
+  }
+  return choice;
+}
+
+}  // namespace sluice::topology
