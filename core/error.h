@@ -11,11 +11,11 @@ namespace sluice {
 
 enum class ExitCode : int {
   done = 0,
-  failure = 1,   // anything not named below
-  usage = 2,     // an argument or option is wrong
-  model = 3,     // the model file is bad or not supported
-  budget = 4,    // the memory budget cannot be met; the message names the least that can
-  io = 5,        // reading or writing failed
+  failure = 1,  // anything not named below
+  usage = 2,    // an argument or option is wrong
+  model = 3,    // the model file is bad or not supported
+  budget = 4,   // the memory budget cannot be met; the message names the least that can
+  io = 5,       // reading or writing failed
 };
 
 class Error : public std::runtime_error {

@@ -44,6 +44,7 @@ void fill_avx2(KernelTable& table) {
   fill_quantise_avx2(table.quantise);
   fill_vector_ops_avx2(table.vector_ops);
   fill_attention_avx2(table.attention);
+  fill_peak_avx2(table.peak);
 }
 
 void fill_avx512(KernelTable& table) {
@@ -51,6 +52,7 @@ void fill_avx512(KernelTable& table) {
   fill_quantise_avx512(table.quantise);
   fill_vector_ops_avx512(table.vector_ops);
   fill_attention_avx512(table.attention);
+  fill_peak_avx512vnni(table.peak);
 }
 
 #else
@@ -70,6 +72,7 @@ KernelTable make_table(Isa isa) {
   fill_quantise_scalar(table.quantise);
   fill_vector_ops_scalar(table.vector_ops);
   fill_attention_scalar(table.attention);
+  fill_peak_scalar(table.peak);
   if (isa == Isa::scalar) return table;
   fill_avx2(table);
   if (isa == Isa::avx2) return table;

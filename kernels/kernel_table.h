@@ -11,6 +11,7 @@
 
 #include "kernels/attention.h"
 #include "kernels/matmul.h"
+#include "kernels/peak.h"
 #include "kernels/quantise.h"
 #include "kernels/vector_ops.h"
 
@@ -26,6 +27,7 @@ struct KernelTable {
   QuantiseKernels quantise;
   VectorOps vector_ops;
   AttentionKernels attention;
+  PeakKernels peak;
 };
 
 // The highest tier this CPU and operating system can run.

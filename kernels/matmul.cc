@@ -8,7 +8,9 @@ namespace {
 
 constexpr std::size_t alignment = 64;
 
-constexpr std::size_t round_up(std::size_t n) { return (n + alignment - 1) / alignment * alignment; }
+constexpr std::size_t round_up(std::size_t n) {
+  return (n + alignment - 1) / alignment * alignment;
+}
 
 }  // namespace
 
@@ -56,12 +58,7 @@ std::size_t Activations::buffer_bytes(std::size_t size, std::size_t columns) {
 
 Activations::Activations(const float* x, std::size_t x_stride, std::size_t size,
                          std::size_t columns, std::byte* buffer)
-    : x_(x),
-      x_stride_(x_stride),
-      size_(size),
-      columns_(columns),
-      buffer_(buffer),
-      layout_(size) {
+    : x_(x), x_stride_(x_stride), size_(size), columns_(columns), buffer_(buffer), layout_(size) {
   assert(reinterpret_cast<std::uintptr_t>(buffer) % alignment == 0);
 }
 
@@ -71,11 +68,17 @@ void Activations::quantise(const QuantiseKernels& kernels, ActivationForm form,
   if (form == ActivationForm::a32) kernels.a32(f32(column), size_, a32(column));
 }
 
-std::size_t Activations::size() const { return size_; }
+std::size_t Activations::size() const {
+  return size_;
+}
 
-std::size_t Activations::columns() const { return columns_; }
+std::size_t Activations::columns() const {
+  return columns_;
+}
 
-const float* Activations::f32(std::size_t column) const { return x_ + column * x_stride_; }
+const float* Activations::f32(std::size_t column) const {
+  return x_ + column * x_stride_;
+}
 
 ColumnA256 Activations::a256(std::size_t column) const {
   std::byte* base = buffer_ + column * layout_.bytes;

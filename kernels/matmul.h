@@ -72,10 +72,10 @@ class Activations {
 // Consecutive rows of a weight matrix.
 struct WeightRows {
   BlockType type;
-  const std::byte* data;     // first row
+  const std::byte* data;  // first row
   std::size_t rows;
-  std::size_t columns;       // weights per row
-  std::size_t row_bytes;     // row_bytes(type, columns)
+  std::size_t columns;    // weights per row
+  std::size_t row_bytes;  // row_bytes(type, columns)
   // How many bytes after the last of these rows may be prefetched (they belong to the matrix).
   std::size_t readable_after = 0;
 };

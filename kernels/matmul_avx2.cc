@@ -5,11 +5,10 @@
 // in 16 bits for as long as they cannot overflow (8 groups of four weights for 4-bit weights, 4 for
 // 5-bit, 2 for 6-bit) before vpmaddwd widens them. 8-bit weights stay signed: their absolute value
 // is multiplied with the activation that has taken over their sign, and widened each time.
-#include <immintrin.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <immintrin.h>
 
 namespace sluice::kernels {
 namespace {
@@ -97,8 +96,8 @@ inline F32x16 to_float(I32x16 x) {
 }
 inline __m256 low_halves_of(__m256i x) {
   // The low 16 bits of the four lanes of each half go to its first 8 bytes.
-  const __m256i pick = _mm256_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, -1, -1, -1, -1, -1, -1, -1, -1,
-                                        0, 1, 4, 5, 8, 9, 12, 13, -1, -1, -1, -1, -1, -1, -1, -1);
+  const __m256i pick = _mm256_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, -1, -1, -1, -1, -1, -1, -1, -1, 0,
+                                        1, 4, 5, 8, 9, 12, 13, -1, -1, -1, -1, -1, -1, -1, -1);
   const __m256i packed = _mm256_permute4x64_epi64(_mm256_shuffle_epi8(x, pick), 0b1000);
   return _mm256_cvtph_ps(_mm256_castsi256_si128(packed));
 }
@@ -115,7 +114,9 @@ inline void store(void* p, F32x16 x) {
   _mm256_storeu_ps(q, x.half[0]);
   _mm256_storeu_ps(q + 8, x.half[1]);
 }
-inline F32x16 load(const float* p) { return {{_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}}; }
+inline F32x16 load(const float* p) {
+  return {{_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}};
+}
 
 struct SixteenHalves {
   __m128i half[2];
@@ -263,8 +264,8 @@ struct IntegerKernel : Format {
         const __m256i pair = broadcast(a.sums_of_32 + k / 32 + 2 * j);
         const auto* min = reinterpret_cast<const __m256i*>(p.min[j]);
         for (int h = 0; h < 2; ++h) {
-          dot.half[h] = _mm256_add_epi32(
-              dot.half[h], _mm256_madd_epi16(_mm256_load_si256(min + h), pair));
+          dot.half[h] =
+              _mm256_add_epi32(dot.half[h], _mm256_madd_epi16(_mm256_load_si256(min + h), pair));
         }
       }
       const F32x16 scale = sluice::kernels::multiply(load(p.dmin), d_x);
@@ -373,6 +374,8 @@ struct FloatKernel : Format {
 
 namespace sluice::kernels {
 
-void fill_matmul_avx2(MatmulKernels& table) { table.multiply = multiply_in_tier; }
+void fill_matmul_avx2(MatmulKernels& table) {
+  table.multiply = multiply_in_tier;
+}
 
 }  // namespace sluice::kernels

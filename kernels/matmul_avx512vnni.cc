@@ -4,11 +4,10 @@
 // Cost per panel and column of 256 Q4_K weights: 64 vpdpbusd, 8 conversions and 8 fma for the
 // sub-blocks, 4 vpdpwssd for the minima, 5 more to finish. Unpacking the panel costs about 300
 // instructions and is shared by all columns.
-#include <immintrin.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <immintrin.h>
 
 namespace sluice::kernels {
 namespace {
@@ -44,26 +43,56 @@ inline RowDwords load_dwords(const std::byte* p, std::size_t row_bytes) {
            _mm512_unpacklo_epi64(high01, high23), _mm512_unpackhi_epi64(high01, high23)}};
 }
 
-inline I32x16 bits_and(I32x16 a, I32x16 b) { return _mm512_and_si512(a, b); }
-inline I32x16 bits_or(I32x16 a, I32x16 b) { return _mm512_or_si512(a, b); }
-inline I32x16 bits_xor(I32x16 a, I32x16 b) { return _mm512_xor_si512(a, b); }
+inline I32x16 bits_and(I32x16 a, I32x16 b) {
+  return _mm512_and_si512(a, b);
+}
+inline I32x16 bits_or(I32x16 a, I32x16 b) {
+  return _mm512_or_si512(a, b);
+}
+inline I32x16 bits_xor(I32x16 a, I32x16 b) {
+  return _mm512_xor_si512(a, b);
+}
 template <int n>
-inline I32x16 left_16(I32x16 x) { return _mm512_slli_epi16(x, n); }
+inline I32x16 left_16(I32x16 x) {
+  return _mm512_slli_epi16(x, n);
+}
 template <int n>
-inline I32x16 right_16(I32x16 x) { return _mm512_srli_epi16(x, n); }
-inline I32x16 left_32(I32x16 x, int n) { return _mm512_slli_epi32(x, static_cast<unsigned>(n)); }
-inline I32x16 right_32(I32x16 x, int n) { return _mm512_srli_epi32(x, static_cast<unsigned>(n)); }
+inline I32x16 right_16(I32x16 x) {
+  return _mm512_srli_epi16(x, n);
+}
+inline I32x16 left_32(I32x16 x, int n) {
+  return _mm512_slli_epi32(x, static_cast<unsigned>(n));
+}
+inline I32x16 right_32(I32x16 x, int n) {
+  return _mm512_srli_epi32(x, static_cast<unsigned>(n));
+}
 inline I32x16 right_signed_32(I32x16 x, int n) {
   return _mm512_srai_epi32(x, static_cast<unsigned>(n));
 }
-inline I32x16 each_byte(int v) { return _mm512_set1_epi8(static_cast<char>(v)); }
-inline I32x16 each_dword(int v) { return _mm512_set1_epi32(v); }
-inline F32x16 each(float v) { return _mm512_set1_ps(v); }
-inline F32x16 multiply(F32x16 a, F32x16 b) { return _mm512_mul_ps(a, b); }
-inline F32x16 to_float(I32x16 x) { return _mm512_cvtepi32_ps(x); }
-inline F32x16 low_halves(I32x16 x) { return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(x)); }
-inline void store(void* p, I32x16 x) { _mm512_storeu_si512(p, x); }
-inline void store(void* p, F32x16 x) { _mm512_storeu_ps(p, x); }
+inline I32x16 each_byte(int v) {
+  return _mm512_set1_epi8(static_cast<char>(v));
+}
+inline I32x16 each_dword(int v) {
+  return _mm512_set1_epi32(v);
+}
+inline F32x16 each(float v) {
+  return _mm512_set1_ps(v);
+}
+inline F32x16 multiply(F32x16 a, F32x16 b) {
+  return _mm512_mul_ps(a, b);
+}
+inline F32x16 to_float(I32x16 x) {
+  return _mm512_cvtepi32_ps(x);
+}
+inline F32x16 low_halves(I32x16 x) {
+  return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(x));
+}
+inline void store(void* p, I32x16 x) {
+  _mm512_storeu_si512(p, x);
+}
+inline void store(void* p, F32x16 x) {
+  _mm512_storeu_ps(p, x);
+}
 
 inline __m256i load_16_bit(const std::byte* p, std::size_t count) {
   return _mm256_maskz_loadu_epi16(static_cast<__mmask16>((1u << count) - 1), p);
@@ -133,9 +162,8 @@ struct IntegerKernel : Format {
       for (int c = 0; c < columns; ++c) {
 #pragma GCC unroll 2
         for (int i = 0; i < panels; ++i) {
-          dot[c][i] = Format::has_offset
-                          ? _mm512_set1_epi32(a[c].minus_32_sums_of_16[k / 16 + s])
-                          : _mm512_setzero_si512();
+          dot[c][i] = Format::has_offset ? _mm512_set1_epi32(a[c].minus_32_sums_of_16[k / 16 + s])
+                                         : _mm512_setzero_si512();
         }
       }
       dot_groups<panels, columns, groups>(p, s * groups, q, dot);
@@ -291,6 +319,8 @@ struct FloatKernel : Format {
 
 namespace sluice::kernels {
 
-void fill_matmul_avx512vnni(MatmulKernels& table) { table.multiply = multiply_in_tier; }
+void fill_matmul_avx512vnni(MatmulKernels& table) {
+  table.multiply = multiply_in_tier;
+}
 
 }  // namespace sluice::kernels

@@ -24,17 +24,28 @@ void multiply_in_tier(const WeightRows& w, const Activations& x, float* y, std::
     run(FloatKernel<decltype(format)>{});
   };
   switch (w.type) {
-    case BlockType::q4_k: return run(IntegerKernel<Q4_K>{});
-    case BlockType::q5_k: return run(IntegerKernel<Q5_K>{});
-    case BlockType::q6_k: return run(IntegerKernel<Q6_K>{});
-    case BlockType::q4_0: return run(SmallKernel<Q4_0>{});
-    case BlockType::q4_1: return run(SmallKernel<Q4_1>{});
-    case BlockType::q5_0: return run(SmallKernel<Q5_0>{});
-    case BlockType::q5_1: return run(SmallKernel<Q5_1>{});
-    case BlockType::q8_0: return run(SmallKernel<Q8_0>{});
-    case BlockType::f32: return run_float(FloatFormat<BlockType::f32, 1, 4>{});
-    case BlockType::f16: return run_float(FloatFormat<BlockType::f16, 1, 2>{});
-    case BlockType::bf16: return run_float(FloatFormat<BlockType::bf16, 1, 2>{});
+    case BlockType::q4_k:
+      return run(IntegerKernel<Q4_K>{});
+    case BlockType::q5_k:
+      return run(IntegerKernel<Q5_K>{});
+    case BlockType::q6_k:
+      return run(IntegerKernel<Q6_K>{});
+    case BlockType::q4_0:
+      return run(SmallKernel<Q4_0>{});
+    case BlockType::q4_1:
+      return run(SmallKernel<Q4_1>{});
+    case BlockType::q5_0:
+      return run(SmallKernel<Q5_0>{});
+    case BlockType::q5_1:
+      return run(SmallKernel<Q5_1>{});
+    case BlockType::q8_0:
+      return run(SmallKernel<Q8_0>{});
+    case BlockType::f32:
+      return run_float(FloatFormat<BlockType::f32, 1, 4>{});
+    case BlockType::f16:
+      return run_float(FloatFormat<BlockType::f16, 1, 2>{});
+    case BlockType::bf16:
+      return run_float(FloatFormat<BlockType::bf16, 1, 2>{});
     case BlockType::q2_k:
       return run_float(FloatFormat<BlockType::q2_k, 256, sizeof(BlockQ2_K)>{});
     case BlockType::q3_k:

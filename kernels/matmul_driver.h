@@ -17,16 +17,16 @@
 namespace sluice::kernels {
 namespace {
 
-constexpr std::size_t k_block = 256;         // weights of a row that are unpacked together
-constexpr std::size_t column_block = 256;    // columns whose activations stay in the L2 cache
+constexpr std::size_t k_block = 256;       // weights of a row that are unpacked together
+constexpr std::size_t column_block = 256;  // columns whose activations stay in the L2 cache
 constexpr std::size_t cache_line = 64;
 
 // 256 weights of 16 rows with integer sub-block scales (Q4_K, Q5_K, Q6_K). Byte [k / 4][row][k % 4]
 // of q is the unsigned weight.
 struct alignas(64) IntegerPanel {
   std::uint8_t q[k_block / 4][panel_rows][4];
-  float scale[16][panel_rows];             // of each sub-block, divided by what q is scaled up by
-  std::int16_t min[4][panel_rows][2];      // of sub-blocks (0 2) (1 3) (4 6) (5 7)
+  float scale[16][panel_rows];         // of each sub-block, divided by what q is scaled up by
+  std::int16_t min[4][panel_rows][2];  // of sub-blocks (0 2) (1 3) (4 6) (5 7)
   float d[panel_rows], dmin[panel_rows];
 };
 
@@ -54,11 +54,13 @@ static_assert(sizeof(Workspace<FloatPanel, const float*>) <= MatmulScratch::byte
 // A run of rows that is computed together.
 struct RowGroup {
   const std::byte* data;
-  std::size_t first;   // row of the matrix
-  int panels;          // 1 or 2
+  std::size_t first;  // row of the matrix
+  int panels;         // 1 or 2
 };
 
-inline std::size_t smaller(std::size_t a, std::size_t b) { return a < b ? a : b; }
+inline std::size_t smaller(std::size_t a, std::size_t b) {
+  return a < b ? a : b;
+}
 
 // Brings one slice of what this thread reads next into the L2 cache: the hardware prefetcher sees
 // 16 short streams and misses the start of most of them.

@@ -7,8 +7,10 @@
 //   right_signed_32, each_byte(v), each_dword(v), to_float, low_halves (half floats in the low 16
 //   bits), store, load_halves(p, count), load_bfloats(p, count)
 // and the constants
-//   high_nibbles_in_place   whether bytes may be up to 240: then the high nibbles of Q4_K stay where
-//                           they are, as 16 times their value, and the scale makes up for it exactly
+//   high_nibbles_in_place   whether bytes may be up to 240: then the high nibbles of Q4_K stay
+//   where
+//                           they are, as 16 times their value, and the scale makes up for it
+//                           exactly
 //   unsigned_q8             whether Q8_0 is stored as q + 128
 #pragma once
 
@@ -18,9 +20,15 @@
 namespace sluice::kernels {
 namespace {
 
-inline I32x16 low_nibbles(I32x16 x) { return bits_and(x, each_byte(15)); }
-inline I32x16 high_nibbles(I32x16 x) { return low_nibbles(right_16<4>(x)); }
-inline F32x16 high_halves(I32x16 x) { return low_halves(right_32(x, 16)); }
+inline I32x16 low_nibbles(I32x16 x) {
+  return bits_and(x, each_byte(15));
+}
+inline I32x16 high_nibbles(I32x16 x) {
+  return low_nibbles(right_16<4>(x));
+}
+inline F32x16 high_halves(I32x16 x) {
+  return low_halves(right_32(x, 16));
+}
 
 // Where bit `from` of every byte goes to bit `to`, alone.
 template <int from, int to>

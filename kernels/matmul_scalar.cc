@@ -24,7 +24,9 @@ struct IntegerBlock {
   bool has_min;
 };
 
-int bit(const std::uint8_t* bytes, std::size_t i) { return (bytes[i / 8] >> (i % 8)) & 1; }
+int bit(const std::uint8_t* bytes, std::size_t i) {
+  return (bytes[i / 8] >> (i % 8)) & 1;
+}
 
 // The eight 6-bit scales and minima of Q4_K and Q5_K.
 void unpack_scales(const std::uint8_t* s, IntegerBlock& out) {
@@ -53,8 +55,12 @@ IntegerBlock unpack_4_or_5(const Block& b, const std::uint8_t* qh) {
   return out;
 }
 
-IntegerBlock unpack(const BlockQ4_K& b) { return unpack_4_or_5(b, nullptr); }
-IntegerBlock unpack(const BlockQ5_K& b) { return unpack_4_or_5(b, b.qh); }
+IntegerBlock unpack(const BlockQ4_K& b) {
+  return unpack_4_or_5(b, nullptr);
+}
+IntegerBlock unpack(const BlockQ5_K& b) {
+  return unpack_4_or_5(b, b.qh);
+}
 
 IntegerBlock unpack(const BlockQ6_K& b) {
   IntegerBlock out{};
@@ -188,20 +194,31 @@ void multiply(const WeightRows& w, const Activations& x, float* y, std::size_t y
   const auto a256 = [&x](std::size_t c) { return x.a256(c); };
   const auto a32 = [&x](std::size_t c) { return x.a32(c); };
   switch (w.type) {
-    case BlockType::q4_k: return multiply_blocks<BlockQ4_K>(w, x, a256, y, y_stride);
-    case BlockType::q5_k: return multiply_blocks<BlockQ5_K>(w, x, a256, y, y_stride);
-    case BlockType::q6_k: return multiply_blocks<BlockQ6_K>(w, x, a256, y, y_stride);
-    case BlockType::q4_0: return multiply_blocks<BlockQ4_0>(w, x, a32, y, y_stride);
-    case BlockType::q4_1: return multiply_blocks<BlockQ4_1>(w, x, a32, y, y_stride);
-    case BlockType::q5_0: return multiply_blocks<BlockQ5_0>(w, x, a32, y, y_stride);
-    case BlockType::q5_1: return multiply_blocks<BlockQ5_1>(w, x, a32, y, y_stride);
-    case BlockType::q8_0: return multiply_blocks<BlockQ8_0>(w, x, a32, y, y_stride);
-    default: return multiply_f32(w, x, y, y_stride);
+    case BlockType::q4_k:
+      return multiply_blocks<BlockQ4_K>(w, x, a256, y, y_stride);
+    case BlockType::q5_k:
+      return multiply_blocks<BlockQ5_K>(w, x, a256, y, y_stride);
+    case BlockType::q6_k:
+      return multiply_blocks<BlockQ6_K>(w, x, a256, y, y_stride);
+    case BlockType::q4_0:
+      return multiply_blocks<BlockQ4_0>(w, x, a32, y, y_stride);
+    case BlockType::q4_1:
+      return multiply_blocks<BlockQ4_1>(w, x, a32, y, y_stride);
+    case BlockType::q5_0:
+      return multiply_blocks<BlockQ5_0>(w, x, a32, y, y_stride);
+    case BlockType::q5_1:
+      return multiply_blocks<BlockQ5_1>(w, x, a32, y, y_stride);
+    case BlockType::q8_0:
+      return multiply_blocks<BlockQ8_0>(w, x, a32, y, y_stride);
+    default:
+      return multiply_f32(w, x, y, y_stride);
   }
 }
 
 }  // namespace
 
-void fill_matmul_scalar(MatmulKernels& table) { table.multiply = multiply; }
+void fill_matmul_scalar(MatmulKernels& table) {
+  table.multiply = multiply;
+}
 
 }  // namespace sluice::kernels

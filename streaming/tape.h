@@ -5,7 +5,8 @@
 // them stay in memory; from then on `acquire` hands out memory and `release` takes it back, and
 // whatever has to come from the disk is read ahead, across the end of a step too.
 //
-// A segment is a byte range of a file; the tape does not know what the bytes mean.
+// A segment is a byte range of a file; the tape does not know what the bytes mean. This header is
+// what the consumer of a tape sees; streaming/streamed_tape.h is the tape itself.
 //
 // Threads: acquire and release are called by one thread (the one that leads a step). The memory
 // handed out may be read by any number of threads between the two calls.

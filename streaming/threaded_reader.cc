@@ -176,11 +176,19 @@ std::int64_t MmapReader::attempt(const ReadPiece& piece) {
 }
 
 void MmapReader::discard(std::uint32_t file_index, std::uint64_t offset, std::uint64_t bytes) {
-  // In this order: pages that are mapped are not dropped from the page cache.
+  // A thread that populates the neighbourhood may map some of the pages again between the two
+  // calls (the kernel faults around), which keeps them in memory; so look, and try again.
   auto* const begin = const_cast<std::byte*>(mapping(file_index)) + offset;
-  madvise(begin, bytes, MADV_DONTNEED);
-  posix_fadvise(file(file_index).descriptor(), static_cast<off_t>(offset),
-                static_cast<off_t>(bytes), POSIX_FADV_DONTNEED);
+  std::vector<unsigned char> pages(bytes / page_bytes);
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    // In this order: pages that are mapped are not dropped from the page cache.
+    madvise(begin, bytes, MADV_DONTNEED);
+    posix_fadvise(file(file_index).descriptor(), static_cast<off_t>(offset),
+                  static_cast<off_t>(bytes), POSIX_FADV_DONTNEED);
+    const bool is_known = mincore(begin, bytes, pages.data()) == 0;
+    const auto is_cached = [](unsigned char page) { return (page & 1U) != 0; };
+    if (!is_known || std::none_of(pages.begin(), pages.end(), is_cached)) return;
+  }
 }
 
 }  // namespace sluice::streaming

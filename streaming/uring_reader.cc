@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <numeric>
 #include <sys/uio.h>
+#include <thread>
 #include <utility>
 
 namespace sluice::streaming {
@@ -11,6 +13,13 @@ namespace {
 
 // Reads in flight at most: 32 MiB of pieces, several times what keeps a disk busy.
 constexpr unsigned queue_depth = 64;
+
+// The kernel may be short of memory for a moment; a second of that is no moment.
+constexpr unsigned refusals_max = 1000;
+
+bool is_passing(int submitted) {
+  return submitted == -EINTR || submitted == -EAGAIN || submitted == -EBUSY;
+}
 
 std::system_error ring_failure(int error, const std::string& what) {
   return {error, std::generic_category(), what};
@@ -43,7 +52,7 @@ UringReader::~UringReader() {
   waiting_.clear();
   while (free_entries_.size() < table_.size()) {
     const int submitted = io_uring_submit_and_wait(&ring_, 1);
-    if (submitted < 0 && submitted != -EINTR && submitted != -EAGAIN && submitted != -EBUSY) break;
+    if (submitted < 0 && !is_passing(submitted)) break;
     io_uring_cqe* result = nullptr;
     while (io_uring_peek_cqe(&ring_, &result) == 0) {
       free_entries_.push_back(static_cast<std::uint32_t>(io_uring_cqe_get_data64(result)));
@@ -134,12 +143,15 @@ std::optional<Completion> UringReader::poll() {
 }
 
 Completion UringReader::wait() {
+  unsigned refusals = 0;
   while (true) {
     if (const std::optional<Completion> completion = poll()) return *completion;
     const int submitted = io_uring_submit_and_wait(&ring_, 1);
-    if (submitted < 0 && submitted != -EINTR && submitted != -EAGAIN && submitted != -EBUSY) {
+    if (submitted >= 0 || submitted == -EINTR) continue;
+    if (!is_passing(submitted) || ++refusals == refusals_max) {
       throw ring_failure(-submitted, "io_uring no longer works");
     }
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 }
 

@@ -17,11 +17,11 @@ using Catch::Approx;
 #include <string>
 
 // Ends the test case and has CTest report it as skipped. Must stand in the test case itself.
-#define SLUICE_SKIP(reason)                                      \
-  do {                                                           \
-    std::printf("SKIPPED: %s\n", std::string(reason).c_str());   \
-    SUCCEED();                                                   \
-    return;                                                      \
+#define SLUICE_SKIP(reason)                                    \
+  do {                                                         \
+    std::printf("SKIPPED: %s\n", std::string(reason).c_str()); \
+    SUCCEED();                                                 \
+    return;                                                    \
   } while (false)
 
 namespace sluice::test {

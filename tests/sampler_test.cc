@@ -165,7 +165,7 @@ TEST_CASE("exactly the tokens of the reference are left, ties included") {
     SamplerOptions options = plain;
     options.temperature = 1e6;
     options.seed = random();
-    options.top_k = random() % 3 == 0 ? 0 : 1 + random() % 20;
+    options.top_k = random() % 3 == 0 ? 0 : static_cast<std::uint32_t>(1 + random() % 20);
     options.top_p = random() % 3 == 0 ? 1 : 0.05 + 0.9 * static_cast<double>(random() % 100) / 100;
     options.min_p = random() % 3 == 0 ? 0 : static_cast<double>(random() % 100) / 100;
     const std::map<Token, double> expected = reference(logits, options);
@@ -183,8 +183,12 @@ TEST_CASE("exactly the tokens of the reference are left, ties included") {
 TEST_CASE("the extremes of the options leave the best token") {
   const std::vector<float> logits{0, 2, 1, 2};
   SamplerOptions options = plain;
-  SECTION("top-k 1") { options.top_k = 1; }
-  SECTION("top-p 0") { options.top_p = 0; }
+  SECTION("top-k 1") {
+    options.top_k = 1;
+  }
+  SECTION("top-p 0") {
+    options.top_p = 0;
+  }
   SECTION("a temperature near 0") {
     options.temperature = 1e-300;
     options.top_k = 1;
@@ -285,8 +289,12 @@ TEST_CASE("a vocabulary of 250,000: the stages agree with the reference") {
   SECTION("ascending logits, the worst case of the threshold") {
     std::sort(logits.begin(), logits.end());
   }
-  SECTION("no top-k, so that top-p sees everything") { options.top_k = 0; }
-  SECTION("all logits equal") { std::fill(logits.begin(), logits.end(), 1.0F); }
+  SECTION("no top-k, so that top-p sees everything") {
+    options.top_k = 0;
+  }
+  SECTION("all logits equal") {
+    std::fill(logits.begin(), logits.end(), 1.0F);
+  }
   check_distribution(logits, options, 100);
 }
 

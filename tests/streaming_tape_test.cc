@@ -191,6 +191,26 @@ TEST_CASE("a step reads each streamed segment once, and the next step's before i
   }
   CHECK(tape.statistics().streaming.reads == 5 * streamed + options.slots);
   CHECK(tape.statistics().streaming.dropped == 0);
+  // This disk was always ready when asked; one that never is makes acquire wait.
+  CHECK(tape.statistics().streaming.stalls == 0);
+  plain.disk.late = 1;
+  take_step(tape, plain.segments, plain.disk, 1, 0, random);
+  CHECK(tape.statistics().streaming.stalls > 0);
+  CHECK(tape.statistics().streaming.stall_ns > 0);
+}
+
+TEST_CASE("a skipped segment is read in vain, and nothing else is") {
+  PlainTape plain(40);
+  StreamedTape tape(plain.segments, fake(plain.disk, 3), {0, 6, 2});
+  for (std::size_t step = 1; step <= 5; ++step) {
+    for (std::size_t turn = 0; turn < 40; ++turn) {
+      if (turn == 17) continue;
+      REQUIRE(is_right(tape.acquire(turn), plain.segments[turn], plain.disk));
+      tape.release(turn);
+    }
+    REQUIRE(tape.statistics().streaming.dropped == step);
+    REQUIRE(tape.statistics().streaming.reads == step * 40 + 6);
+  }
 }
 
 TEST_CASE("a step that ends early costs nothing when it is announced") {

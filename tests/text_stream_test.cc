@@ -91,12 +91,12 @@ TEST_CASE("bytes that are not UTF-8 become replacement characters") {
   const std::vector<Case> cases{
       {"\x80", 1, ""},
       {"\xFF\xFE", 2, ""},
-      {"\xC0\xAF", 2, ""},              // overlong
-      {"\xE0\x80\xAF", 3, ""},          // overlong
-      {"\xED\xA0\x80", 3, ""},          // a surrogate
-      {"\xF4\x90\x80\x80", 4, ""},      // above U+10FFFF
-      {"\xF0\x9F\x98", 1, ""},          // cut off at the end
-      {"\xF0\x9F\x98z", 1, "z"},        // cut off by another character
+      {"\xC0\xAF", 2, ""},          // overlong
+      {"\xE0\x80\xAF", 3, ""},      // overlong
+      {"\xED\xA0\x80", 3, ""},      // a surrogate
+      {"\xF4\x90\x80\x80", 4, ""},  // above U+10FFFF
+      {"\xF0\x9F\x98", 1, ""},      // cut off at the end
+      {"\xF0\x9F\x98z", 1, "z"},    // cut off by another character
       {"\xE2\x82\xE2\x82\xAC", 1, "\xE2\x82\xAC"},
       {"\xC3\xC3\xA4", 1, "\xC3\xA4"},
   };
@@ -151,8 +151,8 @@ TEST_CASE("no more than the beginning of a stop text is held back") {
   CHECK(stream.push("a sto") == "a ");
   CHECK(stream.push("ne, to") == "stone, ");
   CHECK(stream.push("p h") == "");
-  CHECK(stream.push("ot") == "top hot");
-  CHECK(stream.finish() == "");
+  CHECK(stream.push("ot") == "top ho");
+  CHECK(stream.finish() == "t");
 }
 
 TEST_CASE("after a stop text nothing comes, and what was held back is dropped with it") {

@@ -100,6 +100,8 @@ std::string table(const BenchOptions& options, const Rates& rates,
   facts.emplace_back("decode at best",
                      fmt::format("{:.2f} tokens/s", number("bound_tokens_per_s")));
   facts.emplace_back("DRAM", speed("dram_bytes_per_s"));
+  facts.emplace_back("int8 multiply-adds",
+                     fmt::format("{:.0f} G/s", number("int8_macs_per_s") / 1e9));
   facts.emplace_back("disk", speed("disk_bytes_per_s"));
   for (const auto& note : report["disk_notes"]) facts.emplace_back("", note.get<std::string>());
   facts.emplace_back("weights", fmt::format("{}, {} read for a token, {} of it from the disk",

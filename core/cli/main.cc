@@ -20,6 +20,7 @@
 #include "core/cli/machine.h"
 #include "core/cli/output.h"
 #include "core/cli/perplexity.h"
+#include "core/cli/plan.h"
 #include "core/cli/run.h"
 #include "core/cli/synth.h"
 #include "core/cli/tokenize.h"
@@ -41,6 +42,7 @@ class Program {
     app_.require_subcommand(0, 1);  // at most one; that one is given, run() checks
     app_.footer(exit_statuses);
     offer(add_run(app_, run_), [this] { return run_run(run_); });
+    offer(add_plan(app_, plan_), [this] { return run_plan(plan_); });
     offer(add_inspect(app_, inspect_), [this] { return run_inspect(inspect_); });
     offer(add_tokenize(app_, tokenize_), [this] { return run_tokenize(tokenize_); });
     offer(add_logits(app_, logits_), [this] { return run_logits(logits_); });
@@ -87,6 +89,7 @@ class Program {
   CLI::App app_;
   std::vector<Command> commands_;
   RunOptions run_;
+  PlanOptions plan_;
   InspectOptions inspect_;
   TokenizeOptions tokenize_;
   LogitsOptions logits_;

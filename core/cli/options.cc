@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/cli/files.h"
+#include "core/cli/interrupt.h"
 #include "core/cli/output.h"
 #include "core/error.h"
 
@@ -97,6 +98,26 @@ CLI::Validator count_or(const std::string& word, const std::string& meaning, std
           ""};
 }
 
+CLI::Validator size_or_auto() {
+  return {[](std::string& text) -> std::string {
+            if (text == "auto") {
+              text = "0";
+              return {};
+            }
+            std::string bytes = text;
+            try {
+              const std::string error = CLI::AsSizeValue(false)(bytes);
+              if (error.empty() && parse_count(bytes).value_or(0) > 0) {
+                text = bytes;
+                return {};
+              }
+            } catch (const CLI::Error&) {  // no number, or one that is too large
+            }
+            return fmt::format("\"{}\" is neither auto nor a size such as 4GiB or 5500MiB", text);
+          },
+          ""};
+}
+
 CLI::Validator one_of(const std::vector<std::string>& values) {
   return {[=](std::string& text) -> std::string {
             const bool known = std::find(values.begin(), values.end(), text) != values.end();
@@ -121,6 +142,12 @@ void add_common_options(CLI::App& command, CommonOptions& options,
   const auto add = [&](auto&&... arguments) {
     return command.add_option(std::forward<decltype(arguments)>(arguments)...)->group(common_group);
   };
+  add("--budget", options.budget_bytes,
+      "Memory that the process and its file pages may hold, such as 4GiB or 5500MiB; what does\n"
+      "not fit is streamed from the disk. auto: the tightest memory limit, or what is free")
+      ->transform(size_or_auto())
+      ->type_name("SIZE|auto")
+      ->default_str("auto");
   add("--ctx", options.context, "Tokens that the context holds (default: " + context_default + ")")
       ->type_name("N")
       ->check(count_between(1, std::numeric_limits<std::uint32_t>::max()));
@@ -133,8 +160,8 @@ void add_common_options(CLI::App& command, CommonOptions& options,
       ->type_name("auto|N")
       ->default_str("auto");
   add("--io", options.io, "How weights come from the file")
-      ->check(one_of({"mmap"}))
-      ->type_name("mmap")
+      ->check(one_of({"auto", "uring", "pread", "mmap"}))
+      ->type_name("auto|uring|pread|mmap")
       ->capture_default_str();
   add("--report", options.report, "Write the measurements of the run to this file, as JSON")
       ->type_name("FILE.json");
@@ -203,6 +230,8 @@ void check_tokens(std::span<const tokenizer::Token> tokens, std::uint32_t vocabu
 
 engine::EngineOptions engine_options(const CommonOptions& options) {
   engine::EngineOptions result;
+  if (options.budget_bytes != 0) result.budget_bytes = options.budget_bytes;
+  result.io = streaming::parse_io(options.io).value_or(streaming::Io::automatic);
   result.context = options.context;
   result.threads = options.threads;
   result.kv = options.kv == "f32" ? engine::KvType::f32 : engine::KvType::f16;
@@ -210,13 +239,24 @@ engine::EngineOptions engine_options(const CommonOptions& options) {
 }
 
 std::unique_ptr<engine::Engine> open_engine(const CommonOptions& common,
-                                            const engine::EngineOptions& options) {
+                                            engine::EngineOptions options) {
   Progress progress(common.quiet);
   progress.show(fmt::format("loading {}", common.model.string()));
+  options.on_load = [&](std::uint64_t loaded_bytes, std::uint64_t total_bytes) {
+    throw_if_interrupted();
+    progress.show(fmt::format("loading {}: {} of {}", common.model.string(),
+                              format_bytes(loaded_bytes), format_bytes(total_bytes)));
+  };
   std::unique_ptr<engine::Engine> engine = engine::Engine::open(common.model, options);
   progress.clear();
-  if (!common.quiet) {
-    for (const std::string& warning : engine->tokenizer().warnings()) warn(warning);
+  if (common.quiet) return engine;
+  for (const std::string& warning : engine->tokenizer().warnings()) warn(warning);
+  const engine::EngineFacts& facts = engine->facts();
+  for (const std::string& note : facts.notes) warn(note);
+  if (facts.work.streamed_bytes != 0) {
+    remark(fmt::format("{} of weights stay in memory, {} are streamed for every step with {} ({})",
+                       format_bytes(facts.pinned_bytes), format_bytes(facts.work.streamed_bytes),
+                       facts.io, facts.io_reason));
   }
   return engine;
 }

@@ -20,10 +20,11 @@ namespace sluice::cli {
 
 struct CommonOptions {
   std::filesystem::path model;
-  std::uint32_t context = 0;  // 0: not given
-  unsigned threads = 0;       // 0: auto
+  std::uint64_t budget_bytes = 0;  // 0: auto
+  std::uint32_t context = 0;       // 0: not given
+  unsigned threads = 0;            // 0: auto
   std::string kv = "f16";
-  std::string io = "mmap";
+  std::string io = "auto";
   std::filesystem::path config;
   std::filesystem::path report;
   bool quiet = false;
@@ -42,6 +43,9 @@ CLI::Validator number_between(double least, double most, const std::string& rang
 CLI::Validator count_between(std::uint64_t least, std::uint64_t most);
 CLI::Validator count_or(const std::string& word, const std::string& meaning, std::uint64_t least,
                         std::uint64_t most);
+// A size in bytes such as "4GiB", "5500MiB", "6G" (units are powers of 1024), or "auto" for 0; for
+// Option::transform.
+CLI::Validator size_or_auto();
 CLI::Validator one_of(const std::vector<std::string>& values);
 
 // The subcommand `name`; `example` stands at the end of its help.
@@ -66,6 +70,6 @@ engine::EngineOptions engine_options(const CommonOptions& options);
 
 // Opens the model with the options given, and shows the warnings of its tokenizer unless --quiet.
 std::unique_ptr<engine::Engine> open_engine(const CommonOptions& common,
-                                            const engine::EngineOptions& options);
+                                            engine::EngineOptions options);
 
 }  // namespace sluice::cli

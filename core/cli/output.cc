@@ -19,7 +19,11 @@ bool write_output(std::string_view text) {
 
 // Standard error has nowhere to report its own failure to, so none is looked for here and below.
 void warn(std::string_view message) {
-  const std::string line = fmt::format("sluice: warning: {}\n", message);
+  remark(fmt::format("warning: {}", message));
+}
+
+void remark(std::string_view message) {
+  const std::string line = fmt::format("sluice: {}\n", message);
   std::fwrite(line.data(), 1, line.size(), stderr);
 }
 

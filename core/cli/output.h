@@ -14,8 +14,9 @@ namespace sluice::cli {
 // pipe), which is no error: the reader has what it wanted. Throws std::system_error otherwise.
 bool write_output(std::string_view text);
 
-// One line on standard error: "sluice: warning: ...".
+// One line on standard error: "sluice: warning: ...", and the same without "warning".
 void warn(std::string_view message);
+void remark(std::string_view message);
 
 // A line on standard error that is overwritten as the work goes on. Shows nothing when standard
 // error is not a terminal or when `quiet`; leaves nothing behind.

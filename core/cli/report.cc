@@ -55,18 +55,20 @@ ordered_json RunWatch::report(const CommonOptions& common, const engine::EngineF
   report["isa"] = facts.isa;
   report["io"] = facts.io;
   report["weights_bytes"] = facts.weights_bytes;
-  report["hot_bytes"] = facts.hot_bytes;
+  report["hot_bytes"] = facts.work.hot_bytes;
   report["pinned_bytes"] = facts.pinned_bytes;
-  report["streamed_bytes_per_step"] = facts.streamed_bytes_per_step;
+  report["streamed_bytes_per_step"] = facts.work.streamed_bytes;
   report["planned_peak_bytes"] = facts.planned_peak_bytes;
   add_memory(report, cgroup_before_);
 
   const topology::CpuList cpus = topology::choose_threads(machine_, facts.threads).cpus;
   const engine::MachineLimits limits = engine::measure_machine_limits(cpus, common.model);
-  report["bound_tokens_per_s"] =
-      engine::bound_tokens_per_s(limits, facts.hot_bytes, facts.streamed_bytes_per_step);
+  const engine::DecodeBound bound = engine::decode_bound(limits, facts.work);
+  report["bound_tokens_per_s"] = bound.tokens_per_s;
+  report["bound"] = bound.name;
   report["dram_bytes_per_s"] = limits.dram_bytes_per_s;
   report["disk_bytes_per_s"] = limits.disk_bytes_per_s;
+  report["int8_macs_per_s"] = limits.int8_macs_per_s;
   report["disk_notes"] = limits.disk_notes;
   return report;
 }

@@ -5,11 +5,14 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <iterator>
 #include <numeric>
 #include <span>
 #include <sys/mman.h>
 #include <system_error>
+#include <utility>
 
+#include "kernels/kernel_table.h"
 #include "streaming/disk_speed.h"
 #include "topology/thread_team.h"
 
@@ -20,6 +23,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t MiB = std::size_t{1} << 20;
 constexpr auto dram_time = std::chrono::milliseconds(300);
+constexpr auto peak_time = std::chrono::milliseconds(100);
 constexpr auto disk_time = std::chrono::milliseconds(500);
 
 double seconds_since(Clock::time_point start) {
@@ -86,6 +90,19 @@ double measure_dram_bytes_per_s(const topology::CpuList& cpus, std::size_t buffe
   return best;
 }
 
+// The peak of the instruction set in use, over all threads at the same time.
+double measure_int8_macs_per_s(const topology::CpuList& cpus) {
+  const kernels::PeakKernels& peak = kernels::kernel_table().peak;
+  constexpr std::uint64_t rounds = 20'000;
+  topology::ThreadTeam team(cpus);
+  std::atomic<std::uint64_t> macs = 0;
+  const Clock::time_point start = Clock::now();
+  team.run([&](std::size_t) {
+    while (Clock::now() - start < peak_time) macs += peak.int8_macs(rounds);
+  });
+  return static_cast<double>(macs) / seconds_since(start);
+}
+
 }  // namespace
 
 std::size_t dram_buffer_bytes(const topology::Machine& machine) {
@@ -106,16 +123,21 @@ MachineLimits measure_machine_limits(const topology::CpuList& cpus,
   const double dram_bytes_per_s = measure_dram_bytes_per_s(cpus, buffer_bytes);
   const streaming::DiskSpeed disk = streaming::measure_disk(file, disk_time);
   return {.dram_bytes_per_s = dram_bytes_per_s,
+          .int8_macs_per_s = measure_int8_macs_per_s(cpus),
           .disk_bytes_per_s = disk.bytes_per_s,
           .disk_notes = disk.notes};
 }
 
-double bound_tokens_per_s(const MachineLimits& limits, std::uint64_t hot_bytes,
-                          std::uint64_t streamed_bytes_per_step) {
-  const double dram_seconds = static_cast<double>(hot_bytes) / limits.dram_bytes_per_s;
-  const double disk_seconds =
-      static_cast<double>(streamed_bytes_per_step) / limits.disk_bytes_per_s;
-  return 1 / std::max(dram_seconds, disk_seconds);
+DecodeBound decode_bound(const MachineLimits& limits, const DecodeWork& work) {
+  const auto seconds = [](std::uint64_t amount, double per_second) {
+    return static_cast<double>(amount) / per_second;
+  };
+  const std::pair<double, std::string_view> terms[] = {
+      {seconds(work.macs, limits.int8_macs_per_s), "compute"},
+      {seconds(work.hot_bytes, limits.dram_bytes_per_s), "dram"},
+      {seconds(work.streamed_bytes, limits.disk_bytes_per_s), "disk"}};
+  const auto& slowest = *std::max_element(std::begin(terms), std::end(terms));
+  return {1 / slowest.first, slowest.second};
 }
 
 }  // namespace sluice::engine

@@ -1,6 +1,7 @@
 // What the machine could do at best: the rates that bound a decode step.
 //
-//   step time >= max(weight bytes / DRAM bandwidth, streamed bytes / disk bandwidth)
+//   step time >= max(multiply-adds / peak, weight bytes / DRAM bandwidth,
+//                    streamed bytes / disk bandwidth)
 //
 // They move from machine to machine and from minute to minute, so they are measured in the same run
 // as what is compared with them, right after it.
@@ -10,6 +11,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "topology/machine.h"
@@ -18,11 +20,12 @@ namespace sluice::engine {
 
 struct MachineLimits {
   double dram_bytes_per_s = 0;
+  double int8_macs_per_s = 0;  // 8-bit multiply-adds of the kernels in use, all threads together
   double disk_bytes_per_s = 0;
   std::vector<std::string> disk_notes;  // why the disk's figure may not be the disk's
 };
 
-// Takes about a second. `cpus`: one for each thread that reads memory; `file`: not empty, lies on
+// Takes about a second. `cpus`: one for each thread that works; `file`: not empty, lies on
 // the disk to measure. Holds a buffer of dram_buffer_bytes() while it runs. Throws
 // std::system_error when the buffer cannot be had, a thread not be started or the file not be read.
 MachineLimits measure_machine_limits(const topology::CpuList& cpus,
@@ -33,9 +36,19 @@ MachineLimits measure_machine_limits(const topology::CpuList& cpus,
 // quarter of the memory that is free to this process.
 std::size_t dram_buffer_bytes(const topology::Machine& machine);
 
-// The tokens per second of one sequence that the limits allow. `hot_bytes`: weights read for a
-// token, more than 0.
-double bound_tokens_per_s(const MachineLimits& limits, std::uint64_t hot_bytes,
-                          std::uint64_t streamed_bytes_per_step);
+// What a step of one token has to do.
+struct DecodeWork {
+  std::uint64_t hot_bytes = 0;       // of weights, read from memory
+  std::uint64_t streamed_bytes = 0;  // of those, the ones that come from the disk
+  std::uint64_t macs = 0;            // multiply-adds with weights
+};
+
+struct DecodeBound {
+  double tokens_per_s = 0;
+  std::string_view name;  // of the term that binds: "compute", "dram" or "disk"
+};
+
+// The tokens per second of one sequence that the limits allow.
+DecodeBound decode_bound(const MachineLimits& limits, const DecodeWork& work);
 
 }  // namespace sluice::engine

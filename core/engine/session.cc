@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <fmt/format.h>
 #include <limits>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "core/error.h"
@@ -12,9 +14,6 @@
 #include "core/model/weights.h"
 #include "kernels/kernel_table.h"
 #include "kvcache/kv_cache.h"
-#include "streaming/choose_reader.h"
-#include "streaming/streamed_tape.h"
-#include "topology/machine.h"
 #include "topology/thread_team.h"
 
 namespace sluice::engine {
@@ -22,32 +21,8 @@ namespace {
 
 using tokenizer::Token;
 
-// Segments of a resident model: large, since nothing waits for them.
-constexpr std::size_t slice_bytes_max = std::size_t{64} << 20;
-constexpr std::size_t wave_bytes_max = std::size_t{1} << 30;
-constexpr std::uint32_t held_max = 64;
-
-// With logits wanted after every token, as many tokens go together: their logits have to be held.
-constexpr std::uint32_t logits_columns_max = 32;
-
 kvcache::ElementType element_type(KvType type) {
   return type == KvType::f32 ? kvcache::ElementType::f32 : kvcache::ElementType::f16;
-}
-
-std::uint32_t choose_context(const EngineOptions& options, const model::HyperParameters& hp) {
-  if (options.context == 0) return std::min<std::uint32_t>(hp.context, 4096);
-  return options.context;
-}
-
-std::unique_ptr<streaming::StreamedTape> open_tape(const gguf::Model& model,
-                                                   const model::WeightLayout& layout) {
-  std::vector<std::filesystem::path> files;
-  for (const gguf::ModelFile& file : model.files()) files.push_back(file.path);
-  streaming::ReaderChoice choice = streaming::choose_reader(streaming::Io::mmap, files, true);
-  const streaming::TapeOptions options{std::numeric_limits<std::int64_t>::max(), held_max + 1,
-                                       held_max};
-  return std::make_unique<streaming::StreamedTape>(layout.segments(), std::move(choice.reader),
-                                                   options);
 }
 
 topology::CpuList choose_cpus(unsigned threads) {
@@ -58,41 +33,93 @@ topology::CpuList choose_cpus(unsigned threads) {
   }
 }
 
-class Resident final : public Engine, public Session {
+// A model whose header and tokenizer are loaded, and what the process holds with them.
+struct OpenedModel {
+  OpenedModel(const std::filesystem::path& path, const gguf::ParseOptions& options)
+      : watch(), model(gguf::Model::open(path, options)) {
+    watch.header_loaded();
+    tokenizer = tokenizer::Tokenizer::from_metadata(model.metadata());
+    baseline = watch.finish();
+  }
+
+  std::vector<std::filesystem::path> files() const {
+    std::vector<std::filesystem::path> paths;
+    for (const gguf::ModelFile& file : model.files()) paths.push_back(file.path);
+    return paths;
+  }
+
+  plan::BaselineWatch watch;
+  gguf::Model model;
+  std::unique_ptr<tokenizer::Tokenizer> tokenizer;
+  plan::Baseline baseline;
+};
+
+// A plan and the reader that it was made for.
+struct Preparation {
+  Preparation(const OpenedModel& opened, const EngineOptions& options, std::size_t threads) {
+    plan::Request request;
+    request.budget_bytes = options.budget_bytes;
+    request.context = options.context;
+    request.chunk = options.chunk;
+    request.kv = element_type(options.kv);
+    request.threads = static_cast<unsigned>(threads);
+    request.io = options.io;
+    planned = plan::plan_model(opened.model, opened.baseline, request);
+    reader = streaming::choose_reader(options.io, opened.files(), planned.plan.is_resident);
+    // The reader may be another than was asked for, or read in larger units than is usual.
+    const bool maps_files = reader.reader->maps_files();
+    if (maps_files == planned.plan.tape.is_in_page_cache &&
+        reader.reader->alignment() == request.alignment) {
+      return;
+    }
+    request.io = maps_files ? streaming::Io::mmap : streaming::Io::pread;
+    request.alignment = reader.reader->alignment();
+    planned = plan::plan_model(opened.model, opened.baseline, request);
+  }
+
+  plan::PlannedModel planned;
+  streaming::ReaderChoice reader;
+};
+
+DecodeWork decode_work(const plan::PlannedModel& planned) {
+  return {planned.layout->matrix_bytes(), planned.plan.tape.streamed_bytes_per_step,
+          planned.layout->matrix_weights()};
+}
+
+class Runner final : public Engine, public Session {
  public:
-  Resident(const std::filesystem::path& path, const EngineOptions& options)
-      : model_(gguf::Model::open(path)),
-        tokenizer_(tokenizer::Tokenizer::from_metadata(model_.metadata())),
-        layout_(model_, slice_bytes_max),
-        architecture_(model::make_architecture(model_, layout_)),
-        embedding_(model_, model_.require_tensor("token_embd.weight")),
+  Runner(const std::filesystem::path& path, const EngineOptions& options)
+      : opened_(path, {}),
         kernels_(kernels::kernel_table()),
         cpus_(choose_cpus(options.threads)),
         team_(cpus_),
-        tape_(open_tape(model_, layout_)),
-        context_(choose_context(options, hyper_parameters())),
-        chunk_(std::clamp<std::uint32_t>(options.chunk, 1, context_)),
-        logits_columns_(std::min(logits_columns_max, chunk_)),
-        cache_(architecture_->cache_config(context_, element_type(options.kv)), kernels_.attention),
-        compute_(kernels_, team_, *tape_, architecture_->size_max(), chunk_, wave_bytes_max),
-        x_(std::size_t{chunk_} * hyper_parameters().embedding * sizeof(float)),
-        logits_(std::size_t{logits_columns_} * hyper_parameters().vocabulary * sizeof(float)) {
+        prepared_(opened_, options, team_.size()) {
+    if (!plan().fits()) throw plan::budget_error(plan());
     check_vocabulary();
-    layout_.load();
-    architecture_->allocate(chunk_, context_, team_.size());
+    prepared_.planned.layout->load();
+    const gguf::Model& model = opened_.model;
+    embedding_.emplace(model, model.require_tensor("token_embd.weight"));
+    io_reason_ = prepared_.reader.reason;
+    notes_ = std::move(prepared_.reader.notes);
+    tape_ = std::make_unique<streaming::StreamedTape>(prepared_.planned.layout->segments(),
+                                                      std::move(prepared_.reader.reader),
+                                                      plan().tape_options, options.on_load);
+    allocate(options);
     topology::pin_calling_thread(cpus_.front());
     state_facts();
   }
 
-  const tokenizer::Tokenizer& tokenizer() const override { return *tokenizer_; }
+  const tokenizer::Tokenizer& tokenizer() const override { return *opened_.tokenizer; }
   const EngineFacts& facts() const override { return facts_; }
+  const plan::MemoryPlan& plan() const override { return prepared_.planned.plan; }
+  streaming::TapeStatistics tape_statistics() const override { return tape_->statistics(); }
   Session& session() override { return *this; }
 
   std::span<const float> evaluate(std::span<const Token> tokens) override {
     if (tokens.empty()) throw UsageError("there is no token to evaluate");
     require_room(tokens.size());
     while (!tokens.empty()) {
-      const std::size_t columns = std::min<std::size_t>(tokens.size(), chunk_);
+      const std::size_t columns = std::min<std::size_t>(tokens.size(), plan().chunk);
       run_layers(tokens.first(columns));
       tokens = tokens.subspan(columns);
       if (tokens.empty()) run_head(columns - 1, 1);
@@ -105,7 +132,8 @@ class Resident final : public Engine, public Session {
       const std::function<void(std::size_t, std::span<const float>)>& on_logits) override {
     require_room(tokens.size());
     for (std::size_t done = 0; done < tokens.size();) {
-      const std::size_t columns = std::min<std::size_t>(tokens.size() - done, logits_columns_);
+      const std::size_t columns =
+          std::min<std::size_t>(tokens.size() - done, plan().logits_columns);
       run_layers(tokens.subspan(done, columns));
       run_head(0, columns);
       for (std::size_t c = 0; c < columns; ++c) on_logits(done + c, logits(c));
@@ -113,31 +141,45 @@ class Resident final : public Engine, public Session {
     }
   }
 
-  std::uint32_t position() const override { return static_cast<std::uint32_t>(cache_.length()); }
-  std::uint32_t capacity() const override { return context_; }
-  void clear() override { cache_.clear(); }
+  std::uint32_t position() const override { return static_cast<std::uint32_t>(cache_->length()); }
+  std::uint32_t capacity() const override { return plan().context; }
+  void clear() override { cache_->clear(); }
 
  private:
   const model::HyperParameters& hyper_parameters() const {
-    return architecture_->hyper_parameters();
+    return architecture().hyper_parameters();
+  }
+
+  model::Architecture& architecture() const { return *prepared_.planned.architecture; }
+
+  // Everything of size, as planned.
+  void allocate(const EngineOptions& options) {
+    const plan::MemoryPlan& p = plan();
+    const model::HyperParameters& hp = hyper_parameters();
+    cache_.emplace(architecture().cache_config(p.context, element_type(options.kv)),
+                   kernels_.attention);
+    architecture().allocate(p.chunk, p.context, team_.size());
+    compute_.emplace(kernels_, team_, *tape_, architecture().size_max(), p.chunk, p.wave_bytes_max);
+    x_ = model::AlignedBytes(std::size_t{p.chunk} * hp.embedding * sizeof(float));
+    logits_ = model::AlignedBytes(std::size_t{p.logits_columns} * hp.vocabulary * sizeof(float));
   }
 
   // The model may have more rows than there are tokens (padding), never fewer.
   void check_vocabulary() const {
-    if (tokenizer_->vocabulary_size() > hyper_parameters().vocabulary) {
+    if (opened_.tokenizer->vocabulary_size() > hyper_parameters().vocabulary) {
       throw ModelError(
           fmt::format("{}: the tokenizer has {} tokens but the token embedding only {} rows",
-                      model_.metadata().source(), tokenizer_->vocabulary_size(),
+                      opened_.model.metadata().source(), opened_.tokenizer->vocabulary_size(),
                       hyper_parameters().vocabulary));
     }
   }
 
   void require_room(std::size_t count) const {
-    if (count <= context_ - cache_.length()) return;
+    if (count <= capacity() - cache_->length()) return;
     throw UsageError(fmt::format(
         "{} more tokens do not fit: the context holds {}, of which {} are used; give a larger "
         "--ctx",
-        count, context_, cache_.length()));
+        count, capacity(), cache_->length()));
   }
 
   float* column(std::size_t c) const {
@@ -157,48 +199,49 @@ class Resident final : public Engine, public Session {
         throw UsageError(fmt::format("token {} is not in the vocabulary of {}", token,
                                      hyper_parameters().vocabulary));
       }
-      embedding_.row(static_cast<std::size_t>(token), column(c));
+      embedding_->row(static_cast<std::size_t>(token), column(c));
     }
-    architecture_->run_layers(compute_, {tokens.size(), cache_.length(), cache_, column(0)});
-    cache_.set_length(cache_.length() + tokens.size());
+    architecture().run_layers(*compute_, {tokens.size(), cache_->length(), *cache_, column(0)});
+    cache_->set_length(cache_->length() + tokens.size());
   }
 
   void run_head(std::size_t first, std::size_t columns) {
-    architecture_->run_head(compute_, column(first), columns, logits(0).data());
+    architecture().run_head(*compute_, column(first), columns, logits(0).data());
     for (std::size_t c = 0; c < columns; ++c) {  // rows that stand for no token are never chosen
-      std::ranges::fill(logits(c).subspan(tokenizer_->vocabulary_size()),
+      std::ranges::fill(logits(c).subspan(opened_.tokenizer->vocabulary_size()),
                         -std::numeric_limits<float>::infinity());
     }
   }
 
   void state_facts() {
-    facts_.model_name = std::string(model_.metadata().find_string("general.name").value_or(""));
+    facts_.model_name =
+        std::string(opened_.model.metadata().find_string("general.name").value_or(""));
     facts_.architecture = hyper_parameters().architecture;
     facts_.isa = std::string(kernels::isa_name(kernels_.isa));
     facts_.io = tape_->statistics().reader;
+    facts_.io_reason = io_reason_;
+    facts_.notes = notes_;
+    for (const std::string& note : tape_->statistics().notes) facts_.notes.push_back(note);
     facts_.threads = static_cast<unsigned>(team_.size());
-    facts_.context = context_;
+    facts_.context = capacity();
     facts_.vocabulary = hyper_parameters().vocabulary;
-    facts_.weights_bytes = model_.data_bytes();
-    facts_.hot_bytes = layout_.matrix_bytes();
-    facts_.pinned_bytes = tape_->plan().pinned_bytes;
-    facts_.streamed_bytes_per_step = tape_->plan().streamed_bytes_per_step;
+    facts_.weights_bytes = opened_.model.data_bytes();
+    facts_.work = decode_work(prepared_.planned);
+    facts_.pinned_bytes = plan().tape.pinned_bytes;
+    facts_.planned_peak_bytes = plan().total_bytes();
   }
 
-  gguf::Model model_;
-  std::unique_ptr<tokenizer::Tokenizer> tokenizer_;
-  model::WeightLayout layout_;
-  std::unique_ptr<model::Architecture> architecture_;
-  model::EmbeddingTable embedding_;
+  OpenedModel opened_;
   const kernels::KernelTable& kernels_;
   topology::CpuList cpus_;
   topology::ThreadTeam team_;
+  Preparation prepared_;
+  std::string io_reason_;
+  std::vector<std::string> notes_;
+  std::optional<model::EmbeddingTable> embedding_;
   std::unique_ptr<streaming::StreamedTape> tape_;
-  std::uint32_t context_;
-  std::uint32_t chunk_;
-  std::uint32_t logits_columns_;
-  kvcache::KvCache cache_;
-  model::Compute compute_;
+  std::optional<kvcache::KvCache> cache_;
+  std::optional<model::Compute> compute_;
   model::AlignedBytes x_;
   model::AlignedBytes logits_;
   EngineFacts facts_;
@@ -208,7 +251,14 @@ class Resident final : public Engine, public Session {
 
 std::unique_ptr<Engine> Engine::open(const std::filesystem::path& model,
                                      const EngineOptions& options) {
-  return std::make_unique<Resident>(model, options);
+  return std::make_unique<Runner>(model, options);
+}
+
+PlannedRun plan_run(const std::filesystem::path& model, const EngineOptions& options) {
+  const OpenedModel opened(model, {.header_only = true});
+  const topology::CpuList cpus = choose_cpus(options.threads);
+  const Preparation prepared(opened, options, cpus.size());
+  return {prepared.planned.plan, decode_work(prepared.planned), cpus};
 }
 
 }  // namespace sluice::engine

@@ -1,9 +1,8 @@
 #include "core/model/architecture.h"
 
 #include <array>
-#include <string>
-
 #include <fmt/format.h>
+#include <string>
 
 #include "core/model/llama.h"
 

@@ -20,10 +20,10 @@ namespace sluice::model {
 
 // One step: some consecutive tokens of a sequence through all layers.
 struct Step {
-  std::size_t columns;         // tokens of the step
-  std::size_t position;        // of the first token
+  std::size_t columns;   // tokens of the step
+  std::size_t position;  // of the first token
   kvcache::KvCache& cache;
-  float* x;                    // [columns][embedding]: in, the embedded tokens; out, the last layer
+  float* x;  // [columns][embedding]: in, the embedded tokens; out, the last layer
 };
 
 class Architecture {

@@ -1,13 +1,11 @@
 #include "core/model/compute.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <cerrno>
+#include <fmt/format.h>
+#include <sys/mman.h>
 #include <system_error>
 #include <utility>
-
-#include <fmt/format.h>
 
 namespace sluice::model {
 
@@ -98,12 +96,9 @@ void Compute::multiply_held(const kernels::Activations& x) {
       const Matrix& w = *held.product->w;
       const auto part = topology::split(held.slice->rows, row_unit, team_.size(), member);
       if (part.empty()) continue;
-      const kernels::WeightRows rows{w.type,
-                                     held.data + part.begin * w.row_bytes,
-                                     part.size(),
-                                     w.columns,
-                                     w.row_bytes,
-                                     (held.slice->rows - part.end) * w.row_bytes};
+      const kernels::WeightRows rows{w.type,      held.data + part.begin * w.row_bytes,
+                                     part.size(), w.columns,
+                                     w.row_bytes, (held.slice->rows - part.end) * w.row_bytes};
       const std::size_t first = held.slice->first_row + part.begin;
       float* y = held.product->y + first;
       kernels_.matmul.multiply(rows, x, y, held.product->y_stride, scratch);

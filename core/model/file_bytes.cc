@@ -1,13 +1,11 @@
 #include "core/model/file_bytes.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <cerrno>
-#include <system_error>
-#include <utility>
-
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <system_error>
+#include <unistd.h>
+#include <utility>
 
 namespace sluice::model {
 

@@ -1,9 +1,8 @@
 #include "core/model/hyper_parameters.h"
 
 #include <cmath>
-#include <limits>
-
 #include <fmt/format.h>
+#include <limits>
 
 namespace sluice::model {
 namespace {
@@ -93,9 +92,9 @@ void read_attention(const Keys& keys, HyperParameters& hp) {
   hp.heads = keys.require("attention.head_count", width_max);
   hp.kv_heads = keys.find("attention.head_count_kv", hp.heads, width_max);
   if (hp.heads % hp.kv_heads != 0) {
-    throw keys.error("attention.head_count_kv",
-                     fmt::format("is {}, which does not divide the {} query heads", hp.kv_heads,
-                                 hp.heads));
+    throw keys.error(
+        "attention.head_count_kv",
+        fmt::format("is {}, which does not divide the {} query heads", hp.kv_heads, hp.heads));
   }
   const bool has_head_dims =
       keys.contains("attention.key_length") && keys.contains("attention.value_length");
@@ -136,9 +135,10 @@ HyperParameters read_hyper_parameters(const gguf::Model& model) {
 
   const gguf::TensorInfo& embedding = model.require_tensor("token_embd.weight");
   if (embedding.rank != 2 || embedding.dims[1] > std::numeric_limits<std::int32_t>::max()) {
-    throw ModelError(fmt::format("{}: tensor 'token_embd.weight' has shape {}, expected {} x "
-                                 "vocabulary",
-                                 metadata.source(), embedding.shape(), hp.embedding));
+    throw ModelError(
+        fmt::format("{}: tensor 'token_embd.weight' has shape {}, expected {} x "
+                    "vocabulary",
+                    metadata.source(), embedding.shape(), hp.embedding));
   }
   hp.vocabulary = static_cast<std::uint32_t>(embedding.dims[1]);
   return hp;

@@ -16,9 +16,9 @@ struct RopeParameters {
   std::uint32_t dimensions = 0;  // of a head that are rotated, even
   float base = 10000;
   RopeScaling scaling = RopeScaling::none;
-  float factor = 1;               // s: positions are compressed by it
+  float factor = 1;  // s: positions are compressed by it
   std::uint32_t original_context = 0;
-  float attention_factor = 1;     // multiplies cosines and sines, with what YaRN adds
+  float attention_factor = 1;  // multiplies cosines and sines, with what YaRN adds
   float yarn_beta_fast = 32;
   float yarn_beta_slow = 1;
   float yarn_extrapolation = 1;
@@ -26,13 +26,13 @@ struct RopeParameters {
 };
 
 struct HyperParameters {
-  std::string architecture;      // general.architecture
+  std::string architecture;  // general.architecture
   std::uint32_t layers = 0;
-  std::uint32_t embedding = 0;   // E, width of the residual stream
+  std::uint32_t embedding = 0;     // E, width of the residual stream
   std::uint32_t feed_forward = 0;  // F
-  std::uint32_t heads = 0;       // H, query heads
-  std::uint32_t kv_heads = 0;    // G, divides H
-  std::uint32_t key_dim = 0;     // of a query or key head
+  std::uint32_t heads = 0;         // H, query heads
+  std::uint32_t kv_heads = 0;      // G, divides H
+  std::uint32_t key_dim = 0;       // of a query or key head
   std::uint32_t value_dim = 0;
   std::uint32_t context = 0;     // positions the model was trained for
   std::uint32_t vocabulary = 0;  // rows of token_embd

@@ -4,12 +4,11 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <fmt/format.h>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
-
-#include <fmt/format.h>
 
 #include "core/model/rope.h"
 
@@ -42,8 +41,7 @@ struct Buffers {
 
 class Llama final : public Architecture {
  public:
-  Llama(const gguf::Model& model, WeightLayout& layout)
-      : hp_(read_hyper_parameters(model)) {
+  Llama(const gguf::Model& model, WeightLayout& layout) : hp_(read_hyper_parameters(model)) {
     for (std::uint32_t i = 0; i < hp_.layers; ++i) layers_.push_back(declare_layer(layout, i));
     output_norm_ = layout.vector("output_norm.weight", hp_.embedding);
     // Models with a tied head use the token embedding for both.
@@ -133,9 +131,9 @@ class Llama final : public Architecture {
       }
     });
     attend(compute, step, layer_index);
-    compute.multiply(b.attention, attention_size(), attention_size(), step.columns,
-                     std::array{Product{&layer.output, b.normed, hp_.embedding,
-                                        layer.output_bias}});
+    compute.multiply(
+        b.attention, attention_size(), attention_size(), step.columns,
+        std::array{Product{&layer.output, b.normed, hp_.embedding, layer.output_bias}});
     add(compute, b.normed, step);
   }
 

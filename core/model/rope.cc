@@ -16,8 +16,7 @@ double correction_pair(const RopeParameters& p, double beta) {
 // 1 for pairs that turn fast and keep their frequency, 0 for those that are interpolated.
 double yarn_ramp(const RopeParameters& p, std::size_t pair) {
   const double low = std::max(0.0, std::floor(correction_pair(p, p.yarn_beta_fast)));
-  const double high =
-      std::min(p.dimensions - 1.0, std::ceil(correction_pair(p, p.yarn_beta_slow)));
+  const double high = std::min(p.dimensions - 1.0, std::ceil(correction_pair(p, p.yarn_beta_slow)));
   const double at = (static_cast<double>(pair) - low) / std::max(0.001, high - low);
   return 1 - std::clamp(at, 0.0, 1.0);
 }

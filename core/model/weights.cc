@@ -2,9 +2,8 @@
 
 #include <algorithm>
 #include <array>
-#include <utility>
-
 #include <fmt/format.h>
+#include <utility>
 
 #include "kernels/dequantise.h"
 
@@ -51,6 +50,7 @@ bool WeightLayout::has(const std::string& name) const {
 Matrix WeightLayout::matrix(const std::string& name, std::size_t columns, std::size_t rows) {
   const gguf::TensorInfo& tensor = require(name, columns, rows);
   Matrix matrix{supported_type(model_, tensor), rows, columns, tensor.bytes / rows, {}};
+  matrix_weights_ += rows * columns;
   // A multiple of 32 rows, the unit in which kernels like to work and threads share them.
   const std::size_t rows_max =
       std::max<std::size_t>(slice_bytes_max_ / matrix.row_bytes / 32 * 32, 32);

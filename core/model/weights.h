@@ -23,7 +23,7 @@ namespace sluice::model {
 
 // Consecutive rows of a matrix that are one segment of the tape.
 struct Slice {
-  std::size_t turn;       // of the tape
+  std::size_t turn;  // of the tape
   std::size_t first_row;
   std::size_t rows;
 };
@@ -60,8 +60,9 @@ class WeightLayout {
   void load();
 
   const std::vector<streaming::Segment>& segments() const { return segments_; }
-  std::size_t vector_bytes() const;    // memory that the vectors take
-  std::size_t matrix_bytes() const;    // of all segments: what a step of one token reads
+  std::size_t vector_bytes() const;  // memory that the vectors take
+  std::size_t matrix_bytes() const;  // of all segments: what a step of one token reads
+  std::size_t matrix_weights() const { return matrix_weights_; }  // and multiplies with
   const gguf::Model& model() const { return model_; }
 
  private:
@@ -70,10 +71,12 @@ class WeightLayout {
     std::vector<float> values;  // never resized: spans point into it
   };
 
-  const gguf::TensorInfo& require(const std::string& name, std::size_t dim0, std::size_t dim1) const;
+  const gguf::TensorInfo& require(const std::string& name, std::size_t dim0,
+                                  std::size_t dim1) const;
 
   const gguf::Model& model_;
   std::size_t slice_bytes_max_;
+  std::size_t matrix_weights_ = 0;
   std::vector<streaming::Segment> segments_;
   std::vector<PendingVector> vectors_;
 };
@@ -95,7 +98,7 @@ class EmbeddingTable {
  private:
   FileBytes file_;
   kernels::BlockType type_;
-  std::uint64_t offset_;           // of the first row
+  std::uint64_t offset_;  // of the first row
   std::size_t columns_;
   std::vector<std::byte> buffer_;  // one row
 };

@@ -1,0 +1,100 @@
+#include "core/cli/plan.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "core/cli/output.h"
+#include "core/cli/report.h"
+#include "core/engine/machine_limits.h"
+#include "core/engine/session.h"
+
+namespace sluice::cli {
+namespace {
+
+using nlohmann::ordered_json;
+
+struct Prediction {
+  engine::MachineLimits limits;
+  engine::DecodeBound bound;
+};
+
+Prediction predict(const engine::PlannedRun& run, const std::filesystem::path& model) {
+  Prediction out;
+  out.limits = engine::measure_machine_limits(run.cpus, model);
+  out.bound = engine::decode_bound(out.limits, run.work);
+  return out;
+}
+
+ordered_json to_json(const plan::MemoryPlan& plan, const Prediction& prediction) {
+  ordered_json lines = ordered_json::array();
+  for (const plan::Line& line : plan.lines) {
+    lines.push_back(
+        {{"name", line.name}, {"bytes", line.bytes}, {"kind", plan::kind_name(line.kind)}});
+  }
+  ordered_json json;
+  json["lines"] = lines;
+  json["total_bytes"] = plan.total_bytes();
+  json["budget_bytes"] = plan.budget.bytes;
+  json["budget_source"] = plan.budget.source;
+  json["fits"] = plan.fits();
+  json["least_budget_bytes"] = plan.least_budget_bytes;
+  json["context"] = plan.context;
+  json["chunk"] = plan.chunk;
+  json["pinned_bytes"] = plan.tape.pinned_bytes;
+  json["streamed_bytes_per_step"] = plan.tape.streamed_bytes_per_step;
+  json["predicted_decode_tokens_per_s"] = prediction.bound.tokens_per_s;
+  json["bound"] = prediction.bound.name;
+  json["dram_bytes_per_s"] = prediction.limits.dram_bytes_per_s;
+  json["disk_bytes_per_s"] = prediction.limits.disk_bytes_per_s;
+  json["int8_macs_per_s"] = prediction.limits.int8_macs_per_s;
+  return json;
+}
+
+std::string table(const plan::MemoryPlan& plan, const Prediction& prediction) {
+  std::string text;
+  const auto row = [&](std::string_view name, std::uint64_t bytes, std::string_view kind) {
+    text += fmt::format("{:<18}{:>12}  {}\n", name, format_bytes(bytes), kind);
+  };
+  for (const plan::Line& line : plan.lines) row(line.name, line.bytes, plan::kind_name(line.kind));
+  row("total", plan.total_bytes(), "");
+  row("budget", plan.budget.bytes, plan.budget.source);
+  text += "\n";
+  text += plan.fits() ? fmt::format("fits, with a context of {} tokens", plan.context)
+                      : fmt::format("does not fit: the least that works is {}",
+                                    format_bytes(plan.least_budget_bytes));
+  const std::uint64_t streamed = plan.tape.streamed_bytes_per_step;
+  if (streamed != 0)
+    text += fmt::format("; {} are streamed for every token", format_bytes(streamed));
+  text += fmt::format("\nabout {:.2f} tokens/s at best, bound by {}\n",
+                      prediction.bound.tokens_per_s, prediction.bound.name);
+  return text;
+}
+
+}  // namespace
+
+CLI::App* add_plan(CLI::App& program, PlanOptions& options) {
+  CLI::App* command = add_command(
+      program, "plan", "Show what memory a run would hold and how fast it could be",
+      "Makes the plan that a run with the same options allocates by, from the header of the model\n"
+      "alone (a download of its first megabytes is enough), and measures memory, disk and CPU for\n"
+      "about a second to predict the speed. Loads no weights. Ends with status 4 when the budget\n"
+      "cannot be met.\n\n"
+      "Example:\n"
+      "  sluice plan model.gguf --budget 4GiB --ctx 2048");
+  add_common_options(*command, options.common);
+  command->add_flag("--json", options.json, "Print one JSON object and nothing else");
+  return command;
+}
+
+int run_plan(const PlanOptions& options) {
+  const engine::PlannedRun run =
+      engine::plan_run(options.common.model, engine_options(options.common));
+  const Prediction prediction = predict(run, options.common.model);
+  write_output(options.json ? json_text(to_json(run.plan, prediction))
+                            : table(run.plan, prediction));
+  if (!run.plan.fits()) throw plan::budget_error(run.plan);
+  return 0;
+}
+
+}  // namespace sluice::cli

@@ -1,0 +1,20 @@
+// sluice plan: what a run would hold in memory and how fast it would be; runs nothing.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include "core/cli/options.h"
+
+namespace sluice::cli {
+
+struct PlanOptions {
+  CommonOptions common;
+  bool json = false;
+};
+
+CLI::App* add_plan(CLI::App& program, PlanOptions& options);
+
+// Returns the exit status: 4 when the budget cannot be met.
+int run_plan(const PlanOptions& options);
+
+}  // namespace sluice::cli

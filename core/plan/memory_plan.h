@@ -1,0 +1,109 @@
+// The ledger: every byte that a run will hold, line by line, before anything is allocated.
+//
+// Made from the header of a model file and the state of this process. The engine allocates by the
+// same plan, so what `sluice plan` prints and what a run takes are one calculation.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/gguf/gguf.h"
+#include "core/model/architecture.h"
+#include "core/model/weights.h"
+#include "kvcache/kv_cache.h"
+#include "streaming/choose_reader.h"
+#include "streaming/streamed_tape.h"
+
+namespace sluice::plan {
+
+// Whether memory is the process's own, or pages of files, which the system can take back.
+enum class Kind { anon, file };
+std::string_view kind_name(Kind kind);  // "anon", "file"
+
+struct Line {
+  std::string name;
+  std::uint64_t bytes = 0;
+  Kind kind = Kind::anon;
+};
+
+// What the process holds when the header and the tokenizer are loaded and nothing else is.
+struct Baseline {
+  std::uint64_t program_anon_bytes = 0;  // heap and stacks
+  std::uint64_t program_file_bytes = 0;  // code and libraries
+  std::uint64_t header_bytes = 0;        // pages of the model's header
+  std::uint64_t tokenizer_bytes = 0;
+};
+
+// Measures a baseline while the header and the tokenizer are being loaded.
+class BaselineWatch {
+ public:
+  BaselineWatch();          // before the model is opened
+  void header_loaded();     // when the header has been parsed
+  Baseline finish() const;  // when the tokenizer is made
+
+ private:
+  std::uint64_t anon_ = 0, file_ = 0, header_anon_ = 0, header_file_ = 0;
+};
+
+// What was asked for.
+struct Request {
+  std::optional<std::uint64_t> budget_bytes;  // nothing: auto, from cgroups and free memory
+  std::uint32_t context = 0;                  // 0: chosen
+  std::uint32_t chunk = 512;                  // tokens of a prompt evaluated together, at most
+  kvcache::ElementType kv = kvcache::ElementType::f16;
+  unsigned threads = 1;
+  streaming::Io io = streaming::Io::automatic;
+  // How readers read: multiples of it, through a mapping or not. From the reader that will be used.
+  std::uint64_t alignment = 4096;
+};
+
+// The memory that may be used in all, and what says so: "memory cgroup /a (memory.max)".
+struct Budget {
+  std::uint64_t bytes = 0;
+  std::string source;
+};
+
+// The budget of a request. For auto: the tightest bound on this process, less `auto_reserve_bytes`
+// for the kernel's own pages and for what others need.
+inline constexpr std::uint64_t auto_reserve_bytes = std::uint64_t{48} << 20;
+Budget find_budget(std::optional<std::uint64_t> requested_bytes);
+
+struct MemoryPlan {
+  std::vector<Line> lines;
+  Budget budget;
+  std::uint64_t least_budget_bytes = 0;  // with nothing pinned and the smallest chunk
+
+  // What the engine allocates by.
+  bool is_resident = false;  // all weights stay in pages of the file
+  std::uint32_t context = 0;
+  std::uint32_t chunk = 0;
+  std::uint32_t logits_columns = 0;
+  streaming::TapeOptions tape_options;
+  streaming::TapePlan tape;
+  std::size_t wave_bytes_max = 0;
+
+  std::uint64_t total_bytes() const;
+  bool fits() const { return total_bytes() <= budget.bytes; }
+};
+
+// A model's tensors laid out for a plan, and the plan.
+struct PlannedModel {
+  std::unique_ptr<model::WeightLayout> layout;
+  std::unique_ptr<model::Architecture> architecture;
+  MemoryPlan plan;
+};
+
+// Throws ModelError for an unsupported model and UsageError for a context of no use. A budget that
+// cannot be met is not an error here: see MemoryPlan::fits().
+PlannedModel plan_model(const gguf::Model& model, const Baseline& baseline, const Request& request);
+
+// The Error of a plan that does not fit: names the budget, where it comes from, and the least that
+// would do.
+Error budget_error(const MemoryPlan& plan);
+
+}  // namespace sluice::plan

@@ -1,0 +1,19 @@
+// How many 8-bit multiply-adds an instruction set can do at best: its dot-product instruction on
+// registers alone, which is what matrix products are measured against.
+#pragma once
+
+#include <cstdint>
+
+namespace sluice::kernels {
+
+struct PeakKernels {
+  // Runs `rounds` rounds and returns how many multiply-adds that were. Touches no memory.
+  std::uint64_t (*int8_macs)(std::uint64_t rounds);
+};
+
+// The tiers; see kernels/kernel_table.h for the choice between them.
+void fill_peak_scalar(PeakKernels& table);
+void fill_peak_avx2(PeakKernels& table);
+void fill_peak_avx512vnni(PeakKernels& table);
+
+}  // namespace sluice::kernels

@@ -1,0 +1,306 @@
+// The program itself: exit statuses, what goes to which stream, and how it ends when told to.
+#include <array>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <vector>
+
+#include "tests/catch.h"
+
+namespace {
+
+namespace fs = std::filesystem;
+
+const std::string program = SLUICE_PROGRAM;
+
+// A folder of its own for each test case, with a small model in it.
+class Folder {
+ public:
+  Folder() {
+    std::string name = (fs::temp_directory_path() / "sluice-cli-XXXXXX").string();
+    if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("no temporary folder");
+    path_ = name;
+  }
+  ~Folder() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+
+  std::string file(const std::string& name) const { return (path_ / name).string(); }
+  std::size_t file_count() const {
+    return static_cast<std::size_t>(
+        std::distance(fs::directory_iterator(path_), fs::directory_iterator()));
+  }
+
+ private:
+  fs::path path_;
+};
+
+std::string content(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+void write(const std::string& path, const std::string& text) {
+  std::ofstream(path, std::ios::binary) << text;
+}
+
+struct Result {
+  int status = -1;
+  std::string output;
+  std::string errors;
+};
+
+// Runs a shell command in which "sluice" stands for the program; standard input is empty.
+Result shell(const std::string& command) {
+  const Folder folder;
+  const std::string script = "sluice() { '" + program + "' \"$@\"; }; { " + command + "\n} >'" +
+                             folder.file("out") + "' 2>'" + folder.file("err") + "' </dev/null";
+  const int status = std::system(script.c_str());
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, content(folder.file("out")),
+          content(folder.file("err"))};
+}
+
+bool is_one_line(const std::string& text) {
+  return text.starts_with("sluice: ") && text.find('\n') == text.size() - 1;
+}
+
+void check_fails(const std::string& command, int status, const std::string& says = "") {
+  const Result result = shell(command);
+  INFO(command << "\n" << result.errors);
+  CHECK(result.status == status);
+  CHECK(is_one_line(result.errors));
+  CHECK(result.errors.find(says) != std::string::npos);
+  CHECK(result.output.empty());
+}
+
+std::string make_model(const Folder& folder) {
+  const std::string model = folder.file("tiny.gguf");
+  REQUIRE(shell("sluice synth tiny " + model + " --seed 1").status == 0);
+  return model;
+}
+
+}  // namespace
+
+TEST_CASE("each command has a help with an example, and only what exists is offered") {
+  CHECK(shell("sluice --help").output.find("Example") != std::string::npos);
+  for (const char* command :
+       {"run", "inspect", "tokenize", "logits", "perplexity", "synth", "bench", "machine"}) {
+    const Result help = shell(std::string("sluice ") + command + " --help");
+    INFO(command);
+    CHECK(help.status == 0);
+    CHECK(help.errors.empty());
+    CHECK(help.output.find("Example") != std::string::npos);
+    CHECK(help.output.find(std::string("sluice ") + command) != std::string::npos);
+  }
+  for (const char* command : {"chat", "batch", "plan", "top"}) {
+    check_fails(std::string("sluice ") + command, 2, command);
+  }
+  CHECK(shell("sluice --version").output.starts_with("sluice "));
+}
+
+TEST_CASE("wrong usage ends with status 2 and one line that names it") {
+  check_fails("sluice", 2, "command");
+  check_fails("sluice run", 2, "MODEL");
+  check_fails("sluice run m --no-such-option", 2, "--no-such-option");
+  check_fails("sluice run m -p x -f y", 2, "excludes");
+  check_fails("sluice run m run", 2, "run");
+  check_fails("sluice logits m --tokens 1,x -o o", 2, "1,x");
+  check_fails("sluice run m -p x -n -2", 2, "-2");
+  for (const char* bad :
+       {"--temp -1", "--temp nan", "--temp x", "--top-k -1", "--top-p 1.5", "--min-p -0.1",
+        "--repeat-penalty 0", "--seed -1", "--ctx 0", "--ctx 1.5", "--ctx 99999999999",
+        "--threads 0", "--threads many", "--kv int3", "--io floppy", "--budget 4GiB"}) {
+    check_fails(std::string("sluice run m -p x ") + bad, 2);
+  }
+  check_fails("sluice run m -p x --stop ''", 2, "stop text");
+  check_fails("sluice bench m -p 0 -n 0", 2, "-p and -n");
+}
+
+TEST_CASE("bad models and failed reading and writing have statuses of their own") {
+  const Folder folder;
+  const std::string model = make_model(folder);
+  check_fails("sluice run " + folder.file("absent") + " -p x", 5, "absent");
+  check_fails("sluice run " + model + " -q -f " + folder.file("absent.txt"), 5, "absent.txt");
+  write(folder.file("bad.gguf"), "this is not a model");
+  check_fails("sluice run " + folder.file("bad.gguf") + " -p x", 3, "bad.gguf");
+  check_fails("sluice machine >/dev/full", 5, "standard output");
+  check_fails("sluice run --help >/dev/full", 5);
+  check_fails("sluice run " + model + " -q -p x -n 4 --temp 0 >/dev/full", 5);
+  check_fails("sluice logits " + model + " -q --tokens 1,2 -o /dev/full", 5, "/dev/full");
+  check_fails("sluice logits " + model + " -q --tokens 1,2 -o " + folder.file("no/o.f32"), 5);
+}
+
+TEST_CASE("a reader that goes away is no error") {
+  const Folder folder;
+  const std::string model = make_model(folder);
+  const Result result =
+      shell("{ sluice run " + model + " -q -p x -n 2000 --temp 0; echo $? >&2; } | head -c 1");
+  CHECK(result.output.size() == 1);
+  CHECK(result.errors == "0\n");
+}
+
+TEST_CASE("machine --json is one JSON object") {
+  const nlohmann::json machine = nlohmann::json::parse(shell("sluice machine --json").output);
+  CHECK(machine["threads"].get<int>() >= 1);
+  CHECK(machine["threads_cpus"].size() == machine["threads"].get<std::size_t>());
+  CHECK(shell("SLUICE_ISA=scalar sluice machine --json").output.find("\"scalar\"") !=
+        std::string::npos);
+  check_fails("SLUICE_ISA=abacus sluice machine", 2, "abacus");
+}
+
+TEST_CASE("greedy runs repeat, seeds repeat, and -n counts") {
+  const Folder folder;
+  const std::string run = "sluice run " + make_model(folder) + " -p hello ";
+  const Result first = shell(run + "-n 20 --temp 0");
+  REQUIRE(first.status == 0);
+  CHECK(first.errors.find("generated 20 tokens") != std::string::npos);
+  CHECK(first.errors.find("seed ") != std::string::npos);
+  CHECK_FALSE(first.output.empty());
+  CHECK(shell(run + "-n 20 --temp 0").output == first.output);
+  CHECK(first.output.starts_with(shell(run + "-n 5 --temp 0").output));
+  CHECK(shell(run + "-n 0 --temp 0").output.empty());
+  const Result quiet = shell(run + "-n 20 --temp 0 --quiet");
+  CHECK(quiet.errors.empty());
+  CHECK(quiet.output == first.output);
+  CHECK(shell(run + "-n 20 --seed 3").output == shell(run + "-n 20 --seed 3").output);
+
+  // Ends before a stop text that lies in the middle of what came above.
+  const std::string stop = first.output.substr(first.output.size() / 2, 2);
+  const Result stopped = shell(run + "-q -n 20 --temp 0 --stop '" + stop + "'");
+  CHECK(stopped.output == first.output.substr(0, first.output.find(stop)));
+}
+
+TEST_CASE("a prompt comes from an option, a file, a pipe or as ids, or is empty") {
+  const Folder folder;
+  const std::string run = "sluice run " + make_model(folder) + " -q -n 8 --temp 0 ";
+  const std::string expected = shell(run + "-p hello").output;
+  write(folder.file("prompt.txt"), "hello\n");
+  CHECK(shell(run + "-f " + folder.file("prompt.txt")).output == expected);
+  CHECK(shell("echo hello | " + run).output == expected);
+  CHECK(shell("echo hello | " + run + "-p -").output == expected);
+  std::string ids = shell("sluice tokenize " + folder.file("tiny.gguf") + " --ids -p hello").output;
+  ids.pop_back();
+  for (char& character : ids) character = character == ' ' ? ',' : character;
+  CHECK(shell(run + "--prompt-tokens " + ids).output == expected);
+  CHECK(shell(run + "-p ''").status == 0);
+  check_fails(run + "--prompt-tokens 1,123456789", 2, "123456789");
+  check_fails(run + "--ctx 2 -p 'far too long for two'", 2, "--ctx");
+}
+
+TEST_CASE("a configuration file gives what the command line does not") {
+  const Folder folder;
+  const std::string model = make_model(folder);
+  const std::string config = folder.file("config.ini");
+  write(config, "ctx = 64\n[run]\ntemp = 0\nquiet = true\ntokens-max = 6\n[bench]\nrepeat = 2\n");
+  const std::string run = "sluice run " + model + " -p hello ";
+  const Result result = shell(run + "--config " + config);
+  CHECK(result.errors.empty());
+  CHECK(result.output == shell(run + "--temp 0 -n 6").output);
+  CHECK(shell(run + "-n 3 --config " + config).output == shell(run + "--temp 0 -n 3").output);
+  write(config, "colour = red\n");
+  check_fails(run + "--config " + config, 2, "colour");
+  write(config, "temp = -4\n");
+  check_fails(run + "--config " + config, 2, "-4");
+  check_fails(run + "--config " + folder.file("absent.ini"), 5, "absent.ini");
+}
+
+TEST_CASE("logits are complete or not there") {
+  const Folder folder;
+  const std::string model = make_model(folder);
+  const std::string output = folder.file("out.f32");
+  REQUIRE(shell("sluice logits " + model + " --tokens 1,2,3 -o " + output).status == 0);
+  const std::string three = content(output);
+  REQUIRE(three.size() % (3 * sizeof(float)) == 0);
+  REQUIRE(shell("sluice logits " + model + " --tokens 1,2 -o " + output).status == 0);
+  CHECK(content(output).size() == three.size() / 3 * 2);
+  CHECK(folder.file_count() == 2);
+  check_fails("sluice logits " + model + " -q --tokens 1,99999999 -o " + folder.file("x"), 2,
+              "99999999");
+  CHECK(folder.file_count() == 2);
+}
+
+TEST_CASE("perplexity of a text, and what is too short for one") {
+  const Folder folder;
+  const std::string model = make_model(folder);
+  write(folder.file("text"), "one two three four five six seven eight nine ten");
+  const auto measure = [&](const std::string& options) {
+    return nlohmann::json::parse(
+        shell("sluice perplexity " + model + " -q --json -f " + folder.file("text") + options)
+            .output);
+  };
+  const nlohmann::json whole = measure("");
+  CHECK(whole["windows"] == 1);
+  CHECK(whole["tokens_scored"].get<int>() == whole["window_tokens"].get<int>() - 1);
+  CHECK(whole["perplexity"].get<double>() >= 1);
+  const nlohmann::json cut = measure(" --ctx 8");
+  CHECK(cut["windows"].get<int>() == whole["window_tokens"].get<int>() / 8);
+  CHECK(cut["tokens_scored"].get<int>() == 3 * cut["windows"].get<int>());
+  CHECK(measure(" --ctx 8 --windows 1")["windows"] == 1);
+  write(folder.file("empty"), "");
+  check_fails("sluice perplexity " + model + " -q -f " + folder.file("empty"), 2, "at least 2");
+}
+
+TEST_CASE("bench and --report give the same fields") {
+  const Folder folder;
+  const std::string model = make_model(folder);
+  const std::string file = folder.file("report.json");
+  const Result bench =
+      shell("sluice bench " + model + " -q -p 8 -n 4 --repeat 2 --json --report " + file);
+  REQUIRE(bench.status == 0);
+  const nlohmann::json report = nlohmann::json::parse(bench.output);
+  CHECK(report == nlohmann::json::parse(content(file)));
+  for (const char* field :
+       {"prefill_tokens_per_s", "decode_tokens_per_s", "parallel", "threads", "isa", "io",
+        "bound_tokens_per_s", "dram_bytes_per_s", "disk_bytes_per_s", "int8_macs_per_s",
+        "weights_bytes", "pinned_bytes", "streamed_bytes_per_step", "planned_peak_bytes",
+        "measured_peak_bytes", "refaults"}) {
+    INFO(field);
+    CHECK(report.contains(field));
+  }
+  CHECK(report["context"] == 12);
+  CHECK(report["decode_tokens_per_s_each"].size() == 2);
+  CHECK(report["decode_tokens_per_s"].get<double>() > 0);
+}
+
+// The program is stopped where it surely is: writing to a pipe that no one reads, or about to.
+TEST_CASE("a signal ends a run cleanly with the status that shells give it") {
+  const Folder folder;
+  const std::string model = make_model(folder);
+  for (const int signal : {SIGINT, SIGTERM}) {
+    std::array<int, 2> pipe{};
+    REQUIRE(::pipe(pipe.data()) == 0);
+    const pid_t child = ::fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+      std::signal(signal, SIG_DFL);  // it may be ignored here, and would then stay so
+      ::dup2(pipe[1], STDOUT_FILENO);
+      ::close(pipe[0]);
+      ::close(pipe[1]);
+      const std::vector<const char*> arguments{
+          program.c_str(), "run", model.c_str(), "-q",    "-p",   "hello", "-n", "-1",
+          "--temp",        "0",   "--ctx",       "60000", nullptr};
+      ::execv(program.c_str(), const_cast<char* const*>(arguments.data()));
+      ::_exit(99);
+    }
+    ::close(pipe[1]);
+    char byte = 0;
+    CHECK(::read(pipe[0], &byte, 1) == 1);  // it generates
+    ::kill(child, signal);
+    std::array<char, 4096> rest{};
+    while (::read(pipe[0], rest.data(), rest.size()) > 0) {
+    }
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    ::close(pipe[0]);
+    CHECK(WIFEXITED(status));
+    CHECK(WEXITSTATUS(status) == 128 + signal);
+  }
+}

@@ -1,0 +1,204 @@
+// A whole model, end to end: results do not depend on how the work is cut up, how much memory there
+// is, who reads the file or how many threads compute.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "core/engine/session.h"
+#include "core/error.h"
+#include "core/model/synthetic.h"
+#include "tests/catch.h"
+#include "tests/temporary_folder.h"
+
+namespace {
+
+using sluice::engine::Engine;
+using sluice::engine::EngineOptions;
+using sluice::engine::KvType;
+using sluice::tokenizer::Token;
+namespace fs = std::filesystem;
+
+// A model of a few MiB, several layers and a Q4_K_M mix; written once for all test cases.
+const fs::path& model_file() {
+  static const sluice::test::TemporaryFolder folder;
+  static const fs::path path = [] {
+    fs::path file = folder.path() / "model.gguf";
+    sluice::model::SyntheticModel("llama-tiny", "Q4_K_M").write(file, 5, {});
+    return file;
+  }();
+  return path;
+}
+
+std::vector<Token> some_tokens(std::size_t count) {
+  std::vector<Token> tokens(count);
+  for (std::size_t i = 0; i < count; ++i) tokens[i] = static_cast<Token>((i * 7919 + 300) % 4096);
+  return tokens;
+}
+
+EngineOptions options_for(std::uint32_t context) {
+  EngineOptions options;
+  options.context = context;
+  options.threads = 1;
+  return options;
+}
+
+// The logits after every token, one after the other.
+std::vector<float> all_logits(const EngineOptions& options, const std::vector<Token>& tokens) {
+  const auto engine = Engine::open(model_file(), options);
+  std::vector<float> out;
+  engine->session().evaluate_all(tokens, [&](std::size_t, std::span<const float> logits) {
+    out.insert(out.end(), logits.begin(), logits.end());
+  });
+  return out;
+}
+
+bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+std::vector<float> last_logits(Engine& engine, std::span<const Token> tokens) {
+  const std::span<const float> logits = engine.session().evaluate(tokens);
+  return {logits.begin(), logits.end()};
+}
+
+}  // namespace
+
+TEST_CASE("logits do not depend on how a prompt is cut into chunks") {
+  const std::vector<Token> tokens = some_tokens(41);
+  const std::vector<float> expected = all_logits(options_for(64), tokens);
+  const std::size_t vocabulary = expected.size() / tokens.size();
+  REQUIRE(std::all_of(expected.begin(), expected.end(), [](float x) { return std::isfinite(x); }));
+
+  for (const std::uint32_t chunk : {1u, 2u, 3u, 7u, 16u, 41u}) {
+    EngineOptions options = options_for(64);
+    options.chunk = chunk;
+    const auto engine = Engine::open(model_file(), options);
+    const std::vector<float> last = last_logits(*engine, tokens);
+    INFO("chunk " << chunk);
+    CHECK(same_bits(last,
+                    {expected.end() - static_cast<std::ptrdiff_t>(vocabulary), expected.end()}));
+    CHECK(engine->session().position() == 41);
+  }
+}
+
+TEST_CASE("decoding token by token gives the logits of the prompt evaluated at once") {
+  const std::vector<Token> tokens = some_tokens(19);
+  const std::vector<float> expected = all_logits(options_for(19), tokens);
+  const auto engine = Engine::open(model_file(), options_for(19));
+  std::vector<float> got;
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    const std::vector<float> logits = last_logits(*engine, std::span(tokens).subspan(i, 1));
+    got.insert(got.end(), logits.begin(), logits.end());
+  }
+  CHECK(same_bits(got, expected));
+}
+
+TEST_CASE("logits do not depend on the number of threads") {
+  const std::vector<Token> tokens = some_tokens(9);
+  EngineOptions two = options_for(16);
+  two.threads = 2;
+  std::vector<float> with_two;
+  try {
+    with_two = all_logits(two, tokens);
+  } catch (const sluice::UsageError& e) {
+    SLUICE_SKIP(e.what());
+  }
+  CHECK(same_bits(with_two, all_logits(options_for(16), tokens)));
+}
+
+TEST_CASE("a session can be cleared and starts anew") {
+  const std::vector<Token> tokens = some_tokens(8);
+  const auto engine = Engine::open(model_file(), options_for(8));
+  const std::vector<float> first = last_logits(*engine, tokens);
+  engine->session().clear();
+  CHECK(engine->session().position() == 0);
+  CHECK(same_bits(last_logits(*engine, tokens), first));
+}
+
+TEST_CASE("float32 keys and values are close to half ones and not the same") {
+  const std::vector<Token> tokens = some_tokens(24);
+  EngineOptions f32 = options_for(24);
+  f32.kv = KvType::f32;
+  const std::vector<float> a = all_logits(f32, tokens), b = all_logits(options_for(24), tokens);
+  double difference = 0, norm = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    difference += (a[i] - b[i]) * (a[i] - b[i]);
+    norm += a[i] * a[i];
+  }
+  CHECK(difference > 0);
+  CHECK(std::sqrt(difference / norm) < 0.02);
+}
+
+TEST_CASE("logits are the same bits at every budget and with every reader") {
+  const std::vector<Token> tokens = some_tokens(11);
+  const std::vector<float> expected = all_logits(options_for(16), tokens);
+  for (const auto io :
+       {sluice::streaming::Io::uring, sluice::streaming::Io::pread, sluice::streaming::Io::mmap}) {
+    EngineOptions options = options_for(16);
+    options.io = io;
+    options.budget_bytes = std::uint64_t{4} << 30;
+    const auto all = sluice::engine::plan_run(model_file(), options).plan;
+    for (int eighths = 0; eighths <= 8; eighths += 2) {
+      // From just enough to everything.
+      options.budget_bytes = all.least_budget_bytes + (std::uint64_t{1} << 21) +
+                             all.tape.pinned_bytes / 8 * static_cast<std::uint64_t>(eighths);
+      INFO("io " << static_cast<int>(io) << ", " << eighths << " eighths pinned");
+      CHECK(same_bits(all_logits(options, tokens), expected));
+    }
+  }
+}
+
+TEST_CASE("a budget that cannot be met is refused with the least that can") {
+  EngineOptions options = options_for(64);
+  options.budget_bytes = 1 << 20;
+  const auto plan = sluice::engine::plan_run(model_file(), options).plan;
+  CHECK_FALSE(plan.fits());
+  try {
+    Engine::open(model_file(), options);
+    FAIL("opened within 1 MiB");
+  } catch (const sluice::Error& e) {
+    CHECK(e.code() == sluice::ExitCode::budget);
+    const std::string least = std::to_string((plan.least_budget_bytes + (1 << 20) - 1) >> 20);
+    CHECK(std::string(e.what()).find(least + " MiB") != std::string::npos);
+  }
+}
+
+TEST_CASE("what cannot be evaluated is refused and changes nothing") {
+  const auto engine = Engine::open(model_file(), options_for(4));
+  CHECK_THROWS_AS(engine->session().evaluate({}), sluice::UsageError);
+  CHECK_THROWS_AS(engine->session().evaluate(some_tokens(5)), sluice::UsageError);
+  CHECK_THROWS_AS(engine->session().evaluate(std::vector<Token>{-1}), sluice::UsageError);
+  CHECK_THROWS_AS(engine->session().evaluate(std::vector<Token>{4096}), sluice::UsageError);
+  CHECK(engine->session().position() == 0);
+  engine->session().evaluate(some_tokens(4));
+  CHECK_THROWS_AS(engine->session().evaluate(some_tokens(1)), sluice::UsageError);
+}
+
+TEST_CASE("a plan is made from the header alone and covers what it says") {
+  const sluice::test::TemporaryFolder folder;
+  const fs::path header = folder.path() / "header.gguf";
+  const auto model = sluice::gguf::Model::open(model_file());
+  fs::copy_file(model_file(), header);
+  fs::resize_file(header, model.files()[0].data_offset);
+
+  const auto whole = sluice::engine::plan_run(model_file(), options_for(64)).plan;
+  const auto alone = sluice::engine::plan_run(header, options_for(64)).plan;
+  REQUIRE(whole.lines.size() == alone.lines.size());
+  CHECK(whole.tape.pinned_bytes == alone.tape.pinned_bytes);
+  std::uint64_t total = 0;
+  for (const auto& line : whole.lines) total += line.bytes;
+  CHECK(total == whole.total_bytes());
+  CHECK_THROWS_AS(Engine::open(header, options_for(64)), sluice::ModelError);
+}
+
+TEST_CASE("models whose numbers make no sense are refused") {
+  for (const char* name : {"hp_block_count_100000", "hp_head_count_0", "hp_head_count_kv_3",
+                           "hp_rope_dim_odd", "no_architecture"}) {
+    const auto path = sluice::test::fixture(std::string("malformed/") + name + ".gguf");
+    if (!path) SLUICE_SKIP("malformed fixtures are absent");
+    INFO(name);
+    CHECK_THROWS_AS(Engine::open(*path, {}), sluice::ModelError);
+  }
+}
