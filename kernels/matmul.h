@@ -76,8 +76,6 @@ struct WeightRows {
   std::size_t rows;
   std::size_t columns;    // weights per row
   std::size_t row_bytes;  // row_bytes(type, columns)
-  // How many bytes after the last of these rows may be prefetched (they belong to the matrix).
-  std::size_t readable_after = 0;
 };
 
 // Scratch for one thread.

@@ -10,6 +10,8 @@
 #include <cstring>
 #include <immintrin.h>
 
+#include "kernels/matmul_driver.h"
+
 namespace sluice::kernels {
 namespace {
 
@@ -33,7 +35,10 @@ inline __m256i load_two_rows(const std::byte* p, std::size_t row_bytes) {
   return _mm256_inserti128_si256(_mm256_castsi128_si256(load(p)), load(p + 4 * row_bytes), 1);
 }
 
-inline RowDwords load_dwords(const std::byte* p, std::size_t row_bytes) {
+inline RowDwords load_dwords(PanelRows& rows, std::size_t offset) {
+  const std::byte* p = rows.first + offset;
+  const std::size_t row_bytes = rows.row_bytes;
+  read_ahead(rows, 16 * panel_rows);
   RowDwords out;
   for (int h = 0; h < 2; ++h) {
     const std::byte* q = p + 8 * h * row_bytes;
@@ -283,11 +288,9 @@ struct SmallKernel {
 
   static Column column(const Activations& x, std::size_t c) { return x.a32(c); }
 
-  static void unpack(const std::byte* rows, std::size_t row_bytes, std::size_t k,
-                     std::size_t weights, SmallPanel& panel) {
-    const std::byte* p = rows + k / 32 * Format::block_bytes;
+  static void unpack(PanelRows& rows, std::size_t k, std::size_t weights, SmallPanel& panel) {
     for (std::size_t s = 0; s < weights / 32; ++s) {
-      Format::unpack_block(p + s * Format::block_bytes, row_bytes, s, panel);
+      Format::unpack_block(rows, (k / 32 + s) * Format::block_bytes, s, panel);
     }
   }
 

@@ -9,6 +9,8 @@
 #include <cstring>
 #include <immintrin.h>
 
+#include "kernels/matmul_driver.h"
+
 namespace sluice::kernels {
 namespace {
 
@@ -32,7 +34,10 @@ inline I32x16 load_four_rows(const std::byte* p, std::size_t row_bytes) {
   return _mm512_inserti32x4(rows, load(p + 12 * row_bytes), 3);
 }
 
-inline RowDwords load_dwords(const std::byte* p, std::size_t row_bytes) {
+inline RowDwords load_dwords(PanelRows& rows, std::size_t offset) {
+  const std::byte* p = rows.first + offset;
+  const std::size_t row_bytes = rows.row_bytes;
+  read_ahead(rows, 16 * panel_rows);
   const I32x16 r0 = load_four_rows(p, row_bytes);
   const I32x16 r1 = load_four_rows(p + row_bytes, row_bytes);
   const I32x16 r2 = load_four_rows(p + 2 * row_bytes, row_bytes);
@@ -142,7 +147,7 @@ template <typename Format>
 struct IntegerKernel : Format {
   using Panel = IntegerPanel;
   using Column = ColumnA256;
-  static constexpr int tile_columns = 4;
+  static constexpr int tile_columns = 6;
 
   static Column column(const Activations& x, std::size_t c) { return x.a256(c); }
 
@@ -211,15 +216,13 @@ template <typename Format>
 struct SmallKernel {
   using Panel = SmallPanel;
   using Column = ColumnA32;
-  static constexpr int tile_columns = 4;
+  static constexpr int tile_columns = 6;
 
   static Column column(const Activations& x, std::size_t c) { return x.a32(c); }
 
-  static void unpack(const std::byte* rows, std::size_t row_bytes, std::size_t k,
-                     std::size_t weights, SmallPanel& panel) {
-    const std::byte* p = rows + k / 32 * Format::block_bytes;
+  static void unpack(PanelRows& rows, std::size_t k, std::size_t weights, SmallPanel& panel) {
     for (std::size_t s = 0; s < weights / 32; ++s) {
-      Format::unpack_block(p + s * Format::block_bytes, row_bytes, s, panel);
+      Format::unpack_block(rows, (k / 32 + s) * Format::block_bytes, s, panel);
     }
   }
 

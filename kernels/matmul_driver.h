@@ -62,19 +62,29 @@ inline std::size_t smaller(std::size_t a, std::size_t b) {
   return a < b ? a : b;
 }
 
-// Brings one slice of what this thread reads next into the L2 cache: the hardware prefetcher sees
-// 16 short streams and misses the start of most of them.
-inline void prefetch_slice(const std::byte* start, const std::byte* end, std::size_t bytes) {
-  for (const std::byte* p = start; p < start + bytes && p < end; p += cache_line) {
-    __builtin_prefetch(p, 0, 2);
+// The 16 rows of a panel, and what this thread reads after them.
+struct PanelRows {
+  const std::byte* first;
+  std::size_t row_bytes;
+  const std::byte* ahead;
+};
+
+// Asks for the next bytes that the thread will read, some pair of panels ahead, to come into the
+// L2 cache. Called with each few bytes that are read, so that the requests are spread evenly: a
+// burst of them would hold up the loads that the work at hand is waiting for. Addresses beyond the
+// end of the weights do no harm.
+inline void read_ahead(PanelRows& rows, std::size_t bytes) {
+  for (std::size_t at = 0; at < bytes; at += cache_line) {
+    __builtin_prefetch(rows.ahead + at, 0, 2);
   }
+  rows.ahead += bytes;
 }
 
 // The loops for one kernel. Kernel has
 //   Panel, Column                    what it unpacks to, and what it needs of a column
 //   tile_columns                     columns that it likes to compute together
 //   column(x, c)                     the Column of column c
-//   unpack(rows, row_bytes, k, weights, panel)
+//   unpack(rows, k, weights, panel)
 //   multiply<panels, columns>(panels, columns, k, weights, sums)
 // where sums points to the sums of the first column, and those of the next follow
 // 2 * panel_rows floats later.
@@ -108,16 +118,14 @@ class PanelProduct {
     std::memset(work_.sums, 0, count_ * sizeof work_.sums[0]);
     const std::size_t panel_bytes = panel_rows * w_.row_bytes;
     const std::size_t group_bytes = group.panels * panel_bytes;
-    const std::byte* next = group.data + group_bytes;
-    const std::byte* readable_end = w_.data + w_.rows * w_.row_bytes + w_.readable_after;
+    PanelRows rows{nullptr, w_.row_bytes, group.data + group_bytes};
     const std::size_t blocks = (w_.columns + k_block - 1) / k_block;
-    const std::size_t slice_bytes = (group_bytes / blocks + cache_line) / cache_line * cache_line;
     for (std::size_t b = 0; b < blocks; ++b) {
       const std::size_t k = b * k_block;
       const std::size_t weights = smaller(k_block, w_.columns - k);
-      prefetch_slice(next + b * slice_bytes, readable_end, slice_bytes);
       for (int p = 0; p < group.panels; ++p) {
-        Kernel::unpack(group.data + p * panel_bytes, w_.row_bytes, k, weights, work_.panels[p]);
+        rows.first = group.data + p * panel_bytes;
+        Kernel::unpack(rows, k, weights, work_.panels[p]);
       }
       if (group.panels == 2) {
         multiply_columns<2>(k, weights);
@@ -135,17 +143,19 @@ class PanelProduct {
   template <int panels>
   void multiply_columns(std::size_t k, std::size_t weights) {
     std::size_t i = 0;
-    for (; i + Kernel::tile_columns <= count_; i += Kernel::tile_columns) {
-      multiply_tile<panels, Kernel::tile_columns>(i, k, weights);
-    }
-    for (; i + 2 <= count_; i += 2) multiply_tile<panels, 2>(i, k, weights);
-    if (i < count_) multiply_tile<panels, 1>(i, k, weights);
+    multiply_tiles<panels, Kernel::tile_columns>(i, k, weights);
+    if constexpr (Kernel::tile_columns > 4) multiply_tiles<panels, 4>(i, k, weights);
+    multiply_tiles<panels, 2>(i, k, weights);
+    multiply_tiles<panels, 1>(i, k, weights);
   }
 
+  // As many tiles of `columns` columns from column i on as there are; moves i behind them.
   template <int panels, int columns>
-  void multiply_tile(std::size_t i, std::size_t k, std::size_t weights) {
-    Kernel::template multiply<panels, columns>(work_.panels, work_.columns + i, k, weights,
-                                               work_.sums[i]);
+  void multiply_tiles(std::size_t& i, std::size_t k, std::size_t weights) {
+    for (; i + columns <= count_; i += columns) {
+      Kernel::template multiply<panels, columns>(work_.panels, work_.columns + i, k, weights,
+                                                 work_.sums[i]);
+    }
   }
 
   const WeightRows& w_;

@@ -1,8 +1,8 @@
 // Unpacking of every weight format to panels, written once for all instruction sets. Included by
 // the file of each tier after it has defined the lane types and operations used here:
 //   I32x16   sixteen 32-bit lanes, lane = row        F32x16   sixteen floats
-//   load_dwords(rows, row_bytes)   16 bytes from each of 16 rows, transposed: dword[j] holds 32-bit
-//                                  word j of every row
+//   load_dwords(rows, offset)      16 bytes at `offset` of each of 16 rows, transposed: dword[j]
+//                                  holds 32-bit word j of every row; reads ahead by as much
 //   bits_and, bits_or, bits_xor, left_16<n>, right_16<n> (within 16 bits), left_32, right_32,
 //   right_signed_32, each_byte(v), each_dword(v), to_float, low_halves (half floats in the low 16
 //   bits), store, load_halves(p, count), load_bfloats(p, count)
@@ -56,9 +56,8 @@ inline F32x16 byte_to_float(I32x16 x, int j) {
 
 // d, dmin and the 6-bit scales and minima of Q4_K and Q5_K. The scales of odd sub-blocks are
 // multiplied by odd_factor.
-inline void unpack_header(const std::byte* p, std::size_t row_bytes, float odd_factor,
-                          IntegerPanel& panel) {
-  const RowDwords head = load_dwords(p, row_bytes);
+inline void unpack_header(PanelRows& rows, std::size_t at, float odd_factor, IntegerPanel& panel) {
+  const RowDwords head = load_dwords(rows, at);
   store(panel.d, low_halves(head.dword[0]));
   store(panel.dmin, high_halves(head.dword[0]));
   const I32x16 s0 = head.dword[1], s1 = head.dword[2], s2 = head.dword[3];
@@ -80,12 +79,11 @@ struct Q4_K {
   static constexpr int sub_block = 32, largest_q = 15;
   static constexpr bool has_min = true, has_offset = false;
 
-  static void unpack(const std::byte* rows, std::size_t row_bytes, std::size_t k, std::size_t,
-                     IntegerPanel& panel) {
-    const std::byte* p = rows + k / k_block * sizeof(BlockQ4_K);
-    unpack_header(p, row_bytes, high_nibbles_in_place ? 1.0f / 16 : 1.0f, panel);
+  static void unpack(PanelRows& rows, std::size_t k, std::size_t, IntegerPanel& panel) {
+    const std::size_t at = k / k_block * sizeof(BlockQ4_K);
+    unpack_header(rows, at, high_nibbles_in_place ? 1.0f / 16 : 1.0f, panel);
     for (std::size_t i = 0; i < 8; ++i) {
-      const RowDwords qs = load_dwords(p + 16 + 16 * i, row_bytes);
+      const RowDwords qs = load_dwords(rows, at + 16 + 16 * i);
       const std::size_t group = i / 2 * 16 + i % 2 * 4;
       for (std::size_t j = 0; j < 4; ++j) {
         const I32x16 q = qs.dword[j];
@@ -101,25 +99,24 @@ struct Q5_K {
   static constexpr int sub_block = 32, largest_q = 31;
   static constexpr bool has_min = true, has_offset = false;
 
-  static void unpack(const std::byte* rows, std::size_t row_bytes, std::size_t k, std::size_t,
-                     IntegerPanel& panel) {
-    const std::byte* p = rows + k / k_block * sizeof(BlockQ5_K);
-    unpack_header(p, row_bytes, 1.0f, panel);
+  static void unpack(PanelRows& rows, std::size_t k, std::size_t, IntegerPanel& panel) {
+    const std::size_t at = k / k_block * sizeof(BlockQ5_K);
+    unpack_header(rows, at, 1.0f, panel);
     for (std::size_t i = 0; i < 2; ++i) {
-      const RowDwords qh = load_dwords(p + 16 + 16 * i, row_bytes);
-      unpack_pair<0>(p + 48 + 16 * i, row_bytes, qh, 4 * i, panel);
-      unpack_pair<1>(p + 48 + 16 * i, row_bytes, qh, 4 * i, panel);
-      unpack_pair<2>(p + 48 + 16 * i, row_bytes, qh, 4 * i, panel);
-      unpack_pair<3>(p + 48 + 16 * i, row_bytes, qh, 4 * i, panel);
+      const RowDwords qh = load_dwords(rows, at + 16 + 16 * i);
+      unpack_pair<0>(rows, at + 48 + 16 * i, qh, 4 * i, panel);
+      unpack_pair<1>(rows, at + 48 + 16 * i, qh, 4 * i, panel);
+      unpack_pair<2>(rows, at + 48 + 16 * i, qh, 4 * i, panel);
+      unpack_pair<3>(rows, at + 48 + 16 * i, qh, 4 * i, panel);
     }
   }
 
  private:
   // 16 bytes of qs are the low bits of 16 weights in sub-block 2 pair and of 16 in the next.
   template <int pair>
-  static void unpack_pair(const std::byte* qs_at, std::size_t row_bytes, const RowDwords& qh,
+  static void unpack_pair(PanelRows& rows, std::size_t qs_at, const RowDwords& qh,
                           std::size_t first_group, IntegerPanel& panel) {
-    const RowDwords qs = load_dwords(qs_at + 32 * pair, row_bytes);
+    const RowDwords qs = load_dwords(rows, qs_at + 32 * pair);
     for (std::size_t j = 0; j < 4; ++j) {
       const std::size_t group = 16 * pair + first_group + j;
       const I32x16 q = qs.dword[j], fifth = qh.dword[j];
@@ -133,15 +130,14 @@ struct Q6_K {
   static constexpr int sub_block = 16, largest_q = 63;
   static constexpr bool has_min = false, has_offset = true;
 
-  static void unpack(const std::byte* rows, std::size_t row_bytes, std::size_t k, std::size_t,
-                     IntegerPanel& panel) {
-    const std::byte* p = rows + k / k_block * sizeof(BlockQ6_K);
+  static void unpack(PanelRows& rows, std::size_t k, std::size_t, IntegerPanel& panel) {
+    const std::size_t at = k / k_block * sizeof(BlockQ6_K);
     const auto high = [](I32x16 x) { return bits_and(x, each_byte(0x30)); };
     for (std::size_t i = 0; i < 4; ++i) {  // 16 bytes of qh: half i / 2, part i % 2
-      const RowDwords qh = load_dwords(p + 128 + 16 * i, row_bytes);
-      const std::byte* ql_at = p + 64 * (i / 2) + 16 * (i % 2);
-      const RowDwords ql0 = load_dwords(ql_at, row_bytes);
-      const RowDwords ql1 = load_dwords(ql_at + 32, row_bytes);
+      const RowDwords qh = load_dwords(rows, at + 128 + 16 * i);
+      const std::size_t ql_at = at + 64 * (i / 2) + 16 * (i % 2);
+      const RowDwords ql0 = load_dwords(rows, ql_at);
+      const RowDwords ql1 = load_dwords(rows, ql_at + 32);
       for (std::size_t j = 0; j < 4; ++j) {
         const std::size_t group = 32 * (i / 2) + 4 * (i % 2) + j;
         const I32x16 h = qh.dword[j], l0 = ql0.dword[j], l1 = ql1.dword[j];
@@ -151,12 +147,12 @@ struct Q6_K {
         store_q(panel, group + 24, bits_or(high_nibbles(l1), high(right_16<2>(h))));
       }
     }
-    const RowDwords scales = load_dwords(p + 192, row_bytes);
+    const RowDwords scales = load_dwords(rows, at + 192);
     for (int s = 0; s < 16; ++s) {
       store(panel.scale[s], byte_to_float<true>(scales.dword[s / 4], s % 4));
     }
     // d is the last two bytes of the block.
-    store(panel.d, high_halves(load_dwords(p + 194, row_bytes).dword[3]));
+    store(panel.d, high_halves(load_dwords(rows, at + 194).dword[3]));
   }
 };
 
@@ -192,10 +188,9 @@ struct Q4_0 {
   static constexpr bool has_min = false, has_offset = true;
   static const std::int32_t* offsets(const ColumnA32& a) { return a.minus_8_sums; }
 
-  static void unpack_block(const std::byte* p, std::size_t row_bytes, std::size_t s,
-                           SmallPanel& panel) {
-    store(panel.d[s], low_halves(load_dwords(p, row_bytes).dword[0]));
-    unpack_nibbles(load_dwords(p + 2, row_bytes), s, panel);
+  static void unpack_block(PanelRows& rows, std::size_t at, std::size_t s, SmallPanel& panel) {
+    store(panel.d[s], low_halves(load_dwords(rows, at).dword[0]));
+    unpack_nibbles(load_dwords(rows, at + 2), s, panel);
   }
 };
 
@@ -204,12 +199,11 @@ struct Q4_1 {
   static constexpr int largest_q = 15;
   static constexpr bool has_min = true, has_offset = false;
 
-  static void unpack_block(const std::byte* p, std::size_t row_bytes, std::size_t s,
-                           SmallPanel& panel) {
-    const I32x16 head = load_dwords(p, row_bytes).dword[0];
+  static void unpack_block(PanelRows& rows, std::size_t at, std::size_t s, SmallPanel& panel) {
+    const I32x16 head = load_dwords(rows, at).dword[0];
     store(panel.d[s], low_halves(head));
     store(panel.m[s], high_halves(head));
-    unpack_nibbles(load_dwords(p + 4, row_bytes), s, panel);
+    unpack_nibbles(load_dwords(rows, at + 4), s, panel);
   }
 };
 
@@ -219,12 +213,11 @@ struct Q5_0 {
   static constexpr bool has_min = false, has_offset = true;
   static const std::int32_t* offsets(const ColumnA32& a) { return a.minus_16_sums; }
 
-  static void unpack_block(const std::byte* p, std::size_t row_bytes, std::size_t s,
-                           SmallPanel& panel) {
-    const RowDwords head = load_dwords(p, row_bytes);  // d, qh, and the first bytes of qs
+  static void unpack_block(PanelRows& rows, std::size_t at, std::size_t s, SmallPanel& panel) {
+    const RowDwords head = load_dwords(rows, at);  // d, qh, and the first bytes of qs
     store(panel.d[s], low_halves(head.dword[0]));
     const I32x16 qh = bits_or(right_32(head.dword[0], 16), left_32(head.dword[1], 16));
-    unpack_five_bits(load_dwords(p + 6, row_bytes), qh, s, panel);
+    unpack_five_bits(load_dwords(rows, at + 6), qh, s, panel);
   }
 };
 
@@ -233,12 +226,11 @@ struct Q5_1 {
   static constexpr int largest_q = 31;
   static constexpr bool has_min = true, has_offset = false;
 
-  static void unpack_block(const std::byte* p, std::size_t row_bytes, std::size_t s,
-                           SmallPanel& panel) {
-    const RowDwords head = load_dwords(p, row_bytes);
+  static void unpack_block(PanelRows& rows, std::size_t at, std::size_t s, SmallPanel& panel) {
+    const RowDwords head = load_dwords(rows, at);
     store(panel.d[s], low_halves(head.dword[0]));
     store(panel.m[s], high_halves(head.dword[0]));
-    unpack_five_bits(load_dwords(p + 8, row_bytes), head.dword[1], s, panel);
+    unpack_five_bits(load_dwords(rows, at + 8), head.dword[1], s, panel);
   }
 };
 
@@ -248,11 +240,10 @@ struct Q8_0 {
   static constexpr bool has_min = false, has_offset = unsigned_q8;
   static const std::int32_t* offsets(const ColumnA32& a) { return a.minus_128_sums; }
 
-  static void unpack_block(const std::byte* p, std::size_t row_bytes, std::size_t s,
-                           SmallPanel& panel) {
-    store(panel.d[s], low_halves(load_dwords(p, row_bytes).dword[0]));
+  static void unpack_block(PanelRows& rows, std::size_t at, std::size_t s, SmallPanel& panel) {
+    store(panel.d[s], low_halves(load_dwords(rows, at).dword[0]));
     for (std::size_t i = 0; i < 2; ++i) {
-      const RowDwords qs = load_dwords(p + 2 + 16 * i, row_bytes);
+      const RowDwords qs = load_dwords(rows, at + 2 + 16 * i);
       for (std::size_t j = 0; j < 4; ++j) {
         const I32x16 q = qs.dword[j];
         store_q(panel, 8 * s + 4 * i + j, unsigned_q8 ? bits_xor(q, each_byte(0x80)) : q);
@@ -267,17 +258,18 @@ struct Q8_0 {
 // weights of 16 rows at a time are transposed.
 template <BlockType type, std::size_t block_weights, std::size_t block_bytes>
 struct FloatFormat {
-  static void unpack(const std::byte* rows, std::size_t row_bytes, std::size_t k,
-                     std::size_t weights, FloatPanel& panel) {
+  static void unpack(PanelRows& rows, std::size_t k, std::size_t weights, FloatPanel& panel) {
     alignas(64) float values[panel_rows][k_block];
+    const std::byte* at = rows.first + k / block_weights * block_bytes;
     for (std::size_t r = 0; r < panel_rows; ++r) {
-      convert(rows + r * row_bytes + k / block_weights * block_bytes, weights, values[r]);
+      convert(at + r * rows.row_bytes, weights, values[r]);
     }
-    const auto* from = reinterpret_cast<const std::byte*>(values);
+    PanelRows floats{reinterpret_cast<const std::byte*>(values), sizeof values[0], rows.ahead};
     for (std::size_t i = 0; i < weights; i += 4) {
-      const RowDwords four = load_dwords(from + i * sizeof(float), sizeof values[0]);
+      const RowDwords four = load_dwords(floats, i * sizeof(float));
       for (std::size_t j = 0; j < 4; ++j) store(panel.w[i + j], four.dword[j]);
     }
+    rows.ahead = floats.ahead;
   }
 
  private:

@@ -71,13 +71,17 @@ class Reader {
   // Blocks until a read has finished. There must be one in flight.
   virtual Completion wait() = 0;
 
-  // Does this reader hand out the memory of its own mappings? The three functions below are for
+  // Does this reader hand out the memory of its own mappings? The four functions below are for
   // readers that do.
   virtual bool maps_files() const { return false; }
 
   // The mapping of a file. Only bytes that a read has brought in and that have not been discarded
   // may be touched.
   virtual const std::byte* mapping(std::uint32_t /*file*/) const { return nullptr; }
+
+  // With true, the kernel must not bring in pages around those of a request (its own read-ahead may
+  // be as long as the whole ring). With false it may, and keeps pages that are in use for longer.
+  virtual void keep_to_requests(bool /*strictly*/) {}
 
   // Gives up pages that a read has brought in; offset and bytes are multiples of 4096.
   virtual void discard(std::uint32_t /*file*/, std::uint64_t /*offset*/, std::uint64_t /*bytes*/) {}

@@ -152,6 +152,7 @@ void StreamedTape::load(std::size_t pinned_before, const Progress& progress) {
   }
   if (!reader_->maps_files()) pinned_memory_.commit(plan_.pinned_bytes);
   if (!entries.empty()) open_ring();
+  reader_->keep_to_requests(plan_.streamed_segments != 0);
   read_ahead_.start(std::move(entries), ReadAhead::Order::once);
   std::uint64_t done_bytes = 0;
   for (std::size_t i = pinned_before; i < plan_.residency.pinned_count; ++i) {
@@ -186,6 +187,7 @@ void StreamedTape::start_streaming() {
   } else {
     open_ring();
   }
+  reader_->keep_to_requests(!streamed_turns_.empty());
   read_ahead_.reset_statistics();
   read_ahead_.start(streamed_entries(), ReadAhead::Order::cyclic);
   expect_step_end(step_end_);

@@ -175,6 +175,17 @@ std::int64_t MmapReader::attempt(const ReadPiece& piece) {
   return file(piece.file).current_bytes() < piece.needed_end ? -EAGAIN : -EIO;
 }
 
+void MmapReader::keep_to_requests(bool strictly) {
+  // MADV_WILLNEED works with both. MADV_RANDOM has a price: reclaim no longer sees that pages are
+  // in use, so a model that fits does without it.
+  for (const MappedFile& mapped : mappings_) {
+    const auto bytes = mapped.bytes();
+    if (bytes.empty()) continue;
+    madvise(const_cast<std::byte*>(bytes.data()), bytes.size(),
+            strictly ? MADV_RANDOM : MADV_NORMAL);
+  }
+}
+
 void MmapReader::discard(std::uint32_t file_index, std::uint64_t offset, std::uint64_t bytes) {
   // A thread that populates the neighbourhood may map some of the pages again between the two
   // calls (the kernel faults around), which keeps them in memory; so look, and try again.

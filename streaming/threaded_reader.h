@@ -93,6 +93,7 @@ class MmapReader final : public ThreadedReader {
   std::string_view name() const override { return "mmap"; }
   bool maps_files() const override { return true; }
   const std::byte* mapping(std::uint32_t file) const override;
+  void keep_to_requests(bool strictly) override;
   void discard(std::uint32_t file, std::uint64_t offset, std::uint64_t bytes) override;
   bool still_reaches(std::uint32_t file, std::uint64_t end) const override;
 

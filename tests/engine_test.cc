@@ -128,7 +128,7 @@ TEST_CASE("float32 keys and values are close to half ones and not the same") {
     norm += a[i] * a[i];
   }
   CHECK(difference > 0);
-  CHECK(std::sqrt(difference / norm) < 0.02);
+  CHECK(std::sqrt(difference / norm) < 0.1);
 }
 
 TEST_CASE("logits are the same bits at every budget and with every reader") {

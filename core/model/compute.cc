@@ -96,9 +96,8 @@ void Compute::multiply_held(const kernels::Activations& x) {
       const Matrix& w = *held.product->w;
       const auto part = topology::split(held.slice->rows, row_unit, team_.size(), member);
       if (part.empty()) continue;
-      const kernels::WeightRows rows{w.type,      held.data + part.begin * w.row_bytes,
-                                     part.size(), w.columns,
-                                     w.row_bytes, (held.slice->rows - part.end) * w.row_bytes};
+      const kernels::WeightRows rows{w.type, held.data + part.begin * w.row_bytes, part.size(),
+                                     w.columns, w.row_bytes};
       const std::size_t first = held.slice->first_row + part.begin;
       float* y = held.product->y + first;
       kernels_.matmul.multiply(rows, x, y, held.product->y_stride, scratch);

@@ -154,7 +154,7 @@ void SyntheticModel::write(const std::filesystem::path& path, std::uint64_t seed
     const auto sink = [&](std::span<const std::byte> piece) {
       file(piece);
       done += piece.size();
-      progress(done, data_bytes());
+      if (progress) progress(done, data_bytes());
     };
     if (tensor.fill != Fill::weights) {
       return sink(std::as_bytes(std::span<const float>(small_values(tensor, shape_, random))));

@@ -25,7 +25,7 @@ class SyntheticModel {
   std::uint64_t data_bytes() const { return writer_.data_bytes(); }
   std::uint64_t file_bytes() const { return writer_.file_bytes(); }
 
-  // Called now and then while writing; `done` and `total` in bytes of weights.
+  // Called now and then while writing; `done` and `total` in bytes of weights. May be empty.
   using Progress = std::function<void(std::uint64_t done, std::uint64_t total)>;
 
   // Writes the file; the same seed gives the same bytes everywhere. Throws std::system_error when
