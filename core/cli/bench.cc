@@ -153,11 +153,11 @@ int run_bench(const BenchOptions& options) {
 
   const InterruptGuard guard;
   const Rates rates = measure(options, *engine);
-  const engine::EngineFacts facts = engine->facts();
+  const RunRecord record(*engine);
   engine.reset();  // its memory is wanted to measure the limits with
 
   nlohmann::ordered_json report = run.report(
-      options.common, facts,
+      options.common, record,
       {.prefill_tokens_per_s = median(rates.prefill), .decode_tokens_per_s = median(rates.decode)});
   report["prompt_tokens"] = options.prompt_tokens;
   report["generated_tokens"] = options.generated_tokens;

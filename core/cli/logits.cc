@@ -50,7 +50,7 @@ int run_logits(const LogitsOptions& options) {
   const double seconds = watch.seconds();
   file.commit();
   progress.clear();
-  run.write_report(options.common, engine->facts(),
+  run.write_report(options.common, RunRecord(*engine),
                    {.prefill_tokens_per_s = rate(options.tokens.size(), seconds),
                     .decode_tokens_per_s = std::nullopt});
   return 0;

@@ -247,6 +247,7 @@ std::unique_ptr<engine::Engine> open_engine(const CommonOptions& common,
     progress.show(fmt::format("loading {}: {} of {}", common.model.string(),
                               format_bytes(loaded_bytes), format_bytes(total_bytes)));
   };
+  if (!common.quiet) options.on_memory_change = [](const std::string& line) { remark(line); };
   std::unique_ptr<engine::Engine> engine = engine::Engine::open(common.model, options);
   progress.clear();
   if (common.quiet) return engine;

@@ -167,7 +167,7 @@ int run_perplexity(const PerplexityOptions& options) {
   print(score, windows, options.json);
   const std::size_t evaluated = windows.count * (windows.tokens - 1);
   run.write_report(
-      options.common, engine->facts(),
+      options.common, RunRecord(*engine),
       {.prefill_tokens_per_s = rate(evaluated, seconds), .decode_tokens_per_s = std::nullopt});
   return 0;
 }

@@ -27,13 +27,8 @@ Prediction predict(const engine::PlannedRun& run, const std::filesystem::path& m
 }
 
 ordered_json to_json(const plan::MemoryPlan& plan, const Prediction& prediction) {
-  ordered_json lines = ordered_json::array();
-  for (const plan::Line& line : plan.lines) {
-    lines.push_back(
-        {{"name", line.name}, {"bytes", line.bytes}, {"kind", plan::kind_name(line.kind)}});
-  }
   ordered_json json;
-  json["lines"] = lines;
+  json["lines"] = plan_lines(plan);
   json["total_bytes"] = plan.total_bytes();
   json["budget_bytes"] = plan.budget.bytes;
   json["budget_source"] = plan.budget.source;

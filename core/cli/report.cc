@@ -1,8 +1,11 @@
 #include "core/cli/report.h"
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "core/cli/files.h"
+#include "core/cli/output.h"
 #include "core/engine/machine_limits.h"
 
 namespace sluice::cli {
@@ -21,9 +24,38 @@ std::optional<std::uint64_t> refaults(const topology::CgroupMemory& memory) {
   return memory.refaults_file.value_or(0) + memory.refaults_anon.value_or(0);
 }
 
-void add_memory(ordered_json& report, const topology::CgroupMemory& before) {
-  const topology::ProcessMemory process = topology::read_process_memory();
-  const topology::CgroupMemory cgroup = topology::read_cgroup_memory();
+// Bytes of one kind; page tables are counted apart by the kernel, and so here.
+constexpr std::string_view page_tables = "page tables";
+
+std::uint64_t planned_bytes(const plan::MemoryPlan& plan, plan::Kind kind) {
+  std::uint64_t total = 0;
+  for (const plan::Line& line : plan.lines) {
+    if (line.kind == kind && line.name != page_tables) total += line.bytes;
+  }
+  return total;
+}
+
+std::uint64_t planned_page_tables(const plan::MemoryPlan& plan) {
+  for (const plan::Line& line : plan.lines) {
+    if (line.name == page_tables) return line.bytes;
+  }
+  return 0;
+}
+
+// The plan against what the kernel says the process holds.
+void add_memory(ordered_json& report, const RunRecord& run, const topology::CgroupMemory& before) {
+  const plan::MemoryPlan& plan = run.plan;
+  const topology::ProcessMemory& process = run.process;
+  report["memory"] = {{"anon",
+                       {{"planned_bytes", planned_bytes(plan, plan::Kind::anon)},
+                        {"measured_bytes", or_null(process.rss_anon_bytes)}}},
+                      {"file",
+                       {{"planned_bytes", planned_bytes(plan, plan::Kind::file)},
+                        {"measured_bytes", or_null(process.rss_file_bytes)}}},
+                      {"page_tables",
+                       {{"planned_bytes", planned_page_tables(plan)},
+                        {"measured_bytes", or_null(process.page_table_bytes)}}}};
+  const topology::CgroupMemory& cgroup = run.cgroup;
   report["measured_peak_bytes"] = or_null(process.rss_peak_bytes);
   report["cgroup_peak_bytes"] = or_null(cgroup.peak_bytes);
   std::optional<std::uint64_t> during_run = refaults(cgroup);
@@ -31,7 +63,46 @@ void add_memory(ordered_json& report, const topology::CgroupMemory& before) {
   report["refaults"] = or_null(during_run);
 }
 
+void add_tape(ordered_json& report, const streaming::TapeStatistics& tape) {
+  report["tape"] = {{"loaded_bytes", tape.loaded_bytes},
+                    {"pinned_bytes", tape.pinned_bytes},
+                    {"huge_page_bytes", tape.huge_page_bytes},
+                    {"streamed_bytes", tape.streaming.bytes_read},
+                    {"reads", tape.streaming.reads},
+                    {"stalls", tape.streaming.stalls},
+                    {"stall_seconds", static_cast<double>(tape.streaming.stall_ns) / 1e9}};
+}
+
 }  // namespace
+
+ordered_json plan_lines(const plan::MemoryPlan& plan) {
+  ordered_json lines = ordered_json::array();
+  for (const plan::Line& line : plan.lines) {
+    lines.push_back(
+        {{"name", line.name}, {"bytes", line.bytes}, {"kind", plan::kind_name(line.kind)}});
+  }
+  return lines;
+}
+
+RunRecord::RunRecord(const engine::Engine& engine)
+    : facts(engine.facts()),
+      plan(engine.plan()),
+      tape(engine.tape_statistics()),
+      process(topology::read_process_memory()),
+      cgroup(topology::read_cgroup_memory()) {}
+
+std::string memory_line(const RunRecord& run) {
+  std::string line = fmt::format("memory {} planned", format_bytes(run.plan.total_bytes()));
+  if (run.process.rss_peak_bytes) {
+    line += fmt::format(", {} at its peak", format_bytes(*run.process.rss_peak_bytes));
+  }
+  const streaming::ReadAheadStatistics& tape = run.tape.streaming;
+  if (tape.bytes_read != 0) {
+    line += fmt::format("; streamed {}, waited {:.2f} s for the disk",
+                        format_bytes(tape.bytes_read), static_cast<double>(tape.stall_ns) / 1e9);
+  }
+  return line;
+}
 
 std::optional<double> rate(std::uint64_t tokens, double seconds) {
   if (tokens == 0 || !(seconds > 0)) return std::nullopt;
@@ -41,8 +112,9 @@ std::optional<double> rate(std::uint64_t tokens, double seconds) {
 RunWatch::RunWatch()
     : machine_(topology::read_machine()), cgroup_before_(topology::read_cgroup_memory()) {}
 
-ordered_json RunWatch::report(const CommonOptions& common, const engine::EngineFacts& facts,
+ordered_json RunWatch::report(const CommonOptions& common, const RunRecord& run,
                               const Throughput& throughput) const {
+  const engine::EngineFacts& facts = run.facts;
   ordered_json report;
   report["model"] = common.model.string();
   report["model_name"] = facts.model_name;
@@ -59,7 +131,9 @@ ordered_json RunWatch::report(const CommonOptions& common, const engine::EngineF
   report["pinned_bytes"] = facts.pinned_bytes;
   report["streamed_bytes_per_step"] = facts.work.streamed_bytes;
   report["planned_peak_bytes"] = facts.planned_peak_bytes;
-  add_memory(report, cgroup_before_);
+  report["plan"] = plan_lines(run.plan);
+  add_memory(report, run, cgroup_before_);
+  add_tape(report, run.tape);
 
   const topology::CpuList cpus = topology::choose_threads(machine_, facts.threads).cpus;
   const engine::MachineLimits limits = engine::measure_machine_limits(cpus, common.model);
@@ -73,10 +147,10 @@ ordered_json RunWatch::report(const CommonOptions& common, const engine::EngineF
   return report;
 }
 
-void RunWatch::write_report(const CommonOptions& common, const engine::EngineFacts& facts,
+void RunWatch::write_report(const CommonOptions& common, const RunRecord& run,
                             const Throughput& throughput) const {
   if (common.report.empty()) return;
-  write_report_file(common, report(common, facts, throughput));
+  write_report_file(common, report(common, run, throughput));
 }
 
 void write_report_file(const CommonOptions& common, const ordered_json& report) {

@@ -12,6 +12,24 @@
 
 namespace sluice::cli {
 
+// What an engine was, planned and held at the moment of recording, so that it can be given up
+// before the limits of the machine are measured.
+struct RunRecord {
+  explicit RunRecord(const engine::Engine& engine);
+
+  engine::EngineFacts facts;
+  plan::MemoryPlan plan;
+  streaming::TapeStatistics tape;
+  topology::ProcessMemory process;
+  topology::CgroupMemory cgroup;
+};
+
+// One line about memory and disk for the end of a run: planned and measured, read and waited for.
+std::string memory_line(const RunRecord& run);
+
+// The lines of a plan as JSON: [{name, bytes, kind}].
+nlohmann::ordered_json plan_lines(const plan::MemoryPlan& plan);
+
 // Absent where nothing was measured.
 struct Throughput {
   std::optional<double> prefill_tokens_per_s;
@@ -29,11 +47,11 @@ class RunWatch {
 
   // The report of the run that ends here. Reads the memory figures first and then measures the
   // limits of the machine, about a second, so that the one does not show in the other.
-  nlohmann::ordered_json report(const CommonOptions& common, const engine::EngineFacts& facts,
+  nlohmann::ordered_json report(const CommonOptions& common, const RunRecord& run,
                                 const Throughput& throughput) const;
 
   // Makes the report only if --report asks for one, and writes it there.
-  void write_report(const CommonOptions& common, const engine::EngineFacts& facts,
+  void write_report(const CommonOptions& common, const RunRecord& run,
                     const Throughput& throughput) const;
 
  private:

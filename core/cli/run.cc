@@ -194,8 +194,12 @@ int run_run(const RunOptions& options) {
   for (const Token token : tokens) sampler.accept(token);
   if (!logits.empty()) generate(options, *engine, sampler, logits, done);
 
-  if (!options.common.quiet) print_statistics(done, sampling.seed);
-  watch.write_report(options.common, engine->facts(), done.throughput());
+  const RunRecord record(*engine);
+  if (!options.common.quiet) {
+    print_statistics(done, sampling.seed);
+    remark(memory_line(record));
+  }
+  watch.write_report(options.common, record, done.throughput());
   const int signal = interrupt_signal();
   return signal == 0 ? 0 : exit_status_of_signal(signal);
 }

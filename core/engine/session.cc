@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/engine/memory_guard.h"
 #include "core/error.h"
 #include "core/gguf/gguf.h"
 #include "core/model/architecture.h"
@@ -105,6 +106,8 @@ class Runner final : public Engine, public Session {
                                                       std::move(prepared_.reader.reader),
                                                       plan().tape_options, options.on_load);
     allocate(options);
+    // Pages of a mapping are the system's to take back; only memory of its own needs a guard.
+    if (!plan().tape.is_in_page_cache) guard_.emplace(plan(), *tape_, options.on_memory_change);
     topology::pin_calling_thread(cpus_.front());
     state_facts();
   }
@@ -193,6 +196,7 @@ class Runner final : public Engine, public Session {
 
   // Embeds the tokens and runs them through all layers, into the columns of x_.
   void run_layers(std::span<const Token> tokens) {
+    if (guard_) guard_->check();
     for (std::size_t c = 0; c < tokens.size(); ++c) {
       const Token token = tokens[c];
       if (token < 0 || static_cast<std::uint32_t>(token) >= hyper_parameters().vocabulary) {
@@ -240,6 +244,7 @@ class Runner final : public Engine, public Session {
   std::vector<std::string> notes_;
   std::optional<model::EmbeddingTable> embedding_;
   std::unique_ptr<streaming::StreamedTape> tape_;
+  std::optional<MemoryGuard> guard_;
   std::optional<kvcache::KvCache> cache_;
   std::optional<model::Compute> compute_;
   model::AlignedBytes x_;

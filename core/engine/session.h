@@ -38,6 +38,8 @@ struct EngineOptions {
   streaming::Io io = streaming::Io::automatic;
   // Told how much of the pinned weights has been loaded.
   std::function<void(std::uint64_t loaded_bytes, std::uint64_t total_bytes)> on_load = {};
+  // Told, in one line, when the memory that is used changes while running; see memory_guard.h.
+  std::function<void(const std::string& line)> on_memory_change = {};
 };
 
 // What `bench`, --report and the end of a run tell about the engine.
