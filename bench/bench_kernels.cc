@@ -1,0 +1,307 @@
+// The kernels on one thread, beside what the CPU and its memory could do at best.
+//
+//   build/release/bench/bench_kernels
+//   build/release/bench/bench_kernels --benchmark_filter='matmul/Q4_K/'
+//   SLUICE_ISA=avx2 build/release/bench/bench_kernels --benchmark_filter=attention
+//
+// Matrices have 4096 columns. "/cache": the same rows over and over, half of the L2 cache long.
+// "/dram": as many rows at a time, each time the next ones of a buffer that no cache holds
+// (--dram-mib). "cols" counts columns of activations: 1 is decoding, 512 a chunk of a prompt.
+//
+// The context that is printed first holds the limits, measured at the start on the same thread:
+// multiply-adds of the tier's 8-bit dot product, and reading the buffer of "/dram". "%peak" and
+// "%dram" are shares of them; F16 and F32 multiply floats and have no "%peak".
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <fmt/format.h>
+#include <optional>
+
+#include "bench/support.h"
+#include "core/model/random_blocks.h"
+#include "kernels/kernel_table.h"
+#include "streaming/arena.h"
+#include "topology/machine.h"
+
+namespace sluice::bench {
+namespace {
+
+using benchmark::State;
+using kernels::ActivationForm;
+using kernels::BlockType;
+
+constexpr std::size_t weights_per_row = 4096;
+constexpr std::uint64_t mib = std::uint64_t{1} << 20;
+
+const kernels::KernelTable& table() {
+  return kernels::kernel_table();
+}
+
+// --- Limits of the machine -----------------------------------------------------------------------
+
+struct Limits {
+  double macs_per_s = 0;
+  double dram_bytes_per_s = 0;
+};
+
+double measure_peak() {
+  constexpr std::uint64_t rounds = 1'000'000;
+  std::uint64_t macs = 0;
+  const double seconds = best_seconds(5, [&] { macs = table().peak.int8_macs(rounds); });
+  return static_cast<double>(macs) / seconds;
+}
+
+// Reads with independent sums, so that loads and not additions are what it waits for.
+std::uint64_t sum_of(std::span<const std::byte> bytes) {
+  constexpr std::size_t words = 32;
+  std::array<std::uint64_t, words> sums{};
+  for (std::size_t at = 0; at + sizeof sums <= bytes.size(); at += sizeof sums) {
+    std::array<std::uint64_t, words> values;
+    std::memcpy(values.data(), bytes.data() + at, sizeof values);
+    for (std::size_t i = 0; i < words; ++i) sums[i] += values[i];
+  }
+  std::uint64_t total = 0;
+  for (const std::uint64_t sum : sums) total += sum;
+  return total;
+}
+
+double measure_reading(std::span<const std::byte> bytes) {
+  volatile std::uint64_t sink = 0;
+  const double seconds = best_seconds(3, [&] { sink = sum_of(bytes); });
+  static_cast<void>(sink);
+  return static_cast<double>(bytes.size()) / seconds;
+}
+
+// --- Matrix products -----------------------------------------------------------------------------
+
+// Memory beyond the caches, which holds matrices of one type at a time.
+class Weights {
+ public:
+  Weights(std::uint64_t dram_bytes, std::uint64_t cache_bytes)
+      : cache_bytes_(cache_bytes), memory_(std::max(dram_bytes, 2 * cache_bytes)) {
+    memory_.commit(std::max(dram_bytes, 2 * cache_bytes));
+    std::memset(memory_.data(), 1, memory_.committed_bytes());
+  }
+  std::span<const std::byte> bytes() const { return memory_.bytes(); }
+
+  // Rows of a type that fit into the cache, whole panels.
+  std::size_t rows(BlockType type) const {
+    const std::size_t panel = kernels::panel_rows * kernels::row_bytes(type, weights_per_row);
+    return std::max<std::size_t>(1, cache_bytes_ / panel) * kernels::panel_rows;
+  }
+
+  // Fills the memory with copies of one random matrix of rows(type) rows, one after the other, and
+  // returns how many there are.
+  std::size_t fill(BlockType type) {
+    const std::size_t bytes = rows(type) * kernels::row_bytes(type, weights_per_row);
+    const std::size_t copies = memory_.committed_bytes() / bytes;
+    if (type_ == type) return copies;
+    constexpr float std_deviation = 0.02f;
+    model::Random random(1, static_cast<std::uint64_t>(type));
+    model::fill_random_blocks(type, memory_.bytes().first(bytes), std_deviation, random);
+    for (std::size_t i = 1; i < copies; ++i) {
+      std::memcpy(memory_.data() + i * bytes, memory_.data(), bytes);
+    }
+    type_ = type;
+    return copies;
+  }
+
+ private:
+  std::uint64_t cache_bytes_;
+  streaming::Arena memory_;
+  std::optional<BlockType> type_;
+};
+
+struct Product {
+  BlockType type;
+  std::size_t columns;
+  bool from_dram;
+};
+
+void multiply(State& state, const Product& product, Weights& weights, const Limits& limits) {
+  const ActivationForm form = kernels::activation_form(product.type);
+  const std::size_t columns = product.columns, rows = weights.rows(product.type);
+  const std::size_t row_bytes = kernels::row_bytes(product.type, weights_per_row);
+  const std::size_t copies = product.from_dram ? weights.fill(product.type) : 1;
+  weights.fill(product.type);
+
+  Aligned<float> x(columns * weights_per_row), y(columns * rows);
+  fill_normal(x.span());
+  Aligned<std::byte> buffer(kernels::Activations::buffer_bytes(weights_per_row, columns));
+  Aligned<std::byte> scratch(kernels::MatmulScratch::bytes);
+  const kernels::Activations activations(x.data(), weights_per_row, weights_per_row, columns,
+                                         buffer.data());
+  if (form != ActivationForm::f32) {
+    for (std::size_t c = 0; c < columns; ++c) activations.quantise(table().quantise, form, c);
+  }
+  kernels::WeightRows w{product.type, weights.bytes().data(), rows, weights_per_row, row_bytes};
+  std::size_t copy = 0;
+  const double seconds = time_iterations(state, [&] {
+    w.data = weights.bytes().data() + copy * rows * row_bytes;
+    copy = copy + 1 < copies ? copy + 1 : 0;
+    table().matmul.multiply(w, activations, y.data(), rows, {scratch.data()});
+  });
+
+  const double bytes_per_s = static_cast<double>(rows * row_bytes) / seconds;
+  const double macs_per_s = static_cast<double>(rows * weights_per_row * columns) / seconds;
+  state.counters["GB/s"] = bytes_per_s / 1e9;
+  state.counters["GMAC/s"] = macs_per_s / 1e9;
+  if (form != ActivationForm::f32) state.counters["%peak"] = 100 * macs_per_s / limits.macs_per_s;
+  if (product.from_dram) state.counters["%dram"] = 100 * bytes_per_s / limits.dram_bytes_per_s;
+}
+
+void add_products(const std::shared_ptr<Weights>& weights, const Limits& limits) {
+  for (const kernels::BlockTraits& t : kernels::all_block_types()) {
+    const bool is_integer = kernels::activation_form(t.type) != ActivationForm::f32;
+    if (!is_integer && t.type != BlockType::f16 && t.type != BlockType::f32) continue;
+    for (const bool from_dram : {false, true}) {
+      for (const std::size_t columns : {1, 2, 4, 8, 16, 32, 512}) {
+        const Product product = {t.type, columns, from_dram};
+        add(fmt::format("matmul/{}/cols:{}/{}", t.name, columns, from_dram ? "dram" : "cache"),
+            [=](State& state) { multiply(state, product, *weights, limits); });
+      }
+    }
+  }
+}
+
+// --- All others ----------------------------------------------------------------------------------
+
+// Times an operation on `size` floats; `bytes` is what it reads and writes.
+template <class Operation>
+void report(State& state, std::size_t size, std::size_t bytes, Operation&& operation) {
+  const double seconds = time_iterations(state, operation);
+  state.counters["Gelements/s"] = static_cast<double>(size) / seconds / 1e9;
+  state.counters["GB/s"] = static_cast<double>(bytes) / seconds / 1e9;
+}
+
+void quantise(State& state, ActivationForm form) {
+  Aligned<float> x(weights_per_row);
+  fill_normal(x.span());
+  Aligned<std::byte> buffer(kernels::Activations::buffer_bytes(x.size(), 1));
+  const kernels::Activations activations(x.data(), x.size(), x.size(), 1, buffer.data());
+  report(state, x.size(), x.size() * (sizeof(float) + 1),
+         [&] { activations.quantise(table().quantise, form, 0); });
+}
+
+void rms_norm(State& state) {
+  Aligned<float> x(4096), weight(x.size()), y(x.size());
+  fill_normal(x.span());
+  fill_normal(weight.span());
+  report(state, x.size(), 3 * x.size() * sizeof(float),
+         [&] { table().vector_ops.rms_norm(x.data(), weight.data(), 1e-5f, x.size(), y.data()); });
+}
+
+// One head of 128, turned by the same angle again and again, which leaves its length as it is.
+void rope(State& state,
+          void (*kernels::VectorOps::*rotate)(float*, const float*, const float*, std::size_t)) {
+  Aligned<float> head(128), cosines(head.size() / 2), sines(head.size() / 2);
+  fill_normal(head.span());
+  std::fill_n(cosines.data(), cosines.size(), 0.8f);
+  std::fill_n(sines.data(), sines.size(), 0.6f);
+  report(state, head.size(), 3 * head.size() * sizeof(float), [&] {
+    (table().vector_ops.*rotate)(head.data(), cosines.data(), sines.data(), cosines.size());
+  });
+}
+
+// As many elements as the largest vocabularies have tokens. The result is the next input: nearly
+// equal numbers, for which the kernel does the same work as for any others.
+void softmax(State& state) {
+  Aligned<float> x(250'000);
+  fill_normal(x.span());
+  report(state, x.size(), 2 * x.size() * sizeof(float),
+         [&] { table().vector_ops.softmax(x.data(), x.size()); });
+}
+
+void swiglu(State& state) {
+  Aligned<float> gate(11008), up(gate.size()), out(gate.size());
+  fill_normal(gate.span());
+  fill_normal(up.span());
+  report(state, out.size(), 3 * out.size() * sizeof(float),
+         [&] { table().vector_ops.swiglu(gate.data(), up.data(), out.size(), out.data()); });
+}
+
+// Eight query heads of 128 that share one head of keys and values.
+void attention(State& state, bool is_half, std::size_t positions) {
+  constexpr std::size_t heads = 8, dim = 128;
+  Aligned<float> queries(heads * dim), scores(heads * positions), out(heads * dim);
+  Aligned<float> cache(2 * positions * dim);
+  Aligned<std::uint16_t> half_cache(cache.size());
+  fill_normal(queries.span());
+  fill_normal(cache.span());
+  table().attention.f32_to_f16(cache.data(), cache.size(), half_cache.data());
+
+  kernels::AttentionArgs args{};
+  args.queries = queries.data();
+  args.query_heads = heads;
+  args.head_dim = args.value_dim = dim;
+  args.keys = is_half ? static_cast<const void*>(half_cache.data()) : cache.data();
+  args.values = is_half ? static_cast<const void*>(half_cache.data() + positions * dim)
+                        : cache.data() + positions * dim;
+  args.positions = positions;
+  args.scale = 0.088f;
+  args.scores = scores.data();
+  args.out = out.data();
+  const auto kernel = is_half ? table().attention.f16 : table().attention.f32;
+  const double seconds = time_iterations(state, [&] { kernel(args); });
+
+  const std::size_t bytes = cache.size() * (is_half ? sizeof(std::uint16_t) : sizeof(float));
+  state.counters["GB/s"] = static_cast<double>(bytes) / seconds / 1e9;
+  state.counters["GMAC/s"] = static_cast<double>(heads * cache.size()) / seconds / 1e9;
+}
+
+void add_others() {
+  add("quantise/a256/4096", [](State& s) { quantise(s, ActivationForm::a256); });
+  add("quantise/a32/4096", [](State& s) { quantise(s, ActivationForm::a32); });
+  add("rms_norm/4096", rms_norm);
+  add("rope_norm/128", [](State& s) { rope(s, &kernels::VectorOps::rope_norm); });
+  add("rope_neox/128", [](State& s) { rope(s, &kernels::VectorOps::rope_neox); });
+  add("softmax/250000", softmax);
+  add("swiglu/11008", swiglu);
+  for (const bool is_half : {false, true}) {
+    for (const std::size_t positions : {16, 512, 4096}) {
+      add(fmt::format("attention/{}/heads:8/positions:{}", is_half ? "f16" : "f32", positions),
+          [=](State& s) { attention(s, is_half, positions); });
+    }
+  }
+}
+
+// Twice what the last cache holds, as far as a quarter of the memory goes.
+std::uint64_t choose_dram_bytes(const topology::Machine& machine) {
+  std::uint64_t bytes = std::max(256 * mib, 2 * machine.caches.l3_bytes.value_or(0));
+  const std::optional<topology::MemoryBound> memory = topology::usable_memory(machine);
+  if (memory) bytes = std::min(bytes, memory->usable_bytes() / 4);
+  return bytes;
+}
+
+void register_benchmarks(std::uint64_t dram_mib) {
+  const topology::Machine machine = topology::read_machine();
+  const std::uint64_t l2_bytes = machine.caches.l2_bytes.value_or(mib);
+  const std::uint64_t dram_bytes = dram_mib > 0 ? dram_mib * mib : choose_dram_bytes(machine);
+  const auto weights = std::make_shared<Weights>(dram_bytes, l2_bytes / 2);
+  const Limits limits = {measure_peak(), measure_reading(weights->bytes())};
+  benchmark::AddCustomContext("kernels", std::string(kernels::isa_name(table().isa)));
+  benchmark::AddCustomContext("8-bit multiply-adds at best",
+                              fmt::format("{:.1f} GMAC/s", limits.macs_per_s / 1e9));
+  benchmark::AddCustomContext("DRAM read",
+                              fmt::format("{:.1f} GB/s over {} MiB", limits.dram_bytes_per_s / 1e9,
+                                          weights->bytes().size() / mib));
+  add_products(weights, limits);
+  add_others();
+}
+
+}  // namespace
+}  // namespace sluice::bench
+
+int main(int argc, char** argv) {
+  using namespace sluice::bench;
+  std::uint64_t dram_mib = 0;
+  Program program;
+  program.description = "Measures the kernels on one thread.";
+  program.add_options = [&](CLI::App& app) {
+    app.add_option("--dram-mib", dram_mib,
+                   "memory for weights that no cache holds (default: twice the last cache)");
+  };
+  program.register_benchmarks = [&] { register_benchmarks(dram_mib); };
+  return run_program(program, argc, argv);
+}
