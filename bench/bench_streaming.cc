@@ -176,7 +176,7 @@ void register_benchmarks(const Source& source) {
 int main(int argc, char** argv) {
   using namespace sluice::bench;
   std::string file;
-  std::uint64_t size_mib = 0;
+  std::uint64_t size_mib = 64;
   std::optional<TemporaryFile> temporary;
   Program program;
   program.description = "Measures how fast a tape reads a file.";
@@ -184,17 +184,18 @@ int main(int argc, char** argv) {
     app.add_option("--file", file, "file to read (default: a temporary one)")
         ->check(CLI::ExistingFile);
     app.add_option("--size-mib", size_mib,
-                   "how much to read, loading holds it in memory (default: 64, with --file all)");
+                   "how much to read, and to hold in memory when loading (default: 64)")
+        ->check(CLI::Range(1, 1 << 20));
   };
   program.register_benchmarks = [&] {
     const std::uint64_t wanted = size_mib * mib;
     if (file.empty()) {
-      temporary.emplace(wanted > 0 ? wanted : 64 * mib);
+      temporary.emplace(wanted);
       file = temporary->path().string();
     }
     const std::uint64_t file_bytes = std::filesystem::file_size(file);
     if (file_bytes == 0) throw std::invalid_argument(file + ": is empty; name a file with content");
-    register_benchmarks({file, wanted > 0 ? std::min(wanted, file_bytes) : file_bytes});
+    register_benchmarks({file, std::min(wanted, file_bytes)});
   };
   return run_program(program, argc, argv);
 }

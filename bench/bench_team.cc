@@ -4,7 +4,8 @@
 //
 // "/at_once": run after run, so that members are met while they spin. "/after_pause": between two
 // runs the caller works for longer than members spin, so that each run wakes them; only the run is
-// timed. n is the number of CPUs of this process; the CPUs are those that the engine would choose.
+// timed, and so often that the pauses take a quarter of a second. n is the number of CPUs of this
+// process; the CPUs are those that the engine would choose.
 #include <chrono>
 #include <fmt/format.h>
 
@@ -27,6 +28,8 @@ void run_at_once(State& state, const CpuList& cpus) {
   const double seconds = time_iterations(state, [&] { team.run(nothing); });
   state.counters["runs/s"] = 1 / seconds;
 }
+
+constexpr int paused_runs = 2000;
 
 void run_after_pause(State& state, const CpuList& cpus) {
   ThreadTeam team(cpus);
@@ -54,9 +57,11 @@ void register_benchmarks() {
     add(fmt::format("team/members:{}/at_once", members), [=](State& s) {
       run_at_once(s, cpus);
     })->UseRealTime();
-    add(fmt::format("team/members:{}/after_pause", members), [=](State& s) {
-      run_after_pause(s, cpus);
-    })->UseManualTime();
+    if (members == 1) continue;  // nobody sleeps
+    add(fmt::format("team/members:{}/after_pause", members),
+        [=](State& s) { run_after_pause(s, cpus); })
+        ->UseManualTime()
+        ->Iterations(paused_runs);
   }
 }
 

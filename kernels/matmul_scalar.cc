@@ -67,6 +67,7 @@ IntegerBlock unpack(const BlockQ6_K& b) {
   out.sub_block = 16;
   out.offset = 32;
   out.d = half_to_float(b.d);
+  // The sign is meant to be kept. NOLINTNEXTLINE(bugprone-signed-char-misuse)
   for (std::size_t s = 0; s < 16; ++s) out.scale[s] = b.scales[s];
   for (std::size_t k = 0; k < block; ++k) {
     const std::size_t half = k / 128, group = k % 128 / 32, l = k % 32;
@@ -115,6 +116,7 @@ SmallBlock unpack(const BlockQ5_1& b) {
 
 SmallBlock unpack(const BlockQ8_0& b) {
   SmallBlock out{{}, half_to_float(b.d), 0, false};
+  // The sign is meant to be kept. NOLINTNEXTLINE(bugprone-signed-char-misuse)
   for (std::size_t k = 0; k < 32; ++k) out.q[k] = b.qs[k];
   return out;
 }

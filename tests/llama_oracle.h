@@ -109,14 +109,16 @@ class LlamaOracle {
     // From the pair that turns beta_fast times within the original context to the one that turns
     // beta_slow times, kept frequencies become divided ones.
     const double low = std::max(0.0, std::floor(pair_turning(given(s_.beta_fast, 32))));
-    const double high = std::min(s_.rotated_dims() - 1.0, std::ceil(pair_turning(given(s_.beta_slow, 1))));
+    const double high =
+        std::min(s_.rotated_dims() - 1.0, std::ceil(pair_turning(given(s_.beta_slow, 1))));
     const double divided = std::clamp((pair - low) / std::max(0.001, high - low), 0.0, 1.0);
     return divided * whole / factor() + (1 - divided) * whole;
   }
 
   double pair_turning(double times) const {
     return s_.rotated_dims() / 2.0 / std::log(s_.rope_base) *
-           std::log(given(s_.original_context, TinyLlama::context) / (2 * std::numbers::pi * times));
+           std::log(given(s_.original_context, TinyLlama::context) /
+                    (2 * std::numbers::pi * times));
   }
 
   double magnitude() const {

@@ -123,6 +123,7 @@ engine::EngineOptions options() {
   options.context = sequence_length;
   options.threads = 1;
   options.kv = engine::KvType::f32;
+  options.chunk = 10;  // so that a sequence takes three steps
   return options;
 }
 
@@ -138,15 +139,13 @@ Logits engine_logits(const TinyLlama& model, const Tokens& tokens) {
   return out;
 }
 
-// How far a logit may be from the oracle's, in units of |row of the head| |its input|. A sum of n
-// products in float is off by about sqrt(n) epsilon of the product of the norms; the residual
-// stream collects such errors from the products of each layer (q, k, scores, values, output, gate,
-// up, down), and the head adds its own.
+// How far a logit may be from the oracle's, in units of |row of the head| |its input|: an epsilon
+// for each rounded operation on the way, as if no two errors cancelled. A layer has eight of them
+// (queries, keys, scores, values, output, gate, up, down), and the head is one more. In a sum of
+// products the errors do cancel: the whole sum is off by less than an epsilon of the product of
+// the norms.
 double tolerance(const LlamaShape& s) {
-  const auto widest = std::max({s.embedding, s.feed_forward, s.heads * s.value_dim()});
-  const double errors = 1 + 8.0 * s.layers;
-  return errors * std::sqrt(static_cast<double>(widest)) *
-         static_cast<double>(std::numeric_limits<float>::epsilon());
+  return (1 + 8.0 * s.layers) * static_cast<double>(std::numeric_limits<float>::epsilon());
 }
 
 // The largest difference between the logits and those of the oracle of `model`, in units of the
@@ -216,9 +215,8 @@ TEST_CASE("rows of the head that stand for no token are never likely") {
       REQUIRE(logits.size() == 337);
       CHECK(std::all_of(logits.begin(), logits.begin() + 300,
                         [](float x) { return std::isfinite(x); }));
-      CHECK(std::all_of(logits.begin() + 300, logits.end(), [](float x) {
-        return x == -std::numeric_limits<float>::infinity();
-      }));
+      CHECK(std::all_of(logits.begin() + 300, logits.end(),
+                        [](float x) { return x == -std::numeric_limits<float>::infinity(); }));
     }
   }
 }
@@ -257,7 +255,6 @@ TEST_CASE("the comparison notices a change of any number of the model") {
     INFO(model.tensors[i].name);
     TinyLlama changed = model;
     for (float& value : changed.tensors[i].values) value *= 1.01f;
-    if (contains(model.tensors[i].name, "attn_k.bias")) continue;
     CHECK(worst_difference(logits, changed, tokens) > 10);
   }
 }
@@ -273,7 +270,9 @@ TEST_CASE("a missing tensor is named") {
     model.tensors.erase(model.tensors.begin() + static_cast<std::ptrdiff_t>(i));
     const std::string message = refusal(model);
     CHECK(contains(message, "'" + name + "'"));
-    CHECK(contains(message, "missing"));
+    CHECK(contains(message, "is missing"));
+    if (name == "token_embd.weight") continue;  // looked up when the vocabulary is not yet known
+    CHECK(contains(message, "expected with shape " + text(complete.tensors[i].dims)));
   }
 }
 
@@ -296,9 +295,9 @@ TEST_CASE("a tensor of another shape is named, with the shape found and the one 
         CHECK(contains(message, "has shape " + text(tensor.dims)));
         // The expected rows of the embedding are whatever the file has.
         const auto& expected = complete.tensors[i].dims;
-        CHECK(contains(message, "expected " + (name == "token_embd.weight"
-                                                   ? std::to_string(expected[0])
-                                                   : text(expected))));
+        CHECK(contains(message,
+                       "expected " + (name == "token_embd.weight" ? std::to_string(expected[0])
+                                                                  : text(expected))));
       }
     }
   }
@@ -306,8 +305,15 @@ TEST_CASE("a tensor of another shape is named, with the shape found and the one 
 
 TEST_CASE("heads and lengths whose product is beyond all bounds are refused") {
   // 65536 times 65537 is 65536 in 32 bits, so the matrices seem to fit.
-  TinyLlama model({.name = "overflow", .layers = 1, .embedding = 1, .heads = 1, .kv_heads = 1,
-                   .key_length = 65536, .value_length = 16, .feed_forward = 1, .rotated = 16});
+  TinyLlama model({.name = "overflow",
+                   .layers = 1,
+                   .embedding = 1,
+                   .heads = 1,
+                   .kv_heads = 1,
+                   .key_length = 65536,
+                   .value_length = 16,
+                   .feed_forward = 1,
+                   .rotated = 16});
   model.tensor("blk.0.attn_output.weight").dims[0] *= 65536;
   model.tensor("blk.0.attn_output.weight").values.resize(65536 * 16);
   model.tensor("blk.0.attn_k.weight").dims[1] = 65537;
@@ -322,8 +328,9 @@ TEST_CASE("heads and lengths whose product is beyond all bounds are refused") {
 
 TEST_CASE("a tensor of a type that is not computed with is named, with its type") {
   TinyLlama complete({.name = "complete", .layers = 1, .embedding = 256, .feed_forward = 256});
-  for (const char* name : {"token_embd.weight", "output.weight", "output_norm.weight",
-                           "blk.0.attn_norm.weight", "blk.0.attn_q.weight", "blk.0.ffn_down.weight"}) {
+  for (const char* name :
+       {"token_embd.weight", "output.weight", "output_norm.weight", "blk.0.attn_norm.weight",
+        "blk.0.attn_q.weight", "blk.0.ffn_down.weight"}) {
     INFO(name);
     TinyLlama model = complete;
     model.tensor(name).type = 16;
@@ -360,14 +367,12 @@ TEST_CASE("numbers of a model that make no sense are named") {
       {"rope.dimension_count", "is 18", {.name = "beyond the head", .rotated = 18}},
       {"rope.scaling.factor", "negative", {.name = "negative", .factor = -4}},
       {"rope.freq_base", "not positive", {.name = "no base", .rope_base = 0}},
-      {"layer_norm_rms_epsilon", "is -1", {.name = "epsilon", .norm_epsilon = -1}},
+      {"attention.layer_norm_rms_epsilon", "is -1", {.name = "epsilon", .norm_epsilon = -1}},
   };
   for (const Bad& bad : all) {
     INFO(bad.shape.name);
     const std::string message = refusal(TinyLlama(bad.shape));
-    CHECK(contains(message, std::string("llama.") + (std::string(bad.key).starts_with("layer")
-                                                         ? "attention."
-                                                         : "") + bad.key));
+    CHECK(contains(message, std::string("llama.") + bad.key));
     CHECK(contains(message, bad.found));
   }
 }

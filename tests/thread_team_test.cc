@@ -161,6 +161,16 @@ TEST_CASE("pinning the calling thread confines it and what it starts") {
   CHECK(left == CpuList{cpu});
 }
 
+TEST_CASE("a scoped pin gives the thread back what it had") {
+  const CpuList before = sluice::topology::read_machine().allowed_cpus;
+  {
+    const sluice::topology::ScopedPin pin(cpus_for(1).front());
+    if (!pin.is_pinned()) SLUICE_SKIP("the system forbids pinning");
+    CHECK(sluice::topology::read_machine().allowed_cpus == CpuList{cpus_for(1).front()});
+  }
+  CHECK(sluice::topology::read_machine().allowed_cpus == before);
+}
+
 TEST_CASE("a team needs a CPU") {
   CHECK_THROWS_AS(ThreadTeam(CpuList{}), std::invalid_argument);
 }

@@ -35,9 +35,9 @@ struct LlamaShape {
   std::uint32_t padding = 0;  // rows of the vocabulary matrices beyond the tokens
   float norm_epsilon = 1e-5f;
   float rope_base = 10000;
-  std::uint32_t rotated = 0;                        // rope.dimension_count
-  std::string factor_key = "rope.scaling.factor";   // or the name that it had once
-  std::string scaling = {};                         // rope.scaling.type
+  std::uint32_t rotated = 0;                       // rope.dimension_count
+  std::string factor_key = "rope.scaling.factor";  // or the name that it had once
+  std::string scaling = {};                        // rope.scaling.type
   float factor = 0;
   std::uint32_t original_context = 0;
   float attention_factor = 0;  // rope.scaling.attn_factor

@@ -76,7 +76,7 @@ std::optional<int> read_id(const FileRoot& root, const std::filesystem::path& pa
 std::optional<CpuList> read_siblings(const FileRoot& root, unsigned id) {
   for (const std::string_view name : {"core_cpus_list", "thread_siblings_list"}) {
     const std::string text = root.text(cpu_folder(id) / "topology" / name).value_or("");
-    const auto siblings = parse_cpu_list(text);
+    auto siblings = parse_cpu_list(text);
     if (siblings && std::binary_search(siblings->begin(), siblings->end(), id)) return siblings;
   }
   return std::nullopt;
@@ -123,7 +123,7 @@ std::optional<CpuList> read_cpuset(const FileRoot& root) {
     for (const std::string_view name :
          {"cpuset.cpus.effective", "cpuset.effective_cpus", "cpuset.cpus"}) {
       const std::string text = root.text(level.folder / name).value_or("");
-      if (const auto cpus = parse_cpu_list(text)) return cpus;
+      if (auto cpus = parse_cpu_list(text)) return cpus;
     }
   }
   return std::nullopt;

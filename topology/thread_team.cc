@@ -251,4 +251,23 @@ bool pin_calling_thread(unsigned cpu) {
   return pin(::pthread_self(), cpu);
 }
 
+ScopedPin::ScopedPin(unsigned cpu) {
+  cpu_set_t set;
+  if (::sched_getaffinity(0, sizeof set, &set) == 0) {
+    for (unsigned i = 0; i < CPU_SETSIZE; ++i) {
+      if (CPU_ISSET(i, &set)) before_.push_back(i);
+    }
+  }
+  is_pinned_ = !before_.empty() && pin_calling_thread(cpu);
+}
+
+ScopedPin::~ScopedPin() {
+  if (!is_pinned_) return;
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (const unsigned cpu : before_) CPU_SET(cpu, &set);
+  // Where this fails the thread stays confined, which costs speed and nothing else.
+  (void)::sched_setaffinity(0, sizeof set, &set);
+}
+
 }  // namespace sluice::topology

@@ -67,6 +67,22 @@ class ThreadTeam {
 // starts later inherit the confinement.
 bool pin_calling_thread(unsigned cpu);
 
+// The same until the end of its life, when the thread may again run where it might before. Made and
+// destroyed by one thread.
+class ScopedPin {
+ public:
+  explicit ScopedPin(unsigned cpu);
+  ~ScopedPin();
+  ScopedPin(const ScopedPin&) = delete;
+  ScopedPin& operator=(const ScopedPin&) = delete;
+
+  bool is_pinned() const { return is_pinned_; }
+
+ private:
+  CpuList before_;  // empty where the system would not tell
+  bool is_pinned_;
+};
+
 // A part of the numbers from 0 to a total.
 struct WorkRange {
   std::size_t begin = 0;

@@ -177,7 +177,8 @@ int run_run(const RunOptions& options) {
   engine::SamplerOptions sampling = options.sampling.sampler;
   sampling.seed = options.sampling.seed.value_or(engine::random_seed());
   engine::Sampler sampler(sampling);
-  engine::TextStream(options.sampling.stop);  // refuses bad stop texts before the model is read
+  // Refuses bad stop texts before the model is read.
+  static_cast<void>(engine::TextStream(options.sampling.stop));
   const std::string prompt = read_prompt(options);
 
   const RunWatch watch;

@@ -108,7 +108,7 @@ class Runner final : public Engine, public Session {
     allocate(options);
     // Pages of a mapping are the system's to take back; only memory of its own needs a guard.
     if (!plan().tape.is_in_page_cache) guard_.emplace(plan(), *tape_, options.on_memory_change);
-    topology::pin_calling_thread(cpus_.front());
+    pin_.emplace(cpus_.front());
     state_facts();
   }
 
@@ -247,6 +247,7 @@ class Runner final : public Engine, public Session {
   std::optional<MemoryGuard> guard_;
   std::optional<kvcache::KvCache> cache_;
   std::optional<model::Compute> compute_;
+  std::optional<topology::ScopedPin> pin_;
   model::AlignedBytes x_;
   model::AlignedBytes logits_;
   EngineFacts facts_;

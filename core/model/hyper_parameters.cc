@@ -134,7 +134,8 @@ HyperParameters read_hyper_parameters(const gguf::Model& model) {
   hp.rope = read_rope(keys, hp);
 
   const gguf::TensorInfo& embedding = model.require_tensor("token_embd.weight");
-  if (embedding.rank != 2 || embedding.dims[1] > std::numeric_limits<std::int32_t>::max()) {
+  if (embedding.rank != 2 || embedding.dims[0] != hp.embedding ||
+      embedding.dims[1] > std::numeric_limits<std::int32_t>::max()) {
     throw ModelError(
         fmt::format("{}: tensor 'token_embd.weight' has shape {}, expected {} x "
                     "vocabulary",

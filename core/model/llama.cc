@@ -59,7 +59,7 @@ class Llama final : public Architecture {
   }
 
   std::size_t size_max() const override {
-    return std::max({hp_.embedding, hp_.feed_forward, hp_.heads * hp_.value_dim});
+    return std::max<std::size_t>({hp_.embedding, hp_.feed_forward, attention_size()});
   }
 
   std::size_t buffer_bytes(std::size_t columns, std::size_t positions,
@@ -207,10 +207,11 @@ class Llama final : public Architecture {
     });
   }
 
-  std::size_t q_size() const { return hp_.heads * hp_.key_dim; }
-  std::size_t k_size() const { return hp_.kv_heads * hp_.key_dim; }
-  std::size_t v_size() const { return hp_.kv_heads * hp_.value_dim; }
-  std::size_t attention_size() const { return hp_.heads * hp_.value_dim; }
+  // Products of numbers from the file, which may be beyond 32 bits before tensors are compared.
+  std::size_t q_size() const { return std::size_t{hp_.heads} * hp_.key_dim; }
+  std::size_t k_size() const { return std::size_t{hp_.kv_heads} * hp_.key_dim; }
+  std::size_t v_size() const { return std::size_t{hp_.kv_heads} * hp_.value_dim; }
+  std::size_t attention_size() const { return std::size_t{hp_.heads} * hp_.value_dim; }
 
   // Lays the buffers out from `base` on and returns how many bytes they take.
   std::size_t place_buffers(std::size_t columns, std::size_t positions, std::size_t threads,

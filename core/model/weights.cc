@@ -34,7 +34,8 @@ const gguf::TensorInfo& WeightLayout::require(const std::string& name, std::size
                                               std::size_t dim1) const {
   const gguf::TensorInfo* tensor = model_.find_tensor(name);
   if (tensor == nullptr) {
-    throw ModelError(fmt::format("{} is missing", place(model_, name)));
+    throw ModelError(
+        fmt::format("{} is missing, expected with shape {} x {}", place(model_, name), dim0, dim1));
   }
   if (tensor->dims != std::array<std::uint64_t, 4>{dim0, dim1, 1, 1}) {
     throw ModelError(fmt::format("{} has shape {}, expected {} x {}", place(model_, name),

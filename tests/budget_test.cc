@@ -1,0 +1,244 @@
+// sluice under real memory cgroups, made by scripts/with-memory-limit: it keeps its budget, is
+// never killed for lack of memory, and says the same as without a limit. Skipped where no cgroup
+// can be made, and under sanitizers, whose own memory is several times the program's.
+#include <csignal>
+#include <cstdint>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <sys/wait.h>
+
+#include "core/plan/memory_plan.h"
+#include "tests/catch.h"
+#include "tests/temporary_folder.h"
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SLUICE_TEST_IS_SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define SLUICE_TEST_IS_SANITIZED 1
+#endif
+#endif
+
+namespace {
+
+using sluice::test::TemporaryFolder;
+
+constexpr std::uint64_t MiB = std::uint64_t{1} << 20;
+// For what is no part of a budget: pages of the system's libraries and what the kernel holds.
+constexpr std::uint64_t slack_bytes = 8 * MiB;
+constexpr int killed_status = 128 + SIGKILL, no_cgroup_status = 77;
+
+std::string content(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+struct Result {
+  int status = -1;
+  std::string output;
+  std::string errors;
+  nlohmann::json counters;  // of the cgroup, by with-memory-limit; null without a limit
+};
+
+// Runs a command of the shell, in a cgroup of `limit_bytes` when that is given. Pages of `evicted`
+// are not in the page cache then: they would be free of charge.
+Result run(const std::string& command, std::optional<std::uint64_t> limit_bytes = {},
+           const std::string& evicted = {}) {
+  const TemporaryFolder folder;
+  const auto file = [&](const char* name) { return (folder.path() / name).string(); };
+  std::string line = command;
+  if (limit_bytes) {
+    line = SLUICE_SOURCE_DIR "/scripts/with-memory-limit --report " + file("report") +
+           (evicted.empty() ? "" : " --evict " + evicted) + " " + std::to_string(*limit_bytes) +
+           " " + command;
+  }
+  line += " >" + file("out") + " 2>" + file("err") + " </dev/null";
+  const int status = std::system(line.c_str());
+  Result result{WIFEXITED(status) ? WEXITSTATUS(status) : -1, content(file("out")),
+                content(file("err")), nullptr};
+  const std::string report = content(file("report"));
+  if (!report.empty()) result.counters = nlohmann::json::parse(report);
+  return result;
+}
+
+// Why cgroups cannot be tested here; empty when they can.
+std::string obstacle() {
+#ifdef SLUICE_TEST_IS_SANITIZED
+  return "memory limits are not for sanitizers";
+#else
+  const Result probe = run("true", 64 * MiB);
+  if (probe.status == no_cgroup_status) return probe.errors.substr(0, probe.errors.find('\n'));
+  INFO(probe.errors);
+  REQUIRE(probe.status == 0);
+  return {};
+#endif
+}
+
+// A model of 62 MiB, of which a run needs to hold about 40, and a prompt that fills all buffers.
+class Fixture {
+ public:
+  Fixture() : model_((folder_.path() / "model.gguf").string()) {
+    const Result made = run(SLUICE_PROGRAM " synth llama-tiny " + model_ + " --quant F32 --seed 1");
+    INFO(made.errors);
+    REQUIRE(made.status == 0);
+    std::string tokens;
+    for (int i = 0; i < 240; ++i) tokens += (i == 0 ? "" : ",") + std::to_string(300 + i * 13);
+    command_ = SLUICE_PROGRAM " run " + model_ + " --prompt-tokens " + tokens +
+               " -n 4 --temp 0 --ctx 256 --quiet ";
+    const Result unlimited = run(command_);
+    REQUIRE(unlimited.status == 0);
+    text_ = unlimited.output;
+    REQUIRE_FALSE(text_.empty());
+  }
+
+  std::string file(const char* name) const { return (folder_.path() / name).string(); }
+  const std::string& text() const { return text_; }  // of a run without a limit
+
+  Result generate(const std::string& options, std::uint64_t limit_bytes) const {
+    return run(command_ + options, limit_bytes, model_);
+  }
+
+  // Of the plan for a budget of so much; `sluice plan` prints it also when it does not fit.
+  nlohmann::json plan(std::uint64_t budget_bytes) const {
+    const Result result = run(SLUICE_PROGRAM " plan " + model_ + " --ctx 256 --json --budget " +
+                              std::to_string(budget_bytes));
+    return nlohmann::json::parse(result.output);
+  }
+
+ private:
+  TemporaryFolder folder_;
+  std::string model_;
+  std::string command_;
+  std::string text_;
+};
+
+void check_not_killed(const Result& result) {
+  CHECK(result.status != killed_status);
+  CHECK(result.counters.at("oom_kill") == 0);
+  CHECK(result.counters.at("peak_bytes") <= result.counters.at("limit_bytes"));
+}
+
+void check_done(const Result& result, const std::string& text) {
+  CHECK(result.status == 0);
+  CHECK(result.output == text);
+  check_not_killed(result);
+}
+
+// The number before " MiB" at the end of the line in which a run refuses its budget.
+std::uint64_t named_least_mib(const std::string& errors) {
+  const std::string before = "is ";
+  const std::size_t at = errors.rfind(before);
+  REQUIRE(at != std::string::npos);
+  return std::stoull(errors.substr(at + before.size()));
+}
+
+bool is_one_line(const std::string& text) {
+  return text.starts_with("sluice: ") && text.find('\n') == text.size() - 1;
+}
+
+}  // namespace
+
+TEST_CASE("with-memory-limit keeps the exit status, reports kills and leaves nothing behind") {
+  if (const std::string why = obstacle(); !why.empty()) SLUICE_SKIP(why);
+  CHECK(run("sh -c 'exit 9'", 64 * MiB).status == 9);
+  CHECK(run("sh -c 'kill -TERM $$'", 64 * MiB).status == 128 + SIGTERM);
+  CHECK(run("sh -c 'kill -TERM $PPID; sleep 20'", 64 * MiB).status == 128 + SIGTERM);
+
+  // tail holds all of it, since any byte could be among the last.
+  const std::string hog = "sh -c 'head -c 96M /dev/zero | tail -c 96M >/dev/null'";
+  const Result within = run(hog, 192 * MiB);
+  CHECK(within.status == 0);
+  CHECK(within.counters.at("oom_kill") == 0);
+  CHECK(within.counters.at("peak_bytes") >= 96 * MiB);
+  const Result beyond = run(hog, 64 * MiB);
+  CHECK(beyond.status == killed_status);
+  CHECK(beyond.counters.at("oom_kill") >= 1);
+
+  // A process that is left running would keep its cgroup from being removed.
+  const Result orphan = run("sh -c 'sleep 60 & cat /proc/self/cgroup'", 64 * MiB);
+  CHECK(orphan.errors.empty());
+  CHECK(orphan.output.find("with-memory-limit-") != std::string::npos);
+}
+
+TEST_CASE("under a memory limit a run finds its budget and says the same") {
+  if (const std::string why = obstacle(); !why.empty()) SLUICE_SKIP(why);
+  const Fixture fixture;
+  const std::uint64_t least = fixture.plan(MiB).at("least_budget_bytes");
+  const std::uint64_t whole = fixture.plan(1024 * MiB).at("total_bytes");
+  REQUIRE(least + 16 * MiB < whole);
+  for (const std::uint64_t budget : {least + 8 * MiB, (least + whole) / 2, whole + 8 * MiB}) {
+    INFO("a budget of " << budget / MiB << " MiB is left");
+    check_done(fixture.generate("", budget + sluice::plan::auto_reserve_bytes), fixture.text());
+  }
+}
+
+TEST_CASE("a budget that is given is kept, however weights are read") {
+  if (const std::string why = obstacle(); !why.empty()) SLUICE_SKIP(why);
+  const Fixture fixture;
+  const std::uint64_t least = fixture.plan(MiB).at("least_budget_bytes");
+  for (const char* io : {"uring", "pread", "mmap"}) {
+    for (const std::uint64_t budget : {least + 8 * MiB, least + 16 * MiB}) {
+      INFO(io << " with " << budget / MiB << " MiB");
+      const Result result = fixture.generate(
+          std::string("--io ") + io + " --budget " + std::to_string(budget), budget + slack_bytes);
+      check_done(result, fixture.text());
+      // The limit is not even touched: nothing has to be reclaimed.
+      if (std::string(io) != "mmap") CHECK(result.counters.at("failcnt") == 0);
+    }
+  }
+}
+
+TEST_CASE("measuring for --report takes no more than the budget") {
+  if (const std::string why = obstacle(); !why.empty()) SLUICE_SKIP(why);
+  const Fixture fixture;
+  const std::uint64_t budget =
+      fixture.plan(MiB).at("least_budget_bytes").get<std::uint64_t>() + 8 * MiB;
+  const std::string report = fixture.file("report.json");
+  check_done(fixture.generate("--budget " + std::to_string(budget) + " --report " + report,
+                              budget + slack_bytes),
+             fixture.text());
+  CHECK(nlohmann::json::parse(content(report)).at("planned_peak_bytes") <= budget);
+}
+
+TEST_CASE("a limit that is too small ends with status 4 and names a budget that works") {
+  if (const std::string why = obstacle(); !why.empty()) SLUICE_SKIP(why);
+  const Fixture fixture;
+  const Result refused = fixture.generate("", sluice::plan::auto_reserve_bytes + 16 * MiB);
+  INFO(refused.errors);
+  CHECK(refused.status == 4);
+  CHECK(refused.output.empty());
+  CHECK(is_one_line(refused.errors));
+  check_not_killed(refused);
+
+  const std::uint64_t least = named_least_mib(refused.errors) * MiB;
+  for (const std::uint64_t more : {0, 1, 2, 4, 6}) {
+    const std::uint64_t budget = least + more * MiB;
+    INFO("a budget of " << budget / MiB << " MiB");
+    check_done(fixture.generate("--budget " + std::to_string(budget), budget + slack_bytes),
+               fixture.text());
+  }
+  const std::uint64_t less = least - 2 * MiB;
+  CHECK(fixture.generate("--budget " + std::to_string(less), least + slack_bytes).status == 4);
+}
+
+TEST_CASE("a budget above the memory limit is no way to be killed") {
+  if (const std::string why = obstacle(); !why.empty()) SLUICE_SKIP(why);
+  const Fixture fixture;
+  const std::uint64_t limit =
+      fixture.plan(MiB).at("least_budget_bytes").get<std::uint64_t>() + 16 * MiB;
+  for (const char* io : {"auto", "uring", "pread", "mmap"}) {
+    const Result result = fixture.generate(std::string("--budget 1GiB --io ") + io, limit);
+    INFO(io << ": " << result.errors);
+    check_not_killed(result);
+    if (result.status == 0) {
+      CHECK(result.output == fixture.text());
+    } else {
+      CHECK(result.status == 4);
+      CHECK(is_one_line(result.errors));
+    }
+  }
+}
