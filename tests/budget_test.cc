@@ -102,10 +102,12 @@ class Fixture {
     return run(command_ + options, limit_bytes, model_);
   }
 
-  // Of the plan for a budget of so much; `sluice plan` prints it also when it does not fit.
+  // The plan for a budget; `sluice plan` prints it also when it does not fit. Under a limit,
+  // because it measures DRAM with as much as a quarter of what it may have.
   nlohmann::json plan(std::uint64_t budget_bytes) const {
     const Result result = run(SLUICE_PROGRAM " plan " + model_ + " --ctx 256 --json --budget " +
-                              std::to_string(budget_bytes));
+                                  std::to_string(budget_bytes),
+                              256 * MiB);
     return nlohmann::json::parse(result.output);
   }
 

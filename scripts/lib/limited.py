@@ -15,6 +15,10 @@ KILL_AFTER_S = 10
 MIB = 1 << 20
 
 
+class NoCgroup(BenchError):
+    """No memory cgroup can be made on this machine."""
+
+
 @dataclasses.dataclass
 class Outcome:
     ended: str       # "ok", "killed" (out of memory), "timeout", "failed"
@@ -27,7 +31,7 @@ class Outcome:
 
 def run_limited(command, limit_bytes, timeout_s, evict=()):
     """Runs a command in a memory cgroup of its own, the files of `evict` out of the page cache.
-    Raises BenchError when no cgroup can be made."""
+    Raises NoCgroup when none can be made."""
     with tempfile.TemporaryDirectory(prefix="sluice-limited-") as folder:
         report = pathlib.Path(folder) / "report.json"
         # timeout(1) runs inside, so that the cgroup is cleared away in an orderly way.
@@ -37,7 +41,8 @@ def run_limited(command, limit_bytes, timeout_s, evict=()):
         words += [str(limit_bytes), "timeout", "-k", str(KILL_AFTER_S), str(timeout_s), *command]
         status, output, errors = _run(words)
         if not report.exists():
-            raise BenchError(errors.strip() or f"with-memory-limit: exit status {status}")
+            said = errors.strip() or f"with-memory-limit: exit status {status}"
+            raise NoCgroup(said) if status == NO_CGROUP_STATUS else BenchError(said)
         counters = json.loads(report.read_text())
     ended, message = _judge(command[0], status, output, errors, counters, timeout_s)
     return Outcome(ended, message, status, output, errors, counters)
