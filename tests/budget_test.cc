@@ -16,11 +16,15 @@
 #include "tests/temporary_folder.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SLUICE_TEST_IS_SANITIZED 1
+constexpr bool is_sanitized = true;
 #elif defined(__has_feature)
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define SLUICE_TEST_IS_SANITIZED 1
+constexpr bool is_sanitized = true;
+#else
+constexpr bool is_sanitized = false;
 #endif
+#else
+constexpr bool is_sanitized = false;
 #endif
 
 namespace {
@@ -67,15 +71,12 @@ Result run(const std::string& command, std::optional<std::uint64_t> limit_bytes 
 
 // Why cgroups cannot be tested here; empty when they can.
 std::string obstacle() {
-#ifdef SLUICE_TEST_IS_SANITIZED
-  return "memory limits are not for sanitizers";
-#else
+  if (is_sanitized) return "memory limits are not for sanitizers";
   const Result probe = run("true", 64 * MiB);
   if (probe.status == no_cgroup_status) return probe.errors.substr(0, probe.errors.find('\n'));
   INFO(probe.errors);
   REQUIRE(probe.status == 0);
   return {};
-#endif
 }
 
 // A model of 62 MiB, of which a run needs to hold about 40, and a prompt that fills all buffers.
@@ -217,7 +218,7 @@ TEST_CASE("a limit that is too small ends with status 4 and names a budget that 
   check_not_killed(refused);
 
   const std::uint64_t least = named_least_mib(refused.errors) * MiB;
-  for (const std::uint64_t more : {0, 1, 2, 4, 6}) {
+  for (const unsigned more : {0u, 1u, 2u, 4u, 6u}) {
     const std::uint64_t budget = least + more * MiB;
     INFO("a budget of " << budget / MiB << " MiB");
     check_done(fixture.generate("--budget " + std::to_string(budget), budget + slack_bytes),

@@ -34,7 +34,7 @@ int run_logits(const LogitsOptions& options) {
   if (engine_settings.context == 0) {
     engine_settings.context = static_cast<std::uint32_t>(options.tokens.size());
   }
-  const std::unique_ptr<engine::Engine> engine = open_engine(options.common, engine_settings);
+  std::unique_ptr<engine::Engine> engine = open_engine(options.common, engine_settings);
   check_tokens(options.tokens, engine->facts().vocabulary);
 
   const InterruptGuard guard;
@@ -50,7 +50,9 @@ int run_logits(const LogitsOptions& options) {
   const double seconds = watch.seconds();
   file.commit();
   progress.clear();
-  run.write_report(options.common, RunRecord(*engine),
+  const RunRecord record(*engine);
+  engine.reset();  // its memory is wanted to measure the limits with
+  run.write_report(options.common, record,
                    {.prefill_tokens_per_s = rate(options.tokens.size(), seconds),
                     .decode_tokens_per_s = std::nullopt});
   return 0;

@@ -150,7 +150,7 @@ int run_perplexity(const PerplexityOptions& options) {
   engine::EngineOptions engine_settings = engine_options(options.common);
   if (engine_settings.context == 0) engine_settings.context = context_default;
   if (engine_settings.context < 4) throw UsageError("--ctx must be at least 4 to score a token");
-  const std::unique_ptr<engine::Engine> engine = open_engine(options.common, engine_settings);
+  std::unique_ptr<engine::Engine> engine = open_engine(options.common, engine_settings);
   std::vector<Token> tokens = engine->tokenizer().encode(text, {});
   if (tokens.size() < 2) {
     throw UsageError(fmt::format("{} has {} tokens: at least 2 are needed to score one",
@@ -166,8 +166,10 @@ int run_perplexity(const PerplexityOptions& options) {
   const double seconds = watch.seconds();
   print(score, windows, options.json);
   const std::size_t evaluated = windows.count * (windows.tokens - 1);
+  const RunRecord record(*engine);
+  engine.reset();  // its memory is wanted to measure the limits with
   run.write_report(
-      options.common, RunRecord(*engine),
+      options.common, record,
       {.prefill_tokens_per_s = rate(evaluated, seconds), .decode_tokens_per_s = std::nullopt});
   return 0;
 }

@@ -182,7 +182,7 @@ int run_run(const RunOptions& options) {
   const std::string prompt = read_prompt(options);
 
   const RunWatch watch;
-  const std::unique_ptr<engine::Engine> engine =
+  std::unique_ptr<engine::Engine> engine =
       open_engine(options.common, engine_options(options.common));
   const std::vector<Token> tokens = tokenize_prompt(options, prompt, *engine);
   check_fits(tokens.size(), engine->session());
@@ -200,6 +200,7 @@ int run_run(const RunOptions& options) {
     print_statistics(done, sampling.seed);
     remark(memory_line(record));
   }
+  engine.reset();  // its memory is wanted to measure the limits with
   watch.write_report(options.common, record, done.throughput());
   const int signal = interrupt_signal();
   return signal == 0 ? 0 : exit_status_of_signal(signal);

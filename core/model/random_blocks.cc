@@ -248,7 +248,8 @@ void Random::fill(std::span<std::byte> bytes) {
 float Random::normal() {
   const std::uint64_t word = next();
   std::int32_t sum = -131070;  // four times the mean of 0..65535
-  for (unsigned shift = 0; shift < 64; shift += 16) sum += static_cast<std::int32_t>((word >> shift) & 0xFFFF);
+  for (unsigned shift = 0; shift < 64; shift += 16)
+    sum += static_cast<std::int32_t>((word >> shift) & 0xFFFF);
   constexpr float inverse_deviation = 1.0f / 37837.227f;  // sqrt(4 * 65536^2 / 12)
   return static_cast<float>(sum) * inverse_deviation;
 }

@@ -69,7 +69,16 @@ class Planner {
     plan.is_resident = resident;
     plan.wave_bytes_max = resident ? resident_wave_bytes : ring_held_max * streamed_slice_bytes;
 
-    const Shape shape = choose_shape(out, resident);
+    Shape shape = choose_shape(out, resident);
+    fill(out, shape, resident);
+    while (!resident && !plan.fits() && shrink(shape)) fill(out, shape, resident);
+    plan.least_budget_bytes = least_budget(out);
+    return out;
+  }
+
+  // Makes the lines of the plan for one shape.
+  void fill(PlannedModel& out, const Shape& shape, bool resident) const {
+    MemoryPlan& plan = out.plan;
     plan.context = shape.context;
     plan.chunk = shape.chunk;
     plan.logits_columns = logits_columns(shape);
@@ -80,8 +89,19 @@ class Planner {
     plan.tape = streaming::plan_tape(out.layout->segments(), plan.tape_options, request_.alignment,
                                      maps_files);
     add_weights(plan, maps_files);
-    plan.least_budget_bytes = least_budget(out);
-    return out;
+  }
+
+  // A smaller shape of the same use, if there is one: prompts take longer then, and a context that
+  // nobody asked for holds less.
+  bool shrink(Shape& shape) const {
+    if (shape.chunk > chunk_min) {
+      shape.chunk = std::max(shape.chunk / 2, chunk_min);
+    } else if (request_.context == 0 && shape.context > default_context_min) {
+      shape.context = std::max(shape.context / 2, default_context_min);
+    } else {
+      return false;
+    }
+    return true;
   }
 
   const model::HyperParameters& hp(const PlannedModel& m) const {
@@ -215,11 +235,15 @@ Baseline BaselineWatch::finish() const {
 }
 
 Budget find_budget(std::optional<std::uint64_t> requested_bytes) {
-  if (requested_bytes) return {*requested_bytes, "--budget"};
   const auto bound = topology::usable_memory(topology::read_machine());
-  if (!bound) return {std::numeric_limits<std::int64_t>::max(), "no limit is known"};
-  const std::uint64_t usable = bound->usable_bytes();
-  return {usable - std::min(usable, auto_reserve_bytes), bound->source};
+  const std::uint64_t usable =
+      bound ? bound->usable_bytes() : std::numeric_limits<std::int64_t>::max();
+  const auto less = [usable](std::uint64_t reserve) { return usable - std::min(usable, reserve); };
+  if (requested_bytes && *requested_bytes <= less(least_reserve_bytes)) {
+    return {*requested_bytes, "--budget"};
+  }
+  // To take more than there is would be to ask for being killed.
+  return {less(auto_reserve_bytes), bound ? bound->source : "no limit is known"};
 }
 
 std::uint64_t MemoryPlan::total_bytes() const {

@@ -68,9 +68,11 @@ struct Budget {
   std::string source;
 };
 
-// The budget of a request. For auto: the tightest bound on this process, less `auto_reserve_bytes`
-// for the kernel's own pages and for what others need.
+// The budget of a request: what was asked for, if the tightest bound on this process leaves
+// `least_reserve_bytes` beside it; otherwise, and for auto, that bound less `auto_reserve_bytes`.
+// The reserves are for the kernel's own pages and for what others in the group need.
 inline constexpr std::uint64_t auto_reserve_bytes = std::uint64_t{48} << 20;
+inline constexpr std::uint64_t least_reserve_bytes = std::uint64_t{4} << 20;
 Budget find_budget(std::optional<std::uint64_t> requested_bytes);
 
 struct MemoryPlan {
