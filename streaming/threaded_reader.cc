@@ -163,7 +163,7 @@ std::int64_t MmapReader::attempt(const ReadPiece& piece) {
     return static_cast<std::int64_t>(file_bytes > piece.offset ? file_bytes - piece.offset : 0);
   }
   auto* const begin = const_cast<std::byte*>(mapping(piece.file)) + piece.offset;
-  for (std::uint64_t done = 0; done < piece.bytes; done += prefetch_bytes) {
+  for (std::uint64_t done = 0; is_strict_ && done < piece.bytes; done += prefetch_bytes) {
     madvise(begin + done, std::min(prefetch_bytes, piece.bytes - done), MADV_WILLNEED);
   }
   if (madvise(begin, piece.bytes, MADV_POPULATE_READ) == 0) {
@@ -176,13 +176,17 @@ std::int64_t MmapReader::attempt(const ReadPiece& piece) {
 }
 
 void MmapReader::keep_to_requests(bool strictly) {
-  // MADV_WILLNEED works with both. MADV_RANDOM has a price: reclaim no longer sees that pages are
-  // in use, so a model that fits does without it.
+  is_strict_ = strictly;
+  // MADV_WILLNEED works with MADV_RANDOM, but reads into small pages, and reclaim no longer sees
+  // that pages are in use. A model that fits does without both: populated by faults, with huge
+  // pages wanted, the page cache takes 2 MiB at a time where the file system can, and the page
+  // tables that a product walks through shrink 512 times.
   for (const MappedFile& mapped : mappings_) {
     const auto bytes = mapped.bytes();
     if (bytes.empty()) continue;
-    madvise(const_cast<std::byte*>(bytes.data()), bytes.size(),
-            strictly ? MADV_RANDOM : MADV_NORMAL);
+    auto* const begin = const_cast<std::byte*>(bytes.data());
+    madvise(begin, bytes.size(), strictly ? MADV_RANDOM : MADV_NORMAL);
+    madvise(begin, bytes.size(), strictly ? MADV_NOHUGEPAGE : MADV_HUGEPAGE);
   }
 }
 

@@ -100,6 +100,7 @@ class MmapReader final : public ThreadedReader {
  private:
   std::int64_t attempt(const ReadPiece& piece) override;
 
+  bool is_strict_ = true;
   std::vector<MappedFile> mappings_;
 };
 
