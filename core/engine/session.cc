@@ -37,7 +37,7 @@ topology::CpuList choose_cpus(unsigned threads) {
 // A model whose header and tokenizer are loaded, and what the process holds with them.
 struct OpenedModel {
   OpenedModel(const std::filesystem::path& path, const gguf::ParseOptions& options)
-      : watch(), model(gguf::Model::open(path, options)) {
+      : model(gguf::Model::open(path, options)) {
     watch.header_loaded();
     tokenizer = tokenizer::Tokenizer::from_metadata(model.metadata());
     baseline = watch.finish();
