@@ -47,13 +47,16 @@ std::uint64_t sum(const std::vector<Line>& lines) {
 class Planner {
  public:
   Planner(const gguf::Model& model, const Baseline& baseline, const Request& request)
-      : model_(model), baseline_(baseline), request_(request) {}
+      : model_(model),
+        baseline_(baseline),
+        request_(request),
+        budget_(find_budget(request.budget_bytes)) {}
 
   PlannedModel plan() {
-    PlannedModel best = plan_with(true);
-    if (request_.io != streaming::Io::uring && request_.io != streaming::Io::pread &&
-        best.plan.fits()) {
-      return best;
+    // Only a mapping can be resident; the other readers copy.
+    if (request_.io == streaming::Io::automatic || request_.io == streaming::Io::mmap) {
+      PlannedModel resident = plan_with(true);
+      if (resident.plan.fits()) return resident;
     }
     return plan_with(false);
   }
@@ -65,27 +68,27 @@ class Planner {
         model_, resident ? resident_slice_bytes : streamed_slice_bytes);
     out.architecture = model::make_architecture(model_, *out.layout);
     MemoryPlan& plan = out.plan;
-    plan.budget = find_budget(request_.budget_bytes);
+    plan.budget = budget_;
     plan.is_resident = resident;
     plan.wave_bytes_max = resident ? resident_wave_bytes : ring_held_max * streamed_slice_bytes;
 
-    Shape shape = choose_shape(out, resident);
-    fill(out, shape, resident);
-    while (!resident && !plan.fits() && shrink(shape)) fill(out, shape, resident);
+    Shape shape = choose_shape(out);
+    fill(out, shape);
+    while (!resident && !plan.fits() && shrink(shape)) fill(out, shape);
     plan.least_budget_bytes = least_budget(out);
     return out;
   }
 
   // Makes the lines of the plan for one shape.
-  void fill(PlannedModel& out, const Shape& shape, bool resident) const {
+  void fill(PlannedModel& out, const Shape& shape) const {
     MemoryPlan& plan = out.plan;
     plan.context = shape.context;
     plan.chunk = shape.chunk;
     plan.logits_columns = logits_columns(shape);
     plan.lines = lines_but_weights(out, shape);
 
-    const bool maps_files = resident || request_.io == streaming::Io::mmap;
-    plan.tape_options = resident ? resident_tape : streamed_tape(out, maps_files);
+    const bool maps_files = plan.is_resident || request_.io == streaming::Io::mmap;
+    plan.tape_options = plan.is_resident ? resident_tape : streamed_tape(out, maps_files);
     plan.tape = streaming::plan_tape(out.layout->segments(), plan.tape_options, request_.alignment,
                                      maps_files);
     add_weights(plan, maps_files);
@@ -110,18 +113,18 @@ class Planner {
 
   // The context asked for, or one whose cache takes no more than a quarter of the budget; the
   // largest chunk whose buffers take no more than that.
-  Shape choose_shape(const PlannedModel& m, bool resident) const {
+  Shape choose_shape(const PlannedModel& m) const {
     const std::uint64_t share = m.plan.budget.bytes / 4;
     Shape shape{request_.context, 0};
     if (shape.context == 0) {
       shape.context = std::min(hp(m).context, default_context_max);
-      while (!resident && shape.context > default_context_min &&
+      while (!m.plan.is_resident && shape.context > default_context_min &&
              cache_bytes(m, shape.context) > share) {
         shape.context /= 2;
       }
     }
     shape.chunk = std::clamp<std::uint32_t>(request_.chunk, 1, shape.context);
-    while (!resident && shape.chunk > chunk_min && activation_bytes(m, shape) > share) {
+    while (!m.plan.is_resident && shape.chunk > chunk_min && activation_bytes(m, shape) > share) {
       shape.chunk = std::max(shape.chunk / 2, chunk_min);
     }
     return shape;
@@ -204,6 +207,7 @@ class Planner {
   const gguf::Model& model_;
   const Baseline& baseline_;
   const Request& request_;
+  const Budget budget_;  // asked for once: what is free changes from moment to moment
 };
 
 }  // namespace
