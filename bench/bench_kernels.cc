@@ -6,7 +6,8 @@
 //
 // Matrices have 4096 columns. "/cache": the same rows over and over, half of the L2 cache long.
 // "/dram": as many rows at a time, each time the next ones of a buffer that no cache holds
-// (--dram-mib). "cols" counts columns of activations: 1 is decoding, 512 a chunk of a prompt.
+// (--dram-mib). "/packed": in the layout of kernels/panel_packing.h, else in that of the file.
+// "cols" counts columns of activations: 1 is decoding, 512 a chunk of a prompt.
 //
 // The context that is printed first holds the limits, measured at the start on the same thread:
 // multiply-adds of the tier's 8-bit dot product, and reading the buffer of "/dram". "%peak" and
@@ -21,6 +22,7 @@
 #include "bench/support.h"
 #include "core/model/random_blocks.h"
 #include "kernels/kernel_table.h"
+#include "kernels/panel_packing.h"
 #include "streaming/arena.h"
 #include "topology/machine.h"
 
@@ -117,6 +119,7 @@ struct Product {
   BlockType type;
   std::size_t columns;
   bool from_dram;
+  bool is_packed;
 };
 
 void multiply(State& state, const Product& product, Weights& weights, const Limits& limits) {
@@ -135,7 +138,9 @@ void multiply(State& state, const Product& product, Weights& weights, const Limi
   if (form != ActivationForm::f32) {
     for (std::size_t c = 0; c < columns; ++c) activations.quantise(table().quantise, form, c);
   }
-  kernels::WeightRows w{product.type, weights.bytes().data(), rows, weights_per_row, row_bytes};
+  // The bytes are random: packed or not, they mean some weights.
+  kernels::WeightRows w{product.type, weights.bytes().data(), rows, weights_per_row,
+                        row_bytes,    product.is_packed};
   std::size_t copy = 0;
   const double seconds = time_iterations(state, [&] {
     w.data = weights.bytes().data() + copy * rows * row_bytes;
@@ -155,11 +160,15 @@ void add_products(const std::shared_ptr<Weights>& weights, const Limits& limits)
   for (const kernels::BlockTraits& t : kernels::all_block_types()) {
     const bool is_integer = kernels::activation_form(t.type) != ActivationForm::f32;
     if (!is_integer && t.type != BlockType::f16 && t.type != BlockType::f32) continue;
-    for (const bool from_dram : {false, true}) {
-      for (const std::size_t columns : {1, 2, 4, 8, 16, 32, 512}) {
-        const Product product = {t.type, columns, from_dram};
-        add(fmt::format("matmul/{}/cols:{}/{}", t.name, columns, from_dram ? "dram" : "cache"),
-            [=](State& state) { multiply(state, product, *weights, limits); });
+    for (const bool is_packed : {false, true}) {
+      if (is_packed && !(is_integer && table().matmul.reads_packed)) continue;
+      for (const bool from_dram : {false, true}) {
+        for (const std::size_t columns : {1, 2, 4, 8, 16, 32, 512}) {
+          const Product product = {t.type, columns, from_dram, is_packed};
+          add(fmt::format("matmul/{}{}/cols:{}/{}", t.name, is_packed ? "/packed" : "", columns,
+                          from_dram ? "dram" : "cache"),
+              [=](State& state) { multiply(state, product, *weights, limits); });
+        }
       }
     }
   }
@@ -221,33 +230,81 @@ void swiglu(State& state) {
          [&] { table().vector_ops.swiglu(gate.data(), up.data(), out.size(), out.data()); });
 }
 
+enum class KvElement { f32, f16, int8 };
+
+// Rows of keys or values of 128 in pages of 32 positions.
+struct KvRows {
+  static constexpr std::size_t dim = 128, page = 32;
+
+  KvRows(KvElement element, std::size_t positions)
+      : element_bytes(element == KvElement::f32 ? 4 : (element == KvElement::f16 ? 2 : 1)),
+        bytes(positions * dim * element_bytes),
+        scales(2 * positions) {
+    Aligned<float> row(dim);
+    for (std::size_t p = 0; p < positions; ++p) {
+      fill_normal(row.span());
+      std::byte* at = bytes.data() + p * dim * element_bytes;
+      if (element == KvElement::f32) std::memcpy(at, row.data(), dim * sizeof(float));
+      if (element == KvElement::f16) {
+        table().attention.f32_to_f16(row.data(), dim, reinterpret_cast<std::uint16_t*>(at));
+      }
+      if (element == KvElement::int8) {
+        table().kv_rows.quantise(row.data(), dim, reinterpret_cast<std::int8_t*>(at),
+                                 scales.data() + p, positions);
+      }
+    }
+  }
+
+  std::size_t element_bytes;
+  Aligned<std::byte> bytes;
+  Aligned<std::uint16_t> scales;
+};
+
 // Eight query heads of 128 that share one head of keys and values.
-void attention(State& state, bool is_half, std::size_t positions) {
-  constexpr std::size_t heads = 8, dim = 128;
+void attention(State& state, KvElement element, std::size_t positions) {
+  constexpr std::size_t heads = 8, dim = KvRows::dim;
   Aligned<float> queries(heads * dim), scores(heads * positions), out(heads * dim);
-  Aligned<float> cache(2 * positions * dim);
-  Aligned<std::uint16_t> half_cache(cache.size());
   fill_normal(queries.span());
-  fill_normal(cache.span());
-  table().attention.f32_to_f16(cache.data(), cache.size(), half_cache.data());
+  KvRows keys(element, positions), values(element, positions);
+  std::vector<kernels::AttentionRun> runs;
+  for (std::size_t p = 0; p < positions; p += KvRows::page) {
+    const std::size_t at = p * dim * keys.element_bytes;
+    runs.push_back({keys.bytes.data() + at, values.bytes.data() + at, keys.scales.data() + p,
+                    values.scales.data() + p, std::min(KvRows::page, positions - p),
+                    queries.data()});
+  }
 
   kernels::AttentionArgs args{};
-  args.queries = queries.data();
+  args.runs = runs.data();
+  args.run_count = runs.size();
+  args.positions = args.scale_stride = positions;
+  args.columns = 1;
   args.query_heads = heads;
   args.head_dim = args.value_dim = dim;
-  args.keys = is_half ? static_cast<const void*>(half_cache.data()) : cache.data();
-  args.values = is_half ? static_cast<const void*>(half_cache.data() + positions * dim)
-                        : cache.data() + positions * dim;
-  args.positions = positions;
   args.scale = 0.088f;
   args.scores = scores.data();
   args.out = out.data();
-  const auto kernel = is_half ? table().attention.f16 : table().attention.f32;
+  const kernels::AttentionKernels& kernels = table().attention;
+  const auto kernel = element == KvElement::f32   ? kernels.f32
+                      : element == KvElement::f16 ? kernels.f16
+                                                  : kernels.int8;
   const double seconds = time_iterations(state, [&] { kernel(args); });
 
-  const std::size_t bytes = cache.size() * (is_half ? sizeof(std::uint16_t) : sizeof(float));
-  state.counters["GB/s"] = static_cast<double>(bytes) / seconds / 1e9;
-  state.counters["GMAC/s"] = static_cast<double>(heads * cache.size()) / seconds / 1e9;
+  const std::size_t numbers = 2 * positions * dim;
+  state.counters["GB/s"] = static_cast<double>(numbers * keys.element_bytes) / seconds / 1e9;
+  state.counters["GMAC/s"] = static_cast<double>(heads * numbers) / seconds / 1e9;
+}
+
+// What one row of keys costs when it is written, and a query: the rotation, then the rounding.
+void kv_row(State& state) {
+  Aligned<float> row(KvRows::dim);
+  Aligned<std::int8_t> q(row.size());
+  std::uint16_t scales[2] = {};
+  fill_normal(row.span());
+  report(state, row.size(), row.size() * sizeof(float), [&] {
+    table().kv_rows.rotate(row.data(), row.size());
+    table().kv_rows.quantise(row.data(), row.size(), q.data(), scales, 1);
+  });
 }
 
 void add_others() {
@@ -258,10 +315,13 @@ void add_others() {
   add("rope_neox/128", [](State& s) { rope(s, &kernels::VectorOps::rope_neox); });
   add("softmax/250000", softmax);
   add("swiglu/11008", swiglu);
-  for (const bool is_half : {false, true}) {
+  add("kv_row/128", kv_row);
+  constexpr std::pair<const char*, KvElement> elements[] = {
+      {"f32", KvElement::f32}, {"f16", KvElement::f16}, {"int8", KvElement::int8}};
+  for (const auto& [name, element] : elements) {
     for (const std::size_t positions : {16, 512, 4096}) {
-      add(fmt::format("attention/{}/heads:8/positions:{}", is_half ? "f16" : "f32", positions),
-          [=](State& s) { attention(s, is_half, positions); });
+      add(fmt::format("attention/{}/heads:8/positions:{}", name, positions),
+          [=, element = element](State& s) { attention(s, element, positions); });
     }
   }
 }

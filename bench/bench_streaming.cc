@@ -105,7 +105,7 @@ void drop_from_page_cache(const Source& source) {
 }
 
 streaming::ReaderChoice open_reader(const Source& source, Io io) {
-  return streaming::choose_reader(io, std::span(&source.path, 1), false);
+  return streaming::choose_reader(io, std::span(&source.path, 1));
 }
 
 std::unique_ptr<StreamedTape> make_tape(const Source& source, Io io, bool is_pinned) {

@@ -1,8 +1,10 @@
 // Scaled dot-product attention of a few query heads over one head of cached keys and values.
 //
-// With grouped queries (GQA, Ainslie et al. 2023) several query heads share one head of keys, so
-// a key row is read once for all of them. Scores and sums are float32. The result of a query does
-// not depend on which other queries are computed with it.
+// The positions that a query sees lie in runs (pages of a cache), in order. With grouped queries
+// (GQA, Ainslie et al. 2023) several query heads share one head of keys, and so do consecutive
+// tokens of a prompt: a key row is read once for all of them. Scores and sums are float32. The
+// result of a query depends on nothing but the query and the positions that it sees: not on how
+// these are cut into runs, nor on which other queries are computed with it.
 #pragma once
 
 #include <cstddef>
@@ -10,23 +12,41 @@
 
 namespace sluice::kernels {
 
+inline constexpr std::size_t attention_run_max = 128;
+
+// Consecutive rows of keys and values, and the queries that look at them. Elements are float, half
+// or int8; rows of int8 have scales, see kernels/kv_rows.h.
+struct AttentionRun {
+  const void* keys;                   // [positions][head_dim]
+  const void* values;                 // [positions][value_dim]
+  const std::uint16_t* key_scales;    // int8: [2][scale_stride], the first `positions` of each
+  const std::uint16_t* value_scales;  // the same
+  std::size_t positions;              // 1..attention_run_max
+  const float* queries;  // [columns][query_heads][head_dim], columns query_stride floats apart
+};
+
 struct AttentionArgs {
-  const float* queries;     // [query_heads][head_dim]
-  std::size_t query_heads;  // heads that share these keys
-  std::size_t head_dim;     // elements of a query and a key; any size
-  std::size_t value_dim;    // elements of a value; any size
-  const void* keys;         // [positions][head_dim], consecutive rows of float or half
-  const void* values;       // [positions][value_dim]
-  std::size_t positions;    // >= 1
-  float scale;              // of query times key
-  float softcap;            // scores become softcap * tanh(score / softcap); 0 means none
-  float* scores;            // scratch [query_heads][positions]
-  float* out;               // [query_heads][value_dim]
+  const AttentionRun* runs;
+  std::size_t run_count;     // >= 1
+  std::size_t positions;     // of all runs
+  std::size_t scale_stride;  // int8: from the scales of first halves to those of second ones
+  std::size_t columns;       // consecutive tokens: the last sees all positions, each before it one
+                             // less; at least 1 and at most `positions`
+  std::size_t query_heads;   // heads of a token that share these keys
+  std::size_t query_stride;  // from the queries of a token to those of the next
+  std::size_t out_stride;    // the same of the outputs
+  std::size_t head_dim;      // elements of a query and a key; any size
+  std::size_t value_dim;     // elements of a value; any size
+  float scale;               // of query times key
+  float softcap;             // scores become softcap * tanh(score / softcap); 0 means none
+  float* scores;             // scratch [columns][query_heads][positions]
+  float* out;                // [columns][query_heads][value_dim], columns out_stride floats apart
 };
 
 struct AttentionKernels {
-  void (*f32)(const AttentionArgs& args);  // keys and values are float
-  void (*f16)(const AttentionArgs& args);  // keys and values are IEEE half
+  void (*f32)(const AttentionArgs& args);   // keys and values are float
+  void (*f16)(const AttentionArgs& args);   // keys and values are IEEE half
+  void (*int8)(const AttentionArgs& args);  // keys and values are int8 with scales
   // out[i] = half of x[i], rounded to nearest even; overflow gives infinity.
   void (*f32_to_f16)(const float* x, std::size_t size, std::uint16_t* out);
 };

@@ -7,12 +7,14 @@
 
 #ifdef SLUICE_HAVE_X86_TIERS
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #endif
 
 namespace sluice::kernels {
 namespace {
 
-constexpr std::array<Isa, 3> all_isas = {Isa::scalar, Isa::avx2, Isa::avx512};
+constexpr std::array<Isa, 4> all_isas = {Isa::scalar, Isa::avx2, Isa::avx512, Isa::amx};
 
 #ifdef SLUICE_HAVE_X86_TIERS
 
@@ -34,9 +36,35 @@ bool has_avx512() {
          __builtin_cpu_supports("avx512vnni");
 }
 
+bool has_amx() {
+  constexpr unsigned tile = 1u << 24, int8 = 1u << 25;  // of leaf 7; not all compilers name them
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0 && (edx & tile) != 0 &&
+         (edx & int8) != 0;
+}
+
+// Asks Linux for the tile registers, for this process (arch_prctl(2), Documentation/arch/x86/xstate
+// of the kernel). An operating system that does not know AMX knows no such request.
+bool may_use_tiles() {
+#ifdef SYS_arch_prctl
+  constexpr long request_permission = 0x1023, tile_data = 18;
+  return syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
+#else
+  return false;
+#endif
+}
+
 Isa detect() {
   if (!has_avx2()) return Isa::scalar;
-  return has_avx512() ? Isa::avx512 : Isa::avx2;
+  if (!has_avx512()) return Isa::avx2;
+  return has_amx() && may_use_tiles() ? Isa::amx : Isa::avx512;
+}
+
+// Why a tier that this CPU has is not offered all the same; empty if that is not so.
+std::string_view refusal(Isa isa) {
+  const bool is_refused = isa == Isa::amx && highest_isa() == Isa::avx512 && has_amx();
+  return is_refused ? " (the CPU has AMX, but the operating system refuses its tile registers)"
+                    : "";
 }
 
 void fill_avx2(KernelTable& table) {
@@ -44,6 +72,7 @@ void fill_avx2(KernelTable& table) {
   fill_quantise_avx2(table.quantise);
   fill_vector_ops_avx2(table.vector_ops);
   fill_attention_avx2(table.attention);
+  fill_kv_rows_avx2(table.kv_rows);
   fill_peak_avx2(table.peak);
 }
 
@@ -52,16 +81,26 @@ void fill_avx512(KernelTable& table) {
   fill_quantise_avx512(table.quantise);
   fill_vector_ops_avx512(table.vector_ops);
   fill_attention_avx512(table.attention);
+  fill_kv_rows_avx512(table.kv_rows);
   fill_peak_avx512vnni(table.peak);
+}
+
+void fill_amx(KernelTable& table) {
+  fill_matmul_amx(table.matmul);
+  fill_peak_amx(table.peak);
 }
 
 #else
 
+std::string_view refusal(Isa) {
+  return "";
+}
 Isa detect() {
   return Isa::scalar;
 }
 void fill_avx2(KernelTable&) {}
 void fill_avx512(KernelTable&) {}
+void fill_amx(KernelTable&) {}
 
 #endif
 
@@ -72,11 +111,14 @@ KernelTable make_table(Isa isa) {
   fill_quantise_scalar(table.quantise);
   fill_vector_ops_scalar(table.vector_ops);
   fill_attention_scalar(table.attention);
+  fill_kv_rows_scalar(table.kv_rows);
   fill_peak_scalar(table.peak);
   if (isa == Isa::scalar) return table;
   fill_avx2(table);
   if (isa == Isa::avx2) return table;
   fill_avx512(table);
+  if (isa == Isa::avx512) return table;
+  fill_amx(table);
   return table;
 }
 
@@ -93,12 +135,15 @@ Isa chosen_isa() {
   // Read once, before sluice starts a thread that could change the environment.
   const char* name = std::getenv("SLUICE_ISA");  // NOLINT(concurrency-mt-unsafe)
   if (!name || !*name) return highest_isa();
+  std::string_view reason;
   for (const Isa isa : all_isas) {
-    if (name == isa_name(isa) && isa <= highest_isa()) return isa;
+    if (name != isa_name(isa)) continue;
+    if (isa <= highest_isa()) return isa;
+    reason = refusal(isa);
   }
   throw std::invalid_argument("SLUICE_ISA=" + std::string(name) +
-                              " is not an instruction set of this CPU; set it to " +
-                              available_names() + ", or unset it");
+                              " is not an instruction set of this CPU" + std::string(reason) +
+                              "; set it to " + available_names() + ", or unset it");
 }
 
 }  // namespace
@@ -111,6 +156,8 @@ std::string_view isa_name(Isa isa) {
       return "avx2";
     case Isa::avx512:
       return "avx512";
+    case Isa::amx:
+      return "amx";
   }
   return "unknown";
 }
@@ -122,11 +169,11 @@ Isa highest_isa() {
 
 const KernelTable& kernel_table(Isa isa) {
   if (isa > highest_isa()) {
-    throw std::invalid_argument("this CPU cannot run " + std::string(isa_name(isa)) +
-                                " kernels; it offers " + available_names());
+    throw std::invalid_argument("this CPU cannot run " + std::string(isa_name(isa)) + " kernels" +
+                                std::string(refusal(isa)) + "; it offers " + available_names());
   }
-  static const std::array<KernelTable, 3> tables = [] {
-    std::array<KernelTable, 3> made{};
+  static const std::array<KernelTable, all_isas.size()> tables = [] {
+    std::array<KernelTable, all_isas.size()> made{};
     for (const Isa each : all_isas) made[static_cast<std::size_t>(each)] = make_table(each);
     return made;
   }();

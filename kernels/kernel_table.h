@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "kernels/attention.h"
+#include "kernels/kv_rows.h"
 #include "kernels/matmul.h"
 #include "kernels/peak.h"
 #include "kernels/quantise.h"
@@ -17,9 +18,10 @@
 
 namespace sluice::kernels {
 
-enum class Isa { scalar, avx2, avx512 };
+// Each is the one before and more.
+enum class Isa { scalar, avx2, avx512, amx };
 
-std::string_view isa_name(Isa isa);  // "scalar", "avx2", "avx512"
+std::string_view isa_name(Isa isa);  // "scalar", "avx2", "avx512", "amx"
 
 struct KernelTable {
   Isa isa = Isa::scalar;
@@ -27,17 +29,21 @@ struct KernelTable {
   QuantiseKernels quantise;
   VectorOps vector_ops;
   AttentionKernels attention;
+  KvRowKernels kv_rows;
   PeakKernels peak;
 };
 
-// The highest tier this CPU and operating system can run.
+// The highest tier this CPU and operating system can run. Linux lets a process use the tile
+// registers of AMX when it asks: the first call asks, for all threads, and if the answer is no, AMX
+// is not among the tiers.
 Isa highest_isa();
 
 // The table of one tier. Throws std::invalid_argument when this CPU cannot run it.
 const KernelTable& kernel_table(Isa isa);
 
 // The table in use: the highest tier, or the one that the environment variable SLUICE_ISA names
-// (scalar|avx2|avx512). Throws std::invalid_argument when it names no tier or one this CPU lacks.
+// (scalar|avx2|avx512|amx). Throws std::invalid_argument when it names no tier or one this CPU
+// lacks.
 const KernelTable& kernel_table();
 
 }  // namespace sluice::kernels

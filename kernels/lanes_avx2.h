@@ -22,6 +22,10 @@ struct I32x16 {
   __m256i low, high;
 };
 
+inline void prefetch(const void* p) {
+  _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0);
+}
+
 inline F32x16 broadcast(float x) {
   return {_mm256_set1_ps(x), _mm256_set1_ps(x)};
 }
@@ -52,6 +56,17 @@ inline F32x16 load(const std::uint16_t* p, std::size_t count) {
   }
   return {_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))),
           _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 8)))};
+}
+
+inline F32x16 load(const std::int8_t* p, std::size_t count) {
+  std::int8_t copy[lanes] = {};
+  if (count < lanes) {
+    for (std::size_t i = 0; i < count; ++i) copy[i] = p[i];
+    p = copy;
+  }
+  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)),
+          _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_unpackhi_epi64(bytes, bytes)))};
 }
 
 inline void store(F32x16 a, float* p, std::size_t count) {

@@ -32,6 +32,9 @@ struct I32x16 {
   std::int32_t lane[lanes];
 };
 
+// Begins to load the cache line of p, which need not be valid memory.
+inline void prefetch(const void* /*p*/) {}
+
 inline F32x16 broadcast(float x) {
   F32x16 r;
   for (float& lane : r.lane) lane = x;
@@ -49,6 +52,13 @@ inline F32x16 load(const float* p, std::size_t count, float rest = 0) {
 inline F32x16 load(const std::uint16_t* p, std::size_t count) {
   F32x16 r;
   for (std::size_t i = 0; i < lanes; ++i) r.lane[i] = i < count ? half_to_float(p[i]) : 0;
+  return r;
+}
+
+// The same from small integers.
+inline F32x16 load(const std::int8_t* p, std::size_t count) {
+  F32x16 r;
+  for (std::size_t i = 0; i < lanes; ++i) r.lane[i] = i < count ? p[i] : 0;
   return r;
 }
 

@@ -80,6 +80,10 @@ const float* Activations::f32(std::size_t column) const {
   return x_ + column * x_stride_;
 }
 
+std::size_t Activations::column_bytes() const {
+  return layout_.bytes;
+}
+
 ColumnA256 Activations::a256(std::size_t column) const {
   std::byte* base = buffer_ + column * layout_.bytes;
   return {reinterpret_cast<std::int8_t*>(base + layout_.a256_q),

@@ -10,6 +10,8 @@
 // columns, any split into row ranges and any tier:
 //   Q4_K, Q5_K, Q6_K   block = 0; for each sub-block: block = fma(dot, scale, block), dot exact;
 //                      y = fma(block, d * d_x, y); with minima: y = fma(min_dot, -(dmin * d_x), y)
+//                      (in Q6_K the even sub-blocks of each half come before its odd ones, as the
+//                      bytes of a block hold them)
 //   Q4_0 ... Q8_0      y = fma(dot, d * d_x, y); with minima: y = fma(m, d_x * sum_x, y)
 //   all others         for each 256 columns: weights dequantised to float, four partial sums by
 //                      k % 4 with fma, then y = y + ((s0 + s1) + (s2 + s3))
@@ -50,6 +52,8 @@ class Activations {
   const float* f32(std::size_t column) const;
   ColumnA256 a256(std::size_t column) const;
   ColumnA32 a32(std::size_t column) const;
+  // From any array of a quantised column to the same one of the next.
+  std::size_t column_bytes() const;
 
  private:
   // Byte offsets of the arrays of one column. Each form has arrays of its own: matrices that share
@@ -76,6 +80,9 @@ struct WeightRows {
   std::size_t rows;
   std::size_t columns;    // weights per row
   std::size_t row_bytes;  // row_bytes(type, columns)
+  // Whether they are packed (kernels/panel_packing.h); else they stand as in a GGUF file. Whole
+  // panels then, and for a tier that reads_packed.
+  bool is_packed = false;
 };
 
 // Scratch for one thread.
@@ -88,11 +95,13 @@ struct MatmulKernels {
   // y[c * y_stride + r] = row r times column c, for all rows of w and all columns of x.
   void (*multiply)(const WeightRows& w, const Activations& x, float* y, std::size_t y_stride,
                    const MatmulScratch& scratch);
+  bool reads_packed = false;  // whether this tier has kernels for packed panels
 };
 
 // The tiers; see kernels/kernel_table.h for the choice between them.
 void fill_matmul_scalar(MatmulKernels& table);
 void fill_matmul_avx2(MatmulKernels& table);
 void fill_matmul_avx512vnni(MatmulKernels& table);
+void fill_matmul_amx(MatmulKernels& table);
 
 }  // namespace sluice::kernels

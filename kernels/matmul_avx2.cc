@@ -35,8 +35,8 @@ inline __m256i load_two_rows(const std::byte* p, std::size_t row_bytes) {
   return _mm256_inserti128_si256(_mm256_castsi128_si256(load(p)), load(p + 4 * row_bytes), 1);
 }
 
-inline RowDwords load_dwords(PanelRows& rows, std::size_t offset) {
-  const std::byte* p = rows.first + offset;
+inline RowDwords load_dwords(FileRows& rows, std::size_t offset) {
+  const std::byte* p = rows.block + offset;
   const std::size_t row_bytes = rows.row_bytes;
   read_ahead(rows, 16 * panel_rows);
   RowDwords out;
@@ -53,6 +53,11 @@ inline RowDwords load_dwords(PanelRows& rows, std::size_t offset) {
     out.dword[3].half[h] = _mm256_unpackhi_epi64(high01, high23);
   }
   return out;
+}
+
+inline I32x16 load_words(const void* p) {
+  const auto* q = static_cast<const __m256i*>(p);
+  return {{_mm256_loadu_si256(q), _mm256_loadu_si256(q + 1)}};
 }
 
 inline I32x16 bits_and(I32x16 a, I32x16 b) {
@@ -169,6 +174,13 @@ constexpr int groups_in_16_bits(int largest_q) {
   return largest_q <= 15 ? 8 : largest_q <= 31 ? 4 : largest_q <= 63 ? 2 : 1;
 }
 
+// Products of unsigned bytes w (signed ones where they have eight bits) with activations a.
+template <int largest_q>
+inline __m256i byte_products(__m256i w, __m256i a) {
+  return largest_q > 63 ? _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(a, w))
+                        : _mm256_maddubs_epi16(w, a);
+}
+
 // dot[c] = the exact products of `groups` times four weights with the activations of each column.
 template <int columns, int groups, int largest_q, typename Panel>
 inline void dot_groups(const Panel& p, std::size_t group, const std::int8_t* const* q,
@@ -187,9 +199,7 @@ inline void dot_groups(const Panel& p, std::size_t group, const std::int8_t* con
 #pragma GCC unroll 8
         for (int c = 0; c < columns; ++c) {
           const __m256i a = broadcast(q[c] + 4 * (group + g));
-          const __m256i products =
-              largest_q > 63 ? _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(a, w))
-                             : _mm256_maddubs_epi16(w, a);
+          const __m256i products = byte_products<largest_q>(w, a);
           sum[c][h] = g == start ? products : _mm256_add_epi16(sum[c][h], products);
         }
       }
@@ -219,13 +229,71 @@ inline F32x16 subtract_product(F32x16 a, F32x16 b, F32x16 c) {  // c - a b
            _mm256_fnmadd_ps(a.half[1], b.half[1], c.half[1])}};
 }
 
+// Minima of sub-blocks (0 2) (1 3) (4 6) (5 7) times the sums of their activations.
+inline I32x16 min_dot(const I32x16 (&min_pairs)[4], const std::int16_t* sums_of_32) {
+  I32x16 dot = each_dword(0);
+  for (int j = 0; j < 4; ++j) {
+    const __m256i pair = broadcast(sums_of_32 + 2 * j);
+    for (int h = 0; h < 2; ++h) {
+      dot.half[h] = _mm256_add_epi32(dot.half[h], _mm256_madd_epi16(min_pairs[j].half[h], pair));
+    }
+  }
+  return dot;
+}
+
+template <typename Format, int slots, int columns>
+class DotSink {
+ public:
+  explicit DotSink(const std::int8_t* const (&q)[columns]) : q_(q) {
+#pragma GCC unroll 4
+    for (int slot = 0; slot < slots; ++slot) {
+#pragma GCC unroll 4
+      for (int c = 0; c < columns; ++c) dot_[slot][c] = each_dword(0);
+    }
+  }
+  // The groups of a slot come in ascending order from a multiple of 4 or 8 on.
+  [[gnu::always_inline]] inline void operator()(int slot, std::size_t group, I32x16 q) {
+    constexpr std::size_t run = groups_in_16_bits(Format::largest_q);
+#pragma GCC unroll 4
+    for (int c = 0; c < columns; ++c) {
+      const __m256i a = broadcast(q_[c] + 4 * group);
+#pragma GCC unroll 2
+      for (int h = 0; h < 2; ++h) {
+        const __m256i products = byte_products<Format::largest_q>(q.half[h], a);
+        __m256i& sum = sum_[slot][c].half[h];
+        sum = group % run == 0 ? products : _mm256_add_epi16(sum, products);
+        if (group % run == run - 1) {
+          __m256i& dot = dot_[slot][c].half[h];
+          dot = _mm256_add_epi32(dot, _mm256_madd_epi16(sum, _mm256_set1_epi16(1)));
+        }
+      }
+    }
+  }
+  I32x16 dot(int slot, int column) const {
+    return dot_[slot][column];
+  }
+
+ private:
+  const std::int8_t* const (&q_)[columns];
+  I32x16 sum_[slots][columns];  // of 16-bit products
+  I32x16 dot_[slots][columns];
+};
+
 template <typename Format>
-struct IntegerKernel : Format {
+struct IntegerKernel {
   using Panel = IntegerPanel;
   using Column = ColumnA256;
   static constexpr int tile_columns = 4;
+  static constexpr bool pads_columns = false;
 
   static Column column(const Activations& x, std::size_t c) { return x.a256(c); }
+
+  template <typename Rows>
+  static void unpack(Rows& rows, const std::byte* panel, std::size_t size, std::size_t k,
+                     IntegerPanel& out) {
+    go_to<Format>(rows, panel, size / k_block, k / k_block);
+    unpack_integer<Format>(rows, out);
+  }
 
   template <int panels, int columns>
   static void multiply(const IntegerPanel* p, const Column* a, std::size_t k, std::size_t,
@@ -243,7 +311,8 @@ struct IntegerKernel : Format {
       q[c] = a[c].q + k;
       block[c] = each(0);
     }
-    for (int s = 0; s < static_cast<int>(k_block) / Format::sub_block; ++s) {
+    for (int n = 0; n < static_cast<int>(k_block) / Format::sub_block; ++n) {
+      const int s = Format::sub_block_of(n / Format::slots, n % Format::slots);
       I32x16 dot[columns];
       dot_groups<columns, groups, Format::largest_q>(p, s * groups, q, dot);
       const F32x16 scale = load(p.scale[s]);
@@ -264,15 +333,9 @@ struct IntegerKernel : Format {
     const F32x16 d_x = each(a.d[k / k_block]);
     F32x16 sum = multiply_add(block, sluice::kernels::multiply(load(p.d), d_x), load(sum_at));
     if constexpr (Format::has_min) {
-      I32x16 dot = each_dword(0);
-      for (int j = 0; j < 4; ++j) {
-        const __m256i pair = broadcast(a.sums_of_32 + k / 32 + 2 * j);
-        const auto* min = reinterpret_cast<const __m256i*>(p.min[j]);
-        for (int h = 0; h < 2; ++h) {
-          dot.half[h] =
-              _mm256_add_epi32(dot.half[h], _mm256_madd_epi16(_mm256_load_si256(min + h), pair));
-        }
-      }
+      const I32x16 pairs[4] = {load_words(p.min[0]), load_words(p.min[1]), load_words(p.min[2]),
+                               load_words(p.min[3])};
+      const I32x16 dot = min_dot(pairs, a.sums_of_32 + k / 32);
       const F32x16 scale = sluice::kernels::multiply(load(p.dmin), d_x);
       sum = subtract_product(to_float(dot), scale, sum);
     }
@@ -285,12 +348,17 @@ struct SmallKernel {
   using Panel = SmallPanel;
   using Column = ColumnA32;
   static constexpr int tile_columns = 4;
+  static constexpr bool pads_columns = false;
 
   static Column column(const Activations& x, std::size_t c) { return x.a32(c); }
 
-  static void unpack(PanelRows& rows, std::size_t k, std::size_t weights, SmallPanel& panel) {
-    for (std::size_t s = 0; s < weights / 32; ++s) {
-      Format::unpack_block(rows, (k / 32 + s) * Format::block_bytes, s, panel);
+  template <typename Rows>
+  static void unpack(Rows& rows, const std::byte* panel, std::size_t size, std::size_t k,
+                     SmallPanel& out) {
+    const std::size_t count = smaller(k_block, size - k) / 32;
+    for (std::size_t s = 0; s < count; ++s) {
+      go_to<Format>(rows, panel, size / 32, k / 32 + s);
+      unpack_small<Format>(rows, s, out);
     }
   }
 
@@ -334,12 +402,19 @@ struct SmallKernel {
 };
 
 template <typename Format>
-struct FloatKernel : Format {
+struct FloatKernel {
   using Panel = FloatPanel;
   using Column = const float*;
   static constexpr int tile_columns = 2;
+  static constexpr bool pads_columns = false;
 
   static Column column(const Activations& x, std::size_t c) { return x.f32(c); }
+
+  static void unpack(FileRows& rows, const std::byte* panel, std::size_t size, std::size_t k,
+                     FloatPanel& out) {
+    rows.block = panel + k / Format::weights_per_block * Format::bytes_per_block;
+    Format::unpack(rows, smaller(k_block, size - k), out);
+  }
 
   template <int panels, int columns>
   static void multiply(const FloatPanel* p, const Column* a, std::size_t k, std::size_t weights,
@@ -378,7 +453,7 @@ struct FloatKernel : Format {
 namespace sluice::kernels {
 
 void fill_matmul_avx2(MatmulKernels& table) {
-  table.multiply = multiply_in_tier;
+  table = {multiply_in_tier, true};
 }
 
 }  // namespace sluice::kernels

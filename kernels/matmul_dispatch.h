@@ -3,10 +3,34 @@
 // FloatKernel<Format>.
 #pragma once
 
-#include "kernels/matmul_formats.h"
+#include <type_traits>
+
+#include "kernels/matmul_few.h"
 
 namespace sluice::kernels {
 namespace {
+
+// Rows in the layout of the file, or packed ones times many columns.
+template <typename Kernel>
+void multiply_panels(const WeightRows& w, const Activations& x, float* y, std::size_t y_stride,
+                     const MatmulScratch& scratch) {
+  if constexpr (!std::is_same_v<typename Kernel::Panel, FloatPanel>) {
+    if (w.is_packed) {
+      return PanelProduct<Kernel, PackedRows>(w, scratch).run(x, y, y_stride);
+    }
+  }
+  PanelProduct<Kernel, FileRows>(w, scratch).run(x, y, y_stride);
+}
+
+// Packed rows times few columns.
+template <template <typename, int, int> typename Product, typename Kernel, typename Format>
+void multiply_few(const WeightRows& w, const Activations& x, float* y, std::size_t y_stride) {
+  typename Kernel::Column columns[few_columns];
+  for (std::size_t c = 0; c < few_columns; ++c) {
+    columns[c] = Kernel::column(x, smaller(c, x.columns() - 1));
+  }
+  FewColumns<Product, Format, typename Kernel::Column>(w, columns, x.columns(), y, y_stride).run();
+}
 
 // y = w x with the kernels of this tier: IntegerKernel, SmallKernel and FloatKernel.
 void multiply_in_tier(const WeightRows& w, const Activations& x, float* y, std::size_t y_stride,
@@ -16,30 +40,38 @@ void multiply_in_tier(const WeightRows& w, const Activations& x, float* y, std::
     fill_matmul_scalar(scalar);
     return scalar.multiply(w, x, y, y_stride, scratch);
   }
-  const auto run = [&]<typename Kernel>(Kernel) {
-    PanelProduct<Kernel>(w, scratch).run(x, y, y_stride);
+  const bool has_few = w.is_packed && x.columns() <= few_columns;
+  const auto run_integer = [&]<typename Format>(Format) {
+    using Kernel = IntegerKernel<Format>;
+    if (has_few) return multiply_few<FewIntegerColumns, Kernel, Format>(w, x, y, y_stride);
+    multiply_panels<Kernel>(w, x, y, y_stride, scratch);
+  };
+  const auto run_small = [&]<typename Format>(Format) {
+    using Kernel = SmallKernel<Format>;
+    if (has_few) return multiply_few<FewSmallColumns, Kernel, Format>(w, x, y, y_stride);
+    multiply_panels<Kernel>(w, x, y, y_stride, scratch);
   };
   const auto run_float = [&]<BlockType type, std::size_t weights, std::size_t bytes>(
                              FloatFormat<type, weights, bytes> format) {
-    run(FloatKernel<decltype(format)>{});
+    multiply_panels<FloatKernel<decltype(format)>>(w, x, y, y_stride, scratch);
   };
   switch (w.type) {
     case BlockType::q4_k:
-      return run(IntegerKernel<Q4_K>{});
+      return run_integer(Q4_K{});
     case BlockType::q5_k:
-      return run(IntegerKernel<Q5_K>{});
+      return run_integer(Q5_K{});
     case BlockType::q6_k:
-      return run(IntegerKernel<Q6_K>{});
+      return run_integer(Q6_K{});
     case BlockType::q4_0:
-      return run(SmallKernel<Q4_0>{});
+      return run_small(Q4_0{});
     case BlockType::q4_1:
-      return run(SmallKernel<Q4_1>{});
+      return run_small(Q4_1{});
     case BlockType::q5_0:
-      return run(SmallKernel<Q5_0>{});
+      return run_small(Q5_0{});
     case BlockType::q5_1:
-      return run(SmallKernel<Q5_1>{});
+      return run_small(Q5_1{});
     case BlockType::q8_0:
-      return run(SmallKernel<Q8_0>{});
+      return run_small(Q8_0{});
     case BlockType::f32:
       return run_float(FloatFormat<BlockType::f32, 1, 4>{});
     case BlockType::f16:

@@ -62,33 +62,64 @@ inline std::size_t smaller(std::size_t a, std::size_t b) {
   return a < b ? a : b;
 }
 
-// The 16 rows of a panel, and what this thread reads after them.
-struct PanelRows {
-  const std::byte* first;
+// A block of weights in the 16 rows of a panel, as they stand in the file, and what this thread
+// reads after them.
+struct FileRows {
+  const std::byte* block;  // in the first row
   std::size_t row_bytes;
   const std::byte* ahead;
 };
+
+// How far ahead of its reads a thread asks for packed weights: measured; less does not cover the
+// time that memory takes, more does not survive in the first-level cache.
+constexpr std::ptrdiff_t ahead_bytes = 2048;
+
+// The same in a packed panel (kernels/panel_packing.h).
+struct PackedRows {
+  const std::byte* words;
+  const std::byte* halves;
+  std::ptrdiff_t ahead;  // from what is read now to what to ask for now
+};
+
+constexpr std::size_t no_half = ~std::size_t{0};  // Format::half_at of formats without one
+constexpr std::size_t packed_half_bytes = panel_rows * sizeof(std::uint16_t);
+
+// Positions `rows` at block `i` of a panel, each of whose rows has `blocks` blocks.
+template <typename Format>
+inline void go_to(FileRows& rows, const std::byte* panel, std::size_t, std::size_t i) {
+  rows.block = panel + i * Format::block_bytes;
+}
+template <typename Format>
+inline void go_to(PackedRows& rows, const std::byte* panel, std::size_t blocks, std::size_t i) {
+  constexpr bool has_half = Format::half_at != no_half;
+  constexpr std::size_t word_bytes = Format::block_bytes - (has_half ? sizeof(std::uint16_t) : 0);
+  rows.halves = panel + i * packed_half_bytes;
+  rows.words = panel + (has_half ? blocks * packed_half_bytes : 0) + i * panel_rows * word_bytes;
+}
 
 // Asks for the next bytes that the thread will read, some pair of panels ahead, to come into the
 // L2 cache. Called with each few bytes that are read, so that the requests are spread evenly: a
 // burst of them would hold up the loads that the work at hand is waiting for. Addresses beyond the
 // end of the weights do no harm.
-inline void read_ahead(PanelRows& rows, std::size_t bytes) {
+inline void read_ahead(FileRows& rows, std::size_t bytes) {
   for (std::size_t at = 0; at < bytes; at += cache_line) {
     __builtin_prefetch(rows.ahead + at, 0, 2);
   }
   rows.ahead += bytes;
 }
 
-// The loops for one kernel. Kernel has
-//   Panel, Column                    what it unpacks to, and what it needs of a column
-//   tile_columns                     columns that it likes to compute together
-//   column(x, c)                     the Column of column c
-//   unpack(rows, k, weights, panel)
+// The loops for one kernel, reading from FileRows or PackedRows. Kernel has
+//   Panel, Column                       what it unpacks to, and what it needs of a column
+//   tile_columns                        columns that it likes to compute together
+//   pads_columns                        whether what is less than a tile is computed as a whole or
+//                                       half a one, of more columns than there are; else in tiles
+//                                       of 4, 2 and 1
+//   column(x, c)                        the Column of column c
+//   unpack(rows, panel_data, size, k, panel)   256 weights from k on, of rows of `size`
 //   multiply<panels, columns>(panels, columns, k, weights, sums)
 // where sums points to the sums of the first column, and those of the next follow
 // 2 * panel_rows floats later.
-template <typename Kernel>
+template <typename Kernel, typename Rows>
 class PanelProduct {
  public:
   using Panel = typename Kernel::Panel;
@@ -104,6 +135,7 @@ class PanelProduct {
     for (std::size_t c = 0; c < all_columns; c += column_block) {
       count_ = smaller(column_block, all_columns - c);
       for (std::size_t i = 0; i < count_; ++i) work_.columns[i] = Kernel::column(x, c + i);
+      if constexpr (Kernel::pads_columns) pad_columns();
       for (std::size_t row = 0; row < w_.rows;) {
         const int panels = w_.rows - row >= 2 * panel_rows ? 2 : 1;
         const std::size_t first = smaller(row, w_.rows - panel_rows);
@@ -114,19 +146,30 @@ class PanelProduct {
   }
 
  private:
+  // So that a tile that is wider than the columns that are left finds something to compute.
+  void pad_columns() {
+    for (std::size_t i = count_; i % Kernel::tile_columns != 0; ++i) {
+      work_.columns[i] = work_.columns[count_ - 1];
+    }
+  }
+
+  static void start(FileRows& rows, std::size_t row_bytes, const std::byte* next_group) {
+    rows = {nullptr, row_bytes, next_group};
+  }
+  static void start(PackedRows& rows, std::size_t, const std::byte*) {
+    rows = {nullptr, nullptr, ahead_bytes};
+  }
+
   void multiply_group(const RowGroup& group, float* y, std::size_t y_stride) {
     std::memset(work_.sums, 0, count_ * sizeof work_.sums[0]);
     const std::size_t panel_bytes = panel_rows * w_.row_bytes;
-    const std::size_t group_bytes = group.panels * panel_bytes;
-    PanelRows rows{nullptr, w_.row_bytes, group.data + group_bytes};
-    const std::size_t blocks = (w_.columns + k_block - 1) / k_block;
-    for (std::size_t b = 0; b < blocks; ++b) {
-      const std::size_t k = b * k_block;
-      const std::size_t weights = smaller(k_block, w_.columns - k);
+    Rows rows;
+    start(rows, w_.row_bytes, group.data + group.panels * panel_bytes);
+    for (std::size_t k = 0; k < w_.columns; k += k_block) {
       for (int p = 0; p < group.panels; ++p) {
-        rows.first = group.data + p * panel_bytes;
-        Kernel::unpack(rows, k, weights, work_.panels[p]);
+        Kernel::unpack(rows, group.data + p * panel_bytes, w_.columns, k, work_.panels[p]);
       }
+      const std::size_t weights = smaller(k_block, w_.columns - k);
       if (group.panels == 2) {
         multiply_columns<2>(k, weights);
       } else {
@@ -144,6 +187,9 @@ class PanelProduct {
   void multiply_columns(std::size_t k, std::size_t weights) {
     std::size_t i = 0;
     multiply_tiles<panels, Kernel::tile_columns>(i, k, weights);
+    if constexpr (Kernel::pads_columns) {
+      return multiply_rest<panels>(i, k, weights);
+    }
     if constexpr (Kernel::tile_columns > 4) multiply_tiles<panels, 4>(i, k, weights);
     multiply_tiles<panels, 2>(i, k, weights);
     multiply_tiles<panels, 1>(i, k, weights);
@@ -152,10 +198,25 @@ class PanelProduct {
   // As many tiles of `columns` columns from column i on as there are; moves i behind them.
   template <int panels, int columns>
   void multiply_tiles(std::size_t& i, std::size_t k, std::size_t weights) {
-    for (; i + columns <= count_; i += columns) {
-      Kernel::template multiply<panels, columns>(work_.panels, work_.columns + i, k, weights,
-                                                 work_.sums[i]);
+    for (; i + columns <= count_; i += columns) multiply_tile<panels, columns>(i, k, weights);
+  }
+
+  // The columns from i on, fewer than a tile, in one that is whole or half as wide. What it
+  // computes besides goes to sums of no column.
+  template <int panels>
+  void multiply_rest(std::size_t i, std::size_t k, std::size_t weights) {
+    constexpr int whole = Kernel::tile_columns, half = whole / 2;
+    if (i + half < count_) {
+      multiply_tile<panels, whole>(i, k, weights);
+    } else if (i < count_) {
+      multiply_tile<panels, half>(i, k, weights);
     }
+  }
+
+  template <int panels, int columns>
+  void multiply_tile(std::size_t i, std::size_t k, std::size_t weights) {
+    Kernel::template multiply<panels, columns>(work_.panels, work_.columns + i, k, weights,
+                                               work_.sums[i]);
   }
 
   const WeightRows& w_;

@@ -1,21 +1,30 @@
-// Unpacking of every weight format to panels, written once for all instruction sets. Included by
-// the file of each tier after it has defined the lane types and operations used here:
+// Every weight format, written once for all instruction sets: how the words of 16 rows become
+// unsigned bytes and scales. Included by the file of each tier after it has defined the lane types
+// and operations used here:
 //   I32x16   sixteen 32-bit lanes, lane = row        F32x16   sixteen floats
-//   load_dwords(rows, offset)      16 bytes at `offset` of each of 16 rows, transposed: dword[j]
-//                                  holds 32-bit word j of every row; reads ahead by as much
+//   load_dwords(FileRows&, offset)   16 bytes at `offset` of each of 16 rows, transposed: dword[j]
+//                                    holds 32-bit word j of every row; reads ahead by as much
+//   load_words(p)                    one packed word of 16 rows
+//   load_halves(p, count), load_bfloats(p, count), low_halves (half floats in the low 16 bits)
 //   bits_and, bits_or, bits_xor, left_16<n>, right_16<n> (within 16 bits), left_32, right_32,
-//   right_signed_32, each_byte(v), each_dword(v), to_float, low_halves (half floats in the low 16
-//   bits), store, load_halves(p, count), load_bfloats(p, count)
+//   right_signed_32, each_byte(v), each_dword(v), each(v), multiply, to_float, store
 // and the constants
 //   high_nibbles_in_place   whether bytes may be up to 240: then the high nibbles of Q4_K stay
-//   where
-//                           they are, as 16 times their value, and the scale makes up for it
+//                           where they are, as 16 times their value, and the scale makes up for it
 //                           exactly
 //   unsigned_q8             whether Q8_0 is stored as q + 128
+// A format with has_offset stands for weights q - offset.
+//
+// The weights of a block come in stages. weights<stage>(rows, scales, sink) calls
+// sink(slot, group, q) with q the weights 4 group ... 4 group + 3 of each row; `slot` counts the
+// sub-blocks of the stage, all of which are complete when the stage ends.
 #pragma once
+
+#include <type_traits>
 
 #include "kernels/dequantise.h"
 #include "kernels/matmul_driver.h"
+#include "kernels/packed_order.h"
 
 namespace sluice::kernels {
 namespace {
@@ -40,129 +49,234 @@ inline I32x16 move_bit(I32x16 x) {
   }
 }
 
-template <typename Panel>
-inline void store_q(Panel& panel, std::size_t group, I32x16 q) {
-  store(panel.q[group], q);
+// --- Words of 16 rows, from the file's layout or from packed panels ------------------------------
+
+struct Q6_K;
+
+// Four words, or one, `at` bytes into what a block of the format has besides its half float.
+template <typename Format>
+inline RowDwords words(FileRows& rows, std::size_t at) {
+  return load_dwords(rows, Format::half_at == 0 ? at + 2 : at);
+}
+template <typename Format>
+inline I32x16 word(FileRows& rows, std::size_t at) {
+  return words<Format>(rows, at).dword[0];
+}
+
+template <typename Format>
+[[gnu::always_inline]] inline I32x16 word(const PackedRows& rows, std::size_t at) {
+  if constexpr (std::is_same_v<Format, Q6_K>) at = packed_q6_k(at);
+  const std::byte* p = rows.words + at * panel_rows;
+  __builtin_prefetch(p + rows.ahead, 0, 3);
+  return load_words(p);
+}
+template <typename Format>
+[[gnu::always_inline]] inline RowDwords words(const PackedRows& rows, std::size_t at) {
+  return {{word<Format>(rows, at), word<Format>(rows, at + 4), word<Format>(rows, at + 8),
+           word<Format>(rows, at + 12)}};
+}
+
+// The half float of a block that has one apart. Loads of a block stay inside of it.
+template <typename Format>
+inline F32x16 half(FileRows& rows) {
+  if constexpr (Format::half_at == 0) {
+    return low_halves(load_dwords(rows, 0).dword[0]);
+  } else {
+    static_assert(Format::half_at + 2 == Format::block_bytes);
+    return high_halves(load_dwords(rows, Format::block_bytes - 16).dword[3]);
+  }
+}
+template <typename Format>
+inline F32x16 half(const PackedRows& rows) {
+  __builtin_prefetch(rows.halves + rows.ahead, 0, 3);
+  return load_halves(rows.halves, panel_rows);
 }
 
 // --- Formats with integer scales: Q4_K, Q5_K, Q6_K -----------------------------------------------
 
 // Byte j of every lane as a float.
-template <bool is_signed>
 inline F32x16 byte_to_float(I32x16 x, int j) {
-  const I32x16 top = left_32(x, 24 - 8 * j);
-  return to_float(is_signed ? right_signed_32(top, 24) : right_32(top, 24));
+  return to_float(j == 3 ? right_32(x, 24) : bits_and(right_32(x, 8 * j), each_dword(255)));
+}
+inline F32x16 signed_byte_to_float(I32x16 x, int j) {
+  return to_float(right_signed_32(j == 3 ? x : left_32(x, 24 - 8 * j), 24));
 }
 
-// d, dmin and the 6-bit scales and minima of Q4_K and Q5_K. The scales of odd sub-blocks are
-// multiplied by odd_factor.
-inline void unpack_header(PanelRows& rows, std::size_t at, float odd_factor, IntegerPanel& panel) {
-  const RowDwords head = load_dwords(rows, at);
-  store(panel.d, low_halves(head.dword[0]));
-  store(panel.dmin, high_halves(head.dword[0]));
-  const I32x16 s0 = head.dword[1], s1 = head.dword[2], s2 = head.dword[3];
-  const auto high_bits = [](I32x16 x) { return bits_and(right_32(x, 2), each_byte(0x30)); };
-  const I32x16 scale[2] = {bits_and(s0, each_byte(63)), bits_or(low_nibbles(s2), high_bits(s0))};
-  const I32x16 min[2] = {bits_and(s1, each_byte(63)), bits_or(high_nibbles(s2), high_bits(s1))};
-  for (int j = 0; j < 8; ++j) {
-    const F32x16 s = byte_to_float<false>(scale[j / 4], j % 4);
-    store(panel.scale[j], j % 2 ? multiply(s, each(odd_factor)) : s);
+// d, dmin and the 6-bit scales and minima of Q4_K and Q5_K.
+template <bool odd_by_16>
+struct SixBitScales {
+  template <typename Format, typename Rows>
+  static SixBitScales read(Rows& rows) {
+    const RowDwords head = words<Format>(rows, 0);
+    const I32x16 s0 = head.dword[1], s1 = head.dword[2], s2 = head.dword[3];
+    const auto high_bits = [](I32x16 x) { return bits_and(right_32(x, 2), each_byte(0x30)); };
+    return {{bits_and(s0, each_byte(63)), bits_or(low_nibbles(s2), high_bits(s0))},
+            {bits_and(s1, each_byte(63)), bits_or(high_nibbles(s2), high_bits(s1))},
+            low_halves(head.dword[0]),
+            high_halves(head.dword[0])};
   }
-  const I32x16 even_bytes = each_dword(0x00ff00ff);
-  for (int j = 0; j < 2; ++j) {
-    store(panel.min[2 * j], bits_and(min[j], even_bytes));
-    store(panel.min[2 * j + 1], bits_and(right_32(min[j], 8), even_bytes));
+
+  // Of a sub-block, divided by what its weights are scaled up by.
+  F32x16 scale(int s) const {
+    const F32x16 x = byte_to_float(scales[s / 4], s % 4);
+    return odd_by_16 && s % 2 != 0 ? multiply(x, each(1.0f / 16)) : x;
   }
-}
+  // Of two sub-blocks, as 16-bit pairs: (0 2) (1 3) (4 6) (5 7).
+  I32x16 min_pair(int j) const {
+    const I32x16 m = j % 2 != 0 ? right_32(minima[j / 2], 8) : minima[j / 2];
+    return bits_and(m, each_dword(0x00ff00ff));
+  }
+
+  I32x16 scales[2], minima[2];
+  F32x16 d, dmin;
+};
+
+// Q5_K also has its fifth bits in one place, for all stages.
+struct ScalesAndFifthBits : SixBitScales<false> {
+  template <typename Format, typename Rows>
+  static ScalesAndFifthBits read(Rows& rows) {
+    return {SixBitScales<false>::read<Format>(rows),
+            {words<Format>(rows, 16), words<Format>(rows, 32)}};
+  }
+
+  RowDwords qh[2];
+};
+
+// The 8-bit scales of Q6_K.
+struct EightBitScales {
+  template <typename Format, typename Rows>
+  static EightBitScales read(Rows& rows) {
+    const RowDwords scales = words<Format>(rows, 192);
+    return {{scales.dword[0], scales.dword[1], scales.dword[2], scales.dword[3]},
+            half<Format>(rows)};
+  }
+  F32x16 scale(int s) const { return signed_byte_to_float(scales[s / 4], s % 4); }
+
+  I32x16 scales[4];
+  F32x16 d;
+};
 
 struct Q4_K {
-  static constexpr int sub_block = 32, largest_q = 15;
+  static constexpr std::size_t block_bytes = sizeof(BlockQ4_K), half_at = no_half;
+  static constexpr int largest_q = 15, stages = 4, slots = 2, sub_block = 32;
   static constexpr bool has_min = true, has_offset = false;
+  using Scales = SixBitScales<high_nibbles_in_place>;
 
-  static void unpack(PanelRows& rows, std::size_t k, std::size_t, IntegerPanel& panel) {
-    const std::size_t at = k / k_block * sizeof(BlockQ4_K);
-    unpack_header(rows, at, high_nibbles_in_place ? 1.0f / 16 : 1.0f, panel);
-    for (std::size_t i = 0; i < 8; ++i) {
-      const RowDwords qs = load_dwords(rows, at + 16 + 16 * i);
-      const std::size_t group = i / 2 * 16 + i % 2 * 4;
+  static constexpr int sub_block_of(int stage, int slot) { return 2 * stage + slot; }
+
+  template <int stage, typename Rows, typename Sink>
+  [[gnu::always_inline]] static inline void weights(Rows& rows, const Scales&, Sink& sink) {
+#pragma GCC unroll 2
+    for (std::size_t i = 0; i < 2; ++i) {
+      const RowDwords qs = words<Q4_K>(rows, 16 + 32 * stage + 16 * i);
+#pragma GCC unroll 4
       for (std::size_t j = 0; j < 4; ++j) {
         const I32x16 q = qs.dword[j];
-        store_q(panel, group + j, low_nibbles(q));
-        store_q(panel, group + 8 + j,
-                high_nibbles_in_place ? bits_and(q, each_byte(0xf0)) : high_nibbles(q));
+        const std::size_t group = 16 * stage + 4 * i + j;
+        sink(0, group, low_nibbles(q));
+        sink(1, group + 8, high_nibbles_in_place ? bits_and(q, each_byte(0xf0)) : high_nibbles(q));
       }
     }
   }
 };
 
 struct Q5_K {
-  static constexpr int sub_block = 32, largest_q = 31;
+  static constexpr std::size_t block_bytes = sizeof(BlockQ5_K), half_at = no_half;
+  static constexpr int largest_q = 31, stages = 4, slots = 2, sub_block = 32;
   static constexpr bool has_min = true, has_offset = false;
+  using Scales = ScalesAndFifthBits;
 
-  static void unpack(PanelRows& rows, std::size_t k, std::size_t, IntegerPanel& panel) {
-    const std::size_t at = k / k_block * sizeof(BlockQ5_K);
-    unpack_header(rows, at, 1.0f, panel);
+  static constexpr int sub_block_of(int stage, int slot) { return 2 * stage + slot; }
+
+  template <int stage, typename Rows, typename Sink>
+  [[gnu::always_inline]] static inline void weights(Rows& rows, const Scales& scales, Sink& sink) {
+#pragma GCC unroll 2
     for (std::size_t i = 0; i < 2; ++i) {
-      const RowDwords qh = load_dwords(rows, at + 16 + 16 * i);
-      unpack_pair<0>(rows, at + 48 + 16 * i, qh, 4 * i, panel);
-      unpack_pair<1>(rows, at + 48 + 16 * i, qh, 4 * i, panel);
-      unpack_pair<2>(rows, at + 48 + 16 * i, qh, 4 * i, panel);
-      unpack_pair<3>(rows, at + 48 + 16 * i, qh, 4 * i, panel);
-    }
-  }
-
- private:
-  // 16 bytes of qs are the low bits of 16 weights in sub-block 2 pair and of 16 in the next.
-  template <int pair>
-  static void unpack_pair(PanelRows& rows, std::size_t qs_at, const RowDwords& qh,
-                          std::size_t first_group, IntegerPanel& panel) {
-    const RowDwords qs = load_dwords(rows, qs_at + 32 * pair);
-    for (std::size_t j = 0; j < 4; ++j) {
-      const std::size_t group = 16 * pair + first_group + j;
-      const I32x16 q = qs.dword[j], fifth = qh.dword[j];
-      store_q(panel, group, bits_or(low_nibbles(q), move_bit<2 * pair, 4>(fifth)));
-      store_q(panel, group + 8, bits_or(high_nibbles(q), move_bit<2 * pair + 1, 4>(fifth)));
+      const RowDwords qs = words<Q5_K>(rows, 48 + 32 * stage + 16 * i);
+#pragma GCC unroll 4
+      for (std::size_t j = 0; j < 4; ++j) {
+        const I32x16 q = qs.dword[j], fifth = scales.qh[i].dword[j];
+        const std::size_t group = 16 * stage + 4 * i + j;
+        sink(0, group, bits_or(low_nibbles(q), move_bit<2 * stage, 4>(fifth)));
+        sink(1, group + 8, bits_or(high_nibbles(q), move_bit<2 * stage + 1, 4>(fifth)));
+      }
     }
   }
 };
 
 struct Q6_K {
-  static constexpr int sub_block = 16, largest_q = 63;
+  static constexpr std::size_t block_bytes = sizeof(BlockQ6_K), half_at = 208;
+  static constexpr int largest_q = 63, stages = 4, slots = 4, sub_block = 16;
   static constexpr bool has_min = false, has_offset = true;
+  static constexpr int offset = 32;
+  using Scales = EightBitScales;
 
-  static void unpack(PanelRows& rows, std::size_t k, std::size_t, IntegerPanel& panel) {
-    const std::size_t at = k / k_block * sizeof(BlockQ6_K);
+  // A stage is a half of the block and an even or odd 16 bytes in it.
+  static constexpr int sub_block_of(int stage, int slot) {
+    return 8 * (stage / 2) + stage % 2 + 2 * slot;
+  }
+
+  template <int stage, typename Rows, typename Sink>
+  [[gnu::always_inline]] static inline void weights(Rows& rows, const Scales&, Sink& sink) {
+    constexpr std::size_t at_half = stage / 2, part = stage % 2;
     const auto high = [](I32x16 x) { return bits_and(x, each_byte(0x30)); };
-    for (std::size_t i = 0; i < 4; ++i) {  // 16 bytes of qh: half i / 2, part i % 2
-      const RowDwords qh = load_dwords(rows, at + 128 + 16 * i);
-      const std::size_t ql_at = at + 64 * (i / 2) + 16 * (i % 2);
-      const RowDwords ql0 = load_dwords(rows, ql_at);
-      const RowDwords ql1 = load_dwords(rows, ql_at + 32);
-      for (std::size_t j = 0; j < 4; ++j) {
-        const std::size_t group = 32 * (i / 2) + 4 * (i % 2) + j;
-        const I32x16 h = qh.dword[j], l0 = ql0.dword[j], l1 = ql1.dword[j];
-        store_q(panel, group, bits_or(low_nibbles(l0), high(left_16<4>(h))));
-        store_q(panel, group + 8, bits_or(low_nibbles(l1), high(left_16<2>(h))));
-        store_q(panel, group + 16, bits_or(high_nibbles(l0), high(h)));
-        store_q(panel, group + 24, bits_or(high_nibbles(l1), high(right_16<2>(h))));
-      }
+    const RowDwords qh = words<Q6_K>(rows, 128 + 32 * at_half + 16 * part);
+    const RowDwords ql0 = words<Q6_K>(rows, 64 * at_half + 16 * part);
+    const RowDwords ql1 = words<Q6_K>(rows, 64 * at_half + 16 * part + 32);
+#pragma GCC unroll 4
+    for (std::size_t j = 0; j < 4; ++j) {
+      const std::size_t group = 32 * at_half + 4 * part + j;
+      const I32x16 h = qh.dword[j], l0 = ql0.dword[j], l1 = ql1.dword[j];
+      sink(0, group, bits_or(low_nibbles(l0), high(left_16<4>(h))));
+      sink(1, group + 8, bits_or(low_nibbles(l1), high(left_16<2>(h))));
+      sink(2, group + 16, bits_or(high_nibbles(l0), high(h)));
+      sink(3, group + 24, bits_or(high_nibbles(l1), high(right_16<2>(h))));
     }
-    const RowDwords scales = load_dwords(rows, at + 192);
-    for (int s = 0; s < 16; ++s) {
-      store(panel.scale[s], byte_to_float<true>(scales.dword[s / 4], s % 4));
-    }
-    // d is the last two bytes of the block.
-    store(panel.d, high_halves(load_dwords(rows, at + 194).dword[3]));
   }
 };
 
+// Keeps the weights of a block in a panel. Tiers may have sinks of their own, for other forms of
+// the weights.
+template <typename Format, typename Panel>
+struct PanelSink {
+  Panel& panel;
+  std::size_t first_group = 0;
+
+  [[gnu::always_inline]] inline void operator()(int, std::size_t group, I32x16 q) const {
+    store(panel.q[first_group + group], q);
+  }
+};
+
+template <typename Format, template <typename, typename> typename Sink = PanelSink, typename Rows>
+inline void unpack_integer(Rows& rows, IntegerPanel& panel) {
+  Sink<Format, IntegerPanel> sink{panel};
+  const auto scales = Format::Scales::template read<Format>(rows);
+  Format::template weights<0>(rows, scales, sink);
+  Format::template weights<1>(rows, scales, sink);
+  Format::template weights<2>(rows, scales, sink);
+  Format::template weights<3>(rows, scales, sink);
+  for (int s = 0; s < static_cast<int>(k_block) / Format::sub_block; ++s) {
+    store(panel.scale[s], scales.scale(s));
+  }
+  store(panel.d, scales.d);
+  if constexpr (Format::has_min) {
+    store(panel.dmin, scales.dmin);
+    for (int j = 0; j < 4; ++j) store(panel.min[j], scales.min_pair(j));
+  }
+}
+
 // --- Formats with a float scale per 32: Q4_0, Q4_1, Q5_0, Q5_1, Q8_0 -----------------------------
 
-inline void unpack_nibbles(const RowDwords& qs, std::size_t s, SmallPanel& panel) {
-  for (std::size_t j = 0; j < 4; ++j) {
-    store_q(panel, 8 * s + j, low_nibbles(qs.dword[j]));
-    store_q(panel, 8 * s + 4 + j, high_nibbles(qs.dword[j]));
-  }
+struct SmallScales {
+  F32x16 d, m;  // m only where the format has minima
+};
+
+template <typename Sink>
+[[gnu::always_inline]] inline void sink_nibbles(const RowDwords& qs, Sink& sink) {
+#pragma GCC unroll 4
+  for (std::size_t j = 0; j < 4; ++j) sink(0, j, low_nibbles(qs.dword[j]));
+#pragma GCC unroll 4
+  for (std::size_t j = 0; j < 4; ++j) sink(0, 4 + j, high_nibbles(qs.dword[j]));
 }
 
 // Spreads the four bits from position `at` of every lane to bit 4 of its four bytes: copies shifted
@@ -174,83 +288,126 @@ inline I32x16 spread_fifth_bits(I32x16 qh, int at) {
   return bits_and(copies, each_byte(0x10));
 }
 
-inline void unpack_five_bits(const RowDwords& qs, I32x16 qh, std::size_t s, SmallPanel& panel) {
-  for (int j = 0; j < 4; ++j) {
-    const I32x16 low = spread_fifth_bits(qh, 4 * j), high = spread_fifth_bits(qh, 16 + 4 * j);
-    store_q(panel, 8 * s + j, bits_or(low_nibbles(qs.dword[j]), low));
-    store_q(panel, 8 * s + 4 + j, bits_or(high_nibbles(qs.dword[j]), high));
+template <typename Sink>
+[[gnu::always_inline]] inline void sink_five_bits(const RowDwords& qs, I32x16 qh, Sink& sink) {
+#pragma GCC unroll 4
+  for (std::size_t j = 0; j < 4; ++j) {
+    const I32x16 fifth = spread_fifth_bits(qh, 4 * static_cast<int>(j));
+    sink(0, j, bits_or(low_nibbles(qs.dword[j]), fifth));
+  }
+#pragma GCC unroll 4
+  for (std::size_t j = 0; j < 4; ++j) {
+    const I32x16 fifth = spread_fifth_bits(qh, 16 + 4 * static_cast<int>(j));
+    sink(0, 4 + j, bits_or(high_nibbles(qs.dword[j]), fifth));
   }
 }
 
+template <typename Format, typename Rows>
+inline SmallScales scales_and_minima(Rows& rows) {
+  const I32x16 head = word<Format>(rows, 0);
+  return {low_halves(head), high_halves(head)};
+}
+
 struct Q4_0 {
-  static constexpr std::size_t block_bytes = sizeof(BlockQ4_0);
+  static constexpr std::size_t block_bytes = sizeof(BlockQ4_0), half_at = 0;
   static constexpr int largest_q = 15;
   static constexpr bool has_min = false, has_offset = true;
+  static constexpr int offset = 8;
   static const std::int32_t* offsets(const ColumnA32& a) { return a.minus_8_sums; }
 
-  static void unpack_block(PanelRows& rows, std::size_t at, std::size_t s, SmallPanel& panel) {
-    store(panel.d[s], low_halves(load_dwords(rows, at).dword[0]));
-    unpack_nibbles(load_dwords(rows, at + 2), s, panel);
+  template <typename Rows>
+  static SmallScales scales(Rows& rows) {
+    return {half<Q4_0>(rows), each(0)};
+  }
+  template <typename Rows, typename Sink>
+  [[gnu::always_inline]] static inline void weights(Rows& rows, Sink& sink) {
+    sink_nibbles(words<Q4_0>(rows, 0), sink);
   }
 };
 
 struct Q4_1 {
-  static constexpr std::size_t block_bytes = sizeof(BlockQ4_1);
+  static constexpr std::size_t block_bytes = sizeof(BlockQ4_1), half_at = no_half;
   static constexpr int largest_q = 15;
   static constexpr bool has_min = true, has_offset = false;
 
-  static void unpack_block(PanelRows& rows, std::size_t at, std::size_t s, SmallPanel& panel) {
-    const I32x16 head = load_dwords(rows, at).dword[0];
-    store(panel.d[s], low_halves(head));
-    store(panel.m[s], high_halves(head));
-    unpack_nibbles(load_dwords(rows, at + 4), s, panel);
+  template <typename Rows>
+  static SmallScales scales(Rows& rows) {
+    return scales_and_minima<Q4_1>(rows);
+  }
+  template <typename Rows, typename Sink>
+  [[gnu::always_inline]] static inline void weights(Rows& rows, Sink& sink) {
+    sink_nibbles(words<Q4_1>(rows, 4), sink);
   }
 };
 
 struct Q5_0 {
-  static constexpr std::size_t block_bytes = sizeof(BlockQ5_0);
+  static constexpr std::size_t block_bytes = sizeof(BlockQ5_0), half_at = 0;
   static constexpr int largest_q = 31;
   static constexpr bool has_min = false, has_offset = true;
+  static constexpr int offset = 16;
   static const std::int32_t* offsets(const ColumnA32& a) { return a.minus_16_sums; }
 
-  static void unpack_block(PanelRows& rows, std::size_t at, std::size_t s, SmallPanel& panel) {
-    const RowDwords head = load_dwords(rows, at);  // d, qh, and the first bytes of qs
-    store(panel.d[s], low_halves(head.dword[0]));
-    const I32x16 qh = bits_or(right_32(head.dword[0], 16), left_32(head.dword[1], 16));
-    unpack_five_bits(load_dwords(rows, at + 6), qh, s, panel);
+  template <typename Rows>
+  static SmallScales scales(Rows& rows) {
+    return {half<Q5_0>(rows), each(0)};
+  }
+  template <typename Rows, typename Sink>
+  [[gnu::always_inline]] static inline void weights(Rows& rows, Sink& sink) {
+    const I32x16 qh = word<Q5_0>(rows, 0);
+    sink_five_bits(words<Q5_0>(rows, 4), qh, sink);
   }
 };
 
 struct Q5_1 {
-  static constexpr std::size_t block_bytes = sizeof(BlockQ5_1);
+  static constexpr std::size_t block_bytes = sizeof(BlockQ5_1), half_at = no_half;
   static constexpr int largest_q = 31;
   static constexpr bool has_min = true, has_offset = false;
 
-  static void unpack_block(PanelRows& rows, std::size_t at, std::size_t s, SmallPanel& panel) {
-    const RowDwords head = load_dwords(rows, at);
-    store(panel.d[s], low_halves(head.dword[0]));
-    store(panel.m[s], high_halves(head.dword[0]));
-    unpack_five_bits(load_dwords(rows, at + 8), head.dword[1], s, panel);
+  template <typename Rows>
+  static SmallScales scales(Rows& rows) {
+    return scales_and_minima<Q5_1>(rows);
+  }
+  template <typename Rows, typename Sink>
+  [[gnu::always_inline]] static inline void weights(Rows& rows, Sink& sink) {
+    const I32x16 qh = word<Q5_1>(rows, 4);
+    sink_five_bits(words<Q5_1>(rows, 8), qh, sink);
   }
 };
 
 struct Q8_0 {
-  static constexpr std::size_t block_bytes = sizeof(BlockQ8_0);
+  static constexpr std::size_t block_bytes = sizeof(BlockQ8_0), half_at = 0;
   static constexpr int largest_q = 255;
   static constexpr bool has_min = false, has_offset = unsigned_q8;
+  static constexpr int offset = 128;
   static const std::int32_t* offsets(const ColumnA32& a) { return a.minus_128_sums; }
 
-  static void unpack_block(PanelRows& rows, std::size_t at, std::size_t s, SmallPanel& panel) {
-    store(panel.d[s], low_halves(load_dwords(rows, at).dword[0]));
+  template <typename Rows>
+  static SmallScales scales(Rows& rows) {
+    return {half<Q8_0>(rows), each(0)};
+  }
+  template <typename Rows, typename Sink>
+  [[gnu::always_inline]] static inline void weights(Rows& rows, Sink& sink) {
+#pragma GCC unroll 2
     for (std::size_t i = 0; i < 2; ++i) {
-      const RowDwords qs = load_dwords(rows, at + 2 + 16 * i);
+      const RowDwords qs = words<Q8_0>(rows, 16 * i);
+#pragma GCC unroll 4
       for (std::size_t j = 0; j < 4; ++j) {
         const I32x16 q = qs.dword[j];
-        store_q(panel, 8 * s + 4 * i + j, unsigned_q8 ? bits_xor(q, each_byte(0x80)) : q);
+        sink(0, 4 * i + j, unsigned_q8 ? bits_xor(q, each_byte(0x80)) : q);
       }
     }
   }
 };
+
+// Block s of the up to eight that a panel holds.
+template <typename Format, template <typename, typename> typename Sink = PanelSink, typename Rows>
+inline void unpack_small(Rows& rows, std::size_t s, SmallPanel& panel) {
+  Sink<Format, SmallPanel> sink{panel, 8 * s};
+  const SmallScales scales = Format::scales(rows);
+  Format::weights(rows, sink);
+  store(panel.d[s], scales.d);
+  if constexpr (Format::has_min) store(panel.m[s], scales.m);
+}
 
 // --- All other formats, as floats ----------------------------------------------------------------
 
@@ -258,13 +415,14 @@ struct Q8_0 {
 // weights of 16 rows at a time are transposed.
 template <BlockType type, std::size_t block_weights, std::size_t block_bytes>
 struct FloatFormat {
-  static void unpack(PanelRows& rows, std::size_t k, std::size_t weights, FloatPanel& panel) {
+  static constexpr std::size_t weights_per_block = block_weights, bytes_per_block = block_bytes;
+
+  static void unpack(FileRows& rows, std::size_t weights, FloatPanel& panel) {
     alignas(64) float values[panel_rows][k_block];
-    const std::byte* at = rows.first + k / block_weights * block_bytes;
     for (std::size_t r = 0; r < panel_rows; ++r) {
-      convert(at + r * rows.row_bytes, weights, values[r]);
+      convert(rows.block + r * rows.row_bytes, weights, values[r]);
     }
-    PanelRows floats{reinterpret_cast<const std::byte*>(values), sizeof values[0], rows.ahead};
+    FileRows floats{reinterpret_cast<const std::byte*>(values), sizeof values[0], rows.ahead};
     for (std::size_t i = 0; i < weights; i += 4) {
       const RowDwords four = load_dwords(floats, i * sizeof(float));
       for (std::size_t j = 0; j < 4; ++j) store(panel.w[i + j], four.dword[j]);

@@ -128,11 +128,18 @@ Block load(const std::byte* p) {
   return b;
 }
 
+// 0 2 4 6 1 3 5 7 and the same of the other half.
+std::size_t even_before_odd(std::size_t n) {
+  return n / 8 * 8 + n % 4 * 2 + n % 8 / 4;
+}
+
 // The share of one block in the product of one row and one column, added to `sum`.
 float add_block(const IntegerBlock& b, const ColumnA256& a, std::size_t i, float sum) {
   const std::int8_t* q = a.q + i * block;
   float block_sum = 0;
-  for (std::size_t s = 0; s < block / b.sub_block; ++s) {
+  const std::size_t sub_blocks = block / b.sub_block;
+  for (std::size_t n = 0; n < sub_blocks; ++n) {
+    const std::size_t s = sub_blocks == 16 ? even_before_odd(n) : n;
     int dot = 0;
     for (std::size_t k = s * b.sub_block; k < (s + 1) * b.sub_block; ++k) {
       dot += (b.q[k] - b.offset) * q[k];
@@ -220,7 +227,7 @@ void multiply(const WeightRows& w, const Activations& x, float* y, std::size_t y
 }  // namespace
 
 void fill_matmul_scalar(MatmulKernels& table) {
-  table.multiply = multiply;
+  table = {multiply, false};
 }
 
 }  // namespace sluice::kernels

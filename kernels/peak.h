@@ -15,5 +15,6 @@ struct PeakKernels {
 void fill_peak_scalar(PeakKernels& table);
 void fill_peak_avx2(PeakKernels& table);
 void fill_peak_avx512vnni(PeakKernels& table);
+void fill_peak_amx(PeakKernels& table);
 
 }  // namespace sluice::kernels

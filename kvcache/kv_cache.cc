@@ -1,9 +1,9 @@
 #include "kvcache/kv_cache.h"
 
+#include <algorithm>
 #include <cassert>
 #include <cerrno>
 #include <cstring>
-#include <limits>
 #include <stdexcept>
 #include <string>
 #include <sys/mman.h>
@@ -12,42 +12,6 @@
 
 namespace sluice::kvcache {
 namespace {
-
-constexpr std::size_t run_alignment = 64;
-constexpr std::size_t page_bytes = 4096;
-// Half of the address space: sums and round-ups of two such numbers cannot wrap.
-constexpr std::size_t bytes_max = std::numeric_limits<std::size_t>::max() / 2;
-
-[[noreturn]] void throw_too_large(const CacheConfig& config) {
-  throw std::invalid_argument("a KV cache of " + std::to_string(config.layers.size()) +
-                              " layers and " + std::to_string(config.positions) +
-                              " positions is larger than the address space; lower the context");
-}
-
-std::size_t product(std::size_t a, std::size_t b, const CacheConfig& config) {
-  if (b != 0 && a > bytes_max / b) throw_too_large(config);
-  return a * b;
-}
-
-std::size_t round_up(std::size_t n, std::size_t multiple) {
-  return (n + multiple - 1) / multiple * multiple;
-}
-
-// Bytes of one head's run of rows.
-std::size_t run_bytes(const CacheConfig& config, std::size_t dim) {
-  const std::size_t row = product(dim, element_bytes(config.type), config);
-  return round_up(product(row, config.positions, config), run_alignment);
-}
-
-// Bytes of all the runs of one kind in a layer.
-std::size_t layer_bytes(const CacheConfig& config, std::size_t kv_heads, std::size_t dim) {
-  return kv_heads == 0 ? 0 : product(run_bytes(config, dim), kv_heads, config);
-}
-
-std::size_t sum(std::size_t a, std::size_t b, const CacheConfig& config) {
-  if (a + b > bytes_max) throw_too_large(config);
-  return a + b;
-}
 
 std::byte* map(std::size_t size) {
   void* memory = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -61,38 +25,83 @@ std::byte* map(std::size_t size) {
   return static_cast<std::byte*>(memory);
 }
 
+auto kernel_for(ElementType type, const kernels::AttentionKernels& kernels) {
+  if (type == ElementType::f32) return kernels.f32;
+  return type == ElementType::f16 ? kernels.f16 : kernels.int8;
+}
+
+std::uint32_t pages_until(std::uint32_t position) {
+  return position / page_positions + (position % page_positions != 0 ? 1 : 0);
+}
+
+// The first page beyond the sinks that the token at `position` sees.
+std::uint32_t first_page_seen(const Window& window, std::uint32_t position) {
+  return std::max(window.sink_pages(), window.begin(position) / page_positions);
+}
+
+// Where in the table of a sequence the page with these positions is.
+std::size_t index_of(std::uint32_t page, const Window& window, std::uint32_t dropped) {
+  return page < window.sink_pages() ? page : page - dropped;
+}
+
 }  // namespace
 
-std::size_t element_bytes(ElementType type) {
-  return type == ElementType::f32 ? sizeof(float) : sizeof(std::uint16_t);
+Sequence::Sequence(KvCache& cache, std::uint32_t capacity)
+    : cache_(&cache), tables_(cache.groups_.size()), capacity_(capacity) {}
+
+Sequence::Sequence(Sequence&& other) noexcept
+    : cache_(std::exchange(other.cache_, nullptr)),
+      tables_(std::move(other.tables_)),
+      length_(other.length_),
+      capacity_(other.capacity_) {}
+
+Sequence& Sequence::operator=(Sequence&& other) noexcept {
+  std::swap(cache_, other.cache_);
+  std::swap(tables_, other.tables_);
+  std::swap(length_, other.length_);
+  std::swap(capacity_, other.capacity_);
+  return *this;
 }
 
-std::size_t bytes(const CacheConfig& config) {
-  std::size_t total = 0;
-  for (const LayerShape& layer : config.layers) {
-    total = sum(total, layer_bytes(config, layer.kv_heads, layer.key_dim), config);
-    total = sum(total, layer_bytes(config, layer.kv_heads, layer.value_dim), config);
+Sequence::~Sequence() {
+  if (cache_ == nullptr) return;
+  for (std::size_t g = 0; g < tables_.size(); ++g) {
+    KvCache::Group& group = cache_->groups_[g];
+    for (const std::uint32_t page : tables_[g].pages) group.pool.give_back(page);
+    group.pool.cancel(sequence_pages(group.layout.window, capacity_));
   }
-  return round_up(total, page_bytes);
 }
 
-KvCache::KvCache(CacheConfig config, const kernels::AttentionKernels& kernels)
-    : config_(std::move(config)), kernels_(&kernels), bytes_(kvcache::bytes(config_)) {
-  if (config_.positions == 0) {
-    throw std::invalid_argument("a KV cache needs room for at least one position");
-  }
-  places_.reserve(config_.layers.size());
-  std::size_t at = 0;
-  for (const LayerShape& layer : config_.layers) {
-    LayerPlace place{};
-    if (layer.kv_heads != 0) {
-      place.key_run = run_bytes(config_, layer.key_dim);
-      place.value_run = run_bytes(config_, layer.value_dim);
-      place.keys = at;
-      place.values = at + layer.kv_heads * place.key_run;
-      at = place.values + layer.kv_heads * place.value_run;
+void Sequence::truncate(std::uint32_t length) {
+  if (length < length_) cache_->truncate(*this, length);
+}
+
+KvCache::KvCache(CacheConfig config, const kernels::KernelTable& kernels)
+    : config_(std::move(config)),
+      kernels_(kernels),
+      attention_(kernel_for(config_.type, kernels.attention)),
+      places_(config_.layers.size()),
+      bytes_(kvcache::bytes(config_)) {
+  const std::size_t scale_bytes = page_scale_bytes(config_.type);
+  std::size_t offset = 0;
+  for (LayerGroup& layout : layer_groups(config_)) {
+    std::size_t at = 0;
+    for (const std::size_t l : layout.layers) {
+      const LayerShape& shape = config_.layers[l];
+      LayerPlace& place = places_[l];
+      place.group = groups_.size();
+      place.offset = at;
+      place.key_scales = row_bytes(config_.type, shape.key_dim) * page_positions;
+      place.values = place.key_scales + scale_bytes;
+      place.value_scales = place.values + row_bytes(config_.type, shape.value_dim) * page_positions;
+      place.head_bytes = place.value_scales + scale_bytes;
+      at += place.head_bytes * shape.kv_heads;
     }
-    places_.push_back(place);
+    assert(at == layout.page_bytes);
+    PagePool pool(layout.pages, layout.window.positions != 0, layout.step_pages);
+    const std::size_t group_bytes = layout.bytes();
+    groups_.push_back({std::move(layout), std::move(pool), offset});
+    offset += group_bytes;
   }
   if (bytes_ != 0) memory_ = map(bytes_);
 }
@@ -101,64 +110,277 @@ KvCache::~KvCache() {
   if (memory_) ::munmap(memory_, bytes_);
 }
 
-KvCache::KvCache(KvCache&& other) noexcept
-    : config_(std::move(other.config_)),
-      kernels_(other.kernels_),
-      places_(std::move(other.places_)),
-      memory_(std::exchange(other.memory_, nullptr)),
-      bytes_(std::exchange(other.bytes_, 0)),
-      length_(std::exchange(other.length_, 0)) {}
-
-KvCache& KvCache::operator=(KvCache&& other) noexcept {
-  std::swap(config_, other.config_);
-  std::swap(kernels_, other.kernels_);
-  std::swap(places_, other.places_);
-  std::swap(memory_, other.memory_);
-  std::swap(bytes_, other.bytes_);
-  std::swap(length_, other.length_);
-  return *this;
+std::optional<Sequence> KvCache::new_sequence(std::uint32_t positions) {
+  for (const Group& group : groups_) {
+    if (sequence_pages(group.layout.window, positions) > group.pool.available()) return {};
+  }
+  for (Group& group : groups_) {
+    group.pool.reserve(sequence_pages(group.layout.window, positions));
+  }
+  return Sequence(*this, positions);
 }
 
-void KvCache::store(const float* row, std::size_t size, std::byte* at) const {
-  if (config_.type == ElementType::f32) {
-    std::memcpy(at, row, size * sizeof(float));
-  } else {
-    kernels_->f32_to_f16(row, size, reinterpret_cast<std::uint16_t*>(at));
+std::optional<Sequence> KvCache::fork(const Sequence& source, std::uint32_t prefix,
+                                      std::uint32_t positions) {
+  assert(source.cache_ == this && prefix <= source.length_ && prefix <= positions);
+  check_kept(source, prefix);
+  const std::uint32_t whole = prefix / page_positions;
+  for (const Group& group : groups_) {
+    const std::size_t shared = group.pool.slides() ? 0 : whole;
+    if (sequence_pages(group.layout.window, positions) > group.pool.available() + shared) return {};
+  }
+  Sequence made(*this, positions);
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    const Window& window = groups_[g].layout.window;
+    PagePool& pool = groups_[g].pool;
+    const Sequence::Table& from = source.tables_[g];
+    pool.reserve(sequence_pages(window, positions));
+    std::vector<std::uint32_t>& pages = made.tables_[g].pages;
+    const std::uint32_t seen = std::min(first_page_seen(window, prefix), pages_until(prefix));
+    for (std::uint32_t p = 0; p < pages_until(prefix); ++p) {
+      if (p >= window.sink_pages() && p < seen) continue;
+      const std::uint32_t page = from.pages[index_of(p, window, from.dropped)];
+      if (p < whole) pool.share(page);
+      pages.push_back(p < whole ? page : copy(g, page));
+    }
+    made.tables_[g].dropped = seen - std::min(seen, window.sink_pages());
+  }
+  made.length_ = prefix;
+  return made;
+}
+
+std::uint32_t KvCache::free_positions() const {
+  std::uint32_t least = config_.positions;
+  for (const Group& group : groups_) {
+    const std::size_t available = group.pool.available();
+    if (available >= sequence_pages(group.layout.window, config_.positions)) continue;
+    least = std::min(least, static_cast<std::uint32_t>(available) * page_positions);
+  }
+  return least;
+}
+
+void KvCache::prepare(Sequence& sequence, std::uint32_t columns) {
+  assert(sequence.cache_ == this && columns <= sequence.capacity_ - sequence.length_);
+  const std::uint32_t end = pages_until(sequence.length_ + columns);
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    Sequence::Table& table = sequence.tables_[g];
+    while (table.pages.size() + table.dropped < end) table.pages.push_back(groups_[g].pool.take());
   }
 }
 
-void KvCache::write(std::size_t layer, std::size_t position, const float* keys,
-                    const float* values) {
-  assert(layer < places_.size() && position < config_.positions);
+void KvCache::advance(Sequence& sequence, std::uint32_t columns) {
+  sequence.length_ += columns;
+  drop_unseen(sequence);
+}
+
+std::vector<std::span<std::byte>> KvCache::page_memory(const Sequence& sequence,
+                                                       std::uint32_t page_number) const {
+  std::vector<std::span<std::byte>> parts;
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    const Sequence::Table& table = sequence.tables_[g];
+    const Window& window = groups_[g].layout.window;
+    const std::uint32_t sinks = window.sink_pages();
+    const bool has_slid = page_number >= sinks && page_number < sinks + table.dropped;
+    const std::size_t index = index_of(page_number, window, table.dropped);
+    if (has_slid || index >= table.pages.size()) return {};
+    parts.emplace_back(page(g, table.pages[index]), groups_[g].layout.page_bytes);
+  }
+  return parts;
+}
+
+void KvCache::drop_unseen(Sequence& sequence) {
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    const Window& window = groups_[g].layout.window;
+    Sequence::Table& table = sequence.tables_[g];
+    const std::uint32_t first = window.sink_pages() + table.dropped;
+    const std::uint32_t seen = first_page_seen(window, sequence.length_);
+    if (seen <= first) continue;
+    const auto begin = table.pages.begin() + window.sink_pages();
+    const auto end = begin + std::min<std::ptrdiff_t>(seen - first, table.pages.end() - begin);
+    for (auto page = begin; page != end; ++page) groups_[g].pool.give_back(*page);
+    table.dropped += static_cast<std::uint32_t>(end - begin);
+    table.pages.erase(begin, end);
+  }
+}
+
+// Throws when the token at position `length` would see a position that has slid out.
+void KvCache::check_kept(const Sequence& sequence, std::uint32_t length) const {
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    const Window& window = groups_[g].layout.window;
+    const std::uint32_t needed = first_page_seen(window, length);
+    const std::uint32_t kept = window.sink_pages() + sequence.tables_[g].dropped;
+    if (needed >= kept || pages_until(length) <= window.sink_pages()) continue;
+    throw std::length_error("a sequence of " + std::to_string(sequence.length_) +
+                            " tokens cannot go back to " + std::to_string(length) +
+                            ": what came before has slid out of its window of " +
+                            std::to_string(window.positions));
+  }
+}
+
+void KvCache::truncate(Sequence& sequence, std::uint32_t length) {
+  check_kept(sequence, length);
+  const std::uint32_t kept_pages = pages_until(length);
+  const bool has_part = length % page_positions != 0;
+  // How many pages of a table stay.
+  const auto kept_of = [&](std::size_t g) {
+    const Sequence::Table& table = sequence.tables_[g];
+    const bool keeps_sinks_only = kept_pages <= groups_[g].layout.window.sink_pages();
+    return std::min<std::size_t>(table.pages.size(),
+                                 keeps_sinks_only ? kept_pages : kept_pages - table.dropped);
+  };
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    const std::vector<std::uint32_t>& pages = sequence.tables_[g].pages;
+    const PagePool& pool = groups_[g].pool;
+    const std::size_t first = kept_of(g) - (has_part ? 1 : 0);
+    const auto needed = std::count_if(pages.begin() + static_cast<std::ptrdiff_t>(first),
+                                      pages.end(), [&](auto p) { return pool.is_shared(p); });
+    if (pool.slides() || static_cast<std::size_t>(needed) <= pool.available()) continue;
+    throw std::length_error("a sequence that shares pages with others cannot go back to " +
+                            std::to_string(length) + " tokens: the cache has no room for copies");
+  }
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    Sequence::Table& table = sequence.tables_[g];
+    PagePool& pool = groups_[g].pool;
+    for (const std::size_t kept = kept_of(g); table.pages.size() > kept; table.pages.pop_back()) {
+      pool.give_back(table.pages.back());
+    }
+    if (table.pages.size() <= groups_[g].layout.window.sink_pages()) table.dropped = 0;
+    // What is written next must be the sequence's own.
+    if (has_part && pool.is_shared(table.pages.back())) {
+      const std::uint32_t shared = table.pages.back();
+      pool.give_back(shared);
+      table.pages.back() = copy(g, shared);
+    }
+  }
+  sequence.length_ = length;
+}
+
+std::byte* KvCache::page(std::size_t group, std::uint32_t number) const {
+  return memory_ + groups_[group].offset + number * groups_[group].layout.page_bytes;
+}
+
+std::uint32_t KvCache::copy(std::size_t group, std::uint32_t number) {
+  const std::uint32_t made = groups_[group].pool.take();
+  std::memcpy(page(group, made), page(group, number), groups_[group].layout.page_bytes);
+  return made;
+}
+
+std::byte* KvCache::head(const Sequence& sequence, const LayerPlace& place, std::uint32_t position,
+                         std::size_t kv_head) const {
+  const Sequence::Table& table = sequence.tables_[place.group];
+  const Window& window = groups_[place.group].layout.window;
+  const std::size_t index = index_of(position / page_positions, window, table.dropped);
+  assert(index < table.pages.size());
+  return page(place.group, table.pages[index]) + place.offset + kv_head * place.head_bytes;
+}
+
+void KvCache::store(float* row, std::size_t dim, std::byte* rows, std::byte* scales,
+                    std::size_t position_in_page) const {
+  std::byte* at = rows + position_in_page * row_bytes(config_.type, dim);
+  switch (config_.type) {
+    case ElementType::f32:
+      std::memcpy(at, row, dim * sizeof(float));
+      break;
+    case ElementType::f16:
+      kernels_.attention.f32_to_f16(row, dim, reinterpret_cast<std::uint16_t*>(at));
+      break;
+    case ElementType::int8:
+      kernels_.kv_rows.rotate(row, dim);
+      kernels_.kv_rows.quantise(row, dim, reinterpret_cast<std::int8_t*>(at),
+                                reinterpret_cast<std::uint16_t*>(scales) + position_in_page,
+                                page_positions);
+      break;
+  }
+}
+
+void KvCache::write(const Sequence& sequence, std::size_t layer, std::uint32_t position,
+                    float* keys, float* values) const {
   const LayerShape& shape = config_.layers[layer];
   const LayerPlace& place = places_[layer];
-  const std::size_t element = element_bytes(config_.type);
+  const std::size_t in_page = position % page_positions;
   for (std::size_t h = 0; h < shape.kv_heads; ++h) {
-    store(keys + h * shape.key_dim, shape.key_dim,
-          memory_ + place.keys + h * place.key_run + position * shape.key_dim * element);
-    store(values + h * shape.value_dim, shape.value_dim,
-          memory_ + place.values + h * place.value_run + position * shape.value_dim * element);
+    std::byte* at = head(sequence, place, position, h);
+    store(keys + h * shape.key_dim, shape.key_dim, at, at + place.key_scales, in_page);
+    store(values + h * shape.value_dim, shape.value_dim, at + place.values, at + place.value_scales,
+          in_page);
   }
 }
 
-HeadView KvCache::head(std::size_t layer, std::size_t kv_head) const {
-  assert(layer < places_.size() && kv_head < config_.layers[layer].kv_heads);
+kernels::AttentionRun* KvCache::add_runs(const Sequence& sequence, const LayerPlace& place,
+                                         std::size_t kv_head, const LayerShape& shape,
+                                         std::uint32_t begin, std::uint32_t end,
+                                         const float* queries, kernels::AttentionRun* runs) const {
+  while (begin < end) {
+    const std::byte* at = head(sequence, place, begin, kv_head);
+    const std::uint32_t in_page = begin % page_positions;
+    const std::uint32_t count = std::min(page_positions - in_page, end - begin);
+    const auto scales = [&](std::size_t offset) {
+      return reinterpret_cast<const std::uint16_t*>(at + offset) + in_page;
+    };
+    *runs++ = {at + in_page * row_bytes(config_.type, shape.key_dim),
+               at + place.values + in_page * row_bytes(config_.type, shape.value_dim),
+               scales(place.key_scales),
+               scales(place.value_scales),
+               count,
+               queries};
+    begin += count;
+  }
+  return runs;
+}
+
+void KvCache::attend(const Sequence& sequence, std::size_t layer, std::size_t kv_head,
+                     std::uint32_t position, const Queries& queries) const {
+  const LayerShape& shape = config_.layers[layer];
   const LayerPlace& place = places_[layer];
-  return {memory_ + place.keys + kv_head * place.key_run,
-          memory_ + place.values + kv_head * place.value_run};
+  const Window& window = groups_[place.group].layout.window;
+  const std::uint32_t last = position + static_cast<std::uint32_t>(queries.columns) - 1;
+  const std::uint32_t begin = window.begin(last);
+  const std::uint32_t sinks = begin == 0 ? 0 : window.sinks;
+  assert(queries.columns == 1 || begin == 0);
+  kernels::AttentionRun* end = queries.runs;
+  end = add_runs(sequence, place, kv_head, shape, 0, sinks, queries.at_sinks, end);
+  end = add_runs(sequence, place, kv_head, shape, begin, last + 1, queries.near, end);
+
+  kernels::AttentionArgs args{};
+  args.runs = queries.runs;
+  args.run_count = static_cast<std::size_t>(end - queries.runs);
+  args.positions = std::size_t{sinks} + (last + 1 - begin);
+  args.scale_stride = page_positions;
+  args.columns = queries.columns;
+  args.query_heads = queries.heads;
+  args.query_stride = queries.query_stride;
+  args.out_stride = queries.out_stride;
+  args.head_dim = shape.key_dim;
+  args.value_dim = shape.value_dim;
+  args.scale = queries.scale;
+  args.softcap = queries.softcap;
+  args.scores = queries.scores;
+  args.out = queries.out;
+  attention_(args);
 }
 
-void KvCache::require_room(std::size_t more) const {
-  const std::size_t left = config_.positions - length_;
-  if (more <= left) return;
-  throw std::length_error(std::to_string(more) + " more tokens do not fit in the context: " +
-                          std::to_string(length_) + " of " + std::to_string(config_.positions) +
-                          " positions are in use; shorten the prompt or raise the context");
+std::uint32_t KvCache::columns_together(std::size_t layer, std::uint32_t position,
+                                        std::uint32_t columns) const {
+  const Window& window = groups_[places_[layer].group].layout.window;
+  if (window.positions == 0) return columns;
+  const std::uint32_t before_sliding = window.positions - std::min(position, window.positions);
+  return std::clamp(before_sliding, std::uint32_t{1}, columns);
 }
 
-void KvCache::set_length(std::size_t length) {
-  assert(length <= config_.positions);
-  length_ = length;
+void KvCache::rotate(float* rows, std::size_t heads, std::size_t dim) const {
+  if (config_.type != ElementType::int8) return;
+  for (std::size_t h = 0; h < heads; ++h) kernels_.kv_rows.rotate(rows + h * dim, dim);
+}
+
+std::uint32_t KvCache::sink_query_position(std::uint32_t position) const {
+  const std::uint32_t window = config_.window.positions;
+  return window == 0 ? position : std::min(position, window - 1);
+}
+
+std::size_t KvCache::pages_in_use() const {
+  std::size_t pages = 0;
+  for (const Group& group : groups_) pages += group.pool.in_use();
+  return pages;
 }
 
 }  // namespace sluice::kvcache

@@ -1,94 +1,178 @@
-// The keys and values that one sequence has produced, in one allocation made at the start.
+// The keys and values of the tokens so far, of one or several sequences, in one allocation made at
+// the start (kvcache/layout.h).
 //
-// Within a layer, a head's positions are consecutive: keys [kv head][position][key_dim], then
-// values [kv head][position][value_dim]. Attention over one head thus reads one contiguous run of
-// memory (kernels/attention.h). Every run starts at a multiple of 64 bytes.
+// A sequence is a table of pages for each group of layers. Sequences that begin with the same
+// tokens can share pages. Positions are absolute and never stop growing: where a group has a
+// window, pages that no token will see again are used anew, and memory stays constant for ever.
 //
-// Threads: different positions, and different layers, may be written at the same time; a position
-// may be read once its write is done. set_length and clear belong to the thread that leads a step.
+// Sinks (StreamingLLM, Xiao et al. 2023): with a window of N positions of which the first S stay,
+// the token at position t >= N sees the sinks as if it stood at position N - 1, so that they lie
+// directly before the window. Keys are kept rotated at their absolute positions; as rotary
+// positions are relative, it is enough to look at the sinks with a query that is rotated at N - 1.
+// As long as nothing has slid out, all is as without a window, bit for bit.
+//
+// int8: queries are transformed with rotate() before attend(), and outputs after it; keys and
+// values are as they are written (kernels/kv_rows.h says why).
+//
+// Threads: write() of different positions, layers or sequences, and attend() of positions that are
+// written, may run at the same time. All else belongs to the thread that leads a step.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <vector>
 
-#include "kernels/attention.h"
+#include "kernels/kernel_table.h"
+#include "kvcache/layout.h"
+#include "kvcache/page_pool.h"
 
 namespace sluice::kvcache {
 
-// How one number is kept.
-enum class ElementType { f32, f16 };
+class KvCache;
 
-std::size_t element_bytes(ElementType type);
+// One sequence of positions. Made by a cache, which must outlive it; gives its pages back when it
+// is destroyed.
+class Sequence {
+ public:
+  ~Sequence();
+  Sequence(Sequence&& other) noexcept;
+  Sequence& operator=(Sequence&& other) noexcept;
 
-struct LayerShape {
-  std::size_t kv_heads = 0;  // 0: a layer without attention, which takes no memory
-  std::size_t key_dim = 0;
-  std::size_t value_dim = 0;
+  std::uint32_t length() const { return length_; }
+  std::uint32_t capacity() const { return capacity_; }
+
+  // Forgets the positions from `length` on. Throws std::length_error when positions before them
+  // have slid out that the next token would have to see, and when pages that are shared would have
+  // to be made anew and there is no room for them.
+  void truncate(std::uint32_t length);
+
+ private:
+  friend class KvCache;
+
+  // The pages of a group, by ascending positions: those of the sinks, then without a gap the newest
+  // ones, before which `dropped` have slid out.
+  struct Table {
+    std::vector<std::uint32_t> pages;
+    std::uint32_t dropped = 0;
+  };
+
+  Sequence(KvCache& cache, std::uint32_t capacity);
+
+  KvCache* cache_;  // null when moved from
+  std::vector<Table> tables_;
+  std::uint32_t length_ = 0;
+  std::uint32_t capacity_;
 };
 
-struct CacheConfig {
-  std::vector<LayerShape> layers;
-  std::size_t positions = 0;  // the most that the cache can hold
-  ElementType type = ElementType::f16;
-};
-
-// Bytes that a cache of this shape allocates. Allocates nothing of size, so that a plan can ask.
-// Throws std::invalid_argument when the number does not fit in memory addresses.
-std::size_t bytes(const CacheConfig& config);
-
-// The run of one head: position p is at keys + p * key_dim elements. Elements are float for f32,
-// std::uint16_t (the bits of a half) for f16; choose the attention kernel by KvCache::type().
-struct HeadView {
-  const void* keys;
-  const void* values;
+// Some query heads that share one head of keys, of one token or of several in a row; see
+// kernels/attention.h.
+struct Queries {
+  const float* near;      // [columns][heads][key_dim], rotated at the positions of the tokens
+  const float* at_sinks;  // the same at sink_query_position(); unused before something has slid
+  std::size_t columns;    // see KvCache::columns_together
+  std::size_t heads;
+  std::size_t query_stride;  // floats from one token to the next
+  std::size_t out_stride;
+  float scale;
+  float softcap;
+  float* scores;                // scratch [columns][heads][visible_positions_max]
+  kernels::AttentionRun* runs;  // scratch [runs_max]
+  float* out;                   // [columns][heads][value_dim]
 };
 
 class KvCache {
  public:
-  // Allocates `bytes(config)`, zeroed by the system as it is first written. `kernels` converts what
-  // is written; it must outlive the cache. Throws as `bytes` does, std::invalid_argument when there
-  // is no position to hold, and std::system_error when the system has no such memory.
-  KvCache(CacheConfig config, const kernels::AttentionKernels& kernels);
+  // Allocates `bytes(config)`, zeroed by the system as it is first written. `kernels` must outlive
+  // the cache. Throws as `bytes` does, and std::system_error when the system has no such memory.
+  KvCache(CacheConfig config, const kernels::KernelTable& kernels);
   ~KvCache();
-  KvCache(KvCache&& other) noexcept;
-  KvCache& operator=(KvCache&& other) noexcept;
+  KvCache(const KvCache&) = delete;
+  KvCache& operator=(const KvCache&) = delete;
+
+  // An empty sequence with room for `positions` set aside; nothing when there is not that much.
+  std::optional<Sequence> new_sequence(std::uint32_t positions);
+
+  // The same, beginning with the first `prefix` positions of `source`: whole pages are shared, the
+  // last one is copied when only a part of it is wanted. Throws as Sequence::truncate does when
+  // what a token after the prefix would see has slid out.
+  std::optional<Sequence> fork(const Sequence& source, std::uint32_t prefix,
+                               std::uint32_t positions);
+
+  // The largest sequence that there is room for.
+  std::uint32_t free_positions() const;
+
+  // A step of a sequence: prepare() before the first write of `columns` positions from length() on,
+  // which must not go beyond capacity(); advance() after the last attend(). A step that failed in
+  // between may be prepared again.
+  void prepare(Sequence& sequence, std::uint32_t columns);
+  void advance(Sequence& sequence, std::uint32_t columns);
+
+  // The memory of page number `page` of a sequence, which holds the positions from 32 * page on: a
+  // part for each group of layers, in the order of layer_groups(). Nothing when the sequence does
+  // not hold it in every group. For saving pages that are full; and for filling one instead of
+  // writing, between prepare() and advance(). Valid until the sequence changes.
+  std::vector<std::span<std::byte>> page_memory(const Sequence& sequence, std::uint32_t page) const;
 
   // Stores the keys [kv_heads][key_dim] and values [kv_heads][value_dim] of one position of one
-  // layer. position < positions(). Does not change length(): a step does that when all its layers
-  // are done.
-  void write(std::size_t layer, std::size_t position, const float* keys, const float* values);
+  // layer; what it leaves in them is not defined.
+  void write(const Sequence& sequence, std::size_t layer, std::uint32_t position, float* keys,
+             float* values) const;
 
-  // The positions of one head. Valid as long as the cache.
-  HeadView head(std::size_t layer, std::size_t kv_head) const;
+  // Attention of the tokens from `position` on, each over what it sees, up to itself.
+  void attend(const Sequence& sequence, std::size_t layer, std::size_t kv_head,
+              std::uint32_t position, const Queries& queries) const;
 
-  // Throws std::length_error when `more` positions after the first length() do not fit. For the
-  // start of a request: writing does not check.
-  void require_room(std::size_t more) const;
+  // How many of `columns` tokens from `position` on one call of attend() may take: more than one as
+  // long as nothing has slid out of what they see.
+  std::uint32_t columns_together(std::size_t layer, std::uint32_t position,
+                                 std::uint32_t columns) const;
 
-  std::size_t length() const { return length_; }  // positions in use, from 0
-  // Also shortens: what lies beyond is forgotten, and written anew. length <= positions().
-  void set_length(std::size_t length);
-  void clear() { set_length(0); }
+  // Transforms `heads` queries or outputs of `dim` numbers, in place. Nothing but for int8.
+  void rotate(float* rows, std::size_t heads, std::size_t dim) const;
 
-  std::size_t positions() const { return config_.positions; }
-  ElementType type() const { return config_.type; }
+  // Where the token at `position` stands when it looks at the sinks.
+  std::uint32_t sink_query_position(std::uint32_t position) const;
+
   const CacheConfig& config() const { return config_; }
+  std::size_t pages_in_use() const;  // of all groups
 
  private:
-  // Where the first head of a layer starts, in bytes from memory_, and what one head takes.
+  friend class Sequence;
+
+  // A group and its pages, the first of which is at memory_ + offset.
+  struct Group {
+    LayerGroup layout;
+    PagePool pool;
+    std::size_t offset;
+  };
+  // Where in a page the first head of a layer starts, and what follows in each head, in bytes.
   struct LayerPlace {
-    std::size_t keys, key_run, values, value_run;
+    std::size_t group, offset, head_bytes, key_scales, values, value_scales;
   };
 
-  void store(const float* row, std::size_t size, std::byte* at) const;
+  std::byte* page(std::size_t group, std::uint32_t number) const;
+  std::byte* head(const Sequence& sequence, const LayerPlace& place, std::uint32_t position,
+                  std::size_t kv_head) const;
+  void store(float* row, std::size_t dim, std::byte* at, std::byte* scales,
+             std::size_t position_in_page) const;
+  std::uint32_t copy(std::size_t group, std::uint32_t number);
+  void drop_unseen(Sequence& sequence);
+  void truncate(Sequence& sequence, std::uint32_t length);
+  void check_kept(const Sequence& sequence, std::uint32_t length) const;
+  kernels::AttentionRun* add_runs(const Sequence& sequence, const LayerPlace& place,
+                                  std::size_t kv_head, const LayerShape& shape, std::uint32_t begin,
+                                  std::uint32_t end, const float* queries,
+                                  kernels::AttentionRun* runs) const;
 
   CacheConfig config_;
-  const kernels::AttentionKernels* kernels_;
+  const kernels::KernelTable& kernels_;
+  void (*attention_)(const kernels::AttentionArgs&);
+  std::vector<Group> groups_;
   std::vector<LayerPlace> places_;
   std::byte* memory_ = nullptr;  // owned, mapped; null when no layer has attention
   std::size_t bytes_ = 0;
-  std::size_t length_ = 0;
 };
 
 }  // namespace sluice::kvcache

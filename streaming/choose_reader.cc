@@ -68,12 +68,10 @@ std::optional<Io> parse_io(std::string_view word) {
   return std::nullopt;
 }
 
-ReaderChoice choose_reader(Io io, std::span<const std::filesystem::path> files, bool fits) {
+ReaderChoice choose_reader(Io io, std::span<const std::filesystem::path> files) {
   ReaderChoice choice;
-  const bool wants_mmap = io == Io::mmap || (io == Io::automatic && fits);
-  if (wants_mmap && try_mmap(files, choice)) {
-    choice.reason = io == Io::mmap ? "mmap, as asked for"
-                                   : "mmap: everything fits, so it starts warm and shares pages";
+  if (io == Io::mmap && try_mmap(files, choice)) {
+    choice.reason = "mmap, as asked for";
     return choice;
   }
   if (io != Io::pread && try_uring(files, choice)) {

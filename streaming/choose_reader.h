@@ -28,9 +28,8 @@ struct ReaderChoice {
 // Opens the files and tries what the machine grants (io_uring may be forbidden by seccomp or
 // sysctl, O_DIRECT is unknown to some file systems). A reader that was asked for by name and does
 // not work gives way to the next best, with a note: uring -> pread -> pread through the page cache;
-// mmap -> uring. `fits` tells that the whole tape will be pinned, when automatic prefers mmap: it
-// starts warm and shares its pages between processes. Throws std::system_error when a file cannot
-// be opened.
-ReaderChoice choose_reader(Io io, std::span<const std::filesystem::path> files, bool fits);
+// mmap -> uring. Automatic never maps: what is pinned is copied into huge pages, in the form that
+// kernels read fastest. Throws std::system_error when a file cannot be opened.
+ReaderChoice choose_reader(Io io, std::span<const std::filesystem::path> files);
 
 }  // namespace sluice::streaming

@@ -26,7 +26,7 @@ DiskSpeed measure_disk(const std::filesystem::path& file, std::chrono::milliseco
                        Io io) {
   using Clock = std::chrono::steady_clock;
   const std::filesystem::path files[] = {file};
-  ReaderChoice choice = choose_reader(io == Io::mmap ? Io::automatic : io, files, false);
+  ReaderChoice choice = choose_reader(io == Io::mmap ? Io::automatic : io, files);
   DiskSpeed speed;
   speed.reader = choice.reader->name();
   speed.notes = std::move(choice.notes);

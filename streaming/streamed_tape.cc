@@ -4,17 +4,20 @@
 #include <cstring>
 #include <limits>
 #include <numeric>
+#include <optional>
 #include <set>
 #include <stdexcept>
 #include <utility>
 
 #include "streaming/alignment.h"
+#include "streaming/populate.h"
 
 namespace sluice::streaming {
 namespace {
 
 // Where pinned segments begin in the arena: cache lines, and the widest vector loads.
 constexpr std::uint64_t pinned_alignment = 64;
+constexpr unsigned load_threads = 2;                                 // beside the one that copies
 constexpr std::uint64_t segment_bytes_max = std::uint64_t{1} << 30;  // what one buffer may register
 
 std::uint64_t end_of(const Segment& segment) {
@@ -85,8 +88,9 @@ TapePlan plan_tape(std::span<const Segment> segments, const TapeOptions& options
 }
 
 StreamedTape::StreamedTape(std::vector<Segment> segments, std::unique_ptr<Reader> reader,
-                           const TapeOptions& options, const Progress& progress)
+                           const TapeOptions& options, const Progress& progress, Copy copy)
     : segments_(std::move(segments)),
+      copy_(std::move(copy)),
       options_(options),
       plan_(plan_tape(segments_, options, reader->alignment(), reader->maps_files())),
       pinned_memory_(arena_capacity(segments_, reader->maps_files())),
@@ -150,7 +154,13 @@ void StreamedTape::load(std::size_t pinned_before, const Progress& progress) {
       total_bytes += segment.bytes;
     }
   }
-  if (!reader_->maps_files()) pinned_memory_.commit(plan_.pinned_bytes);
+  std::optional<Populate> populate;
+  if (!reader_->maps_files()) {
+    const std::uint64_t committed_before =
+        std::min(round_up(place, page_bytes), pinned_memory_.committed_bytes());
+    pinned_memory_.commit(plan_.pinned_bytes);
+    populate.emplace(pinned_memory_.bytes().subspan(committed_before), load_threads);
+  }
   if (!entries.empty()) open_ring();
   reader_->keep_to_requests(plan_.streamed_segments != 0);
   read_ahead_.start(std::move(entries), ReadAhead::Order::once);
@@ -161,7 +171,11 @@ void StreamedTape::load(std::size_t pinned_before, const Progress& progress) {
     const std::byte* pinned = bytes.data();
     if (!reader_->maps_files()) {
       std::byte* const copy = pinned_memory_.data() + place;
-      std::memcpy(copy, bytes.data(), bytes.size());
+      if (copy_) {
+        copy_(order[i], bytes, copy);
+      } else {
+        std::memcpy(copy, bytes.data(), bytes.size());
+      }
       place += pinned_cost(segment, false);
       pinned = copy;
     }
@@ -231,6 +245,11 @@ std::span<const std::byte> StreamedTape::acquire(std::size_t turn) {
     throw read_failure(reader_->files()[segment.file], segment, result);
   }
   return {place.pinned, segment.bytes};
+}
+
+Storage StreamedTape::storage(std::size_t turn) const {
+  if (!places_[turn].is_pinned) return Storage::ring;
+  return plan_.is_in_page_cache ? Storage::mapped : Storage::copied;
 }
 
 void StreamedTape::release(std::size_t turn) {

@@ -71,11 +71,16 @@ class StreamedTape final : public Tape {
   // Called with the bytes of pinned segments loaded so far, and in all.
   using Progress = std::function<void(std::uint64_t loaded_bytes, std::uint64_t total_bytes)>;
 
+  // Copies the bytes of a segment that is being pinned, and may give them another form of the same
+  // length: what acquire() then hands out. `to` is 64-byte aligned.
+  using Copy =
+      std::function<void(std::size_t turn, std::span<const std::byte> from, std::byte* to)>;
+
   // Segments in tape order; their file numbers are those of the reader. Loads what is pinned and
   // begins to read ahead. Throws std::invalid_argument for what plan_tape() refuses and for
   // segments outside of their file, std::system_error when memory or bytes cannot be had.
   StreamedTape(std::vector<Segment> segments, std::unique_ptr<Reader> reader,
-               const TapeOptions& options, const Progress& progress = {});
+               const TapeOptions& options, const Progress& progress = {}, Copy copy = {});
 
   // Throws std::system_error, which names file and offset, when the bytes cannot be read; the turn
   // may be tried again, and the tape stays usable. Throws std::logic_error for misuse.
@@ -93,6 +98,7 @@ class StreamedTape final : public Tape {
   void set_pinned_bytes(std::uint64_t pinned_bytes_max, const Progress& progress = {});
 
   const TapePlan& plan() const { return plan_; }
+  Storage storage(std::size_t turn) const override;
   bool is_pinned(std::size_t turn) const { return places_[turn].is_pinned; }
   TapeStatistics statistics() const;
 
@@ -113,6 +119,7 @@ class StreamedTape final : public Tape {
   std::vector<ReadAheadEntry> streamed_entries() const;
 
   std::vector<Segment> segments_;
+  Copy copy_;
   TapeOptions options_;
   TapePlan plan_;
 

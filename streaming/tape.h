@@ -26,9 +26,19 @@ struct Segment {
   std::uint64_t bytes = 0;
 };
 
+// Where the bytes of a segment are while it is held.
+enum class Storage {
+  ring,    // a buffer that is needed for other segments soon
+  mapped,  // pinned, in the mapping of the file
+  copied,  // pinned, in memory of the tape, in the form that its copy function gave it
+};
+
 class Tape {
  public:
   virtual ~Tape() = default;
+
+  // Changes only between steps.
+  virtual Storage storage(std::size_t turn) const = 0;
 
   // The bytes of a segment, valid until release(turn). Blocks until they are in memory. Turns are
   // acquired in ascending order within a step; a step may skip turns. Throws std::system_error

@@ -2,75 +2,157 @@
 // neighbours, and scalar close to the definition in double arithmetic.
 #include "kernels/attention.h"
 
+#include <algorithm>
+
 #include "kernels/dequantise.h"
+#include "kernels/kernel_table.h"
 #include "tests/catch.h"
 #include "tests/kernels_support.h"
 
 namespace sluice::test {
 namespace {
 
+enum class Element { f32, f16, int8 };
+
+constexpr Element all_elements[] = {Element::f32, Element::f16, Element::int8};
+
+const char* name(Element element) {
+  constexpr const char* names[] = {"float", "half", "int8"};
+  return names[static_cast<std::size_t>(element)];
+}
+
 struct Shape {
   std::size_t heads, positions, head_dim, value_dim;
-  bool half;
+  Element element;
   float softcap;
+  std::size_t sinks = 0;  // positions at the start that are looked at with other queries
 };
 
-// One problem; keys and values as float and as half, of which the shape says which to use.
+// Rows of one tensor in every type. The floats are the numbers that the type of the shape holds.
+struct Rows {
+  Rows(std::size_t count, std::size_t dim, Element element, Data data, Rng& rng)
+      : floats(random_floats(count * dim, data, rng), 3),
+        halves(count * dim, 5),
+        bytes(count * dim, 7),
+        scales(2 * count, 3) {
+    const kernels::KvRowKernels& scalar = kernels::kernel_table(kernels::Isa::scalar).kv_rows;
+    for (std::size_t i = 0; i < count * dim; ++i) {
+      halves.data()[i] = kernels::float_to_half(floats.data()[i]);
+    }
+    for (std::size_t r = 0; r < count; ++r) {
+      scalar.quantise(floats.data() + r * dim, dim, bytes.data() + r * dim, scales.data() + r,
+                      count);
+    }
+    for (std::size_t i = 0; i < count * dim && element == Element::f16; ++i) {
+      floats.data()[i] = kernels::half_to_float(halves.data()[i]);
+    }
+    for (std::size_t r = 0; r < count && element == Element::int8; ++r) {
+      kernels::dequantise_row(bytes.data() + r * dim, dim, scales.data() + r, count,
+                              floats.data() + r * dim);
+    }
+  }
+
+  const void* at(std::size_t index, Element element) const {
+    if (element == Element::f32) return floats.data() + index;
+    if (element == Element::f16) return halves.data() + index;
+    return bytes.data() + index;
+  }
+
+  Guarded<float> floats;
+  Guarded<std::uint16_t> halves;
+  Guarded<std::int8_t> bytes;
+  Guarded<std::uint16_t> scales;  // [2][rows]
+};
+
 struct Problem {
   Problem(const Shape& s, Data data, Rng& rng)
       : shape(s),
         queries(random_floats(s.heads * s.head_dim, data, rng), 1),
-        keys(random_floats(s.positions * s.head_dim, data, rng), 3),
-        values(random_floats(s.positions * s.value_dim, data, rng), 5),
-        half_keys(halves(keys), 3),
-        half_values(halves(values), 5) {}
+        sink_queries(random_floats(s.heads * s.head_dim, data, rng), 1),
+        keys(s.positions, s.head_dim, s.element, data, rng),
+        values(s.positions, s.value_dim, s.element, data, rng) {}
 
-  static std::vector<std::uint16_t> halves(Guarded<float>& x) {
-    std::vector<std::uint16_t> out(x.size());
-    for (std::size_t i = 0; i < out.size(); ++i) {
-      out[i] = kernels::float_to_half(x.data()[i]);
-      x.data()[i] = kernels::half_to_float(out[i]);  // both types hold the same numbers
+  // The positions in runs of at most `run_max`, as the heads from `first` on see them.
+  std::vector<kernels::AttentionRun> runs(std::size_t first, std::size_t run_max) const {
+    std::vector<kernels::AttentionRun> out;
+    for (std::size_t at = 0; at < shape.positions;) {
+      const bool is_sink = at < shape.sinks;
+      const std::size_t end = is_sink ? shape.sinks : shape.positions;
+      const std::size_t count = std::min(run_max, end - at);
+      const float* looking = (is_sink ? sink_queries : queries).data() + first * shape.head_dim;
+      out.push_back({keys.at(at * shape.head_dim, shape.element),
+                     values.at(at * shape.value_dim, shape.element), keys.scales.data() + at,
+                     values.scales.data() + at, count, looking});
+      at += count;
     }
     return out;
   }
 
   // The outputs of heads [first, first + count).
   std::vector<float> run(const kernels::AttentionKernels& table, std::size_t first,
-                         std::size_t count) const {
-    Guarded<float> scores(count * shape.positions, 1), out(count * shape.value_dim, 1);
+                         std::size_t count,
+                         std::size_t run_max = kernels::attention_run_max) const {
+    return run_columns(table, {first, count, 1, shape.positions}, run_max);
+  }
+
+  // `columns` tokens with queries [first, first + count), [first + count, first + 2 * count) ...,
+  // the last of which sees the first `positions` positions.
+  struct Columns {
+    std::size_t first, count, columns, positions;
+  };
+  std::vector<float> run_columns(const kernels::AttentionKernels& table, const Columns& c,
+                                 std::size_t run_max = kernels::attention_run_max) const {
+    const std::size_t all = c.count * c.columns;
+    Guarded<float> scores(all * c.positions, 1), out(all * shape.value_dim, 1);
+    std::fill(scores.data(), scores.data() + scores.size(), not_a_number);
     std::fill(out.data(), out.data() + out.size(), not_a_number);
+    std::vector<kernels::AttentionRun> pages;
+    std::size_t positions = 0;
+    for (kernels::AttentionRun page : runs(c.first, run_max)) {
+      page.positions = std::min(page.positions, c.positions - positions);
+      positions += page.positions;
+      if (page.positions > 0) pages.push_back(page);
+    }
     kernels::AttentionArgs args{};
-    args.queries = queries.data() + first * shape.head_dim;
-    args.query_heads = count;
+    args.runs = pages.data();
+    args.run_count = pages.size();
+    args.positions = c.positions;
+    args.scale_stride = shape.positions;
+    args.columns = c.columns;
+    args.query_heads = c.count;
+    args.query_stride = c.count * shape.head_dim;
+    args.out_stride = c.count * shape.value_dim;
     args.head_dim = shape.head_dim;
     args.value_dim = shape.value_dim;
-    args.keys = shape.half ? static_cast<const void*>(half_keys.data()) : keys.data();
-    args.values = shape.half ? static_cast<const void*>(half_values.data()) : values.data();
-    args.positions = shape.positions;
     args.scale = scale();
     args.softcap = shape.softcap;
     args.scores = scores.data();
     args.out = out.data();
-    (shape.half ? table.f16 : table.f32)(args);
+    kernel(table)(args);
     CHECK(scores.intact());
     CHECK(out.intact());
     return {out.data(), out.data() + out.size()};
   }
 
+  void (*kernel(const kernels::AttentionKernels& table) const)(const kernels::AttentionArgs&) {
+    if (shape.element == Element::f32) return table.f32;
+    return shape.element == Element::f16 ? table.f16 : table.int8;
+  }
+
   float scale() const { return 0.3f / std::sqrt(static_cast<float>(shape.head_dim)); }
 
   Shape shape;
-  Guarded<float> queries, keys, values;
-  Guarded<std::uint16_t> half_keys, half_values;
+  Guarded<float> queries, sink_queries;
+  Rows keys, values;
 };
 
-constexpr std::size_t dims[] = {1, 63, 64, 80, 96, 128, 256};
+constexpr std::size_t dims[] = {1, 5, 16, 17, 33, 63, 64, 80, 96, 128, 256};
 constexpr std::size_t position_counts[] = {1, 2, 3, 5, 15, 16, 17, 127, 128, 129, 300};
 
 std::string describe(const Shape& s) {
   return std::to_string(s.heads) + " heads, " + std::to_string(s.positions) + " positions, dim " +
-         std::to_string(s.head_dim) + " and " + std::to_string(s.value_dim) +
-         (s.half ? ", half" : ", float");
+         std::to_string(s.head_dim) + " and " + std::to_string(s.value_dim) + ", " +
+         name(s.element);
 }
 
 TEST_CASE("attention gives the bits of scalar in every tier, and heads do not depend on others") {
@@ -84,8 +166,9 @@ TEST_CASE("attention gives the bits of scalar in every tier, and heads do not de
                              positions,
                              dim,
                              dims[rng() % std::size(dims)],
-                             rng() % 2 == 0,
-                             rng() % 3 == 0 ? 20.0f : 0.0f};
+                             all_elements[rng() % 3],
+                             rng() % 3 == 0 ? 20.0f : 0.0f,
+                             rng() % positions};
         const Problem problem(shape, Data::normal, rng);
         const kernels::KernelTable& scalar = kernels::kernel_table(kernels::Isa::scalar);
         const std::vector<float> expected = problem.run(scalar.attention, 0, heads);
@@ -94,8 +177,9 @@ TEST_CASE("attention gives the bits of scalar in every tier, and heads do not de
           INFO(kernels::isa_name(isa) << ": " << describe(shape));
           const std::vector<float> found = problem.run(table, 0, heads);
           CHECK(difference(found.data(), expected.data(), expected.size()).value_or("") == "");
-          const std::size_t alone = rng() % heads;
-          const std::vector<float> one = problem.run(table, alone, 1);
+          // Neither on the other heads, nor on how the positions are cut into runs.
+          const std::size_t alone = rng() % heads, run_max = 1 + rng() % 40;
+          const std::vector<float> one = problem.run(table, alone, 1, run_max);
           CHECK(difference(one.data(), expected.data() + alone * shape.value_dim, one.size())
                     .value_or("") == "");
         }
@@ -104,16 +188,44 @@ TEST_CASE("attention gives the bits of scalar in every tier, and heads do not de
   }
 }
 
+// Tokens that are computed together read rows that some of them must not see.
+TEST_CASE("attention of several tokens gives the bits of each alone") {
+  Rng rng(45);
+  for (int draw = 0; draw < 200; ++draw) {
+    const std::size_t heads = 1 + rng() % 9, columns = 1 + rng() % 12;
+    const std::size_t positions = columns + rng() % 100;
+    const Shape shape = {heads * columns,
+                         positions,
+                         dims[rng() % std::size(dims)],
+                         dims[rng() % std::size(dims)],
+                         all_elements[rng() % 3],
+                         rng() % 3 == 0 ? 20.0f : 0.0f};
+    const Problem problem(shape, Data::normal, rng);
+    for (const kernels::Isa isa : all_tiers()) {
+      const kernels::AttentionKernels& table = kernels::kernel_table(isa).attention;
+      const std::vector<float> together =
+          problem.run_columns(table, {0, heads, columns, positions}, 1 + rng() % 40);
+      INFO(kernels::isa_name(isa) << ": " << columns << " columns, " << describe(shape));
+      for (std::size_t c = 0; c < columns; ++c) {
+        const std::size_t first = c * heads, seen = positions - (columns - 1 - c);
+        const std::vector<float> alone = problem.run_columns(table, {first, heads, 1, seen});
+        CHECK(difference(together.data() + first * shape.value_dim, alone.data(), alone.size())
+                  .value_or("") == "");
+      }
+    }
+  }
+}
+
 TEST_CASE("attention gives the bits of scalar for every number of positions") {
   Rng rng(42);
   for (std::size_t positions = 1; positions <= 300; ++positions) {
-    const Shape shape = {1 + positions % 9, positions, 33, 35, positions % 2 == 0, 0};
+    const Shape shape = {1 + positions % 9, positions, 33, 35, all_elements[positions % 3], 0};
     const Problem problem(shape, Data::normal, rng);
     const kernels::KernelTable& scalar = kernels::kernel_table(kernels::Isa::scalar);
     const std::vector<float> expected = problem.run(scalar.attention, 0, shape.heads);
     for (const kernels::Isa isa : tiers_above_scalar()) {
       const std::vector<float> found =
-          problem.run(kernels::kernel_table(isa).attention, 0, shape.heads);
+          problem.run(kernels::kernel_table(isa).attention, 0, shape.heads, 32);
       INFO(kernels::isa_name(isa) << ": " << describe(shape));
       CHECK(difference(found.data(), expected.data(), expected.size()).value_or("") == "");
     }
@@ -123,8 +235,8 @@ TEST_CASE("attention gives the bits of scalar for every number of positions") {
 TEST_CASE("attention gives the bits of scalar on extreme data") {
   Rng rng(43);
   for (const Data data : all_data) {
-    for (const bool half : {false, true}) {
-      const Shape shape = {7, 37, 70, 50, half, 0};
+    for (const Element element : all_elements) {
+      const Shape shape = {7, 37, 70, 50, element, 0};
       const Problem problem(shape, data, rng);
       const kernels::KernelTable& scalar = kernels::kernel_table(kernels::Isa::scalar);
       const std::vector<float> expected = problem.run(scalar.attention, 0, shape.heads);
@@ -146,17 +258,18 @@ void oracle(const Problem& p, std::size_t head, std::vector<double>& out,
   double score_error = 0;
   for (std::size_t i = 0; i < s.positions; ++i) {
     double score = 0, magnitude = 0;
+    const Guarded<float>& queries = i < s.sinks ? p.sink_queries : p.queries;
     for (std::size_t k = 0; k < s.head_dim; ++k) {
-      const double term = static_cast<double>(p.queries.data()[head * s.head_dim + k]) *
-                          p.keys.data()[i * s.head_dim + k];
+      const double term = static_cast<double>(queries.data()[head * s.head_dim + k]) *
+                          p.keys.floats.data()[i * s.head_dim + k];
       score += term;
       magnitude += std::abs(term);
     }
     score *= p.scale();
     if (s.softcap > 0) score = s.softcap * std::tanh(score / s.softcap);
     weights[i] = score;
-    // The dot product, the scale, the cap (5 roundings), and the difference to the maximum.
-    const double roundings = static_cast<double>(s.head_dim) / 16 + 5 + 6 + 2;
+    // The dot product, scales, the cap (5 roundings), and the difference to the maximum.
+    const double roundings = static_cast<double>(s.head_dim) / 16 + 5 + 6 + 2 + 4;
     score_error = std::max(score_error, epsilon * roundings * magnitude * p.scale());
   }
   const double top = *std::max_element(weights.begin(), weights.end());
@@ -165,14 +278,14 @@ void oracle(const Problem& p, std::size_t head, std::vector<double>& out,
   for (std::size_t v = 0; v < s.value_dim; ++v) {
     double mixed = 0, magnitude = 0;
     for (std::size_t i = 0; i < s.positions; ++i) {
-      const double term = weights[i] / sum * p.values.data()[i * s.value_dim + v];
+      const double term = weights[i] / sum * p.values.floats.data()[i * s.value_dim + v];
       mixed += term;
       magnitude += std::abs(term);
     }
     out.push_back(mixed);
     // An error of the scores changes numerator and sum; then a chain over all positions.
     const double relative =
-        4 * score_error + epsilon * (static_cast<double>(s.positions) * 17 / 16 + 12);
+        4 * score_error + epsilon * (static_cast<double>(s.positions) * 17 / 16 + 13);
     tolerance.push_back(relative * magnitude);
   }
 }
@@ -185,13 +298,14 @@ TEST_CASE("attention against double") {
                            positions,
                            dim,
                            dims[rng() % std::size(dims)],
-                           rng() % 2 == 0,
-                           rng() % 2 == 0 ? 5.0f : 0.0f};
+                           all_elements[rng() % 3],
+                           rng() % 2 == 0 ? 5.0f : 0.0f,
+                           rng() % 2 == 0 ? 0 : rng() % positions};
       const Problem problem(shape, Data::normal, rng);
       std::vector<double> expected, tolerance;
       for (std::size_t h = 0; h < shape.heads; ++h) oracle(problem, h, expected, tolerance);
       const std::vector<float> found =
-          problem.run(kernels::kernel_table().attention, 0, shape.heads);
+          problem.run(kernels::kernel_table().attention, 0, shape.heads, 1 + rng() % 128);
       INFO(describe(shape));
       CHECK(beyond(found.data(), expected, tolerance).value_or("") == "");
     }

@@ -13,22 +13,12 @@
 
 #include "core/plan/memory_plan.h"
 #include "tests/catch.h"
+#include "tests/sanitized.h"
 #include "tests/temporary_folder.h"
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool is_sanitized = true;
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-constexpr bool is_sanitized = true;
-#else
-constexpr bool is_sanitized = false;
-#endif
-#else
-constexpr bool is_sanitized = false;
-#endif
 
 namespace {
 
+using sluice::test::is_sanitized;
 using sluice::test::TemporaryFolder;
 
 constexpr std::uint64_t MiB = std::uint64_t{1} << 20;

@@ -29,6 +29,8 @@ Data pick_data(Rng& rng) {
   return all_data[rng() % std::size(all_data)];
 }
 
+constexpr KvElement kv_elements[] = {KvElement::f32, KvElement::f16, KvElement::int8};
+
 using Probes = std::vector<std::unique_ptr<Probe>>;
 
 // Sizes that are multiples of a block, around the 256 weights that are unpacked together.
@@ -54,15 +56,17 @@ Probes random_probes(Rng& rng) {
     }
   }
   for (int i = 0; i < 120; ++i) {
-    const std::size_t dim = pick(rng, {1, 7, 63, 64, 80, 96, 128, 256});
-    probes.push_back(std::make_unique<AttentionProbe>(i % 2 == 0, 1 + rng() % 17, dim,
+    const std::size_t dim = pick(rng, {1, 7, 33, 63, 64, 80, 96, 128, 256});
+    probes.push_back(std::make_unique<KvRowProbe>(1 + rng() % 300, pick_data(rng), rng));
+    probes.push_back(std::make_unique<KvRowProbe>(dim, pick_data(rng), rng));
+    probes.push_back(std::make_unique<AttentionProbe>(kv_elements[i % 3], 1 + rng() % 17, dim,
                                                       1 + rng() % 300, pick_data(rng), rng));
   }
   for (const kernels::BlockTraits& t : kernels::all_block_types()) {
     for (int i = 0; i < 24; ++i) {
-      const MatmulShape shape = {t.type, pick(rng, {1, 2, 15, 16, 17, 31, 32, 33, 47, 48, 65}),
+      const MatmulShape shape = {t.type, pick(rng, {1, 2, 15, 16, 17, 31, 32, 33, 47, 48, 65, 144}),
                                  random_matmul_size(t.type, rng),
-                                 pick(rng, {1, 1, 2, 3, 4, 5, 7, 8, 9, 13, 16, 17, 33})};
+                                 pick(rng, {1, 1, 2, 3, 4, 5, 7, 8, 9, 12, 13, 16, 17, 33, 259})};
       const bool sane = rng() % 4 != 0;
       const Data data = rng() % 2 ? Data::normal : pick_data(rng);
       probes.push_back(std::make_unique<MatmulProbe>(shape, sane, data, rng));
@@ -79,9 +83,11 @@ Probes timed_probes(Rng& rng) {
   for (const ActivationForm form : {ActivationForm::a256, ActivationForm::a32}) {
     probes.push_back(std::make_unique<QuantiseProbe>(form, 4096, Data::normal, rng));
   }
+  probes.push_back(std::make_unique<KvRowProbe>(128, Data::normal, rng));
   for (const std::size_t heads : {1, 4, 7, 8}) {
-    for (const bool half : {false, true}) {
-      probes.push_back(std::make_unique<AttentionProbe>(half, heads, 128, 1024, Data::normal, rng));
+    for (const KvElement element : kv_elements) {
+      probes.push_back(
+          std::make_unique<AttentionProbe>(element, heads, 128, 1024, Data::normal, rng));
     }
   }
   for (const kernels::BlockTraits& t : kernels::all_block_types()) {

@@ -1,107 +1,26 @@
 // The program itself: exit statuses, what goes to which stream, and how it ends when told to.
 #include <array>
 #include <csignal>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <vector>
 
-#include "tests/catch.h"
+#include "tests/program.h"
 
-namespace {
+using namespace sluice::test;
 
-namespace fs = std::filesystem;
-
-const std::string program = SLUICE_PROGRAM;
-
-// A folder of its own for each test case, with a small model in it.
-class Folder {
- public:
-  Folder() {
-    std::string name = (fs::temp_directory_path() / "sluice-cli-XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("no temporary folder");
-    path_ = name;
-  }
-  ~Folder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-
-  std::string file(const std::string& name) const { return (path_ / name).string(); }
-  std::size_t file_count() const {
-    return static_cast<std::size_t>(
-        std::distance(fs::directory_iterator(path_), fs::directory_iterator()));
-  }
-
- private:
-  fs::path path_;
-};
-
-std::string content(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
-
-void write(const std::string& path, const std::string& text) {
-  std::ofstream(path, std::ios::binary) << text;
-}
-
-struct Result {
-  int status = -1;
-  std::string output;
-  std::string errors;
-};
-
-// Runs a shell command in which "sluice" stands for the program; standard input is empty.
-Result shell(const std::string& command) {
-  const Folder folder;
-  const std::string script = "sluice() { '" + program + "' \"$@\"; }; { " + command + "\n} >'" +
-                             folder.file("out") + "' 2>'" + folder.file("err") + "' </dev/null";
-  const int status = std::system(script.c_str());
-  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, content(folder.file("out")),
-          content(folder.file("err"))};
-}
-
-bool is_one_line(const std::string& text) {
-  return text.starts_with("sluice: ") && text.find('\n') == text.size() - 1;
-}
-
-void check_fails(const std::string& command, int status, const std::string& says = "") {
-  const Result result = shell(command);
-  INFO(command << "\n" << result.errors);
-  CHECK(result.status == status);
-  CHECK(is_one_line(result.errors));
-  CHECK(result.errors.find(says) != std::string::npos);
-  CHECK(result.output.empty());
-}
-
-std::string make_model(const Folder& folder) {
-  const std::string model = folder.file("tiny.gguf");
-  REQUIRE(shell("sluice synth tiny " + model + " --seed 1").status == 0);
-  return model;
-}
-
-}  // namespace
-
-TEST_CASE("each command has a help with an example, and only what exists is offered") {
+TEST_CASE("each command has a help with an example") {
   CHECK(shell("sluice --help").output.find("Example") != std::string::npos);
-  for (const char* command :
-       {"run", "inspect", "tokenize", "logits", "perplexity", "synth", "bench", "machine"}) {
+  for (const char* command : {"run", "chat", "plan", "inspect", "tokenize", "logits", "perplexity",
+                              "synth", "bench", "machine", "batch", "merge", "top"}) {
     const Result help = shell(std::string("sluice ") + command + " --help");
     INFO(command);
     CHECK(help.status == 0);
     CHECK(help.errors.empty());
     CHECK(help.output.find("Example") != std::string::npos);
     CHECK(help.output.find(std::string("sluice ") + command) != std::string::npos);
-  }
-  for (const char* command : {"chat", "batch", "top"}) {
-    check_fails(std::string("sluice ") + command, 2, command);
   }
   CHECK(shell("sluice --version").output.starts_with("sluice "));
 }
@@ -304,4 +223,41 @@ TEST_CASE("a signal ends a run cleanly with the status that shells give it") {
     CHECK(WIFEXITED(status));
     CHECK(WEXITSTATUS(status) == 128 + signal);
   }
+}
+
+TEST_CASE("a window has no end, and the plan shows what it keeps") {
+  const Folder folder;
+  const std::string model = make_model(folder);
+  const auto plan = [&](const std::string& options) {
+    const Result result = shell("sluice plan " + model + " --json " + options);
+    INFO(options << "\n" << result.errors);
+    REQUIRE(result.status == 0);
+    return nlohmann::json::parse(result.output);
+  };
+  const auto cache_bytes = [](const nlohmann::json& json) {
+    for (const auto& line : json["lines"]) {
+      if (line["name"] == "keys and values") return line["bytes"].get<std::uint64_t>();
+    }
+    return std::uint64_t{0};
+  };
+  const auto whole = plan("--ctx 4096"), eight = plan("--ctx 4096 --kv f16");
+  CHECK(whole["parallel"] == 1);
+  CHECK(whole["window"] == 0);
+  CHECK(cache_bytes(whole) > 0);
+  CHECK(cache_bytes(eight) > 3 * cache_bytes(whole) / 2);
+  CHECK(cache_bytes(plan("--ctx 4096 --parallel 3")) == 3 * cache_bytes(whole));
+  const auto windowed = plan("--window 64");
+  CHECK(windowed["window"] == 64);
+  CHECK(windowed["sinks"] == 4);
+  CHECK(cache_bytes(windowed) < cache_bytes(whole) / 16);
+  CHECK(plan("--window 3")["sinks"] == 2);  // one position must be left for the token itself
+
+  const Result bench =
+      shell("sluice bench " + model + " -p 30 -n 60 --repeat 1 --window 16 --json --quiet");
+  CHECK(bench.status == 0);
+  CHECK(nlohmann::json::parse(bench.output)["generated_tokens"] == 60);
+  check_fails("sluice plan " + model + " --sinks 3", 2, "--window");
+  check_fails("sluice plan " + model + " --window 8 --sinks 8", 2, "--sinks");
+  check_fails("sluice plan " + model + " --window 0", 2, "--window");
+  check_fails("sluice plan " + model + " --kv q8_0", 2, "int8 or f16 or f32");
 }

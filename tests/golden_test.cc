@@ -24,8 +24,8 @@ const std::string tokens = "1,300,301,500,7,44,260,259,410,12,13,400,333,288,310
 
 std::vector<std::string> tiers() {
   std::vector<std::string> names;
-  for (const auto isa :
-       {sluice::kernels::Isa::scalar, sluice::kernels::Isa::avx2, sluice::kernels::Isa::avx512}) {
+  for (const auto isa : {sluice::kernels::Isa::scalar, sluice::kernels::Isa::avx2,
+                         sluice::kernels::Isa::avx512, sluice::kernels::Isa::amx}) {
     if (isa <= sluice::kernels::highest_isa()) {
       names.emplace_back(sluice::kernels::isa_name(isa));
     }
@@ -96,7 +96,8 @@ bool make_tiny(const fs::path& folder, const std::string& kind) {
 
 std::vector<float> run_logits(const fs::path& model, const fs::path& out, const std::string& isa) {
   const std::string command = "SLUICE_ISA=" + isa + " '" + program + "' logits '" + model.string() +
-                              "' --tokens " + tokens + " -o '" + out.string() + "' --quiet";
+                              "' --kv f16 --tokens " + tokens + " -o '" + out.string() +
+                              "' --quiet";
   REQUIRE(std::system(command.c_str()) == 0);
   return read_floats(out);
 }

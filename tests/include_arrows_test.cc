@@ -34,8 +34,11 @@ const std::map<std::string, Parts>& arrows() {
     const Parts below_plan = leaves_and({"core/gguf", "core/tokenizer", "core/model"});
     Parts below_engine = below_plan;
     below_engine.insert("core/plan");
-    Parts below_cli = below_engine;
-    below_cli.insert("core/engine");
+    below_engine.insert("core/chat");
+    Parts below_batch = below_engine;
+    below_batch.insert("core/engine");
+    Parts below_cli = below_batch;
+    below_cli.insert("core/batch");
     Parts everything = below_cli;
     everything.insert("core/cli");
     return std::map<std::string, Parts>{
@@ -47,8 +50,10 @@ const std::map<std::string, Parts>& arrows() {
         {"core/gguf", leaves},
         {"core/tokenizer", leaves_and({"core/gguf"})},
         {"core/model", leaves_and({"core/gguf"})},
+        {"core/chat", leaves_and({"core/tokenizer"})},
         {"core/plan", below_plan},
         {"core/engine", below_engine},
+        {"core/batch", below_batch},
         {"core/cli", below_cli},
         {"tests", everything},
         {"bench", everything},
@@ -205,14 +210,17 @@ TEST_CASE("leaves include nothing of the project but themselves") {
 
 TEST_CASE("inside core the arrows point one way") {
   // Each row: a folder, and which of the folders below it may include.
-  const std::vector<std::string> folders = {"gguf", "tokenizer", "model", "plan", "engine", "cli"};
+  const std::vector<std::string> folders = {"gguf", "tokenizer", "chat",  "model",
+                                            "plan", "engine",    "batch", "cli"};
   const std::map<std::string, Parts> allowed = {
       {"gguf", {}},
       {"tokenizer", {"gguf"}},
+      {"chat", {"tokenizer"}},
       {"model", {"gguf"}},
       {"plan", {"gguf", "tokenizer", "model"}},
-      {"engine", {"gguf", "tokenizer", "model", "plan"}},
-      {"cli", {"gguf", "tokenizer", "model", "plan", "engine"}}};
+      {"engine", {"gguf", "tokenizer", "chat", "model", "plan"}},
+      {"batch", {"gguf", "tokenizer", "chat", "model", "plan", "engine"}},
+      {"cli", {"gguf", "tokenizer", "chat", "model", "plan", "engine", "batch"}}};
   for (const std::string& from : folders) {
     const std::string path = "core/" + from + "/a.cc";
     for (const std::string& to : folders) {

@@ -2,7 +2,9 @@
 // vector operations, quantisation and attention. Matrix products are in matmul_probe.h.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <optional>
 #include <string>
 #include <utility>
@@ -148,56 +150,123 @@ class QuantiseProbe : public Probe {
   ActivationColumns columns_;
 };
 
+class KvRowProbe : public Probe {
+ public:
+  KvRowProbe(std::size_t size, Data data, Rng& rng)
+      : data_(data),
+        x_(random_floats(size, data, rng), rng() % 8),
+        rotated_(size, 3),
+        q_(size, rng() % 8),
+        scales_(2, 1) {}
+  std::string name() const override {
+    return "row of keys or values, " + std::to_string(x_.size()) + " " + data_name(data_);
+  }
+  void run(const KernelTable& table) override {
+    std::copy(x_.data(), x_.data() + x_.size(), rotated_.data());
+    table.kv_rows.rotate(rotated_.data(), rotated_.size());
+    table.kv_rows.quantise(rotated_.data(), rotated_.size(), q_.data(), scales_.data(), 1);
+  }
+  std::vector<float> result() const override {
+    std::vector<float> all(rotated_.data(), rotated_.data() + rotated_.size());
+    for (std::size_t i = 0; i < q_.size(); ++i) all.push_back(q_.data()[i]);
+    for (int i = 0; i < 2; ++i) all.push_back(kernels::half_to_float(scales_.data()[i]));
+    return all;
+  }
+  double bytes() const override { return static_cast<double>(x_.size() * sizeof(float)); }
+  std::optional<std::string> flaw(const KernelTable&) override {
+    const bool intact = rotated_.intact() && q_.intact() && scales_.intact();
+    return intact ? std::nullopt : std::optional<std::string>("wrote outside its output");
+  }
+
+ private:
+  Data data_;
+  Guarded<float> x_, rotated_;
+  Guarded<std::int8_t> q_;
+  Guarded<std::uint16_t> scales_;
+};
+
+enum class KvElement { f32, f16, int8 };
+
+// Attention over pages of 32 positions.
 class AttentionProbe : public Probe {
  public:
-  AttentionProbe(bool half, std::size_t heads, std::size_t dim, std::size_t positions, Data data,
-                 Rng& rng)
-      : half_(half),
+  AttentionProbe(KvElement element, std::size_t heads, std::size_t dim, std::size_t positions,
+                 Data data, Rng& rng)
+      : element_(element),
         data_(data),
         queries_(random_floats(heads * dim, data, rng)),
-        keys_(random_floats(positions * dim, data, rng)),
-        values_(random_floats(positions * dim, data, rng)),
-        half_keys_(halves(keys_)),
-        half_values_(halves(values_)),
+        keys_(positions, dim, element, data, rng),
+        values_(positions, dim, element, data, rng),
         scores_(heads * positions),
         out_(heads * dim) {
-    args_.queries = queries_.data();
+    for (std::size_t at = 0; at < positions; at += 32) {
+      runs_.push_back({keys_.row(at), values_.row(at), keys_.scales.data() + at,
+                       values_.scales.data() + at, std::min<std::size_t>(32, positions - at),
+                       queries_.data()});
+    }
+    args_.runs = runs_.data();
+    args_.run_count = runs_.size();
+    args_.positions = args_.scale_stride = positions;
     args_.query_heads = heads;
     args_.head_dim = args_.value_dim = dim;
-    args_.keys = half ? static_cast<const void*>(half_keys_.data()) : keys_.data();
-    args_.values = half ? static_cast<const void*>(half_values_.data()) : values_.data();
-    args_.positions = positions;
     args_.scale = 1 / std::sqrt(static_cast<float>(dim));
     args_.softcap = rng() % 4 == 0 ? 50.0f : 0.0f;
     args_.scores = scores_.data();
     args_.out = out_.data();
   }
   std::string name() const override {
-    return std::string("attention ") + (half_ ? "f16" : "f32") + ", " +
+    constexpr const char* names[] = {"f32", "f16", "int8"};
+    return std::string("attention ") + names[static_cast<std::size_t>(element_)] + ", " +
            std::to_string(args_.query_heads) + " heads of " + std::to_string(args_.head_dim) +
            ", " + std::to_string(args_.positions) + " positions " + data_name(data_);
   }
   void run(const KernelTable& table) override {
-    (half_ ? table.attention.f16 : table.attention.f32)(args_);
+    const kernels::AttentionKernels& kernels = table.attention;
+    (element_ == KvElement::f32   ? kernels.f32
+     : element_ == KvElement::f16 ? kernels.f16
+                                  : kernels.int8)(args_);
   }
   std::vector<float> result() const override { return out_; }
   double bytes() const override {
-    return static_cast<double>(args_.positions * args_.head_dim) * 2 * (half_ ? 2 : 4);
+    return static_cast<double>(keys_.bytes.size() + values_.bytes.size());
   }
   double multiplications() const override {
     return 2 * static_cast<double>(args_.positions * args_.head_dim * args_.query_heads);
   }
 
  private:
-  static std::vector<std::uint16_t> halves(const std::vector<float>& x) {
-    std::vector<std::uint16_t> out(x.size());
-    for (std::size_t i = 0; i < x.size(); ++i) out[i] = kernels::float_to_half(x[i]);
-    return out;
-  }
-  bool half_;
+  struct Rows {
+    Rows(std::size_t count, std::size_t dim, KvElement element, Data data, Rng& rng)
+        : scales(2 * count) {
+      const KernelTable& scalar = kernels::kernel_table(kernels::Isa::scalar);
+      const std::vector<float> x = random_floats(count * dim, data, rng);
+      const std::size_t element_bytes =
+          element == KvElement::f32 ? sizeof(float) : (element == KvElement::f16 ? 2 : 1);
+      row_bytes = dim * element_bytes;
+      bytes.resize(count * row_bytes);
+      if (element == KvElement::f32) std::memcpy(bytes.data(), x.data(), bytes.size());
+      if (element == KvElement::f16) {
+        scalar.attention.f32_to_f16(x.data(), x.size(),
+                                    reinterpret_cast<std::uint16_t*>(bytes.data()));
+      }
+      for (std::size_t r = 0; r < count && element == KvElement::int8; ++r) {
+        scalar.kv_rows.quantise(x.data() + r * dim, dim,
+                                reinterpret_cast<std::int8_t*>(bytes.data()) + r * dim,
+                                scales.data() + r, count);
+      }
+    }
+    const void* row(std::size_t r) const { return bytes.data() + r * row_bytes; }
+
+    std::size_t row_bytes = 0;
+    std::vector<std::byte> bytes;
+    std::vector<std::uint16_t> scales;
+  };
+
+  KvElement element_;
   Data data_;
-  std::vector<float> queries_, keys_, values_;
-  std::vector<std::uint16_t> half_keys_, half_values_;
+  std::vector<float> queries_;
+  Rows keys_, values_;
+  std::vector<kernels::AttentionRun> runs_;
   std::vector<float> scores_, out_;
   kernels::AttentionArgs args_{};
 };

@@ -2,6 +2,7 @@
 // set, and the child compares the table in use with what the tier puts there.
 #include "kernels/kernel_table.h"
 
+#include <algorithm>
 #include <stdexcept>
 
 #include "tests/catch.h"
@@ -24,6 +25,7 @@ KernelTable own_kernels(Isa isa) {
     kernels::fill_quantise_scalar(table.quantise);
     kernels::fill_vector_ops_scalar(table.vector_ops);
     kernels::fill_attention_scalar(table.attention);
+    kernels::fill_kv_rows_scalar(table.kv_rows);
   }
 #ifdef SLUICE_HAVE_X86_TIERS
   if (isa == Isa::avx2) {
@@ -31,13 +33,16 @@ KernelTable own_kernels(Isa isa) {
     kernels::fill_quantise_avx2(table.quantise);
     kernels::fill_vector_ops_avx2(table.vector_ops);
     kernels::fill_attention_avx2(table.attention);
+    kernels::fill_kv_rows_avx2(table.kv_rows);
   }
-  if (isa == Isa::avx512) {
+  if (isa == Isa::avx512 || isa == Isa::amx) {
     kernels::fill_matmul_avx512vnni(table.matmul);
     kernels::fill_quantise_avx512(table.quantise);
     kernels::fill_vector_ops_avx512(table.vector_ops);
     kernels::fill_attention_avx512(table.attention);
+    kernels::fill_kv_rows_avx512(table.kv_rows);
   }
+  if (isa == Isa::amx) kernels::fill_matmul_amx(table.matmul);
 #endif
   return table;
 }
@@ -59,6 +64,9 @@ void check_belongs_to(const KernelTable& table, Isa isa) {
   CHECK(table.vector_ops.max == own.vector_ops.max);
   CHECK(table.attention.f32 == own.attention.f32);
   CHECK(table.attention.f16 == own.attention.f16);
+  CHECK(table.attention.int8 == own.attention.int8);
+  CHECK(table.kv_rows.rotate == own.kv_rows.rotate);
+  CHECK(table.kv_rows.quantise == own.kv_rows.quantise);
   CHECK(table.attention.f32_to_f16 == own.attention.f32_to_f16);
   CHECK(table.matmul.multiply != nullptr);
   CHECK(table.vector_ops.max != nullptr);
@@ -93,7 +101,7 @@ TEST_CASE(error_in_child, "[.child]") {
 }
 
 TEST_CASE("SLUICE_ISA forces a tier, all of it") {
-  for (const Isa isa : {Isa::scalar, Isa::avx2, Isa::avx512}) {
+  for (const Isa isa : {Isa::scalar, Isa::avx2, Isa::avx512, Isa::amx}) {
     const std::string name(kernels::isa_name(isa));
     INFO(name);
     if (isa <= kernels::highest_isa()) {
@@ -118,7 +126,7 @@ TEST_CASE("an empty SLUICE_ISA means the highest tier") {
   CHECK_FALSE(child_passes("", error_in_child));
 }
 
-TEST_CASE("every table is of its tier, and tiers share no kernel") {
+TEST_CASE("every table is of its tier, and tiers share no kernel but those AMX has no part in") {
   std::vector<Isa> isas = tiers_above_scalar();
   isas.push_back(Isa::scalar);
   for (const Isa isa : isas) {
@@ -128,16 +136,20 @@ TEST_CASE("every table is of its tier, and tiers share no kernel") {
       if (other == isa) continue;
       const KernelTable &a = kernels::kernel_table(isa), &b = kernels::kernel_table(other);
       CHECK(a.matmul.multiply != b.matmul.multiply);
+      CHECK(a.peak.int8_macs != b.peak.int8_macs);
+      if (std::min(isa, other) == Isa::avx512) continue;
       CHECK(a.quantise.a256 != b.quantise.a256);
       CHECK(a.vector_ops.softmax != b.vector_ops.softmax);
       CHECK(a.attention.f16 != b.attention.f16);
+      CHECK(a.attention.int8 != b.attention.int8);
+      CHECK(a.kv_rows.rotate != b.kv_rows.rotate);
     }
   }
 }
 
 TEST_CASE("a tier that the CPU lacks is refused by name") {
-  if (kernels::highest_isa() == Isa::avx512) SLUICE_SKIP("this CPU runs every tier");
-  CHECK_THROWS_AS(kernels::kernel_table(Isa::avx512), std::invalid_argument);
+  if (kernels::highest_isa() == Isa::amx) SLUICE_SKIP("this CPU runs every tier");
+  CHECK_THROWS_AS(kernels::kernel_table(Isa::amx), std::invalid_argument);
 }
 
 }  // namespace

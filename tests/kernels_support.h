@@ -26,9 +26,16 @@ inline constexpr float not_a_number = std::numeric_limits<float>::quiet_NaN();
 // All tiers that this machine can run above scalar.
 inline std::vector<kernels::Isa> tiers_above_scalar() {
   std::vector<kernels::Isa> isas;
-  for (const kernels::Isa isa : {kernels::Isa::avx2, kernels::Isa::avx512}) {
+  for (const kernels::Isa isa : {kernels::Isa::avx2, kernels::Isa::avx512, kernels::Isa::amx}) {
     if (isa <= kernels::highest_isa()) isas.push_back(isa);
   }
+  return isas;
+}
+
+// And scalar.
+inline std::vector<kernels::Isa> all_tiers() {
+  std::vector<kernels::Isa> isas = tiers_above_scalar();
+  isas.insert(isas.begin(), kernels::Isa::scalar);
   return isas;
 }
 

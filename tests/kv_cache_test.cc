@@ -1,10 +1,14 @@
-// The KV cache: what is written is what a view shows, nothing else changes, and the bytes are the
-// bytes that planning is told.
+// The KV cache: attention over what was written is that of the definition in double arithmetic,
+// with windows and sinks; sequences that share pages, slide, go back and end do not touch each
+// other; all pages come back; and bytes are what planning is told.
 #include "kvcache/kv_cache.h"
 
-#include <cstring>
+#include <algorithm>
+#include <cmath>
 #include <limits>
+#include <memory>
 #include <stdexcept>
+#include <string>
 #include <utility>
 
 #include "kernels/dequantise.h"
@@ -18,155 +22,394 @@ namespace {
 using kvcache::CacheConfig;
 using kvcache::ElementType;
 using kvcache::KvCache;
+using kvcache::LayerShape;
+using kvcache::Sequence;
+using kvcache::Window;
 
-// Layers of different shapes, one without attention.
-CacheConfig mixed_config(ElementType type, std::size_t positions) {
-  return {{{2, 5, 3}, {0, 0, 0}, {4, 64, 64}, {1, 1, 7}, {3, 80, 96}}, positions, type};
+constexpr ElementType all_types[] = {ElementType::f32, ElementType::f16, ElementType::int8};
+constexpr std::size_t query_heads = 2;  // for each head of keys
+
+// Layers of different shapes, odd ones too; one without attention, some with a window of their own.
+std::vector<LayerShape> mixed_layers() {
+  return {{2, 5, 3, 0}, {0, 0, 0, 0}, {1, 64, 64, 40}, {1, 33, 80, 0}, {3, 24, 17, 7}};
 }
 
-const kernels::AttentionKernels& attention() {
-  return kernels::kernel_table().attention;
+CacheConfig config_of(ElementType type, std::uint32_t positions, Window window = {}) {
+  CacheConfig config;
+  config.layers = mixed_layers();
+  config.positions = positions;
+  config.window = window;
+  config.sequences = 3;
+  config.step_columns = 70;
+  config.type = type;
+  return config;
 }
 
-float stored(const void* rows, ElementType type, std::size_t index) {
-  if (type == ElementType::f32) return static_cast<const float*>(rows)[index];
-  return kernels::half_to_float(static_cast<const std::uint16_t*>(rows)[index]);
+// The row that belongs to a token at a position: the same whenever it is asked for.
+std::vector<float> row_of(std::uint64_t what, std::uint32_t token, std::uint32_t position,
+                          std::size_t size) {
+  Rng rng((what << 48) ^ (std::uint64_t{token} << 24) ^ position);
+  std::vector<float> row = random_floats(size, Data::normal, rng);
+  row[0] *= 20;  // an outlier, as keys have them
+  return row;
 }
 
-// What was written, found again by plain indexing.
-struct Expected {
-  std::vector<float> keys, values;  // [position][kv_head][dim] of one layer
+struct TokenRows {
+  std::vector<float> keys, values, queries, sink_queries;
 };
 
-TEST_CASE("a view shows what was written, for every layer, head and position") {
-  for (const ElementType type : {ElementType::f32, ElementType::f16}) {
-    constexpr std::size_t positions = 37;
-    const CacheConfig config = mixed_config(type, positions);
-    KvCache cache(config, attention());
-    Rng rng(51);
-    std::vector<Expected> written;
-    for (const kvcache::LayerShape& s : config.layers) {
-      written.push_back({random_floats(positions * s.kv_heads * s.key_dim, Data::normal, rng),
-                         random_floats(positions * s.kv_heads * s.value_dim, Data::normal, rng)});
+TokenRows rows_of(const LayerShape& s, std::size_t layer, std::uint32_t token,
+                  std::uint32_t position) {
+  return {row_of(4 * layer, token, position, s.kv_heads * s.key_dim),
+          row_of(4 * layer + 1, token, position, s.kv_heads * s.value_dim),
+          row_of(4 * layer + 2, token, position, s.kv_heads * query_heads * s.key_dim),
+          row_of(4 * layer + 3, token, position, s.kv_heads * query_heads * s.key_dim)};
+}
+
+// A sequence of a cache and the tokens that it stands for.
+struct Tracked {
+  Sequence sequence;
+  std::vector<std::uint32_t> tokens;
+};
+
+// Appends tokens in one step and returns the outputs of each of them: [token][layers and heads].
+std::vector<std::vector<float>> step(KvCache& cache, Tracked& tracked,
+                                     const std::vector<std::uint32_t>& tokens) {
+  const auto first = static_cast<std::uint32_t>(tracked.tokens.size());
+  const auto count = static_cast<std::uint32_t>(tokens.size());
+  const std::vector<LayerShape>& layers = cache.config().layers;
+  std::vector<float> scores(query_heads * kvcache::visible_positions_max(cache.config()));
+  std::vector<kernels::AttentionRun> runs(kvcache::runs_max(cache.config()));
+  std::vector<std::vector<float>> outputs(count);
+  cache.prepare(tracked.sequence, count);
+  for (std::size_t l = 0; l < layers.size(); ++l) {
+    const LayerShape& s = layers[l];
+    if (s.kv_heads == 0) continue;
+    for (std::uint32_t c = 0; c < count; ++c) {
+      TokenRows rows = rows_of(s, l, tokens[c], first + c);
+      cache.write(tracked.sequence, l, first + c, rows.keys.data(), rows.values.data());
     }
-    for (std::size_t p = positions; p-- > 0;) {  // any order
-      for (std::size_t l = 0; l < config.layers.size(); ++l) {
-        const kvcache::LayerShape& s = config.layers[l];
-        cache.write(l, p, written[l].keys.data() + p * s.kv_heads * s.key_dim,
-                    written[l].values.data() + p * s.kv_heads * s.value_dim);
+    for (std::uint32_t c = 0; c < count; ++c) {
+      TokenRows rows = rows_of(s, l, tokens[c], first + c);
+      cache.rotate(rows.queries.data(), s.kv_heads * query_heads, s.key_dim);
+      cache.rotate(rows.sink_queries.data(), s.kv_heads * query_heads, s.key_dim);
+      for (std::size_t h = 0; h < s.kv_heads; ++h) {
+        std::vector<float> out(query_heads * s.value_dim, not_a_number);
+        const std::size_t at = h * query_heads * s.key_dim;
+        cache.attend(tracked.sequence, l, h, first + c,
+                     {rows.queries.data() + at, rows.sink_queries.data() + at, 1, query_heads, 0, 0,
+                      0.2f, 0, scores.data(), runs.data(), out.data()});
+        outputs[c].insert(outputs[c].end(), out.begin(), out.end());
       }
     }
-    const auto rounded = [type](float x) {
-      return type == ElementType::f32 ? x : kernels::half_to_float(kernels::float_to_half(x));
-    };
-    std::size_t wrong = 0;
-    for (std::size_t l = 0; l < config.layers.size(); ++l) {
-      const kvcache::LayerShape& s = config.layers[l];
-      for (std::size_t h = 0; h < s.kv_heads; ++h) {
-        const kvcache::HeadView view = cache.head(l, h);
-        CHECK(reinterpret_cast<std::uintptr_t>(view.keys) % 64 == 0);
-        CHECK(reinterpret_cast<std::uintptr_t>(view.values) % 64 == 0);
-        for (std::size_t p = 0; p < positions; ++p) {
-          for (std::size_t k = 0; k < s.key_dim; ++k) {
-            const float x = written[l].keys[(p * s.kv_heads + h) * s.key_dim + k];
-            wrong += !same(stored(view.keys, type, p * s.key_dim + k), rounded(x));
+  }
+  cache.advance(tracked.sequence, count);
+  tracked.tokens.insert(tracked.tokens.end(), tokens.begin(), tokens.end());
+  return outputs;
+}
+
+// A row as it comes back from the cache, in the basis that it is kept in.
+std::vector<double> kept(std::vector<float> row, ElementType type) {
+  const kernels::KvRowKernels& scalar = kernels::kernel_table(kernels::Isa::scalar).kv_rows;
+  std::vector<std::int8_t> q(row.size());
+  std::uint16_t scales[2] = {};
+  if (type == ElementType::int8) {
+    scalar.rotate(row.data(), row.size());
+    scalar.quantise(row.data(), row.size(), q.data(), scales, 1);
+    kernels::dequantise_row(q.data(), row.size(), scales, 1, row.data());
+  }
+  if (type == ElementType::f16) {
+    for (float& x : row) x = kernels::half_to_float(kernels::float_to_half(x));
+  }
+  return {row.begin(), row.end()};
+}
+
+std::vector<float> part(const std::vector<float>& rows, std::size_t index, std::size_t dim) {
+  const auto begin = rows.begin() + static_cast<std::ptrdiff_t>(index * dim);
+  return {begin, begin + static_cast<std::ptrdiff_t>(dim)};
+}
+
+// What the last token of `tokens` sees, by the words of the contract.
+bool is_visible(const LayerShape& s, Window window, std::uint32_t t, std::uint32_t p) {
+  if (s.window != 0 && (window.positions == 0 || s.window <= window.positions)) {
+    return t - p < s.window;
+  }
+  if (window.positions == 0) return true;
+  return p < window.sinks || t - p < window.positions - window.sinks || t < window.positions;
+}
+
+// The outputs of the last token, and how far a float computation may be from them.
+void oracle(const CacheConfig& config, const std::vector<std::uint32_t>& tokens,
+            std::vector<double>& expected, std::vector<double>& tolerance) {
+  const auto t = static_cast<std::uint32_t>(tokens.size() - 1);
+  for (std::size_t l = 0; l < config.layers.size(); ++l) {
+    const LayerShape& s = config.layers[l];
+    const TokenRows own = s.kv_heads == 0 ? TokenRows{} : rows_of(s, l, tokens[t], t);
+    for (std::size_t h = 0; h < s.kv_heads * query_heads; ++h) {
+      std::vector<double> weights;
+      std::vector<std::vector<double>> values;
+      double error = 0;
+      for (std::uint32_t p = 0; p <= t; ++p) {
+        if (!is_visible(s, config.window, t, p)) continue;
+        const TokenRows rows = rows_of(s, l, tokens[p], p);
+        const auto key = kept(part(rows.keys, h / query_heads, s.key_dim), config.type);
+        values.push_back(kept(part(rows.values, h / query_heads, s.value_dim), config.type));
+        const bool narrow = s.window != 0 && s.window <= config.window.positions;
+        const bool at_sink = !narrow && p < config.window.sinks && t >= config.window.positions;
+        std::vector<float> query = part(at_sink ? own.sink_queries : own.queries, h, s.key_dim);
+        if (config.type == ElementType::int8) {
+          kernels::kernel_table(kernels::Isa::scalar).kv_rows.rotate(query.data(), query.size());
+        }
+        double score = 0, magnitude = 0;
+        for (std::size_t k = 0; k < s.key_dim; ++k) {
+          score += query[k] * key[k];
+          magnitude += std::abs(query[k] * key[k]);
+        }
+        weights.push_back(score * 0.2f);
+        error =
+            std::max(error, 0.2 * magnitude * epsilon * (static_cast<double>(s.key_dim) / 16 + 20));
+      }
+      const double top = *std::max_element(weights.begin(), weights.end());
+      double sum = 0;
+      for (double& w : weights) sum += w = std::exp(w - top);
+      for (std::size_t v = 0; v < s.value_dim; ++v) {
+        double mixed = 0, magnitude = 0;
+        for (std::size_t i = 0; i < weights.size(); ++i) {
+          mixed += weights[i] / sum * values[i][v];
+          magnitude += std::abs(weights[i] / sum * values[i][v]);
+        }
+        expected.push_back(mixed);
+        // Probabilities may be too small for a float.
+        tolerance.push_back(
+            magnitude * (4 * error + epsilon * (1.2 * double(weights.size()) + 20)) + 1e-30);
+      }
+    }
+  }
+}
+
+std::vector<std::uint32_t> random_tokens(std::size_t count, Rng& rng) {
+  std::vector<std::uint32_t> tokens(count);
+  for (std::uint32_t& token : tokens) token = static_cast<std::uint32_t>(rng() % 1000);
+  return tokens;
+}
+
+Tracked start(KvCache& cache) {
+  std::optional<Sequence> sequence = cache.new_sequence(cache.config().positions);
+  if (!sequence) throw std::logic_error("the cache has no room for a sequence");
+  return {std::move(*sequence), {}};
+}
+
+const kernels::KernelTable& table() {
+  return kernels::kernel_table();
+}
+
+TEST_CASE("attention over pages is that of the definition, with windows and sinks") {
+  Rng rng(71);
+  for (const ElementType type : all_types) {
+    for (const Window window : {Window{0, 0}, {10, 0}, {50, 4}, {70, 40}, {33, 32}}) {
+      const std::uint32_t positions = window.positions == 0 ? 200 : kvcache::unlimited;
+      CacheConfig config = config_of(type, positions, window);
+      KvCache cache(config, table());
+      Tracked tracked = start(cache);
+      while (tracked.tokens.size() < 130) {
+        const std::size_t columns = 1 + (rng() % 3 == 0 ? rng() % 20 : 0);
+        const auto outputs = step(cache, tracked, random_tokens(columns, rng));
+        std::vector<double> expected, tolerance;
+        oracle(config, tracked.tokens, expected, tolerance);
+        INFO("type " << static_cast<int>(type) << ", window " << window.positions << " with "
+                     << window.sinks << " sinks, " << tracked.tokens.size() << " tokens");
+        REQUIRE(outputs.back().size() == expected.size());
+        CHECK(beyond(outputs.back().data(), expected, tolerance).value_or("") == "");
+      }
+    }
+  }
+}
+
+// What one sequence alone gives, token by token, in a cache of its own.
+std::vector<float> alone(const CacheConfig& config, const std::vector<std::uint32_t>& tokens) {
+  KvCache cache(config, table());
+  Tracked tracked = start(cache);
+  std::vector<float> last;
+  for (const std::uint32_t token : tokens) last = step(cache, tracked, {token}).back();
+  return last;
+}
+
+// Sequences that start, grow, split, go back and end at random: each step gives the bits that the
+// same tokens give alone, and in the end all pages are free.
+TEST_CASE("sequences that share pages do not notice each other") {
+  Rng rng(72);
+  for (const Window window : {Window{0, 0}, {40, 4}}) {
+    for (const ElementType type : {ElementType::int8, ElementType::f16}) {
+      const std::uint32_t positions = window.positions == 0 ? 150 : kvcache::unlimited;
+      const CacheConfig config = config_of(type, positions, window);
+      KvCache cache(config, table());
+      std::vector<std::unique_ptr<Tracked>> all;
+      for (int turn = 0; turn < 80; ++turn) {
+        const std::size_t pick = all.empty() ? 0 : rng() % all.size();
+        const std::uint64_t action = rng() % 8;
+        if (all.empty() || action == 0) {
+          if (auto made = cache.new_sequence(positions)) {
+            all.push_back(std::make_unique<Tracked>(Tracked{std::move(*made), {}}));
           }
-          for (std::size_t k = 0; k < s.value_dim; ++k) {
-            const float x = written[l].values[(p * s.kv_heads + h) * s.value_dim + k];
-            wrong += !same(stored(view.values, type, p * s.value_dim + k), rounded(x));
+        } else if (action == 1) {
+          Tracked& source = *all[pick];
+          const auto prefix = static_cast<std::uint32_t>(rng() % (source.tokens.size() + 1));
+          try {
+            if (auto made = cache.fork(source.sequence, prefix, positions)) {
+              CHECK(made->length() == prefix);
+              all.push_back(std::make_unique<Tracked>(Tracked{
+                  std::move(*made), {source.tokens.begin(), source.tokens.begin() + prefix}}));
+            }
+          } catch (const std::length_error&) {  // the window of a layer has slid
           }
+        } else if (action == 2) {
+          const auto length = static_cast<std::uint32_t>(rng() % (all[pick]->tokens.size() + 1));
+          try {
+            all[pick]->sequence.truncate(length);
+            all[pick]->tokens.resize(length);
+          } catch (const std::length_error&) {
+          }
+          CHECK(all[pick]->sequence.length() == all[pick]->tokens.size());
+        } else if (action == 3 && rng() % 2 == 0) {
+          all.erase(all.begin() + static_cast<std::ptrdiff_t>(pick));
+        } else {
+          Tracked& tracked = *all[pick];
+          const std::size_t room = std::min<std::size_t>(positions - tracked.tokens.size(), 40);
+          if (room == 0) continue;
+          const auto outputs = step(cache, tracked, random_tokens(1 + rng() % room, rng));
+          const std::vector<float> expected = alone(config, tracked.tokens);
+          INFO("turn " << turn << ", window " << window.positions);
+          CHECK(difference(outputs.back().data(), expected.data(), expected.size()).value_or("") ==
+                "");
         }
       }
-    }
-    CHECK(wrong == 0);
-  }
-}
-
-TEST_CASE("bytes are those of the numbers, rounded up to whole runs and pages") {
-  for (const std::size_t positions : {1, 2, 63, 64, 1000}) {
-    std::size_t least = 0, runs = 0;
-    const CacheConfig config = mixed_config(ElementType::f16, positions);
-    for (const kvcache::LayerShape& s : config.layers) {
-      least += s.kv_heads * (s.key_dim + s.value_dim) * positions * 2;
-      runs += 2 * s.kv_heads;
-    }
-    const std::size_t bytes = kvcache::bytes(config);
-    CHECK(bytes >= least);
-    CHECK(bytes < least + runs * 64 + 4096);
-    CHECK(bytes % 4096 == 0);
-  }
-  // Yi-1.5-9B: 96 KiB per token in f16.
-  const CacheConfig yi = {std::vector(48, kvcache::LayerShape{4, 128, 128}), 4096,
-                          ElementType::f16};
-  CHECK(kvcache::bytes(yi) == std::size_t{96} * 1024 * 4096);
-}
-
-TEST_CASE("the last position of a head ends before the next head begins") {
-  const CacheConfig config = mixed_config(ElementType::f32, 9);
-  const KvCache cache(config, attention());
-  std::vector<std::pair<const std::byte*, std::size_t>> runs;
-  for (std::size_t l = 0; l < config.layers.size(); ++l) {
-    for (std::size_t h = 0; h < config.layers[l].kv_heads; ++h) {
-      const kvcache::HeadView view = cache.head(l, h);
-      runs.emplace_back(static_cast<const std::byte*>(view.keys), config.layers[l].key_dim * 9 * 4);
-      runs.emplace_back(static_cast<const std::byte*>(view.values),
-                        config.layers[l].value_dim * 9 * 4);
+      all.clear();
+      CHECK(cache.pages_in_use() == 0);
+      CHECK(cache.free_positions() == positions);
     }
   }
-  std::sort(runs.begin(), runs.end());
-  for (std::size_t i = 1; i < runs.size(); ++i) {
-    CHECK(runs[i - 1].first + runs[i - 1].second <= runs[i].first);
+}
+
+TEST_CASE("what a sequence has set aside is never taken by another") {
+  CacheConfig config = config_of(ElementType::int8, 128);
+  config.layers = {{1, 8, 8, 0}};
+  KvCache cache(config, table());  // 12 pages
+  Rng rng(73);
+  Tracked first = start(cache);
+  CHECK(cache.free_positions() == 128);  // as large as a sequence may be
+  std::optional<Sequence> second = cache.new_sequence(100), third = cache.new_sequence(128);
+  REQUIRE((second && third));
+  CHECK(cache.free_positions() == 0);
+  CHECK_FALSE(cache.new_sequence(1));
+  step(cache, first, random_tokens(70, rng));
+  CHECK_FALSE(cache.fork(first.sequence, 70, 96));  // two pages are shared, but it needs a third
+  CHECK(cache.fork(first.sequence, 64, 64));        // nothing but what is shared
+  third.reset();
+  std::optional<Sequence> fork = cache.fork(first.sequence, 70, 128);
+  REQUIRE(fork);
+  CHECK(cache.free_positions() == 64);  // the two pages that it shares
+  std::optional<Sequence> fourth = cache.new_sequence(64);
+  REQUIRE(fourth);
+  // The fork holds pages that the first would have to make anew.
+  CHECK_THROWS_AS(first.sequence.truncate(40), std::length_error);
+  CHECK(first.sequence.length() == 70);
+  CHECK_NOTHROW(first.sequence.truncate(64));
+  fourth.reset();
+  CHECK_NOTHROW(first.sequence.truncate(40));
+  CHECK(first.sequence.length() == 40);
+}
+
+TEST_CASE("with a window memory is constant for ever") {
+  for (const Window window : {Window{40, 4}, {64, 0}, {65, 33}}) {
+    CacheConfig config = config_of(ElementType::int8, kvcache::unlimited, window);
+    config.layers = {{1, 8, 8, 0}, {1, 4, 4, 16}};
+    config.sequences = 2;
+    KvCache cache(config, table());
+    Tracked a = start(cache), b = start(cache);
+    Rng rng(74);
+    std::size_t most = 0;
+    for (int turn = 0; turn < 400; ++turn) {
+      // As many tokens as a step may have, of both sequences.
+      const std::size_t split = 1 + rng() % (config.step_columns - 1);
+      step(cache, a, random_tokens(split, rng));
+      step(cache, b, random_tokens(config.step_columns - split, rng));
+      if (turn == 20) most = cache.pages_in_use();
+      if (turn > 20) CHECK(cache.pages_in_use() <= most + 8);
+    }
+    CHECK(a.tokens.size() + b.tokens.size() == 400 * 70);
+    CHECK_THROWS_AS(a.sequence.truncate(a.sequence.length() - 65), std::length_error);
+    CHECK_NOTHROW(a.sequence.truncate(0));
+    a.tokens.clear();
+    CHECK(a.sequence.length() == 0);
+    const std::vector<std::uint32_t> tokens = random_tokens(50, rng);
+    const std::vector<float> expected = alone(config, tokens);
+    const auto outputs = step(cache, a, tokens);
+    CHECK(difference(outputs.back().data(), expected.data(), expected.size()).value_or("") == "");
   }
-  CHECK(static_cast<std::size_t>(runs.back().first + runs.back().second - runs.front().first) <=
-        kvcache::bytes(config));
 }
 
-TEST_CASE("length, clear and room") {
-  KvCache cache(mixed_config(ElementType::f16, 10), attention());
-  CHECK(cache.length() == 0);
-  CHECK(cache.positions() == 10);
-  cache.set_length(7);
-  CHECK_NOTHROW(cache.require_room(3));
-  CHECK_THROWS_AS(cache.require_room(4), std::length_error);
-  CHECK_THROWS_AS(cache.require_room(std::numeric_limits<std::size_t>::max()), std::length_error);
-  cache.set_length(10);
-  CHECK_NOTHROW(cache.require_room(0));
-  cache.clear();
-  CHECK(cache.length() == 0);
-  CHECK_NOTHROW(cache.require_room(10));
+TEST_CASE("bytes are those of the numbers: at most four a row beyond the elements of int8") {
+  for (const std::uint32_t positions : {32u, 64u, 1024u}) {
+    for (const ElementType type : all_types) {
+      CacheConfig config = config_of(type, positions);
+      for (LayerShape& layer : config.layers) layer.window = 0;
+      config.sequences = 1;
+      std::size_t expected = 0;
+      for (const LayerShape& s : config.layers) {
+        const std::size_t scales = type == ElementType::int8 ? 4 : 0;
+        expected += positions * s.kv_heads *
+                    (kvcache::row_bytes(type, s.key_dim) + kvcache::row_bytes(type, s.value_dim) +
+                     2 * scales);
+      }
+      CHECK(kvcache::bytes(config) == (expected + 4095) / 4096 * 4096);
+    }
+  }
+  CacheConfig yi = {std::vector(48, LayerShape{4, 128, 128, 0}), 4096};
+  CHECK(kvcache::bytes(yi) == std::size_t{48} * 4 * 2 * (128 + 4) * 4096);
+  yi.window = {256, 4};
+  yi.positions = kvcache::unlimited;
+  CHECK(kvcache::bytes(yi) == std::size_t{48} * 4 * 2 * (128 + 4) * 32 * (1 + 8 + 2));
 }
 
-TEST_CASE("a cache moves with its memory") {
-  KvCache first(mixed_config(ElementType::f32, 4), attention());
-  const std::vector<float> row(400, 2.5f);
-  first.write(2, 3, row.data(), row.data());
-  first.set_length(4);
-  KvCache second(std::move(first));
-  CHECK(second.length() == 4);
-  CHECK(stored(second.head(2, 0).keys, ElementType::f32, 3 * 64) == 2.5f);
-  KvCache third(mixed_config(ElementType::f16, 1), attention());
-  third = std::move(second);
-  CHECK(third.positions() == 4);
-  CHECK(stored(third.head(2, 3).values, ElementType::f32, 3 * 64 + 63) == 2.5f);
+TEST_CASE("layers with a short window allocate a short cache") {
+  CacheConfig config = config_of(ElementType::f16, 4096);
+  config.layers = {{1, 8, 8, 512}, {1, 8, 8, 0}, {1, 8, 8, 512}, {1, 8, 8, 8192}};
+  config.sequences = 1;
+  const auto groups = kvcache::layer_groups(config);
+  REQUIRE(groups.size() == 2);
+  CHECK(groups[0].layers == std::vector<std::size_t>{0, 2});
+  CHECK(groups[1].layers == std::vector<std::size_t>{1, 3});  // a window beyond the context is none
+  CHECK(groups[1].pages == 128);
+  CHECK(groups[0].pages == 16 + 2 + 2);  // and 70 tokens of a step
 }
 
-TEST_CASE("impossible caches are refused") {
-  constexpr std::size_t most = std::numeric_limits<std::size_t>::max();
-  CHECK_THROWS_AS(KvCache(mixed_config(ElementType::f16, 0), attention()), std::invalid_argument);
-  CHECK_THROWS_AS(kvcache::bytes(mixed_config(ElementType::f16, most)), std::invalid_argument);
-  CHECK_THROWS_AS(kvcache::bytes(mixed_config(ElementType::f16, most / 256)),
+TEST_CASE("caches that make no sense are refused") {
+  CHECK_THROWS_AS(kvcache::bytes(config_of(ElementType::f16, 0)), std::invalid_argument);
+  CHECK_THROWS_AS(kvcache::bytes(config_of(ElementType::f16, 100, {8, 8})), std::invalid_argument);
+  // No end, and a layer that keeps everything.
+  CHECK_THROWS_AS(kvcache::bytes(config_of(ElementType::f16, kvcache::unlimited)),
                   std::invalid_argument);
-  const CacheConfig wide = {{{most / 2, 128, 128}}, 4, ElementType::f32};
-  CHECK_THROWS_AS(kvcache::bytes(wide), std::invalid_argument);
-  // Fits in a size_t, but in no machine.
-  const CacheConfig vast = {{{1, std::size_t{1} << 20, 1}}, std::size_t{1} << 38, ElementType::f32};
-  CHECK_THROWS_AS(KvCache(vast, attention()), std::system_error);
+  constexpr std::size_t most = std::numeric_limits<std::size_t>::max();
+  for (const LayerShape& wide : {LayerShape{1, most, 1, 0},
+                                 {1, most / 64, most / 64, 0},
+                                 {most / 4, 64, 64, 0},
+                                 {1, 1, most / 8, 0}}) {
+    const CacheConfig config = {{wide, wide}, 4096};
+    CHECK_THROWS_AS(kvcache::bytes(config), std::invalid_argument);
+    CHECK_THROWS_AS(KvCache(config, table()), std::invalid_argument);
+  }
+  const CacheConfig large = {{LayerShape{1 << 20, 1 << 20, 1 << 20, 0}}, 1 << 12};
+  CHECK_THROWS_AS(KvCache(large, table()), std::system_error);
 }
 
-TEST_CASE("layers without attention take no memory") {
-  const CacheConfig config = {{{0, 128, 128}, {0, 0, 0}}, 1000, ElementType::f16};
+TEST_CASE("a cache without attention holds nothing") {
+  const CacheConfig config = {std::vector(3, LayerShape{}), 100};
   CHECK(kvcache::bytes(config) == 0);
-  CHECK_NOTHROW(KvCache(config, attention()));
+  KvCache cache(config, table());
+  Tracked tracked = start(cache);
+  Rng rng(75);
+  step(cache, tracked, random_tokens(100, rng));
+  CHECK(tracked.sequence.length() == 100);
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 
 #include "kernels/dequantise.h"
 #include "kernels/matmul.h"
+#include "kernels/panel_packing.h"
 #include "tests/kernel_probes.h"
 #include "tests/kernels_support.h"
 
@@ -108,6 +109,7 @@ class MatmulProbe : public Probe {
     if (!y_.intact()) return "wrote outside its output";
     if (!same_rows_apart(table)) return "a part of the rows differs from the whole";
     if (!same_column_alone(table)) return "a column alone differs from the whole";
+    if (!same_packed(table)) return "packed panels give another result";
     return sane_ && data_ == Data::normal ? beyond_tolerance() : std::nullopt;
   }
 
@@ -157,6 +159,25 @@ class MatmulProbe : public Probe {
     std::vector<float> y(y_stride_);
     multiply_rows(table, x, 0, shape_.rows, y.data());
     return !difference(y.data(), column(c), shape_.rows);
+  }
+  // Packed panels of the same rows, without the last rows that make no panel; with all columns and
+  // with one alone.
+  bool same_packed(const KernelTable& table) {
+    const std::size_t rows = shape_.rows / kernels::panel_rows * kernels::panel_rows;
+    if (!table.matmul.reads_packed || !kernels::can_pack(shape_.type, rows)) return true;
+    Guarded<std::byte> packed(std::vector<std::byte>(rows * row_bytes_), 1);
+    kernels::pack_panels(shape_.type, rows, shape_.size, weights_.data(), packed.data());
+    kernels::WeightRows w{shape_.type, packed.data(), rows, shape_.size, row_bytes_, true};
+    std::vector<float> y(y_.size());
+    const kernels::MatmulScratch scratch{ActivationColumns::aligned(scratch_.data())};
+    table.matmul.multiply(w, x_.get(), y.data(), y_stride_, scratch);
+    for (std::size_t c = 0; c < shape_.columns; ++c) {
+      if (difference(y.data() + c * y_stride_, column(c), rows)) return false;
+    }
+    const ActivationColumns x = x_.alone(0);
+    x.quantise(table, kernels::activation_form(shape_.type));
+    table.matmul.multiply(w, x.get(), y.data(), y_stride_, scratch);
+    return !difference(y.data(), column(0), rows) && packed.intact();
   }
   std::optional<std::string> beyond_tolerance() const;
 

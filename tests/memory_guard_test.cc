@@ -40,7 +40,7 @@ struct Bench {
     for (std::size_t i = 0; i < segments; ++i)
       list.push_back({0, i * segment_bytes, segment_bytes});
     const std::vector<std::filesystem::path> files{file};
-    auto choice = sluice::streaming::choose_reader(sluice::streaming::Io::pread, files, false);
+    auto choice = sluice::streaming::choose_reader(sluice::streaming::Io::pread, files);
     const sluice::streaming::TapeOptions options{96 * MiB, 8, 4};
     tape = std::make_unique<StreamedTape>(list, std::move(choice.reader), options);
     plan.tape = tape->plan();

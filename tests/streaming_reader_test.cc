@@ -87,9 +87,9 @@ bool is_right(std::span<const std::byte> bytes, const Segment& segment, const Fi
          std::memcmp(bytes.data(), file.data() + segment.offset, bytes.size()) == 0;
 }
 
-ReaderChoice choose(Io io, const fs::path& file, bool fits = false) {
+ReaderChoice choose(Io io, const fs::path& file) {
   const fs::path files[] = {file};
-  return choose_reader(io, files, fits);
+  return choose_reader(io, files);
 }
 
 // Runs something that changes the whole process in a child, and gives back what it says.
@@ -196,7 +196,7 @@ TEST_CASE("several files, several segments held, a pinned part that changes") {
   segments.push_back({1, 776, 1});
   std::mt19937_64 random(5);
   for (const Io io : all_readers) {
-    ReaderChoice choice = choose_reader(io, files, false);
+    ReaderChoice choice = choose_reader(io, files);
     INFO(choice.reader->name());
     StreamedTape tape(segments, std::move(choice.reader), {1'000'000, 9, 8});
     for (int step = 0; step < 6; ++step) {
@@ -364,15 +364,13 @@ TEST_CASE("a file system in memory is read through the page cache, with a note")
   }
 }
 
-TEST_CASE("the choice: what was asked for, else uring, else mmap when everything fits") {
+TEST_CASE("the choice: what was asked for, else uring") {
   const TemporaryFolder folder;
   const fs::path path = folder / "model.gguf";
   write_file(path, random_bytes(10'000, 9));
   CHECK(choose(Io::pread, path).reader->name() == "pread");
   CHECK(choose(Io::mmap, path).reader->name() == "mmap");
-  CHECK(choose(Io::automatic, path, true).reader->name() == "mmap");
-  CHECK(choose(Io::automatic, path, false).reader->name() ==
-        choose(Io::uring, path).reader->name());
+  CHECK(choose(Io::automatic, path).reader->name() == choose(Io::uring, path).reader->name());
   CHECK_FALSE(choose(Io::automatic, path).reason.empty());
   CHECK(parse_io("auto") == Io::automatic);
   CHECK(parse_io("mmap") == Io::mmap);

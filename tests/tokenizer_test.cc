@@ -303,6 +303,57 @@ TEST_CASE("Phi-3's control tokens take the space behind them, in templates only"
   CHECK(tokenizer->decode(tokenizer->encode(text, plain)) == text);
 }
 
+TEST_CASE("parts are one text, but what is written out counts in markup alone") {
+  Vocabulary vocabulary = sentencepiece_vocabulary();
+  vocabulary.add_bos = true;
+  add_token(vocabulary, "\u2581", TokenType::normal, -1);   // 259
+  add_token(vocabulary, "x", TokenType::normal, -1);        // 260
+  add_token(vocabulary, "\u2581x", TokenType::normal, 2);   // 261
+  add_token(vocabulary, "xx", TokenType::normal, 1);        // 262
+  add_token(vocabulary, "<|a|>", TokenType::control);       // 263
+  add_token(vocabulary, "<|u|>", TokenType::user_defined);  // 264
+  add_token(vocabulary, "<|a|><|u|>", TokenType::control);  // 265
+  const auto tokenizer = make_tokenizer(vocabulary);
+  const auto encode = [&](const std::vector<TextPart>& parts, bool continues = false,
+                          const Tokens& barred = {}) {
+    return tokenizer->encode_parts(parts, barred, continues);
+  };
+  const Tokens u_as_text = encode({{"<|u|>", false}}, true, {264});
+  CHECK(std::ranges::count(u_as_text, 264) == 0);
+  CHECK(tokenizer->decode(u_as_text) == "<|u|>");
+  CHECK(encode({}) == Tokens{});
+  CHECK(encode({{"", true}, {"", false}}) == Tokens{});
+  // Merged over the border; a space is put in front unless the text continues.
+  CHECK(encode({{"x", true}, {"x", false}}, true) == Tokens{262});
+  CHECK(encode({{"x", false}}) == Tokens{261});
+  CHECK(encode({{"x", false}}, true) == Tokens{260});
+  // A space of the markup is that space; one of the content is another.
+  CHECK(encode({{"<|a|>", true}, {"x", false}}) == Tokens{263, 261});
+  CHECK(encode({{"<|a|> ", true}, {"x", false}}) == Tokens{263, 261});
+  CHECK(encode({{"<|a|>", true}, {" x", false}}) == Tokens{263, 259, 261});
+  CHECK(encode({{"<|a|> ", true}, {" x", false}}) == Tokens{263, 259, 261});
+  // No token is found across a border, and user-defined ones are where they are not barred.
+  CHECK(encode({{"<|a|><|u|>", true}}) == Tokens{265});
+  CHECK(encode({{"<|a|>", true}, {"<|u|>", true}}, false, {264}) == Tokens{263, 264});
+  CHECK(encode({{"<|u|>", false}}) == Tokens{264});
+  CHECK(tokenizer->decode(encode({{"<|a|", true}, {">", true}})) == "<|a|>");
+  Tokens expected = {263};
+  expected.insert(expected.end(), u_as_text.begin(), u_as_text.end());
+  CHECK(encode({{"<|a|> ", true}, {"<|u|>", false}}, false, {264}).size() == expected.size() + 1);
+  CHECK(tokenizer->decode(encode({{"<|a|>", false}})) == "<|a|>");
+  // Of plain parts encode says the same.
+  std::mt19937 random(11);
+  for (int i = 0; i < 200; ++i) {
+    const std::string text = random_text(random, {"x", " ", "<|a|>", "<|u|>", "\n", "<"}, 8);
+    CHECK(encode({{text, false}}) == tokenizer->encode(text, plain));
+    const std::size_t cut =
+        static_cast<std::size_t>(uniform(random, 0, static_cast<int>(text.size())));
+    if (text.find("<|u|>") != std::string::npos) continue;  // the cut may go through it
+    CHECK(encode({{text.substr(0, cut), false}, {text.substr(cut), false}}) ==
+          tokenizer->encode(text, plain));
+  }
+}
+
 TEST_CASE("without a space prefix nothing is added or taken away") {
   Vocabulary vocabulary = sentencepiece_vocabulary();
   vocabulary.add_space_prefix = false;

@@ -37,19 +37,46 @@ std::vector<Token> random_tokens(std::size_t count, std::uint32_t vocabulary) {
   return tokens;
 }
 
-// Evaluates a prompt and then single tokens, as run does, but without choosing them.
-void measure_once(engine::Session& session, std::span<const Token> prompt,
-                  std::span<const Token> following, Rates& rates) {
-  session.clear();
+using Sequences = std::vector<std::unique_ptr<engine::Sequence>>;
+
+// A prompt for one sequence, in as few steps as it takes.
+void evaluate_prompt(engine::Engine& engine, engine::Sequence& sequence,
+                     std::span<const Token> prompt) {
+  while (!prompt.empty()) {
+    const std::size_t count = std::min<std::size_t>(prompt.size(), engine.step_columns());
+    const engine::SequenceWork work{&sequence, prompt.first(count), count == prompt.size()};
+    engine.step({&work, 1});
+    prompt = prompt.subspan(count);
+  }
+}
+
+// Evaluates a prompt and then a token of each sequence in every step, as run and batch do, but
+// without choosing them. The other sequences begin as copies of the first.
+void measure_once(engine::Engine& engine, const BenchOptions& options,
+                  std::span<const Token> prompt, std::span<const Token> following, Rates& rates) {
+  const auto length = static_cast<std::uint32_t>(prompt.size() + following.size());
+  const auto prompt_length = static_cast<std::uint32_t>(prompt.size());
+  Sequences sequences;
+  sequences.push_back(engine.new_sequence(length));
   const Stopwatch prefill;
-  if (!prompt.empty()) session.evaluate(prompt);
+  evaluate_prompt(engine, *sequences.front(), prompt);
   if (const auto speed = rate(prompt.size(), prefill.seconds())) rates.prefill.push_back(*speed);
+  while (sequences.size() < options.parallel) {
+    sequences.push_back(engine.fork(*sequences.front(), prompt_length, length));
+  }
+  std::vector<engine::SequenceWork> works;
   const Stopwatch decode;
   for (std::size_t i = 0; i < following.size(); ++i) {
     throw_if_interrupted();
-    session.evaluate(following.subspan(i, 1));
+    works.clear();
+    for (std::size_t s = 0; s < sequences.size(); ++s) {
+      const std::size_t token = (i + s) % following.size();
+      works.push_back({sequences[s].get(), following.subspan(token, 1), true});
+    }
+    engine.step(works);
   }
-  if (const auto speed = rate(following.size(), decode.seconds())) rates.decode.push_back(*speed);
+  const std::uint64_t decoded = std::uint64_t{following.size()} * sequences.size();
+  if (const auto speed = rate(decoded, decode.seconds())) rates.decode.push_back(*speed);
 }
 
 Rates measure(const BenchOptions& options, engine::Engine& engine) {
@@ -59,12 +86,12 @@ Rates measure(const BenchOptions& options, engine::Engine& engine) {
   const std::span<const Token> following = std::span(tokens).subspan(options.prompt_tokens);
   Progress progress(options.common.quiet);
   progress.show_now("bench: warming up");
-  engine.session().evaluate(std::span(tokens).first(1));
+  evaluate_prompt(engine, *engine.new_sequence(1), std::span(tokens).first(1));
   Rates rates;
   for (std::uint32_t i = 0; i < options.repeat; ++i) {
     throw_if_interrupted();
     progress.show_now(fmt::format("bench: repeat {} of {}", i + 1, options.repeat));
-    measure_once(engine.session(), prompt, following, rates);
+    measure_once(engine, options, prompt, following, rates);
   }
   return rates;
 }
@@ -94,7 +121,9 @@ std::string table(const BenchOptions& options, const Rates& rates,
                        describe(rates.prefill));
   }
   if (!rates.decode.empty()) {
-    facts.emplace_back(fmt::format("decode of {}", options.generated_tokens),
+    const std::string together =
+        options.parallel == 1 ? "" : fmt::format(", {} sequences together", options.parallel);
+    facts.emplace_back(fmt::format("decode of {}{}", options.generated_tokens, together),
                        describe(rates.decode));
   }
   facts.emplace_back("decode at best",
@@ -120,6 +149,7 @@ CLI::App* add_bench(CLI::App& program, BenchOptions& options) {
       program, "bench", "Measure the speed of a model and the limits of the machine",
       "Evaluates -p random tokens together (prefill) and then -n tokens one by one (decode), from\n"
       "an empty context, --repeat times after one untimed token; shows the median and the range.\n"
+      "With --parallel so many sequences decode together; their tokens are counted together.\n"
       "Then measures how fast this machine reads memory and the disk that the model lies on: no\n"
       "program can decode faster than it reads the weights.\n\n"
       "Example:\n"
@@ -134,6 +164,7 @@ CLI::App* add_bench(CLI::App& program, BenchOptions& options) {
   };
   count("-p,--prompt-tokens", options.prompt_tokens, 0, "Tokens of the prompt; 0: no prefill");
   count("-n,--tokens", options.generated_tokens, 0, "Tokens to decode; 0: no decode");
+  count("--parallel", options.parallel, 1, "Sequences that decode together");
   count("--repeat", options.repeat, 1, "How often to measure");
   command->add_flag("--json", options.json, "Print one JSON object and nothing else");
   return command;
@@ -142,13 +173,16 @@ CLI::App* add_bench(CLI::App& program, BenchOptions& options) {
 int run_bench(const BenchOptions& options) {
   const std::uint32_t total = options.prompt_tokens + options.generated_tokens;
   if (total == 0) throw UsageError("there is nothing to measure: -p and -n are both 0");
-  if (options.common.context != 0 && options.common.context < total) {
+  if (options.common.context != 0 && options.common.window == 0 && options.common.context < total) {
     throw UsageError(fmt::format("--ctx is {}, but -p and -n need {}: leave it out",
                                  options.common.context, total));
   }
   const RunWatch run;
   engine::EngineOptions engine_settings = engine_options(options.common);
-  if (engine_settings.context == 0) engine_settings.context = total;
+  if (engine_settings.context == 0 && engine_settings.window == 0) {
+    engine_settings.context = total;
+  }
+  engine_settings.parallel = options.parallel;
   std::unique_ptr<engine::Engine> engine = open_engine(options.common, engine_settings);
 
   const InterruptGuard guard;

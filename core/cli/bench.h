@@ -12,6 +12,7 @@ struct BenchOptions {
   CommonOptions common;
   std::uint32_t prompt_tokens = 128;
   std::uint32_t generated_tokens = 32;
+  std::uint32_t parallel = 1;  // sequences that decode together
   std::uint32_t repeat = 3;
   bool json = false;
 };

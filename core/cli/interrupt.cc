@@ -14,8 +14,7 @@ void note(int number) {
   std::signal(SIGTERM, SIG_DFL);
 }
 
-void install(int number, struct sigaction& before) {
-  ::sigaction(number, nullptr, &before);
+void install(int number, const struct sigaction& before) {
   if (before.sa_handler == SIG_IGN) return;
   struct sigaction action {};
   action.sa_handler = note;
@@ -27,6 +26,12 @@ void install(int number, struct sigaction& before) {
 }  // namespace
 
 InterruptGuard::InterruptGuard() {
+  ::sigaction(SIGINT, nullptr, &interrupt_before_);
+  ::sigaction(SIGTERM, nullptr, &terminate_before_);
+  rearm();
+}
+
+void InterruptGuard::rearm() {
   received = 0;
   install(SIGINT, interrupt_before_);
   install(SIGTERM, terminate_before_);

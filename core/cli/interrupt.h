@@ -17,6 +17,9 @@ class InterruptGuard {
   InterruptGuard(const InterruptGuard&) = delete;
   InterruptGuard& operator=(const InterruptGuard&) = delete;
 
+  // Forgets the signal that came: the next one is again the first.
+  void rearm();
+
  private:
   struct sigaction interrupt_before_ {};
   struct sigaction terminate_before_ {};

@@ -31,9 +31,10 @@ CLI::App* add_logits(CLI::App& program, LogitsOptions& options) {
 int run_logits(const LogitsOptions& options) {
   const RunWatch run;
   engine::EngineOptions engine_settings = engine_options(options.common);
-  if (engine_settings.context == 0) {
+  if (engine_settings.context == 0 && engine_settings.window == 0) {
     engine_settings.context = static_cast<std::uint32_t>(options.tokens.size());
   }
+  engine_settings.logits_columns = engine::logits_columns_for_all;
   std::unique_ptr<engine::Engine> engine = open_engine(options.common, engine_settings);
   check_tokens(options.tokens, engine->facts().vocabulary);
 

@@ -60,6 +60,19 @@ std::optional<std::uint64_t> parse_count(const std::string& text) {
   return value;
 }
 
+// Turns a size such as "4GiB" into a number of bytes; says whether it was one.
+bool make_bytes(std::string& text) {
+  std::string bytes = text;
+  try {
+    const std::string error = CLI::AsSizeValue(false)(bytes);
+    if (!error.empty() || parse_count(bytes).value_or(0) == 0) return false;
+  } catch (const CLI::Error&) {  // no number, or one that is too large
+    return false;
+  }
+  text = bytes;
+  return true;
+}
+
 }  // namespace
 
 CLI::Validator number_between(double least, double most, const std::string& range) {
@@ -104,16 +117,16 @@ CLI::Validator size_or_auto() {
               text = "0";
               return {};
             }
-            std::string bytes = text;
-            try {
-              const std::string error = CLI::AsSizeValue(false)(bytes);
-              if (error.empty() && parse_count(bytes).value_or(0) > 0) {
-                text = bytes;
-                return {};
-              }
-            } catch (const CLI::Error&) {  // no number, or one that is too large
-            }
+            if (make_bytes(text)) return {};
             return fmt::format("\"{}\" is neither auto nor a size such as 4GiB or 5500MiB", text);
+          },
+          ""};
+}
+
+CLI::Validator size() {
+  return {[](std::string& text) -> std::string {
+            if (make_bytes(text)) return {};
+            return fmt::format("\"{}\" is not a size such as 4GiB or 5500MiB", text);
           },
           ""};
 }
@@ -151,9 +164,18 @@ void add_common_options(CLI::App& command, CommonOptions& options,
   add("--ctx", options.context, "Tokens that the context holds (default: " + context_default + ")")
       ->type_name("N")
       ->check(count_between(1, std::numeric_limits<std::uint32_t>::max()));
+  add("--window", options.window,
+      "Let a token see only the newest N, so that a text can go on for ever in constant memory")
+      ->type_name("N")
+      ->check(count_between(1, std::numeric_limits<std::int32_t>::max()));
+  add("--sinks", options.sinks,
+      fmt::format("Of the window, the first tokens of the text, which stay (default: {})",
+                  engine::EngineOptions{}.sinks))
+      ->type_name("S")
+      ->check(count_between(0, std::numeric_limits<std::int32_t>::max()));
   add("--kv", options.kv, "Type of the cached keys and values")
-      ->check(one_of({"f16", "f32"}))
-      ->type_name("f16|f32")
+      ->check(one_of({"int8", "f16", "f32"}))
+      ->type_name("int8|f16|f32")
       ->capture_default_str();
   add("--threads", options.threads, "Threads that compute; auto: as `sluice machine` says")
       ->transform(count_or("auto", "0", 1, threads_max))
@@ -211,6 +233,22 @@ void add_sampling_options(CLI::App& command, SamplingOptions& options) {
       ->allow_extra_args(false);
 }
 
+void add_prompt_cache_options(CLI::App& command, engine::PromptCacheOptions& options) {
+  CLI::Option* folder =
+      command
+          .add_option("--prompt-cache", options.folder,
+                      "Keep what was computed for prompts in this folder, for later runs with the\n"
+                      "same model and settings whose prompts begin alike")
+          ->type_name("DIR");
+  command
+      .add_option("--prompt-cache-size", options.bytes_max,
+                  "Of the folder, at most; what was not used for the longest time is removed")
+      ->type_name("SIZE")
+      ->transform(size())
+      ->needs(folder)
+      ->default_str(format_bytes(options.bytes_max));
+}
+
 CLI::Option* add_token_option(CLI::App& command, const std::string& name,
                               std::vector<tokenizer::Token>& tokens, const std::string& help) {
   return command.add_option(name, tokens, help)
@@ -234,7 +272,16 @@ engine::EngineOptions engine_options(const CommonOptions& options) {
   result.io = streaming::parse_io(options.io).value_or(streaming::Io::automatic);
   result.context = options.context;
   result.threads = options.threads;
-  result.kv = options.kv == "f32" ? engine::KvType::f32 : engine::KvType::f16;
+  result.window = options.window;
+  if (options.sinks && options.window == 0) {
+    throw UsageError("--sinks are tokens that stay in a window: give --window too");
+  }
+  if (options.window != 0) {
+    result.sinks = options.sinks.value_or(std::min(result.sinks, options.window - 1));
+  }
+  result.kv = options.kv == "f32"   ? engine::KvType::f32
+              : options.kv == "f16" ? engine::KvType::f16
+                                    : engine::KvType::int8;
   return result;
 }
 
@@ -247,7 +294,10 @@ std::unique_ptr<engine::Engine> open_engine(const CommonOptions& common,
     progress.show(fmt::format("loading {}: {} of {}", common.model.string(),
                               format_bytes(loaded_bytes), format_bytes(total_bytes)));
   };
-  if (!common.quiet) options.on_memory_change = [](const std::string& line) { remark(line); };
+  if (!common.quiet) {
+    options.on_memory_change = [](const std::string& line) { remark(line); };
+    options.prompt_cache.on_warning = [](const std::string& line) { warn(line); };
+  }
   std::unique_ptr<engine::Engine> engine = engine::Engine::open(common.model, options);
   progress.clear();
   if (common.quiet) return engine;

@@ -22,8 +22,10 @@ struct CommonOptions {
   std::filesystem::path model;
   std::uint64_t budget_bytes = 0;  // 0: auto
   std::uint32_t context = 0;       // 0: not given
-  unsigned threads = 0;            // 0: auto
-  std::string kv = "f16";
+  std::uint32_t window = 0;        // 0: not given
+  std::optional<std::uint32_t> sinks;
+  unsigned threads = 0;  // 0: auto
+  std::string kv = "int8";
   std::string io = "auto";
   std::filesystem::path config;
   std::filesystem::path report;
@@ -46,6 +48,7 @@ CLI::Validator count_or(const std::string& word, const std::string& meaning, std
 // A size in bytes such as "4GiB", "5500MiB", "6G" (units are powers of 1024), or "auto" for 0; for
 // Option::transform.
 CLI::Validator size_or_auto();
+CLI::Validator size();  // the same without "auto"
 CLI::Validator one_of(const std::vector<std::string>& values);
 
 // The subcommand `name`; `example` stands at the end of its help.
@@ -54,9 +57,13 @@ CLI::App* add_command(CLI::App& program, const std::string& name, const std::str
 
 // MODEL and the options of the group "Common options". `context_default` completes the help of
 // --ctx.
-void add_common_options(CLI::App& command, CommonOptions& options,
-                        const std::string& context_default = "the model's, at most 4096");
+void add_common_options(
+    CLI::App& command, CommonOptions& options,
+    const std::string& context_default = "what the budget allows, up to the model's");
 void add_sampling_options(CLI::App& command, SamplingOptions& options);
+
+// --prompt-cache and --prompt-cache-size.
+void add_prompt_cache_options(CLI::App& command, engine::PromptCacheOptions& options);
 
 // -o and the like: an option that takes ids as "1,2,3". Ids are checked by check_tokens once the
 // vocabulary is known.

@@ -148,8 +148,12 @@ int run_perplexity(const PerplexityOptions& options) {
   const std::string text = read_text(options.file);
   const RunWatch run;
   engine::EngineOptions engine_settings = engine_options(options.common);
-  if (engine_settings.context == 0) engine_settings.context = context_default;
-  if (engine_settings.context < 4) throw UsageError("--ctx must be at least 4 to score a token");
+  if (engine_settings.context == 0 && engine_settings.window == 0) {
+    engine_settings.context = context_default;
+  }
+  const bool is_short = engine_settings.context < 4 && engine_settings.window == 0;
+  if (is_short) throw UsageError("--ctx must be at least 4 to score a token");
+  engine_settings.logits_columns = engine::logits_columns_for_all;
   std::unique_ptr<engine::Engine> engine = open_engine(options.common, engine_settings);
   std::vector<Token> tokens = engine->tokenizer().encode(text, {});
   if (tokens.size() < 2) {

@@ -1,5 +1,6 @@
 #include "core/cli/plan.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -35,6 +36,9 @@ ordered_json to_json(const plan::MemoryPlan& plan, const Prediction& prediction)
   json["fits"] = plan.fits();
   json["least_budget_bytes"] = plan.least_budget_bytes;
   json["context"] = plan.context;
+  json["window"] = plan.cache.window.positions;
+  json["sinks"] = plan.cache.window.sinks;
+  json["parallel"] = plan.cache.sequences;
   json["chunk"] = plan.chunk;
   json["pinned_bytes"] = plan.tape.pinned_bytes;
   json["streamed_bytes_per_step"] = plan.tape.streamed_bytes_per_step;
@@ -46,16 +50,28 @@ ordered_json to_json(const plan::MemoryPlan& plan, const Prediction& prediction)
   return json;
 }
 
+std::string context_text(const plan::MemoryPlan& plan) {
+  const kvcache::CacheConfig& cache = plan.cache;
+  std::string text = cache.window.positions == 0
+                         ? fmt::format("a context of {} tokens", plan.context)
+                         : fmt::format("a window of {} tokens, of which the first {} stay",
+                                       cache.window.positions, cache.window.sinks);
+  if (cache.sequences > 1) text += fmt::format(" for each of {} sequences", cache.sequences);
+  return text;
+}
+
 std::string table(const plan::MemoryPlan& plan, const Prediction& prediction) {
   std::string text;
+  std::size_t width = 16;
+  for (const plan::Line& line : plan.lines) width = std::max(width, line.name.size());
   const auto row = [&](std::string_view name, std::uint64_t bytes, std::string_view kind) {
-    text += fmt::format("{:<18}{:>12}  {}\n", name, format_bytes(bytes), kind);
+    text += fmt::format("{:<{}}{:>12}  {}\n", name, width + 2, format_bytes(bytes), kind);
   };
   for (const plan::Line& line : plan.lines) row(line.name, line.bytes, plan::kind_name(line.kind));
   row("total", plan.total_bytes(), "");
   row("budget", plan.budget.bytes, plan.budget.source);
   text += "\n";
-  text += plan.fits() ? fmt::format("fits, with a context of {} tokens", plan.context)
+  text += plan.fits() ? fmt::format("fits, with {}", context_text(plan))
                       : fmt::format("does not fit: the least that works is {}",
                                     format_bytes(plan.least_budget_bytes));
   const std::uint64_t streamed = plan.tape.streamed_bytes_per_step;
@@ -78,13 +94,20 @@ CLI::App* add_plan(CLI::App& program, PlanOptions& options) {
       "Example:\n"
       "  sluice plan model.gguf --budget 4GiB --ctx 2048");
   add_common_options(*command, options.common);
+  command
+      ->add_option("--parallel", options.parallel,
+                   "Sequences that there is to be room for together")
+      ->type_name("N")
+      ->check(count_between(1, 4096))
+      ->capture_default_str();
   command->add_flag("--json", options.json, "Print one JSON object and nothing else");
   return command;
 }
 
 int run_plan(const PlanOptions& options) {
-  const engine::PlannedRun run =
-      engine::plan_run(options.common.model, engine_options(options.common));
+  engine::EngineOptions engine_settings = engine_options(options.common);
+  engine_settings.parallel = options.parallel;
+  const engine::PlannedRun run = engine::plan_run(options.common.model, engine_settings);
   const Prediction prediction = predict(run, options.common.model);
   write_output(options.json ? json_text(to_json(run.plan, prediction))
                             : table(run.plan, prediction));

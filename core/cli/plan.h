@@ -9,6 +9,7 @@ namespace sluice::cli {
 
 struct PlanOptions {
   CommonOptions common;
+  std::uint32_t parallel = 1;
   bool json = false;
 };
 

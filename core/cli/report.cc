@@ -122,7 +122,7 @@ ordered_json RunWatch::report(const CommonOptions& common, const RunRecord& run,
   report["context"] = facts.context;
   report["prefill_tokens_per_s"] = or_null(throughput.prefill_tokens_per_s);
   report["decode_tokens_per_s"] = or_null(throughput.decode_tokens_per_s);
-  report["parallel"] = 1;
+  report["parallel"] = run.plan.cache.sequences;
   report["threads"] = facts.threads;
   report["isa"] = facts.isa;
   report["io"] = facts.io;
@@ -137,7 +137,8 @@ ordered_json RunWatch::report(const CommonOptions& common, const RunRecord& run,
 
   const topology::CpuList cpus = topology::choose_threads(machine_, facts.threads).cpus;
   const engine::MachineLimits limits = engine::measure_machine_limits(cpus, common.model);
-  const engine::DecodeBound bound = engine::decode_bound(limits, facts.work);
+  const engine::DecodeBound bound =
+      engine::decode_bound(limits, facts.work, run.plan.cache.sequences);
   report["bound_tokens_per_s"] = bound.tokens_per_s;
   report["bound"] = bound.name;
   report["dram_bytes_per_s"] = limits.dram_bytes_per_s;

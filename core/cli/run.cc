@@ -1,11 +1,12 @@
 #include "core/cli/run.h"
 
-#include <algorithm>
 #include <fmt/format.h>
 #include <optional>
 #include <unistd.h>
+#include <utility>
 
 #include "core/cli/files.h"
+#include "core/cli/generation.h"
 #include "core/cli/interrupt.h"
 #include "core/cli/output.h"
 #include "core/cli/report.h"
@@ -16,20 +17,6 @@ namespace sluice::cli {
 namespace {
 
 using tokenizer::Token;
-
-struct Generation {
-  std::size_t prompt_tokens = 0;
-  double prompt_seconds = 0;
-  std::uint64_t generated_tokens = 0;
-  std::uint64_t steps = 0;  // evaluations of one token: the last token needs none
-  double steps_seconds = 0;
-  bool context_full = false;
-
-  Throughput throughput() const {
-    return {.prefill_tokens_per_s = rate(prompt_tokens, prompt_seconds),
-            .decode_tokens_per_s = rate(steps, steps_seconds)};
-  }
-};
 
 // Editors and echo end a text with a newline that is not meant for the model.
 std::string without_last_newline(std::string text) {
@@ -73,63 +60,26 @@ void check_fits(std::size_t tokens, const engine::Session& session) {
                                tokens, session.capacity()));
 }
 
-// In parts, so that progress is seen and Ctrl-C is heeded. Gives no logits when interrupted.
-std::span<const float> evaluate_prompt(engine::Session& session, std::span<const Token> tokens,
-                                       Generation& done, Progress& progress) {
-  const std::size_t part = engine::EngineOptions{}.chunk;
-  const Stopwatch watch;
-  std::span<const float> logits;
-  while (done.prompt_tokens < tokens.size()) {
-    if (interrupt_signal() != 0) return {};
-    const auto next =
-        tokens.subspan(done.prompt_tokens, std::min(part, tokens.size() - done.prompt_tokens));
-    progress.show(fmt::format("prompt: {} of {} tokens, {:.1f} tokens/s", done.prompt_tokens,
-                              tokens.size(),
-                              rate(done.prompt_tokens, watch.seconds()).value_or(0)));
-    logits = session.evaluate(next);
-    done.prompt_tokens += next.size();
-    done.prompt_seconds = watch.seconds();
-  }
-  progress.clear();
-  return logits;
-}
-
 // Writes until the model ends its text, a stop text is found, -n tokens are made, the context is
 // full, a signal comes or the reader goes away.
-void generate(const RunOptions& options, engine::Engine& engine, engine::Sampler& sampler,
-              std::span<const float> logits, Generation& done) {
-  engine::Session& session = engine.session();
-  const tokenizer::Tokenizer& tokenizer = engine.tokenizer();
-  engine::TextStream stream(options.sampling.stop);
-  const std::uint64_t limit = static_cast<std::uint64_t>(options.tokens_max);  // -1: never reached
-  const Stopwatch watch;
-  while (done.generated_tokens < limit && interrupt_signal() == 0) {
-    const Token token = sampler.sample(logits);
-    if (tokenizer.is_end_of_generation(token)) break;
-    ++done.generated_tokens;
-    sampler.accept(token);
-    if (!write_output(stream.push(tokenizer.piece(token))) || stream.stopped()) break;
-    if (done.generated_tokens == limit) break;
-    done.context_full = session.position() == session.capacity();
-    if (done.context_full) break;
-    logits = session.evaluate({&token, 1});
-    ++done.steps;
-    done.steps_seconds = watch.seconds();
-  }
-  write_output(stream.finish());
+GenerationEnd write_text(const RunOptions& options, engine::Engine& engine,
+                         engine::Sampler& sampler, std::span<const float> logits,
+                         GenerationCounts& counts, RunStatus& status) {
+  GenerationOptions generation;
+  generation.tokens_max = static_cast<std::uint64_t>(options.tokens_max);  // -1: never reached
+  generation.stop_texts = options.sampling.stop;
+  generation.ends = [&](Token token) { return engine.tokenizer().is_end_of_generation(token); };
+  generation.on_token = [](Token, std::string_view text) { return write_output(text); };
+  generation.on_end = [](std::string_view text) { write_output(text); };
+  const GenerationEnd end = generate(generation, engine, sampler, logits, counts, status);
   if (::isatty(STDOUT_FILENO) == 1) write_output("\n");
+  return end;
 }
 
-void print_statistics(const Generation& done, std::uint64_t seed) {
-  const auto speed = [](std::optional<double> tokens_per_s) {
-    return tokens_per_s ? fmt::format(" ({:.2f} tokens/s)", *tokens_per_s) : std::string();
-  };
-  const Throughput throughput = done.throughput();
-  const std::string line =
-      fmt::format("prompt {} tokens{}, generated {} tokens{}, seed {}{}\n", done.prompt_tokens,
-                  speed(throughput.prefill_tokens_per_s), done.generated_tokens,
-                  speed(throughput.decode_tokens_per_s), seed,
-                  done.context_full ? ", ended because the context is full (--ctx)" : "");
+void print_statistics(const GenerationCounts& counts, std::uint64_t seed, GenerationEnd end) {
+  const bool full = end == GenerationEnd::context;
+  const std::string line = fmt::format("{}, seed {}{}\n", generation_line(counts), seed,
+                                       full ? ", ended because the context is full (--ctx)" : "");
   std::fwrite(line.data(), 1, line.size(), stderr);
 }
 
@@ -147,6 +97,7 @@ CLI::App* add_run(CLI::App& program, RunOptions& options) {
       "  echo \"Once upon a time\" | sluice run model.gguf --seed 7");
   add_common_options(*command, options.common);
   add_sampling_options(*command, options.sampling);
+  add_prompt_cache_options(*command, options.prompt_cache);
   CLI::Option* prompt =
       command
           ->add_option("-p,--prompt", options.prompt,
@@ -182,26 +133,30 @@ int run_run(const RunOptions& options) {
   const std::string prompt = read_prompt(options);
 
   const RunWatch watch;
-  std::unique_ptr<engine::Engine> engine =
-      open_engine(options.common, engine_options(options.common));
+  engine::EngineOptions settings = engine_options(options.common);
+  settings.prompt_cache = options.prompt_cache;
+  std::unique_ptr<engine::Engine> engine = open_engine(options.common, std::move(settings));
   const std::vector<Token> tokens = tokenize_prompt(options, prompt, *engine);
   check_fits(tokens.size(), engine->session());
 
   const InterruptGuard guard;
-  Generation done;
+  GenerationCounts counts;
   Progress progress(options.common.quiet);
-  const std::span<const float> logits = evaluate_prompt(engine->session(), tokens, done, progress);
+  RunStatus status("run", options.common, *engine);
+  const std::span<const float> logits =
+      evaluate_prompt(engine->session(), tokens, counts, progress, status);
   progress.clear();
   for (const Token token : tokens) sampler.accept(token);
-  if (!logits.empty()) generate(options, *engine, sampler, logits, done);
+  GenerationEnd end = GenerationEnd::interrupted;
+  if (!logits.empty()) end = write_text(options, *engine, sampler, logits, counts, status);
 
   const RunRecord record(*engine);
   if (!options.common.quiet) {
-    print_statistics(done, sampling.seed);
+    print_statistics(counts, sampling.seed, end);
     remark(memory_line(record));
   }
   engine.reset();  // its memory is wanted to measure the limits with
-  watch.write_report(options.common, record, done.throughput());
+  watch.write_report(options.common, record, counts.throughput());
   const int signal = interrupt_signal();
   return signal == 0 ? 0 : exit_status_of_signal(signal);
 }

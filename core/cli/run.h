@@ -13,6 +13,7 @@ namespace sluice::cli {
 struct RunOptions {
   CommonOptions common;
   SamplingOptions sampling;
+  engine::PromptCacheOptions prompt_cache;
   std::optional<std::string> prompt;
   std::filesystem::path prompt_file;
   std::vector<tokenizer::Token> prompt_tokens;

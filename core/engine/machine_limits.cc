@@ -128,16 +128,17 @@ MachineLimits measure_machine_limits(const topology::CpuList& cpus,
           .disk_notes = disk.notes};
 }
 
-DecodeBound decode_bound(const MachineLimits& limits, const DecodeWork& work) {
+DecodeBound decode_bound(const MachineLimits& limits, const DecodeWork& work,
+                         std::uint32_t parallel) {
   const auto seconds = [](std::uint64_t amount, double per_second) {
     return static_cast<double>(amount) / per_second;
   };
   const std::pair<double, std::string_view> terms[] = {
-      {seconds(work.macs, limits.int8_macs_per_s), "compute"},
+      {seconds(work.macs * parallel, limits.int8_macs_per_s), "compute"},
       {seconds(work.hot_bytes, limits.dram_bytes_per_s), "dram"},
       {seconds(work.streamed_bytes, limits.disk_bytes_per_s), "disk"}};
   const auto& slowest = *std::max_element(std::begin(terms), std::end(terms));
-  return {1 / slowest.first, slowest.second};
+  return {parallel / slowest.first, slowest.second};
 }
 
 }  // namespace sluice::engine

@@ -48,7 +48,9 @@ struct DecodeBound {
   std::string_view name;  // of the term that binds: "compute", "dram" or "disk"
 };
 
-// The tokens per second of one sequence that the limits allow.
-DecodeBound decode_bound(const MachineLimits& limits, const DecodeWork& work);
+// The tokens per second of `parallel` sequences together that the limits allow, a token of each in
+// every step: they share what is read.
+DecodeBound decode_bound(const MachineLimits& limits, const DecodeWork& work,
+                         std::uint32_t parallel = 1);
 
 }  // namespace sluice::engine

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <limits>
 #include <random>
+#include <utility>
 
 #include "core/error.h"
 
@@ -85,7 +86,10 @@ double RandomGenerator::uniform() {
   return static_cast<double>(next() >> 11) * 0x1p-53;
 }
 
-Sampler::Sampler(const SamplerOptions& options) : options_(options), random_(options.seed) {
+Sampler::Sampler(const SamplerOptions& options, std::shared_ptr<SamplerScratch> scratch)
+    : options_(options),
+      random_(options.seed),
+      scratch_(scratch ? std::move(scratch) : std::make_shared<SamplerScratch>()) {
   const auto finite = [](double value) { return std::isfinite(value); };
   check(finite(options.temperature) && options.temperature >= 0, "the temperature",
         options.temperature, "0 or more");
@@ -113,14 +117,15 @@ Token Sampler::sample(std::span<const float> logits) {
     if (token < 0) throw_nothing_usable(logits.size());
     return token;
   }
-  candidates_.reserve(logits.size());
-  candidates_.clear();
+  std::vector<Candidate>& candidates = scratch_->candidates_;
+  candidates.reserve(logits.size());
+  candidates.clear();
   if (options_.top_k > 0 && options_.top_k < logits.size()) {
     keep_top_k(penalised);
   } else {
     keep_all(penalised);
   }
-  if (candidates_.empty()) throw_nothing_usable(logits.size());
+  if (candidates.empty()) throw_nothing_usable(logits.size());
   filter_by_probability();
   return draw();
 }
@@ -133,7 +138,8 @@ bool Sampler::precedes(const Candidate& a, const Candidate& b) {
 // A token that occurs several times is penalised once: the original logit is read each time.
 std::span<const float> Sampler::penalise(std::span<const float> logits) {
   if (options_.repeat_penalty == 1 || recent_.empty()) return logits;
-  penalised_.assign(logits.begin(), logits.end());
+  std::vector<float>& penalised = scratch_->penalised_;
+  penalised.assign(logits.begin(), logits.end());
   for (const Token token : recent_) {
     const auto id = static_cast<std::size_t>(token);
     if (token < 0 || id >= logits.size() || !usable(logits[id])) continue;
@@ -141,38 +147,39 @@ std::span<const float> Sampler::penalise(std::span<const float> logits) {
     const double penalty = options_.repeat_penalty;
     constexpr double limit = std::numeric_limits<float>::max();
     const double moved = logit > 0 ? logit / penalty : logit * penalty;
-    penalised_[id] = static_cast<float>(std::clamp(moved, -limit, limit));
+    penalised[id] = static_cast<float>(std::clamp(moved, -limit, limit));
   }
-  return penalised_;
+  return penalised;
 }
 
 // One pass with a threshold: candidates gather until there are twice as many as wanted, then the
 // better half stays and its worst is the mark to beat. Most logits of a large vocabulary cost one
 // comparison. Ids ascend, so an equal of the worst kept comes after it and is rightly passed over.
 void Sampler::keep_top_k(std::span<const float> logits) {
+  std::vector<Candidate>& candidates = scratch_->candidates_;
   const std::size_t k = options_.top_k;
   const auto kept = static_cast<std::ptrdiff_t>(k);
   float threshold = lowest;
   const auto drop_the_rest = [&] {
-    std::nth_element(candidates_.begin(), candidates_.begin() + kept - 1, candidates_.end(),
-                     precedes);
-    candidates_.resize(k);
-    threshold = candidates_.back().logit;
+    std::nth_element(candidates.begin(), candidates.begin() + kept - 1, candidates.end(), precedes);
+    candidates.resize(k);
+    threshold = candidates.back().logit;
   };
   const std::size_t most = std::min(2 * k, logits.size());
   for (std::size_t i = 0; i < logits.size(); ++i) {
     if (!(logits[i] > threshold)) continue;
-    candidates_.push_back({logits[i], static_cast<Token>(i)});
-    if (candidates_.size() == most) drop_the_rest();
+    candidates.push_back({logits[i], static_cast<Token>(i)});
+    if (candidates.size() == most) drop_the_rest();
   }
-  if (candidates_.size() > k) drop_the_rest();
+  if (candidates.size() > k) drop_the_rest();
   // nth_element leaves an order that differs between libraries; a sum must not.
-  std::sort(candidates_.begin(), candidates_.end(), precedes);
+  std::sort(candidates.begin(), candidates.end(), precedes);
 }
 
 void Sampler::keep_all(std::span<const float> logits) {
+  std::vector<Candidate>& candidates = scratch_->candidates_;
   for (std::size_t i = 0; i < logits.size(); ++i) {
-    if (usable(logits[i])) candidates_.push_back({logits[i], static_cast<Token>(i)});
+    if (usable(logits[i])) candidates.push_back({logits[i], static_cast<Token>(i)});
   }
 }
 
@@ -180,13 +187,14 @@ void Sampler::keep_all(std::span<const float> logits) {
 // applied does not matter once the probabilities are fixed. Min-p goes first because it needs no
 // sorting and leaves little to sort.
 void Sampler::filter_by_probability() {
-  const float best = std::min_element(candidates_.begin(), candidates_.end(), precedes)->logit;
+  std::vector<Candidate>& candidates = scratch_->candidates_;
+  const float best = std::min_element(candidates.begin(), candidates.end(), precedes)->logit;
   double total = 0;
   if (options_.top_p < 1) {
-    for (const Candidate& candidate : candidates_) total += weight_of(candidate.logit, best);
+    for (const Candidate& candidate : candidates) total += weight_of(candidate.logit, best);
   }
   if (options_.min_p > 0) {
-    std::erase_if(candidates_, [&](const Candidate& candidate) {
+    std::erase_if(candidates, [&](const Candidate& candidate) {
       return weight_of(candidate.logit, best) < options_.min_p;
     });
   }
@@ -196,34 +204,36 @@ void Sampler::filter_by_probability() {
 // `total` is the weight of everything that stage 2 left. Sorts in growing pieces: the nucleus of a
 // peaked distribution is a few tokens, and the rest is never put in order.
 void Sampler::keep_top_p(double total, float best) {
+  std::vector<Candidate>& candidates = scratch_->candidates_;
   const double wanted = options_.top_p * total;
   double sum = 0;
   std::size_t sorted = 0;
-  for (std::size_t i = 0; i < candidates_.size(); ++i) {
+  for (std::size_t i = 0; i < candidates.size(); ++i) {
     if (i == sorted) {
-      sorted = std::min(candidates_.size(), std::max<std::size_t>(128, 4 * sorted));
-      const auto begin = candidates_.begin();
+      sorted = std::min(candidates.size(), std::max<std::size_t>(128, 4 * sorted));
+      const auto begin = candidates.begin();
       std::partial_sort(begin + static_cast<std::ptrdiff_t>(i),
-                        begin + static_cast<std::ptrdiff_t>(sorted), candidates_.end(), precedes);
+                        begin + static_cast<std::ptrdiff_t>(sorted), candidates.end(), precedes);
     }
-    sum += weight_of(candidates_[i].logit, best);
+    sum += weight_of(candidates[i].logit, best);
     if (sum >= wanted) {
-      candidates_.resize(i + 1);
+      candidates.resize(i + 1);
       return;
     }
   }
 }
 
 Token Sampler::draw() {
-  const float best = std::min_element(candidates_.begin(), candidates_.end(), precedes)->logit;
+  const std::vector<Candidate>& candidates = scratch_->candidates_;
+  const float best = std::min_element(candidates.begin(), candidates.end(), precedes)->logit;
   double total = 0;
-  for (const Candidate& candidate : candidates_) {
+  for (const Candidate& candidate : candidates) {
     total += weight_of(candidate.logit, best, options_.temperature);
   }
   const double target = random_.uniform() * total;
   double sum = 0;
   Token last = -1;
-  for (const Candidate& candidate : candidates_) {
+  for (const Candidate& candidate : candidates) {
     const double weight = weight_of(candidate.logit, best, options_.temperature);
     if (weight == 0) continue;
     last = candidate.token;

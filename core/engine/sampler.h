@@ -21,6 +21,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -52,24 +53,38 @@ class RandomGenerator {
   std::array<std::uint64_t, 4> state_;
 };
 
+// What a choice works with: as large as the vocabulary, and of no meaning between two choices, so
+// that all samplers of a thread can share one. Allocates when it is first used (or the vocabulary
+// grows).
+class SamplerScratch {
+ public:
+  static constexpr std::size_t bytes_per_token = 12;  // of the vocabulary
+
+ private:
+  friend class Sampler;
+  struct Candidate {
+    float logit;
+    tokenizer::Token token;
+  };
+  static_assert(bytes_per_token == sizeof(float) + sizeof(Candidate));
+  std::vector<float> penalised_;       // the logits after stage 1
+  std::vector<Candidate> candidates_;  // what the stages have left
+};
+
 class Sampler {
  public:
-  // Throws UsageError when an option is out of its range.
-  explicit Sampler(const SamplerOptions& options);
+  // Throws UsageError when an option is out of its range. Null: a scratch of its own.
+  explicit Sampler(const SamplerOptions& options, std::shared_ptr<SamplerScratch> scratch = {});
 
   // Chooses the token that follows. `logits` has one entry a token of the vocabulary. NaN and
-  // -infinity are never chosen; throws ModelError when nothing else is there. Allocates only on
-  // the first call (or when the vocabulary grows).
+  // -infinity are never chosen; throws ModelError when nothing else is there.
   tokenizer::Token sample(std::span<const float> logits);
 
   // Tells the repeat penalty that a token is now part of the text.
   void accept(tokenizer::Token token);
 
  private:
-  struct Candidate {
-    float logit;
-    tokenizer::Token token;
-  };
+  using Candidate = SamplerScratch::Candidate;
   static bool precedes(const Candidate& a, const Candidate& b);
 
   std::span<const float> penalise(std::span<const float> logits);
@@ -83,8 +98,7 @@ class Sampler {
   RandomGenerator random_;
   std::vector<tokenizer::Token> recent_;  // a ring of the last repeat_last_n tokens
   std::size_t recent_next_ = 0;
-  std::vector<float> penalised_;       // the logits after stage 1
-  std::vector<Candidate> candidates_;  // what the stages have left
+  std::shared_ptr<SamplerScratch> scratch_;
 };
 
 }  // namespace sluice::engine

@@ -2,16 +2,18 @@
 
 #include <algorithm>
 #include <fmt/format.h>
-#include <limits>
+#include <functional>
 #include <optional>
+#include <stdexcept>
 #include <utility>
 #include <vector>
 
 #include "core/engine/memory_guard.h"
+#include "core/engine/sampler.h"
+#include "core/engine/stepper.h"
 #include "core/error.h"
 #include "core/gguf/gguf.h"
 #include "core/model/architecture.h"
-#include "core/model/compute.h"
 #include "core/model/weights.h"
 #include "kernels/kernel_table.h"
 #include "kvcache/kv_cache.h"
@@ -23,7 +25,8 @@ namespace {
 using tokenizer::Token;
 
 kvcache::ElementType element_type(KvType type) {
-  return type == KvType::f32 ? kvcache::ElementType::f32 : kvcache::ElementType::f16;
+  if (type == KvType::f32) return kvcache::ElementType::f32;
+  return type == KvType::f16 ? kvcache::ElementType::f16 : kvcache::ElementType::int8;
 }
 
 topology::CpuList choose_cpus(unsigned threads) {
@@ -55,18 +58,26 @@ struct OpenedModel {
   plan::Baseline baseline;
 };
 
+static_assert(plan::sampling_bytes_per_token == SamplerScratch::bytes_per_token);
+
 // A plan and the reader that it was made for.
 struct Preparation {
   Preparation(const OpenedModel& opened, const EngineOptions& options, std::size_t threads) {
     plan::Request request;
     request.budget_bytes = options.budget_bytes;
     request.context = options.context;
+    request.window = options.window;
+    request.sinks = options.sinks;
+    request.parallel = options.parallel;
+    request.cache_positions = options.cache_positions;
+    request.caller_bytes = options.caller_bytes;
     request.chunk = options.chunk;
+    request.logits_columns = options.logits_columns;
     request.kv = element_type(options.kv);
     request.threads = static_cast<unsigned>(threads);
     request.io = options.io;
     planned = plan::plan_model(opened.model, opened.baseline, request);
-    reader = streaming::choose_reader(options.io, opened.files(), planned.plan.is_resident);
+    reader = streaming::choose_reader(options.io, opened.files());
     // The reader may be another than was asked for, or read in larger units than is usual.
     const bool maps_files = reader.reader->maps_files();
     if (maps_files == planned.plan.tape.is_in_page_cache &&
@@ -87,7 +98,99 @@ DecodeWork decode_work(const plan::PlannedModel& planned) {
           planned.layout->matrix_weights()};
 }
 
-class Runner final : public Engine, public Session {
+void truncate_pages(kvcache::Sequence& sequence, std::uint32_t position) {
+  try {
+    sequence.truncate(position);
+  } catch (const std::length_error& e) {
+    throw UsageError(e.what());
+  }
+}
+
+class OwnSequence final : public Sequence {
+ public:
+  explicit OwnSequence(kvcache::Sequence sequence) : pages_(std::move(sequence)) {}
+
+  std::uint32_t position() const override { return pages_.length(); }
+  std::uint32_t capacity() const override { return pages_.capacity(); }
+  void truncate(std::uint32_t position) override { truncate_pages(pages_, position); }
+
+  kvcache::Sequence& pages() { return pages_; }
+  const kvcache::Sequence& pages() const { return pages_; }
+
+ private:
+  kvcache::Sequence pages_;
+};
+
+std::unique_ptr<Sequence> wrap(std::optional<kvcache::Sequence> sequence) {
+  if (!sequence) return nullptr;
+  return std::make_unique<OwnSequence>(std::move(*sequence));
+}
+
+// One sequence of the stepper's cache, evaluated in chunks.
+class WholeSession final : public Session {
+ public:
+  // `prompt_cache` may be null.
+  WholeSession(Stepper& stepper, const plan::MemoryPlan& plan, kvcache::Sequence sequence,
+               PromptCache* prompt_cache, std::function<void()> before_step)
+      : stepper_(stepper),
+        plan_(plan),
+        sequence_(std::move(sequence)),
+        prompt_cache_(prompt_cache),
+        before_step_(std::move(before_step)) {}
+
+  std::span<const float> evaluate(std::span<const Token> tokens) override {
+    if (tokens.empty()) throw UsageError("there is no token to evaluate");
+    require_room(sequence_, tokens.size());
+    while (!tokens.empty()) {
+      const std::size_t columns = std::min<std::size_t>(tokens.size(), plan_.chunk);
+      step(tokens.first(columns), columns == tokens.size() ? 1 : 0);
+      tokens = tokens.subspan(columns);
+    }
+    return stepper_.logits(0);
+  }
+
+  void evaluate_all(
+      std::span<const Token> tokens,
+      const std::function<void(std::size_t, std::span<const float>)>& on_logits) override {
+    require_room(sequence_, tokens.size());
+    for (std::size_t done = 0; done < tokens.size();) {
+      const std::size_t columns = std::min<std::size_t>(tokens.size() - done, plan_.logits_columns);
+      step(tokens.subspan(done, columns), columns);
+      for (std::size_t c = 0; c < columns; ++c) on_logits(done + c, stepper_.logits(c));
+      done += columns;
+    }
+  }
+
+  std::uint32_t position() const override { return sequence_.length(); }
+  std::uint32_t capacity() const override { return sequence_.capacity(); }
+  void clear() override { sequence_.truncate(0); }
+  void truncate(std::uint32_t position) override { truncate_pages(sequence_, position); }
+
+  std::uint32_t restore(std::span<const Token> tokens) override {
+    if (position() != 0) throw UsageError("only an empty sequence can be restored");
+    return prompt_cache_ ? prompt_cache_->restore(sequence_, tokens) : 0;
+  }
+
+  void save(std::span<const Token> tokens) override {
+    if (tokens.size() > position()) throw UsageError("only what was evaluated can be saved");
+    if (prompt_cache_) prompt_cache_->save(sequence_, tokens);
+  }
+
+ private:
+  void step(std::span<const Token> tokens, std::size_t logits) {
+    before_step_();
+    const StepPart part{&sequence_, tokens, logits};
+    stepper_.run({&part, 1});
+  }
+
+  Stepper& stepper_;
+  const plan::MemoryPlan& plan_;
+  kvcache::Sequence sequence_;
+  PromptCache* prompt_cache_;
+  std::function<void()> before_step_;
+};
+
+class Runner final : public Engine {
  public:
   Runner(const std::filesystem::path& path, const EngineOptions& options)
       : opened_(path, {}),
@@ -99,13 +202,17 @@ class Runner final : public Engine, public Session {
     check_vocabulary();
     prepared_.planned.layout->load();
     const gguf::Model& model = opened_.model;
-    embedding_.emplace(model, model.require_tensor("token_embd.weight"));
     io_reason_ = prepared_.reader.reason;
     notes_ = std::move(prepared_.reader.notes);
-    tape_ = std::make_unique<streaming::StreamedTape>(prepared_.planned.layout->segments(),
-                                                      std::move(prepared_.reader.reader),
-                                                      plan().tape_options, options.on_load);
-    allocate(options);
+    tape_ = std::make_unique<streaming::StreamedTape>(
+        prepared_.planned.layout->segments(), std::move(prepared_.reader.reader),
+        plan().tape_options, options.on_load, copy_for_kernels());
+    stepper_.emplace(*prepared_.planned.architecture, plan(), kernels_, team_, *tape_,
+                     model::EmbeddingTable(model, model.require_tensor("token_embd.weight")),
+                     opened_.tokenizer->vocabulary_size());
+    if (!options.prompt_cache.folder.empty()) {
+      prompt_cache_.emplace(options.prompt_cache, model_key(model), cache());
+    }
     // Pages of a mapping are the system's to take back; only memory of its own needs a guard.
     if (!plan().tape.is_in_page_cache) guard_.emplace(plan(), *tape_, options.on_memory_change);
     pin_.emplace(cpus_.front());
@@ -116,55 +223,89 @@ class Runner final : public Engine, public Session {
   const EngineFacts& facts() const override { return facts_; }
   const plan::MemoryPlan& plan() const override { return prepared_.planned.plan; }
   streaming::TapeStatistics tape_statistics() const override { return tape_->statistics(); }
-  Session& session() override { return *this; }
 
-  std::span<const float> evaluate(std::span<const Token> tokens) override {
-    if (tokens.empty()) throw UsageError("there is no token to evaluate");
-    require_room(tokens.size());
-    while (!tokens.empty()) {
-      const std::size_t columns = std::min<std::size_t>(tokens.size(), plan().chunk);
-      run_layers(tokens.first(columns));
-      tokens = tokens.subspan(columns);
-      if (tokens.empty()) run_head(columns - 1, 1);
-    }
-    return logits(0);
+  std::unique_ptr<Sequence> new_sequence(std::uint32_t positions) override {
+    if (positions > plan().cache.positions) return nullptr;
+    return wrap(cache().new_sequence(capacity_for(positions)));
   }
 
-  void evaluate_all(
-      std::span<const Token> tokens,
-      const std::function<void(std::size_t, std::span<const float>)>& on_logits) override {
-    require_room(tokens.size());
-    for (std::size_t done = 0; done < tokens.size();) {
-      const std::size_t columns =
-          std::min<std::size_t>(tokens.size() - done, plan().logits_columns);
-      run_layers(tokens.subspan(done, columns));
-      run_head(0, columns);
-      for (std::size_t c = 0; c < columns; ++c) on_logits(done + c, logits(c));
-      done += columns;
+  std::unique_ptr<Sequence> fork(const Sequence& source, std::uint32_t prefix,
+                                 std::uint32_t positions) override {
+    if (prefix > source.position() || prefix > positions) {
+      throw UsageError(
+          fmt::format("a sequence of {} tokens cannot share {} with one of {} positions",
+                      source.position(), prefix, positions));
+    }
+    if (positions > plan().cache.positions) return nullptr;
+    try {
+      return wrap(cache().fork(dynamic_cast<const OwnSequence&>(source).pages(), prefix,
+                               capacity_for(positions)));
+    } catch (const std::length_error& e) {
+      throw UsageError(e.what());
     }
   }
 
-  std::uint32_t position() const override { return static_cast<std::uint32_t>(cache_->length()); }
-  std::uint32_t capacity() const override { return plan().context; }
-  void clear() override { cache_->clear(); }
+  std::span<const std::span<const float>> step(std::span<const SequenceWork> works) override {
+    parts_.clear();
+    for (const SequenceWork& work : works) {
+      parts_.push_back({&dynamic_cast<OwnSequence&>(*work.sequence).pages(), work.tokens,
+                        work.wants_logits ? std::size_t{1} : 0});
+    }
+    check_distinct();
+    check_memory();
+    if (!parts_.empty()) stepper_->run(parts_);
+    results_.clear();
+    std::size_t next = 0;
+    for (const SequenceWork& work : works) {
+      results_.push_back(work.wants_logits ? stepper_->logits(next++) : std::span<const float>());
+    }
+    return results_;
+  }
+
+  std::uint32_t step_columns() const override { return plan().chunk; }
+  std::uint32_t step_logits() const override { return plan().logits_columns; }
+  std::uint32_t free_positions() const override { return stepper_->cache().free_positions(); }
+
+  Session& session() override {
+    if (!session_) {
+      auto sequence = cache().new_sequence(plan().cache.positions);
+      if (!sequence) throw UsageError("other sequences have taken the room of the context");
+      session_.emplace(*stepper_, plan(), std::move(*sequence),
+                       prompt_cache_ ? &*prompt_cache_ : nullptr, [this] { check_memory(); });
+    }
+    return *session_;
+  }
 
  private:
-  const model::HyperParameters& hyper_parameters() const {
-    return architecture().hyper_parameters();
+  // How weights are copied into memory of their own; plainly for kernels that read no panels.
+  streaming::StreamedTape::Copy copy_for_kernels() const {
+    if (!kernels_.matmul.reads_packed) return {};
+    return [&layout = *prepared_.planned.layout](std::size_t turn, std::span<const std::byte> from,
+                                                 std::byte* to) { layout.pack(turn, from, to); };
   }
 
-  model::Architecture& architecture() const { return *prepared_.planned.architecture; }
+  const model::HyperParameters& hyper_parameters() const {
+    return prepared_.planned.architecture->hyper_parameters();
+  }
 
-  // Everything of size, as planned.
-  void allocate(const EngineOptions& options) {
-    const plan::MemoryPlan& p = plan();
-    const model::HyperParameters& hp = hyper_parameters();
-    cache_.emplace(architecture().cache_config(p.context, element_type(options.kv)),
-                   kernels_.attention);
-    architecture().allocate(p.chunk, p.context, team_.size());
-    compute_.emplace(kernels_, team_, *tape_, architecture().size_max(), p.chunk, p.wave_bytes_max);
-    x_ = model::AlignedBytes(std::size_t{p.chunk} * hp.embedding * sizeof(float));
-    logits_ = model::AlignedBytes(std::size_t{p.logits_columns} * hp.vocabulary * sizeof(float));
+  kvcache::KvCache& cache() { return stepper_->cache(); }
+
+  // With a window a sequence has no end, however many positions it is known to need.
+  std::uint32_t capacity_for(std::uint32_t positions) const {
+    return plan().cache.positions == kvcache::unlimited ? kvcache::unlimited : positions;
+  }
+
+  void check_memory() {
+    if (guard_) guard_->check();
+  }
+
+  void check_distinct() {
+    std::vector<const kvcache::Sequence*>& sequences = distinct_;
+    sequences.clear();
+    for (const StepPart& part : parts_) sequences.push_back(part.sequence);
+    std::sort(sequences.begin(), sequences.end());
+    if (std::adjacent_find(sequences.begin(), sequences.end()) == sequences.end()) return;
+    throw UsageError("a sequence has two works in one step: put their tokens together");
   }
 
   // The model may have more rows than there are tokens (padding), never fewer.
@@ -177,57 +318,19 @@ class Runner final : public Engine, public Session {
     }
   }
 
-  void require_room(std::size_t count) const {
-    if (count <= capacity() - cache_->length()) return;
-    throw UsageError(fmt::format(
-        "{} more tokens do not fit: the context holds {}, of which {} are used; give a larger "
-        "--ctx",
-        count, capacity(), cache_->length()));
-  }
-
-  float* column(std::size_t c) const {
-    return reinterpret_cast<float*>(x_.data()) + c * hyper_parameters().embedding;
-  }
-
-  std::span<float> logits(std::size_t c) const {
-    const std::size_t size = hyper_parameters().vocabulary;
-    return {reinterpret_cast<float*>(logits_.data()) + c * size, size};
-  }
-
-  // Embeds the tokens and runs them through all layers, into the columns of x_.
-  void run_layers(std::span<const Token> tokens) {
-    if (guard_) guard_->check();
-    for (std::size_t c = 0; c < tokens.size(); ++c) {
-      const Token token = tokens[c];
-      if (token < 0 || static_cast<std::uint32_t>(token) >= hyper_parameters().vocabulary) {
-        throw UsageError(fmt::format("token {} is not in the vocabulary of {}", token,
-                                     hyper_parameters().vocabulary));
-      }
-      embedding_->row(static_cast<std::size_t>(token), column(c));
-    }
-    architecture().run_layers(*compute_, {tokens.size(), cache_->length(), *cache_, column(0)});
-    cache_->set_length(cache_->length() + tokens.size());
-  }
-
-  void run_head(std::size_t first, std::size_t columns) {
-    architecture().run_head(*compute_, column(first), columns, logits(0).data());
-    for (std::size_t c = 0; c < columns; ++c) {  // rows that stand for no token are never chosen
-      std::ranges::fill(logits(c).subspan(opened_.tokenizer->vocabulary_size()),
-                        -std::numeric_limits<float>::infinity());
-    }
-  }
-
   void state_facts() {
     facts_.model_name =
         std::string(opened_.model.metadata().find_string("general.name").value_or(""));
     facts_.architecture = hyper_parameters().architecture;
+    facts_.chat_template =
+        std::string(opened_.model.metadata().find_string("tokenizer.chat_template").value_or(""));
     facts_.isa = std::string(kernels::isa_name(kernels_.isa));
     facts_.io = tape_->statistics().reader;
     facts_.io_reason = io_reason_;
     facts_.notes = notes_;
     for (const std::string& note : tape_->statistics().notes) facts_.notes.push_back(note);
     facts_.threads = static_cast<unsigned>(team_.size());
-    facts_.context = capacity();
+    facts_.context = plan().context;
     facts_.vocabulary = hyper_parameters().vocabulary;
     facts_.weights_bytes = opened_.model.data_bytes();
     facts_.work = decode_work(prepared_.planned);
@@ -242,14 +345,15 @@ class Runner final : public Engine, public Session {
   Preparation prepared_;
   std::string io_reason_;
   std::vector<std::string> notes_;
-  std::optional<model::EmbeddingTable> embedding_;
   std::unique_ptr<streaming::StreamedTape> tape_;
+  std::optional<Stepper> stepper_;
+  std::optional<PromptCache> prompt_cache_;
+  std::optional<WholeSession> session_;
   std::optional<MemoryGuard> guard_;
-  std::optional<kvcache::KvCache> cache_;
-  std::optional<model::Compute> compute_;
   std::optional<topology::ScopedPin> pin_;
-  model::AlignedBytes x_;
-  model::AlignedBytes logits_;
+  std::vector<StepPart> parts_;
+  std::vector<const kvcache::Sequence*> distinct_;
+  std::vector<std::span<const float>> results_;
   EngineFacts facts_;
 };
 

@@ -46,6 +46,11 @@ void OutputFile::write(std::span<const std::byte> bytes) {
   }
 }
 
+void OutputFile::synchronise() {
+  if (::fsync(descriptor_) != 0) fail(errno);
+  (void)::posix_fadvise(descriptor_, 0, 0, POSIX_FADV_DONTNEED);
+}
+
 void OutputFile::commit() {
   // Some file systems report a failed write only here.
   if (::ftruncate(descriptor_, static_cast<off_t>(position_)) != 0) fail(errno);

@@ -29,6 +29,10 @@ class OutputFile {
 
   std::uint64_t position() const { return position_; }
 
+  // Waits until what was written is on the disk, so that a file under the final name is complete
+  // even after the machine has failed; and takes it out of the page cache.
+  void synchronise();
+
   // Closes the file and gives it its name, replacing what had it before.
   void commit();
 

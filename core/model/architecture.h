@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "core/gguf/gguf.h"
 #include "core/model/compute.h"
@@ -18,11 +19,17 @@
 
 namespace sluice::model {
 
-// One step: some consecutive tokens of a sequence through all layers.
+// A token of a step: to which sequence it belongs, and its place there.
+struct Column {
+  const kvcache::Sequence* sequence;
+  std::uint32_t position;
+};
+
+// One step: some tokens, of one or of several sequences, through all layers. The tokens of a
+// sequence stand together, by ascending positions; KvCache::prepare() has made room for them.
 struct Step {
-  std::size_t columns;   // tokens of the step
-  std::size_t position;  // of the first token
-  kvcache::KvCache& cache;
+  std::span<const Column> columns;
+  const kvcache::KvCache& cache;
   float* x;  // [columns][embedding]: in, the embedded tokens; out, the last layer
 };
 
@@ -32,21 +39,24 @@ class Architecture {
 
   virtual const HyperParameters& hyper_parameters() const = 0;
 
-  // The cache that `positions` positions need.
-  virtual kvcache::CacheConfig cache_config(std::size_t positions,
-                                            kvcache::ElementType type) const = 0;
+  // What each layer keeps of a token.
+  virtual std::vector<kvcache::LayerShape> cache_layers() const = 0;
 
   // The widest input of a matrix, for Compute.
   virtual std::size_t size_max() const = 0;
 
-  // Memory for steps of up to `columns` tokens over up to `positions` positions on `threads`
-  // threads: how much, and taking it.
-  virtual std::size_t buffer_bytes(std::size_t columns, std::size_t positions,
+  // Memory for steps of up to `columns` tokens over such a cache on `threads` threads: how much,
+  // and taking it.
+  virtual std::size_t buffer_bytes(std::size_t columns, const kvcache::CacheConfig& cache,
                                    std::size_t threads) const = 0;
-  virtual void allocate(std::size_t columns, std::size_t positions, std::size_t threads) = 0;
+  virtual void allocate(std::size_t columns, const kvcache::CacheConfig& cache,
+                        std::size_t threads) = 0;
 
-  // Runs all layers of a step. Writes positions [position, position + columns) of the cache.
+  // Runs all layers of a step, and writes the positions of its columns in the cache.
   virtual void run_layers(Compute& compute, const Step& step) = 0;
+
+  // The turn of the tape at which run_head() begins: run_layers() needs those before it.
+  virtual std::size_t head_turn() const = 0;
 
   // Logits [columns][vocabulary] of the rows of x, which are changed.
   virtual void run_head(Compute& compute, float* x, std::size_t columns, float* logits) = 0;

@@ -7,6 +7,8 @@
 #include <system_error>
 #include <utility>
 
+#include "kernels/panel_packing.h"
+
 namespace sluice::model {
 
 AlignedBytes::AlignedBytes(std::size_t bytes) : size_(bytes) {
@@ -35,8 +37,12 @@ AlignedBytes& AlignedBytes::operator=(AlignedBytes&& other) noexcept {
 
 namespace {
 
-// Rows in which threads share a matrix: a pair of panels.
-constexpr std::size_t row_unit = 2 * kernels::panel_rows;
+// Rows in which threads share a slice: four panels, the group that kernels work on together; fewer
+// where not all threads would get one.
+std::size_t row_unit(std::size_t rows, std::size_t threads) {
+  constexpr std::size_t group_rows = 4 * kernels::panel_rows;
+  return rows >= threads * group_rows ? group_rows : kernels::panel_rows;
+}
 
 }  // namespace
 
@@ -64,12 +70,18 @@ void Compute::multiply(const float* x, std::size_t x_stride, std::size_t size, s
   std::size_t held_bytes = 0;
   for (const Product& product : products) {
     for (const Slice& slice : product.w->slices) {
-      const std::size_t bytes = slice.rows * product.w->row_bytes;
+      const streaming::Storage storage = tape_.storage(slice.turn);
+      const std::size_t bytes =
+          storage == streaming::Storage::ring ? slice.rows * product.w->row_bytes : 0;
       if (!held_.empty() && held_bytes + bytes > wave_bytes_max_) {
         multiply_held(activations);
         held_bytes = 0;
       }
-      held_.push_back({&product, &slice, tape_.acquire(slice.turn).data()});
+      // In memory of its own the tape has what WeightLayout::pack made.
+      const bool is_packed = storage == streaming::Storage::copied &&
+                             kernels_.matmul.reads_packed &&
+                             kernels::can_pack(product.w->type, slice.rows);
+      held_.push_back({&product, &slice, tape_.acquire(slice.turn).data(), is_packed});
       held_bytes += bytes;
     }
   }
@@ -94,10 +106,12 @@ void Compute::multiply_held(const kernels::Activations& x) {
     const kernels::MatmulScratch scratch{scratch_.data() + member * kernels::MatmulScratch::bytes};
     for (const HeldSlice& held : held_) {
       const Matrix& w = *held.product->w;
-      const auto part = topology::split(held.slice->rows, row_unit, team_.size(), member);
+      const auto part = topology::split(held.slice->rows, row_unit(held.slice->rows, team_.size()),
+                                        team_.size(), member);
       if (part.empty()) continue;
-      const kernels::WeightRows rows{w.type, held.data + part.begin * w.row_bytes, part.size(),
-                                     w.columns, w.row_bytes};
+      const kernels::WeightRows rows{w.type,      held.data + part.begin * w.row_bytes,
+                                     part.size(), w.columns,
+                                     w.row_bytes, held.is_packed};
       const std::size_t first = held.slice->first_row + part.begin;
       float* y = held.product->y + first;
       kernels_.matmul.multiply(rows, x, y, held.product->y_stride, scratch);

@@ -44,7 +44,7 @@ struct Product {
 class Compute {
  public:
   // None is owned. `size_max` and `columns_max`: the widest and the most columns that multiply()
-  // will be given. `wave_bytes_max`: how many bytes of weights are held at once.
+  // will be given. `wave_bytes_max`: how many bytes of the tape's ring are held at once.
   Compute(const kernels::KernelTable& kernels, topology::ThreadTeam& team, streaming::Tape& tape,
           std::size_t size_max, std::size_t columns_max, std::size_t wave_bytes_max);
 
@@ -77,6 +77,7 @@ class Compute {
     const Product* product;
     const Slice* slice;
     const std::byte* data;
+    bool is_packed;
   };
 
   void quantise(const kernels::Activations& x, std::span<const Product> products);

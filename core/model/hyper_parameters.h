@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "core/gguf/gguf.h"
 
@@ -38,6 +39,12 @@ struct HyperParameters {
   std::uint32_t vocabulary = 0;  // rows of token_embd
   float norm_epsilon = 0;
   RopeParameters rope;
+  // [layers], how many positions a layer sees, 0 for all; empty when all layers see all. Read by
+  // the architectures that are run with windows: files of others may name one that is not used
+  // (Mistral 7B v0.1 as "llama").
+  std::vector<std::uint32_t> windows;
+
+  std::uint32_t window(std::size_t layer) const { return windows.empty() ? 0 : windows[layer]; }
 };
 
 // Reads the keys that all decoder architectures share ("<architecture>.block_count", ...). Throws

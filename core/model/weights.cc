@@ -2,13 +2,19 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <fmt/format.h>
 #include <utility>
 
 #include "kernels/dequantise.h"
+#include "kernels/panel_packing.h"
 
 namespace sluice::model {
 namespace {
+
+// Rows of a slice are a multiple of so many: two threads then share it in groups of four panels,
+// the unit in which kernels work best.
+constexpr std::size_t slice_row_unit = 128;
 
 std::string place(const gguf::Model& model, const std::string& tensor) {
   return fmt::format("{}: tensor '{}'", model.metadata().source(), tensor);
@@ -52,14 +58,14 @@ Matrix WeightLayout::matrix(const std::string& name, std::size_t columns, std::s
   const gguf::TensorInfo& tensor = require(name, columns, rows);
   Matrix matrix{supported_type(model_, tensor), rows, columns, tensor.bytes / rows, {}};
   matrix_weights_ += rows * columns;
-  // A multiple of 32 rows, the unit in which kernels like to work and threads share them.
-  const std::size_t rows_max =
-      std::max<std::size_t>(slice_bytes_max_ / matrix.row_bytes / 32 * 32, 32);
+  const std::size_t rows_max = std::max(
+      slice_bytes_max_ / matrix.row_bytes / slice_row_unit * slice_row_unit, slice_row_unit);
   for (std::size_t row = 0; row < rows; row += rows_max) {
     const std::size_t count = std::min(rows_max, rows - row);
     matrix.slices.push_back({segments_.size(), row, count});
     segments_.push_back(
         {tensor.file, tensor.offset + row * matrix.row_bytes, count * matrix.row_bytes});
+    segment_rows_.push_back({matrix.type, count, columns});
   }
   return matrix;
 }
@@ -73,6 +79,15 @@ Vector WeightLayout::vector(const std::string& name, std::size_t size) {
 
 Vector WeightLayout::optional_vector(const std::string& name, std::size_t size) {
   return has(name) ? vector(name, size) : Vector{};
+}
+
+void WeightLayout::pack(std::size_t turn, std::span<const std::byte> from, std::byte* to) const {
+  const SegmentRows& w = segment_rows_[turn];
+  if (kernels::can_pack(w.type, w.rows)) {
+    kernels::pack_panels(w.type, w.rows, w.columns, from.data(), to);
+  } else {
+    std::memcpy(to, from.data(), from.size());
+  }
 }
 
 void WeightLayout::load() {

@@ -59,6 +59,10 @@ class WeightLayout {
   // Reads the vectors from the files. Throws std::system_error.
   void load();
 
+  // Copies the bytes of a segment to memory where they stay, as panels that are packed for the
+  // kernels where the segment makes whole ones (kernels::can_pack).
+  void pack(std::size_t turn, std::span<const std::byte> from, std::byte* to) const;
+
   const std::vector<streaming::Segment>& segments() const { return segments_; }
   std::size_t vector_bytes() const;  // memory that the vectors take
   std::size_t matrix_bytes() const;  // of all segments: what a step of one token reads
@@ -77,7 +81,13 @@ class WeightLayout {
   const gguf::Model& model_;
   std::size_t slice_bytes_max_;
   std::size_t matrix_weights_ = 0;
+  // What the rows of a segment are.
+  struct SegmentRows {
+    kernels::BlockType type;
+    std::size_t rows, columns;
+  };
   std::vector<streaming::Segment> segments_;
+  std::vector<SegmentRows> segment_rows_;  // by turn
   std::vector<PendingVector> vectors_;
 };
 

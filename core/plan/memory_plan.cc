@@ -21,23 +21,23 @@ constexpr streaming::TapeOptions resident_tape{std::numeric_limits<std::int64_t>
 constexpr std::size_t resident_wave_bytes = 1024 * MiB;
 constexpr std::uint32_t ring_slots = 16, ring_held_max = 4;
 
+// A context that nobody asked for: memory that weights could use is spent on so many positions at
+// most, and on so many at least; more is taken only where no weight wants it, in these steps.
 constexpr std::uint32_t default_context_max = 4096, default_context_min = 256;
+constexpr std::uint32_t context_step = 256;
 constexpr std::uint32_t chunk_min = 16;
-// With logits wanted after every token, as many tokens go together: their logits have to be held.
-constexpr std::uint32_t logits_columns_max = 32;
 
 constexpr std::uint64_t stack_bytes = 128 * KiB;  // touched by a thread
+// Pages of code that is first run when the engine is: measured, rounded up.
+constexpr std::uint64_t code_to_come_bytes = 1280 * KiB;
 constexpr std::uint64_t page_bytes = 4096, page_entry_bytes = 8;
 
-// Everything but weights, for one choice of context and chunk.
+// Everything but weights, for one choice of context (the window, where there is one) and chunk.
 struct Shape {
   std::uint32_t context;
   std::uint32_t chunk;
+  std::uint64_t cache_positions = 0;  // of all sequences together; 0: as many as they can have
 };
-
-std::uint32_t logits_columns(const Shape& shape) {
-  return std::min(logits_columns_max, shape.chunk);
-}
 
 std::uint64_t sum(const std::vector<Line>& lines) {
   return std::accumulate(lines.begin(), lines.end(), std::uint64_t{0},
@@ -50,11 +50,18 @@ class Planner {
       : model_(model),
         baseline_(baseline),
         request_(request),
-        budget_(find_budget(request.budget_bytes)) {}
+        budget_(find_budget(request.budget_bytes)) {
+    const std::uint32_t context = window_context();
+    if (request.window == 0 || request.sinks < context) return;
+    throw UsageError(fmt::format(
+        "a window of {} tokens cannot keep the first {} for ever: give fewer --sinks or a wider "
+        "--window",
+        context, request.sinks));
+  }
 
   PlannedModel plan() {
-    // Only a mapping can be resident; the other readers copy.
-    if (request_.io == streaming::Io::automatic || request_.io == streaming::Io::mmap) {
+    // Only a mapping is used in place; the other readers copy.
+    if (request_.io == streaming::Io::mmap) {
       PlannedModel resident = plan_with(true);
       if (resident.plan.fits()) return resident;
     }
@@ -75,6 +82,8 @@ class Planner {
     Shape shape = choose_shape(out);
     fill(out, shape);
     while (!resident && !plan.fits() && shrink(shape)) fill(out, shape);
+    if (chooses_context()) grow(out, shape);
+    if (shape.cache_positions != 0) widen(out, shape);
     plan.least_budget_bytes = least_budget(out);
     return out;
   }
@@ -85,6 +94,7 @@ class Planner {
     plan.context = shape.context;
     plan.chunk = shape.chunk;
     plan.logits_columns = logits_columns(shape);
+    plan.cache = cache_config(out, shape);
     plan.lines = lines_but_weights(out, shape);
 
     const bool maps_files = plan.is_resident || request_.io == streaming::Io::mmap;
@@ -97,14 +107,53 @@ class Planner {
   // A smaller shape of the same use, if there is one: prompts take longer then, and a context that
   // nobody asked for holds less.
   bool shrink(Shape& shape) const {
-    if (shape.chunk > chunk_min) {
-      shape.chunk = std::max(shape.chunk / 2, chunk_min);
-    } else if (request_.context == 0 && shape.context > default_context_min) {
+    if (shape.chunk > least_chunk()) {
+      shape.chunk = std::max(shape.chunk / 2, least_chunk());
+    } else if (chooses_context() && shape.context > default_context_min) {
       shape.context = std::max(shape.context / 2, default_context_min);
     } else {
       return false;
     }
     return true;
+  }
+
+  // The longest context of the model for which still everything fits and nothing is streamed.
+  void grow(PlannedModel& out, Shape shape) const {
+    const auto fits_with = [&](std::uint32_t context) {
+      fill(out, {context, shape.chunk});
+      return out.plan.fits() && out.plan.tape.streamed_segments == 0;
+    };
+    std::uint32_t fitting = shape.context, too_long = hp(out).context;
+    if (!fits_with(fitting) || fitting >= too_long || fits_with(too_long)) return;
+    while (too_long - fitting > context_step) {
+      const std::uint32_t middle =
+          fitting + std::max((too_long - fitting) / 2 / context_step * context_step, context_step);
+      (fits_with(middle) ? fitting : too_long) = middle;
+    }
+    fill(out, {fitting, shape.chunk});
+  }
+
+  // Every sequence at its longest, if still everything fits and nothing is streamed.
+  void widen(PlannedModel& out, const Shape& shape) const {
+    fill(out, {shape.context, shape.chunk});
+    if (!out.plan.fits() || out.plan.tape.streamed_segments != 0) fill(out, shape);
+  }
+
+  bool chooses_context() const { return request_.context == 0 && request_.window == 0; }
+
+  // Each sequence has a column in a step, at least.
+  std::uint32_t least_chunk() const { return std::max(chunk_min, request_.parallel); }
+
+  std::uint64_t request_cache_positions() const {
+    return request_.window == 0 && request_.context != 0 ? request_.cache_positions : 0;
+  }
+
+  std::uint32_t window_context() const {
+    return request_.context == 0 ? request_.window : std::min(request_.window, request_.context);
+  }
+
+  std::uint32_t logits_columns(const Shape& shape) const {
+    return std::max(std::min(request_.logits_columns, shape.chunk), request_.parallel);
   }
 
   const model::HyperParameters& hp(const PlannedModel& m) const {
@@ -115,27 +164,60 @@ class Planner {
   // largest chunk whose buffers take no more than that.
   Shape choose_shape(const PlannedModel& m) const {
     const std::uint64_t share = m.plan.budget.bytes / 4;
-    Shape shape{request_.context, 0};
-    if (shape.context == 0) {
+    Shape shape{request_.window != 0 ? window_context() : request_.context, 1,
+                request_cache_positions()};
+    if (chooses_context()) {
       shape.context = std::min(hp(m).context, default_context_max);
       while (!m.plan.is_resident && shape.context > default_context_min &&
-             cache_bytes(m, shape.context) > share) {
+             cache_bytes(m, shape) > share) {
         shape.context /= 2;
       }
     }
-    shape.chunk = std::clamp<std::uint32_t>(request_.chunk, 1, shape.context);
-    while (!m.plan.is_resident && shape.chunk > chunk_min && activation_bytes(m, shape) > share) {
-      shape.chunk = std::max(shape.chunk / 2, chunk_min);
+    // No longer than what all sequences hold: a window would need as much again for it.
+    const std::uint64_t positions = std::uint64_t{shape.context} * request_.parallel;
+    shape.chunk = static_cast<std::uint32_t>(std::min<std::uint64_t>(request_.chunk, positions));
+    shape.chunk = std::max({shape.chunk, request_.parallel, std::uint32_t{1}});
+    while (!m.plan.is_resident && shape.chunk > least_chunk() &&
+           activation_bytes(m, shape) > share) {
+      shape.chunk = std::max(shape.chunk / 2, least_chunk());
     }
     return shape;
   }
 
-  std::uint64_t cache_bytes(const PlannedModel& m, std::uint32_t context) const {
-    return kvcache::bytes(m.architecture->cache_config(context, request_.kv));
+  kvcache::CacheConfig cache_config(const PlannedModel& m, const Shape& shape) const {
+    kvcache::CacheConfig config;
+    config.layers = m.architecture->cache_layers();
+    config.positions = shape.context;
+    if (request_.window != 0) {
+      config.positions = kvcache::unlimited;
+      config.window = {shape.context, request_.sinks};
+    }
+    config.sequences = request_.parallel;
+    config.total_positions = shape.cache_positions;
+    config.step_columns = shape.chunk;
+    config.type = request_.kv;
+    return config;
+  }
+
+  std::uint64_t cache_bytes(const PlannedModel& m, const Shape& shape) const {
+    return kvcache::bytes(cache_config(m, shape));
+  }
+
+  // A line for each kind of layer: those that keep everything, and those of each window.
+  void add_cache_lines(const PlannedModel& m, const Shape& shape, std::vector<Line>& lines) const {
+    const std::vector<kvcache::LayerGroup> groups = kvcache::layer_groups(cache_config(m, shape));
+    for (const kvcache::LayerGroup& group : groups) {
+      std::string name = "keys and values";
+      if (groups.size() > 1) {
+        name += group.window.positions == 0 ? ", all tokens"
+                                            : fmt::format(", last {}", group.window.positions);
+      }
+      lines.push_back({std::move(name), group.bytes(), Kind::anon});
+    }
   }
 
   std::uint64_t activation_bytes(const PlannedModel& m, const Shape& shape) const {
-    return m.architecture->buffer_bytes(shape.chunk, shape.context, request_.threads) +
+    return m.architecture->buffer_bytes(shape.chunk, cache_config(m, shape), request_.threads) +
            model::Compute::bytes(m.architecture->size_max(), shape.chunk, request_.threads) +
            std::uint64_t{shape.chunk} * hp(m).embedding * sizeof(float);
   }
@@ -143,17 +225,22 @@ class Planner {
   std::vector<Line> lines_but_weights(const PlannedModel& m, const Shape& shape) const {
     const std::uint64_t logits =
         std::uint64_t{logits_columns(shape)} * hp(m).vocabulary * sizeof(float);
-    return {
-        {"program code", baseline_.program_file_bytes, Kind::file},
+    std::vector<Line> lines = {
+        {"program code", baseline_.program_file_bytes + code_to_come_bytes, Kind::file},
         {"program heap", baseline_.program_anon_bytes, Kind::anon},
         {"thread stacks", request_.threads * stack_bytes, Kind::anon},
         {"file header", baseline_.header_bytes, Kind::file},
         {"tokenizer", baseline_.tokenizer_bytes, Kind::anon},
         {"norms and biases", m.layout->vector_bytes(), Kind::anon},
-        {"keys and values", cache_bytes(m, shape.context), Kind::anon},
-        {"activations", activation_bytes(m, shape), Kind::anon},
-        {"logits", logits, Kind::anon},
     };
+    add_cache_lines(m, shape, lines);
+    lines.push_back({"activations", activation_bytes(m, shape), Kind::anon});
+    lines.push_back({"logits", logits, Kind::anon});
+    lines.push_back({"sampling", hp(m).vocabulary * sampling_bytes_per_token, Kind::anon});
+    if (request_.caller_bytes != 0) {
+      lines.push_back({"requests", request_.caller_bytes, Kind::anon});
+    }
+    return lines;
   }
 
   // Entries of page tables for pages of 4 KiB: huge pages need fewer.
@@ -182,9 +269,11 @@ class Planner {
     plan.lines.push_back({"page tables", page_table_bytes(sum(plan.lines)), Kind::anon});
   }
 
-  // Nothing pinned, and prompts in the smallest chunks.
+  // Nothing pinned, prompts in the smallest chunks, and no longer context than was asked for.
   std::uint64_t least_budget(const PlannedModel& m) const {
-    const Shape shape{m.plan.context, std::min(m.plan.chunk, chunk_min)};
+    const std::uint32_t context =
+        chooses_context() ? std::min(m.plan.context, default_context_min) : m.plan.context;
+    const Shape shape{context, std::min(m.plan.chunk, least_chunk()), request_cache_positions()};
     const streaming::TapeOptions options{0, ring_slots, ring_held_max};
     const bool maps_files = request_.io == streaming::Io::mmap;
     // Slices of a resident layout are larger than those that would be streamed.

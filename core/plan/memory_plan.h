@@ -50,14 +50,26 @@ class BaselineWatch {
   std::uint64_t anon_ = 0, file_ = 0, header_anon_ = 0, header_file_ = 0;
 };
 
+// What the choice of a token works with, for each token of the vocabulary: engine::SamplerScratch.
+inline constexpr std::uint64_t sampling_bytes_per_token = 12;
+
 // What was asked for.
 struct Request {
   std::optional<std::uint64_t> budget_bytes;  // nothing: auto, from cgroups and free memory
-  std::uint32_t context = 0;                  // 0: chosen
-  std::uint32_t chunk = 512;                  // tokens of a prompt evaluated together, at most
-  kvcache::ElementType kv = kvcache::ElementType::f16;
+  std::uint32_t context = 0;                  // positions of a sequence; 0: chosen
+  std::uint32_t window = 0;                   // of these, what a token sees; 0: all
+  std::uint32_t sinks = 0;                    // of the window, the first positions, which stay
+  std::uint32_t parallel = 1;                 // sequences of so many positions
+  // What the cache holds of all sequences together, at least `context`; more, up to
+  // context * parallel, where no weight has to be streamed for it. 0: all of that in any case. Has
+  // no meaning with a window or a context that is chosen.
+  std::uint64_t cache_positions = 0;
+  std::uint32_t chunk = 512;  // tokens of a prompt evaluated together, at most
+  kvcache::ElementType kv = kvcache::ElementType::int8;
+  std::uint32_t logits_columns = 1;  // tokens of a step whose logits are wanted, at most
   unsigned threads = 1;
   streaming::Io io = streaming::Io::automatic;
+  std::uint64_t caller_bytes = 0;  // that the caller will hold beside the engine
   // How readers read: multiples of it, through a mapping or not. From the reader that will be used.
   std::uint64_t alignment = 4096;
 };
@@ -81,8 +93,9 @@ struct MemoryPlan {
   std::uint64_t least_budget_bytes = 0;  // with nothing pinned and the smallest chunk
 
   // What the engine allocates by.
-  bool is_resident = false;  // all weights stay in pages of the file
-  std::uint32_t context = 0;
+  bool is_resident = false;   // all weights stay in pages of the file
+  std::uint32_t context = 0;  // positions that a token may see: the context, or the window
+  kvcache::CacheConfig cache;
   std::uint32_t chunk = 0;
   std::uint32_t logits_columns = 0;
   streaming::TapeOptions tape_options;

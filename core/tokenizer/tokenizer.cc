@@ -12,6 +12,17 @@
 
 namespace sluice::tokenizer {
 
+namespace {
+
+// Symbols are counted in 32 bits, with one more for the space in front.
+void check_size(std::size_t bytes) {
+  if (bytes < std::numeric_limits<std::uint32_t>::max()) return;
+  throw UsageError(fmt::format(
+      "a text of {} bytes is too long to be tokenized at once: the limit is 4 GiB", bytes));
+}
+
+}  // namespace
+
 std::unique_ptr<Tokenizer> Tokenizer::from_metadata(const gguf::Metadata& metadata) {
   return make_tokenizer(load_vocabulary(metadata));
 }
@@ -45,11 +56,7 @@ VocabularyTokenizer::VocabularyTokenizer(const Vocabulary& vocabulary)
 
 std::vector<Token> VocabularyTokenizer::encode(std::string_view text,
                                                const EncodeOptions& options) const {
-  // Symbols are counted in 32 bits, with one more for the space in front.
-  if (text.size() >= std::numeric_limits<std::uint32_t>::max()) {
-    throw UsageError(fmt::format(
-        "a text of {} bytes is too long to be tokenized at once: the limit is 4 GiB", text.size()));
-  }
+  check_size(text.size());
   std::vector<Token> tokens;
   if (options.add_bos && add_bos_) tokens.push_back(*bos_);
   bool after_special = true;
@@ -62,6 +69,37 @@ std::vector<Token> VocabularyTokenizer::encode(std::string_view text,
     }
     after_special = fragment.token >= 0;
   }
+  return tokens;
+}
+
+std::vector<Token> VocabularyTokenizer::encode_parts(std::span<const TextPart> parts,
+                                                     std::span<const Token> barred,
+                                                     bool continues) const {
+  std::vector<Token> tokens;
+  std::string ordinary;  // text since the last token that was written out
+  bool after_special = !continues;
+  bool has_own_space = false;
+  const auto flush = [&] {
+    if (ordinary.empty()) return;
+    check_size(ordinary.size());
+    encode_fragment(ordinary, after_special && !has_own_space, tokens);
+    ordinary.clear();
+  };
+  for (const TextPart& part : parts) {
+    for (const Fragment& fragment : special_tokens_.partition(part.text, part.is_markup)) {
+      const bool is_barred =
+          !part.is_markup && std::binary_search(barred.begin(), barred.end(), fragment.token);
+      if (fragment.token >= 0 && !is_barred) {
+        flush();
+        tokens.push_back(fragment.token);
+        after_special = true;
+        continue;
+      }
+      if (ordinary.empty()) has_own_space = part.is_markup && part.text[fragment.begin] == ' ';
+      ordinary += part.text.substr(fragment.begin, fragment.end - fragment.begin);
+    }
+  }
+  flush();
   return tokens;
 }
 

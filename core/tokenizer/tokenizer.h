@@ -25,6 +25,12 @@ struct EncodeOptions {
   bool parse_special = false;  // recognise control tokens written out in the text
 };
 
+// A stretch of a text that is put together from markup and from what others wrote.
+struct TextPart {
+  std::string_view text;
+  bool is_markup = false;  // control tokens that are written out in it are meant
+};
+
 class Tokenizer {
  public:
   // Throws ModelError when the vocabulary is malformed or of an unsupported kind.
@@ -32,6 +38,14 @@ class Tokenizer {
   virtual ~Tokenizer() = default;
 
   virtual std::vector<Token> encode(std::string_view text, const EncodeOptions& options) const = 0;
+
+  // Encodes the parts as the one text that they are together, without BOS. Control tokens are found
+  // in markup alone, and so are the tokens of `barred` (ascending), which may be user-defined ones;
+  // no token is found across the border of two parts. `continues`: ordinary text stands before, so
+  // that no space is put in front. A space that markup writes behind a token is the one that encode
+  // would put there, not a second one.
+  virtual std::vector<Token> encode_parts(std::span<const TextPart> parts,
+                                          std::span<const Token> barred, bool continues) const = 0;
 
   // The bytes of one token as they stand in running text; may be part of a UTF-8 character. Control
   // tokens give nothing unless `render_special`.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,6 +23,8 @@ std::unique_ptr<Tokenizer> make_tokenizer(Vocabulary vocabulary);
 class VocabularyTokenizer : public Tokenizer {
  public:
   std::vector<Token> encode(std::string_view text, const EncodeOptions& options) const final;
+  std::vector<Token> encode_parts(std::span<const TextPart> parts, std::span<const Token> barred,
+                                  bool continues) const final;
   std::string_view piece(Token token, bool render_special) const final;
   std::string decode(std::span<const Token> tokens, bool render_special) const final;
   bool is_end_of_generation(Token token) const final;

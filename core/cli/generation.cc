@@ -1,0 +1,98 @@
+#include "core/cli/generation.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <optional>
+
+#include "core/cli/interrupt.h"
+#include "core/engine/text_stream.h"
+
+namespace sluice::cli {
+
+using tokenizer::Token;
+
+std::string generation_line(const GenerationCounts& counts) {
+  const auto speed = [](std::optional<double> tokens_per_s) {
+    return tokens_per_s ? fmt::format(" ({:.2f} tokens/s)", *tokens_per_s) : std::string();
+  };
+  const Throughput throughput = counts.throughput();
+  const std::string restored =
+      counts.restored_tokens == 0
+          ? ""
+          : fmt::format(" and {} from the prompt cache", counts.restored_tokens);
+  return fmt::format("prompt {} tokens{}{}, generated {} tokens{}", counts.prompt_tokens,
+                     speed(throughput.prefill_tokens_per_s), restored, counts.generated_tokens,
+                     speed(throughput.decode_tokens_per_s));
+}
+
+std::span<const float> evaluate_prompt(engine::Session& session, std::span<const Token> tokens,
+                                       GenerationCounts& counts, Progress& progress,
+                                       RunStatus& status) {
+  // The last token is computed in any case, for its logits.
+  if (session.position() == 0) {
+    counts.restored_tokens += session.restore(tokens.first(tokens.size() - 1));
+  }
+  const std::size_t begin = session.position();
+  const std::size_t part = engine::EngineOptions{}.chunk;
+  const double seconds_before = counts.prompt_seconds;
+  const Stopwatch watch;
+  std::span<const float> logits;
+  for (std::size_t done = begin; done < tokens.size();) {
+    if (interrupt_signal() != 0) return {};
+    const auto next = tokens.subspan(done, std::min(part, tokens.size() - done));
+    progress.show(fmt::format("prompt: {} of {} tokens, {:.1f} tokens/s", done, tokens.size(),
+                              rate(done - begin, watch.seconds()).value_or(0)));
+    logits = session.evaluate(next);
+    done += next.size();
+    counts.prompt_tokens += next.size();
+    status.add_tokens(next.size());
+    counts.prompt_seconds = seconds_before + watch.seconds();
+    session.save(tokens.first(done));
+  }
+  progress.clear();
+  return logits;
+}
+
+namespace {
+
+GenerationEnd generate_tokens(const GenerationOptions& options, engine::Engine& engine,
+                              engine::Sampler& sampler, std::span<const float> logits,
+                              engine::TextStream& stream, GenerationCounts& counts,
+                              RunStatus& status) {
+  engine::Session& session = engine.session();
+  const double seconds_before = counts.steps_seconds;
+  const Stopwatch watch;
+  for (std::uint64_t generated = 0; generated < options.tokens_max;) {
+    if (interrupt_signal() != 0) return GenerationEnd::interrupted;
+    const Token token = sampler.sample(logits);
+    if (options.ends(token)) return GenerationEnd::text;
+    ++generated;
+    ++counts.generated_tokens;
+    sampler.accept(token);
+    const std::string_view text = stream.push(engine.tokenizer().piece(token));
+    if (!options.on_token(token, text)) return GenerationEnd::unwanted;
+    if (stream.stopped()) return GenerationEnd::stop_text;
+    if (generated == options.tokens_max) break;
+    if (session.position() == session.capacity()) return GenerationEnd::context;
+    logits = session.evaluate({&token, 1});
+    ++counts.steps;
+    status.add_tokens(1);
+    counts.steps_seconds = seconds_before + watch.seconds();
+  }
+  return GenerationEnd::tokens_max;
+}
+
+}  // namespace
+
+GenerationEnd generate(const GenerationOptions& options, engine::Engine& engine,
+                       engine::Sampler& sampler, std::span<const float> logits,
+                       GenerationCounts& counts, RunStatus& status) {
+  engine::TextStream stream(options.stop_texts);
+  const GenerationEnd end =
+      generate_tokens(options, engine, sampler, logits, stream, counts, status);
+  status.rest();
+  options.on_end(stream.finish());
+  return end;
+}
+
+}  // namespace sluice::cli

@@ -1,0 +1,276 @@
+#include "core/engine/page_store.h"
+
+#include <algorithm>
+#include <boost/uuid/name_generator_sha1.hpp>
+#include <boost/uuid/uuid.hpp>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <memory>
+#include <new>
+#include <optional>
+#include <sys/stat.h>
+#include <system_error>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+#include <xxhash.h>
+
+#include "core/gguf/output_file.h"
+
+namespace sluice::engine {
+namespace {
+
+namespace fs = std::filesystem;
+using tokenizer::Token;
+using Bytes = std::vector<std::byte>;
+
+constexpr std::string_view magic = "SLUICEPG";
+constexpr std::uint32_t version = 2;
+constexpr std::string_view extension = ".sluice-page";
+constexpr auto abandoned_after = std::chrono::minutes(10);
+
+class Checksum {
+ public:
+  Checksum() : state_(XXH3_createState()) {
+    if (state_ == nullptr) throw std::bad_alloc();
+    XXH3_64bits_reset(state_.get());
+  }
+  void add(std::span<const std::byte> bytes) {
+    XXH3_64bits_update(state_.get(), bytes.data(), bytes.size());
+  }
+  std::uint64_t value() const { return XXH3_64bits_digest(state_.get()); }
+
+ private:
+  struct Free {
+    void operator()(XXH3_state_t* state) const { XXH3_freeState(state); }
+  };
+  std::unique_ptr<XXH3_state_t, Free> state_;
+};
+
+// Puts values one behind the other.
+class Writer {
+ public:
+  explicit Writer(std::size_t size) : bytes_(size) {}
+
+  void put(std::span<const std::byte> bytes) {
+    std::ranges::copy(bytes, bytes_.begin() + static_cast<std::ptrdiff_t>(position_));
+    position_ += bytes.size();
+  }
+  template <typename T>
+  void put_value(const T& value) {
+    put(std::as_bytes(std::span(&value, 1)));
+  }
+
+  std::span<const std::byte> written() const { return std::span(bytes_).first(position_); }
+  Bytes take() { return std::move(bytes_); }
+
+ private:
+  Bytes bytes_;
+  std::size_t position_ = 0;
+};
+
+// All of a file but the payload.
+Bytes header(const PageKey& key, std::span<const Token> tokens, std::uint64_t payload_bytes,
+             std::uint64_t payload_checksum) {
+  Writer writer(magic.size() + 2 * sizeof(std::uint32_t) + key.bytes.size() +
+                3 * sizeof(std::uint64_t) + tokens.size_bytes());
+  writer.put(std::as_bytes(std::span(magic)));
+  writer.put_value(version);
+  writer.put_value(static_cast<std::uint32_t>(tokens.size()));
+  writer.put(std::as_bytes(std::span(key.bytes)));
+  writer.put_value(payload_bytes);
+  writer.put_value(payload_checksum);
+  writer.put(std::as_bytes(tokens));
+  Checksum checksum;
+  checksum.add(writer.written());
+  writer.put_value(checksum.value());
+  return writer.take();
+}
+
+template <typename Part>
+std::uint64_t total_bytes(std::span<const Part> parts) {
+  std::uint64_t total = 0;
+  for (const Part& part : parts) total += part.size();
+  return total;
+}
+
+// A file that is read from front to back.
+class InputFile {
+ public:
+  explicit InputFile(const fs::path& path)
+      : descriptor_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)), error_(errno) {}
+  ~InputFile() {
+    if (descriptor_ < 0) return;
+    // The payload has gone where it is used; in the page cache it would only take room.
+    (void)::posix_fadvise(descriptor_, 0, 0, POSIX_FADV_DONTNEED);
+    ::close(descriptor_);
+  }
+  InputFile(const InputFile&) = delete;
+  InputFile& operator=(const InputFile&) = delete;
+
+  bool is_open() const { return descriptor_ >= 0; }
+  int error() const { return error_; }
+
+  std::uint64_t bytes() const {
+    struct stat facts {};
+    const bool is_file = ::fstat(descriptor_, &facts) == 0 && S_ISREG(facts.st_mode);
+    return is_file ? static_cast<std::uint64_t>(facts.st_size) : 0;
+  }
+
+  // Whether all of `bytes` could be filled.
+  bool read(std::span<std::byte> bytes) {
+    while (!bytes.empty()) {
+      const ssize_t n = ::read(descriptor_, bytes.data(), bytes.size());
+      if (n < 0 && errno == EINTR) continue;
+      if (n <= 0) return false;
+      bytes = bytes.subspan(static_cast<std::size_t>(n));
+    }
+    return true;
+  }
+
+ private:
+  int descriptor_;
+  int error_;
+};
+
+// What is wrong with a page, or nothing when it was read.
+std::optional<std::string> read_page(InputFile& file, const PageKey& key,
+                                     std::span<const Token> tokens,
+                                     std::span<const std::span<std::byte>> parts) {
+  Bytes expected = header(key, tokens, total_bytes(parts), 0);
+  const std::uint64_t bytes = expected.size() + total_bytes(parts);
+  if (file.bytes() != bytes) {
+    return fmt::format("it has {} bytes; expected {}", file.bytes(), bytes);
+  }
+  Bytes found(expected.size());
+  if (!file.read(found)) return "it cannot be read";
+  Checksum checksum;
+  for (const std::span<std::byte> part : parts) {
+    if (!file.read(part)) return "it cannot be read";
+    checksum.add(part);
+  }
+  expected = header(key, tokens, total_bytes(parts), checksum.value());
+  if (found == expected) return std::nullopt;
+  const std::size_t front = magic.size() + sizeof version;
+  if (!std::equal(found.begin(), found.begin() + front, expected.begin())) {
+    return "it is no page of this version";
+  }
+  return "it is damaged, or belongs to something else";
+}
+
+struct StoredPage {
+  fs::path path;
+  std::uint64_t bytes;
+  fs::file_time_type used;
+};
+
+}  // namespace
+
+PageKey PageKey::derive(std::span<const std::byte> content) const {
+  boost::uuids::uuid space;
+  std::ranges::copy(bytes, space.begin());
+  const boost::uuids::name_generator_sha1 derived(space);
+  PageKey key;
+  std::ranges::copy(derived(content.data(), content.size()), key.bytes.begin());
+  return key;
+}
+
+std::string PageKey::text() const {
+  std::string text;
+  for (const std::uint8_t byte : bytes) text += fmt::format("{:02x}", byte);
+  return text;
+}
+
+PageStore::PageStore(fs::path folder, std::uint64_t bytes_max, Warn warn)
+    : folder_(std::move(folder)), bytes_max_(bytes_max), warn_(std::move(warn)) {
+  std::error_code error;
+  fs::create_directories(folder_, error);
+  if (!error && !fs::is_directory(folder_))
+    error = std::make_error_code(std::errc::not_a_directory);
+  if (error) {
+    throw std::system_error(error,
+                            fmt::format("cannot use {} as a prompt cache", folder_.string()));
+  }
+}
+
+fs::path PageStore::path(const PageKey& key) const {
+  return folder_ / (key.text() + std::string(extension));
+}
+
+bool PageStore::contains(const PageKey& key) const {
+  std::error_code ignored;
+  return fs::is_regular_file(path(key), ignored);
+}
+
+bool PageStore::read(const PageKey& key, std::span<const Token> tokens,
+                     std::span<const std::span<std::byte>> parts) const {
+  const fs::path name = path(key);
+  InputFile file(name);
+  if (!file.is_open() && file.error() == ENOENT) return false;
+  std::optional<std::string> fault;
+  if (file.is_open()) {
+    fault = read_page(file, key, tokens, parts);
+  } else {
+    fault = std::generic_category().message(file.error());
+  }
+  if (!fault) return true;
+  warn_(fmt::format("{} in the prompt cache is passed over and made anew: {}", name.string(),
+                    *fault));
+  std::error_code ignored;
+  fs::remove(name, ignored);
+  return false;
+}
+
+void PageStore::write(const PageKey& key, std::span<const Token> tokens,
+                      std::span<const std::span<const std::byte>> parts) const {
+  Checksum checksum;
+  for (const std::span<const std::byte> part : parts) checksum.add(part);
+  gguf::OutputFile file(path(key));
+  file.write(header(key, tokens, total_bytes(parts), checksum.value()));
+  for (const std::span<const std::byte> part : parts) file.write(part);
+  file.synchronise();
+  file.commit();
+}
+
+void PageStore::touch(std::span<const PageKey> keys) const {
+  auto time = fs::file_time_type::clock::now();
+  std::error_code ignored;
+  for (const PageKey& key : keys) {
+    fs::last_write_time(path(key), time, ignored);
+    time -= std::chrono::microseconds(1);
+  }
+}
+
+// Another process may remove the same files: what is gone is gone.
+void PageStore::trim() const {
+  std::vector<StoredPage> pages;
+  std::uint64_t bytes = 0;
+  std::error_code error;
+  const auto now = fs::file_time_type::clock::now();
+  for (fs::directory_iterator entry(folder_, error), end; !error && entry != end;
+       entry.increment(error)) {
+    std::error_code gone;
+    StoredPage page{entry->path(), entry->file_size(gone), {}};
+    if (!gone) page.used = entry->last_write_time(gone);
+    if (gone) continue;
+    if (page.path.extension() == extension) {
+      bytes += page.bytes;
+      pages.push_back(std::move(page));
+    } else if (page.path.filename().string().find(std::string(extension) + ".partial-") !=
+                   std::string::npos &&
+               now - page.used > abandoned_after) {
+      fs::remove(page.path, gone);
+    }
+  }
+  std::ranges::sort(pages, {}, &StoredPage::used);
+  for (const StoredPage& page : pages) {
+    if (bytes <= bytes_max_) break;
+    fs::remove(page.path, error);
+    bytes -= page.bytes;
+  }
+}
+
+}  // namespace sluice::engine

@@ -1,0 +1,117 @@
+#include "core/engine/stepper.h"
+
+#include <algorithm>
+#include <cstring>
+#include <fmt/format.h>
+#include <limits>
+#include <utility>
+
+#include "core/error.h"
+
+namespace sluice::engine {
+
+using tokenizer::Token;
+
+void require_room(const kvcache::Sequence& sequence, std::size_t count) {
+  if (count <= sequence.capacity() - sequence.length()) return;
+  throw UsageError(fmt::format(
+      "{} more tokens do not fit: the context holds {}, of which {} are used; give a larger --ctx",
+      count, sequence.capacity(), sequence.length()));
+}
+
+Stepper::Stepper(model::Architecture& architecture, const plan::MemoryPlan& plan,
+                 const kernels::KernelTable& kernels, topology::ThreadTeam& team,
+                 streaming::StreamedTape& tape, model::EmbeddingTable embedding, std::size_t tokens)
+    : architecture_(architecture),
+      plan_(plan),
+      tape_(tape),
+      embedding_(std::move(embedding)),
+      tokens_(tokens),
+      cache_(plan.cache, kernels),
+      compute_(kernels, team, tape, architecture.size_max(), plan.chunk, plan.wave_bytes_max),
+      x_(std::size_t{plan.chunk} * architecture.hyper_parameters().embedding * sizeof(float)),
+      logits_(std::size_t{plan.logits_columns} * architecture.hyper_parameters().vocabulary *
+              sizeof(float)) {
+  architecture_.allocate(plan.chunk, plan.cache, team.size());
+  columns_.reserve(plan.chunk);
+}
+
+void Stepper::run(std::span<const StepPart> parts) {
+  check(parts);
+  std::size_t wanted = 0;
+  for (const StepPart& part : parts) wanted += part.logits;
+  // A step without logits ends before the head, and nothing of it should be read ahead.
+  tape_.expect_step_end(wanted == 0 ? architecture_.head_turn()
+                                    : std::numeric_limits<std::size_t>::max());
+  embed(parts);
+  for (const StepPart& part : parts) {
+    cache_.prepare(*part.sequence, static_cast<std::uint32_t>(part.tokens.size()));
+  }
+  architecture_.run_layers(compute_, {columns_, cache_, column(0)});
+  if (wanted != 0) run_head(parts, wanted);
+  for (const StepPart& part : parts) {
+    cache_.advance(*part.sequence, static_cast<std::uint32_t>(part.tokens.size()));
+  }
+}
+
+void Stepper::check(std::span<const StepPart> parts) const {
+  const std::uint32_t vocabulary = architecture_.hyper_parameters().vocabulary;
+  std::size_t columns = 0, wanted = 0;
+  for (const StepPart& part : parts) {
+    if (part.tokens.empty()) throw UsageError("there is no token to evaluate");
+    require_room(*part.sequence, part.tokens.size());
+    for (const Token token : part.tokens) {
+      if (token >= 0 && static_cast<std::uint32_t>(token) < vocabulary) continue;
+      throw UsageError(fmt::format("token {} is not in the vocabulary of {}", token, vocabulary));
+    }
+    columns += part.tokens.size();
+    wanted += part.logits;
+  }
+  if (columns > plan_.chunk || wanted > plan_.logits_columns) {
+    throw UsageError(fmt::format(
+        "a step of {} tokens with logits of {} is too large: there is memory for {} and {}",
+        columns, wanted, plan_.chunk, plan_.logits_columns));
+  }
+}
+
+void Stepper::embed(std::span<const StepPart> parts) {
+  columns_.clear();
+  for (const StepPart& part : parts) {
+    std::uint32_t position = part.sequence->length();
+    for (const Token token : part.tokens) {
+      embedding_.row(static_cast<std::size_t>(token), column(columns_.size()));
+      columns_.push_back({part.sequence, position++});
+    }
+  }
+}
+
+// The columns that logits are wanted of move to the front, so that the head sees only those.
+void Stepper::run_head(std::span<const StepPart> parts, std::size_t count) {
+  const std::size_t embedding = architecture_.hyper_parameters().embedding;
+  std::size_t to = 0, end = 0;
+  for (const StepPart& part : parts) {
+    end += part.tokens.size();
+    for (std::size_t c = end - part.logits; c < end; ++c, ++to) {
+      if (c != to) std::memcpy(column(to), column(c), embedding * sizeof(float));
+    }
+  }
+  architecture_.run_head(compute_, column(0), count, row_of_logits(0).data());
+  for (std::size_t i = 0; i < count; ++i) {  // rows that stand for no token are never chosen
+    std::ranges::fill(row_of_logits(i).subspan(tokens_), -std::numeric_limits<float>::infinity());
+  }
+}
+
+std::span<const float> Stepper::logits(std::size_t i) const {
+  return row_of_logits(i);
+}
+
+float* Stepper::column(std::size_t c) const {
+  return reinterpret_cast<float*>(x_.data()) + c * architecture_.hyper_parameters().embedding;
+}
+
+std::span<float> Stepper::row_of_logits(std::size_t i) const {
+  const std::size_t size = architecture_.hyper_parameters().vocabulary;
+  return {reinterpret_cast<float*>(logits_.data()) + i * size, size};
+}
+
+}  // namespace sluice::engine

@@ -1,0 +1,55 @@
+// Rows of cached keys and values as 8-bit integers, and the rotation that prepares them.
+//
+// A row of `size` numbers is kept as size int8 and two scales, IEEE halves, one for each half of
+// the row: x[i] is approximately scale * q[i]. The first half are the first 16 * ceil(size / 32)
+// elements, so that the border lies between two vectors of 16. A scale is max|x| / 127 rounded up
+// to a half float: no element clips, and rows are quantised with the scale as it is kept. A half of
+// zeros has the scale 1. An infinity or a NaN, or more than 127 times the largest half, makes a
+// scale that is one too, so that products with the row show that something is wrong.
+//
+// A short row, of at most 16 elements, has one scale. In the place of the second it has n more bits
+// for each element, n = min(16 / size, 8), from the lowest bits on: x[i] is approximately
+// scale * (q[i] + bits[i] / 2^n). The fewer elements, the less their errors cancel.
+//
+// Before that, rows go through an orthonormal Walsh-Hadamard transform, which spreads the few large
+// channels that keys are known for over the row (QuaRot, Ashkboos et al. 2024). It is orthogonal: a
+// transformed query has the same product with a transformed key, and it is its own inverse, so that
+// the same function brings sums of transformed values back.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace sluice::kernels {
+
+// Elements of the first half of a row.
+std::size_t first_half(std::size_t size);
+
+// Rows of at most so many elements have one scale and fine bits, n for each element.
+inline constexpr std::size_t short_row_max = 16;
+std::size_t fine_bits(std::size_t size);
+
+// The numbers that a row stands for. `scales` as quantise() makes them.
+void dequantise_row(const std::int8_t* q, std::size_t size, const std::uint16_t* scales,
+                    std::size_t scale_stride, float* out);
+
+// Elements that are transformed together: the largest power of two that divides `size`, at most
+// hadamard_block_max. 1 for an odd size, which is left as it is.
+inline constexpr std::size_t hadamard_block_max = 256;
+std::size_t hadamard_block(std::size_t size);
+
+struct KvRowKernels {
+  // x[0..size) times the orthonormal Hadamard matrix, block by block, in place.
+  void (*rotate)(float* x, std::size_t size);
+  // q[0..size) and the scales of x: of the first half at scales[0], of the second (or the fine
+  // bits) at scales[scale_stride].
+  void (*quantise)(const float* x, std::size_t size, std::int8_t* q, std::uint16_t* scales,
+                   std::size_t scale_stride);
+};
+
+// The tiers; see kernels/kernel_table.h for the choice between them.
+void fill_kv_rows_scalar(KvRowKernels& table);
+void fill_kv_rows_avx2(KvRowKernels& table);
+void fill_kv_rows_avx512(KvRowKernels& table);
+
+}  // namespace sluice::kernels

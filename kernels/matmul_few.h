@@ -1,0 +1,212 @@
+// Packed weights times one to four columns: decoding. Included by the file of each tier after
+// matmul_formats.h, when it has also defined
+//   DotSink<Format, slots, columns>   a sink of weights<stage>() that multiplies them with columns
+//       explicit DotSink(const std::int8_t* const (&q)[columns])   activations of the block
+//       I32x16 dot(slot, column)                                   the exact sum of the products
+//   multiply_add(a, b, c) = a b + c, subtract_product(a, b, c) = c - a b, add(I32x16, I32x16),
+//   min_dot(min_pairs, sums_of_32)    the dot product of eight minima with the sums
+//
+// With few columns the time goes into reading the weights. They are multiplied as soon as they are
+// read, so that loads and arithmetic overlap at every moment. Four panels are worked on in turns:
+// a processor fetches ahead some lines in each of several streams, but not far enough in one to
+// keep the memory busy.
+#pragma once
+
+#include "kernels/matmul_formats.h"
+
+namespace sluice::kernels {
+namespace {
+
+constexpr std::size_t few_columns = 4;
+
+// A few packed panels that follow each other in memory, and those that this thread reads next.
+template <typename Format, int panels>
+struct PanelStreams {
+  const std::byte* first;
+  std::size_t panel_bytes;
+  std::size_t blocks;  // of a row
+  PackedRows rows[panels];
+
+  // At the end of a panel what to ask for ahead is not the next panel, which is being read as
+  // well, but the one that is as far as these are many.
+  void go_to_block(std::size_t i) {
+    for (int p = 0; p < panels; ++p) {
+      const std::byte* panel = first + static_cast<std::size_t>(p) * panel_bytes;
+      go_to<Format>(rows[p], panel, blocks, i);
+      const bool is_in_panel = rows[p].words + ahead_bytes < panel + panel_bytes;
+      rows[p].ahead = ahead_bytes;
+      if (!is_in_panel) rows[p].ahead += static_cast<std::ptrdiff_t>((panels - 1) * panel_bytes);
+    }
+  }
+};
+
+// Sums of a group of panels for each column.
+template <int panels, int columns>
+struct Sums {
+  F32x16 of[panels][columns];
+
+  Sums() {
+    for (auto& panel : of) {
+      for (F32x16& sum : panel) sum = each(0);
+    }
+  }
+  // The first `count` columns.
+  void store_to(float* y, std::size_t y_stride, std::size_t count) const {
+    for (std::size_t p = 0; p < panels; ++p) {
+      for (std::size_t c = 0; c < count; ++c) store(y + c * y_stride + p * panel_rows, of[p][c]);
+    }
+  }
+};
+
+template <typename Format, int panels, int columns>
+struct FewIntegerColumns {
+  static constexpr std::size_t weights_per_block = k_block;
+  using Scales = typename Format::Scales;
+
+  static void run(PanelStreams<Format, panels>& streams, const ColumnA256* a,
+                  Sums<panels, columns>& sums) {
+    for (std::size_t i = 0; i < streams.blocks; ++i) {
+      streams.go_to_block(i);
+      Scales scales[panels];
+      F32x16 block[panels][columns];
+      const std::int8_t* q[columns];
+#pragma GCC unroll 4
+      for (int c = 0; c < columns; ++c) q[c] = a[c].q + i * k_block;
+#pragma GCC unroll 4
+      for (int p = 0; p < panels; ++p) {
+        scales[p] = Scales::template read<Format>(streams.rows[p]);
+#pragma GCC unroll 4
+        for (int c = 0; c < columns; ++c) block[p][c] = each(0);
+      }
+      add_stage<0>(streams, scales, a, q, i, block);
+      add_stage<1>(streams, scales, a, q, i, block);
+      add_stage<2>(streams, scales, a, q, i, block);
+      add_stage<3>(streams, scales, a, q, i, block);
+#pragma GCC unroll 4
+      for (int p = 0; p < panels; ++p) {
+#pragma GCC unroll 4
+        for (int c = 0; c < columns; ++c) finish(scales[p], a[c], i, block[p][c], sums.of[p][c]);
+      }
+    }
+  }
+
+ private:
+  template <int stage>
+  [[gnu::always_inline]] static inline void add_stage(
+      PanelStreams<Format, panels>& streams, const Scales (&scales)[panels], const ColumnA256* a,
+      const std::int8_t* const (&q)[columns], std::size_t i, F32x16 (&block)[panels][columns]) {
+#pragma GCC unroll 4
+    for (int p = 0; p < panels; ++p) {
+      DotSink<Format, Format::slots, columns> sink(q);
+      Format::template weights<stage>(streams.rows[p], scales[p], sink);
+#pragma GCC unroll 4
+      for (int slot = 0; slot < Format::slots; ++slot) {
+        const int s = Format::sub_block_of(stage, slot);
+        const F32x16 scale = scales[p].scale(s);
+#pragma GCC unroll 4
+        for (int c = 0; c < columns; ++c) {
+          I32x16 dot = sink.dot(slot, c);
+          if constexpr (Format::has_offset) {
+            dot = add(dot,
+                      each_dword(a[c].minus_32_sums_of_16[i * 16 + static_cast<std::size_t>(s)]));
+          }
+          block[p][c] = multiply_add(to_float(dot), scale, block[p][c]);
+        }
+      }
+    }
+  }
+
+  [[gnu::always_inline]] static inline void finish(const Scales& scales, const ColumnA256& a,
+                                                   std::size_t i, F32x16 block, F32x16& sum) {
+    const F32x16 d_x = each(a.d[i]);
+    sum = multiply_add(block, multiply(scales.d, d_x), sum);
+    if constexpr (Format::has_min) {
+      const I32x16 pairs[4] = {scales.min_pair(0), scales.min_pair(1), scales.min_pair(2),
+                               scales.min_pair(3)};
+      const I32x16 dot = min_dot(pairs, a.sums_of_32 + i * 8);
+      sum = subtract_product(to_float(dot), multiply(scales.dmin, d_x), sum);
+    }
+  }
+};
+
+template <typename Format, int panels, int columns>
+struct FewSmallColumns {
+  static constexpr std::size_t weights_per_block = 32;
+
+  static void run(PanelStreams<Format, panels>& streams, const ColumnA32* a,
+                  Sums<panels, columns>& sums) {
+    for (std::size_t i = 0; i < streams.blocks; ++i) {
+      streams.go_to_block(i);
+      const std::int8_t* q[columns];
+#pragma GCC unroll 4
+      for (int c = 0; c < columns; ++c) q[c] = a[c].q + i * 32;
+#pragma GCC unroll 4
+      for (int p = 0; p < panels; ++p) {
+        const SmallScales scales = Format::scales(streams.rows[p]);
+        DotSink<Format, 1, columns> sink(q);
+        Format::weights(streams.rows[p], sink);
+#pragma GCC unroll 4
+        for (int c = 0; c < columns; ++c) add_block(scales, sink.dot(0, c), a[c], i, sums.of[p][c]);
+      }
+    }
+  }
+
+ private:
+  [[gnu::always_inline]] static inline void add_block(const SmallScales& scales, I32x16 dot,
+                                                      const ColumnA32& a, std::size_t i,
+                                                      F32x16& sum) {
+    if constexpr (Format::has_offset) dot = add(dot, each_dword(Format::offsets(a)[i]));
+    sum = multiply_add(to_float(dot), multiply(scales.d, each(a.d[i])), sum);
+    if constexpr (Format::has_min) sum = multiply_add(scales.m, each(a.d_sums[i]), sum);
+  }
+};
+
+// y = w x for packed rows and one to few_columns columns. Product is one of the two above. Every
+// number of panels and columns is code of its own, so there are few of them.
+template <template <typename, int, int> typename Product, typename Format, typename Column>
+class FewColumns {
+ public:
+  // `columns`: few_columns of them, of which the first `count` are wanted.
+  FewColumns(const WeightRows& w, const Column* columns, std::size_t count, float* y,
+             std::size_t y_stride)
+      : w_(w), columns_(columns), count_(count), y_(y), y_stride_(y_stride) {}
+
+  void run() {
+    static_assert(few_columns == 4);
+    if (count_ == 1) return run_columns<1>();
+    if (count_ == 2) return run_columns<2>();
+    run_columns<4>();
+  }
+
+ private:
+  template <int columns>
+  void run_columns() {
+    std::size_t row = 0;
+    run_groups<4, columns>(row);
+    run_groups<1, columns>(row);
+  }
+
+  template <int panels, int columns>
+  void run_groups(std::size_t& row) {
+    constexpr std::size_t rows = panels * panel_rows;
+    constexpr std::size_t weights_per_block = Product<Format, panels, columns>::weights_per_block;
+    for (; row + rows <= w_.rows; row += rows) {
+      PanelStreams<Format, panels> streams{w_.data + row * w_.row_bytes,
+                                           panel_rows * w_.row_bytes,
+                                           w_.columns / weights_per_block,
+                                           {}};
+      Sums<panels, columns> sums;
+      Product<Format, panels, columns>::run(streams, columns_, sums);
+      sums.store_to(y_ + row, y_stride_, count_);
+    }
+  }
+
+  const WeightRows& w_;
+  const Column* columns_;
+  std::size_t count_;
+  float* y_;
+  std::size_t y_stride_;
+};
+
+}  // namespace
+}  // namespace sluice::kernels

@@ -1,0 +1,166 @@
+// Sixteen lanes of AVX-512 for kernels/matmul_formats.h, and what the kernels that compute with
+// them share. Included by the file of each such tier after it has defined unsigned_q8 (see there).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <immintrin.h>
+
+#include "kernels/matmul_driver.h"
+
+namespace sluice::kernels {
+namespace {
+
+constexpr bool high_nibbles_in_place = true;  // no product of these tiers saturates
+
+using I32x16 = __m512i;
+using F32x16 = __m512;
+
+struct RowDwords {
+  I32x16 dword[4];
+};
+
+inline I32x16 load_four_rows(const std::byte* p, std::size_t row_bytes) {
+  const auto load = [](const std::byte* q) {
+    return _mm_loadu_si128(reinterpret_cast<const __m128i*>(q));
+  };
+  I32x16 rows = _mm512_castsi128_si512(load(p));
+  rows = _mm512_inserti32x4(rows, load(p + 4 * row_bytes), 1);
+  rows = _mm512_inserti32x4(rows, load(p + 8 * row_bytes), 2);
+  return _mm512_inserti32x4(rows, load(p + 12 * row_bytes), 3);
+}
+
+inline RowDwords load_dwords(FileRows& rows, std::size_t offset) {
+  const std::byte* p = rows.block + offset;
+  const std::size_t row_bytes = rows.row_bytes;
+  read_ahead(rows, 16 * panel_rows);
+  const I32x16 r0 = load_four_rows(p, row_bytes);
+  const I32x16 r1 = load_four_rows(p + row_bytes, row_bytes);
+  const I32x16 r2 = load_four_rows(p + 2 * row_bytes, row_bytes);
+  const I32x16 r3 = load_four_rows(p + 3 * row_bytes, row_bytes);
+  const I32x16 low01 = _mm512_unpacklo_epi32(r0, r1), low23 = _mm512_unpacklo_epi32(r2, r3);
+  const I32x16 high01 = _mm512_unpackhi_epi32(r0, r1), high23 = _mm512_unpackhi_epi32(r2, r3);
+  return {{_mm512_unpacklo_epi64(low01, low23), _mm512_unpackhi_epi64(low01, low23),
+           _mm512_unpacklo_epi64(high01, high23), _mm512_unpackhi_epi64(high01, high23)}};
+}
+
+inline I32x16 load_words(const std::byte* p) {
+  return _mm512_loadu_si512(p);
+}
+
+inline I32x16 bits_and(I32x16 a, I32x16 b) {
+  return _mm512_and_si512(a, b);
+}
+inline I32x16 bits_or(I32x16 a, I32x16 b) {
+  return _mm512_or_si512(a, b);
+}
+inline I32x16 bits_xor(I32x16 a, I32x16 b) {
+  return _mm512_xor_si512(a, b);
+}
+template <int n>
+inline I32x16 left_16(I32x16 x) {
+  return _mm512_slli_epi16(x, n);
+}
+template <int n>
+inline I32x16 right_16(I32x16 x) {
+  return _mm512_srli_epi16(x, n);
+}
+inline I32x16 left_32(I32x16 x, int n) {
+  return _mm512_slli_epi32(x, static_cast<unsigned>(n));
+}
+inline I32x16 right_32(I32x16 x, int n) {
+  return _mm512_srli_epi32(x, static_cast<unsigned>(n));
+}
+inline I32x16 right_signed_32(I32x16 x, int n) {
+  return _mm512_srai_epi32(x, static_cast<unsigned>(n));
+}
+inline I32x16 each_byte(int v) {
+  return _mm512_set1_epi8(static_cast<char>(v));
+}
+inline I32x16 each_dword(int v) {
+  return _mm512_set1_epi32(v);
+}
+inline F32x16 each(float v) {
+  return _mm512_set1_ps(v);
+}
+inline F32x16 multiply(F32x16 a, F32x16 b) {
+  return _mm512_mul_ps(a, b);
+}
+inline F32x16 to_float(I32x16 x) {
+  return _mm512_cvtepi32_ps(x);
+}
+inline F32x16 low_halves(I32x16 x) {
+  return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(x));
+}
+inline void store(void* p, I32x16 x) {
+  _mm512_storeu_si512(p, x);
+}
+inline void store(void* p, F32x16 x) {
+  _mm512_storeu_ps(p, x);
+}
+
+inline F32x16 multiply_add(F32x16 a, F32x16 b, F32x16 c) {
+  return _mm512_fmadd_ps(a, b, c);
+}
+inline F32x16 subtract_product(F32x16 a, F32x16 b, F32x16 c) {
+  return _mm512_fnmadd_ps(a, b, c);
+}
+inline I32x16 add(I32x16 a, I32x16 b) {
+  return _mm512_add_epi32(a, b);
+}
+
+inline __m256i load_16_bit(const std::byte* p, std::size_t count) {
+  return _mm256_maskz_loadu_epi16(static_cast<__mmask16>((1u << count) - 1), p);
+}
+inline F32x16 load_halves(const std::byte* p, std::size_t count) {
+  return _mm512_cvtph_ps(load_16_bit(p, count));
+}
+inline F32x16 load_bfloats(const std::byte* p, std::size_t count) {
+  return _mm512_castsi512_ps(left_32(_mm512_cvtepu16_epi32(load_16_bit(p, count)), 16));
+}
+
+}  // namespace
+}  // namespace sluice::kernels
+
+#include "kernels/matmul_formats.h"
+
+namespace sluice::kernels {
+namespace {
+
+constexpr std::size_t sums_stride = 2 * panel_rows;  // from one column to the next
+
+inline __m512i broadcast(const void* p) {
+  std::int32_t four;
+  std::memcpy(&four, p, sizeof four);
+  return _mm512_set1_epi32(four);
+}
+
+// Minima of sub-blocks (0 2) (1 3) (4 6) (5 7) times the sums of their activations.
+inline I32x16 min_dot(const I32x16 (&min_pairs)[4], const std::int16_t* sums_of_32) {
+  I32x16 dot = _mm512_setzero_si512();
+  for (int j = 0; j < 4; ++j) {
+    dot = _mm512_dpwssd_epi32(dot, min_pairs[j], broadcast(sums_of_32 + 2 * j));
+  }
+  return dot;
+}
+
+// Scales the sum of a block, adds it to the sum of the row, and takes off the minima.
+template <typename Format>
+inline void finish_block(const IntegerPanel& p, const ColumnA256& a, std::size_t k, __m512 block,
+                         float* sum_at) {
+  const __m512 d_x = _mm512_set1_ps(a.d[k / k_block]);
+  __m512 sum = _mm512_load_ps(sum_at);
+  sum = _mm512_fmadd_ps(block, _mm512_mul_ps(_mm512_load_ps(p.d), d_x), sum);
+  if constexpr (Format::has_min) {
+    const I32x16 pairs[4] = {_mm512_load_si512(p.min[0]), _mm512_load_si512(p.min[1]),
+                             _mm512_load_si512(p.min[2]), _mm512_load_si512(p.min[3])};
+    const I32x16 dot = min_dot(pairs, a.sums_of_32 + k / 32);
+    const __m512 scale = _mm512_mul_ps(_mm512_load_ps(p.dmin), d_x);
+    sum = _mm512_fnmadd_ps(_mm512_cvtepi32_ps(dot), scale, sum);
+  }
+  _mm512_store_ps(sum_at, sum);
+}
+
+}  // namespace
+}  // namespace sluice::kernels

@@ -1,0 +1,148 @@
+#include "kvcache/layout.h"
+
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+
+namespace sluice::kvcache {
+namespace {
+
+constexpr std::size_t memory_page_bytes = 4096;
+// Half of the address space: sums and round-ups of two such numbers cannot wrap.
+constexpr std::size_t bytes_max = std::numeric_limits<std::size_t>::max() / 2;
+
+[[noreturn]] void throw_too_large(const CacheConfig& config) {
+  throw std::invalid_argument("a KV cache of " + std::to_string(config.layers.size()) +
+                              " layers and " + std::to_string(config.positions) +
+                              " positions is larger than the address space; lower the context");
+}
+
+std::size_t product(std::size_t a, std::size_t b, const CacheConfig& config) {
+  if (b != 0 && a > bytes_max / b) throw_too_large(config);
+  return a * b;
+}
+
+std::size_t sum(std::size_t a, std::size_t b, const CacheConfig& config) {
+  if (a + b > bytes_max) throw_too_large(config);
+  return a + b;
+}
+
+std::size_t pages_for(std::size_t positions) {
+  return (positions + page_positions - 1) / page_positions;
+}
+
+void check(const CacheConfig& config) {
+  if (config.positions == 0 || config.sequences == 0 || config.step_columns == 0) {
+    throw std::invalid_argument(
+        "a KV cache needs room for at least one position of one sequence in one step");
+  }
+  if (config.window.positions != 0 && config.window.sinks >= config.window.positions) {
+    throw std::invalid_argument("a window of " + std::to_string(config.window.positions) +
+                                " positions cannot keep " + std::to_string(config.window.sinks) +
+                                " of them for ever: keep fewer, or widen the window");
+  }
+  if (config.total_positions != 0 && config.total_positions < config.positions) {
+    throw std::invalid_argument("a KV cache of " + std::to_string(config.total_positions) +
+                                " positions cannot hold a sequence of " +
+                                std::to_string(config.positions));
+  }
+}
+
+std::size_t group_pages(const Window& window, const CacheConfig& config) {
+  const std::size_t all =
+      product(sequence_pages(window, config.positions), config.sequences, config);
+  if (window.positions != 0 || config.total_positions == 0) return all;
+  return std::min(all, pages_for(config.total_positions));
+}
+
+// What a layer keeps. A window as long as a sequence is none.
+Window window_of(const LayerShape& layer, const CacheConfig& config) {
+  Window window = config.window;
+  const bool has_narrower =
+      layer.window != 0 && (window.positions == 0 || layer.window <= window.positions);
+  if (has_narrower) window = {layer.window, 0};
+  return window.positions >= config.positions ? Window{} : window;
+}
+
+std::size_t layer_page_bytes(const LayerShape& layer, const CacheConfig& config) {
+  const std::size_t elements = row_bytes(config.type, 1);
+  const std::size_t numbers = sum(product(layer.key_dim, page_positions, config),
+                                  product(layer.value_dim, page_positions, config), config);
+  const std::size_t head =
+      sum(product(numbers, elements, config), 2 * page_scale_bytes(config.type), config);
+  return product(head, layer.kv_heads, config);
+}
+
+}  // namespace
+
+std::size_t row_bytes(ElementType type, std::size_t dim) {
+  switch (type) {
+    case ElementType::f32:
+      return dim * sizeof(float);
+    case ElementType::f16:
+      return dim * sizeof(std::uint16_t);
+    case ElementType::int8:
+      break;
+  }
+  return dim;
+}
+
+std::size_t page_scale_bytes(ElementType type) {
+  return type == ElementType::int8 ? 2 * page_positions * sizeof(std::uint16_t) : 0;
+}
+
+std::size_t LayerGroup::bytes() const {
+  return (page_bytes * pages + memory_page_bytes - 1) / memory_page_bytes * memory_page_bytes;
+}
+
+// A run of n positions lies in at most ceil((n - 1) / 32) + 1 pages. One page more pays for what is
+// lost to rounding when the tokens of a step are those of several sequences.
+std::size_t sequence_pages(const Window& window, std::uint32_t positions) {
+  const std::size_t all = pages_for(positions);
+  if (window.positions == 0) return all;
+  return std::min(all, window.sink_pages() + pages_for(window.positions - window.sinks - 1) + 2);
+}
+
+std::vector<LayerGroup> layer_groups(const CacheConfig& config) {
+  check(config);
+  std::vector<LayerGroup> groups;
+  for (std::size_t l = 0; l < config.layers.size(); ++l) {
+    const LayerShape& layer = config.layers[l];
+    if (layer.kv_heads == 0) continue;
+    const Window window = window_of(layer, config);
+    auto group = std::find_if(groups.begin(), groups.end(),
+                              [&](const LayerGroup& g) { return g.window == window; });
+    if (group == groups.end()) group = groups.insert(groups.end(), LayerGroup{window, {}, 0, 0, 0});
+    group->layers.push_back(l);
+    group->page_bytes = sum(group->page_bytes, layer_page_bytes(layer, config), config);
+  }
+  for (LayerGroup& group : groups) {
+    if (group.window.positions == 0 && config.positions == unlimited) throw_too_large(config);
+    if (group.window.positions != 0) group.step_pages = config.step_columns / page_positions;
+    group.pages = group_pages(group.window, config) + group.step_pages;
+    product(group.pages, group.page_bytes, config);
+    if (group.pages >= unlimited) throw_too_large(config);  // pages have 32-bit numbers
+  }
+  return groups;
+}
+
+std::size_t bytes(const CacheConfig& config) {
+  std::size_t total = 0;
+  for (const LayerGroup& group : layer_groups(config)) total = sum(total, group.bytes(), config);
+  return total;
+}
+
+std::size_t visible_positions_max(const CacheConfig& config) {
+  std::size_t most = 0;
+  for (const LayerGroup& group : layer_groups(config)) {
+    const bool is_limited = group.window.positions != 0;
+    most = std::max<std::size_t>(most, is_limited ? group.window.positions : config.positions);
+  }
+  return most;
+}
+
+std::size_t runs_max(const CacheConfig& config) {
+  return pages_for(visible_positions_max(config)) + 3;  // two runs that begin and end in a page
+}
+
+}  // namespace sluice::kvcache

@@ -1,0 +1,91 @@
+// The program itself in tests: a folder for its files, and shell commands that run it. Who includes
+// this is compiled with SLUICE_PROGRAM.
+#pragma once
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <stdexcept>
+#include <string>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/catch.h"
+
+namespace sluice::test {
+
+namespace fs = std::filesystem;
+
+inline const std::string program = SLUICE_PROGRAM;
+
+// A folder that is removed with all that is in it.
+class Folder {
+ public:
+  Folder() {
+    std::string name = (fs::temp_directory_path() / "sluice-cli-XXXXXX").string();
+    if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("no temporary folder");
+    path_ = name;
+  }
+  ~Folder() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+
+  std::string file(const std::string& name) const { return (path_ / name).string(); }
+  std::size_t file_count() const {
+    return static_cast<std::size_t>(
+        std::distance(fs::directory_iterator(path_), fs::directory_iterator()));
+  }
+
+ private:
+  fs::path path_;
+};
+
+inline std::string content(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+inline void write(const std::string& path, const std::string& text) {
+  std::ofstream(path, std::ios::binary) << text;
+}
+
+struct Result {
+  int status = -1;
+  std::string output;
+  std::string errors;
+};
+
+// Runs a shell command in which "sluice" stands for the program; standard input is empty.
+inline Result shell(const std::string& command) {
+  const Folder folder;
+  const std::string script = "sluice() { '" + program + "' \"$@\"; }; { " + command + "\n} >'" +
+                             folder.file("out") + "' 2>'" + folder.file("err") + "' </dev/null";
+  const int status = std::system(script.c_str());
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, content(folder.file("out")),
+          content(folder.file("err"))};
+}
+
+inline bool is_one_line(const std::string& text) {
+  return text.starts_with("sluice: ") && text.find('\n') == text.size() - 1;
+}
+
+inline void check_fails(const std::string& command, int status, const std::string& says = "") {
+  const Result result = shell(command);
+  INFO(command << "\n" << result.errors);
+  CHECK(result.status == status);
+  CHECK(is_one_line(result.errors));
+  CHECK(result.errors.find(says) != std::string::npos);
+  CHECK(result.output.empty());
+}
+
+inline std::string make_model(const Folder& folder) {
+  const std::string model = folder.file("tiny.gguf");
+  REQUIRE(shell("sluice synth tiny " + model + " --seed 1").status == 0);
+  return model;
+}
+
+}  // namespace sluice::test
