@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "core/cli/bench.h"
+#include "core/cli/chat.h"
 #include "core/cli/inspect.h"
 #include "core/cli/interrupt.h"
 #include "core/cli/logits.h"
@@ -42,6 +43,7 @@ class Program {
     app_.require_subcommand(0, 1);  // at most one; that one is given, run() checks
     app_.footer(exit_statuses);
     offer(add_run(app_, run_), [this] { return run_run(run_); });
+    offer(add_chat(app_, chat_), [this] { return run_chat(chat_); });
     offer(add_plan(app_, plan_), [this] { return run_plan(plan_); });
     offer(add_inspect(app_, inspect_), [this] { return run_inspect(inspect_); });
     offer(add_tokenize(app_, tokenize_), [this] { return run_tokenize(tokenize_); });
@@ -89,6 +91,7 @@ class Program {
   CLI::App app_;
   std::vector<Command> commands_;
   RunOptions run_;
+  ChatOptions chat_;
   PlanOptions plan_;
   InspectOptions inspect_;
   TokenizeOptions tokenize_;

@@ -1,0 +1,313 @@
+#include "core/chat/families.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <optional>
+#include <utility>
+
+#include "core/error.h"
+
+namespace sluice::chat {
+namespace {
+
+Family chatml() {
+  return {.name = "ChatML",
+          .preamble = "",
+          .system = {"<|im_start|>system\n", "<|im_end|>\n"},
+          .user = {"<|im_start|>user\n", "<|im_end|>\n"},
+          .generation_prompt = "<|im_start|>assistant\n",
+          .answer_lead = "",
+          .answer_after = "<|im_end|>\n",
+          .markers = {"<|im_start|>", "<|im_end|>"}};
+}
+
+Family llama3() {
+  return {.name = "Llama 3",
+          .preamble = "",
+          .system = {"<|start_header_id|>system<|end_header_id|>\n\n", "<|eot_id|>"},
+          .user = {"<|start_header_id|>user<|end_header_id|>\n\n", "<|eot_id|>"},
+          .generation_prompt = "<|start_header_id|>assistant<|end_header_id|>\n\n",
+          .answer_lead = "",
+          .answer_after = "<|eot_id|>",
+          .markers = {"<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"},
+          .trims_content = true,
+          .wants_bos = true};
+}
+
+// Of 7B v0.1 and v0.2, whose vocabulary has no token for [INST].
+Family mistral_v1() {
+  return {.name = "Mistral v1",
+          .preamble = "",
+          .system = {},
+          .user = {"[INST] ", " [/INST]"},
+          .generation_prompt = "",
+          .answer_lead = " ",
+          .answer_after = "</s>",
+          .markers = {"[INST]", "[/INST]", "</s>"},
+          .system_place = Family::SystemPlace::first_user_turn,
+          .wants_bos = true};
+}
+
+Family mistral_v3() {
+  Family family = mistral_v1();
+  family.name = "Mistral v3";
+  family.user.after = "[/INST]";
+  return family;
+}
+
+Family mistral_v7() {
+  Family family = mistral_v3();
+  family.name = "Mistral v7";
+  family.system = {"[SYSTEM_PROMPT] ", "[/SYSTEM_PROMPT]"};
+  family.system_place = Family::SystemPlace::turn;
+  family.markers.insert(family.markers.end(), {"[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]"});
+  return family;
+}
+
+// Byte-level vocabularies have no space to begin a text with, and their templates none either.
+Family for_tekken(Family family) {
+  family.name += " (Tekken)";
+  for (std::string* text :
+       {&family.system.before, &family.user.before, &family.user.after, &family.answer_lead}) {
+    std::erase(*text, ' ');
+  }
+  return family;
+}
+
+Family gemma() {
+  return {.name = "Gemma",
+          .preamble = "",
+          .system = {},
+          .user = {"<start_of_turn>user\n", "<end_of_turn>\n"},
+          .generation_prompt = "<start_of_turn>model\n",
+          .answer_lead = "",
+          .answer_after = "<end_of_turn>\n",
+          .markers = {"<start_of_turn>", "<end_of_turn>"},
+          .system_place = Family::SystemPlace::first_user_turn,
+          .trims_content = true,
+          .wants_bos = true};
+}
+
+Family gemma4() {
+  return {.name = "Gemma 4",
+          .preamble = "",
+          .system = {"<|turn>system\n", "<turn|>\n"},
+          .user = {"<|turn>user\n", "<turn|>\n"},
+          .generation_prompt = "<|turn>model\n",
+          .answer_lead = "",
+          .answer_after = "<turn|>\n",
+          .markers = {"<|turn>", "<turn|>"},
+          .trims_content = true,
+          .wants_bos = true};
+}
+
+Family phi3() {
+  return {.name = "Phi-3",
+          .preamble = "",
+          .system = {"<|system|>\n", "<|end|>\n"},
+          .user = {"<|user|>\n", "<|end|>\n"},
+          .generation_prompt = "<|assistant|>\n",
+          .answer_lead = "",
+          .answer_after = "<|end|>\n",
+          .markers = {"<|system|>", "<|user|>", "<|assistant|>", "<|end|>"}};
+}
+
+Family phi4_mini() {
+  Family family = phi3();
+  family.name = "Phi-4-mini";
+  family.system = {"<|system|>", "<|end|>"};
+  family.user = {"<|user|>", "<|end|>"};
+  family.generation_prompt = "<|assistant|>";
+  family.answer_after = "<|end|>";
+  return family;
+}
+
+Family phi4() {
+  return {.name = "Phi-4",
+          .preamble = "",
+          .system = {"<|im_start|>system<|im_sep|>", "<|im_end|>"},
+          .user = {"<|im_start|>user<|im_sep|>", "<|im_end|>"},
+          .generation_prompt = "<|im_start|>assistant<|im_sep|>",
+          .answer_lead = "",
+          .answer_after = "<|im_end|>",
+          .markers = {"<|im_start|>", "<|im_sep|>", "<|im_end|>"}};
+}
+
+Family glm4() {
+  return {.name = "GLM-4",
+          .preamble = "[gMASK]<sop>",
+          .system = {"<|system|>\n", ""},
+          .user = {"<|user|>\n", ""},
+          .generation_prompt = "<|assistant|>\n",
+          .answer_lead = "",
+          .answer_after = "",
+          .markers = {"[gMASK]", "<sop>", "<|system|>", "<|user|>", "<|assistant|>",
+                      "<|observation|>"}};
+}
+
+Family granite() {
+  return {.name = "Granite",
+          .preamble = "",
+          .system = {"<|start_of_role|>system<|end_of_role|>", "<|end_of_text|>\n"},
+          .user = {"<|start_of_role|>user<|end_of_role|>", "<|end_of_text|>\n"},
+          .generation_prompt = "<|start_of_role|>assistant<|end_of_role|>",
+          .answer_lead = "",
+          .answer_after = "<|end_of_text|>\n",
+          .markers = {"<|start_of_role|>", "<|end_of_role|>", "<|end_of_text|>"}};
+}
+
+// A template made easy to search: escaped newlines are newlines, and literals that are added to
+// each other are one.
+class TemplateText {
+ public:
+  explicit TemplateText(std::string_view text) : text_(text) {
+    replace("\\n", "\n");
+    for (const char* joint : {"' + '", "'+'", "\" + \"", "\"+\""}) replace(joint, "");
+  }
+
+  bool has(std::string_view part) const { return text_.find(part) != std::string::npos; }
+
+  // What stands behind each place of `before` up to `after`, the first that is plain text and not
+  // part of the program; empty when there is none.
+  std::string plain_text_between(std::string_view before, std::string_view after) const {
+    for (std::size_t at = text_.find(before); at != std::string::npos;
+         at = text_.find(before, at + 1)) {
+      const std::size_t begin = at + before.size();
+      const std::size_t end = text_.find(after, begin);
+      if (end == std::string::npos) break;
+      const std::string between = text_.substr(begin, end - begin);
+      if (between.find_first_of("'\"{}") == std::string::npos) return between;
+    }
+    return {};
+  }
+
+  // Whether the last `part` is followed by a newline that is printed: "{%-" would take it away.
+  bool ends_line(std::string_view part) const {
+    const std::size_t at = text_.rfind(part);
+    if (at == std::string::npos) return false;
+    const std::string_view rest = std::string_view(text_).substr(at + part.size());
+    const std::size_t next = rest.find_first_not_of(" \n");
+    if (!rest.starts_with('\n') || next == std::string_view::npos) return false;
+    return !rest.substr(next).starts_with("{%-") && !rest.substr(next).starts_with("{{-");
+  }
+
+ private:
+  void replace(std::string_view from, std::string_view to) {
+    for (std::size_t at = text_.find(from); at != std::string::npos;
+         at = text_.find(from, at + to.size())) {
+      text_.replace(at, from.size(), to);
+    }
+  }
+
+  std::string text_;
+};
+
+// Reasoning models begin an answer with a thought that the template opens.
+Family chatml_of(const TemplateText& text) {
+  Family family = chatml();
+  family.default_system = text.plain_text_between("<|im_start|>system\n", "<|im_end|>");
+  if (text.has("<|im_start|>assistant\n<think>\n'") || text.has("{{- '<think>\n' }}")) {
+    family.generation_prompt += "<think>\n";
+  }
+  return family;
+}
+
+// Since 3.1 there is always a system turn, which begins with two dates. The second is meant to be
+// the present one; the template's own default keeps conversations repeatable.
+Family llama3_of(const TemplateText& text) {
+  Family family = llama3();
+  if (!text.has("Cutting Knowledge Date: December 2023")) return family;
+  const std::string date = text.plain_text_between("date_string = \"", "\"");
+  family.name = "Llama 3.1";
+  family.always_has_system = true;
+  family.system.before += fmt::format("Cutting Knowledge Date: December 2023\nToday Date: {}\n\n",
+                                      date.empty() ? "26 Jul 2024" : date);
+  return family;
+}
+
+Family mistral_of(const TemplateText& text) {
+  const bool has_spaces = text.has("[INST] ") || text.has("[SYSTEM_PROMPT] ");
+  if (text.has("[SYSTEM_PROMPT]")) return has_spaces ? mistral_v7() : for_tekken(mistral_v7());
+  if (text.has(" [/INST]")) return mistral_v1();
+  return has_spaces ? mistral_v3() : for_tekken(mistral_v3());
+}
+
+Family glm4_of(const TemplateText& text) {
+  Family family = glm4();
+  if (!text.has("add_generation_prompt") || text.ends_line("<|assistant|>")) return family;
+  family.generation_prompt = "<|assistant|>";
+  family.answer_lead = "\n";
+  return family;
+}
+
+Family phi_of(const TemplateText& text) {
+  return text.has("<|end|>\n") ? phi3() : phi4_mini();
+}
+
+// gpt-oss has <|end|> too, and Llama 2 has [INST]: they are other families.
+std::optional<Family> find_family(const TemplateText& text) {
+  const bool is_harmony = text.has("<|channel|>") || text.has("<|message|>");
+  if (text.has("[gMASK]<sop>")) return glm4_of(text);
+  if (text.has("<|start_header_id|>") && text.has("<|eot_id|>")) return llama3_of(text);
+  if (text.has("<start_of_turn>")) return gemma();
+  if (text.has("<|turn>") && text.has("<turn|>")) return gemma4();
+  if (text.has("<|start_of_role|>")) return granite();
+  if (text.has("<|im_start|>") && text.has("<|im_sep|>")) return phi4();
+  if (text.has("<|im_start|>")) return chatml_of(text);
+  if (text.has("[INST]") && !text.has("<<SYS>>")) return mistral_of(text);
+  if (text.has("<|end|>") && !is_harmony) return phi_of(text);
+  return std::nullopt;
+}
+
+}  // namespace
+
+const std::vector<NamedFamily>& families() {
+  static const std::vector<NamedFamily> all = {
+      {"chatml", chatml()},
+      {"llama3", llama3()},
+      {"mistral-v1", mistral_v1()},
+      {"mistral-v3", mistral_v3()},
+      {"mistral-v3-tekken", for_tekken(mistral_v3())},
+      {"mistral-v7", mistral_v7()},
+      {"mistral-v7-tekken", for_tekken(mistral_v7())},
+      {"gemma", gemma()},
+      {"gemma4", gemma4()},
+      {"phi3", phi3()},
+      {"phi4-mini", phi4_mini()},
+      {"phi4", phi4()},
+      {"glm4", glm4()},
+      {"granite", granite()},
+  };
+  return all;
+}
+
+std::vector<std::string> family_names() {
+  std::vector<std::string> names;
+  for (const NamedFamily& family : families()) names.push_back(family.name);
+  return names;
+}
+
+Family family_named(std::string_view name) {
+  const auto found = std::ranges::find(families(), name, &NamedFamily::name);
+  if (found != families().end()) return found->family;
+  throw UsageError(fmt::format("there is no chat format \"{}\"; there are {}", name,
+                               fmt::join(family_names(), ", ")));
+}
+
+Family recognise_family(std::string_view template_text) {
+  const std::string remedy =
+      fmt::format("name one with --chat-format ({})", fmt::join(family_names(), ", "));
+  if (template_text.empty()) {
+    throw UsageError("the model file has no chat template, so that its chat format is not known: " +
+                     remedy);
+  }
+  std::optional<Family> family = find_family(TemplateText(template_text));
+  if (!family) {
+    throw UsageError("the model's chat template belongs to no family that is known: " + remedy);
+  }
+  if (template_text.find("bos_token") != std::string_view::npos) family->wants_bos = true;
+  return *std::move(family);
+}
+
+}  // namespace sluice::chat

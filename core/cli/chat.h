@@ -1,0 +1,27 @@
+// sluice chat: a conversation, line by line.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "core/cli/options.h"
+
+namespace sluice::cli {
+
+struct ChatOptions {
+  CommonOptions common;
+  SamplingOptions sampling;
+  engine::PromptCacheOptions prompt_cache;
+  std::optional<std::string> system;
+  std::string format = "auto";
+  std::int64_t tokens_max = -1;  // of an answer; -1: no limit but the context
+};
+
+CLI::App* add_chat(CLI::App& program, ChatOptions& options);
+
+// Returns the exit status.
+int run_chat(const ChatOptions& options);
+
+}  // namespace sluice::cli
