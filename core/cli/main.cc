@@ -13,18 +13,21 @@
 #include <system_error>
 #include <vector>
 
+#include "core/cli/batch.h"
 #include "core/cli/bench.h"
 #include "core/cli/chat.h"
 #include "core/cli/inspect.h"
 #include "core/cli/interrupt.h"
 #include "core/cli/logits.h"
 #include "core/cli/machine.h"
+#include "core/cli/merge.h"
 #include "core/cli/output.h"
 #include "core/cli/perplexity.h"
 #include "core/cli/plan.h"
 #include "core/cli/run.h"
 #include "core/cli/synth.h"
 #include "core/cli/tokenize.h"
+#include "core/cli/top.h"
 #include "core/error.h"
 
 namespace sluice::cli {
@@ -44,6 +47,9 @@ class Program {
     app_.footer(exit_statuses);
     offer(add_run(app_, run_), [this] { return run_run(run_); });
     offer(add_chat(app_, chat_), [this] { return run_chat(chat_); });
+    offer(add_batch(app_, batch_), [this] { return run_batch(batch_); });
+    offer(add_merge(app_, merge_), [this] { return run_merge(merge_); });
+    offer(add_top(app_, top_), [this] { return run_top(top_); });
     offer(add_plan(app_, plan_), [this] { return run_plan(plan_); });
     offer(add_inspect(app_, inspect_), [this] { return run_inspect(inspect_); });
     offer(add_tokenize(app_, tokenize_), [this] { return run_tokenize(tokenize_); });
@@ -92,6 +98,9 @@ class Program {
   std::vector<Command> commands_;
   RunOptions run_;
   ChatOptions chat_;
+  BatchOptions batch_;
+  MergeOptions merge_;
+  TopOptions top_;
   PlanOptions plan_;
   InspectOptions inspect_;
   TokenizeOptions tokenize_;

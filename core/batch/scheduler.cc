@@ -1,0 +1,254 @@
+#include "core/batch/scheduler.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <span>
+#include <utility>
+
+#include "core/error.h"
+
+namespace sluice::batch {
+namespace {
+
+using engine::Sequence;
+using engine::SequenceWork;
+using tokenizer::Token;
+
+std::size_t common_tokens(std::span<const Token> a, std::span<const Token> b) {
+  return static_cast<std::size_t>(std::ranges::mismatch(a, b).in1 - a.begin());
+}
+
+}  // namespace
+
+// A row between its admission and its result. It has no sequence while it waits for one.
+struct Scheduler::Running {
+  Running(Task&& given, std::shared_ptr<engine::SamplerScratch> scratch)
+      : task(std::move(given)), sampler(task.sampler, std::move(scratch)), text(task.stop) {
+    completion.prompt_tokens = task.prompt.size();
+    completion.truncated_tokens = task.truncated_tokens;
+  }
+
+  std::uint32_t positions() const {
+    return static_cast<std::uint32_t>(task.prompt.size()) + task.tokens_max;
+  }
+  // The last token of a prompt is always evaluated: its logits are wanted.
+  std::span<const Token> shareable() const {
+    return std::span(task.prompt).first(task.prompt.size() - 1);
+  }
+  bool generates() const { return sequence && sequence->position() >= task.prompt.size(); }
+
+  // What is to be evaluated next.
+  std::span<const Token> pending() const {
+    if (generates()) return {&next, 1};
+    return std::span(task.prompt).subspan(sequence->position());
+  }
+
+  Task task;
+  engine::Sampler sampler;
+  engine::TextStream text;
+  Completion completion;
+  std::unique_ptr<Sequence> sequence;
+  Token next = 0;  // the newest token, not yet evaluated
+  bool is_finished = false;
+};
+
+// A finished sequence, with the prompt that it begins with.
+struct Scheduler::Kept {
+  std::vector<Token> prompt;
+  std::unique_ptr<Sequence> sequence;
+};
+
+// A position has a token, or the text of one: on average a few bytes, in a string that grows.
+std::uint64_t rows_bytes(const SchedulerOptions& options, std::uint64_t positions) {
+  constexpr std::uint64_t position_bytes = 24, row_bytes = 2048;
+  const std::uint64_t row = positions * position_bytes + header_bytes_max + row_bytes;
+  return options.parallel * row + options.kept_max * positions * sizeof(Token);
+}
+
+Scheduler::Scheduler(engine::Engine& engine, const SchedulerOptions& options, Source source,
+                     Sink sink)
+    : engine_(engine), options_(options), source_(std::move(source)), sink_(std::move(sink)) {
+  const std::uint32_t limit = std::min(engine.step_columns(), engine.step_logits());
+  options_.parallel = std::clamp<std::uint32_t>(options.parallel, 1, std::max(limit, 1U));
+}
+
+Scheduler::~Scheduler() = default;
+
+bool Scheduler::step() {
+  admit();
+  if (running_.empty()) return false;
+  gather();
+  if (works_.empty()) return true;  // rows failed to start; there may be others
+  const auto logits = engine_.step(works_);
+  ++counts_.steps;
+  counts_.running_max = std::max<std::uint64_t>(counts_.running_max, works_.size());
+  for (std::size_t i = 0; i < works_.size(); ++i) {
+    advance(*workers_[i], works_[i].tokens.size(), logits[i]);
+  }
+  remove_finished();
+  return true;
+}
+
+void Scheduler::wind_down() {
+  source_is_empty_ = true;
+  std::erase_if(running_, [](const auto& row) { return !row->generates(); });
+}
+
+void Scheduler::remove_finished() {
+  std::erase_if(running_, [](const auto& row) { return row->is_finished; });
+}
+
+// Rows that wait for a common beginning let others pass; one that waits for room does not, or many
+// small rows could keep it waiting for ever.
+void Scheduler::admit() {
+  bool has_room = true;
+  for (const auto& row : running_) has_room = has_room && start(*row);
+  while (has_room && !source_is_empty_ && running_.size() < options_.parallel) {
+    std::optional<Task> task = source_();
+    source_is_empty_ = !task;
+    if (!task) break;
+    Running& row = *running_.emplace_back(std::make_unique<Running>(std::move(*task), scratch_));
+    if (row.task.tokens_max == 0) {
+      finish(row, Finish::length);
+    } else {
+      has_room = start(row);
+    }
+    remove_finished();
+  }
+  remove_finished();
+}
+
+// Gives the row a sequence, unless it should wait for a beginning to take over. Returns false when
+// the cache has no room for it.
+bool Scheduler::start(Running& row) {
+  if (row.sequence || has_to_wait(row)) return true;
+  row.sequence = make_sequence(row);
+  while (!row.sequence && !kept_.empty()) {
+    kept_.pop_front();
+    row.sequence = make_sequence(row);
+  }
+  if (row.sequence) {
+    counts_.prompt_tokens_shared += row.sequence->position();
+    return true;
+  }
+  const bool is_alone =
+      std::ranges::none_of(running_, [](const auto& other) { return other->sequence != nullptr; });
+  if (!is_alone) return false;
+  fail(row, fmt::format("the row needs {} positions, but the cache holds {}: raise --budget",
+                        row.positions(), engine_.free_positions()));
+  return true;
+}
+
+// Is another row still evaluating what this one could take over from it?
+bool Scheduler::has_to_wait(const Running& row) const {
+  return std::ranges::any_of(running_, [&](const auto& other) {
+    if (other.get() == &row || !other->sequence || other->generates()) return false;
+    const std::size_t shared = common_tokens(row.shareable(), other->shareable());
+    return shared >= options_.shared_tokens_min && shared > other->sequence->position();
+  });
+}
+
+std::unique_ptr<Sequence> Scheduler::make_sequence(const Running& row) {
+  const Sequence* best = nullptr;
+  std::size_t best_shared = 0;
+  const auto consider = [&](const Sequence* sequence, std::span<const Token> prompt) {
+    if (sequence == nullptr) return;
+    const std::size_t shared =
+        std::min<std::size_t>(common_tokens(row.shareable(), prompt), sequence->position());
+    if (shared >= options_.shared_tokens_min && shared > best_shared) {
+      best = sequence;
+      best_shared = shared;
+    }
+  };
+  for (const auto& other : running_) consider(other->sequence.get(), other->task.prompt);
+  for (const Kept& kept : kept_) consider(kept.sequence.get(), kept.prompt);
+  auto forked = best == nullptr ? nullptr : fork_of(*best, best_shared, row.positions());
+  return forked ? std::move(forked) : engine_.new_sequence(row.positions());
+}
+
+// Null when there is no room, or when the source has lost what was to be shared.
+std::unique_ptr<Sequence> Scheduler::fork_of(const Sequence& source, std::size_t shared,
+                                             std::uint32_t positions) {
+  try {
+    return engine_.fork(source, static_cast<std::uint32_t>(shared), positions);
+  } catch (const UsageError&) {
+    return nullptr;
+  }
+}
+
+// Sequences that generate go first; prompts share what columns they leave, the oldest first.
+void Scheduler::gather() {
+  works_.clear();
+  workers_.clear();
+  std::size_t columns = engine_.step_columns();
+  const auto add = [&](Running& row, std::size_t tokens, bool wants_logits) {
+    works_.push_back({row.sequence.get(), row.pending().first(tokens), wants_logits});
+    workers_.push_back(&row);
+    columns -= tokens;
+  };
+  for (const auto& row : running_) {
+    if (row->generates()) add(*row, 1, true);
+  }
+  for (const auto& row : running_) {
+    if (!row->sequence || row->generates() || columns == 0) continue;
+    const std::size_t left = row->pending().size();
+    add(*row, std::min(left, columns), left <= columns);
+  }
+}
+
+void Scheduler::advance(Running& row, std::size_t tokens, std::span<const float> logits) {
+  if (row.completion.completion_tokens == 0) counts_.prompt_tokens_evaluated += tokens;
+  if (logits.empty()) return;
+  if (row.completion.completion_tokens == 0) {
+    for (const Token token : row.task.prompt) row.sampler.accept(token);
+  }
+  try {
+    take_token(row, logits);
+  } catch (const ModelError& error) {  // no usable logits
+    fail(row, error.what());
+  }
+}
+
+void Scheduler::take_token(Running& row, std::span<const float> logits) {
+  const Token token = row.sampler.sample(logits);
+  const bool ends = row.task.ends_text ? row.task.ends_text(token)
+                                       : engine_.tokenizer().is_end_of_generation(token);
+  if (ends) return finish(row, Finish::stop);
+  ++counts_.tokens_generated;
+  ++row.completion.completion_tokens;
+  row.sampler.accept(token);
+  row.next = token;
+  row.completion.text += row.text.push(engine_.tokenizer().piece(token));
+  if (row.text.stopped()) return finish(row, Finish::stop);
+  if (row.completion.completion_tokens == row.task.tokens_max) finish(row, Finish::length);
+}
+
+void Scheduler::finish(Running& row, Finish reason) {
+  row.completion.text += row.text.finish();
+  row.completion.finish = reason;
+  row.is_finished = true;
+  sink_(row.task, {row.completion, ""});
+  keep(row);
+}
+
+void Scheduler::fail(Running& row, const std::string& problem) {
+  row.is_finished = true;
+  row.sequence.reset();
+  sink_(row.task, {row.completion, problem});
+}
+
+// Only the prompt is of use to others.
+void Scheduler::keep(Running& row) {
+  std::unique_ptr<Sequence> sequence = std::move(row.sequence);
+  const std::size_t shareable = row.task.prompt.size();
+  if (!sequence || source_is_empty_ || shareable < options_.shared_tokens_min) return;
+  try {
+    sequence->truncate(static_cast<std::uint32_t>(shareable));
+  } catch (const UsageError&) {  // the prompt has slid out of the window
+    return;
+  }
+  kept_.push_back({std::move(row.task.prompt), std::move(sequence)});
+  if (kept_.size() > options_.kept_max) kept_.pop_front();
+}
+
+}  // namespace sluice::batch

@@ -1,0 +1,72 @@
+// From a row of the input to a task that the scheduler can run, or to the reason why it cannot.
+//
+// Threads: immutable after construction, but for the file that the input reads.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "core/batch/input.h"
+#include "core/batch/request.h"
+#include "core/batch/scheduler.h"
+#include "core/tokenizer/tokenizer.h"
+
+namespace sluice::batch {
+
+// What becomes of a prompt that does not leave room for the tokens that its row asks for.
+enum class Truncate {
+  no,    // it is an error
+  head,  // loses its beginning, but for the token that begins every text
+  tail,  // loses its end; a conversation is an error, as it would lose the question
+};
+
+// How the model writes conversations; see core/chat.
+struct ChatFormat {
+  // The tokens of a prompt that asks for the next answer. Throws sluice::Error for a conversation
+  // that the model's format cannot express. Empty: rows with messages are errors.
+  std::function<std::vector<tokenizer::Token>(const std::vector<Message>& messages)> encode;
+  std::function<bool(tokenizer::Token)> ends_answer;
+  std::vector<std::string> stop_texts;  // that end an answer, beside those of the row
+};
+
+struct TaskOptions {
+  RowDefaults defaults;
+  Truncate truncate = Truncate::no;
+  std::uint32_t positions_max = 0;  // of a sequence; 0: no limit, as with a window
+  ChatFormat chat;
+};
+
+struct RefusedRow {
+  RowHeader header;
+  std::string_view code;  // as in RowProblem
+  std::string reason;
+};
+
+class TaskMaker {
+ public:
+  // `tokenizer` and `input` outlive the maker.
+  TaskMaker(const tokenizer::Tokenizer& tokenizer, const Input& input, const TaskOptions& options);
+
+  // Throws std::system_error when the input cannot be read.
+  std::variant<Task, RefusedRow> make(std::uint64_t row) const;
+
+  // The most memory that make() takes for any row of the input.
+  std::uint64_t work_bytes() const;
+
+ private:
+  std::vector<tokenizer::Token> tokenize(const Request& request) const;
+  std::vector<tokenizer::Token> tokenize_text(const std::string& text,
+                                              std::uint32_t tokens_max) const;
+  void fit(Task& task, bool is_conversation) const;
+
+  const tokenizer::Tokenizer& tokenizer_;
+  const Input& input_;
+  TaskOptions options_;
+  std::size_t piece_bytes_max_ = 4;  // of one token
+};
+
+}  // namespace sluice::batch

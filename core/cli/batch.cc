@@ -1,0 +1,293 @@
+#include "core/cli/batch.h"
+
+#include <chrono>
+#include <csignal>
+#include <fmt/format.h>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "core/batch/parallel_choice.h"
+#include "core/batch/progress.h"
+#include "core/batch/status_segment.h"
+#include "core/chat/families.h"
+#include "core/cli/batch_setup.h"
+#include "core/cli/interrupt.h"
+#include "core/cli/output.h"
+#include "core/cli/report.h"
+#include "core/engine/text_stream.h"
+#include "core/error.h"
+#include "topology/process_memory.h"
+
+namespace sluice::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::seconds status_period{1};
+constexpr std::chrono::seconds line_period{60};
+
+constexpr const char* description =
+    "Each line of IN.jsonl is a row, in the form of OpenAI's batch files (custom_id, method, url,\n"
+    "body) or plain: {\"id\": \"a\", \"prompt\": \"...\", \"max_tokens\": 64}. Each gets one line\n"
+    "in OUT.jsonl, as soon as it is done; a bad row gets an error that names its line. The same\n"
+    "command goes on where it was stopped, by whatever. OUT.jsonl.state beside the output notices\n"
+    "a changed input or setting. Results do not depend on --parallel, --budget or --shard.\n"
+    "Ctrl-C or SIGTERM ends with status 75 when rows are left; a second one ends at once.\n\n"
+    "Examples:\n"
+    "  sluice batch model.gguf in.jsonl -o out.jsonl --budget 4GiB\n"
+    "  sluice batch model.gguf in.jsonl -o part-2.jsonl --shard 2/4\n"
+    "  sluice batch model.gguf - -o - < in.jsonl > out.jsonl";
+
+// Where everything goes that others see of a running job.
+class Watch {
+ public:
+  Watch(const BatchOptions& options, const engine::Engine& engine, const batch::Job& job)
+      : options_(options),
+        job_(job),
+        meter_(job.progress().rows, job.progress().rows_done),
+        progress_(options.common.quiet) {
+    status_.command = "batch";
+    status_.model = options.common.model.filename().string();
+    status_.budget_bytes = engine.plan().budget.bytes;
+    try {
+      publisher_ = std::make_unique<batch::StatusPublisher>();
+    } catch (const std::system_error& error) {
+      if (!options.common.quiet) warn(error.what());
+    }
+  }
+
+  // After each step.
+  void look() {
+    const Clock::time_point now = Clock::now();
+    const batch::SchedulerCounts& counts = job_.counts();
+    meter_.update(job_.progress().rows_done,
+                  counts.prompt_tokens_evaluated + counts.tokens_generated, now);
+    if (progress_.shown()) {
+      progress_.show(meter_.bar());
+    } else if (!options_.common.quiet && now - last_line_ >= line_period) {
+      remark(meter_.line());
+      last_line_ = now;
+    }
+    if (publisher_ && now - last_status_ >= status_period) {
+      publish();
+      last_status_ = now;
+    }
+  }
+
+  void end() { progress_.clear(); }
+
+ private:
+  void publish() {
+    const topology::ProcessMemory memory = topology::read_process_memory();
+    status_.memory_bytes = memory.rss_anon_bytes.value_or(0) + memory.rss_file_bytes.value_or(0);
+    status_.tokens_per_s = meter_.tokens_per_s();
+    status_.rows = job_.progress().rows;
+    status_.rows_done = job_.progress().rows_done;
+    status_.sequences = job_.running();
+    publisher_->publish(status_);
+  }
+
+  const BatchOptions& options_;
+  const batch::Job& job_;
+  batch::ProgressMeter meter_;
+  Progress progress_;
+  batch::Status status_;
+  std::unique_ptr<batch::StatusPublisher> publisher_;
+  Clock::time_point last_line_ = Clock::now();
+  Clock::time_point last_status_{};
+};
+
+// Until all rows are done or, after a signal, those that generate have had their grace. Returns
+// false when nobody reads the output any more.
+bool run_steps(const BatchOptions& options, batch::Job& job, Watch& watch, const bool& has_reader) {
+  std::optional<Clock::time_point> deadline;
+  while (has_reader && (!deadline || Clock::now() < *deadline) && job.step()) {
+    watch.look();
+    if (interrupt_signal() != 0 && !deadline) {
+      job.wind_down();
+      deadline = Clock::now() + std::chrono::seconds(options.grace_s);
+    }
+  }
+  watch.end();
+  return has_reader;
+}
+
+Throughput throughput(const batch::SchedulerCounts& counts, double seconds) {
+  return {.prefill_tokens_per_s = rate(counts.prompt_tokens_evaluated, seconds),
+          .decode_tokens_per_s = rate(counts.tokens_generated, seconds)};
+}
+
+void write_report(const BatchOptions& options, const RunWatch& watch, const RunRecord& record,
+                  const batch::Job& job, std::uint32_t parallel, double seconds) {
+  if (options.common.report.empty()) return;
+  nlohmann::ordered_json report =
+      watch.report(options.common, record, throughput(job.counts(), seconds));
+  const batch::SchedulerCounts& counts = job.counts();
+  report["parallel"] = parallel;
+  report["rows"] = job.progress().rows;
+  report["rows_done"] = job.progress().rows_done;
+  report["rows_done_before"] = job.progress().rows_done_before;
+  report["errors"] = job.progress().errors;
+  report["seconds"] = seconds;
+  report["steps"] = counts.steps;
+  report["sequences_max"] = counts.running_max;
+  report["prompt_tokens_evaluated"] = counts.prompt_tokens_evaluated;
+  report["prompt_tokens_shared"] = counts.prompt_tokens_shared;
+  report["tokens_generated"] = counts.tokens_generated;
+  write_report_file(options.common, report);
+}
+
+void tell_end(const batch::Job& job, double seconds) {
+  const batch::JobProgress& progress = job.progress();
+  const batch::SchedulerCounts& counts = job.counts();
+  std::string line = fmt::format("{} of {} rows are done, {} of them errors", progress.rows_done,
+                                 progress.rows, progress.errors);
+  if (const auto speed = rate(counts.tokens_generated, seconds)) {
+    line += fmt::format("; generated {} tokens ({:.2f} tokens/s)", counts.tokens_generated, *speed);
+  }
+  if (counts.prompt_tokens_shared != 0) {
+    line += fmt::format(", {} prompt tokens were shared", counts.prompt_tokens_shared);
+  }
+  if (!job.is_complete()) line += "; the same command goes on with the rest";
+  remark(line);
+}
+
+batch::Shard shard_of(const BatchOptions& options) {
+  if (const auto shard = batch::parse_shard(options.shard)) return *shard;
+  throw UsageError(fmt::format("--shard {}: give I/N, part I of N, with I from 1 to N, such as 1/4",
+                               options.shard));
+}
+
+// Of a job that began with `done`.
+bool is_complete(const batch::Input& input, const batch::Shard& shard,
+                 const std::vector<batch::ResultFacts>& done) {
+  std::set<std::uint64_t> rows;
+  for (const batch::ResultFacts& facts : done) {
+    if (facts.row <= input.rows() && shard.has(facts.row)) rows.insert(facts.row);
+  }
+  return rows.size() == shard.size(input.rows());
+}
+
+// All of the job but what has to be said when a signal comes before it has begun.
+int run_rows(const BatchOptions& options) {
+  const batch::Shard shard = shard_of(options);
+  const batch::Input input(options.input);
+  std::unique_ptr<batch::Journal> journal;
+  if (options.output != "-") journal = open_journal(options, job_state(options, input, shard));
+  const std::vector<batch::ResultFacts> done =
+      journal ? journal->found() : std::vector<batch::ResultFacts>();
+  if (journal && journal->cut_bytes() != 0 && !options.common.quiet) {
+    remark(fmt::format("cut {} bytes of an unfinished line off {}", journal->cut_bytes(),
+                       options.output.string()));
+  }
+  if (is_complete(input, shard, done)) {
+    if (!options.common.quiet) {
+      remark(fmt::format("{} of {} rows are done", done.size(), done.size()));
+    }
+    return 0;
+  }
+  const RunWatch run_watch;
+  PreparedEngine prepared = prepare_engine(options, input, shard, done);
+
+  bool has_reader = true;
+  batch::Job job(*prepared.engine, input, shard, done, prepared.job, [&](std::string_view line) {
+    if (journal) {
+      journal->append(line);
+    } else {
+      has_reader = has_reader && write_output(line);
+    }
+  });
+  Watch watch(options, *prepared.engine, job);
+  const Stopwatch stopwatch;
+  if (!run_steps(options, job, watch, has_reader)) return 0;
+  const double seconds = stopwatch.seconds();
+  if (journal) journal->sync();
+  const RunRecord record(*prepared.engine);
+  if (!options.common.quiet) {
+    tell_end(job, seconds);
+    remark(memory_line(record));
+  }
+  write_report(options, run_watch, record, job, prepared.job.scheduler.parallel, seconds);
+  return job.is_complete() ? 0 : exit_status_resume;
+}
+
+}  // namespace
+
+CLI::App* add_batch(CLI::App& program, BatchOptions& options) {
+  CLI::App* command =
+      add_command(program, "batch", "Generate for every row of a file", description);
+  add_common_options(*command, options.common, "the model's, at most 4096");
+  add_sampling_options(*command, options.sampling);
+  command->add_option("IN.jsonl", options.input, "The rows; -: standard input")
+      ->type_name("")
+      ->required();
+  command
+      ->add_option("-o,--output", options.output,
+                   "The results; -: standard output, which cannot be gone on with")
+      ->type_name("OUT.jsonl")
+      ->required();
+  command
+      ->add_option("--parallel", options.parallel,
+                   "Sequences that run together; auto: where disk and arithmetic balance")
+      ->transform(count_or("auto", "0", 1, batch::parallel_max))
+      ->type_name("auto|N")
+      ->default_str("auto");
+  command->add_option("--shard", options.shard, "Only every Nth row, beginning with the Ith")
+      ->type_name("I/N")
+      ->capture_default_str();
+  command
+      ->add_option("-n,--tokens-max", options.tokens_max,
+                   "Most tokens to generate for a row that does not say it (max_tokens)")
+      ->type_name("N")
+      ->check(count_between(0, std::uint64_t{1} << 30))
+      ->capture_default_str();
+  command
+      ->add_option("--truncate", options.truncate,
+                   "A prompt that is too long for --ctx loses its head or its tail; no: it is an\n"
+                   "error")
+      ->check(one_of({"no", "head", "tail"}))
+      ->type_name("no|head|tail")
+      ->capture_default_str();
+  std::vector<std::string> formats = chat::family_names();
+  formats.insert(formats.begin(), "auto");
+  command
+      ->add_option("--chat-format", options.chat_format,
+                   "How messages are written for the model; auto: as its template says")
+      ->check(one_of(formats))
+      ->type_name("NAME")
+      ->capture_default_str();
+  command
+      ->add_option("--grace", options.grace_s,
+                   "Seconds that running rows have to end after Ctrl-C or SIGTERM")
+      ->type_name("SECONDS")
+      ->check(count_between(0, 86400))
+      ->capture_default_str();
+  CLI::Option* restart =
+      command->add_flag("--restart", options.restart, "Throw away the results that are there");
+  command
+      ->add_flag("--force", options.force,
+                 "Keep the results that are there although the input or a setting has changed")
+      ->excludes(restart);
+  return command;
+}
+
+int run_batch(const BatchOptions& options) {
+  std::signal(SIGXFSZ, SIG_IGN);  // writing reports it
+  // Refuse bad values before anything is read.
+  static_cast<void>(engine::TextStream(options.sampling.stop));
+  static_cast<void>(engine::Sampler(options.sampling.sampler));
+  const InterruptGuard guard;
+  try {
+    return run_rows(options);
+  } catch (const Interrupted&) {
+    return exit_status_resume;
+  }
+}
+
+}  // namespace sluice::cli

@@ -1,0 +1,37 @@
+// sluice batch: a file of rows in, a file of results out.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <filesystem>
+#include <string>
+
+#include "core/cli/options.h"
+
+namespace sluice::cli {
+
+// The exit status of a batch that was told to end before all rows were done: the same command goes
+// on with the rest. EX_TEMPFAIL of sysexits(3), which job schedulers take for "try again".
+inline constexpr int exit_status_resume = 75;
+
+struct BatchOptions {
+  CommonOptions common;
+  SamplingOptions sampling;
+  std::filesystem::path input;
+  std::filesystem::path output;
+  std::uint32_t parallel = 0;  // 0: auto
+  std::string shard = "1/1";
+  std::string truncate = "no";
+  std::string chat_format = "auto";
+  std::uint32_t tokens_max = 256;
+  std::uint32_t grace_s = 5;
+  bool restart = false;
+  bool force = false;
+};
+
+CLI::App* add_batch(CLI::App& program, BatchOptions& options);
+
+// Returns the exit status.
+int run_batch(const BatchOptions& options);
+
+}  // namespace sluice::cli

@@ -1,0 +1,38 @@
+#include "core/cli/merge.h"
+
+#include <fmt/format.h>
+
+#include "core/batch/merge.h"
+#include "core/cli/options.h"
+#include "core/cli/output.h"
+
+namespace sluice::cli {
+
+CLI::App* add_merge(CLI::App& program, MergeOptions& options) {
+  CLI::App* command = add_command(
+      program, "merge", "Put the parts of a batch together",
+      "Checks that the parts belong to one job and that every row of its input is there once, and\n"
+      "writes all results in the order of the input. Each part needs its .state beside it.\n\n"
+      "Example:\n"
+      "  sluice merge out.jsonl part-1.jsonl part-2.jsonl part-3.jsonl");
+  command->add_option("OUT.jsonl", options.output, "Appears when it is complete")
+      ->type_name("")
+      ->required();
+  command->add_option("PART.jsonl", options.parts, "Outputs of `sluice batch --shard`")
+      ->type_name("")
+      ->required()
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  command->add_flag("-q,--quiet", options.quiet, "Say nothing when all is well");
+  return command;
+}
+
+int run_merge(const MergeOptions& options) {
+  const batch::Merged merged = batch::merge_parts(options.parts, options.output);
+  if (!options.quiet) {
+    remark(fmt::format("{} rows of {} parts, {} of them errors", merged.rows, options.parts.size(),
+                       merged.errors));
+  }
+  return 0;
+}
+
+}  // namespace sluice::cli

@@ -1,0 +1,55 @@
+#include "core/cli/run_status.h"
+
+#include <system_error>
+#include <utility>
+
+#include "core/cli/output.h"
+#include "topology/process_memory.h"
+
+namespace sluice::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::seconds period{1};
+
+}  // namespace
+
+RunStatus::RunStatus(std::string command, const CommonOptions& common,
+                     const engine::Engine& engine) {
+  status_.command = std::move(command);
+  status_.model = common.model.filename().string();
+  status_.budget_bytes = engine.plan().budget.bytes;
+  status_.sequences = 1;
+  try {
+    publisher_ = std::make_unique<batch::StatusPublisher>();
+    publish(0);
+  } catch (const std::system_error& error) {
+    if (!common.quiet) warn(error.what());
+  }
+}
+
+void RunStatus::add_tokens(std::uint64_t tokens) {
+  tokens_ += tokens;
+  const Clock::time_point now = Clock::now();
+  if (now - last_ < period) return;
+  publish(static_cast<double>(tokens_) / std::chrono::duration<double>(now - last_).count());
+  last_ = now;
+  tokens_ = 0;
+}
+
+void RunStatus::rest() {
+  publish(0);
+  last_ = Clock::now();
+  tokens_ = 0;
+}
+
+void RunStatus::publish(double tokens_per_s) {
+  if (!publisher_) return;
+  const topology::ProcessMemory memory = topology::read_process_memory();
+  status_.memory_bytes = memory.rss_anon_bytes.value_or(0) + memory.rss_file_bytes.value_or(0);
+  status_.tokens_per_s = tokens_per_s;
+  publisher_->publish(status_);
+}
+
+}  // namespace sluice::cli

@@ -1,0 +1,32 @@
+// What `run` and `chat` tell `sluice top` of themselves, once a second at most.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "core/batch/status_segment.h"
+#include "core/cli/options.h"
+#include "core/engine/session.h"
+
+namespace sluice::cli {
+
+class RunStatus {
+ public:
+  // Where there is no shared memory the status is not published, with a warning.
+  RunStatus(std::string command, const CommonOptions& common, const engine::Engine& engine);
+
+  void add_tokens(std::uint64_t tokens);  // that were evaluated
+  void rest();                            // nothing is being done until the next token
+
+ private:
+  void publish(double tokens_per_s);
+
+  batch::Status status_;
+  std::unique_ptr<batch::StatusPublisher> publisher_;
+  std::uint64_t tokens_ = 0;  // since the last moment
+  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
+};
+
+}  // namespace sluice::cli

@@ -1,0 +1,17 @@
+// sluice top: the sluice processes that run on this machine.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+namespace sluice::cli {
+
+struct TopOptions {
+  bool json = false;
+};
+
+CLI::App* add_top(CLI::App& program, TopOptions& options);
+
+// Returns the exit status.
+int run_top(const TopOptions& options);
+
+}  // namespace sluice::cli

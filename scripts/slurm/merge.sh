@@ -1,0 +1,8 @@
+#!/usr/bin/env bash
+# Puts the parts of batch-array.sh together, and fails when a row is missing.
+#
+#   sbatch --dependency=afterok:JOBID scripts/slurm/merge.sh OUT_FOLDER OUT.jsonl
+#
+#SBATCH --job-name=sluice-merge
+set -euo pipefail
+exec "${SLUICE:-sluice}" merge "$2" "$1"/part-*.jsonl

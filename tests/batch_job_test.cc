@@ -1,0 +1,355 @@
+// A batch on an engine that makes every mistake of the scheduler show: results are those of each
+// row alone, whatever the limits, the company and the interruptions.
+#include <algorithm>
+#include <csignal>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <string>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <vector>
+
+#include "core/batch/job.h"
+#include "core/batch/journal.h"
+#include "tests/catch.h"
+#include "tests/fake_engine.h"
+#include "tests/temporary_folder.h"
+
+namespace {
+
+using namespace sluice::batch;
+using nlohmann::json;
+using sluice::test::ByteTokenizer;
+using sluice::test::FakeEngine;
+using sluice::test::FakeLimits;
+using sluice::test::TemporaryFolder;
+using sluice::tokenizer::Token;
+
+constexpr std::uint32_t positions_max = 300;
+
+using Lines = std::map<std::uint64_t, std::string>;  // by row
+
+JobOptions job_options(std::uint32_t parallel) {
+  JobOptions options;
+  options.task.positions_max = positions_max;
+  options.scheduler.parallel = parallel;
+  options.model_name = "fake";
+  options.task.defaults.tokens_max = 20;
+  return options;
+}
+
+// What the row gives when nothing else is there: the definition, without the scheduler.
+std::string alone(const Input& input, std::uint64_t row, const JobOptions& options) {
+  const ParsedRow parsed = parse_row(input.read(row), row, options.task.defaults);
+  const Request& request = parsed.request.value();
+  std::vector<Token> tokens =
+      ByteTokenizer().encode(std::get<std::string>(request.prompt), {.add_bos = true});
+  Completion completion;
+  completion.prompt_tokens = tokens.size();
+  completion.finish = Finish::length;
+  sluice::engine::Sampler sampler(request.sampler);
+  sluice::engine::TextStream text(request.stop);
+  for (const Token token : tokens) sampler.accept(token);
+  while (completion.completion_tokens < request.tokens_max) {
+    const Token token = sampler.sample(sluice::test::fake_logits(tokens));
+    completion.finish = Finish::stop;
+    if (token == ByteTokenizer::end_token) break;
+    ++completion.completion_tokens;
+    sampler.accept(token);
+    tokens.push_back(token);
+    completion.text += text.push(std::string(1, static_cast<char>(token)));
+    if (text.stopped()) break;
+    completion.finish = Finish::length;
+  }
+  completion.text += text.finish();
+  return result_line(row, parsed.header, options.model_name, completion);
+}
+
+// Random rows, of which many begin alike.
+std::string random_input(std::mt19937_64& random, std::size_t rows) {
+  const auto text = [&](std::size_t most) {
+    std::string out(random() % (most + 1), ' ');
+    for (char& c : out) c = static_cast<char>('a' + random() % 3);
+    return out;
+  };
+  const std::vector<std::string> beginnings = {text(0), text(100), text(140), text(40)};
+  std::string input;
+  for (std::size_t i = 0; i < rows; ++i) {
+    json row = {{"prompt", beginnings[random() % beginnings.size()] + text(30)}};
+    if (random() % 2 == 0) row["id"] = "row " + std::to_string(i);
+    if (random() % 2 == 0) row["max_tokens"] = random() % 60;
+    if (random() % 4 == 0) row["temperature"] = 0;
+    if (random() % 4 == 0) row["seed"] = random() % 3;
+    if (random() % 4 == 0) row["stop"] = {"e", "xy"};
+    if (random() % 4 == 0) row["repeat_penalty"] = 1.5;
+    input += row.dump() + "\n";
+  }
+  return input;
+}
+
+std::string file_of(const TemporaryFolder& folder, const std::string& text) {
+  const std::string path = folder.path() / "in.jsonl";
+  std::ofstream(path, std::ios::binary) << text;
+  return path;
+}
+
+Lines run(FakeEngine& engine, const Input& input, const JobOptions& options,
+          const Shard& shard = {}) {
+  Lines lines;
+  Job job(engine, input, shard, {}, options, [&](std::string_view line) {
+    const auto facts = read_result(line.substr(0, line.size() - 1));
+    REQUIRE(facts);
+    CHECK(lines.emplace(facts->row, line).second);  // every row once
+  });
+  while (job.step()) {
+  }
+  CHECK(job.is_complete());
+  CHECK(job.progress().rows_done == lines.size());
+  return lines;
+}
+
+std::string content(const std::filesystem::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+std::vector<std::string> sorted_lines(const std::string& text) {
+  std::vector<std::string> lines;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    lines.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  std::sort(lines.begin(), lines.end());
+  return lines;
+}
+
+}  // namespace
+
+TEST_CASE("a row gives the same alone and in any company") {
+  const auto seed = std::random_device{}();
+  INFO("seed " << seed);
+  std::mt19937_64 random(seed);
+  const TemporaryFolder folder;
+  std::uint64_t forks = 0;
+  for (int round = 0; round < 40; ++round) {
+    const Input input(file_of(folder, random_input(random, 1 + random() % 40)));
+    JobOptions options = job_options(1 + static_cast<std::uint32_t>(random() % 20));
+    options.scheduler.shared_tokens_min = 1 + static_cast<std::uint32_t>(random() % 40);
+    options.scheduler.kept_max = random() % 5;
+    FakeLimits limits;
+    limits.window = random() % 2 == 0 ? 0 : 100;
+    limits.columns = 1 + static_cast<std::uint32_t>(random() % 64);
+    limits.logits = 1 + static_cast<std::uint32_t>(random() % 16);
+    limits.pages = 10 + static_cast<std::uint32_t>(random() % 60);  // one row always fits
+    FakeEngine engine(limits);
+    const Shard shard{1 + random() % 2, 2};
+    Lines lines = run(engine, input, options, shard);
+    lines.merge(run(engine, input, options, {3 - shard.index, 2}));
+    REQUIRE(lines.size() == input.rows());
+    for (const auto& [row, line] : lines) CHECK(line == alone(input, row, options));
+    CHECK(engine.free_pages() == limits.pages);  // all are given back
+    forks += engine.forks;
+  }
+  CHECK(forks > 0);
+}
+
+TEST_CASE("a common beginning is evaluated once") {
+  const TemporaryFolder folder;
+  const std::string beginning(200, 'q');
+  std::string text;
+  for (int i = 0; i < 30; ++i) {
+    text += json({{"prompt", beginning + std::to_string(i)}, {"max_tokens", 1}}).dump() + "\n";
+  }
+  const Input input(file_of(folder, text));
+  for (const std::uint32_t parallel : {1U, 8U}) {
+    FakeEngine engine({.columns = 64, .logits = 8, .pages = 400});
+    run(engine, input, job_options(parallel));
+    CHECK(engine.columns_used < 200 + 30 * 4);
+  }
+}
+
+TEST_CASE("sequences decode together and are replaced at once") {
+  const TemporaryFolder folder;
+  std::string text;
+  std::uint64_t tokens = 0;
+  for (int i = 0; i < 64; ++i) {
+    text += json({{"prompt", std::to_string(i)}, {"max_tokens", 40}}).dump() + "\n";
+  }
+  const Input input(file_of(folder, text));
+  FakeEngine engine({.columns = 64, .logits = 8, .pages = 400});
+  std::uint64_t steps = 0;
+  Job job(engine, input, {}, {}, job_options(8), [&](std::string_view line) {
+    tokens += json::parse(line)["usage"]["completion_tokens"].get<std::uint64_t>();
+  });
+  while (job.step()) steps = job.counts().steps;
+  CHECK(job.counts().running_max == 8);
+  CHECK(job.counts().tokens_generated == tokens);
+  // Every step but those of the last few rows has eight sequences, and one evaluation gives one
+  // token or ends a row.
+  CHECK(steps <= (tokens + 64) / 8 + 41);
+}
+
+TEST_CASE("every row of a hostile input has a result or an error that names its line") {
+  const TemporaryFolder folder;
+  const std::string huge(std::size_t{3} << 20, 'x');
+  std::string text = "{\"id\":1,\"prompt\":\"good\"}\n\n";             // line 1
+  text += "not json\n";                                                // 3
+  text += "{\"id\":2,\"prompt\":7}\n";                                 // 4
+  text += "{\"id\":3,\"prompt\":\"" + huge + "\"}\n";                  // 5
+  text += "{\"id\":1,\"prompt\":\"again\"}\n";                         // 6
+  text += std::string("{\"prompt\":\"a\0b\"}\n", 17);                  // 7
+  text += "{\"prompt\":\"\\u0000\"}\n";                                // 8
+  text += "{\"prompt\":[1,2,999]}\n";                                  // 9
+  text += "{\"prompt\":\"x\",\"max_tokens\":4000}\n";                  // 10
+  text += "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]}\n";  // 11
+  text += "{\"prompt\":\"" + huge + huge + huge + "\"}\n";             // 12
+  text += "{\"prompt\":\"\",\"max_tokens\":0}";                        // 13, no newline
+  const Input input(file_of(folder, text));
+  FakeEngine engine({.columns = 64, .logits = 8, .pages = 40});
+  const Lines lines = run(engine, input, job_options(4));
+  REQUIRE(lines.size() == 12);
+  const std::map<std::uint64_t, std::uint64_t> bad_lines = {
+      {2, 3}, {3, 4}, {4, 5}, {5, 6}, {6, 7}, {8, 9}, {9, 10}, {10, 11}, {11, 12}};
+  for (const auto& [row, line] : lines) {
+    INFO(row << " " << line.substr(0, 200));
+    const json error = json::parse(line)["error"];
+    CHECK(error.is_null() == !bad_lines.contains(row));
+    if (!error.is_null()) CHECK(error["line"] == bad_lines.at(row));
+  }
+  CHECK(json::parse(lines.at(4))["error"]["code"] == "prompt_too_long");
+  CHECK(json::parse(lines.at(5))["error"]["code"] == "duplicate_id");
+  CHECK(json::parse(lines.at(11))["error"]["code"] == "invalid_request");
+  CHECK(json::parse(lines.at(12))["text"] == "");
+}
+
+TEST_CASE("an empty input is a complete job") {
+  const TemporaryFolder folder;
+  FakeEngine engine;
+  CHECK(run(engine, Input(file_of(folder, "")), job_options(4)).empty());
+}
+
+TEST_CASE("long prompts lose the end that was asked for") {
+  const TemporaryFolder folder;
+  for (const std::size_t size : {positions_max, positions_max + 5, 9 * positions_max}) {
+    std::string prompt(size, ' ');
+    for (std::size_t i = 0; i < size; ++i) prompt[i] = static_cast<char>('a' + i % 26);
+    const std::size_t kept = positions_max - 20 - 1;  // beside new tokens and BOS
+    const auto row = [](const std::string& text) {
+      return json({{"id", 1}, {"prompt", text}}).dump();
+    };
+    const Input input(file_of(folder, row(prompt)));
+    for (const Truncate truncate : {Truncate::head, Truncate::tail}) {
+      JobOptions options = job_options(1);
+      options.task.truncate = truncate;
+      FakeEngine engine;
+      json cut = json::parse(run(engine, input, options).at(1));
+      CHECK(cut["usage"]["truncated_tokens"].get<std::uint64_t>() > 0);
+      cut["usage"].erase("truncated_tokens");
+      const TemporaryFolder other;
+      const std::string rest =
+          truncate == Truncate::head ? prompt.substr(size - kept) : prompt.substr(0, kept);
+      const Input shorter(file_of(other, row(rest)));
+      CHECK(cut == json::parse(alone(shorter, 1, options)));
+    }
+    FakeEngine engine;
+    const json refused = json::parse(run(engine, input, job_options(1)).at(1));
+    CHECK(refused["error"]["code"] == "prompt_too_long");
+  }
+}
+
+TEST_CASE("conversations go through the formatter, whose refusal is an error of the row") {
+  const TemporaryFolder folder;
+  const Input input(file_of(folder,
+                            "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}\n"
+                            "{\"messages\":[{\"role\":\"wizard\",\"content\":\"hi\"}]}\n"));
+  JobOptions options = job_options(2);
+  options.task.chat.encode = [](const std::vector<Message>& messages) {
+    if (messages[0].role != "user") throw sluice::UsageError("no wizards");
+    return std::vector<Token>{1, 2, 3};
+  };
+  options.task.chat.ends_answer = [](Token) { return true; };
+  FakeEngine engine;
+  const Lines lines = run(engine, input, options);
+  CHECK(json::parse(lines.at(1))["usage"]["prompt_tokens"] == 3);
+  CHECK(json::parse(lines.at(1))["usage"]["completion_tokens"] == 0);
+  CHECK(json::parse(lines.at(1))["finish_reason"] == "stop");
+  CHECK(json::parse(lines.at(2))["error"]["message"] == "line 2: no wizards");
+}
+
+TEST_CASE("a row that can never fit is an error and the others run") {
+  const TemporaryFolder folder;
+  const Input input(file_of(folder,
+                            "{\"prompt\":\"a\",\"max_tokens\":5}\n"
+                            "{\"prompt\":\"b\",\"max_tokens\":200}\n"
+                            "{\"prompt\":\"c\",\"max_tokens\":5}\n"));
+  FakeEngine engine({.columns = 8, .logits = 8, .pages = 3});
+  const Lines lines = run(engine, input, job_options(4));
+  CHECK(json::parse(lines.at(1))["error"].is_null());
+  CHECK(json::parse(lines.at(2))["error"]["code"] == "cannot_run");
+  CHECK(json::parse(lines.at(3))["error"].is_null());
+}
+
+TEST_CASE("winding down finishes what generates and resuming does the rest") {
+  std::mt19937_64 random(7);
+  const TemporaryFolder folder;
+  const Input input(file_of(folder, random_input(random, 40)));
+  FakeEngine engine({.columns = 16, .logits = 8, .pages = 100});
+  Lines lines;
+  std::vector<ResultFacts> done;
+  int jobs = 0;
+  for (bool is_complete = false; !is_complete; ++jobs) {
+    Job job(engine, input, {}, done, job_options(6), [&](std::string_view line) {
+      const auto facts = read_result(line.substr(0, line.size() - 1));
+      CHECK(lines.emplace(facts->row, line).second);
+      done.push_back(*facts);
+    });
+    for (int steps = 0; steps < 60 && job.step(); ++steps) {
+    }
+    job.wind_down();
+    while (job.step()) {
+    }
+    is_complete = job.is_complete();
+  }
+  CHECK(jobs > 1);
+  for (const auto& [row, line] : lines) CHECK(line == alone(input, row, job_options(1)));
+}
+
+// A child runs the job on a journal and is killed at a random moment, again and again.
+TEST_CASE("after any number of kill -9 every row is there once, byte by byte") {
+  std::mt19937_64 random(std::random_device{}());
+  const TemporaryFolder folder;
+  const Input input(file_of(folder, random_input(random, 100)));
+  const std::filesystem::path output = folder.path() / "out.jsonl";
+  const auto run_job = [&](const std::filesystem::path& path) {
+    FakeEngine engine({.columns = 32, .logits = 8, .pages = 100});
+    Journal journal(path);
+    Job job(engine, input, {}, journal.found(), job_options(8),
+            [&](std::string_view line) { journal.append(line); });
+    while (job.step()) {
+    }
+  };
+  run_job(folder.path() / "undisturbed.jsonl");
+  const auto expected = sorted_lines(content(folder.path() / "undisturbed.jsonl"));
+  REQUIRE(expected.size() == input.rows());
+  int kills = 0;
+  for (int life = 0; life < 20; ++life) {
+    const pid_t child = ::fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+      run_job(output);
+      ::_exit(0);
+    }
+    ::usleep(static_cast<useconds_t>(random() % 4000));
+    ::kill(child, SIGKILL);
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    kills += WIFSIGNALED(status) ? 1 : 0;
+  }
+  CHECK(kills > 0);
+  run_job(output);
+  CHECK(sorted_lines(content(output)) == expected);
+}

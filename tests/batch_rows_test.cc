@@ -1,0 +1,297 @@
+// Rows of a batch: what a line of the input means, what is said of a bad one, and what comes out.
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/batch/input.h"
+#include "core/batch/request.h"
+#include "core/batch/result.h"
+#include "tests/catch.h"
+#include "tests/temporary_folder.h"
+
+namespace {
+
+using namespace sluice::batch;
+using nlohmann::json;
+using sluice::test::TemporaryFolder;
+
+ParsedRow parse(const std::string& line, std::uint64_t row = 1, const RowDefaults& defaults = {}) {
+  return parse_row(line, row, defaults);
+}
+
+std::string reason(const std::string& line) {
+  const ParsedRow row = parse(line);
+  CHECK_FALSE(row.request.has_value());
+  CHECK(row.reason.find('\n') == std::string::npos);
+  return row.reason;
+}
+
+void check_bad(const std::string& line, const std::string& says) {
+  INFO(line.substr(0, 200));
+  const std::string why = reason(line);
+  INFO(why);
+  CHECK(why.find(says) != std::string::npos);
+}
+
+std::string openai(const std::string& body, const std::string& url = "/v1/completions") {
+  return R"({"custom_id":"a","method":"POST","url":")" + url + R"(","body":)" + body + "}";
+}
+
+std::string file_of(const TemporaryFolder& folder, const std::string& text) {
+  const std::string path = folder.path() / "in.jsonl";
+  std::ofstream(path, std::ios::binary) << text;
+  return path;
+}
+
+}  // namespace
+
+TEST_CASE("both forms of a row say the same") {
+  RowDefaults defaults;
+  defaults.tokens_max = 77;
+  defaults.stop = {"#"};
+  const ParsedRow plain = parse(R"({"id":"a","prompt":"x"})", 3, defaults);
+  const ParsedRow wrapped = parse(openai(R"({"model":"m","prompt":"x"})"), 9, defaults);
+  REQUIRE(plain.request);
+  REQUIRE(wrapped.request);
+  CHECK(plain.header.form == Form::plain);
+  CHECK(wrapped.header.form == Form::completions);
+  CHECK(wrapped.header.model == "m");
+  for (const ParsedRow& row : {plain, wrapped}) {
+    CHECK(std::get<std::string>(row.request->prompt) == "x");
+    CHECK(row.request->tokens_max == 77);
+    CHECK(row.request->stop == defaults.stop);
+    CHECK(row.header.id == "a");
+  }
+  CHECK(plain.request->sampler.seed == wrapped.request->sampler.seed);  // by id, not by place
+
+  const ParsedRow set = parse(
+      R"({"id":5,"prompt":[1,2,3],"max_tokens":9,"temperature":0,"top_p":0.5,"top_k":7,"min_p":0,)"
+      R"("repeat_penalty":1.5,"seed":-1,"stop":["a","b"],"note":"passed over"})");
+  REQUIRE(set.request);
+  CHECK(std::get<1>(set.request->prompt) == std::vector<sluice::tokenizer::Token>{1, 2, 3});
+  CHECK(set.request->tokens_max == 9);
+  CHECK(set.request->sampler.temperature == 0);
+  CHECK(set.request->sampler.top_p == 0.5);
+  CHECK(set.request->sampler.top_k == 7);
+  CHECK(set.request->sampler.min_p == 0);
+  CHECK(set.request->sampler.repeat_penalty == 1.5);
+  CHECK(set.request->sampler.seed == ~std::uint64_t{0});
+  CHECK(set.request->stop == std::vector<std::string>{"a", "b"});
+}
+
+TEST_CASE("conversations come in either form, with content in parts") {
+  const std::string messages =
+      R"({"messages":[{"role":"system","content":"s"},)"
+      R"({"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}]})";
+  for (const ParsedRow& row : {parse(messages), parse(openai(messages, "/v1/chat/completions"))}) {
+    REQUIRE(row.request);
+    const auto& list = std::get<std::vector<Message>>(row.request->prompt);
+    REQUIRE(list.size() == 2);
+    CHECK(list[0].role == "system");
+    CHECK(list[1].content == "ab");
+  }
+  check_bad(openai(R"({"messages":[]})", "/v1/chat/completions"), "empty");
+  check_bad(openai(R"({"prompt":"x"})", "/v1/chat/completions"), "messages");
+  check_bad(openai(R"({"messages":[{"role":"user"}]})", "/v1/chat/completions"), "content");
+  check_bad(R"({"messages":[{"role":"user","content":[{"type":"image_url"}]}]})", "not a text");
+  check_bad(R"({"messages":[{"role":"user","content":7}]})", "content");
+  check_bad(R"({"messages":[7]})", "objects");
+  check_bad(R"({"messages":"hello"})", "array");
+  check_bad(R"({"prompt":"x","messages":[{"role":"user","content":"x"}]})", "not both");
+}
+
+TEST_CASE("seeds differ between rows and do not depend on the place of a row with an id") {
+  std::set<std::uint64_t> seeds;
+  for (std::uint64_t row = 1; row <= 50; ++row) {
+    seeds.insert(parse(R"({"prompt":"x"})", row).request->sampler.seed);
+    const std::string named = R"({"prompt":"x","id":)" + std::to_string(row) + "}";
+    const std::uint64_t seed = parse(named, row).request->sampler.seed;
+    CHECK(seed == parse(named, 1000 - row).request->sampler.seed);
+    seeds.insert(seed);
+    RowDefaults other;
+    other.sampler.seed = 1;
+    seeds.insert(parse(named, row, other).request->sampler.seed);
+  }
+  CHECK(seeds.size() == 150);
+}
+
+TEST_CASE("a bad row is an error that says why") {
+  check_bad("", "JSON");
+  check_bad("{", "JSON");
+  check_bad("hello", "JSON");
+  check_bad("[1]", "object");
+  check_bad("7", "object");
+  check_bad("{} {}", "JSON");
+  check_bad("{}", "\"prompt\" is missing");
+  check_bad(R"({"prompt":null})", "\"prompt\" is missing");
+  check_bad(R"({"prompt":7})", "prompt");
+  check_bad(R"({"prompt":["a","b"]})", "several prompts");
+  check_bad(R"({"prompt":[[1],[2]]})", "several prompts");
+  check_bad(R"({"prompt":[1,-2]})", "-2");
+  check_bad(R"({"prompt":[1,"a"]})", "integer");
+  check_bad(R"({"prompt":[4294967296]})", "4294967296");
+  check_bad(R"({"prompt":"x","id":[]})", "\"id\"");
+  check_bad(R"({"prompt":"x","id":1.5})", "\"id\"");
+  check_bad(R"({"prompt":"x","max_tokens":"9"})", "max_tokens");
+  check_bad(R"({"prompt":"x","max_tokens":-1})", "-1");
+  check_bad(R"({"prompt":"x","max_tokens":1.5})", "integer");
+  check_bad(R"({"prompt":"x","max_tokens":1e999})", "JSON");
+  check_bad(R"({"prompt":"x","max_tokens":99999999999999999999})", "integer");
+  check_bad(R"({"prompt":"x","temperature":"hot"})", "temperature");
+  check_bad(R"({"prompt":"x","temperature":-1})", "temperature");
+  check_bad(R"({"prompt":"x","top_p":2})", "top-p");
+  check_bad(R"({"prompt":"x","seed":1.5})", "seed");
+  check_bad(R"({"prompt":"x","stop":5})", "stop");
+  check_bad(R"({"prompt":"x","stop":[""]})", "stop");
+  check_bad(R"({"prompt":"x","model":5})", "model");
+  check_bad(std::string("{\"prompt\":\"a\0b\"}", 16), "JSON");
+  check_bad(std::string("\0\0\0", 3), "JSON");
+  check_bad("{\"prompt\":\"\xff\"}", "JSON");
+  check_bad("{\"prompt\":\"\xed\xa0\x80\"}", "JSON");
+  check_bad(std::string(200000, '['), "JSON");
+  check_bad(R"({"prompt":")" + std::string(row_bytes_max, 'x') + "\"}", "bytes");
+  const std::string wide(text_bytes_max + 1, 'x');
+  check_bad(R"({"prompt":"x","id":")" + wide + "\"}", "\"id\" has 4097 bytes");
+  check_bad(R"({"prompt":"x","model":")" + wide + "\"}", "\"model\" has 4097 bytes");
+  check_bad(
+      R"({"prompt":"x","stop":[")" + wide.substr(2048) + R"(",")" + wide.substr(2048) + "\"]}",
+      "\"stop\" has 4098 bytes");
+  std::string values = R"({"prompt":[0)";
+  for (std::size_t i = 0; i < row_values_max; ++i) values += ",1";
+  check_bad(values + "]}", "more than 131072 values");
+  check_bad(R"({"prompt":"x","stop":)" + json(std::vector<std::string>(65, "a")).dump() + "}",
+            "65 texts");
+  for (const char* setting : {R"("n":2)", R"("stream":true)", R"("echo":true)", R"("logprobs":1)",
+                              R"("presence_penalty":0.5)", R"("logit_bias":{"5":1})",
+                              R"("tools":[{}])", R"("response_format":{"type":"json_object"})"}) {
+    check_bad(R"({"prompt":"x",)" + std::string(setting) + "}", "not supported");
+  }
+  for (const char* harmless : {R"("n":1)", R"("n":null)", R"("stream":false)", R"("logprobs":null)",
+                               R"("presence_penalty":0.0)", R"("logit_bias":{})"}) {
+    INFO(harmless);
+    CHECK(parse(R"({"prompt":"x",)" + std::string(harmless) + "}").request);
+  }
+}
+
+TEST_CASE("a bad envelope keeps what can be said of the row") {
+  check_bad(R"({"custom_id":7,"url":"/v1/completions","body":{"prompt":"x"}})", "custom_id");
+  check_bad(R"({"url":"/v1/completions","body":{"prompt":"x"}})", "custom_id");
+  check_bad(R"({"custom_id":"a","body":{"prompt":"x"}})", "url");
+  check_bad(R"({"custom_id":"a","url":"/v1/embeddings","body":{"prompt":"x"}})", "url");
+  check_bad(R"({"custom_id":"a","url":7,"body":{"prompt":"x"}})", "url");
+  check_bad(R"({"custom_id":"a","url":"/v1/completions"})", "body");
+  check_bad(R"({"custom_id":"a","url":"/v1/completions","body":"x"})", "body");
+  check_bad(R"({"custom_id":"a","method":"GET","url":"/v1/completions","body":{}})", "method");
+  const ParsedRow row = parse(openai("{}", "/v1/chat/completions"));
+  CHECK(row.header.form == Form::chat);
+  CHECK(row.header.id == "a");
+}
+
+TEST_CASE("a prompt may hold NUL and any other character, and be as long as a row") {
+  const ParsedRow nul = parse(R"({"prompt":"a\u0000b\ud83d\ude00"})");
+  REQUIRE(nul.request);
+  CHECK(std::get<std::string>(nul.request->prompt) == std::string("a\0b\xF0\x9F\x98\x80", 7));
+  const std::string large(row_bytes_max - 13, 'x');
+  const ParsedRow row = parse(R"({"prompt":")" + large + "\"}");
+  REQUIRE(row.request);
+  CHECK(std::get<std::string>(row.request->prompt) == large);
+}
+
+TEST_CASE("results have the form of their row and carry its number") {
+  const Completion completion{"t\n", Finish::length, 3, 5, 0};
+  for (const auto& [form, id] :
+       {std::pair(Form::plain, json(7)), std::pair(Form::plain, json()),
+        std::pair(Form::completions, json("a")), std::pair(Form::chat, json("\"\n\u00e9"))}) {
+    const RowHeader header{form, id, ""};
+    const std::string line = result_line(12, header, "model", completion);
+    const std::string bad = error_line(13, header, {"code", 99, "reason"});
+    for (const std::string& text : {line, bad}) {
+      CHECK(text.find('\n') == text.size() - 1);
+      const json object = json::parse(text);
+      CHECK(object.at(form == Form::plain ? "id" : "custom_id") == id);
+    }
+    CHECK(read_result(line.substr(0, line.size() - 1))->row == 12);
+    CHECK_FALSE(read_result(line)->is_error);
+    CHECK(read_result(bad)->row == 13);
+    CHECK(read_result(bad)->is_error);
+    CHECK(json::parse(bad)["error"]["line"] == 99);
+    CHECK(json::parse(bad)["error"]["message"] == "line 99: reason");
+    const json object = json::parse(line);
+    const json body = form == Form::plain ? object : object["response"]["body"];
+    CHECK(body["usage"]["prompt_tokens"] == 3);
+    CHECK(body["usage"]["completion_tokens"] == 5);
+    CHECK(body["usage"]["total_tokens"] == 8);
+    if (form == Form::plain) continue;
+    CHECK(object["response"]["status_code"] == 200);
+    CHECK(body["model"] == "model");
+    const json choice = body["choices"][0];
+    CHECK(choice["finish_reason"] == "length");
+    CHECK((form == Form::chat ? choice["message"]["content"] : choice["text"]) == "t\n");
+  }
+  for (const char* other :
+       {"", "{}", "7", "{\"row\":0,\"error\":null}", "{\"row\":1}",
+        "{\"id\":\"batch_req_x\",\"error\":null}", "{\"row\":1,\"error\":nul"}) {
+    INFO(other);
+    CHECK_FALSE(read_result(other));
+  }
+}
+
+TEST_CASE("an input is its lines that are not blank") {
+  const TemporaryFolder folder;
+  struct Case {
+    std::string text;
+    std::vector<std::string> rows;
+    std::vector<std::uint64_t> lines;
+  };
+  const std::vector<Case> cases = {
+      {"", {}, {}},
+      {"\n\n \t\r\n", {}, {}},
+      {"a", {"a"}, {1}},
+      {"a\n", {"a"}, {1}},
+      {"\na\n\n \nb", {"a", "b"}, {2, 5}},
+      {"a\r\nb\r\n", {"a\r", "b\r"}, {1, 2}},
+      {std::string("\0\n\0", 3), {std::string("\0", 1), std::string("\0", 1)}, {1, 2}},
+  };
+  for (const Case& expected : cases) {
+    const Input input(file_of(folder, expected.text));
+    REQUIRE(input.rows() == expected.rows.size());
+    CHECK(input.bytes() == expected.text.size());
+    for (std::uint64_t row = 1; row <= input.rows(); ++row) {
+      CHECK(input.read(row) == expected.rows[row - 1]);
+      CHECK(input.line_number(row) == expected.lines[row - 1]);
+    }
+  }
+}
+
+TEST_CASE("an input notices repeated ids and any change") {
+  const TemporaryFolder folder;
+  const std::string text =
+      "{\"id\":\"a\",\"prompt\":\"x\"}\n{\"id\":1,\"prompt\":\"x\"}\n{\"prompt\":\"x\"}\n"
+      "{\"id\":\"1\",\"prompt\":\"x\"}\n{\"prompt\":\"x\"}\nbad\n{\"id\":\"a\"}\n"
+      "{\"id\":1,\"prompt\":\"x\"}\nbad\n{\"custom_id\":\"a\"}\n";
+  const Input input(file_of(folder, text));
+  for (std::uint64_t row = 1; row <= input.rows(); ++row) {
+    const auto first = input.first_of_same_id(row);
+    INFO(row);
+    CHECK(first.value_or(0) == (row == 7 || row == 10 ? 1U : row == 8 ? 2U : 0U));
+  }
+  for (std::size_t i = 0; i < text.size(); i += 7) {
+    std::string changed = text;
+    changed[i] = static_cast<char>(changed[i] ^ 1);
+    CHECK(Input(file_of(folder, changed)).digest() != input.digest());
+  }
+}
+
+TEST_CASE("a row of any length is read, or cut where it is too long anyway") {
+  const TemporaryFolder folder;
+  const std::string large(row_bytes_max + 5000, 'x');
+  const Input input(file_of(folder, "a\n" + large + "\nb"));
+  REQUIRE(input.rows() == 3);
+  CHECK(input.read(2).size() == row_bytes_max + 1);
+  CHECK(reason(input.read(2)).find("bytes") != std::string::npos);
+  CHECK(input.read(3) == "b");
+  CHECK_THROWS_AS(Input(folder.path() / "absent"), std::system_error);
+  CHECK_THROWS_AS(Input(folder.path()), std::system_error);
+}

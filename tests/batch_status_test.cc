@@ -1,0 +1,269 @@
+// What others see of a job: status segments of living, dead and hostile processes, progress, the
+// choice of --parallel, and the merging of parts.
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <sys/wait.h>
+#include <thread>
+#include <unistd.h>
+#include <vector>
+
+#include "core/batch/job_state.h"
+#include "core/batch/merge.h"
+#include "core/batch/parallel_choice.h"
+#include "core/batch/progress.h"
+#include "core/batch/result.h"
+#include "core/batch/status_segment.h"
+#include "core/error.h"
+#include "tests/catch.h"
+#include "tests/temporary_folder.h"
+
+namespace {
+
+using namespace sluice::batch;
+using sluice::test::TemporaryFolder;
+namespace fs = std::filesystem;
+
+std::optional<LivingStatus> status_of(pid_t pid) {
+  for (const LivingStatus& living : living_statuses()) {
+    if (living.pid == static_cast<std::uint64_t>(pid)) return living;
+  }
+  return std::nullopt;
+}
+
+fs::path segment_file(pid_t pid) {
+  return fs::path("/dev/shm") / ("sluice-status-" + std::to_string(pid));
+}
+
+std::string content(const fs::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+void write(const fs::path& path, const std::string& text) {
+  std::ofstream(path, std::ios::binary) << text;
+}
+
+// A child that publishes and waits to be killed.
+pid_t publishing_child() {
+  int ends[2];
+  REQUIRE(::pipe(ends) == 0);
+  const pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    StatusPublisher publisher;
+    publisher.publish({"batch", "child", 1, 2, 3.5, 4, 5, 6});
+    static_cast<void>(::write(ends[1], "x", 1));
+    while (true) ::pause();
+  }
+  char byte = 0;
+  REQUIRE(::read(ends[0], &byte, 1) == 1);
+  ::close(ends[0]);
+  ::close(ends[1]);
+  return child;
+}
+
+std::string line(std::uint64_t row) {
+  return result_line(row, {}, "", {"row " + std::to_string(row), Finish::stop, 1, 2, 0});
+}
+
+}  // namespace
+
+TEST_CASE("a status is seen while its process lives, and never after") {
+  if (!fs::is_directory("/dev/shm")) SLUICE_SKIP("no /dev/shm");
+  {
+    StatusPublisher publisher;
+    const std::string long_name(500, 'm');
+    publisher.publish({"batch", long_name, 10, 20, 2.5, 3, 7, 4});
+    const auto seen = status_of(::getpid());
+    REQUIRE(seen);
+    CHECK(seen->status.command == "batch");
+    CHECK(seen->status.model == std::string(127, 'm'));
+    CHECK(seen->status.budget_bytes == 10);
+    CHECK(seen->status.memory_bytes == 20);
+    CHECK(seen->status.tokens_per_s == 2.5);
+    CHECK(seen->status.rows_done == 3);
+    CHECK(seen->status.rows == 7);
+    CHECK(seen->status.sequences == 4);
+    CHECK(seen->seconds >= 0);
+    publisher.publish({"run\x1b[31m", "", 0, 0, 0, 0, 0, 0});  // never reaches a terminal as it is
+    CHECK(status_of(::getpid())->status.command == "run?[31m");
+  }
+  CHECK_FALSE(status_of(::getpid()));
+
+  const pid_t child = publishing_child();
+  CHECK(status_of(child)->status.model == "child");
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+  CHECK(fs::exists(segment_file(child)));
+  CHECK_FALSE(status_of(child));
+  CHECK_FALSE(fs::exists(segment_file(child)));  // taken away
+}
+
+TEST_CASE("a segment left by a dead process is not taken for one with the same id") {
+  if (!fs::is_directory("/dev/shm")) SLUICE_SKIP("no /dev/shm");
+  const pid_t dead = publishing_child();
+  const std::string left = content(segment_file(dead));
+  ::kill(dead, SIGKILL);
+  ::waitpid(dead, nullptr, 0);
+  living_statuses();
+  const pid_t living = publishing_child();
+  std::string forged = left;  // pid of the living, start of the dead
+  forged.replace(0, 16, content(segment_file(living)).substr(0, 16));
+  forged[22] = static_cast<char>(forged[22] ^ 1);  // far from any start of these moments
+  write(segment_file(living), forged);
+  CHECK_FALSE(status_of(living));
+  CHECK_FALSE(fs::exists(segment_file(living)));
+  ::kill(living, SIGKILL);
+  ::waitpid(living, nullptr, 0);
+}
+
+TEST_CASE("segments that are none are passed over") {
+  if (!fs::is_directory("/dev/shm")) SLUICE_SKIP("no /dev/shm");
+  const fs::path own = segment_file(::getpid());
+  for (const std::string& text :
+       {std::string(), std::string("x"), std::string(4096, '\xff'), std::string(4096, '\0')}) {
+    write(own, text);
+    CHECK_FALSE(status_of(::getpid()));
+  }
+  const fs::path odd = "/dev/shm/sluice-status-12x";
+  write(odd, "x");
+  CHECK_NOTHROW(living_statuses());
+  CHECK(fs::exists(odd));
+  fs::remove(odd);
+  StatusPublisher publisher;  // takes the place of what is there
+  CHECK(status_of(::getpid()));
+}
+
+TEST_CASE("a status is read whole while it is being written") {
+  if (!fs::is_directory("/dev/shm")) SLUICE_SKIP("no /dev/shm");
+  StatusPublisher publisher;
+  std::atomic<bool> ends = false;
+  publisher.publish({"batch", "", 0, 0, 0, 0, 0, 0});
+  std::thread writer([&] {
+    for (std::uint64_t i = 1; !ends; ++i) publisher.publish({"batch", "", i, i, 0, i, i, i});
+  });
+  int whole = 0;
+  for (int i = 0; i < 200; ++i) {
+    const auto seen = status_of(::getpid());
+    if (!seen) continue;  // this writer never rests
+    ++whole;
+    CHECK(seen->status.budget_bytes == seen->status.sequences);
+    CHECK(seen->status.rows_done == seen->status.rows);
+    CHECK(seen->status.budget_bytes == seen->status.rows);
+  }
+  ends = true;
+  writer.join();
+  CHECK(whole > 0);
+}
+
+TEST_CASE("progress follows the last minute and does not count what was there before") {
+  using namespace std::chrono_literals;
+  const ProgressMeter::Clock::time_point start{};
+  ProgressMeter meter(100, 40, start);
+  CHECK_FALSE(meter.seconds_left());
+  CHECK(meter.tokens_per_s() == 0);
+  for (int second = 1; second <= 10; ++second) {
+    meter.update(40 + 2 * second, 100 * second, start + second * 1s);
+  }
+  CHECK(meter.tokens_per_s() == Approx(100));
+  CHECK(meter.seconds_left().value() == Approx(20));
+  CHECK(meter.line() == "60 of 100 rows (60 %), 100.0 tokens/s, 20 s left");
+  CHECK(meter.bar(10) == "[######....] " + meter.line());
+  for (int second = 11; second <= 200; ++second) {  // slower from here on
+    meter.update(60, 1000 + 10 * (second - 10), start + second * 1s);
+  }
+  CHECK(meter.tokens_per_s() == Approx(10));
+  CHECK(ProgressMeter(0, 0).line().starts_with("0 of 0 rows (100 %)"));
+  CHECK(format_duration(0) == "0 s");
+  CHECK(format_duration(200) == "3 min 20 s");
+  CHECK(format_duration(7500) == "2 h 05 min");
+  CHECK(format_duration(90 * 3600) == "4 days");
+}
+
+TEST_CASE("as many sequences as it takes for arithmetic to bind") {
+  sluice::engine::MachineLimits limits;
+  limits.disk_bytes_per_s = 1e9;
+  limits.dram_bytes_per_s = 1e10;
+  limits.int8_macs_per_s = 1e11;
+  const auto streamed = [](std::uint32_t) {
+    return std::optional(sluice::engine::DecodeWork{5'000'000'000, 1'600'000'000, 10'000'000'000});
+  };  // 1.6 s of disk, 0.5 s of memory, 0.25 s of arithmetic for each
+  CHECK(choose_parallel(limits, 1000, streamed).parallel == 32);
+  CHECK(choose_parallel(limits, 5, streamed).parallel == 8);
+  CHECK(choose_parallel(limits, 1, streamed).parallel == 1);
+  const auto bounded = [&](std::uint32_t n) {
+    return n <= 4 ? streamed(n) : std::optional<sluice::engine::DecodeWork>();
+  };
+  const ParallelChoice choice = choose_parallel(limits, 1000, bounded);
+  CHECK(choice.parallel == 4);
+  CHECK(choice.reason.find("budget") != std::string::npos);
+  // Pinned weights that have to go for more sequences cost more than these bring.
+  const auto crowded = [&](std::uint32_t n) {
+    auto work = streamed(n);
+    work->streamed_bytes *= n < 4 ? 1 : n;
+    return work;
+  };
+  CHECK(choose_parallel(limits, 1000, crowded).parallel == 2);
+  CHECK(choose_parallel({}, 1000, streamed).parallel == 1);
+}
+
+TEST_CASE("parts become the whole in the order of the input, or a reason why not") {
+  const TemporaryFolder folder;
+  const fs::path out = folder.path() / "out";
+  const auto part = [&](std::uint64_t index) {
+    return folder.path() / ("part-" + std::to_string(index));
+  };
+  const auto write_part = [&](std::uint64_t index, const std::string& text) {
+    write(part(index), text);
+    write_state(part(index), {10, 20, 7, {index, 3}, {{"--temp", 0.5}}});
+  };
+  const std::vector<fs::path> parts = {part(3), part(1), part(2)};
+  const auto set_up = [&] {
+    write_part(1, line(7) + line(1) + line(4));
+    write_part(2, line(5) + line(2));
+    write_part(3, line(3) + line(6));
+  };
+  std::string expected;
+  for (std::uint64_t row = 1; row <= 7; ++row) expected += line(row);
+  set_up();
+  CHECK(merge_parts(parts, out).rows == 7);
+  CHECK(content(out) == expected);
+  CHECK(merge_parts(parts, part(1)).rows == 7);  // the output may take the place of a part
+  CHECK(content(part(1)) == expected);
+
+  set_up();
+  fs::remove(out);
+  const auto check_fails = [&](const std::vector<fs::path>& given, const std::string& says) {
+    try {
+      merge_parts(given, out);
+      FAIL("merged");
+    } catch (const sluice::Error& error) {
+      INFO(error.what());
+      CHECK(std::string(error.what()).find(says) != std::string::npos);
+    }
+    CHECK_FALSE(fs::exists(out));
+  };
+  check_fails({}, "no part");
+  check_fails({part(1), part(2)}, "--shard 3/3");
+  check_fails({part(1), part(2), part(3), part(2)}, "twice");
+  write(part(2), line(5) + line(2).substr(0, 30));  // torn
+  check_fails(parts, "1 of 7 rows are missing, the first is row 2");
+  write(part(2), line(5) + "x\n");
+  check_fails(parts, "line 2: not a result");
+  write(part(2), line(5) + line(8));
+  check_fails(parts, "line 2: not a result");
+  set_up();
+  write_state(part(2), {10, 21, 7, {2, 3}, {{"--temp", 0.5}}});
+  check_fails(parts, "input");
+  write_state(part(2), {10, 20, 7, {2, 3}, {{"--temp", 0.6}}});
+  check_fails(parts, "--temp");
+  write_state(part(2), {10, 20, 7, {2, 4}, {{"--temp", 0.5}}});
+  check_fails(parts, "--shard");
+  fs::remove(state_path(part(2)));
+  check_fails(parts, "state");
+}

@@ -1,0 +1,191 @@
+// An engine without a model: the logits after a sequence are a hash of all its tokens, so that a
+// token that is lost, doubled or given to the wrong sequence changes everything after it. Text is
+// made of printable bytes, each a token. Checks the contract of engine::Engine on every call and
+// accounts for pages as the real cache does.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <set>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/engine/session.h"
+#include "core/error.h"
+
+namespace sluice::test {
+
+using tokenizer::Token;
+
+// Token 0 to 255 is that byte, 256 begins a text, 257 ends it.
+class ByteTokenizer final : public tokenizer::Tokenizer {
+ public:
+  static constexpr Token begin_token = 256, end_token = 257;
+  static constexpr std::size_t tokens = 258;
+
+  ByteTokenizer() {
+    for (int byte = 0; byte < 256; ++byte) bytes_ += static_cast<char>(byte);
+  }
+  std::vector<Token> encode(std::string_view text,
+                            const tokenizer::EncodeOptions& options) const override {
+    std::vector<Token> out;
+    if (options.add_bos) out.push_back(begin_token);
+    for (const char byte : text) out.push_back(static_cast<unsigned char>(byte));
+    return out;
+  }
+  std::vector<Token> encode_parts(std::span<const tokenizer::TextPart>, std::span<const Token>,
+                                  bool) const override {
+    throw std::logic_error("not of use here");
+  }
+  std::string_view piece(Token token, bool = false) const override {
+    if (token >= begin_token) return {};
+    return std::string_view(bytes_).substr(static_cast<std::size_t>(token), 1);
+  }
+  std::string decode(std::span<const Token> tokens_, bool = false) const override {
+    std::string text;
+    for (const Token token : tokens_) text += piece(token);
+    return text;
+  }
+  bool is_end_of_generation(Token token) const override { return token == end_token; }
+  std::size_t vocabulary_size() const override { return tokens; }
+  std::optional<Token> bos() const override { return begin_token; }
+  std::optional<Token> eos() const override { return end_token; }
+  bool adds_bos() const override { return true; }
+  const std::vector<std::string>& warnings() const override { return warnings_; }
+
+ private:
+  std::string bytes_;
+  std::vector<std::string> warnings_;
+};
+
+// The logits after `sequence`: printable bytes and the end are possible.
+inline std::vector<float> fake_logits(std::span<const Token> sequence) {
+  std::uint64_t state = 0x9e3779b97f4a7c15;
+  const auto mix = [&state](std::uint64_t value) {
+    state = (state ^ value) * 0xbf58476d1ce4e5b9;
+    state ^= state >> 29;
+  };
+  for (const Token token : sequence) mix(static_cast<std::uint64_t>(token) + 1);
+  std::vector<float> logits(ByteTokenizer::tokens, -std::numeric_limits<float>::infinity());
+  const auto draw = [&] {
+    mix(77);
+    return static_cast<float>(state >> 40) * 0x1p-21f;  // [0, 8)
+  };
+  for (Token token = 32; token < 127; ++token) logits[static_cast<std::size_t>(token)] = draw();
+  logits[ByteTokenizer::end_token] = draw() - 0.5f;
+  return logits;
+}
+
+struct FakeLimits {
+  std::uint32_t columns = 16;
+  std::uint32_t logits = 8;
+  std::uint32_t pages = 64;  // of 32 positions
+  std::uint32_t window = 0;  // longer sequences have lost their beginning; 0: none
+};
+
+class FakeEngine final : public engine::Engine {
+ public:
+  static constexpr std::uint32_t page_positions = 32;
+
+  explicit FakeEngine(const FakeLimits& limits = {}) : limits_(limits) {}
+
+  const tokenizer::Tokenizer& tokenizer() const override { return tokenizer_; }
+  const engine::EngineFacts& facts() const override { return facts_; }
+  const plan::MemoryPlan& plan() const override { return plan_; }
+  streaming::TapeStatistics tape_statistics() const override { return {}; }
+  engine::Session& session() override { throw std::logic_error("not of use here"); }
+
+  std::unique_ptr<engine::Sequence> new_sequence(std::uint32_t positions) override {
+    return make({}, {}, positions);
+  }
+
+  std::unique_ptr<engine::Sequence> fork(const engine::Sequence& source, std::uint32_t prefix,
+                                         std::uint32_t positions) override {
+    const auto& from = dynamic_cast<const FakeSequence&>(source);
+    if (prefix > from.tokens.size() || prefix > positions) throw std::logic_error("bad fork");
+    if (limits_.window != 0 && from.position() > limits_.window) throw UsageError("slid");
+    ++forks;
+    std::vector<Page> shared(from.pages.begin(), from.pages.begin() + prefix / page_positions);
+    return make({from.tokens.begin(), from.tokens.begin() + prefix}, std::move(shared), positions);
+  }
+
+  std::span<const std::span<const float>> step(
+      std::span<const engine::SequenceWork> works) override {
+    std::set<engine::Sequence*> seen;
+    std::size_t columns = 0, wanted = 0;
+    logits_.clear();
+    for (const engine::SequenceWork& work : works) {
+      auto& sequence = dynamic_cast<FakeSequence&>(*work.sequence);
+      columns += work.tokens.size();
+      wanted += work.wants_logits ? 1 : 0;
+      if (!seen.insert(work.sequence).second) throw std::logic_error("a sequence twice");
+      if (work.tokens.empty()) throw std::logic_error("no tokens");
+      sequence.tokens.insert(sequence.tokens.end(), work.tokens.begin(), work.tokens.end());
+      if (sequence.position() > sequence.capacity()) throw std::logic_error("no room");
+      logits_.push_back(work.wants_logits ? fake_logits(sequence.tokens) : std::vector<float>());
+    }
+    if (works.empty() || columns > limits_.columns || wanted > limits_.logits) {
+      throw std::logic_error("a step beyond its limits");
+    }
+    columns_used += columns;
+    spans_.assign(logits_.begin(), logits_.end());
+    return spans_;
+  }
+
+  std::uint32_t step_columns() const override { return limits_.columns; }
+  std::uint32_t step_logits() const override { return limits_.logits; }
+  std::uint32_t free_positions() const override { return free_pages() * page_positions; }
+  std::uint32_t free_pages() const { return limits_.pages - *used_pages_; }
+
+  std::uint64_t forks = 0;
+  std::uint64_t columns_used = 0;
+
+ private:
+  using Page = std::shared_ptr<void>;
+
+  struct FakeSequence final : engine::Sequence {
+    std::uint32_t position() const override { return static_cast<std::uint32_t>(tokens.size()); }
+    std::uint32_t capacity() const override { return capacity_; }
+    void truncate(std::uint32_t position) override {
+      if (position > tokens.size()) throw std::logic_error("truncate upwards");
+      if (window != 0 && tokens.size() > window) throw UsageError("slid");
+      tokens.resize(position);
+    }
+    std::vector<Token> tokens;
+    std::vector<Page> pages;
+    std::uint32_t capacity_ = 0;
+    std::uint32_t window = 0;
+  };
+
+  std::unique_ptr<engine::Sequence> make(std::vector<Token> tokens, std::vector<Page> pages,
+                                         std::uint32_t positions) {
+    const std::size_t needed = (positions + page_positions - 1) / page_positions;
+    if (needed > pages.size() + free_pages()) return nullptr;
+    auto sequence = std::make_unique<FakeSequence>();
+    while (pages.size() < needed) {
+      ++*used_pages_;
+      pages.emplace_back(nullptr, [used = used_pages_](void*) { --*used; });
+    }
+    sequence->tokens = std::move(tokens);
+    sequence->pages = std::move(pages);
+    sequence->capacity_ = positions;
+    sequence->window = limits_.window;
+    return sequence;
+  }
+
+  FakeLimits limits_;
+  ByteTokenizer tokenizer_;
+  engine::EngineFacts facts_;
+  plan::MemoryPlan plan_;
+  std::shared_ptr<std::uint32_t> used_pages_ = std::make_shared<std::uint32_t>(0);
+  std::vector<std::vector<float>> logits_;
+  std::vector<std::span<const float>> spans_;
+};
+
+}  // namespace sluice::test
