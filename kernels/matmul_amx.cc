@@ -256,20 +256,12 @@ class TileProducts {
 };
 
 template <typename Format>
-struct IntegerKernel {
-  using Panel = IntegerPanel;
+struct IntegerKernel : UnpacksIntegers<Format, SignedSink> {
   using Column = TileColumn<ColumnA256>;
   static constexpr int tile_columns = tile_rows;
   static constexpr bool pads_columns = true;
 
   static Column column(const Activations& x, std::size_t c) { return {x, c, &Activations::a256}; }
-
-  template <typename Rows>
-  static void unpack(Rows& rows, const std::byte* panel, std::size_t size, std::size_t k,
-                     IntegerPanel& out) {
-    go_to<Format>(rows, panel, size / k_block, k / k_block);
-    unpack_integer<Format, SignedSink>(rows, out);
-  }
 
   template <int panels, int columns>
   static void multiply(const IntegerPanel* p, const Column* a, std::size_t k, std::size_t,
@@ -315,23 +307,12 @@ struct IntegerKernel {
 };
 
 template <typename Format>
-struct SmallKernel {
-  using Panel = SmallPanel;
+struct SmallKernel : UnpacksSmall<Format, SignedSink> {
   using Column = TileColumn<ColumnA32>;
   static constexpr int tile_columns = tile_rows;
   static constexpr bool pads_columns = true;
 
   static Column column(const Activations& x, std::size_t c) { return {x, c, &Activations::a32}; }
-
-  template <typename Rows>
-  static void unpack(Rows& rows, const std::byte* panel, std::size_t size, std::size_t k,
-                     SmallPanel& out) {
-    const std::size_t count = smaller(k_block, size - k) / 32;
-    for (std::size_t s = 0; s < count; ++s) {
-      go_to<Format>(rows, panel, size / 32, k / 32 + s);
-      unpack_small<Format, SignedSink>(rows, s, out);
-    }
-  }
 
   template <int panels, int columns>
   static void multiply(const SmallPanel* p, const Column* a, std::size_t k, std::size_t weights,
@@ -387,11 +368,7 @@ void multiply_on_tiles(const WeightRows& w, const Activations& x, float* y, std:
   const TileConfiguration configuration(smaller(tile_rows, x.columns()),
                                         TileTraits<Format>::weights());
   const TileRegisters registers(configuration);
-  if (w.is_packed) {
-    PanelProduct<Kernel, PackedRows>(w, scratch).run(x, y, y_stride);
-  } else {
-    PanelProduct<Kernel, FileRows>(w, scratch).run(x, y, y_stride);
-  }
+  multiply_panels<Kernel>(w, x, y, y_stride, scratch);
 }
 
 void multiply(const WeightRows& w, const Activations& x, float* y, std::size_t y_stride,
@@ -403,26 +380,7 @@ void multiply(const WeightRows& w, const Activations& x, float* y, std::size_t y
     multiply_on_tiles<SmallKernel<Format>, Format>(w, x, y, y_stride, scratch);
   };
   const bool is_large = w.rows >= panel_rows && x.columns() >= fewest_columns;
-  switch (is_large ? w.type : BlockType::f32) {
-    case BlockType::q4_k:
-      return run_integer(Q4_K{});
-    case BlockType::q5_k:
-      return run_integer(Q5_K{});
-    case BlockType::q6_k:
-      return run_integer(Q6_K{});
-    case BlockType::q4_0:
-      return run_small(Q4_0{});
-    case BlockType::q4_1:
-      return run_small(Q4_1{});
-    case BlockType::q5_0:
-      return run_small(Q5_0{});
-    case BlockType::q5_1:
-      return run_small(Q5_1{});
-    case BlockType::q8_0:
-      return run_small(Q8_0{});
-    default:
-      break;
-  }
+  if (is_large && visit_quantised(w.type, run_integer, run_small)) return;
   MatmulKernels avx512;
   fill_matmul_avx512vnni(avx512);
   avx512.multiply(w, x, y, y_stride, scratch);

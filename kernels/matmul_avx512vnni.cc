@@ -64,20 +64,12 @@ inline void dot_groups(const Panel* p, std::size_t group, const std::int8_t* con
 }
 
 template <typename Format>
-struct IntegerKernel {
-  using Panel = IntegerPanel;
+struct IntegerKernel : UnpacksIntegers<Format> {
   using Column = ColumnA256;
   static constexpr int tile_columns = 6;
   static constexpr bool pads_columns = false;
 
   static Column column(const Activations& x, std::size_t c) { return x.a256(c); }
-
-  template <typename Rows>
-  static void unpack(Rows& rows, const std::byte* panel, std::size_t size, std::size_t k,
-                     IntegerPanel& out) {
-    go_to<Format>(rows, panel, size / k_block, k / k_block);
-    unpack_integer<Format>(rows, out);
-  }
 
   template <int panels, int columns>
   static void multiply(const IntegerPanel* p, const Column* a, std::size_t k, std::size_t,
@@ -122,23 +114,12 @@ struct IntegerKernel {
 };
 
 template <typename Format>
-struct SmallKernel {
-  using Panel = SmallPanel;
+struct SmallKernel : UnpacksSmall<Format> {
   using Column = ColumnA32;
   static constexpr int tile_columns = 6;
   static constexpr bool pads_columns = false;
 
   static Column column(const Activations& x, std::size_t c) { return x.a32(c); }
-
-  template <typename Rows>
-  static void unpack(Rows& rows, const std::byte* panel, std::size_t size, std::size_t k,
-                     SmallPanel& out) {
-    const std::size_t count = smaller(k_block, size - k) / 32;
-    for (std::size_t s = 0; s < count; ++s) {
-      go_to<Format>(rows, panel, size / 32, k / 32 + s);
-      unpack_small<Format>(rows, s, out);
-    }
-  }
 
   template <int panels, int columns>
   static void multiply(const SmallPanel* p, const Column* a, std::size_t k, std::size_t weights,
@@ -185,19 +166,12 @@ struct SmallKernel {
 };
 
 template <typename Format>
-struct FloatKernel {
-  using Panel = FloatPanel;
+struct FloatKernel : UnpacksFloats<Format> {
   using Column = const float*;
   static constexpr int tile_columns = 4;
   static constexpr bool pads_columns = false;
 
   static Column column(const Activations& x, std::size_t c) { return x.f32(c); }
-
-  static void unpack(FileRows& rows, const std::byte* panel, std::size_t size, std::size_t k,
-                     FloatPanel& out) {
-    rows.block = panel + k / Format::weights_per_block * Format::bytes_per_block;
-    Format::unpack(rows, smaller(k_block, size - k), out);
-  }
 
   template <int panels, int columns>
   static void multiply(const FloatPanel* p, const Column* a, std::size_t k, std::size_t weights,

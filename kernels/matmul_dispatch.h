@@ -3,24 +3,10 @@
 // FloatKernel<Format>.
 #pragma once
 
-#include <type_traits>
-
 #include "kernels/matmul_few.h"
 
 namespace sluice::kernels {
 namespace {
-
-// Rows in the layout of the file, or packed ones times many columns.
-template <typename Kernel>
-void multiply_panels(const WeightRows& w, const Activations& x, float* y, std::size_t y_stride,
-                     const MatmulScratch& scratch) {
-  if constexpr (!std::is_same_v<typename Kernel::Panel, FloatPanel>) {
-    if (w.is_packed) {
-      return PanelProduct<Kernel, PackedRows>(w, scratch).run(x, y, y_stride);
-    }
-  }
-  PanelProduct<Kernel, FileRows>(w, scratch).run(x, y, y_stride);
-}
 
 // Packed rows times few columns.
 template <template <typename, int, int> typename Product, typename Kernel, typename Format>
@@ -55,23 +41,8 @@ void multiply_in_tier(const WeightRows& w, const Activations& x, float* y, std::
                              FloatFormat<type, weights, bytes> format) {
     multiply_panels<FloatKernel<decltype(format)>>(w, x, y, y_stride, scratch);
   };
+  if (visit_quantised(w.type, run_integer, run_small)) return;
   switch (w.type) {
-    case BlockType::q4_k:
-      return run_integer(Q4_K{});
-    case BlockType::q5_k:
-      return run_integer(Q5_K{});
-    case BlockType::q6_k:
-      return run_integer(Q6_K{});
-    case BlockType::q4_0:
-      return run_small(Q4_0{});
-    case BlockType::q4_1:
-      return run_small(Q4_1{});
-    case BlockType::q5_0:
-      return run_small(Q5_0{});
-    case BlockType::q5_1:
-      return run_small(Q5_1{});
-    case BlockType::q8_0:
-      return run_small(Q8_0{});
     case BlockType::f32:
       return run_float(FloatFormat<BlockType::f32, 1, 4>{});
     case BlockType::f16:
@@ -88,6 +59,8 @@ void multiply_in_tier(const WeightRows& w, const Activations& x, float* y, std::
       return run_float(FloatFormat<BlockType::iq4_xs, 256, sizeof(BlockIQ4_XS)>{});
     case BlockType::mxfp4:
       return run_float(FloatFormat<BlockType::mxfp4, 32, sizeof(BlockMXFP4)>{});
+    default:
+      return;
   }
 }
 

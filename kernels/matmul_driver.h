@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "kernels/matmul.h"
 
@@ -223,6 +224,18 @@ class PanelProduct {
   Work& work_;
   std::size_t count_ = 0;  // columns of the current column block
 };
+
+// y = w x for rows in the layout of the file, or packed ones.
+template <typename Kernel>
+void multiply_panels(const WeightRows& w, const Activations& x, float* y, std::size_t y_stride,
+                     const MatmulScratch& scratch) {
+  if constexpr (!std::is_same_v<typename Kernel::Panel, FloatPanel>) {
+    if (w.is_packed) {
+      return PanelProduct<Kernel, PackedRows>(w, scratch).run(x, y, y_stride);
+    }
+  }
+  PanelProduct<Kernel, FileRows>(w, scratch).run(x, y, y_stride);
+}
 
 }  // namespace
 }  // namespace sluice::kernels

@@ -247,23 +247,31 @@ struct PanelSink {
   }
 };
 
-template <typename Format, template <typename, typename> typename Sink = PanelSink, typename Rows>
-inline void unpack_integer(Rows& rows, IntegerPanel& panel) {
-  Sink<Format, IntegerPanel> sink{panel};
-  const auto scales = Format::Scales::template read<Format>(rows);
-  Format::template weights<0>(rows, scales, sink);
-  Format::template weights<1>(rows, scales, sink);
-  Format::template weights<2>(rows, scales, sink);
-  Format::template weights<3>(rows, scales, sink);
-  for (int s = 0; s < static_cast<int>(k_block) / Format::sub_block; ++s) {
-    store(panel.scale[s], scales.scale(s));
+// The part of a kernel that unpacks: its base.
+template <typename Format, template <typename, typename> typename Sink = PanelSink>
+struct UnpacksIntegers {
+  using Panel = IntegerPanel;
+
+  template <typename Rows>
+  static void unpack(Rows& rows, const std::byte* data, std::size_t size, std::size_t k,
+                     IntegerPanel& panel) {
+    go_to<Format>(rows, data, size / k_block, k / k_block);
+    Sink<Format, IntegerPanel> sink{panel};
+    const auto scales = Format::Scales::template read<Format>(rows);
+    Format::template weights<0>(rows, scales, sink);
+    Format::template weights<1>(rows, scales, sink);
+    Format::template weights<2>(rows, scales, sink);
+    Format::template weights<3>(rows, scales, sink);
+    for (int s = 0; s < static_cast<int>(k_block) / Format::sub_block; ++s) {
+      store(panel.scale[s], scales.scale(s));
+    }
+    store(panel.d, scales.d);
+    if constexpr (Format::has_min) {
+      store(panel.dmin, scales.dmin);
+      for (int j = 0; j < 4; ++j) store(panel.min[j], scales.min_pair(j));
+    }
   }
-  store(panel.d, scales.d);
-  if constexpr (Format::has_min) {
-    store(panel.dmin, scales.dmin);
-    for (int j = 0; j < 4; ++j) store(panel.min[j], scales.min_pair(j));
-  }
-}
+};
 
 // --- Formats with a float scale per 32: Q4_0, Q4_1, Q5_0, Q5_1, Q8_0 -----------------------------
 
@@ -399,14 +407,48 @@ struct Q8_0 {
   }
 };
 
-// Block s of the up to eight that a panel holds.
-template <typename Format, template <typename, typename> typename Sink = PanelSink, typename Rows>
-inline void unpack_small(Rows& rows, std::size_t s, SmallPanel& panel) {
-  Sink<Format, SmallPanel> sink{panel, 8 * s};
-  const SmallScales scales = Format::scales(rows);
-  Format::weights(rows, sink);
-  store(panel.d[s], scales.d);
-  if constexpr (Format::has_min) store(panel.m[s], scales.m);
+template <typename Format, template <typename, typename> typename Sink = PanelSink>
+struct UnpacksSmall {
+  using Panel = SmallPanel;
+
+  template <typename Rows>
+  static void unpack(Rows& rows, const std::byte* data, std::size_t size, std::size_t k,
+                     SmallPanel& panel) {
+    const std::size_t count = smaller(k_block, size - k) / 32;
+    for (std::size_t s = 0; s < count; ++s) {
+      go_to<Format>(rows, data, size / 32, k / 32 + s);
+      Sink<Format, SmallPanel> sink{panel, 8 * s};
+      const SmallScales scales = Format::scales(rows);
+      Format::weights(rows, sink);
+      store(panel.d[s], scales.d);
+      if constexpr (Format::has_min) store(panel.m[s], scales.m);
+    }
+  }
+};
+
+// Calls `integer` or `small` with the format of a type, or returns false for one of other formats.
+template <typename Integer, typename Small>
+inline bool visit_quantised(BlockType type, const Integer& integer, const Small& small) {
+  switch (type) {
+    case BlockType::q4_k:
+      return integer(Q4_K{}), true;
+    case BlockType::q5_k:
+      return integer(Q5_K{}), true;
+    case BlockType::q6_k:
+      return integer(Q6_K{}), true;
+    case BlockType::q4_0:
+      return small(Q4_0{}), true;
+    case BlockType::q4_1:
+      return small(Q4_1{}), true;
+    case BlockType::q5_0:
+      return small(Q5_0{}), true;
+    case BlockType::q5_1:
+      return small(Q5_1{}), true;
+    case BlockType::q8_0:
+      return small(Q8_0{}), true;
+    default:
+      return false;
+  }
 }
 
 // --- All other formats, as floats ----------------------------------------------------------------
@@ -441,6 +483,17 @@ struct FloatFormat {
     } else {
       dequantise(type, p, weights, out);
     }
+  }
+};
+
+template <typename Format>
+struct UnpacksFloats {
+  using Panel = FloatPanel;
+
+  static void unpack(FileRows& rows, const std::byte* data, std::size_t size, std::size_t k,
+                     FloatPanel& panel) {
+    rows.block = data + k / Format::weights_per_block * Format::bytes_per_block;
+    Format::unpack(rows, smaller(k_block, size - k), panel);
   }
 };
 
