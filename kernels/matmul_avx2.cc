@@ -158,6 +158,7 @@ namespace sluice::kernels {
 namespace {
 
 constexpr std::size_t sums_stride = 2 * panel_rows;
+constexpr std::size_t few_columns = 4;
 
 inline __m256i broadcast(const void* p) {
   std::int32_t four;

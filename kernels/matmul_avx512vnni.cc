@@ -26,12 +26,12 @@ class DotSink {
   explicit DotSink(const std::int8_t* const (&q)[columns]) : q_(q) {
 #pragma GCC unroll 4
     for (int slot = 0; slot < slots; ++slot) {
-#pragma GCC unroll 4
+#pragma GCC unroll 8
       for (int c = 0; c < columns; ++c) dot_[slot][c] = _mm512_setzero_si512();
     }
   }
   [[gnu::always_inline]] inline void operator()(int slot, std::size_t group, I32x16 q) {
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int c = 0; c < columns; ++c) {
       dot_[slot][c] = _mm512_dpbusd_epi32(dot_[slot][c], q, broadcast(q_[c] + 4 * group));
     }

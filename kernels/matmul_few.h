@@ -1,5 +1,8 @@
-// Packed weights times one to four columns: decoding. Included by the file of each tier after
-// matmul_formats.h, when it has also defined
+// Packed weights times a few columns: decoding of one or several sequences. Included by the file of
+// each tier after matmul_formats.h, when it has also defined
+//   few_columns                       how many are at most few: 4, or 8 where sums of as many and
+//   two
+//                                     slots have room in registers
 //   DotSink<Format, slots, columns>   a sink of weights<stage>() that multiplies them with columns
 //       explicit DotSink(const std::int8_t* const (&q)[columns])   activations of the block
 //       I32x16 dot(slot, column)                                   the exact sum of the products
@@ -16,8 +19,6 @@
 
 namespace sluice::kernels {
 namespace {
-
-constexpr std::size_t few_columns = 4;
 
 // A few packed panels that follow each other in memory, and those that this thread reads next.
 template <typename Format, int panels>
@@ -70,12 +71,12 @@ struct FewIntegerColumns {
       Scales scales[panels];
       F32x16 block[panels][columns];
       const std::int8_t* q[columns];
-#pragma GCC unroll 4
+#pragma GCC unroll 8
       for (int c = 0; c < columns; ++c) q[c] = a[c].q + i * k_block;
 #pragma GCC unroll 4
       for (int p = 0; p < panels; ++p) {
         scales[p] = Scales::template read<Format>(streams.rows[p]);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int c = 0; c < columns; ++c) block[p][c] = each(0);
       }
       add_stage<0>(streams, scales, a, q, i, block);
@@ -84,7 +85,7 @@ struct FewIntegerColumns {
       add_stage<3>(streams, scales, a, q, i, block);
 #pragma GCC unroll 4
       for (int p = 0; p < panels; ++p) {
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int c = 0; c < columns; ++c) finish(scales[p], a[c], i, block[p][c], sums.of[p][c]);
       }
     }
@@ -103,7 +104,7 @@ struct FewIntegerColumns {
       for (int slot = 0; slot < Format::slots; ++slot) {
         const int s = Format::sub_block_of(stage, slot);
         const F32x16 scale = scales[p].scale(s);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int c = 0; c < columns; ++c) {
           I32x16 dot = sink.dot(slot, c);
           if constexpr (Format::has_offset) {
@@ -138,14 +139,14 @@ struct FewSmallColumns {
     for (std::size_t i = 0; i < streams.blocks; ++i) {
       streams.go_to_block(i);
       const std::int8_t* q[columns];
-#pragma GCC unroll 4
+#pragma GCC unroll 8
       for (int c = 0; c < columns; ++c) q[c] = a[c].q + i * 32;
 #pragma GCC unroll 4
       for (int p = 0; p < panels; ++p) {
         const SmallScales scales = Format::scales(streams.rows[p]);
         DotSink<Format, 1, columns> sink(q);
         Format::weights(streams.rows[p], sink);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int c = 0; c < columns; ++c) add_block(scales, sink.dot(0, c), a[c], i, sums.of[p][c]);
       }
     }
@@ -172,18 +173,21 @@ class FewColumns {
       : w_(w), columns_(columns), count_(count), y_(y), y_stride_(y_stride) {}
 
   void run() {
-    static_assert(few_columns == 4);
-    if (count_ == 1) return run_columns<1>();
-    if (count_ == 2) return run_columns<2>();
-    run_columns<4>();
+    static_assert(few_columns == 4 || few_columns == 8);
+    if (count_ == 1) return run_columns<4, 1>();
+    if (count_ == 2) return run_columns<4, 2>();
+    if (count_ <= 4) return run_columns<4, 4>();
+    // Arithmetic takes as long as memory does by now, and one stream is enough.
+    if constexpr (few_columns == 8) run_columns<1, 8>();
   }
 
  private:
-  template <int columns>
+  // Groups of `panels` panels, and what is left one by one.
+  template <int panels, int columns>
   void run_columns() {
     std::size_t row = 0;
-    run_groups<4, columns>(row);
-    run_groups<1, columns>(row);
+    run_groups<panels, columns>(row);
+    if constexpr (panels > 1) run_groups<1, columns>(row);
   }
 
   template <int panels, int columns>

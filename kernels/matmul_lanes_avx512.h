@@ -129,6 +129,7 @@ namespace sluice::kernels {
 namespace {
 
 constexpr std::size_t sums_stride = 2 * panel_rows;  // from one column to the next
+constexpr std::size_t few_columns = 8;
 
 inline __m512i broadcast(const void* p) {
   std::int32_t four;

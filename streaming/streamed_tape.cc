@@ -59,6 +59,24 @@ std::uint64_t arena_capacity(std::span<const Segment> segments, bool maps_files)
       [](std::uint64_t sum, const Segment& segment) { return sum + pinned_cost(segment, false); });
 }
 
+// How many pages of a mapping streamed segments leave behind: the last one of each, except where
+// another segment begins in it, which gives it up in its turn or has it counted as pinned.
+std::uint64_t pages_kept(std::span<const Segment> segments, const TapePlan& plan) {
+  std::set<std::pair<std::uint32_t, std::uint64_t>> first_pages;
+  for (const Segment& segment : segments) {
+    first_pages.insert({segment.file, round_down(segment.offset, page_bytes)});
+  }
+  const auto& order = plan.residency.pin_order;
+  return static_cast<std::uint64_t>(
+      std::count_if(order.begin() + static_cast<std::ptrdiff_t>(plan.residency.pinned_count),
+                    order.end(), [&](std::size_t turn) {
+                      const Segment& segment = segments[turn];
+                      const std::uint64_t end = end_of(segment);
+                      return end % page_bytes != 0 &&
+                             first_pages.count({segment.file, round_down(end, page_bytes)}) == 0;
+                    }));
+}
+
 }  // namespace
 
 TapePlan plan_tape(std::span<const Segment> segments, const TapeOptions& options,
@@ -81,8 +99,7 @@ TapePlan plan_tape(std::span<const Segment> segments, const TapeOptions& options
   if (!maps_files) {
     plan.ring_bytes = options.slots * plan.slot_bytes;
   } else if (plan.streamed_segments != 0) {
-    // A page that a streamed segment shares with a pinned one, or that ends a run, is not given up.
-    plan.ring_bytes = options.slots * plan.slot_bytes + plan.streamed_segments * page_bytes;
+    plan.ring_bytes = options.slots * plan.slot_bytes + pages_kept(segments, plan) * page_bytes;
   }
   return plan;
 }

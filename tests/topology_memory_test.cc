@@ -237,6 +237,8 @@ TEST_CASE("the memory of a process, field by field") {
   CHECK(memory.minor_faults == 1111U);
   CHECK(memory.major_faults == 2222U);
   CHECK(memory.unreclaimable_bytes() == 152U * 1024);
+  CHECK(memory.peak_bytes() == 544U * 1024);
+  CHECK_FALSE(ProcessMemory{}.peak_bytes());
   CHECK(read_proportional_bytes(tree.root()) == 7U * 1024);
 }
 

@@ -58,6 +58,11 @@ std::optional<PressureLine> parse_pressure(std::string_view text, std::string_vi
 
 }  // namespace
 
+std::optional<std::uint64_t> ProcessMemory::peak_bytes() const {
+  if (!rss_peak_bytes) return std::nullopt;
+  return *rss_peak_bytes + page_table_bytes.value_or(0);
+}
+
 std::uint64_t ProcessMemory::unreclaimable_bytes() const {
   return rss_anon_bytes.value_or(0) + rss_shmem_bytes.value_or(0) + page_table_bytes.value_or(0);
 }

@@ -24,6 +24,9 @@ struct ProcessMemory {
   std::optional<std::uint64_t> minor_faults;
   std::optional<std::uint64_t> major_faults;  // those that waited for a disk
 
+  // The most that the process held: resident pages, and page tables, which only grow.
+  std::optional<std::uint64_t> peak_bytes() const;
+
   // What cannot be taken from the process without swap: anonymous and shared pages and page
   // tables; zero for those that are not known.
   std::uint64_t unreclaimable_bytes() const;

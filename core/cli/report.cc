@@ -56,7 +56,7 @@ void add_memory(ordered_json& report, const RunRecord& run, const topology::Cgro
                        {{"planned_bytes", planned_page_tables(plan)},
                         {"measured_bytes", or_null(process.page_table_bytes)}}}};
   const topology::CgroupMemory& cgroup = run.cgroup;
-  report["measured_peak_bytes"] = or_null(process.rss_peak_bytes);
+  report["measured_peak_bytes"] = or_null(process.peak_bytes());
   report["cgroup_peak_bytes"] = or_null(cgroup.peak_bytes);
   std::optional<std::uint64_t> during_run = refaults(cgroup);
   if (during_run) *during_run -= refaults(before).value_or(0);
@@ -93,8 +93,8 @@ RunRecord::RunRecord(const engine::Engine& engine)
 
 std::string memory_line(const RunRecord& run) {
   std::string line = fmt::format("memory {} planned", format_bytes(run.plan.total_bytes()));
-  if (run.process.rss_peak_bytes) {
-    line += fmt::format(", {} at its peak", format_bytes(*run.process.rss_peak_bytes));
+  if (const auto peak = run.process.peak_bytes()) {
+    line += fmt::format(", {} at its peak", format_bytes(*peak));
   }
   const streaming::ReadAheadStatistics& tape = run.tape.streaming;
   if (tape.bytes_read != 0) {

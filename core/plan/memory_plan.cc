@@ -99,8 +99,7 @@ class Planner {
 
     const bool maps_files = plan.is_resident || request_.io == streaming::Io::mmap;
     plan.tape_options = plan.is_resident ? resident_tape : streamed_tape(out, maps_files);
-    plan.tape = streaming::plan_tape(out.layout->segments(), plan.tape_options, request_.alignment,
-                                     maps_files);
+    plan.tape = tape_plan(*out.layout, plan.tape_options, maps_files);
     add_weights(plan, maps_files);
   }
 
@@ -243,30 +242,40 @@ class Planner {
     return lines;
   }
 
-  // Entries of page tables for pages of 4 KiB: huge pages need fewer.
-  static std::uint64_t page_table_bytes(std::uint64_t mapped_bytes) {
-    return mapped_bytes / page_bytes * page_entry_bytes;
+  // Entries of page tables for pages of 4 KiB: huge pages need fewer. `rest_bytes` is what is not
+  // weights. A mapping has tables for all that it was ever used for: what is given up of it leaves
+  // its tables behind.
+  static std::uint64_t page_table_bytes(std::uint64_t rest_bytes, const streaming::TapePlan& tape) {
+    const std::uint64_t weights = tape.is_in_page_cache
+                                      ? tape.pinned_bytes + tape.streamed_bytes_per_step
+                                      : tape.peak_bytes();
+    return (rest_bytes + weights) / page_bytes * page_entry_bytes;
+  }
+
+  streaming::TapePlan tape_plan(const model::WeightLayout& layout,
+                                const streaming::TapeOptions& options, bool maps_files) const {
+    return streaming::plan_tape(layout.segments(), options, request_.alignment, maps_files);
   }
 
   // What is left of the budget after the ring and everything else is pinned.
   streaming::TapeOptions streamed_tape(const PlannedModel& m, bool maps_files) const {
     streaming::TapeOptions options{0, ring_slots, ring_held_max};
-    const std::uint64_t ring =
-        streaming::plan_tape(m.layout->segments(), options, request_.alignment, maps_files)
-            .ring_bytes;
-    const std::uint64_t taken = sum(m.plan.lines) + ring;
+    streaming::TapePlan tape = tape_plan(*m.layout, options, maps_files);
+    const std::uint64_t rest = sum(m.plan.lines), taken = rest + tape.ring_bytes;
     const std::uint64_t left = m.plan.budget.bytes - std::min(m.plan.budget.bytes, taken);
-    options.pinned_bytes_max = left - std::min(left, page_table_bytes(left + taken));
+    if (!tape.is_in_page_cache) tape.pinned_bytes = left;
+    options.pinned_bytes_max = left - std::min(left, page_table_bytes(rest, tape));
     return options;
   }
 
   void add_weights(MemoryPlan& plan, bool maps_files) const {
+    const std::uint64_t page_tables = page_table_bytes(sum(plan.lines), plan.tape);
     const Kind kind = maps_files ? Kind::file : Kind::anon;
     plan.lines.push_back({"pinned weights", plan.tape.pinned_bytes, kind});
     if (plan.tape.ring_bytes != 0) {
       plan.lines.push_back({"stream ring", plan.tape.ring_bytes, kind});
     }
-    plan.lines.push_back({"page tables", page_table_bytes(sum(plan.lines)), Kind::anon});
+    plan.lines.push_back({"page tables", page_tables, Kind::anon});
   }
 
   // Nothing pinned, prompts in the smallest chunks, and no longer context than was asked for.
@@ -287,10 +296,9 @@ class Planner {
 
   std::uint64_t least_with(const std::vector<Line>& lines, const model::WeightLayout& layout,
                            const streaming::TapeOptions& options, bool maps_files) const {
-    const std::uint64_t bytes =
-        sum(lines) +
-        streaming::plan_tape(layout.segments(), options, request_.alignment, maps_files).ring_bytes;
-    return bytes + page_table_bytes(bytes);
+    const streaming::TapePlan tape = tape_plan(layout, options, maps_files);
+    const std::uint64_t rest = sum(lines);
+    return rest + tape.ring_bytes + page_table_bytes(rest, tape);
   }
 
   const gguf::Model& model_;
