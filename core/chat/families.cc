@@ -176,7 +176,7 @@ class TemplateText {
       const std::size_t begin = at + before.size();
       const std::size_t end = text_.find(after, begin);
       if (end == std::string::npos) break;
-      const std::string between = text_.substr(begin, end - begin);
+      std::string between = text_.substr(begin, end - begin);
       if (between.find_first_of("'\"{}") == std::string::npos) return between;
     }
     return {};
