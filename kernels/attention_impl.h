@@ -41,13 +41,10 @@ inline std::size_t middle_of(std::size_t size) {
   return scaled ? first_half(size) : size;
 }
 
-// A run among all: its first position is number `at`. While its rows are read those at `ahead` are
-// asked for, of the next run: runs lie apart in memory, where the processor does not expect them.
-// A little with each step, for a burst of requests would hold up the loads of the work at hand.
+// A run among all: its first position is number `at`.
 struct PlacedRun {
   const AttentionRun* run;
   std::size_t at;
-  const void* ahead;
 };
 
 // Positions [begin, end) of a run, and queries from number `first` on that see all of them.
@@ -71,14 +68,6 @@ inline float* scores_of(const AttentionArgs& args, std::size_t i) {
 
 inline float* out_of(const AttentionArgs& args, std::size_t i) {
   return args.out + i / args.query_heads * args.out_stride + i % args.query_heads * args.value_dim;
-}
-
-// Asks for `bytes` bytes at the offset that they have in the run that is read.
-[[gnu::always_inline]] inline void prefetch_ahead(const void* ahead, std::size_t offset,
-                                                  std::size_t bytes) {
-  constexpr std::size_t line_bytes = 64;
-  const char* p = static_cast<const char*>(ahead) + offset;
-  for (std::size_t i = 0; i < bytes; i += line_bytes) prefetch(p + i);
 }
 
 // How many positions a query sees: of all, and of a run.
@@ -119,9 +108,6 @@ void score_tile(const AttentionArgs& args, PlacedRun place, const Tile& tile, co
   constexpr int dots = (heads * rows + 3) / 4 * 4;
   const AttentionRun& run = *place.run;
   const auto* keys = static_cast<const Element*>(run.keys);
-  // Only the first tile finds rows that are not in the cache yet.
-  const void* ahead = tile.first == 0 ? place.ahead : run.keys;
-  const std::size_t row_bytes = args.head_dim * sizeof(Element);
   const std::size_t middle = middle_of<scaled>(args.head_dim);
   const float* query[heads];
   float* scores[heads];
@@ -131,7 +117,6 @@ void score_tile(const AttentionArgs& args, PlacedRun place, const Tile& tile, co
   }
   for (std::size_t position = tile.begin; position < tile.end; position += rows) {
     const std::size_t present = smaller(rows, tile.end - position);
-    prefetch_ahead(ahead, position * row_bytes, rows * row_bytes);
     std::size_t row[rows];  // past the end the last row again, to be computed and dropped
     const Element* key[rows];
     for (int r = 0; r < rows; ++r) {
@@ -181,7 +166,6 @@ template <typename Element, int heads, int slices>
                                               const Tile& tile, const Mix<heads>& mix,
                                               std::size_t at, std::size_t count) {
   const auto* values = static_cast<const Element*>(place.run->values) + at;
-  const void* ahead = tile.first == 0 ? place.ahead : place.run->values;
   const bool is_first = place.at + tile.begin == 0;
   F32x16 sums[heads * slices];
   for (int h = 0; h < heads; ++h) {
@@ -190,8 +174,6 @@ template <typename Element, int heads, int slices>
     }
   }
   for (std::size_t p = tile.begin; p < tile.end; ++p) {
-    prefetch_ahead(ahead, (p * args.value_dim + at) * sizeof(Element),
-                   slices * lanes * sizeof(Element));
     F32x16 value[slices];
     for (int s = 0; s < slices; ++s) {
       value[s] = load(values + p * args.value_dim + s * lanes, count);
@@ -324,11 +306,10 @@ void score_expanded(const AttentionArgs& args, PlacedRun place, const float* rat
   if (!expands<Element>(args, place, args.head_dim)) {
     return score_tiles<Element, scaled>(args, place, ratios);
   }
-  prefetch_ahead(place.ahead, 0, place.run->positions * args.head_dim * sizeof(Element));
   ExpandedRows rows;
   AttentionRun expanded = *place.run;
   expanded.keys = rows.expand<Element>(expanded.keys, expanded.positions, args.head_dim);
-  score_tiles<float, scaled>(args, {&expanded, place.at, expanded.keys}, ratios);
+  score_tiles<float, scaled>(args, {&expanded, place.at}, ratios);
 }
 
 inline void score_scaled(const AttentionArgs& args, PlacedRun place) {
@@ -355,12 +336,11 @@ void score_run(const AttentionArgs& args, PlacedRun place) {
   } else if (args.head_dim > short_row_max) {
     score_scaled(args, place);
   } else {
-    prefetch_ahead(place.ahead, 0, place.run->positions * args.head_dim);
     ExpandedRows rows;
     AttentionRun expanded = *place.run;
     expanded.keys = rows.dequantise(expanded.keys, expanded.key_scales, expanded.positions,
                                     args.head_dim, args.scale_stride);
-    score_tiles<float, false>(args, {&expanded, place.at, expanded.keys}, nullptr);
+    score_tiles<float, false>(args, {&expanded, place.at}, nullptr);
   }
 }
 
@@ -377,37 +357,55 @@ void mix_run(const AttentionArgs& args, PlacedRun place) {
   if (!is_short && !expands<Element>(args, place, args.value_dim)) {
     return mix_tiles<Element, has_scales<Element>>(args, place);
   }
-  prefetch_ahead(place.ahead, 0, place.run->positions * args.value_dim * sizeof(Element));
   ExpandedRows rows;
   AttentionRun expanded = *place.run;
   if (is_short) {
     expanded.values = rows.dequantise(expanded.values, expanded.value_scales, expanded.positions,
                                       args.value_dim, args.scale_stride);
-    return mix_tiles<float, false>(args, {&expanded, place.at, expanded.values});
+    return mix_tiles<float, false>(args, {&expanded, place.at});
   }
   expanded.values = rows.expand<Element>(expanded.values, expanded.positions, args.value_dim);
-  mix_tiles<float, has_scales<Element>>(args, {&expanded, place.at, expanded.values});
+  mix_tiles<float, has_scales<Element>>(args, {&expanded, place.at});
 }
 
-// Calls pass(run) on every run.
-template <typename Pass>
-inline void for_each_run(const AttentionArgs& args, const void* AttentionRun::*rows, Pass pass) {
+// Runs lie apart in memory, where the processor does not expect the next one.
+template <typename Element>
+inline void prefetch_rows(const void* rows, std::size_t positions, std::size_t size) {
+  constexpr std::size_t line_bytes = 64;
+  const auto* bytes = static_cast<const char*>(rows);
+  const std::size_t end = positions * size * sizeof(Element);
+  for (std::size_t i = 0; i < end; i += line_bytes) prefetch(bytes + i);
+}
+
+// Calls pass(run, at) on every run, `at` positions from the first, and asks for the rows of the
+// next one meanwhile.
+template <typename Element, typename Pass>
+inline void for_each_run(const AttentionArgs& args, const void* AttentionRun::*rows,
+                         std::size_t size, Pass pass) {
   std::size_t at = 0;
   for (std::size_t r = 0; r < args.run_count; ++r) {
-    const AttentionRun* run = args.runs + r;
-    const AttentionRun* next = r + 1 < args.run_count ? run + 1 : run;
-    pass(PlacedRun{run, at, next->*rows});
-    at += run->positions;
+    if (r + 1 < args.run_count) {
+      const AttentionRun& next = args.runs[r + 1];
+      prefetch_rows<Element>(next.*rows, next.positions, size);
+    }
+    pass(args.runs + r, at);
+    at += args.runs[r].positions;
   }
 }
 
 template <typename Element>
 void attention(const AttentionArgs& args) {
-  for_each_run(args, &AttentionRun::keys, [&](PlacedRun run) { score_run<Element>(args, run); });
+  for_each_run<Element>(args, &AttentionRun::keys, args.head_dim,
+                        [&](const AttentionRun* run, std::size_t at) {
+                          score_run<Element>(args, {run, at});
+                        });
   for (std::size_t i = 0; i < query_count(args); ++i) {
     scores_to_probabilities(args, scores_of(args, i), seen_by(args, i));
   }
-  for_each_run(args, &AttentionRun::values, [&](PlacedRun run) { mix_run<Element>(args, run); });
+  for_each_run<Element>(args, &AttentionRun::values, args.value_dim,
+                        [&](const AttentionRun* run, std::size_t at) {
+                          mix_run<Element>(args, {run, at});
+                        });
 }
 
 inline void f32_to_f16(const float* x, std::size_t size, std::uint16_t* out) {
