@@ -20,7 +20,6 @@
 #include "core/cli/interrupt.h"
 #include "core/cli/output.h"
 #include "core/cli/report.h"
-#include "core/engine/text_stream.h"
 #include "core/error.h"
 #include "topology/process_memory.h"
 
@@ -280,7 +279,7 @@ CLI::App* add_batch(CLI::App& program, BatchOptions& options) {
 int run_batch(const BatchOptions& options) {
   std::signal(SIGXFSZ, SIG_IGN);  // writing reports it
   // Refuse bad values before anything is read.
-  static_cast<void>(engine::TextStream(options.sampling.stop));
+  check_stop_texts(options.sampling);
   static_cast<void>(engine::Sampler(options.sampling.sampler));
   const InterruptGuard guard;
   try {

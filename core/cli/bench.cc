@@ -166,7 +166,7 @@ CLI::App* add_bench(CLI::App& program, BenchOptions& options) {
   count("-n,--tokens", options.generated_tokens, 0, "Tokens to decode; 0: no decode");
   count("--parallel", options.parallel, 1, "Sequences that decode together");
   count("--repeat", options.repeat, 1, "How often to measure");
-  command->add_flag("--json", options.json, "Print one JSON object and nothing else");
+  add_json_option(*command, options.json);
   return command;
 }
 

@@ -15,7 +15,6 @@
 #include "core/cli/line_reader.h"
 #include "core/cli/output.h"
 #include "core/cli/report.h"
-#include "core/engine/text_stream.h"
 #include "core/error.h"
 
 namespace sluice::cli {
@@ -231,8 +230,7 @@ CLI::App* add_chat(CLI::App& program, ChatOptions& options) {
 
 int run_chat(const ChatOptions& options) {
   const std::uint64_t seed = options.sampling.seed.value_or(engine::random_seed());
-  // Refuses bad stop texts before the model is read.
-  static_cast<void>(engine::TextStream(options.sampling.stop));
+  check_stop_texts(options.sampling);
   const RunWatch watch;
   engine::EngineOptions settings = engine_options(options.common);
   settings.prompt_cache = options.prompt_cache;

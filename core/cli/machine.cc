@@ -126,7 +126,7 @@ CLI::App* add_machine(CLI::App& program, MachineOptions& options) {
       "Examples:\n"
       "  sluice machine\n"
       "  sluice machine --json | jq .memory_bounds[0]");
-  command->add_flag("--json", options.json, "Print one JSON object and nothing else");
+  add_json_option(*command, options.json);
   return command;
 }
 

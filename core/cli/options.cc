@@ -11,6 +11,7 @@
 #include "core/cli/files.h"
 #include "core/cli/interrupt.h"
 #include "core/cli/output.h"
+#include "core/engine/text_stream.h"
 #include "core/error.h"
 
 namespace sluice::cli {
@@ -231,6 +232,14 @@ void add_sampling_options(CLI::App& command, SamplingOptions& options) {
       ->type_name("TEXT")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->allow_extra_args(false);
+}
+
+void add_json_option(CLI::App& command, bool& json) {
+  command.add_flag("--json", json, "Print one JSON object and nothing else");
+}
+
+void check_stop_texts(const SamplingOptions& options) {
+  static_cast<void>(engine::TextStream(options.stop));
 }
 
 void add_prompt_cache_options(CLI::App& command, engine::PromptCacheOptions& options) {

@@ -61,6 +61,7 @@ void add_common_options(
     CLI::App& command, CommonOptions& options,
     const std::string& context_default = "what the budget allows, up to the model's");
 void add_sampling_options(CLI::App& command, SamplingOptions& options);
+void add_json_option(CLI::App& command, bool& json);
 
 // --prompt-cache and --prompt-cache-size.
 void add_prompt_cache_options(CLI::App& command, engine::PromptCacheOptions& options);
@@ -69,6 +70,9 @@ void add_prompt_cache_options(CLI::App& command, engine::PromptCacheOptions& opt
 // vocabulary is known.
 CLI::Option* add_token_option(CLI::App& command, const std::string& name,
                               std::vector<tokenizer::Token>& tokens, const std::string& help);
+
+// Refuses stop texts that no text can be searched for, before a model is read.
+void check_stop_texts(const SamplingOptions& options);
 
 // Throws UsageError naming the first id that is not in the vocabulary.
 void check_tokens(std::span<const tokenizer::Token> tokens, std::uint32_t vocabulary);

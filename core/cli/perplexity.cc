@@ -140,7 +140,7 @@ CLI::App* add_perplexity(CLI::App& program, PerplexityOptions& options) {
       ->type_name("N")
       ->check(count_between(0, std::numeric_limits<std::uint64_t>::max()))
       ->capture_default_str();
-  command->add_flag("--json", options.json, "Print one JSON object and nothing else");
+  add_json_option(*command, options.json);
   return command;
 }
 

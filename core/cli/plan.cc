@@ -100,7 +100,7 @@ CLI::App* add_plan(CLI::App& program, PlanOptions& options) {
       ->type_name("N")
       ->check(count_between(1, 4096))
       ->capture_default_str();
-  command->add_flag("--json", options.json, "Print one JSON object and nothing else");
+  add_json_option(*command, options.json);
   return command;
 }
 

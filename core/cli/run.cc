@@ -10,7 +10,6 @@
 #include "core/cli/interrupt.h"
 #include "core/cli/output.h"
 #include "core/cli/report.h"
-#include "core/engine/text_stream.h"
 #include "core/error.h"
 
 namespace sluice::cli {
@@ -128,8 +127,7 @@ int run_run(const RunOptions& options) {
   engine::SamplerOptions sampling = options.sampling.sampler;
   sampling.seed = options.sampling.seed.value_or(engine::random_seed());
   engine::Sampler sampler(sampling);
-  // Refuses bad stop texts before the model is read.
-  static_cast<void>(engine::TextStream(options.sampling.stop));
+  check_stop_texts(options.sampling);
   const std::string prompt = read_prompt(options);
 
   const RunWatch watch;

@@ -56,7 +56,7 @@ CLI::App* add_top(CLI::App& program, TopOptions& options) {
       "Examples:\n"
       "  watch sluice top\n"
       "  sluice top --json | jq '.jobs[].tokens_per_s'");
-  command->add_flag("--json", options.json, "Print one JSON object and nothing else");
+  add_json_option(*command, options.json);
   return command;
 }
 
