@@ -8,10 +8,9 @@
 //
 // The float operations of one (row, column) are the same, in the same order, for any number of
 // columns, any split into row ranges and any tier:
-//   Q4_K, Q5_K, Q6_K   block = 0; for each sub-block: block = fma(dot, scale, block), dot exact;
-//                      y = fma(block, d * d_x, y); with minima: y = fma(min_dot, -(dmin * d_x), y)
-//                      (in Q6_K the even sub-blocks of each half come before its odd ones, as the
-//                      bytes of a block hold them)
+//   Q4_K, Q5_K, Q6_K   block = the sum of scale * dot over its sub-blocks, an exact integer of less
+//                      than 2^28; t = block * d; with minima, min_dot exact as well:
+//                      t = fma(-min_dot, dmin, t); y = fma(t, d_x, y)
 //   Q4_0 ... Q8_0      y = fma(dot, d * d_x, y); with minima: y = fma(m, d_x * sum_x, y)
 //   all others         for each 256 columns: weights dequantised to float, four partial sums by
 //                      k % 4 with fma, then y = y + ((s0 + s1) + (s2 + s3))

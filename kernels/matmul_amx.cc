@@ -2,23 +2,29 @@
 //
 // An unpacked panel is in the order of a second operand of the tile product as it stands: row k / 4
 // of the tile holds four neighbouring weights of each of the 16 rows of the panel. The first
-// operand is 16 columns of activations, the result 16 x 16 dot products of one sub-block, a 512-bit
-// register for each column. Weights with an offset are unpacked as signed bytes, so that products
-// need none. Dot products are exact and the float operations those of the other tiers.
+// operand is 16 columns of activations, the result 16 x 16 sums of 32 bits: a 512-bit register for
+// each column. Sums are exact integers and the float operations those of the other tiers.
 //
-// Cost of 16 columns, a panel and 32 weights (16 for Q6_K): 16 cycles for the product, about 12 for
-// the store of the result (tile registers go to vector registers through memory only), and 16
-// conversions and 16 fma meanwhile. The products run some sub-blocks ahead of the floats.
+// Results go from a tile to vector registers through memory only, so there should be few. For many
+// columns, weights with integer scales are therefore multiplied with them before, and the product
+// is written as a number of two bytes. The sum over 256 weights of scale times weight times
+// activation is then that of two sums of tile products, and nothing leaves the tiles in between.
+// Cost of 16 columns, a panel and 256 weights: 8 products of 16 cycles each, in whose shadow the
+// sums of the tile before are used. For fewer columns the multiplication does not pay, and the dot
+// product of each sub-block leaves the tiles.
 //
-// For few columns tiles are too coarse: those are multiplied by the AVX-512 tier, and so are
-// weights that are dequantised to float.
+// Weights with a float scale per 32 leave the tiles after each 32. Those with an offset are
+// unpacked as signed bytes, so that products need none. For few columns tiles are too coarse: those
+// are multiplied by the AVX-512 tier, and so are weights that are dequantised to float.
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 namespace sluice::kernels {
 namespace {
 
-constexpr bool unsigned_q8 = false;  // the tile products have all combinations of signs
+constexpr bool high_nibbles_in_place = false;  // a scale times 240 would need more than two bytes
+constexpr bool unsigned_q8 = false;            // the tile products have all combinations of signs
 
 }  // namespace
 }  // namespace sluice::kernels
@@ -33,8 +39,12 @@ namespace {
 constexpr std::size_t fewest_columns = 12;
 constexpr std::size_t tile_rows = 16;
 
-// Registers 0 and 1 take the dot products of even and odd sub-blocks, 2 and 3 their activations,
-// 4 and 5 their weights.
+// From how many columns on it pays to multiply the weights with their scales. Measured; sub-blocks
+// of 16 weights leave so much of a tile empty that it pays from the second tile on.
+template <typename Format>
+constexpr std::size_t many_columns = Format::sub_block < 32 ? tile_rows + 1 : 3 * tile_rows;
+
+// Tile registers: 0 to 3 take sums, 4 and 5 activations, 6 and 7 weights.
 struct alignas(64) TileConfiguration {
   std::uint8_t palette = 1, start_row = 0, reserved[14] = {};
   std::uint16_t row_bytes[16] = {};
@@ -42,11 +52,9 @@ struct alignas(64) TileConfiguration {
 
   // For products of `weights` weights with as many columns.
   TileConfiguration(std::size_t columns, std::size_t weights) {
-    for (int odd = 0; odd < 2; ++odd) {
-      shape(odd, columns, panel_rows * sizeof(std::int32_t));
-      shape(2 + odd, columns, weights);
-      shape(4 + odd, weights / 4, panel_rows * 4);
-    }
+    for (int tile = 0; tile < 4; ++tile) shape(tile, columns, panel_rows * sizeof(std::int32_t));
+    for (int tile = 4; tile < 6; ++tile) shape(tile, columns, weights);
+    for (int tile = 6; tile < 8; ++tile) shape(tile, weights / 4, panel_rows * 4);
   }
 
  private:
@@ -56,31 +64,42 @@ struct alignas(64) TileConfiguration {
   }
 };
 
-// The intrinsics do not tell every compiler which memory they read.
-inline void write_before_tiles_read() {
-  __atomic_signal_fence(__ATOMIC_SEQ_CST);
+// The instructions, for a register that a template chooses: the intrinsics take literals only.
+template <int tile>
+inline void load_tile(const void* p, std::size_t stride) {
+  asm volatile("tileloadd (%0,%1,1), %%tmm%c2" ::"r"(p), "r"(stride), "i"(tile) : "memory");
+}
+template <int tile>
+inline void store_tile(void* p) {
+  asm volatile("tilestored %%tmm%c2, (%0,%1,1)" ::"r"(p), "r"(std::size_t{64}), "i"(tile)
+               : "memory");
+}
+template <int tile>
+inline void clear_tile() {
+  asm volatile("tilezero %%tmm%c0" ::"i"(tile));
+}
+// sums += activations x weights; activations are signed bytes, and weights are if `is_signed`.
+template <bool is_signed, int sums, int activations, int weights>
+inline void add_tile_product() {
+  if constexpr (is_signed) {
+    asm volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(sums), "i"(activations),
+                 "i"(weights));
+  } else {
+    asm volatile("tdpbsud %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(sums), "i"(activations),
+                 "i"(weights));
+  }
 }
 
 // The tile registers of this thread, configured; nothing is left in them afterwards.
 class TileRegisters {
  public:
   explicit TileRegisters(const TileConfiguration& configuration) {
-    write_before_tiles_read();
-    _tile_loadconfig(&configuration);
+    asm volatile("ldtilecfg %0" ::"m"(configuration));
   }
-  ~TileRegisters() { _tile_release(); }
+  ~TileRegisters() { asm volatile("tilerelease"); }
   TileRegisters(const TileRegisters&) = delete;
   TileRegisters& operator=(const TileRegisters&) = delete;
 };
-
-inline void read_scales_ahead(const ColumnA256& a, std::size_t k) {
-  __builtin_prefetch(a.d + k / k_block, 0, 3);
-  __builtin_prefetch(a.sums_of_32 + k / 32, 0, 3);
-}
-inline void read_scales_ahead(const ColumnA32& a, std::size_t k) {
-  __builtin_prefetch(a.d + k / 32, 0, 3);
-  __builtin_prefetch(a.d_sums + k / 32, 0, 3);
-}
 
 // A column, and the tile of activations that it is the first of. For the last columns of all there
 // is no such tile: theirs starts earlier, and has them from `row` on.
@@ -89,9 +108,9 @@ struct TileColumn : Column {
   const std::int8_t* tile;
   std::size_t tile_stride;
   std::size_t row;
-  // The column that is due where this one is now after one more tile: from this one, and how many
-  // weights further on.
-  std::ptrdiff_t next;
+  // The column that is due where this one is now after one more tile: how many bytes from this one,
+  // and how many weights further on.
+  std::ptrdiff_t next_bytes;
   std::size_t next_weights;
 
   TileColumn(const Activations& x, std::size_t c, Column (Activations::*form)(std::size_t) const)
@@ -103,28 +122,253 @@ struct TileColumn : Column {
     const std::size_t in_block = c % column_block, of_tile = c % tile_rows;
     const bool is_last =
         in_block - of_tile + tile_rows >= column_block || c - of_tile + tile_rows >= x.columns();
-    next = is_last ? -static_cast<std::ptrdiff_t>(in_block - of_tile)
-                   : static_cast<std::ptrdiff_t>(tile_rows);
+    const auto next = is_last ? -static_cast<std::ptrdiff_t>(in_block - of_tile)
+                              : static_cast<std::ptrdiff_t>(tile_rows);
+    next_bytes = next * static_cast<std::ptrdiff_t>(tile_stride);
     next_weights = is_last ? k_block : 0;
   }
 };
 
-// Asks for the activations of the next tile to come into the first-level cache, where those of all
-// tiles have no room: a processor does not guess 16 streams that go on elsewhere after 256 bytes.
-// Called after each of `steps` steps, so that the requests are spread evenly.
-template <typename Column>
-[[gnu::always_inline]] inline void read_ahead(const Column* a, int columns, std::size_t k, int step,
-                                              int steps) {
-  for (int c = step; c < columns; c += steps) {
-    const Column& next = a[c + a[c].next];
-    const std::size_t at = k + a[c].next_weights;
-#pragma GCC unroll 4
-    for (std::size_t line = 0; line < k_block; line += cache_line) {
-      __builtin_prefetch(next.q + at + line, 0, 3);
-    }
-    read_scales_ahead(next, at);
+// Asks for `bytes` bytes that are `ahead` bytes from p to come into the first-level cache.
+[[gnu::always_inline]] inline void read_ahead(const void* p, std::ptrdiff_t ahead,
+                                              std::size_t bytes) {
+  for (std::size_t at = 0; at < bytes; at += cache_line) {
+    __builtin_prefetch(static_cast<const char*>(p) + ahead + at, 0, 3);
   }
 }
+[[gnu::always_inline]] inline void read_scales_ahead(const ColumnA256& a, std::size_t k,
+                                                     std::ptrdiff_t ahead) {
+  read_ahead(a.d + k / k_block, ahead, sizeof(float));
+  read_ahead(a.sums_of_32 + k / 32, ahead, k_block / 32 * sizeof(std::int16_t));
+}
+[[gnu::always_inline]] inline void read_scales_ahead(const ColumnA32& a, std::size_t k,
+                                                     std::ptrdiff_t ahead) {
+  read_ahead(a.d + k / 32, ahead, k_block / 32 * sizeof(float));
+  read_ahead(a.d_sums + k / 32, ahead, k_block / 32 * sizeof(float));
+}
+
+// The same for all that the next tile needs: the caches have no room for all tiles, and a processor
+// does not guess 16 streams that go on elsewhere after 256 bytes. Called after each of `steps`
+// steps, so that the requests are spread evenly.
+template <typename Column>
+[[gnu::always_inline]] inline void read_next_tile_ahead(const Column* a, int columns, std::size_t k,
+                                                        int step, int steps) {
+  const std::ptrdiff_t ahead = a->next_bytes;
+  k += a->next_weights;
+  for (int c = step; c < columns; c += steps) {
+    read_ahead(a[c].q + k, ahead, k_block);
+    read_scales_ahead(a[c], k, ahead);
+  }
+}
+
+// --- Weights times their scales ------------------------------------------------------------------
+
+// Weights times their scales, each a number of two bytes: byte[0] + (byte[1] << shift).
+struct TwoByteWeights {
+  I32x16 byte[2];
+};
+
+// 16 bits in both halves of every lane.
+inline I32x16 in_both_halves(I32x16 x) {
+  return bits_or(left_32(x, 16), bits_and(x, each_dword(0xffff)));
+}
+
+// Scales without sign have two digits in base 8. A weight of five bits times a digit is a byte, so
+// that one 16-bit product serves two neighbouring weights: nothing carries from one to the other.
+class DigitScale {
+ public:
+  static constexpr int shift = 3;
+  static constexpr bool is_signed = false;
+
+  DigitScale() = default;
+  explicit DigitScale(I32x16 scale)
+      : low_(in_both_halves(bits_and(scale, each_dword(7)))),
+        high_(in_both_halves(right_32(scale, 3))) {}
+
+  TwoByteWeights times(I32x16 q) const {
+    return {{_mm512_mullo_epi16(q, low_), _mm512_mullo_epi16(q, high_)}};
+  }
+
+ private:
+  I32x16 low_, high_;
+};
+
+// Scales with sign: the products, of 14 bits, are split in two signed bytes.
+template <int offset>
+class SplitScale {
+ public:
+  static constexpr int shift = 8;
+  static constexpr bool is_signed = true;
+
+  SplitScale() = default;
+  explicit SplitScale(I32x16 scale) {
+    const I32x16 words = in_both_halves(scale);
+    of_even_ = bits_and(words, each_word(0xff));
+    of_odd_ = left_16<8>(words);
+    of_offset_ = _mm512_mullo_epi16(words, each_word(offset));
+  }
+
+  TwoByteWeights times(I32x16 q) const {
+    const I32x16 even = product(q, of_even_), odd = product(q, of_odd_);
+    const auto upper_byte = [](I32x16 x) { return _mm512_add_epi16(x, each_word(0x80)); };
+    return {{bytes(even, left_16<8>(odd)), bytes(right_16<8>(upper_byte(even)), upper_byte(odd))}};
+  }
+
+ private:
+  static I32x16 each_word(int v) { return _mm512_set1_epi16(static_cast<short>(v)); }
+  // The lower bytes of `even` and the upper ones of `odd`.
+  static I32x16 bytes(I32x16 even, I32x16 odd) {
+    constexpr int choose_by_first = 0xca;
+    return _mm512_ternarylogic_epi32(each_word(0xff), even, odd, choose_by_first);
+  }
+  // Of every even or every odd weight: the scale of the other one is zero.
+  I32x16 product(I32x16 q, I32x16 scale) const {
+    return _mm512_sub_epi16(_mm512_maddubs_epi16(q, scale), of_offset_);
+  }
+
+  I32x16 of_even_, of_odd_, of_offset_;
+};
+
+template <bool is_signed>
+struct ScaleOf {
+  using type = DigitScale;
+};
+template <>
+struct ScaleOf<true> {
+  using type = SplitScale<32>;
+};
+
+struct TwoBytePanel : BlockScales {
+  std::uint8_t q[2][k_block / 4][panel_rows][4];
+};
+
+template <typename Format>
+class TwoByteSink {
+ public:
+  using Scale = typename ScaleOf<Format::has_offset>::type;
+
+  TwoByteSink(const typename Format::Scales& scales, TwoBytePanel& panel) : panel_(panel) {
+    for (int s = 0; s < sub_blocks; ++s) scales_[s] = Scale(scales.scale(s));
+  }
+
+  [[gnu::always_inline]] inline void operator()(int, std::size_t group, I32x16 q) const {
+    const TwoByteWeights w = scales_[4 * group / Format::sub_block].times(q);
+    store(panel_.q[0][group], w.byte[0]);
+    store(panel_.q[1][group], w.byte[1]);
+  }
+
+ private:
+  static constexpr int sub_blocks = static_cast<int>(k_block) / Format::sub_block;
+
+  TwoBytePanel& panel_;
+  Scale scales_[sub_blocks];
+};
+
+// Integer scales, many columns.
+template <typename Format>
+struct TwoByteKernel {
+  using Panel = TwoBytePanel;
+  using Column = TileColumn<ColumnA256>;
+
+  static Column column(const Activations& x, std::size_t c) { return {x, c, &Activations::a256}; }
+
+  static TileConfiguration configuration(std::size_t columns) { return {columns, chunk}; }
+
+  template <typename Rows>
+  static void unpack(Rows& rows, const std::byte* data, std::size_t size, std::size_t k,
+                     Panel& panel) {
+    go_to<Format>(rows, data, size / k_block, k / k_block);
+    const auto scales = Format::Scales::template read<Format>(rows);
+    TwoByteSink<Format> sink(scales, panel);
+    unpack_stages<Format>(rows, scales, sink);
+    store_block_scales<Format>(scales, panel);
+  }
+
+  // While the products of a tile are at work, the sums of the tile before it are used.
+  template <int panels>
+  static void multiply_all(const Panel* p, const Column* a, std::size_t count, std::size_t k,
+                           std::size_t, float* sums) {
+    TileSums<panels> of_tile[2];
+    for (std::size_t i = 0; i < count; i += tile_rows) {
+      const std::size_t turn = i / tile_rows % 2;
+      const int columns = static_cast<int>(smaller(tile_rows, count - i));
+      clear_sums<panels>();
+      multiply_chunks<panels>(std::make_integer_sequence<int, chunks>(), p, a + i, k, [&](int n) {
+        if (i != 0) {
+          add_sums<panels>(p, a + i - tile_rows, k, n * at_once, (n + 1) * at_once,
+                           of_tile[1 - turn], sums + (i - tile_rows) * sums_stride);
+        }
+        read_next_tile_ahead(a + i, columns, k, n, chunks);
+      });
+      store_sums<panels>(of_tile[turn]);
+      if (i + tile_rows >= count) {
+        add_sums<panels>(p, a + i, k, 0, columns, of_tile[turn], sums + i * sums_stride);
+      }
+    }
+  }
+
+ private:
+  using Scale = typename TwoByteSink<Format>::Scale;
+  static constexpr int chunk = 64;  // weights of a tile
+  static constexpr int chunks = static_cast<int>(k_block) / chunk;
+  static constexpr int at_once = static_cast<int>(tile_rows) / chunks;
+
+  // Of both bytes of the weights.
+  template <int panels>
+  struct alignas(64) TileSums {
+    std::int32_t of[panels][2][tile_rows][panel_rows];
+  };
+
+  template <int panels, int sum = 0>
+  [[gnu::always_inline]] static inline void clear_sums() {
+    clear_tile<sum>();
+    if constexpr (sum + 1 < 2 * panels) clear_sums<panels, sum + 1>();
+  }
+
+  template <int panels, int sum = 0>
+  [[gnu::always_inline]] static inline void store_sums(TileSums<panels>& out) {
+    store_tile<sum>(out.of[sum / 2][sum % 2]);
+    if constexpr (sum + 1 < 2 * panels) store_sums<panels, sum + 1>(out);
+  }
+
+  // Multiplies the block 64 weights at a time, and calls meanwhile(n) after the n-th.
+  template <int panels, int... n, typename Meanwhile>
+  [[gnu::always_inline]] static inline void multiply_chunks(std::integer_sequence<int, n...>,
+                                                            const Panel* p, const Column* a,
+                                                            std::size_t k,
+                                                            const Meanwhile& meanwhile) {
+    ((load_tile<4 + n % 2>(a->tile + k + n * chunk, a->tile_stride), add_products<panels, n>(p),
+      meanwhile(n)),
+     ...);
+  }
+  template <int panels, int n, int sum = 0>
+  [[gnu::always_inline]] static inline void add_products(const Panel* p) {
+    load_tile<6 + sum % 2>(p[sum / 2].q[sum % 2][n * chunk / 4], 64);
+    add_tile_product<Scale::is_signed, sum, 4 + n % 2, 6 + sum % 2>();
+    if constexpr (sum + 1 < 2 * panels) add_products<panels, n, sum + 1>(p);
+  }
+
+  // Adds what came out for columns [first, last) of a tile to their sums.
+  template <int panels>
+  [[gnu::always_inline]] static inline void add_sums(const Panel* p, const Column* a, std::size_t k,
+                                                     int first, int last,
+                                                     const TileSums<panels>& tile, float* sums) {
+#pragma GCC unroll 2
+    for (int i = 0; i < panels; ++i) {
+      const BlockFinish<Format> finish(p[i]);
+      for (int c = first; c < last; ++c) {
+        const std::size_t row = a[0].row + static_cast<std::size_t>(c);
+        const I32x16 low = _mm512_load_si512(tile.of[i][0][row]);
+        const I32x16 high = _mm512_load_si512(tile.of[i][1][row]);
+        const __m512 block = to_float(add(left_32(high, Scale::shift), low));
+        float* sum_at = sums + c * static_cast<int>(sums_stride) + i * int{panel_rows};
+        finish.add_to(sum_at, block, a[c], k);
+      }
+    }
+  }
+};
+
+// --- Dot products of sub-blocks ------------------------------------------------------------------
 
 // Keeps weights as signed bytes where they have an offset.
 template <typename Format, typename Panel>
@@ -151,14 +395,6 @@ struct TileTraits {
       return 32;
     }
   }
-  // Where the n-th sub-block stands whose product is added.
-  static constexpr int position(int n) {
-    if constexpr (has_sub_blocks) {
-      return Format::sub_block_of(n / Format::slots, n % Format::slots);
-    } else {
-      return n;
-    }
-  }
 };
 
 // Results of tile products that wait to be used. One more than there are at a time: a tile that is
@@ -169,12 +405,12 @@ struct alignas(64) Dots {
 };
 
 // The dot products of a tile of columns with the sub-blocks of some panels: those of the first
-// panel, in the order in which they are added, then those of the next.
+// panel, then those of the next.
 template <typename Format, typename Panel>
 class TileProducts {
  public:
-  // sub_blocks: of each panel. k: where the activations of the block start in the column. dots: not
-  // part of this, so that the compiler may keep all the rest in registers.
+  // sub_blocks: of each panel. k: where the activations of the panels start in the column. dots:
+  // not part of this, so that the compiler may keep all the rest in registers.
   template <typename Column>
   TileProducts(const Panel* panels, int count, int sub_blocks, const Column& column, std::size_t k,
                Dots& dots)
@@ -185,7 +421,6 @@ class TileProducts {
         stride_(column.tile_stride),
         row_(column.row),
         dots_(dots) {
-    write_before_tiles_read();
     for (int t = 0; t < ahead; ++t) {
       begin();
       if (t > 0) end();
@@ -195,27 +430,10 @@ class TileProducts {
   // Starts the product that is `ahead` of those used.
   [[gnu::always_inline]] inline void begin() {
     if (begun_ == total_) return;
-    const int at = Traits::position(sub_block_) * Traits::weights();
-    const std::int8_t* a = q_ + at;
-    const std::uint8_t* w = panels_->q[at / 4][0];
     if (begun_ % 2 == 0) {
-      _tile_loadd(2, a, stride_);
-      _tile_loadd(4, w, 64);
-      _tile_zero(0);
-      if constexpr (Traits::is_signed) {
-        _tile_dpbssd(0, 2, 4);
-      } else {
-        _tile_dpbsud(0, 2, 4);
-      }
+      begin_in<0>();
     } else {
-      _tile_loadd(3, a, stride_);
-      _tile_loadd(5, w, 64);
-      _tile_zero(1);
-      if constexpr (Traits::is_signed) {
-        _tile_dpbssd(1, 3, 5);
-      } else {
-        _tile_dpbsud(1, 3, 5);
-      }
+      begin_in<1>();
     }
     ++begun_;
     if (++sub_block_ == sub_blocks_) {
@@ -228,9 +446,9 @@ class TileProducts {
   [[gnu::always_inline]] inline void end() {
     if (ended_ == total_) return;
     if (ended_ % 2 == 0) {
-      _tile_stored(0, dots_.of[ended_ % products_kept], 64);
+      store_tile<0>(dots_.of[ended_ % products_kept]);
     } else {
-      _tile_stored(1, dots_.of[ended_ % products_kept], 64);
+      store_tile<1>(dots_.of[ended_ % products_kept]);
     }
     ++ended_;
   }
@@ -242,6 +460,16 @@ class TileProducts {
 
  private:
   using Traits = TileTraits<Format>;
+
+  template <int odd>
+  [[gnu::always_inline]] inline void begin_in() {
+    const int at = sub_block_ * Traits::weights();
+    load_tile<4 + odd>(q_ + at, stride_);
+    load_tile<6 + odd>(panels_->q[at / 4], 64);
+    clear_tile<odd>();
+    add_tile_product<Traits::is_signed, odd, 4 + odd, 6 + odd>();
+  }
+
   // Products that are at work or waiting before they are used.
   static constexpr int ahead = 4;
   static_assert(ahead <= products_kept);
@@ -255,72 +483,98 @@ class TileProducts {
   Dots& dots_;
 };
 
-template <typename Format>
-struct IntegerKernel : UnpacksIntegers<Format, SignedSink> {
-  using Column = TileColumn<ColumnA256>;
-  static constexpr int tile_columns = tile_rows;
-  static constexpr bool pads_columns = true;
-
-  static Column column(const Activations& x, std::size_t c) { return {x, c, &Activations::a256}; }
-
-  template <int panels, int columns>
-  static void multiply(const IntegerPanel* p, const Column* a, std::size_t k, std::size_t,
-                       float* sums) {
-    multiply_tile<columns>(p, panels, a, k, sums);
+// The loop over the tiles of a kernel that has multiply_tile<columns>(panels, count, columns, k,
+// sub_blocks, sums): its base.
+template <typename Kernel, typename Format>
+struct TileByTile {
+  static TileConfiguration configuration(std::size_t columns) {
+    return {columns, TileTraits<Format>::weights()};
   }
 
- private:
-  template <int columns>
-  [[gnu::noinline]] static void multiply_tile(const IntegerPanel* panel, int panels,
-                                              const Column* a, std::size_t k, float* sums) {
-    constexpr int sub_blocks = static_cast<int>(k_block) / Format::sub_block;
-    Dots dots;
-    TileProducts<Format, IntegerPanel> products(panel, panels, sub_blocks, a[0], k, dots);
-    for (int i = 0; i < panels; ++i, ++panel, sums += panel_rows) {
-      __m512 block[columns];
-#pragma GCC unroll 16
-      for (int c = 0; c < columns; ++c) block[c] = _mm512_setzero_ps();
-      for (int n = 0; n < sub_blocks; ++n) {
-        const __m512 scale = _mm512_load_ps(panel->scale[TileTraits<Format>::position(n)]);
-        const auto* dot = products.dots(i * sub_blocks + n);
-        products.begin();
-        add_dots<0, columns / 2>(dot, scale, block);
-        products.end();
-        add_dots<columns / 2, columns>(dot, scale, block);
-        read_ahead(a, columns, k, i * sub_blocks + n, panels * sub_blocks);
-      }
-#pragma GCC unroll 16
-      for (int c = 0; c < columns; ++c) {
-        finish_block<Format>(*panel, a[c], k, block[c], sums + c * static_cast<int>(sums_stride));
+  template <int panels, typename Panel, typename Column>
+  static void multiply_all(const Panel* p, const Column* a, std::size_t count, std::size_t k,
+                           std::size_t weights, float* sums) {
+    const int sub_blocks = static_cast<int>(weights) / TileTraits<Format>::weights();
+    for (std::size_t i = 0; i < count; i += tile_rows, sums += tile_rows * sums_stride) {
+      if (count - i >= tile_rows) {
+        Kernel::template multiply_tile<tile_rows>(p, panels, a + i, k, sub_blocks, sums);
+      } else {
+        multiply_rest(p, panels, a + i, count - i, k, sub_blocks, sums);
       }
     }
   }
 
-  template <int first, int last, int columns>
-  [[gnu::always_inline]] static inline void add_dots(const std::int32_t (*dot)[panel_rows],
-                                                     __m512 scale, __m512 (&block)[columns]) {
-#pragma GCC unroll 16
-    for (int c = first; c < last; ++c) {
-      block[c] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(_mm512_load_si512(dot[c])), scale, block[c]);
+ private:
+  // Less than a tile, as a whole or half a one. What is computed besides goes to sums of no column.
+  template <typename Panel, typename Column>
+  static void multiply_rest(const Panel* p, int panels, const Column* a, std::size_t count,
+                            std::size_t k, int sub_blocks, float* sums) {
+    constexpr std::size_t half = tile_rows / 2;
+    const auto padded = [&]<std::size_t... c>(std::index_sequence<c...>) {
+      const Column columns[] = {a[smaller(c, count - 1)]...};
+      Kernel::template multiply_tile<sizeof...(c)>(p, panels, columns, k, sub_blocks, sums);
+    };
+    if (count > half) {
+      padded(std::make_index_sequence<tile_rows>());
+    } else {
+      padded(std::make_index_sequence<half>());
     }
   }
 };
 
+// Integer scales, fewer columns: the dot products are multiplied with them.
 template <typename Format>
-struct SmallKernel : UnpacksSmall<Format, SignedSink> {
-  using Column = TileColumn<ColumnA32>;
-  static constexpr int tile_columns = tile_rows;
-  static constexpr bool pads_columns = true;
+struct SubBlockKernel : UnpacksIntegers<Format, SignedSink>,
+                        TileByTile<SubBlockKernel<Format>, Format> {
+  using Column = TileColumn<ColumnA256>;
 
-  static Column column(const Activations& x, std::size_t c) { return {x, c, &Activations::a32}; }
+  static Column column(const Activations& x, std::size_t c) { return {x, c, &Activations::a256}; }
 
-  template <int panels, int columns>
-  static void multiply(const SmallPanel* p, const Column* a, std::size_t k, std::size_t weights,
-                       float* sums) {
-    multiply_tile<columns>(p, panels, a, k, static_cast<int>(weights / 32), sums);
+  template <int columns>
+  [[gnu::noinline]] static void multiply_tile(const IntegerPanel* panel, int panels,
+                                              const Column* a, std::size_t k, int sub_blocks,
+                                              float* sums) {
+    Dots dots;
+    TileProducts<Format, IntegerPanel> products(panel, panels, sub_blocks, a[0], k, dots);
+    for (int i = 0; i < panels; ++i, ++panel, sums += panel_rows) {
+      BlockSum<Format> block[columns];
+      for (int s = 0; s < sub_blocks; ++s) {
+        const __m512 scale = _mm512_load_ps(panel->scale[s]);
+        const auto* dot = products.dots(i * sub_blocks + s);
+        products.begin();
+        add_dots<0, columns / 2>(dot, scale, block);
+        products.end();
+        add_dots<columns / 2, columns>(dot, scale, block);
+        read_next_tile_ahead(a, columns, k, i * sub_blocks + s, panels * sub_blocks);
+        if (s % Format::exact_run != Format::exact_run - 1) continue;
+#pragma GCC unroll 16
+        for (int c = 0; c < columns; ++c) block[c].end_run();
+      }
+      const BlockFinish<Format> finish(*panel);
+#pragma GCC unroll 16
+      for (int c = 0; c < columns; ++c) {
+        finish.add_to(sums + c * static_cast<int>(sums_stride), block[c].total(), a[c], k);
+      }
+    }
   }
 
  private:
+  template <int first, int last, int columns>
+  [[gnu::always_inline]] static inline void add_dots(const std::int32_t (*dot)[panel_rows],
+                                                     __m512 scale,
+                                                     BlockSum<Format> (&block)[columns]) {
+#pragma GCC unroll 16
+    for (int c = first; c < last; ++c) block[c].add_scaled(_mm512_load_si512(dot[c]), scale);
+  }
+};
+
+// A float scale per 32.
+template <typename Format>
+struct SmallKernel : UnpacksSmall<Format, SignedSink>, TileByTile<SmallKernel<Format>, Format> {
+  using Column = TileColumn<ColumnA32>;
+
+  static Column column(const Activations& x, std::size_t c) { return {x, c, &Activations::a32}; }
+
   template <int columns>
   [[gnu::noinline]] static void multiply_tile(const SmallPanel* panel, int panels, const Column* a,
                                               std::size_t k, int blocks, float* sums) {
@@ -337,13 +591,14 @@ struct SmallKernel : UnpacksSmall<Format, SignedSink> {
         add_dots<0, columns / 2>(dot, *panel, s, a, k, sum);
         products.end();
         add_dots<columns / 2, columns>(dot, *panel, s, a, k, sum);
-        read_ahead(a, columns, k, i * blocks + s, panels * blocks);
+        read_next_tile_ahead(a, columns, k, i * blocks + s, panels * blocks);
       }
 #pragma GCC unroll 16
       for (int c = 0; c < columns; ++c) _mm512_store_ps(sums + c * stride, sum[c]);
     }
   }
 
+ private:
   template <int first, int last, int columns>
   [[gnu::always_inline]] static inline void add_dots(const std::int32_t (*dots)[panel_rows],
                                                      const SmallPanel& p, int s, const Column* a,
@@ -362,22 +617,23 @@ struct SmallKernel : UnpacksSmall<Format, SignedSink> {
   }
 };
 
-template <typename Kernel, typename Format>
+template <typename Kernel>
 void multiply_on_tiles(const WeightRows& w, const Activations& x, float* y, std::size_t y_stride,
                        const MatmulScratch& scratch) {
-  const TileConfiguration configuration(smaller(tile_rows, x.columns()),
-                                        TileTraits<Format>::weights());
-  const TileRegisters registers(configuration);
+  const TileRegisters registers(Kernel::configuration(smaller(tile_rows, x.columns())));
   multiply_panels<Kernel>(w, x, y, y_stride, scratch);
 }
 
 void multiply(const WeightRows& w, const Activations& x, float* y, std::size_t y_stride,
               const MatmulScratch& scratch) {
   const auto run_integer = [&]<typename Format>(Format) {
-    multiply_on_tiles<IntegerKernel<Format>, Format>(w, x, y, y_stride, scratch);
+    if (x.columns() < many_columns<Format>) {
+      return multiply_on_tiles<SubBlockKernel<Format>>(w, x, y, y_stride, scratch);
+    }
+    multiply_on_tiles<TwoByteKernel<Format>>(w, x, y, y_stride, scratch);
   };
   const auto run_small = [&]<typename Format>(Format) {
-    multiply_on_tiles<SmallKernel<Format>, Format>(w, x, y, y_stride, scratch);
+    multiply_on_tiles<SmallKernel<Format>>(w, x, y, y_stride, scratch);
   };
   const bool is_large = w.rows >= panel_rows && x.columns() >= fewest_columns;
   if (is_large && visit_quantised(w.type, run_integer, run_small)) return;

@@ -104,6 +104,23 @@ inline F32x16 multiply(F32x16 a, F32x16 b) {
 inline F32x16 to_float(I32x16 x) {
   return {{_mm256_cvtepi32_ps(x.half[0]), _mm256_cvtepi32_ps(x.half[1])}};
 }
+inline I32x16 to_integer(F32x16 x) {
+  return {{_mm256_cvtps_epi32(x.half[0]), _mm256_cvtps_epi32(x.half[1])}};
+}
+inline I32x16 add(I32x16 a, I32x16 b) {
+  return {{_mm256_add_epi32(a.half[0], b.half[0]), _mm256_add_epi32(a.half[1], b.half[1])}};
+}
+inline F32x16 add(F32x16 a, F32x16 b) {
+  return {{_mm256_add_ps(a.half[0], b.half[0]), _mm256_add_ps(a.half[1], b.half[1])}};
+}
+inline F32x16 multiply_add(F32x16 a, F32x16 b, F32x16 c) {
+  return {{_mm256_fmadd_ps(a.half[0], b.half[0], c.half[0]),
+           _mm256_fmadd_ps(a.half[1], b.half[1], c.half[1])}};
+}
+inline F32x16 subtract_product(F32x16 a, F32x16 b, F32x16 c) {  // c - a b
+  return {{_mm256_fnmadd_ps(a.half[0], b.half[0], c.half[0]),
+           _mm256_fnmadd_ps(a.half[1], b.half[1], c.half[1])}};
+}
 inline __m256 low_halves_of(__m256i x) {
   // The low 16 bits of the four lanes of each half go to its first 8 bytes.
   const __m256i pick = _mm256_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, -1, -1, -1, -1, -1, -1, -1, -1, 0,
@@ -215,21 +232,6 @@ inline void dot_groups(const Panel& p, std::size_t group, const std::int8_t* con
   }
 }
 
-inline I32x16 add(I32x16 a, I32x16 b) {
-  return {{_mm256_add_epi32(a.half[0], b.half[0]), _mm256_add_epi32(a.half[1], b.half[1])}};
-}
-inline F32x16 add(F32x16 a, F32x16 b) {
-  return {{_mm256_add_ps(a.half[0], b.half[0]), _mm256_add_ps(a.half[1], b.half[1])}};
-}
-inline F32x16 multiply_add(F32x16 a, F32x16 b, F32x16 c) {
-  return {{_mm256_fmadd_ps(a.half[0], b.half[0], c.half[0]),
-           _mm256_fmadd_ps(a.half[1], b.half[1], c.half[1])}};
-}
-inline F32x16 subtract_product(F32x16 a, F32x16 b, F32x16 c) {  // c - a b
-  return {{_mm256_fnmadd_ps(a.half[0], b.half[0], c.half[0]),
-           _mm256_fnmadd_ps(a.half[1], b.half[1], c.half[1])}};
-}
-
 // Minima of sub-blocks (0 2) (1 3) (4 6) (5 7) times the sums of their activations.
 inline I32x16 min_dot(const I32x16 (&min_pairs)[4], const std::int16_t* sums_of_32) {
   I32x16 dot = each_dword(0);
@@ -284,7 +286,6 @@ template <typename Format>
 struct IntegerKernel : UnpacksIntegers<Format> {
   using Column = ColumnA256;
   static constexpr int tile_columns = 4;
-  static constexpr bool pads_columns = false;
 
   static Column column(const Activations& x, std::size_t c) { return x.a256(c); }
 
@@ -299,13 +300,9 @@ struct IntegerKernel : UnpacksIntegers<Format> {
   static void multiply_panel(const IntegerPanel& p, const Column* a, std::size_t k, float* sums) {
     constexpr int groups = Format::sub_block / 4;
     const std::int8_t* q[columns];
-    F32x16 block[columns];
-    for (int c = 0; c < columns; ++c) {
-      q[c] = a[c].q + k;
-      block[c] = each(0);
-    }
-    for (int n = 0; n < static_cast<int>(k_block) / Format::sub_block; ++n) {
-      const int s = Format::sub_block_of(n / Format::slots, n % Format::slots);
+    BlockSum<Format> block[columns];
+    for (int c = 0; c < columns; ++c) q[c] = a[c].q + k;
+    for (int s = 0; s < static_cast<int>(k_block) / Format::sub_block; ++s) {
       I32x16 dot[columns];
       dot_groups<columns, groups, Format::largest_q>(p, s * groups, q, dot);
       const F32x16 scale = load(p.scale[s]);
@@ -314,25 +311,26 @@ struct IntegerKernel : UnpacksIntegers<Format> {
         if constexpr (Format::has_offset) {
           dot[c] = add(dot[c], each_dword(a[c].minus_32_sums_of_16[k / 16 + s]));
         }
-        block[c] = multiply_add(to_float(dot[c]), scale, block[c]);
+        block[c].add_scaled(dot[c], scale);
       }
+      if (s % Format::exact_run != Format::exact_run - 1) continue;
+#pragma GCC unroll 8
+      for (int c = 0; c < columns; ++c) block[c].end_run();
     }
-    for (int c = 0; c < columns; ++c) finish(p, a[c], k, block[c], sums + c * sums_stride);
+    for (int c = 0; c < columns; ++c) finish(p, a[c], k, block[c].total(), sums + c * sums_stride);
   }
 
   // Scales the sum of a block, adds it to the sum of the row, and takes off the minima.
   static void finish(const IntegerPanel& p, const ColumnA256& a, std::size_t k, F32x16 block,
                      float* sum_at) {
-    const F32x16 d_x = each(a.d[k / k_block]);
-    F32x16 sum = multiply_add(block, sluice::kernels::multiply(load(p.d), d_x), load(sum_at));
+    F32x16 scaled = sluice::kernels::multiply(block, load(p.d));
     if constexpr (Format::has_min) {
       const I32x16 pairs[4] = {load_words(p.min[0]), load_words(p.min[1]), load_words(p.min[2]),
                                load_words(p.min[3])};
       const I32x16 dot = min_dot(pairs, a.sums_of_32 + k / 32);
-      const F32x16 scale = sluice::kernels::multiply(load(p.dmin), d_x);
-      sum = subtract_product(to_float(dot), scale, sum);
+      scaled = subtract_product(to_float(dot), load(p.dmin), scaled);
     }
-    store(sum_at, sum);
+    store(sum_at, multiply_add(scaled, each(a.d[k / k_block]), load(sum_at)));
   }
 };
 
@@ -340,7 +338,6 @@ template <typename Format>
 struct SmallKernel : UnpacksSmall<Format> {
   using Column = ColumnA32;
   static constexpr int tile_columns = 4;
-  static constexpr bool pads_columns = false;
 
   static Column column(const Activations& x, std::size_t c) { return x.a32(c); }
 
@@ -387,7 +384,6 @@ template <typename Format>
 struct FloatKernel : UnpacksFloats<Format> {
   using Column = const float*;
   static constexpr int tile_columns = 2;
-  static constexpr bool pads_columns = false;
 
   static Column column(const Activations& x, std::size_t c) { return x.f32(c); }
 

@@ -10,7 +10,8 @@
 namespace sluice::kernels {
 namespace {
 
-constexpr bool unsigned_q8 = true;  // vpdpbusd wants unsigned weights
+constexpr bool high_nibbles_in_place = true;  // vpdpbusd does not saturate
+constexpr bool unsigned_q8 = true;            // and wants unsigned weights
 
 }  // namespace
 }  // namespace sluice::kernels
@@ -67,7 +68,6 @@ template <typename Format>
 struct IntegerKernel : UnpacksIntegers<Format> {
   using Column = ColumnA256;
   static constexpr int tile_columns = 6;
-  static constexpr bool pads_columns = false;
 
   static Column column(const Activations& x, std::size_t c) { return x.a256(c); }
 
@@ -76,13 +76,9 @@ struct IntegerKernel : UnpacksIntegers<Format> {
                        float* sums) {
     constexpr int groups = Format::sub_block / 4;
     const std::int8_t* q[columns];
-    __m512 block[columns][panels];
-    for (int c = 0; c < columns; ++c) {
-      q[c] = a[c].q + k;
-      for (int i = 0; i < panels; ++i) block[c][i] = _mm512_setzero_ps();
-    }
-    for (int n = 0; n < static_cast<int>(k_block) / Format::sub_block; ++n) {
-      const int s = Format::sub_block_of(n / Format::slots, n % Format::slots);
+    BlockSum<Format> block[columns][panels];
+    for (int c = 0; c < columns; ++c) q[c] = a[c].q + k;
+    for (int s = 0; s < static_cast<int>(k_block) / Format::sub_block; ++s) {
       __m512i dot[columns][panels];
 #pragma GCC unroll 8
       for (int c = 0; c < columns; ++c) {
@@ -98,16 +94,22 @@ struct IntegerKernel : UnpacksIntegers<Format> {
         const __m512 scale = _mm512_load_ps(p[i].scale[s]);
 #pragma GCC unroll 8
         for (int c = 0; c < columns; ++c) {
-          block[c][i] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[c][i]), scale, block[c][i]);
+          block[c][i].add_scaled(dot[c][i], scale);
         }
       }
-    }
+      if (s % Format::exact_run != Format::exact_run - 1) continue;
 #pragma GCC unroll 8
-    for (int c = 0; c < columns; ++c) {
+      for (int c = 0; c < columns; ++c) {
 #pragma GCC unroll 2
-      for (int i = 0; i < panels; ++i) {
-        float* sum_at = sums + c * sums_stride + i * panel_rows;
-        finish_block<Format>(p[i], a[c], k, block[c][i], sum_at);
+        for (int i = 0; i < panels; ++i) block[c][i].end_run();
+      }
+    }
+#pragma GCC unroll 2
+    for (int i = 0; i < panels; ++i) {
+      const BlockFinish<Format> finish(p[i]);
+#pragma GCC unroll 8
+      for (int c = 0; c < columns; ++c) {
+        finish.add_to(sums + c * sums_stride + i * panel_rows, block[c][i].total(), a[c], k);
       }
     }
   }
@@ -117,7 +119,6 @@ template <typename Format>
 struct SmallKernel : UnpacksSmall<Format> {
   using Column = ColumnA32;
   static constexpr int tile_columns = 6;
-  static constexpr bool pads_columns = false;
 
   static Column column(const Activations& x, std::size_t c) { return x.a32(c); }
 
@@ -169,7 +170,6 @@ template <typename Format>
 struct FloatKernel : UnpacksFloats<Format> {
   using Column = const float*;
   static constexpr int tile_columns = 4;
-  static constexpr bool pads_columns = false;
 
   static Column column(const Activations& x, std::size_t c) { return x.f32(c); }
 

@@ -22,13 +22,16 @@ constexpr std::size_t k_block = 256;       // weights of a row that are unpacked
 constexpr std::size_t column_block = 256;  // columns whose activations stay in the L2 cache
 constexpr std::size_t cache_line = 64;
 
-// 256 weights of 16 rows with integer sub-block scales (Q4_K, Q5_K, Q6_K). Byte [k / 4][row][k % 4]
-// of q is the unsigned weight.
-struct alignas(64) IntegerPanel {
-  std::uint8_t q[k_block / 4][panel_rows][4];
-  float scale[16][panel_rows];         // of each sub-block, divided by what q is scaled up by
+// What 256 weights of 16 rows with integer sub-block scales (Q4_K, Q5_K, Q6_K) have once.
+struct alignas(64) BlockScales {
   std::int16_t min[4][panel_rows][2];  // of sub-blocks (0 2) (1 3) (4 6) (5 7)
   float d[panel_rows], dmin[panel_rows];
+};
+
+// Such weights: byte [k / 4][row][k % 4] of q is the unsigned weight.
+struct alignas(64) IntegerPanel : BlockScales {
+  std::uint8_t q[k_block / 4][panel_rows][4];
+  float scale[16][panel_rows];  // of each sub-block, divided by what q is scaled up by
 };
 
 // The same for weights with a float scale per 32 (Q4_0 ... Q8_0).
@@ -111,13 +114,13 @@ inline void read_ahead(FileRows& rows, std::size_t bytes) {
 
 // The loops for one kernel, reading from FileRows or PackedRows. Kernel has
 //   Panel, Column                       what it unpacks to, and what it needs of a column
-//   tile_columns                        columns that it likes to compute together
-//   pads_columns                        whether what is less than a tile is computed as a whole or
-//                                       half a one, of more columns than there are; else in tiles
-//                                       of 4, 2 and 1
 //   column(x, c)                        the Column of column c
 //   unpack(rows, panel_data, size, k, panel)   256 weights from k on, of rows of `size`
-//   multiply<panels, columns>(panels, columns, k, weights, sums)
+// and either
+//   tile_columns                        columns that it likes to compute together, and
+//   multiply<panels, columns>(panels, columns, k, weights, sums)   with 4, 2 and 1 for the rest
+// or, when it divides the columns itself,
+//   multiply_all<panels>(panels, columns, count, k, weights, sums)
 // where sums points to the sums of the first column, and those of the next follow
 // 2 * panel_rows floats later.
 template <typename Kernel, typename Rows>
@@ -136,7 +139,6 @@ class PanelProduct {
     for (std::size_t c = 0; c < all_columns; c += column_block) {
       count_ = smaller(column_block, all_columns - c);
       for (std::size_t i = 0; i < count_; ++i) work_.columns[i] = Kernel::column(x, c + i);
-      if constexpr (Kernel::pads_columns) pad_columns();
       for (std::size_t row = 0; row < w_.rows;) {
         const int panels = w_.rows - row >= 2 * panel_rows ? 2 : 1;
         const std::size_t first = smaller(row, w_.rows - panel_rows);
@@ -147,13 +149,6 @@ class PanelProduct {
   }
 
  private:
-  // So that a tile that is wider than the columns that are left finds something to compute.
-  void pad_columns() {
-    for (std::size_t i = count_; i % Kernel::tile_columns != 0; ++i) {
-      work_.columns[i] = work_.columns[count_ - 1];
-    }
-  }
-
   static void start(FileRows& rows, std::size_t row_bytes, const std::byte* next_group) {
     rows = {nullptr, row_bytes, next_group};
   }
@@ -186,38 +181,25 @@ class PanelProduct {
   // Adds the product of the unpacked block to the sums of all columns, widest tile first.
   template <int panels>
   void multiply_columns(std::size_t k, std::size_t weights) {
-    std::size_t i = 0;
-    multiply_tiles<panels, Kernel::tile_columns>(i, k, weights);
-    if constexpr (Kernel::pads_columns) {
-      return multiply_rest<panels>(i, k, weights);
+    if constexpr (requires { Kernel::tile_columns; }) {
+      std::size_t i = 0;
+      multiply_tiles<panels, Kernel::tile_columns>(i, k, weights);
+      if constexpr (Kernel::tile_columns > 4) multiply_tiles<panels, 4>(i, k, weights);
+      multiply_tiles<panels, 2>(i, k, weights);
+      multiply_tiles<panels, 1>(i, k, weights);
+    } else {
+      Kernel::template multiply_all<panels>(work_.panels, work_.columns, count_, k, weights,
+                                            work_.sums[0]);
     }
-    if constexpr (Kernel::tile_columns > 4) multiply_tiles<panels, 4>(i, k, weights);
-    multiply_tiles<panels, 2>(i, k, weights);
-    multiply_tiles<panels, 1>(i, k, weights);
   }
 
   // As many tiles of `columns` columns from column i on as there are; moves i behind them.
   template <int panels, int columns>
   void multiply_tiles(std::size_t& i, std::size_t k, std::size_t weights) {
-    for (; i + columns <= count_; i += columns) multiply_tile<panels, columns>(i, k, weights);
-  }
-
-  // The columns from i on, fewer than a tile, in one that is whole or half as wide. What it
-  // computes besides goes to sums of no column.
-  template <int panels>
-  void multiply_rest(std::size_t i, std::size_t k, std::size_t weights) {
-    constexpr int whole = Kernel::tile_columns, half = whole / 2;
-    if (i + half < count_) {
-      multiply_tile<panels, whole>(i, k, weights);
-    } else if (i < count_) {
-      multiply_tile<panels, half>(i, k, weights);
+    for (; i + columns <= count_; i += columns) {
+      Kernel::template multiply<panels, columns>(work_.panels, work_.columns + i, k, weights,
+                                                 work_.sums[i]);
     }
-  }
-
-  template <int panels, int columns>
-  void multiply_tile(std::size_t i, std::size_t k, std::size_t weights) {
-    Kernel::template multiply<panels, columns>(work_.panels, work_.columns + i, k, weights,
-                                               work_.sums[i]);
   }
 
   const WeightRows& w_;

@@ -1,12 +1,11 @@
 // Packed weights times a few columns: decoding of one or several sequences. Included by the file of
 // each tier after matmul_formats.h, when it has also defined
 //   few_columns                       how many are at most few: 4, or 8 where sums of as many and
-//   two
-//                                     slots have room in registers
+//                                     two slots have room in registers
 //   DotSink<Format, slots, columns>   a sink of weights<stage>() that multiplies them with columns
 //       explicit DotSink(const std::int8_t* const (&q)[columns])   activations of the block
 //       I32x16 dot(slot, column)                                   the exact sum of the products
-//   multiply_add(a, b, c) = a b + c, subtract_product(a, b, c) = c - a b, add(I32x16, I32x16),
+//   subtract_product(a, b, c) = c - a b
 //   min_dot(min_pairs, sums_of_32)    the dot product of eight minima with the sums
 //
 // With few columns the time goes into reading the weights. They are multiplied as soon as they are
@@ -64,46 +63,47 @@ struct FewIntegerColumns {
   static constexpr std::size_t weights_per_block = k_block;
   using Scales = typename Format::Scales;
 
+  // Loops over panels are not unrolled: their sums would have no room in registers anyway.
   static void run(PanelStreams<Format, panels>& streams, const ColumnA256* a,
                   Sums<panels, columns>& sums) {
     for (std::size_t i = 0; i < streams.blocks; ++i) {
       streams.go_to_block(i);
       Scales scales[panels];
-      F32x16 block[panels][columns];
+      BlockSum<Format> block[panels][columns];
       const std::int8_t* q[columns];
 #pragma GCC unroll 8
       for (int c = 0; c < columns; ++c) q[c] = a[c].q + i * k_block;
-#pragma GCC unroll 4
       for (int p = 0; p < panels; ++p) {
         scales[p] = Scales::template read<Format>(streams.rows[p]);
-#pragma GCC unroll 8
-        for (int c = 0; c < columns; ++c) block[p][c] = each(0);
       }
       add_stage<0>(streams, scales, a, q, i, block);
       add_stage<1>(streams, scales, a, q, i, block);
       add_stage<2>(streams, scales, a, q, i, block);
       add_stage<3>(streams, scales, a, q, i, block);
-#pragma GCC unroll 4
       for (int p = 0; p < panels; ++p) {
 #pragma GCC unroll 8
-        for (int c = 0; c < columns; ++c) finish(scales[p], a[c], i, block[p][c], sums.of[p][c]);
+        for (int c = 0; c < columns; ++c) {
+          finish(scales[p], a[c], i, block[p][c].total(), sums.of[p][c]);
+        }
       }
     }
   }
 
  private:
   template <int stage>
-  [[gnu::always_inline]] static inline void add_stage(
-      PanelStreams<Format, panels>& streams, const Scales (&scales)[panels], const ColumnA256* a,
-      const std::int8_t* const (&q)[columns], std::size_t i, F32x16 (&block)[panels][columns]) {
-#pragma GCC unroll 4
+  [[gnu::always_inline]] static inline void add_stage(PanelStreams<Format, panels>& streams,
+                                                      const Scales (&scales)[panels],
+                                                      const ColumnA256* a,
+                                                      const std::int8_t* const (&q)[columns],
+                                                      std::size_t i,
+                                                      BlockSum<Format> (&block)[panels][columns]) {
     for (int p = 0; p < panels; ++p) {
       DotSink<Format, Format::slots, columns> sink(q);
       Format::template weights<stage>(streams.rows[p], scales[p], sink);
 #pragma GCC unroll 4
       for (int slot = 0; slot < Format::slots; ++slot) {
         const int s = Format::sub_block_of(stage, slot);
-        const F32x16 scale = scales[p].scale(s);
+        const F32x16 scale = float_scale<Format>(scales[p], s);
 #pragma GCC unroll 8
         for (int c = 0; c < columns; ++c) {
           I32x16 dot = sink.dot(slot, c);
@@ -111,7 +111,8 @@ struct FewIntegerColumns {
             dot = add(dot,
                       each_dword(a[c].minus_32_sums_of_16[i * 16 + static_cast<std::size_t>(s)]));
           }
-          block[p][c] = multiply_add(to_float(dot), scale, block[p][c]);
+          block[p][c].add_scaled(dot, scale);
+          if ((stage * Format::slots + slot + 1) % Format::exact_run == 0) block[p][c].end_run();
         }
       }
     }
@@ -119,14 +120,14 @@ struct FewIntegerColumns {
 
   [[gnu::always_inline]] static inline void finish(const Scales& scales, const ColumnA256& a,
                                                    std::size_t i, F32x16 block, F32x16& sum) {
-    const F32x16 d_x = each(a.d[i]);
-    sum = multiply_add(block, multiply(scales.d, d_x), sum);
+    F32x16 scaled = multiply(block, scales.d);
     if constexpr (Format::has_min) {
       const I32x16 pairs[4] = {scales.min_pair(0), scales.min_pair(1), scales.min_pair(2),
                                scales.min_pair(3)};
       const I32x16 dot = min_dot(pairs, a.sums_of_32 + i * 8);
-      sum = subtract_product(to_float(dot), multiply(scales.dmin, d_x), sum);
+      scaled = subtract_product(to_float(dot), scales.dmin, scaled);
     }
+    sum = multiply_add(scaled, each(a.d[i]), sum);
   }
 };
 

@@ -7,13 +7,16 @@
 //   load_words(p)                    one packed word of 16 rows
 //   load_halves(p, count), load_bfloats(p, count), low_halves (half floats in the low 16 bits)
 //   bits_and, bits_or, bits_xor, left_16<n>, right_16<n> (within 16 bits), left_32, right_32,
-//   right_signed_32, each_byte(v), each_dword(v), each(v), multiply, to_float, store
+//   right_signed_32, each_byte(v), each_dword(v), each(v), store
+//   add(I32x16, I32x16), multiply(F32x16, F32x16), multiply_add(a, b, c) = a b + c, to_float,
+//   to_integer (of a float that is one)
 // and the constants
 //   high_nibbles_in_place   whether bytes may be up to 240: then the high nibbles of Q4_K stay
 //                           where they are, as 16 times their value, and the scale makes up for it
 //                           exactly
 //   unsigned_q8             whether Q8_0 is stored as q + 128
-// A format with has_offset stands for weights q - offset.
+// A format with has_offset stands for weights q - offset; the weights of sub-block s come
+// multiplied by scaled_up(s).
 //
 // The weights of a block come in stages. weights<stage>(rows, scales, sink) calls
 // sink(slot, group, q) with q the weights 4 group ... 4 group + 3 of each row; `slot` counts the
@@ -94,16 +97,15 @@ inline F32x16 half(const PackedRows& rows) {
 
 // --- Formats with integer scales: Q4_K, Q5_K, Q6_K -----------------------------------------------
 
-// Byte j of every lane as a float.
-inline F32x16 byte_to_float(I32x16 x, int j) {
-  return to_float(j == 3 ? right_32(x, 24) : bits_and(right_32(x, 8 * j), each_dword(255)));
+// Byte j of every lane.
+inline I32x16 byte_of(I32x16 x, int j) {
+  return j == 3 ? right_32(x, 24) : bits_and(right_32(x, 8 * j), each_dword(255));
 }
-inline F32x16 signed_byte_to_float(I32x16 x, int j) {
-  return to_float(right_signed_32(j == 3 ? x : left_32(x, 24 - 8 * j), 24));
+inline I32x16 signed_byte_of(I32x16 x, int j) {
+  return right_signed_32(j == 3 ? x : left_32(x, 24 - 8 * j), 24);
 }
 
 // d, dmin and the 6-bit scales and minima of Q4_K and Q5_K.
-template <bool odd_by_16>
 struct SixBitScales {
   template <typename Format, typename Rows>
   static SixBitScales read(Rows& rows) {
@@ -116,11 +118,7 @@ struct SixBitScales {
             high_halves(head.dword[0])};
   }
 
-  // Of a sub-block, divided by what its weights are scaled up by.
-  F32x16 scale(int s) const {
-    const F32x16 x = byte_to_float(scales[s / 4], s % 4);
-    return odd_by_16 && s % 2 != 0 ? multiply(x, each(1.0f / 16)) : x;
-  }
+  I32x16 scale(int s) const { return byte_of(scales[s / 4], s % 4); }
   // Of two sub-blocks, as 16-bit pairs: (0 2) (1 3) (4 6) (5 7).
   I32x16 min_pair(int j) const {
     const I32x16 m = j % 2 != 0 ? right_32(minima[j / 2], 8) : minima[j / 2];
@@ -132,11 +130,10 @@ struct SixBitScales {
 };
 
 // Q5_K also has its fifth bits in one place, for all stages.
-struct ScalesAndFifthBits : SixBitScales<false> {
+struct ScalesAndFifthBits : SixBitScales {
   template <typename Format, typename Rows>
   static ScalesAndFifthBits read(Rows& rows) {
-    return {SixBitScales<false>::read<Format>(rows),
-            {words<Format>(rows, 16), words<Format>(rows, 32)}};
+    return {SixBitScales::read<Format>(rows), {words<Format>(rows, 16), words<Format>(rows, 32)}};
   }
 
   RowDwords qh[2];
@@ -150,7 +147,7 @@ struct EightBitScales {
     return {{scales.dword[0], scales.dword[1], scales.dword[2], scales.dword[3]},
             half<Format>(rows)};
   }
-  F32x16 scale(int s) const { return signed_byte_to_float(scales[s / 4], s % 4); }
+  I32x16 scale(int s) const { return signed_byte_of(scales[s / 4], s % 4); }
 
   I32x16 scales[4];
   F32x16 d;
@@ -158,11 +155,12 @@ struct EightBitScales {
 
 struct Q4_K {
   static constexpr std::size_t block_bytes = sizeof(BlockQ4_K), half_at = no_half;
-  static constexpr int largest_q = 15, stages = 4, slots = 2, sub_block = 32;
+  static constexpr int largest_q = 15, stages = 4, slots = 2, sub_block = 32, exact_run = 4;
   static constexpr bool has_min = true, has_offset = false;
-  using Scales = SixBitScales<high_nibbles_in_place>;
+  using Scales = SixBitScales;
 
   static constexpr int sub_block_of(int stage, int slot) { return 2 * stage + slot; }
+  static constexpr int scaled_up(int s) { return high_nibbles_in_place && s % 2 != 0 ? 16 : 1; }
 
   template <int stage, typename Rows, typename Sink>
   [[gnu::always_inline]] static inline void weights(Rows& rows, const Scales&, Sink& sink) {
@@ -182,11 +180,12 @@ struct Q4_K {
 
 struct Q5_K {
   static constexpr std::size_t block_bytes = sizeof(BlockQ5_K), half_at = no_half;
-  static constexpr int largest_q = 31, stages = 4, slots = 2, sub_block = 32;
+  static constexpr int largest_q = 31, stages = 4, slots = 2, sub_block = 32, exact_run = 2;
   static constexpr bool has_min = true, has_offset = false;
   using Scales = ScalesAndFifthBits;
 
   static constexpr int sub_block_of(int stage, int slot) { return 2 * stage + slot; }
+  static constexpr int scaled_up(int) { return 1; }
 
   template <int stage, typename Rows, typename Sink>
   [[gnu::always_inline]] static inline void weights(Rows& rows, const Scales& scales, Sink& sink) {
@@ -206,7 +205,7 @@ struct Q5_K {
 
 struct Q6_K {
   static constexpr std::size_t block_bytes = sizeof(BlockQ6_K), half_at = 208;
-  static constexpr int largest_q = 63, stages = 4, slots = 4, sub_block = 16;
+  static constexpr int largest_q = 63, stages = 4, slots = 4, sub_block = 16, exact_run = 2;
   static constexpr bool has_min = false, has_offset = true;
   static constexpr int offset = 32;
   using Scales = EightBitScales;
@@ -215,6 +214,7 @@ struct Q6_K {
   static constexpr int sub_block_of(int stage, int slot) {
     return 8 * (stage / 2) + stage % 2 + 2 * slot;
   }
+  static constexpr int scaled_up(int) { return 1; }
 
   template <int stage, typename Rows, typename Sink>
   [[gnu::always_inline]] static inline void weights(Rows& rows, const Scales&, Sink& sink) {
@@ -247,6 +247,55 @@ struct PanelSink {
   }
 };
 
+template <typename Format, typename Rows, typename Sink>
+inline void unpack_stages(Rows& rows, const typename Format::Scales& scales, Sink& sink) {
+  Format::template weights<0>(rows, scales, sink);
+  Format::template weights<1>(rows, scales, sink);
+  Format::template weights<2>(rows, scales, sink);
+  Format::template weights<3>(rows, scales, sink);
+}
+
+template <typename Format>
+inline void store_block_scales(const typename Format::Scales& scales, BlockScales& out) {
+  store(out.d, scales.d);
+  if constexpr (Format::has_min) {
+    store(out.dmin, scales.dmin);
+    for (int j = 0; j < 4; ++j) store(out.min[j], scales.min_pair(j));
+  }
+}
+
+// The scale of a sub-block for its weights as they come.
+template <typename Format>
+inline F32x16 float_scale(const typename Format::Scales& scales, int s) {
+  const F32x16 scale = to_float(scales.scale(s));
+  const int up = Format::scaled_up(s);
+  return up == 1 ? scale : multiply(scale, each(1.0f / static_cast<float>(up)));
+}
+
+// Sums scale * dot over the sub-blocks of a block, in any order. Integer products of 32 bits are
+// slow; floats are as exact as long as no sum reaches 2^24, for exact_run sub-blocks at least.
+template <typename Format>
+class BlockSum {
+ public:
+  [[gnu::always_inline]] inline void add_scaled(I32x16 dot, F32x16 scale) {
+    run_ = multiply_add(to_float(dot), scale, run_);
+  }
+  // To be called after each exact_run sub-blocks.
+  [[gnu::always_inline]] inline void end_run() {
+    total_ = add(total_, to_integer(run_));
+    run_ = each(0);
+  }
+  F32x16 total() const { return to_float(total_); }
+
+ private:
+  static constexpr int largest_weight =  // times its scale
+      Format::has_offset ? (Format::largest_q + 1) / 2 * 128 : Format::largest_q * 63;
+  static_assert(Format::exact_run * Format::sub_block * largest_weight * 127 < 1 << 24);
+
+  F32x16 run_ = each(0);
+  I32x16 total_ = each_dword(0);
+};
+
 // The part of a kernel that unpacks: its base.
 template <typename Format, template <typename, typename> typename Sink = PanelSink>
 struct UnpacksIntegers {
@@ -256,20 +305,13 @@ struct UnpacksIntegers {
   static void unpack(Rows& rows, const std::byte* data, std::size_t size, std::size_t k,
                      IntegerPanel& panel) {
     go_to<Format>(rows, data, size / k_block, k / k_block);
-    Sink<Format, IntegerPanel> sink{panel};
     const auto scales = Format::Scales::template read<Format>(rows);
-    Format::template weights<0>(rows, scales, sink);
-    Format::template weights<1>(rows, scales, sink);
-    Format::template weights<2>(rows, scales, sink);
-    Format::template weights<3>(rows, scales, sink);
+    Sink<Format, IntegerPanel> sink{panel};
+    unpack_stages<Format>(rows, scales, sink);
     for (int s = 0; s < static_cast<int>(k_block) / Format::sub_block; ++s) {
-      store(panel.scale[s], scales.scale(s));
+      store(panel.scale[s], float_scale<Format>(scales, s));
     }
-    store(panel.d, scales.d);
-    if constexpr (Format::has_min) {
-      store(panel.dmin, scales.dmin);
-      for (int j = 0; j < 4; ++j) store(panel.min[j], scales.min_pair(j));
-    }
+    store_block_scales<Format>(scales, panel);
   }
 };
 

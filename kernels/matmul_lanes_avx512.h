@@ -1,5 +1,6 @@
 // Sixteen lanes of AVX-512 for kernels/matmul_formats.h, and what the kernels that compute with
-// them share. Included by the file of each such tier after it has defined unsigned_q8 (see there).
+// them share. Included by the file of each such tier after it has defined the constants that are
+// told of there.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +12,6 @@
 
 namespace sluice::kernels {
 namespace {
-
-constexpr bool high_nibbles_in_place = true;  // no product of these tiers saturates
 
 using I32x16 = __m512i;
 using F32x16 = __m512;
@@ -90,6 +89,9 @@ inline F32x16 multiply(F32x16 a, F32x16 b) {
 inline F32x16 to_float(I32x16 x) {
   return _mm512_cvtepi32_ps(x);
 }
+inline I32x16 to_integer(F32x16 x) {
+  return _mm512_cvtps_epi32(x);
+}
 inline F32x16 low_halves(I32x16 x) {
   return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(x));
 }
@@ -146,22 +148,33 @@ inline I32x16 min_dot(const I32x16 (&min_pairs)[4], const std::int16_t* sums_of_
   return dot;
 }
 
-// Scales the sum of a block, adds it to the sum of the row, and takes off the minima.
+// What the sum of a block meets at its end, in registers for all columns.
 template <typename Format>
-inline void finish_block(const IntegerPanel& p, const ColumnA256& a, std::size_t k, __m512 block,
-                         float* sum_at) {
-  const __m512 d_x = _mm512_set1_ps(a.d[k / k_block]);
-  __m512 sum = _mm512_load_ps(sum_at);
-  sum = _mm512_fmadd_ps(block, _mm512_mul_ps(_mm512_load_ps(p.d), d_x), sum);
-  if constexpr (Format::has_min) {
-    const I32x16 pairs[4] = {_mm512_load_si512(p.min[0]), _mm512_load_si512(p.min[1]),
-                             _mm512_load_si512(p.min[2]), _mm512_load_si512(p.min[3])};
-    const I32x16 dot = min_dot(pairs, a.sums_of_32 + k / 32);
-    const __m512 scale = _mm512_mul_ps(_mm512_load_ps(p.dmin), d_x);
-    sum = _mm512_fnmadd_ps(_mm512_cvtepi32_ps(dot), scale, sum);
+class BlockFinish {
+ public:
+  explicit BlockFinish(const BlockScales& p) : d_(_mm512_load_ps(p.d)) {
+    if constexpr (Format::has_min) {
+      dmin_ = _mm512_load_ps(p.dmin);
+      for (int j = 0; j < 4; ++j) min_pairs_[j] = _mm512_load_si512(p.min[j]);
+    }
   }
-  _mm512_store_ps(sum_at, sum);
-}
+
+  // Scales the sum of the block at k, adds it to the sum of the row, and takes off the minima.
+  [[gnu::always_inline]] inline void add_to(float* sum_at, __m512 block, const ColumnA256& a,
+                                            std::size_t k) const {
+    __m512 scaled = _mm512_mul_ps(block, d_);
+    if constexpr (Format::has_min) {
+      const I32x16 dot = min_dot(min_pairs_, a.sums_of_32 + k / 32);
+      scaled = _mm512_fnmadd_ps(_mm512_cvtepi32_ps(dot), dmin_, scaled);
+    }
+    const __m512 d_x = _mm512_set1_ps(a.d[k / k_block]);
+    _mm512_store_ps(sum_at, _mm512_fmadd_ps(scaled, d_x, _mm512_load_ps(sum_at)));
+  }
+
+ private:
+  __m512 d_, dmin_;
+  I32x16 min_pairs_[4];
+};
 
 }  // namespace
 }  // namespace sluice::kernels

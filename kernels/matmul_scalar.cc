@@ -128,29 +128,20 @@ Block load(const std::byte* p) {
   return b;
 }
 
-// 0 2 4 6 1 3 5 7 and the same of the other half.
-std::size_t even_before_odd(std::size_t n) {
-  return n / 8 * 8 + n % 4 * 2 + n % 8 / 4;
-}
-
 // The share of one block in the product of one row and one column, added to `sum`.
 float add_block(const IntegerBlock& b, const ColumnA256& a, std::size_t i, float sum) {
   const std::int8_t* q = a.q + i * block;
-  float block_sum = 0;
-  const std::size_t sub_blocks = block / b.sub_block;
-  for (std::size_t n = 0; n < sub_blocks; ++n) {
-    const std::size_t s = sub_blocks == 16 ? even_before_odd(n) : n;
-    int dot = 0;
-    for (std::size_t k = s * b.sub_block; k < (s + 1) * b.sub_block; ++k) {
-      dot += (b.q[k] - b.offset) * q[k];
-    }
-    block_sum = std::fma(static_cast<float>(dot), static_cast<float>(b.scale[s]), block_sum);
+  int block_sum = 0;
+  for (std::size_t k = 0; k < block; ++k) {
+    block_sum += b.scale[k / b.sub_block] * (b.q[k] - b.offset) * q[k];
   }
-  sum = std::fma(block_sum, b.d * a.d[i], sum);
-  if (!b.has_min) return sum;
-  int min_dot = 0;
-  for (std::size_t k = 0; k < block; ++k) min_dot += b.min[k / 32] * q[k];
-  return std::fma(static_cast<float>(min_dot), -(b.dmin * a.d[i]), sum);
+  float scaled = static_cast<float>(block_sum) * b.d;
+  if (b.has_min) {
+    int min_dot = 0;
+    for (std::size_t k = 0; k < block; ++k) min_dot += b.min[k / 32] * q[k];
+    scaled = std::fma(-static_cast<float>(min_dot), b.dmin, scaled);
+  }
+  return std::fma(scaled, a.d[i], sum);
 }
 
 float add_block(const SmallBlock& b, const ColumnA32& a, std::size_t i, float sum) {

@@ -64,12 +64,18 @@ Probes random_probes(Rng& rng) {
   }
   for (const kernels::BlockTraits& t : kernels::all_block_types()) {
     for (int i = 0; i < 24; ++i) {
-      const MatmulShape shape = {t.type, pick(rng, {1, 2, 15, 16, 17, 31, 32, 33, 47, 48, 65, 144}),
-                                 random_matmul_size(t.type, rng),
-                                 pick(rng, {1, 1, 2, 3, 4, 5, 7, 8, 9, 12, 13, 16, 17, 33, 259})};
-      const bool sane = rng() % 4 != 0;
+      const MatmulShape shape = {
+          t.type, pick(rng, {1, 2, 15, 16, 17, 31, 32, 33, 47, 48, 65, 144}),
+          random_matmul_size(t.type, rng),
+          pick(rng, {1, 1, 2, 3, 4, 5, 7, 8, 9, 12, 13, 16, 17, 33, 49, 259})};
+      const WeightBits bits = rng() % 4 != 0 ? WeightBits::sane : WeightBits::any;
       const Data data = rng() % 2 ? Data::normal : pick_data(rng);
-      probes.push_back(std::make_unique<MatmulProbe>(shape, sane, data, rng));
+      probes.push_back(std::make_unique<MatmulProbe>(shape, bits, data, rng));
+    }
+    // The ends of the range of exact sums.
+    for (const std::size_t columns : {1, 5, 16}) {
+      const MatmulShape shape = {t.type, 33, 512, columns};
+      probes.push_back(std::make_unique<MatmulProbe>(shape, WeightBits::largest, Data::equal, rng));
     }
   }
   return probes;
@@ -93,7 +99,7 @@ Probes timed_probes(Rng& rng) {
   for (const kernels::BlockTraits& t : kernels::all_block_types()) {
     for (const std::size_t columns : {1, 8, 64}) {
       const MatmulShape shape = {t.type, 256, 4096, columns};
-      probes.push_back(std::make_unique<MatmulProbe>(shape, true, Data::normal, rng));
+      probes.push_back(std::make_unique<MatmulProbe>(shape, WeightBits::sane, Data::normal, rng));
     }
   }
   return probes;

@@ -47,14 +47,14 @@ inline std::vector<std::size_t> odd_sizes() {
   return sizes;
 }
 
-enum class Data { normal, huge, tiny, zeros, signed_zeros, infinities, nans, any_bits };
+enum class Data { normal, huge, tiny, equal, zeros, signed_zeros, infinities, nans, any_bits };
 
-inline constexpr Data all_data[] = {Data::normal, Data::huge,         Data::tiny,
-                                    Data::zeros,  Data::signed_zeros, Data::infinities,
-                                    Data::nans,   Data::any_bits};
+inline constexpr Data all_data[] = {Data::normal,     Data::huge,  Data::tiny,
+                                    Data::equal,      Data::zeros, Data::signed_zeros,
+                                    Data::infinities, Data::nans,  Data::any_bits};
 
 inline std::string data_name(Data data) {
-  static const char* const names[] = {"normal",       "huge",       "tiny", "zeros",
+  static const char* const names[] = {"normal",       "huge",       "tiny", "equal",   "zeros",
                                       "signed zeros", "infinities", "nans", "any bits"};
   return names[static_cast<std::size_t>(data)];
 }
@@ -70,6 +70,8 @@ inline float sample(Data data, Rng& rng) {
       return value * 0x1p120f;
     case Data::tiny:
       return value * 0x1p-130f;
+    case Data::equal:
+      return 1.5f;
     case Data::zeros:
       return 0.0f;
     case Data::signed_zeros:

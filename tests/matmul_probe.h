@@ -24,12 +24,21 @@ struct MatmulShape {
   std::size_t rows, size, columns;
 };
 
-// Random blocks. Sane ones have scales near 0.01 in all their half floats, others any bits at all.
-inline std::vector<std::byte> random_weights(const MatmulShape& shape, bool sane, Rng& rng) {
+// How the bits of blocks are chosen. Sane ones have scales near 0.01 in all their half floats; so
+// have the largest, whose integers are nearly all as far from zero as they can be.
+enum class WeightBits { sane, largest, any };
+
+inline std::vector<std::byte> random_weights(const MatmulShape& shape, WeightBits bits, Rng& rng) {
   const kernels::BlockTraits& t = kernels::traits(shape.type);
   std::vector<std::byte> bytes(shape.rows * kernels::row_bytes(shape.type, shape.size));
   for (std::byte& b : bytes) b = static_cast<std::byte>(rng());
-  if (!sane) return bytes;
+  if (bits == WeightBits::any) return bytes;
+  if (bits == WeightBits::largest) {
+    const std::byte end = rng() % 2 ? std::byte{0} : std::byte{0xff};
+    for (std::byte& b : bytes) {
+      if (rng() % 16 != 0) b = end;
+    }
+  }
   std::uniform_real_distribution<float> scale(0.005f, 0.02f);
   const auto set_half = [&](std::byte* at) {
     const std::uint16_t half = kernels::float_to_half(rng() % 2 ? scale(rng) : -scale(rng));
@@ -63,6 +72,7 @@ inline std::vector<std::byte> random_weights(const MatmulShape& shape, bool sane
         set_half(block + 108);
         break;
       case BlockType::q6_k:
+        if (bits == WeightBits::largest) std::memset(block + 192, rng() % 2 ? 0x7f : 0x80, 16);
         set_half(block + 208);
         break;
       default:
@@ -74,12 +84,12 @@ inline std::vector<std::byte> random_weights(const MatmulShape& shape, bool sane
 
 class MatmulProbe : public Probe {
  public:
-  MatmulProbe(const MatmulShape& shape, bool sane, Data data, Rng& rng)
+  MatmulProbe(const MatmulShape& shape, WeightBits bits, Data data, Rng& rng)
       : shape_(shape),
-        sane_(sane),
+        bits_(bits),
         data_(data),
         row_bytes_(kernels::row_bytes(shape.type, shape.size)),
-        weights_(random_weights(shape, sane, rng), 1),
+        weights_(random_weights(shape, bits, rng), 1),
         x_(shape.size, shape.columns, data, rng),
         y_stride_(shape.rows + 3),
         y_(shape.columns * y_stride_, 1),
@@ -87,7 +97,10 @@ class MatmulProbe : public Probe {
   std::string name() const override {
     return "matmul " + std::string(kernels::traits(shape_.type).name) + ", " +
            std::to_string(shape_.rows) + " rows of " + std::to_string(shape_.size) + " times " +
-           std::to_string(shape_.columns) + " columns " + (sane_ ? "" : "(random bits) ") +
+           std::to_string(shape_.columns) + " columns " +
+           (bits_ == WeightBits::any       ? "(random bits) "
+            : bits_ == WeightBits::largest ? "(largest integers) "
+                                           : "") +
            data_name(data_);
   }
   void run(const KernelTable& table) override {
@@ -110,7 +123,7 @@ class MatmulProbe : public Probe {
     if (!same_rows_apart(table)) return "a part of the rows differs from the whole";
     if (!same_column_alone(table)) return "a column alone differs from the whole";
     if (!same_packed(table)) return "packed panels give another result";
-    return sane_ && data_ == Data::normal ? beyond_tolerance() : std::nullopt;
+    return bits_ == WeightBits::sane && data_ == Data::normal ? beyond_tolerance() : std::nullopt;
   }
 
  private:
@@ -182,7 +195,7 @@ class MatmulProbe : public Probe {
   std::optional<std::string> beyond_tolerance() const;
 
   MatmulShape shape_;
-  bool sane_;
+  WeightBits bits_;
   Data data_;
   std::size_t row_bytes_;
   Guarded<std::byte> weights_;
