@@ -24,6 +24,7 @@
 namespace {
 
 using sluice::topology::CpuList;
+using sluice::topology::SharedRange;
 using sluice::topology::split;
 using sluice::topology::ThreadTeam;
 using sluice::topology::WorkRange;
@@ -314,6 +315,58 @@ TEST_CASE("split holds for totals at the end of what a size can say") {
       REQUIRE(splits_well(total, granularity, members));
     }
   }
+}
+
+TEST_CASE("a shared range is taken whole, in parts that become smaller") {
+  for (std::size_t total = 0; total <= 130; ++total) {
+    for (std::size_t members = 1; members <= 9; ++members) {
+      CAPTURE(total, members);
+      SharedRange range(total, members);
+      std::size_t end = 0;
+      std::size_t size_max = std::max<std::size_t>(1, total / (2 * members));
+      for (WorkRange part = range.take(); !part.empty(); part = range.take()) {
+        REQUIRE(part.begin == end);
+        REQUIRE(part.size() <= size_max);
+        size_max = part.size();
+        end = part.end;
+      }
+      REQUIRE(end == total);
+      REQUIRE(range.take().empty());
+    }
+  }
+}
+
+TEST_CASE("each number of a shared range falls to one member") {
+  ThreadTeam team(cpus_for(4));
+  for (int i = 0; i < 200; ++i) {
+    std::vector<std::atomic<int>> taken(1000);
+    SharedRange range(taken.size(), team.size());
+    team.run([&](std::size_t) {
+      for (WorkRange part = range.take(); !part.empty(); part = range.take()) {
+        for (std::size_t n = part.begin; n < part.end; ++n) ++taken[n];
+      }
+    });
+    REQUIRE(std::ranges::all_of(taken, [](const auto& count) { return count == 1; }));
+  }
+}
+
+TEST_CASE("what a member that is held up does not take, the others do") {
+  ThreadTeam team(cpus_for(2));
+  SharedRange range(1000, team.size());
+  std::atomic<bool> is_exhausted = false;
+  std::size_t by_slow = 0;
+  team.run([&](std::size_t member) {
+    if (member == 0) {
+      by_slow = range.take().size();
+      while (!is_exhausted) std::this_thread::yield();
+      CHECK(range.take().empty());
+    } else {
+      while (!range.take().empty()) {
+      }
+      is_exhausted = true;
+    }
+  });
+  CHECK(by_slow <= 250);
 }
 
 TEST_CASE("a split that is known at compile time is computed there") {

@@ -12,6 +12,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cassert>
 #include <chrono>
 #include <cstddef>
@@ -108,5 +109,32 @@ constexpr WorkRange split(std::size_t total, std::size_t granularity, std::size_
   };
   return {boundary(index), boundary(index + 1)};
 }
+
+// The numbers from 0 to a total, for the members of a team to take as they get on. The CPUs of a
+// virtual machine are not equally fast from one moment to the next: the neighbour on the other
+// hyper-thread halves one of them, another process takes it away. With parts of equal size the team
+// would be as slow as its slowest member.
+class SharedRange {
+ public:
+  // `members`: how many threads take from it, at least 1.
+  SharedRange(std::size_t total, std::size_t members) : total_(total), members_(members) {}
+
+  // The next part, one half of an equal share of what is left; empty when nothing is. Parts become
+  // smaller towards the end, so that all members end together. Any thread may call it.
+  WorkRange take() {
+    std::size_t begin = next_.load(std::memory_order_relaxed);
+    std::size_t end = 0;
+    do {
+      const std::size_t left = total_ - begin;
+      if (left == 0) return {};
+      end = begin + std::max<std::size_t>(1, left / (2 * members_));
+    } while (!next_.compare_exchange_weak(begin, end, std::memory_order_relaxed));
+    return {begin, end};
+  }
+
+ private:
+  std::size_t total_, members_;
+  std::atomic<std::size_t> next_{0};
+};
 
 }  // namespace sluice::topology

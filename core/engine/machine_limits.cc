@@ -71,20 +71,28 @@ double measure_dram_bytes_per_s(const topology::CpuList& cpus, std::size_t buffe
   const Buffer buffer(buffer_bytes);
   const std::span<std::uint64_t> words = buffer.words();
   topology::ThreadTeam team(cpus);
-  const auto part = [&](std::size_t member) {
-    const topology::WorkRange range =
-        topology::split(words.size(), words_a_line, team.size(), member);
+  const auto part = [&](const topology::WorkRange& range) {
     return words.subspan(range.begin, range.size());
   };
-  // Written by who will read it: on a machine of several nodes the memory is then near.
-  team.run([&](std::size_t member) { std::ranges::fill(part(member), member + 1); });
+  // Written by all: on a machine of several nodes the memory is then spread over them.
+  team.run([&](std::size_t member) {
+    const auto range = topology::split(words.size(), words_a_line, team.size(), member);
+    std::ranges::fill(part(range), member + 1);
+  });
 
   std::atomic<std::uint64_t> sink = 0;  // keeps the sums from being optimised away
   double best = 0;
   const Clock::time_point start = Clock::now();
   do {
     const Clock::time_point pass = Clock::now();
-    team.run([&](std::size_t member) { sink += sum_lines(part(member)); });
+    // As the weights are read: by each thread as it gets on.
+    constexpr std::size_t unit = 8192;
+    topology::SharedRange units(words.size() / unit, team.size());
+    team.run([&](std::size_t) {
+      for (auto range = units.take(); !range.empty(); range = units.take()) {
+        sink += sum_lines(part({range.begin * unit, range.end * unit}));
+      }
+    });
     best = std::max(best, static_cast<double>(words.size_bytes()) / seconds_since(pass));
   } while (Clock::now() - start < dram_time);
   return best;

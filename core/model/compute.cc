@@ -37,11 +37,11 @@ AlignedBytes& AlignedBytes::operator=(AlignedBytes&& other) noexcept {
 
 namespace {
 
-// Rows in which threads share a slice: four panels, the group that kernels work on together; fewer
+// Rows that a thread takes at least: four panels, the group that kernels work on together; fewer
 // where not all threads would get one.
-std::size_t row_unit(std::size_t rows, std::size_t threads) {
-  constexpr std::size_t group_rows = 4 * kernels::panel_rows;
-  return rows >= threads * group_rows ? group_rows : kernels::panel_rows;
+std::size_t group_rows(std::size_t rows, std::size_t threads) {
+  constexpr std::size_t four_panels = 4 * kernels::panel_rows;
+  return rows >= threads * four_panels ? four_panels : kernels::panel_rows;
 }
 
 }  // namespace
@@ -81,7 +81,7 @@ void Compute::multiply(const float* x, std::size_t x_stride, std::size_t size, s
       const bool is_packed = storage == streaming::Storage::copied &&
                              kernels_.matmul.reads_packed &&
                              kernels::can_pack(product.w->type, slice.rows);
-      held_.push_back({&product, &slice, tape_.acquire(slice.turn).data(), is_packed});
+      held_.push_back({&product, &slice, tape_.acquire(slice.turn).data(), is_packed, {}});
       held_bytes += bytes;
     }
   }
@@ -102,28 +102,47 @@ void Compute::quantise(const kernels::Activations& x, std::span<const Product> p
 }
 
 void Compute::multiply_held(const kernels::Activations& x) {
+  std::size_t groups = 0;
+  for (HeldSlice& held : held_) {
+    const std::size_t rows = held.slice->rows, unit = group_rows(rows, team_.size());
+    held.groups = {groups, groups + (rows + unit - 1) / unit};
+    groups = held.groups.end;
+  }
+  topology::SharedRange shared(groups, team_.size());
   team_.run([&](std::size_t member) {
     const kernels::MatmulScratch scratch{scratch_.data() + member * kernels::MatmulScratch::bytes};
-    for (const HeldSlice& held : held_) {
-      const Matrix& w = *held.product->w;
-      const auto part = topology::split(held.slice->rows, row_unit(held.slice->rows, team_.size()),
-                                        team_.size(), member);
-      if (part.empty()) continue;
-      const kernels::WeightRows rows{w.type,      held.data + part.begin * w.row_bytes,
-                                     part.size(), w.columns,
-                                     w.row_bytes, held.is_packed};
-      const std::size_t first = held.slice->first_row + part.begin;
-      float* y = held.product->y + first;
-      kernels_.matmul.multiply(rows, x, y, held.product->y_stride, scratch);
-      if (held.product->bias.empty()) continue;
-      for (std::size_t c = 0; c < x.columns(); ++c) {
-        kernels_.vector_ops.add(held.product->bias.data() + first, part.size(),
-                                y + c * held.product->y_stride);
+    for (auto part = shared.take(); !part.empty(); part = shared.take()) {
+      for (const HeldSlice& held : held_) {
+        const std::size_t unit = group_rows(held.slice->rows, team_.size());
+        const std::size_t begin = std::max(part.begin, held.groups.begin);
+        const std::size_t end = std::min(part.end, held.groups.end);
+        if (begin >= end) continue;
+        const topology::WorkRange rows{
+            (begin - held.groups.begin) * unit,
+            std::min((end - held.groups.begin) * unit, held.slice->rows)};
+        multiply_rows(held, rows, x, scratch);
       }
     }
   });
   for (const HeldSlice& held : held_) tape_.release(held.slice->turn);
   held_.clear();
+}
+
+// Rows `range` of a slice.
+void Compute::multiply_rows(const HeldSlice& held, const topology::WorkRange& range,
+                            const kernels::Activations& x, const kernels::MatmulScratch& scratch) {
+  const Product& product = *held.product;
+  const Matrix& w = *product.w;
+  const kernels::WeightRows rows{w.type,       held.data + range.begin * w.row_bytes,
+                                 range.size(), w.columns,
+                                 w.row_bytes,  held.is_packed};
+  const std::size_t first = held.slice->first_row + range.begin;
+  float* y = product.y + first;
+  kernels_.matmul.multiply(rows, x, y, product.y_stride, scratch);
+  if (product.bias.empty()) return;
+  for (std::size_t c = 0; c < x.columns(); ++c) {
+    kernels_.vector_ops.add(product.bias.data() + first, range.size(), y + c * product.y_stride);
+  }
 }
 
 }  // namespace sluice::model

@@ -60,14 +60,16 @@ class Compute {
   void multiply(const float* x, std::size_t x_stride, std::size_t size, std::size_t columns,
                 std::span<const Product> products);
 
-  // Calls f(member, begin, end) on the members of the team for parts of 0..count. A single item
-  // is done by the caller without waking anyone.
+  // Calls f(member, begin, end) on the members of the team, as often as they get on, for parts of
+  // 0..count. A single item is done by the caller without waking anyone.
   template <typename F>
   void for_each(std::size_t count, F&& f) {
     if (count == 1 || team_.size() == 1) return f(std::size_t{0}, std::size_t{0}, count);
+    topology::SharedRange items(count, team_.size());
     team_.run([&](std::size_t member) {
-      const topology::WorkRange part = topology::split(count, 1, team_.size(), member);
-      if (!part.empty()) f(member, part.begin, part.end);
+      for (auto part = items.take(); !part.empty(); part = items.take()) {
+        f(member, part.begin, part.end);
+      }
     });
   }
 
@@ -78,10 +80,13 @@ class Compute {
     const Slice* slice;
     const std::byte* data;
     bool is_packed;
+    topology::WorkRange groups;  // of rows, among those of all slices that are held
   };
 
   void quantise(const kernels::Activations& x, std::span<const Product> products);
   void multiply_held(const kernels::Activations& x);
+  void multiply_rows(const HeldSlice& held, const topology::WorkRange& range,
+                     const kernels::Activations& x, const kernels::MatmulScratch& scratch);
 
   const kernels::KernelTable& kernels_;
   topology::ThreadTeam& team_;
