@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/cli/json.h"
 #include "core/cli/output.h"
 #include "core/cli/report.h"
 #include "kernels/kernel_table.h"
@@ -35,11 +36,6 @@ std::size_t package_count(const Machine& machine) {
   std::set<int> packages;
   for (const topology::Cpu& cpu : machine.cpus) packages.insert(cpu.package);
   return packages.size();
-}
-
-template <class T>
-ordered_json or_null(const std::optional<T>& value) {
-  return value ? ordered_json(*value) : ordered_json(nullptr);
 }
 
 ordered_json to_json(const Machine& machine, const topology::ThreadChoice& threads) {

@@ -49,10 +49,10 @@ class Score {
 
 // -log softmax(logits)[token]
 double negative_log_likelihood(std::span<const float> logits, Token token) {
-  const double greatest = *std::max_element(logits.begin(), logits.end());
+  const double top = *std::max_element(logits.begin(), logits.end());
   double sum = 0;
-  for (const float logit : logits) sum += std::exp(logit - greatest);
-  return std::log(sum) + greatest - logits[static_cast<std::size_t>(token)];
+  for (const float logit : logits) sum += std::exp(logit - top);
+  return std::log(sum) + top - logits[static_cast<std::size_t>(token)];
 }
 
 // The text cut into windows that are evaluated each for itself.

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "core/cli/files.h"
+#include "core/cli/json.h"
 #include "core/cli/output.h"
 #include "core/engine/machine_limits.h"
 
@@ -12,11 +13,6 @@ namespace sluice::cli {
 namespace {
 
 using nlohmann::ordered_json;
-
-template <class T>
-ordered_json or_null(const std::optional<T>& value) {
-  return value ? ordered_json(*value) : ordered_json(nullptr);
-}
 
 // How many pages of files and of the process came back soon after they were evicted.
 std::optional<std::uint64_t> refaults(const topology::CgroupMemory& memory) {
