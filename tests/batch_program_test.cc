@@ -240,7 +240,7 @@ TEST_CASE("standard output that is full or closed ends the job as for every comm
 }
 
 TEST_CASE("a signal ends a job with the status that says to go on, and the rest is done later") {
-  const Job job(rows(100, 60));
+  const Job job(rows(150, 60));
   REQUIRE(shell(job.command("--parallel 4", "undisturbed")).status == 0);
   int interrupted = 0;
   for (const char* grace : {"0", "3600"}) {
@@ -248,7 +248,7 @@ TEST_CASE("a signal ends a job with the status that says to go on, and the rest 
     while (job.output().empty()) ::usleep(1000);  // it generates
     const json top = json::parse(shell("sluice top --json").output);
     for (const json& entry : top["jobs"]) {
-      if (entry["pid"] == child) CHECK(entry["rows"] == 100);
+      if (entry["pid"] == child) CHECK(entry["rows"] == 150);
     }
     ::kill(child, SIGTERM);
     const int status = status_of(child);
