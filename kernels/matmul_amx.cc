@@ -18,6 +18,7 @@
 // are multiplied by the AVX-512 tier, and so are weights that are dequantised to float.
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 #include <utility>
 
 namespace sluice::kernels {
@@ -229,15 +230,6 @@ class SplitScale {
   I32x16 of_even_, of_odd_, of_offset_;
 };
 
-template <bool is_signed>
-struct ScaleOf {
-  using type = DigitScale;
-};
-template <>
-struct ScaleOf<true> {
-  using type = SplitScale<32>;
-};
-
 struct TwoBytePanel : BlockScales {
   std::uint8_t q[2][k_block / 4][panel_rows][4];
 };
@@ -245,7 +237,7 @@ struct TwoBytePanel : BlockScales {
 template <typename Format>
 class TwoByteSink {
  public:
-  using Scale = typename ScaleOf<Format::has_offset>::type;
+  using Scale = std::conditional_t<Format::has_offset, SplitScale<32>, DigitScale>;
 
   TwoByteSink(const typename Format::Scales& scales, TwoBytePanel& panel) : panel_(panel) {
     for (int s = 0; s < sub_blocks; ++s) scales_[s] = Scale(scales.scale(s));

@@ -108,20 +108,16 @@ void Compute::multiply_held(const kernels::Activations& x) {
     held.groups = {groups, groups + (rows + unit - 1) / unit};
     groups = held.groups.end;
   }
-  topology::SharedRange shared(groups, team_.size());
-  team_.run([&](std::size_t member) {
+  for_each(groups, [&](std::size_t member, std::size_t first, std::size_t last) {
     const kernels::MatmulScratch scratch{scratch_.data() + member * kernels::MatmulScratch::bytes};
-    for (auto part = shared.take(); !part.empty(); part = shared.take()) {
-      for (const HeldSlice& held : held_) {
-        const std::size_t unit = group_rows(held.slice->rows, team_.size());
-        const std::size_t begin = std::max(part.begin, held.groups.begin);
-        const std::size_t end = std::min(part.end, held.groups.end);
-        if (begin >= end) continue;
-        const topology::WorkRange rows{
-            (begin - held.groups.begin) * unit,
-            std::min((end - held.groups.begin) * unit, held.slice->rows)};
-        multiply_rows(held, rows, x, scratch);
-      }
+    for (const HeldSlice& held : held_) {
+      const std::size_t unit = group_rows(held.slice->rows, team_.size());
+      const std::size_t begin = std::max(first, held.groups.begin);
+      const std::size_t end = std::min(last, held.groups.end);
+      if (begin >= end) continue;
+      const topology::WorkRange rows{(begin - held.groups.begin) * unit,
+                                     std::min((end - held.groups.begin) * unit, held.slice->rows)};
+      multiply_rows(held, rows, x, scratch);
     }
   });
   for (const HeldSlice& held : held_) tape_.release(held.slice->turn);
