@@ -73,7 +73,8 @@ class Attention {
         sequence_(*cache_.new_sequence(step.positions)),
         queries_(shape.heads * shape.dim * step.columns),
         out_(queries_.size()),
-        scores_(team.size() * step.together * shape.group() * step.positions),
+        score_stride_(kvcache::query_scratch(cache_.config(), shape.dim)),
+        scores_(team.size() * step.together * shape.group() * score_stride_),
         runs_(team.size() * kvcache::runs_max(cache_.config())) {
     fill_normal(queries_.span());
     fill_cache(cache_, sequence_, shape);
@@ -102,6 +103,7 @@ class Attention {
     queries.query_stride = queries.out_stride = width;
     queries.scale = 0.088f;
     queries.scores = scores_.data() + member * (scores_.size() / team_.size());
+    queries.score_stride = score_stride_;
     queries.runs = runs_.data() + member * (runs_.size() / team_.size());
     queries.out = out_.data() + at;
     const auto first = step_.positions - step_.columns + static_cast<std::uint32_t>(column);
@@ -113,7 +115,9 @@ class Attention {
   topology::ThreadTeam& team_;
   kvcache::KvCache cache_;
   kvcache::Sequence sequence_;
-  Aligned<float> queries_, out_, scores_;
+  Aligned<float> queries_, out_;
+  std::size_t score_stride_;
+  Aligned<float> scores_;
   std::vector<kernels::AttentionRun> runs_;
 };
 

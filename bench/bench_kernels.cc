@@ -2,9 +2,10 @@
 //
 //   build/release/bench/bench_kernels
 //   build/release/bench/bench_kernels --benchmark_filter='matmul/Q4_K/'
-//   SLUICE_ISA=avx2 build/release/bench/bench_kernels --benchmark_filter=attention
+//   SLUICE_ISA=avx2 build/release/bench/bench_kernels --benchmark_filter=swiglu
 //
-// Matrices have 4096 columns. "/cache": the same rows over and over, half of the L2 cache long.
+// Attention has a program of its own, bench_attention. Matrices have 4096 columns. "/cache": the
+// same rows over and over, half of the L2 cache long.
 // "/dram": as many rows at a time, each time the next ones of a buffer that no cache holds
 // (--dram-mib). "/packed": in the layout of kernels/panel_packing.h, else in that of the file.
 // "cols" counts columns of activations: 1 is decoding, 512 a chunk of a prompt.
@@ -230,80 +231,15 @@ void swiglu(State& state) {
          [&] { table().vector_ops.swiglu(gate.data(), up.data(), out.size(), out.data()); });
 }
 
-enum class KvElement { f32, f16, int8 };
-
-// Rows of keys or values of 128 in pages of 32 positions.
-struct KvRows {
-  static constexpr std::size_t dim = 128, page = 32;
-
-  KvRows(KvElement element, std::size_t positions)
-      : element_bytes(element == KvElement::f32 ? 4 : (element == KvElement::f16 ? 2 : 1)),
-        bytes(positions * dim * element_bytes),
-        scales(2 * positions) {
-    Aligned<float> row(dim);
-    for (std::size_t p = 0; p < positions; ++p) {
-      fill_normal(row.span());
-      std::byte* at = bytes.data() + p * dim * element_bytes;
-      if (element == KvElement::f32) std::memcpy(at, row.data(), dim * sizeof(float));
-      if (element == KvElement::f16) {
-        table().attention.f32_to_f16(row.data(), dim, reinterpret_cast<std::uint16_t*>(at));
-      }
-      if (element == KvElement::int8) {
-        table().kv_rows.quantise(row.data(), dim, reinterpret_cast<std::int8_t*>(at),
-                                 scales.data() + p, positions);
-      }
-    }
-  }
-
-  std::size_t element_bytes;
-  Aligned<std::byte> bytes;
-  Aligned<std::uint16_t> scales;
-};
-
-// Eight query heads of 128 that share one head of keys and values.
-void attention(State& state, KvElement element, std::size_t positions) {
-  constexpr std::size_t heads = 8, dim = KvRows::dim;
-  Aligned<float> queries(heads * dim), scores(heads * positions), out(heads * dim);
-  fill_normal(queries.span());
-  KvRows keys(element, positions), values(element, positions);
-  std::vector<kernels::AttentionRun> runs;
-  for (std::size_t p = 0; p < positions; p += KvRows::page) {
-    const std::size_t at = p * dim * keys.element_bytes;
-    runs.push_back({keys.bytes.data() + at, values.bytes.data() + at, keys.scales.data() + p,
-                    values.scales.data() + p, std::min(KvRows::page, positions - p),
-                    queries.data()});
-  }
-
-  kernels::AttentionArgs args{};
-  args.runs = runs.data();
-  args.run_count = runs.size();
-  args.positions = args.scale_stride = positions;
-  args.columns = 1;
-  args.query_heads = heads;
-  args.head_dim = args.value_dim = dim;
-  args.scale = 0.088f;
-  args.scores = scores.data();
-  args.out = out.data();
-  const kernels::AttentionKernels& kernels = table().attention;
-  const auto kernel = element == KvElement::f32   ? kernels.f32
-                      : element == KvElement::f16 ? kernels.f16
-                                                  : kernels.int8;
-  const double seconds = time_iterations(state, [&] { kernel(args); });
-
-  const std::size_t numbers = 2 * positions * dim;
-  state.counters["GB/s"] = static_cast<double>(numbers * keys.element_bytes) / seconds / 1e9;
-  state.counters["GMAC/s"] = static_cast<double>(heads * numbers) / seconds / 1e9;
-}
-
 // What one row of keys costs when it is written, and a query: the rotation, then the rounding.
 void kv_row(State& state) {
-  Aligned<float> row(KvRows::dim);
+  Aligned<float> row(128);
   Aligned<std::int8_t> q(row.size());
   std::uint16_t scales[2] = {};
   fill_normal(row.span());
   report(state, row.size(), row.size() * sizeof(float), [&] {
     table().kv_rows.rotate(row.data(), row.size());
-    table().kv_rows.quantise(row.data(), row.size(), q.data(), scales, 1);
+    table().kv_rows.quantise(row.data(), row.size(), q.data(), {}, scales, 1);
   });
 }
 
@@ -316,14 +252,6 @@ void add_others() {
   add("softmax/250000", softmax);
   add("swiglu/11008", swiglu);
   add("kv_row/128", kv_row);
-  constexpr std::pair<const char*, KvElement> elements[] = {
-      {"f32", KvElement::f32}, {"f16", KvElement::f16}, {"int8", KvElement::int8}};
-  for (const auto& [name, element] : elements) {
-    for (const std::size_t positions : {16, 512, 4096}) {
-      add(fmt::format("attention/{}/heads:8/positions:{}", name, positions),
-          [=, element = element](State& s) { attention(s, element, positions); });
-    }
-  }
 }
 
 // Twice what the last cache holds, as far as a quarter of the memory goes.

@@ -3,8 +3,13 @@
 // The positions that a query sees lie in runs (pages of a cache), in order. With grouped queries
 // (GQA, Ainslie et al. 2023) several query heads share one head of keys, and so do consecutive
 // tokens of a prompt: a key row is read once for all of them. Scores and sums are float32. The
-// result of a query depends on nothing but the query and the positions that it sees: not on how
-// these are cut into runs, nor on which other queries are computed with it.
+// result of a query depends on nothing but the query and the positions that it sees (with int8 also
+// on where in their pages these lie): not on how they are cut into runs, nor on which other queries
+// are computed with it.
+//
+// Rows of int8 are multiplied as integers, with queries and probabilities of 16 bits: that is exact
+// to 2^-16 of the largest element of a query, and of the largest probability, or better than 2^-23
+// of the sum of all.
 #pragma once
 
 #include <cstddef>
@@ -14,15 +19,16 @@ namespace sluice::kernels {
 
 inline constexpr std::size_t attention_run_max = 128;
 
-// Consecutive rows of keys and values, and the queries that look at them. Elements are float, half
-// or int8; rows of int8 have scales, see kernels/kv_rows.h.
+// Rows [first, first + positions) of a page of keys and values, and the queries that look at them.
+// Elements are float, half or int8; int8 has scales and pages of its own, see kernels/kv_rows.h.
 struct AttentionRun {
-  const void* keys;                   // [positions][head_dim]
-  const void* values;                 // [positions][value_dim]
-  const std::uint16_t* key_scales;    // int8: [2][scale_stride], the first `positions` of each
+  const void* keys;                   // float and half: [first + positions][head_dim]
+  const void* values;                 // [first + positions][value_dim]
+  const std::uint16_t* key_scales;    // int8: [2][scale_stride], 32 of each
   const std::uint16_t* value_scales;  // the same
-  std::size_t positions;              // 1..attention_run_max
-  const float* queries;  // [columns][query_heads][head_dim], columns query_stride floats apart
+  std::size_t first;
+  std::size_t positions;  // 1..attention_run_max; int8: within the 32 of a page
+  const float* queries;   // [columns][query_heads][head_dim], columns query_stride floats apart
 };
 
 struct AttentionArgs {
@@ -39,9 +45,13 @@ struct AttentionArgs {
   std::size_t value_dim;     // elements of a value; any size
   float scale;               // of query times key
   float softcap;             // scores become softcap * tanh(score / softcap); 0 means none
-  float* scores;             // scratch [columns][query_heads][positions]
+  float* scores;             // scratch [columns][query_heads][score_stride]
+  std::size_t score_stride;  // at least attention_scratch() floats
   float* out;                // [columns][query_heads][value_dim], columns out_stride floats apart
 };
+
+// Floats of scratch that a query needs, with so many positions in so many runs.
+std::size_t attention_scratch(std::size_t positions, std::size_t runs, std::size_t head_dim);
 
 struct AttentionKernels {
   void (*f32)(const AttentionArgs& args);   // keys and values are float

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/attention.h"
 #include "kernels/dequantise.h"
 
 namespace sluice::kernels {
@@ -14,21 +15,45 @@ std::size_t fine_bits(std::size_t size) {
   return std::min<std::size_t>(16 / size, 8);
 }
 
-void dequantise_row(const std::int8_t* q, std::size_t size, const std::uint16_t* scales,
-                    std::size_t scale_stride, float* out) {
+RowPlace key_place(std::size_t size, std::size_t position) {
+  if (size <= short_row_max) return {position * size};
+  return {2 * position, 2 * kv_page_positions, 1};
+}
+
+RowPlace value_place(std::size_t size, std::size_t position) {
+  if (size <= short_row_max) return {position * size};
+  return {position % 16 * size * 2 + position / 16, 4, 2};
+}
+
+std::size_t key_page_bytes(std::size_t size) {
+  return (size > short_row_max ? (size + 1) / 2 * 2 : size) * kv_page_positions;
+}
+
+std::size_t value_page_bytes(std::size_t size) {
+  return size * kv_page_positions;
+}
+
+void dequantise_row(const std::int8_t* page, RowPlace place, std::size_t size,
+                    const std::uint16_t* scales, std::size_t scale_stride, float* out) {
   const float first = half_to_float(scales[0]);
   if (size > short_row_max) {
     const float second = half_to_float(scales[scale_stride]);
     const std::size_t half = first_half(size);
-    for (std::size_t i = 0; i < size; ++i) out[i] = (i < half ? first : second) * q[i];
+    for (std::size_t i = 0; i < size; ++i) out[i] = (i < half ? first : second) * page[place.at(i)];
     return;
   }
   const std::size_t bits = fine_bits(size);
   const int steps = 1 << bits;
   for (std::size_t i = 0; i < size; ++i) {
     const int fine = (scales[scale_stride] >> (i * bits)) & (steps - 1);
-    out[i] = first * (static_cast<float>(q[i] * steps + fine) / static_cast<float>(steps));
+    out[i] =
+        first * (static_cast<float>(page[place.at(i)] * steps + fine) / static_cast<float>(steps));
   }
+}
+
+std::size_t attention_scratch(std::size_t positions, std::size_t runs, std::size_t head_dim) {
+  const std::size_t words = (head_dim + 15) / 16 * 16;
+  return std::max(positions, runs * kv_page_positions + words / 2 + 2);
 }
 
 std::size_t hadamard_block(std::size_t size) {

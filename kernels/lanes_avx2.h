@@ -13,6 +13,8 @@ constexpr std::size_t lanes = 16;
 // An accumulator is two of the sixteen registers.
 constexpr int accumulators_max = 4;
 constexpr int tile_heads_max = 2;
+constexpr int integer_tile_heads = 4;
+constexpr int integer_tile_vectors = 1;
 
 struct F32x16 {
   __m256 low, high;
@@ -22,12 +24,20 @@ struct I32x16 {
   __m256i low, high;
 };
 
+struct I16x32 {
+  __m256i low, high;
+};
+
 inline void prefetch(const void* p) {
   _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0);
 }
 
 inline F32x16 broadcast(float x) {
   return {_mm256_set1_ps(x), _mm256_set1_ps(x)};
+}
+
+inline I32x16 broadcast_int(std::int32_t x) {
+  return {_mm256_set1_epi32(x), _mm256_set1_epi32(x)};
 }
 
 // All bits set in the first `count` of 16 lanes.
@@ -133,6 +143,15 @@ inline F32x16 select_less(F32x16 a, F32x16 b, F32x16 x, F32x16 y) {
           _mm256_blendv_ps(y.high, x.high, _mm256_cmp_ps(a.high, b.high, _CMP_LT_OQ))};
 }
 
+inline F32x16 keep(F32x16 a, std::size_t begin, std::size_t end, float rest) {
+  const I32x16 before = mask_of(begin), until = mask_of(end);
+  const __m256 fill = _mm256_set1_ps(rest);
+  const auto half = [&](__m256 x, __m256i low, __m256i high) {
+    return _mm256_blendv_ps(fill, x, _mm256_castsi256_ps(_mm256_andnot_si256(low, high)));
+  };
+  return {half(a.low, before.low, until.low), half(a.high, before.high, until.high)};
+}
+
 inline __m256 power_of_two(__m256i n) {
   return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(n, _mm256_set1_epi32(127)), 23));
 }
@@ -199,6 +218,10 @@ inline I32x16 round_to_int(F32x16 a) {
   return {_mm256_cvtps_epi32(a.low), _mm256_cvtps_epi32(a.high)};
 }
 
+inline F32x16 to_float(I32x16 a) {
+  return {_mm256_cvtepi32_ps(a.low), _mm256_cvtepi32_ps(a.high)};
+}
+
 inline std::int32_t sum(I32x16 a) {
   const __m256i eight = _mm256_add_epi32(a.low, a.high);
   __m128i r = _mm_add_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
@@ -213,6 +236,47 @@ inline void store(I32x16 a, std::int8_t* p) {
   const __m128i bytes =
       _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), bytes);
+}
+
+inline void store(I32x16 a, std::int16_t* p) {
+  const __m256i words = _mm256_packs_epi32(a.low, a.high);  // in the order of the bytes above
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
+                      _mm256_permute4x64_epi64(words, _MM_SHUFFLE(3, 1, 2, 0)));
+}
+
+inline void store_bits(I32x16 a, float* p, std::size_t count) {
+  store(F32x16{_mm256_castsi256_ps(a.low), _mm256_castsi256_ps(a.high)}, p, count);
+}
+
+inline I32x16 load_bits(const float* p, std::size_t count) {
+  const F32x16 a = load(p, count);
+  return {_mm256_castps_si256(a.low), _mm256_castps_si256(a.high)};
+}
+
+inline I32x16 pack_pairs(I32x16 a, I32x16 b) {
+  return {_mm256_blend_epi16(a.low, _mm256_slli_epi32(b.low, 16), 0xAA),
+          _mm256_blend_epi16(a.high, _mm256_slli_epi32(b.high, 16), 0xAA)};
+}
+
+inline I16x32 widen_pairs(const std::int8_t* p, std::size_t count) {
+  std::int8_t copy[2 * lanes] = {};
+  if (count < lanes) {
+    for (std::size_t i = 0; i < 2 * count; ++i) copy[i] = p[i];
+    p = copy;
+  }
+  return {_mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))),
+          _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + lanes)))};
+}
+
+inline I16x32 broadcast_pair(const std::int16_t* p) {
+  std::int32_t pair;
+  __builtin_memcpy(&pair, p, sizeof(pair));
+  return {_mm256_set1_epi32(pair), _mm256_set1_epi32(pair)};
+}
+
+inline void add_products(I32x16& sum, const I16x32& a, const I16x32& b) {
+  sum.low = _mm256_add_epi32(sum.low, _mm256_madd_epi16(a.low, b.low));
+  sum.high = _mm256_add_epi32(sum.high, _mm256_madd_epi16(a.high, b.high));
 }
 
 struct Pairs {

@@ -1,4 +1,4 @@
-// The operations of lanes_scalar.h, which documents them, with AVX-512 (F, BW, VL, DQ).
+// The operations of lanes_scalar.h, which documents them, with AVX-512 (F, BW, VL, DQ, VNNI).
 #pragma once
 
 #include <cstddef>
@@ -12,6 +12,8 @@ constexpr std::size_t lanes = 16;
 
 constexpr int accumulators_max = 16;  // half of the registers
 constexpr int tile_heads_max = 8;
+constexpr int integer_tile_heads = 8;
+constexpr int integer_tile_vectors = 2;
 
 struct F32x16 {
   __m512 v;
@@ -21,12 +23,20 @@ struct I32x16 {
   __m512i v;
 };
 
+struct I16x32 {
+  __m512i v;
+};
+
 inline void prefetch(const void* p) {
   _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0);
 }
 
 inline F32x16 broadcast(float x) {
   return {_mm512_set1_ps(x)};
+}
+
+inline I32x16 broadcast_int(std::int32_t x) {
+  return {_mm512_set1_epi32(x)};
 }
 
 inline __mmask16 mask_of(std::size_t count) {
@@ -104,6 +114,11 @@ inline F32x16 select_less(F32x16 a, F32x16 b, F32x16 x, F32x16 y) {
   return {_mm512_mask_blend_ps(_mm512_cmp_ps_mask(a.v, b.v, _CMP_LT_OQ), y.v, x.v)};
 }
 
+inline F32x16 keep(F32x16 a, std::size_t begin, std::size_t end, float rest) {
+  const auto kept = static_cast<__mmask16>(mask_of(end) & ~mask_of(begin));
+  return {_mm512_mask_blend_ps(kept, _mm512_set1_ps(rest), a.v)};
+}
+
 inline F32x16 times_power_of_two(F32x16 a, F32x16 n) {
   return {_mm512_scalef_ps(a.v, n.v)};
 }
@@ -155,12 +170,50 @@ inline float largest_or_nan(F32x16 a) {
 inline I32x16 round_to_int(F32x16 a) {
   return {_mm512_cvtps_epi32(a.v)};
 }
+inline F32x16 to_float(I32x16 a) {
+  return {_mm512_cvtepi32_ps(a.v)};
+}
 inline std::int32_t sum(I32x16 a) {
   return _mm512_reduce_add_epi32(a.v);
 }
 
 inline void store(I32x16 a, std::int8_t* p) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(a.v));
+}
+
+inline void store(I32x16 a, std::int16_t* p) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(a.v));
+}
+
+inline void store_bits(I32x16 a, float* p, std::size_t count) {
+  store(F32x16{_mm512_castsi512_ps(a.v)}, p, count);
+}
+
+inline I32x16 load_bits(const float* p, std::size_t count) {
+  return {_mm512_castps_si512(load(p, count).v)};
+}
+
+inline I32x16 pack_pairs(I32x16 a, I32x16 b) {
+  return {_mm512_mask_blend_epi16(0xAAAAAAAA, a.v, _mm512_slli_epi32(b.v, 16))};
+}
+
+inline I16x32 widen_pairs(const std::int8_t* p, std::size_t count) {
+  if (count == lanes) {
+    return {_mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))};
+  }
+  const auto mask = static_cast<__mmask32>((std::uint64_t{1} << (2 * count)) - 1);
+  return {_mm512_cvtepi8_epi16(_mm256_maskz_loadu_epi8(mask, p))};
+}
+
+inline I16x32 broadcast_pair(const std::int16_t* p) {
+  std::int32_t pair;
+  __builtin_memcpy(&pair, p, sizeof(pair));
+  return {_mm512_set1_epi32(pair)};
+}
+
+// GCC 12 keeps a copy of every sum around the intrinsic.
+inline void add_products(I32x16& sum, const I16x32& a, const I16x32& b) {
+  __asm__("vpdpwssd %2, %1, %0" : "+v"(sum.v) : "v"(a.v), "v"(b.v));
 }
 
 struct Pairs {

@@ -67,8 +67,9 @@ inline float largest_of(const float* x, std::size_t size) {
   return largest(top);
 }
 
-// x[i] = exp(x[i] - max x) / sum, in place. The lanes past the end are -infinity and add nothing.
-inline void softmax(float* x, std::size_t size) {
+// x[i] = exp(x[i] - max x), in place. Returns their sum. The lanes past the end are -infinity and
+// add nothing.
+inline float exponentials(float* x, std::size_t size) {
   const F32x16 top = broadcast(largest_of(x, size));
   F32x16 total = broadcast(0);
   by_sixteen(size, [&](std::size_t i, std::size_t count) {
@@ -76,7 +77,12 @@ inline void softmax(float* x, std::size_t size) {
     total = total + e;
     store(e, x + i, count);
   });
-  const F32x16 scale = broadcast(1 / sum(total));
+  return sum(total);
+}
+
+// x[i] = exp(x[i] - max x) / sum, in place.
+inline void softmax(float* x, std::size_t size) {
+  const F32x16 scale = broadcast(1 / exponentials(x, size));
   by_sixteen(size, [&](std::size_t i, std::size_t count) {
     store(load(x + i, count) * scale, x + i, count);
   });

@@ -24,6 +24,10 @@ constexpr std::size_t lanes = 16;
 constexpr int accumulators_max = 4;
 constexpr int tile_heads_max = 2;
 
+// The same of a tile of integers: its rows of queries, and its vectors for each of them.
+constexpr int integer_tile_heads = 2;
+constexpr int integer_tile_vectors = 1;
+
 struct F32x16 {
   float lane[lanes];
 };
@@ -32,12 +36,22 @@ struct I32x16 {
   std::int32_t lane[lanes];
 };
 
+struct I16x32 {
+  std::int16_t lane[2 * lanes];
+};
+
 // Begins to load the cache line of p, which need not be valid memory.
 inline void prefetch(const void* /*p*/) {}
 
 inline F32x16 broadcast(float x) {
   F32x16 r;
   for (float& lane : r.lane) lane = x;
+  return r;
+}
+
+inline I32x16 broadcast_int(std::int32_t x) {
+  I32x16 r;
+  for (std::int32_t& lane : r.lane) lane = x;
   return r;
 }
 
@@ -126,6 +140,12 @@ inline F32x16 select_less(F32x16 a, F32x16 b, F32x16 x, F32x16 y) {
   return x;
 }
 
+// The lanes [begin, end) of a; `rest` in the others.
+inline F32x16 keep(F32x16 a, std::size_t begin, std::size_t end, float rest) {
+  for (std::size_t i = 0; i < lanes; ++i) a.lane[i] = i >= begin && i < end ? a.lane[i] : rest;
+  return a;
+}
+
 // a * 2^n, rounded once; n holds integers in -250..250, or NaN where a is NaN.
 inline F32x16 times_power_of_two(F32x16 a, F32x16 n) {
   for (std::size_t i = 0; i < lanes; ++i) {
@@ -174,10 +194,19 @@ inline float largest_or_nan(F32x16 a) {
   return r;
 }
 
-// The nearest integer, even when between two; a must be in the range of int32.
+// The nearest integer, even when between two; a must be in the range of int32, or NaN, of which the
+// tiers make different integers.
 inline I32x16 round_to_int(F32x16 a) {
   I32x16 r;
-  for (std::size_t i = 0; i < lanes; ++i) r.lane[i] = static_cast<std::int32_t>(::rintf(a.lane[i]));
+  for (std::size_t i = 0; i < lanes; ++i) {
+    r.lane[i] = a.lane[i] == a.lane[i] ? static_cast<std::int32_t>(::rintf(a.lane[i])) : 0;
+  }
+  return r;
+}
+
+inline F32x16 to_float(I32x16 a) {
+  F32x16 r;
+  for (std::size_t i = 0; i < lanes; ++i) r.lane[i] = static_cast<float>(a.lane[i]);
   return r;
 }
 
@@ -190,6 +219,55 @@ inline std::int32_t sum(I32x16 a) {
 // Sixteen bytes; every lane must be in -128..127.
 inline void store(I32x16 a, std::int8_t* p) {
   for (std::size_t i = 0; i < lanes; ++i) p[i] = static_cast<std::int8_t>(a.lane[i]);
+}
+
+// Sixteen words; every lane must be in the range of int16.
+inline void store(I32x16 a, std::int16_t* p) {
+  for (std::size_t i = 0; i < lanes; ++i) p[i] = static_cast<std::int16_t>(a.lane[i]);
+}
+
+// Integers in the place of floats, where nobody reads floats until they are turned into some.
+inline void store_bits(I32x16 a, float* p, std::size_t count) {
+  __builtin_memcpy(p, a.lane, count * sizeof(float));
+}
+
+// The first `count` (1..16); the lanes after them are 0.
+inline I32x16 load_bits(const float* p, std::size_t count) {
+  I32x16 r = {};
+  __builtin_memcpy(r.lane, p, count * sizeof(float));
+  return r;
+}
+
+// Pairs of words in each lane: the low one of a, the high one of b, which must be in the range of
+// int16.
+inline I32x16 pack_pairs(I32x16 a, I32x16 b) {
+  for (std::size_t i = 0; i < lanes; ++i) {
+    const std::int16_t pair[2] = {static_cast<std::int16_t>(a.lane[i]),
+                                  static_cast<std::int16_t>(b.lane[i])};
+    __builtin_memcpy(&a.lane[i], pair, sizeof(pair));
+  }
+  return a;
+}
+
+// The first `count` (1..16) pairs of bytes at p as words; those after them are 0.
+inline I16x32 widen_pairs(const std::int8_t* p, std::size_t count) {
+  I16x32 r;
+  for (std::size_t i = 0; i < 2 * lanes; ++i) r.lane[i] = i < 2 * count ? p[i] : std::int16_t{0};
+  return r;
+}
+
+// The two words at p, which may lie in the place of a float, in every lane.
+inline I16x32 broadcast_pair(const std::int16_t* p) {
+  I16x32 r;
+  for (std::size_t i = 0; i < lanes; ++i) __builtin_memcpy(r.lane + 2 * i, p, 4);
+  return r;
+}
+
+// sum += both products of the pairs of a lane, exactly.
+inline void add_products(I32x16& sum, const I16x32& a, const I16x32& b) {
+  for (std::size_t i = 0; i < lanes; ++i) {
+    sum.lane[i] += a.lane[2 * i] * b.lane[2 * i] + a.lane[2 * i + 1] * b.lane[2 * i + 1];
+  }
 }
 
 // Sixteen pairs, as they lie in memory.

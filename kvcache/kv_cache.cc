@@ -91,9 +91,9 @@ KvCache::KvCache(CacheConfig config, const kernels::KernelTable& kernels)
       LayerPlace& place = places_[l];
       place.group = groups_.size();
       place.offset = at;
-      place.key_scales = row_bytes(config_.type, shape.key_dim) * page_positions;
+      place.key_scales = page_key_bytes(config_.type, shape.key_dim);
       place.values = place.key_scales + scale_bytes;
-      place.value_scales = place.values + row_bytes(config_.type, shape.value_dim) * page_positions;
+      place.value_scales = place.values + page_value_bytes(config_.type, shape.value_dim);
       place.head_bytes = place.value_scales + scale_bytes;
       at += place.head_bytes * shape.kv_heads;
     }
@@ -275,18 +275,18 @@ std::byte* KvCache::head(const Sequence& sequence, const LayerPlace& place, std:
 }
 
 void KvCache::store(float* row, std::size_t dim, std::byte* rows, std::byte* scales,
-                    std::size_t position_in_page) const {
-  std::byte* at = rows + position_in_page * row_bytes(config_.type, dim);
+                    kernels::RowPlace place, std::size_t position_in_page) const {
+  const std::size_t at = position_in_page * dim;
   switch (config_.type) {
     case ElementType::f32:
-      std::memcpy(at, row, dim * sizeof(float));
+      std::memcpy(rows + at * sizeof(float), row, dim * sizeof(float));
       break;
     case ElementType::f16:
-      kernels_.attention.f32_to_f16(row, dim, reinterpret_cast<std::uint16_t*>(at));
+      kernels_.attention.f32_to_f16(row, dim, reinterpret_cast<std::uint16_t*>(rows) + at);
       break;
     case ElementType::int8:
       kernels_.kv_rows.rotate(row, dim);
-      kernels_.kv_rows.quantise(row, dim, reinterpret_cast<std::int8_t*>(at),
+      kernels_.kv_rows.quantise(row, dim, reinterpret_cast<std::int8_t*>(rows), place,
                                 reinterpret_cast<std::uint16_t*>(scales) + position_in_page,
                                 page_positions);
       break;
@@ -300,27 +300,26 @@ void KvCache::write(const Sequence& sequence, std::size_t layer, std::uint32_t p
   const std::size_t in_page = position % page_positions;
   for (std::size_t h = 0; h < shape.kv_heads; ++h) {
     std::byte* at = head(sequence, place, position, h);
-    store(keys + h * shape.key_dim, shape.key_dim, at, at + place.key_scales, in_page);
+    store(keys + h * shape.key_dim, shape.key_dim, at, at + place.key_scales,
+          kernels::key_place(shape.key_dim, in_page), in_page);
     store(values + h * shape.value_dim, shape.value_dim, at + place.values, at + place.value_scales,
-          in_page);
+          kernels::value_place(shape.value_dim, in_page), in_page);
   }
 }
 
 kernels::AttentionRun* KvCache::add_runs(const Sequence& sequence, const LayerPlace& place,
-                                         std::size_t kv_head, const LayerShape& shape,
-                                         std::uint32_t begin, std::uint32_t end,
-                                         const float* queries, kernels::AttentionRun* runs) const {
+                                         std::size_t kv_head, std::uint32_t begin,
+                                         std::uint32_t end, const float* queries,
+                                         kernels::AttentionRun* runs) const {
   while (begin < end) {
     const std::byte* at = head(sequence, place, begin, kv_head);
     const std::uint32_t in_page = begin % page_positions;
     const std::uint32_t count = std::min(page_positions - in_page, end - begin);
-    const auto scales = [&](std::size_t offset) {
-      return reinterpret_cast<const std::uint16_t*>(at + offset) + in_page;
-    };
-    *runs++ = {at + in_page * row_bytes(config_.type, shape.key_dim),
-               at + place.values + in_page * row_bytes(config_.type, shape.value_dim),
-               scales(place.key_scales),
-               scales(place.value_scales),
+    *runs++ = {at,
+               at + place.values,
+               reinterpret_cast<const std::uint16_t*>(at + place.key_scales),
+               reinterpret_cast<const std::uint16_t*>(at + place.value_scales),
+               in_page,
                count,
                queries};
     begin += count;
@@ -338,8 +337,8 @@ void KvCache::attend(const Sequence& sequence, std::size_t layer, std::size_t kv
   const std::uint32_t sinks = begin == 0 ? 0 : window.sinks;
   assert(queries.columns == 1 || begin == 0);
   kernels::AttentionRun* end = queries.runs;
-  end = add_runs(sequence, place, kv_head, shape, 0, sinks, queries.at_sinks, end);
-  end = add_runs(sequence, place, kv_head, shape, begin, last + 1, queries.near, end);
+  end = add_runs(sequence, place, kv_head, 0, sinks, queries.at_sinks, end);
+  end = add_runs(sequence, place, kv_head, begin, last + 1, queries.near, end);
 
   kernels::AttentionArgs args{};
   args.runs = queries.runs;
@@ -355,6 +354,7 @@ void KvCache::attend(const Sequence& sequence, std::size_t layer, std::size_t kv
   args.scale = queries.scale;
   args.softcap = queries.softcap;
   args.scores = queries.scores;
+  args.score_stride = queries.score_stride;
   args.out = queries.out;
   attention_(args);
 }

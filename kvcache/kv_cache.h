@@ -77,7 +77,8 @@ struct Queries {
   std::size_t out_stride;
   float scale;
   float softcap;
-  float* scores;                // scratch [columns][heads][visible_positions_max]
+  float* scores;                // scratch [columns][heads][score_stride]
+  std::size_t score_stride;     // at least query_scratch()
   kernels::AttentionRun* runs;  // scratch [runs_max]
   float* out;                   // [columns][heads][value_dim]
 };
@@ -155,16 +156,15 @@ class KvCache {
   std::byte* page(std::size_t group, std::uint32_t number) const;
   std::byte* head(const Sequence& sequence, const LayerPlace& place, std::uint32_t position,
                   std::size_t kv_head) const;
-  void store(float* row, std::size_t dim, std::byte* at, std::byte* scales,
-             std::size_t position_in_page) const;
+  void store(float* row, std::size_t dim, std::byte* rows, std::byte* scales,
+             kernels::RowPlace place, std::size_t position_in_page) const;
   std::uint32_t copy(std::size_t group, std::uint32_t number);
   void drop_unseen(Sequence& sequence);
   void truncate(Sequence& sequence, std::uint32_t length);
   void check_kept(const Sequence& sequence, std::uint32_t length) const;
   kernels::AttentionRun* add_runs(const Sequence& sequence, const LayerPlace& place,
-                                  std::size_t kv_head, const LayerShape& shape, std::uint32_t begin,
-                                  std::uint32_t end, const float* queries,
-                                  kernels::AttentionRun* runs) const;
+                                  std::size_t kv_head, std::uint32_t begin, std::uint32_t end,
+                                  const float* queries, kernels::AttentionRun* runs) const;
 
   CacheConfig config_;
   const kernels::KernelTable& kernels_;

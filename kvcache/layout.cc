@@ -4,6 +4,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "kernels/attention.h"
+
 namespace sluice::kvcache {
 namespace {
 
@@ -64,27 +66,32 @@ Window window_of(const LayerShape& layer, const CacheConfig& config) {
   return window.positions >= config.positions ? Window{} : window;
 }
 
+std::size_t element_bytes(ElementType type) {
+  if (type == ElementType::f32) return sizeof(float);
+  return type == ElementType::f16 ? sizeof(std::uint16_t) : 1;
+}
+
 std::size_t layer_page_bytes(const LayerShape& layer, const CacheConfig& config) {
-  const std::size_t elements = row_bytes(config.type, 1);
-  const std::size_t numbers = sum(product(layer.key_dim, page_positions, config),
-                                  product(layer.value_dim, page_positions, config), config);
-  const std::size_t head =
-      sum(product(numbers, elements, config), 2 * page_scale_bytes(config.type), config);
+  // So that the bytes of a page are numbers.
+  for (const std::size_t dim : {layer.key_dim, layer.value_dim}) {
+    product(dim, page_positions * sizeof(float), config);
+  }
+  const std::size_t head = sum(
+      page_key_bytes(config.type, layer.key_dim),
+      page_value_bytes(config.type, layer.value_dim) + 2 * page_scale_bytes(config.type), config);
   return product(head, layer.kv_heads, config);
 }
 
 }  // namespace
 
-std::size_t row_bytes(ElementType type, std::size_t dim) {
-  switch (type) {
-    case ElementType::f32:
-      return dim * sizeof(float);
-    case ElementType::f16:
-      return dim * sizeof(std::uint16_t);
-    case ElementType::int8:
-      break;
-  }
-  return dim;
+std::size_t page_key_bytes(ElementType type, std::size_t key_dim) {
+  if (type == ElementType::int8) return kernels::key_page_bytes(key_dim);
+  return key_dim * element_bytes(type) * page_positions;
+}
+
+std::size_t page_value_bytes(ElementType type, std::size_t value_dim) {
+  if (type == ElementType::int8) return kernels::value_page_bytes(value_dim);
+  return value_dim * element_bytes(type) * page_positions;
 }
 
 std::size_t page_scale_bytes(ElementType type) {
@@ -139,6 +146,10 @@ std::size_t visible_positions_max(const CacheConfig& config) {
     most = std::max<std::size_t>(most, is_limited ? group.window.positions : config.positions);
   }
   return most;
+}
+
+std::size_t query_scratch(const CacheConfig& config, std::size_t key_dim) {
+  return kernels::attention_scratch(visible_positions_max(config), runs_max(config), key_dim);
 }
 
 std::size_t runs_max(const CacheConfig& config) {

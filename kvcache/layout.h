@@ -3,9 +3,9 @@
 //
 // Layers that keep the same positions form a group, and a page holds 32 positions of all layers of
 // one group: [layer][kv head]{keys, scales of keys, values, scales of values}, each part a multiple
-// of 32 bytes. Keys are [position][key_dim], values [position][value_dim]; scales are there for
-// int8 only, halves [2][position] (kernels/kv_rows.h). The pages of a group lie one after the
-// other.
+// of 32 bytes. Keys are [position][key_dim], values [position][value_dim]; for int8 their order is
+// that of kernels/kv_rows.h, and there are scales, halves [2][position]. The pages of a group lie
+// one after the other.
 #pragma once
 
 #include <cstddef>
@@ -13,12 +13,15 @@
 #include <limits>
 #include <vector>
 
+#include "kernels/kv_rows.h"
+
 namespace sluice::kvcache {
 
-// How one number is kept. int8: a row of n numbers takes n + 4 bytes.
+// How one number is kept. int8: a row of n numbers takes n + 4 bytes (a key of an odd size above 16
+// one more).
 enum class ElementType { f32, f16, int8 };
 
-inline constexpr std::uint32_t page_positions = 32;
+inline constexpr std::uint32_t page_positions = kernels::kv_page_positions;
 inline constexpr std::uint32_t unlimited = std::numeric_limits<std::uint32_t>::max();
 
 // The positions that the token at position t sees, itself included: all when there is no window or
@@ -81,8 +84,12 @@ std::size_t bytes(const CacheConfig& config);
 std::size_t visible_positions_max(const CacheConfig& config);
 std::size_t runs_max(const CacheConfig& config);
 
-// Bytes of a row of `dim` numbers without its scales, and of the scales of a page of rows.
-std::size_t row_bytes(ElementType type, std::size_t dim);
+// Floats of scratch that attention needs for each query of a layer.
+std::size_t query_scratch(const CacheConfig& config, std::size_t key_dim);
+
+// Bytes of the keys and of the values of a head in a page, and of the scales of either.
+std::size_t page_key_bytes(ElementType type, std::size_t key_dim);
+std::size_t page_value_bytes(ElementType type, std::size_t value_dim);
 std::size_t page_scale_bytes(ElementType type);
 
 // Whether some token looks at the sinks from another position than its own.

@@ -4,64 +4,21 @@
 
 #include <algorithm>
 
-#include "kernels/dequantise.h"
 #include "kernels/kernel_table.h"
 #include "tests/catch.h"
 #include "tests/kernels_support.h"
+#include "tests/kv_pages.h"
 
 namespace sluice::test {
 namespace {
 
-enum class Element { f32, f16, int8 };
-
-constexpr Element all_elements[] = {Element::f32, Element::f16, Element::int8};
-
-const char* name(Element element) {
-  constexpr const char* names[] = {"float", "half", "int8"};
-  return names[static_cast<std::size_t>(element)];
-}
+constexpr KvElement all_elements[] = {KvElement::f32, KvElement::f16, KvElement::int8};
 
 struct Shape {
   std::size_t heads, positions, head_dim, value_dim;
-  Element element;
+  KvElement element;
   float softcap;
   std::size_t sinks = 0;  // positions at the start that are looked at with other queries
-};
-
-// Rows of one tensor in every type. The floats are the numbers that the type of the shape holds.
-struct Rows {
-  Rows(std::size_t count, std::size_t dim, Element element, Data data, Rng& rng)
-      : floats(random_floats(count * dim, data, rng), 3),
-        halves(count * dim, 5),
-        bytes(count * dim, 7),
-        scales(2 * count, 3) {
-    const kernels::KvRowKernels& scalar = kernels::kernel_table(kernels::Isa::scalar).kv_rows;
-    for (std::size_t i = 0; i < count * dim; ++i) {
-      halves.data()[i] = kernels::float_to_half(floats.data()[i]);
-    }
-    for (std::size_t r = 0; r < count; ++r) {
-      scalar.quantise(floats.data() + r * dim, dim, bytes.data() + r * dim, scales.data() + r,
-                      count);
-    }
-    for (std::size_t i = 0; i < count * dim && element == Element::f16; ++i) {
-      floats.data()[i] = kernels::half_to_float(halves.data()[i]);
-    }
-    for (std::size_t r = 0; r < count && element == Element::int8; ++r) {
-      kernels::dequantise_row(bytes.data() + r * dim, dim, scales.data() + r, count,
-                              floats.data() + r * dim);
-    }
-  }
-
-  const void* at(std::size_t index, Element element) const {
-    if (element == Element::f32) return floats.data() + index;
-    if (element == Element::f16) return halves.data() + index;
-    return bytes.data() + index;
-  }
-
-  Guarded<float> floats;
-  Guarded<std::uint16_t> halves;
-  Guarded<std::int8_t> bytes;
-  Guarded<std::uint16_t> scales;  // [2][rows]
 };
 
 struct Problem {
@@ -69,20 +26,23 @@ struct Problem {
       : shape(s),
         queries(random_floats(s.heads * s.head_dim, data, rng), 1),
         sink_queries(random_floats(s.heads * s.head_dim, data, rng), 1),
-        keys(s.positions, s.head_dim, s.element, data, rng),
-        values(s.positions, s.value_dim, s.element, data, rng) {}
+        offset(rng() % KvPages::page),
+        keys(KvPages::Kind::keys, random_floats(s.positions * s.head_dim, data, rng), s.head_dim,
+             s.element, offset, rng),
+        values(KvPages::Kind::values, random_floats(s.positions * s.value_dim, data, rng),
+               s.value_dim, s.element, offset, rng) {}
 
-  // The positions in runs of at most `run_max`, as the heads from `first` on see them.
-  std::vector<kernels::AttentionRun> runs(std::size_t first, std::size_t run_max) const {
+  // The first `positions` positions in runs of at most `run_max`, as the heads from `first` on see
+  // them.
+  std::vector<kernels::AttentionRun> runs(std::size_t first, std::size_t positions,
+                                          std::size_t run_max) const {
     std::vector<kernels::AttentionRun> out;
-    for (std::size_t at = 0; at < shape.positions;) {
+    for (std::size_t at = 0; at < positions;) {
       const bool is_sink = at < shape.sinks;
-      const std::size_t end = is_sink ? shape.sinks : shape.positions;
-      const std::size_t count = std::min(run_max, end - at);
+      const std::size_t end = is_sink ? std::min(shape.sinks, positions) : positions;
       const float* looking = (is_sink ? sink_queries : queries).data() + first * shape.head_dim;
-      out.push_back({keys.at(at * shape.head_dim, shape.element),
-                     values.at(at * shape.value_dim, shape.element), keys.scales.data() + at,
-                     values.scales.data() + at, count, looking});
+      const std::size_t count = std::min({run_max, end - at, keys.run_max(at)});
+      out.push_back(run_of(keys, values, at, count, looking));
       at += count;
     }
     return out;
@@ -103,21 +63,17 @@ struct Problem {
   std::vector<float> run_columns(const kernels::AttentionKernels& table, const Columns& c,
                                  std::size_t run_max = kernels::attention_run_max) const {
     const std::size_t all = c.count * c.columns;
-    Guarded<float> scores(all * c.positions, 1), out(all * shape.value_dim, 1);
+    const std::vector<kernels::AttentionRun> pages = runs(c.first, c.positions, run_max);
+    const std::size_t stride =
+        kernels::attention_scratch(c.positions, pages.size(), shape.head_dim);
+    Guarded<float> scores(all * stride, 1), out(all * shape.value_dim, 1);
     std::fill(scores.data(), scores.data() + scores.size(), not_a_number);
     std::fill(out.data(), out.data() + out.size(), not_a_number);
-    std::vector<kernels::AttentionRun> pages;
-    std::size_t positions = 0;
-    for (kernels::AttentionRun page : runs(c.first, run_max)) {
-      page.positions = std::min(page.positions, c.positions - positions);
-      positions += page.positions;
-      if (page.positions > 0) pages.push_back(page);
-    }
     kernels::AttentionArgs args{};
     args.runs = pages.data();
     args.run_count = pages.size();
     args.positions = c.positions;
-    args.scale_stride = shape.positions;
+    args.scale_stride = KvPages::page;
     args.columns = c.columns;
     args.query_heads = c.count;
     args.query_stride = c.count * shape.head_dim;
@@ -127,23 +83,20 @@ struct Problem {
     args.scale = scale();
     args.softcap = shape.softcap;
     args.scores = scores.data();
+    args.score_stride = stride;
     args.out = out.data();
-    kernel(table)(args);
+    attention_kernel(table, shape.element)(args);
     CHECK(scores.intact());
     CHECK(out.intact());
     return {out.data(), out.data() + out.size()};
-  }
-
-  void (*kernel(const kernels::AttentionKernels& table) const)(const kernels::AttentionArgs&) {
-    if (shape.element == Element::f32) return table.f32;
-    return shape.element == Element::f16 ? table.f16 : table.int8;
   }
 
   float scale() const { return 0.3f / std::sqrt(static_cast<float>(shape.head_dim)); }
 
   Shape shape;
   Guarded<float> queries, sink_queries;
-  Rows keys, values;
+  std::size_t offset;
+  KvPages keys, values;
 };
 
 constexpr std::size_t dims[] = {1, 5, 16, 17, 33, 63, 64, 80, 96, 128, 256};
@@ -152,7 +105,7 @@ constexpr std::size_t position_counts[] = {1, 2, 3, 5, 15, 16, 17, 127, 128, 129
 std::string describe(const Shape& s) {
   return std::to_string(s.heads) + " heads, " + std::to_string(s.positions) + " positions, dim " +
          std::to_string(s.head_dim) + " and " + std::to_string(s.value_dim) + ", " +
-         name(s.element);
+         kv_element_name(s.element);
 }
 
 TEST_CASE("attention gives the bits of scalar in every tier, and heads do not depend on others") {
@@ -235,7 +188,7 @@ TEST_CASE("attention gives the bits of scalar for every number of positions") {
 TEST_CASE("attention gives the bits of scalar on extreme data") {
   Rng rng(43);
   for (const Data data : all_data) {
-    for (const Element element : all_elements) {
+    for (const KvElement element : all_elements) {
       const Shape shape = {7, 37, 70, 50, element, 0};
       const Problem problem(shape, data, rng);
       const kernels::KernelTable& scalar = kernels::kernel_table(kernels::Isa::scalar);
@@ -250,43 +203,52 @@ TEST_CASE("attention gives the bits of scalar on extreme data") {
   }
 }
 
-// The result of one head, and how far a float computation may be from it.
+// The result of one head, and how far the computation may be from it.
 void oracle(const Problem& p, std::size_t head, std::vector<double>& out,
             std::vector<double>& tolerance) {
   const Shape& s = p.shape;
+  const bool has_words = s.element == KvElement::int8;
   std::vector<double> weights(s.positions);
   double score_error = 0;
   for (std::size_t i = 0; i < s.positions; ++i) {
-    double score = 0, magnitude = 0;
-    const Guarded<float>& queries = i < s.sinks ? p.sink_queries : p.queries;
+    double score = 0, magnitude = 0, rounded = 0;
+    const float* query = (i < s.sinks ? p.sink_queries : p.queries).data() + head * s.head_dim;
+    const std::vector<double> rounding = word_rounding(query, s.head_dim);
     for (std::size_t k = 0; k < s.head_dim; ++k) {
-      const double term = static_cast<double>(queries.data()[head * s.head_dim + k]) *
-                          p.keys.floats.data()[i * s.head_dim + k];
+      const double key = p.keys.number(i, k), term = query[k] * key;
       score += term;
       magnitude += std::abs(term);
+      if (has_words && s.head_dim > kernels::short_row_max) rounded += rounding[k] * std::abs(key);
     }
     score *= p.scale();
     if (s.softcap > 0) score = s.softcap * std::tanh(score / s.softcap);
     weights[i] = score;
     // The dot product, scales, the cap (5 roundings), and the difference to the maximum.
     const double roundings = static_cast<double>(s.head_dim) / 16 + 5 + 6 + 2 + 4;
-    score_error = std::max(score_error, epsilon * roundings * magnitude * p.scale());
+    score_error = std::max(score_error, (epsilon * roundings * magnitude + rounded) * p.scale());
   }
   const double top = *std::max_element(weights.begin(), weights.end());
   double sum = 0;
   for (double& w : weights) sum += w = std::exp(w - top);
   for (std::size_t v = 0; v < s.value_dim; ++v) {
-    double mixed = 0, magnitude = 0;
+    double mixed = 0, magnitude = 0, largest = 0, total = 0, steps = 0;
     for (std::size_t i = 0; i < s.positions; ++i) {
-      const double term = weights[i] / sum * p.values.floats.data()[i * s.value_dim + v];
+      const double term = weights[i] / sum * p.values.number(i, v);
       mixed += term;
       magnitude += std::abs(term);
+      if (!has_words || s.value_dim <= kernels::short_row_max) continue;
+      const double word = weights[i] / sum * p.values.step(i, v);
+      largest = std::max(largest, word);
+      total += word;
+      steps += std::abs(p.values.number(i, v)) / p.values.step(i, v);
     }
     out.push_back(mixed);
-    // An error of the scores changes numerator and sum; then a chain over all positions.
+    // An error of the scores changes numerator and sum; then a chain over all positions, and the
+    // rounding of probabilities to words.
     const double relative =
         4 * score_error + epsilon * (static_cast<double>(s.positions) * 17 / 16 + 13);
-    tolerance.push_back(relative * magnitude);
+    const double word_step = std::max(largest / 32767, total * 0x1p-23);
+    tolerance.push_back(relative * magnitude + 0.51 * word_step * steps);
   }
 }
 

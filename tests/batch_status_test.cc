@@ -77,6 +77,7 @@ TEST_CASE("a status is seen while its process lives, and never after") {
   if (!fs::is_directory("/dev/shm")) SLUICE_SKIP("no /dev/shm");
   {
     StatusPublisher publisher;
+    CHECK_FALSE(status_of(::getpid()));  // it has not said anything yet
     const std::string long_name(500, 'm');
     publisher.publish({"batch", long_name, 10, 20, 2.5, 3, 7, 4});
     const auto seen = status_of(::getpid());
@@ -136,6 +137,7 @@ TEST_CASE("segments that are none are passed over") {
   CHECK(fs::exists(odd));
   fs::remove(odd);
   StatusPublisher publisher;  // takes the place of what is there
+  publisher.publish({});
   CHECK(status_of(::getpid()));
 }
 

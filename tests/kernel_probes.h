@@ -13,6 +13,7 @@
 #include "kernels/dequantise.h"
 #include "kernels/kernel_table.h"
 #include "tests/kernels_support.h"
+#include "tests/kv_pages.h"
 
 namespace sluice::test {
 
@@ -164,7 +165,7 @@ class KvRowProbe : public Probe {
   void run(const KernelTable& table) override {
     std::copy(x_.data(), x_.data() + x_.size(), rotated_.data());
     table.kv_rows.rotate(rotated_.data(), rotated_.size());
-    table.kv_rows.quantise(rotated_.data(), rotated_.size(), q_.data(), scales_.data(), 1);
+    table.kv_rows.quantise(rotated_.data(), rotated_.size(), q_.data(), {}, scales_.data(), 1);
   }
   std::vector<float> result() const override {
     std::vector<float> all(rotated_.data(), rotated_.data() + rotated_.size());
@@ -185,8 +186,6 @@ class KvRowProbe : public Probe {
   Guarded<std::uint16_t> scales_;
 };
 
-enum class KvElement { f32, f16, int8 };
-
 // Attention over pages of 32 positions.
 class AttentionProbe : public Probe {
  public:
@@ -195,77 +194,47 @@ class AttentionProbe : public Probe {
       : element_(element),
         data_(data),
         queries_(random_floats(heads * dim, data, rng)),
-        keys_(positions, dim, element, data, rng),
-        values_(positions, dim, element, data, rng),
-        scores_(heads * positions),
+        keys_(KvPages::Kind::keys, random_floats(positions * dim, data, rng), dim, element, 0, rng),
+        values_(KvPages::Kind::values, random_floats(positions * dim, data, rng), dim, element, 0,
+                rng),
         out_(heads * dim) {
-    for (std::size_t at = 0; at < positions; at += 32) {
-      runs_.push_back({keys_.row(at), values_.row(at), keys_.scales.data() + at,
-                       values_.scales.data() + at, std::min<std::size_t>(32, positions - at),
-                       queries_.data()});
+    for (std::size_t at = 0; at < positions; at += KvPages::page) {
+      runs_.push_back(
+          run_of(keys_, values_, at, std::min(KvPages::page, positions - at), queries_.data()));
     }
     args_.runs = runs_.data();
     args_.run_count = runs_.size();
-    args_.positions = args_.scale_stride = positions;
+    args_.positions = positions;
+    args_.scale_stride = KvPages::page;
+    args_.columns = 1;
     args_.query_heads = heads;
     args_.head_dim = args_.value_dim = dim;
     args_.scale = 1 / std::sqrt(static_cast<float>(dim));
     args_.softcap = rng() % 4 == 0 ? 50.0f : 0.0f;
+    args_.score_stride = kernels::attention_scratch(positions, runs_.size(), dim);
+    scores_.resize(heads * args_.score_stride);
     args_.scores = scores_.data();
     args_.out = out_.data();
   }
   std::string name() const override {
-    constexpr const char* names[] = {"f32", "f16", "int8"};
-    return std::string("attention ") + names[static_cast<std::size_t>(element_)] + ", " +
+    return std::string("attention ") + kv_element_name(element_) + ", " +
            std::to_string(args_.query_heads) + " heads of " + std::to_string(args_.head_dim) +
            ", " + std::to_string(args_.positions) + " positions " + data_name(data_);
   }
   void run(const KernelTable& table) override {
-    const kernels::AttentionKernels& kernels = table.attention;
-    (element_ == KvElement::f32   ? kernels.f32
-     : element_ == KvElement::f16 ? kernels.f16
-                                  : kernels.int8)(args_);
+    attention_kernel(table.attention, element_)(args_);
   }
   std::vector<float> result() const override { return out_; }
-  double bytes() const override {
-    return static_cast<double>(keys_.bytes.size() + values_.bytes.size());
-  }
+  double bytes() const override { return static_cast<double>(keys_.bytes() + values_.bytes()); }
   double multiplications() const override {
     return 2 * static_cast<double>(args_.positions * args_.head_dim * args_.query_heads);
   }
 
  private:
-  struct Rows {
-    Rows(std::size_t count, std::size_t dim, KvElement element, Data data, Rng& rng)
-        : scales(2 * count) {
-      const KernelTable& scalar = kernels::kernel_table(kernels::Isa::scalar);
-      const std::vector<float> x = random_floats(count * dim, data, rng);
-      const std::size_t element_bytes =
-          element == KvElement::f32 ? sizeof(float) : (element == KvElement::f16 ? 2 : 1);
-      row_bytes = dim * element_bytes;
-      bytes.resize(count * row_bytes);
-      if (element == KvElement::f32) std::memcpy(bytes.data(), x.data(), bytes.size());
-      if (element == KvElement::f16) {
-        scalar.attention.f32_to_f16(x.data(), x.size(),
-                                    reinterpret_cast<std::uint16_t*>(bytes.data()));
-      }
-      for (std::size_t r = 0; r < count && element == KvElement::int8; ++r) {
-        scalar.kv_rows.quantise(x.data() + r * dim, dim,
-                                reinterpret_cast<std::int8_t*>(bytes.data()) + r * dim,
-                                scales.data() + r, count);
-      }
-    }
-    const void* row(std::size_t r) const { return bytes.data() + r * row_bytes; }
-
-    std::size_t row_bytes = 0;
-    std::vector<std::byte> bytes;
-    std::vector<std::uint16_t> scales;
-  };
-
   KvElement element_;
   Data data_;
   std::vector<float> queries_;
-  Rows keys_, values_;
+  KvPages keys_, values_;
   std::vector<kernels::AttentionRun> runs_;
   std::vector<float> scores_, out_;
   kernels::AttentionArgs args_{};

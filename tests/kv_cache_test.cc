@@ -15,6 +15,7 @@
 #include "kernels/kernel_table.h"
 #include "tests/catch.h"
 #include "tests/kernels_support.h"
+#include "tests/kv_pages.h"
 
 namespace sluice::test {
 namespace {
@@ -78,13 +79,15 @@ std::vector<std::vector<float>> step(KvCache& cache, Tracked& tracked,
   const auto first = static_cast<std::uint32_t>(tracked.tokens.size());
   const auto count = static_cast<std::uint32_t>(tokens.size());
   const std::vector<LayerShape>& layers = cache.config().layers;
-  std::vector<float> scores(query_heads * kvcache::visible_positions_max(cache.config()));
+  std::vector<float> scores;
   std::vector<kernels::AttentionRun> runs(kvcache::runs_max(cache.config()));
   std::vector<std::vector<float>> outputs(count);
   cache.prepare(tracked.sequence, count);
   for (std::size_t l = 0; l < layers.size(); ++l) {
     const LayerShape& s = layers[l];
     if (s.kv_heads == 0) continue;
+    const std::size_t score_stride = kvcache::query_scratch(cache.config(), s.key_dim);
+    scores.assign(query_heads * score_stride, not_a_number);
     for (std::uint32_t c = 0; c < count; ++c) {
       TokenRows rows = rows_of(s, l, tokens[c], first + c);
       cache.write(tracked.sequence, l, first + c, rows.keys.data(), rows.values.data());
@@ -98,7 +101,7 @@ std::vector<std::vector<float>> step(KvCache& cache, Tracked& tracked,
         const std::size_t at = h * query_heads * s.key_dim;
         cache.attend(tracked.sequence, l, h, first + c,
                      {rows.queries.data() + at, rows.sink_queries.data() + at, 1, query_heads, 0, 0,
-                      0.2f, 0, scores.data(), runs.data(), out.data()});
+                      0.2f, 0, scores.data(), score_stride, runs.data(), out.data()});
         outputs[c].insert(outputs[c].end(), out.begin(), out.end());
       }
     }
@@ -115,8 +118,8 @@ std::vector<double> kept(std::vector<float> row, ElementType type) {
   std::uint16_t scales[2] = {};
   if (type == ElementType::int8) {
     scalar.rotate(row.data(), row.size());
-    scalar.quantise(row.data(), row.size(), q.data(), scales, 1);
-    kernels::dequantise_row(q.data(), row.size(), scales, 1, row.data());
+    scalar.quantise(row.data(), row.size(), q.data(), {}, scales, 1);
+    kernels::dequantise_row(q.data(), {}, row.size(), scales, 1, row.data());
   }
   if (type == ElementType::f16) {
     for (float& x : row) x = kernels::half_to_float(kernels::float_to_half(x));
@@ -127,6 +130,12 @@ std::vector<double> kept(std::vector<float> row, ElementType type) {
 std::vector<float> part(const std::vector<float>& rows, std::size_t index, std::size_t dim) {
   const auto begin = rows.begin() + static_cast<std::ptrdiff_t>(index * dim);
   return {begin, begin + static_cast<std::ptrdiff_t>(dim)};
+}
+
+double largest_magnitude(const std::vector<double>& row) {
+  double largest = 0;
+  for (const double x : row) largest = std::max(largest, std::abs(x));
+  return largest;
 }
 
 // What the last token of `tokens` sees, by the words of the contract.
@@ -142,16 +151,20 @@ bool is_visible(const LayerShape& s, Window window, std::uint32_t t, std::uint32
 void oracle(const CacheConfig& config, const std::vector<std::uint32_t>& tokens,
             std::vector<double>& expected, std::vector<double>& tolerance) {
   const auto t = static_cast<std::uint32_t>(tokens.size() - 1);
+  const bool has_words = config.type == ElementType::int8;
   for (std::size_t l = 0; l < config.layers.size(); ++l) {
     const LayerShape& s = config.layers[l];
-    const TokenRows own = s.kv_heads == 0 ? TokenRows{} : rows_of(s, l, tokens[t], t);
+    if (s.kv_heads == 0) continue;
+    const TokenRows own = rows_of(s, l, tokens[t], t);
+    std::vector<std::pair<std::uint32_t, TokenRows>> visible;
+    for (std::uint32_t p = 0; p <= t; ++p) {
+      if (is_visible(s, config.window, t, p)) visible.emplace_back(p, rows_of(s, l, tokens[p], p));
+    }
     for (std::size_t h = 0; h < s.kv_heads * query_heads; ++h) {
       std::vector<double> weights;
       std::vector<std::vector<double>> values;
       double error = 0;
-      for (std::uint32_t p = 0; p <= t; ++p) {
-        if (!is_visible(s, config.window, t, p)) continue;
-        const TokenRows rows = rows_of(s, l, tokens[p], p);
+      for (const auto& [p, rows] : visible) {
         const auto key = kept(part(rows.keys, h / query_heads, s.key_dim), config.type);
         values.push_back(kept(part(rows.values, h / query_heads, s.value_dim), config.type));
         const bool narrow = s.window != 0 && s.window <= config.window.positions;
@@ -160,18 +173,30 @@ void oracle(const CacheConfig& config, const std::vector<std::uint32_t>& tokens,
         if (config.type == ElementType::int8) {
           kernels::kernel_table(kernels::Isa::scalar).kv_rows.rotate(query.data(), query.size());
         }
-        double score = 0, magnitude = 0;
+        const std::vector<double> rounding = word_rounding(query.data(), query.size());
+        double score = 0, magnitude = 0, rounded = 0;
         for (std::size_t k = 0; k < s.key_dim; ++k) {
           score += query[k] * key[k];
           magnitude += std::abs(query[k] * key[k]);
+          if (has_words) rounded += rounding[k] * std::abs(key[k]);
         }
         weights.push_back(score * 0.2f);
-        error =
-            std::max(error, 0.2 * magnitude * epsilon * (static_cast<double>(s.key_dim) / 16 + 20));
+        error = std::max(
+            error,
+            0.2 * (magnitude * epsilon * (static_cast<double>(s.key_dim) / 16 + 20) + rounded));
       }
       const double top = *std::max_element(weights.begin(), weights.end());
       double sum = 0;
       for (double& w : weights) sum += w = std::exp(w - top);
+      // What a probability is rounded by as a word, times the largest element of a row of values.
+      double largest = 0, total = 0;
+      for (std::size_t i = 0; has_words && i < weights.size(); ++i) {
+        const double product = weights[i] / sum * largest_magnitude(values[i]);
+        largest = std::max(largest, product);
+        total += product;
+      }
+      const double words =
+          0.51 * double(weights.size()) * std::max(largest / 32767, total * 0x1p-23);
       for (std::size_t v = 0; v < s.value_dim; ++v) {
         double mixed = 0, magnitude = 0;
         for (std::size_t i = 0; i < weights.size(); ++i) {
@@ -180,8 +205,9 @@ void oracle(const CacheConfig& config, const std::vector<std::uint32_t>& tokens,
         }
         expected.push_back(mixed);
         // Probabilities may be too small for a float.
-        tolerance.push_back(
-            magnitude * (4 * error + epsilon * (1.2 * double(weights.size()) + 20)) + 1e-30);
+        tolerance.push_back(magnitude *
+                                (4 * error + epsilon * (1.2 * double(weights.size()) + 20)) +
+                            words + 1e-30);
       }
     }
   }
@@ -356,10 +382,12 @@ TEST_CASE("bytes are those of the numbers: at most four a row beyond the element
       config.sequences = 1;
       std::size_t expected = 0;
       for (const LayerShape& s : config.layers) {
-        const std::size_t scales = type == ElementType::int8 ? 4 : 0;
-        expected += positions * s.kv_heads *
-                    (kvcache::row_bytes(type, s.key_dim) + kvcache::row_bytes(type, s.value_dim) +
-                     2 * scales);
+        const bool is_int8 = type == ElementType::int8;
+        const std::size_t element = type == ElementType::f32 ? 4 : (is_int8 ? 1 : 2);
+        const std::size_t padding = is_int8 && s.key_dim > 16 ? s.key_dim % 2 : 0;
+        const std::size_t scales = is_int8 ? 2 * 4 : 0;
+        expected +=
+            positions * s.kv_heads * (element * (s.key_dim + s.value_dim) + padding + scales);
       }
       CHECK(kvcache::bytes(config) == (expected + 4095) / 4096 * 4096);
     }

@@ -183,7 +183,6 @@ StatusPublisher::StatusPublisher() : segment_(std::make_unique<Segment>()) {
   segment_->layout = new (segment_->region.get_address()) Layout{};
   segment_->layout->pid = pid;
   segment_->layout->start_ticks = start_ticks_of(pid).value_or(0);
-  segment_->layout->magic.store(magic, std::memory_order_release);
 }
 
 StatusPublisher::~StatusPublisher() {
@@ -199,6 +198,7 @@ void StatusPublisher::publish(const Status& status) {
     layout.words[i].store(copy[i], std::memory_order_release);
   }
   layout.sequence.store(sequence + 2, std::memory_order_release);
+  layout.magic.store(magic, std::memory_order_release);
 }
 
 std::vector<LivingStatus> living_statuses() {

@@ -36,6 +36,7 @@ class StatusPublisher {
   StatusPublisher(const StatusPublisher&) = delete;
   StatusPublisher& operator=(const StatusPublisher&) = delete;
 
+  // Readers do not see the process before it has published once.
   void publish(const Status& status);
 
  private:

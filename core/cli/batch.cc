@@ -56,6 +56,7 @@ class Watch {
     status_.budget_bytes = engine.plan().budget.bytes;
     try {
       publisher_ = std::make_unique<batch::StatusPublisher>();
+      publish();
     } catch (const std::system_error& error) {
       if (!options.common.quiet) warn(error.what());
     }

@@ -41,7 +41,7 @@ struct Buffers {
   float* sink_q;                // [H D]
   float* sink_cosines;          // [pairs]
   float* sink_sines;            // [pairs]
-  float* scores;                // [threads][columns of a block][H / G][visible positions]
+  float* scores;                // [threads][columns of a block][H / G][query_scratch()]
   kernels::AttentionRun* runs;  // [threads][runs]
 };
 
@@ -82,7 +82,7 @@ class Llama final : public Architecture {
     place_buffers(columns, cache, threads, memory_.data(), buffers_);
     blocks_.reserve(columns);
     block_max_ = std::min(columns, block_columns());
-    visible_max_ = kvcache::visible_positions_max(cache);
+    query_scratch_ = kvcache::query_scratch(cache, hp_.key_dim);
     runs_max_ = kvcache::runs_max(cache);
     rope_.emplace(hp_.rope, rope_factors_);
   }
@@ -267,7 +267,8 @@ class Llama final : public Architecture {
     queries.query_stride = q_size();
     queries.out_stride = attention_size();
     queries.scale = 1.0f / std::sqrt(static_cast<float>(hp_.key_dim));
-    queries.scores = b.scores + member * block_max_ * group * visible_max_;
+    queries.scores = b.scores + member * block_max_ * group * query_scratch_;
+    queries.score_stride = query_scratch_;
     queries.runs = b.runs + member * runs_max_;
     for (std::size_t done = 0; done < block.count; done += queries.columns) {
       const std::size_t c = block.first + done;
@@ -326,7 +327,7 @@ class Llama final : public Architecture {
       out.sink_sines = take(columns * pairs);
     }
     out.scores = take(threads * std::min(columns, block_columns()) * (hp_.heads / hp_.kv_heads) *
-                      kvcache::visible_positions_max(cache));
+                      kvcache::query_scratch(cache, hp_.key_dim));
     out.runs = reinterpret_cast<kernels::AttentionRun*>(
         take_bytes(threads * kvcache::runs_max(cache) * sizeof(kernels::AttentionRun)));
     return at;
@@ -342,7 +343,7 @@ class Llama final : public Architecture {
   Buffers buffers_{};
   std::vector<Block> blocks_;  // of the step
   std::size_t block_max_ = 0;  // columns of a block
-  std::size_t visible_max_ = 0;
+  std::size_t query_scratch_ = 0;
   std::size_t runs_max_ = 0;
 };
 

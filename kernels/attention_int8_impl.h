@@ -1,0 +1,335 @@
+// Attention over pages of long int8 rows, on the lanes of one tier; included after its lanes_*.h.
+//
+// All products are of integers: keys and values as they are kept, queries and probabilities as
+// words of 16 bits, two products to a lane at a time. Sums of 32 bits hold them exactly, so their
+// order does not matter, and nothing has to be added up across lanes: with keys a lane is a
+// position, with values an element (kernels/kv_rows.h has the order of a page).
+//
+// A query has a scale for each half of a row, max|q| / 32767. So have the probabilities, which are
+// multiplied by the scales of the values first: max / 32767 or, where attention is spread over many
+// positions, as much more as keeps the sum over all of them below 2^23. Times 127, the largest
+// value, with what rounding adds, that is less than 2^31.
+//
+// The scores of a query lie in slots of 32, one for each run, where those that it does not see are
+// -infinity. A slot then takes the probabilities as words: of lane i those of positions i and
+// i + 16, sixteen such pairs for the first half of the values, and sixteen for the second.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <math.h>
+
+#include "kernels/attention_rows_impl.h"
+
+namespace sluice::kernels {
+namespace {
+
+constexpr std::size_t slot_size = kv_page_positions;
+constexpr std::size_t slot_vectors = slot_size / lanes;
+static_assert(slot_vectors == 2, "a word has two positions");
+
+constexpr float word_max = 32767;
+constexpr float byte_limit = 128;  // what a page holds where nothing has been written yet
+constexpr float probabilities_limit = 0x1p23f;
+
+// Where a slot begins among the scores of a query.
+inline std::size_t slot_begin(PlacedRun place) {
+  return place.slot - place.run->first;
+}
+
+// What follows the scores of a query in its scratch: the query as words, and two scales, which
+// those of the outputs replace.
+struct IntegerScratch {
+  std::int16_t* words;
+  float* scales;
+};
+
+inline IntegerScratch integers_of(const AttentionArgs& args, std::size_t i) {
+  float* after = scores_of(args, i) + args.run_count * slot_size;
+  const std::size_t words = (args.head_dim + lanes - 1) / lanes * lanes;
+  return {reinterpret_cast<std::int16_t*>(after), after + words / 2};
+}
+
+// What 1 is in steps, where the largest number is to have `most` of them; 0 when there is nothing
+// to tell apart: zeros, numbers below 2^-112, or one that is not a number.
+inline float steps_for(float largest, float most) {
+  const float steps = most / largest;
+  return largest > 0 && steps < INFINITY ? steps : 0;
+}
+
+// What a step is. With an infinity or a NaN it is a NaN, so that products show it.
+inline float step_for(float largest, float steps) {
+  return steps > 0 ? 1 / steps : largest * 0;
+}
+
+// Elements [begin, end) of a query. Returns the scale.
+inline float quantise_query(const float* query, std::size_t begin, std::size_t end,
+                            std::int16_t* words) {
+  F32x16 top = broadcast(0);
+  by_sixteen(end - begin, [&](std::size_t i, std::size_t count) {
+    top = max_or_nan(abs(load(query + begin + i, count)), top);
+  });
+  const float products_max = 0x1.fffffep30f / (byte_limit * static_cast<float>(end - begin));
+  const float most = products_max < word_max ? ::floorf(products_max) : word_max;
+  const float largest = largest_or_nan(top), steps = steps_for(largest, most);
+  by_sixteen(end - begin, [&](std::size_t i, std::size_t count) {
+    store(round_to_int(load(query + begin + i, count) * broadcast(steps)), words + begin + i);
+  });
+  return step_for(largest, steps);
+}
+
+inline void quantise_queries(const AttentionArgs& args, const AttentionRun& run) {
+  const std::size_t middle = first_half(args.head_dim);
+  for (std::size_t i = 0; i < query_count(args); ++i) {
+    const float* query = query_of(args, run, i);
+    const IntegerScratch integers = integers_of(args, i);
+    integers.scales[0] = args.scale * quantise_query(query, 0, middle, integers.words);
+    integers.scales[1] = args.scale * quantise_query(query, middle, args.head_dim, integers.words);
+  }
+}
+
+// result[head][vector] += both products of all pairs: `pairs` rows of vectors at `bytes`, `stride`
+// apart, with the words of each head. What is at `next` is asked for meanwhile, as many bytes.
+template <int heads, int vectors>
+[[gnu::always_inline]] inline void add_pairs(const std::int8_t* bytes, std::size_t stride,
+                                             std::size_t pairs, std::size_t count,
+                                             const std::int8_t* next,
+                                             const std::int16_t* const (&words)[heads],
+                                             I32x16 (&result)[heads * vectors]) {
+  constexpr std::size_t row_bytes = vectors * 2 * lanes;
+  I32x16 sums[heads * vectors];
+  for (int i = 0; i < heads * vectors; ++i) sums[i] = result[i];
+  for (std::size_t pair = 0; pair < pairs; ++pair) {
+    prefetch(next + pair * row_bytes);
+    I16x32 row[vectors];
+    for (int k = 0; k < vectors; ++k) {
+      row[k] = widen_pairs(bytes + pair * stride + k * 2 * lanes, count);
+    }
+    for (int h = 0; h < heads; ++h) {
+      const I16x32 word = broadcast_pair(words[h] + 2 * pair);
+      for (int k = 0; k < vectors; ++k) add_products(sums[h * vectors + k], row[k], word);
+    }
+  }
+  for (int i = 0; i < heads * vectors; ++i) result[i] = sums[i];
+}
+
+// Products of `heads` queries from number `first` on with the keys of a page, from vector `v` of
+// its positions on, without regard to which of them are there.
+template <int heads, int vectors>
+[[gnu::always_inline]] inline void score_page_tile(const AttentionArgs& args, PlacedRun place,
+                                                   std::size_t first, std::size_t v) {
+  const AttentionRun& run = *place.run;
+  const std::size_t middle = first_half(args.head_dim), pairs = (args.head_dim + 1) / 2;
+  const std::size_t begins[] = {0, middle / 2, pairs};
+  F32x16 products[heads * vectors];
+  for (std::size_t half = 0; half < 2; ++half) {
+    const std::size_t begin = begins[half];
+    const std::int16_t* words[heads];
+    for (int h = 0; h < heads; ++h) words[h] = integers_of(args, first + h).words + 2 * begin;
+    I32x16 sums[heads * vectors];
+    for (I32x16& sum : sums) sum = broadcast_int(0);
+    const std::size_t at = begin * 2 * slot_size + v * 2 * lanes;
+    add_pairs<heads, vectors>(static_cast<const std::int8_t*>(run.keys) + at, 2 * slot_size,
+                              begins[half + 1] - begin, lanes,
+                              static_cast<const std::int8_t*>(place.next->keys) + at, words, sums);
+    for (int k = 0; k < vectors; ++k) {
+      const F32x16 key_scale =
+          load(run.key_scales + half * args.scale_stride + (v + k) * lanes, lanes);
+      for (int h = 0; h < heads; ++h) {
+        const F32x16 scale = key_scale * broadcast(integers_of(args, first + h).scales[half]);
+        F32x16& product = products[h * vectors + k];
+        const F32x16 sum = to_float(sums[h * vectors + k]);
+        product = half == 0 ? sum * scale : fma(sum, scale, product);
+      }
+    }
+  }
+  for (int h = 0; h < heads; ++h) {
+    float* scores = scores_of(args, first + h) + slot_begin(place) + v * lanes;
+    for (int k = 0; k < vectors; ++k) store(products[h * vectors + k], scores + k * lanes, lanes);
+  }
+}
+
+// Calls operation<n>(first) for tiles of n queries, n as a constant, that see something of a run.
+template <int n = integer_tile_heads, typename Operation>
+void for_query_tiles(const AttentionArgs& args, PlacedRun place, Operation operation,
+                     std::size_t first = 0) {
+  const std::size_t queries = query_count(args);
+  for (; queries - first >= n; first += n) {
+    if (seen_by(args, place, first + n - 1) > 0) operation.template operator()<n>(first);
+  }
+  if constexpr (n > 1) {
+    if (first < queries) for_query_tiles<n - 1>(args, place, operation, first);
+  }
+}
+
+// A position of a slot as a lane of its vector v, or the nearest border of that.
+inline std::size_t within(std::size_t position, std::size_t v) {
+  return position <= v * lanes ? 0 : smaller(position - v * lanes, lanes);
+}
+
+// Makes the scores of short keys final where they are seen, and -infinity elsewhere; of long ones
+// what is left to do.
+inline void finish_slot(const AttentionArgs& args, PlacedRun place, bool are_long) {
+  const std::size_t first = place.run->first;
+  for (std::size_t i = 0; i < query_count(args); ++i) {
+    const std::size_t end = first + seen_by(args, place, i);
+    if (are_long && args.softcap <= 0 && first == 0 && end == slot_size) continue;
+    for (std::size_t v = 0; v < slot_vectors; ++v) {
+      float* scores = scores_of(args, i) + slot_begin(place) + v * lanes;
+      F32x16 score = load(scores, lanes);
+      score = are_long ? capped(args, score) : finished_score(args, score);
+      store(keep(score, within(first, v), within(end, v), -INFINITY), scores, lanes);
+    }
+  }
+}
+
+// The scores of a run with all queries.
+inline void score_page(const AttentionArgs& args, PlacedRun place, bool are_long) {
+  if (are_long) {
+    for_query_tiles(args, place, [&]<int heads>(std::size_t first) {
+      for (std::size_t v = 0; v < slot_vectors; v += integer_tile_vectors) {
+        score_page_tile<heads, integer_tile_vectors>(args, place, first, v);
+      }
+    });
+  } else {
+    score_short_rows(args, place);
+  }
+  finish_slot(args, place, are_long);
+}
+
+// Calls pass(place) on every run, whose scores lie in a slot.
+template <typename Pass>
+inline void for_each_slot(const AttentionArgs& args, Pass pass) {
+  std::size_t before = 0;
+  for (std::size_t r = 0; r < args.run_count; ++r) {
+    const AttentionRun& run = args.runs[r];
+    const AttentionRun* next = args.runs + smaller(r + 1, args.run_count - 1);
+    pass(PlacedRun{&run, before, r * slot_size + run.first, next});
+    before += run.positions;
+  }
+}
+
+// Calls operation(slot, scales) on every slot of a query; scales [half][vector] are those of the
+// values, where the query sees them, and else 0.
+template <typename Operation>
+inline void for_value_scales(const AttentionArgs& args, std::size_t i, Operation operation) {
+  for_each_slot(args, [&](PlacedRun place) {
+    const std::size_t first = place.run->first, end = first + seen_by(args, place, i);
+    F32x16 scales[2][slot_vectors];
+    for (std::size_t half = 0; half < 2; ++half) {
+      for (std::size_t v = 0; v < slot_vectors; ++v) {
+        scales[half][v] =
+            load(place.run->value_scales + half * args.scale_stride + v * lanes, lanes);
+        if (first == 0 && end == slot_size) continue;
+        scales[half][v] = keep(scales[half][v], within(first, v), within(end, v), 0);
+      }
+    }
+    operation(scores_of(args, i) + slot_begin(place), scales);
+  });
+}
+
+// Makes the probabilities of a query, which add up to `total`, times the scales of the values into
+// words.
+inline void pack_probabilities(const AttentionArgs& args, std::size_t i, float total) {
+  F32x16 tops[2] = {broadcast(0), broadcast(0)}, sums[2] = {broadcast(0), broadcast(0)};
+  for_value_scales(args, i, [&](const float* slot, const F32x16(&scales)[2][slot_vectors]) {
+    for (std::size_t v = 0; v < slot_vectors; ++v) {
+      const F32x16 probability = load(slot + v * lanes, lanes);
+      for (std::size_t half = 0; half < 2; ++half) {
+        const F32x16 product = probability * scales[half][v];
+        tops[half] = max_or_nan(product, tops[half]);
+        sums[half] = sums[half] + product;
+      }
+    }
+  });
+  F32x16 steps[2];
+  for (std::size_t half = 0; half < 2; ++half) {
+    const float largest = largest_or_nan(tops[half]);
+    const float for_largest = steps_for(largest, word_max);
+    const float for_sum = steps_for(sum(sums[half]), probabilities_limit);
+    const float least = for_sum < for_largest ? for_sum : for_largest;
+    steps[half] = broadcast(least);
+    integers_of(args, i).scales[half] = step_for(largest, least) / total;
+  }
+  for_value_scales(args, i, [&](float* slot, const F32x16(&scales)[2][slot_vectors]) {
+    const F32x16 probabilities[] = {load(slot, lanes), load(slot + lanes, lanes)};
+    for (std::size_t half = 0; half < 2; ++half) {
+      I32x16 words[slot_vectors];
+      for (std::size_t v = 0; v < slot_vectors; ++v) {
+        words[v] = round_to_int(probabilities[v] * scales[half][v] * steps[half]);
+      }
+      store_bits(pack_pairs(words[0], words[1]), slot + half * lanes, lanes);
+    }
+  });
+}
+
+// A tile of queries over a page: where their outputs are, and their slots.
+template <int heads>
+struct PageMix {
+  float* out[heads];
+  const float* slot[heads];
+};
+
+// The integers in the place of elements [at, at + 16 * vectors) of the outputs += words of
+// probabilities * values of a page; `count` is 16, or fewer when there is one vector.
+template <int heads, int vectors>
+[[gnu::always_inline]] inline void mix_page_slices(const AttentionArgs& args, PlacedRun place,
+                                                   const PageMix<heads>& mix, std::size_t half,
+                                                   std::size_t at, std::size_t count) {
+  const auto* values = static_cast<const std::int8_t*>(place.run->values) + 2 * at;
+  const std::int16_t* words[heads];
+  I32x16 sums[heads * vectors];
+  for (int h = 0; h < heads; ++h) {
+    words[h] = reinterpret_cast<const std::int16_t*>(mix.slot[h] + half * lanes);
+    for (int k = 0; k < vectors; ++k) {
+      sums[h * vectors + k] =
+          place.before == 0 ? broadcast_int(0) : load_bits(mix.out[h] + at + k * lanes, count);
+    }
+  }
+  // In the order of memory.
+  const auto* next = static_cast<const std::int8_t*>(place.next->values) + 2 * lanes * at;
+  add_pairs<heads, vectors>(values, 2 * args.value_dim, lanes, count, next, words, sums);
+  for (int h = 0; h < heads; ++h) {
+    for (int k = 0; k < vectors; ++k) {
+      store_bits(sums[h * vectors + k], mix.out[h] + at + k * lanes, count);
+    }
+  }
+}
+
+inline void mix_page(const AttentionArgs& args, PlacedRun place) {
+  const std::size_t middle = first_half(args.value_dim);
+  const std::size_t borders[] = {0, middle, args.value_dim};
+  for_query_tiles(args, place, [&]<int heads>(std::size_t first) {
+    PageMix<heads> mix;
+    for (int h = 0; h < heads; ++h) {
+      mix.out[h] = out_of(args, first + h);
+      mix.slot[h] = scores_of(args, first + h) + slot_begin(place);
+    }
+    for (std::size_t half = 0; half < 2; ++half) {
+      constexpr std::size_t step = integer_tile_vectors * lanes;
+      std::size_t at = borders[half];
+      for (; at + step <= borders[half + 1]; at += step) {
+        mix_page_slices<heads, integer_tile_vectors>(args, place, mix, half, at, lanes);
+      }
+      by_sixteen(borders[half + 1] - at, [&](std::size_t i, std::size_t count) {
+        mix_page_slices<heads, 1>(args, place, mix, half, at + i, count);
+      });
+    }
+  });
+}
+
+// Makes the integers in the place of the outputs into what they stand for.
+inline void scale_outputs(const AttentionArgs& args) {
+  const std::size_t middle = first_half(args.value_dim);
+  for (std::size_t i = 0; i < query_count(args); ++i) {
+    const float* scales = integers_of(args, i).scales;
+    by_sixteen(args.value_dim, [&](std::size_t at, std::size_t count) {
+      float* out = out_of(args, i) + at;
+      const F32x16 scale = broadcast(scales[at < middle ? 0 : 1]);
+      store(to_float(load_bits(out, count)) * scale, out, count);
+    });
+  }
+}
+
+}  // namespace
+}  // namespace sluice::kernels

@@ -1,0 +1,297 @@
+// Attention over rows of floats or halves, and of short int8 rows made into floats, on the lanes of
+// one tier; included after its lanes_*.h. attention_impl.h goes over the runs.
+//
+// A tile of queries times key rows keeps its sums in registers, so that a key row is loaded and
+// converted once for the queries of the tile; and so does a tile of queries times slices of value
+// rows, over a run. A run stays in the first-level cache while all tiles pass over it. Tiles differ
+// between tiers; the operations that make one score or one output, and their order, do not.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "kernels/attention.h"
+#include "kernels/kv_rows.h"
+#include "kernels/lanes_math.h"
+
+namespace sluice::kernels {
+namespace {
+
+// Key rows or value slices that go with a number of heads in a tile.
+constexpr int per_head(int heads) {
+  const int fitting = accumulators_max / heads;
+  return fitting > 4 ? 4 : fitting;
+}
+
+constexpr std::size_t smaller(std::size_t a, std::size_t b) {
+  return a < b ? a : b;
+}
+
+// A run among all: so many positions come before it, and its first score is number `slot` of a
+// query's. `next` is the run after it, or itself.
+struct PlacedRun {
+  const AttentionRun* run;
+  std::size_t before, slot;
+  const AttentionRun* next;
+};
+
+// Positions [begin, end) of a run, and queries from number `first` on that see all of them.
+struct Tile {
+  std::size_t first, begin, end;
+};
+
+// Queries are numbered [columns][query_heads].
+inline std::size_t query_count(const AttentionArgs& args) {
+  return args.columns * args.query_heads;
+}
+
+inline std::size_t column_of(const AttentionArgs& args, std::size_t i) {
+  return args.columns == 1 ? 0 : i / args.query_heads;  // a division takes its time
+}
+
+inline const float* query_of(const AttentionArgs& args, const AttentionRun& run, std::size_t i) {
+  const std::size_t column = column_of(args, i);
+  return run.queries + column * args.query_stride + (i - column * args.query_heads) * args.head_dim;
+}
+
+inline float* scores_of(const AttentionArgs& args, std::size_t i) {
+  return args.scores + i * args.score_stride;
+}
+
+inline float* out_of(const AttentionArgs& args, std::size_t i) {
+  const std::size_t column = column_of(args, i);
+  return args.out + column * args.out_stride + (i - column * args.query_heads) * args.value_dim;
+}
+
+// How many positions a query sees: of all, and of a run.
+inline std::size_t seen_by(const AttentionArgs& args, std::size_t i) {
+  return args.positions - (args.columns - 1 - column_of(args, i));
+}
+
+inline std::size_t seen_by(const AttentionArgs& args, PlacedRun place, std::size_t i) {
+  const std::size_t seen = seen_by(args, i);
+  return seen <= place.before ? 0 : smaller(seen - place.before, place.run->positions);
+}
+
+// All dot products of a tile.
+template <typename Element, int heads, int rows>
+[[gnu::always_inline]] inline void add_products(const float* const* query,
+                                                const Element* const* key, std::size_t size,
+                                                F32x16* sums) {
+  by_sixteen(size, [&](std::size_t i, std::size_t count) {
+    F32x16 key_part[rows];
+    for (int r = 0; r < rows; ++r) key_part[r] = load(key[r] + i, count);
+    for (int h = 0; h < heads; ++h) {
+      const F32x16 query_part = load(query[h] + i, count);
+      for (int r = 0; r < rows; ++r) {
+        sums[h * rows + r] = fma(query_part, key_part[r], sums[h * rows + r]);
+      }
+    }
+  });
+}
+
+// score[position] = query . key, for a tile of `heads` queries.
+template <typename Element, int heads>
+void score_tile(const AttentionArgs& args, PlacedRun place, const Tile& tile) {
+  constexpr int rows = per_head(heads);
+  constexpr int dots = (heads * rows + 3) / 4 * 4;
+  const AttentionRun& run = *place.run;
+  const auto* keys = static_cast<const Element*>(run.keys) + run.first * args.head_dim;
+  const float* query[heads];
+  float* scores[heads];
+  for (int h = 0; h < heads; ++h) {
+    query[h] = query_of(args, run, tile.first + h);
+    scores[h] = scores_of(args, tile.first + h) + place.slot;
+  }
+  for (std::size_t position = tile.begin; position < tile.end; position += rows) {
+    const std::size_t present = smaller(rows, tile.end - position);
+    const Element* key[rows];  // past the end the last row again, to be computed and dropped
+    for (int r = 0; r < rows; ++r) {
+      key[r] = keys + (position + smaller(r, present - 1)) * args.head_dim;
+    }
+    F32x16 sums[dots];
+    for (F32x16& s : sums) s = broadcast(0);
+    add_products<Element, heads, rows>(query, key, args.head_dim, sums);
+    float dot[dots];
+    for (int i = 0; i < dots; i += 4) sum_four(sums + i, dot + i);
+    for (int h = 0; h < heads; ++h) {
+      for (std::size_t r = 0; r < present; ++r) scores[h][position + r] = dot[h * rows + r];
+    }
+  }
+}
+
+inline F32x16 capped(const AttentionArgs& args, F32x16 score) {
+  return args.softcap > 0 ? softcap(score, broadcast(args.softcap)) : score;
+}
+
+// What becomes of sixteen products of a query with keys before the softmax.
+inline F32x16 finished_score(const AttentionArgs& args, F32x16 product) {
+  return capped(args, product * broadcast(args.scale));
+}
+
+// out[h][at ...] += probability * value over the positions of a tile, for `slices` times 16
+// elements; `count` is 16, or fewer when there is only one slice. The first position of all sets
+// them.
+template <typename Element, int heads, int slices>
+[[gnu::always_inline]] inline void mix_slices(const AttentionArgs& args, PlacedRun place,
+                                              const Tile& tile, std::size_t at, std::size_t count) {
+  const AttentionRun& run = *place.run;
+  const auto* values = static_cast<const Element*>(run.values) + run.first * args.value_dim + at;
+  const bool is_first = place.before + tile.begin == 0;
+  float* out[heads];
+  const float* probabilities[heads];
+  for (int h = 0; h < heads; ++h) {
+    out[h] = out_of(args, tile.first + h) + at;
+    probabilities[h] = scores_of(args, tile.first + h) + place.slot;
+  }
+  F32x16 sums[heads * slices];
+  for (int h = 0; h < heads; ++h) {
+    for (int s = 0; s < slices; ++s) {
+      sums[h * slices + s] = is_first ? broadcast(0) : load(out[h] + s * lanes, count);
+    }
+  }
+  for (std::size_t p = tile.begin; p < tile.end; ++p) {
+    F32x16 value[slices];
+    for (int s = 0; s < slices; ++s) {
+      value[s] = load(values + p * args.value_dim + s * lanes, count);
+    }
+    for (int h = 0; h < heads; ++h) {
+      const F32x16 probability = broadcast(probabilities[h][p]);
+      for (int s = 0; s < slices; ++s) {
+        sums[h * slices + s] = fma(probability, value[s], sums[h * slices + s]);
+      }
+    }
+  }
+  for (int h = 0; h < heads; ++h) {
+    for (int s = 0; s < slices; ++s) {
+      store(sums[h * slices + s], out[h] + s * lanes, count);
+    }
+  }
+}
+
+template <typename Element, int heads>
+void mix_tile(const AttentionArgs& args, PlacedRun place, const Tile& tile) {
+  constexpr int slices = per_head(heads);
+  std::size_t at = 0;
+  for (; at + slices * lanes <= args.value_dim; at += slices * lanes) {
+    mix_slices<Element, heads, slices>(args, place, tile, at, lanes);
+  }
+  by_sixteen(args.value_dim - at, [&](std::size_t i, std::size_t count) {
+    mix_slices<Element, heads, 1>(args, place, tile, at + i, count);
+  });
+}
+
+// Calls operation<n>(tile) for tiles of n queries, n as a constant, over the positions of a run
+// that all of a tile see; and for each query alone over those that only it and later ones see.
+template <int n = tile_heads_max, typename Operation>
+void for_tiles(const AttentionArgs& args, PlacedRun place, Operation operation,
+               std::size_t first = 0) {
+  const std::size_t queries = query_count(args);
+  for (; queries - first >= n; first += n) {
+    const std::size_t common = seen_by(args, place, first);
+    if (common > 0) operation.template operator()<n>(Tile{first, 0, common});
+    for (std::size_t i = first + 1; i < first + n; ++i) {
+      const std::size_t seen = seen_by(args, place, i);
+      if (seen > common) operation.template operator()<1>(Tile{i, common, seen});
+    }
+  }
+  if constexpr (n > 1) {
+    if (first < queries) for_tiles<n - 1>(args, place, operation, first);
+  }
+}
+
+// The rows of a run made into floats, once for many queries, which gives the same sums; short int8
+// rows with their scales.
+class ExpandedRows {
+ public:
+  static bool fits(std::size_t positions, std::size_t size) {
+    return positions * size <= floats_max;
+  }
+  const float* expand(const std::uint16_t* rows, std::size_t positions, std::size_t size) {
+    by_sixteen(positions * size, [&](std::size_t i, std::size_t count) {
+      store(load(rows + i, count), floats_ + i, count);
+    });
+    return floats_;
+  }
+  const float* dequantise(const std::int8_t* page, const std::uint16_t* scales, std::size_t first,
+                          std::size_t positions, std::size_t size, std::size_t scale_stride) {
+    for (std::size_t p = 0; p < positions; ++p) {
+      dequantise_row(page, {(first + p) * size}, size, scales + first + p, scale_stride,
+                     floats_ + p * size);
+    }
+    return floats_;
+  }
+
+ private:
+  static constexpr std::size_t floats_max = 8192;  // 32 rows of 256
+  static_assert(attention_run_max * short_row_max <= floats_max);
+  float floats_[floats_max];
+};
+
+// From so many tiles on, rows are expanded for all of them.
+constexpr std::size_t expanding_queries = 2 * tile_heads_max;
+
+template <typename Element>
+inline bool expands(const AttentionArgs& args, PlacedRun place, std::size_t size) {
+  return std::is_same_v<Element, std::uint16_t> && query_count(args) >= expanding_queries &&
+         ExpandedRows::fits(place.run->positions, size);
+}
+
+template <typename Element>
+void score_tiles(const AttentionArgs& args, PlacedRun place) {
+  for_tiles(args, place,
+            [&]<int heads>(const Tile& tile) { score_tile<Element, heads>(args, place, tile); });
+}
+
+template <typename Element>
+void mix_tiles(const AttentionArgs& args, PlacedRun place) {
+  for_tiles(args, place,
+            [&]<int heads>(const Tile& tile) { mix_tile<Element, heads>(args, place, tile); });
+}
+
+// The scores of a run with all queries, of floats or halves.
+template <typename Element>
+void score_rows(const AttentionArgs& args, PlacedRun place) {
+  if (!expands<Element>(args, place, args.head_dim)) return score_tiles<Element>(args, place);
+  ExpandedRows rows;
+  AttentionRun run = *place.run;
+  const auto* keys = static_cast<const std::uint16_t*>(run.keys) + run.first * args.head_dim;
+  run.keys = rows.expand(keys, run.positions, args.head_dim);
+  run.first = 0;
+  score_tiles<float>(args, {&run, place.before, place.slot, place.next});
+}
+
+// Adds the values of a run to the outputs.
+template <typename Element>
+void mix_rows(const AttentionArgs& args, PlacedRun place) {
+  if (!expands<Element>(args, place, args.value_dim)) return mix_tiles<Element>(args, place);
+  ExpandedRows rows;
+  AttentionRun run = *place.run;
+  const auto* values = static_cast<const std::uint16_t*>(run.values) + run.first * args.value_dim;
+  run.values = rows.expand(values, run.positions, args.value_dim);
+  run.first = 0;
+  mix_tiles<float>(args, {&run, place.before, place.slot, place.next});
+}
+
+// The same of short int8 rows.
+inline void score_short_rows(const AttentionArgs& args, PlacedRun place) {
+  ExpandedRows rows;
+  AttentionRun run = *place.run;
+  run.keys = rows.dequantise(static_cast<const std::int8_t*>(run.keys), run.key_scales, run.first,
+                             run.positions, args.head_dim, args.scale_stride);
+  run.first = 0;
+  score_tiles<float>(args, {&run, place.before, place.slot, place.next});
+}
+
+inline void mix_short_rows(const AttentionArgs& args, PlacedRun place) {
+  ExpandedRows rows;
+  AttentionRun run = *place.run;
+  run.values = rows.dequantise(static_cast<const std::int8_t*>(run.values), run.value_scales,
+                               run.first, run.positions, args.value_dim, args.scale_stride);
+  run.first = 0;
+  mix_tiles<float>(args, {&run, place.before, place.slot, place.next});
+}
+
+}  // namespace
+}  // namespace sluice::kernels
