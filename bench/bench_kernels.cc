@@ -239,7 +239,8 @@ void kv_row(State& state) {
   fill_normal(row.span());
   report(state, row.size(), row.size() * sizeof(float), [&] {
     table().kv_rows.rotate(row.data(), row.size());
-    table().kv_rows.quantise(row.data(), row.size(), q.data(), {}, scales, 1);
+    table().kv_rows.quantise(row.data(), row.size(), q.data(),
+                             kernels::contiguous_place(row.size()), scales, 1);
   });
 }
 

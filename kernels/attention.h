@@ -65,5 +65,6 @@ struct AttentionKernels {
 void fill_attention_scalar(AttentionKernels& table);
 void fill_attention_avx2(AttentionKernels& table);
 void fill_attention_avx512(AttentionKernels& table);
+void fill_attention_amx(AttentionKernels& table);  // the entries that tiles make faster
 
 }  // namespace sluice::kernels

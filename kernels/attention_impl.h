@@ -57,14 +57,21 @@ inline void attention_int8(const AttentionArgs& args) {
   const float* quantised = nullptr;
   for_each_slot(args, [&](PlacedRun place) {
     const AttentionRun* run = place.run;
-    if (has_long_keys && run->queries != quantised) quantise_queries(args, *run);
+    for (std::size_t i = 0; has_long_keys && run->queries != quantised && i < query_count(args);
+         ++i) {
+      quantise_query(args, *run, i);
+    }
     quantised = run->queries;
     score_page(args, place, has_long_keys);
   });
   for (std::size_t i = 0; i < query_count(args); ++i) {
     float* scores = scores_of(args, i);
     if (has_long_values) {
-      pack_probabilities(args, i, exponentials(scores, args.run_count * slot_size));
+      const float total = exponentials(scores, args.run_count * slot_size);
+      pack_probabilities(args, i, total,
+                         [](I32x16 words, float* slot, std::size_t half, std::size_t v) {
+                           store(words, words_of(slot, half) + v * lanes);
+                         });
     } else {
       softmax(scores, args.run_count * slot_size);
     }

@@ -1,18 +1,19 @@
 // Attention over pages of long int8 rows, on the lanes of one tier; included after its lanes_*.h.
 //
 // All products are of integers: keys and values as they are kept, queries and probabilities as
-// words of 16 bits, two products to a lane at a time. Sums of 32 bits hold them exactly, so their
-// order does not matter, and nothing has to be added up across lanes: with keys a lane is a
-// position, with values an element (kernels/kv_rows.h has the order of a page).
+// words of 16 bits. Sums of 32 bits hold them exactly, so their order does not matter, and a lane
+// holds those of one position (keys) or of one element (values); kernels/kv_rows.h has the order of
+// a page, of which 32 bytes make eight lanes.
 //
-// A query has a scale for each half of a row, max|q| / 32767. So have the probabilities, which are
-// multiplied by the scales of the values first: max / 32767 or, where attention is spread over many
+// A query has a scale for each half of a row, max|q| / 32639. So have the probabilities, which are
+// multiplied by the scales of the values first: max / 32639 or, where attention is spread over many
 // positions, as much more as keeps the sum over all of them below 2^23. Times 127, the largest
-// value, with what rounding adds, that is less than 2^31.
+// value, with what rounding adds, that is less than 2^31. (32639 is the largest number of two
+// signed bytes, 256 * 127 + 127, as attention_amx.cc has them.)
 //
 // The scores of a query lie in slots of 32, one for each run, where those that it does not see are
-// -infinity. A slot then takes the probabilities as words: of lane i those of positions i and
-// i + 16, sixteen such pairs for the first half of the values, and sixteen for the second.
+// -infinity. A slot then takes the probabilities as words: 32 for the first half of the values, and
+// 32 for the second.
 #pragma once
 
 #include <cstddef>
@@ -26,15 +27,19 @@ namespace {
 
 constexpr std::size_t slot_size = kv_page_positions;
 constexpr std::size_t slot_vectors = slot_size / lanes;
-static_assert(slot_vectors == 2, "a word has two positions");
 
-constexpr float word_max = 32767;
+constexpr float word_max = 32639;
 constexpr float byte_limit = 128;  // what a page holds where nothing has been written yet
 constexpr float probabilities_limit = 0x1p23f;
 
 // Where a slot begins among the scores of a query.
 inline std::size_t slot_begin(PlacedRun place) {
   return place.slot - place.run->first;
+}
+
+// The words of a slot that are for a half of the values.
+inline std::int16_t* words_of(float* slot, std::size_t half) {
+  return reinterpret_cast<std::int16_t*>(slot) + half * slot_size;
 }
 
 // What follows the scores of a query in its scratch: the query as words, and two scales, which
@@ -63,8 +68,8 @@ inline float step_for(float largest, float steps) {
 }
 
 // Elements [begin, end) of a query. Returns the scale.
-inline float quantise_query(const float* query, std::size_t begin, std::size_t end,
-                            std::int16_t* words) {
+inline float quantise_half(const float* query, std::size_t begin, std::size_t end,
+                           std::int16_t* words) {
   F32x16 top = broadcast(0);
   by_sixteen(end - begin, [&](std::size_t i, std::size_t count) {
     top = max_or_nan(abs(load(query + begin + i, count)), top);
@@ -78,74 +83,67 @@ inline float quantise_query(const float* query, std::size_t begin, std::size_t e
   return step_for(largest, steps);
 }
 
-inline void quantise_queries(const AttentionArgs& args, const AttentionRun& run) {
+inline void quantise_query(const AttentionArgs& args, const AttentionRun& run, std::size_t i) {
   const std::size_t middle = first_half(args.head_dim);
-  for (std::size_t i = 0; i < query_count(args); ++i) {
-    const float* query = query_of(args, run, i);
-    const IntegerScratch integers = integers_of(args, i);
-    integers.scales[0] = args.scale * quantise_query(query, 0, middle, integers.words);
-    integers.scales[1] = args.scale * quantise_query(query, middle, args.head_dim, integers.words);
-  }
+  const float* query = query_of(args, run, i);
+  const IntegerScratch integers = integers_of(args, i);
+  integers.scales[0] = args.scale * quantise_half(query, 0, middle, integers.words);
+  integers.scales[1] = args.scale * quantise_half(query, middle, args.head_dim, integers.words);
 }
 
-// result[head][vector] += both products of all pairs: `pairs` rows of vectors at `bytes`, `stride`
-// apart, with the words of each head. What is at `next` is asked for meanwhile, as many bytes.
-template <int heads, int vectors>
-[[gnu::always_inline]] inline void add_pairs(const std::int8_t* bytes, std::size_t stride,
-                                             std::size_t pairs, std::size_t count,
-                                             const std::int8_t* next,
-                                             const std::int16_t* const (&words)[heads],
-                                             I32x16 (&result)[heads * vectors]) {
-  constexpr std::size_t row_bytes = vectors * 2 * lanes;
-  I32x16 sums[heads * vectors];
-  for (int i = 0; i < heads * vectors; ++i) sums[i] = result[i];
-  for (std::size_t pair = 0; pair < pairs; ++pair) {
-    prefetch(next + pair * row_bytes);
-    I16x32 row[vectors];
-    for (int k = 0; k < vectors; ++k) {
-      row[k] = widen_pairs(bytes + pair * stride + k * 2 * lanes, count);
-    }
+// result[head] += products of the words of each head with sixteen lanes of `groups` rows of 64
+// bytes, `stride` apart, of which the first `count` bytes are there. What is at `next` is asked for
+// meanwhile, `next_stride` apart.
+template <int heads>
+[[gnu::always_inline]] inline void add_groups(const std::int8_t* bytes, std::size_t stride,
+                                              std::size_t groups, std::size_t count,
+                                              const std::int8_t* next,
+                                              const std::int16_t* const (&words)[heads],
+                                              I32x16 (&result)[heads]) {
+  constexpr std::size_t half = 2 * lanes;
+  const std::size_t second = count > half ? count - half : 0;
+  I32x16 sums[heads][2];
+  for (auto& sum : sums) sum[0] = sum[1] = broadcast_int(0);
+  for (std::size_t group = 0; group < groups; ++group, bytes += stride, next += stride) {
+    prefetch(next);
+    const I16x32 low = widen(bytes, count), high = widen(bytes + half, second);
     for (int h = 0; h < heads; ++h) {
-      const I16x32 word = broadcast_pair(words[h] + 2 * pair);
-      for (int k = 0; k < vectors; ++k) add_products(sums[h * vectors + k], row[k], word);
+      const I16x32 four = broadcast_four(words[h] + 4 * group);
+      add_products(sums[h][0], low, four);
+      add_products(sums[h][1], high, four);
     }
   }
-  for (int i = 0; i < heads * vectors; ++i) result[i] = sums[i];
+  for (int h = 0; h < heads; ++h) result[h] = result[h] + fold(sums[h][0], sums[h][1]);
 }
 
-// Products of `heads` queries from number `first` on with the keys of a page, from vector `v` of
-// its positions on, without regard to which of them are there.
-template <int heads, int vectors>
+// Products of `heads` queries from number `first` on with the keys of vector `v` of the positions
+// of a page, without regard to which of them are there.
+template <int heads>
 [[gnu::always_inline]] inline void score_page_tile(const AttentionArgs& args, PlacedRun place,
                                                    std::size_t first, std::size_t v) {
+  constexpr std::size_t group_bytes = 4 * slot_size;
   const AttentionRun& run = *place.run;
-  const std::size_t middle = first_half(args.head_dim), pairs = (args.head_dim + 1) / 2;
-  const std::size_t begins[] = {0, middle / 2, pairs};
-  F32x16 products[heads * vectors];
+  const std::size_t borders[] = {0, first_half(args.head_dim), args.head_dim};
+  F32x16 products[heads];
   for (std::size_t half = 0; half < 2; ++half) {
-    const std::size_t begin = begins[half];
+    const std::size_t begin = borders[half];
     const std::int16_t* words[heads];
-    for (int h = 0; h < heads; ++h) words[h] = integers_of(args, first + h).words + 2 * begin;
-    I32x16 sums[heads * vectors];
+    for (int h = 0; h < heads; ++h) words[h] = integers_of(args, first + h).words + begin;
+    I32x16 sums[heads];
     for (I32x16& sum : sums) sum = broadcast_int(0);
-    const std::size_t at = begin * 2 * slot_size + v * 2 * lanes;
-    add_pairs<heads, vectors>(static_cast<const std::int8_t*>(run.keys) + at, 2 * slot_size,
-                              begins[half + 1] - begin, lanes,
-                              static_cast<const std::int8_t*>(place.next->keys) + at, words, sums);
-    for (int k = 0; k < vectors; ++k) {
-      const F32x16 key_scale =
-          load(run.key_scales + half * args.scale_stride + (v + k) * lanes, lanes);
-      for (int h = 0; h < heads; ++h) {
-        const F32x16 scale = key_scale * broadcast(integers_of(args, first + h).scales[half]);
-        F32x16& product = products[h * vectors + k];
-        const F32x16 sum = to_float(sums[h * vectors + k]);
-        product = half == 0 ? sum * scale : fma(sum, scale, product);
-      }
+    const std::size_t at = begin / 4 * group_bytes + v * 4 * lanes;
+    add_groups<heads>(static_cast<const std::int8_t*>(run.keys) + at, group_bytes,
+                      (borders[half + 1] - begin + 3) / 4, 4 * lanes,
+                      static_cast<const std::int8_t*>(place.next->keys) + at, words, sums);
+    const F32x16 key_scale = load(run.key_scales + half * args.scale_stride + v * lanes, lanes);
+    for (int h = 0; h < heads; ++h) {
+      const F32x16 scale = key_scale * broadcast(integers_of(args, first + h).scales[half]);
+      const F32x16 sum = to_float(sums[h]);
+      products[h] = half == 0 ? sum * scale : fma(sum, scale, products[h]);
     }
   }
   for (int h = 0; h < heads; ++h) {
-    float* scores = scores_of(args, first + h) + slot_begin(place) + v * lanes;
-    for (int k = 0; k < vectors; ++k) store(products[h * vectors + k], scores + k * lanes, lanes);
+    store(products[h], scores_of(args, first + h) + slot_begin(place) + v * lanes, lanes);
   }
 }
 
@@ -167,19 +165,17 @@ inline std::size_t within(std::size_t position, std::size_t v) {
   return position <= v * lanes ? 0 : smaller(position - v * lanes, lanes);
 }
 
-// Makes the scores of short keys final where they are seen, and -infinity elsewhere; of long ones
-// what is left to do.
-inline void finish_slot(const AttentionArgs& args, PlacedRun place, bool are_long) {
-  const std::size_t first = place.run->first;
-  for (std::size_t i = 0; i < query_count(args); ++i) {
-    const std::size_t end = first + seen_by(args, place, i);
-    if (are_long && args.softcap <= 0 && first == 0 && end == slot_size) continue;
-    for (std::size_t v = 0; v < slot_vectors; ++v) {
-      float* scores = scores_of(args, i) + slot_begin(place) + v * lanes;
-      F32x16 score = load(scores, lanes);
-      score = are_long ? capped(args, score) : finished_score(args, score);
-      store(keep(score, within(first, v), within(end, v), -INFINITY), scores, lanes);
-    }
+// Makes the scores of a query with short keys final where they are seen, and -infinity elsewhere;
+// of long ones what is left to do. The query sees `seen` of all positions.
+inline void finish_slot(const AttentionArgs& args, PlacedRun place, float* slot, std::size_t seen,
+                        bool are_long) {
+  const std::size_t first = place.run->first, end = first + seen_of(place, seen);
+  if (are_long && args.softcap <= 0 && first == 0 && end == slot_size) return;
+  for (std::size_t v = 0; v < slot_vectors; ++v) {
+    float* scores = slot + v * lanes;
+    F32x16 score = load(scores, lanes);
+    score = are_long ? capped(args, score) : finished_score(args, score);
+    store(keep(score, within(first, v), within(end, v), -INFINITY), scores, lanes);
   }
 }
 
@@ -187,14 +183,14 @@ inline void finish_slot(const AttentionArgs& args, PlacedRun place, bool are_lon
 inline void score_page(const AttentionArgs& args, PlacedRun place, bool are_long) {
   if (are_long) {
     for_query_tiles(args, place, [&]<int heads>(std::size_t first) {
-      for (std::size_t v = 0; v < slot_vectors; v += integer_tile_vectors) {
-        score_page_tile<heads, integer_tile_vectors>(args, place, first, v);
-      }
+      for (std::size_t v = 0; v < slot_vectors; ++v) score_page_tile<heads>(args, place, first, v);
     });
   } else {
     score_short_rows(args, place);
   }
-  finish_slot(args, place, are_long);
+  for (std::size_t i = 0; i < query_count(args); ++i) {
+    finish_slot(args, place, scores_of(args, i) + slot_begin(place), seen_by(args, i), are_long);
+  }
 }
 
 // Calls pass(place) on every run, whose scores lie in a slot.
@@ -213,8 +209,9 @@ inline void for_each_slot(const AttentionArgs& args, Pass pass) {
 // values, where the query sees them, and else 0.
 template <typename Operation>
 inline void for_value_scales(const AttentionArgs& args, std::size_t i, Operation operation) {
+  const std::size_t seen = seen_by(args, i);
   for_each_slot(args, [&](PlacedRun place) {
-    const std::size_t first = place.run->first, end = first + seen_by(args, place, i);
+    const std::size_t first = place.run->first, end = first + seen_of(place, seen);
     F32x16 scales[2][slot_vectors];
     for (std::size_t half = 0; half < 2; ++half) {
       for (std::size_t v = 0; v < slot_vectors; ++v) {
@@ -229,8 +226,10 @@ inline void for_value_scales(const AttentionArgs& args, std::size_t i, Operation
 }
 
 // Makes the probabilities of a query, which add up to `total`, times the scales of the values into
-// words.
-inline void pack_probabilities(const AttentionArgs& args, std::size_t i, float total) {
+// words: store_words(integers, slot, half, vector) puts sixteen of them into the slot.
+template <typename StoreWords>
+inline void pack_probabilities(const AttentionArgs& args, std::size_t i, float total,
+                               StoreWords store_words) {
   F32x16 tops[2] = {broadcast(0), broadcast(0)}, sums[2] = {broadcast(0), broadcast(0)};
   for_value_scales(args, i, [&](const float* slot, const F32x16(&scales)[2][slot_vectors]) {
     for (std::size_t v = 0; v < slot_vectors; ++v) {
@@ -254,65 +253,47 @@ inline void pack_probabilities(const AttentionArgs& args, std::size_t i, float t
   for_value_scales(args, i, [&](float* slot, const F32x16(&scales)[2][slot_vectors]) {
     const F32x16 probabilities[] = {load(slot, lanes), load(slot + lanes, lanes)};
     for (std::size_t half = 0; half < 2; ++half) {
-      I32x16 words[slot_vectors];
       for (std::size_t v = 0; v < slot_vectors; ++v) {
-        words[v] = round_to_int(probabilities[v] * scales[half][v] * steps[half]);
+        store_words(round_to_int(probabilities[v] * scales[half][v] * steps[half]), slot, half, v);
       }
-      store_bits(pack_pairs(words[0], words[1]), slot + half * lanes, lanes);
     }
   });
 }
 
-// A tile of queries over a page: where their outputs are, and their slots.
+// The integers in the place of elements [at, at + 16) of the outputs of `heads` queries, of a half
+// that begins at `begin`, += words of probabilities * values of a page; `count` may be less
+// than 16.
 template <int heads>
-struct PageMix {
-  float* out[heads];
-  const float* slot[heads];
-};
-
-// The integers in the place of elements [at, at + 16 * vectors) of the outputs += words of
-// probabilities * values of a page; `count` is 16, or fewer when there is one vector.
-template <int heads, int vectors>
-[[gnu::always_inline]] inline void mix_page_slices(const AttentionArgs& args, PlacedRun place,
-                                                   const PageMix<heads>& mix, std::size_t half,
-                                                   std::size_t at, std::size_t count) {
-  const auto* values = static_cast<const std::int8_t*>(place.run->values) + 2 * at;
-  const std::int16_t* words[heads];
-  I32x16 sums[heads * vectors];
+[[gnu::always_inline]] inline void mix_slice(const AttentionArgs& args, PlacedRun place,
+                                             float* const (&out)[heads],
+                                             const std::int16_t* const (&words)[heads],
+                                             std::size_t half, std::size_t at, std::size_t count) {
+  const std::size_t begin = half == 0 ? 0 : first_half(args.value_dim);
+  const std::size_t size = half == 0 ? first_half(args.value_dim) : args.value_dim - begin;
+  const std::size_t half_at = begin * slot_size;
+  const auto* values = static_cast<const std::int8_t*>(place.run->values) + half_at;
+  const auto* next = static_cast<const std::int8_t*>(place.next->values) + half_at;
+  I32x16 sums[heads];
   for (int h = 0; h < heads; ++h) {
-    words[h] = reinterpret_cast<const std::int16_t*>(mix.slot[h] + half * lanes);
-    for (int k = 0; k < vectors; ++k) {
-      sums[h * vectors + k] =
-          place.before == 0 ? broadcast_int(0) : load_bits(mix.out[h] + at + k * lanes, count);
-    }
+    sums[h] = place.before == 0 ? broadcast_int(0) : load_bits(out[h] + at, count);
   }
-  // In the order of memory.
-  const auto* next = static_cast<const std::int8_t*>(place.next->values) + 2 * lanes * at;
-  add_pairs<heads, vectors>(values, 2 * args.value_dim, lanes, count, next, words, sums);
-  for (int h = 0; h < heads; ++h) {
-    for (int k = 0; k < vectors; ++k) {
-      store_bits(sums[h * vectors + k], mix.out[h] + at + k * lanes, count);
-    }
-  }
+  add_groups<heads>(values + 4 * (at - begin), 4 * size, slot_size / 4, 4 * count,
+                    next + 4 * (at - begin), words, sums);
+  for (int h = 0; h < heads; ++h) store_bits(sums[h], out[h] + at, count);
 }
 
 inline void mix_page(const AttentionArgs& args, PlacedRun place) {
-  const std::size_t middle = first_half(args.value_dim);
-  const std::size_t borders[] = {0, middle, args.value_dim};
+  const std::size_t borders[] = {0, first_half(args.value_dim), args.value_dim};
   for_query_tiles(args, place, [&]<int heads>(std::size_t first) {
-    PageMix<heads> mix;
-    for (int h = 0; h < heads; ++h) {
-      mix.out[h] = out_of(args, first + h);
-      mix.slot[h] = scores_of(args, first + h) + slot_begin(place);
-    }
+    float* out[heads];
+    for (int h = 0; h < heads; ++h) out[h] = out_of(args, first + h);
     for (std::size_t half = 0; half < 2; ++half) {
-      constexpr std::size_t step = integer_tile_vectors * lanes;
-      std::size_t at = borders[half];
-      for (; at + step <= borders[half + 1]; at += step) {
-        mix_page_slices<heads, integer_tile_vectors>(args, place, mix, half, at, lanes);
+      const std::int16_t* words[heads];
+      for (int h = 0; h < heads; ++h) {
+        words[h] = words_of(scores_of(args, first + h) + slot_begin(place), half);
       }
-      by_sixteen(borders[half + 1] - at, [&](std::size_t i, std::size_t count) {
-        mix_page_slices<heads, 1>(args, place, mix, half, at + i, count);
+      by_sixteen(borders[half + 1] - borders[half], [&](std::size_t i, std::size_t count) {
+        mix_slice<heads>(args, place, out, words, half, borders[half] + i, count);
       });
     }
   });

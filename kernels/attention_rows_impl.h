@@ -69,9 +69,13 @@ inline std::size_t seen_by(const AttentionArgs& args, std::size_t i) {
   return args.positions - (args.columns - 1 - column_of(args, i));
 }
 
-inline std::size_t seen_by(const AttentionArgs& args, PlacedRun place, std::size_t i) {
-  const std::size_t seen = seen_by(args, i);
+// Of a run, when it sees so many of all.
+inline std::size_t seen_of(PlacedRun place, std::size_t seen) {
   return seen <= place.before ? 0 : smaller(seen - place.before, place.run->positions);
+}
+
+inline std::size_t seen_by(const AttentionArgs& args, PlacedRun place, std::size_t i) {
+  return seen_of(place, seen_by(args, i));
 }
 
 // All dot products of a tile.
@@ -217,8 +221,8 @@ class ExpandedRows {
   const float* dequantise(const std::int8_t* page, const std::uint16_t* scales, std::size_t first,
                           std::size_t positions, std::size_t size, std::size_t scale_stride) {
     for (std::size_t p = 0; p < positions; ++p) {
-      dequantise_row(page, {(first + p) * size}, size, scales + first + p, scale_stride,
-                     floats_ + p * size);
+      dequantise_row(page, contiguous_place(size, (first + p) * size), size, scales + first + p,
+                     scale_stride, floats_ + p * size);
     }
     return floats_;
   }

@@ -87,6 +87,7 @@ void fill_avx512(KernelTable& table) {
 
 void fill_amx(KernelTable& table) {
   fill_matmul_amx(table.matmul);
+  fill_attention_amx(table.attention);
   fill_peak_amx(table.peak);
 }
 

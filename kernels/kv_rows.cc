@@ -15,25 +15,36 @@ std::size_t fine_bits(std::size_t size) {
   return std::min<std::size_t>(16 / size, 8);
 }
 
+RowPlace contiguous_place(std::size_t size, std::size_t offset) {
+  const std::size_t half = first_half(size);
+  return {half, {offset, offset + half}, 4, 1};
+}
+
 RowPlace key_place(std::size_t size, std::size_t position) {
-  if (size <= short_row_max) return {position * size};
-  return {2 * position, 2 * kv_page_positions, 1};
+  if (size <= short_row_max) return contiguous_place(size, position * size);
+  const std::size_t half = first_half(size), group = 4 * kv_page_positions;
+  return {half, {4 * position, half / 4 * group + 4 * position}, group, 1};
 }
 
 RowPlace value_place(std::size_t size, std::size_t position) {
-  if (size <= short_row_max) return {position * size};
-  return {position % 16 * size * 2 + position / 16, 4, 2};
+  if (size <= short_row_max) return contiguous_place(size, position * size);
+  const std::size_t half = first_half(size), in_group = position % 4;
+  const std::size_t before = position / 4 * 4;  // positions
+  return {half,
+          {before * half + in_group, kv_page_positions * half + before * (size - half) + in_group},
+          16,
+          4};
 }
 
 std::size_t key_page_bytes(std::size_t size) {
-  return (size > short_row_max ? (size + 1) / 2 * 2 : size) * kv_page_positions;
+  return (size > short_row_max ? (size + 3) / 4 * 4 : size) * kv_page_positions;
 }
 
 std::size_t value_page_bytes(std::size_t size) {
   return size * kv_page_positions;
 }
 
-void dequantise_row(const std::int8_t* page, RowPlace place, std::size_t size,
+void dequantise_row(const std::int8_t* page, const RowPlace& place, std::size_t size,
                     const std::uint16_t* scales, std::size_t scale_stride, float* out) {
   const float first = half_to_float(scales[0]);
   if (size > short_row_max) {

@@ -11,11 +11,11 @@
 // for each element, n = min(16 / size, 8), from the lowest bits on: x[i] is approximately
 // scale * (q[i] + bits[i] / 2^n). The fewer elements, the less their errors cancel.
 //
-// Rows lie in pages of 32 positions, long ones in the order in which attention multiplies them, by
-// pairs of words in sixteen lanes (kernels/attention_int8_impl.h): keys as
-// [pair of elements][position][2], so that a lane is a position, values as
-// [position % 16][element][position / 16], so that a lane is an element. Short rows are
-// [position][element].
+// Rows lie in pages of 32 positions, long ones in the order in which attention multiplies them
+// (kernels/attention_int8_impl.h), four products to a lane: keys as
+// [element / 4][position][element % 4], so that a lane is a position, values as
+// [half][position / 4][element of the half][position % 4], so that a lane is an element. Short rows
+// are [position][element].
 //
 // Before that, rows go through an orthonormal Walsh-Hadamard transform, which spreads the few large
 // channels that keys are known for over the row (QuaRot, Ashkboos et al. 2024). It is orthogonal: a
@@ -37,23 +37,28 @@ std::size_t fine_bits(std::size_t size);
 
 inline constexpr std::size_t kv_page_positions = 32;
 
-// Where in a page the elements of a row lie.
+// Where in a page the elements of a row lie: element i of a half, whose own begin at offsets[half],
+// in groups of four.
 struct RowPlace {
-  std::size_t offset = 0, pair_stride = 2, element_stride = 1;
+  std::size_t first_half;  // elements
+  std::size_t offsets[2];
+  std::size_t group_stride, element_stride;
 
   std::size_t at(std::size_t i) const {
-    return offset + i / 2 * pair_stride + i % 2 * element_stride;
+    const std::size_t half = i < first_half ? 0 : 1, k = i - half * first_half;
+    return offsets[half] + k / 4 * group_stride + k % 4 * element_stride;
   }
 };
 RowPlace key_place(std::size_t size, std::size_t position);
 RowPlace value_place(std::size_t size, std::size_t position);
+RowPlace contiguous_place(std::size_t size, std::size_t offset = 0);  // one element after the other
 
-// Bytes of the rows of a page. A long key of an odd size takes one byte more than that.
+// Bytes of the rows of a page. Long keys are padded to a multiple of four elements.
 std::size_t key_page_bytes(std::size_t size);
 std::size_t value_page_bytes(std::size_t size);
 
 // The numbers that a row stands for. `scales` as quantise() makes them.
-void dequantise_row(const std::int8_t* page, RowPlace place, std::size_t size,
+void dequantise_row(const std::int8_t* page, const RowPlace& place, std::size_t size,
                     const std::uint16_t* scales, std::size_t scale_stride, float* out);
 
 // Elements that are transformed together: the largest power of two that divides `size`, at most
@@ -66,7 +71,7 @@ struct KvRowKernels {
   void (*rotate)(float* x, std::size_t size);
   // The elements of x, to their places in a page, and its scales: of the first half at scales[0],
   // of the second (or the fine bits) at scales[scale_stride].
-  void (*quantise)(const float* x, std::size_t size, std::int8_t* page, RowPlace place,
+  void (*quantise)(const float* x, std::size_t size, std::int8_t* page, const RowPlace& place,
                    std::uint16_t* scales, std::size_t scale_stride);
 };
 

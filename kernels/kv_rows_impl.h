@@ -80,27 +80,26 @@ inline std::uint16_t scale_of(const float* x, std::size_t size) {
   return scale_for(largest_or_nan(top));
 }
 
-// Elements [begin, end) of a row; `begin` is a multiple of 16.
-inline std::uint16_t quantise_half(const float* x, std::size_t begin, std::size_t end,
-                                   std::int8_t* page, RowPlace place) {
-  const std::uint16_t scale = scale_of(x + begin, end - begin);
+// A half of a row, or a short row.
+inline std::uint16_t quantise_part(const float* x, std::size_t size, std::int8_t* q,
+                                   const RowPlace& place) {
+  const std::uint16_t scale = scale_of(x, size);
   const F32x16 steps_of_1 = broadcast(1 / half_to_float(scale));
-  by_sixteen(end - begin, [&](std::size_t i, std::size_t count) {
+  by_sixteen(size, [&](std::size_t i, std::size_t count) {
     // max first: it turns NaN, which has no integer, into a number.
-    const F32x16 steps = max(load(x + begin + i, count) * steps_of_1, broadcast(-q_max));
-    std::int8_t q[lanes];
-    store(round_to_int(min(steps, broadcast(q_max))), q);
-    std::int8_t* to = page + place.offset + (begin + i) / 2 * place.pair_stride;
+    const F32x16 steps = max(load(x + i, count) * steps_of_1, broadcast(-q_max));
+    std::int8_t copy[lanes];
+    store(round_to_int(min(steps, broadcast(q_max))), copy);
     for (std::size_t k = 0; k < count; ++k) {
-      to[k / 2 * place.pair_stride + k % 2 * place.element_stride] = q[k];
+      q[(i + k) / 4 * place.group_stride + k % 4 * place.element_stride] = copy[k];
     }
   });
   return scale;
 }
 
-// Each number becomes one integer, of which q has the upper bits.
-inline void quantise_short(const float* x, std::size_t size, std::int8_t* page, RowPlace place,
-                           std::uint16_t& scale, std::uint16_t& fine) {
+// Each number becomes one integer, of which the page has the upper bits. Short rows are contiguous.
+inline void quantise_short(const float* x, std::size_t size, std::int8_t* page,
+                           const RowPlace& place, std::uint16_t& scale, std::uint16_t& fine) {
   const std::size_t bits = fine_bits(size);
   const int steps = 1 << bits;
   const float most = q_max * static_cast<float>(steps);
@@ -111,21 +110,20 @@ inline void quantise_short(const float* x, std::size_t size, std::int8_t* page, 
     const float wanted = x[i] * steps_of_1;
     const float above = wanted > -most ? wanted : -most;  // of NaN too
     const int value = static_cast<int>(::rintf(above < most ? above : most));
-    page[place.offset + i / 2 * place.pair_stride + i % 2 * place.element_stride] =
-        static_cast<std::int8_t>(value >> bits);  // towards minus infinity
+    page[place.offsets[0] + i] = static_cast<std::int8_t>(value >> bits);  // towards minus infinity
     all_fine |= static_cast<unsigned>(value & (steps - 1)) << (i * bits);
   }
   fine = static_cast<std::uint16_t>(all_fine);
 }
 
-inline void quantise_row(const float* x, std::size_t size, std::int8_t* page, RowPlace place,
+inline void quantise_row(const float* x, std::size_t size, std::int8_t* page, const RowPlace& place,
                          std::uint16_t* scales, std::size_t scale_stride) {
   if (size <= short_row_max) {
     return quantise_short(x, size, page, place, scales[0], scales[scale_stride]);
   }
-  const std::size_t half = first_half(size);
-  scales[0] = quantise_half(x, 0, half, page, place);
-  scales[scale_stride] = quantise_half(x, half, size, page, place);
+  const std::size_t half = place.first_half;
+  scales[0] = quantise_part(x, half, page + place.offsets[0], place);
+  scales[scale_stride] = quantise_part(x + half, size - half, page + place.offsets[1], place);
 }
 
 inline void fill(KvRowKernels& table) {

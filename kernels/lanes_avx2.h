@@ -13,8 +13,7 @@ constexpr std::size_t lanes = 16;
 // An accumulator is two of the sixteen registers.
 constexpr int accumulators_max = 4;
 constexpr int tile_heads_max = 2;
-constexpr int integer_tile_heads = 4;
-constexpr int integer_tile_vectors = 1;
+constexpr int integer_tile_heads = 2;
 
 struct F32x16 {
   __m256 low, high;
@@ -253,30 +252,36 @@ inline I32x16 load_bits(const float* p, std::size_t count) {
   return {_mm256_castps_si256(a.low), _mm256_castps_si256(a.high)};
 }
 
-inline I32x16 pack_pairs(I32x16 a, I32x16 b) {
-  return {_mm256_blend_epi16(a.low, _mm256_slli_epi32(b.low, 16), 0xAA),
-          _mm256_blend_epi16(a.high, _mm256_slli_epi32(b.high, 16), 0xAA)};
-}
-
-inline I16x32 widen_pairs(const std::int8_t* p, std::size_t count) {
+inline I16x32 widen(const std::int8_t* p, std::size_t count) {
   std::int8_t copy[2 * lanes] = {};
-  if (count < lanes) {
-    for (std::size_t i = 0; i < 2 * count; ++i) copy[i] = p[i];
+  if (count < 2 * lanes) {
+    for (std::size_t i = 0; i < count; ++i) copy[i] = p[i];
     p = copy;
   }
   return {_mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))),
           _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + lanes)))};
 }
 
-inline I16x32 broadcast_pair(const std::int16_t* p) {
-  std::int32_t pair;
-  __builtin_memcpy(&pair, p, sizeof(pair));
-  return {_mm256_set1_epi32(pair), _mm256_set1_epi32(pair)};
+inline I16x32 broadcast_four(const std::int16_t* p) {
+  std::int64_t four;
+  __builtin_memcpy(&four, p, sizeof(four));
+  return {_mm256_set1_epi64x(four), _mm256_set1_epi64x(four)};
 }
 
 inline void add_products(I32x16& sum, const I16x32& a, const I16x32& b) {
   sum.low = _mm256_add_epi32(sum.low, _mm256_madd_epi16(a.low, b.low));
   sum.high = _mm256_add_epi32(sum.high, _mm256_madd_epi16(a.high, b.high));
+}
+
+inline I32x16 fold(const I32x16& a, const I32x16& b) {
+  const auto half = [](const I32x16& x) {  // hadd puts 64 bits in the order 0 2 1 3
+    return _mm256_permute4x64_epi64(_mm256_hadd_epi32(x.low, x.high), _MM_SHUFFLE(3, 1, 2, 0));
+  };
+  return {half(a), half(b)};
+}
+
+inline I32x16 operator+(I32x16 a, const I32x16& b) {
+  return {_mm256_add_epi32(a.low, b.low), _mm256_add_epi32(a.high, b.high)};
 }
 
 struct Pairs {

@@ -13,7 +13,6 @@ constexpr std::size_t lanes = 16;
 constexpr int accumulators_max = 16;  // half of the registers
 constexpr int tile_heads_max = 8;
 constexpr int integer_tile_heads = 8;
-constexpr int integer_tile_vectors = 2;
 
 struct F32x16 {
   __m512 v;
@@ -193,27 +192,34 @@ inline I32x16 load_bits(const float* p, std::size_t count) {
   return {_mm512_castps_si512(load(p, count).v)};
 }
 
-inline I32x16 pack_pairs(I32x16 a, I32x16 b) {
-  return {_mm512_mask_blend_epi16(0xAAAAAAAA, a.v, _mm512_slli_epi32(b.v, 16))};
-}
-
-inline I16x32 widen_pairs(const std::int8_t* p, std::size_t count) {
-  if (count == lanes) {
+inline I16x32 widen(const std::int8_t* p, std::size_t count) {
+  if (count >= 2 * lanes) {
     return {_mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))};
   }
-  const auto mask = static_cast<__mmask32>((std::uint64_t{1} << (2 * count)) - 1);
+  const auto mask = static_cast<__mmask32>((std::uint64_t{1} << count) - 1);
   return {_mm512_cvtepi8_epi16(_mm256_maskz_loadu_epi8(mask, p))};
 }
 
-inline I16x32 broadcast_pair(const std::int16_t* p) {
-  std::int32_t pair;
-  __builtin_memcpy(&pair, p, sizeof(pair));
-  return {_mm512_set1_epi32(pair)};
+inline I16x32 broadcast_four(const std::int16_t* p) {
+  std::int64_t four;
+  __builtin_memcpy(&four, p, sizeof(four));
+  return {_mm512_set1_epi64(four)};
 }
 
 // GCC 12 keeps a copy of every sum around the intrinsic.
 inline void add_products(I32x16& sum, const I16x32& a, const I16x32& b) {
   __asm__("vpdpwssd %2, %1, %0" : "+v"(sum.v) : "v"(a.v), "v"(b.v));
+}
+
+inline I32x16 fold(const I32x16& a, const I32x16& b) {
+  const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+  const __m512i odd = _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+  return {_mm512_add_epi32(_mm512_permutex2var_epi32(a.v, even, b.v),
+                           _mm512_permutex2var_epi32(a.v, odd, b.v))};
+}
+
+inline I32x16 operator+(I32x16 a, const I32x16& b) {
+  return {_mm512_add_epi32(a.v, b.v)};
 }
 
 struct Pairs {

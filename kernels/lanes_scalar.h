@@ -24,9 +24,8 @@ constexpr std::size_t lanes = 16;
 constexpr int accumulators_max = 4;
 constexpr int tile_heads_max = 2;
 
-// The same of a tile of integers: its rows of queries, and its vectors for each of them.
+// Rows of queries in a tile of integers: each has two accumulators.
 constexpr int integer_tile_heads = 2;
-constexpr int integer_tile_vectors = 1;
 
 struct F32x16 {
   float lane[lanes];
@@ -238,36 +237,40 @@ inline I32x16 load_bits(const float* p, std::size_t count) {
   return r;
 }
 
-// Pairs of words in each lane: the low one of a, the high one of b, which must be in the range of
-// int16.
-inline I32x16 pack_pairs(I32x16 a, I32x16 b) {
-  for (std::size_t i = 0; i < lanes; ++i) {
-    const std::int16_t pair[2] = {static_cast<std::int16_t>(a.lane[i]),
-                                  static_cast<std::int16_t>(b.lane[i])};
-    __builtin_memcpy(&a.lane[i], pair, sizeof(pair));
-  }
-  return a;
-}
-
-// The first `count` (1..16) pairs of bytes at p as words; those after them are 0.
-inline I16x32 widen_pairs(const std::int8_t* p, std::size_t count) {
+// The first `count` (0..32) of the bytes at p as words; those after them are 0.
+inline I16x32 widen(const std::int8_t* p, std::size_t count) {
   I16x32 r;
-  for (std::size_t i = 0; i < 2 * lanes; ++i) r.lane[i] = i < 2 * count ? p[i] : std::int16_t{0};
+  for (std::size_t i = 0; i < 2 * lanes; ++i) r.lane[i] = i < count ? p[i] : std::int16_t{0};
   return r;
 }
 
-// The two words at p, which may lie in the place of a float, in every lane.
-inline I16x32 broadcast_pair(const std::int16_t* p) {
+// The four words at p, which may lie in the place of floats, again and again.
+inline I16x32 broadcast_four(const std::int16_t* p) {
   I16x32 r;
-  for (std::size_t i = 0; i < lanes; ++i) __builtin_memcpy(r.lane + 2 * i, p, 4);
+  for (std::size_t i = 0; i < 2 * lanes; i += 4) __builtin_memcpy(r.lane + i, p, 8);
   return r;
 }
 
-// sum += both products of the pairs of a lane, exactly.
+// sum += the products of two words in each lane, exactly.
 inline void add_products(I32x16& sum, const I16x32& a, const I16x32& b) {
   for (std::size_t i = 0; i < lanes; ++i) {
     sum.lane[i] += a.lane[2 * i] * b.lane[2 * i] + a.lane[2 * i + 1] * b.lane[2 * i + 1];
   }
+}
+
+// Sums of neighbouring lanes: eight of a, then eight of b.
+inline I32x16 fold(const I32x16& a, const I32x16& b) {
+  I32x16 r;
+  for (std::size_t i = 0; i < lanes / 2; ++i) {
+    r.lane[i] = a.lane[2 * i] + a.lane[2 * i + 1];
+    r.lane[i + lanes / 2] = b.lane[2 * i] + b.lane[2 * i + 1];
+  }
+  return r;
+}
+
+inline I32x16 operator+(I32x16 a, const I32x16& b) {
+  for (std::size_t i = 0; i < lanes; ++i) a.lane[i] += b.lane[i];
+  return a;
 }
 
 // Sixteen pairs, as they lie in memory.

@@ -30,6 +30,7 @@ constexpr bool unsigned_q8 = false;            // the tile products have all com
 }  // namespace
 }  // namespace sluice::kernels
 
+#include "kernels/amx_tiles.h"
 #include "kernels/matmul_lanes_avx512.h"
 
 namespace sluice::kernels {
@@ -38,69 +39,21 @@ namespace {
 // Fewer columns go to the AVX-512 tier. Between what was measured: with 8 columns Q6_K is slower on
 // tiles (Q4_K and Q8_0 are a little faster), with 16 none is.
 constexpr std::size_t fewest_columns = 12;
-constexpr std::size_t tile_rows = 16;
 
 // From how many columns on it pays to multiply the weights with their scales. Measured; sub-blocks
 // of 16 weights leave so much of a tile empty that it pays from the second tile on.
 template <typename Format>
 constexpr std::size_t many_columns = Format::sub_block < 32 ? tile_rows + 1 : 3 * tile_rows;
 
-// Tile registers: 0 to 3 take sums, 4 and 5 activations, 6 and 7 weights.
-struct alignas(64) TileConfiguration {
-  std::uint8_t palette = 1, start_row = 0, reserved[14] = {};
-  std::uint16_t row_bytes[16] = {};
-  std::uint8_t rows[16] = {};
-
-  // For products of `weights` weights with as many columns.
-  TileConfiguration(std::size_t columns, std::size_t weights) {
-    for (int tile = 0; tile < 4; ++tile) shape(tile, columns, panel_rows * sizeof(std::int32_t));
-    for (int tile = 4; tile < 6; ++tile) shape(tile, columns, weights);
-    for (int tile = 6; tile < 8; ++tile) shape(tile, weights / 4, panel_rows * 4);
-  }
-
- private:
-  void shape(int tile, std::size_t count, std::size_t bytes) {
-    rows[tile] = static_cast<std::uint8_t>(count);
-    row_bytes[tile] = static_cast<std::uint16_t>(bytes);
-  }
-};
-
-// The instructions, for a register that a template chooses: the intrinsics take literals only.
-template <int tile>
-inline void load_tile(const void* p, std::size_t stride) {
-  asm volatile("tileloadd (%0,%1,1), %%tmm%c2" ::"r"(p), "r"(stride), "i"(tile) : "memory");
+// Tile registers: 0 to 3 take sums, 4 and 5 activations, 6 and 7 weights. For products of `weights`
+// weights with as many columns.
+inline TileConfiguration product_configuration(std::size_t columns, std::size_t weights) {
+  TileConfiguration made;
+  for (int tile = 0; tile < 4; ++tile) made.shape(tile, columns, panel_rows * sizeof(std::int32_t));
+  for (int tile = 4; tile < 6; ++tile) made.shape(tile, columns, weights);
+  for (int tile = 6; tile < 8; ++tile) made.shape(tile, weights / 4, panel_rows * 4);
+  return made;
 }
-template <int tile>
-inline void store_tile(void* p) {
-  asm volatile("tilestored %%tmm%c2, (%0,%1,1)" ::"r"(p), "r"(std::size_t{64}), "i"(tile)
-               : "memory");
-}
-template <int tile>
-inline void clear_tile() {
-  asm volatile("tilezero %%tmm%c0" ::"i"(tile));
-}
-// sums += activations x weights; activations are signed bytes, and weights are if `is_signed`.
-template <bool is_signed, int sums, int activations, int weights>
-inline void add_tile_product() {
-  if constexpr (is_signed) {
-    asm volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(sums), "i"(activations),
-                 "i"(weights));
-  } else {
-    asm volatile("tdpbsud %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(sums), "i"(activations),
-                 "i"(weights));
-  }
-}
-
-// The tile registers of this thread, configured; nothing is left in them afterwards.
-class TileRegisters {
- public:
-  explicit TileRegisters(const TileConfiguration& configuration) {
-    asm volatile("ldtilecfg %0" ::"m"(configuration));
-  }
-  ~TileRegisters() { asm volatile("tilerelease"); }
-  TileRegisters(const TileRegisters&) = delete;
-  TileRegisters& operator=(const TileRegisters&) = delete;
-};
 
 // A column, and the tile of activations that it is the first of. For the last columns of all there
 // is no such tile: theirs starts earlier, and has them from `row` on.
@@ -264,7 +217,9 @@ struct TwoByteKernel {
 
   static Column column(const Activations& x, std::size_t c) { return {x, c, &Activations::a256}; }
 
-  static TileConfiguration configuration(std::size_t columns) { return {columns, chunk}; }
+  static TileConfiguration configuration(std::size_t columns) {
+    return product_configuration(columns, chunk);
+  }
 
   template <typename Rows>
   static void unpack(Rows& rows, const std::byte* data, std::size_t size, std::size_t k,
@@ -480,7 +435,7 @@ class TileProducts {
 template <typename Kernel, typename Format>
 struct TileByTile {
   static TileConfiguration configuration(std::size_t columns) {
-    return {columns, TileTraits<Format>::weights()};
+    return product_configuration(columns, TileTraits<Format>::weights());
   }
 
   template <int panels, typename Panel, typename Column>

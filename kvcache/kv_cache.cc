@@ -275,7 +275,7 @@ std::byte* KvCache::head(const Sequence& sequence, const LayerPlace& place, std:
 }
 
 void KvCache::store(float* row, std::size_t dim, std::byte* rows, std::byte* scales,
-                    kernels::RowPlace place, std::size_t position_in_page) const {
+                    const kernels::RowPlace& place, std::size_t position_in_page) const {
   const std::size_t at = position_in_page * dim;
   switch (config_.type) {
     case ElementType::f32:

@@ -157,7 +157,7 @@ class KvCache {
   std::byte* head(const Sequence& sequence, const LayerPlace& place, std::uint32_t position,
                   std::size_t kv_head) const;
   void store(float* row, std::size_t dim, std::byte* rows, std::byte* scales,
-             kernels::RowPlace place, std::size_t position_in_page) const;
+             const kernels::RowPlace& place, std::size_t position_in_page) const;
   std::uint32_t copy(std::size_t group, std::uint32_t number);
   void drop_unseen(Sequence& sequence);
   void truncate(Sequence& sequence, std::uint32_t length);

@@ -17,8 +17,8 @@
 
 namespace sluice::kvcache {
 
-// How one number is kept. int8: a row of n numbers takes n + 4 bytes (a key of an odd size above 16
-// one more).
+// How one number is kept. int8: a row of n numbers takes n + 4 bytes (keys of more than 16 are
+// padded to a multiple of four).
 enum class ElementType { f32, f16, int8 };
 
 inline constexpr std::uint32_t page_positions = kernels::kv_page_positions;

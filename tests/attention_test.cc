@@ -247,7 +247,7 @@ void oracle(const Problem& p, std::size_t head, std::vector<double>& out,
     // rounding of probabilities to words.
     const double relative =
         4 * score_error + epsilon * (static_cast<double>(s.positions) * 17 / 16 + 13);
-    const double word_step = std::max(largest / 32767, total * 0x1p-23);
+    const double word_step = std::max(largest / 32639, total * 0x1p-23);
     tolerance.push_back(relative * magnitude + 0.51 * word_step * steps);
   }
 }

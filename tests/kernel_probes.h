@@ -165,7 +165,8 @@ class KvRowProbe : public Probe {
   void run(const KernelTable& table) override {
     std::copy(x_.data(), x_.data() + x_.size(), rotated_.data());
     table.kv_rows.rotate(rotated_.data(), rotated_.size());
-    table.kv_rows.quantise(rotated_.data(), rotated_.size(), q_.data(), {}, scales_.data(), 1);
+    table.kv_rows.quantise(rotated_.data(), rotated_.size(), q_.data(),
+                           kernels::contiguous_place(rotated_.size()), scales_.data(), 1);
   }
   std::vector<float> result() const override {
     std::vector<float> all(rotated_.data(), rotated_.data() + rotated_.size());

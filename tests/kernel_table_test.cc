@@ -42,7 +42,10 @@ KernelTable own_kernels(Isa isa) {
     kernels::fill_attention_avx512(table.attention);
     kernels::fill_kv_rows_avx512(table.kv_rows);
   }
-  if (isa == Isa::amx) kernels::fill_matmul_amx(table.matmul);
+  if (isa == Isa::amx) {
+    kernels::fill_matmul_amx(table.matmul);
+    kernels::fill_attention_amx(table.attention);
+  }
 #endif
   return table;
 }

@@ -20,7 +20,7 @@ inline std::vector<double> word_rounding(const float* query, std::size_t size) {
   for (const auto& [begin, end] : {std::pair(std::size_t{0}, middle), {middle, size}}) {
     double top = 0;
     for (std::size_t i = begin; i < end; ++i) top = std::max<double>(top, std::abs(query[i]));
-    for (std::size_t i = begin; i < end; ++i) rounding[i] = 0.51 * top / 32767;
+    for (std::size_t i = begin; i < end; ++i) rounding[i] = 0.51 * top / 32639;
   }
   return rounding;
 }

@@ -18,7 +18,7 @@ using kvcache::page_positions;
 using tokenizer::Token;
 
 // Changes whenever the same model and settings would give other bytes.
-constexpr std::uint64_t snapshot_version = 2;
+constexpr std::uint64_t snapshot_version = 3;
 constexpr std::uint64_t tensor_sample_bytes = 256;
 
 PageKey derive(const PageKey& key, std::span<const std::uint64_t> numbers) {
