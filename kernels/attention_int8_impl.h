@@ -92,8 +92,8 @@ inline void quantise_query(const AttentionArgs& args, const AttentionRun& run, s
 }
 
 // result[head] += products of the words of each head with sixteen lanes of `groups` rows of 64
-// bytes, `stride` apart, of which the first `count` bytes are there. What is at `next` is asked for
-// meanwhile, `next_stride` apart.
+// bytes, `stride` apart, of which the first `count` bytes are there. Those at `next` are asked for
+// meanwhile.
 template <int heads>
 [[gnu::always_inline]] inline void add_groups(const std::int8_t* bytes, std::size_t stride,
                                               std::size_t groups, std::size_t count,
