@@ -175,7 +175,10 @@ const KernelTable& kernel_table(Isa isa) {
   }
   static const std::array<KernelTable, all_isas.size()> tables = [] {
     std::array<KernelTable, all_isas.size()> made{};
-    for (const Isa each : all_isas) made[static_cast<std::size_t>(each)] = make_table(each);
+    for (const Isa each : all_isas) {
+      // Not even what fills the table of a tier may run where the CPU lacks its instructions.
+      if (each <= highest_isa()) made[static_cast<std::size_t>(each)] = make_table(each);
+    }
     return made;
   }();
   return tables[static_cast<std::size_t>(isa)];
