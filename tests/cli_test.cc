@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tests/program.h"
+#include "tests/sanitized.h"
 
 using namespace sluice::test;
 
@@ -23,6 +24,22 @@ TEST_CASE("each command has a help with an example") {
     CHECK(help.output.find(std::string("sluice ") + command) != std::string::npos);
   }
   CHECK(shell("sluice --version").output.starts_with("sluice "));
+}
+
+// Also the code that finds out which instructions there are must do without them.
+TEST_CASE("a CPU without the newer instructions gives the same text") {
+  if (is_sanitized) SLUICE_SKIP("sanitizers do not run under emulation");
+  if (shell("command -v qemu-x86_64").status != 0) SLUICE_SKIP("no qemu-x86_64 (qemu-user)");
+  const Folder folder;
+  const std::string generate = " run " + make_model(folder) + " -p river -n 8 --temp 0 -q";
+  const Result here = shell("sluice" + generate);
+  REQUIRE(here.status == 0);
+  for (const char* cpu : {"Nehalem", "Haswell"}) {
+    INFO(cpu);
+    const Result there = shell(std::string("qemu-x86_64 -cpu ") + cpu + " " + program + generate);
+    CHECK(there.status == 0);
+    CHECK(there.output == here.output);
+  }
 }
 
 TEST_CASE("wrong usage ends with status 2 and one line that names it") {
