@@ -174,9 +174,9 @@ class MixTiles {
  public:
   MixTiles(const AttentionArgs& args, QuerySet set)
       : args_(args), set_(set), registers_(configuration()) {
-    const AttentionRun* runs = args.runs;
-    while (run_count_ < args.run_count && before_ < seen_by(args, set.first + set.count - 1)) {
-      before_ += runs[run_count_++].positions;
+    const std::size_t seen = seen_by(args, set.first + set.count - 1);
+    for (std::size_t before = 0; run_count_ < args.run_count && before < seen; ++run_count_) {
+      before += args.runs[run_count_].positions;
     }
   }
 
@@ -265,7 +265,7 @@ class MixTiles {
 
   const AttentionArgs& args_;
   QuerySet set_;
-  std::size_t run_count_ = 0, before_ = 0;  // runs that the set sees, and their positions
+  std::size_t run_count_ = 0;  // that the set sees
   TileRegisters registers_;
   alignas(64) std::int8_t probabilities_[2][tile_rows][slot_size] = {};
   alignas(64) std::int32_t sums_[slices_max][tile_rows][lanes];

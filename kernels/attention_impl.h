@@ -15,30 +15,25 @@
 namespace sluice::kernels {
 namespace {
 
-// Asks for the rows of a run. Runs lie apart in memory, where the processor does not expect them.
+// Asks for the rows of the next run. Runs lie apart in memory, where the processor does not expect
+// them.
 template <typename Element>
-inline void prefetch_rows(const void* rows, const AttentionRun& run, std::size_t size) {
+inline void prefetch_next(PlacedRun place, const void* AttentionRun::*rows, std::size_t size) {
   constexpr std::size_t line_bytes = 64;
-  const auto* elements = static_cast<const Element*>(rows) + run.first * size;
+  const AttentionRun& next = *place.next;
+  if (&next == place.run) return;
+  const auto* elements = static_cast<const Element*>(next.*rows) + next.first * size;
   const auto* bytes = reinterpret_cast<const char*>(elements);
-  const std::size_t end = run.positions * size * sizeof(Element);
+  const std::size_t end = next.positions * size * sizeof(Element);
   for (std::size_t i = 0; i < end; i += line_bytes) prefetch(bytes + i);
 }
 
 template <typename Element>
 void attention(const AttentionArgs& args) {
-  const auto for_each_run = [&](auto prefetch_next, auto pass) {
-    std::size_t before = 0;
-    for (std::size_t r = 0; r < args.run_count; ++r) {
-      const AttentionRun* run = args.runs + r;
-      const AttentionRun* next = args.runs + smaller(r + 1, args.run_count - 1);
-      if (next != run) prefetch_next(*next);
-      pass(PlacedRun{run, before, before, next});
-      before += run->positions;
-    }
-  };
-  for_each_run([&](const AttentionRun& r) { prefetch_rows<Element>(r.keys, r, args.head_dim); },
-               [&](PlacedRun place) { score_rows<Element>(args, place); });
+  for_each_run(args, [&](PlacedRun place) {
+    prefetch_next<Element>(place, &AttentionRun::keys, args.head_dim);
+    score_rows<Element>(args, place);
+  });
   for (std::size_t i = 0; i < query_count(args); ++i) {
     float* scores = scores_of(args, i);
     const std::size_t seen = seen_by(args, i);
@@ -47,8 +42,10 @@ void attention(const AttentionArgs& args) {
     });
     softmax(scores, seen);
   }
-  for_each_run([&](const AttentionRun& r) { prefetch_rows<Element>(r.values, r, args.value_dim); },
-               [&](PlacedRun place) { mix_rows<Element>(args, place); });
+  for_each_run(args, [&](PlacedRun place) {
+    prefetch_next<Element>(place, &AttentionRun::values, args.value_dim);
+    mix_rows<Element>(args, place);
+  });
 }
 
 inline void attention_int8(const AttentionArgs& args) {

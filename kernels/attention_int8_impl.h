@@ -196,13 +196,10 @@ inline void score_page(const AttentionArgs& args, PlacedRun place, bool are_long
 // Calls pass(place) on every run, whose scores lie in a slot.
 template <typename Pass>
 inline void for_each_slot(const AttentionArgs& args, Pass pass) {
-  std::size_t before = 0;
-  for (std::size_t r = 0; r < args.run_count; ++r) {
-    const AttentionRun& run = args.runs[r];
-    const AttentionRun* next = args.runs + smaller(r + 1, args.run_count - 1);
-    pass(PlacedRun{&run, before, r * slot_size + run.first, next});
-    before += run.positions;
-  }
+  for_each_run(args, [&](PlacedRun place) {
+    place.slot = static_cast<std::size_t>(place.run - args.runs) * slot_size + place.run->first;
+    pass(place);
+  });
 }
 
 // Calls operation(slot, scales) on every slot of a query; scales [half][vector] are those of the

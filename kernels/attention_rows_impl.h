@@ -41,6 +41,17 @@ struct Tile {
   std::size_t first, begin, end;
 };
 
+// Calls pass(place) on every run; the scores of one follow those of the run before it.
+template <typename Pass>
+inline void for_each_run(const AttentionArgs& args, Pass pass) {
+  std::size_t before = 0;
+  for (std::size_t r = 0; r < args.run_count; ++r) {
+    const AttentionRun& run = args.runs[r];
+    pass(PlacedRun{&run, before, before, args.runs + smaller(r + 1, args.run_count - 1)});
+    before += run.positions;
+  }
+}
+
 // Queries are numbered [columns][query_heads].
 inline std::size_t query_count(const AttentionArgs& args) {
   return args.columns * args.query_heads;
@@ -254,47 +265,58 @@ void mix_tiles(const AttentionArgs& args, PlacedRun place) {
             [&]<int heads>(const Tile& tile) { mix_tile<Element, heads>(args, place, tile); });
 }
 
-// The scores of a run with all queries, of floats or halves.
+// The scores of a run with all queries, whose keys are at hand as floats.
+inline void score_floats(const AttentionArgs& args, PlacedRun place, const float* keys) {
+  AttentionRun run = *place.run;
+  run.keys = keys;
+  run.first = 0;
+  place.run = &run;
+  score_tiles<float>(args, place);
+}
+
+// Adds its values to the outputs.
+inline void mix_floats(const AttentionArgs& args, PlacedRun place, const float* values) {
+  AttentionRun run = *place.run;
+  run.values = values;
+  run.first = 0;
+  place.run = &run;
+  mix_tiles<float>(args, place);
+}
+
+// The same of floats or halves.
 template <typename Element>
 void score_rows(const AttentionArgs& args, PlacedRun place) {
   if (!expands<Element>(args, place, args.head_dim)) return score_tiles<Element>(args, place);
   ExpandedRows rows;
-  AttentionRun run = *place.run;
+  const AttentionRun& run = *place.run;
   const auto* keys = static_cast<const std::uint16_t*>(run.keys) + run.first * args.head_dim;
-  run.keys = rows.expand(keys, run.positions, args.head_dim);
-  run.first = 0;
-  score_tiles<float>(args, {&run, place.before, place.slot, place.next});
+  score_floats(args, place, rows.expand(keys, run.positions, args.head_dim));
 }
 
-// Adds the values of a run to the outputs.
 template <typename Element>
 void mix_rows(const AttentionArgs& args, PlacedRun place) {
   if (!expands<Element>(args, place, args.value_dim)) return mix_tiles<Element>(args, place);
   ExpandedRows rows;
-  AttentionRun run = *place.run;
+  const AttentionRun& run = *place.run;
   const auto* values = static_cast<const std::uint16_t*>(run.values) + run.first * args.value_dim;
-  run.values = rows.expand(values, run.positions, args.value_dim);
-  run.first = 0;
-  mix_tiles<float>(args, {&run, place.before, place.slot, place.next});
+  mix_floats(args, place, rows.expand(values, run.positions, args.value_dim));
 }
 
 // The same of short int8 rows.
 inline void score_short_rows(const AttentionArgs& args, PlacedRun place) {
   ExpandedRows rows;
-  AttentionRun run = *place.run;
-  run.keys = rows.dequantise(static_cast<const std::int8_t*>(run.keys), run.key_scales, run.first,
-                             run.positions, args.head_dim, args.scale_stride);
-  run.first = 0;
-  score_tiles<float>(args, {&run, place.before, place.slot, place.next});
+  const AttentionRun& run = *place.run;
+  score_floats(args, place,
+               rows.dequantise(static_cast<const std::int8_t*>(run.keys), run.key_scales, run.first,
+                               run.positions, args.head_dim, args.scale_stride));
 }
 
 inline void mix_short_rows(const AttentionArgs& args, PlacedRun place) {
   ExpandedRows rows;
-  AttentionRun run = *place.run;
-  run.values = rows.dequantise(static_cast<const std::int8_t*>(run.values), run.value_scales,
-                               run.first, run.positions, args.value_dim, args.scale_stride);
-  run.first = 0;
-  mix_tiles<float>(args, {&run, place.before, place.slot, place.next});
+  const AttentionRun& run = *place.run;
+  mix_floats(args, place,
+             rows.dequantise(static_cast<const std::int8_t*>(run.values), run.value_scales,
+                             run.first, run.positions, args.value_dim, args.scale_stride));
 }
 
 }  // namespace
