@@ -67,17 +67,6 @@ inline F32x16 load(const std::uint16_t* p, std::size_t count) {
           _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 8)))};
 }
 
-inline F32x16 load(const std::int8_t* p, std::size_t count) {
-  std::int8_t copy[lanes] = {};
-  if (count < lanes) {
-    for (std::size_t i = 0; i < count; ++i) copy[i] = p[i];
-    p = copy;
-  }
-  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
-  return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)),
-          _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_unpackhi_epi64(bytes, bytes)))};
-}
-
 inline void store(F32x16 a, float* p, std::size_t count) {
   if (count == lanes) {
     _mm256_storeu_ps(p, a.low);

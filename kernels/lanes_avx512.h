@@ -54,12 +54,6 @@ inline F32x16 load(const std::uint16_t* p, std::size_t count) {
   return {_mm512_cvtph_ps(_mm256_maskz_loadu_epi16(mask_of(count), p))};
 }
 
-inline F32x16 load(const std::int8_t* p, std::size_t count) {
-  const __m128i bytes = count == lanes ? _mm_loadu_si128(reinterpret_cast<const __m128i*>(p))
-                                       : _mm_maskz_loadu_epi8(mask_of(count), p);
-  return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes))};
-}
-
 inline void store(F32x16 a, float* p, std::size_t count) {
   if (count == lanes) {
     _mm512_storeu_ps(p, a.v);

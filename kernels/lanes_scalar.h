@@ -68,13 +68,6 @@ inline F32x16 load(const std::uint16_t* p, std::size_t count) {
   return r;
 }
 
-// The same from small integers.
-inline F32x16 load(const std::int8_t* p, std::size_t count) {
-  F32x16 r;
-  for (std::size_t i = 0; i < lanes; ++i) r.lane[i] = i < count ? p[i] : 0;
-  return r;
-}
-
 inline void store(F32x16 a, float* p, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) p[i] = a.lane[i];
 }
