@@ -1,39 +1,30 @@
 // What the matrix product shares between instruction sets: the layout of activations in memory.
 #include "kernels/matmul.h"
 
+#include <algorithm>
 #include <cassert>
 
 namespace sluice::kernels {
 namespace {
 
-constexpr std::size_t alignment = 64;
+constexpr std::size_t block_size = 256;
 
-constexpr std::size_t round_up(std::size_t n) {
-  return (n + alignment - 1) / alignment * alignment;
+std::size_t blocks_of(std::size_t size) {
+  return (size + block_size - 1) / block_size;
+}
+
+// A few columns are not worth a whole tile.
+std::size_t tile_of(std::size_t columns) {
+  return columns > activation_tile / 2 ? activation_tile : columns;
+}
+
+// Blocks of one form, with those that fill the last tile.
+std::size_t blocks_of_all(std::size_t size, std::size_t columns) {
+  const std::size_t tile = std::max<std::size_t>(tile_of(columns), 1);
+  return blocks_of(size) * ((columns + tile - 1) / tile * tile);
 }
 
 }  // namespace
-
-Activations::ColumnLayout::ColumnLayout(std::size_t size) {
-  std::size_t at = 0;
-  const auto take = [&at](std::size_t count) {
-    const std::size_t start = at;
-    at = round_up(at + count);
-    return start;
-  };
-  const std::size_t groups_of_32 = (size + 31) / 32;
-  a256_q = take(size);
-  a256_d = take((size + 255) / 256 * sizeof(float));
-  a256_sums = take(groups_of_32 * sizeof(std::int16_t));
-  a256_minus_32 = take((size + 15) / 16 * sizeof(std::int32_t));
-  a32_q = take(size);
-  a32_d = take(groups_of_32 * sizeof(float));
-  a32_d_sums = take(groups_of_32 * sizeof(float));
-  a32_minus_8 = take(groups_of_32 * sizeof(std::int32_t));
-  a32_minus_16 = take(groups_of_32 * sizeof(std::int32_t));
-  a32_minus_128 = take(groups_of_32 * sizeof(std::int32_t));
-  bytes = at;
-}
 
 ActivationForm activation_form(BlockType type) {
   switch (type) {
@@ -53,13 +44,18 @@ ActivationForm activation_form(BlockType type) {
 }
 
 std::size_t Activations::buffer_bytes(std::size_t size, std::size_t columns) {
-  return ColumnLayout(size).bytes * columns;
+  return blocks_of_all(size, columns) * (sizeof(BlockA256) + sizeof(BlockA32));
 }
 
 Activations::Activations(const float* x, std::size_t x_stride, std::size_t size,
                          std::size_t columns, std::byte* buffer)
-    : x_(x), x_stride_(x_stride), size_(size), columns_(columns), buffer_(buffer), layout_(size) {
-  assert(reinterpret_cast<std::uintptr_t>(buffer) % alignment == 0);
+    : x_(x),
+      x_stride_(x_stride),
+      size_(size),
+      columns_(columns),
+      a256_(reinterpret_cast<BlockA256*>(buffer)),
+      a32_(reinterpret_cast<BlockA32*>(a256_ + blocks_of_all(size, columns))) {
+  assert(reinterpret_cast<std::uintptr_t>(buffer) % alignof(BlockA256) == 0);
 }
 
 void Activations::quantise(const QuantiseKernels& kernels, ActivationForm form,
@@ -80,26 +76,22 @@ const float* Activations::f32(std::size_t column) const {
   return x_ + column * x_stride_;
 }
 
-std::size_t Activations::column_bytes() const {
-  return layout_.bytes;
+std::size_t Activations::tile_columns() const {
+  return tile_of(columns_);
+}
+
+template <typename Block>
+ActivationColumn<Block> Activations::column_of(Block* first, std::size_t column) const {
+  const std::size_t tile = tile_columns();
+  return {first + column / tile * tile * blocks_of(size_) + column % tile, tile};
 }
 
 ColumnA256 Activations::a256(std::size_t column) const {
-  std::byte* base = buffer_ + column * layout_.bytes;
-  return {reinterpret_cast<std::int8_t*>(base + layout_.a256_q),
-          reinterpret_cast<float*>(base + layout_.a256_d),
-          reinterpret_cast<std::int16_t*>(base + layout_.a256_sums),
-          reinterpret_cast<std::int32_t*>(base + layout_.a256_minus_32)};
+  return column_of(a256_, column);
 }
 
 ColumnA32 Activations::a32(std::size_t column) const {
-  std::byte* base = buffer_ + column * layout_.bytes;
-  return {reinterpret_cast<std::int8_t*>(base + layout_.a32_q),
-          reinterpret_cast<float*>(base + layout_.a32_d),
-          reinterpret_cast<float*>(base + layout_.a32_d_sums),
-          reinterpret_cast<std::int32_t*>(base + layout_.a32_minus_8),
-          reinterpret_cast<std::int32_t*>(base + layout_.a32_minus_16),
-          reinterpret_cast<std::int32_t*>(base + layout_.a32_minus_128)};
+  return column_of(a32_, column);
 }
 
 }  // namespace sluice::kernels

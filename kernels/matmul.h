@@ -30,8 +30,14 @@ inline constexpr std::size_t panel_rows = 16;
 enum class ActivationForm { f32, a256, a32 };
 ActivationForm activation_form(BlockType type);
 
+// How many columns of activations lie side by side when there are more than half as many.
+inline constexpr std::size_t activation_tile = 16;
+
 // Columns of activations in all the forms that are asked for, in memory of the caller.
-// Column c of a form starts at base + c * stride.
+//
+// Quantised columns lie in tiles of tile_columns() of them: first block 0 of each column of the
+// tile, then block 1 of each, and so on. A kernel that takes a tile through a block thus reads one
+// piece of memory. What is left of the last tile is not written, but may be read.
 class Activations {
  public:
   // Bytes that a buffer for `columns` columns of `size` elements needs, for all forms.
@@ -51,25 +57,21 @@ class Activations {
   const float* f32(std::size_t column) const;
   ColumnA256 a256(std::size_t column) const;
   ColumnA32 a32(std::size_t column) const;
-  // From any array of a quantised column to the same one of the next.
-  std::size_t column_bytes() const;
+  // activation_tile, or columns() where these are few.
+  std::size_t tile_columns() const;
 
  private:
-  // Byte offsets of the arrays of one column. Each form has arrays of its own: matrices that share
-  // their activations may have different types (Q and V of a mixed file, say).
-  struct ColumnLayout {
-    explicit ColumnLayout(std::size_t size);
-    std::size_t a256_q, a256_d, a256_sums, a256_minus_32;
-    std::size_t a32_q, a32_d, a32_d_sums, a32_minus_8, a32_minus_16, a32_minus_128;
-    std::size_t bytes;
-  };
+  template <typename Block>
+  ActivationColumn<Block> column_of(Block* first, std::size_t column) const;
 
   const float* x_;
   std::size_t x_stride_;
   std::size_t size_;
   std::size_t columns_;
-  std::byte* buffer_;
-  ColumnLayout layout_;
+  // Each form has memory of its own: matrices that share their activations may have different types
+  // (Q and V of a mixed file, say).
+  BlockA256* a256_;
+  BlockA32* a32_;
 };
 
 // Consecutive rows of a weight matrix.

@@ -55,63 +55,35 @@ inline TileConfiguration product_configuration(std::size_t columns, std::size_t 
   return made;
 }
 
-// A column, and the tile of activations that it is the first of. For the last columns of all there
-// is no such tile: theirs starts earlier, and has them from `row` on.
-template <typename Column>
-struct TileColumn : Column {
-  const std::int8_t* tile;
-  std::size_t tile_stride;
-  std::size_t row;
-  // The column that is due where this one is now after one more tile: how many bytes from this one,
-  // and how many weights further on.
-  std::ptrdiff_t next_bytes;
-  std::size_t next_weights;
+// Activations come in tiles of 16 columns (kernels/matmul.h). What is left of the last tile is
+// computed as well, or not; nobody uses it.
+static_assert(activation_tile == tile_rows);
 
-  TileColumn(const Activations& x, std::size_t c, Column (Activations::*form)(std::size_t) const)
-      : Column((x.*form)(c)), tile_stride(x.column_bytes()) {
-    const std::size_t count = smaller(tile_rows, x.columns());
-    const std::size_t first = smaller(c, x.columns() - count);
-    tile = (x.*form)(first).q;
-    row = c - first;
-    const std::size_t in_block = c % column_block, of_tile = c % tile_rows;
-    const bool is_last =
-        in_block - of_tile + tile_rows >= column_block || c - of_tile + tile_rows >= x.columns();
-    const auto next = is_last ? -static_cast<std::ptrdiff_t>(in_block - of_tile)
-                              : static_cast<std::ptrdiff_t>(tile_rows);
-    next_bytes = next * static_cast<std::ptrdiff_t>(tile_stride);
-    next_weights = is_last ? k_block : 0;
-  }
-};
+// What the tiles need of a block of activations; the rest is for weights without sign.
+constexpr std::size_t used_bytes = 320;
+static_assert(used_bytes == offsetof(BlockA256, minus_32_sums_of_16));
+static_assert(used_bytes == offsetof(BlockA32, minus_8_sums));
 
-// Asks for `bytes` bytes that are `ahead` bytes from p to come into the first-level cache.
-[[gnu::always_inline]] inline void read_ahead(const void* p, std::ptrdiff_t ahead,
-                                              std::size_t bytes) {
-  for (std::size_t at = 0; at < bytes; at += cache_line) {
-    __builtin_prefetch(static_cast<const char*>(p) + ahead + at, 0, 3);
-  }
+// The tile of activations for columns i and up, and for weights k and up.
+template <typename Block>
+const Block* tile_at(const ActivationColumn<Block>* a, std::size_t i, std::size_t k) {
+  return &block_at(a[i], k / k_block);
 }
-[[gnu::always_inline]] inline void read_scales_ahead(const ColumnA256& a, std::size_t k,
-                                                     std::ptrdiff_t ahead) {
-  read_ahead(a.d + k / k_block, ahead, sizeof(float));
-  read_ahead(a.sums_of_32 + k / 32, ahead, k_block / 32 * sizeof(std::int16_t));
-}
-[[gnu::always_inline]] inline void read_scales_ahead(const ColumnA32& a, std::size_t k,
-                                                     std::ptrdiff_t ahead) {
-  read_ahead(a.d + k / 32, ahead, k_block / 32 * sizeof(float));
-  read_ahead(a.d_sums + k / 32, ahead, k_block / 32 * sizeof(float));
+// The one that is multiplied after it, `count` columns being all.
+template <typename Block>
+const Block* tile_after(const ActivationColumn<Block>* a, std::size_t i, std::size_t count,
+                        std::size_t k) {
+  return i + tile_rows < count ? tile_at(a, i + tile_rows, k) : tile_at(a, 0, k + k_block);
 }
 
-// The same for all that the next tile needs: the caches have no room for all tiles, and a processor
-// does not guess 16 streams that go on elsewhere after 256 bytes. Called after each of `steps`
-// steps, so that the requests are spread evenly.
-template <typename Column>
-[[gnu::always_inline]] inline void read_next_tile_ahead(const Column* a, int columns, std::size_t k,
-                                                        int step, int steps) {
-  const std::ptrdiff_t ahead = a->next_bytes;
-  k += a->next_weights;
+// Asks for a tile to come into the first-level cache, which has no room for all tiles. Called after
+// each of `steps` steps, so that the requests are spread evenly.
+template <typename Block>
+[[gnu::always_inline]] inline void read_ahead(const Block* tile, int columns, int step, int steps) {
   for (int c = step; c < columns; c += steps) {
-    read_ahead(a[c].q + k, ahead, k_block);
-    read_scales_ahead(a[c], k, ahead);
+    for (std::size_t at = 0; at < used_bytes; at += cache_line) {
+      __builtin_prefetch(reinterpret_cast<const char*>(tile + c) + at, 0, 3);
+    }
   }
 }
 
@@ -213,9 +185,9 @@ class TwoByteSink {
 template <typename Format>
 struct TwoByteKernel {
   using Panel = TwoBytePanel;
-  using Column = TileColumn<ColumnA256>;
+  using Column = ColumnA256;
 
-  static Column column(const Activations& x, std::size_t c) { return {x, c, &Activations::a256}; }
+  static Column column(const Activations& x, std::size_t c) { return x.a256(c); }
 
   static TileConfiguration configuration(std::size_t columns) {
     return product_configuration(columns, chunk);
@@ -239,17 +211,19 @@ struct TwoByteKernel {
     for (std::size_t i = 0; i < count; i += tile_rows) {
       const std::size_t turn = i / tile_rows % 2;
       const int columns = static_cast<int>(smaller(tile_rows, count - i));
+      const BlockA256* x = tile_at(a, i, k);
+      const BlockA256* next = tile_after(a, i, count, k);
       clear_sums<panels>();
-      multiply_chunks<panels>(std::make_integer_sequence<int, chunks>(), p, a + i, k, [&](int n) {
+      multiply_chunks<panels>(std::make_integer_sequence<int, chunks>(), p, x, [&](int n) {
         if (i != 0) {
-          add_sums<panels>(p, a + i - tile_rows, k, n * at_once, (n + 1) * at_once,
+          add_sums<panels>(p, tile_at(a, i - tile_rows, k), n * at_once, (n + 1) * at_once,
                            of_tile[1 - turn], sums + (i - tile_rows) * sums_stride);
         }
-        read_next_tile_ahead(a + i, columns, k, n, chunks);
+        read_ahead(next, tile_rows, n, chunks);
       });
       store_sums<panels>(of_tile[turn]);
       if (i + tile_rows >= count) {
-        add_sums<panels>(p, a + i, k, 0, columns, of_tile[turn], sums + i * sums_stride);
+        add_sums<panels>(p, x, 0, columns, of_tile[turn], sums + i * sums_stride);
       }
     }
   }
@@ -281,11 +255,9 @@ struct TwoByteKernel {
   // Multiplies the block 64 weights at a time, and calls meanwhile(n) after the n-th.
   template <int panels, int... n, typename Meanwhile>
   [[gnu::always_inline]] static inline void multiply_chunks(std::integer_sequence<int, n...>,
-                                                            const Panel* p, const Column* a,
-                                                            std::size_t k,
+                                                            const Panel* p, const BlockA256* x,
                                                             const Meanwhile& meanwhile) {
-    ((load_tile<4 + n % 2>(a->tile + k + n * chunk, a->tile_stride), add_products<panels, n>(p),
-      meanwhile(n)),
+    ((load_tile<4 + n % 2>(x->q + n * chunk, sizeof *x), add_products<panels, n>(p), meanwhile(n)),
      ...);
   }
   template <int panels, int n, int sum = 0>
@@ -297,19 +269,18 @@ struct TwoByteKernel {
 
   // Adds what came out for columns [first, last) of a tile to their sums.
   template <int panels>
-  [[gnu::always_inline]] static inline void add_sums(const Panel* p, const Column* a, std::size_t k,
-                                                     int first, int last,
-                                                     const TileSums<panels>& tile, float* sums) {
+  [[gnu::always_inline]] static inline void add_sums(const Panel* p, const BlockA256* x, int first,
+                                                     int last, const TileSums<panels>& tile,
+                                                     float* sums) {
 #pragma GCC unroll 2
     for (int i = 0; i < panels; ++i) {
       const BlockFinish<Format> finish(p[i]);
       for (int c = first; c < last; ++c) {
-        const std::size_t row = a[0].row + static_cast<std::size_t>(c);
-        const I32x16 low = _mm512_load_si512(tile.of[i][0][row]);
-        const I32x16 high = _mm512_load_si512(tile.of[i][1][row]);
+        const I32x16 low = _mm512_load_si512(tile.of[i][0][c]);
+        const I32x16 high = _mm512_load_si512(tile.of[i][1][c]);
         const __m512 block = to_float(add(left_32(high, Scale::shift), low));
         float* sum_at = sums + c * static_cast<int>(sums_stride) + i * int{panel_rows};
-        finish.add_to(sum_at, block, a[c], k);
+        finish.add_to(sum_at, block, x[c]);
       }
     }
   }
@@ -344,11 +315,10 @@ struct TileTraits {
   }
 };
 
-// Results of tile products that wait to be used. One more than there are at a time: a tile that is
-// wider than the columns that are left reads beyond its own.
+// Results of tile products that wait to be used.
 constexpr int products_kept = 4;
 struct alignas(64) Dots {
-  std::int32_t of[products_kept + 1][tile_rows][panel_rows];
+  std::int32_t of[products_kept][tile_rows][panel_rows];
 };
 
 // The dot products of a tile of columns with the sub-blocks of some panels: those of the first
@@ -356,17 +326,15 @@ struct alignas(64) Dots {
 template <typename Format, typename Panel>
 class TileProducts {
  public:
-  // sub_blocks: of each panel. k: where the activations of the panels start in the column. dots:
-  // not part of this, so that the compiler may keep all the rest in registers.
-  template <typename Column>
-  TileProducts(const Panel* panels, int count, int sub_blocks, const Column& column, std::size_t k,
-               Dots& dots)
+  // sub_blocks: of each panel. dots: not part of this, so that the compiler may keep all the rest
+  // in registers.
+  template <typename Block>
+  TileProducts(const Panel* panels, int count, int sub_blocks, const Block* x, Dots& dots)
       : panels_(panels),
         sub_blocks_(sub_blocks),
         total_(count * sub_blocks),
-        q_(column.tile + k),
-        stride_(column.tile_stride),
-        row_(column.row),
+        q_(x->q),
+        stride_(sizeof *x),
         dots_(dots) {
     for (int t = 0; t < ahead; ++t) {
       begin();
@@ -400,9 +368,9 @@ class TileProducts {
     ++ended_;
   }
 
-  // Those of product t with the columns that are present: [column][row of the panel].
+  // Those of product t: [column][row of the panel].
   [[gnu::always_inline]] inline const std::int32_t (*dots(int t) const)[panel_rows] {
-    return dots_.of[t % products_kept] + row_;
+    return dots_.of[t % products_kept];
   }
 
  private:
@@ -424,14 +392,14 @@ class TileProducts {
   const Panel* panels_;
   int sub_blocks_, total_;
   const std::int8_t* q_;
-  std::size_t stride_, row_;
+  std::size_t stride_;
   int begun_ = 0, ended_ = 0;
   int sub_block_ = 0;  // of the next product, in its panel
   Dots& dots_;
 };
 
-// The loop over the tiles of a kernel that has multiply_tile<columns>(panels, count, columns, k,
-// sub_blocks, sums): its base.
+// The loop over the tiles of a kernel that has multiply_tile<columns>(panels, count, tile, next,
+// sub_blocks, sums): its base. Half a tile is computed where no more is left.
 template <typename Kernel, typename Format>
 struct TileByTile {
   static TileConfiguration configuration(std::size_t columns) {
@@ -443,28 +411,10 @@ struct TileByTile {
                            std::size_t weights, float* sums) {
     const int sub_blocks = static_cast<int>(weights) / TileTraits<Format>::weights();
     for (std::size_t i = 0; i < count; i += tile_rows, sums += tile_rows * sums_stride) {
-      if (count - i >= tile_rows) {
-        Kernel::template multiply_tile<tile_rows>(p, panels, a + i, k, sub_blocks, sums);
-      } else {
-        multiply_rest(p, panels, a + i, count - i, k, sub_blocks, sums);
-      }
-    }
-  }
-
- private:
-  // Less than a tile, as a whole or half a one. What is computed besides goes to sums of no column.
-  template <typename Panel, typename Column>
-  static void multiply_rest(const Panel* p, int panels, const Column* a, std::size_t count,
-                            std::size_t k, int sub_blocks, float* sums) {
-    constexpr std::size_t half = tile_rows / 2;
-    const auto padded = [&]<std::size_t... c>(std::index_sequence<c...>) {
-      const Column columns[] = {a[smaller(c, count - 1)]...};
-      Kernel::template multiply_tile<sizeof...(c)>(p, panels, columns, k, sub_blocks, sums);
-    };
-    if (count > half) {
-      padded(std::make_index_sequence<tile_rows>());
-    } else {
-      padded(std::make_index_sequence<half>());
+      const auto multiply = count - i > tile_rows / 2
+                                ? Kernel::template multiply_tile<tile_rows>
+                                : Kernel::template multiply_tile<tile_rows / 2>;
+      multiply(p, panels, tile_at(a, i, k), tile_after(a, i, count, k), sub_blocks, sums);
     }
   }
 };
@@ -473,16 +423,16 @@ struct TileByTile {
 template <typename Format>
 struct SubBlockKernel : UnpacksIntegers<Format, SignedSink>,
                         TileByTile<SubBlockKernel<Format>, Format> {
-  using Column = TileColumn<ColumnA256>;
+  using Column = ColumnA256;
 
-  static Column column(const Activations& x, std::size_t c) { return {x, c, &Activations::a256}; }
+  static Column column(const Activations& x, std::size_t c) { return x.a256(c); }
 
   template <int columns>
   [[gnu::noinline]] static void multiply_tile(const IntegerPanel* panel, int panels,
-                                              const Column* a, std::size_t k, int sub_blocks,
-                                              float* sums) {
+                                              const BlockA256* x, const BlockA256* next,
+                                              int sub_blocks, float* sums) {
     Dots dots;
-    TileProducts<Format, IntegerPanel> products(panel, panels, sub_blocks, a[0], k, dots);
+    TileProducts<Format, IntegerPanel> products(panel, panels, sub_blocks, x, dots);
     for (int i = 0; i < panels; ++i, ++panel, sums += panel_rows) {
       BlockSum<Format> block[columns];
       for (int s = 0; s < sub_blocks; ++s) {
@@ -492,7 +442,7 @@ struct SubBlockKernel : UnpacksIntegers<Format, SignedSink>,
         add_dots<0, columns / 2>(dot, scale, block);
         products.end();
         add_dots<columns / 2, columns>(dot, scale, block);
-        read_next_tile_ahead(a, columns, k, i * sub_blocks + s, panels * sub_blocks);
+        read_ahead(next, columns, i * sub_blocks + s, panels * sub_blocks);
         if (s % Format::exact_run != Format::exact_run - 1) continue;
 #pragma GCC unroll 16
         for (int c = 0; c < columns; ++c) block[c].end_run();
@@ -500,7 +450,7 @@ struct SubBlockKernel : UnpacksIntegers<Format, SignedSink>,
       const BlockFinish<Format> finish(*panel);
 #pragma GCC unroll 16
       for (int c = 0; c < columns; ++c) {
-        finish.add_to(sums + c * static_cast<int>(sums_stride), block[c].total(), a[c], k);
+        finish.add_to(sums + c * static_cast<int>(sums_stride), block[c].total(), x[c]);
       }
     }
   }
@@ -518,16 +468,17 @@ struct SubBlockKernel : UnpacksIntegers<Format, SignedSink>,
 // A float scale per 32.
 template <typename Format>
 struct SmallKernel : UnpacksSmall<Format, SignedSink>, TileByTile<SmallKernel<Format>, Format> {
-  using Column = TileColumn<ColumnA32>;
+  using Column = ColumnA32;
 
-  static Column column(const Activations& x, std::size_t c) { return {x, c, &Activations::a32}; }
+  static Column column(const Activations& x, std::size_t c) { return x.a32(c); }
 
   template <int columns>
-  [[gnu::noinline]] static void multiply_tile(const SmallPanel* panel, int panels, const Column* a,
-                                              std::size_t k, int blocks, float* sums) {
+  [[gnu::noinline]] static void multiply_tile(const SmallPanel* panel, int panels,
+                                              const BlockA32* x, const BlockA32* next, int blocks,
+                                              float* sums) {
     constexpr int stride = static_cast<int>(sums_stride);
     Dots dots;
-    TileProducts<Format, SmallPanel> products(panel, panels, blocks, a[0], k, dots);
+    TileProducts<Format, SmallPanel> products(panel, panels, blocks, x, dots);
     for (int i = 0; i < panels; ++i, ++panel, sums += panel_rows) {
       __m512 sum[columns];
 #pragma GCC unroll 16
@@ -535,10 +486,10 @@ struct SmallKernel : UnpacksSmall<Format, SignedSink>, TileByTile<SmallKernel<Fo
       for (int s = 0; s < blocks; ++s) {
         const auto* dot = products.dots(i * blocks + s);
         products.begin();
-        add_dots<0, columns / 2>(dot, *panel, s, a, k, sum);
+        add_dots<0, columns / 2>(dot, *panel, s, x, sum);
         products.end();
-        add_dots<columns / 2, columns>(dot, *panel, s, a, k, sum);
-        read_next_tile_ahead(a, columns, k, i * blocks + s, panels * blocks);
+        add_dots<columns / 2, columns>(dot, *panel, s, x, sum);
+        read_ahead(next, columns, i * blocks + s, panels * blocks);
       }
 #pragma GCC unroll 16
       for (int c = 0; c < columns; ++c) _mm512_store_ps(sums + c * stride, sum[c]);
@@ -548,17 +499,16 @@ struct SmallKernel : UnpacksSmall<Format, SignedSink>, TileByTile<SmallKernel<Fo
  private:
   template <int first, int last, int columns>
   [[gnu::always_inline]] static inline void add_dots(const std::int32_t (*dots)[panel_rows],
-                                                     const SmallPanel& p, int s, const Column* a,
-                                                     std::size_t k, __m512 (&sum)[columns]) {
-    const std::size_t at = k / 32 + static_cast<std::size_t>(s);
+                                                     const SmallPanel& p, int s, const BlockA32* x,
+                                                     __m512 (&sum)[columns]) {
     const __m512 d = _mm512_load_ps(p.d[s]);
 #pragma GCC unroll 16
     for (int c = first; c < last; ++c) {
-      const __m512 scale = _mm512_mul_ps(d, _mm512_set1_ps(a[c].d[at]));
+      const __m512 scale = _mm512_mul_ps(d, _mm512_set1_ps(x[c].d[s]));
       const __m512 dot = _mm512_cvtepi32_ps(_mm512_load_si512(dots[c]));
       sum[c] = _mm512_fmadd_ps(dot, scale, sum[c]);
       if constexpr (Format::has_min) {
-        sum[c] = _mm512_fmadd_ps(_mm512_load_ps(p.m[s]), _mm512_set1_ps(a[c].d_sums[at]), sum[c]);
+        sum[c] = _mm512_fmadd_ps(_mm512_load_ps(p.m[s]), _mm512_set1_ps(x[c].d_sums[s]), sum[c]);
       }
     }
   }

@@ -299,9 +299,13 @@ struct IntegerKernel : UnpacksIntegers<Format> {
   template <int columns>
   static void multiply_panel(const IntegerPanel& p, const Column* a, std::size_t k, float* sums) {
     constexpr int groups = Format::sub_block / 4;
+    const BlockA256* x[columns];
     const std::int8_t* q[columns];
     BlockSum<Format> block[columns];
-    for (int c = 0; c < columns; ++c) q[c] = a[c].q + k;
+    for (int c = 0; c < columns; ++c) {
+      x[c] = &block_at(a[c], k / k_block);
+      q[c] = x[c]->q;
+    }
     for (int s = 0; s < static_cast<int>(k_block) / Format::sub_block; ++s) {
       I32x16 dot[columns];
       dot_groups<columns, groups, Format::largest_q>(p, s * groups, q, dot);
@@ -309,7 +313,7 @@ struct IntegerKernel : UnpacksIntegers<Format> {
 #pragma GCC unroll 8
       for (int c = 0; c < columns; ++c) {
         if constexpr (Format::has_offset) {
-          dot[c] = add(dot[c], each_dword(a[c].minus_32_sums_of_16[k / 16 + s]));
+          dot[c] = add(dot[c], each_dword(x[c]->minus_32_sums_of_16[s]));
         }
         block[c].add_scaled(dot[c], scale);
       }
@@ -317,20 +321,19 @@ struct IntegerKernel : UnpacksIntegers<Format> {
 #pragma GCC unroll 8
       for (int c = 0; c < columns; ++c) block[c].end_run();
     }
-    for (int c = 0; c < columns; ++c) finish(p, a[c], k, block[c].total(), sums + c * sums_stride);
+    for (int c = 0; c < columns; ++c) finish(p, *x[c], block[c].total(), sums + c * sums_stride);
   }
 
   // Scales the sum of a block, adds it to the sum of the row, and takes off the minima.
-  static void finish(const IntegerPanel& p, const ColumnA256& a, std::size_t k, F32x16 block,
-                     float* sum_at) {
+  static void finish(const IntegerPanel& p, const BlockA256& a, F32x16 block, float* sum_at) {
     F32x16 scaled = sluice::kernels::multiply(block, load(p.d));
     if constexpr (Format::has_min) {
       const I32x16 pairs[4] = {load_words(p.min[0]), load_words(p.min[1]), load_words(p.min[2]),
                                load_words(p.min[3])};
-      const I32x16 dot = min_dot(pairs, a.sums_of_32 + k / 32);
+      const I32x16 dot = min_dot(pairs, a.sums_of_32);
       scaled = subtract_product(to_float(dot), load(p.dmin), scaled);
     }
-    store(sum_at, multiply_add(scaled, each(a.d[k / k_block]), load(sum_at)));
+    store(sum_at, multiply_add(scaled, each(a.d), load(sum_at)));
   }
 };
 
@@ -353,26 +356,27 @@ struct SmallKernel : UnpacksSmall<Format> {
   template <int columns>
   static void multiply_panel(const SmallPanel& p, const Column* a, std::size_t k,
                              std::size_t weights, float* sums) {
+    const BlockA32* x[columns];
     const std::int8_t* q[columns];
     F32x16 sum[columns];
     for (int c = 0; c < columns; ++c) {
-      q[c] = a[c].q + k;
+      x[c] = &block_at(a[c], k / k_block);
+      q[c] = x[c]->q;
       sum[c] = load(sums + c * sums_stride);
     }
     for (std::size_t s = 0; s < weights / 32; ++s) {
-      const std::size_t at = k / 32 + s;
       I32x16 dot[columns];
       dot_groups<columns, 8, Format::largest_q>(p, 8 * s, q, dot);
       const F32x16 d = load(p.d[s]);
 #pragma GCC unroll 8
       for (int c = 0; c < columns; ++c) {
         if constexpr (Format::has_offset) {
-          dot[c] = add(dot[c], each_dword(Format::offsets(a[c])[at]));
+          dot[c] = add(dot[c], each_dword(Format::offsets(*x[c])[s]));
         }
-        const F32x16 scale = sluice::kernels::multiply(d, each(a[c].d[at]));
+        const F32x16 scale = sluice::kernels::multiply(d, each(x[c]->d[s]));
         sum[c] = multiply_add(to_float(dot[c]), scale, sum[c]);
         if constexpr (Format::has_min) {
-          sum[c] = multiply_add(load(p.m[s]), each(a[c].d_sums[at]), sum[c]);
+          sum[c] = multiply_add(load(p.m[s]), each(x[c]->d_sums[s]), sum[c]);
         }
       }
     }

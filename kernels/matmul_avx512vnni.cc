@@ -75,16 +75,20 @@ struct IntegerKernel : UnpacksIntegers<Format> {
   static void multiply(const IntegerPanel* p, const Column* a, std::size_t k, std::size_t,
                        float* sums) {
     constexpr int groups = Format::sub_block / 4;
+    const BlockA256* x[columns];
     const std::int8_t* q[columns];
     BlockSum<Format> block[columns][panels];
-    for (int c = 0; c < columns; ++c) q[c] = a[c].q + k;
+    for (int c = 0; c < columns; ++c) {
+      x[c] = &block_at(a[c], k / k_block);
+      q[c] = x[c]->q;
+    }
     for (int s = 0; s < static_cast<int>(k_block) / Format::sub_block; ++s) {
       __m512i dot[columns][panels];
 #pragma GCC unroll 8
       for (int c = 0; c < columns; ++c) {
 #pragma GCC unroll 2
         for (int i = 0; i < panels; ++i) {
-          dot[c][i] = Format::has_offset ? _mm512_set1_epi32(a[c].minus_32_sums_of_16[k / 16 + s])
+          dot[c][i] = Format::has_offset ? _mm512_set1_epi32(x[c]->minus_32_sums_of_16[s])
                                          : _mm512_setzero_si512();
         }
       }
@@ -109,7 +113,7 @@ struct IntegerKernel : UnpacksIntegers<Format> {
       const BlockFinish<Format> finish(p[i]);
 #pragma GCC unroll 8
       for (int c = 0; c < columns; ++c) {
-        finish.add_to(sums + c * sums_stride + i * panel_rows, block[c][i].total(), a[c], k);
+        finish.add_to(sums + c * sums_stride + i * panel_rows, block[c][i].total(), *x[c]);
       }
     }
   }
@@ -125,21 +129,22 @@ struct SmallKernel : UnpacksSmall<Format> {
   template <int panels, int columns>
   static void multiply(const SmallPanel* p, const Column* a, std::size_t k, std::size_t weights,
                        float* sums) {
+    const BlockA32* x[columns];
     const std::int8_t* q[columns];
     __m512 sum[columns][panels];
     for (int c = 0; c < columns; ++c) {
-      q[c] = a[c].q + k;
+      x[c] = &block_at(a[c], k / k_block);
+      q[c] = x[c]->q;
       for (int i = 0; i < panels; ++i) {
         sum[c][i] = _mm512_load_ps(sums + c * sums_stride + i * panel_rows);
       }
     }
     for (std::size_t s = 0; s < weights / 32; ++s) {
-      const std::size_t at = k / 32 + s;
       __m512i dot[columns][panels];
 #pragma GCC unroll 8
       for (int c = 0; c < columns; ++c) {
         __m512i start = _mm512_setzero_si512();
-        if constexpr (Format::has_offset) start = _mm512_set1_epi32(Format::offsets(a[c])[at]);
+        if constexpr (Format::has_offset) start = _mm512_set1_epi32(Format::offsets(*x[c])[s]);
 #pragma GCC unroll 2
         for (int i = 0; i < panels; ++i) dot[c][i] = start;
       }
@@ -149,10 +154,10 @@ struct SmallKernel : UnpacksSmall<Format> {
         const __m512 d = _mm512_load_ps(p[i].d[s]);
 #pragma GCC unroll 8
         for (int c = 0; c < columns; ++c) {
-          const __m512 scale = _mm512_mul_ps(d, _mm512_set1_ps(a[c].d[at]));
+          const __m512 scale = _mm512_mul_ps(d, _mm512_set1_ps(x[c]->d[s]));
           sum[c][i] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[c][i]), scale, sum[c][i]);
           if constexpr (Format::has_min) {
-            sum[c][i] = _mm512_fmadd_ps(_mm512_load_ps(p[i].m[s]), _mm512_set1_ps(a[c].d_sums[at]),
+            sum[c][i] = _mm512_fmadd_ps(_mm512_load_ps(p[i].m[s]), _mm512_set1_ps(x[c]->d_sums[s]),
                                         sum[c][i]);
           }
         }

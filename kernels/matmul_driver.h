@@ -85,6 +85,13 @@ struct PackedRows {
   std::ptrdiff_t ahead;  // from what is read now to what to ask for now
 };
 
+// Activations 256 i and up of a column.
+template <typename Block>
+[[gnu::always_inline]] inline const Block& block_at(const ActivationColumn<Block>& a,
+                                                    std::size_t i) {
+  return a.blocks[i * a.stride];
+}
+
 constexpr std::size_t no_half = ~std::size_t{0};  // Format::half_at of formats without one
 constexpr std::size_t packed_half_bytes = panel_rows * sizeof(std::uint16_t);
 

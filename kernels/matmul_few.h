@@ -70,20 +70,24 @@ struct FewIntegerColumns {
       streams.go_to_block(i);
       Scales scales[panels];
       BlockSum<Format> block[panels][columns];
+      const BlockA256* x[columns];
       const std::int8_t* q[columns];
 #pragma GCC unroll 8
-      for (int c = 0; c < columns; ++c) q[c] = a[c].q + i * k_block;
+      for (int c = 0; c < columns; ++c) {
+        x[c] = &block_at(a[c], i);
+        q[c] = x[c]->q;
+      }
       for (int p = 0; p < panels; ++p) {
         scales[p] = Scales::template read<Format>(streams.rows[p]);
       }
-      add_stage<0>(streams, scales, a, q, i, block);
-      add_stage<1>(streams, scales, a, q, i, block);
-      add_stage<2>(streams, scales, a, q, i, block);
-      add_stage<3>(streams, scales, a, q, i, block);
+      add_stage<0>(streams, scales, x, q, block);
+      add_stage<1>(streams, scales, x, q, block);
+      add_stage<2>(streams, scales, x, q, block);
+      add_stage<3>(streams, scales, x, q, block);
       for (int p = 0; p < panels; ++p) {
 #pragma GCC unroll 8
         for (int c = 0; c < columns; ++c) {
-          finish(scales[p], a[c], i, block[p][c].total(), sums.of[p][c]);
+          finish(scales[p], *x[c], block[p][c].total(), sums.of[p][c]);
         }
       }
     }
@@ -93,9 +97,8 @@ struct FewIntegerColumns {
   template <int stage>
   [[gnu::always_inline]] static inline void add_stage(PanelStreams<Format, panels>& streams,
                                                       const Scales (&scales)[panels],
-                                                      const ColumnA256* a,
+                                                      const BlockA256* const (&x)[columns],
                                                       const std::int8_t* const (&q)[columns],
-                                                      std::size_t i,
                                                       BlockSum<Format> (&block)[panels][columns]) {
     for (int p = 0; p < panels; ++p) {
       DotSink<Format, Format::slots, columns> sink(q);
@@ -108,8 +111,7 @@ struct FewIntegerColumns {
         for (int c = 0; c < columns; ++c) {
           I32x16 dot = sink.dot(slot, c);
           if constexpr (Format::has_offset) {
-            dot = add(dot,
-                      each_dword(a[c].minus_32_sums_of_16[i * 16 + static_cast<std::size_t>(s)]));
+            dot = add(dot, each_dword(x[c]->minus_32_sums_of_16[s]));
           }
           block[p][c].add_scaled(dot, scale);
           if ((stage * Format::slots + slot + 1) % Format::exact_run == 0) block[p][c].end_run();
@@ -118,16 +120,16 @@ struct FewIntegerColumns {
     }
   }
 
-  [[gnu::always_inline]] static inline void finish(const Scales& scales, const ColumnA256& a,
-                                                   std::size_t i, F32x16 block, F32x16& sum) {
+  [[gnu::always_inline]] static inline void finish(const Scales& scales, const BlockA256& a,
+                                                   F32x16 block, F32x16& sum) {
     F32x16 scaled = multiply(block, scales.d);
     if constexpr (Format::has_min) {
       const I32x16 pairs[4] = {scales.min_pair(0), scales.min_pair(1), scales.min_pair(2),
                                scales.min_pair(3)};
-      const I32x16 dot = min_dot(pairs, a.sums_of_32 + i * 8);
+      const I32x16 dot = min_dot(pairs, a.sums_of_32);
       scaled = subtract_product(to_float(dot), scales.dmin, scaled);
     }
-    sum = multiply_add(scaled, each(a.d[i]), sum);
+    sum = multiply_add(scaled, each(a.d), sum);
   }
 };
 
@@ -139,27 +141,33 @@ struct FewSmallColumns {
                   Sums<panels, columns>& sums) {
     for (std::size_t i = 0; i < streams.blocks; ++i) {
       streams.go_to_block(i);
+      const std::size_t at = i % 8;  // of the group in its block
+      const BlockA32* x[columns];
       const std::int8_t* q[columns];
 #pragma GCC unroll 8
-      for (int c = 0; c < columns; ++c) q[c] = a[c].q + i * 32;
+      for (int c = 0; c < columns; ++c) {
+        x[c] = &block_at(a[c], i / 8);
+        q[c] = x[c]->q + at * 32;
+      }
 #pragma GCC unroll 4
       for (int p = 0; p < panels; ++p) {
         const SmallScales scales = Format::scales(streams.rows[p]);
         DotSink<Format, 1, columns> sink(q);
         Format::weights(streams.rows[p], sink);
 #pragma GCC unroll 8
-        for (int c = 0; c < columns; ++c) add_block(scales, sink.dot(0, c), a[c], i, sums.of[p][c]);
+        for (int c = 0; c < columns; ++c)
+          add_group(scales, sink.dot(0, c), *x[c], at, sums.of[p][c]);
       }
     }
   }
 
  private:
-  [[gnu::always_inline]] static inline void add_block(const SmallScales& scales, I32x16 dot,
-                                                      const ColumnA32& a, std::size_t i,
+  [[gnu::always_inline]] static inline void add_group(const SmallScales& scales, I32x16 dot,
+                                                      const BlockA32& a, std::size_t at,
                                                       F32x16& sum) {
-    if constexpr (Format::has_offset) dot = add(dot, each_dword(Format::offsets(a)[i]));
-    sum = multiply_add(to_float(dot), multiply(scales.d, each(a.d[i])), sum);
-    if constexpr (Format::has_min) sum = multiply_add(scales.m, each(a.d_sums[i]), sum);
+    if constexpr (Format::has_offset) dot = add(dot, each_dword(Format::offsets(a)[at]));
+    sum = multiply_add(to_float(dot), multiply(scales.d, each(a.d[at])), sum);
+    if constexpr (Format::has_min) sum = multiply_add(scales.m, each(a.d_sums[at]), sum);
   }
 };
 

@@ -363,7 +363,7 @@ struct Q4_0 {
   static constexpr int largest_q = 15;
   static constexpr bool has_min = false, has_offset = true;
   static constexpr int offset = 8;
-  static const std::int32_t* offsets(const ColumnA32& a) { return a.minus_8_sums; }
+  static const std::int32_t* offsets(const BlockA32& a) { return a.minus_8_sums; }
 
   template <typename Rows>
   static SmallScales scales(Rows& rows) {
@@ -395,7 +395,7 @@ struct Q5_0 {
   static constexpr int largest_q = 31;
   static constexpr bool has_min = false, has_offset = true;
   static constexpr int offset = 16;
-  static const std::int32_t* offsets(const ColumnA32& a) { return a.minus_16_sums; }
+  static const std::int32_t* offsets(const BlockA32& a) { return a.minus_16_sums; }
 
   template <typename Rows>
   static SmallScales scales(Rows& rows) {
@@ -429,7 +429,7 @@ struct Q8_0 {
   static constexpr int largest_q = 255;
   static constexpr bool has_min = false, has_offset = unsigned_q8;
   static constexpr int offset = 128;
-  static const std::int32_t* offsets(const ColumnA32& a) { return a.minus_128_sums; }
+  static const std::int32_t* offsets(const BlockA32& a) { return a.minus_128_sums; }
 
   template <typename Rows>
   static SmallScales scales(Rows& rows) {

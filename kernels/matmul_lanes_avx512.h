@@ -159,15 +159,14 @@ class BlockFinish {
     }
   }
 
-  // Scales the sum of the block at k, adds it to the sum of the row, and takes off the minima.
-  [[gnu::always_inline]] inline void add_to(float* sum_at, __m512 block, const ColumnA256& a,
-                                            std::size_t k) const {
+  // Scales the sum of a block, adds it to the sum of the row, and takes off the minima.
+  [[gnu::always_inline]] inline void add_to(float* sum_at, __m512 block, const BlockA256& a) const {
     __m512 scaled = _mm512_mul_ps(block, d_);
     if constexpr (Format::has_min) {
-      const I32x16 dot = min_dot(min_pairs_, a.sums_of_32 + k / 32);
+      const I32x16 dot = min_dot(min_pairs_, a.sums_of_32);
       scaled = _mm512_fnmadd_ps(_mm512_cvtepi32_ps(dot), dmin_, scaled);
     }
-    const __m512 d_x = _mm512_set1_ps(a.d[k / k_block]);
+    const __m512 d_x = _mm512_set1_ps(a.d);
     _mm512_store_ps(sum_at, _mm512_fmadd_ps(scaled, d_x, _mm512_load_ps(sum_at)));
   }
 

@@ -129,26 +129,28 @@ Block load(const std::byte* p) {
 }
 
 // The share of one block in the product of one row and one column, added to `sum`.
-float add_block(const IntegerBlock& b, const ColumnA256& a, std::size_t i, float sum) {
-  const std::int8_t* q = a.q + i * block;
+float add_block(const IntegerBlock& b, const ColumnA256& column, std::size_t i, float sum) {
+  const BlockA256& a = column.blocks[i * column.stride];
   int block_sum = 0;
   for (std::size_t k = 0; k < block; ++k) {
-    block_sum += b.scale[k / b.sub_block] * (b.q[k] - b.offset) * q[k];
+    block_sum += b.scale[k / b.sub_block] * (b.q[k] - b.offset) * a.q[k];
   }
   float scaled = static_cast<float>(block_sum) * b.d;
   if (b.has_min) {
     int min_dot = 0;
-    for (std::size_t k = 0; k < block; ++k) min_dot += b.min[k / 32] * q[k];
+    for (std::size_t k = 0; k < block; ++k) min_dot += b.min[k / 32] * a.q[k];
     scaled = std::fma(-static_cast<float>(min_dot), b.dmin, scaled);
   }
-  return std::fma(scaled, a.d[i], sum);
+  return std::fma(scaled, a.d, sum);
 }
 
-float add_block(const SmallBlock& b, const ColumnA32& a, std::size_t i, float sum) {
+float add_block(const SmallBlock& b, const ColumnA32& column, std::size_t i, float sum) {
+  const BlockA32& a = column.blocks[i / 8 * column.stride];
+  const std::size_t at = i % 8;
   int dot = 0;
-  for (std::size_t k = 0; k < 32; ++k) dot += b.q[k] * a.q[i * 32 + k];
-  sum = std::fma(static_cast<float>(dot), b.d * a.d[i], sum);
-  return b.has_min ? std::fma(b.m, a.d_sums[i], sum) : sum;
+  for (std::size_t k = 0; k < 32; ++k) dot += b.q[k] * a.q[at * 32 + k];
+  sum = std::fma(static_cast<float>(dot), b.d * a.d[at], sum);
+  return b.has_min ? std::fma(b.m, a.d_sums[at], sum) : sum;
 }
 
 // One block of weights after another, each against all columns. `form` gives the activations of a

@@ -17,24 +17,35 @@
 
 namespace sluice::kernels {
 
-// One column of `size` activations. All pointers are owned by the caller and 64-byte aligned.
-struct ColumnA256 {  // size is a multiple of 256
-  std::int8_t* q;    // [size]
-  float* d;          // [size / 256]
-  // Sums of 32 consecutive q. Within a group of 256 they stand in the order 0 2 1 3 4 6 5 7, so
-  // that two neighbours form the 32-bit operand of a 16-bit dot product with the minima of Q4_K.
-  std::int16_t* sums_of_32;           // [size / 32]
-  std::int32_t* minus_32_sums_of_16;  // [size / 16]: -32 times the sum of 16, the offset of Q6_K
+// 256 activations with all that belongs to them.
+struct alignas(64) BlockA256 {
+  std::int8_t q[256];
+  // Sums of 32 consecutive q, in the order 0 2 1 3 4 6 5 7, so that two neighbours form the 32-bit
+  // operand of a 16-bit dot product with the minima of Q4_K.
+  std::int16_t sums_of_32[8];
+  float d;
+  alignas(64) std::int32_t minus_32_sums_of_16[16];  // -32 times the sum of 16, the offset of Q6_K
 };
 
-struct ColumnA32 {               // size is a multiple of 32
-  std::int8_t* q;                // [size]
-  float* d;                      // [size / 32]
-  float* d_sums;                 // [size / 32]: d times the sum, for minima (Q4_1, Q5_1)
-  std::int32_t* minus_8_sums;    // [size / 32]: -8 times the sum of q, the offset of Q4_0
-  std::int32_t* minus_16_sums;   //              Q5_0
-  std::int32_t* minus_128_sums;  //              Q8_0
+// 256 activations as 8 groups.
+struct alignas(64) BlockA32 {
+  std::int8_t q[256];
+  float d[8];
+  float d_sums[8];                 // d times the sum, for minima (Q4_1, Q5_1)
+  std::int32_t minus_8_sums[8];    // -8 times the sum of q, the offset of Q4_0
+  std::int32_t minus_16_sums[8];   //                                     Q5_0
+  std::int32_t minus_128_sums[8];  //                                     Q8_0
 };
+
+// One column of activations: block i, of activations 256 i and up, is blocks[i * stride]. Blocks
+// are owned by the caller.
+template <typename Block>
+struct ActivationColumn {
+  Block* blocks;
+  std::size_t stride;
+};
+using ColumnA256 = ActivationColumn<BlockA256>;  // its size is a multiple of 256,
+using ColumnA32 = ActivationColumn<BlockA32>;    // or of 32: the last block may be used in part
 
 struct QuantiseKernels {
   void (*a256)(const float* x, std::size_t size, const ColumnA256& out);

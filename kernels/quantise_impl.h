@@ -44,14 +44,15 @@ inline void quantise_a256(const float* x, std::size_t size, const ColumnA256& ou
   for (std::size_t g = 0; g < size / group; ++g) {
     const GroupScale s = group_scale<group>(x + g * group);
     const F32x16 scale = broadcast(s.steps_of_1);
-    out.d[g] = s.d;
+    BlockA256& block = out.blocks[g * out.stride];
+    block.d = s.d;
     for (std::size_t k = 0; k < 8; ++k) {
-      const std::size_t at = g * group + 32 * k;
-      const std::int32_t first = quantise_16(x + at, scale, out.q + at);
-      const std::int32_t second = quantise_16(x + at + 16, scale, out.q + at + 16);
-      out.sums_of_32[g * 8 + place_of_sum[k]] = static_cast<std::int16_t>(first + second);
-      out.minus_32_sums_of_16[at / 16] = -32 * first;
-      out.minus_32_sums_of_16[at / 16 + 1] = -32 * second;
+      const float* of_32 = x + g * group + 32 * k;
+      const std::int32_t first = quantise_16(of_32, scale, block.q + 32 * k);
+      const std::int32_t second = quantise_16(of_32 + 16, scale, block.q + 32 * k + 16);
+      block.sums_of_32[place_of_sum[k]] = static_cast<std::int16_t>(first + second);
+      block.minus_32_sums_of_16[2 * k] = -32 * first;
+      block.minus_32_sums_of_16[2 * k + 1] = -32 * second;
     }
   }
 }
@@ -59,16 +60,18 @@ inline void quantise_a256(const float* x, std::size_t size, const ColumnA256& ou
 inline void quantise_a32(const float* x, std::size_t size, const ColumnA32& out) {
   constexpr std::size_t group = 32;
   for (std::size_t g = 0; g < size / group; ++g) {
-    const std::size_t at = g * group;
-    const GroupScale s = group_scale<group>(x + at);
+    const float* of_group = x + g * group;
+    const GroupScale s = group_scale<group>(of_group);
     const F32x16 scale = broadcast(s.steps_of_1);
-    std::int32_t total = quantise_16(x + at, scale, out.q + at);
-    total += quantise_16(x + at + 16, scale, out.q + at + 16);
-    out.d[g] = s.d;
-    out.d_sums[g] = s.d * static_cast<float>(total);
-    out.minus_8_sums[g] = -8 * total;
-    out.minus_16_sums[g] = -16 * total;
-    out.minus_128_sums[g] = -128 * total;
+    BlockA32& block = out.blocks[g / 8 * out.stride];
+    const std::size_t at = g % 8;
+    std::int32_t total = quantise_16(of_group, scale, block.q + at * group);
+    total += quantise_16(of_group + 16, scale, block.q + at * group + 16);
+    block.d[at] = s.d;
+    block.d_sums[at] = s.d * static_cast<float>(total);
+    block.minus_8_sums[at] = -8 * total;
+    block.minus_16_sums[at] = -16 * total;
+    block.minus_128_sums[at] = -128 * total;
   }
 }
 

@@ -125,20 +125,25 @@ class QuantiseProbe : public Probe {
     const auto append = [&all](const auto* values, std::size_t count) {
       for (std::size_t i = 0; i < count; ++i) all.push_back(static_cast<float>(values[i]));
     };
-    if (form_ == ActivationForm::a256) {
-      const kernels::ColumnA256 c = columns_.get().a256(0);
-      append(c.q, size_);
-      append(c.d, size_ / 256);
-      append(c.sums_of_32, size_ / 32);
-      append(c.minus_32_sums_of_16, size_ / 16);
-    } else {
-      const kernels::ColumnA32 c = columns_.get().a32(0);
-      append(c.q, size_);
-      append(c.d, size_ / 32);
-      append(c.d_sums, size_ / 32);
-      append(c.minus_8_sums, size_ / 32);
-      append(c.minus_16_sums, size_ / 32);
-      append(c.minus_128_sums, size_ / 32);
+    for (std::size_t at = 0; at < size_; at += 256) {
+      const std::size_t count = std::min<std::size_t>(size_ - at, 256);
+      if (form_ == ActivationForm::a256) {
+        const kernels::ColumnA256 c = columns_.get().a256(0);
+        const kernels::BlockA256& block = c.blocks[at / 256 * c.stride];
+        append(block.q, count);
+        append(&block.d, 1);
+        append(block.sums_of_32, count / 32);
+        append(block.minus_32_sums_of_16, count / 16);
+      } else {
+        const kernels::ColumnA32 c = columns_.get().a32(0);
+        const kernels::BlockA32& block = c.blocks[at / 256 * c.stride];
+        append(block.q, count);
+        append(block.d, count / 32);
+        append(block.d_sums, count / 32);
+        append(block.minus_8_sums, count / 32);
+        append(block.minus_16_sums, count / 32);
+        append(block.minus_128_sums, count / 32);
+      }
     }
     return all;
   }

@@ -145,11 +145,13 @@ class MatmulProbe : public Probe {
         return x_.get().f32(c)[k];
       case ActivationForm::a256: {
         const kernels::ColumnA256 a = x_.get().a256(c);
-        return static_cast<double>(a.d[k / 256]) * a.q[k];
+        const kernels::BlockA256& block = a.blocks[k / 256 * a.stride];
+        return static_cast<double>(block.d) * block.q[k % 256];
       }
       case ActivationForm::a32: {
         const kernels::ColumnA32 a = x_.get().a32(c);
-        return static_cast<double>(a.d[k / 32]) * a.q[k];
+        const kernels::BlockA32& block = a.blocks[k / 256 * a.stride];
+        return static_cast<double>(block.d[k % 256 / 32]) * block.q[k % 256];
       }
     }
     return 0;

@@ -7,9 +7,23 @@
 namespace sluice::test {
 namespace {
 
+// Columns that lie apart, as those of a tile do.
+constexpr std::size_t stride = 3;
+
 struct A256 {
   explicit A256(std::size_t size) : q(size), d(size / 256), sums(size / 32), minus_32(size / 16) {}
-  kernels::ColumnA256 column() { return {q.data(), d.data(), sums.data(), minus_32.data()}; }
+  // What a tier makes of x.
+  A256(const kernels::QuantiseKernels& table, const float* x, std::size_t size) : A256(size) {
+    std::vector<kernels::BlockA256> blocks(size / 256 * stride);
+    table.a256(x, size, {blocks.data(), stride});
+    for (std::size_t i = 0; i < size / 256; ++i) {
+      const kernels::BlockA256& block = blocks[i * stride];
+      std::copy_n(block.q, 256, &q[i * 256]);
+      std::copy_n(block.sums_of_32, 8, &sums[i * 8]);
+      std::copy_n(block.minus_32_sums_of_16, 16, &minus_32[i * 16]);
+      d[i] = block.d;
+    }
+  }
   std::vector<std::int8_t> q;
   std::vector<float> d;
   std::vector<std::int16_t> sums;
@@ -24,8 +38,18 @@ struct A32 {
         minus_8(size / 32),
         minus_16(size / 32),
         minus_128(size / 32) {}
-  kernels::ColumnA32 column() {
-    return {q.data(), d.data(), d_sums.data(), minus_8.data(), minus_16.data(), minus_128.data()};
+  A32(const kernels::QuantiseKernels& table, const float* x, std::size_t size) : A32(size) {
+    std::vector<kernels::BlockA32> blocks((size + 255) / 256 * stride);
+    table.a32(x, size, {blocks.data(), stride});
+    for (std::size_t g = 0; g < size / 32; ++g) {
+      const kernels::BlockA32& block = blocks[g / 8 * stride];
+      std::copy_n(block.q + g % 8 * 32, 32, &q[g * 32]);
+      d[g] = block.d[g % 8];
+      d_sums[g] = block.d_sums[g % 8];
+      minus_8[g] = block.minus_8_sums[g % 8];
+      minus_16[g] = block.minus_16_sums[g % 8];
+      minus_128[g] = block.minus_128_sums[g % 8];
+    }
   }
   std::vector<std::int8_t> q;
   std::vector<float> d, d_sums;
@@ -100,8 +124,7 @@ TEST_CASE("activations become integers as documented, in every tier") {
       for (std::size_t groups = 1; groups <= 9; ++groups) {
         INFO(kernels::isa_name(isa) << ", " << data_name(data) << ", " << groups << " groups");
         const Guarded<float> x(random_floats(256 * groups, data, rng), 1);
-        A256 a256(x.size());
-        table.a256(x.data(), x.size(), a256.column());
+        const A256 a256(table, x.data(), x.size());
         const A256 expected = expected_a256(x.data(), x.size());
         CHECK(vector_difference(a256.q, expected.q) == "");
         CHECK(vector_difference(a256.d, expected.d) == "");
@@ -109,8 +132,7 @@ TEST_CASE("activations become integers as documented, in every tier") {
         CHECK(vector_difference(a256.minus_32, expected.minus_32) == "");
 
         const std::size_t size = 32 * groups;
-        A32 a32(size);
-        table.a32(x.data(), size, a32.column());
+        const A32 a32(table, x.data(), size);
         const A32 expected_32 = expected_a32(x.data(), size);
         CHECK(vector_difference(a32.q, expected_32.q) == "");
         CHECK(vector_difference(a32.d, expected_32.d) == "");
@@ -126,8 +148,7 @@ TEST_CASE("activations become integers as documented, in every tier") {
 TEST_CASE("an integer is within half a step of its activation") {
   Rng rng(22);
   const std::vector<float> x = random_floats(256 * 50, Data::normal, rng);
-  A256 a(x.size());
-  kernels::kernel_table().quantise.a256(x.data(), x.size(), a.column());
+  const A256 a(kernels::kernel_table().quantise, x.data(), x.size());
   std::size_t far = 0;
   for (std::size_t i = 0; i < x.size(); ++i) {
     const double d = a.d[i / 256];
@@ -144,10 +165,10 @@ TEST_CASE("what is not finite shows in the scale of its group and in no other") 
       for (std::size_t at = 256; at < 512; at += 17) {
         std::vector<float> x = random_floats(768, Data::normal, rng);
         x[at] = bad;
-        A256 a(x.size()), scalar(x.size());
-        kernels::kernel_table(isa).quantise.a256(x.data(), x.size(), a.column());
-        kernels::kernel_table(kernels::Isa::scalar)
-            .quantise.a256(x.data(), x.size(), scalar.column());
+        const auto quantised = [&x](kernels::Isa tier) {
+          return A256(kernels::kernel_table(tier).quantise, x.data(), x.size());
+        };
+        const A256 a = quantised(isa), scalar = quantised(kernels::Isa::scalar);
         INFO(kernels::isa_name(isa) << ", " << bad << " at " << at);
         CHECK(std::isfinite(a.d[0]));
         CHECK_FALSE(std::isfinite(a.d[1]));
