@@ -203,27 +203,39 @@ struct TwoByteKernel {
     store_block_scales<Format>(scales, panel);
   }
 
-  // While the products of a tile are at work, the sums of the tile before it are used.
+  // While the products of a tile are at work, the sums of the tile before it are used. Tiles are
+  // loaded one product ahead, and each product is followed by its share of the other work: beside
+  // another thread a core looks no further ahead than that.
   template <int panels>
   static void multiply_all(const Panel* p, const Column* a, std::size_t count, std::size_t k,
                            std::size_t, float* sums) {
+    constexpr int products = chunks * 2 * panels, columns_at_once = int{tile_rows} / products;
+    const BlockFinish<Format> finish[] = {BlockFinish<Format>(p[0]),
+                                          BlockFinish<Format>(p[panels - 1])};
     TileSums<panels> of_tile[2];
+    const BlockA256* before = nullptr;
     for (std::size_t i = 0; i < count; i += tile_rows) {
-      const std::size_t turn = i / tile_rows % 2;
-      const int columns = static_cast<int>(smaller(tile_rows, count - i));
       const BlockA256* x = tile_at(a, i, k);
       const BlockA256* next = tile_after(a, i, count, k);
-      clear_sums<panels>();
-      multiply_chunks<panels>(std::make_integer_sequence<int, chunks>(), p, x, [&](int n) {
-        if (i != 0) {
-          add_sums<panels>(p, tile_at(a, i - tile_rows, k), n * at_once, (n + 1) * at_once,
-                           of_tile[1 - turn], sums + (i - tile_rows) * sums_stride);
+      const std::size_t turn = i / tile_rows % 2;
+      const TileSums<panels>& of_before = of_tile[1 - turn];
+      float* sums_before = sums + (i - tile_rows) * sums_stride;
+      const auto meanwhile = [&](int t) __attribute__((always_inline)) {
+        if (before != nullptr) {
+          for (int c = t * columns_at_once; c < (t + 1) * columns_at_once; ++c) {
+            add_column(finish, of_before, c, before[c], sums_before);
+          }
         }
-        read_ahead(next, tile_rows, n, chunks);
-      });
-      store_sums<panels>(of_tile[turn]);
-      if (i + tile_rows >= count) {
-        add_sums<panels>(p, x, 0, columns, of_tile[turn], sums + i * sums_stride);
+        read_ahead(next, tile_rows, t, products);
+      };
+      clear_sums<panels>();
+      load_operands<panels, 0>(p, x);
+      multiply_tile<panels>(std::make_integer_sequence<int, products>(), p, x, of_tile[turn],
+                            meanwhile);
+      before = x;
+      if (i + tile_rows < count) continue;
+      for (int c = 0; c < static_cast<int>(count - i); ++c) {
+        add_column(finish, of_tile[turn], c, x[c], sums + i * sums_stride);
       }
     }
   }
@@ -232,7 +244,6 @@ struct TwoByteKernel {
   using Scale = typename TwoByteSink<Format>::Scale;
   static constexpr int chunk = 64;  // weights of a tile
   static constexpr int chunks = static_cast<int>(k_block) / chunk;
-  static constexpr int at_once = static_cast<int>(tile_rows) / chunks;
 
   // Of both bytes of the weights.
   template <int panels>
@@ -246,42 +257,49 @@ struct TwoByteKernel {
     if constexpr (sum + 1 < 2 * panels) clear_sums<panels, sum + 1>();
   }
 
-  template <int panels, int sum = 0>
-  [[gnu::always_inline]] static inline void store_sums(TileSums<panels>& out) {
-    store_tile<sum>(out.of[sum / 2][sum % 2]);
-    if constexpr (sum + 1 < 2 * panels) store_sums<panels, sum + 1>(out);
-  }
-
-  // Multiplies the block 64 weights at a time, and calls meanwhile(n) after the n-th.
-  template <int panels, int... n, typename Meanwhile>
-  [[gnu::always_inline]] static inline void multiply_chunks(std::integer_sequence<int, n...>,
-                                                            const Panel* p, const BlockA256* x,
-                                                            const Meanwhile& meanwhile) {
-    ((load_tile<4 + n % 2>(x->q + n * chunk, sizeof *x), add_products<panels, n>(p), meanwhile(n)),
+  // Multiplies the block, and calls meanwhile(t) after product t: of chunk t / (2 panels). A sum is
+  // stored one product after its last, when it is complete.
+  template <int panels, int... t, typename Meanwhile>
+  [[gnu::always_inline]] static inline void multiply_tile(std::integer_sequence<int, t...>,
+                                                          const Panel* p, const BlockA256* x,
+                                                          TileSums<panels>& out,
+                                                          const Meanwhile& meanwhile) {
+    ((load_operands<panels, t + 1>(p, x), add_product<panels, t>(), meanwhile(t),
+      store_sum<panels, t - 1>(out)),
      ...);
+    store_sum<panels, sizeof...(t) - 1>(out);
   }
-  template <int panels, int n, int sum = 0>
-  [[gnu::always_inline]] static inline void add_products(const Panel* p) {
-    load_tile<6 + sum % 2>(p[sum / 2].q[sum % 2][n * chunk / 4], 64);
-    add_tile_product<Scale::is_signed, sum, 4 + n % 2, 6 + sum % 2>();
-    if constexpr (sum + 1 < 2 * panels) add_products<panels, n, sum + 1>(p);
+  template <int panels, int t>
+  [[gnu::always_inline]] static inline void load_operands(const Panel* p, const BlockA256* x) {
+    constexpr int sum = t % (2 * panels), n = t / (2 * panels);
+    if constexpr (n < chunks) {
+      if constexpr (sum == 0) load_tile<4 + n % 2>(x->q + n * chunk, sizeof *x);
+      load_tile<6 + t % 2>(p[sum / 2].q[sum % 2][n * chunk / 4], 64);
+    }
+  }
+  // If product t was the last of its sum.
+  template <int panels, int t>
+  [[gnu::always_inline]] static inline void store_sum(TileSums<panels>& out) {
+    constexpr int sum = t - (chunks - 1) * 2 * panels;
+    if constexpr (sum >= 0) store_tile<sum>(out.of[sum / 2][sum % 2]);
+  }
+  template <int panels, int t>
+  [[gnu::always_inline]] static inline void add_product() {
+    add_tile_product<Scale::is_signed, t % (2 * panels), 4 + t / (2 * panels) % 2, 6 + t % 2>();
   }
 
-  // Adds what came out for columns [first, last) of a tile to their sums.
+  // Adds what came out for a column of a tile to its sums.
   template <int panels>
-  [[gnu::always_inline]] static inline void add_sums(const Panel* p, const BlockA256* x, int first,
-                                                     int last, const TileSums<panels>& tile,
-                                                     float* sums) {
+  [[gnu::always_inline]] static inline void add_column(const BlockFinish<Format> (&finish)[2],
+                                                       const TileSums<panels>& tile, int c,
+                                                       const BlockA256& x, float* sums) {
 #pragma GCC unroll 2
     for (int i = 0; i < panels; ++i) {
-      const BlockFinish<Format> finish(p[i]);
-      for (int c = first; c < last; ++c) {
-        const I32x16 low = _mm512_load_si512(tile.of[i][0][c]);
-        const I32x16 high = _mm512_load_si512(tile.of[i][1][c]);
-        const __m512 block = to_float(add(left_32(high, Scale::shift), low));
-        float* sum_at = sums + c * static_cast<int>(sums_stride) + i * int{panel_rows};
-        finish.add_to(sum_at, block, x[c]);
-      }
+      const I32x16 low = _mm512_load_si512(tile.of[i][0][c]);
+      const I32x16 high = _mm512_load_si512(tile.of[i][1][c]);
+      const __m512 block = to_float(add(left_32(high, Scale::shift), low));
+      float* sum_at = sums + c * static_cast<int>(sums_stride) + i * int{panel_rows};
+      finish[i].add_to(sum_at, block, x);
     }
   }
 };

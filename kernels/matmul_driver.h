@@ -179,9 +179,12 @@ class PanelProduct {
         multiply_columns<1>(k, weights);
       }
     }
+    // Copies of a size that the compiler knows: it would call for slow ones else.
     for (std::size_t i = 0; i < count_; ++i) {
-      std::memcpy(y + i * y_stride + group.first, work_.sums[i],
-                  group.panels * panel_rows * sizeof(float));
+      for (std::size_t row = 0; row < group.panels * panel_rows; row += panel_rows) {
+        std::memcpy(y + i * y_stride + group.first + row, work_.sums[i] + row,
+                    panel_rows * sizeof(float));
+      }
     }
   }
 

@@ -142,6 +142,7 @@ inline __m512i broadcast(const void* p) {
 // Minima of sub-blocks (0 2) (1 3) (4 6) (5 7) times the sums of their activations.
 inline I32x16 min_dot(const I32x16 (&min_pairs)[4], const std::int16_t* sums_of_32) {
   I32x16 dot = _mm512_setzero_si512();
+#pragma GCC unroll 4
   for (int j = 0; j < 4; ++j) {
     dot = _mm512_dpwssd_epi32(dot, min_pairs[j], broadcast(sums_of_32 + 2 * j));
   }
@@ -155,6 +156,7 @@ class BlockFinish {
   explicit BlockFinish(const BlockScales& p) : d_(_mm512_load_ps(p.d)) {
     if constexpr (Format::has_min) {
       dmin_ = _mm512_load_ps(p.dmin);
+#pragma GCC unroll 4
       for (int j = 0; j < 4; ++j) min_pairs_[j] = _mm512_load_si512(p.min[j]);
     }
   }
