@@ -5,13 +5,12 @@
 // operand is 16 columns of activations, the result 16 x 16 sums of 32 bits: a 512-bit register for
 // each column. Sums are exact integers and the float operations those of the other tiers.
 //
-// Results go from a tile to vector registers through memory only, so there should be few. For many
-// columns, weights with integer scales are therefore multiplied with them before, and the product
-// is written as a number of two bytes. The sum over 256 weights of scale times weight times
-// activation is then that of two sums of tile products, and nothing leaves the tiles in between.
-// Cost of 16 columns, a panel and 256 weights: 8 products of 16 cycles each, in whose shadow the
-// sums of the tile before are used. For fewer columns the multiplication does not pay, and the dot
-// product of each sub-block leaves the tiles.
+// Results go from a tile to vector registers through memory only, so there should be few. Weights
+// with integer scales are therefore multiplied with them before, and the product is written as a
+// number of two bytes. The sum over 256 weights of scale times weight times activation is then that
+// of two sums of tile products, and nothing leaves the tiles in between. Cost of 16 columns, a
+// panel and 256 weights: 8 products of 16 cycles each, in whose shadow the sums of the tile before
+// are used.
 //
 // Weights with a float scale per 32 leave the tiles after each 32. Those with an offset are
 // unpacked as signed bytes, so that products need none. For few columns tiles are too coarse: those
@@ -36,14 +35,8 @@ constexpr bool unsigned_q8 = false;            // the tile products have all com
 namespace sluice::kernels {
 namespace {
 
-// Fewer columns go to the AVX-512 tier. Between what was measured: with 8 columns Q6_K is slower on
-// tiles (Q4_K and Q8_0 are a little faster), with 16 none is.
+// Fewer columns go to the AVX-512 tier. Between what was measured, 8 and 16.
 constexpr std::size_t fewest_columns = 12;
-
-// From how many columns on it pays to multiply the weights with their scales. Measured; sub-blocks
-// of 16 weights leave so much of a tile empty that it pays from the second tile on.
-template <typename Format>
-constexpr std::size_t many_columns = Format::sub_block < 32 ? tile_rows + 1 : 3 * tile_rows;
 
 // Tile registers: 0 to 3 take sums, 4 and 5 activations, 6 and 7 weights. For products of `weights`
 // weights with as many columns.
@@ -181,7 +174,7 @@ class TwoByteSink {
   Scale scales_[sub_blocks];
 };
 
-// Integer scales, many columns.
+// Integer scales.
 template <typename Format>
 struct TwoByteKernel {
   using Panel = TwoBytePanel;
@@ -304,7 +297,7 @@ struct TwoByteKernel {
   }
 };
 
-// --- Dot products of sub-blocks ------------------------------------------------------------------
+// --- Dot products of 32 weights ------------------------------------------------------------------
 
 // Keeps weights as signed bytes where they have an offset.
 template <typename Format, typename Panel>
@@ -318,42 +311,21 @@ struct SignedSink {
   }
 };
 
-// How a format meets the tiles.
-template <typename Format>
-struct TileTraits {
-  static constexpr bool has_sub_blocks = requires { Format::sub_block; };
-  static constexpr bool is_signed = !Format::has_min;
-
-  static constexpr int weights() {
-    if constexpr (has_sub_blocks) {
-      return Format::sub_block;
-    } else {
-      return 32;
-    }
-  }
-};
-
 // Results of tile products that wait to be used.
 constexpr int products_kept = 4;
 struct alignas(64) Dots {
   std::int32_t of[products_kept][tile_rows][panel_rows];
 };
 
-// The dot products of a tile of columns with the sub-blocks of some panels: those of the first
-// panel, then those of the next.
-template <typename Format, typename Panel>
+// The dot products of a tile of columns with the blocks of 32 weights of some panels: those of the
+// first panel, then those of the next.
+template <typename Format>
 class TileProducts {
  public:
-  // sub_blocks: of each panel. dots: not part of this, so that the compiler may keep all the rest
-  // in registers.
-  template <typename Block>
-  TileProducts(const Panel* panels, int count, int sub_blocks, const Block* x, Dots& dots)
-      : panels_(panels),
-        sub_blocks_(sub_blocks),
-        total_(count * sub_blocks),
-        q_(x->q),
-        stride_(sizeof *x),
-        dots_(dots) {
+  // blocks: of each panel. dots: not part of this, so that the compiler may keep all the rest in
+  // registers.
+  TileProducts(const SmallPanel* panels, int count, int blocks, const BlockA32* x, Dots& dots)
+      : panels_(panels), blocks_(blocks), total_(count * blocks), x_(x), dots_(dots) {
     for (int t = 0; t < ahead; ++t) {
       begin();
       if (t > 0) end();
@@ -369,8 +341,8 @@ class TileProducts {
       begin_in<1>();
     }
     ++begun_;
-    if (++sub_block_ == sub_blocks_) {
-      sub_block_ = 0;
+    if (++block_ == blocks_) {
+      block_ = 0;
       ++panels_;
     }
   }
@@ -392,111 +364,57 @@ class TileProducts {
   }
 
  private:
-  using Traits = TileTraits<Format>;
-
   template <int odd>
   [[gnu::always_inline]] inline void begin_in() {
-    const int at = sub_block_ * Traits::weights();
-    load_tile<4 + odd>(q_ + at, stride_);
-    load_tile<6 + odd>(panels_->q[at / 4], 64);
+    load_tile<4 + odd>(x_->q + 32 * block_, sizeof *x_);
+    load_tile<6 + odd>(panels_->q[8 * block_], 64);
     clear_tile<odd>();
-    add_tile_product<Traits::is_signed, odd, 4 + odd, 6 + odd>();
+    add_tile_product<!Format::has_min, odd, 4 + odd, 6 + odd>();
   }
 
   // Products that are at work or waiting before they are used.
   static constexpr int ahead = 4;
   static_assert(ahead <= products_kept);
 
-  const Panel* panels_;
-  int sub_blocks_, total_;
-  const std::int8_t* q_;
-  std::size_t stride_;
+  const SmallPanel* panels_;
+  int blocks_, total_;
+  const BlockA32* x_;
   int begun_ = 0, ended_ = 0;
-  int sub_block_ = 0;  // of the next product, in its panel
+  int block_ = 0;  // of the next product, in its panel
   Dots& dots_;
-};
-
-// The loop over the tiles of a kernel that has multiply_tile<columns>(panels, count, tile, next,
-// sub_blocks, sums): its base. Half a tile is computed where no more is left.
-template <typename Kernel, typename Format>
-struct TileByTile {
-  static TileConfiguration configuration(std::size_t columns) {
-    return product_configuration(columns, TileTraits<Format>::weights());
-  }
-
-  template <int panels, typename Panel, typename Column>
-  static void multiply_all(const Panel* p, const Column* a, std::size_t count, std::size_t k,
-                           std::size_t weights, float* sums) {
-    const int sub_blocks = static_cast<int>(weights) / TileTraits<Format>::weights();
-    for (std::size_t i = 0; i < count; i += tile_rows, sums += tile_rows * sums_stride) {
-      const auto multiply = count - i > tile_rows / 2
-                                ? Kernel::template multiply_tile<tile_rows>
-                                : Kernel::template multiply_tile<tile_rows / 2>;
-      multiply(p, panels, tile_at(a, i, k), tile_after(a, i, count, k), sub_blocks, sums);
-    }
-  }
-};
-
-// Integer scales, fewer columns: the dot products are multiplied with them.
-template <typename Format>
-struct SubBlockKernel : UnpacksIntegers<Format, SignedSink>,
-                        TileByTile<SubBlockKernel<Format>, Format> {
-  using Column = ColumnA256;
-
-  static Column column(const Activations& x, std::size_t c) { return x.a256(c); }
-
-  template <int columns>
-  [[gnu::noinline]] static void multiply_tile(const IntegerPanel* panel, int panels,
-                                              const BlockA256* x, const BlockA256* next,
-                                              int sub_blocks, float* sums) {
-    Dots dots;
-    TileProducts<Format, IntegerPanel> products(panel, panels, sub_blocks, x, dots);
-    for (int i = 0; i < panels; ++i, ++panel, sums += panel_rows) {
-      BlockSum<Format> block[columns];
-      for (int s = 0; s < sub_blocks; ++s) {
-        const __m512 scale = _mm512_load_ps(panel->scale[s]);
-        const auto* dot = products.dots(i * sub_blocks + s);
-        products.begin();
-        add_dots<0, columns / 2>(dot, scale, block);
-        products.end();
-        add_dots<columns / 2, columns>(dot, scale, block);
-        read_ahead(next, columns, i * sub_blocks + s, panels * sub_blocks);
-        if (s % Format::exact_run != Format::exact_run - 1) continue;
-#pragma GCC unroll 16
-        for (int c = 0; c < columns; ++c) block[c].end_run();
-      }
-      const BlockFinish<Format> finish(*panel);
-#pragma GCC unroll 16
-      for (int c = 0; c < columns; ++c) {
-        finish.add_to(sums + c * static_cast<int>(sums_stride), block[c].total(), x[c]);
-      }
-    }
-  }
-
- private:
-  template <int first, int last, int columns>
-  [[gnu::always_inline]] static inline void add_dots(const std::int32_t (*dot)[panel_rows],
-                                                     __m512 scale,
-                                                     BlockSum<Format> (&block)[columns]) {
-#pragma GCC unroll 16
-    for (int c = first; c < last; ++c) block[c].add_scaled(_mm512_load_si512(dot[c]), scale);
-  }
 };
 
 // A float scale per 32.
 template <typename Format>
-struct SmallKernel : UnpacksSmall<Format, SignedSink>, TileByTile<SmallKernel<Format>, Format> {
+struct SmallKernel : UnpacksSmall<Format, SignedSink> {
   using Column = ColumnA32;
 
   static Column column(const Activations& x, std::size_t c) { return x.a32(c); }
 
+  static TileConfiguration configuration(std::size_t columns) {
+    return product_configuration(columns, 32);
+  }
+
+  // Half a tile is computed where no more is left.
+  template <int panels>
+  static void multiply_all(const SmallPanel* p, const Column* a, std::size_t count, std::size_t k,
+                           std::size_t weights, float* sums) {
+    for (std::size_t i = 0; i < count; i += tile_rows, sums += tile_rows * sums_stride) {
+      const auto multiply =
+          count - i > tile_rows / 2 ? multiply_tile<tile_rows> : multiply_tile<tile_rows / 2>;
+      multiply(p, panels, tile_at(a, i, k), tile_after(a, i, count, k),
+               static_cast<int>(weights) / 32, sums);
+    }
+  }
+
+ private:
   template <int columns>
   [[gnu::noinline]] static void multiply_tile(const SmallPanel* panel, int panels,
                                               const BlockA32* x, const BlockA32* next, int blocks,
                                               float* sums) {
     constexpr int stride = static_cast<int>(sums_stride);
     Dots dots;
-    TileProducts<Format, SmallPanel> products(panel, panels, blocks, x, dots);
+    TileProducts<Format> products(panel, panels, blocks, x, dots);
     for (int i = 0; i < panels; ++i, ++panel, sums += panel_rows) {
       __m512 sum[columns];
 #pragma GCC unroll 16
@@ -514,7 +432,6 @@ struct SmallKernel : UnpacksSmall<Format, SignedSink>, TileByTile<SmallKernel<Fo
     }
   }
 
- private:
   template <int first, int last, int columns>
   [[gnu::always_inline]] static inline void add_dots(const std::int32_t (*dots)[panel_rows],
                                                      const SmallPanel& p, int s, const BlockA32* x,
@@ -542,9 +459,6 @@ void multiply_on_tiles(const WeightRows& w, const Activations& x, float* y, std:
 void multiply(const WeightRows& w, const Activations& x, float* y, std::size_t y_stride,
               const MatmulScratch& scratch) {
   const auto run_integer = [&]<typename Format>(Format) {
-    if (x.columns() < many_columns<Format>) {
-      return multiply_on_tiles<SubBlockKernel<Format>>(w, x, y, y_stride, scratch);
-    }
     multiply_on_tiles<TwoByteKernel<Format>>(w, x, y, y_stride, scratch);
   };
   const auto run_small = [&]<typename Format>(Format) {
