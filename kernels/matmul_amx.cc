@@ -207,12 +207,12 @@ struct TwoByteKernel {
                                           BlockFinish<Format>(p[panels - 1])};
     TileSums<panels> of_tile[2];
     const BlockA256* before = nullptr;
+    float* sums_before = nullptr;
     for (std::size_t i = 0; i < count; i += tile_rows) {
       const BlockA256* x = tile_at(a, i, k);
       const BlockA256* next = tile_after(a, i, count, k);
       const std::size_t turn = i / tile_rows % 2;
       const TileSums<panels>& of_before = of_tile[1 - turn];
-      float* sums_before = sums + (i - tile_rows) * sums_stride;
       const auto meanwhile = [&](int t) __attribute__((always_inline)) {
         if (before != nullptr) {
           for (int c = t * columns_at_once; c < (t + 1) * columns_at_once; ++c) {
@@ -226,9 +226,10 @@ struct TwoByteKernel {
       multiply_tile<panels>(std::make_integer_sequence<int, products>(), p, x, of_tile[turn],
                             meanwhile);
       before = x;
+      sums_before = sums + i * sums_stride;
       if (i + tile_rows < count) continue;
       for (int c = 0; c < static_cast<int>(count - i); ++c) {
-        add_column(finish, of_tile[turn], c, x[c], sums + i * sums_stride);
+        add_column(finish, of_tile[turn], c, x[c], sums_before);
       }
     }
   }
