@@ -265,22 +265,23 @@ void mix_tiles(const AttentionArgs& args, PlacedRun place) {
             [&]<int heads>(const Tile& tile) { mix_tile<Element, heads>(args, place, tile); });
 }
 
-// The scores of a run with all queries, whose keys are at hand as floats.
-inline void score_floats(const AttentionArgs& args, PlacedRun place, const float* keys) {
-  AttentionRun run = *place.run;
-  run.keys = keys;
+// The run whose keys or values, whichever are asked for next, are at hand as floats.
+inline AttentionRun run_of_floats(AttentionRun run, const float* rows) {
+  run.keys = run.values = rows;
   run.first = 0;
-  place.run = &run;
-  score_tiles<float>(args, place);
+  return run;
+}
+
+// The scores of a run with all queries.
+inline void score_floats(const AttentionArgs& args, PlacedRun place, const float* keys) {
+  const AttentionRun run = run_of_floats(*place.run, keys);
+  score_tiles<float>(args, {&run, place.before, place.slot, place.next});
 }
 
 // Adds its values to the outputs.
 inline void mix_floats(const AttentionArgs& args, PlacedRun place, const float* values) {
-  AttentionRun run = *place.run;
-  run.values = values;
-  run.first = 0;
-  place.run = &run;
-  mix_tiles<float>(args, place);
+  const AttentionRun run = run_of_floats(*place.run, values);
+  mix_tiles<float>(args, {&run, place.before, place.slot, place.next});
 }
 
 // The same of floats or halves.

@@ -76,13 +76,9 @@ const float* Activations::f32(std::size_t column) const {
   return x_ + column * x_stride_;
 }
 
-std::size_t Activations::tile_columns() const {
-  return tile_of(columns_);
-}
-
 template <typename Block>
 ActivationColumn<Block> Activations::column_of(Block* first, std::size_t column) const {
-  const std::size_t tile = tile_columns();
+  const std::size_t tile = tile_of(columns_);
   return {first + column / tile * tile * blocks_of(size_) + column % tile, tile};
 }
 

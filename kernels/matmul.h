@@ -35,9 +35,10 @@ inline constexpr std::size_t activation_tile = 16;
 
 // Columns of activations in all the forms that are asked for, in memory of the caller.
 //
-// Quantised columns lie in tiles of tile_columns() of them: first block 0 of each column of the
-// tile, then block 1 of each, and so on. A kernel that takes a tile through a block thus reads one
-// piece of memory. What is left of the last tile is not written, but may be read.
+// Quantised columns lie in tiles of activation_tile, or in one tile where they are few: first block
+// 0 of each column of the tile, then block 1 of each, and so on. A kernel that takes a tile through
+// a block thus reads one piece of memory. What is left of the last tile is not written, but may be
+// read.
 class Activations {
  public:
   // Bytes that a buffer for `columns` columns of `size` elements needs, for all forms.
@@ -57,8 +58,6 @@ class Activations {
   const float* f32(std::size_t column) const;
   ColumnA256 a256(std::size_t column) const;
   ColumnA32 a32(std::size_t column) const;
-  // activation_tile, or columns() where these are few.
-  std::size_t tile_columns() const;
 
  private:
   template <typename Block>

@@ -297,7 +297,7 @@ class BlockSum {
 };
 
 // The part of a kernel that unpacks: its base.
-template <typename Format, template <typename, typename> typename Sink = PanelSink>
+template <typename Format>
 struct UnpacksIntegers {
   using Panel = IntegerPanel;
 
@@ -306,7 +306,7 @@ struct UnpacksIntegers {
                      IntegerPanel& panel) {
     go_to<Format>(rows, data, size / k_block, k / k_block);
     const auto scales = Format::Scales::template read<Format>(rows);
-    Sink<Format, IntegerPanel> sink{panel};
+    PanelSink<Format, IntegerPanel> sink{panel};
     unpack_stages<Format>(rows, scales, sink);
     for (int s = 0; s < static_cast<int>(k_block) / Format::sub_block; ++s) {
       store(panel.scale[s], float_scale<Format>(scales, s));
