@@ -37,6 +37,7 @@ namespace {
 
 // Fewer columns go to the AVX-512 tier. Between what was measured, 8 and 16.
 constexpr std::size_t fewest_columns = 12;
+static_assert(fewest_columns > activation_tile / 2);  // fewer are not in tiles of that width
 
 // Tile registers: 0 to 3 take sums, 4 and 5 activations, 6 and 7 weights. For products of `weights`
 // weights with as many columns.

@@ -66,6 +66,13 @@ inline std::size_t smaller(std::size_t a, std::size_t b) {
   return a < b ? a : b;
 }
 
+// Activations 256 i and up of a column.
+template <typename Block>
+[[gnu::always_inline]] inline const Block& block_at(const ActivationColumn<Block>& a,
+                                                    std::size_t i) {
+  return a.blocks[i * a.stride];
+}
+
 // A block of weights in the 16 rows of a panel, as they stand in the file, and what this thread
 // reads after them.
 struct FileRows {
@@ -74,10 +81,6 @@ struct FileRows {
   const std::byte* ahead;
 };
 
-// How far ahead of its reads a thread asks for packed weights: measured; less does not cover the
-// time that memory takes, more does not survive in the first-level cache.
-constexpr std::ptrdiff_t ahead_bytes = 2048;
-
 // The same in a packed panel (kernels/panel_packing.h).
 struct PackedRows {
   const std::byte* words;
@@ -85,15 +88,11 @@ struct PackedRows {
   std::ptrdiff_t ahead;  // from what is read now to what to ask for now
 };
 
-// Activations 256 i and up of a column.
-template <typename Block>
-[[gnu::always_inline]] inline const Block& block_at(const ActivationColumn<Block>& a,
-                                                    std::size_t i) {
-  return a.blocks[i * a.stride];
-}
+// How far ahead of its reads a thread asks for packed weights: measured; less does not cover the
+// time that memory takes, more does not survive in the first-level cache.
+constexpr std::size_t ahead_bytes = 2048;
 
 constexpr std::size_t no_half = ~std::size_t{0};  // Format::half_at of formats without one
-constexpr std::size_t packed_half_bytes = panel_rows * sizeof(std::uint16_t);
 
 // Positions `rows` at block `i` of a panel, each of whose rows has `blocks` blocks.
 template <typename Format>
@@ -102,10 +101,16 @@ inline void go_to(FileRows& rows, const std::byte* panel, std::size_t, std::size
 }
 template <typename Format>
 inline void go_to(PackedRows& rows, const std::byte* panel, std::size_t blocks, std::size_t i) {
-  constexpr bool has_half = Format::half_at != no_half;
-  constexpr std::size_t word_bytes = Format::block_bytes - (has_half ? sizeof(std::uint16_t) : 0);
-  rows.halves = panel + i * packed_half_bytes;
-  rows.words = panel + (has_half ? blocks * packed_half_bytes : 0) + i * panel_rows * word_bytes;
+  if constexpr (Format::half_at == no_half) {
+    rows.words = panel + i * panel_rows * Format::block_bytes;
+  } else {
+    constexpr std::size_t half_bytes = panel_rows * sizeof(std::uint16_t);
+    constexpr std::size_t word_bytes = panel_rows * Format::block_bytes - half_bytes;
+    const std::size_t second = i % 2, in_pair = i - second + 1 == blocks ? 1 : 2;
+    const std::byte* pair = panel + (i - second) * panel_rows * Format::block_bytes;
+    rows.halves = pair + second * half_bytes;
+    rows.words = pair + in_pair * half_bytes + second * word_bytes;
+  }
 }
 
 // Asks for the next bytes that the thread will read, some pair of panels ahead, to come into the

@@ -27,15 +27,17 @@ struct PanelStreams {
   std::size_t blocks;  // of a row
   PackedRows rows[panels];
 
-  // At the end of a panel what to ask for ahead is not the next panel, which is being read as
-  // well, but the one that is as far as these are many.
+  // Asks ahead by whole blocks, so that each line is asked for once. From the end of a panel what
+  // comes next is not the next panel, which is being read as well, but the one that is as far as
+  // these are many.
   void go_to_block(std::size_t i) {
-    for (int p = 0; p < panels; ++p) {
-      const std::byte* panel = first + static_cast<std::size_t>(p) * panel_bytes;
-      go_to<Format>(rows[p], panel, blocks, i);
-      const bool is_in_panel = rows[p].words + ahead_bytes < panel + panel_bytes;
-      rows[p].ahead = ahead_bytes;
-      if (!is_in_panel) rows[p].ahead += static_cast<std::ptrdiff_t>((panels - 1) * panel_bytes);
+    constexpr std::size_t block_bytes = panel_rows * Format::block_bytes;
+    constexpr std::size_t blocks_ahead = (ahead_bytes + block_bytes - 1) / block_bytes;
+    std::size_t ahead = blocks_ahead * block_bytes;
+    if (i + blocks_ahead >= blocks) ahead += (panels - 1) * panel_bytes;
+    for (std::size_t p = 0; p < panels; ++p) {
+      go_to<Format>(rows[p], first + p * panel_bytes, blocks, i);
+      rows[p].ahead = static_cast<std::ptrdiff_t>(ahead);
     }
   }
 };
@@ -155,8 +157,9 @@ struct FewSmallColumns {
         DotSink<Format, 1, columns> sink(q);
         Format::weights(streams.rows[p], sink);
 #pragma GCC unroll 8
-        for (int c = 0; c < columns; ++c)
+        for (int c = 0; c < columns; ++c) {
           add_group(scales, sink.dot(0, c), *x[c], at, sums.of[p][c]);
+        }
       }
     }
   }

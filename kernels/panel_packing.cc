@@ -1,5 +1,6 @@
 #include "kernels/panel_packing.h"
 
+#include <algorithm>
 #include <cassert>
 #include <cstring>
 
@@ -34,25 +35,40 @@ BlockDivision division(BlockType type) {
   return {type, bytes, has_half, type == BlockType::q6_k ? bytes - half_bytes : 0};
 }
 
-void pack_panel(const BlockDivision& d, std::size_t blocks, const std::byte* from, std::byte* to) {
-  const std::size_t row_bytes = blocks * d.block_bytes;
-  if (d.has_half) {
-    for (std::size_t b = 0; b < blocks; ++b) {
-      for (std::size_t row = 0; row < panel_rows; ++row, to += half_bytes) {
-        std::memcpy(to, from + row * row_bytes + b * d.block_bytes + d.half_at, half_bytes);
-      }
+// The half floats of a block of 16 rows. Returns the end of what it wrote.
+std::byte* pack_halves(const BlockDivision& d, std::size_t row_bytes, const std::byte* block,
+                       std::byte* to) {
+  for (std::size_t row = 0; row < panel_rows; ++row, to += half_bytes) {
+    std::memcpy(to, block + row * row_bytes + d.half_at, half_bytes);
+  }
+  return to;
+}
+
+// The words of a block of 16 rows.
+std::byte* pack_words(const BlockDivision& d, std::size_t row_bytes, const std::byte* block,
+                      std::byte* to) {
+  for (std::size_t i = 0; i < d.words(); ++i) {
+    const std::byte* word = block + d.word_at(i);
+    std::byte* packed = to + d.packed_word(i) * panel_rows * word_bytes;
+    for (std::size_t row = 0; row < panel_rows; ++row, packed += word_bytes) {
+      std::memcpy(packed, word + row * row_bytes, word_bytes);
     }
   }
-  for (std::size_t b = 0; b < blocks; ++b) {
-    const std::byte* block = from + b * d.block_bytes;
-    for (std::size_t i = 0; i < d.words(); ++i) {
-      const std::byte* word = block + d.word_at(i);
-      std::byte* packed = to + d.packed_word(i) * panel_rows * word_bytes;
-      for (std::size_t row = 0; row < panel_rows; ++row, packed += word_bytes) {
-        std::memcpy(packed, word + row * row_bytes, word_bytes);
-      }
+  return to + d.words() * panel_rows * word_bytes;
+}
+
+void pack_panel(const BlockDivision& d, std::size_t blocks, const std::byte* from, std::byte* to) {
+  const std::size_t row_bytes = blocks * d.block_bytes;
+  const std::size_t together = d.has_half ? 2 : 1;
+  for (std::size_t b = 0; b < blocks; b += together) {
+    const std::byte* first = from + b * d.block_bytes;
+    const std::byte* end = from + std::min(b + together, blocks) * d.block_bytes;
+    for (const std::byte* block = first; d.has_half && block < end; block += d.block_bytes) {
+      to = pack_halves(d, row_bytes, block, to);
     }
-    to += d.words() * panel_rows * word_bytes;
+    for (const std::byte* block = first; block < end; block += d.block_bytes) {
+      to = pack_words(d, row_bytes, block, to);
+    }
   }
 }
 

@@ -30,30 +30,6 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// Anonymous memory in huge pages where the system has them: the walk of page tables is no limit
-// of the DRAM.
-class Buffer {
- public:
-  explicit Buffer(std::size_t bytes) : bytes_(bytes) {
-    memory_ = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (memory_ == MAP_FAILED) {
-      throw std::system_error(errno, std::generic_category(), "memory to measure DRAM with");
-    }
-    ::madvise(memory_, bytes, MADV_HUGEPAGE);
-  }
-  ~Buffer() { ::munmap(memory_, bytes_); }
-  Buffer(const Buffer&) = delete;
-  Buffer& operator=(const Buffer&) = delete;
-
-  std::span<std::uint64_t> words() const {
-    return {static_cast<std::uint64_t*>(memory_), bytes_ / sizeof(std::uint64_t)};
-  }
-
- private:
-  void* memory_;
-  std::size_t bytes_;
-};
-
 constexpr std::size_t words_a_line = 8;
 
 constexpr std::size_t streams = 4, words_ahead = 256;
@@ -77,32 +53,11 @@ std::uint64_t sum_lines(std::span<const std::uint64_t> words) {
 
 // The best of several passes: what disturbs a pass only makes it slower.
 double measure_dram_bytes_per_s(const topology::CpuList& cpus, std::size_t buffer_bytes) {
-  const Buffer buffer(buffer_bytes);
-  const std::span<std::uint64_t> words = buffer.words();
-  topology::ThreadTeam team(cpus);
-  const auto part = [&](const topology::WorkRange& range) {
-    return words.subspan(range.begin, range.size());
-  };
-  // Written by all: on a machine of several nodes the memory is then spread over them.
-  team.run([&](std::size_t member) {
-    const auto range = topology::split(words.size(), words_a_line, team.size(), member);
-    std::ranges::fill(part(range), member + 1);
-  });
-
-  std::atomic<std::uint64_t> sink = 0;  // keeps the sums from being optimised away
+  DramReader reader(cpus, buffer_bytes);
   double best = 0;
   const Clock::time_point start = Clock::now();
   do {
-    const Clock::time_point pass = Clock::now();
-    // As the weights are read: by each thread as it gets on.
-    constexpr std::size_t unit = 8192;
-    topology::SharedRange units(words.size() / unit, team.size());
-    team.run([&](std::size_t) {
-      for (auto range = units.take(); !range.empty(); range = units.take()) {
-        sink += sum_lines(part({range.begin * unit, range.end * unit}));
-      }
-    });
-    best = std::max(best, static_cast<double>(words.size_bytes()) / seconds_since(pass));
+    best = std::max(best, reader.read());
   } while (Clock::now() - start < dram_time);
   return best;
 }
@@ -121,6 +76,57 @@ double measure_int8_macs_per_s(const topology::CpuList& cpus) {
 }
 
 }  // namespace
+
+// Anonymous memory in huge pages where the system has them: the walk of page tables is no limit
+// of the DRAM.
+class DramReader::Buffer {
+ public:
+  explicit Buffer(std::size_t bytes) : bytes_(bytes) {
+    memory_ = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory_ == MAP_FAILED) {
+      throw std::system_error(errno, std::generic_category(), "memory to measure DRAM with");
+    }
+    ::madvise(memory_, bytes, MADV_HUGEPAGE);
+  }
+  ~Buffer() { ::munmap(memory_, bytes_); }
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+
+  std::span<std::uint64_t> words() const {
+    return {static_cast<std::uint64_t*>(memory_), bytes_ / sizeof(std::uint64_t)};
+  }
+
+ private:
+  void* memory_;
+  std::size_t bytes_;
+};
+
+DramReader::DramReader(const topology::CpuList& cpus, std::size_t buffer_bytes)
+    : team_(cpus), buffer_(std::make_unique<Buffer>(buffer_bytes)) {
+  // Written by all: on a machine of several nodes the memory is then spread over them.
+  const std::span<std::uint64_t> words = buffer_->words();
+  team_.run([&](std::size_t member) {
+    const auto range = topology::split(words.size(), words_a_line, team_.size(), member);
+    std::ranges::fill(words.subspan(range.begin, range.size()), member + 1);
+  });
+}
+
+DramReader::~DramReader() = default;
+
+double DramReader::read() {
+  constexpr std::size_t unit = 8192;  // words
+  const std::span<std::uint64_t> words = buffer_->words();
+  std::atomic<std::uint64_t> sink = 0;  // keeps the sums from being optimised away
+  const Clock::time_point start = Clock::now();
+  // As the weights are read: by each thread as it gets on.
+  topology::SharedRange units(words.size() / unit, team_.size());
+  team_.run([&](std::size_t) {
+    for (auto range = units.take(); !range.empty(); range = units.take()) {
+      sink += sum_lines(words.subspan(range.begin * unit, range.size() * unit));
+    }
+  });
+  return static_cast<double>(words.size_bytes()) / seconds_since(start);
+}
 
 std::size_t dram_buffer_bytes(const topology::Machine& machine) {
   const topology::CacheSizes& caches = machine.caches;

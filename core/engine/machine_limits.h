@@ -10,11 +10,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "topology/machine.h"
+#include "topology/thread_team.h"
 
 namespace sluice::engine {
 
@@ -30,6 +32,26 @@ struct MachineLimits {
 // std::system_error when the buffer cannot be had, a thread not be started or the file not be read.
 MachineLimits measure_machine_limits(const topology::CpuList& cpus,
                                      const std::filesystem::path& file);
+
+// Threads that read memory as fast as they can, one for each of `cpus`, through a buffer in huge
+// pages where the system has them. Throws std::system_error when the buffer cannot be had, or a
+// thread not be started.
+class DramReader {
+ public:
+  DramReader(const topology::CpuList& cpus, std::size_t buffer_bytes);
+  ~DramReader();
+  DramReader(const DramReader&) = delete;
+  DramReader& operator=(const DramReader&) = delete;
+
+  // Reads the buffer once; bytes per second.
+  double read();
+
+ private:
+  class Buffer;
+
+  topology::ThreadTeam team_;
+  std::unique_ptr<Buffer> buffer_;
+};
 
 // Memory to read through when measuring DRAM: four times the last cache, so that little of it is
 // found there, but no more than 2 GiB (virtual machines report the cache of the whole host) nor a
