@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "core/engine/session.h"
+#include "core/engine/thread_timing.h"
 
 namespace sluice::bench {
 namespace {
@@ -50,7 +51,7 @@ void measure(const Options& options) {
   settings.caller_bytes = buffer_bytes;
   // Asked before the engine confines this thread to its CPU.
   const topology::CpuList cpus =
-      topology::choose_threads(topology::read_machine(), options.threads).cpus;
+      engine::choose_timed_threads(topology::read_machine(), options.threads).cpus;
   const auto engine = engine::Engine::open(options.model, settings);
   const auto bytes = static_cast<double>(engine->facts().work.hot_bytes);
   engine::DramReader reader(cpus, buffer_bytes);

@@ -125,16 +125,21 @@ TEST_CASE("siblings of one core: both variants are offered") {
   const ThreadChoice choice = choose_threads(read(tree));
   CHECK(choice.siblings_only);
   CHECK(choice.cpus == CpuList{0});
-  CHECK(choice.sibling_cpus == CpuList{0, 1});
+  CHECK(choice.alternative_cpus == CpuList{0, 1});
+  CHECK(choice.reason ==
+        "1 thread, or 2 if that is faster: all CPUs allowed are siblings of one core");
 
   const ThreadChoice both = choose_threads(read(tree), 2);
   CHECK_FALSE(both.siblings_only);
   CHECK(both.cpus == CpuList{0, 1});
 
-  // A quota that carries one thread leaves nothing to choose.
+  CHECK(both.alternative_cpus.empty());
+
   tree.v2("/").write("/sys/fs/cgroup/cpu.max", "150000 100000\n");
-  CHECK_FALSE(choose_threads(read(tree)).siblings_only);
-  CHECK(choose_threads(read(tree)).sibling_cpus.empty());
+  CHECK(choose_threads(read(tree)).alternative_cpus == CpuList{0, 1});
+  // A quota that carries one thread leaves nothing to choose.
+  tree.write("/sys/fs/cgroup/cpu.max", "100000 100000\n");
+  CHECK(choose_threads(read(tree)).alternative_cpus.empty());
 }
 
 TEST_CASE("a mask that leaves one thread of each core is no matter of siblings") {
@@ -214,18 +219,18 @@ TEST_CASE("a request beyond the allowed CPUs is refused in a clear line") {
 
 // ---- Quotas and cpusets -----------------------------------------------------------------------
 
-TEST_CASE("a quota carries its whole CPUs, and at least one thread") {
+TEST_CASE("a quota carries its whole CPUs, at least one, and maybe one more for the rest") {
   struct Case {
     const char* text;
     std::optional<double> cpus;
-    std::size_t threads;
+    std::size_t threads, alternative;
   };
-  const Case tested =
-      GENERATE(Case{"50000 100000\n", 0.5, 1}, Case{"150000 100000\n", 1.5, 1},
-               Case{"200000 100000\n", 2.0, 2}, Case{"299999 100000\n", 2.99999, 2},
-               Case{"800000 100000\n", 8.0, 4}, Case{"max 100000\n", {}, 4}, Case{"max\n", {}, 4},
-               Case{"", {}, 4}, Case{"100000\n", {}, 4}, Case{"100000 0\n", {}, 4},
-               Case{"0 100000\n", {}, 4}, Case{"-5 100000\n", {}, 4}, Case{"a b c\n", {}, 4});
+  const Case tested = GENERATE(
+      Case{"50000 100000\n", 0.5, 1, 0}, Case{"150000 100000\n", 1.5, 1, 2},
+      Case{"200000 100000\n", 2.0, 2, 0}, Case{"299999 100000\n", 2.99999, 2, 3},
+      Case{"800000 100000\n", 8.0, 4, 0}, Case{"max 100000\n", {}, 4, 0}, Case{"max\n", {}, 4, 0},
+      Case{"", {}, 4, 0}, Case{"100000\n", {}, 4, 0}, Case{"100000 0\n", {}, 4, 0},
+      Case{"0 100000\n", {}, 4, 0}, Case{"-5 100000\n", {}, 4, 0}, Case{"a b c\n", {}, 4, 0});
   Tree tree;
   tree.online("0-3").v2("/job").write("/sys/fs/cgroup/job/cpu.max", tested.text);
   const Machine machine = read(tree);
@@ -235,7 +240,9 @@ TEST_CASE("a quota carries its whole CPUs, and at least one thread") {
     CHECK(machine.quota->cpus == Approx(*tested.cpus));
     CHECK(machine.quota->source == "cpu cgroup /job (cpu.max)");
   }
-  CHECK(choose_threads(machine).cpus.size() == tested.threads);
+  const ThreadChoice choice = choose_threads(machine);
+  CHECK(choice.cpus.size() == tested.threads);
+  CHECK(choice.alternative_cpus.size() == tested.alternative);
 }
 
 TEST_CASE("a request by number is honoured beyond the quota, and says so") {
@@ -363,6 +370,7 @@ TEST_CASE("garbage in any file is at worst an absent fact") {
     const ThreadChoice choice = choose_threads(machine);
     REQUIRE_FALSE(choice.cpus.empty());
     REQUIRE(choice.cpus.size() <= machine.allowed_cpus.size());
+    REQUIRE(choice.alternative_cpus.size() <= machine.allowed_cpus.size());
     read_process_memory(tree.root());
     read_proportional_bytes(tree.root());
     read_cgroup_memory(tree.root());

@@ -91,19 +91,20 @@ std::optional<MemoryBound> usable_memory(const Machine& machine);
 // On which CPUs a team of threads should run.
 struct ThreadChoice {
   CpuList cpus;  // one for each thread, in the order of members; not sorted
-  // All CPUs of this process are hardware threads of one core, so whether a second thread helps
-  // depends on the code that it runs: time `cpus` (one) against `sibling_cpus` (two).
-  bool siblings_only = false;
-  CpuList sibling_cpus;  // empty unless siblings_only
-  std::string reason;    // one line for people
+  // The same with one thread more, where no rule says whether that helps, and the code that is to
+  // run has to be timed on both; else empty.
+  CpuList alternative_cpus;
+  bool siblings_only = false;  // all CPUs of this process are hardware threads of one core
+  std::string reason;          // one line for people
 };
 
 // Chooses CPUs from the allowed ones, one thread per physical core first, cores of one package
-// together. requested == 0 gives one thread per core, but never more than the CPU quota carries:
-// its whole CPUs, at least one. A fraction is not rounded up, because a team that outruns its
-// quota is stopped as a whole until the next period, in the middle of a step. A request by number
-// is honoured beyond the quota, on siblings where cores run out, and is never siblings_only.
-// Throws std::invalid_argument when more threads are requested than there are CPUs allowed.
+// together. requested == 0 gives one thread per core, but no more than the whole CPUs of the quota,
+// and at least one. There is an alternative when a second thread would share the only core, or when
+// the quota has a fraction of a CPU left: a team that outruns its quota is stopped as a whole until
+// the next period, which may still be faster. A request by number is honoured beyond the quota, on
+// siblings where cores run out, and is never siblings_only. Throws std::invalid_argument when more
+// threads are requested than there are CPUs allowed.
 ThreadChoice choose_threads(const Machine& machine, unsigned requested = 0);
 
 }  // namespace sluice::topology

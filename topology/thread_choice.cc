@@ -1,6 +1,5 @@
 // Which CPUs the threads of a team run on: choose_threads of machine.h.
 #include <algorithm>
-#include <cmath>
 #include <fmt/format.h>
 #include <stdexcept>
 #include <tuple>
@@ -84,22 +83,26 @@ ThreadChoice choose_threads(const Machine& machine, unsigned requested) {
   const auto cores = static_cast<std::size_t>(
       std::count_if(candidates.begin(), candidates.end(),
                     [](const Candidate& candidate) { return candidate.rank == 0; }));
-  const double quota = machine.quota ? std::max(1.0, std::floor(machine.quota->cpus))
-                                     : static_cast<double>(candidates.size());
+  const double quota =
+      machine.quota ? std::max(1.0, machine.quota->cpus) : static_cast<double>(candidates.size());
+  const auto whole = static_cast<std::size_t>(quota);
   ThreadChoice choice;
-  choice.siblings_only = cores == 1 && candidates.size() > 1 && quota >= 2;
-  if (choice.siblings_only) {
-    choice.cpus = first_cpus(candidates, 1);
-    choice.sibling_cpus = first_cpus(candidates, 2);
-    choice.reason = "1 thread, or 2 if that is faster: all CPUs allowed are siblings of one core";
-  } else if (quota < static_cast<double>(cores)) {
-    choice.cpus = first_cpus(candidates, static_cast<std::size_t>(quota));
-    choice.reason = fmt::format("{}: {} carries no more", counted(choice.cpus.size(), "thread"),
-                                quota_text(*machine.quota));
+  choice.siblings_only = cores == 1 && candidates.size() > 1;
+  const bool is_limited = whole < (choice.siblings_only ? 2 : cores);
+  const std::size_t count = std::min(cores, whole);
+  choice.cpus = first_cpus(candidates, count);
+  choice.reason = counted(count, "thread");
+  if (is_limited ? quota > static_cast<double>(whole) : choice.siblings_only) {
+    choice.alternative_cpus = first_cpus(candidates, count + 1);
+    choice.reason += fmt::format(", or {} if that is faster", count + 1);
+  }
+  if (is_limited) {
+    choice.reason += fmt::format(": {} carries no more", quota_text(*machine.quota));
+  } else if (choice.siblings_only) {
+    choice.reason += ": all CPUs allowed are siblings of one core";
   } else {
-    choice.cpus = first_cpus(candidates, cores);
-    choice.reason = fmt::format("{}: one for each physical core of the {} allowed",
-                                counted(cores, "thread"), counted(candidates.size(), "CPU"));
+    choice.reason += fmt::format(": one for each physical core of the {} allowed",
+                                 counted(candidates.size(), "CPU"));
   }
   return choice;
 }

@@ -12,6 +12,7 @@
 #include "core/cli/json.h"
 #include "core/cli/output.h"
 #include "core/cli/report.h"
+#include "core/engine/thread_timing.h"
 #include "kernels/kernel_table.h"
 #include "topology/machine.h"
 
@@ -128,7 +129,7 @@ CLI::App* add_machine(CLI::App& program, MachineOptions& options) {
 
 int run_machine(const MachineOptions& options) {
   const Machine machine = topology::read_machine();
-  const topology::ThreadChoice threads = topology::choose_threads(machine);
+  const topology::ThreadChoice threads = engine::choose_timed_threads(machine);
   write_output(options.json ? json_text(to_json(machine, threads)) : to_table(machine, threads));
   return 0;
 }

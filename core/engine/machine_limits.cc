@@ -3,13 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <cerrno>
 #include <chrono>
 #include <iterator>
 #include <numeric>
 #include <span>
-#include <sys/mman.h>
-#include <system_error>
 #include <utility>
 
 #include "kernels/kernel_table.h"
@@ -51,6 +48,13 @@ std::uint64_t sum_lines(std::span<const std::uint64_t> words) {
   return std::accumulate(sums.begin(), sums.end(), std::uint64_t{0});
 }
 
+// How much of the time so many threads run that want to run always: a quota stops them for the rest
+// of each period, in which the best pass does not fall.
+double share_of_time(const topology::Machine& machine, std::size_t threads) {
+  if (!machine.quota) return 1;
+  return std::min(1.0, machine.quota->cpus / static_cast<double>(threads));
+}
+
 // The best of several passes: what disturbs a pass only makes it slower.
 double measure_dram_bytes_per_s(const topology::CpuList& cpus, std::size_t buffer_bytes) {
   DramReader reader(cpus, buffer_bytes);
@@ -77,55 +81,32 @@ double measure_int8_macs_per_s(const topology::CpuList& cpus) {
 
 }  // namespace
 
-// Anonymous memory in huge pages where the system has them: the walk of page tables is no limit
-// of the DRAM.
-class DramReader::Buffer {
- public:
-  explicit Buffer(std::size_t bytes) : bytes_(bytes) {
-    memory_ = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (memory_ == MAP_FAILED) {
-      throw std::system_error(errno, std::generic_category(), "memory to measure DRAM with");
-    }
-    ::madvise(memory_, bytes, MADV_HUGEPAGE);
-  }
-  ~Buffer() { ::munmap(memory_, bytes_); }
-  Buffer(const Buffer&) = delete;
-  Buffer& operator=(const Buffer&) = delete;
-
-  std::span<std::uint64_t> words() const {
-    return {static_cast<std::uint64_t*>(memory_), bytes_ / sizeof(std::uint64_t)};
-  }
-
- private:
-  void* memory_;
-  std::size_t bytes_;
-};
-
 DramReader::DramReader(const topology::CpuList& cpus, std::size_t buffer_bytes)
-    : team_(cpus), buffer_(std::make_unique<Buffer>(buffer_bytes)) {
+    : team_(cpus), buffer_(buffer_bytes) {
   // Written by all: on a machine of several nodes the memory is then spread over them.
-  const std::span<std::uint64_t> words = buffer_->words();
   team_.run([&](std::size_t member) {
-    const auto range = topology::split(words.size(), words_a_line, team_.size(), member);
-    std::ranges::fill(words.subspan(range.begin, range.size()), member + 1);
+    const auto range = topology::split(words().size(), words_a_line, team_.size(), member);
+    std::ranges::fill(words().subspan(range.begin, range.size()), member + 1);
   });
 }
 
-DramReader::~DramReader() = default;
+std::span<std::uint64_t> DramReader::words() {
+  return {reinterpret_cast<std::uint64_t*>(buffer_.data()), buffer_.size() / sizeof(std::uint64_t)};
+}
 
 double DramReader::read() {
   constexpr std::size_t unit = 8192;  // words
-  const std::span<std::uint64_t> words = buffer_->words();
+  const std::span<const std::uint64_t> all = words();
   std::atomic<std::uint64_t> sink = 0;  // keeps the sums from being optimised away
   const Clock::time_point start = Clock::now();
   // As the weights are read: by each thread as it gets on.
-  topology::SharedRange units(words.size() / unit, team_.size());
+  topology::SharedRange units(all.size() / unit, team_.size());
   team_.run([&](std::size_t) {
     for (auto range = units.take(); !range.empty(); range = units.take()) {
-      sink += sum_lines(words.subspan(range.begin * unit, range.size() * unit));
+      sink += sum_lines(all.subspan(range.begin * unit, range.size() * unit));
     }
   });
-  return static_cast<double>(words.size_bytes()) / seconds_since(start);
+  return static_cast<double>(all.size_bytes()) / seconds_since(start);
 }
 
 std::size_t dram_buffer_bytes(const topology::Machine& machine) {
@@ -142,10 +123,10 @@ std::size_t dram_buffer_bytes(const topology::Machine& machine) {
 
 MachineLimits measure_machine_limits(const topology::CpuList& cpus,
                                      const std::filesystem::path& file) {
-  const std::size_t buffer_bytes = dram_buffer_bytes(topology::read_machine());
-  const double dram_bytes_per_s = measure_dram_bytes_per_s(cpus, buffer_bytes);
+  const topology::Machine machine = topology::read_machine();
+  const double dram_bytes_per_s = measure_dram_bytes_per_s(cpus, dram_buffer_bytes(machine));
   const streaming::DiskSpeed disk = streaming::measure_disk(file, disk_time);
-  return {.dram_bytes_per_s = dram_bytes_per_s,
+  return {.dram_bytes_per_s = dram_bytes_per_s * share_of_time(machine, cpus.size()),
           .int8_macs_per_s = measure_int8_macs_per_s(cpus),
           .disk_bytes_per_s = disk.bytes_per_s,
           .disk_notes = disk.notes};

@@ -10,19 +10,20 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "core/model/aligned_bytes.h"
 #include "topology/machine.h"
 #include "topology/thread_team.h"
 
 namespace sluice::engine {
 
 struct MachineLimits {
-  double dram_bytes_per_s = 0;
-  double int8_macs_per_s = 0;  // 8-bit multiply-adds of the kernels in use, all threads together
+  double dram_bytes_per_s = 0;  // all threads together, for the share of time that a quota allows
+  double int8_macs_per_s = 0;   // 8-bit multiply-adds of the kernels in use, all threads together
   double disk_bytes_per_s = 0;
   std::vector<std::string> disk_notes;  // why the disk's figure may not be the disk's
 };
@@ -39,18 +40,15 @@ MachineLimits measure_machine_limits(const topology::CpuList& cpus,
 class DramReader {
  public:
   DramReader(const topology::CpuList& cpus, std::size_t buffer_bytes);
-  ~DramReader();
-  DramReader(const DramReader&) = delete;
-  DramReader& operator=(const DramReader&) = delete;
 
   // Reads the buffer once; bytes per second.
   double read();
 
  private:
-  class Buffer;
+  std::span<std::uint64_t> words();
 
   topology::ThreadTeam team_;
-  std::unique_ptr<Buffer> buffer_;
+  model::AlignedBytes buffer_;
 };
 
 // Memory to read through when measuring DRAM: four times the last cache, so that little of it is

@@ -11,6 +11,7 @@
 #include "core/engine/memory_guard.h"
 #include "core/engine/sampler.h"
 #include "core/engine/stepper.h"
+#include "core/engine/thread_timing.h"
 #include "core/error.h"
 #include "core/gguf/gguf.h"
 #include "core/model/architecture.h"
@@ -29,11 +30,12 @@ kvcache::ElementType element_type(KvType type) {
   return type == KvType::f16 ? kvcache::ElementType::f16 : kvcache::ElementType::int8;
 }
 
-topology::CpuList choose_cpus(unsigned threads) {
+topology::CpuList choose_cpus(const EngineOptions& options) {
   try {
-    return topology::choose_threads(topology::read_machine(), threads).cpus;
+    return choose_timed_threads(topology::read_machine(), options.threads, options.budget_bytes)
+        .cpus;
   } catch (const std::invalid_argument& e) {
-    throw UsageError(fmt::format("--threads {}: {}", threads, e.what()));
+    throw UsageError(fmt::format("--threads {}: {}", options.threads, e.what()));
   }
 }
 
@@ -195,7 +197,7 @@ class Runner final : public Engine {
   Runner(const std::filesystem::path& path, const EngineOptions& options)
       : opened_(path, {}),
         kernels_(kernels::kernel_table()),
-        cpus_(choose_cpus(options.threads)),
+        cpus_(choose_cpus(options)),
         team_(cpus_),
         prepared_(opened_, options, team_.size()) {
     if (!plan().fits()) throw plan::budget_error(plan());
@@ -366,7 +368,7 @@ std::unique_ptr<Engine> Engine::open(const std::filesystem::path& model,
 
 PlannedRun plan_run(const std::filesystem::path& model, const EngineOptions& options) {
   const OpenedModel opened(model, {.header_only = true});
-  const topology::CpuList cpus = choose_cpus(options.threads);
+  const topology::CpuList cpus = choose_cpus(options);
   const Preparation prepared(opened, options, cpus.size());
   return {prepared.planned.plan, decode_work(prepared.planned), cpus};
 }

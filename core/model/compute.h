@@ -9,29 +9,13 @@
 #include <span>
 #include <vector>
 
+#include "core/model/aligned_bytes.h"
 #include "core/model/weights.h"
 #include "kernels/kernel_table.h"
 #include "streaming/tape.h"
 #include "topology/thread_team.h"
 
 namespace sluice::model {
-
-// Memory with 64-byte alignment, for kernels; huge pages where the kernel gives them.
-class AlignedBytes {
- public:
-  AlignedBytes() = default;
-  explicit AlignedBytes(std::size_t bytes);
-  ~AlignedBytes();
-  AlignedBytes(AlignedBytes&& other) noexcept;
-  AlignedBytes& operator=(AlignedBytes&& other) noexcept;
-
-  std::byte* data() const { return data_; }
-  std::size_t size() const { return size_; }
-
- private:
-  std::byte* data_ = nullptr;
-  std::size_t size_ = 0;
-};
 
 // A matrix product of the step: y[c * y_stride + r] = w[r] . x[c] (+ bias[r]).
 struct Product {

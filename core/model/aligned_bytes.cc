@@ -1,0 +1,35 @@
+#include "core/model/aligned_bytes.h"
+
+#include <cerrno>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <system_error>
+#include <utility>
+
+namespace sluice::model {
+
+AlignedBytes::AlignedBytes(std::size_t bytes) : size_(bytes) {
+  if (bytes == 0) return;
+  void* p = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (p == MAP_FAILED) {
+    throw std::system_error(errno, std::generic_category(),
+                            fmt::format("cannot allocate {} bytes", bytes));
+  }
+  ::madvise(p, bytes, MADV_HUGEPAGE);  // a wish: without huge pages all works the same
+  data_ = static_cast<std::byte*>(p);
+}
+
+AlignedBytes::~AlignedBytes() {
+  if (data_ != nullptr) ::munmap(data_, size_);
+}
+
+AlignedBytes::AlignedBytes(AlignedBytes&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+
+AlignedBytes& AlignedBytes::operator=(AlignedBytes&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  return *this;
+}
+
+}  // namespace sluice::model
