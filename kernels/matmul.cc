@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <iterator>
 
 namespace sluice::kernels {
 namespace {
@@ -62,6 +63,21 @@ void Activations::quantise(const QuantiseKernels& kernels, ActivationForm form,
                            std::size_t column) const {
   if (form == ActivationForm::a256) kernels.a256(f32(column), size_, a256(column));
   if (form == ActivationForm::a32) kernels.a32(f32(column), size_, a32(column));
+  if (form == ActivationForm::a32 && column + 1 == columns_) clear_rest_of_tile();
+}
+
+// Whatever was in this memory before could be denormal, with which a product takes many times as
+// long as with other numbers.
+void Activations::clear_rest_of_tile() const {
+  const std::size_t tile = tile_of(columns_);
+  for (std::size_t c = columns_; c % tile != 0; ++c) {
+    const ColumnA32 rest = a32(c);
+    for (std::size_t i = 0; i < blocks_of(size_); ++i) {
+      BlockA32& block = rest.blocks[i * rest.stride];
+      std::fill(std::begin(block.d), std::end(block.d), 0.0f);
+      std::fill(std::begin(block.d_sums), std::end(block.d_sums), 0.0f);
+    }
+  }
 }
 
 std::size_t Activations::size() const {

@@ -37,8 +37,8 @@ inline constexpr std::size_t activation_tile = 16;
 //
 // Quantised columns lie in tiles of activation_tile, or in one tile where they are few: first block
 // 0 of each column of the tile, then block 1 of each, and so on. A kernel that takes a tile through
-// a block thus reads one piece of memory. What is left of the last tile is not written, but may be
-// read.
+// a block thus reads one piece of memory. What is left of the last tile may be read; its scales are
+// zero once the last column is quantised, and the rest is left as it was.
 class Activations {
  public:
   // Bytes that a buffer for `columns` columns of `size` elements needs, for all forms.
@@ -60,6 +60,7 @@ class Activations {
   ColumnA32 a32(std::size_t column) const;
 
  private:
+  void clear_rest_of_tile() const;
   template <typename Block>
   ActivationColumn<Block> column_of(Block* first, std::size_t column) const;
 

@@ -23,6 +23,9 @@
 namespace sluice::kernels {
 namespace {
 
+// Two would not leave room in the first-level cache for anything else, or where another thread uses
+// half of that, not even have it themselves.
+constexpr int panels_at_once = 1;
 constexpr bool high_nibbles_in_place = false;  // a scale times 240 would need more than two bytes
 constexpr bool unsigned_q8 = false;            // the tile products have all combinations of signs
 
@@ -35,8 +38,8 @@ constexpr bool unsigned_q8 = false;            // the tile products have all com
 namespace sluice::kernels {
 namespace {
 
-// Fewer columns go to the AVX-512 tier. Between what was measured, 8 and 16.
-constexpr std::size_t fewest_columns = 12;
+// Fewer columns go to the AVX-512 tier, which reads weights once for up to eight.
+constexpr std::size_t fewest_columns = 9;
 static_assert(fewest_columns > activation_tile / 2);  // fewer are not in tiles of that width
 
 // Tile registers: 0 to 3 take sums, 4 and 5 activations, 6 and 7 weights. For products of `weights`
@@ -200,20 +203,18 @@ struct TwoByteKernel {
   // While the products of a tile are at work, the sums of the tile before it are used. Tiles are
   // loaded one product ahead, and each product is followed by its share of the other work: beside
   // another thread a core looks no further ahead than that.
-  template <int panels>
-  static void multiply_all(const Panel* p, const Column* a, std::size_t count, std::size_t k,
+  static void multiply_all(const Panel& p, const Column* a, std::size_t count, std::size_t k,
                            std::size_t, float* sums) {
-    constexpr int products = chunks * 2 * panels, columns_at_once = int{tile_rows} / products;
-    const BlockFinish<Format> finish[] = {BlockFinish<Format>(p[0]),
-                                          BlockFinish<Format>(p[panels - 1])};
-    TileSums<panels> of_tile[2];
+    constexpr int products = chunks * 2, columns_at_once = int{tile_rows} / products;
+    const BlockFinish<Format> finish(p);
+    TileSums of_tile[2];
     const BlockA256* before = nullptr;
     float* sums_before = nullptr;
     for (std::size_t i = 0; i < count; i += tile_rows) {
       const BlockA256* x = tile_at(a, i, k);
       const BlockA256* next = tile_after(a, i, count, k);
       const std::size_t turn = i / tile_rows % 2;
-      const TileSums<panels>& of_before = of_tile[1 - turn];
+      const TileSums& of_before = of_tile[1 - turn];
       const auto meanwhile = [&](int t) __attribute__((always_inline)) {
         if (before != nullptr) {
           for (int c = t * columns_at_once; c < (t + 1) * columns_at_once; ++c) {
@@ -222,10 +223,10 @@ struct TwoByteKernel {
         }
         read_ahead(next, tile_rows, t, products);
       };
-      clear_sums<panels>();
-      load_operands<panels, 0>(p, x);
-      multiply_tile<panels>(std::make_integer_sequence<int, products>(), p, x, of_tile[turn],
-                            meanwhile);
+      clear_tile<0>();
+      clear_tile<1>();
+      load_operands<0>(p, x);
+      multiply_tile(std::make_integer_sequence<int, products>(), p, x, of_tile[turn], meanwhile);
       before = x;
       sums_before = sums + i * sums_stride;
       if (i + tile_rows < count) continue;
@@ -241,61 +242,47 @@ struct TwoByteKernel {
   static constexpr int chunks = static_cast<int>(k_block) / chunk;
 
   // Of both bytes of the weights.
-  template <int panels>
   struct alignas(64) TileSums {
-    std::int32_t of[panels][2][tile_rows][panel_rows];
+    std::int32_t of[2][tile_rows][panel_rows];
   };
 
-  template <int panels, int sum = 0>
-  [[gnu::always_inline]] static inline void clear_sums() {
-    clear_tile<sum>();
-    if constexpr (sum + 1 < 2 * panels) clear_sums<panels, sum + 1>();
-  }
-
-  // Multiplies the block, and calls meanwhile(t) after product t: of chunk t / (2 panels). A sum is
-  // stored one product after its last, when it is complete.
-  template <int panels, int... t, typename Meanwhile>
+  // Multiplies the block, and calls meanwhile(t) after product t: of chunk t / 2 and byte t % 2. A
+  // sum is stored one product after its last, when it is complete.
+  template <int... t, typename Meanwhile>
   [[gnu::always_inline]] static inline void multiply_tile(std::integer_sequence<int, t...>,
-                                                          const Panel* p, const BlockA256* x,
-                                                          TileSums<panels>& out,
+                                                          const Panel& p, const BlockA256* x,
+                                                          TileSums& out,
                                                           const Meanwhile& meanwhile) {
-    ((load_operands<panels, t + 1>(p, x), add_product<panels, t>(), meanwhile(t),
-      store_sum<panels, t - 1>(out)),
-     ...);
-    store_sum<panels, sizeof...(t) - 1>(out);
+    ((load_operands<t + 1>(p, x), add_product<t>(), meanwhile(t), store_sum<t - 1>(out)), ...);
+    store_sum<sizeof...(t) - 1>(out);
   }
-  template <int panels, int t>
-  [[gnu::always_inline]] static inline void load_operands(const Panel* p, const BlockA256* x) {
-    constexpr int sum = t % (2 * panels), n = t / (2 * panels);
+  template <int t>
+  [[gnu::always_inline]] static inline void load_operands(const Panel& p, const BlockA256* x) {
+    constexpr int byte = t % 2, n = t / 2;
     if constexpr (n < chunks) {
-      if constexpr (sum == 0) load_tile<4 + n % 2>(x->q + n * chunk, sizeof *x);
-      load_tile<6 + t % 2>(p[sum / 2].q[sum % 2][n * chunk / 4], 64);
+      if constexpr (byte == 0) load_tile<4 + n % 2>(x->q + n * chunk, sizeof *x);
+      load_tile<6 + byte>(p.q[byte][n * chunk / 4], 64);
     }
   }
   // If product t was the last of its sum.
-  template <int panels, int t>
-  [[gnu::always_inline]] static inline void store_sum(TileSums<panels>& out) {
-    constexpr int sum = t - (chunks - 1) * 2 * panels;
-    if constexpr (sum >= 0) store_tile<sum>(out.of[sum / 2][sum % 2]);
+  template <int t>
+  [[gnu::always_inline]] static inline void store_sum(TileSums& out) {
+    constexpr int byte = t - (chunks - 1) * 2;
+    if constexpr (byte >= 0) store_tile<byte>(out.of[byte]);
   }
-  template <int panels, int t>
+  template <int t>
   [[gnu::always_inline]] static inline void add_product() {
-    add_tile_product<Scale::is_signed, t % (2 * panels), 4 + t / (2 * panels) % 2, 6 + t % 2>();
+    add_tile_product<Scale::is_signed, t % 2, 4 + t / 2 % 2, 6 + t % 2>();
   }
 
   // Adds what came out for a column of a tile to its sums.
-  template <int panels>
-  [[gnu::always_inline]] static inline void add_column(const BlockFinish<Format> (&finish)[2],
-                                                       const TileSums<panels>& tile, int c,
+  [[gnu::always_inline]] static inline void add_column(const BlockFinish<Format>& finish,
+                                                       const TileSums& tile, int c,
                                                        const BlockA256& x, float* sums) {
-#pragma GCC unroll 2
-    for (int i = 0; i < panels; ++i) {
-      const I32x16 low = _mm512_load_si512(tile.of[i][0][c]);
-      const I32x16 high = _mm512_load_si512(tile.of[i][1][c]);
-      const __m512 block = to_float(add(left_32(high, Scale::shift), low));
-      float* sum_at = sums + c * static_cast<int>(sums_stride) + i * int{panel_rows};
-      finish[i].add_to(sum_at, block, x);
-    }
+    const I32x16 low = _mm512_load_si512(tile.of[0][c]);
+    const I32x16 high = _mm512_load_si512(tile.of[1][c]);
+    const __m512 block = to_float(add(left_32(high, Scale::shift), low));
+    finish.add_to(sums + c * static_cast<int>(sums_stride), block, x);
   }
 };
 
@@ -319,15 +306,13 @@ struct alignas(64) Dots {
   std::int32_t of[products_kept][tile_rows][panel_rows];
 };
 
-// The dot products of a tile of columns with the blocks of 32 weights of some panels: those of the
-// first panel, then those of the next.
+// The dot products of a tile of columns with the blocks of 32 weights of a panel.
 template <typename Format>
 class TileProducts {
  public:
-  // blocks: of each panel. dots: not part of this, so that the compiler may keep all the rest in
-  // registers.
-  TileProducts(const SmallPanel* panels, int count, int blocks, const BlockA32* x, Dots& dots)
-      : panels_(panels), blocks_(blocks), total_(count * blocks), x_(x), dots_(dots) {
+  // dots: not part of this, so that the compiler may keep all the rest in registers.
+  TileProducts(const SmallPanel& panel, int blocks, const BlockA32* x, Dots& dots)
+      : panel_(panel), blocks_(blocks), x_(x), dots_(dots) {
     for (int t = 0; t < ahead; ++t) {
       begin();
       if (t > 0) end();
@@ -336,22 +321,18 @@ class TileProducts {
 
   // Starts the product that is `ahead` of those used.
   [[gnu::always_inline]] inline void begin() {
-    if (begun_ == total_) return;
+    if (begun_ == blocks_) return;
     if (begun_ % 2 == 0) {
       begin_in<0>();
     } else {
       begin_in<1>();
     }
     ++begun_;
-    if (++block_ == blocks_) {
-      block_ = 0;
-      ++panels_;
-    }
   }
 
   // Stores the product that was begun before the last one.
   [[gnu::always_inline]] inline void end() {
-    if (ended_ == total_) return;
+    if (ended_ == blocks_) return;
     if (ended_ % 2 == 0) {
       store_tile<0>(dots_.of[ended_ % products_kept]);
     } else {
@@ -368,8 +349,8 @@ class TileProducts {
  private:
   template <int odd>
   [[gnu::always_inline]] inline void begin_in() {
-    load_tile<4 + odd>(x_->q + 32 * block_, sizeof *x_);
-    load_tile<6 + odd>(panels_->q[8 * block_], 64);
+    load_tile<4 + odd>(x_->q + 32 * begun_, sizeof *x_);
+    load_tile<6 + odd>(panel_.q[8 * begun_], 64);
     clear_tile<odd>();
     add_tile_product<!Format::has_min, odd, 4 + odd, 6 + odd>();
   }
@@ -378,11 +359,10 @@ class TileProducts {
   static constexpr int ahead = 4;
   static_assert(ahead <= products_kept);
 
-  const SmallPanel* panels_;
-  int blocks_, total_;
+  const SmallPanel& panel_;
+  int blocks_;
   const BlockA32* x_;
   int begun_ = 0, ended_ = 0;
-  int block_ = 0;  // of the next product, in its panel
   Dots& dots_;
 };
 
@@ -398,40 +378,36 @@ struct SmallKernel : UnpacksSmall<Format, SignedSink> {
   }
 
   // Half a tile is computed where no more is left.
-  template <int panels>
-  static void multiply_all(const SmallPanel* p, const Column* a, std::size_t count, std::size_t k,
+  static void multiply_all(const SmallPanel& p, const Column* a, std::size_t count, std::size_t k,
                            std::size_t weights, float* sums) {
     for (std::size_t i = 0; i < count; i += tile_rows, sums += tile_rows * sums_stride) {
       const auto multiply =
           count - i > tile_rows / 2 ? multiply_tile<tile_rows> : multiply_tile<tile_rows / 2>;
-      multiply(p, panels, tile_at(a, i, k), tile_after(a, i, count, k),
-               static_cast<int>(weights) / 32, sums);
+      multiply(p, tile_at(a, i, k), tile_after(a, i, count, k), static_cast<int>(weights) / 32,
+               sums);
     }
   }
 
  private:
   template <int columns>
-  [[gnu::noinline]] static void multiply_tile(const SmallPanel* panel, int panels,
-                                              const BlockA32* x, const BlockA32* next, int blocks,
-                                              float* sums) {
+  [[gnu::noinline]] static void multiply_tile(const SmallPanel& panel, const BlockA32* x,
+                                              const BlockA32* next, int blocks, float* sums) {
     constexpr int stride = static_cast<int>(sums_stride);
     Dots dots;
-    TileProducts<Format> products(panel, panels, blocks, x, dots);
-    for (int i = 0; i < panels; ++i, ++panel, sums += panel_rows) {
-      __m512 sum[columns];
+    TileProducts<Format> products(panel, blocks, x, dots);
+    __m512 sum[columns];
 #pragma GCC unroll 16
-      for (int c = 0; c < columns; ++c) sum[c] = _mm512_load_ps(sums + c * stride);
-      for (int s = 0; s < blocks; ++s) {
-        const auto* dot = products.dots(i * blocks + s);
-        products.begin();
-        add_dots<0, columns / 2>(dot, *panel, s, x, sum);
-        products.end();
-        add_dots<columns / 2, columns>(dot, *panel, s, x, sum);
-        read_ahead(next, columns, i * blocks + s, panels * blocks);
-      }
-#pragma GCC unroll 16
-      for (int c = 0; c < columns; ++c) _mm512_store_ps(sums + c * stride, sum[c]);
+    for (int c = 0; c < columns; ++c) sum[c] = _mm512_load_ps(sums + c * stride);
+    for (int s = 0; s < blocks; ++s) {
+      const auto* dot = products.dots(s);
+      products.begin();
+      add_dots<0, columns / 2>(dot, panel, s, x, sum);
+      products.end();
+      add_dots<columns / 2, columns>(dot, panel, s, x, sum);
+      read_ahead(next, columns, s, blocks);
     }
+#pragma GCC unroll 16
+    for (int c = 0; c < columns; ++c) _mm512_store_ps(sums + c * stride, sum[c]);
   }
 
   template <int first, int last, int columns>

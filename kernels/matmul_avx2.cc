@@ -10,6 +10,14 @@
 #include <cstring>
 #include <immintrin.h>
 
+namespace sluice::kernels {
+namespace {
+
+constexpr int panels_at_once = 2;
+
+}  // namespace
+}  // namespace sluice::kernels
+
 #include "kernels/matmul_driver.h"
 
 namespace sluice::kernels {
@@ -174,7 +182,6 @@ inline F32x16 load_bfloats(const std::byte* p, std::size_t count) {
 namespace sluice::kernels {
 namespace {
 
-constexpr std::size_t sums_stride = 2 * panel_rows;
 constexpr std::size_t few_columns = 4;
 
 inline __m256i broadcast(const void* p) {

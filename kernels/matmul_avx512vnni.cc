@@ -10,6 +10,7 @@
 namespace sluice::kernels {
 namespace {
 
+constexpr int panels_at_once = 2;
 constexpr bool high_nibbles_in_place = true;  // vpdpbusd does not saturate
 constexpr bool unsigned_q8 = true;            // and wants unsigned weights
 

@@ -3,9 +3,10 @@
 // those files may instantiate an inline function with external linkage (std::min, say): the linker
 // keeps one copy for the whole program, and it could be the one compiled for AVX-512.
 //
-// Rows go in pairs of panels, so that an activation that was broadcast serves 32 rows. For each
-// pair and each 256 weights of a row, the weights are unpacked once into the first-level cache and
-// multiplied with all columns of a column block; the sums of the pair live in scratch meanwhile.
+// Rows go in groups of panels_at_once panels, which the tier has defined: 2 where an activation
+// that was broadcast should serve 32 rows, or 1. For each group and each 256 weights of a row, the
+// weights are unpacked once into the first-level cache and multiplied with all columns of a column
+// block; the sums of the group live in scratch meanwhile.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +21,9 @@ namespace {
 
 constexpr std::size_t k_block = 256;       // weights of a row that are unpacked together
 constexpr std::size_t column_block = 256;  // columns whose activations stay in the L2 cache
+static_assert(column_block % activation_tile == 0);
 constexpr std::size_t cache_line = 64;
+constexpr std::size_t sums_stride = panels_at_once * panel_rows;  // from one column to the next
 
 // What 256 weights of 16 rows with integer sub-block scales (Q4_K, Q5_K, Q6_K) have once.
 struct alignas(64) BlockScales {
@@ -47,9 +50,9 @@ struct alignas(64) FloatPanel {
 // What stands in the scratch of a thread.
 template <typename Panel, typename Column>
 struct Workspace {
-  Panel panels[2];
+  Panel panels[panels_at_once];
   Column columns[column_block];
-  alignas(64) float sums[column_block][2 * panel_rows];
+  alignas(64) float sums[column_block][sums_stride];
 };
 static_assert(sizeof(Workspace<IntegerPanel, ColumnA256>) <= MatmulScratch::bytes);
 static_assert(sizeof(Workspace<SmallPanel, ColumnA32>) <= MatmulScratch::bytes);
@@ -59,7 +62,7 @@ static_assert(sizeof(Workspace<FloatPanel, const float*>) <= MatmulScratch::byte
 struct RowGroup {
   const std::byte* data;
   std::size_t first;  // row of the matrix
-  int panels;         // 1 or 2
+  int panels;         // 1 or panels_at_once
 };
 
 inline std::size_t smaller(std::size_t a, std::size_t b) {
@@ -132,9 +135,9 @@ inline void read_ahead(FileRows& rows, std::size_t bytes) {
 //   tile_columns                        columns that it likes to compute together, and
 //   multiply<panels, columns>(panels, columns, k, weights, sums)   with 4, 2 and 1 for the rest
 // or, when it divides the columns itself,
-//   multiply_all<panels>(panels, columns, count, k, weights, sums)
-// where sums points to the sums of the first column, and those of the next follow
-// 2 * panel_rows floats later.
+//   multiply_all(panel, columns, count, k, weights, sums)           for one panel at once
+// where sums points to the sums of the first column, and those of the next follow sums_stride
+// floats later.
 template <typename Kernel, typename Rows>
 class PanelProduct {
  public:
@@ -152,7 +155,7 @@ class PanelProduct {
       count_ = smaller(column_block, all_columns - c);
       for (std::size_t i = 0; i < count_; ++i) work_.columns[i] = Kernel::column(x, c + i);
       for (std::size_t row = 0; row < w_.rows;) {
-        const int panels = w_.rows - row >= 2 * panel_rows ? 2 : 1;
+        const int panels = w_.rows - row >= panels_at_once * panel_rows ? panels_at_once : 1;
         const std::size_t first = smaller(row, w_.rows - panel_rows);
         multiply_group({w_.data + first * w_.row_bytes, first, panels}, y + c * y_stride, y_stride);
         row = first + panels * panel_rows;
@@ -169,7 +172,9 @@ class PanelProduct {
   }
 
   void multiply_group(const RowGroup& group, float* y, std::size_t y_stride) {
-    std::memset(work_.sums, 0, count_ * sizeof work_.sums[0]);
+    // Kernels may add to the sums of a whole tile, also where it has fewer columns.
+    const std::size_t tiles = (count_ + activation_tile - 1) / activation_tile;
+    std::memset(work_.sums, 0, tiles * activation_tile * sizeof work_.sums[0]);
     const std::size_t panel_bytes = panel_rows * w_.row_bytes;
     Rows rows;
     start(rows, w_.row_bytes, group.data + group.panels * panel_bytes);
@@ -178,8 +183,8 @@ class PanelProduct {
         Kernel::unpack(rows, group.data + p * panel_bytes, w_.columns, k, work_.panels[p]);
       }
       const std::size_t weights = smaller(k_block, w_.columns - k);
-      if (group.panels == 2) {
-        multiply_columns<2>(k, weights);
+      if (group.panels == panels_at_once) {
+        multiply_columns<panels_at_once>(k, weights);
       } else {
         multiply_columns<1>(k, weights);
       }
@@ -203,8 +208,8 @@ class PanelProduct {
       multiply_tiles<panels, 2>(i, k, weights);
       multiply_tiles<panels, 1>(i, k, weights);
     } else {
-      Kernel::template multiply_all<panels>(work_.panels, work_.columns, count_, k, weights,
-                                            work_.sums[0]);
+      static_assert(panels == 1);
+      Kernel::multiply_all(work_.panels[0], work_.columns, count_, k, weights, work_.sums[0]);
     }
   }
 

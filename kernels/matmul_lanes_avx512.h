@@ -130,7 +130,6 @@ inline F32x16 load_bfloats(const std::byte* p, std::size_t count) {
 namespace sluice::kernels {
 namespace {
 
-constexpr std::size_t sums_stride = 2 * panel_rows;  // from one column to the next
 constexpr std::size_t few_columns = 8;
 
 inline __m512i broadcast(const void* p) {

@@ -1,6 +1,10 @@
 // Activations as integers: every tier against the definition in kernels/quantise.h, written out.
 #include "kernels/quantise.h"
 
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/matmul.h"
 #include "tests/catch.h"
 #include "tests/kernels_support.h"
 
@@ -177,6 +181,35 @@ TEST_CASE("what is not finite shows in the scale of its group and in no other") 
         CHECK(vector_difference(a.q, scalar.q) == "");
         CHECK(vector_difference(a.d, scalar.d) == "");
       }
+    }
+  }
+}
+
+TEST_CASE("what is left of the last tile has scales of zero") {
+  constexpr std::size_t size = 320;  // a block and a quarter
+  for (const std::size_t columns : {9u, 15u, 16u, 17u, 31u}) {
+    const std::vector<float> x(size * columns, 1.0f);
+    // As memory may be after other use: denormal numbers, which make a product slow.
+    std::vector<kernels::BlockA32> buffer(
+        kernels::Activations::buffer_bytes(size, columns) / sizeof(kernels::BlockA32) + 1);
+    std::memset(static_cast<void*>(buffer.data()), 1, buffer.size() * sizeof buffer[0]);
+    const kernels::Activations activations(x.data(), size, size, columns,
+                                           reinterpret_cast<std::byte*>(buffer.data()));
+    const kernels::QuantiseKernels& table = kernels::kernel_table().quantise;
+    for (std::size_t c = 0; c < columns; ++c) {
+      activations.quantise(table, kernels::ActivationForm::a32, c);
+    }
+    const kernels::ColumnA32 last = activations.a32(columns - 1);
+    const std::size_t left =
+        (kernels::activation_tile - columns % kernels::activation_tile) % kernels::activation_tile;
+    for (std::size_t i = 0; i < 2; ++i) {
+      for (std::size_t c = 1; c <= left; ++c) {
+        const kernels::BlockA32& block = last.blocks[i * last.stride + c];
+        INFO(columns << " columns, block " << i << ", " << c << " after the last");
+        CHECK(std::all_of(block.d, block.d + 8, [](float d) { return d == 0; }));
+        CHECK(std::all_of(block.d_sums, block.d_sums + 8, [](float d) { return d == 0; }));
+      }
+      CHECK(last.blocks[i * last.stride].d[0] > 0);
     }
   }
 }
