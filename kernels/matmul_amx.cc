@@ -42,11 +42,11 @@ namespace {
 constexpr std::size_t fewest_columns = 9;
 static_assert(fewest_columns > activation_tile / 2);  // fewer are not in tiles of that width
 
-// Tile registers: 0 to 3 take sums, 4 and 5 activations, 6 and 7 weights. For products of `weights`
+// Tile registers: 0 and 1 take sums, 4 and 5 activations, 6 and 7 weights. For products of `weights`
 // weights with as many columns.
 inline TileConfiguration product_configuration(std::size_t columns, std::size_t weights) {
   TileConfiguration made;
-  for (int tile = 0; tile < 4; ++tile) made.shape(tile, columns, panel_rows * sizeof(std::int32_t));
+  for (int tile = 0; tile < 2; ++tile) made.shape(tile, columns, panel_rows * sizeof(std::int32_t));
   for (int tile = 4; tile < 6; ++tile) made.shape(tile, columns, weights);
   for (int tile = 6; tile < 8; ++tile) made.shape(tile, weights / 4, panel_rows * 4);
   return made;
