@@ -19,8 +19,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t MiB = std::size_t{1} << 20;
 // A quota is dealt out in periods of 100 ms, of which a team has to be seen for some.
-constexpr auto time_under_quota = std::chrono::milliseconds(300);
-constexpr auto time_of_siblings = std::chrono::milliseconds(100);
+constexpr auto time_under_quota = std::chrono::milliseconds(200);
+constexpr auto time_of_siblings = std::chrono::milliseconds(30);
 
 // Rows of Q4_K times one column, over and over.
 class ProductTimer {

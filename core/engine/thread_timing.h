@@ -23,9 +23,9 @@ using TeamSpeed = std::function<double(const topology::CpuList& cpus)>;
 topology::ThreadChoice try_alternative(const topology::ThreadChoice& choice,
                                        const TeamSpeed& speed);
 
-// topology::choose_threads with that timing, which takes about a second where it is needed, and is
-// made once in a process. It holds no more than 64 MiB, nor than a quarter of what is free to the
-// process or of the budget. Throws what choose_threads throws.
+// topology::choose_threads with that timing, which takes a fifth of a second where it is needed,
+// or one under a quota, and is made once in a process. It holds no more than 64 MiB, nor than a
+// quarter of what is free to the process or of the budget. Throws what choose_threads throws.
 topology::ThreadChoice choose_timed_threads(const topology::Machine& machine,
                                             unsigned requested = 0,
                                             std::optional<std::uint64_t> budget_bytes = {});
