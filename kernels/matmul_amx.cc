@@ -42,8 +42,8 @@ namespace {
 constexpr std::size_t fewest_columns = 9;
 static_assert(fewest_columns > activation_tile / 2);  // fewer are not in tiles of that width
 
-// Tile registers: 0 and 1 take sums, 4 and 5 activations, 6 and 7 weights. For products of `weights`
-// weights with as many columns.
+// Tile registers: 0 and 1 take sums, 4 and 5 activations, 6 and 7 weights. For products of
+// `weights` weights with as many columns.
 inline TileConfiguration product_configuration(std::size_t columns, std::size_t weights) {
   TileConfiguration made;
   for (int tile = 0; tile < 2; ++tile) made.shape(tile, columns, panel_rows * sizeof(std::int32_t));
