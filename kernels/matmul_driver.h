@@ -183,10 +183,9 @@ class PanelProduct {
         Kernel::unpack(rows, group.data + p * panel_bytes, w_.columns, k, work_.panels[p]);
       }
       const std::size_t weights = smaller(k_block, w_.columns - k);
-      if (group.panels == panels_at_once) {
-        multiply_columns<panels_at_once>(k, weights);
-      } else {
-        multiply_columns<1>(k, weights);
+      if (group.panels == 1) multiply_columns<1>(k, weights);
+      if constexpr (panels_at_once > 1) {
+        if (group.panels > 1) multiply_columns<panels_at_once>(k, weights);
       }
     }
     // Copies of a size that the compiler knows: it would call for slow ones else.

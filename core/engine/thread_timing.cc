@@ -110,7 +110,7 @@ topology::ThreadChoice try_alternative(const topology::ThreadChoice& choice,
 
 topology::ThreadChoice choose_timed_threads(const topology::Machine& machine, unsigned requested,
                                             std::optional<std::uint64_t> budget_bytes) {
-  const topology::ThreadChoice choice = topology::choose_threads(machine, requested);
+  topology::ThreadChoice choice = topology::choose_threads(machine, requested);
   if (choice.alternative_cpus.empty()) return choice;
   static const topology::ThreadChoice timed = timed_choice(machine, choice, budget_bytes);
   return timed;
