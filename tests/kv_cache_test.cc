@@ -16,6 +16,7 @@
 #include "tests/catch.h"
 #include "tests/kernels_support.h"
 #include "tests/kv_pages.h"
+#include "tests/sanitized.h"
 
 namespace sluice::test {
 namespace {
@@ -264,6 +265,7 @@ std::vector<float> alone(const CacheConfig& config, const std::vector<std::uint3
 // Sequences that start, grow, split, go back and end at random: each step gives the bits that the
 // same tokens give alone, and in the end all pages are free.
 TEST_CASE("sequences that share pages do not notice each other") {
+  constexpr int turns = is_sanitized ? 25 : 80;
   Rng rng(72);
   for (const Window window : {Window{0, 0}, {40, 4}}) {
     for (const ElementType type : {ElementType::int8, ElementType::f16}) {
@@ -271,7 +273,7 @@ TEST_CASE("sequences that share pages do not notice each other") {
       const CacheConfig config = config_of(type, positions, window);
       KvCache cache(config, table());
       std::vector<std::unique_ptr<Tracked>> all;
-      for (int turn = 0; turn < 80; ++turn) {
+      for (int turn = 0; turn < turns; ++turn) {
         const std::size_t pick = all.empty() ? 0 : rng() % all.size();
         const std::uint64_t action = rng() % 8;
         if (all.empty() || action == 0) {
@@ -347,6 +349,7 @@ TEST_CASE("what a sequence has set aside is never taken by another") {
 }
 
 TEST_CASE("with a window memory is constant for ever") {
+  constexpr int turns = is_sanitized ? 100 : 400;
   for (const Window window : {Window{40, 4}, {64, 0}, {65, 33}}) {
     CacheConfig config = config_of(ElementType::int8, kvcache::unlimited, window);
     config.layers = {{1, 8, 8, 0}, {1, 4, 4, 16}};
@@ -355,7 +358,7 @@ TEST_CASE("with a window memory is constant for ever") {
     Tracked a = start(cache), b = start(cache);
     Rng rng(74);
     std::size_t most = 0;
-    for (int turn = 0; turn < 400; ++turn) {
+    for (int turn = 0; turn < turns; ++turn) {
       // As many tokens as a step may have, of both sequences.
       const std::size_t split = 1 + rng() % (config.step_columns - 1);
       step(cache, a, random_tokens(split, rng));
@@ -363,7 +366,7 @@ TEST_CASE("with a window memory is constant for ever") {
       if (turn == 20) most = cache.pages_in_use();
       if (turn > 20) CHECK(cache.pages_in_use() <= most + 8);
     }
-    CHECK(a.tokens.size() + b.tokens.size() == 400 * 70);
+    CHECK(a.tokens.size() + b.tokens.size() == turns * 70);
     CHECK_THROWS_AS(a.sequence.truncate(a.sequence.length() - 65), std::length_error);
     CHECK_NOTHROW(a.sequence.truncate(0));
     a.tokens.clear();
