@@ -4,9 +4,10 @@
 //   build/release/bench/bench_attention                       the shape of Yi 1.5 9B
 //   build/release/bench/bench_attention --heads 32 --kv-heads 32 --layers 32
 //
-// "decode" is one token after so many positions; "prefill" a chunk of a prompt at its end. "ms" is
-// the time of all layers, once for the step; "GB/s" what is read of the cache. A cache of 48 layers
-// is beyond all caches of the CPU, as it is in a run.
+// "decode" is one token after so many positions; "prefill" a chunk of a prompt at its end, also
+// under a window, where tokens look at the cache together or, for comparison, one at a time. "ms"
+// is the time of all layers, once for the step; "GB/s" what is read of the cache. A cache of 48
+// layers is beyond all caches of the CPU, as it is in a run.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <fmt/format.h>
@@ -31,11 +32,12 @@ struct Shape {
 struct Step {
   ElementType type;
   std::uint32_t positions, columns, together;  // columns that look at the cache together
+  std::uint32_t window = 0;
 };
 
 kvcache::CacheConfig cache_config(const Shape& shape, const Step& step) {
   kvcache::CacheConfig config;
-  config.layers.assign(shape.layers, {shape.kv_heads, shape.dim, shape.dim, 0});
+  config.layers.assign(shape.layers, {shape.kv_heads, shape.dim, shape.dim, step.window});
   config.positions = step.positions;
   config.step_columns = step.positions;
   config.type = step.type;
@@ -43,7 +45,9 @@ kvcache::CacheConfig cache_config(const Shape& shape, const Step& step) {
 }
 
 // Rows are drawn from a pool: what they are does not change the time, and drawing takes some.
-void fill_cache(kvcache::KvCache& cache, kvcache::Sequence& sequence, const Shape& shape) {
+// The last `columns` are written, but not part of the sequence yet, as in a step.
+void fill_cache(kvcache::KvCache& cache, kvcache::Sequence& sequence, const Shape& shape,
+                std::uint32_t columns) {
   constexpr std::size_t pool = 61;
   const std::size_t size = shape.kv_heads * shape.dim;
   Aligned<float> rows(pool * size), keys(size), values(size);
@@ -60,7 +64,7 @@ void fill_cache(kvcache::KvCache& cache, kvcache::Sequence& sequence, const Shap
       cache.write(sequence, l, p, keys.data(), values.data());
     }
   }
-  cache.advance(sequence, sequence.capacity());
+  cache.advance(sequence, sequence.capacity() - columns);
 }
 
 class Attention {
@@ -77,7 +81,7 @@ class Attention {
         scores_(team.size() * step.together * shape.group() * score_stride_),
         runs_(team.size() * kvcache::runs_max(cache_.config())) {
     fill_normal(queries_.span());
-    fill_cache(cache_, sequence_, shape);
+    fill_cache(cache_, sequence_, shape, step.columns);
   }
 
   void run() {
@@ -124,9 +128,12 @@ class Attention {
 void measure(State& state, const Shape& shape, const Step& step, topology::ThreadTeam& team) {
   Attention attention(shape, step, team);
   const double seconds = time_iterations(state, [&] { attention.run(); });
-  const double seen = step.positions - (step.columns - 1) / 2.0;
-  const double macs =
-      2 * seen * static_cast<double>(step.columns * shape.heads * shape.dim * shape.layers);
+  double seen = 0;
+  for (std::uint32_t c = 0; c < step.columns; ++c) {
+    const std::uint32_t all = step.positions - c;
+    seen += step.window == 0 ? all : std::min(all, step.window);
+  }
+  const double macs = 2 * seen * static_cast<double>(shape.heads * shape.dim * shape.layers);
   state.counters["ms"] = seconds * 1e3;
   state.counters["GMAC/s"] = macs / seconds / 1e9;
   state.counters["GB/s"] =
@@ -141,9 +148,11 @@ void register_benchmarks(const Shape& shape) {
   constexpr std::pair<const char*, ElementType> types[] = {
       {"f32", ElementType::f32}, {"f16", ElementType::f16}, {"int8", ElementType::int8}};
   const auto add_step = [&](const char* kind, const char* type, const Step& step) {
-    add(fmt::format("attention/{}/{}/positions:{}", kind, type, step.positions), [=](State& state) {
-      measure(state, shape, step, *team);
-    })->UseRealTime();
+    const std::string window =
+        step.window == 0 ? "" : fmt::format("/window:{}/together:{}", step.window, step.together);
+    const std::string name =
+        fmt::format("attention/{}/{}/positions:{}{}", kind, type, step.positions, window);
+    add(name, [=](State& state) { measure(state, shape, step, *team); })->UseRealTime();
   };
   const auto together = static_cast<std::uint32_t>(std::max<std::size_t>(1, 32 / shape.group()));
   for (const auto& [name, type] : types) {
@@ -153,6 +162,8 @@ void register_benchmarks(const Shape& shape) {
     for (const std::uint32_t positions : {64, 512, 2048}) {
       add_step("prefill", name, {type, positions, std::min(positions, 512U), together});
     }
+    add_step("prefill", name, {type, 512, 512, together, 256});
+    add_step("prefill", name, {type, 512, 512, 1, 256});
   }
 }
 

@@ -12,7 +12,7 @@
 //
 // The context that is printed first holds the limits, measured at the start on the same thread:
 // multiply-adds of the tier's 8-bit dot product, and reading the buffer of "/dram". "%peak" and
-// "%dram" are shares of them; F16 and F32 multiply floats and have no "%peak".
+// "%dram" are shares of them; F16, BF16 and F32 multiply floats and have no "%peak".
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
@@ -21,7 +21,7 @@
 #include <optional>
 
 #include "bench/support.h"
-#include "core/model/random_blocks.h"
+#include "core/synth/random_blocks.h"
 #include "kernels/kernel_table.h"
 #include "kernels/panel_packing.h"
 #include "streaming/arena.h"
@@ -101,8 +101,8 @@ class Weights {
     const std::size_t copies = memory_.committed_bytes() / bytes;
     if (type_ == type) return copies;
     constexpr float std_deviation = 0.02f;
-    model::Random random(1, static_cast<std::uint64_t>(type));
-    model::fill_random_blocks(type, memory_.bytes().first(bytes), std_deviation, random);
+    synth::Random random(1, static_cast<std::uint64_t>(type));
+    synth::fill_random_blocks(type, memory_.bytes().first(bytes), std_deviation, random);
     for (std::size_t i = 1; i < copies; ++i) {
       std::memcpy(memory_.data() + i * bytes, memory_.data(), bytes);
     }
@@ -159,10 +159,8 @@ void multiply(State& state, const Product& product, Weights& weights, const Limi
 
 void add_products(const std::shared_ptr<Weights>& weights, const Limits& limits) {
   for (const kernels::BlockTraits& t : kernels::all_block_types()) {
-    const bool is_integer = kernels::activation_form(t.type) != ActivationForm::f32;
-    if (!is_integer && t.type != BlockType::f16 && t.type != BlockType::f32) continue;
     for (const bool is_packed : {false, true}) {
-      if (is_packed && !(is_integer && table().matmul.reads_packed)) continue;
+      if (is_packed && !table().matmul.reads_packed) continue;
       for (const bool from_dram : {false, true}) {
         for (const std::size_t columns : {1, 2, 4, 8, 16, 32, 512}) {
           const Product product = {t.type, columns, from_dram, is_packed};
@@ -231,17 +229,85 @@ void swiglu(State& state) {
          [&] { table().vector_ops.swiglu(gate.data(), up.data(), out.size(), out.data()); });
 }
 
-// What one row of keys costs when it is written, and a query: the rotation, then the rounding.
+// What one row of keys costs when it is written, and a query: the transform, then the rounding.
 void kv_row(State& state) {
   Aligned<float> row(128);
   Aligned<std::int8_t> q(row.size());
   std::uint16_t scales[2] = {};
   fill_normal(row.span());
   report(state, row.size(), row.size() * sizeof(float), [&] {
-    table().kv_rows.rotate(row.data(), row.size());
+    table().kv_rows.hadamard(row.data(), row.size());
     table().kv_rows.quantise(row.data(), row.size(), q.data(),
                              kernels::contiguous_place(row.size()), scales, 1);
   });
+}
+
+// Channels of a gated delta net with 16 heads of keys and 32 of values, each of 128.
+void convolution(State& state, std::size_t positions) {
+  constexpr std::size_t channels = 8192, tap_count = 4;
+  Aligned<float> x(positions * channels), tail((tap_count - 1) * channels);
+  Aligned<float> taps(channels * tap_count), bias(channels);
+  std::fill_n(taps.data(), taps.size(), 0.2f);
+  std::fill_n(bias.data(), bias.size(), 1.0f);  // the results, which are the next inputs, stay near
+  kernels::ConvolutionArgs args{};
+  args.x = x.data();
+  args.taps = taps.data();
+  args.bias = bias.data();
+  args.tail = args.next_tail = tail.data();
+  args.stride = args.tail_stride = args.channels = channels;
+  args.positions = positions;
+  args.tap_count = tap_count;
+  args.has_silu = true;
+  report(state, x.size(), 2 * x.size() * sizeof(float), [&] { table().convolution.causal(args); });
+}
+
+struct Head {
+  void (*kernels::RecurrenceKernels::*operation)(const kernels::RecurrenceArgs&);
+  std::size_t key_dim, value_dim;
+  double macs;  // of one element of the state at one position
+};
+
+// The heads of a model, one after the other, so that no cache holds their states. All read the same
+// rows, which lie as far apart as in a model with 8192 channels.
+void recur(State& state, const Head& head, std::size_t positions) {
+  constexpr std::size_t heads = 768, stride = 8192;
+  const std::size_t state_floats = kernels::state_floats(head.key_dim, head.value_dim);
+  Aligned<float> states(heads * state_floats), rows(positions * stride), rates(positions);
+  Aligned<float> out(positions * head.value_dim);
+  fill_normal(rows.span());
+  for (float& x : rows.span()) x *= 0.05f;
+  std::fill_n(rates.data(), rates.size(), 0.5f);
+  kernels::RecurrenceArgs args{};
+  args.queries = rows.data();
+  args.keys = rows.data() + head.key_dim;
+  args.values = rows.data() + 2 * head.key_dim;
+  args.key_stride = args.value_stride = stride;
+  args.decays = args.rates = rates.data();
+  args.decay_stride = args.rate_stride = 1;
+  args.out = out.data();
+  args.out_stride = args.value_dim = head.value_dim;
+  args.positions = positions;
+  args.key_dim = head.key_dim;
+  std::size_t at = 0;
+  const double seconds = time_iterations(state, [&] {
+    args.state = args.next_state = states.data() + at * state_floats;
+    at = at + 1 < heads ? at + 1 : 0;
+    (table().recurrence.*head.operation)(args);
+  });
+  const double elements = static_cast<double>(head.key_dim * head.value_dim);
+  state.counters["GMAC/s"] = head.macs * elements * static_cast<double>(positions) / seconds / 1e9;
+  state.counters["GB/s"] = 2 * elements * sizeof(float) / seconds / 1e9;  // of state, in and out
+}
+
+void add_recurrent() {
+  const Head delta_rule = {&kernels::RecurrenceKernels::delta_rule, 128, 128, 3};
+  const Head state_scan = {&kernels::RecurrenceKernels::state_scan, 128, 64, 2};
+  for (const std::size_t positions : {1, 512}) {
+    const std::string suffix = fmt::format("positions:{}", positions);
+    add("convolution/8192/" + suffix, [=](State& s) { convolution(s, positions); });
+    add("delta_rule/128x128/" + suffix, [=](State& s) { recur(s, delta_rule, positions); });
+    add("state_scan/128x64/" + suffix, [=](State& s) { recur(s, state_scan, positions); });
+  }
 }
 
 void add_others() {
@@ -277,6 +343,7 @@ void register_benchmarks(std::uint64_t dram_mib) {
                                           weights->bytes().size() / mib));
   add_products(weights, limits);
   add_others();
+  add_recurrent();
 }
 
 }  // namespace

@@ -22,7 +22,7 @@
 #include <unistd.h>
 
 #include "bench/support.h"
-#include "core/model/random_blocks.h"
+#include "core/synth/random_blocks.h"
 #include "streaming/choose_reader.h"
 #include "streaming/data_file.h"
 #include "streaming/streamed_tape.h"
@@ -67,7 +67,7 @@ class TemporaryFile {
  private:
   static bool write(int descriptor, std::uint64_t bytes) {
     std::vector<std::byte> chunk(mib);
-    model::Random random(1, 0);
+    synth::Random random(1, 0);
     for (std::uint64_t left = bytes; left > 0;) {
       random.fill(chunk);
       const ssize_t count = ::write(descriptor, chunk.data(), std::min<std::uint64_t>(left, mib));
@@ -112,8 +112,10 @@ std::unique_ptr<StreamedTape> make_tape(const Source& source, Io io, bool is_pin
   streaming::TapeOptions options;
   options.held_max = 1;
   if (is_pinned) options.pinned_bytes_max = source.bytes + 4096 * segments_of(source).size();
-  return std::make_unique<StreamedTape>(segments_of(source), open_reader(source, io).reader,
-                                        options);
+  auto tape =
+      std::make_unique<StreamedTape>(segments_of(source), open_reader(source, io).reader, options);
+  tape->load();
+  return tape;
 }
 
 void stream(State& state, const Source& source, Io io) {
@@ -122,7 +124,7 @@ void stream(State& state, const Source& source, Io io) {
   const std::size_t turns = segments_of(source).size();
   const double seconds = time_iterations(state, [&] {
     for (std::size_t turn = 0; turn < turns; ++turn) {
-      benchmark::DoNotOptimize(tape->acquire(turn).data());
+      benchmark::DoNotOptimize(tape->acquire(turn).bytes.data());
       tape->release(turn);
     }
   });

@@ -1,4 +1,4 @@
-// Encoding of text, by both kinds of tokenizer and the more common pre-tokenizers.
+// Encoding of text, by all kinds of tokenizer and the more common pre-tokenizers.
 //
 //   build/release/bench/bench_tokenizer
 //   build/release/bench/bench_tokenizer --benchmark_filter=byte_level
@@ -6,15 +6,15 @@
 // The vocabularies are synthetic: syllables and words of two or three of them, of which the text is
 // made too. The text (1 MiB unless --text-kib says otherwise) is words, numbers, punctuation, lines
 // of code and other scripts, the same in every run. "unbroken" is a word without an end, the worst
-// that a tokenizer can be given.
+// that a tokenizer can be given, and "spaces" is nothing but them.
 #include <CLI/CLI.hpp>
 #include <array>
 #include <fmt/format.h>
 #include <string_view>
 
 #include "bench/support.h"
-#include "core/model/random_blocks.h"
-#include "core/model/synthetic_vocabulary.h"
+#include "core/synth/random_blocks.h"
+#include "core/synth/toy_vocabulary.h"
 #include "core/tokenizer/vocabulary_tokenizer.h"
 
 namespace sluice::bench {
@@ -36,11 +36,11 @@ std::vector<std::string> syllables() {
 }
 
 // A number below `end`.
-std::size_t draw(model::Random& random, std::size_t end) {
+std::size_t draw(synth::Random& random, std::size_t end) {
   return static_cast<std::size_t>(random.next() % end);
 }
 
-std::string random_word(model::Random& random) {
+std::string random_word(synth::Random& random) {
   std::string word;
   for (std::size_t i = 1 + draw(random, 4); i > 0; --i) {
     word += consonants[draw(random, consonants.size())];
@@ -64,7 +64,7 @@ std::string mixed_text(std::size_t bytes) {
       " \xD0\xBC\xD0\xB8\xD1\x80",             // Cyrillic
       "\xE6\xB0\xB4\xE9\x97\xA8\xE3\x80\x82",  // Chinese
       " \xF0\x9F\x8C\x8A"};                    // an emoji
-  model::Random random(1, 0);
+  synth::Random random(1, 0);
   std::string text;
   while (text.size() < bytes) {
     text += draw(random, 5) == 0 ? std::string(others[draw(random, others.size())])
@@ -74,7 +74,7 @@ std::string mixed_text(std::size_t bytes) {
 }
 
 std::string unbroken_text(std::size_t bytes) {
-  model::Random random(2, 0);
+  synth::Random random(2, 0);
   std::string text;
   while (text.size() < bytes) {
     for (const char c : random_word(random)) text += static_cast<char>(c | 0x20);
@@ -82,9 +82,13 @@ std::string unbroken_text(std::size_t bytes) {
   return text;
 }
 
+std::string spaces(std::size_t bytes) {
+  return std::string(bytes, ' ');
+}
+
 Vocabulary sentencepiece_vocabulary() {
   constexpr std::size_t tokens = 32'000;
-  model::Vocabulary toy = model::toy_vocabulary(tokens);
+  synth::Vocabulary toy = synth::toy_vocabulary(tokens);
   Vocabulary vocabulary;
   vocabulary.source = "synthetic";
   vocabulary.tokens = std::move(toy.tokens);
@@ -92,9 +96,9 @@ Vocabulary sentencepiece_vocabulary() {
   for (const std::int32_t type : toy.types) {
     vocabulary.types.push_back(static_cast<TokenType>(type));
   }
-  vocabulary.unknown = model::unknown_token;
-  vocabulary.bos = model::begin_token;
-  vocabulary.eos = model::end_token;
+  vocabulary.unknown = synth::unknown_token;
+  vocabulary.bos = synth::begin_token;
+  vocabulary.eos = synth::end_token;
   return vocabulary;
 }
 
@@ -118,15 +122,8 @@ std::vector<std::string> byte_alphabet() {
   return alphabet;
 }
 
-// Bytes, syllables, pairs of syllables; all with and without a space in front.
-Vocabulary byte_level_vocabulary(std::string_view pre) {
-  Vocabulary vocabulary;
-  vocabulary.source = "synthetic";
-  vocabulary.kind = tokenizer::VocabularyKind::byte_level;
-  vocabulary.pre = pre;
-  vocabulary.add_bos = false;
-  vocabulary.tokens = byte_alphabet();
-  const std::string space = vocabulary.tokens[' '];
+// Syllables and pairs of syllables, all with and without `space` in front.
+void add_merges(Vocabulary& vocabulary, const std::string& space) {
   const auto add_merge = [&](const std::string& left, const std::string& right) {
     vocabulary.merges.push_back(left + ' ' + right);
     vocabulary.tokens.push_back(left + right);
@@ -140,7 +137,34 @@ Vocabulary byte_level_vocabulary(std::string_view pre) {
   for (const std::string& first : all) {
     for (const std::string& second : all) add_merge(first, second);
   }
-  vocabulary.types.assign(vocabulary.tokens.size(), TokenType::normal);
+  vocabulary.types.resize(vocabulary.tokens.size(), TokenType::normal);
+}
+
+Vocabulary byte_level_vocabulary(std::string_view pre) {
+  Vocabulary vocabulary;
+  vocabulary.source = "synthetic";
+  vocabulary.kind = tokenizer::VocabularyKind::byte_level;
+  vocabulary.pre = pre;
+  vocabulary.add_bos = false;
+  vocabulary.tokens = byte_alphabet();
+  add_merges(vocabulary, std::string(vocabulary.tokens[' ']));
+  return vocabulary;
+}
+
+// Byte tokens, letters, and the space as SentencePiece writes it.
+Vocabulary character_level_vocabulary() {
+  Vocabulary vocabulary;
+  vocabulary.source = "synthetic";
+  vocabulary.kind = tokenizer::VocabularyKind::character_level;
+  vocabulary.add_bos = false;
+  for (int byte = 0; byte < 256; ++byte) {
+    vocabulary.tokens.push_back(fmt::format("<0x{:02X}>", byte));
+  }
+  vocabulary.types.assign(256, TokenType::byte);
+  for (const char letter : consonants) vocabulary.tokens.emplace_back(1, letter);
+  for (const char letter : vowels) vocabulary.tokens.emplace_back(1, letter);
+  vocabulary.tokens.emplace_back(tokenizer::space_mark);
+  add_merges(vocabulary, std::string(tokenizer::space_mark));
   return vocabulary;
 }
 
@@ -157,8 +181,9 @@ void add_texts(const std::string& name, Vocabulary vocabulary, std::size_t text_
   const std::shared_ptr<const Tokenizer> tokenizer =
       tokenizer::make_tokenizer(std::move(vocabulary));
   using MakeText = std::string (*)(std::size_t);
-  for (const auto& [kind, make] :
-       {std::pair<std::string_view, MakeText>{"mixed", mixed_text}, {"unbroken", unbroken_text}}) {
+  for (const auto& [kind, make] : {std::pair<std::string_view, MakeText>{"mixed", mixed_text},
+                                   {"unbroken", unbroken_text},
+                                   {"spaces", spaces}}) {
     add(fmt::format("encode/{}/{}", name, kind), [tokenizer,
                                                   text = make(text_bytes)](benchmark::State& s) {
       encode(s, *tokenizer, text);
@@ -168,7 +193,8 @@ void add_texts(const std::string& name, Vocabulary vocabulary, std::size_t text_
 
 void register_benchmarks(std::size_t text_bytes) {
   add_texts("sentencepiece", sentencepiece_vocabulary(), text_bytes);
-  for (const std::string_view pre : {"gpt-2", "llama-bpe", "qwen2"}) {
+  add_texts("character_level", character_level_vocabulary(), text_bytes);
+  for (const std::string_view pre : {"gpt-2", "llama-bpe", "qwen2", "tekken"}) {
     add_texts(fmt::format("byte_level/{}", pre), byte_level_vocabulary(pre), text_bytes);
   }
 }

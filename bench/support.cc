@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/model/random_blocks.h"
+#include "core/synth/random_blocks.h"
 
 namespace sluice::bench {
 namespace {
@@ -68,7 +68,7 @@ double best_seconds(int tries, const std::function<void()>& work) {
 
 void fill_normal(std::span<float> out) {
   constexpr std::uint64_t seed = 1, stream = 0;
-  model::Random random(seed, stream);
+  synth::Random random(seed, stream);
   for (float& x : out) x = random.normal();
 }
 

@@ -2,10 +2,10 @@
 //
 // The positions that a query sees lie in runs (pages of a cache), in order. With grouped queries
 // (GQA, Ainslie et al. 2023) several query heads share one head of keys, and so do consecutive
-// tokens of a prompt: a key row is read once for all of them. Scores and sums are float32. The
-// result of a query depends on nothing but the query and the positions that it sees (with int8 also
-// on where in their pages these lie): not on how they are cut into runs, nor on which other queries
-// are computed with it.
+// tokens of a prompt, each with a window of its own: a key row is read once for all of them. Scores
+// and sums are float32. The result of a query depends on nothing but the query and the positions
+// that it sees (with int8 also on where in their pages these lie): not on how they are cut into
+// runs, nor on which other queries are computed with it.
 //
 // Rows of int8 are multiplied as integers, with queries and probabilities of 16 bits: that is exact
 // to 2^-16 of the largest element of a query, and of the largest probability, or better than 2^-23
@@ -36,8 +36,11 @@ struct AttentionArgs {
   std::size_t run_count;     // >= 1
   std::size_t positions;     // of all runs
   std::size_t scale_stride;  // int8: from the scales of first halves to those of second ones
-  std::size_t columns;       // consecutive tokens: the last sees all positions, each before it one
-                             // less; at least 1 and at most `positions`
+  std::size_t columns;       // consecutive tokens: what the last sees ends with the last position,
+                             // what each before it sees one earlier; 1..positions
+  std::size_t window;        // how many of the newest positions a token sees; 0: all
+  std::size_t sinks;         // and of the first ones, in runs of their own, which all tokens see;
+                             // only with a window
   std::size_t query_heads;   // heads of a token that share these keys
   std::size_t query_stride;  // from the queries of a token to those of the next
   std::size_t out_stride;    // the same of the outputs
@@ -45,6 +48,8 @@ struct AttentionArgs {
   std::size_t value_dim;     // elements of a value; any size
   float scale;               // of query times key
   float softcap;             // scores become softcap * tanh(score / softcap); 0 means none
+  const float* sink_logits;  // [query_heads]: of each head, one more score, as it stands, that has
+                             // no value and only takes its share of the probability; null: none
   float* scores;             // scratch [columns][query_heads][score_stride]
   std::size_t score_stride;  // at least attention_scratch() floats
   float* out;                // [columns][query_heads][value_dim], columns out_stride floats apart

@@ -74,7 +74,7 @@ class ScoreTiles {
     for (std::size_t q = 0; q < set.count; ++q) {
       scores_[q] = scores_of(args, set.first + q);
       scales_[q] = integers_of(args, set.first + q).scales;
-      seen_[q] = seen_by(args, set.first + q);
+      sights_[q] = sight_of(args, set.first + q);
     }
   }
 
@@ -83,9 +83,9 @@ class ScoreTiles {
     for_each_slot(args_, [&](PlacedRun place) {
       if (place.run->queries != queries) quantise(*place.run);
       queries = place.run->queries;
-      if (seen_of(place, seen_[set_.count - 1]) > 0) multiply(place);
+      if (is_seen_by(args_, place, set_.first, set_.count)) multiply(place);
       for (std::size_t q = 0; q < set_.count; ++q) {
-        finish_slot(args_, place, scores_[q] + slot_begin(place), seen_[q], true);
+        finish_slot(args_, place, scores_[q] + slot_begin(place), sights_[q], true);
       }
     });
   }
@@ -161,7 +161,7 @@ class ScoreTiles {
   // Of each query.
   float* scores_[set_size];
   const float* scales_[set_size];
-  std::size_t seen_[set_size];
+  Sight sights_[set_size];
   TileRegisters registers_;
   // [part][upper bytes of each, lower bytes of each]
   alignas(64) std::int8_t queries_[row_max / tile_depth][tile_rows][tile_depth] = {};
@@ -174,8 +174,8 @@ class MixTiles {
  public:
   MixTiles(const AttentionArgs& args, QuerySet set)
       : args_(args), set_(set), registers_(configuration()) {
-    const std::size_t seen = seen_by(args, set.first + set.count - 1);
-    for (std::size_t before = 0; run_count_ < args.run_count && before < seen; ++run_count_) {
+    const std::size_t end = sight_of(args, set.first + set.count - 1).end;
+    for (std::size_t before = 0; run_count_ < args.run_count && before < end; ++run_count_) {
       before += args.runs[run_count_].positions;
     }
   }
@@ -280,7 +280,8 @@ void attention_tiles(const AttentionArgs& args) {
     const QuerySet set = {first, smaller(set_size, queries - first)};
     ScoreTiles(args, set).run();
     for (std::size_t i = first; i < first + set.count; ++i) {
-      const float total = exponentials(scores_of(args, i), args.run_count * slot_size);
+      const float total =
+          exponentials(scores_of(args, i), args.run_count * slot_size, sink_logit_of(args, i));
       // As the tiles take them: upper bytes for a half of the values, then lower ones.
       pack_probabilities(args, i, total,
                          [](I32x16 words, float* slot, std::size_t half, std::size_t v) {

@@ -36,11 +36,11 @@ void attention(const AttentionArgs& args) {
   });
   for (std::size_t i = 0; i < query_count(args); ++i) {
     float* scores = scores_of(args, i);
-    const std::size_t seen = seen_by(args, i);
+    const std::size_t seen = sight_of(args, i).size();
     by_sixteen(seen, [&](std::size_t k, std::size_t count) {
       store(finished_score(args, load(scores + k, count)), scores + k, count);
     });
-    softmax(scores, seen);
+    softmax(scores, seen, sink_logit_of(args, i));
   }
   for_each_run(args, [&](PlacedRun place) {
     prefetch_next<Element>(place, &AttentionRun::values, args.value_dim);
@@ -64,13 +64,13 @@ inline void attention_int8(const AttentionArgs& args) {
   for (std::size_t i = 0; i < query_count(args); ++i) {
     float* scores = scores_of(args, i);
     if (has_long_values) {
-      const float total = exponentials(scores, args.run_count * slot_size);
+      const float total = exponentials(scores, args.run_count * slot_size, sink_logit_of(args, i));
       pack_probabilities(args, i, total,
                          [](I32x16 words, float* slot, std::size_t half, std::size_t v) {
                            store(words, words_of(slot, half) + v * lanes);
                          });
     } else {
-      softmax(scores, args.run_count * slot_size);
+      softmax(scores, args.run_count * slot_size, sink_logit_of(args, i));
     }
   }
   for_each_slot(args, [&](PlacedRun place) {

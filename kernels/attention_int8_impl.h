@@ -153,7 +153,7 @@ void for_query_tiles(const AttentionArgs& args, PlacedRun place, Operation opera
                      std::size_t first = 0) {
   const std::size_t queries = query_count(args);
   for (; queries - first >= n; first += n) {
-    if (seen_by(args, place, first + n - 1) > 0) operation.template operator()<n>(first);
+    if (is_seen_by(args, place, first, n)) operation.template operator()<n>(first);
   }
   if constexpr (n > 1) {
     if (first < queries) for_query_tiles<n - 1>(args, place, operation, first);
@@ -165,17 +165,27 @@ inline std::size_t within(std::size_t position, std::size_t v) {
   return position <= v * lanes ? 0 : smaller(position - v * lanes, lanes);
 }
 
+// What a query sees of a slot.
+inline Positions seen_in_slot(PlacedRun place, const Sight& sight) {
+  const Positions seen = seen_of(place, sight);
+  return {place.run->first + seen.begin, place.run->first + seen.end};
+}
+
+inline bool is_whole_slot(Positions seen) {
+  return seen.begin == 0 && seen.end == slot_size;
+}
+
 // Makes the scores of a query with short keys final where they are seen, and -infinity elsewhere;
-// of long ones what is left to do. The query sees `seen` of all positions.
-inline void finish_slot(const AttentionArgs& args, PlacedRun place, float* slot, std::size_t seen,
+// of long ones what is left to do.
+inline void finish_slot(const AttentionArgs& args, PlacedRun place, float* slot, const Sight& sight,
                         bool are_long) {
-  const std::size_t first = place.run->first, end = first + seen_of(place, seen);
-  if (are_long && args.softcap <= 0 && first == 0 && end == slot_size) return;
+  const Positions seen = seen_in_slot(place, sight);
+  if (are_long && args.softcap <= 0 && is_whole_slot(seen)) return;
   for (std::size_t v = 0; v < slot_vectors; ++v) {
     float* scores = slot + v * lanes;
     F32x16 score = load(scores, lanes);
     score = are_long ? capped(args, score) : finished_score(args, score);
-    store(keep(score, within(first, v), within(end, v), -INFINITY), scores, lanes);
+    store(keep(score, within(seen.begin, v), within(seen.end, v), -INFINITY), scores, lanes);
   }
 }
 
@@ -189,7 +199,7 @@ inline void score_page(const AttentionArgs& args, PlacedRun place, bool are_long
     score_short_rows(args, place);
   }
   for (std::size_t i = 0; i < query_count(args); ++i) {
-    finish_slot(args, place, scores_of(args, i) + slot_begin(place), seen_by(args, i), are_long);
+    finish_slot(args, place, scores_of(args, i) + slot_begin(place), sight_of(args, i), are_long);
   }
 }
 
@@ -197,6 +207,7 @@ inline void score_page(const AttentionArgs& args, PlacedRun place, bool are_long
 template <typename Pass>
 inline void for_each_slot(const AttentionArgs& args, Pass pass) {
   for_each_run(args, [&](PlacedRun place) {
+    place.has_slot = true;
     place.slot = static_cast<std::size_t>(place.run - args.runs) * slot_size + place.run->first;
     pass(place);
   });
@@ -206,16 +217,16 @@ inline void for_each_slot(const AttentionArgs& args, Pass pass) {
 // values, where the query sees them, and else 0.
 template <typename Operation>
 inline void for_value_scales(const AttentionArgs& args, std::size_t i, Operation operation) {
-  const std::size_t seen = seen_by(args, i);
+  const Sight sight = sight_of(args, i);
   for_each_slot(args, [&](PlacedRun place) {
-    const std::size_t first = place.run->first, end = first + seen_of(place, seen);
+    const Positions seen = seen_in_slot(place, sight);
     F32x16 scales[2][slot_vectors];
     for (std::size_t half = 0; half < 2; ++half) {
       for (std::size_t v = 0; v < slot_vectors; ++v) {
         scales[half][v] =
             load(place.run->value_scales + half * args.scale_stride + v * lanes, lanes);
-        if (first == 0 && end == slot_size) continue;
-        scales[half][v] = keep(scales[half][v], within(first, v), within(end, v), 0);
+        if (is_whole_slot(seen)) continue;
+        scales[half][v] = keep(scales[half][v], within(seen.begin, v), within(seen.end, v), 0);
       }
     }
     operation(scores_of(args, i) + slot_begin(place), scales);
@@ -258,13 +269,14 @@ inline void pack_probabilities(const AttentionArgs& args, std::size_t i, float t
 }
 
 // The integers in the place of elements [at, at + 16) of the outputs of `heads` queries, of a half
-// that begins at `begin`, += words of probabilities * values of a page; `count` may be less
-// than 16.
+// that begins at `begin`, += words of probabilities * values of a page, = if it is the first that
+// they see; `count` may be less than 16.
 template <int heads>
 [[gnu::always_inline]] inline void mix_slice(const AttentionArgs& args, PlacedRun place,
                                              float* const (&out)[heads],
                                              const std::int16_t* const (&words)[heads],
-                                             std::size_t half, std::size_t at, std::size_t count) {
+                                             bool is_first, std::size_t half, std::size_t at,
+                                             std::size_t count) {
   const std::size_t begin = half == 0 ? 0 : first_half(args.value_dim);
   const std::size_t size = half == 0 ? first_half(args.value_dim) : args.value_dim - begin;
   const std::size_t half_at = begin * slot_size;
@@ -272,7 +284,7 @@ template <int heads>
   const auto* next = static_cast<const std::int8_t*>(place.next->values) + half_at;
   I32x16 sums[heads];
   for (int h = 0; h < heads; ++h) {
-    sums[h] = place.before == 0 ? broadcast_int(0) : load_bits(out[h] + at, count);
+    sums[h] = is_first ? broadcast_int(0) : load_bits(out[h] + at, count);
   }
   add_groups<heads>(values + 4 * (at - begin), 4 * size, slot_size / 4, 4 * count,
                     next + 4 * (at - begin), words, sums);
@@ -284,13 +296,15 @@ inline void mix_page(const AttentionArgs& args, PlacedRun place) {
   for_query_tiles(args, place, [&]<int heads>(std::size_t first) {
     float* out[heads];
     for (int h = 0; h < heads; ++h) out[h] = out_of(args, first + h);
+    const std::size_t first_seen = sight_of(args, first).first();
+    const bool is_first = place.before <= first_seen;  // and what is seen does not end before
     for (std::size_t half = 0; half < 2; ++half) {
       const std::int16_t* words[heads];
       for (int h = 0; h < heads; ++h) {
         words[h] = words_of(scores_of(args, first + h) + slot_begin(place), half);
       }
       by_sixteen(borders[half + 1] - borders[half], [&](std::size_t i, std::size_t count) {
-        mix_slice<heads>(args, place, out, words, half, borders[half] + i, count);
+        mix_slice<heads>(args, place, out, words, is_first, half, borders[half] + i, count);
       });
     }
   });

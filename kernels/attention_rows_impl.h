@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <math.h>
 #include <type_traits>
 
 #include "kernels/attention.h"
@@ -28,26 +29,36 @@ constexpr std::size_t smaller(std::size_t a, std::size_t b) {
   return a < b ? a : b;
 }
 
-// A run among all: so many positions come before it, and its first score is number `slot` of a
-// query's. `next` is the run after it, or itself.
+// A run among all: so many positions come before it. `next` is the run after it, or itself. When
+// runs have slots, the first score of this one is number `slot` of a query's. Else the scores of
+// what a query sees follow each other, and what it does not see takes no place.
 struct PlacedRun {
   const AttentionRun* run;
-  std::size_t before, slot;
+  std::size_t before;
   const AttentionRun* next;
+  bool has_slot = false;
+  std::size_t slot = 0;
 };
 
-// Positions [begin, end) of a run, and queries from number `first` on that see all of them.
+// Positions [begin, end) of a run.
+struct Positions {
+  std::size_t begin, end;
+  bool is_empty() const { return begin >= end; }
+};
+
+// Positions of a run, and queries from number `first` on that see all of them.
 struct Tile {
-  std::size_t first, begin, end;
+  std::size_t first;
+  Positions positions;
 };
 
-// Calls pass(place) on every run; the scores of one follow those of the run before it.
+// Calls pass(place) on every run.
 template <typename Pass>
 inline void for_each_run(const AttentionArgs& args, Pass pass) {
   std::size_t before = 0;
   for (std::size_t r = 0; r < args.run_count; ++r) {
     const AttentionRun& run = args.runs[r];
-    pass(PlacedRun{&run, before, before, args.runs + smaller(r + 1, args.run_count - 1)});
+    pass(PlacedRun{&run, before, args.runs + smaller(r + 1, args.run_count - 1)});
     before += run.positions;
   }
 }
@@ -75,18 +86,53 @@ inline float* out_of(const AttentionArgs& args, std::size_t i) {
   return args.out + column * args.out_stride + (i - column * args.query_heads) * args.value_dim;
 }
 
-// How many positions a query sees: of all, and of a run.
-inline std::size_t seen_by(const AttentionArgs& args, std::size_t i) {
-  return args.positions - (args.columns - 1 - column_of(args, i));
+// What joins the scores of a query; -infinity adds nothing.
+inline float sink_logit_of(const AttentionArgs& args, std::size_t i) {
+  if (args.sink_logits == nullptr) return -INFINITY;
+  return args.sink_logits[i - column_of(args, i) * args.query_heads];
 }
 
-// Of a run, when it sees so many of all.
-inline std::size_t seen_of(PlacedRun place, std::size_t seen) {
-  return seen <= place.before ? 0 : smaller(seen - place.before, place.run->positions);
+// What a query sees of all positions: the sinks, then [begin, end).
+struct Sight {
+  std::size_t sinks, begin, end;
+  std::size_t size() const { return sinks + (end - begin); }
+  std::size_t first() const { return sinks > 0 ? 0 : begin; }
+};
+
+inline Sight sight_of(const AttentionArgs& args, std::size_t i) {
+  const std::size_t end = args.positions - (args.columns - 1 - column_of(args, i));
+  if (args.window == 0) return {0, 0, end};
+  const bool has_slid = end > args.sinks + args.window;
+  return {args.sinks, has_slid ? end - args.window : args.sinks, end};
 }
 
-inline std::size_t seen_by(const AttentionArgs& args, PlacedRun place, std::size_t i) {
-  return seen_of(place, seen_by(args, i));
+// The same of a run.
+inline Positions seen_of(PlacedRun place, const Sight& sight) {
+  const auto within = [&](std::size_t position) {
+    return position <= place.before ? 0 : smaller(position - place.before, place.run->positions);
+  };
+  return {place.before < sight.sinks ? 0 : within(sight.begin), within(sight.end)};
+}
+
+inline Positions seen_by(const AttentionArgs& args, PlacedRun place, std::size_t i) {
+  return seen_of(place, sight_of(args, i));
+}
+
+// Whether queries [first, first + count) see something of a run; they may be said to where windows
+// are shorter than runs and do not.
+inline bool is_seen_by(const AttentionArgs& args, PlacedRun place, std::size_t first,
+                       std::size_t count) {
+  return seen_by(args, place, first).begin < place.run->positions &&
+         seen_by(args, place, first + count - 1).end > 0;
+}
+
+// Where the score of the first position of a run is, or would be if the query saw it.
+inline float* scores_of(const AttentionArgs& args, PlacedRun place, std::size_t i) {
+  float* scores = scores_of(args, i);
+  if (place.has_slot) return scores + place.slot;
+  const Sight sight = sight_of(args, i);
+  const std::size_t unseen = place.before < sight.sinks ? 0 : sight.begin - sight.sinks;
+  return scores + (static_cast<std::ptrdiff_t>(place.before) - static_cast<std::ptrdiff_t>(unseen));
 }
 
 // All dot products of a tile.
@@ -117,10 +163,11 @@ void score_tile(const AttentionArgs& args, PlacedRun place, const Tile& tile) {
   float* scores[heads];
   for (int h = 0; h < heads; ++h) {
     query[h] = query_of(args, run, tile.first + h);
-    scores[h] = scores_of(args, tile.first + h) + place.slot;
+    scores[h] = scores_of(args, place, tile.first + h);
   }
-  for (std::size_t position = tile.begin; position < tile.end; position += rows) {
-    const std::size_t present = smaller(rows, tile.end - position);
+  const auto [begin, end] = tile.positions;
+  for (std::size_t position = begin; position < end; position += rows) {
+    const std::size_t present = smaller(rows, end - position);
     const Element* key[rows];  // past the end the last row again, to be computed and dropped
     for (int r = 0; r < rows; ++r) {
       key[r] = keys + (position + smaller(r, present - 1)) * args.head_dim;
@@ -145,34 +192,46 @@ inline F32x16 finished_score(const AttentionArgs& args, F32x16 product) {
   return capped(args, product * broadcast(args.scale));
 }
 
-// out[h][at ...] += probability * value over the positions of a tile, for `slices` times 16
-// elements; `count` is 16, or fewer when there is only one slice. The first position of all sets
-// them.
-template <typename Element, int heads, int slices>
-[[gnu::always_inline]] inline void mix_slices(const AttentionArgs& args, PlacedRun place,
-                                              const Tile& tile, std::size_t at, std::size_t count) {
-  const AttentionRun& run = *place.run;
-  const auto* values = static_cast<const Element*>(run.values) + run.first * args.value_dim + at;
-  const bool is_first = place.before + tile.begin == 0;
+// The queries of a tile: where their outputs are, their probabilities of the positions of a run,
+// and whether the first of these in the tile is the first that they see.
+template <int heads>
+struct MixedQueries {
+  MixedQueries(const AttentionArgs& args, PlacedRun place, const Tile& tile) {
+    for (int h = 0; h < heads; ++h) {
+      const std::size_t i = tile.first + h;
+      out[h] = out_of(args, i);
+      probabilities[h] = scores_of(args, place, i);
+      is_first[h] = place.before + tile.positions.begin == sight_of(args, i).first();
+    }
+  }
+
   float* out[heads];
   const float* probabilities[heads];
-  for (int h = 0; h < heads; ++h) {
-    out[h] = out_of(args, tile.first + h) + at;
-    probabilities[h] = scores_of(args, tile.first + h) + place.slot;
-  }
+  bool is_first[heads];
+};
+
+// out[h][at ...] += probability * value over positions of a run, for `slices` times 16 elements;
+// `count` is 16, or fewer when there is only one slice. The first position that a query sees sets
+// them.
+template <typename Element, int heads, int slices>
+[[gnu::always_inline]] inline void mix_slices(const Element* values, std::size_t value_dim,
+                                              Positions positions,
+                                              const MixedQueries<heads>& queries, std::size_t at,
+                                              std::size_t count) {
   F32x16 sums[heads * slices];
   for (int h = 0; h < heads; ++h) {
     for (int s = 0; s < slices; ++s) {
-      sums[h * slices + s] = is_first ? broadcast(0) : load(out[h] + s * lanes, count);
+      const float* out = queries.out[h] + at + s * lanes;
+      sums[h * slices + s] = queries.is_first[h] ? broadcast(0) : load(out, count);
     }
   }
-  for (std::size_t p = tile.begin; p < tile.end; ++p) {
+  for (std::size_t p = positions.begin; p < positions.end; ++p) {
     F32x16 value[slices];
     for (int s = 0; s < slices; ++s) {
-      value[s] = load(values + p * args.value_dim + s * lanes, count);
+      value[s] = load(values + p * value_dim + at + s * lanes, count);
     }
     for (int h = 0; h < heads; ++h) {
-      const F32x16 probability = broadcast(probabilities[h][p]);
+      const F32x16 probability = broadcast(queries.probabilities[h][p]);
       for (int s = 0; s < slices; ++s) {
         sums[h * slices + s] = fma(probability, value[s], sums[h * slices + s]);
       }
@@ -180,7 +239,7 @@ template <typename Element, int heads, int slices>
   }
   for (int h = 0; h < heads; ++h) {
     for (int s = 0; s < slices; ++s) {
-      store(sums[h * slices + s], out[h] + s * lanes, count);
+      store(sums[h * slices + s], queries.out[h] + at + s * lanes, count);
     }
   }
 }
@@ -188,27 +247,41 @@ template <typename Element, int heads, int slices>
 template <typename Element, int heads>
 void mix_tile(const AttentionArgs& args, PlacedRun place, const Tile& tile) {
   constexpr int slices = per_head(heads);
+  const std::size_t dim = args.value_dim;
+  const auto* values = static_cast<const Element*>(place.run->values) + place.run->first * dim;
+  const MixedQueries<heads> queries(args, place, tile);
   std::size_t at = 0;
-  for (; at + slices * lanes <= args.value_dim; at += slices * lanes) {
-    mix_slices<Element, heads, slices>(args, place, tile, at, lanes);
+  for (; at + slices * lanes <= dim; at += slices * lanes) {
+    mix_slices<Element, heads, slices>(values, dim, tile.positions, queries, at, lanes);
   }
-  by_sixteen(args.value_dim - at, [&](std::size_t i, std::size_t count) {
-    mix_slices<Element, heads, 1>(args, place, tile, at + i, count);
+  by_sixteen(dim - at, [&](std::size_t i, std::size_t count) {
+    mix_slices<Element, heads, 1>(values, dim, tile.positions, queries, at + i, count);
   });
 }
 
 // Calls operation<n>(tile) for tiles of n queries, n as a constant, over the positions of a run
-// that all of a tile see; and for each query alone over those that only it and later ones see.
+// that all of a tile see; and for each query alone over those that others do not see, before and
+// after.
 template <int n = tile_heads_max, typename Operation>
 void for_tiles(const AttentionArgs& args, PlacedRun place, Operation operation,
                std::size_t first = 0) {
   const std::size_t queries = query_count(args);
   for (; queries - first >= n; first += n) {
-    const std::size_t common = seen_by(args, place, first);
-    if (common > 0) operation.template operator()<n>(Tile{first, 0, common});
+    const Positions common = {seen_by(args, place, first + n - 1).begin,
+                              seen_by(args, place, first).end};
+    const auto alone = [&](std::size_t i, Positions positions) {
+      if (!positions.is_empty()) operation.template operator()<1>(Tile{i, positions});
+    };
+    if (common.is_empty()) {
+      for (std::size_t i = first; i < first + n; ++i) alone(i, seen_by(args, place, i));
+      continue;
+    }
+    for (std::size_t i = first; i + 1 < first + n; ++i) {
+      alone(i, {seen_by(args, place, i).begin, common.begin});
+    }
+    operation.template operator()<n>(Tile{first, common});
     for (std::size_t i = first + 1; i < first + n; ++i) {
-      const std::size_t seen = seen_by(args, place, i);
-      if (seen > common) operation.template operator()<1>(Tile{i, common, seen});
+      alone(i, {common.end, seen_by(args, place, i).end});
     }
   }
   if constexpr (n > 1) {
@@ -275,13 +348,15 @@ inline AttentionRun run_of_floats(AttentionRun run, const float* rows) {
 // The scores of a run with all queries.
 inline void score_floats(const AttentionArgs& args, PlacedRun place, const float* keys) {
   const AttentionRun run = run_of_floats(*place.run, keys);
-  score_tiles<float>(args, {&run, place.before, place.slot, place.next});
+  place.run = &run;
+  score_tiles<float>(args, place);
 }
 
 // Adds its values to the outputs.
 inline void mix_floats(const AttentionArgs& args, PlacedRun place, const float* values) {
   const AttentionRun run = run_of_floats(*place.run, values);
-  mix_tiles<float>(args, {&run, place.before, place.slot, place.next});
+  place.run = &run;
+  mix_tiles<float>(args, place);
 }
 
 // The same of floats or halves.

@@ -58,6 +58,12 @@ std::string gguf_type_name(std::uint32_t gguf_type_id);
 // Bytes of one row. `columns` must be a multiple of elements_per_block.
 std::size_t row_bytes(BlockType type, std::size_t columns);
 
+// What the nibbles of IQ4_NL and IQ4_XS stand for, and twice what those of MXFP4 do (E2M1).
+inline constexpr std::int8_t iq4_values[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                               1,    13,   25,  38,  53,  69,  89,  113};
+inline constexpr std::int8_t doubled_e2m1[16] = {0, 1,  2,  3,  4,  6,  8,  12,
+                                                 0, -1, -2, -3, -4, -6, -8, -12};
+
 #pragma pack(push, 1)
 
 struct BlockQ4_0 {  // x[j] = d (lo(qs[j]) - 8), x[j+16] = d (hi(qs[j]) - 8)
@@ -130,13 +136,13 @@ struct BlockQ6_K {  // 16 sub-blocks of 16: x = d scale (q - 32)
 };
 static_assert(sizeof(BlockQ6_K) == 210);
 
-struct BlockIQ4_NL {  // x = d table[q], nibbles as in Q4_0
+struct BlockIQ4_NL {  // x = d iq4_values[q], nibbles as in Q4_0
   std::uint16_t d;
   std::uint8_t qs[16];
 };
 static_assert(sizeof(BlockIQ4_NL) == 18);
 
-struct BlockIQ4_XS {  // 8 sub-blocks of 32: x = d (scale - 32) table[q]
+struct BlockIQ4_XS {  // 8 sub-blocks of 32: x = d (scale - 32) iq4_values[q]
   std::uint16_t d;
   std::uint16_t scales_h;
   std::uint8_t scales_l[4];

@@ -6,11 +6,6 @@
 namespace sluice::kernels {
 namespace {
 
-// The 16 values of the non-linear 4-bit formats, and twice those of E2M1.
-constexpr std::int8_t nonlinear_values[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
-                                              1,    13,   25,  38,  53,  69,  89,  113};
-constexpr std::int8_t doubled_e2m1[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
-
 int low(std::uint8_t byte) {
   return byte & 15;
 }
@@ -73,16 +68,13 @@ void decode(const BlockQ8_0& b, float* out) {
 void decode(const BlockIQ4_NL& b, float* out) {
   const float d = half_to_float(b.d);
   for (int j = 0; j < 16; ++j) {
-    out[j] = times(d, nonlinear_values[low(b.qs[j])]);
-    out[j + 16] = times(d, nonlinear_values[high(b.qs[j])]);
+    out[j] = times(d, iq4_values[low(b.qs[j])]);
+    out[j + 16] = times(d, iq4_values[high(b.qs[j])]);
   }
 }
 
 void decode(const BlockMXFP4& b, float* out) {
-  // Half of 2^(e - 127), because the table is doubled. The two smallest are subnormal.
-  const std::uint32_t bits =
-      b.e < 2 ? std::uint32_t{0x200000} << b.e : static_cast<std::uint32_t>(b.e - 1) << 23;
-  const float d = std::bit_cast<float>(bits);
+  const float d = half_of_e8m0(b.e);
   for (int j = 0; j < 16; ++j) {
     out[j] = times(d, doubled_e2m1[low(b.qs[j])]);
     out[j + 16] = times(d, doubled_e2m1[high(b.qs[j])]);
@@ -185,8 +177,8 @@ void decode(const BlockIQ4_XS& b, float* out) {
     const float scale = times(d, (low_bits | high_bits << 4) - 32);
     for (int l = 0; l < 16; ++l) {
       const std::uint8_t byte = b.qs[16 * j + l];
-      out[32 * j + l] = times(scale, nonlinear_values[low(byte)]);
-      out[32 * j + l + 16] = times(scale, nonlinear_values[high(byte)]);
+      out[32 * j + l] = times(scale, iq4_values[low(byte)]);
+      out[32 * j + l + 16] = times(scale, iq4_values[high(byte)]);
     }
   }
 }
@@ -261,6 +253,13 @@ float half_to_float(std::uint16_t half) {
     return std::bit_cast<float>(sign | std::bit_cast<std::uint32_t>(magnitude));
   }
   return std::bit_cast<float>(sign | (exponent + 112) << 23 | mantissa << 13);
+}
+
+float half_of_e8m0(std::uint8_t e) {
+  // The two smallest are subnormal.
+  const std::uint32_t bits =
+      e < 2 ? std::uint32_t{0x200000} << e : static_cast<std::uint32_t>(e - 1) << 23;
+  return std::bit_cast<float>(bits);
 }
 
 std::uint16_t float_to_half(float value) {

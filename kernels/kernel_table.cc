@@ -73,6 +73,8 @@ void fill_avx2(KernelTable& table) {
   fill_vector_ops_avx2(table.vector_ops);
   fill_attention_avx2(table.attention);
   fill_kv_rows_avx2(table.kv_rows);
+  fill_convolution_avx2(table.convolution);
+  fill_recurrence_avx2(table.recurrence);
   fill_peak_avx2(table.peak);
 }
 
@@ -82,6 +84,8 @@ void fill_avx512(KernelTable& table) {
   fill_vector_ops_avx512(table.vector_ops);
   fill_attention_avx512(table.attention);
   fill_kv_rows_avx512(table.kv_rows);
+  fill_convolution_avx512(table.convolution);
+  fill_recurrence_avx512(table.recurrence);
   fill_peak_avx512vnni(table.peak);
 }
 
@@ -113,6 +117,8 @@ KernelTable make_table(Isa isa) {
   fill_vector_ops_scalar(table.vector_ops);
   fill_attention_scalar(table.attention);
   fill_kv_rows_scalar(table.kv_rows);
+  fill_convolution_scalar(table.convolution);
+  fill_recurrence_scalar(table.recurrence);
   fill_peak_scalar(table.peak);
   if (isa == Isa::scalar) return table;
   fill_avx2(table);

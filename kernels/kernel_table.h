@@ -10,10 +10,12 @@
 #include <string_view>
 
 #include "kernels/attention.h"
+#include "kernels/convolution.h"
 #include "kernels/kv_rows.h"
 #include "kernels/matmul.h"
 #include "kernels/peak.h"
 #include "kernels/quantise.h"
+#include "kernels/recurrence.h"
 #include "kernels/vector_ops.h"
 
 namespace sluice::kernels {
@@ -30,6 +32,8 @@ struct KernelTable {
   VectorOps vector_ops;
   AttentionKernels attention;
   KvRowKernels kv_rows;
+  ConvolutionKernels convolution;
+  RecurrenceKernels recurrence;
   PeakKernels peak;
 };
 

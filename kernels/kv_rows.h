@@ -1,4 +1,4 @@
-// Rows of cached keys and values as 8-bit integers, and the rotation that prepares them.
+// Rows of cached keys and values as 8-bit integers, and the Hadamard transform that prepares them.
 //
 // A row of `size` numbers is kept as size int8 and two scales, IEEE halves, one for each half of
 // the row: x[i] is approximately scale * q[i]. The first half are the first 16 * ceil(size / 32)
@@ -68,7 +68,7 @@ std::size_t hadamard_block(std::size_t size);
 
 struct KvRowKernels {
   // x[0..size) times the orthonormal Hadamard matrix, block by block, in place.
-  void (*rotate)(float* x, std::size_t size);
+  void (*hadamard)(float* x, std::size_t size);
   // The elements of x, to their places in a page, and its scales: of the first half at scales[0],
   // of the second (or the fine bits) at scales[scale_stride].
   void (*quantise)(const float* x, std::size_t size, std::int8_t* page, const RowPlace& place,

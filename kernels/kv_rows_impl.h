@@ -48,7 +48,7 @@ inline void transform_long(float* x, std::size_t size) {
   for (std::size_t i = 0; i < size; i += lanes) store(load(from + i, lanes), x + i, lanes);
 }
 
-inline void rotate(float* x, std::size_t size) {
+inline void hadamard(float* x, std::size_t size) {
   const std::size_t block = hadamard_block(size);
   if (block == 1) return;
   for (std::size_t i = 0; i < size; i += block) {
@@ -127,7 +127,7 @@ inline void quantise_row(const float* x, std::size_t size, std::int8_t* page, co
 }
 
 inline void fill(KvRowKernels& table) {
-  table.rotate = rotate;
+  table.hadamard = hadamard;
   table.quantise = quantise_row;
 }
 

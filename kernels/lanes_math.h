@@ -1,5 +1,6 @@
-// What kernels share above the lanes: a loop, exp, tanh and softmax, each one fixed sequence of
-// operations. Included after one of lanes_*.h, in an anonymous namespace for the same reason.
+// What kernels share above the lanes: a loop, exp and what is made of it, and softmax, each one
+// fixed sequence of operations. Included after one of lanes_*.h, in an anonymous namespace for the
+// same reason.
 #pragma once
 
 #include <cstddef>
@@ -53,6 +54,32 @@ inline F32x16 tanh(F32x16 x) {
   return select_less(abs(x), broadcast(0.625f), small, large);
 }
 
+// 1 / (1 + e^-x); 0 where e^-x overflows.
+inline F32x16 sigmoid(F32x16 x) {
+  const F32x16 one = broadcast(1.0f);
+  return one / (one + exp(broadcast(0) - x));
+}
+
+// x sigmoid(x), with one rounding less.
+inline F32x16 silu(F32x16 x) {
+  return x / (broadcast(1.0f) + exp(broadcast(0) - x));
+}
+
+// log(1 + e^x) = max(x, 0) + log(1 + u) with u = e^-|x|, which nothing can overflow; the relative
+// error is below 4 * 2^-23.
+//
+// log(1 + u) = 2 atanh(t / 2) with t = 2 u / (2 + u) <= 2 / 3, and 2 atanh(t / 2) = t + t^3 q(t^2)
+// with the q that is best in relative error.
+inline F32x16 softplus(F32x16 x) {
+  const F32x16 u = exp(broadcast(0) - abs(x));
+  const F32x16 t = (u + u) / (broadcast(2.0f) + u), square = t * t;
+  F32x16 q = broadcast(0x1.1ed7bep-11f);
+  q = fma(q, square, broadcast(0x1.1ebd0ep-9f));
+  q = fma(q, square, broadcast(0x1.99d208p-7f));
+  q = fma(q, square, broadcast(0x1.555502p-4f));
+  return max(broadcast(0), x) + fma(q * square, t, t);
+}
+
 // cap tanh(x / cap).
 inline F32x16 softcap(F32x16 x, F32x16 cap) {
   return cap * tanh(x / cap);
@@ -67,25 +94,31 @@ inline float largest_of(const float* x, std::size_t size) {
   return largest(top);
 }
 
-// x[i] = exp(x[i] - max x), in place. Returns their sum. The lanes past the end are -infinity and
-// add nothing.
-inline float exponentials(float* x, std::size_t size) {
-  const F32x16 top = broadcast(largest_of(x, size));
+// x[i] = exp(x[i] - top), in place, top = max(x, another). Returns their sum with exp(another -
+// top): `another` is one more element that is kept elsewhere. The lanes past the end are -infinity
+// and add nothing.
+inline float exponentials(float* x, std::size_t size, float another = -INFINITY) {
+  const F32x16 top = max(broadcast(another), broadcast(largest_of(x, size)));
   F32x16 total = broadcast(0);
   by_sixteen(size, [&](std::size_t i, std::size_t count) {
     const F32x16 e = exp(load(x + i, count, -INFINITY) - top);
     total = total + e;
     store(e, x + i, count);
   });
+  if (another != -INFINITY) total = total + keep(exp(broadcast(another) - top), 0, 1, 0);
   return sum(total);
 }
 
-// x[i] = exp(x[i] - max x) / sum, in place.
-inline void softmax(float* x, std::size_t size) {
-  const F32x16 scale = broadcast(1 / exponentials(x, size));
+// x[i] = exp(x[i] - top) / sum, in place; `another` counts as in exponentials().
+inline void softmax(float* x, std::size_t size, float another) {
+  const F32x16 scale = broadcast(1 / exponentials(x, size, another));
   by_sixteen(size, [&](std::size_t i, std::size_t count) {
     store(load(x + i, count) * scale, x + i, count);
   });
+}
+
+inline void softmax(float* x, std::size_t size) {
+  softmax(x, size, -INFINITY);
 }
 
 }  // namespace

@@ -8,12 +8,13 @@
 //
 // The float operations of one (row, column) are the same, in the same order, for any number of
 // columns, any split into row ranges and any tier:
-//   Q4_K, Q5_K, Q6_K   block = the sum of scale * dot over its sub-blocks, an exact integer of less
-//                      than 2^28; t = block * d; with minima, min_dot exact as well:
-//                      t = fma(-min_dot, dmin, t); y = fma(t, d_x, y)
-//   Q4_0 ... Q8_0      y = fma(dot, d * d_x, y); with minima: y = fma(m, d_x * sum_x, y)
-//   all others         for each 256 columns: weights dequantised to float, four partial sums by
-//                      k % 4 with fma, then y = y + ((s0 + s1) + (s2 + s3))
+//   Q2_K to Q6_K, IQ4_XS   block = the sum of scale * dot over its sub-blocks, an exact integer of
+//                          less than 2^28; t = block * d; with minima, min_dot exact as well:
+//                          t = fma(-min_dot, dmin, t); y = fma(t, d_x, y)
+//   Q4_0 to Q8_0, IQ4_NL   y = fma(dot, d * d_x, y); with minima: y = fma(m, d_x * sum_x, y)
+//   MXFP4                  the same with doubled weights and d = 2^(e - 128)
+//   F32, F16, BF16         for each 256 columns: four partial sums by k % 4 with fma, then
+//                          y = y + ((s0 + s1) + (s2 + s3))
 #pragma once
 
 #include <cstddef>

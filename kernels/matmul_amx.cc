@@ -14,7 +14,8 @@
 //
 // Weights with a float scale per 32 leave the tiles after each 32. Those with an offset are
 // unpacked as signed bytes, so that products need none. For few columns tiles are too coarse: those
-// are multiplied by the AVX-512 tier, and so are weights that are dequantised to float.
+// are multiplied by the AVX-512 tier, and so are floats and the formats that have no tile product
+// (is_for_tiles).
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
@@ -26,8 +27,9 @@ namespace {
 // Two would not leave room in the first-level cache for anything else, or where another thread uses
 // half of that, not even have it themselves.
 constexpr int panels_at_once = 1;
-constexpr bool high_nibbles_in_place = false;  // a scale times 240 would need more than two bytes
-constexpr bool unsigned_q8 = false;            // the tile products have all combinations of signs
+constexpr bool high_bits_in_place = false;  // a scale times 240 would need more than two bytes
+constexpr int float_sums = 4;               // with four sums each
+constexpr bool unsigned_bytes = false;      // the tile products have all combinations of signs
 
 }  // namespace
 }  // namespace sluice::kernels
@@ -427,6 +429,23 @@ struct SmallKernel : UnpacksSmall<Format, SignedSink> {
   }
 };
 
+// The formats that have a tile product. Those of all others were never run on a CPU with tiles.
+constexpr bool is_for_tiles(BlockType type) {
+  switch (type) {
+    case BlockType::q4_0:
+    case BlockType::q4_1:
+    case BlockType::q5_0:
+    case BlockType::q5_1:
+    case BlockType::q8_0:
+    case BlockType::q4_k:
+    case BlockType::q5_k:
+    case BlockType::q6_k:
+      return true;
+    default:
+      return false;
+  }
+}
+
 template <typename Kernel>
 void multiply_on_tiles(const WeightRows& w, const Activations& x, float* y, std::size_t y_stride,
                        const MatmulScratch& scratch) {
@@ -437,13 +456,20 @@ void multiply_on_tiles(const WeightRows& w, const Activations& x, float* y, std:
 void multiply(const WeightRows& w, const Activations& x, float* y, std::size_t y_stride,
               const MatmulScratch& scratch) {
   const auto run_integer = [&]<typename Format>(Format) {
-    multiply_on_tiles<TwoByteKernel<Format>>(w, x, y, y_stride, scratch);
+    if constexpr (is_for_tiles(Format::type)) {
+      multiply_on_tiles<TwoByteKernel<Format>>(w, x, y, y_stride, scratch);
+    }
   };
   const auto run_small = [&]<typename Format>(Format) {
-    multiply_on_tiles<SmallKernel<Format>>(w, x, y, y_stride, scratch);
+    if constexpr (is_for_tiles(Format::type)) {
+      multiply_on_tiles<SmallKernel<Format>>(w, x, y, y_stride, scratch);
+    }
   };
   const bool is_large = w.rows >= panel_rows && x.columns() >= fewest_columns;
-  if (is_large && visit_quantised(w.type, run_integer, run_small)) return;
+  if (is_large && is_for_tiles(w.type)) {
+    visit_quantised(w.type, run_integer, run_small);
+    return;
+  }
   MatmulKernels avx512;
   fill_matmul_avx512vnni(avx512);
   avx512.multiply(w, x, y, y_stride, scratch);

@@ -23,8 +23,9 @@ constexpr int panels_at_once = 2;
 namespace sluice::kernels {
 namespace {
 
-constexpr bool high_nibbles_in_place = false;  // 240 * 127 * 2 would overflow 16 bits
-constexpr bool unsigned_q8 = false;            // and so would 255 * 127 * 2
+constexpr bool high_bits_in_place = false;  // 240 * 127 * 2 would overflow 16 bits
+constexpr int float_sums = 1;               // with four sums each, of two registers
+constexpr bool unsigned_bytes = false;      // and so would 255 * 127 * 2
 
 struct I32x16 {
   __m256i half[2];  // rows 0..7 and 8..15
@@ -66,6 +67,23 @@ inline RowDwords load_dwords(FileRows& rows, std::size_t offset) {
 inline I32x16 load_words(const void* p) {
   const auto* q = static_cast<const __m256i*>(p);
   return {{_mm256_loadu_si256(q), _mm256_loadu_si256(q + 1)}};
+}
+
+inline I32x16 load_bytes(const std::byte* p) {
+  const auto widen = [](const std::byte* q) {
+    return _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(q)));
+  };
+  return {{widen(p), widen(p + 8)}};
+}
+
+inline I32x16 byte_table(const std::uint8_t* p) {
+  const __m128i table = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  const __m256i twice = _mm256_broadcastsi128_si256(table);
+  return {{twice, twice}};
+}
+inline I32x16 look_up(I32x16 table, I32x16 x) {
+  return {{_mm256_shuffle_epi8(table.half[0], x.half[0]),
+           _mm256_shuffle_epi8(table.half[1], x.half[1])}};
 }
 
 inline I32x16 bits_and(I32x16 a, I32x16 b) {
@@ -112,6 +130,9 @@ inline F32x16 multiply(F32x16 a, F32x16 b) {
 inline F32x16 to_float(I32x16 x) {
   return {{_mm256_cvtepi32_ps(x.half[0]), _mm256_cvtepi32_ps(x.half[1])}};
 }
+inline F32x16 as_floats(I32x16 x) {
+  return {{_mm256_castsi256_ps(x.half[0]), _mm256_castsi256_ps(x.half[1])}};
+}
 inline I32x16 to_integer(F32x16 x) {
   return {{_mm256_cvtps_epi32(x.half[0]), _mm256_cvtps_epi32(x.half[1])}};
 }
@@ -128,6 +149,19 @@ inline F32x16 multiply_add(F32x16 a, F32x16 b, F32x16 c) {
 inline F32x16 subtract_product(F32x16 a, F32x16 b, F32x16 c) {  // c - a b
   return {{_mm256_fnmadd_ps(a.half[0], b.half[0], c.half[0]),
            _mm256_fnmadd_ps(a.half[1], b.half[1], c.half[1])}};
+}
+inline __m256i broadcast(const void* p) {
+  std::int32_t four;
+  std::memcpy(&four, p, sizeof four);
+  return _mm256_set1_epi32(four);
+}
+
+inline I32x16 each_word_at(const void* p) {
+  return {{broadcast(p), broadcast(p)}};
+}
+inline I32x16 add_pair_products(I32x16 a, I32x16 b, I32x16 c) {
+  return {{_mm256_add_epi32(_mm256_madd_epi16(a.half[0], b.half[0]), c.half[0]),
+           _mm256_add_epi32(_mm256_madd_epi16(a.half[1], b.half[1]), c.half[1])}};
 }
 inline __m256 low_halves_of(__m256i x) {
   // The low 16 bits of the four lanes of each half go to its first 8 bytes.
@@ -153,25 +187,32 @@ inline F32x16 load(const float* p) {
   return {{_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}};
 }
 
-struct SixteenHalves {
-  __m128i half[2];
-};
-inline SixteenHalves load_16_bit(const std::byte* p, std::size_t count) {
-  std::uint16_t values[16] = {};
-  std::memcpy(values, p, count * sizeof values[0]);
-  const auto* q = reinterpret_cast<const __m128i*>(values);
-  return {{_mm_loadu_si128(q), _mm_loadu_si128(q + 1)}};
+// Sixteen elements at p; where there are fewer they are copied, so as not to read beyond them.
+template <typename Element>
+inline const std::byte* sixteen(const std::byte* p, std::size_t count, Element (&copy)[16]) {
+  if (count == 16) return p;
+  std::memcpy(copy, p, count * sizeof(Element));
+  return reinterpret_cast<const std::byte*>(copy);
+}
+inline __m128i load_128(const std::byte* p) {
+  return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+}
+inline F32x16 load_floats(const std::byte* p, std::size_t count) {
+  float copy[16] = {};
+  return load(reinterpret_cast<const float*>(sixteen(p, count, copy)));
 }
 inline F32x16 load_halves(const std::byte* p, std::size_t count) {
-  const SixteenHalves h = load_16_bit(p, count);
-  return {{_mm256_cvtph_ps(h.half[0]), _mm256_cvtph_ps(h.half[1])}};
+  std::uint16_t copy[16] = {};
+  const std::byte* q = sixteen(p, count, copy);
+  return {{_mm256_cvtph_ps(load_128(q)), _mm256_cvtph_ps(load_128(q + 16))}};
 }
 inline F32x16 load_bfloats(const std::byte* p, std::size_t count) {
-  const SixteenHalves h = load_16_bit(p, count);
+  std::uint16_t copy[16] = {};
+  const std::byte* q = sixteen(p, count, copy);
   const auto widen = [](__m128i x) {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(x), 16));
   };
-  return {{widen(h.half[0]), widen(h.half[1])}};
+  return {{widen(load_128(q)), widen(load_128(q + 16))}};
 }
 
 }  // namespace
@@ -184,19 +225,14 @@ namespace {
 
 constexpr std::size_t few_columns = 4;
 
-inline __m256i broadcast(const void* p) {
-  std::int32_t four;
-  std::memcpy(&four, p, sizeof four);
-  return _mm256_set1_epi32(four);
-}
-
 inline __m256i load_q(const std::uint8_t (*q)[4], int half) {
   return _mm256_load_si256(reinterpret_cast<const __m256i*>(q + 8 * half));
 }
 
-// How many groups of four weights can be summed in 16 bits.
-constexpr int groups_in_16_bits(int largest_q) {
-  return largest_q <= 15 ? 8 : largest_q <= 31 ? 4 : largest_q <= 63 ? 2 : 1;
+// How many of `groups` groups of four weights can be summed in 16 bits.
+constexpr int groups_in_16_bits(int largest_q, int groups) {
+  const int most = largest_q <= 15 ? 8 : largest_q <= 31 ? 4 : largest_q <= 63 ? 2 : 1;
+  return most < groups ? most : groups;
 }
 
 // Products of unsigned bytes w (signed ones where they have eight bits) with activations a.
@@ -210,7 +246,7 @@ inline __m256i byte_products(__m256i w, __m256i a) {
 template <int columns, int groups, int largest_q, typename Panel>
 inline void dot_groups(const Panel& p, std::size_t group, const std::int8_t* const* q,
                        I32x16 (&dot)[columns]) {
-  constexpr int run = groups_in_16_bits(largest_q);
+  constexpr int run = groups_in_16_bits(largest_q, groups);
   const __m256i ones = _mm256_set1_epi16(1);
   for (int c = 0; c < columns; ++c) dot[c] = each_dword(0);
 #pragma GCC unroll 8
@@ -239,18 +275,6 @@ inline void dot_groups(const Panel& p, std::size_t group, const std::int8_t* con
   }
 }
 
-// Minima of sub-blocks (0 2) (1 3) (4 6) (5 7) times the sums of their activations.
-inline I32x16 min_dot(const I32x16 (&min_pairs)[4], const std::int16_t* sums_of_32) {
-  I32x16 dot = each_dword(0);
-  for (int j = 0; j < 4; ++j) {
-    const __m256i pair = broadcast(sums_of_32 + 2 * j);
-    for (int h = 0; h < 2; ++h) {
-      dot.half[h] = _mm256_add_epi32(dot.half[h], _mm256_madd_epi16(min_pairs[j].half[h], pair));
-    }
-  }
-  return dot;
-}
-
 template <typename Format, int slots, int columns>
 class DotSink {
  public:
@@ -263,7 +287,7 @@ class DotSink {
   }
   // The groups of a slot come in ascending order from a multiple of 4 or 8 on.
   [[gnu::always_inline]] inline void operator()(int slot, std::size_t group, I32x16 q) {
-    constexpr std::size_t run = groups_in_16_bits(Format::largest_q);
+    constexpr std::size_t run = groups_in_16_bits(Format::largest_q, Format::sub_block / 4);
 #pragma GCC unroll 4
     for (int c = 0; c < columns; ++c) {
       const __m256i a = broadcast(q_[c] + 4 * group);
@@ -320,7 +344,7 @@ struct IntegerKernel : UnpacksIntegers<Format> {
 #pragma GCC unroll 8
       for (int c = 0; c < columns; ++c) {
         if constexpr (Format::has_offset) {
-          dot[c] = add(dot[c], each_dword(x[c]->minus_32_sums_of_16[s]));
+          dot[c] = add(dot[c], Format::offset_dot(*x[c], s));
         }
         block[c].add_scaled(dot[c], scale);
       }
@@ -335,10 +359,9 @@ struct IntegerKernel : UnpacksIntegers<Format> {
   static void finish(const IntegerPanel& p, const BlockA256& a, F32x16 block, float* sum_at) {
     F32x16 scaled = sluice::kernels::multiply(block, load(p.d));
     if constexpr (Format::has_min) {
-      const I32x16 pairs[4] = {load_words(p.min[0]), load_words(p.min[1]), load_words(p.min[2]),
-                               load_words(p.min[3])};
-      const I32x16 dot = min_dot(pairs, a.sums_of_32);
-      scaled = subtract_product(to_float(dot), load(p.dmin), scaled);
+      I32x16 pairs[Format::min_pairs];
+      for (int j = 0; j < Format::min_pairs; ++j) pairs[j] = load_words(p.min[j]);
+      scaled = subtract_product(to_float(min_dot<Format>(pairs, a)), load(p.dmin), scaled);
     }
     store(sum_at, multiply_add(scaled, each(a.d), load(sum_at)));
   }
@@ -388,42 +411,6 @@ struct SmallKernel : UnpacksSmall<Format> {
       }
     }
     for (int c = 0; c < columns; ++c) store(sums + c * sums_stride, sum[c]);
-  }
-};
-
-template <typename Format>
-struct FloatKernel : UnpacksFloats<Format> {
-  using Column = const float*;
-  static constexpr int tile_columns = 2;
-
-  static Column column(const Activations& x, std::size_t c) { return x.f32(c); }
-
-  template <int panels, int columns>
-  static void multiply(const FloatPanel* p, const Column* a, std::size_t k, std::size_t weights,
-                       float* sums) {
-    for (int i = 0; i < panels; ++i) {
-      for (int c = 0; c < columns; ++c) {
-        multiply_column(p[i], a[c] + k, weights, sums + c * sums_stride + i * panel_rows);
-      }
-    }
-  }
-
- private:
-  static void multiply_column(const FloatPanel& p, const float* x, std::size_t weights,
-                              float* sum_at) {
-    F32x16 part[4] = {each(0), each(0), each(0), each(0)};
-    std::size_t n = 0;
-    for (; n + 4 <= weights; n += 4) {
-#pragma GCC unroll 4
-      for (int j = 0; j < 4; ++j) {
-        part[j] = multiply_add(load(p.w[n + j]), each(x[n + j]), part[j]);
-      }
-    }
-    for (int j = 0; n + j < weights; ++j) {
-      part[j] = multiply_add(load(p.w[n + j]), each(x[n + j]), part[j]);
-    }
-    const F32x16 total = add(add(part[0], part[1]), add(part[2], part[3]));
-    store(sum_at, add(load(sum_at), total));
   }
 };
 

@@ -11,8 +11,9 @@ namespace sluice::kernels {
 namespace {
 
 constexpr int panels_at_once = 2;
-constexpr bool high_nibbles_in_place = true;  // vpdpbusd does not saturate
-constexpr bool unsigned_q8 = true;            // and wants unsigned weights
+constexpr bool high_bits_in_place = true;  // vpdpbusd does not saturate
+constexpr int float_sums = 4;              // with four sums each
+constexpr bool unsigned_bytes = true;      // and wants unsigned weights
 
 }  // namespace
 }  // namespace sluice::kernels
@@ -35,7 +36,7 @@ class DotSink {
   [[gnu::always_inline]] inline void operator()(int slot, std::size_t group, I32x16 q) {
 #pragma GCC unroll 8
     for (int c = 0; c < columns; ++c) {
-      dot_[slot][c] = _mm512_dpbusd_epi32(dot_[slot][c], q, broadcast(q_[c] + 4 * group));
+      dot_[slot][c] = _mm512_dpbusd_epi32(dot_[slot][c], q, each_word_at(q_[c] + 4 * group));
     }
   }
   I32x16 dot(int slot, int column) const {
@@ -58,7 +59,7 @@ inline void dot_groups(const Panel* p, std::size_t group, const std::int8_t* con
     for (int i = 0; i < panels; ++i) w[i] = _mm512_load_si512(p[i].q[group + g]);
 #pragma GCC unroll 8
     for (int c = 0; c < columns; ++c) {
-      const __m512i a = broadcast(q[c] + 4 * (group + g));
+      const __m512i a = each_word_at(q[c] + 4 * (group + g));
 #pragma GCC unroll 2
       for (int i = 0; i < panels; ++i) dot[c][i] = _mm512_dpbusd_epi32(dot[c][i], w[i], a);
     }
@@ -87,11 +88,10 @@ struct IntegerKernel : UnpacksIntegers<Format> {
       __m512i dot[columns][panels];
 #pragma GCC unroll 8
       for (int c = 0; c < columns; ++c) {
+        I32x16 start = each_dword(0);
+        if constexpr (Format::has_offset) start = Format::offset_dot(*x[c], s);
 #pragma GCC unroll 2
-        for (int i = 0; i < panels; ++i) {
-          dot[c][i] = Format::has_offset ? _mm512_set1_epi32(x[c]->minus_32_sums_of_16[s])
-                                         : _mm512_setzero_si512();
-        }
+        for (int i = 0; i < panels; ++i) dot[c][i] = start;
       }
       dot_groups<panels, columns, groups>(p, s * groups, q, dot);
 #pragma GCC unroll 2
@@ -167,50 +167,6 @@ struct SmallKernel : UnpacksSmall<Format> {
     for (int c = 0; c < columns; ++c) {
       for (int i = 0; i < panels; ++i) {
         _mm512_store_ps(sums + c * sums_stride + i * panel_rows, sum[c][i]);
-      }
-    }
-  }
-};
-
-template <typename Format>
-struct FloatKernel : UnpacksFloats<Format> {
-  using Column = const float*;
-  static constexpr int tile_columns = 4;
-
-  static Column column(const Activations& x, std::size_t c) { return x.f32(c); }
-
-  template <int panels, int columns>
-  static void multiply(const FloatPanel* p, const Column* a, std::size_t k, std::size_t weights,
-                       float* sums) {
-    for (int i = 0; i < panels; ++i) {
-      __m512 part[columns][4];
-      const float* v[columns];
-      for (int c = 0; c < columns; ++c) {
-        v[c] = a[c] + k;
-        for (int j = 0; j < 4; ++j) part[c][j] = _mm512_setzero_ps();
-      }
-      std::size_t n = 0;
-      for (; n + 4 <= weights; n += 4) {
-#pragma GCC unroll 4
-        for (int j = 0; j < 4; ++j) {
-          const __m512 w = _mm512_load_ps(p[i].w[n + j]);
-#pragma GCC unroll 8
-          for (int c = 0; c < columns; ++c) {
-            part[c][j] = _mm512_fmadd_ps(w, _mm512_set1_ps(v[c][n + j]), part[c][j]);
-          }
-        }
-      }
-      for (std::size_t j = 0; n + j < weights; ++j) {
-        const __m512 w = _mm512_load_ps(p[i].w[n + j]);
-        for (int c = 0; c < columns; ++c) {
-          part[c][j] = _mm512_fmadd_ps(w, _mm512_set1_ps(v[c][n + j]), part[c][j]);
-        }
-      }
-      for (int c = 0; c < columns; ++c) {
-        float* sum_at = sums + c * sums_stride + i * panel_rows;
-        const __m512 total = _mm512_add_ps(_mm512_add_ps(part[c][0], part[c][1]),
-                                           _mm512_add_ps(part[c][2], part[c][3]));
-        _mm512_store_ps(sum_at, _mm512_add_ps(_mm512_load_ps(sum_at), total));
       }
     }
   }

@@ -12,9 +12,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <type_traits>
 
 #include "kernels/matmul.h"
+#include "kernels/packed_order.h"
 
 namespace sluice::kernels {
 namespace {
@@ -25,9 +25,9 @@ static_assert(column_block % activation_tile == 0);
 constexpr std::size_t cache_line = 64;
 constexpr std::size_t sums_stride = panels_at_once * panel_rows;  // from one column to the next
 
-// What 256 weights of 16 rows with integer sub-block scales (Q4_K, Q5_K, Q6_K) have once.
+// What 256 weights of 16 rows with integer sub-block scales (Q4_K, say) have once.
 struct alignas(64) BlockScales {
-  std::int16_t min[4][panel_rows][2];  // of sub-blocks (0 2) (1 3) (4 6) (5 7)
+  std::int16_t min[8][panel_rows][2];  // of sub-blocks (0 2) (1 3) (4 6) (5 7) and so on
   float d[panel_rows], dmin[panel_rows];
 };
 
@@ -87,7 +87,7 @@ struct FileRows {
 // The same in a packed panel (kernels/panel_packing.h).
 struct PackedRows {
   const std::byte* words;
-  const std::byte* halves;
+  const std::byte* odd;  // the bytes of the block that are no whole word
   std::ptrdiff_t ahead;  // from what is read now to what to ask for now
 };
 
@@ -95,7 +95,9 @@ struct PackedRows {
 // time that memory takes, more does not survive in the first-level cache.
 constexpr std::size_t ahead_bytes = 2048;
 
-constexpr std::size_t no_half = ~std::size_t{0};  // Format::half_at of formats without one
+// The division of a block of `Format`.
+template <typename Format>
+constexpr BlockDivision division = {Format::type, Format::block_bytes};
 
 // Positions `rows` at block `i` of a panel, each of whose rows has `blocks` blocks.
 template <typename Format>
@@ -104,16 +106,14 @@ inline void go_to(FileRows& rows, const std::byte* panel, std::size_t, std::size
 }
 template <typename Format>
 inline void go_to(PackedRows& rows, const std::byte* panel, std::size_t blocks, std::size_t i) {
-  if constexpr (Format::half_at == no_half) {
-    rows.words = panel + i * panel_rows * Format::block_bytes;
-  } else {
-    constexpr std::size_t half_bytes = panel_rows * sizeof(std::uint16_t);
-    constexpr std::size_t word_bytes = panel_rows * Format::block_bytes - half_bytes;
-    const std::size_t second = i % 2, in_pair = i - second + 1 == blocks ? 1 : 2;
-    const std::byte* pair = panel + (i - second) * panel_rows * Format::block_bytes;
-    rows.halves = pair + second * half_bytes;
-    rows.words = pair + in_pair * half_bytes + second * word_bytes;
-  }
+  constexpr BlockDivision d = division<Format>;
+  constexpr std::size_t odd_bytes = panel_rows * d.odd_bytes();
+  constexpr std::size_t word_bytes = panel_rows * Format::block_bytes - odd_bytes;
+  const std::size_t nth = i % d.blocks_together();
+  const std::size_t together = smaller(d.blocks_together(), blocks - (i - nth));
+  const std::byte* first = panel + (i - nth) * panel_rows * Format::block_bytes;
+  rows.odd = first + nth * odd_bytes;
+  rows.words = first + together * odd_bytes + nth * word_bytes;
 }
 
 // Asks for the next bytes that the thread will read, some pair of panels ahead, to come into the
@@ -204,7 +204,7 @@ class PanelProduct {
       std::size_t i = 0;
       multiply_tiles<panels, Kernel::tile_columns>(i, k, weights);
       if constexpr (Kernel::tile_columns > 4) multiply_tiles<panels, 4>(i, k, weights);
-      multiply_tiles<panels, 2>(i, k, weights);
+      if constexpr (Kernel::tile_columns > 2) multiply_tiles<panels, 2>(i, k, weights);
       multiply_tiles<panels, 1>(i, k, weights);
     } else {
       static_assert(panels == 1);
@@ -230,11 +230,7 @@ class PanelProduct {
 template <typename Kernel>
 void multiply_panels(const WeightRows& w, const Activations& x, float* y, std::size_t y_stride,
                      const MatmulScratch& scratch) {
-  if constexpr (!std::is_same_v<typename Kernel::Panel, FloatPanel>) {
-    if (w.is_packed) {
-      return PanelProduct<Kernel, PackedRows>(w, scratch).run(x, y, y_stride);
-    }
-  }
+  if (w.is_packed) return PanelProduct<Kernel, PackedRows>(w, scratch).run(x, y, y_stride);
   PanelProduct<Kernel, FileRows>(w, scratch).run(x, y, y_stride);
 }
 

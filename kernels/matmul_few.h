@@ -6,7 +6,6 @@
 //       explicit DotSink(const std::int8_t* const (&q)[columns])   activations of the block
 //       I32x16 dot(slot, column)                                   the exact sum of the products
 //   subtract_product(a, b, c) = c - a b
-//   min_dot(min_pairs, sums_of_32)    the dot product of eight minima with the sums
 //
 // With few columns the time goes into reading the weights. They are multiplied as soon as they are
 // read, so that loads and arithmetic overlap at every moment. Four panels are worked on in turns:
@@ -113,7 +112,7 @@ struct FewIntegerColumns {
         for (int c = 0; c < columns; ++c) {
           I32x16 dot = sink.dot(slot, c);
           if constexpr (Format::has_offset) {
-            dot = add(dot, each_dword(x[c]->minus_32_sums_of_16[s]));
+            dot = add(dot, Format::offset_dot(*x[c], s));
           }
           block[p][c].add_scaled(dot, scale);
           if ((stage * Format::slots + slot + 1) % Format::exact_run == 0) block[p][c].end_run();
@@ -126,10 +125,10 @@ struct FewIntegerColumns {
                                                    F32x16 block, F32x16& sum) {
     F32x16 scaled = multiply(block, scales.d);
     if constexpr (Format::has_min) {
-      const I32x16 pairs[4] = {scales.min_pair(0), scales.min_pair(1), scales.min_pair(2),
-                               scales.min_pair(3)};
-      const I32x16 dot = min_dot(pairs, a.sums_of_32);
-      scaled = subtract_product(to_float(dot), scales.dmin, scaled);
+      I32x16 pairs[Format::min_pairs];
+#pragma GCC unroll 8
+      for (int j = 0; j < Format::min_pairs; ++j) pairs[j] = scales.min_pair(j);
+      scaled = subtract_product(to_float(min_dot<Format>(pairs, a)), scales.dmin, scaled);
     }
     sum = multiply_add(scaled, each(a.d), sum);
   }
@@ -174,7 +173,51 @@ struct FewSmallColumns {
   }
 };
 
-// y = w x for packed rows and one to few_columns columns. Product is one of the two above. Every
+// Panels and columns go together as far as their sums have room in registers; other columns find
+// the 256 weights of a panel in the first-level cache.
+template <typename Format, int panels, int columns>
+struct FewFloatColumns {
+  static constexpr std::size_t weights_per_block = 1;
+
+  static void run(PanelStreams<Format, panels>& streams, const float* const* x,
+                  Sums<panels, columns>& sums) {
+    for (std::size_t k = 0; k < streams.blocks; k += k_block) {
+      const std::size_t weights = smaller(k_block, streams.blocks - k);
+      for (int p = 0; p < panels; p += panels_together) {
+        for (int c = 0; c < columns; c += columns_together) {
+          add_products(streams, k, weights, p, x + c, &sums.of[p][c]);
+        }
+      }
+    }
+  }
+
+ private:
+  static constexpr int columns_together = columns < float_sums ? columns : float_sums;
+  static constexpr int panels_together =
+      panels < float_sums / columns_together ? panels : float_sums / columns_together;
+  static_assert(columns % columns_together == 0 && panels % panels_together == 0);
+
+  // Panel `first` and those together with it. sums: [panel][columns].
+  [[gnu::always_inline]] static inline void add_products(
+      const PanelStreams<Format, panels>& streams, std::size_t k, std::size_t weights, int first,
+      const float* const* x, F32x16* sums) {
+    const std::byte* w[panels_together];
+    const float* from_k[columns_together];
+    F32x16 sum[panels_together][columns_together];
+    for (int c = 0; c < columns_together; ++c) from_k[c] = x[c] + k;
+    for (int p = 0; p < panels_together; ++p) {
+      w[p] = streams.first + static_cast<std::size_t>(first + p) * streams.panel_bytes +
+             k * panel_rows * Format::block_bytes;
+      for (int c = 0; c < columns_together; ++c) sum[p][c] = sums[p * columns + c];
+    }
+    add_float_products<Format, true>(w, weights, from_k, sum);
+    for (int p = 0; p < panels_together; ++p) {
+      for (int c = 0; c < columns_together; ++c) sums[p * columns + c] = sum[p][c];
+    }
+  }
+};
+
+// y = w x for packed rows and one to few_columns columns. Product is one of the three above. Every
 // number of panels and columns is code of its own, so there are few of them.
 template <template <typename, int, int> typename Product, typename Format, typename Column>
 class FewColumns {

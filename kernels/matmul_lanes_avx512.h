@@ -48,6 +48,17 @@ inline I32x16 load_words(const std::byte* p) {
   return _mm512_loadu_si512(p);
 }
 
+inline I32x16 load_bytes(const std::byte* p) {
+  return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+
+inline I32x16 byte_table(const std::uint8_t* p) {
+  return _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+inline I32x16 look_up(I32x16 table, I32x16 x) {
+  return _mm512_shuffle_epi8(table, x);
+}
+
 inline I32x16 bits_and(I32x16 a, I32x16 b) {
   return _mm512_and_si512(a, b);
 }
@@ -80,6 +91,11 @@ inline I32x16 each_byte(int v) {
 inline I32x16 each_dword(int v) {
   return _mm512_set1_epi32(v);
 }
+inline I32x16 each_word_at(const void* p) {
+  std::int32_t four;
+  std::memcpy(&four, p, sizeof four);
+  return _mm512_set1_epi32(four);
+}
 inline F32x16 each(float v) {
   return _mm512_set1_ps(v);
 }
@@ -91,6 +107,9 @@ inline F32x16 to_float(I32x16 x) {
 }
 inline I32x16 to_integer(F32x16 x) {
   return _mm512_cvtps_epi32(x);
+}
+inline F32x16 as_floats(I32x16 x) {
+  return _mm512_castsi512_ps(x);
 }
 inline F32x16 low_halves(I32x16 x) {
   return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(x));
@@ -112,6 +131,19 @@ inline I32x16 add(I32x16 a, I32x16 b) {
   return _mm512_add_epi32(a, b);
 }
 
+inline I32x16 add_pair_products(I32x16 a, I32x16 b, I32x16 c) {
+  return _mm512_dpwssd_epi32(c, a, b);
+}
+
+inline F32x16 load(const float* p) {
+  return _mm512_loadu_ps(p);
+}
+inline F32x16 add(F32x16 a, F32x16 b) {
+  return _mm512_add_ps(a, b);
+}
+inline F32x16 load_floats(const std::byte* p, std::size_t count) {
+  return _mm512_maskz_loadu_ps(static_cast<__mmask16>((1u << count) - 1), p);
+}
 inline __m256i load_16_bit(const std::byte* p, std::size_t count) {
   return _mm256_maskz_loadu_epi16(static_cast<__mmask16>((1u << count) - 1), p);
 }
@@ -119,7 +151,7 @@ inline F32x16 load_halves(const std::byte* p, std::size_t count) {
   return _mm512_cvtph_ps(load_16_bit(p, count));
 }
 inline F32x16 load_bfloats(const std::byte* p, std::size_t count) {
-  return _mm512_castsi512_ps(left_32(_mm512_cvtepu16_epi32(load_16_bit(p, count)), 16));
+  return as_floats(left_32(_mm512_cvtepu16_epi32(load_16_bit(p, count)), 16));
 }
 
 }  // namespace
@@ -132,22 +164,6 @@ namespace {
 
 constexpr std::size_t few_columns = 8;
 
-inline __m512i broadcast(const void* p) {
-  std::int32_t four;
-  std::memcpy(&four, p, sizeof four);
-  return _mm512_set1_epi32(four);
-}
-
-// Minima of sub-blocks (0 2) (1 3) (4 6) (5 7) times the sums of their activations.
-inline I32x16 min_dot(const I32x16 (&min_pairs)[4], const std::int16_t* sums_of_32) {
-  I32x16 dot = _mm512_setzero_si512();
-#pragma GCC unroll 4
-  for (int j = 0; j < 4; ++j) {
-    dot = _mm512_dpwssd_epi32(dot, min_pairs[j], broadcast(sums_of_32 + 2 * j));
-  }
-  return dot;
-}
-
 // What the sum of a block meets at its end, in registers for all columns.
 template <typename Format>
 class BlockFinish {
@@ -155,8 +171,8 @@ class BlockFinish {
   explicit BlockFinish(const BlockScales& p) : d_(_mm512_load_ps(p.d)) {
     if constexpr (Format::has_min) {
       dmin_ = _mm512_load_ps(p.dmin);
-#pragma GCC unroll 4
-      for (int j = 0; j < 4; ++j) min_pairs_[j] = _mm512_load_si512(p.min[j]);
+#pragma GCC unroll 8
+      for (int j = 0; j < Format::min_pairs; ++j) min_pairs_[j] = _mm512_load_si512(p.min[j]);
     }
   }
 
@@ -164,7 +180,7 @@ class BlockFinish {
   [[gnu::always_inline]] inline void add_to(float* sum_at, __m512 block, const BlockA256& a) const {
     __m512 scaled = _mm512_mul_ps(block, d_);
     if constexpr (Format::has_min) {
-      const I32x16 dot = min_dot(min_pairs_, a.sums_of_32);
+      const I32x16 dot = min_dot<Format>(min_pairs_, a);
       scaled = _mm512_fnmadd_ps(_mm512_cvtepi32_ps(dot), dmin_, scaled);
     }
     const __m512 d_x = _mm512_set1_ps(a.d);
@@ -173,7 +189,7 @@ class BlockFinish {
 
  private:
   __m512 d_, dmin_;
-  I32x16 min_pairs_[4];
+  I32x16 min_pairs_[Format::has_min ? Format::min_pairs : 1];
 };
 
 }  // namespace

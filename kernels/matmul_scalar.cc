@@ -13,13 +13,11 @@ namespace {
 
 constexpr std::size_t block = 256;
 
-// 256 weights whose sub-block scales are integers: w = d * scale * (q - offset) - dmin * min.
+// 256 weights whose sub-block scales are integers: w = d * scale * q - dmin * min, q with sign.
 struct IntegerBlock {
   std::array<int, block> q;
-  std::array<int, 16> scale;  // one per sub-block
-  std::array<int, 8> min;     // one per 32 weights
-  std::size_t sub_block;      // 16 or 32 weights
-  int offset;
+  std::array<int, 16> scale, min;  // one per sub-block
+  std::size_t sub_block;           // 16 or 32 weights
   float d, dmin;
   bool has_min;
 };
@@ -65,7 +63,6 @@ IntegerBlock unpack(const BlockQ5_K& b) {
 IntegerBlock unpack(const BlockQ6_K& b) {
   IntegerBlock out{};
   out.sub_block = 16;
-  out.offset = 32;
   out.d = half_to_float(b.d);
   // The sign is meant to be kept. NOLINTNEXTLINE(bugprone-signed-char-misuse)
   for (std::size_t s = 0; s < 16; ++s) out.scale[s] = b.scales[s];
@@ -73,7 +70,57 @@ IntegerBlock unpack(const BlockQ6_K& b) {
     const std::size_t half = k / 128, group = k % 128 / 32, l = k % 32;
     const int low = b.ql[64 * half + 32 * (group % 2) + l];
     const int high = b.qh[32 * half + l] >> (2 * group) & 3;
-    out.q[k] = (group < 2 ? low & 15 : low >> 4) | high << 4;
+    out.q[k] = ((group < 2 ? low & 15 : low >> 4) | high << 4) - 32;
+  }
+  return out;
+}
+
+// Where Q2_K and Q3_K have weight k: in one of the four 2-bit fields of a byte.
+int two_bits(const std::uint8_t* qs, std::size_t k) {
+  return qs[k / 128 * 32 + k % 32] >> (k % 128 / 32 * 2) & 3;
+}
+
+IntegerBlock unpack(const BlockQ2_K& b) {
+  IntegerBlock out{};
+  out.sub_block = 16;
+  out.has_min = true;
+  out.d = half_to_float(b.d);
+  out.dmin = half_to_float(b.dmin);
+  for (std::size_t s = 0; s < 16; ++s) {
+    out.scale[s] = b.scales[s] & 15;
+    out.min[s] = b.scales[s] >> 4;
+  }
+  for (std::size_t k = 0; k < block; ++k) out.q[k] = two_bits(b.qs, k);
+  return out;
+}
+
+IntegerBlock unpack(const BlockQ3_K& b) {
+  IntegerBlock out{};
+  out.sub_block = 16;
+  out.d = half_to_float(b.d);
+  for (std::size_t s = 0; s < 16; ++s) {
+    const int low = s < 8 ? b.scales[s] & 15 : b.scales[s - 8] >> 4;
+    const int high = b.scales[8 + s % 4] >> (s / 4 * 2) & 3;
+    out.scale[s] = (low | high << 4) - 32;
+  }
+  for (std::size_t k = 0; k < block; ++k) {
+    const int third = b.hmask[k % 32] >> (k / 32) & 1;
+    out.q[k] = (two_bits(b.qs, k) | third << 2) - 4;
+  }
+  return out;
+}
+
+IntegerBlock unpack(const BlockIQ4_XS& b) {
+  IntegerBlock out{};
+  out.sub_block = 32;
+  out.d = half_to_float(b.d);
+  for (std::size_t s = 0; s < 8; ++s) {
+    const int low = b.scales_l[s / 2] >> (s % 2 * 4) & 15, high = b.scales_h >> (2 * s) & 3;
+    out.scale[s] = (low | high << 4) - 32;
+  }
+  for (std::size_t k = 0; k < block; ++k) {
+    const int byte = b.qs[k / 32 * 16 + k % 16];
+    out.q[k] = iq4_values[k % 32 < 16 ? byte & 15 : byte >> 4];
   }
   return out;
 }
@@ -121,6 +168,18 @@ SmallBlock unpack(const BlockQ8_0& b) {
   return out;
 }
 
+SmallBlock unpack(const BlockIQ4_NL& b) {
+  SmallBlock out{{}, half_to_float(b.d), 0, false};
+  for (std::size_t k = 0; k < 32; ++k) out.q[k] = iq4_values[nibble(b, k)];
+  return out;
+}
+
+SmallBlock unpack(const BlockMXFP4& b) {
+  SmallBlock out{{}, half_of_e8m0(b.e), 0, false};
+  for (std::size_t k = 0; k < 32; ++k) out.q[k] = doubled_e2m1[nibble(b, k)];
+  return out;
+}
+
 template <typename Block>
 Block load(const std::byte* p) {
   Block b;
@@ -133,12 +192,12 @@ float add_block(const IntegerBlock& b, const ColumnA256& column, std::size_t i, 
   const BlockA256& a = column.blocks[i * column.stride];
   int block_sum = 0;
   for (std::size_t k = 0; k < block; ++k) {
-    block_sum += b.scale[k / b.sub_block] * (b.q[k] - b.offset) * a.q[k];
+    block_sum += b.scale[k / b.sub_block] * b.q[k] * a.q[k];
   }
   float scaled = static_cast<float>(block_sum) * b.d;
   if (b.has_min) {
     int min_dot = 0;
-    for (std::size_t k = 0; k < block; ++k) min_dot += b.min[k / 32] * a.q[k];
+    for (std::size_t k = 0; k < block; ++k) min_dot += b.min[k / b.sub_block] * a.q[k];
     scaled = std::fma(-static_cast<float>(min_dot), b.dmin, scaled);
   }
   return std::fma(scaled, a.d, sum);
@@ -196,12 +255,18 @@ void multiply(const WeightRows& w, const Activations& x, float* y, std::size_t y
   const auto a256 = [&x](std::size_t c) { return x.a256(c); };
   const auto a32 = [&x](std::size_t c) { return x.a32(c); };
   switch (w.type) {
+    case BlockType::q2_k:
+      return multiply_blocks<BlockQ2_K>(w, x, a256, y, y_stride);
+    case BlockType::q3_k:
+      return multiply_blocks<BlockQ3_K>(w, x, a256, y, y_stride);
     case BlockType::q4_k:
       return multiply_blocks<BlockQ4_K>(w, x, a256, y, y_stride);
     case BlockType::q5_k:
       return multiply_blocks<BlockQ5_K>(w, x, a256, y, y_stride);
     case BlockType::q6_k:
       return multiply_blocks<BlockQ6_K>(w, x, a256, y, y_stride);
+    case BlockType::iq4_xs:
+      return multiply_blocks<BlockIQ4_XS>(w, x, a256, y, y_stride);
     case BlockType::q4_0:
       return multiply_blocks<BlockQ4_0>(w, x, a32, y, y_stride);
     case BlockType::q4_1:
@@ -212,6 +277,10 @@ void multiply(const WeightRows& w, const Activations& x, float* y, std::size_t y
       return multiply_blocks<BlockQ5_1>(w, x, a32, y, y_stride);
     case BlockType::q8_0:
       return multiply_blocks<BlockQ8_0>(w, x, a32, y, y_stride);
+    case BlockType::iq4_nl:
+      return multiply_blocks<BlockIQ4_NL>(w, x, a32, y, y_stride);
+    case BlockType::mxfp4:
+      return multiply_blocks<BlockMXFP4>(w, x, a32, y, y_stride);
     default:
       return multiply_f32(w, x, y, y_stride);
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <cstdint>
 #include <cstring>
 
 #include "kernels/matmul.h"
@@ -10,36 +11,16 @@
 namespace sluice::kernels {
 namespace {
 
-constexpr std::size_t word_bytes = 4, half_bytes = 2;
-
-// How a block is divided: a half float at `half_at`, if it has one apart, and words.
-struct BlockDivision {
-  BlockType type;
-  std::size_t block_bytes;
-  bool has_half;
-  std::size_t half_at;
-
-  std::size_t words() const { return block_bytes / word_bytes; }
-  // Where word i of a block stands in the file, and as which it stands in a packed block.
-  std::size_t word_at(std::size_t i) const {
-    return i * word_bytes + (has_half && half_at == 0 ? half_bytes : 0);
-  }
-  std::size_t packed_word(std::size_t i) const {
-    return type == BlockType::q6_k ? packed_q6_k(i * word_bytes) / word_bytes : i;
-  }
-};
-
-BlockDivision division(BlockType type) {
-  const std::size_t bytes = traits(type).bytes_per_block;
-  const bool has_half = bytes % word_bytes != 0;
-  return {type, bytes, has_half, type == BlockType::q6_k ? bytes - half_bytes : 0};
+// A copy of one size for each of the few that there are: a call for any size costs more than it.
+void copy_odd(std::byte* to, const std::byte* from, std::size_t bytes) {
+  bytes == 2 ? std::memcpy(to, from, 2) : std::memcpy(to, from, 1);
 }
 
-// The half floats of a block of 16 rows. Returns the end of what it wrote.
-std::byte* pack_halves(const BlockDivision& d, std::size_t row_bytes, const std::byte* block,
-                       std::byte* to) {
-  for (std::size_t row = 0; row < panel_rows; ++row, to += half_bytes) {
-    std::memcpy(to, block + row * row_bytes + d.half_at, half_bytes);
+// The odd bytes of a block of 16 rows. Returns the end of what it wrote.
+std::byte* pack_odd(const BlockDivision& d, std::size_t row_bytes, const std::byte* block,
+                    std::byte* to) {
+  for (std::size_t row = 0; row < panel_rows; ++row, to += d.odd_bytes()) {
+    copy_odd(to, block + row * row_bytes + d.odd_at(), d.odd_bytes());
   }
   return to;
 }
@@ -47,9 +28,10 @@ std::byte* pack_halves(const BlockDivision& d, std::size_t row_bytes, const std:
 // The words of a block of 16 rows.
 std::byte* pack_words(const BlockDivision& d, std::size_t row_bytes, const std::byte* block,
                       std::byte* to) {
-  for (std::size_t i = 0; i < d.words(); ++i) {
-    const std::byte* word = block + d.word_at(i);
-    std::byte* packed = to + d.packed_word(i) * panel_rows * word_bytes;
+  constexpr std::size_t word_bytes = BlockDivision::word_bytes;
+  for (std::size_t at = 0; at < d.words() * word_bytes; at += word_bytes) {
+    const std::byte* word = block + d.words_at() + at;
+    std::byte* packed = to + d.packed_at(at) * panel_rows;
     for (std::size_t row = 0; row < panel_rows; ++row, packed += word_bytes) {
       std::memcpy(packed, word + row * row_bytes, word_bytes);
     }
@@ -58,34 +40,61 @@ std::byte* pack_words(const BlockDivision& d, std::size_t row_bytes, const std::
 }
 
 void pack_panel(const BlockDivision& d, std::size_t blocks, const std::byte* from, std::byte* to) {
-  const std::size_t row_bytes = blocks * d.block_bytes;
-  const std::size_t together = d.has_half ? 2 : 1;
-  for (std::size_t b = 0; b < blocks; b += together) {
-    const std::byte* first = from + b * d.block_bytes;
-    const std::byte* end = from + std::min(b + together, blocks) * d.block_bytes;
-    for (const std::byte* block = first; d.has_half && block < end; block += d.block_bytes) {
-      to = pack_halves(d, row_bytes, block, to);
+  const std::size_t row_bytes = blocks * d.bytes;
+  for (std::size_t b = 0; b < blocks; b += d.blocks_together()) {
+    const std::byte* first = from + b * d.bytes;
+    const std::byte* end = from + std::min(b + d.blocks_together(), blocks) * d.bytes;
+    for (const std::byte* block = first; d.odd_bytes() > 0 && block < end; block += d.bytes) {
+      to = pack_odd(d, row_bytes, block, to);
     }
-    for (const std::byte* block = first; block < end; block += d.block_bytes) {
+    for (const std::byte* block = first; block < end; block += d.bytes) {
       to = pack_words(d, row_bytes, block, to);
+    }
+  }
+}
+
+// Elements of 16 rows, one of each row after another. Rows are read by cache lines: where they are
+// a power of two long, the first-level cache holds few places of all of them.
+template <typename Element>
+void pack_elements(std::size_t columns, const std::byte* from, std::byte* to) {
+  constexpr std::size_t at_once = 64 / sizeof(Element);
+  for (std::size_t k = 0; k < columns; k += at_once) {
+    const std::size_t count = std::min(at_once, columns - k);
+    Element tile[panel_rows][at_once];
+    for (std::size_t row = 0; row < panel_rows; ++row) {
+      std::memcpy(tile[row], from + (row * columns + k) * sizeof(Element), count * sizeof(Element));
+    }
+    for (std::size_t i = 0; i < count; ++i) {
+      for (std::size_t row = 0; row < panel_rows; ++row, to += sizeof(Element)) {
+        std::memcpy(to, &tile[row][i], sizeof(Element));
+      }
     }
   }
 }
 
 }  // namespace
 
-bool can_pack(BlockType type, std::size_t rows) {
-  return activation_form(type) != ActivationForm::f32 && rows != 0 && rows % panel_rows == 0;
+bool can_pack(std::size_t rows) {
+  return rows != 0 && rows % panel_rows == 0;
 }
 
 void pack_panels(BlockType type, std::size_t rows, std::size_t columns, const std::byte* from,
                  std::byte* to) {
-  assert(can_pack(type, rows));
-  const BlockDivision d = division(type);
-  const std::size_t blocks = columns / traits(type).elements_per_block;
-  const std::size_t panel_bytes = panel_rows * blocks * d.block_bytes;
+  assert(can_pack(rows));
+  const BlockDivision d = {type, traits(type).bytes_per_block};
+  const std::size_t panel_bytes = panel_rows * row_bytes(type, columns);
   for (std::size_t row = 0; row < rows; row += panel_rows) {
-    pack_panel(d, blocks, from, to);
+    switch (type) {
+      case BlockType::f32:
+        pack_elements<std::uint32_t>(columns, from, to);
+        break;
+      case BlockType::f16:
+      case BlockType::bf16:
+        pack_elements<std::uint16_t>(columns, from, to);
+        break;
+      default:
+        pack_panel(d, columns / traits(type).elements_per_block, from, to);
+    }
     from += panel_bytes;
     to += panel_bytes;
   }

@@ -1,8 +1,9 @@
 // Activations as 8-bit integers, for the integer dot products of kernels/matmul.h.
 //
 // Two forms, one for each kind of weight block:
-//   grouped by 256 ("a256"): for Q4_K, Q5_K and Q6_K, whose sub-block scales are integers;
-//   grouped by  32 ("a32"):  for Q4_0, Q4_1, Q5_0, Q5_1 and Q8_0, whose scales are half floats.
+//   grouped by 256 ("a256"): for Q2_K to Q6_K and IQ4_XS, whose sub-block scales are integers;
+//   grouped by  32 ("a32"):  for Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, IQ4_NL and MXFP4, with a float
+//   scale.
 // A group holds q[i] = round_to_nearest_even(x[i] * (127 / max|x|)) in -127..127 and the scale
 // d = max|x| / 127. x[i] is then approximately d q[i]. A group without an element of at least
 // 2^-120 counts as zeros (127 / max|x| would overflow): d = 0 and q = 0. A group that holds an
@@ -21,10 +22,11 @@ namespace sluice::kernels {
 struct alignas(64) BlockA256 {
   std::int8_t q[256];
   // Sums of 32 consecutive q, in the order 0 2 1 3 4 6 5 7, so that two neighbours form the 32-bit
-  // operand of a 16-bit dot product with the minima of Q4_K.
+  // operand of a 16-bit dot product with the minima of Q4_K; those of 16 alike, for Q2_K.
   std::int16_t sums_of_32[8];
   float d;
-  alignas(64) std::int32_t minus_32_sums_of_16[16];  // -32 times the sum of 16, the offset of Q6_K
+  std::int16_t sums_of_16[16];
+  alignas(64) std::int32_t minus_32_sums_of_16[16];  // -32 times the sum of 16, for offsets (Q6_K)
 };
 
 // 256 activations as 8 groups.
@@ -33,8 +35,8 @@ struct alignas(64) BlockA32 {
   float d[8];
   float d_sums[8];                 // d times the sum, for minima (Q4_1, Q5_1)
   std::int32_t minus_8_sums[8];    // -8 times the sum of q, the offset of Q4_0
-  std::int32_t minus_16_sums[8];   //                                     Q5_0
-  std::int32_t minus_128_sums[8];  //                                     Q8_0
+  std::int32_t minus_16_sums[8];   //                                     Q5_0, MXFP4
+  std::int32_t minus_128_sums[8];  //                                     Q8_0, IQ4_NL
 };
 
 // One column of activations: block i, of activations 256 i and up, is blocks[i * stride]. Blocks

@@ -38,9 +38,13 @@ inline std::int32_t quantise_16(const float* x, F32x16 scale, std::int8_t* q) {
   return sum(rounded);
 }
 
+// Of four sums the middle ones change places.
+constexpr std::size_t place_of_sum(std::size_t i) {
+  return i % 4 == 1 ? i + 1 : i % 4 == 2 ? i - 1 : i;
+}
+
 inline void quantise_a256(const float* x, std::size_t size, const ColumnA256& out) {
   constexpr std::size_t group = 256;
-  constexpr std::size_t place_of_sum[8] = {0, 2, 1, 3, 4, 6, 5, 7};
   for (std::size_t g = 0; g < size / group; ++g) {
     const GroupScale s = group_scale<group>(x + g * group);
     const F32x16 scale = broadcast(s.steps_of_1);
@@ -50,7 +54,9 @@ inline void quantise_a256(const float* x, std::size_t size, const ColumnA256& ou
       const float* of_32 = x + g * group + 32 * k;
       const std::int32_t first = quantise_16(of_32, scale, block.q + 32 * k);
       const std::int32_t second = quantise_16(of_32 + 16, scale, block.q + 32 * k + 16);
-      block.sums_of_32[place_of_sum[k]] = static_cast<std::int16_t>(first + second);
+      block.sums_of_32[place_of_sum(k)] = static_cast<std::int16_t>(first + second);
+      block.sums_of_16[place_of_sum(2 * k)] = static_cast<std::int16_t>(first);
+      block.sums_of_16[place_of_sum(2 * k + 1)] = static_cast<std::int16_t>(second);
       block.minus_32_sums_of_16[2 * k] = -32 * first;
       block.minus_32_sums_of_16[2 * k + 1] = -32 * second;
     }

@@ -10,18 +10,31 @@
 namespace sluice::kernels {
 namespace {
 
-inline void rms_norm(const float* x, const float* weight, float eps, std::size_t size, float* y) {
+// y[i] = x[i] * factor (* weight[i]).
+inline void scaled(const float* x, float factor, const float* weight, std::size_t size, float* y) {
+  const F32x16 factors = broadcast(factor);
+  by_sixteen(size, [&](std::size_t i, std::size_t count) {
+    const F32x16 v = load(x + i, count) * factors;
+    store(weight ? v * load(weight + i, count) : v, y + i, count);
+  });
+}
+
+inline float sum_of_squares(const float* x, std::size_t size) {
   F32x16 squares = broadcast(0);
   by_sixteen(size, [&](std::size_t i, std::size_t count) {
     const F32x16 v = load(x + i, count);
     squares = fma(v, v, squares);
   });
-  const float mean = sum(squares) / static_cast<float>(size);
-  const F32x16 scale = broadcast(1 / ::sqrtf(mean + eps));
-  by_sixteen(size, [&](std::size_t i, std::size_t count) {
-    const F32x16 v = load(x + i, count) * scale;
-    store(weight ? v * load(weight + i, count) : v, y + i, count);
-  });
+  return sum(squares);
+}
+
+inline void rms_norm(const float* x, const float* weight, float eps, std::size_t size, float* y) {
+  const float mean = sum_of_squares(x, size) / static_cast<float>(size);
+  scaled(x, 1 / ::sqrtf(mean + eps), weight, size, y);
+}
+
+inline void l2_norm(const float* x, float eps, float scale, std::size_t size, float* y) {
+  scaled(x, scale / ::sqrtf(sum_of_squares(x, size) + eps), nullptr, size, y);
 }
 
 // (a, b) turned by the angle: (a cos - b sin, b cos + a sin).
@@ -53,11 +66,34 @@ inline void rope_neox(float* head, const float* cosines, const float* sines, std
   });
 }
 
-inline void swiglu(const float* gate, const float* up, std::size_t size, float* out) {
-  const F32x16 one = broadcast(1), zero = broadcast(0);
+// x[i] = f(x[i]).
+template <typename F>
+inline void transform(float* x, std::size_t size, F f) {
+  by_sixteen(size,
+             [&](std::size_t i, std::size_t count) { store(f(load(x + i, count)), x + i, count); });
+}
+
+// out[i] = f(a[i], b[i]).
+template <typename F>
+inline void combine(const float* a, const float* b, std::size_t size, float* out, F f) {
   by_sixteen(size, [&](std::size_t i, std::size_t count) {
-    const F32x16 a = load(gate + i, count);
-    store(a / (one + exp(zero - a)) * load(up + i, count), out + i, count);
+    store(f(load(a + i, count), load(b + i, count)), out + i, count);
+  });
+}
+
+inline void swiglu(const float* gate, const float* up, std::size_t size, float* out) {
+  combine(gate, up, size, out, [](F32x16 g, F32x16 u) { return silu(g) * u; });
+}
+
+// The limits come first in min and max, so that NaN stays.
+inline void clamped_swiglu(const float* gate, const float* up, float slope, float limit,
+                           std::size_t size, float* out) {
+  const F32x16 one = broadcast(1), minus_slope = broadcast(-slope);
+  const F32x16 top = broadcast(limit), bottom = broadcast(-limit);
+  combine(gate, up, size, out, [&](F32x16 g, F32x16 u) {
+    g = min(top, g);
+    u = max(bottom, min(top, u));
+    return g / (one + exp(g * minus_slope)) * (u + one);
   });
 }
 
@@ -66,45 +102,76 @@ inline void geglu(const float* gate, const float* up, std::size_t size, float* o
   constexpr float sqrt_2_over_pi = 0.79788456080286535588f;
   const F32x16 one = broadcast(1), minus_two_root = broadcast(-2 * sqrt_2_over_pi);
   const F32x16 cubic = broadcast(0.044715f);
-  by_sixteen(size, [&](std::size_t i, std::size_t count) {
-    const F32x16 a = load(gate + i, count);
+  combine(gate, up, size, out, [&](F32x16 a, F32x16 u) {
     const F32x16 minus_two_u = a * fma(cubic, a * a, one) * minus_two_root;
-    store(a / (one + exp(minus_two_u)) * load(up + i, count), out + i, count);
+    return a / (one + exp(minus_two_u)) * u;
   });
 }
 
 inline void add(const float* x, std::size_t size, float* y) {
-  by_sixteen(size, [&](std::size_t i, std::size_t count) {
-    store(load(y + i, count) + load(x + i, count), y + i, count);
-  });
+  combine(x, y, size, y, [](F32x16 a, F32x16 b) { return b + a; });
+}
+
+inline void add_scaled(const float* x, float factor, std::size_t size, float* y) {
+  const F32x16 factors = broadcast(factor);
+  combine(x, y, size, y, [&](F32x16 a, F32x16 b) { return fma(factors, a, b); });
+}
+
+inline void multiply(const float* x, std::size_t size, float* y) {
+  combine(x, y, size, y, [](F32x16 a, F32x16 b) { return b * a; });
+}
+
+inline void multiply_by_sigmoid(const float* gate, std::size_t size, float* y) {
+  combine(gate, y, size, y, [](F32x16 g, F32x16 b) { return b * sigmoid(g); });
+}
+
+inline void scale(float* x, std::size_t size, float factor) {
+  scaled(x, factor, nullptr, size, x);
 }
 
 inline void softcap_all(float* x, std::size_t size, float cap) {
   const F32x16 caps = broadcast(cap);
-  by_sixteen(size, [&](std::size_t i, std::size_t count) {
-    store(softcap(load(x + i, count), caps), x + i, count);
-  });
+  transform(x, size, [&](F32x16 a) { return softcap(a, caps); });
 }
 
-inline float max_of(const float* x, std::size_t size) {
-  const float top = largest_of(x, size);
-  if (top != -INFINITY) return top;
-  for (std::size_t i = 0; i < size; ++i) {
-    if (x[i] == -INFINITY) return top;
-  }
-  return x[0];  // all are NaN
+inline void exp_all(float* x, std::size_t size) {
+  transform(x, size, [](F32x16 a) { return exp(a); });
+}
+
+inline void sigmoid_all(float* x, std::size_t size) {
+  transform(x, size, [](F32x16 a) { return sigmoid(a); });
+}
+
+inline void softplus_all(float* x, std::size_t size) {
+  transform(x, size, [](F32x16 a) { return softplus(a); });
+}
+
+inline void relu_squared(float* x, std::size_t size) {
+  transform(x, size, [](F32x16 a) {
+    const F32x16 positive = max(broadcast(0), a);
+    return positive * positive;
+  });
 }
 
 inline void fill(VectorOps& table) {
   table.rms_norm = rms_norm;
+  table.l2_norm = l2_norm;
   table.rope_norm = rope_norm;
   table.rope_neox = rope_neox;
   table.softmax = softmax;
   table.swiglu = swiglu;
+  table.clamped_swiglu = clamped_swiglu;
   table.geglu = geglu;
   table.add = add;
+  table.add_scaled = add_scaled;
+  table.multiply = multiply;
+  table.multiply_by_sigmoid = multiply_by_sigmoid;
+  table.scale = scale;
   table.softcap = softcap_all;
-  table.max = max_of;
+  table.exp = exp_all;
+  table.sigmoid = sigmoid_all;
+  table.softplus = softplus_all;
+  table.relu_squared = relu_squared;
 }
 
 }  // namespace

@@ -13,18 +13,6 @@
 namespace sluice::kvcache {
 namespace {
 
-std::byte* map(std::size_t size) {
-  void* memory = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) {
-    throw std::system_error(errno, std::generic_category(),
-                            "cannot allocate " + std::to_string(size) +
-                                " bytes for keys and values; lower the context");
-  }
-  // Attention walks through all of it: fewer TLB misses. A kernel without huge pages may refuse.
-  (void)::madvise(memory, size, MADV_HUGEPAGE);
-  return static_cast<std::byte*>(memory);
-}
-
 auto kernel_for(ElementType type, const kernels::AttentionKernels& kernels) {
   if (type == ElementType::f32) return kernels.f32;
   return type == ElementType::f16 ? kernels.f16 : kernels.int8;
@@ -52,12 +40,14 @@ Sequence::Sequence(KvCache& cache, std::uint32_t capacity)
 Sequence::Sequence(Sequence&& other) noexcept
     : cache_(std::exchange(other.cache_, nullptr)),
       tables_(std::move(other.tables_)),
+      state_(std::move(other.state_)),
       length_(other.length_),
       capacity_(other.capacity_) {}
 
 Sequence& Sequence::operator=(Sequence&& other) noexcept {
   std::swap(cache_, other.cache_);
   std::swap(tables_, other.tables_);
+  std::swap(state_, other.state_);
   std::swap(length_, other.length_);
   std::swap(capacity_, other.capacity_);
   return *this;
@@ -70,10 +60,36 @@ Sequence::~Sequence() {
     for (const std::uint32_t page : tables_[g].pages) group.pool.give_back(page);
     group.pool.cancel(sequence_pages(group.layout.window, capacity_));
   }
+  cache_->states_.end(state_);
 }
 
 void Sequence::truncate(std::uint32_t length) {
   if (length < length_) cache_->truncate(*this, length);
+}
+
+void Sequence::checkpoint() {
+  cache_->states_.checkpoint(state_, length_);
+}
+
+std::uint32_t Sequence::reachable(std::uint32_t length) const {
+  return cache_->reachable(*this, length);
+}
+
+void KvCache::Unmap::operator()(std::byte* memory) const {
+  ::munmap(memory, bytes);
+}
+
+KvCache::Memory KvCache::map(std::size_t bytes) {
+  if (bytes == 0) return {};
+  void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) {
+    throw std::system_error(errno, std::generic_category(),
+                            "cannot allocate " + std::to_string(bytes) +
+                                " bytes for keys, values and states; lower the context");
+  }
+  // Attention walks through all of it: fewer TLB misses. A kernel without huge pages may refuse.
+  (void)::madvise(memory, bytes, MADV_HUGEPAGE);
+  return Memory(static_cast<std::byte*>(memory), Unmap{bytes});
 }
 
 KvCache::KvCache(CacheConfig config, const kernels::KernelTable& kernels)
@@ -81,7 +97,8 @@ KvCache::KvCache(CacheConfig config, const kernels::KernelTable& kernels)
       kernels_(kernels),
       attention_(kernel_for(config_.type, kernels.attention)),
       places_(config_.layers.size()),
-      bytes_(kvcache::bytes(config_)) {
+      memory_(map(kvcache::bytes(config_))),
+      states_(config_, memory_.get() + kvcache::bytes(config_) - state_bytes(config_)) {
   const std::size_t scale_bytes = page_scale_bytes(config_.type);
   std::size_t offset = 0;
   for (LayerGroup& layout : layer_groups(config_)) {
@@ -103,27 +120,26 @@ KvCache::KvCache(CacheConfig config, const kernels::KernelTable& kernels)
     groups_.push_back({std::move(layout), std::move(pool), offset});
     offset += group_bytes;
   }
-  if (bytes_ != 0) memory_ = map(bytes_);
-}
-
-KvCache::~KvCache() {
-  if (memory_) ::munmap(memory_, bytes_);
 }
 
 std::optional<Sequence> KvCache::new_sequence(std::uint32_t positions) {
+  if (!states_.has_room()) return {};
   for (const Group& group : groups_) {
     if (sequence_pages(group.layout.window, positions) > group.pool.available()) return {};
   }
   for (Group& group : groups_) {
     group.pool.reserve(sequence_pages(group.layout.window, positions));
   }
-  return Sequence(*this, positions);
+  Sequence made(*this, positions);
+  made.state_ = states_.start();
+  return made;
 }
 
 std::optional<Sequence> KvCache::fork(const Sequence& source, std::uint32_t prefix,
                                       std::uint32_t positions) {
   assert(source.cache_ == this && prefix <= source.length_ && prefix <= positions);
-  check_kept(source, prefix);
+  check_reachable(source, prefix);
+  if (!states_.has_room()) return {};
   const std::uint32_t whole = prefix / page_positions;
   for (const Group& group : groups_) {
     const std::size_t shared = group.pool.slides() ? 0 : whole;
@@ -145,11 +161,13 @@ std::optional<Sequence> KvCache::fork(const Sequence& source, std::uint32_t pref
     }
     made.tables_[g].dropped = seen - std::min(seen, window.sink_pages());
   }
+  made.state_ = states_.fork(source.state_, prefix);
   made.length_ = prefix;
   return made;
 }
 
 std::uint32_t KvCache::free_positions() const {
+  if (!states_.has_room()) return 0;
   std::uint32_t least = config_.positions;
   for (const Group& group : groups_) {
     const std::size_t available = group.pool.available();
@@ -169,8 +187,10 @@ void KvCache::prepare(Sequence& sequence, std::uint32_t columns) {
 }
 
 void KvCache::advance(Sequence& sequence, std::uint32_t columns) {
+  if (columns == 0) return;
   sequence.length_ += columns;
   drop_unseen(sequence);
+  states_.advance(sequence.state_);
 }
 
 std::vector<std::span<std::byte>> KvCache::page_memory(const Sequence& sequence,
@@ -203,22 +223,52 @@ void KvCache::drop_unseen(Sequence& sequence) {
   }
 }
 
-// Throws when the token at position `length` would see a position that has slid out.
-void KvCache::check_kept(const Sequence& sequence, std::uint32_t length) const {
+// The same length when all that the token at it sees is still there. Else a shorter one: as tokens
+// before it see what is even further back, only the sinks can be gone back to.
+std::uint32_t KvCache::with_windows(const Sequence& sequence, std::uint32_t length) const {
+  std::uint32_t found = length;
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     const Window& window = groups_[g].layout.window;
-    const std::uint32_t needed = first_page_seen(window, length);
     const std::uint32_t kept = window.sink_pages() + sequence.tables_[g].dropped;
-    if (needed >= kept || pages_until(length) <= window.sink_pages()) continue;
-    throw std::length_error("a sequence of " + std::to_string(sequence.length_) +
-                            " tokens cannot go back to " + std::to_string(length) +
-                            ": what came before has slid out of its window of " +
-                            std::to_string(window.positions));
+    if (first_page_seen(window, length) >= kept) continue;
+    found = std::min(found, window.sink_pages() * page_positions);
+  }
+  return found;
+}
+
+// The largest length, at most `length`, whose recurrent state is there.
+std::uint32_t KvCache::with_state(const Sequence& sequence, std::uint32_t length) const {
+  if (states_.is_empty() || length == sequence.length_) return length;
+  std::uint32_t found = 0;
+  for (const SequenceState::Checkpoint& kept : sequence.state_.checkpoints) {
+    if (kept.length <= length) found = kept.length;
+  }
+  return found;
+}
+
+std::uint32_t KvCache::reachable(const Sequence& sequence, std::uint32_t length) const {
+  std::uint32_t found = std::min(length, sequence.length_);
+  for (;;) {
+    const std::uint32_t least = with_state(sequence, with_windows(sequence, found));
+    if (least == found) return found;
+    found = least;
   }
 }
 
+void KvCache::check_reachable(const Sequence& sequence, std::uint32_t length) const {
+  const std::uint32_t nearest = reachable(sequence, length);
+  if (nearest == length) return;
+  const bool has_slid = with_windows(sequence, length) != length;
+  throw std::length_error("a sequence of " + std::to_string(sequence.length_) +
+                          " tokens cannot go back to " + std::to_string(length) + ": " +
+                          (has_slid ? "what came before has slid out of its window"
+                                    : "its recurrent state is not kept there") +
+                          "; go back to " + std::to_string(nearest) +
+                          " and evaluate what follows again");
+}
+
 void KvCache::truncate(Sequence& sequence, std::uint32_t length) {
-  check_kept(sequence, length);
+  check_reachable(sequence, length);
   const std::uint32_t kept_pages = pages_until(length);
   const bool has_part = length % page_positions != 0;
   // How many pages of a table stay.
@@ -252,11 +302,34 @@ void KvCache::truncate(Sequence& sequence, std::uint32_t length) {
       table.pages.back() = copy(g, shared);
     }
   }
+  states_.truncate(sequence.state_, length);
   sequence.length_ = length;
 }
 
+std::span<const float> KvCache::state(const Sequence& sequence, std::size_t layer) const {
+  return states_.layer(sequence.state_.standing, layer);
+}
+
+std::span<float> KvCache::next_state(const Sequence& sequence, std::size_t layer) const {
+  return states_.layer(sequence.state_.next, layer);
+}
+
+std::span<const std::byte> KvCache::state_memory(const Sequence& sequence,
+                                                 std::uint32_t length) const {
+  if (states_.is_empty()) return {};
+  if (length == sequence.length_) return states_.memory(sequence.state_.standing);
+  const auto slot = find_checkpoint(sequence.state_, length);
+  if (!slot) return {};
+  return states_.memory(*slot);
+}
+
+std::span<std::byte> KvCache::next_state_memory(const Sequence& sequence) const {
+  if (states_.is_empty()) return {};
+  return states_.memory(sequence.state_.next);
+}
+
 std::byte* KvCache::page(std::size_t group, std::uint32_t number) const {
-  return memory_ + groups_[group].offset + number * groups_[group].layout.page_bytes;
+  return memory_.get() + groups_[group].offset + number * groups_[group].layout.page_bytes;
 }
 
 std::uint32_t KvCache::copy(std::size_t group, std::uint32_t number) {
@@ -285,7 +358,7 @@ void KvCache::store(float* row, std::size_t dim, std::byte* rows, std::byte* sca
       kernels_.attention.f32_to_f16(row, dim, reinterpret_cast<std::uint16_t*>(rows) + at);
       break;
     case ElementType::int8:
-      kernels_.kv_rows.rotate(row, dim);
+      kernels_.kv_rows.hadamard(row, dim);
       kernels_.kv_rows.quantise(row, dim, reinterpret_cast<std::int8_t*>(rows), place,
                                 reinterpret_cast<std::uint16_t*>(scales) + position_in_page,
                                 page_positions);
@@ -333,9 +406,11 @@ void KvCache::attend(const Sequence& sequence, std::size_t layer, std::size_t kv
   const LayerPlace& place = places_[layer];
   const Window& window = groups_[place.group].layout.window;
   const std::uint32_t last = position + static_cast<std::uint32_t>(queries.columns) - 1;
-  const std::uint32_t begin = window.begin(last);
-  const std::uint32_t sinks = begin == 0 ? 0 : window.sinks;
-  assert(queries.columns == 1 || begin == 0);
+  const std::uint32_t begin = window.begin(position);
+  const bool has_window = window.has_slid(last);
+  const std::uint32_t sinks = has_window ? window.sinks : 0;
+  assert(queries.columns <=
+         columns_together(layer, position, static_cast<std::uint32_t>(queries.columns)));
   kernels::AttentionRun* end = queries.runs;
   end = add_runs(sequence, place, kv_head, 0, sinks, queries.at_sinks, end);
   end = add_runs(sequence, place, kv_head, begin, last + 1, queries.near, end);
@@ -346,6 +421,8 @@ void KvCache::attend(const Sequence& sequence, std::size_t layer, std::size_t kv
   args.positions = std::size_t{sinks} + (last + 1 - begin);
   args.scale_stride = page_positions;
   args.columns = queries.columns;
+  args.window = has_window ? window.positions - window.sinks : 0;
+  args.sinks = sinks;
   args.query_heads = queries.heads;
   args.query_stride = queries.query_stride;
   args.out_stride = queries.out_stride;
@@ -353,6 +430,7 @@ void KvCache::attend(const Sequence& sequence, std::size_t layer, std::size_t kv
   args.value_dim = shape.value_dim;
   args.scale = queries.scale;
   args.softcap = queries.softcap;
+  args.sink_logits = queries.sink_logits;
   args.scores = queries.scores;
   args.score_stride = queries.score_stride;
   args.out = queries.out;
@@ -363,13 +441,14 @@ std::uint32_t KvCache::columns_together(std::size_t layer, std::uint32_t positio
                                         std::uint32_t columns) const {
   const Window& window = groups_[places_[layer].group].layout.window;
   if (window.positions == 0) return columns;
-  const std::uint32_t before_sliding = window.positions - std::min(position, window.positions);
-  return std::clamp(before_sliding, std::uint32_t{1}, columns);
+  columns = std::min(columns, window_columns_max);
+  if (window.sinks == 0 || position >= window.positions) return columns;
+  return std::min(columns, window.positions - position);
 }
 
-void KvCache::rotate(float* rows, std::size_t heads, std::size_t dim) const {
+void KvCache::hadamard(float* rows, std::size_t heads, std::size_t dim) const {
   if (config_.type != ElementType::int8) return;
-  for (std::size_t h = 0; h < heads; ++h) kernels_.kv_rows.rotate(rows + h * dim, dim);
+  for (std::size_t h = 0; h < heads; ++h) kernels_.kv_rows.hadamard(rows + h * dim, dim);
 }
 
 std::uint32_t KvCache::sink_query_position(std::uint32_t position) const {

@@ -1,5 +1,5 @@
-// The keys and values of the tokens so far, of one or several sequences, in one allocation made at
-// the start (kvcache/layout.h).
+// What a model keeps of the tokens so far, of one or several sequences: keys and values, and the
+// states of recurrent layers, in one allocation made at the start (kvcache/layout.h).
 //
 // A sequence is a table of pages for each group of layers. Sequences that begin with the same
 // tokens can share pages. Positions are absolute and never stop growing: where a group has a
@@ -11,15 +11,20 @@
 // positions are relative, it is enough to look at the sinks with a query that is rotated at N - 1.
 // As long as nothing has slid out, all is as without a window, bit for bit.
 //
-// int8: queries are transformed with rotate() before attend(), and outputs after it; keys and
+// Recurrent states cannot be taken back. A sequence has them at its own length, at 0, where they
+// are zeros, and at its checkpoints; nowhere else can it be forked or truncated to.
+//
+// int8: queries are transformed with hadamard() before attend(), and outputs after it; keys and
 // values are as they are written (kernels/kv_rows.h says why).
 //
-// Threads: write() of different positions, layers or sequences, and attend() of positions that are
-// written, may run at the same time. All else belongs to the thread that leads a step.
+// Threads: write() of different positions, layers or sequences, attend() of positions that are
+// written, and whoever reads and writes the states of different layers or sequences, may run at the
+// same time. All else belongs to the thread that leads a step.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -27,6 +32,7 @@
 #include "kernels/kernel_table.h"
 #include "kvcache/layout.h"
 #include "kvcache/page_pool.h"
+#include "kvcache/state_store.h"
 
 namespace sluice::kvcache {
 
@@ -44,9 +50,17 @@ class Sequence {
   std::uint32_t capacity() const { return capacity_; }
 
   // Forgets the positions from `length` on. Throws std::length_error when positions before them
-  // have slid out that the next token would have to see, and when pages that are shared would have
-  // to be made anew and there is no room for them.
+  // have slid out that the next token would have to see, when there is no recurrent state of that
+  // length, and when pages that are shared would have to be made anew and there is no room for
+  // them.
   void truncate(std::uint32_t length);
+
+  // Keeps the recurrent states of the present length, so that truncate() and fork() can go back to
+  // it: of the newest `CacheConfig::checkpoints` lengths. Costs no time.
+  void checkpoint();
+
+  // The largest length, at most `length`, that truncate() and fork() can go back to, but for room.
+  std::uint32_t reachable(std::uint32_t length) const;
 
  private:
   friend class KvCache;
@@ -62,6 +76,7 @@ class Sequence {
 
   KvCache* cache_;  // null when moved from
   std::vector<Table> tables_;
+  SequenceState state_;
   std::uint32_t length_ = 0;
   std::uint32_t capacity_;
 };
@@ -76,7 +91,8 @@ struct Queries {
   std::size_t query_stride;  // floats from one token to the next
   std::size_t out_stride;
   float scale;
-  float softcap;
+  float softcap;                // 0: none
+  const float* sink_logits;     // [heads], learned; null: none
   float* scores;                // scratch [columns][heads][score_stride]
   std::size_t score_stride;     // at least query_scratch()
   kernels::AttentionRun* runs;  // scratch [runs_max]
@@ -88,7 +104,6 @@ class KvCache {
   // Allocates `bytes(config)`, zeroed by the system as it is first written. `kernels` must outlive
   // the cache. Throws as `bytes` does, and std::system_error when the system has no such memory.
   KvCache(CacheConfig config, const kernels::KernelTable& kernels);
-  ~KvCache();
   KvCache(const KvCache&) = delete;
   KvCache& operator=(const KvCache&) = delete;
 
@@ -96,8 +111,8 @@ class KvCache {
   std::optional<Sequence> new_sequence(std::uint32_t positions);
 
   // The same, beginning with the first `prefix` positions of `source`: whole pages are shared, the
-  // last one is copied when only a part of it is wanted. Throws as Sequence::truncate does when
-  // what a token after the prefix would see has slid out.
+  // last one is copied when only a part of it is wanted. Checkpoints within the prefix are shared
+  // too. Throws std::length_error as Sequence::truncate does.
   std::optional<Sequence> fork(const Sequence& source, std::uint32_t prefix,
                                std::uint32_t positions);
 
@@ -116,6 +131,18 @@ class KvCache {
   // writing, between prepare() and advance(). Valid until the sequence changes.
   std::vector<std::span<std::byte>> page_memory(const Sequence& sequence, std::uint32_t page) const;
 
+  // The recurrent state of a layer, [state_floats], 64-byte aligned: after length() positions,
+  // zeros if there are none; and where a step writes all of the new state, which stands after
+  // advance(). The new one holds anything before.
+  std::span<const float> state(const Sequence& sequence, std::size_t layer) const;
+  std::span<float> next_state(const Sequence& sequence, std::size_t layer) const;
+
+  // The same of all layers in one piece. For saving, after length() positions or those of a
+  // checkpoint, nothing for other lengths; and for filling instead of writing, between prepare()
+  // and advance(). Empty when no layer has a state. Valid until the sequence changes.
+  std::span<const std::byte> state_memory(const Sequence& sequence, std::uint32_t length) const;
+  std::span<std::byte> next_state_memory(const Sequence& sequence) const;
+
   // Stores the keys [kv_heads][key_dim] and values [kv_heads][value_dim] of one position of one
   // layer; what it leaves in them is not defined.
   void write(const Sequence& sequence, std::size_t layer, std::uint32_t position, float* keys,
@@ -125,13 +152,14 @@ class KvCache {
   void attend(const Sequence& sequence, std::size_t layer, std::size_t kv_head,
               std::uint32_t position, const Queries& queries) const;
 
-  // How many of `columns` tokens from `position` on one call of attend() may take: more than one as
-  // long as nothing has slid out of what they see.
+  // How many of `columns` tokens from `position` on one call of attend() may take: all, but for two
+  // bounds where a layer has a window. They are at most window_columns_max, and tokens that see the
+  // sinks from their own positions are not together with later ones that do not.
   std::uint32_t columns_together(std::size_t layer, std::uint32_t position,
                                  std::uint32_t columns) const;
 
   // Transforms `heads` queries or outputs of `dim` numbers, in place. Nothing but for int8.
-  void rotate(float* rows, std::size_t heads, std::size_t dim) const;
+  void hadamard(float* rows, std::size_t heads, std::size_t dim) const;
 
   // Where the token at `position` stands when it looks at the sinks.
   std::uint32_t sink_query_position(std::uint32_t position) const;
@@ -161,18 +189,28 @@ class KvCache {
   std::uint32_t copy(std::size_t group, std::uint32_t number);
   void drop_unseen(Sequence& sequence);
   void truncate(Sequence& sequence, std::uint32_t length);
-  void check_kept(const Sequence& sequence, std::uint32_t length) const;
+  std::uint32_t with_windows(const Sequence& sequence, std::uint32_t length) const;
+  std::uint32_t with_state(const Sequence& sequence, std::uint32_t length) const;
+  std::uint32_t reachable(const Sequence& sequence, std::uint32_t length) const;
+  void check_reachable(const Sequence& sequence, std::uint32_t length) const;
   kernels::AttentionRun* add_runs(const Sequence& sequence, const LayerPlace& place,
                                   std::size_t kv_head, std::uint32_t begin, std::uint32_t end,
                                   const float* queries, kernels::AttentionRun* runs) const;
+
+  struct Unmap {
+    std::size_t bytes;
+    void operator()(std::byte* memory) const;
+  };
+  using Memory = std::unique_ptr<std::byte, Unmap>;
+  static Memory map(std::size_t bytes);
 
   CacheConfig config_;
   const kernels::KernelTable& kernels_;
   void (*attention_)(const kernels::AttentionArgs&);
   std::vector<Group> groups_;
   std::vector<LayerPlace> places_;
-  std::byte* memory_ = nullptr;  // owned, mapped; null when no layer has attention
-  std::size_t bytes_ = 0;
+  Memory memory_;  // null when no layer keeps anything
+  StateStore states_;
 };
 
 }  // namespace sluice::kvcache

@@ -10,6 +10,7 @@ namespace sluice::kvcache {
 namespace {
 
 constexpr std::size_t memory_page_bytes = 4096;
+constexpr std::size_t state_alignment = 64;
 // Half of the address space: sums and round-ups of two such numbers cannot wrap.
 constexpr std::size_t bytes_max = std::numeric_limits<std::size_t>::max() / 2;
 
@@ -27,6 +28,10 @@ std::size_t product(std::size_t a, std::size_t b, const CacheConfig& config) {
 std::size_t sum(std::size_t a, std::size_t b, const CacheConfig& config) {
   if (a + b > bytes_max) throw_too_large(config);
   return a + b;
+}
+
+std::size_t in_memory_pages(std::size_t bytes) {
+  return (bytes + memory_page_bytes - 1) / memory_page_bytes * memory_page_bytes;
 }
 
 std::size_t pages_for(std::size_t positions) {
@@ -99,7 +104,7 @@ std::size_t page_scale_bytes(ElementType type) {
 }
 
 std::size_t LayerGroup::bytes() const {
-  return (page_bytes * pages + memory_page_bytes - 1) / memory_page_bytes * memory_page_bytes;
+  return in_memory_pages(page_bytes * pages);
 }
 
 // A run of n positions lies in at most ceil((n - 1) / 32) + 1 pages. One page more pays for what is
@@ -134,16 +139,45 @@ std::vector<LayerGroup> layer_groups(const CacheConfig& config) {
 }
 
 std::size_t bytes(const CacheConfig& config) {
-  std::size_t total = 0;
+  std::size_t total = state_bytes(config);
   for (const LayerGroup& group : layer_groups(config)) total = sum(total, group.bytes(), config);
   return total;
+}
+
+std::size_t state_bytes(const CacheConfig& config) {
+  const std::size_t slots = product(config.sequences, state_slots_each(config), config);
+  const std::size_t bytes = product(slots, state_slot_bytes(config), config);
+  if (bytes != 0 && slots >= unlimited) throw_too_large(config);  // slots have 32-bit numbers
+  return in_memory_pages(bytes);
+}
+
+std::size_t state_slots_each(const CacheConfig& config) {
+  return std::size_t{2} + config.checkpoints;
+}
+
+std::size_t state_slot_bytes(const CacheConfig& config) {
+  std::size_t total = 0;
+  for (const LayerShape& layer : config.layers) {
+    product(layer.state_floats, state_alignment, config);  // so that its bytes are a number
+    total = sum(total, layer_state_bytes(layer), config);
+  }
+  return total;
+}
+
+std::size_t layer_state_bytes(const LayerShape& layer) {
+  const std::size_t bytes = layer.state_floats * sizeof(float);
+  return (bytes + state_alignment - 1) / state_alignment * state_alignment;
 }
 
 std::size_t visible_positions_max(const CacheConfig& config) {
   std::size_t most = 0;
   for (const LayerGroup& group : layer_groups(config)) {
-    const bool is_limited = group.window.positions != 0;
-    most = std::max<std::size_t>(most, is_limited ? group.window.positions : config.positions);
+    std::size_t seen = config.positions;
+    if (group.window.positions != 0) {
+      const std::uint32_t columns = std::min(config.step_columns, window_columns_max);
+      seen = std::min(seen, std::size_t{group.window.positions} + columns - 1);
+    }
+    most = std::max(most, seen);
   }
   return most;
 }

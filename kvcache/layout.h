@@ -5,7 +5,7 @@
 // one group: [layer][kv head]{keys, scales of keys, values, scales of values}, each part a multiple
 // of 32 bytes. Keys are [position][key_dim], values [position][value_dim]; for int8 their order is
 // that of kernels/kv_rows.h, and there are scales, halves [2][position]. The pages of a group lie
-// one after the other.
+// one after the other. After them come the slots of recurrent state (kvcache/state_store.h).
 #pragma once
 
 #include <cstddef>
@@ -39,11 +39,13 @@ struct Window {
   bool operator==(const Window&) const = default;
 };
 
+// What a layer keeps: keys and values, recurrent state, both or neither.
 struct LayerShape {
-  std::size_t kv_heads = 0;  // 0: a layer without attention, which takes no memory
+  std::size_t kv_heads = 0;  // 0: a layer without attention
   std::size_t key_dim = 0;
   std::size_t value_dim = 0;
-  std::uint32_t window = 0;  // of the model: positions that the layer sees; 0: all
+  std::uint32_t window = 0;      // of the model: positions that the layer sees; 0: all
+  std::size_t state_floats = 0;  // of a sequence, whatever its length; 0: no state
 };
 
 struct CacheConfig {
@@ -57,6 +59,7 @@ struct CacheConfig {
   std::uint64_t total_positions = 0;
   std::uint32_t step_columns = 1;  // tokens of a step, at most: a window needs room for them too
   ElementType type = ElementType::int8;
+  std::uint32_t checkpoints = 0;  // states of earlier positions that a sequence keeps
 };
 
 // Layers that keep the same positions.
@@ -80,7 +83,20 @@ std::size_t sequence_pages(const Window& window, std::uint32_t positions);
 // Bytes that a cache of this shape allocates. Throws as layer_groups does.
 std::size_t bytes(const CacheConfig& config);
 
-// The most positions that a token sees, and the most runs of pages that they lie in.
+// Of these, what recurrent states take, a multiple of 4096: so many slots for each of `sequences`,
+// that stand, are written and are kept as checkpoints.
+std::size_t state_bytes(const CacheConfig& config);
+std::size_t state_slots_each(const CacheConfig& config);
+// One slot, which has the states of all layers, and what a layer takes of it.
+std::size_t state_slot_bytes(const CacheConfig& config);
+std::size_t layer_state_bytes(const LayerShape& layer);
+
+// How many tokens look at a layer with a window together, at most: they need room for the scores of
+// what they see between them.
+inline constexpr std::uint32_t window_columns_max = page_positions;
+
+// The most positions that tokens which look together see, and the most runs of pages that they lie
+// in.
 std::size_t visible_positions_max(const CacheConfig& config);
 std::size_t runs_max(const CacheConfig& config);
 

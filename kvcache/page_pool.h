@@ -4,7 +4,7 @@
 // group that keeps everything, a page that a sequence holds is one less that it is owed, whether it
 // is shared or not: sharing saves memory. In a group with a window, pages that slide out of one
 // sequence may still be shared by another, so every reservation counts in full, and `step_pages`
-// are set aside for the tokens of a step.
+// are set aside for the tokens of a step. Slots of recurrent state are counted as such pages are.
 //
 // Numbers only: the memory is the cache's. Used by one thread.
 #pragma once

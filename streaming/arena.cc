@@ -72,6 +72,11 @@ void Arena::commit(std::uint64_t bytes) {
   }
 }
 
+void Arena::discard(std::uint64_t begin, std::uint64_t end) {
+  // Cannot fail for memory of our own that is not locked.
+  if (begin < end) madvise(data_ + begin, end - begin, MADV_DONTNEED);
+}
+
 std::uint64_t Arena::huge_page_bytes() const {
   const auto begin = reinterpret_cast<std::uintptr_t>(data_);
   std::ifstream smaps("/proc/self/smaps");

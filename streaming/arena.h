@@ -4,7 +4,7 @@
 // first committed_bytes(). Whole 2 MiB stretches ask for huge pages; the rest at the end does not,
 // so that an arena never holds more than it was told to.
 //
-// Not thread safe while commit() runs.
+// Not thread safe while commit() runs. discard() may run beside uses of other bytes.
 #pragma once
 
 #include <cstddef>
@@ -26,6 +26,10 @@ class Arena {
   // ones are zero. Throws std::invalid_argument above the capacity, std::system_error when the
   // system refuses.
   void commit(std::uint64_t bytes);
+
+  // Gives the memory of bytes [begin, end), multiples of 4096 below committed_bytes(), back to the
+  // system at once. They stay usable, and are zero when they are touched again.
+  void discard(std::uint64_t begin, std::uint64_t end);
 
   // 4096-aligned, and 2 MiB aligned where the capacity reaches 2 MiB.
   std::byte* data() const { return data_; }

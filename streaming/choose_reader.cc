@@ -1,8 +1,10 @@
 #include "streaming/choose_reader.h"
 
 #include <algorithm>
+#include <system_error>
 #include <utility>
 
+#include "streaming/arena.h"
 #include "streaming/data_file.h"
 #include "streaming/threaded_reader.h"
 #include "streaming/uring_reader.h"
@@ -18,6 +20,26 @@ std::vector<DataFile> open_all(std::span<const std::filesystem::path> paths,
   return files;
 }
 
+// Reads the first block of every file. Throws std::system_error for the first that cannot be read
+// in the reader's own way.
+void try_reads(Reader& reader) {
+  const std::uint64_t alignment = reader.alignment();
+  Arena block(alignment);
+  block.commit(alignment);
+  for (std::uint32_t file = 0; file < reader.files().size(); ++file) {
+    if (reader.files()[file].bytes == 0) continue;
+    reader.submit({0, file, 0, alignment, block.data()});
+    const Completion completion = reader.wait();
+    const std::string name = reader.files()[file].path.string();
+    if (completion.error) {
+      throw std::system_error(completion.error, name + ": cannot read its first block");
+    }
+    if (const std::string trouble = reader.trouble(); !trouble.empty()) {
+      throw std::system_error(std::make_error_code(std::errc::not_supported), trouble);
+    }
+  }
+}
+
 bool try_mmap(std::span<const std::filesystem::path> paths, ReaderChoice& choice) {
   auto files = open_all(paths, DataFile::Access::buffered);
   try {
@@ -29,7 +51,8 @@ bool try_mmap(std::span<const std::filesystem::path> paths, ReaderChoice& choice
   }
 }
 
-bool try_uring(std::span<const std::filesystem::path> paths, ReaderChoice& choice) {
+bool try_uring(std::span<const std::filesystem::path> paths, const ReadResults& results,
+               ReaderChoice& choice) {
   auto files = open_all(paths, DataFile::Access::direct);
   const auto indirect = std::find_if(files.begin(), files.end(),
                                      [](const DataFile& file) { return !file.is_direct(); });
@@ -38,7 +61,8 @@ bool try_uring(std::span<const std::filesystem::path> paths, ReaderChoice& choic
     return false;
   }
   try {
-    choice.reader = std::make_unique<UringReader>(std::move(files));
+    choice.reader = std::make_unique<UringReader>(std::move(files), results);
+    try_reads(*choice.reader);
     return true;
   } catch (const std::system_error& error) {
     choice.notes.push_back(std::string("uring does not work here: ") + error.what() +
@@ -48,14 +72,24 @@ bool try_uring(std::span<const std::filesystem::path> paths, ReaderChoice& choic
   }
 }
 
-void use_pread(std::span<const std::filesystem::path> paths, ReaderChoice& choice) {
+// What cannot be read directly goes through the page cache, and says so; what cannot be read at all
+// is reported by whoever wants it.
+void use_pread(std::span<const std::filesystem::path> paths, const ReadResults& results,
+               ReaderChoice& choice) {
   auto files = open_all(paths, DataFile::Access::direct);
   for (const DataFile& file : files) {
     if (!file.is_direct()) {
       choice.notes.push_back("reads go through the page cache: " + file.refusal());
     }
   }
-  choice.reader = std::make_unique<PreadReader>(std::move(files));
+  choice.reader = std::make_unique<PreadReader>(std::move(files), results);
+  try {
+    try_reads(*choice.reader);
+  } catch (const std::system_error& error) {
+    choice.notes.push_back(std::string("reads go through the page cache: ") + error.what());
+    choice.reader =
+        std::make_unique<PreadReader>(open_all(paths, DataFile::Access::buffered), results);
+  }
 }
 
 }  // namespace
@@ -68,18 +102,19 @@ std::optional<Io> parse_io(std::string_view word) {
   return std::nullopt;
 }
 
-ReaderChoice choose_reader(Io io, std::span<const std::filesystem::path> files) {
+ReaderChoice choose_reader(Io io, std::span<const std::filesystem::path> files,
+                           const ReadResults& results) {
   ReaderChoice choice;
   if (io == Io::mmap && try_mmap(files, choice)) {
     choice.reason = "mmap, as asked for";
     return choice;
   }
-  if (io != Io::pread && try_uring(files, choice)) {
+  if (io != Io::pread && try_uring(files, results, choice)) {
     choice.reason =
         io == Io::uring ? "uring, as asked for" : "uring: direct reads that cost no thread";
     return choice;
   }
-  use_pread(files, choice);
+  use_pread(files, results, choice);
   choice.reason = io == Io::pread ? "pread, as asked for" : "pread: what the machine grants";
   return choice;
 }

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "streaming/read_results.h"
 #include "streaming/reader.h"
 
 namespace sluice::streaming {
@@ -25,11 +26,13 @@ struct ReaderChoice {
   std::vector<std::string> notes;  // one line for each thing that was wanted and is not to be had
 };
 
-// Opens the files and tries what the machine grants (io_uring may be forbidden by seccomp or
-// sysctl, O_DIRECT is unknown to some file systems). A reader that was asked for by name and does
-// not work gives way to the next best, with a note: uring -> pread -> pread through the page cache;
-// mmap -> uring. Automatic never maps: what is pinned is copied into huge pages, in the form that
-// kernels read fastest. Throws std::system_error when a file cannot be opened.
-ReaderChoice choose_reader(Io io, std::span<const std::filesystem::path> files);
+// Opens the files, tries what the machine grants (io_uring may be forbidden by seccomp or sysctl,
+// O_DIRECT is unknown to some file systems), and reads a block of each file before it picks. A
+// reader that was asked for by name and does not work gives way to the next best, with a note:
+// uring -> pread -> pread through the page cache; mmap -> uring. Automatic never maps: what is
+// pinned is copied into huge pages, in the form that kernels read fastest. Throws std::system_error
+// when a file cannot be opened. `results` is for tests.
+ReaderChoice choose_reader(Io io, std::span<const std::filesystem::path> files,
+                           const ReadResults& results = {});
 
 }  // namespace sluice::streaming

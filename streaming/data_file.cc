@@ -65,6 +65,9 @@ DataFile::DataFile(std::filesystem::path path, Access access)
     throw file_failure(path_, error, "cannot be read as a regular file");
   }
   bytes_ = static_cast<std::uint64_t>(facts.st_size);
+  // It has done its work, and io_uring of kernels before 6.5 would answer EAGAIN for every read
+  // that a device cannot do without waiting.
+  fcntl(descriptor_, F_SETFL, fcntl(descriptor_, F_GETFL) & ~O_NONBLOCK);
 }
 
 DataFile::~DataFile() {
@@ -77,7 +80,8 @@ DataFile::DataFile(DataFile&& other) noexcept
       bytes_(other.bytes_),
       alignment_(other.alignment_),
       is_direct_(other.is_direct_),
-      refusal_(std::move(other.refusal_)) {}
+      refusal_(std::move(other.refusal_)),
+      refused_error_(other.refused_error_.load()) {}
 
 void DataFile::open_direct() {
   descriptor_ = open_for_reading(path_, O_DIRECT | O_NONBLOCK);
@@ -106,10 +110,47 @@ void DataFile::open_buffered() {
   if (descriptor_ < 0) throw file_failure(path_, errno, "cannot be opened");
 }
 
+std::int64_t DataFile::read(const ReadPiece& piece, const ReadResults& results) const {
+  if (!is_direct_) return read_buffered(piece, results);
+  const ssize_t got_bytes =
+      pread(descriptor_, piece.buffer, piece.bytes, static_cast<off_t>(piece.offset));
+  const std::int64_t result = seen(results, "pread", piece, got_bytes < 0 ? -errno : got_bytes);
+  if (result != -EINVAL && result != -EOPNOTSUPP) return result;
+  int none = 0;
+  refused_error_.compare_exchange_strong(none, static_cast<int>(-result));
+  return read_buffered(piece, results);
+}
+
+// Through a descriptor of its own where the other is for direct reads. Slow, and seldom.
+std::int64_t DataFile::read_buffered(const ReadPiece& piece, const ReadResults& results) const {
+  const auto offset = static_cast<off_t>(piece.offset);
+  int descriptor = descriptor_;
+  if (is_direct_) {
+    // The file that is open, whatever has its name now.
+    descriptor = open_for_reading("/proc/self/fd/" + std::to_string(descriptor_), 0);
+    if (descriptor < 0) return -errno;
+  }
+  const ssize_t got_bytes = pread(descriptor, piece.buffer, piece.bytes, offset);
+  const std::int64_t result = got_bytes < 0 ? -errno : got_bytes;
+  posix_fadvise(descriptor, offset, static_cast<off_t>(piece.bytes), POSIX_FADV_DONTNEED);
+  if (descriptor != descriptor_) close(descriptor);
+  return seen(results, "buffered", piece, result);
+}
+
 std::uint64_t DataFile::current_bytes() const {
   struct stat facts {};
   if (fstat(descriptor_, &facts) != 0) return 0;
   return static_cast<std::uint64_t>(facts.st_size);
+}
+
+std::string refused_direct_reads(std::span<const DataFile> files) {
+  for (const DataFile& file : files) {
+    const int error = file.refused_error();
+    if (error == 0) continue;
+    return file.path().string() + ": its file system refuses direct reads (" +
+           std::generic_category().message(error) + "), these go through the page cache";
+  }
+  return "";
 }
 
 }  // namespace sluice::streaming

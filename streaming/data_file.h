@@ -2,10 +2,14 @@
 // system allows it.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <filesystem>
+#include <span>
 #include <string>
 #include <system_error>
+
+#include "streaming/read_results.h"
 
 namespace sluice::streaming {
 
@@ -23,6 +27,14 @@ class DataFile {
   DataFile& operator=(DataFile&&) = delete;
 
   int descriptor() const { return descriptor_; }
+
+  // Reads the rest of a piece, blocking: bytes, or -errno. What the file system refuses to read
+  // directly (EINVAL, EOPNOTSUPP) is read through the page cache, and dropped from there. Any
+  // number of threads may call it.
+  std::int64_t read(const ReadPiece& piece, const ReadResults& results) const;
+  // The first refusal of that kind, as errno; 0: none so far.
+  int refused_error() const { return refused_error_; }
+
   const std::filesystem::path& path() const { return path_; }
   std::uint64_t bytes() const { return bytes_; }  // when it was opened
   bool is_direct() const { return is_direct_; }
@@ -38,6 +50,7 @@ class DataFile {
  private:
   void open_direct();
   void open_buffered();
+  std::int64_t read_buffered(const ReadPiece& piece, const ReadResults& results) const;
 
   std::filesystem::path path_;
   int descriptor_ = -1;
@@ -45,6 +58,10 @@ class DataFile {
   std::uint64_t alignment_ = 0;
   bool is_direct_ = false;
   std::string refusal_;
+  mutable std::atomic<int> refused_error_ = 0;
 };
+
+// A line for the user when some file refused direct reads that it had promised; else "".
+std::string refused_direct_reads(std::span<const DataFile> files);
 
 }  // namespace sluice::streaming

@@ -1,6 +1,7 @@
 #include "streaming/disk_speed.h"
 
 #include <algorithm>
+#include <numeric>
 #include <stdexcept>
 #include <utility>
 
@@ -12,10 +13,21 @@ namespace {
 constexpr std::uint32_t slots = 16;
 constexpr std::uint64_t segment_bytes = disk_speed_bytes / slots;
 
-std::vector<Segment> whole_file(std::uint64_t file_bytes) {
+// The whole file in runs of neighbours that lie far from each other, so that a part of them is a
+// sample of all of it. `first`: any number; where to begin, for a host remembers what was read
+// before.
+std::vector<Segment> spread_over_file(std::uint64_t file_bytes, std::uint64_t first) {
+  constexpr std::uint64_t run_bytes = 16 * segment_bytes;
+  const std::uint64_t runs = (file_bytes + run_bytes - 1) / run_bytes;
+  std::uint64_t stride = std::max<std::uint64_t>(1, runs * 5 / 8);
+  while (std::gcd(stride, runs) != 1) ++stride;
   std::vector<Segment> segments;
-  for (std::uint64_t offset = 0; offset < file_bytes; offset += segment_bytes) {
-    segments.push_back({0, offset, std::min(segment_bytes, file_bytes - offset)});
+  for (std::uint64_t i = 0; i < runs; ++i) {
+    const std::uint64_t begin = (first % runs + i * stride) % runs * run_bytes;
+    const std::uint64_t end = std::min(begin + run_bytes, file_bytes);
+    for (std::uint64_t offset = begin; offset < end; offset += segment_bytes) {
+      segments.push_back({0, offset, std::min(segment_bytes, end - offset)});
+    }
   }
   return segments;
 }
@@ -30,15 +42,17 @@ DiskSpeed measure_disk(const std::filesystem::path& file, std::chrono::milliseco
   DiskSpeed speed;
   speed.reader = choice.reader->name();
   speed.notes = std::move(choice.notes);
-  std::vector<Segment> segments = whole_file(choice.reader->files()[0].bytes);
-  if (segments.empty()) throw std::invalid_argument(file.string() + ": is empty");
+  const Clock::time_point begin = Clock::now();
+  const std::uint64_t file_bytes = choice.reader->files()[0].bytes;
+  if (file_bytes == 0) throw std::invalid_argument(file.string() + ": is empty");
+  const auto first = static_cast<std::uint64_t>(begin.time_since_epoch().count());
+  std::vector<Segment> segments = spread_over_file(file_bytes, first);
 
   const std::size_t turns = segments.size();
-  const Clock::time_point begin = Clock::now();
   StreamedTape tape(std::move(segments), std::move(choice.reader), {0, slots, 1});
   for (std::size_t turn = 0; Clock::now() - begin < duration || speed.bytes == 0;
        turn = (turn + 1) % turns) {
-    speed.bytes += tape.acquire(turn).size();
+    speed.bytes += tape.acquire(turn).bytes.size();
     tape.release(turn);
   }
   const std::chrono::duration<double> elapsed = Clock::now() - begin;

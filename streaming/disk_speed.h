@@ -21,9 +21,10 @@ struct DiskSpeed {
 // Memory that measure_disk() needs, and gives back before it returns.
 inline constexpr std::uint64_t disk_speed_bytes = std::uint64_t{32} << 20;
 
-// Reads the file from its start, and over again, for this long, as a tape streams it; nothing is
-// done with the bytes. Io::mmap would measure the page cache and is taken as automatic. Throws
-// std::system_error when the file cannot be read, std::invalid_argument when it is empty.
+// Reads for this long, as a tape streams, in places all over the file, each time in others; a short
+// file is read again. Nothing is done with the bytes. Io::mmap would measure the page cache and is
+// taken as automatic. Throws std::system_error when the file cannot be read, std::invalid_argument
+// when it is empty.
 DiskSpeed measure_disk(const std::filesystem::path& file, std::chrono::milliseconds duration,
                        Io io = Io::automatic);
 

@@ -2,28 +2,32 @@
 
 #include <algorithm>
 #include <sys/mman.h>
+#include <system_error>
 
 namespace sluice::streaming {
 namespace {
 
 // Whole huge pages, and short enough that the destructor does not wait for long.
-constexpr std::uint64_t piece_bytes = std::uint64_t{16} << 20;
+constexpr std::uint64_t piece_bytes = std::uint64_t{4} << 20;
 
 }  // namespace
 
 Populate::Populate(std::span<std::byte> memory, unsigned threads) : memory_(memory) {
   if (memory_.size() <= piece_bytes) return;
-  for (unsigned i = 0; i < threads; ++i) threads_.emplace_back([this] { touch_pieces(); });
+  try {
+    for (unsigned i = 0; i < threads; ++i) threads_.emplace_back([this] { touch_pieces(); });
+  } catch (const std::system_error&) {  // a limit on processes: those that there are will do
+  }
 }
 
 Populate::~Populate() {
-  next_ = memory_.size();
+  is_stopping_ = true;
   for (std::thread& thread : threads_) thread.join();
 }
 
 void Populate::touch_pieces() {
 #ifdef MADV_POPULATE_WRITE
-  for (;;) {
+  while (!is_stopping_) {
     const std::uint64_t at = next_.fetch_add(piece_bytes);
     if (at >= memory_.size()) return;
     const std::uint64_t bytes = std::min<std::uint64_t>(piece_bytes, memory_.size() - at);

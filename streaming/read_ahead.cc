@@ -32,10 +32,11 @@ void ReadAhead::use_memory(std::span<std::byte> memory, std::uint64_t slot_bytes
   slot_bytes_ = slot_bytes;
 }
 
-void ReadAhead::start(std::vector<ReadAheadEntry> sequence, Order order) {
+void ReadAhead::start(std::vector<ReadAheadEntry> sequence, Order order, Next next) {
   stop();
   sequence_ = std::move(sequence);
   order_ = order;
+  wanted_ = std::move(next);
   end_ = sequence_.size();
   next_ = 0;
   read_on();
@@ -77,6 +78,14 @@ std::span<const std::byte> ReadAhead::acquire(std::size_t index) {
   return bytes_of(slot);
 }
 
+std::span<const std::byte> ReadAhead::held(std::size_t index) const {
+  const Slot* const slot = find(index);
+  if (slot == nullptr || slot->state != State::held) {
+    throw std::logic_error("a segment was released that is not held");
+  }
+  return bytes_of(*slot);
+}
+
 void ReadAhead::release(std::size_t index) {
   Slot* const slot = find(index);
   if (slot == nullptr || slot->state != State::held) {
@@ -92,11 +101,19 @@ std::size_t ReadAhead::held_count() const {
       slots_.begin(), slots_.end(), [](const Slot& slot) { return slot.state == State::held; }));
 }
 
-ReadAhead::Slot* ReadAhead::find(std::size_t index) {
+const ReadAhead::Slot* ReadAhead::find(std::size_t index) const {
   const auto found = std::find_if(slots_.begin(), slots_.end(), [index](const Slot& slot) {
     return slot.state != State::idle && !slot.is_dropped && slot.index == index;
   });
   return found == slots_.end() ? nullptr : &*found;
+}
+
+ReadAhead::Slot* ReadAhead::find(std::size_t index) {
+  return const_cast<Slot*>(std::as_const(*this).find(index));
+}
+
+std::size_t ReadAhead::next_entry(std::size_t index) const {
+  return wanted_ ? wanted_(index) : index;
 }
 
 // The consumer wants what is not in the window. Starts the window anew at that place; slots whose
@@ -166,12 +183,14 @@ void ReadAhead::discard(const ReadAheadEntry& entry) {
 void ReadAhead::read_on() {
   for (Slot& slot : slots_) {
     if (slot.state != State::idle) continue;
-    if (next_ >= end_) {
+    std::size_t index = next_entry(next_);
+    if (index >= end_) {
       if (order_ == Order::once) return;
-      next_ = 0;
+      index = next_entry(0);
     }
-    if (end_ == 0 || find(next_) != nullptr) return;
-    submit(slot, next_++);
+    if (index >= end_ || find(index) != nullptr) return;
+    submit(slot, index);
+    next_ = index + 1;
   }
 }
 

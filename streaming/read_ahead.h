@@ -12,6 +12,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -50,8 +51,13 @@ class ReadAhead {
   // files. Only while stopped.
   void use_memory(std::span<std::byte> memory, std::uint64_t slot_bytes);
 
-  // Sets the sequence and begins to read it from its start. Only while nothing is held.
-  void start(std::vector<ReadAheadEntry> sequence, Order order);
+  // The first entry from `index` on that is to be read ahead, or any number beyond the end of the
+  // sequence when none is. Asked whenever a slot is free, and may change its mind.
+  using Next = std::function<std::size_t(std::size_t index)>;
+
+  // Sets the sequence and begins to read it from its start: all of it where `next` is empty. Only
+  // while nothing is held.
+  void start(std::vector<ReadAheadEntry> sequence, Order order, Next next = {});
 
   // Drops everything and waits for the reads in flight. Only while nothing is held.
   void stop();
@@ -63,6 +69,9 @@ class ReadAhead {
   // them ends here, as a std::system_error that names file and offset; the entry may be tried
   // again. Throws std::logic_error when it is held already or when all slots are held.
   std::span<const std::byte> acquire(std::size_t index);
+
+  // The bytes of an entry that is held.
+  std::span<const std::byte> held(std::size_t index) const;
 
   // Gives an entry back and reads on. Throws std::logic_error when it is not held.
   void release(std::size_t index);
@@ -83,7 +92,9 @@ class ReadAhead {
     Completion result;
   };
 
+  const Slot* find(std::size_t index) const;
   Slot* find(std::size_t index);
+  std::size_t next_entry(std::size_t index) const;
   Slot& jump_to(std::size_t index);
   void drop(Slot& slot);
   void drop_before(std::uint64_t ticket);
@@ -103,8 +114,9 @@ class ReadAhead {
   std::vector<Slot> slots_;
   std::vector<ReadAheadEntry> sequence_;
   Order order_ = Order::cyclic;
+  Next wanted_;
   std::size_t end_ = 0;
-  std::size_t next_ = 0;  // entry to read next
+  std::size_t next_ = 0;  // entry to read next, or the first wanted one after it
   std::uint64_t tickets_ = 0;
   ReadAheadStatistics statistics_;
 };

@@ -71,6 +71,10 @@ class Reader {
   // Blocks until a read has finished. There must be one in flight.
   virtual Completion wait() = 0;
 
+  // A line for the user about reads that had to be done in another way than the reader's own, as
+  // soon as there has been one; else "".
+  virtual std::string trouble() const { return ""; }
+
   // Does this reader hand out the memory of its own mappings? The four functions below are for
   // readers that do.
   virtual bool maps_files() const { return false; }

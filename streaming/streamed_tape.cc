@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "streaming/alignment.h"
-#include "streaming/populate.h"
 
 namespace sluice::streaming {
 namespace {
@@ -51,12 +50,17 @@ void check_geometry(std::span<const Segment> segments, const TapeOptions& option
   }
 }
 
-// The arena can grow to hold every segment; addresses cost nothing.
-std::uint64_t arena_capacity(std::span<const Segment> segments, bool maps_files) {
-  if (maps_files) return 0;
-  return std::accumulate(
-      segments.begin(), segments.end(), std::uint64_t{0},
-      [](std::uint64_t sum, const Segment& segment) { return sum + pinned_cost(segment, false); });
+// What a segment takes in the arena, by turn.
+std::vector<std::uint64_t> arena_costs(std::span<const Segment> segments) {
+  std::vector<std::uint64_t> costs;
+  for (const Segment& segment : segments) costs.push_back(pinned_cost(segment, false));
+  return costs;
+}
+
+// The turns that lie in the arena, in the order in which they get there.
+std::span<const std::size_t> copied_turns(const TapePlan& plan) {
+  const std::span<const std::size_t> order = plan.residency.pin_order;
+  return order.first(plan.is_in_page_cache ? 0 : plan.residency.pinned_count);
 }
 
 // How many pages of a mapping streamed segments leave behind: the last one of each, except where
@@ -105,20 +109,19 @@ TapePlan plan_tape(std::span<const Segment> segments, const TapeOptions& options
 }
 
 StreamedTape::StreamedTape(std::vector<Segment> segments, std::unique_ptr<Reader> reader,
-                           const TapeOptions& options, const Progress& progress, Copy copy)
+                           const TapeOptions& options, Copy copy)
     : segments_(std::move(segments)),
       copy_(std::move(copy)),
-      options_(options),
       plan_(plan_tape(segments_, options, reader->alignment(), reader->maps_files())),
-      pinned_memory_(arena_capacity(segments_, reader->maps_files())),
+      is_mapped_(segments_.size(), false),
+      pinned_(arena_costs(segments_), copied_turns(plan_)),
       ring_memory_(reader->maps_files() ? 0 : plan_.ring_bytes),
       reader_(std::move(reader)),
       read_ahead_(*reader_, options.slots),
-      places_(segments_.size()),
       step_end_(segments_.size()) {
   check_segments();
-  load(0, progress);
-  start_streaming();
+  reader_->keep_to_requests(plan_.streamed_segments != 0);
+  if (plan_.is_in_page_cache) is_mapped_ = plan_.residency.pinned_turns();
 }
 
 void StreamedTape::check_segments() const {
@@ -154,74 +157,62 @@ void StreamedTape::close_ring() {
   ring_memory_.commit(0);
 }
 
-// Brings the segments from `pinned_before` to the end of the plan's pinned ones into memory. They
-// come through the ring like all others; copying them on costs less time than the disk needs for
-// the next, and packs them without the alignment of reads.
-void StreamedTape::load(std::size_t pinned_before, const Progress& progress) {
-  const auto& order = plan_.residency.pin_order;
-  std::uint64_t place = 0;
-  std::uint64_t total_bytes = 0;
+// Pinned segments come through the ring like all others; copying them on costs less time than the
+// disk needs for the next, and packs them without the alignment of reads.
+void StreamedTape::load(const Progress& progress) {
+  const std::span<const std::size_t> turns =
+      std::span(plan_.residency.pin_order).first(plan_.residency.pinned_count);
   std::vector<ReadAheadEntry> entries;
-  for (std::size_t i = 0; i < plan_.residency.pinned_count; ++i) {
-    const Segment& segment = segments_[order[i]];
-    if (i < pinned_before) {
-      place += pinned_cost(segment, false);
-    } else {
-      entries.push_back({segment, 0, 0});
-      total_bytes += segment.bytes;
-    }
-  }
-  std::optional<Populate> populate;
-  if (!reader_->maps_files()) {
-    const std::uint64_t committed_before =
-        std::min(round_up(place, page_bytes), pinned_memory_.committed_bytes());
-    pinned_memory_.commit(plan_.pinned_bytes);
-    populate.emplace(pinned_memory_.bytes().subspan(committed_before), load_threads);
+  std::uint64_t total_bytes = 0;
+  for (const std::size_t turn : turns) {
+    entries.push_back({segments_[turn], 0, 0});
+    total_bytes += segments_[turn].bytes;
   }
   if (!entries.empty()) open_ring();
-  reader_->keep_to_requests(plan_.streamed_segments != 0);
+  pinned_.populate(load_threads);
   read_ahead_.start(std::move(entries), ReadAhead::Order::once);
-  std::uint64_t done_bytes = 0;
-  for (std::size_t i = pinned_before; i < plan_.residency.pinned_count; ++i) {
-    const Segment& segment = segments_[order[i]];
-    const std::span<const std::byte> bytes = read_ahead_.acquire(i - pinned_before);
-    const std::byte* pinned = bytes.data();
-    if (!reader_->maps_files()) {
-      std::byte* const copy = pinned_memory_.data() + place;
-      if (copy_) {
-        copy_(order[i], bytes, copy);
-      } else {
-        std::memcpy(copy, bytes.data(), bytes.size());
-      }
-      place += pinned_cost(segment, false);
-      pinned = copy;
-    }
-    read_ahead_.release(i - pinned_before);
-    places_[order[i]] = {true, pinned, 0};
-    done_bytes += segment.bytes;
-    if (progress) progress(done_bytes, total_bytes);
+  for (std::size_t i = 0; i < turns.size(); ++i) {
+    if (!is_mapped_[turns[i]] && !pinned_.may_pin(turns[i])) break;
+    bring_in(turns[i], read_ahead_.acquire(i));
+    read_ahead_.release(i);
+    loaded_bytes_ += segments_[turns[i]].bytes;
+    if (progress) progress(loaded_bytes_, total_bytes);
   }
+  pinned_.stop_populating();
   read_ahead_.stop();
-  loaded_bytes_ += total_bytes;
+  read_ahead_.reset_statistics();
+  if (next_streamed(0) == segments_.size()) {
+    close_ring();
+  } else {
+    start_streaming();
+  }
+}
+
+// Pins a segment if that is allowed.
+void StreamedTape::bring_in(std::size_t turn, std::span<const std::byte> bytes) {
+  std::byte* const to = pinned_.begin_copy(turn);
+  if (to == nullptr) return;
+  if (copy_) {
+    copy_(turn, bytes, to);
+  } else {
+    std::memcpy(to, bytes.data(), bytes.size());
+  }
+  pinned_.end_copy(turn);
 }
 
 void StreamedTape::start_streaming() {
-  const std::vector<bool> pinned = plan_.residency.pinned_turns();
-  streamed_turns_.clear();
-  for (std::size_t turn = 0; turn < segments_.size(); ++turn) {
-    if (pinned[turn]) continue;
-    places_[turn] = {false, nullptr, streamed_turns_.size()};
-    streamed_turns_.push_back(turn);
-  }
-  if (streamed_turns_.empty()) {
-    close_ring();
-  } else {
-    open_ring();
-  }
-  reader_->keep_to_requests(!streamed_turns_.empty());
-  read_ahead_.reset_statistics();
-  read_ahead_.start(streamed_entries(), ReadAhead::Order::cyclic);
-  expect_step_end(step_end_);
+  open_ring();
+  read_ahead_.start(streamed_entries(), ReadAhead::Order::cyclic,
+                    [this](std::size_t turn) { return next_streamed(turn); });
+  read_ahead_.set_end(step_end_);
+  is_streaming_ = true;
+}
+
+std::size_t StreamedTape::next_streamed(std::size_t turn) const {
+  if (!plan_.is_in_page_cache) return pinned_.next_streamed(turn);
+  const auto at =
+      std::find(is_mapped_.begin() + static_cast<std::ptrdiff_t>(turn), is_mapped_.end(), false);
+  return static_cast<std::size_t>(at - is_mapped_.begin());
 }
 
 // What of the mapping a streamed segment gives up: its last page, when the next segment begins in
@@ -230,16 +221,15 @@ std::vector<ReadAheadEntry> StreamedTape::streamed_entries() const {
   std::set<std::pair<std::uint32_t, std::uint64_t>> pinned_last_pages;
   if (reader_->maps_files()) {
     for (std::size_t turn = 0; turn < segments_.size(); ++turn) {
-      if (!places_[turn].is_pinned) continue;
+      if (!is_mapped_[turn]) continue;
       const Segment& segment = segments_[turn];
       pinned_last_pages.insert({segment.file, round_down(end_of(segment) - 1, page_bytes)});
     }
   }
   std::vector<ReadAheadEntry> entries;
-  for (const std::size_t turn : streamed_turns_) {
-    ReadAheadEntry entry{segments_[turn], 0, 0};
+  for (const Segment& segment : segments_) {
+    ReadAheadEntry entry{segment, 0, 0};
     if (reader_->maps_files()) {
-      const Segment& segment = entry.segment;
       entry.discard_begin = round_down(segment.offset, page_bytes);
       entry.discard_end = round_down(end_of(segment), page_bytes);
       if (pinned_last_pages.count({segment.file, entry.discard_begin}) != 0) {
@@ -251,69 +241,49 @@ std::vector<ReadAheadEntry> StreamedTape::streamed_entries() const {
   return entries;
 }
 
-std::span<const std::byte> StreamedTape::acquire(std::size_t turn) {
-  const Place& place = places_.at(turn);
-  if (!place.is_pinned) return read_ahead_.acquire(place.stop);
-  const Segment& segment = segments_[turn];
-  if (!reader_->still_reaches(segment.file, end_of(segment))) {
-    Completion result;
-    result.error = std::make_error_code(std::errc::io_error);
-    result.is_truncated = true;
-    throw read_failure(reader_->files()[segment.file], segment, result);
+HeldSegment StreamedTape::acquire(std::size_t turn) {
+  const Segment& segment = segments_.at(turn);
+  if (const std::byte* const pinned = pinned_.acquire(turn)) {
+    return {{pinned, segment.bytes}, Storage::copied};
   }
-  return {place.pinned, segment.bytes};
+  if (is_mapped_[turn]) {
+    check_still_there(segment);
+    return {{reader_->mapping(segment.file) + segment.offset, segment.bytes}, Storage::mapped};
+  }
+  if (!is_streaming_) start_streaming();
+  return {read_ahead_.acquire(turn), Storage::ring};
 }
 
-Storage StreamedTape::storage(std::size_t turn) const {
-  if (!places_[turn].is_pinned) return Storage::ring;
-  return plan_.is_in_page_cache ? Storage::mapped : Storage::copied;
+// Pages beyond the end of a file that was truncated must not be touched.
+void StreamedTape::check_still_there(const Segment& segment) const {
+  if (reader_->still_reaches(segment.file, end_of(segment))) return;
+  Completion result;
+  result.error = std::make_error_code(std::errc::io_error);
+  result.is_truncated = true;
+  throw read_failure(reader_->files()[segment.file], segment, result);
 }
 
 void StreamedTape::release(std::size_t turn) {
-  const Place& place = places_.at(turn);
-  if (!place.is_pinned) read_ahead_.release(place.stop);
+  if (pinned_.release(turn) || is_mapped_.at(turn)) return;
+  bring_in(turn, read_ahead_.held(turn));
+  read_ahead_.release(turn);
 }
 
 void StreamedTape::expect_step_end(std::size_t turn) {
   step_end_ = turn;
-  const auto end = std::lower_bound(streamed_turns_.begin(), streamed_turns_.end(), turn);
-  read_ahead_.set_end(static_cast<std::size_t>(end - streamed_turns_.begin()));
-}
-
-void StreamedTape::set_pinned_bytes(std::uint64_t pinned_bytes_max, const Progress& progress) {
+  read_ahead_.set_end(turn);
+  if (!is_streaming_ || next_streamed(0) != segments_.size()) return;
   read_ahead_.stop();
-  const TapePlan before = plan_;
-  options_.pinned_bytes_max = pinned_bytes_max;
-  try {
-    adopt(plan_tape(segments_, options_, reader_->alignment(), reader_->maps_files()));
-    load(before.residency.pinned_count, progress);
-  } catch (...) {
-    read_ahead_.stop();
-    adopt(before);
-    start_streaming();
-    throw;
-  }
-  start_streaming();
+  close_ring();
+  is_streaming_ = false;
 }
 
-// Makes a plan the tape's own; memory that it does not need is given back.
-void StreamedTape::adopt(TapePlan plan) {
-  const std::size_t pinned_before = plan_.residency.pinned_count;
-  plan_ = std::move(plan);
-  if (reader_->maps_files()) {
-    discard_unpinned(pinned_before);
-  } else if (plan_.pinned_bytes < pinned_memory_.committed_bytes()) {
-    pinned_memory_.commit(plan_.pinned_bytes);
-  }
+bool StreamedTape::is_pinned(std::size_t turn) const {
+  return is_mapped_[turn] || pinned_.is_pinned(turn);
 }
 
-void StreamedTape::discard_unpinned(std::size_t pinned_before) {
-  for (std::size_t i = plan_.residency.pinned_count; i < pinned_before; ++i) {
-    const Segment& segment = segments_[plan_.residency.pin_order[i]];
-    const std::uint64_t begin = round_up(segment.offset, page_bytes);
-    const std::uint64_t end = round_down(end_of(segment), page_bytes);
-    if (begin < end) reader_->discard(segment.file, begin, end - begin);
-  }
+std::uint64_t StreamedTape::pinned_bytes() const {
+  return plan_.is_in_page_cache ? plan_.pinned_bytes : round_up(pinned_.bytes(), page_bytes);
 }
 
 TapeStatistics StreamedTape::statistics() const {
@@ -321,8 +291,8 @@ TapeStatistics StreamedTape::statistics() const {
   statistics.streaming = read_ahead_.statistics();
   statistics.reader = reader_->name();
   statistics.loaded_bytes = loaded_bytes_;
-  statistics.pinned_bytes = plan_.pinned_bytes;
-  statistics.huge_page_bytes = pinned_memory_.huge_page_bytes() + ring_memory_.huge_page_bytes();
+  statistics.pinned_bytes = pinned_bytes();
+  statistics.huge_page_bytes = pinned_.huge_page_bytes() + ring_memory_.huge_page_bytes();
   statistics.notes = notes_;
   return statistics;
 }

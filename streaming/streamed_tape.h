@@ -6,9 +6,12 @@
 // in the mapping, and of the streamed ones no more than the ring's length is kept in memory. A tape
 // with everything pinned and the mmap reader is a resident model served from the page cache.
 //
-// Memory: all of it is allocated by the constructor, exactly as plan_tape() says beforehand.
+// Memory: no more than plan_tape() says beforehand. What is pinned can be limited further at any
+// moment: segments behind the limit are streamed from then on. When the limit rises again, segments
+// are pinned as they pass through the ring, which costs no read.
 //
-// Threads: a tape is used by one thread; the memory handed out may be read by any number.
+// Threads: a tape is used by one thread, but for limit_pinned_bytes() and pinned_bytes(), which any
+// may call; the memory handed out may be read by any number.
 #pragma once
 
 #include <cstddef>
@@ -20,6 +23,7 @@
 #include <vector>
 
 #include "streaming/arena.h"
+#include "streaming/pinned_segments.h"
 #include "streaming/read_ahead.h"
 #include "streaming/reader.h"
 #include "streaming/residency.h"
@@ -76,62 +80,63 @@ class StreamedTape final : public Tape {
   using Copy =
       std::function<void(std::size_t turn, std::span<const std::byte> from, std::byte* to)>;
 
-  // Segments in tape order; their file numbers are those of the reader. Loads what is pinned and
-  // begins to read ahead. Throws std::invalid_argument for what plan_tape() refuses and for
-  // segments outside of their file, std::system_error when memory or bytes cannot be had.
+  // Segments in tape order; their file numbers are those of the reader. Nothing is in memory yet.
+  // Throws std::invalid_argument for what plan_tape() refuses and for segments outside of their
+  // file, std::system_error when memory cannot be had.
   StreamedTape(std::vector<Segment> segments, std::unique_ptr<Reader> reader,
-               const TapeOptions& options, const Progress& progress = {}, Copy copy = {});
+               const TapeOptions& options, Copy copy = {});
+
+  // Brings what is pinned into memory, as far as the limit allows, and begins to read ahead. To be
+  // called once, before the first step. Throws std::system_error when bytes cannot be read.
+  void load(const Progress& progress = {});
 
   // Throws std::system_error, which names file and offset, when the bytes cannot be read; the turn
   // may be tried again, and the tape stays usable. Throws std::logic_error for misuse.
-  std::span<const std::byte> acquire(std::size_t turn) override;
+  HeldSegment acquire(std::size_t turn) override;
   void release(std::size_t turn) override;
 
-  // The steps that come stop before this turn, until told otherwise, so nothing is read ahead from
-  // there on. (Only the last chunk of a prompt needs the output head.) A hint: a step that goes
-  // further gets the right bytes, later.
+  // To be called between steps (nothing held): those that come stop before this turn, until told
+  // otherwise, so nothing is read ahead from there on. (Only the last chunk of a prompt needs the
+  // output head.) A hint: a step that goes further gets the right bytes, later.
   void expect_step_end(std::size_t turn);
 
-  // Pins as much as fits this budget from now on, between steps (nothing held). Less gives memory
-  // back to the system at once; more reads what is missing, and when that fails throws
-  // std::system_error and leaves what was pinned before.
-  void set_pinned_bytes(std::uint64_t pinned_bytes_max, const Progress& progress = {});
+  // Of the pinned segments no more than this stays, now and until told otherwise; what is held goes
+  // when it is released. No more is ever pinned than was planned. Has no effect with a reader that
+  // maps files: its pages are the system's to take back.
+  void limit_pinned_bytes(std::uint64_t bytes) { pinned_.limit(bytes); }
+
+  std::uint64_t pinned_bytes() const;  // at this moment
+
+  // See Reader::trouble().
+  std::string trouble() const { return reader_->trouble(); }
 
   const TapePlan& plan() const { return plan_; }
-  Storage storage(std::size_t turn) const override;
-  bool is_pinned(std::size_t turn) const { return places_[turn].is_pinned; }
+  bool is_pinned(std::size_t turn) const;
   TapeStatistics statistics() const;
 
  private:
-  struct Place {
-    bool is_pinned = false;
-    const std::byte* pinned = nullptr;  // where is_pinned
-    std::size_t stop = 0;               // number among the streamed segments, where not pinned
-  };
-
   void check_segments() const;
   void open_ring();
   void close_ring();
-  void load(std::size_t pinned_before, const Progress& progress);
-  void adopt(TapePlan plan);
-  void discard_unpinned(std::size_t pinned_before);
+  void bring_in(std::size_t turn, std::span<const std::byte> bytes);
   void start_streaming();
+  std::size_t next_streamed(std::size_t turn) const;
   std::vector<ReadAheadEntry> streamed_entries() const;
+  void check_still_there(const Segment& segment) const;
 
   std::vector<Segment> segments_;
   Copy copy_;
-  TapeOptions options_;
   TapePlan plan_;
+  std::vector<bool> is_mapped_;  // by turn: pinned, in the mapping
 
   // Destroyed from the last to the first: the window, the reader (which waits for its reads), and
   // only then the memory that it may be writing to.
-  Arena pinned_memory_;
+  PinnedSegments pinned_;
   Arena ring_memory_;
   std::unique_ptr<Reader> reader_;
   ReadAhead read_ahead_;
 
-  std::vector<Place> places_;
-  std::vector<std::size_t> streamed_turns_;
+  bool is_streaming_ = false;
   std::size_t step_end_;
   std::uint64_t loaded_bytes_ = 0;
   std::vector<std::string> notes_;

@@ -33,19 +33,23 @@ enum class Storage {
   copied,  // pinned, in memory of the tape, in the form that its copy function gave it
 };
 
+// A segment in memory.
+struct HeldSegment {
+  std::span<const std::byte> bytes;
+  Storage storage;
+};
+
 class Tape {
  public:
   virtual ~Tape() = default;
 
-  // Changes only between steps.
-  virtual Storage storage(std::size_t turn) const = 0;
+  // A segment, valid until release(turn). Blocks until its bytes are in memory. Turns are acquired
+  // in ascending order within a step; a step may skip turns, and may end anywhere. Throws
+  // std::system_error when the bytes cannot be read; nothing is held then, and the turn may be
+  // tried again.
+  virtual HeldSegment acquire(std::size_t turn) = 0;
 
-  // The bytes of a segment, valid until release(turn). Blocks until they are in memory. Turns are
-  // acquired in ascending order within a step; a step may skip turns. Throws std::system_error
-  // when the bytes cannot be read.
-  virtual std::span<const std::byte> acquire(std::size_t turn) = 0;
-
-  // Gives a segment back. Every acquire has one release.
+  // Gives a segment back. Every acquire that returned has one release.
   virtual void release(std::size_t turn) = 0;
 };
 

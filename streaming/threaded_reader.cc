@@ -109,7 +109,8 @@ Completion ThreadedReader::wait() {
   return completion;
 }
 
-PreadReader::PreadReader(std::vector<DataFile> files) : ThreadedReader(std::move(files)) {
+PreadReader::PreadReader(std::vector<DataFile> files, ReadResults results)
+    : ThreadedReader(std::move(files)), results_(std::move(results)) {
   start_threads();
 }
 
@@ -118,14 +119,11 @@ PreadReader::~PreadReader() {
 }
 
 std::int64_t PreadReader::attempt(const ReadPiece& piece) {
-  const DataFile& from = file(piece.file);
-  const auto offset = static_cast<off_t>(piece.offset);
-  const ssize_t got_bytes = pread(from.descriptor(), piece.buffer, piece.bytes, offset);
-  if (got_bytes < 0) return -errno;
-  if (!from.is_direct()) {
-    posix_fadvise(from.descriptor(), offset, static_cast<off_t>(piece.bytes), POSIX_FADV_DONTNEED);
-  }
-  return got_bytes;
+  return file(piece.file).read(piece, results_);
+}
+
+std::string PreadReader::trouble() const {
+  return refused_direct_reads(all_files());
 }
 
 MmapReader::MmapReader(std::vector<DataFile> files) : ThreadedReader(std::move(files)) {

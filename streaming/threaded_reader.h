@@ -14,6 +14,7 @@
 #include "streaming/data_file.h"
 #include "streaming/mapped_file.h"
 #include "streaming/read_piece.h"
+#include "streaming/read_results.h"
 #include "streaming/reader.h"
 
 namespace sluice::streaming {
@@ -37,6 +38,7 @@ class ThreadedReader : public Reader {
   explicit ThreadedReader(std::vector<DataFile> files);
 
   const DataFile& file(std::uint32_t index) const { return files_[index]; }
+  std::span<const DataFile> all_files() const { return files_; }
 
   // The constructor and the destructor of a derived class begin and end the threads, because these
   // call attempt(). Reads that no thread has begun by then are never done.
@@ -63,17 +65,20 @@ class ThreadedReader : public Reader {
   std::vector<std::thread> threads_;
 };
 
-// pread(2) into the buffers. A file that is not open for direct access goes through the page cache
-// and is dropped from it piece by piece.
+// pread(2) into the buffers. What cannot be read directly goes through the page cache and is
+// dropped from it piece by piece.
 class PreadReader final : public ThreadedReader {
  public:
-  explicit PreadReader(std::vector<DataFile> files);
+  explicit PreadReader(std::vector<DataFile> files, ReadResults results = {});
   ~PreadReader() override;
 
   std::string_view name() const override { return "pread"; }
+  std::string trouble() const override;
 
  private:
   std::int64_t attempt(const ReadPiece& piece) override;
+
+  ReadResults results_;
 };
 
 // Mapped files. A read is a prefetch in small MADV_WILLNEED calls and then MADV_POPULATE_READ,

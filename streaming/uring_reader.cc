@@ -27,7 +27,8 @@ std::system_error ring_failure(int error, const std::string& what) {
 
 }  // namespace
 
-UringReader::UringReader(std::vector<DataFile> files) : files_(std::move(files)) {
+UringReader::UringReader(std::vector<DataFile> files, ReadResults results)
+    : files_(std::move(files)), results_(std::move(results)) {
   std::vector<int> descriptors;
   for (const DataFile& file : files_) {
     alignment_ = std::max(alignment_, file.alignment());
@@ -122,12 +123,25 @@ void UringReader::queue_read(std::uint32_t index) {
 std::optional<Completion> UringReader::take_result(const io_uring_cqe& result) {
   const auto index = static_cast<std::uint32_t>(result.user_data);
   ReadPiece& piece = table_[index];
-  if (piece.advance(result.res, files_[piece.file].alignment()) == ReadPiece::Outcome::again) {
+  const DataFile& file = files_[piece.file];
+  std::int64_t outcome = seen(results_, "uring", piece, result.res);
+  if (outcome == -EAGAIN || outcome == -EINVAL || outcome == -EOPNOTSUPP) {
+    if (refused_error_ == 0) refused_error_ = static_cast<int>(-outcome);
+    outcome = file.read(piece, results_);
+  }
+  if (piece.advance(outcome, file.alignment()) == ReadPiece::Outcome::again) {
     queue_read(index);
     return std::nullopt;
   }
   free_entries_.push_back(index);
   return ledger_.end(piece);
+}
+
+std::string UringReader::trouble() const {
+  if (std::string refused = refused_direct_reads(files_); !refused.empty()) return refused;
+  if (refused_error_ == 0) return "";
+  return "uring: the kernel refuses some reads (" +
+         std::generic_category().message(refused_error_) + "), these are done with pread";
 }
 
 std::optional<Completion> UringReader::poll() {

@@ -1,5 +1,6 @@
 // The reader on io_uring: O_DIRECT reads that the kernel carries out while this process computes,
 // without a thread of ours. The files are registered, and the buffers where RLIMIT_MEMLOCK allows.
+// A read that the kernel refuses to do in this way is done with pread(2).
 //
 // See io_uring_setup(2), io_uring_register(2).
 #pragma once
@@ -10,6 +11,7 @@
 
 #include "streaming/data_file.h"
 #include "streaming/read_piece.h"
+#include "streaming/read_results.h"
 #include "streaming/reader.h"
 
 namespace sluice::streaming {
@@ -18,7 +20,7 @@ class UringReader final : public Reader {
  public:
   // The files must be open for direct access. Throws std::system_error when the kernel or the
   // container does not grant io_uring (EPERM, ENOSYS, ENOMEM).
-  explicit UringReader(std::vector<DataFile> files);
+  explicit UringReader(std::vector<DataFile> files, ReadResults results = {});
   ~UringReader() override;
   UringReader(const UringReader&) = delete;
   UringReader& operator=(const UringReader&) = delete;
@@ -30,6 +32,7 @@ class UringReader final : public Reader {
   void submit(const ReadRequest& request) override;
   std::optional<Completion> poll() override;
   Completion wait() override;
+  std::string trouble() const override;
 
  private:
   void start_waiting_pieces();
@@ -37,6 +40,8 @@ class UringReader final : public Reader {
   std::optional<Completion> take_result(const io_uring_cqe& result);
 
   std::vector<DataFile> files_;
+  ReadResults results_;
+  int refused_error_ = 0;  // the first with which the kernel refused a read, as errno
   std::vector<ReaderFile> file_facts_;
   std::uint64_t alignment_ = 0;
   io_uring ring_ = {};

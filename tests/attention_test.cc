@@ -19,6 +19,7 @@ struct Shape {
   KvElement element;
   float softcap;
   std::size_t sinks = 0;  // positions at the start that are looked at with other queries
+  bool has_sink_logits = false;
 };
 
 struct Problem {
@@ -26,18 +27,20 @@ struct Problem {
       : shape(s),
         queries(random_floats(s.heads * s.head_dim, data, rng), 1),
         sink_queries(random_floats(s.heads * s.head_dim, data, rng), 1),
+        sink_logits(random_floats(s.heads, Data::normal, rng), 1),
         offset(rng() % KvPages::page),
         keys(KvPages::Kind::keys, random_floats(s.positions * s.head_dim, data, rng), s.head_dim,
              s.element, offset, rng),
         values(KvPages::Kind::values, random_floats(s.positions * s.value_dim, data, rng),
                s.value_dim, s.element, offset, rng) {}
 
-  // The first `positions` positions in runs of at most `run_max`, as the heads from `first` on see
-  // them.
-  std::vector<kernels::AttentionRun> runs(std::size_t first, std::size_t positions,
-                                          std::size_t run_max) const {
+  // The sinks and positions [begin, positions) in runs of at most `run_max`, as the heads from
+  // `first` on see them.
+  std::vector<kernels::AttentionRun> runs(std::size_t first, std::size_t begin,
+                                          std::size_t positions, std::size_t run_max) const {
     std::vector<kernels::AttentionRun> out;
-    for (std::size_t at = 0; at < positions;) {
+    for (std::size_t at = shape.sinks > 0 ? 0 : begin; at < positions;) {
+      if (at == shape.sinks) at = std::max(at, begin);
       const bool is_sink = at < shape.sinks;
       const std::size_t end = is_sink ? std::min(shape.sinks, positions) : positions;
       const float* looking = (is_sink ? sink_queries : queries).data() + first * shape.head_dim;
@@ -56,23 +59,33 @@ struct Problem {
   }
 
   // `columns` tokens with queries [first, first + count), [first + count, first + 2 * count) ...,
-  // the last of which sees the first `positions` positions.
+  // the last of which sees the first `positions` positions, or with a window the sinks and the
+  // newest of these, and each before it one position less.
   struct Columns {
-    std::size_t first, count, columns, positions;
+    std::size_t first, count, columns, positions, window = 0;
+
+    // Where what the first token sees begins, but for the sinks.
+    std::size_t begin() const {
+      const std::size_t end = positions - (columns - 1);
+      return window == 0 || end < window ? 0 : end - window;
+    }
   };
   std::vector<float> run_columns(const kernels::AttentionKernels& table, const Columns& c,
                                  std::size_t run_max = kernels::attention_run_max) const {
     const std::size_t all = c.count * c.columns;
-    const std::vector<kernels::AttentionRun> pages = runs(c.first, c.positions, run_max);
-    const std::size_t stride =
-        kernels::attention_scratch(c.positions, pages.size(), shape.head_dim);
+    const std::vector<kernels::AttentionRun> pages = runs(c.first, c.begin(), c.positions, run_max);
+    std::size_t positions = 0;
+    for (const kernels::AttentionRun& run : pages) positions += run.positions;
+    const std::size_t stride = kernels::attention_scratch(positions, pages.size(), shape.head_dim);
     Guarded<float> scores(all * stride, 1), out(all * shape.value_dim, 1);
     std::fill(scores.data(), scores.data() + scores.size(), not_a_number);
     std::fill(out.data(), out.data() + out.size(), not_a_number);
     kernels::AttentionArgs args{};
     args.runs = pages.data();
     args.run_count = pages.size();
-    args.positions = c.positions;
+    args.positions = positions;
+    args.window = c.columns == 1 ? 0 : c.window;
+    args.sinks = args.window == 0 ? 0 : shape.sinks;
     args.scale_stride = KvPages::page;
     args.columns = c.columns;
     args.query_heads = c.count;
@@ -82,6 +95,9 @@ struct Problem {
     args.value_dim = shape.value_dim;
     args.scale = scale();
     args.softcap = shape.softcap;
+    // Tokens that are computed together share theirs.
+    const std::size_t head = c.columns == 1 ? c.first % heads_of_token : 0;
+    args.sink_logits = shape.has_sink_logits ? sink_logits.data() + head : nullptr;
     args.scores = scores.data();
     args.score_stride = stride;
     args.out = out.data();
@@ -94,12 +110,13 @@ struct Problem {
   float scale() const { return 0.3f / std::sqrt(static_cast<float>(shape.head_dim)); }
 
   Shape shape;
-  Guarded<float> queries, sink_queries;
+  std::size_t heads_of_token = shape.heads;  // queries may be those of several tokens
+  Guarded<float> queries, sink_queries, sink_logits;
   std::size_t offset;
   KvPages keys, values;
 };
 
-constexpr std::size_t dims[] = {1, 5, 16, 17, 33, 63, 64, 80, 96, 128, 256};
+constexpr std::size_t dims[] = {1, 5, 16, 17, 33, 40, 48, 63, 64, 72, 80, 96, 128, 256, 512};
 constexpr std::size_t position_counts[] = {1, 2, 3, 5, 15, 16, 17, 127, 128, 129, 300};
 
 std::string describe(const Shape& s) {
@@ -121,7 +138,8 @@ TEST_CASE("attention gives the bits of scalar in every tier, and heads do not de
                              dims[rng() % std::size(dims)],
                              all_elements[rng() % 3],
                              rng() % 3 == 0 ? 20.0f : 0.0f,
-                             rng() % positions};
+                             rng() % positions,
+                             rng() % 3 == 0};
         const Problem problem(shape, Data::normal, rng);
         const kernels::KernelTable& scalar = kernels::kernel_table(kernels::Isa::scalar);
         const std::vector<float> expected = problem.run(scalar.attention, 0, heads);
@@ -162,6 +180,42 @@ TEST_CASE("attention of several tokens gives the bits of each alone") {
       for (std::size_t c = 0; c < columns; ++c) {
         const std::size_t first = c * heads, seen = positions - (columns - 1 - c);
         const std::vector<float> alone = problem.run_columns(table, {first, heads, 1, seen});
+        CHECK(difference(together.data() + first * shape.value_dim, alone.data(), alone.size())
+                  .value_or("") == "");
+      }
+    }
+  }
+}
+
+// The window is shorter or longer than the runs and than the tokens are many. Each token alone
+// looks at no more than it sees, and needs no window for that.
+TEST_CASE("attention of several tokens under a window gives the bits of each alone") {
+  Rng rng(46);
+  for (int draw = 0; draw < 300; ++draw) {
+    const std::size_t heads = 1 + rng() % 5, columns = 1 + rng() % 20;
+    const std::size_t sinks = rng() % 3 == 0 ? rng() % 50 : 0;
+    const std::size_t positions = columns + sinks + rng() % 150;
+    const std::size_t window = 1 + rng() % (rng() % 2 == 0 ? 10 : 100);
+    const Shape shape = {heads * columns,
+                         positions,
+                         dims[rng() % std::size(dims)],
+                         dims[rng() % std::size(dims)],
+                         all_elements[rng() % 3],
+                         rng() % 3 == 0 ? 20.0f : 0.0f,
+                         sinks,
+                         rng() % 3 == 0};
+    Problem problem(shape, Data::normal, rng);
+    problem.heads_of_token = heads;
+    for (const kernels::Isa isa : all_tiers()) {
+      const kernels::AttentionKernels& table = kernels::kernel_table(isa).attention;
+      const std::vector<float> together =
+          problem.run_columns(table, {0, heads, columns, positions, window}, 1 + rng() % 40);
+      INFO(kernels::isa_name(isa) << ": " << columns << " columns, window " << window << ", "
+                                  << sinks << " sinks, " << describe(shape));
+      for (std::size_t c = 0; c < columns; ++c) {
+        const std::size_t first = c * heads, seen = positions - (columns - 1 - c);
+        Problem::Columns one = {first, heads, 1, seen, window};
+        const std::vector<float> alone = problem.run_columns(table, one);
         CHECK(difference(together.data() + first * shape.value_dim, alone.data(), alone.size())
                   .value_or("") == "");
       }
@@ -227,8 +281,9 @@ void oracle(const Problem& p, std::size_t head, std::vector<double>& out,
     const double roundings = static_cast<double>(s.head_dim) / 16 + 5 + 6 + 2 + 4;
     score_error = std::max(score_error, (epsilon * roundings * magnitude + rounded) * p.scale());
   }
-  const double top = *std::max_element(weights.begin(), weights.end());
-  double sum = 0;
+  const double sink_logit = s.has_sink_logits ? p.sink_logits.data()[head] : -INFINITY;
+  const double top = std::max(sink_logit, *std::max_element(weights.begin(), weights.end()));
+  double sum = std::exp(sink_logit - top);
   for (double& w : weights) sum += w = std::exp(w - top);
   for (std::size_t v = 0; v < s.value_dim; ++v) {
     double mixed = 0, magnitude = 0, largest = 0, total = 0, steps = 0;
@@ -262,7 +317,8 @@ TEST_CASE("attention against double") {
                            dims[rng() % std::size(dims)],
                            all_elements[rng() % 3],
                            rng() % 2 == 0 ? 5.0f : 0.0f,
-                           rng() % 2 == 0 ? 0 : rng() % positions};
+                           rng() % 2 == 0 ? 0 : rng() % positions,
+                           rng() % 2 == 0};
       const Problem problem(shape, Data::normal, rng);
       std::vector<double> expected, tolerance;
       for (std::size_t h = 0; h < shape.heads; ++h) oracle(problem, h, expected, tolerance);

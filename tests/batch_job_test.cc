@@ -12,10 +12,12 @@
 #include <unistd.h>
 #include <vector>
 
+#include "core/batch/digest.h"
 #include "core/batch/job.h"
 #include "core/batch/journal.h"
 #include "tests/catch.h"
 #include "tests/fake_engine.h"
+#include "tests/random_seed.h"
 #include "tests/temporary_folder.h"
 
 namespace {
@@ -41,22 +43,36 @@ JobOptions job_options(std::uint32_t parallel) {
   return options;
 }
 
-// What the row gives when nothing else is there: the definition, without the scheduler.
-std::string alone(const Input& input, std::uint64_t row, const JobOptions& options) {
-  const ParsedRow parsed = parse_row(input.read(row), row, options.task.defaults);
+// One result of a row when nothing else is there: the definition, without the scheduler.
+Completion choice_alone(const ParsedRow& parsed, std::uint32_t choice) {
   const Request& request = parsed.request.value();
   std::vector<Token> tokens =
       ByteTokenizer().encode(std::get<std::string>(request.prompt), {.add_bos = true});
   Completion completion;
   completion.prompt_tokens = tokens.size();
   completion.finish = Finish::length;
-  sluice::engine::Sampler sampler(request.sampler);
+  sluice::engine::SamplerOptions options = request.sampler;
+  if (choice != 0) options.seed ^= digest_of(std::to_string(choice));
+  sluice::engine::Sampler sampler(options);
   sluice::engine::TextStream text(request.stop);
-  for (const Token token : tokens) sampler.accept(token);
+  for (const Token token : tokens) sampler.accept_prompt(token);
+  const auto is_stop = [&](Token token) {
+    return std::ranges::find(request.stop_tokens, token) != request.stop_tokens.end();
+  };
   while (completion.completion_tokens < request.tokens_max) {
-    const Token token = sampler.sample(sluice::test::fake_logits(tokens));
+    std::vector<Token> banned;
+    const bool is_early = completion.completion_tokens < request.tokens_min;
+    if (is_early || request.ignores_end) banned.push_back(ByteTokenizer::end_token);
+    if (is_early) {
+      banned.insert(banned.end(), request.stop_tokens.begin(), request.stop_tokens.end());
+    }
+    const std::vector<float> logits = sluice::test::fake_logits(tokens);
+    const Token token = sampler.sample(logits, banned);
     completion.finish = Finish::stop;
-    if (token == ByteTokenizer::end_token) break;
+    if (token == ByteTokenizer::end_token || is_stop(token)) break;
+    if (request.wants_logprobs) {
+      sluice::engine::append_logprobs(logits, token, request.top_logprobs, completion.logprobs);
+    }
     ++completion.completion_tokens;
     sampler.accept(token);
     tokens.push_back(token);
@@ -65,7 +81,20 @@ std::string alone(const Input& input, std::uint64_t row, const JobOptions& optio
     completion.finish = Finish::length;
   }
   completion.text += text.finish();
-  return result_line(row, parsed.header, options.model_name, completion);
+  if (request.wants_logprobs) {
+    completion.logprobs_text =
+        logprobs_text(parsed.header.form, completion, request.top_logprobs, ByteTokenizer());
+  }
+  return completion;
+}
+
+std::string alone(const Input& input, std::uint64_t row, const JobOptions& options) {
+  const ParsedRow parsed = parse_row(input.read(row), row, options.task.defaults);
+  std::vector<Completion> choices;
+  for (std::uint32_t choice = 0; choice < parsed.request.value().choices; ++choice) {
+    choices.push_back(choice_alone(parsed, choice));
+  }
+  return result_line(row, parsed.header, options.model_name, choices);
 }
 
 // Random rows, of which many begin alike.
@@ -85,6 +114,15 @@ std::string random_input(std::mt19937_64& random, std::size_t rows) {
     if (random() % 4 == 0) row["seed"] = random() % 3;
     if (random() % 4 == 0) row["stop"] = {"e", "xy"};
     if (random() % 4 == 0) row["repeat_penalty"] = 1.5;
+    if (random() % 8 == 0) row["repetition_penalty"] = 1.3;
+    if (random() % 8 == 0) row["presence_penalty"] = 1;
+    if (random() % 8 == 0) row["frequency_penalty"] = 0.5;
+    if (random() % 8 == 0) row["logit_bias"] = {{"101", 5}, {"257", -3}};
+    if (random() % 8 == 0) row["ignore_eos"] = true;
+    if (random() % 8 == 0) row["stop_token_ids"] = {101, 102, 103};
+    if (random() % 8 == 0) row["n"] = 1 + random() % 5;
+    if (random() % 8 == 0) row["logprobs"] = random() % 4;
+    if (random() % 8 == 0 && !row.contains("max_tokens")) row["min_tokens"] = 10;
     input += row.dump() + "\n";
   }
   return input;
@@ -130,9 +168,7 @@ std::vector<std::string> sorted_lines(const std::string& text) {
 }  // namespace
 
 TEST_CASE("a row gives the same alone and in any company") {
-  const auto seed = std::random_device{}();
-  INFO("seed " << seed);
-  std::mt19937_64 random(seed);
+  std::mt19937_64 random(sluice::test::random_seed());
   const TemporaryFolder folder;
   std::uint64_t forks = 0;
   for (int round = 0; round < 40; ++round) {
@@ -261,23 +297,24 @@ TEST_CASE("long prompts lose the end that was asked for") {
   }
 }
 
-TEST_CASE("conversations go through the formatter, whose refusal is an error of the row") {
+TEST_CASE("conversations go through the dialogue, whose refusal is an error of the row") {
   const TemporaryFolder folder;
   const Input input(file_of(folder,
                             "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}\n"
                             "{\"messages\":[{\"role\":\"wizard\",\"content\":\"hi\"}]}\n"));
+  const ByteTokenizer tokenizer;
   JobOptions options = job_options(2);
-  options.task.chat.encode = [](const std::vector<Message>& messages) {
-    if (messages[0].role != "user") throw sluice::UsageError("no wizards");
-    return std::vector<Token>{1, 2, 3};
-  };
-  options.task.chat.ends_answer = [](Token) { return true; };
+  const auto dialogue = std::make_shared<const sluice::chat::Dialogue>(
+      sluice::chat::ChatSource{nullptr, sluice::chat::family_named("plain")}, tokenizer,
+      sluice::chat::DialogueOptions{});
+  options.task.dialogue = dialogue;
   FakeEngine engine;
   const Lines lines = run(engine, input, options);
-  CHECK(json::parse(lines.at(1))["usage"]["prompt_tokens"] == 3);
-  CHECK(json::parse(lines.at(1))["usage"]["completion_tokens"] == 0);
-  CHECK(json::parse(lines.at(1))["finish_reason"] == "stop");
-  CHECK(json::parse(lines.at(2))["error"]["message"] == "line 2: no wizards");
+  const json messages = json::array({{{"role", "user"}, {"content", "hi"}}});
+  CHECK(json::parse(lines.at(1))["usage"]["prompt_tokens"] ==
+        dialogue->encode(sluice::chat::DialogueBody{.messages = messages}).tokens.size());
+  CHECK(json::parse(lines.at(2))["error"]["message"].get<std::string>().find("wizard") !=
+        std::string::npos);
 }
 
 TEST_CASE("a row that can never fit is an error and the others run") {
@@ -320,17 +357,17 @@ TEST_CASE("winding down finishes what generates and resuming does the rest") {
 
 // A child runs the job on a journal and is killed at a random moment, again and again.
 TEST_CASE("after any number of kill -9 every row is there once, byte by byte") {
-  std::mt19937_64 random(std::random_device{}());
+  std::mt19937_64 random(sluice::test::random_seed());
   const TemporaryFolder folder;
   const Input input(file_of(folder, random_input(random, 100)));
   const std::filesystem::path output = folder.path() / "out.jsonl";
   const auto run_job = [&](const std::filesystem::path& path) {
     FakeEngine engine({.columns = 32, .logits = 8, .pages = 100});
     Journal journal(path);
-    Job job(engine, input, {}, journal.found(), job_options(8),
+    journal.go_on();
+    Job job(engine, input, {}, journal.scan().found, job_options(8),
             [&](std::string_view line) { journal.append(line); });
-    while (job.step()) {
-    }
+    while (job.step()) journal.sync_if_due();
   };
   run_job(folder.path() / "undisturbed.jsonl");
   const auto expected = sorted_lines(content(folder.path() / "undisturbed.jsonl"));

@@ -1,11 +1,17 @@
-// The output of a batch after everything that can happen to it: torn tails, full disks, two
-// writers.
+// The output of a batch after everything that can happen to it: torn tails, full disks, power
+// losses, two writers.
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <fstream>
 #include <functional>
 #include <iterator>
+#include <random>
+#include <set>
 #include <string>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <system_error>
 #include <unistd.h>
@@ -15,12 +21,17 @@
 #include "core/batch/journal.h"
 #include "core/error.h"
 #include "tests/catch.h"
+#include "tests/forgetful_disk.h"
+#include "tests/random_seed.h"
+#include "tests/recorded_calls.h"
 #include "tests/temporary_folder.h"
 
 namespace {
 
 using namespace sluice::batch;
 using sluice::UsageError;
+using sluice::test::ForgetfulDisk;
+using sluice::test::RecordedCalls;
 using sluice::test::TemporaryFolder;
 
 std::string content(const std::filesystem::path& path) {
@@ -64,12 +75,14 @@ TEST_CASE("a journal torn at any byte of its last line goes on as if nothing had
     // What was never written may be missing, or be a hole.
     for (const std::size_t hole : {0, 1, 4096}) {
       if (hole != 0 && (kept == last.size() || kept % 8 != 0)) continue;  // disks are slow
-      write(path, whole + last.substr(0, kept) + std::string(hole, '\0'));
+      const std::string torn = whole + last.substr(0, kept) + std::string(hole, '\0');
+      write(path, torn);
       const bool is_whole = kept == last.size();
       Journal journal(path);
-      REQUIRE(journal.found().size() == (is_whole ? 3U : 2U));
-      CHECK(journal.found()[0].row == 3);
-      CHECK(journal.cut_bytes() == (is_whole ? 0 : kept + hole));
+      CHECK(content(path) == torn);  // opening changes nothing
+      REQUIRE(journal.scan().found.size() == (is_whole ? 3U : 2U));
+      CHECK(journal.scan().found[0].row == 3);
+      CHECK(journal.go_on() == (is_whole ? 0 : kept + hole));
       if (!is_whole) journal.append(last);
       CHECK(content(path) == whole + last);
     }
@@ -81,21 +94,33 @@ TEST_CASE("what comes after a hole is cut off too") {
   const std::filesystem::path path = folder.path() / "out.jsonl";
   write(path, line(1) + std::string(100, '\0') + "\n" + line(2));
   Journal journal(path);
-  CHECK(journal.found().size() == 1);
+  CHECK(journal.scan().found.size() == 1);
+  journal.go_on();
   CHECK(content(path) == line(1));
 }
 
-TEST_CASE("a file that no batch has written is not touched") {
+TEST_CASE("a file that no batch has written is not touched, whatever is asked for") {
   const TemporaryFolder folder;
   const std::filesystem::path path = folder.path() / "out.jsonl";
   for (const std::string& text :
-       {std::string("my notes\n"), line(1) + "x\n" + line(2), std::string("\n"), line(1) + "\n"}) {
+       {std::string("my notes\n"), std::string("my notes"), std::string("GGUF\3\0\0\0more", 12),
+        line(1) + "x\n" + line(2), line(1) + "x", std::string("\n"), std::string("\n\n"),
+        line(1) + "\n", std::string("\r")}) {
     write(path, text);
-    CHECK_THROWS_AS(Journal(path), UsageError);
+    {
+      Journal journal(path);
+      CHECK(journal.scan().verdict == JournalVerdict::foreign);
+      CHECK_THROWS_AS(journal.go_on(), UsageError);
+      CHECK_THROWS_AS(journal.begin_anew(), UsageError);
+    }
     CHECK(content(path) == text);
   }
   CHECK_THROWS_AS(Journal(folder.path() / "no" / "out"), std::system_error);
-  CHECK_THROWS_AS(Journal(folder.path()), std::system_error);
+  CHECK_THROWS_AS(Journal(folder.path()), UsageError);
+  CHECK_THROWS_AS(Journal("/dev/null"), UsageError);
+  const std::filesystem::path fifo = folder.path() / "fifo";
+  REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
+  CHECK_THROWS_AS(Journal(fifo), UsageError);
 }
 
 TEST_CASE("one process at a time writes a journal") {
@@ -142,20 +167,118 @@ TEST_CASE("a full disk leaves whole lines, and the job goes on later") {
     CHECK(status == 5);
     CHECK(content(path) == two);
     Journal journal(path);
-    CHECK(journal.found().size() == 2);
+    CHECK(journal.scan().found.size() == 2);
+    journal.go_on();
     journal.append(line(3));
     CHECK(content(path) == all);
   }
 }
 
-TEST_CASE("a restart forgets all that is there, whatever it is") {
+TEST_CASE("to begin anew forgets the results that are there") {
   const TemporaryFolder folder;
   const std::filesystem::path path = folder.path() / "out.jsonl";
-  write(path, line(1) + "something else\n");
-  Journal journal(path, true);
-  CHECK(journal.found().empty());
+  write(path, line(1) + line(3).substr(0, 20));
+  Journal journal(path);
+  journal.begin_anew();
+  CHECK(journal.scan().found.empty());
   journal.append(line(2));
   CHECK(content(path) == line(2));
+}
+
+TEST_CASE("rows that end together are durable after a second, without one that ends later") {
+  using namespace std::chrono_literals;
+  const TemporaryFolder folder;
+  RecordedCalls system;
+  Journal journal(folder.path() / "out.jsonl", system);
+  journal.go_on();
+  Journal::Clock::time_point now = Journal::Clock::now();
+  journal.sync_if_due(now);
+  const std::uint64_t before = journal.durable_bytes();
+  for (std::uint64_t row = 1; row <= 64; ++row) journal.append(line(row), now);
+  for (const auto end = now + 900ms; now < end; now += 50ms) {
+    journal.sync_if_due(now);
+    CHECK(journal.durable_bytes() == before);
+  }
+  journal.sync_if_due(now + 50ms);
+  CHECK(journal.durable_bytes() == std::filesystem::file_size(folder.path() / "out.jsonl"));
+  const auto syncs = std::ranges::count(system.calls, "sync out.jsonl");
+  for (int i = 2; i < 200; ++i) journal.sync_if_due(now + i * 50ms);
+  CHECK(std::ranges::count(system.calls, "sync out.jsonl") == syncs);  // there is nothing to do
+  // With steps of ten seconds a row is not left for the whole of the next.
+  now += 100s;
+  journal.sync_if_due(now);
+  now += 10s;
+  journal.append(line(65), now);
+  journal.sync_if_due(now);
+  CHECK(journal.durable_bytes() == std::filesystem::file_size(folder.path() / "out.jsonl"));
+}
+
+TEST_CASE("where synchronising fails, what is not known to be on the disk is computed again") {
+  const TemporaryFolder folder;
+  const std::filesystem::path path = folder.path() / "out.jsonl";
+  RecordedCalls system;
+  Journal journal(path, system);
+  journal.go_on();
+  journal.append(line(1));
+  journal.sync();
+  journal.append(line(2));
+  system.fault = [](const std::string& call, std::size_t) {
+    return call == "sync out.jsonl" ? EIO : 0;
+  };
+  CHECK_THROWS_AS(journal.sync(), std::system_error);
+  CHECK(content(path) == line(1));
+}
+
+// A job that is interrupted by power losses: rows come in any order, some syncs happen, and the
+// disk keeps no promise that it was not asked for.
+TEST_CASE("no row that was durable is lost with the power, and none is made up") {
+  const std::uint64_t seed = sluice::test::random_seed();
+  constexpr std::uint64_t rows = 60;
+  for (std::uint64_t round = 0; round < 60; ++round) {
+    INFO("seed " << seed << ", round " << round);
+    const TemporaryFolder folder;
+    const std::filesystem::path path = folder.path() / "out.jsonl";
+    std::mt19937_64 random(seed + round);
+    ForgetfulDisk disk(folder.path(), seed ^ round);
+    std::set<std::uint64_t> durable;
+    const JobState state{1, 2, rows, {}, {{"--temp", 0.5}}};
+    int losses = 0;
+    for (std::set<std::uint64_t> done; done.size() < rows; ++losses) {
+      {
+        Journal journal(path, disk);
+        REQUIRE(journal.scan().verdict != JournalVerdict::foreign);
+        const bool is_begun = read_state(path).has_value();
+        REQUIRE((is_begun || journal.scan().bytes == 0));
+        journal.go_on();
+        if (!is_begun) write_state(path, state, disk);
+        done.clear();
+        for (const ResultFacts& facts : journal.scan().found) CHECK(done.insert(facts.row).second);
+        CHECK(std::ranges::includes(done, durable));
+        durable = done;  // going on has synchronised them
+        for (auto lives = random() % 20; lives > 0 && done.size() < rows; --lives) {
+          std::uint64_t row = 1 + random() % rows;
+          while (done.contains(row)) row = row % rows + 1;
+          journal.append(line(row));
+          done.insert(row);
+          if (random() % 4 != 0) continue;
+          journal.sync();
+          durable = done;
+        }
+        if (done.size() == rows) journal.sync();
+        disk.lose_power();
+      }
+      disk.restart();
+      REQUIRE(losses < 1000);
+    }
+    std::vector<std::string> expected;
+    for (std::uint64_t row = 1; row <= rows; ++row) expected.push_back(line(row));
+    std::ranges::sort(expected);
+    std::vector<std::string> found;
+    std::ifstream in(path, std::ios::binary);
+    for (std::string text; std::getline(in, text);) found.push_back(text + "\n");
+    std::ranges::sort(found);
+    CHECK(found == expected);
+  }
 }
 
 TEST_CASE("a state is what was written, and every change is named") {
@@ -188,6 +311,9 @@ TEST_CASE("a state is what was written, and every change is named") {
     write(state_path(output), text);
     CHECK_THROWS_AS(read_state(output), UsageError);
   }
+  std::filesystem::remove(state_path(output));
+  REQUIRE(::mkfifo(state_path(output).c_str(), 0600) == 0);
+  CHECK_THROWS_AS(read_state(output), UsageError);  // and is not waited for
 }
 
 TEST_CASE("shards have every row once") {

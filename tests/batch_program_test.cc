@@ -2,14 +2,24 @@
 #include <algorithm>
 #include <array>
 #include <csignal>
+#include <cstddef>
+#include <fcntl.h>
+#include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <regex>
 #include <string>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <utility>
 #include <vector>
 
+#include "core/gguf/gguf_writer.h"
 #include "tests/program.h"
 #include "tests/sanitized.h"
+#include "tests/tiny_llama.h"
 
 namespace {
 
@@ -65,25 +75,72 @@ struct Job {
   std::string model;
 };
 
-pid_t start(const Job& job, const std::string& grace, rlim_t file_bytes_max = RLIM_INFINITY) {
-  const pid_t child = ::fork();
-  REQUIRE(child >= 0);
-  if (child == 0) {
-    std::signal(SIGTERM, SIG_DFL);
-    const rlimit limit{file_bytes_max, file_bytes_max};
-    ::setrlimit(RLIMIT_FSIZE, &limit);
-    const std::string in = job.folder.file("in"), out = job.folder.file("out");
-    ::execl(program.c_str(), program.c_str(), "batch", job.model.c_str(), in.c_str(), "-o",
-            out.c_str(), "-q", "--parallel", "4", "--grace", grace.c_str(), nullptr);
-    ::_exit(99);
+// The program, running beside the test. It is killed when the test case ends before it.
+class RunningProgram {
+ public:
+  explicit RunningProgram(std::vector<std::string> arguments, rlim_t file_bytes_max = RLIM_INFINITY,
+                          int standard_input = STDIN_FILENO)
+      : child_(::fork()) {
+    REQUIRE(child_ >= 0);
+    if (child_ == 0) {
+      std::signal(SIGTERM, SIG_DFL);
+      std::signal(SIGINT, SIG_DFL);
+      const rlimit limit{file_bytes_max, file_bytes_max};
+      ::setrlimit(RLIMIT_FSIZE, &limit);
+      ::dup2(standard_input, STDIN_FILENO);
+      arguments.insert(arguments.begin(), program);
+      std::vector<char*> words;
+      for (std::string& argument : arguments) words.push_back(argument.data());
+      words.push_back(nullptr);
+      ::execv(program.c_str(), words.data());
+      ::_exit(99);
+    }
   }
-  return child;
-}
+  ~RunningProgram() {
+    kill(SIGKILL);
+    status();
+  }
+  RunningProgram(const RunningProgram&) = delete;
+  RunningProgram& operator=(const RunningProgram&) = delete;
 
-int status_of(pid_t child) {
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+  pid_t id() const { return child_; }
+  void kill(int signal) const {
+    if (!status_) ::kill(child_, signal);
+  }
+
+  // Waits until `is_true`, or until the program has ended, and says which.
+  bool waits_for(const std::function<bool()>& is_true) {
+    while (!is_true()) {
+      if (has_ended(WNOHANG)) return is_true();
+      ::usleep(1000);
+    }
+    return true;
+  }
+
+  // The exit status, or -N when signal N ended it.
+  int status() {
+    while (!has_ended(0)) {
+    }
+    return *status_;
+  }
+
+ private:
+  bool has_ended(int options) {
+    int status = 0;
+    if (!status_ && ::waitpid(child_, &status, options) == child_) {
+      status_ = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+    }
+    return status_.has_value();
+  }
+
+  pid_t child_;
+  std::optional<int> status_;
+};
+
+std::vector<std::string> batch_of(const Job& job, const std::string& in,
+                                  const std::string& grace = "0") {
+  return {"batch", job.model,    in,  "-o",      job.folder.file("out"),
+          "-q",    "--parallel", "4", "--grace", grace};
 }
 
 }  // namespace
@@ -182,6 +239,92 @@ TEST_CASE("OpenAI's rows and conversations, errors counted but no failure") {
   }
 }
 
+TEST_CASE("a template writes conversations with tools, and thoughts stand apart in results") {
+  const Job job(
+      "{\"messages\":[{\"role\":\"user\",\"content\":\"hello\"}]}\n"
+      "{\"messages\":[{\"role\":\"user\",\"content\":\"hello\"}],\"tools\":[{\"type\":\"function\"}"
+      "]}\n"
+      "{\"custom_id\":\"c\",\"method\":\"POST\",\"url\":\"/v1/chat/completions\",\"body\":"
+      "{\"messages\":[{\"role\":\"user\",\"content\":\"hello\"}]}}\n"
+      "{\"prompt\":\"hello\"}\n"
+      "{\"messages\":[{\"role\":\"user\",\"content\":\"hello\"}],\"max_tokens\":20}\n");
+  const std::string model = job.folder.file("thinker.gguf");
+  sluice::test::TinyLlama(
+      {.name = "thinker",
+       .tokens = 340,
+       .chat_template = "{{ tools | tojson if tools }}{{ messages[0].content }}<think>",
+       .control_tokens = {"<think>", "</think>"}})
+      .write(model);
+  const auto results = [&](const std::string& options) {
+    const Result result =
+        shell("sluice batch " + model + " " + job.folder.file("in") +
+              " --temp 0 -n 6 --ctx 64 -q --restart " + options + " -o " + job.folder.file("out"));
+    INFO(result.errors);
+    CHECK(result.status == 0);
+    std::map<std::uint64_t, json> by_row;
+    for (const json& line : lines_of(job.output())) {
+      by_row[line.contains("row") ? line["row"].get<std::uint64_t>() : 3] = line;
+    }
+    return by_row;
+  };
+  auto thinking = results("");
+  CHECK(thinking[1]["text"] == "");
+  CHECK_FALSE(thinking[1]["reasoning_content"].get<std::string>().empty());
+  CHECK(thinking[2]["usage"]["prompt_tokens"] > thinking[1]["usage"]["prompt_tokens"]);
+  const json message = thinking[3]["response"]["body"]["choices"][0]["message"];
+  CHECK(message["reasoning_content"] == thinking[1]["reasoning_content"]);
+  CHECK_FALSE(thinking[4].contains("reasoning_content"));
+  // A budget ends the thought in the model's place.
+  auto short_thought = results("--think-budget 1");
+  CHECK(thinking[5]["text"] == "");
+  CHECK_FALSE(short_thought[5]["text"].get<std::string>().empty());
+  CHECK(short_thought[4] == thinking[4]);
+  auto plain = results("--think off");
+  CHECK_FALSE(plain[1].contains("reasoning_content"));
+  CHECK_FALSE(plain[1]["text"].get<std::string>().empty());
+  CHECK(plain[4] == thinking[4]);
+}
+
+TEST_CASE("a row has what it asks for, alone and in company") {
+  const std::string first =
+      "{\"prompt\":\"hello\",\"n\":3,\"logprobs\":2,\"max_tokens\":5,\"ignore_eos\":true,"
+      "\"repetition_penalty\":1.2,\"presence_penalty\":0.5}\n";
+  const std::string body = "{\"model\":\"tiny\",\"prompt\":\"hello\",\"max_tokens\":5}}\n";
+  const std::string openai = "{\"custom_id\":\"a\",\"url\":\"/v1/completions\",\"body\":";
+  const Job job(first + openai + body + "{\"model\":\"other\",\"prompt\":\"hello\"}\n" + rows(9));
+  REQUIRE(shell(job.command("--parallel 1")).status == 0);
+  REQUIRE(shell(job.command("--parallel 16", "together")).status == 0);
+  CHECK(sorted(job.output()) == sorted(job.output("together")));
+  for (const json& line : lines_of(job.output())) {
+    if (line.value("row", 0) != 1) continue;
+    REQUIRE(line["choices"].size() == 3);
+    CHECK(line["choices"][0]["text"] != line["choices"][1]["text"]);
+    CHECK(line["choices"][2]["logprobs"].size() == 5);
+    CHECK(line["choices"][2]["logprobs"][0]["top_logprobs"].size() == 2);
+    CHECK(line["usage"]["completion_tokens"] == 15);
+  }
+  // What is not given has OpenAI's defaults in its form; what is given holds for it too.
+  const auto text_of_openai = [&](const std::string& options) {
+    REQUIRE(shell(job.command(options, "form") + " --restart").status == 0);
+    for (const json& line : lines_of(job.output("form"))) {
+      if (line.contains("custom_id")) return line["response"]["body"]["choices"][0]["text"].dump();
+    }
+    return std::string();
+  };
+  const std::string usual = text_of_openai("");
+  CHECK(usual == text_of_openai("--temp 1 --top-k 0 --top-p 1 --min-p 0"));
+  CHECK(usual != text_of_openai("--temp 0"));
+  // The name of the model counts only when that is asked for.
+  const auto errors = [&](const std::string& options) {
+    const Result result = shell("sluice batch " + job.model + " " + job.folder.file("in") +
+                                " --restart -o " + job.folder.file("x") + " " + options);
+    return result.errors.find("1 of them errors") != std::string::npos;
+  };
+  CHECK_FALSE(errors("--parallel 4"));
+  CHECK(errors("--parallel 4 --check-model"));
+  CHECK(shell("sluice batch --row-settings").output.find("| `max_tokens` |") != std::string::npos);
+}
+
 TEST_CASE("what was begun otherwise is refused, until told what to do") {
   const Job job(rows(6));
   REQUIRE(shell(job.command()).status == 0);
@@ -200,9 +343,109 @@ TEST_CASE("what was begun otherwise is refused, until told what to do") {
   CHECK(lines_of(job.output()).size() == 8);
   fs::remove(job.folder.file("out.state"));
   check_fails(job.command("--temp 0"), 2, "out.state");
-  write(job.folder.file("notes"), "mine\n");
-  check_fails(job.command("", "notes"), 2, "--restart");
-  CHECK(content(job.folder.file("notes")) == "mine\n");
+}
+
+TEST_CASE("a file that no batch has written is never touched, under whatever name") {
+  const Job job(rows(6));
+  REQUIRE(shell(job.command("", "done")).status == 0);
+  const std::string model = content(job.model), input = content(job.folder.file("in"));
+  const std::string result = job.output("done").substr(0, job.output("done").find('\n') + 1);
+  for (const std::string& text :
+       {std::string("mine\n"), std::string("mine"), std::string("\n"), std::string("\n\n"),
+        std::string(1, '\0'), std::string("\0mine", 5), result + "mine\n", result + "mine",
+        result.substr(0, 20), model}) {
+    for (const char* options : {"", "--restart", "--force"}) {
+      INFO(text.substr(0, 100) << " " << options);
+      write(job.folder.file("notes"), text);
+      check_fails(job.command(options, "notes"), 2, "notes");
+      CHECK(content(job.folder.file("notes")) == text);
+      CHECK_FALSE(fs::exists(job.folder.file("notes.state")));
+    }
+  }
+  // The input and the model by any name, and what is no file.
+  fs::create_symlink(job.model, job.folder.file("link"));
+  fs::create_hard_link(job.model, job.folder.file("hard"));
+  fs::create_hard_link(job.folder.file("in"), job.folder.file("hard-in"));
+  REQUIRE(::mkfifo(job.folder.file("fifo").c_str(), 0600) == 0);
+  for (const char* out : {"tiny.gguf", "link", "hard", "in", "hard-in", "./in", "", "fifo"}) {
+    for (const char* options : {"", "--restart", "--force"}) {
+      INFO(out << " " << options);
+      check_fails(job.command(options, out), 2, job.folder.file(out));
+    }
+  }
+  const std::vector<std::pair<std::string, std::string>> outputs_and_reports = {
+      {"done", "link"},   {"done", "hard-in"}, {"done", "done"},
+      {"done", "./done"}, {"new", "new"},      {"new", "new.state"}};
+  for (const auto& [out, report] : outputs_and_reports) {
+    check_fails(job.command("--report " + job.folder.file(report), out), 2, "same file");
+  }
+  CHECK(content(job.model) == model);
+  CHECK(content(job.folder.file("in")) == input);
+  CHECK(lines_of(job.output("done")).size() == 6);
+  // A state that is none.
+  write(job.folder.file("out.state"), "mine");
+  check_fails(job.command(), 2, "out.state");
+  CHECK(content(job.folder.file("out.state")) == "mine");
+  CHECK(job.output().empty());
+}
+
+TEST_CASE("a link to an output is followed") {
+  const Job job(rows(6));
+  fs::create_symlink(job.folder.file("elsewhere"), job.folder.file("out"));
+  REQUIRE(shell(job.command()).status == 0);
+  CHECK(fs::is_symlink(job.folder.file("out")));
+  CHECK(lines_of(job.output("elsewhere")).size() == 6);
+}
+
+TEST_CASE("a shard of the model is no output") {
+  const Folder folder;
+  const std::string first = folder.file("m-00001-of-00002.gguf");
+  const std::string second = folder.file("m-00002-of-00002.gguf");
+  const auto write_shard = [](const std::string& path, std::uint16_t number) {
+    sluice::gguf::Writer writer;
+    writer.add("general.architecture", "llama");
+    writer.add("split.no", number);
+    writer.add("split.count", std::uint16_t{2});
+    writer.add("split.tensors.count", std::int32_t{2});
+    const std::array<std::uint64_t, 1> dims = {8};
+    writer.add_tensor("t" + std::to_string(number), dims, 0);
+    writer.write(path, [](std::size_t, const sluice::gguf::Writer::Sink& sink) {
+      sink(std::vector<std::byte>(32));
+    });
+  };
+  write_shard(first, 0);
+  write_shard(second, 1);
+  write(folder.file("in"), rows(2));
+  const std::string before = content(second);
+  for (const char* options : {"", "--restart", "--force"}) {
+    check_fails(
+        "sluice batch " + first + " " + folder.file("in") + " -q -o " + second + " " + options, 2,
+        "same file");
+  }
+  CHECK(content(second) == before);
+}
+
+TEST_CASE("a model that was trained further is another model") {
+  const Job job(rows(3));
+  REQUIRE(shell(job.command()).status == 0);
+  const std::string first = job.output();
+  // Weights far behind the first MiB, in the middle of a tensor or at its end.
+  std::string weights = content(job.model);
+  REQUIRE(weights.size() > (std::size_t{1} << 20) + 20000);
+  for (std::size_t at = weights.size() - 16384; at < weights.size(); ++at) {
+    weights[at] = static_cast<char>(weights[at] ^ 1);
+  }
+  write(job.model, weights);
+  check_fails(job.command(), 2, "the model");
+  CHECK(job.output() == first);
+  CHECK(shell(job.command("--force")).status == 0);
+  // Another version of sluice need not give the same text.
+  std::string state = content(job.folder.file("out.state"));
+  const std::size_t version = state.find("\"the version of sluice\": \"");
+  REQUIRE(version != std::string::npos);
+  state.insert(version + 26, "9.");
+  write(job.folder.file("out.state"), state);
+  check_fails(job.command(), 2, "the version of sluice");
 }
 
 TEST_CASE("wrong usage of batch, merge and top is named") {
@@ -221,7 +464,8 @@ TEST_CASE("wrong usage of batch, merge and top is named") {
                   job.folder.file("x"),
               3);
   check_fails(job.command("", "no/out"), 5, "no/out");
-  check_fails("sluice batch " + job.model + " " + job.folder.file("in") + " -q -o /dev/full", 2);
+  check_fails("sluice batch " + job.model + " " + job.folder.file("in") + " -q -o /dev/full", 2,
+              "-o -");
   check_fails("sluice merge " + job.folder.file("m"), 2);
   check_fails("sluice merge " + job.folder.file("m") + " " + job.folder.file("in"), 2, "state");
   check_fails("sluice top more", 2);
@@ -247,14 +491,14 @@ TEST_CASE("a signal ends a job with the status that says to go on, and the rest 
   REQUIRE(shell(job.command("--parallel 4", "undisturbed")).status == 0);
   int interrupted = 0;
   for (const char* grace : {"0", "3600"}) {
-    const pid_t child = start(job, grace);
-    while (job.output().empty()) ::usleep(1000);  // it generates
+    RunningProgram running(batch_of(job, job.folder.file("in"), grace));
+    REQUIRE(running.waits_for([&] { return !job.output().empty(); }));
     const json top = json::parse(shell("sluice top --json").output);
     for (const json& entry : top["jobs"]) {
-      if (entry["pid"] == child) CHECK(entry["rows"] == long_job);
+      if (entry["pid"] == running.id()) CHECK(entry["rows"] == long_job);
     }
-    ::kill(child, SIGTERM);
-    const int status = status_of(child);
+    running.kill(SIGTERM);
+    const int status = running.status();
     CHECK((status == 75 || status == 0));
     interrupted += status == 75 ? 1 : 0;
     lines_of(job.output());  // each of them whole
@@ -265,13 +509,61 @@ TEST_CASE("a signal ends a job with the status that says to go on, and the rest 
   CHECK(interrupted > 0);
 }
 
+TEST_CASE("the first signal ends a job that is still waiting for its input") {
+  const Job job(rows(3));
+  for (const int signal : {SIGINT, SIGTERM}) {
+    // Standard input that nobody ends, of which the job has read what is there.
+    std::array<int, 2> ends{};
+    REQUIRE(::pipe2(ends.data(), O_CLOEXEC) == 0);
+    REQUIRE(::write(ends[1], "{", 1) == 1);
+    RunningProgram piped(batch_of(job, "-"), RLIM_INFINITY, ends[0]);
+    REQUIRE(piped.waits_for([&] {
+      int unread = 1;
+      return ::ioctl(ends[0], FIONREAD, &unread) == 0 && unread == 0;
+    }));
+    piped.kill(signal);
+    CHECK(piped.status() == 75);
+    ::close(ends[0]);
+    ::close(ends[1]);
+
+    // A named pipe that the job has opened.
+    const std::string fifo = job.folder.file("fifo" + std::to_string(signal));
+    REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
+    RunningProgram named(batch_of(job, fifo));
+    int writer = -1;
+    REQUIRE(named.waits_for([&] {
+      writer = ::open(fifo.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+      return writer >= 0;
+    }));
+    named.kill(signal);
+    CHECK(named.status() == 75);
+    ::close(writer);
+  }
+  CHECK_FALSE(fs::exists(job.folder.file("out")));
+}
+
+TEST_CASE("a pipe is an input like any other, and can be gone on with") {
+  const Job job(rows(12));
+  REQUIRE(shell(job.command("", "undisturbed")).status == 0);
+  const std::string piped = "bash -c '\"" + program + "\" batch " + job.model + " <(cat " +
+                            job.folder.file("in") + ") -q --parallel 4 -o " +
+                            job.folder.file("out") + "'";
+  REQUIRE(shell(piped).status == 0);
+  CHECK(sorted(job.output()) == sorted(job.output("undisturbed")));
+  const std::string half = job.output().substr(0, job.output().size() / 2);
+  write(job.folder.file("out"), half);
+  REQUIRE(shell(piped).status == 0);
+  CHECK(sorted(job.output()) == sorted(job.output("undisturbed")));
+  check_fails("sluice batch " + job.model + " " + job.folder.file("") + " -q -o x", 5, "directory");
+}
+
 TEST_CASE("a full disk ends with status 5, and the job goes on when there is room") {
   const Job job(rows(60));
   REQUIRE(shell(job.command("--parallel 4", "undisturbed")).status == 0);
   const auto whole = static_cast<rlim_t>(job.output("undisturbed").size());
   for (const rlim_t limit : {whole / 3, whole / 2, whole - 1}) {
     fs::remove(job.folder.file("out"));
-    CHECK(status_of(start(job, "0", limit)) == 5);
+    CHECK(RunningProgram(batch_of(job, job.folder.file("in")), limit).status() == 5);
     const std::string partly = job.output();
     CHECK(partly.size() <= limit);
     CHECK(partly.ends_with('\n'));
@@ -283,12 +575,12 @@ TEST_CASE("a full disk ends with status 5, and the job goes on when there is roo
 
 TEST_CASE("two jobs cannot write one output") {
   const Job job(rows(long_job, 60));
-  const pid_t child = start(job, "0");
-  while (job.output().empty()) ::usleep(1000);
+  RunningProgram running(batch_of(job, job.folder.file("in")));
+  REQUIRE(running.waits_for([&] { return !job.output().empty(); }));
   check_fails(job.command("--parallel 4"), 2, "another process");
   check_fails(job.command("--parallel 4 --restart"), 2, "another process");
-  ::kill(child, SIGKILL);
-  CHECK(status_of(child) == -SIGKILL);
+  running.kill(SIGKILL);
+  CHECK(running.status() == -SIGKILL);
   REQUIRE(shell(job.command("--parallel 4")).status == 0);
   CHECK(lines_of(job.output()).size() == long_job);
 }

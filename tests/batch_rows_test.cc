@@ -1,5 +1,6 @@
 // Rows of a batch: what a line of the input means, what is said of a bad one, and what comes out.
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
@@ -8,7 +9,9 @@
 #include "core/batch/input.h"
 #include "core/batch/request.h"
 #include "core/batch/result.h"
+#include "core/batch/row_settings.h"
 #include "tests/catch.h"
+#include "tests/fake_engine.h"
 #include "tests/temporary_folder.h"
 
 namespace {
@@ -68,7 +71,7 @@ TEST_CASE("both forms of a row say the same") {
 
   const ParsedRow set = parse(
       R"({"id":5,"prompt":[1,2,3],"max_tokens":9,"temperature":0,"top_p":0.5,"top_k":7,"min_p":0,)"
-      R"("repeat_penalty":1.5,"seed":-1,"stop":["a","b"],"note":"passed over"})");
+      R"("repeat_penalty":1.5,"seed":-1,"stop":["a","b"],"user":"passed over"})");
   REQUIRE(set.request);
   CHECK(std::get<1>(set.request->prompt) == std::vector<sluice::tokenizer::Token>{1, 2, 3});
   CHECK(set.request->tokens_max == 9);
@@ -81,16 +84,36 @@ TEST_CASE("both forms of a row say the same") {
   CHECK(set.request->stop == std::vector<std::string>{"a", "b"});
 }
 
+TEST_CASE("tools and their calls stay as the row has them, in their order") {
+  const std::string body = R"({"messages":[{"role":"user","content":"x"},)"
+                           R"({"role":"assistant","content":null,"tool_calls":[{"z":1,"a":2}]},)"
+                           R"({"role":"tool","content":"7","tool_call_id":"c"}],)"
+                           R"("tools":[{"type":"function","b":1,"a":2}]})";
+  for (const ParsedRow& row : {parse(body), parse(openai(body, "/v1/chat/completions"))}) {
+    INFO(row.reason);
+    REQUIRE(row.request);
+    const auto& given = std::get<sluice::chat::DialogueBody>(row.request->prompt);
+    CHECK(given.messages[1].dump() ==
+          R"({"role":"assistant","content":"","tool_calls":[{"z":1,"a":2}]})");
+    CHECK(given.messages[2]["tool_call_id"] == "c");
+    CHECK(given.tools.dump() == R"([{"type":"function","b":1,"a":2}])");
+  }
+  check_bad(R"({"messages":[{"role":"user","content":"x"}],"tools":7})", "tools");
+  check_bad(R"({"messages":[{"role":"user","content":null}]})", "content");
+  check_bad(R"({"messages":[{"role":"assistant"}]})", "content");
+  CHECK(parse(R"({"messages":[{"role":"assistant","content":null}]})").request);
+}
+
 TEST_CASE("conversations come in either form, with content in parts") {
   const std::string messages =
       R"({"messages":[{"role":"system","content":"s"},)"
       R"({"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}]})";
   for (const ParsedRow& row : {parse(messages), parse(openai(messages, "/v1/chat/completions"))}) {
     REQUIRE(row.request);
-    const auto& list = std::get<std::vector<Message>>(row.request->prompt);
+    const auto& list = std::get<sluice::chat::DialogueBody>(row.request->prompt).messages;
     REQUIRE(list.size() == 2);
-    CHECK(list[0].role == "system");
-    CHECK(list[1].content == "ab");
+    CHECK(list[0]["role"] == "system");
+    CHECK(list[1]["content"] == "ab");
   }
   check_bad(openai(R"({"messages":[]})", "/v1/chat/completions"), "empty");
   check_bad(openai(R"({"prompt":"x"})", "/v1/chat/completions"), "messages");
@@ -151,6 +174,10 @@ TEST_CASE("a bad row is an error that says why") {
   check_bad("{\"prompt\":\"\xff\"}", "JSON");
   check_bad("{\"prompt\":\"\xed\xa0\x80\"}", "JSON");
   check_bad(std::string(200000, '['), "JSON");
+  check_bad(R"({"prompt":)" + std::string(200, '[') + std::string(200, ']') + "}", "levels");
+  std::string members = "{\"a\":0";
+  for (int i = 0; i < 5000; ++i) members += ",\"" + std::to_string(i) + "\":0";
+  check_bad(members + "}", "more than 4096 members");
   check_bad(R"({"prompt":")" + std::string(row_bytes_max, 'x') + "\"}", "bytes");
   const std::string wide(text_bytes_max + 1, 'x');
   check_bad(R"({"prompt":"x","id":")" + wide + "\"}", "\"id\" has 4097 bytes");
@@ -163,16 +190,100 @@ TEST_CASE("a bad row is an error that says why") {
   check_bad(values + "]}", "more than 131072 values");
   check_bad(R"({"prompt":"x","stop":)" + json(std::vector<std::string>(65, "a")).dump() + "}",
             "65 texts");
-  for (const char* setting : {R"("n":2)", R"("stream":true)", R"("echo":true)", R"("logprobs":1)",
-                              R"("presence_penalty":0.5)", R"("logit_bias":{"5":1})",
-                              R"("tools":[{}])", R"("response_format":{"type":"json_object"})"}) {
+  for (const char* setting :
+       {R"("stream":true)", R"("echo":true)", R"("guided_json":{})", R"("best_of":2)",
+        R"("structured_outputs":{"regex":"a"})", R"("response_format":{"type":"json_object"})"}) {
     check_bad(R"({"prompt":"x",)" + std::string(setting) + "}", "not supported");
   }
-  for (const char* harmless : {R"("n":1)", R"("n":null)", R"("stream":false)", R"("logprobs":null)",
-                               R"("presence_penalty":0.0)", R"("logit_bias":{})"}) {
-    INFO(harmless);
-    CHECK(parse(R"({"prompt":"x",)" + std::string(harmless) + "}").request);
+  for (const char* setting :
+       {R"("n":0)", R"("n":17)", R"("top_k":-2)", R"("presence_penalty":2.5)",
+        R"("frequency_penalty":"1")", R"("logit_bias":{"a":1})", R"("logit_bias":{"1":101})",
+        R"("logit_bias":[1])", R"("min_tokens":257)", R"("ignore_eos":1)", R"("stop_token_ids":7)",
+        R"("stop_token_ids":[-1])", R"("repetition_penalty":0)", R"("logprobs":21)",
+        R"("top_logprobs":3)", R"("logprobs":"yes")"}) {
+    INFO(setting);
+    CHECK_FALSE(parse(R"({"prompt":"x",)" + std::string(setting) + "}").request);
   }
+  check_bad(R"({"prompt":"x","max_tokens":100000,"logprobs":1})", "log probabilities");
+  check_bad(R"({"prompt":"x","tools":[{}]})", "\"tools\" is for rows with \"messages\"");
+  check_bad(R"({"prompt":"x","temprature":1})", "\"temprature\" is no member");
+  check_bad(openai(R"({"prompt":"x","id":1})"), "\"id\" is no member");
+  check_bad(R"({"custom_id":"a","url":"/v1/completions","max_tokens":1,"body":{"prompt":"x"}})",
+            "\"max_tokens\" cannot stand beside");
+  for (const char* harmless :
+       {R"("n":1)", R"("n":null)", R"("stream":false)", R"("logprobs":null)", R"("tools":[])",
+        R"("presence_penalty":0.0)", R"("logit_bias":{})", R"("response_format":{"type":"text"})",
+        R"("modalities":["text"])", R"("best_of":1)", R"("user":"u")", R"("metadata":{"a":1})",
+        R"("functions":[])", R"("suffix":"")", R"("guided_json":null)"}) {
+    INFO(harmless);
+    const ParsedRow row = parse(R"({"prompt":"x",)" + std::string(harmless) + "}");
+    INFO(row.reason);
+    CHECK(row.request);
+  }
+}
+
+TEST_CASE("settings of other servers are read, and OpenAI's defaults hold in its form") {
+  const ParsedRow row = parse(
+      R"({"prompt":"x","repeat_penalty":3,"repetition_penalty":1.2,"presence_penalty":0.5,)"
+      R"("frequency_penalty":-2,"logit_bias":{"5":1.5,"7":-100},"min_tokens":3,"ignore_eos":true,)"
+      R"("stop_token_ids":[4,9],"top_k":-1,"n":16,"logprobs":5,"max_tokens":9,)"
+      R"("max_completion_tokens":8})");
+  INFO(row.reason);
+  REQUIRE(row.request);
+  const Request& request = *row.request;
+  CHECK(request.sampler.repeat_penalty == 1.2);
+  CHECK(request.sampler.repeat_last_n == sluice::engine::SamplerOptions::whole_text);
+  CHECK(request.sampler.presence_penalty == 0.5);
+  CHECK(request.sampler.frequency_penalty == -2);
+  REQUIRE(request.sampler.logit_bias.size() == 2);
+  CHECK(request.sampler.logit_bias[0].token == 5);
+  CHECK(request.sampler.logit_bias[1].bias == -100);
+  CHECK(request.sampler.top_k == 0);
+  CHECK(request.tokens_min == 3);
+  CHECK(request.tokens_max == 8);
+  CHECK(request.ignores_end);
+  CHECK(request.stop_tokens == std::vector<sluice::tokenizer::Token>{4, 9});
+  CHECK(request.choices == 16);
+  CHECK((request.wants_logprobs && request.top_logprobs == 5));
+
+  RowDefaults defaults;
+  defaults.sampler.top_k = 7;
+  CHECK(parse(R"({"prompt":"x"})", 1, defaults).request->sampler.top_k == 7);
+  const auto openai_row = parse(openai(R"({"prompt":"x"})"), 1, defaults).request;
+  REQUIRE(openai_row);
+  CHECK(openai_row->sampler.temperature == 1);
+  CHECK(openai_row->sampler.top_p == 1);
+  CHECK(openai_row->sampler.top_k == 0);
+  CHECK(openai_row->sampler.min_p == 0);
+
+  const ParsedRow chat =
+      parse(R"({"messages":[{"role":"user","content":"x"}],"tools":[{"type":"function"}],)"
+            R"("tool_choice":"none","reasoning_effort":"low","logprobs":true,"top_logprobs":2,)"
+            R"("chat_template_kwargs":{"enable_thinking":false}})");
+  INFO(chat.reason);
+  REQUIRE(chat.request);
+  const auto& body = std::get<sluice::chat::DialogueBody>(chat.request->prompt);
+  CHECK(body.tools.is_null());
+  CHECK(body.variables ==
+        nlohmann::ordered_json({{"enable_thinking", false}, {"reasoning_effort", "low"}}));
+  CHECK(chat.request->top_logprobs == 2);
+  const std::string user = R"({"messages":[{"role":"user","content":"x"}],)";
+  check_bad(user + R"("tool_choice":"required"})", "tool_choice");
+  check_bad(user + R"("logprobs":1})", "logprobs");
+  check_bad(user + R"("chat_template_kwargs":{"messages":1}})", "cannot hold");
+}
+
+TEST_CASE("the documentation has the table of row settings") {
+  std::ifstream file(SLUICE_SOURCE_DIR "/docs/batch.md");
+  const std::string page{std::istreambuf_iterator<char>(file), {}};
+  CHECK(page.find(row_settings_markdown()) != std::string::npos);
+}
+
+TEST_CASE("a row of many small values takes time that grows with it") {
+  // A quadratic parser needs a minute for this.
+  std::string line = R"({"prompt":"x","metadata":[{})";
+  for (int i = 1; i < 60000; ++i) line += ",{}";
+  CHECK(parse(line + "]}").request);
 }
 
 TEST_CASE("a bad envelope keeps what can be said of the row") {
@@ -213,6 +324,7 @@ TEST_CASE("results have the form of their row and carry its number") {
       CHECK(object.at(form == Form::plain ? "id" : "custom_id") == id);
     }
     CHECK(read_result(line.substr(0, line.size() - 1))->row == 12);
+    CHECK(read_result(line.substr(0, line.size() - 1))->line_bytes == line.size());
     CHECK_FALSE(read_result(line)->is_error);
     CHECK(read_result(bad)->row == 13);
     CHECK(read_result(bad)->is_error);
@@ -232,9 +344,47 @@ TEST_CASE("results have the form of their row and carry its number") {
   }
   for (const char* other :
        {"", "{}", "7", "{\"row\":0,\"error\":null}", "{\"row\":1}",
-        "{\"id\":\"batch_req_x\",\"error\":null}", "{\"row\":1,\"error\":nul"}) {
+        "{\"id\":\"batch_req_x\",\"error\":null}", "{\"row\":1,\"error\":nul",
+        R"({"row":1,"error":null})", R"({"row":1,"id":2,"error":null,"text":"mine"})",
+        R"({"row":1,"id":2,"text":"mine","error":null,"more":1})",
+        R"({"id":"batch_req_1","error":null})", R"({"row":-1,"id":2,"text":"","error":null})"}) {
     INFO(other);
     CHECK_FALSE(read_result(other));
+  }
+}
+
+TEST_CASE("a result has all that was asked for, in the form of its row") {
+  const sluice::test::ByteTokenizer tokenizer;
+  Completion completion{"ab", Finish::length, 3, 2, 0};
+  completion.logprobs = {{'a', -0.5F}, {'a', -0.5F},  {'"', -1},
+                         {'b', -2},    {'c', -0.25F}, {200, -3}};
+  for (const Form form : {Form::plain, Form::completions, Form::chat}) {
+    completion.logprobs_text = logprobs_text(form, completion, 2, tokenizer);
+    const std::vector<Completion> choices = {completion, completion};
+    const std::string line = result_line(1, {form, "x", ""}, "m", choices);
+    REQUIRE(read_result(line.substr(0, line.size() - 1)));
+    const std::string single = result_line(1, {form, "x", ""}, "m", completion);
+    REQUIRE(read_result(single.substr(0, single.size() - 1)));
+    const json object = json::parse(line);
+    const json body = form == Form::plain ? object : object["response"]["body"];
+    CHECK(body["usage"] ==
+          json({{"prompt_tokens", 3}, {"completion_tokens", 4}, {"total_tokens", 7}}));
+    REQUIRE(body["choices"].size() == 2);
+    const json choice = body["choices"][1];
+    CHECK(choice["finish_reason"] == "length");
+    if (form != Form::plain) CHECK(choice["index"] == 1);
+    if (form == Form::completions) {
+      CHECK(choice["logprobs"]["tokens"] == json({"a", "b"}));
+      CHECK(choice["logprobs"]["token_logprobs"] == json({-0.5, -2.0}));
+      CHECK(choice["logprobs"]["top_logprobs"][0]["\""] == -1);
+      continue;
+    }
+    const json list = form == Form::chat ? choice["logprobs"]["content"] : choice["logprobs"];
+    REQUIRE(list.size() == 2);
+    CHECK(list[0]["token"] == "a");
+    CHECK(list[1]["logprob"] == -2);
+    CHECK(list[1]["top_logprobs"][1]["bytes"] == json({200}));
+    if (form == Form::plain) CHECK(json::parse(single)["logprobs"] == list);
   }
 }
 

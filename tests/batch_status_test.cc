@@ -6,7 +6,10 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <limits>
 #include <string>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
@@ -35,8 +38,15 @@ std::optional<LivingStatus> status_of(pid_t pid) {
   return std::nullopt;
 }
 
-fs::path segment_file(pid_t pid) {
-  return fs::path("/dev/shm") / ("sluice-status-" + std::to_string(pid));
+std::uint64_t pid_namespace() {
+  struct stat facts {};
+  REQUIRE(::stat("/proc/self/ns/pid", &facts) == 0);
+  return facts.st_ino;
+}
+
+fs::path segment_file(pid_t pid, std::uint64_t name_space = pid_namespace()) {
+  return fs::path("/dev/shm") /
+         ("sluice-status-" + std::to_string(name_space) + "-" + std::to_string(pid));
 }
 
 std::string content(const fs::path& path) {
@@ -91,8 +101,6 @@ TEST_CASE("a status is seen while its process lives, and never after") {
     CHECK(seen->status.rows == 7);
     CHECK(seen->status.sequences == 4);
     CHECK(seen->seconds >= 0);
-    publisher.publish({"run\x1b[31m", "", 0, 0, 0, 0, 0, 0});  // never reaches a terminal as it is
-    CHECK(status_of(::getpid())->status.command == "run?[31m");
   }
   CHECK_FALSE(status_of(::getpid()));
 
@@ -131,7 +139,7 @@ TEST_CASE("segments that are none are passed over") {
     write(own, text);
     CHECK_FALSE(status_of(::getpid()));
   }
-  const fs::path odd = "/dev/shm/sluice-status-12x";
+  const fs::path odd = segment_file(12).string() + "x";
   write(odd, "x");
   CHECK_NOTHROW(living_statuses());
   CHECK(fs::exists(odd));
@@ -147,12 +155,15 @@ TEST_CASE("a status is read whole while it is being written") {
   std::atomic<bool> ends = false;
   publisher.publish({"batch", "", 0, 0, 0, 0, 0, 0});
   std::thread writer([&] {
-    for (std::uint64_t i = 1; !ends; ++i) publisher.publish({"batch", "", i, i, 0, i, i, i});
+    for (std::uint64_t i = 1; !ends; ++i) {
+      publisher.publish({"batch", "", i, i, 0, i, i, i});
+      if (i % 256 == 0) std::this_thread::sleep_for(std::chrono::microseconds(20));
+    }
   });
   int whole = 0;
   for (int i = 0; i < 200; ++i) {
     const auto seen = status_of(::getpid());
-    if (!seen) continue;  // this writer never rests
+    if (!seen) continue;  // this writer hardly ever rests
     ++whole;
     CHECK(seen->status.budget_bytes == seen->status.sequences);
     CHECK(seen->status.rows_done == seen->status.rows);
@@ -161,6 +172,96 @@ TEST_CASE("a status is read whole while it is being written") {
   ends = true;
   writer.join();
   CHECK(whole > 0);
+}
+
+TEST_CASE("what a status says is printed only where it is printable text") {
+  if (!fs::is_directory("/dev/shm")) SLUICE_SKIP("no /dev/shm");
+  StatusPublisher publisher;
+  const auto shown = [&](const std::string& text) {
+    publisher.publish({"run", text, 0, 0, 0, 0, 0, 0});
+    return status_of(::getpid())->status.model;
+  };
+  CHECK(shown("a b~") == "a b~");
+  CHECK(shown("g\u00e9 \u4e2d \U0001f600") == "g\u00e9 \u4e2d \U0001f600");
+  CHECK(shown("\x1b[31m\n\x7f") == "?[31m??");
+  CHECK(shown("\u009b31m\u0085\u00a0") == "?31m?\u00a0");  // CSI and NEL as C1 controls
+  CHECK(shown("\x9b"
+              "31m\xc2") == "?31m?");  // the same in no encoding
+  CHECK(shown("x\u202egpj.exe\u2066\u2028\ufeff") == "x?gpj.exe???");
+  CHECK(shown("\xc0\x9b\xed\xa0\x80\xff") == "??????");
+  CHECK(shown(std::string(126, 'm') + "\u00e9") == std::string(126, 'm'));  // cut between two
+  publisher.publish({"run", "m", 0, 0, std::numeric_limits<double>::infinity(), 0, 0, 0});
+  CHECK(status_of(::getpid())->status.tokens_per_s == 0);
+}
+
+TEST_CASE("a pipe, a link or a folder under the name of a segment holds nobody up") {
+  if (!fs::is_directory("/dev/shm")) SLUICE_SKIP("no /dev/shm");
+  const TemporaryFolder folder;
+  const fs::path own = segment_file(::getpid());
+  const pid_t child = publishing_child();
+  const std::string sound = content(segment_file(child));
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+  living_statuses();
+  // In a child that is ended if it waits.
+  const auto reader_ends = [&] {
+    const pid_t reader = ::fork();
+    REQUIRE(reader >= 0);
+    if (reader == 0) {
+      ::alarm(20);
+      living_statuses();
+      ::_exit(0);
+    }
+    int status = 0;
+    ::waitpid(reader, &status, 0);
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+  };
+  REQUIRE(::mkfifo(own.c_str(), 0644) == 0);
+  CHECK(reader_ends());
+  fs::remove(own);
+  write(folder.path() / "behind", sound);
+  fs::create_symlink(folder.path() / "behind", own);
+  CHECK(reader_ends());
+  fs::remove(own);
+  fs::create_directory(own);
+  CHECK(reader_ends());
+  fs::remove(own);
+}
+
+TEST_CASE("a segment that is cut while it is read is passed over") {
+  if (!fs::is_directory("/dev/shm")) SLUICE_SKIP("no /dev/shm");
+  const pid_t victim = publishing_child();
+  const fs::path file = segment_file(victim);
+  const auto whole = fs::file_size(file);
+  const pid_t cutter = ::fork();
+  REQUIRE(cutter >= 0);
+  if (cutter == 0) {
+    while (true) {
+      static_cast<void>(::truncate(file.c_str(), 0));
+      static_cast<void>(::truncate(file.c_str(), static_cast<off_t>(whole)));
+    }
+  }
+  for (int i = 0; i < 2000; ++i) CHECK_NOTHROW(living_statuses());
+  for (const pid_t child : {cutter, victim}) {
+    ::kill(child, SIGKILL);
+    ::waitpid(child, nullptr, 0);
+  }
+  living_statuses();
+  CHECK_FALSE(fs::exists(file));
+}
+
+TEST_CASE("what a process of another namespace says is left alone") {
+  if (!fs::is_directory("/dev/shm")) SLUICE_SKIP("no /dev/shm");
+  const pid_t child = publishing_child();
+  const std::string sound = content(segment_file(child));
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+  const fs::path foreign = segment_file(child, pid_namespace() + 1);  // it may well live there
+  write(foreign, sound);
+  CHECK_FALSE(status_of(child));
+  CHECK(fs::exists(foreign));
+  CHECK_FALSE(fs::exists(segment_file(child)));
+  fs::remove(foreign);
 }
 
 TEST_CASE("progress follows the last minute and does not count what was there before") {
@@ -187,31 +288,74 @@ TEST_CASE("progress follows the last minute and does not count what was there be
   CHECK(format_duration(90 * 3600) == "4 days");
 }
 
-TEST_CASE("as many sequences as it takes for arithmetic to bind") {
-  sluice::engine::MachineLimits limits;
-  limits.disk_bytes_per_s = 1e9;
-  limits.dram_bytes_per_s = 1e10;
-  limits.int8_macs_per_s = 1e11;
-  const auto streamed = [](std::uint32_t) {
-    return std::optional(sluice::engine::DecodeWork{5'000'000'000, 1'600'000'000, 10'000'000'000});
-  };  // 1.6 s of disk, 0.5 s of memory, 0.25 s of arithmetic for each
-  CHECK(choose_parallel(limits, 1000, streamed).parallel == 32);
-  CHECK(choose_parallel(limits, 5, streamed).parallel == 8);
-  CHECK(choose_parallel(limits, 1, streamed).parallel == 1);
+TEST_CASE("steps between those that were measured take times between theirs") {
+  const StepCurve curve({{1, 0.5}, {4, 0.5}, {16, 1.1}, {64, 3.5}});
+  CHECK(curve.seconds(1) == Approx(0.5));
+  CHECK(curve.seconds(4) == Approx(0.5));
+  CHECK(curve.seconds(10) == Approx(0.8));
+  CHECK(curve.seconds(64) == Approx(3.5));
+  CHECK(curve.seconds(112) == Approx(5.9));  // the last line goes on
+  CHECK(StepCurve({{1, 0.5}}).seconds(3) == Approx(1.5));
+}
+
+TEST_CASE("the number of sequences is the fewest with which a job takes hardly longer") {
+  const StepCurve curve({{1, 0.5}, {16, 0.5}, {32, 1}, {64, 2}});  // arithmetic binds from 16 on
+  const auto resident = [](std::uint32_t) { return std::optional<std::uint64_t>(0); };
+  const auto streamed = [](std::uint32_t) { return std::optional<std::uint64_t>(2'000'000'000); };
+  const Workload work{.rows = 1024, .prompt_tokens = 0, .generated_tokens = 65'536};
+  CHECK(choose_parallel(curve, 1e9, work, resident).parallel == 16);
+  // Two seconds of disk are as long as the arithmetic of 64 tokens.
+  CHECK(choose_parallel(curve, 1e9, work, streamed).parallel == 64);
+  // Prompts are a part of the arithmetic: as many tokens again.
+  const Workload with_prompts{.rows = 1024, .prompt_tokens = 65'536, .generated_tokens = 65'536};
+  CHECK(choose_parallel(curve, 1e9, with_prompts, streamed).parallel == 32);
+  // No more than there are rows, and all of them in one turn rather than in two.
+  CHECK(choose_parallel(curve, 1e9, {.rows = 5, .generated_tokens = 320}, streamed).parallel == 5);
+  CHECK(choose_parallel(curve, 1e9, {.rows = 1, .generated_tokens = 64}, streamed).parallel == 1);
+
   const auto bounded = [&](std::uint32_t n) {
-    return n <= 4 ? streamed(n) : std::optional<sluice::engine::DecodeWork>();
+    return n <= 4 ? streamed(n) : std::optional<std::uint64_t>();
   };
-  const ParallelChoice choice = choose_parallel(limits, 1000, bounded);
+  const ParallelChoice choice = choose_parallel(curve, 1e9, work, bounded);
   CHECK(choice.parallel == 4);
   CHECK(choice.reason.find("budget") != std::string::npos);
   // Pinned weights that have to go for more sequences cost more than these bring.
   const auto crowded = [&](std::uint32_t n) {
-    auto work = streamed(n);
-    work->streamed_bytes *= n < 4 ? 1 : n;
-    return work;
+    return std::optional<std::uint64_t>(2'000'000'000ULL * (n < 4 ? 1 : n));
   };
-  CHECK(choose_parallel(limits, 1000, crowded).parallel == 2);
-  CHECK(choose_parallel({}, 1000, streamed).parallel == 1);
+  CHECK(choose_parallel(curve, 1e9, work, crowded).parallel == 2);
+}
+
+TEST_CASE("any number of parts is merged with a few open files") {
+  const TemporaryFolder folder;
+  constexpr std::uint64_t shards = 100, rows = 250;
+  std::vector<fs::path> parts;
+  std::string expected;
+  for (std::uint64_t index = 1; index <= shards; ++index) {
+    parts.push_back(folder.path() / std::to_string(index));
+    std::string text;
+    for (std::uint64_t row = index; row <= rows; row += shards) text = line(row) + text;
+    write(parts.back(), text);
+    write_state(parts.back(), {10, 20, rows, {index, shards}, {}});
+  }
+  for (std::uint64_t row = 1; row <= rows; ++row) expected += line(row);
+  const fs::path out = folder.path() / "out";
+  const pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    const rlimit limit{20, 20};
+    ::setrlimit(RLIMIT_NOFILE, &limit);
+    int status = 1;
+    try {
+      status = merge_parts(parts, out).rows == rows ? 0 : 2;
+    } catch (...) {
+    }
+    ::_exit(status);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  CHECK(status == 0);
+  CHECK(content(out) == expected);
 }
 
 TEST_CASE("parts become the whole in the order of the input, or a reason why not") {
@@ -250,6 +394,15 @@ TEST_CASE("parts become the whole in the order of the input, or a reason why not
     }
     CHECK_FALSE(fs::exists(out));
   };
+  for (const std::string& text : {std::string("mine\n"), std::string("mine"), line(1) + "mine\n"}) {
+    write(out, text);
+    CHECK_THROWS_AS(merge_parts(parts, out), sluice::UsageError);
+    CHECK(content(out) == text);
+  }
+  write(out, line(3));  // of a merge before
+  CHECK(merge_parts(parts, out).rows == 7);
+  CHECK(content(out) == expected);
+  fs::remove(out);
   check_fails({}, "no part");
   check_fails({part(1), part(2)}, "--shard 3/3");
   check_fails({part(1), part(2), part(3), part(2)}, "twice");

@@ -73,7 +73,7 @@ std::string obstacle() {
 class Fixture {
  public:
   Fixture() : model_((folder_.path() / "model.gguf").string()) {
-    const Result made = run(SLUICE_PROGRAM " synth llama-tiny " + model_ + " --quant F32 --seed 1");
+    const Result made = run(SLUICE_PROGRAM " synth small " + model_ + " --quant F32 --seed 1");
     INFO(made.errors);
     REQUIRE(made.status == 0);
     std::string tokens;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tests/program.h"
+#include "tests/tiny_llama.h"
 
 namespace {
 
@@ -241,4 +242,54 @@ TEST_CASE("Ctrl-C while nothing is answered ends a chat that has no terminal") {
   ::usleep(100000);  // now it waits for a line; if it does not yet, the test is only weaker
   chat.signal(SIGINT);
   CHECK(chat.finish() == 128 + SIGINT);
+}
+
+namespace {
+
+// A model with a template that opens a thought.
+struct Thinker {
+  Thinker() : model(folder.file("thinker.gguf")) {
+    sluice::test::TinyLlama(
+        {.name = "thinker",
+         .tokens = 340,
+         .chat_template = "{% for m in messages %}<|im_start|>{{ m.content }}"
+                          "<|im_end|>{% endfor %}<|im_start|><think>",
+         .control_tokens = {"<|im_start|>", "<|im_end|>", "<think>", "</think>"}})
+        .write(model);
+  }
+  Result operator()(const std::string& command, const std::string& options) const {
+    return shell("sluice " + command + " " + model + " --temp 0 -n 12 " + options);
+  }
+
+  Folder folder;
+  std::string model;
+};
+
+}  // namespace
+
+TEST_CASE("a prompt by -p goes through the model's template, and --raw turns that off") {
+  const Thinker thinker;
+  const Result run = thinker("run", "-p hi --think off");
+  INFO(run.errors);
+  CHECK(run.status == 0);
+  CHECK(run.errors.find("chat template; --raw") != std::string::npos);
+  CHECK(thinker("chat", "-p hi --think off").output == run.output + "\n");
+  const Result raw = thinker("run", "-p hi --raw");
+  CHECK(raw.errors.find("chat template") == std::string::npos);
+  CHECK(raw.output != run.output);
+  CHECK(shell("printf hi | sluice run " + thinker.model + " --temp 0 -n 12").output == raw.output);
+  CHECK(thinker("run", "-p hi --think off --system brief").output != run.output);
+  check_fails("sluice run " + thinker.model + " -q -p hi --raw --system brief", 2, "--system");
+  check_fails("sluice run " + make_model(thinker.folder) + " -q -p hi --system brief", 2,
+              "chat template");
+}
+
+TEST_CASE("a thought goes to standard error, and its budget ends it") {
+  const Thinker thinker;
+  const Result whole = thinker("chat", "-p hi");
+  CHECK(whole.output == "\n");  // it thinks to the end
+  const Result short_thought = thinker("chat", "-p hi --think-budget 3");
+  CHECK(short_thought.output.size() > 1);
+  CHECK(short_thought.errors.find("prompt") != std::string::npos);
+  CHECK(thinker("run", "-p hi --think-budget 3 -q").errors.empty());
 }

@@ -15,6 +15,7 @@
 #include "tests/kernel_probes.h"
 #include "tests/kernels_support.h"
 #include "tests/matmul_probe.h"
+#include "tests/recurrent_probes.h"
 
 namespace sluice::test {
 namespace {
@@ -62,6 +63,14 @@ Probes random_probes(Rng& rng) {
     probes.push_back(std::make_unique<AttentionProbe>(kv_elements[i % 3], 1 + rng() % 17, dim,
                                                       1 + rng() % 300, pick_data(rng), rng));
   }
+  for (int i = 0; i < 60; ++i) {
+    const Rule rule = i % 2 ? Rule::delta : Rule::scan;
+    probes.push_back(std::make_unique<ConvolutionProbe>(1 + rng() % 40, 1 + rng() % 600,
+                                                        1 + rng() % kernels::convolution_taps_max,
+                                                        pick_data(rng), rng));
+    probes.push_back(std::make_unique<RecurrenceProbe>(rule, 1 + rng() % 40, 1 + rng() % 140,
+                                                       1 + rng() % 140, pick_data(rng), rng));
+  }
   for (const kernels::BlockTraits& t : kernels::all_block_types()) {
     for (int i = 0; i < 24; ++i) {
       const MatmulShape shape = {
@@ -90,6 +99,13 @@ Probes timed_probes(Rng& rng) {
     probes.push_back(std::make_unique<QuantiseProbe>(form, 4096, Data::normal, rng));
   }
   probes.push_back(std::make_unique<KvRowProbe>(128, Data::normal, rng));
+  for (const std::size_t positions : {1, 64}) {
+    const Data data = Data::normal;
+    probes.push_back(std::make_unique<ConvolutionProbe>(positions, 4096, 4, data, rng));
+    for (const Rule rule : {Rule::delta, Rule::scan}) {
+      probes.push_back(std::make_unique<RecurrenceProbe>(rule, positions, 128, 128, data, rng));
+    }
+  }
   for (const std::size_t heads : {1, 4, 7, 8}) {
     for (const KvElement element : kv_elements) {
       probes.push_back(

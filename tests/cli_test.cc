@@ -42,6 +42,23 @@ TEST_CASE("a CPU without the newer instructions gives the same text") {
   }
 }
 
+TEST_CASE("a model that was installed with the program has a name") {
+  const Folder folder;
+  fs::create_directories(folder.file("bin"));
+  fs::create_directories(folder.file("share/sluice"));
+  fs::copy_file(program, folder.file("bin/sluice"));
+  fs::rename(make_model(folder), folder.file("share/sluice/small.gguf"));
+  const std::string installed = "cd " + folder.file("") + " && bin/sluice ";
+  CHECK(shell(installed + "inspect small").status == 0);
+  CHECK(shell(installed + "run small -p river -n 2 -q").status == 0);
+
+  // A file of that name comes first, and a path is never looked up.
+  write(folder.file("small"), "no model");
+  CHECK(shell(installed + "inspect small").status != 0);
+  CHECK(shell(installed + "inspect ./large").status != 0);
+  CHECK(shell(installed + "inspect large").status != 0);
+}
+
 TEST_CASE("wrong usage ends with status 2 and one line that names it") {
   check_fails("sluice", 2, "command");
   check_fails("sluice run", 2, "MODEL");
@@ -162,6 +179,22 @@ TEST_CASE("logits are complete or not there") {
   check_fails("sluice logits " + model + " -q --tokens 1,99999999 -o " + folder.file("x"), 2,
               "99999999");
   CHECK(folder.file_count() == 2);
+}
+
+TEST_CASE("no model is written over, whatever its name") {
+  const Folder folder;
+  const std::string model = make_model(folder);
+  const std::string bytes = content(model);
+  const std::string link = folder.file("link"), hard = folder.file("hard");
+  fs::create_symlink(model, link);
+  fs::create_hard_link(model, hard);
+  for (const std::string& name : {model, link, hard}) {
+    check_fails("sluice run " + model + " -q -p x -n 2 --report " + name, 2, "the model");
+    check_fails("sluice bench " + model + " -q -p 2 -n 2 --report " + name, 2, "the model");
+    check_fails("sluice logits " + model + " -q --tokens 1,2 -o " + name, 2, "the model");
+    check_fails("sluice quantize " + model + " " + name + " --quant Q8_0", 2, "itself");
+    CHECK(content(model) == bytes);
+  }
 }
 
 TEST_CASE("perplexity of a text, and what is too short for one") {

@@ -39,9 +39,13 @@ class ByteTokenizer final : public tokenizer::Tokenizer {
     for (const char byte : text) out.push_back(static_cast<unsigned char>(byte));
     return out;
   }
-  std::vector<Token> encode_parts(std::span<const tokenizer::TextPart>, std::span<const Token>,
-                                  bool) const override {
-    throw std::logic_error("not of use here");
+  std::vector<Token> encode_parts(std::span<const tokenizer::TextPart> parts,
+                                  std::span<const Token>, bool) const override {
+    std::vector<Token> out;
+    for (const tokenizer::TextPart& part : parts) {
+      for (const char byte : part.text) out.push_back(static_cast<unsigned char>(byte));
+    }
+    return out;
   }
   std::string_view piece(Token token, bool = false) const override {
     if (token >= begin_token) return {};

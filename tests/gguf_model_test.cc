@@ -10,6 +10,7 @@
 
 #include "core/gguf/gguf.h"
 #include "core/gguf/gguf_writer.h"
+#include "streaming/mapped_file.h"
 #include "tests/catch.h"
 #include "tests/gguf_support.h"
 #include "tests/temporary_folder.h"
@@ -88,7 +89,13 @@ TEST_CASE("the writer leaves no file when it fails") {
   CHECK(is_empty());
   CHECK_THROWS_AS(writer.write(folder.path() / "absent" / "x.gguf", {}), std::system_error);
   CHECK_THROWS_AS(writer.write(folder.path(), {}), std::system_error);
-  CHECK_THROWS_AS(writer.write("/dev/null", {}), std::system_error);
+}
+
+TEST_CASE("a device is written to, and stays one") {
+  const Writer writer = small_model();
+  writer.write("/dev/null", [&](std::size_t index, const Writer::Sink& sink) {
+    sink(Bytes(writer.tensor_bytes(index)));
+  });
   CHECK(std::filesystem::is_character_file("/dev/null"));
 }
 
@@ -194,6 +201,38 @@ TEST_CASE("a file that cannot be read is an I/O error that names it") {
   write_bytes(empty, {});
   CHECK(streaming::MappedFile(empty).bytes().empty());
   CHECK_THROWS_AS(Model::open(empty), ModelError);
+}
+
+TEST_CASE("a model does not change when its file does") {
+  const test::TemporaryFolder folder;
+  const auto path = folder.path() / "model.gguf";
+  const Writer writer = small_model();
+  writer.write(path, [&](std::size_t index, const Writer::Sink& sink) {
+    sink(Bytes(writer.tensor_bytes(index)));
+  });
+  const Model model = Model::open(path);
+  const std::string name(model.tensors().front().name);
+  std::filesystem::resize_file(path, 0);  // a mapping would raise SIGBUS from here on
+  CHECK(model.tensors().front().name == name);
+  CHECK(model.metadata().entries().size() > 0);
+  CHECK(model.find_tensor(name) == &model.tensors().front());
+}
+
+TEST_CASE("a header is read no farther than it goes") {
+  const test::TemporaryFolder folder;
+  const auto path = folder.path() / "large.gguf";
+  write_bytes(path, Bytes(1000, std::byte{1}));
+  std::filesystem::resize_file(path, std::uint64_t{1} << 40);  // a hole
+  HeaderBytes header(path);
+  CHECK(header.bytes().size() == std::uint64_t{1} << 40);
+  header.read_to(1001);
+  header.finish();
+  CHECK(header.bytes()[999] == std::byte{1});
+  CHECK(header.bytes()[1000] == std::byte{0});
+
+  HeaderBytes shrinking(path);
+  std::filesystem::resize_file(path, 500);
+  CHECK_THROWS_AS(shrinking.read_to(1000), std::system_error);
 }
 
 TEST_CASE("a moved mapping keeps its bytes") {

@@ -35,21 +35,36 @@ class Probe {
 
 using VectorRun = void (*)(const kernels::VectorOps&, const float* x, float* y, std::size_t size);
 
+// x and y have `size` elements; the result is left in y. Cosines and sines need not be of any angle
+// for this.
 struct VectorOperation {
   const char* name;
-  VectorRun run;  // leaves its result in y
+  VectorRun run;
 };
 
 inline constexpr VectorOperation vector_operations[] = {
     {"rms_norm", [](auto& o, auto* x, auto* y, auto n) { o.rms_norm(x, y, 1e-5f, n, y); }},
+    {"rms_norm without weight",
+     [](auto& o, auto* x, auto* y, auto n) { o.rms_norm(x, nullptr, 1e-6f, n, y); }},
+    {"l2_norm", [](auto& o, auto* x, auto* y, auto n) { o.l2_norm(x, 1e-6f, 0.3f, n, y); }},
     {"rope_norm", [](auto& o, auto* x, auto* y, auto n) { o.rope_norm(y, x, x + n / 2, n / 2); }},
     {"rope_neox", [](auto& o, auto* x, auto* y, auto n) { o.rope_neox(y, x, x + n / 2, n / 2); }},
     {"softmax", [](auto& o, auto*, auto* y, auto n) { o.softmax(y, n); }},
     {"swiglu", [](auto& o, auto* x, auto* y, auto n) { o.swiglu(x, y, n, y); }},
+    {"clamped_swiglu",
+     [](auto& o, auto* x, auto* y, auto n) { o.clamped_swiglu(x, y, 1.702f, 7, n, y); }},
     {"geglu", [](auto& o, auto* x, auto* y, auto n) { o.geglu(x, y, n, y); }},
     {"add", [](auto& o, auto* x, auto* y, auto n) { o.add(x, n, y); }},
+    {"add_scaled", [](auto& o, auto* x, auto* y, auto n) { o.add_scaled(x, 0.22f, n, y); }},
+    {"multiply", [](auto& o, auto* x, auto* y, auto n) { o.multiply(x, n, y); }},
+    {"multiply_by_sigmoid",
+     [](auto& o, auto* x, auto* y, auto n) { o.multiply_by_sigmoid(x, n, y); }},
+    {"scale", [](auto& o, auto*, auto* y, auto n) { o.scale(y, n, 0.22f); }},
     {"softcap", [](auto& o, auto*, auto* y, auto n) { o.softcap(y, n, 30); }},
-    {"max", [](auto& o, auto* x, auto* y, auto n) { y[0] = o.max(x, n); }},
+    {"exp", [](auto& o, auto*, auto* y, auto n) { o.exp(y, n); }},
+    {"sigmoid", [](auto& o, auto*, auto* y, auto n) { o.sigmoid(y, n); }},
+    {"softplus", [](auto& o, auto*, auto* y, auto n) { o.softplus(y, n); }},
+    {"relu_squared", [](auto& o, auto*, auto* y, auto n) { o.relu_squared(y, n); }},
 };
 
 class VectorProbe : public Probe {
@@ -161,33 +176,33 @@ class KvRowProbe : public Probe {
   KvRowProbe(std::size_t size, Data data, Rng& rng)
       : data_(data),
         x_(random_floats(size, data, rng), rng() % 8),
-        rotated_(size, 3),
+        transformed_(size, 3),
         q_(size, rng() % 8),
         scales_(2, 1) {}
   std::string name() const override {
     return "row of keys or values, " + std::to_string(x_.size()) + " " + data_name(data_);
   }
   void run(const KernelTable& table) override {
-    std::copy(x_.data(), x_.data() + x_.size(), rotated_.data());
-    table.kv_rows.rotate(rotated_.data(), rotated_.size());
-    table.kv_rows.quantise(rotated_.data(), rotated_.size(), q_.data(),
-                           kernels::contiguous_place(rotated_.size()), scales_.data(), 1);
+    std::copy(x_.data(), x_.data() + x_.size(), transformed_.data());
+    table.kv_rows.hadamard(transformed_.data(), transformed_.size());
+    table.kv_rows.quantise(transformed_.data(), transformed_.size(), q_.data(),
+                           kernels::contiguous_place(transformed_.size()), scales_.data(), 1);
   }
   std::vector<float> result() const override {
-    std::vector<float> all(rotated_.data(), rotated_.data() + rotated_.size());
+    std::vector<float> all(transformed_.data(), transformed_.data() + transformed_.size());
     for (std::size_t i = 0; i < q_.size(); ++i) all.push_back(q_.data()[i]);
     for (int i = 0; i < 2; ++i) all.push_back(kernels::half_to_float(scales_.data()[i]));
     return all;
   }
   double bytes() const override { return static_cast<double>(x_.size() * sizeof(float)); }
   std::optional<std::string> flaw(const KernelTable&) override {
-    const bool intact = rotated_.intact() && q_.intact() && scales_.intact();
+    const bool intact = transformed_.intact() && q_.intact() && scales_.intact();
     return intact ? std::nullopt : std::optional<std::string>("wrote outside its output");
   }
 
  private:
   Data data_;
-  Guarded<float> x_, rotated_;
+  Guarded<float> x_, transformed_;
   Guarded<std::int8_t> q_;
   Guarded<std::uint16_t> scales_;
 };

@@ -26,6 +26,8 @@ KernelTable own_kernels(Isa isa) {
     kernels::fill_vector_ops_scalar(table.vector_ops);
     kernels::fill_attention_scalar(table.attention);
     kernels::fill_kv_rows_scalar(table.kv_rows);
+    kernels::fill_convolution_scalar(table.convolution);
+    kernels::fill_recurrence_scalar(table.recurrence);
   }
 #ifdef SLUICE_HAVE_X86_TIERS
   if (isa == Isa::avx2) {
@@ -34,6 +36,8 @@ KernelTable own_kernels(Isa isa) {
     kernels::fill_vector_ops_avx2(table.vector_ops);
     kernels::fill_attention_avx2(table.attention);
     kernels::fill_kv_rows_avx2(table.kv_rows);
+    kernels::fill_convolution_avx2(table.convolution);
+    kernels::fill_recurrence_avx2(table.recurrence);
   }
   if (isa == Isa::avx512 || isa == Isa::amx) {
     kernels::fill_matmul_avx512vnni(table.matmul);
@@ -41,6 +45,8 @@ KernelTable own_kernels(Isa isa) {
     kernels::fill_vector_ops_avx512(table.vector_ops);
     kernels::fill_attention_avx512(table.attention);
     kernels::fill_kv_rows_avx512(table.kv_rows);
+    kernels::fill_convolution_avx512(table.convolution);
+    kernels::fill_recurrence_avx512(table.recurrence);
   }
   if (isa == Isa::amx) {
     kernels::fill_matmul_amx(table.matmul);
@@ -57,22 +63,34 @@ void check_belongs_to(const KernelTable& table, Isa isa) {
   CHECK(table.quantise.a256 == own.quantise.a256);
   CHECK(table.quantise.a32 == own.quantise.a32);
   CHECK(table.vector_ops.rms_norm == own.vector_ops.rms_norm);
+  CHECK(table.vector_ops.l2_norm == own.vector_ops.l2_norm);
   CHECK(table.vector_ops.rope_norm == own.vector_ops.rope_norm);
   CHECK(table.vector_ops.rope_neox == own.vector_ops.rope_neox);
   CHECK(table.vector_ops.softmax == own.vector_ops.softmax);
   CHECK(table.vector_ops.swiglu == own.vector_ops.swiglu);
+  CHECK(table.vector_ops.clamped_swiglu == own.vector_ops.clamped_swiglu);
   CHECK(table.vector_ops.geglu == own.vector_ops.geglu);
   CHECK(table.vector_ops.add == own.vector_ops.add);
+  CHECK(table.vector_ops.add_scaled == own.vector_ops.add_scaled);
+  CHECK(table.vector_ops.multiply == own.vector_ops.multiply);
+  CHECK(table.vector_ops.multiply_by_sigmoid == own.vector_ops.multiply_by_sigmoid);
+  CHECK(table.vector_ops.scale == own.vector_ops.scale);
   CHECK(table.vector_ops.softcap == own.vector_ops.softcap);
-  CHECK(table.vector_ops.max == own.vector_ops.max);
+  CHECK(table.vector_ops.exp == own.vector_ops.exp);
+  CHECK(table.vector_ops.sigmoid == own.vector_ops.sigmoid);
+  CHECK(table.vector_ops.softplus == own.vector_ops.softplus);
+  CHECK(table.vector_ops.relu_squared == own.vector_ops.relu_squared);
   CHECK(table.attention.f32 == own.attention.f32);
   CHECK(table.attention.f16 == own.attention.f16);
   CHECK(table.attention.int8 == own.attention.int8);
-  CHECK(table.kv_rows.rotate == own.kv_rows.rotate);
+  CHECK(table.kv_rows.hadamard == own.kv_rows.hadamard);
   CHECK(table.kv_rows.quantise == own.kv_rows.quantise);
   CHECK(table.attention.f32_to_f16 == own.attention.f32_to_f16);
+  CHECK(table.convolution.causal == own.convolution.causal);
+  CHECK(table.recurrence.delta_rule == own.recurrence.delta_rule);
+  CHECK(table.recurrence.state_scan == own.recurrence.state_scan);
   CHECK(table.matmul.multiply != nullptr);
-  CHECK(table.vector_ops.max != nullptr);
+  CHECK(table.vector_ops.relu_squared != nullptr);
 }
 
 // Runs one hidden test case of this program; true when it passes.
@@ -145,7 +163,9 @@ TEST_CASE("every table is of its tier, and tiers share no kernel but those AMX h
       CHECK(a.vector_ops.softmax != b.vector_ops.softmax);
       CHECK(a.attention.f16 != b.attention.f16);
       CHECK(a.attention.int8 != b.attention.int8);
-      CHECK(a.kv_rows.rotate != b.kv_rows.rotate);
+      CHECK(a.kv_rows.hadamard != b.kv_rows.hadamard);
+      CHECK(a.convolution.causal != b.convolution.causal);
+      CHECK(a.recurrence.delta_rule != b.recurrence.delta_rule);
     }
   }
 }

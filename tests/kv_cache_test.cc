@@ -13,6 +13,7 @@
 
 #include "kernels/dequantise.h"
 #include "kernels/kernel_table.h"
+#include "tests/cached_tokens.h"
 #include "tests/catch.h"
 #include "tests/kernels_support.h"
 #include "tests/kv_pages.h"
@@ -29,8 +30,6 @@ using kvcache::Sequence;
 using kvcache::Window;
 
 constexpr ElementType all_types[] = {ElementType::f32, ElementType::f16, ElementType::int8};
-constexpr std::size_t query_heads = 2;  // for each head of keys
-
 // Layers of different shapes, odd ones too; one without attention, some with a window of their own.
 std::vector<LayerShape> mixed_layers() {
   return {{2, 5, 3, 0}, {0, 0, 0, 0}, {1, 64, 64, 40}, {1, 33, 80, 0}, {3, 24, 17, 7}};
@@ -47,78 +46,13 @@ CacheConfig config_of(ElementType type, std::uint32_t positions, Window window =
   return config;
 }
 
-// The row that belongs to a token at a position: the same whenever it is asked for.
-std::vector<float> row_of(std::uint64_t what, std::uint32_t token, std::uint32_t position,
-                          std::size_t size) {
-  Rng rng((what << 48) ^ (std::uint64_t{token} << 24) ^ position);
-  std::vector<float> row = random_floats(size, Data::normal, rng);
-  row[0] *= 20;  // an outlier, as keys have them
-  return row;
-}
-
-struct TokenRows {
-  std::vector<float> keys, values, queries, sink_queries;
-};
-
-TokenRows rows_of(const LayerShape& s, std::size_t layer, std::uint32_t token,
-                  std::uint32_t position) {
-  return {row_of(4 * layer, token, position, s.kv_heads * s.key_dim),
-          row_of(4 * layer + 1, token, position, s.kv_heads * s.value_dim),
-          row_of(4 * layer + 2, token, position, s.kv_heads * query_heads * s.key_dim),
-          row_of(4 * layer + 3, token, position, s.kv_heads * query_heads * s.key_dim)};
-}
-
-// A sequence of a cache and the tokens that it stands for.
-struct Tracked {
-  Sequence sequence;
-  std::vector<std::uint32_t> tokens;
-};
-
-// Appends tokens in one step and returns the outputs of each of them: [token][layers and heads].
-std::vector<std::vector<float>> step(KvCache& cache, Tracked& tracked,
-                                     const std::vector<std::uint32_t>& tokens) {
-  const auto first = static_cast<std::uint32_t>(tracked.tokens.size());
-  const auto count = static_cast<std::uint32_t>(tokens.size());
-  const std::vector<LayerShape>& layers = cache.config().layers;
-  std::vector<float> scores;
-  std::vector<kernels::AttentionRun> runs(kvcache::runs_max(cache.config()));
-  std::vector<std::vector<float>> outputs(count);
-  cache.prepare(tracked.sequence, count);
-  for (std::size_t l = 0; l < layers.size(); ++l) {
-    const LayerShape& s = layers[l];
-    if (s.kv_heads == 0) continue;
-    const std::size_t score_stride = kvcache::query_scratch(cache.config(), s.key_dim);
-    scores.assign(query_heads * score_stride, not_a_number);
-    for (std::uint32_t c = 0; c < count; ++c) {
-      TokenRows rows = rows_of(s, l, tokens[c], first + c);
-      cache.write(tracked.sequence, l, first + c, rows.keys.data(), rows.values.data());
-    }
-    for (std::uint32_t c = 0; c < count; ++c) {
-      TokenRows rows = rows_of(s, l, tokens[c], first + c);
-      cache.rotate(rows.queries.data(), s.kv_heads * query_heads, s.key_dim);
-      cache.rotate(rows.sink_queries.data(), s.kv_heads * query_heads, s.key_dim);
-      for (std::size_t h = 0; h < s.kv_heads; ++h) {
-        std::vector<float> out(query_heads * s.value_dim, not_a_number);
-        const std::size_t at = h * query_heads * s.key_dim;
-        cache.attend(tracked.sequence, l, h, first + c,
-                     {rows.queries.data() + at, rows.sink_queries.data() + at, 1, query_heads, 0, 0,
-                      0.2f, 0, scores.data(), score_stride, runs.data(), out.data()});
-        outputs[c].insert(outputs[c].end(), out.begin(), out.end());
-      }
-    }
-  }
-  cache.advance(tracked.sequence, count);
-  tracked.tokens.insert(tracked.tokens.end(), tokens.begin(), tokens.end());
-  return outputs;
-}
-
 // A row as it comes back from the cache, in the basis that it is kept in.
 std::vector<double> kept(std::vector<float> row, ElementType type) {
   const kernels::KvRowKernels& scalar = kernels::kernel_table(kernels::Isa::scalar).kv_rows;
   std::vector<std::int8_t> q(row.size());
   std::uint16_t scales[2] = {};
   if (type == ElementType::int8) {
-    scalar.rotate(row.data(), row.size());
+    scalar.hadamard(row.data(), row.size());
     const kernels::RowPlace place = kernels::contiguous_place(row.size());
     scalar.quantise(row.data(), row.size(), q.data(), place, scales, 1);
     kernels::dequantise_row(q.data(), place, row.size(), scales, 1, row.data());
@@ -173,7 +107,7 @@ void oracle(const CacheConfig& config, const std::vector<std::uint32_t>& tokens,
         const bool at_sink = !narrow && p < config.window.sinks && t >= config.window.positions;
         std::vector<float> query = part(at_sink ? own.sink_queries : own.queries, h, s.key_dim);
         if (config.type == ElementType::int8) {
-          kernels::kernel_table(kernels::Isa::scalar).kv_rows.rotate(query.data(), query.size());
+          kernels::kernel_table(kernels::Isa::scalar).kv_rows.hadamard(query.data(), query.size());
         }
         const std::vector<double> rounding = word_rounding(query.data(), query.size());
         double score = 0, magnitude = 0, rounded = 0;
@@ -187,8 +121,10 @@ void oracle(const CacheConfig& config, const std::vector<std::uint32_t>& tokens,
             error,
             0.2 * (magnitude * epsilon * (static_cast<double>(s.key_dim) / 16 + 20) + rounded));
       }
-      const double top = *std::max_element(weights.begin(), weights.end());
-      double sum = 0;
+      const float* logits = sink_logits_of(l);
+      const double sink_logit = logits ? logits[h % query_heads] : -INFINITY;
+      const double top = std::max(sink_logit, *std::max_element(weights.begin(), weights.end()));
+      double sum = std::exp(sink_logit - top);
       for (double& w : weights) sum += w = std::exp(w - top);
       // What a probability is rounded by as a word, times the largest element of a row of values.
       double largest = 0, total = 0;
@@ -215,22 +151,6 @@ void oracle(const CacheConfig& config, const std::vector<std::uint32_t>& tokens,
   }
 }
 
-std::vector<std::uint32_t> random_tokens(std::size_t count, Rng& rng) {
-  std::vector<std::uint32_t> tokens(count);
-  for (std::uint32_t& token : tokens) token = static_cast<std::uint32_t>(rng() % 1000);
-  return tokens;
-}
-
-Tracked start(KvCache& cache) {
-  std::optional<Sequence> sequence = cache.new_sequence(cache.config().positions);
-  if (!sequence) throw std::logic_error("the cache has no room for a sequence");
-  return {std::move(*sequence), {}};
-}
-
-const kernels::KernelTable& table() {
-  return kernels::kernel_table();
-}
-
 TEST_CASE("attention over pages is that of the definition, with windows and sinks") {
   Rng rng(71);
   for (const ElementType type : all_types) {
@@ -253,13 +173,41 @@ TEST_CASE("attention over pages is that of the definition, with windows and sink
   }
 }
 
-// What one sequence alone gives, token by token, in a cache of its own.
-std::vector<float> alone(const CacheConfig& config, const std::vector<std::uint32_t>& tokens) {
-  KvCache cache(config, table());
-  Tracked tracked = start(cache);
-  std::vector<float> last;
-  for (const std::uint32_t token : tokens) last = step(cache, tracked, {token}).back();
-  return last;
+// Chunks shorter and longer than windows, cut into blocks at random.
+TEST_CASE("tokens that look at the cache together get the bits of each alone") {
+  Rng rng(76);
+  for (const ElementType type : all_types) {
+    for (const Window window : {Window{0, 0}, {10, 0}, {50, 4}, {70, 40}, {33, 32}}) {
+      const CacheConfig config =
+          config_of(type, window.positions == 0 ? 200 : kvcache::unlimited, window);
+      KvCache one_cache(config, table()), together_cache(config, table());
+      Tracked one = start(one_cache), together = start(together_cache);
+      while (one.tokens.size() < 140) {
+        const std::vector<std::uint32_t> tokens = random_tokens(1 + rng() % 60, rng);
+        const auto columns = static_cast<std::uint32_t>(1 + rng() % 45);
+        const auto expected = step(one_cache, one, tokens);
+        const auto found = step(together_cache, together, tokens, columns);
+        INFO("type " << static_cast<int>(type) << ", window " << window.positions << " with "
+                     << window.sinks << " sinks, " << one.tokens.size() << " tokens, " << columns
+                     << " together");
+        for (std::size_t c = 0; c < tokens.size(); ++c) {
+          CHECK(difference(found[c].data(), expected[c].data(), found[c].size()).value_or("") ==
+                "");
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("tokens look together under windows too, but not over the border of the sinks") {
+  CacheConfig config = config_of(ElementType::int8, kvcache::unlimited, {50, 4});
+  const KvCache cache(config, table());
+  CHECK(cache.columns_together(0, 0, 20) == 20);
+  CHECK(cache.columns_together(0, 45, 20) == 5);
+  CHECK(cache.columns_together(0, 50, 20) == 20);
+  CHECK(cache.columns_together(0, 1000, 70) == kvcache::window_columns_max);
+  CHECK(cache.columns_together(4, 0, 20) == 20);  // a window of its own, without sinks
+  CHECK(cache.columns_together(4, 45, 20) == 20);
 }
 
 // Sequences that start, grow, split, go back and end at random: each step gives the bits that the

@@ -35,7 +35,7 @@ TEST_CASE("the transform is the orthonormal Hadamard matrix, block by block") {
   for (const std::size_t size : {1, 2, 4, 6, 8, 16, 20, 32, 64, 80, 96, 128, 192, 256, 512, 513}) {
     Guarded<float> x(random_floats(size, Data::normal, rng), 3);
     const std::vector<float> before(x.data(), x.data() + size);
-    kernels_in_use().rotate(x.data(), size);
+    kernels_in_use().hadamard(x.data(), size);
     CHECK(x.intact());
     const std::size_t block = kernels::hadamard_block(size);
     std::vector<double> expected(size), tolerance(size);
@@ -53,7 +53,7 @@ TEST_CASE("the transform is the orthonormal Hadamard matrix, block by block") {
     }
     INFO("size " << size);
     CHECK(beyond(x.data(), expected, tolerance).value_or("") == "");
-    kernels_in_use().rotate(x.data(), size);  // its own inverse
+    kernels_in_use().hadamard(x.data(), size);  // its own inverse
     const double norm =
         std::sqrt(std::inner_product(before.begin(), before.end(), before.begin(), 0.0));
     const std::vector<double> original(before.begin(), before.end());

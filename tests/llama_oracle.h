@@ -79,10 +79,10 @@ class LlamaOracle {
   }
 
   Numbers feed_forward(const std::string& block, const Numbers& x) const {
-    const Numbers gate = product(block + "ffn_gate.weight", x);
-    Numbers hidden = product(block + "ffn_up.weight", x);
+    const Numbers gate = projection(block + "ffn_gate", x);
+    Numbers hidden = projection(block + "ffn_up", x);
     for (std::size_t i = 0; i < hidden.size(); ++i) hidden[i] *= gate[i] / (1 + std::exp(-gate[i]));
-    return product(block + "ffn_down.weight", hidden);
+    return projection(block + "ffn_down", hidden);
   }
 
   // Neighbours 2 i and 2 i + 1 are the parts of a complex number, which is turned and stretched.

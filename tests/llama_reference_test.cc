@@ -12,6 +12,7 @@
 
 #include "core/engine/session.h"
 #include "core/error.h"
+#include "core/model/families.h"
 #include "tests/catch.h"
 #include "tests/gguf_support.h"
 #include "tests/llama_oracle.h"
@@ -341,18 +342,47 @@ TEST_CASE("a tensor of a type that is not computed with is named, with its type"
   }
 }
 
+TEST_CASE("a tensor that the architecture does not know is named, not passed over") {
+  const TinyLlama complete({.name = "complete", .layers = 1});
+  for (const char* name : {"blk.0.attn_q_norm.weight", "blk.1.attn_q.weight", "output.scale"}) {
+    INFO(name);
+    TinyLlama model = complete;
+    model.tensors.push_back({name, {4}, {1, 2, 3, 4}});
+    const std::string message = refusal(model);
+    CHECK(contains(message, "'" + std::string(name) + "'"));
+    CHECK(contains(message, "not one that sluice knows"));
+  }
+}
+
+TEST_CASE("parts of a file that are not of its text model are left aside, and said so") {
+  TinyLlama model({.name = "with vision", .layers = 1});
+  for (const char* name : {"v.patch_embd.weight", "mm.0.weight", "a.conv1.weight"}) {
+    model.tensors.push_back({name, {4}, {1, 2, 3, 4}});
+  }
+  const TemporaryFolder folder;
+  const auto path = folder.path() / "tiny.gguf";
+  model.write(path);
+  const std::vector<std::string> notes = engine::Engine::open(path, options())->facts().notes;
+  for (const char* what : {"vision", "audio"}) {
+    const std::string line = "this file's " + std::string(what) + " part is not used";
+    CHECK(std::ranges::count(notes, line) == 1);
+  }
+}
+
 TEST_CASE("an architecture or a kind of scaling that is not known is named, with those that are") {
   TinyLlama model({.name = "plain"});
   model.shape.architecture = "mamba17";
   std::string message = refusal(model);
   CHECK(contains(message, "'mamba17'"));
-  CHECK(contains(message, "supported are: llama"));
+  for (const model::Family& family : model::families()) {
+    CHECK(contains(message, std::string(family.architecture)));
+  }
 
   model = TinyLlama({.name = "scaled", .scaling = "longcat", .factor = 2});
   message = refusal(model);
   CHECK(contains(message, "llama.rope.scaling.type"));
   CHECK(contains(message, "'longcat'"));
-  CHECK(contains(message, "none, linear and yarn"));
+  CHECK(contains(message, "none, linear, yarn and longrope"));
 }
 
 TEST_CASE("numbers of a model that make no sense are named") {
@@ -366,7 +396,7 @@ TEST_CASE("numbers of a model that make no sense are named") {
       {"rope.dimension_count", "is 5", {.name = "odd", .rotated = 5}},
       {"rope.dimension_count", "is 18", {.name = "beyond the head", .rotated = 18}},
       {"rope.scaling.factor", "negative", {.name = "negative", .factor = -4}},
-      {"rope.freq_base", "not positive", {.name = "no base", .rope_base = 0}},
+      {"rope.freq_base", "expected more than 0", {.name = "no base", .rope_base = 0}},
       {"attention.layer_norm_rms_epsilon", "is -1", {.name = "epsilon", .norm_epsilon = -1}},
   };
   for (const Bad& bad : all) {

@@ -179,7 +179,7 @@ class MatmulProbe : public Probe {
   // with one alone.
   bool same_packed(const KernelTable& table) {
     const std::size_t rows = shape_.rows / kernels::panel_rows * kernels::panel_rows;
-    if (!table.matmul.reads_packed || !kernels::can_pack(shape_.type, rows)) return true;
+    if (!table.matmul.reads_packed || !kernels::can_pack(rows)) return true;
     Guarded<std::byte> packed(std::vector<std::byte>(rows * row_bytes_), 1);
     kernels::pack_panels(shape_.type, rows, shape_.size, weights_.data(), packed.data());
     kernels::WeightRows w{shape_.type, packed.data(), rows, shape_.size, row_bytes_, true};

@@ -1,7 +1,13 @@
-// The guard against a made-up machine whose memory comes and goes, with a real tape.
+// The guard: its arithmetic in a made-up time, against neighbours of every speed; and its thread,
+// with a made-up machine and a real tape.
 #include "core/engine/memory_guard.h"
 
+#include <algorithm>
+#include <cmath>
+#include <condition_variable>
 #include <fstream>
+#include <mutex>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -12,11 +18,152 @@
 namespace {
 
 using sluice::engine::MemoryGuard;
-using sluice::engine::MemoryReading;
+using sluice::engine::MemoryPolicy;
+using sluice::engine::MemorySigns;
+using sluice::engine::MemorySource;
 using sluice::streaming::StreamedTape;
+using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr std::uint64_t MiB = std::uint64_t{1} << 20;
+constexpr std::uint64_t GiB = std::uint64_t{1} << 30;
+
+// A policy in a machine of 5 GiB, 48 MiB of which are left beside the plan.
+struct Machine {
+  static constexpr std::uint64_t rest = 500 * MiB, pinned = 5 * GiB - 548 * MiB;
+
+  std::uint64_t usable() const { return 5 * GiB - taken; }
+  void look_after(milliseconds pause) {
+    now += pause;
+    policy.look(usable(), now);
+  }
+  // Looks until so much time is over.
+  void pass(milliseconds time) {
+    for (const auto end = now + time; now < end;) look_after(policy.next_look());
+  }
+
+  MemoryPolicy policy{rest, pinned};
+  MemoryPolicy::Clock::time_point now{seconds(1000)};
+  std::uint64_t taken = 0;  // by others
+};
+
+}  // namespace
+
+TEST_CASE("with memory enough nothing changes") {
+  Machine machine;
+  machine.pass(seconds(5));
+  CHECK(machine.policy.limit_bytes() == Machine::pinned);
+  machine.taken = 47 * MiB;  // at once, and no more than is left
+  machine.pass(seconds(1));
+  machine.taken = 0;
+  machine.pass(seconds(60));
+  CHECK(machine.policy.limit_bytes() == Machine::pinned);
+}
+
+TEST_CASE("a plan that fills its budget to the last byte is left alone") {
+  MemoryPolicy policy(100 * MiB, 96 * MiB);
+  MemoryPolicy::Clock::time_point now{seconds(1000)};
+  for (int i = 0; i < 1000; ++i) policy.look(196 * MiB, now += milliseconds(5));
+  CHECK(policy.limit_bytes() == 96 * MiB);
+}
+
+TEST_CASE("a neighbour of any speed finds the memory that it takes, though looks come late") {
+  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+    std::mt19937_64 random(seed);
+    Machine machine;
+    machine.pass(milliseconds(random() % 300));
+    const double bytes_per_ms = 50e3 * std::exp2(std::uniform_real_distribution<>(0, 4.32)(random));
+    INFO("seed " << seed << ", " << bytes_per_ms / 1e3 << " MB/s");
+    double taken = 0;
+    while (machine.taken < 1200 * MiB) {
+      const milliseconds pause = machine.policy.next_look() + milliseconds(random() % 16);
+      taken += bytes_per_ms * static_cast<double>(pause.count());
+      machine.taken = std::min<std::uint64_t>(1200 * MiB, static_cast<std::uint64_t>(taken));
+      // What was allowed until this look and what the neighbour took meanwhile have fitted.
+      REQUIRE(Machine::rest + machine.policy.limit_bytes() <= machine.usable());
+      machine.look_after(pause);
+    }
+    // Once it is over, no more is given up than was taken, and the margin.
+    machine.pass(seconds(20));
+    const std::uint64_t left = machine.usable() - Machine::rest;
+    CHECK(machine.policy.limit_bytes() <= left);
+    machine.pass(seconds(60));
+    CHECK(machine.policy.limit_bytes() + MemoryPolicy::margin_bytes +
+              MemoryPolicy::change_bytes_min >=
+          left);
+  }
+}
+
+TEST_CASE("memory that is back is pinned again after some quiet, in pieces") {
+  Machine machine;
+  machine.taken = 1 * GiB;
+  machine.look_after(milliseconds(3));
+  const std::uint64_t low = machine.policy.limit_bytes();
+  CHECK(low < Machine::pinned - 900 * MiB);
+  machine.taken = 0;
+  machine.pass(MemoryPolicy::calm_min - milliseconds(200));
+  CHECK(machine.policy.limit_bytes() == low);
+  std::uint64_t before = low;
+  for (int i = 0; i < 100 && before != Machine::pinned; ++i) {
+    machine.pass(MemoryPolicy::piece_period);
+    CHECK(machine.policy.limit_bytes() - before <= 2 * MemoryPolicy::piece_bytes);
+    before = machine.policy.limit_bytes();
+  }
+  CHECK(before == Machine::pinned);
+}
+
+TEST_CASE("a neighbour that comes and goes is given way to for longer each time") {
+  Machine machine;
+  std::vector<int> quiet_seconds;  // before memory was pinned again
+  for (int round = 0; round < 5; ++round) {
+    machine.taken = 1 * GiB;
+    machine.pass(milliseconds(100));
+    machine.taken = 0;
+    const std::uint64_t low = machine.policy.limit_bytes();
+    quiet_seconds.push_back(0);
+    while (machine.policy.limit_bytes() == low) {
+      machine.pass(seconds(1));
+      ++quiet_seconds.back();
+    }
+  }
+  CHECK(std::is_sorted(quiet_seconds.begin(), quiet_seconds.end()));
+  CHECK(quiet_seconds.back() >= 8 * quiet_seconds.front());
+}
+
+TEST_CASE("refaults and pressure cost a little at a time, until they stop") {
+  Machine machine;
+  MemoryPolicy& policy = machine.policy;
+  policy.look(MemorySigns{1'000'000, 0.0}, machine.now);
+  CHECK(policy.limit_bytes() == Machine::pinned);
+  policy.look(MemorySigns{1'000'000 + MemoryPolicy::refaults_max + 1, 0.0}, machine.now);
+  CHECK(policy.limit_bytes() == Machine::pinned - MemoryPolicy::relief_bytes);
+  policy.look(MemorySigns{1'000'000 + MemoryPolicy::refaults_max + 1, 0.0}, machine.now);
+  CHECK(policy.limit_bytes() == Machine::pinned - MemoryPolicy::relief_bytes);
+  policy.look(MemorySigns{std::nullopt, 50.0}, machine.now);
+  CHECK(policy.limit_bytes() == Machine::pinned - 2 * MemoryPolicy::relief_bytes);
+}
+
+TEST_CASE("a counter of refaults that vanishes, comes back or begins anew is no sign") {
+  Machine machine;
+  using Count = std::optional<std::uint64_t>;
+  for (const Count count : {Count(5'000'000), Count(), Count(6'000'000), Count(3), Count(7)}) {
+    machine.policy.look(MemorySigns{count, std::nullopt}, machine.now);
+    CHECK(machine.policy.limit_bytes() == Machine::pinned);
+  }
+}
+
+TEST_CASE("it looks the sooner, the less is left") {
+  MemoryPolicy policy(100 * MiB, 100 * MiB);
+  MemoryPolicy::Clock::time_point now{seconds(1000)};
+  policy.look(100 * GiB, now);
+  const milliseconds relaxed = policy.next_look();
+  policy.look(201 * MiB, now += milliseconds(1));
+  CHECK(policy.next_look() <= milliseconds(5));
+  CHECK(relaxed > milliseconds(50));
+}
+
+namespace {
+
 constexpr std::uint64_t segment_bytes = 2 * MiB;
 constexpr std::size_t segments = 64;
 constexpr std::uint64_t others_bytes = 100 * MiB;
@@ -26,9 +173,44 @@ std::byte expected(std::uint64_t offset) {
   return static_cast<std::byte>(offset / 4096 * 37 + 11);
 }
 
+class FakeMemory final : public MemorySource {
+ public:
+  std::uint64_t usable_bytes() override {
+    const std::lock_guard lock(mutex_);
+    ++looks_;
+    has_looked_.notify_all();
+    return usable_bytes_;
+  }
+  MemorySigns signs() override { return {}; }
+  void wait(milliseconds time) override {
+    std::unique_lock lock(mutex_);
+    wakes_.wait_for(lock, time, [this] { return is_woken_; });
+  }
+  void wake() override {
+    const std::lock_guard lock(mutex_);
+    is_woken_ = true;
+    wakes_.notify_all();
+  }
+
+  // Returns when the guard has acted on it.
+  void set_usable(std::uint64_t bytes) {
+    std::unique_lock lock(mutex_);
+    usable_bytes_ = bytes;
+    // The look after the next begins when what follows from the next is done.
+    has_looked_.wait(lock, [this, seen = looks_] { return looks_ >= seen + 2; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable has_looked_, wakes_;
+  bool is_woken_ = false;
+  std::uint64_t usable_bytes_ = 1024 * MiB;
+  std::uint64_t looks_ = 0;
+};
+
 struct Bench {
   Bench() {
-    file = folder.path() / "weights";
+    const std::filesystem::path file = folder.path() / "weights";
     std::ofstream out(file, std::ios::binary);
     std::vector<char> page(4096);
     for (std::uint64_t at = 0; at < segments * segment_bytes; at += page.size()) {
@@ -46,97 +228,68 @@ struct Bench {
     plan.tape = tape->plan();
     plan.lines = {{"everything else", others_bytes, sluice::plan::Kind::anon},
                   {"pinned weights", plan.tape.pinned_bytes, sluice::plan::Kind::anon}};
-    reading.usable_bytes = 1024 * MiB;
-    guard.emplace(
-        plan, *tape, [this](const std::string& line) { log.push_back(line); },
-        [this] { return reading; });
+    guard.emplace(plan, *tape, memory, [this](const std::string& line) { log.push_back(line); });
   }
 
-  // One step over the tape, with a look at every segment, and then the guard, a second later.
-  void step() {
+  // One step over the tape, with a look at every segment; f(i) while segment i is held.
+  template <typename F>
+  void step(F&& f) {
+    tape->expect_step_end(segments);
     for (std::size_t i = 0; i < segments; ++i) {
-      const auto bytes = tape->acquire(i);
+      const auto bytes = tape->acquire(i).bytes;
+      f(i);
       REQUIRE(bytes.size() == segment_bytes);
       CHECK(bytes.front() == expected(i * segment_bytes));
       CHECK(bytes.back() == expected((i + 1) * segment_bytes - 1));
       tape->release(i);
     }
-    now += seconds(1);
-    guard->check(now);
   }
 
-  std::uint64_t pinned() const { return tape->plan().pinned_bytes; }
-
   sluice::test::TemporaryFolder folder;
-  std::filesystem::path file;
   std::unique_ptr<StreamedTape> tape;
   sluice::plan::MemoryPlan plan;
-  MemoryReading reading;
+  FakeMemory memory;
   std::vector<std::string> log;
   std::optional<MemoryGuard> guard;
-  MemoryGuard::Clock::time_point now{seconds(1000)};
 };
 
 }  // namespace
 
-TEST_CASE("with memory enough the guard changes nothing") {
+TEST_CASE("weights are given up in the middle of a step, and each change is told once") {
   Bench bench;
-  for (int i = 0; i < 5; ++i) bench.step();
-  CHECK(bench.pinned() == 96 * MiB);
+  bench.tape->load();
+  CHECK(bench.tape->pinned_bytes() == 96 * MiB);
+  bench.guard->between_steps();
   CHECK(bench.log.empty());
-}
-
-TEST_CASE("a plan that fills its budget to the last byte is left alone") {
-  Bench bench;
-  bench.reading.usable_bytes = others_bytes + 96 * MiB;
-  for (int i = 0; i < 5; ++i) bench.step();
-  CHECK(bench.pinned() == 96 * MiB);
-}
-
-TEST_CASE("weights are given up while memory is short and pinned again when it is back") {
-  Bench bench;
-  bench.step();
-  bench.reading.usable_bytes = others_bytes + 60 * MiB;
-  bench.step();
-  CHECK(bench.pinned() <= 60 * MiB);
-  CHECK(bench.pinned() >= 40 * MiB);
+  bench.step([&](std::size_t i) {
+    if (i != 20) return;
+    bench.memory.set_usable(others_bytes + 60 * MiB);
+    CHECK(bench.tape->pinned_bytes() <= 60 * MiB + segment_bytes);  // one may be held
+  });
+  CHECK(bench.tape->pinned_bytes() <= 60 * MiB);
+  bench.guard->between_steps();
   REQUIRE(bench.log.size() == 1);
-  bench.step();  // the same bytes arrive, streamed or pinned
+  CHECK(bench.log.front().find("memory is short") != std::string::npos);
+  bench.guard->between_steps(MemoryGuard::Clock::now() + seconds(10));
+  CHECK(bench.log.size() == 1);
+  bench.step([](std::size_t) {});  // the same bytes arrive, streamed or pinned
+}
 
-  bench.reading.usable_bytes = 1024 * MiB;
-  for (int i = 0; i < 5; ++i) bench.step();
-  CHECK(bench.log.size() == 1);  // not at the first sign
-  for (int i = 0; i < 10; ++i) bench.step();
-  CHECK(bench.pinned() == 96 * MiB);
-  CHECK(bench.log.size() == 2);
-  bench.step();
+TEST_CASE("weights are given up while they are loaded") {
+  Bench bench;
+  bench.tape->load([&](std::uint64_t loaded, std::uint64_t) {
+    if (loaded == 80 * MiB) bench.memory.set_usable(others_bytes + 40 * MiB);
+  });
+  CHECK(bench.tape->pinned_bytes() <= 40 * MiB);
+  CHECK(bench.tape->statistics().loaded_bytes == 80 * MiB);
+  bench.step([](std::size_t) {});
 }
 
 TEST_CASE("with no memory left everything is streamed, and nothing breaks") {
   Bench bench;
-  bench.reading.usable_bytes = 0;
-  bench.step();
-  CHECK(bench.pinned() == 0);
-  bench.step();
-}
-
-TEST_CASE("refaults and pressure cost a little at a time, until they stop") {
-  Bench bench;
-  bench.step();
-  bench.reading.refaults += MemoryGuard::refaults_max + 1;
-  bench.step();
-  CHECK(bench.pinned() == 32 * MiB);
-  bench.step();  // no more of them
-  CHECK(bench.pinned() == 32 * MiB);
-  bench.reading.pressure_percent = 50;
-  bench.step();
-  CHECK(bench.pinned() == 0);
-}
-
-TEST_CASE("the guard looks no more than once a period") {
-  Bench bench;
-  bench.step();
-  bench.reading.usable_bytes = 0;
-  bench.guard->check(bench.now + std::chrono::milliseconds(500));
-  CHECK(bench.pinned() == 96 * MiB);
+  bench.tape->load();
+  bench.memory.set_usable(0);
+  CHECK(bench.tape->pinned_bytes() == 0);
+  bench.step([](std::size_t) {});
+  CHECK(bench.tape->pinned_bytes() == 0);
 }

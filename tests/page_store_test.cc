@@ -8,11 +8,13 @@
 #include <fstream>
 #include <iterator>
 #include <random>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <system_error>
 #include <unistd.h>
 #include <vector>
 
+#include "core/error.h"
 #include "tests/catch.h"
 #include "tests/temporary_folder.h"
 
@@ -74,6 +76,7 @@ void put(const fs::path& path, std::span<const std::byte> bytes) {
   std::ofstream(path, std::ios::binary)
       .write(reinterpret_cast<const char*>(bytes.data()),
              static_cast<std::streamsize>(bytes.size()));
+  fs::permissions(path, fs::perms::owner_read | fs::perms::owner_write);
 }
 
 std::size_t files_in(const fs::path& folder) {
@@ -267,6 +270,60 @@ TEST_CASE("processes share a folder") {
     ::waitpid(child, &status, 0);
     CHECK(status == 0);
   }
+}
+
+TEST_CASE("a prompt cache is for its owner alone") {
+  const TemporaryFolder folder;
+  const fs::path cache = folder.path() / "made" / "here";
+  const auto mode_of = [](const fs::path& path) {
+    return static_cast<unsigned>(fs::status(path).permissions());
+  };
+  const auto refusal = [&] {
+    try {
+      const Store store(cache);
+      return std::string();
+    } catch (const sluice::UsageError& error) {
+      return std::string(error.what());
+    }
+  };
+  const mode_t mask = ::umask(0);
+  const PageKey key = key_of(1);
+  {
+    const Store store(cache / "");
+    store.write(key, random_bytes(100, 1));
+    CHECK(mode_of(cache) == 0700);
+    CHECK(mode_of(store.store.path(key)) == 0600);
+  }
+  for (const unsigned mode : {0701U, 0710U, 0740U, 0777U, 0755U, 0770U}) {
+    fs::permissions(cache, fs::perms(mode));
+    CHECK(refusal().starts_with(cache.string() + " is open to other users"));
+    CHECK(mode_of(cache) == mode);
+  }
+  fs::permissions(cache, fs::perms::owner_all);
+  Store store(cache);
+  CHECK(store.read(key, 100));
+  // A page that others could read or change, or that lies elsewhere.
+  const fs::path page = store.store.path(key);
+  for (const unsigned mode : {0644U, 0620U, 0602U}) {
+    fs::permissions(page, fs::perms(mode));
+    store.warnings.clear();
+    CHECK_FALSE(store.read(key, 100));
+    CHECK(store.warnings.size() == 1);
+    CHECK_FALSE(fs::exists(page));
+    store.write(key, random_bytes(100, 1));
+  }
+  fs::rename(page, folder.path() / "elsewhere");
+  fs::create_symlink(folder.path() / "elsewhere", page);
+  CHECK_FALSE(store.read(key, 100));
+  CHECK(fs::exists(folder.path() / "elsewhere"));
+  fs::create_symlink(folder.path() / "elsewhere", page);
+  store.write(key, random_bytes(200, 2));
+  CHECK_FALSE(fs::is_symlink(page));
+  CHECK(store.read(key, 200));
+  ::umask(mask);
+  if (::geteuid() != 0) return;  // only root can give a folder away
+  REQUIRE(::chown(cache.c_str(), 1, static_cast<gid_t>(-1)) == 0);
+  CHECK(refusal().find("another user") != std::string::npos);
 }
 
 TEST_CASE("a folder that cannot be one is an error that names it") {

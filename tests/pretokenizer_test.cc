@@ -19,6 +19,8 @@ const std::vector<Kind> all_kinds = {
     Kind::fallback, Kind::llama3, Kind::qwen2,       Kind::qwen35,         Kind::gpt2,
     Kind::gpt4o,    Kind::tekken, Kind::smollm,      Kind::falcon,         Kind::deepseek_llm,
     Kind::bloom,    Kind::viking, Kind::deepseek_v3, Kind::deepseek_coder, Kind::seed_coder,
+    Kind::bailing,  Kind::jais2,  Kind::kimi_k2,     Kind::laguna,         Kind::minicpm5,
+    Kind::tiny_aya, Kind::youtu,
 };
 
 Pieces split(Kind kind, std::string_view text) {
@@ -97,6 +99,51 @@ TEST_CASE("bloom, viking and seed-coder") {
   CHECK(split(Kind::bloom, "Hello there, x1") == Pieces{"Hello", " there", ",", " x1"});
   CHECK(split(Kind::viking, "ab12") == Pieces{"ab", "1", "2"});
   CHECK(split(Kind::seed_coder, "x!\n 12") == Pieces{"x", "!", "\n", " ", "1", "2"});
+}
+
+TEST_CASE("kimi-k2 splits ideographs from words, and words where the case rises") {
+  CHECK(split(Kind::kimi_k2, "iPhone\u4E00\u3005\u4E8Cx's 1234/\n") ==
+        Pieces{"i", "Phone", "\u4E00\u3005\u4E8C", "x's", " ", "123", "4", "/\n"});
+  CHECK(split(Kind::kimi_k2, "cafe\u0301\u3042 //\n") == Pieces{"cafe\u0301\u3042", " //\n"});
+  CHECK(split(Kind::kimi_k2, "\u2E80\U00020000a") == Pieces{"\u2E80\U00020000", "a"});
+}
+
+TEST_CASE("bailing, laguna, minicpm5 and youtu") {
+  CHECK(split(Kind::bailing, "It'S 12\n\nx") == Pieces{"It", "'S", " ", "1", "2", "\n\n", "x"});
+  CHECK(split(Kind::laguna, "a!\n\n b 12") == Pieces{"a", "!", "\n\n", " b", " ", "1", "2"});
+  CHECK(split(Kind::minicpm5, "it's 12345") == Pieces{"it", "'s", " ", "123", "45"});
+  CHECK(split(Kind::youtu, "aB\uAC00\u3131\u3002\u3042\u4E00 12") ==
+        Pieces{"a", "B", "\uAC00\u3131", "\u3002", "\u3042\u4E00", " ", "1", "2"});
+}
+
+TEST_CASE("jais2 cuts white space into powers of two, but for a last pair") {
+  const auto lengths = [](std::size_t spaces) {
+    std::vector<std::size_t> result;
+    for (const auto& piece : split(Kind::jais2, std::string(spaces, ' ') + "x")) {
+      result.push_back(piece.size());
+    }
+    return result;
+  };
+  CHECK(lengths(1) == std::vector<std::size_t>{2});
+  CHECK(lengths(4) == std::vector<std::size_t>{2, 1, 2});
+  CHECK(lengths(14) == std::vector<std::size_t>{8, 4, 1, 2});
+  CHECK(lengths(1025) == std::vector<std::size_t>{512, 512, 2});
+}
+
+TEST_CASE("tiny_aya groups digits from the right, where a word ends") {
+  CHECK(split(Kind::tiny_aya, "1234567 12 a1234") ==
+        Pieces{"1", "234", "567", " ", "12", " a", "1", "234"});
+  CHECK(split(Kind::tiny_aya, "1234a") == Pieces{"123", "4", "a"});
+  CHECK(split(Kind::tiny_aya, "1234_ 123456\u00BD") ==
+        Pieces{"123", "4", "_", " ", "123", "456", "\u00BD"});
+  // Against the rule itself: the first group has what is left over by groups of three.
+  for (std::size_t length = 1; length < 50; ++length) {
+    const std::string digits(length, '7');
+    std::size_t taken = (length + 2) % 3 + 1;
+    Pieces expected = {digits.substr(0, taken)};
+    for (; taken < length; taken += 3) expected.push_back(digits.substr(taken, 3));
+    REQUIRE(split(Kind::tiny_aya, digits) == expected);
+  }
 }
 
 TEST_CASE("white space is Unicode's, whatever the library counts as space") {
@@ -179,6 +226,13 @@ TEST_CASE("names of pre-tokenizers and what they imply") {
   CHECK(find_pretokenizer("llama4")->kind == Kind::gpt4o);
   CHECK(find_pretokenizer("refact")->kind == Kind::smollm);
   CHECK(find_pretokenizer("mpt")->kind == Kind::gpt2);
+  CHECK(find_pretokenizer("mellum")->kind == Kind::gpt2);
+  CHECK(find_pretokenizer("minimax-m2")->kind == Kind::gpt4o);
+  CHECK(find_pretokenizer("joyai-llm")->kind == Kind::deepseek_v3);
+  for (const char* name : {"minicpm5", "youtu"}) {
+    CHECK(find_pretokenizer(name)->ignore_merges);
+    CHECK_FALSE(find_pretokenizer(name)->adds_bos);
+  }
   CHECK_FALSE(find_pretokenizer("").has_value());
   CHECK_FALSE(find_pretokenizer("llama-bpe2").has_value());
 }

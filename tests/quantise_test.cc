@@ -15,7 +15,8 @@ namespace {
 constexpr std::size_t stride = 3;
 
 struct A256 {
-  explicit A256(std::size_t size) : q(size), d(size / 256), sums(size / 32), minus_32(size / 16) {}
+  explicit A256(std::size_t size)
+      : q(size), d(size / 256), sums(size / 32), sums_of_16(size / 16), minus_32(size / 16) {}
   // What a tier makes of x.
   A256(const kernels::QuantiseKernels& table, const float* x, std::size_t size) : A256(size) {
     std::vector<kernels::BlockA256> blocks(size / 256 * stride);
@@ -24,13 +25,14 @@ struct A256 {
       const kernels::BlockA256& block = blocks[i * stride];
       std::copy_n(block.q, 256, &q[i * 256]);
       std::copy_n(block.sums_of_32, 8, &sums[i * 8]);
+      std::copy_n(block.sums_of_16, 16, &sums_of_16[i * 16]);
       std::copy_n(block.minus_32_sums_of_16, 16, &minus_32[i * 16]);
       d[i] = block.d;
     }
   }
   std::vector<std::int8_t> q;
   std::vector<float> d;
-  std::vector<std::int16_t> sums;
+  std::vector<std::int16_t> sums, sums_of_16;
   std::vector<std::int32_t> minus_32;
 };
 
@@ -92,6 +94,10 @@ A256 expected_a256(const float* x, std::size_t size) {
     for (std::size_t place = 0; place < 8; ++place) {
       out.sums[8 * g + place] = static_cast<std::int16_t>(sum_of(q + 32 * order[place], 32));
     }
+    for (std::size_t place = 0; place < 16; ++place) {
+      const std::size_t s = place / 8 * 8 + order[place % 8];
+      out.sums_of_16[16 * g + place] = static_cast<std::int16_t>(sum_of(q + 16 * s, 16));
+    }
     for (std::size_t s = 0; s < 16; ++s) out.minus_32[16 * g + s] = -32 * sum_of(q + 16 * s, 16);
   }
   return out;
@@ -133,6 +139,7 @@ TEST_CASE("activations become integers as documented, in every tier") {
         CHECK(vector_difference(a256.q, expected.q) == "");
         CHECK(vector_difference(a256.d, expected.d) == "");
         CHECK(vector_difference(a256.sums, expected.sums) == "");
+        CHECK(vector_difference(a256.sums_of_16, expected.sums_of_16) == "");
         CHECK(vector_difference(a256.minus_32, expected.minus_32) == "");
 
         const std::size_t size = 32 * groups;

@@ -9,6 +9,8 @@
 #include <random>
 #include <vector>
 
+#include "core/engine/logprobs.h"
+#include "core/engine/penalties.h"
 #include "core/error.h"
 #include "tests/catch.h"
 
@@ -239,6 +241,90 @@ TEST_CASE("the repeat penalty bears tokens and logits that make no sense") {
   Sampler blind(options);
   blind.accept(1);
   CHECK(blind.sample(std::vector<float>{1, 2}) == 1);
+}
+
+TEST_CASE("penalties are what their definitions say, for any text") {
+  std::mt19937 random(8);
+  const std::vector<float> logits = random_logits(20, random, 0.01);
+  for (int round = 0; round < 50; ++round) {
+    SamplerOptions options = plain;
+    options.temperature = 0;
+    options.repeat_penalty = round % 3 == 0 ? 1 : 1.5;
+    options.repeat_last_n = round % 2 == 0 ? SamplerOptions::whole_text : 5;
+    options.presence_penalty = round % 5 == 0 ? 0 : 0.4;
+    options.frequency_penalty = round % 7 == 0 ? 0 : -0.3;
+    options.logit_bias = {{3, 1.5F}, {4, -2}, {1000, 5}};
+    Sampler sampler(options);
+    std::vector<Token> prompt(random() % 12), text(random() % 12);
+    for (Token& token : prompt) sampler.accept_prompt(token = static_cast<Token>(random() % 20));
+    for (Token& token : text) sampler.accept(token = static_cast<Token>(random() % 20));
+
+    std::vector<Token> all = prompt;
+    all.insert(all.end(), text.begin(), text.end());
+    const auto recent =
+        static_cast<std::ptrdiff_t>(std::min<std::size_t>(all.size(), options.repeat_last_n));
+    std::vector<float> expected = logits;
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      const auto token = static_cast<Token>(i);
+      if (token == 3) expected[i] = static_cast<float>(logits[i] + 1.5);
+      if (token == 4) expected[i] = static_cast<float>(logits[i] - 2.0);
+      double value = expected[i];
+      if (std::find(all.end() - recent, all.end(), token) != all.end()) {
+        value = value > 0 ? value / options.repeat_penalty : value * options.repeat_penalty;
+      }
+      if (const auto count = std::count(text.begin(), text.end(), token); count != 0) {
+        value -= options.presence_penalty + options.frequency_penalty * static_cast<double>(count);
+      }
+      expected[i] = static_cast<float>(value);
+    }
+    const std::vector<Token> banned = {static_cast<Token>(random() % 20), -1, 500};
+    expected[static_cast<std::size_t>(banned[0])] = -infinite;
+    SamplerOptions greedy = plain;
+    greedy.temperature = 0;
+    CHECK(sampler.sample(logits, banned) == Sampler(greedy).sample(expected));
+    // The same bits, not only the same choice.
+    std::vector<float> changed = logits;
+    std::vector<TokenUse> uses;
+    for (Token token = 0; token < 20; ++token) {
+      uses.push_back({token,
+                      static_cast<std::uint32_t>(std::count(all.end() - recent, all.end(), token)),
+                      static_cast<std::uint32_t>(std::count(text.begin(), text.end(), token))});
+    }
+    apply_biases(options.logit_bias, changed);
+    apply_penalties({options.repeat_penalty, options.presence_penalty, options.frequency_penalty},
+                    uses, changed);
+    ban(banned, changed);
+    CHECK(changed == expected);
+  }
+}
+
+TEST_CASE("log probabilities are those of the softmax, the best first") {
+  std::mt19937 random(9);
+  std::vector<float> logits = random_logits(300, random, 0.25);
+  logits[7] = nan_logit;
+  logits[8] = -infinite;
+  double total = 0;
+  std::vector<std::pair<float, Token>> sorted;
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    if (!(logits[i] > -infinite)) continue;
+    total += std::exp(static_cast<double>(logits[i]));
+    sorted.emplace_back(-logits[i], static_cast<Token>(i));
+  }
+  std::sort(sorted.begin(), sorted.end());
+  std::vector<TokenLogprob> found;
+  append_logprobs(logits, 42, 20, found);
+  REQUIRE(found.size() == 21);
+  CHECK(found[0].token == 42);
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    if (i != 0) CHECK(found[i].token == sorted[i - 1].second);
+    const double logit = logits[static_cast<std::size_t>(found[i].token)];
+    CHECK(found[i].logprob == Approx(logit - std::log(total)).margin(1e-5));
+  }
+  found.clear();
+  append_logprobs(std::vector<float>{nan_logit, 5, -infinite}, 0, 3, found);
+  REQUIRE(found.size() == 4);
+  CHECK(found[0].logprob == std::numeric_limits<float>::lowest());
+  CHECK((found[3].token == 1 && found[3].logprob == 0));
 }
 
 TEST_CASE("one seed gives one sequence, another seed another") {

@@ -9,7 +9,7 @@
 
 #include "core/engine/session.h"
 #include "core/error.h"
-#include "core/model/synthetic.h"
+#include "core/synth/synthetic_model.h"
 #include "tests/catch.h"
 #include "tests/temporary_folder.h"
 
@@ -32,7 +32,7 @@ const fs::path& model_file() {
   static const TemporaryFolder folder;
   static const fs::path path = [] {
     fs::path file = folder.path() / "model.gguf";
-    model::SyntheticModel("llama-tiny", "Q4_K_M").write(file, 5, {});
+    synth::SyntheticModel("small", "Q4_K_M").write(file, 5, {});
     return file;
   }();
   return path;

@@ -1,10 +1,12 @@
 // The tape against a fake reader: the right bytes or a clean error, whatever the disk does.
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <memory>
 #include <random>
 #include <string>
 #include <system_error>
+#include <thread>
 #include <vector>
 
 #include "streaming/alignment.h"
@@ -81,7 +83,7 @@ void take_step(StreamedTape& tape, const std::vector<Segment>& segments, const F
     while (held.size() >= 1 + below(random, held_max)) {
       release(in_order ? 0 : below(random, held.size()));
     }
-    held.push_back({turn, tape.acquire(turn)});
+    held.push_back({turn, tape.acquire(turn).bytes});
     REQUIRE(is_right(held.back().bytes, segments[turn], disk));
   }
   while (!held.empty()) release(0);
@@ -117,6 +119,7 @@ TEST_CASE("bytes are right with every ring, budget, fault and order of completio
     options.slots = options.held_max + static_cast<std::uint32_t>(1 + below(random, 12));
     if (disk.maps_files) options.held_max = 1;
     StreamedTape tape(segments, fake(disk, seed), options);
+    tape.load();
     for (int step = 0; step < 4; ++step) {
       const double skip = below(random, 2) == 0 ? 0 : 0.2 * static_cast<double>(below(random, 5));
       take_step(tape, segments, disk, options.held_max, skip, random);
@@ -134,6 +137,7 @@ TEST_CASE("the plan is what the tape allocates") {
     options.pinned_bytes_max = below(random, bytes_of(segments));
     const TapePlan plan = plan_tape(segments, options, page_bytes, false);
     StreamedTape tape(segments, fake(disk, seed), options);
+    tape.load();
     REQUIRE(plan.pinned_bytes <= options.pinned_bytes_max);
     REQUIRE(plan.pinned_bytes == tape.plan().pinned_bytes);
     REQUIRE(plan.ring_bytes == options.slots * plan.slot_bytes);
@@ -151,6 +155,7 @@ TEST_CASE("the plan is what the tape allocates") {
 TEST_CASE("with everything pinned the ring is given back and nothing is read any more") {
   PlainTape plain(30);
   StreamedTape tape(plain.segments, fake(plain.disk, 1), {1 << 20, 9, 8});
+  tape.load();
   CHECK(plain.disk.buffer_bytes == 0);
   CHECK(plain.disk.requests.size() == 30);
   std::mt19937_64 random(1);
@@ -165,11 +170,11 @@ TEST_CASE("loading reports its progress to the last byte") {
   PlainTape plain(30);
   std::vector<std::uint64_t> reported;
   std::uint64_t total_bytes = 0;
-  StreamedTape tape(plain.segments, fake(plain.disk, 1), {200'000, 9, 8},
-                    [&](std::uint64_t loaded, std::uint64_t total) {
-                      reported.push_back(loaded);
-                      total_bytes = total;
-                    });
+  StreamedTape tape(plain.segments, fake(plain.disk, 1), {200'000, 9, 8});
+  tape.load([&](std::uint64_t loaded, std::uint64_t total) {
+    reported.push_back(loaded);
+    total_bytes = total;
+  });
   REQUIRE_FALSE(reported.empty());
   CHECK(std::is_sorted(reported.begin(), reported.end()));
   CHECK(reported.back() == total_bytes);
@@ -180,6 +185,7 @@ TEST_CASE("a step reads each streamed segment once, and the next step's before i
   PlainTape plain(40);
   const TapeOptions options{110'000, 6, 2};
   StreamedTape tape(plain.segments, fake(plain.disk, 3), options);
+  tape.load();
   const std::size_t streamed = tape.plan().streamed_segments;
   REQUIRE(streamed == 30);
   std::mt19937_64 random(3);
@@ -202,10 +208,11 @@ TEST_CASE("a step reads each streamed segment once, and the next step's before i
 TEST_CASE("a skipped segment is read in vain, and nothing else is") {
   PlainTape plain(40);
   StreamedTape tape(plain.segments, fake(plain.disk, 3), {0, 6, 2});
+  tape.load();
   for (std::size_t step = 1; step <= 5; ++step) {
     for (std::size_t turn = 0; turn < 40; ++turn) {
       if (turn == 17) continue;
-      REQUIRE(is_right(tape.acquire(turn), plain.segments[turn], plain.disk));
+      REQUIRE(is_right(tape.acquire(turn).bytes, plain.segments[turn], plain.disk));
       tape.release(turn);
     }
     REQUIRE(tape.statistics().streaming.dropped == step);
@@ -217,10 +224,11 @@ TEST_CASE("a step that ends early costs nothing when it is announced") {
   PlainTape plain(40);
   const auto dropped = [&](bool is_announced) {
     StreamedTape tape(plain.segments, fake(plain.disk, 4), {0, 6, 2});
+    tape.load();
     if (is_announced) tape.expect_step_end(30);
     for (int step = 0; step < 3; ++step) {
       for (std::size_t turn = 0; turn < 30; ++turn) {
-        REQUIRE(is_right(tape.acquire(turn), plain.segments[turn], plain.disk));
+        REQUIRE(is_right(tape.acquire(turn).bytes, plain.segments[turn], plain.disk));
         tape.release(turn);
       }
     }
@@ -228,7 +236,7 @@ TEST_CASE("a step that ends early costs nothing when it is announced") {
     // The last step goes on to the end, announced or not.
     if (is_announced) tape.expect_step_end(40);
     for (std::size_t turn = 0; turn < 40; ++turn) {
-      REQUIRE(is_right(tape.acquire(turn), plain.segments[turn], plain.disk));
+      REQUIRE(is_right(tape.acquire(turn).bytes, plain.segments[turn], plain.disk));
       tape.release(turn);
     }
     CHECK((is_announced ? tape.statistics().streaming.dropped : 0) == 0);
@@ -247,6 +255,7 @@ TEST_CASE("an error surfaces where its segment is acquired, and only there") {
     plain.disk.maps_files = below(random, 2) == 0;
     const std::size_t victim = below(random, 40);
     StreamedTape tape(plain.segments, fake(plain.disk, seed), {0, 9, 8});
+    tape.load();
     take_step(tape, plain.segments, plain.disk, 1, 0, random);
     const Segment& bad = plain.segments[victim];
     plain.disk.bad = {{0, bad.offset, bad.offset + bad.bytes}};
@@ -254,7 +263,7 @@ TEST_CASE("an error surfaces where its segment is acquired, and only there") {
     for (int step = 0; step < 3; ++step) {
       for (std::size_t turn = 0; turn < 40; ++turn) {
         try {
-          const std::span<const std::byte> bytes = tape.acquire(turn);
+          const std::span<const std::byte> bytes = tape.acquire(turn).bytes;
           REQUIRE(is_right(bytes, plain.segments[turn], plain.disk));
           tape.release(turn);
         } catch (const std::system_error& error) {
@@ -284,10 +293,11 @@ TEST_CASE("a passing error is over when the segment is tried again") {
   PlainTape plain(20);
   plain.disk.bad = {{0, 50'000, 50'001}};
   StreamedTape tape(plain.segments, fake(plain.disk, 5), {0, 9, 8});
+  tape.load();
   CHECK_THROWS_AS(tape.acquire(5), std::system_error);
   CHECK_THROWS_AS(tape.acquire(5), std::system_error);
   plain.disk.bad.clear();
-  CHECK(is_right(tape.acquire(5), plain.segments[5], plain.disk));
+  CHECK(is_right(tape.acquire(5).bytes, plain.segments[5], plain.disk));
   tape.release(5);
 }
 
@@ -297,11 +307,12 @@ TEST_CASE("a file that shrinks gives an error that says so") {
       PlainTape plain(30);
       plain.disk.maps_files = maps_files;
       StreamedTape tape(plain.segments, fake(plain.disk, 6), {pinned_bytes, 9, 8});
+      tape.load();
       plain.disk.current_bytes = {123'456};
       for (std::size_t turn = 9; turn < 30; ++turn) {
         const bool is_safe = turn < 12 || (!maps_files && pinned_bytes != 0);
         try {
-          const std::span<const std::byte> bytes = tape.acquire(turn);
+          const std::span<const std::byte> bytes = tape.acquire(turn).bytes;
           REQUIRE(is_right(bytes, plain.segments[turn], plain.disk));
           REQUIRE(is_safe);
           tape.release(turn);
@@ -315,11 +326,13 @@ TEST_CASE("a file that shrinks gives an error that says so") {
   }
 }
 
-TEST_CASE("errors while loading end the construction") {
+TEST_CASE("an error while loading names the place, and the tape can go") {
   PlainTape plain(30);
   plain.disk.bad = {{0, 50'000, 50'001}};
-  CHECK_THROWS_AS(StreamedTape(plain.segments, fake(plain.disk, 7), {1 << 20, 9, 8}),
-                  std::system_error);
+  {
+    StreamedTape tape(plain.segments, fake(plain.disk, 7), {1 << 20, 9, 8});
+    CHECK_THROWS_AS(tape.load(), std::system_error);
+  }
   CHECK(plain.disk.in_flight == 0);
 }
 
@@ -329,6 +342,7 @@ TEST_CASE("a tape with reads in flight and segments held can be destroyed at any
     PlainTape plain(40);
     plain.disk.late = 1;
     StreamedTape tape(plain.segments, fake(plain.disk, seed), {0, 16, 8});
+    tape.load();
     const std::size_t stop = below(random, 40);
     for (std::size_t turn = 0; turn < stop; ++turn) {
       tape.acquire(turn);
@@ -341,13 +355,14 @@ TEST_CASE("a tape with reads in flight and segments held can be destroyed at any
 TEST_CASE("eight segments can be held, a ninth is refused and misuse is named") {
   PlainTape plain(40);
   StreamedTape tape(plain.segments, fake(plain.disk, 8), {0, 9, 8});
+  tape.load();
   for (std::size_t turn = 0; turn < 9; ++turn) tape.acquire(turn);
   CHECK_THROWS_AS(tape.acquire(9), std::logic_error);
   CHECK_THROWS_AS(tape.acquire(3), std::logic_error);
-  CHECK_THROWS_AS(tape.set_pinned_bytes(0), std::logic_error);
+  CHECK_THROWS_AS(tape.load(), std::logic_error);  // while segments are held
   tape.release(3);
   CHECK_THROWS_AS(tape.release(3), std::logic_error);
-  CHECK(is_right(tape.acquire(9), plain.segments[9], plain.disk));
+  CHECK(is_right(tape.acquire(9).bytes, plain.segments[9], plain.disk));
   CHECK_THROWS_AS(tape.acquire(40), std::out_of_range);
 }
 
@@ -372,40 +387,117 @@ TEST_CASE("configurations that cannot work are refused in clear words") {
   CHECK(refusal({}, {}) == "accepted");
 }
 
-TEST_CASE("the pinned part shrinks and grows between steps") {
+TEST_CASE("the limit of what is pinned changes at any moment of a step") {
   for (std::uint64_t seed = 0; seed < 40; ++seed) {
     INFO("seed " << seed);
     std::mt19937_64 random(seed);
     FakeDisk disk;
     const std::vector<Segment> segments = random_segments(disk, random);
-    disk.maps_files = below(random, 2) == 0;
     disk.late = 0.5;
-    StreamedTape tape(segments, fake(disk, seed), {bytes_of(segments) / 2, 9, 8});
-    for (int change = 0; change < 6; ++change) {
-      const std::uint64_t budget_bytes = below(random, bytes_of(segments) * 5 / 4);
-      tape.set_pinned_bytes(budget_bytes);
-      REQUIRE(tape.plan().pinned_bytes <= budget_bytes);
-      take_step(tape, segments, disk, disk.maps_files ? 1 : 8, 0.1, random);
-      take_step(tape, segments, disk, disk.maps_files ? 1 : 8, 0, random);
+    StreamedTape tape(segments, fake(disk, seed), {bytes_of(segments) / 2, 9, 4});
+    tape.load();
+    std::vector<std::size_t> held;
+    for (int step = 0; step < 8; ++step) {
+      for (std::size_t turn = 0; turn < segments.size(); ++turn) {
+        if (below(random, 4) == 0) tape.limit_pinned_bytes(below(random, bytes_of(segments)));
+        REQUIRE(is_right(tape.acquire(turn).bytes, segments[turn], disk));
+        held.push_back(turn);
+        // What is held stays as it is, whatever the limit.
+        if (below(random, 4) == 0) tape.limit_pinned_bytes(below(random, bytes_of(segments)));
+        while (held.size() > below(random, 4)) {
+          tape.release(held.front());
+          held.erase(held.begin());
+        }
+      }
+      while (!held.empty()) {
+        tape.release(held.front());
+        held.erase(held.begin());
+      }
+      tape.expect_step_end(segments.size());
     }
+    tape.limit_pinned_bytes(0);
+    REQUIRE(tape.pinned_bytes() == 0);
+    take_step(tape, segments, disk, 4, 0, random);
   }
 }
 
-TEST_CASE("growing that fails leaves the tape as it was") {
+TEST_CASE("below a limit that rises again, segments are pinned without a read of their own") {
   PlainTape plain(40);
-  StreamedTape tape(plain.segments, fake(plain.disk, 11), {100'000, 9, 8});
-  const std::uint64_t pinned_before = tape.plan().pinned_bytes;
-  std::vector<bool> was_pinned;
-  for (std::size_t turn = 0; turn < 40; ++turn) was_pinned.push_back(tape.is_pinned(turn));
-  for (std::size_t turn = 30; turn < 40; ++turn) {
-    if (was_pinned[turn]) continue;
-    const Segment& bad = plain.segments[turn];
-    plain.disk.bad = {{0, bad.offset, bad.offset + bad.bytes}};
+  const TapeOptions options{1 << 20, 6, 2};
+  StreamedTape tape(plain.segments, fake(plain.disk, 3), options);
+  tape.load();
+  REQUIRE(tape.plan().streamed_segments == 0);
+  REQUIRE(plain.disk.buffer_bytes == 0);
+  std::mt19937_64 random(3);
+  const std::size_t loaded = plain.disk.requests.size();
+  tape.limit_pinned_bytes(200'000);
+  CHECK(tape.pinned_bytes() <= 200'704);
+  for (int step = 0; step < 2; ++step) {
+    tape.expect_step_end(40);
+    take_step(tape, plain.segments, plain.disk, 1, 0, random);
   }
-  CHECK_THROWS_AS(tape.set_pinned_bytes(1 << 20), std::system_error);
+  CHECK(plain.disk.buffer_bytes == tape.plan().ring_bytes);
+  const std::size_t streamed = plain.disk.requests.size();
+  CHECK(streamed > loaded);
+  tape.limit_pinned_bytes(1 << 20);
+  tape.expect_step_end(40);
+  take_step(tape, plain.segments, plain.disk, 1, 0, random);
+  for (std::size_t turn = 0; turn < 40; ++turn) CHECK(tape.is_pinned(turn));
+  CHECK(plain.disk.requests.size() <= streamed + 20);  // the ones that a step streamed
+  tape.expect_step_end(40);
+  CHECK(plain.disk.buffer_bytes == 0);
+  const std::size_t all = plain.disk.requests.size();
+  take_step(tape, plain.segments, plain.disk, 2, 0, random);
+  CHECK(plain.disk.requests.size() == all);
+}
+
+TEST_CASE("loading stops at a limit that falls meanwhile") {
+  PlainTape plain(40);
+  StreamedTape tape(plain.segments, fake(plain.disk, 3), {1 << 20, 6, 2});
+  tape.load([&](std::uint64_t loaded, std::uint64_t) {
+    if (loaded == 150'000) tape.limit_pinned_bytes(80'000);
+  });
+  CHECK(tape.pinned_bytes() <= 81'920);
+  CHECK(tape.pinned_bytes() >= 70'000);
+  CHECK(tape.statistics().loaded_bytes == 150'000);
+  std::mt19937_64 random(3);
+  take_step(tape, plain.segments, plain.disk, 2, 0, random);
+}
+
+TEST_CASE("a segment that cannot be read again for being pinned fails its own step, and no more") {
+  PlainTape plain(40);
+  StreamedTape tape(plain.segments, fake(plain.disk, 11), {1 << 20, 9, 8});
+  tape.load();
+  tape.limit_pinned_bytes(100'000);
+  std::size_t victim = 39;
+  while (tape.is_pinned(victim)) --victim;
+  const Segment& bad = plain.segments[victim];
+  plain.disk.bad = {{0, bad.offset, bad.offset + bad.bytes}};
+  tape.limit_pinned_bytes(1 << 20);
+  CHECK_THROWS_AS(tape.acquire(victim), std::system_error);
+  CHECK_FALSE(tape.is_pinned(victim));
   plain.disk.bad.clear();
-  CHECK(tape.plan().pinned_bytes == pinned_before);
-  for (std::size_t turn = 0; turn < 40; ++turn) CHECK(tape.is_pinned(turn) == was_pinned[turn]);
   std::mt19937_64 random(11);
   take_step(tape, plain.segments, plain.disk, 8, 0, random);
+  CHECK(tape.is_pinned(victim));
+}
+
+TEST_CASE("another thread may change the limit while steps run") {
+  PlainTape plain(200, 9'001);
+  StreamedTape tape(plain.segments, fake(plain.disk, 12), {4 << 20, 9, 8});
+  std::atomic<bool> is_over = false;
+  std::thread other([&] {
+    std::mt19937_64 random(12);
+    while (!is_over) tape.limit_pinned_bytes(below(random, 2'000'000));
+  });
+  tape.load();
+  std::mt19937_64 random(13);
+  for (int step = 0; step < 20; ++step) {
+    tape.expect_step_end(200);
+    take_step(tape, plain.segments, plain.disk, 8, 0, random);
+  }
+  is_over = true;
+  other.join();
+  tape.limit_pinned_bytes(0);
+  CHECK(tape.pinned_bytes() == 0);
 }

@@ -11,24 +11,30 @@
 #include <set>
 #include <string>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <vector>
 
 #include "core/cli/inspection.h"
 #include "core/error.h"
 #include "core/gguf/gguf.h"
-#include "core/model/quant_mix.h"
-#include "core/model/random_blocks.h"
-#include "core/model/synthetic.h"
-#include "core/model/synthetic_vocabulary.h"
+#include "core/quant/quant_mix.h"
+#include "core/synth/random_blocks.h"
+#include "core/synth/synthetic_model.h"
+#include "core/synth/toy_vocabulary.h"
 #include "kernels/block_formats.h"
 #include "kernels/dequantise.h"
+#include "streaming/mapped_file.h"
 #include "tests/catch.h"
+#include "tests/sanitized.h"
 #include "tests/temporary_folder.h"
 
-namespace sluice::model {
+namespace sluice::synth {
 namespace {
 
 using kernels::BlockType;
+using quant::QuantMix;
+using quant::TensorPlace;
+using quant::TensorRole;
 
 constexpr auto no_progress = [](std::uint64_t, std::uint64_t) {};
 
@@ -76,6 +82,10 @@ std::vector<float> dequantised(const gguf::TensorInfo& tensor, std::span<const s
   return values;
 }
 
+bool is_tiny(const Shape& shape) {
+  return shape.name.starts_with("tiny-");
+}
+
 // No file may grow beyond a size, as on a full disk.
 class FileSizeLimit {
  public:
@@ -116,22 +126,60 @@ TEST_CASE("synthetic models have the size of the published files") {
     std::uint64_t data_bytes;
   };
   const Expected all[] = {
-      {"llama-8b", "Q4_0", 4'653'375'744},    {"llama-8b", "Q3_K_M", 4'011'081'984},
-      {"llama-8b", "Q4_K_S", 4'684'833'024},  {"llama-8b", "Q4_K_M", 4'912'898'304},
-      {"llama-8b", "Q5_K_M", 5'725'151'488},  {"llama-8b", "Q6_K", 6'588'170'496},
-      {"llama-8b", "Q8_0", 8'532'934'912},    {"qwen3-8b", "Q4_0", 4'768'792'576},
-      {"qwen3-8b", "Q3_K_M", 4'118'204'416},  {"qwen3-8b", "Q4_K_S", 4'796'055'552},
-      {"qwen3-8b", "Q4_K_M", 5'021'827'072},  {"qwen3-8b", "Q5_K_M", 5'845'155'840},
-      {"qwen3-8b", "Q6_K", 6'719'942'656},    {"qwen3-8b", "Q8_0", 8'703'561'728},
-      {"gemma2-9b", "Q4_0", 5'437'085'696},   {"gemma2-9b", "Q3_K_M", 4'755'724'288},
-      {"gemma2-9b", "Q4_K_S", 5'472'868'352}, {"gemma2-9b", "Q4_K_M", 5'755'000'832},
-      {"gemma2-9b", "Q5_K_M", 6'641'309'696}, {"gemma2-9b", "Q6_K", 7'583'012'864},
-      {"gemma2-9b", "Q8_0", 9'821'091'840},   {"yi-9b", "Q4_0", 5'035'491'328},
-      {"yi-9b", "Q3_K_M", 4'322'902'016},     {"yi-9b", "Q4_K_S", 5'070'356'480},
-      {"yi-9b", "Q4_K_M", 5'327'454'208},     {"yi-9b", "Q5_K_M", 6'256'754'688},
-      {"yi-9b", "Q6_K", 7'244'136'448},       {"yi-9b", "Q8_0", 9'382'412'288},
-      {"qwen35-9b", "Q4_0", 5'302'388'736},   {"qwen35-9b", "Q4_K_M", 5'618'141'184},
-      {"qwen35-9b", "Q6_K", 7'348'291'584},   {"qwen35-9b", "Q8_0", 9'516'533'760},
+      {"llama-8b", "Q4_0", 4'653'375'744},
+      {"llama-8b", "Q3_K_M", 4'011'081'984},
+      {"llama-8b", "Q4_K_S", 4'684'833'024},
+      {"llama-8b", "Q4_K_M", 4'912'898'304},
+      {"llama-8b", "Q5_K_M", 5'725'151'488},
+      {"llama-8b", "Q6_K", 6'588'170'496},
+      {"llama-8b", "Q8_0", 8'532'934'912},
+      {"qwen3-8b", "Q4_0", 4'768'792'576},
+      {"qwen3-8b", "Q3_K_M", 4'118'204'416},
+      {"qwen3-8b", "Q4_K_S", 4'796'055'552},
+      {"qwen3-8b", "Q4_K_M", 5'021'827'072},
+      {"qwen3-8b", "Q5_K_M", 5'845'155'840},
+      {"qwen3-8b", "Q6_K", 6'719'942'656},
+      {"qwen3-8b", "Q8_0", 8'703'561'728},
+      {"gemma2-9b", "Q4_0", 5'437'085'696},
+      {"gemma2-9b", "Q3_K_M", 4'755'724'288},
+      {"gemma2-9b", "Q4_K_S", 5'472'868'352},
+      {"gemma2-9b", "Q4_K_M", 5'755'000'832},
+      {"gemma2-9b", "Q5_K_M", 6'641'309'696},
+      {"gemma2-9b", "Q6_K", 7'583'012'864},
+      {"gemma2-9b", "Q8_0", 9'821'091'840},
+      {"yi-9b", "Q4_0", 5'035'491'328},
+      {"yi-9b", "Q3_K_M", 4'322'902'016},
+      {"yi-9b", "Q4_K_S", 5'070'356'480},
+      {"yi-9b", "Q4_K_M", 5'327'454'208},
+      {"yi-9b", "Q5_K_M", 6'256'754'688},
+      {"yi-9b", "Q6_K", 7'244'136'448},
+      {"yi-9b", "Q8_0", 9'382'412'288},
+      {"mistral-7b", "Q4_K_M", 4'372'054'016},
+      {"ministral3-8b", "Q4_K_M", 5'190'500'352},
+      {"ministral3-8b", "Q3_K_M", 4'234'166'272},
+      {"qwen2.5-7b", "Q4_K_M", 4'677'120'000},
+      {"qwen2.5-7b", "Q8_0", 8'092'571'648},
+      {"qwen3-4b", "Q4_K_M", 2'491'323'904},
+      {"qwen3-4b", "Q5_K_M", 2'883'556'864},
+      {"gemma3-4b", "Q4_K_M", 2'483'218'432},
+      {"gemma3-4b", "Q3_K_M", 2'091'784'192},
+      {"granite-8b", "Q4_K_M", 4'941'126'624},
+      {"granite-8b", "Q8_0", 8'682'518'272},
+      {"glm4-9b", "Q4_K_M", 6'157'238'272},
+      {"glm4-9b", "Q3_K_M", 4'965'171'200},
+      {"glm4-9b", "Q5_K_M", 7'041'581'056},
+      {"phi3-mini", "Q6_K", 3'135'114'240},
+      {"phi4-mini", "Q4_0", 2'316'899'712},
+      {"phi4-mini", "Q8_0", 4'076'360'064},
+      {"qwen35-4b", "Q4_0", 2'532'931'584},
+      {"qwen35-4b", "Q6_K", 3'453'087'744},
+      {"nemotron-nano-4b", "Q4_K_M", 2'829'187'200},
+      {"qwen3-30b-a3b", "Q4_K_M", 18'550'716'416},
+      {"qwen3-30b-a3b", "Q6_K", 25'086'562'304},
+      {"qwen35-9b", "Q4_0", 5'302'388'736},
+      {"qwen35-9b", "Q4_K_M", 5'618'141'184},
+      {"qwen35-9b", "Q6_K", 7'348'291'584},
+      {"qwen35-9b", "Q8_0", 9'516'533'760},
   };
   for (const Expected& expected : all) {
     INFO(expected.shape << " " << expected.quant);
@@ -151,17 +199,21 @@ TEST_CASE("synthetic models have the parameters and types of the published files
       {"gemma2-9b", 9'241'705'984, {{"F32", 169}, {"Q4_K", 252}, {"Q6_K", 43}}},
       {"yi-9b", 8'829'407'232, {{"F32", 97}, {"Q4_K", 289}, {"Q6_K", 49}}},
       {"qwen35-9b", 8'953'803'264, {{"F32", 177}, {"Q4_K", 217}, {"Q6_K", 33}}},
+      {"ministral3-8b", 8'489'553'920, {{"F32", 69}, {"Q4_K", 205}, {"Q6_K", 35}}},
+      {"glm4-9b",
+       9'400'279'040,
+       {{"F32", 281}, {"Q4_K", 181}, {"Q5_0", 20}, {"Q6_K", 21}, {"Q8_0", 20}}},
+      {"gemma4-e4b", 7'518'069'290, {{"BF16", 1}, {"F32", 339}, {"Q4_K", 336}, {"Q6_K", 44}}},
+      {"lfm2-2.6b", 2'569'272'320, {{"F32", 99}, {"Q4_K", 148}, {"Q6_K", 19}}},
+      {"olmo2-7b", 7'298'617'344, {{"F32", 129}, {"Q4_K", 193}, {"Q6_K", 33}}},
+      {"smollm3-3b", 3'075'098'624, {{"F32", 73}, {"Q4_K", 216}, {"Q6_K", 37}}},
   };
   for (const Expected& expected : all) {
     INFO(expected.shape);
     const SyntheticModel model(expected.shape, "Q4_K_M");
     CHECK(histogram(model) == expected.types);
     std::uint64_t parameters = 0;
-    for (const SyntheticTensor& tensor : model.tensors()) {
-      std::uint64_t elements = 1;
-      for (const std::uint64_t dim : tensor.dims) elements *= dim;
-      parameters += elements;
-    }
+    for (const Tensor& tensor : model.tensors()) parameters += tensor.elements();
     CHECK(parameters == expected.parameters);
   }
 }
@@ -262,10 +314,10 @@ TEST_CASE("a tiny model in every mix opens, and its weights are sane") {
       CHECK(tensor.name == synthetic.tensors()[i].name);
       CHECK(tensor.type == static_cast<std::uint32_t>(synthetic.type(i)));
       const Moments found = moments(dequantised(tensor, file.bytes()));
-      if (synthetic.tensors()[i].fill == Fill::norm) {
+      if (synthetic.tensors()[i].fill == Fill::vector) {
         CHECK(std::abs(found.mean - 1) < 0.05);
       } else {
-        const double wanted = synthetic.tensors()[i].scale;
+        const double wanted = synthetic.tensors()[i].deviation;
         CHECK(found.deviation > 0.4 * wanted);
         CHECK(found.deviation < 1.6 * wanted);
       }
@@ -275,8 +327,10 @@ TEST_CASE("a tiny model in every mix opens, and its weights are sane") {
 
 TEST_CASE("every tiny shape can be written") {
   const test::TemporaryFolder folder;
-  for (const char* shape : {"llama-tiny", "qwen3-tiny", "gemma2-tiny"}) {
-    const auto path = folder.path() / shape;
+  for (const Shape& shape : shapes()) {
+    if (!is_tiny(shape)) continue;
+    INFO(shape.name);
+    const auto path = folder.path() / shape.name;
     SyntheticModel(shape, "Q4_K_M").write(path, 1, no_progress);
     const gguf::Model model = gguf::Model::open(path);
     const auto& metadata = model.metadata();
@@ -304,11 +358,102 @@ TEST_CASE("the same seed gives the same file, on every machine") {
   const std::string first = contents(path);
   model.write(path, 1, no_progress);
   CHECK(contents(path) == first);
-  CHECK(hash(first) == 0x83E6C408529AA6D0u);  // to be changed on purpose only
+  CHECK(hash(first) == 0xBAC4CC9EBB82C90Eu);  // to be changed on purpose only
   model.write(path, 2, no_progress);
   const std::string other = contents(path);
   CHECK(other.size() == first.size());
   CHECK(other != first);
+}
+
+TEST_CASE("the twin of a quantised model holds its values") {
+  const test::TemporaryFolder folder;
+  const auto path = folder.path() / "model.gguf", twin_path = folder.path() / "twin.gguf";
+  for (const char* quant : {"Q4_K_M", "Q8_0", "pure-MXFP4", "BF16"}) {
+    for (const char* name : {"tiny-qwen35", "tiny-gemma4", "tiny-granitehybrid-moe"}) {
+      INFO(quant << " " << name);
+      const Shape shape = odd_shape(shape_by_name(name), 5);
+      SyntheticModel(shape, quant).write(path, 5, no_progress);
+      SyntheticModel(shape, quant, SyntheticModel::Stored::as_twin).write(twin_path, 5, {});
+      const gguf::Model model = gguf::Model::open(path), twin = gguf::Model::open(twin_path);
+      const streaming::MappedFile file(path), twin_file(twin_path);
+      REQUIRE(model.tensors().size() == twin.tensors().size());
+      for (std::size_t i = 0; i < model.tensors().size(); ++i) {
+        INFO(model.tensors()[i].name);
+        CHECK(twin.tensors()[i].type == static_cast<std::uint32_t>(BlockType::f32));
+        CHECK(dequantised(model.tensors()[i], file.bytes()) ==
+              dequantised(twin.tensors()[i], twin_file.bytes()));
+      }
+    }
+  }
+}
+
+TEST_CASE("a header alone is the header of the file, and takes little room") {
+  const test::TemporaryFolder folder;
+  const auto path = folder.path() / "model.gguf", header_path = folder.path() / "header.gguf";
+  const SyntheticModel model("small", "Q8_0");
+  model.write(path, 1, no_progress);
+  model.write_header(header_path);
+  const std::string whole = contents(path), hollow = contents(header_path);
+  const std::size_t header_bytes = model.file_bytes() - model.data_bytes();
+  REQUIRE(whole.size() == hollow.size());
+  CHECK(whole.substr(0, header_bytes) == hollow.substr(0, header_bytes));
+  struct stat facts {};
+  REQUIRE(::stat(header_path.c_str(), &facts) == 0);
+  CHECK(static_cast<std::uint64_t>(facts.st_blocks) * 512 < header_bytes + 65536);
+}
+
+TEST_CASE("every shape of an architecture that runs here is accepted") {
+  const test::TemporaryFolder folder;
+  const auto path = folder.path() / "model.gguf";
+  std::vector<Shape> all = shapes();
+  for (const Shape& shape : shapes()) {
+    constexpr std::uint64_t seeds = test::is_sanitized ? 3 : 10;
+    for (std::uint64_t seed = 1; is_tiny(shape) && seed <= seeds; ++seed) {
+      all.push_back(odd_shape(shape, seed));
+      all.back().name += fmt::format(", odd, seed {}", seed);
+    }
+  }
+  std::size_t accepted = 0;
+  for (const Shape& shape : all) {
+    INFO(shape.name);
+    SyntheticModel(shape, "Q4_K_M").write_header(path);
+    const auto json = nlohmann::json::parse(cli::inspection_json(gguf::Model::open(path)));
+    if (json["obstacle"].is_null()) ++accepted;
+    if (json["obstacle"].is_string()) {
+      const std::string reason = json["obstacle"];
+      INFO(reason);
+      CHECK(reason.starts_with("architecture '" + shape.architecture + "' is not supported"));
+    }
+  }
+  CHECK(accepted >= 10);  // of llama alone
+}
+
+TEST_CASE("odd sizes depend on the seed alone, and come in all kinds") {
+  const test::TemporaryFolder folder;
+  const auto path = folder.path() / "model.gguf";
+  const auto written = [&](const char* name, std::uint64_t seed) {
+    SyntheticModel(odd_shape(shape_by_name(name), seed), "Q4_K_M").write(path, seed, {});
+    return hash(contents(path));
+  };
+  CHECK(written("tiny-lfm2", 3) == written("tiny-lfm2", 3));
+  CHECK(written("tiny-lfm2", 3) != written("tiny-lfm2", 4));
+  CHECK_THROWS_AS(odd_shape(shape_by_name("yi-9b"), 1), UsageError);
+
+  std::set<std::uint32_t> kv_heads, widths;
+  bool has_unusual_heads = false;
+  for (std::uint64_t seed = 0; seed < 30; ++seed) {
+    const Shape shape = odd_shape(shape_by_name("tiny-qwen3"), seed);
+    kv_heads.insert(shape.heads.keys);
+    widths.insert(shape.embedding);
+    CHECK(shape.vocabulary % 2 == 1);
+    has_unusual_heads |= shape.heads.queries * shape.heads.size != shape.embedding;
+    const std::string kinds = odd_shape(shape_by_name("tiny-nemotron_h"), seed).kinds;
+    for (const char kind : {'M', '*', '-'}) CHECK(kinds.find(kind) != std::string::npos);
+  }
+  CHECK(kv_heads.count(1) == 1);
+  CHECK(kv_heads.size() > 1);
+  CHECK(widths.size() > 2);
+  CHECK(has_unusual_heads);
 }
 
 TEST_CASE("a full disk is an I/O error that leaves nothing") {
@@ -343,7 +488,7 @@ TEST_CASE("giving up leaves nothing, and progress ends at the total") {
 TEST_CASE("unknown names are usage errors that list the known") {
   const std::string shape = usage_error([] { SyntheticModel("llama-9000b", "Q8_0"); });
   CHECK(shape.find("llama-9000b") != std::string::npos);
-  for (const SyntheticShape& known : synthetic_shapes()) {
+  for (const Shape& known : shapes()) {
     CHECK(shape.find(known.name) != std::string::npos);
   }
   const std::string quant = usage_error([] { SyntheticModel("tiny", "Q9"); });
@@ -387,7 +532,8 @@ TEST_CASE("inspection tells what a model is") {
 
   const auto json = nlohmann::json::parse(cli::inspection_json(model));
   CHECK(json["architecture"] == "llama");
-  CHECK(json["computable"] == true);
+  CHECK(json["runs_here"] == true);
+  CHECK(json["obstacle"].is_null());
   CHECK(json["metadata"]["llama.block_count"] == 4);
   CHECK(json["metadata"]["llama.attention.layer_norm_rms_epsilon"] == 1e-5);
   CHECK(json["metadata"]["tokenizer.ggml.tokens"]["count"] == 2048);
@@ -403,7 +549,7 @@ TEST_CASE("inspection tells what a model is") {
   CHECK(tensors == model.tensors().size());
 
   const std::string text = cli::inspection_text(model, false);
-  for (const char* part : {"architecture", "llama", "tiny with random weights", "Q6_K",
+  for (const char* part : {"architecture", "llama", "random weights", "the shape of tiny", "Q6_K",
                            "llama.block_count", "2048 tokens", "array of 2048 string"}) {
     INFO(part);
     CHECK(text.find(part) != std::string::npos);
@@ -412,6 +558,21 @@ TEST_CASE("inspection tells what a model is") {
   CHECK(text.size() < 10'000);
   const std::string with_tensors = cli::inspection_text(model, true);
   CHECK(with_tensors.find("blk.3.ffn_down.weight") != std::string::npos);
+}
+
+TEST_CASE("inspection says whether a model runs here, and what is missing") {
+  const test::TemporaryFolder folder;
+  const auto path = folder.path() / "x.gguf";
+  const auto text = [&] { return cli::inspection_text(gguf::Model::open(path), false); };
+  SyntheticModel("tiny", "Q4_K_M").write_header(path);
+  CHECK(text().find("runs here     yes\n") != std::string::npos);
+
+  gguf::Writer writer;
+  writer.add("general.architecture", "marsupial\x1b");
+  writer.write(path, [](std::size_t, const gguf::Writer::Sink&) {});
+  INFO(text());
+  CHECK(text().find("runs here     no: architecture 'marsupial\\x1b' is not supported") !=
+        std::string::npos);
 }
 
 TEST_CASE("inspection names types without arithmetic, and stays harmless") {
@@ -429,12 +590,12 @@ TEST_CASE("inspection names types without arithmetic, and stays harmless") {
   });
   const gguf::Model model = gguf::Model::open(path);
   const std::string text = cli::inspection_text(model, true);
-  CHECK(text.find("not IQ2_XXS") != std::string::npos);
+  CHECK(text.find("no: there is no arithmetic for weights of type IQ2_XXS") != std::string::npos);
   CHECK(text.find('\x1b') == std::string::npos);
   CHECK(text.find("w\\n.weight") != std::string::npos);
   const auto json = nlohmann::json::parse(cli::inspection_json(model));
-  CHECK(json["computable"] == false);
+  CHECK(json["runs_here"] == false);
   CHECK(json["uncomputable_types"][0] == "IQ2_XXS");
 }
 
-}  // namespace sluice::model
+}  // namespace sluice::synth

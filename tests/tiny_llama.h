@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "core/gguf/gguf_writer.h"
-#include "core/model/random_blocks.h"
-#include "core/model/synthetic_vocabulary.h"
+#include "core/synth/random_blocks.h"
+#include "core/synth/toy_vocabulary.h"
 
 namespace sluice::test {
 
@@ -47,6 +47,8 @@ struct LlamaShape {
   bool has_rope_factors = false;
   bool is_tied = false;
   std::string architecture = "llama";
+  std::string chat_template = {};
+  std::vector<std::string> control_tokens = {};  // the last ones of the vocabulary
 
   std::uint32_t key_dim() const { return key_length != 0 ? key_length : embedding / heads; }
   std::uint32_t value_dim() const { return value_length != 0 ? value_length : embedding / heads; }
@@ -112,9 +114,9 @@ class TinyLlama {
     add_projection(block + "attn_v", e, v);
     add_projection(block + "attn_output", a, e);
     add_vector(block + "ffn_norm.weight", e, 1, 0.2f);
-    add_matrix(block + "ffn_gate.weight", e, f);
-    add_matrix(block + "ffn_up.weight", e, f);
-    add_matrix(block + "ffn_down.weight", f, e);
+    add_projection(block + "ffn_gate", e, f);
+    add_projection(block + "ffn_up", e, f);
+    add_projection(block + "ffn_down", f, e);
   }
 
   void add_projection(const std::string& name, std::uint64_t columns, std::uint64_t rows) {
@@ -135,7 +137,7 @@ class TinyLlama {
   }
 
   std::vector<float> random(std::uint64_t count, float mean, float deviation) const {
-    model::Random source(shape.seed, tensors.size());
+    synth::Random source(shape.seed, tensors.size());
     std::vector<float> values(count);
     for (float& value : values) value = mean + deviation * source.normal();
     return values;
@@ -170,14 +172,23 @@ class TinyLlama {
   }
 
   void add_vocabulary(gguf::Writer& writer) const {
-    const model::Vocabulary vocabulary = model::toy_vocabulary(shape.tokens);
+    synth::Vocabulary vocabulary = synth::toy_vocabulary(shape.tokens);
+    constexpr std::int32_t control_type = 3;
+    const std::size_t first = vocabulary.tokens.size() - shape.control_tokens.size();
+    for (std::size_t i = 0; i < shape.control_tokens.size(); ++i) {
+      vocabulary.tokens[first + i] = shape.control_tokens[i];
+      vocabulary.types[first + i] = control_type;
+    }
+    if (!shape.chat_template.empty()) {
+      writer.add("tokenizer.chat_template", std::string_view(shape.chat_template));
+    }
     writer.add("tokenizer.ggml.model", "llama");
     writer.add_array("tokenizer.ggml.tokens", std::span<const std::string>(vocabulary.tokens));
     writer.add_array("tokenizer.ggml.scores", std::span<const float>(vocabulary.scores));
     writer.add_array("tokenizer.ggml.token_type", std::span<const std::int32_t>(vocabulary.types));
-    writer.add("tokenizer.ggml.bos_token_id", model::begin_token);
-    writer.add("tokenizer.ggml.eos_token_id", model::end_token);
-    writer.add("tokenizer.ggml.unknown_token_id", model::unknown_token);
+    writer.add("tokenizer.ggml.bos_token_id", synth::begin_token);
+    writer.add("tokenizer.ggml.eos_token_id", synth::end_token);
+    writer.add("tokenizer.ggml.unknown_token_id", synth::unknown_token);
   }
 };
 

@@ -138,8 +138,51 @@ TEST_CASE("SentencePiece: defaults without types and ids, and ids that mean none
   CHECK(other->warnings().size() == 2);  // 77 is out of range; no BOS to add
 }
 
+void begin_gemma4(Builder& file) {
+  file.text("model", "gemma4")
+      .texts("tokens", {"<unk>", "<eos>", "<bos>", "a", "\u2581", "<0x42>"});
+  file.array<std::int32_t>("token_type", ValueType::i32, {3, 3, 3, 1, 1, 6});
+  file.texts("merges", {"\u2581 a"}).u32("unknown_token_id", 0);
+}
+
+TEST_CASE("Gemma 4 starts with BOS, whatever its file says") {
+  Builder file;
+  begin_gemma4(file);
+  file.u32("bos_token_id", 2).u32("eos_token_id", 1);
+  CHECK(file.tokenizer()->encode("a", {}) == std::vector<tokenizer::Token>{2, 3});
+  CHECK(file.tokenizer()->warnings().empty());
+  file.boolean("add_bos_token", false);
+  CHECK(file.tokenizer()->encode("a B", {}) == std::vector<tokenizer::Token>{2, 3, 4, 5});
+  REQUIRE(file.tokenizer()->warnings().size() == 1);
+  CHECK(contains(file.tokenizer()->warnings()[0], "add_bos_token"));
+
+  Builder without;
+  begin_gemma4(without);
+  CHECK_FALSE(without.tokenizer()->adds_bos());
+  CHECK_FALSE(without.tokenizer()->eos().has_value());
+  CHECK_FALSE(without.tokenizer()->warnings().empty());
+}
+
+TEST_CASE("several tokens may end a text, and EOS is never added to one") {
+  Builder file;
+  begin_gemma4(file);
+  file.u32("bos_token_id", 2).u32("eos_token_id", 1).boolean("add_eos_token", true);
+  file.array<std::int32_t>("eos_token_ids", ValueType::i32, {1, 3});
+  const auto tokenizer = file.tokenizer();
+  for (const tokenizer::Token id : {1, 3}) CHECK(tokenizer->is_end_of_generation(id));
+  CHECK_FALSE(tokenizer->is_end_of_generation(4));
+  CHECK(tokenizer->encode("a", {}) == std::vector<tokenizer::Token>{2, 3});
+  REQUIRE(tokenizer->warnings().size() == 1);
+  CHECK(contains(tokenizer->warnings()[0], "add_eos_token"));
+
+  Builder wrong;
+  begin_gemma4(wrong);
+  wrong.array<std::int32_t>("eos_token_ids", ValueType::i32, {6});
+  CHECK(contains(refusal(wrong), "tokenizer.ggml.eos_token_ids"));
+}
+
 TEST_CASE("metadata that makes no vocabulary is refused by key") {
-  for (const char* model : {"t5", "bert", "rwkv", "plamo2", "gemma4", "no_vocab", "surprise"}) {
+  for (const char* model : {"t5", "bert", "rwkv", "plamo2", "no_vocab", "surprise"}) {
     Builder file;
     file.text("model", model);
     CHECK(contains(refusal(file), "tokenizer.ggml.model"));

@@ -253,6 +253,111 @@ TEST_CASE("byte-level BPE merges as the plain loop does") {
   }
 }
 
+// <unk>, <s>, </s>, and the byte tokens at 3 + byte.
+Vocabulary character_vocabulary() {
+  Vocabulary vocabulary = sentencepiece_vocabulary();
+  vocabulary.kind = VocabularyKind::character_level;
+  vocabulary.scores.clear();
+  return vocabulary;
+}
+
+Tokens characters_plainly(const Vocabulary& vocabulary, const std::string& text) {
+  std::map<std::string, Token> ids;
+  for (std::size_t i = 259; i < vocabulary.tokens.size(); ++i) {
+    ids[vocabulary.tokens[i]] = static_cast<Token>(i);
+  }
+  std::map<std::pair<std::string, std::string>, double> ranks;
+  for (const std::string& merge : vocabulary.merges) {
+    const std::size_t space = merge.find(' ');
+    ranks.emplace(std::pair(merge.substr(0, space), merge.substr(space + 1)), ranks.size());
+  }
+  Tokens tokens;
+  std::string line;
+  const auto finish_line = [&] {
+    const bool is_token = line.starts_with('\n') && ids.contains(line);
+    const auto rank = [&](const std::string& left, const std::string& right) {
+      const auto found = ranks.find({left, right});
+      return found == ranks.end() ? std::nullopt : std::optional<double>(found->second);
+    };
+    for (const std::string& symbol :
+         is_token ? std::vector{line} : merge_plainly(characters(line), rank)) {
+      if (const auto found = ids.find(symbol); found != ids.end()) {
+        tokens.push_back(found->second);
+        continue;
+      }
+      for (std::size_t i = 0; i < symbol.size(); ++i) {
+        const bool is_mark = symbol.substr(i).starts_with("\u2581");
+        tokens.push_back(3 + (is_mark ? ' ' : static_cast<unsigned char>(symbol[i])));
+        if (is_mark) i += 2;
+      }
+    }
+    line.clear();
+  };
+  for (const char c : text) {
+    if (!line.empty() && (line[0] == '\n') != (c == '\n')) finish_line();
+    line += c == ' ' ? std::string("\u2581") : std::string(1, c);
+  }
+  finish_line();
+  return tokens;
+}
+
+TEST_CASE("BPE on characters merges as the plain loop does") {
+  std::mt19937 random(5);
+  const std::vector<std::string> alphabet = {"a", "b", "\u00E9", "\u4E00", " ", "\n"};
+  for (int round = 0; round < 200; ++round) {
+    Vocabulary vocabulary = character_vocabulary();
+    const bool spaces_inside = round % 2 == 0;
+    std::vector<std::string> strings = {"a", "b", "c", "\u00E9", "\u2581", "\n"};
+    for (const std::string& text : strings) {
+      if (uniform(random, 0, 5) > 0) add_token(vocabulary, text, TokenType::normal);
+    }
+    for (int i = uniform(random, 0, 40); i > 0; --i) {
+      const auto any = [&] {
+        return strings[static_cast<std::size_t>(
+            uniform(random, 0, static_cast<int>(strings.size()) - 1))];
+      };
+      const std::string left = any();
+      const std::string right = any();
+      const std::string whole = left + right;
+      const std::size_t first = whole.find_first_not_of("\xE2\x96\x81");
+      const bool inside =
+          first != std::string::npos && whole.find("\u2581", first) != std::string::npos;
+      if (inside && !spaces_inside) continue;
+      vocabulary.merges.push_back(left + " " + right);
+      strings.push_back(whole);
+      const auto& known = vocabulary.tokens;
+      // Now and then the result of a merge is no token.
+      if (uniform(random, 0, 5) > 0 &&
+          std::find(known.begin(), known.end(), whole) == known.end()) {
+        add_token(vocabulary, whole, TokenType::normal);
+      }
+    }
+    const auto tokenizer = make_tokenizer(vocabulary);
+    for (int i = 0; i < 20; ++i) {
+      const std::string text = random_text(random, alphabet, 30);
+      CAPTURE(round, text);
+      const Tokens tokens = tokenizer->encode(text, plain);
+      REQUIRE(tokens == characters_plainly(vocabulary, text));
+      REQUIRE(tokenizer->decode(tokens) == text);
+    }
+    const std::string bytes = random_bytes(random, 40) + "\u2581" + random_unicode(random, 20);
+    REQUIRE(tokenizer->decode(tokenizer->encode(bytes, plain)) == bytes);
+  }
+}
+
+TEST_CASE("a run of line breaks that is a token is taken before any merge") {
+  Vocabulary vocabulary = character_vocabulary();
+  add_token(vocabulary, "\n", TokenType::normal);       // 259
+  add_token(vocabulary, "\n\n", TokenType::normal);     // 260
+  add_token(vocabulary, "\n\n\n", TokenType::normal);   // 261, which no merge makes
+  add_token(vocabulary, "\u2581x", TokenType::normal);  // 262
+  vocabulary.merges = {"\n \n", "\u2581 x"};
+  const auto tokenizer = make_tokenizer(vocabulary);
+  CHECK(tokenizer->encode("\n\n\n x", plain) == Tokens{261, 262});
+  CHECK(tokenizer->encode("\n\n\n\n", plain) == Tokens{260, 260});
+  CHECK(tokenizer->encode("x", plain) == Tokens{3 + 'x'});  // no space in front
+}
+
 TEST_CASE("text never turns into control or byte tokens by itself") {
   Vocabulary vocabulary = sentencepiece_vocabulary();
   for (const char* text : {"<", "s", ">", "<s", "/", "</", "</s", "0", "x", "\u2581"}) {
@@ -404,10 +509,12 @@ TEST_CASE("what ends a generation") {
   const Token user = add("<|user|>");
   const Token file = add("<|file_sep|>");
   const Token struck = add("</s>");
+  const Token padding = add("[PAD]", TokenType::normal);
+  const Token minimax = add("[e~[");
   vocabulary.eot = user;
 
   auto tokenizer = make_tokenizer(vocabulary);
-  for (const Token token : {end, turn, user, file, struck}) {
+  for (const Token token : {end, turn, user, file, struck, padding, minimax}) {
     CHECK(tokenizer->is_end_of_generation(token));
   }
   CHECK_FALSE(tokenizer->is_end_of_generation('a'));
@@ -468,17 +575,21 @@ TEST_CASE("vocabularies that make no sense are refused by name") {
 TEST_CASE("long texts take a time that grows with their length") {
   Vocabulary bytes = byte_vocabulary("llama-bpe");
   Vocabulary pieces = sentencepiece_vocabulary();
+  Vocabulary lines = character_vocabulary();
   std::string run = "a";
   std::string marked = "a";
   for (int i = 0; i < 5; ++i) {
     bytes.merges.push_back(run + " " + run);
+    lines.merges.push_back(run + " " + run);
+    lines.merges.push_back(run + " \u2581");  // space inside
     run += run;
     marked += marked;
     add_token(bytes, run, TokenType::normal);
+    add_token(lines, run, TokenType::normal);
     add_token(pieces, run, TokenType::normal, static_cast<float>(i));
     add_token(pieces, marked.substr(1) + "\u2581", TokenType::normal, -1);  // space inside
   }
-  for (const Vocabulary& vocabulary : {bytes, pieces}) {
+  for (const Vocabulary& vocabulary : {bytes, pieces, lines}) {
     const auto tokenizer = make_tokenizer(vocabulary);
     for (const char c : {'a', ' ', '\n', '<', '\xFF'}) {
       const std::string text(1'000'000, c);

@@ -1,13 +1,16 @@
 // Memory limits, control groups and the memory of this process, held against generated trees of
 // /proc and /sys of many machines.
+#include <chrono>
 #include <cstdint>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/catch.h"
 #include "tests/machine_tree.h"
 #include "topology/cgroup.h"
 #include "topology/machine.h"
+#include "topology/memory_events.h"
 #include "topology/process_memory.h"
 
 namespace {
@@ -273,4 +276,55 @@ TEST_CASE("huge pages by the bracketed word") {
     tree.write(file, garbled);
     CHECK_FALSE(read(tree).huge_pages);
   }
+}
+
+TEST_CASE("refaults: the sum of what is known, and growth only of counters that go on") {
+  CgroupMemory memory;
+  CHECK_FALSE(memory.refaults().has_value());
+  memory.refaults_file = 5;
+  CHECK(memory.refaults() == 5U);
+  memory.refaults_anon = 2;
+  CHECK(memory.refaults() == 7U);
+  CHECK(growth(5U, 7U) == 2U);
+  CHECK(growth(7U, 7U) == 0U);
+  CHECK_FALSE(growth(7U, 5U).has_value());
+  CHECK_FALSE(growth(std::nullopt, 5U).has_value());
+  CHECK_FALSE(growth(5U, std::nullopt).has_value());
+}
+
+TEST_CASE("memory limits alone are those of the whole machine") {
+  Tree tree;
+  tree.meminfo(16 * kGiB, 12 * kGiB).v2("/a/b");
+  tree.write("/sys/fs/cgroup/a/b/memory.max", std::to_string(5 * kGiB) + "\n");
+  tree.write("/sys/fs/cgroup/a/memory.high", std::to_string(4 * kGiB) + "\n");
+  tree.write("/sys/fs/cgroup/a/b/memory.current", std::to_string(2 * kGiB) + "\n");
+  tree.write("/proc/self/status", "RssAnon:\t1048576 kB\n");
+  const auto group = find_cgroup(tree.root(), "memory");
+  const auto all = memory_bounds(read(tree));
+  const auto alone = memory_bounds(read_memory_limits(tree.root(), group));
+  REQUIRE(alone.size() == all.size());
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    CHECK(alone[i].source == all[i].source);
+    CHECK(alone[i].usable_bytes() == all[i].usable_bytes());
+  }
+}
+
+TEST_CASE("a wait for events of memory ends when it is woken, before or meanwhile") {
+  for (const bool has_group : {false, true}) {
+    MemoryEvents events(has_group ? find_cgroup({}, "memory") : std::nullopt);
+    const std::chrono::hours long_time(1);
+    events.wake();
+    events.wait(long_time);
+    std::thread other([&] { events.wake(); });
+    events.wait(long_time);
+    other.join();
+    events.wait(std::chrono::milliseconds(1));
+  }
+}
+
+TEST_CASE("events of groups that are not there are left out") {
+  const Cgroup nowhere{CgroupVersion::v2, {{"/gone", "/sys/fs/cgroup/gone-with-the-wind"}}};
+  CHECK(MemoryEvents(nowhere).sources().empty());
+  const Cgroup nowhere_v1{CgroupVersion::v1, nowhere.levels};
+  CHECK(MemoryEvents(nowhere_v1).sources().empty());
 }

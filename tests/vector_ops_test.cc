@@ -2,49 +2,19 @@
 // definitions in double arithmetic.
 #include "kernels/vector_ops.h"
 
-#include <functional>
-
 // The functions behind them, in the scalar tier.
 // clang-format off
 #include "kernels/lanes_scalar.h"
 #include "kernels/lanes_math.h"
 // clang-format on
 #include "tests/catch.h"
+#include "tests/kernel_probes.h"
 #include "tests/kernels_support.h"
 
 namespace sluice::test {
 namespace {
 
 using kernels::VectorOps;
-
-struct Operation {
-  std::string name;
-  // x and y have `size` elements; the result is left in y.
-  std::function<void(const VectorOps&, const float* x, float* y, std::size_t size)> run;
-};
-
-// Cosines and sines need not be of any angle for this.
-void rope(void (*op)(float*, const float*, const float*, std::size_t), const float* x, float* y,
-          std::size_t size) {
-  op(y, x, x + size / 2, size / 2);
-}
-
-const std::vector<Operation>& operations() {
-  static const std::vector<Operation> all = {
-      {"rms_norm", [](auto& ops, auto* x, auto* y, auto n) { ops.rms_norm(x, y, 1e-5f, n, y); }},
-      {"rms_norm without weight",
-       [](auto& ops, auto* x, auto* y, auto n) { ops.rms_norm(x, nullptr, 1e-6f, n, y); }},
-      {"rope_norm", [](auto& ops, auto* x, auto* y, auto n) { rope(ops.rope_norm, x, y, n); }},
-      {"rope_neox", [](auto& ops, auto* x, auto* y, auto n) { rope(ops.rope_neox, x, y, n); }},
-      {"softmax", [](auto& ops, auto*, auto* y, auto n) { ops.softmax(y, n); }},
-      {"swiglu", [](auto& ops, auto* x, auto* y, auto n) { ops.swiglu(x, y, n, y); }},
-      {"geglu", [](auto& ops, auto* x, auto* y, auto n) { ops.geglu(x, y, n, y); }},
-      {"add", [](auto& ops, auto* x, auto* y, auto n) { ops.add(x, n, y); }},
-      {"softcap", [](auto& ops, auto*, auto* y, auto n) { ops.softcap(y, n, 30); }},
-      {"max", [](auto& ops, auto* x, auto* y, auto n) { y[0] = ops.max(x, n); }},
-  };
-  return all;
-}
 
 TEST_CASE("every tier computes the bits that scalar computes") {
   Rng rng(31);
@@ -54,7 +24,7 @@ TEST_CASE("every tier computes the bits that scalar computes") {
       for (const std::size_t offset : {0, 1, 7}) {
         const Guarded<float> x(random_floats(size, data, rng), offset);
         const Guarded<float> y(random_floats(size, data, rng), offset);
-        for (const Operation& op : operations()) {
+        for (const VectorOperation& op : vector_operations) {
           Guarded<float> expected = y;
           op.run(scalar, x.data(), expected.data(), size);
           CHECK(expected.intact());
@@ -71,7 +41,7 @@ TEST_CASE("every tier computes the bits that scalar computes") {
   }
 }
 
-TEST_CASE("exp and tanh are as exact as they say") {
+TEST_CASE("exp, tanh, sigmoid and softplus are as exact as they say") {
   const auto worst = [](auto function, auto reference, float begin, float end) {
     double worst_error = 0;
     const int steps = 400000;
@@ -99,6 +69,15 @@ TEST_CASE("exp and tanh are as exact as they say") {
   CHECK(worst(tanh_of, exact_tanh, -20, 20) < 3 * epsilon);
   CHECK(worst(tanh_of, exact_tanh, -0.7f, 0.7f) < 3 * epsilon);
   CHECK(worst(tanh_of, exact_tanh, 1e-6f, 1e-3f) < 3 * epsilon);
+  const auto sigmoid_of = [](kernels::F32x16 x) { return kernels::sigmoid(x); };
+  const auto softplus_of = [](kernels::F32x16 x) { return kernels::softplus(x); };
+  const auto exact_sigmoid = [](double x) { return 1 / (1 + std::exp(-x)); };
+  const auto exact_softplus = [](double x) {
+    return std::max(x, 0.0) + std::log1p(std::exp(-std::abs(x)));
+  };
+  CHECK(worst(sigmoid_of, exact_sigmoid, -87, 100) < 3 * epsilon);
+  CHECK(worst(softplus_of, exact_softplus, -103, 100) < 4 * epsilon);
+  CHECK(worst(softplus_of, exact_softplus, -3, 3) < 4 * epsilon);
 }
 
 float exp_of(float x) {
@@ -108,7 +87,14 @@ float tanh_of(float x) {
   return kernels::tanh(kernels::broadcast(x)).lane[5];
 }
 
-TEST_CASE("exp and tanh at the ends") {
+float sigmoid_of(float x) {
+  return kernels::sigmoid(kernels::broadcast(x)).lane[5];
+}
+float softplus_of(float x) {
+  return kernels::softplus(kernels::broadcast(x)).lane[5];
+}
+
+TEST_CASE("exp, tanh, sigmoid and softplus at the ends") {
   CHECK(exp_of(0) == 1);
   CHECK(exp_of(-0.0f) == 1);
   CHECK(exp_of(-infinity) == 0);
@@ -124,6 +110,16 @@ TEST_CASE("exp and tanh at the ends") {
   CHECK(tanh_of(50) == 1);
   CHECK(std::isnan(tanh_of(not_a_number)));
   CHECK(tanh_of(1e-40f) == 1e-40f);
+  CHECK(sigmoid_of(infinity) == 1);
+  CHECK(sigmoid_of(-infinity) == 0);
+  CHECK(sigmoid_of(0) == 0.5f);
+  CHECK(std::isnan(sigmoid_of(not_a_number)));
+  CHECK(softplus_of(infinity) == infinity);
+  CHECK(softplus_of(-infinity) == 0);
+  CHECK(softplus_of(1000) == 1000);
+  CHECK(softplus_of(20.5f) == 20.5f);
+  CHECK(softplus_of(-20) > 0);
+  CHECK(std::isnan(softplus_of(not_a_number)));
 }
 
 // Errors below are in units of the size of what is added or multiplied, with one epsilon for every
@@ -150,6 +146,28 @@ TEST_CASE("rms_norm against double") {
     INFO("size " << size);
     CHECK(beyond(y.data(), expected, tolerance).value_or("") == "");
   }
+}
+
+TEST_CASE("l2_norm against double, and of zeros") {
+  Rng rng(36);
+  const VectorOps& ops = kernels::kernel_table().vector_ops;
+  constexpr float eps = 1e-6f, scale = 0.088f;
+  for (const std::size_t size : odd_sizes()) {
+    std::vector<float> x = random_floats(size, Data::normal, rng);
+    std::vector<double> expected(size), tolerance(size);
+    double squares = 0;
+    for (const float v : x) squares += static_cast<double>(v) * v;
+    for (std::size_t i = 0; i < size; ++i) {
+      expected[i] = x[i] / std::sqrt(squares + eps) * scale;
+      tolerance[i] = std::abs(expected[i]) * epsilon * (sum_roundings(size) + 5);
+    }
+    ops.l2_norm(x.data(), eps, scale, size, x.data());
+    INFO("size " << size);
+    CHECK(beyond(x.data(), expected, tolerance).value_or("") == "");
+  }
+  std::vector<float> zeros(19);
+  ops.l2_norm(zeros.data(), eps, scale, zeros.size(), zeros.data());
+  CHECK(zeros == std::vector<float>(19));
 }
 
 TEST_CASE("rope turns pairs by their angle") {
@@ -225,7 +243,74 @@ TEST_CASE("gated activations against double") {
   CHECK(beyond(gelu.data(), expected_gelu, gelu_tolerance).value_or("") == "");
 }
 
-TEST_CASE("softcap and add against double") {
+TEST_CASE("the clamped SwiGLU against double, on both sides of its limits") {
+  const double limit = 7, slope = 1.702f;
+  std::vector<float> gate, up;
+  for (float a = -50; a <= 20; a += 0.037f) {
+    gate.push_back(a);
+    up.push_back(9.5f * std::sin(7 * a));
+  }
+  const std::size_t size = gate.size();
+  std::vector<float> out(size);
+  kernels::kernel_table().vector_ops.clamped_swiglu(gate.data(), up.data(), 1.702f, 7, size,
+                                                    out.data());
+  std::vector<double> expected(size), tolerance(size);
+  for (std::size_t i = 0; i < size; ++i) {
+    const double g = std::min<double>(gate[i], limit), u = std::clamp<double>(up[i], -limit, limit);
+    const double gated = g / (1 + std::exp(-slope * g));
+    expected[i] = gated * (u + 1);
+    // exp makes of the rounding of slope * g that of its result.
+    tolerance[i] =
+        std::abs(gated) * epsilon * (std::abs(u + 1) * (5 + std::abs(slope * g)) + std::abs(u) + 1);
+  }
+  CHECK(beyond(out.data(), expected, tolerance).value_or("") == "");
+}
+
+TEST_CASE("sums, products and relu_squared are rounded once") {
+  Rng rng(37);
+  const VectorOps& ops = kernels::kernel_table().vector_ops;
+  for (const std::size_t size : odd_sizes()) {
+    const std::vector<float> x = random_floats(size, Data::normal, rng);
+    const std::vector<float> y = random_floats(size, Data::normal, rng);
+    const auto check = [&](const char* name, auto run, auto exact) {
+      std::vector<float> found = y, expected = y;
+      run(found.data());
+      for (std::size_t i = 0; i < size; ++i) expected[i] = exact(x[i], y[i]);
+      INFO(name << ", size " << size);
+      CHECK(difference(found.data(), expected.data(), size).value_or("") == "");
+    };
+    check(
+        "add", [&](float* out) { ops.add(x.data(), size, out); },
+        [](float a, float b) { return a + b; });
+    check(
+        "add_scaled", [&](float* out) { ops.add_scaled(x.data(), 0.22f, size, out); },
+        [](float a, float b) { return std::fma(0.22f, a, b); });
+    check(
+        "multiply", [&](float* out) { ops.multiply(x.data(), size, out); },
+        [](float a, float b) { return a * b; });
+    check(
+        "scale", [&](float* out) { ops.scale(out, size, 0.22f); },
+        [](float, float b) { return b * 0.22f; });
+    check(
+        "relu_squared", [&](float* out) { ops.relu_squared(out, size); },
+        [](float, float b) { return b > 0 ? b * b : 0.0f; });
+  }
+}
+
+TEST_CASE("multiply_by_sigmoid is a product with sigmoid") {
+  Rng rng(38);
+  const VectorOps& ops = kernels::kernel_table().vector_ops;
+  for (const std::size_t size : odd_sizes()) {
+    std::vector<float> gate = random_floats(size, Data::normal, rng);
+    std::vector<float> found = random_floats(size, Data::normal, rng), expected = found;
+    ops.multiply_by_sigmoid(gate.data(), size, found.data());
+    ops.sigmoid(gate.data(), size);
+    ops.multiply(gate.data(), size, expected.data());
+    CHECK(difference(found.data(), expected.data(), size).value_or("") == "");
+  }
+}
+
+TEST_CASE("softcap against double") {
   Rng rng(35);
   std::vector<float> x = random_floats(1003, Data::normal, rng), y = x;
   for (std::size_t i = 0; i < x.size(); ++i) y[i] = x[i] *= static_cast<float>(i % 40);
@@ -236,30 +321,6 @@ TEST_CASE("softcap and add against double") {
     tolerance[i] = 5 * epsilon * std::abs(expected[i]);
   }
   CHECK(beyond(y.data(), expected, tolerance).value_or("") == "");
-
-  std::vector<float> sum = y;
-  kernels::kernel_table().vector_ops.add(x.data(), x.size(), sum.data());
-  std::vector<float> exact(x.size());
-  for (std::size_t i = 0; i < x.size(); ++i) exact[i] = y[i] + x[i];
-  CHECK(difference(sum.data(), exact.data(), exact.size()).value_or("") == "");
-}
-
-TEST_CASE("max finds the largest wherever it stands, and looks past NaN") {
-  const VectorOps& ops = kernels::kernel_table().vector_ops;
-  for (std::size_t size = 1; size <= 70; ++size) {
-    for (std::size_t at = 0; at < size; ++at) {
-      std::vector<float> x(size, not_a_number);
-      x[at] = -7;
-      CHECK(ops.max(x.data(), size) == -7);
-      x[at] = -infinity;
-      CHECK(ops.max(x.data(), size) == -infinity);
-      std::fill(x.begin(), x.end(), -3.0f);
-      x[at] = -2;
-      CHECK(ops.max(x.data(), size) == -2);
-    }
-    const std::vector<float> all_nan(size, not_a_number);
-    CHECK(std::isnan(ops.max(all_nan.data(), size)));
-  }
 }
 
 }  // namespace

@@ -262,9 +262,9 @@ MemoryGroup read_memory_group(const FileRoot& root, const CgroupLevel& level, bo
   return group;
 }
 
-std::vector<MemoryGroup> read_memory_groups(const FileRoot& root) {
+std::vector<MemoryGroup> read_memory_groups(const FileRoot& root,
+                                            const std::optional<Cgroup>& group) {
   std::vector<MemoryGroup> groups;
-  const std::optional<Cgroup> group = find_cgroup(root, "memory");
   if (!group) return groups;
   const bool is_v1 = group->version == CgroupVersion::v1;
   for (const CgroupLevel& level : group->levels) {
@@ -289,9 +289,18 @@ std::optional<std::string> read_huge_pages(const FileRoot& root) {
 
 }  // namespace
 
+Machine read_memory_limits(const FileRoot& root, const std::optional<Cgroup>& group) {
+  const std::string meminfo = root.text("/proc/meminfo").value_or("");
+  Machine machine;
+  machine.memory_groups = read_memory_groups(root, group);
+  machine.memory_total_bytes = find_kilobytes(meminfo, "MemTotal");
+  machine.memory_available_bytes = find_kilobytes(meminfo, "MemAvailable");
+  machine.own_bytes = read_process_memory(root).unreclaimable_bytes();
+  return machine;
+}
+
 Machine read_machine(const FileRoot& root, std::optional<CpuList> affinity) {
   const std::string cpuinfo = root.text("/proc/cpuinfo").value_or("");
-  const std::string meminfo = root.text("/proc/meminfo").value_or("");
   const CpuList online = read_online(root, cpuinfo);
   if (affinity) {
     std::sort(affinity->begin(), affinity->end());
@@ -300,17 +309,13 @@ Machine read_machine(const FileRoot& root, std::optional<CpuList> affinity) {
     affinity = read_affinity();
   }
 
-  Machine machine;
+  Machine machine = read_memory_limits(root, find_cgroup(root, "memory"));
   machine.allowed_cpus = allowed(online, affinity, read_cpuset(root));
   machine.cpus = read_cpus(root, online.empty() ? machine.allowed_cpus : online);
   machine.model_name = read_model_name(cpuinfo);
   machine.flags = read_flags(cpuinfo);
   if (!machine.cpus.empty()) machine.caches = read_caches(root, machine.cpus.front().id);
   machine.quota = read_quota(root);
-  machine.memory_groups = read_memory_groups(root);
-  machine.memory_total_bytes = find_kilobytes(meminfo, "MemTotal");
-  machine.memory_available_bytes = find_kilobytes(meminfo, "MemAvailable");
-  machine.own_bytes = read_process_memory(root).unreclaimable_bytes();
   machine.huge_pages = read_huge_pages(root);
   machine.page_bytes = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   return machine;
@@ -320,6 +325,7 @@ std::vector<MemoryBound> memory_bounds(const Machine& machine) {
   std::vector<MemoryBound> bounds;
   for (const MemoryGroup& group : machine.memory_groups) {
     const std::uint64_t mine = group.reclaimable_bytes + machine.own_bytes;
+    // Only the root group of version 2 tells no usage, and it has no limit.
     const std::uint64_t usage = group.usage_bytes.value_or(0);
     const std::uint64_t others = usage > mine ? usage - mine : 0;
     const auto add = [&](std::optional<std::uint64_t> limit, std::string_view file) {

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "topology/cgroup.h"
 #include "topology/file_root.h"
 
 namespace sluice::topology {
@@ -63,6 +64,11 @@ struct Machine {
   std::optional<std::string> huge_pages;  // transparent huge pages: "always", "madvise", "never"
   std::size_t page_bytes = 4096;
 };
+
+// What bounds the memory of this process, and nothing else of the machine: the memory groups and
+// the lines after them but the last two. `group` is that of find_cgroup(root, "memory"), which
+// takes most of the time. For whoever looks again every few milliseconds.
+Machine read_memory_limits(const FileRoot& root, const std::optional<Cgroup>& group);
 
 // Reads all of the above. `affinity` stands in for the mask of the calling thread, which is asked
 // of the kernel where it is absent.

@@ -58,6 +58,11 @@ std::optional<PressureLine> parse_pressure(std::string_view text, std::string_vi
 
 }  // namespace
 
+std::optional<std::uint64_t> ProcessMemory::resident_bytes() const {
+  if (!rss_anon_bytes || !rss_file_bytes) return std::nullopt;
+  return *rss_anon_bytes + *rss_file_bytes;
+}
+
 std::optional<std::uint64_t> ProcessMemory::peak_bytes() const {
   if (!rss_peak_bytes) return std::nullopt;
   return *rss_peak_bytes + page_table_bytes.value_or(0);
@@ -65,6 +70,17 @@ std::optional<std::uint64_t> ProcessMemory::peak_bytes() const {
 
 std::uint64_t ProcessMemory::unreclaimable_bytes() const {
   return rss_anon_bytes.value_or(0) + rss_shmem_bytes.value_or(0) + page_table_bytes.value_or(0);
+}
+
+std::optional<std::uint64_t> CgroupMemory::refaults() const {
+  if (!refaults_file && !refaults_anon) return std::nullopt;
+  return refaults_file.value_or(0) + refaults_anon.value_or(0);
+}
+
+std::optional<std::uint64_t> growth(std::optional<std::uint64_t> before,
+                                    std::optional<std::uint64_t> now) {
+  if (!before || !now || *now < *before) return std::nullopt;
+  return *now - *before;
 }
 
 ProcessMemory read_process_memory(const FileRoot& root) {

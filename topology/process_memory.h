@@ -24,6 +24,10 @@ struct ProcessMemory {
   std::optional<std::uint64_t> minor_faults;
   std::optional<std::uint64_t> major_faults;  // those that waited for a disk
 
+  // What the process holds: its own pages and those of mapped files; nothing where either is not
+  // known.
+  std::optional<std::uint64_t> resident_bytes() const;
+
   // The most that the process held: resident pages, and page tables, which only grow.
   std::optional<std::uint64_t> peak_bytes() const;
 
@@ -45,7 +49,15 @@ struct CgroupMemory {
   std::optional<std::uint64_t> peak_bytes;     // since the group was made or the counter reset
   std::optional<std::uint64_t> refaults_file;  // pages of files read again soon after eviction
   std::optional<std::uint64_t> refaults_anon;
+
+  // Both kinds, of those that are known; nothing where none is.
+  std::optional<std::uint64_t> refaults() const;
 };
+
+// By how much a counter has grown. Nothing where it was not known before or is not now, or where it
+// has begun anew in between.
+std::optional<std::uint64_t> growth(std::optional<std::uint64_t> before,
+                                    std::optional<std::uint64_t> now);
 
 CgroupMemory read_cgroup_memory(const FileRoot& root = {});
 

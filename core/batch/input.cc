@@ -5,8 +5,10 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <limits>
+#include <poll.h>
 #include <stdlib.h>
 #include <string_view>
+#include <sys/stat.h>
 #include <system_error>
 #include <unistd.h>
 #include <utility>
@@ -19,6 +21,7 @@ namespace sluice::batch {
 namespace {
 
 constexpr std::size_t piece_bytes = std::size_t{1} << 20;
+constexpr int wait_milliseconds = 200;
 
 bool is_blank_byte(char byte) {
   return byte == ' ' || byte == '\t' || byte == '\r';
@@ -30,6 +33,15 @@ std::size_t read_some(int descriptor, char* data, std::size_t size) {
     if (n >= 0) return static_cast<std::size_t>(n);
     if (errno != EINTR) throw std::system_error(errno, std::generic_category());
   }
+}
+
+// Whether there is something to read, be it the end. Waits for a moment, as a signal that comes
+// just before the waiting does not end it.
+bool wait_for_bytes(int descriptor) {
+  pollfd waiting{.fd = descriptor, .events = POLLIN, .revents = 0};
+  const int ready = ::poll(&waiting, 1, wait_milliseconds);
+  if (ready < 0 && errno != EINTR) throw std::system_error(errno, std::generic_category());
+  return ready > 0;
 }
 
 void write_all(int descriptor, std::string_view bytes) {
@@ -45,15 +57,11 @@ void write_all(int descriptor, std::string_view bytes) {
 
 }  // namespace
 
-Input::Input(const std::filesystem::path& path)
-    : name_(path == "-" ? "standard input" : path.string()) {
-  if (path == "-") {
-    spool_standard_input();
-  } else {
-    descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    if (descriptor_ < 0) fail(errno);
-  }
+Input::Input(const std::filesystem::path& path, const Check& check)
+    : name_(path == "-" ? "standard input" : path.string()), check_(check ? check : [] {}) {
+  open(path);
   try {
+    if (path == "-" || !is_regular_file()) replace_by_copy();
     scan();
     find_duplicates();
   } catch (...) {
@@ -70,24 +78,52 @@ void Input::fail(int error) const {
   throw std::system_error(error, std::generic_category(), fmt::format("cannot read {}", name_));
 }
 
-void Input::spool_standard_input() {
+// Not blocking, so that a pipe that nobody writes to yet is waited for where signals are seen.
+void Input::open(const std::filesystem::path& path) {
+  descriptor_ = path == "-" ? ::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0)
+                            : ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (descriptor_ < 0) fail(errno);
+}
+
+bool Input::is_regular_file() const {
+  struct stat facts {};
+  if (::fstat(descriptor_, &facts) != 0) fail(errno);
+  if (S_ISDIR(facts.st_mode)) fail(EISDIR);
+  return S_ISREG(facts.st_mode);
+}
+
+void Input::replace_by_copy() {
   std::string name = (std::filesystem::temp_directory_path() / "sluice-input-XXXXXX").string();
-  descriptor_ = ::mkostemp(name.data(), O_CLOEXEC);
-  if (descriptor_ < 0) {
+  const int copy = ::mkostemp(name.data(), O_CLOEXEC);
+  if (copy < 0) {
     throw std::system_error(errno, std::generic_category(),
-                            "cannot copy standard input to " + name);
+                            fmt::format("cannot copy {} to {}", name_, name));
   }
   ::unlink(name.c_str());
-  std::string piece(piece_bytes, '\0');
   try {
-    while (const std::size_t n = read_some(STDIN_FILENO, piece.data(), piece.size())) {
-      write_all(descriptor_, std::string_view(piece).substr(0, n));
-    }
+    copy_to(copy);
   } catch (const std::system_error& error) {
-    ::close(descriptor_);
-    throw std::system_error(error.code(), "cannot copy standard input to " + name);
+    ::close(copy);
+    throw std::system_error(error.code(), fmt::format("cannot copy {} to {}", name_, name));
+  } catch (...) {
+    ::close(copy);
+    throw;
   }
+  ::close(std::exchange(descriptor_, copy));
   ::lseek(descriptor_, 0, SEEK_SET);
+}
+
+void Input::copy_to(int copy) const {
+  std::string piece(piece_bytes, '\0');
+  while (true) {
+    check_();
+    if (!wait_for_bytes(descriptor_)) continue;
+    const ssize_t size = ::read(descriptor_, piece.data(), piece.size());
+    if (size < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+    if (size < 0) throw std::system_error(errno, std::generic_category());
+    if (size == 0) return;
+    write_all(copy, std::string_view(piece).substr(0, static_cast<std::size_t>(size)));
+  }
 }
 
 void Input::scan() {
@@ -97,6 +133,7 @@ void Input::scan() {
   std::uint64_t line = 1;
   bool is_blank = true;
   while (true) {
+    check_();
     std::size_t size = 0;
     try {
       size = read_some(descriptor_, piece.data(), piece.size());
@@ -139,6 +176,7 @@ void Input::find_duplicates() {
   };
   std::vector<std::pair<std::uint64_t, std::uint32_t>> seen;  // digest of the id, row
   for (std::uint64_t row = 1; row <= rows(); ++row) {
+    check_();
     const std::string id = id_of(row);
     if (id != "null") seen.emplace_back(digest_of(id), static_cast<std::uint32_t>(row));
   }

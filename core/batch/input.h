@@ -3,13 +3,15 @@
 // A row is a line that is not blank; rows and lines are numbered from 1. The file is read twice:
 // once to find the rows, to make the digest and to see which ids occur again, and then row by row
 // as they are needed, so that memory grows by 16 bytes a row and by the longest row, not by the
-// file. Standard input is copied to an unnamed temporary file first.
+// file. Standard input, and a file that is not a regular one (a pipe, `<(...)`), can be read only
+// once, and is copied to an unnamed temporary file first.
 //
 // Threads: used by one.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -19,8 +21,12 @@ namespace sluice::batch {
 
 class Input {
  public:
+  // Called now and then while the input is read, and several times a second while it is waited for.
+  // What it throws ends the reading.
+  using Check = std::function<void()>;
+
   // "-" is standard input. Throws std::system_error.
-  explicit Input(const std::filesystem::path& path);
+  explicit Input(const std::filesystem::path& path, const Check& check = {});
   ~Input();
   Input(const Input&) = delete;
   Input& operator=(const Input&) = delete;
@@ -46,13 +52,17 @@ class Input {
     std::uint32_t bytes;
     std::uint32_t line;
   };
-  void spool_standard_input();
+  void open(const std::filesystem::path& path);
+  bool is_regular_file() const;
+  void replace_by_copy();
+  void copy_to(int copy) const;
   void scan();
   void end_line(std::uint64_t begin, std::uint64_t end, bool is_blank, std::uint64_t line);
   void find_duplicates();
   [[noreturn]] void fail(int error) const;
 
   std::string name_;
+  Check check_;
   int descriptor_ = -1;
   std::uint64_t bytes_ = 0;
   std::uint64_t row_bytes_ = 0;

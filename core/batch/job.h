@@ -8,7 +8,9 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -55,8 +57,17 @@ class Job {
   const SchedulerCounts& counts() const { return scheduler_.counts(); }
 
  private:
+  // A row that wants several results, between its first one and its last.
+  struct Choices {
+    std::vector<Completion> completions;
+    std::string problem;  // of the first result, in their order, that has one
+    std::uint32_t problem_choice = 0;
+    std::uint32_t missing = 0;
+  };
+
   std::optional<Task> next_task();
-  void complete(const Task& task, const Outcome& outcome);
+  void take(const Task& task, const Outcome& outcome);
+  void append_result(const Task& task, std::span<const Completion> completions);
   void append_error(std::uint64_t row, const RowHeader& header, std::string_view code,
                     std::string_view reason);
 
@@ -68,6 +79,9 @@ class Job {
   std::vector<bool> is_done_;  // by row - 1
   std::uint64_t next_row_ = 1;
   JobProgress progress_;
+  const tokenizer::Tokenizer& tokenizer_;
+  std::optional<Task> repeated_;              // whose further results are to be begun
+  std::map<std::uint64_t, Choices> choices_;  // by row
   Scheduler scheduler_;
 };
 

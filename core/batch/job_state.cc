@@ -4,14 +4,11 @@
 #include <charconv>
 #include <fmt/format.h>
 #include <fstream>
-#include <iterator>
-#include <span>
 #include <string_view>
 #include <system_error>
 
-#include "core/batch/journal.h"
 #include "core/error.h"
-#include "core/gguf/output_file.h"
+#include "core/files/durable_file.h"
 
 namespace sluice::batch {
 namespace {
@@ -19,6 +16,7 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr int version = 1;
+constexpr std::size_t state_bytes_max = std::size_t{1} << 20;
 
 std::optional<std::uint64_t> parse_number(std::string_view text) {
   std::uint64_t value = 0;
@@ -44,7 +42,7 @@ JobState from_json(const ordered_json& object) {
 
 std::string shown(const ordered_json& settings, const std::string& name) {
   const auto at = settings.find(name);
-  return at == settings.end() ? "not set"
+  return at == settings.end() ? "not noted"
                               : at->dump(-1, ' ', false, ordered_json::error_handler_t::replace);
 }
 
@@ -67,22 +65,33 @@ std::filesystem::path state_path(const std::filesystem::path& output) {
 
 std::optional<JobState> read_state(const std::filesystem::path& output) {
   const std::filesystem::path path = state_path(output);
+  const auto refuse = [&] {
+    throw UsageError(
+        fmt::format("{} is no state that this version of sluice batch has written, so "
+                    "it is left as it is; name another output, or move it away",
+                    path.string()));
+  };
+  std::error_code error;
+  const auto kind = std::filesystem::status(path, error);
+  if (std::filesystem::exists(kind) && !std::filesystem::is_regular_file(kind)) refuse();
   std::ifstream file(path, std::ios::binary);
   if (!file) {
     if (errno == ENOENT) return std::nullopt;
     throw std::system_error(errno, std::generic_category(), "cannot read " + path.string());
   }
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  std::string text(state_bytes_max + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<std::size_t>(file.gcount()));
   try {
-    return from_json(ordered_json::parse(text));
+    if (text.size() <= state_bytes_max) return from_json(ordered_json::parse(text));
   } catch (const std::exception&) {  // of nlohmann-json, or one of the above
-    throw UsageError(
-        fmt::format("{} is not the state of a batch of this version: remove it and give --restart",
-                    path.string()));
   }
+  refuse();
+  return std::nullopt;
 }
 
-void write_state(const std::filesystem::path& output, const JobState& state) {
+void write_state(const std::filesystem::path& output, const JobState& state,
+                 files::SystemCalls& system) {
   const ordered_json object = {
       {"sluice_batch", version},
       {"input",
@@ -91,11 +100,9 @@ void write_state(const std::filesystem::path& output, const JobState& state) {
       {"settings", state.settings}};
   const std::string text =
       object.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
-  gguf::OutputFile file(state_path(output));
-  file.write(std::as_bytes(std::span(text)));
+  files::DurableFile file(state_path(output), {}, system);
+  file.write(text);
   file.commit();
-  sync_file(state_path(output));
-  sync_folder_of(output);
 }
 
 std::vector<std::string> differences(const JobState& before, const JobState& now,
@@ -116,7 +123,7 @@ std::vector<std::string> differences(const JobState& before, const JobState& now
     compare(name, shown(before.settings, name), shown(now.settings, name));
   }
   for (const auto& [name, value] : before.settings.items()) {
-    if (!now.settings.contains(name)) compare(name, shown(before.settings, name), "not set");
+    if (!now.settings.contains(name)) compare(name, shown(before.settings, name), "not noted");
   }
   return found;
 }

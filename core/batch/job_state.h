@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "core/files/system_calls.h"
+
 namespace sluice::batch {
 
 // One of `count` parts of an input: the rows whose number r has (r - 1) % count == index - 1.
@@ -40,8 +42,9 @@ std::filesystem::path state_path(const std::filesystem::path& output);
 // Throws std::system_error; UsageError when the file is not a state. Nothing when there is none.
 std::optional<JobState> read_state(const std::filesystem::path& output);
 
-// Complete and durable, or not there.
-void write_state(const std::filesystem::path& output, const JobState& state);
+// A files::DurableFile. Throws std::system_error.
+void write_state(const std::filesystem::path& output, const JobState& state,
+                 files::SystemCalls& system = files::kernel());
 
 // What differs, each as a short text: "--temp was 0.8 and is 0.5". The shard is left out when
 // `parts_of_one` (merging).

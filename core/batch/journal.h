@@ -1,68 +1,84 @@
 // The output file of a batch as a journal: whole lines are appended, and after any end of the
 // process the file says which rows are done.
 //
+// Opening changes nothing: it locks the file and looks through it (core/batch/journal_scan.h). The
+// caller judges what was found, and then either goes on with it or begins anew. A file that no
+// batch has written can neither be gone on with nor begun anew.
+//
 // Durability: a line is written in one piece as soon as its row is done, which outlives the
-// process; fdatasync follows at most once in sync_period and at the end, so that a power loss takes
-// the rows of the last second, which the next run computes again. Opening cuts off what a crash has
-// left: a last line without its end, and everything from the first NUL byte on, which file systems
-// leave where a block was never written. A line that was not written by a batch is refused.
+// process. sync_if_due(), called after each step, has it on the disk within sync_period, or at the
+// end of the step if steps take longer; a power loss takes the rows after that, which the next run
+// computes again. Where synchronising fails, the file is cut back to what is known to be on the
+// disk: the system may have forgotten the rest and still show it.
 //
 // A lock (Boost.Interprocess) keeps other processes from the file as long as the journal lives. It
 // is a POSIX record lock: no other descriptor of the file may be closed in this process meanwhile.
 //
-// Threads: used by one.
+// All members throw std::system_error, which names the file, for I/O. Used by one thread.
 #pragma once
 
 #include <boost/interprocess/sync/file_lock.hpp>
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string_view>
-#include <vector>
 
-#include "core/batch/result.h"
+#include "core/batch/journal_scan.h"
+#include "core/files/system_calls.h"
 
 namespace sluice::batch {
 
 class Journal {
  public:
+  using Clock = std::chrono::steady_clock;
   static constexpr std::chrono::seconds sync_period{1};
 
-  // Opens or creates the file, locks it and reads what is done. Throws UsageError when another
-  // process has the lock or when the file is not the output of a batch, std::system_error for I/O.
-  // `restart`: whatever is in the file is thrown away, once it is locked.
-  explicit Journal(const std::filesystem::path& path, bool restart = false);
+  // Opens the file, or creates it empty. Throws UsageError when it is not a regular file or another
+  // process has the lock.
+  explicit Journal(const std::filesystem::path& path, files::SystemCalls& system = files::kernel());
   ~Journal();
   Journal(const Journal&) = delete;
   Journal& operator=(const Journal&) = delete;
 
-  // The results in the file when it was opened, in its order.
-  const std::vector<ResultFacts>& found() const { return found_; }
-  std::uint64_t cut_bytes() const { return cut_bytes_; }  // that opening cut off
+  // What was in the file when it was opened.
+  const JournalScan& scan() const { return scan_; }
 
-  // Appends whole lines. Throws std::system_error when they cannot be written (a full disk); the
-  // file then ends with the line before them.
-  void append(std::string_view lines);
+  // Keeps the results, makes them durable, and cuts off what a crash has left after them. Returns
+  // how many bytes that was. Throws UsageError for a foreign file.
+  std::uint64_t go_on();
+
+  // Throws the results away, durably. Throws UsageError for a foreign file.
+  void begin_anew();
+
+  // Appends whole lines, after one of the above. When they cannot be written (a full disk) the file
+  // ends with the line before them.
+  void append(std::string_view lines, Clock::time_point now = Clock::now());
 
   void sync();
 
+  // Synchronises when lines would otherwise be older than sync_period at the next call, if that
+  // comes as long after this one as this one after the last.
+  void sync_if_due(Clock::time_point now = Clock::now());
+
+  std::uint64_t durable_bytes() const { return durable_bytes_; }  // of the file's front
+
  private:
+  void open();
   void lock();
-  void recover();
+  void refuse_foreign() const;
   void cut(std::uint64_t size);
   [[noreturn]] void fail(int error) const;
 
+  files::SystemCalls& system_;
   std::filesystem::path path_;
   int descriptor_ = -1;
   boost::interprocess::file_lock lock_;
+  JournalScan scan_;
   std::uint64_t size_ = 0;
-  std::uint64_t cut_bytes_ = 0;
-  std::vector<ResultFacts> found_;
-  std::chrono::steady_clock::time_point last_sync_ = std::chrono::steady_clock::now();
+  std::uint64_t durable_bytes_ = 0;
+  std::optional<Clock::time_point> dirty_since_;
+  Clock::time_point last_look_ = Clock::now();
 };
-
-// Make the content of a file, and its name in its folder, durable. Throw std::system_error.
-void sync_file(const std::filesystem::path& path);
-void sync_folder_of(const std::filesystem::path& path);
 
 }  // namespace sluice::batch

@@ -1,19 +1,19 @@
 #include "core/batch/merge.h"
 
-#include <cerrno>
+#include <cstddef>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <fstream>
 #include <optional>
 #include <span>
 #include <string>
 #include <system_error>
 
 #include "core/batch/job_state.h"
-#include "core/batch/journal.h"
+#include "core/batch/journal_scan.h"
 #include "core/batch/result.h"
 #include "core/error.h"
-#include "core/gguf/output_file.h"
+#include "core/files/durable_file.h"
+#include "core/model/file_bytes.h"
 
 namespace sluice::batch {
 namespace {
@@ -21,16 +21,9 @@ namespace {
 // Where the result of a row lies. Part 0: nowhere yet.
 struct Place {
   std::uint64_t offset = 0;
+  std::uint32_t bytes = 0;  // with the newline
   std::uint32_t part = 0;
 };
-
-std::ifstream open(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) {
-    throw std::system_error(errno, std::generic_category(), "cannot open " + path.string());
-  }
-  return file;
-}
 
 JobState state_of(const std::filesystem::path& part) {
   if (std::optional<JobState> state = read_state(part)) return *state;
@@ -55,6 +48,20 @@ std::uint64_t common_rows(const std::vector<std::filesystem::path>& parts) {
   return first.rows;
 }
 
+// An output that is there is replaced, if a batch or a merge has written it.
+void check_output(const std::filesystem::path& output) {
+  std::error_code absent;
+  if (!std::filesystem::exists(output, absent)) return;
+  const JournalScan scan = scan_journal_file(output);
+  const bool is_result =
+      scan.verdict == JournalVerdict::results || scan.verdict == JournalVerdict::empty;
+  if (is_result) return;
+  throw UsageError(
+      fmt::format("{} is not the output of sluice batch or merge, so it is left as it is; name "
+                  "another output, or move it away",
+                  output.string()));
+}
+
 class Merger {
  public:
   Merger(const std::vector<std::filesystem::path>& parts, std::uint64_t rows)
@@ -64,24 +71,29 @@ class Merger {
     if (missing_ != 0) throw_missing();
   }
 
+  // Part by part, so that one of them is open at a time and is read from front to back: where a
+  // line goes is known beforehand.
   void write(const std::filesystem::path& output) {
-    std::vector<std::ifstream> files;
-    for (const std::filesystem::path& part : parts_) files.push_back(open(part));
-    gguf::OutputFile out(output);
+    std::vector<std::uint64_t> targets(places_.size());
+    std::uint64_t bytes = 0;
+    for (std::size_t i = 0; i < places_.size(); ++i) {
+      targets[i] = bytes;
+      bytes += places_[i].bytes;
+    }
+    files::DurableFile out(output, {.named_by = files::NamedBy::user});
+    out.reserve(bytes);
+    std::optional<model::FileBytes> file;
+    std::uint32_t open_part = 0;
     std::string line;
-    for (const Place& place : places_) {
-      std::ifstream& file = files[place.part - 1];
-      file.seekg(static_cast<std::streamoff>(place.offset));
-      if (!std::getline(file, line)) {
-        throw std::system_error(std::make_error_code(std::errc::io_error),
-                                "cannot read " + parts_[place.part - 1].string());
-      }
-      line += '\n';
-      out.write(std::as_bytes(std::span(line)));
+    for (const std::uint64_t row : order_) {
+      const Place& place = places_[row - 1];
+      if (place.part != open_part) file.emplace(parts_[place.part - 1]);
+      open_part = place.part;
+      line.resize(place.bytes);
+      file->read(place.offset, std::as_writable_bytes(std::span(line)));
+      out.write_at(targets[row - 1], std::as_bytes(std::span(line)));
     }
     out.commit();
-    sync_file(output);
-    sync_folder_of(output);
   }
 
   std::uint64_t errors() const { return errors_; }
@@ -90,29 +102,25 @@ class Merger {
   // A last line that was torn is no result; its row is missing.
   void index(std::uint32_t part) {
     const std::filesystem::path& path = parts_[part - 1];
-    std::ifstream file = open(path);
-    std::string line;
+    const JournalScan scan = scan_journal_file(path);
+    const auto refuse = [&](std::uint64_t line) {
+      throw UsageError(fmt::format("{}, line {}: not a result of this job", path.string(), line));
+    };
+    if (scan.verdict == JournalVerdict::foreign) refuse(scan.foreign_line);
     std::uint64_t offset = 0;
-    for (std::uint64_t number = 1; std::getline(file, line); ++number) {
-      if (file.eof()) break;
-      const auto facts = read_result(line);
-      if (!facts || facts->row > places_.size()) {
-        throw UsageError(
-            fmt::format("{}, line {}: not a result of this job", path.string(), number));
-      }
-      Place& place = places_[facts->row - 1];
+    for (std::size_t i = 0; i < scan.found.size(); ++i) {
+      const ResultFacts& facts = scan.found[i];
+      if (facts.row > places_.size()) refuse(i + 1);
+      Place& place = places_[facts.row - 1];
       if (place.part != 0) {
         throw Error(ExitCode::failure,
-                    fmt::format("row {} is there twice: in {} and in {}", facts->row,
+                    fmt::format("row {} is there twice: in {} and in {}", facts.row,
                                 parts_[place.part - 1].string(), path.string()));
       }
-      place = {offset, part};
-      errors_ += facts->is_error ? 1 : 0;
-      offset += line.size() + 1;
-    }
-    if (file.bad()) {
-      throw std::system_error(std::make_error_code(std::errc::io_error),
-                              "cannot read " + path.string());
+      place = {offset, facts.line_bytes, part};
+      order_.push_back(facts.row);
+      errors_ += facts.is_error ? 1 : 0;
+      offset += facts.line_bytes;
     }
   }
 
@@ -127,7 +135,8 @@ class Merger {
   }
 
   const std::vector<std::filesystem::path>& parts_;
-  std::vector<Place> places_;
+  std::vector<Place> places_;         // by row
+  std::vector<std::uint64_t> order_;  // the rows as they lie in the parts, one part after the other
   std::uint64_t missing_ = 0;
   std::uint64_t errors_ = 0;
 };
@@ -137,6 +146,7 @@ class Merger {
 Merged merge_parts(const std::vector<std::filesystem::path>& parts,
                    const std::filesystem::path& output) {
   if (parts.empty()) throw UsageError("there is no part to merge");
+  check_output(output);
   const std::uint64_t rows = common_rows(parts);
   Merger merger(parts, rows);
   merger.write(output);

@@ -13,8 +13,9 @@ struct Merged {
 };
 
 // Writes the results of all parts to `output`, which appears when it is complete and may have the
-// name of a part. Each part needs its state beside it. Throws UsageError when the parts do not
-// belong to one job, Error when a row is missing or there twice, std::system_error for I/O.
+// name of a part or of another output of a batch; another file is not replaced. Each part needs its
+// state beside it. Throws UsageError when the parts do not belong to one job or the output is such
+// a file, Error when a row is missing or there twice, std::system_error for I/O.
 Merged merge_parts(const std::vector<std::filesystem::path>& parts,
                    const std::filesystem::path& output);
 

@@ -1,31 +1,54 @@
 // How many sequences share a turn of the tape.
 //
-// A step of n sequences takes the weights from memory, once, and the arithmetic, n times that of
-// one; meanwhile the streamed weights come from the disk, once. More sequences take memory from the
-// pinned weights, so the last grows too. The tokens per second grow until arithmetic binds; the
-// choice is the fewest sequences that reach nearly all of it.
+// A step of n sequences reads the weights once, whatever n is, and multiplies n times as much;
+// meanwhile the streamed weights come from the disk, once. More sequences take memory from the
+// pinned weights, so that more has to be streamed. The choice is the fewest sequences with which
+// the whole job, prompts and generated tokens, takes hardly longer than with any other number.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
-
-#include "core/engine/machine_limits.h"
+#include <vector>
 
 namespace sluice::batch {
 
 inline constexpr std::uint32_t parallel_max = 256;
+
+// What is left to do.
+struct Workload {
+  std::uint64_t rows = 0;
+  std::uint64_t prompt_tokens = 0;     // of all rows
+  std::uint64_t generated_tokens = 0;  // of all rows, at most
+};
+
+// What steps take without the disk, by how many tokens they have; measured.
+class StepCurve {
+ public:
+  struct Point {
+    double tokens, seconds;
+  };
+  // Points by ascending tokens, at least one.
+  explicit StepCurve(std::vector<Point> points) : points_(std::move(points)) {}
+
+  // Between two points and beyond the last one in a straight line; before the first one its time.
+  double seconds(double tokens) const;
+
+ private:
+  std::vector<Point> points_;
+};
 
 struct ParallelChoice {
   std::uint32_t parallel = 1;
   std::string reason;  // one line
 };
 
-// `work_of(n)`: what a step of one token would do if memory were planned for n sequences, or
-// nothing when that does not fit. `rows`: that are left to do.
+// `streamed_bytes(n)`: what a step would read from the disk if memory were planned for n sequences,
+// or nothing when that does not fit.
 ParallelChoice choose_parallel(
-    const engine::MachineLimits& limits, std::uint64_t rows,
-    const std::function<std::optional<engine::DecodeWork>(std::uint32_t parallel)>& work_of);
+    const StepCurve& curve, double disk_bytes_per_s, const Workload& work,
+    const std::function<std::optional<std::uint64_t>(std::uint32_t parallel)>& streamed_bytes);
 
 }  // namespace sluice::batch

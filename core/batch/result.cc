@@ -1,7 +1,10 @@
 #include "core/batch/result.h"
 
+#include <algorithm>
 #include <charconv>
 #include <fmt/format.h>
+#include <initializer_list>
+#include <utility>
 
 namespace sluice::batch {
 namespace {
@@ -10,53 +13,148 @@ using nlohmann::ordered_json;
 
 constexpr std::string_view id_prefix = "batch_req_";
 
-std::string text_line(const ordered_json& object) {
-  return object.dump(-1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+std::string json_text(const ordered_json& value) {
+  return value.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
 }
 
-std::string_view finish_name(Finish finish) {
-  return finish == Finish::stop ? "stop" : "length";
+// An object as text, of members that are text already: log probabilities are too many to be kept as
+// values.
+class ObjectText {
+ public:
+  ObjectText& add_text(std::string_view name, std::string_view json) {
+    text_ += fmt::format("{}\"{}\":", text_.size() == 1 ? "" : ",", name);
+    text_ += json;
+    return *this;
+  }
+  ObjectText& add(std::string_view name, const ordered_json& value) {
+    return add_text(name, json_text(value));
+  }
+  std::string end() { return std::move(text_ += '}'); }
+
+ private:
+  std::string text_ = "{";
+};
+
+std::string_view finish_name(const Completion& completion) {
+  if (completion.finish == Finish::length) return "length";
+  return completion.tool_calls.is_null() ? "stop" : "tool_calls";
 }
 
-ordered_json usage_of(const Completion& completion) {
-  ordered_json usage = {{"prompt_tokens", completion.prompt_tokens},
-                        {"completion_tokens", completion.completion_tokens},
-                        {"total_tokens", completion.prompt_tokens + completion.completion_tokens}};
-  if (completion.truncated_tokens != 0) usage["truncated_tokens"] = completion.truncated_tokens;
+// Results without thoughts and calls have no members for them.
+void add_thought_and_calls(ObjectText& object, const Completion& completion) {
+  if (!completion.thought.empty()) object.add("reasoning_content", completion.thought);
+  if (!completion.tool_calls.is_null()) object.add("tool_calls", completion.tool_calls);
+}
+
+// The prompt counts once.
+ordered_json usage_of(std::span<const Completion> choices) {
+  std::uint64_t generated = 0;
+  for (const Completion& completion : choices) generated += completion.completion_tokens;
+  const Completion& first = choices.front();
+  ordered_json usage = {{"prompt_tokens", first.prompt_tokens},
+                        {"completion_tokens", generated},
+                        {"total_tokens", first.prompt_tokens + generated}};
+  if (first.truncated_tokens != 0) usage["truncated_tokens"] = first.truncated_tokens;
   return usage;
 }
 
-ordered_json choice_of(Form form, const Completion& completion) {
-  ordered_json choice = {{"index", 0}};
+std::string openai_choice(Form form, const Completion& completion, std::size_t index) {
+  ObjectText choice;
+  choice.add("index", index);
   if (form == Form::chat) {
-    choice["message"] = {{"role", "assistant"}, {"content", completion.text}};
+    ObjectText message;
+    message.add("role", "assistant").add("content", completion.text);
+    add_thought_and_calls(message, completion);
+    choice.add_text("message", message.end());
   } else {
-    choice["text"] = completion.text;
+    choice.add("text", completion.text);
   }
-  choice["logprobs"] = nullptr;
-  choice["finish_reason"] = finish_name(completion.finish);
-  return choice;
+  choice.add_text("logprobs", completion.logprobs_text.empty() ? "null" : completion.logprobs_text);
+  return choice.add("finish_reason", finish_name(completion)).end();
 }
 
-ordered_json body_of(std::uint64_t row, const RowHeader& header, std::string_view model,
-                     const Completion& completion) {
+void add_plain_choice(ObjectText& object, const Completion& completion) {
+  object.add("text", completion.text);
+  add_thought_and_calls(object, completion);
+  if (!completion.logprobs_text.empty()) object.add_text("logprobs", completion.logprobs_text);
+  object.add("finish_reason", finish_name(completion));
+}
+
+template <class ChoiceText>
+std::string list_text(std::span<const Completion> choices, ChoiceText text) {
+  std::string list = "[";
+  for (std::size_t i = 0; i < choices.size(); ++i) {
+    if (i != 0) list += ',';
+    list += text(choices[i], i);
+  }
+  return list + "]";
+}
+
+std::string plain_line(std::uint64_t row, const RowHeader& header,
+                       std::span<const Completion> choices) {
+  ObjectText line;
+  line.add("row", row).add("id", header.id);
+  if (choices.size() == 1) {
+    add_plain_choice(line, choices.front());
+  } else {
+    line.add_text("choices", list_text(choices, [](const Completion& completion, std::size_t) {
+                    ObjectText choice;
+                    add_plain_choice(choice, completion);
+                    return choice.end();
+                  }));
+  }
+  return line.add("usage", usage_of(choices)).add("error", nullptr).end() + "\n";
+}
+
+std::string openai_body(std::uint64_t row, const RowHeader& header, std::string_view model,
+                        std::span<const Completion> choices) {
   const bool is_chat = header.form == Form::chat;
-  return {{"id", fmt::format("{}-{}", is_chat ? "chatcmpl" : "cmpl", row)},
-          {"object", is_chat ? "chat.completion" : "text_completion"},
-          {"created", 0},
-          {"model", header.model.empty() ? model : header.model},
-          {"choices", ordered_json::array({choice_of(header.form, completion)})},
-          {"usage", usage_of(completion)}};
+  return ObjectText()
+      .add("id", fmt::format("{}-{}", is_chat ? "chatcmpl" : "cmpl", row))
+      .add("object", is_chat ? "chat.completion" : "text_completion")
+      .add("created", 0)
+      .add("model", header.model.empty() ? model : header.model)
+      .add_text("choices", list_text(choices,
+                                     [&](const Completion& completion, std::size_t index) {
+                                       return openai_choice(header.form, completion, index);
+                                     }))
+      .add("usage", usage_of(choices))
+      .end();
 }
 
-std::optional<std::uint64_t> row_of(const nlohmann::json& object) {
+// Whether an object has just the members that are named, in this order. Those with a question mark
+// may be missing.
+bool has_just(const ordered_json& object, std::initializer_list<std::string_view> members) {
+  auto item = object.items().begin();
+  const auto end = object.items().end();
+  for (std::string_view member : members) {
+    const bool is_optional = member.starts_with('?');
+    if (is_optional) member.remove_prefix(1);
+    if (item != end && std::string_view(item.key()) == member) {
+      ++item;
+    } else if (!is_optional) {
+      return false;
+    }
+  }
+  return !(item != end);
+}
+
+bool has_members_of_result(const ordered_json& object) {
+  return has_just(object, {"row", "id", "text", "?reasoning_content", "?tool_calls", "?logprobs",
+                           "finish_reason", "usage", "error"}) ||
+         has_just(object, {"row", "id", "choices", "usage", "error"}) ||
+         has_just(object, {"row", "id", "text", "error"}) ||
+         has_just(object, {"id", "custom_id", "response", "error"});
+}
+
+std::optional<std::uint64_t> row_of(const ordered_json& object) {
   if (const auto row = object.find("row"); row != object.end()) {
     if (!row->is_number_unsigned()) return std::nullopt;
     return row->get<std::uint64_t>();
   }
-  const auto id = object.find("id");
-  if (id == object.end() || !id->is_string()) return std::nullopt;
-  const auto& text = id->get_ref<const std::string&>();
+  const ordered_json& id = object.at("id");
+  if (!id.is_string()) return std::nullopt;
+  const auto& text = id.get_ref<const std::string&>();
   if (!text.starts_with(id_prefix)) return std::nullopt;
   std::uint64_t row = 0;
   const char* end = text.data() + text.size();
@@ -65,25 +163,82 @@ std::optional<std::uint64_t> row_of(const nlohmann::json& object) {
   return row;
 }
 
+// A token as OpenAI's chat has it. Its text may be a part of a character, so that its bytes say
+// more.
+std::string logprob_object(const engine::TokenLogprob& entry, const tokenizer::Tokenizer& tokenizer,
+                           const std::string& more) {
+  const std::string piece(tokenizer.piece(entry.token, true));
+  std::string bytes;
+  for (const char byte : piece) {
+    bytes += fmt::format("{}{}", bytes.empty() ? "" : ",", static_cast<unsigned char>(byte));
+  }
+  return fmt::format("{{\"token\":{},\"logprob\":{},\"bytes\":[{}]{}}}", json_text(piece),
+                     json_text(entry.logprob), bytes, more);
+}
+
+std::string chat_logprobs(const Completion& completion, std::size_t width,
+                          const tokenizer::Tokenizer& tokenizer) {
+  std::string list = "[";
+  for (std::size_t i = 0; i < completion.logprobs.size(); i += width) {
+    std::string others = ",\"top_logprobs\":[";
+    for (std::size_t other = i + 1; other < i + width; ++other) {
+      if (other != i + 1) others += ',';
+      others += logprob_object(completion.logprobs[other], tokenizer, "");
+    }
+    if (i != 0) list += ',';
+    list += logprob_object(completion.logprobs[i], tokenizer, others + "]");
+  }
+  return list + "]";
+}
+
+std::string completion_logprobs(const Completion& completion, std::size_t width,
+                                const tokenizer::Tokenizer& tokenizer) {
+  std::string tokens = "[", chosen = "[", others = "[";
+  const auto piece = [&](const engine::TokenLogprob& entry) {
+    return json_text(tokenizer.piece(entry.token, true));
+  };
+  for (std::size_t i = 0; i < completion.logprobs.size(); i += width) {
+    const std::string_view comma = i == 0 ? "" : ",";
+    tokens.append(comma).append(piece(completion.logprobs[i]));
+    chosen.append(comma).append(json_text(completion.logprobs[i].logprob));
+    others.append(comma).append("{");
+    for (std::size_t other = i + 1; other < i + width; ++other) {
+      const engine::TokenLogprob& entry = completion.logprobs[other];
+      others +=
+          fmt::format("{}{}:{}", other == i + 1 ? "" : ",", piece(entry), json_text(entry.logprob));
+    }
+    others += '}';
+  }
+  ObjectText object;
+  object.add_text("tokens", tokens + "]").add_text("token_logprobs", chosen + "]");
+  return object.add_text("top_logprobs", width == 1 ? "null" : others + "]").end();
+}
+
 }  // namespace
 
+std::string logprobs_text(Form form, const Completion& completion, std::uint32_t top,
+                          const tokenizer::Tokenizer& tokenizer) {
+  const std::size_t width = 1 + top;
+  if (form == Form::completions) return completion_logprobs(completion, width, tokenizer);
+  const std::string list = chat_logprobs(completion, width, tokenizer);
+  return form == Form::chat ? ObjectText().add_text("content", list).end() : list;
+}
+
 std::string result_line(std::uint64_t row, const RowHeader& header, std::string_view model,
-                        const Completion& completion) {
-  if (header.form == Form::plain) {
-    return text_line({{"row", row},
-                      {"id", header.id},
-                      {"text", completion.text},
-                      {"finish_reason", finish_name(completion.finish)},
-                      {"usage", usage_of(completion)},
-                      {"error", nullptr}});
-  }
-  return text_line({{"id", fmt::format("{}{}", id_prefix, row)},
-                    {"custom_id", header.id},
-                    {"response",
-                     {{"status_code", 200},
-                      {"request_id", fmt::format("req_{}", row)},
-                      {"body", body_of(row, header, model, completion)}}},
-                    {"error", nullptr}});
+                        std::span<const Completion> choices) {
+  if (header.form == Form::plain) return plain_line(row, header, choices);
+  const std::string response = ObjectText()
+                                   .add("status_code", 200)
+                                   .add("request_id", fmt::format("req_{}", row))
+                                   .add_text("body", openai_body(row, header, model, choices))
+                                   .end();
+  return ObjectText()
+             .add("id", fmt::format("{}{}", id_prefix, row))
+             .add("custom_id", header.id)
+             .add_text("response", response)
+             .add("error", nullptr)
+             .end() +
+         "\n";
 }
 
 std::string error_line(std::uint64_t row, const RowHeader& header, const RowProblem& problem) {
@@ -91,21 +246,23 @@ std::string error_line(std::uint64_t row, const RowHeader& header, const RowProb
                               {"message", fmt::format("line {}: {}", problem.line, problem.reason)},
                               {"line", problem.line}};
   if (header.form == Form::plain) {
-    return text_line({{"row", row}, {"id", header.id}, {"text", nullptr}, {"error", error}});
+    return json_text({{"row", row}, {"id", header.id}, {"text", nullptr}, {"error", error}}) + "\n";
   }
-  return text_line({{"id", fmt::format("{}{}", id_prefix, row)},
+  return json_text({{"id", fmt::format("{}{}", id_prefix, row)},
                     {"custom_id", header.id},
                     {"response", nullptr},
-                    {"error", error}});
+                    {"error", error}}) +
+         "\n";
 }
 
 std::optional<ResultFacts> read_result(std::string_view line) {
-  const auto object = nlohmann::json::parse(line, nullptr, false);
-  if (!object.is_object()) return std::nullopt;
-  const auto error = object.find("error");
+  if (line.size() >= result_bytes_max) return std::nullopt;
+  const auto object = ordered_json::parse(line, nullptr, false);
+  if (!object.is_object() || !has_members_of_result(object)) return std::nullopt;
   const std::optional<std::uint64_t> row = row_of(object);
-  if (error == object.end() || !row || *row == 0) return std::nullopt;
-  return ResultFacts{*row, !error->is_null()};
+  if (!row || *row == 0) return std::nullopt;
+  return ResultFacts{*row, static_cast<std::uint32_t>(line.size() + 1),
+                     !object.at("error").is_null()};
 }
 
 }  // namespace sluice::batch

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <iterator>
 #include <span>
 #include <utility>
 
@@ -26,6 +27,21 @@ struct Scheduler::Running {
       : task(std::move(given)), sampler(task.sampler, std::move(scratch)), text(task.stop) {
     completion.prompt_tokens = task.prompt.size();
     completion.truncated_tokens = task.truncated_tokens;
+    if (task.watch) forced_by = task.watch();
+    if (task.tokens_min == 0) return;
+    banned_at_first = task.stop_tokens;
+    banned_at_first.insert(banned_at_first.end(), task.end_tokens->begin(), task.end_tokens->end());
+  }
+
+  // The tokens that must not come next.
+  std::span<const Token> banned() const {
+    if (completion.completion_tokens < task.tokens_min) return banned_at_first;
+    if (task.ignores_end) return *task.end_tokens;
+    return {};
+  }
+  bool ends_with(Token token) const {
+    return std::ranges::binary_search(*task.end_tokens, token) ||
+           std::ranges::find(task.stop_tokens, token) != task.stop_tokens.end();
   }
 
   std::uint32_t positions() const {
@@ -49,6 +65,9 @@ struct Scheduler::Running {
   Completion completion;
   std::unique_ptr<Sequence> sequence;
   Token next = 0;  // the newest token, not yet evaluated
+  std::vector<Token> banned_at_first;
+  Task::Forced forced_by;    // may be empty
+  std::deque<Token> forced;  // tokens that come next, whatever the model says
   bool is_finished = false;
 };
 
@@ -200,7 +219,7 @@ void Scheduler::advance(Running& row, std::size_t tokens, std::span<const float>
   if (row.completion.completion_tokens == 0) counts_.prompt_tokens_evaluated += tokens;
   if (logits.empty()) return;
   if (row.completion.completion_tokens == 0) {
-    for (const Token token : row.task.prompt) row.sampler.accept(token);
+    for (const Token token : row.task.prompt) row.sampler.accept_prompt(token);
   }
   try {
     take_token(row, logits);
@@ -209,16 +228,30 @@ void Scheduler::advance(Running& row, std::size_t tokens, std::span<const float>
   }
 }
 
+Token Scheduler::choose_token(Running& row, std::span<const float> logits) {
+  if (row.forced.empty()) return row.sampler.sample(logits, row.banned());
+  const Token token = row.forced.front();
+  row.forced.pop_front();
+  return token;
+}
+
 void Scheduler::take_token(Running& row, std::span<const float> logits) {
-  const Token token = row.sampler.sample(logits);
-  const bool ends = row.task.ends_text ? row.task.ends_text(token)
-                                       : engine_.tokenizer().is_end_of_generation(token);
-  if (ends) return finish(row, Finish::stop);
+  const bool is_forced = !row.forced.empty();
+  const Token token = choose_token(row, logits);
+  if (!is_forced && row.ends_with(token)) return finish(row, Finish::stop);
+  if (row.task.top_logprobs) {
+    engine::append_logprobs(logits, token, *row.task.top_logprobs, row.completion.logprobs);
+  }
   ++counts_.tokens_generated;
   ++row.completion.completion_tokens;
   row.sampler.accept(token);
   row.next = token;
-  row.completion.text += row.text.push(engine_.tokenizer().piece(token));
+  const std::string_view text =
+      row.text.push(row.task.piece ? row.task.piece(token) : engine_.tokenizer().piece(token));
+  row.completion.text += text;
+  if (row.forced_by && row.forced.empty()) {
+    std::ranges::copy(row.forced_by(text), std::back_inserter(row.forced));
+  }
   if (row.text.stopped()) return finish(row, Finish::stop);
   if (row.completion.completion_tokens == row.task.tokens_max) finish(row, Finish::length);
 }
@@ -226,6 +259,7 @@ void Scheduler::take_token(Running& row, std::span<const float> logits) {
 void Scheduler::finish(Running& row, Finish reason) {
   row.completion.text += row.text.finish();
   row.completion.finish = reason;
+  if (row.task.take_apart) row.task.take_apart(row.completion);
   row.is_finished = true;
   sink_(row.task, {row.completion, ""});
   keep(row);

@@ -36,12 +36,27 @@ namespace sluice::batch {
 struct Task {
   std::uint64_t row = 0;
   RowHeader header;
+  std::uint32_t choice = 0;   // of the results that the row wants, from 0
+  std::uint32_t choices = 1;  // how many these are
   std::vector<tokenizer::Token> prompt;
   std::uint64_t truncated_tokens = 0;
   std::uint32_t tokens_max = 0;
+  std::uint32_t tokens_min = 0;  // before that, no token that ends the text is chosen
   engine::SamplerOptions sampler;
   std::vector<std::string> stop;
-  std::function<bool(tokenizer::Token)> ends_text;  // empty: as the tokenizer says
+  std::vector<tokenizer::Token> stop_tokens;
+  // The tokens that end the text, in ascending order.
+  std::shared_ptr<const std::vector<tokenizer::Token>> end_tokens;
+  bool ignores_end = false;                   // none of them is chosen
+  std::optional<std::uint32_t> top_logprobs;  // nothing: no log probabilities are wanted
+  std::function<std::string_view(tokenizer::Token)> piece;  // empty: as the tokenizer says
+  // Takes what a text holds besides the answer out of it; empty: nothing.
+  std::function<void(Completion&)> take_apart;
+  // Makes a function that is told the text as it comes, and may give tokens that come next in the
+  // place of the model's; empty: none.
+  using Forced = std::function<std::vector<tokenizer::Token>(std::string_view text)>;
+  std::function<Forced()> watch;
+  std::uint64_t held_bytes = 0;  // that rows_bytes() does not count
 };
 
 // How a task ended: with a completion, or with a reason why there is none.
@@ -100,6 +115,7 @@ class Scheduler {
   void gather();
   void advance(Running& row, std::size_t tokens, std::span<const float> logits);
   void take_token(Running& row, std::span<const float> logits);
+  tokenizer::Token choose_token(Running& row, std::span<const float> logits);
   void finish(Running& row, Finish reason);
   void fail(Running& row, const std::string& problem);
   void keep(Running& row);

@@ -7,17 +7,23 @@
 #include <boost/interprocess/exceptions.hpp>
 #include <boost/interprocess/mapped_region.hpp>
 #include <boost/interprocess/shared_memory_object.hpp>
+#include <cmath>
+#include <cstddef>
 #include <cstring>
+#include <fcntl.h>
 #include <filesystem>
 #include <fmt/format.h>
 #include <new>
 #include <optional>
 #include <string_view>
+#include <sys/stat.h>
 #include <system_error>
 #include <thread>
+#include <type_traits>
 #include <unistd.h>
 #include <utility>
 
+#include "core/tokenizer/utf8.h"
 #include "topology/file_root.h"
 
 namespace sluice::batch {
@@ -41,21 +47,58 @@ struct Words {
 };
 static_assert(sizeof(Words) == Words::count * sizeof(std::uint64_t));
 
+// Cut between two characters where it is too long.
 template <std::size_t N>
 void put_text(std::array<std::uint64_t, N>& words, std::string_view text) {
-  std::memcpy(words.data(), text.data(), std::min(text.size(), N * 8 - 1));
+  std::size_t bytes = std::min(text.size(), N * 8 - 1);
+  const auto is_inside = [&] { return (static_cast<unsigned char>(text[bytes]) & 0xC0U) == 0x80; };
+  while (bytes > 0 && bytes < text.size() && is_inside()) --bytes;
+  std::memcpy(words.data(), text.data(), bytes);
 }
 
-// What may go to a terminal.
+// Of a valid character.
+char32_t code_point(std::string_view character) {
+  const auto first = static_cast<unsigned char>(character[0]);
+  if (character.size() == 1) return first;
+  char32_t value = first & (0x7FU >> character.size());
+  for (const char byte : character.substr(1)) {
+    value = value << 6U | (static_cast<unsigned char>(byte) & 0x3FU);
+  }
+  return value;
+}
+
+// Control characters, and those that only steer how others are shown: marks and overrides of the
+// direction, separators of lines, tags (categories Cc, Cf, Zl and Zp of Unicode).
+bool is_printable(char32_t c) {
+  constexpr std::array<std::pair<char32_t, char32_t>, 11> steering = {{{0x00, 0x1F},
+                                                                       {0x7F, 0x9F},
+                                                                       {0xAD, 0xAD},
+                                                                       {0x61C, 0x61C},
+                                                                       {0x180E, 0x180E},
+                                                                       {0x200B, 0x200F},
+                                                                       {0x2028, 0x202E},
+                                                                       {0x2060, 0x206F},
+                                                                       {0xFEFF, 0xFEFF},
+                                                                       {0xFFF9, 0xFFFB},
+                                                                       {0xE0000, 0xE0FFF}}};
+  return std::ranges::none_of(
+      steering, [c](const auto& range) { return range.first <= c && c <= range.second; });
+}
+
+// What may go to a terminal: a '?' stands for what is not printable or not UTF-8.
 template <std::size_t N>
 std::string get_text(const std::array<std::uint64_t, N>& words) {
   std::array<char, N * 8> bytes{};
   std::memcpy(bytes.data(), words.data(), bytes.size() - 1);
-  std::string text = bytes.data();
-  for (char& byte : text) {
-    if (static_cast<unsigned char>(byte) < 0x20 || byte == 0x7F) byte = '?';
+  std::string_view text = bytes.data();
+  std::string printable;
+  while (!text.empty()) {
+    const std::size_t length = tokenizer::utf8_character_bytes(text);
+    const std::string_view character = text.substr(0, std::max<std::size_t>(length, 1));
+    printable += length != 0 && is_printable(code_point(character)) ? character : "?";
+    text.remove_prefix(character.size());
   }
-  return text;
+  return printable;
 }
 
 Words to_words(const Status& status) {
@@ -70,17 +113,18 @@ Words to_words(const Status& status) {
 
 Status from_words(const Words& words) {
   const auto& n = words.numbers;
+  const auto tokens_per_s = std::bit_cast<double>(n[2]);
   return {get_text(words.command),
           get_text(words.model),
           n[0],
           n[1],
-          std::bit_cast<double>(n[2]),
+          std::isfinite(tokens_per_s) ? tokens_per_s : 0,
           n[3],
           n[4],
           n[5]};
 }
 
-// What lies in the segment. An odd sequence says that the writer is at work.
+// What lies in the segment, eight bytes a field. An odd sequence says that the writer is at work.
 struct Layout {
   std::atomic<std::uint64_t> magic;
   std::atomic<std::uint64_t> pid;
@@ -88,10 +132,17 @@ struct Layout {
   std::atomic<std::uint64_t> sequence;
   std::array<std::atomic<std::uint64_t>, Words::count> words;
 };
+static_assert(sizeof(Layout) == (4 + Words::count) * sizeof(std::uint64_t));
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "processes cannot share a lock");
 
-std::string segment_name(std::uint64_t pid) {
-  return fmt::format("{}{}", name_prefix, pid);
+// Process ids mean something only inside of their namespace, and containers may share the folder.
+std::uint64_t pid_namespace() {
+  struct stat facts {};
+  return ::stat("/proc/self/ns/pid", &facts) == 0 ? facts.st_ino : 0;
+}
+
+std::string segment_prefix() {
+  return fmt::format("{}{}-", name_prefix, pid_namespace());
 }
 
 // Since boot, in clock ticks: the 22nd field of /proc/PID/stat, counted after the name in
@@ -112,48 +163,68 @@ double seconds_since(std::uint64_t start_ticks) {
                   uptime - static_cast<double>(start_ticks) / static_cast<double>(ticks_per_s));
 }
 
-// Nothing when the writer never paused for long enough.
-std::optional<Words> read_words(const Layout& layout) {
-  std::array<std::uint64_t, Words::count> copy{};
+// What lies under a name in the folder, of which nothing is known: it is opened without waiting for
+// a writer and without following a link, and copied, because a mapping of what others may cut
+// raises SIGBUS.
+class SegmentFile {
+ public:
+  explicit SegmentFile(const std::string& name)
+      : descriptor_(::open(fmt::format("{}/{}", shared_memory_folder, name).c_str(),
+                           O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC)) {}
+  ~SegmentFile() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+  }
+  SegmentFile(const SegmentFile&) = delete;
+  SegmentFile& operator=(const SegmentFile&) = delete;
+
+  bool is_file() const {
+    struct stat facts {};
+    return descriptor_ >= 0 && ::fstat(descriptor_, &facts) == 0 && S_ISREG(facts.st_mode);
+  }
+
+  // Fills a value from a place in the file; false where there is not enough.
+  template <typename T>
+  bool read(T& value, std::size_t offset) const {
+    static_assert(std::is_trivially_copyable_v<T>);
+    const ssize_t bytes = ::pread(descriptor_, &value, sizeof value, static_cast<off_t>(offset));
+    return bytes == static_cast<ssize_t>(sizeof value);
+  }
+
+ private:
+  int descriptor_;
+};
+
+// Nothing when the writer never paused for long enough. Each read is a system call, so they happen
+// in this order.
+std::optional<Words> read_words(const SegmentFile& file) {
   for (int attempt = 0; attempt < attempts_max; ++attempt) {
-    const std::uint64_t before = layout.sequence.load(std::memory_order_acquire);
-    for (std::size_t i = 0; i < copy.size(); ++i) {
-      copy[i] = layout.words[i].load(std::memory_order_acquire);
-    }
-    const std::uint64_t after = layout.sequence.load(std::memory_order_relaxed);
-    if (before == after && before % 2 == 0) return std::bit_cast<Words>(copy);
+    std::uint64_t before = 0, after = 0;
+    Words words;
+    if (!file.read(before, offsetof(Layout, sequence))) return std::nullopt;
+    if (!file.read(words, offsetof(Layout, words))) return std::nullopt;
+    if (!file.read(after, offsetof(Layout, sequence))) return std::nullopt;
+    if (before == after && before % 2 == 0) return words;
     std::this_thread::yield();
   }
   return std::nullopt;
 }
 
-// The status behind a name in the folder; nothing when it is not one or its process is dead.
+// The status of a process of this namespace; nothing when there is none, or the process is dead.
 // `is_dead` says which.
-std::optional<LivingStatus> read_segment(const std::string& name, bool& is_dead) {
-  const auto pid = topology::parse_number(std::string_view(name).substr(name_prefix.size()));
-  if (!pid) return std::nullopt;
-  const auto start_ticks = start_ticks_of(*pid);
+std::optional<LivingStatus> read_segment(const std::string& name, std::uint64_t pid,
+                                         bool& is_dead) {
+  const auto start_ticks = start_ticks_of(pid);
   is_dead = !start_ticks;
   if (is_dead) return std::nullopt;
-  try {
-    const ipc::shared_memory_object memory(ipc::open_only, name.c_str(), ipc::read_only);
-    ipc::offset_t size = 0;
-    if (!memory.get_size(size) || size < static_cast<ipc::offset_t>(sizeof(Layout))) {
-      return std::nullopt;  // about to be made
-    }
-    const ipc::mapped_region region(memory, ipc::read_only, 0, sizeof(Layout));
-    const auto& layout = *static_cast<const Layout*>(region.get_address());
-    if (layout.magic.load(std::memory_order_acquire) != magic || layout.pid != *pid) {
-      return std::nullopt;
-    }
-    is_dead = layout.start_ticks != *start_ticks;  // the id is another's now
-    if (is_dead) return std::nullopt;
-    const std::optional<Words> words = read_words(layout);
-    if (!words) return std::nullopt;
-    return LivingStatus{*pid, seconds_since(*start_ticks), from_words(*words)};
-  } catch (const ipc::interprocess_exception&) {  // gone meanwhile, or not ours to read
-    return std::nullopt;
-  }
+  const SegmentFile file(name);
+  std::array<std::uint64_t, 3> head{};  // magic, id and start
+  if (!file.is_file() || !file.read(head, 0)) return std::nullopt;
+  if (head[0] != magic || head[1] != pid) return std::nullopt;  // about to be made
+  is_dead = head[2] != *start_ticks;                            // the id is another's now
+  if (is_dead) return std::nullopt;
+  const std::optional<Words> words = read_words(file);
+  if (!words) return std::nullopt;
+  return LivingStatus{pid, seconds_since(*start_ticks), from_words(*words)};
 }
 
 }  // namespace
@@ -166,7 +237,7 @@ struct StatusPublisher::Segment {
 
 StatusPublisher::StatusPublisher() : segment_(std::make_unique<Segment>()) {
   const auto pid = static_cast<std::uint64_t>(::getpid());
-  segment_->name = segment_name(pid);
+  segment_->name = fmt::format("{}{}", segment_prefix(), pid);
   const char* name = segment_->name.c_str();
   try {
     ipc::shared_memory_object::remove(name);  // of a dead process that had the same id
@@ -203,11 +274,14 @@ void StatusPublisher::publish(const Status& status) {
 
 std::vector<LivingStatus> living_statuses() {
   std::vector<LivingStatus> found;
+  const std::string prefix = segment_prefix();
   for (const auto& entry : std::filesystem::directory_iterator(shared_memory_folder)) {
     const std::string name = entry.path().filename().string();
-    if (!name.starts_with(name_prefix)) continue;
+    if (!name.starts_with(prefix)) continue;
+    const auto pid = topology::parse_number(std::string_view(name).substr(prefix.size()));
+    if (!pid) continue;
     bool is_dead = false;
-    if (auto status = read_segment(name, is_dead)) found.push_back(std::move(*status));
+    if (auto status = read_segment(name, *pid, is_dead)) found.push_back(std::move(*status));
     if (is_dead) ipc::shared_memory_object::remove(name.c_str());
   }
   std::ranges::sort(found, {}, &LivingStatus::pid);

@@ -1,11 +1,13 @@
 // What a running process says of itself, in shared memory, for `sluice top`.
 //
-// Each process has one small segment of its own, named after its id, that others may read and only
-// it writes. The fields are atomic words under a sequence lock (Lameter 2005, as in the Linux
-// kernel; Boehm 2012 for its memory order): the writer never waits, a reader tries again when it
-// was overtaken. A segment whose process is gone (its id is free, or now belongs to a process that
-// started at another time) is removed by the next reader that may. What a segment holds is checked
-// like any input: everyone can make one.
+// Each process has one small segment of its own, named after its id and the namespace that the id
+// belongs to, that others may read and only it writes. The fields are atomic words under a sequence
+// lock (Lameter 2005, as in the Linux kernel; Boehm 2012 for its memory order): the writer never
+// waits, a reader tries again when it was overtaken. A segment whose process is gone (its id is
+// free, or now belongs to a process that started at another time) is removed by the next reader of
+// its namespace that may; of others a reader cannot know, and passes them over. What lies there is
+// checked like any input, since everyone can put anything under such a name: it is read as a file,
+// and texts are made printable.
 //
 // Threads: a publisher belongs to one thread.
 #pragma once
@@ -18,10 +20,12 @@
 namespace sluice::batch {
 
 struct Status {
+  static constexpr std::uint64_t unknown_memory = 0;  // no process holds nothing
+
   std::string command;  // "run", "chat", "batch"; cut to 15 bytes
   std::string model;    // cut to 127 bytes
   std::uint64_t budget_bytes = 0;
-  std::uint64_t memory_bytes = 0;  // that the process holds now
+  std::uint64_t memory_bytes = 0;  // that the process holds now, or unknown_memory
   double tokens_per_s = 0;         // of the last moments, prompts and text together
   std::uint64_t rows_done = 0;
   std::uint64_t rows = 0;       // 0: the work is not made of rows

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <iterator>
 #include <limits>
 #include <utility>
 
+#include "core/batch/row_json.h"
 #include "core/error.h"
 
 namespace sluice::batch {
@@ -21,11 +23,60 @@ struct Refusal {
 // What a tokenizer takes at most, for a text that is one word; measured, rounded up.
 constexpr std::uint64_t tokenizer_bytes_per_text_byte = 40;
 
+// What a template may take at most; see jinja::RenderOptions.
+constexpr std::uint64_t rendering_bytes_max = std::uint64_t{32} << 20;
+
 constexpr std::string_view invalid = "invalid_request";
 constexpr std::string_view too_long = "prompt_too_long";
 
 std::uint64_t limit_of(std::uint32_t positions_max) {
   return positions_max == 0 ? std::numeric_limits<std::uint32_t>::max() / 2 : positions_max;
+}
+
+// As OpenAI has them. Null when there are none.
+nlohmann::ordered_json to_json(const std::vector<chat::ToolCall>& calls, std::uint64_t row) {
+  nlohmann::ordered_json list;
+  for (const chat::ToolCall& call : calls) {
+    list.push_back({{"id", fmt::format("call_{}_{}", row, list.size())},
+                    {"type", "function"},
+                    {"function", {{"name", call.name}, {"arguments", call.arguments.dump()}}}});
+  }
+  return list;
+}
+
+// Counts the tokens of a thought, and ends it when it has so many.
+Task::Forced limit_thought(std::shared_ptr<const chat::Dialogue> dialogue, bool opens_thought,
+                           std::uint64_t tokens_max) {
+  struct State {
+    chat::AnswerReader reader;
+    std::uint64_t tokens = 0;
+    bool is_ended = false;
+  };
+  const auto state =
+      std::make_shared<State>(State{chat::AnswerReader(*dialogue, opens_thought, nullptr)});
+  return [dialogue, state, tokens_max](std::string_view text) -> std::vector<Token> {
+    state->reader.feed(text);
+    if (state->is_ended || !state->reader.is_thinking()) return {};
+    if (++state->tokens < tokens_max) return {};
+    state->is_ended = true;
+    return dialogue->end_of_thought();
+  };
+}
+
+// What the settings of a row make it hold while it runs. Results that are done wait for the others.
+std::uint64_t settings_bytes(const Task& task) {
+  const engine::SamplerOptions& sampler = task.sampler;
+  const bool has_penalty = sampler.repeat_penalty != 1 || sampler.presence_penalty != 0 ||
+                           sampler.frequency_penalty != 0;
+  const std::uint64_t positions = task.prompt.size() + task.tokens_max;
+  std::uint64_t bytes = has_penalty ? positions * engine::Sampler::penalty_bytes_per_token : 0;
+  if (task.top_logprobs) {
+    const std::uint64_t entries = std::uint64_t{task.tokens_max} * (1 + *task.top_logprobs);
+    bytes += entries * (2 * sizeof(engine::TokenLogprob) + logprob_text_bytes);
+  }
+  constexpr std::uint64_t text_bytes_per_token = 16, choice_bytes = 512;
+  if (task.choices > 1) bytes += task.tokens_max * text_bytes_per_token + choice_bytes;
+  return bytes;
 }
 
 // The longest end (or beginning) of the text that has at most `bytes_max` bytes and begins and ends
@@ -53,10 +104,44 @@ TaskMaker::TaskMaker(const tokenizer::Tokenizer& tokenizer, const Input& input,
     piece_bytes_max_ =
         std::max(piece_bytes_max_, tokenizer.piece(static_cast<Token>(token), true).size());
   }
+  set_end_tokens();
+}
+
+void TaskMaker::set_end_tokens() {
+  std::vector<Token> of_texts, of_answers;
+  for (std::size_t id = 0; id < tokenizer_.vocabulary_size(); ++id) {
+    const auto token = static_cast<Token>(id);
+    if (tokenizer_.is_end_of_generation(token)) of_texts.push_back(token);
+    if (options_.dialogue && options_.dialogue->ends_answer(token)) of_answers.push_back(token);
+  }
+  text_ends_ = std::make_shared<const std::vector<Token>>(std::move(of_texts));
+  answer_ends_ = std::make_shared<const std::vector<Token>>(std::move(of_answers));
+}
+
+// What only those can check who know the model.
+void TaskMaker::check_request(const RowHeader& header, const Request& request) const {
+  const std::vector<std::string>& names = options_.model_names;
+  if (!names.empty() && !header.model.empty() &&
+      std::ranges::find(names, header.model) == names.end()) {
+    throw Refusal{invalid, fmt::format("the row is for the model \"{}\", but this is \"{}\" "
+                                       "(--check-model)",
+                                       header.model, names.front())};
+  }
+  const auto vocabulary = static_cast<Token>(tokenizer_.vocabulary_size());
+  const auto check = [&](Token token) {
+    if (token < vocabulary) return;
+    throw Refusal{invalid,
+                  fmt::format("token {} is not in the vocabulary of {} tokens", token, vocabulary)};
+  };
+  std::ranges::for_each(request.stop_tokens, check);
+  std::ranges::for_each(request.sampler.logit_bias, check, &engine::LogitBias::token);
+  if (const auto* ids = std::get_if<std::vector<Token>>(&request.prompt)) {
+    std::ranges::for_each(*ids, check);
+  }
 }
 
 std::variant<Task, RefusedRow> TaskMaker::make(std::uint64_t row) const {
-  const ParsedRow parsed = parse_row(input_.read(row), row, options_.defaults);
+  ParsedRow parsed = parse_row(input_.read(row), row, options_.defaults);
   const RowHeader& header = parsed.header;
   if (!parsed.request) return RefusedRow{header, invalid, parsed.reason};
   if (const auto first = input_.first_of_same_id(row)) {
@@ -64,27 +149,34 @@ std::variant<Task, RefusedRow> TaskMaker::make(std::uint64_t row) const {
         header, "duplicate_id",
         fmt::format("line {} has the same id {}", input_.line_number(*first), header.id.dump())};
   }
-  const Request& request = *parsed.request;
-  const bool is_conversation = std::holds_alternative<std::vector<Message>>(request.prompt);
+  Request& request = *parsed.request;
+  auto* conversation = std::get_if<chat::DialogueBody>(&request.prompt);
   Task task;
   task.row = row;
   task.header = header;
+  task.choices = request.choices;
   task.tokens_max = request.tokens_max;
+  task.tokens_min = request.tokens_min;
   task.sampler = request.sampler;
   task.stop = request.stop;
+  task.stop_tokens = request.stop_tokens;
+  task.end_tokens = text_ends_;
+  task.ignores_end = request.ignores_end;
+  if (request.wants_logprobs) task.top_logprobs = request.top_logprobs;
   try {
-    task.prompt = tokenize(request);
-    fit(task, is_conversation);
+    check_request(header, request);
+    if (conversation != nullptr) {
+      write_conversation(std::move(*conversation), task);
+    } else {
+      task.prompt = tokenize(request);
+    }
+    fit(task, conversation != nullptr);
     task.prompt.shrink_to_fit();  // it may wait and run for long
+    task.held_bytes += settings_bytes(task);
   } catch (const Refusal& refusal) {
     return RefusedRow{header, refusal.code, refusal.reason};
   } catch (const Error& error) {  // of the chat format
     return RefusedRow{header, invalid, error.what()};
-  }
-  if (is_conversation) {
-    task.ends_text = options_.chat.ends_answer;
-    const std::vector<std::string>& stop = options_.chat.stop_texts;
-    task.stop.insert(task.stop.end(), stop.begin(), stop.end());
   }
   return task;
 }
@@ -93,7 +185,38 @@ std::variant<Task, RefusedRow> TaskMaker::make(std::uint64_t row) const {
 std::uint64_t TaskMaker::work_bytes() const {
   const std::uint64_t row = input_.row_bytes();
   const std::uint64_t text = std::min(row, limit_of(options_.positions_max) * piece_bytes_max_);
-  return std::max(parse_bytes(row), 2 * row + tokenizer_bytes_per_text_byte * text);
+  const std::uint64_t rendering = options_.dialogue ? std::min(64 * row, rendering_bytes_max) : 0;
+  return std::max(parse_bytes(row), 2 * row + tokenizer_bytes_per_text_byte * text + rendering);
+}
+
+void TaskMaker::write_conversation(chat::DialogueBody body, Task& task) const {
+  if (!options_.dialogue) throw Refusal{invalid, options_.no_dialogue};
+  const std::shared_ptr<const chat::Dialogue> dialogue = options_.dialogue;
+  chat::DialoguePrompt prompt = dialogue->encode(body);
+  task.prompt = std::move(prompt.tokens);
+  const bool has_tools = !body.tools.is_null();
+  task.end_tokens = answer_ends_;
+  task.piece = [dialogue, has_tools](Token token) { return dialogue->piece(token, has_tools); };
+  std::ranges::copy(dialogue->stop_texts(), std::back_inserter(task.stop));
+  if (!has_tools && !dialogue->thinking_form()) return;
+  if (options_.thought_tokens_max && dialogue->thinking_form()) {
+    task.watch = [dialogue, opens_thought = prompt.opens_thought,
+                  most = *options_.thought_tokens_max] {
+      return limit_thought(dialogue, opens_thought, most);
+    };
+  }
+  // All results of the row share the tools; a copy is made while an answer is taken apart.
+  if (has_tools) task.held_bytes += json_bytes(body.tools);
+  const auto tools = std::make_shared<const nlohmann::ordered_json>(std::move(body.tools));
+  task.take_apart = [dialogue, opens_thought = prompt.opens_thought, tools,
+                     row = task.row](Completion& completion) {
+    chat::AnswerReader reader(*dialogue, opens_thought, *tools);
+    chat::SplitText text = reader.feed(completion.text);
+    const chat::SplitText rest = reader.finish();
+    completion.thought = text.thought + rest.thought;
+    completion.text = text.answer + rest.answer;
+    completion.tool_calls = to_json(reader.calls(), row);
+  };
 }
 
 std::vector<Token> TaskMaker::tokenize(const Request& request) const {
@@ -103,16 +226,6 @@ std::vector<Token> TaskMaker::tokenize(const Request& request) const {
     tokens = tokenize_text(*text, request.tokens_max);
   } else if (const auto* ids = std::get_if<std::vector<Token>>(&prompt)) {
     tokens = *ids;
-    const auto vocabulary = static_cast<Token>(tokenizer_.vocabulary_size());
-    for (const Token token : tokens) {
-      if (token < vocabulary) continue;
-      throw Refusal{invalid, fmt::format("token {} is not in the vocabulary of {} tokens", token,
-                                         vocabulary)};
-    }
-  } else if (options_.chat.encode) {
-    tokens = options_.chat.encode(std::get<std::vector<Message>>(prompt));
-  } else {
-    throw Refusal{invalid, "the model has no chat format that is known"};
   }
   if (!tokens.empty()) return tokens;
   const std::optional<Token> bos = tokenizer_.bos();

@@ -4,7 +4,8 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
+#include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -13,6 +14,7 @@
 #include "core/batch/input.h"
 #include "core/batch/request.h"
 #include "core/batch/scheduler.h"
+#include "core/chat/dialogue.h"
 #include "core/tokenizer/tokenizer.h"
 
 namespace sluice::batch {
@@ -24,20 +26,16 @@ enum class Truncate {
   tail,  // loses its end; a conversation is an error, as it would lose the question
 };
 
-// How the model writes conversations; see core/chat.
-struct ChatFormat {
-  // The tokens of a prompt that asks for the next answer. Throws sluice::Error for a conversation
-  // that the model's format cannot express. Empty: rows with messages are errors.
-  std::function<std::vector<tokenizer::Token>(const std::vector<Message>& messages)> encode;
-  std::function<bool(tokenizer::Token)> ends_answer;
-  std::vector<std::string> stop_texts;  // that end an answer, beside those of the row
-};
-
 struct TaskOptions {
   RowDefaults defaults;
   Truncate truncate = Truncate::no;
   std::uint32_t positions_max = 0;  // of a sequence; 0: no limit, as with a window
-  ChatFormat chat;
+  // How the model writes conversations, or why it cannot: rows with messages are then errors.
+  std::shared_ptr<const chat::Dialogue> dialogue;
+  std::string no_dialogue = "the model has no chat format that is known";
+  std::optional<std::uint64_t> thought_tokens_max;  // a thought is then ended in the model's place
+  // The names that a row may give as its model; empty: any.
+  std::vector<std::string> model_names;
 };
 
 struct RefusedRow {
@@ -58,6 +56,9 @@ class TaskMaker {
   std::uint64_t work_bytes() const;
 
  private:
+  void write_conversation(chat::DialogueBody body, Task& task) const;
+  void check_request(const RowHeader& header, const Request& request) const;
+  void set_end_tokens();
   std::vector<tokenizer::Token> tokenize(const Request& request) const;
   std::vector<tokenizer::Token> tokenize_text(const std::string& text,
                                               std::uint32_t tokens_max) const;
@@ -67,6 +68,8 @@ class TaskMaker {
   const Input& input_;
   TaskOptions options_;
   std::size_t piece_bytes_max_ = 4;  // of one token
+  using Tokens = std::shared_ptr<const std::vector<tokenizer::Token>>;
+  Tokens text_ends_, answer_ends_;  // the tokens that end a text, and an answer in a conversation
 };
 
 }  // namespace sluice::batch

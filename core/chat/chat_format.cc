@@ -4,6 +4,7 @@
 #include <array>
 #include <utility>
 
+#include "core/chat/prompt_encoder.h"
 #include "core/error.h"
 
 namespace sluice::chat {
@@ -13,10 +14,10 @@ using tokenizer::TextPart;
 using tokenizer::Token;
 
 std::string_view trimmed(std::string_view text) {
-  constexpr std::string_view white_space = " \t\n\v\f\r";
-  const std::size_t begin = text.find_first_not_of(white_space);
+  constexpr std::string_view spaces = " \t\n\v\f\r";
+  const std::size_t begin = text.find_first_not_of(spaces);
   if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(white_space) + 1 - begin);
+  return text.substr(begin, text.find_last_not_of(spaces) + 1 - begin);
 }
 
 // The token that a marker is in this vocabulary, or -1 when it is written with ordinary tokens.
@@ -27,15 +28,18 @@ Token marker_token(const tokenizer::Tokenizer& tokenizer, std::string_view marke
   return is_token ? tokens[0] : -1;
 }
 
-// Files often declare control tokens as user-defined ones, which are found in any text.
-bool looks_like_control(std::string_view piece) {
-  return piece.size() > 4 && piece.starts_with("<|") && piece.ends_with("|>");
+// How many system messages the conversation begins with.
+std::size_t count_leading_systems(std::span<const Message> messages) {
+  const auto is_system = [](const Message& message) { return message.role == Role::system; };
+  return static_cast<std::size_t>(std::ranges::find_if_not(messages, is_system) - messages.begin());
 }
 
-void check_system_first(std::span<const Message> messages) {
-  for (std::size_t i = 1; i < messages.size(); ++i) {
+// A format that writes the system text into the first turn of the user has no place for another.
+void check_systems(const Family& family, std::span<const Message> messages) {
+  if (family.system_place == Family::SystemPlace::turn) return;
+  for (std::size_t i = count_leading_systems(messages); i < messages.size(); ++i) {
     if (messages[i].role != Role::system) continue;
-    throw UsageError("a system message may only be the first one of a conversation");
+    throw UsageError("this chat format has a place for system messages only at the beginning");
   }
 }
 
@@ -51,24 +55,27 @@ ChatFormat::ChatFormat(Family family, const tokenizer::Tokenizer& tokenizer)
     }
   }
   std::ranges::sort(marker_tokens_);
-  barred_ = marker_tokens_;
-  const auto size = static_cast<Token>(tokenizer.vocabulary_size());
-  for (Token token = 0; token < size; ++token) {
-    if (looks_like_control(tokenizer.piece(token, true))) barred_.push_back(token);
-  }
+  // Files often declare control tokens as user-defined ones, which are found in any text.
+  barred_ = tokens_like_control(tokenizer);
+  barred_.insert(barred_.end(), marker_tokens_.begin(), marker_tokens_.end());
   std::ranges::sort(barred_);
 }
 
 std::vector<Token> ChatFormat::encode(std::span<const Message> messages,
                                       bool add_generation_prompt) const {
-  check_system_first(messages);
+  check_systems(family_, messages);
   std::vector<Token> tokens;
   const bool with_bos = tokenizer_->adds_bos() || family_.wants_bos;
   if (const auto bos = tokenizer_->bos(); bos && with_bos) tokens.push_back(*bos);
   append(std::array<TextPart, 1>{{{family_.preamble, true}}}, tokens);
 
-  const bool has_system = !messages.empty() && messages[0].role == Role::system;
-  const std::string_view system = has_system ? content_of(messages[0]) : family_.default_system;
+  // Those at the beginning are one text; others, where there may be any, are turns of their own.
+  const std::size_t systems = count_leading_systems(messages);
+  const bool has_system = systems != 0;
+  std::string system(has_system ? content_of(messages[0]) : family_.default_system);
+  for (const Message& message : messages.first(systems).subspan(has_system ? 1 : 0)) {
+    system.append("\n\n").append(content_of(message));
+  }
   std::string_view merged_system;  // still to be put in front of the first user message
   if (has_system || !system.empty() || family_.always_has_system) {
     if (family_.system_place == Family::SystemPlace::first_user_turn) {
@@ -80,9 +87,16 @@ std::vector<Token> ChatFormat::encode(std::span<const Message> messages,
           tokens);
     }
   }
-  for (const Message& message : messages.subspan(has_system ? 1 : 0)) {
+  for (const Message& message : messages.subspan(systems)) {
     if (message.role == Role::assistant) {
       append_answer(message, tokens);
+      continue;
+    }
+    if (message.role == Role::system) {
+      append(std::array<TextPart, 3>{{{family_.system.before, true},
+                                      {content_of(message), false},
+                                      {family_.system.after, true}}},
+             tokens);
       continue;
     }
     append(std::array<TextPart, 5>{{{family_.user.before, true},

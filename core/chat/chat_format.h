@@ -34,6 +34,7 @@ struct Message {
   // Of an answer: the tokens that the model made it of, if they are known. They stand for the
   // content, since the tokenizer might choose others for the same text.
   std::vector<tokenizer::Token> tokens = {};
+  std::string thought = {};  // of an answer: what came before it
 };
 
 class ChatFormat {

@@ -12,6 +12,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr const char* thought_key = "reasoning_content";
+
 constexpr std::array<std::pair<Role, const char*>, 3> roles = {
     {{Role::system, "system"}, {Role::user, "user"}, {Role::assistant, "assistant"}}};
 
@@ -48,12 +50,17 @@ Role expected_role(bool has_system, std::size_t index) {
 
 }  // namespace
 
-std::string to_json(const Conversation& conversation) {
+Json to_messages(const Conversation& conversation) {
   Json messages = Json::array();
   for (const Message& message : conversation) {
     messages.push_back({{"role", role_name(message.role)}, {"content", message.content}});
+    if (!message.thought.empty()) messages.back()[thought_key] = message.thought;
   }
-  return messages.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  return messages;
+}
+
+std::string to_json(const Conversation& conversation) {
+  return to_messages(conversation).dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 Conversation conversation_from_json(std::string_view text, const std::string& source) {
@@ -71,6 +78,9 @@ Conversation conversation_from_json(std::string_view text, const std::string& so
                                role_name(expected)));
     }
     conversation.push_back({role, string_of(json[i], "content", source, i)});
+    if (json[i].contains(thought_key)) {
+      conversation.back().thought = string_of(json[i], thought_key, source, i);
+    }
   }
   return conversation;
 }

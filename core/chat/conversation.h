@@ -1,6 +1,8 @@
 // A conversation as JSON: [{"role": "user", "content": "..."}, ...], as chat programs exchange it.
+// An answer may have its thoughts under "reasoning_content".
 #pragma once
 
+#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,7 +13,9 @@ namespace sluice::chat {
 
 using Conversation = std::vector<Message>;
 
-// Bytes that are not UTF-8 become U+FFFD. Ends with a newline.
+nlohmann::ordered_json to_messages(const Conversation& conversation);
+
+// The same as a text. Bytes that are not UTF-8 become U+FFFD. Ends with a newline.
 std::string to_json(const Conversation& conversation);
 
 // Reads what to_json writes, and an object that has it under "messages". The roles must be those of

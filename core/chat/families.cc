@@ -157,6 +157,20 @@ Family granite() {
           .markers = {"<|start_of_role|>", "<|end_of_role|>", "<|end_of_text|>"}};
 }
 
+// For base models, which go on with what looks like a script. The name of the next speaker is not a
+// token and ends an answer as a text.
+Family plain() {
+  return {.name = "plain",
+          .preamble = "",
+          .system = {"", "\n\n"},
+          .user = {"User: ", "\n"},
+          .generation_prompt = "Assistant:",
+          .answer_lead = " ",
+          .answer_after = "\n",
+          .markers = {"\nUser:"},
+          .trims_content = true};
+}
+
 // A template made easy to search: escaped newlines are newlines, and literals that are added to
 // each other are one.
 class TemplateText {
@@ -246,7 +260,7 @@ Family phi_of(const TemplateText& text) {
 }
 
 // gpt-oss has <|end|> too, and Llama 2 has [INST]: they are other families.
-std::optional<Family> find_family(const TemplateText& text) {
+std::optional<Family> family_of(const TemplateText& text) {
   const bool is_harmony = text.has("<|channel|>") || text.has("<|message|>");
   if (text.has("[gMASK]<sop>")) return glm4_of(text);
   if (text.has("<|start_header_id|>") && text.has("<|eot_id|>")) return llama3_of(text);
@@ -261,6 +275,10 @@ std::optional<Family> find_family(const TemplateText& text) {
 }
 
 }  // namespace
+
+std::optional<Family> find_family(std::string_view template_text) {
+  return family_of(TemplateText(template_text));
+}
 
 const std::vector<NamedFamily>& families() {
   static const std::vector<NamedFamily> all = {
@@ -278,6 +296,7 @@ const std::vector<NamedFamily>& families() {
       {"phi4", phi4()},
       {"glm4", glm4()},
       {"granite", granite()},
+      {"plain", plain()},
   };
   return all;
 }
@@ -299,10 +318,12 @@ Family recognise_family(std::string_view template_text) {
   const std::string remedy =
       fmt::format("name one with --chat-format ({})", fmt::join(family_names(), ", "));
   if (template_text.empty()) {
-    throw UsageError("the model file has no chat template, so that its chat format is not known: " +
-                     remedy);
+    throw UsageError(
+        "the model file has no chat template; if it is a base model, --chat-format plain holds a "
+        "plain dialogue, or else " +
+        remedy);
   }
-  std::optional<Family> family = find_family(TemplateText(template_text));
+  std::optional<Family> family = find_family(template_text);
   if (!family) {
     throw UsageError("the model's chat template belongs to no family that is known: " + remedy);
   }

@@ -1,6 +1,7 @@
 // The families of chat formats, as data.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -46,6 +47,9 @@ std::vector<std::string> family_names();
 
 // Throws UsageError when there is no family of this name.
 Family family_named(std::string_view name);
+
+// The family that a template belongs to, if it is a known one.
+std::optional<Family> find_family(std::string_view template_text);
 
 // The family that a template (tokenizer.chat_template) belongs to, with what the template says
 // about it: a default system text, dates, whether an answer begins with a thought. Throws

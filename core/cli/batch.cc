@@ -14,9 +14,12 @@
 
 #include "core/batch/parallel_choice.h"
 #include "core/batch/progress.h"
+#include "core/batch/row_settings.h"
 #include "core/batch/status_segment.h"
 #include "core/chat/families.h"
+#include "core/cli/batch_output.h"
 #include "core/cli/batch_setup.h"
+#include "core/cli/chat_setup.h"
 #include "core/cli/interrupt.h"
 #include "core/cli/output.h"
 #include "core/cli/report.h"
@@ -84,8 +87,8 @@ class Watch {
 
  private:
   void publish() {
-    const topology::ProcessMemory memory = topology::read_process_memory();
-    status_.memory_bytes = memory.rss_anon_bytes.value_or(0) + memory.rss_file_bytes.value_or(0);
+    status_.memory_bytes =
+        topology::read_process_memory().resident_bytes().value_or(batch::Status::unknown_memory);
     status_.tokens_per_s = meter_.tokens_per_s();
     status_.rows = job_.progress().rows;
     status_.rows_done = job_.progress().rows_done;
@@ -103,15 +106,40 @@ class Watch {
   Clock::time_point last_status_{};
 };
 
+// The time that running rows have after a signal.
+class Grace {
+ public:
+  explicit Grace(std::chrono::seconds length) : length_(length) {}
+
+  // Ends the step in which the signal comes, and the one in which the time is over.
+  void stop_check() const {
+    if (!end_ || is_over()) throw_if_interrupted();
+  }
+
+  bool has_begun() const { return end_.has_value(); }
+  void begin() { end_ = Clock::now() + length_; }
+  bool is_over() const { return end_ && Clock::now() >= *end_; }
+
+ private:
+  std::chrono::seconds length_;
+  std::optional<Clock::time_point> end_;
+};
+
 // Until all rows are done or, after a signal, those that generate have had their grace. Returns
 // false when nobody reads the output any more.
-bool run_steps(const BatchOptions& options, batch::Job& job, Watch& watch, const bool& has_reader) {
-  std::optional<Clock::time_point> deadline;
-  while (has_reader && (!deadline || Clock::now() < *deadline) && job.step()) {
-    watch.look();
-    if (interrupt_signal() != 0 && !deadline) {
+bool run_steps(batch::Job& job, batch::Journal* journal, Watch& watch, Grace& grace,
+               const bool& has_reader) {
+  bool has_more = true;
+  while (has_reader && has_more && !grace.is_over()) {
+    try {
+      has_more = job.step();
+      watch.look();
+    } catch (const Interrupted&) {  // rows are as before the step
+    }
+    if (journal != nullptr) journal->sync_if_due();
+    if (interrupt_signal() != 0 && !grace.has_begun()) {
       job.wind_down();
-      deadline = Clock::now() + std::chrono::seconds(options.grace_s);
+      grace.begin();
     }
   }
   watch.end();
@@ -177,15 +205,11 @@ bool is_complete(const batch::Input& input, const batch::Shard& shard,
 // All of the job but what has to be said when a signal comes before it has begun.
 int run_rows(const BatchOptions& options) {
   const batch::Shard shard = shard_of(options);
-  const batch::Input input(options.input);
+  const batch::Input input(options.input, throw_if_interrupted);
   std::unique_ptr<batch::Journal> journal;
-  if (options.output != "-") journal = open_journal(options, job_state(options, input, shard));
+  if (options.output != "-") journal = open_journal(options, input, shard);
   const std::vector<batch::ResultFacts> done =
-      journal ? journal->found() : std::vector<batch::ResultFacts>();
-  if (journal && journal->cut_bytes() != 0 && !options.common.quiet) {
-    remark(fmt::format("cut {} bytes of an unfinished line off {}", journal->cut_bytes(),
-                       options.output.string()));
-  }
+      journal ? journal->scan().found : std::vector<batch::ResultFacts>();
   if (is_complete(input, shard, done)) {
     if (!options.common.quiet) {
       remark(fmt::format("{} of {} rows are done", done.size(), done.size()));
@@ -193,7 +217,9 @@ int run_rows(const BatchOptions& options) {
     return 0;
   }
   const RunWatch run_watch;
-  PreparedEngine prepared = prepare_engine(options, input, shard, done);
+  Grace grace{std::chrono::seconds(options.grace_s)};
+  PreparedEngine prepared =
+      prepare_engine(options, input, shard, done, [&grace] { grace.stop_check(); });
 
   bool has_reader = true;
   batch::Job job(*prepared.engine, input, shard, done, prepared.job, [&](std::string_view line) {
@@ -205,7 +231,7 @@ int run_rows(const BatchOptions& options) {
   });
   Watch watch(options, *prepared.engine, job);
   const Stopwatch stopwatch;
-  if (!run_steps(options, job, watch, has_reader)) return 0;
+  if (!run_steps(job, journal.get(), watch, grace, has_reader)) return 0;
   const double seconds = stopwatch.seconds();
   if (journal) journal->sync();
   const RunRecord record(*prepared.engine);
@@ -254,14 +280,12 @@ CLI::App* add_batch(CLI::App& program, BatchOptions& options) {
       ->check(one_of({"no", "head", "tail"}))
       ->type_name("no|head|tail")
       ->capture_default_str();
-  std::vector<std::string> formats = chat::family_names();
-  formats.insert(formats.begin(), "auto");
-  command
-      ->add_option("--chat-format", options.chat_format,
-                   "How messages are written for the model; auto: as its template says")
-      ->check(one_of(formats))
-      ->type_name("NAME")
-      ->capture_default_str();
+  add_chat_format_option(*command, options.chat_format);
+  add_thinking_options(*command, options.thinking);
+  command->add_flag("--check-model", options.check_model,
+                    "Make a row that names another model than this one an error");
+  command->set_version_flag("--row-settings", batch::row_settings_markdown,
+                            "Print the members that a row may have, as a table, and exit");
   command
       ->add_option("--grace", options.grace_s,
                    "Seconds that running rows have to end after Ctrl-C or SIGTERM")

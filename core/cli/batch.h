@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <string>
 
+#include "core/cli/chat_setup.h"
 #include "core/cli/options.h"
 
 namespace sluice::cli {
@@ -23,6 +24,8 @@ struct BatchOptions {
   std::string shard = "1/1";
   std::string truncate = "no";
   std::string chat_format = "auto";
+  ThinkingOptions thinking;
+  bool check_model = false;
   std::uint32_t tokens_max = 256;
   std::uint32_t grace_s = 5;
   bool restart = false;

@@ -3,10 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
-#include <fstream>
-#include <limits>
 #include <set>
 #include <string>
 #include <sys/wait.h>
@@ -14,57 +12,22 @@
 #include <unistd.h>
 #include <utility>
 
-#include "core/batch/digest.h"
 #include "core/batch/parallel_choice.h"
-#include "core/chat/chat_format.h"
+#include "core/chat/dialogue.h"
+#include "core/cli/chat_setup.h"
 #include "core/cli/interrupt.h"
 #include "core/cli/output.h"
-#include "core/engine/machine_limits.h"
+#include "core/engine/session.h"
 #include "core/error.h"
 #include "core/gguf/gguf.h"
 #include "core/model/hyper_parameters.h"
 #include "kvcache/layout.h"
-
-#ifdef __GLIBC__
-#include <malloc.h>
-#endif
+#include "streaming/disk_speed.h"
 
 namespace sluice::cli {
 namespace {
 
-using batch::Journal;
-
 constexpr std::uint32_t context_default_max = 4096;
-constexpr std::size_t identity_bytes = std::size_t{1} << 20;
-
-// The file's length and the digest of its beginning, where the header with all names and sizes is.
-std::string model_identity(const std::filesystem::path& model) {
-  std::ifstream file(model, std::ios::binary);
-  if (!file) {
-    throw std::system_error(errno, std::generic_category(), "cannot open " + model.string());
-  }
-  std::string beginning(identity_bytes, '\0');
-  file.read(beginning.data(), static_cast<std::streamsize>(beginning.size()));
-  beginning.resize(static_cast<std::size_t>(file.gcount()));
-  return fmt::format("{} bytes, {:016x}", std::filesystem::file_size(model),
-                     batch::digest_of(beginning));
-}
-
-chat::Role role_named(const std::string& name) {
-  if (name == "system" || name == "developer") return chat::Role::system;
-  if (name == "user") return chat::Role::user;
-  if (name == "assistant") return chat::Role::assistant;
-  throw UsageError(fmt::format("the role \"{}\" is not system, user or assistant", name));
-}
-
-std::vector<chat::Message> to_chat(const std::vector<batch::Message>& messages) {
-  std::vector<chat::Message> result;
-  result.reserve(messages.size());
-  for (const batch::Message& message : messages) {
-    result.push_back({role_named(message.role), message.content});
-  }
-  return result;
-}
 
 // What the rows that are left need, from the model's header alone.
 struct Need {
@@ -73,6 +36,8 @@ struct Need {
   std::uint32_t positions = 1;           // of the longest
   std::uint64_t positions_together = 0;  // of all that can be run, each in whole pages
   std::uint64_t work_bytes = 0;          // to make a task of a row
+  std::uint64_t held_bytes = 0;          // of a row that runs, by its settings
+  batch::Workload work = {};             // of those that can be run
 
   // What n sequences need at a time on average, but at least the longest row.
   std::uint64_t cache_positions(std::uint32_t n) const {
@@ -92,7 +57,8 @@ engine::EngineOptions options_for(engine::EngineOptions options, const Need& nee
   scheduler.parallel = n;
   options.parallel = n;
   options.cache_positions = need.cache_positions(n);
-  options.caller_bytes = need.work_bytes + batch::rows_bytes(scheduler, need.positions);
+  options.caller_bytes =
+      need.work_bytes + batch::rows_bytes(scheduler, need.positions) + n * need.held_bytes;
   return options;
 }
 
@@ -114,50 +80,65 @@ Need look_through(const BatchOptions& options, const batch::TaskOptions& tasks,
     if (const auto* task = std::get_if<batch::Task>(&made)) {
       const std::uint64_t positions = task->prompt.size() + task->tokens_max;
       need.positions = std::max(need.positions, static_cast<std::uint32_t>(positions));
-      need.positions_together += Need::in_pages(positions);
-      ++need.rows_to_run;
+      need.positions_together += task->choices * Need::in_pages(positions);
+      need.held_bytes = std::max(need.held_bytes, task->held_bytes);
+      need.rows_to_run += task->choices;
+      need.work.rows += task->choices;
+      need.work.prompt_tokens += task->prompt.size();
+      need.work.generated_tokens += std::uint64_t{task->choices} * task->tokens_max;
     }
   }
   return need;
 }
 
+// What a choice of --parallel is made from.
+struct Measured {
+  std::array<engine::StepPoint, 8> steps = {};
+  std::size_t steps_count = 0;
+  double disk_bytes_per_s = 0;  // 0: nothing is streamed
+};
+
+Measured measure(const std::filesystem::path& model, engine::EngineOptions options,
+                 bool is_streamed) {
+  constexpr auto disk_time = std::chrono::milliseconds(500);
+  Measured out;
+  const std::vector<engine::StepPoint> steps = engine::rehearse_steps(model, options);
+  out.steps_count = std::min(steps.size(), out.steps.size());
+  std::copy_n(steps.begin(), out.steps_count, out.steps.begin());
+  if (is_streamed) {
+    out.disk_bytes_per_s = streaming::measure_disk(model, disk_time, options.io).bytes_per_s;
+  }
+  return out;
+}
+
 // Measuring needs buffers that are no part of the plan. A child holds them and is gone before the
 // engine takes its memory, so that the peak of this process is that of its plan. There are no
 // threads yet that the fork could cut off.
-engine::MachineLimits measure_in_child(const topology::CpuList& cpus,
-                                       const std::filesystem::path& model) {
+Measured measure_in_child(const std::filesystem::path& model, const engine::EngineOptions& options,
+                          bool is_streamed) {
   std::array<int, 2> ends{};
   if (::pipe(ends.data()) != 0) throw std::system_error(errno, std::generic_category(), "pipe");
   const pid_t child = ::fork();
   if (child == 0) {
     int status = 1;
     try {
-      const engine::MachineLimits limits = engine::measure_machine_limits(cpus, model);
-      const std::array<double, 3> rates{limits.dram_bytes_per_s, limits.int8_macs_per_s,
-                                        limits.disk_bytes_per_s};
-      status = ::write(ends[1], rates.data(), sizeof rates) == sizeof rates ? 0 : 1;
+      const Measured measured = measure(model, options, is_streamed);
+      status = ::write(ends[1], &measured, sizeof measured) == sizeof measured ? 0 : 1;
     } catch (...) {  // the parent sees that nothing came
     }
     ::_exit(status);
   }
   ::close(ends[1]);
-  std::array<double, 3> rates{};
-  const bool has_come = child > 0 && ::read(ends[0], rates.data(), sizeof rates) == sizeof rates;
+  Measured measured;
+  const bool has_come = child > 0 && ::read(ends[0], &measured, sizeof measured) == sizeof measured;
   ::close(ends[0]);
   if (child > 0) ::waitpid(child, nullptr, 0);
   throw_if_interrupted();
   if (!has_come) {
     throw Error(ExitCode::failure,
-                "the limits of the machine cannot be measured: give --parallel N instead of auto");
+                "the speed of a step cannot be measured: give --parallel N instead of auto");
   }
-  return {rates[0], rates[1], rates[2], {}};
-}
-
-// What the allocator keeps of freed memory would count as held when the engine plans its own.
-void return_free_memory() {
-#ifdef __GLIBC__
-  ::malloc_trim(0);
-#endif
+  return measured;
 }
 
 batch::ParallelChoice choose_parallel(const BatchOptions& options,
@@ -165,21 +146,31 @@ batch::ParallelChoice choose_parallel(const BatchOptions& options,
   const auto run_with = [&](std::uint32_t parallel) {
     return engine::plan_run(options.common.model, options_for(wanted, need, parallel, {}));
   };
-  const engine::PlannedRun one = run_with(1);
-  const engine::MachineLimits limits = measure_in_child(one.cpus, options.common.model);
-  const auto work_of = [&](std::uint32_t parallel) -> std::optional<engine::DecodeWork> {
+  if (!run_with(1).plan.fits()) return {1, "not even one sequence fits the budget"};
+  const std::uint32_t most =
+      static_cast<std::uint32_t>(std::min<std::uint64_t>(need.rows, batch::parallel_max));
+  const engine::PlannedRun many = run_with(most);
+  const bool is_streamed = !many.plan.fits() || many.work.streamed_bytes != 0;
+  const Measured measured =
+      measure_in_child(options.common.model, options_for(wanted, need, 1, {}), is_streamed);
+  std::vector<batch::StepCurve::Point> points;
+  for (std::size_t i = 0; i < measured.steps_count; ++i) {
+    points.push_back({measured.steps[i].tokens, measured.steps[i].seconds});
+  }
+  const auto streamed_bytes = [&](std::uint32_t parallel) -> std::optional<std::uint64_t> {
     throw_if_interrupted();
     const engine::PlannedRun run = run_with(parallel);
-    return run.plan.fits() ? std::optional(run.work) : std::nullopt;
+    return run.plan.fits() ? std::optional(run.work.streamed_bytes) : std::nullopt;
   };
-  return batch::choose_parallel(limits, need.rows, work_of);
+  return batch::choose_parallel(batch::StepCurve(std::move(points)), measured.disk_bytes_per_s,
+                                need.work, streamed_bytes);
 }
 
 // A limit that does not depend on the budget, as results must not: 0 (none) with a window.
 std::uint32_t positions_max(const CommonOptions& common, const gguf::Model& header) {
   if (common.window != 0) return 0;
   if (common.context != 0) return common.context;
-  const std::uint32_t trained = model::read_hyper_parameters(header).context;
+  const std::uint32_t trained = model::read_hyper_parameters(model::Keys(header)).context;
   return trained == 0 ? context_default_max : std::min(trained, context_default_max);
 }
 
@@ -188,111 +179,87 @@ batch::Truncate truncate_named(const std::string& name) {
   return name == "tail" ? batch::Truncate::tail : batch::Truncate::no;
 }
 
+// Nothing, and why, where the model's format is not known: rows without messages do not need it.
+std::optional<chat::ChatSource> choose_source(const std::string& format,
+                                              const gguf::Metadata& metadata, std::string& reason) {
+  try {
+    return chat::ChatSource::choose(format, metadata);
+  } catch (const Error& error) {
+    reason = error.what();
+    return std::nullopt;
+  }
+}
+
+// What the user gave holds for all rows, the rest is OpenAI's.
+engine::SamplerOptions openai_sampler(const SamplingOptions& sampling) {
+  engine::SamplerOptions result = batch::openai_defaults();
+  const engine::SamplerOptions& sampler = sampling.sampler;
+  const auto take = [&](const char* name, auto member) {
+    if (sampling.given.contains(name)) result.*member = sampler.*member;
+  };
+  take("--temp", &engine::SamplerOptions::temperature);
+  take("--top-k", &engine::SamplerOptions::top_k);
+  take("--top-p", &engine::SamplerOptions::top_p);
+  take("--min-p", &engine::SamplerOptions::min_p);
+  take("--repeat-penalty", &engine::SamplerOptions::repeat_penalty);
+  return result;
+}
+
+// The names that a row may give for this model, the one that results have first.
+std::vector<std::string> names_of(const std::filesystem::path& model,
+                                  const gguf::Metadata& metadata) {
+  std::vector<std::string> names;
+  if (const auto name = metadata.find_string("general.name"); name && !name->empty()) {
+    names.emplace_back(*name);
+  }
+  names.push_back(model.stem().string());
+  names.push_back(model.filename().string());
+  return names;
+}
+
+// `tokenizer` outlives the result.
+std::shared_ptr<const chat::Dialogue> make_dialogue(const BatchOptions& options,
+                                                    const std::optional<chat::ChatSource>& source,
+                                                    const tokenizer::Tokenizer& tokenizer) {
+  if (!source) return nullptr;
+  return std::make_shared<const chat::Dialogue>(*source, tokenizer,
+                                                dialogue_options(options.thinking.think));
+}
+
 }  // namespace
 
 batch::TaskOptions task_options(const BatchOptions& options) {
   batch::TaskOptions tasks;
   tasks.defaults.sampler = options.sampling.sampler;
   tasks.defaults.sampler.seed = options.sampling.seed.value_or(0);
+  tasks.defaults.openai_sampler = openai_sampler(options.sampling);
   tasks.defaults.stop = options.sampling.stop;
   tasks.defaults.tokens_max = options.tokens_max;
   tasks.truncate = truncate_named(options.truncate);
+  tasks.thought_tokens_max = options.thinking.tokens_max;
   return tasks;
-}
-
-batch::JobState job_state(const BatchOptions& options, const batch::Input& input,
-                          const batch::Shard& shard) {
-  const engine::SamplerOptions& sampler = options.sampling.sampler;
-  batch::JobState state{input.bytes(), input.digest(), input.rows(), shard, {}};
-  state.settings = {{"the model", model_identity(options.common.model)},
-                    {"--temp", sampler.temperature},
-                    {"--top-k", sampler.top_k},
-                    {"--top-p", sampler.top_p},
-                    {"--min-p", sampler.min_p},
-                    {"--repeat-penalty", sampler.repeat_penalty},
-                    {"--seed", options.sampling.seed.value_or(0)},
-                    {"--stop", options.sampling.stop},
-                    {"-n", options.tokens_max},
-                    {"--ctx", options.common.context},
-                    {"--window", options.common.window},
-                    {"--sinks", options.common.sinks.value_or(0)},
-                    {"--kv", options.common.kv},
-                    {"--truncate", options.truncate},
-                    {"--chat-format", options.chat_format}};
-  return state;
-}
-
-std::unique_ptr<Journal> open_journal(const BatchOptions& options, const batch::JobState& state) {
-  const std::filesystem::path& path = options.output;
-  std::error_code ignored;
-  const auto kind = std::filesystem::status(path, ignored);
-  if (std::filesystem::exists(kind) && !std::filesystem::is_regular_file(kind)) {
-    throw UsageError(
-        fmt::format("{} is not a regular file, which going on after an interruption "
-                    "needs: use -o - and redirect it",
-                    path.string()));
-  }
-  auto journal = std::make_unique<Journal>(path, options.restart);
-  if (journal->found().empty()) {
-    batch::write_state(path, state);
-    return journal;
-  }
-  const std::optional<batch::JobState> before = batch::read_state(path);
-  if (!before) {
-    throw UsageError(
-        fmt::format("{} has results, but {} is missing: give --restart to write them "
-                    "anew, or name another output",
-                    path.string(), batch::state_path(path).string()));
-  }
-  const std::vector<std::string> changed = batch::differences(*before, state);
-  if (changed.empty()) return journal;
-  if (!options.force) {
-    throw UsageError(
-        fmt::format("{} was begun otherwise: {}; give --restart to begin anew, or "
-                    "--force to keep what is there and go on",
-                    path.string(), fmt::join(changed, "; ")));
-  }
-  batch::write_state(path, state);
-  return journal;
-}
-
-batch::ChatFormat chat_format(const std::string& name, const std::string& chat_template,
-                              const tokenizer::Tokenizer& tokenizer) {
-  try {
-    const chat::Family family =
-        name == "auto" ? chat::recognise_family(chat_template) : chat::family_named(name);
-    const auto format = std::make_shared<const chat::ChatFormat>(family, tokenizer);
-    return {[format](const std::vector<batch::Message>& messages) {
-              return format->encode(to_chat(messages), true);
-            },
-            [format](tokenizer::Token token) { return format->ends_answer(token); },
-            format->stop_texts()};
-  } catch (const UsageError& error) {
-    const std::string reason = error.what();
-    return {[reason](const std::vector<batch::Message>&) -> std::vector<tokenizer::Token> {
-              throw UsageError(reason);
-            },
-            {},
-            {}};
-  }
 }
 
 PreparedEngine prepare_engine(const BatchOptions& options, const batch::Input& input,
                               const batch::Shard& shard,
-                              const std::vector<batch::ResultFacts>& done) {
+                              const std::vector<batch::ResultFacts>& done,
+                              std::function<void()> stop_check) {
   engine::EngineOptions wanted = engine_options(options.common);
+  wanted.stop_check = std::move(stop_check);
   PreparedEngine prepared;
   batch::TaskOptions& tasks = prepared.job.task;
   tasks = task_options(options);
+  std::optional<chat::ChatSource> source;
   Need need;
   {  // what the header takes is given back before the engine plans its memory
     const gguf::Model header = gguf::Model::open(options.common.model, {.header_only = true});
     const auto tokenizer = tokenizer::Tokenizer::from_metadata(header.metadata());
-    const std::string chat_template(
-        header.metadata().find_string("tokenizer.chat_template").value_or(""));
-    tasks.chat = chat_format(options.chat_format, chat_template, *tokenizer);
+    source = choose_source(options.chat_format, header.metadata(), tasks.no_dialogue);
+    tasks.dialogue = make_dialogue(options, source, *tokenizer);
     tasks.positions_max = positions_max(options.common, header);
+    if (options.check_model) tasks.model_names = names_of(options.common.model, header.metadata());
     need = look_through(options, tasks, *tokenizer, input, shard, done);
+    tasks.dialogue = nullptr;  // its tokenizer goes
   }
   return_free_memory();
   if (wanted.window == 0) wanted.context = std::min(need.positions, tasks.positions_max);
@@ -308,7 +275,7 @@ PreparedEngine prepare_engine(const BatchOptions& options, const batch::Input& i
   prepared.engine =
       open_engine(options.common, options_for(wanted, need, parallel, prepared.job.scheduler));
   const engine::EngineFacts& facts = prepared.engine->facts();
-  tasks.chat = chat_format(options.chat_format, facts.chat_template, prepared.engine->tokenizer());
+  tasks.dialogue = make_dialogue(options, source, prepared.engine->tokenizer());
   prepared.job.model_name =
       facts.model_name.empty() ? options.common.model.stem().string() : facts.model_name;
   return prepared;

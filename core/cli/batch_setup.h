@@ -1,7 +1,8 @@
-// What a batch needs before its first step: the settings that results depend on, the output with
-// what is in it already, and the model's part, known from its header alone.
+// What a batch needs before its first step: the settings of its rows, and an engine for them that
+// is planned from the header of the model alone.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -9,7 +10,6 @@
 #include "core/batch/input.h"
 #include "core/batch/job.h"
 #include "core/batch/job_state.h"
-#include "core/batch/journal.h"
 #include "core/batch/task_maker.h"
 #include "core/cli/batch.h"
 #include "core/engine/session.h"
@@ -18,20 +18,6 @@ namespace sluice::cli {
 
 batch::TaskOptions task_options(const BatchOptions& options);
 
-// Reads the beginning of the model's file to tell it from others.
-batch::JobState job_state(const BatchOptions& options, const batch::Input& input,
-                          const batch::Shard& shard);
-
-// Opens the output and compares its state with `state`; writes the state when the job begins.
-// Throws UsageError, which names the remedies, when they differ.
-std::unique_ptr<batch::Journal> open_journal(const BatchOptions& options,
-                                             const batch::JobState& state);
-
-// How the model writes conversations. `tokenizer` outlives the result. Where the model's own format
-// is not known, encoding throws what says so: rows without messages do not need it.
-batch::ChatFormat chat_format(const std::string& name, const std::string& chat_template,
-                              const tokenizer::Tokenizer& tokenizer);
-
 // The engine and how to use it.
 struct PreparedEngine {
   std::unique_ptr<engine::Engine> engine;
@@ -39,9 +25,10 @@ struct PreparedEngine {
 };
 
 // Looks through the rows that are left for the longest, chooses how many sequences run together and
-// opens the engine for them. Throws Interrupted.
+// opens the engine for them, with this stop check. Throws Interrupted.
 PreparedEngine prepare_engine(const BatchOptions& options, const batch::Input& input,
                               const batch::Shard& shard,
-                              const std::vector<batch::ResultFacts>& done);
+                              const std::vector<batch::ResultFacts>& done,
+                              std::function<void()> stop_check);
 
 }  // namespace sluice::cli

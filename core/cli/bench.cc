@@ -126,6 +126,8 @@ std::string table(const BenchOptions& options, const Rates& rates,
     facts.emplace_back(fmt::format("decode of {}{}", options.generated_tokens, together),
                        describe(rates.decode));
   }
+  facts.emplace_back("decode as planned",
+                     fmt::format("{:.2f} tokens/s", number("predicted_decode_tokens_per_s")));
   facts.emplace_back("decode at best",
                      fmt::format("{:.2f} tokens/s", number("bound_tokens_per_s")));
   facts.emplace_back("DRAM", speed("dram_bytes_per_s"));
@@ -150,8 +152,8 @@ CLI::App* add_bench(CLI::App& program, BenchOptions& options) {
       "Evaluates -p random tokens together (prefill) and then -n tokens one by one (decode), from\n"
       "an empty context, --repeat times after one untimed token; shows the median and the range.\n"
       "With --parallel so many sequences decode together; their tokens are counted together.\n"
-      "Then measures how fast this machine reads memory and the disk that the model lies on: no\n"
-      "program can decode faster than it reads the weights.\n\n"
+      "Then measures how fast this machine reads memory and the disk that the model lies on, for\n"
+      "no program can decode faster than it reads the weights, and what `sluice plan` predicts.\n\n"
       "Example:\n"
       "  sluice bench model.gguf -p 512 -n 64 --repeat 5 --json");
   add_common_options(*command, options.common, "-p and -n together");
@@ -193,6 +195,8 @@ int run_bench(const BenchOptions& options) {
   nlohmann::ordered_json report = run.report(
       options.common, record,
       {.prefill_tokens_per_s = median(rates.prefill), .decode_tokens_per_s = median(rates.decode)});
+  const double step_seconds = engine::rehearse_run(options.common.model, engine_settings).seconds;
+  report["predicted_decode_tokens_per_s"] = options.parallel / step_seconds;
   report["prompt_tokens"] = options.prompt_tokens;
   report["generated_tokens"] = options.generated_tokens;
   report["prefill_tokens_per_s_each"] = rates.prefill;

@@ -1,5 +1,7 @@
 #include "core/cli/chat.h"
 
+#include <algorithm>
+#include <array>
 #include <csignal>
 #include <cstdio>
 #include <fmt/format.h>
@@ -8,11 +10,12 @@
 #include <unistd.h>
 #include <utility>
 
-#include "core/chat/chat_format.h"
 #include "core/cli/chat_session.h"
+#include "core/cli/chat_settings.h"
+#include "core/cli/chat_setup.h"
 #include "core/cli/files.h"
 #include "core/cli/interrupt.h"
-#include "core/cli/line_reader.h"
+#include "core/cli/message_reader.h"
 #include "core/cli/output.h"
 #include "core/cli/report.h"
 #include "core/error.h"
@@ -21,18 +24,20 @@ namespace sluice::cli {
 namespace {
 
 constexpr const char* commands_help =
-    "/reset      forget the conversation but for the system text\n"
-    "/save FILE  write the conversation to a file, as JSON messages\n"
-    "/load FILE  go on with the conversation of a file\n"
-    "/stats      what the conversation has taken so far\n"
-    "/help       this\n"
-    "/quit       end, as the end of the input does\n"
-    "//TEXT      a message that begins with a slash: /TEXT\n"
+    "/undo           take the last message and its answer back\n"
+    "/regenerate     answer the last message again\n"
+    "/system [TEXT]  replace the system text, or take it away\n"
+    "/set [NAME VALUE]  change a setting for the answers to come, or show all\n"
+    "/file NAME      put a file in front of the next message\n"
+    "/reset          forget the conversation but for the system text\n"
+    "/save FILE      write the conversation to a file, as JSON messages\n"
+    "/load FILE      go on with the conversation of a file\n"
+    "/stats          what the conversation has taken so far\n"
+    "/help           this\n"
+    "/quit           end, as the end of the input does\n"
+    "//TEXT          a message that begins with a slash: /TEXT\n"
+    "\"\"\"             begins and ends a message of several lines\n"
     "Ctrl-C stops an answer; at the prompt, twice, it ends the chat.\n";
-
-void tell(std::string_view text) {
-  std::fwrite(text.data(), 1, text.size(), stderr);
-}
 
 // "/save  my file " -> "/save", "my file".
 std::pair<std::string, std::string> split_command(const std::string& line) {
@@ -40,13 +45,6 @@ std::pair<std::string, std::string> split_command(const std::string& line) {
   const std::size_t begin = std::min(line.find_first_not_of(" \t", end), line.size());
   const std::size_t last = line.find_last_not_of(" \t");
   return {line.substr(0, end), line.substr(begin, begin < line.size() ? last + 1 - begin : 0)};
-}
-
-chat::ChatFormat choose_format(const ChatOptions& options, const engine::Engine& engine) {
-  if (options.format != "auto") {
-    return {chat::family_named(options.format), engine.tokenizer()};
-  }
-  return chat::ChatFormat::recognise(engine.facts().chat_template, engine.tokenizer());
 }
 
 // The loop of reading lines and doing what they say.
@@ -61,16 +59,22 @@ class Chat {
     reset();
   }
 
-  // Returns the signal that ended it, or 0.
+  // Both return the signal that ended it, or 0.
+  int answer_once(const std::string& message) {
+    const InterruptGuard guard;
+    say(message);
+    return interrupt_signal();
+  }
+
   int run() {
     InterruptGuard guard;
-    std::string line;
+    std::string message;
     while (!ended_) {
-      if (has_terminal_) tell("> ");
-      switch (lines_.next(line)) {
+      bool is_text = false;
+      switch (messages_.next(message, is_text)) {
         case LineReader::Result::line:
           stopped_once_ = false;
-          take(line);
+          take(message, is_text);
           break;
         case LineReader::Result::end:
           if (has_terminal_) tell("\n");
@@ -90,15 +94,14 @@ class Chat {
   }
 
  private:
-  void take(const std::string& line) {
+  void take(const std::string& line, bool is_text) {
     if (line.find_first_not_of(" \t") == std::string::npos) return;
     try {
-      if (line.starts_with("//")) {
-        say(line.substr(1));
-      } else if (line.starts_with('/')) {
+      const bool is_escaped = !is_text && line.starts_with("//");
+      if (!is_text && !is_escaped && line.starts_with('/')) {
         command(line);
       } else {
-        say(line);
+        say(is_escaped ? line.substr(1) : line);
       }
     } catch (const Error& error) {
       progress_.clear();
@@ -108,13 +111,10 @@ class Chat {
   }
 
   void say(const std::string& message) {
-    bool has_reader = true;
-    const GenerationEnd end = session_.answer(
-        message,
-        [&](std::string_view text) { return has_reader = has_reader && write_output(text); },
-        progress_);
-    progress_.clear();
-    ended_ = !has_reader || !write_output("\n");
+    AnswerOutput output(options_.common.quiet);
+    const GenerationEnd end = session_.answer(attached_ + message, output, progress_);
+    attached_.clear();
+    ended_ = end == GenerationEnd::unwanted || !output.text("\n");
     stopped_once_ = end == GenerationEnd::interrupted;
     if (end == GenerationEnd::context) {
       remark(
@@ -126,49 +126,103 @@ class Chat {
 
   void command(const std::string& line) {
     const auto [name, argument] = split_command(line);
-    const bool takes_file = name == "/save" || name == "/load";
-    if (takes_file == argument.empty()) {
-      throw UsageError(takes_file ? name + " wants the name of a file: " + name + " FILE"
-                                  : name +
-                                        " takes nothing more (a message that begins with a "
-                                        "slash is written with two)");
-    }
-    if (takes_file) return exchange(name, argument);
-    if (name == "/quit") {
-      ended_ = true;
-    } else if (name == "/reset") {
-      reset();
-    } else if (name == "/stats") {
-      show_statistics();
-    } else if (name == "/help") {
-      tell(commands_help);
-    } else {
+    const auto known = std::ranges::find(commands, name, &Command::name);
+    if (known == commands.end()) {
       throw UsageError(fmt::format("there is no command {}: /help lists them", name));
+    }
+    if (known->wants == Wants::file && argument.empty()) {
+      throw UsageError(fmt::format("{} wants the name of a file: {} FILE", name, name));
+    }
+    if (known->wants == Wants::nothing && !argument.empty()) {
+      throw UsageError(name +
+                       " takes nothing more (a message that begins with a slash is written with "
+                       "two)");
+    }
+    (this->*known->run)(argument);
+  }
+
+  enum class Wants { nothing, file, maybe_text };
+  struct Command {
+    std::string_view name;
+    Wants wants;
+    void (Chat::*run)(const std::string& argument);
+  };
+  static const std::array<Command, 11> commands;
+
+  void quit(const std::string&) { ended_ = true; }
+  void help(const std::string&) { tell(commands_help); }
+
+  void undo(const std::string&) {
+    session_.undo();
+    inform(fmt::format("taken back; {} messages are left", session_.conversation().size()));
+  }
+
+  // Where it cannot be answered again the conversation stays as it was.
+  void regenerate(const std::string&) {
+    const chat::Conversation before = session_.conversation();
+    const std::string message = session_.undo();
+    try {
+      say(message);
+    } catch (const UsageError&) {
+      session_.set_conversation(before);
+      throw;
     }
   }
 
-  // A file that cannot be read or written does not end the conversation.
-  void exchange(const std::string& name, const std::string& file) {
+  void change_system(const std::string& text) {
+    chat::Conversation conversation = session_.conversation();
+    if (!conversation.empty() && conversation[0].role == chat::Role::system) {
+      conversation.erase(conversation.begin());
+    }
+    if (!text.empty()) conversation.insert(conversation.begin(), {chat::Role::system, text});
+    session_.set_conversation(std::move(conversation));
+    inform(text.empty() ? "there is no system text now" : "the system text is changed");
+  }
+
+  void attach(const std::string& file) {
     try {
-      if (name == "/save") {
-        write_file(file, chat::to_json(session_.conversation()));
-      } else {
-        session_.set_conversation(chat::conversation_from_json(read_text(file), file));
-      }
+      attached_ += read_text(file) + "\n\n";
     } catch (const std::system_error& error) {
       throw UsageError(error.what());
     }
-    inform(fmt::format("{} {} messages", name == "/save" ? "saved" : "loaded",
-                       session_.conversation().size()));
+    inform(fmt::format("{} goes in front of the next message", file));
   }
 
+  void change_setting(const std::string& text) {
+    if (text.empty()) return tell(settings_table(session_.settings()));
+    const auto [name, value] = split_command(text);
+    session_.set_settings(with_setting(session_.settings(), name, value));
+  }
+
+  void save(const std::string& file) {
+    try {
+      write_file(file, chat::to_json(session_.conversation()));
+    } catch (const std::system_error& error) {
+      throw UsageError(error.what());
+    }
+    inform(fmt::format("saved {} messages", session_.conversation().size()));
+  }
+
+  // A file that cannot be read or written does not end the conversation.
+  void load(const std::string& file) {
+    try {
+      session_.set_conversation(chat::conversation_from_json(read_text(file), file));
+    } catch (const std::system_error& error) {
+      throw UsageError(error.what());
+    }
+    inform(fmt::format("loaded {} messages", session_.conversation().size()));
+  }
+
+  void start_anew(const std::string&) { reset(); }
+
   void reset() {
+    attached_.clear();
     chat::Conversation conversation;
     if (options_.system) conversation.push_back({chat::Role::system, *options_.system});
     session_.set_conversation(std::move(conversation));
   }
 
-  void show_statistics() {
+  void show_statistics(const std::string&) {
     const engine::Session& session = engine_.session();
     tell(
         fmt::format("{} messages; {} tokens are held, of {}; {} tokens of prompts were held "
@@ -186,11 +240,26 @@ class Chat {
   engine::Engine& engine_;
   ChatSession& session_;
   Progress progress_;
-  LineReader lines_;
+  MessageReader messages_;
+  std::string attached_;  // in front of the next message
   bool has_terminal_;
   bool stopped_once_ = false;  // by Ctrl-C, and nothing was entered since
   bool ended_ = false;
 };
+
+const std::array<Chat::Command, 11> Chat::commands = {{
+    {"/undo", Wants::nothing, &Chat::undo},
+    {"/regenerate", Wants::nothing, &Chat::regenerate},
+    {"/system", Wants::maybe_text, &Chat::change_system},
+    {"/set", Wants::maybe_text, &Chat::change_setting},
+    {"/file", Wants::file, &Chat::attach},
+    {"/reset", Wants::nothing, &Chat::start_anew},
+    {"/save", Wants::file, &Chat::save},
+    {"/load", Wants::file, &Chat::load},
+    {"/stats", Wants::nothing, &Chat::show_statistics},
+    {"/help", Wants::nothing, &Chat::help},
+    {"/quit", Wants::nothing, &Chat::quit},
+}};
 
 }  // namespace
 
@@ -209,16 +278,12 @@ CLI::App* add_chat(CLI::App& program, ChatOptions& options) {
   add_prompt_cache_options(*command, options.prompt_cache);
   command->add_option("--system", options.system, "What the model is told about its part")
       ->type_name("TEXT");
-  std::vector<std::string> formats = chat::family_names();
-  formats.insert(formats.begin(), "auto");
   command
-      ->add_option("--chat-format", options.format,
-                   fmt::format("How the conversation is written for the model; auto: as its\n"
-                               "template says. {}",
-                               fmt::join(formats, ", ")))
-      ->check(one_of(formats))
-      ->type_name("NAME")
-      ->capture_default_str();
+      ->add_option("-p,--prompt", options.prompt,
+                   "Answer this message alone, and end; -: the whole standard input")
+      ->type_name("TEXT");
+  add_thinking_options(*command, options.thinking);
+  add_chat_format_option(*command, options.format);
   command
       ->add_option("-n,--tokens-max", options.tokens_max,
                    "Most tokens of an answer; -1: until it ends or the context is full")
@@ -231,17 +296,22 @@ CLI::App* add_chat(CLI::App& program, ChatOptions& options) {
 int run_chat(const ChatOptions& options) {
   const std::uint64_t seed = options.sampling.seed.value_or(engine::random_seed());
   check_stop_texts(options.sampling);
+  const std::optional<std::string> prompt =
+      options.prompt == "-" ? std::optional(read_text("-")) : options.prompt;
+  const chat::ChatSource source = read_chat_source(options.common.model, options.format);
   const RunWatch watch;
   engine::EngineOptions settings = engine_options(options.common);
   settings.prompt_cache = options.prompt_cache;
   std::unique_ptr<engine::Engine> engine = open_engine(options.common, std::move(settings));
-  const chat::ChatFormat format = choose_format(options, *engine);
-  if (!options.common.quiet) {
-    remark(fmt::format("chat format: {}; seed {}; /help lists the commands", format.name(), seed));
-  }
   RunStatus status("chat", options.common, *engine);
-  ChatSession session(*engine, format, options.sampling, seed, options.tokens_max, status);
-  const int signal = Chat(options, *engine, session).run();
+  ChatSession session(*engine, source,
+                      {options.sampling, seed, options.tokens_max, options.thinking}, status);
+  if (!options.common.quiet) {
+    remark(fmt::format("chat format: {}; seed {}{}", session.dialogue().name(), seed,
+                       options.prompt ? "" : "; /help lists the commands"));
+  }
+  Chat chat(options, *engine, session);
+  const int signal = prompt ? chat.answer_once(*prompt) : chat.run();
 
   const RunRecord record(*engine);
   if (!options.common.quiet) remark(generation_line(session.counts()));

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "core/cli/chat_setup.h"
 #include "core/cli/options.h"
 
 namespace sluice::cli {
@@ -14,7 +15,9 @@ struct ChatOptions {
   CommonOptions common;
   SamplingOptions sampling;
   engine::PromptCacheOptions prompt_cache;
+  std::optional<std::string> prompt;  // one message, instead of a conversation
   std::optional<std::string> system;
+  ThinkingOptions thinking;
   std::string format = "auto";
   std::int64_t tokens_max = -1;  // of an answer; -1: no limit but the context
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <iterator>
 #include <utility>
 
 #include "core/error.h"
@@ -11,9 +12,9 @@ namespace {
 
 using tokenizer::Token;
 
-engine::SamplerOptions sampler_options(const SamplingOptions& sampling, std::uint64_t seed) {
-  engine::SamplerOptions options = sampling.sampler;
-  options.seed = seed;
+engine::SamplerOptions sampler_options(const ChatSettings& settings) {
+  engine::SamplerOptions options = settings.sampling.sampler;
+  options.seed = settings.seed;
   return options;
 }
 
@@ -23,24 +24,32 @@ std::size_t common_prefix(std::span<const Token> a, std::span<const Token> b) {
 
 }  // namespace
 
-ChatSession::ChatSession(engine::Engine& engine, const chat::ChatFormat& format,
-                         const SamplingOptions& sampling, std::uint64_t seed,
-                         std::int64_t tokens_max, RunStatus& status)
-    : engine_(engine), format_(format), status_(status), sampler_(sampler_options(sampling, seed)) {
-  generation_.tokens_max = static_cast<std::uint64_t>(tokens_max);  // -1: never reached
-  generation_.stop_texts = sampling.stop;
-  generation_.stop_texts.insert(generation_.stop_texts.end(), format.stop_texts().begin(),
-                                format.stop_texts().end());
-  generation_.ends = [&](Token token) { return format_.ends_answer(token); };
+ChatSession::ChatSession(engine::Engine& engine, const chat::ChatSource& source,
+                         const ChatSettings& settings, RunStatus& status)
+    : engine_(engine),
+      source_(source),
+      settings_(settings),
+      dialogue_(source, engine.tokenizer(), dialogue_options(settings.thinking.think)),
+      status_(status),
+      sampler_(sampler_options(settings)) {}
+
+void ChatSession::set_settings(const ChatSettings& settings) {
+  engine::Sampler sampler(sampler_options(settings));
+  chat::Dialogue dialogue(source_, engine_.tokenizer(), dialogue_options(settings.thinking.think));
+  for (const Token token : held_) sampler.accept(token);
+  sampler_ = std::move(sampler);
+  dialogue_ = std::move(dialogue);
+  settings_ = settings;
 }
 
-GenerationEnd ChatSession::answer(const std::string& message,
-                                  const std::function<bool(std::string_view)>& write,
+GenerationEnd ChatSession::answer(const std::string& message, AnswerOutput& output,
                                   Progress& progress) {
   conversation_.push_back({chat::Role::user, message});
   std::span<const float> logits;
+  chat::DialoguePrompt prompt;
   try {
-    logits = evaluate(progress);
+    prompt = dialogue_.encode(conversation_);
+    logits = evaluate(prompt.tokens, progress);
   } catch (const UsageError&) {
     conversation_.pop_back();
     throw;
@@ -49,7 +58,16 @@ GenerationEnd ChatSession::answer(const std::string& message,
     conversation_.pop_back();
     return GenerationEnd::interrupted;
   }
-  return generate_answer(logits, write);
+  return generate_answer(logits, prompt.opens_thought, output);
+}
+
+std::string ChatSession::undo() {
+  const auto is_user = [](const chat::Message& m) { return m.role == chat::Role::user; };
+  const auto last = std::find_if(conversation_.rbegin(), conversation_.rend(), is_user);
+  if (last == conversation_.rend()) throw UsageError("there is no message to take back");
+  std::string message = std::move(last->content);
+  conversation_.erase(last.base() - 1, conversation_.end());
+  return message;
 }
 
 void ChatSession::set_conversation(chat::Conversation conversation) {
@@ -57,9 +75,8 @@ void ChatSession::set_conversation(chat::Conversation conversation) {
 }
 
 // Brings the sequence up to the generation prompt. Gives no logits when interrupted.
-std::span<const float> ChatSession::evaluate(Progress& progress) {
+std::span<const float> ChatSession::evaluate(const std::vector<Token>& tokens, Progress& progress) {
   engine::Session& session = engine_.session();
-  const std::vector<Token> tokens = format_.encode(conversation_, true);
   if (tokens.size() > session.capacity()) {
     throw UsageError(fmt::format(
         "the conversation, with this message, has {} tokens, but the context holds {}: begin anew "
@@ -75,6 +92,7 @@ std::span<const float> ChatSession::evaluate(Progress& progress) {
   const std::span<const float> logits =
       evaluate_prompt(session, tokens, counts_, progress, status_);
   held_.resize(session.position());
+  progress.clear();
   return logits;
 }
 
@@ -91,22 +109,46 @@ void ChatSession::keep(std::size_t tokens) {
 }
 
 // White space at the beginning of an answer belongs to the format, and is not given out.
-GenerationEnd ChatSession::generate_answer(std::span<const float> logits,
-                                           const std::function<bool(std::string_view)>& write) {
+GenerationEnd ChatSession::generate_answer(std::span<const float> logits, bool opens_thought,
+                                           AnswerOutput& output) {
   chat::Message answer{chat::Role::assistant, {}};
-  const auto take = [&](std::string_view text) {
+  chat::AnswerReader reader(dialogue_, opens_thought, nullptr);
+  const auto take = [&](const chat::SplitText& split) {
+    answer.thought += split.thought;
+    output.thought(split.thought);
+    std::string_view text = split.answer;
     if (answer.content.empty()) {
       text.remove_prefix(std::min(text.find_first_not_of(" \t\r\n"), text.size()));
     }
     answer.content += text;
-    return write(text);
+    return output.text(text);
   };
-  generation_.on_token = [&](Token token, std::string_view text) {
+  std::uint64_t thought_tokens = 0;
+  bool is_ended = false;  // the thought, in the model's place
+  GenerationOptions generation;
+  generation.tokens_max = static_cast<std::uint64_t>(settings_.tokens_max);  // -1: never reached
+  generation.stop_texts = settings_.sampling.stop;
+  std::ranges::copy(dialogue_.stop_texts(), std::back_inserter(generation.stop_texts));
+  generation.ends = [&](Token token) { return dialogue_.ends_answer(token); };
+  generation.piece = [&](Token token) { return dialogue_.piece(token, false); };
+  generation.on_token = [&](Token token, std::string_view text) {
     answer.tokens.push_back(token);
-    return take(text);
+    const bool is_wanted = take(reader.feed(text));
+    if (reader.is_thinking()) ++thought_tokens;
+    return is_wanted;
   };
-  generation_.on_end = [&](std::string_view text) { take(text); };
-  const GenerationEnd end = generate(generation_, engine_, sampler_, logits, counts_, status_);
+  generation.forced = [&]() -> std::vector<Token> {
+    const bool is_over = settings_.thinking.tokens_max && reader.is_thinking() && !is_ended &&
+                         thought_tokens >= *settings_.thinking.tokens_max;
+    if (!is_over) return {};
+    is_ended = true;
+    return dialogue_.end_of_thought();
+  };
+  generation.on_end = [&](std::string_view text) {
+    take(reader.feed(text));
+    take(reader.finish());
+  };
+  const GenerationEnd end = generate(generation, engine_, sampler_, logits, counts_, status_);
   held_.insert(held_.end(), answer.tokens.begin(), answer.tokens.end());
   held_.resize(engine_.session().position());
   // The tokens hold the stop text, which the content does not.

@@ -2,50 +2,61 @@
 // never computed again: of each turn only the new tokens are.
 #pragma once
 
-#include <functional>
 #include <string>
-#include <string_view>
 #include <vector>
 
-#include "core/chat/chat_format.h"
-#include "core/chat/conversation.h"
+#include "core/chat/dialogue.h"
+#include "core/cli/chat_setup.h"
 #include "core/cli/generation.h"
 #include "core/cli/options.h"
 #include "core/cli/output.h"
 
 namespace sluice::cli {
 
+struct ChatSettings {
+  SamplingOptions sampling;
+  std::uint64_t seed = 0;
+  std::int64_t tokens_max = -1;  // of an answer; -1: no limit but the context
+  ThinkingOptions thinking;
+};
+
 class ChatSession {
  public:
-  // `engine`, `format` and `status` must outlive the session.
-  ChatSession(engine::Engine& engine, const chat::ChatFormat& format,
-              const SamplingOptions& sampling, std::uint64_t seed, std::int64_t tokens_max,
+  // `engine` and `status` must outlive the session. Throws as chat::Dialogue does.
+  ChatSession(engine::Engine& engine, const chat::ChatSource& source, const ChatSettings& settings,
               RunStatus& status);
 
-  // Adds a message and its answer to the conversation, and gives the answer to `write` as it comes;
-  // `write` returns false to end it. An interrupted answer stays as far as it came; when there is
-  // none yet the message is taken back. Throws UsageError, with the conversation as it was, when
-  // the message does not fit the context.
-  GenerationEnd answer(const std::string& message,
-                       const std::function<bool(std::string_view)>& write, Progress& progress);
+  // Adds a message and its answer to the conversation, and shows the answer as it comes. An
+  // interrupted answer stays as far as it came; when there is none yet the message is taken back.
+  // Throws UsageError, with the conversation as it was, when the message does not fit the context.
+  GenerationEnd answer(const std::string& message, AnswerOutput& output, Progress& progress);
 
+  // Takes the last message and its answer out of the conversation, and gives the message. Throws
+  // UsageError when there is none.
+  std::string undo();
+
+  const chat::Dialogue& dialogue() const { return dialogue_; }
   const chat::Conversation& conversation() const { return conversation_; }
   void set_conversation(chat::Conversation conversation);
+
+  const ChatSettings& settings() const { return settings_; }
+  void set_settings(const ChatSettings& settings);  // throws, with nothing changed
 
   const GenerationCounts& counts() const { return counts_; }
   std::uint64_t reused_tokens() const { return reused_tokens_; }  // of prompts, not computed again
 
  private:
   void keep(std::size_t tokens);
-  std::span<const float> evaluate(Progress& progress);
-  GenerationEnd generate_answer(std::span<const float> logits,
-                                const std::function<bool(std::string_view)>& write);
+  std::span<const float> evaluate(const std::vector<tokenizer::Token>& tokens, Progress& progress);
+  GenerationEnd generate_answer(std::span<const float> logits, bool opens_thought,
+                                AnswerOutput& output);
 
   engine::Engine& engine_;
-  const chat::ChatFormat& format_;
+  chat::ChatSource source_;
+  ChatSettings settings_;
+  chat::Dialogue dialogue_;
   RunStatus& status_;
   engine::Sampler sampler_;
-  GenerationOptions generation_;
   chat::Conversation conversation_;
   std::vector<tokenizer::Token> held_;  // the tokens that the sequence holds
   GenerationCounts counts_;

@@ -2,23 +2,33 @@
 
 #include <array>
 #include <cerrno>
-#include <fcntl.h>
+#include <cstdio>
 #include <fmt/format.h>
 #include <memory>
 #include <system_error>
-#include <unistd.h>
-#include <utility>
+
+#include "core/error.h"
+#include "core/files/durable_file.h"
+#include "core/gguf/gguf.h"
 
 namespace sluice::cli {
 namespace {
+
+namespace fs = std::filesystem;
 
 [[noreturn]] void throw_io(int error, const std::string& what) {
   throw std::system_error(error, std::generic_category(), what);
 }
 
+bool is_same_file(const fs::path& path, const fs::path& other) {
+  std::error_code absent;
+  if (fs::is_regular_file(other, absent)) return fs::equivalent(path, other, absent);
+  return fs::absolute(path).lexically_normal() == fs::absolute(other).lexically_normal();
+}
+
 }  // namespace
 
-std::string read_text(const std::filesystem::path& path) {
+std::string read_text(const fs::path& path) {
   const bool standard_input = path == "-";
   const std::string name = standard_input ? "standard input" : path.string();
   const auto close = [](std::FILE* open) { std::fclose(open); };
@@ -37,58 +47,21 @@ std::string read_text(const std::filesystem::path& path) {
   return text;
 }
 
-// A symbolic link keeps pointing to the file: it is the file behind it that is replaced.
-AtomicFile::AtomicFile(const std::filesystem::path& path) : target_(path) {
-  std::error_code ignored;
-  const std::filesystem::file_status status = std::filesystem::status(path, ignored);
-  int descriptor = -1;
-  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) {
-    descriptor = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
-  } else {
-    if (const auto real = std::filesystem::canonical(path, ignored); !ignored) target_ = real;
-    temporary_ = target_;
-    temporary_ += fmt::format(".{}.tmp", ::getpid());
-    descriptor = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  }
-  if (descriptor < 0) {
-    const int error = errno;
-    temporary_.clear();
-    fail(error);
-  }
-  file_ = ::fdopen(descriptor, "wb");
-  if (!file_) {
-    const int error = errno;
-    ::close(descriptor);
-    if (!temporary_.empty()) std::filesystem::remove(temporary_, ignored);
-    fail(error);
+void refuse_same_file(const fs::path& written, const fs::path& other, std::string_view role) {
+  if (!is_same_file(written, other)) return;
+  throw UsageError(fmt::format("{} is the same file as {}, {}: name another one", written.string(),
+                               other.string(), role));
+}
+
+void refuse_files_of_model(const fs::path& written, const fs::path& model) {
+  const gguf::Model opened = gguf::Model::open(model);
+  for (const gguf::ModelFile& file : opened.files()) {
+    refuse_same_file(written, file.path, "the model");
   }
 }
 
-AtomicFile::~AtomicFile() {
-  if (file_) std::fclose(file_);
-  std::error_code ignored;
-  if (!temporary_.empty()) std::filesystem::remove(temporary_, ignored);
-}
-
-void AtomicFile::write(std::span<const std::byte> bytes) {
-  if (std::fwrite(bytes.data(), 1, bytes.size(), file_) != bytes.size()) fail(errno);
-}
-
-void AtomicFile::commit() {
-  if (std::fflush(file_) != 0) fail(errno);
-  if (!temporary_.empty() && ::fsync(::fileno(file_)) != 0) fail(errno);
-  if (std::fclose(std::exchange(file_, nullptr)) != 0) fail(errno);
-  if (temporary_.empty()) return;
-  if (std::rename(temporary_.c_str(), target_.c_str()) != 0) fail(errno);
-  temporary_.clear();
-}
-
-void AtomicFile::fail(int error) const {
-  throw_io(error, fmt::format("cannot write {}", target_.string()));
-}
-
-void write_file(const std::filesystem::path& path, std::string_view text) {
-  AtomicFile file(path);
+void write_file(const fs::path& path, std::string_view text) {
+  files::DurableFile file(path, {.named_by = files::NamedBy::user});
   file.write(text);
   file.commit();
 }

@@ -1,10 +1,7 @@
-// Whole files in, and files out that are either complete or not there.
+// Files that the user names, and texts that are whole files.
 #pragma once
 
-#include <cstddef>
-#include <cstdio>
 #include <filesystem>
-#include <span>
 #include <string>
 #include <string_view>
 
@@ -13,29 +10,17 @@ namespace sluice::cli {
 // The bytes of a file ("-" is standard input). Throws std::system_error.
 std::string read_text(const std::filesystem::path& path);
 
-// A file that appears under its name only when it is complete: written beside it under a temporary
-// name, synchronised, renamed. What is not a regular file (/dev/stdout, a pipe) is written
-// directly. All functions throw std::system_error, which names the file.
-class AtomicFile {
- public:
-  explicit AtomicFile(const std::filesystem::path& path);
-  ~AtomicFile();  // removes the temporary file unless it was committed
-  AtomicFile(const AtomicFile&) = delete;
-  AtomicFile& operator=(const AtomicFile&) = delete;
+// Throws UsageError when a file that is to be written is one that is read or written as `role`
+// ("the input"), by whatever name: a link, or a path that is written otherwise. Where no file is
+// yet, places are compared.
+void refuse_same_file(const std::filesystem::path& written, const std::filesystem::path& other,
+                      std::string_view role);
 
-  void write(std::span<const std::byte> bytes);
-  void write(std::string_view text) { write(std::as_bytes(std::span(text))); }
-  void commit();
+// The same for all files of a model. Throws ModelError when there is no model.
+void refuse_files_of_model(const std::filesystem::path& written,
+                           const std::filesystem::path& model);
 
- private:
-  [[noreturn]] void fail(int error) const;
-
-  std::filesystem::path target_;
-  std::filesystem::path temporary_;  // empty when the target is written directly
-  std::FILE* file_ = nullptr;
-};
-
-// Writes a text as an AtomicFile.
+// Writes a files::DurableFile with a name that the user chose. Throws std::system_error.
 void write_file(const std::filesystem::path& path, std::string_view text);
 
 }  // namespace sluice::cli

@@ -1,7 +1,9 @@
 #include "core/cli/generation.h"
 
 #include <algorithm>
+#include <deque>
 #include <fmt/format.h>
+#include <iterator>
 #include <optional>
 
 #include "core/cli/interrupt.h"
@@ -38,11 +40,14 @@ std::span<const float> evaluate_prompt(engine::Session& session, std::span<const
   const Stopwatch watch;
   std::span<const float> logits;
   for (std::size_t done = begin; done < tokens.size();) {
-    if (interrupt_signal() != 0) return {};
     const auto next = tokens.subspan(done, std::min(part, tokens.size() - done));
     progress.show(fmt::format("prompt: {} of {} tokens, {:.1f} tokens/s", done, tokens.size(),
                               rate(done - begin, watch.seconds()).value_or(0)));
-    logits = session.evaluate(next);
+    try {
+      logits = session.evaluate(next);
+    } catch (const Interrupted&) {
+      return {};
+    }
     done += next.size();
     counts.prompt_tokens += next.size();
     status.add_tokens(next.size());
@@ -62,19 +67,29 @@ GenerationEnd generate_tokens(const GenerationOptions& options, engine::Engine& 
   engine::Session& session = engine.session();
   const double seconds_before = counts.steps_seconds;
   const Stopwatch watch;
+  std::deque<Token> forced;
   for (std::uint64_t generated = 0; generated < options.tokens_max;) {
-    if (interrupt_signal() != 0) return GenerationEnd::interrupted;
-    const Token token = sampler.sample(logits);
-    if (options.ends(token)) return GenerationEnd::text;
+    if (interrupt_signal() != 0) return GenerationEnd::interrupted;  // no step for the last token
+    const bool is_forced = !forced.empty();
+    const Token token = is_forced ? forced.front() : sampler.sample(logits);
+    if (is_forced) forced.pop_front();
+    if (!is_forced && options.ends(token)) return GenerationEnd::text;
     ++generated;
     ++counts.generated_tokens;
     sampler.accept(token);
-    const std::string_view text = stream.push(engine.tokenizer().piece(token));
+    const std::string_view text =
+        stream.push(options.piece ? options.piece(token) : engine.tokenizer().piece(token));
     if (!options.on_token(token, text)) return GenerationEnd::unwanted;
+    if (options.forced && forced.empty())
+      std::ranges::copy(options.forced(), std::back_inserter(forced));
     if (stream.stopped()) return GenerationEnd::stop_text;
     if (generated == options.tokens_max) break;
     if (session.position() == session.capacity()) return GenerationEnd::context;
-    logits = session.evaluate({&token, 1});
+    try {
+      logits = session.evaluate({&token, 1});
+    } catch (const Interrupted&) {
+      return GenerationEnd::interrupted;
+    }
     ++counts.steps;
     status.add_tokens(1);
     counts.steps_seconds = seconds_before + watch.seconds();

@@ -49,6 +49,11 @@ struct GenerationOptions {
   std::vector<std::string> stop_texts;
   // Whether a token ends the text; it is then no part of it.
   std::function<bool(tokenizer::Token)> ends;
+  // The text of a token; empty: as the tokenizer has it.
+  std::function<std::string_view(tokenizer::Token)> piece;
+  // Asked after each token of the model: these come next in its place, whatever `ends` says of
+  // them.
+  std::function<std::vector<tokenizer::Token>()> forced;
   // Told each token of the text, and the text that is certain with it, which may lag behind. False:
   // nobody wants more.
   std::function<bool(tokenizer::Token, std::string_view)> on_token;

@@ -12,9 +12,13 @@
 #include <vector>
 
 #include "core/cli/output.h"
+#include "core/error.h"
 #include "core/gguf/bytes.h"
 #include "core/gguf/gguf.h"
 #include "core/gguf/quoted.h"
+#include "core/model/families.h"
+#include "core/model/weights.h"
+#include "core/tokenizer/tokenizer.h"
 #include "kernels/block_formats.h"
 
 namespace sluice::cli {
@@ -137,6 +141,27 @@ std::vector<std::string> uncomputable_types(const gguf::Model& model) {
   return names;
 }
 
+// What keeps the model from running here, in one line; empty when nothing does. Only the header is
+// looked at.
+std::string obstacle(const gguf::Model& model) {
+  constexpr std::size_t any_slice_bytes = 2 << 20;
+  const std::vector<std::string> uncomputable = uncomputable_types(model);
+  if (!uncomputable.empty()) {
+    return fmt::format("there is no arithmetic for weights of type {}",
+                       fmt::join(uncomputable, ", "));
+  }
+  try {
+    model::WeightLayout layout(model, any_slice_bytes);
+    model::make_decoder(model, layout);
+    tokenizer::Tokenizer::from_metadata(model.metadata());
+  } catch (const Error& error) {
+    const std::string text = error.what();
+    const std::string file = model.metadata().source() + ": ";
+    return text.starts_with(file) ? text.substr(file.size()) : text;
+  }
+  return {};
+}
+
 double bits_per_weight(const gguf::Model& model) {
   const std::uint64_t elements = model.elements();
   if (elements == 0) return 0;
@@ -170,7 +195,9 @@ ordered_json to_json(const gguf::Model& model) {
   json["data_bytes"] = model.data_bytes();
   json["bits_per_weight"] = bits_per_weight(model);
   json["uncomputable_types"] = uncomputable_types(model);
-  json["computable"] = json["uncomputable_types"].empty();
+  const std::string reason = obstacle(model);
+  json["runs_here"] = reason.empty();
+  json["obstacle"] = reason.empty() ? ordered_json(nullptr) : ordered_json(reason);
   json["types"] = ordered_json::array();
   for (const auto& [type, share] : shares_by_type(model)) {
     json["types"].push_back({{"type", kernels::gguf_type_name(type)},
@@ -225,10 +252,8 @@ std::string summary(const gguf::Model& model) {
                      fmt::format("{} tensors, {}, {:.3f} bits per weight", model.tensors().size(),
                                  format_bytes(model.data_bytes()), bits_per_weight(model)));
   facts.emplace_back("tokenizer", tokenizer_summary(metadata));
-  const std::vector<std::string> uncomputable = uncomputable_types(model);
-  facts.emplace_back("computable", uncomputable.empty()
-                                       ? "yes, all types"
-                                       : fmt::format("no, not {}", fmt::join(uncomputable, ", ")));
+  const std::string reason = obstacle(model);
+  facts.emplace_back("runs here", reason.empty() ? "yes" : "no: " + reason);
   return format_facts(facts);
 }
 

@@ -14,7 +14,7 @@ void note(int number) {
   std::signal(SIGTERM, SIG_DFL);
 }
 
-void install(int number, const struct sigaction& before) {
+void note_next(int number, const struct sigaction& before) {
   if (before.sa_handler == SIG_IGN) return;
   struct sigaction action {};
   action.sa_handler = note;
@@ -28,13 +28,19 @@ void install(int number, const struct sigaction& before) {
 InterruptGuard::InterruptGuard() {
   ::sigaction(SIGINT, nullptr, &interrupt_before_);
   ::sigaction(SIGTERM, nullptr, &terminate_before_);
-  rearm();
+  received = 0;  // of a guard before this one; from here on a signal is noted
+  install();
+}
+
+void InterruptGuard::install() const {
+  note_next(SIGINT, interrupt_before_);
+  note_next(SIGTERM, terminate_before_);
 }
 
 void InterruptGuard::rearm() {
-  received = 0;
-  install(SIGINT, interrupt_before_);
-  install(SIGTERM, terminate_before_);
+  int forgotten = SIGINT;
+  received.compare_exchange_strong(forgotten, 0);
+  install();
 }
 
 InterruptGuard::~InterruptGuard() {

@@ -17,10 +17,13 @@ class InterruptGuard {
   InterruptGuard(const InterruptGuard&) = delete;
   InterruptGuard& operator=(const InterruptGuard&) = delete;
 
-  // Forgets the signal that came: the next one is again the first.
+  // Forgets a SIGINT that came: the next signal is again the first. A SIGTERM is never forgotten,
+  // also one that comes at this moment.
   void rearm();
 
  private:
+  void install() const;
+
   struct sigaction interrupt_before_ {};
   struct sigaction terminate_before_ {};
 };

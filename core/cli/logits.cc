@@ -1,12 +1,15 @@
 #include "core/cli/logits.h"
 
+#include <algorithm>
 #include <bit>
 #include <fmt/format.h>
+#include <span>
 
 #include "core/cli/files.h"
 #include "core/cli/interrupt.h"
 #include "core/cli/output.h"
 #include "core/cli/report.h"
+#include "core/files/durable_file.h"
 
 namespace sluice::cli {
 
@@ -22,6 +25,9 @@ CLI::App* add_logits(CLI::App& program, LogitsOptions& options) {
   add_common_options(*command, options.common, "as many as --tokens");
   add_token_option(*command, "--tokens", options.tokens, "Token ids, the first one first")
       ->required();
+  command->add_option("--chunk", options.chunk,
+                      "Evaluate so many tokens at a time, which changes no bit of the result;\n"
+                      "default: as many as fit");
   command->add_option("-o,--output", options.output, "The file to write")
       ->type_name("OUT.f32")
       ->required();
@@ -29,6 +35,7 @@ CLI::App* add_logits(CLI::App& program, LogitsOptions& options) {
 }
 
 int run_logits(const LogitsOptions& options) {
+  refuse_files_of_model(options.output, options.common.model);
   const RunWatch run;
   engine::EngineOptions engine_settings = engine_options(options.common);
   if (engine_settings.context == 0 && engine_settings.window == 0) {
@@ -39,15 +46,19 @@ int run_logits(const LogitsOptions& options) {
   check_tokens(options.tokens, engine->facts().vocabulary);
 
   const InterruptGuard guard;
-  AtomicFile file(options.output);
+  files::DurableFile file(options.output, {.named_by = files::NamedBy::user});
   Progress progress(options.common.quiet);
   const Stopwatch watch;
-  engine->session().evaluate_all(
-      options.tokens, [&](std::size_t index, std::span<const float> logits) {
-        throw_if_interrupted();
-        file.write(std::as_bytes(logits));
-        progress.show(fmt::format("logits: {} of {} tokens", index + 1, options.tokens.size()));
-      });
+  const std::span<const tokenizer::Token> tokens(options.tokens);
+  const std::size_t chunk = options.chunk > 0 ? options.chunk : tokens.size();
+  for (std::size_t done = 0; done < tokens.size(); done += chunk) {
+    const auto part = tokens.subspan(done, std::min(chunk, tokens.size() - done));
+    engine->session().evaluate_all(part, [&](std::size_t index, std::span<const float> logits) {
+      throw_if_interrupted();
+      file.write(std::as_bytes(logits));
+      progress.show(fmt::format("logits: {} of {} tokens", done + index + 1, tokens.size()));
+    });
+  }
   const double seconds = watch.seconds();
   file.commit();
   progress.clear();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <cstdint>
 #include <filesystem>
 #include <vector>
 
@@ -12,6 +13,7 @@ namespace sluice::cli {
 struct LogitsOptions {
   CommonOptions common;
   std::vector<tokenizer::Token> tokens;
+  std::uint32_t chunk = 0;  // tokens evaluated together; 0: as many as the plan allows
   std::filesystem::path output;
 };
 

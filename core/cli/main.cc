@@ -16,6 +16,7 @@
 #include "core/cli/batch.h"
 #include "core/cli/bench.h"
 #include "core/cli/chat.h"
+#include "core/cli/convert.h"
 #include "core/cli/inspect.h"
 #include "core/cli/interrupt.h"
 #include "core/cli/logits.h"
@@ -26,6 +27,7 @@
 #include "core/cli/plan.h"
 #include "core/cli/run.h"
 #include "core/cli/synth.h"
+#include "core/cli/template.h"
 #include "core/cli/tokenize.h"
 #include "core/cli/top.h"
 #include "core/error.h"
@@ -53,8 +55,11 @@ class Program {
     offer(add_plan(app_, plan_), [this] { return run_plan(plan_); });
     offer(add_inspect(app_, inspect_), [this] { return run_inspect(inspect_); });
     offer(add_tokenize(app_, tokenize_), [this] { return run_tokenize(tokenize_); });
+    offer(add_template(app_, template_), [this] { return run_template(template_); });
     offer(add_logits(app_, logits_), [this] { return run_logits(logits_); });
     offer(add_perplexity(app_, perplexity_), [this] { return run_perplexity(perplexity_); });
+    offer(add_quantize(app_, quantize_), [this] { return run_quantize(quantize_); });
+    offer(add_import(app_, import_), [this] { return run_import(import_); });
     offer(add_synth(app_, synth_), [this] { return run_synth(synth_); });
     offer(add_bench(app_, bench_), [this] { return run_bench(bench_); });
     offer(add_machine(app_, machine_), [this] { return run_machine(machine_); });
@@ -104,8 +109,11 @@ class Program {
   PlanOptions plan_;
   InspectOptions inspect_;
   TokenizeOptions tokenize_;
+  TemplateOptions template_;
   LogitsOptions logits_;
   PerplexityOptions perplexity_;
+  QuantizeOptions quantize_;
+  ImportOptions import_;
   SynthOptions synth_;
   BenchOptions bench_;
   MachineOptions machine_;

@@ -53,6 +53,22 @@ void apply_config(CLI::App& command, const std::string& file) {
   }
 }
 
+// A name without a folder that is no file here becomes the path of the installed model, if there is
+// one. The models are found from where the program lies, so that an installation can be moved.
+CLI::Validator installed_model() {
+  return {[](std::string& text) -> std::string {
+            namespace fs = std::filesystem;
+            std::error_code ignored;
+            if (fs::path(text).has_parent_path() || fs::exists(text, ignored)) return "";
+            const fs::path program = fs::read_symlink("/proc/self/exe", ignored);
+            const fs::path folder = program.parent_path() / SLUICE_MODEL_FOLDER;
+            const fs::path found = (folder / (text + ".gguf")).lexically_normal();
+            if (fs::is_regular_file(found, ignored)) text = found.string();
+            return "";
+          },
+          ""};
+}
+
 std::optional<std::uint64_t> parse_count(const std::string& text) {
   std::uint64_t value = 0;
   const char* end = text.data() + text.size();
@@ -148,11 +164,19 @@ CLI::App* add_command(CLI::App& program, const std::string& name, const std::str
   return command;
 }
 
-void add_common_options(CLI::App& command, CommonOptions& options,
-                        const std::string& context_default) {
-  command.add_option("MODEL", options.model, "A GGUF file (of a split one, the first shard)")
+CLI::Option* add_model_argument(CLI::App& command, std::filesystem::path& model) {
+  return command
+      .add_option("MODEL", model,
+                  "A GGUF file (of a split one, the first shard), or the name of a model that\n"
+                  "was installed with the program, such as demo")
+      ->transform(installed_model())
       ->type_name("")
       ->required();
+}
+
+void add_common_options(CLI::App& command, CommonOptions& options,
+                        const std::string& context_default) {
+  add_model_argument(command, options.model);
   const auto add = [&](auto&&... arguments) {
     return command.add_option(std::forward<decltype(arguments)>(arguments)...)->group(common_group);
   };
@@ -199,9 +223,10 @@ void add_common_options(CLI::App& command, CommonOptions& options,
 }
 
 void add_sampling_options(CLI::App& command, SamplingOptions& options) {
-  const auto add = [&](auto&&... arguments) {
-    return command.add_option(std::forward<decltype(arguments)>(arguments)...)
-        ->group(sampling_group);
+  const auto add = [&](const std::string& name, auto&&... arguments) {
+    return command.add_option(name, std::forward<decltype(arguments)>(arguments)...)
+        ->group(sampling_group)
+        ->each([&options, name](const std::string&) { options.given.insert(name); });
   };
   engine::SamplerOptions& sampler = options.sampler;
   add("--temp", sampler.temperature, "Temperature; 0 always takes the most probable token")
@@ -296,6 +321,7 @@ engine::EngineOptions engine_options(const CommonOptions& options) {
 
 std::unique_ptr<engine::Engine> open_engine(const CommonOptions& common,
                                             engine::EngineOptions options) {
+  if (!common.report.empty()) refuse_files_of_model(common.report, common.model);
   Progress progress(common.quiet);
   progress.show(fmt::format("loading {}", common.model.string()));
   options.on_load = [&](std::uint64_t loaded_bytes, std::uint64_t total_bytes) {
@@ -303,8 +329,9 @@ std::unique_ptr<engine::Engine> open_engine(const CommonOptions& common,
     progress.show(fmt::format("loading {}: {} of {}", common.model.string(),
                               format_bytes(loaded_bytes), format_bytes(total_bytes)));
   };
+  if (!options.stop_check) options.stop_check = throw_if_interrupted;
   if (!common.quiet) {
-    options.on_memory_change = [](const std::string& line) { remark(line); };
+    options.on_change = [](const std::string& line) { remark(line); };
     options.prompt_cache.on_warning = [](const std::string& line) { warn(line); };
   }
   std::unique_ptr<engine::Engine> engine = engine::Engine::open(common.model, options);

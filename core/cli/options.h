@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -36,6 +37,7 @@ struct SamplingOptions {
   engine::SamplerOptions sampler;
   std::optional<std::uint64_t> seed;
   std::vector<std::string> stop;
+  std::set<std::string> given;  // the options of the sampler that the user gave: "--temp"
 };
 
 // Checks of an option's value, with messages that name the value and what it may be. Counts are
@@ -57,6 +59,9 @@ CLI::App* add_command(CLI::App& program, const std::string& name, const std::str
 
 // MODEL and the options of the group "Common options". `context_default` completes the help of
 // --ctx.
+// MODEL: a path, or the name of an installed model.
+CLI::Option* add_model_argument(CLI::App& command, std::filesystem::path& model);
+
 void add_common_options(
     CLI::App& command, CommonOptions& options,
     const std::string& context_default = "what the budget allows, up to the model's");

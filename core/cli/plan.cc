@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 
+#include "core/cli/json.h"
 #include "core/cli/output.h"
 #include "core/cli/report.h"
 #include "core/engine/machine_limits.h"
@@ -18,12 +20,23 @@ using nlohmann::ordered_json;
 struct Prediction {
   engine::MachineLimits limits;
   engine::DecodeBound bound;
+  std::optional<double> tokens_per_s;  // of all sequences; nothing when the plan does not fit
 };
 
-Prediction predict(const engine::PlannedRun& run, const std::filesystem::path& model) {
+Prediction predict(const engine::PlannedRun& run, const std::filesystem::path& model,
+                   const engine::EngineOptions& options) {
   Prediction out;
   out.limits = engine::measure_machine_limits(run.cpus, model);
-  out.bound = engine::decode_bound(out.limits, run.work);
+  const std::uint32_t sequences = run.plan.cache.sequences;
+  out.bound = engine::decode_bound(out.limits, run.work, sequences);
+  if (!run.plan.fits()) return out;
+  const engine::StepTime step = engine::rehearse_run(model, options);
+  double seconds = step.seconds;
+  if (!step.has_read) {
+    const auto streamed = static_cast<double>(run.work.streamed_bytes);
+    seconds = std::max(seconds, streamed / out.limits.disk_bytes_per_s);
+  }
+  out.tokens_per_s = sequences / seconds;
   return out;
 }
 
@@ -42,7 +55,8 @@ ordered_json to_json(const plan::MemoryPlan& plan, const Prediction& prediction)
   json["chunk"] = plan.chunk;
   json["pinned_bytes"] = plan.tape.pinned_bytes;
   json["streamed_bytes_per_step"] = plan.tape.streamed_bytes_per_step;
-  json["predicted_decode_tokens_per_s"] = prediction.bound.tokens_per_s;
+  json["predicted_decode_tokens_per_s"] = or_null(prediction.tokens_per_s);
+  json["bound_tokens_per_s"] = prediction.bound.tokens_per_s;
   json["bound"] = prediction.bound.name;
   json["dram_bytes_per_s"] = prediction.limits.dram_bytes_per_s;
   json["disk_bytes_per_s"] = prediction.limits.disk_bytes_per_s;
@@ -77,8 +91,12 @@ std::string table(const plan::MemoryPlan& plan, const Prediction& prediction) {
   const std::uint64_t streamed = plan.tape.streamed_bytes_per_step;
   if (streamed != 0)
     text += fmt::format("; {} are streamed for every token", format_bytes(streamed));
-  text += fmt::format("\nabout {:.2f} tokens/s at best, bound by {}\n",
-                      prediction.bound.tokens_per_s, prediction.bound.name);
+  text += "\n";
+  if (prediction.tokens_per_s) {
+    text += fmt::format("about {:.2f} tokens/s; ", *prediction.tokens_per_s);
+  }
+  text += fmt::format("this machine's {} allows {:.2f} at most\n", prediction.bound.name,
+                      prediction.bound.tokens_per_s);
   return text;
 }
 
@@ -88,9 +106,11 @@ CLI::App* add_plan(CLI::App& program, PlanOptions& options) {
   CLI::App* command = add_command(
       program, "plan", "Show what memory a run would hold and how fast it could be",
       "Makes the plan that a run with the same options allocates by, from the header of the model\n"
-      "alone (a download of its first megabytes is enough), and measures memory, disk and CPU for\n"
-      "about a second to predict the speed. Loads no weights. Ends with status 4 when the budget\n"
-      "cannot be met.\n\n"
+      "alone (a download of its first megabytes is enough). Then it tries out how fast the run "
+      "will\n"
+      "be, for two or three seconds: it measures memory, disk and CPU, and rehearses a step, with\n"
+      "other memory in the place of the weights. Loads no weights. Ends with status 4 when the\n"
+      "budget cannot be met.\n\n"
       "Example:\n"
       "  sluice plan model.gguf --budget 4GiB --ctx 2048");
   add_common_options(*command, options.common);
@@ -108,7 +128,7 @@ int run_plan(const PlanOptions& options) {
   engine::EngineOptions engine_settings = engine_options(options.common);
   engine_settings.parallel = options.parallel;
   const engine::PlannedRun run = engine::plan_run(options.common.model, engine_settings);
-  const Prediction prediction = predict(run, options.common.model);
+  const Prediction prediction = predict(run, options.common.model, engine_settings);
   write_output(options.json ? json_text(to_json(run.plan, prediction))
                             : table(run.plan, prediction));
   if (!run.plan.fits()) throw plan::budget_error(run.plan);

@@ -14,12 +14,6 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// How many pages of files and of the process came back soon after they were evicted.
-std::optional<std::uint64_t> refaults(const topology::CgroupMemory& memory) {
-  if (!memory.refaults_file && !memory.refaults_anon) return std::nullopt;
-  return memory.refaults_file.value_or(0) + memory.refaults_anon.value_or(0);
-}
-
 // Bytes of one kind; page tables are counted apart by the kernel, and so here.
 constexpr std::string_view page_tables = "page tables";
 
@@ -54,9 +48,7 @@ void add_memory(ordered_json& report, const RunRecord& run, const topology::Cgro
   const topology::CgroupMemory& cgroup = run.cgroup;
   report["measured_peak_bytes"] = or_null(process.peak_bytes());
   report["cgroup_peak_bytes"] = or_null(cgroup.peak_bytes);
-  std::optional<std::uint64_t> during_run = refaults(cgroup);
-  if (during_run) *during_run -= refaults(before).value_or(0);
-  report["refaults"] = or_null(during_run);
+  report["refaults"] = or_null(topology::growth(before.refaults(), cgroup.refaults()));
 }
 
 void add_tape(ordered_json& report, const streaming::TapeStatistics& tape) {

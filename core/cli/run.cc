@@ -5,6 +5,7 @@
 #include <unistd.h>
 #include <utility>
 
+#include "core/cli/chat_session.h"
 #include "core/cli/files.h"
 #include "core/cli/generation.h"
 #include "core/cli/interrupt.h"
@@ -75,6 +76,53 @@ GenerationEnd write_text(const RunOptions& options, engine::Engine& engine,
   return end;
 }
 
+GenerationEnd continue_text(const RunOptions& options, const std::string& prompt,
+                            engine::Engine& engine, engine::Sampler& sampler,
+                            GenerationCounts& counts, RunStatus& status) {
+  const std::vector<Token> tokens = tokenize_prompt(options, prompt, engine);
+  check_fits(tokens.size(), engine.session());
+  Progress progress(options.common.quiet);
+  const std::span<const float> logits =
+      evaluate_prompt(engine.session(), tokens, counts, progress, status);
+  progress.clear();
+  for (const Token token : tokens) sampler.accept(token);
+  if (logits.empty()) return GenerationEnd::interrupted;
+  return write_text(options, engine, sampler, logits, counts, status);
+}
+
+// Whether the prompt is a message to a model that has a chat template.
+bool wants_template(const RunOptions& options, const std::string& prompt) {
+  const bool is_message =
+      options.prompt && !prompt.empty() && !options.raw && !options.parse_special;
+  const bool is_asked_for =
+      options.system || options.thinking.think != "auto" || options.thinking.tokens_max;
+  if (is_message && has_chat_template(options.common.model)) return true;
+  if (!is_asked_for) return false;
+  throw UsageError(is_message
+                       ? fmt::format("{} has no chat template, which --system and --think need",
+                                     options.common.model.string())
+                       : "--system and --think are for a prompt that goes through the model's chat "
+                         "template: give it with -p, without --raw and --parse-special");
+}
+
+// The prompt as a message, and its answer.
+GenerationEnd answer_message(const RunOptions& options, const chat::ChatSource& source,
+                             const std::string& prompt, std::uint64_t seed, engine::Engine& engine,
+                             GenerationCounts& counts, RunStatus& status) {
+  ChatSession session(engine, source,
+                      {options.sampling, seed, options.tokens_max, options.thinking}, status);
+  if (options.system) session.set_conversation({{chat::Role::system, *options.system}});
+  if (!options.common.quiet) {
+    remark("the prompt goes through the model's chat template; --raw continues it as a text");
+  }
+  Progress progress(options.common.quiet);
+  AnswerOutput output(options.common.quiet);
+  const GenerationEnd end = session.answer(prompt, output, progress);
+  counts = session.counts();
+  if (::isatty(STDOUT_FILENO) == 1) write_output("\n");
+  return end;
+}
+
 void print_statistics(const GenerationCounts& counts, std::uint64_t seed, GenerationEnd end) {
   const bool full = end == GenerationEnd::context;
   const std::string line = fmt::format("{}, seed {}{}\n", generation_line(counts), seed,
@@ -86,7 +134,9 @@ void print_statistics(const GenerationCounts& counts, std::uint64_t seed, Genera
 
 CLI::App* add_run(CLI::App& program, RunOptions& options) {
   CLI::App* command = add_command(
-      program, "run", "Continue a text",
+      program, "run", "Continue a text, or answer a message",
+      "A prompt by -p is a message to the model if that has a chat template (--raw: a text to\n"
+      "continue). Other input is continued. Thoughts go to standard error.\n"
       "The text that the model adds goes to standard output, as it comes and alone.\n"
       "Ctrl-C or SIGTERM ends it cleanly, with the exit status 130 or 143; a second one at once.\n"
       "When the reader of the output goes away (| head), the run ends with status 0.\n\n"
@@ -100,8 +150,8 @@ CLI::App* add_run(CLI::App& program, RunOptions& options) {
   CLI::Option* prompt =
       command
           ->add_option("-p,--prompt", options.prompt,
-                       "The text to continue; -: standard input (the default when piped);\n"
-                       "an empty one begins a new text")
+                       "The message, or the text to continue; -: standard input; an empty one\n"
+                       "begins a new text. Piped input without -p is a text to continue")
           ->type_name("TEXT");
   CLI::Option* file = command
                           ->add_option("-f,--file", options.prompt_file,
@@ -114,6 +164,10 @@ CLI::App* add_run(CLI::App& program, RunOptions& options) {
       ->excludes(file);
   command->add_flag("--parse-special", options.parse_special,
                     "Recognise control tokens in the prompt, such as <|im_start|>");
+  command->add_flag("--raw", options.raw, "Continue the prompt as a text; apply no chat template");
+  command->add_option("--system", options.system, "What the model is told about its part")
+      ->type_name("TEXT");
+  add_thinking_options(*command, options.thinking);
   command
       ->add_option("-n,--tokens-max", options.tokens_max,
                    "Most tokens to generate; -1: until the text ends or the context is full")
@@ -129,24 +183,21 @@ int run_run(const RunOptions& options) {
   engine::Sampler sampler(sampling);
   check_stop_texts(options.sampling);
   const std::string prompt = read_prompt(options);
+  std::optional<chat::ChatSource> source;
+  if (wants_template(options, prompt)) source = read_chat_source(options.common.model, "auto");
+  return_free_memory();
 
   const RunWatch watch;
   engine::EngineOptions settings = engine_options(options.common);
   settings.prompt_cache = options.prompt_cache;
   std::unique_ptr<engine::Engine> engine = open_engine(options.common, std::move(settings));
-  const std::vector<Token> tokens = tokenize_prompt(options, prompt, *engine);
-  check_fits(tokens.size(), engine->session());
 
   const InterruptGuard guard;
   GenerationCounts counts;
-  Progress progress(options.common.quiet);
   RunStatus status("run", options.common, *engine);
-  const std::span<const float> logits =
-      evaluate_prompt(engine->session(), tokens, counts, progress, status);
-  progress.clear();
-  for (const Token token : tokens) sampler.accept(token);
-  GenerationEnd end = GenerationEnd::interrupted;
-  if (!logits.empty()) end = write_text(options, *engine, sampler, logits, counts, status);
+  const GenerationEnd end =
+      source ? answer_message(options, *source, prompt, sampling.seed, *engine, counts, status)
+             : continue_text(options, prompt, *engine, sampler, counts, status);
 
   const RunRecord record(*engine);
   if (!options.common.quiet) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "core/cli/chat_setup.h"
 #include "core/cli/options.h"
 
 namespace sluice::cli {
@@ -18,6 +19,9 @@ struct RunOptions {
   std::filesystem::path prompt_file;
   std::vector<tokenizer::Token> prompt_tokens;
   bool parse_special = false;
+  bool raw = false;  // the prompt is a text to continue, whatever the model
+  std::optional<std::string> system;
+  ThinkingOptions thinking;
   std::int64_t tokens_max = 256;  // -1: no limit but the context
 };
 

@@ -46,8 +46,8 @@ void RunStatus::rest() {
 
 void RunStatus::publish(double tokens_per_s) {
   if (!publisher_) return;
-  const topology::ProcessMemory memory = topology::read_process_memory();
-  status_.memory_bytes = memory.rss_anon_bytes.value_or(0) + memory.rss_file_bytes.value_or(0);
+  status_.memory_bytes =
+      topology::read_process_memory().resident_bytes().value_or(batch::Status::unknown_memory);
   status_.tokens_per_s = tokens_per_s;
   publisher_->publish(status_);
 }

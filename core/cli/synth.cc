@@ -9,17 +9,37 @@
 #include "core/cli/options.h"
 #include "core/cli/output.h"
 #include "core/gguf/quoted.h"
-#include "core/model/quant_mix.h"
-#include "core/model/synthetic.h"
-#include "core/model/synthetic_shapes.h"
+#include "core/quant/quant_mix.h"
+#include "core/synth/shapes.h"
+#include "core/synth/synthetic_model.h"
 
 namespace sluice::cli {
 namespace {
 
 std::string shape_names() {
   std::vector<std::string_view> names;
-  for (const model::SyntheticShape& shape : model::synthetic_shapes()) names.push_back(shape.name);
+  for (const synth::Shape& shape : synth::shapes()) names.push_back(shape.name);
   return fmt::format("{}", fmt::join(names, ", "));
+}
+
+synth::SyntheticModel make_model(const SynthOptions& options) {
+  const synth::Shape& named = synth::shape_by_name(options.shape);
+  using Stored = synth::SyntheticModel::Stored;
+  return {options.odd ? synth::odd_shape(named, options.seed) : named, options.quant,
+          options.twin ? Stored::as_twin : Stored::as_quantised};
+}
+
+void write_weights(const SynthOptions& options, const synth::SyntheticModel& synthetic) {
+  const InterruptGuard guard;
+  Progress progress(false);
+  const Stopwatch stopwatch;
+  synthetic.write(options.output, options.seed, [&](std::uint64_t done, std::uint64_t total) {
+    throw_if_interrupted();
+    const double per_s = static_cast<double>(done) / stopwatch.seconds();
+    progress.show(fmt::format("{} of {}, {}/s", format_bytes(done), format_bytes(total),
+                              format_bytes(static_cast<std::uint64_t>(per_s))));
+  });
+  progress.clear();
 }
 
 }  // namespace
@@ -37,24 +57,33 @@ CLI::App* add_synth(CLI::App& program, SynthOptions& options) {
   command
       ->add_option("--quant", options.quant,
                    "The formats of the weights; pure-X is X for all of them. One of: " +
-                       fmt::format("{}", fmt::join(model::QuantMix::names(), ", ")))
+                       fmt::format("{}", fmt::join(quant::QuantMix::names(), ", ")))
       ->capture_default_str();
   command->add_option("--seed", options.seed, "Chooses the weights")->capture_default_str();
+  command->add_flag("--odd", options.odd,
+                    "Have the seed choose the sizes of a shape tiny-ARCHITECTURE as well");
+  command->add_flag("--twin", options.twin,
+                    "Store the values that the formats of --quant stand for as F32: the exact\n"
+                    "reference for the file that is written without this option");
+  command->add_flag_callback(
+      "--list",
+      [] {
+        for (const synth::Shape& shape : synth::shapes()) write_output(shape.name + "\n");
+        throw CLI::Success();
+      },
+      "List the shapes and exit");
+  command->add_flag("--header-only", options.header_only,
+                    "Leave a hole for the weights; enough for `sluice plan` and `sluice inspect`");
   return command;
 }
 
 int run_synth(const SynthOptions& options) {
-  const model::SyntheticModel synthetic(options.shape, options.quant);
-  const InterruptGuard guard;
-  Progress progress(false);
-  const Stopwatch stopwatch;
-  synthetic.write(options.output, options.seed, [&](std::uint64_t done, std::uint64_t total) {
-    throw_if_interrupted();
-    const double per_s = static_cast<double>(done) / stopwatch.seconds();
-    progress.show(fmt::format("{} of {}, {}/s", format_bytes(done), format_bytes(total),
-                              format_bytes(static_cast<std::uint64_t>(per_s))));
-  });
-  progress.clear();
+  const synth::SyntheticModel synthetic = make_model(options);
+  if (options.header_only) {
+    synthetic.write_header(options.output);
+  } else {
+    write_weights(options, synthetic);
+  }
   write_output(fmt::format("{}: {}, {} tensors\n",
                            gguf::escaped(options.output.string(), options.output.string().size()),
                            format_bytes(synthetic.file_bytes()), synthetic.tensors().size()));

@@ -13,6 +13,9 @@ struct SynthOptions {
   std::filesystem::path output;
   std::string quant = "Q4_K_M";
   std::uint64_t seed = 1;
+  bool odd = false;
+  bool twin = false;
+  bool header_only = false;
 };
 
 CLI::App* add_synth(CLI::App& program, SynthOptions& options);

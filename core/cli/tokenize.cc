@@ -83,8 +83,7 @@ CLI::App* add_tokenize(CLI::App& program, TokenizeOptions& options) {
       "Examples:\n"
       "  sluice tokenize model.gguf -p \"Hello, world\"\n"
       "  sluice tokenize model.gguf -f prompt.txt --ids --no-bos");
-  command->add_option("MODEL", options.model, "A GGUF file (of a split one, the first shard)")
-      ->required();
+  add_model_argument(*command, options.model);
   CLI::Option* text =
       command
           ->add_option("-p,--prompt", options.text, "The text; - or nothing reads standard input")

@@ -17,6 +17,18 @@ namespace {
 using batch::LivingStatus;
 using nlohmann::ordered_json;
 
+bool knows_memory(const batch::Status& status) {
+  return status.memory_bytes != batch::Status::unknown_memory;
+}
+
+ordered_json memory_bytes(const batch::Status& status) {
+  return knows_memory(status) ? ordered_json(status.memory_bytes) : ordered_json(nullptr);
+}
+
+std::string memory_text(const batch::Status& status) {
+  return knows_memory(status) ? format_bytes(status.memory_bytes) : "unknown";
+}
+
 ordered_json to_json(const LivingStatus& living) {
   const batch::Status& status = living.status;
   return {{"pid", living.pid},
@@ -24,7 +36,7 @@ ordered_json to_json(const LivingStatus& living) {
           {"model", status.model},
           {"seconds", living.seconds},
           {"budget_bytes", status.budget_bytes},
-          {"memory_bytes", status.memory_bytes},
+          {"memory_bytes", memory_bytes(status)},
           {"tokens_per_s", status.tokens_per_s},
           {"sequences", status.sequences},
           {"rows_done", status.rows_done},
@@ -41,7 +53,7 @@ std::string table(const std::vector<LivingStatus>& all) {
     text += fmt::format(
         "{:>8}  {:<7} {:>12} {:>12} {:>12} {:>10.1f} {:>5} {:>15}  {}\n", living.pid,
         status.command, batch::format_duration(living.seconds), format_bytes(status.budget_bytes),
-        format_bytes(status.memory_bytes), status.tokens_per_s, status.sequences,
+        memory_text(status), status.tokens_per_s, status.sequences,
         status.rows == 0 ? "-" : fmt::format("{}/{}", status.rows_done, status.rows), status.model);
   }
   return text;

@@ -111,9 +111,8 @@ double DramReader::read() {
 
 std::size_t dram_buffer_bytes(const topology::Machine& machine) {
   const topology::CacheSizes& caches = machine.caches;
-  const std::uint64_t last_cache =
-      caches.l3_bytes.value_or(caches.l2_bytes.value_or(std::uint64_t{32} * MiB));
-  std::uint64_t bytes = std::min<std::uint64_t>(last_cache * 4, 2048 * MiB);
+  const std::uint64_t last_cache = caches.l3_bytes.value_or(caches.l2_bytes.value_or(0));
+  std::uint64_t bytes = std::clamp<std::uint64_t>(last_cache * 4, 1024 * MiB, 2048 * MiB);
   if (const std::optional<topology::MemoryBound> bound = topology::usable_memory(machine)) {
     const std::uint64_t usable = bound->usable_bytes();
     bytes = std::min(bytes, (usable - std::min(usable, machine.own_bytes)) / 4);

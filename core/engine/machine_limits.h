@@ -52,8 +52,9 @@ class DramReader {
 };
 
 // Memory to read through when measuring DRAM: four times the last cache, so that little of it is
-// found there, but no more than 2 GiB (virtual machines report the cache of the whole host) nor a
-// quarter of the memory that is free to this process.
+// found there, and 1 GiB at least, for caches that the machine does not tell of; but no more than
+// 2 GiB (virtual machines report the cache of the whole host) nor a quarter of the memory that is
+// free to this process.
 std::size_t dram_buffer_bytes(const topology::Machine& machine);
 
 // What a step of one token has to do.

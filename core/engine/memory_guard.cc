@@ -1,84 +1,77 @@
 #include "core/engine/memory_guard.h"
 
-#include <algorithm>
 #include <fmt/format.h>
 #include <limits>
+#include <system_error>
 #include <utility>
 
 #include "topology/machine.h"
 #include "topology/process_memory.h"
+#include "topology/signals_blocked.h"
 
 namespace sluice::engine {
-namespace {
 
-constexpr std::uint64_t MiB = std::uint64_t{1} << 20;
+SystemMemory::SystemMemory()
+    : group_(topology::find_cgroup(topology::FileRoot(), "memory")), events_(group_) {}
 
-// Kept free for the kernel's own pages and for what grows a little.
-constexpr std::uint64_t margin_bytes = 16 * MiB;
+std::uint64_t SystemMemory::usable_bytes() {
+  const auto bound = topology::usable_memory(topology::read_memory_limits({}, group_));
+  return bound ? bound->usable_bytes() : std::numeric_limits<std::uint64_t>::max();
+}
 
-// Given up at once when there are signs of pressure but no limit is near.
-constexpr std::uint64_t relief_bytes = 64 * MiB;
-
-}  // namespace
-
-MemoryReading read_memory() {
-  MemoryReading reading;
-  const auto bound = topology::usable_memory(topology::read_machine());
-  reading.usable_bytes = bound ? bound->usable_bytes() : std::numeric_limits<std::uint64_t>::max();
-  const topology::CgroupMemory cgroup = topology::read_cgroup_memory();
-  reading.refaults = cgroup.refaults_file.value_or(0) + cgroup.refaults_anon.value_or(0);
+MemorySigns SystemMemory::signs() {
+  MemorySigns signs;
+  signs.refaults = topology::read_cgroup_memory().refaults();
   const topology::MemoryPressure pressure = topology::read_memory_pressure();
-  if (pressure.some) reading.pressure_percent = pressure.some->avg10_percent;
-  return reading;
+  if (pressure.some) signs.pressure_percent = pressure.some->avg10_percent;
+  return signs;
 }
 
-MemoryGuard::MemoryGuard(const plan::MemoryPlan& plan, streaming::StreamedTape& tape, Log log,
-                         std::function<MemoryReading()> read)
+MemoryGuard::MemoryGuard(const plan::MemoryPlan& plan, streaming::StreamedTape& tape,
+                         MemorySource& source, Log log)
     : tape_(tape),
+      source_(source),
       log_(std::move(log)),
-      read_(std::move(read)),
-      others_bytes_(plan.total_bytes() - plan.tape.pinned_bytes),
-      planned_pinned_bytes_(plan.tape.pinned_bytes),
-      pinned_bytes_(plan.tape.pinned_bytes) {}
-
-void MemoryGuard::check(Clock::time_point now) {
-  if (now < next_check_) return;
-  next_check_ = now + period;
-  const MemoryReading reading = read_();
-  const std::uint64_t target = target_bytes(reading);
-  last_ = reading;
-  if (target < pinned_bytes_) {
-    last_shortage_ = now;
-    if (pinned_bytes_ - target < change_bytes_min && target != 0) return;
-    pin(target, "memory is short");
-  } else if (target > pinned_bytes_ && target - pinned_bytes_ >= change_bytes_min &&
-             now - last_shortage_ >= calm) {
-    pin(target, "memory is back");
+      policy_(plan.total_bytes() - plan.tape.pinned_bytes, plan.tape.pinned_bytes),
+      told_bytes_(plan.tape.pinned_bytes) {
+  const topology::SignalsBlocked guard;
+  try {
+    thread_ = std::thread([this] { watch(); });
+  } catch (const std::system_error&) {  // a limit on processes
   }
 }
 
-std::uint64_t MemoryGuard::target_bytes(const MemoryReading& reading) const {
-  const std::uint64_t taken = others_bytes_ + margin_bytes;
-  const std::uint64_t left = reading.usable_bytes - std::min(reading.usable_bytes, taken);
-  // A plan may use its budget to the last MiB; the margin is for growth beyond it.
-  std::uint64_t target =
-      left + margin_bytes >= planned_pinned_bytes_ ? planned_pinned_bytes_ : left;
-  const bool thrashes = last_ && reading.refaults - last_->refaults > refaults_max;
-  if (thrashes || reading.pressure_percent > pressure_percent_max) {
-    target = std::min(target, pinned_bytes_ - std::min(pinned_bytes_, relief_bytes));
-  }
-  return target;
+MemoryGuard::~MemoryGuard() {
+  is_ending_ = true;
+  source_.wake();
+  if (thread_.joinable()) thread_.join();
 }
 
-void MemoryGuard::pin(std::uint64_t bytes, const std::string& reason) {
-  const std::uint64_t before = tape_.plan().pinned_bytes;
-  tape_.set_pinned_bytes(bytes);
-  pinned_bytes_ = bytes;
-  const std::uint64_t after = tape_.plan().pinned_bytes;
-  if (log_ && after != before) {
-    log_(fmt::format("{}: {} MiB of weights stay in memory instead of {} MiB", reason, after / MiB,
-                     before / MiB));
+void MemoryGuard::watch() {
+  while (!is_ending_) source_.wait(look(Clock::now()));
+}
+
+std::chrono::milliseconds MemoryGuard::look(Clock::time_point now) {
+  const std::uint64_t before = policy_.limit_bytes();
+  policy_.look(source_.usable_bytes(), now);
+  if (now >= next_signs_) {
+    policy_.look(source_.signs(), now);
+    next_signs_ = now + signs_period;
   }
+  if (policy_.limit_bytes() != before) tape_.limit_pinned_bytes(policy_.limit_bytes());
+  return policy_.next_look();
+}
+
+void MemoryGuard::between_steps(Clock::time_point now) {
+  if (!thread_.joinable()) look(now);
+  if (now < next_log_ || !log_) return;
+  const std::uint64_t pinned = tape_.pinned_bytes();
+  if (pinned == told_bytes_) return;
+  log_(fmt::format("{}: {} MiB of weights stay in memory instead of {} MiB",
+                   pinned < told_bytes_ ? "memory is short" : "memory is back",
+                   pinned / MemoryPolicy::MiB, told_bytes_ / MemoryPolicy::MiB));
+  told_bytes_ = pinned;
+  next_log_ = now + log_period;
 }
 
 }  // namespace sluice::engine

@@ -18,7 +18,8 @@
 #include <vector>
 #include <xxhash.h>
 
-#include "core/gguf/output_file.h"
+#include "core/error.h"
+#include "core/files/durable_file.h"
 
 namespace sluice::engine {
 namespace {
@@ -97,11 +98,40 @@ std::uint64_t total_bytes(std::span<const Part> parts) {
   return total;
 }
 
+// Whether no other user can read or change it.
+bool is_of_owner_alone(const struct stat& facts) {
+  return facts.st_uid == ::geteuid() && (facts.st_mode & 077U) == 0;
+}
+
+// Makes the folder, or checks the one that is there: it is not changed, since it may serve others
+// for something else.
+void open_private_folder(const fs::path& folder) {
+  const auto fail = [&](int error) {
+    throw std::system_error(error, std::generic_category(),
+                            fmt::format("cannot use {} as a prompt cache", folder.string()));
+  };
+  std::error_code error;
+  if (folder.has_parent_path()) fs::create_directories(folder.parent_path(), error);
+  if (error) fail(error.value());
+  if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) fail(errno);
+  struct stat facts {};
+  if (::stat(folder.c_str(), &facts) != 0) fail(errno);
+  if (!S_ISDIR(facts.st_mode)) fail(ENOTDIR);
+  if (is_of_owner_alone(facts)) return;
+  const std::string_view what =
+      facts.st_uid != ::geteuid() ? "belongs to another user" : "is open to other users";
+  throw UsageError(
+      fmt::format("{0} {1}, and a prompt cache holds prompts: name a folder of your own "
+                  "that only you may read (chmod 700)",
+                  folder.string(), what));
+}
+
 // A file that is read from front to back.
 class InputFile {
  public:
   explicit InputFile(const fs::path& path)
-      : descriptor_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)), error_(errno) {}
+      : descriptor_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW)),
+        error_(errno) {}
   ~InputFile() {
     if (descriptor_ < 0) return;
     // The payload has gone where it is used; in the page cache it would only take room.
@@ -118,6 +148,11 @@ class InputFile {
     struct stat facts {};
     const bool is_file = ::fstat(descriptor_, &facts) == 0 && S_ISREG(facts.st_mode);
     return is_file ? static_cast<std::uint64_t>(facts.st_size) : 0;
+  }
+
+  bool is_private() const {
+    struct stat facts {};
+    return ::fstat(descriptor_, &facts) == 0 && is_of_owner_alone(facts);
   }
 
   // Whether all of `bytes` could be filled.
@@ -142,6 +177,7 @@ std::optional<std::string> read_page(InputFile& file, const PageKey& key,
                                      std::span<const std::span<std::byte>> parts) {
   Bytes expected = header(key, tokens, total_bytes(parts), 0);
   const std::uint64_t bytes = expected.size() + total_bytes(parts);
+  if (!file.is_private()) return "other users can read or change it";
   if (file.bytes() != bytes) {
     return fmt::format("it has {} bytes; expected {}", file.bytes(), bytes);
   }
@@ -185,15 +221,10 @@ std::string PageKey::text() const {
 }
 
 PageStore::PageStore(fs::path folder, std::uint64_t bytes_max, Warn warn)
-    : folder_(std::move(folder)), bytes_max_(bytes_max), warn_(std::move(warn)) {
-  std::error_code error;
-  fs::create_directories(folder_, error);
-  if (!error && !fs::is_directory(folder_))
-    error = std::make_error_code(std::errc::not_a_directory);
-  if (error) {
-    throw std::system_error(error,
-                            fmt::format("cannot use {} as a prompt cache", folder_.string()));
-  }
+    : folder_(folder.has_filename() ? std::move(folder) : folder.parent_path()),
+      bytes_max_(bytes_max),
+      warn_(std::move(warn)) {
+  open_private_folder(folder_);
 }
 
 fs::path PageStore::path(const PageKey& key) const {
@@ -202,7 +233,7 @@ fs::path PageStore::path(const PageKey& key) const {
 
 bool PageStore::contains(const PageKey& key) const {
   std::error_code ignored;
-  return fs::is_regular_file(path(key), ignored);
+  return fs::is_regular_file(fs::symlink_status(path(key), ignored));
 }
 
 bool PageStore::read(const PageKey& key, std::span<const Token> tokens,
@@ -228,10 +259,9 @@ void PageStore::write(const PageKey& key, std::span<const Token> tokens,
                       std::span<const std::span<const std::byte>> parts) const {
   Checksum checksum;
   for (const std::span<const std::byte> part : parts) checksum.add(part);
-  gguf::OutputFile file(path(key));
+  files::DurableFile file(path(key), {.mode = 0600, .keep_cached = false});
   file.write(header(key, tokens, total_bytes(parts), checksum.value()));
   for (const std::span<const std::byte> part : parts) file.write(part);
-  file.synchronise();
   file.commit();
 }
 

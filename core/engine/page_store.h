@@ -12,6 +12,9 @@
 // synchronised and renamed, and a reader checks all of it: a file that is damaged, or not what its
 // name says, is removed with a warning.
 //
+// Pages hold prompts, and whoever can change one decides what a model has read. So the folder is
+// made for its owner alone (0700, its files 0600), and one that is open to other users is refused.
+//
 // Several processes may use one folder at the same time. Used by one thread.
 #pragma once
 
@@ -45,7 +48,7 @@ class PageStore {
   using Warn = std::function<void(const std::string& line)>;
 
   // Makes the folder if it is not there. `bytes_max`: of all pages, see trim(). Throws
-  // std::system_error.
+  // std::system_error, and UsageError for a folder that other users can read or change.
   PageStore(std::filesystem::path folder, std::uint64_t bytes_max, Warn warn);
 
   bool contains(const PageKey& key) const;

@@ -1,15 +1,8 @@
 #include "core/engine/prompt_cache.h"
 
 #include <algorithm>
-#include <array>
-#include <cerrno>
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <optional>
 #include <system_error>
-#include <unistd.h>
-
-#include "streaming/data_file.h"
 
 namespace sluice::engine {
 namespace {
@@ -19,30 +12,9 @@ using tokenizer::Token;
 
 // Changes whenever the same model and settings would give other bytes.
 constexpr std::uint64_t snapshot_version = 3;
-constexpr std::uint64_t tensor_sample_bytes = 256;
 
 PageKey derive(const PageKey& key, std::span<const std::uint64_t> numbers) {
   return key.derive(std::as_bytes(numbers));
-}
-
-// Derives a key from a part of a file.
-PageKey derive(PageKey key, const streaming::DataFile& file, std::uint64_t begin,
-               std::uint64_t bytes) {
-  std::array<std::byte, 65536> buffer;
-  while (bytes > 0) {
-    const ssize_t n =
-        ::pread(file.descriptor(), buffer.data(), std::min<std::uint64_t>(bytes, buffer.size()),
-                static_cast<off_t>(begin));
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) {
-      throw std::system_error(n < 0 ? errno : EIO, std::generic_category(),
-                              fmt::format("cannot read {}", file.path().string()));
-    }
-    key = key.derive(std::span(buffer).first(static_cast<std::size_t>(n)));
-    begin += static_cast<std::uint64_t>(n);
-    bytes -= static_cast<std::uint64_t>(n);
-  }
-  return key;
 }
 
 // What the bytes of a page depend on besides the model and the tokens. Which layers form a group
@@ -52,7 +24,8 @@ PageKey settings_key(const PageKey& model, const kvcache::CacheConfig& config) {
                                         config.window.sinks,
                                         static_cast<std::uint64_t>(config.type)};
   for (const kvcache::LayerShape& layer : config.layers) {
-    numbers.insert(numbers.end(), {layer.kv_heads, layer.key_dim, layer.value_dim, layer.window});
+    numbers.insert(numbers.end(), {layer.kv_heads, layer.key_dim, layer.value_dim, layer.window,
+                                   layer.state_floats});
   }
   for (const kvcache::LayerGroup& group : kvcache::layer_groups(config)) {
     numbers.insert(numbers.end(),
@@ -64,23 +37,6 @@ PageKey settings_key(const PageKey& model, const kvcache::CacheConfig& config) {
 
 }  // namespace
 
-PageKey model_key(const gguf::Model& model) {
-  PageKey key;
-  for (std::uint32_t i = 0; i < model.files().size(); ++i) {
-    const gguf::ModelFile& facts = model.files()[i];
-    const streaming::DataFile file(facts.path, streaming::DataFile::Access::buffered);
-    // Reading ahead would read much of the model for its samples.
-    (void)::posix_fadvise(file.descriptor(), 0, 0, POSIX_FADV_RANDOM);
-    key = derive(key, std::array{facts.file_bytes, facts.data_offset});
-    key = derive(key, file, 0, facts.data_offset);
-    for (const gguf::TensorInfo& tensor : model.tensors()) {
-      if (tensor.file != i) continue;
-      key = derive(key, file, tensor.offset, std::min(tensor.bytes, tensor_sample_bytes));
-    }
-  }
-  return key;
-}
-
 PromptCache::PromptCache(const PromptCacheOptions& options, const PageKey& model,
                          kvcache::KvCache& cache)
     : cache_(cache),
@@ -90,21 +46,37 @@ PromptCache::PromptCache(const PromptCacheOptions& options, const PageKey& model
   store_.trim();
 }
 
-// A page is restored as a step would compute it, but for where its keys and values come from.
+// A page is restored as a step would compute it, but for where its keys and values come from. Of
+// the states between pages only the last is kept, so nothing before it can stand alone.
 std::uint32_t PromptCache::restore(kvcache::Sequence& sequence, std::span<const Token> tokens) {
   const std::size_t room = std::min<std::size_t>(tokens.size(), sequence.capacity());
   kept_ = keys_of(tokens.first(room));
+  const std::size_t pages = restorable_pages();
   std::size_t page = 0;
-  for (; page < kept_.size() && store_.contains(kept_[page]); ++page) {
+  for (; page < pages; ++page) {
     cache_.prepare(sequence, page_positions);
     const auto memory = cache_.page_memory(sequence, static_cast<std::uint32_t>(page));
     const auto of_page = tokens.subspan(page * page_positions, page_positions);
     if (!store_.read(kept_[page], of_page, memory)) break;
+    const std::array state{cache_.next_state_memory(sequence)};
+    const bool needs_state = has_states() && page + 1 == pages;
+    if (needs_state && !store_.read(state_key(kept_[page]), of_page, state)) break;
     cache_.advance(sequence, page_positions);
   }
+  if (has_states() && page < pages) {
+    sequence.truncate(0);
+    page = 0;
+  }
   kept_.resize(page);
-  store_.touch(kept_);
+  touch_kept();
   return sequence.length();
+}
+
+std::size_t PromptCache::restorable_pages() const {
+  std::size_t pages = 0;
+  while (pages < kept_.size() && store_.contains(kept_[pages])) ++pages;
+  while (has_states() && pages > 0 && !store_.contains(state_key(kept_[pages - 1]))) --pages;
+  return pages;
 }
 
 void PromptCache::save(const kvcache::Sequence& sequence, std::span<const Token> tokens) {
@@ -112,15 +84,17 @@ void PromptCache::save(const kvcache::Sequence& sequence, std::span<const Token>
   const std::vector<PageKey> keys = keys_of(tokens);
   const auto known = std::ranges::mismatch(kept_, keys).in2 - keys.begin();
   auto page = static_cast<std::size_t>(known);
+  bool is_new = false;
   try {
     while (page < keys.size() && keep(sequence, tokens, keys[page], page)) ++page;
+    is_new = keep_state(sequence, tokens, std::span(keys).first(page));
   } catch (const std::system_error& error) {
     writes_ = false;
     warn_(fmt::format("nothing more is kept in the prompt cache: {}", error.what()));
   }
   kept_.assign(keys.begin(), keys.begin() + static_cast<std::ptrdiff_t>(page));
-  if (page == static_cast<std::size_t>(known)) return;
-  store_.touch(kept_);
+  if (page == static_cast<std::size_t>(known) && !is_new) return;
+  touch_kept();
   store_.trim();
 }
 
@@ -133,6 +107,37 @@ bool PromptCache::keep(const kvcache::Sequence& sequence, std::span<const Token>
   const std::vector<std::span<const std::byte>> parts(memory.begin(), memory.end());
   store_.write(key, tokens.subspan(page * page_positions, page_positions), parts);
   return true;
+}
+
+// Keeps the recurrent states after the last of some whole pages that the sequence has them of, and
+// says whether they were not in the store before.
+bool PromptCache::keep_state(const kvcache::Sequence& sequence, std::span<const Token> tokens,
+                             std::span<const PageKey> pages) const {
+  for (std::size_t count = pages.size(); count > 0; --count) {
+    const auto length = static_cast<std::uint32_t>(count * page_positions);
+    const std::array state{cache_.state_memory(sequence, length)};
+    if (state[0].empty()) continue;
+    const PageKey key = state_key(pages[count - 1]);
+    if (store_.contains(key)) return false;
+    store_.write(key, tokens.subspan(length - page_positions, page_positions), state);
+    return true;
+  }
+  return false;
+}
+
+// A state is of no use without its pages, and large: it comes last.
+void PromptCache::touch_kept() const {
+  std::vector<PageKey> keys = kept_;
+  if (has_states() && !keys.empty()) keys.push_back(state_key(keys.back()));
+  store_.touch(keys);
+}
+
+bool PromptCache::has_states() const {
+  return kvcache::state_slot_bytes(cache_.config()) != 0;
+}
+
+PageKey PromptCache::state_key(const PageKey& page) {
+  return derive(page, std::array<std::uint64_t, 1>{0});
 }
 
 std::vector<PageKey> PromptCache::keys_of(std::span<const Token> tokens) const {

@@ -6,6 +6,10 @@
 // bit-identical to a computed one. (The tiers of kernels agree bit for bit, and no number of
 // threads, chunk or budget changes a result; none of these are in the name.)
 //
+// The recurrent states of a model are kept beside the page that they follow. They are there only
+// after pages at whose end a sequence had them when it was saved: where it ended, or where it has a
+// checkpoint; and a prefix can be restored up to such a page.
+//
 // Keeping a prompt is never worth failing for: what cannot be read or written is a warning.
 //
 // Used by one thread.
@@ -19,7 +23,6 @@
 #include <vector>
 
 #include "core/engine/page_store.h"
-#include "core/gguf/gguf.h"
 #include "core/tokenizer/tokenizer.h"
 #include "kvcache/kv_cache.h"
 
@@ -32,19 +35,14 @@ struct PromptCacheOptions {
   std::function<void(const std::string& line)> on_warning = {};
 };
 
-// What distinguishes a model from all others: the headers and sizes of its files, and the beginning
-// of each tensor, since a model that was trained further may have the same header. Names and times
-// of files do not count. Throws std::system_error.
-PageKey model_key(const gguf::Model& model);
-
 class PromptCache {
  public:
-  // `model`: see model_key. `cache` must outlive this. Throws std::system_error when the folder
-  // cannot be made.
+  // `model`: see core/engine/model_key.h. `cache` must outlive this. Throws std::system_error when
+  // the folder cannot be made.
   PromptCache(const PromptCacheOptions& options, const PageKey& model, kvcache::KvCache& cache);
 
   // Fills an empty sequence with the longest beginning of `tokens` that is kept, in whole pages,
-  // and returns its length.
+  // with recurrent states if the model has them, and returns its length.
   std::uint32_t restore(kvcache::Sequence& sequence, std::span<const tokenizer::Token> tokens);
 
   // Keeps the whole pages of `tokens`, all of which the sequence holds from its beginning, up to
@@ -54,6 +52,13 @@ class PromptCache {
  private:
   bool keep(const kvcache::Sequence& sequence, std::span<const tokenizer::Token> tokens,
             const PageKey& key, std::size_t page) const;
+  bool keep_state(const kvcache::Sequence& sequence, std::span<const tokenizer::Token> tokens,
+                  std::span<const PageKey> pages) const;
+  void touch_kept() const;
+  // How many of the pages of kept_ can be restored, from the beginning.
+  std::size_t restorable_pages() const;
+  bool has_states() const;
+  static PageKey state_key(const PageKey& page);
   // The names of the whole pages of `tokens`.
   std::vector<PageKey> keys_of(std::span<const tokenizer::Token> tokens) const;
 

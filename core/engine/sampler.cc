@@ -97,23 +97,51 @@ Sampler::Sampler(const SamplerOptions& options, std::shared_ptr<SamplerScratch> 
   check(options.min_p >= 0 && options.min_p <= 1, "min-p", options.min_p, "from 0 to 1");
   check(finite(options.repeat_penalty) && options.repeat_penalty > 0, "the repeat penalty",
         options.repeat_penalty, "more than 0");
-  recent_.reserve(options.repeat_last_n);
+  check(finite(options.presence_penalty), "the presence penalty", options.presence_penalty,
+        "finite");
+  check(finite(options.frequency_penalty), "the frequency penalty", options.frequency_penalty,
+        "finite");
+  for (const LogitBias& entry : options.logit_bias) {
+    check(finite(entry.bias), "a bias of a logit", entry.bias, "finite");
+  }
+}
+
+void Sampler::accept_prompt(Token token) {
+  if (options_.repeat_penalty != 1 && options_.repeat_last_n != 0) remember(token);
 }
 
 void Sampler::accept(Token token) {
-  if (options_.repeat_last_n == 0) return;
+  accept_prompt(token);
+  if (options_.presence_penalty != 0 || options_.frequency_penalty != 0) ++use_of(token).generated;
+}
+
+TokenUse& Sampler::use_of(Token token) {
+  const auto at = std::ranges::lower_bound(uses_, token, {}, &TokenUse::token);
+  if (at != uses_.end() && at->token == token) return *at;
+  return *uses_.insert(at, {token, 0, 0});
+}
+
+// The token is now the newest of those that the repeat penalty looks at, and may displace one.
+void Sampler::remember(Token token) {
+  ++use_of(token).recent;
+  if (options_.repeat_last_n == SamplerOptions::whole_text) return;
   if (recent_.size() < options_.repeat_last_n) {
     recent_.push_back(token);
     return;
+  }
+  TokenUse& displaced = use_of(recent_[recent_next_]);
+  --displaced.recent;
+  if (displaced.recent == 0 && displaced.generated == 0) {
+    uses_.erase(uses_.begin() + (&displaced - uses_.data()));
   }
   recent_[recent_next_] = token;
   recent_next_ = (recent_next_ + 1) % recent_.size();
 }
 
-Token Sampler::sample(std::span<const float> logits) {
-  const std::span<const float> penalised = penalise(logits);
+Token Sampler::sample(std::span<const float> logits, std::span<const Token> banned) {
+  const std::span<const float> changed = change(logits, banned);
   if (options_.temperature == 0) {
-    const Token token = greatest(penalised);
+    const Token token = greatest(changed);
     if (token < 0) throw_nothing_usable(logits.size());
     return token;
   }
@@ -121,9 +149,9 @@ Token Sampler::sample(std::span<const float> logits) {
   candidates.reserve(logits.size());
   candidates.clear();
   if (options_.top_k > 0 && options_.top_k < logits.size()) {
-    keep_top_k(penalised);
+    keep_top_k(changed);
   } else {
-    keep_all(penalised);
+    keep_all(changed);
   }
   if (candidates.empty()) throw_nothing_usable(logits.size());
   filter_by_probability();
@@ -135,21 +163,17 @@ bool Sampler::precedes(const Candidate& a, const Candidate& b) {
   return a.logit != b.logit ? a.logit > b.logit : a.token < b.token;
 }
 
-// A token that occurs several times is penalised once: the original logit is read each time.
-std::span<const float> Sampler::penalise(std::span<const float> logits) {
-  if (options_.repeat_penalty == 1 || recent_.empty()) return logits;
-  std::vector<float>& penalised = scratch_->penalised_;
-  penalised.assign(logits.begin(), logits.end());
-  for (const Token token : recent_) {
-    const auto id = static_cast<std::size_t>(token);
-    if (token < 0 || id >= logits.size() || !usable(logits[id])) continue;
-    const double logit = logits[id];
-    const double penalty = options_.repeat_penalty;
-    constexpr double limit = std::numeric_limits<float>::max();
-    const double moved = logit > 0 ? logit / penalty : logit * penalty;
-    penalised[id] = static_cast<float>(std::clamp(moved, -limit, limit));
-  }
-  return penalised;
+// Stage 1. The logits themselves where nothing changes them.
+std::span<const float> Sampler::change(std::span<const float> logits,
+                                       std::span<const Token> banned) {
+  if (options_.logit_bias.empty() && uses_.empty() && banned.empty()) return logits;
+  std::vector<float>& changed = scratch_->penalised_;
+  changed.assign(logits.begin(), logits.end());
+  apply_biases(options_.logit_bias, changed);
+  apply_penalties({options_.repeat_penalty, options_.presence_penalty, options_.frequency_penalty},
+                  uses_, changed);
+  ban(banned, changed);
+  return changed;
 }
 
 // One pass with a threshold: candidates gather until there are twice as many as wanted, then the

@@ -2,8 +2,11 @@
 //
 // The stages run in the order of llama.cpp's default chain, so that the same settings mean the same
 // thing in both programs:
-//   1. repeat penalty   logits of recently seen tokens: l / r if l > 0, else l * r (CTRL, Keskar
-//   2019)
+//   1. biases           what the caller adds to logits
+//      repeat penalty   logits of recently seen tokens: l / r if l > 0, else l * r (CTRL, Keskar
+//                       2019)
+//      presence and     logits of generated tokens: l - presence - frequency * count (the API of
+//      frequency        OpenAI)
 //   2. top-k            keep the k greatest logits
 //   3. top-p            keep the fewest tokens whose probabilities reach p (Holtzman 2019)
 //   4. min-p            keep tokens at least min_p times as probable as the best (Nguyen 2024)
@@ -25,6 +28,7 @@
 #include <span>
 #include <vector>
 
+#include "core/engine/penalties.h"
 #include "core/tokenizer/tokenizer.h"
 
 namespace sluice::engine {
@@ -35,8 +39,13 @@ struct SamplerOptions {
   double top_p = 0.95;               // 1: off
   double min_p = 0.05;               // 0: off
   double repeat_penalty = 1.0;       // 1: off
-  std::uint32_t repeat_last_n = 64;  // tokens that the penalty looks back; 0: off
+  std::uint32_t repeat_last_n = 64;  // tokens that the repeat penalty looks back; 0: off
   std::uint64_t seed = 0;
+  double presence_penalty = 0;   // 0: off
+  double frequency_penalty = 0;  // 0: off
+  std::vector<LogitBias> logit_bias = {};
+
+  static constexpr std::uint32_t whole_text = 0xFFFFFFFF;  // for repeat_last_n
 };
 
 // A seed from the operating system's entropy, of 32 bits so that a person can type it again.
@@ -76,18 +85,28 @@ class Sampler {
   // Throws UsageError when an option is out of its range. Null: a scratch of its own.
   explicit Sampler(const SamplerOptions& options, std::shared_ptr<SamplerScratch> scratch = {});
 
-  // Chooses the token that follows. `logits` has one entry a token of the vocabulary. NaN and
-  // -infinity are never chosen; throws ModelError when nothing else is there.
-  tokenizer::Token sample(std::span<const float> logits);
+  // Chooses the token that follows. `logits` has one entry a token of the vocabulary. NaN,
+  // -infinity and the tokens in `banned` are never chosen; throws ModelError when nothing else is
+  // there.
+  tokenizer::Token sample(std::span<const float> logits,
+                          std::span<const tokenizer::Token> banned = {});
 
-  // Tells the repeat penalty that a token is now part of the text.
+  // Tells the penalties that a token is now part of the text: one that was generated, or one of the
+  // prompt, which only the repeat penalty heeds.
   void accept(tokenizer::Token token);
+  void accept_prompt(tokenizer::Token token);
+
+  // The most that a sampler holds for a text of so many tokens, when a penalty is on.
+  static constexpr std::uint64_t penalty_bytes_per_token = 2 * sizeof(TokenUse) + 8;
 
  private:
   using Candidate = SamplerScratch::Candidate;
   static bool precedes(const Candidate& a, const Candidate& b);
 
-  std::span<const float> penalise(std::span<const float> logits);
+  std::span<const float> change(std::span<const float> logits,
+                                std::span<const tokenizer::Token> banned);
+  TokenUse& use_of(tokenizer::Token token);
+  void remember(tokenizer::Token token);
   void keep_top_k(std::span<const float> logits);
   void keep_all(std::span<const float> logits);
   void filter_by_probability();
@@ -96,6 +115,7 @@ class Sampler {
 
   SamplerOptions options_;
   RandomGenerator random_;
+  std::vector<TokenUse> uses_;            // by token, for the penalties that are on
   std::vector<tokenizer::Token> recent_;  // a ring of the last repeat_last_n tokens
   std::size_t recent_next_ = 0;
   std::shared_ptr<SamplerScratch> scratch_;

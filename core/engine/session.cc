@@ -9,13 +9,16 @@
 #include <vector>
 
 #include "core/engine/memory_guard.h"
+#include "core/engine/model_key.h"
+#include "core/engine/rehearsal.h"
 #include "core/engine/sampler.h"
 #include "core/engine/stepper.h"
 #include "core/engine/thread_timing.h"
 #include "core/error.h"
 #include "core/gguf/gguf.h"
-#include "core/model/architecture.h"
+#include "core/model/decoder.h"
 #include "core/model/weights.h"
+#include "core/plan/planned_model.h"
 #include "kernels/kernel_table.h"
 #include "kvcache/kv_cache.h"
 #include "topology/thread_team.h"
@@ -93,6 +96,48 @@ struct Preparation {
 
   plan::PlannedModel planned;
   streaming::ReaderChoice reader;
+};
+
+// Whether the files are as long as the segments want; one that holds a header alone is not.
+bool has_all(std::span<const streaming::ReaderFile> files,
+             const std::vector<streaming::Segment>& segments) {
+  return std::ranges::all_of(segments, [&](const streaming::Segment& segment) {
+    return segment.offset + segment.bytes <= files[segment.file].bytes;
+  });
+}
+
+// A planned run, set up to be rehearsed.
+class RehearsedRun {
+ public:
+  RehearsedRun(const std::filesystem::path& model, const EngineOptions& options)
+      : opened_(model, {.header_only = true}),
+        stand_in_bytes_(dram_buffer_bytes(topology::read_machine())),
+        cpus_(choose_cpus(options)),
+        team_(cpus_),
+        prepared_(opened_, options, cpus_.size()),
+        pin_(cpus_.front()) {
+    if (!plan().fits()) throw plan::budget_error(plan());
+  }
+
+  const plan::MemoryPlan& plan() const { return prepared_.planned.plan; }
+
+  bool has_weights() const {
+    return has_all(prepared_.reader.reader->files(), prepared_.planned.layout->segments());
+  }
+
+  // To be called once.
+  Rehearsal rehearsal(bool reads_disk) {
+    return {prepared_.planned, kernels::kernel_table(), team_,
+            reads_disk ? std::move(prepared_.reader.reader) : nullptr, stand_in_bytes_};
+  }
+
+ private:
+  OpenedModel opened_;
+  std::size_t stand_in_bytes_;
+  topology::CpuList cpus_;
+  topology::ThreadTeam team_;
+  Preparation prepared_;
+  topology::ScopedPin pin_;
 };
 
 DecodeWork decode_work(const plan::PlannedModel& planned) {
@@ -206,18 +251,24 @@ class Runner final : public Engine {
     const gguf::Model& model = opened_.model;
     io_reason_ = prepared_.reader.reason;
     notes_ = std::move(prepared_.reader.notes);
-    tape_ = std::make_unique<streaming::StreamedTape>(
-        prepared_.planned.layout->segments(), std::move(prepared_.reader.reader),
-        plan().tape_options, options.on_load, copy_for_kernels());
-    stepper_.emplace(*prepared_.planned.architecture, plan(), kernels_, team_, *tape_,
+    for (const std::string& note : prepared_.planned.layout->notes()) notes_.push_back(note);
+    tape_ = std::make_unique<streaming::StreamedTape>(prepared_.planned.layout->segments(),
+                                                      std::move(prepared_.reader.reader),
+                                                      plan().tape_options, copy_for_kernels());
+    // Pages of a mapping are the system's to take back; only memory of its own needs a guard.
+    if (!plan().tape.is_in_page_cache) {
+      guard_.emplace(plan(), *tape_, memory_, options.on_change);
+    }
+    tape_->load(options.on_load);
+    stepper_.emplace(*prepared_.planned.decoder, plan(), kernels_, team_, *tape_,
                      model::EmbeddingTable(model, model.require_tensor("token_embd.weight")),
                      opened_.tokenizer->vocabulary_size());
+    stepper_->set_stop_check(options.stop_check);
     if (!options.prompt_cache.folder.empty()) {
       prompt_cache_.emplace(options.prompt_cache, model_key(model), cache());
     }
-    // Pages of a mapping are the system's to take back; only memory of its own needs a guard.
-    if (!plan().tape.is_in_page_cache) guard_.emplace(plan(), *tape_, options.on_memory_change);
     pin_.emplace(cpus_.front());
+    on_change_ = options.on_change;
     state_facts();
   }
 
@@ -254,7 +305,7 @@ class Runner final : public Engine {
                         work.wants_logits ? std::size_t{1} : 0});
     }
     check_distinct();
-    check_memory();
+    tell_changes();
     if (!parts_.empty()) stepper_->run(parts_);
     results_.clear();
     std::size_t next = 0;
@@ -273,7 +324,7 @@ class Runner final : public Engine {
       auto sequence = cache().new_sequence(plan().cache.positions);
       if (!sequence) throw UsageError("other sequences have taken the room of the context");
       session_.emplace(*stepper_, plan(), std::move(*sequence),
-                       prompt_cache_ ? &*prompt_cache_ : nullptr, [this] { check_memory(); });
+                       prompt_cache_ ? &*prompt_cache_ : nullptr, [this] { tell_changes(); });
     }
     return *session_;
   }
@@ -287,7 +338,7 @@ class Runner final : public Engine {
   }
 
   const model::HyperParameters& hyper_parameters() const {
-    return prepared_.planned.architecture->hyper_parameters();
+    return prepared_.planned.decoder->hyper_parameters();
   }
 
   kvcache::KvCache& cache() { return stepper_->cache(); }
@@ -297,8 +348,12 @@ class Runner final : public Engine {
     return plan().cache.positions == kvcache::unlimited ? kvcache::unlimited : positions;
   }
 
-  void check_memory() {
-    if (guard_) guard_->check();
+  void tell_changes() {
+    if (guard_) guard_->between_steps();
+    if (!on_change_ || has_told_trouble_) return;
+    const std::string trouble = tape_->trouble();
+    has_told_trouble_ = !trouble.empty();
+    if (has_told_trouble_) on_change_(trouble);
   }
 
   void check_distinct() {
@@ -324,8 +379,6 @@ class Runner final : public Engine {
     facts_.model_name =
         std::string(opened_.model.metadata().find_string("general.name").value_or(""));
     facts_.architecture = hyper_parameters().architecture;
-    facts_.chat_template =
-        std::string(opened_.model.metadata().find_string("tokenizer.chat_template").value_or(""));
     facts_.isa = std::string(kernels::isa_name(kernels_.isa));
     facts_.io = tape_->statistics().reader;
     facts_.io_reason = io_reason_;
@@ -351,7 +404,10 @@ class Runner final : public Engine {
   std::optional<Stepper> stepper_;
   std::optional<PromptCache> prompt_cache_;
   std::optional<WholeSession> session_;
+  SystemMemory memory_;
   std::optional<MemoryGuard> guard_;
+  std::function<void(const std::string& line)> on_change_;
+  bool has_told_trouble_ = false;
   std::optional<topology::ScopedPin> pin_;
   std::vector<StepPart> parts_;
   std::vector<const kvcache::Sequence*> distinct_;
@@ -364,6 +420,31 @@ class Runner final : public Engine {
 std::unique_ptr<Engine> Engine::open(const std::filesystem::path& model,
                                      const EngineOptions& options) {
   return std::make_unique<Runner>(model, options);
+}
+
+StepTime rehearse_run(const std::filesystem::path& model, const EngineOptions& options) {
+  RehearsedRun run(model, options);
+  const bool has_weights = run.has_weights();
+  Rehearsal rehearsal = run.rehearsal(has_weights);
+  constexpr auto duration = std::chrono::milliseconds(600);
+  return {rehearsal.step_seconds(run.plan().cache.sequences, 1, duration), has_weights};
+}
+
+std::vector<StepPoint> rehearse_steps(const std::filesystem::path& model,
+                                      const EngineOptions& options) {
+  constexpr std::size_t times = 4, tokens_max = 256;
+  constexpr auto duration = std::chrono::milliseconds(100);
+  RehearsedRun run(model, options);
+  Rehearsal rehearsal = run.rehearsal(false);
+  const std::size_t room = std::min<std::size_t>(run.plan().chunk, run.plan().cache.positions);
+  std::vector<StepPoint> points;
+  for (std::size_t tokens = 1; tokens <= std::min(room, tokens_max); tokens *= times) {
+    const double seconds = rehearsal.step_seconds(1, tokens, duration);
+    points.push_back({static_cast<double>(tokens), seconds});
+    // From here on the line goes straight up.
+    if (points.size() > 1 && seconds > 0.9 * times * points[points.size() - 2].seconds) break;
+  }
+  return points;
 }
 
 PlannedRun plan_run(const std::filesystem::path& model, const EngineOptions& options) {

@@ -59,15 +59,18 @@ struct EngineOptions {
   PromptCacheOptions prompt_cache = {};  // of the session
   // Told how much of the pinned weights has been loaded.
   std::function<void(std::uint64_t loaded_bytes, std::uint64_t total_bytes)> on_load = {};
-  // Told, in one line, when the memory that is used changes while running; see memory_guard.h.
-  std::function<void(const std::string& line)> on_memory_change = {};
+  // Called many times a step, and what it throws gives the step up, so that whoever no longer wants
+  // it need not wait for its end: sequences are as before, and go on with the same bits.
+  std::function<void()> stop_check = {};
+  // Told, in one line, what changes while running: the memory that is used (memory_guard.h), and
+  // how weights are read (streaming::Reader::trouble).
+  std::function<void(const std::string& line)> on_change = {};
 };
 
 // What `bench`, --report and the end of a run tell about the engine.
 struct EngineFacts {
   std::string model_name;  // general.name, may be empty
   std::string architecture;
-  std::string chat_template;       // tokenizer.chat_template, may be empty
   std::string isa;                 // "avx512"
   std::string io;                  // the reader of the weights: "mmap", "uring", "pread"
   std::string io_reason;           // one line: why this reader
@@ -88,6 +91,27 @@ struct PlannedRun {
   topology::CpuList cpus;  // of the threads that would compute
 };
 PlannedRun plan_run(const std::filesystem::path& model, const EngineOptions& options);
+
+// What a step of that run takes: a token of each of its sequences.
+struct StepTime {
+  double seconds = 0;
+  // Whether streamed weights were read from the disk; else they are missing from the file, and the
+  // time is that of the arithmetic alone.
+  bool has_read = true;
+};
+
+// Tries such a step out, without loading weights (engine/rehearsal.h). Holds, while it runs, what
+// the plan has beside the weights, and dram_buffer_bytes(). Takes about a second, or as long as the
+// step. Throws what plan_run throws, and Error with ExitCode::budget when the plan does not fit.
+StepTime rehearse_run(const std::filesystem::path& model, const EngineOptions& options);
+
+// The same for steps of 1, 4, 16, ... tokens of one sequence, as long as they have room, and until
+// more tokens only take more time; nothing is read from the disk.
+struct StepPoint {
+  double tokens = 0, seconds = 0;
+};
+std::vector<StepPoint> rehearse_steps(const std::filesystem::path& model,
+                                      const EngineOptions& options);
 
 class Session;
 
@@ -135,8 +159,10 @@ class Engine {
                                          std::uint32_t positions) = 0;
   // Appends the tokens of all works in one turn of the tape. Gives the logits [vocabulary] of each
   // work that wants them, empty spans for the others, in order; valid until the next call. Throws
-  // UsageError, and changes nothing, for more than step_columns() tokens, more than step_logits()
-  // works that want logits, a sequence that is full or comes twice, and what is no token.
+  // UsageError for more than step_columns() tokens, more than step_logits() works that want logits,
+  // a sequence that is full or comes twice, and what is no token; std::system_error when weights
+  // cannot be read; and what EngineOptions::stop_check throws. Nothing has changed then, and the
+  // step may be tried again.
   virtual std::span<const std::span<const float>> step(std::span<const SequenceWork> works) = 0;
   virtual std::uint32_t step_columns() const = 0;    // tokens of a step, at most
   virtual std::uint32_t step_logits() const = 0;     // works of a step with logits, at most
@@ -152,7 +178,8 @@ class Session {
   virtual ~Session() = default;
 
   // Appends tokens to the sequence and returns the logits after the last one: [vocabulary] floats,
-  // valid until the next call. Throws UsageError when the context is full.
+  // valid until the next call. Throws as Engine::step does; position() then tells how many tokens
+  // were appended, in whole chunks. Throws UsageError, and appends none, when the context is full.
   virtual std::span<const float> evaluate(std::span<const tokenizer::Token> tokens) = 0;
 
   // The same, and calls `on_logits(i, logits)` after each token i of `tokens`, in order.

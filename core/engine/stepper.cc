@@ -19,20 +19,20 @@ void require_room(const kvcache::Sequence& sequence, std::size_t count) {
       count, sequence.capacity(), sequence.length()));
 }
 
-Stepper::Stepper(model::Architecture& architecture, const plan::MemoryPlan& plan,
+Stepper::Stepper(model::Decoder& decoder, const plan::MemoryPlan& plan,
                  const kernels::KernelTable& kernels, topology::ThreadTeam& team,
                  streaming::StreamedTape& tape, model::EmbeddingTable embedding, std::size_t tokens)
-    : architecture_(architecture),
+    : decoder_(decoder),
       plan_(plan),
       tape_(tape),
       embedding_(std::move(embedding)),
       tokens_(tokens),
       cache_(plan.cache, kernels),
-      compute_(kernels, team, tape, architecture.size_max(), plan.chunk, plan.wave_bytes_max),
-      x_(std::size_t{plan.chunk} * architecture.hyper_parameters().embedding * sizeof(float)),
-      logits_(std::size_t{plan.logits_columns} * architecture.hyper_parameters().vocabulary *
+      compute_(kernels, team, tape, decoder.size_max(), plan.chunk, plan.tape_options.held_max),
+      x_(std::size_t{plan.chunk} * decoder.hyper_parameters().embedding * sizeof(float)),
+      logits_(std::size_t{plan.logits_columns} * decoder.hyper_parameters().vocabulary *
               sizeof(float)) {
-  architecture_.allocate(plan.chunk, plan.cache, team.size());
+  decoder_.allocate({plan.chunk, team.size(), plan.cache});
   columns_.reserve(plan.chunk);
 }
 
@@ -41,21 +41,23 @@ void Stepper::run(std::span<const StepPart> parts) {
   std::size_t wanted = 0;
   for (const StepPart& part : parts) wanted += part.logits;
   // A step without logits ends before the head, and nothing of it should be read ahead.
-  tape_.expect_step_end(wanted == 0 ? architecture_.head_turn()
+  tape_.expect_step_end(wanted == 0 ? decoder_.head_turn()
                                     : std::numeric_limits<std::size_t>::max());
   embed(parts);
   for (const StepPart& part : parts) {
     cache_.prepare(*part.sequence, static_cast<std::uint32_t>(part.tokens.size()));
   }
-  architecture_.run_layers(compute_, {columns_, cache_, column(0)});
+  decoder_.run_layers(compute_, {columns_, cache_, column(0)});
   if (wanted != 0) run_head(parts, wanted);
+  // Only now does the step count. What ended it before has left what it wrote beyond the ends of
+  // the sequences, where it is written again.
   for (const StepPart& part : parts) {
     cache_.advance(*part.sequence, static_cast<std::uint32_t>(part.tokens.size()));
   }
 }
 
 void Stepper::check(std::span<const StepPart> parts) const {
-  const std::uint32_t vocabulary = architecture_.hyper_parameters().vocabulary;
+  const std::uint32_t vocabulary = decoder_.hyper_parameters().vocabulary;
   std::size_t columns = 0, wanted = 0;
   for (const StepPart& part : parts) {
     if (part.tokens.empty()) throw UsageError("there is no token to evaluate");
@@ -80,14 +82,14 @@ void Stepper::embed(std::span<const StepPart> parts) {
     std::uint32_t position = part.sequence->length();
     for (const Token token : part.tokens) {
       embedding_.row(static_cast<std::size_t>(token), column(columns_.size()));
-      columns_.push_back({part.sequence, position++});
+      columns_.push_back({part.sequence, position++, token});
     }
   }
 }
 
 // The columns that logits are wanted of move to the front, so that the head sees only those.
 void Stepper::run_head(std::span<const StepPart> parts, std::size_t count) {
-  const std::size_t embedding = architecture_.hyper_parameters().embedding;
+  const std::size_t embedding = decoder_.hyper_parameters().embedding;
   std::size_t to = 0, end = 0;
   for (const StepPart& part : parts) {
     end += part.tokens.size();
@@ -95,7 +97,7 @@ void Stepper::run_head(std::span<const StepPart> parts, std::size_t count) {
       if (c != to) std::memcpy(column(to), column(c), embedding * sizeof(float));
     }
   }
-  architecture_.run_head(compute_, column(0), count, row_of_logits(0).data());
+  decoder_.run_head(compute_, column(0), count, row_of_logits(0).data());
   for (std::size_t i = 0; i < count; ++i) {  // rows that stand for no token are never chosen
     std::ranges::fill(row_of_logits(i).subspan(tokens_), -std::numeric_limits<float>::infinity());
   }
@@ -106,11 +108,11 @@ std::span<const float> Stepper::logits(std::size_t i) const {
 }
 
 float* Stepper::column(std::size_t c) const {
-  return reinterpret_cast<float*>(x_.data()) + c * architecture_.hyper_parameters().embedding;
+  return reinterpret_cast<float*>(x_.data()) + c * decoder_.hyper_parameters().embedding;
 }
 
 std::span<float> Stepper::row_of_logits(std::size_t i) const {
-  const std::size_t size = architecture_.hyper_parameters().vocabulary;
+  const std::size_t size = decoder_.hyper_parameters().vocabulary;
   return {reinterpret_cast<float*>(logits_.data()) + i * size, size};
 }
 

@@ -5,11 +5,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
+#include <utility>
 #include <vector>
 
-#include "core/model/architecture.h"
 #include "core/model/compute.h"
+#include "core/model/decoder.h"
 #include "core/model/weights.h"
 #include "core/plan/memory_plan.h"
 #include "core/tokenizer/tokenizer.h"
@@ -32,16 +34,19 @@ class Stepper {
  public:
   // None is owned but the embedding table. `tokens`: the vocabulary of the tokenizer; the model may
   // have more rows than that (padding), never fewer.
-  Stepper(model::Architecture& architecture, const plan::MemoryPlan& plan,
+  Stepper(model::Decoder& decoder, const plan::MemoryPlan& plan,
           const kernels::KernelTable& kernels, topology::ThreadTeam& team,
           streaming::StreamedTape& tape, model::EmbeddingTable embedding, std::size_t tokens);
 
   kvcache::KvCache& cache() { return cache_; }
   const kvcache::KvCache& cache() const { return cache_; }
 
-  // Runs a step of at most plan.chunk tokens and plan.logits_columns logits. Throws UsageError, and
-  // changes nothing, for what does not fit or is no token; std::system_error when weights cannot be
-  // read (the step may be tried again).
+  // Asked many times a step; what it throws ends the step.
+  void set_stop_check(std::function<void()> check) { compute_.set_stop_check(std::move(check)); }
+
+  // Runs a step of at most plan.chunk tokens and plan.logits_columns logits. Throws UsageError for
+  // what does not fit or is no token, std::system_error when weights cannot be read, and what the
+  // stop check throws. The sequences are then as before, and the step may be run again.
   void run(std::span<const StepPart> parts);
 
   // Logits number i of the last step, in the order of parts and tokens: [vocabulary], valid until
@@ -55,7 +60,7 @@ class Stepper {
   float* column(std::size_t c) const;
   std::span<float> row_of_logits(std::size_t i) const;
 
-  model::Architecture& architecture_;
+  model::Decoder& decoder_;
   const plan::MemoryPlan& plan_;
   streaming::StreamedTape& tape_;
   model::EmbeddingTable embedding_;

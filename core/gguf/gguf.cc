@@ -73,18 +73,21 @@ std::string TensorInfo::shape() const {
 
 Model Model::open(const std::filesystem::path& path, const ParseOptions& options) {
   Model model;
-  const auto map = [&](const std::filesystem::path& file) {
-    model.mappings_.push_back(std::make_unique<streaming::MappedFile>(file));
-    return model.mappings_.back()->bytes();
+  const auto read_header = [&](const std::filesystem::path& file) {
+    HeaderBytes& bytes = *model.headers_.emplace_back(std::make_unique<HeaderBytes>(file));
+    Header header = parse_header(bytes.bytes(), file.string(), options,
+                                 [&](std::uint64_t end) { bytes.read_to(end); });
+    bytes.finish();
+    return header;
   };
 
-  const auto bytes = map(path);
-  Header first = parse_header(bytes, path.string(), options);
+  Header first = read_header(path);
+  const std::uint64_t first_bytes = model.headers_.front()->bytes().size();
   const SplitPlace place = split_place(first.metadata);
   if (place.index != 0) throw not_the_first(path, place);
   model.version_ = first.version;
   model.metadata_ = std::move(first.metadata);
-  model.add_file(path, first, bytes.size());
+  model.add_file(path, first, first_bytes);
 
   for (std::uint64_t i = 1; i < place.count; ++i) {
     const auto shard = shard_path(path, place, i);
@@ -98,10 +101,9 @@ Model Model::open(const std::filesystem::path& path, const ParseOptions& options
       throw ModelError(fmt::format("{}: shard {} of {} is missing: {}", path.string(), i + 1,
                                    place.count, shard->string()));
     }
-    const auto shard_bytes = map(*shard);
-    const Header header = parse_header(shard_bytes, shard->string(), options);
+    const Header header = read_header(*shard);
     check_same_split(header.metadata, {i, place.count});
-    model.add_file(*shard, header, shard_bytes.size());
+    model.add_file(*shard, header, model.headers_.back()->bytes().size());
   }
 
   if (place.count > 1) {

@@ -18,6 +18,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -25,8 +26,8 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/gguf/header_bytes.h"
 #include "core/gguf/metadata.h"
-#include "streaming/mapped_file.h"
 
 namespace sluice::gguf {
 
@@ -60,9 +61,12 @@ struct Header {
 };
 
 // Parses the start of a file. `bytes` is the whole file (or with header_only as much as there is)
-// and must outlive the result; `source` names it in messages. Throws ModelError.
+// and must outlive the result; `source` names it in messages. `read_to(end)` is called before bytes
+// up to `end` are looked at, where they are not all there from the beginning. Throws ModelError,
+// and what read_to throws.
 Header parse_header(std::span<const std::byte> bytes, const std::string& source,
-                    const ParseOptions& options = {});
+                    const ParseOptions& options = {},
+                    const std::function<void(std::uint64_t end)>& read_to = {});
 
 // The alignment of data when the file does not say.
 inline constexpr std::uint32_t default_alignment = 32;
@@ -80,7 +84,7 @@ struct ModelFile {
 };
 
 // A model: one GGUF file, or all shards of a split one (<prefix>-00001-of-0000N.gguf and so on).
-// Owns the mappings of its files, of which only the headers are touched. Immutable; movable.
+// Owns copies of the headers of its files and keeps none of them open. Immutable; movable.
 class Model {
  public:
   // `path` is the file or the first shard. Throws std::system_error when a file cannot be read,
@@ -106,7 +110,7 @@ class Model {
   void add_file(const std::filesystem::path& path, const Header& header, std::uint64_t file_bytes);
   void index_tensors();
 
-  std::vector<std::unique_ptr<streaming::MappedFile>> mappings_;  // what the views point into
+  std::vector<std::unique_ptr<HeaderBytes>> headers_;  // what the views point into
   std::vector<ModelFile> files_;
   Metadata metadata_;
   std::vector<TensorInfo> tensors_;

@@ -5,7 +5,7 @@
 #include <optional>
 #include <stdexcept>
 
-#include "core/gguf/output_file.h"
+#include "core/files/durable_file.h"
 #include "core/gguf/quoted.h"
 #include "core/gguf/tensor_type.h"
 #include "kernels/block_formats.h"
@@ -49,6 +49,16 @@ void Writer::add_array(std::string_view key, std::span<const std::string> values
   }
 }
 
+void Writer::add(std::string_view key, const Value& value) {
+  if (value.is_array()) {
+    begin_array(key, value.element_type(), value.count());
+  } else {
+    begin_value(key, value.type());
+    if (value.type() == ValueType::string) put(std::uint64_t{value.bytes().size()});
+  }
+  entries_.insert(entries_.end(), value.bytes().begin(), value.bytes().end());
+}
+
 void Writer::add_tensor(std::string_view name, std::span<const std::uint64_t> dims,
                         std::uint32_t type) {
   const auto layout = find_type_layout(type);
@@ -89,7 +99,7 @@ std::uint64_t Writer::file_bytes() const {
 
 void Writer::write(const std::filesystem::path& path, const Source& source) const {
   const std::vector<std::byte> head = header();
-  OutputFile file(path);
+  files::DurableFile file(path, {.named_by = files::NamedBy::user});
   file.reserve(head.size() + data_bytes_);
   file.write(head);
   for (std::size_t i = 0; i < tensor_bytes_.size(); ++i) {

@@ -74,6 +74,9 @@ class Writer {
 
   void add_array(std::string_view key, std::span<const std::string> values);
 
+  // A value as another file has it.
+  void add(std::string_view key, const Value& value);
+
   // `dims`: 1 to 4, the contiguous one first. Throws std::invalid_argument when the type id has no
   // known size, or dims[0] is not a multiple of its block.
   void add_tensor(std::string_view name, std::span<const std::uint64_t> dims, std::uint32_t type);
@@ -86,9 +89,9 @@ class Writer {
   // The file up to the start of the data.
   std::vector<std::byte> header() const;
 
-  // Writes the file under a temporary name, and renames it to `path`. Throws std::system_error
-  // when that fails, and lets through what `source` throws: then there is no file. Throws
-  // std::logic_error when `source` gives more or fewer bytes than a tensor has.
+  // Writes a files::DurableFile with a name that the user chose. Throws std::system_error when that
+  // fails, and lets through what `source` throws: then there is no file. Throws std::logic_error
+  // when `source` gives more or fewer bytes than a tensor has.
   void write(const std::filesystem::path& path, const Source& source) const;
 
  private:

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <fmt/format.h>
+#include <functional>
 #include <limits>
 #include <numeric>
 #include <optional>
@@ -28,8 +29,9 @@ constexpr std::uint64_t tensor_info_bytes_min = 8 + 1 + 4 + 8 + 4 + 8;  // name,
 // Walks over the bytes and refuses to step past their end.
 class Cursor {
  public:
-  Cursor(std::span<const std::byte> bytes, const std::string& source)
-      : bytes_(bytes), source_(source) {}
+  Cursor(std::span<const std::byte> bytes, const std::string& source,
+         const std::function<void(std::uint64_t)>& read_to)
+      : bytes_(bytes), source_(source), read_to_(read_to) {}
 
   std::uint64_t offset() const { return offset_; }
   std::uint64_t remaining() const { return bytes_.size() - offset_; }
@@ -47,6 +49,7 @@ class Cursor {
                                 "the file is cut short or damaged",
                                 what, length, remaining()));
     }
+    if (read_to_) read_to_(offset_ + length);
     const auto taken =
         bytes_.subspan(static_cast<std::size_t>(offset_), static_cast<std::size_t>(length));
     offset_ += length;
@@ -76,6 +79,7 @@ class Cursor {
  private:
   std::span<const std::byte> bytes_;
   const std::string& source_;
+  const std::function<void(std::uint64_t)>& read_to_;
   std::string context_;
   std::uint64_t offset_ = 0;
 };
@@ -303,8 +307,9 @@ void check_no_overlap(const std::vector<TensorInfo>& tensors, const std::string&
 }  // namespace
 
 Header parse_header(std::span<const std::byte> bytes, const std::string& source,
-                    const ParseOptions& options) {
-  Cursor cursor(bytes, source);
+                    const ParseOptions& options,
+                    const std::function<void(std::uint64_t end)>& read_to) {
+  Cursor cursor(bytes, source, read_to);
   Header header;
   header.version = read_version(cursor);
   const std::uint64_t tensor_count = read_count(cursor, "the number of tensors");

@@ -1,6 +1,7 @@
 #include "core/model/compute.h"
 
 #include <algorithm>
+#include <system_error>
 
 #include "kernels/panel_packing.h"
 
@@ -19,11 +20,11 @@ std::size_t group_rows(std::size_t rows, std::size_t threads) {
 
 Compute::Compute(const kernels::KernelTable& kernels, topology::ThreadTeam& team,
                  streaming::Tape& tape, std::size_t size_max, std::size_t columns_max,
-                 std::size_t wave_bytes_max)
+                 std::size_t ring_held_max)
     : kernels_(kernels),
       team_(team),
       tape_(tape),
-      wave_bytes_max_(wave_bytes_max),
+      ring_held_max_(ring_held_max),
       quantised_(kernels::Activations::buffer_bytes(size_max, columns_max)),
       scratch_(kernels::MatmulScratch::bytes * team.size()) {
   held_.reserve(64);
@@ -38,25 +39,40 @@ void Compute::multiply(const float* x, std::size_t x_stride, std::size_t size, s
                        std::span<const Product> products) {
   const kernels::Activations activations(x, x_stride, size, columns, quantised_.data());
   quantise(activations, products);
-  std::size_t held_bytes = 0;
+  // What is held refers to `products`, and keeps the ring from reading on.
+  struct Release {
+    Compute& compute;
+    ~Release() { compute.release_held(); }
+  } const on_exit{*this};
   for (const Product& product : products) {
     for (const Slice& slice : product.w->slices) {
-      const streaming::Storage storage = tape_.storage(slice.turn);
-      const std::size_t bytes =
-          storage == streaming::Storage::ring ? slice.rows * product.w->row_bytes : 0;
-      if (!held_.empty() && held_bytes + bytes > wave_bytes_max_) {
-        multiply_held(activations);
-        held_bytes = 0;
-      }
-      // In memory of its own the tape has what WeightLayout::pack made.
-      const bool is_packed = storage == streaming::Storage::copied &&
-                             kernels_.matmul.reads_packed &&
-                             kernels::can_pack(product.w->type, slice.rows);
-      held_.push_back({&product, &slice, tape_.acquire(slice.turn).data(), is_packed, {}});
-      held_bytes += bytes;
+      if (held_.empty() && stop_check_) stop_check_();
+      hold(product, slice);
+      if (ring_held_ == ring_held_max_) multiply_held(activations);
     }
   }
-  multiply_held(activations);
+  if (!held_.empty()) multiply_held(activations);
+}
+
+void Compute::hold(const Product& product, const Slice& slice) {
+  const streaming::HeldSegment segment = tape_.acquire(slice.turn);
+  // In memory of its own the tape has what WeightLayout::pack made.
+  const bool is_packed = segment.storage == streaming::Storage::copied &&
+                         kernels_.matmul.reads_packed && kernels::can_pack(slice.rows);
+  held_.push_back({&product, &slice, segment.bytes.data(), is_packed, {}});
+  ring_held_ += segment.storage == streaming::Storage::ring ? 1 : 0;
+}
+
+// A reader that is beyond use fails here as it reads on, and says so again at the next acquire.
+void Compute::release_held() noexcept {
+  for (const HeldSlice& held : held_) {
+    try {
+      tape_.release(held.slice->turn);
+    } catch (const std::system_error&) {
+    }
+  }
+  held_.clear();
+  ring_held_ = 0;
 }
 
 void Compute::quantise(const kernels::Activations& x, std::span<const Product> products) {
@@ -91,8 +107,7 @@ void Compute::multiply_held(const kernels::Activations& x) {
       multiply_rows(held, rows, x, scratch);
     }
   });
-  for (const HeldSlice& held : held_) tape_.release(held.slice->turn);
-  held_.clear();
+  release_held();
 }
 
 // Rows `range` of a slice.

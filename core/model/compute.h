@@ -2,11 +2,14 @@
 // columns, both spread over the thread team.
 //
 // A column is the activations of one token. All buffers are laid out [column][feature].
+//
+// An exception that leaves multiply() leaves nothing held; the step that it ends may be run again.
 #pragma once
 
 #include <cstddef>
 #include <functional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "core/model/aligned_bytes.h"
@@ -28,9 +31,14 @@ struct Product {
 class Compute {
  public:
   // None is owned. `size_max` and `columns_max`: the widest and the most columns that multiply()
-  // will be given. `wave_bytes_max`: how many bytes of the tape's ring are held at once.
+  // will be given. `ring_held_max`: how many segments of the tape's ring are held at once, at least
+  // one; see streaming::TapeOptions.
   Compute(const kernels::KernelTable& kernels, topology::ThreadTeam& team, streaming::Tape& tape,
-          std::size_t size_max, std::size_t columns_max, std::size_t wave_bytes_max);
+          std::size_t size_max, std::size_t columns_max, std::size_t ring_held_max);
+
+  // Called before each wave, many times a step, by the thread that leads it; what `check` throws
+  // ends the step.
+  void set_stop_check(std::function<void()> check) { stop_check_ = std::move(check); }
 
   // Bytes that a Compute of this shape allocates.
   static std::size_t bytes(std::size_t size_max, std::size_t columns_max, std::size_t threads);
@@ -40,7 +48,7 @@ class Compute {
   std::size_t threads() const { return team_.size(); }
 
   // Multiplies the columns x[c * x_stride ...] of `size` features with several matrices in one
-  // pass. `size` is the columns of every matrix.
+  // pass. `size` is the columns of every matrix. Throws what the tape and the stop check throw.
   void multiply(const float* x, std::size_t x_stride, std::size_t size, std::size_t columns,
                 std::span<const Product> products);
 
@@ -68,6 +76,8 @@ class Compute {
   };
 
   void quantise(const kernels::Activations& x, std::span<const Product> products);
+  void hold(const Product& product, const Slice& slice);
+  void release_held() noexcept;
   void multiply_held(const kernels::Activations& x);
   void multiply_rows(const HeldSlice& held, const topology::WorkRange& range,
                      const kernels::Activations& x, const kernels::MatmulScratch& scratch);
@@ -75,10 +85,12 @@ class Compute {
   const kernels::KernelTable& kernels_;
   topology::ThreadTeam& team_;
   streaming::Tape& tape_;
-  std::size_t wave_bytes_max_;
+  std::size_t ring_held_max_;
+  std::function<void()> stop_check_;
   AlignedBytes quantised_;
-  AlignedBytes scratch_;  // kernels::MatmulScratch::bytes for each thread
-  std::vector<HeldSlice> held_;
+  AlignedBytes scratch_;         // kernels::MatmulScratch::bytes for each thread
+  std::vector<HeldSlice> held_;  // the wave at hand; empty outside of multiply()
+  std::size_t ring_held_ = 0;    // of these, the ones in the ring
 };
 
 }  // namespace sluice::model

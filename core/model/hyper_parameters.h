@@ -1,54 +1,46 @@
-// The numbers that shape a model, read from GGUF metadata and checked against each other, so that
-// whoever computes with them need not check again.
+// The numbers that shape every decoder, read from GGUF metadata and checked against each other.
+// What only some architectures have is read by their own pages, with Keys.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "core/gguf/gguf.h"
+#include "core/model/keys.h"
+#include "core/model/rope.h"
 
 namespace sluice::model {
 
-enum class RopeScaling { none, linear, yarn };
-
-// Rotary position embedding; see rope.h for the equations.
-struct RopeParameters {
-  std::uint32_t dimensions = 0;  // of a head that are rotated, even
-  float base = 10000;
-  RopeScaling scaling = RopeScaling::none;
-  float factor = 1;  // s: positions are compressed by it
-  std::uint32_t original_context = 0;
-  float attention_factor = 1;  // multiplies cosines and sines, with what YaRN adds
-  float yarn_beta_fast = 32;
-  float yarn_beta_slow = 1;
-  float yarn_extrapolation = 1;
-  float yarn_log_multiplier = 0;  // not 0: the magnitude correction is left to the model
-};
-
 struct HyperParameters {
-  std::string architecture;  // general.architecture
-  std::uint32_t layers = 0;
-  std::uint32_t embedding = 0;     // E, width of the residual stream
-  std::uint32_t feed_forward = 0;  // F
-  std::uint32_t heads = 0;         // H, query heads
-  std::uint32_t kv_heads = 0;      // G, divides H
-  std::uint32_t key_dim = 0;       // of a query or key head
-  std::uint32_t value_dim = 0;
+  std::string architecture;      // general.architecture
+  std::uint32_t layers = 0;      // without blocks that predict further tokens (MTP)
+  std::uint32_t embedding = 0;   // E, width of the residual stream
   std::uint32_t context = 0;     // positions the model was trained for
-  std::uint32_t vocabulary = 0;  // rows of token_embd
-  float norm_epsilon = 0;
-  RopeParameters rope;
-  // [layers], how many positions a layer sees, 0 for all; empty when all layers see all. Read by
-  // the architectures that are run with windows: files of others may name one that is not used
-  // (Mistral 7B v0.1 as "llama").
-  std::vector<std::uint32_t> windows;
-
-  std::uint32_t window(std::size_t layer) const { return windows.empty() ? 0 : windows[layer]; }
+  std::uint32_t vocabulary = 0;  // V, rows of token_embd
+  float norm_epsilon = 0;        // of the root mean square norms
 };
 
-// Reads the keys that all decoder architectures share ("<architecture>.block_count", ...). Throws
-// ModelError where a key is missing, of a wrong type or makes no sense.
-HyperParameters read_hyper_parameters(const gguf::Model& model);
+// `norm_epsilon`: where the file has none; without it the key is required. Throws ModelError where
+// a key is missing, of a wrong type or makes no sense.
+HyperParameters read_hyper_parameters(const Keys& keys, std::optional<float> norm_epsilon = {});
+
+// The heads of one attention layer.
+struct Heads {
+  std::uint32_t query = 0;      // H; 0: the layer has no attention
+  std::uint32_t kv = 0;         // G, divides H
+  std::uint32_t key_dim = 0;    // of a query or key head
+  std::uint32_t value_dim = 0;  // of a value head
+};
+
+// "attention.head_count" and its kin, for each layer.
+std::vector<Heads> read_heads(const Keys& keys, const HyperParameters& hp);
+
+// Those of the first layer that has attention, where all that have are alike.
+Heads first_heads(const std::vector<Heads>& heads);
+
+// "rope.dimension_count", "rope.freq_base" and "rope.scaling.*". `key_dim`: of the heads that are
+// rotated, and how many of their dimensions are where the file does not say.
+RopeParameters read_rope(const Keys& keys, const HyperParameters& hp, std::uint32_t key_dim);
 
 }  // namespace sluice::model

@@ -13,7 +13,7 @@ double correction_pair(const RopeParameters& p, double beta) {
          (2 * std::log(static_cast<double>(p.base)));
 }
 
-// 1 for pairs that turn fast and keep their frequency, 0 for those that are interpolated.
+// 1 for pairs that rotate fast and keep their frequency, 0 for those that are interpolated.
 double yarn_ramp(const RopeParameters& p, std::size_t pair) {
   const double low = std::max(0.0, std::floor(correction_pair(p, p.yarn_beta_fast)));
   const double high = std::min(p.dimensions - 1.0, std::ceil(correction_pair(p, p.yarn_beta_slow)));
@@ -35,8 +35,9 @@ Rope::Rope(const RopeParameters& p, std::span<const float> frequency_factors) {
     frequencies_[i] = frequency / scale * (1 - keep) + frequency * keep;
   }
   magnitude_ = p.attention_factor;
-  if (p.scaling == RopeScaling::yarn && p.yarn_log_multiplier == 0 && p.factor > 1) {
-    magnitude_ *= 1 + 0.1 * std::log(static_cast<double>(p.factor));
+  if (p.scaling == RopeScaling::yarn && p.factor > 1) {
+    const double log_factor = 0.1 * std::log(static_cast<double>(p.factor));
+    magnitude_ *= (1 + log_factor) / (1 + log_factor * p.yarn_log_multiplier);
   }
 }
 

@@ -2,8 +2,13 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cstring>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <functional>
+#include <numeric>
+#include <system_error>
 #include <utility>
 
 #include "kernels/dequantise.h"
@@ -36,18 +41,27 @@ kernels::BlockType supported_type(const gguf::Model& model, const gguf::TensorIn
 WeightLayout::WeightLayout(const gguf::Model& model, std::size_t slice_bytes_max)
     : model_(model), slice_bytes_max_(slice_bytes_max) {}
 
-const gguf::TensorInfo& WeightLayout::require(const std::string& name, std::size_t dim0,
-                                              std::size_t dim1) const {
+const gguf::TensorInfo& WeightLayout::declare(const std::string& name,
+                                              std::initializer_list<std::size_t> dims) {
+  const std::string expected = fmt::format("{}", fmt::join(dims, " x "));
   const gguf::TensorInfo* tensor = model_.find_tensor(name);
   if (tensor == nullptr) {
     throw ModelError(
-        fmt::format("{} is missing, expected with shape {} x {}", place(model_, name), dim0, dim1));
+        fmt::format("{} is missing, expected with shape {}", place(model_, name), expected));
   }
-  if (tensor->dims != std::array<std::uint64_t, 4>{dim0, dim1, 1, 1}) {
-    throw ModelError(fmt::format("{} has shape {}, expected {} x {}", place(model_, name),
-                                 tensor->shape(), dim0, dim1));
+  std::array<std::uint64_t, 4> wanted{1, 1, 1, 1};
+  std::copy(dims.begin(), dims.end(), wanted.begin());
+  if (tensor->dims != wanted) {
+    throw ModelError(fmt::format("{} has shape {}, expected {}", place(model_, name),
+                                 tensor->shape(), expected));
   }
+  supported_type(model_, *tensor);
+  declared_.insert(name);
   return *tensor;
+}
+
+ModelError WeightLayout::error(const std::string& name, const std::string& what) const {
+  return ModelError(fmt::format("{} {}", place(model_, name), what));
 }
 
 bool WeightLayout::has(const std::string& name) const {
@@ -55,35 +69,123 @@ bool WeightLayout::has(const std::string& name) const {
 }
 
 Matrix WeightLayout::matrix(const std::string& name, std::size_t columns, std::size_t rows) {
-  const gguf::TensorInfo& tensor = require(name, columns, rows);
-  Matrix matrix{supported_type(model_, tensor), rows, columns, tensor.bytes / rows, {}};
-  matrix_weights_ += rows * columns;
+  return part_of_matrix(name, {columns, rows}, 0, rows);
+}
+
+Matrix WeightLayout::part_of_matrix(const std::string& name,
+                                    std::initializer_list<std::size_t> dims, std::size_t first,
+                                    std::size_t count) {
+  const gguf::TensorInfo& tensor = declare(name, dims);
+  const std::size_t columns = *dims.begin();
+  const std::size_t rows =
+      std::accumulate(dims.begin() + 1, dims.end(), std::size_t{1}, std::multiplies<>());
+  Matrix matrix{supported_type(model_, tensor), count, columns, tensor.bytes / rows, {}};
+  matrix_weights_ += count * columns;
   const std::size_t rows_max = std::max(
       slice_bytes_max_ / matrix.row_bytes / slice_row_unit * slice_row_unit, slice_row_unit);
-  for (std::size_t row = 0; row < rows; row += rows_max) {
-    const std::size_t count = std::min(rows_max, rows - row);
-    matrix.slices.push_back({segments_.size(), row, count});
+  for (std::size_t row = 0; row < count; row += rows_max) {
+    const std::size_t taken = std::min(rows_max, count - row);
+    matrix.slices.push_back({segments_.size(), row, taken});
     segments_.push_back(
-        {tensor.file, tensor.offset + row * matrix.row_bytes, count * matrix.row_bytes});
-    segment_rows_.push_back({matrix.type, count, columns});
+        {tensor.file, tensor.offset + (first + row) * matrix.row_bytes, taken * matrix.row_bytes});
+    segment_rows_.push_back({matrix.type, taken, columns});
   }
   return matrix;
 }
 
-Vector WeightLayout::vector(const std::string& name, std::size_t size) {
-  const gguf::TensorInfo& tensor = require(name, size, 1);
-  supported_type(model_, tensor);
+Vector WeightLayout::vector(const std::string& name, std::initializer_list<std::size_t> dims) {
+  const gguf::TensorInfo& tensor = declare(name, dims);
+  std::size_t size = 1;
+  for (const std::size_t dim : dims) size *= dim;
   vectors_.push_back({&tensor, std::vector<float>(size)});
   return vectors_.back().values;
 }
 
-Vector WeightLayout::optional_vector(const std::string& name, std::size_t size) {
-  return has(name) ? vector(name, size) : Vector{};
+Vector WeightLayout::optional_vector(const std::string& name,
+                                     std::initializer_list<std::size_t> dims) {
+  return has(name) ? vector(name, dims) : Vector{};
+}
+
+const gguf::TensorInfo& WeightLayout::table(const std::string& name, std::size_t columns,
+                                            std::size_t rows) {
+  return declare(name, {columns, rows});
+}
+
+namespace {
+
+// Tensors that a text model's step has no use for: what their names begin with, and whose they are.
+struct Aside {
+  std::string_view prefix, what;
+};
+constexpr std::array asides = {
+    Aside{"v.", "vision"},
+    Aside{"mm.", "vision"},
+    Aside{"a.", "audio"},
+    Aside{"mtp.", "token-predicting"},
+    Aside{"nextn.", "token-predicting"},
+};
+
+// Tables of angles that old converters wrote, and which the metadata says as well.
+constexpr std::array harmless_suffixes = {".attn_rot_embd", ".rotary_emb.inv_freq",
+                                          ".attn.masked_bias", ".attn.bias"};
+
+bool is_harmless(std::string_view name) {
+  return std::ranges::any_of(harmless_suffixes,
+                             [&](std::string_view suffix) { return name.ends_with(suffix); });
+}
+
+// Whether a tensor belongs to a block beyond the layers, of those that predict further tokens.
+bool is_beyond(std::string_view name, std::uint32_t layers) {
+  constexpr std::string_view prefix = "blk.";
+  if (!name.starts_with(prefix)) return false;
+  std::uint64_t block = 0;
+  const char* begin = name.data() + prefix.size();
+  const auto parsed = std::from_chars(begin, name.data() + name.size(), block);
+  return parsed.ec == std::errc() && parsed.ptr != begin && block >= layers;
+}
+
+}  // namespace
+
+void WeightLayout::check_all_declared(std::uint32_t layers) {
+  std::set<std::string_view> left_aside;
+  const bool has_predicting_blocks =
+      model_.metadata()
+          .find_u32(std::string(model_.metadata().require_string("general.architecture")) +
+                    ".nextn_predict_layers")
+          .value_or(0) != 0;
+  for (const gguf::TensorInfo& tensor : model_.tensors()) {
+    const std::string_view name = tensor.name;
+    if (declared_.contains(name) || is_harmless(name)) continue;
+    const auto aside = std::ranges::find_if(
+        asides, [&](const Aside& known) { return name.starts_with(known.prefix); });
+    if (aside != asides.end()) {
+      left_aside.insert(aside->what);
+    } else if (has_predicting_blocks && is_beyond(name, layers)) {
+      left_aside.insert("token-predicting");
+    } else {
+      throw ModelError(fmt::format(
+          "{} is not one that sluice knows of this architecture, and without it the text would be "
+          "wrong; use a file made by a current converter",
+          place(model_, std::string(name))));
+    }
+  }
+  for (const std::string_view what : left_aside) {
+    notes_.push_back(fmt::format("this file's {} part is not used", what));
+  }
+}
+
+std::uint64_t LayerTensors::rows(const std::string& name) const {
+  const gguf::TensorInfo* tensor = layout_.model().find_tensor(prefix_ + name);
+  return tensor == nullptr ? 0 : tensor->dims[1];
+}
+
+ModelError LayerTensors::error(const std::string& name, const std::string& what) const {
+  return layout_.error(prefix_ + name, what);
 }
 
 void WeightLayout::pack(std::size_t turn, std::span<const std::byte> from, std::byte* to) const {
   const SegmentRows& w = segment_rows_[turn];
-  if (kernels::can_pack(w.type, w.rows)) {
+  if (kernels::can_pack(w.rows)) {
     kernels::pack_panels(w.type, w.rows, w.columns, from.data(), to);
   } else {
     std::memcpy(to, from.data(), from.size());

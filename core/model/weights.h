@@ -9,9 +9,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/gguf/gguf.h"
@@ -30,10 +33,10 @@ struct Slice {
 
 // y = W x, W of shape [rows][columns].
 struct Matrix {
-  kernels::BlockType type;
-  std::size_t rows;
-  std::size_t columns;
-  std::size_t row_bytes;
+  kernels::BlockType type = {};
+  std::size_t rows = 0;  // none: a matrix that the model does not have
+  std::size_t columns = 0;
+  std::size_t row_bytes = 0;
   std::vector<Slice> slices;  // by ascending rows and turns
 };
 
@@ -49,12 +52,33 @@ class WeightLayout {
   // shape, or of a type that sluice does not compute with.
   Matrix matrix(const std::string& name, std::size_t columns, std::size_t rows);
 
-  // Declares a vector of `size` floats; the span is filled by load().
-  Vector vector(const std::string& name, std::size_t size);
+  // The same for `count` rows from `first` on of a tensor that holds several matrices: one below
+  // the other {columns, rows of all}, or stacked {columns, rows of one, matrices}.
+  Matrix part_of_matrix(const std::string& name, std::initializer_list<std::size_t> dims,
+                        std::size_t first, std::size_t count);
+
+  // Declares a small tensor, its dimensions in the order of the file; the span of all its elements
+  // is filled by load().
+  Vector vector(const std::string& name, std::initializer_list<std::size_t> dims);
   // The same, or an empty span when there is no such tensor.
-  Vector optional_vector(const std::string& name, std::size_t size);
+  Vector optional_vector(const std::string& name, std::initializer_list<std::size_t> dims);
+
+  // Declares a table whose rows are fetched one by one, and which is not on the tape.
+  const gguf::TensorInfo& table(const std::string& name, std::size_t columns, std::size_t rows);
+
+  // Declares that a step has no use for a tensor, if there is one of this name.
+  void leave_aside(const std::string& name) { declared_.insert(name); }
 
   bool has(const std::string& name) const;
+
+  // An error about a tensor: "FILE: tensor 'a.weight' WHAT".
+  ModelError error(const std::string& name, const std::string& what) const;
+
+  // Throws ModelError when the file has a tensor that was not declared: a model that is computed
+  // without one of its tensors gives wrong text. Parts of a file that have nothing to do with text
+  // are known by name, and passed over; notes() then has a line about each.
+  void check_all_declared(std::uint32_t layers);
+  const std::vector<std::string>& notes() const { return notes_; }
 
   // Reads the vectors from the files. Throws std::system_error.
   void load();
@@ -75,8 +99,7 @@ class WeightLayout {
     std::vector<float> values;  // never resized: spans point into it
   };
 
-  const gguf::TensorInfo& require(const std::string& name, std::size_t dim0,
-                                  std::size_t dim1) const;
+  const gguf::TensorInfo& declare(const std::string& name, std::initializer_list<std::size_t> dims);
 
   const gguf::Model& model_;
   std::size_t slice_bytes_max_;
@@ -89,6 +112,40 @@ class WeightLayout {
   std::vector<streaming::Segment> segments_;
   std::vector<SegmentRows> segment_rows_;  // by turn
   std::vector<PendingVector> vectors_;
+  std::set<std::string, std::less<>> declared_;
+  std::vector<std::string> notes_;
+};
+
+// The tensors of one layer: names below "blk.<i>.".
+class LayerTensors {
+ public:
+  LayerTensors(WeightLayout& layout, std::uint32_t layer)
+      : layout_(layout), prefix_("blk." + std::to_string(layer) + ".") {}
+
+  Matrix matrix(const std::string& name, std::size_t columns, std::size_t rows) const {
+    return layout_.matrix(prefix_ + name, columns, rows);
+  }
+  Matrix part_of_matrix(const std::string& name, std::initializer_list<std::size_t> dims,
+                        std::size_t first, std::size_t count) const {
+    return layout_.part_of_matrix(prefix_ + name, dims, first, count);
+  }
+  Vector vector(const std::string& name, std::initializer_list<std::size_t> dims) const {
+    return layout_.vector(prefix_ + name, dims);
+  }
+  Vector optional_vector(const std::string& name, std::initializer_list<std::size_t> dims) const {
+    return layout_.optional_vector(prefix_ + name, dims);
+  }
+  void leave_aside(const std::string& name) const { layout_.leave_aside(prefix_ + name); }
+  bool has(const std::string& name) const { return layout_.has(prefix_ + name); }
+  // The rows of a matrix; 0 when there is no such tensor.
+  std::uint64_t rows(const std::string& name) const;
+
+  // An error about a tensor of this layer: "FILE: tensor 'blk.3.attn_q.weight' WHAT".
+  ModelError error(const std::string& name, const std::string& what) const;
+
+ private:
+  WeightLayout& layout_;
+  std::string prefix_;
 };
 
 // The type of a tensor. Throws ModelError, naming tensor and type, when sluice cannot compute

@@ -5,6 +5,8 @@
 #include <limits>
 #include <numeric>
 
+#include "core/model/families.h"
+#include "core/plan/planned_model.h"
 #include "topology/machine.h"
 #include "topology/process_memory.h"
 
@@ -18,7 +20,6 @@ constexpr std::uint64_t KiB = 1024, MiB = 1024 * KiB;
 constexpr std::size_t resident_slice_bytes = 64 * MiB;
 constexpr std::size_t streamed_slice_bytes = 2 * MiB;
 constexpr streaming::TapeOptions resident_tape{std::numeric_limits<std::int64_t>::max(), 65, 64};
-constexpr std::size_t resident_wave_bytes = 1024 * MiB;
 constexpr std::uint32_t ring_slots = 16, ring_held_max = 4;
 
 // A context that nobody asked for: memory that weights could use is spent on so many positions at
@@ -73,11 +74,10 @@ class Planner {
     PlannedModel out;
     out.layout = std::make_unique<model::WeightLayout>(
         model_, resident ? resident_slice_bytes : streamed_slice_bytes);
-    out.architecture = model::make_architecture(model_, *out.layout);
+    out.decoder = model::make_decoder(model_, *out.layout);
     MemoryPlan& plan = out.plan;
     plan.budget = budget_;
     plan.is_resident = resident;
-    plan.wave_bytes_max = resident ? resident_wave_bytes : ring_held_max * streamed_slice_bytes;
 
     Shape shape = choose_shape(out);
     fill(out, shape);
@@ -156,7 +156,7 @@ class Planner {
   }
 
   const model::HyperParameters& hp(const PlannedModel& m) const {
-    return m.architecture->hyper_parameters();
+    return m.decoder->hyper_parameters();
   }
 
   // The context asked for, or one whose cache takes no more than a quarter of the budget; the
@@ -185,7 +185,7 @@ class Planner {
 
   kvcache::CacheConfig cache_config(const PlannedModel& m, const Shape& shape) const {
     kvcache::CacheConfig config;
-    config.layers = m.architecture->cache_layers();
+    config.layers = m.decoder->cache_layers();
     config.positions = shape.context;
     if (request_.window != 0) {
       config.positions = kvcache::unlimited;
@@ -202,7 +202,8 @@ class Planner {
     return kvcache::bytes(cache_config(m, shape));
   }
 
-  // A line for each kind of layer: those that keep everything, and those of each window.
+  // A line for each kind of layer: those that keep everything, those of each window, and those with
+  // a recurrent state.
   void add_cache_lines(const PlannedModel& m, const Shape& shape, std::vector<Line>& lines) const {
     const std::vector<kvcache::LayerGroup> groups = kvcache::layer_groups(cache_config(m, shape));
     for (const kvcache::LayerGroup& group : groups) {
@@ -213,11 +214,13 @@ class Planner {
       }
       lines.push_back({std::move(name), group.bytes(), Kind::anon});
     }
+    const std::size_t states = kvcache::state_bytes(cache_config(m, shape));
+    if (states != 0) lines.push_back({"recurrent states", states, Kind::anon});
   }
 
   std::uint64_t activation_bytes(const PlannedModel& m, const Shape& shape) const {
-    return m.architecture->buffer_bytes(shape.chunk, cache_config(m, shape), request_.threads) +
-           model::Compute::bytes(m.architecture->size_max(), shape.chunk, request_.threads) +
+    return m.decoder->buffer_bytes({shape.chunk, request_.threads, cache_config(m, shape)}) +
+           model::Compute::bytes(m.decoder->size_max(), shape.chunk, request_.threads) +
            std::uint64_t{shape.chunk} * hp(m).embedding * sizeof(float);
   }
 
@@ -226,9 +229,10 @@ class Planner {
         std::uint64_t{logits_columns(shape)} * hp(m).vocabulary * sizeof(float);
     std::vector<Line> lines = {
         {"program code", baseline_.program_file_bytes + code_to_come_bytes, Kind::file},
-        {"program heap", baseline_.program_anon_bytes, Kind::anon},
+        {baseline_.is_assumed ? "program heap (assumed)" : "program heap",
+         baseline_.program_anon_bytes, Kind::anon},
         {"thread stacks", request_.threads * stack_bytes, Kind::anon},
-        {"file header", baseline_.header_bytes, Kind::file},
+        {"file header", baseline_.header_bytes, Kind::anon},
         {"tokenizer", baseline_.tokenizer_bytes, Kind::anon},
         {"norms and biases", m.layout->vector_bytes(), Kind::anon},
     };
@@ -288,7 +292,7 @@ class Planner {
     // Slices of a resident layout are larger than those that would be streamed.
     if (m.plan.is_resident) {
       model::WeightLayout layout(model_, streamed_slice_bytes);
-      model::make_architecture(model_, layout);
+      model::make_decoder(model_, layout);
       return least_with(lines_but_weights(m, shape), layout, options, maps_files);
     }
     return least_with(lines_but_weights(m, shape), *m.layout, options, maps_files);
@@ -307,32 +311,36 @@ class Planner {
   const Budget budget_;  // asked for once: what is free changes from moment to moment
 };
 
+std::optional<std::uint64_t> anon_bytes() {
+  return topology::read_process_memory().rss_anon_bytes;
+}
+
 }  // namespace
 
 std::string_view kind_name(Kind kind) {
   return kind == Kind::anon ? "anon" : "file";
 }
 
-BaselineWatch::BaselineWatch() {
-  const topology::ProcessMemory memory = topology::read_process_memory();
-  anon_ = memory.rss_anon_bytes.value_or(0);
-  file_ = memory.rss_file_bytes.value_or(0);
-}
+BaselineWatch::BaselineWatch() : program_anon_(anon_bytes()) {}
 
 void BaselineWatch::header_loaded() {
-  const topology::ProcessMemory memory = topology::read_process_memory();
-  header_anon_ = memory.rss_anon_bytes.value_or(0);
-  header_file_ = memory.rss_file_bytes.value_or(0);
+  with_header_anon_ = anon_bytes();
 }
 
 Baseline BaselineWatch::finish() const {
-  const topology::ProcessMemory memory = topology::read_process_memory();
-  const auto growth = [](std::uint64_t now, std::uint64_t before) {
-    return now - std::min(now, before);
+  const topology::ProcessMemory now = topology::read_process_memory();
+  if (!program_anon_ || !with_header_anon_ || !now.rss_anon_bytes || !now.rss_file_bytes) {
+    return {.program_anon_bytes = Baseline::assumed_bytes,
+            .program_file_bytes = Baseline::assumed_bytes,
+            .is_assumed = true};
+  }
+  const auto growth = [](std::uint64_t after, std::uint64_t before) {
+    return after - std::min(after, before);
   };
-  const std::uint64_t anon = memory.rss_anon_bytes.value_or(0);
-  const std::uint64_t file = memory.rss_file_bytes.value_or(0);
-  return {header_anon_, file_, growth(file, file_), growth(anon, header_anon_)};
+  return {.program_anon_bytes = *program_anon_,
+          .program_file_bytes = *now.rss_file_bytes,
+          .header_bytes = growth(*with_header_anon_, *program_anon_),
+          .tokenizer_bytes = growth(*now.rss_anon_bytes, *with_header_anon_)};
 }
 
 Budget find_budget(std::optional<std::uint64_t> requested_bytes) {

@@ -6,15 +6,12 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "core/gguf/gguf.h"
-#include "core/model/architecture.h"
-#include "core/model/weights.h"
+#include "core/error.h"
 #include "kvcache/kv_cache.h"
 #include "streaming/choose_reader.h"
 #include "streaming/streamed_tape.h"
@@ -33,10 +30,14 @@ struct Line {
 
 // What the process holds when the header and the tokenizer are loaded and nothing else is.
 struct Baseline {
+  // The bytes of a program that has just begun, on a system that does not tell them.
+  static constexpr std::uint64_t assumed_bytes = std::uint64_t{16} << 20U;
+
   std::uint64_t program_anon_bytes = 0;  // heap and stacks
   std::uint64_t program_file_bytes = 0;  // code and libraries
-  std::uint64_t header_bytes = 0;        // pages of the model's header
+  std::uint64_t header_bytes = 0;        // the copy of the model's header, and its tables
   std::uint64_t tokenizer_bytes = 0;
+  bool is_assumed = false;  // the system tells none of these: the program's are assumed_bytes
 };
 
 // Measures a baseline while the header and the tokenizer are being loaded.
@@ -47,7 +48,7 @@ class BaselineWatch {
   Baseline finish() const;  // when the tokenizer is made
 
  private:
-  std::uint64_t anon_ = 0, file_ = 0, header_anon_ = 0, header_file_ = 0;
+  std::optional<std::uint64_t> program_anon_, with_header_anon_;  // where the system tells
 };
 
 // What the choice of a token works with, for each token of the vocabulary: engine::SamplerScratch.
@@ -100,22 +101,10 @@ struct MemoryPlan {
   std::uint32_t logits_columns = 0;
   streaming::TapeOptions tape_options;
   streaming::TapePlan tape;
-  std::size_t wave_bytes_max = 0;
 
   std::uint64_t total_bytes() const;
   bool fits() const { return total_bytes() <= budget.bytes; }
 };
-
-// A model's tensors laid out for a plan, and the plan.
-struct PlannedModel {
-  std::unique_ptr<model::WeightLayout> layout;
-  std::unique_ptr<model::Architecture> architecture;
-  MemoryPlan plan;
-};
-
-// Throws ModelError for an unsupported model and UsageError for a context of no use. A budget that
-// cannot be met is not an error here: see MemoryPlan::fits().
-PlannedModel plan_model(const gguf::Model& model, const Baseline& baseline, const Request& request);
 
 // The Error of a plan that does not fit: names the budget, where it comes from, and the least that
 // would do.

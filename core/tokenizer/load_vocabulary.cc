@@ -22,17 +22,17 @@ VocabularyKind kind_of(const gguf::Metadata& metadata) {
   const std::string_view model = metadata.require_string(key);
   if (model == "llama") return VocabularyKind::sentencepiece;
   if (model == "gpt2") return VocabularyKind::byte_level;
+  if (model == "gemma4") return VocabularyKind::character_level;
 
   struct Known {
     std::string_view model;
     std::string_view name;
   };
-  static constexpr std::array<Known, 7> others = {{
+  static constexpr std::array<Known, 6> others = {{
       {"t5", "SentencePiece unigram (UGM)"},
       {"bert", "WordPiece"},
       {"rwkv", "RWKV world"},
       {"plamo2", "PLaMo-2"},
-      {"gemma4", "Gemma 4's BPE on characters"},
       {"no_vocab", "no vocabulary at all"},
       {"none", "no vocabulary at all"},
   }};
@@ -41,7 +41,8 @@ VocabularyKind kind_of(const gguf::Metadata& metadata) {
     if (known.model == model) what += fmt::format(" ({})", known.name);
   }
   throw metadata.error(key, fmt::format("the kind of tokenizer {} is not supported; supported are "
-                                        "'llama' (SentencePiece BPE) and 'gpt2' (byte-level BPE)",
+                                        "'llama' (SentencePiece BPE), 'gpt2' (byte-level BPE) and "
+                                        "'gemma4' (BPE on characters)",
                                         what));
 }
 
@@ -119,9 +120,49 @@ struct Defaults {
 
 Defaults defaults_of(Vocabulary& vocabulary) {
   if (vocabulary.kind == VocabularyKind::sentencepiece) return {1, 2, 0, true};
+  if (vocabulary.kind == VocabularyKind::character_level) return {{}, {}, {}, true};
   const PretokenizerTraits traits = choose_pretokenizer(vocabulary);
   return {traits.has_bos ? std::optional<Token>(11) : std::nullopt, 11, std::nullopt,
           traits.adds_bos};
+}
+
+// Ollama's files list all tokens that end a turn.
+void load_more_ends(const gguf::Metadata& metadata, Vocabulary& vocabulary) {
+  const std::string key = key_of("eos_token_ids");
+  const auto values = metadata.find_integers(key);
+  if (!values) return;
+  for (std::size_t i = 0; i < values->size(); ++i) {
+    const std::int64_t id = (*values)[i];
+    if (id < 0 || static_cast<std::uint64_t>(id) >= vocabulary.tokens.size()) {
+      throw metadata.error(key, fmt::format("element {} is {}; the vocabulary has {} tokens", i, id,
+                                            vocabulary.tokens.size()));
+    }
+    vocabulary.more_ends.push_back(static_cast<Token>(id));
+  }
+}
+
+void load_added_tokens(const gguf::Metadata& metadata, bool adds_bos, Vocabulary& vocabulary) {
+  const std::string bos_key = key_of("add_bos_token");
+  vocabulary.add_bos = metadata.find_bool(bos_key).value_or(adds_bos);
+  // Files of the first months say otherwise, but the model does not work without.
+  const bool is_gemma4 =
+      vocabulary.kind == VocabularyKind::character_level || vocabulary.pre == "gemma4";
+  if (is_gemma4 && !vocabulary.add_bos) {
+    vocabulary.warnings.push_back(
+        fmt::format("{} is false and is not followed: Gemma 4 needs the BOS token", bos_key));
+    vocabulary.add_bos = true;
+  }
+  if (vocabulary.add_bos && !vocabulary.bos) {
+    vocabulary.warnings.push_back(
+        "the model wants a BOS token in front of a text, but tokenizer.ggml.bos_token_id names "
+        "none: texts start without");
+    vocabulary.add_bos = false;
+  }
+  if (metadata.find_bool(key_of("add_eos_token")).value_or(false)) {
+    vocabulary.warnings.push_back(
+        "tokenizer.ggml.add_eos_token is not followed: a prompt that ends in EOS has nothing to "
+        "continue");
+  }
 }
 
 void load_special_tokens(const gguf::Metadata& metadata, Vocabulary& vocabulary) {
@@ -140,13 +181,8 @@ void load_special_tokens(const gguf::Metadata& metadata, Vocabulary& vocabulary)
         "tokenizer.ggml.eos_token_id is missing: token {} ({}) ends a text", *vocabulary.eos,
         gguf::quoted(vocabulary.tokens[static_cast<std::size_t>(*vocabulary.eos)])));
   }
-  vocabulary.add_bos = metadata.find_bool(key_of("add_bos_token")).value_or(defaults.add_bos);
-  if (vocabulary.add_bos && !vocabulary.bos) {
-    vocabulary.warnings.push_back(
-        "the model wants a BOS token in front of a text, but tokenizer.ggml.bos_token_id names "
-        "none: texts start without");
-    vocabulary.add_bos = false;
-  }
+  load_more_ends(metadata, vocabulary);
+  load_added_tokens(metadata, defaults.add_bos, vocabulary);
 }
 
 bool is_phi3(const gguf::Metadata& metadata) {
@@ -175,7 +211,7 @@ Vocabulary load_vocabulary(const gguf::Metadata& metadata) {
     vocabulary.add_space_prefix = false;
     if (space_prefix.value_or(false)) {
       vocabulary.warnings.push_back(
-          "tokenizer.ggml.add_space_prefix has no effect with byte-level BPE");
+          "tokenizer.ggml.add_space_prefix has no effect on BPE with merges");
     }
   }
   load_special_tokens(metadata, vocabulary);

@@ -12,22 +12,6 @@ namespace sluice::tokenizer {
 
 namespace {
 
-constexpr std::string_view space_mark = "\u2581";
-
-std::string with_spaces(std::string_view text) {
-  std::string result;
-  result.reserve(text.size());
-  for (std::size_t i = 0; i < text.size();) {
-    if (text.substr(i).starts_with(space_mark)) {
-      result += ' ';
-      i += space_mark.size();
-    } else {
-      result += text[i++];
-    }
-  }
-  return result;
-}
-
 // The byte of each character of the alphabet, by code point. Printable Latin-1 characters stand for
 // themselves; the other 68 bytes, in order, are the characters from U+0100.
 constexpr int alphabet_end = 256 + 68;
@@ -44,6 +28,26 @@ constexpr std::array<std::int16_t, alphabet_end> byte_of_character = [] {
 }();
 
 }  // namespace
+
+std::string with_spaces(std::string_view text) {
+  std::string result;
+  result.reserve(text.size());
+  for (std::size_t i = 0; i < text.size();) {
+    if (text.substr(i).starts_with(space_mark)) {
+      result += ' ';
+      i += space_mark.size();
+    } else {
+      result += text[i++];
+    }
+  }
+  return result;
+}
+
+std::size_t first_word_bytes(std::string_view text) {
+  const std::size_t first = text.find_first_not_of(' ');
+  if (first == std::string_view::npos) return text.size();
+  return std::min(text.find(' ', first), text.size());
+}
 
 bool decode_byte_alphabet(std::string_view text, std::string& bytes) {
   bytes.clear();
@@ -105,9 +109,7 @@ void PieceTable::append(Token token, const Vocabulary& vocabulary) {
 void PieceTable::add_to_index(Token token) {
   const std::string_view bytes = piece(token);
   normal_bytes_max_ = std::max(normal_bytes_max_, bytes.size());
-  for (std::size_t i = 1; i < bytes.size(); ++i) {
-    if (bytes[i] == ' ' && bytes[i - 1] != ' ') spaces_start_tokens_ = false;
-  }
+  if (first_word_bytes(bytes) < bytes.size()) spaces_start_tokens_ = false;
   // Two texts may stand for the same bytes when one writes a space as itself; the first one wins.
   Token& slot = slots_[slot_of(bytes)];
   if (slot < 0) slot = token;

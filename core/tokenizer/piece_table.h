@@ -16,8 +16,8 @@ class PieceTable {
  public:
   // The pieces of a classified vocabulary, by the rules of its kind:
   // - byte tokens stand for their byte;
-  // - normal tokens for their text, with U+2581 read as space (sentencepiece) or with each
-  //   character mapped back to its byte (byte_level);
+  // - normal tokens for their text, with each character mapped back to its byte (byte_level) or
+  //   with U+2581 read as space (the other kinds);
   // - all others for their text as it is.
   explicit PieceTable(const Vocabulary& vocabulary);
 
@@ -51,6 +51,15 @@ class PieceTable {
   std::size_t normal_bytes_max_ = 0;
   bool spaces_start_tokens_ = true;
 };
+
+// How SentencePiece writes a space.
+constexpr std::string_view space_mark = "\u2581";
+
+// `text` with spaces for the marks.
+std::string with_spaces(std::string_view text);
+
+// Bytes of the first word of `text`: up to the first space behind another character.
+std::size_t first_word_bytes(std::string_view text);
 
 // The bytes of a text in the alphabet of byte-level BPE (GPT-2's table, which gives each byte a
 // printable character). False, with `bytes` unspecified, when a character is not in the alphabet.

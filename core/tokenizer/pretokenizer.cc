@@ -30,9 +30,24 @@ const std::string upper = R"([\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}])";
 const std::string lower = R"([\p{Ll}\p{Lm}\p{Lo}\p{M}])";
 const std::string symbols_and_slashes = R"( ?[^\s\p{L}\p{N}]+[\r\n/]*)";
 
-std::string cased_words(const std::string& suffix) {
-  return word_start + upper + "*" + lower + "+" + suffix + "|" + word_start + upper + "+" + lower +
-         "*" + suffix;
+std::string cased_words(const std::string& upper_class, const std::string& lower_class,
+                        const std::string& suffix) {
+  return word_start + upper_class + "*" + lower_class + "+" + suffix + "|" + word_start +
+         upper_class + "+" + lower_class + "*" + suffix;
+}
+
+// GPT-4o's expression, but for how many digits are one number.
+std::string gpt4o_words(const std::string& number) {
+  return cased_words(upper, lower, contraction + "?") + "|" + number + "|" + symbols_and_slashes +
+         "|" + spaces;
+}
+
+// Groups of three digits from the right: published as digit{1,3} before any number of triples up to
+// `end`. Where a match has just ended within a run the groups are known to fit, so that the rest of
+// the run is looked at once and not once for each group.
+std::string digits_from_the_right(const std::string& digit, const std::string& end) {
+  return "(?<!" + digit + ")" + digit + "{1,3}(?=(?:" + digit + "{3})*+" + end + R"()|\G(?<=)" +
+         digit + ")" + digit + "{3}";
 }
 
 // Letters with case, of the Unicode version and in the selection of the DeepSeek LLM tokenizer.
@@ -71,15 +86,43 @@ Regexes deepseek_llm_passes() {
   };
 }
 
-Regexes deepseek_v3_passes() {
-  return {
-      R"(\p{N}{1,3})",
-      R"([\x{4E00}-\x{9FA5}\x{3040}-\x{309F}\x{30A0}-\x{30FF}]+)",
-      R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+)"
-      R"(| ?[\p{P}\p{S}]+[\r\n]*|)" +
-          spaces,
-  };
+// Words, with a mark of ASCII in front of ASCII letters, and runs of symbols.
+const std::string deepseek_v3_words =
+    R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+)"
+    R"(| ?[\p{P}\p{S}]+[\r\n]*|)" +
+    spaces;
+
+const std::string ideographs_and_kana = R"([\x{4E00}-\x{9FA5}\x{3040}-\x{309F}\x{30A0}-\x{30FF}]+)";
+
+// Hangul, Chinese marks, bopomofo, and ideographs with kana, each for itself.
+const std::string youtu_scripts =
+    R"([\x{AC00}-\x{D7A3}\x{3131}-\x{318E}]+|[\x{FF01}\x{2026}\x{201C}\x{201D}\x{2018}\x{2019})"
+    R"(\x{2014}\x{FF1A}\x{FF1B}\x{FF0C}\x{3001}-\x{303F}\x{FE30}-\x{FE4F}]+)"
+    R"(|[\x{3105}-\x{312F}]+|)" +
+    ideographs_and_kana;
+
+// The script Han. Written out, because \p{Han} has changed its meaning in PCRE2 10.40.
+const std::string han =
+    R"(\x{2E80}-\x{2E99}\x{2E9B}-\x{2EF3}\x{2F00}-\x{2FD5}\x{3005}\x{3007}\x{3021}-\x{3029})"
+    R"(\x{3038}-\x{303B}\x{3400}-\x{4DBF}\x{4E00}-\x{9FFF}\x{F900}-\x{FA6D}\x{FA70}-\x{FAD9})"
+    R"(\x{16FE2}\x{16FE3}\x{16FF0}\x{16FF1}\x{20000}-\x{2A6DF}\x{2A700}-\x{2B739})"
+    R"(\x{2B740}-\x{2B81D}\x{2B820}-\x{2CEA1}\x{2CEB0}-\x{2EBE0}\x{2F800}-\x{2FA1D})"
+    R"(\x{30000}-\x{3134A}\x{31350}-\x{323AF})";
+
+// As gpt-4o, but ideographs are words of their own, and slashes do not stay with symbols. The
+// classes are those of gpt-4o without Han, as what is left when all others are taken away.
+std::string kimi_k2_words() {
+  const std::string no_letters = R"(\p{N}\p{P}\p{S}\p{Z}\p{C})" + han + "]";
+  return "[" + han + "]+|" +
+         cased_words(R"([^\p{Ll})" + no_letters, R"([^\p{Lu}\p{Lt})" + no_letters,
+                     contraction + "?") +
+         R"(|\p{N}{1,3}|)" + symbols + "|" + spaces;
 }
+
+// Runs of white space in powers of two.
+const std::string jais2_spaces =
+    R"(\s*[\r\n]+|\s{512}(?!\S)|\s{256}(?!\S)|\s{128}(?!\S)|\s{64}(?!\S)|\s{32}(?!\S))"
+    R"(|\s{16}(?!\S)|\s{8}(?!\S)|\s{4}(?!\S)|\s{1,2}(?!\S)|\s)";
 
 // Everything but spaces and sentence marks; parentheses and bars are among the marks because the
 // published pattern has them inside its brackets.
@@ -101,10 +144,9 @@ Regexes regexes_of(PretokenizerKind kind) {
     case Kind::gpt2:
       return {gpt2_words};
     case Kind::gpt4o:
-      return {cased_words(contraction + "?") + R"(|\p{N}{1,3}|)" + symbols_and_slashes + "|" +
-              spaces};
+      return {gpt4o_words(R"(\p{N}{1,3})")};
     case Kind::tekken:
-      return {cased_words("") + R"(|\p{N}|)" + symbols_and_slashes + "|" + spaces};
+      return {cased_words(upper, lower, "") + R"(|\p{N}|)" + symbols_and_slashes + "|" + spaces};
     case Kind::smollm:
       return {R"(\p{N})", gpt2_words};
     case Kind::falcon:
@@ -114,13 +156,29 @@ Regexes regexes_of(PretokenizerKind kind) {
     case Kind::deepseek_coder:
       return {R"([\r\n])", R"(\s?\p{L}+)", R"(\s?\p{P}+)", cjk_letters, R"(\p{N})"};
     case Kind::deepseek_v3:
-      return deepseek_v3_passes();
+      return {R"(\p{N}{1,3})", ideographs_and_kana, deepseek_v3_words};
     case Kind::bloom:
       return {bloom_words};
     case Kind::viking:
       return {bloom_words, R"(\p{N})"};
     case Kind::seed_coder:
       return {contraction + "|" + letters + R"(|\p{N}| ?[^\s\p{L}\p{N}\r\n]+|)" + spaces};
+    case Kind::bailing:
+      return {R"('(?i:[sdmt]|ll|ve|re)|)" + letters + R"(|\p{N}|)" + symbols + "|" + spaces};
+    case Kind::jais2:
+      return {contraction + "|" + letters + R"(|\p{N}{1,3}|)" + symbols + "|" + jais2_spaces};
+    case Kind::kimi_k2:
+      return {kimi_k2_words()};
+    case Kind::laguna:
+      return {R"([^\n]+|\n+)", contraction + "|" + letters + R"(|\p{N}|)" + symbols + "|" + spaces};
+    case Kind::minicpm5:
+      return {R"(\p{N}{1,3})",
+              contraction + "|" + letters + R"(|\p{N}+|)" + symbols + "|" + spaces};
+    case Kind::tiny_aya:
+      return {digits_from_the_right(R"(\d)", R"((?![\p{L}\p{M}\p{Nd}\p{Pc}]))"),
+              gpt4o_words(R"(\p{N}{1,3})")};
+    case Kind::youtu:
+      return {youtu_scripts, gpt4o_words(R"(\p{N})")};
   }
   std::abort();
 }
@@ -156,6 +214,8 @@ std::optional<PretokenizerTraits> find_pretokenizer(std::string_view pre) {
       {"megrez", plain(Kind::qwen2)},
       {"hunyuan", plain(Kind::qwen2)},
       {"grok-2", plain(Kind::qwen2)},
+      {"solar-open", plain(Kind::qwen2)},
+      {"kormo", plain(Kind::qwen2)},
       {"qwen35", plain(Kind::qwen35)},
       {"gpt-2", plain(Kind::gpt2)},
       {"phi-2", plain(Kind::gpt2)},
@@ -166,8 +226,13 @@ std::optional<PretokenizerTraits> find_pretokenizer(std::string_view pre) {
       {"exaone4", plain(Kind::gpt2)},
       {"gigachat", plain(Kind::gpt2)},
       {"granite-docling", plain(Kind::gpt2)},
+      {"a.x-4.0", plain(Kind::gpt2)},
+      {"mellum", plain(Kind::gpt2)},
       {"gpt-4o", plain(Kind::gpt4o)},
       {"llama4", plain(Kind::gpt4o)},
+      {"kanana2", plain(Kind::gpt4o)},
+      {"minimax-m2", plain(Kind::gpt4o)},
+      {"talkie", plain(Kind::gpt4o)},
       {"tekken", {Kind::tekken, true, true, true}},
       {"smollm", plain(Kind::smollm)},
       {"starcoder", plain(Kind::smollm)},
@@ -176,17 +241,29 @@ std::optional<PretokenizerTraits> find_pretokenizer(std::string_view pre) {
       {"codeshell", plain(Kind::smollm)},
       {"exaone", plain(Kind::smollm)},
       {"minerva-7b", plain(Kind::smollm)},
-      {"mellum", plain(Kind::smollm)},
+      {"mellum2", plain(Kind::smollm)},
       {"falcon", plain(Kind::falcon)},
       {"deepseek-llm", plain(Kind::deepseek_llm)},
       {"deepseek-coder", plain(Kind::deepseek_coder)},
       {"deepseek-v3", plain(Kind::deepseek_v3)},
       {"hunyuan-dense", plain(Kind::deepseek_v3)},
+      {"hy_v4", plain(Kind::deepseek_v3)},
+      {"joyai-llm", plain(Kind::deepseek_v3)},
       {"bloom", plain(Kind::bloom)},
       {"gpt3-finnish", plain(Kind::bloom)},
       {"poro-chat", plain(Kind::bloom)},
       {"viking", plain(Kind::viking)},
       {"seed-coder", plain(Kind::seed_coder)},
+      {"bailingmoe", plain(Kind::bailing)},
+      {"bailingmoe2", plain(Kind::bailing)},
+      {"llada-moe", plain(Kind::bailing)},
+      {"jais-2", plain(Kind::jais2)},
+      {"kimi-k2", plain(Kind::kimi_k2)},
+      {"laguna", plain(Kind::laguna)},
+      {"minicpm5", {Kind::minicpm5, true, false, true}},
+      {"tiny_aya", plain(Kind::tiny_aya)},
+      {"cohere2moe", plain(Kind::tiny_aya)},
+      {"youtu", {Kind::youtu, true, false, true}},
   };
   for (const auto& [name, traits] : table) {
     if (name == pre) return traits;

@@ -32,6 +32,13 @@ enum class PretokenizerKind {
   bloom,
   viking,
   seed_coder,
+  bailing,
+  jais2,
+  kimi_k2,
+  laguna,
+  minicpm5,
+  tiny_aya,
+  youtu,
 };
 
 // What a value of tokenizer.ggml.pre means.

@@ -10,8 +10,6 @@ namespace sluice::tokenizer {
 
 namespace {
 
-constexpr std::string_view space_mark = "\u2581";
-
 // Ids of symbols that are not tokens.
 constexpr std::int32_t not_a_token = -1;  // a character that may still become part of one
 constexpr std::int32_t bytes_only = -2;   // never merged
@@ -21,13 +19,6 @@ std::uint32_t rank_of(float score) {
   const auto bits = std::bit_cast<std::uint32_t>(score + 0.0F);  // -0 becomes +0
   const bool negative = bits >> 31 != 0;
   return negative ? bits : ~(bits | 0x80000000U);
-}
-
-// Where the first word of `text` ends: before the first space behind another character.
-std::size_t word_bytes(std::string_view text) {
-  const std::size_t first = text.find_first_not_of(' ');
-  if (first == std::string_view::npos) return text.size();
-  return std::min(text.find(' ', first), text.size());
 }
 
 }  // namespace
@@ -42,7 +33,7 @@ void SentencePieceBpe::encode_fragment(std::string_view text, bool after_special
   Merger merger;
   bool prefix = after_special && add_space_prefix();
   while (!text.empty()) {
-    const std::size_t bytes = pieces().spaces_start_tokens() ? word_bytes(text) : text.size();
+    const std::size_t bytes = pieces().spaces_start_tokens() ? first_word_bytes(text) : text.size();
     if (prefix) {
       encode_word(' ' + std::string(text.substr(0, bytes)), merger, out);
     } else {
@@ -68,13 +59,7 @@ void SentencePieceBpe::encode_word(std::string_view word, Merger& merger,
   }
   merger.merge(
       [&](const Symbol& left, const Symbol& right) { return find_merge(word, left, right); });
-  merger.for_each([&](const Symbol& symbol) {
-    if (symbol.id >= 0) {
-      out.push_back(symbol.id);
-    } else {
-      append_bytes(word.substr(symbol.begin, symbol.bytes), out);
-    }
-  });
+  append_symbols(word, merger, out);
 }
 
 std::optional<Merge> SentencePieceBpe::find_merge(std::string_view word, const Symbol& left,

@@ -1,12 +1,14 @@
 #include "core/tokenizer/tokenizer.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <fmt/format.h>
 #include <limits>
 #include <stdexcept>
 #include <utility>
 
 #include "core/tokenizer/byte_bpe.h"
+#include "core/tokenizer/character_bpe.h"
 #include "core/tokenizer/sentencepiece_bpe.h"
 #include "core/tokenizer/vocabulary_tokenizer.h"
 
@@ -30,10 +32,15 @@ std::unique_ptr<Tokenizer> Tokenizer::from_metadata(const gguf::Metadata& metada
 std::unique_ptr<Tokenizer> make_tokenizer(Vocabulary vocabulary) {
   check_vocabulary(vocabulary);
   classify_tokens(vocabulary);
-  if (vocabulary.kind == VocabularyKind::sentencepiece) {
-    return std::make_unique<SentencePieceBpe>(vocabulary);
+  switch (vocabulary.kind) {
+    case VocabularyKind::sentencepiece:
+      return std::make_unique<SentencePieceBpe>(vocabulary);
+    case VocabularyKind::byte_level:
+      return std::make_unique<ByteBpe>(vocabulary);
+    case VocabularyKind::character_level:
+      return std::make_unique<CharacterBpe>(vocabulary);
   }
-  return std::make_unique<ByteBpe>(vocabulary);
+  std::abort();
 }
 
 VocabularyTokenizer::VocabularyTokenizer(const Vocabulary& vocabulary)
@@ -128,6 +135,17 @@ std::string VocabularyTokenizer::decode(std::span<const Token> tokens, bool rend
 
 bool VocabularyTokenizer::is_end_of_generation(Token token) const {
   return std::binary_search(end_of_generation_.begin(), end_of_generation_.end(), token);
+}
+
+void VocabularyTokenizer::append_symbols(std::string_view word, const Merger& merger,
+                                         std::vector<Token>& out) const {
+  merger.for_each([&](const Symbol& symbol) {
+    if (symbol.id >= 0 && static_cast<std::size_t>(symbol.id) < pieces_.size()) {
+      out.push_back(symbol.id);
+    } else {
+      append_bytes(word.substr(symbol.begin, symbol.bytes), out);
+    }
+  });
 }
 
 void VocabularyTokenizer::append_bytes(std::string_view bytes, std::vector<Token>& out) const {

@@ -1,5 +1,5 @@
 // Text to token ids and back, from the vocabulary in a GGUF file: SentencePiece-style BPE with
-// scores ("llama") and byte-level BPE with merges ("gpt2").
+// scores ("llama"), and BPE with merges on bytes ("gpt2") or characters ("gemma4").
 //
 // A tokenizer is immutable after construction; any number of threads may use one.
 #pragma once

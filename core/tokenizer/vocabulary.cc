@@ -23,7 +23,7 @@ constexpr std::string_view scores_key = "tokenizer.ggml.scores";
 constexpr std::string_view merges_key = "tokenizer.ggml.merges";
 
 // Texts with which models end a turn or a text.
-constexpr std::array<std::string_view, 21> end_texts = {
+constexpr std::array<std::string_view, 22> end_texts = {
     "<|eot_id|>",
     "<|im_end|>",
     "<|end|>",
@@ -45,18 +45,22 @@ constexpr std::array<std::string_view, 21> end_texts = {
     "[EOS]",
     "<end_of_utterance>",
     "<｜end▁of▁sentence｜>",
+    "[e~[",
 };
 
 // Texts of the tokens that frame fill-in-the-middle. The last three kinds also end a generation: a
 // model that writes one has begun another file.
-constexpr std::array<std::string_view, 12> fim_texts = {
-    "<|fim_prefix|>", "<fim-prefix>", "<fim_prefix>", "<｜fim▁begin｜>",
-    "<|fim_suffix|>", "<fim-suffix>", "<fim_suffix>", "<｜fim▁hole｜>",
-    "<|fim_middle|>", "<fim-middle>", "<fim_middle>", "<｜fim▁end｜>",
+constexpr std::array<std::string_view, 24> fim_texts = {
+    "<|fim_prefix|>",  "<fim-prefix>",   "<fim_prefix>",    "<｜fim▁begin｜>", "<|code_prefix|>",
+    "<|prefix|>",      "<PRE>",          "▁<PRE>",          "<|fim_suffix|>",  "<fim-suffix>",
+    "<fim_suffix>",    "<｜fim▁hole｜>", "<|code_suffix|>", "<|suffix|>",      "<SUF>",
+    "▁<SUF>",          "<|fim_middle|>", "<fim-middle>",    "<fim_middle>",    "<｜fim▁end｜>",
+    "<|code_middle|>", "<|middle|>",     "<MID>",           "▁<MID>",
 };
-constexpr std::array<std::string_view, 3> fim_pad_texts = {"<|fim_pad|>", "<fim-pad>", "<fim_pad>"};
-constexpr std::array<std::string_view, 4> fim_rep_texts = {"<|fim_repo|>", "<|repo_name|>",
-                                                           "<fim-repo>", "<reponame>"};
+constexpr std::array<std::string_view, 5> fim_pad_texts = {"<|fim_pad|>", "<fim-pad>", "<fim_pad>",
+                                                           "<PAD>", "[PAD]"};
+constexpr std::array<std::string_view, 5> fim_rep_texts = {"<|fim_repo|>", "<|repo_name|>",
+                                                           "<fim-repo>", "<REPO>", "<reponame>"};
 constexpr std::array<std::string_view, 1> fim_sep_texts = {"<|file_sep|>"};
 
 // Texts of gpt-oss that are markup to be read, and are printed.
@@ -118,14 +122,10 @@ void check_merges(const Vocabulary& vocabulary) {
     throw vocabulary_error(vocabulary, merges_key, "has more than 2^32-1 elements");
   }
   for (std::size_t i = 0; i < vocabulary.merges.size(); ++i) {
-    const std::string& merge = vocabulary.merges[i];
-    const std::size_t space = merge.find(' ');
-    const bool two_parts = space != std::string::npos && space > 0 && space + 1 < merge.size() &&
-                           merge.find(' ', space + 1) == std::string::npos;
-    if (two_parts) continue;
+    if (split_merge(vocabulary.merges[i])) continue;
     throw vocabulary_error(vocabulary, merges_key,
                            fmt::format("merge {} is {}; expected two parts with a space between", i,
-                                       gguf::quoted(merge)));
+                                       gguf::quoted(vocabulary.merges[i])));
   }
 }
 
@@ -142,7 +142,7 @@ void guess_types(Vocabulary& vocabulary) {
   const auto set = [&](std::optional<Token> id, TokenType type) {
     if (id) vocabulary.types[static_cast<std::size_t>(*id)] = type;
   };
-  if (vocabulary.kind == VocabularyKind::sentencepiece) {
+  if (vocabulary.kind != VocabularyKind::byte_level) {
     for (std::size_t i = 0; i < vocabulary.tokens.size(); ++i) {
       if (byte_token_value(vocabulary.tokens[i])) vocabulary.types[i] = TokenType::byte;
     }
@@ -163,7 +163,7 @@ void collect_end_of_generation(Vocabulary& vocabulary, const TokenByText& by_tex
   const auto type_of = [&](Token id) -> TokenType& {
     return vocabulary.types[static_cast<std::size_t>(id)];
   };
-  ends.clear();
+  ends = vocabulary.more_ends;
   for (const auto& id : {vocabulary.eos, vocabulary.eot, vocabulary.eom, vocabulary.fim_pad,
                          vocabulary.fim_rep, vocabulary.fim_sep}) {
     if (id) ends.push_back(*id);
@@ -195,6 +195,13 @@ void collect_end_of_generation(Vocabulary& vocabulary, const TokenByText& by_tex
 
 }  // namespace
 
+std::optional<MergeParts> split_merge(std::string_view merge) {
+  const std::size_t space = merge.find(' ', 1);
+  if (space == std::string_view::npos || space + 1 == merge.size()) return std::nullopt;
+  if (merge.find(' ', space + 1) != std::string_view::npos) return std::nullopt;
+  return MergeParts{merge.substr(0, space), merge.substr(space + 1)};
+}
+
 std::optional<std::uint8_t> byte_token_value(std::string_view text) {
   if (text.size() != 6 || !text.starts_with("<0x") || text.back() != '>') return std::nullopt;
   std::uint8_t value = 0;
@@ -217,7 +224,7 @@ void check_vocabulary(const Vocabulary& vocabulary) {
   if (!vocabulary.types.empty()) check_length(vocabulary, types_key, vocabulary.types.size());
   check_byte_tokens(vocabulary);
   if (vocabulary.kind == VocabularyKind::sentencepiece) check_scores(vocabulary);
-  if (vocabulary.kind == VocabularyKind::byte_level) check_merges(vocabulary);
+  if (vocabulary.kind != VocabularyKind::sentencepiece) check_merges(vocabulary);
   check_id(vocabulary, "bos", vocabulary.bos);
   check_id(vocabulary, "eos", vocabulary.eos);
   check_id(vocabulary, "eot", vocabulary.eot);
@@ -226,6 +233,7 @@ void check_vocabulary(const Vocabulary& vocabulary) {
   check_id(vocabulary, "fim_pad", vocabulary.fim_pad);
   check_id(vocabulary, "fim_rep", vocabulary.fim_rep);
   check_id(vocabulary, "fim_sep", vocabulary.fim_sep);
+  for (const Token id : vocabulary.more_ends) check_id(vocabulary, "eos", id);
   index_texts(vocabulary);
 }
 

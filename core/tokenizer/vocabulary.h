@@ -24,8 +24,9 @@ enum class TokenType : std::uint8_t {
 };
 
 enum class VocabularyKind {
-  sentencepiece,  // tokenizer.ggml.model "llama": characters, scores
-  byte_level,     // "gpt2": bytes, merges
+  sentencepiece,    // tokenizer.ggml.model "llama": characters, scores
+  byte_level,       // "gpt2": bytes, merges
+  character_level,  // "gemma4": characters, merges
 };
 
 struct Vocabulary {
@@ -36,7 +37,7 @@ struct Vocabulary {
   std::vector<std::string> tokens;  // the index is the id
   std::vector<TokenType> types;     // one for each token; empty: to be guessed from the texts
   std::vector<float> scores;        // of sentencepiece: one for each token
-  std::vector<std::string> merges;  // of byte_level: "left right", best first
+  std::vector<std::string> merges;  // of the other kinds: "left right", best first
 
   std::optional<Token> bos;
   std::optional<Token> eos;
@@ -46,6 +47,7 @@ struct Vocabulary {
   std::optional<Token> fim_pad;
   std::optional<Token> fim_rep;
   std::optional<Token> fim_sep;
+  std::vector<Token> more_ends;  // besides eos, of files that name several
 
   bool add_bos = true;
   // Of sentencepiece: a text is encoded as if a space stood before it.
@@ -61,8 +63,9 @@ struct Vocabulary {
 };
 
 // Reads the tokenizer.ggml.* keys and checks each for itself. An id of 2^32-1 or -1 means that
-// there is no such token. tokenizer.ggml.add_eos_token is not read: it is for training and
-// embeddings, and a prompt that ends in EOS has nothing to continue. Throws ModelError.
+// there is no such token. tokenizer.ggml.add_eos_token gives a warning and is not followed: it is
+// for training and embeddings, and a prompt that ends in EOS has nothing to continue. Throws
+// ModelError.
 Vocabulary load_vocabulary(const gguf::Metadata& metadata);
 
 // Throws ModelError, naming the key, when the parts do not fit each other: lengths that differ, a
@@ -74,6 +77,15 @@ void check_vocabulary(const Vocabulary& vocabulary);
 // tokens that are known to be such by their texts, and collects the end-of-generation set.
 // The vocabulary must be a checked one.
 void classify_tokens(Vocabulary& vocabulary);
+
+struct MergeParts {
+  std::string_view left;
+  std::string_view right;
+};
+
+// The parts of a merge, with one space between them; the left part may begin with a space of its
+// own. Nothing when `merge` is not of that form.
+std::optional<MergeParts> split_merge(std::string_view merge);
 
 // The byte that a text of the form <0xHH> names.
 std::optional<std::uint8_t> byte_token_value(std::string_view text);

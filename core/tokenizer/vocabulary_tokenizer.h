@@ -1,4 +1,4 @@
-// What both kinds of tokenizer share: everything but how ordinary text becomes tokens.
+// What all kinds of tokenizer share: everything but how ordinary text becomes tokens.
 #pragma once
 
 #include <memory>
@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/tokenizer/merge.h"
 #include "core/tokenizer/piece_table.h"
 #include "core/tokenizer/special_tokens.h"
 #include "core/tokenizer/tokenizer.h"
@@ -43,13 +44,15 @@ class VocabularyTokenizer : public Tokenizer {
   virtual void encode_fragment(std::string_view text, bool after_special,
                                std::vector<Token>& out) const = 0;
 
-  // Appends byte tokens for what is not in the vocabulary, or one unknown token.
-  void append_bytes(std::string_view bytes, std::vector<Token>& out) const;
+  // Appends what is left of `word` after merging: symbols that are tokens, and byte tokens (or one
+  // unknown token) for each of the others.
+  void append_symbols(std::string_view word, const Merger& merger, std::vector<Token>& out) const;
 
   const PieceTable& pieces() const { return pieces_; }
   bool add_space_prefix() const { return add_space_prefix_; }
 
  private:
+  void append_bytes(std::string_view bytes, std::vector<Token>& out) const;
   bool is_text(Token token) const;
   void check(Token token) const;
 

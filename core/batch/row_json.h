@@ -1,0 +1,47 @@
+// The JSON of a row, and what may be wrong with it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+namespace sluice::batch {
+
+// Objects keep the order of their members, which chat templates write down.
+using RowJson = nlohmann::ordered_json;
+
+// Why a row is bad, in one line. Does not leave core/batch.
+struct BadRow : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+struct RowLimits {
+  std::size_t values_max;   // values and names, all together
+  std::size_t members_max;  // of one object: a name is searched for among those before it
+  std::size_t depth_max;    // of containers within each other
+};
+
+// An object, in time that grows with the line. Throws BadRow for anything else and beyond a limit.
+RowJson parse_row_object(std::string_view line, const RowLimits& limits);
+
+// The member of an object; null when it is absent or says null.
+const RowJson* find_member(const RowJson& object, std::string_view name);
+
+// The memory that a value takes, itself included.
+std::uint64_t json_bytes(const RowJson& value);
+
+// Throw BadRow, which names the member.
+[[noreturn]] void throw_wrong_type(std::string_view name, std::string_view expected,
+                                   const RowJson& found);
+std::string text_of(const RowJson& value, std::string_view name);
+bool truth_of(const RowJson& value, std::string_view name);
+std::uint64_t count_of(const RowJson& value, std::string_view name, std::uint64_t most);
+double number_of(const RowJson& value, std::string_view name,
+                 double least = -std::numeric_limits<double>::max(),
+                 double most = std::numeric_limits<double>::max());
+
+}  // namespace sluice::batch

@@ -1,0 +1,376 @@
+#include "core/batch/row_settings.h"
+
+#include <algorithm>
+#include <charconv>
+#include <fmt/format.h>
+#include <limits>
+#include <optional>
+#include <utility>
+
+namespace sluice::batch {
+namespace {
+
+using tokenizer::Token;
+using Kind = RowSetting::Kind;
+using Scope = RowSetting::Scope;
+
+constexpr std::uint64_t tokens_most = std::uint64_t{1} << 30;
+constexpr std::uint64_t token_most = std::numeric_limits<Token>::max();
+
+std::uint32_t small_count(const RowJson& value, std::string_view name, std::uint64_t most) {
+  return static_cast<std::uint32_t>(count_of(value, name, most));
+}
+
+void read_top_k(const RowJson& value, std::string_view name, Request& request) {
+  const bool is_off = value.is_number_integer() && value == -1;
+  request.sampler.top_k =
+      is_off ? 0 : small_count(value, name, std::numeric_limits<std::uint32_t>::max());
+}
+
+void read_seed(const RowJson& value, std::string_view name, Request& request) {
+  if (!value.is_number_integer()) throw_wrong_type(name, "an integer", value);
+  request.sampler.seed = value.is_number_unsigned()
+                             ? value.get<std::uint64_t>()
+                             : static_cast<std::uint64_t>(value.get<std::int64_t>());
+}
+
+// The whole text is looked at, as with other programs that have this member.
+void read_repetition_penalty(const RowJson& value, std::string_view name, Request& request) {
+  request.sampler.repeat_penalty = number_of(value, name);
+  request.sampler.repeat_last_n = engine::SamplerOptions::whole_text;
+}
+
+std::optional<Token> token_named(const std::string& text) {
+  Token token = 0;
+  const char* end = text.data() + text.size();
+  const auto [stopped, error] = std::from_chars(text.data(), end, token);
+  if (error != std::errc() || stopped != end || token < 0) return std::nullopt;
+  return token;
+}
+
+void read_logit_bias(const RowJson& value, std::string_view name, Request& request) {
+  if (!value.is_object()) throw_wrong_type(name, "an object", value);
+  if (value.size() > logit_biases_max) {
+    throw BadRow(
+        fmt::format("\"{}\" has {} tokens, the most is {}", name, value.size(), logit_biases_max));
+  }
+  request.sampler.logit_bias.clear();
+  for (const auto& item : value.items()) {
+    const std::optional<Token> token = token_named(item.key());
+    if (!token) throw BadRow(fmt::format("\"{}\" has a name that is no token id", name));
+    const double bias = number_of(item.value(), name, -100, 100);
+    request.sampler.logit_bias.push_back({*token, static_cast<float>(bias)});
+  }
+}
+
+void read_stop(const RowJson& value, std::string_view name, Request& request) {
+  std::vector<std::string> stop;
+  if (value.is_string()) {
+    stop.push_back(value.get<std::string>());
+  } else if (value.is_array()) {
+    for (const RowJson& item : value) stop.push_back(text_of(item, name));
+  } else {
+    throw_wrong_type(name, "a string or an array of strings", value);
+  }
+  std::size_t bytes = 0;
+  for (const std::string& text : stop) bytes += text.size();
+  check_text_length(bytes, name);
+  if (stop.size() > stop_texts_max) {
+    throw BadRow(
+        fmt::format("\"{}\" has {} texts, the most is {}", name, stop.size(), stop_texts_max));
+  }
+  request.stop = std::move(stop);
+}
+
+void read_stop_tokens(const RowJson& value, std::string_view name, Request& request) {
+  if (!value.is_array()) throw_wrong_type(name, "an array of token ids", value);
+  if (value.size() > stop_tokens_max) {
+    throw BadRow(
+        fmt::format("\"{}\" has {} tokens, the most is {}", name, value.size(), stop_tokens_max));
+  }
+  for (const RowJson& item : value) {
+    request.stop_tokens.push_back(static_cast<Token>(count_of(item, name, token_most)));
+  }
+}
+
+void read_choices(const RowJson& value, std::string_view name, Request& request) {
+  request.choices = small_count(value, name, choices_max);
+  if (request.choices == 0) throw BadRow(fmt::format("\"{}\" must be 1 or more", name));
+}
+
+// A number is how many other tokens are wanted beside the one that was chosen.
+void read_logprobs(const RowJson& value, std::string_view name, Request& request) {
+  if (value.is_boolean()) {
+    request.wants_logprobs = value.get<bool>();
+    return;
+  }
+  if (std::holds_alternative<chat::DialogueBody>(request.prompt)) {
+    throw_wrong_type(name, "true or false", value);
+  }
+  request.top_logprobs = small_count(value, name, top_logprobs_max);
+  request.wants_logprobs = true;
+}
+
+void read_top_logprobs(const RowJson& value, std::string_view name, Request& request) {
+  const std::uint32_t count = small_count(value, name, top_logprobs_max);
+  if (count != 0 && !request.wants_logprobs) {
+    throw BadRow(fmt::format("\"{}\" needs \"logprobs\": true", name));
+  }
+  request.top_logprobs = count;
+}
+
+chat::DialogueBody& conversation_in(Request& request) {
+  return std::get<chat::DialogueBody>(request.prompt);
+}
+
+void read_tools(const RowJson& value, std::string_view name, Request& request) {
+  if (!value.is_array()) throw_wrong_type(name, "an array", value);
+  if (!value.empty()) conversation_in(request).tools = value;
+}
+
+void read_tool_choice(const RowJson& value, std::string_view name, Request& request) {
+  if (value != "auto" && value != "none") {
+    throw BadRow(fmt::format("\"{}\" can only be \"auto\" or \"none\"", name));
+  }
+  if (value == "none") conversation_in(request).tools = nullptr;
+}
+
+void read_variables(const RowJson& value, std::string_view name, Request& request) {
+  if (!value.is_object()) throw_wrong_type(name, "an object", value);
+  for (const auto& item : value.items()) {
+    for (const char* reserved : {"messages", "tools", "add_generation_prompt"}) {
+      if (item.key() == reserved) {
+        throw BadRow(fmt::format("\"{}\" cannot hold \"{}\"", name, reserved));
+      }
+    }
+    conversation_in(request).variables[item.key()] = item.value();
+  }
+}
+
+void read_effort(const RowJson& value, std::string_view name, Request& request) {
+  conversation_in(request).variables[std::string(name)] = text_of(value, name);
+}
+
+template <double engine::SamplerOptions::*Member>
+void read_number(const RowJson& value, std::string_view name, Request& request) {
+  request.sampler.*Member = number_of(value, name);
+}
+
+template <double engine::SamplerOptions::*Member>
+void read_penalty(const RowJson& value, std::string_view name, Request& request) {
+  request.sampler.*Member = number_of(value, name, -2, 2);
+}
+
+template <std::uint32_t Request::*Member>
+void read_tokens(const RowJson& value, std::string_view name, Request& request) {
+  request.*Member = small_count(value, name, tokens_most);
+}
+
+void read_ignore_end(const RowJson& value, std::string_view name, Request& request) {
+  request.ignores_end = truth_of(value, name);
+}
+
+std::vector<RowSetting> read_ones() {
+  using Options = engine::SamplerOptions;
+  return {
+      {"prompt", Kind::read, Scope::text, "a text, or an array of token ids",
+       "needed, unless there are `messages`"},
+      {"messages", Kind::read, Scope::conversation,
+       "`role` and `content` (a text, parts of type `text`, or, of an assistant, null); calls of "
+       "tools and their results as OpenAI has them",
+       "needed, unless there is a `prompt`"},
+      {"tools", Kind::read, Scope::conversation, "what the model may call", "none", read_tools},
+      {"tool_choice", Kind::read, Scope::conversation,
+       "`auto`, or `none`: the model is not told of the tools", "`auto`", read_tool_choice},
+      {"chat_template_kwargs", Kind::read, Scope::conversation,
+       "variables for the model's chat template, which must know them", "none", read_variables},
+      {"reasoning_effort", Kind::read, Scope::conversation,
+       "a text for the model's chat template, which must know it", "as the template has it",
+       read_effort},
+      {"model", Kind::read, Scope::all,
+       "what the result gives as its model; compared with the model only with `--check-model`",
+       "the name of the model"},
+      {"max_tokens", Kind::read, Scope::all, "most tokens to generate", "`-n`, 256",
+       read_tokens<&Request::tokens_max>},
+      {"max_completion_tokens", Kind::read, Scope::all, "the same; it wins over `max_tokens`",
+       "`max_tokens`", read_tokens<&Request::tokens_max>},
+      {"min_tokens", Kind::read, Scope::all,
+       "before so many tokens neither the end of the text nor one of `stop_token_ids` is chosen",
+       "0", read_tokens<&Request::tokens_min>},
+      {"n", Kind::read, Scope::all, "results to generate, 1 to 16; see below", "1", read_choices},
+      {"temperature", Kind::read, Scope::all, "0 or more; 0 always takes the most probable token",
+       "`--temp`, 0.8; OpenAI's form: 1", read_number<&Options::temperature>},
+      {"top_k", Kind::read, Scope::all, "chooses among so many tokens; 0 and -1: all",
+       "`--top-k`, 40; OpenAI's form: all", read_top_k},
+      {"top_p", Kind::read, Scope::all,
+       "chooses among the fewest tokens that have this probability together",
+       "`--top-p`, 0.95; OpenAI's form: 1", read_number<&Options::top_p>},
+      {"min_p", Kind::read, Scope::all,
+       "chooses among tokens at least so many times as probable as the best",
+       "`--min-p`, 0.05; OpenAI's form: 0", read_number<&Options::min_p>},
+      {"repeat_penalty", Kind::read, Scope::all,
+       "makes the last 64 tokens of prompt and text less probable; 1: off", "`--repeat-penalty`, 1",
+       read_number<&Options::repeat_penalty>},
+      {"repetition_penalty", Kind::read, Scope::all,
+       "the same for all tokens of prompt and text; it wins over `repeat_penalty`",
+       "`repeat_penalty`", read_repetition_penalty},
+      {"presence_penalty", Kind::read, Scope::all,
+       "-2 to 2; taken from the logit of every token that was generated", "0",
+       read_penalty<&Options::presence_penalty>},
+      {"frequency_penalty", Kind::read, Scope::all,
+       "-2 to 2; the same, as many times as the token was generated", "0",
+       read_penalty<&Options::frequency_penalty>},
+      {"logit_bias", Kind::read, Scope::all,
+       "an object of token ids and what is added to their logits, -100 to 100; 512 at most", "none",
+       read_logit_bias},
+      {"seed", Kind::read, Scope::all, "of this row",
+       "made from `--seed` (0) and the row's id, or its number", read_seed},
+      {"stop", Kind::read, Scope::all, "a text, or an array of texts, before which the result ends",
+       "`--stop`", read_stop},
+      {"stop_token_ids", Kind::read, Scope::all,
+       "an array of token ids before which the result ends; 64 at most", "none", read_stop_tokens},
+      {"ignore_eos", Kind::read, Scope::all, "true: the end of the text is never chosen", "false",
+       read_ignore_end},
+      {"logprobs", Kind::read, Scope::all,
+       "true: the result has the log probability of each token, as the model gave it before any "
+       "setting; beside a `prompt` a number is the same with so many `top_logprobs`",
+       "false", read_logprobs},
+      {"top_logprobs", Kind::read, Scope::all,
+       "the most probable tokens to tell beside each, 0 to 20", "0", read_top_logprobs},
+  };
+}
+
+// What other servers know and sluice does not do.
+std::vector<RowSetting> limited_ones() {
+  const auto limited = [](std::string_view name, std::string_view meaning, RowJson accepted) {
+    return RowSetting{name, Kind::limited, Scope::all, meaning, "", nullptr, std::move(accepted)};
+  };
+  const RowJson none = RowJson::array();
+  const RowJson only_false = {false}, only_true = {true};
+  const RowJson only_one = RowJson::array({1});
+  return {
+      limited("add_generation_prompt", "a conversation to continue", only_true),
+      limited("add_special_tokens", "a prompt without its first token", only_true),
+      limited("allowed_token_ids", "a choice among some tokens", none),
+      limited("audio", "speech", none),
+      limited("bad_words", "texts that must not come", RowJson::array({RowJson::array()})),
+      limited("best_of", "a choice among results", only_one),
+      limited("chat_template", "another template", none),
+      limited("continue_final_message", "a conversation to continue", only_false),
+      limited("documents", "texts for the template", RowJson::array({RowJson::array()})),
+      limited("early_stopping", "beam search", only_false),
+      limited("echo", "the prompt in the result", only_false),
+      limited("function_call", "the older form of `tool_choice`", {"auto", "none"}),
+      limited("functions", "the older form of `tools`", RowJson::array({RowJson::array()})),
+      limited("guided_choice", "text of a given form", none),
+      limited("guided_decoding_backend", "text of a given form", none),
+      limited("guided_grammar", "text of a given form", none),
+      limited("guided_json", "text of a given form", none),
+      limited("guided_regex", "text of a given form", none),
+      limited("guided_whitespace_pattern", "text of a given form", none),
+      limited("include_stop_str_in_output", "the stop text in the result", only_false),
+      limited("length_penalty", "beam search", only_one),
+      limited("modalities", "speech", RowJson::array({RowJson::array({"text"})})),
+      limited("parallel_tool_calls", "at most one call", only_true),
+      limited("prediction", "a guess of the result", none),
+      limited("prompt_logprobs", "log probabilities of the prompt", none),
+      limited("response_format", "text of a given form",
+              RowJson::array({RowJson::object({{"type", "text"}})})),
+      limited("skip_special_tokens", "control tokens in the text", only_true),
+      limited("spaces_between_special_tokens", "another way to write control tokens", only_true),
+      limited("stream", "results in pieces", only_false),
+      limited("stream_options", "results in pieces", none),
+      limited("structured_outputs", "text of a given form", none),
+      limited("suffix", "a text after the result", {""}),
+      limited("truncate_prompt_tokens", "a shorter prompt (see `--truncate`)", none),
+      limited("use_beam_search", "beam search", only_false),
+      limited("verbosity", "shorter or longer answers", {"medium"}),
+      limited("web_search_options", "a search", none),
+  };
+}
+
+std::vector<RowSetting> make_settings() {
+  std::vector<RowSetting> table = read_ones();
+  std::ranges::move(limited_ones(), std::back_inserter(table));
+  for (const char* name : {"metadata", "priority", "prompt_cache_key", "prompt_cache_retention",
+                           "safety_identifier", "service_tier", "store", "user"}) {
+    table.push_back({name, Kind::ignored, Scope::all, ""});
+  }
+  return table;
+}
+
+bool is_in_scope(const RowSetting& setting, bool is_conversation) {
+  if (setting.scope == Scope::all) return true;
+  return is_conversation == (setting.scope == Scope::conversation);
+}
+
+void read_setting(const RowSetting& setting, const RowJson& value, bool is_conversation,
+                  Request& request) {
+  if (!is_in_scope(setting, is_conversation)) {
+    if (value.is_structured() && value.empty()) return;
+    throw BadRow(fmt::format("\"{}\" is for rows with \"{}\"", setting.name,
+                             is_conversation ? "prompt" : "messages"));
+  }
+  if (setting.kind == Kind::limited &&
+      std::ranges::find(setting.accepted, value) == setting.accepted.end()) {
+    throw BadRow(fmt::format("\"{}\" is not supported{}", setting.name,
+                             setting.accepted.empty()
+                                 ? ""
+                                 : fmt::format(", other than as {}", setting.accepted[0].dump())));
+  }
+  if (setting.read != nullptr) setting.read(value, setting.name, request);
+}
+
+}  // namespace
+
+const std::vector<RowSetting>& row_settings() {
+  static const std::vector<RowSetting> table = make_settings();
+  return table;
+}
+
+void check_text_length(std::size_t bytes, std::string_view name) {
+  if (bytes <= text_bytes_max) return;
+  throw BadRow(fmt::format("\"{}\" has {} bytes, the most is {}", name, bytes, text_bytes_max));
+}
+
+// In the order of the table, which members that depend on each other rely on.
+void read_row_settings(const RowJson& settings, Form form, bool is_conversation, Request& request) {
+  for (const auto& item : settings.items()) {
+    const bool is_id = form == Form::plain && item.key() == "id";
+    const bool is_known = std::ranges::any_of(row_settings(), [&](const RowSetting& setting) {
+      return setting.name == std::string_view(item.key());
+    });
+    if (is_known || is_id) continue;
+    throw BadRow(
+        fmt::format("\"{}\" is no member that a row can have (sluice batch "
+                    "--row-settings shows all)",
+                    item.key().substr(0, 100)));
+  }
+  for (const RowSetting& setting : row_settings()) {
+    const RowJson* value = find_member(settings, setting.name);
+    if (value != nullptr) read_setting(setting, *value, is_conversation, request);
+  }
+}
+
+std::string row_settings_markdown() {
+  std::string read = "| member | meaning | where it is missing |\n| --- | --- | --- |\n";
+  std::string limited = "| member | would ask for | accepted as |\n| --- | --- | --- |\n";
+  std::string ignored;
+  for (const RowSetting& setting : row_settings()) {
+    if (setting.kind == Kind::read) {
+      read += fmt::format("| `{}` | {} | {} |\n", setting.name, setting.meaning, setting.absent);
+    } else if (setting.kind == Kind::limited) {
+      std::string values = "`null`";
+      for (const RowJson& value : setting.accepted) values += fmt::format(", `{}`", value.dump());
+      limited += fmt::format("| `{}` | {} | {} |\n", setting.name, setting.meaning, values);
+    } else {
+      ignored += fmt::format("{}`{}`", ignored.empty() ? "" : ", ", setting.name);
+    }
+  }
+  return fmt::format(
+      "{}\nThese are accepted where they ask for nothing, and otherwise make the row an error:\n\n"
+      "{}\nThese say nothing about the result and are passed over:\n{}.\n",
+      read, limited, ignored);
+}
+
+}  // namespace sluice::batch

@@ -1,0 +1,53 @@
+// The members that a row may have, and what each of them means: one table, from which rows are read
+// and which docs/batch.md shows. A member that is not in it makes its row an error.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/batch/request.h"
+#include "core/batch/row_json.h"
+
+namespace sluice::batch {
+
+// Rows beyond these are errors, so that what is held of a row stays bounded.
+inline constexpr std::size_t stop_texts_max = 64;
+inline constexpr std::size_t stop_tokens_max = 64;
+inline constexpr std::size_t logit_biases_max = 512;
+inline constexpr std::uint32_t choices_max = 16;
+inline constexpr std::uint32_t top_logprobs_max = 20;
+
+struct RowSetting {
+  enum class Kind {
+    read,     // it says what the row is, or what is to be done with it
+    limited,  // only values that ask for nothing are accepted
+    ignored,  // it says nothing about the result
+  };
+  enum class Scope { all, text, conversation };  // rows that may have it
+  using Read = void (*)(const RowJson& value, std::string_view name, Request& request);
+
+  std::string_view name;
+  Kind kind;
+  Scope scope;
+  std::string_view meaning;      // Markdown; for a limited one, what it would ask for
+  std::string_view absent = "";  // what holds without it
+  Read read = nullptr;           // null: read with the form of the row
+  RowJson accepted = {};         // of a limited one: a list of the values
+};
+
+const std::vector<RowSetting>& row_settings();
+
+// Reads all settings of a row into `request`, which holds the defaults. Members that are null count
+// as missing. Throws BadRow for one that is not known, wrong, out of its range or not supported.
+void read_row_settings(const RowJson& settings, Form form, bool is_conversation, Request& request);
+
+// Throws BadRow when a text of a row is longer than text_bytes_max.
+void check_text_length(std::size_t bytes, std::string_view name);
+
+// The table as docs/batch.md has it.
+std::string row_settings_markdown();
+
+}  // namespace sluice::batch

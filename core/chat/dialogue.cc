@@ -1,0 +1,197 @@
+#include "core/chat/dialogue.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <utility>
+
+#include "core/error.h"
+
+namespace sluice::chat {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using tokenizer::Token;
+
+std::string text_of(const Json& message, const char* key) {
+  const auto value = message.find(key);
+  return value != message.end() && value->is_string() ? value->get<std::string>() : "";
+}
+
+Role role_named(const std::string& name) {
+  if (name == "system" || name == "developer") return Role::system;
+  if (name == "user") return Role::user;
+  if (name == "assistant") return Role::assistant;
+  throw UsageError(fmt::format("the role \"{}\" is not system, user or assistant", name));
+}
+
+// For the formats of families, which know texts only.
+Conversation to_conversation(const DialogueBody& body) {
+  if (!body.tools.is_null()) {
+    throw UsageError("tools need a chat template of the model, and there is none");
+  }
+  for (const auto& item : body.variables.items()) {
+    throw UsageError(
+        fmt::format("\"{}\" needs a chat template of the model, and there is none", item.key()));
+  }
+  Conversation conversation;
+  conversation.reserve(body.messages.size());
+  for (const Json& message : body.messages) {
+    conversation.push_back({role_named(text_of(message, "role")), text_of(message, "content")});
+  }
+  return conversation;
+}
+
+bool is_system(const Json& message) {
+  return text_of(message, "role") == "system" && message.value("content", Json()).is_string();
+}
+
+// The system messages at the beginning as one. Nothing when there are not two of them.
+std::optional<Json> with_joined_systems(const Json& messages) {
+  const auto end = std::find_if_not(messages.begin(), messages.end(), is_system);
+  if (end - messages.begin() < 2) return std::nullopt;
+  Json first = messages[0];
+  for (auto other = messages.begin() + 1; other != end; ++other) {
+    first["content"] = text_of(first, "content") + "\n\n" + text_of(*other, "content");
+  }
+  Json joined = Json::array({std::move(first)});
+  joined.insert(joined.end(), end, messages.end());
+  return joined;
+}
+
+// Templates of models that were trained without a system text often refuse one.
+std::optional<Json> with_merged_system(const Json& messages) {
+  if (messages.size() < 2 || !is_system(messages[0]) || text_of(messages[1], "role") != "user" ||
+      !messages[1].value("content", Json()).is_string()) {
+    return std::nullopt;
+  }
+  Json merged = messages;
+  merged.erase(0);
+  merged[0]["content"] = text_of(messages[0], "content") + "\n\n" + text_of(messages[1], "content");
+  return merged;
+}
+
+}  // namespace
+
+ChatSource ChatSource::choose(const std::string& format, const gguf::Metadata& metadata) {
+  if (format != "auto") return {nullptr, family_named(format)};
+  ChatSource source;
+  const std::string text(metadata.find_string("tokenizer.chat_template").value_or(""));
+  if (auto chat_template = ChatTemplate::from_metadata(metadata)) {
+    source.chat_template = std::make_shared<const ChatTemplate>(*std::move(chat_template));
+    source.family = find_family(text);
+  } else {
+    source.family = recognise_family(text);  // which throws, with the remedy
+  }
+  return source;
+}
+
+Dialogue::Dialogue(const ChatSource& source, const tokenizer::Tokenizer& tokenizer,
+                   const DialogueOptions& options)
+    : template_(source.chat_template), tokenizer_(&tokenizer), options_(options) {
+  if (source.family) {
+    format_.emplace(*source.family, tokenizer);
+    stop_texts_ = format_->stop_texts();
+  }
+  if (template_) {
+    encoder_.emplace(tokenizer, *template_);
+    thinking_form_ = chat::thinking_form(template_->sources());
+  }
+  if (options.thinking == Thinking::on && !thinking_form_) {
+    throw UsageError("this model's chat template knows no thoughts: leave --think on away");
+  }
+}
+
+std::string Dialogue::name() const {
+  if (!template_) return format_->name();
+  return format_ ? format_->name() + " (the model's template)" : "the model's template";
+}
+
+DialoguePrompt Dialogue::encode(const DialogueBody& body) const {
+  if (!template_) return {format_->encode(to_conversation(body), true)};
+  jinja::Text text = render(body);
+  const bool opens = thinking_form_ && opens_thought(*thinking_form_, text.bytes());
+  const bool is_closed = opens && options_.thinking == Thinking::off;
+  if (is_closed) text.append(thinking_form_->forced_end, jinja::Origin::markup);
+  return {encoder_->encode(text), opens && !is_closed};
+}
+
+DialoguePrompt Dialogue::encode(const Conversation& conversation) const {
+  if (!template_) return {format_->encode(conversation, true)};
+  return encode(DialogueBody{to_messages(conversation)});
+}
+
+// The conversation as it is, or in the first form that the template does not refuse.
+jinja::Text Dialogue::render(const DialogueBody& body) const {
+  Json variables = {{"messages", body.messages}};
+  if (!body.tools.is_null()) variables["tools"] = body.tools;
+  if (options_.thinking != Thinking::automatic) {
+    for (const char* name : {"enable_thinking", "thinking"}) {
+      variables[name] = options_.thinking == Thinking::on;
+    }
+  }
+  for (const auto& item : body.variables.items()) {
+    if (!template_->mentions(item.key())) {
+      throw UsageError(fmt::format("the model's chat template knows no \"{}\"", item.key()));
+    }
+    variables[item.key()] = item.value();
+  }
+  std::string refusal;
+  for (std::optional<Json> messages = body.messages; messages;) {
+    variables["messages"] = *messages;
+    try {
+      return template_->render(variables, options_.now);
+    } catch (const jinja::RenderError& error) {
+      if (refusal.empty()) refusal = error.what();
+    }
+    std::optional<Json> joined = with_joined_systems(*messages);
+    messages = joined ? std::move(joined) : with_merged_system(*messages);
+  }
+  throw UsageError(fmt::format("the model's chat template refuses the conversation: {}", refusal));
+}
+
+bool Dialogue::ends_answer(Token token) const {
+  return tokenizer_->is_end_of_generation(token) || (format_ && format_->ends_answer(token));
+}
+
+std::string_view Dialogue::piece(Token token, bool has_tools) const {
+  const std::string_view text = tokenizer_->piece(token);
+  if (!text.empty() || (!thinking_form_ && !has_tools)) return text;
+  const std::string_view markup = tokenizer_->piece(token, true);
+  if (has_tools) return markup;
+  const ThinkingForm& form = *thinking_form_;
+  const auto has_markup = [&](const std::string& marker) {
+    return marker.find(markup) != std::string::npos;
+  };
+  const bool is_of_form = has_markup(form.open) || has_markup(form.close) ||
+                          std::ranges::any_of(form.dropped, has_markup);
+  return is_of_form ? markup : text;
+}
+
+std::vector<Token> Dialogue::end_of_thought() const {
+  if (!thinking_form_) return {};
+  const tokenizer::TextPart part{thinking_form_->forced_end, true};
+  return tokenizer_->encode_parts({&part, 1}, {}, true);
+}
+
+AnswerReader::AnswerReader(const Dialogue& dialogue, bool opens_thought, const Json& tools) {
+  if (dialogue.thinking_form()) splitter_.emplace(*dialogue.thinking_form(), opens_thought);
+  if (!tools.is_null()) call_stream_.emplace(tools);
+}
+
+SplitText AnswerReader::feed(std::string_view piece) {
+  SplitText result = splitter_ ? splitter_->feed(piece) : SplitText{"", std::string(piece)};
+  if (call_stream_) result.answer = call_stream_->feed(result.answer);
+  return result;
+}
+
+SplitText AnswerReader::finish() {
+  SplitText result = splitter_ ? splitter_->finish() : SplitText{};
+  if (!call_stream_) return result;
+  result.answer = call_stream_->feed(result.answer);
+  AnswerWithCalls rest = call_stream_->finish();
+  result.answer += rest.content;
+  calls_ = std::move(rest.calls);
+  return result;
+}
+
+}  // namespace sluice::chat

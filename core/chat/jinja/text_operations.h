@@ -1,0 +1,47 @@
+// What methods and filters do to texts. All keep the origins of what they keep.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/chat/jinja/characters.h"
+#include "core/chat/jinja/text.h"
+
+namespace sluice::chat::jinja {
+
+enum class Side { left, right, both };
+
+// Without the characters at its ends that are among `characters`; null: without white space.
+Text strip(const Text& text, Side side, const Text* characters);
+
+// At most `count` of the occurrences of `before`; a negative count is all.
+Text replace(const Text& text, const Text& before, const Text& after, std::int64_t count);
+
+// Each character as `map` has it: a function of the code point and whether it is the first one.
+template <class Map>
+Text map_characters(const Text& text, Map map) {
+  Text result;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t size = character_bytes(text.bytes(), at);
+    const char32_t c = code_point(text.bytes(), at);
+    if (c > 0x10FFFF) {
+      result.append(text, at, at + size);
+    } else {
+      result.append(map(c, at), text.origin_at(at));
+    }
+    at += size;
+  }
+  return result;
+}
+Text upper(const Text& text);
+Text lower(const Text& text);
+Text capitalize(const Text& text);
+
+std::vector<Text> split_lines(const Text& text, bool keeps_ends);
+// Up to `most` times; a negative number is as often as possible. A null separator is white space.
+std::vector<Text> split(const Text& text, const Text* separator, std::int64_t most);
+std::vector<Text> split_back(const Text& text, const Text* separator, std::int64_t most);
+
+}  // namespace sluice::chat::jinja

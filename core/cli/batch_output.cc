@@ -1,0 +1,123 @@
+#include "core/cli/batch_output.h"
+
+#include <filesystem>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/cli/files.h"
+#include "core/cli/output.h"
+#include "core/engine/model_key.h"
+#include "core/error.h"
+
+namespace sluice::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using batch::Journal;
+using batch::JournalVerdict;
+
+// What is to be written may be what is read, or written, under another name.
+void refuse_same_files(const BatchOptions& options, const gguf::Model& model) {
+  const auto refuse_what_is_read = [&](const fs::path& written) {
+    if (options.input != "-") refuse_same_file(written, options.input, "the input");
+    for (const gguf::ModelFile& file : model.files()) {
+      refuse_same_file(written, file.path, "the model");
+    }
+  };
+  refuse_what_is_read(options.output);
+  const fs::path& report = options.common.report;
+  if (report.empty()) return;
+  refuse_what_is_read(report);
+  refuse_same_file(report, options.output, "the output");
+  refuse_same_file(report, batch::state_path(options.output), "the state of the output");
+}
+
+// Refuses what the job may not go on with, nor begin anew in.
+void check_found(const BatchOptions& options, const Journal& journal,
+                 const std::optional<batch::JobState>& before, const batch::JobState& now) {
+  const std::string path = options.output.string();
+  const std::string state = batch::state_path(options.output).string();
+  const JournalVerdict verdict = journal.scan().verdict;
+  if (verdict == JournalVerdict::torn && !before) {
+    throw UsageError(
+        fmt::format("{} holds no result, and there is no {} that says that sluice batch wrote it, "
+                    "so the file is left as it is; name another output, or move it away",
+                    path, state));
+  }
+  if (verdict != JournalVerdict::results || options.restart) return;
+  if (!before) {
+    throw UsageError(
+        fmt::format("{} has results, but {} is missing: give --restart to write them "
+                    "anew, or name another output",
+                    path, state));
+  }
+  const std::vector<std::string> changed = batch::differences(*before, now);
+  if (changed.empty() || options.force) return;
+  throw UsageError(
+      fmt::format("{} was begun otherwise: {}; give --restart to begin anew, or "
+                  "--force to keep what is there and go on",
+                  path, fmt::join(changed, "; ")));
+}
+
+}  // namespace
+
+batch::JobState job_state(const BatchOptions& options, const batch::Input& input,
+                          const batch::Shard& shard, const gguf::Model& model) {
+  const engine::SamplerOptions& sampler = options.sampling.sampler;
+  batch::JobState state{input.bytes(), input.digest(), input.rows(), shard, {}};
+  nlohmann::ordered_json thought_limit = nullptr;
+  if (options.thinking.tokens_max) thought_limit = *options.thinking.tokens_max;
+  // What is not given depends on the form of a row.
+  const auto given = [&](const char* name, auto value) -> nlohmann::ordered_json {
+    if (options.sampling.given.contains(name)) return value;
+    return "the default";
+  };
+  state.settings = {{"the version of sluice", SLUICE_VERSION},
+                    {"the model", engine::model_key(model).text()},
+                    {"--temp", given("--temp", sampler.temperature)},
+                    {"--top-k", given("--top-k", sampler.top_k)},
+                    {"--top-p", given("--top-p", sampler.top_p)},
+                    {"--min-p", given("--min-p", sampler.min_p)},
+                    {"--repeat-penalty", given("--repeat-penalty", sampler.repeat_penalty)},
+                    {"--seed", options.sampling.seed.value_or(0)},
+                    {"--stop", options.sampling.stop},
+                    {"-n", options.tokens_max},
+                    {"--ctx", options.common.context},
+                    {"--window", options.common.window},
+                    {"--sinks", options.common.sinks.value_or(0)},
+                    {"--kv", options.common.kv},
+                    {"--truncate", options.truncate},
+                    {"--chat-format", options.chat_format},
+                    {"--think", options.thinking.think},
+                    {"--think-budget", thought_limit},
+                    {"--check-model", options.check_model}};
+  return state;
+}
+
+std::unique_ptr<Journal> open_journal(const BatchOptions& options, const batch::Input& input,
+                                      const batch::Shard& shard) {
+  const gguf::Model model = gguf::Model::open(options.common.model);
+  refuse_same_files(options, model);
+  const batch::JobState state = job_state(options, input, shard, model);
+  auto journal = std::make_unique<Journal>(options.output);
+  const std::optional<batch::JobState> before = batch::read_state(options.output);
+  check_found(options, *journal, before, state);
+  if (options.restart) {
+    journal->begin_anew();
+  } else if (const std::uint64_t cut_bytes = journal->go_on();
+             cut_bytes != 0 && !options.common.quiet) {
+    remark(fmt::format("cut {} bytes of an unfinished line off {}", cut_bytes,
+                       options.output.string()));
+  }
+  const bool is_begun = before && !journal->scan().found.empty();
+  if (!is_begun || !batch::differences(*before, state).empty()) {
+    batch::write_state(options.output, state);
+  }
+  return journal;
+}
+
+}  // namespace sluice::cli

@@ -1,0 +1,120 @@
+#include "core/cli/convert.h"
+
+#include <fmt/format.h>
+
+#include "core/cli/interrupt.h"
+#include "core/cli/options.h"
+#include "core/cli/output.h"
+#include "core/convert/import.h"
+#include "core/gguf/quoted.h"
+#include "core/quant/quantise_model.h"
+
+namespace sluice::cli {
+namespace {
+
+constexpr unsigned threads_max = 1024;
+
+void add_common(CLI::App& command, unsigned& threads, bool& quiet) {
+  command.add_option("--threads", threads, "Threads that compute, or auto")
+      ->transform(count_or("auto", "0", 1, threads_max))
+      ->default_str("auto");
+  command.add_flag("--quiet", quiet, "Show no progress and no warnings");
+}
+
+// Shows how far the writing is; Ctrl-C leaves no file behind.
+class ProgressOfFile {
+ public:
+  explicit ProgressOfFile(bool quiet) : progress_(quiet) {}
+
+  quant::ConvertOptions options(unsigned threads) {
+    return {threads, [this](std::uint64_t done, std::uint64_t total) { show(done, total); }};
+  }
+  void clear() { progress_.clear(); }
+
+ private:
+  void show(std::uint64_t done, std::uint64_t total) {
+    throw_if_interrupted();
+    const double per_s = static_cast<double>(done) / stopwatch_.seconds();
+    progress_.show(fmt::format("{} of {}, {}/s", format_bytes(done), format_bytes(total),
+                               format_bytes(static_cast<std::uint64_t>(per_s))));
+  }
+
+  InterruptGuard guard_;
+  Progress progress_;
+  Stopwatch stopwatch_;
+};
+
+std::string printable(const std::filesystem::path& path) {
+  return gguf::escaped(path.string(), path.string().size());
+}
+
+}  // namespace
+
+CLI::App* add_quantize(CLI::App& program, QuantizeOptions& options) {
+  CLI::App* command = add_command(
+      program, "quantize", "Write a model in fewer bits for each weight",
+      "Formats vary by tensor as in llama.cpp's mixtures. The output appears when it is whole.\n\n"
+      "Examples:\n"
+      "  sluice quantize model-f16.gguf model-q4.gguf --quant Q4_K_M\n"
+      "  sluice quantize model-f16.gguf model-iq4.gguf --quant IQ4_XS --imatrix imatrix.gguf");
+  command->add_option("IN.gguf", options.input, "The model; best in F32, F16 or BF16")->required();
+  command->add_option("OUT.gguf", options.output, "The file to write")->required();
+  command
+      ->add_option("--quant", options.quant,
+                   "Q8_0, Q6_K, Q5_K_M, Q4_K_M, Q4_K_S, Q4_0, Q4_1, Q5_0, Q5_1, IQ4_XS, IQ4_NL,\n"
+                   "MXFP4, F16, BF16 or F32; pure-X is X for all matrices")
+      ->required();
+  command->add_option("--imatrix", options.imatrix,
+                      "Which columns count how much: an importance matrix of llama.cpp as GGUF");
+  add_common(*command, options.threads, options.quiet);
+  return command;
+}
+
+int run_quantize(const QuantizeOptions& options) {
+  ProgressOfFile progress(options.quiet);
+  const quant::QuantiseReport report =
+      quant::quantise_model(options.input, options.output,
+                            {options.quant, options.imatrix, progress.options(options.threads)});
+  progress.clear();
+  if (!options.quiet) {
+    for (const std::string& warning : report.warnings) warn(warning);
+  }
+  write_output(fmt::format("{}: {} to {}, {} of {} tensors in other formats\n",
+                           printable(options.output), format_bytes(report.bytes_before),
+                           format_bytes(report.bytes_after), report.changed, report.tensors));
+  return 0;
+}
+
+CLI::App* add_import(CLI::App& program, ImportOptions& options) {
+  CLI::App* command = add_command(
+      program, "import", "Make a GGUF file of a Hugging Face checkpoint",
+      "The folder has config.json, *.safetensors and tokenizer.json. The output appears when it\n"
+      "is whole.\n\n"
+      "Examples:\n"
+      "  sluice import Qwen3-4B qwen3-4b.gguf\n"
+      "  sluice import Qwen3-4B qwen3-4b-q4.gguf --quant Q4_K_M");
+  command->add_option("FOLDER", options.folder, "The checkpoint")->required();
+  command->add_option("OUT.gguf", options.output, "The file to write")->required();
+  command
+      ->add_option("--quant", options.quant,
+                   "F32, F16, BF16 or a name that `sluice quantize` knows")
+      ->default_str("as stored");
+  add_common(*command, options.threads, options.quiet);
+  return command;
+}
+
+int run_import(const ImportOptions& options) {
+  ProgressOfFile progress(options.quiet);
+  const convert::ImportReport report = convert::import_checkpoint(
+      options.folder, options.output, {options.quant, progress.options(options.threads)});
+  progress.clear();
+  if (!options.quiet) {
+    for (const std::string& warning : report.warnings) warn(warning);
+  }
+  write_output(fmt::format("{}: {}, {}, {}, {} tensors\n", printable(options.output),
+                           report.architecture, report.quant, format_bytes(report.bytes),
+                           report.tensors));
+  return 0;
+}
+
+}  // namespace sluice::cli

@@ -1,0 +1,31 @@
+// sluice quantize: writes a model in another format. sluice import: makes a GGUF file of a Hugging
+// Face checkpoint.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <string>
+
+namespace sluice::cli {
+
+struct QuantizeOptions {
+  std::filesystem::path input, output, imatrix;
+  std::string quant;
+  unsigned threads = 0;  // 0: auto
+  bool quiet = false;
+};
+
+CLI::App* add_quantize(CLI::App& program, QuantizeOptions& options);
+int run_quantize(const QuantizeOptions& options);  // returns the exit status
+
+struct ImportOptions {
+  std::filesystem::path folder, output;
+  std::string quant;
+  unsigned threads = 0;
+  bool quiet = false;
+};
+
+CLI::App* add_import(CLI::App& program, ImportOptions& options);
+int run_import(const ImportOptions& options);
+
+}  // namespace sluice::cli

@@ -1,0 +1,39 @@
+#include "core/cli/message_reader.h"
+
+#include <string_view>
+#include <unistd.h>
+
+namespace sluice::cli {
+namespace {
+
+constexpr std::string_view mark = "\"\"\"";
+
+}  // namespace
+
+MessageReader::MessageReader() {
+  if (::isatty(STDIN_FILENO) == 1 && ::isatty(STDERR_FILENO) == 1) {
+    editor_.emplace(chat_history_file());
+  }
+}
+
+LineReader::Result MessageReader::next_line(const std::string& prompt, std::string& line) {
+  return editor_ ? editor_->next(prompt, line) : lines_.next(line);
+}
+
+LineReader::Result MessageReader::next(std::string& message, bool& is_text) {
+  const LineReader::Result first = next_line("> ", message);
+  is_text = first == LineReader::Result::line && message.starts_with(mark);
+  if (!is_text) return first;
+  message.erase(0, mark.size());
+  while (!message.ends_with(mark)) {
+    std::string line;
+    const LineReader::Result result = next_line(". ", line);
+    if (result == LineReader::Result::interrupted) return result;
+    if (result == LineReader::Result::end) return LineReader::Result::line;
+    message += "\n" + line;
+  }
+  message.resize(message.size() - mark.size());
+  return LineReader::Result::line;
+}
+
+}  // namespace sluice::cli

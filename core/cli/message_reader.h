@@ -1,0 +1,30 @@
+// Messages from a terminal or a pipe. A line is a message, but for what stands between """ and """,
+// and for text that is pasted into a terminal: these stay one message.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "core/cli/line_editor.h"
+#include "core/cli/line_reader.h"
+
+namespace sluice::cli {
+
+class MessageReader {
+ public:
+  // Lines are edited when both standard input and standard error are a terminal.
+  MessageReader();
+
+  bool has_terminal() const { return editor_.has_value(); }
+
+  // As LineReader::next. `is_text`: the message was between marks and is no command.
+  LineReader::Result next(std::string& message, bool& is_text);
+
+ private:
+  LineReader::Result next_line(const std::string& prompt, std::string& line);
+
+  LineReader lines_;
+  std::optional<LineEditor> editor_;
+};
+
+}  // namespace sluice::cli

@@ -1,0 +1,267 @@
+#include "core/convert/import_tokenizer.h"
+
+#include <array>
+#include <fmt/format.h>
+#include <optional>
+#include <span>
+#include <unordered_map>
+
+#include "core/convert/json_file.h"
+#include "core/gguf/quoted.h"
+
+namespace sluice::convert {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr std::uint64_t tokenizer_bytes_max = 256'000'000;
+
+enum TokenType : std::int32_t { normal = 1, control = 3, user_defined = 4, unused = 5 };
+
+struct KnownPattern {
+  std::string_view regex;
+  std::string_view pre;                // tokenizer.ggml.pre
+  std::string_view pre_whole_words{};  // the same where whole words are looked up before merging
+};
+
+// How a pre-tokenizer splits text, and the name under which GGUF files have it.
+constexpr KnownPattern patterns[] = {
+    {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}|)"
+     R"( ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
+     "qwen2"},
+    {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|)"
+     R"( ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
+     "smaug-bpe", "llama-bpe"},
+};
+
+class TokenizerImport {
+ public:
+  TokenizerImport(const fs::path& folder, const Config& config, std::uint64_t vocabulary)
+      : source_((folder / "tokenizer.json").string()),
+        config_(config),
+        tokenizer_(read_json(folder / "tokenizer.json", tokenizer_bytes_max), source_),
+        settings_(optional_config(folder / "tokenizer_config.json")),
+        generation_(optional_config(folder / "generation_config.json")),
+        template_(folder / "chat_template.jinja"),
+        tokens_(vocabulary),
+        types_(vocabulary, unused) {}
+
+  void write(gguf::Writer& writer) {
+    const Config model = require_object(tokenizer_, "model");
+    if (model.find_text("type").value_or("") != "BPE") {
+      throw model.error("type", "is not BPE, the only kind that can be imported");
+    }
+    writer.add("tokenizer.ggml.model", "gpt2");
+    writer.add("tokenizer.ggml.pre", pre_name(model));
+    read_vocabulary(model);
+    read_added_tokens();
+    fill_gaps();
+    writer.add_array("tokenizer.ggml.tokens", std::span<const std::string>(tokens_));
+    writer.add_array("tokenizer.ggml.token_type", std::span<const std::int32_t>(types_));
+    const std::vector<std::string> merges = read_merges(model);
+    writer.add_array("tokenizer.ggml.merges", std::span<const std::string>(merges));
+    write_special_tokens(writer);
+    write_template(writer);
+  }
+
+ private:
+  static Config optional_config(const fs::path& path) {
+    if (!fs::exists(path)) return {json::object(), path.string()};
+    return {read_json(path, config_bytes_max), path.string()};
+  }
+
+  static Config require_object(const Config& parent, const char* key) {
+    auto object = parent.find_object(key);
+    if (!object) throw parent.error(key, "is missing");
+    return *object;
+  }
+
+  // All regular expressions below a pre-tokenizer, and whether it maps bytes to letters.
+  static void collect(const json& node, std::vector<std::string>& regexes, bool& is_byte_level,
+                      bool& has_own_regex) {
+    if (node.is_object() && node.value("type", json()) == "ByteLevel") {
+      is_byte_level = true;
+      has_own_regex = has_own_regex || node.value("use_regex", json(true)) == true;
+    }
+    if (node.is_object() && node.contains("Regex") && node["Regex"].is_string()) {
+      regexes.push_back(node["Regex"].get<std::string>());
+    }
+    if (!node.is_structured()) return;
+    for (const json& child : node) collect(child, regexes, is_byte_level, has_own_regex);
+  }
+
+  std::string_view pre_name(const Config& model) const {
+    std::vector<std::string> regexes;
+    bool is_byte_level = false, has_own_regex = false;
+    if (const json* node = tokenizer_.find("pre_tokenizer")) {
+      collect(*node, regexes, is_byte_level, has_own_regex);
+    }
+    if (!is_byte_level) {
+      throw tokenizer_.error("pre_tokenizer", "is not byte-level, the only kind that is supported");
+    }
+    if (regexes.empty() && has_own_regex) return "gpt-2";
+    const bool looks_up_words = model.find_flag("ignore_merges").value_or(false);
+    for (const KnownPattern& known : patterns) {
+      if (regexes.size() != 1 || has_own_regex || regexes[0] != known.regex) continue;
+      return looks_up_words && !known.pre_whole_words.empty() ? known.pre_whole_words : known.pre;
+    }
+    throw tokenizer_.error("pre_tokenizer", "splits text in a way that is not known here");
+  }
+
+  void set_token(const std::string& text, const json& id, TokenType type, const char* place) {
+    const bool is_id = id.is_number_unsigned() && id.get<std::uint64_t>() < tokens_.size();
+    if (!is_id) {
+      throw tokenizer_.error(place, fmt::format("gives token {} an id outside of 0 to {}",
+                                                gguf::quoted(text), tokens_.size() - 1));
+    }
+    const auto index = id.get<std::size_t>();
+    if (types_[index] != unused && tokens_[index] != text) {
+      throw tokenizer_.error(
+          place, fmt::format("gives token {} the id {} of {}", gguf::quoted(text), index,
+                             gguf::quoted(tokens_[index])));
+    }
+    tokens_[index] = text;
+    types_[index] = type;
+    ids_[text] = static_cast<std::uint32_t>(index);
+  }
+
+  void read_vocabulary(const Config& model) {
+    const json* vocabulary = model.find("vocab");
+    if (vocabulary == nullptr || !vocabulary->is_object()) {
+      throw model.error("vocab", "is not an object of tokens and ids");
+    }
+    for (const auto& [text, id] : vocabulary->items()) set_token(text, id, normal, "model");
+  }
+
+  void read_added_tokens() {
+    const json* added = tokenizer_.find("added_tokens");
+    if (added == nullptr) return;
+    if (!added->is_array()) throw tokenizer_.error("added_tokens", "is not a list");
+    for (const json& one : *added) {
+      const Config token(one, source_ + ": added_tokens");
+      const auto text = token.find_text("content");
+      if (!text || text->empty()) throw token.error("content", "is missing");
+      const bool is_special = token.find_flag("special").value_or(false);
+      set_token(*text, one.value("id", json()), is_special ? control : user_defined,
+                "added_tokens");
+    }
+  }
+
+  void fill_gaps() {
+    for (std::size_t i = 0; i < tokens_.size(); ++i) {
+      if (types_[i] == unused) tokens_[i] = fmt::format("[PAD{}]", i);
+    }
+  }
+
+  // Each is "left right", or in newer files a list of the two.
+  static std::vector<std::string> read_merges(const Config& model) {
+    const json* list = model.find("merges");
+    if (list == nullptr || !list->is_array()) throw model.error("merges", "is not a list");
+    std::vector<std::string> merges;
+    merges.reserve(list->size());
+    for (const json& merge : *list) {
+      if (merge.is_string()) {
+        merges.push_back(merge.get<std::string>());
+      } else if (merge.is_array() && merge.size() == 2 && merge[0].is_string() &&
+                 merge[1].is_string()) {
+        merges.push_back(merge[0].get<std::string>() + " " + merge[1].get<std::string>());
+      } else {
+        throw model.error("merges", fmt::format("has no pair at {}", merges.size()));
+      }
+      if (merges.back().find(' ', 1) == std::string::npos) {
+        throw model.error("merges", fmt::format("has no pair at {}", merges.size() - 1));
+      }
+    }
+    return merges;
+  }
+
+  // The token that tokenizer_config.json names by its text: "X" or {"content": "X"}.
+  std::optional<std::uint32_t> named_token(const char* key) const {
+    const json* value = settings_.find(key);
+    if (value == nullptr) return std::nullopt;
+    const json text = value->is_object() ? value->value("content", json()) : *value;
+    const auto found = text.is_string() ? ids_.find(text.get<std::string>()) : ids_.end();
+    if (found == ids_.end()) throw settings_.error(key, "is no token of the vocabulary");
+    return found->second;
+  }
+
+  // A number or a list of numbers.
+  std::vector<std::int32_t> token_ids(const Config& config, const char* key) const {
+    const json* value = config.find(key);
+    if (value == nullptr) return {};
+    std::vector<std::int32_t> ids;
+    for (const json& id : value->is_array() ? *value : json::array({*value})) {
+      if (!id.is_number_unsigned() || id.get<std::uint64_t>() >= tokens_.size()) {
+        throw config.error(key, fmt::format("is no id of the {} tokens", tokens_.size()));
+      }
+      ids.push_back(id.get<std::int32_t>());
+    }
+    return ids;
+  }
+
+  // The texts of tokenizer_config.json go before the ids of the others.
+  std::optional<std::uint32_t> special_token(const char* text_key, const char* id_key) const {
+    if (const auto named = named_token(text_key)) return named;
+    for (const Config* config : {&generation_, &config_}) {
+      const std::vector<std::int32_t> ids = token_ids(*config, id_key);
+      if (!ids.empty()) return static_cast<std::uint32_t>(ids.front());
+    }
+    return std::nullopt;
+  }
+
+  void write_special_tokens(gguf::Writer& writer) const {
+    const auto add = [&](const char* key, std::optional<std::uint32_t> id) {
+      if (id) writer.add(fmt::format("tokenizer.ggml.{}_token_id", key), *id);
+    };
+    add("bos", special_token("bos_token", "bos_token_id"));
+    add("eos", special_token("eos_token", "eos_token_id"));
+    add("padding", special_token("pad_token", "pad_token_id"));
+    std::vector<std::int32_t> ends = token_ids(generation_, "eos_token_id");
+    if (ends.empty()) ends = token_ids(config_, "eos_token_id");
+    if (ends.size() > 1) {
+      writer.add_array("tokenizer.ggml.eos_token_ids", std::span<const std::int32_t>(ends));
+    }
+    if (const auto adds = settings_.find_flag("add_bos_token")) {
+      writer.add("tokenizer.ggml.add_bos_token", *adds);
+    }
+  }
+
+  void write_template(gguf::Writer& writer) const {
+    if (fs::exists(template_)) {
+      writer.add("tokenizer.chat_template",
+                 std::string_view(read_file(template_, config_bytes_max)));
+      return;
+    }
+    const json* value = settings_.find("chat_template");
+    if (value == nullptr) return;
+    if (value->is_string()) {
+      writer.add("tokenizer.chat_template", std::string_view(value->get<std::string>()));
+      return;
+    }
+    for (const json& one : *value) {  // a list of named templates
+      const Config named(one, source_ + ": chat_template");
+      const auto text = named.find_text("template");
+      if (text && named.find_text("name").value_or("") == "default") {
+        writer.add("tokenizer.chat_template", std::string_view(*text));
+      }
+    }
+  }
+
+  std::string source_;
+  const Config& config_;
+  Config tokenizer_, settings_, generation_;
+  fs::path template_;
+  std::vector<std::string> tokens_;
+  std::vector<std::int32_t> types_;
+  std::unordered_map<std::string, std::uint32_t> ids_;
+};
+
+}  // namespace
+
+void import_tokenizer(const fs::path& folder, const Config& config, std::uint64_t vocabulary,
+                      gguf::Writer& writer) {
+  TokenizerImport(folder, config, vocabulary).write(writer);
+}
+
+}  // namespace sluice::convert

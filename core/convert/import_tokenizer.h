@@ -1,0 +1,21 @@
+// The tokenizer of a Hugging Face checkpoint as metadata of a GGUF file: tokenizer.json (byte-level
+// BPE), and from tokenizer_config.json and generation_config.json which tokens begin and end a text
+// and the chat template.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "core/convert/config.h"
+#include "core/gguf/gguf_writer.h"
+
+namespace sluice::convert {
+
+// `vocabulary`: rows of the embedding table; ids without a token are filled with unused ones.
+// `config` is config.json. Throws ModelError for what is malformed or not supported.
+void import_tokenizer(const std::filesystem::path& folder, const Config& config,
+                      std::uint64_t vocabulary, gguf::Writer& writer);
+
+}  // namespace sluice::convert

@@ -1,0 +1,188 @@
+#include "core/convert/safetensors.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "core/convert/json_file.h"
+#include "core/error.h"
+#include "core/gguf/bytes.h"
+#include "core/gguf/quoted.h"
+#include "core/gguf/tensor_type.h"
+
+namespace sluice::convert {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr std::uint64_t header_bytes_max = 100'000'000;  // the limit of the format
+constexpr std::uint64_t index_bytes_max = 100'000'000;
+constexpr std::size_t dims_max = 8;
+
+std::optional<kernels::BlockType> type_of(const std::string& dtype) {
+  if (dtype == "F32") return kernels::BlockType::f32;
+  if (dtype == "F16") return kernels::BlockType::f16;
+  if (dtype == "BF16") return kernels::BlockType::bf16;
+  return std::nullopt;
+}
+
+// Checks one entry of a header against `data_bytes` bytes of data.
+class EntryReader {
+ public:
+  EntryReader(const std::string& file, const std::string& name, const json& entry)
+      : file_(file), name_(name), entry_(entry) {}
+
+  StoredTensor read(std::uint64_t data_bytes) const {
+    if (!entry_.is_object()) throw error("is not an object");
+    const json dtype = entry_.value("dtype", json());
+    if (!dtype.is_string()) throw error("has no dtype");
+    const auto type = type_of(dtype.get<std::string>());
+    if (!type) {
+      throw error(fmt::format("has dtype {}; supported are F32, F16 and BF16",
+                              gguf::quoted(dtype.get<std::string>())));
+    }
+    StoredTensor tensor{*type, numbers("shape"), 0, 0, 0};
+    const std::vector<std::uint64_t> range = numbers("data_offsets");
+    if (range.size() != 2 || range[0] > range[1] || range[1] > data_bytes) {
+      throw error(fmt::format("has data_offsets [{}], but there are {} bytes of data",
+                              fmt::join(range, ", "), data_bytes));
+    }
+    tensor.offset = range[0];
+    tensor.bytes = range[1] - range[0];
+    if (bytes_of(tensor) != tensor.bytes) {
+      throw error(
+          fmt::format("of shape [{}] has {} bytes", fmt::join(tensor.shape, ", "), tensor.bytes));
+    }
+    return tensor;
+  }
+
+ private:
+  ModelError error(const std::string& what) const {
+    return ModelError(fmt::format("{}: tensor {} {}", file_, gguf::quoted(name_), what));
+  }
+
+  std::vector<std::uint64_t> numbers(const char* key) const {
+    const json list = entry_.value(key, json());
+    if (!list.is_array() || list.size() > dims_max) {
+      throw error(fmt::format("has no {} of up to {} numbers", key, dims_max));
+    }
+    std::vector<std::uint64_t> values;
+    for (const json& value : list) {
+      if (!value.is_number_unsigned())
+        throw error(fmt::format("has a {} of other than counts", key));
+      values.push_back(value.get<std::uint64_t>());
+    }
+    return values;
+  }
+
+  std::optional<std::uint64_t> bytes_of(const StoredTensor& tensor) const {
+    std::optional<std::uint64_t> bytes = kernels::traits(tensor.type).bytes_per_block;
+    for (const std::uint64_t dim : tensor.shape) {
+      if (bytes) bytes = gguf::checked_multiply(*bytes, dim);
+    }
+    return bytes;
+  }
+
+  const std::string& file_;
+  const std::string& name_;
+  const json& entry_;
+};
+
+void check_overlap(const std::string& file,
+                   std::vector<std::pair<std::string, StoredTensor>>& tensors) {
+  std::sort(tensors.begin(), tensors.end(), [](const auto& a, const auto& b) {
+    return std::pair(a.second.offset, a.second.bytes) < std::pair(b.second.offset, b.second.bytes);
+  });
+  for (std::size_t i = 1; i < tensors.size(); ++i) {
+    const StoredTensor& before = tensors[i - 1].second;
+    if (tensors[i].second.offset < before.offset + before.bytes) {
+      throw ModelError(fmt::format("{}: tensors {} and {} overlap", file,
+                                   gguf::quoted(tensors[i - 1].first),
+                                   gguf::quoted(tensors[i].first)));
+    }
+  }
+}
+
+// The names of the shards, each once.
+std::set<std::string> shards_of(const fs::path& index_path) {
+  const json index = read_json(index_path, index_bytes_max);
+  const json map = index.is_object() ? index.value("weight_map", json()) : json();
+  if (!map.is_object() || map.empty()) {
+    throw ModelError(fmt::format("{}: has no weight_map", index_path.string()));
+  }
+  std::set<std::string> names;
+  for (const json& shard : map) {
+    const std::string name = shard.is_string() ? shard.get<std::string>() : "";
+    if (name.empty() || name.find('/') != std::string::npos ||
+        name.find('\0') != std::string::npos || !name.ends_with(".safetensors")) {
+      throw ModelError(fmt::format("{}: shard {} is not the name of a .safetensors file beside it",
+                                   index_path.string(), gguf::quoted(name)));
+    }
+    names.insert(name);
+  }
+  return names;
+}
+
+}  // namespace
+
+Checkpoint Checkpoint::open(const fs::path& folder) {
+  Checkpoint checkpoint;
+  const fs::path index = folder / "model.safetensors.index.json";
+  if (fs::exists(index)) {
+    for (const std::string& shard : shards_of(index)) checkpoint.add_file(folder / shard);
+  } else {
+    checkpoint.add_file(folder / "model.safetensors");
+  }
+  return checkpoint;
+}
+
+const StoredTensor* Checkpoint::find(const std::string& name) const {
+  const auto found = tensors_.find(name);
+  return found == tensors_.end() ? nullptr : &found->second;
+}
+
+void Checkpoint::add_file(const fs::path& path) {
+  const std::string source = path.string();
+  const std::uint64_t file_bytes = fs::file_size(path);
+  files_.emplace_back(path);
+  std::array<std::byte, 8> length_bytes{};
+  if (file_bytes < length_bytes.size()) {
+    throw ModelError(fmt::format("{}: too short for a safetensors file", source));
+  }
+  files_.back().read(0, length_bytes);
+  const auto header_bytes = gguf::load<std::uint64_t>(length_bytes.data());
+  if (header_bytes > header_bytes_max || header_bytes > file_bytes - length_bytes.size()) {
+    throw ModelError(fmt::format("{}: a header of {} bytes in a file of {}; at most {} are allowed",
+                                 source, header_bytes, file_bytes, header_bytes_max));
+  }
+  std::string text(header_bytes, '\0');
+  files_.back().read(length_bytes.size(), std::as_writable_bytes(std::span(text)));
+  const json header = parse_json(text, source);
+  if (!header.is_object()) throw ModelError(fmt::format("{}: the header is no object", source));
+
+  const std::uint64_t data_offset = length_bytes.size() + header_bytes;
+  std::vector<std::pair<std::string, StoredTensor>> found;
+  for (const auto& [name, entry] : header.items()) {
+    if (name == "__metadata__") continue;
+    found.emplace_back(name, EntryReader(source, name, entry).read(file_bytes - data_offset));
+  }
+  check_overlap(source, found);
+  for (auto& [name, tensor] : found) {
+    tensor.file = files_.size() - 1;
+    tensor.offset += data_offset;
+    if (!tensors_.emplace(name, tensor).second) {
+      throw ModelError(
+          fmt::format("{}: tensor {} is in another shard too", source, gguf::quoted(name)));
+    }
+  }
+}
+
+void Checkpoint::read(const StoredTensor& tensor, std::uint64_t offset,
+                      std::span<std::byte> out) const {
+  files_[tensor.file].read(tensor.offset + offset, out);
+}
+
+}  // namespace sluice::convert

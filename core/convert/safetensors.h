@@ -1,0 +1,48 @@
+// Reader of the weights of a Hugging Face checkpoint: model.safetensors, or the shards that
+// model.safetensors.index.json names. Nothing in a file is trusted: every length, offset, type and
+// shape is checked against the bytes that are there, and a shard's name may not leave its folder.
+//
+// Format: https://github.com/huggingface/safetensors#format. A u64 with the length of the header,
+// the header as JSON ({NAME: {dtype, shape, data_offsets}}), then the data, without gaps.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/model/file_bytes.h"
+#include "kernels/block_formats.h"
+
+namespace sluice::convert {
+
+struct StoredTensor {
+  kernels::BlockType type;           // f32, f16 or bf16
+  std::vector<std::uint64_t> shape;  // the contiguous dimension last
+  std::size_t file = 0;
+  std::uint64_t offset = 0;  // from the start of the file
+  std::uint64_t bytes = 0;
+};
+
+class Checkpoint {
+ public:
+  // Throws std::system_error when a file cannot be read, ModelError (file, tensor, what was found)
+  // when one is malformed or not among the others.
+  static Checkpoint open(const std::filesystem::path& folder);
+
+  const std::map<std::string, StoredTensor>& tensors() const { return tensors_; }
+  const StoredTensor* find(const std::string& name) const;  // null when absent
+
+  // Fills `out` from byte `offset` of the tensor on. Throws std::system_error.
+  void read(const StoredTensor& tensor, std::uint64_t offset, std::span<std::byte> out) const;
+
+ private:
+  void add_file(const std::filesystem::path& path);
+
+  std::vector<model::FileBytes> files_;
+  std::map<std::string, StoredTensor> tensors_;
+};
+
+}  // namespace sluice::convert

@@ -1,0 +1,23 @@
+// Log probabilities of tokens, as the model gives them: the logarithm of the softmax of the logits.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/tokenizer/tokenizer.h"
+
+namespace sluice::engine {
+
+struct TokenLogprob {
+  tokenizer::Token token;
+  float logprob;  // the natural logarithm; the lowest float where the probability is 0
+};
+
+// Appends `token` and then the `top` most probable tokens, the most probable first and the lower id
+// among equals. The same logits [vocabulary] give the same bits. NaN and -infinity count as
+// impossible; where fewer than `top` tokens are possible, the last of them is repeated.
+void append_logprobs(std::span<const float> logits, tokenizer::Token token, std::uint32_t top,
+                     std::vector<TokenLogprob>& logprobs);
+
+}  // namespace sluice::engine

@@ -1,0 +1,135 @@
+#include "core/engine/rehearsal.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <utility>
+
+namespace sluice::engine {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Weights stand at places like those of the run; kernels load whole lines.
+constexpr std::size_t alignment = 64;
+// Any weights will do, but none whose products would be subnormal numbers, which take longer.
+constexpr int stand_in_byte = 0x3b;
+
+constexpr std::uint32_t tokens_before = 256;  // of a sequence, as far as it has room
+constexpr int steps_max = 8;
+
+std::size_t longest(const std::vector<streaming::Segment>& segments) {
+  std::uint64_t most = 0;
+  for (const streaming::Segment& segment : segments) most = std::max(most, segment.bytes);
+  return most;
+}
+
+std::size_t stand_in_size(std::size_t bytes, const std::vector<streaming::Segment>& segments) {
+  return std::max(bytes, longest(segments)) / alignment * alignment + alignment;
+}
+
+}  // namespace
+
+RehearsalTape::RehearsalTape(const model::WeightLayout& layout, const plan::MemoryPlan& plan,
+                             bool reads_packed, std::unique_ptr<streaming::Reader> reader,
+                             std::size_t stand_in_bytes, topology::ThreadTeam& team)
+    : segments_(layout.segments()),
+      is_pinned_(plan.tape.residency.pinned_turns()),
+      streamed_of_(segments_.size(), in_memory),
+      is_packed_(reads_packed && !plan.tape.is_in_page_cache),
+      stand_in_(stand_in_size(stand_in_bytes, segments_)) {
+  // Written by all threads, so that a machine of several nodes spreads it over them.
+  team.run([&](std::size_t member) {
+    const auto part = topology::split(stand_in_.size(), alignment, team.size(), member);
+    std::memset(stand_in_.data() + part.begin, stand_in_byte, part.size());
+  });
+  if (!reader) return;
+  std::vector<streaming::Segment> streamed;
+  for (std::size_t turn = 0; turn < segments_.size(); ++turn) {
+    if (is_pinned_[turn]) continue;
+    streamed_of_[turn] = streamed.size();
+    streamed.push_back(segments_[turn]);
+  }
+  if (streamed.empty()) return;
+  streaming::TapeOptions ring = plan.tape_options;
+  ring.pinned_bytes_max = 0;
+  streamed_.emplace(std::move(streamed), std::move(reader), ring);
+  streamed_->load();
+}
+
+streaming::HeldSegment RehearsalTape::acquire(std::size_t turn) {
+  if (streamed_of_[turn] != in_memory) return streamed_->acquire(streamed_of_[turn]);
+  const std::size_t bytes = segments_[turn].bytes;
+  if (next_ + bytes > stand_in_.size()) next_ = 0;
+  const std::span held(stand_in_.data() + next_, bytes);
+  next_ += (bytes + alignment - 1) / alignment * alignment;
+  const bool is_packed = is_pinned_[turn] && is_packed_;
+  return {held, is_packed ? streaming::Storage::copied : streaming::Storage::ring};
+}
+
+void RehearsalTape::release(std::size_t turn) {
+  if (streamed_of_[turn] != in_memory) streamed_->release(streamed_of_[turn]);
+}
+
+Rehearsal::Rehearsal(plan::PlannedModel& planned, const kernels::KernelTable& kernels,
+                     topology::ThreadTeam& team, std::unique_ptr<streaming::Reader> reader,
+                     std::size_t stand_in_bytes)
+    : planned_(planned),
+      tape_(*planned.layout, planned.plan, kernels.matmul.reads_packed, std::move(reader),
+            stand_in_bytes, team),
+      cache_(planned.plan.cache, kernels),
+      compute_(kernels, team, tape_, planned.decoder->size_max(), planned.plan.chunk,
+               planned.plan.tape_options.held_max) {
+  planned_.decoder->allocate({planned.plan.chunk, team.size(), planned.plan.cache});
+}
+
+double Rehearsal::step_seconds(std::size_t sequences, std::size_t tokens,
+                               std::chrono::milliseconds duration) {
+  make_room(sequences, tokens);
+  const Clock::time_point begin = Clock::now();
+  double seconds = time_step();
+  for (int step = 1; step < steps_max && Clock::now() - begin < duration; ++step) {
+    seconds = time_step();
+  }
+  return seconds;
+}
+
+void Rehearsal::make_room(std::size_t sequences, std::size_t tokens) {
+  const kvcache::CacheConfig& config = planned_.plan.cache;
+  sequences_.clear();
+  columns_.clear();
+  const auto count = static_cast<std::uint32_t>(tokens);
+  for (std::size_t i = 0; i < sequences; ++i) {
+    sequences_.push_back(cache_.new_sequence(config.positions).value());
+    kvcache::Sequence& sequence = sequences_.back();
+    std::uint32_t before = std::min(tokens_before, sequence.capacity() - count);
+    while (before != 0) {
+      const std::uint32_t part = std::min(before, config.step_columns);
+      cache_.prepare(sequence, part);
+      cache_.advance(sequence, part);
+      before -= part;
+    }
+  }
+  for (const kvcache::Sequence& sequence : sequences_) {
+    for (std::uint32_t i = 0; i < count; ++i) {
+      columns_.push_back({&sequence, sequence.length() + i, 0});
+    }
+  }
+  const model::HyperParameters& hp = planned_.decoder->hyper_parameters();
+  x_.assign(columns_.size() * hp.embedding, 0.0f);
+  logits_.resize(columns_.size() * hp.vocabulary);
+}
+
+// Sequences never advance, so that the same step can be done again.
+double Rehearsal::time_step() {
+  const Clock::time_point begin = Clock::now();
+  const std::size_t each = columns_.size() / sequences_.size();
+  for (kvcache::Sequence& sequence : sequences_) {
+    cache_.prepare(sequence, static_cast<std::uint32_t>(each));
+  }
+  planned_.decoder->run_layers(compute_, {columns_, cache_, x_.data()});
+  planned_.decoder->run_head(compute_, x_.data(), columns_.size(), logits_.data());
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+}  // namespace sluice::engine

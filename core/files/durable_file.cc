@@ -1,0 +1,151 @@
+#include "core/files/durable_file.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <system_error>
+#include <utility>
+
+namespace sluice::files {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view suffix = ".partial-XXXXXX";
+constexpr std::size_t name_bytes_max = 255;  // NAME_MAX of Linux
+
+// There is no call that only reads the mask. While it is exchanged, a file that another thread
+// creates gets fewer rights, not more.
+mode_t process_umask() {
+  static const mode_t mask = [] {
+    const mode_t before = ::umask(077);
+    ::umask(before);
+    return before;
+  }();
+  return mask;
+}
+
+fs::path folder_of(const fs::path& path) {
+  return path.has_parent_path() ? path.parent_path() : fs::path(".");
+}
+
+// A pattern for mkostemp beside `path`, as close to its name as the length of names allows.
+std::string temporary_pattern(const fs::path& path) {
+  const std::string name = path.filename().string().substr(0, name_bytes_max - suffix.size());
+  return (folder_of(path) / (name + std::string(suffix))).string();
+}
+
+}  // namespace
+
+DurableFile::DurableFile(const fs::path& path, const DurableFileOptions& options,
+                         SystemCalls& system)
+    : system_(system), target_(path), keep_cached_(options.keep_cached) {
+  const bool is_users = options.named_by == NamedBy::user;
+  std::error_code ignored;
+  const fs::file_status found =
+      is_users ? fs::status(target_, ignored) : fs::symlink_status(target_, ignored);
+  const bool is_special =
+      fs::exists(found) && !fs::is_regular_file(found) && !fs::is_symlink(found);
+  if (is_special && (!is_users || fs::is_directory(found))) {
+    fail(fs::is_directory(found) ? EISDIR : EINVAL);
+  }
+  if (is_special) {
+    descriptor_ = system_.open(target_.c_str(), O_WRONLY | O_CLOEXEC, 0);
+    if (descriptor_ < 0) fail(errno);
+    return;
+  }
+  if (is_users) {
+    if (const fs::path real = fs::canonical(target_, ignored); !ignored) target_ = real;
+  }
+  open_temporary(options.mode);
+}
+
+DurableFile::~DurableFile() {
+  if (descriptor_ >= 0) system_.close(descriptor_);
+  if (!temporary_.empty()) system_.unlink(temporary_.c_str());
+}
+
+void DurableFile::open_temporary(mode_t mode) {
+  std::string name = temporary_pattern(target_);
+  descriptor_ = system_.mkostemp(name.data(), O_CLOEXEC);
+  if (descriptor_ < 0) fail(errno);
+  if (system_.fchmod(descriptor_, mode & ~process_umask()) != 0) {
+    const int error = errno;
+    system_.close(descriptor_);
+    system_.unlink(name.c_str());
+    fail(error);
+  }
+  temporary_ = std::move(name);
+}
+
+void DurableFile::reserve(std::uint64_t bytes) {
+  if (is_direct() || bytes == 0) return;
+  int error = 0;
+  do {
+    error = system_.posix_fallocate(descriptor_, 0, static_cast<off_t>(bytes));
+  } while (error == EINTR);
+  if (error == EINVAL || error == EOPNOTSUPP) return;
+  if (error != 0) fail(error);
+  reserved_ = std::max(reserved_, bytes);
+}
+
+void DurableFile::write(std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = system_.write(descriptor_, bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) fail(written < 0 ? errno : EIO);
+    bytes = bytes.subspan(static_cast<std::size_t>(written));
+    position_ += static_cast<std::uint64_t>(written);
+  }
+  size_ = std::max(size_, position_);
+}
+
+void DurableFile::write_at(std::uint64_t offset, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written =
+        system_.pwrite(descriptor_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) fail(written < 0 ? errno : EIO);
+    bytes = bytes.subspan(static_cast<std::size_t>(written));
+    offset += static_cast<std::uint64_t>(written);
+  }
+  size_ = std::max(size_, offset);
+}
+
+void DurableFile::commit() {
+  if (is_direct()) return close();
+  if (reserved_ > size_ && system_.ftruncate(descriptor_, static_cast<off_t>(size_)) != 0) {
+    fail(errno);
+  }
+  if (system_.fsync(descriptor_) != 0) fail(errno);
+  if (!keep_cached_) (void)::posix_fadvise(descriptor_, 0, 0, POSIX_FADV_DONTNEED);
+  close();
+  if (system_.rename(temporary_.c_str(), target_.c_str()) != 0) fail(errno);
+  temporary_.clear();
+  sync_folder_of(target_, system_);
+}
+
+// Some file systems report a failed write only here.
+void DurableFile::close() {
+  if (system_.close(std::exchange(descriptor_, -1)) != 0) fail(errno);
+}
+
+void DurableFile::fail(int error) const {
+  throw std::system_error(error, std::generic_category(),
+                          fmt::format("cannot write {}", target_.string()));
+}
+
+void sync_folder_of(const fs::path& path, SystemCalls& system) {
+  const fs::path folder = folder_of(path);
+  const int descriptor = system.open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+  const bool is_synced = descriptor >= 0 && system.fsync(descriptor) == 0;
+  const int error = errno;
+  if (descriptor >= 0) system.close(descriptor);
+  if (is_synced || error == EINVAL) return;  // some file systems have nothing to synchronise
+  throw std::system_error(error, std::generic_category(),
+                          fmt::format("cannot synchronise {}", folder.string()));
+}
+
+}  // namespace sluice::files

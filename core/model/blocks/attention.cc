@@ -1,0 +1,255 @@
+#include "core/model/blocks/attention.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+
+namespace sluice::model {
+
+Attention::Attention(Decoder& decoder, const LayerTensors& tensors, const AttentionSpec& spec)
+    : spec_(spec) {
+  const std::size_t e = spec_.embedding;
+  if (spec_.heads.query == 0) {
+    throw tensors.error("attn_output.weight",
+                        "belongs to attention, but the metadata gives this layer no heads");
+  }
+  if (spec_.scale == 0) spec_.scale = 1.0f / std::sqrt(static_cast<float>(spec_.heads.key_dim));
+  declare_projections(tensors);
+  if (spec_.head_norm != HeadNorm::none) {
+    const bool is_each = spec_.head_norm == HeadNorm::each_head;
+    q_norm_ = tensors.vector("attn_q_norm.weight", {is_each ? spec_.heads.key_dim : q_size()});
+    if (owns_keys()) {
+      k_norm_ = tensors.vector("attn_k_norm.weight", {is_each ? spec_.heads.key_dim : k_size()});
+    } else {
+      tensors.leave_aside("attn_k_norm.weight");
+    }
+  }
+  if (spec_.has_sink_logits) {
+    sink_logits_ = tensors.vector("attn_sinks.weight", {spec_.heads.query});
+  }
+  output_ = tensors.matrix("attn_output.weight", attention_size(), e);
+  output_bias_ = tensors.optional_vector("attn_output.bias", {e});
+  cache_layer_ = owns_keys() ? decoder.add_cache_layer({.kv_heads = spec_.heads.kv,
+                                                        .key_dim = spec_.heads.key_dim,
+                                                        .value_dim = spec_.heads.value_dim,
+                                                        .window = spec_.window})
+                             : *spec_.shared_layer;
+}
+
+// Rows of a fused projection are those of Q, K and V, one below the other.
+void Attention::declare_projections(const LayerTensors& tensors) {
+  const std::size_t e = spec_.embedding, k = k_size(), v = v_size();
+  const std::size_t q = spec_.is_gated ? 2 * q_size() : q_size();
+  if (tensors.has("attn_qkv.weight") && owns_keys()) {
+    const std::size_t rows = q + k + v;
+    q_ = tensors.part_of_matrix("attn_qkv.weight", {e, rows}, 0, q);
+    k_ = tensors.part_of_matrix("attn_qkv.weight", {e, rows}, q, k);
+    v_ = tensors.part_of_matrix("attn_qkv.weight", {e, rows}, q + k, v);
+    const Vector bias = tensors.optional_vector("attn_qkv.bias", {rows});
+    if (bias.empty()) return;
+    q_bias_ = bias.first(q);
+    k_bias_ = bias.subspan(q, k);
+    v_bias_ = bias.last(v);
+    return;
+  }
+  q_ = tensors.matrix("attn_q.weight", e, q);
+  q_bias_ = tensors.optional_vector("attn_q.bias", {q});
+  if (!owns_keys()) {
+    for (const char* name : {"attn_k.weight", "attn_v.weight"}) tensors.leave_aside(name);
+    return;
+  }
+  k_ = tensors.matrix("attn_k.weight", e, k);
+  k_bias_ = tensors.optional_vector("attn_k.bias", {k});
+  if (spec_.keys_may_be_values && !tensors.has("attn_v.weight")) return;
+  v_ = tensors.matrix("attn_v.weight", e, v);
+  v_bias_ = tensors.optional_vector("attn_v.bias", {v});
+}
+
+std::size_t Attention::block_columns() const {
+  constexpr std::size_t queries = 32;
+  return std::max<std::size_t>(1, queries / group());
+}
+
+Attention::Buffers Attention::place(Arena& arena, const BufferShape& shape) const {
+  Buffers out;
+  if (spec_.is_gated) {
+    out.queries = arena.floats(shape.columns * 2 * q_size());
+    out.gates = arena.floats(shape.columns * q_size());
+  }
+  out.q = arena.floats(shape.columns * q_size());
+  if (!spec_.is_gated) out.queries = out.q;
+  if (owns_keys()) {
+    out.k = arena.floats(shape.columns * k_size());
+    out.v = arena.floats(shape.columns * v_size());
+  }
+  out.attention = arena.floats(shape.columns * attention_size());
+  if (kvcache::moves_sinks(shape.cache)) out.sink_q = arena.floats(shape.columns * q_size());
+  out.scores = arena.floats(shape.threads * std::min(shape.columns, block_columns()) * group() *
+                            kvcache::query_scratch(shape.cache, spec_.heads.key_dim));
+  out.runs = arena.take<kernels::AttentionRun>(shape.threads * kvcache::runs_max(shape.cache));
+  out.blocks = arena.take<Stretch>(shape.columns);
+  return out;
+}
+
+void Attention::bind(Arena& arena, const BufferShape& shape) {
+  buffers_ = place(arena, shape);
+  block_max_ = std::min(shape.columns, block_columns());
+  query_scratch_ = kvcache::query_scratch(shape.cache, spec_.heads.key_dim);
+  runs_max_ = kvcache::runs_max(shape.cache);
+}
+
+void Attention::run(Pass& pass, const float* in, float* out) {
+  const std::size_t columns = pass.columns.size();
+  project(pass, in);
+  pass.compute.for_each(columns, [&](std::size_t, std::size_t begin, std::size_t end) {
+    for (std::size_t c = begin; c < end; ++c) prepare_column(pass, c);
+  });
+  attend(pass);
+  if (spec_.is_gated) apply_gates(pass);
+  pass.compute.multiply(buffers_.attention, attention_size(), attention_size(), columns,
+                        std::array{Product{&output_, out, spec_.embedding, output_bias_}});
+}
+
+void Attention::project(Pass& pass, const float* in) {
+  const Buffers& b = buffers_;
+  const std::array products{Product{&q_, b.queries, q_.rows, q_bias_},
+                            Product{&k_, b.k, k_size(), k_bias_},
+                            Product{&v_, b.v, v_size(), v_bias_}};
+  const std::size_t count = !owns_keys() ? 1 : v_.rows == 0 ? 2 : 3;
+  pass.compute.multiply(in, spec_.embedding, spec_.embedding, pass.columns.size(),
+                        std::span(products).first(count));
+}
+
+void Attention::prepare_column(Pass& pass, std::size_t c) const {
+  prepare_queries(pass, c);
+  if (owns_keys()) store_keys(pass, c);
+}
+
+// Normalises and rotates the queries of a column, and takes them apart from their gates.
+void Attention::prepare_queries(Pass& pass, std::size_t c) const {
+  const kernels::VectorOps& ops = pass.compute.ops();
+  const std::size_t heads = spec_.heads.query, dim = spec_.heads.key_dim;
+  float* q = buffers_.q + c * q_size();
+  if (spec_.is_gated) {
+    const float* projected = buffers_.queries + c * 2 * q_size();
+    float* gates = buffers_.gates + c * q_size();
+    for (std::size_t h = 0; h < heads; ++h) {
+      std::memcpy(q + h * dim, projected + 2 * h * dim, dim * sizeof(float));
+      std::memcpy(gates + h * dim, projected + (2 * h + 1) * dim, dim * sizeof(float));
+    }
+  }
+  if (spec_.head_norm != HeadNorm::none) normalise_heads(ops, q, heads, q_norm_);
+  if (spec_.temperature_beta != 0) ops.scale(q, q_size(), temperature(pass, c));
+  if (buffers_.sink_q != nullptr) {
+    float* sink_q = buffers_.sink_q + c * q_size();
+    std::memcpy(sink_q, q, q_size() * sizeof(float));
+    if (spec_.rope != nullptr) spec_.rope->rotate_for_sinks(ops, sink_q, heads, dim, c);
+    pass.cache.hadamard(sink_q, heads, dim);
+  }
+  if (spec_.rope != nullptr) spec_.rope->rotate(ops, q, heads, dim, c);
+  pass.cache.hadamard(q, heads, dim);
+}
+
+// Normalises and rotates the keys of a column and puts them and the values into the cache.
+void Attention::store_keys(Pass& pass, std::size_t c) const {
+  const kernels::VectorOps& ops = pass.compute.ops();
+  const std::size_t heads = spec_.heads.kv, dim = spec_.heads.key_dim;
+  float* k = buffers_.k + c * k_size();
+  float* v = buffers_.v + c * v_size();
+  if (v_.rows == 0) std::memcpy(v, k, v_size() * sizeof(float));
+  if (spec_.head_norm != HeadNorm::none) normalise_heads(ops, k, heads, k_norm_);
+  if (spec_.rope != nullptr) spec_.rope->rotate(ops, k, heads, dim, c);
+  if (spec_.normalises_values) {
+    for (std::size_t h = 0; h < heads; ++h) {
+      float* value = v + h * spec_.heads.value_dim;
+      ops.rms_norm(value, nullptr, spec_.norm_epsilon, spec_.heads.value_dim, value);
+    }
+  }
+  const Column& column = pass.columns[c];
+  pass.cache.write(*column.sequence, cache_layer_, column.position, k, v);
+}
+
+void Attention::normalise_heads(const kernels::VectorOps& ops, float* data, std::size_t heads,
+                                Vector weight) const {
+  for (std::size_t at = 0; at < heads * spec_.heads.key_dim; at += weight.size()) {
+    ops.rms_norm(data + at, weight.data(), spec_.norm_epsilon, weight.size(), data + at);
+  }
+}
+
+// A token is as far into the text as the positions say that it sees: once a window slides, not
+// farther than its end.
+float Attention::temperature(const Pass& pass, std::size_t c) const {
+  const std::uint32_t position = pass.cache.sink_query_position(pass.columns[c].position);
+  const std::uint32_t spans = position / spec_.temperature_original;
+  return 1 + spec_.temperature_beta * std::log(1 + static_cast<float>(spans));
+}
+
+// Cuts the columns of a step into blocks that look at the cache together; returns how many.
+std::size_t Attention::find_blocks(const Pass& pass) const {
+  std::size_t count = 0;
+  for (const Stretch& stretch : pass.stretches) {
+    for (std::size_t done = 0; done < stretch.count; done += block_max_) {
+      buffers_.blocks[count++] = {stretch.first + done, std::min(block_max_, stretch.count - done)};
+    }
+  }
+  return count;
+}
+
+// One work item for each KV head and block of columns. Where these are too few to share evenly, the
+// query heads of a KV head are shared too.
+void Attention::attend(Pass& pass) const {
+  const std::size_t blocks = find_blocks(pass), threads = pass.compute.threads();
+  const std::size_t items = spec_.heads.kv * blocks;
+  const bool are_many = items >= 8 * threads;
+  const std::size_t parts = are_many ? 1 : std::min(group(), threads / std::gcd(items, threads));
+  pass.compute.for_each(items * parts, [&](std::size_t member, std::size_t begin, std::size_t end) {
+    for (std::size_t i = begin; i < end; ++i) {
+      const Stretch& block = buffers_.blocks[i / parts % blocks];
+      const std::size_t kv_head = i / parts / blocks;
+      const topology::WorkRange part = topology::split(group(), 1, parts, i % parts);
+      attend_block(pass, block, {kv_head, part.begin, part.size()}, member);
+    }
+  });
+}
+
+void Attention::attend_block(const Pass& pass, const Stretch& block, const SomeHeads& heads,
+                             std::size_t member) const {
+  const Buffers& b = buffers_;
+  const std::size_t first_head = heads.kv_head * group() + heads.first;
+  kvcache::Queries queries{};
+  queries.heads = heads.count;
+  queries.query_stride = q_size();
+  queries.out_stride = attention_size();
+  queries.scale = spec_.scale;
+  queries.softcap = spec_.softcap;
+  queries.sink_logits = sink_logits_.empty() ? nullptr : sink_logits_.data() + first_head;
+  queries.scores = b.scores + member * block_max_ * group() * query_scratch_;
+  queries.score_stride = query_scratch_;
+  queries.runs = b.runs + member * runs_max_;
+  for (std::size_t done = 0; done < block.count; done += queries.columns) {
+    const std::size_t c = block.first + done;
+    const Column& column = pass.columns[c];
+    const std::size_t query = c * q_size() + first_head * spec_.heads.key_dim;
+    queries.near = b.q + query;
+    queries.at_sinks = b.sink_q == nullptr ? nullptr : b.sink_q + query;
+    queries.columns = pass.cache.columns_together(cache_layer_, column.position,
+                                                  static_cast<std::uint32_t>(block.count - done));
+    queries.out = b.attention + c * attention_size() + first_head * spec_.heads.value_dim;
+    pass.cache.attend(*column.sequence, cache_layer_, heads.kv_head, column.position, queries);
+    for (std::size_t k = 0; k < queries.columns; ++k) {
+      pass.cache.hadamard(queries.out + k * queries.out_stride, heads.count, spec_.heads.value_dim);
+    }
+  }
+}
+
+void Attention::apply_gates(Pass& pass) const {
+  const std::size_t size = attention_size();
+  pass.compute.for_each(pass.columns.size(), [&](std::size_t, std::size_t begin, std::size_t end) {
+    const std::size_t at = begin * size, count = (end - begin) * size;
+    pass.compute.ops().multiply_by_sigmoid(buffers_.gates + at, count, buffers_.attention + at);
+  });
+}
+
+}  // namespace sluice::model

@@ -1,0 +1,131 @@
+// Causal attention over the cached keys and values of a sequence: queries, keys and values are
+// projected, normalised and rotated as the Spec says, and the output is projected back.
+//
+// Grouped queries: Ainslie et al. 2023. Each head h of a token at position t gives
+//   out_h = sum over the positions p that t sees of softmax_p(score(q_h, k_p)) v_p,
+//   score = softcap(scale * q . k)
+// and the block gives Wo [out_1 ... out_H] (+ bias).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "core/model/blocks/block.h"
+#include "core/model/decoder.h"
+#include "core/model/hyper_parameters.h"
+#include "core/model/rotary_table.h"
+#include "core/model/weights.h"
+
+namespace sluice::model {
+
+// Over what the root mean square norms of queries and keys go.
+enum class HeadNorm {
+  none,
+  each_head,  // [key_dim], one weight for all heads (Qwen 3)
+  all_heads,  // [heads * key_dim] (OLMo 2)
+};
+
+struct AttentionSpec {
+  std::size_t embedding = 0;  // E
+  Heads heads = {};
+  float norm_epsilon = 0;
+  const RotaryTable* rope = nullptr;  // null: queries and keys are not rotated
+  std::uint32_t window = 0;           // positions that a token sees, itself included; 0: all
+  float scale = 0;                    // of scores; 0: 1 / sqrt(key_dim)
+  float softcap = 0;                  // of scores; 0: none
+  HeadNorm head_norm = HeadNorm::none;
+  // Values are normalised too, each head, without weights (Gemma 4).
+  bool normalises_values = false;
+  // Without attn_v the values are the keys before norm and rotation (Gemma 4).
+  bool keys_may_be_values = false;
+  // The projection of queries holds a gate beside each head, [q_h | gate_h]; what comes out of a
+  // head is multiplied by the sigmoid of its gate (Qwen 3.5).
+  bool is_gated = false;
+  // Each head has a learned number that joins its scores without a value (gpt-oss).
+  bool has_sink_logits = false;
+  // The layer of the cache whose keys and values are looked at; nothing: this block's own.
+  std::optional<std::size_t> shared_layer = {};
+  // Queries at position p are multiplied by 1 + beta ln(1 + floor(p / original)) (Ministral 3);
+  // beta 0: never.
+  float temperature_beta = 0;
+  std::uint32_t temperature_original = 0;
+};
+
+class Attention final : public Block {
+ public:
+  // Tensors attn_q, attn_k, attn_v or, in one, attn_qkv; attn_output; biases of each where the file
+  // has them; attn_q_norm and attn_k_norm; attn_sinks. Throws ModelError.
+  Attention(Decoder& decoder, const LayerTensors& tensors, const AttentionSpec& spec);
+
+  // The layer of the cache that this block looks at, for others to share.
+  std::size_t cache_layer() const { return cache_layer_; }
+
+  std::size_t size_max() const override { return std::max(spec_.embedding, attention_size()); }
+  void measure(Arena& arena, const BufferShape& shape) const override { place(arena, shape); }
+  void bind(Arena& arena, const BufferShape& shape) override;
+  void run(Pass& pass, const float* in, float* out) override;
+
+ private:
+  // [columns][...] each.
+  struct Buffers {
+    float* queries = nullptr;    // [H D], or [H][D of a query, D of its gate] as projected
+    float* q = nullptr;          // [H D]: the queries without gates
+    float* gates = nullptr;      // [H D]
+    float* k = nullptr;          // [G D]
+    float* v = nullptr;          // [G Dv]
+    float* attention = nullptr;  // [H Dv]
+    float* sink_q = nullptr;     // q as it looks at sinks; only for a window that moves them
+    float* scores = nullptr;     // [threads][columns of a block][H / G][query_scratch]
+    kernels::AttentionRun* runs = nullptr;  // [threads][runs_max]
+    Stretch* blocks = nullptr;              // columns that look at the cache together
+  };
+  // Query heads [first, first + count) of those of a KV head.
+  struct SomeHeads {
+    std::size_t kv_head, first, count;
+  };
+
+  void declare_projections(const LayerTensors& tensors);
+  Buffers place(Arena& arena, const BufferShape& shape) const;
+  void project(Pass& pass, const float* in);
+  void prepare_column(Pass& pass, std::size_t c) const;
+  void prepare_queries(Pass& pass, std::size_t c) const;
+  void store_keys(Pass& pass, std::size_t c) const;
+  void normalise_heads(const kernels::VectorOps& ops, float* data, std::size_t heads,
+                       Vector weight) const;
+  std::size_t find_blocks(const Pass& pass) const;
+  void attend(Pass& pass) const;
+  void attend_block(const Pass& pass, const Stretch& block, const SomeHeads& heads,
+                    std::size_t member) const;
+  void apply_gates(Pass& pass) const;
+  float temperature(const Pass& pass, std::size_t c) const;
+  bool owns_keys() const { return !spec_.shared_layer.has_value(); }
+
+  // Columns that share what is read of the cache. More than this many queries gain little, and each
+  // needs room for its scores.
+  std::size_t block_columns() const;
+
+  // Products of numbers from the file, which may be beyond 32 bits before tensors are compared.
+  std::size_t group() const { return spec_.heads.query / spec_.heads.kv; }
+  std::size_t q_size() const { return std::size_t{spec_.heads.query} * spec_.heads.key_dim; }
+  std::size_t k_size() const { return std::size_t{spec_.heads.kv} * spec_.heads.key_dim; }
+  std::size_t v_size() const { return std::size_t{spec_.heads.kv} * spec_.heads.value_dim; }
+  std::size_t attention_size() const {
+    return std::size_t{spec_.heads.query} * spec_.heads.value_dim;
+  }
+
+  AttentionSpec spec_;
+  std::size_t cache_layer_;
+  Matrix q_;       // [H D][E], twice the rows with gates
+  Matrix k_, v_;   // [G D][E], [G Dv][E]; v_ has no rows where keys are values
+  Matrix output_;  // [E][H Dv]
+  Vector q_bias_, k_bias_, v_bias_, output_bias_;  // empty in most models
+  Vector q_norm_, k_norm_;                         // empty without norms
+  Vector sink_logits_;                             // [H], or empty
+  Buffers buffers_;
+  std::size_t block_max_ = 0;  // columns of a block
+  std::size_t query_scratch_ = 0;
+  std::size_t runs_max_ = 0;
+};
+
+}  // namespace sluice::model

@@ -1,0 +1,33 @@
+// A block: what a layer does between reading the residual stream and adding to it. Attention, a
+// feed-forward network, a recurrent mixer.
+//
+// Each kind of block has a Spec, which says all that differs between two layers of two models, and
+// three parts: its constructor declares its tensors in the order in which run() reads them (that
+// order is the tape), measure() and bind() count and take its buffers, run() computes. Blocks run
+// one after the other, so their buffers may lie in the same memory; nothing in them lasts from one
+// run() to the next.
+#pragma once
+
+#include <cstddef>
+
+#include "core/model/arena.h"
+#include "core/model/step.h"
+
+namespace sluice::model {
+
+class Block {
+ public:
+  virtual ~Block() = default;
+
+  // The widest input of a matrix, for Compute.
+  virtual std::size_t size_max() const = 0;
+
+  virtual void measure(Arena& arena, const BufferShape& shape) const = 0;
+  virtual void bind(Arena& arena, const BufferShape& shape) = 0;
+
+  // out = block(in), both [columns][embedding]; they may be the same memory. Throws what
+  // Compute::multiply throws.
+  virtual void run(Pass& pass, const float* in, float* out) = 0;
+};
+
+}  // namespace sluice::model

@@ -1,0 +1,126 @@
+#include "core/model/blocks/delta_net.h"
+
+#include <array>
+#include <cmath>
+#include <fmt/format.h>
+
+#include "kernels/convolution.h"
+#include "kernels/recurrence.h"
+
+namespace sluice::model {
+
+DeltaNetSpec read_delta_net(const Keys& keys, std::size_t embedding, float norm_epsilon) {
+  const std::uint32_t inner = keys.count("ssm.inner_size");
+  DeltaNetSpec spec{.embedding = embedding,
+                    .taps = keys.count("ssm.conv_kernel", kernels::convolution_taps_max),
+                    .key_heads = keys.count("ssm.group_count"),
+                    .value_heads = keys.count("ssm.time_step_rank"),
+                    .key_dim = keys.count("ssm.state_size"),
+                    .norm_epsilon = norm_epsilon};
+  if (inner % spec.value_heads != 0) {
+    throw keys.error("ssm.time_step_rank", fmt::format("is {}, which does not divide the {} of "
+                                                       "ssm.inner_size",
+                                                       spec.value_heads, inner));
+  }
+  spec.value_dim = inner / spec.value_heads;
+  return spec;
+}
+
+DeltaNet::DeltaNet(Decoder& decoder, const LayerTensors& tensors, const DeltaNetSpec& spec)
+    : spec_(spec) {
+  const std::size_t e = spec_.embedding, n = spec_.value_heads;
+  mixed_ = tensors.matrix("attn_qkv.weight", e, mixed_size());
+  gate_ = tensors.matrix("attn_gate.weight", e, value_size());
+  alpha_ = tensors.matrix("ssm_alpha.weight", e, n);
+  beta_ = tensors.matrix("ssm_beta.weight", e, n);
+  dt_ = tensors.vector(tensors.has("ssm_dt") ? "ssm_dt" : "ssm_dt.bias", {n});
+  a_ = tensors.vector("ssm_a", {n});
+  convolution_ = {.channels = mixed_size(),
+                  .tap_count = spec_.taps,
+                  .has_silu = true,
+                  .taps = tensors.vector("ssm_conv1d.weight", {spec_.taps, mixed_size()})};
+  norm_ = tensors.vector("ssm_norm.weight", {spec_.value_dim});
+  output_ = tensors.matrix("ssm_out.weight", value_size(), e);
+  const std::size_t matrices = n * kernels::state_floats(spec_.key_dim, spec_.value_dim);
+  cache_layer_ = decoder.add_cache_layer({.state_floats = convolution_.tail_floats() + matrices});
+}
+
+DeltaNet::Buffers DeltaNet::place(Arena& arena, const BufferShape& shape) const {
+  Buffers out;
+  out.mixed = arena.floats(shape.columns * mixed_size());
+  out.gates = arena.floats(shape.columns * value_size());
+  out.decays = arena.floats(shape.columns * spec_.value_heads);
+  out.rates = arena.floats(shape.columns * spec_.value_heads);
+  return out;
+}
+
+void DeltaNet::run(Pass& pass, const float* in, float* out) {
+  const std::size_t e = spec_.embedding, n = spec_.value_heads, columns = pass.columns.size();
+  const Buffers& b = buffers_;
+  pass.compute.multiply(
+      in, e, e, columns,
+      std::array{Product{&mixed_, b.mixed, mixed_size()}, Product{&gate_, b.gates, value_size()},
+                 Product{&alpha_, b.decays, n, dt_}, Product{&beta_, b.rates, n}});
+  convolution_.run(pass, cache_layer_, b.mixed, mixed_size());
+  for_each_column(pass, [&](std::size_t c) { prepare_column(pass, c); });
+  for_each_part(pass, cache_layer_, n,
+                [&](const Stretch& stretch, const LayerState& state, std::size_t head) {
+                  run_head(pass, stretch, state, head);
+                });
+  pass.compute.multiply(b.gates, value_size(), value_size(), columns,
+                        std::array{Product{&output_, out, e}});
+}
+
+// Normalises queries and keys, and makes decays and rates of alpha and beta.
+void DeltaNet::prepare_column(Pass& pass, std::size_t c) const {
+  constexpr float epsilon = 1e-6f;  // of the model, in no file
+  const kernels::VectorOps& ops = pass.compute.ops();
+  const std::size_t n = spec_.value_heads, dim = spec_.key_dim;
+  const float query_scale = 1 / std::sqrt(static_cast<float>(dim));
+  float* query = buffers_.mixed + c * mixed_size();
+  float* key = query + key_size();
+  for (std::size_t h = 0; h < spec_.key_heads; ++h, query += dim, key += dim) {
+    ops.l2_norm(query, epsilon, query_scale, dim, query);
+    ops.l2_norm(key, epsilon, 1, dim, key);
+  }
+  float* decays = buffers_.decays + c * n;
+  ops.softplus(decays, n);
+  ops.multiply(a_.data(), n, decays);
+  ops.exp(decays, n);
+  ops.sigmoid(buffers_.rates + c * n, n);
+}
+
+// The delta rule of one value head over the tokens of a sequence, and its norm and gate.
+void DeltaNet::run_head(const Pass& pass, const Stretch& stretch, const LayerState& state,
+                        std::size_t head) const {
+  const std::size_t dim = spec_.value_dim, n = spec_.value_heads;
+  const std::size_t matrix =
+      convolution_.tail_floats() + head * kernels::state_floats(spec_.key_dim, dim);
+  float* mixed = buffers_.mixed + stretch.first * mixed_size();
+  float* values = mixed + 2 * key_size() + head * dim;
+  kernels::RecurrenceArgs args{};
+  args.queries = mixed + head % spec_.key_heads * spec_.key_dim;
+  args.keys = args.queries + key_size();
+  args.values = args.out = values;
+  args.key_stride = args.value_stride = args.out_stride = mixed_size();
+  args.decays = buffers_.decays + stretch.first * n + head;
+  args.rates = buffers_.rates + stretch.first * n + head;
+  args.decay_stride = args.rate_stride = n;
+  args.state = state.before + matrix;
+  args.next_state = state.after + matrix;
+  args.positions = stretch.count;
+  args.key_dim = spec_.key_dim;
+  args.value_dim = dim;
+  pass.compute.kernels().recurrence.delta_rule(args);
+
+  const kernels::VectorOps& ops = pass.compute.ops();
+  float* gates = buffers_.gates + stretch.first * value_size() + head * dim;
+  for (std::size_t i = 0; i < stretch.count; ++i) {
+    float* out = values + i * mixed_size();
+    float* gate = gates + i * value_size();
+    ops.rms_norm(out, norm_.data(), spec_.norm_epsilon, dim, out);
+    ops.swiglu(gate, out, dim, gate);
+  }
+}
+
+}  // namespace sluice::model

@@ -1,0 +1,77 @@
+// Gated delta net (Yang et al. 2024, arXiv:2412.06464), as in Qwen 3.5. The input is projected to
+// queries, keys and values, which go through a short convolution with silu, and to a gate z and two
+// numbers for each value head, alpha and beta. With queries and keys of length 1 (queries also
+// divided by sqrt(key_dim)), each value head runs the delta rule of kernels/recurrence.h with
+//
+//   decay = exp(a softplus(alpha + dt)),  rate = sigmoid(beta),
+//
+// and the block gives Wo [rms_norm(out_h) * silu(z_h)]. A sequence keeps the last inputs of the
+// convolution and a matrix for each value head.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+
+#include "core/model/blocks/block.h"
+#include "core/model/blocks/recurrent_parts.h"
+#include "core/model/decoder.h"
+#include "core/model/keys.h"
+#include "core/model/weights.h"
+
+namespace sluice::model {
+
+struct DeltaNetSpec {
+  std::size_t embedding = 0;    // E
+  std::size_t taps = 0;         // of the convolution
+  std::size_t key_heads = 0;    // K; value head h reads key head h mod K
+  std::size_t value_heads = 0;  // N
+  std::size_t key_dim = 0;      // D
+  std::size_t value_dim = 0;    // Dv
+  float norm_epsilon = 0;
+};
+
+// "ssm.*". Throws ModelError where a key is missing or makes no sense.
+DeltaNetSpec read_delta_net(const Keys& keys, std::size_t embedding, float norm_epsilon);
+
+class DeltaNet final : public Block {
+ public:
+  // Tensors attn_qkv, attn_gate, ssm_alpha, ssm_beta, ssm_dt.bias, ssm_a, ssm_conv1d, ssm_norm,
+  // ssm_out. Throws ModelError.
+  DeltaNet(Decoder& decoder, const LayerTensors& tensors, const DeltaNetSpec& spec);
+
+  std::size_t size_max() const override { return std::max(spec_.embedding, value_size()); }
+  void measure(Arena& arena, const BufferShape& shape) const override { place(arena, shape); }
+  void bind(Arena& arena, const BufferShape& shape) override { buffers_ = place(arena, shape); }
+  void run(Pass& pass, const float* in, float* out) override;
+
+ private:
+  // [columns][...] each.
+  struct Buffers {
+    float* mixed = nullptr;   // [queries, keys, values], then in their place what heads give
+    float* gates = nullptr;   // [N Dv]: z, then the normalised and gated outputs
+    float* decays = nullptr;  // [N]: alpha at first
+    float* rates = nullptr;   // [N]: beta at first
+  };
+
+  Buffers place(Arena& arena, const BufferShape& shape) const;
+  void prepare_column(Pass& pass, std::size_t c) const;
+  void run_head(const Pass& pass, const Stretch& stretch, const LayerState& state,
+                std::size_t head) const;
+
+  std::size_t key_size() const { return spec_.key_heads * spec_.key_dim; }
+  std::size_t value_size() const { return spec_.value_heads * spec_.value_dim; }
+  std::size_t mixed_size() const { return 2 * key_size() + value_size(); }
+
+  DeltaNetSpec spec_;
+  std::size_t cache_layer_;
+  Matrix mixed_;                   // [2 K D + N Dv][E]
+  Matrix gate_;                    // [N Dv][E]
+  Matrix alpha_, beta_;            // [N][E]
+  Matrix output_;                  // [E][N Dv]
+  Vector dt_, a_;                  // [N]; a is negative
+  Vector norm_;                    // [Dv]
+  CausalConvolution convolution_;  // of `mixed`
+  Buffers buffers_;
+};
+
+}  // namespace sluice::model

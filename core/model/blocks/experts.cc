@@ -1,0 +1,167 @@
+#include "core/model/blocks/experts.h"
+
+#include <algorithm>
+#include <cstring>
+#include <fmt/format.h>
+#include <span>
+#include <string>
+#include <utility>
+
+namespace sluice::model {
+namespace {
+
+// Declares the weights of the experts of a layer, one after the other.
+class ExpertTensors {
+ public:
+  ExpertTensors(const LayerTensors& tensors, const ExpertsSpec& spec)
+      : tensors_(tensors),
+        experts_(spec.router.experts),
+        e_(spec.router.embedding),
+        f_(spec.width),
+        has_gate_(spec.activation != Activation::relu_squared),
+        is_fused_(has_gate_ && tensors.has("ffn_gate_up_exps.weight")),
+        is_stacked_(tensors.has("ffn_down_exps.weight")) {
+    if (is_fused_) gate_up_bias_ = biases("ffn_gate_up_exps.bias", 2 * f_);
+    if (has_gate_ && !is_fused_) gate_bias_ = biases("ffn_gate_exps.bias", f_);
+    if (!is_fused_) up_bias_ = biases("ffn_up_exps.bias", f_);
+    down_bias_ = biases("ffn_down_exps.bias", e_);
+  }
+
+  FeedForwardWeights weights_of(std::size_t expert) const {
+    FeedForwardWeights out;
+    if (is_fused_) {
+      const std::string name = "ffn_gate_up_exps.weight";
+      const std::size_t first = expert * 2 * f_;
+      out.gate = tensors_.part_of_matrix(name, {e_, 2 * f_, experts_}, first, f_);
+      out.up = tensors_.part_of_matrix(name, {e_, 2 * f_, experts_}, first + f_, f_);
+      const Vector bias = of(gate_up_bias_, expert, 2 * f_);
+      out.gate_bias = bias.first(bias.size() / 2);
+      out.up_bias = bias.last(bias.size() / 2);
+    } else {
+      if (has_gate_) out.gate = matrix("ffn_gate", expert, e_, f_);
+      out.up = matrix("ffn_up", expert, e_, f_);
+      out.gate_bias = of(gate_bias_, expert, f_);
+      out.up_bias = of(up_bias_, expert, f_);
+    }
+    out.down = matrix("ffn_down", expert, f_, e_);
+    out.down_bias = of(down_bias_, expert, e_);
+    return out;
+  }
+
+ private:
+  Matrix matrix(const std::string& name, std::size_t expert, std::size_t columns,
+                std::size_t rows) const {
+    if (!is_stacked_)
+      return tensors_.matrix(fmt::format("{}.{}.weight", name, expert), columns, rows);
+    return tensors_.part_of_matrix(name + "_exps.weight", {columns, rows, experts_}, expert * rows,
+                                   rows);
+  }
+
+  Vector biases(const std::string& name, std::size_t size) const {
+    return tensors_.optional_vector(name, {size, experts_});
+  }
+  static Vector of(Vector biases, std::size_t expert, std::size_t size) {
+    return biases.empty() ? Vector{} : biases.subspan(expert * size, size);
+  }
+
+  const LayerTensors& tensors_;
+  std::size_t experts_, e_, f_;
+  bool has_gate_, is_fused_, is_stacked_;
+  Vector gate_up_bias_, gate_bias_, up_bias_, down_bias_;  // [X][...], or empty
+};
+
+}  // namespace
+
+ExpertsSpec read_experts(const Keys& keys, std::size_t embedding, const RouterSpec& otherwise) {
+  ExpertsSpec spec;
+  spec.router = read_router(keys, embedding, otherwise);
+  spec.width = keys.contains("expert_feed_forward_length")
+                   ? keys.count("expert_feed_forward_length")
+                   : keys.count("feed_forward_length");
+  return spec;
+}
+
+Experts::Experts(const LayerTensors& tensors, const ExpertsSpec& spec)
+    : embedding_(spec.router.embedding), router_(tensors, spec.router) {
+  const ExpertTensors stacks(tensors, spec);
+  const FeedForwardSpec one{embedding_, spec.width, spec.activation};
+  experts_.reserve(spec.router.experts);
+  for (std::size_t i = 0; i < spec.router.experts; ++i) {
+    experts_.emplace_back(stacks.weights_of(i), one);
+  }
+}
+
+Experts::Buffers Experts::place(Arena& arena, const BufferShape& shape) const {
+  Buffers out;
+  out.gathered = arena.floats(shape.columns * embedding_);
+  out.sum = arena.floats(shape.columns * embedding_);
+  out.visits = arena.take<Visit>(shape.columns * router_.spec().used);
+  out.ends = arena.take<std::size_t>(experts_.size());
+  return out;
+}
+
+void Experts::measure(Arena& arena, const BufferShape& shape) const {
+  place(arena, shape);
+  router_.measure(arena, shape);
+  experts_.front().measure(arena, shape);
+}
+
+// Experts run one after the other, in the same buffers.
+void Experts::bind(Arena& arena, const BufferShape& shape) {
+  buffers_ = place(arena, shape);
+  router_.bind(arena, shape);
+  for (FeedForward& expert : experts_) {
+    Arena same = arena;
+    expert.bind(same, shape);
+  }
+}
+
+void Experts::run(Pass& pass, const float* routed, const float* in, float* out) {
+  const std::size_t columns = pass.columns.size();
+  router_.run(pass, routed);
+  list_visits(columns);
+  std::fill_n(buffers_.sum, columns * embedding_, 0.0f);
+  std::size_t begin = 0;
+  for (std::size_t i = 0; i < experts_.size(); ++i) {
+    const std::size_t end = buffers_.ends[i];
+    if (begin != end) visit(pass.compute, experts_[i], {buffers_.visits + begin, end - begin}, in);
+    begin = end;
+  }
+  std::memcpy(out, buffers_.sum, columns * embedding_ * sizeof(float));
+}
+
+// Sorts what the tokens chose by expert, and then by column.
+void Experts::list_visits(std::size_t columns) {
+  const std::span ends(buffers_.ends, experts_.size());
+  std::ranges::fill(ends, 0);
+  for (std::size_t c = 0; c < columns; ++c) {
+    for (const Choice& choice : router_.choices(c)) ++ends[choice.expert];
+  }
+  // Each count becomes where the visits of its expert begin, which then moves to their end.
+  std::size_t begin = 0;
+  for (std::size_t& end : ends) begin += std::exchange(end, begin);
+  for (std::size_t c = 0; c < columns; ++c) {
+    for (const Choice& choice : router_.choices(c)) {
+      buffers_.visits[ends[choice.expert]++] = {static_cast<std::uint32_t>(c), choice.weight};
+    }
+  }
+}
+
+void Experts::visit(Compute& compute, FeedForward& expert, std::span<const Visit> visits,
+                    const float* in) {
+  const std::size_t e = embedding_;
+  compute.for_each(visits.size(), [&](std::size_t, std::size_t begin, std::size_t end) {
+    for (std::size_t i = begin; i < end; ++i) {
+      std::memcpy(buffers_.gathered + i * e, in + visits[i].column * e, e * sizeof(float));
+    }
+  });
+  expert.run(compute, buffers_.gathered, visits.size(), buffers_.gathered);
+  compute.for_each(visits.size(), [&](std::size_t, std::size_t begin, std::size_t end) {
+    for (std::size_t i = begin; i < end; ++i) {
+      compute.ops().add_scaled(buffers_.gathered + i * e, visits[i].weight, e,
+                               buffers_.sum + visits[i].column * e);
+    }
+  });
+}
+
+}  // namespace sluice::model

@@ -1,0 +1,68 @@
+// A mixture of experts: each token goes through a few of many feed-forward networks, which a router
+// chooses, and gets the sum of what they give, weighted.
+//
+// The tokens of a step are gathered by expert, so that the weights of an expert are read once for
+// all of them. A token adds up its experts in ascending order of their numbers: the result does not
+// depend on what else is in a step. Experts that no token chose are left out.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "core/model/blocks/block.h"
+#include "core/model/blocks/feed_forward.h"
+#include "core/model/blocks/router.h"
+#include "core/model/weights.h"
+
+namespace sluice::model {
+
+struct ExpertsSpec {
+  RouterSpec router = {};
+  std::size_t width = 0;  // F, of one expert
+  Activation activation = Activation::swiglu;
+};
+
+// "expert_feed_forward_length", or where the file has none "feed_forward_length", and what the
+// router needs. Throws ModelError where a key is missing or makes no sense.
+ExpertsSpec read_experts(const Keys& keys, std::size_t embedding, const RouterSpec& otherwise = {});
+
+class Experts final : public Block {
+ public:
+  // The tensors of the router; ffn_gate_exps, ffn_up_exps and ffn_down_exps, all experts of a layer
+  // in one each; or ffn_gate_up_exps, with the rows of the gate above the others; or a tensor for
+  // each expert, ffn_gate.0 and so on; biases where the file has them. Throws ModelError.
+  Experts(const LayerTensors& tensors, const ExpertsSpec& spec);
+
+  std::size_t size_max() const override { return experts_.front().size_max(); }
+  void measure(Arena& arena, const BufferShape& shape) const override;
+  void bind(Arena& arena, const BufferShape& shape) override;
+  void run(Pass& pass, const float* in, float* out) override { run(pass, in, in, out); }
+
+  // The same with a router that sees something else than the experts do, `routed`: [columns][E].
+  void run(Pass& pass, const float* routed, const float* in, float* out);
+
+ private:
+  // A token that goes through an expert.
+  struct Visit {
+    std::uint32_t column;
+    float weight;
+  };
+  struct Buffers {
+    float* gathered = nullptr;    // [columns][E]: inputs of an expert, then what it gives
+    float* sum = nullptr;         // [columns][E]
+    Visit* visits = nullptr;      // [columns * used], by expert
+    std::size_t* ends = nullptr;  // [X]: where the visits of an expert end
+  };
+
+  Buffers place(Arena& arena, const BufferShape& shape) const;
+  void list_visits(std::size_t columns);
+  void visit(Compute& compute, FeedForward& expert, std::span<const Visit> visits, const float* in);
+
+  std::size_t embedding_;
+  Router router_;
+  std::vector<FeedForward> experts_;
+  Buffers buffers_;
+};
+
+}  // namespace sluice::model

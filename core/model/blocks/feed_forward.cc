@@ -1,0 +1,88 @@
+#include "core/model/blocks/feed_forward.h"
+
+#include <array>
+#include <string>
+
+namespace sluice::model {
+
+FeedForward::FeedForward(const LayerTensors& tensors, const FeedForwardSpec& spec) : spec_(spec) {
+  const std::size_t e = spec_.embedding, f = spec_.width;
+  const std::string suffix = spec_.is_shared_expert ? "_shexp" : "";
+  const std::string gate = "ffn_gate" + suffix, up = "ffn_up" + suffix, down = "ffn_down" + suffix;
+  FeedForwardWeights& w = weights_;
+  const std::string token_gate = "ffn_gate_inp_shexp.weight";
+  if (spec_.is_shared_expert && tensors.has(token_gate)) {
+    token_gate_ = tensors.matrix(token_gate, e, 1);
+  }
+  if (spec_.has_gate() && tensors.rows(up + ".weight") == 2 * f) {
+    w.gate = tensors.part_of_matrix(up + ".weight", {e, 2 * f}, 0, f);
+    w.up = tensors.part_of_matrix(up + ".weight", {e, 2 * f}, f, f);
+    const Vector bias = tensors.optional_vector(up + ".bias", {2 * f});
+    if (!bias.empty()) {
+      w.gate_bias = bias.first(f);
+      w.up_bias = bias.last(f);
+    }
+  } else {
+    if (spec_.has_gate()) {
+      w.gate = tensors.matrix(gate + ".weight", e, f);
+      w.gate_bias = tensors.optional_vector(gate + ".bias", {f});
+    }
+    w.up = tensors.matrix(up + ".weight", e, f);
+    w.up_bias = tensors.optional_vector(up + ".bias", {f});
+  }
+  w.down = tensors.matrix(down + ".weight", f, e);
+  w.down_bias = tensors.optional_vector(down + ".bias", {e});
+}
+
+FeedForward::Buffers FeedForward::place(Arena& arena, const BufferShape& shape) const {
+  Buffers out;
+  if (spec_.has_gate()) out.gate = arena.floats(shape.columns * spec_.width);
+  out.up = arena.floats(shape.columns * spec_.width);
+  if (has_token_gate()) out.token_gates = arena.floats(shape.columns);
+  return out;
+}
+
+void FeedForward::run(Compute& compute, const float* in, std::size_t columns, float* out) {
+  const std::size_t e = spec_.embedding, f = spec_.width;
+  std::array<Product, 3> products{};
+  std::size_t count = 0;
+  if (has_token_gate()) products[count++] = {&token_gate_, buffers_.token_gates, 1};
+  if (spec_.has_gate()) products[count++] = {&weights_.gate, buffers_.gate, f, weights_.gate_bias};
+  products[count++] = {&weights_.up, buffers_.up, f, weights_.up_bias};
+  compute.multiply(in, e, e, columns, std::span(products).first(count));
+  activate(compute, columns);
+  compute.multiply(buffers_.up, f, f, columns,
+                   std::array{Product{&weights_.down, out, e, weights_.down_bias}});
+  if (has_token_gate()) apply_token_gates(compute, columns, out);
+}
+
+void FeedForward::activate(Compute& compute, std::size_t columns) const {
+  constexpr float slope = 1.702f, limit = 7;  // of gpt-oss
+  const kernels::VectorOps& ops = compute.ops();
+  compute.for_each(columns, [&](std::size_t, std::size_t begin, std::size_t end) {
+    const std::size_t at = begin * spec_.width, count = (end - begin) * spec_.width;
+    float* up = buffers_.up + at;
+    switch (spec_.activation) {
+      case Activation::swiglu:
+        return ops.swiglu(buffers_.gate + at, up, count, up);
+      case Activation::geglu:
+        return ops.geglu(buffers_.gate + at, up, count, up);
+      case Activation::clamped_swiglu:
+        return ops.clamped_swiglu(buffers_.gate + at, up, slope, limit, count, up);
+      case Activation::relu_squared:
+        return ops.relu_squared(up, count);
+    }
+  });
+}
+
+void FeedForward::apply_token_gates(Compute& compute, std::size_t columns, float* out) const {
+  const kernels::VectorOps& ops = compute.ops();
+  compute.for_each(columns, [&](std::size_t, std::size_t begin, std::size_t end) {
+    ops.sigmoid(buffers_.token_gates + begin, end - begin);
+    for (std::size_t c = begin; c < end; ++c) {
+      ops.scale(out + c * spec_.embedding, spec_.embedding, buffers_.token_gates[c]);
+    }
+  });
+}
+
+}  // namespace sluice::model

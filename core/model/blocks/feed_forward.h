@@ -1,0 +1,75 @@
+// Feed-forward networks: down(activation(gate x, up x)), with or without a gate. One for all
+// tokens, or one of the experts of a mixture.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+
+#include "core/model/blocks/block.h"
+#include "core/model/weights.h"
+
+namespace sluice::model {
+
+enum class Activation {
+  swiglu,          // silu(gate x) * (up x) (Shazeer 2020)
+  geglu,           // gelu(gate x) * (up x), the tanh form
+  clamped_swiglu,  // g sigmoid(1.702 g) (u + 1), both kept within 7 (gpt-oss)
+  relu_squared,    // max(0, up x)^2, without a gate (Nemotron)
+};
+
+struct FeedForwardSpec {
+  std::size_t embedding = 0;  // E
+  std::size_t width = 0;      // F
+  Activation activation = Activation::swiglu;
+  // Of the expert that all tokens share; tensors have the suffix "_shexp" then.
+  bool is_shared_expert = false;
+
+  bool has_gate() const { return activation != Activation::relu_squared; }
+};
+
+struct FeedForwardWeights {
+  Matrix gate = {}, up, down;                           // [F][E], [F][E], [E][F]
+  Vector gate_bias = {}, up_bias = {}, down_bias = {};  // [F], [F], [E]; empty in most models
+};
+
+class FeedForward final : public Block {
+ public:
+  // Tensors ffn_gate, ffn_up, ffn_down; or, in one, ffn_up with the rows of the gate above its own;
+  // biases of each where the file has them. A shared expert may have ffn_gate_inp_shexp, a row
+  // [E]: what it gives a token x is multiplied by sigmoid(row . x) then. Throws ModelError.
+  FeedForward(const LayerTensors& tensors, const FeedForwardSpec& spec);
+
+  // Of weights that are declared already.
+  FeedForward(FeedForwardWeights weights, const FeedForwardSpec& spec)
+      : spec_(spec), weights_(std::move(weights)) {}
+
+  std::size_t size_max() const override { return std::max(spec_.embedding, spec_.width); }
+  void measure(Arena& arena, const BufferShape& shape) const override { place(arena, shape); }
+  void bind(Arena& arena, const BufferShape& shape) override { buffers_ = place(arena, shape); }
+  void run(Pass& pass, const float* in, float* out) override {
+    run(pass.compute, in, pass.columns.size(), out);
+  }
+
+  // The same for so many columns, whatever tokens they are of.
+  void run(Compute& compute, const float* in, std::size_t columns, float* out);
+
+ private:
+  struct Buffers {
+    float* gate = nullptr;         // [columns][F]; unused without a gate
+    float* up = nullptr;           // [columns][F]
+    float* token_gates = nullptr;  // [columns]; only with such a gate
+  };
+
+  bool has_token_gate() const { return token_gate_.rows != 0; }
+  Buffers place(Arena& arena, const BufferShape& shape) const;
+  void activate(Compute& compute, std::size_t columns) const;
+  void apply_token_gates(Compute& compute, std::size_t columns, float* out) const;
+
+  FeedForwardSpec spec_;
+  FeedForwardWeights weights_;
+  Matrix token_gate_ = {};  // [1][E], or no rows
+  Buffers buffers_;
+};
+
+}  // namespace sluice::model

@@ -1,0 +1,36 @@
+#include "core/model/blocks/recurrent_parts.h"
+
+#include <algorithm>
+
+namespace sluice::model {
+
+LayerState state_of(const Pass& pass, const Stretch& stretch, std::size_t cache_layer) {
+  const kvcache::Sequence& sequence = *pass.columns[stretch.first].sequence;
+  return {pass.cache.state(sequence, cache_layer).data(),
+          pass.cache.next_state(sequence, cache_layer).data()};
+}
+
+void CausalConvolution::run(Pass& pass, std::size_t cache_layer, float* x,
+                            std::size_t stride) const {
+  constexpr std::size_t part_max = 256;  // channels of a work item
+  const std::size_t parts = (channels + part_max - 1) / part_max;
+  for_each_part(pass, cache_layer, parts,
+                [&](const Stretch& stretch, const LayerState& state, std::size_t part) {
+                  const std::size_t first = part * part_max;
+                  kernels::ConvolutionArgs args{};
+                  args.x = x + stretch.first * stride + first;
+                  args.stride = stride;
+                  args.taps = taps.data() + first * tap_count;
+                  args.bias = bias.empty() ? nullptr : bias.data() + first;
+                  args.tail = state.before + first;
+                  args.next_tail = state.after + first;
+                  args.tail_stride = channels;
+                  args.positions = stretch.count;
+                  args.channels = std::min(part_max, channels - first);
+                  args.tap_count = tap_count;
+                  args.has_silu = has_silu;
+                  pass.compute.kernels().convolution.causal(args);
+                });
+}
+
+}  // namespace sluice::model

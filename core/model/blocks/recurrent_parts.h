@@ -1,0 +1,55 @@
+// What recurrent blocks share: the state of a layer for each sequence of a step, the short
+// convolution, and loops over heads and columns.
+#pragma once
+
+#include <cstddef>
+
+#include "core/model/step.h"
+#include "core/model/weights.h"
+
+namespace sluice::model {
+
+// The state of one layer of a sequence: where a step reads it, and where it writes it.
+struct LayerState {
+  const float* before;
+  float* after;
+};
+LayerState state_of(const Pass& pass, const Stretch& stretch, std::size_t cache_layer);
+
+// A causal convolution of each channel (kernels/convolution.h). The state of the layer begins with
+// its tail.
+struct CausalConvolution {
+  std::size_t channels = 0;
+  std::size_t tap_count = 0;
+  bool has_silu = false;
+  Vector taps = {};  // [channels][taps]
+  Vector bias = {};  // [channels], or empty
+
+  std::size_t tail_floats() const { return (tap_count - 1) * channels; }
+
+  // In place on the columns x[c * stride ...] of `channels` features, on all threads.
+  void run(Pass& pass, std::size_t cache_layer, float* x, std::size_t stride) const;
+};
+
+// Calls f(stretch, state, part) for `parts` parts, such as heads, of each sequence of the step, on
+// all threads.
+template <typename F>
+void for_each_part(Pass& pass, std::size_t cache_layer, std::size_t parts, F&& f) {
+  const std::size_t items = pass.stretches.size() * parts;
+  pass.compute.for_each(items, [&](std::size_t, std::size_t begin, std::size_t end) {
+    for (std::size_t i = begin; i < end; ++i) {
+      const Stretch& stretch = pass.stretches[i / parts];
+      f(stretch, state_of(pass, stretch, cache_layer), i % parts);
+    }
+  });
+}
+
+// Calls f(column) for the columns of the step, on all threads.
+template <typename F>
+void for_each_column(Pass& pass, F&& f) {
+  pass.compute.for_each(pass.columns.size(), [&](std::size_t, std::size_t begin, std::size_t end) {
+    for (std::size_t c = begin; c < end; ++c) f(c);
+  });
+}
+
+}  // namespace sluice::model

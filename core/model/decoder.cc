@@ -1,0 +1,175 @@
+#include "core/model/decoder.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+namespace sluice::model {
+
+Decoder::Decoder(const HyperParameters& hp, WeightLayout& layout, const DecoderOptions& options)
+    : hp_(hp), layout_(layout), options_(options) {
+  layout_.table("token_embd.weight", hp_.embedding, hp_.vocabulary);
+}
+
+const RotaryTable* Decoder::add_rope(const RotarySpec& spec) {
+  return &ropes_.emplace_back(spec);
+}
+
+std::size_t Decoder::add_cache_layer(const kvcache::LayerShape& shape) {
+  cache_layers_.push_back(shape);
+  return cache_layers_.size() - 1;
+}
+
+void Decoder::finish() {
+  output_norm_ = layout_.vector(options_.final_norm, {hp_.embedding});
+  // Models with a tied head use the token embedding for both.
+  head_ = layout_.matrix(layout_.has("output.weight") ? "output.weight" : "token_embd.weight",
+                         hp_.embedding, hp_.vocabulary);
+  head_bias_ = layout_.optional_vector("output.bias", {hp_.vocabulary});
+  layout_.check_all_declared(hp_.layers);
+}
+
+// Calls f(block) for all blocks of the layers.
+template <typename F>
+void Decoder::for_each_block(F&& f) const {
+  for (const Residual& residual : residuals_) {
+    f(*residual.block);
+    if (residual.beside) f(*residual.beside);
+  }
+}
+
+std::size_t Decoder::size_max() const {
+  std::size_t most = prologue_ ? prologue_->size_max() : hp_.embedding;
+  for_each_block([&](const Block& block) { most = std::max(most, block.size_max()); });
+  return most;
+}
+
+Decoder::Buffers Decoder::place(Arena& arena, const BufferShape& shape) const {
+  Buffers out;
+  out.normed = arena.floats(shape.columns * hp_.embedding);
+  const bool has_pairs = std::ranges::any_of(
+      residuals_, [](const Residual& residual) { return residual.beside != nullptr; });
+  if (has_pairs) out.beside = arena.floats(shape.columns * hp_.embedding);
+  return out;
+}
+
+std::size_t Decoder::buffer_bytes(const BufferShape& shape) const {
+  Arena lasting;  // for a whole step; what blocks take is for one after the other
+  place(lasting, shape);
+  for (const RotaryTable& rope : ropes_) rope.measure(lasting, shape);
+  if (prologue_) prologue_->measure(lasting, shape);
+  std::size_t most = 0;
+  for_each_block([&](const Block& block) {
+    Arena own;
+    block.measure(own, shape);
+    most = std::max(most, own.bytes());
+  });
+  return lasting.bytes() + most;
+}
+
+void Decoder::allocate(const BufferShape& shape) {
+  memory_ = AlignedBytes(buffer_bytes(shape));
+  Arena lasting(memory_.data());
+  buffers_ = place(lasting, shape);
+  for (RotaryTable& rope : ropes_) rope.bind(lasting, shape);
+  if (prologue_) prologue_->bind(lasting, shape);
+  for_each_block([&](Block& block) {
+    Arena own(memory_.data() + lasting.bytes());
+    block.bind(own, shape);
+  });
+  stretches_.reserve(shape.columns);
+}
+
+void Decoder::run_layers(Compute& compute, const Step& step) {
+  find_stretches(step.columns);
+  for (RotaryTable& rope : ropes_) rope.fill(step.columns, step.cache);
+  if (options_.embedding_scale != 1) {
+    for_each_row(compute, step.columns.size(), hp_.embedding, [&](std::size_t at, std::size_t n) {
+      compute.ops().scale(step.x + at, n, options_.embedding_scale);
+    });
+  }
+  Pass pass{compute, step.cache, step.columns, stretches_};
+  if (prologue_) prologue_->run(pass, step.x, nullptr);
+  for (const Residual& residual : residuals_) run(pass, residual, step.x);
+}
+
+void Decoder::find_stretches(std::span<const Column> columns) {
+  stretches_.clear();
+  for (std::size_t c = 0; c < columns.size(); ++c) {
+    const bool follows = c != 0 && columns[c - 1].sequence == columns[c].sequence &&
+                         columns[c - 1].position + 1 == columns[c].position;
+    if (follows) {
+      ++stretches_.back().count;
+    } else {
+      stretches_.push_back({c, 1});
+    }
+  }
+}
+
+void Decoder::run(Pass& pass, const Residual& residual, float* x) {
+  const float* in = x;
+  if (!residual.norm.empty()) {
+    normalise(pass.compute, x, pass.columns.size(), residual.norm, buffers_.normed);
+    in = buffers_.normed;
+  }
+  if (residual.beside) {
+    residual.beside->run(pass, in, buffers_.beside);
+    add_to_stream(pass, residual, buffers_.beside, x);
+  }
+  residual.block->run(pass, in, buffers_.normed);
+  add_to_stream(pass, residual, buffers_.normed, x);
+  if (residual.stream_scale.empty()) return;
+  for_each_row(pass.compute, pass.columns.size(), hp_.embedding,
+               [&](std::size_t at, std::size_t n) {
+                 pass.compute.ops().scale(x + at, n, residual.stream_scale.front());
+               });
+}
+
+// x += scale * post_norm(delta)
+void Decoder::add_to_stream(Pass& pass, const Residual& residual, float* delta, float* x) {
+  const std::size_t columns = pass.columns.size();
+  const kernels::VectorOps& ops = pass.compute.ops();
+  if (!residual.post_norm.empty()) {
+    normalise(pass.compute, delta, columns, residual.post_norm, delta);
+  }
+  for_each_row(pass.compute, columns, hp_.embedding, [&](std::size_t at, std::size_t n) {
+    if (residual.scale == 1) {
+      ops.add(delta + at, n, x + at);
+    } else {
+      ops.add_scaled(delta + at, residual.scale, n, x + at);
+    }
+  });
+}
+
+void Decoder::normalise(Compute& compute, const float* x, std::size_t columns, Vector weight,
+                        float* out) const {
+  for_each_row(compute, columns, hp_.embedding, [&](std::size_t begin, std::size_t n) {
+    for (std::size_t at = begin; at < begin + n; at += hp_.embedding) {
+      compute.ops().rms_norm(x + at, weight.data(), hp_.norm_epsilon, hp_.embedding, out + at);
+    }
+  });
+}
+
+// Calls f(at, n) for parts of an array [columns][size], in whole columns, on all threads.
+template <typename F>
+void Decoder::for_each_row(Compute& compute, std::size_t columns, std::size_t size, F&& f) const {
+  compute.for_each(columns, [&](std::size_t, std::size_t begin, std::size_t end) {
+    f(begin * size, (end - begin) * size);
+  });
+}
+
+void Decoder::run_head(Compute& compute, float* x, std::size_t columns, float* logits) {
+  normalise(compute, x, columns, output_norm_, x);
+  compute.multiply(x, hp_.embedding, hp_.embedding, columns,
+                   std::array{Product{&head_, logits, hp_.vocabulary, head_bias_}});
+  if (options_.logit_divisor == 1 && options_.logit_softcap == 0) return;
+  for_each_row(compute, columns, hp_.vocabulary, [&](std::size_t at, std::size_t n) {
+    if (options_.logit_divisor != 1)
+      compute.ops().scale(logits + at, n, 1 / options_.logit_divisor);
+    if (options_.logit_softcap != 0) {
+      compute.ops().softcap(logits + at, n, options_.logit_softcap);
+    }
+  });
+}
+
+}  // namespace sluice::model

@@ -1,0 +1,120 @@
+// A decoder: embedded tokens go through layers, each of which adds to the residual stream, and the
+// last of them gives logits.
+//
+// The page of an architecture (core/model/families.h) makes one: it reads its own metadata, fills a
+// Spec for each layer, and adds the blocks in the order of its paper. A decoder is made from the
+// header of a model alone; it declares its tensors in the order in which a step reads them. Then
+// allocate() takes the buffers, and steps can run.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "core/model/aligned_bytes.h"
+#include "core/model/arena.h"
+#include "core/model/blocks/block.h"
+#include "core/model/hyper_parameters.h"
+#include "core/model/rotary_table.h"
+#include "core/model/step.h"
+#include "core/model/weights.h"
+#include "kvcache/kv_cache.h"
+
+namespace sluice::model {
+
+// x = (x + scale * post_norm(block(norm(x)))) * stream_scale
+struct Residual {
+  Vector norm = {};  // [E]; empty: the block sees x itself
+  std::unique_ptr<Block> block;
+  std::unique_ptr<Block> beside = {};  // sees the same norm(x), and is added too; null in most
+  Vector post_norm = {};               // [E]; empty: none
+  float scale = 1;
+  Vector stream_scale = {};  // [1]; empty: 1
+};
+
+struct DecoderOptions {
+  float embedding_scale = 1;  // of the embedded tokens, not of a head that is tied to them
+  const char* final_norm = "output_norm.weight";
+  float logit_divisor = 1;
+  float logit_softcap = 0;  // logits become softcap * tanh(logits / softcap); 0: none
+};
+
+class Decoder {
+ public:
+  Decoder(const HyperParameters& hp, WeightLayout& layout, const DecoderOptions& options = {});
+
+  // For pages, while the decoder is being made.
+  //
+  // A rotation that blocks share; it stays where it is.
+  const RotaryTable* add_rope(const RotarySpec& spec);
+  // A layer of the cache; returns its index.
+  std::size_t add_cache_layer(const kvcache::LayerShape& shape);
+  // A block that sees the embedded tokens before the layers do. It gives no output; its buffers
+  // last for the whole step, for later blocks to read.
+  void set_prologue(std::unique_ptr<Block> prologue) { prologue_ = std::move(prologue); }
+  // The next sublayer of the model.
+  void add(Residual residual) { residuals_.push_back(std::move(residual)); }
+  // Declares the head and checks that every tensor of the file was declared. Throws ModelError.
+  void finish();
+
+  const HyperParameters& hyper_parameters() const { return hp_; }
+
+  // What each layer keeps of a token.
+  const std::vector<kvcache::LayerShape>& cache_layers() const { return cache_layers_; }
+
+  // The widest input of a matrix, for Compute.
+  std::size_t size_max() const;
+
+  // Memory for steps of a shape: how much, and taking it. The vectors of the layout are loaded
+  // before it is taken.
+  std::size_t buffer_bytes(const BufferShape& shape) const;
+  void allocate(const BufferShape& shape);
+
+  // Runs all layers of a step, and writes the positions of its columns in the cache. Throws what
+  // Compute::multiply throws; the cache then holds nothing that was advanced, and the step may be
+  // tried again with x embedded anew.
+  void run_layers(Compute& compute, const Step& step);
+
+  // The turn of the tape at which run_head() begins: run_layers() needs those before it.
+  std::size_t head_turn() const { return head_.slices.front().turn; }
+
+  // Logits [columns][vocabulary] of the rows of x, which are changed.
+  void run_head(Compute& compute, float* x, std::size_t columns, float* logits);
+
+ private:
+  struct Buffers {
+    float* normed = nullptr;  // [columns][E], also the output of the blocks
+    float* beside = nullptr;  // [columns][E], where a residual has two blocks
+  };
+
+  template <typename F>
+  void for_each_block(F&& f) const;
+  Buffers place(Arena& arena, const BufferShape& shape) const;
+  void find_stretches(std::span<const Column> columns);
+  void run(Pass& pass, const Residual& residual, float* x);
+  void add_to_stream(Pass& pass, const Residual& residual, float* delta, float* x);
+  void normalise(Compute& compute, const float* x, std::size_t columns, Vector weight,
+                 float* out) const;
+  template <typename F>
+  void for_each_row(Compute& compute, std::size_t columns, std::size_t size, F&& f) const;
+
+  HyperParameters hp_;
+  WeightLayout& layout_;
+  DecoderOptions options_;
+  std::deque<RotaryTable> ropes_;  // never moved: blocks point at them
+  std::vector<kvcache::LayerShape> cache_layers_;
+  std::unique_ptr<Block> prologue_;  // null in most models
+  std::vector<Residual> residuals_;
+  Vector output_norm_;  // [E]
+  Matrix head_;         // [V][E]
+  Vector head_bias_;    // [V], empty in most models
+  AlignedBytes memory_;
+  Buffers buffers_;
+  std::vector<Stretch> stretches_;
+};
+
+}  // namespace sluice::model

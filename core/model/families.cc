@@ -1,0 +1,81 @@
+#include "core/model/families.h"
+
+#include <array>
+#include <fmt/format.h>
+#include <string>
+
+#include "core/gguf/quoted.h"
+
+namespace sluice::model {
+
+// The pages: core/model/<architecture>.cc each.
+std::unique_ptr<Decoder> make_falcon_h1(const Keys& keys, WeightLayout& layout);
+std::unique_ptr<Decoder> make_gemma2(const Keys& keys, WeightLayout& layout);
+std::unique_ptr<Decoder> make_gemma3(const Keys& keys, WeightLayout& layout);
+std::unique_ptr<Decoder> make_gemma4(const Keys& keys, WeightLayout& layout);
+std::unique_ptr<Decoder> make_glm4(const Keys& keys, WeightLayout& layout);
+std::unique_ptr<Decoder> make_gpt_oss(const Keys& keys, WeightLayout& layout);
+std::unique_ptr<Decoder> make_granite(const Keys& keys, WeightLayout& layout);
+std::unique_ptr<Decoder> make_granitehybrid(const Keys& keys, WeightLayout& layout);
+std::unique_ptr<Decoder> make_lfm2(const Keys& keys, WeightLayout& layout);
+std::unique_ptr<Decoder> make_llama(const Keys& keys, WeightLayout& layout);
+std::unique_ptr<Decoder> make_mistral3(const Keys& keys, WeightLayout& layout);
+std::unique_ptr<Decoder> make_nemotron_h(const Keys& keys, WeightLayout& layout);
+std::unique_ptr<Decoder> make_olmo2(const Keys& keys, WeightLayout& layout);
+std::unique_ptr<Decoder> make_phi3(const Keys& keys, WeightLayout& layout);
+std::unique_ptr<Decoder> make_qwen2(const Keys& keys, WeightLayout& layout);
+std::unique_ptr<Decoder> make_qwen3(const Keys& keys, WeightLayout& layout);
+std::unique_ptr<Decoder> make_qwen35(const Keys& keys, WeightLayout& layout);
+std::unique_ptr<Decoder> make_smollm3(const Keys& keys, WeightLayout& layout);
+
+namespace {
+
+constexpr std::array known = {
+    Family{"falcon-h1", make_falcon_h1},
+    Family{"gemma2", make_gemma2},
+    Family{"gemma3", make_gemma3},
+    Family{"gemma4", make_gemma4},
+    Family{"glm4", make_glm4},
+    Family{"gpt-oss", make_gpt_oss},
+    Family{"granite", make_granite},
+    Family{"granitehybrid", make_granitehybrid},
+    Family{"lfm2", make_lfm2},
+    Family{"lfm2moe", make_lfm2},
+    Family{"llama", make_llama},
+    Family{"mistral3", make_mistral3},
+    Family{"nemotron_h", make_nemotron_h},
+    Family{"nemotron_h_moe", make_nemotron_h},
+    Family{"olmo2", make_olmo2},
+    Family{"phi3", make_phi3},
+    Family{"qwen2", make_qwen2},
+    Family{"qwen3", make_qwen3},
+    Family{"qwen35", make_qwen35},
+    Family{"qwen35moe", make_qwen35},
+    Family{"qwen3moe", make_qwen3},
+    Family{"smollm3", make_smollm3},
+};
+
+}  // namespace
+
+std::span<const Family> families() {
+  return known;
+}
+
+std::unique_ptr<Decoder> make_decoder(const gguf::Model& model, WeightLayout& layout) {
+  const Keys keys(model);
+  for (const Family& family : known) {
+    if (family.architecture != keys.architecture()) continue;
+    std::unique_ptr<Decoder> decoder = family.make(keys, layout);
+    decoder->finish();
+    return decoder;
+  }
+  std::string names;
+  for (const Family& family : known) {
+    names += (names.empty() ? "" : ", ") + std::string(family.architecture);
+  }
+  throw ModelError(fmt::format("{}: architecture {} is not supported; supported are: {}",
+                               model.metadata().source(), gguf::quoted(keys.architecture()),
+                               names));
+}
+
+}  // namespace sluice::model

@@ -1,0 +1,70 @@
+// The metadata of one architecture: keys below "<general.architecture>.", checked as they are read,
+// so that whoever computes with the numbers need not check again.
+//
+// A key that a model may give once for all layers or for each layer is read with per_layer(). Every
+// error is a ModelError that names the file, the key, what was found and what was expected.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/gguf/gguf.h"
+
+namespace sluice::model {
+
+// Far beyond any model there is; guards products against overflow.
+inline constexpr std::uint32_t width_max = 1u << 20;
+inline constexpr std::uint32_t context_max = 1u << 28;
+
+class Keys {
+ public:
+  explicit Keys(const gguf::Model& model);
+
+  const gguf::Model& model() const { return model_; }
+  const std::string& architecture() const { return architecture_; }
+
+  // A whole number from 1 to `max`.
+  std::uint32_t count(const std::string& name, std::uint32_t max = width_max) const;
+  std::optional<std::uint32_t> find_count(const std::string& name,
+                                          std::uint32_t max = width_max) const;
+  std::uint32_t count_or(const std::string& name, std::uint32_t otherwise,
+                         std::uint32_t max = width_max) const;
+
+  // A whole number from 0 to width_max for each of `layers`: one number for all, or an array of at
+  // least so many. `otherwise`, for each, where the key is absent; without it the key is required.
+  std::vector<std::uint32_t> per_layer(const std::string& name, std::size_t layers,
+                                       std::optional<std::uint32_t> otherwise = {}) const;
+
+  // A flag for each of `layers` from an array of bools or numbers; or, from a single number, a
+  // period: `of_period(layer, period)`. `otherwise` is the period where the key is absent.
+  std::vector<bool> layer_pattern(
+      const std::string& name, std::size_t layers, std::uint32_t otherwise,
+      const std::function<bool(std::size_t layer, std::uint32_t period)>& of_period) const;
+
+  // A finite number; `number` requires the key.
+  float number(const std::string& name) const;
+  float number_or(const std::string& name, float otherwise) const;
+  // The same, above 0.
+  float positive(const std::string& name) const;
+  float positive_or(const std::string& name, float otherwise) const;
+
+  bool flag_or(const std::string& name, bool otherwise) const;
+  std::string text_or(const std::string& name, const std::string& otherwise) const;
+  bool contains(const std::string& name) const;
+
+  // An error about a key: "FILE: key 'qwen3.a.b' WHAT".
+  ModelError error(const std::string& name, const std::string& what) const;
+
+ private:
+  std::uint32_t checked(const std::string& name, std::uint32_t value, std::uint32_t max) const;
+
+  const gguf::Model& model_;
+  const gguf::Metadata& metadata_;
+  std::string architecture_;
+  std::string prefix_;
+};
+
+}  // namespace sluice::model

@@ -1,0 +1,70 @@
+// The cosines and sines of one kind of rotation for the tokens of a step. Layers that rotate alike
+// share a table, which is filled once a step.
+//
+// Sinks of a window are looked at from another position than the token's own (kvcache/kv_cache.h),
+// so there is a second table for those where the cache needs it.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <span>
+
+#include "core/model/arena.h"
+#include "core/model/rope.h"
+#include "core/model/step.h"
+#include "core/model/weights.h"
+
+namespace sluice::model {
+
+// Which elements of a head make pair i: (2i, 2i + 1), or (i, i + pairs).
+enum class RopePairing { norm, neox };
+
+struct RotarySpec {
+  RopeParameters parameters;
+  RopePairing pairing = RopePairing::norm;
+  // Divisors of the frequencies, one per pair, or empty. `long_factors` take their place in
+  // contexts that are longer than parameters.original_context (longrope).
+  Vector factors = {};
+  Vector long_factors = {};
+};
+
+class RotaryTable {
+ public:
+  explicit RotaryTable(const RotarySpec& spec) : spec_(spec) {}
+
+  const RotarySpec& spec() const { return spec_; }
+
+  // Counts the memory of the table, and takes it. The tensors of the spec are loaded by then.
+  void measure(Arena& arena, const BufferShape& shape) const { place(arena, shape); }
+  void bind(Arena& arena, const BufferShape& shape);
+
+  // The angles of all columns of a step.
+  void fill(std::span<const Column> columns, const kvcache::KvCache& cache);
+
+  // Rotates `heads` heads of `dim` elements in place, as the token of a column stands, or as it
+  // stands when it looks at the sinks.
+  void rotate(const kernels::VectorOps& ops, float* data, std::size_t heads, std::size_t dim,
+              std::size_t column) const;
+  void rotate_for_sinks(const kernels::VectorOps& ops, float* data, std::size_t heads,
+                        std::size_t dim, std::size_t column) const;
+
+ private:
+  struct Angles {  // [columns][pairs] each
+    float* cosines = nullptr;
+    float* sines = nullptr;
+  };
+  struct Buffers {
+    Angles own, sinks;
+  };
+
+  Buffers place(Arena& arena, const BufferShape& shape) const;
+  std::size_t pairs() const { return spec_.parameters.dimensions / 2; }
+  void rotate(const kernels::VectorOps& ops, const Angles& angles, float* data, std::size_t heads,
+              std::size_t dim, std::size_t column) const;
+
+  RotarySpec spec_;
+  std::optional<Rope> rope_;
+  Buffers buffers_;
+};
+
+}  // namespace sluice::model

@@ -1,0 +1,49 @@
+#include "core/quant/converted_file.h"
+
+#include <fmt/format.h>
+
+#include "core/error.h"
+#include "core/gguf/quoted.h"
+#include "kernels/encode.h"
+#include "topology/machine.h"
+
+namespace sluice::quant {
+namespace {
+
+Conversion conversion_of(const PlannedTensor& tensor) {
+  Conversion conversion{tensor.name, tensor.from, tensor.to};
+  conversion.columns = tensor.dims[0];
+  conversion.rows = 1;
+  for (std::size_t i = 1; i < tensor.dims.size(); ++i) conversion.rows *= tensor.dims[i];
+  conversion.rows_per_matrix = tensor.dims.size() > 2 ? tensor.dims[1] : 0;
+  conversion.added = tensor.added;
+  conversion.importance = tensor.importance;
+  return conversion;
+}
+
+}  // namespace
+
+void write_converted(const std::filesystem::path& path, gguf::Writer& writer,
+                     std::span<const PlannedTensor> tensors, const ConvertOptions& options) {
+  for (const PlannedTensor& tensor : tensors) {
+    if (tensor.from != tensor.to && !kernels::can_encode(tensor.to)) {
+      throw UsageError(fmt::format("tensor {} would become {}, which cannot be written",
+                                   gguf::quoted(tensor.name), kernels::traits(tensor.to).name));
+    }
+    writer.add_tensor(tensor.name, tensor.dims, static_cast<std::uint32_t>(tensor.to));
+  }
+  topology::ThreadTeam team(
+      topology::choose_threads(topology::read_machine(), options.threads).cpus);
+  RowConverter converter(team);
+  std::uint64_t done = 0;
+  writer.write(path, [&](std::size_t index, const gguf::Writer::Sink& file) {
+    const PlannedTensor& tensor = tensors[index];
+    converter.convert(conversion_of(tensor), tensor.read, [&](std::span<const std::byte> piece) {
+      file(piece);
+      done += piece.size();
+      if (options.progress) options.progress(done, writer.data_bytes());
+    });
+  });
+}
+
+}  // namespace sluice::quant

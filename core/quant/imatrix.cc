@@ -1,0 +1,116 @@
+#include "core/quant/imatrix.h"
+
+#include <cmath>
+#include <cstring>
+#include <fmt/format.h>
+
+#include "core/error.h"
+#include "core/gguf/gguf_writer.h"
+#include "core/gguf/quoted.h"
+#include "core/model/file_bytes.h"
+#include "kernels/block_formats.h"
+
+namespace sluice::quant {
+namespace {
+
+constexpr std::string_view sums_suffix = ".in_sum2";
+constexpr std::string_view counts_suffix = ".counts";
+
+std::vector<float> values_of(const gguf::Model& file, const model::FileBytes& bytes,
+                             const gguf::TensorInfo& tensor) {
+  if (tensor.type != static_cast<std::uint32_t>(kernels::BlockType::f32) || tensor.file != 0) {
+    throw ModelError(fmt::format("{}: tensor {} is {}, expected F32", file.metadata().source(),
+                                 gguf::quoted(tensor.name), kernels::gguf_type_name(tensor.type)));
+  }
+  std::vector<float> values(tensor.elements());
+  bytes.read(tensor.offset, std::as_writable_bytes(std::span(values)));
+  for (const float value : values) {
+    if (std::isfinite(value) && value >= 0) continue;
+    throw ModelError(fmt::format("{}: tensor {} holds {}, expected finite numbers from 0",
+                                 file.metadata().source(), gguf::quoted(tensor.name), value));
+  }
+  return values;
+}
+
+}  // namespace
+
+Imatrix Imatrix::read(const std::filesystem::path& path) {
+  const gguf::Model file = gguf::Model::open(path);
+  const gguf::Metadata& metadata = file.metadata();
+  if (metadata.find_string("general.type").value_or("") != "imatrix") {
+    throw ModelError(
+        fmt::format("{}: not an importance matrix; expected a GGUF file of llama.cpp's "
+                    "llama-imatrix",
+                    path.string()));
+  }
+  Imatrix result;
+  const model::FileBytes bytes(path);
+  for (const gguf::TensorInfo& tensor : file.tensors()) {
+    if (!tensor.name.ends_with(sums_suffix)) continue;
+    const std::string name(tensor.name.substr(0, tensor.name.size() - sums_suffix.size()));
+    ImatrixEntry entry{tensor.dims[0], values_of(file, bytes, tensor), {}};
+    entry.counts = values_of(file, bytes, file.require_tensor(name + std::string(counts_suffix)));
+    if (entry.counts.size() * entry.columns != entry.sums.size()) {
+      throw ModelError(fmt::format("{}: {} has {} counts for {} matrices", path.string(),
+                                   gguf::quoted(name), entry.counts.size(),
+                                   entry.sums.size() / entry.columns));
+    }
+    result.entries_.emplace(name, std::move(entry));
+  }
+  result.chunk_count_ = metadata.find_u32("imatrix.chunk_count").value_or(0);
+  result.chunk_size_ = metadata.find_u32("imatrix.chunk_size").value_or(0);
+  if (const auto datasets = metadata.find_strings("imatrix.datasets")) {
+    for (const std::string_view one : *datasets) {
+      result.dataset_ += (result.dataset_.empty() ? "" : ", ") + std::string(one);
+    }
+  }
+  return result;
+}
+
+void Imatrix::write(const std::filesystem::path& path) const {
+  gguf::Writer writer;
+  writer.add("general.type", "imatrix");
+  const std::vector<std::string> datasets = {dataset_};
+  writer.add_array("imatrix.datasets", std::span<const std::string>(datasets));
+  writer.add("imatrix.chunk_count", chunk_count_);
+  writer.add("imatrix.chunk_size", chunk_size_);
+  std::vector<std::span<const float>> data;
+  constexpr auto f32 = static_cast<std::uint32_t>(kernels::BlockType::f32);
+  for (const auto& [name, entry] : entries_) {
+    const std::uint64_t matrices = entry.counts.size();
+    writer.add_tensor(name + std::string(sums_suffix),
+                      std::vector<std::uint64_t>{entry.columns, matrices}, f32);
+    data.emplace_back(entry.sums);
+    writer.add_tensor(name + std::string(counts_suffix), std::vector<std::uint64_t>{1, matrices},
+                      f32);
+    data.emplace_back(entry.counts);
+  }
+  writer.write(path, [&](std::size_t index, const gguf::Writer::Sink& sink) {
+    sink(std::as_bytes(data[index]));
+  });
+}
+
+std::vector<float> Imatrix::importance(const std::string& name,
+                                       std::span<const std::uint64_t> dims) const {
+  const auto found = entries_.find(name);
+  if (found == entries_.end()) return {};
+  const ImatrixEntry& entry = found->second;
+  std::uint64_t matrices = 1;
+  for (const std::uint64_t dim : dims.subspan(std::min<std::size_t>(2, dims.size()))) {
+    matrices *= dim;
+  }
+  if (entry.columns != dims[0] || entry.counts.size() != matrices) {
+    throw ModelError(fmt::format(
+        "the importance matrix has {} columns of {} matrices for tensor {}, the model {} of {}; it "
+        "is of another model",
+        entry.columns, entry.counts.size(), gguf::quoted(name), dims[0], matrices));
+  }
+  std::vector<float> means(entry.sums.size(), 0.0f);
+  for (std::size_t i = 0; i < means.size(); ++i) {
+    const float count = entry.counts[i / entry.columns];
+    if (count > 0) means[i] = entry.sums[i] / count;
+  }
+  return means;
+}
+
+}  // namespace sluice::quant

@@ -1,0 +1,222 @@
+#include "core/quant/quant_mix.h"
+
+#include <algorithm>
+#include <cctype>
+#include <fmt/format.h>
+#include <utility>
+
+#include "core/error.h"
+
+namespace sluice::quant {
+namespace {
+
+using kernels::BlockType;
+using When = LayerRule::When;
+
+// The first and last eighth, and every third between them.
+bool uses_more_bits(std::uint32_t index, std::uint32_t count) {
+  const std::uint32_t eighth = count / 8;
+  return index < eighth || index >= 7 * count / 8 || (index - eighth) % 3 == 2;
+}
+
+// The format that stands in when `columns` is not a multiple of the block of `type`.
+BlockType fallback(BlockType type) {
+  switch (type) {
+    case BlockType::q2_k:
+    case BlockType::q3_k:
+      return BlockType::q4_0;
+    case BlockType::q4_k:
+      return BlockType::q5_0;
+    case BlockType::q5_k:
+      return BlockType::q5_1;
+    case BlockType::q6_k:
+      return BlockType::q8_0;
+    case BlockType::iq4_xs:
+      return BlockType::iq4_nl;
+    default:
+      return BlockType::f16;
+  }
+}
+
+bool same_ignoring_case(std::string_view a, std::string_view b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](unsigned char x, unsigned char y) {
+    return std::tolower(x) == std::tolower(y);
+  });
+}
+
+// general.file_type of a file that is mostly of one format.
+std::uint32_t file_type_of(BlockType type) {
+  switch (type) {
+    case BlockType::f32:
+      return 0;
+    case BlockType::f16:
+      return 1;
+    case BlockType::q4_0:
+      return 2;
+    case BlockType::q4_1:
+      return 3;
+    case BlockType::q8_0:
+      return 7;
+    case BlockType::q5_0:
+      return 8;
+    case BlockType::q5_1:
+      return 9;
+    case BlockType::q2_k:
+      return 10;
+    case BlockType::q3_k:
+      return 12;
+    case BlockType::q4_k:
+      return 15;
+    case BlockType::q5_k:
+      return 17;
+    case BlockType::q6_k:
+      return 18;
+    case BlockType::iq4_nl:
+      return 25;
+    case BlockType::iq4_xs:
+      return 30;
+    case BlockType::bf16:
+      return 32;
+    case BlockType::mxfp4:
+      return 38;
+  }
+  return 0;
+}
+
+}  // namespace
+
+BlockType LayerRule::type_for(const TensorPlace& place) const {
+  const auto holds = [&] {
+    switch (when) {
+      case When::always:
+        return true;
+      case When::more:
+        return uses_more_bits(place.index, place.count);
+      case When::first_two:
+        return place.index < 2;
+      case When::first_four:
+        return place.index < 4;
+      case When::first_eighth:
+        return place.index < place.count / 8;
+      case When::first_sixteenth:
+        return place.index < place.count / 16;
+      case When::shared_kv:
+        return place.heads_per_kv >= 4;
+    }
+    return true;
+  };
+  return holds() ? type : otherwise;
+}
+
+QuantMix::QuantMix(std::string name, std::uint32_t file_type, BlockType base)
+    : name_(std::move(name)),
+      file_type_(file_type),
+      base_(base),
+      head_{base},
+      attn_v_{base},
+      attn_qkv_{base},
+      attn_output_{base},
+      ffn_down_{base} {}
+
+std::vector<QuantMix> QuantMix::stock() {
+  std::vector<QuantMix> mixes;
+  // Quantised below 8 bits, the head always gets Q6_K.
+  const auto add = [&](std::string name, std::uint32_t file_type, BlockType base) -> QuantMix& {
+    mixes.push_back(QuantMix(std::move(name), file_type, base));
+    mixes.back().head_ = {BlockType::q6_k};
+    return mixes.back();
+  };
+
+  QuantMix& q4_k_m = add("Q4_K_M", 15, BlockType::q4_k);
+  q4_k_m.attn_v_ = {BlockType::q6_k, When::more, BlockType::q4_k};
+  q4_k_m.attn_qkv_ = q4_k_m.attn_v_;
+  q4_k_m.ffn_down_ = q4_k_m.attn_v_;
+
+  QuantMix& q4_k_s = add("Q4_K_S", 14, BlockType::q4_k);
+  q4_k_s.attn_v_ = {BlockType::q5_k, When::first_four, BlockType::q4_k};
+  q4_k_s.ffn_down_ = {BlockType::q5_k, When::first_eighth, BlockType::q4_k};
+
+  QuantMix& q5_k_m = add("Q5_K_M", 17, BlockType::q5_k);
+  q5_k_m.attn_v_ = {BlockType::q6_k, When::more, BlockType::q5_k};
+  q5_k_m.attn_qkv_ = {BlockType::q6_k};
+  q5_k_m.ffn_down_ = q5_k_m.attn_v_;
+
+  QuantMix& q3_k_m = add("Q3_K_M", 12, BlockType::q3_k);
+  q3_k_m.attn_v_ = {BlockType::q5_k, When::first_two, BlockType::q4_k};
+  q3_k_m.attn_qkv_ = {BlockType::q4_k};
+  q3_k_m.attn_output_ = {BlockType::q4_k};
+  q3_k_m.ffn_down_ = {BlockType::q5_k, When::first_sixteenth, BlockType::q4_k};
+
+  QuantMix& q2_k = add("Q2_K", 10, BlockType::q2_k);
+  q2_k.attn_v_ = {BlockType::q4_k, When::shared_kv, BlockType::q3_k};
+  q2_k.attn_output_ = {BlockType::q3_k};
+  q2_k.ffn_down_ = {BlockType::q3_k};
+
+  for (const BlockType base : {BlockType::iq4_xs, BlockType::iq4_nl}) {
+    QuantMix& mix = add(std::string(kernels::traits(base).name), file_type_of(base), base);
+    mix.attn_v_ = {BlockType::q5_k, When::shared_kv, base};
+    mix.ffn_down_ = {BlockType::q5_k, When::first_eighth, base};
+  }
+  for (const BlockType base : {BlockType::q4_0, BlockType::q4_1, BlockType::q5_0, BlockType::q5_1,
+                               BlockType::q6_k, BlockType::mxfp4}) {
+    add(std::string(kernels::traits(base).name), file_type_of(base), base);
+  }
+  for (const BlockType base : {BlockType::q8_0, BlockType::f16, BlockType::bf16, BlockType::f32}) {
+    mixes.push_back(QuantMix(std::string(kernels::traits(base).name), file_type_of(base), base));
+  }
+  return mixes;
+}
+
+const std::vector<QuantMix>& QuantMix::all() {
+  static const std::vector<QuantMix> mixes = [] {
+    std::vector<QuantMix> list = stock();
+    for (const kernels::BlockTraits& traits : kernels::all_block_types()) {
+      list.push_back(
+          QuantMix("pure-" + std::string(traits.name), file_type_of(traits.type), traits.type));
+    }
+    return list;
+  }();
+  return mixes;
+}
+
+QuantMix QuantMix::by_name(std::string_view name) {
+  for (const QuantMix& mix : all()) {
+    if (same_ignoring_case(mix.name_, name)) return mix;
+  }
+  throw UsageError(
+      fmt::format("unknown quantisation '{}'; known: {}", name, fmt::join(names(), ", ")));
+}
+
+std::vector<std::string> QuantMix::names() {
+  std::vector<std::string> list;
+  for (const QuantMix& mix : all()) list.push_back(mix.name_);
+  return list;
+}
+
+BlockType QuantMix::type_for(const TensorPlace& place) const {
+  const auto wanted = [&] {
+    switch (place.role) {
+      case TensorRole::head:
+        return head_.type_for(place);
+      case TensorRole::attn_v:
+        return attn_v_.type_for(place);
+      case TensorRole::attn_qkv:
+        return attn_qkv_.type_for(place);
+      case TensorRole::attn_output:
+        return attn_output_.type_for(place);
+      case TensorRole::ffn_down:
+        return ffn_down_.type_for(place);
+      case TensorRole::layer_projection:
+        return base_ == BlockType::f32 || base_ == BlockType::f16 ? base_ : BlockType::bf16;
+      case TensorRole::embedding:
+      case TensorRole::other:
+        return base_;
+    }
+    return base_;
+  };
+  BlockType type = wanted();
+  while (place.columns % kernels::traits(type).elements_per_block != 0) type = fallback(type);
+  return type;
+}
+
+}  // namespace sluice::quant

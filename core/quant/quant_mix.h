@@ -1,0 +1,70 @@
+// Which format each tensor of a model gets under a named mix, as llama.cpp's `quantize` chooses it
+// without an importance matrix: a base format, and a better one where a model is sensitive.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kernels/block_formats.h"
+
+namespace sluice::quant {
+
+// The parts of a model that mixes tell apart.
+enum class TensorRole {
+  embedding,  // token_embd of a model with an output matrix of its own
+  head,       // output, or token_embd where the two are one; embeddings of layers
+  attn_v,
+  attn_qkv,
+  attn_output,
+  ffn_down,
+  layer_projection,  // per_layer_model_proj of Gemma 4
+  other,
+};
+
+struct TensorPlace {
+  TensorRole role = TensorRole::other;
+  std::uint32_t index = 0;         // among the attn_v and attn_qkv, or among the ffn_down
+  std::uint32_t count = 0;         // attn_v and attn_qkv; for all others, layers of the model
+  std::uint32_t heads_per_kv = 1;  // query heads that share one pair of keys and values
+  std::uint64_t columns = 0;       // dims[0]
+};
+
+// A choice between two formats by the layer.
+struct LayerRule {
+  enum class When { always, more, first_two, first_four, first_eighth, first_sixteenth, shared_kv };
+
+  kernels::BlockType type;  // where `when` holds
+  When when = When::always;
+  kernels::BlockType otherwise = kernels::BlockType::f32;
+
+  kernels::BlockType type_for(const TensorPlace& place) const;
+};
+
+class QuantMix {
+ public:
+  // A mix by name, in any case: "Q4_K_M" and so on as llama.cpp names them; "pure-Q4_0" and so on
+  // for one format throughout. Throws UsageError that lists the names.
+  static QuantMix by_name(std::string_view name);
+  static std::vector<std::string> names();
+
+  const std::string& name() const { return name_; }
+  std::uint32_t file_type() const { return file_type_; }  // value of general.file_type
+
+  // The format of a weight matrix, after falling back where its rows do not divide into the blocks
+  // of the one that the mix asks for.
+  kernels::BlockType type_for(const TensorPlace& place) const;
+
+ private:
+  QuantMix(std::string name, std::uint32_t file_type, kernels::BlockType base);
+  static const std::vector<QuantMix>& all();
+  static std::vector<QuantMix> stock();
+
+  std::string name_;
+  std::uint32_t file_type_;
+  kernels::BlockType base_;
+  LayerRule head_, attn_v_, attn_qkv_, attn_output_, ffn_down_;
+};
+
+}  // namespace sluice::quant

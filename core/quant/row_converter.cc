@@ -1,0 +1,89 @@
+#include "core/quant/row_converter.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fmt/format.h>
+
+#include "core/error.h"
+#include "core/gguf/quoted.h"
+#include "kernels/dequantise.h"
+#include "kernels/encode.h"
+
+namespace sluice::quant {
+namespace {
+
+using kernels::BlockType;
+
+constexpr std::uint64_t piece_bytes = std::uint64_t{8} << 20;
+constexpr float half_max = 65504;
+
+bool has_exponent_of_float(BlockType type) {
+  return type == BlockType::f32 || type == BlockType::bf16 || type == BlockType::mxfp4;
+}
+
+void check_values(const Conversion& conversion, const std::vector<float>& values) {
+  float largest = 0;
+  for (const float value : values) {
+    if (!std::isfinite(value)) {
+      throw ModelError(
+          fmt::format("tensor {} holds a value that is not finite: the model is damaged",
+                      gguf::quoted(conversion.name)));
+    }
+    largest = std::max(largest, std::abs(value));
+  }
+  if (largest > half_max && !has_exponent_of_float(conversion.to)) {
+    throw ModelError(fmt::format("tensor {} holds {}, more than {} can; choose F32 or BF16",
+                                 gguf::quoted(conversion.name), largest,
+                                 kernels::traits(conversion.to).name));
+  }
+}
+
+}  // namespace
+
+void RowConverter::convert_row(const Conversion& conversion, std::uint64_t row, const std::byte* in,
+                               std::byte* out, std::vector<float>& values) const {
+  values.resize(conversion.columns);
+  kernels::dequantise(conversion.from, in, values.size(), values.data());
+  if (conversion.added != 0) {
+    for (float& value : values) value += conversion.added;
+  }
+  check_values(conversion, values);
+  const float* importance = nullptr;
+  if (!conversion.importance.empty()) {
+    const std::uint64_t matrices = conversion.importance.size() / conversion.columns;
+    const std::uint64_t matrix =
+        conversion.rows_per_matrix > 0 ? row / conversion.rows_per_matrix % matrices : 0;
+    importance = conversion.importance.data() + matrix * conversion.columns;
+  }
+  kernels::encode(conversion.to, values.data(), values.size(), importance, out);
+}
+
+void RowConverter::convert(const Conversion& conversion, const ReadRows& read,
+                           const gguf::Writer::Sink& sink) {
+  const std::size_t row_in = kernels::row_bytes(conversion.from, conversion.columns);
+  const std::size_t row_out = kernels::row_bytes(conversion.to, conversion.columns);
+  const std::uint64_t piece = std::max<std::uint64_t>(1, piece_bytes / row_in);
+  const bool is_copy = conversion.from == conversion.to && conversion.added == 0;
+  for (std::uint64_t first = 0; first < conversion.rows; first += piece) {
+    const std::uint64_t count = std::min(piece, conversion.rows - first);
+    input_.resize(count * row_in);
+    read(first, count, input_);
+    if (is_copy) {
+      sink(input_);
+      continue;
+    }
+    output_.resize(count * row_out);
+    topology::SharedRange rows(count, team_.size());
+    team_.run([&](std::size_t member) {
+      for (topology::WorkRange part = rows.take(); !part.empty(); part = rows.take()) {
+        for (std::size_t i = part.begin; i < part.end; ++i) {
+          convert_row(conversion, first + i, input_.data() + i * row_in,
+                      output_.data() + i * row_out, scratch_[member]);
+        }
+      }
+    });
+    sink(output_);
+  }
+}
+
+}  // namespace sluice::quant

@@ -1,0 +1,266 @@
+#include "core/synth/architectures.h"
+
+#include <fmt/format.h>
+#include <stdexcept>
+
+namespace sluice::synth {
+namespace {
+
+using S = Sizes;
+
+constexpr Size one = &S::one;
+constexpr Size embedding = &S::embedding;
+constexpr Size head = &S::head;
+constexpr Size query = &S::query;
+constexpr Size key = &S::key;
+constexpr Size feed_forward = &S::feed_forward;
+
+Row norm(const char* name, Size size) {
+  return {name, {size}, Fill::vector, 1.0f, 0.1f};
+}
+
+Row vector(const char* name, std::vector<Size> dims, float mean, float deviation) {
+  return {name, std::move(dims), Fill::vector, mean, deviation};
+}
+
+Row matrix(const char* name, Size columns, Size rows, TensorRole role = TensorRole::other,
+           float gain = 1) {
+  return {name, {columns, rows}, Fill::matrix, 0, gain, role};
+}
+
+Row experts(const char* name, Size columns, Size rows, TensorRole role = TensorRole::other) {
+  return {name, {columns, rows, &S::experts}, Fill::matrix, 0, 1, role};
+}
+
+const Block attn_norm = {norm("attn_norm.weight", embedding)};
+const Block ffn_norm = {norm("ffn_norm.weight", embedding)};
+const Block post_attention_norm = {norm("post_attention_norm.weight", embedding)};
+const Block post_ffw_norm = {norm("post_ffw_norm.weight", embedding)};
+
+const Block attention = {
+    matrix("attn_q.weight", embedding, query),
+    matrix("attn_k.weight", embedding, key),
+    matrix("attn_v.weight", embedding, key, TensorRole::attn_v),
+    matrix("attn_output.weight", query, embedding, TensorRole::attn_output),
+};
+const Block attention_biases = {
+    vector("attn_q.bias", {query}, 0, 0.2f),
+    vector("attn_k.bias", {key}, 0, 0.2f),
+    vector("attn_v.bias", {key}, 0, 0.2f),
+};
+const Block attention_sinks = {
+    vector("attn_output.bias", {embedding}, 0, 0.2f),
+    vector("attn_sinks.weight", {&S::heads}, 1, 1.5f),
+};
+const Block fused_attention = {
+    matrix("attn_qkv.weight", embedding, &S::query_key_value, TensorRole::attn_qkv),
+    matrix("attn_output.weight", query, embedding, TensorRole::attn_output),
+};
+const Block gated_attention = {
+    matrix("attn_q.weight", embedding, &S::gated_query),
+    matrix("attn_k.weight", embedding, key),
+    matrix("attn_v.weight", embedding, key, TensorRole::attn_v),
+    matrix("attn_output.weight", query, embedding, TensorRole::attn_output),
+};
+const Block head_norms = {norm("attn_q_norm.weight", head), norm("attn_k_norm.weight", head)};
+const Block wide_norms = {norm("attn_q_norm.weight", query), norm("attn_k_norm.weight", key)};
+
+const Block gated_ffn = {
+    matrix("ffn_gate.weight", embedding, feed_forward),
+    matrix("ffn_up.weight", embedding, feed_forward),
+    matrix("ffn_down.weight", feed_forward, embedding, TensorRole::ffn_down),
+};
+const Block fused_ffn = {
+    matrix("ffn_up.weight", embedding, &S::gate_and_up),
+    matrix("ffn_down.weight", feed_forward, embedding, TensorRole::ffn_down),
+};
+const Block plain_ffn = {
+    matrix("ffn_up.weight", embedding, feed_forward),
+    matrix("ffn_down.weight", feed_forward, embedding, TensorRole::ffn_down),
+};
+
+const Block mixture = {
+    vector("ffn_gate_inp.weight", {embedding, &S::experts}, 0, 0.1f),
+    experts("ffn_gate_exps.weight", embedding, &S::expert),
+    experts("ffn_up_exps.weight", embedding, &S::expert),
+    experts("ffn_down_exps.weight", &S::expert, embedding, TensorRole::ffn_down),
+};
+const Block choice_bias = {vector("exp_probs_b.bias", {&S::experts}, 0, 0.3f)};
+// Biases large enough to reach the clamps of gpt-oss.
+const Block mixture_biases = {
+    vector("ffn_gate_inp.bias", {&S::experts}, 0, 0.5f),
+    vector("ffn_gate_exps.bias", {&S::expert, &S::experts}, 0, 2.5f),
+    vector("ffn_up_exps.bias", {&S::expert, &S::experts}, 0, 2.5f),
+    vector("ffn_down_exps.bias", {embedding, &S::experts}, 0, 0.2f),
+};
+const Block plain_mixture = {
+    vector("ffn_gate_inp.weight", {embedding, &S::experts}, 0, 0.1f),
+    experts("ffn_up_exps.weight", embedding, &S::expert),
+    experts("ffn_down_exps.weight", &S::expert, embedding, TensorRole::ffn_down),
+};
+const Block plain_shared_expert = {
+    matrix("ffn_up_shexp.weight", embedding, &S::shared_expert),
+    matrix("ffn_down_shexp.weight", &S::shared_expert, embedding, TensorRole::ffn_down),
+};
+const Block shared_expert_gate = {
+    vector("ffn_gate_inp_shexp.weight", {embedding}, 0, 0.1f),
+};
+const Block shared_expert = {
+    matrix("ffn_gate_shexp.weight", embedding, &S::shared_expert),
+    matrix("ffn_up_shexp.weight", embedding, &S::shared_expert),
+    matrix("ffn_down_shexp.weight", &S::shared_expert, embedding, TensorRole::ffn_down),
+};
+
+const Block short_convolution = {
+    matrix("shortconv.in_proj.weight", embedding, &S::gates_and_value),
+    vector("shortconv.conv.weight", {&S::short_taps, embedding}, 0, 0.5f),
+    matrix("shortconv.out_proj.weight", embedding, embedding),
+};
+
+// Decay factors exp(dt * a) between about a half and one.
+const Block mamba2 = {
+    matrix("ssm_in.weight", embedding, &S::mixer_input),
+    vector("ssm_conv1d.weight", {&S::taps, &S::channels}, 0, 0.5f),
+    vector("ssm_conv1d.bias", {&S::channels}, 0, 0.3f),
+    vector("ssm_dt.bias", {&S::recurrent_heads}, -0.5f, 0.6f),
+    vector("ssm_a", {one, &S::recurrent_heads}, -0.35f, 0.08f),
+    vector("ssm_d", {one, &S::recurrent_heads}, 1.0f, 0.5f),
+    vector("ssm_norm.weight", {&S::group, &S::groups}, 1.0f, 0.15f),
+    matrix("ssm_out.weight", &S::inner, embedding),
+};
+const Block delta_net = {
+    matrix("attn_qkv.weight", embedding, &S::channels, TensorRole::attn_qkv),
+    matrix("attn_gate.weight", embedding, &S::inner),
+    vector("ssm_conv1d.weight", {&S::taps, &S::channels}, 0, 0.5f),
+    matrix("ssm_alpha.weight", embedding, &S::recurrent_heads),
+    matrix("ssm_beta.weight", embedding, &S::recurrent_heads),
+    vector("ssm_dt.bias", {&S::recurrent_heads}, 0, 0.5f),
+    vector("ssm_a", {&S::recurrent_heads}, -0.6f, 0.1f),
+    norm("ssm_norm.weight", &S::state),
+    matrix("ssm_out.weight", &S::inner, embedding),
+};
+
+// Gemma 4 multiplies queries and keys without a scale, so their norms are small.
+const Block small_head_norms = {vector("attn_q_norm.weight", {head}, 0.4f, 0.05f),
+                                vector("attn_k_norm.weight", {head}, 0.4f, 0.05f)};
+const Block layer_embedding = {
+    matrix("inp_gate.weight", embedding, &S::layer_embedding),
+    matrix("proj.weight", &S::layer_embedding, embedding),
+    norm("post_norm.weight", embedding),
+    vector("layer_output_scale.weight", {one}, 0.9f, 0.1f),
+};
+
+const Architecture architectures[] = {
+    {"llama", {{"*", {attn_norm, attention, ffn_norm, gated_ffn}}}},
+    {"mistral3", {{"*", {attn_norm, attention, ffn_norm, gated_ffn}}}},
+    {"smollm3", {{"*", {attn_norm, attention, ffn_norm, gated_ffn}}}},
+    {"granite", {{"*", {attn_norm, attention, ffn_norm, gated_ffn}}}},
+    {.name = "qwen2",
+     .layers = {{"*", {attn_norm, attention, attention_biases, ffn_norm, gated_ffn}}},
+     .plain_heads = true},
+    {"qwen3", {{"*", {attn_norm, attention, head_norms, ffn_norm, gated_ffn}}}},
+    {"qwen3moe", {{"*", {attn_norm, attention, head_norms, ffn_norm, mixture}}}},
+    {.name = "phi3",
+     .layers = {{"*", {attn_norm, fused_attention, ffn_norm, fused_ffn}}},
+     .plain_heads = true},
+    {"glm4",
+     {{"*",
+       {attn_norm, attention, attention_biases, post_attention_norm, ffn_norm, fused_ffn,
+        post_ffw_norm}}}},
+    {.name = "olmo2",
+     .layers = {{"*~", {attention, wide_norms, post_attention_norm, gated_ffn, post_ffw_norm}}},
+     .plain_heads = true},
+    {"gemma2",
+     {{"*~", {attn_norm, attention, post_attention_norm, ffn_norm, gated_ffn, post_ffw_norm}}}},
+    {"gemma3",
+     {{"*~",
+       {attn_norm, attention, head_norms, post_attention_norm, ffn_norm, gated_ffn,
+        post_ffw_norm}}}},
+    {"gemma4",
+     {{"*~",
+       {attn_norm, attention, small_head_norms, post_attention_norm, ffn_norm, gated_ffn,
+        post_ffw_norm, layer_embedding}}}},
+    {"qwen35",
+     {{"M", {attn_norm, delta_net, post_attention_norm, gated_ffn}},
+      {"*", {attn_norm, gated_attention, head_norms, post_attention_norm, gated_ffn}}}},
+    {"qwen35moe",
+     {{"M",
+       {attn_norm, delta_net, post_attention_norm, mixture, shared_expert, shared_expert_gate}},
+      {"*",
+       {attn_norm, gated_attention, head_norms, post_attention_norm, mixture, shared_expert,
+        shared_expert_gate}}}},
+    {"gpt-oss",
+     {{"*~",
+       {attn_norm, attention, attention_biases, attention_sinks, post_attention_norm, mixture,
+        mixture_biases}}}},
+    {.name = "lfm2moe",
+     .layers = {{"M", {attn_norm, short_convolution, ffn_norm, mixture, choice_bias}},
+                {"*", {attn_norm, attention, head_norms, ffn_norm, mixture, choice_bias}}},
+     .final_norm = "token_embd_norm.weight",
+     .plain_heads = true},
+    {.name = "lfm2",
+     .layers = {{"M", {attn_norm, short_convolution, ffn_norm, gated_ffn}},
+                {"*", {attn_norm, attention, head_norms, ffn_norm, gated_ffn}}},
+     .final_norm = "token_embd_norm.weight",
+     .plain_heads = true},
+    {"granitehybrid",
+     {{"M", {attn_norm, mamba2, ffn_norm, gated_ffn}},
+      {"*", {attn_norm, attention, ffn_norm, gated_ffn}}}},
+    {"granitehybrid-moe",
+     {{"M", {attn_norm, mamba2, ffn_norm, mixture, shared_expert}},
+      {"*", {attn_norm, attention, ffn_norm, mixture, shared_expert}}}},
+    {"nemotron_h",
+     {{"M", {attn_norm, mamba2}}, {"*", {attn_norm, attention}}, {"-", {attn_norm, plain_ffn}}}},
+    {"nemotron_h_moe",
+     {{"M", {attn_norm, mamba2}},
+      {"*", {attn_norm, attention}},
+      {"-", {attn_norm, plain_mixture, choice_bias, plain_shared_expert}}}},
+    {"falcon-h1",  // its norm has a name without ".weight"
+     {{"*", {attn_norm, attention, mamba2, {norm("ffn_norm", embedding)}, gated_ffn}}}},
+};
+
+}  // namespace
+
+Sizes::Sizes(const Shape& shape, std::uint32_t layer)
+    : embedding(shape.embedding), vocabulary(shape.vocabulary) {
+  const bool is_narrow = shape.kind(layer) == '~' && shape.window.head_size > 0;
+  head = is_narrow ? shape.window.head_size : shape.heads.size;
+  half_head = head / 2;
+  half_rotated = (shape.rope.size > 0 ? shape.rope.size : head) / 2;
+  heads = shape.heads.queries;
+  query = shape.heads.queries * head;
+  gated_query = 2 * query;
+  key = shape.heads.keys * head;
+  query_key_value = query + 2 * key;
+
+  const bool is_wide = shape.is_shared(layer) && shape.shared_feed_forward > 0;
+  feed_forward = is_wide ? shape.shared_feed_forward : shape.feed_forward;
+  gate_and_up = 2 * feed_forward;
+
+  short_taps = shape.short_convolution;
+  gates_and_value = 3 * embedding;
+  const Shape::Recurrence& recurrence = shape.recurrence;
+  taps = recurrence.taps;
+  inner = recurrence.inner;
+  state = recurrence.state;
+  recurrent_heads = recurrence.heads;
+  groups = recurrence.groups;
+  group = groups > 0 ? inner / groups : 0;
+  channels = inner + 2 * groups * state;
+  mixer_input = inner + channels + recurrent_heads;
+
+  layer_embedding = shape.layer_embedding;
+  layer_embeddings = layer_embedding * shape.layers;
+  experts = shape.experts.count;
+  expert = shape.experts.feed_forward > 0 ? shape.experts.feed_forward : shape.feed_forward;
+  shared_expert = shape.experts.shared_feed_forward;
+}
+
+const Architecture& architecture_by_name(std::string_view name) {
+  for (const Architecture& architecture : architectures) {
+    if (architecture.name == name) return architecture;
+  }
+  throw std::logic_error(fmt::format("no description of architecture {}", name));
+}
+
+}  // namespace sluice::synth

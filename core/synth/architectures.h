@@ -1,0 +1,59 @@
+// What each architecture is made of, as tables: a layer is a list of blocks, a block a list of
+// tensors, and a dimension one of the sizes of its layer.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "core/quant/quant_mix.h"
+#include "core/synth/tensors.h"
+
+namespace sluice::synth {
+
+// Everything that a dimension of a tensor can be; of one layer.
+struct Sizes {
+  std::uint64_t one = 1;
+  std::uint64_t embedding = 0, vocabulary = 0;
+  std::uint64_t heads = 0, head = 0, half_head = 0, half_rotated = 0;
+  std::uint64_t query = 0, gated_query = 0, key = 0, query_key_value = 0;  // all heads together
+  std::uint64_t feed_forward = 0, gate_and_up = 0;
+  std::uint64_t taps = 0, short_taps = 0, gates_and_value = 0;
+  std::uint64_t inner = 0, state = 0, recurrent_heads = 0, channels = 0, mixer_input = 0;
+  std::uint64_t groups = 0, group = 0;
+  std::uint64_t layer_embedding = 0, layer_embeddings = 0;  // of one layer, of all
+  std::uint64_t experts = 0, expert = 0, shared_expert = 0;
+
+  Sizes(const Shape& shape, std::uint32_t layer);
+};
+
+using Size = std::uint64_t Sizes::*;
+
+// A tensor of each layer of a kind; the name goes after "blk.N.".
+struct Row {
+  const char* name;
+  std::vector<Size> dims;
+  Fill fill = Fill::matrix;
+  float mean = 0;
+  float deviation = 1;  // of a matrix: a factor of what suits its number of columns
+  TensorRole role = TensorRole::other;
+};
+
+using Block = std::vector<Row>;
+
+struct LayerKinds {
+  std::string_view kinds;  // characters of Shape::kinds
+  std::vector<Block> blocks;
+};
+
+struct Architecture {
+  std::string_view name;
+  std::vector<LayerKinds> layers;
+  const char* final_norm = "output_norm.weight";
+  bool plain_heads = false;  // loaders insist on heads of embedding / heads elements
+};
+
+// Throws std::logic_error when there is none of this name.
+const Architecture& architecture_by_name(std::string_view name);
+
+}  // namespace sluice::synth

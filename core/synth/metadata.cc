@@ -1,0 +1,200 @@
+#include "core/synth/metadata.h"
+
+#include <algorithm>
+#include <array>
+#include <fmt/format.h>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/synth/tensors.h"
+#include "core/synth/toy_vocabulary.h"
+
+namespace sluice::synth {
+namespace {
+
+// Adds keys that begin with the name of the architecture.
+class Keys {
+ public:
+  Keys(const Shape& shape, gguf::Writer& writer) : shape_(shape), writer_(writer) {}
+
+  void add_all() {
+    add_sizes();
+    add_attention();
+    add_rope();
+    add_window();
+    add_scales();
+    add_recurrence();
+    add_experts();
+  }
+
+ private:
+  template <typename T>
+  void add(std::string_view name, const T& value) {
+    writer_.add(fmt::format("{}.{}", shape_.architecture, name), value);
+  }
+
+  // A 0 stands for a key that the file does not have.
+  template <typename T>
+  void add_if_set(std::string_view name, const T& value) {
+    if (value != T{}) add(name, value);
+  }
+
+  // One value of each layer.
+  template <typename T>
+  void add_by_layer(std::string_view name, const std::function<T(std::uint32_t)>& value) {
+    const auto values = std::make_unique<T[]>(shape_.layers);  // a vector of bool has no data()
+    for (std::uint32_t layer = 0; layer < shape_.layers; ++layer) values[layer] = value(layer);
+    writer_.add_array(fmt::format("{}.{}", shape_.architecture, name),
+                      std::span<const T>(values.get(), shape_.layers));
+  }
+
+  bool is(std::string_view architecture) const { return shape_.architecture == architecture; }
+  bool is_qwen35() const { return is("qwen35") || is("qwen35moe"); }
+  bool is_nemotron() const { return is("nemotron_h") || is("nemotron_h_moe"); }
+  bool has_kind(char kind) const { return shape_.kinds.find(kind) != std::string::npos; }
+
+  void add_sizes() {
+    add("context_length", shape_.context);
+    add("embedding_length", shape_.embedding);
+    add("block_count", shape_.layers);
+    add("vocab_size", shape_.vocabulary);
+    if (has_kind('-') || shape_.shared_feed_forward > 0) {
+      add_by_layer<std::int32_t>("feed_forward_length", [&](std::uint32_t layer) {
+        const bool is_wide = shape_.is_shared(layer) && shape_.shared_feed_forward > 0;
+        const bool has_none = has_kind('-') && shape_.kind(layer) != '-';
+        if (has_none) return std::int32_t{0};
+        return static_cast<std::int32_t>(is_wide ? shape_.shared_feed_forward
+                                                 : shape_.feed_forward);
+      });
+    } else {
+      add("feed_forward_length", shape_.feed_forward);
+    }
+  }
+
+  void add_attention() {
+    add("attention.head_count", shape_.heads.queries);
+    // The layers of a gated delta net are told by an interval instead.
+    if (has_kind('M') && !is_qwen35()) {
+      add_by_layer<std::int32_t>("attention.head_count_kv", [&](std::uint32_t layer) {
+        return static_cast<std::int32_t>(shape_.kind(layer) == '*' ? shape_.heads.keys : 0);
+      });
+    } else {
+      add("attention.head_count_kv", shape_.heads.keys);
+    }
+    if (!has_plain_heads(shape_)) {
+      add("attention.key_length", shape_.heads.size);
+      add("attention.value_length", shape_.heads.size);
+    }
+    add("attention.layer_norm_rms_epsilon", shape_.norm_epsilon);
+    // Of no use, but llama.cpp insists on it.
+    if (is_nemotron()) add("attention.layer_norm_epsilon", shape_.norm_epsilon);
+    if (is("gemma4")) add("attention.shared_kv_layers", shape_.shared_layers);
+    add_if_set("embedding_length_per_layer_input", shape_.layer_embedding);
+  }
+
+  void add_rope() {
+    const Shape::Rope& rope = shape_.rope;
+    add("rope.freq_base", rope.base);
+    const std::uint32_t size = rope.size > 0 ? rope.size : shape_.heads.size;
+    if (rope.size > 0 || !has_plain_heads(shape_)) add("rope.dimension_count", size);
+    if (is_nemotron() || is("granitehybrid")) add("rope.scaling.finetuned", false);
+    if (is_qwen35()) {
+      const auto half = static_cast<std::int32_t>(size / 2);
+      const std::int32_t first = (half + 2) / 3, second = (half + 1) / 3;
+      const std::array<std::int32_t, 4> sections = {first, second, half - first - second, 0};
+      writer_.add_array(fmt::format("{}.rope.dimension_sections", shape_.architecture),
+                        std::span<const std::int32_t>(sections));
+    }
+    if (!rope.scaling.empty()) add("rope.scaling.type", std::string_view(rope.scaling));
+    add_if_set("rope.scaling.factor", rope.factor);
+    add_if_set("rope.scaling.original_context_length", rope.original_context);
+    add_if_set("rope.scaling.attn_factor", rope.attention_factor);
+    add_if_set("rope.scaling.yarn_beta_fast", rope.beta_fast);
+    add_if_set("rope.scaling.yarn_beta_slow", rope.beta_slow);
+    add_if_set("rope.scaling.yarn_log_multiplier", rope.log_multiplier);
+  }
+
+  void add_window() {
+    const Shape::Window& window = shape_.window;
+    add_if_set("attention.sliding_window", window.positions);
+    add_if_set("rope.freq_base_swa", window.rope_base);
+    for (const char* name :
+         {"attention.key_length_swa", "attention.value_length_swa", "rope.dimension_count_swa"}) {
+      add_if_set(name, window.head_size);
+    }
+    // The pattern of the older Gemmas is a part of their architecture.
+    if ((is("gemma4") || is("olmo2")) && has_kind('~')) {
+      add_by_layer<bool>("attention.sliding_window_pattern",
+                         [&](std::uint32_t layer) { return shape_.kind(layer) == '~'; });
+    }
+  }
+
+  void add_scales() {
+    const Shape::Scales& scales = shape_.scales;
+    add_if_set("attention.scale", scales.attention);
+    add_if_set("embedding_scale", scales.embedding);
+    add_if_set("residual_scale", scales.residual);
+    add_if_set("logit_scale", scales.logit);
+    add_if_set("attention.temperature_scale", scales.temperature);
+    add_if_set("attn_logit_softcapping", scales.attention_cap);
+    add_if_set("final_logit_softcapping", scales.logit_cap);
+  }
+
+  void add_recurrence() {
+    const Shape::Recurrence& recurrence = shape_.recurrence;
+    add_if_set("ssm.inner_size", recurrence.inner);
+    add_if_set("ssm.time_step_rank", recurrence.heads);
+    add_if_set("ssm.state_size", recurrence.state);
+    add_if_set("ssm.group_count", recurrence.groups);
+    add_if_set("ssm.conv_kernel", recurrence.taps);
+    add_if_set("shortconv.l_cache", shape_.short_convolution);
+    if (is_qwen35()) {
+      add("full_attention_interval", static_cast<std::uint32_t>(shape_.kinds.size()));
+    }
+  }
+
+  void add_experts() {
+    const Shape::Experts& experts = shape_.experts;
+    add_if_set("expert_count", experts.count);
+    add_if_set("expert_used_count", experts.used);
+    add_if_set("expert_feed_forward_length", experts.feed_forward);
+    add_if_set("expert_shared_feed_forward_length", experts.shared_feed_forward);
+    if (is("lfm2moe")) add("expert_gating_func", std::uint32_t{2});  // the sigmoid
+    if (is("nemotron_h_moe")) {
+      add("expert_weights_norm", true);
+      add("expert_weights_scale", 2.5f);
+    }
+  }
+
+  const Shape& shape_;
+  gguf::Writer& writer_;
+};
+
+void add_tokenizer(const Shape& shape, gguf::Writer& writer) {
+  const Vocabulary vocabulary = toy_vocabulary(shape.vocabulary);
+  writer.add("tokenizer.ggml.model", "llama");
+  writer.add_array("tokenizer.ggml.tokens", std::span<const std::string>(vocabulary.tokens));
+  writer.add_array("tokenizer.ggml.scores", std::span<const float>(vocabulary.scores));
+  writer.add_array("tokenizer.ggml.token_type", std::span<const std::int32_t>(vocabulary.types));
+  writer.add("tokenizer.ggml.bos_token_id", begin_token);
+  writer.add("tokenizer.ggml.eos_token_id", end_token);
+  writer.add("tokenizer.ggml.unknown_token_id", unknown_token);
+}
+
+}  // namespace
+
+void add_metadata(const Shape& shape, gguf::Writer& writer) {
+  writer.add("general.architecture", std::string_view(shape.architecture));
+  // Not the name of the shape: llama.cpp looks for those of some models here, and then for their
+  // tokens.
+  writer.add("general.name", "random weights");
+  writer.add("general.description", std::string_view("the shape of " + shape.name));
+  writer.add("general.alignment", gguf::default_alignment);
+  Keys(shape, writer).add_all();
+  add_tokenizer(shape, writer);
+}
+
+}  // namespace sluice::synth

@@ -1,0 +1,89 @@
+// The sizes of known models, from which synthetic ones are made. A program that runs a model takes
+// its sizes from the file, never from here.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace sluice::synth {
+
+// The sizes of a model. What an architecture does not have is 0 or empty; such keys and tensors
+// are not written. Names of keys stand in metadata.cc, those of tensors in tensors.cc.
+struct Shape {
+  std::string name;
+  std::string architecture;  // value of general.architecture
+  std::uint32_t layers = 0;
+  std::uint32_t embedding = 0;
+  struct Heads {
+    std::uint32_t queries = 0;
+    std::uint32_t keys = 0;  // and values
+    std::uint32_t size = 0;
+  } heads = {};
+  std::uint32_t feed_forward = 0;
+  std::uint32_t vocabulary = 0;
+  std::uint32_t context = 0;
+  float norm_epsilon = 1e-5f;
+  bool tied = false;  // no output matrix: the token embedding serves as one
+
+  // The kind of each layer, repeated as often as there are layers:
+  // * attention   ~ attention in a window   M a recurrent mixer   - feed-forward alone
+  std::string kinds = "*";
+
+  struct Rope {
+    float base = 1e4f;
+    std::uint32_t size = 0;  // elements of a head that are rotated; 0: all
+    float llama3 = 0;        // factor of Llama 3's frequency scaling, written as a tensor
+    std::string scaling = {};
+    float factor = 0;
+    std::uint32_t original_context = 0;
+    float attention_factor = 0, beta_fast = 0, beta_slow = 0, log_multiplier = 0;
+  } rope = {};
+
+  struct Window {
+    std::uint32_t positions = 0;
+    std::uint32_t head_size = 0;  // of the layers with a window, where it differs
+    float rope_base = 0;
+  } window = {};
+
+  struct Scales {
+    float attention = 0, embedding = 0, residual = 0, logit = 0, temperature = 0;
+    float attention_cap = 0, logit_cap = 0;
+  } scales = {};
+
+  // Mamba-2, or a gated delta net: `groups` are its key heads then, and `inner` is heads * state.
+  struct Recurrence {
+    std::uint32_t inner = 0, heads = 0, state = 0, groups = 0, taps = 0;
+  } recurrence = {};
+  std::uint32_t short_convolution = 0;  // taps
+
+  // Gemma 4: so many of the last layers use the keys and values of earlier ones and have a wider
+  // feed-forward; each layer has a small embedding of the token of its own.
+  std::uint32_t shared_layers = 0, shared_feed_forward = 0, layer_embedding = 0;
+
+  struct Experts {
+    std::uint32_t count = 0, used = 0;
+    std::uint32_t feed_forward = 0, shared_feed_forward = 0;  // of one expert; of the one for all
+  } experts = {};
+
+  // Weights have a standard deviation of gain / sqrt(columns). Above 1 attention chooses more
+  // sharply, so that errors show.
+  float gain = 1;
+  float logit_deviation = 3;  // about as in trained models
+
+  char kind(std::uint32_t layer) const { return kinds[layer % kinds.size()]; }
+  bool is_shared(std::uint32_t layer) const { return layer + shared_layers >= layers; }
+};
+
+// All known shapes: real ones, and a tiny one of each architecture, named "tiny-ARCHITECTURE".
+const std::vector<Shape>& shapes();
+
+// Throws UsageError that lists the names.
+const Shape& shape_by_name(std::string_view name);
+
+// A tiny shape with sizes drawn by a seed: few things are equal or a power of two, and none is as
+// in the real models. Throws UsageError for a shape that is not tiny.
+Shape odd_shape(const Shape& tiny, std::uint64_t seed);
+
+}  // namespace sluice::synth

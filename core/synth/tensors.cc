@@ -1,0 +1,150 @@
+#include "core/synth/tensors.h"
+
+#include <cmath>
+#include <fmt/format.h>
+#include <stdexcept>
+#include <utility>
+
+#include "core/synth/architectures.h"
+#include "core/synth/toy_vocabulary.h"
+
+namespace sluice::synth {
+namespace {
+
+// The description of the architecture; one with experts may be another.
+const Architecture& architecture_of(const Shape& shape) {
+  const bool is_mixed_hybrid = shape.architecture == "granitehybrid" && shape.experts.count > 0;
+  return architecture_by_name(is_mixed_hybrid ? "granitehybrid-moe" : shape.architecture);
+}
+
+class TensorList {
+ public:
+  explicit TensorList(const Shape& shape) : shape_(shape), architecture_(architecture_of(shape)) {}
+
+  std::vector<Tensor> build() {
+    add_global();
+    for (std::uint32_t layer = 0; layer < shape_.layers; ++layer) add_layer(layer);
+    number_places();
+    return std::move(tensors_);
+  }
+
+ private:
+  Tensor& add(std::string name, std::vector<std::uint64_t> dims, Fill fill, float mean,
+              float deviation, TensorRole role = TensorRole::other) {
+    const TensorPlace place{role, 0, 0, shape_.heads.queries / shape_.heads.keys, dims[0]};
+    tensors_.push_back({std::move(name), std::move(dims), fill, mean, deviation, place, 0});
+    return tensors_.back();
+  }
+
+  void add_global() {
+    const std::uint64_t width = shape_.embedding;
+    const std::uint64_t vocabulary = shape_.vocabulary;
+    const auto role = shape_.tied ? TensorRole::head : TensorRole::embedding;
+    add("token_embd.weight", {width, vocabulary}, Fill::matrix, 0, 1, role);
+    if (shape_.tied) make_head(tensors_.back());
+    // Where the head is the table of embeddings, signs at random keep a token from being followed
+    // by itself for ever.
+    add(architecture_.final_norm, {width}, Fill::vector, shape_.tied ? 0.0f : 1.0f,
+        shape_.tied ? 1.0f : 0.1f);
+    if (!shape_.tied) {
+      make_head(add("output.weight", {width, vocabulary}, Fill::matrix, 0, 1, TensorRole::head));
+    }
+    add_rope_factors();
+    if (shape_.layer_embedding > 0) add_layer_embeddings();
+  }
+
+  void make_head(Tensor& tensor) const {
+    const float divisor = shape_.scales.logit > 0 ? shape_.scales.logit : 1;
+    tensor.deviation =
+        shape_.logit_deviation * divisor / std::sqrt(static_cast<float>(shape_.embedding));
+    tensor.quiet_rows = unprintable_tokens;
+  }
+
+  void add_rope_factors() {
+    const Sizes sizes(shape_, shape_.layers - 1);
+    const auto factors = [&](const char* name, std::uint64_t count, Fill fill) {
+      add(name, {count}, fill, 1, 0);
+    };
+    if (shape_.rope.llama3 > 0) {
+      factors("rope_freqs.weight", sizes.half_head, Fill::llama3_factors);
+    }
+    if (shape_.rope.scaling == "longrope") {
+      factors("rope_factors_long.weight", sizes.half_rotated, Fill::long_factors);
+      factors("rope_factors_short.weight", sizes.half_rotated, Fill::short_factors);
+    }
+    if (shape_.architecture == "gemma4") {
+      factors("rope_freqs.weight", shape_.heads.size / 2, Fill::proportional_factors);
+    }
+  }
+
+  void add_layer_embeddings() {
+    const Sizes sizes(shape_, 0);
+    const float wide = 1.0f / std::sqrt(static_cast<float>(sizes.layer_embedding));
+    add("per_layer_token_embd.weight", {sizes.layer_embeddings, sizes.vocabulary}, Fill::matrix, 0,
+        wide, TensorRole::head);
+    add("per_layer_model_proj.weight", {sizes.embedding, sizes.layer_embeddings}, Fill::matrix, 0,
+        1, TensorRole::layer_projection);
+    add("per_layer_proj_norm.weight", {sizes.layer_embedding}, Fill::vector, 1, 0.1f);
+  }
+
+  void add_layer(std::uint32_t layer) {
+    const Sizes sizes(shape_, layer);
+    for (const LayerKinds& kinds : architecture_.layers) {
+      if (kinds.kinds.find(shape_.kind(layer)) == std::string_view::npos) continue;
+      for (const Block& block : kinds.blocks) {
+        for (const Row& row : block) add_row(layer, row, sizes);
+      }
+      return;
+    }
+    throw std::logic_error(
+        fmt::format("{} has no layers of kind {}", architecture_.name, shape_.kind(layer)));
+  }
+
+  void add_row(std::uint32_t layer, const Row& row, const Sizes& sizes) {
+    std::vector<std::uint64_t> dims;
+    for (const Size size : row.dims) dims.push_back(sizes.*size);
+    const bool is_matrix = row.fill == Fill::matrix;
+    const float scale = is_matrix ? shape_.gain / std::sqrt(static_cast<float>(dims[0])) : 1.0f;
+    add(fmt::format("blk.{}.{}", layer, row.name), std::move(dims), row.fill, row.mean,
+        row.deviation * scale, row.role)
+        .place.index = layer;
+  }
+
+  // Mixes give more bits by the place among the tensors of a kind, in the order of the file; in a
+  // mixture of experts, by the layer.
+  void number_places() {
+    std::uint32_t values = 0, downs = 0;
+    for (Tensor& tensor : tensors_) {
+      if (is_value(tensor)) tensor.place.index = values++;
+      if (shape_.experts.count > 0) continue;
+      if (tensor.place.role == TensorRole::ffn_down) tensor.place.index = downs++;
+    }
+    for (Tensor& tensor : tensors_) tensor.place.count = is_value(tensor) ? values : shape_.layers;
+  }
+
+  static bool is_value(const Tensor& tensor) {
+    return tensor.place.role == TensorRole::attn_v || tensor.place.role == TensorRole::attn_qkv;
+  }
+
+  const Shape& shape_;
+  const Architecture& architecture_;
+  std::vector<Tensor> tensors_;
+};
+
+}  // namespace
+
+std::uint64_t Tensor::elements() const {
+  std::uint64_t count = 1;
+  for (const std::uint64_t dim : dims) count *= dim;
+  return count;
+}
+
+std::vector<Tensor> tensors_of(const Shape& shape) {
+  return TensorList(shape).build();
+}
+
+bool has_plain_heads(const Shape& shape) {
+  return architecture_of(shape).plain_heads;
+}
+
+}  // namespace sluice::synth

@@ -1,0 +1,54 @@
+#include "core/synth/toy_vocabulary.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <string_view>
+
+namespace sluice::synth {
+namespace {
+
+// SentencePiece's mark for a space.
+constexpr std::string_view space = "\xE2\x96\x81";
+
+enum TokenType : std::int32_t { normal = 1, unknown = 2, control = 3, byte = 6 };
+
+// Word `index` of the enumeration of all sequences of syllables, the shorter first. All its
+// beginnings come before it, so merging from the left always arrives at it.
+std::string word(std::size_t index) {
+  constexpr std::string_view consonants = "tnsrldmkpbvghf";
+  constexpr std::string_view vowels = "aeiou";
+  constexpr std::size_t syllables = consonants.size() * vowels.size();
+  std::string text;
+  for (++index; index > 0; index = (index - 1) / syllables) {
+    const std::size_t syllable = (index - 1) % syllables;
+    text.insert(0, {consonants[syllable / vowels.size()], vowels[syllable % vowels.size()]});
+  }
+  return text;
+}
+
+}  // namespace
+
+Vocabulary toy_vocabulary(std::size_t size) {
+  Vocabulary vocabulary;
+  const auto add = [&](std::string token, TokenType type, float score) {
+    vocabulary.tokens.push_back(std::move(token));
+    vocabulary.types.push_back(type);
+    vocabulary.scores.push_back(score);
+  };
+  add("<unk>", unknown, 0);
+  add("<s>", control, 0);
+  add("</s>", control, 0);
+  for (unsigned b = 0; b < 256; ++b) add(fmt::format("<0x{:02X}>", b), byte, 0);
+
+  const auto next_score = [&] { return -static_cast<float>(vocabulary.tokens.size()); };
+  const auto has_room = [&] { return vocabulary.tokens.size() < size; };
+  if (has_room()) add(std::string(space), normal, next_score());
+  for (char c = '!'; c <= '~' && has_room(); ++c) add(std::string(1, c), normal, next_score());
+  for (std::size_t i = 0; has_room(); ++i) {
+    const std::string text = word(i / 2);
+    add(i % 2 == 0 ? text : std::string(space) + text, normal, next_score());
+  }
+  return vocabulary;
+}
+
+}  // namespace sluice::synth

@@ -1,0 +1,26 @@
+// A toy vocabulary of SentencePiece kind: control tokens, all bytes, the printable characters, and
+// word-like pieces of syllables, so that any text can be tokenised and random text can be read.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace sluice::synth {
+
+struct Vocabulary {
+  std::vector<std::string> tokens;
+  std::vector<float> scores;
+  std::vector<std::int32_t> types;  // values of tokenizer.ggml.token_type
+};
+
+inline constexpr std::uint32_t unknown_token = 0;
+inline constexpr std::uint32_t begin_token = 1;
+inline constexpr std::uint32_t end_token = 2;
+inline constexpr std::size_t unprintable_tokens = 3 + 256;  // control tokens and bytes, in front
+
+// The smallest is `unprintable_tokens`.
+Vocabulary toy_vocabulary(std::size_t size);
+
+}  // namespace sluice::synth

@@ -1,0 +1,52 @@
+// The merge list of a BPE vocabulary: symbols that stand for strings of bytes, and which pairs of
+// symbols make which. Immutable once it is filled.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "core/tokenizer/merge.h"
+#include "core/tokenizer/piece_table.h"
+
+namespace sluice::tokenizer {
+
+class MergeTable {
+ public:
+  // Room for `count` merges. `pieces` must outlive this.
+  MergeTable(const PieceTable& pieces, std::size_t count);
+
+  // The symbol of `bytes`: the normal token with these bytes, else one from pieces.size() on.
+  std::int32_t symbol_of(const std::string& bytes);
+
+  // The same, but -1 when nothing has asked for that symbol yet and it is no token.
+  std::int32_t find_symbol(std::string_view bytes) const;
+
+  // The first merge of a pair is the one that counts.
+  void add(const std::string& left, const std::string& right, std::uint32_t rank);
+  std::optional<Merge> find(std::int32_t left, std::int32_t right) const;
+
+  // No merge makes a space behind another character, so that a text may be cut before each such
+  // space without changing how it is merged.
+  bool spaces_start_symbols() const { return spaces_start_symbols_; }
+
+ private:
+  struct Slot {
+    std::int32_t left = -1;  // -1: free
+    std::int32_t right = -1;
+    Merge merge;
+  };
+  std::size_t slot_of(std::int32_t left, std::int32_t right) const;
+
+  const PieceTable& pieces_;
+  // Strings that occur in merges but are no tokens.
+  std::unordered_map<std::string, std::int32_t> others_;
+  std::vector<Slot> slots_;  // linear probing; a power of two of them
+  bool spaces_start_symbols_ = true;
+};
+
+}  // namespace sluice::tokenizer

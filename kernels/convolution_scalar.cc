@@ -1,0 +1,13 @@
+// The lanes come first: the operations are written in terms of them.
+// clang-format off
+#include "kernels/lanes_scalar.h"
+#include "kernels/convolution_impl.h"
+// clang-format on
+
+namespace sluice::kernels {
+
+void fill_convolution_scalar(ConvolutionKernels& table) {
+  fill(table);
+}
+
+}  // namespace sluice::kernels

@@ -1,0 +1,128 @@
+// Words of 16 rows, from the file's layout or from packed panels, and what formats do with the bits
+// in them. Included by the file of each tier by way of matmul_formats.h.
+#pragma once
+
+#include "kernels/matmul_driver.h"
+#include "kernels/packed_order.h"
+
+namespace sluice::kernels {
+namespace {
+
+inline I32x16 low_nibbles(I32x16 x) {
+  return bits_and(x, each_byte(15));
+}
+inline I32x16 high_nibbles(I32x16 x) {
+  return low_nibbles(right_16<4>(x));
+}
+inline F32x16 high_halves(I32x16 x) {
+  return low_halves(right_32(x, 16));
+}
+
+// Where `width` bits from bit `from` on of every byte go to bit `to`, alone.
+template <int width, int from, int to>
+inline I32x16 move_bits(I32x16 x) {
+  constexpr int mask = ((1 << width) - 1) << to;
+  if constexpr (from == to) {
+    return bits_and(x, each_byte(mask));
+  } else if constexpr (from < to) {
+    return bits_and(left_16<to - from>(x), each_byte(mask));
+  } else {
+    return bits_and(right_16<from - to>(x), each_byte(mask));
+  }
+}
+
+// Sixteen bytes to be looked up by a nibble: values + offset.
+struct NibbleTable {
+  constexpr NibbleTable(const std::int8_t (&values)[16], int offset) {
+    for (int i = 0; i < 16; ++i) bytes[i] = static_cast<std::uint8_t>(values[i] + offset);
+  }
+  std::uint8_t bytes[16] = {};
+};
+
+constexpr NibbleTable iq4_table(iq4_values, unsigned_bytes ? 128 : 0);
+
+// Byte j of every lane.
+inline I32x16 byte_of(I32x16 x, int j) {
+  return j == 3 ? right_32(x, 24) : bits_and(right_32(x, 8 * j), each_dword(255));
+}
+inline I32x16 signed_byte_of(I32x16 x, int j) {
+  return right_signed_32(j == 3 ? x : left_32(x, 24 - 8 * j), 24);
+}
+
+// Four words, or one, `at` bytes into what a block of the format has besides its odd bytes. Loads
+// stay inside of the block: they are of 16 bytes where the layout is that of the file.
+template <typename Format>
+inline RowDwords words(FileRows& rows, std::size_t at) {
+  return load_dwords(rows, division<Format>.words_at() + at);
+}
+template <typename Format>
+inline I32x16 word(FileRows& rows, std::size_t at) {
+  return words<Format>(rows, at).dword[0];
+}
+
+template <typename Format>
+[[gnu::always_inline]] inline I32x16 word(const PackedRows& rows, std::size_t at) {
+  const std::byte* p = rows.words + division<Format>.packed_at(at) * panel_rows;
+  __builtin_prefetch(p + rows.ahead, 0, 3);
+  return load_words(p);
+}
+template <typename Format>
+[[gnu::always_inline]] inline RowDwords words(const PackedRows& rows, std::size_t at) {
+  return {{word<Format>(rows, at), word<Format>(rows, at + 4), word<Format>(rows, at + 8),
+           word<Format>(rows, at + 12)}};
+}
+
+// The last four bytes of a block without odd bytes.
+template <typename Format>
+inline I32x16 last_word(FileRows& rows) {
+  return words<Format>(rows, Format::block_bytes - 16).dword[3];
+}
+template <typename Format>
+inline I32x16 last_word(const PackedRows& rows) {
+  return word<Format>(rows, Format::block_bytes - 4);
+}
+
+// The odd bytes of a block where they are a half float.
+template <typename Format>
+inline F32x16 half(FileRows& rows) {
+  static_assert(division<Format>.odd_bytes() == 2);
+  if constexpr (division<Format>.odd_at() == 0) {
+    return low_halves(load_dwords(rows, 0).dword[0]);
+  } else {
+    return high_halves(load_dwords(rows, Format::block_bytes - 16).dword[3]);
+  }
+}
+template <typename Format>
+inline F32x16 half(const PackedRows& rows) {
+  static_assert(division<Format>.odd_bytes() == 2);
+  __builtin_prefetch(rows.odd + rows.ahead, 0, 3);
+  return load_halves(rows.odd, panel_rows);
+}
+
+// And where they are one byte.
+template <typename Format>
+inline I32x16 odd_byte(FileRows& rows) {
+  static_assert(division<Format>.odd_bytes() == 1 && division<Format>.odd_at() == 0);
+  return bits_and(load_dwords(rows, 0).dword[0], each_dword(255));
+}
+template <typename Format>
+inline I32x16 odd_byte(const PackedRows& rows) {
+  static_assert(division<Format>.odd_bytes() == 1);
+  __builtin_prefetch(rows.odd + rows.ahead, 0, 3);
+  return load_bytes(rows.odd);
+}
+
+// Keeps the weights of a block in a panel. Tiers may have sinks of their own, for other forms of
+// the weights.
+template <typename Format, typename Panel>
+struct PanelSink {
+  Panel& panel;
+  std::size_t first_group = 0;
+
+  [[gnu::always_inline]] inline void operator()(int, std::size_t group, I32x16 q) const {
+    store(panel.q[first_group + group], q);
+  }
+};
+
+}  // namespace
+}  // namespace sluice::kernels

@@ -1,0 +1,58 @@
+// Recurrent layers whose state is a matrix: for each head S [key][value], in place of the keys and
+// values of all positions. At each position, with query q, key k and value v,
+//
+//     S <- decay S + k (x) u        out = S^T q
+//
+// and two choices of what is written, u:
+//
+//     delta rule   u = rate (v - decay S^T k)    gated delta net (Yang et al. 2024,
+//                                                arXiv:2412.06464); rate is its beta
+//     state scan   u = rate v                    Mamba-2 (Dao and Gu 2024, arXiv:2405.21060); B is
+//                                                the key, C the query, rate the time step
+//
+// A call works through consecutive positions of one sequence, one by one. So a sequence gives the
+// same bits however it is cut into calls, which the chunked forms of the papers would not. Values
+// do not depend on each other: 64 of them at a time go through all positions, so that their part of
+// the state stays in the first-level cache. All tiers give bit-identical results.
+#pragma once
+
+#include <cstddef>
+
+namespace sluice::kernels {
+
+// One head, consecutive positions. Row p of what has rows belongs to position p.
+struct RecurrenceArgs {
+  const float* queries;    // [positions][key_dim]
+  const float* keys;       // [positions][key_dim]
+  std::size_t key_stride;  // floats from one row of either to the next
+  const float* values;     // [positions][value_dim]
+  std::size_t value_stride;
+  const float* decays;       // [positions], factors in 0..1
+  std::size_t decay_stride;  // floats from one element to the next
+  const float* rates;        // [positions]
+  std::size_t rate_stride;
+  float skip;  // state scan: out += skip * v
+  // state_floats(key_dim, value_dim), before the first position (zeros before a sequence begins)
+  // and, written, after the last. May be the same.
+  const float* state;
+  float* next_state;
+  float* out;  // [positions][value_dim]; may be `values` when the strides are equal
+  std::size_t out_stride;
+  std::size_t positions, key_dim, value_dim;
+};
+
+// The state is laid out in slices of 16 values, [value_dim / 16, rounded up][key_dim][16].
+constexpr std::size_t state_floats(std::size_t key_dim, std::size_t value_dim) {
+  return (value_dim + 15) / 16 * 16 * key_dim;
+}
+
+struct RecurrenceKernels {
+  void (*delta_rule)(const RecurrenceArgs& args);
+  void (*state_scan)(const RecurrenceArgs& args);
+};
+
+void fill_recurrence_scalar(RecurrenceKernels& table);
+void fill_recurrence_avx2(RecurrenceKernels& table);
+void fill_recurrence_avx512(RecurrenceKernels& table);
+
+}  // namespace sluice::kernels

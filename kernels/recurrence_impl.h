@@ -1,0 +1,148 @@
+// The operations of recurrence.h on the lanes of one tier; included after its lanes_*.h.
+//
+// Several slices of the state go side by side: their sums are independent chains, which hides the
+// latency of each, and share what is broadcast. How many does not show in the result.
+#pragma once
+
+#include <cstddef>
+
+#include "kernels/lanes_math.h"
+#include "kernels/recurrence.h"
+
+namespace sluice::kernels {
+namespace {
+
+// `slices` slices of the state and of the values.
+template <int slices>
+struct Part {
+  const float* state;  // [slices][key_dim][16], before the position
+  float* next_state;   // and after it
+  std::size_t key_dim;
+  std::size_t first;       // value
+  std::size_t last_count;  // values in the last slice, 1..16
+
+  std::size_t count(int s) const { return s + 1 < slices ? lanes : last_count; }
+  std::size_t value(int s) const { return first + static_cast<std::size_t>(s) * lanes; }
+};
+
+// The rows of one position.
+struct Position {
+  const float* query;
+  const float* key;
+  const float* values;
+  float* out;
+  float decay, rate;
+};
+
+inline Position position_of(const RecurrenceArgs& args, std::size_t p) {
+  return {args.queries + p * args.key_stride,  args.keys + p * args.key_stride,
+          args.values + p * args.value_stride, args.out + p * args.out_stride,
+          args.decays[p * args.decay_stride],  args.rates[p * args.rate_stride]};
+}
+
+inline float dot(const float* a, const float* b, std::size_t size) {
+  F32x16 products = broadcast(0);
+  by_sixteen(size, [&](std::size_t i, std::size_t count) {
+    products = fma(load(a + i, count), load(b + i, count), products);
+  });
+  return sum(products);
+}
+
+// Calls body(i, s, row, next_row) for the rows of the state, those of one key after the other. The
+// bounds are copies: the compiler must assume that a stored row changes what has an address.
+template <int slices, typename Body>
+inline void for_each_row(Part<slices> part, Body body) {
+  const std::size_t key_dim = part.key_dim, slice_floats = key_dim * lanes;
+  const float* from = part.state;
+  float* to = part.next_state;
+  for (std::size_t i = 0; i < key_dim; ++i, from += lanes, to += lanes) {
+    for (int s = 0; s < slices; ++s) {
+      const std::size_t slice = static_cast<std::size_t>(s) * slice_floats;
+      body(i, s, from + slice, to + slice);
+    }
+  }
+}
+
+// One pass reads S^T k and S^T q, a second one writes: out = decay S^T q + (k . q) u.
+template <int slices>
+inline void delta_step(Position at, Part<slices> part) {
+  F32x16 by_key[slices], by_query[slices], written[slices];
+  for (int s = 0; s < slices; ++s) by_key[s] = by_query[s] = broadcast(0);
+  for_each_row(part, [&](std::size_t i, int s, const float* row, float*) {
+    const F32x16 held = load(row, lanes);
+    by_key[s] = fma(held, broadcast(at.key[i]), by_key[s]);
+    by_query[s] = fma(held, broadcast(at.query[i]), by_query[s]);
+  });
+  const F32x16 decay = broadcast(at.decay), rate = broadcast(at.rate);
+  const F32x16 key_by_query = broadcast(dot(at.key, at.query, part.key_dim));
+  for (int s = 0; s < slices; ++s) {
+    const F32x16 v = load(at.values + part.value(s), part.count(s));
+    written[s] = negated_fma(decay, by_key[s], v) * rate;
+    store(fma(key_by_query, written[s], decay * by_query[s]), at.out + part.value(s),
+          part.count(s));
+  }
+  for_each_row(part, [&](std::size_t i, int s, const float* row, float* next_row) {
+    store(fma(broadcast(at.key[i]), written[s], decay * load(row, lanes)), next_row, lanes);
+  });
+}
+
+template <int slices>
+inline void scan_step(Position at, Part<slices> part, float skip) {
+  const F32x16 decay = broadcast(at.decay), rate = broadcast(at.rate);
+  F32x16 values[slices], written[slices], by_query[slices];
+  for (int s = 0; s < slices; ++s) {
+    values[s] = load(at.values + part.value(s), part.count(s));
+    written[s] = rate * values[s];
+    by_query[s] = broadcast(0);
+  }
+  for_each_row(part, [&](std::size_t i, int s, const float* row, float* next_row) {
+    const F32x16 held = fma(broadcast(at.key[i]), written[s], decay * load(row, lanes));
+    by_query[s] = fma(held, broadcast(at.query[i]), by_query[s]);
+    store(held, next_row, lanes);
+  });
+  for (int s = 0; s < slices; ++s) {
+    store(fma(broadcast(skip), values[s], by_query[s]), at.out + part.value(s), part.count(s));
+  }
+}
+
+// Takes `slices` slices at a time through all positions as long as there are so many, from the
+// value `first` on. Returns the value after them.
+template <int slices, bool is_delta>
+inline std::size_t run_slices(const RecurrenceArgs& args, std::size_t first) {
+  constexpr std::size_t width = static_cast<std::size_t>(slices) * lanes;
+  for (; first + width < args.value_dim + lanes; first += width) {
+    const std::size_t rest = args.value_dim - first;
+    const std::size_t last_count = rest < width ? rest - (width - lanes) : lanes;
+    const std::size_t offset = first * args.key_dim;
+    Part<slices> part = {args.state + offset, args.next_state + offset, args.key_dim, first,
+                         last_count};
+    for (std::size_t p = 0; p < args.positions; ++p) {
+      if constexpr (is_delta) {
+        delta_step(position_of(args, p), part);
+      } else {
+        scan_step(position_of(args, p), part, args.skip);
+      }
+      part.state = part.next_state;
+    }
+  }
+  return first;
+}
+
+template <bool is_delta>
+inline void recur(const RecurrenceArgs& args) {
+  // Two sums a slice have to stay in registers, and the slices in the first-level cache.
+  constexpr int slices_max = accumulators_max >= 8 ? 4 : 2;
+  constexpr std::size_t key_dim_max = 128;  // 32 KiB for four slices
+  std::size_t first = 0;
+  if (args.key_dim <= key_dim_max) first = run_slices<slices_max, is_delta>(args, first);
+  first = run_slices<2, is_delta>(args, first);
+  run_slices<1, is_delta>(args, first);
+}
+
+inline void fill(RecurrenceKernels& table) {
+  table.delta_rule = recur<true>;
+  table.state_scan = recur<false>;
+}
+
+}  // namespace
+}  // namespace sluice::kernels

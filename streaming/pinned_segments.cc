@@ -1,0 +1,173 @@
+#include "streaming/pinned_segments.h"
+
+#include <algorithm>
+#include <iterator>
+#include <limits>
+#include <numeric>
+#include <stdexcept>
+#include <utility>
+
+#include "streaming/alignment.h"
+
+namespace sluice::streaming {
+namespace {
+
+std::uint64_t sum_over(std::span<const std::uint64_t> bytes, std::span<const std::size_t> order) {
+  return std::accumulate(order.begin(), order.end(), std::uint64_t{0},
+                         [&](std::uint64_t sum, std::size_t turn) { return sum + bytes[turn]; });
+}
+
+}  // namespace
+
+PinnedSegments::PinnedSegments(std::span<const std::uint64_t> bytes,
+                               std::span<const std::size_t> order)
+    : place_of_turn_(bytes.size(), nowhere),
+      limit_bytes_(std::numeric_limits<std::uint64_t>::max()),
+      memory_(sum_over(bytes, order)) {
+  std::uint64_t at = 0;
+  for (const std::size_t turn : order) {
+    place_of_turn_[turn] = places_.size();
+    places_.push_back({turn, at, at + bytes[turn]});
+    at += bytes[turn];
+  }
+  memory_.commit(at);
+}
+
+void PinnedSegments::limit(std::uint64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  const bool falls = bytes < limit_bytes_;
+  limit_bytes_ = bytes;
+  if (!falls || places_.empty() || may_stay(places_.back())) return;
+  populate_.reset();  // it may be touching what lies behind the limit
+  const auto behind = std::partition_point(places_.begin(), places_.end(),
+                                           [this](const Place& place) { return may_stay(place); });
+  // Gives back whole runs, so that pages that segments share go too.
+  std::size_t first = static_cast<std::size_t>(behind - places_.begin());
+  for (std::size_t i = first; i < places_.size(); ++i) {
+    if (places_[i].state == State::streamed || places_[i].state == State::pinned) {
+      places_[i].state = State::streamed;
+      continue;
+    }
+    places_[i].state = State::doomed;
+    give_back(first, i);
+    first = i + 1;
+  }
+  give_back(first, places_.size());
+}
+
+// The memory of places [first, last), none of which is in use. A page at either end that belongs to
+// neighbours too stays as long as one of them is in use.
+void PinnedSegments::give_back(std::size_t first, std::size_t last) {
+  if (first >= last) return;
+  const auto is_in_use = [this](std::size_t i) { return places_[i].state != State::streamed; };
+  std::uint64_t begin = round_down(places_[first].begin, page_bytes);
+  for (std::size_t i = first; i-- != 0 && places_[i].end > begin;) {
+    if (is_in_use(i)) begin += page_bytes;
+  }
+  std::uint64_t end = round_up(places_[last - 1].end, page_bytes);
+  for (std::size_t i = last; i != places_.size() && places_[i].begin < end; ++i) {
+    if (is_in_use(i)) end -= page_bytes;
+  }
+  memory_.discard(begin, end);
+}
+
+std::uint64_t PinnedSegments::bytes() const {
+  const std::lock_guard lock(mutex_);
+  std::uint64_t bytes = 0;
+  for (const Place& place : places_) {
+    const bool is_there = place.state != State::streamed && place.state != State::copying;
+    bytes += is_there ? place.end - place.begin : 0;
+  }
+  return bytes;
+}
+
+bool PinnedSegments::is_pinned(std::size_t turn) const {
+  const std::lock_guard lock(mutex_);
+  const Place* const place = find(turn);
+  return place != nullptr && (place->state == State::pinned || place->state == State::held);
+}
+
+std::size_t PinnedSegments::next_streamed(std::size_t turn) const {
+  const std::lock_guard lock(mutex_);
+  while (turn < place_of_turn_.size()) {
+    const Place* const place = find(turn);
+    if (place == nullptr || place->state == State::streamed) return turn;
+    ++turn;
+  }
+  return turn;
+}
+
+void PinnedSegments::populate(unsigned threads) {
+  const std::lock_guard lock(mutex_);
+  const auto behind = std::partition_point(places_.begin(), places_.end(),
+                                           [this](const Place& place) { return may_stay(place); });
+  if (behind == places_.begin()) return;
+  populate_.emplace(memory_.bytes().first(std::prev(behind)->end), threads);
+}
+
+void PinnedSegments::stop_populating() {
+  const std::lock_guard lock(mutex_);
+  populate_.reset();
+}
+
+const std::byte* PinnedSegments::acquire(std::size_t turn) {
+  const std::lock_guard lock(mutex_);
+  Place* const place = find(turn);
+  if (place == nullptr || place->state == State::streamed) return nullptr;
+  if (place->state != State::pinned) {
+    throw std::logic_error("a segment was acquired twice without a release");
+  }
+  place->state = State::held;
+  return memory_.data() + place->begin;
+}
+
+bool PinnedSegments::release(std::size_t turn) {
+  const std::lock_guard lock(mutex_);
+  Place* const place = find(turn);
+  if (place == nullptr || (place->state != State::held && place->state != State::doomed)) {
+    return false;
+  }
+  leave(*place);
+  return true;
+}
+
+bool PinnedSegments::may_pin(std::size_t turn) const {
+  const std::lock_guard lock(mutex_);
+  const Place* const place = find(turn);
+  return place != nullptr && may_stay(*place);
+}
+
+std::byte* PinnedSegments::begin_copy(std::size_t turn) {
+  const std::lock_guard lock(mutex_);
+  Place* const place = find(turn);
+  if (place == nullptr || place->state != State::streamed || !may_stay(*place)) return nullptr;
+  place->state = State::copying;
+  return memory_.data() + place->begin;
+}
+
+void PinnedSegments::end_copy(std::size_t turn) {
+  const std::lock_guard lock(mutex_);
+  leave(*find(turn));
+}
+
+// The leader no longer uses a place.
+void PinnedSegments::leave(Place& place) {
+  if (place.state != State::doomed) {
+    place.state = State::pinned;
+    return;
+  }
+  place.state = State::streamed;
+  const auto index = static_cast<std::size_t>(&place - places_.data());
+  give_back(index, index + 1);
+}
+
+const PinnedSegments::Place* PinnedSegments::find(std::size_t turn) const {
+  const std::size_t place = place_of_turn_.at(turn);
+  return place == nowhere ? nullptr : &places_[place];
+}
+
+PinnedSegments::Place* PinnedSegments::find(std::size_t turn) {
+  return const_cast<Place*>(std::as_const(*this).find(turn));
+}
+
+}  // namespace sluice::streaming

@@ -1,0 +1,269 @@
+// `quantize` and `import` as libraries: what they write loads and holds the weights that it should,
+// whatever the number of threads; what is malformed is refused and leaves no file.
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "core/convert/import.h"
+#include "core/convert/json_file.h"
+#include "core/error.h"
+#include "core/gguf/gguf.h"
+#include "core/model/file_bytes.h"
+#include "core/quant/imatrix.h"
+#include "core/quant/quantise_model.h"
+#include "core/synth/synthetic_model.h"
+#include "kernels/dequantise.h"
+#include "tests/catch.h"
+#include "tests/temporary_folder.h"
+
+namespace sluice::convert {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+std::string content(const fs::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+void write(const fs::path& path, const std::string& text) {
+  std::ofstream(path, std::ios::binary) << text;
+}
+
+std::vector<float> values_of(const gguf::Model& model, const std::string& name) {
+  const gguf::TensorInfo& tensor = model.require_tensor(name);
+  std::vector<std::byte> bytes(tensor.bytes);
+  model::FileBytes(model.files()[tensor.file].path).read(tensor.offset, bytes);
+  std::vector<float> values(tensor.elements());
+  kernels::dequantise(static_cast<kernels::BlockType>(tensor.type), bytes.data(), values.size(),
+                      values.data());
+  return values;
+}
+
+// A checkpoint of one layer whose weights count upwards, in a form that tests can spoil.
+struct TinyCheckpoint {
+  json config = {{"architectures", json::array({"LlamaForCausalLM"})},
+                 {"hidden_size", 32},
+                 {"num_hidden_layers", 1},
+                 {"num_attention_heads", 4},
+                 {"num_key_value_heads", 2},
+                 {"intermediate_size", 64},
+                 {"vocab_size", 256},
+                 {"rms_norm_eps", 1e-5},
+                 {"max_position_embeddings", 128},
+                 {"tie_word_embeddings", true},
+                 {"eos_token_id", 1}};
+  json tokenizer = {
+      {"pre_tokenizer", {{"type", "ByteLevel"}}},
+      {"model", {{"type", "BPE"}, {"vocab", {{"a", 0}, {"b", 1}}}, {"merges", json::array()}}}};
+  json header;
+  std::string data;
+
+  TinyCheckpoint() {
+    const auto add = [&](const std::string& name, std::vector<std::uint64_t> shape) {
+      std::uint64_t count = 1;
+      for (const std::uint64_t dim : shape) count *= dim;
+      const std::size_t begin = data.size();
+      for (std::uint64_t i = 0; i < count; ++i) {
+        const float value = static_cast<float>(i) / 64;
+        data.append(reinterpret_cast<const char*>(&value), sizeof value);
+      }
+      header[name] = {{"dtype", "F32"}, {"shape", shape}, {"data_offsets", {begin, data.size()}}};
+    };
+    add("model.embed_tokens.weight", {256, 32});
+    add("model.norm.weight", {32});
+    const std::string layer = "model.layers.0.";
+    for (const char* norm : {"input_layernorm", "post_attention_layernorm"}) {
+      add(layer + norm + ".weight", {32});
+    }
+    add(layer + "self_attn.q_proj.weight", {32, 32});
+    add(layer + "self_attn.k_proj.weight", {16, 32});
+    add(layer + "self_attn.v_proj.weight", {16, 32});
+    add(layer + "self_attn.o_proj.weight", {32, 32});
+    add(layer + "mlp.gate_proj.weight", {64, 32});
+    add(layer + "mlp.up_proj.weight", {64, 32});
+    add(layer + "mlp.down_proj.weight", {32, 64});
+  }
+
+  void write_weights(const fs::path& path) const {
+    const std::string text = header.dump();
+    const std::uint64_t length = text.size();
+    write(path, std::string(reinterpret_cast<const char*>(&length), 8) + text + data);
+  }
+
+  void write_to(const fs::path& folder) const {
+    write(folder / "config.json", config.dump());
+    write(folder / "tokenizer.json", tokenizer.dump());
+    write_weights(folder / "model.safetensors");
+  }
+};
+
+// The line with which the import refuses `folder`; the output must not appear.
+std::string refusal(const fs::path& folder) {
+  const fs::path output = folder / "out.gguf";
+  try {
+    import_checkpoint(folder, output, {"F32"});
+  } catch (const Error& error) {
+    CHECK_FALSE(fs::exists(output));
+    return error.what();
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("a checkpoint comes in with its weights, heads in the order of their pairs") {
+  const test::TemporaryFolder folder;
+  TinyCheckpoint().write_to(folder.path());
+  const fs::path output = folder.path() / "out.gguf";
+  CHECK(import_checkpoint(folder.path(), output, {}).tensors == 11);
+  const gguf::Model model = gguf::Model::open(output);
+  CHECK(model.metadata().require_string("general.architecture") == "llama");
+  CHECK(model.metadata().require_u32("llama.attention.key_length") == 8);
+  const std::vector<float> v = values_of(model, "blk.0.attn_v.weight");
+  const std::vector<float> k = values_of(model, "blk.0.attn_k.weight");
+  for (std::size_t row = 0; row < 16; ++row) {
+    // Row 2 j + a of a head of 8 rows is row j of its half a.
+    const std::size_t from = row / 8 * 8 + row % 2 * 4 + row % 8 / 2;
+    CHECK(v[row * 32] == static_cast<float>(row) / 2);
+    CHECK(k[row * 32] == static_cast<float>(from) / 2);
+  }
+}
+
+TEST_CASE("a malformed checkpoint is refused in one line, and nothing is written") {
+  const std::string q = "model.layers.0.self_attn.q_proj.weight";
+  struct Case {
+    std::string expected;
+    std::function<void(TinyCheckpoint&)> spoil;
+  };
+  const std::vector<Case> cases = {
+      {"is missing", [&](TinyCheckpoint& c) { c.header.erase(q); }},
+      {"no place",
+       [](TinyCheckpoint& c) {
+         c.header["extra"] = {{"dtype", "F32"}, {"shape", {0}}, {"data_offsets", {0, 0}}};
+       }},
+      {"bytes of data", [&](TinyCheckpoint& c) { c.header[q]["data_offsets"][1] = 1u << 30; }},
+      {"bytes of data",
+       [&](TinyCheckpoint& c) {
+         c.header[q]["data_offsets"] = {8, 4};
+       }},
+      {"overlap",
+       [&](TinyCheckpoint& c) {
+         c.header[q]["data_offsets"] = {4, 4100};
+       }},
+      {"dtype 'I64'", [&](TinyCheckpoint& c) { c.header[q]["dtype"] = "I64"; }},
+      {"has no dtype", [&](TinyCheckpoint& c) { c.header[q]["dtype"] = 7; }},
+      {"asks for",
+       [&](TinyCheckpoint& c) {
+         c.header[q]["shape"] = {16, 64};
+       }},
+      {"of shape",
+       [&](TinyCheckpoint& c) {
+         c.header[q]["shape"] = {1ull << 40, 1ull << 40};
+       }},
+      {"counts",
+       [&](TinyCheckpoint& c) {
+         c.header[q]["shape"] = {-32, 32};
+       }},
+      {"is not an object", [&](TinyCheckpoint& c) { c.header[q] = 1; }},
+      {"supported are",
+       [](TinyCheckpoint& c) { c.config["architectures"] = json::array({"Other"}); }},
+      {"is missing", [](TinyCheckpoint& c) { c.config["num_hidden_layers"] = 2000000000; }},
+      {"does not divide", [](TinyCheckpoint& c) { c.config["num_key_value_heads"] = 3; }},
+      {"not a number", [](TinyCheckpoint& c) { c.config["hidden_size"] = -1; }},
+      {"id outside", [](TinyCheckpoint& c) { c.tokenizer["model"]["vocab"]["c"] = 256; }},
+      {"the id 1", [](TinyCheckpoint& c) { c.tokenizer["model"]["vocab"]["c"] = 1; }},
+      {"no pair", [](TinyCheckpoint& c) { c.tokenizer["model"]["merges"] = json::array({"ab"}); }},
+      {"not BPE", [](TinyCheckpoint& c) { c.tokenizer["model"]["type"] = "Unigram"; }},
+      {"byte-level", [](TinyCheckpoint& c) { c.tokenizer.erase("pre_tokenizer"); }},
+  };
+  for (const Case& one : cases) {
+    INFO(one.expected);
+    const test::TemporaryFolder folder;
+    TinyCheckpoint checkpoint;
+    one.spoil(checkpoint);
+    checkpoint.write_to(folder.path());
+    const std::string line = refusal(folder.path());
+    INFO(line);
+    CHECK(line.find(one.expected) != std::string::npos);
+    CHECK(line.find('\n') == std::string::npos);
+  }
+}
+
+TEST_CASE("a header longer than its file, JSON of great depth and shards elsewhere are refused") {
+  const test::TemporaryFolder folder;
+  const TinyCheckpoint checkpoint;
+  checkpoint.write_to(folder.path());
+  const std::string whole = content(folder.path() / "model.safetensors");
+  for (const std::uint64_t length : {std::uint64_t{1} << 62, std::uint64_t{whole.size()}}) {
+    std::string damaged = whole;
+    std::memcpy(damaged.data(), &length, sizeof length);
+    write(folder.path() / "model.safetensors", damaged);
+    CHECK(refusal(folder.path()).find("a header of") != std::string::npos);
+  }
+  for (std::size_t size = 0; size < 400; size += 7) {
+    write(folder.path() / "model.safetensors", whole.substr(0, size));
+    CHECK_FALSE(refusal(folder.path()).empty());
+  }
+  write(folder.path() / "config.json", std::string(100000, '['));
+  CHECK(refusal(folder.path()).find("nested") != std::string::npos);
+
+  checkpoint.write_to(folder.path());
+  for (const char* name : {"../model.safetensors", "/etc/passwd", "", "config.json"}) {
+    const json index = {{"weight_map", {{"a", name}}}};
+    write(folder.path() / "model.safetensors.index.json", index.dump());
+    CHECK(refusal(folder.path()).find("is not the name of") != std::string::npos);
+  }
+}
+
+TEST_CASE("a quantised file is the same bytes for any number of threads, and loads") {
+  const test::TemporaryFolder folder;
+  const fs::path input = folder.path() / "in.gguf";
+  synth::SyntheticModel("tiny-qwen3", "F16").write(input, 1, {});
+  const gguf::Model before = gguf::Model::open(input);
+  for (const char* name : {"Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q4_K_S", "Q4_0", "IQ4_XS", "IQ4_NL",
+                           "MXFP4", "BF16"}) {
+    INFO(name);
+    const fs::path one = folder.path() / "one.gguf", two = folder.path() / "two.gguf";
+    quant::quantise_model(input, one, {name, {}, {1, {}}});
+    const quant::QuantiseReport report = quant::quantise_model(input, two, {name, {}, {2, {}}});
+    CHECK(report.warnings.empty());
+    CHECK(content(one) == content(two));
+    const gguf::Model after = gguf::Model::open(two);
+    CHECK(after.tensors().size() == before.tensors().size());
+    CHECK(values_of(after, "output_norm.weight") == values_of(before, "output_norm.weight"));
+    CHECK(quant::quantise_model(two, one, {"Q4_0"}).warnings.size() ==
+          (std::string(name) == "BF16" || std::string(name) == "Q4_0" ? 0 : 1));
+  }
+  CHECK_THROWS_AS(quant::quantise_model(input, input, {"Q4_0"}), UsageError);
+  CHECK_THROWS_AS(quant::quantise_model(input, folder.path() / "x", {"Q2_K"}), UsageError);
+  CHECK_THROWS_AS(quant::quantise_model(input, folder.path() / "x", {"Q9"}), UsageError);
+  CHECK_FALSE(fs::exists(folder.path() / "x"));
+}
+
+TEST_CASE("an importance matrix is read as it was written, and only for its own model") {
+  const test::TemporaryFolder folder;
+  const fs::path path = folder.path() / "imatrix.gguf";
+  const quant::Imatrix written({{"blk.0.ffn_up.weight", {2, {4, 8, 0, 0}, {2, 0}}}}, "text.txt", 3,
+                               512);
+  written.write(path);
+  const quant::Imatrix read = quant::Imatrix::read(path);
+  CHECK(read.dataset() == "text.txt");
+  CHECK(read.chunk_count() == 3);
+  CHECK(read.chunk_size() == 512);
+  const std::vector<std::uint64_t> dims = {2, 7, 2};
+  CHECK(read.importance("blk.0.ffn_up.weight", dims) == std::vector<float>{2, 4, 0, 0});
+  CHECK(read.importance("other", dims).empty());
+  const std::vector<std::uint64_t> others = {2, 7};
+  CHECK_THROWS_AS(read.importance("blk.0.ffn_up.weight", others), ModelError);
+  const quant::Imatrix negative({{"a", {1, {-1}, {1}}}}, "", 1, 1);
+  negative.write(path);
+  CHECK_THROWS_AS(quant::Imatrix::read(path), ModelError);
+}
+
+}  // namespace sluice::convert

@@ -1,0 +1,179 @@
+// The demonstration model, which comes with the project: trained weights, so that what should be
+// near can be told from what is. What llama.cpp makes of it is recorded in tests/demo
+// (scripts/record-demo).
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "kernels/kernel_table.h"
+#include "tests/program.h"
+#include "tests/sanitized.h"
+
+using namespace sluice::test;
+using nlohmann::json;
+
+namespace {
+
+const std::string source = SLUICE_SOURCE_DIR;
+const std::string demo = source + "/scripts/train-demo/demo.gguf";
+const std::string story = source + "/tests/demo/story.txt";
+
+const json& recorded() {
+  static const json read = json::parse(std::ifstream(source + "/tests/demo/llama_cpp.json"));
+  return read;
+}
+
+// The model in the format that was recorded as `kind`.
+std::string model_of(const Folder& folder, const std::string& kind) {
+  if (kind == "Q8_0") return demo;
+  std::string made = folder.file("demo.gguf");
+  REQUIRE(shell("sluice quantize " + demo + " " + made + " --quant " + kind).status == 0);
+  return made;
+}
+
+std::string list(const json& tokens) {
+  std::string text;
+  for (const auto& token : tokens) {
+    if (!text.empty()) text += ',';
+    text += std::to_string(token.get<int>());
+  }
+  return text;
+}
+
+std::vector<std::string> tiers() {
+  namespace kernels = sluice::kernels;
+  if (is_sanitized) return {std::string(kernels::isa_name(kernels::highest_isa()))};
+  std::vector<std::string> names;
+  for (const auto isa :
+       {kernels::Isa::scalar, kernels::Isa::avx2, kernels::Isa::avx512, kernels::Isa::amx}) {
+    if (isa <= kernels::highest_isa()) names.emplace_back(kernels::isa_name(isa));
+  }
+  return names;
+}
+
+// KL(recorded || ours) of the distribution over the tokens that were recorded, and all others as
+// one.
+double divergence(const json& likeliest, const float* logits, std::size_t vocabulary) {
+  const float most = *std::max_element(logits, logits + vocabulary);
+  double sum = 0;
+  for (std::size_t i = 0; i < vocabulary; ++i) sum += std::exp(double{logits[i]} - most);
+  double divergence = 0, their_rest = 1, our_rest = 1;
+  for (const auto& entry : likeliest) {
+    const double theirs = std::exp(entry[1].get<double>());
+    const double ours = std::exp(double{logits[entry[0].get<std::size_t>()]} - most) / sum;
+    divergence += theirs * std::log(theirs / ours);
+    their_rest -= theirs;
+    our_rest -= ours;
+  }
+  if (their_rest > 1e-5 && our_rest > 1e-5) {
+    divergence += their_rest * std::log(their_rest / our_rest);
+  }
+  return divergence;
+}
+
+double perplexity(const std::string& options) {
+  const Result result = shell("sluice perplexity " + demo + " -f " + story + " --json " + options);
+  REQUIRE(result.status == 0);
+  return json::parse(result.output)["perplexity"];
+}
+
+}  // namespace
+
+TEST_CASE("the demonstration model has llama.cpp's probabilities, on every tier") {
+  const Folder folder;
+  const json& tokens = recorded()["tokens"];
+  for (const auto& [kind, record] : recorded()["models"].items()) {
+    const std::string model = model_of(folder, kind);
+    std::string first;
+    for (const std::string& isa : tiers()) {
+      INFO(kind << ", " << isa);
+      const std::string out = folder.file("logits");
+      const Result made = shell("export SLUICE_ISA=" + isa + "; sluice logits " + model +
+                                " -q --kv f16 --tokens " + list(tokens) + " -o " + out);
+      REQUIRE(made.status == 0);
+      const std::string bytes = content(out);
+      if (first.empty()) first = bytes;
+      CHECK(bytes == first);
+    }
+    std::vector<float> logits(first.size() / sizeof(float));
+    std::memcpy(logits.data(), first.data(), first.size());
+    const std::size_t vocabulary = logits.size() / tokens.size();
+    double mean = 0;
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+      mean += divergence(record["likeliest"][i], &logits[i * vocabulary], vocabulary) /
+              static_cast<double>(tokens.size());
+    }
+    INFO(kind);
+    // Both round activations to 8 bits, each in its own way.
+    CHECK(mean < (kind == "Q8_0" ? 1e-3 : 5e-3));
+  }
+}
+
+TEST_CASE("the demonstration model writes the texts that llama.cpp writes") {
+  const Folder folder;
+  const json& prompts = recorded()["prompts"];
+  for (const auto& [kind, record] : recorded()["models"].items()) {
+    const std::string model = model_of(folder, kind);
+    for (std::size_t i = 0; i < prompts.size(); ++i) {
+      const Result made = shell("sluice run " + model + " -q --temp 0 --kv f16 --ctx 512 -n 80 " +
+                                "--prompt-tokens " + list(prompts[i]));
+      INFO(kind << ", prompt " << i);
+      CHECK(made.output == record["greedy"][i].get<std::string>());
+    }
+  }
+}
+
+TEST_CASE("a smaller cache of keys and values costs a trained model next to nothing") {
+  const double exact = perplexity("--kv f32");
+  CHECK(exact < 1.8);  // a model that knew nothing would be at 2048
+  CHECK(perplexity("--kv f16") == Approx(exact).epsilon(1e-3));
+  CHECK(perplexity("--kv int8") == Approx(exact).epsilon(5e-3));
+}
+
+TEST_CASE("a trained model keeps the thread in a window, and loses it without the first tokens") {
+  const double whole = perplexity("--ctx 400");
+  const double window = perplexity("--ctx 400 --window 128");
+  const double without_sinks = perplexity("--ctx 400 --window 128 --sinks 0");
+  CHECK(window < 1.2 * whole);
+  CHECK(without_sinks > window);
+}
+
+TEST_CASE("a question has one answer in run, chat and batch, with a prompt cache and without") {
+  const Folder folder;
+  const std::string question = "Where is the kite?";
+  const Result chat = shell("sluice chat " + demo + " -q --temp 0 -p '" + question + "'");
+  REQUIRE(chat.status == 0);
+  CHECK(chat.output.find("hill") != std::string::npos);  // a fact of its world
+
+  const std::string run = "sluice run " + demo + " -q --temp 0 -p '" + question + "'";
+  CHECK(shell(run).output + "\n" == chat.output);
+  for (int turn = 0; turn < 2; ++turn) {
+    CHECK(shell(run + " --prompt-cache " + folder.file("cache")).output + "\n" == chat.output);
+  }
+
+  write(folder.file("in.jsonl"),
+        json{{"messages", {{{"role", "user"}, {"content", question}}}}, {"temperature", 0}}.dump());
+  REQUIRE(shell("sluice batch " + demo + " -q " + folder.file("in.jsonl") + " -o " +
+                folder.file("out.jsonl"))
+              .status == 0);
+  const json row = json::parse(content(folder.file("out.jsonl")));
+  CHECK(row["text"].get<std::string>() + "\n" == chat.output);
+}
+
+TEST_CASE("samples of the demonstration model repeat with their seed and end by themselves") {
+  const std::string sample = "sluice chat " + demo + " -q --temp 0.8 -p 'Tell me a story.' --seed ";
+  std::vector<std::string> texts;
+  for (const char* seed : {"1", "2", "3"}) texts.push_back(shell(sample + seed).output);
+  CHECK(shell(sample + "1").output == texts[0]);
+  CHECK(texts[0] != texts[1]);
+  CHECK(texts[1] != texts[2]);
+  for (const std::string& text : texts) {
+    INFO(text);
+    CHECK(text.size() > 200);
+    CHECK(text.size() < 3000);
+  }
+}

@@ -1,0 +1,237 @@
+// Files that appear whole and durable or not at all: the order of system calls, failures at every
+// one of them, power losses, and names that somebody else has taken.
+#include "core/files/durable_file.h"
+
+#include <array>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <sys/stat.h>
+#include <system_error>
+#include <vector>
+
+#include "tests/forgetful_disk.h"
+#include "tests/program.h"
+#include "tests/random_seed.h"
+#include "tests/recorded_calls.h"
+#include "tests/temporary_folder.h"
+
+namespace {
+
+using namespace sluice::files;
+using sluice::test::ForgetfulDisk;
+using sluice::test::RecordedCalls;
+using sluice::test::TemporaryFolder;
+using Calls = std::vector<std::string>;
+namespace fs = std::filesystem;
+
+const std::string old_text = "what was there";
+const std::string new_text(100'000, 'n');
+
+std::string content(const fs::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+void put(const fs::path& path, const std::string& text) {
+  std::ofstream(path, std::ios::binary) << text;
+}
+
+void write_durably(const fs::path& path, const std::string& text, SystemCalls& system,
+                   DurableFileOptions options = {}) {
+  DurableFile file(path, options, system);
+  file.write(text);
+  file.commit();
+}
+
+std::size_t files_in(const fs::path& folder) {
+  return static_cast<std::size_t>(
+      std::distance(fs::directory_iterator(folder), fs::directory_iterator()));
+}
+
+mode_t mode_of(const fs::path& path) {
+  struct stat facts {};
+  REQUIRE(::lstat(path.c_str(), &facts) == 0);
+  return facts.st_mode & 07777U;
+}
+
+}  // namespace
+
+TEST_CASE("the content is synchronised before the name, and the folder after it") {
+  const TemporaryFolder folder;
+  RecordedCalls system;
+  write_durably(folder.path() / "a", new_text, system);
+  const std::string partial = "a.partial-XXXXXX", parent = folder.path().filename();
+  CHECK(system.calls == Calls{"create " + partial, "fchmod " + partial, "write " + partial,
+                              "sync " + partial, "close " + partial, "rename " + partial + " a",
+                              "open folder " + parent, "sync " + parent, "close " + parent});
+}
+
+TEST_CASE("whatever call fails, the old file or the new one is there, and nothing beside it") {
+  const TemporaryFolder folder;
+  const fs::path path = folder.path() / "a";
+  const auto write_with_room = [&](SystemCalls& system) {
+    DurableFile file(path, {}, system);
+    file.reserve(new_text.size() + 10);
+    file.write(new_text);
+    file.commit();
+  };
+  RecordedCalls well;
+  write_with_room(well);
+  REQUIRE(well.calls.size() == 11);
+  for (const int error : {ENOSPC, EIO, EDQUOT}) {
+    for (std::size_t fails = 0; fails < well.calls.size(); ++fails) {
+      INFO(well.calls[fails] << ", " << error);
+      put(path, old_text);
+      RecordedCalls system;
+      system.fault = [&](const std::string&, std::size_t i) { return i == fails ? error : 0; };
+      const bool is_last = fails + 1 == well.calls.size();  // closing the folder may fail
+      try {
+        write_with_room(system);
+        CHECK(is_last);
+      } catch (const std::system_error& thrown) {
+        CHECK(thrown.code().value() == error);
+        CHECK(std::string(thrown.what()).find(folder.path().string()) != std::string::npos);
+      }
+      const bool has_name = fails > 7;  // it was renamed, but its folder not synchronised
+      CHECK(content(path) == (has_name ? new_text : old_text));
+      CHECK(files_in(folder.path()) == 1);
+    }
+  }
+}
+
+TEST_CASE("short and interrupted writes are gone on with, at a place too") {
+  const TemporaryFolder folder;
+  RecordedCalls system;
+  system.write_bytes_max = 777;
+  system.fault = [](const std::string& call, std::size_t i) {
+    return call.starts_with("write") && i % 3 == 0 ? EINTR : 0;
+  };
+  write_durably(folder.path() / "a", new_text, system);
+  CHECK(content(folder.path() / "a") == new_text);
+  DurableFile file(folder.path() / "b", {}, system);
+  const std::string first(2000, '1'), second(3000, '2');
+  file.write_at(first.size(), std::as_bytes(std::span(second)));
+  file.write_at(0, std::as_bytes(std::span(first)));
+  file.commit();
+  CHECK(content(folder.path() / "b") == first + second);
+}
+
+TEST_CASE("a power loss at any call leaves one version, whole, and the new one once it was done") {
+  const std::uint64_t seed = sluice::test::random_seed();
+  constexpr std::size_t calls_max = 10;
+  for (std::uint64_t round = 0; round < 400; ++round) {
+    const TemporaryFolder folder;
+    const fs::path path = folder.path() / "a";
+    ForgetfulDisk disk(folder.path(), seed + round);
+    write_durably(path, old_text, disk);
+    // Power goes after so many steps of writing the next version.
+    const std::size_t steps = round % calls_max;
+    bool is_committed = false;
+    try {
+      DurableFile file(path, {}, disk);
+      for (std::size_t step = 0; step < calls_max - 1; ++step) {
+        if (step == steps) disk.lose_power();
+        file.write(std::string_view(new_text).substr(step * 1000, 1000));
+      }
+      file.commit();
+      is_committed = true;
+    } catch (const std::system_error&) {
+    }
+    disk.lose_power();
+    disk.restart();
+    INFO("seed " << seed + round << ", step " << steps);
+    const std::string found = content(path);
+    const std::string expected = new_text.substr(0, (calls_max - 1) * 1000);
+    CHECK((found == expected || (found == old_text && !is_committed)));
+  }
+}
+
+TEST_CASE("left-overs and traps under foreseeable names are not in the way") {
+  const TemporaryFolder folder;
+  const fs::path path = folder.path() / "a";
+  const fs::path other = folder.path() / "other";
+  put(other, old_text);
+  const std::string pid = std::to_string(::getpid());
+  fs::create_symlink(other, path.string() + ".partial-" + pid);
+  put(path.string() + "." + pid + ".tmp", old_text);
+  write_durably(path, new_text, kernel());
+  CHECK(content(path) == new_text);
+  CHECK(content(other) == old_text);
+  CHECK(fs::is_symlink(path.string() + ".partial-" + pid));
+}
+
+TEST_CASE("a link is followed only where the user gave the name") {
+  const TemporaryFolder folder;
+  const fs::path path = folder.path() / "link", behind = folder.path() / "behind";
+  put(behind, old_text);
+  fs::create_symlink(behind, path);
+  write_durably(path, new_text, kernel(), {.named_by = NamedBy::user});
+  CHECK(fs::is_symlink(path));
+  CHECK(content(behind) == new_text);
+  write_durably(path, old_text, kernel());
+  CHECK_FALSE(fs::is_symlink(path));
+  CHECK(content(path) == old_text);
+  CHECK(content(behind) == new_text);
+}
+
+TEST_CASE("what is no file is refused, or written directly where the user named it") {
+  const TemporaryFolder folder;
+  const fs::path fifo = folder.path() / "fifo";
+  REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
+  CHECK_THROWS_AS(DurableFile(fifo), std::system_error);
+  CHECK_THROWS_AS(DurableFile("/dev/null"), std::system_error);
+  CHECK_THROWS_AS(DurableFile(folder.path()), std::system_error);
+  CHECK_THROWS_AS(DurableFile(folder.path(), {.named_by = NamedBy::user}), std::system_error);
+  CHECK_THROWS_AS(DurableFile(folder.path() / "no" / "file"), std::system_error);
+  CHECK(files_in(folder.path()) == 1);
+
+  write_durably("/dev/null", new_text, kernel(), {.named_by = NamedBy::user});
+  CHECK(fs::is_character_file("/dev/null"));
+  const int reader = ::open(fifo.c_str(), O_RDONLY | O_NONBLOCK);
+  write_durably(fifo, old_text, kernel(), {.named_by = NamedBy::user});
+  std::array<char, 100> got{};
+  CHECK(::read(reader, got.data(), got.size()) == static_cast<ssize_t>(old_text.size()));
+  ::close(reader);
+  CHECK(fs::is_fifo(fifo));
+}
+
+TEST_CASE("the mode is the one asked for, whatever the file had before") {
+  const TemporaryFolder folder;
+  const mode_t mask = ::umask(0);
+  ::umask(mask);
+  const fs::path path = folder.path() / "a";
+  for (const mode_t mode : {0600U, 0666U, 0640U, 0400U}) {
+    write_durably(path, new_text, kernel(), {.mode = mode});
+    CHECK(mode_of(path) == (mode & ~mask));
+  }
+}
+
+TEST_CASE("a name may be as long as the file system allows") {
+  const TemporaryFolder folder;
+  for (const std::size_t length : {1U, 239U, 240U, 241U, 255U}) {
+    const fs::path path = folder.path() / std::string(length, 'l');
+    write_durably(path, new_text, kernel());
+    CHECK(content(path) == new_text);
+  }
+  CHECK_THROWS_AS(write_durably(folder.path() / std::string(256, 'l'), "", kernel()),
+                  std::system_error);
+}
+
+TEST_CASE("the program itself synchronises before it renames") {
+  using sluice::test::shell;
+  const sluice::test::Folder folder;
+  if (shell("strace -o /dev/null true").status != 0) SLUICE_SKIP("no strace that may trace");
+  const std::string trace = folder.file("trace");
+  // The leak sanitizer, where the program has it, cannot work in a program that is traced.
+  REQUIRE(shell("ASAN_OPTIONS=detect_leaks=0 strace -f -o " + trace +
+                " -e trace=fsync,rename,renameat,renameat2 '" + sluice::test::program +
+                "' synth tiny " + folder.file("tiny.gguf"))
+              .status == 0);
+  const std::string calls = content(trace);
+  INFO(calls);
+  const std::size_t renamed = calls.find("rename");
+  REQUIRE(renamed != std::string::npos);
+  CHECK(calls.find("fsync(") < renamed);
+  CHECK(calls.find("fsync(", renamed) != std::string::npos);
+}

@@ -1,0 +1,177 @@
+// The quantisers: never worse than plain rounding between the least and the largest value, close to
+// what any scale can reach, and exact where a format can be.
+#include "kernels/encode.h"
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+#include <vector>
+
+#include "kernels/dequantise.h"
+#include "tests/catch.h"
+#include "tests/random_seed.h"
+
+namespace sluice::kernels {
+namespace {
+
+constexpr std::size_t columns = 1024;
+
+std::vector<float> encoded(BlockType type, const std::vector<float>& values,
+                           const float* importance = nullptr) {
+  std::vector<std::byte> blocks(row_bytes(type, values.size()));
+  encode(type, values.data(), values.size(), importance, blocks.data());
+  std::vector<float> out(values.size());
+  dequantise(type, blocks.data(), out.size(), out.data());
+  return out;
+}
+
+double weighted_error(const std::vector<float>& a, const std::vector<float>& b,
+                      const std::vector<float>& weights) {
+  double sum = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    const double rest = static_cast<double>(a[i]) - b[i];
+    sum += weights[i] * rest * rest;
+  }
+  return sum;
+}
+
+double error_of(const std::vector<float>& a, const std::vector<float>& b) {
+  return weighted_error(a, b, std::vector<float>(a.size(), 1.0f));
+}
+
+// What plain rounding loses: `levels` even steps between the least and the largest value of each
+// `size` values, or where a format has no offset between the largest magnitude and its negative.
+double plain_error(const std::vector<float>& values, std::size_t size, int levels,
+                   bool has_offset) {
+  double sum = 0;
+  for (std::size_t at = 0; at < values.size(); at += size) {
+    double low = values[at], high = values[at];
+    for (std::size_t i = at; i < at + size; ++i) {
+      low = std::min<double>(low, values[i]);
+      high = std::max<double>(high, values[i]);
+    }
+    if (!has_offset) {
+      high = std::max(high, -low);
+      low = -high;
+    }
+    const double step = (high - low) / (levels - 1);
+    for (std::size_t i = at; i < at + size; ++i) {
+      const double rest = values[i] - (low + std::round((values[i] - low) / step) * step);
+      sum += rest * rest;
+    }
+  }
+  return sum;
+}
+
+// Gaussian, or with heavy tails: a normal over the root of a uniform.
+std::vector<float> random_row(std::mt19937_64& random, bool heavy) {
+  std::normal_distribution<float> normal(0, 0.02f);
+  std::uniform_real_distribution<float> uniform(0.05f, 1);
+  std::vector<float> values(columns);
+  for (float& value : values) value = normal(random) / (heavy ? std::sqrt(uniform(random)) : 1);
+  return values;
+}
+
+struct Plain {
+  BlockType type;
+  std::size_t size;  // values that share a scale
+  int levels;
+  bool has_offset = false;
+};
+
+}  // namespace
+
+TEST_CASE("a quantiser is no worse than plain rounding between least and largest") {
+  std::mt19937_64 random(test::random_seed());
+  for (const Plain& plain : {Plain{BlockType::q4_0, 32, 15},
+                             {BlockType::q4_1, 32, 16, true},
+                             {BlockType::q5_0, 32, 31},
+                             {BlockType::q5_1, 32, 32, true},
+                             {BlockType::q4_k, 32, 16, true},
+                             {BlockType::q5_k, 32, 32, true},
+                             {BlockType::q6_k, 16, 63},
+                             {BlockType::iq4_nl, 32, 15},
+                             {BlockType::iq4_xs, 32, 15}}) {
+    for (const bool heavy : {false, true}) {
+      INFO(traits(plain.type).name << (heavy ? ", heavy tails" : ", Gaussian"));
+      const std::vector<float> values = random_row(random, heavy);
+      CHECK(error_of(values, encoded(plain.type, values)) <
+            1.02 * plain_error(values, plain.size, plain.levels, plain.has_offset));
+    }
+  }
+}
+
+TEST_CASE("no scale of a fine search is much better than the one found") {
+  std::mt19937_64 random(test::random_seed());
+  for (const bool heavy : {false, true}) {
+    const std::vector<float> values = random_row(random, heavy);
+    double best = 0;
+    for (std::size_t at = 0; at < columns; at += 32) {
+      const float* x = values.data() + at;
+      float largest = 0;
+      for (int i = 0; i < 32; ++i) largest = std::max(largest, std::abs(x[i]));
+      double least = 1e30;
+      for (int step = -4000; step <= 4000; ++step) {
+        const float d = half_to_float(float_to_half(largest * static_cast<float>(step) / 24000));
+        if (d == 0) continue;
+        double error = 0;
+        for (int i = 0; i < 32; ++i) {
+          const float code = std::clamp(std::round(x[i] / d), -8.0f, 7.0f);
+          error += std::pow(static_cast<double>(x[i]) - d * code, 2);
+        }
+        least = std::min(least, error);
+      }
+      best += least;
+    }
+    CHECK(error_of(values, encoded(BlockType::q4_0, values)) < 1.02 * best);
+  }
+}
+
+TEST_CASE("importance moves the error to columns that count less") {
+  std::mt19937_64 random(test::random_seed());
+  std::uniform_real_distribution<float> uniform(0, 1);
+  for (const BlockTraits& type : all_block_types()) {
+    if (!can_encode(type.type) || type.elements_per_block == 1) continue;
+    if (type.type == BlockType::q8_0) continue;  // is rounded plainly
+    INFO(type.name);
+    const std::vector<float> values = random_row(random, false);
+    std::vector<float> importance(columns);
+    for (float& one : importance) one = std::pow(uniform(random), 4.0f);
+    CHECK(weighted_error(values, encoded(type.type, values, importance.data()), importance) <=
+          weighted_error(values, encoded(type.type, values), importance));
+    // All alike is as none; and none at all is no reason for nonsense.
+    const std::vector<float> ones(columns, 1.0f), zeros(columns, 0.0f);
+    CHECK(encoded(type.type, values, ones.data()) == encoded(type.type, values));
+    CHECK(encoded(type.type, values, zeros.data()) == encoded(type.type, values));
+  }
+}
+
+TEST_CASE("rows that every format can hold come back") {
+  for (const BlockTraits& type : all_block_types()) {
+    if (!can_encode(type.type)) continue;
+    INFO(type.name);
+    const std::vector<float> zeros(columns, 0.0f);
+    CHECK(encoded(type.type, zeros) == zeros);
+    for (const float value : {0.5f, -0.5f, 1e-20f, 3e4f, -3e4f}) {
+      INFO(value);
+      const std::vector<float> same(columns, value);
+      for (const float back : encoded(type.type, same)) {
+        REQUIRE(std::isfinite(back));
+        REQUIRE(std::abs(back - value) <= 0.35f * std::abs(value) + 1e-6f);
+      }
+    }
+  }
+}
+
+TEST_CASE("what was quantised once is quantised again almost without loss") {
+  std::mt19937_64 random(test::random_seed());
+  for (const BlockTraits& type : all_block_types()) {
+    if (!can_encode(type.type)) continue;
+    INFO(type.name);
+    const std::vector<float> values = random_row(random, false);
+    const std::vector<float> once = encoded(type.type, values);
+    CHECK(error_of(once, encoded(type.type, once)) <= 0.25 * error_of(values, once));
+  }
+}
+
+}  // namespace sluice::kernels

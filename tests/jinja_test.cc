@@ -1,0 +1,217 @@
+// The template language: what it prints (against jinja2), where texts come from, what it refuses,
+// and that hostile templates end within their limits.
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "core/chat/jinja/template.h"
+#include "tests/catch.h"
+
+namespace {
+
+using namespace sluice::chat::jinja;
+
+RenderOptions options() {
+  RenderOptions result;
+  const std::time_t noon = 1721995200;  // 26 July 2024, in UTC
+  ::gmtime_r(&noon, &result.now);
+  return result;
+}
+
+Text render(std::string_view source, const std::vector<Variable>& variables = {}) {
+  return Template(source).render(variables, options());
+}
+
+std::string text_of(std::string_view source, const Json& body = Json::object()) {
+  std::vector<Variable> variables;
+  for (const auto& [name, value] : body.items()) variables.push_back({name, value});
+  return render(source, variables).bytes();
+}
+
+std::string error_of(std::string_view source, const Json& body = Json::object()) {
+  try {
+    text_of(source, body);
+  } catch (const std::runtime_error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+// The bytes of a text that came from data, with "|" where markup stands between them.
+std::string data_of(const Text& text) {
+  std::string result;
+  std::size_t begin = 0;
+  for (const Text::Run& run : text.runs()) {
+    if (run.origin == Origin::data) {
+      if (!result.empty()) result += '|';
+      result += text.bytes().substr(begin, run.end - begin);
+    }
+    begin = run.end;
+  }
+  return result;
+}
+
+std::string data_of(std::string_view source, const Json& value) {
+  return data_of(render(source, {{"x", value}}));
+}
+
+}  // namespace
+
+// `scripts/compare-templates --write-cases tests/jinja_cases.jsonl` writes what jinja2 prints.
+TEST_CASE("templates print what they print in Python") {
+  std::ifstream file(std::string(SLUICE_SOURCE_DIR) + "/tests/jinja_cases.jsonl");
+  REQUIRE(file);
+  std::size_t cases = 0;
+  for (std::string line; std::getline(file, line); ++cases) {
+    const Json test = Json::parse(line);
+    const auto source = test["template"].get<std::string>();
+    INFO(source);
+    CHECK(text_of(source) == test["text"].get<std::string>());
+  }
+  CHECK(cases > 50);
+}
+
+TEST_CASE("a text keeps its origin through every operation") {
+  const Json secret = "<|im_end|>";
+  for (const std::string source :
+       {"{{ x }}",
+        "a{{ x }}b",
+        "{{ 'a' ~ x ~ 'b' }}",
+        "{{ 'a' + x + 'b' }}",
+        "{{ x | trim }}",
+        "{{ ' ' ~ x | trim }}",
+        "{{ x | replace('!', '?') }}",
+        "{{ '-'.join(['a', x]) }}",
+        "{{ ['a', x] | join('-') }}",
+        "{{ ('a ' + x).split()[1] }}",
+        "{{ 'a%sb' % x }}",
+        "{{ '{}'.format(x) }}",
+        "{{ '%s' | format(x) }}",
+        "{{ x | tojson }}",
+        "{{ [x] }}",
+        "{{ {'k': x} | tojson(indent=2) }}",
+        "{% set y %}a{{ x }}{% endset %}{{ y }}",
+        "{% macro m(y) %}a{{ y }}{% endmacro %}{{ m(x) }}",
+        "{% filter trim %} {{ x }}{% endfilter %}",
+        "{% for c in x %}{{ c }}{% endfor %}",
+        "{{ x[:3] }}{{ x[3:] }}",
+        "{{ x | indent }}",
+        "{{ x | lower }}",
+        "{{ x | safe }}",
+        "{{ x | default('y') }}",
+        "{{ x or 'y' }}",
+        "{% macro m() %}{{ caller() }}{% endmacro %}{% call m() %}{{ x }}{% endcall %}"}) {
+    INFO(source);
+    CHECK(data_of(source, secret) == "<|im_end|>");
+  }
+  CHECK(data_of("{{ x | upper }}", secret) == "<|IM_END|>");
+  CHECK(data_of("{{ x | e }}", secret) == "&lt;|im_end|&gt;");
+  CHECK(data_of("{{ x | reverse }}", secret) == ">|dne_mi|<");
+  CHECK(data_of("{{ x * 2 }}", secret) == "<|im_end|><|im_end|>");
+  CHECK(data_of("{{ '<|' + x + '|>' }}", "im_end") == "im_end");
+  CHECK(data_of("{{ 'a-b' | replace('-', x) }}", secret) == "<|im_end|>");
+  CHECK(data_of("{{ x | replace('im', 'xx') }}", secret) == "<||_end|>");
+  CHECK(data_of("{% for k in x %}{{ k }}{% endfor %}", {{"<|a|>", 1}}) == "<|a|>");
+  CHECK(data_of("{{ x | tojson }}", {{"k", {"v\n"}}}) == "k|v\\n");
+  CHECK(data_of("{{ '<|im_end|>' }}{{ 12 }}{{ x is string }}", secret).empty());
+}
+
+TEST_CASE("what is trusted counts as markup") {
+  RenderOptions trusting = options();
+  trusting.is_trusted = [](std::string_view key, std::string_view text) {
+    return key == "role" && text == "user";
+  };
+  const std::vector<Variable> variables = {
+      {"m", Json::parse(R"([{"role": "user", "text": "user"}, {"role": "root"}])")}};
+  const Template program("{% for x in m %}<{{ x.role }}>{{ x.text }}{% endfor %}");
+  CHECK(data_of(program.render(variables, trusting)) == "user|root");
+}
+
+TEST_CASE("an error names the line and the construct") {
+  CHECK(error_of("\n\n{{ x.y }}") == "line 3, attribute 'y': 'x' is undefined");
+  CHECK(error_of("a\n{{ raise_exception('No ' ~ 'tools') }}") ==
+        "line 2, call of 'raise_exception': No tools");
+  CHECK(error_of("{{ 1 + 'a' }}") == "line 1, operator '+': 'int' + 'str' has no meaning");
+  CHECK(error_of("\n{{ 'a' | nothing }}") ==
+        "line 2, filter 'nothing': there is no filter 'nothing'");
+  CHECK(error_of("{{ 1 is nothing }}") == "line 1, test 'nothing': there is no test 'nothing'");
+  CHECK(error_of("{{ undefined | tojson }}") ==
+        "line 1, filter 'tojson': 'undefined' is undefined");
+  CHECK(error_of("{{ [] | join(1, 2, 3) }}").starts_with("line 1, filter 'join': "));
+  CHECK(error_of("{% for x in 5 %}{% endfor %}") == "line 1: 'int' is not iterable");
+  CHECK(error_of("\n{% if %}") == "line 2: expected an expression, found '%}'");
+  CHECK(error_of("{% if true %}\n") == "line 1: expected 'endif', found the end of the template");
+  CHECK(error_of("{% include 'x' %}") == "line 1: unknown tag 'include'");
+  CHECK(error_of("{{ 'a") == "line 1: a string has no end");
+  CHECK(error_of("{# a") == "line 1: a comment has no end");
+  CHECK(error_of("{{ (1] }}") == "line 1: unexpected ']'");
+}
+
+TEST_CASE("a template ends within its limits") {
+  const std::string nested(20'000, '(');
+  std::string pipes = "{{ 1";
+  for (int i = 0; i < 20'000; ++i) pipes += "|abs";
+  std::string sums = "{{ 1";
+  for (int i = 0; i < 20'000; ++i) sums += "+1";
+  std::string blocks;
+  for (int i = 0; i < 20'000; ++i) blocks += "{% if 1 %}";
+  for (const std::string& source : std::vector<std::string>{
+           "{{ " + nested + " }}",
+           pipes + " }}",
+           blocks,
+           "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
+           "{% macro m(x) %}{{ m([x]) }}{% endmacro %}{{ m(1) }}",
+           "{{ 'x' * 100000000000 }}",
+           "{{ [0] * 100000000000 }}",
+           "{{ 9 ** 9 ** 9 }}",
+           "{{ '%1000000000d' % 1 }}",
+           "{{ 'x'.ljust(1000000000) }}",
+           "{{ '{:9999999}'.format(1) }}",
+           "{% set ns = namespace(s='x') %}{% for i in range(100) %}{% set ns.s = ns.s * 2 %}{% "
+           "endfor %}",
+           "{% set ns = namespace(s=['x']) %}{% for i in range(100) %}{% set ns.s = ns.s + ns.s "
+           "%}{% "
+           "endfor %}",
+           "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+           "{% for a in range(99999) %}{% for b in range(99999) %}xxxxxxxx{% endfor %}{% endfor %}",
+           "{{ range(1000000000) }}",
+           "{% set a = [] %}{% set _ = a.append(a) %}{{ a | tojson }}",
+           "{% set a = [] %}{% set _ = a.append(a) %}{{ a }}",
+           "{% set ns = namespace(a=[], b=[]) %}{% for i in range(90) %}{% set ns.a = [ns.a, ns.a] "
+           "%}"
+           "{% set ns.b = [ns.b, ns.b] %}{% endfor %}{{ ns.a == ns.b }}",
+           "{% for x in [1] recursive %}{{ loop([1]) }}{% endfor %}"}) {
+    INFO(source.substr(0, 200));
+    CHECK_FALSE(error_of(source).empty());
+  }
+  CHECK(text_of(sums + " }}") == "20001");
+  // Objects that hold each other, and a list in a list in a list.
+  CHECK(
+      text_of(
+          "{% set ns = namespace() %}{% set ns.me = ns %}{% set a = [ns] %}{% set ns.a = a %}ok") ==
+      "ok");
+  CHECK(
+      text_of("{% set ns = namespace(a=[]) %}{% for i in range(90000) %}{% set ns.a = [ns.a] %}{% "
+              "endfor %}ok") == "ok");
+}
+
+TEST_CASE("data of any form is taken as it is") {
+  CHECK(
+      text_of("{{ x }}", {{"x", Json::parse("[1, 1.5, -0.0, true, null, \"a\", {\"k\": []}]")}}) ==
+      "[1, 1.5, -0.0, True, None, 'a', {'k': []}]");
+  CHECK(text_of("{{ x | tojson }}", {{"x", 9223372036854775807}}) == "9223372036854775807");
+  CHECK(error_of("{{ x }}", {{"x", Json::parse("18446744073709551615")}}).find("2^63") !=
+        std::string::npos);
+  Json deep = Json::array();
+  for (int i = 0; i < 200; ++i) deep = Json::array({deep});
+  CHECK_FALSE(error_of("{{ x }}", {{"x", deep}}).empty());
+}
+
+TEST_CASE("lists and dictionaries can be changed") {
+  CHECK(text_of("{% set a = [1] %}{% set _ = a.append(2) %}{% set _ = a.extend([3]) %}"
+                "{% set _ = a.insert(0, 0) %}{{ a }}{{ a.pop() }}{{ a.pop(0) }}{{ a }}") ==
+        "[0, 1, 2, 3]30[1, 2]");
+  CHECK(text_of("{% set d = {} %}{% set _ = d.update({'a': 1}, b=2) %}{{ d }}{{ d.pop('a') }}"
+                "{{ d.pop('z', 9) }}{{ d.setdefault('c', 3) }}{{ d }}") ==
+        "{'a': 1, 'b': 2}193{'b': 2, 'c': 3}");
+}

@@ -1,0 +1,144 @@
+// Calls of tools and thoughts in the answers of models: each form, cut into pieces anywhere, and
+// texts that only look like one.
+#include "core/chat/tool_calls.h"
+
+#include "core/chat/thinking.h"
+#include "tests/catch.h"
+
+namespace {
+
+using namespace sluice::chat;
+using Json = nlohmann::ordered_json;
+
+const Json& tools() {
+  static const Json list = Json::parse(R"([{"type": "function", "function": {"name": "f",
+      "parameters": {"type": "object", "properties": {"text": {"type": "string"},
+      "n": {"type": "integer"}, "list": {"type": "array"}}}}}])");
+  return list;
+}
+
+// The calls as "name{arguments}", one behind the other, behind the content.
+std::string summary(const AnswerWithCalls& answer) {
+  std::string text = answer.content;
+  for (const ToolCall& call : answer.calls) text += "|" + call.name + call.arguments.dump();
+  return text;
+}
+
+// The same of the whole answer and of all ways to cut it in two; they must agree but for white
+// space around the content.
+std::string summary_of(const std::string& answer) {
+  std::string whole = summary(parse_tool_calls(answer, tools()));
+  for (std::size_t cut = 0; cut <= answer.size(); ++cut) {
+    ToolCallStream stream(tools());
+    std::string content = stream.feed(answer.substr(0, cut));
+    content += stream.feed(answer.substr(cut));
+    AnswerWithCalls rest = stream.finish();
+    rest.content.insert(0, content);
+    INFO(answer << " cut at " << cut);
+    CHECK(summary(rest) == whole);
+  }
+  return whole;
+}
+
+}  // namespace
+
+TEST_CASE("calls in JSON between tags") {
+  CHECK(summary_of("<tool_call>\n{\"name\": \"f\", \"arguments\": {\"n\": 1}}\n</tool_call>") ==
+        "|f{\"n\":1}");
+  CHECK(
+      summary_of("I look.\n<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>\n"
+                 "<tool_call>{\"name\": \"g\", \"arguments\": \"{\\\"a\\\": [1]}\"}</tool_call>") ==
+      "I look.|f{}|g{\"a\":[1]}");
+  CHECK(summary_of("<tool_call>{\"name\": \"f\"}") == "|f{}");
+}
+
+TEST_CASE("calls with a tag for each argument") {
+  CHECK(summary_of("<tool_call>\n<function=f>\n<parameter=text>\n12\n</parameter>\n<parameter=n>\n"
+                   "12\n</parameter>\n<parameter=other>\n[1, \"a\"]\n</parameter>\n</function>\n"
+                   "</tool_call>") == "|f{\"text\":\"12\",\"n\":12,\"other\":[1,\"a\"]}");
+  CHECK(summary_of("So:\n<function=f>\n<parameter=text>\na\nb\n</parameter>\n</function>") ==
+        "So:|f{\"text\":\"a\\nb\"}");
+  CHECK(summary_of("<tool_call>f\n<arg_key>text</arg_key>\n<arg_value>5</arg_value>\n"
+                   "<arg_key>n</arg_key>\n<arg_value>5</arg_value>\n</tool_call>") ==
+        "|f{\"text\":\"5\",\"n\":5}");
+  CHECK(summary_of("<tool_call>now</tool_call>") == "|now{}");
+}
+
+TEST_CASE("calls that are the whole answer") {
+  CHECK(summary_of("{\"name\": \"f\", \"parameters\": {\"text\": \"a;b\"}}") ==
+        "|f{\"text\":\"a;b\"}");
+  CHECK(summary_of("<|python_tag|>{\"name\": \"f\", \"parameters\": {\"n\": 1}}; {\"name\": \"g\", "
+                   "\"parameters\": {}}") == "|f{\"n\":1}|g{}");
+  CHECK(summary_of("[f(text=\"a, b\", n=-1), m.g(list=[1, True, None], map={'k': 2.5})]") ==
+        "|f{\"text\":\"a, b\",\"n\":-1}|m.g{\"list\":[1,true,null],\"map\":{\"k\":2.5}}");
+  CHECK(summary_of("<|tool_call_start|>[f(n=1)]<|tool_call_end|>Done.") == "Done.|f{\"n\":1}");
+}
+
+TEST_CASE("calls of Mistral, Gemma 4 and gpt-oss") {
+  CHECK(summary_of(
+            "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {\"n\": 1}, \"id\": \"123456789\"}]") ==
+        "|f{\"n\":1}");
+  CHECK(summary_of("Yes.[TOOL_CALLS]f[ARGS]{\"n\": 1}[TOOL_CALLS]g[CALL_ID]1[ARGS]{}") ==
+        "Yes.|f{\"n\":1}|g{}");
+  CHECK(summary_of(
+            "<|tool_call>call:f{text:<|\"|>a, {b}<|\"|>,n:1,list:[1,<|\"|>c<|\"|>],map:{k:true}}"
+            "<tool_call|>") ==
+        "|f{\"text\":\"a, {b}\",\"n\":1,\"list\":[1,\"c\"],\"map\":{\"k\":true}}");
+  CHECK(summary_of("<|channel|>commentary to=functions.f <|constrain|>json<|message|>{\"n\": 1}"
+                   "<|call|>") == "|f{\"n\":1}");
+}
+
+TEST_CASE("what is no call stays in the answer") {
+  for (const std::string answer :
+       {"", "Plain text.", "{\"a\": 1}", "[1, 2, 3]", "[]", "[f(1)]", "{ not JSON",
+        "Use <tool_call> tags.", "<tool_call>{\"name\": 5}</tool_call>", "<function=f",
+        "[TOOL_CALLS]", "<|tool_call>call:f{a:[[[", "<|tool_call>call:f{a:[}<tool_call|>",
+        "a < b and c <", "<|python_tag|>print(1)",
+        "<|channel|>commentary to=functions.f <|message|>x<|call|>", "  indented\n"}) {
+    CHECK(summary_of(answer) == answer);
+  }
+  const std::string deep(100'000, '[');
+  CHECK(parse_tool_calls(deep, {}).calls.empty());
+  CHECK(parse_tool_calls("<|tool_call>call:f{a:" + deep, {}).calls.empty());
+}
+
+TEST_CASE("thoughts are apart from the answer, wherever the pieces are cut") {
+  struct Case {
+    std::string source;  // of the template
+    std::string prompt;
+    std::string text;
+    std::string thought;
+    std::string answer;
+  };
+  const std::vector<Case> cases = {
+      {"<think>", "", "<think>\nA <b> \n\nB\n</think>\n\nC </x> D\n", "A <b> \n\nB", "C </x> D\n"},
+      {"<think>", "assistant\n<think>\n", "A\n</think>\n\nC", "A", "C"},
+      {"<think>", "", "no thought", "", "no thought"},
+      {"<think>", "", "<think>\n\n</think>\n\nC", "", "C"},
+      {"<think>", "<think>", "never ends", "never ends", ""},
+      {"[THINK]", "", "[THINK]A[/THINK]C", "A", "C"},
+      {"<|channel>", "", "<|channel>thought\nA\n<channel|>C", "A", "C"},
+      {"<|channel|>analysis", "",
+       "<|channel|>analysis<|message|>A<|end|><|start|>assistant<|channel|>final<|message|>C<|"
+       "return|>",
+       "A", "C"}};
+  for (const Case& test : cases) {
+    const auto form = thinking_form(test.source);
+    REQUIRE(form);
+    const bool starts_inside = opens_thought(*form, test.prompt);
+    for (std::size_t cut = 0; cut <= test.text.size(); ++cut) {
+      INFO(test.text << " cut at " << cut);
+      ThinkingSplitter splitter(*form, starts_inside);
+      SplitText result;
+      for (const SplitText& part : {splitter.feed(test.text.substr(0, cut)),
+                                    splitter.feed(test.text.substr(cut)), splitter.finish()}) {
+        result.thought += part.thought;
+        result.answer += part.answer;
+      }
+      CHECK(result.thought == test.thought);
+      CHECK(result.answer == test.answer);
+    }
+    CHECK(split_thinking(*form, starts_inside, test.text).answer == test.answer);
+  }
+  CHECK_FALSE(thinking_form("{{ messages }}"));
+}

@@ -1,0 +1,125 @@
+#include "topology/memory_events.h"
+
+#include <array>
+#include <cerrno>
+#include <cstdint>
+#include <fcntl.h>
+#include <poll.h>
+#include <string_view>
+#include <sys/eventfd.h>
+#include <sys/inotify.h>
+#include <system_error>
+#include <unistd.h>
+
+#include "topology/file_root.h"
+
+namespace sluice::topology {
+namespace {
+
+// Thresholds stand this far apart, from this far below the limit up to it.
+constexpr std::uint64_t threshold_step = std::uint64_t{16} << 20, thresholds = 32;
+
+// A hundredth of half a second; without the right to such short windows, of two seconds.
+constexpr std::array<std::string_view, 2> triggers = {"some 5000 500000", "some 20000 2000000"};
+
+bool write_all(int descriptor, std::string_view text) {
+  return ::write(descriptor, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+}
+
+}  // namespace
+
+MemoryEvents::MemoryEvents(const std::optional<Cgroup>& group)
+    : wake_descriptor_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  if (wake_descriptor_ < 0) throw std::system_error(errno, std::generic_category(), "eventfd");
+  polled_.push_back({wake_descriptor_, POLLIN, true});
+  if (!group) {
+    add_pressure("/proc/pressure/memory");
+    return;
+  }
+  for (const CgroupLevel& level : group->levels) {
+    if (group->version == CgroupVersion::v1) {
+      add_thresholds(level);
+    } else {
+      add_changes(level.folder / "memory.events");
+    }
+  }
+  if (group->version == CgroupVersion::v2) {
+    add_pressure(group->levels.front().folder / "memory.pressure");
+  }
+}
+
+MemoryEvents::~MemoryEvents() {
+  for (const Source& source : polled_) ::close(source.descriptor);
+  for (const int descriptor : held_open_) ::close(descriptor);
+}
+
+void MemoryEvents::add_thresholds(const CgroupLevel& level) {
+  const std::uint64_t limit =
+      FileRoot().number(level.folder / "memory.limit_in_bytes").value_or(UINT64_MAX);
+  if (limit > std::uint64_t{1} << 60) return;  // none
+  const std::string file = level.folder / "memory.usage_in_bytes";
+  const int usage = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
+  const int control = ::open((level.folder / "cgroup.event_control").c_str(), O_WRONLY | O_CLOEXEC);
+  const int event = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  bool is_heard = false;
+  for (std::uint64_t i = 0; i < thresholds && usage >= 0 && control >= 0 && event >= 0; ++i) {
+    const std::uint64_t below = i * threshold_step;
+    if (below >= limit) break;
+    is_heard |= write_all(control, std::to_string(event) + " " + std::to_string(usage) + " " +
+                                       std::to_string(limit - below));
+  }
+  if (control >= 0) ::close(control);
+  for (const int descriptor : {usage, event}) {
+    if (!is_heard && descriptor >= 0) ::close(descriptor);
+  }
+  if (!is_heard) return;
+  held_open_.push_back(usage);
+  polled_.push_back({event, POLLIN, true});
+  sources_.push_back(file);
+}
+
+void MemoryEvents::add_pressure(const std::string& file) {
+  for (const std::string_view trigger : triggers) {
+    const int descriptor = ::open(file.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC);
+    if (descriptor < 0) return;
+    if (write_all(descriptor, trigger)) {
+      polled_.push_back({descriptor, POLLPRI, false});
+      sources_.push_back(file);
+      return;
+    }
+    ::close(descriptor);
+  }
+}
+
+void MemoryEvents::add_changes(const std::string& file) {
+  const int descriptor = ::inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+  if (descriptor < 0) return;
+  if (::inotify_add_watch(descriptor, file.c_str(), IN_MODIFY) < 0) {
+    ::close(descriptor);
+    return;
+  }
+  polled_.push_back({descriptor, POLLIN, true});
+  sources_.push_back(file);
+}
+
+void MemoryEvents::wait(std::chrono::milliseconds time) {
+  std::vector<pollfd> polled;
+  for (const Source& source : polled_) {
+    polled.push_back({source.is_gone ? -1 : source.descriptor, source.events, 0});
+  }
+  if (::poll(polled.data(), polled.size(), static_cast<int>(time.count())) <= 0) return;
+  for (std::size_t i = 0; i < polled.size(); ++i) {
+    if ((polled[i].revents & (POLLERR | POLLNVAL)) != 0) polled_[i].is_gone = true;
+    std::array<char, 4096> events;
+    if ((polled[i].revents & POLLIN) == 0 || !polled_[i].is_consumed) continue;
+    while (::read(polled_[i].descriptor, events.data(), events.size()) > 0) {
+    }
+  }
+}
+
+void MemoryEvents::wake() {
+  const std::uint64_t one = 1;
+  static_cast<void>(write_all(wake_descriptor_, {reinterpret_cast<const char*>(&one), sizeof one}));
+}
+
+}  // namespace sluice::topology
