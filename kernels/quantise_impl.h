@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 
 #include "kernels/lanes_math.h"
 #include "kernels/quantise.h"
@@ -17,7 +18,7 @@ constexpr float max_abs_min = 0x1p-120f;
 // How one group is scaled to integers.
 struct GroupScale {
   float d;           // value of one step
-  float steps_of_1;  // 127 / max|x|
+  float steps_of_1;  // what an element is multiplied with before it is rounded
 };
 
 template <std::size_t group>
@@ -26,7 +27,40 @@ inline GroupScale group_scale(const float* x) {
   for (std::size_t i = lanes; i < group; i += lanes) top = max_or_nan(abs(load(x + i, lanes)), top);
   const float max_abs = largest_or_nan(top);
   if (max_abs < max_abs_min) return {0, 0};
-  return {max_abs / q_max, q_max / max_abs};
+  if (!(max_abs < INFINITY)) return {max_abs / q_max, q_max / max_abs};
+
+  // For each scale that is tried, x in its steps: the products with the rounded steps, and the
+  // squares of these.
+  constexpr std::size_t tried = std::size(steps_of_largest);
+  static_assert(tried == 4);
+  F32x16 scales[tried], products[tried], squares[tried];
+  for (std::size_t t = 0; t < tried; ++t) {
+    scales[t] = broadcast(steps_of_largest[t] / max_abs);
+    products[t] = squares[t] = broadcast(0);
+  }
+  for (std::size_t i = 0; i < group; i += lanes) {
+    const F32x16 part = load(x + i, lanes);
+    for (std::size_t t = 0; t < tried; ++t) {
+      const F32x16 steps = part * scales[t], rounded = to_float(round_to_int(steps));
+      products[t] = fma(steps, rounded, products[t]);
+      squares[t] = fma(rounded, rounded, squares[t]);
+    }
+  }
+  float product[tried], square[tried];
+  sum_four(products, product);
+  sum_four(squares, square);
+
+  std::size_t best = 0;
+  float most = 0;
+  for (std::size_t t = 0; t < tried; ++t) {
+    // Of the squares of x, in units of max_abs^2, this much is what the integers reproduce.
+    const float steps = steps_of_largest[t];
+    const float reproduced = product[t] * product[t] / (square[t] * steps * steps);
+    if (reproduced > most) best = t;
+    most = reproduced > most ? reproduced : most;
+  }
+  const float steps = steps_of_largest[best];
+  return {max_abs / steps * (product[best] / square[best]), steps / max_abs};
 }
 
 // Quantises 16 elements and returns the sum of the integers.
