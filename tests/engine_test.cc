@@ -3,11 +3,14 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <fstream>
 #include <string>
 #include <vector>
 
 #include "core/engine/session.h"
 #include "core/error.h"
+#include "core/gguf/gguf.h"
+#include "core/gguf/gguf_writer.h"
 #include "core/synth/synthetic_model.h"
 #include "tests/catch.h"
 #include "tests/sanitized.h"
@@ -230,6 +233,51 @@ TEST_CASE("a step is rehearsed at every budget, with every reader, and from the 
   fs::copy_file(model_file(), header);
   fs::resize_file(header, sluice::gguf::Model::open(model_file()).files()[0].data_offset);
   CHECK_FALSE(sluice::engine::rehearse_run(header, options_for(64)).has_read);
+}
+
+namespace {
+
+// The model with one list more.
+fs::path with_suppressed(const fs::path& folder, const std::vector<std::int32_t>& tokens) {
+  namespace gguf = sluice::gguf;
+  const gguf::Model model = gguf::Model::open(model_file());
+  gguf::Writer writer;
+  for (const auto& entry : model.metadata().entries()) writer.add(entry.key, entry.value);
+  writer.add_array("tokenizer.ggml.suppress_tokens", std::span<const std::int32_t>(tokens));
+  for (const gguf::TensorInfo& tensor : model.tensors()) {
+    writer.add_tensor(tensor.name, {tensor.dims.data(), tensor.rank}, tensor.type);
+  }
+  std::ifstream file(model_file(), std::ios::binary);
+  const fs::path path = folder / "suppressed.gguf";
+  writer.write(path, [&](std::size_t index, const gguf::Writer::Sink& sink) {
+    const gguf::TensorInfo& tensor = model.tensors()[index];
+    std::vector<std::byte> bytes(tensor.bytes);
+    file.seekg(static_cast<std::streamoff>(tensor.offset));
+    file.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+    sink(bytes);
+  });
+  return path;
+}
+
+}  // namespace
+
+TEST_CASE("tokens that the file suppresses are never likely, and all others as before") {
+  const sluice::test::TemporaryFolder folder;
+  const std::vector<Token> tokens = some_tokens(7);
+  const auto logits_of = [&tokens](const fs::path& path) {
+    const auto engine = Engine::open(path, options_for(16));
+    const auto logits = engine->session().evaluate(tokens);
+    return std::vector<float>(logits.begin(), logits.end());
+  };
+  std::vector<float> expected = logits_of(model_file());
+  for (const std::size_t token : {0u, 17u, 4095u}) expected[token] = -INFINITY;
+  CHECK(logits_of(with_suppressed(folder.path(), {17, 0, 4095})) == expected);
+
+  for (const std::int32_t wrong : {-1, 1 << 20}) {
+    const fs::path path = with_suppressed(folder.path(), {3, wrong});
+    CHECK_THROWS_WITH(Engine::open(path, options_for(16)),
+                      Catch::Contains("suppress_tokens") && Catch::Contains(std::to_string(wrong)));
+  }
 }
 
 TEST_CASE("models whose numbers make no sense are refused") {

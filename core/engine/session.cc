@@ -262,7 +262,7 @@ class Runner final : public Engine {
     tape_->load(options.on_load);
     stepper_.emplace(*prepared_.planned.decoder, plan(), kernels_, team_, *tape_,
                      model::EmbeddingTable(model, model.require_tensor("token_embd.weight")),
-                     opened_.tokenizer->vocabulary_size());
+                     opened_.tokenizer->vocabulary_size(), suppressed_tokens());
     stepper_->set_stop_check(options.stop_check);
     if (!options.prompt_cache.folder.empty()) {
       prompt_cache_.emplace(options.prompt_cache, model_key(model), cache());
@@ -373,6 +373,24 @@ class Runner final : public Engine {
                       opened_.model.metadata().source(), opened_.tokenizer->vocabulary_size(),
                       hyper_parameters().vocabulary));
     }
+  }
+
+  // Tokens that the file says must never be generated, such as those that open an image.
+  std::vector<Token> suppressed_tokens() const {
+    const std::string_view key = "tokenizer.ggml.suppress_tokens";
+    const gguf::Metadata& metadata = opened_.model.metadata();
+    std::vector<Token> tokens;
+    const auto listed = metadata.find_integers(key);
+    for (std::size_t i = 0; listed && i < listed->size(); ++i) {
+      const std::int64_t token = (*listed)[i];
+      if (token < 0 || token >= static_cast<std::int64_t>(opened_.tokenizer->vocabulary_size())) {
+        throw ModelError(fmt::format("{}: {} names token {}, but there are only {}",
+                                     metadata.source(), key, token,
+                                     opened_.tokenizer->vocabulary_size()));
+      }
+      tokens.push_back(static_cast<Token>(token));
+    }
+    return tokens;
   }
 
   void state_facts() {

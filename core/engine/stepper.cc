@@ -21,12 +21,14 @@ void require_room(const kvcache::Sequence& sequence, std::size_t count) {
 
 Stepper::Stepper(model::Decoder& decoder, const plan::MemoryPlan& plan,
                  const kernels::KernelTable& kernels, topology::ThreadTeam& team,
-                 streaming::StreamedTape& tape, model::EmbeddingTable embedding, std::size_t tokens)
+                 streaming::StreamedTape& tape, model::EmbeddingTable embedding, std::size_t tokens,
+                 std::vector<Token> suppressed)
     : decoder_(decoder),
       plan_(plan),
       tape_(tape),
       embedding_(std::move(embedding)),
       tokens_(tokens),
+      suppressed_(std::move(suppressed)),
       cache_(plan.cache, kernels),
       compute_(kernels, team, tape, decoder.size_max(), plan.chunk, plan.tape_options.held_max),
       x_(std::size_t{plan.chunk} * decoder.hyper_parameters().embedding * sizeof(float)),
@@ -98,8 +100,11 @@ void Stepper::run_head(std::span<const StepPart> parts, std::size_t count) {
     }
   }
   decoder_.run_head(compute_, column(0), count, row_of_logits(0).data());
-  for (std::size_t i = 0; i < count; ++i) {  // rows that stand for no token are never chosen
-    std::ranges::fill(row_of_logits(i).subspan(tokens_), -std::numeric_limits<float>::infinity());
+  constexpr float never = -std::numeric_limits<float>::infinity();
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::span<float> row = row_of_logits(i);
+    std::ranges::fill(row.subspan(tokens_), never);  // rows that stand for no token
+    for (const Token token : suppressed_) row[static_cast<std::size_t>(token)] = never;
   }
 }
 

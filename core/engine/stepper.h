@@ -33,10 +33,12 @@ void require_room(const kvcache::Sequence& sequence, std::size_t count);
 class Stepper {
  public:
   // None is owned but the embedding table. `tokens`: the vocabulary of the tokenizer; the model may
-  // have more rows than that (padding), never fewer.
+  // have more rows than that (padding), never fewer. `suppressed`: tokens, less than that, whose
+  // logits are always minus infinity.
   Stepper(model::Decoder& decoder, const plan::MemoryPlan& plan,
           const kernels::KernelTable& kernels, topology::ThreadTeam& team,
-          streaming::StreamedTape& tape, model::EmbeddingTable embedding, std::size_t tokens);
+          streaming::StreamedTape& tape, model::EmbeddingTable embedding, std::size_t tokens,
+          std::vector<tokenizer::Token> suppressed);
 
   kvcache::KvCache& cache() { return cache_; }
   const kvcache::KvCache& cache() const { return cache_; }
@@ -65,6 +67,7 @@ class Stepper {
   streaming::StreamedTape& tape_;
   model::EmbeddingTable embedding_;
   std::size_t tokens_;
+  std::vector<tokenizer::Token> suppressed_;
   kvcache::KvCache cache_;
   model::Compute compute_;
   model::AlignedBytes x_;       // [chunk][embedding]
