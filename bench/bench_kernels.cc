@@ -192,6 +192,16 @@ void quantise(State& state, ActivationForm form) {
          [&] { activations.quantise(table().quantise, form, 0); });
 }
 
+// One row of weights, Gaussian as most are; the time of a weight is what quantising a model costs.
+void encode(State& state, BlockType type) {
+  Aligned<float> x(weights_per_row);
+  fill_normal(x.span());
+  Aligned<std::byte> blocks(kernels::row_bytes(type, x.size()));
+  const double seconds = time_iterations(
+      state, [&] { table().encode.blocks(type, x.data(), x.size(), nullptr, blocks.data()); });
+  state.counters["ns/weight"] = seconds * 1e9 / static_cast<double>(x.size());
+}
+
 void rms_norm(State& state) {
   Aligned<float> x(4096), weight(x.size()), y(x.size());
   fill_normal(x.span());
@@ -313,6 +323,10 @@ void add_recurrent() {
 void add_others() {
   add("quantise/a256/4096", [](State& s) { quantise(s, ActivationForm::a256); });
   add("quantise/a32/4096", [](State& s) { quantise(s, ActivationForm::a32); });
+  for (const kernels::BlockTraits& t : kernels::all_block_types()) {
+    if (t.elements_per_block == 1 || !kernels::can_encode(t.type)) continue;
+    add(fmt::format("encode/{}/4096", t.name), [type = t.type](State& s) { encode(s, type); });
+  }
   add("rms_norm/4096", rms_norm);
   add("rope_norm/128", [](State& s) { rope(s, &kernels::VectorOps::rope_norm); });
   add("rope_neox/128", [](State& s) { rope(s, &kernels::VectorOps::rope_neox); });

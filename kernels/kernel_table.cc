@@ -70,6 +70,7 @@ std::string_view refusal(Isa isa) {
 void fill_avx2(KernelTable& table) {
   fill_matmul_avx2(table.matmul);
   fill_quantise_avx2(table.quantise);
+  fill_encode_avx2(table.encode);
   fill_vector_ops_avx2(table.vector_ops);
   fill_attention_avx2(table.attention);
   fill_kv_rows_avx2(table.kv_rows);
@@ -81,6 +82,7 @@ void fill_avx2(KernelTable& table) {
 void fill_avx512(KernelTable& table) {
   fill_matmul_avx512vnni(table.matmul);
   fill_quantise_avx512(table.quantise);
+  fill_encode_avx512(table.encode);
   fill_vector_ops_avx512(table.vector_ops);
   fill_attention_avx512(table.attention);
   fill_kv_rows_avx512(table.kv_rows);
@@ -114,6 +116,7 @@ KernelTable make_table(Isa isa) {
   table.isa = isa;
   fill_matmul_scalar(table.matmul);
   fill_quantise_scalar(table.quantise);
+  fill_encode_scalar(table.encode);
   fill_vector_ops_scalar(table.vector_ops);
   fill_attention_scalar(table.attention);
   fill_kv_rows_scalar(table.kv_rows);

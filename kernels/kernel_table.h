@@ -11,6 +11,7 @@
 
 #include "kernels/attention.h"
 #include "kernels/convolution.h"
+#include "kernels/encode.h"
 #include "kernels/kv_rows.h"
 #include "kernels/matmul.h"
 #include "kernels/peak.h"
@@ -29,6 +30,7 @@ struct KernelTable {
   Isa isa = Isa::scalar;
   MatmulKernels matmul;
   QuantiseKernels quantise;
+  EncodeKernels encode;
   VectorOps vector_ops;
   AttentionKernels attention;
   KvRowKernels kv_rows;

@@ -202,6 +202,13 @@ inline F32x16 to_float(I32x16 a) {
   return r;
 }
 
+// table[a], each lane in 0..15.
+inline F32x16 lookup(const float (&table)[lanes], const I32x16& a) {
+  F32x16 r;
+  for (std::size_t i = 0; i < lanes; ++i) r.lane[i] = table[a.lane[i]];
+  return r;
+}
+
 inline std::int32_t sum(I32x16 a) {
   std::int32_t r = 0;
   for (const std::int32_t lane : a.lane) r += lane;

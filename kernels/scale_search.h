@@ -1,40 +1,71 @@
-// The search for the scale of a block: which one makes the weighted squared error of a row's
-// values least when each value is rounded to a grid times the scale.
+// The search for the scales of blocks, on the lanes of one tier; included after its lanes_*.h.
+// Sixteen blocks are searched at a time, one in each lane: no lane waits for another, and every
+// sum has one order whatever the tier.
 //
-// For fixed codes the best scale (and offset) is a linear least-squares problem with a solution in
-// closed form; for a fixed scale the best code of a value is the nearest one. A search starts from
-// scales that put the largest value on, inside or beyond the end of the grid, and then alternates
-// between the two, which never makes the error larger.
+// A good scale makes the weighted squared error of a block's values small when each is rounded to a
+// grid times the scale. For fixed codes the best scale (and offset) is a linear least-squares
+// problem with a solution in closed form; for a fixed scale the best code of a value is the nearest
+// one. A search starts from scales that put the largest value on, inside or beyond the end of the
+// grid, and then alternates between the two, which never makes the error larger.
 //
-// Only for the source files that encode; pure functions on the caller's memory.
+// There is no fused multiply-add: without the instruction it would be a function call.
 #pragma once
 
-#include <algorithm>
-#include <array>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 
 #include "kernels/block_formats.h"
 
 namespace sluice::kernels {
+namespace {
 
-inline constexpr int search_lanes = 8;  // independent sums, so that a compiler can use vectors
+// Sixteen blocks of up to 32 values beside each other: value k of block b is x[k][b].
+struct Sheet {
+  alignas(64) float x[32][lanes];
+  alignas(64) float w[32][lanes];
+  alignas(64) float wx[32][lanes];  // w x
+};
 
-inline float sum_of(const float (&lanes)[search_lanes]) {
-  return ((lanes[0] + lanes[4]) + (lanes[2] + lanes[6])) +
-         ((lanes[1] + lanes[5]) + (lanes[3] + lanes[7]));
+// From `count` (1..16) blocks of `size` values each, one after the other; the other lanes are 0.
+template <int size>
+inline void fill(const float* x, const float* w, int count, Sheet& sheet) {
+  for (int k = 0; k < size; ++k) {
+    for (int b = 0; b < static_cast<int>(lanes); ++b) {
+      sheet.x[k][b] = b < count ? x[b * size + k] : 0;
+      sheet.w[k][b] = b < count ? w[b * size + k] : 1;
+    }
+    store(load(sheet.w[k], lanes) * load(sheet.x[k], lanes), sheet.wx[k], lanes);
+  }
+}
+
+inline F32x16 zero() {
+  return broadcast(0);
+}
+
+// a > 0 ? x : y, and a == 0 ? y : x for a of any sign.
+inline F32x16 where_positive(F32x16 a, F32x16 x, F32x16 y) {
+  return select_less(zero(), a, x, y);
+}
+inline F32x16 where_nonzero(F32x16 a, F32x16 x, F32x16 y) {
+  return select_less(zero(), abs(a), x, y);
+}
+
+// 1 / a, and 0 for 0.
+inline F32x16 inverse_or_zero(F32x16 a) {
+  return where_nonzero(a, broadcast(1) / a, zero());
+}
+inline float inverse_or_zero(float a) {
+  return a != 0 ? 1 / a : 0;
+}
+
+inline F32x16 clamp(F32x16 y, float low, float high) {
+  return min(max(y, broadcast(low)), broadcast(high));
 }
 
 // To the nearest integer, for |y| < 2^22.
-inline float round_small(float y) {
-  constexpr float magic = 12582912.0f;  // floats next to it are 1 apart
+inline F32x16 round_small(F32x16 y) {
+  const F32x16 magic = broadcast(12582912.0f);  // floats next to it are 1 apart
   return (y + magic) - magic;
-}
-
-inline float clamp_to(float y, float low, float high) {
-  y = y < low ? low : y;
-  return y > high ? high : y;
 }
 
 // The integers from low to high.
@@ -42,182 +73,244 @@ struct UniformGrid {
   float low, high;
 
   float far() const { return -low > high ? low : high; }  // the value of greatest magnitude
-  float nearest(float y) const { return round_small(clamp_to(y, low, high)); }
-  int code(float value) const { return static_cast<int>(value - low); }
+  F32x16 nearest(F32x16 y) const { return round_small(clamp(y, low, high)); }
+  I32x16 code(F32x16 y) const { return round_to_int(nearest(y) - broadcast(low)); }
 };
 
-// The values of IQ4_NL. Where the nearest one changes is a multiple of one half, so a table of
-// half steps decides.
-class Iq4Grid {
- public:
+// The values of IQ4_NL. A cubic polynomial is nearer than one half to the code at every point where
+// the nearest value changes, so it finds the code or the one before it.
+struct Iq4Grid {
+  alignas(64) float values[lanes];
+  alignas(64) float ends[lanes];  // where the next value becomes the nearest
+
   Iq4Grid() {
-    for (int i = 0; i < half_steps; ++i) {
-      const float y = (static_cast<float>(i) + 0.5f) / 2 + lowest;
-      int best = 0;
-      for (int code = 1; code < 16; ++code) {
-        if (std::abs(y - iq4_values[code]) < std::abs(y - iq4_values[best])) best = code;
-      }
-      codes_[static_cast<std::size_t>(i)] = static_cast<std::uint8_t>(best);
-    }
+    for (std::size_t i = 0; i < lanes; ++i) values[i] = iq4_values[i];
+    for (std::size_t i = 0; i + 1 < lanes; ++i) ends[i] = (values[i] + values[i + 1]) / 2;
+    ends[lanes - 1] = values[lanes - 1];
   }
-
-  float far() const { return lowest; }
-  float nearest(float y) const { return iq4_values[code(y)]; }
-  int code(float y) const {
-    const float step = clamp_to((y - lowest) * 2, 0, half_steps - 1);
-    return codes_[static_cast<std::size_t>(step)];
+  float far() const { return values[0]; }
+  I32x16 code(F32x16 y) const {
+    y = clamp(y, values[0], values[lanes - 1]);
+    const F32x16 slope = broadcast(0.08115f) - y * y * broadcast(1.397e-6f);
+    const F32x16 guess = round_small(clamp(y * slope + broadcast(7.37f), 0, 14));
+    const F32x16 one = select_less(y, lookup(ends, round_to_int(guess)), zero(), broadcast(1));
+    return round_to_int(guess + one);
   }
-
- private:
-  static constexpr float lowest = -127;
-  static constexpr int half_steps = 481;  // -127 to 113
-  std::array<std::uint8_t, half_steps> codes_;
+  F32x16 nearest(F32x16 y) const { return lookup(values, code(y)); }
 };
+
+// Twice the values of E2M1.
+struct E2m1Grid {
+  static F32x16 magnitude(F32x16 y) {
+    const F32x16 a = abs(y);
+    F32x16 v = zero();
+    for (int i = 1; i < 8; ++i) {
+      const float end = static_cast<float>(doubled_e2m1[i - 1] + doubled_e2m1[i]) / 2;
+      v = select_less(broadcast(end), a, broadcast(doubled_e2m1[i]), v);
+    }
+    return v;
+  }
+  F32x16 nearest(F32x16 y) const {
+    const F32x16 v = magnitude(y);
+    return select_less(y, zero(), zero() - v, v);
+  }
+  I32x16 code(F32x16 y) const {
+    const F32x16 v = magnitude(y);  // 0 1 2 3 4 6 8 12
+    F32x16 at = select_less(broadcast(4), v, v * broadcast(0.5f) + broadcast(2), v);
+    at = select_less(broadcast(8), v, broadcast(7), at);
+    return round_to_int(at + where_positive(zero() - y * v, broadcast(8), zero()));
+  }
+};
+
+// --- Grids times a scale -------------------------------------------------------------------------
 
 // Sums over a block for one choice of codes; v is the value of a code, x ~ scale v.
 struct ScaleSums {
-  float xv = 0, vv = 0;
-
-  float scale() const { return vv > 0 ? xv / vv : 0; }
-  float gain() const { return vv > 0 ? xv * xv / vv : 0; }  // by which the error is below sum w x x
+  F32x16 xv, vv;
 };
 
-// x, w: `count` values and their weights, count a multiple of search_lanes.
-template <class Grid>
-ScaleSums scale_sums(const Grid& grid, const float* x, const float* w, int count, float inverse) {
-  float xv[search_lanes] = {}, vv[search_lanes] = {};
-  for (int i = 0; i < count; i += search_lanes) {
-    for (int l = 0; l < search_lanes; ++l) {
-      const float v = grid.nearest(x[i + l] * inverse);
-      xv[l] += w[i + l] * x[i + l] * v;
-      vv[l] += w[i + l] * v * v;
-    }
+template <int size, class Grid>
+inline ScaleSums scale_sums(const Grid& grid, const Sheet& sheet, F32x16 inverse) {
+  ScaleSums sums = {zero(), zero()};
+  for (int k = 0; k < size; ++k) {
+    const F32x16 v = grid.nearest(load(sheet.x[k], lanes) * inverse);
+    sums.xv = sums.xv + load(sheet.wx[k], lanes) * v;
+    sums.vv = sums.vv + load(sheet.w[k], lanes) * v * v;
   }
-  return {sum_of(xv), sum_of(vv)};
+  return sums;
 }
 
-// The weighted squared error of x ~ scale v with the nearest codes.
-template <class Grid>
-float scale_error(const Grid& grid, const float* x, const float* w, int count, float scale) {
-  const float inverse = scale != 0 ? 1 / scale : 0;
-  float error[search_lanes] = {};
-  for (int i = 0; i < count; i += search_lanes) {
-    for (int l = 0; l < search_lanes; ++l) {
-      const float rest = x[i + l] - scale * grid.nearest(x[i + l] * inverse);
-      error[l] += w[i + l] * rest * rest;
+// The weighted squared errors of x ~ scale v with the nearest codes, for `count` scales.
+template <int size, int count, class Grid>
+inline void scale_errors(const Grid& grid, const Sheet& sheet, const F32x16 (&scales)[count],
+                         F32x16 (&errors)[count]) {
+  F32x16 inverses[count];
+  for (int i = 0; i < count; ++i) {
+    inverses[i] = inverse_or_zero(scales[i]);
+    errors[i] = zero();
+  }
+  for (int k = 0; k < size; ++k) {
+    const F32x16 x = load(sheet.x[k], lanes), w = load(sheet.w[k], lanes);
+    for (int i = 0; i < count; ++i) {
+      const F32x16 rest = x - scales[i] * grid.nearest(x * inverses[i]);
+      errors[i] = errors[i] + w * rest * rest;
     }
   }
-  return sum_of(error);
 }
 
-// The scale, of either sign, that makes the error of a block small.
-template <class Grid>
-float find_scale(const Grid& grid, const float* x, const float* w, int count) {
-  float largest = 0;
-  for (int i = 0; i < count; ++i) largest = std::max(largest, std::abs(x[i]));
-  if (largest < 1e-30f) return 0;
+template <int size>
+inline F32x16 largest_magnitudes(const Sheet& sheet) {
+  F32x16 largest = zero();
+  for (int k = 0; k < size; ++k) largest = max(abs(load(sheet.x[k], lanes)), largest);
+  return largest;
+}
+
+// The scales, of either sign, that make the errors small.
+template <int size, class Grid>
+inline F32x16 find_scale(const Grid& grid, const Sheet& sheet) {
+  constexpr float least = 1e-30f;
+  const F32x16 largest = largest_magnitudes<size>(sheet);
+  const F32x16 unit = broadcast(1) / max(largest, broadcast(least));
+  F32x16 scale = zero(), gain = zero();  // by how much the error is below sum w x x
+  const auto try_inverse = [&](F32x16 inverse) {
+    const ScaleSums sums = scale_sums<size>(grid, sheet, inverse);
+    const F32x16 next = where_positive(sums.vv, sums.xv / sums.vv, zero());
+    const F32x16 next_gain = sums.xv * next;
+    scale = select_less(gain, next_gain, next, scale);
+    gain = select_less(gain, next_gain, next_gain, gain);
+  };
   constexpr int steps = 10;
-  ScaleSums best;
+  // By up to 15 % inside of the end of the grid, or 1.2 steps of it where that is more; as much
+  // beyond it.
+  const float of_far = 0.15f * (grid.far() < 0 ? -grid.far() : grid.far());
+  const float reach = of_far > 1.2f ? of_far : 1.2f;
   for (int step = -steps; step <= steps; ++step) {
-    // By up to 15 % inside of the end of the grid, or 1.2 steps of it where that is more; as much
-    // beyond it.
-    const float reach = std::max(0.15f * std::abs(grid.far()), 1.2f);
     const float end = grid.far() + reach * static_cast<float>(step) / steps;
-    for (const float inverse : {end / largest, -end / largest}) {
-      const ScaleSums sums = scale_sums(grid, x, w, count, inverse);
-      if (sums.gain() > best.gain()) best = sums;
-    }
+    try_inverse(broadcast(end) * unit);
+    try_inverse(broadcast(-end) * unit);
   }
-  for (int round = 0; round < 4 && best.scale() != 0; ++round) {
-    const ScaleSums sums = scale_sums(grid, x, w, count, 1 / best.scale());
-    if (!(sums.gain() > best.gain())) break;
-    best = sums;
-  }
-  return best.scale();
+  for (int round = 0; round < 4; ++round) try_inverse(inverse_or_zero(scale));
+  return select_less(largest, broadcast(least), zero(), scale);
 }
+
+// --- Lines ---------------------------------------------------------------------------------------
 
 // x ~ scale q + offset for codes q of 0 to some highest one.
 struct Affine {
-  float scale = 0, offset = 0;
+  F32x16 scale, offset;
 };
 
 struct AffineFit {
   Affine line;
-  float error = 0;  // less sum w x x
+  F32x16 error;  // less sum w x x
 };
 
-// The best line for the codes that `start` gives. With `below_zero` the offset may not be positive.
-inline AffineFit refit_affine(const float* x, const float* w, int count, float highest,
-                              const Affine& start, bool below_zero) {
-  const UniformGrid grid{0, highest};
-  const float inverse = start.scale > 0 ? 1 / start.scale : 0;
-  float lanes[5][search_lanes] = {};
-  for (int i = 0; i < count; i += search_lanes) {
-    for (int l = 0; l < search_lanes; ++l) {
-      const float value = x[i + l], weight = w[i + l];
-      const float q = grid.nearest((value - start.offset) * inverse);
-      lanes[0][l] += weight;
-      lanes[1][l] += weight * value;
-      lanes[2][l] += weight * q;
-      lanes[3][l] += weight * value * q;
-      lanes[4][l] += weight * q * q;
-    }
+// Sums over a block that do not depend on codes.
+struct FixedSums {
+  F32x16 w, x;  // of w, w x
+};
+
+template <int size>
+inline FixedSums fixed_sums(const Sheet& sheet) {
+  FixedSums sums = {zero(), zero()};
+  for (int k = 0; k < size; ++k) {
+    sums.w = sums.w + load(sheet.w[k], lanes);
+    sums.x = sums.x + load(sheet.wx[k], lanes);
   }
-  const float sw = sum_of(lanes[0]), sx = sum_of(lanes[1]), sq = sum_of(lanes[2]);
-  const float sxq = sum_of(lanes[3]), sqq = sum_of(lanes[4]);
-  const float determinant = sw * sqq - sq * sq;
-  Affine line;
-  if (determinant > 0) {
-    line.scale = (sw * sxq - sx * sq) / determinant;
-    line.offset = (sqq * sx - sq * sxq) / determinant;
-  } else {
-    line.offset = sw > 0 ? sx / sw : 0;
-  }
-  if (below_zero && line.offset > 0) line = {sqq > 0 ? sxq / sqq : 0, 0};
-  const float error = line.scale * (line.scale * sqq + 2 * line.offset * sq - 2 * sxq) +
-                      line.offset * (line.offset * sw - 2 * sx);
-  return {line, error};
+  return sums;
 }
 
-inline Affine find_affine(const float* x, const float* w, int count, float highest,
-                          bool below_zero) {
-  float low = below_zero ? std::min(x[0], 0.0f) : x[0], high = x[0];
-  for (int i = 0; i < count; ++i) {
-    low = std::min(low, x[i]);
-    high = std::max(high, x[i]);
+struct CodeSums {
+  F32x16 q, xq, qq;  // of w q, w x q, w q q
+};
+
+// With the codes that are nearest to (x - offset) inverse.
+template <int size>
+inline CodeSums code_sums(const Sheet& sheet, float highest, F32x16 offset, F32x16 inverse) {
+  const UniformGrid grid{0, highest};
+  CodeSums sums = {zero(), zero(), zero()};
+  for (int k = 0; k < size; ++k) {
+    const F32x16 q = grid.nearest((load(sheet.x[k], lanes) - offset) * inverse);
+    const F32x16 wq = load(sheet.w[k], lanes) * q;
+    sums.q = sums.q + wq;
+    sums.xq = sums.xq + load(sheet.wx[k], lanes) * q;
+    sums.qq = sums.qq + wq * q;
   }
-  if (!(high - low > 1e-30f)) return {0, low};
-  AffineFit best = refit_affine(x, w, count, highest, {(high - low) / highest, low}, below_zero);
+  return sums;
+}
+
+// The best line for the codes of these sums. With `below_zero` the offset may not be positive.
+inline AffineFit fit_affine(const FixedSums& fixed, const CodeSums& sums, bool below_zero) {
+  const F32x16 determinant = fixed.w * sums.qq - sums.q * sums.q;
+  Affine line;
+  line.scale =
+      where_positive(determinant, (fixed.w * sums.xq - fixed.x * sums.q) / determinant, zero());
+  line.offset = where_positive(determinant, (sums.qq * fixed.x - sums.q * sums.xq) / determinant,
+                               where_positive(fixed.w, fixed.x / fixed.w, zero()));
+  if (below_zero) {
+    const F32x16 through_zero = where_positive(sums.qq, sums.xq / sums.qq, zero());
+    line.scale = where_positive(line.offset, through_zero, line.scale);
+    line.offset = where_positive(line.offset, zero(), line.offset);
+  }
+  const F32x16 two = broadcast(2);
+  const F32x16 of_scale = line.scale * sums.qq + two * line.offset * sums.q - two * sums.xq;
+  const F32x16 of_offset = line.offset * fixed.w - two * fixed.x;
+  return {line, line.scale * of_scale + line.offset * of_offset};
+}
+
+template <int size>
+inline Affine find_affine(const Sheet& sheet, float highest, bool below_zero) {
+  F32x16 low = load(sheet.x[0], lanes), high = low;
+  if (below_zero) low = min(low, zero());
+  for (int k = 1; k < size; ++k) {
+    low = min(low, load(sheet.x[k], lanes));
+    high = max(high, load(sheet.x[k], lanes));
+  }
+  constexpr float least = 1e-30f;
+  const F32x16 range = high - low, unit = broadcast(1) / max(range, broadcast(least));
+  const FixedSums fixed = fixed_sums<size>(sheet);
+  AffineFit best = fit_affine(
+      fixed, code_sums<size>(sheet, highest, low, broadcast(highest) * unit), below_zero);
+  const auto try_line = [&](F32x16 offset, F32x16 inverse) {
+    const AffineFit fit =
+        fit_affine(fixed, code_sums<size>(sheet, highest, offset, inverse), below_zero);
+    // A line of scale 0 or less is no better than any.
+    const F32x16 error = where_positive(fit.line.scale, fit.error, best.error);
+    best.line.scale = select_less(error, best.error, fit.line.scale, best.line.scale);
+    best.line.offset = select_less(error, best.error, fit.line.offset, best.line.offset);
+    best.error = select_less(error, best.error, error, best.error);
+  };
   constexpr int steps = 20;
   for (int step = 0; step <= steps; ++step) {
     const float levels = highest + (static_cast<float>(step) - 0.4f * steps) * 0.1f;
-    if (levels <= 0) continue;
-    const AffineFit fit =
-        refit_affine(x, w, count, highest, {(high - low) / levels, low}, below_zero);
-    if (fit.error < best.error && fit.line.scale > 0) best = fit;
+    try_line(low, broadcast(levels) * unit);
   }
   for (int round = 0; round < 4; ++round) {
-    const AffineFit fit = refit_affine(x, w, count, highest, best.line, below_zero);
-    if (!(fit.error < best.error && fit.line.scale > 0)) break;
-    best = fit;
+    try_line(best.line.offset,
+             where_positive(best.line.scale, inverse_or_zero(best.line.scale), zero()));
   }
-  return best.line;
+  return {select_less(broadcast(least), range, best.line.scale, zero()),
+          select_less(broadcast(least), range, best.line.offset, low)};
 }
 
-// The weighted squared error of a line with the nearest codes.
-inline float affine_error(const float* x, const float* w, int count, float highest,
-                          const Affine& line) {
+// The weighted squared errors with the nearest codes, for `count` scales and one offset.
+template <int size, int count>
+inline void affine_errors(const Sheet& sheet, float highest, F32x16 offset,
+                          const F32x16 (&scales)[count], F32x16 (&errors)[count]) {
   const UniformGrid grid{0, highest};
-  const float inverse = line.scale != 0 ? 1 / line.scale : 0;
-  float error[search_lanes] = {};
-  for (int i = 0; i < count; i += search_lanes) {
-    for (int l = 0; l < search_lanes; ++l) {
-      const float q = grid.nearest((x[i + l] - line.offset) * inverse);
-      const float rest = x[i + l] - line.offset - line.scale * q;
-      error[l] += w[i + l] * rest * rest;
+  F32x16 inverses[count];
+  for (int i = 0; i < count; ++i) {
+    inverses[i] = inverse_or_zero(scales[i]);
+    errors[i] = zero();
+  }
+  for (int k = 0; k < size; ++k) {
+    const F32x16 above = load(sheet.x[k], lanes) - offset, w = load(sheet.w[k], lanes);
+    for (int i = 0; i < count; ++i) {
+      const F32x16 rest = above - scales[i] * grid.nearest(above * inverses[i]);
+      errors[i] = errors[i] + w * rest * rest;
     }
   }
-  return sum_of(error);
 }
 
+}  // namespace
 }  // namespace sluice::kernels

@@ -3,12 +3,15 @@
 #include "kernels/encode.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <random>
 #include <vector>
 
 #include "kernels/dequantise.h"
+#include "kernels/kernel_table.h"
 #include "tests/catch.h"
+#include "tests/kernels_support.h"
 #include "tests/random_seed.h"
 
 namespace sluice::kernels {
@@ -72,6 +75,38 @@ std::vector<float> random_row(std::mt19937_64& random, bool heavy) {
   return values;
 }
 
+// What a tier makes of a row, between bytes that it must not touch.
+std::vector<std::uint8_t> blocks_of(Isa isa, BlockType type, const std::vector<float>& values,
+                                    const float* importance, std::size_t offset) {
+  test::Guarded<std::uint8_t> blocks(row_bytes(type, values.size()), offset);
+  kernel_table(isa).encode.blocks(type, values.data(), values.size(), importance,
+                                  reinterpret_cast<std::byte*>(blocks.data()));
+  REQUIRE(blocks.intact());
+  return {blocks.data(), blocks.data() + blocks.size()};
+}
+
+// Rows that a search may stumble over; all within what a half float can scale.
+std::vector<std::vector<float>> odd_rows(std::size_t size, std::mt19937_64& random) {
+  std::normal_distribution<float> normal(0, 0.02f);
+  std::vector<std::vector<float>> rows(9, std::vector<float>(size));  // the first is of zeros
+  for (std::size_t i = 0; i < size; ++i) {
+    const float value = normal(random);
+    rows[1][i] = value;
+    rows[2][i] = 3 + value;
+    rows[3][i] = std::abs(value);
+    rows[4][i] = -std::abs(value);
+    rows[5][i] = value * 1e-7f;   // scales are subnormal halves or 0
+    rows[6][i] = value * 1e-40f;  // subnormal floats
+    rows[7][i] = static_cast<float>(static_cast<int>(random() % 16) - 8) / 8;  // fits a grid
+    rows[8][i] = i % 2 == 0 ? 65504.0f : -65504.0f;
+  }
+  rows.push_back(rows[0]);
+  rows.back()[random() % size] = -1;  // one outlier among zeros
+  rows.push_back(rows[1]);
+  rows.back()[random() % size] = 6e4f;
+  return rows;
+}
+
 struct Plain {
   BlockType type;
   std::size_t size;  // values that share a scale
@@ -124,6 +159,90 @@ TEST_CASE("no scale of a fine search is much better than the one found") {
       best += least;
     }
     CHECK(error_of(values, encoded(BlockType::q4_0, values)) < 1.02 * best);
+  }
+}
+
+TEST_CASE("every instruction set makes the same blocks") {
+  std::mt19937_64 random(test::random_seed());
+  std::uniform_real_distribution<float> uniform(0, 1);
+  for (const BlockTraits& type : all_block_types()) {
+    if (!can_encode(type.type) || type.elements_per_block == 1) continue;
+    // As many blocks as one step of the search takes, and fewer or more.
+    for (const std::size_t blocks : {1, 2, 3, 15, 16, 17, 33}) {
+      const std::size_t size = blocks * type.elements_per_block;
+      std::vector<float> importance(size);
+      for (float& one : importance) one = random() % 4 == 0 ? 0 : std::pow(uniform(random), 4.0f);
+      // A block that no input reached.
+      std::fill_n(importance.begin(), type.elements_per_block, 0.0f);
+      std::vector<std::vector<float>> rows = odd_rows(size, random);
+      if (type.type == BlockType::mxfp4) {
+        for (const float factor : {1e38f, 1e-30f, 1e-36f}) {
+          rows.push_back(rows[7]);
+          for (float& value : rows.back()) value *= factor;
+        }
+      }
+      for (std::size_t row = 0; row < rows.size(); ++row) {
+        for (const float* weights : std::array<const float*, 2>{nullptr, importance.data()}) {
+          INFO(type.name << ", " << blocks << " blocks, row " << row
+                         << (weights != nullptr ? " with importance" : ""));
+          const auto expected = blocks_of(Isa::scalar, type.type, rows[row], weights, 0);
+          for (const Isa isa : test::tiers_above_scalar()) {
+            INFO(isa_name(isa));
+            REQUIRE(blocks_of(isa, type.type, rows[row], weights, row % 3) == expected);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("halves and magnitudes are the same for every instruction set") {
+  std::mt19937_64 random(test::random_seed());
+  for (const std::size_t size : test::odd_sizes()) {
+    std::vector<std::uint16_t> halves(size);
+    for (std::uint16_t& half : halves) half = static_cast<std::uint16_t>(random());
+    for (const Isa isa : test::all_tiers()) {
+      INFO(isa_name(isa) << ", " << size);
+      const EncodeKernels& kernels = kernel_table(isa).encode;
+      test::Guarded<float> values(size, 1);
+      kernels.from_halves(halves.data(), size, values.data());
+      REQUIRE(values.intact());
+      float largest = 0;
+      for (std::size_t i = 0; i < size; ++i) {
+        REQUIRE(test::same(values.data()[i], half_to_float(halves[i])));
+        if (!std::isnan(values.data()[i])) largest = std::max(largest, std::abs(values.data()[i]));
+      }
+      const bool has_nan = std::any_of(values.data(), values.data() + size,
+                                       [](float value) { return std::isnan(value); });
+      REQUIRE(test::same(kernels.largest_magnitude(values.data(), size),
+                         has_nan ? test::not_a_number : largest));
+    }
+  }
+}
+
+TEST_CASE("a block does not depend on its neighbours") {
+  std::mt19937_64 random(test::random_seed());
+  for (const BlockTraits& type : all_block_types()) {
+    if (!can_encode(type.type) || type.elements_per_block == 1) continue;
+    INFO(type.name);
+    const std::vector<float> values = random_row(random, true);
+    std::vector<float> one_by_one;
+    for (std::size_t at = 0; at < columns; at += type.elements_per_block) {
+      const auto first = values.begin() + static_cast<std::ptrdiff_t>(at);
+      const std::vector<float> back = encoded(type.type, {first, first + type.elements_per_block});
+      one_by_one.insert(one_by_one.end(), back.begin(), back.end());
+    }
+    CHECK(encoded(type.type, values) == one_by_one);
+  }
+}
+
+TEST_CASE("MXFP4 holds values from the least to the greatest float") {
+  for (const float value : {3e38f, 1e19f, 1e-19f, 1e-36f}) {
+    INFO(value);
+    const std::vector<float> same(32, value);
+    for (const float back : encoded(BlockType::mxfp4, same)) {
+      CHECK(std::abs(back - value) <= 0.35f * value);
+    }
   }
 }
 

@@ -8,6 +8,7 @@
 #include "core/gguf/quoted.h"
 #include "kernels/dequantise.h"
 #include "kernels/encode.h"
+#include "kernels/kernel_table.h"
 
 namespace sluice::quant {
 namespace {
@@ -22,14 +23,11 @@ bool has_exponent_of_float(BlockType type) {
 }
 
 void check_values(const Conversion& conversion, const std::vector<float>& values) {
-  float largest = 0;
-  for (const float value : values) {
-    if (!std::isfinite(value)) {
-      throw ModelError(
-          fmt::format("tensor {} holds a value that is not finite: the model is damaged",
-                      gguf::quoted(conversion.name)));
-    }
-    largest = std::max(largest, std::abs(value));
+  const float largest =
+      kernels::kernel_table().encode.largest_magnitude(values.data(), values.size());
+  if (!std::isfinite(largest)) {
+    throw ModelError(fmt::format("tensor {} holds a value that is not finite: the model is damaged",
+                                 gguf::quoted(conversion.name)));
   }
   if (largest > half_max && !has_exponent_of_float(conversion.to)) {
     throw ModelError(fmt::format("tensor {} holds {}, more than {} can; choose F32 or BF16",
@@ -43,7 +41,13 @@ void check_values(const Conversion& conversion, const std::vector<float>& values
 void RowConverter::convert_row(const Conversion& conversion, std::uint64_t row, const std::byte* in,
                                std::byte* out, std::vector<float>& values) const {
   values.resize(conversion.columns);
-  kernels::dequantise(conversion.from, in, values.size(), values.data());
+  if (conversion.from == BlockType::f16) {
+    // Rows follow each other in a buffer of the heap, so their halves are aligned.
+    kernels::kernel_table().encode.from_halves(reinterpret_cast<const std::uint16_t*>(in),
+                                               values.size(), values.data());
+  } else {
+    kernels::dequantise(conversion.from, in, values.size(), values.data());
+  }
   if (conversion.added != 0) {
     for (float& value : values) value += conversion.added;
   }

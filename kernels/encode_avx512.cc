@@ -1,0 +1,13 @@
+// The lanes come first: the operations are written in terms of them.
+// clang-format off
+#include "kernels/lanes_avx512.h"
+#include "kernels/encode_impl.h"
+// clang-format on
+
+namespace sluice::kernels {
+
+void fill_encode_avx512(EncodeKernels& table) {
+  fill(table);
+}
+
+}  // namespace sluice::kernels

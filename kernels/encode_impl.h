@@ -1,0 +1,572 @@
+// The quantisers of encode.h on the lanes of one tier; included after its lanes_*.h.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <math.h>
+
+#include "kernels/dequantise.h"
+#include "kernels/encode.h"
+#include "kernels/lanes_math.h"
+#include "kernels/scale_search.h"
+
+namespace sluice::kernels {
+namespace {
+
+constexpr UniformGrid q4_0_grid{-8, 7}, q5_0_grid{-16, 15}, q6_k_grid{-32, 31};
+
+// One float of each lane.
+struct LaneArray {
+  alignas(64) float of[lanes];
+
+  LaneArray() = default;
+  explicit LaneArray(F32x16 a) { store(a, of, lanes); }
+  F32x16 vector() const { return load(of, lanes); }
+};
+
+inline float to_half_and_back(float value) {
+  return half_to_float(float_to_half(value));
+}
+
+// The sum over each `group` neighbouring lanes, in all of them.
+template <int group>
+inline F32x16 group_sums(F32x16 a) {
+  LaneArray array(a);
+  for (std::size_t first = 0; first < lanes; first += group) {
+    float total = 0;
+    for (std::size_t i = first; i < first + group; ++i) total += array.of[i];
+    for (std::size_t i = first; i < first + group; ++i) array.of[i] = total;
+  }
+  return array.vector();
+}
+
+inline bool are_equal(const LaneArray& a, const LaneArray& b) {
+  for (std::size_t i = 0; i < lanes; ++i) {
+    if (a.of[i] != b.of[i]) return false;
+  }
+  return true;
+}
+
+// Nearest codes of `count` values, a multiple of 16, for a scale and offset that are fixed; with a
+// scale of 0 any code will do.
+template <class Grid>
+inline void choose_codes(const Grid& grid, const float* x, int count, float scale, float offset,
+                         std::uint8_t* codes) {
+  const F32x16 inverse = broadcast(inverse_or_zero(scale));
+  for (int i = 0; i < count; i += static_cast<int>(lanes)) {
+    store(grid.code((load(x + i, lanes) - broadcast(offset)) * inverse),
+          reinterpret_cast<std::int8_t*>(codes + i));
+  }
+}
+
+// Codes of a block of 32 as nibbles, element j beside element j + 16.
+inline void pack_nibbles(const std::uint8_t* codes, std::uint8_t* qs) {
+  for (int j = 0; j < 16; ++j) {
+    qs[j] = static_cast<std::uint8_t>((codes[j] & 15) | (codes[j + 16] & 15) << 4);
+  }
+}
+
+inline void pack_fifth_bits(const std::uint8_t* codes, std::uint8_t (&qh)[4]) {
+  for (int i = 0; i < 4; ++i) {
+    int bits = 0;
+    for (int j = 0; j < 8; ++j) bits |= codes[8 * i + j] >> 4 << j;
+    qh[i] = static_cast<std::uint8_t>(bits);
+  }
+}
+
+// --- Blocks of 32, sixteen at a time -------------------------------------------------------------
+
+inline void encode_q8_0(const float* x, BlockQ8_0& b) {
+  const F32x16 first = load(x, lanes), second = load(x + lanes, lanes);
+  b.d = float_to_half(largest(max(abs(first), abs(second))) / 127);
+  const F32x16 inverse = broadcast(inverse_or_zero(half_to_float(b.d)));
+  std::int8_t codes[32];
+  store(round_to_int(clamp(first * inverse, -127, 127)), codes);
+  store(round_to_int(clamp(second * inverse, -127, 127)), codes + lanes);
+  __builtin_memcpy(b.qs, codes, sizeof codes);
+}
+
+template <class Grid, class Block>
+inline void encode_scaled(const Grid& grid, const float* x, const Sheet& sheet, int count,
+                          Block* blocks) {
+  const LaneArray scales(find_scale<32>(grid, sheet));
+  for (int i = 0; i < count; ++i) {
+    Block& b = blocks[i];
+    b.d = float_to_half(scales.of[i]);
+    std::uint8_t codes[32];
+    choose_codes(grid, x + 32 * i, 32, half_to_float(b.d), 0, codes);
+    pack_nibbles(codes, b.qs);
+    if constexpr (sizeof(Block) == sizeof(BlockQ5_0)) pack_fifth_bits(codes, b.qh);
+  }
+}
+
+template <class Block>
+inline void encode_affine(float highest, const float* x, const Sheet& sheet, int count,
+                          Block* blocks) {
+  const Affine lines = find_affine<32>(sheet, highest, false);
+  const LaneArray scales(lines.scale), offsets(lines.offset);
+  for (int i = 0; i < count; ++i) {
+    Block& b = blocks[i];
+    b.d = float_to_half(scales.of[i]);
+    b.m = float_to_half(offsets.of[i]);
+    std::uint8_t codes[32];
+    choose_codes(UniformGrid{0, highest}, x + 32 * i, 32, half_to_float(b.d), half_to_float(b.m),
+                 codes);
+    pack_nibbles(codes, b.qs);
+    if constexpr (sizeof(Block) == sizeof(BlockQ5_1)) pack_fifth_bits(codes, b.qh);
+  }
+}
+
+// The exponent of MXFP4 that puts a value below twice the greatest of E2M1, 1.5 * 2^2, or the one
+// next to it that exists.
+inline int wanted_exponent(float largest) {
+  std::uint32_t bits;
+  __builtin_memcpy(&bits, &largest, sizeof bits);
+  const int exponent = static_cast<int>(bits >> 23) - 2;
+  return exponent < 0 ? 0 : exponent;
+}
+
+// Beyond it, the greatest value of E2M1 is no longer a float.
+constexpr int exponent_max = 252;
+
+// The scale is a power of two: the one that the largest value asks for, or a neighbour.
+inline void encode_mxfp4(const float* x, const Sheet& sheet, int count, BlockMXFP4* blocks) {
+  const E2m1Grid grid;
+  const LaneArray largest(largest_magnitudes<32>(sheet));
+  LaneArray chosen;
+  F32x16 exponent = zero(), least = broadcast(INFINITY);
+  for (const int step : {-1, 0, 1}) {
+    LaneArray halves, exponents, squares;
+    for (std::size_t i = 0; i < lanes; ++i) {
+      const int wanted = wanted_exponent(largest.of[i]);
+      const int next = wanted + step;
+      const int e = next < 0 ? 0 : next > exponent_max ? exponent_max : next;
+      exponents.of[i] = static_cast<float>(e);
+      halves.of[i] = half_of_e8m0(static_cast<std::uint8_t>(e));
+      squares.of[i] = e < wanted ? 0.25f : e > wanted ? 4.0f : 1.0f;
+    }
+    F32x16 error = zero();  // in units that a square of any value fits into
+    for (int k = 0; k < 32; ++k) {
+      const F32x16 y = load(sheet.x[k], lanes) / halves.vector();
+      const F32x16 rest = y - grid.nearest(y);
+      error = error + load(sheet.w[k], lanes) * rest * rest;
+    }
+    error = error * squares.vector();
+    exponent = select_less(error, least, exponents.vector(), exponent);
+    least = select_less(error, least, error, least);
+  }
+  store(exponent, chosen.of, lanes);
+  for (int i = 0; i < count; ++i) {
+    BlockMXFP4& b = blocks[i];
+    b.e = largest.of[i] > 0 ? static_cast<std::uint8_t>(chosen.of[i]) : std::uint8_t{0};
+    const F32x16 half = broadcast(half_of_e8m0(b.e));
+    std::uint8_t codes[32];
+    for (std::size_t k = 0; k < 32; k += lanes) {
+      store(grid.code(load(x + 32 * i + k, lanes) / half),
+            reinterpret_cast<std::int8_t*>(codes + k));
+    }
+    pack_nibbles(codes, b.qs);
+  }
+}
+
+// --- Blocks of 256 whose sub-blocks have integer scales, all times d -----------------------------
+
+struct ScaledBlocks {
+  F32x16 d, integer;  // of a sub-block in each lane; d is the same in all of a block
+};
+
+// For each sub-block the best integer scale beside the one that it has. Returns the errors.
+template <int size, class Grid>
+inline F32x16 improve_scales(const Grid& grid, const Sheet& sheet, float lowest, float highest,
+                             ScaledBlocks& b) {
+  F32x16 integers[3], scales[3], errors[3];
+  for (int i = 0; i < 3; ++i) {
+    integers[i] = clamp(b.integer + broadcast(static_cast<float>(i - 1)), lowest, highest);
+    scales[i] = b.d * integers[i];
+  }
+  scale_errors<size, 3>(grid, sheet, scales, errors);
+  F32x16 least = errors[0];
+  b.integer = integers[0];
+  for (int i = 1; i < 3; ++i) {
+    b.integer = select_less(errors[i], least, integers[i], b.integer);
+    least = min(errors[i], least);
+  }
+  return least;
+}
+
+// The best d for the codes and integer scales that the blocks have.
+template <int size, class Grid>
+inline LaneArray refit_d(const Grid& grid, const Sheet& sheet, const ScaledBlocks& b) {
+  constexpr int group = 256 / size;
+  const ScaleSums sums = scale_sums<size>(grid, sheet, inverse_or_zero(b.d * b.integer));
+  const LaneArray xv(group_sums<group>(b.integer * sums.xv));
+  const LaneArray vv(group_sums<group>(b.integer * b.integer * sums.vv));
+  LaneArray d(b.d);
+  for (std::size_t i = 0; i < lanes; i += group) {
+    const float next = vv.of[i] > 0 ? to_half_and_back(xv.of[i] / vv.of[i]) : 0;
+    if (next == 0) continue;
+    for (std::size_t k = i; k < i + group; ++k) d.of[k] = next;
+  }
+  return d;
+}
+
+template <int size, class Grid>
+inline ScaledBlocks find_scales(const Grid& grid, const Sheet& sheet, float lowest, float highest) {
+  constexpr int group = 256 / size;
+  const F32x16 wanted = find_scale<size>(grid, sheet);
+  const LaneArray wanted_array(wanted);
+  ScaledBlocks best = {zero(), zero()};
+  F32x16 least = broadcast(INFINITY);
+  const auto keep_if_better = [&](const ScaledBlocks& b, F32x16 error_of_lanes) {
+    const F32x16 error = group_sums<group>(error_of_lanes);
+    best.d = select_less(error, least, b.d, best.d);
+    best.integer = select_less(error, least, b.integer, best.integer);
+    least = min(error, least);
+  };
+  for (const float reach : {0.0f, 0.6f}) {  // how far inside of the range the largest scale lies
+    LaneArray d;
+    for (std::size_t i = 0; i < lanes; i += group) {
+      float largest = 0;  // with its sign
+      for (std::size_t k = i; k < i + group; ++k) {
+        if (::fabsf(wanted_array.of[k]) > ::fabsf(largest)) largest = wanted_array.of[k];
+      }
+      const float of_block = to_half_and_back(largest / (lowest + reach));
+      for (std::size_t k = i; k < i + group; ++k) d.of[k] = of_block;
+    }
+    ScaledBlocks b = {d.vector(), zero()};
+    b.integer = round_small(clamp(wanted * inverse_or_zero(b.d), lowest, highest));
+    for (int round = 0; round < 3; ++round) {
+      keep_if_better(b, improve_scales<size>(grid, sheet, lowest, highest, b));
+      const LaneArray next = refit_d<size>(grid, sheet, b);
+      const bool is_settled = are_equal(next, d);
+      d = next;
+      b.d = d.vector();
+      if (is_settled) break;
+    }
+    const F32x16 scales[1] = {b.d * b.integer};
+    F32x16 errors[1];
+    scale_errors<size, 1>(grid, sheet, scales, errors);
+    keep_if_better(b, errors[0]);
+  }
+  return best;
+}
+
+inline void encode_q6_k(const float* x, const Sheet& sheet, int count, BlockQ6_K* blocks) {
+  const ScaledBlocks found = find_scales<16>(q6_k_grid, sheet, -128, 127);
+  const LaneArray d(found.d), integers(found.integer);
+  for (int i = 0; i < count / 16; ++i) {
+    BlockQ6_K& b = blocks[i];
+    b.d = float_to_half(d.of[16 * i]);
+    std::uint8_t codes[256];
+    for (int s = 0; s < 16; ++s) {
+      const float integer = integers.of[16 * i + s];
+      b.scales[s] = static_cast<std::int8_t>(integer);
+      const float scale = d.of[16 * i] * integer;
+      choose_codes(q6_k_grid, x + 256 * i + 16 * s, 16, scale, 0, codes + 16 * s);
+    }
+    for (int half = 0; half < 2; ++half) {
+      const std::uint8_t* c = codes + 128 * half;
+      for (int l = 0; l < 32; ++l) {
+        b.ql[64 * half + l] = static_cast<std::uint8_t>((c[l] & 15) | (c[l + 64] & 15) << 4);
+        b.ql[64 * half + 32 + l] =
+            static_cast<std::uint8_t>((c[l + 32] & 15) | (c[l + 96] & 15) << 4);
+        b.qh[32 * half + l] = static_cast<std::uint8_t>(c[l] >> 4 | c[l + 32] >> 4 << 2 |
+                                                        c[l + 64] >> 4 << 4 | c[l + 96] >> 4 << 6);
+      }
+    }
+  }
+}
+
+inline void encode_iq4_xs(const Iq4Grid& grid, const float* x, const Sheet& sheet, int count,
+                          BlockIQ4_XS* blocks) {
+  const ScaledBlocks found = find_scales<32>(grid, sheet, -32, 31);
+  const LaneArray d(found.d), integers(found.integer);
+  for (int i = 0; i < count / 8; ++i) {
+    BlockIQ4_XS& b = blocks[i];
+    b.d = float_to_half(d.of[8 * i]);
+    unsigned high = 0;
+    unsigned low[4] = {};
+    for (int j = 0; j < 8; ++j) {
+      const float integer = integers.of[8 * i + j];
+      const auto stored = static_cast<unsigned>(static_cast<int>(integer) + 32);
+      low[j / 2] |= (stored & 15) << (j % 2 * 4);
+      high |= (stored >> 4) << (2 * j);
+      std::uint8_t codes[32];
+      choose_codes(grid, x + 256 * i + 32 * j, 32, d.of[8 * i] * integer, 0, codes);
+      pack_nibbles(codes, b.qs + 16 * j);
+    }
+    b.scales_h = static_cast<std::uint16_t>(high);
+    for (int j = 0; j < 4; ++j) b.scales_l[j] = static_cast<std::uint8_t>(low[j]);
+  }
+}
+
+// --- Blocks of 256 of Q4_K and Q5_K: x ~ d scale q - dmin min in each of 8 sub-blocks ------------
+
+struct AffineBlocks {
+  F32x16 d, dmin;      // the same in all lanes of a block
+  F32x16 scale, min_;  // integers of a sub-block in each lane
+
+  F32x16 offset() const { return zero() - dmin * min_; }
+};
+
+// For each sub-block the best pair of integers beside the one that it has. Returns the errors.
+inline F32x16 improve_pairs(const Sheet& sheet, float highest, AffineBlocks& b) {
+  F32x16 integers[3], scales[3], errors[3], least = broadcast(INFINITY);
+  for (int i = 0; i < 3; ++i) {
+    integers[i] = clamp(b.scale + broadcast(static_cast<float>(i - 1)), 0, 63);
+    scales[i] = b.d * integers[i];
+  }
+  const F32x16 middle = b.min_;
+  for (int k = -1; k <= 1; ++k) {
+    const F32x16 next = clamp(middle + broadcast(static_cast<float>(k)), 0, 63);
+    affine_errors<32, 3>(sheet, highest, zero() - b.dmin * next, scales, errors);
+    for (int i = 0; i < 3; ++i) {
+      b.scale = select_less(errors[i], least, integers[i], b.scale);
+      b.min_ = select_less(errors[i], least, next, b.min_);
+      least = min(errors[i], least);
+    }
+  }
+  return least;
+}
+
+// The best d and dmin for the codes and integers that the blocks have, where they are determined.
+// Returns whether one has changed.
+inline bool refit_halves(const Sheet& sheet, const FixedSums& fixed, float highest,
+                         AffineBlocks& b) {
+  const F32x16 inverse = inverse_or_zero(b.d * b.scale);
+  const CodeSums sums = code_sums<32>(sheet, highest, b.offset(), inverse);
+  // x ~ d p - dmin m, with p = scale q and m = min.
+  const LaneArray pp(b.scale * b.scale * sums.qq), pm(b.scale * b.min_ * sums.q);
+  const LaneArray mm(b.min_ * b.min_ * fixed.w);
+  const LaneArray xp(b.scale * sums.xq), xm(b.min_ * fixed.x);
+  LaneArray d(b.d), dmin(b.dmin);
+  bool is_changed = false;
+  for (std::size_t first = 0; first < lanes; first += 8) {
+    double aa = 0, ab = 0, bb = 0, xa = 0, xb = 0;
+    for (std::size_t i = first; i < first + 8; ++i) {
+      aa += static_cast<double>(pp.of[i]);
+      ab += static_cast<double>(pm.of[i]);
+      bb += static_cast<double>(mm.of[i]);
+      xa += static_cast<double>(xp.of[i]);
+      xb += static_cast<double>(xm.of[i]);
+    }
+    const double determinant = aa * bb - ab * ab;
+    if (!(determinant > 1e-6 * aa * bb)) continue;  // the sums are of floats
+    const float next = to_half_and_back(static_cast<float>((xa * bb - xb * ab) / determinant));
+    const float next_min = to_half_and_back(static_cast<float>((xa * ab - xb * aa) / determinant));
+    if (!(next > 0 && next_min >= 0) || (next == d.of[first] && next_min == dmin.of[first])) {
+      continue;
+    }
+    is_changed = true;
+    for (std::size_t i = first; i < first + 8; ++i) {
+      d.of[i] = next;
+      dmin.of[i] = next_min;
+    }
+  }
+  b.d = d.vector();
+  b.dmin = dmin.vector();
+  return is_changed;
+}
+
+inline AffineBlocks find_pairs(const Sheet& sheet, float highest) {
+  const Affine wanted = find_affine<32>(sheet, highest, true);
+  const LaneArray scales(wanted.scale), mins(zero() - wanted.offset);
+  LaneArray d, dmin;
+  for (std::size_t first = 0; first < lanes; first += 8) {
+    float scale_max = 0, min_max = 0;
+    for (std::size_t i = first; i < first + 8; ++i) {
+      scale_max = scales.of[i] > scale_max ? scales.of[i] : scale_max;
+      min_max = mins.of[i] > min_max ? mins.of[i] : min_max;
+    }
+    for (std::size_t i = first; i < first + 8; ++i) {
+      d.of[i] = to_half_and_back(scale_max / 63);
+      dmin.of[i] = to_half_and_back(min_max / 63);
+    }
+  }
+  AffineBlocks b = {d.vector(), dmin.vector(), zero(), zero()};
+  b.scale = round_small(clamp(wanted.scale * inverse_or_zero(b.d), 0, 63));
+  b.min_ = round_small(clamp(mins.vector() * inverse_or_zero(b.dmin), 0, 63));
+  const FixedSums fixed = fixed_sums<32>(sheet);
+  AffineBlocks best = b;
+  F32x16 least = broadcast(INFINITY);
+  for (int round = 0; round < 3; ++round) {
+    const F32x16 error = group_sums<8>(improve_pairs(sheet, highest, b));
+    best.d = select_less(error, least, b.d, best.d);
+    best.dmin = select_less(error, least, b.dmin, best.dmin);
+    best.scale = select_less(error, least, b.scale, best.scale);
+    best.min_ = select_less(error, least, b.min_, best.min_);
+    least = min(error, least);
+    if (!refit_halves(sheet, fixed, highest, b)) break;
+  }
+  return best;
+}
+
+// The 6-bit pair of sub-block j of Q4_K and Q5_K.
+inline void pack_pair(std::uint8_t (&s)[12], int j, int scale, int min) {
+  const auto set = [&](int at, int bits) { s[at] = static_cast<std::uint8_t>(s[at] | bits); };
+  if (j < 4) {
+    set(j, scale);
+    set(j + 4, min);
+  } else {
+    set(j + 4, (scale & 15) | (min & 15) << 4);
+    set(j - 4, scale >> 4 << 6);
+    set(j, min >> 4 << 6);
+  }
+}
+
+template <class Block>
+inline void encode_pairs(float highest, const float* x, const Sheet& sheet, int count,
+                         Block* blocks) {
+  const AffineBlocks found = find_pairs(sheet, highest);
+  const LaneArray d(found.d), dmin(found.dmin), scales(found.scale), mins(found.min_);
+  for (int i = 0; i < count / 8; ++i) {
+    Block& b = blocks[i];
+    __builtin_memset(&b, 0, sizeof b);
+    b.d = float_to_half(d.of[8 * i]);
+    b.dmin = float_to_half(dmin.of[8 * i]);
+    std::uint8_t codes[256];
+    for (int j = 0; j < 8; ++j) {
+      const int lane = 8 * i + j;
+      pack_pair(b.scales, j, static_cast<int>(scales.of[lane]), static_cast<int>(mins.of[lane]));
+      choose_codes(UniformGrid{0, highest}, x + 32 * lane, 32, d.of[lane] * scales.of[lane],
+                   -(dmin.of[lane] * mins.of[lane]), codes + 32 * j);
+    }
+    for (int j = 0; j < 8; j += 2) {
+      for (int l = 0; l < 32; ++l) {
+        const int first = codes[32 * j + l], second = codes[32 * j + 32 + l];
+        b.qs[16 * j + l] = static_cast<std::uint8_t>((first & 15) | (second & 15) << 4);
+        if constexpr (sizeof(Block) == sizeof(BlockQ5_K)) {
+          b.qh[l] = static_cast<std::uint8_t>(b.qh[l] | first >> 4 << j | second >> 4 << (j + 1));
+        }
+      }
+    }
+  }
+}
+
+// --- Rows ----------------------------------------------------------------------------------------
+
+// Calls body(values, sheet, sub-blocks, block) for up to sixteen sub-blocks of `size` values at a
+// time. A block of `elements` values whose columns no input ever reached counts them all alike: any
+// code would do, so it takes the plain error.
+template <int elements, int size, class Block, class Body>
+inline void by_sheets(const float* values, std::size_t columns, const float* importance,
+                      std::byte* blocks, const Body& body) {
+  static_assert(alignof(Block) == 1);
+  constexpr std::size_t at_once = lanes * size;
+  Sheet sheet;
+  float weights[at_once];
+  for (float& w : weights) w = 1;
+  auto* block = reinterpret_cast<Block*>(blocks);
+  for (std::size_t at = 0; at < columns; at += at_once) {
+    const std::size_t count = columns - at < at_once ? columns - at : at_once;
+    for (std::size_t i = 0; importance != nullptr && i < count; i += elements) {
+      const float* w = importance + at + i;
+      bool is_known = false;
+      for (std::size_t k = 0; k < elements; ++k) is_known = is_known || w[k] > 0;
+      for (std::size_t k = 0; k < elements; ++k) weights[i + k] = is_known ? w[k] : 1;
+    }
+    const int sub_blocks = static_cast<int>(count / size);
+    fill<size>(values + at, weights, sub_blocks, sheet);
+    body(values + at, sheet, sub_blocks, block);
+    block += count / elements;
+  }
+}
+
+// The values of a row and where its blocks go.
+struct EncodedRow {
+  const float* values;
+  std::size_t columns;
+  const float* importance;  // or null
+  std::byte* blocks;
+};
+
+template <class Block, class Body>
+inline void by_blocks_of_32(const EncodedRow& row, const Body& body) {
+  by_sheets<32, 32, Block>(row.values, row.columns, row.importance, row.blocks, body);
+}
+
+template <class Block, int size, class Body>
+inline void by_blocks_of_256(const EncodedRow& row, const Body& body) {
+  by_sheets<256, size, Block>(row.values, row.columns, row.importance, row.blocks, body);
+}
+
+template <class Grid, class Block>
+inline void encode_scaled_row(const Grid& grid, const EncodedRow& row) {
+  by_blocks_of_32<Block>(row, [&](const float* x, const Sheet& sheet, int count, Block* b) {
+    encode_scaled(grid, x, sheet, count, b);
+  });
+}
+
+template <class Block>
+inline void encode_affine_row(float highest, const EncodedRow& row) {
+  by_blocks_of_32<Block>(row, [&](const float* x, const Sheet& sheet, int count, Block* b) {
+    encode_affine(highest, x, sheet, count, b);
+  });
+}
+
+template <class Block>
+inline void encode_pairs_row(float highest, const EncodedRow& row) {
+  by_blocks_of_256<Block, 32>(row, [&](const float* x, const Sheet& sheet, int count, Block* b) {
+    encode_pairs(highest, x, sheet, count, b);
+  });
+}
+
+inline void encode_blocks(BlockType type, const float* values, std::size_t columns,
+                          const float* importance, std::byte* blocks) {
+  const EncodedRow row = {values, columns, importance, blocks};
+  switch (type) {
+    case BlockType::q4_0:
+      return encode_scaled_row<UniformGrid, BlockQ4_0>(q4_0_grid, row);
+    case BlockType::q5_0:
+      return encode_scaled_row<UniformGrid, BlockQ5_0>(q5_0_grid, row);
+    case BlockType::iq4_nl:
+      return encode_scaled_row<Iq4Grid, BlockIQ4_NL>(Iq4Grid(), row);
+    case BlockType::q4_1:
+      return encode_affine_row<BlockQ4_1>(15, row);
+    case BlockType::q5_1:
+      return encode_affine_row<BlockQ5_1>(31, row);
+    case BlockType::mxfp4:
+      return by_blocks_of_32<BlockMXFP4>(row, encode_mxfp4);
+    case BlockType::q4_k:
+      return encode_pairs_row<BlockQ4_K>(15, row);
+    case BlockType::q5_k:
+      return encode_pairs_row<BlockQ5_K>(31, row);
+    case BlockType::q6_k:
+      return by_blocks_of_256<BlockQ6_K, 16>(row, encode_q6_k);
+    case BlockType::iq4_xs: {
+      const Iq4Grid grid;
+      return by_blocks_of_256<BlockIQ4_XS, 32>(
+          row, [&](const float* x, const Sheet& sheet, int count, BlockIQ4_XS* b) {
+            encode_iq4_xs(grid, x, sheet, count, b);
+          });
+    }
+    case BlockType::q8_0:
+      for (std::size_t i = 0; i < columns / 32; ++i) {
+        encode_q8_0(values + 32 * i, reinterpret_cast<BlockQ8_0*>(blocks)[i]);
+      }
+      return;
+    default:
+      return;  // has no blocks, or can_encode() is false
+  }
+}
+
+inline void from_halves(const std::uint16_t* halves, std::size_t count, float* out) {
+  by_sixteen(count, [&](std::size_t i, std::size_t n) { store(load(halves + i, n), out + i, n); });
+}
+
+inline float largest_magnitude(const float* values, std::size_t count) {
+  F32x16 top = zero();
+  by_sixteen(count, [&](std::size_t i, std::size_t n) {
+    top = max_or_nan(abs(load(values + i, n)), top);
+  });
+  return largest_or_nan(top);
+}
+
+inline void fill(EncodeKernels& table) {
+  table.blocks = encode_blocks;
+  table.from_halves = from_halves;
+  table.largest_magnitude = largest_magnitude;
+}
+
+}  // namespace
+}  // namespace sluice::kernels
