@@ -14,8 +14,9 @@ using namespace sluice::test;
 
 TEST_CASE("each command has a help with an example") {
   CHECK(shell("sluice --help").output.find("Example") != std::string::npos);
-  for (const char* command : {"run", "chat", "plan", "inspect", "tokenize", "logits", "perplexity",
-                              "synth", "bench", "machine", "batch", "merge", "top"}) {
+  for (const char* command :
+       {"run", "chat", "plan", "inspect", "tokenize", "logits", "perplexity", "synth", "quantize",
+        "imatrix", "import", "bench", "machine", "batch", "merge", "top"}) {
     const Result help = shell(std::string("sluice ") + command + " --help");
     INFO(command);
     CHECK(help.status == 0);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <complex>
+#include <map>
 #include <numbers>
 #include <span>
 #include <string>
@@ -36,6 +37,9 @@ class LlamaOracle {
     final_ = normalised(x, "output_norm.weight");
     return product(head(), final_);
   }
+
+  // Sums of squares of all that matrix `name` was multiplied with so far, column by column.
+  const Numbers& squares(const std::string& name) const { return squares_.at(name); }
 
   // Length of the vector that was multiplied with row `r` of the head, times that of the row.
   double logit_bound(std::size_t r) const { return length(final_) * length(row(head(), r)); }
@@ -146,7 +150,9 @@ class LlamaOracle {
 
   Numbers product(const std::string& name, const Numbers& x) const {
     const TinyTensor& w = *model_.find(name);
-    Numbers y(w.dims[1]);
+    Numbers y(w.dims[1]), &squares = squares_[name];
+    squares.resize(x.size());
+    for (std::size_t c = 0; c < x.size(); ++c) squares[c] += x[c] * x[c];
     for (std::size_t r = 0; r < y.size(); ++r) {
       for (std::size_t c = 0; c < x.size(); ++c) y[r] += w.values[r * x.size() + c] * x[c];
     }
@@ -173,7 +179,8 @@ class LlamaOracle {
   const LlamaShape& s_;
   std::size_t position_ = 0;
   std::vector<std::vector<Numbers>> keys_, values_;  // [layer][position][head and element]
-  Numbers final_;                                    // what the head was multiplied with
+  mutable std::map<std::string, Numbers> squares_;
+  Numbers final_;  // what the head was multiplied with
 };
 
 }  // namespace sluice::test

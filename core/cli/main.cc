@@ -17,6 +17,7 @@
 #include "core/cli/bench.h"
 #include "core/cli/chat.h"
 #include "core/cli/convert.h"
+#include "core/cli/imatrix.h"
 #include "core/cli/inspect.h"
 #include "core/cli/interrupt.h"
 #include "core/cli/logits.h"
@@ -59,6 +60,7 @@ class Program {
     offer(add_logits(app_, logits_), [this] { return run_logits(logits_); });
     offer(add_perplexity(app_, perplexity_), [this] { return run_perplexity(perplexity_); });
     offer(add_quantize(app_, quantize_), [this] { return run_quantize(quantize_); });
+    offer(add_imatrix(app_, imatrix_), [this] { return run_imatrix(imatrix_); });
     offer(add_import(app_, import_), [this] { return run_import(import_); });
     offer(add_synth(app_, synth_), [this] { return run_synth(synth_); });
     offer(add_bench(app_, bench_), [this] { return run_bench(bench_); });
@@ -113,6 +115,7 @@ class Program {
   LogitsOptions logits_;
   PerplexityOptions perplexity_;
   QuantizeOptions quantize_;
+  ImatrixOptions imatrix_;
   ImportOptions import_;
   SynthOptions synth_;
   BenchOptions bench_;

@@ -264,6 +264,7 @@ class Runner final : public Engine {
                      model::EmbeddingTable(model, model.require_tensor("token_embd.weight")),
                      opened_.tokenizer->vocabulary_size(), suppressed_tokens());
     stepper_->set_stop_check(options.stop_check);
+    stepper_->set_watch(options.watch);
     if (!options.prompt_cache.folder.empty()) {
       prompt_cache_.emplace(options.prompt_cache, model_key(model), cache());
     }

@@ -25,6 +25,7 @@
 
 #include "core/engine/machine_limits.h"
 #include "core/engine/prompt_cache.h"
+#include "core/model/matrix_input.h"
 #include "core/plan/memory_plan.h"
 #include "core/tokenizer/tokenizer.h"
 #include "streaming/choose_reader.h"
@@ -62,6 +63,9 @@ struct EngineOptions {
   // Called many times a step, and what it throws gives the step up, so that whoever no longer wants
   // it need not wait for its end: sequences are as before, and go on with the same bits.
   std::function<void()> stop_check = {};
+  // Told of the input of each matrix product, for statistics over them. A step that fails may have
+  // told of some of its products.
+  model::MatrixWatch watch = {};
   // Told, in one line, what changes while running: the memory that is used (memory_guard.h), and
   // how weights are read (streaming::Reader::trouble).
   std::function<void(const std::string& line)> on_change = {};

@@ -45,6 +45,7 @@ class Stepper {
 
   // Asked many times a step; what it throws ends the step.
   void set_stop_check(std::function<void()> check) { compute_.set_stop_check(std::move(check)); }
+  void set_watch(model::MatrixWatch watch) { compute_.set_watch(std::move(watch)); }
 
   // Runs a step of at most plan.chunk tokens and plan.logits_columns logits. Throws UsageError for
   // what does not fit or is no token, std::system_error when weights cannot be read, and what the

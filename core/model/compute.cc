@@ -37,6 +37,11 @@ std::size_t Compute::bytes(std::size_t size_max, std::size_t columns_max, std::s
 
 void Compute::multiply(const float* x, std::size_t x_stride, std::size_t size, std::size_t columns,
                        std::span<const Product> products) {
+  for (const Product& product : products) {
+    const Matrix& w = *product.w;
+    if (!watch_ || !w.is_first_part) continue;
+    watch_({w.tensor, w.place, w.places, x, x_stride, size, columns});
+  }
   const kernels::Activations activations(x, x_stride, size, columns, quantised_.data());
   quantise(activations, products);
   // What is held refers to `products`, and keeps the ring from reading on.

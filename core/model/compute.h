@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core/model/aligned_bytes.h"
+#include "core/model/matrix_input.h"
 #include "core/model/weights.h"
 #include "kernels/kernel_table.h"
 #include "streaming/tape.h"
@@ -39,6 +40,9 @@ class Compute {
   // Called before each wave, many times a step, by the thread that leads it; what `check` throws
   // ends the step.
   void set_stop_check(std::function<void()> check) { stop_check_ = std::move(check); }
+
+  // Told of the input of each matrix before it is multiplied with.
+  void set_watch(MatrixWatch watch) { watch_ = std::move(watch); }
 
   // Bytes that a Compute of this shape allocates.
   static std::size_t bytes(std::size_t size_max, std::size_t columns_max, std::size_t threads);
@@ -87,6 +91,7 @@ class Compute {
   streaming::Tape& tape_;
   std::size_t ring_held_max_;
   std::function<void()> stop_check_;
+  MatrixWatch watch_;
   AlignedBytes quantised_;
   AlignedBytes scratch_;         // kernels::MatmulScratch::bytes for each thread
   std::vector<HeldSlice> held_;  // the wave at hand; empty outside of multiply()

@@ -80,6 +80,11 @@ Matrix WeightLayout::part_of_matrix(const std::string& name,
   const std::size_t rows =
       std::accumulate(dims.begin() + 1, dims.end(), std::size_t{1}, std::multiplies<>());
   Matrix matrix{supported_type(model_, tensor), count, columns, tensor.bytes / rows, {}};
+  const std::size_t rows_of_one = *(dims.begin() + 1);
+  matrix.tensor = tensor.name;
+  matrix.place = first / rows_of_one;
+  matrix.places = rows / rows_of_one;
+  matrix.is_first_part = first % rows_of_one == 0;
   matrix_weights_ += count * columns;
   const std::size_t rows_max = std::max(
       slice_bytes_max_ / matrix.row_bytes / slice_row_unit * slice_row_unit, slice_row_unit);

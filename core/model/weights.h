@@ -38,6 +38,11 @@ struct Matrix {
   std::size_t columns = 0;
   std::size_t row_bytes = 0;
   std::vector<Slice> slices;  // by ascending rows and turns
+  // Where it is in the file, which outlives it: a tensor may stack several matrices, and the rows
+  // of one may be used apart.
+  std::string_view tensor = {};
+  std::size_t place = 0, places = 1;  // in the stack
+  bool is_first_part = true;          // of the rows at that place
 };
 
 // A small tensor, resident as floats. The data belongs to the WeightLayout it came from.

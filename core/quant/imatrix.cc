@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstring>
 #include <fmt/format.h>
+#include <utility>
 
 #include "core/error.h"
 #include "core/gguf/gguf_writer.h"
@@ -111,6 +112,46 @@ std::vector<float> Imatrix::importance(const std::string& name,
     if (count > 0) means[i] = entry.sums[i] / count;
   }
   return means;
+}
+
+void ImatrixSums::add(const model::MatrixInput& input) {
+  if (input.tensor == "output.weight" || input.tensor == "token_embd.weight") return;
+  auto found = sums_.find(input.tensor);
+  if (found == sums_.end()) {
+    Sums empty;
+    empty.columns = input.size;
+    empty.squares.resize(input.matrices * input.size);
+    empty.counts.resize(input.matrices);
+    found = sums_.emplace(std::string(input.tensor), std::move(empty)).first;
+  }
+  Sums& sums = found->second;
+  double* squares = sums.squares.data() + input.matrix * input.size;
+  for (std::size_t c = 0; c < input.columns; ++c) {
+    const float* x = input.x + c * input.x_stride;
+    for (std::size_t i = 0; i < input.size; ++i) {
+      squares[i] += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+    }
+  }
+  sums.counts[input.matrix] += input.columns;
+}
+
+Imatrix ImatrixSums::finish(std::string dataset, std::uint32_t chunk_count,
+                            std::uint32_t chunk_size) const {
+  std::map<std::string, ImatrixEntry> entries;
+  for (const auto& [name, sums] : sums_) {
+    ImatrixEntry entry{sums.columns, {}, {}};
+    for (const double square : sums.squares) {
+      entry.sums.push_back(static_cast<float>(square));
+      if (std::isfinite(entry.sums.back())) continue;
+      throw ModelError(fmt::format("inputs of tensor {} are not finite: the model is damaged",
+                                   gguf::quoted(name)));
+    }
+    for (const std::uint64_t count : sums.counts) {
+      entry.counts.push_back(static_cast<float>(count));
+    }
+    entries.emplace(name, std::move(entry));
+  }
+  return {std::move(entries), std::move(dataset), chunk_count, chunk_size};
 }
 
 }  // namespace sluice::quant

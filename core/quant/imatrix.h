@@ -13,6 +13,8 @@
 #include <string>
 #include <vector>
 
+#include "core/model/matrix_input.h"
+
 namespace sluice::quant {
 
 struct ImatrixEntry {
@@ -49,6 +51,27 @@ class Imatrix {
   std::string dataset_;
   std::uint32_t chunk_count_ = 0;
   std::uint32_t chunk_size_ = 0;
+};
+
+// The sums that an importance matrix is made of, gathered while a model runs.
+//
+// Sums squares column by column, in the order of the tokens, so that they do not depend on the
+// number of threads. Tables of embeddings and output matrices are left out, as llama.cpp does: a
+// run has logits of few of its tokens.
+class ImatrixSums {
+ public:
+  void add(const model::MatrixInput& input);
+
+  // Throws ModelError, naming the tensor, where a sum is not finite.
+  Imatrix finish(std::string dataset, std::uint32_t chunk_count, std::uint32_t chunk_size) const;
+
+ private:
+  struct Sums {
+    std::size_t columns = 0;
+    std::vector<double> squares;  // [matrices][columns]
+    std::vector<std::uint64_t> counts;
+  };
+  std::map<std::string, Sums, std::less<>> sums_;
 };
 
 }  // namespace sluice::quant

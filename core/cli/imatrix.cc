@@ -1,0 +1,115 @@
+#include "core/cli/imatrix.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <limits>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "core/cli/files.h"
+#include "core/cli/interrupt.h"
+#include "core/cli/output.h"
+#include "core/cli/report.h"
+#include "core/error.h"
+#include "core/files/durable_file.h"
+#include "core/gguf/quoted.h"
+#include "core/quant/imatrix.h"
+
+namespace sluice::cli {
+namespace {
+
+using tokenizer::Token;
+
+constexpr std::uint32_t chunk_default = 512;  // as llama-imatrix
+
+std::string shown(const std::filesystem::path& path) {
+  return gguf::escaped(path.string(), path.string().size());
+}
+
+void refuse_output(const ImatrixOptions& options) {
+  refuse_files_of_model(options.output, options.common.model);
+  if (options.text != "-") refuse_same_file(options.output, options.text, "the text");
+  // Where no file can be made is known before the work and not after it.
+  const files::DurableFile probe(options.output, {.named_by = files::NamedBy::user});
+}
+
+// Each chunk begins like a text of its own: with BOS, where the model wants one.
+void run_chunks(engine::Engine& engine, std::span<Token> tokens, std::size_t chunk,
+                std::size_t count, Progress& progress) {
+  const std::optional<Token> bos =
+      engine.tokenizer().adds_bos() ? engine.tokenizer().bos() : std::nullopt;
+  for (std::size_t i = 0; i < count; ++i) {
+    throw_if_interrupted();
+    progress.show_now(fmt::format("imatrix: chunk {} of {}", i + 1, count));
+    const std::span<Token> part = tokens.subspan(i * chunk, chunk);
+    if (bos) part.front() = *bos;
+    engine.session().clear();
+    engine.session().evaluate(part);
+  }
+  progress.clear();
+}
+
+}  // namespace
+
+CLI::App* add_imatrix(CLI::App& program, ImatrixOptions& options) {
+  CLI::App* command = add_command(
+      program, "imatrix", "Measure which columns of the weights matter, for `quantize`",
+      "The model runs over the text in chunks of --ctx tokens, and for each matrix the squares of\n"
+      "its inputs are summed column by column. The file has llama.cpp's format; it appears when\n"
+      "it is whole. What is left of the text at the end, less than a chunk, is not used.\n\n"
+      "Examples:\n"
+      "  sluice imatrix model-f16.gguf -f text.txt -o imatrix.gguf\n"
+      "  sluice quantize model-f16.gguf model-q4.gguf --quant Q4_K_M --imatrix imatrix.gguf");
+  add_common_options(*command, options.common, std::to_string(chunk_default));
+  command->add_option("-f,--file", options.text, "The text; -: standard input")
+      ->type_name("FILE")
+      ->required();
+  command->add_option("-o,--output", options.output, "The file to write")
+      ->type_name("FILE")
+      ->required();
+  command->add_option("--chunks", options.chunks_max, "Use only the first N chunks; 0: all")
+      ->type_name("N")
+      ->check(count_between(0, std::numeric_limits<std::uint32_t>::max()))
+      ->capture_default_str();
+  return command;
+}
+
+int run_imatrix(const ImatrixOptions& options) {
+  refuse_output(options);
+  const std::string text = read_text(options.text);
+  const RunWatch run;
+  engine::EngineOptions settings = engine_options(options.common);
+  if (settings.window > 0) throw UsageError("imatrix takes chunks of --ctx tokens, not --window");
+  if (settings.context == 0) settings.context = chunk_default;
+  quant::ImatrixSums sums;
+  settings.watch = [&](const model::MatrixInput& input) { sums.add(input); };
+  std::unique_ptr<engine::Engine> engine = open_engine(options.common, settings);
+  std::vector<Token> tokens = engine->tokenizer().encode(text, {});
+  if (tokens.size() < 2) {
+    throw UsageError(fmt::format("{} has {} tokens: at least 2 are needed", options.text.string(),
+                                 tokens.size()));
+  }
+
+  const InterruptGuard guard;
+  const std::size_t chunk = std::min<std::size_t>(tokens.size(), engine->session().capacity());
+  std::size_t count = tokens.size() / chunk;
+  if (options.chunks_max > 0) count = std::min<std::size_t>(count, options.chunks_max);
+  Progress progress(options.common.quiet);
+  const Stopwatch watch;
+  run_chunks(*engine, tokens, chunk, count, progress);
+  const double seconds = watch.seconds();
+  const quant::Imatrix imatrix = sums.finish(
+      options.text.string(), static_cast<std::uint32_t>(count), static_cast<std::uint32_t>(chunk));
+  imatrix.write(options.output);
+  write_output(fmt::format("{}: {} weights, {} chunks of {} tokens\n", shown(options.output),
+                           imatrix.entries().size(), count, chunk));
+  const RunRecord record(*engine);
+  engine.reset();  // its memory is wanted to measure the limits with
+  run.write_report(
+      options.common, record,
+      {.prefill_tokens_per_s = rate(count * chunk, seconds), .decode_tokens_per_s = std::nullopt});
+  return 0;
+}
+
+}  // namespace sluice::cli

@@ -1,0 +1,178 @@
+// `sluice imatrix` against the same sums computed in double arithmetic from the equations, and what
+// they do to a quantisation; and the refusal of what cannot be measured.
+#include "core/quant/imatrix.h"
+
+#include <cmath>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/engine/session.h"
+#include "core/gguf/gguf.h"
+#include "core/model/file_bytes.h"
+#include "kernels/dequantise.h"
+#include "tests/llama_oracle.h"
+#include "tests/program.h"
+#include "tests/tiny_llama.h"
+
+namespace sluice::test {
+namespace {
+
+constexpr std::size_t chunk = 16;
+const std::string text = "A river runs through it, and under it, and over the stones of its bed.";
+
+std::vector<tokenizer::Token> tokens_of(const std::string& model) {
+  engine::EngineOptions options;
+  options.context = chunk;
+  return engine::Engine::open(model, options)->tokenizer().encode(text, {});
+}
+
+std::vector<float> values_of(const std::string& path, const std::string& name) {
+  const gguf::Model model = gguf::Model::open(path);
+  const gguf::TensorInfo& tensor = model.require_tensor(name);
+  std::vector<std::byte> bytes(tensor.bytes);
+  model::FileBytes(path).read(tensor.offset, bytes);
+  std::vector<float> values(tensor.elements());
+  kernels::dequantise(static_cast<kernels::BlockType>(tensor.type), bytes.data(), values.size(),
+                      values.data());
+  return values;
+}
+
+// The error of a matrix, each column weighted.
+double weighted_error(const std::vector<float>& a, const std::vector<float>& b,
+                      const std::vector<float>& weights) {
+  double sum = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    const double rest = static_cast<double>(a[i]) - b[i];
+    sum += static_cast<double>(weights[i % weights.size()]) * rest * rest;
+  }
+  return sum;
+}
+
+}  // namespace
+
+TEST_CASE("an importance matrix has the sums of the equations, and makes what matters exact") {
+  const Folder folder;
+  const TinyLlama model(
+      {.name = "wide", .seed = 5, .embedding = 256, .heads = 4, .feed_forward = 256});
+  const std::string path = folder.file("model.gguf"), matrix = folder.file("imatrix.gguf");
+  model.write(path);
+  write(folder.file("text"), text);
+  const std::string command = "sluice imatrix " + path + " -f " + folder.file("text") + " -o " +
+                              matrix + " --ctx " + std::to_string(chunk) + " -q";
+  const Result result = shell(command + " --threads 1");
+  INFO(result.errors);
+  REQUIRE(result.status == 0);
+
+  const std::vector<tokenizer::Token> tokens = tokens_of(path);
+  const std::size_t chunks = tokens.size() / chunk;
+  REQUIRE(chunks > 1);
+  std::map<std::string, Numbers> squares;
+  std::vector<std::string> names;
+  for (const TinyTensor& tensor : model.tensors) {
+    if (tensor.dims.size() == 2 && tensor.name.starts_with("blk.")) names.push_back(tensor.name);
+  }
+  for (std::size_t i = 0; i < chunks; ++i) {
+    LlamaOracle oracle(model);
+    for (std::size_t k = 0; k < chunk; ++k) {
+      oracle.next(k == 0 ? static_cast<std::int32_t>(synth::begin_token) : tokens[i * chunk + k]);
+    }
+    for (const std::string& name : names) {
+      const Numbers& more = oracle.squares(name);
+      squares[name].resize(more.size());
+      for (std::size_t c = 0; c < more.size(); ++c) squares[name][c] += more[c];
+    }
+  }
+
+  const quant::Imatrix read = quant::Imatrix::read(matrix);
+  CHECK(read.chunk_count() == chunks);
+  CHECK(read.chunk_size() == chunk);
+  CHECK(read.dataset() == folder.file("text"));
+  CHECK(read.entries().size() == names.size());
+  for (const std::string& name : names) {
+    INFO(name);
+    const quant::ImatrixEntry& entry = read.entries().at(name);
+    CHECK(entry.counts == std::vector<float>{static_cast<float>(chunks * chunk)});
+    REQUIRE(entry.sums.size() == squares[name].size());
+    double total = 0;
+    for (const double one : squares[name]) total += one;
+    for (std::size_t c = 0; c < entry.sums.size(); ++c) {
+      // Cached keys and values are int8.
+      const double mean = total / static_cast<double>(entry.sums.size());
+      CHECK(std::abs(entry.sums[c] - squares[name][c]) <= 0.02 * squares[name][c] + 0.02 * mean);
+    }
+  }
+
+  const std::string bytes = content(matrix);
+  REQUIRE(shell(command + " --threads 2").status == 0);
+  CHECK(content(matrix) == bytes);
+
+  const std::string plain = folder.file("plain.gguf"), weighted = folder.file("weighted.gguf");
+  REQUIRE(shell("sluice quantize --quiet " + path + " " + plain + " --quant Q4_K_S").status == 0);
+  REQUIRE(shell("sluice quantize --quiet " + path + " " + weighted + " --quant Q4_K_S --imatrix " +
+                matrix)
+              .status == 0);
+  for (const std::string& name : names) {
+    INFO(name);
+    const std::vector<float> values = values_of(path, name);
+    const std::vector<float> weights = read.entries().at(name).sums;
+    CHECK(weighted_error(values, values_of(weighted, name), weights) <
+          weighted_error(values, values_of(plain, name), weights));
+  }
+}
+
+TEST_CASE("experts are counted each for itself, by the tokens that they see") {
+  const Folder folder;
+  const std::string model = folder.file("moe.gguf"), matrix = folder.file("imatrix.gguf");
+  REQUIRE(shell("sluice synth tiny-qwen3moe " + model + " --quant F32").status == 0);
+  write(folder.file("text"), text);
+  const Result result = shell("sluice imatrix " + model + " -f " + folder.file("text") + " -o " +
+                              matrix + " --ctx 8 --chunks 2 -q");
+  INFO(result.errors);
+  REQUIRE(result.status == 0);
+  const quant::Imatrix read = quant::Imatrix::read(matrix);
+  const gguf::Model file = gguf::Model::open(model);
+  const auto used = file.metadata().require_u32("qwen3moe.expert_used_count");
+  for (const gguf::TensorInfo& tensor : file.tensors()) {
+    if (tensor.name.find("_exps") == std::string_view::npos) continue;
+    const std::vector<std::uint64_t> dims(tensor.dims.begin(), tensor.dims.begin() + 3);
+    INFO(tensor.name);
+    CHECK(read.importance(std::string(tensor.name), dims).size() == dims[0] * dims[2]);
+    float visits = 0;
+    for (const float count : read.entries().at(std::string(tensor.name)).counts) visits += count;
+    CHECK(visits == static_cast<float>(16 * used));
+  }
+}
+
+TEST_CASE("sums are refused where they are not finite") {
+  quant::ImatrixSums sums;
+  const std::vector<float> x = {1, INFINITY};
+  sums.add({"a.weight", 0, 1, x.data(), 2, 2, 1});
+  CHECK_THROWS_AS(sums.finish("", 1, 1), ModelError);
+}
+
+TEST_CASE("an importance matrix is never written over what it is made of") {
+  const Folder folder;
+  const std::string model = make_model(folder), input = folder.file("text");
+  write(input, text);
+  const std::string before = content(model);
+  const std::string command = "sluice imatrix " + model + " -q -f " + input;
+  check_fails(command + " -o " + model, 2);
+  check_fails(command + " -o " + input, 2);
+  check_fails(command + " -o " + folder.file("none/imatrix.gguf"), 5);
+  check_fails("sluice imatrix " + model + " -q -f " + folder.file("none") + " -o " +
+                  folder.file("imatrix.gguf"),
+              5);
+  write(folder.file("empty"), "");
+  check_fails("sluice imatrix " + model + " -q -f " + folder.file("empty") + " -o " +
+                  folder.file("imatrix.gguf"),
+              2, "at least 2");
+  check_fails("sluice imatrix " + input + " -q -f " + input + " -o " + folder.file("imatrix.gguf"),
+              3);
+  CHECK(content(model) == before);
+  CHECK(content(input) == text);
+  CHECK(folder.file_count() == 3);  // nothing is left behind
+}
+
+}  // namespace sluice::test
