@@ -246,6 +246,43 @@ TEST_CASE("a quantised file is the same bytes for any number of threads, and loa
   CHECK_FALSE(fs::exists(folder.path() / "x"));
 }
 
+TEST_CASE("a damaged model is refused by quantize, and nothing is written") {
+  const test::TemporaryFolder folder;
+  const fs::path input = folder.path() / "in.gguf", output = folder.path() / "out.gguf";
+  synth::SyntheticModel("tiny-qwen3", "F16").write(input, 1, {});
+  const std::string whole = content(input);
+  const auto refusal = [&](const std::string& bytes) -> std::string {
+    write(input, bytes);
+    try {
+      quant::quantise_model(input, output, {"Q4_K_M"});
+    } catch (const Error& error) {
+      CHECK(error.code() == ExitCode::model);
+      CHECK_FALSE(fs::exists(output));
+      return error.what();
+    }
+    return "";
+  };
+  CHECK(refusal(whole).empty());
+  fs::remove(output);
+  for (std::size_t size = 0; size < whole.size(); size += 1 + whole.size() / 97) {
+    INFO(size);
+    const std::string line = refusal(whole.substr(0, size));
+    CHECK_FALSE(line.empty());
+    CHECK(line.find('\n') == std::string::npos);
+  }
+  const gguf::Model model = [&] {
+    write(input, whole);
+    return gguf::Model::open(input);
+  }();
+  for (const int bits : {0x7C00, 0xFC00, 0x7E00, 0xFFFF}) {  // infinities and NaNs
+    std::string damaged = whole;
+    const auto at = model.require_tensor("blk.1.ffn_down.weight").offset + 1000;
+    std::memcpy(damaged.data() + at, &bits, 2);
+    CHECK(refusal(damaged).find("not finite") != std::string::npos);
+  }
+  CHECK(std::distance(fs::directory_iterator(folder.path()), fs::directory_iterator()) == 1);
+}
+
 TEST_CASE("an importance matrix is read as it was written, and only for its own model") {
   const test::TemporaryFolder folder;
   const fs::path path = folder.path() / "imatrix.gguf";

@@ -65,7 +65,7 @@ CLI::App* add_quantize(CLI::App& program, QuantizeOptions& options) {
                    "MXFP4, F16, BF16 or F32; pure-X is X for all matrices")
       ->required();
   command->add_option("--imatrix", options.imatrix,
-                      "Which columns count how much: an importance matrix of llama.cpp as GGUF");
+                      "Which columns count how much: a file of `sluice imatrix` or llama-imatrix");
   add_common(*command, options.threads, options.quiet);
   return command;
 }

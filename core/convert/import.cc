@@ -25,12 +25,6 @@ namespace fs = std::filesystem;
 using kernels::BlockType;
 using quant::PlannedTensor;
 
-// Newer configurations keep the base of rotations with its scaling.
-std::optional<Config> rope_settings(const Config& config) {
-  auto settings = config.find_object("rope_parameters");
-  return settings ? settings : config.find_object("rope_scaling");
-}
-
 float rope_base(const Config& config) {
   if (const auto base = config.find_number("rope_theta")) return *base;
   const auto settings = rope_settings(config);
@@ -40,7 +34,8 @@ float rope_base(const Config& config) {
 std::string rope_kind(const std::optional<Config>& settings) {
   if (!settings) return "default";
   const auto kind = settings->find_text("rope_type");
-  return kind ? *kind : settings->find_text("type").value_or("default");
+  const std::string name = kind ? *kind : settings->find_text("type").value_or("default");
+  return name == "su" ? "longrope" : name;
 }
 
 // Divisors of the frequencies of Llama 3.1: 1 for short wavelengths, `factor` for long ones, and a
@@ -58,6 +53,39 @@ std::vector<float> llama3_factors(const Config& settings, float base, std::uint6
     const double wavelength = 2 * std::numbers::pi * std::pow(static_cast<double>(base), exponent);
     const double blend = std::clamp((original / wavelength - low) / (high - low), 0.0, 1.0);
     factors[i] = static_cast<float>(1 / ((1 - blend) / factor + blend));
+  }
+  return factors;
+}
+
+// How far LongRoPE goes beyond the context that a model was first trained for.
+struct LongRope {
+  std::uint32_t original_context;
+  float magnitude;  // of cosines and sines
+};
+
+LongRope read_long_rope(const Config& config, const Config& settings) {
+  const auto own = settings.find_count("original_max_position_embeddings");
+  const std::uint32_t original = own ? *own : config.count("original_max_position_embeddings");
+  const double scale =
+      static_cast<double>(config.count("max_position_embeddings")) / static_cast<double>(original);
+  const double stretch = scale > 1 ? std::sqrt(1 + std::log(scale) / std::log(original)) : 1;
+  const bool is_known = original > 1 && std::isfinite(stretch);
+  if (!is_known) throw config.error("original_max_position_embeddings", "is too small");
+  return {original, settings.find_number("attention_factor").value_or(static_cast<float>(stretch))};
+}
+
+// Divisors of the frequencies, one of each pair.
+std::vector<float> long_rope_factors(const Config& settings, const char* key, std::size_t pairs) {
+  const nlohmann::json* list = settings.find(key);
+  if (list == nullptr || !list->is_array() || list->size() != pairs) {
+    throw settings.error(key, fmt::format("is not a list of {} numbers", pairs));
+  }
+  std::vector<float> factors;
+  for (const nlohmann::json& one : *list) {
+    factors.push_back(one.is_number() ? one.get<float>() : 0);
+    if (!(std::isfinite(factors.back()) && factors.back() > 0)) {
+      throw settings.error(key, "holds what is no positive number");
+    }
   }
   return factors;
 }
@@ -111,13 +139,25 @@ class Import {
 
   void plan_rope_factors() {
     const auto settings = rope_settings(config_);
-    if (rope_kind(settings) != "llama3") return;
-    factors_ = llama3_factors(*settings, rope_base(config_), sizes_.head);
-    const auto read = [this](std::uint64_t, std::uint64_t, std::span<std::byte> out) {
-      std::memcpy(out.data(), factors_.data(), out.size());
+    const std::string kind = rope_kind(settings);
+    const std::size_t pairs = sizes_.rotated / 2;
+    if (kind == "llama3") {
+      add_factors("rope_freqs.weight",
+                  llama3_factors(*settings, rope_base(config_), sizes_.rotated));
+    }
+    if (kind == "longrope") {
+      add_factors("rope_factors_long.weight", long_rope_factors(*settings, "long_factor", pairs));
+      add_factors("rope_factors_short.weight", long_rope_factors(*settings, "short_factor", pairs));
+    }
+  }
+
+  void add_factors(std::string name, std::vector<float> factors) {
+    const std::uint64_t count = factors.size();
+    const auto read = [factors = std::move(factors)](std::uint64_t, std::uint64_t,
+                                                     std::span<std::byte> out) {
+      std::memcpy(out.data(), factors.data(), out.size());
     };
-    tensors_.push_back(
-        {"rope_freqs.weight", {factors_.size()}, BlockType::f32, BlockType::f32, read});
+    tensors_.push_back({std::move(name), {count}, BlockType::f32, BlockType::f32, read});
   }
 
   void add(const Part& part) { add(std::string(part.theirs), std::string(part.ours), part); }
@@ -146,6 +186,7 @@ class Import {
     const bool takes_turns = family_.interleaves_heads && part.rotated_heads != nullptr;
     tensors_.push_back({std::move(ours), std::move(dims), tensor->type, BlockType::f32,
                         takes_turns ? read_in_turns(*tensor) : read_in_order(*tensor)});
+    if (family_.norms_lack_one && part.rows == nullptr) tensors_.back().added = 1;
   }
 
   quant::RowConverter::ReadRows read_in_order(const StoredTensor& tensor) const {
@@ -213,12 +254,12 @@ class Import {
     count(".attention.head_count_kv", sizes_.key_heads);
     count(".attention.key_length", sizes_.head);
     count(".attention.value_length", sizes_.head);
-    count(".rope.dimension_count", sizes_.head);
+    count(".rope.dimension_count", sizes_.rotated);
     count(".vocab_size", sizes_.vocabulary);
     writer.add(prefix_ + ".attention.layer_norm_rms_epsilon", config_.number("rms_norm_eps"));
     writer.add(prefix_ + ".rope.freq_base", rope_base(config_));
     add_rope_scaling(writer);
-    if (family_.add_keys != nullptr) family_.add_keys(config_, prefix_, writer);
+    if (family_.add_keys != nullptr) family_.add_keys(config_, sizes_, prefix_, writer);
   }
 
   std::string folder_name() const {
@@ -230,13 +271,27 @@ class Import {
     const auto settings = rope_settings(config_);
     const std::string kind = rope_kind(settings);
     if (kind == "default" || kind == "llama3") return;
+    writer.add(prefix_ + ".rope.scaling.type", std::string_view(kind));
+    if (kind == "longrope") {
+      const LongRope rope = read_long_rope(config_, *settings);
+      writer.add(prefix_ + ".rope.scaling.original_context_length", rope.original_context);
+      writer.add(prefix_ + ".rope.scaling.attn_factor", rope.magnitude);
+      return;
+    }
     if (kind != "linear" && kind != "yarn") {
       throw settings->error(
           "rope_type",
-          fmt::format("is {}; supported are default, linear, yarn and llama3", gguf::quoted(kind)));
+          fmt::format("is {}; supported are default, linear, yarn, llama3 and longrope",
+                      gguf::quoted(kind)));
     }
-    writer.add(prefix_ + ".rope.scaling.type", std::string_view(kind));
-    writer.add(prefix_ + ".rope.scaling.factor", settings->number("factor"));
+    const float factor = settings->number("factor");
+    const auto magnitude = settings->find_number("attention_factor");
+    const float usual = 1 + 0.1f * std::log(std::max(factor, 1.0f));
+    if (kind == "yarn" && magnitude && std::abs(*magnitude - usual) > 1e-3f) {
+      throw settings->error("attention_factor",
+                            fmt::format("is not {:.4f}, as YaRN has it", usual));
+    }
+    writer.add(prefix_ + ".rope.scaling.factor", factor);
     if (const auto original = settings->find_count("original_max_position_embeddings")) {
       writer.add(prefix_ + ".rope.scaling.original_context_length", *original);
     }
@@ -250,7 +305,6 @@ class Import {
   Sizes sizes_;
   Checkpoint checkpoint_;
   std::set<std::string> used_;
-  std::vector<float> factors_;  // of rope_freqs, where there is one
   std::vector<PlannedTensor> tensors_;
 };
 

@@ -1,5 +1,6 @@
 #include "core/convert/import_tokenizer.h"
 
+#include <algorithm>
 #include <array>
 #include <fmt/format.h>
 #include <optional>
@@ -17,7 +18,16 @@ using nlohmann::json;
 
 constexpr std::uint64_t tokenizer_bytes_max = 256'000'000;
 
-enum TokenType : std::int32_t { normal = 1, control = 3, user_defined = 4, unused = 5 };
+enum TokenType : std::int32_t {
+  normal = 1,
+  unknown = 2,
+  control = 3,
+  user_defined = 4,
+  unused = 5,
+  byte = 6
+};
+
+constexpr std::string_view space_mark = "\xE2\x96\x81";  // of SentencePiece
 
 struct KnownPattern {
   std::string_view regex;
@@ -33,7 +43,69 @@ constexpr KnownPattern patterns[] = {
     {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|)"
      R"( ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
      "smaug-bpe", "llama-bpe"},
+    {R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|)"
+     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|)"
+     R"(\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
+     "tekken"},
+    {R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+)"
+     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)?|)"
+     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*)"
+     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)?|)"
+     R"(\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
+     "gpt-4o"},
 };
+
+// Two tokens that become one.
+struct MergedPair {
+  std::string left, right;
+};
+
+// How text is prepared for BPE on characters: spaces become marks, and there may be one in front.
+struct SpaceRules {
+  bool replaces_spaces = false;
+  bool adds_prefix = false;
+};
+
+// Reads normalizers and pre-tokenizers; false for one that does anything else to a text.
+bool read_space_rules(const json& node, SpaceRules& rules) {
+  if (node.is_null()) return true;
+  if (!node.is_object()) return false;
+  const json type = node.value("type", json());
+  if (type == "Sequence") {
+    for (const char* key : {"normalizers", "pretokenizers"}) {
+      for (const json& one : node.value(key, json::array())) {
+        if (!read_space_rules(one, rules)) return false;
+      }
+    }
+    return true;
+  }
+  const json pattern = node.value("pattern", json::object());
+  const bool is_about_spaces = pattern.is_object() && pattern.value("String", json()) == " ";
+  if (type == "Prepend" && node.value("prepend", json()) == space_mark) {
+    rules.adds_prefix = true;
+    return true;
+  }
+  if (type == "Replace" && is_about_spaces && node.value("content", json()) == space_mark) {
+    rules.replaces_spaces = true;
+    return true;
+  }
+  // By then there is no space left to split at.
+  if (type == "Split" && is_about_spaces) return rules.replaces_spaces;
+  if (type == "Metaspace" && node.value("replacement", json()) == space_mark) {
+    const json scheme = node.value("prepend_scheme", json());
+    rules.replaces_spaces = true;
+    rules.adds_prefix =
+        scheme.is_string() ? scheme != "never" : node.value("add_prefix_space", json(true)) == true;
+    return true;
+  }
+  return false;
+}
+
+bool is_byte_token(const std::string& text) {
+  const auto is_digit = [](char c) { return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'F'); };
+  return text.size() == 6 && text.starts_with("<0x") && is_digit(text[3]) && is_digit(text[4]) &&
+         text[5] == '>';
+}
 
 class TokenizerImport {
  public:
@@ -52,15 +124,27 @@ class TokenizerImport {
     if (model.find_text("type").value_or("") != "BPE") {
       throw model.error("type", "is not BPE, the only kind that can be imported");
     }
-    writer.add("tokenizer.ggml.model", "gpt2");
-    writer.add("tokenizer.ggml.pre", pre_name(model));
+    const bool has_bytes = model.find_flag("byte_fallback").value_or(false);
+    writer.add("tokenizer.ggml.model", has_bytes ? "llama" : "gpt2");
+    writer.add("tokenizer.ggml.pre", has_bytes ? "default" : pre_name(model));
     read_vocabulary(model);
     read_added_tokens();
+    const std::vector<MergedPair> merges = read_merges(model);
+    std::vector<float> scores;
+    if (has_bytes) {
+      writer.add("tokenizer.ggml.add_space_prefix", space_rules().adds_prefix);
+      write_unknown(model, writer);
+      mark_bytes(model);
+      scores = scores_of(model, merges);
+    }
     fill_gaps();
     writer.add_array("tokenizer.ggml.tokens", std::span<const std::string>(tokens_));
     writer.add_array("tokenizer.ggml.token_type", std::span<const std::int32_t>(types_));
-    const std::vector<std::string> merges = read_merges(model);
-    writer.add_array("tokenizer.ggml.merges", std::span<const std::string>(merges));
+    if (has_bytes) {
+      writer.add_array("tokenizer.ggml.scores", std::span<const float>(scores));
+    } else {
+      write_merges(merges, writer);
+    }
     write_special_tokens(writer);
     write_template(writer);
   }
@@ -155,25 +239,115 @@ class TokenizerImport {
   }
 
   // Each is "left right", or in newer files a list of the two.
-  static std::vector<std::string> read_merges(const Config& model) {
+  static std::vector<MergedPair> read_merges(const Config& model) {
     const json* list = model.find("merges");
     if (list == nullptr || !list->is_array()) throw model.error("merges", "is not a list");
-    std::vector<std::string> merges;
+    std::vector<MergedPair> merges;
     merges.reserve(list->size());
     for (const json& merge : *list) {
+      MergedPair pair;
       if (merge.is_string()) {
-        merges.push_back(merge.get<std::string>());
+        const auto text = merge.get<std::string>();
+        const std::size_t space = std::min(text.find(' ', 1), text.size());
+        pair = {text.substr(0, space), text.substr(std::min(space + 1, text.size()))};
       } else if (merge.is_array() && merge.size() == 2 && merge[0].is_string() &&
                  merge[1].is_string()) {
-        merges.push_back(merge[0].get<std::string>() + " " + merge[1].get<std::string>());
-      } else {
+        pair = {merge[0].get<std::string>(), merge[1].get<std::string>()};
+      }
+      if (pair.left.empty() || pair.right.empty()) {
         throw model.error("merges", fmt::format("has no pair at {}", merges.size()));
       }
-      if (merges.back().find(' ', 1) == std::string::npos) {
-        throw model.error("merges", fmt::format("has no pair at {}", merges.size() - 1));
-      }
+      merges.push_back(std::move(pair));
     }
     return merges;
+  }
+
+  static void write_merges(const std::vector<MergedPair>& merges, gguf::Writer& writer) {
+    std::vector<std::string> texts;
+    texts.reserve(merges.size());
+    for (const MergedPair& merge : merges) texts.push_back(merge.left + " " + merge.right);
+    writer.add_array("tokenizer.ggml.merges", std::span<const std::string>(texts));
+  }
+
+  // --- BPE on characters, with bytes for those that are no token ---
+
+  SpaceRules space_rules() const {
+    SpaceRules rules;
+    for (const char* key : {"normalizer", "pre_tokenizer"}) {
+      const json* node = tokenizer_.find(key);
+      if (node != nullptr && !read_space_rules(*node, rules)) {
+        throw tokenizer_.error(key, "changes text in a way that is not known here");
+      }
+    }
+    if (!rules.replaces_spaces) {
+      throw tokenizer_.error("normalizer", "does not replace spaces, so it is no SentencePiece");
+    }
+    return rules;
+  }
+
+  void write_unknown(const Config& model, gguf::Writer& writer) {
+    const auto text = model.find_text("unk_token");
+    if (!text) return;
+    const auto found = ids_.find(*text);
+    if (found == ids_.end()) throw model.error("unk_token", "is no token of the vocabulary");
+    types_[found->second] = unknown;
+    writer.add("tokenizer.ggml.unknown_token_id", found->second);
+  }
+
+  void mark_bytes(const Config& model) {
+    int bytes = 0;
+    for (std::size_t i = 0; i < tokens_.size(); ++i) {
+      if (types_[i] == normal && is_byte_token(tokens_[i])) {
+        types_[i] = byte;
+        ++bytes;
+      }
+      // What is matched in a text before it is prepared has its spaces as they are.
+      if (types_[i] == user_defined) tokens_[i] = with_spaces(tokens_[i]);
+    }
+    if (bytes != 256) {
+      throw model.error("vocab", fmt::format("has {} of the 256 tokens for bytes", bytes));
+    }
+  }
+
+  static std::string with_spaces(std::string text) {
+    for (std::size_t at = text.find(space_mark); at != std::string::npos;
+         at = text.find(space_mark, at)) {
+      text.replace(at, space_mark.size(), " ");
+    }
+    return text;
+  }
+
+  // SentencePiece merges the pair whose token has the greatest score, where tokenizer.json has a
+  // list of pairs. A token gets the place of the first pair that makes it: the list was made from
+  // scores, and has all pairs of a token together.
+  std::vector<float> scores_of(const Config& model, const std::vector<MergedPair>& merges) const {
+    const auto least = -static_cast<float>(merges.size() + 1);
+    std::vector<float> scores(tokens_.size(), least);
+    for (std::size_t i = merges.size(); i-- > 0;) {
+      const auto found = ids_.find(merges[i].left + merges[i].right);
+      if (found == ids_.end()) {
+        throw model.error("merges", fmt::format("has a pair at {} that makes no token", i));
+      }
+      scores[found->second] = -static_cast<float>(i + 1);
+    }
+    for (std::size_t i = 0; i < tokens_.size(); ++i) {
+      if (types_[i] != normal || scores[i] != least || !can_be_made(tokens_[i])) continue;
+      throw model.error("merges", fmt::format("make token {} nowhere, so this is no SentencePiece",
+                                              gguf::quoted(tokens_[i])));
+    }
+    return scores;
+  }
+
+  // Whether two tokens put together are this one.
+  bool can_be_made(const std::string& text) const {
+    const auto is_part = [&](const std::string& part) {
+      const auto found = ids_.find(part);
+      return found != ids_.end() && types_[found->second] == normal;
+    };
+    for (std::size_t at = 1; at < text.size(); ++at) {
+      if (is_part(text.substr(0, at)) && is_part(text.substr(at))) return true;
+    }
+    return false;
   }
 
   // The token that tokenizer_config.json names by its text: "X" or {"content": "X"}.

@@ -1,6 +1,7 @@
-// The tokenizer of a Hugging Face checkpoint as metadata of a GGUF file: tokenizer.json (byte-level
-// BPE), and from tokenizer_config.json and generation_config.json which tokens begin and end a text
-// and the chat template.
+// The tokenizer of a Hugging Face checkpoint as metadata of a GGUF file: tokenizer.json (BPE on
+// bytes, or on characters with bytes for the rest as SentencePiece does it), and from
+// tokenizer_config.json and generation_config.json which tokens begin and end a text and the chat
+// template.
 #pragma once
 
 #include <cstdint>

@@ -2,8 +2,12 @@
 
 #include <fmt/format.h>
 #include <span>
+#include <string>
+#include <unordered_set>
+#include <vector>
 
 #include "core/error.h"
+#include "core/gguf/quoted.h"
 #include "core/model/file_bytes.h"
 
 namespace sluice::convert {
@@ -16,14 +20,24 @@ constexpr int depth_max = 64;
 }  // namespace
 
 json parse_json(std::string_view text, const std::string& source) {
-  const auto check_depth = [&](int depth, json::parse_event_t, json&) {
+  // The names so far in each object that is open. One that comes twice is a mistake or worse:
+  // readers differ in which of the two they take.
+  std::vector<std::unordered_set<std::string>> names;
+  const auto check = [&](int depth, json::parse_event_t event, json& parsed) {
     if (depth > depth_max) {
       throw ModelError(fmt::format("{}: JSON is nested more than {} deep", source, depth_max));
+    }
+    if (event == json::parse_event_t::object_start) names.emplace_back();
+    if (event == json::parse_event_t::object_end) names.pop_back();
+    if (event != json::parse_event_t::key) return true;
+    if (!names.back().insert(parsed.get<std::string>()).second) {
+      throw ModelError(fmt::format("{}: the name {} comes twice in one object", source,
+                                   gguf::quoted(parsed.get_ref<const std::string&>())));
     }
     return true;
   };
   try {
-    return json::parse(text, check_depth);
+    return json::parse(text, check);
   } catch (const json::exception& error) {
     // The library's text names the place; it may quote the file, so the line is made printable.
     throw ModelError(

@@ -12,7 +12,8 @@ namespace sluice::convert {
 // No configuration of a model is longer; a tokenizer has a limit of its own.
 inline constexpr std::uint64_t config_bytes_max = 16'000'000;
 
-// Parses `text`. Throws ModelError that begins with `source` when it is not JSON or too deep.
+// Parses `text`. Throws ModelError that begins with `source` when it is not JSON, is too deep, or
+// has a name twice in one object.
 nlohmann::json parse_json(std::string_view text, const std::string& source);
 
 // The same for a file of up to `bytes_max`. Throws std::system_error when it cannot be read.
