@@ -210,14 +210,14 @@ inline F32x16 to_float(I32x16 a) {
   return {_mm256_cvtepi32_ps(a.low), _mm256_cvtepi32_ps(a.high)};
 }
 
-inline F32x16 lookup(const float (&table)[lanes], const I32x16& a) {
+inline F32x16 lookup(const float (&table)[lanes], F32x16 a) {
   const __m256 first = _mm256_loadu_ps(table), second = _mm256_loadu_ps(table + 8);
-  const auto half =
-      [&](__m256i at) {  // bit 3 of an index, as a sign, chooses the half of the table
-        return _mm256_blendv_ps(_mm256_permutevar8x32_ps(first, at),
-                                _mm256_permutevar8x32_ps(second, at),
-                                _mm256_castsi256_ps(_mm256_slli_epi32(at, 28)));
-      };
+  const auto half = [&](__m256 x) {  // bit 3 of an index, as a sign, chooses the half of the table
+    const __m256i at = _mm256_castps_si256(x);
+    return _mm256_blendv_ps(_mm256_permutevar8x32_ps(first, at),
+                            _mm256_permutevar8x32_ps(second, at),
+                            _mm256_castsi256_ps(_mm256_slli_epi32(at, 28)));
+  };
   return {half(a.low), half(a.high)};
 }
 

@@ -167,8 +167,8 @@ inline I32x16 round_to_int(F32x16 a) {
 inline F32x16 to_float(I32x16 a) {
   return {_mm512_cvtepi32_ps(a.v)};
 }
-inline F32x16 lookup(const float (&table)[lanes], const I32x16& a) {
-  return {_mm512_permutexvar_ps(a.v, _mm512_loadu_ps(table))};
+inline F32x16 lookup(const float (&table)[lanes], F32x16 a) {
+  return {_mm512_permutexvar_ps(_mm512_castps_si512(a.v), _mm512_loadu_ps(table))};
 }
 inline std::int32_t sum(I32x16 a) {
   return _mm512_reduce_add_epi32(a.v);

@@ -202,11 +202,14 @@ inline F32x16 to_float(I32x16 a) {
   return r;
 }
 
-// table[a], each lane in 0..15.
-inline F32x16 lookup(const float (&table)[lanes], const I32x16& a) {
-  F32x16 r;
-  for (std::size_t i = 0; i < lanes; ++i) r.lane[i] = table[a.lane[i]];
-  return r;
+// table[n], n being the four lowest bits of a lane.
+inline F32x16 lookup(const float (&table)[lanes], F32x16 a) {
+  for (float& lane : a.lane) {
+    std::uint32_t bits;
+    __builtin_memcpy(&bits, &lane, sizeof bits);
+    lane = table[bits % lanes];
+  }
+  return a;
 }
 
 inline std::int32_t sum(I32x16 a) {

@@ -13,6 +13,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <math.h>
 
 #include "kernels/block_formats.h"
 
@@ -62,10 +63,14 @@ inline F32x16 clamp(F32x16 y, float low, float high) {
   return min(max(y, broadcast(low)), broadcast(high));
 }
 
+// Floats next to it are 1 apart, so a sum with it is rounded to an integer, whose lowest bits are
+// its own.
+constexpr float rounding_summand = 12582912.0f;
+
 // To the nearest integer, for |y| < 2^22.
 inline F32x16 round_small(F32x16 y) {
-  const F32x16 magic = broadcast(12582912.0f);  // floats next to it are 1 apart
-  return (y + magic) - magic;
+  const F32x16 summand = broadcast(rounding_summand);
+  return (y + summand) - summand;
 }
 
 // The integers from low to high.
@@ -86,17 +91,20 @@ struct Iq4Grid {
   Iq4Grid() {
     for (std::size_t i = 0; i < lanes; ++i) values[i] = iq4_values[i];
     for (std::size_t i = 0; i + 1 < lanes; ++i) ends[i] = (values[i] + values[i + 1]) / 2;
-    ends[lanes - 1] = values[lanes - 1];
+    ends[lanes - 1] = INFINITY;
   }
   float far() const { return values[0]; }
-  I32x16 code(F32x16 y) const {
+  F32x16 nearest(F32x16 y) const { return lookup(values, summed_code(y)); }
+  I32x16 code(F32x16 y) const { return round_to_int(summed_code(y) - broadcast(rounding_summand)); }
+
+ private:
+  // The code and `rounding_summand`.
+  F32x16 summed_code(F32x16 y) const {
     y = clamp(y, values[0], values[lanes - 1]);
     const F32x16 slope = broadcast(0.08115f) - y * y * broadcast(1.397e-6f);
-    const F32x16 guess = round_small(clamp(y * slope + broadcast(7.37f), 0, 14));
-    const F32x16 one = select_less(y, lookup(ends, round_to_int(guess)), zero(), broadcast(1));
-    return round_to_int(guess + one);
+    const F32x16 guess = y * slope + broadcast(7.37f) + broadcast(rounding_summand);
+    return guess + select_less(y, lookup(ends, guess), zero(), broadcast(1));
   }
-  F32x16 nearest(F32x16 y) const { return lookup(values, code(y)); }
 };
 
 // Twice the values of E2M1.
