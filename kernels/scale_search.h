@@ -75,6 +75,7 @@ inline F32x16 round_small(F32x16 y) {
 
 // The integers from low to high.
 struct UniformGrid {
+  static constexpr int stride = 1;  // of the ends that a search tries
   float low, high;
 
   float far() const { return -low > high ? low : high; }  // the value of greatest magnitude
@@ -85,6 +86,7 @@ struct UniformGrid {
 // The values of IQ4_NL. A cubic polynomial is nearer than one half to the code at every point where
 // the nearest value changes, so it finds the code or the one before it.
 struct Iq4Grid {
+  static constexpr int stride = 2;  // more make the error less by 0.05 % at most
   alignas(64) float values[lanes];
   alignas(64) float ends[lanes];  // where the next value becomes the nearest
 
@@ -192,7 +194,7 @@ inline F32x16 find_scale(const Grid& grid, const Sheet& sheet) {
   // beyond it.
   const float of_far = 0.15f * (grid.far() < 0 ? -grid.far() : grid.far());
   const float reach = of_far > 1.2f ? of_far : 1.2f;
-  for (int step = -steps; step <= steps; ++step) {
+  for (int step = -steps; step <= steps; step += Grid::stride) {
     const float end = grid.far() + reach * static_cast<float>(step) / steps;
     try_inverse(broadcast(end) * unit);
     try_inverse(broadcast(-end) * unit);
