@@ -175,4 +175,30 @@ TEST_CASE("an importance matrix is never written over what it is made of") {
   CHECK(folder.file_count() == 3);  // nothing is left behind
 }
 
+TEST_CASE("quantize and import write over nothing that they read") {
+  const Folder folder;
+  const std::string model = make_model(folder), matrix = folder.file("imatrix.gguf");
+  write(folder.file("text"), text);
+  REQUIRE(
+      shell("sluice imatrix " + model + " -q -f " + folder.file("text") + " -o " + matrix).status ==
+      0);
+  const std::string before = content(model), sums = content(matrix);
+  REQUIRE(shell("ln -s tiny.gguf " + folder.file("link")).status == 0);
+  const std::string quantize = "sluice quantize --quiet --quant Q8_0 ";
+  check_fails(quantize + model + " " + model, 2);
+  check_fails(quantize + model + " " + folder.file("link"), 2);
+  check_fails(quantize + model + " " + matrix + " --imatrix " + matrix, 2);
+  check_fails(quantize + folder.file("text") + " " + folder.file("out"), 3);
+  check_fails(quantize + folder.file("none") + " " + folder.file("out"), 5);
+  CHECK(content(model) == before);
+  CHECK(content(matrix) == sums);
+  for (const char* name : {"config.json", "model.safetensors"}) {
+    write(folder.file(name), "{}");
+    check_fails("sluice import " + folder.file("") + " " + folder.file(name), 2);
+    CHECK(content(folder.file(name)) == "{}");
+  }
+  check_fails("sluice import " + folder.file("") + " " + folder.file("out"), 3);
+  CHECK_FALSE(fs::exists(folder.file("out")));
+}
+
 }  // namespace sluice::test

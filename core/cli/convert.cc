@@ -1,7 +1,10 @@
 #include "core/cli/convert.h"
 
+#include <filesystem>
 #include <fmt/format.h>
+#include <system_error>
 
+#include "core/cli/files.h"
 #include "core/cli/interrupt.h"
 #include "core/cli/options.h"
 #include "core/cli/output.h"
@@ -44,6 +47,18 @@ class ProgressOfFile {
   Stopwatch stopwatch_;
 };
 
+// What `import` reads, and what else a checkpoint of safetensors has.
+void refuse_files_of_checkpoint(const std::filesystem::path& written,
+                                const std::filesystem::path& folder) {
+  std::error_code absent;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, absent)) {
+    const std::string kind = entry.path().extension().string();
+    if (kind == ".safetensors" || kind == ".json" || kind == ".jinja") {
+      refuse_same_file(written, entry.path(), "a file of the checkpoint");
+    }
+  }
+}
+
 std::string printable(const std::filesystem::path& path) {
   return gguf::escaped(path.string(), path.string().size());
 }
@@ -71,6 +86,10 @@ CLI::App* add_quantize(CLI::App& program, QuantizeOptions& options) {
 }
 
 int run_quantize(const QuantizeOptions& options) {
+  refuse_files_of_model(options.output, options.input);
+  if (!options.imatrix.empty()) {
+    refuse_same_file(options.output, options.imatrix, "the importance matrix");
+  }
   ProgressOfFile progress(options.quiet);
   const quant::QuantiseReport report =
       quant::quantise_model(options.input, options.output,
@@ -104,6 +123,7 @@ CLI::App* add_import(CLI::App& program, ImportOptions& options) {
 }
 
 int run_import(const ImportOptions& options) {
+  refuse_files_of_checkpoint(options.output, options.folder);
   ProgressOfFile progress(options.quiet);
   const convert::ImportReport report = convert::import_checkpoint(
       options.folder, options.output, {options.quant, progress.options(options.threads)});
