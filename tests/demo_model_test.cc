@@ -141,7 +141,6 @@ TEST_CASE("a trained model knows less the less it sees") {
   const double window = perplexity("--ctx 400 --window 128");
   const double small = perplexity("--ctx 400 --window 16");
   CHECK(window < 1.2 * whole);
-  CHECK(window > whole);
   CHECK(small > 1.1 * window);
 }
 

@@ -76,7 +76,7 @@ class Bench {
                   });
     stepper.emplace(*planned_.decoder, planned_.plan, kernels::kernel_table(), team_, *tape_,
                     model::EmbeddingTable(model_, model_.require_tensor("token_embd.weight")),
-                    4096);
+                    4096, std::vector<tokenizer::Token>{});
     for (auto* sequence : {&first, &second}) *sequence = stepper->cache().new_sequence(32);
   }
 

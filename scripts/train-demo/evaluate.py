@@ -117,7 +117,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("data", type=Path)
     parser.add_argument("out", type=Path, help="where train.py wrote its checkpoint and curve")
-    parser.add_argument("--documents", type=int, default=200)
+    parser.add_argument("--documents", type=int, help="of the held-out ones; all when not given")
     parser.add_argument("--n-gram-tokens", type=int, default=3_000_000, help="tokens that the n-grams count")
     args = parser.parse_args()
     torch.set_num_threads(2)
