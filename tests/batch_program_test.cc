@@ -345,6 +345,80 @@ TEST_CASE("what was begun otherwise is refused, until told what to do") {
   check_fails(job.command("--temp 0"), 2, "out.state");
 }
 
+TEST_CASE("rows that ended in an error are computed again when that is asked for") {
+  const std::string long_row =
+      json({{"id", "long"}, {"prompt", std::string(300, 'a')}, {"max_tokens", 4}}).dump() + "\n";
+  const Job job(rows(3) + long_row + rows(9).substr(rows(3).size()) + "broken\n");
+  REQUIRE(shell(job.command("--ctx 100")).status == 0);
+  const std::string first = job.output();
+  const auto is_error = [](const json& line) { return !line["error"].is_null(); };
+  REQUIRE(std::ranges::count_if(lines_of(first), is_error) == 2);
+  check_fails(job.command("--ctx 512 --retry-errors"), 2, "--ctx");
+  CHECK(job.output() == first);
+  REQUIRE(shell(job.command("--ctx 512 --retry-errors --force")).status == 0);
+  REQUIRE(shell(job.command("--ctx 512", "at-once")).status == 0);
+  CHECK(sorted(job.output()) == sorted(job.output("at-once")));
+  CHECK(std::ranges::count_if(lines_of(job.output()), is_error) == 1);
+  REQUIRE(shell(job.command("--ctx 512 --retry-errors")).status == 0);  // an error it stays
+  CHECK(sorted(job.output()) == sorted(job.output("at-once")));
+  check_fails(job.command("--retry-errors --restart"), 2);
+}
+
+TEST_CASE("results come in the order of the input when that is asked for") {
+  const Job job(rows(40));
+  fs::create_symlink(job.folder.file("elsewhere"), job.folder.file("out"));
+  const auto is_ordered = [&](const std::string& out) {
+    std::uint64_t row = 0;
+    return std::ranges::all_of(lines_of(job.output(out)),
+                               [&](const json& line) { return line["row"] == ++row; }) &&
+           row == 40;
+  };
+  REQUIRE(shell(job.command("--ordered")).status == 0);
+  CHECK(is_ordered("out"));
+  CHECK(fs::is_symlink(job.folder.file("out")));
+  REQUIRE(shell(job.command("", "later")).status == 0);
+  CHECK_FALSE(is_ordered("later"));
+  const std::size_t files = job.folder.file_count();
+  REQUIRE(shell(job.command("--ordered", "later")).status == 0);
+  CHECK(job.output("later") == job.output());
+  CHECK(job.folder.file_count() == files);
+  check_fails("sluice batch " + job.model + " " + job.folder.file("in") + " -o - --ordered", 2,
+              "--ordered");
+}
+
+TEST_CASE("the context of a batch follows from its longest row, within the budget") {
+  const std::string long_row =
+      json({{"id", "long"}, {"prompt", std::vector<int>(400, 5)}, {"max_tokens", 56}}).dump();
+  const Job job(rows(3) + long_row + "\n");
+  const auto run = [&](const std::string& options) {
+    return shell("sluice batch " + job.model + " " + job.folder.file("in") + " --parallel 1 -o " +
+                 job.folder.file("x") + " --restart " + options);
+  };
+  CHECK(run("").errors.find("--ctx 456: what the longest row needs") != std::string::npos);
+  // The least budget for a short context is too small for the long row.
+  const json plan =
+      json::parse(shell("sluice plan " + job.model + " --ctx 64 --json | cat").output);
+  const std::uint64_t least = plan["least_budget_bytes"].get<std::uint64_t>();
+  std::uint64_t errors = 0;
+  for (std::uint64_t budget = least; budget < 2 * least && errors == 0; budget += least / 64) {
+    const Result result = run("--budget " + std::to_string(budget));
+    if (result.status == 4) continue;
+    REQUIRE(result.status == 0);
+    for (const json& line : lines_of(job.output("x"))) {
+      if (line["error"].is_null()) continue;
+      ++errors;
+      CHECK(line["error"]["code"] == "prompt_too_long");
+      CHECK(line["error"]["message"].get<std::string>().find("--budget") != std::string::npos);
+    }
+    if (errors != 0) {
+      CHECK(result.errors.find("the most that fits the budget; 1 longer rows") !=
+            std::string::npos);
+    } else {
+      break;
+    }
+  }
+}
+
 TEST_CASE("a file that no batch has written is never touched, under whatever name") {
   const Job job(rows(6));
   REQUIRE(shell(job.command("", "done")).status == 0);

@@ -4,13 +4,21 @@
 #include <cerrno>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <string>
 #include <sys/stat.h>
 #include <system_error>
+#include <unistd.h>
+#include <vector>
 
 #include "core/error.h"
 #include "core/files/durable_file.h"
 
 namespace sluice::batch {
+namespace {
+
+constexpr std::size_t rewrite_bytes = std::size_t{1} << 20;
+
+}  // namespace
 
 Journal::Journal(const std::filesystem::path& path, files::SystemCalls& system)
     : system_(system), path_(path) {
@@ -55,12 +63,20 @@ void Journal::open() {
 void Journal::lock() {
   try {
     lock_ = boost::interprocess::file_lock(path_.c_str());
-    if (lock_.try_lock()) return;
+    if (lock_.try_lock() && has_its_name()) return;
   } catch (const boost::interprocess::interprocess_exception& error) {
     throw std::system_error(error.get_native_error(), std::generic_category());
   }
   throw UsageError(fmt::format("another process is writing {}: wait for it, or name another output",
                                path_.string()));
+}
+
+// False when another process has replaced the file since it was opened here.
+bool Journal::has_its_name() const {
+  struct stat opened {
+  }, named{};
+  return ::fstat(descriptor_, &opened) == 0 && ::stat(path_.c_str(), &named) == 0 &&
+         opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
 }
 
 void Journal::refuse_foreign() const {
@@ -107,6 +123,48 @@ void Journal::append(std::string_view lines, Clock::time_point now) {
   }
   size_ += lines.size();
   if (!dirty_since_) dirty_since_ = now;
+}
+
+// Reads through the descriptor that is open: to close another one would give up the lock.
+void Journal::replace(std::span<const std::size_t> kept) {
+  std::vector<std::uint64_t> offsets;
+  offsets.reserve(scan_.found.size());
+  std::uint64_t offset = 0;
+  for (const ResultFacts& facts : scan_.found) {
+    offsets.push_back(offset);
+    offset += facts.line_bytes;
+  }
+  files::DurableFile file(path_, {.named_by = files::NamedBy::user}, system_);
+  std::string lines;
+  const auto add_line = [&](std::uint64_t from, std::size_t bytes) {
+    const std::size_t before = lines.size();
+    lines.resize(before + bytes);
+    for (std::size_t done = 0; done < bytes;) {
+      const ssize_t n = ::pread(descriptor_, lines.data() + before + done, bytes - done,
+                                static_cast<off_t>(from + done));
+      if (n < 0 && errno == EINTR) continue;
+      if (n <= 0) fail(n < 0 ? errno : EIO);
+      done += static_cast<std::size_t>(n);
+    }
+  };
+  for (const std::size_t index : kept) {
+    add_line(offsets.at(index), scan_.found[index].line_bytes);
+    if (lines.size() >= rewrite_bytes) {
+      file.write(lines);
+      lines.clear();
+    }
+  }
+  file.write(lines);
+  file.commit();
+}
+
+const JournalScan& Journal::rescan() {
+  try {
+    scan_ = scan_journal(descriptor_);
+  } catch (const std::system_error& error) {
+    throw std::system_error(error.code(), fmt::format("cannot read {}", path_.string()));
+  }
+  return scan_;
 }
 
 void Journal::sync() {

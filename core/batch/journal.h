@@ -19,9 +19,11 @@
 
 #include <boost/interprocess/sync/file_lock.hpp>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <span>
 #include <string_view>
 
 #include "core/batch/journal_scan.h"
@@ -55,6 +57,15 @@ class Journal {
   // ends with the line before them.
   void append(std::string_view lines, Clock::time_point now = Clock::now());
 
+  // Replaces the file by one that holds only these of the results of scan(), in this order; `kept`
+  // has their places in scan().found. Durable, and in one step: a crash leaves the old file or the
+  // new one. The journal stays with the old file, which has no name any more, and has no other use
+  // then than to keep others away: destroy it.
+  void replace(std::span<const std::size_t> kept);
+
+  // Looks through the file again, with what was appended.
+  const JournalScan& rescan();
+
   void sync();
 
   // Synchronises when lines would otherwise be older than sync_period at the next call, if that
@@ -66,6 +77,7 @@ class Journal {
  private:
   void open();
   void lock();
+  bool has_its_name() const;
   void refuse_foreign() const;
   void cut(std::uint64_t size);
   [[noreturn]] void fail(int error) const;

@@ -243,8 +243,8 @@ std::vector<Token> TaskMaker::tokenize_text(const std::string& text,
   if (options_.truncate == Truncate::no) {
     throw Refusal{too_long,
                   fmt::format("the prompt of {} bytes and {} new tokens need more than the {} "
-                              "positions of a sequence (--ctx, --truncate)",
-                              text.size(), tokens_max, options_.positions_max)};
+                              "positions of a sequence ({})",
+                              text.size(), tokens_max, options_.positions_max, options_.remedy)};
   }
   return tokenizer_.encode(cut_text(text, bytes_max, options_.truncate), encoding);
 }
@@ -258,8 +258,8 @@ void TaskMaker::fit(Task& task, bool is_conversation) const {
   if (!may_cut || task.tokens_max + 2 > positions) {
     throw Refusal{too_long,
                   fmt::format("{} prompt tokens and {} new ones need more than the {} positions "
-                              "of a sequence (--ctx, --truncate)",
-                              prompt.size(), task.tokens_max, positions)};
+                              "of a sequence ({})",
+                              prompt.size(), task.tokens_max, positions, options_.remedy)};
   }
   const std::uint64_t excess = prompt.size() + task.tokens_max - positions;
   task.truncated_tokens = excess;

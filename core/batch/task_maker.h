@@ -29,7 +29,8 @@ enum class Truncate {
 struct TaskOptions {
   RowDefaults defaults;
   Truncate truncate = Truncate::no;
-  std::uint32_t positions_max = 0;  // of a sequence; 0: no limit, as with a window
+  std::uint32_t positions_max = 0;           // of a sequence; 0: no limit, as with a window
+  std::string remedy = "--ctx, --truncate";  // for a row that needs more
   // How the model writes conversations, or why it cannot: rows with messages are then errors.
   std::shared_ptr<const chat::Dialogue> dialogue;
   std::string no_dialogue = "the model has no chat format that is known";

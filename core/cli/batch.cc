@@ -205,6 +205,9 @@ bool is_complete(const batch::Input& input, const batch::Shard& shard,
 // All of the job but what has to be said when a signal comes before it has begun.
 int run_rows(const BatchOptions& options) {
   const batch::Shard shard = shard_of(options);
+  if (options.output == "-" && (options.ordered || options.retry_errors)) {
+    throw UsageError("--ordered and --retry-errors need an output that is a file, not -");
+  }
   const batch::Input input(options.input, throw_if_interrupted);
   std::unique_ptr<batch::Journal> journal;
   if (options.output != "-") journal = open_journal(options, input, shard);
@@ -214,6 +217,7 @@ int run_rows(const BatchOptions& options) {
     if (!options.common.quiet) {
       remark(fmt::format("{} of {} rows are done", done.size(), done.size()));
     }
+    if (options.ordered) order_results(*journal);
     return 0;
   }
   const RunWatch run_watch;
@@ -234,6 +238,7 @@ int run_rows(const BatchOptions& options) {
   if (!run_steps(job, journal.get(), watch, grace, has_reader)) return 0;
   const double seconds = stopwatch.seconds();
   if (journal) journal->sync();
+  if (options.ordered && job.is_complete()) order_results(*journal);
   const RunRecord record(*prepared.engine);
   if (!options.common.quiet) {
     tell_end(job, seconds);
@@ -248,7 +253,7 @@ int run_rows(const BatchOptions& options) {
 CLI::App* add_batch(CLI::App& program, BatchOptions& options) {
   CLI::App* command =
       add_command(program, "batch", "Generate for every row of a file", description);
-  add_common_options(*command, options.common, "the model's, at most 4096");
+  add_common_options(*command, options.common, "for a batch, what its longest row needs");
   add_sampling_options(*command, options.sampling);
   command->add_option("IN.jsonl", options.input, "The rows; -: standard input")
       ->type_name("")
@@ -292,8 +297,14 @@ CLI::App* add_batch(CLI::App& program, BatchOptions& options) {
       ->type_name("SECONDS")
       ->check(count_between(0, 86400))
       ->capture_default_str();
+  command->add_flag("--ordered", options.ordered,
+                    "When all rows are done, bring the results into the order of the input");
+  CLI::Option* retry =
+      command->add_flag("--retry-errors", options.retry_errors,
+                        "Compute the rows again that ended in an error, and keep other results");
   CLI::Option* restart =
-      command->add_flag("--restart", options.restart, "Throw away the results that are there");
+      command->add_flag("--restart", options.restart, "Throw away the results that are there")
+          ->excludes(retry);
   command
       ->add_flag("--force", options.force,
                  "Keep the results that are there although the input or a setting has changed")

@@ -28,6 +28,8 @@ struct BatchOptions {
   bool check_model = false;
   std::uint32_t tokens_max = 256;
   std::uint32_t grace_s = 5;
+  bool ordered = false;
+  bool retry_errors = false;
   bool restart = false;
   bool force = false;
 };

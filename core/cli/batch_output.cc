@@ -1,11 +1,15 @@
 #include "core/cli/batch_output.h"
 
+#include <algorithm>
+#include <cstddef>
 #include <filesystem>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/cli/files.h"
@@ -63,6 +67,26 @@ void check_found(const BatchOptions& options, const Journal& journal,
                   path, fmt::join(changed, "; ")));
 }
 
+// The output without the results that are errors.
+std::unique_ptr<Journal> drop_errors(const BatchOptions& options,
+                                     std::unique_ptr<Journal> journal) {
+  const std::vector<batch::ResultFacts>& found = journal->scan().found;
+  std::vector<std::size_t> kept;
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    if (!found[i].is_error) kept.push_back(i);
+  }
+  if (kept.size() == found.size()) return journal;
+  if (!options.common.quiet) {
+    remark(
+        fmt::format("computing {} rows again that ended in an error", found.size() - kept.size()));
+  }
+  journal->replace(kept);
+  journal.reset();
+  journal = std::make_unique<Journal>(options.output);
+  journal->go_on();
+  return journal;
+}
+
 }  // namespace
 
 batch::JobState job_state(const BatchOptions& options, const batch::Input& input,
@@ -113,11 +137,21 @@ std::unique_ptr<Journal> open_journal(const BatchOptions& options, const batch::
     remark(fmt::format("cut {} bytes of an unfinished line off {}", cut_bytes,
                        options.output.string()));
   }
+  if (options.retry_errors) journal = drop_errors(options, std::move(journal));
   const bool is_begun = before && !journal->scan().found.empty();
   if (!is_begun || !batch::differences(*before, state).empty()) {
     batch::write_state(options.output, state);
   }
   return journal;
+}
+
+void order_results(Journal& journal) {
+  const std::vector<batch::ResultFacts>& found = journal.rescan().found;
+  if (std::ranges::is_sorted(found, {}, &batch::ResultFacts::row)) return;
+  std::vector<std::size_t> order(found.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::stable_sort(order, {}, [&](std::size_t i) { return found[i].row; });
+  journal.replace(order);
 }
 
 }  // namespace sluice::cli

@@ -27,7 +27,7 @@
 namespace sluice::cli {
 namespace {
 
-constexpr std::uint32_t context_default_max = 4096;
+constexpr std::uint32_t context_of_unknown = 4096;  // of a model that does not tell its own
 
 // What the rows that are left need, from the model's header alone.
 struct Need {
@@ -39,10 +39,12 @@ struct Need {
   std::uint64_t held_bytes = 0;          // of a row that runs, by its settings
   batch::Workload work = {};             // of those that can be run
 
-  // What n sequences need at a time on average, but at least the longest row.
+  // What n sequences need at a time on average, but at least the longest row, and no more than n
+  // of these.
   std::uint64_t cache_positions(std::uint32_t n) const {
     const std::uint64_t runs = std::max<std::uint64_t>(rows_to_run, 1);
-    return std::max<std::uint64_t>(in_pages(positions), (n * positions_together + runs - 1) / runs);
+    const std::uint64_t longest = in_pages(positions);
+    return std::clamp((n * positions_together + runs - 1) / runs, longest, n * longest);
   }
 
   static std::uint64_t in_pages(std::uint64_t positions) {
@@ -166,12 +168,12 @@ batch::ParallelChoice choose_parallel(const BatchOptions& options,
                                 need.work, streamed_bytes);
 }
 
-// A limit that does not depend on the budget, as results must not: 0 (none) with a window.
+// The most that a row may need: 0 (no limit) with a window.
 std::uint32_t positions_max(const CommonOptions& common, const gguf::Model& header) {
   if (common.window != 0) return 0;
   if (common.context != 0) return common.context;
   const std::uint32_t trained = model::read_hyper_parameters(model::Keys(header)).context;
-  return trained == 0 ? context_default_max : std::min(trained, context_default_max);
+  return trained == 0 ? context_of_unknown : trained;
 }
 
 batch::Truncate truncate_named(const std::string& name) {
@@ -240,6 +242,79 @@ batch::TaskOptions task_options(const BatchOptions& options) {
   return tasks;
 }
 
+namespace {
+
+// What the rows need, by the header and the tokenizer of the model. What these take is given back
+// before the engine plans its memory.
+struct Examined {
+  Need need;
+  std::optional<chat::ChatSource> source;
+};
+Examined examine(const BatchOptions& options, batch::TaskOptions& tasks, const batch::Input& input,
+                 const batch::Shard& shard, const std::vector<batch::ResultFacts>& done) {
+  Examined out;
+  {
+    const gguf::Model header = gguf::Model::open(options.common.model, {.header_only = true});
+    const auto tokenizer = tokenizer::Tokenizer::from_metadata(header.metadata());
+    out.source = choose_source(options.chat_format, header.metadata(), tasks.no_dialogue);
+    tasks.dialogue = make_dialogue(options, out.source, *tokenizer);
+    if (tasks.positions_max == 0) tasks.positions_max = positions_max(options.common, header);
+    if (options.check_model) tasks.model_names = names_of(options.common.model, header.metadata());
+    out.need = look_through(options, tasks, *tokenizer, input, shard, done);
+    tasks.dialogue = nullptr;  // its tokenizer goes
+  }
+  return_free_memory();
+  return out;
+}
+
+// The longest context that fits the budget, but no longer than the longest row; that row's also
+// where nothing fits, for the engine to say so.
+std::uint32_t fitting_context(const BatchOptions& options, engine::EngineOptions wanted,
+                              Need need) {
+  const auto fits = [&](std::uint32_t context) {
+    throw_if_interrupted();
+    wanted.context = need.positions = context;
+    const std::uint32_t parallel = std::max(options.parallel, 1U);
+    return engine::plan_run(options.common.model, options_for(wanted, need, parallel, {}))
+        .plan.fits();
+  };
+  const std::uint32_t longest = need.positions;
+  if (fits(longest)) return longest;
+  std::uint32_t fitting = 0, too_long = longest;
+  while (too_long - fitting > kvcache::page_positions) {
+    const std::uint32_t middle = fitting + (too_long - fitting) / 2;
+    (fits(middle) ? fitting : too_long) = middle;
+  }
+  return fitting == 0 ? longest : fitting;
+}
+
+// The context of a job that was given none: what its longest row needs, within the budget. Rows
+// that are longer are errors, unless they may be cut: then the budget would change their results.
+void choose_context(const BatchOptions& options, const engine::EngineOptions& wanted,
+                    const batch::Input& input, const batch::Shard& shard,
+                    const std::vector<batch::ResultFacts>& done, batch::TaskOptions& tasks,
+                    Examined& examined) {
+  const Need& need = examined.need;
+  const bool may_be_cut = tasks.truncate != batch::Truncate::no;
+  const std::uint32_t context =
+      may_be_cut ? need.positions : fitting_context(options, wanted, need);
+  if (context == need.positions) {
+    if (!options.common.quiet && need.rows_to_run != 0) {
+      remark(fmt::format("--ctx {}: what the longest row needs", context));
+    }
+    return;
+  }
+  const std::uint64_t rows_before = need.rows_to_run;
+  tasks.positions_max = context;
+  tasks.remedy = "raise --budget, or give --ctx or --truncate";
+  examined = examine(options, tasks, input, shard, done);
+  if (options.common.quiet) return;
+  remark(fmt::format("--ctx {}: the most that fits the budget; {} longer rows are errors", context,
+                     rows_before - need.rows_to_run));
+}
+
+}  // namespace
+
 PreparedEngine prepare_engine(const BatchOptions& options, const batch::Input& input,
                               const batch::Shard& shard,
                               const std::vector<batch::ResultFacts>& done,
@@ -249,19 +324,11 @@ PreparedEngine prepare_engine(const BatchOptions& options, const batch::Input& i
   PreparedEngine prepared;
   batch::TaskOptions& tasks = prepared.job.task;
   tasks = task_options(options);
-  std::optional<chat::ChatSource> source;
-  Need need;
-  {  // what the header takes is given back before the engine plans its memory
-    const gguf::Model header = gguf::Model::open(options.common.model, {.header_only = true});
-    const auto tokenizer = tokenizer::Tokenizer::from_metadata(header.metadata());
-    source = choose_source(options.chat_format, header.metadata(), tasks.no_dialogue);
-    tasks.dialogue = make_dialogue(options, source, *tokenizer);
-    tasks.positions_max = positions_max(options.common, header);
-    if (options.check_model) tasks.model_names = names_of(options.common.model, header.metadata());
-    need = look_through(options, tasks, *tokenizer, input, shard, done);
-    tasks.dialogue = nullptr;  // its tokenizer goes
+  Examined examined = examine(options, tasks, input, shard, done);
+  if (options.common.window == 0 && options.common.context == 0) {
+    choose_context(options, wanted, input, shard, done, tasks, examined);
   }
-  return_free_memory();
+  const Need& need = examined.need;
   if (wanted.window == 0) wanted.context = std::min(need.positions, tasks.positions_max);
   std::uint32_t& parallel = prepared.job.scheduler.parallel;
   parallel = std::max(options.parallel, 1U);
@@ -275,7 +342,7 @@ PreparedEngine prepare_engine(const BatchOptions& options, const batch::Input& i
   prepared.engine =
       open_engine(options.common, options_for(wanted, need, parallel, prepared.job.scheduler));
   const engine::EngineFacts& facts = prepared.engine->facts();
-  tasks.dialogue = make_dialogue(options, source, prepared.engine->tokenizer());
+  tasks.dialogue = make_dialogue(options, examined.source, prepared.engine->tokenizer());
   prepared.job.model_name =
       facts.model_name.empty() ? options.common.model.stem().string() : facts.model_name;
   return prepared;
