@@ -1,6 +1,9 @@
 // The program itself: exit statuses, what goes to which stream, and how it ends when told to.
+#include <algorithm>
 #include <array>
 #include <csignal>
+#include <cstddef>
+#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <sys/wait.h>
@@ -25,6 +28,88 @@ TEST_CASE("each command has a help with an example") {
     CHECK(help.output.find(std::string("sluice ") + command) != std::string::npos);
   }
   CHECK(shell("sluice --version").output.starts_with("sluice "));
+}
+
+TEST_CASE("a help has the command's own options first, and no line that is too long") {
+  const std::string main_help = shell("sluice --help").output;
+  CHECK(main_help.find("75 a batch was stopped") != std::string::npos);
+  for (const char* command :
+       {"run", "chat", "plan", "inspect", "tokenize", "logits", "perplexity", "synth", "bench",
+        "machine", "batch", "merge", "top", "quantize", "import", "template"}) {
+    const std::string help = shell(std::string("sluice ") + command + " --help").output;
+    INFO(command << "\n" << help);
+    for (const char* noise : {"Excludes", "Needs", "REQUIRED", "...  "}) {
+      CHECK(help.find(noise) == std::string::npos);
+    }
+    const std::size_t shared = std::min(help.find("\nSampling:"), help.find("\nCommon options:"));
+    if (shared != std::string::npos) {
+      CHECK(help.rfind("\nOptions:", shared) != help.find("\nOptions:", shared));
+      CHECK(help.find("\n  -h,--help") > shared);
+    }
+    for (std::size_t begin = 0; begin < help.size();) {
+      const std::size_t end = std::min(help.find('\n', begin), help.size());
+      CHECK(end - begin <= 100);
+      begin = end + 1;
+    }
+  }
+}
+
+TEST_CASE("sizes have fractions and short units, and a budget beyond the machine is told") {
+  const Folder folder;
+  const std::string plan = "sluice plan " + make_model(folder) + " --ctx 64 --json --budget ";
+  const auto budget = [&](const std::string& size) {
+    const Result result = shell(plan + size);
+    return nlohmann::json::parse(result.output)["budget_bytes"].get<std::uint64_t>();
+  };
+  constexpr std::uint64_t MiB = std::uint64_t{1} << 20;
+  for (const char* size : {"64MiB", "64M", "64m", "64mb", "65536K", "0.0625GiB", "'64 MiB'",
+                           "67108864", "67108864B"}) {
+    INFO(size);
+    CHECK(budget(size) == 64 * MiB);
+  }
+  CHECK(budget("60.5M") == 60 * MiB + MiB / 2);
+  for (const char* bad :
+       {"4.5", ".5G", "4.G", "1.2.3G", "4X", "4GiBB", "4Gi", "G", "1e3M", "0.0G"}) {
+    INFO(bad);
+    check_fails(plan + bad, 2);
+  }
+  const Result beyond = shell(plan + "1000TiB");
+  CHECK(beyond.status == 0);
+  CHECK(beyond.errors.find("more than this machine has: ") != std::string::npos);
+  const Result run =
+      shell("sluice run " + folder.file("tiny.gguf") + " -p x -n 2 --budget 1000TiB");
+  CHECK(run.status == 0);
+  CHECK(run.errors.find("more than this machine has: ") != std::string::npos);
+}
+
+TEST_CASE("the short names that others use work too") {
+  const Folder folder;
+  const std::string model = make_model(folder);
+  const std::string expected = shell("sluice run " + model + " -p hello -n 8 --temp 0 -q").output;
+  for (const std::string& options :
+       {" -m " + model + " -c 128 -t 2", " --model " + model + " --ctx-size 128 --threads 1",
+        " -m " + model + " --ctx 128 -t auto"}) {
+    INFO(options);
+    CHECK(shell("sluice run" + options + " -p hello -n 8 --temp 0 -q").output == expected);
+  }
+  CHECK(shell("sluice inspect -m " + model).status == 0);
+  check_fails("sluice run " + model + " -m " + model + " -p x", 2);
+  check_fails("sluice run -c 2 -m " + model + " -p 'far too long for two'", 2, "--ctx");
+}
+
+TEST_CASE("a run says why it ended") {
+  const Folder folder;
+  const std::string run = "sluice run " + make_model(folder) + " -p hello --temp 0 ";
+  const auto says = [&](const std::string& options, const char* reason) {
+    const Result result = shell(run + options);
+    INFO(options << "\n" << result.errors);
+    CHECK(result.status == 0);
+    CHECK(result.errors.find(std::string("; ended: ") + reason) != std::string::npos);
+  };
+  says("-n 3", "-n tokens were reached");
+  says("-n -1 --ctx 32", "the context is full");
+  const std::string text = shell(run + "-n 20 -q").output;
+  says("-n 20 --stop '" + text.substr(text.size() / 2, 2) + "'", "a stop text came");
 }
 
 // Also the code that finds out which instructions there are must do without them.

@@ -250,65 +250,84 @@ int run_rows(const BatchOptions& options) {
 
 }  // namespace
 
+namespace {
+
+void add_resuming_options(CLI::App& command, BatchOptions& options) {
+  constexpr const char* group = "Stopping and going on";
+  command
+      .add_option("--grace", options.grace_s,
+                  "Seconds that running rows have to end after Ctrl-C or SIGTERM")
+      ->type_name("SECONDS")
+      ->check(count_between(0, 86400))
+      ->capture_default_str()
+      ->group(group);
+  CLI::Option* retry =
+      command
+          .add_flag("--retry-errors", options.retry_errors,
+                    "Compute the rows again that ended in an error, and keep the other results")
+          ->group(group);
+  CLI::Option* restart = command
+                             .add_flag("--restart", options.restart,
+                                       "Delete the results that are there and begin anew")
+                             ->excludes(retry)
+                             ->group(group);
+  command
+      .add_flag("--force", options.force,
+                "Keep the results that are there although the input or a setting has changed")
+      ->excludes(restart)
+      ->group(group);
+}
+
+}  // namespace
+
 CLI::App* add_batch(CLI::App& program, BatchOptions& options) {
   CLI::App* command =
       add_command(program, "batch", "Generate for every row of a file", description);
-  add_common_options(*command, options.common, "for a batch, what its longest row needs");
+  add_common_options(*command, options.common, "what the longest row needs");
   add_sampling_options(*command, options.sampling);
-  command->add_option("IN.jsonl", options.input, "The rows; -: standard input")
+  command->add_option("IN.jsonl", options.input, "The file of rows; - reads the standard input")
       ->type_name("")
       ->required();
   command
       ->add_option("-o,--output", options.output,
-                   "The results; -: standard output, which cannot be gone on with")
+                   "The file of results; - writes to the standard output, where an interrupted job "
+                   "cannot go on")
       ->type_name("OUT.jsonl")
       ->required();
   command
       ->add_option("--parallel", options.parallel,
-                   "Sequences that run together; auto: where disk and arithmetic balance")
+                   "Number of rows that run together; auto chooses the fewest that are fastest")
       ->transform(count_or("auto", "0", 1, batch::parallel_max))
       ->type_name("auto|N")
       ->default_str("auto");
-  command->add_option("--shard", options.shard, "Only every Nth row, beginning with the Ith")
+  command
+      ->add_option("--shard", options.shard,
+                   "Compute part I of N of the rows, for `sluice merge`: every Nth row, beginning "
+                   "with row I")
       ->type_name("I/N")
       ->capture_default_str();
   command
       ->add_option("-n,--tokens-max", options.tokens_max,
-                   "Most tokens to generate for a row that does not say it (max_tokens)")
+                   "Most tokens to generate for a row that has no max_tokens")
       ->type_name("N")
       ->check(count_between(0, std::uint64_t{1} << 30))
       ->capture_default_str();
   command
       ->add_option("--truncate", options.truncate,
-                   "A prompt that is too long for --ctx loses its head or its tail; no: it is an\n"
-                   "error")
+                   "Cut the beginning (head) or the end (tail) off a prompt that is too long for "
+                   "--ctx; no makes its row an error")
       ->check(one_of({"no", "head", "tail"}))
       ->type_name("no|head|tail")
       ->capture_default_str();
+  command->add_flag("--check-model", options.check_model,
+                    "Make a row that names another model an error");
+  command->add_flag("--ordered", options.ordered,
+                    "Bring the results into the order of the input when all rows are done");
+  command->set_version_flag("--row-settings", batch::row_settings_markdown,
+                            "Print the table of members that a row may have, and exit");
   add_chat_format_option(*command, options.chat_format);
   add_thinking_options(*command, options.thinking);
-  command->add_flag("--check-model", options.check_model,
-                    "Make a row that names another model than this one an error");
-  command->set_version_flag("--row-settings", batch::row_settings_markdown,
-                            "Print the members that a row may have, as a table, and exit");
-  command
-      ->add_option("--grace", options.grace_s,
-                   "Seconds that running rows have to end after Ctrl-C or SIGTERM")
-      ->type_name("SECONDS")
-      ->check(count_between(0, 86400))
-      ->capture_default_str();
-  command->add_flag("--ordered", options.ordered,
-                    "When all rows are done, bring the results into the order of the input");
-  CLI::Option* retry =
-      command->add_flag("--retry-errors", options.retry_errors,
-                        "Compute the rows again that ended in an error, and keep other results");
-  CLI::Option* restart =
-      command->add_flag("--restart", options.restart, "Throw away the results that are there")
-          ->excludes(retry);
-  command
-      ->add_flag("--force", options.force,
-                 "Keep the results that are there although the input or a setting has changed")
-      ->excludes(restart);
+  add_resuming_options(*command, options);
   return command;
 }
 

@@ -164,10 +164,12 @@ CLI::App* add_bench(CLI::App& program, BenchOptions& options) {
         ->check(count_between(least, std::uint32_t{1} << 30))
         ->capture_default_str();
   };
-  count("-p,--prompt-tokens", options.prompt_tokens, 0, "Tokens of the prompt; 0: no prefill");
-  count("-n,--tokens", options.generated_tokens, 0, "Tokens to decode; 0: no decode");
-  count("--parallel", options.parallel, 1, "Sequences that decode together");
-  count("--repeat", options.repeat, 1, "How often to measure");
+  count("-p,--prompt-tokens", options.prompt_tokens, 0,
+        "Number of prompt tokens; 0 measures no prefill");
+  count("-n,--tokens", options.generated_tokens, 0,
+        "Number of tokens to decode; 0 measures no decode");
+  count("--parallel", options.parallel, 1, "Number of sequences that decode together");
+  count("--repeat", options.repeat, 1, "Number of measurements");
   add_json_option(*command, options.json);
   return command;
 }

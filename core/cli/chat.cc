@@ -276,17 +276,21 @@ CLI::App* add_chat(CLI::App& program, ChatOptions& options) {
   add_common_options(*command, options.common);
   add_sampling_options(*command, options.sampling);
   add_prompt_cache_options(*command, options.prompt_cache);
-  command->add_option("--system", options.system, "What the model is told about its part")
+  command
+      ->add_option("--system", options.system,
+                   "Instructions that the model gets before the first message")
+      ->group("Conversation")
       ->type_name("TEXT");
   command
-      ->add_option("-p,--prompt", options.prompt,
-                   "Answer this message alone, and end; -: the whole standard input")
+      ->add_option(
+          "-p,--prompt", options.prompt,
+          "Answer this message alone and end; - takes the whole standard input as the message")
       ->type_name("TEXT");
   add_thinking_options(*command, options.thinking);
   add_chat_format_option(*command, options.format);
   command
       ->add_option("-n,--tokens-max", options.tokens_max,
-                   "Most tokens of an answer; -1: until it ends or the context is full")
+                   "Most tokens of an answer; -1 goes on until it ends or the context is full")
       ->type_name("N")
       ->transform(count_or("-1", "-1", 1, std::uint64_t{1} << 40))
       ->capture_default_str();

@@ -22,7 +22,9 @@ void tell(std::string_view text) {
 void add_think_option(CLI::App& command, std::string& think) {
   command
       .add_option("--think", think,
-                  "Whether the model thinks before it answers; auto: as its template has it")
+                  "Whether a model that can reason thinks before it answers; auto leaves it to the "
+                  "model's template")
+      ->group("Conversation")
       ->check(one_of({"on", "off", "auto"}))
       ->type_name("on|off|auto")
       ->capture_default_str();
@@ -32,7 +34,8 @@ void add_thinking_options(CLI::App& command, ThinkingOptions& options) {
   add_think_option(command, options.think);
   command
       .add_option("--think-budget", options.tokens_max,
-                  "Most tokens of a thought; it is then ended in the model's place")
+                  "Most tokens that a thought may have; a longer one is ended for the model")
+      ->group("Conversation")
       ->type_name("N")
       ->check(count_between(0, std::uint64_t{1} << 40));
 }
@@ -41,11 +44,13 @@ void add_chat_format_option(CLI::App& command, std::string& format) {
   std::vector<std::string> formats = chat::family_names();
   formats.insert(formats.begin(), "auto");
   command
-      .add_option("--chat-format", format,
-                  fmt::format("How the conversation is written for the model; auto: by its own\n"
-                              "template. {}",
-                              fmt::join(formats, ", ")))
+      .add_option(
+          "--chat-format", format,
+          fmt::format("How the conversation is written for the model; auto uses the model's "
+                      "own template. One of: {}",
+                      fmt::join(formats, ", ")))
       ->check(one_of(formats))
+      ->group("Conversation")
       ->type_name("NAME")
       ->capture_default_str();
 }

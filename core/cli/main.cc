@@ -2,14 +2,17 @@
 // an exit status and at most one line on standard error.
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <fmt/format.h>
 #include <functional>
+#include <memory>
 #include <new>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <vector>
 
@@ -17,6 +20,7 @@
 #include "core/cli/bench.h"
 #include "core/cli/chat.h"
 #include "core/cli/convert.h"
+#include "core/cli/help.h"
 #include "core/cli/imatrix.h"
 #include "core/cli/inspect.h"
 #include "core/cli/interrupt.h"
@@ -37,7 +41,13 @@ namespace sluice::cli {
 namespace {
 
 constexpr const char* exit_statuses =
-    "\nExit status: 0 done, 2 usage, 3 bad model file, 4 memory budget, 5 I/O, 1 anything else.\n\n"
+    "\nExit status: 0 done, 2 wrong usage, 3 bad model file, 4 memory budget too small, 5 reading "
+    "or\n"
+    "writing failed, 75 a batch was stopped and the same command goes on with it, 130 and 143 "
+    "ended\n"
+    "by Ctrl-C and SIGTERM, 1 anything else. `sluice COMMAND --help` has the options of a "
+    "command.\n"
+    "\n"
     "Example:\n"
     "  sluice run model.gguf -p \"Once upon a time\" -n 64";
 
@@ -46,6 +56,7 @@ class Program {
  public:
   Program() : app_("sluice: language models larger than the memory you have", "sluice") {
     app_.set_version_flag("--version", "sluice " SLUICE_VERSION, "Print the version and exit");
+    app_.formatter(std::make_shared<HelpFormatter>());
     app_.require_subcommand(0, 1);  // at most one; that one is given, run() checks
     app_.footer(exit_statuses);
     offer(add_run(app_, run_), [this] { return run_run(run_); });
@@ -76,7 +87,10 @@ class Program {
       write_output(text.str());
       return 0;
     } catch (const CLI::ParseError& error) {
-      throw UsageError(fmt::format("{} (see `{} --help`)", error.what(), command_line()));
+      std::string problem = error.what();
+      constexpr std::string_view by_name = "--model is";  // what CLI11 calls the argument MODEL
+      if (problem.starts_with(by_name)) problem.replace(0, by_name.size(), "MODEL is");
+      throw UsageError(fmt::format("{} (see `{} --help`)", problem, command_line()));
     }
     for (const Command& command : commands_) {
       if (command.app->parsed()) return command.run();
@@ -90,7 +104,13 @@ class Program {
     std::function<int()> run;
   };
 
+  // The help stands last among the options that commands share, or among all.
   void offer(CLI::App* app, std::function<int()> run) {
+    app->set_help_flag();
+    const std::vector<std::string> groups = app->get_groups();
+    const bool has_common = std::ranges::find(groups, common_group) != groups.end();
+    app->set_help_flag("-h,--help", "Print this help and exit")
+        ->group(has_common ? common_group : "Options");
     commands_.push_back({app, std::move(run)});
   }
 

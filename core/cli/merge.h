@@ -10,6 +10,7 @@ namespace sluice::cli {
 struct MergeOptions {
   std::filesystem::path output;
   std::vector<std::filesystem::path> parts;
+  bool force = false;  // an output that is there is replaced
   bool quiet = false;
 };
 

@@ -1,14 +1,18 @@
 #include "core/cli/options.h"
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
+#include <cmath>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <limits>
 #include <sstream>
+#include <string_view>
 #include <utility>
 
 #include "core/cli/files.h"
+#include "core/cli/help.h"
 #include "core/cli/interrupt.h"
 #include "core/cli/output.h"
 #include "core/engine/text_stream.h"
@@ -17,9 +21,7 @@
 namespace sluice::cli {
 namespace {
 
-constexpr const char* common_group = "Common options";
-constexpr const char* sampling_group = "Sampling";
-constexpr std::uint64_t threads_max = 65536;
+constexpr std::uint64_t option_threads_max = 65536;
 constexpr double greatest = std::numeric_limits<double>::max();
 
 // Gives a value of the file to its option, unless the command line has named that option.
@@ -77,17 +79,42 @@ std::optional<std::uint64_t> parse_count(const std::string& text) {
   return value;
 }
 
-// Turns a size such as "4GiB" into a number of bytes; says whether it was one.
-bool make_bytes(std::string& text) {
-  std::string bytes = text;
-  try {
-    const std::string error = CLI::AsSizeValue(false)(bytes);
-    if (!error.empty() || parse_count(bytes).value_or(0) == 0) return false;
-  } catch (const CLI::Error&) {  // no number, or one that is too large
-    return false;
+// The power of 1024 that a unit stands for: "", "k", "KiB", "gb".
+std::optional<int> unit_power(std::string unit) {
+  std::ranges::transform(unit, unit.begin(),
+                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  if (unit.empty() || unit == "b") return 0;
+  const std::size_t power = std::string_view("kmgtpe").find(unit[0]);
+  const std::string rest = unit.substr(1);
+  if (power == std::string_view::npos || (!rest.empty() && rest != "b" && rest != "ib")) {
+    return std::nullopt;
   }
-  text = bytes;
-  return true;
+  return static_cast<int>(power) + 1;
+}
+
+// The bytes of a size: digits, perhaps with a fraction, and a unit. Nothing for anything else, for
+// 0 and for what no file or memory has.
+std::optional<std::uint64_t> parse_size(const std::string& text) {
+  const std::size_t digits_end = std::min(text.find_first_not_of("0123456789."), text.size());
+  const std::size_t unit_begin = std::min(text.find_first_not_of(' ', digits_end), text.size());
+  const std::optional<int> power = unit_power(text.substr(unit_begin));
+  double number = 0;
+  const auto [stopped, error] = std::from_chars(text.data(), text.data() + digits_end, number);
+  const bool is_number = digits_end != 0 && text[0] != '.' && text[digits_end - 1] != '.' &&
+                         error == std::errc() && stopped == text.data() + digits_end;
+  if (!is_number || !power) return std::nullopt;
+  const bool is_whole = text.find('.') == std::string::npos;
+  const double bytes = std::ldexp(number, 10 * *power);
+  if (!(bytes >= 1) || bytes >= 0x1p62) return std::nullopt;
+  if (*power == 0) return is_whole ? parse_count(text.substr(0, digits_end)) : std::nullopt;
+  return static_cast<std::uint64_t>(bytes);
+}
+
+// Turns a size such as "4.5GiB" into a number of bytes; says whether it was one.
+bool make_bytes(std::string& text) {
+  const std::optional<std::uint64_t> bytes = parse_size(text);
+  if (bytes) text = std::to_string(*bytes);
+  return bytes.has_value();
 }
 
 }  // namespace
@@ -135,7 +162,8 @@ CLI::Validator size_or_auto() {
               return {};
             }
             if (make_bytes(text)) return {};
-            return fmt::format("\"{}\" is neither auto nor a size such as 4GiB or 5500MiB", text);
+            return fmt::format("\"{}\" is neither auto nor a size such as 4.5GiB, 4G or 5500M",
+                               text);
           },
           ""};
 }
@@ -143,7 +171,7 @@ CLI::Validator size_or_auto() {
 CLI::Validator size() {
   return {[](std::string& text) -> std::string {
             if (make_bytes(text)) return {};
-            return fmt::format("\"{}\" is not a size such as 4GiB or 5500MiB", text);
+            return fmt::format("\"{}\" is not a size such as 4.5GiB, 4G or 5500M", text);
           },
           ""};
 }
@@ -166,9 +194,9 @@ CLI::App* add_command(CLI::App& program, const std::string& name, const std::str
 
 CLI::Option* add_model_argument(CLI::App& command, std::filesystem::path& model) {
   return command
-      .add_option("MODEL", model,
-                  "A GGUF file (of a split one, the first shard), or the name of a model that\n"
-                  "was installed with the program, such as demo")
+      .add_option("-m,--model,MODEL", model,
+                  "A GGUF file (of a split one, the first shard), or the name of a model that was "
+                  "installed with the program, such as demo")
       ->transform(installed_model())
       ->type_name("")
       ->required();
@@ -176,48 +204,52 @@ CLI::Option* add_model_argument(CLI::App& command, std::filesystem::path& model)
 
 void add_common_options(CLI::App& command, CommonOptions& options,
                         const std::string& context_default) {
-  add_model_argument(command, options.model);
+  add_model_argument(command, options.model)->group(common_group);
   const auto add = [&](auto&&... arguments) {
     return command.add_option(std::forward<decltype(arguments)>(arguments)...)->group(common_group);
   };
   add("--budget", options.budget_bytes,
-      "Memory that the process and its file pages may hold, such as 4GiB or 5500MiB; what does\n"
-      "not fit is streamed from the disk. auto: the tightest memory limit, or what is free")
+      "Memory that the process and its file pages may hold, such as 4.5GiB, 4G or 5500M. What does "
+      "not fit is streamed from the disk. auto takes the tightest memory limit, or the memory that "
+      "is free")
       ->transform(size_or_auto())
       ->type_name("SIZE|auto")
       ->default_str("auto");
-  add("--ctx", options.context, "Tokens that the context holds (default: " + context_default + ")")
+  add("-c,--ctx,--ctx-size", options.context,
+      "Tokens that the context holds (default: " + context_default + ")")
       ->type_name("N")
       ->check(count_between(1, std::numeric_limits<std::uint32_t>::max()));
   add("--window", options.window,
-      "Let a token see only the newest N, so that a text can go on for ever in constant memory")
+      "Let a token see only the newest N tokens, so that a text can go on without end in constant "
+      "memory")
       ->type_name("N")
       ->check(count_between(1, std::numeric_limits<std::int32_t>::max()));
   add("--sinks", options.sinks,
-      fmt::format("Of the window, the first tokens of the text, which stay (default: {})",
+      fmt::format("Keep the first S tokens of the text visible in the window, so that the model "
+                  "stays stable (default: {})",
                   engine::EngineOptions{}.sinks))
       ->type_name("S")
       ->check(count_between(0, std::numeric_limits<std::int32_t>::max()));
-  add("--kv", options.kv, "Type of the cached keys and values")
+  add("--kv", options.kv, "Number format of the cached keys and values")
       ->check(one_of({"int8", "f16", "f32"}))
       ->type_name("int8|f16|f32")
       ->capture_default_str();
-  add("--threads", options.threads, "Threads that compute; auto: as `sluice machine` says")
-      ->transform(count_or("auto", "0", 1, threads_max))
+  add("-t,--threads", options.threads,
+      "Number of threads that compute; auto uses those that `sluice machine` shows")
+      ->transform(count_or("auto", "0", 1, option_threads_max))
       ->type_name("auto|N")
       ->default_str("auto");
-  add("--io", options.io, "How weights come from the file")
+  add("--io", options.io, "How weights are read from the file")
       ->check(one_of({"auto", "uring", "pread", "mmap"}))
       ->type_name("auto|uring|pread|mmap")
       ->capture_default_str();
   add("--report", options.report, "Write the measurements of the run to this file, as JSON")
       ->type_name("FILE.json");
-  command.add_flag("-q,--quiet", options.quiet, "No progress, warnings or statistics")
+  command.add_flag("-q,--quiet", options.quiet, "Show no progress, warnings or statistics")
       ->group(common_group);
   add("--config", options.config,
-      "Take further options from a file of lines like `ctx = 2048`, those for this\n"
-      "command alone under [" +
-          command.get_name() + "]; the command line goes first")
+      "Read more options from a file of lines like `ctx = 2048`. Lines under [" +
+          command.get_name() + "] hold for this command alone. The command line wins over the file")
       ->type_name("FILE")
       ->each([&command](const std::string& file) { apply_config(command, file); });
 }
@@ -229,31 +261,36 @@ void add_sampling_options(CLI::App& command, SamplingOptions& options) {
         ->each([&options, name](const std::string&) { options.given.insert(name); });
   };
   engine::SamplerOptions& sampler = options.sampler;
-  add("--temp", sampler.temperature, "Temperature; 0 always takes the most probable token")
+  add("--temp", sampler.temperature,
+      "Temperature: higher values give more varied text; 0 always takes the most probable token")
       ->type_name("T")
       ->check(number_between(0, greatest, "of 0 or more"))
       ->capture_default_str();
-  add("--top-k", sampler.top_k, "Choose among the K most probable tokens; 0: all")
+  add("--top-k", sampler.top_k, "Choose among the K most probable tokens; 0 turns this off")
       ->type_name("K")
       ->check(count_between(0, std::numeric_limits<std::uint32_t>::max()))
       ->capture_default_str();
-  add("--top-p", sampler.top_p, "... among the fewest that have probability P together; 1: all")
+  add("--top-p", sampler.top_p,
+      "Choose among the fewest tokens that together have probability P; 1 turns this off")
       ->type_name("P")
       ->check(number_between(0, 1, "from 0 to 1"))
       ->capture_default_str();
-  add("--min-p", sampler.min_p, "... among those at least P times as probable as the best; 0: all")
+  add("--min-p", sampler.min_p,
+      "Choose among the tokens at least P times as probable as the best one; 0 turns this off")
       ->type_name("P")
       ->check(number_between(0, 1, "from 0 to 1"))
       ->capture_default_str();
   add("--repeat-penalty", sampler.repeat_penalty,
-      fmt::format("Make the last {} tokens less probable; 1: off", sampler.repeat_last_n))
+      fmt::format("Make the last {} tokens less probable; 1 turns this off", sampler.repeat_last_n))
       ->type_name("R")
       ->check(number_between(std::numeric_limits<double>::min(), greatest, "above 0"))
       ->capture_default_str();
-  add("--seed", options.seed, "Repeat a run: the same seed gives the same text (default: random)")
+  add("--seed", options.seed,
+      "Start of the random numbers: the same seed gives the same text (default: random)")
       ->type_name("N")
       ->check(count_between(0, std::numeric_limits<std::uint64_t>::max()));
-  add("--stop", options.stop, "End before this text; may be given several times")
+  add("--stop", options.stop,
+      "End the text before this one appears in it; may be given several times")
       ->type_name("TEXT")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->allow_extra_args(false);
@@ -271,13 +308,16 @@ void add_prompt_cache_options(CLI::App& command, engine::PromptCacheOptions& opt
   CLI::Option* folder =
       command
           .add_option("--prompt-cache", options.folder,
-                      "Keep what was computed for prompts in this folder, for later runs with the\n"
+                      "Keep what was computed for prompts in this folder, for later runs with the "
                       "same model and settings whose prompts begin alike")
-          ->type_name("DIR");
+          ->type_name("DIR")
+          ->group("Prompt cache");
   command
       .add_option("--prompt-cache-size", options.bytes_max,
-                  "Of the folder, at most; what was not used for the longest time is removed")
+                  "Largest size of the folder; entries that were unused for the longest time are "
+                  "removed first")
       ->type_name("SIZE")
+      ->group("Prompt cache")
       ->transform(size())
       ->needs(folder)
       ->default_str(format_bytes(options.bytes_max));

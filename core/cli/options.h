@@ -47,7 +47,7 @@ CLI::Validator number_between(double least, double most, const std::string& rang
 CLI::Validator count_between(std::uint64_t least, std::uint64_t most);
 CLI::Validator count_or(const std::string& word, const std::string& meaning, std::uint64_t least,
                         std::uint64_t most);
-// A size in bytes such as "4GiB", "5500MiB", "6G" (units are powers of 1024), or "auto" for 0; for
+// A size in bytes such as "4.5GiB", "5500M", "6g" (units are powers of 1024), or "auto" for 0; for
 // Option::transform.
 CLI::Validator size_or_auto();
 CLI::Validator size();  // the same without "auto"
@@ -57,11 +57,11 @@ CLI::Validator one_of(const std::vector<std::string>& values);
 CLI::App* add_command(CLI::App& program, const std::string& name, const std::string& description,
                       const std::string& example);
 
-// MODEL and the options of the group "Common options". `context_default` completes the help of
-// --ctx.
-// MODEL: a path, or the name of an installed model.
+// MODEL, or -m: a path, or the name of an installed model.
 CLI::Option* add_model_argument(CLI::App& command, std::filesystem::path& model);
 
+// MODEL and the options of the group "Common options". `context_default` completes the help of
+// --ctx.
 void add_common_options(
     CLI::App& command, CommonOptions& options,
     const std::string& context_default = "what the budget allows, up to the model's");

@@ -114,9 +114,7 @@ CLI::App* add_plan(CLI::App& program, PlanOptions& options) {
       "Example:\n"
       "  sluice plan model.gguf --budget 4GiB --ctx 2048");
   add_common_options(*command, options.common);
-  command
-      ->add_option("--parallel", options.parallel,
-                   "Sequences that there is to be room for together")
+  command->add_option("--parallel", options.parallel, "Number of sequences that there is room for")
       ->type_name("N")
       ->check(count_between(1, 4096))
       ->capture_default_str();
@@ -128,6 +126,7 @@ int run_plan(const PlanOptions& options) {
   engine::EngineOptions engine_settings = engine_options(options.common);
   engine_settings.parallel = options.parallel;
   const engine::PlannedRun run = engine::plan_run(options.common.model, engine_settings);
+  if (!run.plan.budget.note.empty() && !options.common.quiet) warn(run.plan.budget.note);
   const Prediction prediction = predict(run, options.common.model, engine_settings);
   write_output(options.json ? json_text(to_json(run.plan, prediction))
                             : table(run.plan, prediction));

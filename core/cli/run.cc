@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <optional>
+#include <string_view>
 #include <unistd.h>
 #include <utility>
 
@@ -123,10 +124,28 @@ GenerationEnd answer_message(const RunOptions& options, const chat::ChatSource& 
   return end;
 }
 
+// Why there is no more text.
+std::string_view reason_of(GenerationEnd end) {
+  switch (end) {
+    case GenerationEnd::text:
+      return "the model ended its text";
+    case GenerationEnd::stop_text:
+      return "a stop text came (--stop)";
+    case GenerationEnd::tokens_max:
+      return "-n tokens were reached";
+    case GenerationEnd::context:
+      return "the context is full (--ctx)";
+    case GenerationEnd::interrupted:
+      return "a signal ended the run";
+    case GenerationEnd::unwanted:
+      return "the reader of the output went away";
+  }
+  return "";
+}
+
 void print_statistics(const GenerationCounts& counts, std::uint64_t seed, GenerationEnd end) {
-  const bool full = end == GenerationEnd::context;
-  const std::string line = fmt::format("{}, seed {}{}\n", generation_line(counts), seed,
-                                       full ? ", ended because the context is full (--ctx)" : "");
+  const std::string line =
+      fmt::format("{}, seed {}; ended: {}\n", generation_line(counts), seed, reason_of(end));
   std::fwrite(line.data(), 1, line.size(), stderr);
 }
 
@@ -150,27 +169,33 @@ CLI::App* add_run(CLI::App& program, RunOptions& options) {
   CLI::Option* prompt =
       command
           ->add_option("-p,--prompt", options.prompt,
-                       "The message, or the text to continue; -: standard input; an empty one\n"
-                       "begins a new text. Piped input without -p is a text to continue")
+                       "The message, or the text to continue. - reads the standard input, and an "
+                       "empty text lets the model begin one. Without -p and -f piped input is "
+                       "continued")
           ->type_name("TEXT");
-  CLI::Option* file = command
-                          ->add_option("-f,--file", options.prompt_file,
-                                       "Take the text from a file, less one newline at its end")
-                          ->type_name("FILE")
-                          ->excludes(prompt);
+  CLI::Option* file =
+      command
+          ->add_option("-f,--file", options.prompt_file,
+                       "Continue the text in this file, without the newline at its end")
+          ->type_name("FILE")
+          ->excludes(prompt);
   add_token_option(*command, "--prompt-tokens", options.prompt_tokens,
-                   "The prompt as token ids, taken as they are")
+                   "Give the prompt as token ids")
       ->excludes(prompt)
       ->excludes(file);
   command->add_flag("--parse-special", options.parse_special,
-                    "Recognise control tokens in the prompt, such as <|im_start|>");
-  command->add_flag("--raw", options.raw, "Continue the prompt as a text; apply no chat template");
-  command->add_option("--system", options.system, "What the model is told about its part")
+                    "Read control tokens in the prompt as such, for example <|im_start|>");
+  command->add_flag("--raw", options.raw,
+                    "Continue the prompt as a text, without the model's chat template");
+  command
+      ->add_option("--system", options.system,
+                   "Instructions that the model gets before the message")
+      ->group("Conversation")
       ->type_name("TEXT");
   add_thinking_options(*command, options.thinking);
   command
       ->add_option("-n,--tokens-max", options.tokens_max,
-                   "Most tokens to generate; -1: until the text ends or the context is full")
+                   "Most tokens to generate; -1 goes on until the text ends or the context is full")
       ->type_name("N")
       ->transform(count_or("-1", "-1", 0, std::uint64_t{1} << 40))
       ->capture_default_str();

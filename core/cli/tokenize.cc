@@ -84,11 +84,11 @@ CLI::App* add_tokenize(CLI::App& program, TokenizeOptions& options) {
       "  sluice tokenize model.gguf -p \"Hello, world\"\n"
       "  sluice tokenize model.gguf -f prompt.txt --ids --no-bos");
   add_model_argument(*command, options.model);
-  CLI::Option* text =
-      command
-          ->add_option("-p,--prompt", options.text, "The text; - or nothing reads standard input")
-          ->type_name("TEXT");
-  command->add_option("-f,--file", options.file, "Take the text from a file, to the last byte")
+  CLI::Option* text = command
+                          ->add_option("-p,--prompt", options.text,
+                                       "The text; - or nothing reads the standard input")
+                          ->type_name("TEXT");
+  command->add_option("-f,--file", options.file, "Read the text from this file, all of it")
       ->type_name("FILE")
       ->excludes(text);
   command->add_flag("--ids", options.ids_only, "Show the ids alone, on one line");

@@ -251,6 +251,8 @@ class Runner final : public Engine {
     const gguf::Model& model = opened_.model;
     io_reason_ = prepared_.reader.reason;
     notes_ = std::move(prepared_.reader.notes);
+    const std::string& budget_note = prepared_.planned.plan.budget.note;
+    if (!budget_note.empty()) notes_.insert(notes_.begin(), budget_note);
     for (const std::string& note : prepared_.planned.layout->notes()) notes_.push_back(note);
     tape_ = std::make_unique<streaming::StreamedTape>(prepared_.planned.layout->segments(),
                                                       std::move(prepared_.reader.reader),

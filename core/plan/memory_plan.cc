@@ -352,7 +352,13 @@ Budget find_budget(std::optional<std::uint64_t> requested_bytes) {
     return {*requested_bytes, "--budget"};
   }
   // To take more than there is would be to ask for being killed.
-  return {less(auto_reserve_bytes), bound ? bound->source : "no limit is known"};
+  Budget budget{less(auto_reserve_bytes), bound ? bound->source : "no limit is known"};
+  if (requested_bytes) {
+    budget.note = fmt::format(
+        "a budget of {} MiB is more than this machine has: the budget is {} MiB now ({})",
+        *requested_bytes / MiB, budget.bytes / MiB, budget.source);
+  }
+  return budget;
 }
 
 std::uint64_t MemoryPlan::total_bytes() const {

@@ -79,6 +79,7 @@ struct Request {
 struct Budget {
   std::uint64_t bytes = 0;
   std::string source;
+  std::string note = {};  // one line, when more was asked for than there is
 };
 
 // The budget of a request: what was asked for, if the tightest bound on this process leaves

@@ -5,4 +5,4 @@
 #
 #SBATCH --job-name=sluice-merge
 set -euo pipefail
-exec "${SLUICE:-sluice}" merge "$2" "$1"/part-*.jsonl
+exec "${SLUICE:-sluice}" merge "$1"/part-*.jsonl -o "$2" --force
