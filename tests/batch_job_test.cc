@@ -2,6 +2,7 @@
 // row alone, whatever the limits, the company and the interruptions.
 #include <algorithm>
 #include <csignal>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <map>
@@ -9,10 +10,12 @@
 #include <random>
 #include <string>
 #include <sys/wait.h>
+#include <system_error>
 #include <unistd.h>
 #include <vector>
 
 #include "core/batch/digest.h"
+#include "core/batch/done_rows.h"
 #include "core/batch/job.h"
 #include "core/batch/journal.h"
 #include "tests/catch.h"
@@ -137,15 +140,16 @@ std::string file_of(const TemporaryFolder& folder, const std::string& text) {
 Lines run(FakeEngine& engine, const Input& input, const JobOptions& options,
           const Shard& shard = {}) {
   Lines lines;
-  Job job(engine, input, shard, {}, options, [&](std::string_view line) {
+  DoneRows done(input.rows(), shard);
+  Job job(engine, input, done, options, [&](std::string_view line) {
     const auto facts = read_result(line.substr(0, line.size() - 1));
     REQUIRE(facts);
     CHECK(lines.emplace(facts->row, line).second);  // every row once
   });
   while (job.step()) {
   }
-  CHECK(job.is_complete());
-  CHECK(job.progress().rows_done == lines.size());
+  CHECK(done.is_complete());
+  CHECK(done.count() == lines.size());
   return lines;
 }
 
@@ -218,7 +222,8 @@ TEST_CASE("sequences decode together and are replaced at once") {
   const Input input(file_of(folder, text));
   FakeEngine engine({.columns = 64, .logits = 8, .pages = 400});
   std::uint64_t steps = 0;
-  Job job(engine, input, {}, {}, job_options(8), [&](std::string_view line) {
+  DoneRows done(input.rows(), {});
+  Job job(engine, input, done, job_options(8), [&](std::string_view line) {
     tokens += json::parse(line)["usage"]["completion_tokens"].get<std::uint64_t>();
   });
   while (job.step()) steps = job.counts().steps;
@@ -336,23 +341,69 @@ TEST_CASE("winding down finishes what generates and resuming does the rest") {
   const Input input(file_of(folder, random_input(random, 40)));
   FakeEngine engine({.columns = 16, .logits = 8, .pages = 100});
   Lines lines;
-  std::vector<ResultFacts> done;
+  DoneRows done(input.rows(), {});
   int jobs = 0;
   for (bool is_complete = false; !is_complete; ++jobs) {
-    Job job(engine, input, {}, done, job_options(6), [&](std::string_view line) {
+    Job job(engine, input, done, job_options(6), [&](std::string_view line) {
       const auto facts = read_result(line.substr(0, line.size() - 1));
       CHECK(lines.emplace(facts->row, line).second);
-      done.push_back(*facts);
     });
     for (int steps = 0; steps < 60 && job.step(); ++steps) {
     }
     job.wind_down();
     while (job.step()) {
     }
-    is_complete = job.is_complete();
+    is_complete = done.is_complete();
   }
   CHECK(jobs > 1);
   for (const auto& [row, line] : lines) CHECK(line == alone(input, row, job_options(1)));
+}
+
+TEST_CASE("rows that need more than the engine was planned for are left out and run later") {
+  std::mt19937_64 random(sluice::test::random_seed());
+  const TemporaryFolder folder;
+  const Input input(file_of(folder, random_input(random, 60)));
+  FakeEngine engine({.columns = 16, .logits = 8, .pages = 100});
+  Lines lines;
+  DoneRows done(input.rows(), {});
+  const auto run_planned_for = [&](std::uint64_t positions) {
+    JobOptions options = job_options(6);
+    options.positions_planned = positions;
+    Job job(engine, input, done, options, [&](std::string_view line) {
+      const auto facts = read_result(line.substr(0, line.size() - 1));
+      CHECK(lines.emplace(facts->row, line).second);
+    });
+    while (job.step()) {
+    }
+    return job.left_out();
+  };
+  const LeftOut left_out = run_planned_for(60);
+  CHECK(left_out.rows == done.rows() - done.count());
+  CHECK(left_out.rows != 0);
+  CHECK(left_out.positions > 60);
+  CHECK(run_planned_for(left_out.positions).rows == 0);
+  CHECK(done.is_complete());
+  for (const auto& [row, line] : lines) CHECK(line == alone(input, row, job_options(1)));
+}
+
+TEST_CASE("a row that cannot be made ends the job with the reason, after those before it") {
+  const TemporaryFolder folder;
+  std::string text;
+  for (int i = 0; i < 50; ++i) text += json({{"prompt", "abc"}, {"max_tokens", 2}}).dump() + "\n";
+  const std::string path = file_of(folder, text);
+  const Input input(path);
+  std::filesystem::resize_file(path, text.size() / 2);
+  FakeEngine engine({.columns = 16, .logits = 8, .pages = 100});
+  DoneRows done(input.rows(), {});
+  Job job(engine, input, done, job_options(4), [](std::string_view) {});
+  CHECK_THROWS_AS(
+      [&] {
+        while (job.step()) {
+        }
+      }(),
+      std::system_error);
+  CHECK(done.count() > 0);
+  CHECK(done.count() <= 25);
 }
 
 // A child runs the job on a journal and is killed at a random moment, again and again.
@@ -365,7 +416,8 @@ TEST_CASE("after any number of kill -9 every row is there once, byte by byte") {
     FakeEngine engine({.columns = 32, .logits = 8, .pages = 100});
     Journal journal(path);
     journal.go_on();
-    Job job(engine, input, {}, journal.scan().found, job_options(8),
+    DoneRows done(input.rows(), {}, journal.scan().found);
+    Job job(engine, input, done, job_options(8),
             [&](std::string_view line) { journal.append(line); });
     while (job.step()) journal.sync_if_due();
   };

@@ -1,7 +1,10 @@
 // Rows of a batch: what a line of the input means, what is said of a bad one, and what comes out.
+#include <fmt/format.h>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <random>
 #include <set>
 #include <string>
 #include <vector>
@@ -9,9 +12,11 @@
 #include "core/batch/input.h"
 #include "core/batch/request.h"
 #include "core/batch/result.h"
+#include "core/batch/row_id.h"
 #include "core/batch/row_settings.h"
 #include "tests/catch.h"
 #include "tests/fake_engine.h"
+#include "tests/random_seed.h"
 #include "tests/temporary_folder.h"
 
 namespace {
@@ -431,6 +436,91 @@ TEST_CASE("an input notices repeated ids and any change") {
     std::string changed = text;
     changed[i] = static_cast<char>(changed[i] ^ 1);
     CHECK(Input(file_of(folder, changed)).digest() != input.digest());
+  }
+}
+
+// The index reads ids without making values of the rest of a row.
+TEST_CASE("the id of a row is the one that its result has") {
+  std::mt19937_64 random(sluice::test::random_seed());
+  const std::vector<std::string> pieces = {"{",
+                                           "}",
+                                           "[",
+                                           "]",
+                                           ":",
+                                           ",",
+                                           "\"id\"",
+                                           "\"custom_id\"",
+                                           "\"body\"",
+                                           "\"prompt\"",
+                                           "\"a\"",
+                                           "\"\\u00e4\"",
+                                           "1",
+                                           "-1",
+                                           "-0",
+                                           "1.5",
+                                           "null",
+                                           "true",
+                                           "18446744073709551615",
+                                           "\"id\":1",
+                                           "\"custom_id\":\"c\"",
+                                           "\"body\":{}",
+                                           "\"id\":\"x\",",
+                                           "{\"id\":2}",
+                                           " ",
+                                           "\xff"};
+  const auto check = [](const std::string& line) {
+    INFO(line.substr(0, 300));
+    const nlohmann::json id = parse_row(line, 1, {}).header.id;
+    CHECK(read_row_id(line).value_or("null") == id.dump());
+  };
+  for (const char* line :
+       {R"({"id":"a"})", R"({"id":"a","id":7})", R"({"id":7,"id":null})",
+        R"({"id":[1],"x":{"id":2}})", R"({"custom_id":"a","id":"b"})", R"({"id":"b","body":null})",
+        R"({"custom_id":3})", R"(["id"])", R"("id")", R"({"id":"a"} x)",
+        R"({"x":[{"id":3}],"id":-5})", R"({"id":-0})"}) {
+    check(line);
+  }
+  check(R"({"id":")" + std::string(5000, 'x') + R"("})");
+  check(R"({"id":1,"x":)" + std::string(row_depth_max, '[') + std::string(row_depth_max, ']') +
+        "}");
+  std::string values = R"({"id":1,"x":[0)", members = R"({"id":1)", twice = R"({"id":1)";
+  for (std::size_t i = 0; i < row_values_max; ++i) values += ",0";
+  for (std::size_t i = 0; i < row_members_max; ++i) {
+    members += fmt::format(",\"{}\":0", i);
+    twice += ",\"x\":0";
+  }
+  check(values + "]}");
+  check(members + "}");
+  check(twice + "}");
+  for (int i = 0; i < 20000; ++i) {
+    std::string line = random() % 4 == 0 ? "" : "{";
+    for (std::uint64_t n = random() % 12; n > 0; --n) line += pieces[random() % pieces.size()];
+    check(line + (random() % 4 == 0 ? "" : "}"));
+  }
+}
+
+TEST_CASE("an index is the same wherever the pieces of the file end") {
+  const TemporaryFolder folder;
+  // Lines around the mebibytes in which the file is read, also blank ones and ones that go over.
+  for (const std::size_t before : {0U, 1U, 2U, 9U, 10U, 11U, 30U}) {
+    const std::size_t filling = (std::size_t{1} << 20) - before;
+    for (const char filler : {' ', 'x'}) {
+      const std::string row = R"({"id":"r"})";
+      const std::string text = std::string(filling, filler) + "\n" + row + "\n\n" + row +
+                               std::string(std::size_t{5} << 20, ' ') + row;
+      const Input input(file_of(folder, text));
+      const std::uint64_t first = filler == ' ' ? 0 : 1;
+      REQUIRE(input.rows() == first + 2);
+      CHECK(input.read(first + 1) == row);
+      CHECK(input.line_number(first + 1) == 2);
+      CHECK(input.read(first + 2).size() == row_bytes_max + 1);
+      CHECK(input.line_number(first + 2) == 4);
+      CHECK_FALSE(input.first_of_same_id(first + 2));
+      const std::string late = std::string(filling, ' ') + row + "\n" + row;
+      const Input two(file_of(folder, late));
+      REQUIRE(two.rows() == 2);
+      CHECK(two.first_of_same_id(2) == std::optional<std::uint64_t>(1));
+    }
   }
 }
 

@@ -243,13 +243,18 @@ ScopedPin::ScopedPin(unsigned cpu) {
   is_pinned_ = !before_.empty() && pin_calling_thread(cpu);
 }
 
-ScopedPin::~ScopedPin() {
-  if (!is_pinned_) return;
+bool allow_calling_thread(const CpuList& cpus) {
   cpu_set_t set;
   CPU_ZERO(&set);
-  for (const unsigned cpu : before_) CPU_SET(cpu, &set);
+  for (const unsigned cpu : cpus) {
+    if (cpu < CPU_SETSIZE) CPU_SET(cpu, &set);
+  }
+  return ::sched_setaffinity(0, sizeof set, &set) == 0;
+}
+
+ScopedPin::~ScopedPin() {
   // Where this fails the thread stays confined, which costs speed and nothing else.
-  (void)::sched_setaffinity(0, sizeof set, &set);
+  if (is_pinned_) static_cast<void>(allow_calling_thread(before_));
 }
 
 }  // namespace sluice::topology

@@ -68,8 +68,11 @@ class ThreadTeam {
 // starts later inherit the confinement.
 bool pin_calling_thread(unsigned cpu);
 
-// The same until the end of its life, when the thread may again run where it might before. Made and
-// destroyed by one thread.
+// Lets the calling thread run on these CPUs; false where the system refuses.
+bool allow_calling_thread(const CpuList& cpus);
+
+// Confines the thread until the end of its life, when the thread may again run where it might
+// before. Made and destroyed by one thread.
 class ScopedPin {
  public:
   explicit ScopedPin(unsigned cpu);

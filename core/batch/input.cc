@@ -15,16 +15,17 @@
 
 #include "core/batch/digest.h"
 #include "core/batch/request.h"
+#include "core/batch/row_id.h"
 #include "core/error.h"
 
 namespace sluice::batch {
 namespace {
 
-constexpr std::size_t piece_bytes = std::size_t{1} << 20;
+constexpr std::size_t input_piece_bytes = std::size_t{1} << 20;
 constexpr int wait_milliseconds = 200;
 
-bool is_blank_byte(char byte) {
-  return byte == ' ' || byte == '\t' || byte == '\r';
+bool is_blank(std::string_view line) {
+  return line.find_first_not_of(" \t\r") == std::string_view::npos;
 }
 
 std::size_t read_some(int descriptor, char* data, std::size_t size) {
@@ -58,7 +59,7 @@ void write_all(int descriptor, std::string_view bytes) {
 }  // namespace
 
 Input::Input(const std::filesystem::path& path, const Check& check)
-    : name_(path == "-" ? "standard input" : path.string()), check_(check ? check : [] {}) {
+    : name_(path == "-" ? "standard input" : path.string()), check_(check) {
   open(path);
   try {
     if (path == "-" || !is_regular_file()) replace_by_copy();
@@ -68,6 +69,10 @@ Input::Input(const std::filesystem::path& path, const Check& check)
     ::close(descriptor_);
     throw;
   }
+}
+
+void Input::check() const {
+  if (check_) check_({bytes_, total_bytes_, rows_.size()});
 }
 
 Input::~Input() {
@@ -114,9 +119,9 @@ void Input::replace_by_copy() {
 }
 
 void Input::copy_to(int copy) const {
-  std::string piece(piece_bytes, '\0');
+  std::string piece(input_piece_bytes, '\0');
   while (true) {
-    check_();
+    check();
     if (!wait_for_bytes(descriptor_)) continue;
     const ssize_t size = ::read(descriptor_, piece.data(), piece.size());
     if (size < 0 && (errno == EINTR || errno == EAGAIN)) continue;
@@ -126,14 +131,22 @@ void Input::copy_to(int copy) const {
   }
 }
 
+// A line is judged where it lies in the piece that was read. Only one that goes over the end of a
+// piece is put together, without blanks at its beginning and no further than a row may be long.
 void Input::scan() {
-  std::string piece(piece_bytes, '\0');
+  struct stat facts {};
+  if (::fstat(descriptor_, &facts) == 0) total_bytes_ = static_cast<std::uint64_t>(facts.st_size);
+  std::string piece(input_piece_bytes, '\0');
+  std::string carried;  // the beginning of the current line, from earlier pieces
   Digest digest;
   std::uint64_t begin = 0;  // of the current line
   std::uint64_t line = 1;
-  bool is_blank = true;
+  const auto carry = [&](std::string_view text) {
+    if (is_blank(carried)) carried.clear();
+    carried += text.substr(0, row_bytes_max + 1 - carried.size());
+  };
   while (true) {
-    check_();
+    check();
     std::size_t size = 0;
     try {
       size = read_some(descriptor_, piece.data(), piece.size());
@@ -141,52 +154,68 @@ void Input::scan() {
       fail(error.code().value());
     }
     if (size == 0) break;
-    digest.add(std::string_view(piece).substr(0, size));
-    for (std::size_t i = 0; i < size; ++i) {
-      if (piece[i] != '\n') {
-        is_blank = is_blank && is_blank_byte(piece[i]);
-        continue;
+    std::string_view rest = std::string_view(piece).substr(0, size);
+    digest.add(rest);
+    for (std::size_t end = rest.find('\n'); end != std::string_view::npos; end = rest.find('\n')) {
+      const std::uint64_t position = bytes_ + size - rest.size();
+      std::string_view content = rest.substr(0, end);
+      if (!carried.empty()) {
+        carry(content);
+        content = carried;
       }
-      end_line(begin, bytes_ + i, is_blank, line++);
-      begin = bytes_ + i + 1;
-      is_blank = true;
+      add_line(begin, position + end - begin, line++, content);
+      begin = position + end + 1;
+      carried.clear();
+      rest.remove_prefix(end + 1);
     }
+    carry(rest);
     bytes_ += size;
   }
-  end_line(begin, bytes_, is_blank, line);  // the last one may lack its newline
+  add_line(begin, bytes_ - begin, line, carried);  // the last one may lack its newline
   digest_ = digest.value();
 }
 
-void Input::end_line(std::uint64_t begin, std::uint64_t end, bool is_blank, std::uint64_t line) {
-  if (is_blank) return;
+// `content`: the line, perhaps without blanks at its beginning; of one that is too long, a part.
+void Input::add_line(std::uint64_t begin, std::uint64_t bytes, std::uint64_t line,
+                     std::string_view content) {
+  if (is_blank(content)) return;
   constexpr std::uint64_t lines_max = std::numeric_limits<std::uint32_t>::max();
   if (line > lines_max) {
     throw UsageError(fmt::format("{} has more than {} lines: split it", name_, lines_max));
   }
-  const std::uint64_t kept = std::min<std::uint64_t>(end - begin, row_bytes_max + 1);
+  const std::uint64_t kept = std::min<std::uint64_t>(bytes, row_bytes_max + 1);
   row_bytes_ = std::max(row_bytes_, kept);
-  rows_.push_back({begin, static_cast<std::uint32_t>(kept), static_cast<std::uint32_t>(line)});
+  std::uint64_t id_digest = 0;
+  if (bytes <= row_bytes_max) {
+    const std::optional<std::string> id = read_row_id(content);
+    if (id) id_digest = std::max<std::uint64_t>(digest_of(*id), 1);
+  }
+  rows_.push_back(
+      {begin, static_cast<std::uint32_t>(kept), static_cast<std::uint32_t>(line), id_digest});
 }
 
 // Rows are compared by the digests of their ids, and those that agree by the ids themselves.
 void Input::find_duplicates() {
-  const auto id_of = [this](std::uint64_t row) {
-    return parse_row(read(row), row, {})
-        .header.id.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-  };
-  std::vector<std::pair<std::uint64_t, std::uint32_t>> seen;  // digest of the id, row
-  for (std::uint64_t row = 1; row <= rows(); ++row) {
-    check_();
-    const std::string id = id_of(row);
-    if (id != "null") seen.emplace_back(digest_of(id), static_cast<std::uint32_t>(row));
+  std::vector<std::uint32_t> order;
+  order.reserve(rows_.size());
+  for (std::uint32_t i = 0; i < rows_.size(); ++i) {
+    if (rows_[i].id != 0) order.push_back(i);
   }
-  std::sort(seen.begin(), seen.end());
-  for (std::size_t i = 1, first = 0; i < seen.size(); ++i) {
-    if (seen[i].first != seen[first].first) first = i;
-    if (i != first && id_of(seen[i].second) == id_of(seen[first].second)) {
-      duplicates_.emplace(seen[i].second, seen[first].second);
+  check();
+  std::ranges::sort(order, {}, [this](std::uint32_t i) { return std::pair(rows_[i].id, i); });
+  std::optional<std::string> first_id;  // of order[first], once it is wanted
+  for (std::size_t i = 1, first = 0; i < order.size(); ++i) {
+    if (i % 65536 == 0) check();
+    if (rows_[order[i]].id != rows_[order[first]].id) {
+      first = i;
+      first_id.reset();
+      continue;
     }
+    if (!first_id) first_id = read_row_id(read(order[first] + 1));
+    if (read_row_id(read(order[i] + 1)) != first_id) continue;
+    duplicates_.emplace_back(order[i] + 1, order[first] + 1);
   }
+  std::ranges::sort(duplicates_);
 }
 
 std::uint64_t Input::line_number(std::uint64_t row) const {
@@ -212,8 +241,10 @@ std::string Input::read(std::uint64_t row) const {
 }
 
 std::optional<std::uint64_t> Input::first_of_same_id(std::uint64_t row) const {
-  const auto at = duplicates_.find(row);
-  return at == duplicates_.end() ? std::nullopt : std::optional(at->second);
+  const auto at = std::ranges::lower_bound(duplicates_, row, {},
+                                           &std::pair<std::uint32_t, std::uint32_t>::first);
+  if (at == duplicates_.end() || at->first != row) return std::nullopt;
+  return at->second;
 }
 
 }  // namespace sluice::batch

@@ -1,5 +1,6 @@
 #include "core/batch/job.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 #include <utility>
 
@@ -7,26 +8,46 @@
 
 namespace sluice::batch {
 
-Job::Job(engine::Engine& engine, const Input& input, const Shard& shard,
-         const std::vector<ResultFacts>& done, const JobOptions& options, Append append)
+// As many as can begin in one step.
+PreparerLimits preparer_limits(const SchedulerOptions& scheduler) {
+  return {.tasks_max = std::max<std::size_t>(scheduler.parallel, 2)};
+}
+
+Job::Job(engine::Engine& engine, const Input& input, DoneRows& done, const JobOptions& options,
+         Append append)
     : input_(input),
       maker_(engine.tokenizer(), input, options.task),
-      shard_(shard),
       model_name_(options.model_name),
+      positions_planned_(options.positions_planned),
+      held_bytes_planned_(options.held_bytes_planned),
       append_(std::move(append)),
-      is_done_(input.rows(), false),
+      done_(done),
       tokenizer_(engine.tokenizer()),
+      done_before_(done),
+      preparer_(
+          maker_, [this] { return next_row(); }, preparer_limits(options.scheduler),
+          options.helper_cpus),
       scheduler_(
           engine, options.scheduler, [this] { return next_task(); },
-          [this](const Task& task, const Outcome& outcome) { take(task, outcome); }) {
-  progress_.rows = shard.size(input.rows());
-  for (const ResultFacts& facts : done) {
-    if (facts.row > input.rows() || !shard.has(facts.row) || is_done_[facts.row - 1]) continue;
-    is_done_[facts.row - 1] = true;
-    ++progress_.rows_done;
-    progress_.errors += facts.is_error ? 1 : 0;
+          [this](const Task& task, const Outcome& outcome) { take(task, outcome); }) {}
+
+std::optional<std::uint64_t> Job::next_row() {
+  const Shard& shard = done_before_.shard();
+  while (next_row_ <= input_.rows()) {
+    const std::uint64_t row = next_row_++;
+    if (shard.has(row) && !done_before_.has(row)) return row;
   }
-  progress_.rows_done_before = progress_.rows_done;
+  return std::nullopt;
+}
+
+// Whether the engine was not planned for such a row.
+bool Job::is_left_out(const Task& task) {
+  const std::uint64_t positions = task.prompt.size() + task.tokens_max;
+  if (positions <= positions_planned_ && task.held_bytes <= held_bytes_planned_) return false;
+  ++left_out_.rows;
+  left_out_.positions = std::max(left_out_.positions, positions);
+  left_out_.held_bytes = std::max(left_out_.held_bytes, task.held_bytes);
+  return true;
 }
 
 // Rows that cannot be run get their result on the way. A row that wants several results becomes
@@ -39,11 +60,10 @@ std::optional<Task> Job::next_task() {
     if (repeated_->choice == task.choices) repeated_.reset();
     return task;
   }
-  while (next_row_ <= input_.rows()) {
-    const std::uint64_t row = next_row_++;
-    if (!shard_.has(row) || is_done_[row - 1]) continue;
-    std::variant<Task, RefusedRow> made = maker_.make(row);
-    if (auto* task = std::get_if<Task>(&made)) {
+  while (std::optional<TaskPreparer::Prepared> prepared = preparer_.next()) {
+    const std::uint64_t row = prepared->row;
+    if (auto* task = std::get_if<Task>(&prepared->made)) {
+      if (is_left_out(*task)) continue;
       if (task->choices > 1) {
         repeated_ = *task;
         repeated_->choice = 1;
@@ -51,7 +71,7 @@ std::optional<Task> Job::next_task() {
       }
       return std::move(*task);
     }
-    const RefusedRow& refused = std::get<RefusedRow>(made);
+    const RefusedRow& refused = std::get<RefusedRow>(prepared->made);
     append_error(row, refused.header, refused.code, refused.reason);
   }
   return std::nullopt;
@@ -97,14 +117,13 @@ void Job::append_result(const Task& task, std::span<const Completion> completion
     return;
   }
   append_(line);
-  ++progress_.rows_done;
+  done_.add(task.row, false);
 }
 
 void Job::append_error(std::uint64_t row, const RowHeader& header, std::string_view code,
                        std::string_view reason) {
   append_(error_line(row, header, {code, input_.line_number(row), reason}));
-  ++progress_.rows_done;
-  ++progress_.errors;
+  done_.add(row, true);
 }
 
 }  // namespace sluice::batch

@@ -46,6 +46,9 @@ class Journal {
   // What was in the file when it was opened.
   const JournalScan& scan() const { return scan_; }
 
+  // Gives back what scan().found takes.
+  void forget_found() { scan_.found = {}; }
+
   // Keeps the results, makes them durable, and cuts off what a crash has left after them. Returns
   // how many bytes that was. Throws UsageError for a foreign file.
   std::uint64_t go_on();

@@ -1,12 +1,12 @@
 #include "core/cli/batch.h"
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <fmt/format.h>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <set>
 #include <string_view>
 #include <system_error>
 #include <utility>
@@ -52,7 +52,7 @@ class Watch {
   Watch(const BatchOptions& options, const engine::Engine& engine, const batch::Job& job)
       : options_(options),
         job_(job),
-        meter_(job.progress().rows, job.progress().rows_done),
+        meter_(job.done().rows(), job.done().count()),
         progress_(options.common.quiet) {
     status_.command = "batch";
     status_.model = options.common.model.filename().string();
@@ -69,8 +69,8 @@ class Watch {
   void look() {
     const Clock::time_point now = Clock::now();
     const batch::SchedulerCounts& counts = job_.counts();
-    meter_.update(job_.progress().rows_done,
-                  counts.prompt_tokens_evaluated + counts.tokens_generated, now);
+    meter_.update(job_.done().count(), counts.prompt_tokens_evaluated + counts.tokens_generated,
+                  now);
     if (progress_.shown()) {
       progress_.show(meter_.bar());
     } else if (!options_.common.quiet && now - last_line_ >= line_period) {
@@ -90,8 +90,8 @@ class Watch {
     status_.memory_bytes =
         topology::read_process_memory().resident_bytes().value_or(batch::Status::unknown_memory);
     status_.tokens_per_s = meter_.tokens_per_s();
-    status_.rows = job_.progress().rows;
-    status_.rows_done = job_.progress().rows_done;
+    status_.rows = job_.done().rows();
+    status_.rows_done = job_.done().count();
     status_.sequences = job_.running();
     publisher_->publish(status_);
   }
@@ -125,9 +125,9 @@ class Grace {
   std::optional<Clock::time_point> end_;
 };
 
-// Until all rows are done or, after a signal, those that generate have had their grace. Returns
-// false when nobody reads the output any more.
-bool run_steps(batch::Job& job, batch::Journal* journal, Watch& watch, Grace& grace,
+// Until all rows are done, those that generate have had their grace after a signal, or nobody reads
+// the output any more.
+void run_steps(batch::Job& job, batch::Journal* journal, Watch& watch, Grace& grace,
                const bool& has_reader) {
   bool has_more = true;
   while (has_reader && has_more && !grace.is_over()) {
@@ -143,7 +143,6 @@ bool run_steps(batch::Job& job, batch::Journal* journal, Watch& watch, Grace& gr
     }
   }
   watch.end();
-  return has_reader;
 }
 
 Throughput throughput(const batch::SchedulerCounts& counts, double seconds) {
@@ -151,18 +150,38 @@ Throughput throughput(const batch::SchedulerCounts& counts, double seconds) {
           .decode_tokens_per_s = rate(counts.tokens_generated, seconds)};
 }
 
+// What was done in this process, with one engine or with several one after the other.
+struct Work {
+  batch::SchedulerCounts counts;
+  std::uint64_t rows_done_before = 0;
+  double seconds = 0;   // of steps
+  double waited_s = 0;  // of these, for rows that were still being made
+
+  void add(const batch::Job& job, double job_seconds) {
+    const batch::SchedulerCounts& more = job.counts();
+    counts.steps += more.steps;
+    counts.prompt_tokens_evaluated += more.prompt_tokens_evaluated;
+    counts.prompt_tokens_shared += more.prompt_tokens_shared;
+    counts.tokens_generated += more.tokens_generated;
+    counts.running_max = std::max(counts.running_max, more.running_max);
+    seconds += job_seconds;
+    waited_s += job.waited_s();
+  }
+};
+
 void write_report(const BatchOptions& options, const RunWatch& watch, const RunRecord& record,
-                  const batch::Job& job, std::uint32_t parallel, double seconds) {
+                  const batch::DoneRows& done, const Work& work, std::uint32_t parallel) {
   if (options.common.report.empty()) return;
+  const batch::SchedulerCounts& counts = work.counts;
   nlohmann::ordered_json report =
-      watch.report(options.common, record, throughput(job.counts(), seconds));
-  const batch::SchedulerCounts& counts = job.counts();
+      watch.report(options.common, record, throughput(counts, work.seconds));
   report["parallel"] = parallel;
-  report["rows"] = job.progress().rows;
-  report["rows_done"] = job.progress().rows_done;
-  report["rows_done_before"] = job.progress().rows_done_before;
-  report["errors"] = job.progress().errors;
-  report["seconds"] = seconds;
+  report["rows"] = done.rows();
+  report["rows_done"] = done.count();
+  report["rows_done_before"] = work.rows_done_before;
+  report["errors"] = done.errors();
+  report["seconds"] = work.seconds;
+  report["waited_for_rows_s"] = work.waited_s;
   report["steps"] = counts.steps;
   report["sequences_max"] = counts.running_max;
   report["prompt_tokens_evaluated"] = counts.prompt_tokens_evaluated;
@@ -171,18 +190,17 @@ void write_report(const BatchOptions& options, const RunWatch& watch, const RunR
   write_report_file(options.common, report);
 }
 
-void tell_end(const batch::Job& job, double seconds) {
-  const batch::JobProgress& progress = job.progress();
-  const batch::SchedulerCounts& counts = job.counts();
-  std::string line = fmt::format("{} of {} rows are done, {} of them errors", progress.rows_done,
-                                 progress.rows, progress.errors);
-  if (const auto speed = rate(counts.tokens_generated, seconds)) {
+void tell_end(const batch::DoneRows& done, const Work& work) {
+  const batch::SchedulerCounts& counts = work.counts;
+  std::string line = fmt::format("{} of {} rows are done, {} of them errors", done.count(),
+                                 done.rows(), done.errors());
+  if (const auto speed = rate(counts.tokens_generated, work.seconds)) {
     line += fmt::format("; generated {} tokens ({:.2f} tokens/s)", counts.tokens_generated, *speed);
   }
   if (counts.prompt_tokens_shared != 0) {
     line += fmt::format(", {} prompt tokens were shared", counts.prompt_tokens_shared);
   }
-  if (!job.is_complete()) line += "; the same command goes on with the rest";
+  if (!done.is_complete()) line += "; the same command goes on with the rest";
   remark(line);
 }
 
@@ -192,15 +210,84 @@ batch::Shard shard_of(const BatchOptions& options) {
                                options.shard));
 }
 
-// Of a job that began with `done`.
-bool is_complete(const batch::Input& input, const batch::Shard& shard,
-                 const std::vector<batch::ResultFacts>& done) {
-  std::set<std::uint64_t> rows;
-  for (const batch::ResultFacts& facts : done) {
-    if (facts.row <= input.rows() && shard.has(facts.row)) rows.insert(facts.row);
-  }
-  return rows.size() == shard.size(input.rows());
+// The rows of the input, found in one pass over it.
+batch::Input read_input(const BatchOptions& options) {
+  Progress progress(options.common.quiet);
+  return batch::Input(options.input, [&](const batch::Input::Progress& at) {
+    throw_if_interrupted();
+    if (!progress.shown()) return;
+    std::string line = fmt::format("reading {}: {} rows in {}", options.input.string(), at.rows,
+                                   format_bytes(at.bytes));
+    if (at.total_bytes != 0) line += fmt::format(" of {}", format_bytes(at.total_bytes));
+    progress.show(line);
+  });
 }
+
+// A job on its output. Rows that are longer than the engine was planned for are run with another
+// engine when all others are done.
+class Run {
+ public:
+  Run(const BatchOptions& options, const batch::Input& input, batch::DoneRows& done,
+      batch::Journal* journal)
+      : options_(options), input_(input), done_(done), journal_(journal) {
+    work_.rows_done_before = done.count();
+  }
+
+  // Returns the exit status.
+  int run() {
+    batch::LeftOut left_out;
+    while (true) {
+      const PreparedEngine prepared =
+          prepare_engine(options_, input_, done_, left_out, [this] { grace_.stop_check(); });
+      left_out = run_with(prepared);
+      if (!has_reader_) return 0;
+      if (left_out.rows == 0 || interrupt_signal() != 0) return end(prepared);
+      if (options_.common.quiet) continue;
+      remark(fmt::format("planning anew for {} rows that are longer than those looked at before",
+                         left_out.rows));
+    }
+  }
+
+ private:
+  batch::LeftOut run_with(const PreparedEngine& prepared) {
+    batch::Job job(*prepared.engine, input_, done_, prepared.job,
+                   [this](std::string_view line) { append(line); });
+    Watch watch(options_, *prepared.engine, job);
+    const Stopwatch stopwatch;
+    run_steps(job, journal_, watch, grace_, has_reader_);
+    work_.add(job, stopwatch.seconds());
+    return job.left_out();
+  }
+
+  void append(std::string_view line) {
+    if (journal_ != nullptr) {
+      journal_->append(line);
+    } else {
+      has_reader_ = has_reader_ && write_output(line);
+    }
+  }
+
+  int end(const PreparedEngine& prepared) const {
+    if (journal_ != nullptr) journal_->sync();
+    if (options_.ordered && done_.is_complete()) order_results(*journal_);
+    const RunRecord record(*prepared.engine);
+    if (!options_.common.quiet) {
+      tell_end(done_, work_);
+      remark(memory_line(record));
+    }
+    write_report(options_, watch_, record, done_, work_, prepared.job.scheduler.parallel);
+    return done_.is_complete() ? 0 : exit_status_resume;
+  }
+
+  const BatchOptions& options_;
+  const batch::Input& input_;
+  batch::DoneRows& done_;
+  batch::Journal* journal_;  // null: the standard output
+  const RunWatch watch_;
+  Grace grace_{std::chrono::seconds(options_.grace_s)};
+  Work work_;
+  bool has_reader_ = true;
+};
 
 // All of the job but what has to be said when a signal comes before it has begun.
 int run_rows(const BatchOptions& options) {
@@ -208,44 +295,20 @@ int run_rows(const BatchOptions& options) {
   if (options.output == "-" && (options.ordered || options.retry_errors)) {
     throw UsageError("--ordered and --retry-errors need an output that is a file, not -");
   }
-  const batch::Input input(options.input, throw_if_interrupted);
+  const batch::Input input = read_input(options);
   std::unique_ptr<batch::Journal> journal;
   if (options.output != "-") journal = open_journal(options, input, shard);
-  const std::vector<batch::ResultFacts> done =
-      journal ? journal->scan().found : std::vector<batch::ResultFacts>();
-  if (is_complete(input, shard, done)) {
-    if (!options.common.quiet) {
-      remark(fmt::format("{} of {} rows are done", done.size(), done.size()));
-    }
-    if (options.ordered) order_results(*journal);
-    return 0;
+  batch::DoneRows done(input.rows(), shard);
+  if (journal) {
+    done = batch::DoneRows(input.rows(), shard, journal->scan().found);
+    journal->forget_found();
   }
-  const RunWatch run_watch;
-  Grace grace{std::chrono::seconds(options.grace_s)};
-  PreparedEngine prepared =
-      prepare_engine(options, input, shard, done, [&grace] { grace.stop_check(); });
-
-  bool has_reader = true;
-  batch::Job job(*prepared.engine, input, shard, done, prepared.job, [&](std::string_view line) {
-    if (journal) {
-      journal->append(line);
-    } else {
-      has_reader = has_reader && write_output(line);
-    }
-  });
-  Watch watch(options, *prepared.engine, job);
-  const Stopwatch stopwatch;
-  if (!run_steps(job, journal.get(), watch, grace, has_reader)) return 0;
-  const double seconds = stopwatch.seconds();
-  if (journal) journal->sync();
-  if (options.ordered && job.is_complete()) order_results(*journal);
-  const RunRecord record(*prepared.engine);
+  if (!done.is_complete()) return Run(options, input, done, journal.get()).run();
   if (!options.common.quiet) {
-    tell_end(job, seconds);
-    remark(memory_line(record));
+    remark(fmt::format("{} of {} rows are done", done.count(), done.rows()));
   }
-  write_report(options, run_watch, record, job, prepared.job.scheduler.parallel, seconds);
-  return job.is_complete() ? 0 : exit_status_resume;
+  if (options.ordered) order_results(*journal);
+  return 0;
 }
 
 }  // namespace

@@ -5,7 +5,8 @@
 #include <cerrno>
 #include <chrono>
 #include <fmt/format.h>
-#include <set>
+#include <functional>
+#include <limits>
 #include <string>
 #include <sys/wait.h>
 #include <system_error>
@@ -13,6 +14,7 @@
 #include <utility>
 
 #include "core/batch/parallel_choice.h"
+#include "core/batch/task_preparer.h"
 #include "core/chat/dialogue.h"
 #include "core/cli/chat_setup.h"
 #include "core/cli/interrupt.h"
@@ -23,11 +25,16 @@
 #include "core/model/hyper_parameters.h"
 #include "kvcache/layout.h"
 #include "streaming/disk_speed.h"
+#include "topology/machine.h"
 
 namespace sluice::cli {
 namespace {
 
 constexpr std::uint32_t context_of_unknown = 4096;  // of a model that does not tell its own
+
+// A job of more rows than twice this is not looked through: so many rows are looked at, evenly
+// spaced, and so many again that have the most bytes.
+constexpr std::uint64_t sample_rows = 2048;
 
 // What the rows that are left need, from the model's header alone.
 struct Need {
@@ -38,6 +45,40 @@ struct Need {
   std::uint64_t work_bytes = 0;          // to make a task of a row
   std::uint64_t held_bytes = 0;          // of a row that runs, by its settings
   batch::Workload work = {};             // of those that can be run
+  bool is_estimate = false;              // not all rows were looked at
+
+  void take_longest(const batch::Task& task) {
+    positions = std::max(positions, static_cast<std::uint32_t>(positions_of(task)));
+    held_bytes = std::max(held_bytes, task.held_bytes);
+  }
+
+  void count(const batch::Task& task) {
+    positions_together += task.choices * in_pages(positions_of(task));
+    rows_to_run += task.choices;
+    work.rows += task.choices;
+    work.prompt_tokens += task.prompt.size();
+    work.generated_tokens += std::uint64_t{task.choices} * task.tokens_max;
+  }
+
+  // Makes the counts of `rows_counted` rows those of all rows, and leaves room for rows that are
+  // somewhat longer than those that were looked at.
+  void extrapolate(std::uint64_t rows_counted, std::uint32_t positions_max) {
+    is_estimate = true;
+    const double times = static_cast<double>(rows) / static_cast<double>(rows_counted);
+    for (std::uint64_t* count : {&positions_together, &rows_to_run, &work.rows, &work.prompt_tokens,
+                                 &work.generated_tokens}) {
+      *count = static_cast<std::uint64_t>(static_cast<double>(*count) * times);
+    }
+    const std::uint64_t most =
+        positions_max == 0 ? std::numeric_limits<std::uint32_t>::max() / 2 : positions_max;
+    positions = static_cast<std::uint32_t>(
+        std::min<std::uint64_t>(in_pages(positions + positions / 8), most));
+    held_bytes += held_bytes / 8;
+  }
+
+  static std::uint64_t positions_of(const batch::Task& task) {
+    return task.prompt.size() + task.tokens_max;
+  }
 
   // What n sequences need at a time on average, but at least the longest row, and no more than n
   // of these.
@@ -59,37 +100,54 @@ engine::EngineOptions options_for(engine::EngineOptions options, const Need& nee
   scheduler.parallel = n;
   options.parallel = n;
   options.cache_positions = need.cache_positions(n);
-  options.caller_bytes =
-      need.work_bytes + batch::rows_bytes(scheduler, need.positions) + n * need.held_bytes;
+  options.caller_bytes = need.work_bytes + batch::rows_bytes(scheduler, need.positions) +
+                         batch::prepared_bytes(batch::preparer_limits(scheduler), need.positions) +
+                         (n + 2) * need.held_bytes;
   return options;
+}
+
+std::vector<std::uint32_t> rows_left(const batch::Input& input, const batch::DoneRows& done) {
+  const batch::Shard& shard = done.shard();
+  std::vector<std::uint32_t> rows;
+  rows.reserve(done.rows() - done.count());
+  for (std::uint64_t row = shard.index; row <= input.rows(); row += shard.count) {
+    if (!done.has(row)) rows.push_back(static_cast<std::uint32_t>(row));
+  }
+  return rows;
 }
 
 Need look_through(const BatchOptions& options, const batch::TaskOptions& tasks,
                   const tokenizer::Tokenizer& tokenizer, const batch::Input& input,
-                  const batch::Shard& shard, const std::vector<batch::ResultFacts>& done) {
-  std::set<std::uint64_t> is_done;
-  for (const batch::ResultFacts& facts : done) is_done.insert(facts.row);
+                  const batch::DoneRows& done, const batch::LeftOut& known) {
   const batch::TaskMaker maker(tokenizer, input, tasks);
   Progress progress(options.common.quiet);
+  std::vector<std::uint32_t> left = rows_left(input, done);
+  const std::size_t looks = std::min<std::size_t>(left.size(), 2 * sample_rows);
+  std::size_t looked = 0;
   Need need;
+  need.rows = left.size();
   need.work_bytes = maker.work_bytes();
-  for (std::uint64_t row = shard.index; row <= input.rows(); row += shard.count) {
+  const auto look = [&](std::uint32_t row, bool counts) {
     throw_if_interrupted();
-    if (is_done.contains(row)) continue;
-    progress.show(fmt::format("looking through row {} of {}", row, input.rows()));
-    ++need.rows;
+    progress.show(fmt::format("looking at row {} of {}", ++looked, looks));
     const auto made = maker.make(row);
-    if (const auto* task = std::get_if<batch::Task>(&made)) {
-      const std::uint64_t positions = task->prompt.size() + task->tokens_max;
-      need.positions = std::max(need.positions, static_cast<std::uint32_t>(positions));
-      need.positions_together += task->choices * Need::in_pages(positions);
-      need.held_bytes = std::max(need.held_bytes, task->held_bytes);
-      need.rows_to_run += task->choices;
-      need.work.rows += task->choices;
-      need.work.prompt_tokens += task->prompt.size();
-      need.work.generated_tokens += std::uint64_t{task->choices} * task->tokens_max;
-    }
+    const auto* task = std::get_if<batch::Task>(&made);
+    if (task == nullptr) return;
+    need.take_longest(*task);
+    if (counts) need.count(*task);
+  };
+  if (left.size() <= 2 * sample_rows) {
+    for (const std::uint32_t row : left) look(row, true);
+  } else {
+    for (std::uint64_t i = 0; i < sample_rows; ++i) look(left[i * left.size() / sample_rows], true);
+    std::ranges::nth_element(left, left.begin() + sample_rows, std::greater(),
+                             [&](std::uint32_t row) { return input.row_bytes(row); });
+    left.resize(sample_rows);
+    for (const std::uint32_t row : left) look(row, false);
+    need.extrapolate(sample_rows, tasks.positions_max);
   }
+  need.positions = std::max(need.positions, static_cast<std::uint32_t>(known.positions));
+  need.held_bytes = std::max(need.held_bytes, known.held_bytes);
   return need;
 }
 
@@ -100,11 +158,11 @@ struct Measured {
   double disk_bytes_per_s = 0;  // 0: nothing is streamed
 };
 
-Measured measure(const std::filesystem::path& model, engine::EngineOptions options,
-                 bool is_streamed) {
+Measured measure(const engine::RunPlanner& planner, const std::filesystem::path& model,
+                 const engine::EngineOptions& options, bool is_streamed) {
   constexpr auto disk_time = std::chrono::milliseconds(500);
   Measured out;
-  const std::vector<engine::StepPoint> steps = engine::rehearse_steps(model, options);
+  const std::vector<engine::StepPoint> steps = planner.rehearse_steps(options);
   out.steps_count = std::min(steps.size(), out.steps.size());
   std::copy_n(steps.begin(), out.steps_count, out.steps.begin());
   if (is_streamed) {
@@ -116,15 +174,15 @@ Measured measure(const std::filesystem::path& model, engine::EngineOptions optio
 // Measuring needs buffers that are no part of the plan. A child holds them and is gone before the
 // engine takes its memory, so that the peak of this process is that of its plan. There are no
 // threads yet that the fork could cut off.
-Measured measure_in_child(const std::filesystem::path& model, const engine::EngineOptions& options,
-                          bool is_streamed) {
+Measured measure_in_child(const engine::RunPlanner& planner, const std::filesystem::path& model,
+                          const engine::EngineOptions& options, bool is_streamed) {
   std::array<int, 2> ends{};
   if (::pipe(ends.data()) != 0) throw std::system_error(errno, std::generic_category(), "pipe");
   const pid_t child = ::fork();
   if (child == 0) {
     int status = 1;
     try {
-      const Measured measured = measure(model, options, is_streamed);
+      const Measured measured = measure(planner, model, options, is_streamed);
       status = ::write(ends[1], &measured, sizeof measured) == sizeof measured ? 0 : 1;
     } catch (...) {  // the parent sees that nothing came
     }
@@ -143,18 +201,19 @@ Measured measure_in_child(const std::filesystem::path& model, const engine::Engi
   return measured;
 }
 
-batch::ParallelChoice choose_parallel(const BatchOptions& options,
+batch::ParallelChoice choose_parallel(const engine::RunPlanner& planner,
+                                      const BatchOptions& options,
                                       const engine::EngineOptions& wanted, const Need& need) {
   const auto run_with = [&](std::uint32_t parallel) {
-    return engine::plan_run(options.common.model, options_for(wanted, need, parallel, {}));
+    return planner.plan(options_for(wanted, need, parallel, {}));
   };
   if (!run_with(1).plan.fits()) return {1, "not even one sequence fits the budget"};
   const std::uint32_t most =
       static_cast<std::uint32_t>(std::min<std::uint64_t>(need.rows, batch::parallel_max));
   const engine::PlannedRun many = run_with(most);
   const bool is_streamed = !many.plan.fits() || many.work.streamed_bytes != 0;
-  const Measured measured =
-      measure_in_child(options.common.model, options_for(wanted, need, 1, {}), is_streamed);
+  const Measured measured = measure_in_child(planner, options.common.model,
+                                             options_for(wanted, need, 1, {}), is_streamed);
   std::vector<batch::StepCurve::Point> points;
   for (std::size_t i = 0; i < measured.steps_count; ++i) {
     points.push_back({measured.steps[i].tokens, measured.steps[i].seconds});
@@ -244,108 +303,127 @@ batch::TaskOptions task_options(const BatchOptions& options) {
 
 namespace {
 
-// What the rows need, by the header and the tokenizer of the model. What these take is given back
-// before the engine plans its memory.
-struct Examined {
-  Need need;
-  std::optional<chat::ChatSource> source;
-};
-Examined examine(const BatchOptions& options, batch::TaskOptions& tasks, const batch::Input& input,
-                 const batch::Shard& shard, const std::vector<batch::ResultFacts>& done) {
-  Examined out;
-  {
-    const gguf::Model header = gguf::Model::open(options.common.model, {.header_only = true});
-    const auto tokenizer = tokenizer::Tokenizer::from_metadata(header.metadata());
-    out.source = choose_source(options.chat_format, header.metadata(), tasks.no_dialogue);
-    tasks.dialogue = make_dialogue(options, out.source, *tokenizer);
-    if (tasks.positions_max == 0) tasks.positions_max = positions_max(options.common, header);
-    if (options.check_model) tasks.model_names = names_of(options.common.model, header.metadata());
-    out.need = look_through(options, tasks, *tokenizer, input, shard, done);
-    tasks.dialogue = nullptr;  // its tokenizer goes
-  }
-  return_free_memory();
-  return out;
-}
-
-// The longest context that fits the budget, but no longer than the longest row; that row's also
-// where nothing fits, for the engine to say so.
-std::uint32_t fitting_context(const BatchOptions& options, engine::EngineOptions wanted,
-                              Need need) {
-  const auto fits = [&](std::uint32_t context) {
-    throw_if_interrupted();
-    wanted.context = need.positions = context;
-    const std::uint32_t parallel = std::max(options.parallel, 1U);
-    return engine::plan_run(options.common.model, options_for(wanted, need, parallel, {}))
-        .plan.fits();
-  };
-  const std::uint32_t longest = need.positions;
-  if (fits(longest)) return longest;
-  std::uint32_t fitting = 0, too_long = longest;
-  while (too_long - fitting > kvcache::page_positions) {
-    const std::uint32_t middle = fitting + (too_long - fitting) / 2;
-    (fits(middle) ? fitting : too_long) = middle;
-  }
-  return fitting == 0 ? longest : fitting;
-}
-
-// The context of a job that was given none: what its longest row needs, within the budget. Rows
-// that are longer are errors, unless they may be cut: then the budget would change their results.
-void choose_context(const BatchOptions& options, const engine::EngineOptions& wanted,
-                    const batch::Input& input, const batch::Shard& shard,
-                    const std::vector<batch::ResultFacts>& done, batch::TaskOptions& tasks,
-                    Examined& examined) {
-  const Need& need = examined.need;
-  const bool may_be_cut = tasks.truncate != batch::Truncate::no;
-  const std::uint32_t context =
-      may_be_cut ? need.positions : fitting_context(options, wanted, need);
-  if (context == need.positions) {
-    if (!options.common.quiet && need.rows_to_run != 0) {
-      remark(fmt::format("--ctx {}: what the longest row needs", context));
+// A job before its engine is opened.
+class Preparation {
+ public:
+  // `known`: what rows need that an engine before has left out.
+  Preparation(const BatchOptions& options, const batch::Input& input, const batch::DoneRows& done,
+              const batch::LeftOut& known, std::function<void()> stop_check)
+      : options_(options),
+        input_(input),
+        done_(done),
+        known_(known),
+        wanted_(engine_options(options.common)) {
+    wanted_.stop_check = std::move(stop_check);
+    tasks_ = task_options(options);
+    const engine::RunPlanner planner(options.common.model);
+    source_ = choose_source(options.chat_format, planner.header().metadata(), tasks_.no_dialogue);
+    tasks_.positions_max = positions_max(options.common, planner.header());
+    if (options.check_model) {
+      tasks_.model_names = names_of(options.common.model, planner.header().metadata());
     }
-    return;
+    examine(planner);
+    if (options.common.window == 0 && options.common.context == 0) choose_context(planner);
+    if (wanted_.window == 0) wanted_.context = std::min(need_.positions, tasks_.positions_max);
+    choose_parallel(planner);
   }
-  const std::uint64_t rows_before = need.rows_to_run;
-  tasks.positions_max = context;
-  tasks.remedy = "raise --budget, or give --ctx or --truncate";
-  examined = examine(options, tasks, input, shard, done);
-  if (options.common.quiet) return;
-  remark(fmt::format("--ctx {}: the most that fits the budget; {} longer rows are errors", context,
-                     rows_before - need.rows_to_run));
-}
+
+  PreparedEngine open() {
+    return_free_memory();
+    PreparedEngine prepared;
+    prepared.job.scheduler.parallel = parallel_;
+    prepared.job.positions_planned = need_.positions;
+    prepared.job.held_bytes_planned = need_.held_bytes;
+    prepared.job.helper_cpus = topology::read_machine().allowed_cpus;
+    prepared.engine = open_engine(options_.common, options_for(wanted_, need_, parallel_, {}));
+    const engine::EngineFacts& facts = prepared.engine->facts();
+    prepared.job.task = tasks_;
+    prepared.job.task.dialogue = make_dialogue(options_, source_, prepared.engine->tokenizer());
+    prepared.job.model_name =
+        facts.model_name.empty() ? options_.common.model.stem().string() : facts.model_name;
+    return prepared;
+  }
+
+ private:
+  // What the rows need. The memory that this takes is given back before plans are made.
+  void examine(const engine::RunPlanner& planner) {
+    tasks_.dialogue = make_dialogue(options_, source_, planner.tokenizer());
+    need_ = look_through(options_, tasks_, planner.tokenizer(), input_, done_, known_);
+    tasks_.dialogue = nullptr;  // its tokenizer goes
+    return_free_memory();
+  }
+
+  // The context of a job that was given none: what its longest row needs, within the budget. Rows
+  // that are longer are errors, unless they may be cut: then the budget would change their results.
+  void choose_context(const engine::RunPlanner& planner) {
+    const bool may_be_cut = tasks_.truncate != batch::Truncate::no;
+    const std::uint32_t longest = need_.positions;
+    const std::uint32_t context = may_be_cut ? longest : fitting_context(planner);
+    if (context == longest) {
+      const char* reason = need_.is_estimate
+                               ? "what the longest of the rows looked at needs, and more"
+                               : "what the longest row needs";
+      if (need_.rows_to_run != 0) say(fmt::format("--ctx {}: {}", context, reason));
+      return;
+    }
+    const std::uint64_t rows_before = need_.rows_to_run;
+    tasks_.positions_max = context;
+    tasks_.remedy = "raise --budget, or give --ctx or --truncate";
+    examine(planner);
+    say(fmt::format("--ctx {}: the most that fits the budget; {}{} longer rows are errors", context,
+                    need_.is_estimate ? "about " : "", rows_before - need_.rows_to_run));
+  }
+
+  // The longest context that fits the budget, but no longer than the longest row; that row's also
+  // where nothing fits, for the engine to say so.
+  std::uint32_t fitting_context(const engine::RunPlanner& planner) const {
+    engine::EngineOptions wanted = wanted_;
+    Need need = need_;
+    const auto fits = [&](std::uint32_t context) {
+      throw_if_interrupted();
+      wanted.context = need.positions = context;
+      const std::uint32_t parallel = std::max(options_.parallel, 1U);
+      return planner.plan(options_for(wanted, need, parallel, {})).plan.fits();
+    };
+    const std::uint32_t longest = need_.positions;
+    if (fits(longest)) return longest;
+    std::uint32_t fitting = 0, too_long = longest;
+    while (too_long - fitting > kvcache::page_positions) {
+      const std::uint32_t middle = fitting + (too_long - fitting) / 2;
+      (fits(middle) ? fitting : too_long) = middle;
+    }
+    return fitting == 0 ? longest : fitting;
+  }
+
+  void choose_parallel(const engine::RunPlanner& planner) {
+    parallel_ = std::max(options_.parallel, 1U);
+    if (options_.parallel != 0 || need_.rows <= 1) return;
+    const batch::ParallelChoice choice = cli::choose_parallel(planner, options_, wanted_, need_);
+    parallel_ = choice.parallel;
+    say(fmt::format("--parallel {}: {}", choice.parallel, choice.reason));
+  }
+
+  void say(const std::string& line) const {
+    if (!options_.common.quiet) remark(line);
+  }
+
+  const BatchOptions& options_;
+  const batch::Input& input_;
+  const batch::DoneRows& done_;
+  batch::LeftOut known_;
+  engine::EngineOptions wanted_;
+  batch::TaskOptions tasks_;
+  std::optional<chat::ChatSource> source_;
+  Need need_;
+  std::uint32_t parallel_ = 1;
+};
 
 }  // namespace
 
 PreparedEngine prepare_engine(const BatchOptions& options, const batch::Input& input,
-                              const batch::Shard& shard,
-                              const std::vector<batch::ResultFacts>& done,
+                              const batch::DoneRows& done, const batch::LeftOut& known,
                               std::function<void()> stop_check) {
-  engine::EngineOptions wanted = engine_options(options.common);
-  wanted.stop_check = std::move(stop_check);
-  PreparedEngine prepared;
-  batch::TaskOptions& tasks = prepared.job.task;
-  tasks = task_options(options);
-  Examined examined = examine(options, tasks, input, shard, done);
-  if (options.common.window == 0 && options.common.context == 0) {
-    choose_context(options, wanted, input, shard, done, tasks, examined);
-  }
-  const Need& need = examined.need;
-  if (wanted.window == 0) wanted.context = std::min(need.positions, tasks.positions_max);
-  std::uint32_t& parallel = prepared.job.scheduler.parallel;
-  parallel = std::max(options.parallel, 1U);
-  if (options.parallel == 0 && need.rows > 1) {
-    const batch::ParallelChoice choice = choose_parallel(options, wanted, need);
-    parallel = choice.parallel;
-    if (!options.common.quiet) {
-      remark(fmt::format("--parallel {}: {}", choice.parallel, choice.reason));
-    }
-  }
-  prepared.engine =
-      open_engine(options.common, options_for(wanted, need, parallel, prepared.job.scheduler));
-  const engine::EngineFacts& facts = prepared.engine->facts();
-  tasks.dialogue = make_dialogue(options, examined.source, prepared.engine->tokenizer());
-  prepared.job.model_name =
-      facts.model_name.empty() ? options.common.model.stem().string() : facts.model_name;
-  return prepared;
+  return Preparation(options, input, done, known, std::move(stop_check)).open();
 }
 
 }  // namespace sluice::cli

@@ -4,12 +4,10 @@
 
 #include <functional>
 #include <memory>
-#include <optional>
-#include <vector>
 
+#include "core/batch/done_rows.h"
 #include "core/batch/input.h"
 #include "core/batch/job.h"
-#include "core/batch/job_state.h"
 #include "core/batch/task_maker.h"
 #include "core/cli/batch.h"
 #include "core/engine/session.h"
@@ -24,11 +22,11 @@ struct PreparedEngine {
   batch::JobOptions job;
 };
 
-// Looks through the rows that are left for the longest, chooses how many sequences run together and
-// opens the engine for them, with this stop check. Throws Interrupted.
+// Looks at the rows that are left, chooses how many sequences run together and opens the engine for
+// them, with this stop check. `known`: what rows need that a job before has left out. Throws
+// Interrupted.
 PreparedEngine prepare_engine(const BatchOptions& options, const batch::Input& input,
-                              const batch::Shard& shard,
-                              const std::vector<batch::ResultFacts>& done,
+                              const batch::DoneRows& done, const batch::LeftOut& known,
                               std::function<void()> stop_check);
 
 }  // namespace sluice::cli

@@ -42,6 +42,8 @@ topology::CpuList choose_cpus(const EngineOptions& options) {
   }
 }
 
+}  // namespace
+
 // A model whose header and tokenizer are loaded, and what the process holds with them.
 struct OpenedModel {
   OpenedModel(const std::filesystem::path& path, const gguf::ParseOptions& options)
@@ -62,6 +64,8 @@ struct OpenedModel {
   std::unique_ptr<tokenizer::Tokenizer> tokenizer;
   plan::Baseline baseline;
 };
+
+namespace {
 
 static_assert(plan::sampling_bytes_per_token == SamplerScratch::bytes_per_token);
 
@@ -109,12 +113,12 @@ bool has_all(std::span<const streaming::ReaderFile> files,
 // A planned run, set up to be rehearsed.
 class RehearsedRun {
  public:
-  RehearsedRun(const std::filesystem::path& model, const EngineOptions& options)
-      : opened_(model, {.header_only = true}),
-        stand_in_bytes_(dram_buffer_bytes(topology::read_machine())),
+  // `opened` outlives the run.
+  RehearsedRun(const OpenedModel& opened, const EngineOptions& options)
+      : stand_in_bytes_(dram_buffer_bytes(topology::read_machine())),
         cpus_(choose_cpus(options)),
         team_(cpus_),
-        prepared_(opened_, options, cpus_.size()),
+        prepared_(opened, options, cpus_.size()),
         pin_(cpus_.front()) {
     if (!plan().fits()) throw plan::budget_error(plan());
   }
@@ -132,7 +136,6 @@ class RehearsedRun {
   }
 
  private:
-  OpenedModel opened_;
   std::size_t stand_in_bytes_;
   topology::CpuList cpus_;
   topology::ThreadTeam team_;
@@ -444,18 +447,42 @@ std::unique_ptr<Engine> Engine::open(const std::filesystem::path& model,
 }
 
 StepTime rehearse_run(const std::filesystem::path& model, const EngineOptions& options) {
-  RehearsedRun run(model, options);
+  const OpenedModel opened(model, {.header_only = true});
+  RehearsedRun run(opened, options);
   const bool has_weights = run.has_weights();
   Rehearsal rehearsal = run.rehearsal(has_weights);
   constexpr auto duration = std::chrono::milliseconds(600);
   return {rehearsal.step_seconds(run.plan().cache.sequences, 1, duration), has_weights};
 }
 
-std::vector<StepPoint> rehearse_steps(const std::filesystem::path& model,
-                                      const EngineOptions& options) {
+struct RunPlanner::Opened {
+  explicit Opened(const std::filesystem::path& path) : model(path, {.header_only = true}) {}
+  OpenedModel model;
+};
+
+RunPlanner::RunPlanner(const std::filesystem::path& model)
+    : opened_(std::make_unique<Opened>(model)) {}
+
+RunPlanner::~RunPlanner() = default;
+
+const gguf::Model& RunPlanner::header() const {
+  return opened_->model.model;
+}
+
+const tokenizer::Tokenizer& RunPlanner::tokenizer() const {
+  return *opened_->model.tokenizer;
+}
+
+PlannedRun RunPlanner::plan(const EngineOptions& options) const {
+  const topology::CpuList cpus = choose_cpus(options);
+  const Preparation prepared(opened_->model, options, cpus.size());
+  return {prepared.planned.plan, decode_work(prepared.planned), cpus};
+}
+
+std::vector<StepPoint> RunPlanner::rehearse_steps(const EngineOptions& options) const {
   constexpr std::size_t times = 4, tokens_max = 256;
   constexpr auto duration = std::chrono::milliseconds(100);
-  RehearsedRun run(model, options);
+  RehearsedRun run(opened_->model, options);
   Rehearsal rehearsal = run.rehearsal(false);
   const std::size_t room = std::min<std::size_t>(run.plan().chunk, run.plan().cache.positions);
   std::vector<StepPoint> points;
@@ -468,11 +495,13 @@ std::vector<StepPoint> rehearse_steps(const std::filesystem::path& model,
   return points;
 }
 
+std::vector<StepPoint> rehearse_steps(const std::filesystem::path& model,
+                                      const EngineOptions& options) {
+  return RunPlanner(model).rehearse_steps(options);
+}
+
 PlannedRun plan_run(const std::filesystem::path& model, const EngineOptions& options) {
-  const OpenedModel opened(model, {.header_only = true});
-  const topology::CpuList cpus = choose_cpus(options);
-  const Preparation prepared(opened, options, cpus.size());
-  return {prepared.planned.plan, decode_work(prepared.planned), cpus};
+  return RunPlanner(model).plan(options);
 }
 
 }  // namespace sluice::engine

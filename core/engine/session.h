@@ -25,6 +25,7 @@
 
 #include "core/engine/machine_limits.h"
 #include "core/engine/prompt_cache.h"
+#include "core/gguf/gguf.h"
 #include "core/model/matrix_input.h"
 #include "core/plan/memory_plan.h"
 #include "core/tokenizer/tokenizer.h"
@@ -95,6 +96,28 @@ struct PlannedRun {
   topology::CpuList cpus;  // of the threads that would compute
 };
 PlannedRun plan_run(const std::filesystem::path& model, const EngineOptions& options);
+
+struct StepPoint;
+
+// Plans of many runs of one model, whose header and tokenizer are read once.
+class RunPlanner {
+ public:
+  // Throws what Engine::open throws for the file.
+  explicit RunPlanner(const std::filesystem::path& model);
+  ~RunPlanner();
+  RunPlanner(const RunPlanner&) = delete;
+  RunPlanner& operator=(const RunPlanner&) = delete;
+
+  const gguf::Model& header() const;
+  const tokenizer::Tokenizer& tokenizer() const;
+
+  PlannedRun plan(const EngineOptions& options) const;
+  std::vector<StepPoint> rehearse_steps(const EngineOptions& options) const;  // see below
+
+ private:
+  struct Opened;
+  std::unique_ptr<Opened> opened_;
+};
 
 // What a step of that run takes: a token of each of its sequences.
 struct StepTime {

@@ -1,0 +1,39 @@
+// Which rows of a job have a result: a bit for each row of the input.
+//
+// Threads: used by one.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/batch/job_state.h"
+#include "core/batch/result.h"
+
+namespace sluice::batch {
+
+class DoneRows {
+ public:
+  // `found`: the results that are there. Those of other shards and of rows that the input does not
+  // have are passed over, and a row that is there twice counts once.
+  DoneRows(std::uint64_t input_rows, const Shard& shard, std::span<const ResultFacts> found = {});
+
+  // `row` is from 1 to the rows of the input.
+  bool has(std::uint64_t row) const { return is_done_[row - 1]; }
+  void add(std::uint64_t row, bool is_error);
+
+  const Shard& shard() const { return shard_; }
+  std::uint64_t rows() const { return rows_; }  // of the shard
+  std::uint64_t count() const { return count_; }
+  std::uint64_t errors() const { return errors_; }  // among these
+  bool is_complete() const { return count_ == rows_; }
+
+ private:
+  Shard shard_;
+  std::uint64_t rows_;
+  std::vector<bool> is_done_;  // by row - 1
+  std::uint64_t count_ = 0;
+  std::uint64_t errors_ = 0;
+};
+
+}  // namespace sluice::batch

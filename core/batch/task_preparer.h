@@ -1,0 +1,78 @@
+// Makes the tasks of rows ahead of their turn, on a thread of its own: a row is parsed and
+// tokenised while the engine computes, so that a step does not wait for it.
+//
+// A bounded queue lies between. It holds so many tasks and so many bytes of them at most, but
+// always one.
+//
+// Threads: the members are called by one thread. The maker is used by the helper thread.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <variant>
+
+#include "core/batch/scheduler.h"
+#include "core/batch/task_maker.h"
+#include "topology/machine.h"
+
+namespace sluice::batch {
+
+struct PreparerLimits {
+  std::size_t tasks_max = 1;  // that wait; at least 1
+  std::uint64_t bytes_max = std::uint64_t{1} << 20;
+};
+
+class TaskPreparer {
+ public:
+  struct Prepared {
+    std::uint64_t row = 0;
+    std::variant<Task, RefusedRow> made;
+  };
+  // The row that comes next; nothing when there are no more. Called by the helper thread.
+  using NextRow = std::function<std::optional<std::uint64_t>()>;
+
+  // `maker` outlives the preparer. The helper thread runs on `cpus`, or where the calling thread
+  // may run when that is empty.
+  TaskPreparer(const TaskMaker& maker, NextRow next_row, const PreparerLimits& limits,
+               topology::CpuList cpus = {});
+  ~TaskPreparer();  // waits for the row that is being made
+  TaskPreparer(const TaskPreparer&) = delete;
+  TaskPreparer& operator=(const TaskPreparer&) = delete;
+
+  // The rows in the order of `next_row`; nothing after the last. Waits while the next row is being
+  // made. Throws what making it has thrown.
+  std::optional<Prepared> next();
+
+  double waited_s() const { return waited_s_; }  // that next() has waited for rows
+
+ private:
+  void work(const topology::CpuList& cpus);
+  bool is_full() const;
+
+  const TaskMaker& maker_;
+  NextRow next_row_;
+  PreparerLimits limits_;
+  double waited_s_ = 0;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  // All guarded by mutex_.
+  std::deque<Prepared> queue_;
+  std::uint64_t queue_bytes_ = 0;
+  bool is_over_ = false;      // no further row comes
+  bool is_unwanted_ = false;  // the preparer is being destroyed
+  std::exception_ptr failure_;
+
+  std::thread thread_;
+};
+
+// What waits in the queue of such a preparer, at most, when no row has more than so many positions.
+std::uint64_t prepared_bytes(const PreparerLimits& limits, std::uint64_t positions);
+
+}  // namespace sluice::batch
