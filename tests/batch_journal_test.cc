@@ -47,6 +47,36 @@ std::string line(std::uint64_t row) {
   return result_line(row, {}, "", {"text of row " + std::to_string(row), Finish::stop, 1, 2, 0});
 }
 
+// Loses the power before one of the calls that make a file and its name durable.
+class DiskThatLosesPower : public ForgetfulDisk {
+ public:
+  using ForgetfulDisk::ForgetfulDisk;
+  void lose_power_after(int calls) { calls_left_ = calls; }
+
+  ssize_t write(int descriptor, const void* data, std::size_t bytes) override {
+    count();
+    return ForgetfulDisk::write(descriptor, data, bytes);
+  }
+  ssize_t pwrite(int descriptor, const void* data, std::size_t bytes, off_t offset) override {
+    count();
+    return ForgetfulDisk::pwrite(descriptor, data, bytes, offset);
+  }
+  int fsync(int descriptor) override {
+    count();
+    return ForgetfulDisk::fsync(descriptor);
+  }
+  int rename(const char* from, const char* to) override {
+    count();
+    return ForgetfulDisk::rename(from, to);
+  }
+
+ private:
+  void count() {
+    if (calls_left_ >= 0 && calls_left_-- == 0) lose_power();
+  }
+  int calls_left_ = -1;
+};
+
 // The exit status of a child that runs `work`; 99 when it threw.
 int status_of_child(const std::function<int()>& work) {
   const pid_t child = ::fork();
@@ -172,6 +202,44 @@ TEST_CASE("a full disk leaves whole lines, and the job goes on later") {
     journal.append(line(3));
     CHECK(content(path) == all);
   }
+}
+
+TEST_CASE("a journal that is replaced by some of its results is the old one or the new one") {
+  const std::vector<std::size_t> kept = {4, 0, 2};
+  const std::string before = line(1) + line(2) + line(3) + line(4) + line(5);
+  const std::string after = line(5) + line(1) + line(3);
+  int old_ones = 0, new_ones = 0;
+  for (std::uint64_t round = 0; round < 200; ++round) {
+    const TemporaryFolder folder;
+    const std::filesystem::path path = folder.path() / "out.jsonl";
+    DiskThatLosesPower disk(folder.path(), sluice::test::random_seed() ^ round);
+    {
+      Journal journal(path, disk);
+      journal.go_on();
+      journal.append(before);
+      journal.sync();
+      REQUIRE(journal.rescan().found.size() == 5);
+      disk.lose_power_after(static_cast<int>(round % 10));
+      try {
+        journal.replace(kept);
+        CHECK(content(path) == after);
+      } catch (const std::system_error&) {
+      }
+      disk.lose_power();
+    }
+    disk.restart();
+    disk.lose_power_after(-1);
+    const std::string found = content(path);
+    INFO("round " << round);
+    CHECK((found == before || found == after));
+    ++(found == before ? old_ones : new_ones);
+    Journal journal(path, disk);
+    journal.go_on();
+    journal.append(line(6));
+    CHECK(content(path) == found + line(6));
+  }
+  CHECK(old_ones > 0);
+  CHECK(new_ones > 0);
 }
 
 TEST_CASE("to begin anew forgets the results that are there") {

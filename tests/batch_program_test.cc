@@ -415,6 +415,40 @@ TEST_CASE("the context of a batch follows from its longest row, within the budge
   CHECK(errors == 1);
 }
 
+// Rows of a large job are not all looked at beforehand.
+TEST_CASE("a row that is longer than those that were looked at is run at the end") {
+  std::string input;
+  for (int i = 0; i < 5000; ++i) {
+    const bool is_odd = i == 3;
+    input += json({{"id", i},
+                   {"prompt", is_odd ? "x" : "once upon a time there was a river"},
+                   {"ignore_eos", true},
+                   {"max_tokens", is_odd ? 300 : 0}})
+                 .dump() +
+             "\n";
+  }
+  const Job job(input);
+  const std::string command = "sluice batch " + job.model + " " + job.folder.file("in") +
+                              " --parallel 4 -o " + job.folder.file("out");
+  const Result result = shell(command);
+  REQUIRE(result.status == 0);
+  CHECK(result.errors.find("planning anew for 1 rows") != std::string::npos);
+  CHECK(result.errors.find("5000 of 5000 rows are done, 0 of them errors") != std::string::npos);
+  const std::string results = job.output();
+  CHECK(lines_of(results).size() == 5000);
+  // The same bytes come where all rows are looked at.
+  write(job.folder.file("in"), input.substr(0, input.find("{\"id\":1000,")));
+  REQUIRE(shell(job.command("", "few")).status == 0);
+  const std::string few = job.output("few");
+  const std::size_t at = few.find("{\"row\":4,");
+  REQUIRE(at != std::string::npos);
+  const std::string odd = few.substr(at, few.find('\n', at) + 1 - at);
+  CHECK(odd.find("\"completion_tokens\":300") != std::string::npos);
+  CHECK(results.find(odd) != std::string::npos);
+  CHECK(shell(command + " --force -q").status == 0);
+  CHECK(job.output() == results);
+}
+
 TEST_CASE("merge replaces an output only when told to") {
   const Job job(rows(4));
   REQUIRE(shell(job.command("--shard 1/2", "p1")).status == 0);

@@ -20,13 +20,14 @@ constexpr std::size_t rewrite_bytes = std::size_t{1} << 20;
 
 }  // namespace
 
-Journal::Journal(const std::filesystem::path& path, files::SystemCalls& system)
+Journal::Journal(const std::filesystem::path& path, files::SystemCalls& system,
+                 const ScanCheck& check)
     : system_(system), path_(path) {
   open();
   try {
     lock();
     files::sync_folder_of(path_, system_);
-    scan_ = scan_journal(descriptor_);
+    scan_ = scan_journal(descriptor_, check);
   } catch (const std::system_error& error) {
     system_.close(descriptor_);
     throw std::system_error(error.code(), fmt::format("cannot open {}", path_.string()));

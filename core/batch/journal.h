@@ -37,8 +37,9 @@ class Journal {
   static constexpr std::chrono::seconds sync_period{1};
 
   // Opens the file, or creates it empty. Throws UsageError when it is not a regular file or another
-  // process has the lock.
-  explicit Journal(const std::filesystem::path& path, files::SystemCalls& system = files::kernel());
+  // process has the lock, and what `check` throws while the file is looked through.
+  explicit Journal(const std::filesystem::path& path, files::SystemCalls& system = files::kernel(),
+                   const ScanCheck& check = {});
   ~Journal();
   Journal(const Journal&) = delete;
   Journal& operator=(const Journal&) = delete;

@@ -120,10 +120,11 @@ JournalScan scan_journal(std::string_view bytes) {
   return scanner.finish();
 }
 
-JournalScan scan_journal(int descriptor) {
+JournalScan scan_journal(int descriptor, const ScanCheck& check) {
   JournalScanner scanner;
   std::string piece(piece_bytes, '\0');
   for (std::uint64_t offset = 0;;) {
+    if (check) check(offset);
     const ssize_t n = ::pread(descriptor, piece.data(), piece.size(), static_cast<off_t>(offset));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) throw std::system_error(errno, std::generic_category());

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -55,8 +56,10 @@ class JournalScanner {
 
 JournalScan scan_journal(std::string_view bytes);
 
-// Of an open file, from its beginning. Throws std::system_error, without a name.
-JournalScan scan_journal(int descriptor);
+// Of an open file, from its beginning. `check` is called now and then with the bytes that were
+// looked through, and what it throws ends the scan. Throws std::system_error, without a name.
+using ScanCheck = std::function<void(std::uint64_t bytes)>;
+JournalScan scan_journal(int descriptor, const ScanCheck& check = {});
 
 // Throws std::system_error that names the file, also when it is not a regular one.
 JournalScan scan_journal_file(const std::filesystem::path& path);

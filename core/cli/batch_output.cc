@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core/cli/files.h"
+#include "core/cli/interrupt.h"
 #include "core/cli/output.h"
 #include "core/engine/model_key.h"
 #include "core/error.h"
@@ -67,6 +68,17 @@ void check_found(const BatchOptions& options, const Journal& journal,
                   path, fmt::join(changed, "; ")));
 }
 
+// The output with the results that it has.
+std::unique_ptr<Journal> look_through_output(const BatchOptions& options) {
+  Progress progress(options.common.quiet);
+  const auto check = [&](std::uint64_t bytes) {
+    throw_if_interrupted();
+    if (!progress.shown()) return;
+    progress.show(fmt::format("reading {}: {}", options.output.string(), format_bytes(bytes)));
+  };
+  return std::make_unique<Journal>(options.output, files::kernel(), check);
+}
+
 // The output without the results that are errors.
 std::unique_ptr<Journal> drop_errors(const BatchOptions& options,
                                      std::unique_ptr<Journal> journal) {
@@ -82,7 +94,7 @@ std::unique_ptr<Journal> drop_errors(const BatchOptions& options,
   }
   journal->replace(kept);
   journal.reset();
-  journal = std::make_unique<Journal>(options.output);
+  journal = look_through_output(options);
   journal->go_on();
   return journal;
 }
@@ -127,7 +139,7 @@ std::unique_ptr<Journal> open_journal(const BatchOptions& options, const batch::
   const gguf::Model model = gguf::Model::open(options.common.model);
   refuse_same_files(options, model);
   const batch::JobState state = job_state(options, input, shard, model);
-  auto journal = std::make_unique<Journal>(options.output);
+  std::unique_ptr<Journal> journal = look_through_output(options);
   const std::optional<batch::JobState> before = batch::read_state(options.output);
   check_found(options, *journal, before, state);
   if (options.restart) {
