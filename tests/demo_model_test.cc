@@ -113,7 +113,7 @@ TEST_CASE("the demonstration model has llama.cpp's probabilities, on every tier"
   }
 }
 
-TEST_CASE("the demonstration model writes the texts that llama.cpp writes, as far as no tie decides") {
+TEST_CASE("the demonstration model writes what llama.cpp writes, as far as no tie decides") {
   const Folder folder;
   const json& prompts = recorded()["prompts"];
   for (const auto& [kind, record] : recorded()["models"].items()) {
