@@ -16,7 +16,7 @@
 #include <fmt/format.h>
 #include <vector>
 
-#include "core/engine/session.h"
+#include "core/engine/engine.h"
 #include "core/engine/thread_timing.h"
 
 namespace sluice::bench {

@@ -16,8 +16,8 @@
 #include <fmt/format.h>
 #include <stdexcept>
 
+#include "core/engine/engine.h"
 #include "core/engine/sampler.h"
-#include "core/engine/session.h"
 #include "topology/process_memory.h"
 
 namespace sluice::bench {

@@ -1,5 +1,7 @@
 // A whole model, end to end: results do not depend on how the work is cut up, how much memory there
 // is, who reads the file or how many threads compute.
+#include "core/engine/engine.h"
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -7,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "core/engine/session.h"
 #include "core/error.h"
 #include "core/gguf/gguf.h"
 #include "core/gguf/gguf_writer.h"
@@ -20,7 +21,7 @@ namespace {
 
 using sluice::engine::Engine;
 using sluice::engine::EngineOptions;
-using sluice::engine::KvType;
+using sluice::kvcache::ElementType;
 using sluice::tokenizer::Token;
 namespace fs = std::filesystem;
 
@@ -128,7 +129,7 @@ TEST_CASE("a session can be cleared and starts anew") {
 TEST_CASE("float32 keys and values are close to half ones and not the same") {
   const std::vector<Token> tokens = some_tokens(24);
   EngineOptions f32 = options_for(24);
-  f32.kv = KvType::f32;
+  f32.kv = ElementType::f32;
   const std::vector<float> a = all_logits(f32, tokens), b = all_logits(options_for(24), tokens);
   double difference = 0, norm = 0;
   for (std::size_t i = 0; i < a.size(); ++i) {

@@ -16,7 +16,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/engine/session.h"
+#include "core/engine/engine.h"
 #include "core/error.h"
 
 namespace sluice::test {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "core/engine/session.h"
+#include "core/engine/engine.h"
 #include "core/error.h"
 #include "core/gguf/gguf.h"
 #include "core/synth/synthetic_model.h"

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "core/engine/session.h"
+#include "core/engine/engine.h"
 #include "core/gguf/gguf.h"
 #include "core/model/file_bytes.h"
 #include "kernels/dequantise.h"

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "core/convert/json_file.h"
-#include "core/engine/session.h"
+#include "core/engine/engine.h"
 #include "core/error.h"
 #include "core/gguf/gguf.h"
 #include "core/model/file_bytes.h"
@@ -277,7 +277,7 @@ class Checkpoint {
 engine::EngineOptions small_engine() {
   engine::EngineOptions options;
   options.context = 64;
-  options.kv = engine::KvType::f32;
+  options.kv = kvcache::ElementType::f32;
   options.logits_columns = engine::logits_columns_for_all;
   return options;
 }

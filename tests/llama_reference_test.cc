@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "core/engine/session.h"
+#include "core/engine/engine.h"
 #include "core/error.h"
 #include "core/model/families.h"
 #include "tests/catch.h"
@@ -123,7 +123,7 @@ engine::EngineOptions options() {
   engine::EngineOptions options;
   options.context = sequence_length;
   options.threads = 1;
-  options.kv = engine::KvType::f32;
+  options.kv = kvcache::ElementType::f32;
   options.chunk = 10;  // so that a sequence takes three steps
   return options;
 }

@@ -14,7 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "core/engine/session.h"
+#include "core/engine/engine.h"
 #include "core/error.h"
 #include "core/synth/synthetic_model.h"
 #include "tests/cached_tokens.h"
@@ -26,6 +26,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using namespace sluice::engine;
+using sluice::kvcache::ElementType;
 using sluice::test::TemporaryFolder;
 using sluice::tokenizer::Token;
 using Tokens = std::vector<Token>;
@@ -102,11 +103,11 @@ void flip_byte(const fs::path& path, std::uint64_t offset) {
 
 TEST_CASE("a restored prompt goes on with the bits of an uninterrupted one") {
   const Tokens tokens = some_tokens(300);
-  for (const KvType kv : {KvType::int8, KvType::f16, KvType::f32}) {
+  for (const ElementType kv : {ElementType::int8, ElementType::f16, ElementType::f32}) {
     for (const std::uint32_t window : {0U, 96U, 1000U}) {
       for (const std::size_t count : {1U, 32U, 33U, 64U, 65U, 300U}) {
         // Every form of the cache meets every window; every length is tried with one form.
-        if (kv != KvType::int8 && count != 33 && count != 300) continue;
+        if (kv != ElementType::int8 && count != 33 && count != 300) continue;
         INFO(static_cast<int>(kv) << " " << window << " " << count);
         const TemporaryFolder folder;
         EngineOptions options;
@@ -169,7 +170,7 @@ TEST_CASE("an engine finds only what it would compute itself") {
   options.context = 300;
   CHECK(restored(options) == 96);
   options = {};
-  options.kv = KvType::f16;
+  options.kv = ElementType::f16;
   CHECK(restored(options) == 0);
   options = {};
   options.window = 64;

@@ -7,7 +7,7 @@
 #include <random>
 #include <vector>
 
-#include "core/engine/session.h"
+#include "core/engine/engine.h"
 #include "core/error.h"
 #include "core/synth/synthetic_model.h"
 #include "tests/catch.h"
@@ -18,9 +18,9 @@ namespace {
 
 using engine::Engine;
 using engine::EngineOptions;
-using engine::KvType;
 using engine::Sequence;
 using engine::SequenceWork;
+using kvcache::ElementType;
 using tokenizer::Token;
 using Tokens = std::vector<Token>;
 using Logits = std::vector<float>;
@@ -203,7 +203,7 @@ TEST_CASE("as long as nothing has slid out, a window changes no bit") {
   if (!model) SLUICE_SKIP("models/stories260K.gguf is absent");
   std::mt19937_64 rng(84);
   const Tokens tokens = random_tokens(300, rng);
-  for (const KvType kv : {KvType::int8, KvType::f32}) {
+  for (const ElementType kv : {ElementType::int8, ElementType::f32}) {
     EngineOptions options = options_for(300, 1);
     options.kv = kv;
     const auto whole = all_logits(*Engine::open(*model, options), tokens);

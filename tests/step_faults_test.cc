@@ -13,7 +13,7 @@
 #include <system_error>
 #include <vector>
 
-#include "core/engine/session.h"
+#include "core/engine/engine.h"
 #include "core/engine/stepper.h"
 #include "core/plan/planned_model.h"
 #include "core/synth/synthetic_model.h"
@@ -75,8 +75,8 @@ class Bench {
                     planned_.layout->pack(turn, from, to);
                   });
     stepper.emplace(*planned_.decoder, planned_.plan, kernels::kernel_table(), team_, *tape_,
-                    model::EmbeddingTable(model_, model_.require_tensor("token_embd.weight")),
-                    4096, std::vector<tokenizer::Token>{});
+                    model::EmbeddingTable(model_, model_.require_tensor("token_embd.weight")), 4096,
+                    std::vector<tokenizer::Token>{});
     for (auto* sequence : {&first, &second}) *sequence = stepper->cache().new_sequence(32);
   }
 

@@ -27,7 +27,7 @@
 #include "core/batch/scheduler.h"
 #include "core/batch/task_maker.h"
 #include "core/batch/task_preparer.h"
-#include "core/engine/session.h"
+#include "core/engine/engine.h"
 #include "topology/machine.h"
 
 namespace sluice::batch {

@@ -25,8 +25,8 @@
 #include <vector>
 
 #include "core/batch/result.h"
+#include "core/engine/engine.h"
 #include "core/engine/sampler.h"
-#include "core/engine/session.h"
 #include "core/engine/text_stream.h"
 
 namespace sluice::batch {

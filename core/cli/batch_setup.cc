@@ -19,7 +19,7 @@
 #include "core/cli/chat_setup.h"
 #include "core/cli/interrupt.h"
 #include "core/cli/output.h"
-#include "core/engine/session.h"
+#include "core/engine/engine.h"
 #include "core/error.h"
 #include "core/gguf/gguf.h"
 #include "core/model/hyper_parameters.h"

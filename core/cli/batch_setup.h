@@ -10,7 +10,7 @@
 #include "core/batch/job.h"
 #include "core/batch/task_maker.h"
 #include "core/cli/batch.h"
-#include "core/engine/session.h"
+#include "core/engine/engine.h"
 
 namespace sluice::cli {
 

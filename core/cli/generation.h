@@ -13,8 +13,8 @@
 #include "core/cli/output.h"
 #include "core/cli/report.h"
 #include "core/cli/run_status.h"
+#include "core/engine/engine.h"
 #include "core/engine/sampler.h"
-#include "core/engine/session.h"
 
 namespace sluice::cli {
 

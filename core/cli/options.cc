@@ -353,9 +353,9 @@ engine::EngineOptions engine_options(const CommonOptions& options) {
   if (options.window != 0) {
     result.sinks = options.sinks.value_or(std::min(result.sinks, options.window - 1));
   }
-  result.kv = options.kv == "f32"   ? engine::KvType::f32
-              : options.kv == "f16" ? engine::KvType::f16
-                                    : engine::KvType::int8;
+  result.kv = options.kv == "f32"   ? kvcache::ElementType::f32
+              : options.kv == "f16" ? kvcache::ElementType::f16
+                                    : kvcache::ElementType::int8;
   return result;
 }
 

@@ -14,8 +14,8 @@
 #include <string>
 #include <vector>
 
+#include "core/engine/engine.h"
 #include "core/engine/sampler.h"
-#include "core/engine/session.h"
 
 namespace sluice::cli {
 

@@ -9,8 +9,8 @@
 #include "core/cli/json.h"
 #include "core/cli/output.h"
 #include "core/cli/report.h"
+#include "core/engine/engine.h"
 #include "core/engine/machine_limits.h"
-#include "core/engine/session.h"
 
 namespace sluice::cli {
 namespace {

@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "core/cli/options.h"
-#include "core/engine/session.h"
+#include "core/engine/engine.h"
 #include "topology/machine.h"
 #include "topology/process_memory.h"
 

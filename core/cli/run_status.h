@@ -8,7 +8,7 @@
 
 #include "core/batch/status_segment.h"
 #include "core/cli/options.h"
-#include "core/engine/session.h"
+#include "core/engine/engine.h"
 
 namespace sluice::cli {
 

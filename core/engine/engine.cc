@@ -1,4 +1,4 @@
-#include "core/engine/session.h"
+#include "core/engine/engine.h"
 
 #include <algorithm>
 #include <fmt/format.h>
@@ -27,11 +27,6 @@ namespace sluice::engine {
 namespace {
 
 using tokenizer::Token;
-
-kvcache::ElementType element_type(KvType type) {
-  if (type == KvType::f32) return kvcache::ElementType::f32;
-  return type == KvType::f16 ? kvcache::ElementType::f16 : kvcache::ElementType::int8;
-}
 
 topology::CpuList choose_cpus(const EngineOptions& options) {
   try {
@@ -82,7 +77,7 @@ struct Preparation {
     request.caller_bytes = options.caller_bytes;
     request.chunk = options.chunk;
     request.logits_columns = options.logits_columns;
-    request.kv = element_type(options.kv);
+    request.kv = options.kv;
     request.threads = static_cast<unsigned>(threads);
     request.io = options.io;
     planned = plan::plan_model(opened.model, opened.baseline, request);
@@ -156,9 +151,9 @@ void truncate_pages(kvcache::Sequence& sequence, std::uint32_t position) {
   }
 }
 
-class OwnSequence final : public Sequence {
+class CachedSequence final : public Sequence {
  public:
-  explicit OwnSequence(kvcache::Sequence sequence) : pages_(std::move(sequence)) {}
+  explicit CachedSequence(kvcache::Sequence sequence) : pages_(std::move(sequence)) {}
 
   std::uint32_t position() const override { return pages_.length(); }
   std::uint32_t capacity() const override { return pages_.capacity(); }
@@ -173,15 +168,15 @@ class OwnSequence final : public Sequence {
 
 std::unique_ptr<Sequence> wrap(std::optional<kvcache::Sequence> sequence) {
   if (!sequence) return nullptr;
-  return std::make_unique<OwnSequence>(std::move(*sequence));
+  return std::make_unique<CachedSequence>(std::move(*sequence));
 }
 
 // One sequence of the stepper's cache, evaluated in chunks.
-class WholeSession final : public Session {
+class ChunkedSession final : public Session {
  public:
   // `prompt_cache` may be null.
-  WholeSession(Stepper& stepper, const plan::MemoryPlan& plan, kvcache::Sequence sequence,
-               PromptCache* prompt_cache, std::function<void()> before_step)
+  ChunkedSession(Stepper& stepper, const plan::MemoryPlan& plan, kvcache::Sequence sequence,
+                 PromptCache* prompt_cache, std::function<void()> before_step)
       : stepper_(stepper),
         plan_(plan),
         sequence_(std::move(sequence)),
@@ -240,9 +235,9 @@ class WholeSession final : public Session {
   std::function<void()> before_step_;
 };
 
-class Runner final : public Engine {
+class LoadedEngine final : public Engine {
  public:
-  Runner(const std::filesystem::path& path, const EngineOptions& options)
+  LoadedEngine(const std::filesystem::path& path, const EngineOptions& options)
       : opened_(path, {}),
         kernels_(kernels::kernel_table()),
         cpus_(choose_cpus(options)),
@@ -297,7 +292,7 @@ class Runner final : public Engine {
     }
     if (positions > plan().cache.positions) return nullptr;
     try {
-      return wrap(cache().fork(dynamic_cast<const OwnSequence&>(source).pages(), prefix,
+      return wrap(cache().fork(dynamic_cast<const CachedSequence&>(source).pages(), prefix,
                                capacity_for(positions)));
     } catch (const std::length_error& e) {
       throw UsageError(e.what());
@@ -307,7 +302,7 @@ class Runner final : public Engine {
   std::span<const std::span<const float>> step(std::span<const SequenceWork> works) override {
     parts_.clear();
     for (const SequenceWork& work : works) {
-      parts_.push_back({&dynamic_cast<OwnSequence&>(*work.sequence).pages(), work.tokens,
+      parts_.push_back({&dynamic_cast<CachedSequence&>(*work.sequence).pages(), work.tokens,
                         work.wants_logits ? std::size_t{1} : 0});
     }
     check_distinct();
@@ -427,7 +422,7 @@ class Runner final : public Engine {
   std::unique_ptr<streaming::StreamedTape> tape_;
   std::optional<Stepper> stepper_;
   std::optional<PromptCache> prompt_cache_;
-  std::optional<WholeSession> session_;
+  std::optional<ChunkedSession> session_;
   SystemMemory memory_;
   std::optional<MemoryGuard> guard_;
   std::function<void(const std::string& line)> on_change_;
@@ -443,7 +438,7 @@ class Runner final : public Engine {
 
 std::unique_ptr<Engine> Engine::open(const std::filesystem::path& model,
                                      const EngineOptions& options) {
-  return std::make_unique<Runner>(model, options);
+  return std::make_unique<LoadedEngine>(model, options);
 }
 
 StepTime rehearse_run(const std::filesystem::path& model, const EngineOptions& options) {

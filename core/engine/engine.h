@@ -29,13 +29,12 @@
 #include "core/model/matrix_input.h"
 #include "core/plan/memory_plan.h"
 #include "core/tokenizer/tokenizer.h"
+#include "kvcache/layout.h"
 #include "streaming/choose_reader.h"
 #include "streaming/streamed_tape.h"
 #include "topology/machine.h"
 
 namespace sluice::engine {
-
-enum class KvType { f32, f16, int8 };
 
 // For those who want the logits after every token: enough to read the weights seldom.
 inline constexpr std::uint32_t logits_columns_for_all = 32;
@@ -53,7 +52,7 @@ struct EngineOptions {
   std::uint64_t cache_positions = 0;
   std::uint64_t caller_bytes = 0;  // that the caller will hold beside the engine, for the plan
   unsigned threads = 0;            // 0: chosen by topology
-  KvType kv = KvType::int8;
+  kvcache::ElementType kv = kvcache::ElementType::int8;
   std::uint32_t chunk = 512;  // tokens of a prompt that are evaluated together, at most
   // Tokens that evaluate_all() takes together, at most: their logits have to be held.
   std::uint32_t logits_columns = 1;
