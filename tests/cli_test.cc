@@ -94,6 +94,9 @@ TEST_CASE("the short names that others use work too") {
   }
   CHECK(shell("sluice inspect -m " + model).status == 0);
   check_fails("sluice run " + model + " -m " + model + " -p x", 2);
+  write(folder.file("in"), "{\"prompt\":\"x\",\"max_tokens\":1}\n");
+  CHECK(shell("sluice batch " + folder.file("in") + " -q -o " + folder.file("out") + " -m " + model)
+            .status == 0);
   check_fails("sluice run -c 2 -m " + model + " -p 'far too long for two'", 2, "--ctx");
 }
 

@@ -33,7 +33,7 @@ struct RowSetting {
   Kind kind;
   Scope scope;
   std::string_view meaning;      // Markdown; for a limited one, what it would ask for
-  std::string_view absent = "";  // what holds without it
+  std::string_view absent = {};  // what holds without it
   Read read = nullptr;           // null: read with the form of the row
   RowJson accepted = {};         // of a limited one: a list of the values
 };

@@ -268,8 +268,10 @@ class Run {
   }
 
   int end(const PreparedEngine& prepared) const {
-    if (journal_ != nullptr) journal_->sync();
-    if (options_.ordered && done_.is_complete()) order_results(*journal_);
+    if (journal_ != nullptr) {
+      journal_->sync();
+      if (options_.ordered && done_.is_complete()) order_results(*journal_);
+    }
     const RunRecord record(*prepared.engine);
     if (!options_.common.quiet) {
       tell_end(done_, work_);
@@ -307,7 +309,7 @@ int run_rows(const BatchOptions& options) {
   if (!options.common.quiet) {
     remark(fmt::format("{} of {} rows are done", done.count(), done.rows()));
   }
-  if (options.ordered) order_results(*journal);
+  if (options.ordered && journal) order_results(*journal);
   return 0;
 }
 

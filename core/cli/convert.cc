@@ -18,10 +18,11 @@ namespace {
 constexpr unsigned threads_max = 1024;
 
 void add_common(CLI::App& command, unsigned& threads, bool& quiet) {
-  command.add_option("--threads", threads, "Threads that compute, or auto")
+  command.add_option("-t,--threads", threads, "Number of threads that compute")
+      ->type_name("auto|N")
       ->transform(count_or("auto", "0", 1, threads_max))
       ->default_str("auto");
-  command.add_flag("--quiet", quiet, "Show no progress and no warnings");
+  command.add_flag("-q,--quiet", quiet, "Show no progress and no warnings");
 }
 
 // Shows how far the writing is; Ctrl-C leaves no file behind.
@@ -72,15 +73,21 @@ CLI::App* add_quantize(CLI::App& program, QuantizeOptions& options) {
       "Examples:\n"
       "  sluice quantize model-f16.gguf model-q4.gguf --quant Q4_K_M\n"
       "  sluice quantize model-f16.gguf model-iq4.gguf --quant IQ4_XS --imatrix imatrix.gguf");
-  command->add_option("IN.gguf", options.input, "The model; best in F32, F16 or BF16")->required();
+  command->add_option("IN.gguf", options.input, "The model to convert, best in F32, F16 or BF16")
+      ->required();
   command->add_option("OUT.gguf", options.output, "The file to write")->required();
   command
       ->add_option("--quant", options.quant,
-                   "Q8_0, Q6_K, Q5_K_M, Q4_K_M, Q4_K_S, Q4_0, Q4_1, Q5_0, Q5_1, IQ4_XS, IQ4_NL,\n"
-                   "MXFP4, F16, BF16 or F32; pure-X is X for all matrices")
+                   "Format of the weights: Q8_0, Q6_K, Q5_K_M, Q4_K_M, Q4_K_S, Q4_0, Q4_1, Q5_0, "
+                   "Q5_1, IQ4_XS, IQ4_NL,\n"
+                   "MXFP4, F16, BF16 or F32; pure-X uses X for all matrices")
+      ->type_name("TYPE")
       ->required();
-  command->add_option("--imatrix", options.imatrix,
-                      "Which columns count how much: a file of `sluice imatrix` or llama-imatrix");
+  command
+      ->add_option("--imatrix", options.imatrix,
+                   "A file that says how much each column matters, made by `sluice imatrix` or "
+                   "llama-imatrix")
+      ->type_name("FILE");
   add_common(*command, options.threads, options.quiet);
   return command;
 }
@@ -112,11 +119,12 @@ CLI::App* add_import(CLI::App& program, ImportOptions& options) {
       "Examples:\n"
       "  sluice import Qwen3-4B qwen3-4b.gguf\n"
       "  sluice import Qwen3-4B qwen3-4b-q4.gguf --quant Q4_K_M");
-  command->add_option("FOLDER", options.folder, "The checkpoint")->required();
+  command->add_option("FOLDER", options.folder, "The folder of the checkpoint")->required();
   command->add_option("OUT.gguf", options.output, "The file to write")->required();
   command
       ->add_option("--quant", options.quant,
-                   "F32, F16, BF16 or a name that `sluice quantize` knows")
+                   "Format of the weights: F32, F16, BF16 or a name that `sluice quantize` knows")
+      ->type_name("TYPE")
       ->default_str("as stored");
   add_common(*command, options.threads, options.quiet);
   return command;

@@ -40,8 +40,11 @@ std::string wrapped(std::string line, const std::string& text) {
   return out + line + "\n";
 }
 
-bool is_shared(const std::string& group) {
-  return group == sampling_group || group == common_group;
+// By which groups stand one after the other.
+int rank(const std::string& group) {
+  if (group == "Options") return 0;
+  if (group == sampling_group) return 2;
+  return group == common_group ? 3 : 1;
 }
 
 }  // namespace
@@ -58,7 +61,7 @@ std::string HelpFormatter::make_help(const CLI::App* app, std::string name,
   std::string text = make_description(app) + make_usage(app, std::move(name));
   text += make_positionals(app);
   std::vector<std::string> groups = app->get_groups();
-  std::ranges::stable_sort(groups, {}, [](const std::string& group) { return is_shared(group); });
+  std::ranges::stable_sort(groups, {}, rank);
   for (const std::string& group : groups) {
     const std::vector<const CLI::Option*> options =
         app->get_options([&](const CLI::Option* option) {

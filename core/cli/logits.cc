@@ -23,11 +23,13 @@ CLI::App* add_logits(CLI::App& program, LogitsOptions& options) {
       "Example:\n"
       "  sluice logits model.gguf --tokens 1,403,407,261 -o logits.f32");
   add_common_options(*command, options.common, "as many as --tokens");
-  add_token_option(*command, "--tokens", options.tokens, "Token ids, the first one first")
+  add_token_option(*command, "--tokens", options.tokens, "The token ids in their order")
       ->required();
-  command->add_option("--chunk", options.chunk,
-                      "Evaluate so many tokens at a time, which changes no bit of the result;\n"
-                      "default: as many as fit");
+  command
+      ->add_option("--chunk", options.chunk,
+                   "Evaluate this many tokens at a time, which changes no bit of the result "
+                   "(default: as many as fit)")
+      ->type_name("N");
   command->add_option("-o,--output", options.output, "The file to write")
       ->type_name("OUT.f32")
       ->required();

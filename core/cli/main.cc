@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <cstddef>
 #include <cstdio>
 #include <fmt/format.h>
 #include <functional>
@@ -51,6 +52,22 @@ constexpr const char* exit_statuses =
     "Example:\n"
     "  sluice run model.gguf -p \"Once upon a time\" -n 64";
 
+// The arguments with "-m MODEL" at once after the command, as the model is also the first argument
+// without a name: what came before it would else be taken for the model.
+std::vector<char*> with_model_first(int argc, char** argv) {
+  std::vector<char*> arguments(argv, argv + argc);
+  for (std::size_t i = 3; i + 1 < arguments.size(); ++i) {
+    const std::string_view name = arguments[i];
+    if (name == "--") break;
+    if (name != "-m" && name != "--model") continue;
+    const auto begin = arguments.begin();
+    const auto place = static_cast<std::ptrdiff_t>(i);
+    std::rotate(begin + 2, begin + place, begin + place + 2);
+    break;
+  }
+  return arguments;
+}
+
 // All commands with their options, which CLI11 fills.
 class Program {
  public:
@@ -79,8 +96,9 @@ class Program {
   }
 
   int run(int argc, char** argv) {
+    const std::vector<char*> arguments = with_model_first(argc, argv);
     try {
-      app_.parse(argc, argv);
+      app_.parse(argc, arguments.data());
     } catch (const CLI::Success& asked) {  // for help or the version
       std::ostringstream text;
       app_.exit(asked, text, text);

@@ -133,10 +133,12 @@ CLI::App* add_perplexity(CLI::App& program, PerplexityOptions& options) {
       "Example:\n"
       "  sluice perplexity model.gguf -f wiki.test.raw --ctx 2048");
   add_common_options(*command, options.common, std::to_string(context_default));
-  command->add_option("-f,--file", options.file, "The text; -: standard input")
+  command
+      ->add_option("-f,--file", options.file, "The file with the text; - reads the standard input")
       ->type_name("FILE")
       ->required();
-  command->add_option("--windows", options.windows_max, "Score only the first N windows; 0: all")
+  command
+      ->add_option("--windows", options.windows_max, "Score only the first N windows; 0 scores all")
       ->type_name("N")
       ->check(count_between(0, std::numeric_limits<std::uint64_t>::max()))
       ->capture_default_str();

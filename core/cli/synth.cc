@@ -56,12 +56,13 @@ CLI::App* add_synth(CLI::App& program, SynthOptions& options) {
   command->add_option("OUT.gguf", options.output, "The file to write")->required();
   command
       ->add_option("--quant", options.quant,
-                   "The formats of the weights; pure-X is X for all of them. One of: " +
+                   "Format of the weights; pure-X uses X for all of them. One of: " +
                        fmt::format("{}", fmt::join(quant::QuantMix::names(), ", ")))
       ->capture_default_str();
-  command->add_option("--seed", options.seed, "Chooses the weights")->capture_default_str();
+  command->add_option("--seed", options.seed, "Number that the weights are made from")
+      ->capture_default_str();
   command->add_flag("--odd", options.odd,
-                    "Have the seed choose the sizes of a shape tiny-ARCHITECTURE as well");
+                    "Let the seed choose the sizes of a shape tiny-ARCHITECTURE too");
   command->add_flag("--twin", options.twin,
                     "Store the values that the formats of --quant stand for as F32: the exact\n"
                     "reference for the file that is written without this option");

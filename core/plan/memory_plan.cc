@@ -354,9 +354,8 @@ Budget find_budget(std::optional<std::uint64_t> requested_bytes) {
   // To take more than there is would be to ask for being killed.
   Budget budget{less(auto_reserve_bytes), bound ? bound->source : "no limit is known"};
   if (requested_bytes) {
-    budget.note = fmt::format(
-        "a budget of {} MiB is more than this machine has: the budget is {} MiB now ({})",
-        *requested_bytes / MiB, budget.bytes / MiB, budget.source);
+    budget.note = fmt::format("a budget of {} MiB is more than this machine has: using {} MiB ({})",
+                              *requested_bytes / MiB, budget.bytes / MiB, budget.source);
   }
   return budget;
 }
