@@ -40,13 +40,6 @@ inline F32x16 group_sums(F32x16 a) {
   return array.vector();
 }
 
-inline bool are_equal(const LaneArray& a, const LaneArray& b) {
-  for (std::size_t i = 0; i < lanes; ++i) {
-    if (a.of[i] != b.of[i]) return false;
-  }
-  return true;
-}
-
 // Nearest codes of `count` values, a multiple of 16, for a scale and offset that are fixed; with a
 // scale of 0 any code will do.
 template <class Grid>
@@ -235,13 +228,10 @@ inline ScaledBlocks find_scales(const Grid& grid, const Sheet& sheet, float lowe
     }
     ScaledBlocks b = {d.vector(), zero()};
     b.integer = round_small(clamp(wanted * inverse_or_zero(b.d), lowest, highest));
+    // Always as often: a block must not depend on how soon those in other lanes are done.
     for (int round = 0; round < 3; ++round) {
       keep_if_better(b, improve_scales<size>(grid, sheet, lowest, highest, b));
-      const LaneArray next = refit_d<size>(grid, sheet, b);
-      const bool is_settled = are_equal(next, d);
-      d = next;
-      b.d = d.vector();
-      if (is_settled) break;
+      b.d = refit_d<size>(grid, sheet, b).vector();
     }
     const F32x16 scales[1] = {b.d * b.integer};
     F32x16 errors[1];
@@ -330,8 +320,7 @@ inline F32x16 improve_pairs(const Sheet& sheet, float highest, AffineBlocks& b) 
 }
 
 // The best d and dmin for the codes and integers that the blocks have, where they are determined.
-// Returns whether one has changed.
-inline bool refit_halves(const Sheet& sheet, const FixedSums& fixed, float highest,
+inline void refit_halves(const Sheet& sheet, const FixedSums& fixed, float highest,
                          AffineBlocks& b) {
   const F32x16 inverse = inverse_or_zero(b.d * b.scale);
   const CodeSums sums = code_sums<32>(sheet, highest, b.offset(), inverse);
@@ -340,7 +329,6 @@ inline bool refit_halves(const Sheet& sheet, const FixedSums& fixed, float highe
   const LaneArray mm(b.min_ * b.min_ * fixed.w);
   const LaneArray xp(b.scale * sums.xq), xm(b.min_ * fixed.x);
   LaneArray d(b.d), dmin(b.dmin);
-  bool is_changed = false;
   for (std::size_t first = 0; first < lanes; first += 8) {
     double aa = 0, ab = 0, bb = 0, xa = 0, xb = 0;
     for (std::size_t i = first; i < first + 8; ++i) {
@@ -354,10 +342,7 @@ inline bool refit_halves(const Sheet& sheet, const FixedSums& fixed, float highe
     if (!(determinant > 1e-6 * aa * bb)) continue;  // the sums are of floats
     const float next = to_half_and_back(static_cast<float>((xa * bb - xb * ab) / determinant));
     const float next_min = to_half_and_back(static_cast<float>((xa * ab - xb * aa) / determinant));
-    if (!(next > 0 && next_min >= 0) || (next == d.of[first] && next_min == dmin.of[first])) {
-      continue;
-    }
-    is_changed = true;
+    if (!(next > 0 && next_min >= 0)) continue;
     for (std::size_t i = first; i < first + 8; ++i) {
       d.of[i] = next;
       dmin.of[i] = next_min;
@@ -365,7 +350,6 @@ inline bool refit_halves(const Sheet& sheet, const FixedSums& fixed, float highe
   }
   b.d = d.vector();
   b.dmin = dmin.vector();
-  return is_changed;
 }
 
 inline AffineBlocks find_pairs(const Sheet& sheet, float highest) {
@@ -389,14 +373,14 @@ inline AffineBlocks find_pairs(const Sheet& sheet, float highest) {
   const FixedSums fixed = fixed_sums<32>(sheet);
   AffineBlocks best = b;
   F32x16 least = broadcast(INFINITY);
-  for (int round = 0; round < 3; ++round) {
+  for (int round = 0; round < 3; ++round) {  // always, as above
     const F32x16 error = group_sums<8>(improve_pairs(sheet, highest, b));
     best.d = select_less(error, least, b.d, best.d);
     best.dmin = select_less(error, least, b.dmin, best.dmin);
     best.scale = select_less(error, least, b.scale, best.scale);
     best.min_ = select_less(error, least, b.min_, best.min_);
     least = min(error, least);
-    if (!refit_halves(sheet, fixed, highest, b)) break;
+    refit_halves(sheet, fixed, highest, b);
   }
   return best;
 }
