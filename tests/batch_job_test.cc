@@ -14,10 +14,10 @@
 #include <unistd.h>
 #include <vector>
 
-#include "core/batch/digest.h"
 #include "core/batch/done_rows.h"
 #include "core/batch/job.h"
 #include "core/batch/journal.h"
+#include "core/files/checksum.h"
 #include "tests/catch.h"
 #include "tests/fake_engine.h"
 #include "tests/random_seed.h"
@@ -55,7 +55,7 @@ Completion choice_alone(const ParsedRow& parsed, std::uint32_t choice) {
   completion.prompt_tokens = tokens.size();
   completion.finish = Finish::length;
   sluice::engine::SamplerOptions options = request.sampler;
-  if (choice != 0) options.seed ^= digest_of(std::to_string(choice));
+  if (choice != 0) options.seed ^= sluice::files::checksum_of(std::to_string(choice));
   sluice::engine::Sampler sampler(options);
   sluice::engine::TextStream text(request.stop);
   for (const Token token : tokens) sampler.accept_prompt(token);

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <limits>
 #include <poll.h>
+#include <span>
 #include <stdlib.h>
 #include <string_view>
 #include <sys/stat.h>
@@ -13,10 +14,11 @@
 #include <unistd.h>
 #include <utility>
 
-#include "core/batch/digest.h"
 #include "core/batch/request.h"
 #include "core/batch/row_id.h"
 #include "core/error.h"
+#include "core/files/checksum.h"
+#include "core/files/read_at.h"
 
 namespace sluice::batch {
 namespace {
@@ -138,7 +140,7 @@ void Input::scan() {
   if (::fstat(descriptor_, &facts) == 0) total_bytes_ = static_cast<std::uint64_t>(facts.st_size);
   std::string piece(input_piece_bytes, '\0');
   std::string carried;  // the beginning of the current line, from earlier pieces
-  Digest digest;
+  files::Checksum digest;
   std::uint64_t begin = 0;  // of the current line
   std::uint64_t line = 1;
   const auto carry = [&](std::string_view text) {
@@ -188,7 +190,7 @@ void Input::add_line(std::uint64_t begin, std::uint64_t bytes, std::uint64_t lin
   std::uint64_t id_digest = 0;
   if (bytes <= row_bytes_max) {
     const std::optional<std::string> id = read_row_id(content);
-    if (id) id_digest = std::max<std::uint64_t>(digest_of(*id), 1);
+    if (id) id_digest = std::max<std::uint64_t>(files::checksum_of(*id), 1);
   }
   rows_.push_back(
       {begin, static_cast<std::uint32_t>(kept), static_cast<std::uint32_t>(line), id_digest});
@@ -225,19 +227,15 @@ std::uint64_t Input::line_number(std::uint64_t row) const {
 std::string Input::read(std::uint64_t row) const {
   const Row& at = rows_.at(row - 1);
   std::string text(at.bytes, '\0');
-  std::size_t done = 0;
-  while (done < text.size()) {
-    const ssize_t n = ::pread(descriptor_, text.data() + done, text.size() - done,
-                              static_cast<off_t>(at.offset + done));
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) fail(errno);
-    if (n == 0) {
-      throw std::system_error(std::make_error_code(std::errc::io_error),
-                              fmt::format("{} became shorter while it was read", name_));
-    }
-    done += static_cast<std::size_t>(n);
+  std::size_t read_bytes = 0;
+  try {
+    read_bytes = files::read_at(descriptor_, std::as_writable_bytes(std::span(text)), at.offset);
+  } catch (const std::system_error& error) {
+    fail(error.code().value());
   }
-  return text;
+  if (read_bytes == text.size()) return text;
+  throw std::system_error(std::make_error_code(std::errc::io_error),
+                          fmt::format("{} became shorter while it was read", name_));
 }
 
 std::optional<std::uint64_t> Input::first_of_same_id(std::uint64_t row) const {

@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 #include <utility>
 
-#include "core/batch/digest.h"
+#include "core/files/checksum.h"
 
 namespace sluice::batch {
 
@@ -56,7 +56,7 @@ std::optional<Task> Job::next_task() {
   if (repeated_) {
     Task task = *repeated_;
     ++repeated_->choice;
-    task.sampler.seed ^= digest_of(std::to_string(task.choice));
+    task.sampler.seed ^= files::checksum_of(std::to_string(task.choice));
     if (repeated_->choice == task.choices) repeated_.reset();
     return task;
   }

@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <span>
 #include <string>
 #include <sys/stat.h>
 #include <system_error>
@@ -12,6 +13,7 @@
 
 #include "core/error.h"
 #include "core/files/durable_file.h"
+#include "core/files/read_at.h"
 
 namespace sluice::batch {
 namespace {
@@ -140,13 +142,14 @@ void Journal::replace(std::span<const std::size_t> kept) {
   const auto add_line = [&](std::uint64_t from, std::size_t bytes) {
     const std::size_t before = lines.size();
     lines.resize(before + bytes);
-    for (std::size_t done = 0; done < bytes;) {
-      const ssize_t n = ::pread(descriptor_, lines.data() + before + done, bytes - done,
-                                static_cast<off_t>(from + done));
-      if (n < 0 && errno == EINTR) continue;
-      if (n <= 0) fail(n < 0 ? errno : EIO);
-      done += static_cast<std::size_t>(n);
+    const auto line = std::as_writable_bytes(std::span(lines).subspan(before));
+    std::size_t read_bytes = 0;
+    try {
+      read_bytes = files::read_at(descriptor_, line, from);
+    } catch (const std::system_error& error) {
+      fail(error.code().value());
     }
+    if (read_bytes != bytes) fail(EIO);
   };
   for (const std::size_t index : kept) {
     add_line(offsets.at(index), scan_.found[index].line_bytes);

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <fmt/format.h>
+#include <span>
 #include <system_error>
-#include <unistd.h>
 #include <utility>
 
+#include "core/files/read_at.h"
 #include "streaming/data_file.h"
 
 namespace sluice::batch {
@@ -125,13 +125,10 @@ JournalScan scan_journal(int descriptor, const ScanCheck& check) {
   std::string piece(piece_bytes, '\0');
   for (std::uint64_t offset = 0;;) {
     if (check) check(offset);
-    const ssize_t n = ::pread(descriptor, piece.data(), piece.size(), static_cast<off_t>(offset));
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) throw std::system_error(errno, std::generic_category());
-    if (n == 0 || !scanner.add(std::string_view(piece).substr(0, static_cast<std::size_t>(n)))) {
-      return scanner.finish();
-    }
-    offset += static_cast<std::uint64_t>(n);
+    const std::size_t n =
+        files::read_at(descriptor, std::as_writable_bytes(std::span(piece)), offset);
+    if (n == 0 || !scanner.add(std::string_view(piece).substr(0, n))) return scanner.finish();
+    offset += n;
   }
 }
 

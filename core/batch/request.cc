@@ -5,11 +5,11 @@
 #include <limits>
 #include <utility>
 
-#include "core/batch/digest.h"
 #include "core/batch/row_json.h"
 #include "core/batch/row_settings.h"
 #include "core/engine/text_stream.h"
 #include "core/error.h"
+#include "core/files/checksum.h"
 
 namespace sluice::batch {
 namespace {
@@ -80,7 +80,7 @@ chat::DialogueBody take_conversation(RowJson& settings) {
 }
 
 std::uint64_t derived_seed(std::uint64_t job_seed, const nlohmann::json& id, std::uint64_t row) {
-  Digest digest;
+  files::Checksum digest;
   digest.add(id.is_null() ? fmt::format("row {}", row) : id.dump());
   return digest.value() ^ job_seed;
 }

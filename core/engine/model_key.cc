@@ -2,13 +2,12 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <span>
 #include <system_error>
-#include <unistd.h>
 
+#include "core/files/read_at.h"
 #include "streaming/data_file.h"
 
 namespace sluice::engine {
@@ -19,17 +18,21 @@ PageKey derive(PageKey key, const streaming::DataFile& file, std::uint64_t begin
                std::uint64_t bytes) {
   std::array<std::byte, 65536> buffer;
   while (bytes > 0) {
-    const ssize_t n =
-        ::pread(file.descriptor(), buffer.data(), std::min<std::uint64_t>(bytes, buffer.size()),
-                static_cast<off_t>(begin));
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) {
-      throw std::system_error(n < 0 ? errno : EIO, std::generic_category(),
-                              fmt::format("cannot read {}", file.path().string()));
+    const auto part = std::span(buffer).first(
+        static_cast<std::size_t>(std::min<std::uint64_t>(bytes, buffer.size())));
+    const auto fail = [&file](std::error_code error) {
+      throw std::system_error(error, fmt::format("cannot read {}", file.path().string()));
+    };
+    std::size_t read_bytes = 0;
+    try {
+      read_bytes = files::read_at(file.descriptor(), part, begin);
+    } catch (const std::system_error& error) {
+      fail(error.code());
     }
-    key = key.derive(std::span(buffer).first(static_cast<std::size_t>(n)));
-    begin += static_cast<std::uint64_t>(n);
-    bytes -= static_cast<std::uint64_t>(n);
+    if (read_bytes != part.size()) fail(std::make_error_code(std::errc::io_error));
+    key = key.derive(part);
+    begin += part.size();
+    bytes -= part.size();
   }
   return key;
 }

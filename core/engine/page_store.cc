@@ -16,9 +16,9 @@
 #include <unistd.h>
 #include <utility>
 #include <vector>
-#include <xxhash.h>
 
 #include "core/error.h"
+#include "core/files/checksum.h"
 #include "core/files/durable_file.h"
 
 namespace sluice::engine {
@@ -32,24 +32,6 @@ constexpr std::string_view magic = "SLUICEPG";
 constexpr std::uint32_t version = 2;
 constexpr std::string_view extension = ".sluice-page";
 constexpr auto abandoned_after = std::chrono::minutes(10);
-
-class Checksum {
- public:
-  Checksum() : state_(XXH3_createState()) {
-    if (state_ == nullptr) throw std::bad_alloc();
-    XXH3_64bits_reset(state_.get());
-  }
-  void add(std::span<const std::byte> bytes) {
-    XXH3_64bits_update(state_.get(), bytes.data(), bytes.size());
-  }
-  std::uint64_t value() const { return XXH3_64bits_digest(state_.get()); }
-
- private:
-  struct Free {
-    void operator()(XXH3_state_t* state) const { XXH3_freeState(state); }
-  };
-  std::unique_ptr<XXH3_state_t, Free> state_;
-};
 
 // Puts values one behind the other.
 class Writer {
@@ -85,7 +67,7 @@ Bytes header(const PageKey& key, std::span<const Token> tokens, std::uint64_t pa
   writer.put_value(payload_bytes);
   writer.put_value(payload_checksum);
   writer.put(std::as_bytes(tokens));
-  Checksum checksum;
+  files::Checksum checksum;
   checksum.add(writer.written());
   writer.put_value(checksum.value());
   return writer.take();
@@ -183,7 +165,7 @@ std::optional<std::string> read_page(InputFile& file, const PageKey& key,
   }
   Bytes found(expected.size());
   if (!file.read(found)) return "it cannot be read";
-  Checksum checksum;
+  files::Checksum checksum;
   for (const std::span<std::byte> part : parts) {
     if (!file.read(part)) return "it cannot be read";
     checksum.add(part);
@@ -257,7 +239,7 @@ bool PageStore::read(const PageKey& key, std::span<const Token> tokens,
 
 void PageStore::write(const PageKey& key, std::span<const Token> tokens,
                       std::span<const std::span<const std::byte>> parts) const {
-  Checksum checksum;
+  files::Checksum checksum;
   for (const std::span<const std::byte> part : parts) checksum.add(part);
   files::DurableFile file(path(key), {.mode = 0600, .keep_cached = false});
   file.write(header(key, tokens, total_bytes(parts), checksum.value()));

@@ -10,6 +10,8 @@
 #include <unistd.h>
 #include <utility>
 
+#include "core/files/read_at.h"
+
 namespace sluice::gguf {
 namespace {
 
@@ -61,14 +63,13 @@ void HeaderBytes::read_to(std::uint64_t end) {
                  PROT_READ | PROT_WRITE) != 0) {
     throw file_error(path_, errno, "read into memory");
   }
-  while (read_bytes_ < wanted) {
-    const ssize_t count = ::pread(file_, memory_ + read_bytes_, wanted - read_bytes_,
-                                  static_cast<off_t>(read_bytes_));
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) throw file_error(path_, errno, "read");
-    if (count == 0) throw file_error(path_, EIO, "read: it became shorter meanwhile");
-    read_bytes_ += static_cast<std::size_t>(count);
+  try {
+    read_bytes_ +=
+        files::read_at(file_, {memory_ + read_bytes_, wanted - read_bytes_}, read_bytes_);
+  } catch (const std::system_error& error) {
+    throw file_error(path_, error.code().value(), "read");
   }
+  if (read_bytes_ != wanted) throw file_error(path_, EIO, "read: it became shorter meanwhile");
 }
 
 void HeaderBytes::finish() {

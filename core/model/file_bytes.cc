@@ -3,9 +3,12 @@
 #include <cerrno>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <string_view>
 #include <system_error>
 #include <unistd.h>
 #include <utility>
+
+#include "core/files/read_at.h"
 
 namespace sluice::model {
 
@@ -24,19 +27,16 @@ FileBytes::FileBytes(FileBytes&& other) noexcept
     : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)) {}
 
 void FileBytes::read(std::uint64_t offset, std::span<std::byte> out) const {
-  while (!out.empty()) {
-    const ssize_t got = ::pread(descriptor_, out.data(), out.size(), static_cast<off_t>(offset));
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) {
-      const int error = got < 0 ? errno : EIO;
-      throw std::system_error(
-          error, std::generic_category(),
-          fmt::format("{}: cannot read {} bytes at offset {}{}", path_.string(), out.size(), offset,
-                      got == 0 ? " (the file has become shorter)" : ""));
-    }
-    out = out.subspan(static_cast<std::size_t>(got));
-    offset += static_cast<std::uint64_t>(got);
+  const auto fail = [&](std::error_code error, std::string_view why) {
+    throw std::system_error(error, fmt::format("{}: cannot read {} bytes at offset {}{}",
+                                               path_.string(), out.size(), offset, why));
+  };
+  try {
+    if (files::read_at(descriptor_, out, offset) == out.size()) return;
+  } catch (const std::system_error& error) {
+    fail(error.code(), "");
   }
+  fail(std::make_error_code(std::errc::io_error), " (the file has become shorter)");
 }
 
 }  // namespace sluice::model

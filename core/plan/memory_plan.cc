@@ -32,6 +32,9 @@ constexpr std::uint64_t stack_bytes = 128 * KiB;  // touched by a thread
 // Pages of code that is first run when the engine is: measured, rounded up.
 constexpr std::uint64_t code_to_come_bytes = 1280 * KiB;
 constexpr std::uint64_t page_bytes = 4096, page_entry_bytes = 8;
+// By so much the baseline differs between two runs of one program: pages of code that happen to be
+// mapped. A budget that is recommended must do in the next run, too.
+constexpr std::uint64_t baseline_scatter_bytes = MiB;
 
 // Everything but weights, for one choice of context (the window, where there is one) and chunk.
 struct Shape {
@@ -302,7 +305,7 @@ class Planner {
                            const streaming::TapeOptions& options, bool maps_files) const {
     const streaming::TapePlan tape = tape_plan(layout, options, maps_files);
     const std::uint64_t rest = sum(lines);
-    return rest + tape.ring_bytes + page_table_bytes(rest, tape);
+    return rest + tape.ring_bytes + page_table_bytes(rest, tape) + baseline_scatter_bytes;
   }
 
   const gguf::Model& model_;
