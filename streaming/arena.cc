@@ -25,8 +25,8 @@ std::system_error system_failure(const std::string& what) {
 Arena::Arena(std::uint64_t capacity_bytes) : capacity_bytes_(round_up(capacity_bytes, page_bytes)) {
   if (capacity_bytes_ == 0) return;
   const std::uint64_t alignment = capacity_bytes_ < huge_page ? page_bytes : huge_page;
-  // The last page stays out of reach: it catches overruns, and keeps the kernel from merging this
-  // mapping with a neighbour, which huge_page_bytes() could not tell apart.
+  // The last page is never committed: it catches overruns, and it keeps the kernel from merging
+  // this mapping with a neighbour, from which huge_page_bytes() could not tell it apart.
   reserved_bytes_ = capacity_bytes_ + alignment;
   void* const address =
       mmap(nullptr, reserved_bytes_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -63,8 +63,9 @@ void Arena::commit(std::uint64_t bytes) {
     }
   }
   committed_bytes_ = wanted_bytes;
-  // A kernel without huge pages refuses the advice; the memory is as good, and huge_page_bytes()
-  // tells. The remainder must not become huge, or it would hold up to 2 MiB too much.
+  // A kernel without huge pages refuses the advice. The memory works all the same, and
+  // huge_page_bytes() reports it. The remainder must not become a huge page, which would take up to
+  // 2 MiB too much.
   const std::uint64_t huge_bytes = round_down(wanted_bytes, huge_page);
   if (huge_bytes != 0) madvise(data_, huge_bytes, MADV_HUGEPAGE);
   if (huge_bytes != wanted_bytes) {

@@ -2,9 +2,9 @@
 //
 // An arena reserves addresses for its whole capacity (which costs nothing) and memory only for its
 // first committed_bytes(). Whole 2 MiB stretches ask for huge pages; the rest at the end does not,
-// so that an arena never holds more than it was told to.
+// so an arena never takes more memory than was committed.
 //
-// Not thread safe while commit() runs. discard() may run beside uses of other bytes.
+// Threads: nothing may run beside commit(). discard() may run while other bytes are in use.
 #pragma once
 
 #include <cstddef>
@@ -21,23 +21,23 @@ class Arena {
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
-  // Makes the first `bytes` usable (rounded up to whole pages) and gives the memory of the rest
-  // back to the system at once. Bytes below both the old and the new size stay as they are; new
-  // ones are zero. Throws std::invalid_argument above the capacity, std::system_error when the
-  // system refuses.
+  // Makes the first `bytes` usable (rounded up to whole pages) and returns the memory of the rest
+  // to the system at once. Bytes below both the old and the new size keep their values; new ones
+  // are zero. Throws std::invalid_argument above the capacity, std::system_error when the system
+  // refuses.
   void commit(std::uint64_t bytes);
 
-  // Gives the memory of bytes [begin, end), multiples of 4096 below committed_bytes(), back to the
-  // system at once. They stay usable, and are zero when they are touched again.
+  // Returns the memory of bytes [begin, end) to the system at once; both are multiples of 4096, at
+  // most committed_bytes(). The bytes stay usable and are zero when they are touched again.
   void discard(std::uint64_t begin, std::uint64_t end);
 
-  // 4096-aligned, and 2 MiB aligned where the capacity reaches 2 MiB.
+  // Aligned to 4096 bytes; to 2 MiB when the capacity is at least 2 MiB.
   std::byte* data() const { return data_; }
   std::span<std::byte> bytes() const { return {data_, committed_bytes_}; }
   std::uint64_t committed_bytes() const { return committed_bytes_; }
 
-  // How much of the arena lies in huge pages at this moment, as the kernel tells it
-  // (/proc/self/smaps); 0 where it does not tell. Slow: for reports.
+  // How many bytes of the arena lie in huge pages now, from /proc/self/smaps; 0 when the kernel
+  // does not say. Slow: for reports.
   std::uint64_t huge_page_bytes() const;
 
  private:

@@ -20,8 +20,8 @@ std::vector<DataFile> open_all(std::span<const std::filesystem::path> paths,
   return files;
 }
 
-// Reads the first block of every file. Throws std::system_error for the first that cannot be read
-// in the reader's own way.
+// Reads the first block of every file. Throws std::system_error at the first file that the reader
+// cannot read in its own way.
 void try_reads(Reader& reader) {
   const std::uint64_t alignment = reader.alignment();
   Arena block(alignment);
@@ -72,8 +72,8 @@ bool try_uring(std::span<const std::filesystem::path> paths, const ReadResults& 
   }
 }
 
-// What cannot be read directly goes through the page cache, and says so; what cannot be read at all
-// is reported by whoever wants it.
+// A file that cannot be read directly is read through the page cache, with a note. A file that
+// cannot be read at all is no error here: the first real read of it reports that.
 void use_pread(std::span<const std::filesystem::path> paths, const ReadResults& results,
                ReaderChoice& choice) {
   auto files = open_all(paths, DataFile::Access::direct);

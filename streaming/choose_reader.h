@@ -23,15 +23,15 @@ std::optional<Io> parse_io(std::string_view word);
 struct ReaderChoice {
   std::unique_ptr<Reader> reader;
   std::string reason;              // one line: why this reader
-  std::vector<std::string> notes;  // one line for each thing that was wanted and is not to be had
+  std::vector<std::string> notes;  // one line for each thing that was tried and does not work
 };
 
-// Opens the files, tries what the machine grants (io_uring may be forbidden by seccomp or sysctl,
-// O_DIRECT is unknown to some file systems), and reads a block of each file before it picks. A
-// reader that was asked for by name and does not work gives way to the next best, with a note:
-// uring -> pread -> pread through the page cache; mmap -> uring. Automatic never maps: what is
-// pinned is copied into huge pages, in the form that kernels read fastest. Throws std::system_error
-// when a file cannot be opened. `results` is for tests.
+// Opens the files, finds out what the machine grants (seccomp or sysctl may forbid io_uring, some
+// file systems have no O_DIRECT), and reads a block of each file before it picks. When the
+// requested reader does not work, the next best one is used, with a note: uring -> pread -> pread
+// through the page cache; mmap -> uring. Io::automatic never picks mmap, because pinned segments
+// that are copied lie in huge pages, in the form that kernels read fastest. Throws
+// std::system_error when a file cannot be opened. `results` is for tests.
 ReaderChoice choose_reader(Io io, std::span<const std::filesystem::path> files,
                            const ReadResults& results = {});
 

@@ -65,8 +65,8 @@ DataFile::DataFile(std::filesystem::path path, Access access)
     throw file_failure(path_, error, "cannot be read as a regular file");
   }
   bytes_ = static_cast<std::uint64_t>(facts.st_size);
-  // It has done its work, and io_uring of kernels before 6.5 would answer EAGAIN for every read
-  // that a device cannot do without waiting.
+  // O_NONBLOCK was needed for the open only. With it, io_uring of kernels before 6.5 would answer
+  // EAGAIN to every read for which the device has to wait.
   fcntl(descriptor_, F_SETFL, fcntl(descriptor_, F_GETFL) & ~O_NONBLOCK);
 }
 
@@ -105,7 +105,7 @@ void DataFile::open_direct() {
 }
 
 void DataFile::open_buffered() {
-  // O_NONBLOCK: a FIFO in place of a file must not block the open; regular files ignore it.
+  // O_NONBLOCK: the open must not block when the path is a FIFO; regular files ignore the flag.
   descriptor_ = open_for_reading(path_, O_NONBLOCK);
   if (descriptor_ < 0) throw file_failure(path_, errno, "cannot be opened");
 }
@@ -121,12 +121,12 @@ std::int64_t DataFile::read(const ReadPiece& piece, const ReadResults& results) 
   return read_buffered(piece, results);
 }
 
-// Through a descriptor of its own where the other is for direct reads. Slow, and seldom.
+// Opens a second descriptor when descriptor_ is for direct reads. Slow, but rarely needed.
 std::int64_t DataFile::read_buffered(const ReadPiece& piece, const ReadResults& results) const {
   const auto offset = static_cast<off_t>(piece.offset);
   int descriptor = descriptor_;
   if (is_direct_) {
-    // The file that is open, whatever has its name now.
+    // Opens the same file again, even if another file has its name by now.
     descriptor = open_for_reading("/proc/self/fd/" + std::to_string(descriptor_), 0);
     if (descriptor < 0) return -errno;
   }

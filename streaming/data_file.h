@@ -16,7 +16,7 @@ namespace sluice::streaming {
 class DataFile {
  public:
   enum class Access {
-    direct,    // O_DIRECT where it works; else as buffered, and refusal() says why
+    direct,    // O_DIRECT where it works; else like buffered, and refusal() says why
     buffered,  // through the page cache
   };
 
@@ -28,11 +28,11 @@ class DataFile {
 
   int descriptor() const { return descriptor_; }
 
-  // Reads the rest of a piece, blocking: bytes, or -errno. What the file system refuses to read
-  // directly (EINVAL, EOPNOTSUPP) is read through the page cache, and dropped from there. Any
-  // number of threads may call it.
+  // Reads what remains of a piece and blocks meanwhile. Returns the bytes read, or -errno. When the
+  // file system refuses a direct read (EINVAL, EOPNOTSUPP), reads through the page cache and drops
+  // the pages from it. Any number of threads may call it.
   std::int64_t read(const ReadPiece& piece, const ReadResults& results) const;
-  // The first refusal of that kind, as errno; 0: none so far.
+  // The errno of the first direct read that was refused; 0: none so far.
   int refused_error() const { return refused_error_; }
 
   const std::filesystem::path& path() const { return path_; }
@@ -40,8 +40,8 @@ class DataFile {
   bool is_direct() const { return is_direct_; }
   const std::string& refusal() const { return refusal_; }
 
-  // What offsets, lengths and buffers of reads must be multiples of: 4096, or more where
-  // statx(STATX_DIOALIGN) asks for more.
+  // Offsets, lengths and buffer addresses of reads must be multiples of this many bytes: 4096, or
+  // more when statx(STATX_DIOALIGN) asks for more.
   std::uint64_t alignment() const { return alignment_; }
 
   // The size at this moment; less than bytes() when the file was truncated in use.
@@ -61,7 +61,8 @@ class DataFile {
   mutable std::atomic<int> refused_error_ = 0;
 };
 
-// A line for the user when some file refused direct reads that it had promised; else "".
+// A line for the user when the file system of some file refused direct reads although it had
+// offered O_DIRECT; else "".
 std::string refused_direct_reads(std::span<const DataFile> files);
 
 }  // namespace sluice::streaming

@@ -13,9 +13,9 @@ namespace {
 constexpr std::uint32_t slots = 16;
 constexpr std::uint64_t segment_bytes = disk_speed_bytes / slots;
 
-// The whole file in runs of neighbours that lie far from each other, so that a part of them is a
-// sample of all of it. `first`: any number; where to begin, for a host remembers what was read
-// before.
+// Cuts the whole file into runs of neighbouring segments and orders the runs so that consecutive
+// ones lie far apart: the first few are then a sample of the whole file. `first`, any number,
+// chooses the first run; it should differ between calls, because a host caches what was read.
 std::vector<Segment> spread_over_file(std::uint64_t file_bytes, std::uint64_t first) {
   constexpr std::uint64_t run_bytes = 16 * segment_bytes;
   const std::uint64_t runs = (file_bytes + run_bytes - 1) / run_bytes;

@@ -1,4 +1,4 @@
-// How fast the disk under a file is, measured with the very reads that a tape does.
+// Measures how fast the disk under a file is, with the same reads that a tape makes.
 #pragma once
 
 #include <chrono>
@@ -13,18 +13,18 @@ namespace sluice::streaming {
 
 struct DiskSpeed {
   double bytes_per_s = 0;
-  std::uint64_t bytes = 0;         // that were read
+  std::uint64_t bytes = 0;         // read in all
   std::string reader;              // "uring"
-  std::vector<std::string> notes;  // with reads through the page cache the figure is not the disk's
+  std::vector<std::string> notes;  // e.g. that reads went through the page cache, not to the disk
 };
 
-// Memory that measure_disk() needs, and gives back before it returns.
+// Memory that measure_disk() allocates, and frees before it returns.
 inline constexpr std::uint64_t disk_speed_bytes = std::uint64_t{32} << 20;
 
-// Reads for this long, as a tape streams, in places all over the file, each time in others; a short
-// file is read again. Nothing is done with the bytes. Io::mmap would measure the page cache and is
-// taken as automatic. Throws std::system_error when the file cannot be read, std::invalid_argument
-// when it is empty.
+// Reads for `duration` as a tape streams, at places spread over the whole file; each call begins
+// elsewhere, and a short file is read again and again. The bytes are not used. Io::mmap would
+// measure the page cache, so it is treated as Io::automatic. Throws std::system_error when the file
+// cannot be read, std::invalid_argument when it is empty.
 DiskSpeed measure_disk(const std::filesystem::path& file, std::chrono::milliseconds duration,
                        Io io = Io::automatic);
 

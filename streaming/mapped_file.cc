@@ -16,7 +16,7 @@ std::system_error mapping_error(const std::filesystem::path& path, int code) {
   return {code, std::generic_category(), path.string() + ": cannot be mapped for reading"};
 }
 
-// Boost maps nothing of an empty file, and opens a directory without a complaint.
+// Checked here because Boost cannot map an empty file, and opens a directory without an error.
 bool is_empty_file(const std::filesystem::path& path) {
   std::error_code error;
   const auto status = std::filesystem::status(path, error);

@@ -1,5 +1,5 @@
-// A whole file mapped for reading. Pages come in when they are touched and belong to the page
-// cache, so mapping a file of any size costs no memory in itself.
+// A whole file mapped for reading. Pages are loaded when they are touched and belong to the page
+// cache, so the mapping itself takes no memory, however long the file is.
 //
 // Immutable after construction; any number of threads may read. A file that is truncated while it
 // is mapped raises SIGBUS on access, as with any mapping.
@@ -15,7 +15,7 @@ namespace sluice::streaming {
 class MappedFile {
  public:
   // Throws std::system_error, with the path in its message, when the file cannot be opened or
-  // mapped, or is not a regular file. An empty file gives no bytes.
+  // mapped, or is not a regular file. For an empty file bytes() is empty.
   explicit MappedFile(std::filesystem::path path);
 
   // The file's bytes, page aligned. Valid for the lifetime of this object, also after it has been

@@ -38,10 +38,10 @@ void PinnedSegments::limit(std::uint64_t bytes) {
   const bool falls = bytes < limit_bytes_;
   limit_bytes_ = bytes;
   if (!falls || places_.empty() || may_stay(places_.back())) return;
-  populate_.reset();  // it may be touching what lies behind the limit
+  populate_.reset();  // it may be touching memory beyond the limit
   const auto behind = std::partition_point(places_.begin(), places_.end(),
                                            [this](const Place& place) { return may_stay(place); });
-  // Gives back whole runs, so that pages that segments share go too.
+  // Gives back runs of segments rather than single ones, so that pages shared by two are included.
   std::size_t first = static_cast<std::size_t>(behind - places_.begin());
   for (std::size_t i = first; i < places_.size(); ++i) {
     if (places_[i].state == State::streamed || places_[i].state == State::pinned) {
@@ -55,8 +55,8 @@ void PinnedSegments::limit(std::uint64_t bytes) {
   give_back(first, places_.size());
 }
 
-// The memory of places [first, last), none of which is in use. A page at either end that belongs to
-// neighbours too stays as long as one of them is in use.
+// Returns the memory of places [first, last) to the system; none of them is in use. A page at
+// either end is kept while a neighbour that lies in it too is in use.
 void PinnedSegments::give_back(std::size_t first, std::size_t last) {
   if (first >= last) return;
   const auto is_in_use = [this](std::size_t i) { return places_[i].state != State::streamed; };
@@ -150,7 +150,7 @@ void PinnedSegments::end_copy(std::size_t turn) {
   leave(*find(turn));
 }
 
-// The leader no longer uses a place.
+// Called when the leading thread no longer uses a place (a copy or a hold has ended).
 void PinnedSegments::leave(Place& place) {
   if (place.state != State::doomed) {
     place.state = State::pinned;

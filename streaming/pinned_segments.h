@@ -1,15 +1,13 @@
-// The segments of a tape that stay in memory, and how many of them may, which can change at any
-// moment.
+// The segments of a tape that stay in memory, under a limit that can change at any moment.
 //
 // Segments lie in one arena, in the order in which a growing budget pins them
-// (streaming/residency.h): the segments that may stay are a prefix of that order. When the limit
-// falls, what lies behind it is given back to the system at once, in the middle of a step too; a
-// segment that the step holds is given back when it is released. When the limit rises again,
-// nothing happens by itself: the thread that leads the steps copies segments in as they pass
-// through its hands.
+// (streaming/residency.h), so the segments that may stay are a prefix of that order. When the limit
+// falls, the memory beyond it is returned to the system at once, even in the middle of a step; only
+// a segment that the step holds is kept until it is released. When the limit rises, nothing happens
+// at once: the thread that leads the steps copies each streamed segment in when it releases it.
 //
-// Threads: limit() and the functions that only tell something may be called by any thread; the rest
-// belongs to the thread that leads the steps.
+// Threads: limit() and the const functions may be called by any thread; all others only by the
+// thread that leads the steps.
 #pragma once
 
 #include <cstddef>
@@ -26,35 +24,36 @@ namespace sluice::streaming {
 
 class PinnedSegments {
  public:
-  // `bytes`: of each segment, by turn; what it takes in memory. `order`: the turns that may be
-  // pinned, the first to be pinned first. Reserves addresses, and no memory. Throws
-  // std::system_error when there are not enough of them.
+  // `bytes[turn]` is what a segment takes in memory. `order` lists the turns that may be pinned, in
+  // the order of pinning. Reserves addresses but no memory. Throws std::system_error when there are
+  // not enough addresses.
   PinnedSegments(std::span<const std::uint64_t> bytes, std::span<const std::size_t> order);
 
-  // From now on no more than this many bytes stay, in whole segments; at first all may.
+  // Limits the pinned segments to this many bytes from now on. Until the first call there is no
+  // limit.
   void limit(std::uint64_t bytes);
 
-  std::uint64_t bytes() const;  // that are pinned now
+  std::uint64_t bytes() const;  // of the segments that are pinned now
   bool is_pinned(std::size_t turn) const;
-  // The first turn from `turn` on that is not pinned; the number of turns when there is none.
+  // The first turn >= `turn` that is not pinned; the number of turns when there is none.
   std::size_t next_streamed(std::size_t turn) const;
   std::uint64_t huge_page_bytes() const { return memory_.huge_page_bytes(); }  // for reports
 
-  // Has threads of their own touch the memory up to the limit, ahead of copies, until told to stop
-  // or until the limit falls.
+  // Starts threads that touch the memory up to the limit before segments are copied there. They
+  // end at stop_populating(), or when the limit falls.
   void populate(unsigned threads);
   void stop_populating();
 
-  // The bytes of a segment, which stay until release(); null when it is not pinned. Throws
+  // The bytes of a segment, valid until release(); null when it is not pinned. Throws
   // std::logic_error when it is held already.
   const std::byte* acquire(std::size_t turn);
   // Returns false, and does nothing, when the segment is not held.
   bool release(std::size_t turn);
 
-  // May this segment be pinned, as far as the limit goes now?
+  // Whether the present limit allows this segment to be pinned.
   bool may_pin(std::size_t turn) const;
-  // Where to copy a segment that is not pinned and may be; else null. It is pinned from end_copy()
-  // on, unless the limit has fallen below it meanwhile.
+  // Where to copy a segment that is not pinned; null when it is, or when the limit does not allow
+  // it. The segment is pinned from end_copy() on, unless the limit has fallen below it meanwhile.
   std::byte* begin_copy(std::size_t turn);
   void end_copy(std::size_t turn);
 
@@ -64,7 +63,7 @@ class PinnedSegments {
     copying,
     pinned,
     held,
-    doomed,  // copying or held, and to be given back after that
+    doomed,  // copying or held; its memory is returned to the system after that
   };
 
   static constexpr std::size_t nowhere = ~std::size_t{0};

@@ -16,7 +16,7 @@ Populate::Populate(std::span<std::byte> memory, unsigned threads) : memory_(memo
   if (memory_.size() <= piece_bytes) return;
   try {
     for (unsigned i = 0; i < threads; ++i) threads_.emplace_back([this] { touch_pieces(); });
-  } catch (const std::system_error&) {  // a limit on processes: those that there are will do
+  } catch (const std::system_error&) {  // a limit on processes: fewer threads will do
   }
 }
 

@@ -1,9 +1,9 @@
 // Has the system provide memory before it is first written to.
 //
-// Zeroing pages takes the kernel (and under a hypervisor the host as well) longer than a fast disk
-// needs to fill them. So while the first bytes are being read, threads of their own touch what
-// comes after. Only speed depends on it: where the kernel lacks MADV_POPULATE_WRITE (before 5.14),
-// or memory or threads cannot be had, pages come when they are written.
+// The kernel (and under a hypervisor the host too) takes longer to zero pages than a fast disk
+// takes to fill them. So extra threads touch the memory ahead of the reads. This affects only
+// speed: when the kernel has no MADV_POPULATE_WRITE (before 5.14), or there is no memory or no
+// thread to be had, pages are provided when they are first written.
 #pragma once
 
 #include <atomic>
@@ -17,10 +17,10 @@ namespace sluice::streaming {
 
 class Populate {
  public:
-  // Touches `memory` from its start to its end on up to `threads` threads. The memory must stay
-  // mapped until the destructor has returned; its content is not changed.
+  // Starts up to `threads` threads that touch `memory` from its start to its end. The memory must
+  // stay mapped until the destructor has returned; its content is not changed.
   Populate(std::span<std::byte> memory, unsigned threads);
-  // Stops, and waits for the pieces at hand.
+  // Stops the threads; waits until each has finished the piece it is working on.
   ~Populate();
   Populate(const Populate&) = delete;
   Populate& operator=(const Populate&) = delete;
@@ -29,7 +29,7 @@ class Populate {
   void touch_pieces();
 
   std::span<std::byte> memory_;
-  std::atomic<std::uint64_t> next_{0};  // the first byte that no thread has taken on
+  std::atomic<std::uint64_t> next_{0};  // the first byte that no thread has taken yet
   std::atomic<bool> is_stopping_{false};
   std::vector<std::thread> threads_;
 };

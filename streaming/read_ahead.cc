@@ -25,7 +25,7 @@ std::system_error read_failure(const ReaderFile& file, const Segment& segment,
 
 ReadAhead::ReadAhead(Reader& reader, std::uint32_t slots) : reader_(reader), slots_(slots) {}
 
-ReadAhead::~ReadAhead() = default;  // the reader waits for what is in flight
+ReadAhead::~ReadAhead() = default;  // the destructor of the reader waits for reads in flight
 
 void ReadAhead::use_memory(std::span<std::byte> memory, std::uint64_t slot_bytes) {
   memory_ = memory;
@@ -116,8 +116,8 @@ std::size_t ReadAhead::next_entry(std::size_t index) const {
   return wanted_ ? wanted_(index) : index;
 }
 
-// The consumer wants what is not in the window. Starts the window anew at that place; slots whose
-// reads are in flight become free one after the other.
+// Called when the consumer wants an entry that is not in the window. Restarts the window there;
+// slots with reads in flight become free as these reads end.
 ReadAhead::Slot& ReadAhead::jump_to(std::size_t index) {
   if (held_count() == slots_.size()) {
     throw std::logic_error("all " + std::to_string(slots_.size()) + " slots of the ring are held");
@@ -156,8 +156,8 @@ void ReadAhead::free_slot(Slot& slot) {
   discard(sequence_[slot.index]);
 }
 
-// Gives up the pages of an entry except those that another slot needs: entries share pages where
-// they meet, and an entry that was dropped may have been asked for again.
+// Discards the pages of an entry except those that another slot needs: neighbouring entries share
+// pages, and the same entry may have been dropped and then requested again.
 void ReadAhead::discard(const ReadAheadEntry& entry) {
   std::uint64_t begin = entry.discard_begin;
   std::uint64_t end = entry.discard_end;
@@ -178,8 +178,8 @@ void ReadAhead::discard(const ReadAheadEntry& entry) {
   if (begin < end) reader_.discard(entry.segment.file, begin, end - begin);
 }
 
-// Fills the free slots. An entry that is in the window already ends the run: the window has come
-// round, and reads on when that entry is released.
+// Starts reads into all free slots. Stops at an entry that is in the window already: the window
+// then holds the whole sequence, and reads on when that entry is released.
 void ReadAhead::read_on() {
   for (Slot& slot : slots_) {
     if (slot.state != State::idle) continue;

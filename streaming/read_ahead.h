@@ -1,10 +1,11 @@
 // A window of reads that runs ahead of a consumer who visits a fixed sequence over and over.
 //
-// The window has a few slots. Each holds one entry of the sequence: being read, ready, or held by
-// the consumer. As soon as a slot is free it reads the next entry; after the last entry comes the
-// first one again, so the disk does not wait for the end of a step.
+// The window has a few slots. Each slot is free, or has one entry of the sequence that is being
+// read, is ready, or is held by the consumer. A free slot at once reads the next entry; after the
+// last entry comes the first one again, so the disk does not wait for the end of a step.
 //
-// The consumer may skip entries and may jump; the window then drops what it has read in vain.
+// The consumer may skip entries and may jump; the window then drops entries that were read but are
+// not needed.
 //
 // Threads: used by one thread.
 #pragma once
@@ -21,8 +22,8 @@
 
 namespace sluice::streaming {
 
-// One stop of the sequence. With a reader that maps files, the pages from discard_begin to
-// discard_end (file offsets) are given up when the segment is released or dropped.
+// One entry of the sequence. With a reader that maps files, the pages from discard_begin to
+// discard_end (file offsets) are discarded when the segment is released or dropped.
 struct ReadAheadEntry {
   Segment segment;
   std::uint64_t discard_begin = 0;
@@ -30,11 +31,11 @@ struct ReadAheadEntry {
 };
 
 struct ReadAheadStatistics {
-  std::uint64_t reads = 0;       // segments whose reading was begun
-  std::uint64_t bytes_read = 0;  // with what alignment adds
-  std::uint64_t dropped = 0;     // segments read, or begun to be read, in vain
-  std::uint64_t stalls = 0;      // times that acquire found the disk late
-  std::uint64_t stall_ns = 0;    // and how long it waited in all
+  std::uint64_t reads = 0;       // segments whose read was started
+  std::uint64_t bytes_read = 0;  // padding for alignment included
+  std::uint64_t dropped = 0;     // segments whose read was started, but which were not acquired
+  std::uint64_t stalls = 0;      // how often acquire() had to wait for the disk
+  std::uint64_t stall_ns = 0;    // time waited for the disk, in all
 };
 
 class ReadAhead {
@@ -47,16 +48,16 @@ class ReadAhead {
   ReadAhead(const ReadAhead&) = delete;
   ReadAhead& operator=(const ReadAhead&) = delete;
 
-  // Where the slots lie: one after the other, `slot_bytes` each. Not needed with a reader that maps
-  // files. Only while stopped.
+  // Gives the window its buffers: the slots lie in `memory` one after the other, `slot_bytes` each.
+  // The memory is the caller's. Not needed with a reader that maps files. Only while stopped.
   void use_memory(std::span<std::byte> memory, std::uint64_t slot_bytes);
 
-  // The first entry from `index` on that is to be read ahead, or any number beyond the end of the
-  // sequence when none is. Asked whenever a slot is free, and may change its mind.
+  // Returns the first entry >= `index` that should be read ahead, or any number beyond the end of
+  // the sequence when there is none. Called whenever a slot is free; its answers may change.
   using Next = std::function<std::size_t(std::size_t index)>;
 
-  // Sets the sequence and begins to read it from its start: all of it where `next` is empty. Only
-  // while nothing is held.
+  // Sets the sequence and begins to read it from its start. Without `next` all entries are read.
+  // Only while nothing is held.
   void start(std::vector<ReadAheadEntry> sequence, Order order, Next next = {});
 
   // Drops everything and waits for the reads in flight. Only while nothing is held.
@@ -65,9 +66,9 @@ class ReadAhead {
   // Entries from `end` on are not read ahead (but may be acquired).
   void set_end(std::size_t end);
 
-  // The bytes of an entry, valid until release(). Blocks until they are there. An error of reading
-  // them ends here, as a std::system_error that names file and offset; the entry may be tried
-  // again. Throws std::logic_error when it is held already or when all slots are held.
+  // The bytes of an entry, valid until release(). Blocks until they are in memory. Throws
+  // std::system_error, which names file and offset, when they cannot be read; the entry may be
+  // acquired again. Throws std::logic_error when it is held already or when all slots are held.
   std::span<const std::byte> acquire(std::size_t index);
 
   // The bytes of an entry that is held.
@@ -85,7 +86,7 @@ class ReadAhead {
 
   struct Slot {
     State state = State::idle;
-    bool is_dropped = false;       // nobody wants what is being read
+    bool is_dropped = false;       // the read in flight is no longer needed
     std::size_t index = 0;         // entry of the sequence
     std::uint64_t ticket = 0;      // order of submission
     std::uint64_t read_begin = 0;  // file offset of the first byte in the buffer
@@ -116,12 +117,12 @@ class ReadAhead {
   Order order_ = Order::cyclic;
   Next wanted_;
   std::size_t end_ = 0;
-  std::size_t next_ = 0;  // entry to read next, or the first wanted one after it
+  std::size_t next_ = 0;  // the next read is the first wanted entry >= this
   std::uint64_t tickets_ = 0;
   ReadAheadStatistics statistics_;
 };
 
-// The error of bytes that cannot be read, as acquire throws it.
+// The error that acquire() throws when the bytes of a segment cannot be read.
 std::system_error read_failure(const ReaderFile& file, const Segment& segment,
                                const Completion& result);
 

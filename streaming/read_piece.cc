@@ -7,7 +7,7 @@
 namespace sluice::streaming {
 namespace {
 
-// A read that makes no progress this often in a row is reported instead of retried.
+// After this many attempts in a row without progress, a read is reported as failed.
 constexpr std::uint32_t futile_max = 100;
 
 }  // namespace
@@ -26,8 +26,8 @@ ReadPiece::Outcome ReadPiece::advance(std::int64_t result, std::uint64_t alignme
     is_truncated = true;
     return Outcome::failed;
   }
-  // The next read has to start aligned: what came after the last aligned byte is read again. A
-  // read that never gets further than that has met the new end of a truncated file.
+  // The next read has to start at an aligned offset, so the bytes after the last aligned one are
+  // read again. When a read never gets beyond it, the file has been truncated there.
   const std::uint64_t kept_bytes = round_down(got_bytes, alignment);
   if (kept_bytes != 0) {
     futile = 0;

@@ -1,5 +1,5 @@
-// Requests cut into pieces of the size that disks like, and what the result of a system call on a
-// piece means: the part of a reader that is the same for all of them.
+// The part that all readers share: requests are cut into pieces of a size that suits disks, and
+// the result of a system call on a piece is interpreted.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace sluice::streaming {
 // Large enough for the full speed of a disk, small enough that a few MiB keep its queue filled.
 inline constexpr std::uint64_t piece_bytes_max = std::uint64_t{512} << 10;
 
-// What is still to be read of a part of a request.
+// A part of a request; offset, bytes and buffer describe what of it is still to be read.
 struct ReadPiece {
   enum class Outcome { done, again, failed };
 
@@ -24,13 +24,13 @@ struct ReadPiece {
   std::uint64_t offset = 0;
   std::uint64_t bytes = 0;
   std::byte* buffer = nullptr;
-  std::uint64_t needed_end = 0;  // bytes beyond this offset need not be there: the end of file
-  std::uint32_t futile = 0;      // interruptions in a row
+  std::uint64_t needed_end = 0;  // file offset; bytes from here on are not needed (end of file)
+  std::uint32_t futile = 0;      // attempts in a row that made no progress
   int error = 0;                 // with failed: errno
   bool is_truncated = false;     // with failed: the file ended before needed_end
 
-  // Takes the result of a read of (offset, bytes, buffer): what it returned, or -errno. With
-  // `again` the piece describes the read that remains, aligned as before.
+  // Takes the result of a read of (offset, bytes, buffer): the bytes read, or -errno. After `again`
+  // the piece describes the read that remains, aligned as before.
   Outcome advance(std::int64_t result, std::uint64_t alignment);
 };
 
@@ -50,13 +50,14 @@ void cut_into_pieces(const ReadRequest& request, std::uint64_t file_bytes, Visit
   }
 }
 
-// Which slots have pieces under way, and the first error of each. Not thread safe.
+// Counts the unfinished pieces of each slot and keeps its error at the lowest file offset. Not
+// thread safe.
 class SlotLedger {
  public:
-  // A request of `slot` with this many pieces begins.
+  // A request for `slot` with this many pieces begins.
   void begin(std::uint32_t slot, std::size_t pieces);
 
-  // A piece has ended; the completion of its slot if it was the last one.
+  // A piece has ended. Returns the completion of its slot when it was the last piece.
   std::optional<Completion> end(const ReadPiece& piece);
 
  private:

@@ -1,5 +1,5 @@
-// The seam between the readers and the system calls: what the kernel says of a read, before a
-// reader believes it. The program has nothing in between; tests put a disk there that fails.
+// A hook between the readers and the system calls: it sees the result of each read and may replace
+// it. The program installs none; tests use it to simulate a disk that fails.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace sluice::streaming {
 
-// Given how the piece was read ("uring", "pread", "buffered", "mmap") and the result, bytes or
-// -errno, returns the result to go on with. Called by any thread that reads. Empty: none.
+// Takes how a piece was read ("uring", "pread", "buffered") and the result (bytes, or -errno), and
+// returns the result that the reader shall use. Called on any thread that reads. Empty: no hook.
 using ReadResults =
     std::function<std::int64_t(std::string_view call, const ReadPiece& piece, std::int64_t result)>;
 

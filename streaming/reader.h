@@ -27,14 +27,14 @@ struct ReadRequest {
   std::uint32_t slot = 0;
   std::uint32_t file = 0;
   std::uint64_t offset = 0;     // a multiple of Reader::alignment()
-  std::uint64_t bytes = 0;      // a multiple of it too, and not 0; may go beyond the end of file
-  std::byte* buffer = nullptr;  // aligned alike; unused by a reader that maps its files
+  std::uint64_t bytes = 0;      // a multiple of it too, not 0; may reach beyond the end of file
+  std::byte* buffer = nullptr;  // aligned like offset; unused by a reader that maps its files
 };
 
 struct Completion {
   std::uint32_t slot = 0;
-  std::error_code error;      // none: all bytes up to the end of the request or file are there
-  std::uint64_t offset = 0;   // with an error: where in the file
+  std::error_code error;      // empty: all bytes up to the end of the request or file are there
+  std::uint64_t offset = 0;   // with an error: its place in the file
   bool is_truncated = false;  // the error is that the file has become shorter
 };
 
@@ -53,13 +53,13 @@ class Reader {
   // The files, in the order in which requests number them.
   virtual std::span<const ReaderFile> files() const = 0;
 
-  // Multiple of 4096 that fits every file.
+  // The alignment of requests, in bytes: a multiple of 4096 that suits every file.
   virtual std::uint64_t alignment() const = 0;
 
   // Announces the buffers of slots 0, 1, ... (`slot_bytes` each, one after the other) before the
-  // first read into them, so that the kernel can keep them at hand. They must outlive the reader.
-  // Returns a line for the user when that is not possible and reads cost a little more, else "".
-  // Without memory, the reader lets go of the buffers it had. No read may be in flight.
+  // first read into them, so that the kernel can register them. They must outlive the reader.
+  // Returns a line for the user when registration fails, which makes reads a little slower; else
+  // "". With empty `memory` the reader releases the buffers it had. No read may be in flight.
   virtual std::string attach_buffers(std::span<std::byte> memory, std::uint64_t slot_bytes) = 0;
 
   // Starts a read and returns at once.
@@ -71,11 +71,10 @@ class Reader {
   // Blocks until a read has finished. There must be one in flight.
   virtual Completion wait() = 0;
 
-  // A line for the user about reads that had to be done in another way than the reader's own, as
-  // soon as there has been one; else "".
+  // A line for the user once a read had to be done in another way than the reader's own; else "".
   virtual std::string trouble() const { return ""; }
 
-  // Does this reader hand out the memory of its own mappings? The four functions below are for
+  // Whether this reader hands out memory of its own mappings. The four functions below are for
   // readers that do.
   virtual bool maps_files() const { return false; }
 
@@ -83,14 +82,14 @@ class Reader {
   // may be touched.
   virtual const std::byte* mapping(std::uint32_t /*file*/) const { return nullptr; }
 
-  // With true, the kernel must not bring in pages around those of a request (its own read-ahead may
-  // be as long as the whole ring). With false it may, and keeps pages that are in use for longer.
+  // true: the kernel must not load pages around those of a request, because its own read-ahead may
+  // be as long as the whole ring. false: it may, and it keeps pages that are in use for longer.
   virtual void keep_to_requests(bool /*strictly*/) {}
 
-  // Gives up pages that a read has brought in; offset and bytes are multiples of 4096.
+  // Drops pages that a read has brought in; offset and bytes are multiples of 4096.
   virtual void discard(std::uint32_t /*file*/, std::uint64_t /*offset*/, std::uint64_t /*bytes*/) {}
 
-  // Is the file still at least this long? Bytes beyond its end must not be touched.
+  // Whether the file still has at least `end` bytes. Bytes beyond its end must not be touched.
   virtual bool still_reaches(std::uint32_t /*file*/, std::uint64_t /*end*/) const { return true; }
 };
 

@@ -7,9 +7,9 @@
 namespace sluice::streaming {
 namespace {
 
-// A binary tree over the tape. Every node halves its stretch by bytes and knows how much of it has
-// been taken; a pick goes down from the root and always enters the half that has given the smaller
-// share of its bytes. The two halves of any node therefore never differ by more than one segment.
+// A binary tree over the tape. Every node halves a part of the tape by bytes and counts the bytes
+// taken from it. A pick goes down from the root and always enters the half of which the smaller
+// share has been taken. So the two halves of a node never differ by more than one segment.
 class EvenPicker {
  public:
   explicit EvenPicker(std::span<const std::uint64_t> sizes) : sizes_(sizes) {
@@ -37,7 +37,7 @@ class EvenPicker {
     std::uint64_t bytes = 0;
     std::uint64_t taken_bytes = 0;
     std::size_t left = 0;         // segments not yet taken
-    std::size_t first = 0;        // first segment of the stretch
+    std::size_t first = 0;        // first segment of the node's part
     std::size_t middle = 0;       // first segment of the right half
     std::size_t right_child = 0;  // 0: a leaf; the left child is the next node
   };
@@ -93,8 +93,8 @@ class EvenPicker {
 }  // namespace
 
 std::vector<std::size_t> pin_order(std::span<const std::uint64_t> segment_bytes) {
-  // The picker spreads what it takes first, so the picks are the order of streaming: a small
-  // deficit is the case in which evenness matters most. Pinning goes the other way.
+  // The picker spreads its first picks best. Evenness matters most when little is streamed, so the
+  // picks are the order of streaming; the order of pinning is the reverse.
   EvenPicker picker(segment_bytes);
   std::vector<std::size_t> order(segment_bytes.size());
   std::generate(order.rbegin(), order.rend(), [&] { return picker.pick(); });

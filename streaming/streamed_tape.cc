@@ -14,10 +14,10 @@
 namespace sluice::streaming {
 namespace {
 
-// Where pinned segments begin in the arena: cache lines, and the widest vector loads.
+// Alignment of pinned segments in the arena: a cache line, and the widest vector load.
 constexpr std::uint64_t pinned_alignment = 64;
-constexpr unsigned load_threads = 2;                                 // beside the one that copies
-constexpr std::uint64_t segment_bytes_max = std::uint64_t{1} << 30;  // what one buffer may register
+constexpr unsigned load_threads = 2;                                 // besides the copying thread
+constexpr std::uint64_t segment_bytes_max = std::uint64_t{1} << 30;  // io_uring's limit per buffer
 
 std::uint64_t end_of(const Segment& segment) {
   return segment.offset + segment.bytes;
@@ -50,21 +50,22 @@ void check_geometry(std::span<const Segment> segments, const TapeOptions& option
   }
 }
 
-// What a segment takes in the arena, by turn.
+// Bytes that each segment takes in the arena, by turn.
 std::vector<std::uint64_t> arena_costs(std::span<const Segment> segments) {
   std::vector<std::uint64_t> costs;
   for (const Segment& segment : segments) costs.push_back(pinned_cost(segment, false));
   return costs;
 }
 
-// The turns that lie in the arena, in the order in which they get there.
+// The turns that lie in the arena, in the order in which they are copied there.
 std::span<const std::size_t> copied_turns(const TapePlan& plan) {
   const std::span<const std::size_t> order = plan.residency.pin_order;
   return order.first(plan.is_in_page_cache ? 0 : plan.residency.pinned_count);
 }
 
-// How many pages of a mapping streamed segments leave behind: the last one of each, except where
-// another segment begins in it, which gives it up in its turn or has it counted as pinned.
+// How many pages of a mapping streamed segments leave in memory. Each leaves its last page if it
+// ends inside one (see streamed_entries). Such a page is not counted if another segment begins in
+// it: that segment discards the page later, or has it counted as pinned.
 std::uint64_t pages_kept(std::span<const Segment> segments, const TapePlan& plan) {
   std::set<std::pair<std::uint32_t, std::uint64_t>> first_pages;
   for (const Segment& segment : segments) {
@@ -157,8 +158,8 @@ void StreamedTape::close_ring() {
   ring_memory_.commit(0);
 }
 
-// Pinned segments come through the ring like all others; copying them on costs less time than the
-// disk needs for the next, and packs them without the alignment of reads.
+// Pinned segments are read into the ring like all others and copied to the arena from there. A copy
+// takes less time than the disk needs for the next segment, and drops the padding of aligned reads.
 void StreamedTape::load(const Progress& progress) {
   const std::span<const std::size_t> turns =
       std::span(plan_.residency.pin_order).first(plan_.residency.pinned_count);
@@ -215,8 +216,9 @@ std::size_t StreamedTape::next_streamed(std::size_t turn) const {
   return static_cast<std::size_t>(at - is_mapped_.begin());
 }
 
-// What of the mapping a streamed segment gives up: its last page, when the next segment begins in
-// it, is left to that one, and its first page stays when it is also the last of a pinned segment.
+// All segments, with the pages of the mapping that each discards when it is streamed. A segment
+// discards neither a last page that it fills only in part (the next segment may begin there) nor a
+// first page that is also the last page of a pinned segment.
 std::vector<ReadAheadEntry> StreamedTape::streamed_entries() const {
   std::set<std::pair<std::uint32_t, std::uint64_t>> pinned_last_pages;
   if (reader_->maps_files()) {

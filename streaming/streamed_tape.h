@@ -6,12 +6,12 @@
 // in the mapping, and of the streamed ones no more than the ring's length is kept in memory. A tape
 // with everything pinned and the mmap reader is a resident model served from the page cache.
 //
-// Memory: no more than plan_tape() says beforehand. What is pinned can be limited further at any
-// moment: segments behind the limit are streamed from then on. When the limit rises again, segments
-// are pinned as they pass through the ring, which costs no read.
+// Memory: no more than plan_tape() says beforehand. limit_pinned_bytes() can lower the pinned part
+// at any moment; segments beyond the limit are streamed from then on. When the limit rises again,
+// segments are pinned as they pass through the ring, which costs no extra read.
 //
-// Threads: a tape is used by one thread, but for limit_pinned_bytes() and pinned_bytes(), which any
-// may call; the memory handed out may be read by any number.
+// Threads: a tape is used by one thread. Only limit_pinned_bytes() and pinned_bytes() may be called
+// by any thread. Any number of threads may read the memory handed out.
 #pragma once
 
 #include <cstddef>
@@ -34,18 +34,18 @@ namespace sluice::streaming {
 struct TapeOptions {
   std::uint64_t pinned_bytes_max = 0;
   std::uint32_t slots = 16;    // segments in the ring
-  std::uint32_t held_max = 8;  // segments that are acquired at the same time; less than slots
+  std::uint32_t held_max = 8;  // segments acquired at the same time, at most; less than slots
 };
 
 // What a tape will allocate.
 struct TapePlan {
-  Residency residency;  // in bytes of memory, see pinned_bytes
-  // Memory of the pinned segments, a multiple of 4096 and at most the budget. Anonymous, or pages
-  // of the page cache when is_in_page_cache (then an upper bound: neighbours share pages).
+  Residency residency;  // its bytes are bytes of memory, padding included
+  // Memory of the pinned segments, a multiple of 4096 and at most the budget. It is anonymous, or
+  // page cache if is_in_page_cache (then this is an upper bound, as neighbours share pages).
   std::uint64_t pinned_bytes = 0;
-  std::uint64_t slot_bytes = 0;  // the longest segment with the alignment that reads need
-  // Memory of the ring, of the same kind. When nothing is streamed, a ring of buffers serves only
-  // to load the pinned segments and is given back after that.
+  std::uint64_t slot_bytes = 0;  // the longest segment, padded to the alignment of reads
+  // Memory of the ring, of the same kind. When nothing is streamed, a ring of buffers is used only
+  // to load the pinned segments, and freed after that.
   std::uint64_t ring_bytes = 0;
   bool is_in_page_cache = false;
 
@@ -55,18 +55,18 @@ struct TapePlan {
   std::uint64_t peak_bytes() const { return pinned_bytes + ring_bytes; }
 };
 
-// The one calculation of a tape's memory: for the memory plan, and for the tape itself. Of the
-// reader only alignment() and maps_files() matter. Throws std::invalid_argument when a segment is
-// empty or too long, or when the ring has no slot besides those that may be held.
+// Calculates the memory of a tape; the memory plan and the tape itself both use this function.
+// `alignment` and `maps_files` are those of the reader. Throws std::invalid_argument when a segment
+// is empty or longer than 1 GiB, or when the ring has no more slots than may be held.
 TapePlan plan_tape(std::span<const Segment> segments, const TapeOptions& options,
                    std::uint64_t alignment, bool maps_files);
 
 struct TapeStatistics {
   ReadAheadStatistics streaming;      // since the tape was loaded
   std::string reader;                 // "uring"
-  std::uint64_t loaded_bytes = 0;     // of pinned segments
+  std::uint64_t loaded_bytes = 0;     // of pinned segments, read by load()
   std::uint64_t pinned_bytes = 0;     // now
-  std::uint64_t huge_page_bytes = 0;  // of the anonymous memory, what lies in huge pages
+  std::uint64_t huge_page_bytes = 0;  // how much of the anonymous memory lies in huge pages
   std::vector<std::string> notes;     // lines for the user, e.g. that buffers are not registered
 };
 
@@ -75,34 +75,34 @@ class StreamedTape final : public Tape {
   // Called with the bytes of pinned segments loaded so far, and in all.
   using Progress = std::function<void(std::uint64_t loaded_bytes, std::uint64_t total_bytes)>;
 
-  // Copies the bytes of a segment that is being pinned, and may give them another form of the same
-  // length: what acquire() then hands out. `to` is 64-byte aligned.
+  // Copies the bytes of a segment that is being pinned. It may change their form but not their
+  // length; acquire() then hands out the new form. `to` is 64-byte aligned.
   using Copy =
       std::function<void(std::size_t turn, std::span<const std::byte> from, std::byte* to)>;
 
-  // Segments in tape order; their file numbers are those of the reader. Nothing is in memory yet.
-  // Throws std::invalid_argument for what plan_tape() refuses and for segments outside of their
-  // file, std::system_error when memory cannot be had.
+  // `segments` are in tape order; their file numbers are those of the reader. Reads nothing yet.
+  // Throws std::invalid_argument for what plan_tape() refuses and for segments outside their file,
+  // std::system_error when there is not enough memory.
   StreamedTape(std::vector<Segment> segments, std::unique_ptr<Reader> reader,
                const TapeOptions& options, Copy copy = {});
 
-  // Brings what is pinned into memory, as far as the limit allows, and begins to read ahead. To be
-  // called once, before the first step. Throws std::system_error when bytes cannot be read.
+  // Loads the pinned segments, as far as the limit allows, and begins to read ahead. Call it once,
+  // before the first step. Throws std::system_error when bytes cannot be read.
   void load(const Progress& progress = {});
 
   // Throws std::system_error, which names file and offset, when the bytes cannot be read; the turn
-  // may be tried again, and the tape stays usable. Throws std::logic_error for misuse.
+  // may be acquired again, and the tape stays usable. Throws std::logic_error for misuse.
   HeldSegment acquire(std::size_t turn) override;
   void release(std::size_t turn) override;
 
-  // To be called between steps (nothing held): those that come stop before this turn, until told
-  // otherwise, so nothing is read ahead from there on. (Only the last chunk of a prompt needs the
-  // output head.) A hint: a step that goes further gets the right bytes, later.
+  // Says that the coming steps end before this turn, so nothing from there on is read ahead. (Only
+  // the last chunk of a prompt needs the output head.) Call it between steps, with nothing held. A
+  // hint only: a step that goes further still gets the right bytes, but waits for them.
   void expect_step_end(std::size_t turn);
 
-  // Of the pinned segments no more than this stays, now and until told otherwise; what is held goes
-  // when it is released. No more is ever pinned than was planned. Has no effect with a reader that
-  // maps files: its pages are the system's to take back.
+  // Limits the pinned segments to this many bytes from now on; a segment that is held is dropped
+  // when it is released. A limit above the plan pins no more than was planned. Has no effect with a
+  // reader that maps files: there the system reclaims pages itself.
   void limit_pinned_bytes(std::uint64_t bytes) { pinned_.limit(bytes); }
 
   std::uint64_t pinned_bytes() const;  // at this moment
@@ -127,10 +127,10 @@ class StreamedTape final : public Tape {
   std::vector<Segment> segments_;
   Copy copy_;
   TapePlan plan_;
-  std::vector<bool> is_mapped_;  // by turn: pinned, in the mapping
+  std::vector<bool> is_mapped_;  // by turn: whether the segment is pinned in the mapping
 
-  // Destroyed from the last to the first: the window, the reader (which waits for its reads), and
-  // only then the memory that it may be writing to.
+  // The order matters for destruction, from the last to the first: the window, the reader (which
+  // waits for its reads), and only then the memory that these reads write to.
   PinnedSegments pinned_;
   Arena ring_memory_;
   std::unique_ptr<Reader> reader_;

@@ -1,9 +1,9 @@
 // The tape: the weights of a model as a fixed, cyclic sequence of segments.
 //
 // Every step of a decoder reads the same bytes in the same order, so the next bytes are always
-// known. A tape is told once which segments exist, in which order a step visits them and which of
-// them stay in memory; from then on `acquire` hands out memory and `release` takes it back, and
-// whatever has to come from the disk is read ahead, across the end of a step too.
+// known. A tape is given the segments once, in the order in which a step visits them, with those
+// that stay in memory. From then on `acquire` hands out memory and `release` takes it back;
+// segments that come from the disk are read ahead, across the end of a step too.
 //
 // A segment is a byte range of a file; the tape does not know what the bytes mean. This header is
 // what the consumer of a tape sees; streaming/streamed_tape.h is the tape itself.
@@ -28,7 +28,7 @@ struct Segment {
 
 // Where the bytes of a segment are while it is held.
 enum class Storage {
-  ring,    // a buffer that is needed for other segments soon
+  ring,    // streamed; its place is used for other segments after release()
   mapped,  // pinned, in the mapping of the file
   copied,  // pinned, in memory of the tape, in the form that its copy function gave it
 };
@@ -45,11 +45,11 @@ class Tape {
 
   // A segment, valid until release(turn). Blocks until its bytes are in memory. Turns are acquired
   // in ascending order within a step; a step may skip turns, and may end anywhere. Throws
-  // std::system_error when the bytes cannot be read; nothing is held then, and the turn may be
-  // tried again.
+  // std::system_error when the bytes cannot be read; the turn is then not held, and may be
+  // acquired again.
   virtual HeldSegment acquire(std::size_t turn) = 0;
 
-  // Gives a segment back. Every acquire that returned has one release.
+  // Gives a segment back. Call it once for every acquire that returned.
   virtual void release(std::size_t turn) = 0;
 };
 

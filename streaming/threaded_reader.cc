@@ -14,11 +14,11 @@
 namespace sluice::streaming {
 namespace {
 
-// The read-ahead of a device may be set as low as this, and MADV_WILLNEED silently stops there.
+// MADV_WILLNEED silently stops at the read-ahead size of the device, which may be as low as this.
 constexpr std::uint64_t prefetch_bytes = std::uint64_t{128} << 10;
 
-// Keeps signals away from threads that are started while it lives: they belong to the program's own
-// threads, which know what to do with them.
+// Threads that are started while this object lives block all signals: the program's own threads
+// handle them.
 class SignalsBlocked {
  public:
   SignalsBlocked() {
@@ -48,7 +48,7 @@ void ThreadedReader::start_threads() {
   try {
     for (unsigned i = 0; i < reader_threads; ++i) threads_.emplace_back([this] { work(); });
   } catch (const std::system_error&) {
-    if (threads_.empty()) throw;  // fewer than asked for are slower, not wrong
+    if (threads_.empty()) throw;  // with fewer threads reads are slower, but correct
   }
 }
 
@@ -134,7 +134,7 @@ MmapReader::MmapReader(std::vector<DataFile> files) : ThreadedReader(std::move(f
                               facts.path.string() + ": changed its length while it was opened");
     }
   }
-  // A length of zero touches nothing and asks only whether the advice is known.
+  // A call with length zero touches nothing; it only checks that the kernel knows the advice.
   const auto bytes = mappings_.empty() ? std::span<const std::byte>() : mappings_[0].bytes();
   if (!bytes.empty() && madvise(const_cast<std::byte*>(bytes.data()), 0, MADV_POPULATE_READ) != 0) {
     throw std::system_error(errno, std::generic_category(),
@@ -167,18 +167,18 @@ std::int64_t MmapReader::attempt(const ReadPiece& piece) {
   if (madvise(begin, piece.bytes, MADV_POPULATE_READ) == 0) {
     return static_cast<std::int64_t>(piece.bytes);
   }
-  // EFAULT: a touch would have raised SIGBUS. Either the file has just become shorter, which the
-  // next attempt sees, or the disk has failed.
+  // EFAULT: a touch would have raised SIGBUS. Either the file has just become shorter, and the next
+  // attempt will find that, or the disk has failed.
   if (errno != EFAULT) return -errno;
   return file(piece.file).current_bytes() < piece.needed_end ? -EAGAIN : -EIO;
 }
 
 void MmapReader::keep_to_requests(bool strictly) {
   is_strict_ = strictly;
-  // MADV_WILLNEED works with MADV_RANDOM, but reads into small pages, and reclaim no longer sees
-  // that pages are in use. A model that fits does without both: populated by faults, with huge
-  // pages wanted, the page cache takes 2 MiB at a time where the file system can, and the page
-  // tables that a product walks through shrink 512 times.
+  // MADV_WILLNEED works with MADV_RANDOM, but it reads into small pages, and reclaim does not see
+  // that pages are in use. A model that fits into memory needs neither: with MADV_HUGEPAGE its
+  // pages are populated by faults, 2 MiB at a time where the file system supports that, and the
+  // page tables that a product walks through are 512 times smaller.
   for (const MappedFile& mapped : mappings_) {
     const auto bytes = mapped.bytes();
     if (bytes.empty()) continue;
@@ -189,12 +189,12 @@ void MmapReader::keep_to_requests(bool strictly) {
 }
 
 void MmapReader::discard(std::uint32_t file_index, std::uint64_t offset, std::uint64_t bytes) {
-  // A thread that populates the neighbourhood may map some of the pages again between the two
-  // calls (the kernel faults around), which keeps them in memory; so look, and try again.
+  // A thread that populates pages nearby may map some of these again between the two calls (the
+  // kernel faults around), which keeps them in memory. So check, and try again.
   auto* const begin = const_cast<std::byte*>(mapping(file_index)) + offset;
   std::vector<unsigned char> pages(bytes / page_bytes);
   for (int attempt = 0; attempt < 3; ++attempt) {
-    // In this order: pages that are mapped are not dropped from the page cache.
+    // The order matters: pages that are mapped are not dropped from the page cache.
     madvise(begin, bytes, MADV_DONTNEED);
     posix_fadvise(file(file_index).descriptor(), static_cast<off_t>(offset),
                   static_cast<off_t>(bytes), POSIX_FADV_DONTNEED);

@@ -1,8 +1,8 @@
-// Readers on helper threads that do little but block in a system call: `pread`, for where io_uring
-// is not granted, and `mmap`.
+// Readers with helper threads that mostly block in a system call: `pread`, for machines that do not
+// grant io_uring, and `mmap`.
 //
-// Both cut requests into pieces and have a few threads work them off in order of submission, so
-// that as many system calls are in flight as there are threads.
+// Both cut requests into pieces, which a few threads read in the order of submission. So there are
+// as many system calls in flight as threads.
 #pragma once
 
 #include <condition_variable>
@@ -19,7 +19,7 @@
 
 namespace sluice::streaming {
 
-// Four pieces of 512 KiB in flight keep the disks at hand as busy as io_uring with 64 does.
+// Four pieces of 512 KiB in flight keep the disks that were measured as busy as io_uring with 64.
 inline constexpr unsigned reader_threads = 4;
 
 class ThreadedReader : public Reader {
@@ -40,13 +40,13 @@ class ThreadedReader : public Reader {
   const DataFile& file(std::uint32_t index) const { return files_[index]; }
   std::span<const DataFile> all_files() const { return files_; }
 
-  // The constructor and the destructor of a derived class begin and end the threads, because these
-  // call attempt(). Reads that no thread has begun by then are never done.
+  // A derived class starts the threads in its constructor and stops them in its destructor, because
+  // they call its attempt(). Pieces that no thread has begun when they stop are never read.
   void start_threads();
   void stop_threads();
 
  private:
-  // One blocking try at a piece, on any thread: bytes that are now there, or -errno.
+  // Tries once to read a piece, blocking, on any thread. Returns the bytes read, or -errno.
   virtual std::int64_t attempt(const ReadPiece& piece) = 0;
 
   void work();
@@ -65,8 +65,8 @@ class ThreadedReader : public Reader {
   std::vector<std::thread> threads_;
 };
 
-// pread(2) into the buffers. What cannot be read directly goes through the page cache and is
-// dropped from it piece by piece.
+// pread(2) into the buffers. A piece that cannot be read directly is read through the page cache
+// and then dropped from it.
 class PreadReader final : public ThreadedReader {
  public:
   explicit PreadReader(std::vector<DataFile> files, ReadResults results = {});
@@ -82,12 +82,12 @@ class PreadReader final : public ThreadedReader {
 };
 
 // Mapped files. A read is a prefetch in small MADV_WILLNEED calls and then MADV_POPULATE_READ,
-// which reports what a touch would punish with SIGBUS. Pages are shared with every process that
-// reads the same file, and a file in the page cache is there at once.
+// which returns an error where a touch would raise SIGBUS. Pages are shared with all processes that
+// read the same file, and a file that is in the page cache needs no read.
 //
-// What remains: a file that is truncated between still_reaches() and the touch raises SIGBUS all
-// the same, as does a page that the kernel has reclaimed under pressure and then cannot read again.
-// Replace model files by renaming new ones over them, not by writing into them.
+// SIGBUS remains possible when a file is truncated between still_reaches() and the touch, and when
+// the kernel has reclaimed a page under pressure and then cannot read it again. Replace model files
+// by renaming new ones over them, not by writing into them.
 class MmapReader final : public ThreadedReader {
  public:
   // Throws std::system_error when a file cannot be mapped, or when the kernel has no

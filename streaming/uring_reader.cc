@@ -11,10 +11,10 @@
 namespace sluice::streaming {
 namespace {
 
-// Reads in flight at most: 32 MiB of pieces, several times what keeps a disk busy.
+// The most reads in flight: 32 MiB of pieces, several times what keeps a disk busy.
 constexpr unsigned queue_depth = 64;
 
-// The kernel may be short of memory for a moment; a second of that is no moment.
+// How often wait() retries when the kernel is short of memory, a millisecond apart: for a second.
 constexpr unsigned refusals_max = 1000;
 
 bool is_passing(int submitted) {
@@ -98,14 +98,14 @@ void UringReader::start_waiting_pieces() {
     waiting_.pop_front();
     queue_read(index);
   }
-  // What the kernel does not take now (EAGAIN, EBUSY, EINTR) stays in the submission queue and goes
-  // with the next call; wait() reports what does not pass.
+  // Reads that the kernel does not accept now (EAGAIN, EBUSY, EINTR) stay in the submission queue
+  // and are submitted by the next call; wait() throws when the refusals do not end.
   io_uring_submit(&ring_);
 }
 
 void UringReader::queue_read(std::uint32_t index) {
-  // There are as many submission entries as table entries, and each piece uses one at a time; an
-  // entry is free again as soon as the kernel has taken it.
+  // There are as many submission entries as table entries, and each piece uses one at a time. A
+  // submission entry is free again as soon as the kernel has accepted it.
   io_uring_sqe* const entry = io_uring_get_sqe(&ring_);
   if (entry == nullptr) throw ring_failure(EBUSY, "io_uring has no submission entry left");
   const ReadPiece& piece = table_[index];

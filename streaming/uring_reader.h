@@ -1,6 +1,6 @@
-// The reader on io_uring: O_DIRECT reads that the kernel carries out while this process computes,
-// without a thread of ours. The files are registered, and the buffers where RLIMIT_MEMLOCK allows.
-// A read that the kernel refuses to do in this way is done with pread(2).
+// The reader on io_uring: the kernel carries out O_DIRECT reads while this process computes, so no
+// helper threads are needed. The files are registered, and the buffers too if RLIMIT_MEMLOCK allows
+// it. A read that the kernel refuses is done with pread(2) instead.
 //
 // See io_uring_setup(2), io_uring_register(2).
 #pragma once
@@ -41,13 +41,13 @@ class UringReader final : public Reader {
 
   std::vector<DataFile> files_;
   ReadResults results_;
-  int refused_error_ = 0;  // the first with which the kernel refused a read, as errno
+  int refused_error_ = 0;  // errno of the first read that the kernel refused; 0: none
   std::vector<ReaderFile> file_facts_;
   std::uint64_t alignment_ = 0;
   io_uring ring_ = {};
   bool has_registered_buffers_ = false;
 
-  // Pieces handed to the kernel live in a table that is as large as the queue; the rest waits.
+  // Pieces handed to the kernel lie in a table as large as the queue; the others wait.
   std::vector<ReadPiece> table_;
   std::vector<std::uint32_t> free_entries_;
   std::deque<ReadPiece> waiting_;
