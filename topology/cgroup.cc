@@ -12,11 +12,11 @@ using Parts = std::vector<std::string_view>;
 
 struct Mount {
   std::string root;         // the group that is mounted, as the namespace of this process sees it
-  std::string point;        // where
+  std::string point;        // the folder where it is mounted
   std::string controllers;  // of v1: the mount's options, "rw,cpu,cpuacct"; empty for v2
 };
 
-// Blanks and backslashes in a path of mountinfo are written as three octal digits.
+// In mountinfo a blank or backslash of a path is written as a backslash and three octal digits.
 std::string unescaped(std::string_view text) {
   const auto octal = [](char c) { return c >= '0' && c <= '7'; };
   std::string result;
@@ -55,8 +55,8 @@ std::vector<Mount> read_mounts(const FileRoot& root, CgroupVersion version) {
   return mounts;
 }
 
-// The path of this process's group in the hierarchy of a v1 controller, or in v2 where
-// `controller` is empty. Lines are "id:controllers:path", and the path may contain colons.
+// The path of this process's group in the hierarchy of a v1 controller, or in v2 if `controller` is
+// empty. Lines are "id:controllers:path", and the path may contain colons.
 std::optional<std::string> read_group_path(const FileRoot& root, std::string_view controller) {
   const std::string text = root.text("/proc/self/cgroup").value_or("");
   for (const std::string_view line : pieces(text, '\n')) {
@@ -85,15 +85,15 @@ std::string joined(Parts::const_iterator begin, Parts::const_iterator end) {
   return path.empty() ? "/" : path;
 }
 
-// The visible groups from `path` up to the root of the mount. Both paths are relative to the
-// process's cgroup namespace, so a mount that was made outside it begins with "..".
+// The visible groups from `path` up to the root of the mount. `path` and mount.root are relative to
+// the process's cgroup namespace, so the root of a mount made outside it begins with "..".
 std::vector<CgroupLevel> resolve(const FileRoot& files, const Mount& mount, std::string_view path) {
   const Parts top = pieces(mount.root, '/');
   const Parts own = pieces(path, '/');
   std::vector<CgroupLevel> levels;
   const auto [top_end, own_begin] = std::mismatch(top.begin(), top.end(), own.begin(), own.end());
   if (top_end == top.end()) {
-    // A group beside the namespace's root is not below a mount of that root.
+    // A group outside the namespace ("..") is not below a mount of the namespace's root.
     if (std::find(own_begin, own.end(), kUp) != own.end()) return levels;
     for (auto end = own.end();; --end) {
       std::filesystem::path folder = mount.point;
@@ -102,8 +102,8 @@ std::vector<CgroupLevel> resolve(const FileRoot& files, const Mount& mount, std:
       if (end == own_begin) return levels;
     }
   }
-  // What is mounted is either an ancestor at an unknown distance ("/../..") or, as container
-  // engines do, the process's own group under a name from outside. In both cases its root counts.
+  // The mount is either an ancestor at an unknown distance ("/../..") or the process's own group
+  // under its name outside the container. In both cases the root of the mount is a level.
   const std::ptrdiff_t top_ups = leading_ups(top);
   const bool is_ancestor = top_ups > leading_ups(own) && top_ups == std::ssize(top);
   if ((is_ancestor || top_ups == leading_ups(own)) && files.has_folder(mount.point)) {
@@ -112,7 +112,7 @@ std::vector<CgroupLevel> resolve(const FileRoot& files, const Mount& mount, std:
   return levels;
 }
 
-// One hierarchy may be mounted in several places: the one that shows the most levels is taken.
+// One hierarchy may be mounted in several places; this takes the one that shows the most levels.
 std::optional<Cgroup> locate(const FileRoot& root, CgroupVersion version,
                              std::string_view controller, std::string_view path) {
   Cgroup best{version, {}};

@@ -14,12 +14,12 @@ namespace {
 
 constexpr std::size_t kFileBytesMax = std::size_t{16} << 20;
 constexpr std::uint64_t kCpusMax = 65536;
-// An exbibyte. A greater figure is an error of whoever wrote it, and sums of it might overflow.
+// An exbibyte. A larger figure must be an error in the file, and sums of such might overflow.
 constexpr std::uint64_t kKilobytesMax = std::uint64_t{1} << 50;
 constexpr std::string_view kBlanks = " \t\r\n";
 
-// Plain reads rather than a stream: a folder, or a file whose read fails as some of the kernel's
-// do, must be told apart from an empty one.
+// Uses read(2) rather than a stream, which could not tell an empty file from a folder or from a
+// file whose read fails (some of the kernel's do).
 std::optional<std::string> read_all(int descriptor) {
   std::string text;
   std::array<char, 4096> part;

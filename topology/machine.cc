@@ -20,8 +20,8 @@ namespace {
 
 constexpr std::string_view kCpuFolder = "/sys/devices/system/cpu";
 
-// Where the kernel's own "no limit" begins: v1 writes LONG_MAX in whole pages, and very old
-// kernels ULLONG_MAX, instead of a word.
+// Numbers from here on mean "no limit": v1 writes LONG_MAX in whole pages, very old kernels
+// ULLONG_MAX, instead of a word.
 constexpr std::uint64_t kUnlimitedBytes = std::uint64_t{1} << 62;
 
 std::filesystem::path cpu_folder(unsigned id) {
@@ -30,8 +30,8 @@ std::filesystem::path cpu_folder(unsigned id) {
 
 // ---- CPUs -------------------------------------------------------------------------------------
 
-// The affinity of the calling thread. The kernel refuses masks shorter than its own, whose
-// length it does not tell, so the mask grows until it fits.
+// The affinity of the calling thread. The kernel refuses masks shorter than its own and does not
+// say how long that is, so the mask grows until it fits.
 std::optional<CpuList> read_affinity() {
   for (unsigned capacity = CPU_SETSIZE; capacity <= 65536; capacity *= 2) {
     const std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> mask(
@@ -61,7 +61,7 @@ CpuList read_online(const FileRoot& root, std::string_view cpuinfo) {
   return parse_cpu_list(processors).value_or(CpuList{});
 }
 
-// A number that may be negative: ids are -1 where firmware does not tell them.
+// Reads an id, which is -1 if the firmware does not report it.
 std::optional<int> read_id(const FileRoot& root, const std::filesystem::path& path) {
   const std::string text = root.text(path).value_or("");
   if (trimmed(text) == "-1") return -1;
@@ -72,7 +72,8 @@ std::optional<int> read_id(const FileRoot& root, const std::filesystem::path& pa
   return static_cast<int>(*value);
 }
 
-// The CPU lists of sysfs that name the hardware threads of a core, the current name first.
+// The hardware threads of a core, from sysfs. The file has two names; the current one is tried
+// first.
 std::optional<CpuList> read_siblings(const FileRoot& root, unsigned id) {
   for (const std::string_view name : {"core_cpus_list", "thread_siblings_list"}) {
     const std::string text = root.text(cpu_folder(id) / "topology" / name).value_or("");
@@ -88,8 +89,8 @@ CpuList intersection(const CpuList& a, const CpuList& b) {
   return both;
 }
 
-// A CPU without topology is a core of its own. Where the lists of siblings are missing, the ids of
-// package and core tell them.
+// If the lists of siblings are missing, CPUs with the same ids of package and core are siblings. A
+// CPU without these ids is a core of its own.
 std::vector<Cpu> read_cpus(const FileRoot& root, const CpuList& online) {
   std::vector<Cpu> cpus;
   std::map<std::pair<int, int>, CpuList> cores;
@@ -114,8 +115,8 @@ std::vector<Cpu> read_cpus(const FileRoot& root, const CpuList& online) {
   return cpus;
 }
 
-// The CPUs that the nearest cpuset with any leaves to the process. (A v1 set may be empty, and
-// in v2 an empty one takes its parent's.)
+// The CPUs of the nearest cpuset that names any. (A v1 set may be empty; in v2 an empty set
+// inherits that of its parent.)
 std::optional<CpuList> read_cpuset(const FileRoot& root) {
   const std::optional<Cgroup> group = find_cgroup(root, "cpuset");
   if (!group) return std::nullopt;
@@ -129,8 +130,8 @@ std::optional<CpuList> read_cpuset(const FileRoot& root) {
   return std::nullopt;
 }
 
-// A restriction that would leave no CPU is out of date or invented, and is passed over: the
-// process does run somewhere.
+// The online CPUs that affinity and cpuset allow. A restriction that would leave no CPU is ignored:
+// it must be out of date or wrong, as the process does run somewhere.
 CpuList allowed(const CpuList& online, const std::optional<CpuList>& affinity,
                 const std::optional<CpuList>& cpuset) {
   CpuList result = affinity && !affinity->empty() ? *affinity : online;
@@ -205,7 +206,7 @@ std::optional<double> quota_of(std::optional<std::uint64_t> quota_us,
   return static_cast<double>(*quota_us) / static_cast<double>(*period_us);
 }
 
-// v1: two files, a quota of -1 for none. v2: cpu.max, "max 100000" or "150000 100000".
+// v1: two files, where a quota of -1 means none. v2: cpu.max, "max 100000" or "150000 100000".
 std::optional<double> read_level_quota(const FileRoot& root, const CgroupLevel& level,
                                        CgroupVersion version) {
   if (version == CgroupVersion::v1) {
@@ -236,7 +237,8 @@ std::optional<std::uint64_t> limited(std::optional<std::uint64_t> bytes) {
   return bytes && *bytes < kUnlimitedBytes ? bytes : std::nullopt;
 }
 
-// Page cache on either list can go; so can the kernel's own caches, which v1 does not state.
+// Page cache is reclaimable, active or not; so are the kernel's own caches, which v1 does not
+// report.
 std::uint64_t reclaimable_bytes(std::string_view stat, bool is_v1) {
   const auto count = [&](std::string_view key) {
     return limited(find_count(stat, key)).value_or(0);
@@ -325,7 +327,7 @@ std::vector<MemoryBound> memory_bounds(const Machine& machine) {
   std::vector<MemoryBound> bounds;
   for (const MemoryGroup& group : machine.memory_groups) {
     const std::uint64_t mine = group.reclaimable_bytes + machine.own_bytes;
-    // Only the root group of version 2 tells no usage, and it has no limit.
+    // Only the root group of version 2 reports no usage, and it has no limit.
     const std::uint64_t usage = group.usage_bytes.value_or(0);
     const std::uint64_t others = usage > mine ? usage - mine : 0;
     const auto add = [&](std::optional<std::uint64_t> limit, std::string_view file) {
@@ -336,7 +338,8 @@ std::vector<MemoryBound> memory_bounds(const Machine& machine) {
     add(group.limit_bytes, group.is_v1 ? "memory.limit_in_bytes" : "memory.max");
     add(group.high_bytes, "memory.high");
   }
-  // A limit of v1 that is tighter than every visible one belongs to a group outside the container.
+  // A hierarchical limit of v1 that is tighter than every visible one belongs to a group outside
+  // the container.
   if (!machine.memory_groups.empty()) {
     const MemoryGroup& own = machine.memory_groups.front();
     const auto& limit = own.hierarchical_limit_bytes;

@@ -1,9 +1,10 @@
-// Facts about the machine as this process may use it: CPUs and their kinship, quota and memory
-// limits of the control groups, and what follows from them: how much memory, which threads.
+// Facts about the machine as this process may use it: CPUs and which of them share a core, the CPU
+// quota and memory limits of control groups; and two conclusions: how much memory the process may
+// use, and on which CPUs its threads should run.
 //
 // All readers take the folder below which /proc and /sys are looked up, so that other machines can
-// be read from recorded trees. What a kernel does not tell is left empty; nothing here throws
-// because of what a file holds.
+// be read from recorded trees. What a kernel does not report is left empty; no file content makes
+// a function here throw.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +25,7 @@ struct Cpu {
   CpuList siblings;  // the online hardware threads of the same physical core, this one included
 };
 
-// Of the first online CPU, in bytes.
+// The caches of the first online CPU, in bytes.
 struct CacheSizes {
   std::optional<std::uint64_t> l1d_bytes;
   std::optional<std::uint64_t> l2_bytes;
@@ -44,14 +45,14 @@ struct MemoryGroup {
   std::optional<std::uint64_t> limit_bytes;  // memory.max, v1 memory.limit_in_bytes
   std::optional<std::uint64_t> high_bytes;   // memory.high: beyond it the kernel throttles
   std::optional<std::uint64_t> usage_bytes;  // of the group and its descendants, with page cache
-  std::uint64_t reclaimable_bytes = 0;       // of the usage: page cache and, in v2, slab
-  // v1 states the tightest limit of all ancestors, visible or not.
+  std::uint64_t reclaimable_bytes = 0;       // part of usage_bytes: page cache and, in v2, slab
+  // v1 only: the tightest limit of this group and all ancestors, visible or not.
   std::optional<std::uint64_t> hierarchical_limit_bytes;
 };
 
 struct Machine {
   std::vector<Cpu> cpus;   // online, by ascending id
-  CpuList allowed_cpus;    // of those, the ones that affinity and cpuset leave to this process
+  CpuList allowed_cpus;    // the online CPUs that affinity and cpuset allow this process to use
   std::string model_name;  // empty where unknown
   std::vector<std::string> flags;  // instruction sets that matter to this program, as in cpuinfo
   CacheSizes caches;
@@ -60,57 +61,57 @@ struct Machine {
   std::vector<MemoryGroup> memory_groups;  // the process's own first, then its parents
   std::optional<std::uint64_t> memory_total_bytes;
   std::optional<std::uint64_t> memory_available_bytes;
-  std::uint64_t own_bytes = 0;  // that this process held when asked, and cannot be reclaimed
+  std::uint64_t own_bytes = 0;  // held by this process and not reclaimable, when this was read
   std::optional<std::string> huge_pages;  // transparent huge pages: "always", "madvise", "never"
   std::size_t page_bytes = 4096;
 };
 
-// What bounds the memory of this process, and nothing else of the machine: the memory groups and
-// the lines after them but the last two. `group` is that of find_cgroup(root, "memory"), which
-// takes most of the time. For whoever looks again every few milliseconds.
+// Reads only what limits the memory of this process: memory_groups, memory_total_bytes,
+// memory_available_bytes and own_bytes. `group` is the result of find_cgroup(root, "memory"); as
+// that takes most of the time, a caller that polls every few milliseconds finds it once.
 Machine read_memory_limits(const FileRoot& root, const std::optional<Cgroup>& group);
 
-// Reads all of the above. `affinity` stands in for the mask of the calling thread, which is asked
-// of the kernel where it is absent.
+// Reads all of the above. `affinity` replaces the mask of the calling thread; if it is absent, the
+// kernel is asked for that mask.
 Machine read_machine(const FileRoot& root = {}, std::optional<CpuList> affinity = std::nullopt);
 
-// One of the things that bound the memory of this process.
+// One bound on the memory of this process.
 struct MemoryBound {
   std::string source;             // "memory cgroup /a/b (memory.max)"
   std::uint64_t limit_bytes = 0;  // for everything that counts against this bound
-  // The part of the limit that others in the group hold and that cannot be reclaimed, as far as
-  // it can be told: usage less page cache less what this process held.
+  // What other processes of the group hold and cannot be reclaimed, as far as that is known: the
+  // usage, less page cache, less what this process held.
   std::uint64_t held_by_others_bytes = 0;
 
-  // What is left to this process in all, what it holds already included.
+  // What this process may use in all, including what it holds already.
   std::uint64_t usable_bytes() const { return limit_bytes - held_by_others_bytes; }
 };
 
-// Every bound on the memory of this process, the one that leaves it least first. The available
-// memory of the machine is counted with what the process holds already, which it need not find
-// again. Empty only where the kernel states neither limits nor memory.
+// Every bound on the memory of this process, the tightest first. The bound of the machine's
+// available memory includes what the process holds already. Empty only if the kernel reports
+// neither limits nor memory.
 std::vector<MemoryBound> memory_bounds(const Machine& machine);
 
-// The first of memory_bounds: how much memory the process may use in all, and what says so.
+// The tightest of memory_bounds(): how much memory the process may use in all, and why.
 std::optional<MemoryBound> usable_memory(const Machine& machine);
 
 // On which CPUs a team of threads should run.
 struct ThreadChoice {
   CpuList cpus;  // one for each thread, in the order of members; not sorted
-  // The same with one thread more, where no rule says whether that helps, and the code that is to
-  // run has to be timed on both; else empty.
+  // The same with one thread more, if no rule says whether that helps; then the caller has to time
+  // its code on both. Else empty.
   CpuList alternative_cpus;
   bool siblings_only = false;  // all CPUs of this process are hardware threads of one core
   std::string reason;          // one line for people
 };
 
-// Chooses CPUs from the allowed ones, one thread per physical core first, cores of one package
-// together. requested == 0 gives one thread per core, but no more than the whole CPUs of the quota,
-// and at least one. There is an alternative when a second thread would share the only core, or when
-// the quota has a fraction of a CPU left: a team that outruns its quota is stopped as a whole until
-// the next period, which may still be faster. A request by number is honoured beyond the quota, on
-// siblings where cores run out, and is never siblings_only. Throws std::invalid_argument when more
-// threads are requested than there are CPUs allowed.
+// Chooses CPUs from the allowed ones: one thread per physical core first, cores of one package
+// together. requested == 0 gives one thread per core, but no more than the quota rounded down to
+// whole CPUs, and at least one. There is an alternative when a second thread would share the only
+// core, or when a fraction of a CPU of the quota is left (a team that exceeds its quota is stopped
+// as a whole until the next period, and may still be faster). A requested number is honoured even
+// beyond the quota, on siblings when there are too few cores; siblings_only stays false. Throws
+// std::invalid_argument when more threads are requested than there are CPUs allowed.
 ThreadChoice choose_threads(const Machine& machine, unsigned requested = 0);
 
 }  // namespace sluice::topology

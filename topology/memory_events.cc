@@ -16,10 +16,11 @@
 namespace sluice::topology {
 namespace {
 
-// Thresholds stand this far apart, from this far below the limit up to it.
+// So many thresholds, one every `threshold_step` bytes from the limit downwards.
 constexpr std::uint64_t threshold_step = std::uint64_t{16} << 20, thresholds = 32;
 
-// A hundredth of half a second; without the right to such short windows, of two seconds.
+// Pressure for 1 % of a window of half a second. The second one, with a window of two seconds, is
+// for processes without the right to shorter windows.
 constexpr std::array<std::string_view, 2> triggers = {"some 5000 500000", "some 20000 2000000"};
 
 bool write_all(int descriptor, std::string_view text) {
@@ -56,7 +57,7 @@ MemoryEvents::~MemoryEvents() {
 void MemoryEvents::add_thresholds(const CgroupLevel& level) {
   const std::uint64_t limit =
       FileRoot().number(level.folder / "memory.limit_in_bytes").value_or(UINT64_MAX);
-  if (limit > std::uint64_t{1} << 60) return;  // none
+  if (limit > std::uint64_t{1} << 60) return;  // means "no limit"
   const std::string file = level.folder / "memory.usage_in_bytes";
   const int usage = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
   const int control = ::open((level.folder / "cgroup.event_control").c_str(), O_WRONLY | O_CLOEXEC);

@@ -1,11 +1,11 @@
-// Wakes a thread that waits when the kernel says that memory gets short.
+// Wakes a waiting thread when the kernel reports that memory gets short.
 //
-// Of a memory group of version 1: thresholds of its usage (memory.txt, "Memory thresholds"), by an
-// eventfd. Of version 2: a trigger of its pressure (Documentation/accounting/psi.rst) and changes
-// of memory.events; where there is no group, a trigger of the machine's pressure. What the kernel
-// or the rights of the process do not allow is left out: whoever waits has to look at times of its
-// own too, which is what it does in any case, since pressure is felt only when memory is short
-// already.
+// For a memory group of version 1 the events are thresholds of its usage (memory.txt, "Memory
+// thresholds"), reported through an eventfd. For version 2 they are a trigger on its pressure
+// (Documentation/accounting/psi.rst) and changes of memory.events; without a group, a trigger on
+// the machine's pressure. Events that the kernel or the rights of the process do not allow are left
+// out. So the waiting thread must also check memory itself from time to time; it has to anyway,
+// because there is pressure only when memory is short already.
 #pragma once
 
 #include <chrono>
@@ -19,26 +19,27 @@ namespace sluice::topology {
 
 class MemoryEvents {
  public:
-  // `group`: that of find_cgroup({}, "memory"). Never throws for what is not to be had.
+  // `group` is the result of find_cgroup({}, "memory"). Sources of events that are not available
+  // are left out. Throws std::system_error only when the process can have no eventfd.
   explicit MemoryEvents(const std::optional<Cgroup>& group);
   ~MemoryEvents();
   MemoryEvents(const MemoryEvents&) = delete;
   MemoryEvents& operator=(const MemoryEvents&) = delete;
 
-  // Returns after an event, after wake(), or when the time is over.
+  // Returns after an event, after wake(), or after `time`.
   void wait(std::chrono::milliseconds time);
-  // Ends a wait, this one or the next. May be called by any thread.
+  // Ends the present call of wait(), or else the next one. May be called by any thread.
   void wake();
 
-  // The files whose events are heard.
+  // The files whose events end a wait.
   const std::vector<std::string>& sources() const { return sources_; }
 
  private:
   struct Source {
     int descriptor;
     short events;          // of poll(2)
-    bool is_consumed;      // by reading
-    bool is_gone = false;  // the group is, and would report an error for ever
+    bool is_consumed;      // whether an event has to be read, so that it is not reported again
+    bool is_gone = false;  // the group no longer exists; its descriptor would only report errors
   };
 
   void add_thresholds(const CgroupLevel& level);
@@ -47,7 +48,7 @@ class MemoryEvents {
 
   int wake_descriptor_;
   std::vector<Source> polled_;  // the first is wake_descriptor_
-  std::vector<int> held_open_;  // that a threshold refers to
+  std::vector<int> held_open_;  // descriptors that thresholds refer to
   std::vector<std::string> sources_;
 };
 

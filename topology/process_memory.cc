@@ -23,7 +23,7 @@ void read_faults(const FileRoot& root, ProcessMemory& memory) {
   memory.major_faults = parse_number(fields[kMajorField]);
 }
 
-// The first of the names that a memory.stat has: kernels renamed these counters.
+// The value of the first of these names that a memory.stat has: kernels renamed the counters.
 std::optional<std::uint64_t> first_count(std::string_view text,
                                          std::initializer_list<std::string_view> names) {
   for (const std::string_view name : names) {
@@ -112,8 +112,8 @@ CgroupMemory read_cgroup_memory(const FileRoot& root) {
   memory.peak_bytes =
       root.number(own.folder / (is_v1 ? "memory.max_usage_in_bytes" : "memory.peak"));
   const std::string stat = root.text(own.folder / "memory.stat").value_or("");
-  // v1 counts the group alone and, under "total_", with its descendants; v2 only the latter.
-  // Kernels before 5.9 know one counter, of files.
+  // v1 counts the group alone and, under "total_", with its descendants; v2 has only the latter.
+  // Kernels before 5.9 have one counter, for pages of files.
   memory.refaults_file =
       first_count(stat, {"total_workingset_refault_file", "workingset_refault_file",
                          "total_workingset_refault", "workingset_refault"});

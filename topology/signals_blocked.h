@@ -1,5 +1,6 @@
-// While a SignalsBlocked lives, threads that are started block signals: those of the process are
-// for the thread that starts them. A signal that a fault raises belongs to the thread at fault.
+// Threads that are started while a SignalsBlocked lives block signals, so that signals to the
+// process go to the thread that starts them. Signals raised by a fault are not blocked: they go to
+// the thread at fault.
 #pragma once
 
 #include <csignal>

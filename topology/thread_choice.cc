@@ -9,17 +9,17 @@
 namespace sluice::topology {
 namespace {
 
-// An allowed CPU with what decides its turn. `rank` counts the allowed siblings before it on its
-// core: 0 for the first thread of each core.
+// An allowed CPU and its sort key. `rank` counts the allowed siblings before it on its core: 0 for
+// the first thread of each core.
 struct Candidate {
   std::size_t rank = 0;
   int package = 0;
-  unsigned core = 0;  // the first hardware thread of the core stands for it
+  unsigned core = 0;  // id of the first hardware thread of the core
   unsigned id = 0;
 };
 
-// The allowed CPUs in the order in which threads should take them: a first thread on every core,
-// package by package, then the second ones.
+// The allowed CPUs in the order in which threads should take them: the first thread of every core,
+// package by package, then the second threads.
 std::vector<Candidate> candidates_in_order(const Machine& machine) {
   std::vector<Candidate> candidates;
   for (const unsigned id : machine.allowed_cpus) {

@@ -26,10 +26,11 @@
 namespace sluice::topology {
 namespace {
 
-// Members write to different words; two lines apart, because processors fetch lines in pairs.
+// Words that different members write to lie two cache lines apart, because processors fetch lines
+// in pairs.
 constexpr std::size_t kApartBytes = 128;
 
-// Tells the processor that this thread waits, which gives its sibling the core's resources.
+// Tells the processor that this thread is waiting, so that its sibling gets the core's resources.
 void pause_briefly() {
 #if defined(__x86_64__)
   _mm_pause();
@@ -64,7 +65,7 @@ class alignas(kApartBytes) Signal {
  public:
   std::uint32_t load() const { return value_.load(std::memory_order_acquire); }
 
-  // Before others know of it only.
+  // Only while no other thread uses the signal.
   void reset(std::uint32_t value) { value_.store(value, std::memory_order_relaxed); }
 
   // Returns the new value.
@@ -90,7 +91,7 @@ class alignas(kApartBytes) Signal {
  private:
   template <class Done>
   std::uint32_t spin(std::chrono::nanoseconds budget, Done done) const {
-    constexpr int kPausesPerLook = 16;  // at the clock, which costs more than a pause
+    constexpr int kPausesPerLook = 16;  // reading the clock costs more than a pause
     std::uint32_t value = load();
     if (done(value) || budget.count() == 0) return value;
     const auto deadline = std::chrono::steady_clock::now() + budget;
@@ -174,7 +175,7 @@ class ThreadTeam::Shared {
     }
   }
 
-  // What the thread of a member does all its life.
+  // The main function of a member's thread.
   void serve(std::size_t member) {
     for (std::uint32_t seen = 0;;) {
       seen = rounds_.await(spin_budget_, [seen](std::uint32_t round) { return round != seen; });
@@ -195,12 +196,12 @@ class ThreadTeam::Shared {
   }
 
   Signal rounds_;   // grows by one with each run
-  Signal pending_;  // members, but for the caller, that have not finished this run
+  Signal pending_;  // number of members, without the caller, that have not finished this run
 
   std::vector<Member> members_;  // entry 0 is the caller and has no thread
   std::chrono::nanoseconds spin_budget_{0};
 
-  // Written by the caller before it adds to rounds_, read by members after they saw that.
+  // Written by the caller before it adds to rounds_, read by members after they have seen that.
   Job job_ = nullptr;
   const void* context_ = nullptr;
   bool stopping_ = false;
@@ -253,7 +254,7 @@ bool allow_calling_thread(const CpuList& cpus) {
 }
 
 ScopedPin::~ScopedPin() {
-  // Where this fails the thread stays confined, which costs speed and nothing else.
+  // If this fails the thread stays pinned, which costs speed and nothing else.
   if (is_pinned_) static_cast<void>(allow_calling_thread(before_));
 }
 

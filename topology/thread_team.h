@@ -1,14 +1,13 @@
-// A team of threads that run the same function together: fork and join, as often as thousands of
-// times a second.
+// A team of threads that run the same function together: fork and join, up to thousands of times a
+// second.
 //
-// The calling thread is member 0; the others wait for work with a short spin and then asleep on a
-// futex. The spin makes a step's many small runs cheap. It is short because the CPUs of a virtual
-// machine are taken away at any time: a member that spins may keep the one from running that it
-// waits for, and what it burns counts against the CPU quota.
+// The calling thread is member 0. The other members wait for work: they spin for a short time and
+// then sleep on a futex. The spin makes a step's many small runs cheap. It is short because a
+// hypervisor may take a CPU away at any time: a member that spins may then keep the member it waits
+// for from running, and the time it spins counts against the CPU quota.
 //
-// Threads: a team belongs to the thread that made it, which alone calls its functions. The memory
-// that the caller wrote before run() is visible to all members, and what they wrote is visible to
-// the caller after it.
+// Threads: only the thread that made a team calls its functions. Memory that the caller wrote
+// before run() is visible to all members, and what they wrote is visible to the caller after run().
 #pragma once
 
 #include <algorithm>
@@ -29,10 +28,10 @@ class ThreadTeam {
   static constexpr std::chrono::microseconds kSpinBudget{30};
 
   // A team of one member for each entry of `cpus`. Member i > 0 is a new thread that is pinned to
-  // cpus[i]; the caller stays where it is (see pin_calling_thread). Where a CPU is named twice,
-  // members never spin, for they would do so on the CPU of those they wait for. New threads
-  // block signals, but for those that faults raise. Throws std::invalid_argument where `cpus` is
-  // empty, std::system_error where a thread cannot be started.
+  // cpus[i]; the caller is not pinned (see pin_calling_thread). If a CPU is named twice, members
+  // never spin, because they might occupy the CPU of a member they wait for. New threads block all
+  // signals except those that faults raise. Throws std::invalid_argument if `cpus` is empty,
+  // std::system_error if a thread cannot be started.
   explicit ThreadTeam(const CpuList& cpus);
   ~ThreadTeam();
   ThreadTeam(const ThreadTeam&) = delete;
@@ -40,13 +39,13 @@ class ThreadTeam {
 
   std::size_t size() const;
 
-  // Whether member i runs on its CPU only. A container may forbid pinning; the team works anyway.
-  // False for member 0, which the team leaves alone.
+  // Whether `member` is pinned to its CPU. A container may forbid pinning; the team works anyway.
+  // False for member 0, which the team does not pin.
   bool is_pinned(std::size_t member) const;
 
-  // Calls function(member) once on every member and returns when all have returned. Allocates
-  // nothing. When calls throw, all are still waited for, and the exception of the lowest member
-  // is rethrown. Throws std::logic_error when called from within a run of the same team.
+  // Calls function(member) once on every member and returns when all calls have returned. Allocates
+  // nothing. When calls throw, run() still waits for all of them and then rethrows the exception of
+  // the lowest member. Throws std::logic_error when called from within a run of the same team.
   template <class Function>
   void run(Function&& function) {
     const auto body = [&function](std::size_t member) { std::invoke(function, member); };
@@ -64,15 +63,15 @@ class ThreadTeam {
   std::unique_ptr<Shared> shared_;
 };
 
-// Confines the calling thread to one CPU; false where the system forbids it. Threads that it
-// starts later inherit the confinement.
+// Pins the calling thread to one CPU; returns false if the system forbids it. Threads that it
+// starts later inherit the pinning.
 bool pin_calling_thread(unsigned cpu);
 
-// Lets the calling thread run on these CPUs; false where the system refuses.
+// Lets the calling thread run on these CPUs; returns false if the system refuses.
 bool allow_calling_thread(const CpuList& cpus);
 
-// Confines the thread until the end of its life, when the thread may again run where it might
-// before. Made and destroyed by one thread.
+// Pins the calling thread to one CPU while the object lives; the destructor restores the CPUs that
+// the thread could run on before. Create and destroy it on the same thread.
 class ScopedPin {
  public:
   explicit ScopedPin(unsigned cpu);
@@ -83,11 +82,11 @@ class ScopedPin {
   bool is_pinned() const { return is_pinned_; }
 
  private:
-  CpuList before_;  // empty where the system would not tell
+  CpuList before_;  // empty if the system did not say
   bool is_pinned_;
 };
 
-// A part of the numbers from 0 to a total.
+// The numbers [begin, end).
 struct WorkRange {
   std::size_t begin = 0;
   std::size_t end = 0;  // exclusive
@@ -96,16 +95,16 @@ struct WorkRange {
   constexpr bool empty() const { return begin == end; }
 };
 
-// The part of 0..total that falls to one of `members`. The parts cover the total in order and
-// without overlap; each begins at a multiple of `granularity` and, but for the last of all, ends
-// at one; they differ by at most one such unit. A part may be empty. `granularity` and `members`
-// are at least 1, index < members.
+// Splits [0, total) into `members` parts and returns the part with number `index`. The parts cover
+// the total in order and without overlap. Each begins and ends at a multiple of `granularity`,
+// except that the last ends at `total`; their sizes differ by at most one such unit. A part may be
+// empty. `granularity` and `members` are at least 1, index < members.
 constexpr WorkRange split(std::size_t total, std::size_t granularity, std::size_t members,
                           std::size_t index) {
   assert(granularity > 0 && index < members);
   const std::size_t units = total / granularity + (total % granularity != 0 ? 1 : 0);
   const std::size_t each = units / members;
-  const std::size_t longer = units % members;  // the first so many parts have one unit more
+  const std::size_t longer = units % members;  // so many parts, the first ones, have one unit more
   const auto boundary = [&](std::size_t part) {
     const std::size_t unit = each * part + std::min(part, longer);
     return unit == units ? total : unit * granularity;
@@ -113,17 +112,18 @@ constexpr WorkRange split(std::size_t total, std::size_t granularity, std::size_
   return {boundary(index), boundary(index + 1)};
 }
 
-// The numbers from 0 to a total, for the members of a team to take as they get on. The CPUs of a
-// virtual machine are not equally fast from one moment to the next: the neighbour on the other
-// hyper-thread halves one of them, another process takes it away. With parts of equal size the team
-// would be as slow as its slowest member.
+// Hands out the numbers [0, total) in parts that threads take as they become free. The CPUs of a
+// virtual machine are not equally fast at every moment: work on the other hyper-thread halves the
+// speed of one, or another process takes it away. With parts of equal size the team would be as
+// slow as its slowest member.
 class SharedRange {
  public:
   // `members`: how many threads take from it, at least 1.
   SharedRange(std::size_t total, std::size_t members) : total_(total), members_(members) {}
 
-  // The next part, one half of an equal share of what is left; empty when nothing is. Parts become
-  // smaller towards the end, so that all members end together. Any thread may call it.
+  // Takes the next part: half of an equal share of what is left, at least one number; empty when
+  // nothing is left. Parts become smaller towards the end, so that all members finish at about the
+  // same time. Any thread may call it.
   WorkRange take() {
     std::size_t begin = next_.load(std::memory_order_relaxed);
     std::size_t end = 0;
