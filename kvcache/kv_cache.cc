@@ -27,7 +27,7 @@ std::uint32_t first_page_seen(const Window& window, std::uint32_t position) {
   return std::max(window.sink_pages(), window.begin(position) / page_positions);
 }
 
-// Where in the table of a sequence the page with these positions is.
+// The index of a page in the table of a sequence of which `dropped` pages have slid out.
 std::size_t index_of(std::uint32_t page, const Window& window, std::uint32_t dropped) {
   return page < window.sink_pages() ? page : page - dropped;
 }
@@ -87,7 +87,8 @@ KvCache::Memory KvCache::map(std::size_t bytes) {
                             "cannot allocate " + std::to_string(bytes) +
                                 " bytes for keys, values and states; lower the context");
   }
-  // Attention walks through all of it: fewer TLB misses. A kernel without huge pages may refuse.
+  // Attention reads all of this memory, and huge pages make TLB misses rare. A kernel without huge
+  // pages may refuse.
   (void)::madvise(memory, bytes, MADV_HUGEPAGE);
   return Memory(static_cast<std::byte*>(memory), Unmap{bytes});
 }
@@ -223,8 +224,8 @@ void KvCache::drop_unseen(Sequence& sequence) {
   }
 }
 
-// The same length when all that the token at it sees is still there. Else a shorter one: as tokens
-// before it see what is even further back, only the sinks can be gone back to.
+// Returns `length` when every page that the token at `length` sees is still there. Otherwise
+// earlier tokens would see even older pages, so the sequence can only go back to its sinks.
 std::uint32_t KvCache::with_windows(const Sequence& sequence, std::uint32_t length) const {
   std::uint32_t found = length;
   for (std::size_t g = 0; g < groups_.size(); ++g) {
@@ -236,7 +237,7 @@ std::uint32_t KvCache::with_windows(const Sequence& sequence, std::uint32_t leng
   return found;
 }
 
-// The largest length, at most `length`, whose recurrent state is there.
+// The largest length <= `length` whose recurrent state is kept.
 std::uint32_t KvCache::with_state(const Sequence& sequence, std::uint32_t length) const {
   if (states_.is_empty() || length == sequence.length_) return length;
   std::uint32_t found = 0;
@@ -271,7 +272,7 @@ void KvCache::truncate(Sequence& sequence, std::uint32_t length) {
   check_reachable(sequence, length);
   const std::uint32_t kept_pages = pages_until(length);
   const bool has_part = length % page_positions != 0;
-  // How many pages of a table stay.
+  // How many pages of a group's table stay.
   const auto kept_of = [&](std::size_t g) {
     const Sequence::Table& table = sequence.tables_[g];
     const bool keeps_sinks_only = kept_pages <= groups_[g].layout.window.sink_pages();
@@ -295,7 +296,7 @@ void KvCache::truncate(Sequence& sequence, std::uint32_t length) {
       pool.give_back(table.pages.back());
     }
     if (table.pages.size() <= groups_[g].layout.window.sink_pages()) table.dropped = 0;
-    // What is written next must be the sequence's own.
+    // The page that is written next must not be shared.
     if (has_part && pool.is_shared(table.pages.back())) {
       const std::uint32_t shared = table.pages.back();
       pool.give_back(shared);

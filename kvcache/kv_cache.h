@@ -1,25 +1,25 @@
-// What a model keeps of the tokens so far, of one or several sequences: keys and values, and the
+// What a model keeps of the past tokens of one or several sequences: keys and values, and the
 // states of recurrent layers, in one allocation made at the start (kvcache/layout.h).
 //
 // A sequence is a table of pages for each group of layers. Sequences that begin with the same
-// tokens can share pages. Positions are absolute and never stop growing: where a group has a
-// window, pages that no token will see again are used anew, and memory stays constant for ever.
+// tokens can share pages. Positions are absolute and never stop growing: in a group with a window,
+// pages that no token will see again are reused, so memory stays constant.
 //
 // Sinks (StreamingLLM, Xiao et al. 2023): with a window of N positions of which the first S stay,
 // the token at position t >= N sees the sinks as if it stood at position N - 1, so that they lie
-// directly before the window. Keys are kept rotated at their absolute positions; as rotary
-// positions are relative, it is enough to look at the sinks with a query that is rotated at N - 1.
-// As long as nothing has slid out, all is as without a window, bit for bit.
+// directly before the window. Keys are stored rotated at their absolute positions. As rotary
+// positions are relative, it is enough to multiply the sinks with a query rotated at N - 1. As long
+// as no position has slid out of the window, results are those without a window, bit for bit.
 //
-// Recurrent states cannot be taken back. A sequence has them at its own length, at 0, where they
-// are zeros, and at its checkpoints; nowhere else can it be forked or truncated to.
+// Recurrent states cannot be undone. A sequence has its states at its own length, at 0 (zeros) and
+// at its checkpoints, and can be forked at or truncated to these lengths only.
 //
-// int8: queries are transformed with hadamard() before attend(), and outputs after it; keys and
-// values are as they are written (kernels/kv_rows.h says why).
+// int8: the caller transforms queries with hadamard() before attend(), and outputs after it.
+// write() transforms keys and values itself (kernels/kv_rows.h says why).
 //
-// Threads: write() of different positions, layers or sequences, attend() of positions that are
-// written, and whoever reads and writes the states of different layers or sequences, may run at the
-// same time. All else belongs to the thread that leads a step.
+// Threads: these may run at the same time: write() for different positions, layers or sequences;
+// attend() on positions that are written; reads and writes of the states of different layers or
+// sequences. Everything else is called by the thread that leads a step.
 #pragma once
 
 #include <cstddef>
@@ -38,8 +38,8 @@ namespace sluice::kvcache {
 
 class KvCache;
 
-// One sequence of positions. Made by a cache, which must outlive it; gives its pages back when it
-// is destroyed.
+// One sequence of positions. Made by a cache, which must outlive it. The destructor gives its pages
+// back to the cache.
 class Sequence {
  public:
   ~Sequence();
@@ -49,24 +49,24 @@ class Sequence {
   std::uint32_t length() const { return length_; }
   std::uint32_t capacity() const { return capacity_; }
 
-  // Forgets the positions from `length` on. Throws std::length_error when positions before them
-  // have slid out that the next token would have to see, when there is no recurrent state of that
-  // length, and when pages that are shared would have to be made anew and there is no room for
-  // them.
+  // Forgets the positions from `length` on. Throws std::length_error when positions that the next
+  // token would see have slid out of the window, when there is no recurrent state of that length,
+  // or when shared pages would have to be copied and the cache has no room for the copies.
   void truncate(std::uint32_t length);
 
   // Keeps the recurrent states of the present length, so that truncate() and fork() can go back to
-  // it: of the newest `CacheConfig::checkpoints` lengths. Costs no time.
+  // it. The newest `CacheConfig::checkpoints` of them are kept. Nothing is copied.
   void checkpoint();
 
-  // The largest length, at most `length`, that truncate() and fork() can go back to, but for room.
+  // The largest length <= `length` that truncate() and fork() can go back to, if there is room for
+  // the copies they make.
   std::uint32_t reachable(std::uint32_t length) const;
 
  private:
   friend class KvCache;
 
-  // The pages of a group, by ascending positions: those of the sinks, then without a gap the newest
-  // ones, before which `dropped` have slid out.
+  // The pages of a group, by ascending positions: first those of the sinks, then the newest ones.
+  // `dropped` pages between these two parts have slid out of the window.
   struct Table {
     std::vector<std::uint32_t> pages;
     std::uint32_t dropped = 0;
@@ -85,7 +85,8 @@ class Sequence {
 // kernels/attention.h.
 struct Queries {
   const float* near;      // [columns][heads][key_dim], rotated at the positions of the tokens
-  const float* at_sinks;  // the same at sink_query_position(); unused before something has slid
+  const float* at_sinks;  // the same, rotated at sink_query_position(); unused before the window
+                          // slides
   std::size_t columns;    // see KvCache::columns_together
   std::size_t heads;
   std::size_t query_stride;  // floats from one token to the next
@@ -101,67 +102,71 @@ struct Queries {
 
 class KvCache {
  public:
-  // Allocates `bytes(config)`, zeroed by the system as it is first written. `kernels` must outlive
-  // the cache. Throws as `bytes` does, and std::system_error when the system has no such memory.
+  // Allocates bytes(config) of zeroed memory; the system provides pages when they are first
+  // written. `kernels` must outlive the cache. Throws as kvcache::bytes does, and std::system_error
+  // when the system refuses the memory.
   KvCache(CacheConfig config, const kernels::KernelTable& kernels);
   KvCache(const KvCache&) = delete;
   KvCache& operator=(const KvCache&) = delete;
 
-  // An empty sequence with room for `positions` set aside; nothing when there is not that much.
+  // An empty sequence with room for `positions` reserved; nothing when there is not enough room.
   std::optional<Sequence> new_sequence(std::uint32_t positions);
 
-  // The same, beginning with the first `prefix` positions of `source`: whole pages are shared, the
-  // last one is copied when only a part of it is wanted. Checkpoints within the prefix are shared
-  // too. Throws std::length_error as Sequence::truncate does.
+  // The same, beginning with the first `prefix` positions of `source`. Whole pages are shared; the
+  // last one is copied when the prefix has only a part of it. Checkpoints within the prefix are
+  // shared too. Throws std::length_error when `source` cannot go back to `prefix`.
   std::optional<Sequence> fork(const Sequence& source, std::uint32_t prefix,
                                std::uint32_t positions);
 
-  // The largest sequence that there is room for.
+  // The largest sequence that there is room for, in positions.
   std::uint32_t free_positions() const;
 
-  // A step of a sequence: prepare() before the first write of `columns` positions from length() on,
-  // which must not go beyond capacity(); advance() after the last attend(). A step that failed in
+  // A step of a sequence adds `columns` positions from length() on, up to capacity() at most. Call
+  // prepare() before the first write() and advance() after the last attend(). A step that failed in
   // between may be prepared again.
   void prepare(Sequence& sequence, std::uint32_t columns);
   void advance(Sequence& sequence, std::uint32_t columns);
 
-  // The memory of page number `page` of a sequence, which holds the positions from 32 * page on: a
-  // part for each group of layers, in the order of layer_groups(). Nothing when the sequence does
-  // not hold it in every group. For saving pages that are full; and for filling one instead of
-  // writing, between prepare() and advance(). Valid until the sequence changes.
+  // The memory of page number `page` of a sequence, which holds the positions from 32 * page on:
+  // one span for each group of layers, in the order of layer_groups(). Empty when some group does
+  // not hold that page. Used to save full pages, and to fill a page instead of calling write(),
+  // between prepare() and advance(). Valid until the sequence changes.
   std::vector<std::span<std::byte>> page_memory(const Sequence& sequence, std::uint32_t page) const;
 
-  // The recurrent state of a layer, [state_floats], 64-byte aligned: after length() positions,
-  // zeros if there are none; and where a step writes all of the new state, which stands after
-  // advance(). The new one holds anything before.
+  // The recurrent state of a layer, [state_floats], 64-byte aligned. state() is the state after
+  // length() positions, zeros at length 0. next_state() is where a step writes all of the new
+  // state, which becomes state() at advance(); what it holds before is undefined.
   std::span<const float> state(const Sequence& sequence, std::size_t layer) const;
   std::span<float> next_state(const Sequence& sequence, std::size_t layer) const;
 
-  // The same of all layers in one piece. For saving, after length() positions or those of a
-  // checkpoint, nothing for other lengths; and for filling instead of writing, between prepare()
-  // and advance(). Empty when no layer has a state. Valid until the sequence changes.
+  // The states of all layers in one piece. state_memory() is for saving: those after length()
+  // positions or after a checkpoint, empty for other lengths. next_state_memory() is for restoring,
+  // between prepare() and advance(). Both are empty when no layer has a state. Valid until the
+  // sequence changes.
   std::span<const std::byte> state_memory(const Sequence& sequence, std::uint32_t length) const;
   std::span<std::byte> next_state_memory(const Sequence& sequence) const;
 
   // Stores the keys [kv_heads][key_dim] and values [kv_heads][value_dim] of one position of one
-  // layer; what it leaves in them is not defined.
+  // layer. May overwrite both arrays: their contents are undefined afterwards.
   void write(const Sequence& sequence, std::size_t layer, std::uint32_t position, float* keys,
              float* values) const;
 
-  // Attention of the tokens from `position` on, each over what it sees, up to itself.
+  // Attention of queries.columns tokens from `position` on, for one head of keys. Each token sees
+  // the positions of its window up to its own. Writes queries.out.
   void attend(const Sequence& sequence, std::size_t layer, std::size_t kv_head,
               std::uint32_t position, const Queries& queries) const;
 
-  // How many of `columns` tokens from `position` on one call of attend() may take: all, but for two
-  // bounds where a layer has a window. They are at most window_columns_max, and tokens that see the
-  // sinks from their own positions are not together with later ones that do not.
+  // How many of `columns` tokens from `position` on one call of attend() may take. Without a window
+  // all of them. With one, at most window_columns_max; and tokens that see the sinks from their own
+  // positions do not share a call with later tokens that do not.
   std::uint32_t columns_together(std::size_t layer, std::uint32_t position,
                                  std::uint32_t columns) const;
 
-  // Transforms `heads` queries or outputs of `dim` numbers, in place. Nothing but for int8.
+  // Transforms `heads` queries or outputs of `dim` numbers in place. Does nothing for types other
+  // than int8.
   void hadamard(float* rows, std::size_t heads, std::size_t dim) const;
 
-  // Where the token at `position` stands when it looks at the sinks.
+  // The position at which the query of the token at `position` is rotated for the sinks.
   std::uint32_t sink_query_position(std::uint32_t position) const;
 
   const CacheConfig& config() const { return config_; }
@@ -170,13 +175,14 @@ class KvCache {
  private:
   friend class Sequence;
 
-  // A group and its pages, the first of which is at memory_ + offset.
+  // A group and its pages; the first page is at memory_ + offset.
   struct Group {
     LayerGroup layout;
     PagePool pool;
     std::size_t offset;
   };
-  // Where in a page the first head of a layer starts, and what follows in each head, in bytes.
+  // Where a layer lies in the pages of its group, in bytes: `offset` of its first head in a page,
+  // head_bytes from head to head, and within a head the offsets of the parts after the keys.
   struct LayerPlace {
     std::size_t group, offset, head_bytes, key_scales, values, value_scales;
   };

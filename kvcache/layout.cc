@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::size_t memory_page_bytes = 4096;
 constexpr std::size_t state_alignment = 64;
-// Half of the address space: sums and round-ups of two such numbers cannot wrap.
+// Half of the address space, so that adding two such numbers or rounding one up cannot wrap.
 constexpr std::size_t bytes_max = std::numeric_limits<std::size_t>::max() / 2;
 
 [[noreturn]] void throw_too_large(const CacheConfig& config) {
@@ -62,7 +62,8 @@ std::size_t group_pages(const Window& window, const CacheConfig& config) {
   return std::min(all, pages_for(config.total_positions));
 }
 
-// What a layer keeps. A window as long as a sequence is none.
+// The window of a layer: its own or that of the config, whichever is narrower. A window as long as
+// a sequence counts as none.
 Window window_of(const LayerShape& layer, const CacheConfig& config) {
   Window window = config.window;
   const bool has_narrower =
@@ -77,7 +78,7 @@ std::size_t element_bytes(ElementType type) {
 }
 
 std::size_t layer_page_bytes(const LayerShape& layer, const CacheConfig& config) {
-  // So that the bytes of a page are numbers.
+  // Throws when the byte counts of a page would wrap.
   for (const std::size_t dim : {layer.key_dim, layer.value_dim}) {
     product(dim, page_positions * sizeof(float), config);
   }
@@ -107,8 +108,8 @@ std::size_t LayerGroup::bytes() const {
   return in_memory_pages(page_bytes * pages);
 }
 
-// A run of n positions lies in at most ceil((n - 1) / 32) + 1 pages. One page more pays for what is
-// lost to rounding when the tokens of a step are those of several sequences.
+// n consecutive positions lie in at most ceil((n - 1) / 32) + 1 pages. One page more makes up for
+// rounding step_pages down when the tokens of a step belong to several sequences.
 std::size_t sequence_pages(const Window& window, std::uint32_t positions) {
   const std::size_t all = pages_for(positions);
   if (window.positions == 0) return all;
@@ -158,7 +159,7 @@ std::size_t state_slots_each(const CacheConfig& config) {
 std::size_t state_slot_bytes(const CacheConfig& config) {
   std::size_t total = 0;
   for (const LayerShape& layer : config.layers) {
-    product(layer.state_floats, state_alignment, config);  // so that its bytes are a number
+    product(layer.state_floats, state_alignment, config);  // throws when the bytes would wrap
     total = sum(total, layer_state_bytes(layer), config);
   }
   return total;
@@ -187,7 +188,7 @@ std::size_t query_scratch(const CacheConfig& config, std::size_t key_dim) {
 }
 
 std::size_t runs_max(const CacheConfig& config) {
-  return pages_for(visible_positions_max(config)) + 3;  // two runs that begin and end in a page
+  return pages_for(visible_positions_max(config)) + 3;  // sinks and window: partial pages at ends
 }
 
 }  // namespace sluice::kvcache

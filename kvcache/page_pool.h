@@ -1,12 +1,14 @@
-// The pages of one layer group: which are free, who shares them, and how many are promised.
+// The pages of one layer group: which are free, how many sequences share each, and how many are
+// promised to sequences.
 //
-// A sequence reserves the most pages that it will hold, so that it never finds the pool empty. In a
-// group that keeps everything, a page that a sequence holds is one less that it is owed, whether it
-// is shared or not: sharing saves memory. In a group with a window, pages that slide out of one
-// sequence may still be shared by another, so every reservation counts in full, and `step_pages`
-// are set aside for the tokens of a step. Slots of recurrent state are counted as such pages are.
+// A sequence reserves the most pages that it will ever hold, so it never finds the pool empty. In a
+// group that keeps everything, each page that a sequence holds, shared or not, uses up one page of
+// its promise: so sharing saves memory. In a group with a window (which slides), pages that slide
+// out of one sequence may still be shared by another. So every reservation counts in full there,
+// and `step_pages` more are set aside for the tokens of a step. A pool that slides also counts the
+// slots of recurrent states.
 //
-// Numbers only: the memory is the cache's. Used by one thread.
+// Counts page numbers only; the cache owns the memory. Used by one thread.
 #pragma once
 
 #include <cassert>
@@ -31,14 +33,15 @@ class PagePool {
   bool slides() const { return slides_; }
   bool is_shared(std::uint32_t page) const { return sharers_[page] > 1; }
 
-  // Promises pages to a sequence, or takes the promise back once the sequence holds none.
+  // reserve() promises pages to a sequence; cancel() takes the promise back once the sequence holds
+  // no pages.
   void reserve(std::size_t pages) { promised_ += pages; }
   void cancel(std::size_t pages) {
     assert(pages <= promised_);
     promised_ -= pages;
   }
 
-  // A page of the sequence's own, out of what it was promised.
+  // Gives a sequence a free page out of its promise.
   std::uint32_t take() {
     assert(!free_.empty());
     const std::uint32_t page = free_.back();
@@ -47,12 +50,12 @@ class PagePool {
     if (!slides_) cancel(1);
     return page;
   }
-  // The same, of a page that another sequence holds.
+  // Lets a sequence share a page that another one holds; this uses its promise too.
   void share(std::uint32_t page) {
     ++sharers_[page];
     if (!slides_) cancel(1);
   }
-  // The sequence holds the page no longer; it is promised one again.
+  // The sequence no longer holds the page, and is promised one again.
   void give_back(std::uint32_t page) {
     assert(sharers_[page] > 0);
     if (--sharers_[page] == 0) free_.push_back(page);

@@ -3,13 +3,13 @@
 // short convolution.
 //
 // A slot holds the states of all layers of a sequence after one of its positions:
-// [layer]{floats}, each layer's part a multiple of 64 bytes. A sequence has two slots, the state
-// that stands and the one that a step writes, and more for checkpoints. A step reads from one and
-// writes to the other, which costs no more than changing it in place: the whole state goes through
-// the processor anyway. So a step that fails leaves the state as it was, nothing is ever copied,
-// and a checkpoint or a fork is one more holder of a slot that nobody writes any more.
+// [layer]{floats}, each layer's part a multiple of 64 bytes. A sequence has two slots, the current
+// state and the one that a step writes, and one more for each checkpoint. A step reads from one
+// slot and writes to the other. That costs no more than an update in place, because the whole state
+// is read and written anyway. So a step that fails leaves the state as it was, nothing is ever
+// copied, and a checkpoint or a fork only shares a slot that is never written again.
 //
-// Used by one thread, but for the memory of different layers or sequences.
+// Used by one thread; only the memory of different layers or sequences may be used by several.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,7 @@
 
 namespace sluice::kvcache {
 
-// What a sequence holds of a StateStore; nothing when no layer keeps a state.
+// The slots that a sequence holds in a StateStore; none when no layer keeps a state.
 struct SequenceState {
   static constexpr std::uint32_t none = std::numeric_limits<std::uint32_t>::max();
 
@@ -32,14 +32,14 @@ struct SequenceState {
     std::uint32_t length, slot;
   };
 
-  std::uint32_t standing = none;        // after the last position of the sequence
-  std::uint32_t next = none;            // what a step writes
-  std::vector<Checkpoint> checkpoints;  // by ascending lengths
+  std::uint32_t standing = none;        // slot of the state after the last position
+  std::uint32_t next = none;            // slot that a step writes
+  std::vector<Checkpoint> checkpoints;  // by ascending length
 };
 
 class StateStore {
  public:
-  // `memory` has room for state_bytes(config), zeroed, 64-byte aligned; it is the caller's.
+  // `memory` has state_bytes(config) zeroed bytes, 64-byte aligned. The caller owns it.
   StateStore(const CacheConfig& config, std::byte* memory);
 
   bool is_empty() const { return slot_bytes_ == 0; }  // no layer keeps a state
@@ -47,16 +47,17 @@ class StateStore {
 
   // The state of a new sequence: zeros. There must be room.
   SequenceState start();
-  // That of a sequence which begins with the first `length` positions of another. There must be
-  // room, and the other must have its state there.
+  // The state of a sequence that begins with the first `length` positions of another. There must be
+  // room, and `source` must have the state of that length.
   SequenceState fork(const SequenceState& source, std::uint32_t length);
   void end(SequenceState& state);
 
-  // What the step wrote stands from now on.
+  // Makes the state that the step wrote the current one.
   void advance(SequenceState& state);
-  // Keeps the state that stands after `length` positions; the oldest checkpoint makes room.
+  // Keeps the current state, that after `length` positions, as a checkpoint. Drops the oldest one
+  // when there are too many.
   void checkpoint(SequenceState& state, std::uint32_t length);
-  // Goes back to the state after `length` positions, which must be 0 or that of a checkpoint.
+  // Goes back to the state after `length` positions, which must be 0 or the length of a checkpoint.
   void truncate(SequenceState& state, std::uint32_t length);
 
   // The floats of a layer in a slot.
@@ -74,13 +75,13 @@ class StateStore {
 
   std::vector<Place> places_;  // [layer]
   std::size_t slot_bytes_;
-  std::size_t slots_each_;  // of a sequence
+  std::size_t slots_each_;  // slots of each sequence
   std::size_t checkpoints_max_;
   PagePool slots_;
   std::byte* memory_;
 };
 
-// The slot of a checkpoint after so many positions.
+// The slot of the checkpoint after `length` positions, if there is one.
 std::optional<std::uint32_t> find_checkpoint(const SequenceState& state, std::uint32_t length);
 
 }  // namespace sluice::kvcache
