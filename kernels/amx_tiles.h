@@ -1,8 +1,8 @@
-// The tile registers of AMX: eight, of up to 16 rows of up to 64 bytes. A product of two tiles
-// takes four bytes of a row of the first and a row of the second, which holds four bytes for each
-// of its columns (Intel, Architecture Instruction Set Extensions, chapter 3).
+// The eight tile registers of AMX, each of up to 16 rows of up to 64 bytes. A product of two tiles
+// multiplies each four bytes in a row of the first with a row of the second, which has four bytes
+// for each of its columns (Intel, Architecture Instruction Set Extensions, chapter 3).
 //
-// In an anonymous namespace, as everything that is compiled for one tier.
+// In an anonymous namespace, like everything that is compiled for one tier.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,7 @@ struct alignas(64) TileConfiguration {
   }
 };
 
-// The instructions, for a register that a template chooses: the intrinsics take literals only.
+// The instructions, with the register as a template argument: the intrinsics accept only literals.
 template <int tile>
 inline void load_tile(const void* p, std::size_t stride) {
   asm volatile("tileloadd (%0,%1,1), %%tmm%c2" ::"r"(p), "r"(stride), "i"(tile) : "memory");
@@ -48,7 +48,7 @@ inline void add_tile_product() {
   }
 }
 
-// The tile registers of this thread, configured; nothing is left in them afterwards.
+// Configures the tile registers of this thread; the destructor releases them.
 class TileRegisters {
  public:
   explicit TileRegisters(const TileConfiguration& configuration) {

@@ -58,7 +58,7 @@ std::string gguf_type_name(std::uint32_t gguf_type_id);
 // Bytes of one row. `columns` must be a multiple of elements_per_block.
 std::size_t row_bytes(BlockType type, std::size_t columns);
 
-// What the nibbles of IQ4_NL and IQ4_XS stand for, and twice what those of MXFP4 do (E2M1).
+// The values of the nibbles of IQ4_NL and IQ4_XS, and twice the values of those of MXFP4 (E2M1).
 inline constexpr std::int8_t iq4_values[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
                                                1,    13,   25,  38,  53,  69,  89,  113};
 inline constexpr std::int8_t doubled_e2m1[16] = {0, 1,  2,  3,  4,  6,  8,  12,

@@ -1,8 +1,8 @@
-// Float32 to weight blocks: the quantisers, for the formats of block_formats.h that `can_encode`.
+// Float32 to weight blocks: the quantisers, for the formats with can_encode(type).
 //
-// What they make small is the sum of w (x - x')^2 over a row, where w is the importance of a
-// column: the mean square of the input that the column is multiplied with. Without it, w is 1. The
-// same values give the same bytes on every machine.
+// They minimise the sum of w (x - x')^2 over a row, where w is the importance of a column: the mean
+// square of the input that the column is multiplied with. Without importances w is 1. The same
+// values give the same bytes on every machine.
 #pragma once
 
 #include <cstddef>
@@ -14,19 +14,19 @@ namespace sluice::kernels {
 
 bool can_encode(BlockType type);
 
-// Writes `columns` values as row_bytes(type, columns) bytes to `blocks`, which needs no alignment.
-// `columns` is a multiple of the elements per block. The values are finite, and where the format
-// has half floats of magnitude up to 65504; `importance` is null or has `columns` values that are
-// finite and not negative. The kernels are those of the table in use.
+// Encodes `columns` values, a multiple of the elements per block, as row_bytes(type, columns) bytes
+// at `blocks` (no alignment needed). Values must be finite, and at most 65504 in magnitude if the
+// format has half floats. `importance` is null or has `columns` finite values that are not
+// negative. Uses the kernels of kernel_table().
 void encode(BlockType type, const float* values, std::size_t columns, const float* importance,
             std::byte* blocks);
 
 struct EncodeKernels {
-  // The formats whose blocks have more than one element, as `encode` above does.
+  // Does what `encode` does, for formats whose blocks have more than one element.
   void (*blocks)(BlockType type, const float* values, std::size_t columns, const float* importance,
                  std::byte* blocks);
-  // What stands before it where values come from a file: halves to floats, and the largest
-  // magnitude of some, NaN where one is; 0 of none.
+  // For values that come from a file: halves to floats; and the largest magnitude of `count`
+  // values, NaN if one of them is a NaN, 0 if there are none.
   void (*from_halves)(const std::uint16_t* halves, std::size_t count, float* out);
   float (*largest_magnitude)(const float* values, std::size_t count);
 };

@@ -4,7 +4,7 @@
 //
 // Every tier computes every float result with the same operations in the same order (16 virtual
 // lanes, explicit fused multiply-add, exact integer dot products), so all tiers give bit-identical
-// results. The tests hold them to that.
+// results. Tests check that.
 #pragma once
 
 #include <string_view>
@@ -21,7 +21,7 @@
 
 namespace sluice::kernels {
 
-// Each is the one before and more.
+// Each tier includes the instructions of those before it.
 enum class Isa { scalar, avx2, avx512, amx };
 
 std::string_view isa_name(Isa isa);  // "scalar", "avx2", "avx512", "amx"
@@ -39,9 +39,9 @@ struct KernelTable {
   PeakKernels peak;
 };
 
-// The highest tier this CPU and operating system can run. Linux lets a process use the tile
-// registers of AMX when it asks: the first call asks, for all threads, and if the answer is no, AMX
-// is not among the tiers.
+// The highest tier this CPU and operating system can run. On Linux a process has to request the
+// tile registers of AMX: the first call does that, for all threads. If Linux refuses, AMX is not
+// offered.
 Isa highest_isa();
 
 // The table of one tier. Throws std::invalid_argument when this CPU cannot run it.

@@ -1,15 +1,15 @@
 // Weights times activations: y[c][r] = sum_k w[r][k] x[c][k], for quantised rows w and a few or
-// many columns x. Weights are read as they stand in a GGUF file.
+// many columns x. Weights are laid out as in a GGUF file, or packed (kernels/panel_packing.h).
 //
-// The unit of work is a panel of 16 rows. A panel is unpacked 256 columns of weights at a time to
+// The unit of work is a panel of 16 rows. A panel is unpacked 256 weights of each row at a time to
 // unsigned bytes, laid out [k / 4][row][k % 4], so that one vector lane is one row: `vpdpbusd`
 // multiplies four neighbouring weights of 16 rows with four activations that are broadcast, and no
-// sum crosses a lane. An unpacked block serves all columns.
+// sum crosses a lane. An unpacked block is used for all columns.
 //
 // The float operations of one (row, column) are the same, in the same order, for any number of
 // columns, any split into row ranges and any tier:
-//   Q2_K to Q6_K, IQ4_XS   block = the sum of scale * dot over its sub-blocks, an exact integer of
-//                          less than 2^28; t = block * d; with minima, min_dot exact as well:
+//   Q2_K to Q6_K, IQ4_XS   block = the sum of scale * dot over its sub-blocks, an exact integer
+//                          below 2^28; t = block * d; with minima, whose min_dot is exact too,
 //                          t = fma(-min_dot, dmin, t); y = fma(t, d_x, y)
 //   Q4_0 to Q8_0, IQ4_NL   y = fma(dot, d * d_x, y); with minima: y = fma(m, d_x * sum_x, y)
 //   MXFP4                  the same with doubled weights and d = 2^(e - 128)
@@ -27,26 +27,28 @@ namespace sluice::kernels {
 
 inline constexpr std::size_t panel_rows = 16;
 
-// Which form of the activations a weight type is multiplied with.
+// The form of the activations that a weight type is multiplied with.
 enum class ActivationForm { f32, a256, a32 };
 ActivationForm activation_form(BlockType type);
 
-// How many columns of activations lie side by side when there are more than half as many.
+// Width of a tile of activations, used if there are more than half as many columns.
 inline constexpr std::size_t activation_tile = 16;
 
-// Columns of activations in all the forms that are asked for, in memory of the caller.
+// Columns of activations, in each form that quantise() was called for, in the caller's memory.
 //
-// Quantised columns lie in tiles of activation_tile, or in one tile where they are few: first block
-// 0 of each column of the tile, then block 1 of each, and so on. A kernel that takes a tile through
-// a block thus reads one piece of memory. What is left of the last tile may be read; its scales are
-// zero once the last column is quantised, and the rest is left as it was.
+// Quantised columns lie in tiles of activation_tile columns; up to half as many form one tile. A
+// tile has first block 0 of each of its columns, then block 1 of each, and so on. So a kernel that
+// multiplies a block of weights with a tile reads one piece of memory. Kernels may also read the
+// unused columns of the last tile: their scales are zero once the last column is quantised, their
+// other numbers undefined.
 class Activations {
  public:
-  // Bytes that a buffer for `columns` columns of `size` elements needs, for all forms.
+  // Size in bytes of a buffer for `columns` columns of `size` elements, with all forms.
   static std::size_t buffer_bytes(std::size_t size, std::size_t columns);
 
-  // x: [columns][x_stride] floats, of which `size` are used. buffer: buffer_bytes(...), 64-byte
-  // aligned. Neither is owned. Quantised forms are not yet filled.
+  // x: [columns][x_stride] floats, of which the first `size` of each row are used. buffer:
+  // buffer_bytes(size, columns) bytes, 64-byte aligned. The caller owns both. Quantised forms are
+  // not filled yet.
   Activations(const float* x, std::size_t x_stride, std::size_t size, std::size_t columns,
               std::byte* buffer);
 
@@ -69,8 +71,8 @@ class Activations {
   std::size_t x_stride_;
   std::size_t size_;
   std::size_t columns_;
-  // Each form has memory of its own: matrices that share their activations may have different types
-  // (Q and V of a mixed file, say).
+  // Each form has its own memory, because matrices that share their activations may have different
+  // types (Q and V of a mixed file, for example).
   BlockA256* a256_;
   BlockA32* a32_;
 };
@@ -82,8 +84,8 @@ struct WeightRows {
   std::size_t rows;
   std::size_t columns;    // weights per row
   std::size_t row_bytes;  // row_bytes(type, columns)
-  // Whether they are packed (kernels/panel_packing.h); else they stand as in a GGUF file. Whole
-  // panels then, and for a tier that reads_packed.
+  // Whether the rows are packed (kernels/panel_packing.h) rather than laid out as in a GGUF file.
+  // Packed rows are whole panels, and need a tier with `reads_packed`.
   bool is_packed = false;
 };
 

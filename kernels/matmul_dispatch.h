@@ -7,7 +7,7 @@
 namespace sluice::kernels {
 namespace {
 
-// Packed rows times few columns.
+// y = w x for packed rows and at most few_columns columns.
 template <template <typename, int, int> typename Product, typename Kernel, typename Format>
 void multiply_few(const WeightRows& w, const Activations& x, float* y, std::size_t y_stride) {
   typename Kernel::Column columns[few_columns];
@@ -20,7 +20,7 @@ void multiply_few(const WeightRows& w, const Activations& x, float* y, std::size
 // y = w x with the kernels of this tier.
 void multiply_in_tier(const WeightRows& w, const Activations& x, float* y, std::size_t y_stride,
                       const MatmulScratch& scratch) {
-  if (w.rows < panel_rows) {  // less than a panel: the scalar tier gives the same result
+  if (w.rows < panel_rows) {  // less than a panel: use the scalar tier, which gives the same result
     MatmulKernels scalar;
     fill_matmul_scalar(scalar);
     return scalar.multiply(w, x, y, y_stride, scratch);

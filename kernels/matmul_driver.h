@@ -1,12 +1,12 @@
-// The loops around the kernels of one instruction set: which rows and columns meet when. Included
-// by the file of each tier, inside which everything here has internal linkage. Nothing here or in
-// those files may instantiate an inline function with external linkage (std::min, say): the linker
-// keeps one copy for the whole program, and it could be the one compiled for AVX-512.
+// The loops over rows and columns around the kernels of one instruction set. Included by the file
+// of each tier; everything here has internal linkage. Nothing here or in those files may
+// instantiate an inline function with external linkage (std::min, for example): the linker keeps
+// one copy for the whole program, and it could be the one compiled for AVX-512.
 //
-// Rows go in groups of panels_at_once panels, which the tier has defined: 2 where an activation
-// that was broadcast should serve 32 rows, or 1. For each group and each 256 weights of a row, the
+// Rows are multiplied in groups of panels_at_once panels, a constant of the tier: 2 if a broadcast
+// activation should be used for 32 rows, else 1. For each group and each 256 weights of a row, the
 // weights are unpacked once into the first-level cache and multiplied with all columns of a column
-// block; the sums of the group live in scratch meanwhile.
+// block. The sums of the group stay in scratch meanwhile.
 #pragma once
 
 #include <cstddef>
@@ -25,19 +25,19 @@ static_assert(column_block % activation_tile == 0);
 constexpr std::size_t cache_line = 64;
 constexpr std::size_t sums_stride = panels_at_once * panel_rows;  // from one column to the next
 
-// What 256 weights of 16 rows with integer sub-block scales (Q4_K, say) have once.
+// Minima and scales of 256 weights of 16 rows, for formats with integer sub-block scales (Q4_K...).
 struct alignas(64) BlockScales {
   std::int16_t min[8][panel_rows][2];  // of sub-blocks (0 2) (1 3) (4 6) (5 7) and so on
   float d[panel_rows], dmin[panel_rows];
 };
 
-// Such weights: byte [k / 4][row][k % 4] of q is the unsigned weight.
+// The same with the weights: byte [k / 4][row][k % 4] of q is the unsigned weight k of a row.
 struct alignas(64) IntegerPanel : BlockScales {
   std::uint8_t q[k_block / 4][panel_rows][4];
-  float scale[16][panel_rows];  // of each sub-block, divided by what q is scaled up by
+  float scale[16][panel_rows];  // of each sub-block, divided by the factor in q (scaled_up)
 };
 
-// The same for weights with a float scale per 32 (Q4_0 ... Q8_0).
+// Weights, scales and minima for formats with a float scale for each 32 weights (Q4_0 ... Q8_0).
 struct alignas(64) SmallPanel {
   std::uint8_t q[k_block / 4][panel_rows][4];
   float d[8][panel_rows], m[8][panel_rows];
@@ -47,7 +47,7 @@ struct alignas(64) FloatPanel {
   float w[k_block][panel_rows];
 };
 
-// What stands in the scratch of a thread.
+// The contents of a thread's scratch.
 template <typename Panel, typename Column>
 struct Workspace {
   Panel panels[panels_at_once];
@@ -58,7 +58,7 @@ static_assert(sizeof(Workspace<IntegerPanel, ColumnA256>) <= MatmulScratch::byte
 static_assert(sizeof(Workspace<SmallPanel, ColumnA32>) <= MatmulScratch::bytes);
 static_assert(sizeof(Workspace<FloatPanel, const float*>) <= MatmulScratch::bytes);
 
-// A run of rows that is computed together.
+// Consecutive rows that are computed together.
 struct RowGroup {
   const std::byte* data;
   std::size_t first;  // row of the matrix
@@ -69,37 +69,36 @@ inline std::size_t smaller(std::size_t a, std::size_t b) {
   return a < b ? a : b;
 }
 
-// Activations 256 i and up of a column.
+// Block i of a column: the activations from 256 i on.
 template <typename Block>
 [[gnu::always_inline]] inline const Block& block_at(const ActivationColumn<Block>& a,
                                                     std::size_t i) {
   return a.blocks[i * a.stride];
 }
 
-// A block of weights in the 16 rows of a panel, as they stand in the file, and what this thread
-// reads after them.
+// A block of weights in the 16 rows of a panel, laid out as in the file.
 struct FileRows {
   const std::byte* block;  // in the first row
   std::size_t row_bytes;
-  const std::byte* ahead;
+  const std::byte* ahead;  // the next bytes to prefetch
 };
 
 // The same in a packed panel (kernels/panel_packing.h).
 struct PackedRows {
   const std::byte* words;
-  const std::byte* odd;  // the bytes of the block that are no whole word
-  std::ptrdiff_t ahead;  // from what is read now to what to ask for now
+  const std::byte* odd;  // the bytes of the block that are not a whole word
+  std::ptrdiff_t ahead;  // distance from the bytes read now to those to prefetch now
 };
 
-// How far ahead of its reads a thread asks for packed weights: measured; less does not cover the
-// time that memory takes, more does not survive in the first-level cache.
+// How far ahead of its reads a thread prefetches packed weights. Measured: less does not cover the
+// latency of memory, more is evicted from the first-level cache before it is used.
 constexpr std::size_t ahead_bytes = 2048;
 
-// The division of a block of `Format`.
+// How a block of `Format` is divided into words and odd bytes.
 template <typename Format>
 constexpr BlockDivision division = {Format::type, Format::block_bytes};
 
-// Positions `rows` at block `i` of a panel, each of whose rows has `blocks` blocks.
+// Moves `rows` to block `i` of a panel whose rows have `blocks` blocks each.
 template <typename Format>
 inline void go_to(FileRows& rows, const std::byte* panel, std::size_t, std::size_t i) {
   rows.block = panel + i * Format::block_bytes;
@@ -116,10 +115,10 @@ inline void go_to(PackedRows& rows, const std::byte* panel, std::size_t blocks, 
   rows.words = first + together * odd_bytes + nth * word_bytes;
 }
 
-// Asks for the next bytes that the thread will read, some pair of panels ahead, to come into the
-// L2 cache. Called with each few bytes that are read, so that the requests are spread evenly: a
-// burst of them would hold up the loads that the work at hand is waiting for. Addresses beyond the
-// end of the weights do no harm.
+// Prefetches the next `bytes` bytes of the group of panels that the thread reads next, into the L2
+// cache. Called each time a few bytes have been read, so that prefetches are spread evenly: a burst
+// of them would delay the loads that the current work waits for. Addresses beyond the end of the
+// weights do no harm.
 inline void read_ahead(FileRows& rows, std::size_t bytes) {
   for (std::size_t at = 0; at < bytes; at += cache_line) {
     __builtin_prefetch(rows.ahead + at, 0, 2);
@@ -130,13 +129,13 @@ inline void read_ahead(FileRows& rows, std::size_t bytes) {
 // The loops for one kernel, reading from FileRows or PackedRows. Kernel has
 //   Panel, Column                       what it unpacks to, and what it needs of a column
 //   column(x, c)                        the Column of column c
-//   unpack(rows, panel_data, size, k, panel)   256 weights from k on, of rows of `size`
+//   unpack(rows, panel_data, size, k, panel)   unpacks 256 weights from k on, of rows of `size`
 // and either
-//   tile_columns                        columns that it likes to compute together, and
-//   multiply<panels, columns>(panels, columns, k, weights, sums)   with 4, 2 and 1 for the rest
-// or, when it divides the columns itself,
-//   multiply_all(panel, columns, count, k, weights, sums)           for one panel at once
-// where sums points to the sums of the first column, and those of the next follow sums_stride
+//   tile_columns                        how many columns it computes together at best, and
+//   multiply<panels, columns>(panels, columns, k, weights, sums)   also for 4, 2 and 1 columns
+// or, if it divides the columns itself,
+//   multiply_all(panel, columns, count, k, weights, sums)           for one panel at a time
+// where `sums` points to the sums of the first column; those of each next column follow sums_stride
 // floats later.
 template <typename Kernel, typename Rows>
 class PanelProduct {
@@ -147,8 +146,8 @@ class PanelProduct {
   PanelProduct(const WeightRows& w, const MatmulScratch& scratch)
       : w_(w), work_(*reinterpret_cast<Work*>(scratch.data)) {}
 
-  // y = w x for at least 16 rows. The last panel overlaps the one before it where the rows are not
-  // a multiple of 16: its rows are computed twice, with the same result.
+  // y = w x for at least 16 rows. If the number of rows is not a multiple of 16, the last panel
+  // overlaps the one before it: the shared rows are computed twice, with the same result.
   void run(const Activations& x, float* y, std::size_t y_stride) {
     const std::size_t all_columns = x.columns();
     for (std::size_t c = 0; c < all_columns; c += column_block) {
@@ -172,7 +171,7 @@ class PanelProduct {
   }
 
   void multiply_group(const RowGroup& group, float* y, std::size_t y_stride) {
-    // Kernels may add to the sums of a whole tile, also where it has fewer columns.
+    // Kernels may add to the sums of a whole tile, even if it has fewer columns.
     const std::size_t tiles = (count_ + activation_tile - 1) / activation_tile;
     std::memset(work_.sums, 0, tiles * activation_tile * sizeof work_.sums[0]);
     const std::size_t panel_bytes = panel_rows * w_.row_bytes;
@@ -188,7 +187,7 @@ class PanelProduct {
         if (group.panels > 1) multiply_columns<panels_at_once>(k, weights);
       }
     }
-    // Copies of a size that the compiler knows: it would call for slow ones else.
+    // Copies of constant size: for others the compiler would call memcpy, which is slow.
     for (std::size_t i = 0; i < count_; ++i) {
       for (std::size_t row = 0; row < group.panels * panel_rows; row += panel_rows) {
         std::memcpy(y + i * y_stride + group.first + row, work_.sums[i] + row,
@@ -197,7 +196,7 @@ class PanelProduct {
     }
   }
 
-  // Adds the product of the unpacked block to the sums of all columns, widest tile first.
+  // Adds the products of the unpacked block to the sums of all columns, widest tiles first.
   template <int panels>
   void multiply_columns(std::size_t k, std::size_t weights) {
     if constexpr (requires { Kernel::tile_columns; }) {
@@ -212,7 +211,7 @@ class PanelProduct {
     }
   }
 
-  // As many tiles of `columns` columns from column i on as there are; moves i behind them.
+  // Multiplies as many tiles of `columns` columns as there are from column i on; moves i past them.
   template <int panels, int columns>
   void multiply_tiles(std::size_t& i, std::size_t k, std::size_t weights) {
     for (; i + columns <= count_; i += columns) {
@@ -226,7 +225,7 @@ class PanelProduct {
   std::size_t count_ = 0;  // columns of the current column block
 };
 
-// y = w x for rows in the layout of the file, or packed ones.
+// y = w x for rows laid out as in the file, or packed.
 template <typename Kernel>
 void multiply_panels(const WeightRows& w, const Activations& x, float* y, std::size_t y_stride,
                      const MatmulScratch& scratch) {

@@ -1,16 +1,16 @@
 // Packed weights times a few columns: decoding of one or several sequences. Included by the file of
 // each tier after matmul_formats.h, when it has also defined
-//   few_columns                       how many are at most few: 4, or 8 where sums of as many and
-//                                     two slots have room in registers
+//   few_columns                       the most columns that count as few: 8 if the sums of so many
+//                                     columns and two slots fit into registers, else 4
 //   DotSink<Format, slots, columns>   a sink of weights<stage>() that multiplies them with columns
 //       explicit DotSink(const std::int8_t* const (&q)[columns])   activations of the block
 //       I32x16 dot(slot, column)                                   the exact sum of the products
 //   subtract_product(a, b, c) = c - a b
 //
-// With few columns the time goes into reading the weights. They are multiplied as soon as they are
-// read, so that loads and arithmetic overlap at every moment. Four panels are worked on in turns:
-// a processor fetches ahead some lines in each of several streams, but not far enough in one to
-// keep the memory busy.
+// With few columns most of the time goes into reading the weights. They are multiplied as soon as
+// they are read, so that loads and arithmetic always overlap. The code works on four panels in
+// turn: a processor prefetches some lines of each of several streams, but with one stream not far
+// enough to keep the memory busy.
 #pragma once
 
 #include "kernels/matmul_formats.h"
@@ -18,7 +18,7 @@
 namespace sluice::kernels {
 namespace {
 
-// A few packed panels that follow each other in memory, and those that this thread reads next.
+// A few packed panels that follow each other in memory; each is read as a stream of its own.
 template <typename Format, int panels>
 struct PanelStreams {
   const std::byte* first;
@@ -26,9 +26,9 @@ struct PanelStreams {
   std::size_t blocks;  // of a row
   PackedRows rows[panels];
 
-  // Asks ahead by whole blocks, so that each line is asked for once. From the end of a panel what
-  // comes next is not the next panel, which is being read as well, but the one that is as far as
-  // these are many.
+  // Moves all streams to block i and sets how far ahead they prefetch: whole blocks, so that each
+  // cache line is prefetched once. At the end of a panel a stream does not go on with the next
+  // panel, which another stream is reading, but with the one `panels` further on.
   void go_to_block(std::size_t i) {
     constexpr std::size_t block_bytes = panel_rows * Format::block_bytes;
     constexpr std::size_t blocks_ahead = (ahead_bytes + block_bytes - 1) / block_bytes;
@@ -51,7 +51,7 @@ struct Sums {
       for (F32x16& sum : panel) sum = each(0);
     }
   }
-  // The first `count` columns.
+  // Stores the sums of the first `count` columns.
   void store_to(float* y, std::size_t y_stride, std::size_t count) const {
     for (std::size_t p = 0; p < panels; ++p) {
       for (std::size_t c = 0; c < count; ++c) store(y + c * y_stride + p * panel_rows, of[p][c]);
@@ -64,7 +64,7 @@ struct FewIntegerColumns {
   static constexpr std::size_t weights_per_block = k_block;
   using Scales = typename Format::Scales;
 
-  // Loops over panels are not unrolled: their sums would have no room in registers anyway.
+  // Loops over panels are not unrolled: their sums would not fit into registers anyway.
   static void run(PanelStreams<Format, panels>& streams, const ColumnA256* a,
                   Sums<panels, columns>& sums) {
     for (std::size_t i = 0; i < streams.blocks; ++i) {
@@ -142,7 +142,7 @@ struct FewSmallColumns {
                   Sums<panels, columns>& sums) {
     for (std::size_t i = 0; i < streams.blocks; ++i) {
       streams.go_to_block(i);
-      const std::size_t at = i % 8;  // of the group in its block
+      const std::size_t at = i % 8;  // index of the group of 32 in its block of activations
       const BlockA32* x[columns];
       const std::int8_t* q[columns];
 #pragma GCC unroll 8
@@ -173,8 +173,8 @@ struct FewSmallColumns {
   }
 };
 
-// Panels and columns go together as far as their sums have room in registers; other columns find
-// the 256 weights of a panel in the first-level cache.
+// Multiplies as many panels and columns together as have sums that fit into registers. Further
+// columns then read the 256 weights of a panel from the first-level cache.
 template <typename Format, int panels, int columns>
 struct FewFloatColumns {
   static constexpr std::size_t weights_per_block = 1;
@@ -197,7 +197,7 @@ struct FewFloatColumns {
       panels < float_sums / columns_together ? panels : float_sums / columns_together;
   static_assert(columns % columns_together == 0 && panels % panels_together == 0);
 
-  // Panel `first` and those together with it. sums: [panel][columns].
+  // Multiplies panels_together panels from `first` on. sums: [panel][columns].
   [[gnu::always_inline]] static inline void add_products(
       const PanelStreams<Format, panels>& streams, std::size_t k, std::size_t weights, int first,
       const float* const* x, F32x16* sums) {
@@ -217,12 +217,12 @@ struct FewFloatColumns {
   }
 };
 
-// y = w x for packed rows and one to few_columns columns. Product is one of the three above. Every
-// number of panels and columns is code of its own, so there are few of them.
+// y = w x for packed rows and one to few_columns columns. Product is one of the three above. Each
+// combination of panels and columns is compiled separately, so there are only a few.
 template <template <typename, int, int> typename Product, typename Format, typename Column>
 class FewColumns {
  public:
-  // `columns`: few_columns of them, of which the first `count` are wanted.
+  // `columns` has few_columns entries, of which the first `count` are wanted.
   FewColumns(const WeightRows& w, const Column* columns, std::size_t count, float* y,
              std::size_t y_stride)
       : w_(w), columns_(columns), count_(count), y_(y), y_stride_(y_stride) {}
@@ -232,12 +232,12 @@ class FewColumns {
     if (count_ == 1) return run_columns<4, 1>();
     if (count_ == 2) return run_columns<4, 2>();
     if (count_ <= 4) return run_columns<4, 4>();
-    // Arithmetic takes as long as memory does by now, and one stream is enough.
+    // With so many columns arithmetic takes as long as reading, and one stream is enough.
     if constexpr (few_columns == 8) run_columns<1, 8>();
   }
 
  private:
-  // Groups of `panels` panels, and what is left one by one.
+  // Multiplies groups of `panels` panels, and the panels that remain one by one.
   template <int panels, int columns>
   void run_columns() {
     std::size_t row = 0;

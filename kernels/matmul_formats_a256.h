@@ -21,7 +21,7 @@ struct SixBitScales {
   }
 
   I32x16 scale(int s) const { return byte_of(scales[s / 4], s % 4); }
-  // Of two sub-blocks, as 16-bit pairs: (0 2) (1 3) (4 6) (5 7).
+  // The minima of two sub-blocks, as 16-bit pairs: (0 2) (1 3) (4 6) (5 7).
   I32x16 min_pair(int j) const {
     const I32x16 m = j % 2 != 0 ? right_32(minima[j / 2], 8) : minima[j / 2];
     return bits_and(m, each_dword(0x00ff00ff));
@@ -31,7 +31,7 @@ struct SixBitScales {
   F32x16 d, dmin;
 };
 
-// Q5_K also has its fifth bits in one place, for all stages.
+// The same, and the fifth bits of Q5_K, which are read once for all stages.
 struct ScalesAndFifthBits : SixBitScales {
   template <typename Format, typename Rows>
   static ScalesAndFifthBits read(Rows& rows) {
@@ -67,7 +67,7 @@ struct FourBitScales {
   I32x16 scale(int s) const {
     return bits_and(right_32(scales_and_minima.dword[s / 4], 8 * (s % 4)), each_dword(15));
   }
-  // Of two sub-blocks, as 16-bit pairs: (0 2) (1 3) (4 6) (5 7) and so on.
+  // The minima of two sub-blocks, as 16-bit pairs: (0 2) (1 3) (4 6) (5 7) and so on.
   I32x16 min_pair(int j) const {
     const I32x16 four = right_32(scales_and_minima.dword[j / 2], 4 + 8 * (j % 2));
     return bits_and(four, each_dword(0x000f000f));
@@ -77,13 +77,13 @@ struct FourBitScales {
   F32x16 d, dmin;
 };
 
-// The 6-bit scales of Q3_K, as numbers with sign, and its third bits.
+// The 6-bit scales of Q3_K, as signed numbers, and the third bits of its weights.
 struct ScalesAndThirdBits {
   template <typename Format, typename Rows>
   static ScalesAndThirdBits read(Rows& rows) {
     const RowDwords tail = words<Format>(rows, 92);
     const I32x16 s0 = tail.dword[1], s1 = tail.dword[2], s2 = tail.dword[3];
-    const auto scales = [](I32x16 low, I32x16 high) {  // minus 32: the sixth bit becomes the sign
+    const auto scales = [](I32x16 low, I32x16 high) {  // less 32: the sixth bit becomes the sign
       return bits_xor(bits_or(low, bits_and(high, each_byte(0x30))), each_byte(0x20));
     };
     return {{scales(low_nibbles(s0), left_16<4>(s2)), scales(low_nibbles(s1), left_16<2>(s2)),
@@ -119,7 +119,8 @@ struct SplitScales {
   F32x16 d;
 };
 
-// The sub-block of a slot where a stage is a half of the block and an even or odd 16 bytes in it.
+// The sub-block of a slot, for formats whose stages take the even or the odd 16 bytes in a half of
+// the block.
 constexpr int interleaved(int stage, int slot) {
   return 8 * (stage / 2) + stage % 2 + 2 * slot;
 }
@@ -157,7 +158,7 @@ struct Q2_K {
   }
 };
 
-// Weights q - 4 come as eight times that: their offset is then that of Q6_K.
+// The weights q - 4 are unpacked as 8 q - 32, so that their offset is that of Q6_K.
 struct Q3_K {
   static constexpr BlockType type = BlockType::q3_k;
   static constexpr std::size_t block_bytes = sizeof(BlockQ3_K);
@@ -327,7 +328,7 @@ inline void store_block_scales(const typename Format::Scales& scales, BlockScale
   }
 }
 
-// The scale of a sub-block for its weights as they come.
+// The scale of a sub-block, divided by the factor of its unpacked weights (scaled_up).
 template <typename Format>
 inline F32x16 float_scale(const typename Format::Scales& scales, int s) {
   const F32x16 scale = to_float(scales.scale(s));
@@ -335,15 +336,15 @@ inline F32x16 float_scale(const typename Format::Scales& scales, int s) {
   return up == 1 ? scale : multiply(scale, each(1.0f / static_cast<float>(up)));
 }
 
-// Sums scale * dot over the sub-blocks of a block, in any order. Integer products of 32 bits are
-// slow; floats are as exact as long as no sum reaches 2^24, for exact_run sub-blocks at least.
+// The exact sum of scale * dot over the sub-blocks of a block, in any order. Integer products of 32
+// bits are slow. Floats are exact too as long as no sum reaches 2^24: for exact_run sub-blocks.
 template <typename Format>
 class BlockSum {
  public:
   [[gnu::always_inline]] inline void add_scaled(I32x16 dot, F32x16 scale) {
     run_ = multiply_add(to_float(dot), scale, run_);
   }
-  // To be called after each exact_run sub-blocks.
+  // Call it after each exact_run sub-blocks.
   [[gnu::always_inline]] inline void end_run() {
     total_ = add(total_, to_integer(run_));
     run_ = each(0);
@@ -357,7 +358,7 @@ class BlockSum {
   I32x16 total_ = each_dword(0);
 };
 
-// Minima times the sums of their activations.
+// The sum over the sub-blocks of each minimum times the sum of its activations.
 template <typename Format>
 inline I32x16 min_dot(const I32x16 (&min_pairs)[Format::min_pairs], const BlockA256& a) {
   I32x16 dot = each_dword(0);
@@ -368,7 +369,7 @@ inline I32x16 min_dot(const I32x16 (&min_pairs)[Format::min_pairs], const BlockA
   return dot;
 }
 
-// The part of a kernel that unpacks: its base.
+// The base class of kernels for these formats: the part that unpacks.
 template <typename Format>
 struct UnpacksIntegers {
   using Panel = IntegerPanel;

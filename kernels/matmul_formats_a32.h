@@ -8,7 +8,7 @@ namespace sluice::kernels {
 namespace {
 
 struct SmallScales {
-  F32x16 d, m;  // m only where the format has minima
+  F32x16 d, m;  // m only if the format has minima
 };
 
 template <typename Sink>
@@ -30,8 +30,8 @@ template <typename Sink>
   sink_nibbles(qs, looked_up);
 }
 
-// Spreads the four bits from position `at` of every lane to bit 4 of its four bytes: copies shifted
-// by 4, 11, 18 and 25 put bit j of the four at bit 8 j + 4.
+// Moves the four bits from position `at` on of every lane to bit 4 of the lane's four bytes: copies
+// shifted by 4, 11, 18 and 25 put bit j of the four at bit 8 j + 4.
 inline I32x16 spread_fifth_bits(I32x16 qh, int at) {
   const I32x16 four = bits_and(right_32(qh, at), each_dword(15));
   const I32x16 copies = bits_or(bits_or(left_32(four, 4), left_32(four, 11)),
@@ -173,7 +173,7 @@ struct IQ4_NL {
   }
 };
 
-// All weights are between -12 and 12: five bits with their offset.
+// The doubled weights are between -12 and 12; with an offset they fit into five bits.
 struct MXFP4 {
   static constexpr BlockType type = BlockType::mxfp4;
   static constexpr std::size_t block_bytes = sizeof(BlockMXFP4);
@@ -182,7 +182,7 @@ struct MXFP4 {
   static constexpr int offset = 16;
   static const std::int32_t* offsets(const BlockA32& a) { return a.minus_16_sums; }
 
-  // 2^(e - 128), the product of two powers that are not subnormal as the smallest results are.
+  // 2^(e - 128), as a product of two powers. These are never subnormal; the smallest results are.
   template <typename Rows>
   static SmallScales scales(Rows& rows) {
     const auto power = [](I32x16 n) {  // 2^(n - 64)

@@ -1,8 +1,8 @@
 // Formats that are multiplied as floats: F32, F16, BF16. Included by the file of each tier by way
 // of matmul_formats.h.
 //
-// A panel of floats is [k][row of the panel]. So is a packed panel, with elements of two or four
-// bytes; rows as in a file are transposed first.
+// A panel of floats is laid out as [k][row of the panel]. So is a packed panel, with elements of
+// two or four bytes. Rows laid out as in a file are transposed first.
 #pragma once
 
 #include "kernels/matmul_words.h"
@@ -15,7 +15,7 @@ struct FloatFormat {
   static constexpr BlockType type = block_type;
   static constexpr std::size_t block_bytes = type == BlockType::f32 ? 4 : 2;
 
-  // The first `count` of sixteen elements that follow each other.
+  // Loads the first `count` of sixteen consecutive elements.
   static F32x16 load_elements(const std::byte* p, std::size_t count) {
     if constexpr (type == BlockType::f32) return load_floats(p, count);
     if constexpr (type == BlockType::f16) return load_halves(p, count);
@@ -57,8 +57,8 @@ struct UnpacksFloats {
   }
 };
 
-// The products of up to 256 weights, [k][row], of some panels with the activations of each column:
-// in four partial sums that are then added to `sum`. Asks ahead for weights if `reads_ahead`.
+// Multiplies up to 256 weights, [k][row], of some panels with the activations of each column, in
+// four partial sums that are then added to `sum`. Prefetches weights if `reads_ahead`.
 template <typename Format, bool reads_ahead, int panels, int columns>
 [[gnu::always_inline]] inline void add_float_products(const std::byte* const (&weights)[panels],
                                                       std::size_t count,

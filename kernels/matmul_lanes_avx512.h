@@ -1,6 +1,6 @@
-// Sixteen lanes of AVX-512 for kernels/matmul_formats.h, and what the kernels that compute with
-// them share. Included by the file of each such tier after it has defined the constants that are
-// told of there.
+// Sixteen lanes of AVX-512 for kernels/matmul_formats.h, and what the kernels of the AVX-512 and
+// AMX tiers share. Included by the file of each of these tiers after it has defined the constants
+// that are described there.
 #pragma once
 
 #include <cstddef>
@@ -164,7 +164,7 @@ namespace {
 
 constexpr std::size_t few_columns = 8;
 
-// What the sum of a block meets at its end, in registers for all columns.
+// The scales and minima that are applied to the sum of a block, in registers for all columns.
 template <typename Format>
 class BlockFinish {
  public:
@@ -176,7 +176,7 @@ class BlockFinish {
     }
   }
 
-  // Scales the sum of a block, adds it to the sum of the row, and takes off the minima.
+  // Scales the sum of a block, subtracts the minima, and adds the result to the sum of the row.
   [[gnu::always_inline]] inline void add_to(float* sum_at, __m512 block, const BlockA256& a) const {
     __m512 scaled = _mm512_mul_ps(block, d_);
     if constexpr (Format::has_min) {

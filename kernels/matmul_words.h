@@ -1,5 +1,5 @@
-// Words of 16 rows, from the file's layout or from packed panels, and what formats do with the bits
-// in them. Included by the file of each tier by way of matmul_formats.h.
+// Reads words of 16 rows, laid out as in the file or packed, and has the bit operations that the
+// formats share. Included by the file of each tier through matmul_formats.h.
 #pragma once
 
 #include "kernels/matmul_driver.h"
@@ -18,7 +18,7 @@ inline F32x16 high_halves(I32x16 x) {
   return low_halves(right_32(x, 16));
 }
 
-// Where `width` bits from bit `from` on of every byte go to bit `to`, alone.
+// Moves `width` bits of every byte from bit `from` to bit `to`, and clears all others.
 template <int width, int from, int to>
 inline I32x16 move_bits(I32x16 x) {
   constexpr int mask = ((1 << width) - 1) << to;
@@ -31,7 +31,7 @@ inline I32x16 move_bits(I32x16 x) {
   }
 }
 
-// Sixteen bytes to be looked up by a nibble: values + offset.
+// A table of sixteen bytes, values + offset, indexed by a nibble.
 struct NibbleTable {
   constexpr NibbleTable(const std::int8_t (&values)[16], int offset) {
     for (int i = 0; i < 16; ++i) bytes[i] = static_cast<std::uint8_t>(values[i] + offset);
@@ -49,8 +49,8 @@ inline I32x16 signed_byte_of(I32x16 x, int j) {
   return right_signed_32(j == 3 ? x : left_32(x, 24 - 8 * j), 24);
 }
 
-// Four words, or one, `at` bytes into what a block of the format has besides its odd bytes. Loads
-// stay inside of the block: they are of 16 bytes where the layout is that of the file.
+// words() reads four words, word() one, at byte `at` of a block without its odd bytes. For rows laid
+// out as in the file both load 16 bytes, which must lie inside the block.
 template <typename Format>
 inline RowDwords words(FileRows& rows, std::size_t at) {
   return load_dwords(rows, division<Format>.words_at() + at);
@@ -82,7 +82,7 @@ inline I32x16 last_word(const PackedRows& rows) {
   return word<Format>(rows, Format::block_bytes - 4);
 }
 
-// The odd bytes of a block where they are a half float.
+// The odd bytes of a block, for formats where they are a half float.
 template <typename Format>
 inline F32x16 half(FileRows& rows) {
   static_assert(division<Format>.odd_bytes() == 2);
@@ -99,7 +99,7 @@ inline F32x16 half(const PackedRows& rows) {
   return load_halves(rows.odd, panel_rows);
 }
 
-// And where they are one byte.
+// The odd byte of a block, for formats with one.
 template <typename Format>
 inline I32x16 odd_byte(FileRows& rows) {
   static_assert(division<Format>.odd_bytes() == 1 && division<Format>.odd_at() == 0);
@@ -112,8 +112,8 @@ inline I32x16 odd_byte(const PackedRows& rows) {
   return load_bytes(rows.odd);
 }
 
-// Keeps the weights of a block in a panel. Tiers may have sinks of their own, for other forms of
-// the weights.
+// Stores the weights of a block in a panel. Tiers may have their own sinks, for other forms of the
+// weights.
 template <typename Format, typename Panel>
 struct PanelSink {
   Panel& panel;

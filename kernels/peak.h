@@ -1,5 +1,5 @@
-// How many 8-bit multiply-adds an instruction set can do at best: its dot-product instruction on
-// registers alone, which is what matrix products are measured against.
+// The peak rate of 8-bit multiply-adds of an instruction set: its dot-product instruction on
+// registers alone. Matrix products are compared with it.
 #pragma once
 
 #include <cstdint>

@@ -4,15 +4,16 @@
 //   grouped by 256 ("a256"): for Q2_K to Q6_K and IQ4_XS, whose sub-block scales are integers;
 //   grouped by  32 ("a32"):  for Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, IQ4_NL and MXFP4, with a float
 //   scale.
-// A group holds q[i] = round_to_nearest_even(x[i] * (n / max|x|)) in -127..127 and a scale d, and
-// x[i] is approximately d q[i]. n is the one of `steps_of_largest` that leaves the least squared
-// error with the best d for it, max|x| / n * sum(q x n / max|x|) / sum(q q). A group without an
-// element of at least 2^-120 counts as zeros (127 / max|x| would overflow): d = 0 and q = 0. A
-// group that holds an infinity or a NaN has a d that is one too, so that products with it show that
-// something is wrong.
+// A group has q[i] = round_to_nearest_even(x[i] * (n / max|x|)) in -127..127 and a scale d; x[i] is
+// approximately d q[i]. For a given n the best scale is
+// d = max|x| / n * sum(q x n / max|x|) / sum(q q). n is the element of `steps_of_largest` that,
+// with its best d, has the least squared error. If all elements are below 2^-120, where
+// 127 / max|x| would overflow, the group counts as zeros: d = 0 and q = 0. If an element is an
+// infinity or a NaN, d is one too, so that products with the group show that something is wrong.
 //
 // Weights are stored with an offset (a nibble 0..15 stands for -8..7), and some have a minimum per
-// sub-block. Both need sums of the activations, which are made here, once, instead of in every row.
+// sub-block. Both need sums of the activations, which are computed here once instead of once for
+// every row of weights.
 #pragma once
 
 #include <cstddef>
@@ -20,16 +21,17 @@
 
 namespace sluice::kernels {
 
-// How many steps the largest element of a group may get. Each would do about as well as 127 for all
-// groups; the best of four for each group leaves 13 % less squared error in groups of 32, and 4 %
-// less in groups of 256 (normal distribution). 127 comes first, so that integers stay exact.
+// The values of n that are tried. Used alone, each would do about as well as 127. The best of the
+// four for each group has 13 % less squared error in groups of 32, and 4 % less in groups of 256
+// (normal distribution). 127 comes first, so that integers stay exact.
 inline constexpr float steps_of_largest[] = {127, 126.6F, 126.2F, 127.4F};
 
-// 256 activations with all that belongs to them.
+// 256 activations in one group, with their scale and sums.
 struct alignas(64) BlockA256 {
   std::int8_t q[256];
   // Sums of 32 consecutive q, in the order 0 2 1 3 4 6 5 7, so that two neighbours form the 32-bit
-  // operand of a 16-bit dot product with the minima of Q4_K; those of 16 alike, for Q2_K.
+  // operand of a 16-bit dot product with the minima of Q4_K. The sums of 16 are ordered alike, for
+  // Q2_K.
   std::int16_t sums_of_32[8];
   float d;
   std::int16_t sums_of_16[16];
@@ -46,8 +48,8 @@ struct alignas(64) BlockA32 {
   std::int32_t minus_128_sums[8];  //                                     Q8_0, IQ4_NL
 };
 
-// One column of activations: block i, of activations 256 i and up, is blocks[i * stride]. Blocks
-// are owned by the caller.
+// One column of activations. blocks[i * stride] is block i: the activations from 256 i on. The
+// caller owns the blocks.
 template <typename Block>
 struct ActivationColumn {
   Block* blocks;

@@ -1,26 +1,26 @@
-// Recurrent layers whose state is a matrix: for each head S [key][value], in place of the keys and
+// Recurrent layers whose state is a matrix: each head has S [key][value] instead of the keys and
 // values of all positions. At each position, with query q, key k and value v,
 //
 //     S <- decay S + k (x) u        out = S^T q
 //
-// and two choices of what is written, u:
+// where u, what is written, is one of
 //
 //     delta rule   u = rate (v - decay S^T k)    gated delta net (Yang et al. 2024,
 //                                                arXiv:2412.06464); rate is its beta
 //     state scan   u = rate v                    Mamba-2 (Dao and Gu 2024, arXiv:2405.21060); B is
 //                                                the key, C the query, rate the time step
 //
-// A call works through consecutive positions of one sequence, one by one. So a sequence gives the
-// same bits however it is cut into calls, which the chunked forms of the papers would not. Values
-// do not depend on each other: 64 of them at a time go through all positions, so that their part of
-// the state stays in the first-level cache. All tiers give bit-identical results.
+// A call computes consecutive positions of one sequence one by one. So a sequence gives the same
+// bits however it is cut into calls; the chunked forms of the papers would not. Elements of the
+// value do not depend on each other: 64 of them at a time go through all positions, so that their
+// part of the state stays in the first-level cache. All tiers give bit-identical results.
 #pragma once
 
 #include <cstddef>
 
 namespace sluice::kernels {
 
-// One head, consecutive positions. Row p of what has rows belongs to position p.
+// One head, consecutive positions. Row p of each array belongs to position p.
 struct RecurrenceArgs {
   const float* queries;    // [positions][key_dim]
   const float* keys;       // [positions][key_dim]
@@ -32,8 +32,9 @@ struct RecurrenceArgs {
   const float* rates;        // [positions]
   std::size_t rate_stride;
   float skip;  // state scan: out += skip * v
-  // state_floats(key_dim, value_dim), before the first position (zeros before a sequence begins)
-  // and, written, after the last. May be the same.
+  // Both have state_floats(key_dim, value_dim) floats and may be the same. `state` is read: the
+  // state before the first position (zeros at the start of a sequence). `next_state` is written:
+  // the state after the last position.
   const float* state;
   float* next_state;
   float* out;  // [positions][value_dim]; may be `values` when the strides are equal

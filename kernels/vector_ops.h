@@ -1,6 +1,6 @@
 // The element-wise parts of a transformer on vectors of float32: norms, rotary positions, softmax,
-// activations and gates. Nothing here allocates, and every pointer is the caller's. Input and
-// output may be the same vector where "in place" is said. Sizes are at least 1.
+// activations and gates. Nothing here allocates; the caller owns all memory. Input and output may
+// be the same vector only if the comment says "in place". Sizes are at least 1.
 //
 // All tiers give bit-identical results: sums run over 16 virtual lanes (lane i takes the elements
 // i, i + 16, i + 32, ...) that are then added in a fixed tree, and exp is one polynomial.
@@ -15,12 +15,12 @@ namespace sluice::kernels {
 
 struct VectorOps {
   // y[i] = x[i] / sqrt(mean(x^2) + eps) * weight[i] (RMSNorm, Zhang and Sennrich 2019).
-  // weight may be null (all ones). In place allowed. The sum of squares must be a float: beyond
-  // that the result is 0.
+  // weight may be null (all ones). In place allowed. If the sum of squares overflows a float, the
+  // result is 0.
   void (*rms_norm)(const float* x, const float* weight, float eps, std::size_t size, float* y);
 
-  // y[i] = x[i] / sqrt(sum(x^2) + eps) * scale: queries and keys of a gated delta net. In place
-  // allowed. The sum of squares must be a float here too.
+  // y[i] = x[i] / sqrt(sum(x^2) + eps) * scale: for queries and keys of a gated delta net. In place
+  // allowed. If the sum of squares overflows a float, the result is 0.
   void (*l2_norm)(const float* x, float eps, float scale, std::size_t size, float* y);
 
   // Rotates the first 2 * pairs elements of one head by the angles whose cosines and sines are
