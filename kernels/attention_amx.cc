@@ -1,13 +1,14 @@
 // Attention over pages of long int8 rows with the tile registers of AMX.
 //
-// A set of eight queries fills the rows of a tile: as two signed bytes, the upper ones of all in
-// eight rows, the lower ones in the other eight. Pages are in the order of a second operand as they
-// stand. The sum of a query is then 256 times that of its upper bytes plus that of its lower ones:
-// the same integers as in the other tiers, and the same floats from there on.
+// A set of eight queries fills the 16 rows of a tile. Each word of a query is split into two signed
+// bytes; eight rows have the upper bytes of the queries, the other eight the lower ones. Pages are
+// already in the order of a second operand. The sum of a query is 256 times the sum of its upper
+// bytes plus the sum of its lower ones: the same integers as in the other tiers, and the same float
+// operations after that.
 //
-// Scores leave the tiles with each page. Sums of values stay there over all pages: half a row of 64
-// elements is four tiles. Other shapes, and fewer queries than a tile is worth, go to the AVX-512
-// tier.
+// Scores leave the tiles after each page. Sums of values stay in the tiles over all pages: 64
+// elements of half a row are four tiles. Other shapes, and too few queries for tiles to be faster,
+// go to the AVX-512 tier.
 // The lanes come first: the operations are written in terms of them.
 // clang-format off
 #include "kernels/lanes_avx512.h"
@@ -27,7 +28,7 @@ constexpr std::size_t tile_depth = 64;  // elements of a key in a product
 constexpr std::size_t row_max = 512;
 constexpr std::size_t slices_max = 4;  // tiles of sums of values
 
-// Whether the halves of a row are whole tiles.
+// Whether the halves of a row of `size` elements fill whole tiles.
 constexpr bool fits_tiles(std::size_t size) {
   return size % 32 == 0 && size <= row_max &&
          (size / 2 <= tile_depth || size / 2 % tile_depth == 0);
@@ -38,20 +39,20 @@ struct QuerySet {
   std::size_t first, count;
 };
 
-// Sixteen words as two bytes each: 256 * upper + lower.
+// Splits sixteen words into two signed bytes each: 256 * upper + lower.
 inline void store_two_bytes(I32x16 words, std::int8_t* upper, std::int8_t* lower) {
   const I32x16 rounded = words + broadcast_int(128);
   store(I32x16{_mm512_srai_epi32(rounded.v, 8)}, upper);
   store(words, lower);  // its lowest byte
 }
 
-// Row `q` of the sums of a set.
+// The sums of query `q` of a set.
 inline F32x16 sum_of(const std::int32_t (&sums)[tile_rows][lanes], std::size_t q) {
   const __m512i upper = _mm512_load_si512(sums[q]), lower = _mm512_load_si512(sums[q + set_size]);
   return to_float({_mm512_add_epi32(_mm512_slli_epi32(upper, 8), lower)});
 }
 
-// Asks for the part of some bytes that is due with query `q` of a set.
+// Prefetches the q-th of set.count equal parts of some bytes.
 inline void prefetch_share(const std::int8_t* bytes, std::size_t size, QuerySet set,
                            std::size_t q) {
   constexpr std::size_t line_bytes = 64;
@@ -157,13 +158,13 @@ class ScoreTiles {
 
   const AttentionArgs& args_;
   QuerySet set_;
-  std::size_t depth_, parts_;  // of a half
-  // Of each query.
+  std::size_t depth_, parts_;  // a half row is parts_ tiles of depth_ elements
+  // Of each query of the set.
   float* scores_[set_size];
   const float* scales_[set_size];
   Sight sights_[set_size];
   TileRegisters registers_;
-  // [part][upper bytes of each, lower bytes of each]
+  // [part][upper bytes of each query, then lower bytes of each query][element]
   alignas(64) std::int8_t queries_[row_max / tile_depth][tile_rows][tile_depth] = {};
   alignas(64) std::int32_t sums_[2][slot_vectors][tile_rows][lanes];
 };
@@ -210,7 +211,7 @@ class MixTiles {
     return made;
   }
 
-  // Gathers the probabilities of a run: upper bytes of each query, then lower ones.
+  // Gathers the probabilities of a run: the upper bytes of each query, then the lower ones.
   void gather(std::size_t run, std::size_t half) {
     auto& to = probabilities_[run % 2];
     for (std::size_t q = 0; q < set_.count; ++q) {
@@ -222,7 +223,7 @@ class MixTiles {
     }
   }
 
-  // Elements [at, at + 16 * slices) of a half.
+  // Computes elements [at, at + 16 * slices) of a half of the outputs.
   template <std::size_t slices>
   void mix(std::size_t half, std::size_t at) {
     const std::size_t half_size = args_.value_dim / 2, group_bytes = 4 * half_size;
@@ -237,7 +238,7 @@ class MixTiles {
         add_tile_product<true, s, 4, 6 + s % 2>();
       });
       if (r + 1 == run_count_) break;
-      gather(r + 1, half);  // early enough to be in memory when a tile is loaded from it
+      gather(r + 1, half);  // early, so that its stores are done when a tile is loaded from there
       const auto* next = static_cast<const std::int8_t*>(args_.runs[r + 1].values) + offset;
       for (std::size_t group = 0; group < slot_size / 4; ++group) {
         for (std::size_t s = 0; s < slices; ++s) {
@@ -265,7 +266,7 @@ class MixTiles {
 
   const AttentionArgs& args_;
   QuerySet set_;
-  std::size_t run_count_ = 0;  // that the set sees
+  std::size_t run_count_ = 0;  // runs that the set sees
   TileRegisters registers_;
   alignas(64) std::int8_t probabilities_[2][tile_rows][slot_size] = {};
   alignas(64) std::int32_t sums_[slices_max][tile_rows][lanes];
@@ -282,7 +283,7 @@ void attention_tiles(const AttentionArgs& args) {
     for (std::size_t i = first; i < first + set.count; ++i) {
       const float total =
           exponentials(scores_of(args, i), args.run_count * slot_size, sink_logit_of(args, i));
-      // As the tiles take them: upper bytes for a half of the values, then lower ones.
+      // In the order of the tiles: for a half of the values the upper bytes, then the lower ones.
       pack_probabilities(args, i, total,
                          [](I32x16 words, float* slot, std::size_t half, std::size_t v) {
                            auto* bytes = reinterpret_cast<std::int8_t*>(words_of(slot, half));

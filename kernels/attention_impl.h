@@ -1,6 +1,6 @@
 // The operations of attention.h on the lanes of one tier; included after its lanes_*.h.
 //
-// Two passes over the runs: the first makes all scores, the second adds up values.
+// There are two passes over the runs: the first computes all scores, the second adds up values.
 #pragma once
 
 #include <cstddef>
@@ -15,8 +15,8 @@
 namespace sluice::kernels {
 namespace {
 
-// Asks for the rows of the next run. Runs lie apart in memory, where the processor does not expect
-// them.
+// Prefetches the rows of the next run. Runs lie apart in memory, so the processor cannot predict
+// these addresses.
 template <typename Element>
 inline void prefetch_next(PlacedRun place, const void* AttentionRun::*rows, std::size_t size) {
   constexpr std::size_t line_bytes = 64;

@@ -1,19 +1,19 @@
 // Attention over pages of long int8 rows, on the lanes of one tier; included after its lanes_*.h.
 //
-// All products are of integers: keys and values as they are kept, queries and probabilities as
-// words of 16 bits. Sums of 32 bits hold them exactly, so their order does not matter, and a lane
-// holds those of one position (keys) or of one element (values); kernels/kv_rows.h has the order of
-// a page, of which 32 bytes make eight lanes.
+// All products are of integers: keys and values as they are stored, queries and probabilities as
+// words of 16 bits. Sums of 32 bits are exact, so their order does not matter. A lane has the sum
+// of one position (keys) or of one element (values). kernels/kv_rows.h describes the order of a
+// page; 32 bytes of it are eight lanes.
 //
-// A query has a scale for each half of a row, max|q| / 32639. So have the probabilities, which are
-// multiplied by the scales of the values first: max / 32639 or, where attention is spread over many
-// positions, as much more as keeps the sum over all of them below 2^23. Times 127, the largest
-// value, with what rounding adds, that is less than 2^31. (32639 is the largest number of two
-// signed bytes, 256 * 127 + 127, as attention_amx.cc has them.)
+// A query has one scale for each half of a row, max|q| / 32639. Probabilities are first multiplied
+// by the scales of the values; the products have one scale for each half, max / 32639. If attention
+// is spread over many positions the scale is larger, so that the sum over all of them stays below
+// 2^23. That sum times 127, the largest value, is below 2^31 even after rounding. (32639 is the
+// largest number of two signed bytes, 256 * 127 + 127, which attention_amx.cc uses.)
 //
-// The scores of a query lie in slots of 32, one for each run, where those that it does not see are
-// -infinity. A slot then takes the probabilities as words: 32 for the first half of the values, and
-// 32 for the second.
+// The scores of a query lie in slots of 32, one slot for each run. Scores of positions that the
+// query does not see are -infinity. Later a slot has the probabilities as words instead: 32 for the
+// first half of the values and 32 for the second.
 #pragma once
 
 #include <cstddef>
@@ -29,21 +29,21 @@ constexpr std::size_t slot_size = kv_page_positions;
 constexpr std::size_t slot_vectors = slot_size / lanes;
 
 constexpr float word_max = 32639;
-constexpr float byte_limit = 128;  // what a page holds where nothing has been written yet
+constexpr float byte_limit = 128;  // magnitude of any byte, also in parts of a page not yet written
 constexpr float probabilities_limit = 0x1p23f;
 
-// Where a slot begins among the scores of a query.
+// The index of the first score of a slot in the scores of a query.
 inline std::size_t slot_begin(PlacedRun place) {
   return place.slot - place.run->first;
 }
 
-// The words of a slot that are for a half of the values.
+// The words in a slot for one half of the values.
 inline std::int16_t* words_of(float* slot, std::size_t half) {
   return reinterpret_cast<std::int16_t*>(slot) + half * slot_size;
 }
 
-// What follows the scores of a query in its scratch: the query as words, and two scales, which
-// those of the outputs replace.
+// What follows the scores of a query in its scratch: the query as words, and its two scales, later
+// replaced by those of the outputs.
 struct IntegerScratch {
   std::int16_t* words;
   float* scales;
@@ -55,19 +55,20 @@ inline IntegerScratch integers_of(const AttentionArgs& args, std::size_t i) {
   return {reinterpret_cast<std::int16_t*>(after), after + words / 2};
 }
 
-// What 1 is in steps, where the largest number is to have `most` of them; 0 when there is nothing
-// to tell apart: zeros, numbers below 2^-112, or one that is not a number.
+// How many steps 1 has if `largest` has `most` steps. 0 if `largest` is 0, below about 2^-112, or
+// NaN.
 inline float steps_for(float largest, float most) {
   const float steps = most / largest;
   return largest > 0 && steps < INFINITY ? steps : 0;
 }
 
-// What a step is. With an infinity or a NaN it is a NaN, so that products show it.
+// The size of a step: 1 / steps, or 0 for 0 steps. NaN if `largest` is infinite or NaN, so that
+// products with it show that something is wrong.
 inline float step_for(float largest, float steps) {
   return steps > 0 ? 1 / steps : largest * 0;
 }
 
-// Elements [begin, end) of a query. Returns the scale.
+// Quantises elements [begin, end) of a query to `words`. Returns the scale.
 inline float quantise_half(const float* query, std::size_t begin, std::size_t end,
                            std::int16_t* words) {
   F32x16 top = broadcast(0);
@@ -91,9 +92,9 @@ inline void quantise_query(const AttentionArgs& args, const AttentionRun& run, s
   integers.scales[1] = args.scale * quantise_half(query, middle, args.head_dim, integers.words);
 }
 
-// result[head] += products of the words of each head with sixteen lanes of `groups` rows of 64
-// bytes, `stride` apart, of which the first `count` bytes are there. Those at `next` are asked for
-// meanwhile.
+// result[head] += the products of each head's words with sixteen lanes of `groups` rows. A row has
+// 64 bytes, of which the first `count` are used; rows are `stride` bytes apart. Prefetches the rows
+// at `next` meanwhile.
 template <int heads>
 [[gnu::always_inline]] inline void add_groups(const std::int8_t* bytes, std::size_t stride,
                                               std::size_t groups, std::size_t count,
@@ -117,7 +118,7 @@ template <int heads>
 }
 
 // Products of `heads` queries from number `first` on with the keys of vector `v` of the positions
-// of a page, without regard to which of them are there.
+// of a page, whether or not these are written or seen.
 template <int heads>
 [[gnu::always_inline]] inline void score_page_tile(const AttentionArgs& args, PlacedRun place,
                                                    std::size_t first, std::size_t v) {
@@ -147,7 +148,8 @@ template <int heads>
   }
 }
 
-// Calls operation<n>(first) for tiles of n queries, n as a constant, that see something of a run.
+// Calls operation<n>(first) for tiles of n queries that see part of a run. n is a compile-time
+// constant.
 template <int n = integer_tile_heads, typename Operation>
 void for_query_tiles(const AttentionArgs& args, PlacedRun place, Operation operation,
                      std::size_t first = 0) {
@@ -160,12 +162,12 @@ void for_query_tiles(const AttentionArgs& args, PlacedRun place, Operation opera
   }
 }
 
-// A position of a slot as a lane of its vector v, or the nearest border of that.
+// The lane in vector v of a position of a slot, clamped to 0..16.
 inline std::size_t within(std::size_t position, std::size_t v) {
   return position <= v * lanes ? 0 : smaller(position - v * lanes, lanes);
 }
 
-// What a query sees of a slot.
+// The positions of a slot that a query sees.
 inline Positions seen_in_slot(PlacedRun place, const Sight& sight) {
   const Positions seen = seen_of(place, sight);
   return {place.run->first + seen.begin, place.run->first + seen.end};
@@ -175,8 +177,8 @@ inline bool is_whole_slot(Positions seen) {
   return seen.begin == 0 && seen.end == slot_size;
 }
 
-// Makes the scores of a query with short keys final where they are seen, and -infinity elsewhere;
-// of long ones what is left to do.
+// Finishes the scores of a query in a slot: applies scale and cap, and sets the scores of positions
+// that it does not see to -infinity. With long keys the scale has been applied already.
 inline void finish_slot(const AttentionArgs& args, PlacedRun place, float* slot, const Sight& sight,
                         bool are_long) {
   const Positions seen = seen_in_slot(place, sight);
@@ -189,7 +191,7 @@ inline void finish_slot(const AttentionArgs& args, PlacedRun place, float* slot,
   }
 }
 
-// The scores of a run with all queries.
+// Computes the scores of all queries in a run.
 inline void score_page(const AttentionArgs& args, PlacedRun place, bool are_long) {
   if (are_long) {
     for_query_tiles(args, place, [&]<int heads>(std::size_t first) {
@@ -203,7 +205,7 @@ inline void score_page(const AttentionArgs& args, PlacedRun place, bool are_long
   }
 }
 
-// Calls pass(place) on every run, whose scores lie in a slot.
+// Calls pass(place) for every run; the place has a slot.
 template <typename Pass>
 inline void for_each_slot(const AttentionArgs& args, Pass pass) {
   for_each_run(args, [&](PlacedRun place) {
@@ -213,8 +215,8 @@ inline void for_each_slot(const AttentionArgs& args, Pass pass) {
   });
 }
 
-// Calls operation(slot, scales) on every slot of a query; scales [half][vector] are those of the
-// values, where the query sees them, and else 0.
+// Calls operation(slot, scales) for every slot of a query. scales [half][vector] are those of the
+// values; they are 0 at positions that the query does not see.
 template <typename Operation>
 inline void for_value_scales(const AttentionArgs& args, std::size_t i, Operation operation) {
   const Sight sight = sight_of(args, i);
@@ -233,8 +235,9 @@ inline void for_value_scales(const AttentionArgs& args, std::size_t i, Operation
   });
 }
 
-// Makes the probabilities of a query, which add up to `total`, times the scales of the values into
-// words: store_words(integers, slot, half, vector) puts sixteen of them into the slot.
+// Multiplies the probabilities of a query, whose sum is `total`, by the scales of the values and
+// rounds the products to words: store_words(integers, slot, half, vector) stores sixteen of them in
+// the slot.
 template <typename StoreWords>
 inline void pack_probabilities(const AttentionArgs& args, std::size_t i, float total,
                                StoreWords store_words) {
@@ -268,9 +271,9 @@ inline void pack_probabilities(const AttentionArgs& args, std::size_t i, float t
   });
 }
 
-// The integers in the place of elements [at, at + 16) of the outputs of `heads` queries, of a half
-// that begins at `begin`, += words of probabilities * values of a page, = if it is the first that
-// they see; `count` may be less than 16.
+// Adds words of probabilities * values of a page to elements [at, at + count) of the outputs of
+// `heads` queries, which have integers in the place of floats meanwhile. `is_first`: sets them
+// instead, as this is the first page that the queries see. `count` is at most 16.
 template <int heads>
 [[gnu::always_inline]] inline void mix_slice(const AttentionArgs& args, PlacedRun place,
                                              float* const (&out)[heads],
@@ -297,7 +300,7 @@ inline void mix_page(const AttentionArgs& args, PlacedRun place) {
     float* out[heads];
     for (int h = 0; h < heads; ++h) out[h] = out_of(args, first + h);
     const std::size_t first_seen = sight_of(args, first).first();
-    const bool is_first = place.before <= first_seen;  // and what is seen does not end before
+    const bool is_first = place.before <= first_seen;  // the tile does see part of this run
     for (std::size_t half = 0; half < 2; ++half) {
       const std::int16_t* words[heads];
       for (int h = 0; h < heads; ++h) {
@@ -310,7 +313,7 @@ inline void mix_page(const AttentionArgs& args, PlacedRun place) {
   });
 }
 
-// Makes the integers in the place of the outputs into what they stand for.
+// Replaces the integers in the place of the outputs by the floats that they stand for.
 inline void scale_outputs(const AttentionArgs& args) {
   const std::size_t middle = first_half(args.value_dim);
   for (std::size_t i = 0; i < query_count(args); ++i) {

@@ -1,10 +1,11 @@
-// Attention over rows of floats or halves, and of short int8 rows made into floats, on the lanes of
-// one tier; included after its lanes_*.h. attention_impl.h goes over the runs.
+// Attention over rows of floats or halves, and over short int8 rows converted to floats, on the
+// lanes of one tier; included after its lanes_*.h. attention_impl.h loops over the runs.
 //
 // A tile of queries times key rows keeps its sums in registers, so that a key row is loaded and
-// converted once for the queries of the tile; and so does a tile of queries times slices of value
-// rows, over a run. A run stays in the first-level cache while all tiles pass over it. Tiles differ
-// between tiers; the operations that make one score or one output, and their order, do not.
+// converted once for the queries of the tile. The same holds for a tile of queries times slices of
+// value rows, over a run. A run stays in the first-level cache while all tiles are computed. The
+// sizes of tiles differ between tiers; the operations that give one score or one output, and their
+// order, do not.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +20,7 @@
 namespace sluice::kernels {
 namespace {
 
-// Key rows or value slices that go with a number of heads in a tile.
+// How many key rows or value slices a tile with this many heads has.
 constexpr int per_head(int heads) {
   const int fitting = accumulators_max / heads;
   return fitting > 4 ? 4 : fitting;
@@ -29,9 +30,9 @@ constexpr std::size_t smaller(std::size_t a, std::size_t b) {
   return a < b ? a : b;
 }
 
-// A run among all: so many positions come before it. `next` is the run after it, or itself. When
-// runs have slots, the first score of this one is number `slot` of a query's. Else the scores of
-// what a query sees follow each other, and what it does not see takes no place.
+// A run and its place among all runs: `before` positions come before it. `next` is the run after
+// it; the last run is its own next. With slots, the first score of the run is number `slot` of a
+// query's scores. Without, a query has scores only for positions that it sees, one after the other.
 struct PlacedRun {
   const AttentionRun* run;
   std::size_t before;
@@ -46,13 +47,13 @@ struct Positions {
   bool is_empty() const { return begin >= end; }
 };
 
-// Positions of a run, and queries from number `first` on that see all of them.
+// Positions of a run, and the first of the queries of a tile, which all see these positions.
 struct Tile {
   std::size_t first;
   Positions positions;
 };
 
-// Calls pass(place) on every run.
+// Calls pass(place) for every run.
 template <typename Pass>
 inline void for_each_run(const AttentionArgs& args, Pass pass) {
   std::size_t before = 0;
@@ -69,7 +70,7 @@ inline std::size_t query_count(const AttentionArgs& args) {
 }
 
 inline std::size_t column_of(const AttentionArgs& args, std::size_t i) {
-  return args.columns == 1 ? 0 : i / args.query_heads;  // a division takes its time
+  return args.columns == 1 ? 0 : i / args.query_heads;  // avoids a slow division in decoding
 }
 
 inline const float* query_of(const AttentionArgs& args, const AttentionRun& run, std::size_t i) {
@@ -86,13 +87,13 @@ inline float* out_of(const AttentionArgs& args, std::size_t i) {
   return args.out + column * args.out_stride + (i - column * args.query_heads) * args.value_dim;
 }
 
-// What joins the scores of a query; -infinity adds nothing.
+// The sink logit of a query; -infinity, which adds nothing, if there is none.
 inline float sink_logit_of(const AttentionArgs& args, std::size_t i) {
   if (args.sink_logits == nullptr) return -INFINITY;
   return args.sink_logits[i - column_of(args, i) * args.query_heads];
 }
 
-// What a query sees of all positions: the sinks, then [begin, end).
+// The positions that a query sees, numbered over all runs: the sinks, and [begin, end).
 struct Sight {
   std::size_t sinks, begin, end;
   std::size_t size() const { return sinks + (end - begin); }
@@ -106,7 +107,7 @@ inline Sight sight_of(const AttentionArgs& args, std::size_t i) {
   return {args.sinks, has_slid ? end - args.window : args.sinks, end};
 }
 
-// The same of a run.
+// The positions of a run that are in sight.
 inline Positions seen_of(PlacedRun place, const Sight& sight) {
   const auto within = [&](std::size_t position) {
     return position <= place.before ? 0 : smaller(position - place.before, place.run->positions);
@@ -118,15 +119,15 @@ inline Positions seen_by(const AttentionArgs& args, PlacedRun place, std::size_t
   return seen_of(place, sight_of(args, i));
 }
 
-// Whether queries [first, first + count) see something of a run; they may be said to where windows
-// are shorter than runs and do not.
+// Whether queries [first, first + count) see part of a run. May be true although none does, if
+// windows are shorter than runs.
 inline bool is_seen_by(const AttentionArgs& args, PlacedRun place, std::size_t first,
                        std::size_t count) {
   return seen_by(args, place, first).begin < place.run->positions &&
          seen_by(args, place, first + count - 1).end > 0;
 }
 
-// Where the score of the first position of a run is, or would be if the query saw it.
+// Where the score of the first position of a run is, or would be if the query saw that position.
 inline float* scores_of(const AttentionArgs& args, PlacedRun place, std::size_t i) {
   float* scores = scores_of(args, i);
   if (place.has_slot) return scores + place.slot;
@@ -168,7 +169,7 @@ void score_tile(const AttentionArgs& args, PlacedRun place, const Tile& tile) {
   const auto [begin, end] = tile.positions;
   for (std::size_t position = begin; position < end; position += rows) {
     const std::size_t present = smaller(rows, end - position);
-    const Element* key[rows];  // past the end the last row again, to be computed and dropped
+    const Element* key[rows];  // past the end the last row again; its extra scores are not stored
     for (int r = 0; r < rows; ++r) {
       key[r] = keys + (position + smaller(r, present - 1)) * args.head_dim;
     }
@@ -187,13 +188,13 @@ inline F32x16 capped(const AttentionArgs& args, F32x16 score) {
   return args.softcap > 0 ? softcap(score, broadcast(args.softcap)) : score;
 }
 
-// What becomes of sixteen products of a query with keys before the softmax.
+// Applies scale and cap to sixteen products of a query with keys.
 inline F32x16 finished_score(const AttentionArgs& args, F32x16 product) {
   return capped(args, product * broadcast(args.scale));
 }
 
-// The queries of a tile: where their outputs are, their probabilities of the positions of a run,
-// and whether the first of these in the tile is the first that they see.
+// The queries of a tile: their outputs, their probabilities for the positions of a run, and whether
+// the first position of the tile is the first one that they see.
 template <int heads>
 struct MixedQueries {
   MixedQueries(const AttentionArgs& args, PlacedRun place, const Tile& tile) {
@@ -210,9 +211,9 @@ struct MixedQueries {
   bool is_first[heads];
 };
 
-// out[h][at ...] += probability * value over positions of a run, for `slices` times 16 elements;
-// `count` is 16, or fewer when there is only one slice. The first position that a query sees sets
-// them.
+// out[h][at ...] += probability * value over positions of a run, for `slices` times 16 elements.
+// `count` is 16, or fewer if there is only one slice. At the first position that a query sees, out
+// is set instead.
 template <typename Element, int heads, int slices>
 [[gnu::always_inline]] inline void mix_slices(const Element* values, std::size_t value_dim,
                                               Positions positions,
@@ -259,9 +260,9 @@ void mix_tile(const AttentionArgs& args, PlacedRun place, const Tile& tile) {
   });
 }
 
-// Calls operation<n>(tile) for tiles of n queries, n as a constant, over the positions of a run
-// that all of a tile see; and for each query alone over those that others do not see, before and
-// after.
+// Calls operation<n>(tile) for tiles of n queries, a compile-time constant, over the positions of a
+// run that all queries of the tile see; and operation<1> for each query over the positions before
+// and after these that it sees.
 template <int n = tile_heads_max, typename Operation>
 void for_tiles(const AttentionArgs& args, PlacedRun place, Operation operation,
                std::size_t first = 0) {
@@ -289,8 +290,8 @@ void for_tiles(const AttentionArgs& args, PlacedRun place, Operation operation,
   }
 }
 
-// The rows of a run made into floats, once for many queries, which gives the same sums; short int8
-// rows with their scales.
+// The rows of a run converted to floats, once for many queries; sums are the same. Short int8 rows
+// are multiplied with their scales.
 class ExpandedRows {
  public:
   static bool fits(std::size_t positions, std::size_t size) {
@@ -317,7 +318,7 @@ class ExpandedRows {
   float floats_[floats_max];
 };
 
-// From so many tiles on, rows are expanded for all of them.
+// With at least this many queries, rows are expanded once for all tiles.
 constexpr std::size_t expanding_queries = 2 * tile_heads_max;
 
 template <typename Element>
@@ -338,28 +339,28 @@ void mix_tiles(const AttentionArgs& args, PlacedRun place) {
             [&]<int heads>(const Tile& tile) { mix_tile<Element, heads>(args, place, tile); });
 }
 
-// The run whose keys or values, whichever are asked for next, are at hand as floats.
+// The run with its keys or values (whichever are used next) replaced by floats at `rows`.
 inline AttentionRun run_of_floats(AttentionRun run, const float* rows) {
   run.keys = run.values = rows;
   run.first = 0;
   return run;
 }
 
-// The scores of a run with all queries.
+// Computes the scores of all queries in a run whose keys are floats at `keys`.
 inline void score_floats(const AttentionArgs& args, PlacedRun place, const float* keys) {
   const AttentionRun run = run_of_floats(*place.run, keys);
   place.run = &run;
   score_tiles<float>(args, place);
 }
 
-// Adds its values to the outputs.
+// Adds the values of a run, floats at `values`, to the outputs of all queries.
 inline void mix_floats(const AttentionArgs& args, PlacedRun place, const float* values) {
   const AttentionRun run = run_of_floats(*place.run, values);
   place.run = &run;
   mix_tiles<float>(args, place);
 }
 
-// The same of floats or halves.
+// The same two for rows of floats or halves.
 template <typename Element>
 void score_rows(const AttentionArgs& args, PlacedRun place) {
   if (!expands<Element>(args, place, args.head_dim)) return score_tiles<Element>(args, place);
@@ -378,7 +379,7 @@ void mix_rows(const AttentionArgs& args, PlacedRun place) {
   mix_floats(args, place, rows.expand(values, run.positions, args.value_dim));
 }
 
-// The same of short int8 rows.
+// The same two for short int8 rows.
 inline void score_short_rows(const AttentionArgs& args, PlacedRun place) {
   ExpandedRows rows;
   const AttentionRun& run = *place.run;

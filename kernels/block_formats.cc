@@ -31,7 +31,7 @@ struct UnsupportedType {
   std::string_view name;
 };
 
-// Types that occur in GGUF files and that sluice has no arithmetic for.
+// Types of GGUF files that sluice cannot compute with.
 constexpr std::array<UnsupportedType, 19> unsupported = {{
     {9, "Q8_1"},   {15, "Q8_K"},  {16, "IQ2_XXS"}, {17, "IQ2_XS"}, {18, "IQ3_XXS"},
     {19, "IQ1_S"}, {21, "IQ3_S"}, {22, "IQ2_S"},   {24, "I8"},     {25, "I16"},

@@ -1,8 +1,8 @@
 // The operation of convolution.h on the lanes of one tier; included after its lanes_*.h.
 //
-// Channels go in blocks whose taps, transposed, and rows stay in the first-level cache over all
-// positions. The positions go backwards, so that a result can take the place of its input, which
-// only later positions need.
+// Channels are computed in blocks, whose transposed taps and rows stay in the first-level cache for
+// all positions. Positions are computed from the last to the first, so that a result can overwrite
+// its input, which only later positions need.
 #pragma once
 
 #include <cstddef>

@@ -14,7 +14,7 @@ void store_u16(std::byte* at, std::uint16_t value) {
   std::memcpy(at, &value, sizeof value);
 }
 
-// To nearest even; a NaN stays one.
+// Rounds to nearest even; a NaN stays a NaN.
 std::uint16_t float_to_bf16(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   if ((bits & 0x7fffffff) > 0x7f800000) return static_cast<std::uint16_t>(bits >> 16 | 0x40);

@@ -15,7 +15,7 @@ namespace {
 
 constexpr UniformGrid q4_0_grid{-8, 7}, q5_0_grid{-16, 15}, q6_k_grid{-32, 31};
 
-// One float of each lane.
+// The lanes of a vector as an array.
 struct LaneArray {
   alignas(64) float of[lanes];
 
@@ -28,7 +28,7 @@ inline float to_half_and_back(float value) {
   return half_to_float(float_to_half(value));
 }
 
-// The sum over each `group` neighbouring lanes, in all of them.
+// Replaces each `group` neighbouring lanes by their sum.
 template <int group>
 inline F32x16 group_sums(F32x16 a) {
   LaneArray array(a);
@@ -40,7 +40,7 @@ inline F32x16 group_sums(F32x16 a) {
   return array.vector();
 }
 
-// Nearest codes of `count` values, a multiple of 16, for a scale and offset that are fixed; with a
+// Finds the nearest codes of `count` values, a multiple of 16, for a given scale and offset. With a
 // scale of 0 any code will do.
 template <class Grid>
 inline void choose_codes(const Grid& grid, const float* x, int count, float scale, float offset,
@@ -52,7 +52,7 @@ inline void choose_codes(const Grid& grid, const float* x, int count, float scal
   }
 }
 
-// Codes of a block of 32 as nibbles, element j beside element j + 16.
+// Packs the codes of a block of 32 as nibbles, element j beside element j + 16.
 inline void pack_nibbles(const std::uint8_t* codes, std::uint8_t* qs) {
   for (int j = 0; j < 16; ++j) {
     qs[j] = static_cast<std::uint8_t>((codes[j] & 15) | (codes[j + 16] & 15) << 4);
@@ -110,8 +110,8 @@ inline void encode_affine(float highest, const float* x, const Sheet& sheet, int
   }
 }
 
-// The exponent of MXFP4 that puts a value below twice the greatest of E2M1, 1.5 * 2^2, or the one
-// next to it that exists.
+// The exponent of MXFP4 whose scale puts `largest` in [4, 8), as the largest value of E2M1 is
+// 1.5 * 2^2; 0 if that exponent would be negative.
 inline int wanted_exponent(float largest) {
   std::uint32_t bits;
   __builtin_memcpy(&bits, &largest, sizeof bits);
@@ -119,10 +119,10 @@ inline int wanted_exponent(float largest) {
   return exponent < 0 ? 0 : exponent;
 }
 
-// Beyond it, the greatest value of E2M1 is no longer a float.
+// With larger exponents the largest value of E2M1 times the scale overflows a float.
 constexpr int exponent_max = 252;
 
-// The scale is a power of two: the one that the largest value asks for, or a neighbour.
+// The scale is a power of two. Tries the one that fits the largest value, and its two neighbours.
 inline void encode_mxfp4(const float* x, const Sheet& sheet, int count, BlockMXFP4* blocks) {
   const E2m1Grid grid;
   const LaneArray largest(largest_magnitudes<32>(sheet));
@@ -138,7 +138,7 @@ inline void encode_mxfp4(const float* x, const Sheet& sheet, int count, BlockMXF
       halves.of[i] = half_of_e8m0(static_cast<std::uint8_t>(e));
       squares.of[i] = e < wanted ? 0.25f : e > wanted ? 4.0f : 1.0f;
     }
-    F32x16 error = zero();  // in units that a square of any value fits into
+    F32x16 error = zero();  // in units in which no square overflows
     for (int k = 0; k < 32; ++k) {
       const F32x16 y = load(sheet.x[k], lanes) / halves.vector();
       const F32x16 rest = y - grid.nearest(y);
@@ -165,10 +165,11 @@ inline void encode_mxfp4(const float* x, const Sheet& sheet, int count, BlockMXF
 // --- Blocks of 256 whose sub-blocks have integer scales, all times d -----------------------------
 
 struct ScaledBlocks {
-  F32x16 d, integer;  // of a sub-block in each lane; d is the same in all of a block
+  F32x16 d, integer;  // one sub-block in each lane; d is the same in all lanes of a block
 };
 
-// For each sub-block the best integer scale beside the one that it has. Returns the errors.
+// For each sub-block, takes the best of its integer scale and the two next to it. Returns the
+// errors.
 template <int size, class Grid>
 inline F32x16 improve_scales(const Grid& grid, const Sheet& sheet, float lowest, float highest,
                              ScaledBlocks& b) {
@@ -187,7 +188,7 @@ inline F32x16 improve_scales(const Grid& grid, const Sheet& sheet, float lowest,
   return least;
 }
 
-// The best d for the codes and integer scales that the blocks have.
+// The best d of each block for its present codes and integer scales.
 template <int size, class Grid>
 inline LaneArray refit_d(const Grid& grid, const Sheet& sheet, const ScaledBlocks& b) {
   constexpr int group = 256 / size;
@@ -216,7 +217,7 @@ inline ScaledBlocks find_scales(const Grid& grid, const Sheet& sheet, float lowe
     best.integer = select_less(error, least, b.integer, best.integer);
     least = min(error, least);
   };
-  for (const float reach : {0.0f, 0.6f}) {  // how far inside of the range the largest scale lies
+  for (const float reach : {0.0f, 0.6f}) {  // how far inside the range the largest scale lies
     LaneArray d;
     for (std::size_t i = 0; i < lanes; i += group) {
       float largest = 0;  // with its sign
@@ -228,7 +229,8 @@ inline ScaledBlocks find_scales(const Grid& grid, const Sheet& sheet, float lowe
     }
     ScaledBlocks b = {d.vector(), zero()};
     b.integer = round_small(clamp(wanted * inverse_or_zero(b.d), lowest, highest));
-    // Always as often: a block must not depend on how soon those in other lanes are done.
+    // A fixed number of rounds: a block must not depend on how soon the blocks in other lanes
+    // converge.
     for (int round = 0; round < 3; ++round) {
       keep_if_better(b, improve_scales<size>(grid, sheet, lowest, highest, b));
       b.d = refit_d<size>(grid, sheet, b).vector();
@@ -299,7 +301,8 @@ struct AffineBlocks {
   F32x16 offset() const { return zero() - dmin * min_; }
 };
 
-// For each sub-block the best pair of integers beside the one that it has. Returns the errors.
+// For each sub-block, takes the best of its pair of integers and the eight next to it. Returns the
+// errors.
 inline F32x16 improve_pairs(const Sheet& sheet, float highest, AffineBlocks& b) {
   F32x16 integers[3], scales[3], errors[3], least = broadcast(INFINITY);
   for (int i = 0; i < 3; ++i) {
@@ -319,7 +322,8 @@ inline F32x16 improve_pairs(const Sheet& sheet, float highest, AffineBlocks& b) 
   return least;
 }
 
-// The best d and dmin for the codes and integers that the blocks have, where they are determined.
+// Sets the best d and dmin of each block for its present codes and integers, if these determine
+// both.
 inline void refit_halves(const Sheet& sheet, const FixedSums& fixed, float highest,
                          AffineBlocks& b) {
   const F32x16 inverse = inverse_or_zero(b.d * b.scale);
@@ -339,7 +343,7 @@ inline void refit_halves(const Sheet& sheet, const FixedSums& fixed, float highe
       xb += static_cast<double>(xm.of[i]);
     }
     const double determinant = aa * bb - ab * ab;
-    if (!(determinant > 1e-6 * aa * bb)) continue;  // the sums are of floats
+    if (!(determinant > 1e-6 * aa * bb)) continue;  // too small for sums of float precision
     const float next = to_half_and_back(static_cast<float>((xa * bb - xb * ab) / determinant));
     const float next_min = to_half_and_back(static_cast<float>((xa * ab - xb * aa) / determinant));
     if (!(next > 0 && next_min >= 0)) continue;
@@ -430,8 +434,8 @@ inline void encode_pairs(float highest, const float* x, const Sheet& sheet, int 
 // --- Rows ----------------------------------------------------------------------------------------
 
 // Calls body(values, sheet, sub-blocks, block) for up to sixteen sub-blocks of `size` values at a
-// time. A block of `elements` values whose columns no input ever reached counts them all alike: any
-// code would do, so it takes the plain error.
+// time. If all importances of a block of `elements` values are 0 (no input ever reached its
+// columns), any codes would do, so its weights are 1.
 template <int elements, int size, class Block, class Body>
 inline void by_sheets(const float* values, std::size_t columns, const float* importance,
                       std::byte* blocks, const Body& body) {

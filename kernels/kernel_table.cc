@@ -18,8 +18,9 @@ constexpr std::array<Isa, 4> all_isas = {Isa::scalar, Isa::avx2, Isa::avx512, Is
 
 #ifdef SLUICE_HAVE_X86_TIERS
 
-// Half-float conversions. Not every compiler knows a name for them in __builtin_cpu_supports; the
-// operating system's part is the same as for AVX2, which is asked there.
+// Whether the CPU has half-float conversions. Not every compiler has a name for them in
+// __builtin_cpu_supports. They need the same support of the operating system as AVX2, which is
+// checked with that function.
 bool has_f16c() {
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
   return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
@@ -43,8 +44,8 @@ bool has_amx() {
          (edx & int8) != 0;
 }
 
-// Asks Linux for the tile registers, for this process (arch_prctl(2), Documentation/arch/x86/xstate
-// of the kernel). An operating system that does not know AMX knows no such request.
+// Requests the tile registers from Linux for this process (arch_prctl(2) and the kernel's
+// Documentation/arch/x86/xstate). A kernel without AMX refuses the request.
 bool may_use_tiles() {
 #ifdef SYS_arch_prctl
   constexpr long request_permission = 0x1023, tile_data = 18;
@@ -60,7 +61,7 @@ Isa detect() {
   return has_amx() && may_use_tiles() ? Isa::amx : Isa::avx512;
 }
 
-// Why a tier that this CPU has is not offered all the same; empty if that is not so.
+// Why a tier that the CPU supports is not offered, for messages; empty for other tiers.
 std::string_view refusal(Isa isa) {
   const bool is_refused = isa == Isa::amx && highest_isa() == Isa::avx512 && has_amx();
   return is_refused ? " (the CPU has AMX, but the operating system refuses its tile registers)"
@@ -185,7 +186,7 @@ const KernelTable& kernel_table(Isa isa) {
   static const std::array<KernelTable, all_isas.size()> tables = [] {
     std::array<KernelTable, all_isas.size()> made{};
     for (const Isa each : all_isas) {
-      // Not even what fills the table of a tier may run where the CPU lacks its instructions.
+      // Without the instructions of a tier, even the code that fills its table must not run.
       if (each <= highest_isa()) made[static_cast<std::size_t>(each)] = make_table(each);
     }
     return made;

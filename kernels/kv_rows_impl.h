@@ -15,7 +15,7 @@ namespace {
 constexpr float q_max = 127;
 constexpr std::uint16_t half_of_one = 0x3c00;
 
-// The transform of up to 16 elements, in the usual order of butterflies.
+// Transforms up to 16 elements, with butterflies in the usual order.
 inline void transform_short(float* x, std::size_t size) {
   for (std::size_t stride = 1; stride < size; stride *= 2) {
     for (std::size_t i = 0; i < size; ++i) {
@@ -27,9 +27,9 @@ inline void transform_short(float* x, std::size_t size) {
   }
 }
 
-// The transform of 32 or more. Every pass is the same: sums of neighbours to the lower half,
-// differences to the upper one (Pease 1968). It takes the lowest bit of the index and makes it the
-// highest, so after one pass for each bit all are back in their places.
+// Transforms 32 or more elements. Every pass is the same: sums of neighbours go to the lower half,
+// differences to the upper half (Pease 1968). A pass moves the lowest bit of the index to the top,
+// so after one pass for each bit all elements are back in their places.
 inline void transform_long(float* x, std::size_t size) {
   float other[hadamard_block_max];
   float* from = x;
@@ -64,7 +64,7 @@ inline void hadamard(float* x, std::size_t size) {
   });
 }
 
-// The bits of the least half float of which 127 reach up to max_abs.
+// The bits of the smallest half float that is at least max_abs / 127.
 inline std::uint16_t scale_for(float max_abs) {
   if (max_abs == 0) return half_of_one;
   const std::uint16_t nearest = float_to_half(max_abs / q_max);
@@ -80,7 +80,7 @@ inline std::uint16_t scale_of(const float* x, std::size_t size) {
   return scale_for(largest_or_nan(top));
 }
 
-// A half of a row, or a short row.
+// Quantises a half of a long row to its places in a page. Returns the bits of its scale.
 inline std::uint16_t quantise_part(const float* x, std::size_t size, std::int8_t* q,
                                    const RowPlace& place) {
   const std::uint16_t scale = scale_of(x, size);
@@ -97,7 +97,8 @@ inline std::uint16_t quantise_part(const float* x, std::size_t size, std::int8_t
   return scale;
 }
 
-// Each number becomes one integer, of which the page has the upper bits. Short rows are contiguous.
+// Quantises a short row, which is contiguous. Each element becomes one integer: its upper 8 bits go
+// to the page, the lower ones to `fine`.
 inline void quantise_short(const float* x, std::size_t size, std::int8_t* page,
                            const RowPlace& place, std::uint16_t& scale, std::uint16_t& fine) {
   const std::size_t bits = fine_bits(size);

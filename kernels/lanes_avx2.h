@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::size_t lanes = 16;
 
-// An accumulator is two of the sixteen registers.
+// An accumulator takes two of the sixteen registers.
 constexpr int accumulators_max = 4;
 constexpr int tile_heads_max = 2;
 constexpr int integer_tile_heads = 2;
@@ -50,7 +50,7 @@ inline F32x16 load(const float* p, std::size_t count, float rest = 0) {
   if (count == lanes) return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)};
   const I32x16 mask = mask_of(count);
   const __m256 fill = _mm256_set1_ps(rest);
-  // The upper half is not addressed when it is not there: p + 8 might lie beyond the array.
+  // p + 8 is computed only if lanes 8 and up are needed: it might lie beyond the array.
   const __m256 low = _mm256_maskload_ps(p, mask.low);
   const __m256 high = count > 8 ? _mm256_maskload_ps(p + 8, mask.high) : fill;
   return {_mm256_blendv_ps(fill, low, _mm256_castsi256_ps(mask.low)),
@@ -144,7 +144,7 @@ inline __m256 power_of_two(__m256i n) {
   return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(n, _mm256_set1_epi32(127)), 23));
 }
 
-// In two steps, because 2^n alone may not be a float. The first is exact: a is near 1.
+// Multiplies in two steps, because 2^n may not be a float. The first step is exact, as a is near 1.
 inline __m256 times_power_of_two(__m256 a, __m256 n) {
   const __m256i exponent = _mm256_cvtps_epi32(n);
   const __m256i part = _mm256_srai_epi32(exponent, 1);
@@ -288,7 +288,7 @@ struct Pairs {
   F32x16 first, second;
 };
 
-// Of sixteen neighbouring floats, the even ones or the odd ones.
+// The even or the odd ones of sixteen neighbouring floats.
 template <int selection>
 inline __m256 every_other(__m256 a, __m256 b) {
   const __m256 picked = _mm256_shuffle_ps(a, b, selection);  // in the order 0 2 1 3 of 64 bits

@@ -135,7 +135,7 @@ inline void sum_four(const F32x16* a, float* out) {
                                     _mm512_shuffle_f32x4(first, second, _MM_SHUFFLE(3, 1, 3, 1)));
   const __m512 two = _mm512_add_ps(four, _mm512_permute_ps(four, _MM_SHUFFLE(1, 0, 3, 2)));
   const __m512 one = _mm512_add_ps(two, _mm512_permute_ps(two, _MM_SHUFFLE(2, 3, 0, 1)));
-  // Not compressed into memory: Zen 4 and 5 need a hundred cycles for that.
+  // Compresses into a register: compressing into memory takes a hundred cycles on Zen 4 and 5.
   _mm_storeu_ps(out, _mm512_castps512_ps128(_mm512_maskz_compress_ps(0x1111, one)));
 }
 
@@ -204,7 +204,7 @@ inline I16x32 broadcast_four(const std::int16_t* p) {
   return {_mm512_set1_epi64(four)};
 }
 
-// GCC 12 keeps a copy of every sum around the intrinsic.
+// Assembly, because with the intrinsic GCC 12 makes a copy of every sum.
 inline void add_products(I32x16& sum, const I16x32& a, const I16x32& b) {
   __asm__("vpdpwssd %2, %1, %0" : "+v"(sum.v) : "v"(a.v), "v"(b.v));
 }

@@ -1,6 +1,6 @@
-// What kernels share above the lanes: a loop, exp and what is made of it, and softmax, each one
-// fixed sequence of operations. Included after one of lanes_*.h, in an anonymous namespace for the
-// same reason.
+// What kernels share on top of the lanes: a loop, exp and the functions based on it, and softmax.
+// Each is one fixed sequence of operations. Included after one of lanes_*.h, and in an anonymous
+// namespace for the same reason.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 namespace sluice::kernels {
 namespace {
 
-// Calls body(first, count) for 16 elements at a time, of which the last may be fewer.
+// Calls body(first, count) for 16 elements at a time; the last call may have fewer.
 template <typename Body>
 inline void by_sixteen(std::size_t size, Body body) {
   std::size_t i = 0;
@@ -23,7 +23,7 @@ inline void by_sixteen(std::size_t size, Body body) {
 // x = n ln 2 + r with |r| < 0.347; ln 2 in two parts keeps r exact to its last bit. The polynomial
 // is 1 + r + r^2 q(r) with the q that is best in relative error (found with Remez' algorithm).
 inline F32x16 exp(F32x16 x) {
-  constexpr float round_to_integer = 0x1.8p23f;  // added and taken away, it leaves an integer
+  constexpr float round_to_integer = 0x1.8p23f;  // adding and subtracting it rounds to an integer
   x = min(broadcast(89.0f), max(broadcast(-105.0f), x));  // NaN stays: it is the second operand
   const F32x16 magic = broadcast(round_to_integer);
   const F32x16 n = fma(x, broadcast(0x1.715476p+0f), magic) - magic;
@@ -39,8 +39,8 @@ inline F32x16 exp(F32x16 x) {
   return times_power_of_two(p, n);
 }
 
-// tanh x with a relative error below 3 * 2^-23: a polynomial near 0, where 1 - 2 / (e^2x + 1) would
-// lose what it subtracts.
+// tanh x with a relative error below 3 * 2^-23. A polynomial is used near 0, where
+// 1 - 2 / (e^2x + 1) would suffer from cancellation.
 inline F32x16 tanh(F32x16 x) {
   const F32x16 one = broadcast(1.0f), two = broadcast(2.0f);
   const F32x16 large = one - two / (exp(x + x) + one);
@@ -65,8 +65,8 @@ inline F32x16 silu(F32x16 x) {
   return x / (broadcast(1.0f) + exp(broadcast(0) - x));
 }
 
-// log(1 + e^x) = max(x, 0) + log(1 + u) with u = e^-|x|, which nothing can overflow; the relative
-// error is below 4 * 2^-23.
+// log(1 + e^x) = max(x, 0) + log(1 + u) with u = e^-|x|, which cannot overflow; the relative error
+// is below 4 * 2^-23.
 //
 // log(1 + u) = 2 atanh(t / 2) with t = 2 u / (2 + u) <= 2 / 3, and 2 atanh(t / 2) = t + t^3 q(t^2)
 // with the q that is best in relative error.

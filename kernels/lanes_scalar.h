@@ -2,11 +2,11 @@
 // bit for bit. Kernels are written once against these operations (vector_ops_impl.h and others)
 // and compiled once per tier.
 //
-// Everything stands in an anonymous namespace, and nothing inline is used from elsewhere (not even
-// std::min or std::fma): otherwise the linker might keep one tier's copy for all of them.
+// Everything is in an anonymous namespace, and no inline function from elsewhere is used (not even
+// std::min or std::fma): otherwise the linker might keep one tier's copy for all tiers.
 //
-// Rounding is to nearest even and subnormals are kept. Where a lane is NaN, tiers agree that it is
-// NaN, but not on its payload.
+// Rounding is to nearest even, and subnormals are kept. Tiers agree on which lanes are NaN, but not
+// on the payload of a NaN.
 #pragma once
 
 #include <cstddef>
@@ -20,11 +20,11 @@ namespace {
 
 constexpr std::size_t lanes = 16;
 
-// How many accumulators a tile may keep in registers, and rows of queries it may have.
+// The most accumulators that a tile may keep in registers, and the most rows of queries.
 constexpr int accumulators_max = 4;
 constexpr int tile_heads_max = 2;
 
-// Rows of queries in a tile of integers: each has two accumulators.
+// Rows of queries in a tile of integers. Each row has two accumulators.
 constexpr int integer_tile_heads = 2;
 
 struct F32x16 {
@@ -54,14 +54,14 @@ inline I32x16 broadcast_int(std::int32_t x) {
   return r;
 }
 
-// The first `count` (1..16) of the floats at p; the lanes after them are `rest`.
+// Loads `count` (1..16) floats from p; the remaining lanes are `rest`.
 inline F32x16 load(const float* p, std::size_t count, float rest = 0) {
   F32x16 r;
   for (std::size_t i = 0; i < lanes; ++i) r.lane[i] = i < count ? p[i] : rest;
   return r;
 }
 
-// The same from half floats; the lanes after them are 0.
+// The same from half floats; the remaining lanes are 0.
 inline F32x16 load(const std::uint16_t* p, std::size_t count) {
   F32x16 r;
   for (std::size_t i = 0; i < lanes; ++i) r.lane[i] = i < count ? half_to_float(p[i]) : 0;
@@ -72,7 +72,7 @@ inline void store(F32x16 a, float* p, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) p[i] = a.lane[i];
 }
 
-// As half floats, rounded to nearest even.
+// Stores as half floats, rounded to nearest even.
 inline void store(F32x16 a, std::uint16_t* p, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) p[i] = float_to_half(a.lane[i]);
 }
@@ -109,13 +109,13 @@ inline F32x16 negated_fma(F32x16 a, F32x16 b, F32x16 c) {
   return a;
 }
 
-// a > b ? a : b, thus b where either is NaN.
+// a > b ? a : b; so b if either is NaN.
 inline F32x16 max(F32x16 a, F32x16 b) {
   for (std::size_t i = 0; i < lanes; ++i) a.lane[i] = a.lane[i] > b.lane[i] ? a.lane[i] : b.lane[i];
   return a;
 }
 
-// a < b ? a : b, thus b where either is NaN.
+// a < b ? a : b; so b if either is NaN.
 inline F32x16 min(F32x16 a, F32x16 b) {
   for (std::size_t i = 0; i < lanes; ++i) a.lane[i] = a.lane[i] < b.lane[i] ? a.lane[i] : b.lane[i];
   return a;
@@ -186,8 +186,8 @@ inline float largest_or_nan(F32x16 a) {
   return r;
 }
 
-// The nearest integer, even when between two; a must be in the range of int32, or NaN, of which the
-// tiers make different integers.
+// The nearest integer, the even one if two are equally near. a must be in the range of int32, or
+// NaN, for which the tiers give different integers.
 inline I32x16 round_to_int(F32x16 a) {
   I32x16 r;
   for (std::size_t i = 0; i < lanes; ++i) {
@@ -202,7 +202,7 @@ inline F32x16 to_float(I32x16 a) {
   return r;
 }
 
-// table[n], n being the four lowest bits of a lane.
+// table[n], where n is the lowest four bits of a lane.
 inline F32x16 lookup(const float (&table)[lanes], F32x16 a) {
   for (float& lane : a.lane) {
     std::uint32_t bits;
@@ -218,36 +218,36 @@ inline std::int32_t sum(I32x16 a) {
   return r;
 }
 
-// Sixteen bytes; every lane must be in -128..127.
+// Stores sixteen bytes; every lane must be in -128..127.
 inline void store(I32x16 a, std::int8_t* p) {
   for (std::size_t i = 0; i < lanes; ++i) p[i] = static_cast<std::int8_t>(a.lane[i]);
 }
 
-// Sixteen words; every lane must be in the range of int16.
+// Stores sixteen words; every lane must be in the range of int16.
 inline void store(I32x16 a, std::int16_t* p) {
   for (std::size_t i = 0; i < lanes; ++i) p[i] = static_cast<std::int16_t>(a.lane[i]);
 }
 
-// Integers in the place of floats, where nobody reads floats until they are turned into some.
+// Stores integers in an array of floats; they must be converted before they are read as floats.
 inline void store_bits(I32x16 a, float* p, std::size_t count) {
   __builtin_memcpy(p, a.lane, count * sizeof(float));
 }
 
-// The first `count` (1..16); the lanes after them are 0.
+// Loads `count` (1..16) such integers; the remaining lanes are 0.
 inline I32x16 load_bits(const float* p, std::size_t count) {
   I32x16 r = {};
   __builtin_memcpy(r.lane, p, count * sizeof(float));
   return r;
 }
 
-// The first `count` (0..32) of the bytes at p as words; those after them are 0.
+// Loads `count` (0..32) bytes from p as words; the remaining lanes are 0.
 inline I16x32 widen(const std::int8_t* p, std::size_t count) {
   I16x32 r;
   for (std::size_t i = 0; i < 2 * lanes; ++i) r.lane[i] = i < count ? p[i] : std::int16_t{0};
   return r;
 }
 
-// The four words at p, which may lie in the place of floats, again and again.
+// The four words at p, repeated. They may lie in an array of floats.
 inline I16x32 broadcast_four(const std::int16_t* p) {
   I16x32 r;
   for (std::size_t i = 0; i < 2 * lanes; i += 4) __builtin_memcpy(r.lane + i, p, 8);
@@ -276,7 +276,7 @@ inline I32x16 operator+(I32x16 a, const I32x16& b) {
   return a;
 }
 
-// Sixteen pairs, as they lie in memory.
+// Sixteen pairs that are adjacent in memory, taken apart.
 struct Pairs {
   F32x16 first, second;
 };

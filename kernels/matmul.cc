@@ -1,4 +1,4 @@
-// What the matrix product shares between instruction sets: the layout of activations in memory.
+// The part of the matrix product that all tiers share: the layout of activations in memory.
 #include "kernels/matmul.h"
 
 #include <algorithm>
@@ -14,12 +14,12 @@ std::size_t blocks_of(std::size_t size) {
   return (size + block_size - 1) / block_size;
 }
 
-// A few columns are not worth a whole tile.
+// The width of tiles, in columns. A few columns form one narrower tile.
 std::size_t tile_of(std::size_t columns) {
   return columns > activation_tile / 2 ? activation_tile : columns;
 }
 
-// Blocks of one form, with those that fill the last tile.
+// How many blocks one form has, including those that fill up the last tile.
 std::size_t blocks_of_all(std::size_t size, std::size_t columns) {
   const std::size_t tile = std::max<std::size_t>(tile_of(columns), 1);
   return blocks_of(size) * ((columns + tile - 1) / tile * tile);
@@ -71,8 +71,8 @@ void Activations::quantise(const QuantiseKernels& kernels, ActivationForm form,
   if (form == ActivationForm::a32 && column + 1 == columns_) clear_rest_of_tile();
 }
 
-// Whatever was in this memory before could be denormal, with which a product takes many times as
-// long as with other numbers.
+// Clears the scales of unused columns (a32). Old contents of this memory could be denormal numbers,
+// which make a product many times slower.
 void Activations::clear_rest_of_tile() const {
   const std::size_t tile = tile_of(columns_);
   for (std::size_t c = columns_; c % tile != 0; ++c) {

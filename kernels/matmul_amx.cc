@@ -1,21 +1,20 @@
 // The matrix product for AMX: eight tile registers of 16 rows of 64 bytes.
 //
-// An unpacked panel is in the order of a second operand of the tile product as it stands: row k / 4
-// of the tile holds four neighbouring weights of each of the 16 rows of the panel. The first
-// operand is 16 columns of activations, the result 16 x 16 sums of 32 bits: a 512-bit register for
-// each column. Sums are exact integers and the float operations those of the other tiers.
+// An unpacked panel is already in the order of the second operand of a tile product: row k / 4 of
+// the tile has four neighbouring weights of each of the 16 rows of the panel. The first operand is
+// 16 columns of activations. The result is 16 x 16 sums of 32 bits: a 512-bit register for each
+// column. Sums are exact integers, and the float operations are those of the other tiers.
 //
-// Results go from a tile to vector registers through memory only, so there should be few. Weights
-// with integer scales are therefore multiplied with them before, and the product is written as a
-// number of two bytes. The sum over 256 weights of scale times weight times activation is then that
-// of two sums of tile products, and nothing leaves the tiles in between. Cost of 16 columns, a
-// panel and 256 weights: 8 products of 16 cycles each, in whose shadow the sums of the tile before
-// are used.
+// Results get from a tile to vector registers only through memory, so there should be few of them.
+// Therefore weights with integer scales are multiplied by these first, and each product is stored
+// as two bytes. The sum over 256 weights of scale times weight times activation is then made of two
+// sums of tile products, and nothing leaves the tiles in between. Cost of 16 columns, a panel and
+// 256 weights: 8 products of 16 cycles each, during which the sums of the tile before are used.
 //
-// Weights with a float scale per 32 leave the tiles after each 32. Those with an offset are
-// unpacked as signed bytes, so that products need none. For few columns tiles are too coarse: those
-// are multiplied by the AVX-512 tier, and so are floats and the formats that have no tile product
-// (is_for_tiles).
+// For weights with a float scale per 32, sums leave the tiles after each 32 weights. Those with an
+// offset are unpacked as signed bytes, so that products need no correction. The AVX-512 tier
+// multiplies few columns, for which tiles are too large, and floats and the formats that have no
+// tile product (is_for_tiles).
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
@@ -24,11 +23,11 @@
 namespace sluice::kernels {
 namespace {
 
-// Two would not leave room in the first-level cache for anything else, or where another thread uses
-// half of that, not even have it themselves.
+// Two panels would leave no room in the first-level cache for anything else; when another thread
+// uses half of the cache, they would not even fit.
 constexpr int panels_at_once = 1;
 constexpr bool high_bits_in_place = false;  // a scale times 240 would need more than two bytes
-constexpr int float_sums = 4;               // with four sums each
+constexpr int float_sums = 4;               // in four parts each
 constexpr bool unsigned_bytes = false;      // the tile products have all combinations of signs
 
 }  // namespace
@@ -42,10 +41,10 @@ namespace {
 
 // Fewer columns go to the AVX-512 tier, which reads weights once for up to eight.
 constexpr std::size_t fewest_columns = 9;
-static_assert(fewest_columns > activation_tile / 2);  // fewer are not in tiles of that width
+static_assert(fewest_columns > activation_tile / 2);  // fewer would be in a narrower tile
 
-// Tile registers: 0 and 1 take sums, 4 and 5 activations, 6 and 7 weights. For products of
-// `weights` weights with as many columns.
+// Tile registers for products of `weights` weights with `columns` columns: 0 and 1 have sums, 4 and
+// 5 activations, 6 and 7 weights.
 inline TileConfiguration product_configuration(std::size_t columns, std::size_t weights) {
   TileConfiguration made;
   for (int tile = 0; tile < 2; ++tile) made.shape(tile, columns, panel_rows * sizeof(std::int32_t));
@@ -54,11 +53,11 @@ inline TileConfiguration product_configuration(std::size_t columns, std::size_t 
   return made;
 }
 
-// Activations come in tiles of 16 columns (kernels/matmul.h). What is left of the last tile is
-// computed as well, or not; nobody uses it.
+// Activations come in tiles of 16 columns (kernels/matmul.h). The unused columns of the last tile
+// may be computed too; their results are not used.
 static_assert(activation_tile == tile_rows);
 
-// What the tiles need of a block of activations; the rest is for weights without sign.
+// How many bytes of a block of activations the tiles need; the rest is for unsigned weights.
 constexpr std::size_t used_bytes = 320;
 static_assert(used_bytes == offsetof(BlockA256, minus_32_sums_of_16));
 static_assert(used_bytes == offsetof(BlockA32, minus_8_sums));
@@ -68,15 +67,15 @@ template <typename Block>
 const Block* tile_at(const ActivationColumn<Block>* a, std::size_t i, std::size_t k) {
   return &block_at(a[i], k / k_block);
 }
-// The one that is multiplied after it, `count` columns being all.
+// The tile that is multiplied next; `count` is the total number of columns.
 template <typename Block>
 const Block* tile_after(const ActivationColumn<Block>* a, std::size_t i, std::size_t count,
                         std::size_t k) {
   return i + tile_rows < count ? tile_at(a, i + tile_rows, k) : tile_at(a, 0, k + k_block);
 }
 
-// Asks for a tile to come into the first-level cache, which has no room for all tiles. Called after
-// each of `steps` steps, so that the requests are spread evenly.
+// Prefetches part `step` of `steps` of a tile of activations into the first-level cache, which has
+// no room for all tiles. Called after each step of work, so that prefetches are spread evenly.
 template <typename Block>
 [[gnu::always_inline]] inline void read_ahead(const Block* tile, int columns, int step, int steps) {
   for (int c = step; c < columns; c += steps) {
@@ -88,18 +87,18 @@ template <typename Block>
 
 // --- Weights times their scales ------------------------------------------------------------------
 
-// Weights times their scales, each a number of two bytes: byte[0] + (byte[1] << shift).
+// Weights times their scales, each split into two bytes: byte[0] + (byte[1] << shift).
 struct TwoByteWeights {
   I32x16 byte[2];
 };
 
-// 16 bits in both halves of every lane.
+// Copies the low 16 bits of every lane to both of its halves.
 inline I32x16 in_both_halves(I32x16 x) {
   return bits_or(left_32(x, 16), bits_and(x, each_dword(0xffff)));
 }
 
-// Scales without sign have two digits in base 8. A weight of five bits times a digit is a byte, so
-// that one 16-bit product serves two neighbouring weights: nothing carries from one to the other.
+// Unsigned 6-bit scales are two digits in base 8. A weight of five bits times a digit fits into a
+// byte, so one 16-bit product multiplies two neighbouring weights without a carry between them.
 class DigitScale {
  public:
   static constexpr int shift = 3;
@@ -118,7 +117,7 @@ class DigitScale {
   I32x16 low_, high_;
 };
 
-// Scales with sign: the products, of 14 bits, are split in two signed bytes.
+// Signed scales: the products, of 14 bits, are split into two signed bytes.
 template <int offset>
 class SplitScale {
  public:
@@ -146,7 +145,7 @@ class SplitScale {
     constexpr int choose_by_first = 0xca;
     return _mm512_ternarylogic_epi32(each_word(0xff), even, odd, choose_by_first);
   }
-  // Of every even or every odd weight: the scale of the other one is zero.
+  // The products of the even or of the odd weights: `scale` is zero for the others.
   I32x16 product(I32x16 q, I32x16 scale) const {
     return _mm512_sub_epi16(_mm512_maddubs_epi16(q, scale), of_offset_);
   }
@@ -180,7 +179,7 @@ class TwoByteSink {
   Scale scales_[sub_blocks];
 };
 
-// Integer scales.
+// Kernels for formats with integer scales.
 template <typename Format>
 struct TwoByteKernel {
   using Panel = TwoBytePanel;
@@ -202,9 +201,9 @@ struct TwoByteKernel {
     store_block_scales<Format>(scales, panel);
   }
 
-  // While the products of a tile are at work, the sums of the tile before it are used. Tiles are
-  // loaded one product ahead, and each product is followed by its share of the other work: beside
-  // another thread a core looks no further ahead than that.
+  // While the products of a tile are computed, the sums of the tile before are used. Operands are
+  // loaded one product ahead, and each product is followed by its share of the other work: a core
+  // that runs two threads looks no further ahead than that.
   static void multiply_all(const Panel& p, const Column* a, std::size_t count, std::size_t k,
                            std::size_t, float* sums) {
     constexpr int products = chunks * 2, columns_at_once = int{tile_rows} / products;
@@ -243,13 +242,13 @@ struct TwoByteKernel {
   static constexpr int chunk = 64;  // weights of a tile
   static constexpr int chunks = static_cast<int>(k_block) / chunk;
 
-  // Of both bytes of the weights.
+  // The sums for both bytes of the weights.
   struct alignas(64) TileSums {
     std::int32_t of[2][tile_rows][panel_rows];
   };
 
-  // Multiplies the block, and calls meanwhile(t) after product t: of chunk t / 2 and byte t % 2. A
-  // sum is stored one product after its last, when it is complete.
+  // Multiplies the block. Product t is that of chunk t / 2 and byte t % 2; meanwhile(t) is called
+  // after it. A sum is stored one product after its last one, when it is complete.
   template <int... t, typename Meanwhile>
   [[gnu::always_inline]] static inline void multiply_tile(std::integer_sequence<int, t...>,
                                                           const Panel& p, const BlockA256* x,
@@ -266,7 +265,7 @@ struct TwoByteKernel {
       load_tile<6 + byte>(p.q[byte][n * chunk / 4], 64);
     }
   }
-  // If product t was the last of its sum.
+  // Stores a sum if product t was the last of it.
   template <int t>
   [[gnu::always_inline]] static inline void store_sum(TileSums& out) {
     constexpr int byte = t - (chunks - 1) * 2;
@@ -277,7 +276,7 @@ struct TwoByteKernel {
     add_tile_product<Scale::is_signed, t % 2, 4 + t / 2 % 2, 6 + t % 2>();
   }
 
-  // Adds what came out for a column of a tile to its sums.
+  // Adds the results of column c of a tile to the sums of that column.
   [[gnu::always_inline]] static inline void add_column(const BlockFinish<Format>& finish,
                                                        const TileSums& tile, int c,
                                                        const BlockA256& x, float* sums) {
@@ -290,7 +289,7 @@ struct TwoByteKernel {
 
 // --- Dot products of 32 weights ------------------------------------------------------------------
 
-// Keeps weights as signed bytes where they have an offset.
+// Stores weights; those with an offset as signed bytes.
 template <typename Format, typename Panel>
 struct SignedSink {
   Panel& panel;
@@ -302,7 +301,7 @@ struct SignedSink {
   }
 };
 
-// Results of tile products that wait to be used.
+// How many results of tile products are kept until they are used.
 constexpr int products_kept = 4;
 struct alignas(64) Dots {
   std::int32_t of[products_kept][tile_rows][panel_rows];
@@ -312,7 +311,7 @@ struct alignas(64) Dots {
 template <typename Format>
 class TileProducts {
  public:
-  // dots: not part of this, so that the compiler may keep all the rest in registers.
+  // `dots` is not a member, so that the compiler can keep the members in registers.
   TileProducts(const SmallPanel& panel, int blocks, const BlockA32* x, Dots& dots)
       : panel_(panel), blocks_(blocks), x_(x), dots_(dots) {
     for (int t = 0; t < ahead; ++t) {
@@ -321,7 +320,7 @@ class TileProducts {
     }
   }
 
-  // Starts the product that is `ahead` of those used.
+  // Starts the product that will be used `ahead` products later.
   [[gnu::always_inline]] inline void begin() {
     if (begun_ == blocks_) return;
     if (begun_ % 2 == 0) {
@@ -332,7 +331,7 @@ class TileProducts {
     ++begun_;
   }
 
-  // Stores the product that was begun before the last one.
+  // Stores the oldest product that has been started and not stored.
   [[gnu::always_inline]] inline void end() {
     if (ended_ == blocks_) return;
     if (ended_ % 2 == 0) {
@@ -343,7 +342,7 @@ class TileProducts {
     ++ended_;
   }
 
-  // Those of product t: [column][row of the panel].
+  // The results of product t: [column][row of the panel].
   [[gnu::always_inline]] inline const std::int32_t (*dots(int t) const)[panel_rows] {
     return dots_.of[t % products_kept];
   }
@@ -357,7 +356,7 @@ class TileProducts {
     add_tile_product<!Format::has_min, odd, 4 + odd, 6 + odd>();
   }
 
-  // Products that are at work or waiting before they are used.
+  // How many products are started ahead of the one that is used.
   static constexpr int ahead = 4;
   static_assert(ahead <= products_kept);
 
@@ -368,7 +367,7 @@ class TileProducts {
   Dots& dots_;
 };
 
-// A float scale per 32.
+// Kernels for formats with a float scale per 32.
 template <typename Format>
 struct SmallKernel : UnpacksSmall<Format, SignedSink> {
   using Column = ColumnA32;
@@ -379,7 +378,7 @@ struct SmallKernel : UnpacksSmall<Format, SignedSink> {
     return product_configuration(columns, 32);
   }
 
-  // Half a tile is computed where no more is left.
+  // If at most half of the last tile is used, only half of it is computed.
   static void multiply_all(const SmallPanel& p, const Column* a, std::size_t count, std::size_t k,
                            std::size_t weights, float* sums) {
     for (std::size_t i = 0; i < count; i += tile_rows, sums += tile_rows * sums_stride) {
@@ -429,7 +428,8 @@ struct SmallKernel : UnpacksSmall<Format, SignedSink> {
   }
 };
 
-// The formats that have a tile product. Those of all others were never run on a CPU with tiles.
+// The formats that have a tile product. Tile products of other formats have never been run on a CPU
+// with tiles.
 constexpr bool is_for_tiles(BlockType type) {
   switch (type) {
     case BlockType::q4_0:

@@ -4,7 +4,7 @@
 // vpmaddubsw adds two products of an unsigned and a signed byte in 16 bits. Its results are summed
 // in 16 bits for as long as they cannot overflow (8 groups of four weights for 4-bit weights, 4 for
 // 5-bit, 2 for 6-bit) before vpmaddwd widens them. 8-bit weights stay signed: their absolute value
-// is multiplied with the activation that has taken over their sign, and widened each time.
+// is multiplied with the activation, which gets their sign, and each result is widened at once.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -24,7 +24,7 @@ namespace sluice::kernels {
 namespace {
 
 constexpr bool high_bits_in_place = false;  // 240 * 127 * 2 would overflow 16 bits
-constexpr int float_sums = 1;               // with four sums each, of two registers
+constexpr int float_sums = 1;               // in four parts, of two registers each
 constexpr bool unsigned_bytes = false;      // and so would 255 * 127 * 2
 
 struct I32x16 {
@@ -164,7 +164,7 @@ inline I32x16 add_pair_products(I32x16 a, I32x16 b, I32x16 c) {
            _mm256_add_epi32(_mm256_madd_epi16(a.half[1], b.half[1]), c.half[1])}};
 }
 inline __m256 low_halves_of(__m256i x) {
-  // The low 16 bits of the four lanes of each half go to its first 8 bytes.
+  // Moves the low 16 bits of the four lanes of each half to its first 8 bytes.
   const __m256i pick = _mm256_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, -1, -1, -1, -1, -1, -1, -1, -1, 0,
                                         1, 4, 5, 8, 9, 12, 13, -1, -1, -1, -1, -1, -1, -1, -1);
   const __m256i packed = _mm256_permute4x64_epi64(_mm256_shuffle_epi8(x, pick), 0b1000);
@@ -187,7 +187,8 @@ inline F32x16 load(const float* p) {
   return {{_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}};
 }
 
-// Sixteen elements at p; where there are fewer they are copied, so as not to read beyond them.
+// Where to read sixteen elements. If only `count` are at p, they are copied to `copy`, so that no
+// read goes beyond them.
 template <typename Element>
 inline const std::byte* sixteen(const std::byte* p, std::size_t count, Element (&copy)[16]) {
   if (count == 16) return p;
@@ -235,7 +236,7 @@ constexpr int groups_in_16_bits(int largest_q, int groups) {
   return most < groups ? most : groups;
 }
 
-// Products of unsigned bytes w (signed ones where they have eight bits) with activations a.
+// Products of weights w with activations a. w are unsigned bytes; signed if they have eight bits.
 template <int largest_q>
 inline __m256i byte_products(__m256i w, __m256i a) {
   return largest_q > 63 ? _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(a, w))
@@ -285,7 +286,7 @@ class DotSink {
       for (int c = 0; c < columns; ++c) dot_[slot][c] = each_dword(0);
     }
   }
-  // The groups of a slot come in ascending order from a multiple of 4 or 8 on.
+  // The groups of a slot come in ascending order, the first a multiple of 4 or 8.
   [[gnu::always_inline]] inline void operator()(int slot, std::size_t group, I32x16 q) {
     constexpr std::size_t run = groups_in_16_bits(Format::largest_q, Format::sub_block / 4);
 #pragma GCC unroll 4
@@ -355,7 +356,7 @@ struct IntegerKernel : UnpacksIntegers<Format> {
     for (int c = 0; c < columns; ++c) finish(p, *x[c], block[c].total(), sums + c * sums_stride);
   }
 
-  // Scales the sum of a block, adds it to the sum of the row, and takes off the minima.
+  // Scales the sum of a block, subtracts the minima, and adds the result to the sum of the row.
   static void finish(const IntegerPanel& p, const BlockA256& a, F32x16 block, float* sum_at) {
     F32x16 scaled = sluice::kernels::multiply(block, load(p.d));
     if constexpr (Format::has_min) {

@@ -12,8 +12,8 @@ namespace {
 
 constexpr int panels_at_once = 2;
 constexpr bool high_bits_in_place = true;  // vpdpbusd does not saturate
-constexpr int float_sums = 4;              // with four sums each
-constexpr bool unsigned_bytes = true;      // and wants unsigned weights
+constexpr int float_sums = 4;              // in four parts each
+constexpr bool unsigned_bytes = true;      // vpdpbusd needs unsigned weights
 
 }  // namespace
 }  // namespace sluice::kernels

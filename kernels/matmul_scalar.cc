@@ -1,5 +1,5 @@
-// The matrix product in plain C++: the definition that the other tiers reproduce bit for bit. Row
-// by row, column by column; slow, and meant to be read.
+// The matrix product in plain C++, row by row and column by column: the definition that the other
+// tiers reproduce bit for bit. Slow, and meant to be read.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t block = 256;
 
-// 256 weights whose sub-block scales are integers: w = d * scale * q - dmin * min, q with sign.
+// 256 weights whose sub-block scales are integers: w = d * scale * q - dmin * min, q signed.
 struct IntegerBlock {
   std::array<int, block> q;
   std::array<int, 16> scale, min;  // one per sub-block
@@ -26,7 +26,7 @@ int bit(const std::uint8_t* bytes, std::size_t i) {
   return (bytes[i / 8] >> (i % 8)) & 1;
 }
 
-// The eight 6-bit scales and minima of Q4_K and Q5_K.
+// Unpacks the eight 6-bit scales and minima of Q4_K and Q5_K.
 void unpack_scales(const std::uint8_t* s, IntegerBlock& out) {
   for (std::size_t j = 0; j < 4; ++j) {
     out.scale[j] = s[j] & 63;
@@ -187,7 +187,7 @@ Block load(const std::byte* p) {
   return b;
 }
 
-// The share of one block in the product of one row and one column, added to `sum`.
+// Returns `sum` plus the product of one block of a row with one column.
 float add_block(const IntegerBlock& b, const ColumnA256& column, std::size_t i, float sum) {
   const BlockA256& a = column.blocks[i * column.stride];
   int block_sum = 0;
@@ -212,8 +212,8 @@ float add_block(const SmallBlock& b, const ColumnA32& column, std::size_t i, flo
   return b.has_min ? std::fma(b.m, a.d_sums[at], sum) : sum;
 }
 
-// One block of weights after another, each against all columns. `form` gives the activations of a
-// column in the form that the weights need.
+// Multiplies one block of weights after another with all columns. `form` returns a column of
+// activations in the form that the weights need.
 template <typename Block, typename Form>
 void multiply_blocks(const WeightRows& w, const Activations& x, Form form, float* y,
                      std::size_t y_stride) {

@@ -49,8 +49,8 @@ inline I32x16 signed_byte_of(I32x16 x, int j) {
   return right_signed_32(j == 3 ? x : left_32(x, 24 - 8 * j), 24);
 }
 
-// words() reads four words, word() one, at byte `at` of a block without its odd bytes. For rows laid
-// out as in the file both load 16 bytes, which must lie inside the block.
+// words() reads four words, word() one, at byte `at` of a block without its odd bytes. For rows
+// laid out as in the file both load 16 bytes, which must lie inside the block.
 template <typename Format>
 inline RowDwords words(FileRows& rows, std::size_t at) {
   return load_dwords(rows, division<Format>.words_at() + at);

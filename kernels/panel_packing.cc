@@ -11,12 +11,12 @@
 namespace sluice::kernels {
 namespace {
 
-// A copy of one size for each of the few that there are: a call for any size costs more than it.
+// Copies one or two bytes with a constant size: a call of memcpy would cost more than the copy.
 void copy_odd(std::byte* to, const std::byte* from, std::size_t bytes) {
   bytes == 2 ? std::memcpy(to, from, 2) : std::memcpy(to, from, 1);
 }
 
-// The odd bytes of a block of 16 rows. Returns the end of what it wrote.
+// Packs the odd bytes of a block of 16 rows. Returns the end of what it wrote.
 std::byte* pack_odd(const BlockDivision& d, std::size_t row_bytes, const std::byte* block,
                     std::byte* to) {
   for (std::size_t row = 0; row < panel_rows; ++row, to += d.odd_bytes()) {
@@ -25,7 +25,7 @@ std::byte* pack_odd(const BlockDivision& d, std::size_t row_bytes, const std::by
   return to;
 }
 
-// The words of a block of 16 rows.
+// Packs the words of a block of 16 rows. Returns the end of what it wrote.
 std::byte* pack_words(const BlockDivision& d, std::size_t row_bytes, const std::byte* block,
                       std::byte* to) {
   constexpr std::size_t word_bytes = BlockDivision::word_bytes;
@@ -53,8 +53,8 @@ void pack_panel(const BlockDivision& d, std::size_t blocks, const std::byte* fro
   }
 }
 
-// Elements of 16 rows, one of each row after another. Rows are read by cache lines: where they are
-// a power of two long, the first-level cache holds few places of all of them.
+// Packs float elements as [columns][16 rows]. Rows are read in whole cache lines: if their length
+// is a power of two, their lines compete for a few places in the first-level cache.
 template <typename Element>
 void pack_elements(std::size_t columns, const std::byte* from, std::byte* to) {
   constexpr std::size_t at_once = 64 / sizeof(Element);

@@ -12,11 +12,11 @@ struct alignas(64) FullTiles {
   std::uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
 };
 
-// Four tiles of sums, from two tiles of each operand: zeros, which multiply as fast as any others.
+// Four tiles of sums, from two tiles of each operand. All are zeros: the speed is the same.
 std::uint64_t int8_macs(std::uint64_t rounds) {
   constexpr std::uint64_t macs = 4 * 16 * 16 * 64;
   const FullTiles configuration;
-  __atomic_signal_fence(__ATOMIC_SEQ_CST);  // no compiler knows that all of it is read
+  __atomic_signal_fence(__ATOMIC_SEQ_CST);  // compilers do not know that all of it is read
   _tile_loadconfig(&configuration);
   for (std::uint64_t r = 0; r < rounds; ++r) {
     _tile_dpbssd(0, 4, 6);

@@ -1,5 +1,5 @@
-// Two products to a 16-bit sum (vpmaddubsw), two of those to a 32-bit sum (vpmaddwd), one addition:
-// what an exact int8 dot product costs on AVX2.
+// What an exact int8 dot product costs on AVX2: vpmaddubsw adds two products in 16 bits, vpmaddwd
+// adds two of these sums in 32 bits, and one addition follows.
 #include <immintrin.h>
 
 #include "kernels/peak.h"
@@ -16,7 +16,7 @@ std::uint64_t int8_macs(std::uint64_t rounds) {
   for (std::uint64_t r = 0; r < rounds; ++r) {
 #pragma GCC unroll 8
     for (int i = 0; i < chains; ++i) {
-      __asm__ volatile("" : "+x"(w));  // each product is computed anew
+      __asm__ volatile("" : "+x"(w));  // keeps the compiler from reusing a product
       sums[i] = _mm256_add_epi32(sums[i], _mm256_madd_epi16(_mm256_maddubs_epi16(w, x), ones));
     }
   }

@@ -29,8 +29,8 @@ inline GroupScale group_scale(const float* x) {
   if (max_abs < max_abs_min) return {0, 0};
   if (!(max_abs < INFINITY)) return {max_abs / q_max, q_max / max_abs};
 
-  // For each scale that is tried, x in its steps: the products with the rounded steps, and the
-  // squares of these.
+  // For each scale that is tried, with x measured in its steps: the sums of x times rounded x, and
+  // of rounded x squared.
   constexpr std::size_t tried = std::size(steps_of_largest);
   static_assert(tried == 4);
   F32x16 scales[tried], products[tried], squares[tried];
@@ -53,7 +53,7 @@ inline GroupScale group_scale(const float* x) {
   std::size_t best = 0;
   float most = 0;
   for (std::size_t t = 0; t < tried; ++t) {
-    // Of the squares of x, in units of max_abs^2, this much is what the integers reproduce.
+    // How much of the sum of squares of x the integers reproduce, in units of max_abs^2.
     const float steps = steps_of_largest[t];
     const float reproduced = product[t] * product[t] / (square[t] * steps * steps);
     if (reproduced > most) best = t;
@@ -72,7 +72,7 @@ inline std::int32_t quantise_16(const float* x, F32x16 scale, std::int8_t* q) {
   return sum(rounded);
 }
 
-// Of four sums the middle ones change places.
+// Swaps the middle two of each four sums.
 constexpr std::size_t place_of_sum(std::size_t i) {
   return i % 4 == 1 ? i + 1 : i % 4 == 2 ? i - 1 : i;
 }

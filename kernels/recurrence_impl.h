@@ -1,7 +1,8 @@
 // The operations of recurrence.h on the lanes of one tier; included after its lanes_*.h.
 //
-// Several slices of the state go side by side: their sums are independent chains, which hides the
-// latency of each, and share what is broadcast. How many does not show in the result.
+// Several slices of the state are computed side by side: their sums are independent chains, which
+// hides the latency of each, and they share broadcast operands. The number of slices does not
+// change the result.
 #pragma once
 
 #include <cstddef>
@@ -16,9 +17,9 @@ namespace {
 template <int slices>
 struct Part {
   const float* state;  // [slices][key_dim][16], before the position
-  float* next_state;   // and after it
+  float* next_state;   // the same after it
   std::size_t key_dim;
-  std::size_t first;       // value
+  std::size_t first;       // the first value
   std::size_t last_count;  // values in the last slice, 1..16
 
   std::size_t count(int s) const { return s + 1 < slices ? lanes : last_count; }
@@ -48,8 +49,8 @@ inline float dot(const float* a, const float* b, std::size_t size) {
   return sum(products);
 }
 
-// Calls body(i, s, row, next_row) for the rows of the state, those of one key after the other. The
-// bounds are copies: the compiler must assume that a stored row changes what has an address.
+// Calls body(i, s, row, next_row) for the rows of the state, key by key. The bounds are local
+// copies: the compiler must assume that storing a row changes anything that has an address.
 template <int slices, typename Body>
 inline void for_each_row(Part<slices> part, Body body) {
   const std::size_t key_dim = part.key_dim, slice_floats = key_dim * lanes;
@@ -63,7 +64,8 @@ inline void for_each_row(Part<slices> part, Body body) {
   }
 }
 
-// One pass reads S^T k and S^T q, a second one writes: out = decay S^T q + (k . q) u.
+// One pass over the state computes S^T k and S^T q, a second one writes it.
+// out = decay S^T q + (k . q) u.
 template <int slices>
 inline void delta_step(Position at, Part<slices> part) {
   F32x16 by_key[slices], by_query[slices], written[slices];
@@ -105,8 +107,8 @@ inline void scan_step(Position at, Part<slices> part, float skip) {
   }
 }
 
-// Takes `slices` slices at a time through all positions as long as there are so many, from the
-// value `first` on. Returns the value after them.
+// From value `first` on, takes `slices` slices at a time through all positions, as long as so many
+// are left. Returns the value after them.
 template <int slices, bool is_delta>
 inline std::size_t run_slices(const RecurrenceArgs& args, std::size_t first) {
   constexpr std::size_t width = static_cast<std::size_t>(slices) * lanes;
@@ -130,7 +132,7 @@ inline std::size_t run_slices(const RecurrenceArgs& args, std::size_t first) {
 
 template <bool is_delta>
 inline void recur(const RecurrenceArgs& args) {
-  // Two sums a slice have to stay in registers, and the slices in the first-level cache.
+  // Two sums of each slice must fit into registers, and the slices into the first-level cache.
   constexpr int slices_max = accumulators_max >= 8 ? 4 : 2;
   constexpr std::size_t key_dim_max = 128;  // 32 KiB for four slices
   std::size_t first = 0;

@@ -1,14 +1,14 @@
-// The search for the scales of blocks, on the lanes of one tier; included after its lanes_*.h.
+// Searches for the scales of blocks, on the lanes of one tier; included after its lanes_*.h.
 // Sixteen blocks are searched at a time, one in each lane: no lane waits for another, and every
-// sum has one order whatever the tier.
+// sum has the same order in all tiers.
 //
 // A good scale makes the weighted squared error of a block's values small when each is rounded to a
 // grid times the scale. For fixed codes the best scale (and offset) is a linear least-squares
 // problem with a solution in closed form; for a fixed scale the best code of a value is the nearest
-// one. A search starts from scales that put the largest value on, inside or beyond the end of the
-// grid, and then alternates between the two, which never makes the error larger.
+// one. A search starts from scales that put the largest value at, inside or beyond the end of the
+// grid, and then alternates between these two steps, which never makes the error larger.
 //
-// There is no fused multiply-add: without the instruction it would be a function call.
+// Fused multiply-add is not used: without the instruction it would be a function call.
 #pragma once
 
 #include <cstddef>
@@ -20,14 +20,15 @@
 namespace sluice::kernels {
 namespace {
 
-// Sixteen blocks of up to 32 values beside each other: value k of block b is x[k][b].
+// Sixteen blocks of up to 32 values, side by side: value k of block b is x[k][b], with weight
+// w[k][b].
 struct Sheet {
   alignas(64) float x[32][lanes];
   alignas(64) float w[32][lanes];
   alignas(64) float wx[32][lanes];  // w x
 };
 
-// From `count` (1..16) blocks of `size` values each, one after the other; the other lanes are 0.
+// Fills a sheet from `count` (1..16) consecutive blocks of `size` values each. Other lanes are 0.
 template <int size>
 inline void fill(const float* x, const float* w, int count, Sheet& sheet) {
   for (int k = 0; k < size; ++k) {
@@ -63,11 +64,11 @@ inline F32x16 clamp(F32x16 y, float low, float high) {
   return min(max(y, broadcast(low)), broadcast(high));
 }
 
-// Floats next to it are 1 apart, so a sum with it is rounded to an integer, whose lowest bits are
-// its own.
+// Near it floats are 1 apart, so adding it to a number rounds that number to an integer. The lowest
+// bits of the sum are those of the integer.
 constexpr float rounding_summand = 12582912.0f;
 
-// To the nearest integer, for |y| < 2^22.
+// Rounds to the nearest integer, for |y| < 2^22.
 inline F32x16 round_small(F32x16 y) {
   const F32x16 summand = broadcast(rounding_summand);
   return (y + summand) - summand;
@@ -75,7 +76,7 @@ inline F32x16 round_small(F32x16 y) {
 
 // The integers from low to high.
 struct UniformGrid {
-  static constexpr int stride = 1;  // of the ends that a search tries
+  static constexpr int stride = 1;  // a search tries every stride-th end
   float low, high;
 
   float far() const { return -low > high ? low : high; }  // the value of greatest magnitude
@@ -83,12 +84,12 @@ struct UniformGrid {
   I32x16 code(F32x16 y) const { return round_to_int(nearest(y) - broadcast(low)); }
 };
 
-// The values of IQ4_NL. A cubic polynomial is nearer than one half to the code at every point where
-// the nearest value changes, so it finds the code or the one before it.
+// The values of IQ4_NL. At every point where the nearest value changes, a cubic polynomial differs
+// from the code by less than one half, so it finds the code or the one before it.
 struct Iq4Grid {
-  static constexpr int stride = 2;  // more make the error less by 0.05 % at most
+  static constexpr int stride = 2;  // stride 1 would reduce the error by 0.05 % at most
   alignas(64) float values[lanes];
-  alignas(64) float ends[lanes];  // where the next value becomes the nearest
+  alignas(64) float ends[lanes];  // from here on the next value is nearer
 
   Iq4Grid() {
     for (std::size_t i = 0; i < lanes; ++i) values[i] = iq4_values[i];
@@ -100,7 +101,7 @@ struct Iq4Grid {
   I32x16 code(F32x16 y) const { return round_to_int(summed_code(y) - broadcast(rounding_summand)); }
 
  private:
-  // The code and `rounding_summand`.
+  // The code plus `rounding_summand`.
   F32x16 summed_code(F32x16 y) const {
     y = clamp(y, values[0], values[lanes - 1]);
     const F32x16 slope = broadcast(0.08115f) - y * y * broadcast(1.397e-6f);
@@ -150,7 +151,7 @@ inline ScaleSums scale_sums(const Grid& grid, const Sheet& sheet, F32x16 inverse
   return sums;
 }
 
-// The weighted squared errors of x ~ scale v with the nearest codes, for `count` scales.
+// The weighted squared errors of x ~ scale v with the nearest codes, for each of `count` scales.
 template <int size, int count, class Grid>
 inline void scale_errors(const Grid& grid, const Sheet& sheet, const F32x16 (&scales)[count],
                          F32x16 (&errors)[count]) {
@@ -175,13 +176,13 @@ inline F32x16 largest_magnitudes(const Sheet& sheet) {
   return largest;
 }
 
-// The scales, of either sign, that make the errors small.
+// Finds the scales, of either sign, that make the errors small.
 template <int size, class Grid>
 inline F32x16 find_scale(const Grid& grid, const Sheet& sheet) {
   constexpr float least = 1e-30f;
   const F32x16 largest = largest_magnitudes<size>(sheet);
   const F32x16 unit = broadcast(1) / max(largest, broadcast(least));
-  F32x16 scale = zero(), gain = zero();  // by how much the error is below sum w x x
+  F32x16 scale = zero(), gain = zero();  // gain: how much the error is below sum w x x
   const auto try_inverse = [&](F32x16 inverse) {
     const ScaleSums sums = scale_sums<size>(grid, sheet, inverse);
     const F32x16 next = where_positive(sums.vv, sums.xv / sums.vv, zero());
@@ -190,8 +191,8 @@ inline F32x16 find_scale(const Grid& grid, const Sheet& sheet) {
     gain = select_less(gain, next_gain, next_gain, gain);
   };
   constexpr int steps = 10;
-  // By up to 15 % inside of the end of the grid, or 1.2 steps of it where that is more; as much
-  // beyond it.
+  // Tries to put the largest value up to 15 % inside or beyond the end of the grid, or 1.2 steps if
+  // that is more.
   const float of_far = 0.15f * (grid.far() < 0 ? -grid.far() : grid.far());
   const float reach = of_far > 1.2f ? of_far : 1.2f;
   for (int step = -steps; step <= steps; step += Grid::stride) {
@@ -205,19 +206,19 @@ inline F32x16 find_scale(const Grid& grid, const Sheet& sheet) {
 
 // --- Lines ---------------------------------------------------------------------------------------
 
-// x ~ scale q + offset for codes q of 0 to some highest one.
+// x ~ scale q + offset, for codes q from 0 to a highest code.
 struct Affine {
   F32x16 scale, offset;
 };
 
 struct AffineFit {
   Affine line;
-  F32x16 error;  // less sum w x x
+  F32x16 error;  // minus sum w x x
 };
 
 // Sums over a block that do not depend on codes.
 struct FixedSums {
-  F32x16 w, x;  // of w, w x
+  F32x16 w, x;  // the sums of w and of w x
 };
 
 template <int size>
@@ -231,10 +232,10 @@ inline FixedSums fixed_sums(const Sheet& sheet) {
 }
 
 struct CodeSums {
-  F32x16 q, xq, qq;  // of w q, w x q, w q q
+  F32x16 q, xq, qq;  // the sums of w q, w x q and w q q
 };
 
-// With the codes that are nearest to (x - offset) inverse.
+// The sums with the codes nearest to (x - offset) inverse.
 template <int size>
 inline CodeSums code_sums(const Sheet& sheet, float highest, F32x16 offset, F32x16 inverse) {
   const UniformGrid grid{0, highest};
@@ -249,7 +250,7 @@ inline CodeSums code_sums(const Sheet& sheet, float highest, F32x16 offset, F32x
   return sums;
 }
 
-// The best line for the codes of these sums. With `below_zero` the offset may not be positive.
+// The best line for the codes of these sums. With `below_zero` the offset must not be positive.
 inline AffineFit fit_affine(const FixedSums& fixed, const CodeSums& sums, bool below_zero) {
   const F32x16 determinant = fixed.w * sums.qq - sums.q * sums.q;
   Affine line;
@@ -284,7 +285,7 @@ inline Affine find_affine(const Sheet& sheet, float highest, bool below_zero) {
   const auto try_line = [&](F32x16 offset, F32x16 inverse) {
     const AffineFit fit =
         fit_affine(fixed, code_sums<size>(sheet, highest, offset, inverse), below_zero);
-    // A line of scale 0 or less is no better than any.
+    // A line with a scale of 0 or less is never taken.
     const F32x16 error = where_positive(fit.line.scale, fit.error, best.error);
     best.line.scale = select_less(error, best.error, fit.line.scale, best.line.scale);
     best.line.offset = select_less(error, best.error, fit.line.offset, best.line.offset);
@@ -303,7 +304,7 @@ inline Affine find_affine(const Sheet& sheet, float highest, bool below_zero) {
           select_less(broadcast(least), range, best.line.offset, low)};
 }
 
-// The weighted squared errors with the nearest codes, for `count` scales and one offset.
+// The weighted squared errors with the nearest codes, for each of `count` scales and one offset.
 template <int size, int count>
 inline void affine_errors(const Sheet& sheet, float highest, F32x16 offset,
                           const F32x16 (&scales)[count], F32x16 (&errors)[count]) {

@@ -37,7 +37,7 @@ inline void l2_norm(const float* x, float eps, float scale, std::size_t size, fl
   scaled(x, scale / ::sqrtf(sum_of_squares(x, size) + eps), nullptr, size, y);
 }
 
-// (a, b) turned by the angle: (a cos - b sin, b cos + a sin).
+// (a, b) rotated by the angle: (a cos - b sin, b cos + a sin).
 inline Pairs turned(const Pairs& p, F32x16 cosine, F32x16 sine) {
   return {negated_fma(p.second, sine, p.first * cosine), fma(p.first, sine, p.second * cosine)};
 }
@@ -85,7 +85,7 @@ inline void swiglu(const float* gate, const float* up, std::size_t size, float* 
   combine(gate, up, size, out, [](F32x16 g, F32x16 u) { return silu(g) * u; });
 }
 
-// The limits come first in min and max, so that NaN stays.
+// The limits are the first operands of min and max, so that NaN stays NaN.
 inline void clamped_swiglu(const float* gate, const float* up, float slope, float limit,
                            std::size_t size, float* out) {
   const F32x16 one = broadcast(1), minus_slope = broadcast(-slope);
