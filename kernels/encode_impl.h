@@ -377,7 +377,7 @@ inline AffineBlocks find_pairs(const Sheet& sheet, float highest) {
   const FixedSums fixed = fixed_sums<32>(sheet);
   AffineBlocks best = b;
   F32x16 least = broadcast(INFINITY);
-  for (int round = 0; round < 3; ++round) {  // always, as above
+  for (int round = 0; round < 3; ++round) {  // a fixed number, as in find_scales
     const F32x16 error = group_sums<8>(improve_pairs(sheet, highest, b));
     best.d = select_less(error, least, b.d, best.d);
     best.dmin = select_less(error, least, b.dmin, best.dmin);
@@ -389,7 +389,7 @@ inline AffineBlocks find_pairs(const Sheet& sheet, float highest) {
   return best;
 }
 
-// The 6-bit pair of sub-block j of Q4_K and Q5_K.
+// Stores the 6-bit scale and minimum of sub-block j of Q4_K and Q5_K.
 inline void pack_pair(std::uint8_t (&s)[12], int j, int scale, int min) {
   const auto set = [&](int at, int bits) { s[at] = static_cast<std::uint8_t>(s[at] | bits); };
   if (j < 4) {

@@ -125,7 +125,7 @@ IntegerBlock unpack(const BlockIQ4_XS& b) {
   return out;
 }
 
-// 32 weights with a scale of their own: w = d * q + m, q signed.
+// 32 weights that share a float scale: w = d * q + m, q signed.
 struct SmallBlock {
   std::array<int, 32> q;
   float d, m;
