@@ -15,7 +15,7 @@ AlignedBytes::AlignedBytes(std::size_t bytes) : size_(bytes) {
     throw std::system_error(errno, std::generic_category(),
                             fmt::format("cannot allocate {} bytes", bytes));
   }
-  ::madvise(p, bytes, MADV_HUGEPAGE);  // a wish: without huge pages all works the same
+  ::madvise(p, bytes, MADV_HUGEPAGE);  // only a hint: all works without huge pages
   data_ = static_cast<std::byte*>(p);
 }
 

@@ -1,5 +1,5 @@
-// Lays buffers out one after the other in a piece of memory, each 64-byte aligned; or, without
-// memory, counts what they would take. Owns nothing.
+// Lays out buffers one after the other in a piece of memory, each aligned to 64 bytes. Without
+// memory it only counts the bytes that they would take. Owns nothing.
 #pragma once
 
 #include <algorithm>

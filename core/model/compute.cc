@@ -9,8 +9,8 @@ namespace sluice::model {
 
 namespace {
 
-// Rows that a thread takes at least: four panels, the group that kernels work on together; fewer
-// where not all threads would get one.
+// The fewest rows that a thread takes: four panels, the group that kernels work on together. Fewer
+// where that would leave threads without work.
 std::size_t group_rows(std::size_t rows, std::size_t threads) {
   constexpr std::size_t four_panels = 4 * kernels::panel_rows;
   return rows >= threads * four_panels ? four_panels : kernels::panel_rows;
@@ -44,7 +44,7 @@ void Compute::multiply(const float* x, std::size_t x_stride, std::size_t size, s
   }
   const kernels::Activations activations(x, x_stride, size, columns, quantised_.data());
   quantise(activations, products);
-  // What is held refers to `products`, and keeps the ring from reading on.
+  // Held slices refer to `products`, and keep the ring from reading ahead.
   struct Release {
     Compute& compute;
     ~Release() { compute.release_held(); }
@@ -61,14 +61,15 @@ void Compute::multiply(const float* x, std::size_t x_stride, std::size_t size, s
 
 void Compute::hold(const Product& product, const Slice& slice) {
   const streaming::HeldSegment segment = tape_.acquire(slice.turn);
-  // In memory of its own the tape has what WeightLayout::pack made.
+  // A segment in memory of its own is as WeightLayout::pack made it.
   const bool is_packed = segment.storage == streaming::Storage::copied &&
                          kernels_.matmul.reads_packed && kernels::can_pack(slice.rows);
   held_.push_back({&product, &slice, segment.bytes.data(), is_packed, {}});
   ring_held_ += segment.storage == streaming::Storage::ring ? 1 : 0;
 }
 
-// A reader that is beyond use fails here as it reads on, and says so again at the next acquire.
+// If the reader has failed for good, the error appears here, as the ring reads ahead, and again at
+// the next acquire; so it can be ignored here.
 void Compute::release_held() noexcept {
   for (const HeldSlice& held : held_) {
     try {
@@ -115,7 +116,7 @@ void Compute::multiply_held(const kernels::Activations& x) {
   release_held();
 }
 
-// Rows `range` of a slice.
+// Multiplies the rows `range` of a slice.
 void Compute::multiply_rows(const HeldSlice& held, const topology::WorkRange& range,
                             const kernels::Activations& x, const kernels::MatmulScratch& scratch) {
   const Product& product = *held.product;

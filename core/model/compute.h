@@ -1,9 +1,9 @@
-// What an architecture computes with: matrix products with weights from the tape, and loops over
-// columns, both spread over the thread team.
+// What the blocks compute with: matrix products with weights from the tape, and loops over columns.
+// Both are spread over the thread team.
 //
 // A column is the activations of one token. All buffers are laid out [column][feature].
 //
-// An exception that leaves multiply() leaves nothing held; the step that it ends may be run again.
+// When multiply() throws, no segment stays held, and the step may be run again.
 #pragma once
 
 #include <cstddef>
@@ -31,17 +31,17 @@ struct Product {
 
 class Compute {
  public:
-  // None is owned. `size_max` and `columns_max`: the widest and the most columns that multiply()
-  // will be given. `ring_held_max`: how many segments of the tape's ring are held at once, at least
-  // one; see streaming::TapeOptions.
+  // Owns none of its arguments. `size_max` and `columns_max` are the largest `size` and `columns`
+  // that multiply() will be given. `ring_held_max` is the most segments of the tape's ring that are
+  // held at once, at least one; see streaming::TapeOptions.
   Compute(const kernels::KernelTable& kernels, topology::ThreadTeam& team, streaming::Tape& tape,
           std::size_t size_max, std::size_t columns_max, std::size_t ring_held_max);
 
-  // Called before each wave, many times a step, by the thread that leads it; what `check` throws
-  // ends the step.
+  // `check` is called before each wave, many times a step, by the thread that calls multiply().
+  // What it throws ends the step.
   void set_stop_check(std::function<void()> check) { stop_check_ = std::move(check); }
 
-  // Told of the input of each matrix before it is multiplied with.
+  // `watch` is called with the input of each matrix, before the product.
   void set_watch(MatrixWatch watch) { watch_ = std::move(watch); }
 
   // Bytes that a Compute of this shape allocates.
@@ -51,13 +51,13 @@ class Compute {
   const kernels::KernelTable& kernels() const { return kernels_; }
   std::size_t threads() const { return team_.size(); }
 
-  // Multiplies the columns x[c * x_stride ...] of `size` features with several matrices in one
-  // pass. `size` is the columns of every matrix. Throws what the tape and the stop check throw.
+  // Multiplies `columns` columns of `size` features, x[c * x_stride ...], with several matrices in
+  // one pass. Every matrix has `size` columns. Throws what the tape and the stop check throw.
   void multiply(const float* x, std::size_t x_stride, std::size_t size, std::size_t columns,
                 std::span<const Product> products);
 
-  // Calls f(member, begin, end) on the members of the team, as often as they get on, for parts of
-  // 0..count. A single item is done by the caller without waking anyone.
+  // Splits 0..count into parts that the threads take as they become free, and calls f(member,
+  // begin, end) for each part. The caller does a single item itself and wakes no thread.
   template <typename F>
   void for_each(std::size_t count, F&& f) {
     if (count == 1 || team_.size() == 1) return f(std::size_t{0}, std::size_t{0}, count);
@@ -76,7 +76,7 @@ class Compute {
     const Slice* slice;
     const std::byte* data;
     bool is_packed;
-    topology::WorkRange groups;  // of rows, among those of all slices that are held
+    topology::WorkRange groups;  // of rows, numbered over all held slices
   };
 
   void quantise(const kernels::Activations& x, std::span<const Product> products);
@@ -94,8 +94,8 @@ class Compute {
   MatrixWatch watch_;
   AlignedBytes quantised_;
   AlignedBytes scratch_;         // kernels::MatmulScratch::bytes for each thread
-  std::vector<HeldSlice> held_;  // the wave at hand; empty outside of multiply()
-  std::size_t ring_held_ = 0;    // of these, the ones in the ring
+  std::vector<HeldSlice> held_;  // the current wave; empty outside of multiply()
+  std::size_t ring_held_ = 0;    // how many of them are in the ring
 };
 
 }  // namespace sluice::model

@@ -54,7 +54,7 @@ Decoder::Buffers Decoder::place(Arena& arena, const BufferShape& shape) const {
 }
 
 std::size_t Decoder::buffer_bytes(const BufferShape& shape) const {
-  Arena lasting;  // for a whole step; what blocks take is for one after the other
+  Arena lasting;  // for the whole step; the blocks' own buffers share memory
   place(lasting, shape);
   for (const RotaryTable& rope : ropes_) rope.measure(lasting, shape);
   if (prologue_) prologue_->measure(lasting, shape);
@@ -150,7 +150,7 @@ void Decoder::normalise(Compute& compute, const float* x, std::size_t columns, V
   });
 }
 
-// Calls f(at, n) for parts of an array [columns][size], in whole columns, on all threads.
+// Calls f(at, n) for parts of an array [columns][size], on all threads. Parts are whole columns.
 template <typename F>
 void Decoder::for_each_row(Compute& compute, std::size_t columns, std::size_t size, F&& f) const {
   compute.for_each(columns, [&](std::size_t, std::size_t begin, std::size_t end) {

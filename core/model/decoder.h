@@ -1,10 +1,10 @@
-// A decoder: embedded tokens go through layers, each of which adds to the residual stream, and the
-// last of them gives logits.
+// A decoder: embedded tokens go through the layers, each of which adds to the residual stream; the
+// head turns the result into logits.
 //
-// The page of an architecture (core/model/families.h) makes one: it reads its own metadata, fills a
-// Spec for each layer, and adds the blocks in the order of its paper. A decoder is made from the
-// header of a model alone; it declares its tensors in the order in which a step reads them. Then
-// allocate() takes the buffers, and steps can run.
+// The page of an architecture (core/model/families.h) makes a decoder: it reads its own metadata,
+// fills a Spec for each layer, and adds the blocks in the order of its paper. This needs only the
+// header of the model file. The tensors are declared in the order in which a step reads them. After
+// allocate() has taken the buffers, steps can run.
 #pragma once
 
 #include <cstddef>
@@ -37,7 +37,7 @@ struct Residual {
 };
 
 struct DecoderOptions {
-  float embedding_scale = 1;  // of the embedded tokens, not of a head that is tied to them
+  float embedding_scale = 1;  // of the embedded tokens; does not apply to a tied head
   const char* final_norm = "output_norm.weight";
   float logit_divisor = 1;
   float logit_softcap = 0;  // logits become softcap * tanh(logits / softcap); 0: none
@@ -47,16 +47,16 @@ class Decoder {
  public:
   Decoder(const HyperParameters& hp, WeightLayout& layout, const DecoderOptions& options = {});
 
-  // For pages, while the decoder is being made.
+  // The next five members are for pages, while they make the decoder.
   //
-  // A rotation that blocks share; it stays where it is.
+  // Adds a rotation that blocks can share. The pointer stays valid as long as the decoder.
   const RotaryTable* add_rope(const RotarySpec& spec);
-  // A layer of the cache; returns its index.
+  // Adds a layer to the cache and returns its index.
   std::size_t add_cache_layer(const kvcache::LayerShape& shape);
-  // A block that sees the embedded tokens before the layers do. It gives no output; its buffers
-  // last for the whole step, for later blocks to read.
+  // Sets a block that runs once a step on the embedded tokens, before the layers. It has no output;
+  // later blocks read its buffers, which last for the whole step.
   void set_prologue(std::unique_ptr<Block> prologue) { prologue_ = std::move(prologue); }
-  // The next sublayer of the model.
+  // Appends the next sublayer of the model.
   void add(Residual residual) { residuals_.push_back(std::move(residual)); }
   // Declares the head and checks that every tensor of the file was declared. Throws ModelError.
   void finish();
@@ -66,23 +66,23 @@ class Decoder {
   // What each layer keeps of a token.
   const std::vector<kvcache::LayerShape>& cache_layers() const { return cache_layers_; }
 
-  // The widest input of a matrix, for Compute.
+  // The largest input size of any matrix, for Compute.
   std::size_t size_max() const;
 
-  // Memory for steps of a shape: how much, and taking it. The vectors of the layout are loaded
-  // before it is taken.
+  // The bytes that steps of this shape need, and the allocation of them. The vectors of the layout
+  // must be loaded before allocate().
   std::size_t buffer_bytes(const BufferShape& shape) const;
   void allocate(const BufferShape& shape);
 
-  // Runs all layers of a step, and writes the positions of its columns in the cache. Throws what
-  // Compute::multiply throws; the cache then holds nothing that was advanced, and the step may be
-  // tried again with x embedded anew.
+  // Runs all layers of a step, and writes keys, values and states of its columns to the cache.
+  // Throws what Compute::multiply throws; no sequence has advanced then, and the step may be tried
+  // again after embedding x again.
   void run_layers(Compute& compute, const Step& step);
 
-  // The turn of the tape at which run_head() begins: run_layers() needs those before it.
+  // The turn of the tape at which run_head() begins; run_layers() reads all turns before it.
   std::size_t head_turn() const { return head_.slices.front().turn; }
 
-  // Logits [columns][vocabulary] of the rows of x, which are changed.
+  // Writes the logits [columns][vocabulary] of the columns of x. Overwrites x.
   void run_head(Compute& compute, float* x, std::size_t columns, float* logits);
 
  private:

@@ -1,7 +1,7 @@
-// The architectures that sluice runs: one page each, which reads like the model's own.
+// The architectures that sluice runs. Each has one page, a file that reads like the model's paper.
 //
-// A page has a maker, which gives a decoder with its tensors declared in `layout`. A new
-// architecture is a new page, and a line in families.cc.
+// A page has a maker, which returns a decoder with its tensors declared in `layout`. To add an
+// architecture, add a page and a line in families.cc.
 #pragma once
 
 #include <memory>
@@ -14,8 +14,8 @@
 
 namespace sluice::model {
 
-// The decoder that general.architecture names. Throws ModelError when it is not supported or a
-// tensor is missing, wrong or unknown.
+// Makes the decoder of the architecture that general.architecture names. Throws ModelError when it
+// is not supported, or when a tensor is missing, wrong or unknown.
 std::unique_ptr<Decoder> make_decoder(const gguf::Model& model, WeightLayout& layout);
 
 struct Family {

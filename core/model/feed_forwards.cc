@@ -18,7 +18,7 @@ FeedForwards::FeedForwards(const Keys& keys, const HyperParameters& hp, Activati
   experts_.activation = activation;
   shared_width_ = number("expert_shared_feed_forward_length");
   if (shared_width_ == 0) {
-    // So many experts for all tokens are one that is as wide as all of them.
+    // Several shared experts are stored as one that is as wide as all of them.
     shared_width_ = number("expert_shared_count") * static_cast<std::uint32_t>(experts_.width);
   }
   if (shared_width_ > width_max) {

@@ -1,5 +1,5 @@
-// The feed-forward part of each layer, of models that are mixtures of experts or not, as their
-// metadata say: a dense network; or experts, beside which there may be one for all tokens.
+// The feed-forward part of each layer, as the metadata describe it: a dense network, or a mixture
+// of experts, which may have one expert that all tokens share.
 #pragma once
 
 #include <cstddef>
@@ -17,16 +17,16 @@ namespace sluice::model {
 
 class FeedForwards {
  public:
-  // "feed_forward_length", and with an "expert_count" above 0 "expert_*" and
-  // "leading_dense_block_count". `router`: what holds where the file does not say. Throws
-  // ModelError where a key is missing or makes no sense.
+  // Reads "feed_forward_length" and, if "expert_count" is above 0, the keys "expert_*" and
+  // "leading_dense_block_count". `router` has the values for keys that the file does not have.
+  // Throws ModelError when a key is missing or its value makes no sense.
   FeedForwards(const Keys& keys, const HyperParameters& hp,
                Activation activation = Activation::swiglu, const RouterSpec& router = {});
 
   // The width of a layer's dense network; 0 where it has none.
   std::uint32_t width(std::size_t layer) const { return width_[layer]; }
 
-  // What layer `layer` adds after `norm`. Declares its tensors; throws ModelError.
+  // The residual of layer `layer`, with `norm` before it. Declares its tensors; throws ModelError.
   Residual residual(const LayerTensors& tensors, std::size_t layer, Vector norm) const;
 
  private:
@@ -35,7 +35,7 @@ class FeedForwards {
   std::vector<std::uint32_t> width_;  // by layer
   std::size_t first_mixture_;         // layers from here on have experts
   ExpertsSpec experts_ = {};
-  std::uint32_t shared_width_ = 0;  // of the expert for all tokens; 0: there is none
+  std::uint32_t shared_width_ = 0;  // of the expert that all tokens share; 0: none
 };
 
 }  // namespace sluice::model

@@ -1,5 +1,5 @@
 // Reads small pieces of a file at given offsets: norms at the start, rows of the embedding table.
-// A file that has been truncated gives an error here, where a mapping would raise SIGBUS.
+// If the file has been truncated, this gives an error; a mapping would raise SIGBUS.
 #pragma once
 
 #include <cstddef>

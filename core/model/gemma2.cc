@@ -5,7 +5,7 @@
 //   x += rms_norm(attention(rms_norm(x)))
 //   x += rms_norm(geglu_ffn(rms_norm(x)))
 //
-// The files hold weights of norms with the 1 that the paper adds.
+// The files store the weights of norms with the paper's 1 already added.
 #include <cmath>
 
 #include "core/model/blocks/attention.h"
@@ -30,7 +30,7 @@ std::unique_ptr<Decoder> make_gemma2(const Keys& keys, WeightLayout& layout) {
                           .softcap = keys.positive_or("attn_logit_softcapping", 50)};
   attention.rope = decoder->add_rope(
       {.parameters = read_rope(keys, hp, heads.front().key_dim), .pairing = RopePairing::neox});
-  // The 27B model, of 46 layers, scales by the embedding of a head and not by its size.
+  // The 27B model, of 46 layers, derives the scale from embedding / heads instead of the head size.
   if (hp.layers == 46) {
     attention.scale = 1 / std::sqrt(static_cast<float>(e) / static_cast<float>(heads[0].query));
   }

@@ -35,7 +35,7 @@ std::unique_ptr<Decoder> make_gemma3(const Keys& keys, WeightLayout& layout) {
 
   AttentionSpec attention{
       .embedding = e, .norm_epsilon = hp.norm_epsilon, .head_norm = HeadNorm::each_head};
-  // The 27B model, of 62 layers, scales by the embedding of a head and not by its size.
+  // The 27B model, of 62 layers, derives the scale from embedding / heads instead of the head size.
   if (hp.layers == 62) {
     attention.scale = 1 / std::sqrt(static_cast<float>(e) / static_cast<float>(heads[0].query));
   }

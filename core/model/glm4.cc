@@ -3,8 +3,8 @@
 //   x += rms_norm(attention(rms_norm(x)))
 //   x += rms_norm(swiglu_ffn(rms_norm(x)))
 //
-// Half of each head is rotated: neighbours together, or halves in files made for images too, which
-// say so with sections of the rotation.
+// Half of each head is rotated. Most files pair neighbouring elements; files made for images too
+// pair the two halves, which they show by having sections of the rotation.
 #include "core/model/blocks/attention.h"
 #include "core/model/blocks/feed_forward.h"
 #include "core/model/families.h"

@@ -38,7 +38,7 @@ std::unique_ptr<Decoder> make_gpt_oss(const Keys& keys, WeightLayout& layout) {
     attention.rope = slides[i] ? window_rope : full_rope;
     decoder->add({.norm = tensors.vector("attn_norm.weight", {e}),
                   .block = std::make_unique<Attention>(*decoder, tensors, attention)});
-    // Its name notwithstanding, this norm stands before the experts.
+    // Despite its name, this norm stands before the experts.
     const Vector ffn_norm = tensors.vector("post_attention_norm.weight", {e});
     decoder->add(feed_forwards.residual(tensors, i, ffn_norm));
   }

@@ -1,5 +1,5 @@
-// The numbers that shape every decoder, read from GGUF metadata and checked against each other.
-// What only some architectures have is read by their own pages, with Keys.
+// The numbers that every decoder has, read from GGUF metadata and checked against each other. Pages
+// read the keys that only some architectures have, with Keys.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,8 @@ struct HyperParameters {
   float norm_epsilon = 0;        // of the root mean square norms
 };
 
-// `norm_epsilon`: where the file has none; without it the key is required. Throws ModelError where
-// a key is missing, of a wrong type or makes no sense.
+// `norm_epsilon` is used where the file has none; without it the key is required. Throws ModelError
+// when a key is missing, has a wrong type or makes no sense.
 HyperParameters read_hyper_parameters(const Keys& keys, std::optional<float> norm_epsilon = {});
 
 // The heads of one attention layer.
@@ -33,14 +33,14 @@ struct Heads {
   std::uint32_t value_dim = 0;  // of a value head
 };
 
-// "attention.head_count" and its kin, for each layer.
+// Reads "attention.head_count" and the related keys, for each layer.
 std::vector<Heads> read_heads(const Keys& keys, const HyperParameters& hp);
 
-// Those of the first layer that has attention, where all that have are alike.
+// The heads of the first layer that has attention, for models whose attention layers are all alike.
 Heads first_heads(const std::vector<Heads>& heads);
 
-// "rope.dimension_count", "rope.freq_base" and "rope.scaling.*". `key_dim`: of the heads that are
-// rotated, and how many of their dimensions are where the file does not say.
+// Reads "rope.dimension_count", "rope.freq_base" and "rope.scaling.*". `key_dim` is the size of the
+// heads that are rotated; where the file has no dimension count, all of it is rotated.
 RopeParameters read_rope(const Keys& keys, const HyperParameters& hp, std::uint32_t key_dim);
 
 }  // namespace sluice::model

@@ -1,8 +1,8 @@
-// The metadata of one architecture: keys below "<general.architecture>.", checked as they are read,
-// so that whoever computes with the numbers need not check again.
+// The metadata of one architecture: the keys below "<general.architecture>.", checked as they are
+// read, so that code that uses the numbers need not check them again.
 //
-// A key that a model may give once for all layers or for each layer is read with per_layer(). Every
-// error is a ModelError that names the file, the key, what was found and what was expected.
+// per_layer() reads a key that may have one value for all layers or one for each. Every error is a
+// ModelError that names the file, the key, what was found and what was expected.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace sluice::model {
 
-// Far beyond any model there is; guards products against overflow.
+// Far above the width of any model. Keeps products of widths from overflowing.
 inline constexpr std::uint32_t width_max = 1u << 20;
 inline constexpr std::uint32_t context_max = 1u << 28;
 
@@ -33,13 +33,15 @@ class Keys {
   std::uint32_t count_or(const std::string& name, std::uint32_t otherwise,
                          std::uint32_t max = width_max) const;
 
-  // A whole number from 0 to width_max for each of `layers`: one number for all, or an array of at
-  // least so many. `otherwise`, for each, where the key is absent; without it the key is required.
+  // A whole number from 0 to width_max for each of `layers`: either one number for all, or an array
+  // with at least `layers` elements. Where the key is absent every layer gets `otherwise`; without
+  // `otherwise` the key is required.
   std::vector<std::uint32_t> per_layer(const std::string& name, std::size_t layers,
                                        std::optional<std::uint32_t> otherwise = {}) const;
 
-  // A flag for each of `layers` from an array of bools or numbers; or, from a single number, a
-  // period: `of_period(layer, period)`. `otherwise` is the period where the key is absent.
+  // A flag for each of `layers`: either an array of bools or numbers, or a single number, the
+  // period, of which `of_period(layer, period)` makes the flags. `otherwise` is the period where
+  // the key is absent.
   std::vector<bool> layer_pattern(
       const std::string& name, std::size_t layers, std::uint32_t otherwise,
       const std::function<bool(std::size_t layer, std::uint32_t period)>& of_period) const;
@@ -47,7 +49,7 @@ class Keys {
   // A finite number; `number` requires the key.
   float number(const std::string& name) const;
   float number_or(const std::string& name, float otherwise) const;
-  // The same, above 0.
+  // A finite number above 0.
   float positive(const std::string& name) const;
   float positive_or(const std::string& name, float otherwise) const;
 

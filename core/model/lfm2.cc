@@ -17,7 +17,7 @@ std::unique_ptr<Decoder> make_lfm2(const Keys& keys, WeightLayout& layout) {
   const std::vector<Heads> heads = read_heads(keys, hp);
   const FeedForwards feed_forwards(keys, hp, Activation::swiglu, {.scores = RouterScores::sigmoid});
   const std::size_t e = hp.embedding;
-  // The norm after the last layer has the name of one before the first.
+  // The files give the norm after the last layer the name of a norm before the first.
   const char* embedding_norm = "token_embd_norm.weight";
   auto decoder = std::make_unique<Decoder>(
       hp, layout,

@@ -14,8 +14,8 @@
 namespace sluice::model {
 namespace {
 
-// Whether a layer is a delta net: by a list of its own in newer files, by heads that it does not
-// have, else by the interval of full attention.
+// Whether each layer is a delta net. Newer files have a list. In others a layer is a delta net if
+// it has no heads, or if the interval of full attention does not fall on it.
 std::vector<bool> read_recurrent(const Keys& keys, const std::vector<Heads>& heads) {
   if (keys.contains("attention.recurrent_layers")) {
     std::vector<bool> out;

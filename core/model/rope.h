@@ -21,7 +21,7 @@ struct RopeParameters {
   RopeScaling scaling = RopeScaling::none;
   float factor = 1;  // s: positions are compressed by it
   std::uint32_t original_context = 0;
-  float attention_factor = 1;  // multiplies cosines and sines, with what YaRN adds
+  float attention_factor = 1;  // multiplies cosines and sines, besides YaRN's own factor
   float yarn_beta_fast = 32;
   float yarn_beta_slow = 1;
   float yarn_extrapolation = 1;

@@ -1,8 +1,8 @@
 // The cosines and sines of one kind of rotation for the tokens of a step. Layers that rotate alike
-// share a table, which is filled once a step.
+// share a table. It is filled once a step.
 //
-// Sinks of a window are looked at from another position than the token's own (kvcache/kv_cache.h),
-// so there is a second table for those where the cache needs it.
+// A token looks at the sinks of a window from another position than its own (kvcache/kv_cache.h),
+// so there is a second table for them where the cache needs it.
 #pragma once
 
 #include <cstddef>
@@ -22,8 +22,8 @@ enum class RopePairing { norm, neox };
 struct RotarySpec {
   RopeParameters parameters;
   RopePairing pairing = RopePairing::norm;
-  // Divisors of the frequencies, one per pair, or empty. `long_factors` take their place in
-  // contexts that are longer than parameters.original_context (longrope).
+  // Divisors of the frequencies, one per pair, or empty. `long_factors` replace them in contexts
+  // longer than parameters.original_context (longrope).
   Vector factors = {};
   Vector long_factors = {};
 };
@@ -34,15 +34,16 @@ class RotaryTable {
 
   const RotarySpec& spec() const { return spec_; }
 
-  // Counts the memory of the table, and takes it. The tensors of the spec are loaded by then.
+  // The first counts the memory of the table, the second takes it. The tensors of the spec must be
+  // loaded before the second.
   void measure(Arena& arena, const BufferShape& shape) const { place(arena, shape); }
   void bind(Arena& arena, const BufferShape& shape);
 
-  // The angles of all columns of a step.
+  // Computes the angles of all columns of a step.
   void fill(std::span<const Column> columns, const kvcache::KvCache& cache);
 
-  // Rotates `heads` heads of `dim` elements in place, as the token of a column stands, or as it
-  // stands when it looks at the sinks.
+  // Rotates `heads` heads of `dim` elements in place, for the token's own position or for the
+  // position from which it looks at the sinks.
   void rotate(const kernels::VectorOps& ops, float* data, std::size_t heads, std::size_t dim,
               std::size_t column) const;
   void rotate_for_sinks(const kernels::VectorOps& ops, float* data, std::size_t heads,

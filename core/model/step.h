@@ -1,4 +1,4 @@
-// What a step is, and what the blocks of a decoder see of it.
+// A step, and what the blocks of a decoder see of it.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace sluice::model {
 
-// A token of a step: to which sequence it belongs, and its place there.
+// A token of a step: its sequence, and its position there.
 struct Column {
   const kvcache::Sequence* sequence;
   std::uint32_t position;
@@ -22,12 +22,12 @@ struct Stretch {
   std::size_t first, count;
 };
 
-// One step: some tokens, of one or of several sequences, through all layers. The tokens of a
-// sequence stand together, by ascending positions; KvCache::prepare() has made room for them.
+// One step: some tokens, of one or several sequences, through all layers. The tokens of one
+// sequence stand together, by ascending positions. KvCache::prepare() has made room for them.
 struct Step {
   std::span<const Column> columns;
   const kvcache::KvCache& cache;
-  float* x;  // [columns][embedding]: in, the embedded tokens; out, the last layer
+  float* x;  // [columns][embedding]; in: the embedded tokens; out: the output of the last layer
 };
 
 // A step as a block sees it.
@@ -38,7 +38,7 @@ struct Pass {
   std::span<const Stretch> stretches;  // all columns, in order
 };
 
-// For how large steps, and over which cache, buffers are made.
+// The largest steps, and the cache, for which buffers are made.
 struct BufferShape {
   std::size_t columns;  // the most of a step
   std::size_t threads;

@@ -17,8 +17,8 @@
 namespace sluice::model {
 namespace {
 
-// Rows of a slice are a multiple of so many: two threads then share it in groups of four panels,
-// the unit in which kernels work best.
+// Slices have a multiple of this many rows: two threads can then share a slice in groups of four
+// panels, the unit in which kernels work best.
 constexpr std::size_t slice_row_unit = 128;
 
 std::string place(const gguf::Model& model, const std::string& tensor) {
@@ -118,7 +118,7 @@ const gguf::TensorInfo& WeightLayout::table(const std::string& name, std::size_t
 
 namespace {
 
-// Tensors that a text model's step has no use for: what their names begin with, and whose they are.
+// Tensors that a step on text does not need: the beginning of their names, and what they belong to.
 struct Aside {
   std::string_view prefix, what;
 };
@@ -130,7 +130,7 @@ constexpr std::array asides = {
     Aside{"nextn.", "token-predicting"},
 };
 
-// Tables of angles that old converters wrote, and which the metadata says as well.
+// Tables of angles that old converters wrote; they can be computed from the metadata.
 constexpr std::array harmless_suffixes = {".attn_rot_embd", ".rotary_emb.inv_freq",
                                           ".attn.masked_bias", ".attn.bias"};
 
@@ -139,7 +139,7 @@ bool is_harmless(std::string_view name) {
                              [&](std::string_view suffix) { return name.ends_with(suffix); });
 }
 
-// Whether a tensor belongs to a block beyond the layers, of those that predict further tokens.
+// Whether a tensor belongs to a block after the last layer: those predict further tokens.
 bool is_beyond(std::string_view name, std::uint32_t layers) {
   constexpr std::string_view prefix = "blk.";
   if (!name.starts_with(prefix)) return false;

@@ -1,10 +1,10 @@
-// The weights of a model as the forward pass sees them, and the order in which it visits them.
+// The weights of a model as the forward pass sees them, and the order in which it reads them.
 //
-// Matrices are read from the tape, slice by slice; vectors (norms, biases) are small and stay in
-// memory as floats; rows of the token embedding are fetched one by one. An architecture declares
-// its tensors once, in the order of a step: that order is the tape.
+// Matrices are read from the tape, slice by slice. Vectors (norms, biases) are small and stay in
+// memory as floats. Rows of the token embedding are read one by one. An architecture declares its
+// tensors once, in the order in which a step reads them: that order is the tape.
 //
-// Made from the header of a file alone: nothing here reads tensor data but load().
+// All of this is made from the header of the file alone; only load() reads tensor data.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +26,7 @@ namespace sluice::model {
 
 // Consecutive rows of a matrix that are one segment of the tape.
 struct Slice {
-  std::size_t turn;  // of the tape
+  std::size_t turn;  // its place on the tape
   std::size_t first_row;
   std::size_t rows;
 };
@@ -34,15 +34,15 @@ struct Slice {
 // y = W x, W of shape [rows][columns].
 struct Matrix {
   kernels::BlockType type = {};
-  std::size_t rows = 0;  // none: a matrix that the model does not have
+  std::size_t rows = 0;  // 0: the model does not have this matrix
   std::size_t columns = 0;
   std::size_t row_bytes = 0;
   std::vector<Slice> slices;  // by ascending rows and turns
-  // Where it is in the file, which outlives it: a tensor may stack several matrices, and the rows
-  // of one may be used apart.
+  // The tensor in the file, whose header must outlive the matrix. A tensor may stack several
+  // matrices, and a matrix may be declared in parts, each some of its rows.
   std::string_view tensor = {};
-  std::size_t place = 0, places = 1;  // in the stack
-  bool is_first_part = true;          // of the rows at that place
+  std::size_t place = 0, places = 1;  // index in the stack, and size of the stack
+  bool is_first_part = true;          // whether the first part of the rows of that matrix
 };
 
 // A small tensor, resident as floats. The data belongs to the WeightLayout it came from.
@@ -50,28 +50,29 @@ using Vector = std::span<const float>;
 
 class WeightLayout {
  public:
-  // `slice_bytes_max`: how large a segment of the tape may be; a row is never split.
+  // `slice_bytes_max` is the largest size of a segment of the tape; a row is never split.
   WeightLayout(const gguf::Model& model, std::size_t slice_bytes_max);
 
-  // Declares the next matrix of the step. Throws ModelError when the tensor is missing, of another
-  // shape, or of a type that sluice does not compute with.
+  // Declares the next matrix of the step. Throws ModelError when the tensor is missing, has another
+  // shape, or has a type that sluice does not compute with.
   Matrix matrix(const std::string& name, std::size_t columns, std::size_t rows);
 
-  // The same for `count` rows from `first` on of a tensor that holds several matrices: one below
-  // the other {columns, rows of all}, or stacked {columns, rows of one, matrices}.
+  // The same for `count` rows, from row `first` on, of a tensor that holds several matrices. `dims`
+  // is {columns, rows of all} when they stand one below the other, and {columns, rows of one,
+  // matrices} when they are stacked.
   Matrix part_of_matrix(const std::string& name, std::initializer_list<std::size_t> dims,
                         std::size_t first, std::size_t count);
 
-  // Declares a small tensor, its dimensions in the order of the file; the span of all its elements
-  // is filled by load().
+  // Declares a small tensor, with its dimensions in the order of the file. load() fills the
+  // elements of the span that is returned.
   Vector vector(const std::string& name, std::initializer_list<std::size_t> dims);
   // The same, or an empty span when there is no such tensor.
   Vector optional_vector(const std::string& name, std::initializer_list<std::size_t> dims);
 
-  // Declares a table whose rows are fetched one by one, and which is not on the tape.
+  // Declares a table whose rows are read one by one. It is not on the tape.
   const gguf::TensorInfo& table(const std::string& name, std::size_t columns, std::size_t rows);
 
-  // Declares that a step has no use for a tensor, if there is one of this name.
+  // Declares that a step does not need the tensor of this name, if there is one.
   void leave_aside(const std::string& name) { declared_.insert(name); }
 
   bool has(const std::string& name) const;
@@ -80,22 +81,22 @@ class WeightLayout {
   ModelError error(const std::string& name, const std::string& what) const;
 
   // Throws ModelError when the file has a tensor that was not declared: a model that is computed
-  // without one of its tensors gives wrong text. Parts of a file that have nothing to do with text
-  // are known by name, and passed over; notes() then has a line about each.
+  // without one of its tensors gives wrong text. Tensors that have nothing to do with text are
+  // known by name; these are skipped, with a line in notes() for each kind.
   void check_all_declared(std::uint32_t layers);
   const std::vector<std::string>& notes() const { return notes_; }
 
-  // Reads the vectors from the files. Throws std::system_error.
+  // Reads the vectors from the file. Throws std::system_error.
   void load();
 
-  // Copies the bytes of a segment to memory where they stay, as panels that are packed for the
-  // kernels where the segment makes whole ones (kernels::can_pack).
+  // Copies a segment to its place in memory. Where it has whole panels that the kernels can use
+  // packed (kernels::can_pack), the copy is packed.
   void pack(std::size_t turn, std::span<const std::byte> from, std::byte* to) const;
 
   const std::vector<streaming::Segment>& segments() const { return segments_; }
   std::size_t vector_bytes() const;  // memory that the vectors take
-  std::size_t matrix_bytes() const;  // of all segments: what a step of one token reads
-  std::size_t matrix_weights() const { return matrix_weights_; }  // and multiplies with
+  std::size_t matrix_bytes() const;  // of all segments; a step of one token reads all of them
+  std::size_t matrix_weights() const { return matrix_weights_; }  // in all segments
   const gguf::Model& model() const { return model_; }
 
  private:
@@ -109,7 +110,7 @@ class WeightLayout {
   const gguf::Model& model_;
   std::size_t slice_bytes_max_;
   std::size_t matrix_weights_ = 0;
-  // What the rows of a segment are.
+  // The matrix rows that a segment holds.
   struct SegmentRows {
     kernels::BlockType type;
     std::size_t rows, columns;
@@ -142,7 +143,7 @@ class LayerTensors {
   }
   void leave_aside(const std::string& name) const { layout_.leave_aside(prefix_ + name); }
   bool has(const std::string& name) const { return layout_.has(prefix_ + name); }
-  // The rows of a matrix; 0 when there is no such tensor.
+  // The number of rows of a matrix; 0 when there is no such tensor.
   std::uint64_t rows(const std::string& name) const;
 
   // An error about a tensor of this layer: "FILE: tensor 'blk.3.attn_q.weight' WHAT".
@@ -157,8 +158,8 @@ class LayerTensors {
 // with it.
 kernels::BlockType supported_type(const gguf::Model& model, const gguf::TensorInfo& tensor);
 
-// Rows of the token embedding, read from the file as they are asked for: a step needs one row per
-// token, so the table never has to be in memory.
+// Reads rows of the token embedding from the file on demand: a step needs one row per token, so the
+// table never has to be in memory.
 class EmbeddingTable {
  public:
   // Throws ModelError for an unsupported type, std::system_error when the file cannot be opened.

@@ -127,7 +127,7 @@ void Attention::prepare_column(Pass& pass, std::size_t c) const {
   if (owns_keys()) store_keys(pass, c);
 }
 
-// Normalises and rotates the queries of a column, and takes them apart from their gates.
+// Normalises and rotates the queries of a column, and separates them from their gates.
 void Attention::prepare_queries(Pass& pass, std::size_t c) const {
   const kernels::VectorOps& ops = pass.compute.ops();
   const std::size_t heads = spec_.heads.query, dim = spec_.heads.key_dim;
@@ -178,15 +178,15 @@ void Attention::normalise_heads(const kernels::VectorOps& ops, float* data, std:
   }
 }
 
-// A token is as far into the text as the positions say that it sees: once a window slides, not
-// farther than its end.
+// The factor for the queries of a column. It depends on the position from which the token sees the
+// sinks: its own position, but at most the end of a window.
 float Attention::temperature(const Pass& pass, std::size_t c) const {
   const std::uint32_t position = pass.cache.sink_query_position(pass.columns[c].position);
   const std::uint32_t spans = position / spec_.temperature_original;
   return 1 + spec_.temperature_beta * std::log(1 + static_cast<float>(spans));
 }
 
-// Cuts the columns of a step into blocks that look at the cache together; returns how many.
+// Cuts the columns of a step into blocks that read the cache together; returns their number.
 std::size_t Attention::find_blocks(const Pass& pass) const {
   std::size_t count = 0;
   for (const Stretch& stretch : pass.stretches) {
@@ -197,8 +197,8 @@ std::size_t Attention::find_blocks(const Pass& pass) const {
   return count;
 }
 
-// One work item for each KV head and block of columns. Where these are too few to share evenly, the
-// query heads of a KV head are shared too.
+// A work item is a KV head and a block of columns. If there are too few of these to share evenly,
+// the query heads of a KV head are split among several items.
 void Attention::attend(Pass& pass) const {
   const std::size_t blocks = find_blocks(pass), threads = pass.compute.threads();
   const std::size_t items = spec_.heads.kv * blocks;

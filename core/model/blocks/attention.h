@@ -19,7 +19,7 @@
 
 namespace sluice::model {
 
-// Over what the root mean square norms of queries and keys go.
+// What the root mean square norms of queries and keys are computed over.
 enum class HeadNorm {
   none,
   each_head,  // [key_dim], one weight for all heads (Qwen 3)
@@ -42,9 +42,9 @@ struct AttentionSpec {
   // The projection of queries holds a gate beside each head, [q_h | gate_h]; what comes out of a
   // head is multiplied by the sigmoid of its gate (Qwen 3.5).
   bool is_gated = false;
-  // Each head has a learned number that joins its scores without a value (gpt-oss).
+  // Each head has a learned number that joins its scores and has no value (gpt-oss).
   bool has_sink_logits = false;
-  // The layer of the cache whose keys and values are looked at; nothing: this block's own.
+  // The cache layer whose keys and values this block reads; nothing: its own.
   std::optional<std::size_t> shared_layer = {};
   // Queries at position p are multiplied by 1 + beta ln(1 + floor(p / original)) (Ministral 3);
   // beta 0: never.
@@ -54,11 +54,12 @@ struct AttentionSpec {
 
 class Attention final : public Block {
  public:
-  // Tensors attn_q, attn_k, attn_v or, in one, attn_qkv; attn_output; biases of each where the file
-  // has them; attn_q_norm and attn_k_norm; attn_sinks. Throws ModelError.
+  // Declares the tensors attn_q, attn_k and attn_v, or attn_qkv for all three; attn_output; and,
+  // where the file has them, the bias of each, attn_q_norm, attn_k_norm and attn_sinks. Throws
+  // ModelError.
   Attention(Decoder& decoder, const LayerTensors& tensors, const AttentionSpec& spec);
 
-  // The layer of the cache that this block looks at, for others to share.
+  // The cache layer that this block reads, so that other blocks can share it.
   std::size_t cache_layer() const { return cache_layer_; }
 
   std::size_t size_max() const override { return std::max(spec_.embedding, attention_size()); }
@@ -67,18 +68,18 @@ class Attention final : public Block {
   void run(Pass& pass, const float* in, float* out) override;
 
  private:
-  // [columns][...] each.
+  // All are [columns][...].
   struct Buffers {
-    float* queries = nullptr;    // [H D], or [H][D of a query, D of its gate] as projected
+    float* queries = nullptr;    // [H D], or with gates as projected: [H][query (D), gate (D)]
     float* q = nullptr;          // [H D]: the queries without gates
     float* gates = nullptr;      // [H D]
     float* k = nullptr;          // [G D]
     float* v = nullptr;          // [G Dv]
     float* attention = nullptr;  // [H Dv]
-    float* sink_q = nullptr;     // q as it looks at sinks; only for a window that moves them
+    float* sink_q = nullptr;     // q rotated for the sinks; only for a window that moves them
     float* scores = nullptr;     // [threads][columns of a block][H / G][query_scratch]
     kernels::AttentionRun* runs = nullptr;  // [threads][runs_max]
-    Stretch* blocks = nullptr;              // columns that look at the cache together
+    Stretch* blocks = nullptr;              // columns that read the cache together
   };
   // Query heads [first, first + count) of those of a KV head.
   struct SomeHeads {
@@ -101,11 +102,12 @@ class Attention final : public Block {
   float temperature(const Pass& pass, std::size_t c) const;
   bool owns_keys() const { return !spec_.shared_layer.has_value(); }
 
-  // Columns that share what is read of the cache. More than this many queries gain little, and each
+  // The most columns that read the cache together. More queries than this gain little, and each
   // needs room for its scores.
   std::size_t block_columns() const;
 
-  // Products of numbers from the file, which may be beyond 32 bits before tensors are compared.
+  // Computed with 64 bits: the numbers come from the file, and before the tensors have been checked
+  // their products may exceed 32 bits.
   std::size_t group() const { return spec_.heads.query / spec_.heads.kv; }
   std::size_t q_size() const { return std::size_t{spec_.heads.query} * spec_.heads.key_dim; }
   std::size_t k_size() const { return std::size_t{spec_.heads.kv} * spec_.heads.key_dim; }

@@ -71,9 +71,9 @@ void DeltaNet::run(Pass& pass, const float* in, float* out) {
                         std::array{Product{&output_, out, e}});
 }
 
-// Normalises queries and keys, and makes decays and rates of alpha and beta.
+// Normalises queries and keys, and computes decays and rates from alpha and beta.
 void DeltaNet::prepare_column(Pass& pass, std::size_t c) const {
-  constexpr float epsilon = 1e-6f;  // of the model, in no file
+  constexpr float epsilon = 1e-6f;  // of the model; files do not have it
   const kernels::VectorOps& ops = pass.compute.ops();
   const std::size_t n = spec_.value_heads, dim = spec_.key_dim;
   const float query_scale = 1 / std::sqrt(static_cast<float>(dim));
@@ -90,7 +90,7 @@ void DeltaNet::prepare_column(Pass& pass, std::size_t c) const {
   ops.sigmoid(buffers_.rates + c * n, n);
 }
 
-// The delta rule of one value head over the tokens of a sequence, and its norm and gate.
+// Runs the delta rule of one value head over the tokens of a sequence, then its norm and gate.
 void DeltaNet::run_head(const Pass& pass, const Stretch& stretch, const LayerState& state,
                         std::size_t head) const {
   const std::size_t dim = spec_.value_dim, n = spec_.value_heads;

@@ -3,10 +3,10 @@
 // numbers for each value head, alpha and beta. With queries and keys of length 1 (queries also
 // divided by sqrt(key_dim)), each value head runs the delta rule of kernels/recurrence.h with
 //
-//   decay = exp(a softplus(alpha + dt)),  rate = sigmoid(beta),
+//   decay = exp(a softplus(alpha + dt)),  rate = sigmoid(beta).
 //
-// and the block gives Wo [rms_norm(out_h) * silu(z_h)]. A sequence keeps the last inputs of the
-// convolution and a matrix for each value head.
+// The block gives Wo [rms_norm(out_h) * silu(z_h)]. A sequence keeps the last inputs of the
+// convolution, and a matrix for each value head.
 #pragma once
 
 #include <algorithm>
@@ -30,7 +30,7 @@ struct DeltaNetSpec {
   float norm_epsilon = 0;
 };
 
-// "ssm.*". Throws ModelError where a key is missing or makes no sense.
+// Reads the keys "ssm.*". Throws ModelError when a key is missing or its value makes no sense.
 DeltaNetSpec read_delta_net(const Keys& keys, std::size_t embedding, float norm_epsilon);
 
 class DeltaNet final : public Block {
@@ -45,9 +45,9 @@ class DeltaNet final : public Block {
   void run(Pass& pass, const float* in, float* out) override;
 
  private:
-  // [columns][...] each.
+  // All are [columns][...].
   struct Buffers {
-    float* mixed = nullptr;   // [queries, keys, values], then in their place what heads give
+    float* mixed = nullptr;   // [queries, keys, values]; the outputs of the heads replace them
     float* gates = nullptr;   // [N Dv]: z, then the normalised and gated outputs
     float* decays = nullptr;  // [N]: alpha at first
     float* rates = nullptr;   // [N]: beta at first

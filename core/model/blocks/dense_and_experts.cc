@@ -31,7 +31,7 @@ void DenseAndExperts::bind(Arena& arena, const BufferShape& shape) {
   experts_.bind(arena, shape);
 }
 
-// `out` holds what the router sees, after the last look at `in`.
+// The input of the router is built in `out`, once `in` is no longer needed.
 void DenseAndExperts::run(Pass& pass, const float* in, float* out) {
   const kernels::VectorOps& ops = pass.compute.ops();
   const std::size_t e = embedding_;

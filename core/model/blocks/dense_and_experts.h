@@ -1,6 +1,5 @@
-// What Gemma 4 (Google 2026) has in the place of a feed-forward network where it is a mixture: a
-// dense network and experts beside each other, each with norms of its own. Of the residual stream
-// x:
+// The feed-forward part of the mixtures of Gemma 4 (Google 2026): a dense network and experts side
+// by side, each with its own norms. With x the residual stream, the block gives
 //
 //   rms_norm_1(dense(rms_norm(x))) + rms_norm_2(experts(pre_norm_2(x)))
 //
@@ -37,12 +36,12 @@ class DenseAndExperts final : public Block {
  private:
   std::size_t embedding_;
   float norm_epsilon_;
-  Vector dense_norm_;  // [E], so all
+  Vector dense_norm_;  // [E], as are the other norms
   FeedForward dense_;
   Vector dense_post_norm_, router_scale_, experts_norm_;
   Experts experts_;
   Vector experts_post_norm_;
-  float* dense_out_ = nullptr;  // [columns][E], so both
+  float* dense_out_ = nullptr;  // [columns][E], as is the next
   float* experts_in_ = nullptr;
 };
 

@@ -137,7 +137,8 @@ void Experts::list_visits(std::size_t columns) {
   for (std::size_t c = 0; c < columns; ++c) {
     for (const Choice& choice : router_.choices(c)) ++ends[choice.expert];
   }
-  // Each count becomes where the visits of its expert begin, which then moves to their end.
+  // Turns each count into the index where the visits of that expert begin; filling the list moves
+  // it to where they end.
   std::size_t begin = 0;
   for (std::size_t& end : ends) begin += std::exchange(end, begin);
   for (std::size_t c = 0; c < columns; ++c) {

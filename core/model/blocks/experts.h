@@ -1,9 +1,9 @@
-// A mixture of experts: each token goes through a few of many feed-forward networks, which a router
-// chooses, and gets the sum of what they give, weighted.
+// A mixture of experts: a router chooses a few of many feed-forward networks for each token, and
+// the token gets the weighted sum of their outputs.
 //
 // The tokens of a step are gathered by expert, so that the weights of an expert are read once for
-// all of them. A token adds up its experts in ascending order of their numbers: the result does not
-// depend on what else is in a step. Experts that no token chose are left out.
+// all of them. A token adds up its experts in ascending order of their numbers, so its result does
+// not depend on the other tokens of the step. Experts that no token chose are not computed.
 #pragma once
 
 #include <cstddef>
@@ -23,15 +23,16 @@ struct ExpertsSpec {
   Activation activation = Activation::swiglu;
 };
 
-// "expert_feed_forward_length", or where the file has none "feed_forward_length", and what the
-// router needs. Throws ModelError where a key is missing or makes no sense.
+// Reads "expert_feed_forward_length" (where the file has none: "feed_forward_length") and the keys
+// of the router. Throws ModelError when a key is missing or its value makes no sense.
 ExpertsSpec read_experts(const Keys& keys, std::size_t embedding, const RouterSpec& otherwise = {});
 
 class Experts final : public Block {
  public:
-  // The tensors of the router; ffn_gate_exps, ffn_up_exps and ffn_down_exps, all experts of a layer
-  // in one each; or ffn_gate_up_exps, with the rows of the gate above the others; or a tensor for
-  // each expert, ffn_gate.0 and so on; biases where the file has them. Throws ModelError.
+  // Declares the tensors of the router and those of the experts: ffn_gate_exps, ffn_up_exps and
+  // ffn_down_exps, each holding all experts of the layer; or ffn_gate_up_exps, with the rows of the
+  // gate above those of up; or a tensor for each expert (ffn_gate.0 and so on); and the biases that
+  // the file has. Throws ModelError.
   Experts(const LayerTensors& tensors, const ExpertsSpec& spec);
 
   std::size_t size_max() const override { return experts_.front().size_max(); }
@@ -39,17 +40,17 @@ class Experts final : public Block {
   void bind(Arena& arena, const BufferShape& shape) override;
   void run(Pass& pass, const float* in, float* out) override { run(pass, in, in, out); }
 
-  // The same with a router that sees something else than the experts do, `routed`: [columns][E].
+  // The same, for a router whose input differs from that of the experts. `routed`: [columns][E].
   void run(Pass& pass, const float* routed, const float* in, float* out);
 
  private:
-  // A token that goes through an expert.
+  // A token that an expert computes.
   struct Visit {
     std::uint32_t column;
     float weight;
   };
   struct Buffers {
-    float* gathered = nullptr;    // [columns][E]: inputs of an expert, then what it gives
+    float* gathered = nullptr;    // [columns][E]: the inputs of an expert, then its outputs
     float* sum = nullptr;         // [columns][E]
     Visit* visits = nullptr;      // [columns * used], by expert
     std::size_t* ends = nullptr;  // [X]: where the visits of an expert end

@@ -1,5 +1,5 @@
-// Feed-forward networks: down(activation(gate x, up x)), with or without a gate. One for all
-// tokens, or one of the experts of a mixture.
+// Feed-forward networks: down(activation(gate x, up x)), with or without a gate. Either the network
+// of all tokens, or one expert of a mixture.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +22,7 @@ struct FeedForwardSpec {
   std::size_t embedding = 0;  // E
   std::size_t width = 0;      // F
   Activation activation = Activation::swiglu;
-  // Of the expert that all tokens share; tensors have the suffix "_shexp" then.
+  // True for the expert that all tokens share: its tensors have the suffix "_shexp".
   bool is_shared_expert = false;
 
   bool has_gate() const { return activation != Activation::relu_squared; }
@@ -35,12 +35,13 @@ struct FeedForwardWeights {
 
 class FeedForward final : public Block {
  public:
-  // Tensors ffn_gate, ffn_up, ffn_down; or, in one, ffn_up with the rows of the gate above its own;
-  // biases of each where the file has them. A shared expert may have ffn_gate_inp_shexp, a row
-  // [E]: what it gives a token x is multiplied by sigmoid(row . x) then. Throws ModelError.
+  // Declares the tensors ffn_gate, ffn_up and ffn_down, and the biases that the file has. ffn_up
+  // may hold the rows of the gate above its own, in place of ffn_gate. A shared expert may have
+  // ffn_gate_inp_shexp, a row [E]: its output for a token x is then multiplied by sigmoid(row . x).
+  // Throws ModelError.
   FeedForward(const LayerTensors& tensors, const FeedForwardSpec& spec);
 
-  // Of weights that are declared already.
+  // For weights that are declared already.
   FeedForward(FeedForwardWeights weights, const FeedForwardSpec& spec)
       : spec_(spec), weights_(std::move(weights)) {}
 
@@ -51,14 +52,14 @@ class FeedForward final : public Block {
     run(pass.compute, in, pass.columns.size(), out);
   }
 
-  // The same for so many columns, whatever tokens they are of.
+  // The same for `columns` inputs, which may be any tokens.
   void run(Compute& compute, const float* in, std::size_t columns, float* out);
 
  private:
   struct Buffers {
     float* gate = nullptr;         // [columns][F]; unused without a gate
     float* up = nullptr;           // [columns][F]
-    float* token_gates = nullptr;  // [columns]; only with such a gate
+    float* token_gates = nullptr;  // [columns]; only with ffn_gate_inp_shexp
   };
 
   bool has_token_gate() const { return token_gate_.rows != 0; }

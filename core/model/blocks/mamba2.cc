@@ -69,7 +69,7 @@ void Mamba2::run(Pass& pass, const float* in, float* out) {
   pass.compute.multiply(z, row(), spec_.inner, columns, std::array{Product{&output_, out, e}});
 }
 
-// Time steps and decays.
+// Computes the time steps and decays of a column.
 void Mamba2::prepare_column(Pass& pass, std::size_t c) const {
   const kernels::VectorOps& ops = pass.compute.ops();
   const std::size_t h = spec_.heads;

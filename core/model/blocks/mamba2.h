@@ -2,10 +2,10 @@
 // which go through a short convolution with silu, and to a time step for each head. Head h runs the
 // state scan of kernels/recurrence.h on the values x_h with key B and query C of its group, and
 //
-//   rate = softplus(dt_h + bias_h),  decay = exp(a_h rate),  skip = d_h,
+//   rate = softplus(dt_h + bias_h),  decay = exp(a_h rate),  skip = d_h.
 //
-// and the block gives Wo rms_norm(y * silu(z)), the norm going over each group by itself. A
-// sequence keeps the last inputs of the convolution and a matrix for each head.
+// The block gives Wo rms_norm(y * silu(z)), where each group is normalised by itself. A sequence
+// keeps the last inputs of the convolution, and a matrix for each head.
 #pragma once
 
 #include <algorithm>
@@ -29,7 +29,7 @@ struct Mamba2Spec {
   float norm_epsilon = 0;
 };
 
-// "ssm.*". Throws ModelError where a key is missing or makes no sense.
+// Reads the keys "ssm.*". Throws ModelError when a key is missing or its value makes no sense.
 Mamba2Spec read_mamba2(const Keys& keys, std::size_t embedding, float norm_epsilon);
 
 class Mamba2 final : public Block {

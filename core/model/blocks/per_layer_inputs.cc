@@ -30,7 +30,7 @@ void PerLayerInputs::run(Pass& pass, const float* in, float*) {
       ops.rms_norm(inputs_ + at, norm_.data(), spec_.norm_epsilon, p, inputs_ + at);
     }
   });
-  // One row after the other: they come from the disk, and share a buffer.
+  // Row after row on one thread: they are read from the disk, and share a buffer.
   const float root_p = std::sqrt(static_cast<float>(p)), root_half = std::sqrt(0.5f);
   for (std::size_t c = 0; c < columns; ++c) {
     float* inputs = inputs_ + c * all();

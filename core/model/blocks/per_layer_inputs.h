@@ -1,10 +1,10 @@
-// Embeddings that each layer adds anew (Gemma 3n and 4, "per-layer embeddings"): a second table has
-// a row of P numbers for each token and layer. Rows are fetched one by one, so the table, a third
-// of such a model, is never in memory.
+// Per-layer embeddings (Gemma 3n and 4): a second embedding table has P numbers for each token and
+// layer, and each layer adds something made of them. The rows are read from the file one by one, so
+// the table, a third of such a model, is never in memory.
 //
-// Once a step, for each token and layer l, with x the scaled embedding:
+// Once a step, for each token and layer l, where x is the scaled embedding:
 //   input_l = (rms_norm((Wproj x / sqrt(E))_l) + sqrt(P) table[token]_l) / sqrt(2)
-// and in layer l, of the residual stream x:
+// Then layer l computes from the residual stream x:
 //   y = Wout (gelu(Wgate x) * input_l)
 #pragma once
 
@@ -24,14 +24,14 @@ struct PerLayerInputsSpec {
   float norm_epsilon = 0;
 };
 
-// Computes the inputs of all layers; a prologue of the decoder.
+// Computes the inputs of all layers. It is a prologue of the decoder.
 class PerLayerInputs final : public Block {
  public:
   PerLayerInputs(WeightLayout& layout, const PerLayerInputsSpec& spec);
 
   const PerLayerInputsSpec& spec() const { return spec_; }
 
-  // Of one token of the step and one layer, [P].
+  // The input of one layer for one column of the step, [P].
   const float* input(std::size_t column, std::size_t layer) const {
     return inputs_ + (column * spec_.layers + layer) * spec_.width;
   }
@@ -57,7 +57,7 @@ class PerLayerInputs final : public Block {
   float* row_ = nullptr;     // [L][P]
 };
 
-// What one layer makes of its inputs.
+// What one layer adds: y above.
 class PerLayerInput final : public Block {
  public:
   // `inputs` must outlive the block.

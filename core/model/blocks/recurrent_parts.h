@@ -9,15 +9,15 @@
 
 namespace sluice::model {
 
-// The state of one layer of a sequence: where a step reads it, and where it writes it.
+// The state of one layer of a sequence: `before` is read by the step, `after` is written.
 struct LayerState {
   const float* before;
   float* after;
 };
 LayerState state_of(const Pass& pass, const Stretch& stretch, std::size_t cache_layer);
 
-// A causal convolution of each channel (kernels/convolution.h). The state of the layer begins with
-// its tail.
+// A causal convolution of each channel (kernels/convolution.h). Its tail is the first part of the
+// layer's state.
 struct CausalConvolution {
   std::size_t channels = 0;
   std::size_t tap_count = 0;
@@ -27,12 +27,12 @@ struct CausalConvolution {
 
   std::size_t tail_floats() const { return (tap_count - 1) * channels; }
 
-  // In place on the columns x[c * stride ...] of `channels` features, on all threads.
+  // Convolves the columns x[c * stride ...] of `channels` features in place, on all threads.
   void run(Pass& pass, std::size_t cache_layer, float* x, std::size_t stride) const;
 };
 
-// Calls f(stretch, state, part) for `parts` parts, such as heads, of each sequence of the step, on
-// all threads.
+// Calls f(stretch, state, part) for each sequence of the step and each of its `parts` parts (such
+// as heads), on all threads.
 template <typename F>
 void for_each_part(Pass& pass, std::size_t cache_layer, std::size_t parts, F&& f) {
   const std::size_t items = pass.stretches.size() * parts;
@@ -44,7 +44,7 @@ void for_each_part(Pass& pass, std::size_t cache_layer, std::size_t parts, F&& f
   });
 }
 
-// Calls f(column) for the columns of the step, on all threads.
+// Calls f(column) for each column of the step, on all threads.
 template <typename F>
 void for_each_column(Pass& pass, F&& f) {
   pass.compute.for_each(pass.columns.size(), [&](std::size_t, std::size_t begin, std::size_t end) {

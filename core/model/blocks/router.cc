@@ -8,8 +8,8 @@
 namespace sluice::model {
 namespace {
 
-// Keeps the best of what is offered, by descending score; of equal ones the first stays ahead. What
-// is no number comes last.
+// Keeps the best of the choices that it is offered, by descending score; of equal ones the first
+// stays ahead. NaN comes last.
 class Best {
  public:
   explicit Best(std::span<Choice> kept) : kept_(kept) {}
@@ -108,7 +108,7 @@ void choose_experts(const kernels::VectorOps& ops, const RouterSpec& spec, float
     out[i] = {scratch[i].expert, scores[scratch[i].expert]};
     sum += out[i].weight;
   }
-  // Scores may all be 0 for a sigmoid: then so are the weights.
+  // All scores of a sigmoid may be 0; then the weights are 0 too.
   const float least = std::numeric_limits<float>::min();
   const float factor = spec.divides_by_sum ? spec.scale / std::max(sum, least) : spec.scale;
   for (std::size_t i = 0; i < spec.used; ++i) out[i].weight *= factor;

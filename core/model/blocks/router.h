@@ -1,13 +1,13 @@
-// The router of a mixture of experts (Shazeer et al. 2017, arXiv:1701.06538): gives each token a
-// few experts, and their weights.
+// The router of a mixture of experts (Shazeer et al. 2017, arXiv:1701.06538) chooses a few experts
+// for each token, and their weights.
 //
-// A token has a score for each expert, the softmax or the sigmoid of Wr x (+ bias). It takes the
-// experts of the best scores; where there is a choice bias (DeepSeek-AI 2024, arXiv:2412.19437),
-// it joins the scores for this choice alone. With groups, only experts of the best groups may be
-// taken; a group is as good as its two best experts together. The weights are the scores of what
-// was taken, divided by their sum where the Spec says so, and scaled.
+// A token has a score for each expert: the softmax or the sigmoid of Wr x (+ bias). It takes the
+// experts with the highest scores. A choice bias (DeepSeek-AI 2024, arXiv:2412.19437) is added to
+// the scores for this choice only. With groups, a token takes experts of the best groups only; a
+// group is ranked by the sum of its two best experts. The weights are the scores of the experts
+// taken, divided by their sum where the Spec says so, and scaled.
 //
-// All of it is computed with floats. Of equal scores the first wins.
+// Everything is computed in floats. Of equal scores the first wins.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +26,7 @@ enum class RouterScores { softmax, sigmoid };
 struct RouterSpec {
   std::size_t embedding = 0;  // E
   std::size_t experts = 0;    // X
-  std::size_t used = 0;       // of these, by one token
+  std::size_t used = 0;       // experts that one token takes
   RouterScores scores = RouterScores::softmax;
   std::size_t groups = 1;  // of consecutive experts; at most groups_max, divides X
   std::size_t groups_used = 1;
@@ -36,8 +36,8 @@ struct RouterSpec {
   static constexpr std::size_t groups_max = 64;
 };
 
-// "expert_count" and its kin. What the file does not say is as in `otherwise`. Throws ModelError
-// where a key is missing or makes no sense.
+// Reads "expert_count" and the related keys; `otherwise` has the values for keys that the file does
+// not have. Throws ModelError when a key is missing or its value makes no sense.
 RouterSpec read_router(const Keys& keys, std::size_t embedding, const RouterSpec& otherwise = {});
 
 // An expert that a token takes.
@@ -46,15 +46,15 @@ struct Choice {
   float weight;
 };
 
-// Of one token, into out[used], by descending score. `logits`, [X], become the scores; `bias`, [X],
-// or null. `scratch`: [X].
+// Chooses the experts of one token: writes them to out[used], by descending score. `logits`, [X],
+// is overwritten with the scores; `bias` is [X] or null; `scratch` is [X].
 void choose_experts(const kernels::VectorOps& ops, const RouterSpec& spec, float* logits,
                     const float* bias, Choice* scratch, Choice* out);
 
 class Router {
  public:
-  // Tensors ffn_gate_inp, and where the file has them its bias, exp_probs_b.bias, and
-  // ffn_down_exps.scale, a factor of the weights of each expert. Throws ModelError.
+  // Declares ffn_gate_inp and, where the file has them, its bias, exp_probs_b.bias, and
+  // ffn_down_exps.scale, which is a factor for the weights of each expert. Throws ModelError.
   Router(const LayerTensors& tensors, const RouterSpec& spec);
 
   const RouterSpec& spec() const { return spec_; }
@@ -65,7 +65,7 @@ class Router {
   // Chooses for all columns of a step; in: [columns][E].
   void run(Pass& pass, const float* in);
 
-  // What a column chose, valid until the buffers are used anew.
+  // The choices of a column, valid until the buffers are reused.
   std::span<const Choice> choices(std::size_t column) const {
     return {buffers_.choices + column * spec_.used, spec_.used};
   }
@@ -81,9 +81,9 @@ class Router {
 
   RouterSpec spec_;
   Matrix weights_;      // [X][E]
-  Vector bias_;         // [X], or empty; so the others
-  Vector choice_bias_;  // joins scores for the choice
-  Vector factors_;      // of weights
+  Vector bias_;         // [X], or empty, as are the next two
+  Vector choice_bias_;  // added to the scores for the choice only
+  Vector factors_;      // of the weights of each expert
   Buffers buffers_;
 };
 

@@ -1,10 +1,10 @@
-// The gated short convolution of LFM2 (Liquid AI 2025, arXiv:2511.23404): the input is projected to
-// B, C and X, and
+// The gated short convolution of LFM2 (Liquid AI 2025, arXiv:2511.23404). The input is projected to
+// B, C and X, and the block gives
 //
-//   out = Wo (C * convolution(B * X)),
+//   out = Wo (C * convolution(B * X)).
 //
-// the convolution being causal, of a few taps, for each feature alone. A sequence keeps the last
-// products B * X.
+// The convolution is causal, has a few taps, and treats each feature separately. A sequence keeps
+// the last products B * X.
 #pragma once
 
 #include <cstddef>
