@@ -64,7 +64,7 @@ namespace {
 
 static_assert(plan::sampling_bytes_per_token == SamplerScratch::bytes_per_token);
 
-// A plan and the reader that it was made for.
+// A plan, and the reader for which it was made.
 struct Preparation {
   Preparation(const OpenedModel& opened, const EngineOptions& options, std::size_t threads) {
     plan::Request request;
@@ -82,7 +82,7 @@ struct Preparation {
     request.io = options.io;
     planned = plan::plan_model(opened.model, opened.baseline, request);
     reader = streaming::choose_reader(options.io, opened.files());
-    // The reader may be another than was asked for, or read in larger units than is usual.
+    // The reader may differ from the one asked for, or read in larger units than usual.
     const bool maps_files = reader.reader->maps_files();
     if (maps_files == planned.plan.tape.is_in_page_cache &&
         reader.reader->alignment() == request.alignment) {
@@ -97,7 +97,7 @@ struct Preparation {
   streaming::ReaderChoice reader;
 };
 
-// Whether the files are as long as the segments want; one that holds a header alone is not.
+// Whether the files have all bytes of the segments; a file with only a header does not.
 bool has_all(std::span<const streaming::ReaderFile> files,
              const std::vector<streaming::Segment>& segments) {
   return std::ranges::all_of(segments, [&](const streaming::Segment& segment) {
@@ -105,7 +105,7 @@ bool has_all(std::span<const streaming::ReaderFile> files,
   });
 }
 
-// A planned run, set up to be rehearsed.
+// A planned run, ready to be rehearsed.
 class RehearsedRun {
  public:
   // `opened` outlives the run.
@@ -124,7 +124,7 @@ class RehearsedRun {
     return has_all(prepared_.reader.reader->files(), prepared_.planned.layout->segments());
   }
 
-  // To be called once.
+  // Call this only once.
   Rehearsal rehearsal(bool reads_disk) {
     return {prepared_.planned, kernels::kernel_table(), team_,
             reads_disk ? std::move(prepared_.reader.reader) : nullptr, stand_in_bytes_};
@@ -255,7 +255,7 @@ class LoadedEngine final : public Engine {
     tape_ = std::make_unique<streaming::StreamedTape>(prepared_.planned.layout->segments(),
                                                       std::move(prepared_.reader.reader),
                                                       plan().tape_options, copy_for_kernels());
-    // Pages of a mapping are the system's to take back; only memory of its own needs a guard.
+    // The system can take back pages of a mapping; only anonymous memory needs a guard.
     if (!plan().tape.is_in_page_cache) {
       guard_.emplace(plan(), *tape_, memory_, options.on_change);
     }
@@ -331,7 +331,8 @@ class LoadedEngine final : public Engine {
   }
 
  private:
-  // How weights are copied into memory of their own; plainly for kernels that read no panels.
+  // How weights are copied into anonymous memory: packed, or as they are if the kernels read no
+  // panels.
   streaming::StreamedTape::Copy copy_for_kernels() const {
     if (!kernels_.matmul.reads_packed) return {};
     return [&layout = *prepared_.planned.layout](std::size_t turn, std::span<const std::byte> from,
@@ -344,7 +345,7 @@ class LoadedEngine final : public Engine {
 
   kvcache::KvCache& cache() { return stepper_->cache(); }
 
-  // With a window a sequence has no end, however many positions it is known to need.
+  // With a window a sequence has no end, even if the number of its positions is known.
   std::uint32_t capacity_for(std::uint32_t positions) const {
     return plan().cache.positions == kvcache::unlimited ? kvcache::unlimited : positions;
   }
@@ -376,7 +377,7 @@ class LoadedEngine final : public Engine {
     }
   }
 
-  // Tokens that the file says must never be generated, such as those that open an image.
+  // Tokens that must never be generated according to the file, such as those that open an image.
   std::vector<Token> suppressed_tokens() const {
     const std::string_view key = "tokenizer.ggml.suppress_tokens";
     const gguf::Metadata& metadata = opened_.model.metadata();
@@ -484,7 +485,7 @@ std::vector<StepPoint> RunPlanner::rehearse_steps(const EngineOptions& options) 
   for (std::size_t tokens = 1; tokens <= std::min(room, tokens_max); tokens *= times) {
     const double seconds = rehearsal.step_seconds(1, tokens, duration);
     points.push_back({static_cast<double>(tokens), seconds});
-    // From here on the line goes straight up.
+    // From here on, time grows in proportion to tokens.
     if (points.size() > 1 && seconds > 0.9 * times * points[points.size() - 2].seconds) break;
   }
   return points;

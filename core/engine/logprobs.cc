@@ -13,7 +13,7 @@ constexpr double least_logprob = std::numeric_limits<float>::lowest();
 
 float to_logprob(double logit, double log_total) {
   const double value = logit - log_total;
-  return static_cast<float>(value > least_logprob ? value : least_logprob);  // NaN too
+  return static_cast<float>(value > least_logprob ? value : least_logprob);  // also replaces NaN
 }
 
 }  // namespace
@@ -32,7 +32,7 @@ void append_logprobs(std::span<const float> logits, Token token, std::uint32_t t
     return TokenLogprob{id, to_logprob(logits[static_cast<std::size_t>(id)], log_total)};
   };
   logprobs.push_back(logprob(token));
-  // The best so far in their order. Ids ascend, so an equal comes after those before it.
+  // The best tokens so far, in their final order. Ids ascend, so a token goes behind its equals.
   std::vector<Token> kept;
   kept.reserve(top + 1);
   const auto logit_of = [&](Token id) { return logits[static_cast<std::size_t>(id)]; };

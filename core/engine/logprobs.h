@@ -14,8 +14,8 @@ struct TokenLogprob {
   float logprob;  // the natural logarithm; the lowest float where the probability is 0
 };
 
-// Appends `token` and then the `top` most probable tokens, the most probable first and the lower id
-// among equals. The same logits [vocabulary] give the same bits. NaN and -infinity count as
+// Appends `token` and then the `top` most probable tokens by descending probability, the lower id
+// first among equals. The same logits [vocabulary] give the same bits. NaN and -infinity count as
 // impossible; where fewer than `top` tokens are possible, the last of them is repeated.
 void append_logprobs(std::span<const float> logits, tokenizer::Token token, std::uint32_t top,
                      std::vector<TokenLogprob>& logprobs);

@@ -31,10 +31,10 @@ constexpr std::size_t words_a_line = 8;
 
 constexpr std::size_t streams = 4, words_ahead = 256;
 
-// One pass over whole cache lines, as the matrix kernels read: several streams in turn, each asked
-// for some lines before they are needed, or too few requests are in flight. Independent sums, so
-// that the additions never wait for each other and the loads are all that takes time.
-// words: a multiple of `streams` lines.
+// One pass over whole cache lines, in the way the matrix kernels read: several streams in turn,
+// each prefetched some lines ahead, because otherwise too few requests are in flight. The sums are
+// independent, so additions never wait for each other and only the loads take time. `words` is a
+// multiple of `streams` lines.
 std::uint64_t sum_lines(std::span<const std::uint64_t> words) {
   std::array<std::uint64_t, words_a_line> sums{};
   const std::size_t stream_words = words.size() / streams;
@@ -48,14 +48,14 @@ std::uint64_t sum_lines(std::span<const std::uint64_t> words) {
   return std::accumulate(sums.begin(), sums.end(), std::uint64_t{0});
 }
 
-// How much of the time so many threads run that want to run always: a quota stops them for the rest
-// of each period, in which the best pass does not fall.
+// The share of time that `threads` busy threads run under the quota. A quota stops them for the
+// rest of each period; the best pass does not show that, because it falls into the running part.
 double share_of_time(const topology::Machine& machine, std::size_t threads) {
   if (!machine.quota) return 1;
   return std::min(1.0, machine.quota->cpus / static_cast<double>(threads));
 }
 
-// The best of several passes: what disturbs a pass only makes it slower.
+// The best of several passes: a disturbance only makes a pass slower.
 double measure_dram_bytes_per_s(const topology::CpuList& cpus, std::size_t buffer_bytes) {
   DramReader reader(cpus, buffer_bytes);
   double best = 0;
@@ -66,7 +66,7 @@ double measure_dram_bytes_per_s(const topology::CpuList& cpus, std::size_t buffe
   return best;
 }
 
-// The peak of the instruction set in use, over all threads at the same time.
+// The peak of the instruction set in use, with all threads working at once.
 double measure_int8_macs_per_s(const topology::CpuList& cpus) {
   const kernels::PeakKernels& peak = kernels::kernel_table().peak;
   constexpr std::uint64_t rounds = 20'000;
@@ -83,7 +83,7 @@ double measure_int8_macs_per_s(const topology::CpuList& cpus) {
 
 DramReader::DramReader(const topology::CpuList& cpus, std::size_t buffer_bytes)
     : team_(cpus), buffer_(buffer_bytes) {
-  // Written by all: on a machine of several nodes the memory is then spread over them.
+  // All threads write it, which spreads the memory over the nodes of a NUMA machine.
   team_.run([&](std::size_t member) {
     const auto range = topology::split(words().size(), words_a_line, team_.size(), member);
     std::ranges::fill(words().subspan(range.begin, range.size()), member + 1);
@@ -99,7 +99,7 @@ double DramReader::read() {
   const std::span<const std::uint64_t> all = words();
   std::atomic<std::uint64_t> sink = 0;  // keeps the sums from being optimised away
   const Clock::time_point start = Clock::now();
-  // As the weights are read: by each thread as it gets on.
+  // Threads take units as they become free, as they do when they read weights.
   topology::SharedRange units(all.size() / unit, team_.size());
   team_.run([&](std::size_t) {
     for (auto range = units.take(); !range.empty(); range = units.take()) {

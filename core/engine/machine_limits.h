@@ -3,8 +3,8 @@
 //   step time >= max(multiply-adds / peak, weight bytes / DRAM bandwidth,
 //                    streamed bytes / disk bandwidth)
 //
-// They move from machine to machine and from minute to minute, so they are measured in the same run
-// as what is compared with them, right after it.
+// They differ from machine to machine and change from minute to minute. So they are measured in the
+// same run as the speed that is compared with them, right after it.
 #pragma once
 
 #include <cstddef>
@@ -22,26 +22,26 @@
 namespace sluice::engine {
 
 struct MachineLimits {
-  double dram_bytes_per_s = 0;  // all threads together, for the share of time that a quota allows
+  double dram_bytes_per_s = 0;  // all threads together, times the share of time of a quota
   double int8_macs_per_s = 0;   // 8-bit multiply-adds of the kernels in use, all threads together
   double disk_bytes_per_s = 0;
-  std::vector<std::string> disk_notes;  // why the disk's figure may not be the disk's
+  std::vector<std::string> disk_notes;  // reasons why the disk's figure may be wrong
 };
 
-// Takes about a second. `cpus`: one for each thread that works; `file`: not empty, lies on
-// the disk to measure. Holds a buffer of dram_buffer_bytes() while it runs. Throws
-// std::system_error when the buffer cannot be had, a thread not be started or the file not be read.
+// Takes about a second. `cpus` has one CPU for each thread that works; `file` must not be empty,
+// and lies on the disk to measure. Holds a buffer of dram_buffer_bytes() meanwhile. Throws
+// std::system_error when it cannot allocate the buffer, start a thread or read the file.
 MachineLimits measure_machine_limits(const topology::CpuList& cpus,
                                      const std::filesystem::path& file);
 
-// Threads that read memory as fast as they can, one for each of `cpus`, through a buffer in huge
-// pages where the system has them. Throws std::system_error when the buffer cannot be had, or a
-// thread not be started.
+// Reads memory as fast as possible, with a thread on each of `cpus`, through a buffer in huge pages
+// where the system has them. Throws std::system_error when it cannot allocate the buffer or start a
+// thread.
 class DramReader {
  public:
   DramReader(const topology::CpuList& cpus, std::size_t buffer_bytes);
 
-  // Reads the buffer once; bytes per second.
+  // Reads the buffer once; returns bytes per second.
   double read();
 
  private:
@@ -51,26 +51,26 @@ class DramReader {
   model::AlignedBytes buffer_;
 };
 
-// Memory to read through when measuring DRAM: four times the last cache, so that little of it is
-// found there, and 1 GiB at least, for caches that the machine does not tell of; but no more than
-// 2 GiB (virtual machines report the cache of the whole host) nor a quarter of the memory that is
-// free to this process.
+// The size of the buffer for measuring DRAM. It is four times the last-level cache, so that little
+// of it is found there, and at least 1 GiB, for caches that the machine does not report. It is at
+// most 2 GiB (virtual machines report the cache of the whole host), and at most a quarter of the
+// memory that is free to this process.
 std::size_t dram_buffer_bytes(const topology::Machine& machine);
 
-// What a step of one token has to do.
+// The work of a step of one token.
 struct DecodeWork {
   std::uint64_t hot_bytes = 0;       // of weights, read from memory
-  std::uint64_t streamed_bytes = 0;  // of those, the ones that come from the disk
+  std::uint64_t streamed_bytes = 0;  // the part of hot_bytes that comes from the disk
   std::uint64_t macs = 0;            // multiply-adds with weights
 };
 
 struct DecodeBound {
   double tokens_per_s = 0;
-  std::string_view name;  // of the term that binds: "compute", "dram" or "disk"
+  std::string_view name;  // the term that binds: "compute", "dram" or "disk"
 };
 
-// The tokens per second of `parallel` sequences together that the limits allow, a token of each in
-// every step: they share what is read.
+// The most tokens per second that the limits allow for `parallel` sequences together. Every step
+// has a token of each sequence, and reads the weights once for all.
 DecodeBound decode_bound(const MachineLimits& limits, const DecodeWork& work,
                          std::uint32_t parallel = 1);
 

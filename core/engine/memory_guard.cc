@@ -37,7 +37,7 @@ MemoryGuard::MemoryGuard(const plan::MemoryPlan& plan, streaming::StreamedTape& 
   const topology::SignalsBlocked guard;
   try {
     thread_ = std::thread([this] { watch(); });
-  } catch (const std::system_error&) {  // a limit on processes
+  } catch (const std::system_error&) {  // the number of processes is limited
   }
 }
 

@@ -1,12 +1,12 @@
-// Keeps a running engine inside of the memory there is, when others take some of it.
+// Keeps a running engine within the available memory when other processes take some of it.
 //
-// Pinned weights are anonymous memory that the system cannot take back: when it gets tight, the
-// system would kill the process instead. So a thread of its own looks at the limits when the kernel
-// says that it should, and every few milliseconds anyway where little is left, and at the signs of
-// pressure every second, and limits what the tape keeps pinned: while weights are loaded, in the
-// middle of a step, at any time. Pinned weights become streamed ones while memory is short, and are
-// pinned again when it has been back for a while. Results do not change, speed does. What the
-// numbers are is in memory_policy.h.
+// Pinned weights are anonymous memory, which the system cannot take back; when memory gets short,
+// it would kill the process instead. So the guard has a thread that watches the memory limits and
+// lowers the bytes that the tape may keep pinned, at any time: while weights are loaded, or in the
+// middle of a step. The thread looks at the limits when the kernel reports an event, and every few
+// milliseconds while little memory is left; it looks at the signs of pressure every second. Weights
+// are pinned again when memory has been free for a while. Speed changes, results do not. The
+// numbers are in memory_policy.h.
 #pragma once
 
 #include <atomic>
@@ -25,20 +25,20 @@
 
 namespace sluice::engine {
 
-// Where the guard learns of the memory around the process.
+// The guard's source of information about memory.
 class MemorySource {
  public:
   virtual ~MemorySource() = default;
-  // What the process may hold in all, what it holds already included.
+  // The most bytes that the process may hold in all, including what it holds already.
   virtual std::uint64_t usable_bytes() = 0;
   virtual MemorySigns signs() = 0;
-  // Returns when memory may be getting short, after wake(), or when the time is over. One thread
-  // waits; any may wake it, also before it waits.
+  // Returns when memory may be getting short, after wake(), or after `time`. One thread waits. Any
+  // thread may call wake(), even before the wait begins.
   virtual void wait(std::chrono::milliseconds time) = 0;
   virtual void wake() = 0;
 };
 
-// This process on this machine.
+// The source for this process on this machine.
 class SystemMemory final : public MemorySource {
  public:
   SystemMemory();
@@ -60,16 +60,16 @@ class MemoryGuard {
   static constexpr std::chrono::seconds signs_period{1};
   static constexpr std::chrono::seconds log_period{1};
 
-  // None is owned; `tape` and `source` must outlive the guard. Starts the thread; where the system
-  // has none to give, between_steps() looks instead.
+  // Owns none of its arguments; `tape` and `source` must outlive the guard. Starts the thread. If
+  // the system cannot start one, between_steps() does its work.
   MemoryGuard(const plan::MemoryPlan& plan, streaming::StreamedTape& tape, MemorySource& source,
               Log log);
   ~MemoryGuard();
   MemoryGuard(const MemoryGuard&) = delete;
   MemoryGuard& operator=(const MemoryGuard&) = delete;
 
-  // To be called between steps, by the thread that makes them: logs what has changed since, in one
-  // line, once a period.
+  // Called between steps, by the thread that runs them. Logs changes as one line, at most once a
+  // period.
   void between_steps(Clock::time_point now = Clock::now());
 
  private:
@@ -79,9 +79,9 @@ class MemoryGuard {
   streaming::StreamedTape& tape_;
   MemorySource& source_;
   Log log_;
-  MemoryPolicy policy_;  // of the thread, where there is one
+  MemoryPolicy policy_;  // used by the guard's thread, if there is one
   Clock::time_point next_signs_{};
-  std::uint64_t told_bytes_;  // that are pinned, as the log has it
+  std::uint64_t told_bytes_;  // pinned bytes, as logged last
   Clock::time_point next_log_{};
 
   std::atomic<bool> is_ending_ = false;

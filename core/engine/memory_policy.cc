@@ -10,12 +10,12 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Over shorter times the counters of the kernel, which it updates in lots, look like a speed.
+// Over shorter times the kernel's counters, which it updates in batches, would look like a speed.
 constexpr milliseconds rate_time_min{8}, rate_time_max{250};
 constexpr std::uint64_t rate_noise_bytes = std::uint64_t{3} << 20;
 constexpr double rate_half_life_s = 1.5;
 
-// Nobody takes memory faster than this, for which the kernel has to zero it.
+// Nobody takes memory faster than this, because the kernel has to zero it first.
 constexpr double fastest_bytes_per_s = 10e9;
 constexpr milliseconds look_period_min{3}, look_period_max{100};
 
@@ -51,7 +51,7 @@ void MemoryPolicy::look(std::uint64_t usable_bytes, Clock::time_point now) {
                           look_period_max);
 }
 
-// The greatest speed over any of the last moments, which then fades.
+// The greatest speed over the last moments. It fades slowly.
 void MemoryPolicy::measure_rate(std::uint64_t usable_bytes, Clock::time_point now) {
   while (!samples_.empty() && now - samples_.front().time > rate_time_max) samples_.pop_front();
   double rate = 0;

@@ -1,10 +1,11 @@
-// How much of the weights may stay in memory while others take some of it: the arithmetic of the
-// memory guard, without threads, files or clocks.
+// How many bytes of the weights may stay pinned while other processes take memory: the arithmetic
+// of the memory guard, without threads, files or clocks.
 //
-// What the process may hold, less the rest of its plan, is left for pinned weights. Memory that
-// others take faster than it can be given back would end in a kill, so beside it a reserve is kept
-// that grows with the speed at which memory has been going lately. What was given up comes back
-// after some quiet time, piece by piece; and the more often that was in vain, the later.
+// Pinned weights may have what the process may hold, less the rest of its plan and less a reserve.
+// The reserve grows with the speed at which memory has been disappearing: if others took memory
+// faster than it can be given back, the process would be killed. After some quiet time the limit
+// rises again, piece by piece. Each time a piece has to be given up again, the next attempt waits
+// longer.
 #pragma once
 
 #include <chrono>
@@ -14,11 +15,11 @@
 
 namespace sluice::engine {
 
-// Signs that the system is short of memory although no limit says so; absent where the kernel does
-// not tell.
+// Signs that the system is short of memory although no limit says so. Absent where the kernel does
+// not report them.
 struct MemorySigns {
-  std::optional<std::uint64_t> refaults;   // pages that came back soon after eviction, since ever
-  std::optional<double> pressure_percent;  // of ten seconds, in which some task waited for memory
+  std::optional<std::uint64_t> refaults;   // pages read again soon after eviction, a running total
+  std::optional<double> pressure_percent;  // of ten seconds: time that some task waited for memory
 };
 
 class MemoryPolicy {
@@ -27,19 +28,19 @@ class MemoryPolicy {
 
   static constexpr std::uint64_t MiB = std::uint64_t{1} << 20;
 
-  // Kept free for the kernel's own pages and for what grows a little, as soon as memory is short.
+  // Kept free, once memory is short, for the kernel's own pages and for small growth.
   static constexpr std::uint64_t margin_bytes = 16 * MiB;
-  // The reserve is what others take, at the speed at which they took it last, in this time. What
-  // is less than the minimum is left to the margin, and what is more than the maximum was taken at
-  // once, or a limit fell.
+  // The reserve is the memory that others would take in this time at their latest speed. A reserve
+  // below the minimum counts as none: the margin covers it. The maximum caps it: a higher speed
+  // means that memory was taken at once, or that a limit was lowered.
   static constexpr std::chrono::milliseconds horizon{200};
   static constexpr std::uint64_t reserve_bytes_min = 4 * MiB, reserve_bytes_max = 256 * MiB;
-  // Given up at once when there are signs of shortage but no limit is near.
+  // Given up at once when there are signs of shortage while no limit is near.
   static constexpr std::uint64_t relief_bytes = 64 * MiB;
-  // Less is not worth a change.
+  // Smaller changes are not worth making.
   static constexpr std::uint64_t change_bytes_min = 8 * MiB;
-  // Memory comes back in such pieces, one a period, after it has been there for the calm time;
-  // which doubles, up to its maximum, whenever a piece has to be given up again.
+  // The limit rises in pieces of this size, one a period, once the memory has been free for the
+  // calm time. The calm time doubles, up to its maximum, whenever a piece has to be given up again.
   static constexpr std::uint64_t piece_bytes = 64 * MiB;
   static constexpr std::chrono::milliseconds piece_period{500};
   static constexpr std::chrono::seconds calm_min{5}, calm_max{160};
@@ -47,18 +48,19 @@ class MemoryPolicy {
   static constexpr double pressure_percent_max = 10;
   static constexpr std::uint64_t refaults_max = 4096;  // from one look() at the signs to the next
 
-  // `rest_bytes`: what the plan has beside pinned weights. `pinned_bytes`: of the plan, the most
-  // that is ever allowed.
+  // `rest_bytes` is what the plan has besides pinned weights. `pinned_bytes` is the plan's bytes of
+  // pinned weights; the limit never exceeds them.
   MemoryPolicy(std::uint64_t rest_bytes, std::uint64_t pinned_bytes);
 
-  // Looks at what the process may hold in all, what it holds already included.
+  // Updates the limit from the bytes that the process may hold in all, including those it holds
+  // already.
   void look(std::uint64_t usable_bytes, Clock::time_point now);
-  // Looks at the signs: about once a second.
+  // Updates the limit from the signs; call it about once a second.
   void look(const MemorySigns& signs, Clock::time_point now);
 
-  // What may be pinned now.
+  // How many bytes may be pinned now.
   std::uint64_t limit_bytes() const { return limit_bytes_; }
-  // How soon to look again: the less is left, the sooner.
+  // The time until the next look: the less memory is left, the shorter.
   std::chrono::milliseconds next_look() const { return next_look_; }
 
  private:
@@ -75,8 +77,8 @@ class MemoryPolicy {
   std::uint64_t pinned_bytes_;
   std::uint64_t limit_bytes_;
   std::chrono::milliseconds next_look_{0};
-  std::deque<Sample> samples_;    // of the last moments, the oldest first
-  double taken_bytes_per_s_ = 0;  // by others; falls slowly
+  std::deque<Sample> samples_;    // of the last moments, oldest first
+  double taken_bytes_per_s_ = 0;  // by other processes; decays slowly
   std::optional<std::uint64_t> refaults_;
   Clock::time_point last_shortage_{};
   Clock::time_point last_piece_{};

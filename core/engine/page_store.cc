@@ -33,7 +33,7 @@ constexpr std::uint32_t version = 2;
 constexpr std::string_view extension = ".sluice-page";
 constexpr auto abandoned_after = std::chrono::minutes(10);
 
-// Puts values one behind the other.
+// Appends values one after the other.
 class Writer {
  public:
   explicit Writer(std::size_t size) : bytes_(size) {}
@@ -55,7 +55,7 @@ class Writer {
   std::size_t position_ = 0;
 };
 
-// All of a file but the payload.
+// The header of a file: everything but the payload.
 Bytes header(const PageKey& key, std::span<const Token> tokens, std::uint64_t payload_bytes,
              std::uint64_t payload_checksum) {
   Writer writer(magic.size() + 2 * sizeof(std::uint32_t) + key.bytes.size() +
@@ -80,13 +80,13 @@ std::uint64_t total_bytes(std::span<const Part> parts) {
   return total;
 }
 
-// Whether no other user can read or change it.
+// Whether the folder belongs to this user and no other user can read or change it.
 bool is_of_owner_alone(const struct stat& facts) {
   return facts.st_uid == ::geteuid() && (facts.st_mode & 077U) == 0;
 }
 
-// Makes the folder, or checks the one that is there: it is not changed, since it may serve others
-// for something else.
+// Creates the folder, or checks an existing one. It does not change the mode of an existing folder,
+// which may serve somebody for something else.
 void open_private_folder(const fs::path& folder) {
   const auto fail = [&](int error) {
     throw std::system_error(error, std::generic_category(),
@@ -108,7 +108,7 @@ void open_private_folder(const fs::path& folder) {
                   folder.string(), what));
 }
 
-// A file that is read from front to back.
+// A file read from front to back.
 class InputFile {
  public:
   explicit InputFile(const fs::path& path)
@@ -116,7 +116,7 @@ class InputFile {
         error_(errno) {}
   ~InputFile() {
     if (descriptor_ < 0) return;
-    // The payload has gone where it is used; in the page cache it would only take room.
+    // The payload was copied to where it is used; keeping it in the page cache would waste memory.
     (void)::posix_fadvise(descriptor_, 0, 0, POSIX_FADV_DONTNEED);
     ::close(descriptor_);
   }
@@ -137,7 +137,7 @@ class InputFile {
     return ::fstat(descriptor_, &facts) == 0 && is_of_owner_alone(facts);
   }
 
-  // Whether all of `bytes` could be filled.
+  // Fills `bytes`; returns whether the file had enough.
   bool read(std::span<std::byte> bytes) {
     while (!bytes.empty()) {
       const ssize_t n = ::read(descriptor_, bytes.data(), bytes.size());
@@ -153,7 +153,7 @@ class InputFile {
   int error_;
 };
 
-// What is wrong with a page, or nothing when it was read.
+// Reads a page; returns what is wrong with it, or nothing.
 std::optional<std::string> read_page(InputFile& file, const PageKey& key,
                                      std::span<const Token> tokens,
                                      std::span<const std::span<std::byte>> parts) {
@@ -256,7 +256,7 @@ void PageStore::touch(std::span<const PageKey> keys) const {
   }
 }
 
-// Another process may remove the same files: what is gone is gone.
+// Another process may be removing the same files; a file that is gone is not an error.
 void PageStore::trim() const {
   std::vector<StoredPage> pages;
   std::uint64_t bytes = 0;

@@ -8,7 +8,7 @@ namespace {
 
 constexpr float never = -std::numeric_limits<float>::infinity();
 
-// The logit of a token that can be chosen; null for any other. NaN fails the comparison.
+// The logit of a token that can be chosen; otherwise null. NaN fails the comparison.
 float* usable_logit(std::span<float> logits, tokenizer::Token token) {
   const auto id = static_cast<std::size_t>(token);
   return token >= 0 && id < logits.size() && logits[id] > never ? &logits[id] : nullptr;

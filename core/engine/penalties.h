@@ -1,7 +1,7 @@
-// Changes of the logits by the tokens that a text already has, and by the wish of the caller.
+// Changes logits by the tokens that a text already has, and by the caller's biases.
 //
-// Pure functions: the same arguments give the same bits. Logits that are NaN or -infinity stay as
-// they are, and tokens that are not in the vocabulary are passed over.
+// Pure functions: the same arguments give the same bits. Logits that are NaN or -infinity stay
+// unchanged. Tokens that are not in the vocabulary are ignored.
 #pragma once
 
 #include <cstdint>
@@ -19,11 +19,11 @@ struct LogitBias {
 // How often a token occurs.
 struct TokenUse {
   tokenizer::Token token;
-  std::uint32_t recent;     // among the tokens that the repeat penalty looks at
-  std::uint32_t generated;  // in the generated text, without the prompt
+  std::uint32_t recent;     // times among the tokens that the repeat penalty looks at
+  std::uint32_t generated;  // times in the generated text, without the prompt
 };
 
-// The values that stand here change nothing.
+// The defaults change nothing.
 struct Penalties {
   double repeat = 1;     // l / repeat if l > 0, else l * repeat, once for each recent token
   double presence = 0;   // l - presence, for each generated token
@@ -33,12 +33,12 @@ struct Penalties {
 // Adds each bias to the logit [vocabulary] of its token.
 void apply_biases(std::span<const LogitBias> biases, std::span<float> logits);
 
-// Applies the repeat penalty and then the other two, in double precision. `uses` names a token at
-// most once.
+// Applies the repeat penalty and then the other two, in double precision. Each token occurs at most
+// once in `uses`.
 void apply_penalties(const Penalties& penalties, std::span<const TokenUse> uses,
                      std::span<float> logits);
 
-// Makes it impossible to choose these tokens.
+// Makes these tokens impossible to choose.
 void ban(std::span<const tokenizer::Token> tokens, std::span<float> logits);
 
 }  // namespace sluice::engine

@@ -10,15 +10,15 @@ namespace {
 using kvcache::page_positions;
 using tokenizer::Token;
 
-// Changes whenever the same model and settings would give other bytes.
+// Changed whenever the same model and settings give other bytes than before.
 constexpr std::uint64_t snapshot_version = 3;
 
 PageKey derive(const PageKey& key, std::span<const std::uint64_t> numbers) {
   return key.derive(std::as_bytes(numbers));
 }
 
-// What the bytes of a page depend on besides the model and the tokens. Which layers form a group
-// depends on the context too: a window that it does not reach is none.
+// The part of a page's name that stands for the model and the settings. Which layers form a group
+// depends on the context too: a window that is longer than the context counts as none.
 PageKey settings_key(const PageKey& model, const kvcache::CacheConfig& config) {
   std::vector<std::uint64_t> numbers = {snapshot_version, page_positions, config.window.positions,
                                         config.window.sinks,
@@ -46,8 +46,8 @@ PromptCache::PromptCache(const PromptCacheOptions& options, const PageKey& model
   store_.trim();
 }
 
-// A page is restored as a step would compute it, but for where its keys and values come from. Of
-// the states between pages only the last is kept, so nothing before it can stand alone.
+// Restores page after page as steps would compute them, but with keys and values read from the
+// store. Only the state after the last page is read, so a model with states gets all pages or none.
 std::uint32_t PromptCache::restore(kvcache::Sequence& sequence, std::span<const Token> tokens) {
   const std::size_t room = std::min<std::size_t>(tokens.size(), sequence.capacity());
   kept_ = keys_of(tokens.first(room));
@@ -98,7 +98,7 @@ void PromptCache::save(const kvcache::Sequence& sequence, std::span<const Token>
   store_.trim();
 }
 
-// Whether the page is in the store now.
+// Stores a page unless it is there. Returns whether the store has it now.
 bool PromptCache::keep(const kvcache::Sequence& sequence, std::span<const Token> tokens,
                        const PageKey& key, std::size_t page) const {
   if (store_.contains(key)) return true;
@@ -109,8 +109,8 @@ bool PromptCache::keep(const kvcache::Sequence& sequence, std::span<const Token>
   return true;
 }
 
-// Keeps the recurrent states after the last of some whole pages that the sequence has them of, and
-// says whether they were not in the store before.
+// Stores the recurrent states after the last of these pages for which the sequence has them.
+// Returns whether they are new in the store.
 bool PromptCache::keep_state(const kvcache::Sequence& sequence, std::span<const Token> tokens,
                              std::span<const PageKey> pages) const {
   for (std::size_t count = pages.size(); count > 0; --count) {
@@ -125,7 +125,7 @@ bool PromptCache::keep_state(const kvcache::Sequence& sequence, std::span<const 
   return false;
 }
 
-// A state is of no use without its pages, and large: it comes last.
+// A state is useless without its pages, and large: it comes last, so that it is removed first.
 void PromptCache::touch_kept() const {
   std::vector<PageKey> keys = kept_;
   if (has_states() && !keys.empty()) keys.push_back(state_key(keys.back()));

@@ -1,16 +1,16 @@
-// Keys and values of prompts that are kept on disk: what a run computed, the next one reads.
+// Keys and values of prompts, kept on disk: what one run computed, the next one reads.
 //
-// A page of the store (core/engine/page_store.h) holds one page of positions of all layers, as they
-// lie in memory. It is named by the model, the settings of the cache and all tokens up to its end,
-// so that it is found only by a run that would compute the very same bytes: a restored prefix is
-// bit-identical to a computed one. (The tiers of kernels agree bit for bit, and no number of
-// threads, chunk or budget changes a result; none of these are in the name.)
+// A page of the store (core/engine/page_store.h) holds one cache page of all layers, as it lies in
+// memory. Its name is made of the model, the settings of the cache and all tokens up to its end, so
+// it is found only by a run that would compute the very same bytes: a restored prefix is
+// bit-identical to a computed one. (The tiers of kernels agree bit for bit, and results do not
+// depend on threads, chunk or budget; so none of these are in the name.)
 //
-// The recurrent states of a model are kept beside the page that they follow. They are there only
-// after pages at whose end a sequence had them when it was saved: where it ended, or where it has a
-// checkpoint; and a prefix can be restored up to such a page.
+// The recurrent states of a model are stored beside the page that they follow. They exist only for
+// pages at whose end the sequence had a state when it was saved: at its own end, or at a
+// checkpoint. A prefix can be restored only up to such a page.
 //
-// Keeping a prompt is never worth failing for: what cannot be read or written is a warning.
+// A failure of the cache never ends a run: what cannot be read or written causes a warning.
 //
 // Used by one thread.
 #pragma once
@@ -29,9 +29,9 @@
 namespace sluice::engine {
 
 struct PromptCacheOptions {
-  std::filesystem::path folder;  // empty: none
+  std::filesystem::path folder;  // empty: no cache
   std::uint64_t bytes_max = std::uint64_t{4} << 30;
-  // Told, in one line, what is wrong with the folder or a file in it.
+  // Called with one line of text when something is wrong with the folder or a file in it.
   std::function<void(const std::string& line)> on_warning = {};
 };
 
@@ -41,12 +41,12 @@ class PromptCache {
   // the folder cannot be made.
   PromptCache(const PromptCacheOptions& options, const PageKey& model, kvcache::KvCache& cache);
 
-  // Fills an empty sequence with the longest beginning of `tokens` that is kept, in whole pages,
-  // with recurrent states if the model has them, and returns its length.
+  // Fills an empty sequence with the longest stored prefix of `tokens`, in whole pages (and with
+  // the recurrent states if the model has them), and returns its length.
   std::uint32_t restore(kvcache::Sequence& sequence, std::span<const tokenizer::Token> tokens);
 
-  // Keeps the whole pages of `tokens`, all of which the sequence holds from its beginning, up to
-  // the first that has slid out of a window and was not kept before.
+  // Stores the whole pages of `tokens`, which the sequence must begin with. Stops at the first page
+  // that is not in the store and has already slid out of a window.
   void save(const kvcache::Sequence& sequence, std::span<const tokenizer::Token> tokens);
 
  private:
@@ -55,7 +55,7 @@ class PromptCache {
   bool keep_state(const kvcache::Sequence& sequence, std::span<const tokenizer::Token> tokens,
                   std::span<const PageKey> pages) const;
   void touch_kept() const;
-  // How many of the pages of kept_ can be restored, from the beginning.
+  // How many pages, from the beginning of kept_, can be restored.
   std::size_t restorable_pages() const;
   bool has_states() const;
   static PageKey state_key(const PageKey& page);
@@ -66,7 +66,7 @@ class PromptCache {
   std::function<void(const std::string&)> warn_;
   PageStore store_;
   PageKey root_;
-  std::vector<PageKey> kept_;  // the pages that were restored or saved last, from the beginning
+  std::vector<PageKey> kept_;  // the pages that were restored or saved last, from the first on
   bool writes_ = true;         // false after a write has failed
 };
 

@@ -10,12 +10,12 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Weights stand at places like those of the run; kernels load whole lines.
+// Stand-ins are aligned as the weights of the run are; kernels load whole lines.
 constexpr std::size_t alignment = 64;
-// Any weights will do, but none whose products would be subnormal numbers, which take longer.
+// Any weights will do, as long as their products are not subnormal numbers, which take longer.
 constexpr int stand_in_byte = 0x3b;
 
-constexpr std::uint32_t tokens_before = 256;  // of a sequence, as far as it has room
+constexpr std::uint32_t tokens_before = 256;  // of a sequence, if it has room
 constexpr int steps_max = 8;
 
 std::size_t longest(const std::vector<streaming::Segment>& segments) {
@@ -38,7 +38,7 @@ RehearsalTape::RehearsalTape(const model::WeightLayout& layout, const plan::Memo
       streamed_of_(segments_.size(), in_memory),
       is_packed_(reads_packed && !plan.tape.is_in_page_cache),
       stand_in_(stand_in_size(stand_in_bytes, segments_)) {
-  // Written by all threads, so that a machine of several nodes spreads it over them.
+  // All threads write it, which spreads the memory over the nodes of a NUMA machine.
   team.run([&](std::size_t member) {
     const auto part = topology::split(stand_in_.size(), alignment, team.size(), member);
     std::memset(stand_in_.data() + part.begin, stand_in_byte, part.size());
@@ -120,7 +120,7 @@ void Rehearsal::make_room(std::size_t sequences, std::size_t tokens) {
   logits_.resize(columns_.size() * hp.vocabulary);
 }
 
-// Sequences never advance, so that the same step can be done again.
+// Runs a step and returns its seconds. Sequences do not advance, so the step can be repeated.
 double Rehearsal::time_step() {
   const Clock::time_point begin = Clock::now();
   const std::size_t each = columns_.size() / sequences_.size();

@@ -1,9 +1,9 @@
-// A step of a planned run without its weights, to learn how long it will take.
+// Runs steps of a planned run without its weights, to predict how long they will take.
 //
-// A rehearsal runs the model's own decoder: the products of its shapes and types, its attention,
-// its threads. What lies in memory in the run is read from a stand-in, a buffer larger than the
-// caches that the matrices take turns in; what is streamed in the run is read from the file, by the
-// reader of the run. The numbers are nonsense, and the time is that of a real step.
+// A rehearsal runs the model's own decoder: products of the same shapes and types, the same
+// attention, the same threads. Pinned weights are replaced by a stand-in, a buffer larger than the
+// caches, which the matrices use in turns. Streamed weights are read from the file, with the reader
+// of the run. The numbers that come out are nonsense; the time is that of a real step.
 #pragma once
 
 #include <chrono>
@@ -23,12 +23,12 @@
 
 namespace sluice::engine {
 
-// A tape with stand-ins for pinned segments. Streamed ones come from the files, or are stand-ins in
-// the form of the file where there is no reader.
+// A tape with stand-ins for pinned segments. Streamed segments are read from the files; without a
+// reader they get stand-ins in the layout of the file.
 class RehearsalTape final : public streaming::Tape {
  public:
-  // `reader` may be null. Holds the ring of the plan and `stand_in_bytes`, no less than the longest
-  // segment. Throws std::system_error when memory cannot be had.
+  // `reader` may be null. Holds the ring of the plan and a stand-in of `stand_in_bytes`, but at
+  // least the longest segment. Throws std::system_error when it cannot allocate memory.
   RehearsalTape(const model::WeightLayout& layout, const plan::MemoryPlan& plan, bool reads_packed,
                 std::unique_ptr<streaming::Reader> reader, std::size_t stand_in_bytes,
                 topology::ThreadTeam& team);
@@ -41,22 +41,23 @@ class RehearsalTape final : public streaming::Tape {
 
   const std::vector<streaming::Segment>& segments_;
   std::vector<bool> is_pinned_;           // by turn
-  std::vector<std::size_t> streamed_of_;  // by turn: that of streamed_, or in_memory
-  bool is_packed_;                        // what is pinned
+  std::vector<std::size_t> streamed_of_;  // by turn: the turn in streamed_, or in_memory
+  bool is_packed_;                        // layout of the pinned segments
   model::AlignedBytes stand_in_;
-  std::size_t next_ = 0;  // where the next segment stands in
+  std::size_t next_ = 0;  // offset in stand_in_ for the next segment
   std::optional<streaming::StreamedTape> streamed_;
 };
 
 class Rehearsal {
  public:
-  // None but the reader is owned; the reader may be null: then nothing is read from the disk.
+  // Owns none of its arguments but the reader. Without a reader nothing is read from the disk.
   Rehearsal(plan::PlannedModel& planned, const kernels::KernelTable& kernels,
             topology::ThreadTeam& team, std::unique_ptr<streaming::Reader> reader,
             std::size_t stand_in_bytes);
 
-  // The seconds of a step with `tokens` of each of `sequences`, all with logits: of the last of the
-  // steps that are done in `duration`, at least one. Each sequence has some tokens already.
+  // The seconds of a step with `tokens` tokens of each of `sequences` sequences, all with logits.
+  // Runs steps for `duration`, at least one, and returns the time of the last. Each sequence
+  // already has some tokens.
   double step_seconds(std::size_t sequences, std::size_t tokens,
                       std::chrono::milliseconds duration);
 

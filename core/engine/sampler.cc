@@ -22,8 +22,8 @@ bool usable(float logit) {
   return logit > lowest;
 }
 
-// How probable a logit is beside the best one, at temperature 1. Both are finite or +infinity; two
-// infinities are equals.
+// The probability of a logit relative to the best one. Both are finite or +infinity; two infinities
+// count as equal.
 double weight_of(float logit, float best, double temperature = 1) {
   if (logit == best) return 1;
   return std::exp((static_cast<double>(logit) - static_cast<double>(best)) / temperature);
@@ -121,7 +121,7 @@ TokenUse& Sampler::use_of(Token token) {
   return *uses_.insert(at, {token, 0, 0});
 }
 
-// The token is now the newest of those that the repeat penalty looks at, and may displace one.
+// Records the token as the newest that the repeat penalty looks at; the oldest may drop out.
 void Sampler::remember(Token token) {
   ++use_of(token).recent;
   if (options_.repeat_last_n == SamplerOptions::whole_text) return;
@@ -163,7 +163,7 @@ bool Sampler::precedes(const Candidate& a, const Candidate& b) {
   return a.logit != b.logit ? a.logit > b.logit : a.token < b.token;
 }
 
-// Stage 1. The logits themselves where nothing changes them.
+// Stage 1. Returns `logits` themselves where nothing changes them.
 std::span<const float> Sampler::change(std::span<const float> logits,
                                        std::span<const Token> banned) {
   if (options_.logit_bias.empty() && uses_.empty() && banned.empty()) return logits;
@@ -176,9 +176,10 @@ std::span<const float> Sampler::change(std::span<const float> logits,
   return changed;
 }
 
-// One pass with a threshold: candidates gather until there are twice as many as wanted, then the
-// better half stays and its worst is the mark to beat. Most logits of a large vocabulary cost one
-// comparison. Ids ascend, so an equal of the worst kept comes after it and is rightly passed over.
+// One pass with a threshold. Candidates gather until there are twice as many as wanted; then the
+// better half stays, and its worst logit becomes the threshold. Most logits of a large vocabulary
+// cost one comparison. Ids ascend, so a logit equal to the threshold comes later in the order and
+// is rightly skipped.
 void Sampler::keep_top_k(std::span<const float> logits) {
   std::vector<Candidate>& candidates = scratch_->candidates_;
   const std::size_t k = options_.top_k;
@@ -196,7 +197,7 @@ void Sampler::keep_top_k(std::span<const float> logits) {
     if (candidates.size() == most) drop_the_rest();
   }
   if (candidates.size() > k) drop_the_rest();
-  // nth_element leaves an order that differs between libraries; a sum must not.
+  // The order after nth_element differs between libraries; the order of a sum must not.
   std::sort(candidates.begin(), candidates.end(), precedes);
 }
 
@@ -207,9 +208,9 @@ void Sampler::keep_all(std::span<const float> logits) {
   }
 }
 
-// Top-p and min-p each keep a beginning of the same sorted sequence, so the order in which they are
-// applied does not matter once the probabilities are fixed. Min-p goes first because it needs no
-// sorting and leaves little to sort.
+// Top-p and min-p each keep a prefix of the same sorted sequence, so their order does not matter
+// once the probabilities are fixed. Min-p goes first because it needs no sorting and leaves little
+// to sort.
 void Sampler::filter_by_probability() {
   std::vector<Candidate>& candidates = scratch_->candidates_;
   const float best = std::min_element(candidates.begin(), candidates.end(), precedes)->logit;
@@ -225,8 +226,8 @@ void Sampler::filter_by_probability() {
   if (options_.top_p < 1) keep_top_p(total, best);
 }
 
-// `total` is the weight of everything that stage 2 left. Sorts in growing pieces: the nucleus of a
-// peaked distribution is a few tokens, and the rest is never put in order.
+// `total` is the weight of everything that stage 2 kept. Sorts in growing pieces: a peaked
+// distribution needs only a few tokens, and the rest is never sorted.
 void Sampler::keep_top_p(double total, float best) {
   std::vector<Candidate>& candidates = scratch_->candidates_;
   const double wanted = options_.top_p * total;

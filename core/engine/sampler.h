@@ -11,12 +11,12 @@
 //   3. top-p            keep the fewest tokens whose probabilities reach p (Holtzman 2019)
 //   4. min-p            keep tokens at least min_p times as probable as the best (Nguyen 2024)
 //   5. temperature      divide the logits that are left by T, and draw one
-// The probabilities of stages 3 and 4 are those at temperature 1 of what stage 2 left. Each stage
-// keeps at least one token. Equal logits are ordered by token id, the lower first.
+// The probabilities of stages 3 and 4 are those of the tokens that stage 2 kept, at temperature 1.
+// Each stage keeps at least one token. Equal logits are ordered by token id, the lower first.
 //
-// The same seed and the same logits give the same tokens on every platform: the generator is part
-// of the class and all sums are made in double in a fixed order, which leaves only the last bit of
-// exp() to the platform's library.
+// The same seed and the same logits give the same tokens on every platform: the class has its own
+// generator, and all sums are made in double in a fixed order. Only the last bit of exp() is up to
+// the platform's library.
 //
 // Threads: a sampler belongs to one thread.
 #pragma once
@@ -39,7 +39,7 @@ struct SamplerOptions {
   double top_p = 0.95;               // 1: off
   double min_p = 0.05;               // 0: off
   double repeat_penalty = 1.0;       // 1: off
-  std::uint32_t repeat_last_n = 64;  // tokens that the repeat penalty looks back; 0: off
+  std::uint32_t repeat_last_n = 64;  // how many of the last tokens it looks at; 0: off
   std::uint64_t seed = 0;
   double presence_penalty = 0;   // 0: off
   double frequency_penalty = 0;  // 0: off
@@ -48,7 +48,7 @@ struct SamplerOptions {
   static constexpr std::uint32_t whole_text = 0xFFFFFFFF;  // for repeat_last_n
 };
 
-// A seed from the operating system's entropy, of 32 bits so that a person can type it again.
+// A seed from the operating system's entropy. It has 32 bits, so that a person can type it again.
 std::uint64_t random_seed();
 
 // xoshiro256** of Blackman and Vigna (2018), its state filled by splitmix64.
@@ -62,9 +62,9 @@ class RandomGenerator {
   std::array<std::uint64_t, 4> state_;
 };
 
-// What a choice works with: as large as the vocabulary, and of no meaning between two choices, so
-// that all samplers of a thread can share one. Allocates when it is first used (or the vocabulary
-// grows).
+// Working memory of a choice, as large as the vocabulary. Nothing in it lasts from one choice to
+// the next, so all samplers of a thread can share one. Allocates when first used, or when the
+// vocabulary grows.
 class SamplerScratch {
  public:
   static constexpr std::size_t bytes_per_token = 12;  // of the vocabulary
@@ -77,26 +77,25 @@ class SamplerScratch {
   };
   static_assert(bytes_per_token == sizeof(float) + sizeof(Candidate));
   std::vector<float> penalised_;       // the logits after stage 1
-  std::vector<Candidate> candidates_;  // what the stages have left
+  std::vector<Candidate> candidates_;  // the tokens that remain after each stage
 };
 
 class Sampler {
  public:
-  // Throws UsageError when an option is out of its range. Null: a scratch of its own.
+  // Throws UsageError when an option is out of range. Without `scratch` it makes its own.
   explicit Sampler(const SamplerOptions& options, std::shared_ptr<SamplerScratch> scratch = {});
 
-  // Chooses the token that follows. `logits` has one entry a token of the vocabulary. NaN,
-  // -infinity and the tokens in `banned` are never chosen; throws ModelError when nothing else is
-  // there.
+  // Chooses the next token. `logits`: [vocabulary]. NaN, -infinity and the tokens in `banned` are
+  // never chosen; throws ModelError when no other token is left.
   tokenizer::Token sample(std::span<const float> logits,
                           std::span<const tokenizer::Token> banned = {});
 
-  // Tells the penalties that a token is now part of the text: one that was generated, or one of the
-  // prompt, which only the repeat penalty heeds.
+  // Record for the penalties that a token is now part of the text: one that was generated, or one
+  // of the prompt. Only the repeat penalty counts tokens of the prompt.
   void accept(tokenizer::Token token);
   void accept_prompt(tokenizer::Token token);
 
-  // The most that a sampler holds for a text of so many tokens, when a penalty is on.
+  // The most bytes that a sampler holds for each token of a text, when a penalty is on.
   static constexpr std::uint64_t penalty_bytes_per_token = 2 * sizeof(TokenUse) + 8;
 
  private:
@@ -115,7 +114,7 @@ class Sampler {
 
   SamplerOptions options_;
   RandomGenerator random_;
-  std::vector<TokenUse> uses_;            // by token, for the penalties that are on
+  std::vector<TokenUse> uses_;            // indexed by token, if a penalty is on
   std::vector<tokenizer::Token> recent_;  // a ring of the last repeat_last_n tokens
   std::size_t recent_next_ = 0;
   std::shared_ptr<SamplerScratch> scratch_;

@@ -42,7 +42,7 @@ void Stepper::run(std::span<const StepPart> parts) {
   check(parts);
   std::size_t wanted = 0;
   for (const StepPart& part : parts) wanted += part.logits;
-  // A step without logits ends before the head, and nothing of it should be read ahead.
+  // A step without logits ends before the head, and the head should not be read ahead.
   tape_.expect_step_end(wanted == 0 ? decoder_.head_turn()
                                     : std::numeric_limits<std::size_t>::max());
   embed(parts);
@@ -51,8 +51,8 @@ void Stepper::run(std::span<const StepPart> parts) {
   }
   decoder_.run_layers(compute_, {columns_, cache_, column(0)});
   if (wanted != 0) run_head(parts, wanted);
-  // Only now does the step count. What ended it before has left what it wrote beyond the ends of
-  // the sequences, where it is written again.
+  // The sequences advance only now. A step that failed before has written only behind the ends of
+  // its sequences, where the next attempt writes again.
   for (const StepPart& part : parts) {
     cache_.advance(*part.sequence, static_cast<std::uint32_t>(part.tokens.size()));
   }
@@ -89,7 +89,7 @@ void Stepper::embed(std::span<const StepPart> parts) {
   }
 }
 
-// The columns that logits are wanted of move to the front, so that the head sees only those.
+// Moves the columns that need logits to the front, so that the head computes only those.
 void Stepper::run_head(std::span<const StepPart> parts, std::size_t count) {
   const std::size_t embedding = decoder_.hyper_parameters().embedding;
   std::size_t to = 0, end = 0;
@@ -103,7 +103,7 @@ void Stepper::run_head(std::span<const StepPart> parts, std::size_t count) {
   constexpr float never = -std::numeric_limits<float>::infinity();
   for (std::size_t i = 0; i < count; ++i) {
     const std::span<float> row = row_of_logits(i);
-    std::ranges::fill(row.subspan(tokens_), never);  // rows that stand for no token
+    std::ranges::fill(row.subspan(tokens_), never);  // rows without a token
     for (const Token token : suppressed_) row[static_cast<std::size_t>(token)] = never;
   }
 }

@@ -1,6 +1,6 @@
-// Runs steps: tokens of one or several sequences through the model in one turn of the tape.
+// Runs steps: tokens of one or several sequences go through the model in one pass over the tape.
 //
-// Allocates all that a step needs, as planned. Used by one thread.
+// Allocates everything that a step needs, as planned. Used by one thread.
 #pragma once
 
 #include <cstddef>
@@ -20,21 +20,21 @@
 
 namespace sluice::engine {
 
-// What a step does for one sequence. No sequence may have two parts in a step.
+// The part of one sequence in a step. A sequence has at most one part in a step.
 struct StepPart {
   kvcache::Sequence* sequence;
   std::span<const tokenizer::Token> tokens;  // to append, at least one
-  std::size_t logits;                        // wanted of so many of the last tokens
+  std::size_t logits;                        // how many of the last tokens get logits
 };
 
-// Throws UsageError when so many more tokens do not fit into the sequence.
+// Throws UsageError when `count` more tokens do not fit into the sequence.
 void require_room(const kvcache::Sequence& sequence, std::size_t count);
 
 class Stepper {
  public:
-  // None is owned but the embedding table. `tokens`: the vocabulary of the tokenizer; the model may
-  // have more rows than that (padding), never fewer. `suppressed`: tokens, less than that, whose
-  // logits are always minus infinity.
+  // Owns only the embedding table. `tokens` is the size of the tokenizer's vocabulary; the model
+  // may have more rows (padding), never fewer. The logits of the tokens in `suppressed`, each below
+  // `tokens`, are always minus infinity.
   Stepper(model::Decoder& decoder, const plan::MemoryPlan& plan,
           const kernels::KernelTable& kernels, topology::ThreadTeam& team,
           streaming::StreamedTape& tape, model::EmbeddingTable embedding, std::size_t tokens,
@@ -43,16 +43,17 @@ class Stepper {
   kvcache::KvCache& cache() { return cache_; }
   const kvcache::KvCache& cache() const { return cache_; }
 
-  // Asked many times a step; what it throws ends the step.
+  // Called many times a step; what it throws ends the step.
   void set_stop_check(std::function<void()> check) { compute_.set_stop_check(std::move(check)); }
   void set_watch(model::MatrixWatch watch) { compute_.set_watch(std::move(watch)); }
 
-  // Runs a step of at most plan.chunk tokens and plan.logits_columns logits. Throws UsageError for
-  // what does not fit or is no token, std::system_error when weights cannot be read, and what the
-  // stop check throws. The sequences are then as before, and the step may be run again.
+  // Runs a step of at most plan.chunk tokens and plan.logits_columns logits. Throws UsageError when
+  // something does not fit or a token is invalid, std::system_error when weights cannot be read,
+  // and what the stop check throws. The sequences are then as before, and the step may be run
+  // again.
   void run(std::span<const StepPart> parts);
 
-  // Logits number i of the last step, in the order of parts and tokens: [vocabulary], valid until
+  // The i-th logits of the last step, in the order of parts and tokens: [vocabulary], valid until
   // the next step.
   std::span<const float> logits(std::size_t i) const;
 

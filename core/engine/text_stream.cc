@@ -105,7 +105,7 @@ std::string_view TextStream::finish() {
   return ready_;
 }
 
-// Everything before the longest match, complete or not, is certain.
+// All text before the longest match, complete or not, is certain.
 std::string_view TextStream::take(std::string&& text) {
   ready_ = std::exchange(held_, {});
   std::size_t longest = 0;

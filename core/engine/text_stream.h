@@ -1,14 +1,14 @@
-// From the pieces of tokens to text that can be shown as it comes.
+// Turns the pieces of tokens into text that can be shown while it is generated.
 //
 // A token may end in the middle of a UTF-8 character, and a stop text may be spread over several
-// tokens. The stream holds back the least that it must: the bytes of an unfinished character, and
-// text that may turn out to be the beginning of a stop text. What it gives out is always whole
-// characters and valid UTF-8, however the text was cut into pieces: bytes that are not UTF-8 become
-// U+FFFD, one for each maximal part of a character (the practice of the Unicode standard, section
-// 3.9, and of the WHATWG decoder).
+// tokens. The stream holds back as little as possible: the bytes of an unfinished character, and
+// text that may be the beginning of a stop text. Its output is always whole characters and valid
+// UTF-8, however the text was cut into pieces. Bytes that are not UTF-8 become U+FFFD, one for each
+// maximal part of a character (the practice of the Unicode standard, section 3.9, and of the WHATWG
+// decoder).
 //
-// Stop texts: the text ends before the stop text that is complete first; of those complete at the
-// same character, before the longest.
+// Stop texts: the text ends before the stop text that is complete first. If several are complete at
+// the same character, the longest counts.
 //
 // Threads: a stream belongs to one thread.
 #pragma once
@@ -21,19 +21,19 @@
 
 namespace sluice::engine {
 
-// Bytes in, whole characters out.
+// Takes bytes and returns whole characters.
 class Utf8Assembler {
  public:
   // Appends the characters that `bytes` completes to `text`.
   void push(std::string_view bytes, std::string& text);
-  // The end of the text: an unfinished character becomes U+FFFD.
+  // Ends the text: an unfinished character becomes U+FFFD.
   void finish(std::string& text);
 
  private:
   void begin(unsigned char byte, std::string& text);
 
-  std::string partial_;            // the bytes of a character that is not complete
-  std::size_t missing_ = 0;        // bytes until it is
+  std::string partial_;            // the bytes of an unfinished character
+  std::size_t missing_ = 0;        // bytes until it is complete
   unsigned char next_lowest_ = 0;  // the range of its next byte
   unsigned char next_highest_ = 0;
 };
@@ -44,17 +44,17 @@ class TextStream {
   explicit TextStream(const std::vector<std::string>& stop_texts = {});
 
   // Takes the bytes of the next token and returns the text that is now certain; valid until the
-  // next call. Gives nothing once a stop text was found.
+  // next call. Returns nothing after a stop text was found.
   std::string_view push(std::string_view piece);
 
-  // The end of the generation: whatever was held back.
+  // Ends the generation: returns the text that was held back.
   std::string_view finish();
 
   bool stopped() const { return stopped_; }  // a stop text was found
 
  private:
-  // Knuth-Morris-Pratt: `fallback[n]` is the longest proper beginning of the stop text that is also
-  // an end of its first n bytes.
+  // Knuth-Morris-Pratt: `fallback[n]` is the length of the longest proper prefix of the stop text
+  // that is also a suffix of its first n bytes.
   struct StopText {
     std::string text;
     std::vector<std::size_t> fallback;

@@ -18,11 +18,11 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t MiB = std::size_t{1} << 20;
-// A quota is dealt out in periods of 100 ms, of which a team has to be seen for some.
+// A quota is granted per period of 100 ms; timing a team has to cover several periods.
 constexpr auto time_under_quota = std::chrono::milliseconds(200);
 constexpr auto time_of_siblings = std::chrono::milliseconds(30);
 
-// Rows of Q4_K times one column, over and over.
+// Multiplies rows of Q4_K with one column, over and over.
 class ProductTimer {
  public:
   ProductTimer(std::size_t bytes, std::chrono::milliseconds time)

@@ -1,9 +1,9 @@
-// How many threads, where only the clock can tell.
+// Chooses the number of threads where only measuring can decide.
 //
-// A second thread on the only core shares its execution units and its caches; a second thread under
+// A second thread on the only core shares its execution units and its caches. A second thread under
 // a quota of one and a half CPUs is stopped for a part of each period. Whether it helps depends on
-// the machine and on the code, so the product with one column, where decoding spends its time, is
-// run with both numbers.
+// the machine and on the code. So both numbers of threads are timed on the product with one column,
+// where decoding spends its time.
 #pragma once
 
 #include <cstdint>
@@ -14,18 +14,20 @@
 
 namespace sluice::engine {
 
-// How fast a team of threads, one on each of the CPUs, gets through its work, in any unit.
+// The speed, in any unit, of a team with one thread on each of the CPUs.
 using TeamSpeed = std::function<double(const topology::CpuList& cpus)>;
 
-// The choice with its alternative tried: `cpus` are those of the faster team, `alternative_cpus`
-// are empty, and the reason says what came out. A choice without an alternative is returned as it
-// is. Each team is timed twice, in turns, and its better time counts.
+// Times a choice against its alternative. In the result `cpus` are those of the faster team,
+// `alternative_cpus` is empty, and the reason tells what was measured. A choice without an
+// alternative is returned as it is. The teams are timed alternately, twice each, and the better
+// time of each counts.
 topology::ThreadChoice try_alternative(const topology::ThreadChoice& choice,
                                        const TeamSpeed& speed);
 
-// topology::choose_threads with that timing, which takes a fifth of a second where it is needed,
-// or one under a quota, and is made once in a process. It holds no more than 64 MiB, nor than a
-// quarter of what is free to the process or of the budget. Throws what choose_threads throws.
+// topology::choose_threads with that timing. The timing takes a fifth of a second where it is
+// needed, a second under a quota, and is done once in a process. It holds at most 64 MiB, and at
+// most a quarter of the memory that is free to the process and of the budget. Throws what
+// choose_threads throws.
 topology::ThreadChoice choose_timed_threads(const topology::Machine& machine,
                                             unsigned requested = 0,
                                             std::optional<std::uint64_t> budget_bytes = {});
