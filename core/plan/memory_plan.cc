@@ -15,32 +15,32 @@ namespace {
 
 constexpr std::uint64_t KiB = 1024, MiB = 1024 * KiB;
 
-// Segments of a resident model are large, since nothing waits for them. Streamed ones are small:
-// the ring then costs little and the budget is used to the last few MiB.
+// Segments of a resident model are large, since nothing waits for them. Streamed ones are small, so
+// that the ring is small and the budget can be used to the last few MiB.
 constexpr std::size_t resident_slice_bytes = 64 * MiB;
 constexpr std::size_t streamed_slice_bytes = 2 * MiB;
 constexpr streaming::TapeOptions resident_tape{std::numeric_limits<std::int64_t>::max(), 65, 64};
 constexpr std::uint32_t ring_slots = 16, ring_held_max = 4;
 
-// A context that nobody asked for: memory that weights could use is spent on so many positions at
-// most, and on so many at least; more is taken only where no weight wants it, in these steps.
+// A context that nobody asked for has between these numbers of positions, even if its memory could
+// hold weights. It grows beyond them only if no weight is streamed for it, in these steps.
 constexpr std::uint32_t default_context_max = 4096, default_context_min = 256;
 constexpr std::uint32_t context_step = 256;
 constexpr std::uint32_t chunk_min = 16;
 
-constexpr std::uint64_t stack_bytes = 128 * KiB;  // touched by a thread
-// Pages of code that is first run when the engine is: measured, rounded up.
+constexpr std::uint64_t stack_bytes = 128 * KiB;  // that a thread touches
+// Pages of code that first run with the engine: measured, rounded up.
 constexpr std::uint64_t code_to_come_bytes = 1280 * KiB;
 constexpr std::uint64_t page_bytes = 4096, page_entry_bytes = 8;
 // By so much the baseline differs between two runs of one program: pages of code that happen to be
 // mapped. A budget that is recommended must do in the next run, too.
 constexpr std::uint64_t baseline_scatter_bytes = MiB;
 
-// Everything but weights, for one choice of context (the window, where there is one) and chunk.
+// All that determines the memory except the weights.
 struct Shape {
   std::uint32_t context;
   std::uint32_t chunk;
-  std::uint64_t cache_positions = 0;  // of all sequences together; 0: as many as they can have
+  std::uint64_t cache_positions = 0;  // of all sequences together; 0: sequences * context
 };
 
 std::uint64_t sum(const std::vector<Line>& lines) {
@@ -64,7 +64,7 @@ class Planner {
   }
 
   PlannedModel plan() {
-    // Only a mapping is used in place; the other readers copy.
+    // Only a mapping can be used in place; the other readers copy.
     if (request_.io == streaming::Io::mmap) {
       PlannedModel resident = plan_with(true);
       if (resident.plan.fits()) return resident;
@@ -91,7 +91,7 @@ class Planner {
     return out;
   }
 
-  // Makes the lines of the plan for one shape.
+  // Fills in the plan for one shape.
   void fill(PlannedModel& out, const Shape& shape) const {
     MemoryPlan& plan = out.plan;
     plan.context = shape.context;
@@ -106,8 +106,8 @@ class Planner {
     add_weights(plan, maps_files);
   }
 
-  // A smaller shape of the same use, if there is one: prompts take longer then, and a context that
-  // nobody asked for holds less.
+  // Makes the shape smaller, if possible. Prompts take longer then, and a context that nobody asked
+  // for becomes shorter.
   bool shrink(Shape& shape) const {
     if (shape.chunk > least_chunk()) {
       shape.chunk = std::max(shape.chunk / 2, least_chunk());
@@ -119,7 +119,7 @@ class Planner {
     return true;
   }
 
-  // The longest context of the model for which still everything fits and nothing is streamed.
+  // Finds the longest context of the model with which everything fits and nothing is streamed.
   void grow(PlannedModel& out, Shape shape) const {
     const auto fits_with = [&](std::uint32_t context) {
       fill(out, {context, shape.chunk});
@@ -135,7 +135,7 @@ class Planner {
     fill(out, {fitting, shape.chunk});
   }
 
-  // Every sequence at its longest, if still everything fits and nothing is streamed.
+  // Gives every sequence its full length, if everything still fits and nothing is streamed.
   void widen(PlannedModel& out, const Shape& shape) const {
     fill(out, {shape.context, shape.chunk});
     if (!out.plan.fits() || out.plan.tape.streamed_segments != 0) fill(out, shape);
@@ -143,7 +143,7 @@ class Planner {
 
   bool chooses_context() const { return request_.context == 0 && request_.window == 0; }
 
-  // Each sequence has a column in a step, at least.
+  // Each sequence needs at least one column of a step.
   std::uint32_t least_chunk() const { return std::max(chunk_min, request_.parallel); }
 
   std::uint64_t request_cache_positions() const {
@@ -162,8 +162,8 @@ class Planner {
     return m.decoder->hyper_parameters();
   }
 
-  // The context asked for, or one whose cache takes no more than a quarter of the budget; the
-  // largest chunk whose buffers take no more than that.
+  // Chooses the context that was asked for, or one whose cache takes at most a quarter of the
+  // budget, and the largest chunk whose buffers take at most a quarter.
   Shape choose_shape(const PlannedModel& m) const {
     const std::uint64_t share = m.plan.budget.bytes / 4;
     Shape shape{request_.window != 0 ? window_context() : request_.context, 1,
@@ -175,7 +175,8 @@ class Planner {
         shape.context /= 2;
       }
     }
-    // No longer than what all sequences hold: a window would need as much again for it.
+    // A chunk is no longer than all sequences together: a window would need that much more memory
+    // for it.
     const std::uint64_t positions = std::uint64_t{shape.context} * request_.parallel;
     shape.chunk = static_cast<std::uint32_t>(std::min<std::uint64_t>(request_.chunk, positions));
     shape.chunk = std::max({shape.chunk, request_.parallel, std::uint32_t{1}});
@@ -205,8 +206,8 @@ class Planner {
     return kvcache::bytes(cache_config(m, shape));
   }
 
-  // A line for each kind of layer: those that keep everything, those of each window, and those with
-  // a recurrent state.
+  // Adds a line for each kind of layer: those that keep everything, those of each window, and those
+  // with a recurrent state.
   void add_cache_lines(const PlannedModel& m, const Shape& shape, std::vector<Line>& lines) const {
     const std::vector<kvcache::LayerGroup> groups = kvcache::layer_groups(cache_config(m, shape));
     for (const kvcache::LayerGroup& group : groups) {
@@ -249,9 +250,9 @@ class Planner {
     return lines;
   }
 
-  // Entries of page tables for pages of 4 KiB: huge pages need fewer. `rest_bytes` is what is not
-  // weights. A mapping has tables for all that it was ever used for: what is given up of it leaves
-  // its tables behind.
+  // Page tables for pages of 4 KiB; huge pages need fewer entries. `rest_bytes` is everything but
+  // weights. A mapping keeps tables for everything that it ever touched, even for pages that were
+  // given back.
   static std::uint64_t page_table_bytes(std::uint64_t rest_bytes, const streaming::TapePlan& tape) {
     const std::uint64_t weights = tape.is_in_page_cache
                                       ? tape.pinned_bytes + tape.streamed_bytes_per_step
@@ -264,7 +265,7 @@ class Planner {
     return streaming::plan_tape(layout.segments(), options, request_.alignment, maps_files);
   }
 
-  // What is left of the budget after the ring and everything else is pinned.
+  // Pins what the ring and everything else leave of the budget.
   streaming::TapeOptions streamed_tape(const PlannedModel& m, bool maps_files) const {
     streaming::TapeOptions options{0, ring_slots, ring_held_max};
     streaming::TapePlan tape = tape_plan(*m.layout, options, maps_files);
@@ -285,14 +286,15 @@ class Planner {
     plan.lines.push_back({"page tables", page_tables, Kind::anon});
   }
 
-  // Nothing pinned, prompts in the smallest chunks, and no longer context than was asked for.
+  // The least budget: nothing pinned, the smallest chunks, and no longer context than was asked
+  // for.
   std::uint64_t least_budget(const PlannedModel& m) const {
     const std::uint32_t context =
         chooses_context() ? std::min(m.plan.context, default_context_min) : m.plan.context;
     const Shape shape{context, std::min(m.plan.chunk, least_chunk()), request_cache_positions()};
     const streaming::TapeOptions options{0, ring_slots, ring_held_max};
     const bool maps_files = request_.io == streaming::Io::mmap;
-    // Slices of a resident layout are larger than those that would be streamed.
+    // The slices of a resident layout are larger than those for streaming.
     if (m.plan.is_resident) {
       model::WeightLayout layout(model_, streamed_slice_bytes);
       model::make_decoder(model_, layout);
@@ -311,7 +313,7 @@ class Planner {
   const gguf::Model& model_;
   const Baseline& baseline_;
   const Request& request_;
-  const Budget budget_;  // asked for once: what is free changes from moment to moment
+  const Budget budget_;  // found once: the free memory changes from moment to moment
 };
 
 std::optional<std::uint64_t> anon_bytes() {
@@ -354,7 +356,7 @@ Budget find_budget(std::optional<std::uint64_t> requested_bytes) {
   if (requested_bytes && *requested_bytes <= less(least_reserve_bytes)) {
     return {*requested_bytes, "--budget"};
   }
-  // To take more than there is would be to ask for being killed.
+  // Taking more than is available would get the process killed.
   Budget budget{less(auto_reserve_bytes), bound ? bound->source : "no limit is known"};
   if (requested_bytes) {
     budget.note = fmt::format("a budget of {} MiB is more than this machine has: using {} MiB ({})",

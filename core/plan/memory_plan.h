@@ -1,7 +1,7 @@
-// The ledger: every byte that a run will hold, line by line, before anything is allocated.
+// The memory plan: every byte that a run will hold, line by line, before anything is allocated.
 //
 // Made from the header of a model file and the state of this process. The engine allocates by the
-// same plan, so what `sluice plan` prints and what a run takes are one calculation.
+// same plan, so `sluice plan` prints exactly what a run takes.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@
 
 namespace sluice::plan {
 
-// Whether memory is the process's own, or pages of files, which the system can take back.
+// anon: memory of the process's own; file: pages of files, which the system can take back.
 enum class Kind { anon, file };
 std::string_view kind_name(Kind kind);  // "anon", "file"
 
@@ -28,16 +28,16 @@ struct Line {
   Kind kind = Kind::anon;
 };
 
-// What the process holds when the header and the tokenizer are loaded and nothing else is.
+// What the process holds once the header and the tokenizer are loaded, and nothing else.
 struct Baseline {
-  // The bytes of a program that has just begun, on a system that does not tell them.
+  // Assumed for a program that has just started, on a system that does not report its memory.
   static constexpr std::uint64_t assumed_bytes = std::uint64_t{16} << 20U;
 
   std::uint64_t program_anon_bytes = 0;  // heap and stacks
   std::uint64_t program_file_bytes = 0;  // code and libraries
   std::uint64_t header_bytes = 0;        // the copy of the model's header, and its tables
   std::uint64_t tokenizer_bytes = 0;
-  bool is_assumed = false;  // the system tells none of these: the program's are assumed_bytes
+  bool is_assumed = false;  // the system reports none of these; see assumed_bytes
 };
 
 // Measures a baseline while the header and the tokenizer are being loaded.
@@ -48,43 +48,45 @@ class BaselineWatch {
   Baseline finish() const;  // when the tokenizer is made
 
  private:
-  std::optional<std::uint64_t> program_anon_, with_header_anon_;  // where the system tells
+  std::optional<std::uint64_t> program_anon_, with_header_anon_;  // where the system reports it
 };
 
-// What the choice of a token works with, for each token of the vocabulary: engine::SamplerScratch.
+// Working memory of the sampler for each token of the vocabulary: engine::SamplerScratch.
 inline constexpr std::uint64_t sampling_bytes_per_token = 12;
 
-// What was asked for.
+// The settings of a run, as the user asked for them.
 struct Request {
   std::optional<std::uint64_t> budget_bytes;  // nothing: auto, from cgroups and free memory
-  std::uint32_t context = 0;                  // positions of a sequence; 0: chosen
-  std::uint32_t window = 0;                   // of these, what a token sees; 0: all
-  std::uint32_t sinks = 0;                    // of the window, the first positions, which stay
-  std::uint32_t parallel = 1;                 // sequences of so many positions
-  // What the cache holds of all sequences together, at least `context`; more, up to
-  // context * parallel, where no weight has to be streamed for it. 0: all of that in any case. Has
-  // no meaning with a window or a context that is chosen.
+  std::uint32_t context = 0;                  // positions of a sequence; 0: the plan chooses
+  std::uint32_t window = 0;                   // how many newest positions a token sees; 0: all
+  std::uint32_t sinks = 0;     // how many of the first positions stay visible in the window
+  std::uint32_t parallel = 1;  // how many sequences of that context
+  // Positions that the cache holds for all sequences together, at least `context`. The plan takes
+  // more, up to context * parallel, where no weight has to be streamed for it. 0: context *
+  // parallel in any case. Ignored with a window, or when the plan chooses the context.
   std::uint64_t cache_positions = 0;
-  std::uint32_t chunk = 512;  // tokens of a prompt evaluated together, at most
+  std::uint32_t chunk = 512;  // most tokens of a prompt in one step
   kvcache::ElementType kv = kvcache::ElementType::int8;
-  std::uint32_t logits_columns = 1;  // tokens of a step whose logits are wanted, at most
+  std::uint32_t logits_columns = 1;  // most tokens of a step whose logits are wanted
   unsigned threads = 1;
   streaming::Io io = streaming::Io::automatic;
-  std::uint64_t caller_bytes = 0;  // that the caller will hold beside the engine
-  // How readers read: multiples of it, through a mapping or not. From the reader that will be used.
+  std::uint64_t caller_bytes = 0;  // what the caller will hold besides the engine
+  // The reader's unit: it reads multiples of this many bytes.
   std::uint64_t alignment = 4096;
 };
 
-// The memory that may be used in all, and what says so: "memory cgroup /a (memory.max)".
+// The most memory that the run may use, and where that limit comes from: "memory cgroup /a
+// (memory.max)".
 struct Budget {
   std::uint64_t bytes = 0;
   std::string source;
-  std::string note = {};  // one line, when more was asked for than there is
+  std::string note = {};  // one line, when more was asked for than is available
 };
 
-// The budget of a request: what was asked for, if the tightest bound on this process leaves
-// `least_reserve_bytes` beside it; otherwise, and for auto, that bound less `auto_reserve_bytes`.
-// The reserves are for the kernel's own pages and for what others in the group need.
+// The budget of a request. It is what was asked for, if that leaves `least_reserve_bytes` below the
+// tightest limit on this process. Otherwise, and for auto, it is that limit less
+// `auto_reserve_bytes`. The reserves are for the kernel's own pages and for other processes of the
+// group.
 inline constexpr std::uint64_t auto_reserve_bytes = std::uint64_t{48} << 20;
 inline constexpr std::uint64_t least_reserve_bytes = std::uint64_t{4} << 20;
 Budget find_budget(std::optional<std::uint64_t> requested_bytes);
@@ -94,7 +96,7 @@ struct MemoryPlan {
   Budget budget;
   std::uint64_t least_budget_bytes = 0;  // with nothing pinned and the smallest chunk
 
-  // What the engine allocates by.
+  // The engine allocates by the following.
   bool is_resident = false;   // all weights stay in pages of the file
   std::uint32_t context = 0;  // positions that a token may see: the context, or the window
   kvcache::CacheConfig cache;
@@ -107,8 +109,8 @@ struct MemoryPlan {
   bool fits() const { return total_bytes() <= budget.bytes; }
 };
 
-// The Error of a plan that does not fit: names the budget, where it comes from, and the least that
-// would do.
+// The Error of a plan that does not fit. It names the budget, where the budget comes from, and the
+// least that would be enough.
 Error budget_error(const MemoryPlan& plan);
 
 }  // namespace sluice::plan

@@ -1,6 +1,6 @@
-// A model that is laid out for a plan: what the engine allocates and runs.
+// A model laid out for a plan: what the engine allocates and runs.
 //
-// Apart from memory_plan.h so that those who only read plans need not know what a decoder is.
+// Separate from memory_plan.h, so that code that only reads plans need not include the decoder.
 #pragma once
 
 #include <memory>
@@ -12,15 +12,15 @@
 
 namespace sluice::plan {
 
-// A model's tensors laid out for a plan, and the plan.
+// The plan, and the model's tensors laid out for it.
 struct PlannedModel {
   std::unique_ptr<model::WeightLayout> layout;
   std::unique_ptr<model::Decoder> decoder;
   MemoryPlan plan;
 };
 
-// Throws ModelError for an unsupported model and UsageError for a context of no use. A budget that
-// cannot be met is not an error here: see MemoryPlan::fits().
+// Throws ModelError for an unsupported model and UsageError for an unusable context. A plan that
+// does not fit its budget is not an error here: see MemoryPlan::fits().
 PlannedModel plan_model(const gguf::Model& model, const Baseline& baseline, const Request& request);
 
 }  // namespace sluice::plan
