@@ -1,6 +1,6 @@
 // Which rows of a job have a result: a bit for each row of the input.
 //
-// Threads: used by one.
+// Threads: used by one thread.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@ namespace sluice::batch {
 
 class DoneRows {
  public:
-  // `found`: the results that are there. Those of other shards and of rows that the input does not
-  // have are passed over, and a row that is there twice counts once.
+  // `found` are the results that exist already. Results of other shards, and of rows that the input
+  // does not have, are ignored; a row that occurs twice counts once.
   DoneRows(std::uint64_t input_rows, const Shard& shard, std::span<const ResultFacts> found = {});
 
   // `row` is from 1 to the rows of the input.

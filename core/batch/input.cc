@@ -38,8 +38,8 @@ std::size_t read_some(int descriptor, char* data, std::size_t size) {
   }
 }
 
-// Whether there is something to read, be it the end. Waits for a moment, as a signal that comes
-// just before the waiting does not end it.
+// Whether there is something to read, which may be the end. Waits only briefly, because a signal
+// that arrives just before the wait would not end it.
 bool wait_for_bytes(int descriptor) {
   pollfd waiting{.fd = descriptor, .events = POLLIN, .revents = 0};
   const int ready = ::poll(&waiting, 1, wait_milliseconds);
@@ -85,7 +85,7 @@ void Input::fail(int error) const {
   throw std::system_error(error, std::generic_category(), fmt::format("cannot read {}", name_));
 }
 
-// Not blocking, so that a pipe that nobody writes to yet is waited for where signals are seen.
+// Opened non-blocking: a pipe that nobody writes to yet is waited for where signals are noticed.
 void Input::open(const std::filesystem::path& path) {
   descriptor_ = path == "-" ? ::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0)
                             : ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -133,8 +133,8 @@ void Input::copy_to(int copy) const {
   }
 }
 
-// A line is judged where it lies in the piece that was read. Only one that goes over the end of a
-// piece is put together, without blanks at its beginning and no further than a row may be long.
+// A line is examined in place, in the piece that was read. Only a line that spans pieces is copied
+// together, without blanks at its beginning and no longer than a row may be.
 void Input::scan() {
   struct stat facts {};
   if (::fstat(descriptor_, &facts) == 0) total_bytes_ = static_cast<std::uint64_t>(facts.st_size);
@@ -177,7 +177,8 @@ void Input::scan() {
   digest_ = digest.value();
 }
 
-// `content`: the line, perhaps without blanks at its beginning; of one that is too long, a part.
+// `content` is the line, perhaps without blanks at its beginning. Of a line that is too long it is
+// a part.
 void Input::add_line(std::uint64_t begin, std::uint64_t bytes, std::uint64_t line,
                      std::string_view content) {
   if (is_blank(content)) return;
@@ -196,7 +197,7 @@ void Input::add_line(std::uint64_t begin, std::uint64_t bytes, std::uint64_t lin
       {begin, static_cast<std::uint32_t>(kept), static_cast<std::uint32_t>(line), id_digest});
 }
 
-// Rows are compared by the digests of their ids, and those that agree by the ids themselves.
+// Compares the digests of ids, and where they are equal the ids themselves.
 void Input::find_duplicates() {
   std::vector<std::uint32_t> order;
   order.reserve(rows_.size());
@@ -205,7 +206,7 @@ void Input::find_duplicates() {
   }
   check();
   std::ranges::sort(order, {}, [this](std::uint32_t i) { return std::pair(rows_[i].id, i); });
-  std::optional<std::string> first_id;  // of order[first], once it is wanted
+  std::optional<std::string> first_id;  // of order[first]; read when needed
   for (std::size_t i = 1, first = 0; i < order.size(); ++i) {
     if (i % 65536 == 0) check();
     if (rows_[order[i]].id != rows_[order[first]].id) {

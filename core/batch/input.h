@@ -1,11 +1,11 @@
-// The rows of an input file, by their place in it.
+// The rows of an input file, by number.
 //
-// A row is a line that is not blank; rows and lines are numbered from 1. The file is read once from
-// its beginning to its end, for an index: where each row is, a digest of its id, and a digest of
-// the whole. Later rows are read one by one as they are needed. So memory grows by the 24 bytes
-// that the index has for a row (28 while ids are compared) and by the longest row, not by the file.
-// Standard input, and a file that is not a regular one (a pipe, `<(...)`), can be read only once,
-// and is copied to an unnamed temporary file first.
+// A row is a line that is not blank; rows and lines are numbered from 1. The constructor reads the
+// file once, from beginning to end, and makes an index: the place of each row, a digest of its id,
+// and a digest of the whole file. After that, rows are read one by one when they are needed. So
+// memory grows by 24 bytes a row (28 while ids are compared) and by the longest row, not by the
+// file. Standard input, and any file that is not a regular one (a pipe, `<(...)`), can be read only
+// once; it is copied to an unnamed temporary file first.
 //
 // Threads: immutable after construction; any number of threads may read.
 #pragma once
@@ -24,12 +24,12 @@ namespace sluice::batch {
 
 class Input {
  public:
-  // Called now and then while the input is read, with how far that is, and several times a second
-  // while it is waited for. What it throws ends the reading.
+  // The progress of reading. It is reported now and then while the input is read, and several times
+  // a second while waiting for input. What the callback throws ends the reading.
   struct Progress {
-    std::uint64_t bytes = 0;        // that were looked through
+    std::uint64_t bytes = 0;        // read so far
     std::uint64_t total_bytes = 0;  // 0: not known
-    std::uint64_t rows = 0;         // that were found in them
+    std::uint64_t rows = 0;         // found in these bytes
   };
   using Check = std::function<void(const Progress&)>;
 
@@ -47,14 +47,14 @@ class Input {
   // `row` is from 1 to rows().
   std::uint64_t line_number(std::uint64_t row) const;
 
-  // Its length, as read() gives it.
+  // The length of the row, as read() returns it.
   std::uint64_t row_bytes(std::uint64_t row) const { return rows_.at(row - 1).bytes; }
 
-  // The line without its newline, but of a row longer than row_bytes_max only so much that its
-  // length is seen to be too much. Throws std::system_error, also when the file has become shorter.
+  // The line without its newline. A row longer than row_bytes_max is cut, but stays longer than
+  // that. Throws std::system_error, also when the file has become shorter.
   std::string read(std::uint64_t row) const;
 
-  // The row before this one that has the same id, if there is one: the first.
+  // The first row with the same id, if that is an earlier one.
   std::optional<std::uint64_t> first_of_same_id(std::uint64_t row) const;
 
  private:
@@ -62,7 +62,7 @@ class Input {
     std::uint64_t offset;
     std::uint32_t bytes;
     std::uint32_t line;
-    std::uint64_t id;  // its digest; 0: the row has none that can be read
+    std::uint64_t id;  // digest of its id; 0: the row has no id that can be read
   };
   void open(const std::filesystem::path& path);
   bool is_regular_file() const;
@@ -82,8 +82,8 @@ class Input {
   std::uint64_t row_bytes_ = 0;
   std::uint64_t digest_ = 0;
   std::uint64_t total_bytes_ = 0;
-  std::deque<Row> rows_;  // grows without a copy
-  // Rows whose id another one has, by number, each with the first row of that id.
+  std::deque<Row> rows_;  // grows without copying
+  // The rows that have the id of an earlier row, ascending, each with the first row of that id.
   std::vector<std::pair<std::uint32_t, std::uint32_t>> duplicates_;
 };
 

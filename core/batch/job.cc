@@ -8,7 +8,7 @@
 
 namespace sluice::batch {
 
-// As many as can begin in one step.
+// As many tasks as can begin in one step.
 PreparerLimits preparer_limits(const SchedulerOptions& scheduler) {
   return {.tasks_max = std::max<std::size_t>(scheduler.parallel, 2)};
 }
@@ -40,7 +40,7 @@ std::optional<std::uint64_t> Job::next_row() {
   return std::nullopt;
 }
 
-// Whether the engine was not planned for such a row.
+// Whether the row needs more than the engine was planned for.
 bool Job::is_left_out(const Task& task) {
   const std::uint64_t positions = task.prompt.size() + task.tokens_max;
   if (positions <= positions_planned_ && task.held_bytes <= held_bytes_planned_) return false;
@@ -50,8 +50,8 @@ bool Job::is_left_out(const Task& task) {
   return true;
 }
 
-// Rows that cannot be run get their result on the way. A row that wants several results becomes
-// several tasks, each with a seed of its own.
+// Rows that cannot be run get their error line here. A row that wants several results becomes
+// several tasks, each with its own seed.
 std::optional<Task> Job::next_task() {
   if (repeated_) {
     Task task = *repeated_;

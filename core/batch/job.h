@@ -1,14 +1,14 @@
-// A batch from its input to its results: reads the rows that are still to be done, makes tasks of
-// them, runs these through the scheduler and gives out one line for every row, in the order in
-// which they finish. A row that is bad in any way gets an error line; only the engine and the
-// reading of the input can end the job.
+// A batch from its input to its results. It reads the rows that are still to be done, makes tasks
+// of them, runs these with the scheduler, and writes one line for every row, in the order in which
+// they finish. A bad row gets an error line; only a failure of the engine or of reading the input
+// ends the job.
 //
-// Tasks are made ahead of their turn by a helper thread (core/batch/task_preparer.h).
+// A helper thread makes tasks ahead of their turn (core/batch/task_preparer.h).
 //
-// An engine is planned before all rows are known. A row that needs more than it was planned for is
-// left out: the caller goes on with another engine when the job has done all others.
+// The engine is planned before all rows are known. A row that needs more than was planned is left
+// out. When the job has done all other rows, the caller runs the rest with another engine.
 //
-// Threads: used by one.
+// Threads: used by one thread.
 #pragma once
 
 #include <cstdint>
@@ -35,50 +35,50 @@ namespace sluice::batch {
 struct JobOptions {
   TaskOptions task;
   SchedulerOptions scheduler;
-  std::string model_name;  // in results of rows that name no model
-  // What the engine was planned for: the most positions of a row, and the most bytes that one holds
-  // while it runs (Task::held_bytes).
+  std::string model_name;  // for results of rows that name no model
+  // What the engine was planned for: the most positions of a row, and the most bytes that a row
+  // holds while it runs (Task::held_bytes).
   std::uint64_t positions_planned = std::numeric_limits<std::uint64_t>::max();
   std::uint64_t held_bytes_planned = std::numeric_limits<std::uint64_t>::max();
-  topology::CpuList helper_cpus = {};  // of the helper thread; empty: those of the caller
+  topology::CpuList helper_cpus = {};  // of the helper thread; empty: those of the calling thread
 };
 
-// Rows that were left out, and what they need.
+// The rows that were left out, and what they need.
 struct LeftOut {
   std::uint64_t rows = 0;
   std::uint64_t positions = 0;   // of the longest
-  std::uint64_t held_bytes = 0;  // the most that one holds
+  std::uint64_t held_bytes = 0;  // the most bytes that one of them holds
 };
 
-// The queue of tasks that are made ahead, where so many sequences run together.
+// The limits of the queue of prepared tasks, for the scheduler's number of sequences.
 PreparerLimits preparer_limits(const SchedulerOptions& scheduler);
 
 class Job {
  public:
   using Append = std::function<void(std::string_view line)>;
 
-  // Runs the rows that are not in `done`, and adds them to it. `engine`, `input` and `done` outlive
-  // the job.
+  // Runs the rows that are not in `done`, and adds them to it. `engine`, `input` and `done` must
+  // outlive the job.
   Job(engine::Engine& engine, const Input& input, DoneRows& done, const JobOptions& options,
       Append append);
 
-  // One step of the scheduler; false when every row has its result, but for those left out.
+  // Runs one step of the scheduler. Returns false when every row has its result or was left out.
   bool step() { return scheduler_.step(); }
 
-  // Lets the rows that generate go on, and admits no other.
+  // Lets the rows that generate continue, and admits no more rows.
   void wind_down() { scheduler_.wind_down(); }
 
   const LeftOut& left_out() const { return left_out_; }
-  double waited_s() const { return preparer_.waited_s(); }  // for rows that were still being made
+  double waited_s() const { return preparer_.waited_s(); }  // waiting for unfinished tasks
   std::size_t running() const { return scheduler_.running(); }
   const DoneRows& done() const { return done_; }
   const SchedulerCounts& counts() const { return scheduler_.counts(); }
 
  private:
-  // A row that wants several results, between its first one and its last.
+  // A row that wants several results, while some of them are done and others are not.
   struct Choices {
     std::vector<Completion> completions;
-    std::string problem;  // of the first result, in their order, that has one
+    std::string problem;  // of the first result that has one, in the order of choices
     std::uint32_t problem_choice = 0;
     std::uint32_t missing = 0;
   };
@@ -100,9 +100,9 @@ class Job {
   DoneRows& done_;
   LeftOut left_out_;
   const tokenizer::Tokenizer& tokenizer_;
-  std::optional<Task> repeated_;              // whose further results are to be begun
+  std::optional<Task> repeated_;              // the task whose further results come next
   std::map<std::uint64_t, Choices> choices_;  // by row
-  // Of the helper thread: as it was before the job, since done_ changes meanwhile.
+  // Used by the helper thread: a copy from before the job, since done_ changes meanwhile.
   const DoneRows done_before_;
   std::uint64_t next_row_ = 1;
   TaskPreparer preparer_;

@@ -84,7 +84,7 @@ std::optional<JobState> read_state(const std::filesystem::path& output) {
   text.resize(static_cast<std::size_t>(file.gcount()));
   try {
     if (text.size() <= state_bytes_max) return from_json(ordered_json::parse(text));
-  } catch (const std::exception&) {  // of nlohmann-json, or one of the above
+  } catch (const std::exception&) {  // from nlohmann-json, or thrown above
   }
   refuse();
   return std::nullopt;

@@ -1,5 +1,5 @@
-// What a batch was started with, kept beside its output as OUT.state, so that going on with another
-// input, model or setting is noticed. Written once, when the job begins.
+// What a batch was started with. It is stored beside the output as OUT.state when the job begins,
+// so that resuming with another input, model or setting is noticed.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ struct Shard {
   }
 };
 
-// "2/4"; nothing when it is not of that form with 1 <= 2 <= 4.
+// Parses "2/4"; nothing when it does not have that form with 1 <= index <= count.
 std::optional<Shard> parse_shard(std::string_view text);
 
 struct JobState {
@@ -39,15 +39,16 @@ struct JobState {
 
 std::filesystem::path state_path(const std::filesystem::path& output);
 
-// Throws std::system_error; UsageError when the file is not a state. Nothing when there is none.
+// Nothing when there is no state. Throws std::system_error, and UsageError when the file is not
+// one.
 std::optional<JobState> read_state(const std::filesystem::path& output);
 
-// A files::DurableFile. Throws std::system_error.
+// Writes it with files::DurableFile. Throws std::system_error.
 void write_state(const std::filesystem::path& output, const JobState& state,
                  files::SystemCalls& system = files::kernel());
 
-// What differs, each as a short text: "--temp was 0.8 and is 0.5". The shard is left out when
-// `parts_of_one` (merging).
+// The differences, each as a short text: "--temp was 0.8 and is 0.5". With `parts_of_one` (merging)
+// the shards are not compared.
 std::vector<std::string> differences(const JobState& before, const JobState& now,
                                      bool parts_of_one = false);
 

@@ -49,7 +49,7 @@ void Journal::fail(int error) const {
                           fmt::format("cannot write {}", path_.string()));
 }
 
-// Not blocking, so that a pipe is seen to be one and not waited for.
+// Opened non-blocking: a pipe is refused instead of being waited for.
 void Journal::open() {
   descriptor_ = system_.open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666);
   struct stat facts {};
@@ -95,7 +95,7 @@ std::uint64_t Journal::go_on() {
   size_ = scan_.whole_bytes;
   const std::uint64_t torn_bytes = scan_.bytes - scan_.whole_bytes;
   if (torn_bytes != 0) cut(size_);
-  sync();  // the process that wrote them may have been killed before it did
+  sync();  // the process that wrote the lines may have been killed before it did
   return torn_bytes;
 }
 
@@ -128,7 +128,7 @@ void Journal::append(std::string_view lines, Clock::time_point now) {
   if (!dirty_since_) dirty_since_ = now;
 }
 
-// Reads through the descriptor that is open: to close another one would give up the lock.
+// Reads through the open descriptor: closing another descriptor would give up the lock.
 void Journal::replace(std::span<const std::size_t> kept) {
   std::vector<std::uint64_t> offsets;
   offsets.reserve(scan_.found.size());

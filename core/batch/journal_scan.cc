@@ -22,7 +22,8 @@ bool has_control_character(std::string_view text) {
   return std::ranges::any_of(text, [](char c) { return static_cast<unsigned char>(c) < 0x20; });
 }
 
-// Takes `expected` from the front of `text`, or as much of it as there is. False when they differ.
+// Removes `expected` from the front of `text`, or as much of it as is there. False when they
+// differ.
 bool take(std::string_view& text, std::string_view expected) {
   const std::size_t bytes = std::min(text.size(), expected.size());
   if (text.substr(0, bytes) != expected.substr(0, bytes)) return false;
@@ -30,7 +31,7 @@ bool take(std::string_view& text, std::string_view expected) {
   return true;
 }
 
-// Whether `text` is the front of a line that begins with `head`, the number of a row and `next`.
+// Whether `text` is a beginning of a line that starts with `head`, a row number and `next`.
 bool begins_with_row(std::string_view text, std::string_view head, std::string_view next) {
   if (!take(text, head)) return false;
   const std::size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
@@ -78,7 +79,7 @@ void JournalScanner::judge(bool belongs) {
   scan_.foreign_line = line_number_;
 }
 
-// Results after damage are sound, but what is cut off is everything from the damage on.
+// Results after damage are intact, but everything from the damage on is cut off.
 void JournalScanner::end_line() {
   if (follows_damage_) {
     judge(could_end_result(line_));
@@ -95,7 +96,7 @@ void JournalScanner::end_line() {
   follows_damage_ = false;
 }
 
-// The line breaks off here.
+// The line ends without a newline.
 void JournalScanner::tear() {
   if (line_.empty()) return;
   judge(follows_damage_ ? !has_control_character(line_) : could_begin_result(line_));

@@ -18,7 +18,7 @@
 namespace sluice::batch {
 namespace {
 
-// Where the result of a row lies. Part 0: nowhere yet.
+// Where the result of a row is. Part 0: not found yet.
 struct Place {
   std::uint64_t offset = 0;
   std::uint32_t bytes = 0;  // with the newline
@@ -31,7 +31,7 @@ JobState state_of(const std::filesystem::path& part) {
                                state_path(part).string()));
 }
 
-// Of all parts, as they must agree.
+// The number of rows, which all parts must agree on.
 std::uint64_t common_rows(const std::vector<std::filesystem::path>& parts) {
   const JobState first = state_of(parts.front());
   for (const std::filesystem::path& part : parts) {
@@ -48,7 +48,7 @@ std::uint64_t common_rows(const std::vector<std::filesystem::path>& parts) {
   return first.rows;
 }
 
-// An output that is there is replaced, if a batch or a merge has written it.
+// Refuses to replace a file that no batch or merge has written.
 void check_output(const std::filesystem::path& output) {
   std::error_code absent;
   if (!std::filesystem::exists(output, absent)) return;
@@ -71,8 +71,8 @@ class Merger {
     if (missing_ != 0) throw_missing();
   }
 
-  // Part by part, so that one of them is open at a time and is read from front to back: where a
-  // line goes is known beforehand.
+  // Writes part by part, so that only one is open at a time and it is read from front to back. The
+  // place of each line in the output is known beforehand.
   void write(const std::filesystem::path& output) {
     std::vector<std::uint64_t> targets(places_.size());
     std::uint64_t bytes = 0;
@@ -99,7 +99,7 @@ class Merger {
   std::uint64_t errors() const { return errors_; }
 
  private:
-  // A last line that was torn is no result; its row is missing.
+  // A torn last line is no result; its row counts as missing.
   void index(std::uint32_t part) {
     const std::filesystem::path& path = parts_[part - 1];
     const JournalScan scan = scan_journal_file(path);
@@ -136,7 +136,7 @@ class Merger {
 
   const std::vector<std::filesystem::path>& parts_;
   std::vector<Place> places_;         // by row
-  std::vector<std::uint64_t> order_;  // the rows as they lie in the parts, one part after the other
+  std::vector<std::uint64_t> order_;  // the rows in the order of the parts' lines, part after part
   std::uint64_t missing_ = 0;
   std::uint64_t errors_ = 0;
 };

@@ -19,8 +19,8 @@ struct Candidate {
   double job_s() const { return steps * step_s(); }
 };
 
-// Rows run in turns of n, as if all were alike. Their prompts are spread over the steps: a step
-// with few sequences has room for them.
+// Assumes that all rows are alike and run in groups of n. Their prompts are spread over the steps:
+// a step with few sequences has room for them.
 Candidate estimate(const StepCurve& curve, double disk_bytes_per_s, const Workload& work,
                    std::uint32_t parallel, std::uint64_t streamed_bytes) {
   const auto rows = static_cast<double>(work.rows);

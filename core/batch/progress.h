@@ -1,6 +1,6 @@
 // How far a batch is, how fast, and how long it will take, as text.
 //
-// Threads: used by one.
+// Threads: used by one thread.
 #pragma once
 
 #include <chrono>
@@ -18,19 +18,20 @@ class ProgressMeter {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // Speeds are those of this time, so that they follow what happens.
+  // Speeds are averages over this time, so that they follow changes.
   static constexpr std::chrono::seconds window{60};
 
-  // `rows_done` are there already and say nothing about the speed.
+  // `rows_done` rows were done before, and do not count for the speed.
   ProgressMeter(std::uint64_t rows, std::uint64_t rows_done, Clock::time_point now = Clock::now());
 
-  // `tokens`: evaluated since the job began, prompts and text together.
+  // `tokens` counts all tokens evaluated since the job began, of prompts and of generated text.
   void update(std::uint64_t rows_done, std::uint64_t tokens, Clock::time_point now = Clock::now());
 
   double tokens_per_s() const;
-  std::optional<double> seconds_left() const;  // nothing before there is a speed
+  std::optional<double> seconds_left() const;  // nothing until there is a speed
 
-  // "120 of 500 rows (24 %), 35.2 tokens/s, 3 min 20 s left", and with a bar before it.
+  // line(): "120 of 500 rows (24 %), 35.2 tokens/s, 3 min 20 s left". The other puts a bar before
+  // it.
   std::string line() const;
   std::string bar(std::size_t width = 24) const;
 

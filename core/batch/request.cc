@@ -16,7 +16,7 @@ namespace {
 
 using tokenizer::Token;
 
-// Token ids must be in the vocabulary; that is for those to check who know it.
+// Does not check that ids are in the vocabulary, which is not known here.
 std::vector<Token> tokens_of(const RowJson& array, std::string_view name) {
   std::vector<Token> tokens;
   tokens.reserve(array.size());
@@ -38,7 +38,7 @@ Prompt prompt_of(const RowJson& value) {
   return tokens_of(value, "prompt");
 }
 
-// A string, or parts of which each is a text, as OpenAI has it.
+// A string, or a list of parts that are all texts, as in OpenAI's API.
 std::string content_of(const RowJson& value) {
   if (value.is_string()) return value.get<std::string>();
   if (!value.is_array()) {
@@ -54,8 +54,8 @@ std::string content_of(const RowJson& value) {
   return text;
 }
 
-// What templates and formats may rely on: a role, and a content that is a text. Null stands for an
-// empty one where the model has said nothing.
+// Makes sure of what templates and formats rely on: a role, and a content that is a text. Null
+// counts as an empty text where the model has said nothing.
 void normalise_message(RowJson& message) {
   if (!message.is_object()) throw_wrong_type("messages", "an array of objects", message);
   const RowJson* role = find_member(message, "role");
@@ -69,7 +69,7 @@ void normalise_message(RowJson& message) {
   message["content"] = content == nullptr ? "" : content_of(*content);
 }
 
-// Takes the messages out of the row.
+// Moves the messages out of the row.
 chat::DialogueBody take_conversation(RowJson& settings) {
   chat::DialogueBody body;
   body.messages = std::move(settings["messages"]);
@@ -98,7 +98,7 @@ void check_request(const Request& request) {
                     "\"max_tokens\" or \"top_logprobs\"",
                     logprobs, logprobs_max));
   }
-  try {  // they check what they are given
+  try {  // the constructors check their arguments
     static_cast<void>(engine::Sampler(request.sampler));
     static_cast<void>(engine::TextStream(request.stop));
   } catch (const UsageError& error) {
@@ -127,7 +127,7 @@ Request read_request(RowJson& settings, bool is_conversation, const RowHeader& h
   return request;
 }
 
-// What can be said of the row even if the rest of it is bad.
+// Reads what it can of the header, even if the rest of the row is bad.
 RowHeader read_header(const RowJson& object) {
   RowHeader header;
   const bool is_plain = !object.contains("custom_id") && !object.contains("body");
@@ -207,9 +207,9 @@ void parse_into(std::string_view line, std::uint64_t row, const RowDefaults& def
 
 }  // namespace
 
-// The line, the parser's copy of its strings while they grow, the values and the request; and for
-// each value, which takes two bytes or more, its place in vectors that grow. What the settings say
-// is copied.
+// The sum of: the line, the parser's copy of its strings while they grow, the values and the
+// request; and for each value (at least two bytes of the line) its place in vectors that grow. The
+// contents of settings are copied.
 std::uint64_t parse_bytes(std::uint64_t line_bytes) {
   const std::uint64_t bytes = std::min<std::uint64_t>(line_bytes, row_bytes_max + 1);
   return 6 * bytes + 144 * std::min<std::uint64_t>(bytes / 2, row_values_max);

@@ -17,8 +17,8 @@ std::string json_text(const ordered_json& value) {
   return value.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
 }
 
-// An object as text, of members that are text already: log probabilities are too many to be kept as
-// values.
+// Builds the text of an object from members that are text already: there are too many log
+// probabilities to hold them as JSON values.
 class ObjectText {
  public:
   ObjectText& add_text(std::string_view name, std::string_view json) {
@@ -40,13 +40,13 @@ std::string_view finish_name(const Completion& completion) {
   return completion.tool_calls.is_null() ? "stop" : "tool_calls";
 }
 
-// Results without thoughts and calls have no members for them.
+// Adds no members where there are no thoughts and no calls.
 void add_thought_and_calls(ObjectText& object, const Completion& completion) {
   if (!completion.thought.empty()) object.add("reasoning_content", completion.thought);
   if (!completion.tool_calls.is_null()) object.add("tool_calls", completion.tool_calls);
 }
 
-// The prompt counts once.
+// Counts the tokens of the prompt once for all choices.
 ordered_json usage_of(std::span<const Completion> choices) {
   std::uint64_t generated = 0;
   for (const Completion& completion : choices) generated += completion.completion_tokens;
@@ -122,8 +122,8 @@ std::string openai_body(std::uint64_t row, const RowHeader& header, std::string_
       .end();
 }
 
-// Whether an object has just the members that are named, in this order. Those with a question mark
-// may be missing.
+// Whether an object has exactly these members, in this order. Members with a question mark may be
+// missing.
 bool has_just(const ordered_json& object, std::initializer_list<std::string_view> members) {
   auto item = object.items().begin();
   const auto end = object.items().end();
@@ -163,8 +163,8 @@ std::optional<std::uint64_t> row_of(const ordered_json& object) {
   return row;
 }
 
-// A token as OpenAI's chat has it. Its text may be a part of a character, so that its bytes say
-// more.
+// A token in the form of OpenAI's chat API. Its text may be only part of a character, so its bytes
+// are given too.
 std::string logprob_object(const engine::TokenLogprob& entry, const tokenizer::Tokenizer& tokenizer,
                            const std::string& more) {
   const std::string piece(tokenizer.piece(entry.token, true));

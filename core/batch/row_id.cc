@@ -11,11 +11,11 @@
 namespace sluice::batch {
 namespace {
 
-// Takes the events of the parser, in the form that nlohmann::json_sax describes, and stops where
-// the row is beyond a limit of parse_row().
+// Handles the events of the parser, in the form that nlohmann::json_sax describes. Stops where the
+// row exceeds a limit of parse_row().
 class IdReader {
  public:
-  // What a member of the row is.
+  // A member of the row, as far as it is needed.
   struct Member {
     bool is_there = false;
     enum class Kind { null, text, integer, other } kind = Kind::null;
@@ -52,10 +52,10 @@ class IdReader {
     return true;
   }
 
-  // Whether an object has more members than a row may have, names that come twice counted twice.
+  // Whether an object has more members than a row may have; repeated names count each time.
   bool has_many_members() const { return !members_.empty() && members_.back() > row_members_max; }
 
-  // After the whole row was read.
+  // Call this after the whole row was read.
   std::optional<std::string> id() const {
     const bool is_plain = !custom_id_.is_there && !body_.is_there;
     const Member& member = is_plain ? id_ : custom_id_;
@@ -77,7 +77,7 @@ class IdReader {
     return true;
   }
 
-  // A value that has come; taken_ is where it belongs, if anybody wants it.
+  // Called for each value. taken_ points to the member that it belongs to, if that is needed.
   bool take(typename Member::Kind kind) {
     taken_ = members_.size() == 1 ? std::exchange(named_, nullptr) : nullptr;
     if (taken_ != nullptr) taken_->kind = kind;
@@ -98,9 +98,9 @@ class IdReader {
 
   std::size_t values_ = 0;
   bool is_object_ = false;
-  std::vector<std::size_t> members_;  // of the containers that have not ended
+  std::vector<std::size_t> members_;  // member counts of the open containers
   Member id_, custom_id_, body_;
-  Member* named_ = nullptr;  // whose value comes next
+  Member* named_ = nullptr;  // the member whose value comes next
   Member* taken_ = nullptr;
 };
 
@@ -113,7 +113,7 @@ std::optional<std::string> read_row_id(std::string_view line) {
     return reader.is_object() ? reader.id() : std::nullopt;
   }
   if (!reader.has_many_members()) return std::nullopt;
-  const RowHeader header = parse_row(line, 1, {}).header;  // names may have come twice
+  const RowHeader header = parse_row(line, 1, {}).header;  // names may occur twice
   return header.id.is_null() ? std::nullopt : std::optional(header.id.dump());
 }
 

@@ -1,4 +1,4 @@
-// The id of a row, without making values of the rest of it: for an index of many rows.
+// Reads the id of a row without building the rest of it, so that many rows can be indexed fast.
 #pragma once
 
 #include <optional>
@@ -7,7 +7,7 @@
 
 namespace sluice::batch {
 
-// The JSON text of the id that parse_row() finds in the line; nothing where that finds none.
+// The JSON text of the id that parse_row() would find in the line; nothing where that finds none.
 std::optional<std::string> read_row_id(std::string_view line);
 
 }  // namespace sluice::batch

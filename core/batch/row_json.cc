@@ -8,7 +8,7 @@
 namespace sluice::batch {
 namespace {
 
-// The parser's message without its prefix and without the text that it last read, which may be
+// The parser's message without its prefix and without the text that it read last, which may be
 // anything.
 std::string parse_problem(const nlohmann::detail::exception& error) {
   std::string_view text = error.what();
@@ -18,8 +18,8 @@ std::string parse_problem(const nlohmann::detail::exception& error) {
   return std::string(text);
 }
 
-// Takes the events of the parser, in the form that nlohmann::json_sax describes. (Its parser with a
-// callback takes time that grows with the square of an array.)
+// Handles the events of the parser, in the form that nlohmann::json_sax describes. (The library's
+// parser with a callback takes quadratic time for an array.)
 class RowBuilder {
  public:
   explicit RowBuilder(const RowLimits& limits) : limits_(limits) {}
@@ -30,7 +30,7 @@ class RowBuilder {
   bool number_unsigned(std::uint64_t value) { return add(value) != nullptr; }
   bool number_float(double value, const std::string&) { return add(value) != nullptr; }
   bool string(std::string& value) { return add(std::move(value)) != nullptr; }
-  static bool binary(RowJson::binary_t&) { return false; }  // not in a text
+  static bool binary(RowJson::binary_t&) { return false; }  // does not occur in text
   bool start_object(std::size_t) { return open(RowJson::value_t::object); }
   bool start_array(std::size_t) { return open(RowJson::value_t::array); }
   bool end_object() { return close(); }
@@ -60,7 +60,7 @@ class RowBuilder {
     throw BadRow(fmt::format("the row has more than {} values in its JSON", limits_.values_max));
   }
 
-  // A container does not grow while one within it is open, so pointers to values stay good.
+  // A container does not grow while one inside it is open, so pointers to values stay valid.
   RowJson* add(RowJson value) {
     count();
     if (open_.empty()) {
@@ -92,8 +92,8 @@ class RowBuilder {
   RowLimits limits_;
   std::size_t values_ = 0;
   RowJson root_;
-  std::vector<RowJson*> open_;  // the containers that have not ended, the outermost first
-  RowJson* member_ = nullptr;   // whose value comes next
+  std::vector<RowJson*> open_;  // open containers, outermost first
+  RowJson* member_ = nullptr;   // the member whose value comes next
 };
 
 }  // namespace

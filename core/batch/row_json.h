@@ -1,4 +1,4 @@
-// The JSON of a row, and what may be wrong with it.
+// The JSON of a row, and checks of it.
 #pragma once
 
 #include <cstddef>
@@ -11,27 +11,27 @@
 
 namespace sluice::batch {
 
-// Objects keep the order of their members, which chat templates write down.
+// Objects keep the order of their members, because chat templates write it into the prompt.
 using RowJson = nlohmann::ordered_json;
 
-// Why a row is bad, in one line. Does not leave core/batch.
+// Says why a row is bad, in one line. Never leaves core/batch.
 struct BadRow : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
 struct RowLimits {
-  std::size_t values_max;   // values and names, all together
-  std::size_t members_max;  // of one object: a name is searched for among those before it
-  std::size_t depth_max;    // of containers within each other
+  std::size_t values_max;   // values and names together
+  std::size_t members_max;  // of one object; each name is compared with those before it
+  std::size_t depth_max;    // of nested containers
 };
 
-// An object, in time that grows with the line. Throws BadRow for anything else and beyond a limit.
+// Parses an object, in time linear in the line. Throws BadRow for anything else and beyond a limit.
 RowJson parse_row_object(std::string_view line, const RowLimits& limits);
 
-// The member of an object; null when it is absent or says null.
+// The member of an object; null when it is absent or has the value null.
 const RowJson* find_member(const RowJson& object, std::string_view name);
 
-// The memory that a value takes, itself included.
+// The memory of a value, including the value itself.
 std::uint64_t json_bytes(const RowJson& value);
 
 // Throw BadRow, which names the member.

@@ -34,7 +34,7 @@ void read_seed(const RowJson& value, std::string_view name, Request& request) {
                              : static_cast<std::uint64_t>(value.get<std::int64_t>());
 }
 
-// The whole text is looked at, as with other programs that have this member.
+// It looks at the whole text, as in other programs that have this member.
 void read_repetition_penalty(const RowJson& value, std::string_view name, Request& request) {
   request.sampler.repeat_penalty = number_of(value, name);
   request.sampler.repeat_last_n = engine::SamplerOptions::whole_text;
@@ -98,7 +98,7 @@ void read_choices(const RowJson& value, std::string_view name, Request& request)
   if (request.choices == 0) throw BadRow(fmt::format("\"{}\" must be 1 or more", name));
 }
 
-// A number is how many other tokens are wanted beside the one that was chosen.
+// A number is how many other tokens are reported beside the chosen one.
 void read_logprobs(const RowJson& value, std::string_view name, Request& request) {
   if (value.is_boolean()) {
     request.wants_logprobs = value.get<bool>();
@@ -240,7 +240,7 @@ std::vector<RowSetting> read_ones() {
   };
 }
 
-// What other servers know and sluice does not do.
+// Members that other servers support and sluice does not.
 std::vector<RowSetting> limited_ones() {
   const auto limited = [](std::string_view name, std::string_view meaning, RowJson accepted) {
     return RowSetting{name, Kind::limited, Scope::all, meaning, "", nullptr, std::move(accepted)};
@@ -333,7 +333,7 @@ void check_text_length(std::size_t bytes, std::string_view name) {
   throw BadRow(fmt::format("\"{}\" has {} bytes, the most is {}", name, bytes, text_bytes_max));
 }
 
-// In the order of the table, which members that depend on each other rely on.
+// Reads in the order of the table, because some members depend on earlier ones.
 void read_row_settings(const RowJson& settings, Form form, bool is_conversation, Request& request) {
   for (const auto& item : settings.items()) {
     const bool is_id = form == Form::plain && item.key() == "id";

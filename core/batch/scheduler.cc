@@ -21,7 +21,7 @@ std::size_t common_tokens(std::span<const Token> a, std::span<const Token> b) {
 
 }  // namespace
 
-// A row between its admission and its result. It has no sequence while it waits for one.
+// A row between its admission and its result. It has no sequence while it waits.
 struct Scheduler::Running {
   Running(Task&& given, std::shared_ptr<engine::SamplerScratch> scratch)
       : task(std::move(given)), sampler(task.sampler, std::move(scratch)), text(task.stop) {
@@ -33,7 +33,7 @@ struct Scheduler::Running {
     banned_at_first.insert(banned_at_first.end(), task.end_tokens->begin(), task.end_tokens->end());
   }
 
-  // The tokens that must not come next.
+  // The tokens that must not be chosen next.
   std::span<const Token> banned() const {
     if (completion.completion_tokens < task.tokens_min) return banned_at_first;
     if (task.ignores_end) return *task.end_tokens;
@@ -47,13 +47,13 @@ struct Scheduler::Running {
   std::uint32_t positions() const {
     return static_cast<std::uint32_t>(task.prompt.size()) + task.tokens_max;
   }
-  // The last token of a prompt is always evaluated: its logits are wanted.
+  // The part of the prompt that can be shared. The last token is always evaluated, for its logits.
   std::span<const Token> shareable() const {
     return std::span(task.prompt).first(task.prompt.size() - 1);
   }
   bool generates() const { return sequence && sequence->position() >= task.prompt.size(); }
 
-  // What is to be evaluated next.
+  // The tokens to evaluate next.
   std::span<const Token> pending() const {
     if (generates()) return {&next, 1};
     return std::span(task.prompt).subspan(sequence->position());
@@ -67,17 +67,17 @@ struct Scheduler::Running {
   Token next = 0;  // the newest token, not yet evaluated
   std::vector<Token> banned_at_first;
   Task::Forced forced_by;    // may be empty
-  std::deque<Token> forced;  // tokens that come next, whatever the model says
+  std::deque<Token> forced;  // tokens that come next, in place of the model's choice
   bool is_finished = false;
 };
 
-// A finished sequence, with the prompt that it begins with.
+// A finished sequence that is kept for its prompt.
 struct Scheduler::Kept {
   std::vector<Token> prompt;
   std::unique_ptr<Sequence> sequence;
 };
 
-// A position has a token, or the text of one: on average a few bytes, in a string that grows.
+// For each position: a token, or its text, which is a few bytes on average in a growing string.
 std::uint64_t rows_bytes(const SchedulerOptions& options, std::uint64_t positions) {
   constexpr std::uint64_t position_bytes = 24, row_bytes = 2048;
   const std::uint64_t row = positions * position_bytes + header_bytes_max + row_bytes;
@@ -97,7 +97,7 @@ bool Scheduler::step() {
   admit();
   if (running_.empty()) return false;
   gather();
-  if (works_.empty()) return true;  // rows failed to start; there may be others
+  if (works_.empty()) return true;  // rows failed to start; there may be more rows
   const auto logits = engine_.step(works_);
   ++counts_.steps;
   counts_.running_max = std::max<std::uint64_t>(counts_.running_max, works_.size());
@@ -117,7 +117,7 @@ void Scheduler::remove_finished() {
   std::erase_if(running_, [](const auto& row) { return row->is_finished; });
 }
 
-// Rows that wait for a common beginning let others pass; one that waits for room does not, or many
+// A row that waits for a common prefix lets others pass. A row that waits for room does not: many
 // small rows could keep it waiting for ever.
 void Scheduler::admit() {
   bool has_room = true;
@@ -137,8 +137,8 @@ void Scheduler::admit() {
   remove_finished();
 }
 
-// Gives the row a sequence, unless it should wait for a beginning to take over. Returns false when
-// the cache has no room for it.
+// Gives the row a sequence, unless it should wait to share a prefix. Returns false when the cache
+// has no room for it.
 bool Scheduler::start(Running& row) {
   if (row.sequence || has_to_wait(row)) return true;
   row.sequence = make_sequence(row);
@@ -158,7 +158,7 @@ bool Scheduler::start(Running& row) {
   return true;
 }
 
-// Is another row still evaluating what this one could take over from it?
+// Whether another row is still evaluating a prefix that this one could share.
 bool Scheduler::has_to_wait(const Running& row) const {
   return std::ranges::any_of(running_, [&](const auto& other) {
     if (other.get() == &row || !other->sequence || other->generates()) return false;
@@ -185,7 +185,7 @@ std::unique_ptr<Sequence> Scheduler::make_sequence(const Running& row) {
   return forked ? std::move(forked) : engine_.new_sequence(row.positions());
 }
 
-// Null when there is no room, or when the source has lost what was to be shared.
+// Null when there is no room, or when `source` no longer has the shared prefix.
 std::unique_ptr<Sequence> Scheduler::fork_of(const Sequence& source, std::size_t shared,
                                              std::uint32_t positions) {
   try {
@@ -195,7 +195,7 @@ std::unique_ptr<Sequence> Scheduler::fork_of(const Sequence& source, std::size_t
   }
 }
 
-// Sequences that generate go first; prompts share what columns they leave, the oldest first.
+// Sequences that generate go first. Prompts share the remaining columns, oldest first.
 void Scheduler::gather() {
   works_.clear();
   workers_.clear();
@@ -271,7 +271,7 @@ void Scheduler::fail(Running& row, const std::string& problem) {
   sink_(row.task, {row.completion, problem});
 }
 
-// Only the prompt is of use to others.
+// Keeps the sequence cut back to its prompt; only that is useful to other rows.
 void Scheduler::keep(Running& row) {
   std::unique_ptr<Sequence> sequence = std::move(row.sequence);
   const std::size_t shareable = row.task.prompt.size();

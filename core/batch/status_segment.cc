@@ -37,7 +37,7 @@ constexpr std::uint64_t magic = 0x31746174732d6c73;       // "sl-stat1"
 constexpr std::size_t command_words = 2, model_words = 16;
 constexpr int attempts_max = 1000;
 
-// The status as words, in the order of the struct.
+// The status as words, in the order of the fields of Status.
 struct Words {
   std::array<std::uint64_t, command_words> command{};
   std::array<std::uint64_t, model_words> model{};
@@ -47,7 +47,7 @@ struct Words {
 };
 static_assert(sizeof(Words) == Words::count * sizeof(std::uint64_t));
 
-// Cut between two characters where it is too long.
+// Cuts a text that is too long between two characters.
 template <std::size_t N>
 void put_text(std::array<std::uint64_t, N>& words, std::string_view text) {
   std::size_t bytes = std::min(text.size(), N * 8 - 1);
@@ -56,7 +56,7 @@ void put_text(std::array<std::uint64_t, N>& words, std::string_view text) {
   std::memcpy(words.data(), text.data(), bytes);
 }
 
-// Of a valid character.
+// The code point of a valid character.
 char32_t code_point(std::string_view character) {
   const auto first = static_cast<unsigned char>(character[0]);
   if (character.size() == 1) return first;
@@ -67,8 +67,8 @@ char32_t code_point(std::string_view character) {
   return value;
 }
 
-// Control characters, and those that only steer how others are shown: marks and overrides of the
-// direction, separators of lines, tags (categories Cc, Cf, Zl and Zp of Unicode).
+// False for control characters and for characters that only affect how others are shown: direction
+// marks and overrides, line separators, tags (categories Cc, Cf, Zl and Zp of Unicode).
 bool is_printable(char32_t c) {
   constexpr std::array<std::pair<char32_t, char32_t>, 11> steering = {{{0x00, 0x1F},
                                                                        {0x7F, 0x9F},
@@ -85,7 +85,7 @@ bool is_printable(char32_t c) {
       steering, [c](const auto& range) { return range.first <= c && c <= range.second; });
 }
 
-// What may go to a terminal: a '?' stands for what is not printable or not UTF-8.
+// Makes a text safe for a terminal: replaces what is not printable or not UTF-8 by '?'.
 template <std::size_t N>
 std::string get_text(const std::array<std::uint64_t, N>& words) {
   std::array<char, N * 8> bytes{};
@@ -124,7 +124,7 @@ Status from_words(const Words& words) {
           n[5]};
 }
 
-// What lies in the segment, eight bytes a field. An odd sequence says that the writer is at work.
+// The layout of the segment, eight bytes a field. An odd sequence means that the writer is at work.
 struct Layout {
   std::atomic<std::uint64_t> magic;
   std::atomic<std::uint64_t> pid;
@@ -135,7 +135,7 @@ struct Layout {
 static_assert(sizeof(Layout) == (4 + Words::count) * sizeof(std::uint64_t));
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "processes cannot share a lock");
 
-// Process ids mean something only inside of their namespace, and containers may share the folder.
+// Process ids are unique only within their namespace, and containers may share the folder.
 std::uint64_t pid_namespace() {
   struct stat facts {};
   return ::stat("/proc/self/ns/pid", &facts) == 0 ? facts.st_ino : 0;
@@ -145,8 +145,8 @@ std::string segment_prefix() {
   return fmt::format("{}{}-", name_prefix, pid_namespace());
 }
 
-// Since boot, in clock ticks: the 22nd field of /proc/PID/stat, counted after the name in
-// parentheses, which may hold anything. Nothing when there is no such process.
+// When a process started, in clock ticks since boot: the 22nd field of /proc/PID/stat, counted
+// after the name in parentheses, which may hold anything. Nothing when there is no such process.
 std::optional<std::uint64_t> start_ticks_of(std::uint64_t pid) {
   const auto text = topology::FileRoot().text(fmt::format("/proc/{}/stat", pid));
   if (!text || text->rfind(')') == std::string::npos) return std::nullopt;
@@ -163,9 +163,9 @@ double seconds_since(std::uint64_t start_ticks) {
                   uptime - static_cast<double>(start_ticks) / static_cast<double>(ticks_per_s));
 }
 
-// What lies under a name in the folder, of which nothing is known: it is opened without waiting for
-// a writer and without following a link, and copied, because a mapping of what others may cut
-// raises SIGBUS.
+// A file in the folder, which may be anything. It is opened without waiting for a writer and
+// without following a link. It is copied, because a mapping raises SIGBUS when somebody shortens
+// the file.
 class SegmentFile {
  public:
   explicit SegmentFile(const std::string& name)
@@ -182,7 +182,7 @@ class SegmentFile {
     return descriptor_ >= 0 && ::fstat(descriptor_, &facts) == 0 && S_ISREG(facts.st_mode);
   }
 
-  // Fills a value from a place in the file; false where there is not enough.
+  // Reads a value at an offset; false when the file is too short.
   template <typename T>
   bool read(T& value, std::size_t offset) const {
     static_assert(std::is_trivially_copyable_v<T>);
@@ -194,8 +194,8 @@ class SegmentFile {
   int descriptor_;
 };
 
-// Nothing when the writer never paused for long enough. Each read is a system call, so they happen
-// in this order.
+// Nothing when the writer never paused for long enough. Each read is a system call, so the reads
+// happen in this order.
 std::optional<Words> read_words(const SegmentFile& file) {
   for (int attempt = 0; attempt < attempts_max; ++attempt) {
     std::uint64_t before = 0, after = 0;
@@ -209,8 +209,8 @@ std::optional<Words> read_words(const SegmentFile& file) {
   return std::nullopt;
 }
 
-// The status of a process of this namespace; nothing when there is none, or the process is dead.
-// `is_dead` says which.
+// The status of a process of this namespace. Nothing when there is none; `is_dead` says whether
+// that is because the process is dead.
 std::optional<LivingStatus> read_segment(const std::string& name, std::uint64_t pid,
                                          bool& is_dead) {
   const auto start_ticks = start_ticks_of(pid);
@@ -219,8 +219,8 @@ std::optional<LivingStatus> read_segment(const std::string& name, std::uint64_t 
   const SegmentFile file(name);
   std::array<std::uint64_t, 3> head{};  // magic, id and start
   if (!file.is_file() || !file.read(head, 0)) return std::nullopt;
-  if (head[0] != magic || head[1] != pid) return std::nullopt;  // about to be made
-  is_dead = head[2] != *start_ticks;                            // the id is another's now
+  if (head[0] != magic || head[1] != pid) return std::nullopt;  // not complete yet
+  is_dead = head[2] != *start_ticks;  // the id belongs to another process now
   if (is_dead) return std::nullopt;
   const std::optional<Words> words = read_words(file);
   if (!words) return std::nullopt;

@@ -1,13 +1,15 @@
-// What a running process says of itself, in shared memory, for `sluice top`.
+// The status of a running process in shared memory, for `sluice top`.
 //
-// Each process has one small segment of its own, named after its id and the namespace that the id
-// belongs to, that others may read and only it writes. The fields are atomic words under a sequence
-// lock (Lameter 2005, as in the Linux kernel; Boehm 2012 for its memory order): the writer never
-// waits, a reader tries again when it was overtaken. A segment whose process is gone (its id is
-// free, or now belongs to a process that started at another time) is removed by the next reader of
-// its namespace that may; of others a reader cannot know, and passes them over. What lies there is
-// checked like any input, since everyone can put anything under such a name: it is read as a file,
-// and texts are made printable.
+// Each process has one small segment, named after its process id and the namespace of that id.
+// Others may read it; only the process writes it. The fields are atomic words under a sequence lock
+// (Lameter 2005, as in the Linux kernel; Boehm 2012 for its memory order): the writer never waits,
+// and a reader tries again when the writer overtook it.
+//
+// A segment is dead when its process is gone (the id is free, or belongs to a process that started
+// at another time). The next reader of its namespace that has the right to removes it. Segments of
+// other namespaces are skipped, since a reader cannot tell whether they are dead. The contents are
+// checked like any input, since everyone can create a segment with such a name: it is read as a
+// file, and texts are made printable.
 //
 // Threads: a publisher belongs to one thread.
 #pragma once
@@ -20,27 +22,27 @@
 namespace sluice::batch {
 
 struct Status {
-  static constexpr std::uint64_t unknown_memory = 0;  // no process holds nothing
+  static constexpr std::uint64_t unknown_memory = 0;  // no process holds 0 bytes
 
   std::string command;  // "run", "chat", "batch"; cut to 15 bytes
   std::string model;    // cut to 127 bytes
   std::uint64_t budget_bytes = 0;
   std::uint64_t memory_bytes = 0;  // that the process holds now, or unknown_memory
-  double tokens_per_s = 0;         // of the last moments, prompts and text together
+  double tokens_per_s = 0;         // of the last moments, prompts and generated text together
   std::uint64_t rows_done = 0;
-  std::uint64_t rows = 0;       // 0: the work is not made of rows
-  std::uint64_t sequences = 0;  // that run together
+  std::uint64_t rows = 0;       // 0: the work does not consist of rows
+  std::uint64_t sequences = 0;  // running together
 };
 
 class StatusPublisher {
  public:
-  // Throws std::system_error where shared memory is not to be had.
+  // Throws std::system_error where there is no shared memory.
   StatusPublisher();
-  ~StatusPublisher();  // takes the segment away
+  ~StatusPublisher();  // removes the segment
   StatusPublisher(const StatusPublisher&) = delete;
   StatusPublisher& operator=(const StatusPublisher&) = delete;
 
-  // Readers do not see the process before it has published once.
+  // Readers see the process only after it has published once.
   void publish(const Status& status);
 
  private:
@@ -54,8 +56,8 @@ struct LivingStatus {
   Status status;
 };
 
-// The processes of this machine that publish, by their ids. Removes segments of dead ones. Throws
-// std::system_error where shared memory cannot be listed.
+// The processes of this machine that publish a status, by their ids. Removes segments of dead
+// processes. Throws std::system_error where shared memory cannot be listed.
 std::vector<LivingStatus> living_statuses();
 
 }  // namespace sluice::batch

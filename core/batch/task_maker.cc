@@ -14,16 +14,17 @@ namespace {
 
 using tokenizer::Token;
 
-// Why a row cannot be run. Does not leave this file.
+// Why a row cannot be run. Never leaves this file.
 struct Refusal {
   std::string_view code;
   std::string reason;
 };
 
-// What a tokenizer takes at most, for a text that is one word; measured, rounded up.
+// The most bytes that a tokenizer needs per byte of text, for a text that is one word; measured,
+// rounded up.
 constexpr std::uint64_t tokenizer_bytes_per_text_byte = 40;
 
-// What a template may take at most; see jinja::RenderOptions.
+// The most bytes that a template may use; see jinja::RenderOptions.
 constexpr std::uint64_t rendering_bytes_max = std::uint64_t{32} << 20;
 
 constexpr std::string_view invalid = "invalid_request";
@@ -33,7 +34,7 @@ std::uint64_t limit_of(std::uint32_t positions_max) {
   return positions_max == 0 ? std::numeric_limits<std::uint32_t>::max() / 2 : positions_max;
 }
 
-// As OpenAI has them. Null when there are none.
+// In OpenAI's form. Null when there are none.
 nlohmann::ordered_json to_json(const std::vector<chat::ToolCall>& calls, std::uint64_t row) {
   nlohmann::ordered_json list;
   for (const chat::ToolCall& call : calls) {
@@ -44,7 +45,7 @@ nlohmann::ordered_json to_json(const std::vector<chat::ToolCall>& calls, std::ui
   return list;
 }
 
-// Counts the tokens of a thought, and ends it when it has so many.
+// Counts the tokens of a thought, and ends it when it has reached the limit.
 Task::Forced limit_thought(std::shared_ptr<const chat::Dialogue> dialogue, bool opens_thought,
                            std::uint64_t tokens_max) {
   struct State {
@@ -63,7 +64,8 @@ Task::Forced limit_thought(std::shared_ptr<const chat::Dialogue> dialogue, bool 
   };
 }
 
-// What the settings of a row make it hold while it runs. Results that are done wait for the others.
+// The bytes that a row holds while it runs because of its settings. Results of a row that are done
+// wait for the others.
 std::uint64_t settings_bytes(const Task& task) {
   const engine::SamplerOptions& sampler = task.sampler;
   const bool has_penalty = sampler.repeat_penalty != 1 || sampler.presence_penalty != 0 ||
@@ -79,8 +81,8 @@ std::uint64_t settings_bytes(const Task& task) {
   return bytes;
 }
 
-// The longest end (or beginning) of the text that has at most `bytes_max` bytes and begins and ends
-// with whole characters.
+// The longest end (or beginning) of the text that has at most `bytes_max` bytes and consists of
+// whole characters.
 std::string cut_text(const std::string& text, std::size_t bytes_max, Truncate truncate) {
   const auto is_continuation = [&](std::size_t at) {
     return (static_cast<unsigned char>(text[at]) & 0xC0U) == 0x80U;
@@ -118,7 +120,7 @@ void TaskMaker::set_end_tokens() {
   answer_ends_ = std::make_shared<const std::vector<Token>>(std::move(of_answers));
 }
 
-// What only those can check who know the model.
+// Makes the checks that need to know the model.
 void TaskMaker::check_request(const RowHeader& header, const Request& request) const {
   const std::vector<std::string>& names = options_.model_names;
   if (!names.empty() && !header.model.empty() &&
@@ -171,17 +173,17 @@ std::variant<Task, RefusedRow> TaskMaker::make(std::uint64_t row) const {
       task.prompt = tokenize(request);
     }
     fit(task, conversation != nullptr);
-    task.prompt.shrink_to_fit();  // it may wait and run for long
+    task.prompt.shrink_to_fit();  // the task may wait and run for long
     task.held_bytes += settings_bytes(task);
   } catch (const Refusal& refusal) {
     return RefusedRow{header, refusal.code, refusal.reason};
-  } catch (const Error& error) {  // of the chat format
+  } catch (const Error& error) {  // from the chat format
     return RefusedRow{header, invalid, error.what()};
   }
   return task;
 }
 
-// First the row is parsed, then its prompt is tokenised.
+// A row is parsed first, then its prompt is tokenised, so the larger of the two counts.
 std::uint64_t TaskMaker::work_bytes() const {
   const std::uint64_t row = input_.row_bytes();
   const std::uint64_t text = std::min(row, limit_of(options_.positions_max) * piece_bytes_max_);
@@ -205,7 +207,7 @@ void TaskMaker::write_conversation(chat::DialogueBody body, Task& task) const {
       return limit_thought(dialogue, opens_thought, most);
     };
   }
-  // All results of the row share the tools; a copy is made while an answer is taken apart.
+  // All results of the row share the tools; a copy is made while an answer is parsed.
   if (has_tools) task.held_bytes += json_bytes(body.tools);
   const auto tools = std::make_shared<const nlohmann::ordered_json>(std::move(body.tools));
   task.take_apart = [dialogue, opens_thought = prompt.opens_thought, tools,
@@ -233,8 +235,8 @@ std::vector<Token> TaskMaker::tokenize(const Request& request) const {
   return {*bos};
 }
 
-// No token stands for more than piece_bytes_max_ bytes, so a text can be too long without a look at
-// its tokens. What a tokenizer takes for a text grows with it, and this keeps it bounded.
+// No token stands for more than piece_bytes_max_ bytes, so a text can be known to be too long
+// before it is tokenised. That bounds the memory of the tokenizer, which grows with the text.
 std::vector<Token> TaskMaker::tokenize_text(const std::string& text,
                                             std::uint32_t tokens_max) const {
   const tokenizer::EncodeOptions encoding{.add_bos = true, .parse_special = false};

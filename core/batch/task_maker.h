@@ -1,6 +1,7 @@
-// From a row of the input to a task that the scheduler can run, or to the reason why it cannot.
+// Turns a row of the input into a task that the scheduler can run, or into the reason why it
+// cannot.
 //
-// Threads: immutable after construction, but for the file that the input reads.
+// Threads: immutable after construction, except for the file that the input reads.
 #pragma once
 
 #include <cstdint>
@@ -19,23 +20,23 @@
 
 namespace sluice::batch {
 
-// What becomes of a prompt that does not leave room for the tokens that its row asks for.
+// What to do with a prompt that leaves too little room for the tokens that its row asks for.
 enum class Truncate {
   no,    // it is an error
-  head,  // loses its beginning, but for the token that begins every text
-  tail,  // loses its end; a conversation is an error, as it would lose the question
+  head,  // it loses its beginning, except the BOS token
+  tail,  // it loses its end; a conversation is an error, as it would lose the question
 };
 
 struct TaskOptions {
   RowDefaults defaults;
   Truncate truncate = Truncate::no;
   std::uint32_t positions_max = 0;           // of a sequence; 0: no limit, as with a window
-  std::string remedy = "--ctx, --truncate";  // for a row that needs more
-  // How the model writes conversations, or why it cannot: rows with messages are then errors.
+  std::string remedy = "--ctx, --truncate";  // named in errors of rows that need more
+  // How the model writes conversations, or why it cannot; then rows with messages are errors.
   std::shared_ptr<const chat::Dialogue> dialogue;
   std::string no_dialogue = "the model has no chat format that is known";
-  std::optional<std::uint64_t> thought_tokens_max;  // a thought is then ended in the model's place
-  // The names that a row may give as its model; empty: any.
+  std::optional<std::uint64_t> thought_tokens_max;  // a longer thought is cut short
+  // The model names that a row may give; empty: any.
   std::vector<std::string> model_names;
 };
 
@@ -47,13 +48,13 @@ struct RefusedRow {
 
 class TaskMaker {
  public:
-  // `tokenizer` and `input` outlive the maker.
+  // `tokenizer` and `input` must outlive the maker.
   TaskMaker(const tokenizer::Tokenizer& tokenizer, const Input& input, const TaskOptions& options);
 
   // Throws std::system_error when the input cannot be read.
   std::variant<Task, RefusedRow> make(std::uint64_t row) const;
 
-  // The most memory that make() takes for any row of the input.
+  // The most memory that make() needs for any row of the input.
   std::uint64_t work_bytes() const;
 
  private:

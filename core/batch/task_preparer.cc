@@ -10,7 +10,7 @@ namespace sluice::batch {
 namespace {
 
 constexpr std::uint64_t stack_bytes = std::uint64_t{256} << 10;  // of the helper thread, about
-constexpr std::uint64_t task_bytes = 1024;                       // beside its prompt and its texts
+constexpr std::uint64_t task_bytes = 1024;                       // besides its prompt and its texts
 
 std::uint64_t bytes_of(const TaskPreparer::Prepared& prepared) {
   std::uint64_t bytes = task_bytes;

@@ -1,10 +1,10 @@
-// Makes the tasks of rows ahead of their turn, on a thread of its own: a row is parsed and
-// tokenised while the engine computes, so that a step does not wait for it.
+// Makes the tasks of rows ahead of their turn, on a thread of its own: rows are parsed and
+// tokenised while the engine computes, so that a step does not wait for them.
 //
-// A bounded queue lies between. It holds so many tasks and so many bytes of them at most, but
-// always one.
+// The tasks wait in a bounded queue. It has a limit of tasks and a limit of bytes, but always
+// admits one task.
 //
-// Threads: the members are called by one thread. The maker is used by the helper thread.
+// Threads: the members are called by one thread. The helper thread uses the maker.
 #pragma once
 
 #include <condition_variable>
@@ -24,7 +24,7 @@
 namespace sluice::batch {
 
 struct PreparerLimits {
-  std::size_t tasks_max = 1;  // that wait; at least 1
+  std::size_t tasks_max = 1;  // in the queue; at least 1
   std::uint64_t bytes_max = std::uint64_t{1} << 20;
 };
 
@@ -34,22 +34,22 @@ class TaskPreparer {
     std::uint64_t row = 0;
     std::variant<Task, RefusedRow> made;
   };
-  // The row that comes next; nothing when there are no more. Called by the helper thread.
+  // Returns the next row; nothing when there are no more. Called by the helper thread.
   using NextRow = std::function<std::optional<std::uint64_t>()>;
 
-  // `maker` outlives the preparer. The helper thread runs on `cpus`, or where the calling thread
-  // may run when that is empty.
+  // `maker` must outlive the preparer. The helper thread runs on `cpus`; if that is empty, on the
+  // CPUs of the calling thread.
   TaskPreparer(const TaskMaker& maker, NextRow next_row, const PreparerLimits& limits,
                topology::CpuList cpus = {});
   ~TaskPreparer();  // waits for the row that is being made
   TaskPreparer(const TaskPreparer&) = delete;
   TaskPreparer& operator=(const TaskPreparer&) = delete;
 
-  // The rows in the order of `next_row`; nothing after the last. Waits while the next row is being
-  // made. Throws what making it has thrown.
+  // Returns the rows in the order of `next_row`; nothing after the last. Waits while the next row
+  // is being made. Throws what making it has thrown.
   std::optional<Prepared> next();
 
-  double waited_s() const { return waited_s_; }  // that next() has waited for rows
+  double waited_s() const { return waited_s_; }  // total time that next() has waited
 
  private:
   void work(const topology::CpuList& cpus);
@@ -65,14 +65,14 @@ class TaskPreparer {
   // All guarded by mutex_.
   std::deque<Prepared> queue_;
   std::uint64_t queue_bytes_ = 0;
-  bool is_over_ = false;      // no further row comes
+  bool is_over_ = false;      // no more rows come
   bool is_unwanted_ = false;  // the preparer is being destroyed
   std::exception_ptr failure_;
 
   std::thread thread_;
 };
 
-// What waits in the queue of such a preparer, at most, when no row has more than so many positions.
+// The most bytes that wait in the queue when no row has more than `positions` positions.
 std::uint64_t prepared_bytes(const PreparerLimits& limits, std::uint64_t positions);
 
 }  // namespace sluice::batch
