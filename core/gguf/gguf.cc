@@ -11,7 +11,7 @@
 namespace sluice::gguf {
 namespace {
 
-// What split.no and split.count say of one file; a file without them is the only one.
+// The values of split.no and split.count in one file; without them it is the only file.
 struct SplitPlace {
   std::uint64_t index = 0;
   std::uint64_t count = 1;
@@ -37,8 +37,8 @@ std::string shard_suffix(std::uint64_t index, std::uint64_t count) {
   return fmt::format("-{:05}-of-{:05}.gguf", index + 1, count);
 }
 
-// The path of shard `index`, given that of shard `known`; nothing when its name does not end as
-// that of a shard.
+// The path of shard `index`, made from that of shard `known`; nothing when that name does not end
+// like the name of a shard.
 std::optional<std::filesystem::path> shard_path(const std::filesystem::path& path,
                                                 const SplitPlace& known, std::uint64_t index) {
   const std::string name = path.filename().string();

@@ -1,6 +1,6 @@
-// Reader of GGUF model files, versions 2 and 3, that trusts nothing: every length, count, type and
-// offset is checked against the bytes that are there before it is used, and no memory is taken for
-// a count that was only claimed. Whatever is wrong is a ModelError that names the file, the byte
+// Reader of GGUF model files, versions 2 and 3. It trusts nothing: every length, count, type and
+// offset is checked against the bytes that exist before it is used, and no memory is allocated for
+// a count that is merely claimed. Every problem is a ModelError that names the file, the byte
 // offset, the key or tensor, what was found and what was expected.
 //
 // Format: ggml's docs/gguf.md, little-endian. Where it leaves room, this reader decides:
@@ -31,7 +31,7 @@
 
 namespace sluice::gguf {
 
-// Where a tensor lies and what it looks like. The name points into the header it was read from.
+// The place, type and shape of a tensor. The name points into the header it was read from.
 struct TensorInfo {
   std::string_view name;
   std::array<std::uint64_t, 4> dims = {1, 1, 1, 1};  // dims[0] is contiguous; beyond rank: 1
@@ -46,12 +46,12 @@ struct TensorInfo {
 };
 
 struct ParseOptions {
-  // Parse a file of which only the header is there, as for planning before a download is complete:
-  // tensors may end beyond the end of the file.
+  // Accept a file that has only its header, for planning before a download is complete: tensors may
+  // lie beyond the end of the file.
   bool header_only = false;
 };
 
-// What stands in front of the data of one file.
+// The header of one file: everything before the data.
 struct Header {
   std::uint32_t version = 0;
   std::uint32_t alignment = 32;
@@ -60,10 +60,10 @@ struct Header {
   std::vector<TensorInfo> tensors;  // in file order, all with file index 0
 };
 
-// Parses the start of a file. `bytes` is the whole file (or with header_only as much as there is)
-// and must outlive the result; `source` names it in messages. `read_to(end)` is called before bytes
-// up to `end` are looked at, where they are not all there from the beginning. Throws ModelError,
-// and what read_to throws.
+// Parses the start of a file. `bytes` is the whole file (with header_only: as much as there is) and
+// must outlive the result; `source` names the file in messages. If not all bytes are there from the
+// beginning, `read_to(end)` is called before bytes up to `end` are read. Throws ModelError, and
+// what read_to throws.
 Header parse_header(std::span<const std::byte> bytes, const std::string& source,
                     const ParseOptions& options = {},
                     const std::function<void(std::uint64_t end)>& read_to = {});
@@ -92,7 +92,7 @@ class Model {
   // when `path` is a later shard (the message names the first).
   static Model open(const std::filesystem::path& path, const ParseOptions& options = {});
 
-  // Of the first file; the other shards carry nothing beyond their place in the split.
+  // The metadata of the first file. The other shards only say which shard they are.
   const Metadata& metadata() const { return metadata_; }
 
   std::span<const TensorInfo> tensors() const { return tensors_; }  // file by file, in file order
@@ -110,7 +110,7 @@ class Model {
   void add_file(const std::filesystem::path& path, const Header& header, std::uint64_t file_bytes);
   void index_tensors();
 
-  std::vector<std::unique_ptr<HeaderBytes>> headers_;  // what the views point into
+  std::vector<std::unique_ptr<HeaderBytes>> headers_;  // the views point into these
   std::vector<ModelFile> files_;
   Metadata metadata_;
   std::vector<TensorInfo> tensors_;

@@ -51,7 +51,7 @@ class Writer {
   // Takes a piece of the data of the current tensor.
   using Sink = std::function<void(std::span<const std::byte>)>;
 
-  // Gives the data of tensor `index` (in the order of addition) to the sink, from front to back.
+  // Passes the data of tensor `index` (in the order of addition) to the sink, from front to back.
   using Source = std::function<void(std::size_t index, const Sink& sink)>;
 
   // An alignment other than the default must also be added as general.alignment.
@@ -74,7 +74,7 @@ class Writer {
 
   void add_array(std::string_view key, std::span<const std::string> values);
 
-  // A value as another file has it.
+  // Adds a value copied from another file.
   void add(std::string_view key, const Value& value);
 
   // `dims`: 1 to 4, the contiguous one first. Throws std::invalid_argument when the type id has no
@@ -89,9 +89,9 @@ class Writer {
   // The file up to the start of the data.
   std::vector<std::byte> header() const;
 
-  // Writes a files::DurableFile with a name that the user chose. Throws std::system_error when that
-  // fails, and lets through what `source` throws: then there is no file. Throws std::logic_error
-  // when `source` gives more or fewer bytes than a tensor has.
+  // Writes a files::DurableFile whose name the user chose. Throws std::system_error when writing
+  // fails, and passes on what `source` throws; then there is no file. Throws std::logic_error when
+  // `source` gives more or fewer bytes than a tensor has.
   void write(const std::filesystem::path& path, const Source& source) const;
 
  private:

@@ -1,9 +1,9 @@
-// The beginning of a file in memory of its own: as much as a parser asks for, at addresses that do
+// A copy of the beginning of a file in memory: as much as a parser asks for, at addresses that do
 // not change.
 //
-// A header is checked once and looked at for as long as the model is used. A mapping would show
-// what the file holds by then: a file that is overwritten or cut short would change lengths that
-// have been checked, or end the process with SIGBUS.
+// A header is checked once and used for as long as the model is. A mapping would follow changes of
+// the file: if the file were overwritten or truncated, lengths would change after they were
+// checked, or the process would end with SIGBUS.
 #pragma once
 
 #include <cstddef>
@@ -15,21 +15,21 @@ namespace sluice::gguf {
 
 class HeaderBytes {
  public:
-  // Sets addresses aside for the whole file, and no memory. Throws std::system_error, with the
-  // path, when the file cannot be opened or is not a regular one.
+  // Reserves addresses for the whole file, but no memory. Throws std::system_error, with the path,
+  // when the file cannot be opened or is not a regular file.
   explicit HeaderBytes(std::filesystem::path path);
   ~HeaderBytes();
   HeaderBytes(const HeaderBytes&) = delete;
   HeaderBytes& operator=(const HeaderBytes&) = delete;
 
-  // As many bytes as the file has; only those that were read may be looked at.
+  // As many bytes as the file has. Only those that read_to() has read may be used.
   std::span<const std::byte> bytes() const { return {memory_, file_bytes_}; }
 
-  // Reads up to byte `end` of the file at least; there is room up to its size. Throws
-  // std::system_error when it cannot be read, or is shorter by now.
+  // Reads at least up to byte `end` of the file. Throws std::system_error when the file cannot be
+  // read, or has become shorter.
   void read_to(std::uint64_t end);
 
-  // Closes the file and gives back the addresses beyond what was read.
+  // Closes the file and releases the addresses after what was read.
   void finish();
 
  private:

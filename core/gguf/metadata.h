@@ -1,12 +1,12 @@
 // The metadata of a GGUF file: typed values by key, as views into the bytes of the file's header.
 //
-// Nothing is copied. A Metadata and every string and array it gives point into the bytes that were
-// parsed; who keeps a view keeps those bytes mapped (gguf::Model owns its mapping). Immutable after
-// construction; any number of threads may read.
+// Nothing is copied. A Metadata, and every string and array that it returns, point into the bytes
+// that were parsed; whoever keeps such a view must keep those bytes (gguf::Model owns them).
+// Immutable after construction; any number of threads may read.
 //
-// Lookups come in pairs: find_x gives nothing when the key is absent, require_x throws. Both throw
-// ModelError, naming file, key, byte offset, what was found and what was expected, when the value
-// has another type or does not fit: a wrong type is never taken for an absent key.
+// Lookups come in pairs: find_x returns nothing when the key is absent, require_x throws. Both
+// throw ModelError when the value has another type or does not fit, naming file, key, byte offset,
+// what was found and what was expected. So a wrong type is never mistaken for an absent key.
 #pragma once
 
 #include <cstddef>
@@ -76,9 +76,9 @@ class Value {
   ValueType element_type_;
 };
 
-// An array of strings, to be walked from front to back: in the file each string lies behind its
-// length, so there is no way to the i-th but over the others. Copy the views into a vector to
-// index them: std::vector<std::string_view>(a.begin(), a.end()).
+// An array of strings, read from front to back: in the file each string follows its length, so the
+// i-th can only be reached over those before it. To index them, copy the views into a vector:
+// std::vector<std::string_view>(a.begin(), a.end()).
 class StringArray {
  public:
   class Iterator {
@@ -189,8 +189,8 @@ class Metadata {
   std::optional<FloatArray> find_floats(std::string_view key) const;
   FloatArray require_floats(std::string_view key) const;
 
-  // An error about a key, in the form that the lookups use: "FILE: key 'a.b': WHAT". For those who
-  // find that a well-typed value makes no sense.
+  // An error about a key, in the form that the lookups use: "FILE: key 'a.b': WHAT". For code that
+  // finds that a value of the right type makes no sense.
   ModelError error(std::string_view key, std::string_view what) const;
 
  private:

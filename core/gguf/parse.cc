@@ -22,7 +22,7 @@ namespace {
 constexpr std::uint64_t key_bytes_max = 65535;
 constexpr std::uint64_t tensor_name_bytes_max = 63;
 
-// The least bytes that one entry takes: what bounds a count before its entries are read.
+// The least bytes of an entry. They bound a count before its entries are read.
 constexpr std::uint64_t key_value_bytes_min = 8 + 1 + 4 + 1;            // key, type, value
 constexpr std::uint64_t tensor_info_bytes_min = 8 + 1 + 4 + 8 + 4 + 8;  // name, rank, dim, type, at
 

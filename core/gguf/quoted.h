@@ -1,5 +1,5 @@
-// Names from a file, made fit for a message: a hostile file must not be able to send control
-// characters to a terminal or to drown the message in its own text.
+// Makes names from a file safe for a message: a hostile file must not be able to send control
+// characters to a terminal, or to bury the message in its own text.
 #pragma once
 
 #include <cstddef>

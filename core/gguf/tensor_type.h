@@ -16,7 +16,7 @@ struct TypeLayout {
 // size is not known here.
 std::optional<TypeLayout> find_type_layout(std::uint32_t type);
 
-// Ids that early GGUF files used for formats that have since been taken out of it.
+// Ids of formats that early GGUF files used and that have since been removed.
 bool is_removed_type(std::uint32_t type);
 
 // The bytes of a tensor of `rows` rows of `columns` weights (columns a multiple of
