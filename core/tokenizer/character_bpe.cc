@@ -23,7 +23,7 @@ void CharacterBpe::encode_fragment(std::string_view text, bool /*after_special*/
     const std::size_t line_end = is_break ? text.find_first_not_of('\n') : text.find('\n');
     std::string_view rest = text.substr(0, line_end);
     text.remove_prefix(rest.size());
-    // A run of line breaks that is a token is that token, whatever the merges say.
+    // A run of line breaks that is a token becomes that token, whatever the merges say.
     if (const Token token = is_break ? pieces().find(rest) : -1; token >= 0) {
       out.push_back(token);
       continue;

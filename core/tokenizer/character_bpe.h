@@ -1,7 +1,7 @@
-// BPE on characters (tokenizer.ggml.model "gemma4"): no pre-tokenizer but for lines, and within a
-// line characters are merged in the order of the merge list, across words too where that has such
-// merges. What is not in the vocabulary becomes byte tokens. Gemma 4's tokenizer.json: spaces are
-// written as U+2581, of which holds what sentencepiece_bpe.h says.
+// BPE on characters (tokenizer.ggml.model "gemma4"). The text is cut into lines only. Within a
+// line, characters are merged in the order of the merge list, even across words if the list has
+// such merges. Characters that are not in the vocabulary become byte tokens. As in Gemma 4's
+// tokenizer.json, spaces are written as U+2581; see sentencepiece_bpe.h about that.
 #pragma once
 
 #include "core/tokenizer/merge_table.h"

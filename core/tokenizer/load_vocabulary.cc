@@ -76,7 +76,8 @@ std::vector<float> load_scores(const gguf::Metadata& metadata) {
   return scores;
 }
 
-// The id under "NAME_token_id". `standard` is what other readers take when the key is missing.
+// The id under "NAME_token_id". `standard` is the id that other readers assume when the key is
+// missing.
 std::optional<Token> load_id(const gguf::Metadata& metadata, std::string_view name,
                              std::optional<Token> standard, Vocabulary& vocabulary) {
   const std::string key = key_of(fmt::format("{}_token_id", name));
@@ -97,7 +98,7 @@ std::optional<Token> load_id(const gguf::Metadata& metadata, std::string_view na
   return static_cast<Token>(*value);
 }
 
-// Which pre-tokenizer, with a warning when it has to be guessed.
+// Chooses the pre-tokenizer; adds a warning when it has to guess.
 PretokenizerTraits choose_pretokenizer(Vocabulary& vocabulary) {
   if (const auto traits = find_pretokenizer(vocabulary.pre)) return *traits;
   vocabulary.warnings.push_back(
@@ -126,7 +127,7 @@ Defaults defaults_of(Vocabulary& vocabulary) {
           traits.adds_bos};
 }
 
-// Ollama's files list all tokens that end a turn.
+// Reads the list of all tokens that end a turn, which Ollama's files have.
 void load_more_ends(const gguf::Metadata& metadata, Vocabulary& vocabulary) {
   const std::string key = key_of("eos_token_ids");
   const auto values = metadata.find_integers(key);
@@ -144,7 +145,7 @@ void load_more_ends(const gguf::Metadata& metadata, Vocabulary& vocabulary) {
 void load_added_tokens(const gguf::Metadata& metadata, bool adds_bos, Vocabulary& vocabulary) {
   const std::string bos_key = key_of("add_bos_token");
   vocabulary.add_bos = metadata.find_bool(bos_key).value_or(adds_bos);
-  // Files of the first months say otherwise, but the model does not work without.
+  // Files of the first months say otherwise, but the model does not work without it.
   const bool is_gemma4 =
       vocabulary.kind == VocabularyKind::character_level || vocabulary.pre == "gemma4";
   if (is_gemma4 && !vocabulary.add_bos) {

@@ -1,6 +1,6 @@
-// The core of both kinds of BPE: symbols in a row, of which the best adjacent pair is merged until
-// no pair can be. A priority queue over a linked list makes it O(n log n) in the number of symbols
-// (as in SentencePiece; the plain loop of Sennrich et al. 2016 is quadratic).
+// The core of both kinds of BPE: the best adjacent pair in a row of symbols is merged until no pair
+// can be. A priority queue over a linked list makes it O(n log n) in the number of symbols (as in
+// SentencePiece; the plain loop of Sennrich et al. 2016 is quadratic).
 #pragma once
 
 #include <algorithm>
@@ -21,7 +21,7 @@ struct Merge {
 struct Symbol {
   std::uint32_t begin = 0;  // of its bytes in the text
   std::uint32_t bytes = 0;  // 0: merged into the symbol on its left
-  std::int32_t id = 0;      // whatever the caller tells symbols apart by
+  std::int32_t id = 0;      // how the caller tells symbols apart
   std::uint32_t previous = 0;
   std::uint32_t next = 0;
 };

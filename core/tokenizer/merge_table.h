@@ -1,5 +1,5 @@
-// The merge list of a BPE vocabulary: symbols that stand for strings of bytes, and which pairs of
-// symbols make which. Immutable once it is filled.
+// The merge list of a BPE vocabulary: which pairs of symbols merge into which symbol. A symbol
+// stands for a string of bytes. Immutable once it is filled.
 #pragma once
 
 #include <cstddef>
@@ -20,18 +20,19 @@ class MergeTable {
   // Room for `count` merges. `pieces` must outlive this.
   MergeTable(const PieceTable& pieces, std::size_t count);
 
-  // The symbol of `bytes`: the normal token with these bytes, else one from pieces.size() on.
+  // The symbol of `bytes`: the normal token with these bytes, or else a number from pieces.size()
+  // on.
   std::int32_t symbol_of(const std::string& bytes);
 
-  // The same, but -1 when nothing has asked for that symbol yet and it is no token.
+  // The same, but -1 for bytes that are no token and that symbol_of() was never called with.
   std::int32_t find_symbol(std::string_view bytes) const;
 
-  // The first merge of a pair is the one that counts.
+  // Adds a merge. If a pair is added twice the first counts.
   void add(const std::string& left, const std::string& right, std::uint32_t rank);
   std::optional<Merge> find(std::int32_t left, std::int32_t right) const;
 
-  // No merge makes a space behind another character, so that a text may be cut before each such
-  // space without changing how it is merged.
+  // True if no merge creates a symbol with a space behind another character. A text may then be cut
+  // before each such space without changing how it is merged.
   bool spaces_start_symbols() const { return spaces_start_symbols_; }
 
  private:

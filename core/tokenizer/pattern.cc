@@ -47,8 +47,8 @@ std::string error_text(int error) {
   return reinterpret_cast<const char*>(text);
 }
 
-// Patterns of pre-tokenizers repeat single characters only, which takes no stack however long the
-// run; this is for what a pattern may need besides.
+// The patterns of pre-tokenizers repeat single characters only, which takes no stack however long
+// the run. This stack is for anything else that a pattern may need.
 constexpr std::size_t jit_stack_bytes_max = std::size_t{1} << 20;
 
 }  // namespace
@@ -71,8 +71,8 @@ struct Pattern::Scratch::State {
       release();
       throw std::bad_alloc();
     }
-    // The limits are there for patterns from strangers. Ours are known to be linear, and a run of
-    // millions of spaces has to be walked back over once, which counts as that many matches.
+    // The limits protect from other people's patterns. Ours are known to be linear, but going back
+    // over a run of millions of spaces counts as that many matches.
     pcre2_set_match_limit(context, std::numeric_limits<std::uint32_t>::max());
     pcre2_set_depth_limit(context, std::numeric_limits<std::uint32_t>::max());
     if (stack != nullptr) pcre2_jit_stack_assign(context, nullptr, stack);

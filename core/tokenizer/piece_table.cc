@@ -110,7 +110,7 @@ void PieceTable::add_to_index(Token token) {
   const std::string_view bytes = piece(token);
   normal_bytes_max_ = std::max(normal_bytes_max_, bytes.size());
   if (first_word_bytes(bytes) < bytes.size()) spaces_start_tokens_ = false;
-  // Two texts may stand for the same bytes when one writes a space as itself; the first one wins.
+  // Two texts may stand for the same bytes, when one has a plain space; the first one wins.
   Token& slot = slots_[slot_of(bytes)];
   if (slot < 0) slot = token;
 }
@@ -126,7 +126,7 @@ Token PieceTable::find(std::string_view bytes) const {
   return slots_[slot_of(bytes)];
 }
 
-// Where `bytes` are in the table, or the free slot where they would be.
+// The slot with these bytes, or the free slot where they would be.
 std::size_t PieceTable::slot_of(std::string_view bytes) const {
   const std::size_t mask = slots_.size() - 1;
   std::size_t slot = std::hash<std::string_view>{}(bytes)&mask;

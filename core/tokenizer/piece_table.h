@@ -1,5 +1,5 @@
-// The bytes that each token stands for, in one block of memory, and the way back from bytes to the
-// token. Immutable after construction.
+// The bytes that each token stands for, in one block of memory, and a lookup from bytes to tokens.
+// Immutable after construction.
 #pragma once
 
 #include <cstddef>
@@ -14,11 +14,11 @@ namespace sluice::tokenizer {
 
 class PieceTable {
  public:
-  // The pieces of a classified vocabulary, by the rules of its kind:
+  // Makes the pieces of a classified vocabulary:
   // - byte tokens stand for their byte;
-  // - normal tokens for their text, with each character mapped back to its byte (byte_level) or
-  //   with U+2581 read as space (the other kinds);
-  // - all others for their text as it is.
+  // - normal tokens stand for their text, with each character mapped back to its byte
+  //   (byte_level) or with U+2581 read as a space (the other kinds);
+  // - all other tokens stand for their text as it is.
   explicit PieceTable(const Vocabulary& vocabulary);
 
   std::size_t size() const { return ends_.size(); }
@@ -35,8 +35,8 @@ class PieceTable {
   // of one byte count as byte tokens.
   Token byte_token(std::uint8_t byte) const { return byte_tokens_[byte]; }
 
-  // No normal token has a space behind another character, so that a text may be cut before each
-  // such space without changing how it is merged.
+  // True if no normal token has a space behind another character. A text may then be cut before
+  // each such space without changing how it is merged.
   bool spaces_start_tokens() const { return spaces_start_tokens_; }
 
  private:
@@ -55,10 +55,10 @@ class PieceTable {
 // How SentencePiece writes a space.
 constexpr std::string_view space_mark = "\u2581";
 
-// `text` with spaces for the marks.
+// `text` with the marks replaced by spaces.
 std::string with_spaces(std::string_view text);
 
-// Bytes of the first word of `text`: up to the first space behind another character.
+// The length in bytes of the first word of `text`: up to the first space behind another character.
 std::size_t first_word_bytes(std::string_view text);
 
 // The bytes of a text in the alphabet of byte-level BPE (GPT-2's table, which gives each byte a

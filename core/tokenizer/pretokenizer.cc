@@ -9,16 +9,16 @@ namespace sluice::tokenizer {
 
 namespace {
 
-// Alternatives are tried in order, the first that matches wins, and repeats are greedy. Text that
-// no alternative matches is a piece too. All are linear in the length of the text, see \s+$ below.
+// The first alternative that matches wins, and repeats are greedy. Text that no alternative matches
+// is a piece too. All patterns are linear in the length of the text, see \s+$ below.
 using Regexes = std::vector<std::string>;
 
-// GPT-2 (Radford et al. 2019): words with the space before them, numbers, the rest, and white space
-// but for its last character, which belongs to the word that follows.
+// GPT-2 (Radford et al. 2019): words and numbers with the space before them, other characters, and
+// white space except its last character, which belongs to the next word.
 const std::string gpt2_words =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S))";
 
-// What the younger families share: contractions, and how white space ends.
+// Parts that the younger families share: contractions, and how white space ends.
 const std::string contraction = R"((?i:'s|'t|'re|'ve|'m|'ll|'d))";
 const std::string spaces = R"(\s*[\r\n]+|\s+(?!\S)|\s+)";
 const std::string symbols = R"( ?[^\s\p{L}\p{N}]+[\r\n]*)";
@@ -36,15 +36,15 @@ std::string cased_words(const std::string& upper_class, const std::string& lower
          upper_class + "+" + lower_class + "*" + suffix;
 }
 
-// GPT-4o's expression, but for how many digits are one number.
+// GPT-4o's expression; `number` is its part for digits.
 std::string gpt4o_words(const std::string& number) {
   return cased_words(upper, lower, contraction + "?") + "|" + number + "|" + symbols_and_slashes +
          "|" + spaces;
 }
 
-// Groups of three digits from the right: published as digit{1,3} before any number of triples up to
-// `end`. Where a match has just ended within a run the groups are known to fit, so that the rest of
-// the run is looked at once and not once for each group.
+// Groups of three digits counted from the right, published as digit{1,3} before any number of
+// triples up to `end`. Where a match has just ended within a run the groups are known to fit, so
+// the rest of the run is scanned once instead of once for each group.
 std::string digits_from_the_right(const std::string& digit, const std::string& end) {
   return "(?<!" + digit + ")" + digit + "{1,3}(?=(?:" + digit + "{3})*+" + end + R"()|\G(?<=)" +
          digit + ")" + digit + "{3}";
@@ -109,8 +109,8 @@ const std::string han =
     R"(\x{2B740}-\x{2B81D}\x{2B820}-\x{2CEA1}\x{2CEB0}-\x{2EBE0}\x{2F800}-\x{2FA1D})"
     R"(\x{30000}-\x{3134A}\x{31350}-\x{323AF})";
 
-// As gpt-4o, but ideographs are words of their own, and slashes do not stay with symbols. The
-// classes are those of gpt-4o without Han, as what is left when all others are taken away.
+// Like gpt-4o, but ideographs are words of their own, and slashes do not stay with symbols. The
+// classes are those of gpt-4o without Han, written as what is left without all others.
 std::string kimi_k2_words() {
   const std::string no_letters = R"(\p{N}\p{P}\p{S}\p{Z}\p{C})" + han + "]";
   return "[" + han + "]+|" +

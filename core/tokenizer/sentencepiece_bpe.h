@@ -2,8 +2,8 @@
 // the highest scores; what is not in the vocabulary becomes byte tokens. Kudo and Richardson 2018,
 // https://arxiv.org/abs/1808.06226
 //
-// SentencePiece writes a space as U+2581 and so cannot tell the two apart. Here U+2581 in a text is
-// kept: it goes through byte tokens.
+// SentencePiece writes a space as U+2581 and so cannot tell the two apart. Here a U+2581 in a text
+// stays one: it is encoded with byte tokens.
 #pragma once
 
 #include <optional>

@@ -60,7 +60,7 @@ std::vector<Fragment> SpecialTokens::partition(std::string_view text, bool parse
   return fragments;
 }
 
-// The token of this length that is written at `position`, if any.
+// The token of this length that is written at `position`; null if there is none.
 const SpecialTokens::Special* SpecialTokens::at(std::string_view text, std::size_t position,
                                                 const Length& length, bool parse_special) const {
   if (!length.first_bytes[byte(text[position])] ||

@@ -1,6 +1,6 @@
-// Finds the tokens that are written out in a text: control tokens where they are wanted, and
-// user-defined tokens always. Longer tokens are found first, anywhere in the text; among tokens of
-// one length the leftmost.
+// Finds tokens that are written out in a text: user-defined tokens always, control tokens on
+// request. Longer tokens are found first, anywhere in the text; among tokens of equal length the
+// leftmost.
 #pragma once
 
 #include <bitset>
@@ -27,8 +27,8 @@ class SpecialTokens {
   explicit SpecialTokens(const Vocabulary& vocabulary);
 
   // The fragments of `text` in order; those of ordinary text are not empty. With `parse_special`
-  // control and unknown tokens are found too. Linear in the text, times the number of different
-  // lengths that tokens have.
+  // control and unknown tokens are found too. Takes time linear in the text, for each different
+  // length of tokens.
   std::vector<Fragment> partition(std::string_view text, bool parse_special) const;
 
  private:

@@ -16,7 +16,7 @@ namespace sluice::tokenizer {
 
 namespace {
 
-// Symbols are counted in 32 bits, with one more for the space in front.
+// Symbols are counted in 32 bits, and a space in front may add one.
 void check_size(std::size_t bytes) {
   if (bytes < std::numeric_limits<std::uint32_t>::max()) return;
   throw UsageError(fmt::format(
@@ -117,8 +117,8 @@ std::string_view VocabularyTokenizer::piece(Token token, bool render_special) co
   return shown ? pieces_.piece(token) : std::string_view();
 }
 
-// Takes away the spaces that encode puts in front of text, which is at the start and behind each
-// token that was written out.
+// Removes the spaces that encode puts in front of text: at the start and behind each token that was
+// written out.
 std::string VocabularyTokenizer::decode(std::span<const Token> tokens, bool render_special) const {
   std::string text;
   bool after_special = true;
@@ -168,7 +168,7 @@ void VocabularyTokenizer::append_bytes(std::string_view bytes, std::vector<Token
   }
 }
 
-// Whether the token stems from ordinary text.
+// Whether ordinary text can become this token.
 bool VocabularyTokenizer::is_text(Token token) const {
   const TokenType type = types_[static_cast<std::size_t>(token)];
   return type == TokenType::normal || type == TokenType::byte;

@@ -25,10 +25,10 @@ struct EncodeOptions {
   bool parse_special = false;  // recognise control tokens written out in the text
 };
 
-// A stretch of a text that is put together from markup and from what others wrote.
+// A part of a text that is put together from markup and from what others wrote.
 struct TextPart {
   std::string_view text;
-  bool is_markup = false;  // control tokens that are written out in it are meant
+  bool is_markup = false;  // control tokens written out in it count as tokens
 };
 
 class Tokenizer {
@@ -39,20 +39,20 @@ class Tokenizer {
 
   virtual std::vector<Token> encode(std::string_view text, const EncodeOptions& options) const = 0;
 
-  // Encodes the parts as the one text that they are together, without BOS. Control tokens are found
-  // in markup alone, and so are the tokens of `barred` (ascending), which may be user-defined ones;
-  // no token is found across the border of two parts. `continues`: ordinary text stands before, so
-  // that no space is put in front. A space that markup writes behind a token is the one that encode
-  // would put there, not a second one.
+  // Encodes the parts as one text, without BOS. Control tokens, and the tokens of `barred`
+  // (ascending; they may be user-defined ones), are recognised in markup only. No token is
+  // recognised across the border of two parts. `continues`: ordinary text precedes the parts, so no
+  // space is put in front. Where markup has a space behind a token, it is the one that encode would
+  // put there, not a second one.
   virtual std::vector<Token> encode_parts(std::span<const TextPart> parts,
                                           std::span<const Token> barred, bool continues) const = 0;
 
-  // The bytes of one token as they stand in running text; may be part of a UTF-8 character. Control
-  // tokens give nothing unless `render_special`.
+  // The bytes of one token within a text; may be only part of a UTF-8 character. Control tokens
+  // give nothing unless `render_special`.
   virtual std::string_view piece(Token token, bool render_special = false) const = 0;
 
-  // The text of a sequence that starts at the beginning of a text (a leading space that encode put
-  // there is taken away). decode(encode(x)) == x.
+  // The text of tokens that start at the beginning of a text: a leading space that encode put there
+  // is removed. decode(encode(x)) == x.
   virtual std::string decode(std::span<const Token> tokens, bool render_special = false) const = 0;
 
   virtual bool is_end_of_generation(Token token) const = 0;
@@ -61,7 +61,7 @@ class Tokenizer {
   virtual std::optional<Token> eos() const = 0;
   virtual bool adds_bos() const = 0;
 
-  // What a user should know: an unknown pre-tokenizer and what stands in for it. Often empty.
+  // What a user should know, such as an unknown pre-tokenizer and its substitute. Often empty.
   virtual const std::vector<std::string>& warnings() const = 0;
 };
 

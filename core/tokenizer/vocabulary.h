@@ -1,4 +1,4 @@
-// A vocabulary as plain data, as a GGUF file describes it: what tokenizers are built from.
+// A vocabulary as plain data, as a GGUF file describes it. Tokenizers are built from it.
 #pragma once
 
 #include <cstdint>
@@ -47,13 +47,13 @@ struct Vocabulary {
   std::optional<Token> fim_pad;
   std::optional<Token> fim_rep;
   std::optional<Token> fim_sep;
-  std::vector<Token> more_ends;  // besides eos, of files that name several
+  std::vector<Token> more_ends;  // besides eos, in files that name several
 
   bool add_bos = true;
   // Of sentencepiece: a text is encoded as if a space stood before it.
   bool add_space_prefix = true;
-  // White space to the right of a control token belongs to the token (Phi-3). Holds for text that
-  // is parsed for control tokens, that is for templates: from other text nothing is taken away.
+  // White space to the right of a control token belongs to the token (Phi-3). This applies only to
+  // text that is parsed for control tokens, as templates are; nothing is removed from other text.
   bool control_takes_space = false;
 
   // The ids that end a generation, in ascending order; classify_tokens() fills it.
@@ -62,20 +62,20 @@ struct Vocabulary {
   std::vector<std::string> warnings;
 };
 
-// Reads the tokenizer.ggml.* keys and checks each for itself. An id of 2^32-1 or -1 means that
-// there is no such token. tokenizer.ggml.add_eos_token gives a warning and is not followed: it is
-// for training and embeddings, and a prompt that ends in EOS has nothing to continue. Throws
+// Reads the tokenizer.ggml.* keys and checks each by itself. An id of 2^32-1 or -1 means that there
+// is no such token. tokenizer.ggml.add_eos_token causes a warning and is ignored: it is meant for
+// training and embeddings, and a prompt that ends in EOS has nothing to continue. Throws
 // ModelError.
 Vocabulary load_vocabulary(const gguf::Metadata& metadata);
 
-// Throws ModelError, naming the key, when the parts do not fit each other: lengths that differ, a
+// Throws ModelError, naming the key, when the parts do not fit together: lengths that differ, a
 // token that occurs twice, a byte token that names no byte, a score that is not a number, a merge
-// that is not two parts, an id out of range.
+// that does not have two parts, an id out of range.
 void check_vocabulary(const Vocabulary& vocabulary);
 
-// Completes what files leave out or get wrong: guesses missing types, makes control tokens of the
-// tokens that are known to be such by their texts, and collects the end-of-generation set.
-// The vocabulary must be a checked one.
+// Completes what files leave out or get wrong: guesses missing types, turns tokens with known texts
+// into control tokens, and collects the end-of-generation set. The vocabulary must have been
+// checked.
 void classify_tokens(Vocabulary& vocabulary);
 
 struct MergeParts {

@@ -1,4 +1,4 @@
-// What all kinds of tokenizer share: everything but how ordinary text becomes tokens.
+// What all kinds of tokenizer share: everything except how ordinary text becomes tokens.
 #pragma once
 
 #include <memory>
@@ -15,12 +15,12 @@
 
 namespace sluice::tokenizer {
 
-// A tokenizer for any vocabulary, which is checked and classified first. Throws ModelError.
+// Makes the tokenizer for any vocabulary; checks and classifies it first. Throws ModelError.
 std::unique_ptr<Tokenizer> make_tokenizer(Vocabulary vocabulary);
 
-// Any bytes can be encoded, and decode gives them back, provided that the vocabulary has a token
-// for every byte. Bytes that are not valid UTF-8 go through byte tokens. Where a byte has no token
-// the unknown token takes its place; where that is missing too, encode throws ModelError.
+// Can encode any bytes, and decode returns them, provided that the vocabulary has a token for every
+// byte. Bytes that are not valid UTF-8 are encoded with byte tokens. A byte without a token becomes
+// the unknown token; if there is none, encode throws ModelError.
 class VocabularyTokenizer : public Tokenizer {
  public:
   std::vector<Token> encode(std::string_view text, const EncodeOptions& options) const final;
@@ -39,13 +39,13 @@ class VocabularyTokenizer : public Tokenizer {
   // `vocabulary` must be classified.
   explicit VocabularyTokenizer(const Vocabulary& vocabulary);
 
-  // Appends the tokens of ordinary text. `after_special`: it stands at the start of the whole text
-  // or behind a token that was written out.
+  // Appends the tokens of ordinary text. `after_special`: the text stands at the start of the whole
+  // text, or behind a token that was written out.
   virtual void encode_fragment(std::string_view text, bool after_special,
                                std::vector<Token>& out) const = 0;
 
-  // Appends what is left of `word` after merging: symbols that are tokens, and byte tokens (or one
-  // unknown token) for each of the others.
+  // Appends the result of merging `word`: each symbol that is a token, and byte tokens (or one
+  // unknown token) for every other symbol.
   void append_symbols(std::string_view word, const Merger& merger, std::vector<Token>& out) const;
 
   const PieceTable& pieces() const { return pieces_; }
