@@ -16,8 +16,8 @@ namespace fs = std::filesystem;
 constexpr std::string_view suffix = ".partial-XXXXXX";
 constexpr std::size_t name_bytes_max = 255;  // NAME_MAX of Linux
 
-// There is no call that only reads the mask. While it is exchanged, a file that another thread
-// creates gets fewer rights, not more.
+// There is no call that only reads the umask. While it is set, a file that another thread creates
+// gets fewer rights, never more.
 mode_t process_umask() {
   static const mode_t mask = [] {
     const mode_t before = ::umask(077);
@@ -31,7 +31,7 @@ fs::path folder_of(const fs::path& path) {
   return path.has_parent_path() ? path.parent_path() : fs::path(".");
 }
 
-// A pattern for mkostemp beside `path`, as close to its name as the length of names allows.
+// A pattern for mkostemp beside `path`, with as much of its name as NAME_MAX allows.
 std::string temporary_pattern(const fs::path& path) {
   const std::string name = path.filename().string().substr(0, name_bytes_max - suffix.size());
   return (folder_of(path) / (name + std::string(suffix))).string();

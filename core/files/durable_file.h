@@ -1,12 +1,12 @@
-// A file that appears under its name when it is complete and on the disk, or not at all.
+// A file that appears under its name only when it is complete and on the disk.
 //
 // Until commit() the bytes go to a temporary file in the same folder, NAME.partial-XXXXXX with
-// letters that nobody can foresee (mkostemp), so that neither a symbolic link placed there nor what
-// a killed process left can be in the way. commit() synchronises the file before it gets its name,
-// and the folder after: a power loss at any moment leaves the old file or the new one, whole. A
-// file that is destroyed without commit() is taken away.
+// unpredictable letters (mkostemp). So neither a symbolic link placed there nor the remains of a
+// killed process can be in the way. commit() synchronises the file before it renames it, and the
+// folder afterwards: after a power loss at any moment there is the old file or the new one, whole.
+// A file that is destroyed without commit() is removed.
 //
-// All members throw std::system_error that names the file. Used by one thread.
+// All members throw std::system_error with the name of the file. Used by one thread.
 #pragma once
 
 #include <cstddef>
@@ -23,16 +23,17 @@ namespace sluice::files {
 
 // Who chose the name of a file.
 enum class NamedBy {
-  // A symbolic link under this name is replaced and never followed. What is neither a link nor a
-  // regular file is refused.
+  // A symbolic link under this name is replaced and never followed. Anything else but a regular
+  // file is refused.
   program,
-  // A symbolic link leads to the file behind it, which is replaced. What is not a regular file (a
-  // pipe, /dev/stdout) is written directly: it appears at once and is not synchronised.
+  // A symbolic link is followed, and the file behind it is replaced. Anything that is not a regular
+  // file (a pipe, /dev/stdout) is written directly: the bytes appear at once and are not
+  // synchronised.
   user
 };
 
 struct DurableFileOptions {
-  mode_t mode = 0666;  // less what the process's umask takes away
+  mode_t mode = 0666;  // before the umask of the process
   NamedBy named_by = NamedBy::program;
   bool keep_cached = true;  // false: the page cache does not keep what was written
 };
@@ -45,19 +46,19 @@ class DurableFile {
   DurableFile(const DurableFile&) = delete;
   DurableFile& operator=(const DurableFile&) = delete;
 
-  // Claims space on the disk, so that a full one is known before the work and not after it. Where
-  // the file system cannot, nothing happens.
+  // Reserves space on the disk, so that a full disk is noticed before the work and not after it.
+  // Does nothing where the file system cannot reserve space.
   void reserve(std::uint64_t bytes);
 
-  // Appends to what write() has written.
+  // Appends after what write() has written so far.
   void write(std::span<const std::byte> bytes);
   void write(std::string_view text) { write(std::as_bytes(std::span(text))); }
   std::uint64_t position() const { return position_; }  // bytes that write() has written
 
-  // Writes at any place of a regular file; a gap that stays reads as zeros.
+  // Writes at any offset of a regular file; gaps read as zeros.
   void write_at(std::uint64_t offset, std::span<const std::byte> bytes);
 
-  // Nothing may be written afterwards.
+  // Nothing may be written after this.
   void commit();
 
  private:
@@ -72,7 +73,7 @@ class DurableFile {
   bool keep_cached_;
   int descriptor_ = -1;
   std::uint64_t position_ = 0;
-  std::uint64_t size_ = 0;      // where the last byte written ends
+  std::uint64_t size_ = 0;      // end of the last byte written
   std::uint64_t reserved_ = 0;  // the size that reserve() gave the file
 };
 

@@ -1,8 +1,8 @@
-// The system calls that change files, behind a narrow seam: tests put a disk in their place that is
-// full, fails, writes less than it was asked to, or forgets what was never synchronised.
+// The system calls that change files, behind a narrow seam: tests replace them with a disk that is
+// full, fails, writes less than asked, or forgets what was never synchronised.
 //
 // Each member does, returns and reports through errno what its manual page says. Reading needs no
-// seam here: what is read is checked.
+// seam: what is read is checked.
 #pragma once
 
 #include <cstddef>
