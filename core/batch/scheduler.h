@@ -48,7 +48,7 @@ struct Task {
   std::shared_ptr<const std::vector<tokenizer::Token>> end_tokens;
   bool ignores_end = false;                                 // none of end_tokens is chosen
   std::optional<std::uint32_t> top_logprobs;                // nothing: no log probabilities
-  std::function<std::string_view(tokenizer::Token)> piece;  // text of a token; empty: as usual
+  std::function<std::string_view(tokenizer::Token)> piece;  // empty: the tokenizer's
   // Splits off what a text holds besides the answer (thoughts, tool calls); empty: nothing is split
   // off.
   std::function<void(Completion&)> take_apart;
