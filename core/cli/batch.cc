@@ -46,7 +46,7 @@ constexpr const char* description =
     "  sluice batch model.gguf in.jsonl -o part-2.jsonl --shard 2/4\n"
     "  sluice batch model.gguf - -o - < in.jsonl > out.jsonl";
 
-// Where everything goes that others see of a running job.
+// Reports a running job to all who watch it: the terminal and `sluice top`.
 class Watch {
  public:
   Watch(const BatchOptions& options, const engine::Engine& engine, const batch::Job& job)
@@ -65,7 +65,7 @@ class Watch {
     }
   }
 
-  // After each step.
+  // Call this after each step.
   void look() {
     const Clock::time_point now = Clock::now();
     const batch::SchedulerCounts& counts = job_.counts();
@@ -106,12 +106,12 @@ class Watch {
   Clock::time_point last_status_{};
 };
 
-// The time that running rows have after a signal.
+// The time that running rows get to finish after a signal.
 class Grace {
  public:
   explicit Grace(std::chrono::seconds length) : length_(length) {}
 
-  // Ends the step in which the signal comes, and the one in which the time is over.
+  // Ends the step in which a signal comes, and the step in which the time is over.
   void stop_check() const {
     if (!end_ || is_over()) throw_if_interrupted();
   }
@@ -125,7 +125,7 @@ class Grace {
   std::optional<Clock::time_point> end_;
 };
 
-// Until all rows are done, those that generate have had their grace after a signal, or nobody reads
+// Runs steps until all rows are done, until the grace after a signal is over, or until nobody reads
 // the output any more.
 void run_steps(batch::Job& job, batch::Journal* journal, Watch& watch, Grace& grace,
                const bool& has_reader) {
@@ -150,12 +150,12 @@ Throughput throughput(const batch::SchedulerCounts& counts, double seconds) {
           .decode_tokens_per_s = rate(counts.tokens_generated, seconds)};
 }
 
-// What was done in this process, with one engine or with several one after the other.
+// What this process did, with one engine or several in turn.
 struct Work {
   batch::SchedulerCounts counts;
   std::uint64_t rows_done_before = 0;
   double seconds = 0;   // of steps
-  double waited_s = 0;  // of these, for rows that were still being made
+  double waited_s = 0;  // part of it: waiting for rows that were still being made
 
   void add(const batch::Job& job, double job_seconds) {
     const batch::SchedulerCounts& more = job.counts();
@@ -210,7 +210,7 @@ batch::Shard shard_of(const BatchOptions& options) {
                                options.shard));
 }
 
-// The rows of the input, found in one pass over it.
+// Reads the input once and finds its rows.
 batch::Input read_input(const BatchOptions& options) {
   Progress progress(options.common.quiet);
   return batch::Input(options.input, [&](const batch::Input::Progress& at) {
@@ -223,8 +223,8 @@ batch::Input read_input(const BatchOptions& options) {
   });
 }
 
-// A job on its output. Rows that are longer than the engine was planned for are run with another
-// engine when all others are done.
+// A job and its output. Rows that need more than the engine was planned for run last, with another
+// engine.
 class Run {
  public:
   Run(const BatchOptions& options, const batch::Input& input, batch::DoneRows& done,
@@ -284,14 +284,14 @@ class Run {
   const BatchOptions& options_;
   const batch::Input& input_;
   batch::DoneRows& done_;
-  batch::Journal* journal_;  // null: the standard output
+  batch::Journal* journal_;  // null: results go to standard output
   const RunWatch watch_;
   Grace grace_{std::chrono::seconds(options_.grace_s)};
   Work work_;
   bool has_reader_ = true;
 };
 
-// All of the job but what has to be said when a signal comes before it has begun.
+// Runs the job; the caller reports a signal that comes before it has begun.
 int run_rows(const BatchOptions& options) {
   const batch::Shard shard = shard_of(options);
   if (options.output == "-" && (options.ordered || options.retry_errors)) {
@@ -397,7 +397,7 @@ CLI::App* add_batch(CLI::App& program, BatchOptions& options) {
 }
 
 int run_batch(const BatchOptions& options) {
-  std::signal(SIGXFSZ, SIG_IGN);  // writing reports it
+  std::signal(SIGXFSZ, SIG_IGN);  // writes report it as an error
   // Refuse bad values before anything is read.
   check_stop_texts(options.sampling);
   static_cast<void>(engine::Sampler(options.sampling.sampler));

@@ -11,8 +11,8 @@
 
 namespace sluice::cli {
 
-// The exit status of a batch that was told to end before all rows were done: the same command goes
-// on with the rest. EX_TEMPFAIL of sysexits(3), which job schedulers take for "try again".
+// The exit status of a batch that was stopped before all rows were done. The same command does the
+// rest. EX_TEMPFAIL of sysexits(3), which job schedulers understand as "try again".
 inline constexpr int exit_status_resume = 75;
 
 struct BatchOptions {

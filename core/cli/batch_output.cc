@@ -25,7 +25,7 @@ namespace fs = std::filesystem;
 using batch::Journal;
 using batch::JournalVerdict;
 
-// What is to be written may be what is read, or written, under another name.
+// Refuses an output that is also an input or another output, under whatever name.
 void refuse_same_files(const BatchOptions& options, const gguf::Model& model) {
   const auto refuse_what_is_read = [&](const fs::path& written) {
     if (options.input != "-") refuse_same_file(written, options.input, "the input");
@@ -41,7 +41,7 @@ void refuse_same_files(const BatchOptions& options, const gguf::Model& model) {
   refuse_same_file(report, batch::state_path(options.output), "the state of the output");
 }
 
-// Refuses what the job may not go on with, nor begin anew in.
+// Refuses a file that the job may neither resume nor replace.
 void check_found(const BatchOptions& options, const Journal& journal,
                  const std::optional<batch::JobState>& before, const batch::JobState& now) {
   const std::string path = options.output.string();
@@ -68,7 +68,7 @@ void check_found(const BatchOptions& options, const Journal& journal,
                   path, fmt::join(changed, "; ")));
 }
 
-// The output with the results that it has.
+// Opens the output and scans the results in it.
 std::unique_ptr<Journal> look_through_output(const BatchOptions& options) {
   Progress progress(options.common.quiet);
   const auto check = [&](std::uint64_t bytes) {
@@ -79,7 +79,7 @@ std::unique_ptr<Journal> look_through_output(const BatchOptions& options) {
   return std::make_unique<Journal>(options.output, files::kernel(), check);
 }
 
-// The output without the results that are errors.
+// Removes the results that are errors from the output.
 std::unique_ptr<Journal> drop_errors(const BatchOptions& options,
                                      std::unique_ptr<Journal> journal) {
   const std::vector<batch::ResultFacts>& found = journal->scan().found;
@@ -107,7 +107,7 @@ batch::JobState job_state(const BatchOptions& options, const batch::Input& input
   batch::JobState state{input.bytes(), input.digest(), input.rows(), shard, {}};
   nlohmann::ordered_json thought_limit = nullptr;
   if (options.thinking.tokens_max) thought_limit = *options.thinking.tokens_max;
-  // What is not given depends on the form of a row.
+  // The value of a setting that was not given depends on the form of a row.
   const auto given = [&](const char* name, auto value) -> nlohmann::ordered_json {
     if (options.sampling.given.contains(name)) return value;
     return "the default";

@@ -1,5 +1,5 @@
-// The output of a batch with what is in it already, and the record beside it of what the job was
-// begun with.
+// The output of a batch, with the results that it has already, and the record beside it of how the
+// job was started.
 #pragma once
 
 #include <memory>
@@ -12,19 +12,18 @@
 
 namespace sluice::cli {
 
-// What the results of the job depend on.
+// Everything that the results of the job depend on.
 batch::JobState job_state(const BatchOptions& options, const batch::Input& input,
                           const batch::Shard& shard, const gguf::Model& model);
 
-// Opens the output, ready to be appended to, and writes the state when the job begins. Nothing that
-// is there is changed before all of it has been looked at. Throws UsageError, which names the
-// remedies, when a file is there that no batch has written, or that another job has begun.
-// With --retry-errors results that are errors are taken out first, so that their rows are computed
-// again.
+// Opens the output for appending, and writes the state when the job begins. Changes no existing
+// file before it has checked all of them. Throws UsageError, with remedies, when there is a file
+// that no batch has written, or one that another job has begun. With --retry-errors it first
+// removes results that are errors, so that their rows are computed again.
 std::unique_ptr<batch::Journal> open_journal(const BatchOptions& options, const batch::Input& input,
                                              const batch::Shard& shard);
 
-// Brings the results of a job that is complete into the order of the input, unless they are in it.
+// Sorts the results of a complete job into the order of the input, unless they are sorted.
 void order_results(batch::Journal& journal);
 
 }  // namespace sluice::cli

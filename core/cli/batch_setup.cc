@@ -30,22 +30,22 @@
 namespace sluice::cli {
 namespace {
 
-constexpr std::uint32_t context_of_unknown = 4096;  // of a model that does not tell its own
+constexpr std::uint32_t context_of_unknown = 4096;  // of a model that does not state its own
 
-// A job of more rows than twice this is not looked through: so many rows are looked at, evenly
-// spaced, and so many again that have the most bytes.
+// Of a job with more than twice this many rows only a sample is examined: this many rows, evenly
+// spaced, and this many of the longest rows.
 constexpr std::uint64_t sample_rows = 2048;
 
-// What the rows that are left need, from the model's header alone.
+// What the remaining rows need, from the model's header alone.
 struct Need {
-  std::uint64_t rows = 0;  // that can be run, and those that cannot
+  std::uint64_t rows = 0;  // all rows, whether they can be run or not
   std::uint64_t rows_to_run = 0;
-  std::uint32_t positions = 1;           // of the longest
-  std::uint64_t positions_together = 0;  // of all that can be run, each in whole pages
-  std::uint64_t work_bytes = 0;          // to make a task of a row
-  std::uint64_t held_bytes = 0;          // of a row that runs, by its settings
-  batch::Workload work = {};             // of those that can be run
-  bool is_estimate = false;              // not all rows were looked at
+  std::uint32_t positions = 1;           // of the longest row
+  std::uint64_t positions_together = 0;  // of all that can be run, in whole pages
+  std::uint64_t work_bytes = 0;          // to make the task of a row
+  std::uint64_t held_bytes = 0;          // of a running row, for its settings
+  batch::Workload work = {};             // of the rows that can be run
+  bool is_estimate = false;              // not all rows were examined
 
   void take_longest(const batch::Task& task) {
     positions = std::max(positions, static_cast<std::uint32_t>(positions_of(task)));
@@ -60,8 +60,8 @@ struct Need {
     work.generated_tokens += std::uint64_t{task.choices} * task.tokens_max;
   }
 
-  // Makes the counts of `rows_counted` rows those of all rows, and leaves room for rows that are
-  // somewhat longer than those that were looked at.
+  // Scales the counts of `rows_counted` rows up to all rows, and leaves room for rows that are
+  // somewhat longer than those examined.
   void extrapolate(std::uint64_t rows_counted, std::uint32_t positions_max) {
     is_estimate = true;
     const double times = static_cast<double>(rows) / static_cast<double>(rows_counted);
@@ -80,8 +80,8 @@ struct Need {
     return task.prompt.size() + task.tokens_max;
   }
 
-  // What n sequences need at a time on average, but at least the longest row, and no more than n
-  // of these.
+  // The positions that n running sequences need on average; at least the longest row, at most n
+  // times the longest row.
   std::uint64_t cache_positions(std::uint32_t n) const {
     const std::uint64_t runs = std::max<std::uint64_t>(rows_to_run, 1);
     const std::uint64_t longest = in_pages(positions);
@@ -94,7 +94,7 @@ struct Need {
   }
 };
 
-// What a batch wants of the engine when n sequences run together.
+// The engine's options for n sequences that run together.
 engine::EngineOptions options_for(engine::EngineOptions options, const Need& need, std::uint32_t n,
                                   batch::SchedulerOptions scheduler) {
   scheduler.parallel = n;
@@ -151,7 +151,7 @@ Need look_through(const BatchOptions& options, const batch::TaskOptions& tasks,
   return need;
 }
 
-// What a choice of --parallel is made from.
+// The measurements that --parallel auto uses.
 struct Measured {
   std::array<engine::StepPoint, 8> steps = {};
   std::size_t steps_count = 0;
@@ -171,9 +171,9 @@ Measured measure(const engine::RunPlanner& planner, const std::filesystem::path&
   return out;
 }
 
-// Measuring needs buffers that are no part of the plan. A child holds them and is gone before the
-// engine takes its memory, so that the peak of this process is that of its plan. There are no
-// threads yet that the fork could cut off.
+// Measures in a child process. Measuring needs buffers that are not in the plan; they are gone with
+// the child before the engine allocates, so the peak of this process is that of its plan. No other
+// thread runs yet, so the fork is safe.
 Measured measure_in_child(const engine::RunPlanner& planner, const std::filesystem::path& model,
                           const engine::EngineOptions& options, bool is_streamed) {
   std::array<int, 2> ends{};
@@ -184,7 +184,7 @@ Measured measure_in_child(const engine::RunPlanner& planner, const std::filesyst
     try {
       const Measured measured = measure(planner, model, options, is_streamed);
       status = ::write(ends[1], &measured, sizeof measured) == sizeof measured ? 0 : 1;
-    } catch (...) {  // the parent sees that nothing came
+    } catch (...) {  // the parent notices that no result came
     }
     ::_exit(status);
   }
@@ -227,7 +227,7 @@ batch::ParallelChoice choose_parallel(const engine::RunPlanner& planner,
                                 need.work, streamed_bytes);
 }
 
-// The most that a row may need: 0 (no limit) with a window.
+// The most positions that a row may need; 0 (no limit) with a window.
 std::uint32_t positions_max(const CommonOptions& common, const gguf::Model& header) {
   if (common.window != 0) return 0;
   if (common.context != 0) return common.context;
@@ -240,7 +240,8 @@ batch::Truncate truncate_named(const std::string& name) {
   return name == "tail" ? batch::Truncate::tail : batch::Truncate::no;
 }
 
-// Nothing, and why, where the model's format is not known: rows without messages do not need it.
+// Nothing, with the reason, where the model's format is not known: rows without messages do not
+// need it.
 std::optional<chat::ChatSource> choose_source(const std::string& format,
                                               const gguf::Metadata& metadata, std::string& reason) {
   try {
@@ -251,7 +252,7 @@ std::optional<chat::ChatSource> choose_source(const std::string& format,
   }
 }
 
-// What the user gave holds for all rows, the rest is OpenAI's.
+// Settings that the user gave apply to all rows; the others are OpenAI's.
 engine::SamplerOptions openai_sampler(const SamplingOptions& sampling) {
   engine::SamplerOptions result = batch::openai_defaults();
   const engine::SamplerOptions& sampler = sampling.sampler;
@@ -266,7 +267,7 @@ engine::SamplerOptions openai_sampler(const SamplingOptions& sampling) {
   return result;
 }
 
-// The names that a row may give for this model, the one that results have first.
+// The names by which a row may ask for this model; results use the first.
 std::vector<std::string> names_of(const std::filesystem::path& model,
                                   const gguf::Metadata& metadata) {
   std::vector<std::string> names;
@@ -278,7 +279,7 @@ std::vector<std::string> names_of(const std::filesystem::path& model,
   return names;
 }
 
-// `tokenizer` outlives the result.
+// `tokenizer` must outlive the result.
 std::shared_ptr<const chat::Dialogue> make_dialogue(const BatchOptions& options,
                                                     const std::optional<chat::ChatSource>& source,
                                                     const tokenizer::Tokenizer& tokenizer) {
@@ -303,10 +304,10 @@ batch::TaskOptions task_options(const BatchOptions& options) {
 
 namespace {
 
-// A job before its engine is opened.
+// Prepares a job up to the point where its engine is opened.
 class Preparation {
  public:
-  // `known`: what rows need that an engine before has left out.
+  // `known` is what rows need that an earlier engine has left out.
   Preparation(const BatchOptions& options, const batch::Input& input, const batch::DoneRows& done,
               const batch::LeftOut& known, std::function<void()> stop_check)
       : options_(options),
@@ -345,16 +346,17 @@ class Preparation {
   }
 
  private:
-  // What the rows need. The memory that this takes is given back before plans are made.
+  // Finds out what the rows need. Frees the memory for this before plans are made.
   void examine(const engine::RunPlanner& planner) {
     tasks_.dialogue = make_dialogue(options_, source_, planner.tokenizer());
     need_ = look_through(options_, tasks_, planner.tokenizer(), input_, done_, known_);
-    tasks_.dialogue = nullptr;  // its tokenizer goes
+    tasks_.dialogue = nullptr;  // so that its tokenizer can be freed
     return_free_memory();
   }
 
-  // The context of a job that was given none: what its longest row needs, within the budget. Rows
-  // that are longer are errors, unless they may be cut: then the budget would change their results.
+  // Chooses the context when none was given: what the longest row needs, within the budget. Longer
+  // rows become errors, unless rows may be truncated: then their results would depend on the
+  // budget.
   void choose_context(const engine::RunPlanner& planner) {
     const bool may_be_cut = tasks_.truncate != batch::Truncate::no;
     const std::uint32_t longest = need_.positions;
@@ -374,8 +376,8 @@ class Preparation {
                     need_.is_estimate ? "about " : "", rows_before - need_.rows_to_run));
   }
 
-  // The longest context that fits the budget, but no longer than the longest row; that row's also
-  // where nothing fits, for the engine to say so.
+  // The longest context that fits the budget, but no longer than the longest row. If nothing fits
+  // it is the longest row's, and the engine reports the error.
   std::uint32_t fitting_context(const engine::RunPlanner& planner) const {
     engine::EngineOptions wanted = wanted_;
     Need need = need_;

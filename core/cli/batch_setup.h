@@ -1,5 +1,5 @@
-// What a batch needs before its first step: the settings of its rows, and an engine for them that
-// is planned from the header of the model alone.
+// Prepares a batch before its first step: the settings of its rows, and an engine for them, planned
+// from the header of the model alone.
 #pragma once
 
 #include <functional>
@@ -16,14 +16,14 @@ namespace sluice::cli {
 
 batch::TaskOptions task_options(const BatchOptions& options);
 
-// The engine and how to use it.
+// The engine, and the settings to use it with.
 struct PreparedEngine {
   std::unique_ptr<engine::Engine> engine;
   batch::JobOptions job;
 };
 
-// Looks at the rows that are left, chooses how many sequences run together and opens the engine for
-// them, with this stop check. `known`: what rows need that a job before has left out. Throws
+// Examines the remaining rows, chooses how many sequences run together, and opens the engine for
+// them, with this stop check. `known` is what rows need that an earlier job has left out. Throws
 // Interrupted.
 PreparedEngine prepare_engine(const BatchOptions& options, const batch::Input& input,
                               const batch::DoneRows& done, const batch::LeftOut& known,

@@ -16,7 +16,7 @@ namespace {
 
 using tokenizer::Token;
 
-// Tokens per second of each repeat; empty when there was nothing to measure.
+// Tokens per second in each repeat; empty when nothing was measured.
 struct Rates {
   std::vector<double> prefill;
   std::vector<double> decode;
@@ -29,7 +29,7 @@ std::optional<double> median(std::vector<double> values) {
   return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
 }
 
-// The same tokens in every run of the program. Which they are does not matter to the arithmetic.
+// The same tokens in every run of the program. Speed does not depend on which tokens they are.
 std::vector<Token> random_tokens(std::size_t count, std::uint32_t vocabulary) {
   engine::RandomGenerator random(1);
   std::vector<Token> tokens(count);
@@ -39,7 +39,7 @@ std::vector<Token> random_tokens(std::size_t count, std::uint32_t vocabulary) {
 
 using Sequences = std::vector<std::unique_ptr<engine::Sequence>>;
 
-// A prompt for one sequence, in as few steps as it takes.
+// Evaluates a prompt of one sequence in as few steps as possible.
 void evaluate_prompt(engine::Engine& engine, engine::Sequence& sequence,
                      std::span<const Token> prompt) {
   while (!prompt.empty()) {
@@ -50,8 +50,8 @@ void evaluate_prompt(engine::Engine& engine, engine::Sequence& sequence,
   }
 }
 
-// Evaluates a prompt and then a token of each sequence in every step, as run and batch do, but
-// without choosing them. The other sequences begin as copies of the first.
+// Evaluates a prompt, and then steps with a token of each sequence, as run and batch do, but
+// without sampling. The other sequences begin as forks of the first.
 void measure_once(engine::Engine& engine, const BenchOptions& options,
                   std::span<const Token> prompt, std::span<const Token> following, Rates& rates) {
   const auto length = static_cast<std::uint32_t>(prompt.size() + following.size());
@@ -192,7 +192,7 @@ int run_bench(const BenchOptions& options) {
   const InterruptGuard guard;
   const Rates rates = measure(options, *engine);
   const RunRecord record(*engine);
-  engine.reset();  // its memory is wanted to measure the limits with
+  engine.reset();  // frees its memory for measuring the limits
 
   nlohmann::ordered_json report = run.report(
       options.common, record,

@@ -1,4 +1,4 @@
-// sluice bench: how fast a model runs here, beside what the machine could do at best.
+// sluice bench: how fast a model runs here, compared with the limits of the machine.
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -47,7 +47,7 @@ std::pair<std::string, std::string> split_command(const std::string& line) {
   return {line.substr(0, end), line.substr(begin, begin < line.size() ? last + 1 - begin : 0)};
 }
 
-// The loop of reading lines and doing what they say.
+// Reads lines and does what they say.
 class Chat {
  public:
   Chat(const ChatOptions& options, engine::Engine& engine, ChatSession& session)
@@ -59,7 +59,7 @@ class Chat {
     reset();
   }
 
-  // Both return the signal that ended it, or 0.
+  // Both return the signal that ended them, or 0.
   int answer_once(const std::string& message) {
     const InterruptGuard guard;
     say(message);
@@ -157,7 +157,7 @@ class Chat {
     inform(fmt::format("taken back; {} messages are left", session_.conversation().size()));
   }
 
-  // Where it cannot be answered again the conversation stays as it was.
+  // If it cannot be answered again the conversation stays as it was.
   void regenerate(const std::string&) {
     const chat::Conversation before = session_.conversation();
     const std::string message = session_.undo();
@@ -203,7 +203,7 @@ class Chat {
     inform(fmt::format("saved {} messages", session_.conversation().size()));
   }
 
-  // A file that cannot be read or written does not end the conversation.
+  // An error with the file does not end the conversation.
   void load(const std::string& file) {
     try {
       session_.set_conversation(chat::conversation_from_json(read_text(file), file));
@@ -241,9 +241,9 @@ class Chat {
   ChatSession& session_;
   Progress progress_;
   MessageReader messages_;
-  std::string attached_;  // in front of the next message
+  std::string attached_;  // put in front of the next message
   bool has_terminal_;
-  bool stopped_once_ = false;  // by Ctrl-C, and nothing was entered since
+  bool stopped_once_ = false;  // by Ctrl-C, with nothing entered since
   bool ended_ = false;
 };
 
@@ -319,7 +319,7 @@ int run_chat(const ChatOptions& options) {
 
   const RunRecord record(*engine);
   if (!options.common.quiet) remark(generation_line(session.counts()));
-  engine.reset();  // its memory is wanted to measure the limits with
+  engine.reset();  // frees its memory for measuring the limits
   watch.write_report(options.common, record, session.counts().throughput());
   return signal == 0 ? 0 : exit_status_of_signal(signal);
 }

@@ -15,11 +15,11 @@ struct ChatOptions {
   CommonOptions common;
   SamplingOptions sampling;
   engine::PromptCacheOptions prompt_cache;
-  std::optional<std::string> prompt;  // one message, instead of a conversation
+  std::optional<std::string> prompt;  // one message to answer, instead of a conversation
   std::optional<std::string> system;
   ThinkingOptions thinking;
   std::string format = "auto";
-  std::int64_t tokens_max = -1;  // of an answer; -1: no limit but the context
+  std::int64_t tokens_max = -1;  // of an answer; -1: as many as the context allows
 };
 
 CLI::App* add_chat(CLI::App& program, ChatOptions& options);

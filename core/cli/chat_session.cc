@@ -74,7 +74,7 @@ void ChatSession::set_conversation(chat::Conversation conversation) {
   conversation_ = std::move(conversation);
 }
 
-// Brings the sequence up to the generation prompt. Gives no logits when interrupted.
+// Evaluates all tokens up to the generation prompt. Returns no logits when interrupted.
 std::span<const float> ChatSession::evaluate(const std::vector<Token>& tokens, Progress& progress) {
   engine::Session& session = engine_.session();
   if (tokens.size() > session.capacity()) {
@@ -83,7 +83,7 @@ std::span<const float> ChatSession::evaluate(const std::vector<Token>& tokens, P
         "with /reset, or start with a larger --ctx or with a --window",
         tokens.size(), session.capacity()));
   }
-  // The last token is computed in any case, for its logits.
+  // The last token is always computed, for its logits.
   keep(std::min(common_prefix(held_, tokens), tokens.size() - 1));
   const std::size_t reused = session.position();
   reused_tokens_ += reused;
@@ -96,7 +96,7 @@ std::span<const float> ChatSession::evaluate(const std::vector<Token>& tokens, P
   return logits;
 }
 
-// Forgets all but the first tokens of the sequence; or all of them, when a window has slid since.
+// Keeps only the first tokens of the sequence; none if a window has slid past them.
 void ChatSession::keep(std::size_t tokens) {
   if (tokens == held_.size()) return;
   engine::Session& session = engine_.session();
@@ -108,7 +108,7 @@ void ChatSession::keep(std::size_t tokens) {
   held_.resize(session.position());
 }
 
-// White space at the beginning of an answer belongs to the format, and is not given out.
+// White space at the beginning of an answer belongs to the format, and is not shown.
 GenerationEnd ChatSession::generate_answer(std::span<const float> logits, bool opens_thought,
                                            AnswerOutput& output) {
   chat::Message answer{chat::Role::assistant, {}};
@@ -124,7 +124,7 @@ GenerationEnd ChatSession::generate_answer(std::span<const float> logits, bool o
     return output.text(text);
   };
   std::uint64_t thought_tokens = 0;
-  bool is_ended = false;  // the thought, in the model's place
+  bool is_ended = false;  // whether the thought was ended in the model's place
   GenerationOptions generation;
   generation.tokens_max = static_cast<std::uint64_t>(settings_.tokens_max);  // -1: never reached
   generation.stop_texts = settings_.sampling.stop;
@@ -151,7 +151,7 @@ GenerationEnd ChatSession::generate_answer(std::span<const float> logits, bool o
   const GenerationEnd end = generate(generation, engine_, sampler_, logits, counts_, status_);
   held_.insert(held_.end(), answer.tokens.begin(), answer.tokens.end());
   held_.resize(engine_.session().position());
-  // The tokens hold the stop text, which the content does not.
+  // The tokens include the stop text, the content does not.
   if (end == GenerationEnd::stop_text) answer.tokens.clear();
   conversation_.push_back(std::move(answer));
   return end;

@@ -1,5 +1,5 @@
-// A conversation with a model over one sequence of its engine. What the sequence already holds is
-// never computed again: of each turn only the new tokens are.
+// A conversation with a model, in one sequence of its engine. Tokens that the sequence already
+// holds are not computed again: each turn computes only its new tokens.
 #pragma once
 
 #include <string>
@@ -16,7 +16,7 @@ namespace sluice::cli {
 struct ChatSettings {
   SamplingOptions sampling;
   std::uint64_t seed = 0;
-  std::int64_t tokens_max = -1;  // of an answer; -1: no limit but the context
+  std::int64_t tokens_max = -1;  // of an answer; -1: as many as the context allows
   ThinkingOptions thinking;
 };
 
@@ -26,12 +26,13 @@ class ChatSession {
   ChatSession(engine::Engine& engine, const chat::ChatSource& source, const ChatSettings& settings,
               RunStatus& status);
 
-  // Adds a message and its answer to the conversation, and shows the answer as it comes. An
-  // interrupted answer stays as far as it came; when there is none yet the message is taken back.
-  // Throws UsageError, with the conversation as it was, when the message does not fit the context.
+  // Adds a message and its answer to the conversation, and shows the answer while it is generated.
+  // An interrupted answer is kept as far as it came; if there is none yet, the message is removed.
+  // Throws UsageError, and leaves the conversation unchanged, when the message does not fit into
+  // the context.
   GenerationEnd answer(const std::string& message, AnswerOutput& output, Progress& progress);
 
-  // Takes the last message and its answer out of the conversation, and gives the message. Throws
+  // Removes the last message and its answer from the conversation, and returns the message. Throws
   // UsageError when there is none.
   std::string undo();
 
@@ -43,7 +44,7 @@ class ChatSession {
   void set_settings(const ChatSettings& settings);  // throws, with nothing changed
 
   const GenerationCounts& counts() const { return counts_; }
-  std::uint64_t reused_tokens() const { return reused_tokens_; }  // of prompts, not computed again
+  std::uint64_t reused_tokens() const { return reused_tokens_; }  // found in the sequence
 
  private:
   void keep(std::size_t tokens);

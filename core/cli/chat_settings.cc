@@ -8,7 +8,7 @@
 namespace sluice::cli {
 namespace {
 
-// The options of the command line that may change within a chat.
+// The command-line options that may change during a chat.
 void add_settings(CLI::App& app, ChatSettings& settings) {
   add_sampling_options(app, settings.sampling);
   add_thinking_options(app, settings.thinking);
@@ -40,7 +40,7 @@ ChatSettings with_setting(ChatSettings settings, const std::string& name,
   app.set_config();
   add_settings(app, settings);
   try {
-    // CLI11 takes arguments from the back.
+    // CLI11 takes arguments from the back of the vector.
     app.parse(std::vector<std::string>{value, "--" + name});
   } catch (const CLI::ExtrasError&) {
     throw UsageError(fmt::format("there is no setting \"{}\": /set shows all", name));

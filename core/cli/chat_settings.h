@@ -1,4 +1,4 @@
-// What /set of a chat shows and changes.
+// The settings that /set shows and changes in a chat.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@ namespace sluice::cli {
 // A line for each setting: its name and its value.
 std::string settings_table(const ChatSettings& settings);
 
-// The settings with one of them changed. Throws UsageError for a name or a value that is none.
+// Returns the settings with one of them changed. Throws UsageError for a bad name or value.
 ChatSettings with_setting(ChatSettings settings, const std::string& name, const std::string& value);
 
 }  // namespace sluice::cli

@@ -1,4 +1,4 @@
-// What run, chat and batch need to speak with a model as its author meant it.
+// Shared by run, chat and batch: talking to a model in the format that its author intended.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -17,29 +17,29 @@ struct ThinkingOptions {
   std::optional<std::uint64_t> tokens_max;  // of a thought; nothing: no limit
 };
 
-// --think and --think-budget; and --think alone.
+// The first adds --think and --think-budget; the second --think alone.
 void add_thinking_options(CLI::App& command, ThinkingOptions& options);
 void add_think_option(CLI::App& command, std::string& think);
 void add_chat_format_option(CLI::App& command, std::string& format);
 
-// --think as the dialogue wants it, and the present time.
+// The dialogue's options for a value of --think, with the present time.
 chat::DialogueOptions dialogue_options(const std::string& think);
 
-// How conversations with a model are written, from the header of its file. What the header takes is
-// given back. Throws as chat::ChatSource::choose does.
+// Finds out how conversations with a model are written, from the header of its file. Frees the
+// memory of the header. Throws what chat::ChatSource::choose throws.
 chat::ChatSource read_chat_source(const std::filesystem::path& model, const std::string& format);
 
 // Whether the file of a model has a chat template.
 bool has_chat_template(const std::filesystem::path& model);
 
-// Writes to standard error as it is, for the person at a terminal.
+// Writes the text to standard error without changes, for a person at a terminal.
 void tell(std::string_view text);
 
-// What the allocator keeps of freed memory would count as held when the engine plans its own.
+// Returns freed memory to the system; otherwise the engine would count it as held in its plan.
 void return_free_memory();
 
-// Shows an answer as it comes: the text goes to standard output, thoughts to standard error, in dim
-// type in a terminal.
+// Shows an answer while it is generated: the text goes to standard output, thoughts go to standard
+// error (dimmed in a terminal).
 class AnswerOutput {
  public:
   explicit AnswerOutput(bool hides_thoughts);
@@ -48,7 +48,7 @@ class AnswerOutput {
   AnswerOutput& operator=(const AnswerOutput&) = delete;
 
   void thought(std::string_view text);
-  bool text(std::string_view text);  // false when nobody reads any more
+  bool text(std::string_view text);  // false when the reader is gone
 
  private:
   void end_thought();

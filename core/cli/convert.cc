@@ -25,7 +25,7 @@ void add_common(CLI::App& command, unsigned& threads, bool& quiet) {
   command.add_flag("-q,--quiet", quiet, "Show no progress and no warnings");
 }
 
-// Shows how far the writing is; Ctrl-C leaves no file behind.
+// Shows the progress of writing. Ctrl-C ends it and leaves no file behind.
 class ProgressOfFile {
  public:
   explicit ProgressOfFile(bool quiet) : progress_(quiet) {}
@@ -48,7 +48,7 @@ class ProgressOfFile {
   Stopwatch stopwatch_;
 };
 
-// What `import` reads, and what else a checkpoint of safetensors has.
+// Refuses to overwrite the files that `import` reads, or other files of a safetensors checkpoint.
 void refuse_files_of_checkpoint(const std::filesystem::path& written,
                                 const std::filesystem::path& folder) {
   std::error_code absent;

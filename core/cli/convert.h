@@ -1,5 +1,5 @@
-// sluice quantize: writes a model in another format. sluice import: makes a GGUF file of a Hugging
-// Face checkpoint.
+// sluice quantize: writes a model in another format. sluice import: converts a Hugging Face
+// checkpoint to a GGUF file.
 #pragma once
 
 #include <CLI/CLI.hpp>

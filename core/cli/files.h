@@ -1,4 +1,4 @@
-// Files that the user names, and texts that are whole files.
+// Files that the user names.
 #pragma once
 
 #include <filesystem>
@@ -10,9 +10,9 @@ namespace sluice::cli {
 // The bytes of a file ("-" is standard input). Throws std::system_error.
 std::string read_text(const std::filesystem::path& path);
 
-// Throws UsageError when a file that is to be written is one that is read or written as `role`
-// ("the input"), by whatever name: a link, or a path that is written otherwise. Where no file is
-// yet, places are compared.
+// Throws UsageError when the file to be written is the same file as `other`, which is read or
+// written as `role` ("the input"), even if it has another name: a link, or another spelling of the
+// path. For files that do not exist yet the places are compared.
 void refuse_same_file(const std::filesystem::path& written, const std::filesystem::path& other,
                       std::string_view role);
 

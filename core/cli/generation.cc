@@ -30,7 +30,7 @@ std::string generation_line(const GenerationCounts& counts) {
 std::span<const float> evaluate_prompt(engine::Session& session, std::span<const Token> tokens,
                                        GenerationCounts& counts, Progress& progress,
                                        RunStatus& status) {
-  // The last token is computed in any case, for its logits.
+  // The last token is always computed, for its logits.
   if (session.position() == 0) {
     counts.restored_tokens += session.restore(tokens.first(tokens.size() - 1));
   }

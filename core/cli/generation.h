@@ -1,5 +1,5 @@
-// The work of a generation, which `run` and `chat` share: a prompt in, tokens out, until something
-// ends it; and what it took.
+// Generation, as `run` and `chat` share it: evaluates a prompt, then generates tokens until
+// something ends the text, and measures both.
 #pragma once
 
 #include <cstddef>
@@ -19,8 +19,8 @@
 namespace sluice::cli {
 
 struct GenerationCounts {
-  std::size_t prompt_tokens = 0;    // that were computed
-  std::size_t restored_tokens = 0;  // that the prompt cache had
+  std::size_t prompt_tokens = 0;    // computed
+  std::size_t restored_tokens = 0;  // found in the prompt cache
   double prompt_seconds = 0;
   std::uint64_t generated_tokens = 0;
   std::uint64_t steps = 0;  // evaluations of one token: the last token needs none
@@ -35,10 +35,10 @@ struct GenerationCounts {
 // "prompt 12 tokens (80.00 tokens/s), generated 5 tokens (7.00 tokens/s)".
 std::string generation_line(const GenerationCounts& counts);
 
-// Brings a session that holds a part of `tokens`, from their beginning, up to all of them: from the
-// prompt cache what an empty session can have of it, the rest by computing it; which the prompt
-// cache then keeps. In parts, so that progress is seen and Ctrl-C is heeded. Gives no logits when
-// interrupted; the session then holds the parts that were done. At least one token must be missing.
+// Brings a session that holds a prefix of `tokens` up to all of them. An empty session first takes
+// what the prompt cache has; the rest is computed, and then saved in the prompt cache. Works in
+// parts, so that progress is shown and Ctrl-C is noticed. Returns no logits when interrupted; the
+// session then holds the finished parts. At least one token must be missing.
 std::span<const float> evaluate_prompt(engine::Session& session,
                                        std::span<const tokenizer::Token> tokens,
                                        GenerationCounts& counts, Progress& progress,
@@ -47,31 +47,31 @@ std::span<const float> evaluate_prompt(engine::Session& session,
 struct GenerationOptions {
   std::uint64_t tokens_max = 0;
   std::vector<std::string> stop_texts;
-  // Whether a token ends the text; it is then no part of it.
+  // Whether a token ends the text. Such a token is not part of the text.
   std::function<bool(tokenizer::Token)> ends;
-  // The text of a token; empty: as the tokenizer has it.
+  // The text of a token; empty: the tokenizer's.
   std::function<std::string_view(tokenizer::Token)> piece;
-  // Asked after each token of the model: these come next in its place, whatever `ends` says of
-  // them.
+  // Called after each token of the model. The tokens that it returns come next, in the model's
+  // place, whatever `ends` says about them.
   std::function<std::vector<tokenizer::Token>()> forced;
-  // Told each token of the text, and the text that is certain with it, which may lag behind. False:
-  // nobody wants more.
+  // Called with each token of the text, and with the text that is now certain, which may lag
+  // behind. Returns false to end the generation.
   std::function<bool(tokenizer::Token, std::string_view)> on_token;
-  // Told the rest of the text when the generation has ended.
+  // Called with the rest of the text when the generation has ended.
   std::function<void(std::string_view)> on_end;
 };
 
 enum class GenerationEnd {
-  text,         // the model ended it
+  text,         // the model ended the text
   stop_text,    // a stop text was found
-  tokens_max,   // so many were asked for
+  tokens_max,   // as many tokens as were asked for
   context,      // the context is full
   interrupted,  // by a signal
-  unwanted,     // on_token said so
+  unwanted,     // on_token returned false
 };
 
-// Samples tokens, beginning with the logits of the prompt. The session then holds all tokens of the
-// text but perhaps the last.
+// Samples tokens, the first from the logits of the prompt. Afterwards the session holds all tokens
+// of the text, perhaps without the last.
 GenerationEnd generate(const GenerationOptions& options, engine::Engine& engine,
                        engine::Sampler& sampler, std::span<const float> logits,
                        GenerationCounts& counts, RunStatus& status);

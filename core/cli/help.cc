@@ -12,7 +12,7 @@ namespace {
 constexpr std::size_t text_column = 30;
 constexpr std::size_t line_width = 100;
 
-// What stands to the right of an option, without line breaks.
+// The text to the right of an option, without line breaks.
 std::string description_of(const CLI::Option& option, bool is_positional) {
   if (!is_positional && option.get_positional()) {
     return "The same as " + option.get_name(true, false);
@@ -24,7 +24,7 @@ std::string description_of(const CLI::Option& option, bool is_positional) {
   return text;
 }
 
-// Appends words to `line`, and continues in the column for texts where a line is full.
+// Appends words to `line`. When a line is full, continues in the column for texts.
 std::string wrapped(std::string line, const std::string& text) {
   std::string out;
   std::istringstream words(text);
@@ -40,7 +40,7 @@ std::string wrapped(std::string line, const std::string& text) {
   return out + line + "\n";
 }
 
-// By which groups stand one after the other.
+// The order of the groups.
 int rank(const std::string& group) {
   if (group == "Options") return 0;
   if (group == sampling_group) return 2;

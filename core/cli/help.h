@@ -1,5 +1,5 @@
-// How `--help` looks: the options of the command itself first, then those that commands share; each
-// with its default and without CLI11's notes on what excludes what. Lines are wrapped.
+// Formats `--help`: the options of the command first, then those that commands share, each with its
+// default and without CLI11's notes on what excludes what. Lines are wrapped.
 #pragma once
 
 #include <CLI/CLI.hpp>

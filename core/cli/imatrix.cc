@@ -21,7 +21,7 @@ namespace {
 
 using tokenizer::Token;
 
-constexpr std::uint32_t chunk_default = 512;  // as llama-imatrix
+constexpr std::uint32_t chunk_default = 512;  // as in llama-imatrix
 
 std::string shown(const std::filesystem::path& path) {
   return gguf::escaped(path.string(), path.string().size());
@@ -30,11 +30,11 @@ std::string shown(const std::filesystem::path& path) {
 void refuse_output(const ImatrixOptions& options) {
   refuse_files_of_model(options.output, options.common.model);
   if (options.text != "-") refuse_same_file(options.output, options.text, "the text");
-  // Where no file can be made is known before the work and not after it.
+  // If the file cannot be created, this shows before the work and not after it.
   const files::DurableFile probe(options.output, {.named_by = files::NamedBy::user});
 }
 
-// Each chunk begins like a text of its own: with BOS, where the model wants one.
+// Each chunk begins like a separate text: with BOS, if the model wants one.
 void run_chunks(engine::Engine& engine, std::span<Token> tokens, std::size_t chunk,
                 std::size_t count, Progress& progress) {
   const std::optional<Token> bos =
@@ -105,7 +105,7 @@ int run_imatrix(const ImatrixOptions& options) {
   write_output(fmt::format("{}: {} weights, {} chunks of {} tokens\n", shown(options.output),
                            imatrix.entries().size(), count, chunk));
   const RunRecord record(*engine);
-  engine.reset();  // its memory is wanted to measure the limits with
+  engine.reset();  // frees its memory for measuring the limits
   run.write_report(
       options.common, record,
       {.prefill_tokens_per_s = rate(count * chunk, seconds), .decode_tokens_per_s = std::nullopt});

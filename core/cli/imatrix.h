@@ -1,4 +1,4 @@
-// sluice imatrix: which columns of a model's weights matter, measured over a text.
+// sluice imatrix: measures over a text which columns of a model's weights matter.
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -28,9 +28,9 @@ using gguf::Value;
 using gguf::ValueType;
 using nlohmann::ordered_json;
 
-constexpr std::uint64_t json_elements_max = 64;  // longer arrays are told by type and count
+constexpr std::uint64_t json_elements_max = 64;  // longer arrays are shown by type and count
 constexpr std::uint64_t text_elements_max = 6;
-constexpr std::size_t text_bytes_max = 60;  // of a string
+constexpr std::size_t text_bytes_max = 60;  // of a string that is shown
 
 // The shortest decimal number that reads back as this float: 1e-05, not 9.99999974e-06.
 double shortest(float value) {
@@ -110,7 +110,7 @@ std::string to_text(const Value& value) {
   return fmt::format("[{}] ({})", fmt::join(texts, ", "), value.describe());
 }
 
-// The value of a key if there is one, of whatever type: a file may be shown that cannot be run.
+// The value of a key, if there is one, of any type: files that cannot be run can still be shown.
 std::string text_or(const gguf::Metadata& metadata, std::string_view key,
                     std::string_view otherwise) {
   const Value* value = metadata.find(key);
@@ -132,7 +132,7 @@ std::map<std::uint32_t, TypeShare> shares_by_type(const gguf::Model& model) {
   return shares;
 }
 
-// The names of the types that sluice has no arithmetic for.
+// The names of the types that sluice cannot compute with.
 std::vector<std::string> uncomputable_types(const gguf::Model& model) {
   std::vector<std::string> names;
   for (const auto& [type, share] : shares_by_type(model)) {
@@ -141,8 +141,7 @@ std::vector<std::string> uncomputable_types(const gguf::Model& model) {
   return names;
 }
 
-// What keeps the model from running here, in one line; empty when nothing does. Only the header is
-// looked at.
+// Why the model cannot run here, in one line; empty if it can, as far as the header shows.
 std::string obstacle(const gguf::Model& model) {
   constexpr std::size_t any_slice_bytes = 2 << 20;
   const std::vector<std::string> uncomputable = uncomputable_types(model);
@@ -268,7 +267,7 @@ std::string type_table(const gguf::Model& model) {
   return text;
 }
 
-// All keys but the general ones that the summary shows.
+// All keys except the general ones that the summary shows.
 std::string metadata_table(const gguf::Metadata& metadata) {
   std::vector<std::pair<std::string, std::string>> facts;
   for (const gguf::Metadata::Entry& entry : metadata.entries()) {
@@ -298,7 +297,7 @@ std::string tensor_table(const gguf::Model& model) {
 }  // namespace
 
 std::string inspection_json(const gguf::Model& model) {
-  // Names and strings of a file need not be UTF-8, JSON must.
+  // Names and strings of a file need not be UTF-8, but JSON must be.
   return to_json(model).dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
 }
 

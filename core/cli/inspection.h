@@ -1,4 +1,4 @@
-// What is in a model file, as text for people and as JSON for programs.
+// Describes a model file, as text for people and as JSON for programs.
 #pragma once
 
 #include <string>

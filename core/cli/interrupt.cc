@@ -28,7 +28,7 @@ void note_next(int number, const struct sigaction& before) {
 InterruptGuard::InterruptGuard() {
   ::sigaction(SIGINT, nullptr, &interrupt_before_);
   ::sigaction(SIGTERM, nullptr, &terminate_before_);
-  received = 0;  // of a guard before this one; from here on a signal is noted
+  received = 0;  // drops a signal of an earlier guard; from here on signals are recorded
   install();
 }
 

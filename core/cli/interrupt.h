@@ -1,8 +1,8 @@
-// Ctrl-C and SIGTERM, taken at a safe place.
+// Ctrl-C and SIGTERM, handled at a safe point.
 //
-// While an InterruptGuard lives, the first SIGINT or SIGTERM is only noted, so that the program can
-// finish what it is writing; the second has its usual effect and ends the program at once. A signal
-// that was ignored when the program started (nohup) stays ignored.
+// While an InterruptGuard lives, the first SIGINT or SIGTERM is only recorded, so that the program
+// can finish what it is writing; the second has its usual effect and ends the program at once. A
+// signal that was ignored when the program started (nohup) stays ignored.
 #pragma once
 
 #include <csignal>
@@ -17,8 +17,8 @@ class InterruptGuard {
   InterruptGuard(const InterruptGuard&) = delete;
   InterruptGuard& operator=(const InterruptGuard&) = delete;
 
-  // Forgets a SIGINT that came: the next signal is again the first. A SIGTERM is never forgotten,
-  // also one that comes at this moment.
+  // Forgets a SIGINT: the next signal counts as the first again. A SIGTERM is never forgotten, not
+  // even one that arrives during the call.
   void rearm();
 
  private:
@@ -28,22 +28,22 @@ class InterruptGuard {
   struct sigaction terminate_before_ {};
 };
 
-// The signal that came since the guard was set up, or 0.
+// The signal that arrived since the guard was made, or 0.
 int interrupt_signal();
 
-// The exit status of a program that a signal ended, as shells report it: 130 after Ctrl-C.
+// The exit status of a program that was ended by a signal, as shells report it: 130 after Ctrl-C.
 inline int exit_status_of_signal(int signal) {
   return 128 + signal;
 }
 
-// Unwinds a command whose half-done work is of no use.
+// Unwinds a command whose unfinished work is useless.
 struct Interrupted : std::exception {
   explicit Interrupted(int number) : signal(number) {}
   const char* what() const noexcept override { return "interrupted"; }
   int signal;
 };
 
-// Throws Interrupted when a signal came.
+// Throws Interrupted if a signal has arrived.
 void throw_if_interrupted();
 
 }  // namespace sluice::cli

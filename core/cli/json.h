@@ -1,4 +1,4 @@
-// What all commands do alike that print JSON.
+// Shared by all commands that print JSON.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -6,7 +6,7 @@
 
 namespace sluice::cli {
 
-// What is not known is null, not absent.
+// An unknown value becomes null; its member is not left out.
 template <class T>
 nlohmann::ordered_json or_null(const std::optional<T>& value) {
   return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json(nullptr);

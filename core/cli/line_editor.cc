@@ -18,16 +18,16 @@
 namespace sluice::cli {
 namespace {
 
-// A signal, and a new size of the window, are seen after this time at the latest.
+// A signal, or a new window size, is noticed after this time at the latest.
 constexpr int wait_milliseconds = 200;
 constexpr int history_lines = 1000;
 constexpr std::string_view paste_begin = "\x1b[200~";
 constexpr std::string_view paste_end = "\x1b[201~";
-// Stands for a newline of pasted text while the line is edited. From the private use area, so that
+// Stands for a newline of pasted text while the line is edited. It is in the private use area, so
 // nobody types it.
 constexpr wchar_t newline_sign = 0xE00A;
 constexpr std::string_view newline_sign_utf8 = "\xEE\x80\x8A";
-constexpr wchar_t quote_next = 0x16;  // Ctrl-V: the next character is meant as it is
+constexpr wchar_t quote_next = 0x16;  // Ctrl-V: the next character is taken literally
 
 void show(std::string_view text) {
   std::fwrite(text.data(), 1, text.size(), stderr);
@@ -39,7 +39,7 @@ std::pair<int, int> window_size() {
   return {size.ws_col, size.ws_row};
 }
 
-// The bytes of a UTF-8 character that begins so; 1 for what is none.
+// The length of a UTF-8 character with this first byte; 1 for an invalid one.
 std::size_t character_bytes(unsigned char first) {
   if (first >= 0xF0) return 4;
   if (first >= 0xE0) return 3;
@@ -54,9 +54,9 @@ wchar_t decode(std::string_view bytes) {
   return value;
 }
 
-// Makes the folder of a file, for its owner alone.
+// Creates the folder of a file, accessible to its owner only.
 void make_folder_of(const std::filesystem::path& file) {
-  std::error_code ignored;  // what cannot be written is no reason to end a chat
+  std::error_code ignored;  // a chat goes on without a history
   std::filesystem::create_directories(file.parent_path(), ignored);
 }
 
@@ -65,8 +65,8 @@ void make_folder_of(const std::filesystem::path& file) {
 struct LineEditor::State {
   explicit State(std::filesystem::path file)
       : history_file(std::move(file)), history(::history_init()) {
-    // libedit takes characters apart by the locale; what people type is UTF-8. Nothing else runs
-    // yet that could read the locale.
+    // libedit decodes characters by the locale; what people type is UTF-8. No other thread runs yet
+    // that could read the locale.
     std::setlocale(LC_CTYPE, "C.UTF-8");  // NOLINT(concurrency-mt-unsafe)
     editor = ::el_init("sluice", stdin, stderr, stderr);
     HistEvent event;
@@ -101,7 +101,7 @@ struct LineEditor::State {
     return *state;
   }
 
-  // The next character for libedit: 1, or 0 at the end, or -1 when a signal came.
+  // Reads the next character for libedit: returns 1, or 0 at the end, or -1 when a signal came.
   int read(wchar_t* out) {
     while (characters.empty()) {
       if (!take_bytes()) return at_end ? 0 : -1;
@@ -112,7 +112,7 @@ struct LineEditor::State {
     return 1;
   }
 
-  // Waits for something to read. False at the end, and when a signal came.
+  // Waits for input. False at the end, and when a signal came.
   bool take_bytes() {
     while (interrupt_signal() == 0) {
       if (const auto now = window_size(); now != size) {
@@ -123,7 +123,7 @@ struct LineEditor::State {
       pollfd input{.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
       if (::poll(&input, 1, wait_milliseconds) <= 0) {
         if (bytes.empty()) continue;
-        is_complete = true;  // an escape that is a key and no beginning of a paste
+        is_complete = true;  // the escape is a key, not the beginning of a paste
         return true;
       }
       std::array<char, 4096> buffer;
@@ -166,11 +166,11 @@ struct LineEditor::State {
   History* history;
   EditLine* editor = nullptr;
   std::string prompt;
-  std::string bytes;               // read and not decoded
-  std::deque<wchar_t> characters;  // decoded and not given to libedit
+  std::string bytes;               // read, not decoded yet
+  std::deque<wchar_t> characters;  // decoded, not given to libedit yet
   std::pair<int, int> size;
   bool is_pasting = false;
-  bool is_complete = false;  // nothing follows what was read
+  bool is_complete = false;  // no more bytes follow for now
   bool at_end = false;
 };
 
@@ -182,7 +182,7 @@ LineEditor::~LineEditor() = default;
 LineReader::Result LineEditor::next(const std::string& prompt, std::string& line) {
   state_->prompt = prompt;
   int count = 0;
-  show("\x1b[?2004h");  // pastes come between marks
+  show("\x1b[?2004h");  // the terminal puts pasted text between marks
   const char* text = ::el_gets(state_->editor, &count);
   show("\x1b[?2004l");
   if (text == nullptr || count <= 0) {

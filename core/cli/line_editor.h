@@ -1,5 +1,5 @@
-// Lines typed in a terminal: editing and history by libedit, with what it does not do itself:
-// pasted text stays one line, signals end the waiting, and a new size of the window is noticed.
+// Lines typed in a terminal. libedit does editing and history; this adds that pasted text stays one
+// line, signals end the wait, and a new window size is noticed.
 #pragma once
 
 #include <filesystem>
@@ -12,14 +12,15 @@ namespace sluice::cli {
 
 class LineEditor {
  public:
-  // The history is read from the file, and written back at the end; an empty path keeps none.
+  // Reads the history from the file, and writes it back at the end; without a path there is no
+  // history.
   explicit LineEditor(std::filesystem::path history);
   ~LineEditor();
   LineEditor(const LineEditor&) = delete;
   LineEditor& operator=(const LineEditor&) = delete;
 
-  // As LineReader::next, but the newlines of pasted text are within the line. The prompt and what
-  // is typed are shown on standard error.
+  // As LineReader::next, but a line keeps the newlines of pasted text. Shows the prompt and the
+  // typed text on standard error.
   LineReader::Result next(const std::string& prompt, std::string& line);
 
  private:
@@ -27,8 +28,8 @@ class LineEditor {
   std::unique_ptr<State> state_;
 };
 
-// Where the history of chats is kept: $XDG_STATE_HOME or ~/.local/state. Empty when there is no
-// home.
+// The file for the history of chats, in $XDG_STATE_HOME or ~/.local/state. Empty when there is no
+// home folder.
 std::filesystem::path chat_history_file();
 
 }  // namespace sluice::cli

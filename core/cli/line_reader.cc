@@ -12,14 +12,14 @@
 namespace sluice::cli {
 namespace {
 
-// A signal ends the waiting at once; one that came just before is seen after this time.
+// A signal usually ends the wait at once; one that came just before it is noticed after this time.
 constexpr int wait_milliseconds = 500;
 
 [[noreturn]] void fail() {
   throw std::system_error(errno, std::generic_category(), "cannot read standard input");
 }
 
-// Whether there is something to read, be it the end.
+// Whether there is something to read, which may be the end.
 bool wait_for_input() {
   pollfd input{.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
   const int ready = ::poll(&input, 1, wait_milliseconds);

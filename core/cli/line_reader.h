@@ -1,4 +1,4 @@
-// Lines from standard input, as a person or a pipe writes them, that a signal can interrupt.
+// Reads lines from standard input (a terminal or a pipe). Signals can interrupt it.
 #pragma once
 
 #include <string>
@@ -9,15 +9,15 @@ class LineReader {
  public:
   enum class Result { line, end, interrupted };
 
-  // Reads the next line, without its end, into `line`; a last line need not have one. `interrupted`
-  // when a signal that an InterruptGuard notes came before. Throws std::system_error.
+  // Reads the next line into `line`, without its newline; the last line may lack one. Returns
+  // `interrupted` when an InterruptGuard recorded a signal first. Throws std::system_error.
   Result next(std::string& line);
 
  private:
   bool take_line(std::string& line);
 
   std::string unread_;
-  std::size_t searched_ = 0;  // bytes of unread_ that hold no newline
+  std::size_t searched_ = 0;  // bytes of unread_ known to hold no newline
   bool at_end_ = false;
 };
 

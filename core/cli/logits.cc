@@ -65,7 +65,7 @@ int run_logits(const LogitsOptions& options) {
   file.commit();
   progress.clear();
   const RunRecord record(*engine);
-  engine.reset();  // its memory is wanted to measure the limits with
+  engine.reset();  // frees its memory for measuring the limits
   run.write_report(options.common, record,
                    {.prefill_tokens_per_s = rate(options.tokens.size(), seconds),
                     .decode_tokens_per_s = std::nullopt});

@@ -13,7 +13,7 @@ namespace sluice::cli {
 struct LogitsOptions {
   CommonOptions common;
   std::vector<tokenizer::Token> tokens;
-  std::uint32_t chunk = 0;  // tokens evaluated together; 0: as many as the plan allows
+  std::uint32_t chunk = 0;  // tokens per step; 0: as many as the plan allows
   std::filesystem::path output;
 };
 

@@ -1,4 +1,4 @@
-// sluice machine: what this program sees of the machine, and what it makes of it.
+// sluice machine: what the program finds out about the machine, and what it decides.
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -1,5 +1,5 @@
-// The program `sluice`: finds the command, runs it, and turns every way in which it can end into
-// an exit status and at most one line on standard error.
+// The program `sluice`: finds the command, runs it, and turns every way in which it can end into an
+// exit status and at most one line on standard error.
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -52,8 +52,8 @@ constexpr const char* exit_statuses =
     "Example:\n"
     "  sluice run model.gguf -p \"Once upon a time\" -n 64";
 
-// The arguments with "-m MODEL" at once after the command, as the model is also the first argument
-// without a name: what came before it would else be taken for the model.
+// Moves "-m MODEL" to directly after the command. The model is also the first argument without a
+// name, and otherwise the argument before -m would be taken for the model.
 std::vector<char*> with_model_first(int argc, char** argv) {
   std::vector<char*> arguments(argv, argv + argc);
   for (std::size_t i = 3; i + 1 < arguments.size(); ++i) {
@@ -68,13 +68,13 @@ std::vector<char*> with_model_first(int argc, char** argv) {
   return arguments;
 }
 
-// All commands with their options, which CLI11 fills.
+// All commands and their options, which CLI11 fills.
 class Program {
  public:
   Program() : app_("sluice: language models larger than the memory you have", "sluice") {
     app_.set_version_flag("--version", "sluice " SLUICE_VERSION, "Print the version and exit");
     app_.formatter(std::make_shared<HelpFormatter>());
-    app_.require_subcommand(0, 1);  // at most one; that one is given, run() checks
+    app_.require_subcommand(0, 1);  // at most one; run() checks that there is one
     app_.footer(exit_statuses);
     offer(add_run(app_, run_), [this] { return run_run(run_); });
     offer(add_chat(app_, chat_), [this] { return run_chat(chat_); });
@@ -99,14 +99,14 @@ class Program {
     const std::vector<char*> arguments = with_model_first(argc, argv);
     try {
       app_.parse(argc, arguments.data());
-    } catch (const CLI::Success& asked) {  // for help or the version
+    } catch (const CLI::Success& asked) {  // help or the version was asked for
       std::ostringstream text;
       app_.exit(asked, text, text);
       write_output(text.str());
       return 0;
     } catch (const CLI::ParseError& error) {
       std::string problem = error.what();
-      constexpr std::string_view by_name = "--model is";  // what CLI11 calls the argument MODEL
+      constexpr std::string_view by_name = "--model is";  // CLI11's name of the argument MODEL
       if (problem.starts_with(by_name)) problem.replace(0, by_name.size(), "MODEL is");
       throw UsageError(fmt::format("{} (see `{} --help`)", problem, command_line()));
     }
@@ -122,7 +122,7 @@ class Program {
     std::function<int()> run;
   };
 
-  // The help stands last among the options that commands share, or among all.
+  // Puts the help last among the shared options, or last of all.
   void offer(CLI::App* app, std::function<int()> run) {
     app->set_help_flag();
     const std::vector<std::string> groups = app->get_groups();
@@ -160,7 +160,7 @@ class Program {
   MachineOptions machine_;
 };
 
-// One line, whatever the message holds: a file name may contain a newline.
+// Prints one line, whatever the message contains: a file name may contain a newline.
 int report_error(ExitCode code, std::string message) {
   for (char& character : message) {
     const auto byte = static_cast<unsigned char>(character);
@@ -171,7 +171,7 @@ int report_error(ExitCode code, std::string message) {
   return static_cast<int>(code);
 }
 
-// A reader that closes the pipe has what it wanted.
+// When the reader closes the pipe that is no error: it has what it wanted.
 int report_system_error(const std::system_error& error) {
   if (error.code() == std::errc::broken_pipe) return static_cast<int>(ExitCode::done);
   return report_error(ExitCode::io, error.what());
@@ -180,7 +180,7 @@ int report_system_error(const std::system_error& error) {
 int run_program(int argc, char** argv) {
   try {
     const int status = Program().run(argc, argv);
-    write_output("");  // a command may have left something unwritten
+    write_output("");  // flushes what a command left unwritten
     return status;
   } catch (const Interrupted& interrupted) {
     return exit_status_of_signal(interrupted.signal);
@@ -188,7 +188,7 @@ int run_program(int argc, char** argv) {
     return report_error(error.code(), error.what());
   } catch (const std::system_error& error) {
     return report_system_error(error);
-  } catch (const std::invalid_argument& error) {  // how the leaf folders report misuse
+  } catch (const std::invalid_argument& error) {  // misuse of a leaf folder
     return report_error(ExitCode::usage, error.what());
   } catch (const std::bad_alloc&) {
     return report_error(ExitCode::failure,
@@ -202,6 +202,6 @@ int run_program(int argc, char** argv) {
 }  // namespace sluice::cli
 
 int main(int argc, char** argv) {
-  std::signal(SIGPIPE, SIG_IGN);  // writing reports it
+  std::signal(SIGPIPE, SIG_IGN);  // writes report it as an error
   return sluice::cli::run_program(argc, argv);
 }

@@ -15,7 +15,7 @@
 namespace sluice::cli {
 namespace {
 
-// Whether the user of the terminal wants a file replaced.
+// Asks the user at the terminal whether to replace a file.
 bool asks_to_replace(const std::string& name) {
   const std::string question = fmt::format("{} exists. Replace it? [y/N] ", name);
   std::fwrite(question.data(), 1, question.size(), stderr);
@@ -24,7 +24,7 @@ bool asks_to_replace(const std::string& name) {
   return answer == "y" || answer == "Y" || answer == "yes";
 }
 
-// Replaces no file that nobody said may be replaced.
+// Refuses to replace a file without permission.
 void check_output(const MergeOptions& options) {
   std::error_code absent;
   if (options.force || !std::filesystem::exists(options.output, absent)) return;

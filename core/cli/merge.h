@@ -1,4 +1,4 @@
-// sluice merge: the parts of a batch, put together in the order of the input.
+// sluice merge: merges the parts of a batch in the order of the input.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -10,7 +10,7 @@ namespace sluice::cli {
 struct MergeOptions {
   std::filesystem::path output;
   std::vector<std::filesystem::path> parts;
-  bool force = false;  // an output that is there is replaced
+  bool force = false;  // replace an existing output
   bool quiet = false;
 };
 

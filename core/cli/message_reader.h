@@ -1,5 +1,5 @@
-// Messages from a terminal or a pipe. A line is a message, but for what stands between """ and """,
-// and for text that is pasted into a terminal: these stay one message.
+// Reads messages from a terminal or a pipe. Each line is a message, except that text between """
+// and """, and text pasted into a terminal, is one message.
 #pragma once
 
 #include <optional>

@@ -24,7 +24,7 @@ namespace {
 constexpr std::uint64_t option_threads_max = 65536;
 constexpr double greatest = std::numeric_limits<double>::max();
 
-// Gives a value of the file to its option, unless the command line has named that option.
+// Gives a value from the file to its option, unless the command line names that option.
 void apply(CLI::App& command, const CLI::ConfigItem& item, const std::string& file) {
   CLI::Option* option = command.get_option_no_throw("--" + item.name);
   if (option == nullptr) option = command.get_option_no_throw("-" + item.name);
@@ -43,8 +43,8 @@ void apply(CLI::App& command, const CLI::ConfigItem& item, const std::string& fi
   option->run_callback();
 }
 
-// Keys before the first section and those of the section named like the command apply; sections
-// of other commands are passed over. (CLI11's own --config knows only the main program's file.)
+// Keys before the first section, and those in the section named like the command, apply; other
+// sections are skipped. (CLI11's own --config knows only the main program's file.)
 void apply_config(CLI::App& command, const std::string& file) {
   std::istringstream text(read_text(file));
   for (const CLI::ConfigItem& item : command.get_config_formatter()->from_config(text)) {
@@ -55,8 +55,8 @@ void apply_config(CLI::App& command, const std::string& file) {
   }
 }
 
-// A name without a folder that is no file here becomes the path of the installed model, if there is
-// one. The models are found from where the program lies, so that an installation can be moved.
+// Replaces a name without a folder that is no file here by the path of the installed model, if
+// there is one. Models are found relative to the program, so that an installation can be moved.
 CLI::Validator installed_model() {
   return {[](std::string& text) -> std::string {
             namespace fs = std::filesystem;
@@ -92,8 +92,8 @@ std::optional<int> unit_power(std::string unit) {
   return static_cast<int>(power) + 1;
 }
 
-// The bytes of a size: digits, perhaps with a fraction, and a unit. Nothing for anything else, for
-// 0 and for what no file or memory has.
+// The bytes of a size: digits, perhaps with a fraction, and a unit. Nothing for any other text, for
+// 0, and for sizes that no file or memory has.
 std::optional<std::uint64_t> parse_size(const std::string& text) {
   const std::size_t digits_end = std::min(text.find_first_not_of("0123456789."), text.size());
   const std::size_t unit_begin = std::min(text.find_first_not_of(' ', digits_end), text.size());
@@ -110,7 +110,7 @@ std::optional<std::uint64_t> parse_size(const std::string& text) {
   return static_cast<std::uint64_t>(bytes);
 }
 
-// Turns a size such as "4.5GiB" into a number of bytes; says whether it was one.
+// Turns a size such as "4.5GiB" into a number of bytes; returns whether it was a size.
 bool make_bytes(std::string& text) {
   const std::optional<std::uint64_t> bytes = parse_size(text);
   if (bytes) text = std::to_string(*bytes);
@@ -123,7 +123,7 @@ CLI::Validator number_between(double least, double most, const std::string& rang
   return {[=](std::string& text) -> std::string {
             double value = 0;
             const bool fits = CLI::detail::lexical_cast(text, value) && value >= least &&
-                              value <= most;  // NaN is not
+                              value <= most;  // false for NaN
             return fits ? "" : fmt::format("\"{}\" is not a number {}", text, range);
           },
           ""};

@@ -40,9 +40,9 @@ struct SamplingOptions {
   std::set<std::string> given;  // the options of the sampler that the user gave: "--temp"
 };
 
-// Checks of an option's value, with messages that name the value and what it may be. Counts are
-// decimal digits only: CLI11 would make a great number of -1. Where a word is allowed instead of a
-// count, it stands for the number `meaning`; this one goes to Option::transform.
+// Validators of option values. Their messages name the value and the allowed ones. Counts are
+// decimal digits only: CLI11 would turn -1 into a large number. Where a word is allowed instead of
+// a count, it stands for the number `meaning`; pass that validator to Option::transform.
 CLI::Validator number_between(double least, double most, const std::string& range);
 CLI::Validator count_between(std::uint64_t least, std::uint64_t most);
 CLI::Validator count_or(const std::string& word, const std::string& meaning, std::uint64_t least,
@@ -53,7 +53,7 @@ CLI::Validator size_or_auto();
 CLI::Validator size();  // the same without "auto"
 CLI::Validator one_of(const std::vector<std::string>& values);
 
-// The subcommand `name`; `example` stands at the end of its help.
+// Adds the subcommand `name`; its help ends with `example`.
 CLI::App* add_command(CLI::App& program, const std::string& name, const std::string& description,
                       const std::string& example);
 
@@ -76,7 +76,7 @@ void add_prompt_cache_options(CLI::App& command, engine::PromptCacheOptions& opt
 CLI::Option* add_token_option(CLI::App& command, const std::string& name,
                               std::vector<tokenizer::Token>& tokens, const std::string& help);
 
-// Refuses stop texts that no text can be searched for, before a model is read.
+// Refuses unusable stop texts before a model is read.
 void check_stop_texts(const SamplingOptions& options);
 
 // Throws UsageError naming the first id that is not in the vocabulary.
@@ -84,7 +84,7 @@ void check_tokens(std::span<const tokenizer::Token> tokens, std::uint32_t vocabu
 
 engine::EngineOptions engine_options(const CommonOptions& options);
 
-// Opens the model with the options given, and shows the warnings of its tokenizer unless --quiet.
+// Opens the model with these options, and shows the warnings of its tokenizer unless --quiet.
 std::unique_ptr<engine::Engine> open_engine(const CommonOptions& common,
                                             engine::EngineOptions options);
 

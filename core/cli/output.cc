@@ -17,7 +17,7 @@ bool write_output(std::string_view text) {
   throw std::system_error(errno, std::generic_category(), "cannot write to standard output");
 }
 
-// Standard error has nowhere to report its own failure to, so none is looked for here and below.
+// Failures of standard error are ignored here and below: there is nowhere to report them.
 void warn(std::string_view message) {
   remark(fmt::format("warning: {}", message));
 }
@@ -34,7 +34,7 @@ void Progress::show(std::string_view line) {
   if (shown_ && std::chrono::steady_clock::now() - last_ >= 100ms) show_now(line);
 }
 
-// CSI K clears what a longer line before has left.
+// CSI K clears the rest of a longer line from before.
 void Progress::show_now(std::string_view line) {
   if (!shown_) return;
   const std::string text = fmt::format("\r{}\x1b[K", line);

@@ -1,4 +1,4 @@
-// What goes to the terminal: results on standard output, progress and remarks on standard error.
+// Output to the terminal: results on standard output, progress and remarks on standard error.
 #pragma once
 
 #include <chrono>
@@ -10,16 +10,16 @@
 
 namespace sluice::cli {
 
-// Writes to standard output and flushes. Returns false when its reader has gone away (a closed
-// pipe), which is no error: the reader has what it wanted. Throws std::system_error otherwise.
+// Writes to standard output and flushes. Returns false when the reader is gone (a closed pipe),
+// which is no error: it has what it wanted. Throws std::system_error otherwise.
 bool write_output(std::string_view text);
 
-// One line on standard error: "sluice: warning: ...", and the same without "warning".
+// Each writes a line to standard error: "sluice: warning: ...", or the same without "warning".
 void warn(std::string_view message);
 void remark(std::string_view message);
 
-// A line on standard error that is overwritten as the work goes on. Shows nothing when standard
-// error is not a terminal or when `quiet`; leaves nothing behind.
+// A line on standard error that is overwritten while the work goes on, and cleared at the end.
+// Shows nothing when standard error is not a terminal, or when `quiet`.
 class Progress {
  public:
   explicit Progress(bool quiet);
@@ -44,7 +44,7 @@ std::string format_bytes(std::uint64_t bytes);
 // Two columns, the left one as wide as its longest name.
 std::string format_facts(const std::vector<std::pair<std::string, std::string>>& facts);
 
-// Seconds since it was made.
+// Measures the seconds since it was made.
 class Stopwatch {
  public:
   double seconds() const {

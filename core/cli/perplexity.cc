@@ -18,7 +18,7 @@ namespace {
 
 using tokenizer::Token;
 
-constexpr std::uint32_t context_default = 512;  // what published figures use
+constexpr std::uint32_t context_default = 512;  // as in published figures
 
 // The negative log-likelihoods of the tokens scored so far.
 class Score {
@@ -32,8 +32,8 @@ class Score {
   double mean() const { return sum_ / static_cast<double>(count_); }
   double perplexity() const { return std::exp(mean()); }
 
-  // One standard deviation of the perplexity, by the delta method: d exp(x) = exp(x) dx. There is
-  // none of a single token.
+  // One standard deviation of the perplexity, by the delta method: d exp(x) = exp(x) dx. Nothing
+  // for a single token.
   std::optional<double> standard_error() const {
     if (count_ < 2) return std::nullopt;
     const double n = static_cast<double>(count_);
@@ -55,11 +55,11 @@ double negative_log_likelihood(std::span<const float> logits, Token token) {
   return std::log(sum) + top - logits[static_cast<std::size_t>(token)];
 }
 
-// The text cut into windows that are evaluated each for itself.
+// The text, cut into windows that are evaluated separately.
 struct Windows {
-  std::size_t tokens = 0;  // of a window
+  std::size_t tokens = 0;  // in a window
   std::size_t count = 0;
-  std::size_t first_scored = 0;  // index in the window of the first token that is scored
+  std::size_t first_scored = 0;  // index in the window of the first scored token
 };
 
 Windows plan_windows(std::size_t text_tokens, std::uint32_t context, std::uint64_t windows_max) {
@@ -74,7 +74,7 @@ Windows plan_windows(std::size_t text_tokens, std::uint32_t context, std::uint64
 void score_window(engine::Session& session, std::span<const Token> tokens, std::size_t first_scored,
                   Score& score) {
   session.clear();
-  const std::size_t unscored = first_scored - 1;  // whose logits predict no scored token
+  const std::size_t unscored = first_scored - 1;  // logits that predict no scored token
   if (unscored > 0) session.evaluate(tokens.first(unscored));
   const std::span<const Token> scored = tokens.subspan(unscored, tokens.size() - 1 - unscored);
   session.evaluate_all(scored, [&](std::size_t index, std::span<const float> logits) {
@@ -83,7 +83,7 @@ void score_window(engine::Session& session, std::span<const Token> tokens, std::
   });
 }
 
-// Each window begins like a text of its own: with BOS, where the model wants one.
+// Each window begins like a separate text: with BOS, if the model wants one.
 Score score_text(engine::Engine& engine, std::vector<Token>& tokens, const Windows& windows,
                  Progress& progress) {
   const std::optional<Token> bos =
@@ -173,7 +173,7 @@ int run_perplexity(const PerplexityOptions& options) {
   print(score, windows, options.json);
   const std::size_t evaluated = windows.count * (windows.tokens - 1);
   const RunRecord record(*engine);
-  engine.reset();  // its memory is wanted to measure the limits with
+  engine.reset();  // frees its memory for measuring the limits
   run.write_report(
       options.common, record,
       {.prefill_tokens_per_s = rate(evaluated, seconds), .decode_tokens_per_s = std::nullopt});

@@ -20,7 +20,7 @@ using nlohmann::ordered_json;
 struct Prediction {
   engine::MachineLimits limits;
   engine::DecodeBound bound;
-  std::optional<double> tokens_per_s;  // of all sequences; nothing when the plan does not fit
+  std::optional<double> tokens_per_s;  // of all sequences; nothing if the plan does not fit
 };
 
 Prediction predict(const engine::PlannedRun& run, const std::filesystem::path& model,

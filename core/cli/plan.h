@@ -1,4 +1,4 @@
-// sluice plan: what a run would hold in memory and how fast it would be; runs nothing.
+// sluice plan: predicts the memory and the speed of a run, without running it.
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -14,7 +14,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// Bytes of one kind; page tables are counted apart by the kernel, and so here.
+// The line of a plan that the kernel counts separately, and therefore the report too.
 constexpr std::string_view page_tables = "page tables";
 
 std::uint64_t planned_bytes(const plan::MemoryPlan& plan, plan::Kind kind) {
@@ -32,7 +32,7 @@ std::uint64_t planned_page_tables(const plan::MemoryPlan& plan) {
   return 0;
 }
 
-// The plan against what the kernel says the process holds.
+// Adds the plan, and what the kernel says that the process holds.
 void add_memory(ordered_json& report, const RunRecord& run, const topology::CgroupMemory& before) {
   const plan::MemoryPlan& plan = run.plan;
   const topology::ProcessMemory& process = run.process;

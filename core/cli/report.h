@@ -12,8 +12,8 @@
 
 namespace sluice::cli {
 
-// What an engine was, planned and held at the moment of recording, so that it can be given up
-// before the limits of the machine are measured.
+// Everything about an engine that a report needs, copied so that the engine can be destroyed before
+// the limits of the machine are measured.
 struct RunRecord {
   explicit RunRecord(const engine::Engine& engine);
 
@@ -24,33 +24,33 @@ struct RunRecord {
   topology::CgroupMemory cgroup;
 };
 
-// One line about memory and disk for the end of a run: planned and measured, read and waited for.
+// A line for the end of a run: memory planned and measured, bytes read from disk, and time waited.
 std::string memory_line(const RunRecord& run);
 
 // The lines of a plan as JSON: [{name, bytes, kind}].
 nlohmann::ordered_json plan_lines(const plan::MemoryPlan& plan);
 
-// Absent where nothing was measured.
+// Values that were not measured are absent.
 struct Throughput {
   std::optional<double> prefill_tokens_per_s;
   std::optional<double> decode_tokens_per_s;  // of all sequences together
 };
 
-// Tokens per second, if both are more than 0.
+// Tokens per second; nothing unless both are above 0.
 std::optional<double> rate(std::uint64_t tokens, double seconds);
 
-// The state of the machine before the engine is opened: what the run changes is counted from here,
-// and the CPUs are those that the process was given, before any thread was pinned.
+// Records the state of the machine before the engine is opened: the memory that was in use, and the
+// CPUs that the process may use, before any thread is pinned.
 class RunWatch {
  public:
   RunWatch();
 
-  // The report of the run that ends here. Reads the memory figures first and then measures the
-  // limits of the machine, about a second, so that the one does not show in the other.
+  // The report of the run that ends here. Reads the memory figures first and measures the limits of
+  // the machine afterwards (about a second), so that measuring does not affect the figures.
   nlohmann::ordered_json report(const CommonOptions& common, const RunRecord& run,
                                 const Throughput& throughput) const;
 
-  // Makes the report only if --report asks for one, and writes it there.
+  // Makes the report only if --report asks for it, and writes it to that file.
   void write_report(const CommonOptions& common, const RunRecord& run,
                     const Throughput& throughput) const;
 

@@ -19,7 +19,7 @@ namespace {
 
 using tokenizer::Token;
 
-// Editors and echo end a text with a newline that is not meant for the model.
+// Editors and echo end a text with a newline that is not meant as part of the prompt.
 std::string without_last_newline(std::string text) {
   if (!text.empty() && text.back() == '\n') text.pop_back();
   return text;
@@ -61,8 +61,8 @@ void check_fits(std::size_t tokens, const engine::Session& session) {
                                tokens, session.capacity()));
 }
 
-// Writes until the model ends its text, a stop text is found, -n tokens are made, the context is
-// full, a signal comes or the reader goes away.
+// Generates until the model ends the text, a stop text is found, -n tokens are made, the context is
+// full, a signal comes or the reader is gone.
 GenerationEnd write_text(const RunOptions& options, engine::Engine& engine,
                          engine::Sampler& sampler, std::span<const float> logits,
                          GenerationCounts& counts, RunStatus& status) {
@@ -91,7 +91,7 @@ GenerationEnd continue_text(const RunOptions& options, const std::string& prompt
   return write_text(options, engine, sampler, logits, counts, status);
 }
 
-// Whether the prompt is a message to a model that has a chat template.
+// Whether the prompt is a message, and the model has a chat template.
 bool wants_template(const RunOptions& options, const std::string& prompt) {
   const bool is_message =
       options.prompt && !prompt.empty() && !options.raw && !options.parse_special;
@@ -106,7 +106,7 @@ bool wants_template(const RunOptions& options, const std::string& prompt) {
                          "template: give it with -p, without --raw and --parse-special");
 }
 
-// The prompt as a message, and its answer.
+// Sends the prompt as a message, and writes the answer.
 GenerationEnd answer_message(const RunOptions& options, const chat::ChatSource& source,
                              const std::string& prompt, std::uint64_t seed, engine::Engine& engine,
                              GenerationCounts& counts, RunStatus& status) {
@@ -124,7 +124,7 @@ GenerationEnd answer_message(const RunOptions& options, const chat::ChatSource& 
   return end;
 }
 
-// Why there is no more text.
+// Why the text ends.
 std::string_view reason_of(GenerationEnd end) {
   switch (end) {
     case GenerationEnd::text:
@@ -229,7 +229,7 @@ int run_run(const RunOptions& options) {
     print_statistics(counts, sampling.seed, end);
     remark(memory_line(record));
   }
-  engine.reset();  // its memory is wanted to measure the limits with
+  engine.reset();  // frees its memory for measuring the limits
   watch.write_report(options.common, record, counts.throughput());
   const int signal = interrupt_signal();
   return signal == 0 ? 0 : exit_status_of_signal(signal);

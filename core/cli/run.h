@@ -19,10 +19,10 @@ struct RunOptions {
   std::filesystem::path prompt_file;
   std::vector<tokenizer::Token> prompt_tokens;
   bool parse_special = false;
-  bool raw = false;  // the prompt is a text to continue, whatever the model
+  bool raw = false;  // the prompt is a text to continue, even for a chat model
   std::optional<std::string> system;
   ThinkingOptions thinking;
-  std::int64_t tokens_max = 256;  // -1: no limit but the context
+  std::int64_t tokens_max = 256;  // -1: as many as the context allows
 };
 
 CLI::App* add_run(CLI::App& program, RunOptions& options);

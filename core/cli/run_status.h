@@ -1,4 +1,4 @@
-// What `run` and `chat` tell `sluice top` of themselves, once a second at most.
+// The status of `run` and `chat` for `sluice top`, updated at most once a second.
 #pragma once
 
 #include <chrono>
@@ -17,15 +17,15 @@ class RunStatus {
   // Where there is no shared memory the status is not published, with a warning.
   RunStatus(std::string command, const CommonOptions& common, const engine::Engine& engine);
 
-  void add_tokens(std::uint64_t tokens);  // that were evaluated
-  void rest();                            // nothing is being done until the next token
+  void add_tokens(std::uint64_t tokens);  // tokens that were evaluated
+  void rest();                            // nothing happens until the next token
 
  private:
   void publish(double tokens_per_s);
 
   batch::Status status_;
   std::unique_ptr<batch::StatusPublisher> publisher_;
-  std::uint64_t tokens_ = 0;  // since the last moment
+  std::uint64_t tokens_ = 0;  // since the last update
   std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
 };
 

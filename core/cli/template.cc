@@ -16,8 +16,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// The template of the file, or that of the model; the special tokens are the model's if there is
-// one.
+// Loads the template from its file or from the model. Special tokens come from the model, if there
+// is one.
 chat::ChatTemplate load_template(const TemplateOptions& options) {
   const bool has_model = options.files.size() == 2;
   const bool has_template = !options.template_file.empty();
@@ -40,7 +40,7 @@ chat::ChatTemplate load_template(const TemplateOptions& options) {
   return *std::move(result);
 }
 
-// A line's text, or what is wrong with the line.
+// The prompt of a line, or what is wrong with the line.
 struct Rendering {
   std::string text;
   std::optional<std::string> error;

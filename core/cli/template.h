@@ -1,4 +1,4 @@
-// sluice template: what a chat template makes of conversations.
+// sluice template: shows what a chat template makes of conversations.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -9,14 +9,14 @@
 namespace sluice::cli {
 
 struct TemplateOptions {
-  std::vector<std::string> files;  // the model, unless there is a template, and the bodies
+  std::vector<std::string> files;  // the model (without --template), then the bodies
   std::filesystem::path template_file;
   bool json = false;
 };
 
 CLI::App* add_template(CLI::App& program, TemplateOptions& options);
 
-// Returns the exit status: with --json 0, without it 1 when a body could not be written. Throws
+// Returns the exit status: with --json 0; without it 1 when a body could not be written. Throws
 // ModelError, UsageError and std::system_error.
 int run_template(const TemplateOptions& options);
 

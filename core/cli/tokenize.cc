@@ -28,8 +28,8 @@ std::string read_input(const TokenizeOptions& options) {
   return read_text("-");
 }
 
-// Between double quotes, on one line: control characters and bytes that are no characters (a token
-// may be a part of one) as escapes.
+// Quotes a piece on one line. Control characters, and bytes that are no characters (a token may be
+// part of one), become escapes.
 std::string quote(std::string_view piece) {
   std::string result = "\"";
   while (!piece.empty()) {
