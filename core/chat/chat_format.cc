@@ -20,7 +20,7 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(spaces) + 1 - begin);
 }
 
-// The token that a marker is in this vocabulary, or -1 when it is written with ordinary tokens.
+// The token of a marker in this vocabulary, or -1 if it has to be written with ordinary tokens.
 Token marker_token(const tokenizer::Tokenizer& tokenizer, std::string_view marker) {
   const TextPart part{marker, true};
   const std::vector<Token> tokens = tokenizer.encode_parts({&part, 1}, {}, false);
@@ -28,13 +28,13 @@ Token marker_token(const tokenizer::Tokenizer& tokenizer, std::string_view marke
   return is_token ? tokens[0] : -1;
 }
 
-// How many system messages the conversation begins with.
+// The number of system messages at the beginning of the conversation.
 std::size_t count_leading_systems(std::span<const Message> messages) {
   const auto is_system = [](const Message& message) { return message.role == Role::system; };
   return static_cast<std::size_t>(std::ranges::find_if_not(messages, is_system) - messages.begin());
 }
 
-// A format that writes the system text into the first turn of the user has no place for another.
+// A format that writes the system text into the first user turn has no place for a second one.
 void check_systems(const Family& family, std::span<const Message> messages) {
   if (family.system_place == Family::SystemPlace::turn) return;
   for (std::size_t i = count_leading_systems(messages); i < messages.size(); ++i) {
@@ -55,7 +55,7 @@ ChatFormat::ChatFormat(Family family, const tokenizer::Tokenizer& tokenizer)
     }
   }
   std::ranges::sort(marker_tokens_);
-  // Files often declare control tokens as user-defined ones, which are found in any text.
+  // Many files declare control tokens as user-defined ones, which are recognised in any text.
   barred_ = tokens_like_control(tokenizer);
   barred_.insert(barred_.end(), marker_tokens_.begin(), marker_tokens_.end());
   std::ranges::sort(barred_);
@@ -69,14 +69,15 @@ std::vector<Token> ChatFormat::encode(std::span<const Message> messages,
   if (const auto bos = tokenizer_->bos(); bos && with_bos) tokens.push_back(*bos);
   append(std::array<TextPart, 1>{{{family_.preamble, true}}}, tokens);
 
-  // Those at the beginning are one text; others, where there may be any, are turns of their own.
+  // System messages at the beginning become one text; later ones, if allowed, become turns of their
+  // own.
   const std::size_t systems = count_leading_systems(messages);
   const bool has_system = systems != 0;
   std::string system(has_system ? content_of(messages[0]) : family_.default_system);
   for (const Message& message : messages.first(systems).subspan(has_system ? 1 : 0)) {
     system.append("\n\n").append(content_of(message));
   }
-  std::string_view merged_system;  // still to be put in front of the first user message
+  std::string_view merged_system;  // to be put in front of the first user message
   if (has_system || !system.empty() || family_.always_has_system) {
     if (family_.system_place == Family::SystemPlace::first_user_turn) {
       merged_system = system;
@@ -131,8 +132,8 @@ void ChatFormat::append_answer(const Message& message, std::vector<Token>& token
   append(std::array<TextPart, 1>{{{family_.answer_after, true}}}, tokens);
 }
 
-// What is appended depends on the tokens before, but never changes them: this is what makes the
-// tokens of a conversation a prefix of those of its continuation.
+// Appends tokens and never changes the tokens before them. So the tokens of a conversation are a
+// prefix of those of its continuation.
 void ChatFormat::append(std::span<const TextPart> parts, std::vector<Token>& tokens) const {
   const bool continues = !tokens.empty() && !tokenizer_->piece(tokens.back()).empty() &&
                          !std::ranges::binary_search(marker_tokens_, tokens.back());

@@ -1,17 +1,16 @@
-// How a conversation is written for a model: the chat formats of the great families of models.
+// Writes conversations for a model: the chat formats of the major families of models.
 //
 // A GGUF file describes its format by a program in a template language (tokenizer.chat_template).
-// Here the template's text only tells which family the model belongs to and in which variant; the
-// families themselves are written down as data (core/chat/families.h).
+// Here its text only tells which family, and which variant of it, the model belongs to. The
+// families themselves are data (core/chat/families.h).
 //
 // What people write cannot become markup: control tokens are taken from the format alone, and a
 // message that spells one out is encoded as ordinary text.
 //
-// A conversation that goes on is never rewritten: the tokens of its first n messages are a prefix
-// of the tokens of its first n + 1, and so are they with the generation prompt when an answer
-// follows. Keys and values of a conversation thus serve for its continuation. Where a template
-// does otherwise (moving the system text to the last message, taking thoughts out of earlier
-// answers) it is not followed.
+// The tokens of a conversation are never rewritten: those of its first n messages are a prefix of
+// those of its first n + 1, also with the generation prompt when an answer follows. So the keys and
+// values of a conversation can be used for its continuation. Where a template does otherwise (moves
+// the system text to the last message, removes thoughts from earlier answers) it is not followed.
 //
 // Threads: immutable after construction; any number of threads may use one.
 #pragma once
@@ -31,10 +30,10 @@ enum class Role { system, user, assistant };
 struct Message {
   Role role = Role::user;
   std::string content;
-  // Of an answer: the tokens that the model made it of, if they are known. They stand for the
-  // content, since the tokenizer might choose others for the same text.
+  // Of an answer: the tokens that the model generated, if they are known. They are used in place of
+  // the content, since the tokenizer might choose others for the same text.
   std::vector<tokenizer::Token> tokens = {};
-  std::string thought = {};  // of an answer: what came before it
+  std::string thought = {};  // of an answer: the thought before it
 };
 
 class ChatFormat {
@@ -42,7 +41,7 @@ class ChatFormat {
   // `tokenizer` must outlive the format.
   ChatFormat(Family family, const tokenizer::Tokenizer& tokenizer);
 
-  // The format that a template belongs to; throws as recognise_family does.
+  // The format that a template belongs to; throws what recognise_family throws.
   static ChatFormat recognise(std::string_view template_text,
                               const tokenizer::Tokenizer& tokenizer) {
     return {recognise_family(template_text), tokenizer};
@@ -50,15 +49,15 @@ class ChatFormat {
 
   const std::string& name() const { return family_.name; }
 
-  // The tokens of a conversation, with BOS where the model wants it. `add_generation_prompt`: what
-  // makes the model answer follows. Throws UsageError when a system message is not the first.
+  // The tokens of a conversation, with BOS if the model wants it. `add_generation_prompt` appends
+  // what makes the model answer. Throws UsageError when a system message is not the first.
   std::vector<tokenizer::Token> encode(std::span<const Message> messages,
                                        bool add_generation_prompt) const;
 
-  // Whether a token ends an answer. Those that end any text of the model do so too.
+  // Whether a token ends an answer. Tokens that end any text of the model do so too.
   bool ends_answer(tokenizer::Token token) const;
 
-  // Texts that end an answer: the markers of the format that are no tokens of this vocabulary.
+  // Texts that end an answer: markers of the format that are not tokens of this vocabulary.
   const std::vector<std::string>& stop_texts() const { return stop_texts_; }
 
  private:
@@ -70,7 +69,7 @@ class ChatFormat {
   Family family_;
   const tokenizer::Tokenizer* tokenizer_;
   std::vector<tokenizer::Token> marker_tokens_;  // ascending
-  std::vector<tokenizer::Token> barred_;         // ascending; what a content may never become
+  std::vector<tokenizer::Token> barred_;         // ascending; no content becomes one of these
   std::vector<std::string> stop_texts_;
 };
 

@@ -17,8 +17,8 @@ using Json = nlohmann::ordered_json;
 constexpr std::string_view template_key = "tokenizer.chat_template";
 constexpr std::string_view default_name = "default";
 
-// The variables that the transformers library passes, and the keys of their tokens. The second
-// spelling of "separator" is that of the files.
+// The variables that the transformers library passes, with the keys of their tokens. GGUF files do
+// misspell "separator" as in the second key.
 constexpr std::array<std::pair<const char*, const char*>, 7> special_token_keys = {
     {{"bos_token", "tokenizer.ggml.bos_token_id"},
      {"eos_token", "tokenizer.ggml.eos_token_id"},
@@ -41,8 +41,8 @@ std::vector<jinja::Variable> special_tokens(const gguf::Metadata& metadata) {
   return variables;
 }
 
-// Templates write roles into their markup. A program chooses them, from these words; any other
-// role is data like the rest of a message.
+// Templates write roles into their markup. A role that is one of these words was chosen by a
+// program; any other role is data, like the rest of a message.
 bool is_role(std::string_view key, std::string_view text) {
   static constexpr std::array<std::string_view, 14> roles = {
       "system", "user",     "assistant",   "tool",    "developer",     "function",  "ipython",

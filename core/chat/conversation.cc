@@ -42,7 +42,7 @@ Role role_of(const std::string& name, const std::string& source, std::size_t ind
                            index + 1, name));
 }
 
-// The role of message `index` when there is a system message in front, or none.
+// The role that message `index` must have, with or without a system message in front.
 Role expected_role(bool has_system, std::size_t index) {
   if (has_system && index == 0) return Role::system;
   return (index - (has_system ? 1 : 0)) % 2 == 0 ? Role::user : Role::assistant;

@@ -24,7 +24,7 @@ Role role_named(const std::string& name) {
   throw UsageError(fmt::format("the role \"{}\" is not system, user or assistant", name));
 }
 
-// For the formats of families, which know texts only.
+// For the formats of families, which only take texts.
 Conversation to_conversation(const DialogueBody& body) {
   if (!body.tools.is_null()) {
     throw UsageError("tools need a chat template of the model, and there is none");
@@ -45,7 +45,7 @@ bool is_system(const Json& message) {
   return text_of(message, "role") == "system" && message.value("content", Json()).is_string();
 }
 
-// The system messages at the beginning as one. Nothing when there are not two of them.
+// Joins the system messages at the beginning. Nothing if there are fewer than two.
 std::optional<Json> with_joined_systems(const Json& messages) {
   const auto end = std::find_if_not(messages.begin(), messages.end(), is_system);
   if (end - messages.begin() < 2) return std::nullopt;
@@ -58,7 +58,8 @@ std::optional<Json> with_joined_systems(const Json& messages) {
   return joined;
 }
 
-// Templates of models that were trained without a system text often refuse one.
+// Puts the system text into the first user message: templates of models that were trained without
+// system texts often refuse one.
 std::optional<Json> with_merged_system(const Json& messages) {
   if (messages.size() < 2 || !is_system(messages[0]) || text_of(messages[1], "role") != "user" ||
       !messages[1].value("content", Json()).is_string()) {
@@ -80,7 +81,7 @@ ChatSource ChatSource::choose(const std::string& format, const gguf::Metadata& m
     source.chat_template = std::make_shared<const ChatTemplate>(*std::move(chat_template));
     source.family = find_family(text);
   } else {
-    source.family = recognise_family(text);  // which throws, with the remedy
+    source.family = recognise_family(text);  // throws, with the remedy
   }
   return source;
 }
@@ -120,7 +121,7 @@ DialoguePrompt Dialogue::encode(const Conversation& conversation) const {
   return encode(DialogueBody{to_messages(conversation)});
 }
 
-// The conversation as it is, or in the first form that the template does not refuse.
+// Renders the conversation as it is, or in the first other form that the template accepts.
 jinja::Text Dialogue::render(const DialogueBody& body) const {
   Json variables = {{"messages", body.messages}};
   if (!body.tools.is_null()) variables["tools"] = body.tools;

@@ -1,17 +1,17 @@
-// Conversations with one model: what it is asked becomes tokens, and what it answers becomes text,
-// thoughts and calls of tools. Every command goes through here.
+// Conversations with one model: turns what is asked into tokens, and splits the answer into text,
+// thoughts and tool calls. Every command uses this.
 //
 //   const ChatSource source = ChatSource::choose("auto", model.metadata());
-//   const Dialogue dialogue(source, tokenizer, {.thinking = Thinking::off, .now =
-//   template_time()}); const DialoguePrompt prompt = dialogue.encode({.messages = messages, .tools
-//   = tools}); AnswerReader reader(dialogue, prompt.opens_thought, tools);  // is fed the text of
-//   the answer
+//   const DialogueOptions options{.thinking = Thinking::off, .now = template_time()};
+//   const Dialogue dialogue(source, tokenizer, options);
+//   const DialoguePrompt prompt = dialogue.encode({.messages = messages, .tools = tools});
+//   AnswerReader reader(dialogue, prompt.opens_thought, tools);  // feed it the answer's text
 //
-// The model's own template writes the conversation. Files without one are written in the format of
-// a family (chat_format.h) that somebody has to name.
+// The model's own template writes the conversation. For files without one the user names a family,
+// and its format (chat_format.h) is used.
 //
 // Threads: immutable after construction; any number of threads may use one. An AnswerReader is used
-// by one.
+// by one thread.
 #pragma once
 
 #include <ctime>
@@ -31,18 +31,19 @@
 
 namespace sluice::chat {
 
-// What says how conversations are written: a template, or else a family. With a template, the
-// family is the one that it is recognised as, and tells how answers end.
+// What determines how conversations are written: a template, or else a family. With a template,
+// `family` is the family that it was recognised as; it tells how answers end.
 struct ChatSource {
   std::shared_ptr<const ChatTemplate> chat_template;
   std::optional<Family> family;
 
-  // `format`: "auto" for the template of the file, or the name of a family. Throws UsageError, with
-  // the remedy, when the file has no template, and ModelError when it cannot be parsed.
+  // `format` is "auto" for the template of the file, or the name of a family. Throws UsageError,
+  // with the remedy, when the file has no template, and ModelError when its template cannot be
+  // parsed.
   static ChatSource choose(const std::string& format, const gguf::Metadata& metadata);
 };
 
-// Whether the model is to think before it answers; automatic: as its template has it.
+// Whether the model thinks before it answers; automatic: the template decides.
 enum class Thinking { automatic, on, off };
 
 struct DialogueOptions {
@@ -50,8 +51,8 @@ struct DialogueOptions {
   std::tm now = {};  // for templates that write the date
 };
 
-// A conversation as APIs exchange it: [{"role": ..., "content": ...}, ...], a list or null, and
-// further variables of the template, which go before those that the options give.
+// A conversation as APIs exchange it: messages [{"role": ..., "content": ...}, ...]; tools, a list
+// or null; and more variables for the template, which override those made from the options.
 struct DialogueBody {
   nlohmann::ordered_json messages;
   nlohmann::ordered_json tools = nullptr;
@@ -60,36 +61,36 @@ struct DialogueBody {
 
 struct DialoguePrompt {
   std::vector<tokenizer::Token> tokens;
-  bool opens_thought = false;  // the answer goes on within a thought
+  bool opens_thought = false;  // the answer begins inside of a thought
 };
 
 class Dialogue {
  public:
-  // `tokenizer` must outlive the dialogue. Throws UsageError when the model is asked to think and
-  // its template knows no thoughts.
+  // `tokenizer` must outlive the dialogue. Throws UsageError when thinking is on and the template
+  // does not support it.
   Dialogue(const ChatSource& source, const tokenizer::Tokenizer& tokenizer,
            const DialogueOptions& options);
 
-  // For people: "the model's template", "ChatML".
+  // A name for people: "the model's template", "ChatML".
   std::string name() const;
 
-  // The tokens that make the model answer. Where the template refuses system texts, those at the
-  // beginning are joined, and then put in front of the first message of the user. Throws UsageError
+  // The tokens that make the model answer. If the template refuses system messages, those at the
+  // beginning are joined, and if need be put in front of the first user message. Throws UsageError
   // when the conversation cannot be written, and for a variable that no template mentions.
   DialoguePrompt encode(const DialogueBody& body) const;
-  // The same for messages whose answers may be known as tokens, which a family's format keeps.
+  // The same for messages whose answers may be known as tokens; the format of a family uses these.
   DialoguePrompt encode(const Conversation& conversation) const;
 
-  // Whether a token ends an answer, and texts that end one besides.
+  // Whether a token ends an answer; and the texts that end one too.
   bool ends_answer(tokenizer::Token token) const;
   const std::vector<std::string>& stop_texts() const { return stop_texts_; }
 
-  // The text of a token of an answer, as AnswerReader wants it: control tokens that mark thoughts
-  // are written out, and all of them where there may be calls of tools.
+  // The text of a token of an answer, for AnswerReader: control tokens that mark thoughts are
+  // written out; if there may be tool calls, all control tokens are.
   std::string_view piece(tokenizer::Token token, bool has_tools) const;
 
   const std::optional<ThinkingForm>& thinking_form() const { return thinking_form_; }
-  // What ends a thought in the model's place.
+  // The tokens that end a thought in the model's place.
   std::vector<tokenizer::Token> end_of_thought() const;
 
  private:
@@ -104,13 +105,13 @@ class Dialogue {
   std::vector<std::string> stop_texts_;
 };
 
-// Takes an answer apart as it comes.
+// Splits an answer while it is generated.
 class AnswerReader {
  public:
-  // `tools`: those of the conversation; null: there are no calls in the answer.
+  // `tools` are those of the conversation; null: the answer contains no calls.
   AnswerReader(const Dialogue& dialogue, bool opens_thought, const nlohmann::ordered_json& tools);
 
-  // What is certain after this piece of the answer, and the rest when it has ended.
+  // feed() returns the text that is certain after this piece; finish() returns the rest.
   SplitText feed(std::string_view piece);
   SplitText finish();
 

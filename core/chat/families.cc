@@ -35,7 +35,7 @@ Family llama3() {
           .wants_bos = true};
 }
 
-// Of 7B v0.1 and v0.2, whose vocabulary has no token for [INST].
+// For 7B v0.1 and v0.2, whose vocabulary has no token for [INST].
 Family mistral_v1() {
   return {.name = "Mistral v1",
           .preamble = "",
@@ -65,7 +65,7 @@ Family mistral_v7() {
   return family;
 }
 
-// Byte-level vocabularies have no space to begin a text with, and their templates none either.
+// Byte-level vocabularies do not begin a text with a space, and neither do their templates.
 Family for_tekken(Family family) {
   family.name += " (Tekken)";
   for (std::string* text :
@@ -157,8 +157,8 @@ Family granite() {
           .markers = {"<|start_of_role|>", "<|end_of_role|>", "<|end_of_text|>"}};
 }
 
-// For base models, which go on with what looks like a script. The name of the next speaker is not a
-// token and ends an answer as a text.
+// For base models, which continue what looks like a script. The name of the next speaker is not a
+// token; it ends an answer as a stop text.
 Family plain() {
   return {.name = "plain",
           .preamble = "",
@@ -171,8 +171,8 @@ Family plain() {
           .trims_content = true};
 }
 
-// A template made easy to search: escaped newlines are newlines, and literals that are added to
-// each other are one.
+// The text of a template, made easy to search: escaped newlines become newlines, and literals that
+// are added to each other become one.
 class TemplateText {
  public:
   explicit TemplateText(std::string_view text) : text_(text) {
@@ -182,8 +182,8 @@ class TemplateText {
 
   bool has(std::string_view part) const { return text_.find(part) != std::string::npos; }
 
-  // What stands behind each place of `before` up to `after`, the first that is plain text and not
-  // part of the program; empty when there is none.
+  // The text between `before` and `after`, at the first place where it is plain text and not part
+  // of the program; empty when there is none.
   std::string plain_text_between(std::string_view before, std::string_view after) const {
     for (std::size_t at = text_.find(before); at != std::string::npos;
          at = text_.find(before, at + 1)) {
@@ -196,7 +196,7 @@ class TemplateText {
     return {};
   }
 
-  // Whether the last `part` is followed by a newline that is printed: "{%-" would take it away.
+  // Whether the last `part` is followed by a newline that is printed; "{%-" would remove it.
   bool ends_line(std::string_view part) const {
     const std::size_t at = text_.rfind(part);
     if (at == std::string::npos) return false;
@@ -217,7 +217,7 @@ class TemplateText {
   std::string text_;
 };
 
-// Reasoning models begin an answer with a thought that the template opens.
+// Reasoning models begin an answer with a thought, which the template opens.
 Family chatml_of(const TemplateText& text) {
   Family family = chatml();
   family.default_system = text.plain_text_between("<|im_start|>system\n", "<|im_end|>");
@@ -227,8 +227,8 @@ Family chatml_of(const TemplateText& text) {
   return family;
 }
 
-// Since 3.1 there is always a system turn, which begins with two dates. The second is meant to be
-// the present one; the template's own default keeps conversations repeatable.
+// Since 3.1 there is always a system turn, which begins with two dates. The second should be the
+// present date; the template's own default keeps conversations reproducible.
 Family llama3_of(const TemplateText& text) {
   Family family = llama3();
   if (!text.has("Cutting Knowledge Date: December 2023")) return family;
@@ -259,7 +259,7 @@ Family phi_of(const TemplateText& text) {
   return text.has("<|end|>\n") ? phi3() : phi4_mini();
 }
 
-// gpt-oss has <|end|> too, and Llama 2 has [INST]: they are other families.
+// gpt-oss has <|end|> and Llama 2 has [INST] too, but they are other families.
 std::optional<Family> family_of(const TemplateText& text) {
   const bool is_harmony = text.has("<|channel|>") || text.has("<|message|>");
   if (text.has("[gMASK]<sop>")) return glm4_of(text);

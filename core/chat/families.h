@@ -8,9 +8,9 @@
 
 namespace sluice::chat {
 
-// How one family, or a variant of it, writes a conversation. A turn is `before`, the content,
-// `after`. An answer is the generation prompt, `answer_lead`, the content, `answer_after`; of these
-// the model writes all but the first itself.
+// How a family, or a variant of it, writes a conversation. A turn is `before`, the content,
+// `after`. An answer is the generation prompt, `answer_lead`, the content, `answer_after`; the
+// model itself writes all of these but the first.
 struct Family {
   struct Turn {
     std::string before;
@@ -28,11 +28,11 @@ struct Family {
   std::string generation_prompt;
   std::string answer_lead;
   std::string answer_after;
-  std::vector<std::string> markers;  // its control tokens; each of them ends an answer
+  std::vector<std::string> markers;  // control tokens of the family; each ends an answer
   SystemPlace system_place = SystemPlace::turn;
-  bool trims_content = false;       // white space around a content is not part of it
-  std::string default_system = {};  // the system text where the conversation has none
-  bool always_has_system = false;   // a turn of an empty one where there is no text
+  bool trims_content = false;       // removes white space around a content
+  std::string default_system = {};  // used if the conversation has no system text
+  bool always_has_system = false;   // writes an empty system turn if there is no text
   bool wants_bos = false;           // the template writes the BOS token itself
 };
 
@@ -51,9 +51,9 @@ Family family_named(std::string_view name);
 // The family that a template belongs to, if it is a known one.
 std::optional<Family> find_family(std::string_view template_text);
 
-// The family that a template (tokenizer.chat_template) belongs to, with what the template says
-// about it: a default system text, dates, whether an answer begins with a thought. Throws
-// UsageError, which names the remedy, when there is no template or its family is not known.
+// The family of a template (tokenizer.chat_template), adjusted to what the template says: a default
+// system text, dates, whether an answer begins with a thought. Throws UsageError, with the remedy,
+// when there is no template or its family is unknown.
 Family recognise_family(std::string_view template_text);
 
 }  // namespace sluice::chat

@@ -13,7 +13,7 @@ std::vector<MarkerScanner::Event> MarkerScanner::finish() {
   return scan(true);
 }
 
-// The longest marker at a position. `may_follow`: a longer one could still come to be there.
+// The longest marker at a position. `may_follow`: more text could make it a longer one.
 std::optional<std::size_t> MarkerScanner::marker_at(std::size_t position, bool& may_follow) const {
   const std::string_view rest = std::string_view(held_).substr(position);
   std::optional<std::size_t> best;
@@ -31,7 +31,7 @@ std::optional<std::size_t> MarkerScanner::marker_at(std::size_t position, bool& 
 
 std::vector<MarkerScanner::Event> MarkerScanner::scan(bool has_ended) {
   std::vector<Event> events;
-  std::size_t text = 0;  // where the text begins that is not in an event yet
+  std::size_t text = 0;  // begin of the text that is not in an event yet
   std::size_t at = 0;
   const auto flush = [&] {
     if (at > text) events.push_back({held_.substr(text, at - text)});

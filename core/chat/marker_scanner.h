@@ -1,4 +1,4 @@
-// Finds markers in a text that comes in pieces, wherever the pieces are cut.
+// Finds markers in a text that arrives in pieces, wherever the pieces are cut.
 #pragma once
 
 #include <cstddef>
@@ -9,24 +9,25 @@
 
 namespace sluice::chat {
 
-// What may stand around a marker without a meaning.
+// White space around a marker has no meaning.
 inline constexpr std::string_view white_space = " \t\r\n";
 
 class MarkerScanner {
  public:
-  // A stretch of text, or a marker by its index.
+  // A stretch of text, or the index of a marker.
   struct Event {
     std::string text;
     std::optional<std::size_t> marker = std::nullopt;
   };
 
-  // Where two markers begin at one place the longer one is meant. None is empty.
+  // If two markers begin at the same place the longer one is found. None may be empty.
   explicit MarkerScanner(std::vector<std::string> markers) : markers_(std::move(markers)) {}
 
-  // What is certain after this piece: an end that could become a marker is kept back.
+  // Returns the events that are certain after this piece. Holds back an end that may begin a
+  // marker.
   std::vector<Event> feed(std::string_view piece);
 
-  // What was kept back; the text has ended.
+  // Ends the text; returns what was held back.
   std::vector<Event> finish();
 
  private:

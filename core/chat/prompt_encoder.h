@@ -1,4 +1,4 @@
-// From the prompt that a template wrote to the tokens of a model.
+// Turns the prompt that a template wrote into tokens of the model.
 #pragma once
 
 #include <vector>
@@ -9,18 +9,18 @@
 
 namespace sluice::chat {
 
-// Tokens, ascending, that a text of people never becomes even where the vocabulary declares them as
-// ordinary user-defined ones: those of the form <|...|>.
+// The tokens of the form <|...|>, ascending. Text written by people never becomes one of them, even
+// if the vocabulary declares them as ordinary user-defined tokens.
 std::vector<tokenizer::Token> tokens_like_control(const tokenizer::Tokenizer& tokenizer);
 
 class PromptEncoder {
  public:
-  // Bars besides those the tokens <...> and [...] that the templates write out. `tokenizer` must
-  // outlive the encoder.
+  // Bars the tokens of tokens_like_control(), and the tokens <...> and [...] that the templates
+  // contain. `tokenizer` must outlive the encoder.
   PromptEncoder(const tokenizer::Tokenizer& tokenizer, const ChatTemplate& chat_template);
 
-  // Control tokens are found in markup alone. The BOS token stands in front where the model wants
-  // one and the template has written none.
+  // Recognises control tokens in markup only. Puts the BOS token in front if the model wants one
+  // and the template has written none.
   std::vector<tokenizer::Token> encode(const jinja::Text& prompt) const;
 
  private:

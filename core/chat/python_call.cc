@@ -8,7 +8,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 using jinja::Expression;
 
-// Thrown inside of this file for what is no literal or no call.
+// Thrown within this file for a text that is not a literal or a call.
 struct NoCall {};
 
 Json literal(const Expression& expression);
@@ -76,7 +76,7 @@ ToolCall tool_call(const Expression& expression) {
 
 }  // namespace
 
-// The expressions of templates are Python's, as far as calls and literals go.
+// Uses the parser of template expressions, whose calls and literals have Python's syntax.
 std::optional<std::vector<ToolCall>> parse_python_calls(std::string_view text) {
   try {
     jinja::TokenStream tokens(jinja::tokenize("{{" + std::string(text) + "\n}}"));

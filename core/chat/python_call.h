@@ -1,4 +1,4 @@
-// Calls that are written as in Python: [f(a="x", b=[1, 2]), g()].
+// Tool calls in the syntax of Python: [f(a="x", b=[1, 2]), g()].
 #pragma once
 
 #include <optional>
@@ -9,7 +9,7 @@
 
 namespace sluice::chat {
 
-// A call or a list of calls, with literals as arguments by their names. Nothing for any other text.
+// Parses a call or a list of calls whose arguments are named literals. Nothing for any other text.
 std::optional<std::vector<ToolCall>> parse_python_calls(std::string_view text);
 
 }  // namespace sluice::chat

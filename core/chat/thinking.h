@@ -1,9 +1,9 @@
-// Thoughts apart from the answer: models that reason write both into one text.
+// Separates thoughts from the answer: reasoning models write both into one text.
 //
-//   <think> ... </think> answer                          most models; [THINK] ... [/THINK] of
-//   Mistral
-//   <|channel|>analysis<|message|> ... <|end|> answer     gpt-oss (harmony)
-//   <|channel>thought ... <channel|> answer               Gemma 4
+//   <think> ... </think> answer                         most models
+//   [THINK] ... [/THINK] answer                         Mistral
+//   <|channel|>analysis<|message|> ... <|end|> answer   gpt-oss (harmony)
+//   <|channel>thought ... <channel|> answer             Gemma 4
 //
 // The texts are those of the tokens with control tokens written out.
 #pragma once
@@ -21,14 +21,14 @@ namespace sluice::chat {
 struct ThinkingForm {
   std::string open;
   std::string close;
-  std::string forced_end;                 // what ends a thought in the place of the model
+  std::string forced_end;                 // ends a thought in the model's place
   std::vector<std::string> dropped = {};  // markup around the answer
 };
 
-// The form that a chat template speaks of; nothing when its model does not reason.
+// The form that a chat template uses; nothing when its model does not reason.
 std::optional<ThinkingForm> thinking_form(std::string_view template_source);
 
-// Whether a prompt ends within a thought: its opening tag is the last thing in it.
+// Whether a prompt ends inside of a thought: the opening tag is the last thing in it.
 bool opens_thought(const ThinkingForm& form, std::string_view prompt);
 
 struct SplitText {
@@ -36,17 +36,17 @@ struct SplitText {
   std::string answer;
 };
 
-// Takes an answer in pieces, as it is generated. White space at both ends of the thought, and
-// between it and the answer, belongs to neither.
+// Splits an answer that arrives in pieces. White space at both ends of the thought, and between it
+// and the answer, is dropped.
 class ThinkingSplitter {
  public:
-  // `starts_inside`: the prompt has opened the thought.
+  // `starts_inside`: the prompt has already opened the thought.
   ThinkingSplitter(const ThinkingForm& form, bool starts_inside);
 
   SplitText feed(std::string_view piece) { return take(scanner_.feed(piece)); }
   SplitText finish() { return take(scanner_.finish()); }
 
-  bool is_inside() const { return is_inside_; }  // a thought, as far as is certain
+  bool is_inside() const { return is_inside_; }  // of a thought, as far as is certain
 
  private:
   SplitText take(const std::vector<MarkerScanner::Event>& events);
@@ -54,8 +54,8 @@ class ThinkingSplitter {
 
   MarkerScanner scanner_;
   bool is_inside_;
-  bool skips_space_;        // white space that comes next belongs to nothing
-  std::string held_space_;  // of the thought; dropped if it ends there
+  bool skips_space_;        // white space that comes next is dropped
+  std::string held_space_;  // white space in the thought; dropped if the thought ends there
 };
 
 // The whole answer at once.

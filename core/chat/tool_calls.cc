@@ -10,9 +10,9 @@ namespace sluice::chat {
 namespace {
 
 using Json = nlohmann::ordered_json;
-using Calls = std::optional<std::vector<ToolCall>>;  // nothing: the text is no call
+using Calls = std::optional<std::vector<ToolCall>>;  // nothing: the text is not a call
 
-// Where calls may begin, and where they end if they end before the answer does.
+// What opens calls, and what closes them if they end before the answer does.
 struct Brackets {
   std::string_view open;
   std::string_view close;  // empty: the end of the answer
@@ -31,7 +31,7 @@ std::string_view trimmed(std::string_view text) {
   return end > begin ? text.substr(begin, end - begin) : std::string_view();
 }
 
-// The part between `open`, from `at` on, and `close`; `at` goes behind it.
+// Returns the part between `open`, from `at` on, and `close`, and moves `at` behind it.
 std::optional<std::string_view> between(std::string_view text, std::size_t& at,
                                         std::string_view open, std::string_view close) {
   const std::size_t begin = text.find(open, at);
@@ -46,7 +46,7 @@ Json parsed(std::string_view text) {
   return Json::parse(text, nullptr, false);
 }
 
-// The type that a tool's schema gives to a parameter; empty where it gives none.
+// The type of a parameter in a tool's schema; empty if it has none.
 std::string type_of(const Json& tools, std::string_view function, std::string_view parameter) {
   if (!tools.is_array()) return "";
   for (const Json& tool : tools) {
@@ -63,7 +63,7 @@ std::string type_of(const Json& tools, std::string_view function, std::string_vi
   return "";
 }
 
-// A value that is written without quotes: JSON unless its type is that of texts.
+// A value written without quotes: JSON, unless the parameter is a text.
 Json bare_value(std::string_view text, const std::string& type) {
   if (type == "string") return text;
   Json value = parsed(trimmed(text));
@@ -71,7 +71,8 @@ Json bare_value(std::string_view text, const std::string& type) {
   return is_value ? value : Json(text);
 }
 
-// {"name": ..., "arguments": {...}} or the same with "parameters". Arguments may be JSON in a text.
+// A call from {"name": ..., "arguments": {...}}, or the same with "parameters". Arguments may be
+// JSON within a string.
 std::optional<ToolCall> call_of(const Json& json) {
   if (!json.is_object()) return std::nullopt;
   const auto name = json.find("name");
@@ -96,7 +97,7 @@ Calls calls_of(const Json& json) {
   return calls;
 }
 
-// Of Llama 3.1: objects with ";" between them.
+// The form of Llama 3.1: objects with ";" between them.
 Calls parse_json_calls(std::string_view text) {
   if (Json json = parsed(text); !json.is_discarded()) return calls_of(json);
   std::vector<ToolCall> calls;
@@ -150,7 +151,7 @@ Calls parse_glm_call(std::string_view text, const Json& tools) {
   return std::vector{std::move(call)};
 }
 
-// `is_closed`: the closing tag is there. Without it a bare word is no call.
+// `is_closed`: the closing tag is there. Without it a bare word is not a call.
 Calls parse_tagged_call(std::string_view text, bool is_closed, const Json& tools) {
   text = trimmed(text);
   if (text.starts_with('{') || text.starts_with('[')) return parse_json_calls(text);
@@ -159,7 +160,7 @@ Calls parse_tagged_call(std::string_view text, bool is_closed, const Json& tools
   return is_call ? parse_glm_call(text, tools) : std::nullopt;
 }
 
-// [TOOL_CALLS][{...}], or NAME[ARGS]{...} and that again behind another [TOOL_CALLS].
+// [TOOL_CALLS][{...}], or NAME[ARGS]{...}, repeated after another [TOOL_CALLS].
 Calls parse_mistral_calls(std::string_view text) {
   text = trimmed(text);
   if (text.starts_with('[')) return parse_json_calls(text);
@@ -178,7 +179,7 @@ Calls parse_mistral_calls(std::string_view text) {
   return calls;
 }
 
-// The values of Gemma 4: like JSON, with keys without quotes and texts between <|"|>.
+// Parses the values of Gemma 4: like JSON, but keys have no quotes and texts stand between <|"|>.
 class GemmaParser {
  public:
   explicit GemmaParser(std::string_view text) : rest_(text) {}
@@ -282,7 +283,7 @@ Calls parse_between(const Brackets& pair, std::string_view inner, bool is_closed
   return calls ? calls : parse_python_calls(inner);
 }
 
-// A text that is a call from its first byte to its last.
+// Parses a text that consists of nothing but calls.
 Calls parse_whole(std::string_view text) {
   text = trimmed(text);
   if (text.starts_with('{')) return parse_json_calls(text);
@@ -292,7 +293,7 @@ Calls parse_whole(std::string_view text) {
   return parse_python_calls(text);
 }
 
-// The bracket that opens first from `at` on.
+// The first bracket that opens at or after `at`.
 const Brackets* next_bracket(std::string_view text, std::size_t& at) {
   const Brackets* best = nullptr;
   std::size_t first = text.size();
@@ -322,7 +323,7 @@ AnswerWithCalls parse_tool_calls(std::string_view answer, const Json& tools) {
     result.calls = *std::move(calls);
     return result;
   }
-  std::size_t kept = 0;  // everything before is in the content or in a call
+  std::size_t kept = 0;  // everything before is already in the content or in a call
   std::size_t at = 0;
   while (const Brackets* pair = next_bracket(answer, at)) {
     const std::size_t inner = at + pair->open.size();
@@ -351,8 +352,8 @@ std::string ToolCallStream::feed(std::string_view piece) {
   return take(scanner_.feed(piece));
 }
 
-// An answer that begins with a bracket may be a call as a whole; any other may have one behind a
-// marker. White space in front of a call belongs to it.
+// An answer that begins with a bracket may be a call as a whole; any other answer may have a call
+// behind a marker. White space in front of a call belongs to the call.
 std::string ToolCallStream::take(const std::vector<MarkerScanner::Event>& events) {
   std::string content;
   for (const MarkerScanner::Event& event : events) {

@@ -1,16 +1,16 @@
-// The calls of tools in a model's answer.
+// Finds the tool calls in a model's answer.
 //
-//   <tool_call>{"name": ..., "arguments": {...}}</tool_call>        Hermes, Qwen, SmolLM, Granite 4
-//   <tool_call><function=f><parameter=p>v</parameter></function>    Qwen3-Coder, Qwen 3.5, Nemotron
-//   3 <tool_call>f<arg_key>p</arg_key><arg_value>v</arg_value>        GLM 4.5 and later
-//   {"name": ..., "parameters": {...}}                              Llama 3.1; several with ";"
-//   between [f(p="v"), g()]                                                 Llama 3.2 and 4, LFM2
-//   in its tags [TOOL_CALLS][{"name": ...}]  or  [TOOL_CALLS]f[ARGS]{...}       Mistral
-//   <|tool_call>call:f{p:<|"|>v<|"|>}<tool_call|>                   Gemma 4
-//   <|channel|>commentary to=functions.f ... <|message|>{...}       gpt-oss (harmony)
+//   <tool_call>{"name": ..., "arguments": {...}}</tool_call>      Hermes, Qwen, SmolLM, Granite 4
+//   <tool_call><function=f><parameter=p>v</parameter></function>  Qwen3-Coder, Qwen 3.5, Nemotron 3
+//   <tool_call>f<arg_key>p</arg_key><arg_value>v</arg_value>      GLM 4.5 and later
+//   {"name": ..., "parameters": {...}}                            Llama 3.1; ";" between several
+//   [f(p="v"), g()]                                               Llama 3.2 and 4; LFM2 in tags
+//   [TOOL_CALLS][{"name": ...}]  or  [TOOL_CALLS]f[ARGS]{...}     Mistral
+//   <|tool_call>call:f{p:<|"|>v<|"|>}<tool_call|>                 Gemma 4
+//   <|channel|>commentary to=functions.f ... <|message|>{...}     gpt-oss (harmony)
 //
-// The texts are those of the tokens with control tokens written out. A call that cannot be
-// understood is left in the answer: nothing that the model wrote gets lost.
+// The texts are those of the tokens with control tokens written out. A call that cannot be parsed
+// stays in the answer: nothing that the model wrote is lost.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -33,11 +33,12 @@ struct AnswerWithCalls {
   std::vector<ToolCall> calls;
 };
 
-// Finds the calls in a whole answer. `tools`: the tools of the conversation, or null; where a form
-// does not say of what type a value is, their schemas do.
+// Finds the calls in a whole answer. `tools` are the tools of the conversation, or null; their
+// schemas say what type a value has where the form of the call does not.
 AnswerWithCalls parse_tool_calls(std::string_view answer, const nlohmann::ordered_json& tools);
 
-// The same for an answer that comes in pieces: text is given out as soon as it can be no call.
+// The same for an answer that arrives in pieces: returns text as soon as it cannot be part of a
+// call.
 class ToolCallStream {
  public:
   explicit ToolCallStream(nlohmann::ordered_json tools);
@@ -50,8 +51,8 @@ class ToolCallStream {
 
   nlohmann::ordered_json tools_;
   MarkerScanner scanner_;
-  bool has_content_ = false;  // something but white space came before any call
-  bool is_call_ = false;      // everything from here on is held, as it may be calls
+  bool has_content_ = false;  // something other than white space came before any call
+  bool is_call_ = false;      // everything from here on is held back, as it may be calls
   std::string held_;
 };
 
