@@ -15,7 +15,7 @@ namespace sluice::chat::jinja {
 template <std::size_t n>
 class Parameters {
  public:
-  // Throws Failure for an argument too many, or one that has no parameter.
+  // Throws Failure when there are too many arguments, or when one has no parameter.
   Parameters(const Arguments& arguments, const std::array<std::string_view, n>& names)
       : names_(names) {
     if (arguments.positional.size() > n) {
@@ -48,7 +48,7 @@ class Parameters {
     }
     return *text;
   }
-  // The text of an argument that is absent or none: nothing.
+  // The text of an argument; null when it is absent or none.
   const Text* optional_text(std::size_t i) const {
     return has(i) && !is<None>(at(i)) ? &text(i) : nullptr;
   }

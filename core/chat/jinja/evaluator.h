@@ -1,8 +1,8 @@
 // Runs the tree of a template. One evaluator serves one rendering.
 //
-// Scopes are those of Jinja: a loop's body, a macro, a block of `set`, `filter`, `call` or `with`
-// is one, a branch of an `if` is not. A name is looked for outwards and at last among the global
-// functions; an assignment stays in its scope, and only namespaces carry values out of it.
+// Scopes are those of Jinja. A loop's body, a macro, and a block of `set`, `filter`, `call` or
+// `with` is a scope; a branch of an `if` is not. A name is looked up outwards, and last among the
+// global functions. An assignment stays in its scope; only namespaces carry values out of it.
 #pragma once
 
 #include <cstddef>
@@ -24,8 +24,8 @@ class Scope : public Object {
       : Object(heap, sizeof(Scope)), parent_(std::move(parent)) {}
   ~Scope() override { clear_variables(); }
 
-  // The variable here or in a scope around this one; null when there is none. `name` must live as
-  // long as the scope, which the names in a tree do.
+  // The variable in this scope or one around it; null when there is none. `name` must live as long
+  // as the scope; the names in a tree do.
   const Value* find(std::string_view name) const;
   void set(std::string_view name, Value value);
   void clear() override;
@@ -48,13 +48,13 @@ class Evaluator {
   // Where a failure happened, for messages: "line 3, filter 'join'".
   std::string place() const;
 
-  // For filters, functions and methods.
+  // The next members are for filters, functions and methods.
   Heap& heap() { return heap_; }
   const std::tm& now() const { return now_; }
   Value call(const Value& callee, Arguments arguments);
   Value apply_filter(std::string_view name, const Value& subject, const Arguments& arguments);
   bool apply_test(std::string_view name, const Value& subject, const Arguments& arguments);
-  // object.name and object[key]; undefined when there is no such thing.
+  // object.name and object[key]; undefined when there is none.
   Value attribute(const Value& object, std::string_view name);
   Value item(const Value& object, const Value& key);
 
@@ -83,7 +83,7 @@ class Evaluator {
 
   void run_loop(const For& loop, const Value& iterable, std::int64_t depth0);
   std::vector<Value> loop_items(const For& loop, const Value& iterable);
-  Value run_body(const Statements& body);  // its text, in a scope of its own
+  Value run_body(const Statements& body);  // returns its text; opens a scope
   void assign(const Target& target, const Value& value);
   CallableRef make_macro(const Macro& macro);
   Value call_macro(const Macro& macro, const std::shared_ptr<Scope>& defined_in,
@@ -116,7 +116,7 @@ class Evaluator {
   std::tm now_;
   std::shared_ptr<Scope> scope_;
   Text* out_ = nullptr;
-  Value block_text_;  // what a filter without a subject is applied to
+  Value block_text_;  // the text of a filter block
   int depth_ = 0;
   std::size_t line_ = 0;
   std::string_view construct_;

@@ -17,13 +17,13 @@ class ExpressionParser {
   explicit ExpressionParser(TokenStream& tokens) : tokens_(tokens) {}
 
   ExpressionPtr parse_expression(bool with_conditional = true);
-  // An expression, or several with commas between them, which are a tuple.
+  // Parses an expression. Several, separated by commas, are a tuple.
   ExpressionPtr parse_tuple(bool with_conditional = true, bool in_parentheses = false);
-  // The filters of a filter block: what they are applied to is null.
+  // Parses the filters of a filter block; their subject is null.
   ExpressionPtr parse_filters_of_block();
   ExpressionPtr parse_operand();  // with its attributes, calls and filters, but no operators
 
-  // All names that were read so far; the parser of macros looks for `caller` among them.
+  // All names read so far; the parser of macros looks for `caller` among them.
   const std::vector<std::string>& names() const { return names_; }
 
  private:
@@ -56,7 +56,7 @@ class ExpressionParser {
   std::string parse_dotted_name();
   bool ends_tuple() const;
 
-  // Operands with any of the operators between them.
+  // Parses operands with any of the operators between them.
   template <std::size_t n>
   ExpressionPtr parse_chain(const std::array<BinarySymbol, n>& symbols,
                             ExpressionPtr (ExpressionParser::*parse_part)());
@@ -65,7 +65,7 @@ class ExpressionParser {
                                                    const std::array<BinarySymbol, n>& symbols);
   template <class Node>
   ExpressionPtr make(std::size_t line, Node node);
-  // Attributes, calls and filters make the tree as deep as there are of them.
+  // Bounds a chain of attributes, calls and filters, since each makes the tree one level deeper.
   void check_chain(std::size_t& length) const;
 
   TokenStream& tokens_;

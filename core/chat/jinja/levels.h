@@ -1,5 +1,5 @@
-// What the evaluator holds while it is inside of something: a level of nesting, a scope, a place
-// for what is printed. Each gives back what it holds at its end, also when a template fails.
+// Scope guards of the evaluator: a level of nesting, a scope, a place for the output. Each undoes
+// its effect at its end, also when a template fails.
 #pragma once
 
 #include <memory>
@@ -27,7 +27,7 @@ class Evaluator::Level {
 
 class Evaluator::ScopeGuard {
  public:
-  // A new scope inside of `parent`, which is that of the evaluator, or where a macro was defined.
+  // Opens a scope inside of `parent`: the evaluator's scope, or the one where a macro was defined.
   ScopeGuard(Evaluator& evaluator, const std::shared_ptr<Scope>& parent)
       : evaluator_(evaluator),
         before_(std::exchange(evaluator.scope_, evaluator.heap_.make<Scope>(parent))) {}

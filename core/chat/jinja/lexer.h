@@ -1,5 +1,6 @@
-// A template as tokens. White space is treated as the transformers library sets it: trim_blocks and
-// lstrip_blocks on, the last newline of a template not kept, line ends of any kind as "\n".
+// Splits a template into tokens. White space is treated as in the transformers library: trim_blocks
+// and lstrip_blocks are on, the last newline of a template is dropped, and all line ends become
+// "\n".
 #pragma once
 
 #include <cstddef>

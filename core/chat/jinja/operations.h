@@ -1,5 +1,5 @@
-// What expressions are made of, after their operands are evaluated: Python's operators and slices,
-// and the tables of filters, tests, methods and global functions.
+// The operations of expressions on evaluated operands: Python's operators and slices, and the
+// tables of filters, tests, methods and global functions.
 #pragma once
 
 #include <optional>
@@ -15,11 +15,11 @@ std::string_view symbol_of(BinaryOperator op);
 Value calculate(Heap& heap, BinaryOperator op, const Value& left, const Value& right);
 Value negated(const Value& value);
 bool compare(ComparisonOperator op, const Value& left, const Value& right);
-// object[begin:end:step]; a bound that is none is left out.
+// object[begin:end:step]; a bound that is none counts as left out.
 Value slice(Heap& heap, const Value& object, const Value& begin, const Value& end,
             const Value& step);
 
-// Text for HTML, and the sum of two strings of which one is such text already.
+// The text, escaped for HTML.
 Text escape_html(const Text& text);
 
 using FilterFunction = Value (*)(Evaluator&, const Value& subject, const Arguments&);
@@ -27,7 +27,7 @@ using TestFunction = bool (*)(Evaluator&, const Value& subject, const Arguments&
 using MethodFunction = Value (*)(Evaluator&, const Value& self, const Arguments&);
 using GlobalFunction = Value (*)(Evaluator&, const Arguments&);
 
-// Null when there is nothing of this name.
+// Each returns null when there is nothing of this name.
 FilterFunction find_filter(std::string_view name);
 FilterFunction find_text_filter(std::string_view name);
 FilterFunction find_sequence_filter(std::string_view name);

@@ -1,6 +1,6 @@
-// The tree of a template, after the grammar of Jinja 3.1 with its extension for break and continue
-// and the `generation` blocks of the transformers library. What needs other files (include, import,
-// extends) is refused.
+// Parses a template into its tree, by the grammar of Jinja 3.1 with its extension for break and
+// continue and the `generation` blocks of the transformers library. Statements that need other
+// files (include, import, extends) are refused.
 #pragma once
 
 #include <string_view>

@@ -1,7 +1,7 @@
 // A template as a tree: statements, and the expressions in them.
 //
-// Jinja has the names and the precedence of Python's operators; the tree has one type for each form
-// and leaves their meaning to the evaluator. Nodes are owned by those above them and never change.
+// Operators have the names and the precedence of Python's. The tree has one type for each form; the
+// evaluator gives them their meaning. Each node is owned by its parent and never changes.
 #pragma once
 
 #include <cstddef>

@@ -1,12 +1,12 @@
-// A chat template: a program in the language of Jinja that writes a conversation down for a model.
+// A chat template: a program in the language Jinja that turns a conversation into a prompt.
 //
 //   const jinja::Template program(metadata.require_string("tokenizer.chat_template"));
 //   const jinja::Text text = program.render({{"messages", messages}, ...}, options);
 //
-// The language is that of Jinja 3.1 as the transformers library sets it up: trim_blocks and
-// lstrip_blocks, loop controls, `generation` blocks, tojson without escapes for HTML,
-// raise_exception and strftime_now. Values behave as Python's. Templates are strangers' programs:
-// one cannot reach files, the network or the clock, and what it may use is limited.
+// The language is Jinja 3.1 as the transformers library sets it up: trim_blocks and lstrip_blocks,
+// loop controls, `generation` blocks, tojson without escapes for HTML, raise_exception and
+// strftime_now. Values behave as in Python. Templates are programs by strangers: they cannot reach
+// files, the network or the clock, and the memory and time that they use are limited.
 //
 // Immutable after construction; any number of threads may render one at the same time.
 #pragma once
@@ -27,7 +27,7 @@ namespace sluice::chat::jinja {
 
 using Json = nlohmann::ordered_json;
 
-// Why a template gave no text: "line 3, filter 'join': ...".
+// Says why a template gave no text: "line 3, filter 'join': ...".
 class RenderError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -40,10 +40,10 @@ struct Variable {
 };
 
 struct RenderOptions {
-  // The time of strftime_now.
+  // The time that strftime_now prints.
   std::tm now = {};
-  // Which texts count as markup although they come from data: called with the key of a member and
-  // its text. Null: none.
+  // Whether a text counts as markup although it comes from data. Called with the key of a member
+  // and its text. Null: no text does.
   std::function<bool(std::string_view key, std::string_view text)> is_trusted = nullptr;
   std::size_t memory_bytes_max = std::size_t{24} << 20U;  // of all values that exist together
   std::size_t steps_max = 20'000'000;                     // a step takes about 50 ns

@@ -1,9 +1,9 @@
-// Text that knows who wrote it: each byte came from the template, or from the data that the
-// template was given. Where a text goes, its origins go with it: a slice, a join or an escape keeps
-// them.
+// Text that records who wrote it: each byte came from the template, or from the data that was given
+// to the template. Operations keep the origins of the bytes that they keep: a slice, a join, an
+// escape.
 //
-// What the template wrote is markup, in which control tokens are meant; what people wrote is data,
-// in which they are not. Bytes that an operation adds itself (the quotes of tojson, the digits of a
+// What the template wrote is markup, in which control tokens are recognised. What people wrote is
+// data, in which they are not. Bytes that an operation adds (the quotes of tojson, the digits of a
 // number) count as markup, since nobody can choose them.
 #pragma once
 
@@ -27,7 +27,8 @@ enum class Origin : std::uint8_t { data, markup };
 
 class Text {
  public:
-  // All bytes from the one before (or the start) up to `end` have one origin; neighbours differ.
+  // The bytes from the end of the previous run (or the start) up to `end`; neighbours differ in
+  // origin.
   struct Run {
     std::size_t end;
     Origin origin;
@@ -45,7 +46,7 @@ class Text {
   bool empty() const { return bytes_.empty(); }
   std::size_t memory_bytes() const { return bytes_.size() + runs_.size() * sizeof(Run); }
 
-  // The origin of the byte at `position`; of markup when there is none.
+  // The origin of the byte at `position`; markup when there is no such byte.
   Origin origin_at(std::size_t position) const;
 
   void append(std::string_view bytes, Origin origin);
@@ -60,12 +61,12 @@ class Text {
   std::vector<Run> runs_;
 };
 
-// Collects the pieces of `text` that an operation leaves, and what it puts between them.
+// Builds a text from the pieces of `text` that an operation keeps, and the bytes that it adds.
 class Rewriter {
  public:
   explicit Rewriter(const Text& text) : text_(text) {}
   void keep(std::size_t begin, std::size_t end) { result_.append(text_, begin, end); }
-  // Puts `bytes` in the place of the byte at `position`, and with its origin.
+  // Replaces the byte at `position` by `bytes`, which get its origin.
   void put(std::string_view bytes, std::size_t position) {
     result_.append(bytes, text_.origin_at(position));
   }

@@ -1,4 +1,4 @@
-// What methods and filters do to texts. All keep the origins of what they keep.
+// Operations of methods and filters on texts. All keep the origins of the bytes that they keep.
 #pragma once
 
 #include <optional>
@@ -13,13 +13,13 @@ namespace sluice::chat::jinja {
 
 enum class Side { left, right, both };
 
-// Without the characters at its ends that are among `characters`; null: without white space.
+// Removes the characters that are in `characters` from its ends; null: white space.
 Text strip(const Text& text, Side side, const Text* characters);
 
-// At most `count` of the occurrences of `before`; a negative count is all.
+// Replaces at most `count` occurrences of `before`; with a negative count all.
 Text replace(const Text& text, const Text& before, const Text& after, std::int64_t count);
 
-// Each character as `map` has it: a function of the code point and whether it is the first one.
+// Maps each character. `map` gets the code point, and whether it is the first character.
 template <class Map>
 Text map_characters(const Text& text, Map map) {
   Text result;
@@ -40,7 +40,7 @@ Text lower(const Text& text);
 Text capitalize(const Text& text);
 
 std::vector<Text> split_lines(const Text& text, bool keeps_ends);
-// Up to `most` times; a negative number is as often as possible. A null separator is white space.
+// Splits at most `most` times; if negative, without limit. A null separator is white space.
 std::vector<Text> split(const Text& text, const Text* separator, std::int64_t most);
 std::vector<Text> split_back(const Text& text, const Text* separator, std::int64_t most);
 

@@ -1,4 +1,4 @@
-// The tokens of a template with a position in them, and how deeply the parser is nested.
+// The tokens of a template with a current position, and the depth of nesting of the parser.
 #pragma once
 
 #include <fmt/format.h>
@@ -61,7 +61,7 @@ class TokenStream {
     }
   }
 
-  // Held while a part of the template is parsed that may hold others.
+  // Held while a part of the template is parsed that may contain other parts.
   class Level {
    public:
     explicit Level(TokenStream& stream) : stream_(stream) {

@@ -1,9 +1,9 @@
 // The values of a template: those of Python, as far as templates use them.
 //
-// Values that hold others are objects on the heap of one rendering, which counts their bytes and
-// the work that is done, and gives everything back at its end, whatever points at what. Strings are
-// immutable, lists and dictionaries are shared by reference. Not thread-safe; each rendering has a
-// heap of its own.
+// Values that hold other values are objects on the heap of one rendering. The heap counts their
+// bytes and the work that is done. At its end it frees all of them, even those that hold each
+// other. Strings are immutable; lists and dictionaries are shared by reference. Not thread-safe;
+// each rendering has its own heap.
 #pragma once
 
 #include <cstddef>
@@ -53,7 +53,7 @@ std::string_view type_name(const Value& value);
 
 class Heap;
 
-// Something on the heap. Its bytes are counted from its construction on.
+// An object on the heap. Its bytes count from its construction on.
 class Object : public std::enable_shared_from_this<Object> {
  public:
   Object(Heap& heap, std::size_t bytes);
@@ -61,7 +61,7 @@ class Object : public std::enable_shared_from_this<Object> {
   Object(const Object&) = delete;
   Object& operator=(const Object&) = delete;
 
-  // Gives up what the object holds, so that objects that hold each other can go.
+  // Drops what the object holds, so that objects that hold each other can be freed.
   virtual void clear() {}
   Heap& heap() const { return heap_; }
 
@@ -79,8 +79,8 @@ class Object : public std::enable_shared_from_this<Object> {
 
 class Heap {
  public:
-  // Objects of more than `bytes_max` together throw Failure, and so does more than `steps_max`
-  // work.
+  // Throws Failure when objects need more than `bytes_max` together, or when more than `steps_max`
+  // of work is done.
   Heap(std::size_t bytes_max, std::size_t steps_max)
       : bytes_max_(bytes_max), steps_left_(steps_max) {}
   ~Heap();
@@ -95,7 +95,7 @@ class Heap {
   Value string(std::string_view text) { return string(Text(text, Origin::markup)); }
   Value list(std::vector<Value> items);
   Value tuple(std::vector<Value> items);
-  Value iterator(std::vector<Value> items);  // what can be walked through once
+  Value iterator(std::vector<Value> items);  // can be walked only once
 
   // Counts work: a step is an operation on a value, or on some 64 bytes of a text.
   void work(std::size_t steps);
@@ -109,14 +109,14 @@ class Heap {
   std::size_t steps_left_;
   std::size_t bytes_ = 0;
   Object* first_ = nullptr;
-  std::vector<Value> buried_;  // values that are given up one after the other, not in each other
+  std::vector<Value> buried_;  // values that are freed one after the other, without recursion
   bool is_digging_ = false;
 };
 
 class String : public Object {
  public:
-  // `is_safe`: what the filters `safe` and `escape` give (Python's Markup): text that is added to
-  // it is escaped as HTML.
+  // `is_safe`: the result of the filters `safe` and `escape` (Python's Markup). Text that is added
+  // to it is escaped as HTML.
   String(Heap& heap, Text text, bool is_safe)
       : Object(heap, sizeof(String) + text.memory_bytes()),
         text_(std::move(text)),
@@ -141,9 +141,9 @@ class Sequence : public Object {
   bool is_indexed() const { return kind_ <= Kind::range; }
   bool has_length() const { return kind_ != Kind::iterator; }
   const std::vector<Value>& items() const { return items_; }
-  // The items; those of an iterator only once.
+  // The items; an iterator gives them only once.
   std::vector<Value> walk();
-  // For methods that change a list. `more`: how many items it will have more than before.
+  // For methods that change a list. `more` is the number of items that will be added.
   std::vector<Value>& change(std::size_t more);
   void clear() override { bury(std::move(items_)); }
 
@@ -163,7 +163,7 @@ class Dict : public Object {
   const Value* find(const Value& key) const;
   const Value* find(std::string_view key) const;
   void set(const Value& key, Value value);
-  void add(Value key, Value value);  // a key that is not there yet
+  void add(Value key, Value value);  // the key must be new
   std::optional<Value> remove(const Value& key);
   void clear() override;
 
@@ -196,7 +196,7 @@ class Callable : public Object {
   const std::string& name() const { return name_; }
   Value call(Evaluator& evaluator, Arguments arguments) const {
     if (!function_) throw Failure("'" + name_ + "' can no longer be called");
-    const Function function = function_;  // stays, should the call end what holds it
+    const Function function = function_;  // a copy, in case the call frees its holder
     return function(evaluator, std::move(arguments));
   }
   void clear() override { function_ = nullptr; }
@@ -224,7 +224,7 @@ class Loop : public Object {
   std::optional<std::vector<Value>> last_changed;
 };
 
-// Python's rules. They throw Failure for what Python raises an error for.
+// Python's rules. They throw Failure where Python raises an error.
 bool truth(const Value& value);
 bool equal(const Value& left, const Value& right, int depth = 0);
 bool less(const Value& left, const Value& right, int depth = 0);
