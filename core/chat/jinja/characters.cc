@@ -14,7 +14,7 @@ namespace {
 
 constexpr char32_t no_character = 0xFFFFFFFF;
 
-// Unicode's classes and cases, whatever the locale of the user is.
+// Unicode's classes and cases, whatever the user's locale is.
 locale_t unicode() {
   static const locale_t locale =
       ::newlocale(LC_CTYPE_MASK, "C.UTF-8", static_cast<locale_t>(nullptr));

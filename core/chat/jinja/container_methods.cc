@@ -178,7 +178,7 @@ MethodFunction find_in(const std::unordered_map<std::string_view, MethodFunction
 
 }  // namespace
 
-// Templates run on copies of what they are given, so that they may change it.
+// Templates run on copies of their data, so they may change lists.
 MethodFunction find_list_method(std::string_view name) {
   static const std::unordered_map<std::string_view, MethodFunction> methods = {
       {"append", list_append},  {"extend", list_extend},   {"insert", list_insert},

@@ -14,7 +14,7 @@ Undefined undefined(std::string name) {
   return {std::make_shared<const std::string>(std::move(name))};
 }
 
-// How much work it is to use a value once.
+// The work that it takes to use a value once.
 std::size_t weight(const Value& value) {
   if (const Text* text = text_of(value)) return text->size() / 64;
   if (const auto* sequence = std::get_if<SequenceRef>(&value))
@@ -62,7 +62,7 @@ MethodFunction find_method(const Value& object, std::string_view name) {
                                                      : find_tuple_method(name);
 }
 
-// What stands under a key or an index, if there is anything.
+// The value of a key or an index, if there is one.
 std::optional<Value> find_item(Heap& heap, const Value& object, const Value& key) {
   if (const auto* dict = std::get_if<DictRef>(&object)) {
     const bool is_key = !is<DictRef>(key) && !is<SequenceRef>(key);

@@ -103,7 +103,7 @@ Evaluator::Flow Evaluator::run_node(const For& loop) {
   return Flow::next;
 }
 
-// The items that the loop's own filter lets through.
+// The items that pass the loop's own filter.
 std::vector<Value> Evaluator::loop_items(const For& loop, const Value& iterable) {
   std::vector<Value> items = walk(heap_, iterable);
   heap_.work(items.size());
@@ -263,7 +263,7 @@ void Evaluator::bind_parameters(const MacroSignature& signature, Arguments argum
   bind_rest(signature, std::move(arguments), positional);
 }
 
-// What no parameter takes: `caller`, `varargs` and `kwargs`.
+// Binds what no parameter takes: `caller`, `varargs` and `kwargs`.
 void Evaluator::bind_rest(const MacroSignature& signature, Arguments arguments,
                           std::size_t positional_used) {
   const auto caller =

@@ -1,5 +1,4 @@
-// The filters that make one value of one value; those of texts and of sequences have files of their
-// own.
+// Filters that turn one value into one value; those of texts and of sequences have their own files.
 #include <charconv>
 #include <cmath>
 #include <unordered_map>
@@ -34,7 +33,7 @@ Text separator(const Value& pair, std::size_t index) {
   return *text;
 }
 
-// With the parameters that the transformers library gives it; it escapes nothing for HTML.
+// Takes the parameters that the transformers library defines; escapes nothing for HTML.
 Value filter_tojson(Evaluator& evaluator, const Value& subject, const Arguments& arguments) {
   const Parameters<4> parameters(arguments, {"ensure_ascii", "indent", "separators", "sort_keys"});
   JsonStyle style;
@@ -122,7 +121,7 @@ Value filter_abs(Evaluator&, const Value& subject, const Arguments& arguments) {
   return std::signbit(*number) ? negated(subject) : subject;
 }
 
-// Half to even, of the number as it is written in decimal.
+// Rounds half to even, by the decimal digits of the number.
 double round_common(double number, std::int64_t precision) {
   if (precision >= 0) {
     const std::string digits =
@@ -178,7 +177,7 @@ Value filter_length(Evaluator&, const Value& subject, const Arguments& arguments
 
 Value filter_attr(Evaluator& evaluator, const Value& subject, const Arguments& arguments) {
   const Parameters<1> parameters(arguments, {"name"});
-  if (is<DictRef>(subject)) return Undefined{};  // attributes alone, no items
+  if (is<DictRef>(subject)) return Undefined{};  // has attributes, but no items
   return evaluator.attribute(subject, parameters.text(0).bytes());
 }
 

@@ -16,10 +16,10 @@ namespace {
 
 constexpr std::size_t width_max = 100'000;
 
-// What a field says about how its value is written; both ways have about the same.
+// How a field writes its value; almost the same for both ways of formatting.
 struct Spec {
   std::string fill = " ";
-  char align = '\0';  // '<', '>', '^', '=' (zeros behind the sign); none: as the type has it
+  char align = '\0';  // '<', '>', '^', '=' (zeros behind the sign); 0: the type's default
   char sign = '-';
   bool is_alternate = false;
   bool has_groups = false;  // "," between thousands
@@ -28,7 +28,7 @@ struct Spec {
   char type = '\0';
 };
 
-// Reads digits at `at`, which goes behind them.
+// Reads digits from `at` on, and moves `at` behind them.
 std::optional<std::size_t> read_count(std::string_view text, std::size_t& at) {
   std::size_t value = 0;
   const auto end = std::from_chars(text.data() + at, text.data() + text.size(), value);
@@ -126,7 +126,7 @@ bool is_float_type(char type) {
   return type != '\0' && std::string_view("eEfFgG%").find(type) != std::string_view::npos;
 }
 
-// One "%..." of a format, behind its percent sign.
+// Writes one "%..." of a format, from behind its percent sign.
 class PercentFormatter {
  public:
   PercentFormatter(const Text& format, const Value& values) : format_(format), values_(values) {}
@@ -273,7 +273,7 @@ Text format_value(const Value& value, const Spec& spec) {
   return format_text(to_text(value), spec, '<');
 }
 
-// "{...}": the value that a field names, as text.
+// Writes one "{...}": the value that the field names.
 class BraceFormatter {
  public:
   BraceFormatter(Evaluator& evaluator, const Text& format, const Arguments& arguments)

@@ -56,7 +56,7 @@ Value global_namespace(Evaluator& evaluator, const Arguments& arguments) {
   return evaluator.heap().make<Namespace>(std::get<DictRef>(attributes));
 }
 
-// Prints its separator every time but the first.
+// Prints its separator each time except the first.
 Value global_joiner(Evaluator& evaluator, const Arguments& arguments) {
   const Parameters<1> parameters(arguments, {"sep"});
   Heap& heap = evaluator.heap();
@@ -78,7 +78,7 @@ Value global_strftime_now(Evaluator& evaluator, const Arguments& arguments) {
   if (format.size() > 200) throw Failure("the format is too long");
   if (format.empty()) return evaluator.heap().string("");
   std::array<char, 4096> buffer{};
-  // A character more, since a result of no characters and one that does not fit look the same.
+  // With one more character: an empty result and one that does not fit would look the same.
   const std::string ended = format.bytes() + " ";
   const std::size_t size =
       std::strftime(buffer.data(), buffer.size(), ended.c_str(), &evaluator.now());

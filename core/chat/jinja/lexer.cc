@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t source_bytes_max = std::size_t{1} << 20U;
 
-// All line ends as "\n"; without the last one.
+// Turns all line ends into "\n" and drops the last one.
 std::string normalized(std::string_view source) {
   std::string text;
   text.reserve(source.size());
@@ -80,7 +80,7 @@ class Lexer {
     move_to(end);
   }
 
-  // The text between here and a tag, less the white space that the tag takes away.
+  // The text from here to a tag, without the white space that the tag removes.
   std::string_view text_before(std::size_t tag, char sign, bool is_variable) const {
     const std::string_view text = rest_.substr(at_, tag - at_);
     if (sign == '-') return text.substr(0, skip_space_back(text));
@@ -107,7 +107,7 @@ class Lexer {
     read_code(is_block);
   }
 
-  // Goes behind the end of a block or comment; `end` is where its closing bracket is.
+  // Moves behind the end of a block or comment; `end` is the place of its closing bracket.
   void leave_block(std::size_t end, char sign) {
     move_to(end + 2);
     if (sign == '-') {
@@ -124,7 +124,7 @@ class Lexer {
     leave_block(end, sign == '-' || sign == '+' ? sign : '\0');
   }
 
-  // Where the tag `name` ends that would begin at `position`: behind its bracket.
+  // If the tag `name` begins at `position`, the place behind its closing bracket.
   std::optional<std::size_t> after_raw(std::size_t position, std::string_view name,
                                        bool takes_plus) const {
     position = skip_space(rest_, position);
@@ -153,7 +153,7 @@ class Lexer {
     throw SyntaxError(line_, "'raw' has no 'endraw'");
   }
 
-  // The tokens of a tag, to its closing bracket.
+  // Reads the tokens of a tag up to its closing bracket.
   void read_code(bool is_block) {
     const std::string_view close = is_block ? "%}" : "}}";
     std::string open_brackets;
@@ -218,7 +218,7 @@ class Lexer {
     move_to(end);
   }
 
-  // Digits with single underscores between them, from `position`; where they end.
+  // Where digits (with single underscores between them) end that begin at `position`.
   std::size_t digits(std::size_t position, int base) const {
     while (position < rest_.size()) {
       const bool is_joined = rest_[position] == '_' && position + 1 < rest_.size() &&
@@ -277,7 +277,7 @@ class Lexer {
     move_to(i + 1);
   }
 
-  // Python's escapes, of which the backslash stands before `i`. Unknown ones stay as they are.
+  // Reads one of Python's escapes; the backslash stands before `i`. Unknown ones stay as they are.
   std::size_t read_escape(std::size_t i, std::string& value) const {
     if (i >= rest_.size()) return i;
     const char c = rest_[i];
@@ -314,7 +314,7 @@ class Lexer {
   std::string_view rest_;
   std::size_t at_ = 0;
   std::size_t line_ = 1;
-  bool line_starts_ = true;  // a line begins here, as far as lstrip_blocks is concerned
+  bool line_starts_ = true;  // whether a line begins here, for lstrip_blocks
   std::vector<Token> tokens_;
 };
 

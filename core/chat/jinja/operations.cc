@@ -138,7 +138,7 @@ bool is_repeatable(const Value& value) {
          (sequence != nullptr && (*sequence)->kind() <= Sequence::Kind::tuple);
 }
 
-// Python's slices: begin, end and step for `size` items, each within the bounds.
+// Begin, end and step of a Python slice of `size` items, kept within the bounds.
 struct Bounds {
   Integer begin, end, step;
 };

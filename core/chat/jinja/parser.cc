@@ -23,8 +23,8 @@ class Parser {
   }
 
  private:
-  // The statements before a tag with one of the names `ends`, of which the name is read next; with
-  // no names all statements there are.
+  // Parses statements up to a tag with one of the names `ends`; the name of that tag is read next.
+  // Without names it parses all statements.
   Statements parse_body(std::initializer_list<std::string_view> ends) {
     const TokenStream::Level level(tokens_);
     Statements body;
@@ -48,7 +48,7 @@ class Parser {
     return body;
   }
 
-  // The statements to the tag `end`, and the tag.
+  // Parses statements up to the tag `end`, and the tag itself.
   Statements parse_to(std::string_view end) {
     end_tag();
     Statements body = parse_body({end});
@@ -182,7 +182,7 @@ class Parser {
     tokens_.expect_symbol(")");
   }
 
-  // The body of a macro, which can ask for its caller and its other arguments by their names.
+  // Parses the body of a macro, which may refer to its caller and its further arguments by name.
   void parse_macro_body(Macro& macro, std::string_view end) {
     const std::size_t first_name = expressions_.names().size();
     const int loops = std::exchange(loops_, 0);
@@ -236,7 +236,7 @@ class Parser {
 
   TokenStream tokens_;
   ExpressionParser expressions_;
-  int loops_ = 0;  // around the statement that is parsed
+  int loops_ = 0;  // how many loops are around the current statement
 };
 
 }  // namespace

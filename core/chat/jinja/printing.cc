@@ -21,7 +21,7 @@ void check_depth(int depth) {
   if (depth > depth_max) throw Failure("values are nested too deeply to be printed");
 }
 
-// The escapes that repr and JSON have in common, and those of their own.
+// A character as repr writes it; the next function does it for JSON.
 std::string escape_in_repr(char32_t c, std::string_view bytes, char quote) {
   if (c == '\n') return "\\n";
   if (c == '\r') return "\\r";
@@ -65,7 +65,7 @@ std::string escape_in_json(char32_t c, std::string_view bytes, bool escape_non_a
 template <class Escape>
 void append_escaped(Text& text, const Text& source, Escape escape) {
   const std::string_view bytes = source.bytes();
-  std::size_t kept = 0;  // everything before is appended
+  std::size_t kept = 0;  // everything before is already appended
   for (std::size_t at = 0; at < bytes.size();) {
     const std::size_t size = character_bytes(bytes, at);
     const std::string_view character = bytes.substr(at, size);

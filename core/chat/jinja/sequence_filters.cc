@@ -1,4 +1,4 @@
-// The filters of lists, dictionaries and whatever else can be walked through.
+// The filters of lists, dictionaries and other values that can be walked.
 #include <algorithm>
 #include <charconv>
 #include <unordered_map>
@@ -10,7 +10,7 @@
 namespace sluice::chat::jinja {
 namespace {
 
-// What "a.b.0" is for an item: a getter of attributes that are named one behind the other.
+// Reads what "a.b.0" names of an item: attributes of attributes.
 class Getter {
  public:
   // `path`: a text, an index, or none, for the item itself.
@@ -50,7 +50,7 @@ class Getter {
   Value missing_;
 };
 
-// What values are sorted by: texts in lower case unless case matters.
+// The key by which values are sorted: texts in lower case unless case matters.
 Value sort_key(Evaluator& evaluator, const Value& value, bool is_case_sensitive) {
   const Text* text = text_of(value);
   if (text == nullptr || is_case_sensitive) return value;
@@ -259,7 +259,7 @@ Value filter_slice(Evaluator& evaluator, const Value& subject, const Arguments& 
   if (number < 1 || number > 100'000) throw Failure("the number of slices is wrong");
   const auto slices = static_cast<std::size_t>(number);
   const std::vector<Value> items = items_of(evaluator, subject);
-  const std::size_t longer = items.size() % slices;  // so many have an item more
+  const std::size_t longer = items.size() % slices;  // how many slices have one item more
   std::vector<Value> result;
   std::size_t begin = 0;
   for (std::size_t i = 0; i < slices; ++i) {
@@ -274,12 +274,12 @@ Value filter_slice(Evaluator& evaluator, const Value& subject, const Arguments& 
   return evaluator.heap().iterator(std::move(result));
 }
 
-// What map, select and reject walk through: nothing where the subject counts as false.
+// The items for map, select and reject: none if the subject counts as false.
 std::vector<Value> items_if_any(Evaluator& evaluator, const Value& subject) {
   return truth(subject) ? items_of(evaluator, subject) : std::vector<Value>();
 }
 
-// The arguments behind the first `count`, as those of another filter or test.
+// The arguments after the first `count`, for another filter or test.
 Arguments rest_of(const Arguments& arguments, std::size_t count) {
   Arguments rest = arguments;
   rest.positional.erase(rest.positional.begin(),
@@ -312,8 +312,8 @@ Value filter_map(Evaluator& evaluator, const Value& subject, const Arguments& ar
   return evaluator.heap().iterator(std::move(items));
 }
 
-// select, reject, selectattr, rejectattr: the items, or an attribute of theirs, that pass a test or
-// count as true.
+// select, reject, selectattr, rejectattr: keeps the items that pass a test (or that count as true)
+// or whose attribute does, or those that do not.
 template <bool keeps, bool of_attribute>
 Value filter_select(Evaluator& evaluator, const Value& subject, const Arguments& arguments) {
   const std::size_t first = of_attribute ? 1 : 0;

@@ -94,7 +94,7 @@ Value method_replace(Evaluator& evaluator, const Value& self, const Arguments& a
                            parameters.integer_or(2, -1)));
 }
 
-// The bytes of a text from the character `begin` to the character `end`, as find() takes them.
+// The bytes of a text from character `begin` to character `end`, which find() takes as arguments.
 struct Part {
   std::size_t begin;
   std::size_t end;
@@ -198,7 +198,7 @@ Value method_format(Evaluator& evaluator, const Value& self, const Arguments& ar
   return same_kind(evaluator, self, format_braces(evaluator, self_text(self), arguments));
 }
 
-// All characters are such, and there are some.
+// True if there are characters and all of them pass the test.
 template <bool (*test)(char32_t)>
 Value method_is(Evaluator&, const Value& self, const Arguments&) {
   const std::string_view bytes = self_text(self).bytes();
@@ -208,7 +208,7 @@ Value method_is(Evaluator&, const Value& self, const Arguments&) {
   return !bytes.empty();
 }
 
-// Some characters have the case, and none has the other one.
+// True if some characters have the case, and none has the other one.
 template <bool (*has)(char32_t), bool (*has_other)(char32_t)>
 Value method_is_cased(Evaluator&, const Value& self, const Arguments&) {
   const std::string_view bytes = self_text(self).bytes();
@@ -224,7 +224,7 @@ bool is_alphanumeric(char32_t c) {
   return is_alphabetic(c) || is_digit(c);
 }
 
-// Padded to a number of characters; the text stands at `side`.
+// Pads a text to a number of characters; the text stands at the side `align`.
 template <char align>
 Value method_justify(Evaluator& evaluator, const Value& self, const Arguments& arguments) {
   const Parameters<2> parameters(arguments, {"width", "fillchar"});

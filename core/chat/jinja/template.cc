@@ -11,7 +11,7 @@ namespace {
 
 constexpr int depth_max = 100;
 
-// A JSON value as a value of the template.
+// Turns JSON values into values of the template.
 class Importer {
  public:
   Importer(Heap& heap, Origin origin, const RenderOptions& options)

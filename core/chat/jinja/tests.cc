@@ -1,4 +1,4 @@
-// The tests of templates: what stands behind `is`.
+// The tests of templates: the words after `is`.
 #include <cmath>
 #include <unordered_map>
 

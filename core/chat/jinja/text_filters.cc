@@ -1,4 +1,4 @@
-// The filters of texts. What is not a text is printed first.
+// The filters of texts. A value that is not a text is printed first.
 #include <algorithm>
 #include <unordered_map>
 

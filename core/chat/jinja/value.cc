@@ -23,7 +23,7 @@ void check_key(const Value& key) {
   }
 }
 
-// 2^63 and more, or less than -2^63, are no 64-bit integers.
+// Floats from 2^63 on, or below -2^63, are not 64-bit integers.
 bool equal_numbers(const Value& left, const Value& right) {
   const auto left_integer = as_integer(left);
   const auto right_integer = as_integer(right);
@@ -85,7 +85,7 @@ void Object::bury(std::vector<Value>&& values) noexcept {
   heap_.bury(std::move(values));
 }
 
-// What is still there are objects that hold each other: each lets go of the others.
+// The objects that are left hold each other: each drops what it holds.
 Heap::~Heap() {
   std::vector<std::shared_ptr<Object>> left;
   for (Object* object = first_; object != nullptr; object = object->next_) {
@@ -106,7 +106,7 @@ void Heap::work(std::size_t steps) {
   steps_left_ -= steps;
 }
 
-// A list in a list in a list ... would otherwise need as much stack as it is deep.
+// Without this, freeing a list in a list in a list ... would need stack in proportion to its depth.
 void Heap::bury(std::vector<Value>&& values) {
   if (values.empty()) return;
   if (buried_.empty()) {
