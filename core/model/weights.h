@@ -86,7 +86,7 @@ class WeightLayout {
   void check_all_declared(std::uint32_t layers);
   const std::vector<std::string>& notes() const { return notes_; }
 
-  // Reads the vectors from the file. Throws std::system_error.
+  // Reads the vectors from the files. Throws std::system_error.
   void load();
 
   // Copies a segment to its place in memory. Where it has whole panels that the kernels can use
