@@ -9,7 +9,7 @@
 namespace sluice::cli {
 
 struct TemplateOptions {
-  std::vector<std::string> files;  // the model (without --template), then the bodies
+  std::vector<std::string> files;  // the model (optional with --template), then the bodies
   std::filesystem::path template_file;
   bool json = false;
 };
