@@ -62,8 +62,7 @@ TEST_CASE("sizes have fractions and short units, and a budget beyond the machine
     return nlohmann::json::parse(result.output)["budget_bytes"].get<std::uint64_t>();
   };
   constexpr std::uint64_t MiB = std::uint64_t{1} << 20;
-  for (const char* size : {"64MiB", "64M", "64m", "64mb", "65536K", "0.0625GiB", "'64 MiB'",
-                           "67108864", "67108864B"}) {
+  for (const char* size : {"64M", "64mb", "0.0625GiB", "'64 MiB'", "67108864B"}) {
     INFO(size);
     CHECK(budget(size) == 64 * MiB);
   }
