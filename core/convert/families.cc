@@ -11,8 +11,10 @@
 namespace sluice::convert {
 namespace {
 
-constexpr Part attention[] = {
+constexpr Part norm_of_attention[] = {
     {"input_layernorm.weight", "attn_norm.weight", &Sizes::embedding},
+};
+constexpr Part attention[] = {
     {"self_attn.q_proj.weight", "attn_q.weight", &Sizes::embedding, &Sizes::queries,
      &Sizes::query_heads},
     {"self_attn.k_proj.weight", "attn_k.weight", &Sizes::embedding, &Sizes::keys,
@@ -29,35 +31,21 @@ constexpr Part attention_biases[] = {
     {"self_attn.k_proj.bias", "attn_k.bias", &Sizes::keys},
     {"self_attn.v_proj.bias", "attn_v.bias", &Sizes::keys},
 };
-constexpr Part feed_forward[] = {
+constexpr Part norm_of_feed_forward[] = {
     {"post_attention_layernorm.weight", "ffn_norm.weight", &Sizes::embedding},
+};
+constexpr Part feed_forward[] = {
     {"mlp.gate_proj.weight", "ffn_gate.weight", &Sizes::embedding, &Sizes::feed_forward},
     {"mlp.up_proj.weight", "ffn_up.weight", &Sizes::embedding, &Sizes::feed_forward},
     {"mlp.down_proj.weight", "ffn_down.weight", &Sizes::feed_forward, &Sizes::embedding},
 };
 
 constexpr Part fused_attention[] = {
-    {"input_layernorm.weight", "attn_norm.weight", &Sizes::embedding},
     {"self_attn.qkv_proj.weight", "attn_qkv.weight", &Sizes::embedding, &Sizes::fused_attention},
     {"self_attn.o_proj.weight", "attn_output.weight", &Sizes::queries, &Sizes::embedding},
 };
 constexpr Part fused_gate_and_up[] = {
     {"mlp.gate_up_proj.weight", "ffn_up.weight", &Sizes::embedding, &Sizes::fused_feed_forward},
-    {"mlp.down_proj.weight", "ffn_down.weight", &Sizes::feed_forward, &Sizes::embedding},
-};
-constexpr Part norm_of_feed_forward[] = {
-    {"post_attention_layernorm.weight", "ffn_norm.weight", &Sizes::embedding},
-};
-// Attention and feed-forward without any norm.
-constexpr Part matrices[] = {
-    {"self_attn.q_proj.weight", "attn_q.weight", &Sizes::embedding, &Sizes::queries,
-     &Sizes::query_heads},
-    {"self_attn.k_proj.weight", "attn_k.weight", &Sizes::embedding, &Sizes::keys,
-     &Sizes::key_heads},
-    {"self_attn.v_proj.weight", "attn_v.weight", &Sizes::embedding, &Sizes::keys},
-    {"self_attn.o_proj.weight", "attn_output.weight", &Sizes::queries, &Sizes::embedding},
-    {"mlp.gate_proj.weight", "ffn_gate.weight", &Sizes::embedding, &Sizes::feed_forward},
-    {"mlp.up_proj.weight", "ffn_up.weight", &Sizes::embedding, &Sizes::feed_forward},
     {"mlp.down_proj.weight", "ffn_down.weight", &Sizes::feed_forward, &Sizes::embedding},
 };
 constexpr Part gemma_norms[] = {
@@ -78,16 +66,19 @@ constexpr Part olmo_norms[] = {
     {"post_feedforward_layernorm.weight", "post_ffw_norm.weight", &Sizes::embedding},
 };
 
-constexpr std::span<const Part> plain_layer[] = {attention, feed_forward};
-constexpr std::span<const Part> qwen2_layer[] = {attention, attention_biases, feed_forward};
-constexpr std::span<const Part> qwen3_layer[] = {attention, head_norms, feed_forward};
-constexpr std::span<const Part> gemma2_layer[] = {gemma_norms, matrices};
-constexpr std::span<const Part> gemma3_layer[] = {gemma_norms, head_norms, matrices};
-constexpr std::span<const Part> phi3_layer[] = {fused_attention, norm_of_feed_forward,
-                                                fused_gate_and_up};
-constexpr std::span<const Part> glm4_layer[] = {attention, attention_biases, glm_norms,
-                                                fused_gate_and_up};
-constexpr std::span<const Part> olmo_layer[] = {olmo_norms, matrices};
+constexpr std::span<const Part> plain_layer[] = {norm_of_attention, attention, norm_of_feed_forward,
+                                                 feed_forward};
+constexpr std::span<const Part> qwen2_layer[] = {norm_of_attention, attention, attention_biases,
+                                                 norm_of_feed_forward, feed_forward};
+constexpr std::span<const Part> qwen3_layer[] = {norm_of_attention, attention, head_norms,
+                                                 norm_of_feed_forward, feed_forward};
+constexpr std::span<const Part> gemma2_layer[] = {gemma_norms, attention, feed_forward};
+constexpr std::span<const Part> gemma3_layer[] = {gemma_norms, head_norms, attention, feed_forward};
+constexpr std::span<const Part> phi3_layer[] = {norm_of_attention, fused_attention,
+                                                norm_of_feed_forward, fused_gate_and_up};
+constexpr std::span<const Part> glm4_layer[] = {norm_of_attention, attention, attention_biases,
+                                                glm_norms, fused_gate_and_up};
+constexpr std::span<const Part> olmo_layer[] = {olmo_norms, attention, feed_forward};
 
 // Which layers do not rotate is a part of the architecture here, not a key.
 void check_smollm3(const Config& config, const Sizes&, const std::string&, gguf::Writer&) {
