@@ -27,7 +27,7 @@ PinnedSegments::PinnedSegments(std::span<const std::uint64_t> bytes,
   std::uint64_t at = 0;
   for (const std::size_t turn : order) {
     place_of_turn_[turn] = places_.size();
-    places_.push_back({turn, at, at + bytes[turn]});
+    places_.push_back({at, at + bytes[turn]});
     at += bytes[turn];
   }
   memory_.commit(at);
@@ -71,6 +71,11 @@ void PinnedSegments::give_back(std::size_t first, std::size_t last) {
   memory_.discard(begin, end);
 }
 
+std::uint64_t PinnedSegments::limit_bytes() const {
+  const std::lock_guard lock(mutex_);
+  return limit_bytes_;
+}
+
 std::uint64_t PinnedSegments::bytes() const {
   const std::lock_guard lock(mutex_);
   std::uint64_t bytes = 0;
@@ -97,10 +102,11 @@ std::size_t PinnedSegments::next_streamed(std::size_t turn) const {
   return turn;
 }
 
-void PinnedSegments::populate(unsigned threads) {
+void PinnedSegments::populate(std::size_t count, unsigned threads) {
   const std::lock_guard lock(mutex_);
-  const auto behind = std::partition_point(places_.begin(), places_.end(),
-                                           [this](const Place& place) { return may_stay(place); });
+  const auto behind =
+      std::partition_point(places_.begin(), places_.begin() + static_cast<std::ptrdiff_t>(count),
+                           [this](const Place& place) { return may_stay(place); });
   if (behind == places_.begin()) return;
   populate_.emplace(memory_.bytes().first(std::prev(behind)->end), threads);
 }
@@ -135,6 +141,19 @@ bool PinnedSegments::may_pin(std::size_t turn) const {
   const std::lock_guard lock(mutex_);
   const Place* const place = find(turn);
   return place != nullptr && may_stay(*place);
+}
+
+void PinnedSegments::exchange(std::size_t a, std::size_t b) {
+  const std::lock_guard lock(mutex_);
+  for (const std::size_t turn : {a, b}) {
+    Place* const place = find(turn);
+    if (place == nullptr) continue;
+    if (place->state != State::pinned && place->state != State::streamed) {
+      throw std::logic_error("a segment that is held cannot change its place");
+    }
+    place->state = State::streamed;
+  }
+  std::swap(place_of_turn_[a], place_of_turn_[b]);
 }
 
 std::byte* PinnedSegments::begin_copy(std::size_t turn) {

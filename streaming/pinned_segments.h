@@ -32,6 +32,7 @@ class PinnedSegments {
   // Limits the pinned segments to this many bytes from now on. Until the first call there is no
   // limit.
   void limit(std::uint64_t bytes);
+  std::uint64_t limit_bytes() const;
 
   std::uint64_t bytes() const;  // of the segments that are pinned now
   bool is_pinned(std::size_t turn) const;
@@ -39,9 +40,10 @@ class PinnedSegments {
   std::size_t next_streamed(std::size_t turn) const;
   std::uint64_t huge_page_bytes() const { return memory_.huge_page_bytes(); }  // for reports
 
-  // Starts threads that touch the memory up to the limit before segments are copied there. They
-  // end at stop_populating(), or when the limit falls.
-  void populate(unsigned threads);
+  // Starts threads that touch the memory of the first `count` segments of the order, up to the
+  // limit, before segments are copied there. They end at stop_populating(), or when the limit
+  // falls.
+  void populate(std::size_t count, unsigned threads);
   void stop_populating();
 
   // The bytes of a segment, valid until release(); null when it is not pinned. Throws
@@ -50,8 +52,11 @@ class PinnedSegments {
   // Returns false, and does nothing, when the segment is not held.
   bool release(std::size_t turn);
 
-  // Whether the present limit allows this segment to be pinned.
+  // Whether the present limit allows this segment to be pinned. False for one without a place.
   bool may_pin(std::size_t turn) const;
+  // Exchanges the places of two segments of the same size; one of them may have none. What lay
+  // there is no longer pinned. Neither may be held.
+  void exchange(std::size_t a, std::size_t b);
   // Where to copy a segment that is not pinned; null when it is, or when the limit does not allow
   // it. The segment is pinned from end_copy() on, unless the limit has fallen below it meanwhile.
   std::byte* begin_copy(std::size_t turn);
@@ -68,9 +73,8 @@ class PinnedSegments {
 
   static constexpr std::size_t nowhere = ~std::size_t{0};
 
-  // A place in the arena, one for each turn of the order.
+  // A place in the arena, at first one for each turn of the order.
   struct Place {
-    std::size_t turn = 0;
     std::uint64_t begin = 0, end = 0;
     State state = State::streamed;
   };

@@ -178,13 +178,18 @@ void ReadAhead::discard(const ReadAheadEntry& entry) {
   if (begin < end) reader_.discard(entry.segment.file, begin, end - begin);
 }
 
+void ReadAhead::read_on_from(std::size_t index) {
+  if (find(index) == nullptr) next_ = index;
+  read_on();
+}
+
 // Starts reads into all free slots. Stops at an entry that is in the window already: the window
 // then holds the whole sequence, and reads on when that entry is released.
 void ReadAhead::read_on() {
   for (Slot& slot : slots_) {
     if (slot.state != State::idle) continue;
     std::size_t index = next_entry(next_);
-    if (index >= end_) {
+    if (index >= end_ && index != not_yet_known) {
       if (order_ == Order::once) return;
       index = next_entry(0);
     }

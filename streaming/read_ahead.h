@@ -53,8 +53,10 @@ class ReadAhead {
   void use_memory(std::span<std::byte> memory, std::uint64_t slot_bytes);
 
   // Returns the first entry >= `index` that should be read ahead, or any number beyond the end of
-  // the sequence when there is none. Called whenever a slot is free; its answers may change.
+  // the sequence when there is none; `not_yet_known` when that has to wait for read_on_from().
+  // Called whenever a slot is free; its answers may change.
   using Next = std::function<std::size_t(std::size_t index)>;
+  static constexpr std::size_t not_yet_known = ~std::size_t{0};
 
   // Sets the sequence and begins to read it from its start. Without `next` all entries are read.
   // Only while nothing is held.
@@ -70,6 +72,10 @@ class ReadAhead {
   // std::system_error, which names file and offset, when they cannot be read; the entry may be
   // acquired again. Throws std::logic_error when it is held already or when all slots are held.
   std::span<const std::byte> acquire(std::size_t index);
+
+  // Says that the consumer needs this entry next. Unless the window has it, reading goes on there.
+  // Only for a `next` that knows more than it did.
+  void read_on_from(std::size_t index);
 
   // The bytes of an entry that is held.
   std::span<const std::byte> held(std::size_t index) const;

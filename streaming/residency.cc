@@ -92,28 +92,54 @@ class EvenPicker {
 
 }  // namespace
 
-std::vector<std::size_t> pin_order(std::span<const std::uint64_t> segment_bytes) {
+std::vector<std::size_t> pin_order(std::span<const std::uint64_t> segment_bytes,
+                                   std::span<const ExpertGroup> groups) {
+  std::vector<std::size_t> dense;  // turns
+  std::vector<std::uint64_t> dense_bytes;
+  auto group = groups.begin();
+  for (std::size_t turn = 0; turn < segment_bytes.size(); ++turn) {
+    while (group != groups.end() && turn == group->first_turn) turn = (group++)->end_turn();
+    if (turn == segment_bytes.size()) break;
+    dense.push_back(turn);
+    dense_bytes.push_back(segment_bytes[turn]);
+  }
   // The picker spreads its first picks best. Evenness matters most when little is streamed, so the
   // picks are the order of streaming; the order of pinning is the reverse.
-  EvenPicker picker(segment_bytes);
-  std::vector<std::size_t> order(segment_bytes.size());
-  std::generate(order.rbegin(), order.rend(), [&] { return picker.pick(); });
+  EvenPicker picker(dense_bytes);
+  std::vector<std::size_t> order(dense.size());
+  std::generate(order.rbegin(), order.rend(), [&] { return dense[picker.pick()]; });
+  for (std::size_t expert = 0; order.size() != segment_bytes.size(); ++expert) {
+    for (const ExpertGroup& of : groups) {
+      if (expert >= of.experts) continue;
+      for (std::size_t i = 0; i < of.turns_each; ++i) {
+        order.push_back(of.first_turn_of(expert) + i);
+      }
+    }
+  }
   return order;
 }
 
 Residency choose_residency(std::span<const std::uint64_t> segment_bytes,
-                           std::uint64_t pinned_bytes_max) {
+                           std::uint64_t pinned_bytes_max, std::span<const ExpertGroup> groups) {
   Residency residency;
-  residency.pin_order = pin_order(segment_bytes);
-  for (const std::size_t turn : residency.pin_order) {
-    const std::uint64_t bytes = segment_bytes[turn];
+  residency.pin_order = pin_order(segment_bytes, groups);
+  const std::vector<std::size_t>& order = residency.pin_order;
+  // The next unit is a segment, or all segments of an expert.
+  for (std::size_t at = 0, end = 0; at != order.size(); at = end) {
+    const auto group = find_group(groups, order[at]);
+    const bool is_expert = group != groups.end();
+    end = at + (is_expert ? group->turns_each : 1);
+    std::uint64_t bytes = 0;
+    for (std::size_t i = at; i != end; ++i) bytes += segment_bytes[order[i]];
     if (bytes > pinned_bytes_max - residency.pinned_bytes) break;
     residency.pinned_bytes += bytes;
-    ++residency.pinned_count;
+    residency.pinned_count = end;
+    if (is_expert) {
+      residency.pinned_expert_bytes += bytes;
+    } else {
+      residency.dense_count = end;
+    }
   }
-  const std::uint64_t total_bytes =
-      std::accumulate(segment_bytes.begin(), segment_bytes.end(), std::uint64_t{0});
-  residency.streamed_bytes = total_bytes - residency.pinned_bytes;
   return residency;
 }
 

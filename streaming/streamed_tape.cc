@@ -50,10 +50,22 @@ void check_geometry(std::span<const Segment> segments, const TapeOptions& option
   }
 }
 
-// Bytes that each segment takes in the arena, by turn.
-std::vector<std::uint64_t> arena_costs(std::span<const Segment> segments) {
+// Bytes that each segment takes when it is pinned, by turn. In the arena, where experts exchange
+// their places, a segment of an expert takes as much as the largest that may lie there.
+std::vector<std::uint64_t> pinned_costs(std::span<const Segment> segments,
+                                        std::span<const ExpertGroup> experts, bool maps_files) {
   std::vector<std::uint64_t> costs;
-  for (const Segment& segment : segments) costs.push_back(pinned_cost(segment, false));
+  for (const Segment& segment : segments) costs.push_back(pinned_cost(segment, maps_files));
+  if (maps_files) return costs;
+  for (const ExpertGroup& group : experts) {
+    for (std::size_t i = 0; i < group.turns_each; ++i) {
+      std::uint64_t most = 0;
+      for (std::size_t e = 0; e < group.experts; ++e) {
+        most = std::max(most, costs[group.first_turn_of(e) + i]);
+      }
+      for (std::size_t e = 0; e < group.experts; ++e) costs[group.first_turn_of(e) + i] = most;
+    }
+  }
   return costs;
 }
 
@@ -65,64 +77,105 @@ std::span<const std::size_t> copied_turns(const TapePlan& plan) {
 
 // How many pages of a mapping streamed segments leave in memory. Each leaves its last page if it
 // ends inside one (see streamed_entries). Such a page is not counted if another segment begins in
-// it: that segment discards the page later, or has it counted as pinned.
-std::uint64_t pages_kept(std::span<const Segment> segments, const TapePlan& plan) {
+// it: that segment discards the page later, or has it counted as pinned. But a step may leave out
+// an expert, and with it what it would discard.
+std::uint64_t pages_kept(std::span<const Segment> segments, const TapePlan& plan,
+                         bool has_experts) {
   std::set<std::pair<std::uint32_t, std::uint64_t>> first_pages;
   for (const Segment& segment : segments) {
     first_pages.insert({segment.file, round_down(segment.offset, page_bytes)});
   }
   const auto& order = plan.residency.pin_order;
-  return static_cast<std::uint64_t>(
-      std::count_if(order.begin() + static_cast<std::ptrdiff_t>(plan.residency.pinned_count),
-                    order.end(), [&](std::size_t turn) {
-                      const Segment& segment = segments[turn];
-                      const std::uint64_t end = end_of(segment);
-                      return end % page_bytes != 0 &&
-                             first_pages.count({segment.file, round_down(end, page_bytes)}) == 0;
-                    }));
+  return static_cast<std::uint64_t>(std::count_if(
+      order.begin() + static_cast<std::ptrdiff_t>(plan.residency.pinned_count), order.end(),
+      [&](std::size_t turn) {
+        const Segment& segment = segments[turn];
+        const std::uint64_t end = end_of(segment);
+        return end % page_bytes != 0 &&
+               (has_experts || first_pages.count({segment.file, round_down(end, page_bytes)}) == 0);
+      }));
 }
 
 }  // namespace
 
 TapePlan plan_tape(std::span<const Segment> segments, const TapeOptions& options,
-                   std::uint64_t alignment, bool maps_files) {
+                   std::uint64_t alignment, bool maps_files, std::span<const ExpertGroup> experts) {
   check_geometry(segments, options);
   TapePlan plan;
   plan.is_in_page_cache = maps_files;
-  std::vector<std::uint64_t> costs;
   for (const Segment& segment : segments) {
-    costs.push_back(pinned_cost(segment, maps_files));
     plan.slot_bytes = std::max(plan.slot_bytes, enclosing_bytes(segment, alignment));
   }
-  plan.residency = choose_residency(costs, round_down(options.pinned_bytes_max, page_bytes));
+  plan.residency = choose_residency(pinned_costs(segments, experts, maps_files),
+                                    round_down(options.pinned_bytes_max, page_bytes), experts);
   plan.pinned_bytes = round_up(plan.residency.pinned_bytes, page_bytes);
   const auto& order = plan.residency.pin_order;
+  std::vector<std::uint64_t> expert_bytes(experts.size());  // by group
   for (std::size_t i = plan.residency.pinned_count; i < order.size(); ++i) {
-    plan.streamed_bytes_per_step += segments[order[i]].bytes;
+    const std::uint64_t bytes = segments[order[i]].bytes;
+    plan.streamed_bytes += bytes;
+    const auto group = find_group(experts, order[i]);
+    if (group == experts.end()) {
+      plan.streamed_bytes_per_step += bytes;
+    } else {
+      expert_bytes[static_cast<std::size_t>(group - experts.begin())] += bytes;
+    }
   }
+  for (std::size_t g = 0; g < experts.size(); ++g) {
+    plan.streamed_expert_bytes_per_step += static_cast<std::uint64_t>(
+        static_cast<double>(expert_bytes[g]) * experts[g].share_needed(options.step_tokens));
+  }
+  plan.streamed_bytes_per_step += plan.streamed_expert_bytes_per_step;
   plan.streamed_segments = order.size() - plan.residency.pinned_count;
   if (!maps_files) {
     plan.ring_bytes = options.slots * plan.slot_bytes;
   } else if (plan.streamed_segments != 0) {
-    plan.ring_bytes = options.slots * plan.slot_bytes + pages_kept(segments, plan) * page_bytes;
+    plan.ring_bytes =
+        options.slots * plan.slot_bytes + pages_kept(segments, plan, !experts.empty()) * page_bytes;
   }
   return plan;
 }
 
 StreamedTape::StreamedTape(std::vector<Segment> segments, std::unique_ptr<Reader> reader,
-                           const TapeOptions& options, Copy copy)
+                           const TapeOptions& options, Copy copy, std::vector<ExpertGroup> experts)
     : segments_(std::move(segments)),
       copy_(std::move(copy)),
-      plan_(plan_tape(segments_, options, reader->alignment(), reader->maps_files())),
+      plan_(plan_tape(segments_, options, reader->alignment(), reader->maps_files(), experts)),
       is_mapped_(segments_.size(), false),
-      pinned_(arena_costs(segments_), copied_turns(plan_)),
+      demand_(std::move(experts), segments_.size()),
+      expert_statistics_(demand_.groups().size()),
+      pinned_(pinned_costs(segments_, demand_.groups(), false), copied_turns(plan_)),
       ring_memory_(reader->maps_files() ? 0 : plan_.ring_bytes),
       reader_(std::move(reader)),
       read_ahead_(*reader_, options.slots),
       step_end_(segments_.size()) {
   check_segments();
   reader_->keep_to_requests(plan_.streamed_segments != 0);
-  if (plan_.is_in_page_cache) is_mapped_ = plan_.residency.pinned_turns();
+  if (plan_.is_in_page_cache) {
+    is_mapped_ = plan_.residency.pinned_turns();
+  } else if (plan_.residency.pinned_count != segments_.size()) {
+    make_policies();
+  }
+}
+
+// The places of a group are those of its first experts.
+void StreamedTape::make_policies() {
+  const std::vector<std::uint64_t> costs = pinned_costs(segments_, demand_.groups(), false);
+  std::vector<std::uint64_t> ends(segments_.size());  // by turn, of those that have a place
+  std::vector<bool> has_place(segments_.size());
+  std::uint64_t end = 0;
+  for (const std::size_t turn : copied_turns(plan_)) {
+    ends[turn] = end += costs[turn];
+    has_place[turn] = true;
+  }
+  for (const ExpertGroup& group : demand_.groups()) {
+    std::vector<std::uint64_t>& place_ends = place_ends_.emplace_back();
+    for (std::size_t e = 0; e < group.experts; ++e) {
+      const std::size_t last_turn = group.first_turn_of(e + 1) - 1;
+      if (has_place[last_turn]) place_ends.push_back(ends[last_turn]);
+    }
+    policies_.emplace_back(group.experts, place_ends.size());
+  }
 }
 
 void StreamedTape::check_segments() const {
@@ -161,8 +214,10 @@ void StreamedTape::close_ring() {
 // Pinned segments are read into the ring like all others and copied to the arena from there. A copy
 // takes less time than the disk needs for the next segment, and drops the padding of aligned reads.
 void StreamedTape::load(const Progress& progress) {
+  const Residency& residency = plan_.residency;
   const std::span<const std::size_t> turns =
-      std::span(plan_.residency.pin_order).first(plan_.residency.pinned_count);
+      std::span(residency.pin_order)
+          .first(places_move() ? residency.dense_count : residency.pinned_count);
   std::vector<ReadAheadEntry> entries;
   std::uint64_t total_bytes = 0;
   for (const std::size_t turn : turns) {
@@ -170,7 +225,7 @@ void StreamedTape::load(const Progress& progress) {
     total_bytes += segments_[turn].bytes;
   }
   if (!entries.empty()) open_ring();
-  pinned_.populate(load_threads);
+  pinned_.populate(plan_.is_in_page_cache ? 0 : turns.size(), load_threads);
   read_ahead_.start(std::move(entries), ReadAhead::Order::once);
   for (std::size_t i = 0; i < turns.size(); ++i) {
     if (!is_mapped_[turns[i]] && !pinned_.may_pin(turns[i])) break;
@@ -182,7 +237,7 @@ void StreamedTape::load(const Progress& progress) {
   pinned_.stop_populating();
   read_ahead_.stop();
   read_ahead_.reset_statistics();
-  if (next_streamed(0) == segments_.size()) {
+  if (next_not_in_memory(0) == segments_.size()) {
     close_ring();
   } else {
     start_streaming();
@@ -209,11 +264,64 @@ void StreamedTape::start_streaming() {
   is_streaming_ = true;
 }
 
-std::size_t StreamedTape::next_streamed(std::size_t turn) const {
+std::size_t StreamedTape::next_streamed(std::size_t turn) {
+  while (true) {
+    turn = demand_.next(turn);
+    const std::size_t found = next_not_in_memory(turn);
+    demand_.pass(found);
+    if (found == segments_.size()) return found;
+    if (found == turn) return demand_.is_known(turn) ? turn : ReadAhead::not_yet_known;
+    turn = found;
+  }
+}
+
+std::size_t StreamedTape::next_not_in_memory(std::size_t turn) const {
   if (!plan_.is_in_page_cache) return pinned_.next_streamed(turn);
   const auto at =
       std::find(is_mapped_.begin() + static_cast<std::ptrdiff_t>(turn), is_mapped_.end(), false);
   return static_cast<std::size_t>(at - is_mapped_.begin());
+}
+
+void StreamedTape::expect_experts(std::size_t group, std::span<const ExpertUse> uses,
+                                  std::size_t tokens) {
+  demand_.expect(group, uses);
+  const ExpertGroup& experts = demand_.groups()[group];
+  ExpertStatistics& statistics = expert_statistics_[group];
+  statistics.tokens += tokens;
+  statistics.uses += uses.size();
+  for (const ExpertUse& use : uses) {
+    if (is_expert_in_memory(experts, use.expert)) {
+      ++statistics.hits;
+      continue;
+    }
+    for (std::size_t i = 0; i < experts.turns_each; ++i) {
+      statistics.missed_bytes += segments_[experts.first_turn_of(use.expert) + i].bytes;
+    }
+  }
+  if (places_move()) hand_out_places(group, uses, tokens);
+  const std::size_t next = next_streamed(experts.first_turn);
+  if (is_streaming_ && next != ReadAhead::not_yet_known) read_ahead_.read_on_from(next);
+}
+
+bool StreamedTape::is_expert_in_memory(const ExpertGroup& group, std::uint32_t expert) const {
+  const std::size_t first = group.first_turn_of(expert);
+  return next_not_in_memory(first) >= first + group.turns_each;
+}
+
+// An expert that gets a place is copied there when it is released, like every segment that has a
+// place and is streamed.
+void StreamedTape::hand_out_places(std::size_t group, std::span<const ExpertUse> uses,
+                                   std::size_t tokens) {
+  const std::vector<std::uint64_t>& ends = place_ends_[group];
+  const auto usable = std::ranges::upper_bound(ends, pinned_.limit_bytes()) - ends.begin();
+  const ExpertGroup& experts = demand_.groups()[group];
+  for (const ExpertPolicy::Exchange& exchange :
+       policies_[group].use(uses, tokens, static_cast<std::size_t>(usable))) {
+    for (std::size_t i = 0; i < experts.turns_each; ++i) {
+      pinned_.exchange(experts.first_turn_of(exchange.gains) + i,
+                       experts.first_turn_of(exchange.loses) + i);
+    }
+  }
 }
 
 // All segments, with the pages of the mapping that each discards when it is streamed. A segment
@@ -274,13 +382,13 @@ void StreamedTape::release(std::size_t turn) {
 void StreamedTape::expect_step_end(std::size_t turn) {
   step_end_ = turn;
   read_ahead_.set_end(turn);
-  if (!is_streaming_ || next_streamed(0) != segments_.size()) return;
+  if (!is_streaming_ || next_not_in_memory(0) != segments_.size()) return;
   read_ahead_.stop();
   close_ring();
   is_streaming_ = false;
 }
 
-bool StreamedTape::is_pinned(std::size_t turn) const {
+bool StreamedTape::is_in_memory(std::size_t turn) const {
   return is_mapped_[turn] || pinned_.is_pinned(turn);
 }
 
@@ -295,6 +403,7 @@ TapeStatistics StreamedTape::statistics() const {
   statistics.loaded_bytes = loaded_bytes_;
   statistics.pinned_bytes = pinned_bytes();
   statistics.huge_page_bytes = pinned_.huge_page_bytes() + ring_memory_.huge_page_bytes();
+  statistics.experts = expert_statistics_;
   statistics.notes = notes_;
   return statistics;
 }

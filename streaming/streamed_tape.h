@@ -6,6 +6,11 @@
 // in the mapping, and of the streamed ones no more than the ring's length is kept in memory. A tape
 // with everything pinned and the mmap reader is a resident model served from the page cache.
 //
+// Of the experts of a mixture some lie in memory, in places that pass from one expert to another
+// (streaming/expert_policy.h); of the others a step streams those that it needs, and no more. An
+// expert that gets a place is copied there when it has passed through the ring. With the mmap
+// reader the places stay with the experts that had them first.
+//
 // Memory: no more than plan_tape() says beforehand. limit_pinned_bytes() can lower the pinned part
 // at any moment; segments beyond the limit are streamed from then on. When the limit rises again,
 // segments are pinned as they pass through the ring, which costs no extra read.
@@ -23,6 +28,8 @@
 #include <vector>
 
 #include "streaming/arena.h"
+#include "streaming/expert_demand.h"
+#include "streaming/expert_policy.h"
 #include "streaming/pinned_segments.h"
 #include "streaming/read_ahead.h"
 #include "streaming/reader.h"
@@ -35,6 +42,8 @@ struct TapeOptions {
   std::uint64_t pinned_bytes_max = 0;
   std::uint32_t slots = 16;    // segments in the ring
   std::uint32_t held_max = 8;  // segments acquired at the same time, at most; less than slots
+  // For the estimate of what a step streams: the tokens of a step, each with experts of its own.
+  std::uint32_t step_tokens = 1;
 };
 
 // What a tape will allocate.
@@ -50,7 +59,11 @@ struct TapePlan {
   bool is_in_page_cache = false;
 
   std::uint64_t streamed_segments = 0;
-  std::uint64_t streamed_bytes_per_step = 0;  // of the segments themselves
+  std::uint64_t streamed_bytes = 0;  // of the segments themselves
+  // The part of them that a step of TapeOptions::step_tokens tokens reads. Of experts it is the
+  // mean, if a token takes any of them as likely as any other.
+  std::uint64_t streamed_bytes_per_step = 0;
+  std::uint64_t streamed_expert_bytes_per_step = 0;  // the part of it that is experts
 
   std::uint64_t peak_bytes() const { return pinned_bytes + ring_bytes; }
 };
@@ -59,15 +72,25 @@ struct TapePlan {
 // `alignment` and `maps_files` are those of the reader. Throws std::invalid_argument when a segment
 // is empty or longer than 1 GiB, or when the ring has no more slots than may be held.
 TapePlan plan_tape(std::span<const Segment> segments, const TapeOptions& options,
-                   std::uint64_t alignment, bool maps_files);
+                   std::uint64_t alignment, bool maps_files,
+                   std::span<const ExpertGroup> experts = {});
+
+// How the experts of one group were used.
+struct ExpertStatistics {
+  std::uint64_t tokens = 0;        // of all steps
+  std::uint64_t uses = 0;          // experts that a step needed, each counted once a step
+  std::uint64_t hits = 0;          // how many of them were in memory
+  std::uint64_t missed_bytes = 0;  // of the others
+};
 
 struct TapeStatistics {
-  ReadAheadStatistics streaming;      // since the tape was loaded
-  std::string reader;                 // "uring"
-  std::uint64_t loaded_bytes = 0;     // of pinned segments, read by load()
-  std::uint64_t pinned_bytes = 0;     // now
-  std::uint64_t huge_page_bytes = 0;  // how much of the anonymous memory lies in huge pages
-  std::vector<std::string> notes;     // lines for the user, e.g. that buffers are not registered
+  ReadAheadStatistics streaming;          // since the tape was loaded
+  std::string reader;                     // "uring"
+  std::uint64_t loaded_bytes = 0;         // of pinned segments, read by load()
+  std::uint64_t pinned_bytes = 0;         // now
+  std::uint64_t huge_page_bytes = 0;      // how much of the anonymous memory lies in huge pages
+  std::vector<ExpertStatistics> experts;  // by group
+  std::vector<std::string> notes;  // lines for the user, e.g. that buffers are not registered
 };
 
 class StreamedTape final : public Tape {
@@ -80,13 +103,15 @@ class StreamedTape final : public Tape {
   using Copy =
       std::function<void(std::size_t turn, std::span<const std::byte> from, std::byte* to)>;
 
-  // `segments` are in tape order; their file numbers are those of the reader. Reads nothing yet.
+  // `segments` are in tape order, and so are `experts`; the file numbers of segments are those of
+  // the reader. Reads nothing yet.
   // Throws std::invalid_argument for what plan_tape() refuses and for segments outside their file,
   // std::system_error when there is not enough memory.
   StreamedTape(std::vector<Segment> segments, std::unique_ptr<Reader> reader,
-               const TapeOptions& options, Copy copy = {});
+               const TapeOptions& options, Copy copy = {}, std::vector<ExpertGroup> experts = {});
 
-  // Loads the pinned segments, as far as the limit allows, and begins to read ahead. Call it once,
+  // Loads the pinned segments, as far as the limit allows, and begins to read ahead. Places of
+  // experts stay empty until they are used, unless all experts have one. Call it once,
   // before the first step. Throws std::system_error when bytes cannot be read.
   void load(const Progress& progress = {});
 
@@ -94,6 +119,9 @@ class StreamedTape final : public Tape {
   // may be acquired again, and the tape stays usable. Throws std::logic_error for misuse.
   HeldSegment acquire(std::size_t turn) override;
   void release(std::size_t turn) override;
+  void expect_experts(std::size_t group, std::span<const ExpertUse> uses,
+                      std::size_t tokens) override;
+  bool is_in_memory(std::size_t turn) const override;
 
   // Says that the coming steps end before this turn, so nothing from there on is read ahead. (Only
   // the last chunk of a prompt needs the output head.) Call it between steps, with nothing held. A
@@ -111,7 +139,6 @@ class StreamedTape final : public Tape {
   std::string trouble() const { return reader_->trouble(); }
 
   const TapePlan& plan() const { return plan_; }
-  bool is_pinned(std::size_t turn) const;
   TapeStatistics statistics() const;
 
  private:
@@ -120,7 +147,12 @@ class StreamedTape final : public Tape {
   void close_ring();
   void bring_in(std::size_t turn, std::span<const std::byte> bytes);
   void start_streaming();
-  std::size_t next_streamed(std::size_t turn) const;
+  std::size_t next_streamed(std::size_t turn);
+  std::size_t next_not_in_memory(std::size_t turn) const;
+  bool is_expert_in_memory(const ExpertGroup& group, std::uint32_t expert) const;
+  void make_policies();
+  void hand_out_places(std::size_t group, std::span<const ExpertUse> uses, std::size_t tokens);
+  bool places_move() const { return !policies_.empty(); }
   std::vector<ReadAheadEntry> streamed_entries() const;
   void check_still_there(const Segment& segment) const;
 
@@ -128,6 +160,11 @@ class StreamedTape final : public Tape {
   Copy copy_;
   TapePlan plan_;
   std::vector<bool> is_mapped_;  // by turn: whether the segment is pinned in the mapping
+  ExpertDemand demand_;
+  std::vector<ExpertStatistics> expert_statistics_;  // by group
+  // By group; empty when experts keep their places.
+  std::vector<ExpertPolicy> policies_;
+  std::vector<std::vector<std::uint64_t>> place_ends_;  // by group and place, in pinned_
 
   // The order matters for destruction, from the last to the first: the window, the reader (which
   // waits for its reads), and only then the memory that these reads write to.

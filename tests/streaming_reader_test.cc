@@ -304,7 +304,7 @@ TEST_CASE("mmap gives up what it streamed, and keeps what is pinned") {
     CHECK(in_use <= tape.plan().peak_bytes());
     std::uint64_t pinned_bytes = 0;
     for (std::size_t turn = 0; turn < segments.size(); ++turn) {
-      if (!tape.is_pinned(turn)) continue;
+      if (!tape.is_in_memory(turn)) continue;
       const Segment& segment = segments[turn];
       pinned_bytes += segment.bytes;
       REQUIRE(cached_bytes(path, segment.offset, segment.bytes) >= segment.bytes);

@@ -145,7 +145,7 @@ TEST_CASE("the plan is what the tape allocates") {
     REQUIRE(disk.buffer_bytes == plan.ring_bytes);
     std::uint64_t streamed_bytes = 0;
     for (std::size_t turn = 0; turn < segments.size(); ++turn) {
-      streamed_bytes += tape.is_pinned(turn) ? 0 : segments[turn].bytes;
+      streamed_bytes += tape.is_in_memory(turn) ? 0 : segments[turn].bytes;
     }
     REQUIRE(streamed_bytes == plan.streamed_bytes_per_step);
     REQUIRE(bytes_of(segments) == streamed_bytes + tape.statistics().loaded_bytes);
@@ -442,7 +442,7 @@ TEST_CASE("below a limit that rises again, segments are pinned without a read of
   tape.limit_pinned_bytes(1 << 20);
   tape.expect_step_end(40);
   take_step(tape, plain.segments, plain.disk, 1, 0, random);
-  for (std::size_t turn = 0; turn < 40; ++turn) CHECK(tape.is_pinned(turn));
+  for (std::size_t turn = 0; turn < 40; ++turn) CHECK(tape.is_in_memory(turn));
   CHECK(plain.disk.requests.size() <= streamed + 20);  // the ones that a step streamed
   tape.expect_step_end(40);
   CHECK(plain.disk.buffer_bytes == 0);
@@ -470,16 +470,16 @@ TEST_CASE("a segment that cannot be read again for being pinned fails its own st
   tape.load();
   tape.limit_pinned_bytes(100'000);
   std::size_t victim = 39;
-  while (tape.is_pinned(victim)) --victim;
+  while (tape.is_in_memory(victim)) --victim;
   const Segment& bad = plain.segments[victim];
   plain.disk.bad = {{0, bad.offset, bad.offset + bad.bytes}};
   tape.limit_pinned_bytes(1 << 20);
   CHECK_THROWS_AS(tape.acquire(victim), std::system_error);
-  CHECK_FALSE(tape.is_pinned(victim));
+  CHECK_FALSE(tape.is_in_memory(victim));
   plain.disk.bad.clear();
   std::mt19937_64 random(11);
   take_step(tape, plain.segments, plain.disk, 8, 0, random);
-  CHECK(tape.is_pinned(victim));
+  CHECK(tape.is_in_memory(victim));
 }
 
 TEST_CASE("another thread may change the limit while steps run") {

@@ -61,6 +61,34 @@ void add_tape(ordered_json& report, const streaming::TapeStatistics& tape) {
                     {"stall_seconds", static_cast<double>(tape.streaming.stall_ns) / 1e9}};
 }
 
+streaming::ExpertStatistics sum_of(const std::vector<streaming::ExpertStatistics>& groups) {
+  streaming::ExpertStatistics sum;
+  for (const streaming::ExpertStatistics& group : groups) {
+    sum.uses += group.uses;
+    sum.hits += group.hits;
+    sum.missed_bytes += group.missed_bytes;
+  }
+  if (!groups.empty()) sum.tokens = groups.front().tokens;
+  return sum;
+}
+
+double hit_rate(const streaming::ExpertStatistics& experts) {
+  return experts.uses == 0 ? 1
+                           : static_cast<double>(experts.hits) / static_cast<double>(experts.uses);
+}
+
+// Of a mixture of experts, and of the whole run: prompts included.
+void add_experts(ordered_json& report, const RunRecord& run) {
+  if (run.tape.experts.empty()) return;
+  const streaming::ExpertStatistics sum = sum_of(run.tape.experts);
+  report["expert_hit_rate"] = hit_rate(sum);
+  report["expert_bytes_read_per_token"] =
+      sum.tokens == 0 ? 0 : static_cast<double>(sum.missed_bytes) / static_cast<double>(sum.tokens);
+  report["expert_cache_bytes"] = run.plan.tape.residency.pinned_expert_bytes;
+  ordered_json& rates = report["expert_hit_rate_by_layer"] = ordered_json::array();
+  for (const auto& group : run.tape.experts) rates.push_back(hit_rate(group));
+}
+
 }  // namespace
 
 ordered_json plan_lines(const plan::MemoryPlan& plan) {
@@ -83,6 +111,10 @@ std::string memory_line(const RunRecord& run) {
   std::string line = fmt::format("memory {} planned", format_bytes(run.plan.total_bytes()));
   if (const auto peak = run.process.peak_bytes()) {
     line += fmt::format(", {} at its peak", format_bytes(*peak));
+  }
+  const streaming::ExpertStatistics experts = sum_of(run.tape.experts);
+  if (experts.hits != experts.uses) {
+    line += fmt::format("; {:.0f} % of the experts needed were in memory", 100 * hit_rate(experts));
   }
   const streaming::ReadAheadStatistics& tape = run.tape.streaming;
   if (tape.bytes_read != 0) {
@@ -122,6 +154,7 @@ ordered_json RunWatch::report(const CommonOptions& common, const RunRecord& run,
   report["plan"] = plan_lines(run.plan);
   add_memory(report, run, cgroup_before_);
   add_tape(report, run.tape);
+  add_experts(report, run);
 
   const topology::CpuList cpus = topology::choose_threads(machine_, facts.threads).cpus;
   const engine::MachineLimits limits = engine::measure_machine_limits(cpus, common.model);

@@ -139,8 +139,9 @@ class RehearsedRun {
 };
 
 DecodeWork decode_work(const plan::PlannedModel& planned) {
-  return {planned.layout->matrix_bytes(), planned.plan.tape.streamed_bytes_per_step,
-          planned.layout->matrix_weights()};
+  const streaming::TapePlan& tape = planned.plan.tape;
+  return {planned.layout->active_bytes(planned.plan.cache.sequences), tape.streamed_bytes_per_step,
+          tape.streamed_expert_bytes_per_step, planned.layout->active_weights()};
 }
 
 void truncate_pages(kvcache::Sequence& sequence, std::uint32_t position) {
@@ -254,7 +255,8 @@ class LoadedEngine final : public Engine {
     for (const std::string& note : prepared_.planned.layout->notes()) notes_.push_back(note);
     tape_ = std::make_unique<streaming::StreamedTape>(prepared_.planned.layout->segments(),
                                                       std::move(prepared_.reader.reader),
-                                                      plan().tape_options, copy_for_kernels());
+                                                      plan().tape_options, copy_for_kernels(),
+                                                      prepared_.planned.layout->expert_groups());
     // The system can take back pages of a mapping; only anonymous memory needs a guard.
     if (!plan().tape.is_in_page_cache) {
       guard_.emplace(plan(), *tape_, memory_, options.on_change);

@@ -57,11 +57,12 @@ class DramReader {
 // memory that is free to this process.
 std::size_t dram_buffer_bytes(const topology::Machine& machine);
 
-// The work of a step of one token.
+// The work of a step with one token of each sequence.
 struct DecodeWork {
-  std::uint64_t hot_bytes = 0;       // of weights, read from memory
-  std::uint64_t streamed_bytes = 0;  // the part of hot_bytes that comes from the disk
-  std::uint64_t macs = 0;            // multiply-adds with weights
+  std::uint64_t hot_bytes = 0;              // of weights, read from memory
+  std::uint64_t streamed_bytes = 0;         // the part of hot_bytes that comes from the disk
+  std::uint64_t streamed_expert_bytes = 0;  // the part of streamed_bytes that is experts
+  std::uint64_t macs = 0;                   // multiply-adds with weights, of one token
 };
 
 struct DecodeBound {

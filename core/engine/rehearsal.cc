@@ -1,8 +1,10 @@
 #include "core/engine/rehearsal.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstring>
+#include <random>
 #include <utility>
 
 namespace sluice::engine {
@@ -12,11 +14,27 @@ using Clock = std::chrono::steady_clock;
 
 // Stand-ins are aligned as the weights of the run are; kernels load whole lines.
 constexpr std::size_t alignment = 64;
-// Any weights will do, as long as their products are not subnormal numbers, which take longer.
-constexpr int stand_in_byte = 0x3b;
+// Any weights will do, as long as their products are not subnormal numbers, which take longer. They
+// differ a little, and so do the tokens, so that tokens take different experts.
+constexpr std::uint32_t least_byte = 0x38, byte_values = 4;
 
 constexpr std::uint32_t tokens_before = 256;  // of a sequence, if it has room
 constexpr int steps_max = 8;
+
+// Fills the memory with bytes of different values, the same in every run. They repeat after a
+// number of bytes that no matrix row has.
+void fill_stand_in(std::span<std::byte> bytes) {
+  std::array<std::byte, 65537> some;
+  std::minstd_rand random;
+  for (std::byte& byte : some) {
+    byte = static_cast<std::byte>(least_byte + (random() >> 8U) % byte_values);
+  }
+  while (!bytes.empty()) {
+    const std::size_t count = std::min(bytes.size(), some.size());
+    std::memcpy(bytes.data(), some.data(), count);
+    bytes = bytes.subspan(count);
+  }
+}
 
 std::size_t longest(const std::vector<streaming::Segment>& segments) {
   std::uint64_t most = 0;
@@ -34,41 +52,74 @@ RehearsalTape::RehearsalTape(const model::WeightLayout& layout, const plan::Memo
                              bool reads_packed, std::unique_ptr<streaming::Reader> reader,
                              std::size_t stand_in_bytes, topology::ThreadTeam& team)
     : segments_(layout.segments()),
+      groups_(layout.expert_groups()),
       is_pinned_(plan.tape.residency.pinned_turns()),
+      hits_due_(groups_.size()),
+      is_hit_(segments_.size()),
       streamed_of_(segments_.size(), in_memory),
       is_packed_(reads_packed && !plan.tape.is_in_page_cache),
       stand_in_(stand_in_size(stand_in_bytes, segments_)) {
   // All threads write it, which spreads the memory over the nodes of a NUMA machine.
   team.run([&](std::size_t member) {
     const auto part = topology::split(stand_in_.size(), alignment, team.size(), member);
-    std::memset(stand_in_.data() + part.begin, stand_in_byte, part.size());
+    fill_stand_in({stand_in_.data() + part.begin, part.size()});
   });
-  if (!reader) return;
+  if (!reader || std::ranges::find(is_pinned_, false) == is_pinned_.end()) return;
   std::vector<streaming::Segment> streamed;
+  std::vector<streaming::ExpertGroup> groups = groups_;
+  // An expert that has a place may give it to another: any expert may have to be read.
+  for (streaming::ExpertGroup& group : groups) {
+    std::size_t places = 0;
+    for (std::size_t e = 0; e < group.experts; ++e) places += is_pinned_[group.first_turn_of(e)];
+    hit_rates_.push_back(static_cast<double>(places) / static_cast<double>(group.experts));
+    std::fill(is_pinned_.begin() + static_cast<std::ptrdiff_t>(group.first_turn),
+              is_pinned_.begin() + static_cast<std::ptrdiff_t>(group.end_turn()), false);
+  }
   for (std::size_t turn = 0; turn < segments_.size(); ++turn) {
     if (is_pinned_[turn]) continue;
     streamed_of_[turn] = streamed.size();
     streamed.push_back(segments_[turn]);
   }
-  if (streamed.empty()) return;
+  for (streaming::ExpertGroup& group : groups) group.first_turn = streamed_of_[group.first_turn];
   streaming::TapeOptions ring = plan.tape_options;
   ring.pinned_bytes_max = 0;
-  streamed_.emplace(std::move(streamed), std::move(reader), ring);
+  streamed_.emplace(std::move(streamed), std::move(reader), ring, streaming::StreamedTape::Copy(),
+                    std::move(groups));
   streamed_->load();
 }
 
+void RehearsalTape::expect_experts(std::size_t group, std::span<const streaming::ExpertUse> uses,
+                                   std::size_t tokens) {
+  if (!streamed_) return;
+  const streaming::ExpertGroup& experts = groups_[group];
+  misses_.clear();
+  for (const streaming::ExpertUse& use : uses) {
+    hits_due_[group] += hit_rates_[group];
+    const bool is_hit = hits_due_[group] >= 1;
+    if (is_hit) {
+      hits_due_[group] -= 1;
+    } else {
+      misses_.push_back(use);
+    }
+    for (std::size_t i = 0; i < experts.turns_each; ++i) {
+      is_hit_[experts.first_turn_of(use.expert) + i] = is_hit;
+    }
+  }
+  streamed_->expect_experts(group, misses_, tokens);
+}
+
 streaming::HeldSegment RehearsalTape::acquire(std::size_t turn) {
-  if (streamed_of_[turn] != in_memory) return streamed_->acquire(streamed_of_[turn]);
+  if (!is_in_memory(turn)) return streamed_->acquire(streamed_of_[turn]);
   const std::size_t bytes = segments_[turn].bytes;
   if (next_ + bytes > stand_in_.size()) next_ = 0;
   const std::span held(stand_in_.data() + next_, bytes);
   next_ += (bytes + alignment - 1) / alignment * alignment;
-  const bool is_packed = is_pinned_[turn] && is_packed_;
+  const bool is_packed = (is_pinned_[turn] || is_hit_[turn]) && is_packed_;
   return {held, is_packed ? streaming::Storage::copied : streaming::Storage::ring};
 }
 
 void RehearsalTape::release(std::size_t turn) {
-  if (streamed_of_[turn] != in_memory) streamed_->release(streamed_of_[turn]);
+  if (!is_in_memory(turn)) streamed_->release(streamed_of_[turn]);
 }
 
 Rehearsal::Rehearsal(plan::PlannedModel& planned, const kernels::KernelTable& kernels,
@@ -116,7 +167,10 @@ void Rehearsal::make_room(std::size_t sequences, std::size_t tokens) {
     }
   }
   const model::HyperParameters& hp = planned_.decoder->hyper_parameters();
-  x_.assign(columns_.size() * hp.embedding, 0.0f);
+  x_.resize(columns_.size() * hp.embedding);
+  std::minstd_rand random;
+  std::uniform_real_distribution<float> any(-1, 1);
+  for (float& x : x_) x = any(random);
   logits_.resize(columns_.size() * hp.vocabulary);
 }
 

@@ -24,7 +24,8 @@
 namespace sluice::engine {
 
 // A tape with stand-ins for pinned segments. Streamed segments are read from the files; without a
-// reader they get stand-ins in the layout of the file.
+// reader they get stand-ins in the layout of the file. Of the experts that a step needs, as many
+// are stand-ins as would be in memory if tokens took each expert as often as any other.
 class RehearsalTape final : public streaming::Tape {
  public:
   // `reader` may be null. Holds the ring of the plan and a stand-in of `stand_in_bytes`, but at
@@ -35,12 +36,22 @@ class RehearsalTape final : public streaming::Tape {
 
   streaming::HeldSegment acquire(std::size_t turn) override;
   void release(std::size_t turn) override;
+  void expect_experts(std::size_t group, std::span<const streaming::ExpertUse> uses,
+                      std::size_t tokens) override;
+  bool is_in_memory(std::size_t turn) const override {
+    return streamed_of_[turn] == in_memory || is_hit_[turn];
+  }
 
  private:
   static constexpr std::size_t in_memory = ~std::size_t{0};
 
   const std::vector<streaming::Segment>& segments_;
-  std::vector<bool> is_pinned_;           // by turn
+  const std::vector<streaming::ExpertGroup>& groups_;
+  std::vector<bool> is_pinned_;    // by turn
+  std::vector<double> hit_rates_;  // by group
+  std::vector<double> hits_due_;   // by group: hits that are less than one
+  std::vector<bool> is_hit_;       // by turn: whether this step finds an expert in memory
+  std::vector<streaming::ExpertUse> misses_;
   std::vector<std::size_t> streamed_of_;  // by turn: the turn in streamed_, or in_memory
   bool is_packed_;                        // layout of the pinned segments
   model::AlignedBytes stand_in_;

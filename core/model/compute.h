@@ -49,12 +49,19 @@ class Compute {
 
   const kernels::VectorOps& ops() const { return kernels_.vector_ops; }
   const kernels::KernelTable& kernels() const { return kernels_; }
+  const streaming::Tape& tape() const { return tape_; }
   std::size_t threads() const { return team_.size(); }
 
   // Multiplies `columns` columns of `size` features, x[c * x_stride ...], with several matrices in
   // one pass. Every matrix has `size` columns. Throws what the tape and the stop check throw.
   void multiply(const float* x, std::size_t x_stride, std::size_t size, std::size_t columns,
                 std::span<const Product> products);
+
+  // See Tape::expect_experts.
+  void expect_experts(std::size_t group, std::span<const streaming::ExpertUse> uses,
+                      std::size_t tokens) {
+    tape_.expect_experts(group, uses, tokens);
+  }
 
   // Splits 0..count into parts that the threads take as they become free, and calls f(member,
   // begin, end) for each part. The caller does a single item itself and wakes no thread.

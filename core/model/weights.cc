@@ -85,7 +85,6 @@ Matrix WeightLayout::part_of_matrix(const std::string& name,
   matrix.place = first / rows_of_one;
   matrix.places = rows / rows_of_one;
   matrix.is_first_part = first % rows_of_one == 0;
-  matrix_weights_ += count * columns;
   const std::size_t rows_max = std::max(
       slice_bytes_max_ / matrix.row_bytes / slice_row_unit * slice_row_unit, slice_row_unit);
   for (std::size_t row = 0; row < count; row += rows_max) {
@@ -215,10 +214,49 @@ std::size_t WeightLayout::vector_bytes() const {
   return total;
 }
 
-std::size_t WeightLayout::matrix_bytes() const {
-  std::size_t total = 0;
-  for (const streaming::Segment& segment : segments_) total += segment.bytes;
-  return total;
+std::optional<std::size_t> WeightLayout::group_experts(std::size_t first, std::size_t experts,
+                                                       std::size_t used) {
+  const std::size_t turns = segments_.size() - first, each = turns / experts;
+  const auto is_like_expert_0 = [&](std::size_t turn) {
+    const SegmentRows &a = segment_rows_[turn], &b = segment_rows_[first + (turn - first) % each];
+    return a.rows == b.rows && a.columns == b.columns;
+  };
+  bool are_alike = turns % experts == 0;
+  for (std::size_t t = first; are_alike && t < first + turns; ++t) are_alike = is_like_expert_0(t);
+  if (are_alike) {
+    expert_groups_.push_back({first, experts, each, used});
+    return expert_groups_.size() - 1;
+  }
+  const std::string note =
+      "the experts of some layers differ in their types: all of them are read for each token";
+  if (std::ranges::find(notes_, note) == notes_.end()) notes_.push_back(note);
+  return std::nullopt;
+}
+
+template <typename F>
+std::size_t WeightLayout::sum_active(std::size_t tokens, F&& count) const {
+  std::size_t total = 0, turn = 0;
+  const auto add_until = [&](std::size_t end) {
+    std::size_t sum = 0;
+    for (; turn < end; ++turn) sum += count(turn);
+    return sum;
+  };
+  for (const streaming::ExpertGroup& group : expert_groups_) {
+    total += add_until(group.first_turn);
+    total += static_cast<std::size_t>(static_cast<double>(add_until(group.end_turn())) *
+                                      group.share_needed(tokens));
+  }
+  return total + add_until(segments_.size());
+}
+
+std::size_t WeightLayout::active_bytes(std::size_t tokens) const {
+  return sum_active(tokens, [this](std::size_t turn) { return segments_[turn].bytes; });
+}
+
+std::size_t WeightLayout::active_weights() const {
+  return sum_active(1, [this](std::size_t turn) {
+    return segment_rows_[turn].rows * segment_rows_[turn].columns;
+  });
 }
 
 EmbeddingTable::EmbeddingTable(const gguf::Model& model, const gguf::TensorInfo& tensor)

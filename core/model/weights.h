@@ -72,6 +72,13 @@ class WeightLayout {
   // Declares a table whose rows are read one by one. It is not on the tape.
   const gguf::TensorInfo& table(const std::string& name, std::size_t columns, std::size_t rows);
 
+  // Says that the segments from turn `first` on are those of `experts` experts, one after the
+  // other, of which a token takes `used`. Returns the number of the group. Experts whose types
+  // differ may have different numbers of segments; then all of them are read for each token,
+  // notes() says so, and nothing is returned.
+  std::optional<std::size_t> group_experts(std::size_t first, std::size_t experts,
+                                           std::size_t used);
+
   // Declares that a step does not need the tensor of this name, if there is one.
   void leave_aside(const std::string& name) { declared_.insert(name); }
 
@@ -95,8 +102,11 @@ class WeightLayout {
 
   const std::vector<streaming::Segment>& segments() const { return segments_; }
   std::size_t vector_bytes() const;  // memory that the vectors take
-  std::size_t matrix_bytes() const;  // of all segments; a step of one token reads all of them
-  std::size_t matrix_weights() const { return matrix_weights_; }  // in all segments
+  const std::vector<streaming::ExpertGroup>& expert_groups() const { return expert_groups_; }
+  // Bytes of the segments that a step of `tokens` tokens reads, on average, if a token takes any
+  // expert as likely as any other; and the weights in those that one token multiplies with.
+  std::size_t active_bytes(std::size_t tokens) const;
+  std::size_t active_weights() const;
   const gguf::Model& model() const { return model_; }
 
  private:
@@ -106,10 +116,12 @@ class WeightLayout {
   };
 
   const gguf::TensorInfo& declare(const std::string& name, std::initializer_list<std::size_t> dims);
+  // The sum of count(turn) over the segments that a step of `tokens` tokens reads.
+  template <typename F>
+  std::size_t sum_active(std::size_t tokens, F&& count) const;
 
   const gguf::Model& model_;
   std::size_t slice_bytes_max_;
-  std::size_t matrix_weights_ = 0;
   // The matrix rows that a segment holds.
   struct SegmentRows {
     kernels::BlockType type;
@@ -117,6 +129,7 @@ class WeightLayout {
   };
   std::vector<streaming::Segment> segments_;
   std::vector<SegmentRows> segment_rows_;  // by turn
+  std::vector<streaming::ExpertGroup> expert_groups_;
   std::vector<PendingVector> vectors_;
   std::set<std::string, std::less<>> declared_;
   std::vector<std::string> notes_;
@@ -142,6 +155,11 @@ class LayerTensors {
     return layout_.optional_vector(prefix_ + name, dims);
   }
   void leave_aside(const std::string& name) const { layout_.leave_aside(prefix_ + name); }
+  std::size_t next_turn() const { return layout_.segments().size(); }
+  std::optional<std::size_t> group_experts(std::size_t first, std::size_t experts,
+                                           std::size_t used) const {
+    return layout_.group_experts(first, experts, used);
+  }
   bool has(const std::string& name) const { return layout_.has(prefix_ + name); }
   // The number of rows of a matrix; 0 when there is no such tensor.
   std::uint64_t rows(const std::string& name) const;

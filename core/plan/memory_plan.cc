@@ -254,20 +254,20 @@ class Planner {
   // weights. A mapping keeps tables for everything that it ever touched, even for pages that were
   // given back.
   static std::uint64_t page_table_bytes(std::uint64_t rest_bytes, const streaming::TapePlan& tape) {
-    const std::uint64_t weights = tape.is_in_page_cache
-                                      ? tape.pinned_bytes + tape.streamed_bytes_per_step
-                                      : tape.peak_bytes();
+    const std::uint64_t weights =
+        tape.is_in_page_cache ? tape.pinned_bytes + tape.streamed_bytes : tape.peak_bytes();
     return (rest_bytes + weights) / page_bytes * page_entry_bytes;
   }
 
   streaming::TapePlan tape_plan(const model::WeightLayout& layout,
                                 const streaming::TapeOptions& options, bool maps_files) const {
-    return streaming::plan_tape(layout.segments(), options, request_.alignment, maps_files);
+    return streaming::plan_tape(layout.segments(), options, request_.alignment, maps_files,
+                                layout.expert_groups());
   }
 
   // Pins what the ring and everything else leave of the budget.
   streaming::TapeOptions streamed_tape(const PlannedModel& m, bool maps_files) const {
-    streaming::TapeOptions options{0, ring_slots, ring_held_max};
+    streaming::TapeOptions options{0, ring_slots, ring_held_max, request_.parallel};
     streaming::TapePlan tape = tape_plan(*m.layout, options, maps_files);
     const std::uint64_t rest = sum(m.plan.lines), taken = rest + tape.ring_bytes;
     const std::uint64_t left = m.plan.budget.bytes - std::min(m.plan.budget.bytes, taken);
@@ -279,7 +279,9 @@ class Planner {
   void add_weights(MemoryPlan& plan, bool maps_files) const {
     const std::uint64_t page_tables = page_table_bytes(sum(plan.lines), plan.tape);
     const Kind kind = maps_files ? Kind::file : Kind::anon;
-    plan.lines.push_back({"pinned weights", plan.tape.pinned_bytes, kind});
+    const std::uint64_t experts = plan.tape.residency.pinned_expert_bytes;
+    plan.lines.push_back({"pinned weights", plan.tape.pinned_bytes - experts, kind});
+    if (experts != 0) plan.lines.push_back({"experts", experts, kind});
     if (plan.tape.ring_bytes != 0) {
       plan.lines.push_back({"stream ring", plan.tape.ring_bytes, kind});
     }

@@ -86,17 +86,22 @@ Experts::Experts(const LayerTensors& tensors, const ExpertsSpec& spec)
   const ExpertTensors stacks(tensors, spec);
   const FeedForwardSpec one{embedding_, spec.width, spec.activation};
   experts_.reserve(spec.router.experts);
+  first_turn_ = tensors.next_turn();
   for (std::size_t i = 0; i < spec.router.experts; ++i) {
     experts_.emplace_back(stacks.weights_of(i), one);
   }
+  turns_each_ = (tensors.next_turn() - first_turn_) / experts_.size();
+  group_ = tensors.group_experts(first_turn_, experts_.size(), spec.router.used);
 }
 
 Experts::Buffers Experts::place(Arena& arena, const BufferShape& shape) const {
   Buffers out;
-  out.gathered = arena.floats(shape.columns * embedding_);
+  out.gathered = arena.floats(outputs_max(shape.columns) * embedding_);
   out.sum = arena.floats(shape.columns * embedding_);
   out.visits = arena.take<Visit>(shape.columns * router_.spec().used);
   out.ends = arena.take<std::size_t>(experts_.size());
+  out.uses = arena.take<streaming::ExpertUse>(experts_.size());
+  out.in_time_order = arena.take<std::uint32_t>(experts_.size());
   return out;
 }
 
@@ -109,6 +114,7 @@ void Experts::measure(Arena& arena, const BufferShape& shape) const {
 // Experts run one after the other, in the same buffers.
 void Experts::bind(Arena& arena, const BufferShape& shape) {
   buffers_ = place(arena, shape);
+  outputs_max_ = outputs_max(shape.columns);
   router_.bind(arena, shape);
   for (FeedForward& expert : experts_) {
     Arena same = arena;
@@ -120,12 +126,13 @@ void Experts::run(Pass& pass, const float* routed, const float* in, float* out) 
   const std::size_t columns = pass.columns.size();
   router_.run(pass, routed);
   list_visits(columns);
+  const std::span<const streaming::ExpertUse> uses = list_uses();
+  if (group_) pass.compute.expect_experts(*group_, uses, columns);
   std::fill_n(buffers_.sum, columns * embedding_, 0.0f);
-  std::size_t begin = 0;
-  for (std::size_t i = 0; i < experts_.size(); ++i) {
-    const std::size_t end = buffers_.ends[i];
-    if (begin != end) visit(pass.compute, experts_[i], {buffers_.visits + begin, end - begin}, in);
-    begin = end;
+  if (columns * router_.spec().used <= outputs_max_) {
+    run_by_arrival(pass.compute, uses, columns, in);
+  } else {
+    run_by_number(pass.compute, uses, in);
   }
   std::memcpy(out, buffers_.sum, columns * embedding_ * sizeof(float));
 }
@@ -148,21 +155,84 @@ void Experts::list_visits(std::size_t columns) {
   }
 }
 
-void Experts::visit(Compute& compute, FeedForward& expert, std::span<const Visit> visits,
-                    const float* in) {
+std::span<const Experts::Visit> Experts::visits_of(std::size_t expert) const {
+  const std::size_t begin = expert == 0 ? 0 : buffers_.ends[expert - 1];
+  return {buffers_.visits + begin, buffers_.ends[expert] - begin};
+}
+
+std::span<const streaming::ExpertUse> Experts::list_uses() {
+  std::size_t count = 0;
+  for (std::uint32_t expert = 0; expert < experts_.size(); ++expert) {
+    const auto tokens = static_cast<std::uint32_t>(visits_of(expert).size());
+    if (tokens != 0) buffers_.uses[count++] = {expert, tokens};
+  }
+  return {buffers_.uses, count};
+}
+
+// Adds the outputs of each expert to the sums before the next expert is computed.
+void Experts::run_by_number(Compute& compute, std::span<const streaming::ExpertUse> uses,
+                            const float* in) {
   const std::size_t e = embedding_;
-  compute.for_each(visits.size(), [&](std::size_t, std::size_t begin, std::size_t end) {
-    for (std::size_t i = begin; i < end; ++i) {
-      std::memcpy(buffers_.gathered + i * e, in + visits[i].column * e, e * sizeof(float));
+  for (const streaming::ExpertUse& use : uses) {
+    const std::span<const Visit> visits = visits_of(use.expert);
+    compute_outputs(compute, use.expert, in, buffers_.gathered);
+    compute.for_each(visits.size(), [&](std::size_t, std::size_t begin, std::size_t end) {
+      for (std::size_t i = begin; i < end; ++i) {
+        compute.ops().add_scaled(buffers_.gathered + i * e, visits[i].weight, e,
+                                 buffers_.sum + visits[i].column * e);
+      }
+    });
+  }
+}
+
+// Keeps the outputs of all experts, each where its visits are in the list, and adds them up in the
+// end.
+void Experts::run_by_arrival(Compute& compute, std::span<const streaming::ExpertUse> uses,
+                             std::size_t columns, const float* in) {
+  const std::size_t e = embedding_;
+  const std::span order(buffers_.in_time_order, uses.size());
+  std::ranges::transform(uses, order.begin(), &streaming::ExpertUse::expert);
+  // Not std::stable_partition, which allocates memory; `uses` is in ascending order.
+  std::ranges::sort(order, {}, [&](std::uint32_t expert) {
+    return std::pair(!is_in_memory(compute, expert), expert);
+  });
+  for (const std::uint32_t expert : order) {
+    const auto first = static_cast<std::size_t>(visits_of(expert).data() - buffers_.visits);
+    compute_outputs(compute, expert, in, buffers_.gathered + first * e);
+  }
+  // Each thread adds up some of the features.
+  constexpr std::size_t unit = 256;
+  const std::size_t parts = columns == 1 ? 1 : (e + unit - 1) / unit;
+  const std::size_t features = columns == 1 ? e : unit;
+  compute.for_each(parts, [&](std::size_t, std::size_t begin, std::size_t end) {
+    const std::size_t first = begin * features, count = std::min(end * features, e) - first;
+    for (std::size_t i = 0; i < columns * router_.spec().used; ++i) {
+      const Visit& visit = buffers_.visits[i];
+      compute.ops().add_scaled(buffers_.gathered + i * e + first, visit.weight, count,
+                               buffers_.sum + visit.column * e + first);
     }
   });
-  expert.run(compute, buffers_.gathered, visits.size(), buffers_.gathered);
+}
+
+bool Experts::is_in_memory(const Compute& compute, std::size_t expert) const {
+  const std::size_t first = first_turn_ + expert * turns_each_;
+  for (std::size_t turn = first; group_ && turn < first + turns_each_; ++turn) {
+    if (!compute.tape().is_in_memory(turn)) return false;
+  }
+  return true;
+}
+
+// The outputs for the visits of an expert, [visits][E].
+void Experts::compute_outputs(Compute& compute, std::size_t expert, const float* in,
+                              float* outputs) {
+  const std::size_t e = embedding_;
+  const std::span<const Visit> visits = visits_of(expert);
   compute.for_each(visits.size(), [&](std::size_t, std::size_t begin, std::size_t end) {
     for (std::size_t i = begin; i < end; ++i) {
-      compute.ops().add_scaled(buffers_.gathered + i * e, visits[i].weight, e,
-                               buffers_.sum + visits[i].column * e);
+      std::memcpy(outputs + i * e, in + visits[i].column * e, e * sizeof(float));
     }
   });
+  experts_[expert].run(compute, outputs, visits.size(), outputs);
 }
 
 }  // namespace sluice::model

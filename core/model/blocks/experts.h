@@ -2,12 +2,16 @@
 // the token gets the weighted sum of their outputs.
 //
 // The tokens of a step are gathered by expert, so that the weights of an expert are read once for
-// all of them. A token adds up its experts in ascending order of their numbers, so its result does
-// not depend on the other tokens of the step. Experts that no token chose are not computed.
+// all of them. Experts that no token chose are not computed. Where few tokens make a step, the
+// experts in memory are computed first, while the others are still being read. A token adds up its
+// experts in ascending order of their numbers all the same, so its result depends neither on the
+// other tokens of the step nor on what is in memory.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <vector>
 
 #include "core/model/blocks/block.h"
@@ -50,19 +54,35 @@ class Experts final : public Block {
     float weight;
   };
   struct Buffers {
-    float* gathered = nullptr;    // [columns][E]: the inputs of an expert, then its outputs
-    float* sum = nullptr;         // [columns][E]
-    Visit* visits = nullptr;      // [columns * used], by expert
-    std::size_t* ends = nullptr;  // [X]: where the visits of an expert end
+    float* gathered = nullptr;               // [outputs_max()][E]: inputs of experts, then outputs
+    float* sum = nullptr;                    // [columns][E]
+    Visit* visits = nullptr;                 // [columns * used], by expert
+    std::size_t* ends = nullptr;             // [X]: where the visits of an expert end
+    streaming::ExpertUse* uses = nullptr;    // [X]: the experts that the step needs, ascending
+    std::uint32_t* in_time_order = nullptr;  // [X]: these, in the order in which they are computed
   };
 
+  // How many outputs there is room for: those of one expert for all columns, or of all experts for
+  // one column.
+  std::size_t outputs_max(std::size_t columns) const {
+    return std::max(columns, router_.spec().used);
+  }
   Buffers place(Arena& arena, const BufferShape& shape) const;
   void list_visits(std::size_t columns);
-  void visit(Compute& compute, FeedForward& expert, std::span<const Visit> visits, const float* in);
+  std::span<const streaming::ExpertUse> list_uses();
+  std::span<const Visit> visits_of(std::size_t expert) const;
+  void run_by_number(Compute& compute, std::span<const streaming::ExpertUse> uses, const float* in);
+  void run_by_arrival(Compute& compute, std::span<const streaming::ExpertUse> uses,
+                      std::size_t columns, const float* in);
+  void compute_outputs(Compute& compute, std::size_t expert, const float* in, float* outputs);
+  bool is_in_memory(const Compute& compute, std::size_t expert) const;
 
   std::size_t embedding_;
   Router router_;
   std::vector<FeedForward> experts_;
+  std::optional<std::size_t> group_;  // on the tape
+  std::size_t first_turn_, turns_each_;
+  std::size_t outputs_max_ = 0;
   Buffers buffers_;
 };
 

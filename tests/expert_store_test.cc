@@ -1,0 +1,355 @@
+// Experts that come and go: streaming/expert_policy.h, the tape with groups of experts against a
+// fake disk, and whole mixtures in little memory.
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <set>
+#include <vector>
+
+#include "core/engine/engine.h"
+#include "core/synth/synthetic_model.h"
+#include "streaming/alignment.h"
+#include "streaming/expert_policy.h"
+#include "streaming/streamed_tape.h"
+#include "tests/catch.h"
+#include "tests/fake_reader.h"
+#include "tests/sanitized.h"
+#include "tests/temporary_folder.h"
+
+namespace sluice::test {
+namespace {
+
+using namespace streaming;
+
+std::uint64_t below(std::mt19937_64& random, std::uint64_t bound) {
+  return random() % bound;
+}
+
+// Some experts, ascending; lower ones more often.
+std::vector<ExpertUse> random_uses(std::size_t experts, std::size_t used, std::uint32_t tokens,
+                                   std::mt19937_64& random) {
+  std::set<std::uint32_t> chosen;
+  while (chosen.size() < used) {
+    const std::uint64_t bound = 1 + below(random, experts);
+    chosen.insert(static_cast<std::uint32_t>(below(random, bound)));
+  }
+  std::vector<ExpertUse> uses;
+  for (const std::uint32_t expert : chosen) {
+    uses.push_back({expert, 1 + static_cast<std::uint32_t>(below(random, tokens))});
+  }
+  return uses;
+}
+
+// A tape of layers: a few segments that every step reads, and then a group of experts.
+struct Mixture {
+  explicit Mixture(std::mt19937_64& random) {
+    const std::uint64_t layers = 1 + below(random, 4);
+    std::uint64_t at = 0;
+    const auto add = [&](std::uint64_t bytes) {
+      segments.push_back({0, at, bytes});
+      at += bytes + below(random, 100);
+    };
+    for (std::uint64_t layer = 0; layer < layers; ++layer) {
+      for (std::uint64_t i = below(random, 4); i-- != 0;) add(1 + below(random, 9000));
+      ExpertGroup group{segments.size(), 2 + below(random, 12), 1 + below(random, 3), 1};
+      group.used = 1 + below(random, group.experts);
+      std::vector<std::uint64_t> sizes;
+      for (std::size_t i = 0; i < group.turns_each; ++i) sizes.push_back(1 + below(random, 9000));
+      for (std::size_t e = 0; e < group.experts; ++e) {
+        // Their types may differ, and so their sizes.
+        for (const std::uint64_t size : sizes) add(size + (below(random, 4) == 0 ? 100 : 0));
+      }
+      groups.push_back(group);
+    }
+    if (below(random, 2) == 0) add(1 + below(random, 9000));
+    disk.files.push_back(random_bytes(at + 5000, random()));
+  }
+
+  std::uint64_t bytes() const {
+    return std::accumulate(segments.begin(), segments.end(), std::uint64_t{0},
+                           [](std::uint64_t sum, const Segment& s) { return sum + s.bytes; });
+  }
+
+  FakeDisk disk;
+  std::vector<Segment> segments;
+  std::vector<ExpertGroup> groups;
+};
+
+// Reads segments as a decoder does. Every byte is compared.
+class Consumer {
+ public:
+  Consumer(Mixture& mixture, StreamedTape& tape) : mixture_(mixture), tape_(tape) {}
+
+  void step(std::uint32_t tokens, std::mt19937_64& random) {
+    std::size_t turn = 0;
+    for (std::size_t g = 0; g < mixture_.groups.size(); ++g) {
+      const ExpertGroup& group = mixture_.groups[g];
+      for (; turn < group.first_turn; ++turn) read(turn);
+      const std::size_t used = tokens == 1 ? group.used : 1 + below(random, group.experts);
+      const std::vector<ExpertUse> uses = random_uses(group.experts, used, tokens, random);
+      read_experts(g, uses, tokens);
+      turn = group.end_turn();
+    }
+    for (; turn < mixture_.segments.size(); ++turn) read(turn);
+  }
+
+  std::uint64_t hits = 0, misses = 0;
+  std::set<std::size_t> needed;  // turns of experts
+
+ private:
+  void read_experts(std::size_t g, const std::vector<ExpertUse>& uses, std::uint32_t tokens) {
+    const ExpertGroup& group = mixture_.groups[g];
+    tape_.expect_experts(g, uses, tokens);
+    std::vector<std::uint32_t> late;
+    for (const ExpertUse& use : uses) {
+      bool is_hit = true;
+      for (std::size_t i = 0; i < group.turns_each; ++i) {
+        is_hit = is_hit && tape_.is_in_memory(group.first_turn_of(use.expert) + i);
+        needed.insert(group.first_turn_of(use.expert) + i);
+      }
+      ++(is_hit ? hits : misses);
+      if (is_hit) {
+        read_expert(group, use.expert);
+      } else {
+        late.push_back(use.expert);
+      }
+    }
+    for (const std::uint32_t expert : late) read_expert(group, expert);
+  }
+
+  void read_expert(const ExpertGroup& group, std::uint32_t expert) {
+    for (std::size_t i = 0; i < group.turns_each; ++i) read(group.first_turn_of(expert) + i);
+  }
+
+  void read(std::size_t turn) {
+    const Segment& segment = mixture_.segments[turn];
+    const HeldSegment held = tape_.acquire(turn);
+    REQUIRE(held.bytes.size() == segment.bytes);
+    const std::byte* const expected = mixture_.disk.files[0].data() + segment.offset;
+    REQUIRE(std::memcmp(held.bytes.data(), expected, segment.bytes) == 0);
+    tape_.release(turn);
+  }
+
+  Mixture& mixture_;
+  StreamedTape& tape_;
+};
+
+}  // namespace
+
+TEST_CASE("places go to experts that were used more, and each place has one expert") {
+  for (std::uint64_t seed = 0; seed < 50; ++seed) {
+    INFO("seed " << seed);
+    std::mt19937_64 random(seed);
+    const std::size_t experts = 1 + below(random, 40), places = below(random, experts + 1);
+    ExpertPolicy policy(experts, places, 1 + static_cast<double>(below(random, 100)));
+    std::vector<bool> has_place(experts);
+    std::fill_n(has_place.begin(), places, true);
+    for (int step = 0; step < 200; ++step) {
+      const auto tokens = static_cast<std::uint32_t>(1 + below(random, 3) * below(random, 20));
+      const auto uses = random_uses(experts, 1 + below(random, experts), tokens, random);
+      const auto is_used = [&](std::uint32_t expert) {
+        return std::ranges::find(uses, expert, &ExpertUse::expert) != uses.end();
+      };
+      for (const auto [gains, loses] : policy.use(uses, tokens, places)) {
+        REQUIRE(is_used(gains));
+        REQUIRE_FALSE(is_used(loses));
+        REQUIRE_FALSE(has_place[gains]);
+        REQUIRE(has_place[loses]);
+        REQUIRE(policy.score(gains) > policy.score(loses));
+        has_place[gains] = true;
+        has_place[loses] = false;
+      }
+      // Whoever was used and has no place has no lower score beside it that has one.
+      for (const ExpertUse& use : uses) {
+        if (has_place[use.expert]) continue;
+        for (std::uint32_t other = 0; other < experts; ++other) {
+          if (!has_place[other] || is_used(other)) continue;
+          REQUIRE(policy.score(other) >= policy.score(use.expert));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("the score of an expert is the share of tokens that took it") {
+  std::mt19937_64 random(1);
+  ExpertPolicy policy(4, 2, 50);
+  for (int step = 0; step < 2000; ++step) {
+    std::vector<ExpertUse> uses = {{0, 10}};
+    if (step % 2 == 0) uses.push_back({1, 5});
+    policy.use(uses, 10, 2);
+  }
+  CHECK(policy.score(0) == Approx(1).margin(1e-6));
+  CHECK(policy.score(1) == Approx(0.25).margin(0.05));
+  CHECK(policy.score(2) == 0);
+}
+
+TEST_CASE("experts that no place is usable for are not kept") {
+  ExpertPolicy policy(6, 3);
+  const std::vector<ExpertUse> uses = {{4, 1}, {5, 1}};
+  CHECK(policy.use(uses, 1, 0).empty());
+  CHECK(policy.use(uses, 1, 1).size() == 1);
+  // The other one gets a place as soon as there is one more.
+  const auto exchanges = policy.use(uses, 1, 2);
+  REQUIRE(exchanges.size() == 1);
+  CHECK(exchanges[0].gains == 5);
+}
+
+TEST_CASE("experts have the right bytes with every budget, fault and order") {
+  std::uint64_t hits = 0, misses = 0;
+  for (std::uint64_t seed = 0; seed < (is_sanitized ? 60 : 200); ++seed) {
+    INFO("seed " << seed);
+    std::mt19937_64 random(seed);
+    Mixture mixture(random);
+    mixture.disk.maps_files = below(random, 4) == 0;
+    mixture.disk.short_reads = 0.1 * static_cast<double>(below(random, 6));
+    mixture.disk.late = 0.1 * static_cast<double>(below(random, 11));
+    TapeOptions options;
+    options.pinned_bytes_max = below(random, mixture.bytes() * 5 / 4);
+    options.held_max = 1;
+    options.slots = 2 + static_cast<std::uint32_t>(below(random, 12));
+    StreamedTape tape(mixture.segments, std::make_unique<FakeReader>(mixture.disk, seed), options,
+                      {}, mixture.groups);
+    tape.load();
+    Consumer consumer(mixture, tape);
+    for (int step = 0; step < 12; ++step) {
+      consumer.step(below(random, 3) == 0 ? 5 : 1, random);
+      if (below(random, 3) == 0) {
+        tape.limit_pinned_bytes(below(random, tape.plan().pinned_bytes + 1));
+      }
+      REQUIRE(tape.pinned_bytes() <= tape.plan().pinned_bytes);
+    }
+    std::uint64_t counted_hits = 0, counted_uses = 0;
+    for (const ExpertStatistics& group : tape.statistics().experts) {
+      counted_hits += group.hits;
+      counted_uses += group.uses;
+    }
+    CHECK(counted_hits == consumer.hits);
+    CHECK(counted_uses == consumer.hits + consumer.misses);
+    if (mixture.disk.maps_files) {
+      REQUIRE(mixture.disk.resident_bytes_max <= tape.plan().peak_bytes());
+    }
+    hits += consumer.hits;
+    misses += consumer.misses;
+  }
+  CHECK(hits > 100);
+  CHECK(misses > 100);
+}
+
+TEST_CASE("a step of one token reads no expert that it does not need") {
+  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+    INFO("seed " << seed);
+    std::mt19937_64 random(seed);
+    Mixture mixture(random);
+    for (ExpertGroup& group : mixture.groups) group.used = 1 + (group.experts - 1) / 3;
+    TapeOptions options;
+    options.pinned_bytes_max = below(random, mixture.bytes());
+    options.held_max = 1;
+    options.slots = 6;
+    StreamedTape tape(mixture.segments, std::make_unique<FakeReader>(mixture.disk, seed), options,
+                      {}, mixture.groups);
+    if (tape.plan().streamed_segments == 0) continue;
+    tape.load();
+    Consumer consumer(mixture, tape);
+    const std::size_t before = mixture.disk.requests.size();
+    for (int step = 0; step < 20; ++step) consumer.step(1, random);
+    for (std::size_t i = before; i < mixture.disk.requests.size(); ++i) {
+      const ReadRequest& request = mixture.disk.requests[i];
+      const bool is_needed = std::ranges::any_of(mixture.segments, [&](const Segment& segment) {
+        const auto turn = static_cast<std::size_t>(&segment - mixture.segments.data());
+        const std::uint64_t begin = round_down(segment.offset, page_bytes);
+        const bool is_expert =
+            find_group(mixture.groups, turn) != std::span<const ExpertGroup>(mixture.groups).end();
+        return request.offset == begin && (!is_expert || consumer.needed.contains(turn));
+      });
+      REQUIRE(is_needed);
+    }
+    CHECK(tape.statistics().streaming.dropped == 0);
+  }
+}
+
+TEST_CASE("what is used most stays in memory") {
+  Mixture mixture = [] {
+    std::mt19937_64 random(3);
+    Mixture made(random);
+    made.segments.clear();
+    made.groups = {{0, 16, 1, 2}};
+    for (std::uint64_t i = 0; i < 16; ++i) made.segments.push_back({0, i * 4096, 4096});
+    made.disk.files[0] = random_bytes(16 * 4096, 5);
+    return made;
+  }();
+  TapeOptions options;
+  options.pinned_bytes_max = 4 * 4096;
+  options.held_max = 1;
+  options.slots = 4;
+  StreamedTape tape(mixture.segments, std::make_unique<FakeReader>(mixture.disk, 1), options, {},
+                    mixture.groups);
+  tape.load();
+  const auto use = [&](std::uint32_t expert) {
+    tape.expect_experts(0, std::vector<ExpertUse>{{expert, 1}}, 1);
+    tape.acquire(expert);
+    tape.release(expert);
+  };
+  // Four that come often, and each time another of the rest.
+  for (std::uint32_t i = 0; i < 400; ++i) use(i % 2 == 0 ? 8 + i / 2 % 4 : i / 2 % 8);
+  for (const std::size_t often : {8U, 9U, 10U, 11U}) CHECK(tape.is_in_memory(often));
+  // And four others, from now on.
+  for (std::uint32_t i = 0; i < 4000; ++i) use(12 + i % 4);
+  for (const std::size_t often : {12U, 13U, 14U, 15U}) CHECK(tape.is_in_memory(often));
+}
+
+TEST_CASE("a mixture gives the same logits with places for any number of its experts") {
+  synth::Shape shape = synth::shape_by_name("tiny-qwen3moe");
+  shape.experts = {.count = 24, .used = 4, .feed_forward = 256};
+  const TemporaryFolder folder;
+  const auto model = folder.path() / "model.gguf";
+  synth::SyntheticModel(shape, "Q8_0").write(model, 1, {});
+  std::mt19937_64 random(4);
+  std::vector<tokenizer::Token> tokens(48);
+  for (auto& token : tokens) token = static_cast<tokenizer::Token>(3 + below(random, 290));
+
+  engine::EngineOptions options;
+  options.context = 64;
+  options.threads = 2;
+  options.chunk = 24;
+  options.io = Io::pread;
+  const auto evaluate = [&](ExpertStatistics& sum) {
+    std::vector<float> logits;
+    const auto engine = engine::Engine::open(model, options);
+    // A prompt, a few tokens together, and single ones.
+    for (std::size_t done = 0, count = 20; done < tokens.size();
+         done += count, count = done < 30 ? 5 : 1) {
+      count = std::min(count, tokens.size() - done);
+      const auto last = engine->session().evaluate(std::span(tokens).subspan(done, count));
+      logits.insert(logits.end(), last.begin(), last.end());
+    }
+    for (const ExpertStatistics& group : engine->tape_statistics().experts) {
+      sum.uses += group.uses;
+      sum.hits += group.hits;
+    }
+    return logits;
+  };
+  ExpertStatistics all;
+  const std::vector<float> expected = evaluate(all);
+  CHECK(all.hits == all.uses);
+  CHECK(all.uses != 0);
+  std::uint64_t hits_before = 0;
+  bool has_seen_both = false;
+  for (const std::uint64_t more_mib : {4, 7, 10, 13}) {
+    options.budget_bytes =
+        engine::plan_run(model, options).plan.least_budget_bytes + (more_mib << 20);
+    ExpertStatistics some;
+    const std::vector<float> logits = evaluate(some);
+    REQUIRE(logits.size() == expected.size());
+    CHECK(std::memcmp(logits.data(), expected.data(), expected.size() * sizeof(float)) == 0);
+    CHECK(some.uses == all.uses);
+    CHECK(some.hits >= hits_before);
+    hits_before = some.hits;
+    has_seen_both = has_seen_both || (some.hits != 0 && some.hits != some.uses);
+  }
+  CHECK(has_seen_both);
+}
+
+}  // namespace sluice::test
