@@ -23,7 +23,7 @@
 namespace sluice::streaming {
 
 // Chosen by bench/bench_experts.
-inline constexpr double expert_half_life = 256;
+inline constexpr double expert_half_life = 8;
 
 class ExpertPolicy {
  public:

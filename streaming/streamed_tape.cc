@@ -396,6 +396,10 @@ std::uint64_t StreamedTape::pinned_bytes() const {
   return plan_.is_in_page_cache ? plan_.pinned_bytes : round_up(pinned_.bytes(), page_bytes);
 }
 
+std::uint64_t StreamedTape::pinned_bytes_allowed() const {
+  return std::min(plan_.pinned_bytes, pinned_.limit_bytes());
+}
+
 TapeStatistics StreamedTape::statistics() const {
   TapeStatistics statistics;
   statistics.streaming = read_ahead_.statistics();

@@ -15,8 +15,9 @@
 // at any moment; segments beyond the limit are streamed from then on. When the limit rises again,
 // segments are pinned as they pass through the ring, which costs no extra read.
 //
-// Threads: a tape is used by one thread. Only limit_pinned_bytes() and pinned_bytes() may be called
-// by any thread. Any number of threads may read the memory handed out.
+// Threads: a tape is used by one thread. Only limit_pinned_bytes(), pinned_bytes() and
+// pinned_bytes_allowed() may be called by any thread. Any number of threads may read the memory
+// handed out.
 #pragma once
 
 #include <cstddef>
@@ -134,6 +135,8 @@ class StreamedTape final : public Tape {
   void limit_pinned_bytes(std::uint64_t bytes) { pinned_.limit(bytes); }
 
   std::uint64_t pinned_bytes() const;  // at this moment
+  // That may be pinned at this moment: places of experts fill only as experts are used.
+  std::uint64_t pinned_bytes_allowed() const;
 
   // See Reader::trouble().
   std::string trouble() const { return reader_->trouble(); }

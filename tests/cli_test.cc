@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
 #include <string>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -326,6 +328,38 @@ TEST_CASE("bench and --report give the same fields") {
   CHECK(report["context"] == 12);
   CHECK(report["decode_tokens_per_s_each"].size() == 2);
   CHECK(report["decode_tokens_per_s"].get<double>() > 0);
+}
+
+TEST_CASE("the experts of a run are reported, and traced token by token") {
+  const Folder folder;
+  const std::string model = folder.file("model.gguf"), trace = folder.file("trace");
+  REQUIRE(shell("sluice synth tiny-qwen3moe " + model).status == 0);
+  const Result bench =
+      shell("sluice bench " + model + " -q -p 8 -n 4 --repeat 1 --json --trace-experts " + trace);
+  REQUIRE(bench.status == 0);
+  const nlohmann::json report = nlohmann::json::parse(bench.output);
+  CHECK(report["expert_hit_rate"] == 1);  // all of them fit
+  CHECK(report["expert_hit_rate_by_layer"].size() == 3);
+  CHECK(report["expert_bytes_read_per_token"] == 0);
+  CHECK(report["expert_cache_bytes"].get<double>() > 0);
+  std::istringstream lines(content(trace));
+  std::string line;
+  std::getline(lines, line);
+  CHECK(line == "sluice experts 1");
+  std::size_t count = 0;
+  for (; std::getline(lines, line); ++count) {
+    std::istringstream words(line);
+    std::size_t group = 0, experts = 0;
+    char colon = 0;
+    std::set<std::size_t> chosen;
+    words >> group >> experts >> colon;
+    for (std::size_t expert = 0; words >> expert;) chosen.insert(expert);
+    INFO(line);
+    CHECK((group < 3 && experts == 8 && colon == ':' && chosen.size() == 3));
+    CHECK(*chosen.rbegin() < experts);
+  }
+  CHECK(count == 3 * (1 + 8 + 4));  // one token warms up
+  check_fails("sluice bench " + model + " -q -p 1 -n 1 --trace-experts " + model, 2, "model");
 }
 
 // The program is stopped where it surely is: writing to a pipe that no one reads, or about to.

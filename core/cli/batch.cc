@@ -349,6 +349,7 @@ CLI::App* add_batch(CLI::App& program, BatchOptions& options) {
   CLI::App* command =
       add_command(program, "batch", "Generate for every row of a file", description);
   add_common_options(*command, options.common, "what the longest row needs");
+  add_trace_option(*command, options.common);
   add_sampling_options(*command, options.sampling);
   command->add_option("IN.jsonl", options.input, "The file of rows; - reads the standard input")
       ->type_name("")

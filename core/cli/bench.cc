@@ -157,6 +157,7 @@ CLI::App* add_bench(CLI::App& program, BenchOptions& options) {
       "Example:\n"
       "  sluice bench model.gguf -p 512 -n 64 --repeat 5 --json");
   add_common_options(*command, options.common, "-p and -n together");
+  add_trace_option(*command, options.common);
   const auto count = [&](const char* name, std::uint32_t& value, std::uint32_t least,
                          const char* help) {
     command->add_option(name, value, help)

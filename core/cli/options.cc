@@ -11,6 +11,7 @@
 #include <string_view>
 #include <utility>
 
+#include "core/cli/expert_trace.h"
 #include "core/cli/files.h"
 #include "core/cli/help.h"
 #include "core/cli/interrupt.h"
@@ -254,6 +255,14 @@ void add_common_options(CLI::App& command, CommonOptions& options,
       ->each([&command](const std::string& file) { apply_config(command, file); });
 }
 
+void add_trace_option(CLI::App& command, CommonOptions& options) {
+  command
+      .add_option("--trace-experts", options.trace_experts,
+                  "Write down which experts each token takes, for bench_experts")
+      ->group(common_group)
+      ->type_name("FILE");
+}
+
 void add_sampling_options(CLI::App& command, SamplingOptions& options) {
   const auto add = [&](const std::string& name, auto&&... arguments) {
     return command.add_option(name, std::forward<decltype(arguments)>(arguments)...)
@@ -362,6 +371,10 @@ engine::EngineOptions engine_options(const CommonOptions& options) {
 std::unique_ptr<engine::Engine> open_engine(const CommonOptions& common,
                                             engine::EngineOptions options) {
   if (!common.report.empty()) refuse_files_of_model(common.report, common.model);
+  if (!common.trace_experts.empty()) {
+    refuse_files_of_model(common.trace_experts, common.model);
+    options.expert_watch = trace_experts(common.trace_experts);
+  }
   Progress progress(common.quiet);
   progress.show(fmt::format("loading {}", common.model.string()));
   options.on_load = [&](std::uint64_t loaded_bytes, std::uint64_t total_bytes) {

@@ -30,6 +30,7 @@ struct CommonOptions {
   std::string io = "auto";
   std::filesystem::path config;
   std::filesystem::path report;
+  std::filesystem::path trace_experts;  // empty: none
   bool quiet = false;
 };
 
@@ -65,6 +66,7 @@ CLI::Option* add_model_argument(CLI::App& command, std::filesystem::path& model)
 void add_common_options(
     CLI::App& command, CommonOptions& options,
     const std::string& context_default = "what the budget allows, up to the model's");
+void add_trace_option(CLI::App& command, CommonOptions& options);  // --trace-experts
 void add_sampling_options(CLI::App& command, SamplingOptions& options);
 void add_json_option(CLI::App& command, bool& json);
 

@@ -164,6 +164,7 @@ CLI::App* add_run(CLI::App& program, RunOptions& options) {
       "  sluice run model.gguf -f letter.txt --stop \"Yours sincerely\" > answer.txt\n"
       "  echo \"Once upon a time\" | sluice run model.gguf --seed 7");
   add_common_options(*command, options.common);
+  add_trace_option(*command, options.common);
   add_sampling_options(*command, options.sampling);
   add_prompt_cache_options(*command, options.prompt_cache);
   CLI::Option* prompt =

@@ -253,10 +253,9 @@ class LoadedEngine final : public Engine {
     const std::string& budget_note = prepared_.planned.plan.budget.note;
     if (!budget_note.empty()) notes_.insert(notes_.begin(), budget_note);
     for (const std::string& note : prepared_.planned.layout->notes()) notes_.push_back(note);
-    tape_ = std::make_unique<streaming::StreamedTape>(prepared_.planned.layout->segments(),
-                                                      std::move(prepared_.reader.reader),
-                                                      plan().tape_options, copy_for_kernels(),
-                                                      prepared_.planned.layout->expert_groups());
+    tape_ = std::make_unique<streaming::StreamedTape>(
+        prepared_.planned.layout->segments(), std::move(prepared_.reader.reader),
+        plan().tape_options, copy_for_kernels(), prepared_.planned.layout->expert_groups());
     // The system can take back pages of a mapping; only anonymous memory needs a guard.
     if (!plan().tape.is_in_page_cache) {
       guard_.emplace(plan(), *tape_, memory_, options.on_change);
@@ -267,6 +266,7 @@ class LoadedEngine final : public Engine {
                      opened_.tokenizer->vocabulary_size(), suppressed_tokens());
     stepper_->set_stop_check(options.stop_check);
     stepper_->set_watch(options.watch);
+    stepper_->set_expert_watch(options.expert_watch);
     if (!options.prompt_cache.folder.empty()) {
       prompt_cache_.emplace(options.prompt_cache, model_key(model), cache());
     }

@@ -26,6 +26,7 @@
 #include "core/engine/machine_limits.h"
 #include "core/engine/prompt_cache.h"
 #include "core/gguf/gguf.h"
+#include "core/model/expert_watch.h"
 #include "core/model/matrix_input.h"
 #include "core/plan/memory_plan.h"
 #include "core/tokenizer/tokenizer.h"
@@ -70,6 +71,7 @@ struct EngineOptions {
   // Called with the input of each matrix product, for statistics. A step that fails may already
   // have called it for some products.
   model::MatrixWatch watch = {};
+  model::ExpertWatch expert_watch = {};  // called with what routers choose
   // Called with one line of text when something changes during the run: the memory in use
   // (memory_guard.h), or how weights are read (streaming::Reader::trouble).
   std::function<void(const std::string& line)> on_change = {};

@@ -65,7 +65,7 @@ std::chrono::milliseconds MemoryGuard::look(Clock::time_point now) {
 void MemoryGuard::between_steps(Clock::time_point now) {
   if (!thread_.joinable()) look(now);
   if (now < next_log_ || !log_) return;
-  const std::uint64_t pinned = tape_.pinned_bytes();
+  const std::uint64_t pinned = tape_.pinned_bytes_allowed();
   if (pinned == told_bytes_) return;
   log_(fmt::format("{}: {} MiB of weights stay in memory instead of {} MiB",
                    pinned < told_bytes_ ? "memory is short" : "memory is back",

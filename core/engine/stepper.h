@@ -46,6 +46,7 @@ class Stepper {
   // Called many times a step; what it throws ends the step.
   void set_stop_check(std::function<void()> check) { compute_.set_stop_check(std::move(check)); }
   void set_watch(model::MatrixWatch watch) { compute_.set_watch(std::move(watch)); }
+  void set_expert_watch(model::ExpertWatch watch) { compute_.set_expert_watch(std::move(watch)); }
 
   // Runs a step of at most plan.chunk tokens and plan.logits_columns logits. Throws UsageError when
   // something does not fit or a token is invalid, std::system_error when weights cannot be read,

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core/model/aligned_bytes.h"
+#include "core/model/expert_watch.h"
 #include "core/model/matrix_input.h"
 #include "core/model/weights.h"
 #include "kernels/kernel_table.h"
@@ -43,6 +44,9 @@ class Compute {
 
   // `watch` is called with the input of each matrix, before the product.
   void set_watch(MatrixWatch watch) { watch_ = std::move(watch); }
+
+  void set_expert_watch(ExpertWatch watch) { expert_watch_ = std::move(watch); }
+  const ExpertWatch& expert_watch() const { return expert_watch_; }  // may be empty
 
   // Bytes that a Compute of this shape allocates.
   static std::size_t bytes(std::size_t size_max, std::size_t columns_max, std::size_t threads);
@@ -99,6 +103,7 @@ class Compute {
   std::size_t ring_held_max_;
   std::function<void()> stop_check_;
   MatrixWatch watch_;
+  ExpertWatch expert_watch_;
   AlignedBytes quantised_;
   AlignedBytes scratch_;         // kernels::MatmulScratch::bytes for each thread
   std::vector<HeldSlice> held_;  // the current wave; empty outside of multiply()

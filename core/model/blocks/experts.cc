@@ -128,6 +128,7 @@ void Experts::run(Pass& pass, const float* routed, const float* in, float* out) 
   list_visits(columns);
   const std::span<const streaming::ExpertUse> uses = list_uses();
   if (group_) pass.compute.expect_experts(*group_, uses, columns);
+  if (group_ && pass.compute.expert_watch()) tell(pass.compute.expert_watch(), columns);
   std::fill_n(buffers_.sum, columns * embedding_, 0.0f);
   if (columns * router_.spec().used <= outputs_max_) {
     run_by_arrival(pass.compute, uses, columns, in);
@@ -135,6 +136,14 @@ void Experts::run(Pass& pass, const float* routed, const float* in, float* out) 
     run_by_number(pass.compute, uses, in);
   }
   std::memcpy(out, buffers_.sum, columns * embedding_ * sizeof(float));
+}
+
+void Experts::tell(const ExpertWatch& watch, std::size_t columns) const {
+  std::vector<std::uint32_t> chosen(router_.spec().used);
+  for (std::size_t c = 0; c < columns; ++c) {
+    std::ranges::transform(router_.choices(c), chosen.begin(), &Choice::expert);
+    watch({*group_, experts_.size(), c, chosen});
+  }
 }
 
 // Sorts what the tokens chose by expert, and then by column.

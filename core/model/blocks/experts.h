@@ -69,6 +69,7 @@ class Experts final : public Block {
   }
   Buffers place(Arena& arena, const BufferShape& shape) const;
   void list_visits(std::size_t columns);
+  void tell(const ExpertWatch& watch, std::size_t columns) const;
   std::span<const streaming::ExpertUse> list_uses();
   std::span<const Visit> visits_of(std::size_t expert) const;
   void run_by_number(Compute& compute, std::span<const streaming::ExpertUse> uses, const float* in);
