@@ -80,7 +80,7 @@ CLI::App* add_quantize(CLI::App& program, QuantizeOptions& options) {
       ->add_option("--quant", options.quant,
                    "Format of the weights: Q8_0, Q6_K, Q5_K_M, Q4_K_M, Q4_K_S, Q4_0, Q4_1, Q5_0, "
                    "Q5_1, IQ4_XS, IQ4_NL,\n"
-                   "MXFP4, F16, BF16 or F32; pure-X uses X for all matrices")
+                   "MXFP4, MXFP4_MOE, F16, BF16 or F32; pure-X uses X for all matrices")
       ->type_name("TYPE")
       ->required();
   command

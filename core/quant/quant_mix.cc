@@ -161,6 +161,10 @@ std::vector<QuantMix> QuantMix::stock() {
                                BlockType::q6_k, BlockType::mxfp4}) {
     add(std::string(kernels::traits(base).name), file_type_of(base), base);
   }
+  // As gpt-oss is published: four bits for the experts, eight for all else.
+  QuantMix& mxfp4_moe =
+      mixes.emplace_back(QuantMix("MXFP4_MOE", file_type_of(BlockType::mxfp4), BlockType::q8_0));
+  mxfp4_moe.experts_ = BlockType::mxfp4;
   for (const BlockType base : {BlockType::q8_0, BlockType::f16, BlockType::bf16, BlockType::f32}) {
     mixes.push_back(QuantMix(std::string(kernels::traits(base).name), file_type_of(base), base));
   }
@@ -195,6 +199,7 @@ std::vector<std::string> QuantMix::names() {
 
 BlockType QuantMix::type_for(const TensorPlace& place) const {
   const auto wanted = [&] {
+    if (place.is_of_experts && experts_) return *experts_;
     switch (place.role) {
       case TensorRole::head:
         return head_.type_for(place);

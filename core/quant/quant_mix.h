@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,6 +30,7 @@ struct TensorPlace {
   std::uint32_t count = 0;         // attn_v and attn_qkv; for all others, layers of the model
   std::uint32_t heads_per_kv = 1;  // query heads that share one pair of keys and values
   std::uint64_t columns = 0;       // dims[0]
+  bool is_of_experts = false;      // a stack of the matrices of all experts
 };
 
 // A choice between two formats by the layer.
@@ -64,6 +66,7 @@ class QuantMix {
   std::string name_;
   std::uint32_t file_type_;
   kernels::BlockType base_;
+  std::optional<kernels::BlockType> experts_;  // of stacks of experts, whatever their role
   LayerRule head_, attn_v_, attn_qkv_, attn_output_, ffn_down_;
 };
 

@@ -71,11 +71,11 @@ std::vector<std::optional<kernels::BlockType>> types_of(std::span<const NamedSha
   for (const std::size_t i : in_order_of_layers(tensors)) {
     const NamedShape& tensor = tensors[i];
     TensorPlace& place = places[i];
-    place = {role_of(tensor.name, has_output), 0, facts.layers, facts.heads_per_kv, tensor.columns};
+    place = {role_of(tensor.name, has_output), 0, facts.layers, facts.heads_per_kv, tensor.columns,
+             contains(tensor.name, "_exps")};
     if (is_value(place.role)) place.index = values++;
     if (place.role == TensorRole::ffn_down) {
-      const bool is_of_experts = contains(tensor.name, "_exps");
-      place.index = is_of_experts ? layer_of(tensor.name) : downs++;
+      place.index = place.is_of_experts ? layer_of(tensor.name) : downs++;
     }
   }
   std::vector<std::optional<kernels::BlockType>> types(tensors.size());
