@@ -206,6 +206,7 @@ TEST_CASE("synthetic models have the parameters and types of the published files
       {"gemma4-e4b", 7'518'069'290, {{"BF16", 1}, {"F32", 339}, {"Q4_K", 336}, {"Q6_K", 44}}},
       {"lfm2-2.6b", 2'569'272'320, {{"F32", 99}, {"Q4_K", 148}, {"Q6_K", 19}}},
       {"olmo2-7b", 7'298'617'344, {{"F32", 129}, {"Q4_K", 193}, {"Q6_K", 33}}},
+      {"qwen3-30b-a3b", 30'532'122'624, {{"F32", 241}, {"Q4_K", 289}, {"Q6_K", 49}}},
       {"smollm3-3b", 3'075'098'624, {{"F32", 73}, {"Q4_K", 216}, {"Q6_K", 37}}},
   };
   for (const Expected& expected : all) {
@@ -216,6 +217,29 @@ TEST_CASE("synthetic models have the parameters and types of the published files
     for (const Tensor& tensor : model.tensors()) parameters += tensor.elements();
     CHECK(parameters == expected.parameters);
   }
+}
+
+TEST_CASE("mixtures have the parameters and the number of tensors of the published files") {
+  struct Expected {
+    const char* shape;
+    std::uint64_t parameters;
+    std::size_t tensors;
+  };
+  for (const Expected& expected : {Expected{"qwen35-35b-a3b", 34'660'610'688, 733},
+                                   Expected{"gpt-oss-20b", 20'914'757'184, 459},
+                                   Expected{"lfm2-8b-a1b", 8'339'930'560, 256}}) {
+    INFO(expected.shape);
+    const SyntheticModel model(expected.shape, "Q4_K_M");
+    std::uint64_t parameters = 0;
+    for (const Tensor& tensor : model.tensors()) parameters += tensor.elements();
+    CHECK(parameters == expected.parameters);
+    CHECK(model.tensors().size() == expected.tensors);
+  }
+  // Four bits for the experts, eight for the rest: the file of 12,109,566,624 bytes, of which the
+  // published vocabulary takes 13 MB.
+  const SyntheticModel model("gpt-oss-20b", "MXFP4_MOE");
+  CHECK(histogram(model) == std::map<std::string, int>{{"F32", 289}, {"MXFP4", 72}, {"Q8_0", 98}});
+  CHECK(model.data_bytes() == 12'096'558'336);
 }
 
 TEST_CASE("the layers with more bits are those of the published recipe") {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/cli/interrupt.h"
@@ -25,8 +26,9 @@ std::string shape_names() {
 synth::SyntheticModel make_model(const SynthOptions& options) {
   const synth::Shape& named = synth::shape_by_name(options.shape);
   using Stored = synth::SyntheticModel::Stored;
-  return {options.odd ? synth::odd_shape(named, options.seed) : named, options.quant,
-          options.twin ? Stored::as_twin : Stored::as_quantised};
+  synth::Shape shape = options.odd ? synth::odd_shape(named, options.seed) : named;
+  if (options.routing == "skewed") shape.experts.routing = synth::Routing::skewed;
+  return {std::move(shape), options.quant, options.twin ? Stored::as_twin : Stored::as_quantised};
 }
 
 void write_weights(const SynthOptions& options, const synth::SyntheticModel& synthetic) {
@@ -60,6 +62,12 @@ CLI::App* add_synth(CLI::App& program, SynthOptions& options) {
                        fmt::format("{}", fmt::join(quant::QuantMix::names(), ", ")))
       ->capture_default_str();
   command->add_option("--seed", options.seed, "Number that the weights are made from")
+      ->capture_default_str();
+  command
+      ->add_option("--routing", options.routing,
+                   "How the routers of a mixture of experts choose: 'uniform' takes all experts\n"
+                   "about equally often; 'skewed' prefers some, as trained models do")
+      ->check(CLI::IsMember({"uniform", "skewed"}))
       ->capture_default_str();
   command->add_flag("--odd", options.odd,
                     "Let the seed choose the sizes of a shape tiny-ARCHITECTURE too");

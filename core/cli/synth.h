@@ -12,6 +12,7 @@ struct SynthOptions {
   std::string shape;
   std::filesystem::path output;
   std::string quant = "Q4_K_M";
+  std::string routing = "uniform";
   std::uint64_t seed = 1;
   bool odd = false;
   bool twin = false;

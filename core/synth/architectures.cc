@@ -28,6 +28,10 @@ Row matrix(const char* name, Size columns, Size rows, TensorRole role = TensorRo
   return {name, {columns, rows}, Fill::matrix, 0, gain, role};
 }
 
+Row router() {
+  return {"ffn_gate_inp.weight", {embedding, &S::experts}, Fill::router, 0, 1.6f};
+}
+
 Row experts(const char* name, Size columns, Size rows, TensorRole role = TensorRole::other) {
   return {name, {columns, rows, &S::experts}, Fill::matrix, 0, 1, role};
 }
@@ -80,21 +84,21 @@ const Block plain_ffn = {
 };
 
 const Block mixture = {
-    vector("ffn_gate_inp.weight", {embedding, &S::experts}, 0, 0.1f),
+    router(),
     experts("ffn_gate_exps.weight", embedding, &S::expert),
     experts("ffn_up_exps.weight", embedding, &S::expert),
     experts("ffn_down_exps.weight", &S::expert, embedding, TensorRole::ffn_down),
 };
-const Block choice_bias = {vector("exp_probs_b.bias", {&S::experts}, 0, 0.3f)};
+const Block choice_bias = {{"exp_probs_b.bias", {&S::experts}, Fill::router_bias, 0, 1}};
 // Biases large enough to reach the clamps of gpt-oss.
 const Block mixture_biases = {
-    vector("ffn_gate_inp.bias", {&S::experts}, 0, 0.5f),
+    {"ffn_gate_inp.bias", {&S::experts}, Fill::router_bias, 0, 1.7f},
     vector("ffn_gate_exps.bias", {&S::expert, &S::experts}, 0, 2.5f),
     vector("ffn_up_exps.bias", {&S::expert, &S::experts}, 0, 2.5f),
     vector("ffn_down_exps.bias", {embedding, &S::experts}, 0, 0.2f),
 };
 const Block plain_mixture = {
-    vector("ffn_gate_inp.weight", {embedding, &S::experts}, 0, 0.1f),
+    router(),
     experts("ffn_up_exps.weight", embedding, &S::expert),
     experts("ffn_down_exps.weight", &S::expert, embedding, TensorRole::ffn_down),
 };
@@ -196,6 +200,7 @@ const Architecture architectures[] = {
     {.name = "lfm2moe",
      .layers = {{"M", {attn_norm, short_convolution, ffn_norm, mixture, choice_bias}},
                 {"*", {attn_norm, attention, head_norms, ffn_norm, mixture, choice_bias}}},
+     .leading = "lfm2",
      .final_norm = "token_embd_norm.weight",
      .plain_heads = true},
     {.name = "lfm2",

@@ -49,6 +49,7 @@ struct LayerKinds {
 struct Architecture {
   std::string_view name;
   std::vector<LayerKinds> layers;
+  std::string_view leading = {};  // describes the leading layers without experts; empty: none
   const char* final_norm = "output_norm.weight";
   bool plain_heads = false;  // loaders insist on heads of embedding / heads elements
 };

@@ -162,6 +162,7 @@ class Keys {
     add_if_set("expert_used_count", experts.used);
     add_if_set("expert_feed_forward_length", experts.feed_forward);
     add_if_set("expert_shared_feed_forward_length", experts.shared_feed_forward);
+    add_if_set("leading_dense_block_count", experts.leading_dense);
     if (is("lfm2moe")) add("expert_gating_func", std::uint32_t{2});  // the sigmoid
     if (is("nemotron_h_moe")) {
       add("expert_weights_norm", true);
@@ -191,7 +192,10 @@ void add_metadata(const Shape& shape, gguf::Writer& writer) {
   // Not the name of the shape: llama.cpp looks for those of some models here, and then for their
   // tokens.
   writer.add("general.name", "random weights");
-  writer.add("general.description", std::string_view("the shape of " + shape.name));
+  const bool is_skewed = shape.experts.routing == Routing::skewed;
+  const std::string description =
+      "the shape of " + shape.name + (is_skewed ? ", skewed routing" : "");
+  writer.add("general.description", std::string_view(description));
   writer.add("general.alignment", gguf::default_alignment);
   Keys(shape, writer).add_all();
   add_tokenizer(shape, writer);

@@ -122,6 +122,11 @@ std::vector<Shape> real_shapes() {
      .heads = {32, 8, 64}, .feed_forward = 10752, .vocabulary = 65536, .context = 128000,
      .tied = true, .kinds = "MM*MM*MMM*MMM*MMM*MMM*MM*MM*MM", .rope = {.base = 1e6f},
      .short_convolution = 3},
+    {.name = "lfm2-8b-a1b", .architecture = "lfm2moe", .layers = 24, .embedding = 2048,
+     .heads = {32, 8, 64}, .feed_forward = 7168, .vocabulary = 65536, .context = 128000,
+     .tied = true, .kinds = "MM*MMM*MMM*MMM*MMM*MM*MM", .rope = {.base = 1e6f},
+     .short_convolution = 3,
+     .experts = {.count = 32, .used = 4, .feed_forward = 1792, .leading_dense = 2}},
     {.name = "nemotron-nano-4b", .architecture = "nemotron_h", .layers = 42, .embedding = 3136,
      .heads = {40, 8, 128}, .feed_forward = 12544, .vocabulary = 131072, .context = 262144,
      .kinds = "M-M-M-MM-M-M*-M-M*-M-M-M*-M-M-MM*-MMM-M-M-",
@@ -160,7 +165,7 @@ std::vector<Shape> tiny_shapes() {
      .window = {.positions = 8}, .experts = {.count = 8, .used = 3, .feed_forward = 256}},
     {.name = "tiny-lfm2moe", .architecture = "lfm2moe", .layers = 5, .heads = {8, 2, 32},
      .tied = true, .kinds = "MM*M*", .short_convolution = 4,
-     .experts = {.count = 8, .used = 3, .feed_forward = 256}},
+     .experts = {.count = 8, .used = 3, .feed_forward = 256, .leading_dense = 1}},
     {.name = "tiny-nemotron_h_moe", .architecture = "nemotron_h_moe", .layers = 9,
      .kinds = "M-M*-MM*-",
      .recurrence = {.inner = 768, .heads = 24, .state = 64, .groups = 4, .taps = 4},
@@ -222,6 +227,8 @@ Shape with_tiny_sizes(Shape shape) {
   shape.context = 2048;
   if (shape.gain == 1) shape.gain = 1.6f;
   shape.logit_deviation = 1.6f;
+  shape.experts.router_bias = 0.3f;
+  shape.experts.layer_gain = 0;  // as of dense models, so that errors of a layer show
   return shape;
 }
 
@@ -236,12 +243,20 @@ Shape test_shape(const char* name, std::uint32_t width, std::uint32_t queries,
   return shape;
 }
 
+// Small as a file, but with as many experts as a model of 30 billion weights: 75 MB in Q4_K_M.
+Shape small_mixture() {
+  Shape shape = test_shape("small-moe", 512, 8, 1024, 4096, 4096);
+  shape.architecture = "qwen3moe";
+  shape.experts = {.count = 128, .used = 8, .feed_forward = 256};
+  return shape;
+}
+
 }  // namespace
 
 const std::vector<Shape>& shapes() {
   static const std::vector<Shape> all = [] {
     std::vector<Shape> list = {test_shape("tiny", 256, 4, 512, 2048, 2048),
-                               test_shape("small", 512, 8, 1536, 4096, 4096)};
+                               test_shape("small", 512, 8, 1536, 4096, 4096), small_mixture()};
     for (Shape& shape : real_shapes()) list.push_back(std::move(shape));
     for (Shape& shape : tiny_shapes()) list.push_back(with_tiny_sizes(std::move(shape)));
     return list;

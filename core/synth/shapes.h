@@ -9,6 +9,10 @@
 
 namespace sluice::synth {
 
+// How the routers of mixtures of experts choose. Random routers choose all experts about equally
+// often; those of trained models prefer some, and choose them again for the tokens that follow.
+enum class Routing { uniform, skewed };
+
 // The sizes of a model. What an architecture does not have is 0 or empty; such keys and tensors
 // are not written. Names of keys stand in metadata.cc, those of tensors in tensors.cc.
 struct Shape {
@@ -65,6 +69,12 @@ struct Shape {
   struct Experts {
     std::uint32_t count = 0, used = 0;
     std::uint32_t feed_forward = 0, shared_feed_forward = 0;  // of one expert; of the one for all
+    std::uint32_t leading_dense = 0;  // so many of the first layers have no experts
+    float router_bias = 0.02f;        // standard deviation, in architectures that have some
+    // What a layer adds to the stream, beside the embedding. If this were much, attention would
+    // make the tokens of a text more alike from layer to layer, and with them their experts.
+    float layer_gain = 0.15f;
+    Routing routing = Routing::uniform;
   } experts = {};
 
   // Weights have a standard deviation of gain / sqrt(columns). Above 1 attention chooses more

@@ -54,6 +54,15 @@ std::vector<float> rising_factors(std::uint64_t count, float last) {
   return factors;
 }
 
+std::vector<float> router_values(const Tensor& tensor, Random& random) {
+  std::vector<float> values(tensor.elements());
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const bool is_common = i % tensor.dims[0] < tensor.common_columns;
+    values[i] = (is_common ? tensor.common_deviation : tensor.deviation) * random.normal();
+  }
+  return values;
+}
+
 // The values of an F32 tensor that is no weight matrix.
 std::vector<float> small_values(const Tensor& tensor, const Shape& shape, Random& random) {
   std::vector<float> values(tensor.elements());
@@ -68,6 +77,8 @@ std::vector<float> small_values(const Tensor& tensor, const Shape& shape, Random
       std::fill(values.begin(), values.end(), 1e30f);
       std::fill_n(values.begin(), values.size() / 4, 1.0f);
       return values;
+    case Fill::router:
+      return router_values(tensor, random);
     default:
       for (float& value : values) value = tensor.mean + tensor.deviation * random.normal();
       return values;
@@ -80,13 +91,26 @@ class RowMaker {
   RowMaker(BlockType type, Stored stored, Random& random, const gguf::Writer::Sink& sink)
       : type_(type), stored_(stored), random_(random), sink_(sink) {}
 
+  // Lets the first columns of all rows that follow have the same weights; whole blocks.
+  void set_common(std::uint64_t columns, float deviation) {
+    common_.resize(kernels::row_bytes(type_, columns));
+    fill_random_blocks(type_, common_, deviation, random_);
+  }
+
   void make(std::uint64_t columns, std::uint64_t rows, float deviation) {
     const kernels::BlockTraits& block = kernels::traits(type_);
-    const std::uint64_t piece = piece_bytes / block.bytes_per_block * block.bytes_per_block;
-    std::uint64_t left = rows * kernels::row_bytes(type_, columns);
+    const std::uint64_t row = kernels::row_bytes(type_, columns);
+    const std::uint64_t unit = common_.empty() ? block.bytes_per_block : row;
+    const std::uint64_t piece = std::max<std::uint64_t>(1, piece_bytes / unit) * unit;
+    std::uint64_t left = rows * row;
     while (left > 0) {
       buffer_.resize(std::min(left, piece));
       fill_random_blocks(type_, buffer_, deviation, random_);
+      if (!common_.empty()) {
+        for (std::uint64_t at = 0; at < buffer_.size(); at += row) {
+          std::ranges::copy(common_, buffer_.data() + at);
+        }
+      }
       if (stored_ == Stored::as_quantised) {
         sink_(buffer_);
       } else {
@@ -103,6 +127,7 @@ class RowMaker {
   Stored stored_;
   Random& random_;
   const gguf::Writer::Sink& sink_;
+  std::vector<std::byte> common_;
   std::vector<std::byte> buffer_;
   std::vector<float> values_;
 };
@@ -146,6 +171,7 @@ void SyntheticModel::write(const std::filesystem::path& path, std::uint64_t seed
     const std::uint64_t columns = tensor.dims[0];
     const std::uint64_t rows = tensor.elements() / columns;
     RowMaker maker(types_[index], stored_, random, sink);
+    if (tensor.common_columns > 0) maker.set_common(tensor.common_columns, tensor.deviation);
     maker.make(columns, tensor.quiet_rows, tensor.deviation * quiet_factor);
     maker.make(columns, rows - tensor.quiet_rows, tensor.deviation);
   });

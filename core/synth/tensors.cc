@@ -1,10 +1,12 @@
 #include "core/synth/tensors.h"
 
+#include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
 #include <stdexcept>
 #include <utility>
 
+#include "core/error.h"
 #include "core/synth/architectures.h"
 #include "core/synth/toy_vocabulary.h"
 
@@ -19,7 +21,9 @@ const Architecture& architecture_of(const Shape& shape) {
 
 class TensorList {
  public:
-  explicit TensorList(const Shape& shape) : shape_(shape), architecture_(architecture_of(shape)) {}
+  explicit TensorList(const Shape& shape) : shape_(shape), architecture_(architecture_of(shape)) {
+    if (shape_.experts.routing == Routing::skewed) common_columns_ = find_common_columns();
+  }
 
   std::vector<Tensor> build() {
     add_global();
@@ -29,10 +33,29 @@ class TensorList {
   }
 
  private:
+  // Whole blocks of every format, so that they can be the same bytes in all rows.
+  std::uint64_t find_common_columns() const {
+    constexpr std::uint32_t block = 256;
+    if (shape_.experts.count == 0) {
+      throw UsageError(
+          fmt::format("shape {} has no experts, so there is no routing to skew; use "
+                      "a mixture of experts",
+                      shape_.name));
+    }
+    if (shape_.embedding <= block) {
+      throw UsageError(
+          fmt::format("skewed routing needs embeddings wider than {}, but those of {} "
+                      "have {}; use a wider shape",
+                      block, shape_.name, shape_.embedding));
+    }
+    return std::max(shape_.embedding / 8 / block * block, block);
+  }
+
   Tensor& add(std::string name, std::vector<std::uint64_t> dims, Fill fill, float mean,
               float deviation, TensorRole role = TensorRole::other) {
-    const TensorPlace place{role, 0, 0, shape_.heads.queries / shape_.heads.keys, dims[0]};
-    tensors_.push_back({std::move(name), std::move(dims), fill, mean, deviation, place, 0});
+    TensorPlace place{role, 0, 0, shape_.heads.queries / shape_.heads.keys, dims[0]};
+    place.is_of_experts = fill == Fill::matrix && dims.size() == 3;
+    tensors_.push_back({std::move(name), std::move(dims), fill, mean, deviation, place});
     return tensors_.back();
   }
 
@@ -42,6 +65,8 @@ class TensorList {
     const auto role = shape_.tied ? TensorRole::head : TensorRole::embedding;
     add("token_embd.weight", {width, vocabulary}, Fill::matrix, 0, 1, role);
     if (shape_.tied) make_head(tensors_.back());
+    tensors_.back().common_columns = common_columns_;
+    embedding_deviation_ = tensors_.back().deviation;
     // Where the head is the table of embeddings, signs at random keep a token from being followed
     // by itself for ever.
     add(architecture_.final_norm, {width}, Fill::vector, shape_.tied ? 0.0f : 1.0f,
@@ -89,7 +114,10 @@ class TensorList {
 
   void add_layer(std::uint32_t layer) {
     const Sizes sizes(shape_, layer);
-    for (const LayerKinds& kinds : architecture_.layers) {
+    const Architecture& architecture = layer < shape_.experts.leading_dense
+                                           ? architecture_by_name(architecture_.leading)
+                                           : architecture_;
+    for (const LayerKinds& kinds : architecture.layers) {
       if (kinds.kinds.find(shape_.kind(layer)) == std::string_view::npos) continue;
       for (const Block& block : kinds.blocks) {
         for (const Row& row : block) add_row(layer, row, sizes);
@@ -97,18 +125,48 @@ class TensorList {
       return;
     }
     throw std::logic_error(
-        fmt::format("{} has no layers of kind {}", architecture_.name, shape_.kind(layer)));
+        fmt::format("{} has no layers of kind {}", architecture.name, shape_.kind(layer)));
   }
 
   void add_row(std::uint32_t layer, const Row& row, const Sizes& sizes) {
     std::vector<std::uint64_t> dims;
     for (const Size size : row.dims) dims.push_back(sizes.*size);
-    const bool is_matrix = row.fill == Fill::matrix;
-    const float scale = is_matrix ? shape_.gain / std::sqrt(static_cast<float>(dims[0])) : 1.0f;
-    add(fmt::format("blk.{}.{}", layer, row.name), std::move(dims), row.fill, row.mean,
-        row.deviation * scale, row.role)
-        .place.index = layer;
+    const float scale = scale_of(row, dims.front());
+    Tensor& tensor = add(fmt::format("blk.{}.{}", layer, row.name), std::move(dims), row.fill,
+                         row.mean, row.deviation * scale, row.role);
+    tensor.place.index = layer;
+    if (row.fill == Fill::router && common_columns_ > 0) skew(tensor);
   }
+
+  // What the deviation of a row in the tables is multiplied with.
+  float scale_of(const Row& row, std::uint64_t columns) const {
+    const float width = std::sqrt(static_cast<float>(columns));
+    switch (row.fill) {
+      case Fill::matrix: {
+        const bool adds_to_stream = row.dims[1] == &Sizes::embedding;
+        const bool is_mixture = shape_.experts.count > 0 && shape_.experts.layer_gain > 0;
+        const float added = shape_.experts.layer_gain * embedding_deviation_;
+        return shape_.gain * (adds_to_stream && is_mixture ? added : 1) / width;
+      }
+      case Fill::router:
+        return 1 / width;
+      case Fill::router_bias:
+        return shape_.experts.router_bias;
+      default:
+        return 1;
+    }
+  }
+
+  // Lets a part of the variance of the router's logits be the same for all tokens: experts differ
+  // in it, so some are chosen often and others seldom.
+  void skew(Tensor& router) const {
+    const float common = static_cast<float>(common_columns_) / static_cast<float>(router.dims[0]);
+    router.common_columns = common_columns_;
+    router.common_deviation = router.deviation * std::sqrt(common_variance / common);
+    router.deviation *= std::sqrt((1 - common_variance) / (1 - common));
+  }
+
+  static constexpr float common_variance = 0.4f;
 
   // Mixes give more bits by the place among the tensors of a kind, in the order of the file; in a
   // mixture of experts, by the layer.
@@ -129,6 +187,8 @@ class TensorList {
   const Shape& shape_;
   const Architecture& architecture_;
   std::vector<Tensor> tensors_;
+  std::uint64_t common_columns_ = 0;  // of embeddings; 0 with uniform routing
+  float embedding_deviation_ = 0;
 };
 
 }  // namespace

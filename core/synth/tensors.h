@@ -15,6 +15,8 @@ namespace sluice::synth {
 enum class Fill {
   matrix,                // mean 0 and standard deviation `deviation`, in a format of the mix
   vector,                // about `mean`, F32
+  router,                // mean 0, F32, with a deviation of its own for the first common columns
+  router_bias,           // mean 0, F32
   llama3_factors,        // the rest is not random, F32: Llama 3's scaling of RoPE,
   proportional_factors,  // 1 for the first quarter and 1e30, which stops rotation, for the others,
   short_factors,         // and those of longrope
@@ -35,6 +37,11 @@ struct Tensor {
   // Rows at the start that are much smaller than the others: the logits of control and byte
   // tokens, so that random models speak in printable words.
   std::uint64_t quiet_rows = 0;
+
+  // For skewed routing. The first columns of the table of embeddings are the same for all tokens;
+  // routers weigh these columns with a deviation of their own.
+  std::uint64_t common_columns = 0;
+  float common_deviation = 0;  // of a router
 
   std::uint64_t elements() const;
 };

@@ -1,0 +1,174 @@
+// How the routers of synthetic mixtures choose: what a cache of a third of the experts of each
+// layer would hit, if it held those that were chosen most often before.
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numeric>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/engine/engine.h"
+#include "core/error.h"
+#include "core/gguf/gguf.h"
+#include "core/synth/random_blocks.h"
+#include "core/synth/shapes.h"
+#include "core/synth/synthetic_model.h"
+#include "streaming/mapped_file.h"
+#include "tests/catch.h"
+#include "tests/temporary_folder.h"
+
+namespace sluice {
+namespace {
+
+using synth::Routing;
+using synth::Shape;
+
+// Computes what a layer's router chooses, from its inputs and the weights in the file.
+class RouterOracle {
+ public:
+  RouterOracle(const gguf::Model& model, std::span<const std::byte> file, const std::string& prefix,
+               std::size_t used)
+      : weights_(floats(model, file, prefix + "ffn_gate_inp.weight")),
+        bias_(floats(model, file, prefix + "ffn_gate_inp.bias")),
+        choice_bias_(floats(model, file, prefix + "exp_probs_b.bias")),
+        used_(used) {}
+
+  std::set<std::size_t> choose(std::span<const float> x) const {
+    const std::size_t experts = weights_.size() / x.size();
+    std::vector<double> scores(experts);
+    for (std::size_t e = 0; e < experts; ++e) {
+      const float* row = weights_.data() + e * x.size();
+      scores[e] = std::inner_product(x.begin(), x.end(), row, bias_.empty() ? 0.0 : bias_[e]);
+      if (!choice_bias_.empty()) scores[e] = 1 / (1 + std::exp(-scores[e])) + choice_bias_[e];
+    }
+    std::vector<std::size_t> order(experts);
+    std::iota(order.begin(), order.end(), 0);
+    std::ranges::sort(order, [&](std::size_t a, std::size_t b) { return scores[a] > scores[b]; });
+    return {order.begin(), order.begin() + static_cast<std::ptrdiff_t>(used_)};
+  }
+
+ private:
+  // Empty for a tensor that the file does not have.
+  static std::vector<float> floats(const gguf::Model& model, std::span<const std::byte> file,
+                                   const std::string& name) {
+    const gguf::TensorInfo* tensor = model.find_tensor(name);
+    if (tensor == nullptr) return {};
+    const auto* first = reinterpret_cast<const float*>(file.data() + tensor->offset);
+    return {first, first + tensor->elements()};
+  }
+
+  std::vector<float> weights_, bias_, choice_bias_;
+  std::size_t used_;
+};
+
+struct Choices {
+  std::size_t experts = 0;
+  std::map<std::string, std::vector<std::set<std::size_t>>> by_layer;  // a set for each token
+};
+
+Choices choices_of(const Shape& shape, std::size_t tokens) {
+  const test::TemporaryFolder folder;
+  const auto path = folder.path() / "model.gguf";
+  synth::SyntheticModel(shape, "Q4_K_M").write(path, 1, {});
+  const gguf::Model model = gguf::Model::open(path);
+  const streaming::MappedFile file(path);
+  Choices choices;
+  choices.experts = shape.experts.count;
+  engine::EngineOptions options;
+  options.context = static_cast<std::uint32_t>(tokens);
+  options.watch = [&](const model::MatrixInput& input) {
+    const std::string name(input.tensor);
+    if (!name.ends_with("ffn_gate_inp.weight")) return;
+    const std::string prefix = name.substr(0, name.rfind('.', name.rfind('.') - 1) + 1);
+    const RouterOracle router(model, file.bytes(), prefix, shape.experts.used);
+    for (std::size_t c = 0; c < input.columns; ++c) {
+      choices.by_layer[name].push_back(router.choose({input.x + c * input.x_stride, input.size}));
+    }
+  };
+  const auto engine = engine::Engine::open(path, options);
+  synth::Random random(3, 0);
+  std::vector<tokenizer::Token> prompt(tokens);
+  for (auto& token : prompt) {
+    token = static_cast<tokenizer::Token>(random.next() % shape.vocabulary);
+  }
+  engine->session().evaluate(prompt);
+  return choices;
+}
+
+// The share of the choices in the second half that are among the third of a layer's experts that
+// the first half chose most often.
+double share_of_hits(const Choices& choices) {
+  double hits = 0, all = 0;
+  for (const auto& [layer, tokens] : choices.by_layer) {
+    std::vector<std::size_t> counts(choices.experts);
+    for (std::size_t t = 0; t < tokens.size() / 2; ++t) {
+      for (const std::size_t expert : tokens[t]) ++counts[expert];
+    }
+    std::vector<std::size_t> order(choices.experts);
+    std::iota(order.begin(), order.end(), 0);
+    std::ranges::stable_sort(order, [&](auto a, auto b) { return counts[a] > counts[b]; });
+    const std::set<std::size_t> kept(
+        order.begin(), order.begin() + static_cast<std::ptrdiff_t>(choices.experts / 3));
+    for (std::size_t t = tokens.size() / 2; t < tokens.size(); ++t) {
+      for (const std::size_t expert : tokens[t]) hits += static_cast<double>(kept.count(expert));
+      all += static_cast<double>(tokens[t].size());
+    }
+  }
+  return hits / all;
+}
+
+// The share of a token's experts that the token before it chose too.
+double share_of_repeats(const Choices& choices) {
+  double repeats = 0, all = 0;
+  for (const auto& [layer, tokens] : choices.by_layer) {
+    for (std::size_t t = 1; t < tokens.size(); ++t) {
+      for (const std::size_t e : tokens[t]) repeats += static_cast<double>(tokens[t - 1].count(e));
+      all += static_cast<double>(tokens[t].size());
+    }
+  }
+  return repeats / all;
+}
+
+// Wide enough for skewed routing, and as quick as the tiny shapes otherwise.
+Shape widened(const std::string& name) {
+  Shape shape = synth::shape_by_name(name);
+  shape.embedding = 512;
+  if (shape.architecture == "lfm2moe") shape.heads.size = 64;
+  shape.experts.count = 32;
+  shape.experts.used = 2;
+  shape.experts.router_bias = Shape{}.experts.router_bias;
+  shape.experts.layer_gain = Shape{}.experts.layer_gain;
+  return shape;
+}
+
+}  // namespace
+
+TEST_CASE("experts are chosen about equally often, or some of them much more often") {
+  for (const Shape& shape :
+       {synth::shape_by_name("small-moe"), widened("tiny-qwen35moe"), widened("tiny-gpt-oss"),
+        widened("tiny-lfm2moe"), widened("tiny-granitehybrid-moe")}) {
+    const Choices uniform = choices_of(shape, 256);
+    Shape changed = shape;
+    changed.experts.routing = Routing::skewed;
+    const Choices skewed = choices_of(changed, 256);
+    CHECK(skewed.by_layer.size() == shape.layers - shape.experts.leading_dense);
+    INFO(shape.name << ": hits " << share_of_hits(uniform) << " and " << share_of_hits(skewed)
+                    << ", repeats " << share_of_repeats(uniform) << " and "
+                    << share_of_repeats(skewed));
+    CHECK(share_of_hits(uniform) < 0.5);
+    CHECK(share_of_hits(skewed) > share_of_hits(uniform) + 0.2);
+    CHECK(share_of_hits(skewed) < 0.9);
+    CHECK(share_of_repeats(skewed) > 1.6 * share_of_repeats(uniform));
+  }
+}
+
+TEST_CASE("skewed routing is refused where it cannot be") {
+  for (const char* name : {"tiny-qwen3moe", "small"}) {
+    Shape shape = synth::shape_by_name(name);
+    shape.experts.routing = Routing::skewed;
+    CHECK_THROWS_AS(synth::SyntheticModel(shape, "Q8_0"), UsageError);
+  }
+}
+
+}  // namespace sluice
