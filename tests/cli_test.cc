@@ -362,6 +362,30 @@ TEST_CASE("the experts of a run are reported, and traced token by token") {
   check_fails("sluice bench " + model + " -q -p 1 -n 1 --trace-experts " + model, 2, "model");
 }
 
+TEST_CASE("a plan for a mixture depends on how many of its experts are found in memory") {
+  const Folder folder;
+  const std::string model = folder.file("model.gguf");
+  REQUIRE(shell("sluice synth small-moe " + model + " --header-only").status == 0);
+  const auto plan = [&](const std::string& options) {
+    const Result result = shell("sluice plan " + model + " -q --ctx 64 --json " + options);
+    INFO(result.errors);
+    REQUIRE(result.status == 0);
+    return nlohmann::json::parse(result.output);
+  };
+  const std::string tight = " --budget " + std::to_string(is_sanitized ? 800 : 80) + "MiB ";
+  if (!is_sanitized) {  // whose own memory is beyond any budget that would stream
+    const nlohmann::json alike = plan(tight);
+    CHECK(alike["expert_hit_rate"].get<double>() > 0.05);
+    CHECK(alike["expert_hit_rate"].get<double>() < 0.95);
+    CHECK(alike["predicted_decode_tokens_per_s_without_hits"].get<double>() > 0);
+    const nlohmann::json all = plan(tight + "--hit-rate 1"), none = plan(tight + "--hit-rate 0");
+    CHECK(all["expert_hit_rate"] == 1);
+    CHECK(none["bound_tokens_per_s"].get<double>() < all["bound_tokens_per_s"].get<double>());
+  }
+  CHECK_FALSE(plan("").contains("expert_hit_rate"));
+  check_fails("sluice plan " + model + " --hit-rate 2", 2, "--hit-rate");
+}
+
 // The program is stopped where it surely is: writing to a pipe that no one reads, or about to.
 TEST_CASE("a signal ends a run cleanly with the status that shells give it") {
   const Folder folder;

@@ -21,26 +21,39 @@ struct Prediction {
   engine::MachineLimits limits;
   engine::DecodeBound bound;
   std::optional<double> tokens_per_s;  // of all sequences; nothing if the plan does not fit
+  // The same if no expert that is needed is in memory; only for a mixture that is streamed.
+  std::optional<double> tokens_per_s_without_hits;
 };
 
-Prediction predict(const engine::PlannedRun& run, const std::filesystem::path& model,
-                   const engine::EngineOptions& options) {
-  Prediction out;
-  out.limits = engine::measure_machine_limits(run.cpus, model);
-  const std::uint32_t sequences = run.plan.cache.sequences;
-  out.bound = engine::decode_bound(out.limits, run.work, sequences);
-  if (!run.plan.fits()) return out;
-  const engine::StepTime step = engine::rehearse_run(model, options);
+// Tokens per second of all sequences together.
+double rehearse(const engine::PlannedRun& run, const std::filesystem::path& model,
+                const engine::EngineOptions& options, const engine::MachineLimits& limits,
+                double hit_rate) {
+  const engine::StepTime step = engine::rehearse_run(model, options, hit_rate);
   double seconds = step.seconds;
   if (!step.has_read) {
-    const auto streamed = static_cast<double>(run.work.streamed_bytes);
-    seconds = std::max(seconds, streamed / out.limits.disk_bytes_per_s);
+    const auto streamed = static_cast<double>(run.work.with_hit_rate(hit_rate).streamed_bytes);
+    seconds = std::max(seconds, streamed / limits.disk_bytes_per_s);
   }
-  out.tokens_per_s = sequences / seconds;
+  return run.plan.cache.sequences / seconds;
+}
+
+Prediction predict(const engine::PlannedRun& run, const std::filesystem::path& model,
+                   const engine::EngineOptions& options, double hit_rate) {
+  Prediction out;
+  out.limits = engine::measure_machine_limits(run.cpus, model);
+  out.bound =
+      engine::decode_bound(out.limits, run.work.with_hit_rate(hit_rate), run.plan.cache.sequences);
+  if (!run.plan.fits()) return out;
+  out.tokens_per_s = rehearse(run, model, options, out.limits, hit_rate);
+  if (run.work.has_streamed_experts()) {
+    out.tokens_per_s_without_hits = rehearse(run, model, options, out.limits, 0);
+  }
   return out;
 }
 
-ordered_json to_json(const plan::MemoryPlan& plan, const Prediction& prediction) {
+ordered_json to_json(const engine::PlannedRun& run, const Prediction& prediction, double hit_rate) {
+  const plan::MemoryPlan& plan = run.plan;
   ordered_json json;
   json["lines"] = plan_lines(plan);
   json["total_bytes"] = plan.total_bytes();
@@ -56,6 +69,11 @@ ordered_json to_json(const plan::MemoryPlan& plan, const Prediction& prediction)
   json["pinned_bytes"] = plan.tape.pinned_bytes;
   json["streamed_bytes_per_step"] = plan.tape.streamed_bytes_per_step;
   json["predicted_decode_tokens_per_s"] = or_null(prediction.tokens_per_s);
+  if (run.work.has_streamed_experts()) {
+    json["expert_hit_rate"] = hit_rate;
+    json["predicted_decode_tokens_per_s_without_hits"] =
+        or_null(prediction.tokens_per_s_without_hits);
+  }
   json["bound_tokens_per_s"] = prediction.bound.tokens_per_s;
   json["bound"] = prediction.bound.name;
   json["dram_bytes_per_s"] = prediction.limits.dram_bytes_per_s;
@@ -74,7 +92,8 @@ std::string context_text(const plan::MemoryPlan& plan) {
   return text;
 }
 
-std::string table(const plan::MemoryPlan& plan, const Prediction& prediction) {
+std::string table(const engine::PlannedRun& run, const Prediction& prediction, double hit_rate) {
+  const plan::MemoryPlan& plan = run.plan;
   std::string text;
   std::size_t width = 16;
   for (const plan::Line& line : plan.lines) width = std::max(width, line.name.size());
@@ -88,15 +107,25 @@ std::string table(const plan::MemoryPlan& plan, const Prediction& prediction) {
   text += plan.fits() ? fmt::format("fits, with {}", context_text(plan))
                       : fmt::format("does not fit: the least that works is {}",
                                     format_bytes(plan.least_budget_bytes));
-  const std::uint64_t streamed = plan.tape.streamed_bytes_per_step;
-  if (streamed != 0)
-    text += fmt::format("; {} are streamed for every token", format_bytes(streamed));
+  const std::uint64_t streamed = run.work.with_hit_rate(hit_rate).streamed_bytes;
+  if (streamed != 0) {
+    text += fmt::format("; {} are streamed for every {}", format_bytes(streamed),
+                        plan.cache.sequences == 1 ? "token" : "step");
+  }
   text += "\n";
+  if (run.work.has_streamed_experts()) {
+    text +=
+        fmt::format("if {:.0f} % of the experts that a step needs are in memory: ", 100 * hit_rate);
+  }
   if (prediction.tokens_per_s) {
     text += fmt::format("about {:.2f} tokens/s; ", *prediction.tokens_per_s);
   }
   text += fmt::format("this machine's {} allows {:.2f} at most\n", prediction.bound.name,
                       prediction.bound.tokens_per_s);
+  if (prediction.tokens_per_s_without_hits) {
+    text +=
+        fmt::format("about {:.2f} tokens/s if none is\n", *prediction.tokens_per_s_without_hits);
+  }
   return text;
 }
 
@@ -118,6 +147,12 @@ CLI::App* add_plan(CLI::App& program, PlanOptions& options) {
       ->type_name("N")
       ->check(count_between(1, 4096))
       ->capture_default_str();
+  command
+      ->add_option("--hit-rate", options.hit_rate,
+                   "For a mixture of experts: the share of the experts needed that are in memory, "
+                   "as a run measured it (default: that of tokens which take all experts alike)")
+      ->type_name("0..1")
+      ->check(number_between(0, 1, "from 0 to 1"));
   add_json_option(*command, options.json);
   return command;
 }
@@ -127,9 +162,12 @@ int run_plan(const PlanOptions& options) {
   engine_settings.parallel = options.parallel;
   const engine::PlannedRun run = engine::plan_run(options.common.model, engine_settings);
   if (!run.plan.budget.note.empty() && !options.common.quiet) warn(run.plan.budget.note);
-  const Prediction prediction = predict(run, options.common.model, engine_settings);
-  write_output(options.json ? json_text(to_json(run.plan, prediction))
-                            : table(run.plan, prediction));
+  // Where all experts have a place, all are found there.
+  const double hit_rate =
+      run.work.has_streamed_experts() ? options.hit_rate.value_or(run.work.expert_hit_rate()) : 1;
+  const Prediction prediction = predict(run, options.common.model, engine_settings, hit_rate);
+  write_output(options.json ? json_text(to_json(run, prediction, hit_rate))
+                            : table(run, prediction, hit_rate));
   if (!run.plan.fits()) throw plan::budget_error(run.plan);
   return 0;
 }

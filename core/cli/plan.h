@@ -2,6 +2,8 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <cstdint>
+#include <optional>
 
 #include "core/cli/options.h"
 
@@ -10,6 +12,7 @@ namespace sluice::cli {
 struct PlanOptions {
   CommonOptions common;
   std::uint32_t parallel = 1;
+  std::optional<double> hit_rate;  // of experts
   bool json = false;
 };
 

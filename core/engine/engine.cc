@@ -125,9 +125,13 @@ class RehearsedRun {
   }
 
   // Call this only once.
-  Rehearsal rehearsal(bool reads_disk) {
-    return {prepared_.planned, kernels::kernel_table(), team_,
-            reads_disk ? std::move(prepared_.reader.reader) : nullptr, stand_in_bytes_};
+  Rehearsal rehearsal(bool reads_disk, std::optional<double> hit_rate = {}) {
+    return {prepared_.planned,
+            kernels::kernel_table(),
+            team_,
+            reads_disk ? std::move(prepared_.reader.reader) : nullptr,
+            stand_in_bytes_,
+            hit_rate};
   }
 
  private:
@@ -140,8 +144,11 @@ class RehearsedRun {
 
 DecodeWork decode_work(const plan::PlannedModel& planned) {
   const streaming::TapePlan& tape = planned.plan.tape;
-  return {planned.layout->active_bytes(planned.plan.cache.sequences), tape.streamed_bytes_per_step,
-          tape.streamed_expert_bytes_per_step, planned.layout->active_weights()};
+  const std::uint32_t tokens = planned.plan.cache.sequences;
+  const model::WeightLayout& layout = *planned.layout;
+  return {layout.active_bytes(tokens), tape.streamed_bytes_per_step,
+          layout.active_expert_bytes(tokens), tape.streamed_expert_bytes_per_step,
+          layout.active_weights()};
 }
 
 void truncate_pages(kvcache::Sequence& sequence, std::uint32_t position) {
@@ -444,11 +451,12 @@ std::unique_ptr<Engine> Engine::open(const std::filesystem::path& model,
   return std::make_unique<LoadedEngine>(model, options);
 }
 
-StepTime rehearse_run(const std::filesystem::path& model, const EngineOptions& options) {
+StepTime rehearse_run(const std::filesystem::path& model, const EngineOptions& options,
+                      std::optional<double> expert_hit_rate) {
   const OpenedModel opened(model, {.header_only = true});
   RehearsedRun run(opened, options);
   const bool has_weights = run.has_weights();
-  Rehearsal rehearsal = run.rehearsal(has_weights);
+  Rehearsal rehearsal = run.rehearsal(has_weights, expert_hit_rate);
   constexpr auto duration = std::chrono::milliseconds(600);
   return {rehearsal.step_seconds(run.plan().cache.sequences, 1, duration), has_weights};
 }

@@ -134,9 +134,11 @@ struct StepTime {
 
 // Measures such a step without loading the weights (engine/rehearsal.h). Meanwhile it holds all
 // that the plan has except the weights, plus dram_buffer_bytes(). Takes about a second, or as long
-// as the step. Throws what plan_run throws, and Error with ExitCode::budget when the plan does not
-// fit.
-StepTime rehearse_run(const std::filesystem::path& model, const EngineOptions& options);
+// as the step. `expert_hit_rate` is the share of the experts needed that are in memory; nothing:
+// that of tokens that take any expert as likely as any other. Throws what plan_run throws, and
+// Error with ExitCode::budget when the plan does not fit.
+StepTime rehearse_run(const std::filesystem::path& model, const EngineOptions& options,
+                      std::optional<double> expert_hit_rate = {});
 
 // Measures steps of 1, 4, 16, ... tokens of one sequence, without reading from the disk. Ends when
 // the sequence or the chunk has no room for more, or when time grows in proportion to tokens.

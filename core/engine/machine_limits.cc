@@ -131,6 +131,20 @@ MachineLimits measure_machine_limits(const topology::CpuList& cpus,
           .disk_notes = disk.notes};
 }
 
+double DecodeWork::expert_hit_rate() const {
+  if (hot_expert_bytes == 0) return 1;
+  return 1 - static_cast<double>(streamed_expert_bytes) / static_cast<double>(hot_expert_bytes);
+}
+
+DecodeWork DecodeWork::with_hit_rate(double rate) const {
+  DecodeWork out = *this;
+  const double missed = (1 - rate) * static_cast<double>(hot_expert_bytes);
+  out.streamed_expert_bytes = static_cast<std::uint64_t>(missed);
+  out.streamed_bytes += out.streamed_expert_bytes;
+  out.streamed_bytes -= streamed_expert_bytes;
+  return out;
+}
+
 DecodeBound decode_bound(const MachineLimits& limits, const DecodeWork& work,
                          std::uint32_t parallel) {
   const auto seconds = [](std::uint64_t amount, double per_second) {

@@ -59,10 +59,18 @@ std::size_t dram_buffer_bytes(const topology::Machine& machine);
 
 // The work of a step with one token of each sequence.
 struct DecodeWork {
-  std::uint64_t hot_bytes = 0;              // of weights, read from memory
-  std::uint64_t streamed_bytes = 0;         // the part of hot_bytes that comes from the disk
-  std::uint64_t streamed_expert_bytes = 0;  // the part of streamed_bytes that is experts
-  std::uint64_t macs = 0;                   // multiply-adds with weights, of one token
+  std::uint64_t hot_bytes = 0;       // of weights, read from memory
+  std::uint64_t streamed_bytes = 0;  // the part of hot_bytes that comes from the disk
+  // The parts of both that are experts. Until it is known which experts tokens take, any is as
+  // likely as any other.
+  std::uint64_t hot_expert_bytes = 0, streamed_expert_bytes = 0;
+  std::uint64_t macs = 0;  // multiply-adds with weights, of one token
+
+  bool has_streamed_experts() const { return streamed_expert_bytes != 0; }
+  // The share of the experts needed that are in memory.
+  double expert_hit_rate() const;
+  // The same work with another share of them.
+  DecodeWork with_hit_rate(double rate) const;
 };
 
 struct DecodeBound {

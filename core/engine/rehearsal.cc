@@ -50,7 +50,8 @@ std::size_t stand_in_size(std::size_t bytes, const std::vector<streaming::Segmen
 
 RehearsalTape::RehearsalTape(const model::WeightLayout& layout, const plan::MemoryPlan& plan,
                              bool reads_packed, std::unique_ptr<streaming::Reader> reader,
-                             std::size_t stand_in_bytes, topology::ThreadTeam& team)
+                             std::size_t stand_in_bytes, topology::ThreadTeam& team,
+                             std::optional<double> hit_rate)
     : segments_(layout.segments()),
       groups_(layout.expert_groups()),
       is_pinned_(plan.tape.residency.pinned_turns()),
@@ -71,7 +72,8 @@ RehearsalTape::RehearsalTape(const model::WeightLayout& layout, const plan::Memo
   for (streaming::ExpertGroup& group : groups) {
     std::size_t places = 0;
     for (std::size_t e = 0; e < group.experts; ++e) places += is_pinned_[group.first_turn_of(e)];
-    hit_rates_.push_back(static_cast<double>(places) / static_cast<double>(group.experts));
+    hit_rates_.push_back(
+        hit_rate.value_or(static_cast<double>(places) / static_cast<double>(group.experts)));
     std::fill(is_pinned_.begin() + static_cast<std::ptrdiff_t>(group.first_turn),
               is_pinned_.begin() + static_cast<std::ptrdiff_t>(group.end_turn()), false);
   }
@@ -124,10 +126,10 @@ void RehearsalTape::release(std::size_t turn) {
 
 Rehearsal::Rehearsal(plan::PlannedModel& planned, const kernels::KernelTable& kernels,
                      topology::ThreadTeam& team, std::unique_ptr<streaming::Reader> reader,
-                     std::size_t stand_in_bytes)
+                     std::size_t stand_in_bytes, std::optional<double> hit_rate)
     : planned_(planned),
       tape_(*planned.layout, planned.plan, kernels.matmul.reads_packed, std::move(reader),
-            stand_in_bytes, team),
+            stand_in_bytes, team, hit_rate),
       cache_(planned.plan.cache, kernels),
       compute_(kernels, team, tape_, planned.decoder->size_max(), planned.plan.chunk,
                planned.plan.tape_options.held_max) {

@@ -25,14 +25,15 @@ namespace sluice::engine {
 
 // A tape with stand-ins for pinned segments. Streamed segments are read from the files; without a
 // reader they get stand-ins in the layout of the file. Of the experts that a step needs, as many
-// are stand-ins as would be in memory if tokens took each expert as often as any other.
+// are stand-ins as would be in memory at a hit rate: the one given, or that of tokens that take
+// each expert as often as any other.
 class RehearsalTape final : public streaming::Tape {
  public:
   // `reader` may be null. Holds the ring of the plan and a stand-in of `stand_in_bytes`, but at
   // least the longest segment. Throws std::system_error when it cannot allocate memory.
   RehearsalTape(const model::WeightLayout& layout, const plan::MemoryPlan& plan, bool reads_packed,
                 std::unique_ptr<streaming::Reader> reader, std::size_t stand_in_bytes,
-                topology::ThreadTeam& team);
+                topology::ThreadTeam& team, std::optional<double> hit_rate = {});
 
   streaming::HeldSegment acquire(std::size_t turn) override;
   void release(std::size_t turn) override;
@@ -64,7 +65,7 @@ class Rehearsal {
   // Owns none of its arguments but the reader. Without a reader nothing is read from the disk.
   Rehearsal(plan::PlannedModel& planned, const kernels::KernelTable& kernels,
             topology::ThreadTeam& team, std::unique_ptr<streaming::Reader> reader,
-            std::size_t stand_in_bytes);
+            std::size_t stand_in_bytes, std::optional<double> hit_rate = {});
 
   // The seconds of a step with `tokens` tokens of each of `sequences` sequences, all with logits.
   // Runs steps for `duration`, at least one, and returns the time of the last. Each sequence

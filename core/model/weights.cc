@@ -253,6 +253,14 @@ std::size_t WeightLayout::active_bytes(std::size_t tokens) const {
   return sum_active(tokens, [this](std::size_t turn) { return segments_[turn].bytes; });
 }
 
+std::size_t WeightLayout::active_expert_bytes(std::size_t tokens) const {
+  return sum_active(tokens, [this](std::size_t turn) {
+    const bool is_expert = streaming::find_group(expert_groups_, turn) !=
+                           std::span<const streaming::ExpertGroup>(expert_groups_).end();
+    return is_expert ? segments_[turn].bytes : 0;
+  });
+}
+
 std::size_t WeightLayout::active_weights() const {
   return sum_active(1, [this](std::size_t turn) {
     return segment_rows_[turn].rows * segment_rows_[turn].columns;

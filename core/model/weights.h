@@ -106,6 +106,7 @@ class WeightLayout {
   // Bytes of the segments that a step of `tokens` tokens reads, on average, if a token takes any
   // expert as likely as any other; and the weights in those that one token multiplies with.
   std::size_t active_bytes(std::size_t tokens) const;
+  std::size_t active_expert_bytes(std::size_t tokens) const;  // the part of it that is experts
   std::size_t active_weights() const;
   const gguf::Model& model() const { return model_; }
 
