@@ -29,6 +29,7 @@
 namespace {
 
 using namespace sluice::batch;
+using namespace sluice::serve;
 using sluice::UsageError;
 using sluice::test::ForgetfulDisk;
 using sluice::test::RecordedCalls;

@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "core/batch/input.h"
-#include "core/batch/request.h"
 #include "core/batch/result.h"
 #include "core/batch/row_id.h"
-#include "core/batch/row_settings.h"
+#include "core/serve/request.h"
+#include "core/serve/row_settings.h"
 #include "tests/catch.h"
 #include "tests/fake_engine.h"
 #include "tests/random_seed.h"
@@ -22,6 +22,7 @@
 namespace {
 
 using namespace sluice::batch;
+using namespace sluice::serve;
 using nlohmann::json;
 using sluice::test::TemporaryFolder;
 

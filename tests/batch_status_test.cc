@@ -28,6 +28,7 @@
 namespace {
 
 using namespace sluice::batch;
+using namespace sluice::serve;
 using sluice::test::TemporaryFolder;
 namespace fs = std::filesystem;
 

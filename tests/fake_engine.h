@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -121,6 +122,7 @@ class FakeEngine final : public engine::Engine {
 
   std::span<const std::span<const float>> step(
       std::span<const engine::SequenceWork> works) override {
+    for (int wave = 0; stop_check && wave < 4; ++wave) stop_check();
     std::set<engine::Sequence*> seen;
     std::size_t columns = 0, wanted = 0;
     logits_.clear();
@@ -147,6 +149,7 @@ class FakeEngine final : public engine::Engine {
   std::uint32_t free_positions() const override { return free_pages() * page_positions; }
   std::uint32_t free_pages() const { return limits_.pages - *used_pages_; }
 
+  std::function<void()> stop_check;  // called in each step, before anything changes
   std::uint64_t forks = 0;
   std::uint64_t columns_used = 0;
 

@@ -36,8 +36,10 @@ const std::map<std::string, Parts>& arrows() {
     Parts below_engine = below_plan;
     below_engine.insert("core/plan");
     below_engine.insert("core/chat");
-    Parts below_batch = below_engine;
-    below_batch.insert("core/engine");
+    Parts below_serve = below_engine;
+    below_serve.insert("core/engine");
+    Parts below_batch = below_serve;
+    below_batch.insert("core/serve");
     Parts below_cli = below_batch;
     below_cli.insert("core/batch");
     below_cli.insert("core/synth");
@@ -61,6 +63,7 @@ const std::map<std::string, Parts>& arrows() {
         {"core/chat", leaves_and({"core/gguf", "core/tokenizer"})},
         {"core/plan", below_plan},
         {"core/engine", below_engine},
+        {"core/serve", below_serve},
         {"core/batch", below_batch},
         {"core/cli", below_cli},
         {"tests", everything},

@@ -4,12 +4,10 @@
 #include <fmt/format.h>
 #include <utility>
 
-#include "core/files/checksum.h"
-
 namespace sluice::batch {
 
 // As many tasks as can begin in one step.
-PreparerLimits preparer_limits(const SchedulerOptions& scheduler) {
+PreparerLimits preparer_limits(const serve::SchedulerOptions& scheduler) {
   return {.tasks_max = std::max<std::size_t>(scheduler.parallel, 2)};
 }
 
@@ -28,8 +26,9 @@ Job::Job(engine::Engine& engine, const Input& input, DoneRows& done, const JobOp
           maker_, [this] { return next_row(); }, preparer_limits(options.scheduler),
           options.helper_cpus),
       scheduler_(
-          engine, options.scheduler, [this] { return next_task(); },
-          [this](const Task& task, const Outcome& outcome) { take(task, outcome); }) {}
+          engine, options.scheduler, [this](serve::Priority least) { return next_task(least); },
+          [this](const serve::Task& task, const serve::Outcome& outcome) { take(task, outcome); }) {
+}
 
 std::optional<std::uint64_t> Job::next_row() {
   const Shard& shard = done_before_.shard();
@@ -41,7 +40,7 @@ std::optional<std::uint64_t> Job::next_row() {
 }
 
 // Whether the row needs more than the engine was planned for.
-bool Job::is_left_out(const Task& task) {
+bool Job::is_left_out(const serve::Task& task) {
   const std::uint64_t positions = task.prompt.size() + task.tokens_max;
   if (positions <= positions_planned_ && task.held_bytes <= held_bytes_planned_) return false;
   ++left_out_.rows;
@@ -52,33 +51,32 @@ bool Job::is_left_out(const Task& task) {
 
 // Rows that cannot be run get their error line here. A row that wants several results becomes
 // several tasks, each with its own seed.
-std::optional<Task> Job::next_task() {
+std::optional<serve::Task> Job::next_task(serve::Priority least) {
+  if (least == serve::Priority::interactive) return std::nullopt;
   if (repeated_) {
-    Task task = *repeated_;
-    ++repeated_->choice;
-    task.sampler.seed ^= files::checksum_of(std::to_string(task.choice));
-    if (repeated_->choice == task.choices) repeated_.reset();
+    serve::Task task = serve::task_of_choice(*repeated_, next_choice_++);
+    if (next_choice_ == task.choices) repeated_.reset();
     return task;
   }
   while (std::optional<TaskPreparer::Prepared> prepared = preparer_.next()) {
     const std::uint64_t row = prepared->row;
-    if (auto* task = std::get_if<Task>(&prepared->made)) {
+    if (auto* task = std::get_if<serve::Task>(&prepared->made)) {
       if (is_left_out(*task)) continue;
       if (task->choices > 1) {
         repeated_ = *task;
-        repeated_->choice = 1;
-        choices_[row] = {std::vector<Completion>(task->choices), "", 0, task->choices};
+        next_choice_ = 1;
+        choices_[row] = {std::vector<serve::Completion>(task->choices), "", 0, task->choices};
       }
       return std::move(*task);
     }
-    const RefusedRow& refused = std::get<RefusedRow>(prepared->made);
+    const serve::RefusedRow& refused = std::get<serve::RefusedRow>(prepared->made);
     append_error(row, refused.header, refused.code, refused.reason);
   }
   return std::nullopt;
 }
 
-void Job::take(const Task& task, const Outcome& outcome) {
-  Completion completion = outcome.completion;
+void Job::take(const serve::Task& task, const serve::Outcome& outcome) {
+  serve::Completion completion = outcome.completion;
   if (task.top_logprobs && outcome.problem.empty()) {
     completion.logprobs_text =
         logprobs_text(task.header.form, completion, *task.top_logprobs, tokenizer_);
@@ -108,7 +106,7 @@ void Job::take(const Task& task, const Outcome& outcome) {
   choices_.erase(task.row);
 }
 
-void Job::append_result(const Task& task, std::span<const Completion> completions) {
+void Job::append_result(const serve::Task& task, std::span<const serve::Completion> completions) {
   const std::string line = result_line(task.row, task.header, model_name_, completions);
   if (line.size() > result_bytes_max) {
     append_error(
@@ -120,7 +118,7 @@ void Job::append_result(const Task& task, std::span<const Completion> completion
   done_.add(task.row, false);
 }
 
-void Job::append_error(std::uint64_t row, const RowHeader& header, std::string_view code,
+void Job::append_error(std::uint64_t row, const serve::RowHeader& header, std::string_view code,
                        std::string_view reason) {
   append_(error_line(row, header, {code, input_.line_number(row), reason}));
   done_.add(row, true);

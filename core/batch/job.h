@@ -23,18 +23,19 @@
 
 #include "core/batch/done_rows.h"
 #include "core/batch/input.h"
-#include "core/batch/request.h"
-#include "core/batch/scheduler.h"
-#include "core/batch/task_maker.h"
+#include "core/batch/row_tasks.h"
 #include "core/batch/task_preparer.h"
 #include "core/engine/engine.h"
+#include "core/serve/request.h"
+#include "core/serve/scheduler.h"
+#include "core/serve/task_maker.h"
 #include "topology/machine.h"
 
 namespace sluice::batch {
 
 struct JobOptions {
-  TaskOptions task;
-  SchedulerOptions scheduler;
+  serve::TaskOptions task;
+  serve::SchedulerOptions scheduler;
   std::string model_name;  // for results of rows that name no model
   // What the engine was planned for: the most positions of a row, and the most bytes that a row
   // holds while it runs (Task::held_bytes).
@@ -51,7 +52,7 @@ struct LeftOut {
 };
 
 // The limits of the queue of prepared tasks, for the scheduler's number of sequences.
-PreparerLimits preparer_limits(const SchedulerOptions& scheduler);
+PreparerLimits preparer_limits(const serve::SchedulerOptions& scheduler);
 
 class Job {
  public:
@@ -72,27 +73,27 @@ class Job {
   double waited_s() const { return preparer_.waited_s(); }  // waiting for unfinished tasks
   std::size_t running() const { return scheduler_.running(); }
   const DoneRows& done() const { return done_; }
-  const SchedulerCounts& counts() const { return scheduler_.counts(); }
+  const serve::SchedulerCounts& counts() const { return scheduler_.counts(); }
 
  private:
   // A row that wants several results, while some of them are done and others are not.
   struct Choices {
-    std::vector<Completion> completions;
+    std::vector<serve::Completion> completions;
     std::string problem;  // of the first result that has one, in the order of choices
     std::uint32_t problem_choice = 0;
     std::uint32_t missing = 0;
   };
 
   std::optional<std::uint64_t> next_row();
-  std::optional<Task> next_task();
-  bool is_left_out(const Task& task);
-  void take(const Task& task, const Outcome& outcome);
-  void append_result(const Task& task, std::span<const Completion> completions);
-  void append_error(std::uint64_t row, const RowHeader& header, std::string_view code,
+  std::optional<serve::Task> next_task(serve::Priority least);
+  bool is_left_out(const serve::Task& task);
+  void take(const serve::Task& task, const serve::Outcome& outcome);
+  void append_result(const serve::Task& task, std::span<const serve::Completion> completions);
+  void append_error(std::uint64_t row, const serve::RowHeader& header, std::string_view code,
                     std::string_view reason);
 
   const Input& input_;
-  TaskMaker maker_;
+  RowTasks maker_;
   std::string model_name_;
   std::uint64_t positions_planned_;
   std::uint64_t held_bytes_planned_;
@@ -100,13 +101,14 @@ class Job {
   DoneRows& done_;
   LeftOut left_out_;
   const tokenizer::Tokenizer& tokenizer_;
-  std::optional<Task> repeated_;              // the task whose further results come next
+  std::optional<serve::Task> repeated_;       // the task whose further results come next
+  std::uint32_t next_choice_ = 0;             // of repeated_
   std::map<std::uint64_t, Choices> choices_;  // by row
   // Used by the helper thread: a copy from before the job, since done_ changes meanwhile.
   const DoneRows done_before_;
   std::uint64_t next_row_ = 1;
   TaskPreparer preparer_;
-  Scheduler scheduler_;
+  serve::Scheduler scheduler_;
 };
 
 }  // namespace sluice::batch

@@ -35,22 +35,22 @@ class ObjectText {
   std::string text_ = "{";
 };
 
-std::string_view finish_name(const Completion& completion) {
-  if (completion.finish == Finish::length) return "length";
+std::string_view finish_name(const serve::Completion& completion) {
+  if (completion.finish == serve::Finish::length) return "length";
   return completion.tool_calls.is_null() ? "stop" : "tool_calls";
 }
 
 // Adds no members where there are no thoughts and no calls.
-void add_thought_and_calls(ObjectText& object, const Completion& completion) {
+void add_thought_and_calls(ObjectText& object, const serve::Completion& completion) {
   if (!completion.thought.empty()) object.add("reasoning_content", completion.thought);
   if (!completion.tool_calls.is_null()) object.add("tool_calls", completion.tool_calls);
 }
 
 // Counts the tokens of the prompt once for all choices.
-ordered_json usage_of(std::span<const Completion> choices) {
+ordered_json usage_of(std::span<const serve::Completion> choices) {
   std::uint64_t generated = 0;
-  for (const Completion& completion : choices) generated += completion.completion_tokens;
-  const Completion& first = choices.front();
+  for (const serve::Completion& completion : choices) generated += completion.completion_tokens;
+  const serve::Completion& first = choices.front();
   ordered_json usage = {{"prompt_tokens", first.prompt_tokens},
                         {"completion_tokens", generated},
                         {"total_tokens", first.prompt_tokens + generated}};
@@ -58,10 +58,11 @@ ordered_json usage_of(std::span<const Completion> choices) {
   return usage;
 }
 
-std::string openai_choice(Form form, const Completion& completion, std::size_t index) {
+std::string openai_choice(serve::Form form, const serve::Completion& completion,
+                          std::size_t index) {
   ObjectText choice;
   choice.add("index", index);
-  if (form == Form::chat) {
+  if (form == serve::Form::chat) {
     ObjectText message;
     message.add("role", "assistant").add("content", completion.text);
     add_thought_and_calls(message, completion);
@@ -73,7 +74,7 @@ std::string openai_choice(Form form, const Completion& completion, std::size_t i
   return choice.add("finish_reason", finish_name(completion)).end();
 }
 
-void add_plain_choice(ObjectText& object, const Completion& completion) {
+void add_plain_choice(ObjectText& object, const serve::Completion& completion) {
   object.add("text", completion.text);
   add_thought_and_calls(object, completion);
   if (!completion.logprobs_text.empty()) object.add_text("logprobs", completion.logprobs_text);
@@ -81,7 +82,7 @@ void add_plain_choice(ObjectText& object, const Completion& completion) {
 }
 
 template <class ChoiceText>
-std::string list_text(std::span<const Completion> choices, ChoiceText text) {
+std::string list_text(std::span<const serve::Completion> choices, ChoiceText text) {
   std::string list = "[";
   for (std::size_t i = 0; i < choices.size(); ++i) {
     if (i != 0) list += ',';
@@ -90,14 +91,15 @@ std::string list_text(std::span<const Completion> choices, ChoiceText text) {
   return list + "]";
 }
 
-std::string plain_line(std::uint64_t row, const RowHeader& header,
-                       std::span<const Completion> choices) {
+std::string plain_line(std::uint64_t row, const serve::RowHeader& header,
+                       std::span<const serve::Completion> choices) {
   ObjectText line;
   line.add("row", row).add("id", header.id);
   if (choices.size() == 1) {
     add_plain_choice(line, choices.front());
   } else {
-    line.add_text("choices", list_text(choices, [](const Completion& completion, std::size_t) {
+    line.add_text("choices",
+                  list_text(choices, [](const serve::Completion& completion, std::size_t) {
                     ObjectText choice;
                     add_plain_choice(choice, completion);
                     return choice.end();
@@ -106,16 +108,16 @@ std::string plain_line(std::uint64_t row, const RowHeader& header,
   return line.add("usage", usage_of(choices)).add("error", nullptr).end() + "\n";
 }
 
-std::string openai_body(std::uint64_t row, const RowHeader& header, std::string_view model,
-                        std::span<const Completion> choices) {
-  const bool is_chat = header.form == Form::chat;
+std::string openai_body(std::uint64_t row, const serve::RowHeader& header, std::string_view model,
+                        std::span<const serve::Completion> choices) {
+  const bool is_chat = header.form == serve::Form::chat;
   return ObjectText()
       .add("id", fmt::format("{}-{}", is_chat ? "chatcmpl" : "cmpl", row))
       .add("object", is_chat ? "chat.completion" : "text_completion")
       .add("created", 0)
       .add("model", header.model.empty() ? model : header.model)
       .add_text("choices", list_text(choices,
-                                     [&](const Completion& completion, std::size_t index) {
+                                     [&](const serve::Completion& completion, std::size_t index) {
                                        return openai_choice(header.form, completion, index);
                                      }))
       .add("usage", usage_of(choices))
@@ -176,7 +178,7 @@ std::string logprob_object(const engine::TokenLogprob& entry, const tokenizer::T
                      json_text(entry.logprob), bytes, more);
 }
 
-std::string chat_logprobs(const Completion& completion, std::size_t width,
+std::string chat_logprobs(const serve::Completion& completion, std::size_t width,
                           const tokenizer::Tokenizer& tokenizer) {
   std::string list = "[";
   for (std::size_t i = 0; i < completion.logprobs.size(); i += width) {
@@ -191,7 +193,7 @@ std::string chat_logprobs(const Completion& completion, std::size_t width,
   return list + "]";
 }
 
-std::string completion_logprobs(const Completion& completion, std::size_t width,
+std::string completion_logprobs(const serve::Completion& completion, std::size_t width,
                                 const tokenizer::Tokenizer& tokenizer) {
   std::string tokens = "[", chosen = "[", others = "[";
   const auto piece = [&](const engine::TokenLogprob& entry) {
@@ -216,17 +218,17 @@ std::string completion_logprobs(const Completion& completion, std::size_t width,
 
 }  // namespace
 
-std::string logprobs_text(Form form, const Completion& completion, std::uint32_t top,
+std::string logprobs_text(serve::Form form, const serve::Completion& completion, std::uint32_t top,
                           const tokenizer::Tokenizer& tokenizer) {
   const std::size_t width = 1 + top;
-  if (form == Form::completions) return completion_logprobs(completion, width, tokenizer);
+  if (form == serve::Form::completions) return completion_logprobs(completion, width, tokenizer);
   const std::string list = chat_logprobs(completion, width, tokenizer);
-  return form == Form::chat ? ObjectText().add_text("content", list).end() : list;
+  return form == serve::Form::chat ? ObjectText().add_text("content", list).end() : list;
 }
 
-std::string result_line(std::uint64_t row, const RowHeader& header, std::string_view model,
-                        std::span<const Completion> choices) {
-  if (header.form == Form::plain) return plain_line(row, header, choices);
+std::string result_line(std::uint64_t row, const serve::RowHeader& header, std::string_view model,
+                        std::span<const serve::Completion> choices) {
+  if (header.form == serve::Form::plain) return plain_line(row, header, choices);
   const std::string response = ObjectText()
                                    .add("status_code", 200)
                                    .add("request_id", fmt::format("req_{}", row))
@@ -241,11 +243,12 @@ std::string result_line(std::uint64_t row, const RowHeader& header, std::string_
          "\n";
 }
 
-std::string error_line(std::uint64_t row, const RowHeader& header, const RowProblem& problem) {
+std::string error_line(std::uint64_t row, const serve::RowHeader& header,
+                       const RowProblem& problem) {
   const ordered_json error = {{"code", problem.code},
                               {"message", fmt::format("line {}: {}", problem.line, problem.reason)},
                               {"line", problem.line}};
-  if (header.form == Form::plain) {
+  if (header.form == serve::Form::plain) {
     return json_text({{"row", row}, {"id", header.id}, {"text", nullptr}, {"error", error}}) + "\n";
   }
   return json_text({{"id", fmt::format("{}{}", id_prefix, row)},

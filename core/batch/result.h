@@ -13,36 +13,15 @@
 #include <string_view>
 #include <vector>
 
-#include "core/batch/request.h"
-#include "core/engine/logprobs.h"
+#include "core/serve/completion.h"
+#include "core/serve/request.h"
 #include "core/tokenizer/tokenizer.h"
 
 namespace sluice::batch {
 
-enum class Finish {
-  stop,    // the model ended its text, or wrote a stop text
-  length,  // the text has as many tokens as were asked for
-};
-
-struct Completion {
-  std::string text;
-  Finish finish = Finish::stop;
-  std::uint64_t prompt_tokens = 0;  // that were evaluated
-  std::uint64_t completion_tokens = 0;
-  std::uint64_t truncated_tokens = 0;           // cut off the prompt because it was too long
-  std::string thought = {};                     // what the model wrote before the answer
-  nlohmann::ordered_json tool_calls = nullptr;  // a list in OpenAI's form, or null
-  // [completion_tokens][1 + top]: the chosen token, and then the most probable ones.
-  std::vector<engine::TokenLogprob> logprobs = {};
-  std::string logprobs_text = {};  // the same as JSON, in the form of the row; empty: not wanted
-};
-
 // The log probabilities of a completion as JSON. `top` is how many other tokens each token has.
-std::string logprobs_text(Form form, const Completion& completion, std::uint32_t top,
+std::string logprobs_text(serve::Form form, const serve::Completion& completion, std::uint32_t top,
                           const tokenizer::Tokenizer& tokenizer);
-
-// The most bytes that result_line() and logprobs_text() hold for each log probability.
-inline constexpr std::uint64_t logprob_text_bytes = 256;
 
 struct RowProblem {
   std::string_view code;  // a word for programs: "invalid_request", "prompt_too_long", ...
@@ -52,13 +31,14 @@ struct RowProblem {
 
 // Each function makes one line with a newline at its end. `model` is used where the row names none.
 // A row has one completion or several.
-std::string result_line(std::uint64_t row, const RowHeader& header, std::string_view model,
-                        std::span<const Completion> choices);
-inline std::string result_line(std::uint64_t row, const RowHeader& header, std::string_view model,
-                               const Completion& completion) {
+std::string result_line(std::uint64_t row, const serve::RowHeader& header, std::string_view model,
+                        std::span<const serve::Completion> choices);
+inline std::string result_line(std::uint64_t row, const serve::RowHeader& header,
+                               std::string_view model, const serve::Completion& completion) {
   return result_line(row, header, model, std::span(&completion, 1));
 }
-std::string error_line(std::uint64_t row, const RowHeader& header, const RowProblem& problem);
+std::string error_line(std::uint64_t row, const serve::RowHeader& header,
+                       const RowProblem& problem);
 
 // The longest line, with its newline, so that a file can be scanned in bounded memory. A text that
 // would make a line longer is an error of its row.

@@ -14,7 +14,7 @@ constexpr std::uint64_t task_bytes = 1024;                       // besides its 
 
 std::uint64_t bytes_of(const TaskPreparer::Prepared& prepared) {
   std::uint64_t bytes = task_bytes;
-  const auto* task = std::get_if<Task>(&prepared.made);
+  const auto* task = std::get_if<serve::Task>(&prepared.made);
   if (task == nullptr) return bytes;
   bytes += task->prompt.capacity() * sizeof(tokenizer::Token) + task->held_bytes;
   for (const std::string& text : task->stop) bytes += text.size();
@@ -23,7 +23,7 @@ std::uint64_t bytes_of(const TaskPreparer::Prepared& prepared) {
 
 }  // namespace
 
-TaskPreparer::TaskPreparer(const TaskMaker& maker, NextRow next_row, const PreparerLimits& limits,
+TaskPreparer::TaskPreparer(const RowTasks& maker, NextRow next_row, const PreparerLimits& limits,
                            topology::CpuList cpus)
     : maker_(maker), next_row_(std::move(next_row)), limits_(limits) {
   const topology::SignalsBlocked guard;
@@ -90,7 +90,8 @@ std::optional<TaskPreparer::Prepared> TaskPreparer::next() {
 }
 
 std::uint64_t prepared_bytes(const PreparerLimits& limits, std::uint64_t positions) {
-  const std::uint64_t task = task_bytes + header_bytes_max + positions * sizeof(tokenizer::Token);
+  const std::uint64_t task =
+      task_bytes + serve::header_bytes_max + positions * sizeof(tokenizer::Token);
   return stack_bytes + limits.bytes_max + 2 * task;
 }
 

@@ -17,8 +17,8 @@
 #include <thread>
 #include <variant>
 
-#include "core/batch/scheduler.h"
-#include "core/batch/task_maker.h"
+#include "core/batch/row_tasks.h"
+#include "core/serve/task_maker.h"
 #include "topology/machine.h"
 
 namespace sluice::batch {
@@ -32,14 +32,14 @@ class TaskPreparer {
  public:
   struct Prepared {
     std::uint64_t row = 0;
-    std::variant<Task, RefusedRow> made;
+    std::variant<serve::Task, serve::RefusedRow> made;
   };
   // Returns the next row; nothing when there are no more. Called by the helper thread.
   using NextRow = std::function<std::optional<std::uint64_t>()>;
 
   // `maker` must outlive the preparer. The helper thread runs on `cpus`; if that is empty, on the
   // CPUs of the calling thread.
-  TaskPreparer(const TaskMaker& maker, NextRow next_row, const PreparerLimits& limits,
+  TaskPreparer(const RowTasks& maker, NextRow next_row, const PreparerLimits& limits,
                topology::CpuList cpus = {});
   ~TaskPreparer();  // waits for the row that is being made
   TaskPreparer(const TaskPreparer&) = delete;
@@ -55,7 +55,7 @@ class TaskPreparer {
   void work(const topology::CpuList& cpus);
   bool is_full() const;
 
-  const TaskMaker& maker_;
+  const RowTasks& maker_;
   NextRow next_row_;
   PreparerLimits limits_;
   double waited_s_ = 0;

@@ -14,7 +14,6 @@
 
 #include "core/batch/parallel_choice.h"
 #include "core/batch/progress.h"
-#include "core/batch/row_settings.h"
 #include "core/batch/status_segment.h"
 #include "core/chat/families.h"
 #include "core/cli/batch_output.h"
@@ -24,6 +23,7 @@
 #include "core/cli/output.h"
 #include "core/cli/report.h"
 #include "core/error.h"
+#include "core/serve/row_settings.h"
 #include "topology/process_memory.h"
 
 namespace sluice::cli {
@@ -68,7 +68,7 @@ class Watch {
   // Call this after each step.
   void look() {
     const Clock::time_point now = Clock::now();
-    const batch::SchedulerCounts& counts = job_.counts();
+    const serve::SchedulerCounts& counts = job_.counts();
     meter_.update(job_.done().count(), counts.prompt_tokens_evaluated + counts.tokens_generated,
                   now);
     if (progress_.shown()) {
@@ -145,20 +145,20 @@ void run_steps(batch::Job& job, batch::Journal* journal, Watch& watch, Grace& gr
   watch.end();
 }
 
-Throughput throughput(const batch::SchedulerCounts& counts, double seconds) {
+Throughput throughput(const serve::SchedulerCounts& counts, double seconds) {
   return {.prefill_tokens_per_s = rate(counts.prompt_tokens_evaluated, seconds),
           .decode_tokens_per_s = rate(counts.tokens_generated, seconds)};
 }
 
 // What this process did, with one engine or several in turn.
 struct Work {
-  batch::SchedulerCounts counts;
+  serve::SchedulerCounts counts;
   std::uint64_t rows_done_before = 0;
   double seconds = 0;   // of steps
   double waited_s = 0;  // part of it: waiting for rows that were still being made
 
   void add(const batch::Job& job, double job_seconds) {
-    const batch::SchedulerCounts& more = job.counts();
+    const serve::SchedulerCounts& more = job.counts();
     counts.steps += more.steps;
     counts.prompt_tokens_evaluated += more.prompt_tokens_evaluated;
     counts.prompt_tokens_shared += more.prompt_tokens_shared;
@@ -172,7 +172,7 @@ struct Work {
 void write_report(const BatchOptions& options, const RunWatch& watch, const RunRecord& record,
                   const batch::DoneRows& done, const Work& work, std::uint32_t parallel) {
   if (options.common.report.empty()) return;
-  const batch::SchedulerCounts& counts = work.counts;
+  const serve::SchedulerCounts& counts = work.counts;
   nlohmann::ordered_json report =
       watch.report(options.common, record, throughput(counts, work.seconds));
   report["parallel"] = parallel;
@@ -191,7 +191,7 @@ void write_report(const BatchOptions& options, const RunWatch& watch, const RunR
 }
 
 void tell_end(const batch::DoneRows& done, const Work& work) {
-  const batch::SchedulerCounts& counts = work.counts;
+  const serve::SchedulerCounts& counts = work.counts;
   std::string line = fmt::format("{} of {} rows are done, {} of them errors", done.count(),
                                  done.rows(), done.errors());
   if (const auto speed = rate(counts.tokens_generated, work.seconds)) {
@@ -389,7 +389,7 @@ CLI::App* add_batch(CLI::App& program, BatchOptions& options) {
                     "Make a row that names another model an error");
   command->add_flag("--ordered", options.ordered,
                     "Bring the results into the order of the input when all rows are done");
-  command->set_version_flag("--row-settings", batch::row_settings_markdown,
+  command->set_version_flag("--row-settings", serve::row_settings_markdown,
                             "Print the table of members that a row may have, and exit");
   add_chat_format_option(*command, options.chat_format);
   add_thinking_options(*command, options.thinking);

@@ -47,12 +47,12 @@ struct Need {
   batch::Workload work = {};             // of the rows that can be run
   bool is_estimate = false;              // not all rows were examined
 
-  void take_longest(const batch::Task& task) {
+  void take_longest(const serve::Task& task) {
     positions = std::max(positions, static_cast<std::uint32_t>(positions_of(task)));
     held_bytes = std::max(held_bytes, task.held_bytes);
   }
 
-  void count(const batch::Task& task) {
+  void count(const serve::Task& task) {
     positions_together += task.choices * in_pages(positions_of(task));
     rows_to_run += task.choices;
     work.rows += task.choices;
@@ -76,7 +76,7 @@ struct Need {
     held_bytes += held_bytes / 8;
   }
 
-  static std::uint64_t positions_of(const batch::Task& task) {
+  static std::uint64_t positions_of(const serve::Task& task) {
     return task.prompt.size() + task.tokens_max;
   }
 
@@ -96,11 +96,11 @@ struct Need {
 
 // The engine's options for n sequences that run together.
 engine::EngineOptions options_for(engine::EngineOptions options, const Need& need, std::uint32_t n,
-                                  batch::SchedulerOptions scheduler) {
+                                  serve::SchedulerOptions scheduler) {
   scheduler.parallel = n;
   options.parallel = n;
   options.cache_positions = need.cache_positions(n);
-  options.caller_bytes = need.work_bytes + batch::rows_bytes(scheduler, need.positions) +
+  options.caller_bytes = need.work_bytes + serve::rows_bytes(scheduler, need.positions) +
                          batch::prepared_bytes(batch::preparer_limits(scheduler), need.positions) +
                          (n + 2) * need.held_bytes;
   return options;
@@ -116,10 +116,10 @@ std::vector<std::uint32_t> rows_left(const batch::Input& input, const batch::Don
   return rows;
 }
 
-Need look_through(const BatchOptions& options, const batch::TaskOptions& tasks,
+Need look_through(const BatchOptions& options, const serve::TaskOptions& tasks,
                   const tokenizer::Tokenizer& tokenizer, const batch::Input& input,
                   const batch::DoneRows& done, const batch::LeftOut& known) {
-  const batch::TaskMaker maker(tokenizer, input, tasks);
+  const batch::RowTasks maker(tokenizer, input, tasks);
   Progress progress(options.common.quiet);
   std::vector<std::uint32_t> left = rows_left(input, done);
   const std::size_t looks = std::min<std::size_t>(left.size(), 2 * sample_rows);
@@ -131,7 +131,7 @@ Need look_through(const BatchOptions& options, const batch::TaskOptions& tasks,
     throw_if_interrupted();
     progress.show(fmt::format("looking at row {} of {}", ++looked, looks));
     const auto made = maker.make(row);
-    const auto* task = std::get_if<batch::Task>(&made);
+    const auto* task = std::get_if<serve::Task>(&made);
     if (task == nullptr) return;
     need.take_longest(*task);
     if (counts) need.count(*task);
@@ -235,9 +235,9 @@ std::uint32_t positions_max(const CommonOptions& common, const gguf::Model& head
   return trained == 0 ? context_of_unknown : trained;
 }
 
-batch::Truncate truncate_named(const std::string& name) {
-  if (name == "head") return batch::Truncate::head;
-  return name == "tail" ? batch::Truncate::tail : batch::Truncate::no;
+serve::Truncate truncate_named(const std::string& name) {
+  if (name == "head") return serve::Truncate::head;
+  return name == "tail" ? serve::Truncate::tail : serve::Truncate::no;
 }
 
 // Nothing, with the reason, where the model's format is not known: rows without messages do not
@@ -254,7 +254,7 @@ std::optional<chat::ChatSource> choose_source(const std::string& format,
 
 // Settings that the user gave apply to all rows; the others are OpenAI's.
 engine::SamplerOptions openai_sampler(const SamplingOptions& sampling) {
-  engine::SamplerOptions result = batch::openai_defaults();
+  engine::SamplerOptions result = serve::openai_defaults();
   const engine::SamplerOptions& sampler = sampling.sampler;
   const auto take = [&](const char* name, auto member) {
     if (sampling.given.contains(name)) result.*member = sampler.*member;
@@ -290,8 +290,8 @@ std::shared_ptr<const chat::Dialogue> make_dialogue(const BatchOptions& options,
 
 }  // namespace
 
-batch::TaskOptions task_options(const BatchOptions& options) {
-  batch::TaskOptions tasks;
+serve::TaskOptions task_options(const BatchOptions& options) {
+  serve::TaskOptions tasks;
   tasks.defaults.sampler = options.sampling.sampler;
   tasks.defaults.sampler.seed = options.sampling.seed.value_or(0);
   tasks.defaults.openai_sampler = openai_sampler(options.sampling);
@@ -358,7 +358,7 @@ class Preparation {
   // rows become errors, unless rows may be truncated: then their results would depend on the
   // budget.
   void choose_context(const engine::RunPlanner& planner) {
-    const bool may_be_cut = tasks_.truncate != batch::Truncate::no;
+    const bool may_be_cut = tasks_.truncate != serve::Truncate::no;
     const std::uint32_t longest = need_.positions;
     const std::uint32_t context = may_be_cut ? longest : fitting_context(planner);
     if (context == longest) {
@@ -414,7 +414,7 @@ class Preparation {
   const batch::DoneRows& done_;
   batch::LeftOut known_;
   engine::EngineOptions wanted_;
-  batch::TaskOptions tasks_;
+  serve::TaskOptions tasks_;
   std::optional<chat::ChatSource> source_;
   Need need_;
   std::uint32_t parallel_ = 1;

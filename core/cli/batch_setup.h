@@ -8,13 +8,13 @@
 #include "core/batch/done_rows.h"
 #include "core/batch/input.h"
 #include "core/batch/job.h"
-#include "core/batch/task_maker.h"
+#include "core/serve/task_maker.h"
 #include "core/cli/batch.h"
 #include "core/engine/engine.h"
 
 namespace sluice::cli {
 
-batch::TaskOptions task_options(const BatchOptions& options);
+serve::TaskOptions task_options(const BatchOptions& options);
 
 // The engine, and the settings to use it with.
 struct PreparedEngine {

@@ -1,4 +1,4 @@
-#include "core/batch/row_settings.h"
+#include "core/serve/row_settings.h"
 
 #include <algorithm>
 #include <charconv>
@@ -7,7 +7,7 @@
 #include <optional>
 #include <utility>
 
-namespace sluice::batch {
+namespace sluice::serve {
 namespace {
 
 using tokenizer::Token;
@@ -373,4 +373,4 @@ std::string row_settings_markdown() {
       read, limited, ignored);
 }
 
-}  // namespace sluice::batch
+}  // namespace sluice::serve

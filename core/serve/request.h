@@ -5,7 +5,7 @@
 // with the url of completions or of chat completions. The plain form is
 //   {"id": "a", "prompt": "..."}   or   {"id": "a", "messages": [{"role": ..., "content": ...}]}
 // Messages may be tool calls and their results, and "tools" may stand beside them. The settings of
-// a row stand in the body, or beside the prompt; core/batch/row_settings.h has the table of them.
+// a row stand in the body, or beside the prompt; core/serve/row_settings.h has the table of them.
 // For a setting that is missing or null the default is used. An unknown member makes the row an
 // error.
 #pragma once
@@ -23,7 +23,7 @@
 #include "core/engine/sampler.h"
 #include "core/tokenizer/tokenizer.h"
 
-namespace sluice::batch {
+namespace sluice::serve {
 
 enum class Form { plain, completions, chat };
 
@@ -96,4 +96,12 @@ inline constexpr std::uint64_t header_bytes_max = 8 * text_bytes_max;
 // Does not throw because of what is in the line. `row` is the number of the row.
 ParsedRow parse_row(std::string_view line, std::uint64_t row, const RowDefaults& defaults);
 
-}  // namespace sluice::batch
+// The same for the body of a request in OpenAI's form, which stands alone. `form` is completions or
+// chat. The header has no id; a row without its own seed gets one made of its number.
+ParsedRow parse_body(std::string_view body, Form form, std::uint64_t row,
+                     const RowDefaults& defaults);
+// The same for a body that was parsed (with parse_row_object(), which keeps to the limits above).
+ParsedRow read_body(nlohmann::ordered_json body, Form form, std::uint64_t row,
+                    const RowDefaults& defaults);
+
+}  // namespace sluice::serve

@@ -1,4 +1,4 @@
-#include "core/batch/task_maker.h"
+#include "core/serve/task_maker.h"
 
 #include <algorithm>
 #include <fmt/format.h>
@@ -6,10 +6,10 @@
 #include <limits>
 #include <utility>
 
-#include "core/batch/row_json.h"
 #include "core/error.h"
+#include "core/serve/row_json.h"
 
-namespace sluice::batch {
+namespace sluice::serve {
 namespace {
 
 using tokenizer::Token;
@@ -32,17 +32,6 @@ constexpr std::string_view too_long = "prompt_too_long";
 
 std::uint64_t limit_of(std::uint32_t positions_max) {
   return positions_max == 0 ? std::numeric_limits<std::uint32_t>::max() / 2 : positions_max;
-}
-
-// In OpenAI's form. Null when there are none.
-nlohmann::ordered_json to_json(const std::vector<chat::ToolCall>& calls, std::uint64_t row) {
-  nlohmann::ordered_json list;
-  for (const chat::ToolCall& call : calls) {
-    list.push_back({{"id", fmt::format("call_{}_{}", row, list.size())},
-                    {"type", "function"},
-                    {"function", {{"name", call.name}, {"arguments", call.arguments.dump()}}}});
-  }
-  return list;
 }
 
 // Counts the tokens of a thought, and ends it when it has reached the limit.
@@ -99,9 +88,8 @@ std::string cut_text(const std::string& text, std::size_t bytes_max, Truncate tr
 
 }  // namespace
 
-TaskMaker::TaskMaker(const tokenizer::Tokenizer& tokenizer, const Input& input,
-                     const TaskOptions& options)
-    : tokenizer_(tokenizer), input_(input), options_(options) {
+TaskMaker::TaskMaker(const tokenizer::Tokenizer& tokenizer, const TaskOptions& options)
+    : tokenizer_(tokenizer), options_(options) {
   for (std::size_t token = 0; token < tokenizer.vocabulary_size(); ++token) {
     piece_bytes_max_ =
         std::max(piece_bytes_max_, tokenizer.piece(static_cast<Token>(token), true).size());
@@ -142,15 +130,9 @@ void TaskMaker::check_request(const RowHeader& header, const Request& request) c
   }
 }
 
-std::variant<Task, RefusedRow> TaskMaker::make(std::uint64_t row) const {
-  ParsedRow parsed = parse_row(input_.read(row), row, options_.defaults);
+std::variant<Task, RefusedRow> TaskMaker::make(ParsedRow parsed, std::uint64_t row) const {
   const RowHeader& header = parsed.header;
   if (!parsed.request) return RefusedRow{header, invalid, parsed.reason};
-  if (const auto first = input_.first_of_same_id(row)) {
-    return RefusedRow{
-        header, "duplicate_id",
-        fmt::format("line {} has the same id {}", input_.line_number(*first), header.id.dump())};
-  }
   Request& request = *parsed.request;
   auto* conversation = std::get_if<chat::DialogueBody>(&request.prompt);
   Task task;
@@ -184,8 +166,8 @@ std::variant<Task, RefusedRow> TaskMaker::make(std::uint64_t row) const {
 }
 
 // A row is parsed first, then its prompt is tokenised, so the larger of the two counts.
-std::uint64_t TaskMaker::work_bytes() const {
-  const std::uint64_t row = input_.row_bytes();
+std::uint64_t TaskMaker::work_bytes(std::uint64_t row_bytes) const {
+  const std::uint64_t row = row_bytes;
   const std::uint64_t text = std::min(row, limit_of(options_.positions_max) * piece_bytes_max_);
   const std::uint64_t rendering = options_.dialogue ? std::min(64 * row, rendering_bytes_max) : 0;
   return std::max(parse_bytes(row), 2 * row + tokenizer_bytes_per_text_byte * text + rendering);
@@ -210,14 +192,8 @@ void TaskMaker::write_conversation(chat::DialogueBody body, Task& task) const {
   // All results of the row share the tools; a copy is made while an answer is parsed.
   if (has_tools) task.held_bytes += json_bytes(body.tools);
   const auto tools = std::make_shared<const nlohmann::ordered_json>(std::move(body.tools));
-  task.take_apart = [dialogue, opens_thought = prompt.opens_thought, tools,
-                     row = task.row](Completion& completion) {
-    chat::AnswerReader reader(*dialogue, opens_thought, *tools);
-    chat::SplitText text = reader.feed(completion.text);
-    const chat::SplitText rest = reader.finish();
-    completion.thought = text.thought + rest.thought;
-    completion.text = text.answer + rest.answer;
-    completion.tool_calls = to_json(reader.calls(), row);
+  task.make_reader = [dialogue, opens_thought = prompt.opens_thought, tools] {
+    return chat::AnswerReader(*dialogue, opens_thought, *tools);
   };
 }
 
@@ -274,4 +250,4 @@ void TaskMaker::fit(Task& task, bool is_conversation) const {
   prompt.erase(begin, begin + static_cast<std::ptrdiff_t>(excess));
 }
 
-}  // namespace sluice::batch
+}  // namespace sluice::serve

@@ -1,4 +1,4 @@
-#include "core/batch/scheduler.h"
+#include "core/serve/scheduler.h"
 
 #include <algorithm>
 #include <fmt/format.h>
@@ -8,7 +8,7 @@
 
 #include "core/error.h"
 
-namespace sluice::batch {
+namespace sluice::serve {
 namespace {
 
 using engine::Sequence;
@@ -66,8 +66,9 @@ struct Scheduler::Running {
   std::unique_ptr<Sequence> sequence;
   Token next = 0;  // the newest token, not yet evaluated
   std::vector<Token> banned_at_first;
-  Task::Forced forced_by;    // may be empty
-  std::deque<Token> forced;  // tokens that come next, in place of the model's choice
+  Task::Forced forced_by;         // may be empty
+  std::deque<Token> forced;       // tokens that come next, in place of the model's choice
+  std::string cancelled_because;  // empty: it goes on
   bool is_finished = false;
 };
 
@@ -85,8 +86,12 @@ std::uint64_t rows_bytes(const SchedulerOptions& options, std::uint64_t position
 }
 
 Scheduler::Scheduler(engine::Engine& engine, const SchedulerOptions& options, Source source,
-                     Sink sink)
-    : engine_(engine), options_(options), source_(std::move(source)), sink_(std::move(sink)) {
+                     Sink sink, TokenSink tokens)
+    : engine_(engine),
+      options_(options),
+      source_(std::move(source)),
+      sink_(std::move(sink)),
+      tokens_(std::move(tokens)) {
   const std::uint32_t limit = std::min(engine.step_columns(), engine.step_logits());
   options_.parallel = std::clamp<std::uint32_t>(options.parallel, 1, std::max(limit, 1U));
 }
@@ -94,11 +99,14 @@ Scheduler::Scheduler(engine::Engine& engine, const SchedulerOptions& options, So
 Scheduler::~Scheduler() = default;
 
 bool Scheduler::step() {
+  end_cancelled();
   admit();
   if (running_.empty()) return false;
   gather();
   if (works_.empty()) return true;  // rows failed to start; there may be more rows
+  has_to_end_ = std::exchange(was_given_up_, true);
   const auto logits = engine_.step(works_);
+  was_given_up_ = false;
   ++counts_.steps;
   counts_.running_max = std::max<std::uint64_t>(counts_.running_max, works_.size());
   for (std::size_t i = 0; i < works_.size(); ++i) {
@@ -109,7 +117,7 @@ bool Scheduler::step() {
 }
 
 void Scheduler::wind_down() {
-  source_is_empty_ = true;
+  is_winding_down_ = true;
   std::erase_if(running_, [](const auto& row) { return !row->generates(); });
 }
 
@@ -122,9 +130,8 @@ void Scheduler::remove_finished() {
 void Scheduler::admit() {
   bool has_room = true;
   for (const auto& row : running_) has_room = has_room && start(*row);
-  while (has_room && !source_is_empty_ && running_.size() < options_.parallel) {
-    std::optional<Task> task = source_();
-    source_is_empty_ = !task;
+  while (has_room && !is_winding_down_ && running_.size() < options_.parallel) {
+    std::optional<Task> task = source_(Priority::background);
     if (!task) break;
     Running& row = *running_.emplace_back(std::make_unique<Running>(std::move(*task), scratch_));
     if (row.task.tokens_max == 0) {
@@ -153,8 +160,10 @@ bool Scheduler::start(Running& row) {
   const bool is_alone =
       std::ranges::none_of(running_, [](const auto& other) { return other->sequence != nullptr; });
   if (!is_alone) return false;
-  fail(row, fmt::format("the row needs {} positions, but the cache holds {}: raise --budget",
-                        row.positions(), engine_.free_positions()));
+  fail(row,
+       fmt::format("the row needs {} positions, but the cache holds {}: raise --budget",
+                   row.positions(), engine_.free_positions()),
+       Outcome::End::failed);
   return true;
 }
 
@@ -224,7 +233,7 @@ void Scheduler::advance(Running& row, std::size_t tokens, std::span<const float>
   try {
     take_token(row, logits);
   } catch (const ModelError& error) {  // no usable logits
-    fail(row, error.what());
+    fail(row, error.what(), Outcome::End::failed);
   }
 }
 
@@ -252,30 +261,70 @@ void Scheduler::take_token(Running& row, std::span<const float> logits) {
   if (row.forced_by && row.forced.empty()) {
     std::ranges::copy(row.forced_by(text), std::back_inserter(row.forced));
   }
+  tell(row, text, token);
   if (row.text.stopped()) return finish(row, Finish::stop);
   if (row.completion.completion_tokens == row.task.tokens_max) finish(row, Finish::length);
 }
 
+void Scheduler::tell(const Running& row, std::string_view text, std::optional<Token> token) {
+  if (!tokens_) return;
+  TokenEvent event{text, token, {}};
+  if (token && row.task.top_logprobs) {
+    event.logprobs = std::span(row.completion.logprobs).last(1 + *row.task.top_logprobs);
+  }
+  tokens_(row.task, event);
+}
+
 void Scheduler::finish(Running& row, Finish reason) {
-  row.completion.text += row.text.finish();
+  const std::string_view rest = row.text.finish();
+  row.completion.text += rest;
   row.completion.finish = reason;
-  if (row.task.take_apart) row.task.take_apart(row.completion);
+  if (!rest.empty()) tell(row, rest, std::nullopt);
+  split_text(row.task, row.completion);
   row.is_finished = true;
-  sink_(row.task, {row.completion, ""});
+  sink_(row.task, {std::move(row.completion), "", Outcome::End::completed});
   keep(row);
 }
 
-void Scheduler::fail(Running& row, const std::string& problem) {
+void Scheduler::fail(Running& row, const std::string& problem, Outcome::End end) {
   row.is_finished = true;
   row.sequence.reset();
-  sink_(row.task, {row.completion, problem});
+  sink_(row.task, {std::move(row.completion), problem, end});
+}
+
+bool Scheduler::cancel(std::uint64_t id, std::string_view reason) {
+  const auto row = std::ranges::find(running_, id, [](const auto& r) { return r->task.id; });
+  if (row == running_.end()) return false;
+  (*row)->cancelled_because = reason;
+  return true;
+}
+
+void Scheduler::end_cancelled() {
+  for (const auto& row : running_) {
+    if (!row->cancelled_because.empty())
+      fail(*row, row->cancelled_because, Outcome::End::cancelled);
+  }
+  remove_finished();
+}
+
+void Scheduler::end_all(const std::string& problem) {
+  for (const auto& row : running_) fail(*row, problem, Outcome::End::failed);
+  remove_finished();
+}
+
+bool Scheduler::should_give_up() const {
+  std::size_t wanted = 0, unwanted = 0;
+  for (std::size_t i = 0; i < works_.size(); ++i) {
+    (workers_[i]->cancelled_because.empty() ? wanted : unwanted) += works_[i].tokens.size();
+  }
+  return has_to_end_ ? wanted == 0 : unwanted > wanted;
 }
 
 // Keeps the sequence cut back to its prompt; only that is useful to other rows.
 void Scheduler::keep(Running& row) {
   std::unique_ptr<Sequence> sequence = std::move(row.sequence);
   const std::size_t shareable = row.task.prompt.size();
-  if (!sequence || source_is_empty_ || shareable < options_.shared_tokens_min) return;
+  if (!sequence || shareable < options_.shared_tokens_min) return;
   try {
     sequence->truncate(static_cast<std::uint32_t>(shareable));
   } catch (const UsageError&) {  // the prompt has slid out of the window
@@ -285,4 +334,4 @@ void Scheduler::keep(Running& row) {
   if (kept_.size() > options_.kept_max) kept_.pop_front();
 }
 
-}  // namespace sluice::batch
+}  // namespace sluice::serve

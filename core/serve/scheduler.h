@@ -23,47 +23,12 @@
 #include <string>
 #include <vector>
 
-#include "core/batch/result.h"
 #include "core/engine/engine.h"
 #include "core/engine/sampler.h"
 #include "core/engine/text_stream.h"
+#include "core/serve/task.h"
 
-namespace sluice::batch {
-
-// A row that is ready to run. It has at least one prompt token, and all are in the vocabulary;
-// prompt.size() + tokens_max is at most the positions of a sequence.
-struct Task {
-  std::uint64_t row = 0;
-  RowHeader header;
-  std::uint32_t choice = 0;   // which of the row's results this is, from 0
-  std::uint32_t choices = 1;  // how many results the row wants
-  std::vector<tokenizer::Token> prompt;
-  std::uint64_t truncated_tokens = 0;
-  std::uint32_t tokens_max = 0;
-  std::uint32_t tokens_min = 0;  // no token that ends the text is chosen before this many
-  engine::SamplerOptions sampler;
-  std::vector<std::string> stop;
-  std::vector<tokenizer::Token> stop_tokens;
-  // The tokens that end the text, ascending.
-  std::shared_ptr<const std::vector<tokenizer::Token>> end_tokens;
-  bool ignores_end = false;                                 // none of end_tokens is chosen
-  std::optional<std::uint32_t> top_logprobs;                // nothing: no log probabilities
-  std::function<std::string_view(tokenizer::Token)> piece;  // empty: the tokenizer's
-  // Splits off what a text holds besides the answer (thoughts, tool calls); empty: nothing is split
-  // off.
-  std::function<void(Completion&)> take_apart;
-  // Makes a function that is called with the text as it comes. The tokens that it returns come
-  // next, in place of the model's. Empty: none.
-  using Forced = std::function<std::vector<tokenizer::Token>(std::string_view text)>;
-  std::function<Forced()> watch;
-  std::uint64_t held_bytes = 0;  // memory that rows_bytes() does not count
-};
-
-// How a task ended: with a completion, or with the reason why there is none.
-struct Outcome {
-  Completion completion;
-  std::string problem;  // empty: no problem
-};
+namespace sluice::serve {
 
 struct SchedulerOptions {
   std::uint32_t parallel = 1;  // most sequences in a step; the engine's limits apply first
@@ -85,19 +50,35 @@ std::uint64_t rows_bytes(const SchedulerOptions& options, std::uint64_t position
 
 class Scheduler {
  public:
-  using Source = std::function<std::optional<Task>()>;  // nothing: no more tasks
+  // Returns a task of this priority or a higher one; nothing when there is none now.
+  using Source = std::function<std::optional<Task>(Priority least)>;
   using Sink = std::function<void(const Task&, const Outcome&)>;
+  using TokenSink = std::function<void(const Task&, const TokenEvent&)>;
 
-  // `engine` must outlive the scheduler.
-  Scheduler(engine::Engine& engine, const SchedulerOptions& options, Source source, Sink sink);
+  // `engine` must outlive the scheduler. Each task gets any number of token events and then one
+  // outcome. `tokens` may be empty.
+  Scheduler(engine::Engine& engine, const SchedulerOptions& options, Source source, Sink sink,
+            TokenSink tokens = {});
   ~Scheduler();
 
   // Admits the rows that there is room for, and runs one step. Returns false when nothing is left
-  // to do. Throws what the engine, the source and the sink throw.
+  // to do. Throws what the engine, the source and the sinks throw. When the engine throws, rows are
+  // as before the step.
   bool step();
 
-  // Admits no more rows, and drops those that have not begun to generate.
+  // Asks the source no more, and drops those that have not begun to generate.
   void wind_down();
+
+  // Ends a row that was admitted; it gets its outcome with the next step. May be called while the
+  // engine computes a step, by the thread of step(). Returns false when there is no such row.
+  bool cancel(std::uint64_t id, std::string_view reason);
+
+  // Ends all rows as failed.
+  void end_all(const std::string& problem);
+
+  // Whether a step that is being computed serves only or mostly rows that were cancelled, so that
+  // it is better to give it up. False after a step that was given up, so that the others get on.
+  bool should_give_up() const;
 
   std::size_t running() const { return running_.size(); }
   const SchedulerCounts& counts() const { return counts_; }
@@ -117,7 +98,9 @@ class Scheduler {
   void take_token(Running& row, std::span<const float> logits);
   tokenizer::Token choose_token(Running& row, std::span<const float> logits);
   void finish(Running& row, Finish reason);
-  void fail(Running& row, const std::string& problem);
+  void fail(Running& row, const std::string& problem, Outcome::End end);
+  void tell(const Running& row, std::string_view text, std::optional<tokenizer::Token> token);
+  void end_cancelled();
   void keep(Running& row);
   void remove_finished();
 
@@ -125,7 +108,10 @@ class Scheduler {
   SchedulerOptions options_;
   Source source_;
   Sink sink_;
-  bool source_is_empty_ = false;
+  TokenSink tokens_;
+  bool is_winding_down_ = false;
+  bool was_given_up_ = false;  // the last step
+  bool has_to_end_ = false;    // the present step, because the one before it was given up
   std::vector<std::unique_ptr<Running>> running_;
   std::deque<Kept> kept_;
   std::vector<engine::SequenceWork> works_;  // of the current step, and their rows
@@ -134,4 +120,4 @@ class Scheduler {
   SchedulerCounts counts_;
 };
 
-}  // namespace sluice::batch
+}  // namespace sluice::serve

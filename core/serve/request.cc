@@ -1,17 +1,17 @@
-#include "core/batch/request.h"
+#include "core/serve/request.h"
 
 #include <algorithm>
 #include <fmt/format.h>
 #include <limits>
 #include <utility>
 
-#include "core/batch/row_json.h"
-#include "core/batch/row_settings.h"
 #include "core/engine/text_stream.h"
 #include "core/error.h"
 #include "core/files/checksum.h"
+#include "core/serve/row_json.h"
+#include "core/serve/row_settings.h"
 
-namespace sluice::batch {
+namespace sluice::serve {
 namespace {
 
 using tokenizer::Token;
@@ -181,28 +181,50 @@ void check_envelope(const RowJson& object) {
   if (!body->is_object()) throw_wrong_type("body", "an object", *body);
 }
 
-void parse_into(std::string_view line, std::uint64_t row, const RowDefaults& defaults,
-                ParsedRow& parsed) {
-  if (line.size() > row_bytes_max) {
-    throw BadRow(fmt::format("the row has {} bytes, the most is {}", line.size(), row_bytes_max));
+RowJson parse_limited(std::string_view text) {
+  if (text.size() > row_bytes_max) {
+    throw BadRow(fmt::format("the row has {} bytes, the most is {}", text.size(), row_bytes_max));
   }
-  RowJson object = parse_row_object(line, {row_values_max, row_members_max, row_depth_max});
+  return parse_row_object(text, {row_values_max, row_members_max, row_depth_max});
+}
+
+void read_settings(RowJson& settings, std::uint64_t row, const RowDefaults& defaults,
+                   ParsedRow& parsed) {
   RowHeader& header = parsed.header;
-  header = read_header(object);
-  check_id(object, header);
-  const bool is_plain = header.form == Form::plain;
-  if (!is_plain) check_envelope(object);
-  RowJson& settings = is_plain ? object : object["body"];
   if (const RowJson* model = find_member(settings, "model")) {
     header.model = text_of(*model, "model");
     check_text_length(header.model.size(), "model");
   }
+  const bool is_plain = header.form == Form::plain;
   const bool has_messages = find_member(settings, "messages") != nullptr;
   if (is_plain && has_messages && find_member(settings, "prompt") != nullptr) {
     throw BadRow("a row has either \"prompt\" or \"messages\", not both");
   }
   const bool is_conversation = header.form == Form::chat || (is_plain && has_messages);
   parsed.request = read_request(settings, is_conversation, header, row, defaults);
+}
+
+void parse_into(std::string_view line, std::uint64_t row, const RowDefaults& defaults,
+                ParsedRow& parsed) {
+  RowJson object = parse_limited(line);
+  RowHeader& header = parsed.header;
+  header = read_header(object);
+  check_id(object, header);
+  const bool is_plain = header.form == Form::plain;
+  if (!is_plain) check_envelope(object);
+  read_settings(is_plain ? object : object["body"], row, defaults, parsed);
+}
+
+// Calls `read` with a row that it fills.
+template <class Read>
+ParsedRow read_row(Read read) {
+  ParsedRow parsed;
+  try {
+    read(parsed);
+  } catch (const BadRow& bad) {
+    parsed.reason = bad.what();
+  }
+  return parsed;
 }
 
 }  // namespace
@@ -216,13 +238,23 @@ std::uint64_t parse_bytes(std::uint64_t line_bytes) {
 }
 
 ParsedRow parse_row(std::string_view line, std::uint64_t row, const RowDefaults& defaults) {
-  ParsedRow parsed;
-  try {
-    parse_into(line, row, defaults, parsed);
-  } catch (const BadRow& bad) {
-    parsed.reason = bad.what();
-  }
-  return parsed;
+  return read_row([&](ParsedRow& parsed) { parse_into(line, row, defaults, parsed); });
 }
 
-}  // namespace sluice::batch
+ParsedRow parse_body(std::string_view body, Form form, std::uint64_t row,
+                     const RowDefaults& defaults) {
+  return read_row([&](ParsedRow& parsed) {
+    parsed.header.form = form;
+    RowJson settings = parse_limited(body);
+    read_settings(settings, row, defaults, parsed);
+  });
+}
+
+ParsedRow read_body(RowJson body, Form form, std::uint64_t row, const RowDefaults& defaults) {
+  return read_row([&](ParsedRow& parsed) {
+    parsed.header.form = form;
+    read_settings(body, row, defaults, parsed);
+  });
+}
+
+}  // namespace sluice::serve

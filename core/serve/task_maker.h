@@ -1,7 +1,7 @@
-// Turns a row of the input into a task that the scheduler can run, or into the reason why it
+// Turns a row that was parsed into a task that the scheduler can run, or into the reason why it
 // cannot.
 //
-// Threads: immutable after construction, except for the file that the input reads.
+// Threads: immutable after construction; any number of threads may use one.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +12,12 @@
 #include <variant>
 #include <vector>
 
-#include "core/batch/input.h"
-#include "core/batch/request.h"
-#include "core/batch/scheduler.h"
 #include "core/chat/dialogue.h"
+#include "core/serve/request.h"
+#include "core/serve/task.h"
 #include "core/tokenizer/tokenizer.h"
 
-namespace sluice::batch {
+namespace sluice::serve {
 
 // What to do with a prompt that leaves too little room for the tokens that its row asks for.
 enum class Truncate {
@@ -42,20 +41,22 @@ struct TaskOptions {
 
 struct RefusedRow {
   RowHeader header;
-  std::string_view code;  // as in RowProblem
-  std::string reason;
+  std::string_view code;  // "invalid_request", "prompt_too_long", ...
+  std::string reason;     // one line
 };
 
 class TaskMaker {
  public:
-  // `tokenizer` and `input` must outlive the maker.
-  TaskMaker(const tokenizer::Tokenizer& tokenizer, const Input& input, const TaskOptions& options);
+  // `tokenizer` must outlive the maker, and the tasks if `options` has a dialogue.
+  TaskMaker(const tokenizer::Tokenizer& tokenizer, const TaskOptions& options);
 
-  // Throws std::system_error when the input cannot be read.
-  std::variant<Task, RefusedRow> make(std::uint64_t row) const;
+  // `row` is the number that the row was parsed with.
+  std::variant<Task, RefusedRow> make(ParsedRow parsed, std::uint64_t row) const;
 
-  // The most memory that make() needs for any row of the input.
-  std::uint64_t work_bytes() const;
+  // The most memory that parsing a row of `row_bytes` bytes and make() need.
+  std::uint64_t work_bytes(std::uint64_t row_bytes) const;
+
+  const TaskOptions& options() const { return options_; }
 
  private:
   void write_conversation(chat::DialogueBody body, Task& task) const;
@@ -67,11 +68,10 @@ class TaskMaker {
   void fit(Task& task, bool is_conversation) const;
 
   const tokenizer::Tokenizer& tokenizer_;
-  const Input& input_;
   TaskOptions options_;
   std::size_t piece_bytes_max_ = 4;  // of one token
   using Tokens = std::shared_ptr<const std::vector<tokenizer::Token>>;
   Tokens text_ends_, answer_ends_;  // the tokens that end a text, and an answer in a conversation
 };
 
-}  // namespace sluice::batch
+}  // namespace sluice::serve

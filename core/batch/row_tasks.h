@@ -1,0 +1,32 @@
+// Makes the tasks of the rows of an input.
+//
+// Threads: immutable after construction; any number of threads may use one.
+#pragma once
+
+#include <cstdint>
+#include <variant>
+
+#include "core/batch/input.h"
+#include "core/serve/task_maker.h"
+
+namespace sluice::batch {
+
+class RowTasks {
+ public:
+  // `tokenizer` and `input` must outlive this.
+  RowTasks(const tokenizer::Tokenizer& tokenizer, const Input& input,
+           const serve::TaskOptions& options)
+      : input_(input), maker_(tokenizer, options) {}
+
+  // `row` is from 1. Throws std::system_error when the input cannot be read.
+  std::variant<serve::Task, serve::RefusedRow> make(std::uint64_t row) const;
+
+  // The most memory that make() needs for any row of the input.
+  std::uint64_t work_bytes() const { return maker_.work_bytes(input_.row_bytes()); }
+
+ private:
+  const Input& input_;
+  serve::TaskMaker maker_;
+};
+
+}  // namespace sluice::batch

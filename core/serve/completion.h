@@ -1,0 +1,34 @@
+// What a task gave.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "core/engine/logprobs.h"
+
+namespace sluice::serve {
+
+enum class Finish {
+  stop,    // the model ended its text, or wrote a stop text
+  length,  // the text has as many tokens as were asked for
+};
+
+struct Completion {
+  std::string text;
+  Finish finish = Finish::stop;
+  std::uint64_t prompt_tokens = 0;  // that were evaluated
+  std::uint64_t completion_tokens = 0;
+  std::uint64_t truncated_tokens = 0;           // cut off the prompt because it was too long
+  std::string thought = {};                     // what the model wrote before the answer
+  nlohmann::ordered_json tool_calls = nullptr;  // a list in OpenAI's form, or null
+  // [completion_tokens][1 + top]: the chosen token, and then the most probable ones.
+  std::vector<engine::TokenLogprob> logprobs = {};
+  std::string logprobs_text = {};  // the same as JSON, in the form of the row; empty: not wanted
+};
+
+// The most bytes that a log probability takes as JSON, and while it is written.
+inline constexpr std::uint64_t logprob_text_bytes = 256;
+
+}  // namespace sluice::serve

@@ -1,0 +1,279 @@
+#include "core/serve/service.h"
+
+#include <algorithm>
+
+#include "topology/signals_blocked.h"
+
+namespace sluice::serve {
+namespace {
+
+// Ends a step, or the opening of the engine. Never leaves this file.
+struct GivenUp {};
+
+constexpr std::string_view stopped = "the server is stopping";
+
+}  // namespace
+
+Service::Service(OpenEngine open, const ServiceOptions& options)
+    : open_(std::move(open)), options_(options) {
+  const topology::SignalsBlocked guard;
+  thread_ = std::thread([this] { run(); });
+}
+
+Service::~Service() {
+  stop();
+  {
+    const std::lock_guard lock(mutex_);
+    is_unwanted_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void Service::wait_until_ready() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return state_ != State::loading; });
+  if (failure_) std::rethrow_exception(failure_);
+}
+
+Service::Queue& Service::queue_of(Priority priority) {
+  return queues_[priority == Priority::interactive ? 0 : 1];
+}
+
+std::variant<std::uint64_t, Service::Refusal> Service::submit(Task task, Events events) {
+  std::uint64_t id = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    Queue& queue = queue_of(task.priority);
+    const bool is_full = queue.size() >= options_.queue_max;
+    if (state_ != State::ready || is_full) {
+      ++statistics_.refused;
+      return state_ == State::ready ? Refusal::queue_is_full : Refusal::not_running;
+    }
+    ++statistics_.accepted;
+    task.id = id = next_id_++;
+    queue.push_back({std::move(task), std::move(events), Clock::now()});
+  }
+  changed_.notify_all();
+  return id;
+}
+
+void Service::cancel(std::uint64_t id, std::string_view reason) {
+  {
+    const std::lock_guard lock(mutex_);
+    const auto has_id = [id](const Accepted& accepted) { return accepted.task.id == id; };
+    for (Queue& queue : queues_) {
+      const auto found = std::ranges::find_if(queue, has_id);
+      if (found == queue.end()) continue;
+      found->cancelled_because = reason;
+      dropped_.push_back(std::move(*found));
+      queue.erase(found);
+    }
+    cancelled_.emplace_back(id, reason);
+    has_orders_ = true;
+  }
+  changed_.notify_all();
+}
+
+void Service::drop(Queue& queue, std::string_view reason) {
+  for (Accepted& accepted : queue) {
+    accepted.cancelled_because = reason;
+    dropped_.push_back(std::move(accepted));
+  }
+  queue.clear();
+  has_orders_ = true;
+}
+
+bool Service::drain(std::chrono::steady_clock::time_point deadline) {
+  std::unique_lock lock(mutex_);
+  if (state_ == State::ready) state_ = State::draining;
+  drop(queue_of(Priority::background), stopped);
+  changed_.notify_all();
+  const auto has_stopped = [&] { return state_ == State::stopped || state_ == State::failed; };
+  const bool is_clean = changed_.wait_until(lock, deadline, has_stopped);
+  lock.unlock();
+  stop();
+  lock.lock();
+  changed_.wait(lock, has_stopped);
+  return is_clean;
+}
+
+void Service::stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (state_ == State::ready || state_ == State::loading) state_ = State::draining;
+    for (Queue& queue : queues_) drop(queue, stopped);
+    cancels_all_ = true;
+    has_orders_ = true;
+  }
+  changed_.notify_all();
+}
+
+Service::State Service::state() const {
+  const std::lock_guard lock(mutex_);
+  return state_;
+}
+
+std::exception_ptr Service::failure() const {
+  const std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+Service::Statistics Service::statistics() const {
+  const std::lock_guard lock(mutex_);
+  Statistics statistics = statistics_;
+  statistics.state = state_;
+  statistics.queued_interactive = queues_[0].size();
+  statistics.queued_background = queues_[1].size();
+  return statistics;
+}
+
+void Service::run() {
+  State end = State::stopped;
+  std::exception_ptr failure;
+  try {
+    open();
+    serve();
+  } catch (const GivenUp&) {  // while the engine was opened
+  } catch (const std::exception& error) {
+    end = State::failed;
+    failure = std::current_exception();
+    fail_all(error.what());
+  }
+  std::unique_lock lock(mutex_);
+  state_ = end;
+  failure_ = failure;
+  changed_.notify_all();
+  changed_.wait(lock, [&] { return is_unwanted_; });
+  lock.unlock();
+  scheduler_.reset();
+  engine_.reset();
+}
+
+void Service::open() {
+  engine_ = open_([this] { check_step(); });
+  scheduler_ = std::make_unique<Scheduler>(
+      *engine_, options_.scheduler, [this](Priority least) { return next_task(least); },
+      [this](const Task& task, const Outcome& outcome) { tell_end(task, outcome); },
+      [this](const Task& task, const TokenEvent& event) { tell_token(task, event); });
+  const std::lock_guard lock(mutex_);
+  if (state_ == State::loading) state_ = State::ready;
+  changed_.notify_all();
+}
+
+void Service::serve() {
+  do {
+    bool has_work = true;
+    while (has_work) {
+      take_orders();
+      try {
+        has_work = scheduler_->step();
+      } catch (const GivenUp&) {
+        const std::lock_guard lock(mutex_);
+        ++statistics_.steps_given_up;
+      }
+      publish_counts();
+    }
+  } while (wait_for_work());
+}
+
+void Service::publish_counts() {
+  const std::lock_guard lock(mutex_);
+  statistics_.running = scheduler_->running();
+  statistics_.scheduler = scheduler_->counts();
+}
+
+void Service::fail_all(const std::string& problem) {
+  {
+    const std::lock_guard lock(mutex_);
+    state_ = State::draining;
+    for (Queue& queue : queues_) drop(queue, problem);
+  }
+  take_orders();
+  if (scheduler_) scheduler_->end_all(problem);
+}
+
+// Returns false when there will be no more.
+bool Service::wait_for_work() {
+  std::unique_lock lock(mutex_);
+  const auto has_tasks = [&] {
+    return std::ranges::any_of(queues_, [](const Queue& queue) { return !queue.empty(); });
+  };
+  changed_.wait(lock, [&] { return has_tasks() || has_orders_ || state_ != State::ready; });
+  return has_tasks() || has_orders_;
+}
+
+// In the middle of a step, and while the engine is opened.
+void Service::check_step() {
+  if (!has_orders_) return;
+  take_orders();
+  const bool is_opening = scheduler_ == nullptr;
+  if (is_opening ? state() != State::loading : scheduler_->should_give_up()) throw GivenUp();
+}
+
+void Service::take_orders() {
+  if (!has_orders_) return;
+  std::vector<Accepted> dropped;
+  std::vector<std::pair<std::uint64_t, std::string>> cancelled;
+  {
+    const std::lock_guard lock(mutex_);
+    has_orders_ = false;
+    dropped.swap(dropped_);
+    cancelled.swap(cancelled_);
+    if (cancels_all_) {
+      for (const auto& [id, accepted] : running_) cancelled.emplace_back(id, stopped);
+    }
+    statistics_.cancelled += dropped.size();
+  }
+  for (const auto& [id, reason] : cancelled) scheduler_->cancel(id, reason);
+  for (const Accepted& accepted : dropped) {
+    accepted.events.on_done(accepted.task,
+                            {{}, accepted.cancelled_because, Outcome::End::cancelled});
+  }
+}
+
+std::optional<Task> Service::next_task(Priority least) {
+  const std::lock_guard lock(mutex_);
+  for (Queue& queue : queues_) {
+    if (&queue == &queue_of(Priority::background) && least == Priority::interactive) break;
+    if (queue.empty()) continue;
+    Accepted accepted = std::move(queue.front());
+    queue.pop_front();
+    Task task = std::move(accepted.task);
+    running_.emplace(task.id, std::move(accepted));
+    return task;
+  }
+  return std::nullopt;
+}
+
+void Service::tell_token(const Task& task, const TokenEvent& event) {
+  Accepted& accepted = running_.at(task.id);
+  if (!std::exchange(accepted.has_first_token, true)) {
+    const std::chrono::duration<double> waited = Clock::now() - accepted.when;
+    const std::lock_guard lock(mutex_);
+    statistics_.first_token_s += waited.count();
+    ++statistics_.first_tokens;
+  }
+  if (accepted.events.on_token) accepted.events.on_token(task, event);
+}
+
+void Service::tell_end(const Task& task, const Outcome& outcome) {
+  const Accepted accepted = std::move(running_.extract(task.id).mapped());
+  {
+    const std::lock_guard lock(mutex_);
+    switch (outcome.end) {
+      case Outcome::End::completed:
+        ++statistics_.completed;
+        break;
+      case Outcome::End::failed:
+        ++statistics_.failed;
+        break;
+      case Outcome::End::cancelled:
+        ++statistics_.cancelled;
+        break;
+    }
+  }
+  accepted.events.on_done(task, outcome);
+}
+
+}  // namespace sluice::serve

@@ -1,0 +1,172 @@
+// Runs tasks for several threads on one engine.
+//
+// A service owns a thread, the engine thread, which opens the engine, runs the scheduler's steps
+// and closes the engine again. Others submit tasks, get their text as it comes, and may cancel them
+// at any moment: if need be the step that is being computed is given up.
+//
+//   Service service(open, {.queue_max = 64});
+//   service.wait_until_ready();
+//   const auto id = service.submit(task, {.on_token = ..., .on_done = ...});
+//
+// Every task that was accepted gets any number of on_token calls and then exactly one on_done call,
+// whatever happens: it ends, it is cancelled, the engine fails, the service is stopped.
+//
+// Threads: the members may be called by any thread at any time, also from the callbacks, except the
+// destructor, drain() and wait_until_ready(), which wait for the engine thread.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "core/engine/engine.h"
+#include "core/serve/scheduler.h"
+#include "core/serve/task.h"
+
+namespace sluice::serve {
+
+// Called on the engine thread, which computes nothing meanwhile: they must return soon and must not
+// throw. The text of an event and its log probabilities are valid during the call.
+struct Events {
+  std::function<void(const Task&, const TokenEvent&)> on_token;  // may be empty
+  std::function<void(const Task&, const Outcome&)> on_done;
+};
+
+struct ServiceOptions {
+  SchedulerOptions scheduler;
+  std::size_t queue_max = 256;  // tasks that wait to be begun, of each priority
+};
+
+class Service {
+ public:
+  // Opens the engine, on the engine thread. `stop_check` belongs into EngineOptions; on_load may
+  // call it too, so that stop() ends the loading.
+  using OpenEngine =
+      std::function<std::unique_ptr<engine::Engine>(std::function<void()> stop_check)>;
+
+  enum class State {
+    loading,   // the engine is being opened; no task is accepted yet
+    ready,     // tasks run
+    draining,  // no task is accepted any more
+    stopped,   // nothing runs, and nothing will
+    failed,    // as stopped, because of failure()
+  };
+
+  enum class Refusal { queue_is_full, not_running };
+
+  struct Statistics {
+    State state = State::loading;
+    std::uint64_t queued_interactive = 0, queued_background = 0;  // not yet begun
+    std::uint64_t running = 0;
+    std::uint64_t accepted = 0, refused = 0;  // of all time, as all that follows
+    std::uint64_t completed = 0, failed = 0, cancelled = 0;
+    std::uint64_t steps_given_up = 0;
+    // From submit() to the first token, of tasks that had one.
+    double first_token_s = 0;
+    std::uint64_t first_tokens = 0;
+    SchedulerCounts scheduler;
+  };
+
+  // Returns at once.
+  Service(OpenEngine open, const ServiceOptions& options);
+  ~Service();  // as stop()
+  Service(const Service&) = delete;
+  Service& operator=(const Service&) = delete;
+
+  // Waits until tasks run. Throws what opening the engine has thrown.
+  void wait_until_ready();
+
+  // Once tasks run. Other threads may use only what never changes: tokenizer(), facts(), plan(),
+  // step_columns() and step_logits(). Valid as long as the service.
+  const engine::Engine& engine() const { return *engine_; }
+
+  // Task::priority decides which queue it waits in. Returns its id, or why it was refused.
+  std::variant<std::uint64_t, Refusal> submit(Task task, Events events);
+
+  // Ends a task soon; `reason` is told in its outcome. Does nothing when it has ended, or when
+  // there is no such task.
+  void cancel(std::uint64_t id, std::string_view reason = "the request was cancelled");
+
+  // Accepts no more tasks, cancels those in the background that have not begun, and waits until the
+  // others have ended; cancels what is left at the deadline. Returns whether nothing had to be
+  // cancelled then. The service is stopped after it.
+  bool drain(std::chrono::steady_clock::time_point deadline);
+
+  // Accepts no more tasks, and cancels all. Does not wait for that.
+  void stop();
+
+  State state() const;
+  std::exception_ptr failure() const;  // null unless the state is failed
+  Statistics statistics() const;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  // A task that was accepted, and has not ended.
+  struct Accepted {
+    Task task;  // moved to the scheduler when it begins
+    Events events;
+    Clock::time_point when;
+    bool has_first_token = false;
+    std::string cancelled_because = {};  // in dropped_
+  };
+  using Queue = std::deque<Accepted>;
+
+  Queue& queue_of(Priority priority);
+  void drop(Queue& queue, std::string_view reason);
+
+  // All on the engine thread.
+  void run();
+  void open();
+  void serve();
+  bool wait_for_work();
+  void check_step();
+  void take_orders();
+  std::optional<Task> next_task(Priority least);
+  void tell_token(const Task& task, const TokenEvent& event);
+  void tell_end(const Task& task, const Outcome& outcome);
+  void publish_counts();
+  void fail_all(const std::string& problem);
+
+  OpenEngine open_;
+  ServiceOptions options_;
+
+  // Used by the engine thread only; engine_ is set once, before the state is `ready`.
+  std::unique_ptr<engine::Engine> engine_;
+  std::unique_ptr<Scheduler> scheduler_;
+  std::map<std::uint64_t, Accepted> running_;  // by id; without their tasks
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;  // for the engine thread, and for those that wait for it
+  // All guarded by mutex_.
+  State state_ = State::loading;
+  std::exception_ptr failure_;
+  std::array<Queue, 2> queues_;    // by priority
+  std::vector<Accepted> dropped_;  // cancelled in the queue; their ends must still be told
+  std::vector<std::pair<std::uint64_t, std::string>> cancelled_;  // ids, and why
+  bool cancels_all_ = false;
+  bool is_unwanted_ = false;  // the service is being destroyed
+  std::uint64_t next_id_ = 1;
+  Statistics statistics_;
+
+  std::atomic<bool> has_orders_{false};  // look at what is guarded, also in the middle of a step
+
+  std::thread thread_;
+};
+
+}  // namespace sluice::serve

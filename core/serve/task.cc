@@ -1,0 +1,36 @@
+#include "core/serve/task.h"
+
+#include <fmt/format.h>
+
+#include "core/files/checksum.h"
+
+namespace sluice::serve {
+
+Task task_of_choice(const Task& first, std::uint32_t choice) {
+  Task task = first;
+  task.choice = choice;
+  if (choice != 0) task.sampler.seed ^= files::checksum_of(std::to_string(choice));
+  return task;
+}
+
+void split_text(const Task& task, Completion& completion) {
+  if (!task.make_reader) return;
+  chat::AnswerReader reader = task.make_reader();
+  const chat::SplitText text = reader.feed(completion.text);
+  const chat::SplitText rest = reader.finish();
+  completion.thought = text.thought + rest.thought;
+  completion.text = text.answer + rest.answer;
+  completion.tool_calls = to_json(reader.calls(), task.row);
+}
+
+nlohmann::ordered_json to_json(const std::vector<chat::ToolCall>& calls, std::uint64_t row) {
+  nlohmann::ordered_json list;
+  for (const chat::ToolCall& call : calls) {
+    list.push_back({{"id", fmt::format("call_{}_{}", row, list.size())},
+                    {"type", "function"},
+                    {"function", {{"name", call.name}, {"arguments", call.arguments.dump()}}}});
+  }
+  return list;
+}
+
+}  // namespace sluice::serve

@@ -1,0 +1,84 @@
+// A text to be generated, and how its generation ended.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/chat/dialogue.h"
+#include "core/engine/sampler.h"
+#include "core/serve/completion.h"
+#include "core/serve/request.h"
+#include "core/tokenizer/tokenizer.h"
+
+namespace sluice::serve {
+
+enum class Priority {
+  interactive,  // somebody waits for each token
+  background,   // only the end matters; runs in what the others leave
+};
+
+// A row that is ready to run. It has at least one prompt token, and all are in the vocabulary;
+// prompt.size() + tokens_max is at most the positions of a sequence.
+struct Task {
+  std::uint64_t id = 0;  // given by Service::submit(); otherwise of no meaning
+  std::uint64_t row = 0;
+  RowHeader header;
+  Priority priority = Priority::background;
+  std::uint32_t choice = 0;   // which of the row's results this is, from 0
+  std::uint32_t choices = 1;  // how many results the row wants
+  std::vector<tokenizer::Token> prompt;
+  std::uint64_t truncated_tokens = 0;
+  std::uint32_t tokens_max = 0;
+  std::uint32_t tokens_min = 0;  // no token that ends the text is chosen before this many
+  engine::SamplerOptions sampler;
+  std::vector<std::string> stop;
+  std::vector<tokenizer::Token> stop_tokens;
+  // The tokens that end the text, ascending.
+  std::shared_ptr<const std::vector<tokenizer::Token>> end_tokens;
+  bool ignores_end = false;                                 // none of end_tokens is chosen
+  std::optional<std::uint32_t> top_logprobs;                // nothing: no log probabilities
+  std::function<std::string_view(tokenizer::Token)> piece;  // empty: the tokenizer's
+  // Makes a reader that splits off what the text holds besides the answer (thoughts, tool calls).
+  // Empty: nothing is split off. A reader may outlive the task.
+  std::function<chat::AnswerReader()> make_reader;
+  // Makes a function that is called with the text as it comes. The tokens that it returns come
+  // next, in place of the model's. Empty: none.
+  using Forced = std::function<std::vector<tokenizer::Token>(std::string_view text)>;
+  std::function<Forced()> watch;
+  std::uint64_t held_bytes = 0;  // memory that rows_bytes() does not count
+};
+
+// The task for result number `choice` of a row that wants several. Each has its own seed, the first
+// that of the row.
+Task task_of_choice(const Task& first, std::uint32_t choice);
+
+// Splits the text of a completion with the task's reader, if it has one.
+void split_text(const Task& task, Completion& completion);
+
+// Calls in OpenAI's form; null when there are none. Their ids are made of `row`.
+nlohmann::ordered_json to_json(const std::vector<chat::ToolCall>& calls, std::uint64_t row);
+
+// What comes of a task with one step.
+struct TokenEvent {
+  // What is now certain of the text: whole characters of UTF-8, and no part of a stop text. Often
+  // empty. All texts together are Completion::text before it is split.
+  std::string_view text;
+  std::optional<tokenizer::Token> token;           // nothing: text that was held back, at the end
+  std::span<const engine::TokenLogprob> logprobs;  // [1 + top] when they were asked for
+};
+
+// How a task ended.
+struct Outcome {
+  enum class End { completed, failed, cancelled };
+  Completion completion;  // unless completed: as far as it came, not split
+  std::string problem;    // why it failed or was cancelled, in one line; empty: completed
+  End end = End::completed;
+};
+
+}  // namespace sluice::serve

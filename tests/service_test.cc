@@ -1,0 +1,363 @@
+// The service on an engine that makes every mistake of the scheduler show: each task gives the same
+// as alone, from whichever thread, whatever is cancelled around it, and ends exactly once.
+#include "core/serve/service.h"
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <future>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <variant>
+#include <vector>
+
+#include "core/serve/task_maker.h"
+#include "tests/catch.h"
+#include "tests/fake_engine.h"
+#include "tests/random_seed.h"
+
+namespace {
+
+using namespace sluice::serve;
+using sluice::test::ByteTokenizer;
+using sluice::test::FakeEngine;
+using sluice::test::FakeLimits;
+using Clock = std::chrono::steady_clock;
+
+// What became of a task.
+struct Ended {
+  std::uint64_t id = 0;
+  std::string streamed;
+  std::uint64_t tokens = 0;
+  Outcome outcome;
+};
+
+// Collects what a task gives, and checks that nothing comes after its end.
+class Collector {
+ public:
+  Events events() {
+    return {[this](const Task& task, const TokenEvent& event) { take(task, event); },
+            [this](const Task& task, const Outcome& outcome) { end(task, outcome); }};
+  }
+  Ended get() { return ended_.get_future().get(); }
+
+  std::function<void(const Task&)> on_token;
+
+ private:
+  void take(const Task& task, const TokenEvent& event) {
+    if (is_over_) std::abort();
+    so_far_.streamed += event.text;
+    so_far_.tokens += event.token ? 1 : 0;
+    if (on_token) on_token(task);
+  }
+  void end(const Task& task, const Outcome& outcome) {
+    if (is_over_.exchange(true)) std::abort();
+    so_far_.id = task.id;
+    so_far_.outcome = outcome;
+    ended_.set_value(so_far_);
+  }
+
+  std::atomic<bool> is_over_ = false;
+  Ended so_far_;
+  std::promise<Ended> ended_;
+};
+
+// Makes tasks as a server does, from bodies of requests.
+class Maker {
+ public:
+  Maker() : maker_(tokenizer_, options()) {}
+
+  Task task(const std::string& body, std::uint64_t number = 1,
+            Priority priority = Priority::interactive) const {
+    auto made =
+        maker_.make(parse_body(body, Form::completions, number, maker_.options().defaults), number);
+    REQUIRE(std::holds_alternative<Task>(made));
+    std::get<Task>(made).priority = priority;
+    return std::get<Task>(std::move(made));
+  }
+  const TaskMaker& maker() const { return maker_; }
+
+ private:
+  static TaskOptions options() {
+    TaskOptions options;
+    options.positions_max = 300;
+    options.defaults.tokens_max = 20;
+    return options;
+  }
+  ByteTokenizer tokenizer_;
+  TaskMaker maker_;
+};
+
+std::string body_of(const std::string& prompt, int tokens_max, int seed) {
+  return R"({"prompt":")" + prompt + R"(","max_tokens":)" + std::to_string(tokens_max) +
+         R"(,"seed":)" + std::to_string(seed) + R"(,"stop":["e","xy"]})";
+}
+
+Service::OpenEngine fake(const FakeLimits& limits = {}) {
+  return [limits](std::function<void()> stop_check) {
+    auto engine = std::make_unique<FakeEngine>(limits);
+    engine->stop_check = std::move(stop_check);
+    return engine;
+  };
+}
+
+std::uint64_t accepted(std::variant<std::uint64_t, Service::Refusal> answer) {
+  REQUIRE(std::holds_alternative<std::uint64_t>(answer));
+  return std::get<std::uint64_t>(answer);
+}
+
+// The text of a task by itself.
+std::string alone(Task task) {
+  FakeEngine engine;
+  std::string text;
+  bool has_given = false;
+  Scheduler scheduler(
+      engine, {},
+      [&](Priority) -> std::optional<Task> {
+        if (std::exchange(has_given, true)) return std::nullopt;
+        return task;
+      },
+      [&](const Task&, const Outcome& outcome) { text = outcome.completion.text; });
+  while (scheduler.step()) {
+  }
+  return text;
+}
+
+}  // namespace
+
+TEST_CASE("tasks of several threads give what each gives alone, and their text as it comes") {
+  const Maker maker;
+  Service service(fake(), {.scheduler = {.parallel = 5}, .queue_max = 1000});
+  service.wait_until_ready();
+  const auto client = [&](unsigned seed) {
+    std::mt19937_64 random(seed);
+    for (int i = 0; i < 40; ++i) {
+      const std::string prompt(random() % 120, static_cast<char>('a' + random() % 3));
+      const Priority priority = random() % 2 == 0 ? Priority::interactive : Priority::background;
+      const Task task = maker.task(
+          body_of(prompt, static_cast<int>(random() % 40), static_cast<int>(random() % 4)), i,
+          priority);
+      Collector collector;
+      const std::uint64_t id = std::get<std::uint64_t>(service.submit(task, collector.events()));
+      const bool is_cancelled = random() % 3 == 0;
+      if (is_cancelled) service.cancel(id, "no longer wanted");
+      const Ended ended = collector.get();
+      const std::string expected = alone(task);
+      if (ended.id != id) std::abort();
+      if (ended.outcome.end == Outcome::End::cancelled) {
+        if (!is_cancelled || ended.outcome.problem != "no longer wanted") std::abort();
+        if (!expected.starts_with(ended.streamed)) std::abort();
+      } else if (ended.streamed != expected || ended.outcome.completion.text != expected ||
+                 ended.tokens != ended.outcome.completion.completion_tokens) {
+        std::abort();
+      }
+    }
+  };
+  const unsigned seed = static_cast<unsigned>(sluice::test::random_seed());
+  std::vector<std::thread> clients;
+  for (unsigned i = 0; i < 4; ++i) clients.emplace_back(client, seed + i);
+  for (std::thread& thread : clients) thread.join();
+  const Service::Statistics statistics = service.statistics();
+  CHECK(statistics.accepted == 160);
+  CHECK(statistics.completed + statistics.cancelled == 160);
+  CHECK(statistics.failed == 0);
+  CHECK(statistics.running == 0);
+  CHECK(statistics.first_tokens > 0);
+}
+
+TEST_CASE("a task that is cancelled inside of a prompt chunk ends the step, and others go on") {
+  const Maker maker;
+  FakeLimits limits;
+  limits.columns = 256;
+  std::atomic<std::uint64_t> to_cancel = 0;
+  Service* serving = nullptr;
+  Service service(
+      [&](std::function<void()> stop_check) {
+        auto engine = std::make_unique<FakeEngine>(limits);
+        engine->stop_check = [&, stop_check] {
+          if (const std::uint64_t id = to_cancel.exchange(0)) serving->cancel(id);
+          stop_check();
+        };
+        return engine;
+      },
+      {.scheduler = {.parallel = 4}});
+  serving = &service;
+  service.wait_until_ready();
+  const Task other_task = maker.task(body_of("abc", 40, 1));
+  Collector other, cancelled;
+  std::promise<void> has_begun;
+  bool has_told = false;
+  other.on_token = [&](const Task&) {  // the engine waits until the second task is there
+    if (std::exchange(has_told, true)) return;
+    const Task task = maker.task(body_of(std::string(200, 'q'), 40, 1));
+    to_cancel = std::get<std::uint64_t>(service.submit(task, cancelled.events()));
+  };
+  accepted(service.submit(other_task, other.events()));
+  const Ended ended = cancelled.get();
+  CHECK(ended.outcome.end == Outcome::End::cancelled);
+  CHECK(ended.tokens == 0);
+  CHECK(other.get().outcome.completion.text == alone(other_task));
+  CHECK(service.statistics().steps_given_up == 1);
+}
+
+TEST_CASE("a full queue refuses, and so does a service that is not running") {
+  const Maker maker;
+  std::promise<void> go_on;
+  std::shared_future<void> gate = go_on.get_future().share();
+  std::atomic<bool> is_open = false;
+  Service service(
+      [&](std::function<void()> stop_check) {
+        auto engine = std::make_unique<FakeEngine>();
+        engine->stop_check = [&, stop_check] {
+          if (is_open) gate.wait();
+          stop_check();
+        };
+        gate.wait();
+        return engine;
+      },
+      {.scheduler = {.parallel = 1}, .queue_max = 2});
+  const Task task = maker.task(body_of("abc", 20, 1));
+  Collector early;
+  CHECK(std::get<Service::Refusal>(service.submit(task, early.events())) ==
+        Service::Refusal::not_running);
+  CHECK(service.state() == Service::State::loading);
+  go_on.set_value();
+  service.wait_until_ready();
+  // The engine stays in a step of the first task while the queue fills.
+  std::promise<void> blocked;
+  go_on = {};
+  std::promise<void> second_gate;
+  std::shared_future<void> second = second_gate.get_future().share();
+  Collector collectors[5];
+  bool has_waited = false;
+  collectors[0].on_token = [&](const Task&) {
+    if (std::exchange(has_waited, true)) return;
+    blocked.set_value();
+    second.wait();
+  };
+  accepted(service.submit(task, collectors[0].events()));
+  blocked.get_future().wait();
+  accepted(service.submit(task, collectors[1].events()));
+  const std::uint64_t waiting = accepted(service.submit(task, collectors[2].events()));
+  CHECK(std::get<Service::Refusal>(service.submit(task, early.events())) ==
+        Service::Refusal::queue_is_full);
+  Task background = task;
+  background.priority = Priority::background;
+  accepted(service.submit(background, collectors[3].events()));  // has a queue of its own
+  service.cancel(waiting);
+  CHECK(service.statistics().queued_interactive == 1);
+  CHECK(service.statistics().queued_background == 1);
+  accepted(service.submit(task, collectors[4].events()));
+  second_gate.set_value();
+  CHECK(collectors[2].get().outcome.end == Outcome::End::cancelled);
+  for (const int i : {0, 1, 3, 4}) {
+    CHECK(collectors[i].get().outcome.completion.text == alone(task));
+  }
+  service.stop();
+  CHECK(std::get<Service::Refusal>(service.submit(task, early.events())) ==
+        Service::Refusal::not_running);
+}
+
+TEST_CASE("draining lets what runs end, and cancels what is left at the deadline") {
+  const Maker maker;
+  {
+    Service service(fake(), {.scheduler = {.parallel = 2}});
+    service.wait_until_ready();
+    const Task task = maker.task(body_of("abc", 200, 1));
+    Collector collectors[3];
+    for (Collector& collector : collectors) accepted(service.submit(task, collector.events()));
+    CHECK(service.drain(Clock::now() + std::chrono::hours(1)));
+    CHECK(service.state() == Service::State::stopped);
+    for (Collector& collector : collectors) {
+      CHECK(collector.get().outcome.completion.text == alone(task));
+    }
+  }
+  Service service(fake({.pages = 40000}), {});
+  service.wait_until_ready();
+  Task endless = maker.task(R"({"prompt":"abc","max_tokens":200,"ignore_eos":true})");
+  endless.tokens_max = 1000000;  // takes hours
+  Collector collector, background;
+  Task waiting = maker.task(body_of("abc", 20, 1), 2, Priority::background);
+  accepted(service.submit(endless, collector.events()));
+  accepted(service.submit(waiting, background.events()));
+  CHECK_FALSE(service.drain(Clock::now()));
+  CHECK(collector.get().outcome.end == Outcome::End::cancelled);
+  CHECK(background.get().outcome.end == Outcome::End::cancelled);
+}
+
+TEST_CASE("a failure of the engine ends all tasks as failed") {
+  const Maker maker;
+  SECTION("while it is opened") {
+    Service service(
+        [](const std::function<void()>&) -> std::unique_ptr<sluice::engine::Engine> {
+          throw std::runtime_error("no such model");
+        },
+        {});
+    CHECK_THROWS_WITH(service.wait_until_ready(), "no such model");
+    CHECK(service.state() == Service::State::failed);
+  }
+  SECTION("in a step") {
+    std::atomic<bool> is_broken = false;
+    Service service(
+        [&](std::function<void()> stop_check) {
+          auto engine = std::make_unique<FakeEngine>();
+          engine->stop_check = [&, stop_check] {
+            if (is_broken) throw std::runtime_error("the disk is gone");
+            stop_check();
+          };
+          return engine;
+        },
+        {.scheduler = {.parallel = 1}});
+    service.wait_until_ready();
+    Collector running, waiting;
+    const Task task = maker.task(body_of("abc", 20, 1));
+    running.on_token = [&](const Task&) { is_broken = true; };
+    accepted(service.submit(task, running.events()));
+    const auto second = service.submit(task, waiting.events());
+    const Ended ended = running.get();
+    CHECK(ended.outcome.end == Outcome::End::failed);
+    CHECK(ended.outcome.problem == "the disk is gone");
+    if (std::holds_alternative<std::uint64_t>(second)) {
+      CHECK(waiting.get().outcome.end != Outcome::End::completed);
+    }
+  }
+}
+
+TEST_CASE("stopping ends the opening of the engine") {
+  std::atomic<bool> is_opening = false;
+  Service service(
+      [&](const std::function<void()>& stop_check) -> std::unique_ptr<sluice::engine::Engine> {
+        is_opening = true;
+        for (;;) stop_check();
+      },
+      {});
+  while (!is_opening) std::this_thread::yield();
+  service.stop();
+  CHECK(service.drain(Clock::now() + std::chrono::hours(1)));
+  CHECK(service.state() == Service::State::stopped);
+}
+
+TEST_CASE("bodies of requests are rows without an envelope") {
+  const Maker maker;
+  const auto refused = [&](const std::string& body, Form form = Form::completions) {
+    const auto made = maker.maker().make(parse_body(body, form, 1, {}), 1);
+    REQUIRE(std::holds_alternative<RefusedRow>(made));
+    return std::get<RefusedRow>(made).reason;
+  };
+  CHECK(refused("{").find("JSON") != std::string::npos);
+  CHECK(refused("{}").find("prompt") != std::string::npos);
+  CHECK(refused("{}", Form::chat).find("messages") != std::string::npos);
+  CHECK(refused(R"({"prompt":"x","id":"a"})").find("id") != std::string::npos);
+  const std::string body = R"({"prompt":"xyz","max_tokens":7,"model":"m"})";
+  const Task task = maker.task(body, 9);
+  CHECK(task.header.model == "m");
+  CHECK(task.header.form == Form::completions);
+  CHECK(task.tokens_max == 7);
+  const Task same = maker.task(R"({"model":"m","max_tokens":7,"prompt":"xyz"})", 9);
+  CHECK(alone(task) == alone(same));
+}
