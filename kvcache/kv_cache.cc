@@ -67,6 +67,10 @@ void Sequence::truncate(std::uint32_t length) {
   if (length < length_) cache_->truncate(*this, length);
 }
 
+bool Sequence::reserve(std::uint32_t positions) {
+  return capacity_ == unlimited || cache_->reserve(*this, std::max(positions, length_));
+}
+
 void Sequence::checkpoint() {
   cache_->states_.checkpoint(state_, length_);
 }
@@ -167,6 +171,23 @@ std::optional<Sequence> KvCache::fork(const Sequence& source, std::uint32_t pref
   return made;
 }
 
+bool KvCache::reserve(Sequence& sequence, std::uint32_t positions) {
+  if (positions > config_.positions) return false;
+  const auto pages = [](const Group& group, std::uint32_t count) {
+    return sequence_pages(group.layout.window, count);
+  };
+  for (const Group& group : groups_) {
+    const std::size_t before = pages(group, sequence.capacity_);
+    if (pages(group, positions) > before + group.pool.available()) return false;
+  }
+  for (Group& group : groups_) {
+    group.pool.reserve(pages(group, positions));
+    group.pool.cancel(pages(group, sequence.capacity_));
+  }
+  sequence.capacity_ = positions;
+  return true;
+}
+
 std::uint32_t KvCache::free_positions() const {
   if (!states_.has_room()) return 0;
   std::uint32_t least = config_.positions;
@@ -192,6 +213,16 @@ void KvCache::advance(Sequence& sequence, std::uint32_t columns) {
   sequence.length_ += columns;
   drop_unseen(sequence);
   states_.advance(sequence.state_);
+}
+
+void KvCache::abandon(Sequence& sequence) {
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    Sequence::Table& table = sequence.tables_[g];
+    while (table.pages.size() + table.dropped > pages_until(sequence.length_)) {
+      groups_[g].pool.give_back(table.pages.back());
+      table.pages.pop_back();
+    }
+  }
 }
 
 std::vector<std::span<std::byte>> KvCache::page_memory(const Sequence& sequence,

@@ -54,6 +54,11 @@ class Sequence {
   // or when shared pages would have to be copied and the cache has no room for the copies.
   void truncate(std::uint32_t length);
 
+  // Changes how many positions there is room for: to `positions`, or to length() if that is more.
+  // Returns false, and changes nothing, when the cache does not have so much free, or when a
+  // sequence cannot be so long. A sequence without limit stays as it is.
+  bool reserve(std::uint32_t positions);
+
   // Keeps the recurrent states of the present length, so that truncate() and fork() can go back to
   // it. The newest `CacheConfig::checkpoints` of them are kept. Nothing is copied.
   void checkpoint();
@@ -122,10 +127,12 @@ class KvCache {
   std::uint32_t free_positions() const;
 
   // A step of a sequence adds `columns` positions from length() on, up to capacity() at most. Call
-  // prepare() before the first write() and advance() after the last attend(). A step that failed in
-  // between may be prepared again.
+  // prepare() before the first write() and advance() after the last attend(). When a step fails in
+  // between, call abandon(): it gives back what prepare() took, which other sequences may need for
+  // their next step. The step may then be prepared again.
   void prepare(Sequence& sequence, std::uint32_t columns);
   void advance(Sequence& sequence, std::uint32_t columns);
+  void abandon(Sequence& sequence);
 
   // The memory of page number `page` of a sequence, which holds the positions from 32 * page on:
   // one span for each group of layers, in the order of layer_groups(). Empty when some group does
@@ -194,6 +201,7 @@ class KvCache {
              const kernels::RowPlace& place, std::size_t position_in_page) const;
   std::uint32_t copy(std::size_t group, std::uint32_t number);
   void drop_unseen(Sequence& sequence);
+  bool reserve(Sequence& sequence, std::uint32_t positions);
   void truncate(Sequence& sequence, std::uint32_t length);
   std::uint32_t with_windows(const Sequence& sequence, std::uint32_t length) const;
   std::uint32_t with_state(const Sequence& sequence, std::uint32_t length) const;

@@ -17,6 +17,7 @@
 #include "core/batch/done_rows.h"
 #include "core/batch/job.h"
 #include "core/batch/journal.h"
+#include "core/engine/text_stream.h"
 #include "core/files/checksum.h"
 #include "tests/catch.h"
 #include "tests/fake_engine.h"
@@ -113,7 +114,7 @@ std::string random_input(std::mt19937_64& random, std::size_t rows) {
   for (std::size_t i = 0; i < rows; ++i) {
     json row = {{"prompt", beginnings[random() % beginnings.size()] + text(30)}};
     if (random() % 2 == 0) row["id"] = "row " + std::to_string(i);
-    if (random() % 2 == 0) row["max_tokens"] = random() % 60;
+    if (random() % 2 == 0) row["max_tokens"] = random() % 120;
     if (random() % 4 == 0) row["temperature"] = 0;
     if (random() % 4 == 0) row["seed"] = random() % 3;
     if (random() % 4 == 0) row["stop"] = {"e", "xy"};
@@ -139,7 +140,7 @@ std::string file_of(const TemporaryFolder& folder, const std::string& text) {
 }
 
 Lines run(FakeEngine& engine, const Input& input, const JobOptions& options,
-          const Shard& shard = {}) {
+          const Shard& shard = {}, SchedulerCounts* counts = nullptr) {
   Lines lines;
   DoneRows done(input.rows(), shard);
   Job job(engine, input, done, options, [&](std::string_view line) {
@@ -151,6 +152,7 @@ Lines run(FakeEngine& engine, const Input& input, const JobOptions& options,
   }
   CHECK(done.is_complete());
   CHECK(done.count() == lines.size());
+  if (counts != nullptr) *counts = job.counts();
   return lines;
 }
 
@@ -175,7 +177,7 @@ std::vector<std::string> sorted_lines(const std::string& text) {
 TEST_CASE("a row gives the same alone and in any company") {
   std::mt19937_64 random(sluice::test::random_seed());
   const TemporaryFolder folder;
-  std::uint64_t forks = 0;
+  std::uint64_t forks = 0, preemptions = 0, evaluated_again = 0;
   for (int round = 0; round < 40; ++round) {
     const Input input(file_of(folder, random_input(random, 1 + random() % 40)));
     JobOptions options = job_options(1 + static_cast<std::uint32_t>(random() % 20));
@@ -185,10 +187,13 @@ TEST_CASE("a row gives the same alone and in any company") {
     limits.window = random() % 2 == 0 ? 0 : 100;
     limits.columns = 1 + static_cast<std::uint32_t>(random() % 64);
     limits.logits = 1 + static_cast<std::uint32_t>(random() % 16);
-    limits.pages = 10 + static_cast<std::uint32_t>(random() % 60);  // one row always fits
+    limits.pages = 10 + static_cast<std::uint32_t>(random() % 15);  // one row always fits
     FakeEngine engine(limits);
     const Shard shard{1 + random() % 2, 2};
-    Lines lines = run(engine, input, options, shard);
+    SchedulerCounts counts;
+    Lines lines = run(engine, input, options, shard, &counts);
+    preemptions += counts.preemptions;
+    evaluated_again += counts.tokens_evaluated_again;
     lines.merge(run(engine, input, options, {3 - shard.index, 2}));
     REQUIRE(lines.size() == input.rows());
     for (const auto& [row, line] : lines) CHECK(line == alone(input, row, options));
@@ -196,6 +201,8 @@ TEST_CASE("a row gives the same alone and in any company") {
     forks += engine.forks;
   }
   CHECK(forks > 0);
+  CHECK(preemptions > 0);
+  CHECK(evaluated_again > 0);
 }
 
 TEST_CASE("a common beginning is evaluated once") {

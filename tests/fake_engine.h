@@ -114,7 +114,7 @@ class FakeEngine final : public engine::Engine {
                                          std::uint32_t positions) override {
     const auto& from = dynamic_cast<const FakeSequence&>(source);
     if (prefix > from.tokens.size() || prefix > positions) throw std::logic_error("bad fork");
-    if (limits_.window != 0 && from.position() > limits_.window) throw UsageError("slid");
+    if (from.reachable(prefix) != prefix) throw UsageError("slid");
     ++forks;
     std::vector<Page> shared(from.pages.begin(), from.pages.begin() + prefix / page_positions);
     return make({from.tokens.begin(), from.tokens.begin() + prefix}, std::move(shared), positions);
@@ -161,28 +161,52 @@ class FakeEngine final : public engine::Engine {
     std::uint32_t capacity() const override { return capacity_; }
     void truncate(std::uint32_t position) override {
       if (position > tokens.size()) throw std::logic_error("truncate upwards");
-      if (window != 0 && tokens.size() > window) throw UsageError("slid");
+      if (reachable(position) != position) throw UsageError("slid");
       tokens.resize(position);
+    }
+    std::uint32_t reachable(std::uint32_t to) const override {
+      if (to >= tokens.size()) return position();
+      return window != 0 && tokens.size() > window ? 0 : to;
+    }
+    bool reserve(std::uint32_t positions) override {
+      positions = std::max(positions, position());
+      const std::size_t needed = pages_of(positions);
+      if (needed > pages.size() && needed - pages.size() > pages_max - *used_pages) return false;
+      take_pages(needed);
+      capacity_ = positions;
+      return true;
+    }
+    // Holds `count` pages: gives some back, or takes more.
+    void take_pages(std::size_t count) {
+      pages.resize(std::min(pages.size(), count));
+      while (pages.size() < count) {
+        ++*used_pages;
+        pages.emplace_back(nullptr, [used = used_pages](void*) { --*used; });
+      }
     }
     std::vector<Token> tokens;
     std::vector<Page> pages;
     std::uint32_t capacity_ = 0;
     std::uint32_t window = 0;
+    std::uint32_t pages_max = 0;                // of the engine
+    std::shared_ptr<std::uint32_t> used_pages;  // of the engine
   };
+
+  static std::size_t pages_of(std::uint32_t positions) {
+    return (positions + page_positions - 1) / page_positions;
+  }
 
   std::unique_ptr<engine::Sequence> make(std::vector<Token> tokens, std::vector<Page> pages,
                                          std::uint32_t positions) {
-    const std::size_t needed = (positions + page_positions - 1) / page_positions;
-    if (needed > pages.size() + free_pages()) return nullptr;
+    if (pages_of(positions) > pages.size() + free_pages()) return nullptr;
     auto sequence = std::make_unique<FakeSequence>();
-    while (pages.size() < needed) {
-      ++*used_pages_;
-      pages.emplace_back(nullptr, [used = used_pages_](void*) { --*used; });
-    }
     sequence->tokens = std::move(tokens);
     sequence->pages = std::move(pages);
     sequence->capacity_ = positions;
     sequence->window = limits_.window;
+    sequence->pages_max = limits_.pages;
+    sequence->used_pages = used_pages_;
+    sequence->take_pages(pages_of(positions));
     return sequence;
   }
 

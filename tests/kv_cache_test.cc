@@ -223,9 +223,11 @@ TEST_CASE("sequences that share pages do not notice each other") {
       std::vector<std::unique_ptr<Tracked>> all;
       for (int turn = 0; turn < turns; ++turn) {
         const std::size_t pick = all.empty() ? 0 : rng() % all.size();
-        const std::uint64_t action = rng() % 8;
+        const std::uint64_t action = rng() % 10;
+        const auto wanted = static_cast<std::uint32_t>(
+            positions == kvcache::unlimited ? positions : 1 + rng() % positions);
         if (all.empty() || action == 0) {
-          if (auto made = cache.new_sequence(positions)) {
+          if (auto made = cache.new_sequence(wanted)) {
             all.push_back(std::make_unique<Tracked>(Tracked{std::move(*made), {}}));
           }
         } else if (action == 1) {
@@ -247,11 +249,24 @@ TEST_CASE("sequences that share pages do not notice each other") {
           } catch (const std::length_error&) {
           }
           CHECK(all[pick]->sequence.length() == all[pick]->tokens.size());
+        } else if (action == 8) {
+          Sequence& sequence = all[pick]->sequence;
+          const std::uint32_t before = sequence.capacity();
+          const bool is_done = sequence.reserve(wanted);
+          CHECK(sequence.capacity() == (is_done ? std::max(wanted, sequence.length()) : before));
+          CHECK((is_done || wanted > before));
+        } else if (action == 9) {  // a step that fails
+          Sequence& sequence = all[pick]->sequence;
+          const std::size_t before = cache.pages_in_use();
+          cache.prepare(sequence, std::min(sequence.capacity() - sequence.length(), 60U));
+          cache.abandon(sequence);
+          CHECK(cache.pages_in_use() == before);
         } else if (action == 3 && rng() % 2 == 0) {
           all.erase(all.begin() + static_cast<std::ptrdiff_t>(pick));
         } else {
           Tracked& tracked = *all[pick];
-          const std::size_t room = std::min<std::size_t>(positions - tracked.tokens.size(), 40);
+          const std::size_t room =
+              std::min<std::size_t>(tracked.sequence.capacity() - tracked.tokens.size(), 40);
           if (room == 0) continue;
           const auto outputs = step(cache, tracked, random_tokens(1 + rng() % room, rng));
           const std::vector<float> expected = alone(config, tracked.tokens);
@@ -293,6 +308,28 @@ TEST_CASE("what a sequence has set aside is never taken by another") {
   CHECK_NOTHROW(first.sequence.truncate(64));
   fourth.reset();
   CHECK_NOTHROW(first.sequence.truncate(40));
+  CHECK(first.sequence.length() == 40);
+}
+
+TEST_CASE("what is set aside grows while there is room, and shrinks to what is held") {
+  CacheConfig config = config_of(ElementType::int8, 128);
+  config.layers = {{1, 8, 8, 0}};
+  KvCache cache(config, table());  // 12 pages
+  Rng rng(74);
+  Tracked first = {cache.new_sequence(40).value(), {}};
+  std::optional<Sequence> second = cache.new_sequence(128), third = cache.new_sequence(128);
+  REQUIRE((second && third));
+  step(cache, first, random_tokens(40, rng));
+  CHECK(first.sequence.reserve(64));  // the page is there already
+  CHECK(first.sequence.capacity() == 64);
+  CHECK_FALSE(first.sequence.reserve(129));  // longer than a sequence may be
+  CHECK(first.sequence.reserve(128));
+  CHECK_FALSE(cache.new_sequence(1));
+  CHECK(first.sequence.reserve(0));
+  CHECK(first.sequence.capacity() == 40);
+  CHECK(cache.free_positions() == 64);
+  second.reset();
+  CHECK(cache.new_sequence(128));
   CHECK(first.sequence.length() == 40);
 }
 

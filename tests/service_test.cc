@@ -20,13 +20,16 @@
 #include "tests/catch.h"
 #include "tests/fake_engine.h"
 #include "tests/random_seed.h"
+#include "tests/serve_support.h"
 
 namespace {
 
 using namespace sluice::serve;
-using sluice::test::ByteTokenizer;
+using sluice::test::alone;
+using sluice::test::body_of;
 using sluice::test::FakeEngine;
 using sluice::test::FakeLimits;
+using sluice::test::Maker;
 using Clock = std::chrono::steady_clock;
 
 // What became of a task.
@@ -67,37 +70,6 @@ class Collector {
   std::promise<Ended> ended_;
 };
 
-// Makes tasks as a server does, from bodies of requests.
-class Maker {
- public:
-  Maker() : maker_(tokenizer_, options()) {}
-
-  Task task(const std::string& body, std::uint64_t number = 1,
-            Priority priority = Priority::interactive) const {
-    auto made =
-        maker_.make(parse_body(body, Form::completions, number, maker_.options().defaults), number);
-    REQUIRE(std::holds_alternative<Task>(made));
-    std::get<Task>(made).priority = priority;
-    return std::get<Task>(std::move(made));
-  }
-  const TaskMaker& maker() const { return maker_; }
-
- private:
-  static TaskOptions options() {
-    TaskOptions options;
-    options.positions_max = 300;
-    options.defaults.tokens_max = 20;
-    return options;
-  }
-  ByteTokenizer tokenizer_;
-  TaskMaker maker_;
-};
-
-std::string body_of(const std::string& prompt, int tokens_max, int seed) {
-  return R"({"prompt":")" + prompt + R"(","max_tokens":)" + std::to_string(tokens_max) +
-         R"(,"seed":)" + std::to_string(seed) + R"(,"stop":["e","xy"]})";
-}
-
 Service::OpenEngine fake(const FakeLimits& limits = {}) {
   return [limits](std::function<void()> stop_check) {
     auto engine = std::make_unique<FakeEngine>(limits);
@@ -109,23 +81,6 @@ Service::OpenEngine fake(const FakeLimits& limits = {}) {
 std::uint64_t accepted(std::variant<std::uint64_t, Service::Refusal> answer) {
   REQUIRE(std::holds_alternative<std::uint64_t>(answer));
   return std::get<std::uint64_t>(answer);
-}
-
-// The text of a task by itself.
-std::string alone(Task task) {
-  FakeEngine engine;
-  std::string text;
-  bool has_given = false;
-  Scheduler scheduler(
-      engine, {},
-      [&](Priority) -> std::optional<Task> {
-        if (std::exchange(has_given, true)) return std::nullopt;
-        return task;
-      },
-      [&](const Task&, const Outcome& outcome) { text = outcome.completion.text; });
-  while (scheduler.step()) {
-  }
-  return text;
 }
 
 }  // namespace

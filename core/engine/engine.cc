@@ -166,6 +166,10 @@ class CachedSequence final : public Sequence {
   std::uint32_t position() const override { return pages_.length(); }
   std::uint32_t capacity() const override { return pages_.capacity(); }
   void truncate(std::uint32_t position) override { truncate_pages(pages_, position); }
+  std::uint32_t reachable(std::uint32_t position) const override {
+    return pages_.reachable(position);
+  }
+  bool reserve(std::uint32_t positions) override { return pages_.reserve(positions); }
 
   kvcache::Sequence& pages() { return pages_; }
   const kvcache::Sequence& pages() const { return pages_; }

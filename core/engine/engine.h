@@ -162,6 +162,13 @@ class Sequence {
   // slid out of the window, or when shared pages would have to be copied and there is no room for
   // that.
   virtual void truncate(std::uint32_t position) = 0;
+  // The largest position <= `position` at which it can be forked or truncated. Less than `position`
+  // when what is needed has slid out of the window, or when recurrent states are not kept there.
+  virtual std::uint32_t reachable(std::uint32_t position) const = 0;
+  // Changes how many positions there is room for: to `positions`, or to position() if that is more.
+  // Returns false, and changes nothing, when the cache does not have so much free, or when a
+  // sequence cannot be so long. A sequence without limit stays as it is.
+  virtual bool reserve(std::uint32_t positions) = 0;
 };
 
 // What a step does for one sequence.

@@ -46,11 +46,16 @@ void Stepper::run(std::span<const StepPart> parts) {
   tape_.expect_step_end(wanted == 0 ? decoder_.head_turn()
                                     : std::numeric_limits<std::size_t>::max());
   embed(parts);
-  for (const StepPart& part : parts) {
-    cache_.prepare(*part.sequence, static_cast<std::uint32_t>(part.tokens.size()));
+  try {
+    for (const StepPart& part : parts) {
+      cache_.prepare(*part.sequence, static_cast<std::uint32_t>(part.tokens.size()));
+    }
+    decoder_.run_layers(compute_, {columns_, cache_, column(0)});
+    if (wanted != 0) run_head(parts, wanted);
+  } catch (...) {
+    for (const StepPart& part : parts) cache_.abandon(*part.sequence);
+    throw;
   }
-  decoder_.run_layers(compute_, {columns_, cache_, column(0)});
-  if (wanted != 0) run_head(parts, wanted);
   // The sequences advance only now. A step that failed before has written only behind the ends of
   // its sequences, where the next attempt writes again.
   for (const StepPart& part : parts) {

@@ -18,7 +18,7 @@ enum class Finish {
 struct Completion {
   std::string text;
   Finish finish = Finish::stop;
-  std::uint64_t prompt_tokens = 0;  // that were evaluated
+  std::uint64_t prompt_tokens = 0;
   std::uint64_t completion_tokens = 0;
   std::uint64_t truncated_tokens = 0;           // cut off the prompt because it was too long
   std::string thought = {};                     // what the model wrote before the answer
@@ -26,6 +26,8 @@ struct Completion {
   // [completion_tokens][1 + top]: the chosen token, and then the most probable ones.
   std::vector<engine::TokenLogprob> logprobs = {};
   std::string logprobs_text = {};  // the same as JSON, in the form of the row; empty: not wanted
+  // Of the prompt, that need not be evaluated. Depends on what else has run, as nothing else here.
+  std::uint64_t shared_tokens = 0;
 };
 
 // The most bytes that a log probability takes as JSON, and while it is written.

@@ -1,11 +1,12 @@
 #include "core/serve/scheduler.h"
 
 #include <algorithm>
+#include <deque>
 #include <fmt/format.h>
 #include <iterator>
-#include <span>
 #include <utility>
 
+#include "core/engine/text_stream.h"
 #include "core/error.h"
 
 namespace sluice::serve {
@@ -15,16 +16,20 @@ using engine::Sequence;
 using engine::SequenceWork;
 using tokenizer::Token;
 
-std::size_t common_tokens(std::span<const Token> a, std::span<const Token> b) {
-  return static_cast<std::size_t>(std::ranges::mismatch(a, b).in1 - a.begin());
-}
+// How many positions a row gets beyond those that it needs now: reserving is cheap, and a row that
+// takes little leaves room for others.
+constexpr std::uint32_t growth_positions = kvcache::page_positions;
 
 }  // namespace
 
-// A row between its admission and its result. It has no sequence while it waits.
-struct Scheduler::Running {
-  Running(Task&& given, std::shared_ptr<engine::SamplerScratch> scratch)
-      : task(std::move(given)), sampler(task.sampler, std::move(scratch)), text(task.stop) {
+// A row between its admission and its end. It has no sequence before it starts, and while it is
+// preempted.
+struct Scheduler::Row {
+  Row(Task&& given, std::shared_ptr<engine::SamplerScratch> scratch)
+      : task(std::move(given)),
+        sampler(task.sampler, std::move(scratch)),
+        text(task.stop),
+        tokens(task.prompt) {
     completion.prompt_tokens = task.prompt.size();
     completion.truncated_tokens = task.truncated_tokens;
     if (task.watch) forced_by = task.watch();
@@ -44,43 +49,42 @@ struct Scheduler::Running {
            std::ranges::find(task.stop_tokens, token) != task.stop_tokens.end();
   }
 
+  bool is_interactive() const { return task.priority == Priority::interactive; }
   std::uint32_t positions() const {
     return static_cast<std::uint32_t>(task.prompt.size()) + task.tokens_max;
   }
-  // The part of the prompt that can be shared. The last token is always evaluated, for its logits.
-  std::span<const Token> shareable() const {
-    return std::span(task.prompt).first(task.prompt.size() - 1);
+  // The positions to ask for: for all tokens, and some more if `grows`.
+  std::uint32_t room(bool grows) const {
+    const auto needed = static_cast<std::uint32_t>(tokens.size());
+    return std::min(positions(), needed + (grows ? growth_positions : 0));
   }
-  bool generates() const { return sequence && sequence->position() >= task.prompt.size(); }
-
+  // What can be shared with others. The last token is always evaluated, for its logits.
+  std::span<const Token> shareable() const { return std::span(tokens).first(tokens.size() - 1); }
   // The tokens to evaluate next.
-  std::span<const Token> pending() const {
-    if (generates()) return {&next, 1};
-    return std::span(task.prompt).subspan(sequence->position());
-  }
+  std::span<const Token> pending() const { return std::span(tokens).subspan(sequence->position()); }
+  bool has_begun() const { return completion.completion_tokens != 0; }
+  bool generates() const { return sequence && has_begun() && pending().size() == 1; }
 
   Task task;
   engine::Sampler sampler;
   engine::TextStream text;
   Completion completion;
   std::unique_ptr<Sequence> sequence;
-  Token next = 0;  // the newest token, not yet evaluated
+  std::vector<Token> tokens;       // of the prompt, and those that were generated
+  std::size_t evaluated_most = 0;  // tokens that were evaluated, perhaps before a preemption
   std::vector<Token> banned_at_first;
   Task::Forced forced_by;         // may be empty
   std::deque<Token> forced;       // tokens that come next, in place of the model's choice
   std::string cancelled_because;  // empty: it goes on
-  bool is_finished = false;
+  bool was_started = false;
+  bool is_held = false;  // was preempted, and waits until a row ends
+  bool has_ended = false;
 };
 
-// A finished sequence that is kept for its prompt.
-struct Scheduler::Kept {
-  std::vector<Token> prompt;
-  std::unique_ptr<Sequence> sequence;
-};
-
-// For each position: a token, or its text, which is a few bytes on average in a growing string.
+// For each position: its token, in the prompt too or with its text, which is a few bytes on
+// average, in a vector and a string that grow.
 std::uint64_t rows_bytes(const SchedulerOptions& options, std::uint64_t positions) {
-  constexpr std::uint64_t position_bytes = 24, row_bytes = 2048;
+  constexpr std::uint64_t position_bytes = 32, row_bytes = 2048;
   const std::uint64_t row = positions * position_bytes + header_bytes_max + row_bytes;
   return options.parallel * row + options.kept_max * positions * sizeof(Token);
 }
@@ -89,9 +93,11 @@ Scheduler::Scheduler(engine::Engine& engine, const SchedulerOptions& options, So
                      Sink sink, TokenSink tokens)
     : engine_(engine),
       options_(options),
+      positions_max_(engine.free_positions()),
       source_(std::move(source)),
       sink_(std::move(sink)),
-      tokens_(std::move(tokens)) {
+      tokens_(std::move(tokens)),
+      kept_(options.kept_max) {
   const std::uint32_t limit = std::min(engine.step_columns(), engine.step_logits());
   options_.parallel = std::clamp<std::uint32_t>(options.parallel, 1, std::max(limit, 1U));
 }
@@ -100,8 +106,9 @@ Scheduler::~Scheduler() = default;
 
 bool Scheduler::step() {
   end_cancelled();
+  grow();
   admit();
-  if (running_.empty()) return false;
+  if (rows_.empty()) return false;
   gather();
   if (works_.empty()) return true;  // rows failed to start; there may be more rows
   has_to_end_ = std::exchange(was_given_up_, true);
@@ -112,122 +119,238 @@ bool Scheduler::step() {
   for (std::size_t i = 0; i < works_.size(); ++i) {
     advance(*workers_[i], works_[i].tokens.size(), logits[i]);
   }
-  remove_finished();
+  remove_ended();
   return true;
 }
 
 void Scheduler::wind_down() {
   is_winding_down_ = true;
-  std::erase_if(running_, [](const auto& row) { return !row->generates(); });
+  std::erase_if(rows_, [](const auto& row) { return !row->has_begun(); });
 }
 
-void Scheduler::remove_finished() {
-  std::erase_if(running_, [](const auto& row) { return row->is_finished; });
+// Those that were preempted may go on now, since there is more room.
+void Scheduler::remove_ended() {
+  if (std::erase_if(rows_, [](const auto& row) { return row->has_ended; }) == 0) return;
+  for (const auto& row : rows_) row->is_held = false;
 }
 
-// A row that waits for a common prefix lets others pass. A row that waits for room does not: many
-// small rows could keep it waiting for ever.
-void Scheduler::admit() {
-  bool has_room = true;
-  for (const auto& row : running_) has_room = has_room && start(*row);
-  while (has_room && !is_winding_down_ && running_.size() < options_.parallel) {
-    std::optional<Task> task = source_(Priority::background);
-    if (!task) break;
-    Running& row = *running_.emplace_back(std::make_unique<Running>(std::move(*task), scratch_));
-    if (row.task.tokens_max == 0) {
-      finish(row, Finish::length);
-    } else {
-      has_room = start(row);
-    }
-    remove_finished();
-  }
-  remove_finished();
-}
-
-// Gives the row a sequence, unless it should wait to share a prefix. Returns false when the cache
-// has no room for it.
-bool Scheduler::start(Running& row) {
-  if (row.sequence || has_to_wait(row)) return true;
-  row.sequence = make_sequence(row);
-  while (!row.sequence && !kept_.empty()) {
-    kept_.pop_front();
-    row.sequence = make_sequence(row);
-  }
-  if (row.sequence) {
-    counts_.prompt_tokens_shared += row.sequence->position();
-    return true;
-  }
-  const bool is_alone =
-      std::ranges::none_of(running_, [](const auto& other) { return other->sequence != nullptr; });
-  if (!is_alone) return false;
-  fail(row,
-       fmt::format("the row needs {} positions, but the cache holds {}: raise --budget",
-                   row.positions(), engine_.free_positions()),
-       Outcome::End::failed);
+bool Scheduler::cancel(std::uint64_t id, std::string_view reason) {
+  const auto row = std::ranges::find(rows_, id, [](const auto& r) { return r->task.id; });
+  if (row == rows_.end()) return false;
+  (*row)->cancelled_because = reason;
   return true;
 }
 
+void Scheduler::end_cancelled() {
+  for (const auto& row : rows_) {
+    if (row->cancelled_because.empty()) continue;
+    keep(*row);
+    fail(*row, row->cancelled_because, Outcome::End::cancelled);
+  }
+  remove_ended();
+}
+
+void Scheduler::end_all(const std::string& problem) {
+  for (const auto& row : rows_) fail(*row, problem, Outcome::End::failed);
+  remove_ended();
+}
+
+bool Scheduler::should_give_up(bool interactive_waits) const {
+  std::size_t wanted = 0, unwanted = 0;
+  bool has_interactive = false;
+  for (std::size_t i = 0; i < works_.size(); ++i) {
+    const bool is_wanted = workers_[i]->cancelled_because.empty();
+    (is_wanted ? wanted : unwanted) += works_[i].tokens.size();
+    has_interactive |= workers_[i]->is_interactive();
+  }
+  if (has_to_end_) return wanted == 0;
+  const bool delays = wanted > works_.size() + options_.prompt_columns_beside;
+  return unwanted > wanted || (interactive_waits && !has_interactive && delays);
+}
+
+// Starts the rows that there is room for, those that were admitted before first.
+void Scheduler::admit() {
+  const Row* waits = start_rows();
+  while (const std::optional<Priority> least = wanted(waits)) {
+    std::optional<Task> task = source_(*least);
+    if (!task) break;
+    add(std::move(*task));
+    waits = start_rows();
+  }
+}
+
+// The lowest priority of a task for which there is a place, when row `waits` waits for room (null:
+// none).
+std::optional<Priority> Scheduler::wanted(const Row* waits) const {
+  if (is_winding_down_) return std::nullopt;
+  if (waits == nullptr && rows_.size() < options_.parallel) return Priority::background;
+  const auto interactive =
+      std::ranges::count_if(rows_, [](const auto& row) { return row->is_interactive(); });
+  const bool is_full = static_cast<std::size_t>(interactive) >= options_.parallel;
+  if (is_full || (waits != nullptr && waits->is_interactive())) return std::nullopt;
+  return Priority::interactive;
+}
+
+void Scheduler::add(Task&& task) {
+  auto made = std::make_unique<Row>(std::move(task), scratch_);
+  const auto place =
+      made->is_interactive()
+          ? std::ranges::find_if(rows_, [](const auto& row) { return !row->is_interactive(); })
+          : rows_.end();
+  Row& row = **rows_.insert(place, std::move(made));
+  if (row.task.tokens_max == 0) {
+    finish(row, Finish::length);
+  } else if (row.positions() > positions_max_) {
+    fail(row,
+         fmt::format("the row needs {} positions, but the cache holds {}: raise --budget",
+                     row.positions(), positions_max_),
+         Outcome::End::failed);
+  }
+  remove_ended();
+}
+
+// Returns the first row that waits for room; null when none does.
+const Scheduler::Row* Scheduler::start_rows() {
+  const auto waits = std::ranges::find_if(rows_, [this](const auto& row) { return !start(*row); });
+  const Row* row = waits == rows_.end() ? nullptr : waits->get();
+  remove_ended();
+  return row;
+}
+
+// Gives the row a sequence, unless it waits for something. Returns false when it waits for room, so
+// that rows behind it must wait too: many small rows could keep it waiting for ever. A row that
+// waits for a common prefix lets others pass.
+bool Scheduler::start(Row& row) {
+  if (row.sequence || has_to_wait(row)) return true;
+  if (row.is_held && places_taken() != 0) return false;
+  const auto makes_room = [&] {
+    return row.is_interactive() && preempt_behind(row, Priority::background);
+  };
+  while (places_taken() == options_.parallel) {
+    if (!makes_room()) return false;
+  }
+  while (!(row.sequence = make_sequence(row))) {
+    if (kept_.drop_oldest() || makes_room()) continue;
+    if (places_taken() != 0) return false;
+    fail(row,
+         fmt::format("there is no room for a row of {} positions: raise --budget", row.positions()),
+         Outcome::End::failed);
+    return true;
+  }
+  row.is_held = false;
+  if (std::exchange(row.was_started, true)) return true;
+  row.completion.shared_tokens = row.sequence->position();
+  row.evaluated_most = row.sequence->position();
+  ++counts_.rows_begun;
+  counts_.prompt_tokens_shared += row.sequence->position();
+  counts_.prefix_hits += row.sequence->position() == 0 ? 0 : 1;
+  return true;
+}
+
+std::size_t Scheduler::places_taken() const {
+  return static_cast<std::size_t>(
+      std::ranges::count_if(rows_, [](const auto& row) { return row->sequence != nullptr; }));
+}
+
 // Whether another row is still evaluating a prefix that this one could share.
-bool Scheduler::has_to_wait(const Running& row) const {
-  return std::ranges::any_of(running_, [&](const auto& other) {
+bool Scheduler::has_to_wait(const Row& row) const {
+  return std::ranges::any_of(rows_, [&](const auto& other) {
     if (other.get() == &row || !other->sequence || other->generates()) return false;
+    if (row.is_interactive() && !other->is_interactive()) return false;
     const std::size_t shared = common_tokens(row.shareable(), other->shareable());
     return shared >= options_.shared_tokens_min && shared > other->sequence->position();
   });
 }
 
-std::unique_ptr<Sequence> Scheduler::make_sequence(const Running& row) {
-  const Sequence* best = nullptr;
-  std::size_t best_shared = 0;
-  const auto consider = [&](const Sequence* sequence, std::span<const Token> prompt) {
-    if (sequence == nullptr) return;
-    const std::size_t shared =
-        std::min<std::size_t>(common_tokens(row.shareable(), prompt), sequence->position());
-    if (shared >= options_.shared_tokens_min && shared > best_shared) {
-      best = sequence;
-      best_shared = shared;
-    }
-  };
-  for (const auto& other : running_) consider(other->sequence.get(), other->task.prompt);
-  for (const Kept& kept : kept_) consider(kept.sequence.get(), kept.prompt);
-  auto forked = best == nullptr ? nullptr : fork_of(*best, best_shared, row.positions());
-  return forked ? std::move(forked) : engine_.new_sequence(row.positions());
-}
-
-// Null when there is no room, or when `source` no longer has the shared prefix.
-std::unique_ptr<Sequence> Scheduler::fork_of(const Sequence& source, std::size_t shared,
-                                             std::uint32_t positions) {
-  try {
-    return engine_.fork(source, static_cast<std::uint32_t>(shared), positions);
-  } catch (const UsageError&) {
-    return nullptr;
+// Null when there is no room.
+std::unique_ptr<Sequence> Scheduler::make_sequence(const Row& row) {
+  PrefixMatch match{nullptr, std::max(options_.shared_tokens_min, 1U) - 1};
+  for (const auto& other : rows_) {
+    if (other->sequence) match.consider(*other->sequence, other->tokens, row.shareable());
   }
+  kept_.find(row.shareable(), match);
+  if (match.sequence == nullptr) return engine_.new_sequence(row.room(true));
+  return engine_.fork(*match.sequence, match.tokens, row.room(true));
 }
 
-// Sequences that generate go first. Prompts share the remaining columns, oldest first.
+// Makes sure that each row has room for its tokens, the first rows first.
+void Scheduler::grow() {
+  for (const auto& row : rows_) {
+    const auto has_room = [&] { return row->sequence->capacity() >= row->tokens.size(); };
+    while (row->sequence && !has_room()) {
+      if (row->sequence->reserve(row->room(true)) || kept_.drop_oldest()) continue;
+      if (row->sequence->reserve(row->room(false))) continue;
+      if (preempt_behind(*row, Priority::interactive)) continue;
+      if (places_taken() > 1) {
+        preempt(*row);
+      } else {
+        fail(*row, "the cache has no room for another token: raise --budget", Outcome::End::failed);
+      }
+    }
+  }
+  remove_ended();
+}
+
+// Preempts the last row behind this one that has a sequence, of priority `first` or a lower one.
+// Returns false when there is none.
+bool Scheduler::preempt_behind(const Row& row, Priority first) {
+  for (auto last = rows_.rbegin(); last != rows_.rend() && last->get() != &row; ++last) {
+    if ((*last)->task.priority < first) return false;
+    if (!(*last)->sequence) continue;
+    preempt(**last);
+    return true;
+  }
+  return false;
+}
+
+void Scheduler::preempt(Row& row) {
+  ++counts_.preemptions;
+  row.is_held = true;
+  keep(row);
+}
+
+// Sequences that generate go first. Prompts share the remaining columns, in their order.
 void Scheduler::gather() {
   works_.clear();
   workers_.clear();
-  std::size_t columns = engine_.step_columns();
-  const auto add = [&](Running& row, std::size_t tokens, bool wants_logits) {
-    works_.push_back({row.sequence.get(), row.pending().first(tokens), wants_logits});
+  std::size_t columns = engine_.step_columns(), prompt_columns_used = 0;
+  const auto add = [&](Row& row, std::size_t tokens) {
+    const std::span<const Token> pending = row.pending();
+    works_.push_back({row.sequence.get(), pending.first(tokens), tokens == pending.size()});
     workers_.push_back(&row);
     columns -= tokens;
   };
-  for (const auto& row : running_) {
-    if (row->generates()) add(*row, 1, true);
+  for (const auto& row : rows_) {
+    if (row->generates()) add(*row, 1);
   }
-  for (const auto& row : running_) {
-    if (!row->sequence || row->generates() || columns == 0) continue;
-    const std::size_t left = row->pending().size();
-    add(*row, std::min(left, columns), left <= columns);
+  for (const auto& row : rows_) {
+    if (!row->sequence || row->generates()) continue;
+    const std::size_t tokens =
+        std::min({row->pending().size(), columns, prompt_columns(*row, prompt_columns_used)});
+    if (tokens == 0) continue;
+    add(*row, tokens);
+    prompt_columns_used += tokens;
   }
 }
 
-void Scheduler::advance(Running& row, std::size_t tokens, std::span<const float> logits) {
-  if (row.completion.completion_tokens == 0) counts_.prompt_tokens_evaluated += tokens;
+// The most columns for the prompt of a row, when those before it use `used`.
+std::size_t Scheduler::prompt_columns(const Row& row, std::size_t used) const {
+  const bool is_beside = std::ranges::any_of(workers_, [&](const Row* other) {
+    return other->is_interactive() && (other->generates() || !row.is_interactive());
+  });
+  if (!is_beside) return engine_.step_columns();
+  const std::size_t most = std::max(options_.prompt_columns_beside, 1U);
+  return most - std::min(most, used);
+}
+
+void Scheduler::advance(Row& row, std::size_t tokens, std::span<const float> logits) {
+  const std::size_t end = row.sequence->position();
+  const std::size_t fresh = end - std::clamp(row.evaluated_most, end - tokens, end);
+  row.evaluated_most = std::max(row.evaluated_most, end);
+  counts_.tokens_evaluated_again += tokens - fresh;
+  if (!row.has_begun()) counts_.prompt_tokens_evaluated += fresh;
   if (logits.empty()) return;
-  if (row.completion.completion_tokens == 0) {
+  if (!row.has_begun()) {
     for (const Token token : row.task.prompt) row.sampler.accept_prompt(token);
   }
   try {
@@ -237,14 +360,14 @@ void Scheduler::advance(Running& row, std::size_t tokens, std::span<const float>
   }
 }
 
-Token Scheduler::choose_token(Running& row, std::span<const float> logits) {
+Token Scheduler::choose_token(Row& row, std::span<const float> logits) {
   if (row.forced.empty()) return row.sampler.sample(logits, row.banned());
   const Token token = row.forced.front();
   row.forced.pop_front();
   return token;
 }
 
-void Scheduler::take_token(Running& row, std::span<const float> logits) {
+void Scheduler::take_token(Row& row, std::span<const float> logits) {
   const bool is_forced = !row.forced.empty();
   const Token token = choose_token(row, logits);
   if (!is_forced && row.ends_with(token)) return finish(row, Finish::stop);
@@ -254,7 +377,7 @@ void Scheduler::take_token(Running& row, std::span<const float> logits) {
   ++counts_.tokens_generated;
   ++row.completion.completion_tokens;
   row.sampler.accept(token);
-  row.next = token;
+  row.tokens.push_back(token);
   const std::string_view text =
       row.text.push(row.task.piece ? row.task.piece(token) : engine_.tokenizer().piece(token));
   row.completion.text += text;
@@ -266,7 +389,7 @@ void Scheduler::take_token(Running& row, std::span<const float> logits) {
   if (row.completion.completion_tokens == row.task.tokens_max) finish(row, Finish::length);
 }
 
-void Scheduler::tell(const Running& row, std::string_view text, std::optional<Token> token) {
+void Scheduler::tell(const Row& row, std::string_view text, std::optional<Token> token) {
   if (!tokens_) return;
   TokenEvent event{text, token, {}};
   if (token && row.task.top_logprobs) {
@@ -275,63 +398,29 @@ void Scheduler::tell(const Running& row, std::string_view text, std::optional<To
   tokens_(row.task, event);
 }
 
-void Scheduler::finish(Running& row, Finish reason) {
+void Scheduler::finish(Row& row, Finish reason) {
   const std::string_view rest = row.text.finish();
   row.completion.text += rest;
   row.completion.finish = reason;
   if (!rest.empty()) tell(row, rest, std::nullopt);
   split_text(row.task, row.completion);
-  row.is_finished = true;
-  sink_(row.task, {std::move(row.completion), "", Outcome::End::completed});
+  row.has_ended = true;
   keep(row);
+  sink_(row.task, {std::move(row.completion), "", Outcome::End::completed});
 }
 
-void Scheduler::fail(Running& row, const std::string& problem, Outcome::End end) {
-  row.is_finished = true;
+void Scheduler::fail(Row& row, const std::string& problem, Outcome::End end) {
+  row.has_ended = true;
   row.sequence.reset();
   sink_(row.task, {std::move(row.completion), problem, end});
 }
 
-bool Scheduler::cancel(std::uint64_t id, std::string_view reason) {
-  const auto row = std::ranges::find(running_, id, [](const auto& r) { return r->task.id; });
-  if (row == running_.end()) return false;
-  (*row)->cancelled_because = reason;
-  return true;
-}
-
-void Scheduler::end_cancelled() {
-  for (const auto& row : running_) {
-    if (!row->cancelled_because.empty())
-      fail(*row, row->cancelled_because, Outcome::End::cancelled);
-  }
-  remove_finished();
-}
-
-void Scheduler::end_all(const std::string& problem) {
-  for (const auto& row : running_) fail(*row, problem, Outcome::End::failed);
-  remove_finished();
-}
-
-bool Scheduler::should_give_up() const {
-  std::size_t wanted = 0, unwanted = 0;
-  for (std::size_t i = 0; i < works_.size(); ++i) {
-    (workers_[i]->cancelled_because.empty() ? wanted : unwanted) += works_[i].tokens.size();
-  }
-  return has_to_end_ ? wanted == 0 : unwanted > wanted;
-}
-
-// Keeps the sequence cut back to its prompt; only that is useful to other rows.
-void Scheduler::keep(Running& row) {
+// Keeps the sequence of a row for others, or for when the row goes on.
+void Scheduler::keep(Row& row) {
   std::unique_ptr<Sequence> sequence = std::move(row.sequence);
-  const std::size_t shareable = row.task.prompt.size();
-  if (!sequence || shareable < options_.shared_tokens_min) return;
-  try {
-    sequence->truncate(static_cast<std::uint32_t>(shareable));
-  } catch (const UsageError&) {  // the prompt has slid out of the window
-    return;
-  }
-  kept_.push_back({std::move(row.task.prompt), std::move(sequence)});
-  if (kept_.size() > options_.kept_max) kept_.pop_front();
+  if (!sequence || sequence->position() < options_.shared_tokens_min) return;
+  const std::span<const Token> held = std::span(row.tokens).first(sequence->position());
+  kept_.add({held.begin(), held.end()}, std::move(sequence));
 }
 
 }  // namespace sluice::serve

@@ -1,12 +1,21 @@
 // Continuous batching: many sequences share each pass over the tape.
 //
 // Every step takes one token of each sequence that generates, and fills the rest of step_columns()
-// with pieces of prompts. A finished sequence is replaced before the next step. Rows are admitted
-// in the order of the source; a row that does not fit into the cache waits.
+// with pieces of prompts. A finished sequence is replaced before the next step. Rows have an order:
+// interactive ones before those in the background, and each kind in the order of the source. A row
+// that does not fit into the cache waits, and so do the rows behind it; so no row starves behind
+// others of its kind.
+//
+// A row begins with room for its prompt and a little more, and its room grows with its text. When
+// the cache is full, the sequences that are kept for their prefixes go first; then the last row in
+// the order is preempted: it loses its sequence, and when a row has ended it goes on with the same
+// sampler and the same tokens, which are evaluated again as far as they are no longer kept. The
+// first row is never preempted, and what could not fit into an empty cache is refused; so every row
+// ends. An interactive row that finds all places taken preempts one in the background.
 //
 // Common prefixes are evaluated once. A row whose prompt shares `shared_tokens_min` or more tokens
 // with that of a running row waits until these are evaluated, and then begins as a fork of it (or
-// from nothing if they have slid out of a window). A few finished sequences are kept for later
+// from nothing if they have slid out of a window). Sequences that have ended are kept for later
 // rows, until their pages are needed.
 //
 // The tokens of a row depend on the row alone: the engine's logits do not depend on what else is in
@@ -16,16 +25,17 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/engine/engine.h"
 #include "core/engine/sampler.h"
-#include "core/engine/text_stream.h"
+#include "core/serve/kept_prefixes.h"
 #include "core/serve/task.h"
 
 namespace sluice::serve {
@@ -33,19 +43,27 @@ namespace sluice::serve {
 struct SchedulerOptions {
   std::uint32_t parallel = 1;  // most sequences in a step; the engine's limits apply first
   std::uint32_t shared_tokens_min = 32;
-  std::size_t kept_max = 4;  // finished sequences that are kept for their prompts
+  std::size_t kept_max = 16;  // sequences that are kept for their prefixes
+  // Most columns of prompts in a step in which an interactive row generates, so that it need not
+  // wait long for its tokens. The same for prompts in the background beside an interactive one.
+  std::uint32_t prompt_columns_beside = 32;
 };
 
 struct SchedulerCounts {
   std::uint64_t steps = 0;
-  std::uint64_t prompt_tokens_evaluated = 0;
-  std::uint64_t prompt_tokens_shared = 0;  // copied from another sequence by sharing its pages
+  std::uint64_t prompt_tokens_evaluated = 0;  // for the first time
+  std::uint64_t prompt_tokens_shared = 0;     // of another sequence, by sharing its pages
+  std::uint64_t tokens_evaluated_again = 0;   // after a preemption
   std::uint64_t tokens_generated = 0;
   std::uint64_t running_max = 0;  // most sequences in one step
+  std::uint64_t rows_begun = 0;
+  std::uint64_t prefix_hits = 0;  // rows that began with a shared prefix
+  std::uint64_t preemptions = 0;
 };
 
-// The most bytes that a scheduler holds for running rows and kept sequences, without their pages,
-// when no row has more than `positions` positions.
+// The most bytes that a scheduler holds for rows and kept sequences, without their pages, when no
+// row has more than `positions` positions and all are of the same priority. With both there may be
+// twice as many rows.
 std::uint64_t rows_bytes(const SchedulerOptions& options, std::uint64_t positions);
 
 class Scheduler {
@@ -55,8 +73,8 @@ class Scheduler {
   using Sink = std::function<void(const Task&, const Outcome&)>;
   using TokenSink = std::function<void(const Task&, const TokenEvent&)>;
 
-  // `engine` must outlive the scheduler. Each task gets any number of token events and then one
-  // outcome. `tokens` may be empty.
+  // `engine` must outlive the scheduler, and have no other sequences. Each task gets any number of
+  // token events and then one outcome. `tokens` may be empty.
   Scheduler(engine::Engine& engine, const SchedulerOptions& options, Source source, Sink sink,
             TokenSink tokens = {});
   ~Scheduler();
@@ -76,46 +94,54 @@ class Scheduler {
   // Ends all rows as failed.
   void end_all(const std::string& problem);
 
-  // Whether a step that is being computed serves only or mostly rows that were cancelled, so that
-  // it is better to give it up. False after a step that was given up, so that the others get on.
-  bool should_give_up() const;
+  // Whether a step that is being computed should rather be given up: it serves mostly rows that
+  // were cancelled; or it evaluates long prompts in the background while an interactive row waits
+  // to begin. False in the step after one that was given up, so that the others get on, unless it
+  // serves cancelled rows alone.
+  bool should_give_up(bool interactive_waits) const;
 
-  std::size_t running() const { return running_.size(); }
+  std::size_t running() const { return rows_.size(); }  // rows that were admitted
   const SchedulerCounts& counts() const { return counts_; }
 
  private:
-  struct Running;
-  struct Kept;
+  struct Row;
 
   void admit();
-  bool start(Running& row);
-  bool has_to_wait(const Running& row) const;
-  std::unique_ptr<engine::Sequence> make_sequence(const Running& row);
-  std::unique_ptr<engine::Sequence> fork_of(const engine::Sequence& source, std::size_t shared,
-                                            std::uint32_t positions);
+  void add(Task&& task);
+  std::optional<Priority> wanted(const Row* waits) const;
+  void grow();
+  bool start(Row& row);
+  const Row* start_rows();
+  bool has_to_wait(const Row& row) const;
+  std::unique_ptr<engine::Sequence> make_sequence(const Row& row);
+  std::size_t places_taken() const;
+  bool preempt_behind(const Row& row, Priority first);
+  void preempt(Row& row);
   void gather();
-  void advance(Running& row, std::size_t tokens, std::span<const float> logits);
-  void take_token(Running& row, std::span<const float> logits);
-  tokenizer::Token choose_token(Running& row, std::span<const float> logits);
-  void finish(Running& row, Finish reason);
-  void fail(Running& row, const std::string& problem, Outcome::End end);
-  void tell(const Running& row, std::string_view text, std::optional<tokenizer::Token> token);
+  std::size_t prompt_columns(const Row& row, std::size_t used) const;
+  void advance(Row& row, std::size_t tokens, std::span<const float> logits);
+  void take_token(Row& row, std::span<const float> logits);
+  tokenizer::Token choose_token(Row& row, std::span<const float> logits);
+  void finish(Row& row, Finish reason);
+  void fail(Row& row, const std::string& problem, Outcome::End end);
+  void tell(const Row& row, std::string_view text, std::optional<tokenizer::Token> token);
   void end_cancelled();
-  void keep(Running& row);
-  void remove_finished();
+  void keep(Row& row);
+  void remove_ended();
 
   engine::Engine& engine_;
   SchedulerOptions options_;
+  std::uint32_t positions_max_;  // of a row
   Source source_;
   Sink sink_;
   TokenSink tokens_;
   bool is_winding_down_ = false;
   bool was_given_up_ = false;  // the last step
   bool has_to_end_ = false;    // the present step, because the one before it was given up
-  std::vector<std::unique_ptr<Running>> running_;
-  std::deque<Kept> kept_;
+  std::vector<std::unique_ptr<Row>> rows_;  // in their order
+  KeptPrefixes kept_;
   std::vector<engine::SequenceWork> works_;  // of the current step, and their rows
-  std::vector<Running*> workers_;
+  std::vector<Row*> workers_;
   std::shared_ptr<engine::SamplerScratch> scratch_ = std::make_shared<engine::SamplerScratch>();
   SchedulerCounts counts_;
 };

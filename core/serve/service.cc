@@ -52,6 +52,7 @@ std::variant<std::uint64_t, Service::Refusal> Service::submit(Task task, Events 
     }
     ++statistics_.accepted;
     task.id = id = next_id_++;
+    has_orders_ = has_orders_ || task.priority == Priority::interactive;
     queue.push_back({std::move(task), std::move(events), Clock::now()});
   }
   changed_.notify_all();
@@ -207,8 +208,14 @@ bool Service::wait_for_work() {
 void Service::check_step() {
   if (!has_orders_) return;
   take_orders();
+  const auto [state, interactive_waits] = [this] {
+    const std::lock_guard lock(mutex_);
+    return std::pair(state_, !queue_of(Priority::interactive).empty());
+  }();
   const bool is_opening = scheduler_ == nullptr;
-  if (is_opening ? state() != State::loading : scheduler_->should_give_up()) throw GivenUp();
+  if (is_opening ? state != State::loading : scheduler_->should_give_up(interactive_waits)) {
+    throw GivenUp();
+  }
 }
 
 void Service::take_orders() {

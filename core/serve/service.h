@@ -164,7 +164,8 @@ class Service {
   std::uint64_t next_id_ = 1;
   Statistics statistics_;
 
-  std::atomic<bool> has_orders_{false};  // look at what is guarded, also in the middle of a step
+  // Something guarded is to be looked at, also in the middle of a step.
+  std::atomic<bool> has_orders_{false};
 
   std::thread thread_;
 };

@@ -1,0 +1,325 @@
+// The scheduler: each row gives what it gives alone, whatever is preempted, cancelled or given up
+// around it; every row ends; those that somebody waits for come first; prefixes are shared.
+#include "core/serve/scheduler.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <random>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "core/synth/synthetic_model.h"
+#include "tests/catch.h"
+#include "tests/fake_engine.h"
+#include "tests/random_seed.h"
+#include "tests/serve_support.h"
+#include "tests/temporary_folder.h"
+
+namespace {
+
+using namespace sluice::serve;
+using sluice::test::alone;
+using sluice::test::body_of;
+using sluice::test::FakeEngine;
+using sluice::test::FakeLimits;
+using sluice::test::Maker;
+using sluice::tokenizer::Token;
+
+struct StepFault : std::runtime_error {
+  StepFault() : std::runtime_error("a fault") {}
+};
+
+// A scheduler whose rows are given one by one, and what became of them.
+class Run {
+ public:
+  Run(sluice::engine::Engine& engine, const SchedulerOptions& options)
+      : scheduler(
+            engine, options, [this](Priority least) { return next(least); },
+            [this](const Task& task, const Outcome& outcome) { end(task, outcome); },
+            [this](const Task& task, const TokenEvent& event) {
+              if (outcomes.contains(task.id)) throw std::logic_error("a token after the end");
+              streamed[task.id] += event.text;
+            }) {}
+
+  void add(Task task, std::uint64_t id) {
+    task.id = id;
+    waiting.push_back(std::move(task));
+  }
+  void finish() {
+    while (scheduler.step()) {
+    }
+  }
+  std::string text(std::uint64_t id) const { return outcomes.at(id).completion.text; }
+
+  std::vector<Task> waiting;
+  std::map<std::uint64_t, Outcome> outcomes;
+  std::map<std::uint64_t, std::string> streamed;
+  Scheduler scheduler;
+
+ private:
+  std::optional<Task> next(Priority least) {
+    const auto found =
+        std::ranges::find_if(waiting, [least](const Task& task) { return task.priority <= least; });
+    if (found == waiting.end()) return std::nullopt;
+    Task task = std::move(*found);
+    waiting.erase(found);
+    return task;
+  }
+  void end(const Task& task, const Outcome& outcome) {
+    if (!outcomes.emplace(task.id, outcome).second) throw std::logic_error("two ends");
+  }
+};
+
+std::string text_of(std::size_t size, char c) {
+  return std::string(size, c);
+}
+
+Task random_task(const Maker& maker, std::mt19937_64& random) {
+  const std::string prompt =
+      text_of(random() % 130, 'q') + text_of(random() % 20, static_cast<char>('a' + random() % 3));
+  const Priority priority = random() % 2 == 0 ? Priority::interactive : Priority::background;
+  return maker.task(
+      body_of(prompt, static_cast<int>(random() % 140), static_cast<int>(random() % 5)), 1,
+      priority);
+}
+
+}  // namespace
+
+TEST_CASE("a row gives the same whatever is preempted, cancelled and given up around it") {
+  std::mt19937_64 random(sluice::test::random_seed());
+  const Maker maker;
+  SchedulerCounts all;
+  for (int round = 0; round < 60; ++round) {
+    FakeLimits limits;
+    limits.window = random() % 3 == 0 ? 100 : 0;
+    limits.columns = 1 + static_cast<std::uint32_t>(random() % 64);
+    limits.logits = 1 + static_cast<std::uint32_t>(random() % 12);
+    limits.pages = 10 + static_cast<std::uint32_t>(random() % 20);  // one row always fits
+    FakeEngine engine(limits);
+    SchedulerOptions options;
+    options.parallel = 1 + static_cast<std::uint32_t>(random() % 12);
+    options.shared_tokens_min = 1 + static_cast<std::uint32_t>(random() % 40);
+    options.kept_max = random() % 6;
+    options.prompt_columns_beside = static_cast<std::uint32_t>(random() % 20);
+    std::map<std::uint64_t, Task> tasks;
+    {
+      Run run(engine, options);
+      const auto cancel_one = [&] {
+        if (tasks.empty()) return;
+        const std::uint64_t id = 1 + random() % tasks.size();
+        if (!run.outcomes.contains(id)) run.scheduler.cancel(id, "enough");
+      };
+      engine.stop_check = [&] {
+        if (random() % 80 == 0) cancel_one();
+        if (run.scheduler.should_give_up(random() % 2 == 0) || random() % 50 == 0) {
+          throw StepFault();
+        }
+      };
+      const std::size_t rows = 1 + random() % 30;
+      while (run.outcomes.size() < rows) {
+        if (tasks.size() < rows && random() % 3 != 0) {
+          const std::uint64_t id = tasks.size() + 1;
+          run.add(tasks.emplace(id, random_task(maker, random)).first->second, id);
+        }
+        if (random() % 40 == 0) cancel_one();
+        try {
+          run.scheduler.step();
+        } catch (const StepFault&) {  // tried again
+        }
+      }
+      for (const auto& [id, outcome] : run.outcomes) {
+        const std::string expected = alone(tasks.at(id));
+        if (outcome.end == Outcome::End::cancelled) {
+          CHECK(outcome.problem == "enough");
+          CHECK(expected.starts_with(run.streamed[id]));
+          continue;
+        }
+        REQUIRE(outcome.end == Outcome::End::completed);
+        CHECK(outcome.completion.text == expected);
+        CHECK(run.streamed[id] == expected);
+      }
+      const SchedulerCounts& counts = run.scheduler.counts();
+      all.preemptions += counts.preemptions;
+      all.tokens_evaluated_again += counts.tokens_evaluated_again;
+      all.prefix_hits += counts.prefix_hits;
+    }
+    CHECK(engine.free_pages() == limits.pages);  // all are given back
+  }
+  CHECK(all.preemptions > 0);
+  CHECK(all.tokens_evaluated_again > 0);
+  CHECK(all.prefix_hits > 0);
+}
+
+TEST_CASE("more rows run together than would have room for all that they may become") {
+  const Maker maker;
+  FakeEngine engine({.columns = 64, .logits = 8, .pages = 12});
+  Run run(engine, {.parallel = 8});
+  // Each may need 7 pages, of which the stop texts save most.
+  for (std::uint64_t id = 1; id <= 30; ++id) {
+    run.add(maker.task(body_of("abc", 200, static_cast<int>(id))), id);
+  }
+  run.finish();
+  CHECK(run.scheduler.counts().running_max >= 6);
+  for (std::uint64_t id = 1; id <= 30; ++id) {
+    CHECK(run.text(id) == alone(maker.task(body_of("abc", 200, static_cast<int>(id)))));
+  }
+}
+
+TEST_CASE("an interactive row takes the place of one in the background, which goes on later") {
+  const Maker maker;
+  FakeEngine engine({.columns = 64, .logits = 8, .pages = 40});
+  const Task background = maker.task(
+      R"({"prompt":")" + text_of(60, 'b') + R"(","max_tokens":100,"ignore_eos":true,"seed":3})", 1,
+      Priority::background);
+  const Task other = maker.task(body_of("xyz", 30, 5), 1, Priority::background);
+  const Task interactive = maker.task(
+      R"({"prompt":"quick","max_tokens":50,"ignore_eos":true,"seed":4})", 1, Priority::interactive);
+  Run run(engine, {.parallel = 1});
+  run.add(background, 1);
+  run.add(other, 2);
+  for (int i = 0; i < 20; ++i) run.scheduler.step();
+  const std::string before = run.streamed[1];
+  CHECK_FALSE(before.empty());
+  run.add(interactive, 3);
+  run.scheduler.step();
+  CHECK_FALSE(run.streamed[3].empty());  // in the very next step
+  CHECK(run.streamed[1] == before);
+  while (!run.outcomes.contains(3)) run.scheduler.step();
+  CHECK(run.streamed[1] == before);
+  run.finish();
+  CHECK(run.text(1) == alone(background));
+  CHECK(run.text(2) == alone(other));
+  CHECK(run.text(3) == alone(interactive));
+  CHECK(run.scheduler.counts().preemptions == 1);
+  CHECK(run.scheduler.counts().tokens_evaluated_again == 0);  // its pages were not needed
+}
+
+TEST_CASE("a step that delays an interactive row is given up, but not twice") {
+  const Maker maker;
+  FakeEngine engine({.columns = 200, .logits = 8, .pages = 40});
+  Run run(engine, {.parallel = 2});
+  run.add(maker.task(body_of(text_of(190, 'b'), 5, 1), 1, Priority::background), 1);
+  int given_up = 0;
+  engine.stop_check = [&] {
+    if (!run.scheduler.should_give_up(true)) return;
+    ++given_up;
+    throw StepFault();
+  };
+  CHECK_THROWS_AS(run.scheduler.step(), StepFault);
+  CHECK(run.scheduler.step());
+  CHECK(given_up == 1);
+  CHECK(run.scheduler.counts().prompt_tokens_evaluated == 191);
+}
+
+TEST_CASE("prompts leave an interactive row its tokens, and rows in the background wait for none") {
+  const Maker maker;
+  constexpr std::uint32_t beside = 16;
+  for (const Priority priority : {Priority::interactive, Priority::background}) {
+    FakeEngine engine({.columns = 128, .logits = 8, .pages = 80});
+    Run run(engine, {.parallel = 4, .prompt_columns_beside = beside});
+    run.add(maker.task(R"({"prompt":"abc","max_tokens":100,"ignore_eos":true})", 1, priority), 1);
+    run.scheduler.step();
+    run.add(maker.task(body_of(text_of(200, 'x'), 5, 1), 1, priority), 2);
+    run.add(maker.task(body_of(text_of(200, 'y'), 5, 1), 1, Priority::background), 3);
+    std::uint64_t before = engine.columns_used, most = 0;
+    for (int i = 0; i < 60; ++i) {
+      run.scheduler.step();
+      most = std::max(most, engine.columns_used - before);
+      before = engine.columns_used;
+    }
+    CHECK(run.outcomes.contains(2));
+    CHECK(run.outcomes.contains(3));
+    if (priority == Priority::interactive) {
+      CHECK(most <= beside + 3);
+    } else {
+      CHECK(most == 128);
+    }
+  }
+}
+
+TEST_CASE("a conversation goes on from where it ended") {
+  const Maker maker;
+  FakeEngine engine({.columns = 64, .logits = 8, .pages = 200});
+  Run run(engine, {.parallel = 2});
+  std::string prompt = text_of(50, 'a');
+  for (std::uint64_t turn = 1; turn <= 5; ++turn) {
+    const Task task =
+        maker.task(R"({"prompt":")" + prompt + R"(","max_tokens":20,"ignore_eos":true,)" +
+                   R"("logit_bias":{"34":-100,"92":-100}})");
+    const std::uint64_t before = engine.columns_used;
+    run.add(task, turn);
+    run.finish();
+    CHECK(run.text(turn) == alone(task));
+    if (turn > 1) {
+      CHECK(engine.columns_used - before <= 20 + 3 + 1);
+      CHECK(run.outcomes.at(turn).completion.shared_tokens > prompt.size() - 5);
+    }
+    prompt += run.text(turn) + "new";
+  }
+  CHECK(run.scheduler.counts().prefix_hits == 4);
+  CHECK(run.scheduler.counts().rows_begun == 5);
+}
+
+TEST_CASE("what was used last is kept longest") {
+  const Maker maker;
+  FakeEngine engine({.columns = 64, .logits = 8, .pages = 200});
+  Run run(engine, {.parallel = 1, .kept_max = 2});
+  std::uint64_t id = 0;
+  const auto shared = [&](char c) {
+    run.add(maker.task(body_of(text_of(100, c), 1, 1)), ++id);
+    run.finish();
+    return run.outcomes.at(id).completion.shared_tokens != 0;
+  };
+  CHECK_FALSE(shared('a'));
+  CHECK_FALSE(shared('b'));
+  CHECK(shared('a'));
+  CHECK_FALSE(shared('c'));  // in place of b
+  CHECK(shared('a'));
+  CHECK_FALSE(shared('b'));
+}
+
+TEST_CASE("a real cache gives the same bits to rows that are preempted") {
+  const sluice::test::TemporaryFolder folder;
+  const std::filesystem::path file = folder.path() / "model.gguf";
+  sluice::synth::SyntheticModel("small", "Q4_K_M").write(file, 5, {});
+  sluice::engine::EngineOptions options;
+  options.context = 160;
+  options.threads = 1;
+  options.chunk = 24;
+  const auto run_rows = [&](std::uint32_t parallel, SchedulerCounts& counts) {
+    options.parallel = std::min(parallel, 2U);  // room for two long rows
+    options.logits_columns = parallel;
+    const auto engine = sluice::engine::Engine::open(file, options);
+    Run run(*engine, {.parallel = parallel, .shared_tokens_min = 8, .kept_max = 3});
+    std::mt19937_64 random(5);
+    for (std::uint64_t id = 1; id <= 8; ++id) {
+      Task task;
+      task.prompt.assign(20, 7);
+      for (int i = 0; i < 10; ++i) task.prompt.push_back(static_cast<Token>(random() % 500));
+      task.end_tokens = std::make_shared<const std::vector<Token>>();
+      task.tokens_max = 100;
+      task.sampler.seed = id;
+      if (parallel > 1 && id % 3 == 0) task.priority = Priority::interactive;
+      run.add(task, id);
+    }
+    run.finish();
+    counts = run.scheduler.counts();
+    std::vector<std::string> texts;
+    for (const auto& [id, outcome] : run.outcomes) {
+      CHECK(outcome.completion.completion_tokens == 100);
+      texts.push_back(outcome.completion.text);
+    }
+    return texts;
+  };
+  SchedulerCounts counts;
+  const std::vector<std::string> one_by_one = run_rows(1, counts);
+  CHECK(counts.preemptions == 0);
+  CHECK(one_by_one.size() == 8);
+  CHECK(run_rows(5, counts) == one_by_one);
+  CHECK(counts.preemptions > 0);
+  CHECK(counts.tokens_evaluated_again > 0);
+}

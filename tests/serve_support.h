@@ -1,0 +1,66 @@
+// Tasks for the tests of core/serve, on the engine of tests/fake_engine.h.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+
+#include "core/serve/scheduler.h"
+#include "core/serve/task_maker.h"
+#include "tests/catch.h"
+#include "tests/fake_engine.h"
+
+namespace sluice::test {
+
+// Makes tasks as a server does, from bodies of requests.
+class Maker {
+ public:
+  Maker() : maker_(tokenizer_, options()) {}
+
+  serve::Task task(const std::string& body, std::uint64_t number = 1,
+                   serve::Priority priority = serve::Priority::interactive) const {
+    auto made = maker_.make(
+        serve::parse_body(body, serve::Form::completions, number, maker_.options().defaults),
+        number);
+    REQUIRE(std::holds_alternative<serve::Task>(made));
+    std::get<serve::Task>(made).priority = priority;
+    return std::get<serve::Task>(std::move(made));
+  }
+  const serve::TaskMaker& maker() const { return maker_; }
+
+ private:
+  static serve::TaskOptions options() {
+    serve::TaskOptions options;
+    options.positions_max = 300;
+    options.defaults.tokens_max = 20;
+    return options;
+  }
+  ByteTokenizer tokenizer_;
+  serve::TaskMaker maker_;
+};
+
+inline std::string body_of(const std::string& prompt, int tokens_max, int seed) {
+  return R"({"prompt":")" + prompt + R"(","max_tokens":)" + std::to_string(tokens_max) +
+         R"(,"seed":)" + std::to_string(seed) + R"(,"stop":["e","xy"]})";
+}
+
+// The text of a task by itself.
+inline std::string alone(serve::Task task) {
+  FakeEngine engine;
+  std::string text;
+  bool has_given = false;
+  serve::Scheduler scheduler(
+      engine, {},
+      [&](serve::Priority) -> std::optional<serve::Task> {
+        if (std::exchange(has_given, true)) return std::nullopt;
+        return task;
+      },
+      [&](const serve::Task&, const serve::Outcome& outcome) { text = outcome.completion.text; });
+  while (scheduler.step()) {
+  }
+  return text;
+}
+
+}  // namespace sluice::test
