@@ -87,6 +87,12 @@ inline std::vector<float> fake_logits(std::span<const Token> sequence) {
   return logits;
 }
 
+// The hidden state after `sequence`.
+inline std::vector<float> fake_hidden(std::span<const Token> sequence) {
+  const std::vector<float> logits = fake_logits(sequence);
+  return {logits.begin() + 32, logits.begin() + 40};
+}
+
 struct FakeLimits {
   std::uint32_t columns = 16;
   std::uint32_t logits = 8;
@@ -134,6 +140,10 @@ class FakeEngine final : public engine::Engine {
       if (work.tokens.empty()) throw std::logic_error("no tokens");
       sequence.tokens.insert(sequence.tokens.end(), work.tokens.begin(), work.tokens.end());
       if (sequence.position() > sequence.capacity()) throw std::logic_error("no room");
+      for (std::size_t i = 0; work.on_hidden && i < work.tokens.size(); ++i) {
+        const std::size_t end = sequence.tokens.size() - work.tokens.size() + i + 1;
+        work.on_hidden(i, fake_hidden(std::span(sequence.tokens).first(end)));
+      }
       logits_.push_back(work.wants_logits ? fake_logits(sequence.tokens) : std::vector<float>());
     }
     if (works.empty() || columns > limits_.columns || wanted > limits_.logits) {

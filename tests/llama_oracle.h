@@ -38,11 +38,16 @@ class LlamaOracle {
     return product(head(), final_);
   }
 
+  // The hidden state of the last token, after the output norm: [embedding].
+  const Numbers& hidden() const { return final_; }
+
   // Sums of squares of all that matrix `name` was multiplied with so far, column by column.
   const Numbers& squares(const std::string& name) const { return squares_.at(name); }
 
   // Length of the vector that was multiplied with row `r` of the head, times that of the row.
   double logit_bound(std::size_t r) const { return length(final_) * length(row(head(), r)); }
+
+  double hidden_length() const { return length(final_); }
 
  private:
   std::string head() const { return s_.is_tied ? "token_embd.weight" : "output.weight"; }

@@ -208,6 +208,52 @@ TEST_CASE("logits are those of the equations in double arithmetic") {
   }
 }
 
+TEST_CASE("hidden states are those of the equations, and asking for them changes no logit") {
+  for (const LlamaShape& shape : shapes()) {
+    INFO(shape.name << ", seed " << shape.seed);
+    const TinyLlama model(shape);
+    const Tokens tokens = some_tokens(shape);
+    const TemporaryFolder folder;
+    const auto path = folder.path() / "tiny.gguf";
+    model.write(path);
+    engine::EngineOptions two = options();
+    two.parallel = 2;
+    const auto engine = engine::Engine::open(path, two);
+    CHECK(engine->facts().embedding == shape.embedding);
+    const auto asked = engine->new_sequence(sequence_length);
+    const auto other = engine->new_sequence(sequence_length);
+    std::vector<std::vector<float>> hidden, logits;
+    const auto take = [&](std::size_t i, std::span<const float> state) {
+      CHECK(i == hidden.size() % 5);
+      hidden.emplace_back(state.begin(), state.end());
+    };
+    for (std::size_t at = 0; at < tokens.size(); at += 5) {
+      const std::span<const tokenizer::Token> part =
+          std::span(tokens).subspan(at, std::min<std::size_t>(5, tokens.size() - at));
+      const engine::SequenceWork works[] = {{other.get(), part, true},
+                                            {asked.get(), part, false, take}};
+      const auto results = engine->step(works);
+      logits.emplace_back(results[0].begin(), results[0].end());
+      CHECK(results[1].empty());
+    }
+    REQUIRE(hidden.size() == tokens.size());
+    LlamaOracle oracle(model);
+    double worst = 0;
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+      static_cast<void>(oracle.next(tokens[i]));
+      REQUIRE(hidden[i].size() == shape.embedding);
+      const double most = oracle.hidden_length() * tolerance(shape);
+      for (std::size_t d = 0; d < shape.embedding; ++d) {
+        const double difference = std::abs(static_cast<double>(hidden[i][d]) - oracle.hidden()[d]);
+        REQUIRE(std::isfinite(difference));
+        worst = std::max(worst, difference / most);
+      }
+    }
+    CHECK(worst < 1);
+    CHECK(logits.back() == engine_logits(model, tokens).back());
+  }
+}
+
 TEST_CASE("rows of the head that stand for no token are never likely") {
   for (const bool is_tied : {false, true}) {
     const LlamaShape shape{.name = "padded", .seed = 41, .padding = 37, .is_tied = is_tied};

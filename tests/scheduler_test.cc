@@ -3,6 +3,7 @@
 #include "core/serve/scheduler.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -12,6 +13,8 @@
 #include <string>
 #include <vector>
 
+#include "core/error.h"
+#include "core/serve/pooling.h"
 #include "core/synth/synthetic_model.h"
 #include "tests/catch.h"
 #include "tests/fake_engine.h"
@@ -262,6 +265,75 @@ TEST_CASE("a conversation goes on from where it ended") {
   }
   CHECK(run.scheduler.counts().prefix_hits == 4);
   CHECK(run.scheduler.counts().rows_begun == 5);
+}
+
+TEST_CASE("embeddings are pooled of all hidden states, whatever is shared and preempted") {
+  std::mt19937_64 random(sluice::test::random_seed());
+  const Maker maker;
+  std::uint64_t hits = 0, again = 0;
+  for (int round = 0; round < 30; ++round) {
+    FakeLimits limits;
+    limits.columns = 8 + static_cast<std::uint32_t>(random() % 40);
+    limits.pages = 10 + static_cast<std::uint32_t>(random() % 8);
+    FakeEngine engine(limits);
+    Run run(engine, {.parallel = 5});
+    std::map<std::uint64_t, Task> tasks;
+    for (std::uint64_t id = 1; id <= 20; ++id) {
+      Task task = random_task(maker, random);
+      if (random() % 3 != 0) {
+        const Pooling pooling = random() % 2 == 0 ? Pooling::mean : Pooling::last;
+        const Priority priority = task.priority;
+        auto made = maker.maker().make_embedding(task.prompt, "", id, pooling);
+        REQUIRE(std::holds_alternative<Task>(made));
+        task = std::get<Task>(std::move(made));
+        task.priority = priority;
+      }
+      run.add(tasks.emplace(id, task).first->second, id);
+    }
+    run.finish();
+    for (const auto& [id, task] : tasks) {
+      if (!task.pooling) {
+        CHECK(run.text(id) == alone(task));
+        continue;
+      }
+      std::vector<double> sum(8, 0);
+      for (std::size_t i = 1; i <= task.prompt.size(); ++i) {
+        if (task.pooling == Pooling::last && i != task.prompt.size()) continue;
+        const auto state = sluice::test::fake_hidden(std::span(task.prompt).first(i));
+        for (std::size_t d = 0; d < sum.size(); ++d) sum[d] += state[d];
+      }
+      double squares = 0;
+      for (const double x : sum) squares += x * x;
+      const Completion& completion = run.outcomes.at(id).completion;
+      REQUIRE(run.outcomes.at(id).end == Outcome::End::completed);
+      CHECK(completion.text.empty());
+      CHECK(completion.prompt_tokens == task.prompt.size());
+      REQUIRE(completion.embedding.size() == sum.size());
+      for (std::size_t d = 0; d < sum.size(); ++d) {
+        CHECK(completion.embedding[d] == static_cast<float>(sum[d] / std::sqrt(squares)));
+      }
+    }
+    hits += run.scheduler.counts().prefix_hits;
+    again += run.scheduler.counts().tokens_evaluated_again;
+  }
+  CHECK(hits > 0);
+  CHECK(again > 0);
+}
+
+TEST_CASE("the file says how hidden states are pooled") {
+  CHECK(pooling_of(std::nullopt) == Pooling::last);
+  CHECK(pooling_of(0) == Pooling::last);
+  CHECK(pooling_of(1) == Pooling::mean);
+  CHECK(pooling_of(3) == Pooling::last);
+  for (const std::int64_t other : {2, 4, 77, -7}) {
+    CHECK_THROWS_AS(pooling_of(other), sluice::ModelError);
+  }
+  Pool pool(Pooling::mean);
+  CHECK(pool.embedding().empty());
+  pool.add(std::vector<float>{0, 0});
+  CHECK(pool.embedding() == std::vector<float>{0, 0});
+  pool.add(std::vector<float>{3, 4});
+  CHECK(pool.embedding() == std::vector<float>{0.6F, 0.8F});
 }
 
 TEST_CASE("what was used last is kept longest") {

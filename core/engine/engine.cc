@@ -236,7 +236,7 @@ class ChunkedSession final : public Session {
  private:
   void step(std::span<const Token> tokens, std::size_t logits) {
     before_step_();
-    const StepPart part{&sequence_, tokens, logits};
+    const StepPart part{&sequence_, tokens, logits, {}};
     stepper_.run({&part, 1});
   }
 
@@ -316,7 +316,7 @@ class LoadedEngine final : public Engine {
     parts_.clear();
     for (const SequenceWork& work : works) {
       parts_.push_back({&dynamic_cast<CachedSequence&>(*work.sequence).pages(), work.tokens,
-                        work.wants_logits ? std::size_t{1} : 0});
+                        work.wants_logits ? std::size_t{1} : 0, work.on_hidden});
     }
     check_distinct();
     tell_changes();
@@ -420,6 +420,8 @@ class LoadedEngine final : public Engine {
     facts_.threads = static_cast<unsigned>(team_.size());
     facts_.context = plan().context;
     facts_.vocabulary = hyper_parameters().vocabulary;
+    facts_.embedding = hyper_parameters().embedding;
+    facts_.pooling_type = opened_.model.metadata().find_int(facts_.architecture + ".pooling_type");
     facts_.weights_bytes = opened_.model.data_bytes();
     facts_.work = decode_work(prepared_.planned);
     facts_.pinned_bytes = plan().tape.pinned_bytes;

@@ -87,7 +87,11 @@ struct EngineFacts {
   std::vector<std::string> notes;  // requests that could not be met, a line each
   unsigned threads = 0;
   std::uint32_t context = 0;
-  std::uint32_t vocabulary = 0;     // logits per token
+  std::uint32_t vocabulary = 0;  // logits per token
+  std::uint32_t embedding = 0;   // floats of a hidden state
+  // How the file says to make one embedding of the hidden states of a text, if it does: the number
+  // of llama.cpp's enum llama_pooling_type.
+  std::optional<std::int64_t> pooling_type;
   std::uint64_t weights_bytes = 0;  // all tensors of the file
   DecodeWork work;                  // of a step of one token
   std::uint64_t pinned_bytes = 0;
@@ -171,11 +175,17 @@ class Sequence {
   virtual bool reserve(std::uint32_t positions) = 0;
 };
 
+using HiddenSink = std::function<void(std::size_t i, std::span<const float> hidden)>;
+
 // What a step does for one sequence.
 struct SequenceWork {
   Sequence* sequence;                        // at most once in a step
   std::span<const tokenizer::Token> tokens;  // to append, at least one
   bool wants_logits;                         // after the last token
+  // Called at the end of a step that has not failed, for each token i of `tokens` in order, with
+  // its hidden state after the output norm: [embedding] floats, valid during the call. Must not
+  // throw. Empty: not wanted.
+  HiddenSink on_hidden = {};
 };
 
 class Engine {

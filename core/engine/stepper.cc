@@ -46,11 +46,16 @@ void Stepper::run(std::span<const StepPart> parts) {
   tape_.expect_step_end(wanted == 0 ? decoder_.head_turn()
                                     : std::numeric_limits<std::size_t>::max());
   embed(parts);
+  const auto has_sink = [](const StepPart& part) { return part.on_hidden != nullptr; };
+  const float* hidden = nullptr;
   try {
     for (const StepPart& part : parts) {
       cache_.prepare(*part.sequence, static_cast<std::uint32_t>(part.tokens.size()));
     }
     decoder_.run_layers(compute_, {columns_, cache_, column(0)});
+    if (std::ranges::any_of(parts, has_sink)) {
+      hidden = decoder_.run_output_norm(compute_, column(0), columns_.size());
+    }
     if (wanted != 0) run_head(parts, wanted);
   } catch (...) {
     for (const StepPart& part : parts) cache_.abandon(*part.sequence);
@@ -60,6 +65,17 @@ void Stepper::run(std::span<const StepPart> parts) {
   // its sequences, where the next attempt writes again.
   for (const StepPart& part : parts) {
     cache_.advance(*part.sequence, static_cast<std::uint32_t>(part.tokens.size()));
+  }
+  if (hidden != nullptr) tell_hidden(parts, hidden);
+}
+
+// `hidden`: [columns][embedding].
+void Stepper::tell_hidden(std::span<const StepPart> parts, const float* hidden) const {
+  const std::size_t embedding = decoder_.hyper_parameters().embedding;
+  for (const StepPart& part : parts) {
+    for (std::size_t i = 0; i < part.tokens.size(); ++i, hidden += embedding) {
+      if (part.on_hidden) part.on_hidden(i, {hidden, embedding});
+    }
   }
 }
 

@@ -25,6 +25,8 @@ struct StepPart {
   kvcache::Sequence* sequence;
   std::span<const tokenizer::Token> tokens;  // to append, at least one
   std::size_t logits;                        // how many of the last tokens get logits
+  // Called with the hidden state after the output norm of each token; empty: not wanted.
+  std::function<void(std::size_t i, std::span<const float> hidden)> on_hidden;
 };
 
 // Throws UsageError when `count` more tokens do not fit into the sequence.
@@ -62,6 +64,7 @@ class Stepper {
   void check(std::span<const StepPart> parts) const;
   void embed(std::span<const StepPart> parts);
   void run_head(std::span<const StepPart> parts, std::size_t count);
+  void tell_hidden(std::span<const StepPart> parts, const float* hidden) const;
   float* column(std::size_t c) const;
   std::span<float> row_of_logits(std::size_t i) const;
 

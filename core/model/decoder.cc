@@ -158,6 +158,11 @@ void Decoder::for_each_row(Compute& compute, std::size_t columns, std::size_t si
   });
 }
 
+const float* Decoder::run_output_norm(Compute& compute, const float* x, std::size_t columns) const {
+  normalise(compute, x, columns, output_norm_, buffers_.normed);
+  return buffers_.normed;
+}
+
 void Decoder::run_head(Compute& compute, float* x, std::size_t columns, float* logits) {
   normalise(compute, x, columns, output_norm_, x);
   compute.multiply(x, hp_.embedding, hp_.embedding, columns,

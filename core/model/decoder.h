@@ -82,6 +82,10 @@ class Decoder {
   // The turn of the tape at which run_head() begins; run_layers() reads all turns before it.
   std::size_t head_turn() const { return head_.slices.front().turn; }
 
+  // The hidden states [columns][E] of the columns of x after the output norm. Valid until the next
+  // run_layers(), also after run_head(). Leaves x as it is.
+  const float* run_output_norm(Compute& compute, const float* x, std::size_t columns) const;
+
   // Writes the logits [columns][vocabulary] of the columns of x. Overwrites x.
   void run_head(Compute& compute, float* x, std::size_t columns, float* logits);
 

@@ -28,6 +28,7 @@ struct Completion {
   std::string logprobs_text = {};  // the same as JSON, in the form of the row; empty: not wanted
   // Of the prompt, that need not be evaluated. Depends on what else has run, as nothing else here.
   std::uint64_t shared_tokens = 0;
+  std::vector<float> embedding = {};  // of the prompt, if that was wanted; of length 1
 };
 
 // The most bytes that a log probability takes as JSON, and while it is written.

@@ -29,7 +29,8 @@ struct Scheduler::Row {
       : task(std::move(given)),
         sampler(task.sampler, std::move(scratch)),
         text(task.stop),
-        tokens(task.prompt) {
+        tokens(task.prompt),
+        pool(task.pooling.value_or(Pooling::last)) {
     completion.prompt_tokens = task.prompt.size();
     completion.truncated_tokens = task.truncated_tokens;
     if (task.watch) forced_by = task.watch();
@@ -62,6 +63,8 @@ struct Scheduler::Row {
   std::span<const Token> shareable() const { return std::span(tokens).first(tokens.size() - 1); }
   // The tokens to evaluate next.
   std::span<const Token> pending() const { return std::span(tokens).subspan(sequence->position()); }
+  // The mean needs the hidden states of all tokens, also of those that others have evaluated.
+  bool can_share() const { return task.pooling != Pooling::mean; }
   bool has_begun() const { return completion.completion_tokens != 0; }
   bool generates() const { return sequence && has_begun() && pending().size() == 1; }
 
@@ -72,6 +75,7 @@ struct Scheduler::Row {
   std::unique_ptr<Sequence> sequence;
   std::vector<Token> tokens;       // of the prompt, and those that were generated
   std::size_t evaluated_most = 0;  // tokens that were evaluated, perhaps before a preemption
+  Pool pool;                       // of an embedding
   std::vector<Token> banned_at_first;
   Task::Forced forced_by;         // may be empty
   std::deque<Token> forced;       // tokens that come next, in place of the model's choice
@@ -198,7 +202,7 @@ void Scheduler::add(Task&& task) {
           ? std::ranges::find_if(rows_, [](const auto& row) { return !row->is_interactive(); })
           : rows_.end();
   Row& row = **rows_.insert(place, std::move(made));
-  if (row.task.tokens_max == 0) {
+  if (row.task.tokens_max == 0 && !row.task.pooling) {
     finish(row, Finish::length);
   } else if (row.positions() > positions_max_) {
     fail(row,
@@ -238,6 +242,7 @@ bool Scheduler::start(Row& row) {
     return true;
   }
   row.is_held = false;
+  row.pool.clear();
   if (std::exchange(row.was_started, true)) return true;
   row.completion.shared_tokens = row.sequence->position();
   row.evaluated_most = row.sequence->position();
@@ -254,6 +259,7 @@ std::size_t Scheduler::places_taken() const {
 
 // Whether another row is still evaluating a prefix that this one could share.
 bool Scheduler::has_to_wait(const Row& row) const {
+  if (!row.can_share()) return false;
   return std::ranges::any_of(rows_, [&](const auto& other) {
     if (other.get() == &row || !other->sequence || other->generates()) return false;
     if (row.is_interactive() && !other->is_interactive()) return false;
@@ -264,6 +270,7 @@ bool Scheduler::has_to_wait(const Row& row) const {
 
 // Null when there is no room.
 std::unique_ptr<Sequence> Scheduler::make_sequence(const Row& row) {
+  if (!row.can_share()) return engine_.new_sequence(row.room(true));
   PrefixMatch match{nullptr, std::max(options_.shared_tokens_min, 1U) - 1};
   for (const auto& other : rows_) {
     if (other->sequence) match.consider(*other->sequence, other->tokens, row.shareable());
@@ -316,7 +323,13 @@ void Scheduler::gather() {
   std::size_t columns = engine_.step_columns(), prompt_columns_used = 0;
   const auto add = [&](Row& row, std::size_t tokens) {
     const std::span<const Token> pending = row.pending();
-    works_.push_back({row.sequence.get(), pending.first(tokens), tokens == pending.size()});
+    SequenceWork& work = works_.emplace_back();
+    work.sequence = row.sequence.get();
+    work.tokens = pending.first(tokens);
+    work.wants_logits = tokens == pending.size() && !row.task.pooling;
+    if (row.task.pooling) {
+      work.on_hidden = [&row](std::size_t, std::span<const float> hidden) { row.pool.add(hidden); };
+    }
     workers_.push_back(&row);
     columns -= tokens;
   };
@@ -349,6 +362,10 @@ void Scheduler::advance(Row& row, std::size_t tokens, std::span<const float> log
   row.evaluated_most = std::max(row.evaluated_most, end);
   counts_.tokens_evaluated_again += tokens - fresh;
   if (!row.has_begun()) counts_.prompt_tokens_evaluated += fresh;
+  if (row.task.pooling && end == row.tokens.size()) {
+    row.completion.embedding = row.pool.embedding();
+    return finish(row, Finish::stop);
+  }
   if (logits.empty()) return;
   if (!row.has_begun()) {
     for (const Token token : row.task.prompt) row.sampler.accept_prompt(token);

@@ -13,6 +13,7 @@
 #include "core/chat/dialogue.h"
 #include "core/engine/sampler.h"
 #include "core/serve/completion.h"
+#include "core/serve/pooling.h"
 #include "core/serve/request.h"
 #include "core/tokenizer/tokenizer.h"
 
@@ -51,6 +52,8 @@ struct Task {
   // next, in place of the model's. Empty: none.
   using Forced = std::function<std::vector<tokenizer::Token>(std::string_view text)>;
   std::function<Forced()> watch;
+  // The task makes an embedding of its prompt, and no text; tokens_max is 0.
+  std::optional<Pooling> pooling;
   std::uint64_t held_bytes = 0;  // memory that rows_bytes() does not count
 };
 

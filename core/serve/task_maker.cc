@@ -165,6 +165,18 @@ std::variant<Task, RefusedRow> TaskMaker::make(ParsedRow parsed, std::uint64_t r
   return task;
 }
 
+std::variant<Task, RefusedRow> TaskMaker::make_embedding(const Prompt& prompt,
+                                                         const std::string& model,
+                                                         std::uint64_t row, Pooling pooling) const {
+  ParsedRow parsed;
+  parsed.header.form = Form::completions;
+  parsed.header.model = model;
+  parsed.request.emplace().prompt = prompt;
+  auto made = make(std::move(parsed), row);
+  if (auto* task = std::get_if<Task>(&made)) task->pooling = pooling;
+  return made;
+}
+
 // A row is parsed first, then its prompt is tokenised, so the larger of the two counts.
 std::uint64_t TaskMaker::work_bytes(std::uint64_t row_bytes) const {
   const std::uint64_t row = row_bytes;

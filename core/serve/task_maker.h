@@ -53,6 +53,10 @@ class TaskMaker {
   // `row` is the number that the row was parsed with.
   std::variant<Task, RefusedRow> make(ParsedRow parsed, std::uint64_t row) const;
 
+  // The task that makes an embedding of a prompt, which must not be a conversation.
+  std::variant<Task, RefusedRow> make_embedding(const Prompt& prompt, const std::string& model,
+                                                std::uint64_t row, Pooling pooling) const;
+
   // The most memory that parsing a row of `row_bytes` bytes and make() need.
   std::uint64_t work_bytes(std::uint64_t row_bytes) const;
 
