@@ -22,6 +22,7 @@
 namespace {
 
 using namespace sluice::batch;
+namespace constrain = sluice::constrain;
 using namespace sluice::serve;
 using nlohmann::json;
 using sluice::test::TemporaryFolder;
@@ -197,16 +198,34 @@ TEST_CASE("a bad row is an error that says why") {
   check_bad(R"({"prompt":"x","stop":)" + json(std::vector<std::string>(65, "a")).dump() + "}",
             "65 texts");
   for (const char* setting :
-       {R"("stream":true)", R"("echo":true)", R"("guided_json":{})", R"("best_of":2)",
-        R"("structured_outputs":{"regex":"a"})", R"("response_format":{"type":"json_object"})"}) {
+       {R"("stream":true)", R"("echo":true)", R"("guided_regex":"a")", R"("best_of":2)",
+        R"("structured_outputs":{"regex":"a"})", R"("response_format":{"type":"text","x":1})"}) {
     check_bad(R"({"prompt":"x",)" + std::string(setting) + "}", "not supported");
   }
   for (const char* setting :
-       {R"("n":0)", R"("n":17)", R"("top_k":-2)", R"("presence_penalty":2.5)",
-        R"("frequency_penalty":"1")", R"("logit_bias":{"a":1})", R"("logit_bias":{"1":101})",
-        R"("logit_bias":[1])", R"("min_tokens":257)", R"("ignore_eos":1)", R"("stop_token_ids":7)",
-        R"("stop_token_ids":[-1])", R"("repetition_penalty":0)", R"("logprobs":21)",
-        R"("top_logprobs":3)", R"("logprobs":"yes")"}) {
+       {R"("n":0)",
+        R"("n":17)",
+        R"("top_k":-2)",
+        R"("presence_penalty":2.5)",
+        R"("frequency_penalty":"1")",
+        R"("logit_bias":{"a":1})",
+        R"("logit_bias":{"1":101})",
+        R"("logit_bias":[1])",
+        R"("min_tokens":257)",
+        R"("ignore_eos":1)",
+        R"("stop_token_ids":7)",
+        R"("stop_token_ids":[-1])",
+        R"("repetition_penalty":0)",
+        R"("logprobs":21)",
+        R"("top_logprobs":3)",
+        R"("logprobs":"yes")",
+        R"("response_format":"text")",
+        R"("response_format":{})",
+        R"("response_format":{"type":"xml"})",
+        R"("response_format":{"type":"json_schema"})",
+        R"("response_format":{"type":"json_schema","json_schema":{"name":"x"}})",
+        R"("grammar":1)",
+        R"("grammar":"root ::= \"a\"","guided_json":{})"}) {
     INFO(setting);
     CHECK_FALSE(parse(R"({"prompt":"x",)" + std::string(setting) + "}").request);
   }
@@ -226,6 +245,32 @@ TEST_CASE("a bad row is an error that says why") {
     INFO(row.reason);
     CHECK(row.request);
   }
+}
+
+TEST_CASE("the form of a text is read, however it is asked for") {
+  using Kind = constrain::TextForm::Kind;
+  const auto form_of = [](const std::string& setting) {
+    const ParsedRow row = parse(R"({"prompt":"x",)" + setting + "}");
+    INFO(setting << ": " << row.reason);
+    REQUIRE(row.request);
+    return row.request->form;
+  };
+  CHECK(form_of(R"("response_format":{"type":"text"})") == constrain::TextForm{});
+  CHECK(form_of(R"("response_format":{"type":"json_object"})").kind == Kind::json_object);
+  const constrain::TextForm schema{Kind::json_schema, R"({"type":"null"})"};
+  CHECK(form_of(R"("response_format":{"type":"json_schema","json_schema":{"name":"a",)"
+                R"("strict":true,"schema":{"type":"null"}}})") == schema);
+  CHECK(form_of(R"("guided_json":{"type":"null"})") == schema);
+  CHECK(form_of(R"("guided_json":"{\"type\":\"null\"}")") == schema);
+  CHECK(form_of(R"("structured_outputs":{"json":{"type":"null"}})") == schema);
+  const constrain::TextForm grammar{Kind::gbnf, "root ::= \"a\""};
+  CHECK(form_of(R"("grammar":"root ::= \"a\"")") == grammar);
+  CHECK(form_of(R"("guided_grammar":"root ::= \"a\"")") == grammar);
+  CHECK(form_of(R"("structured_outputs":{"grammar":"root ::= \"a\""})") == grammar);
+  CHECK(form_of(R"("structured_outputs":{"json_object":true})").kind == Kind::json_object);
+  CHECK_FALSE(parse(R"({"messages":[{"role":"user","content":"x"}],"tools":[{}],)"
+                    R"("response_format":{"type":"json_object"}})")
+                  .request);
 }
 
 TEST_CASE("settings of other servers are read, and OpenAI's defaults hold in its form") {

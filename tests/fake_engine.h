@@ -57,6 +57,7 @@ class ByteTokenizer final : public tokenizer::Tokenizer {
     for (const Token token : tokens_) text += piece(token);
     return text;
   }
+  bool is_ordinary(Token token) const override { return token < begin_token; }
   bool is_end_of_generation(Token token) const override { return token == end_token; }
   std::size_t vocabulary_size() const override { return tokens; }
   std::optional<Token> bos() const override { return begin_token; }

@@ -384,6 +384,31 @@ TEST_CASE("a vocabulary of 250,000: the stages agree with the reference") {
   check_distribution(logits, options, 100);
 }
 
+TEST_CASE("only allowed tokens are chosen, as if the others had no logit") {
+  std::mt19937_64 random(7);
+  constexpr std::size_t vocabulary = 130;  // the last word has two bits
+  for (int i = 0; i < 200; ++i) {
+    std::vector<float> logits(vocabulary), masked(vocabulary, -infinite);
+    std::vector<std::uint64_t> allowed(3);
+    for (std::size_t token = 0; token < vocabulary; ++token) {
+      logits[token] = static_cast<float>(random() % 1000) / 50;
+      if (random() % 8 != 0) continue;
+      allowed[token / 64] |= std::uint64_t{1} << (token % 64);
+      masked[token] = logits[token];
+    }
+    if (allowed == std::vector<std::uint64_t>(3)) continue;
+    SamplerOptions options;
+    options.seed = random();
+    options.temperature = i % 2;
+    CHECK(Sampler(options).sample(logits, {}, allowed) == Sampler(options).sample(masked));
+    // Words that are missing allow nothing.
+    allowed.resize(1);
+    if (allowed[0] != 0) CHECK(Sampler(options).sample(logits, {}, allowed) < 64);
+  }
+  const std::vector<std::uint64_t> none(3);
+  CHECK_THROWS_AS(Sampler(plain).sample(std::vector<float>(vocabulary, 1), {}, none), ModelError);
+}
+
 TEST_CASE("options out of their range are refused") {
   const double not_a_number = std::numeric_limits<double>::quiet_NaN();
   const auto refused = [](auto change) {

@@ -102,6 +102,31 @@ TEST_CASE("what is no call stays in the answer") {
   CHECK(parse_tool_calls("<|tool_call>call:f{a:" + deep, {}).calls.empty());
 }
 
+TEST_CASE("the place where an answer begins is found, wherever the pieces are cut") {
+  struct Case {
+    std::string source;  // of the template
+    bool always_thinks;
+    std::string thought;  // up to the answer
+  };
+  const std::vector<Case> cases = {
+      {"<think>", false, "<think>a < b </thin </think>"},
+      {"[THINK]", false, "a[/THINK]"},
+      {"<|channel>", false, "<|channel>thought\na<channel|>"},
+      {"<|channel|>analysis", true,
+       "<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>final<|message|>"}};
+  for (const Case& test : cases) {
+    const auto form = thinking_form(test.source);
+    REQUIRE(form);
+    CHECK(always_thinks(*form) == test.always_thinks);
+    for (std::size_t cut = 0; cut < test.thought.size(); ++cut) {
+      INFO(test.thought << " cut at " << cut);
+      AnswerStart start(*form);
+      CHECK_FALSE(start.feed(test.thought.substr(0, cut)));
+      CHECK(start.feed(test.thought.substr(cut) + "{<") == "{<");
+    }
+  }
+}
+
 TEST_CASE("thoughts are apart from the answer, wherever the pieces are cut") {
   struct Case {
     std::string source;  // of the template

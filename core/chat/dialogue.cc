@@ -168,6 +168,18 @@ std::string_view Dialogue::piece(Token token, bool has_tools) const {
   return is_of_form ? markup : text;
 }
 
+std::vector<Token> Dialogue::thought_openers() const {
+  std::vector<Token> openers;
+  if (!thinking_form_) return openers;
+  for (std::size_t id = 0; id < tokenizer_->vocabulary_size(); ++id) {
+    const auto token = static_cast<Token>(id);
+    if (tokenizer_->is_ordinary(token)) continue;
+    const std::string_view text = piece(token, false);
+    if (!text.empty() && thinking_form_->open.starts_with(text)) openers.push_back(token);
+  }
+  return openers;
+}
+
 std::vector<Token> Dialogue::end_of_thought() const {
   if (!thinking_form_) return {};
   const tokenizer::TextPart part{thinking_form_->forced_end, true};

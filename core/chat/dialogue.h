@@ -90,6 +90,9 @@ class Dialogue {
   std::string_view piece(tokenizer::Token token, bool has_tools) const;
 
   const std::optional<ThinkingForm>& thinking_form() const { return thinking_form_; }
+  // The tokens with which a model may begin a thought by itself: those that are not ordinary text
+  // and begin the opening mark.
+  std::vector<tokenizer::Token> thought_openers() const;
   // The tokens that end a thought in the model's place.
   std::vector<tokenizer::Token> end_of_thought() const;
 

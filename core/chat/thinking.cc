@@ -76,6 +76,41 @@ void ThinkingSplitter::take_text(std::string_view text, SplitText& result) {
   held_space_ += text.substr(kept.size());
 }
 
+namespace {
+
+// In most forms the answer follows the end of the thought. Where more markup follows that, it is at
+// the end of what ends a thought in the model's place.
+std::string answer_marker(const ThinkingForm& form) {
+  for (const std::string& markup : form.dropped) {
+    if (form.forced_end.ends_with(markup)) return markup;
+  }
+  return form.close;
+}
+
+}  // namespace
+
+AnswerStart::AnswerStart(const ThinkingForm& form) : scanner_({answer_marker(form)}) {}
+
+std::optional<std::string> AnswerStart::feed(std::string_view piece) {
+  std::optional<std::string> answer;
+  const auto take = [&](const std::vector<MarkerScanner::Event>& events) {
+    for (const MarkerScanner::Event& event : events) {
+      if (event.marker) {
+        answer = "";
+      } else if (answer) {
+        *answer += event.text;
+      }
+    }
+  };
+  take(scanner_.feed(piece));
+  if (answer) take(scanner_.finish());
+  return answer;
+}
+
+bool always_thinks(const ThinkingForm& form) {
+  return answer_marker(form) != form.close;
+}
+
 SplitText split_thinking(const ThinkingForm& form, bool starts_inside, std::string_view text) {
   ThinkingSplitter splitter(form, starts_inside);
   SplitText result = splitter.feed(text);

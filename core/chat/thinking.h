@@ -58,6 +58,21 @@ class ThinkingSplitter {
   std::string held_space_;  // white space in the thought; dropped if the thought ends there
 };
 
+// Finds where the answer begins, behind a thought.
+class AnswerStart {
+ public:
+  explicit AnswerStart(const ThinkingForm& form);
+
+  // Takes the text as it comes. Once the answer has begun, returns what is already there of it.
+  std::optional<std::string> feed(std::string_view piece);
+
+ private:
+  MarkerScanner scanner_;
+};
+
+// Whether an answer of this form always has markup of thoughts in front.
+bool always_thinks(const ThinkingForm& form);
+
 // The whole answer at once.
 SplitText split_thinking(const ThinkingForm& form, bool starts_inside, std::string_view text);
 

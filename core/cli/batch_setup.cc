@@ -126,7 +126,6 @@ Need look_through(const BatchOptions& options, const serve::TaskOptions& tasks,
   std::size_t looked = 0;
   Need need;
   need.rows = left.size();
-  need.work_bytes = maker.work_bytes();
   const auto look = [&](std::uint32_t row, bool counts) {
     throw_if_interrupted();
     progress.show(fmt::format("looking at row {} of {}", ++looked, looks));
@@ -146,6 +145,7 @@ Need look_through(const BatchOptions& options, const serve::TaskOptions& tasks,
     for (const std::uint32_t row : left) look(row, false);
     need.extrapolate(sample_rows, tasks.positions_max);
   }
+  need.work_bytes = maker.work_bytes();  // the rows have shown whether there are grammars
   need.positions = std::max(need.positions, static_cast<std::uint32_t>(known.positions));
   need.held_bytes = std::max(need.held_bytes, known.held_bytes);
   return need;

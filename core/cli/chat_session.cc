@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/serve/answer_guide.h"
 
 namespace sluice::cli {
 namespace {
@@ -108,6 +109,18 @@ void ChatSession::keep(std::size_t tokens) {
   held_.resize(session.position());
 }
 
+std::unique_ptr<constrain::Guide> ChatSession::make_guide(bool opens_thought) const {
+  if (!settings_.constraint) return nullptr;
+  auto ends = std::make_shared<std::vector<Token>>();
+  for (std::size_t id = 0; id < engine_.tokenizer().vocabulary_size(); ++id) {
+    const auto token = static_cast<Token>(id);
+    if (dialogue_.ends_answer(token)) ends->push_back(token);
+  }
+  return std::make_unique<constrain::Guide>(
+      settings_.constraint, std::move(ends),
+      serve::thought_gate(dialogue_, opens_thought, dialogue_.thought_openers()));
+}
+
 // White space at the beginning of an answer belongs to the format, and is not shown.
 GenerationEnd ChatSession::generate_answer(std::span<const float> logits, bool opens_thought,
                                            AnswerOutput& output) {
@@ -130,6 +143,8 @@ GenerationEnd ChatSession::generate_answer(std::span<const float> logits, bool o
   generation.stop_texts = settings_.sampling.stop;
   std::ranges::copy(dialogue_.stop_texts(), std::back_inserter(generation.stop_texts));
   generation.ends = [&](Token token) { return dialogue_.ends_answer(token); };
+  const std::unique_ptr<constrain::Guide> guide = make_guide(opens_thought);
+  generation.guide = guide.get();
   generation.piece = [&](Token token) { return dialogue_.piece(token, false); };
   generation.on_token = [&](Token token, std::string_view text) {
     answer.tokens.push_back(token);

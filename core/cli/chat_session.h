@@ -18,6 +18,7 @@ struct ChatSettings {
   std::uint64_t seed = 0;
   std::int64_t tokens_max = -1;  // of an answer; -1: as many as the context allows
   ThinkingOptions thinking;
+  std::shared_ptr<const constrain::Constraint> constraint = {};  // of answers; null: they are free
 };
 
 class ChatSession {
@@ -49,6 +50,7 @@ class ChatSession {
  private:
   void keep(std::size_t tokens);
   std::span<const float> evaluate(const std::vector<tokenizer::Token>& tokens, Progress& progress);
+  std::unique_ptr<constrain::Guide> make_guide(bool opens_thought) const;
   GenerationEnd generate_answer(std::span<const float> logits, bool opens_thought,
                                 AnswerOutput& output);
 

@@ -60,6 +60,13 @@ std::span<const float> evaluate_prompt(engine::Session& session, std::span<const
 
 namespace {
 
+Token choose_token(constrain::Guide* guide, engine::Sampler& sampler,
+                   std::span<const float> logits) {
+  if (guide == nullptr) return sampler.sample(logits);
+  const std::optional<Token> only = guide->only_choice();
+  return only ? *only : sampler.sample(logits, {}, guide->allowed());
+}
+
 GenerationEnd generate_tokens(const GenerationOptions& options, engine::Engine& engine,
                               engine::Sampler& sampler, std::span<const float> logits,
                               engine::TextStream& stream, GenerationCounts& counts,
@@ -71,18 +78,21 @@ GenerationEnd generate_tokens(const GenerationOptions& options, engine::Engine& 
   for (std::uint64_t generated = 0; generated < options.tokens_max;) {
     if (interrupt_signal() != 0) return GenerationEnd::interrupted;  // no step for the last token
     const bool is_forced = !forced.empty();
-    const Token token = is_forced ? forced.front() : sampler.sample(logits);
+    const Token token = is_forced ? forced.front() : choose_token(options.guide, sampler, logits);
     if (is_forced) forced.pop_front();
     if (!is_forced && options.ends(token)) return GenerationEnd::text;
     ++generated;
     ++counts.generated_tokens;
     sampler.accept(token);
-    const std::string_view text =
-        stream.push(options.piece ? options.piece(token) : engine.tokenizer().piece(token));
+    const std::string_view piece =
+        options.piece ? options.piece(token) : engine.tokenizer().piece(token);
+    if (options.guide != nullptr) options.guide->take(token, piece);
+    const std::string_view text = stream.push(piece);
     if (!options.on_token(token, text)) return GenerationEnd::unwanted;
     if (options.forced && forced.empty())
       std::ranges::copy(options.forced(), std::back_inserter(forced));
     if (stream.stopped()) return GenerationEnd::stop_text;
+    if (options.guide != nullptr && options.guide->is_complete()) return GenerationEnd::text;
     if (generated == options.tokens_max) break;
     if (session.position() == session.capacity()) return GenerationEnd::context;
     try {

@@ -13,6 +13,7 @@
 #include "core/cli/output.h"
 #include "core/cli/report.h"
 #include "core/cli/run_status.h"
+#include "core/constrain/guide.h"
 #include "core/engine/engine.h"
 #include "core/engine/sampler.h"
 
@@ -51,6 +52,8 @@ struct GenerationOptions {
   std::function<bool(tokenizer::Token)> ends;
   // The text of a token; empty: the tokenizer's.
   std::function<std::string_view(tokenizer::Token)> piece;
+  // Keeps the text to a grammar, at whose end the text ends; null: the text is free.
+  constrain::Guide* guide = nullptr;
   // Called after each token of the model. The tokens that it returns come next, in the model's
   // place, whatever `ends` says about them.
   std::function<std::vector<tokenizer::Token>()> forced;

@@ -12,7 +12,10 @@
 #include "core/cli/interrupt.h"
 #include "core/cli/output.h"
 #include "core/cli/report.h"
+#include "core/constrain/guide.h"
+#include "core/constrain/library.h"
 #include "core/error.h"
+#include "core/gguf/gguf.h"
 
 namespace sluice::cli {
 namespace {
@@ -61,15 +64,50 @@ void check_fits(std::size_t tokens, const engine::Session& session) {
                                tokens, session.capacity()));
 }
 
+using Constrained = std::shared_ptr<const constrain::Constraint>;
+
+// What the text has to match; null when it is free. The file is read first, so that an error in it
+// does not wait for the model. Everything of size is made before the engine makes its plan.
+Constrained read_constraint(const RunOptions& options) {
+  using Kind = constrain::TextForm::Kind;
+  constrain::TextForm form;
+  if (!options.json_schema.empty()) form = {Kind::json_schema, read_text(options.json_schema)};
+  if (!options.grammar.empty()) form = {Kind::gbnf, read_text(options.grammar)};
+  if (form.kind == Kind::free) return nullptr;
+  constrain::Grammar grammar = constrain::compile(form);
+  std::shared_ptr<const constrain::TokenTrie> trie;
+  {
+    const gguf::Model header = gguf::Model::open(options.common.model, {.header_only = true});
+    trie = std::make_shared<const constrain::TokenTrie>(
+        *tokenizer::Tokenizer::from_metadata(header.metadata()));
+  }
+  return_free_memory();
+  return std::make_shared<const constrain::Constraint>(std::move(grammar), std::move(trie));
+}
+
+std::unique_ptr<constrain::Guide> make_guide(const tokenizer::Tokenizer& tokenizer,
+                                             const Constrained& constraint) {
+  if (!constraint) return nullptr;
+  auto ends = std::make_shared<std::vector<Token>>();
+  for (std::size_t id = 0; id < tokenizer.vocabulary_size(); ++id) {
+    const auto token = static_cast<Token>(id);
+    if (tokenizer.is_end_of_generation(token)) ends->push_back(token);
+  }
+  return std::make_unique<constrain::Guide>(constraint, std::move(ends));
+}
+
 // Generates until the model ends the text, a stop text is found, -n tokens are made, the context is
 // full, a signal comes or the reader is gone.
 GenerationEnd write_text(const RunOptions& options, engine::Engine& engine,
                          engine::Sampler& sampler, std::span<const float> logits,
-                         GenerationCounts& counts, RunStatus& status) {
+                         const Constrained& constraint, GenerationCounts& counts,
+                         RunStatus& status) {
   GenerationOptions generation;
   generation.tokens_max = static_cast<std::uint64_t>(options.tokens_max);  // -1: never reached
   generation.stop_texts = options.sampling.stop;
   generation.ends = [&](Token token) { return engine.tokenizer().is_end_of_generation(token); };
+  const std::unique_ptr<constrain::Guide> guide = make_guide(engine.tokenizer(), constraint);
+  generation.guide = guide.get();
   generation.on_token = [](Token, std::string_view text) { return write_output(text); };
   generation.on_end = [](std::string_view text) { write_output(text); };
   const GenerationEnd end = generate(generation, engine, sampler, logits, counts, status);
@@ -79,7 +117,8 @@ GenerationEnd write_text(const RunOptions& options, engine::Engine& engine,
 
 GenerationEnd continue_text(const RunOptions& options, const std::string& prompt,
                             engine::Engine& engine, engine::Sampler& sampler,
-                            GenerationCounts& counts, RunStatus& status) {
+                            const Constrained& constraint, GenerationCounts& counts,
+                            RunStatus& status) {
   const std::vector<Token> tokens = tokenize_prompt(options, prompt, engine);
   check_fits(tokens.size(), engine.session());
   Progress progress(options.common.quiet);
@@ -88,7 +127,7 @@ GenerationEnd continue_text(const RunOptions& options, const std::string& prompt
   progress.clear();
   for (const Token token : tokens) sampler.accept(token);
   if (logits.empty()) return GenerationEnd::interrupted;
-  return write_text(options, engine, sampler, logits, counts, status);
+  return write_text(options, engine, sampler, logits, constraint, counts, status);
 }
 
 // Whether the prompt is a message, and the model has a chat template.
@@ -109,9 +148,11 @@ bool wants_template(const RunOptions& options, const std::string& prompt) {
 // Sends the prompt as a message, and writes the answer.
 GenerationEnd answer_message(const RunOptions& options, const chat::ChatSource& source,
                              const std::string& prompt, std::uint64_t seed, engine::Engine& engine,
-                             GenerationCounts& counts, RunStatus& status) {
+                             const Constrained& constraint, GenerationCounts& counts,
+                             RunStatus& status) {
   ChatSession session(engine, source,
-                      {options.sampling, seed, options.tokens_max, options.thinking}, status);
+                      {options.sampling, seed, options.tokens_max, options.thinking, constraint},
+                      status);
   if (options.system) session.set_conversation({{chat::Role::system, *options.system}});
   if (!options.common.quiet) {
     remark("the prompt goes through the model's chat template; --raw continues it as a text");
@@ -194,6 +235,16 @@ CLI::App* add_run(CLI::App& program, RunOptions& options) {
       ->group("Conversation")
       ->type_name("TEXT");
   add_thinking_options(*command, options.thinking);
+  CLI::Option* schema =
+      command
+          ->add_option("--json-schema", options.json_schema,
+                       "Make the answer JSON that the JSON Schema in this file accepts")
+          ->type_name("FILE");
+  command
+      ->add_option("--grammar", options.grammar,
+                   "Make the answer match the grammar in this file, which is GBNF")
+      ->type_name("FILE")
+      ->excludes(schema);
   command
       ->add_option("-n,--tokens-max", options.tokens_max,
                    "Most tokens to generate; -1 goes on until the text ends or the context is full")
@@ -211,19 +262,24 @@ int run_run(const RunOptions& options) {
   const std::string prompt = read_prompt(options);
   std::optional<chat::ChatSource> source;
   if (wants_template(options, prompt)) source = read_chat_source(options.common.model, "auto");
+  const Constrained constraint = read_constraint(options);
   return_free_memory();
 
   const RunWatch watch;
   engine::EngineOptions settings = engine_options(options.common);
   settings.prompt_cache = options.prompt_cache;
+  if (constraint) {
+    settings.caller_bytes = constraint->bytes_max() + constrain::Guide::bytes_max(*constraint);
+  }
   std::unique_ptr<engine::Engine> engine = open_engine(options.common, std::move(settings));
 
   const InterruptGuard guard;
   GenerationCounts counts;
   RunStatus status("run", options.common, *engine);
   const GenerationEnd end =
-      source ? answer_message(options, *source, prompt, sampling.seed, *engine, counts, status)
-             : continue_text(options, prompt, *engine, sampler, counts, status);
+      source ? answer_message(options, *source, prompt, sampling.seed, *engine, constraint, counts,
+                              status)
+             : continue_text(options, prompt, *engine, sampler, constraint, counts, status);
 
   const RunRecord record(*engine);
   if (!options.common.quiet) {

@@ -22,7 +22,8 @@ struct RunOptions {
   bool raw = false;  // the prompt is a text to continue, even for a chat model
   std::optional<std::string> system;
   ThinkingOptions thinking;
-  std::int64_t tokens_max = 256;  // -1: as many as the context allows
+  std::filesystem::path json_schema, grammar;  // files; at most one
+  std::int64_t tokens_max = 256;               // -1: as many as the context allows
 };
 
 CLI::App* add_run(CLI::App& program, RunOptions& options);

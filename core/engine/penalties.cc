@@ -49,4 +49,11 @@ void ban(std::span<const tokenizer::Token> tokens, std::span<float> logits) {
   }
 }
 
+void ban_others(std::span<const std::uint64_t> allowed, std::span<float> logits) {
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    const bool is_allowed = i / 64 < allowed.size() && (allowed[i / 64] >> (i % 64) & 1U) != 0;
+    if (!is_allowed) logits[i] = never;
+  }
+}
+
 }  // namespace sluice::engine

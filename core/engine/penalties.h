@@ -41,4 +41,8 @@ void apply_penalties(const Penalties& penalties, std::span<const TokenUse> uses,
 // Makes these tokens impossible to choose.
 void ban(std::span<const tokenizer::Token> tokens, std::span<float> logits);
 
+// Makes all tokens impossible to choose that have no bit in `allowed` (64 tokens a word, the lowest
+// bit first).
+void ban_others(std::span<const std::uint64_t> allowed, std::span<float> logits);
+
 }  // namespace sluice::engine

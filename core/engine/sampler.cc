@@ -44,8 +44,8 @@ Token greatest(std::span<const float> logits) {
 
 [[noreturn]] void throw_nothing_usable(std::size_t vocabulary) {
   throw ModelError(fmt::format(
-      "none of the {} logits is a number above -infinity: the weights in the model file are "
-      "damaged, or the architecture computes something that they were not made for",
+      "none of the {} logits that may be chosen is a number above -infinity: the weights in the "
+      "model file are damaged, or the architecture computes something that they were not made for",
       vocabulary));
 }
 
@@ -138,8 +138,9 @@ void Sampler::remember(Token token) {
   recent_next_ = (recent_next_ + 1) % recent_.size();
 }
 
-Token Sampler::sample(std::span<const float> logits, std::span<const Token> banned) {
-  const std::span<const float> changed = change(logits, banned);
+Token Sampler::sample(std::span<const float> logits, std::span<const Token> banned,
+                      std::span<const std::uint64_t> allowed) {
+  const std::span<const float> changed = change(logits, banned, allowed);
   if (options_.temperature == 0) {
     const Token token = greatest(changed);
     if (token < 0) throw_nothing_usable(logits.size());
@@ -164,15 +165,18 @@ bool Sampler::precedes(const Candidate& a, const Candidate& b) {
 }
 
 // Stage 1. Returns `logits` themselves where nothing changes them.
-std::span<const float> Sampler::change(std::span<const float> logits,
-                                       std::span<const Token> banned) {
-  if (options_.logit_bias.empty() && uses_.empty() && banned.empty()) return logits;
+std::span<const float> Sampler::change(std::span<const float> logits, std::span<const Token> banned,
+                                       std::span<const std::uint64_t> allowed) {
+  if (options_.logit_bias.empty() && uses_.empty() && banned.empty() && allowed.empty()) {
+    return logits;
+  }
   std::vector<float>& changed = scratch_->penalised_;
   changed.assign(logits.begin(), logits.end());
   apply_biases(options_.logit_bias, changed);
   apply_penalties({options_.repeat_penalty, options_.presence_penalty, options_.frequency_penalty},
                   uses_, changed);
   ban(banned, changed);
+  if (!allowed.empty()) ban_others(allowed, changed);
   return changed;
 }
 

@@ -86,9 +86,11 @@ class Sampler {
   explicit Sampler(const SamplerOptions& options, std::shared_ptr<SamplerScratch> scratch = {});
 
   // Chooses the next token. `logits`: [vocabulary]. NaN, -infinity and the tokens in `banned` are
-  // never chosen; throws ModelError when no other token is left.
+  // never chosen, nor, unless `allowed` is empty, those without a bit in it (64 tokens a word, the
+  // lowest bit first). Throws ModelError when no other token is left.
   tokenizer::Token sample(std::span<const float> logits,
-                          std::span<const tokenizer::Token> banned = {});
+                          std::span<const tokenizer::Token> banned = {},
+                          std::span<const std::uint64_t> allowed = {});
 
   // Record for the penalties that a token is now part of the text: one that was generated, or one
   // of the prompt. Only the repeat penalty counts tokens of the prompt.
@@ -103,7 +105,8 @@ class Sampler {
   static bool precedes(const Candidate& a, const Candidate& b);
 
   std::span<const float> change(std::span<const float> logits,
-                                std::span<const tokenizer::Token> banned);
+                                std::span<const tokenizer::Token> banned,
+                                std::span<const std::uint64_t> allowed);
   TokenUse& use_of(tokenizer::Token token);
   void remember(tokenizer::Token token);
   void keep_top_k(std::span<const float> logits);

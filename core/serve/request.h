@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "core/chat/dialogue.h"
+#include "core/constrain/library.h"
 #include "core/engine/sampler.h"
 #include "core/tokenizer/tokenizer.h"
 
@@ -42,6 +43,7 @@ struct Request {
   std::uint32_t choices = 1;  // how many results the row wants
   bool wants_logprobs = false;
   std::uint32_t top_logprobs = 0;  // other tokens reported beside each token
+  constrain::TextForm form;        // that the text, or the answer, has to have
 };
 
 // What the result repeats of its row; of a bad row, whatever could be read.

@@ -170,6 +170,69 @@ void read_ignore_end(const RowJson& value, std::string_view name, Request& reque
   request.ignores_end = truth_of(value, name);
 }
 
+using Text = constrain::TextForm::Kind;
+
+void set_form(Request& request, Text kind, std::string text, std::string_view name) {
+  if (request.form.kind != Text::free) {
+    throw BadRow(fmt::format("\"{}\" stands beside another form of the text", name));
+  }
+  request.form = {kind, std::move(text)};
+}
+
+// A schema as JSON, or as a text that holds JSON.
+void set_schema(Request& request, const RowJson& value, std::string_view name) {
+  set_form(request, Text::json_schema, value.is_string() ? value.get<std::string>() : value.dump(),
+           name);
+}
+
+void check_members(const RowJson& value, std::string_view name,
+                   std::initializer_list<std::string_view> known) {
+  for (const auto& item : value.items()) {
+    if (std::ranges::find(known, std::string_view(item.key())) != known.end()) continue;
+    throw BadRow(fmt::format("\"{}\" in \"{}\" is not supported", item.key().substr(0, 100), name));
+  }
+}
+
+void read_response_format(const RowJson& value, std::string_view name, Request& request) {
+  if (!value.is_object()) throw_wrong_type(name, "an object", value);
+  check_members(value, name, {"type", "json_schema"});
+  const RowJson* type = find_member(value, "type");
+  if (type == nullptr) throw BadRow(fmt::format("\"{}\" has no \"type\"", name));
+  if (*type == "text") return;
+  if (*type == "json_object") return set_form(request, Text::json_object, "", name);
+  if (*type != "json_schema") {
+    throw BadRow(
+        fmt::format("the \"type\" of \"{}\" can only be \"text\", \"json_object\" or "
+                    "\"json_schema\"",
+                    name));
+  }
+  const RowJson* format = find_member(value, "json_schema");
+  if (format == nullptr || !format->is_object()) {
+    throw BadRow(fmt::format("\"{}\" needs an object \"json_schema\"", name));
+  }
+  check_members(*format, "json_schema", {"name", "description", "strict", "schema"});
+  const RowJson* schema = find_member(*format, "schema");
+  if (schema == nullptr) throw BadRow("\"json_schema\" has no \"schema\"");
+  set_schema(request, *schema, name);
+}
+
+void read_grammar(const RowJson& value, std::string_view name, Request& request) {
+  set_form(request, Text::gbnf, text_of(value, name), name);
+}
+
+void read_guided_json(const RowJson& value, std::string_view name, Request& request) {
+  set_schema(request, value, name);
+}
+
+void read_structured_outputs(const RowJson& value, std::string_view name, Request& request) {
+  if (!value.is_object()) throw_wrong_type(name, "an object", value);
+  check_members(value, name, {"json", "grammar", "json_object"});
+  if (const RowJson* schema = find_member(value, "json")) set_schema(request, *schema, name);
+  if (const RowJson* grammar = find_member(value, "grammar")) read_grammar(*grammar, name, request);
+  const RowJson* any = find_member(value, "json_object");
+  if (any != nullptr && truth_of(*any, name)) set_form(request, Text::json_object, "", name);
+}
+
 std::vector<RowSetting> read_ones() {
   using Options = engine::SamplerOptions;
   return {
@@ -237,6 +300,19 @@ std::vector<RowSetting> read_ones() {
        "false", read_logprobs},
       {"top_logprobs", Kind::read, Scope::all,
        "the most probable tokens to tell beside each, 0 to 20", "0", read_top_logprobs},
+      {"response_format", Kind::read, Scope::all,
+       "`type`: `text`, `json_object`, or `json_schema` with `json_schema` `{\"schema\": ...}`; "
+       "see "
+       "[structured-output.md](structured-output.md)",
+       "any text", read_response_format},
+      {"grammar", Kind::read, Scope::all, "a grammar in GBNF that the text has to match", "none",
+       read_grammar},
+      {"guided_json", Kind::read, Scope::all, "a JSON Schema, as in older versions of vLLM", "none",
+       read_guided_json},
+      {"guided_grammar", Kind::read, Scope::all, "the same as `grammar`", "none", read_grammar},
+      {"structured_outputs", Kind::read, Scope::all,
+       "as vLLM has it: one of `json`, `grammar` and `json_object`", "none",
+       read_structured_outputs},
   };
 }
 
@@ -264,8 +340,6 @@ std::vector<RowSetting> limited_ones() {
       limited("functions", "the older form of `tools`", RowJson::array({RowJson::array()})),
       limited("guided_choice", "text of a given form", none),
       limited("guided_decoding_backend", "text of a given form", none),
-      limited("guided_grammar", "text of a given form", none),
-      limited("guided_json", "text of a given form", none),
       limited("guided_regex", "text of a given form", none),
       limited("guided_whitespace_pattern", "text of a given form", none),
       limited("include_stop_str_in_output", "the stop text in the result", only_false),
@@ -274,13 +348,10 @@ std::vector<RowSetting> limited_ones() {
       limited("parallel_tool_calls", "at most one call", only_true),
       limited("prediction", "a guess of the result", none),
       limited("prompt_logprobs", "log probabilities of the prompt", none),
-      limited("response_format", "text of a given form",
-              RowJson::array({RowJson::object({{"type", "text"}})})),
       limited("skip_special_tokens", "control tokens in the text", only_true),
       limited("spaces_between_special_tokens", "another way to write control tokens", only_true),
       limited("stream", "results in pieces", only_false),
       limited("stream_options", "results in pieces", none),
-      limited("structured_outputs", "text of a given form", none),
       limited("suffix", "a text after the result", {""}),
       limited("truncate_prompt_tokens", "a shorter prompt (see `--truncate`)", none),
       limited("use_beam_search", "beam search", only_false),

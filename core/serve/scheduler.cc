@@ -34,6 +34,7 @@ struct Scheduler::Row {
     completion.prompt_tokens = task.prompt.size();
     completion.truncated_tokens = task.truncated_tokens;
     if (task.watch) forced_by = task.watch();
+    if (task.guide) guide = task.guide();
     if (task.tokens_min == 0) return;
     banned_at_first = task.stop_tokens;
     banned_at_first.insert(banned_at_first.end(), task.end_tokens->begin(), task.end_tokens->end());
@@ -77,9 +78,10 @@ struct Scheduler::Row {
   std::size_t evaluated_most = 0;  // tokens that were evaluated, perhaps before a preemption
   Pool pool;                       // of an embedding
   std::vector<Token> banned_at_first;
-  Task::Forced forced_by;         // may be empty
-  std::deque<Token> forced;       // tokens that come next, in place of the model's choice
-  std::string cancelled_because;  // empty: it goes on
+  Task::Forced forced_by;                   // may be empty
+  std::unique_ptr<constrain::Guide> guide;  // may be null
+  std::deque<Token> forced;                 // tokens that come next, in place of the model's choice
+  std::string cancelled_because;            // empty: it goes on
   bool was_started = false;
   bool is_held = false;  // was preempted, and waits until a row ends
   bool has_ended = false;
@@ -372,13 +374,17 @@ void Scheduler::advance(Row& row, std::size_t tokens, std::span<const float> log
   }
   try {
     take_token(row, logits);
-  } catch (const ModelError& error) {  // no usable logits
+  } catch (const Error& error) {  // no usable logits, or a grammar that takes too much work
     fail(row, error.what(), Outcome::End::failed);
   }
 }
 
 Token Scheduler::choose_token(Row& row, std::span<const float> logits) {
-  if (row.forced.empty()) return row.sampler.sample(logits, row.banned());
+  if (row.forced.empty()) {
+    if (!row.guide) return row.sampler.sample(logits, row.banned());
+    const std::optional<Token> only = row.guide->only_choice();
+    return only ? *only : row.sampler.sample(logits, row.banned(), row.guide->allowed());
+  }
   const Token token = row.forced.front();
   row.forced.pop_front();
   return token;
@@ -395,14 +401,17 @@ void Scheduler::take_token(Row& row, std::span<const float> logits) {
   ++row.completion.completion_tokens;
   row.sampler.accept(token);
   row.tokens.push_back(token);
-  const std::string_view text =
-      row.text.push(row.task.piece ? row.task.piece(token) : engine_.tokenizer().piece(token));
+  const std::string_view piece =
+      row.task.piece ? row.task.piece(token) : engine_.tokenizer().piece(token);
+  if (row.guide) row.guide->take(token, piece);
+  const std::string_view text = row.text.push(piece);
   row.completion.text += text;
   if (row.forced_by && row.forced.empty()) {
     std::ranges::copy(row.forced_by(text), std::back_inserter(row.forced));
   }
   tell(row, text, token);
   if (row.text.stopped()) return finish(row, Finish::stop);
+  if (row.guide && row.guide->is_complete()) return finish(row, Finish::stop);
   if (row.completion.completion_tokens == row.task.tokens_max) finish(row, Finish::length);
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/chat/dialogue.h"
+#include "core/constrain/guide.h"
 #include "core/engine/sampler.h"
 #include "core/serve/completion.h"
 #include "core/serve/pooling.h"
@@ -54,6 +55,8 @@ struct Task {
   std::function<Forced()> watch;
   // The task makes an embedding of its prompt, and no text; tokens_max is 0.
   std::optional<Pooling> pooling;
+  // Makes what keeps the text to a grammar. Empty: the text is free.
+  std::function<std::unique_ptr<constrain::Guide>()> guide;
   std::uint64_t held_bytes = 0;  // memory that rows_bytes() does not count
 };
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/serve/answer_guide.h"
 #include "core/serve/row_json.h"
 
 namespace sluice::serve {
@@ -89,7 +90,10 @@ std::string cut_text(const std::string& text, std::size_t bytes_max, Truncate tr
 }  // namespace
 
 TaskMaker::TaskMaker(const tokenizer::Tokenizer& tokenizer, const TaskOptions& options)
-    : tokenizer_(tokenizer), options_(options) {
+    : tokenizer_(tokenizer),
+      options_(options),
+      library_(std::make_unique<constrain::Library>(tokenizer)) {
+  if (options_.dialogue) thought_openers_ = options_.dialogue->thought_openers();
   for (std::size_t token = 0; token < tokenizer.vocabulary_size(); ++token) {
     piece_bytes_max_ =
         std::max(piece_bytes_max_, tokenizer.piece(static_cast<Token>(token), true).size());
@@ -149,12 +153,14 @@ std::variant<Task, RefusedRow> TaskMaker::make(ParsedRow parsed, std::uint64_t r
   if (request.wants_logprobs) task.top_logprobs = request.top_logprobs;
   try {
     check_request(header, request);
+    bool opens_thought = false;
     if (conversation != nullptr) {
-      write_conversation(std::move(*conversation), task);
+      opens_thought = write_conversation(std::move(*conversation), task);
     } else {
       task.prompt = tokenize(request);
     }
     fit(task, conversation != nullptr);
+    set_guide(request, opens_thought, task);
     task.prompt.shrink_to_fit();  // the task may wait and run for long
     task.held_bytes += settings_bytes(task);
   } catch (const Refusal& refusal) {
@@ -182,10 +188,25 @@ std::uint64_t TaskMaker::work_bytes(std::uint64_t row_bytes) const {
   const std::uint64_t row = row_bytes;
   const std::uint64_t text = std::min(row, limit_of(options_.positions_max) * piece_bytes_max_);
   const std::uint64_t rendering = options_.dialogue ? std::min(64 * row, rendering_bytes_max) : 0;
-  return std::max(parse_bytes(row), 2 * row + tokenizer_bytes_per_text_byte * text + rendering);
+  return std::max(parse_bytes(row), 2 * row + tokenizer_bytes_per_text_byte * text + rendering) +
+         library_->bytes_max();
 }
 
-void TaskMaker::write_conversation(chat::DialogueBody body, Task& task) const {
+void TaskMaker::set_guide(const Request& request, bool opens_thought, Task& task) const {
+  if (request.form.kind == constrain::TextForm::Kind::free) return;
+  const std::shared_ptr<const constrain::Constraint> constraint = library_->get(request.form);
+  const bool is_answer = std::holds_alternative<chat::DialogueBody>(request.prompt);
+  task.guide = [constraint, ends = task.end_tokens, opens_thought, openers = thought_openers_,
+                dialogue = is_answer ? options_.dialogue : nullptr] {
+    return std::make_unique<constrain::Guide>(
+        constraint, ends,
+        dialogue ? thought_gate(*dialogue, opens_thought, openers) : constrain::ThoughtGate());
+  };
+  task.held_bytes += constraint->bytes_max() + constrain::Guide::bytes_max(*constraint);
+}
+
+// Returns whether the prompt opens a thought.
+bool TaskMaker::write_conversation(chat::DialogueBody body, Task& task) const {
   if (!options_.dialogue) throw Refusal{invalid, options_.no_dialogue};
   const std::shared_ptr<const chat::Dialogue> dialogue = options_.dialogue;
   chat::DialoguePrompt prompt = dialogue->encode(body);
@@ -194,7 +215,7 @@ void TaskMaker::write_conversation(chat::DialogueBody body, Task& task) const {
   task.end_tokens = answer_ends_;
   task.piece = [dialogue, has_tools](Token token) { return dialogue->piece(token, has_tools); };
   std::ranges::copy(dialogue->stop_texts(), std::back_inserter(task.stop));
-  if (!has_tools && !dialogue->thinking_form()) return;
+  if (!has_tools && !dialogue->thinking_form()) return prompt.opens_thought;
   if (options_.thought_tokens_max && dialogue->thinking_form()) {
     task.watch = [dialogue, opens_thought = prompt.opens_thought,
                   most = *options_.thought_tokens_max] {
@@ -207,6 +228,7 @@ void TaskMaker::write_conversation(chat::DialogueBody body, Task& task) const {
   task.make_reader = [dialogue, opens_thought = prompt.opens_thought, tools] {
     return chat::AnswerReader(*dialogue, opens_thought, *tools);
   };
+  return prompt.opens_thought;
 }
 
 std::vector<Token> TaskMaker::tokenize(const Request& request) const {

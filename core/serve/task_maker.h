@@ -63,19 +63,22 @@ class TaskMaker {
   const TaskOptions& options() const { return options_; }
 
  private:
-  void write_conversation(chat::DialogueBody body, Task& task) const;
+  bool write_conversation(chat::DialogueBody body, Task& task) const;
   void check_request(const RowHeader& header, const Request& request) const;
   void set_end_tokens();
   std::vector<tokenizer::Token> tokenize(const Request& request) const;
   std::vector<tokenizer::Token> tokenize_text(const std::string& text,
                                               std::uint32_t tokens_max) const;
   void fit(Task& task, bool is_conversation) const;
+  void set_guide(const Request& request, bool opens_thought, Task& task) const;
 
   const tokenizer::Tokenizer& tokenizer_;
   TaskOptions options_;
   std::size_t piece_bytes_max_ = 4;  // of one token
   using Tokens = std::shared_ptr<const std::vector<tokenizer::Token>>;
   Tokens text_ends_, answer_ends_;  // the tokens that end a text, and an answer in a conversation
+  std::unique_ptr<constrain::Library> library_;    // of the forms that texts have to have
+  std::vector<tokenizer::Token> thought_openers_;  // see chat::Dialogue
 };
 
 }  // namespace sluice::serve

@@ -133,6 +133,11 @@ std::string VocabularyTokenizer::decode(std::span<const Token> tokens, bool rend
   return text;
 }
 
+bool VocabularyTokenizer::is_ordinary(Token token) const {
+  check(token);
+  return is_text(token);
+}
+
 bool VocabularyTokenizer::is_end_of_generation(Token token) const {
   return std::binary_search(end_of_generation_.begin(), end_of_generation_.end(), token);
 }

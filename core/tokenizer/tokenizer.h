@@ -55,6 +55,9 @@ class Tokenizer {
   // is removed. decode(encode(x)) == x.
   virtual std::string decode(std::span<const Token> tokens, bool render_special = false) const = 0;
 
+  // Whether text as people write it can become this token. Control tokens are not of that kind, nor
+  // are those that a vocabulary lists as found before anything else (user-defined ones).
+  virtual bool is_ordinary(Token token) const = 0;
   virtual bool is_end_of_generation(Token token) const = 0;
   virtual std::size_t vocabulary_size() const = 0;
   virtual std::optional<Token> bos() const = 0;

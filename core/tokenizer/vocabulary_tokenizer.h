@@ -28,6 +28,7 @@ class VocabularyTokenizer : public Tokenizer {
                                   bool continues) const final;
   std::string_view piece(Token token, bool render_special) const final;
   std::string decode(std::span<const Token> tokens, bool render_special) const final;
+  bool is_ordinary(Token token) const final;
   bool is_end_of_generation(Token token) const final;
   std::size_t vocabulary_size() const final { return pieces_.size(); }
   std::optional<Token> bos() const final { return bos_; }

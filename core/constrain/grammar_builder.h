@@ -1,0 +1,119 @@
+// Puts a grammar together from expressions and rules, and compiles it.
+//
+//   GrammarBuilder builder;
+//   const auto list = builder.add_rule("list");
+//   builder.define(list, builder.sequence({builder.literal("["), builder.repeat(...), ...}));
+//   const Grammar grammar = builder.compile(list);
+//
+// Expressions are numbers that belong to their builder; one may be used in several places. All
+// limits (BuildLimits) are checked as the grammar grows, so that hostile input ends with an error
+// in bounded time and memory.
+//
+// Threads: used by one thread.
+#pragma once
+
+#include <bitset>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/constrain/grammar.h"
+#include "core/constrain/grammar_error.h"
+
+namespace sluice::constrain {
+
+using ByteSet = std::bitset<256>;
+
+struct CharacterRange {
+  char32_t first, last;  // both included
+};
+
+struct BuildLimits {
+  std::size_t expressions_max = std::size_t{1} << 20;
+  std::size_t rules_max = std::size_t{1} << 16;
+  std::size_t literal_bytes_max = std::size_t{4} << 20;  // all together
+  std::size_t positions_max = std::size_t{1} << 20;      // before they become states
+  std::size_t states_max = std::size_t{1} << 16;
+  std::size_t table_bytes_max = std::size_t{16} << 20;
+  std::size_t work_max = std::size_t{1} << 26;  // elementary steps of the compilation
+};
+
+class GrammarBuilder {
+ public:
+  using Expression = std::uint32_t;
+  using Rule = std::uint32_t;
+  static constexpr std::uint32_t unlimited = Grammar::unlimited;
+
+  explicit GrammarBuilder(const BuildLimits& limits = {}) : limits_(limits) {}
+
+  // All of these throw GrammarError beyond a limit.
+  Expression empty();    // matches the empty text
+  Expression nothing();  // matches no text at all
+  Expression literal(std::string_view bytes);
+  Expression bytes(const ByteSet& set);  // one byte of the set
+  // One character of the ranges, in UTF-8. Surrogates are left out: they have no UTF-8.
+  Expression characters(std::span<const CharacterRange> ranges);
+  Expression sequence(std::vector<Expression> parts);
+  Expression choice(std::vector<Expression> parts);
+  Expression optional(Expression part) { return repeat(part, 0, 1); }
+  Expression repeat(Expression part, std::uint32_t min, std::uint32_t max);
+  Expression call(Rule rule);
+
+  // A list in a fixed order, in which some may be missing, with a separator between those that are
+  // there. Its size is that of its parts, however many of them are optional.
+  enum class Times : std::uint8_t { once, optional, any };
+  struct Member {
+    Expression expression;
+    Times times;
+  };
+  Expression members(const std::vector<Member>& members, Expression separator);
+
+  Rule add_rule(std::string name);  // to be defined later; the name is for messages
+  void define(Rule rule, Expression body);
+  std::size_t rules() const { return rules_.size(); }
+
+  // Throws GrammarError when a limit is reached, when the root can match no text, or when a rule
+  // calls itself before it reads a byte.
+  Grammar compile(Rule root) const;
+
+ private:
+  friend class GrammarCompiler;
+  enum class Kind : std::uint8_t {
+    nothing,
+    literal,
+    bytes,
+    call,
+    sequence,  // this and those that follow have parts
+    choice,
+    repeat,
+    members,  // first a sequence of those that must be there, then the separator, then all
+  };
+  struct Node {
+    Kind kind;
+    bool has_counter = false;        // contains a loop that is counted, outside of calls
+    std::uint32_t begin = 0;         // literal: in literals_; bytes: in sets_; others: in children_
+    std::uint32_t end = 0;           // call: `begin` is the rule
+    std::uint32_t min = 0, max = 0;  // repeat; members: `min` is the first in times_
+    std::uint32_t size = 1;          // positions that it needs, saturated
+  };
+  struct RuleBody {
+    std::string name;
+    Expression body;
+  };
+
+  Expression add(Node node);
+  Expression add_parts(Kind kind, const std::vector<Expression>& parts);
+  bool is_counted(const Node& part, std::uint32_t min, std::uint32_t max) const;
+
+  BuildLimits limits_;
+  std::vector<Node> nodes_;
+  std::vector<Expression> children_;
+  std::vector<Times> times_;
+  std::string literals_;
+  std::vector<ByteSet> sets_;
+  std::vector<RuleBody> rules_;
+};
+
+}  // namespace sluice::constrain

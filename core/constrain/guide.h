@@ -1,0 +1,70 @@
+// Keeps one generated text to a grammar, and lets a model think first.
+//
+// A model that reasons writes its thoughts before the answer; these are free, and the grammar
+// begins where the thought ends (behind up to two newlines). A model may also begin a thought by
+// itself: the tokens that open one are then allowed beside those of the grammar.
+//
+// Where the grammar leaves exactly one token, that one is taken without a choice: nothing is drawn.
+// So the tokens of a text depend on the grammar and the logits alone.
+//
+// Threads: a guide belongs to one thread.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/constrain/constraint.h"
+
+namespace sluice::constrain {
+
+// Where the answer begins in what a model writes.
+struct ThoughtGate {
+  // Takes the text of each token of a thought. Once the thought has ended, it returns the text that
+  // already belongs to the answer, which is often empty. Without it the model does not think.
+  std::function<std::optional<std::string>(std::string_view text)> answer;
+  bool begins_inside = false;                  // the model thinks from the first token on
+  std::vector<tokenizer::Token> openers = {};  // tokens that begin a thought
+};
+
+class Guide {
+ public:
+  // `ends`: the tokens that end the text, as for Matcher.
+  Guide(std::shared_ptr<const Constraint> constraint,
+        std::shared_ptr<const std::vector<tokenizer::Token>> ends, ThoughtGate gate = {});
+
+  // A bit for each token that may come next, valid until take(); empty: any token may. Throws
+  // GrammarError when the grammar is too ambiguous.
+  std::span<const std::uint64_t> allowed();
+
+  // The token that has to come next, when there is exactly one.
+  std::optional<tokenizer::Token> only_choice();
+
+  // Takes the next token of the text, and its text, with the marks of thoughts written out. Throws
+  // GrammarError for a token that is not allowed.
+  void take(tokenizer::Token token, std::string_view text);
+
+  // About the most bytes that a guide holds, without its constraint.
+  static std::size_t bytes_max(const Constraint& constraint) {
+    constexpr std::size_t readings_bytes = std::size_t{64} << 10;
+    return 3 * constraint.trie().vocabulary_size() / 8 + readings_bytes;
+  }
+
+  // Whether the grammar is at its end: nothing more can come.
+  bool is_complete() const { return !is_thinking_ && matcher_.is_complete(); }
+
+ private:
+  std::shared_ptr<const Constraint> constraint_;
+  std::shared_ptr<const std::vector<tokenizer::Token>> ends_;
+  ThoughtGate gate_;
+  Matcher matcher_;
+  bool is_thinking_;
+  bool is_first_ = true;  // no token has come yet
+  std::vector<std::uint64_t> with_openers_;
+};
+
+}  // namespace sluice::constrain

@@ -1,0 +1,488 @@
+#include "core/constrain/json_schema.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <deque>
+#include <fmt/format.h>
+#include <limits>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/constrain/json_text.h"
+#include "core/constrain/number_range.h"
+#include "core/constrain/pattern.h"
+#include "core/constrain/schema_merge.h"
+
+namespace sluice::constrain {
+namespace {
+
+using Expression = GrammarBuilder::Expression;
+using Times = GrammarBuilder::Times;
+
+constexpr std::uint32_t no_limit = GrammarBuilder::unlimited;
+
+// Patterns of formats. Each matches a part of what the format allows, enough to write any usual
+// value.
+constexpr std::string_view host =
+    R"([a-z0-9]([a-z0-9-]{0,20}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,20}[a-z0-9])?){1,3})";
+constexpr std::string_view day =
+    R"(([1-9]\d{3}-((0[13578]|1[02])-(0[1-9]|[12]\d|3[01])|(0[469]|11)-(0[1-9]|[12]\d|30))"
+    R"(|02-(0[1-9]|1\d|2[0-8]))|[1-9]\d(0[48]|[2468][048]|[13579][26])-02-29))";
+constexpr std::string_view time_of_day =
+    R"(([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d{1,6})?(Z|[+-]([01]\d|2[0-3]):[0-5]\d))";
+
+std::optional<std::string> pattern_of_format(std::string_view format) {
+  constexpr std::string_view byte = R"((25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d))";
+  if (format == "date") return fmt::format("^{}$", day);
+  if (format == "time") return fmt::format("^{}$", time_of_day);
+  if (format == "date-time") return fmt::format("^{}T{}$", day, time_of_day);
+  if (format == "uuid") {
+    return "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$";
+  }
+  if (format == "ipv4") return fmt::format(R"(^{0}\.{0}\.{0}\.{0}$)", byte);
+  if (format == "ipv6") return "^([0-9a-f]{1,4}:){7}[0-9a-f]{1,4}$";
+  if (format == "hostname") return fmt::format("^{}$", host);
+  if (format == "email") {
+    return fmt::format(R"(^[A-Za-z0-9]{{1,20}}([._+-][A-Za-z0-9]{{1,20}}){{0,2}}@{}$)", host);
+  }
+  if (format == "uri" || format == "uri-reference") {
+    return fmt::format(R"(^https?://{}(:[1-9]\d{{0,3}})?(/[A-Za-z0-9_.~-]*)*)"
+                       R"((\?[A-Za-z0-9_.~=&-]*)?(#[A-Za-z0-9_.~-]*)?$)",
+                       host);
+  }
+  return std::nullopt;
+}
+
+// What formats of OpenAPI say of numbers.
+bool is_number_format(std::string_view format) {
+  return format == "int32" || format == "int64" || format == "float" || format == "double";
+}
+
+class SchemaCompiler {
+ public:
+  SchemaCompiler(const Schema& root, const SchemaLimits& limits)
+      : root_(root), limits_(limits), merger_(root, limits), json_(builder_) {}
+
+  Grammar compile() {
+    const GrammarBuilder::Rule start = builder_.add_rule("root");
+    builder_.define(start, value_of(root_, ""));
+    while (!open_.empty()) {
+      const Part part = std::move(open_.front());
+      open_.pop_front();
+      builder_.define(part.rule, body_of(part.schema, part.pointer));
+    }
+    return builder_.compile(start);
+  }
+
+ private:
+  // A schema whose rule is still to be defined.
+  struct Part {
+    GrammarBuilder::Rule rule;
+    Schema schema;
+    std::string pointer;
+  };
+
+  // The values of a schema: a call of its rule. Equal schemas share one, which also ends recursion.
+  Expression value_of(const Schema& schema, const std::string& pointer) {
+    if (schema == true) return json_.value();
+    if (schema == false) return builder_.nothing();
+    if (!schema.is_object()) throw schema_error(pointer, "expected an object, true or false");
+    std::string text = schema.dump(-1, ' ', false, Schema::error_handler_t::replace);
+    spent_bytes_ += text.size();
+    if (spent_bytes_ > limits_.work_bytes_max || rules_.size() >= limits_.parts_max) {
+      throw schema_error(pointer, "the schema takes too long to compile: make it smaller");
+    }
+    const auto [at, is_new] = rules_.try_emplace(std::move(text), 0);
+    if (is_new) {
+      at->second = builder_.add_rule(pointer.empty() ? "the schema" : pointer.substr(0, 200));
+      open_.push_back({at->second, schema, pointer});
+    }
+    return builder_.call(at->second);
+  }
+
+  // Alternatives without anything beside them stay apart, so that they may refer to each other.
+  Expression body_of(const Schema& schema, const std::string& pointer) {
+    const std::string_view combiner = only_combiner(schema);
+    if (combiner == "$ref") {
+      const Schema& target = merger_.target(schema["$ref"], pointer);
+      return value_of(target, schema["$ref"].get_ref<const std::string&>().substr(1));
+    }
+    const std::string place = pointer_to(pointer, combiner);
+    if (combiner == "allOf" && schema["allOf"].size() == 1) {
+      return value_of(schema["allOf"][0], pointer_to(place, "0"));
+    }
+    if (combiner == "anyOf" || combiner == "oneOf") {
+      const Schema& list = schema[std::string(combiner)];
+      if (combiner == "oneOf") check_one_of(list, place);
+      std::vector<Expression> branches;
+      for (std::size_t i = 0; i < list.size(); ++i) {
+        branches.push_back(value_of(list[i], pointer_to(place, std::to_string(i))));
+      }
+      return builder_.choice(std::move(branches));
+    }
+    std::vector<Expression> ways;
+    for (const Schema& plain : merger_.ways(schema, pointer)) {
+      ways.push_back(plain_value(plain, pointer));
+    }
+    return builder_.choice(std::move(ways));
+  }
+
+  // "anyOf" and the like when the schema has it, and besides nothing that limits values.
+  static std::string_view only_combiner(const Schema& schema) {
+    std::string_view found;
+    for (const auto& item : schema.items()) {
+      const std::string& name = item.key();
+      for (const std::string_view combiner : {"$ref", "allOf", "anyOf", "oneOf"}) {
+        if (name != combiner) continue;
+        if (!found.empty()) return "none";
+        if (combiner != "$ref" && (!item.value().is_array() || item.value().empty())) return "none";
+        found = combiner;
+      }
+      constexpr std::array<std::string_view, 9> harmless = {
+          "title", "description", "default", "examples",     "$comment",
+          "$defs", "definitions", "$schema", "discriminator"};
+      if (name != found && std::ranges::find(harmless, name) == harmless.end()) return "none";
+    }
+    return found.empty() ? "none" : found;
+  }
+
+  void check_one_of(const Schema& list, const std::string& place) {
+    std::vector<std::vector<Schema>> branches;
+    for (std::size_t i = 0; i < list.size(); ++i) {
+      branches.push_back(merger_.ways(list[i], pointer_to(place, std::to_string(i))));
+    }
+    merger_.check_disjoint(branches, place);
+  }
+
+  Expression plain_value(const Schema& plain, const std::string& pointer) {
+    if (plain.contains("enum")) return listed_value(plain, pointer);
+    const Types types = types_of(plain, pointer);
+    std::vector<Expression> ways;
+    if ((types & type_null) != 0) ways.push_back(builder_.literal("null"));
+    if ((types & type_boolean) != 0) ways.push_back(json_.boolean());
+    if ((types & type_object) != 0) ways.push_back(object(plain, pointer));
+    if ((types & type_array) != 0) ways.push_back(array(plain, pointer));
+    if ((types & type_string) != 0) ways.push_back(string(plain, pointer));
+    if ((types & type_fraction) != 0) {
+      ways.push_back(number(plain, pointer));
+    } else if ((types & type_integer) != 0) {
+      ways.push_back(integer(plain, pointer));
+    }
+    return builder_.choice(std::move(ways));
+  }
+
+  Expression listed_value(const Schema& plain, const std::string& pointer) {
+    std::vector<Expression> ways;
+    for (const Schema& value : plain["enum"]) {
+      if (!is_plainly_valid(value, plain)) continue;
+      check_beside_enum(value, plain, pointer);
+      ways.push_back(
+          builder_.literal(value.dump(-1, ' ', false, Schema::error_handler_t::replace)));
+    }
+    return builder_.choice(std::move(ways));
+  }
+
+  static void check_beside_enum(const Schema& value, const Schema& plain,
+                                const std::string& pointer) {
+    const Types type = type_of_value(value);
+    const auto refuse = [&](std::initializer_list<const char*> names) {
+      for (const char* name : names) {
+        if (plain.contains(name)) {
+          throw schema_error(pointer_to(pointer, name), "not supported beside enum and const");
+        }
+      }
+    };
+    if (type == type_string) refuse({"pattern"});
+    if ((type & type_number) != 0) refuse({"multipleOf"});
+    if (type == type_object) {
+      refuse({"properties", "required", "additionalProperties", "minProperties", "maxProperties"});
+    }
+    if (type == type_array) {
+      refuse({"items", "prefixItems", "minItems", "maxItems", "uniqueItems"});
+    }
+  }
+
+  // A count such as minLength.
+  static std::uint32_t count(const Schema& plain, const char* name, std::uint32_t absent,
+                             const std::string& pointer) {
+    const auto found = plain.find(name);
+    if (found == plain.end()) return absent;
+    const bool is_count = found->is_number() && found->get<double>() >= 0 &&
+                          found->get<double>() == std::floor(found->get<double>());
+    if (!is_count) throw schema_error(pointer_to(pointer, name), "expected a number of 0 or more");
+    // What is beyond every text means no limit, or no text.
+    return static_cast<std::uint32_t>(std::min(found->get<double>(), double{no_limit - 1}));
+  }
+
+  Expression string(const Schema& plain, const std::string& pointer) {
+    const std::uint32_t min = count(plain, "minLength", 0, pointer);
+    const std::uint32_t max = count(plain, "maxLength", no_limit, pointer);
+    const auto pattern = plain.find("pattern");
+    const auto format = plain.find("format");
+    const bool has_format = format != plain.end() && format->is_string() &&
+                            !is_number_format(format->get_ref<const std::string&>());
+    if (pattern == plain.end() && !has_format) return json_.string(min, max);
+    if (pattern != plain.end() && has_format) {
+      throw schema_error(pointer_to(pointer, "format"), "not supported beside pattern");
+    }
+    const std::string place = pointer_to(pointer, has_format ? "format" : "pattern");
+    std::optional<std::string> text;
+    if (has_format) {
+      text = pattern_of_format(format->get_ref<const std::string&>());
+      if (!text) {
+        throw schema_error(
+            place, fmt::format("the format {} is not supported", format->dump().substr(0, 100)));
+      }
+    } else if (pattern->is_string()) {
+      text = pattern->get<std::string>();
+    } else {
+      throw schema_error(place, "expected a string");
+    }
+    try {
+      return pattern_string(json_, *text, min, max);
+    } catch (const GrammarError& error) {
+      throw schema_error(place, error.what());
+    }
+  }
+
+  // The bounds as numbers; the stricter of `minimum` and `exclusiveMinimum`.
+  static std::optional<Bound> bound(const Schema& plain, bool lower, const std::string& pointer) {
+    const char* inclusive = lower ? "minimum" : "maximum";
+    const char* exclusive = lower ? "exclusiveMinimum" : "exclusiveMaximum";
+    std::optional<Bound> found;
+    for (const char* name : {inclusive, exclusive}) {
+      const auto at = plain.find(name);
+      if (at == plain.end()) continue;
+      if (!at->is_number()) throw schema_error(pointer_to(pointer, name), "expected a number");
+      const Bound one{at->get<double>(), name == exclusive};
+      if (!found || (lower ? one.value >= found->value : one.value <= found->value)) found = one;
+    }
+    return found;
+  }
+
+  void check_multiple(const Schema& plain, const std::string& pointer, bool is_integer) {
+    const auto multiple = plain.find("multipleOf");
+    if (multiple == plain.end() || (is_integer && *multiple == 1)) return;
+    throw schema_error(pointer_to(pointer, "multipleOf"), "this keyword is not supported");
+  }
+
+  Expression number(const Schema& plain, const std::string& pointer) {
+    check_multiple(plain, pointer, false);
+    const std::optional<Bound> min = bound(plain, true, pointer),
+                               max = bound(plain, false, pointer);
+    if (!min && !max) return json_.number();
+    try {
+      return decimals_between(builder_, min, max);
+    } catch (const GrammarError& error) {
+      throw schema_error(pointer_to(pointer, min ? "minimum" : "maximum"), error.what());
+    }
+  }
+
+  // An integer bound; read exactly where it is written as an integer.
+  static std::optional<std::int64_t> integer_bound(const Schema& plain, bool lower,
+                                                   const std::string& pointer) {
+    const std::optional<Bound> rough = bound(plain, lower, pointer);
+    if (!rough) return std::nullopt;
+    const auto exact =
+        plain.find(rough->is_excluded ? (lower ? "exclusiveMinimum" : "exclusiveMaximum")
+                                      : (lower ? "minimum" : "maximum"));
+    const std::int64_t step = lower ? 1 : -1;
+    if (std::abs(rough->value) > static_cast<double>(integer_max)) {
+      return rough->value > 0 ? integer_max + 1 : -integer_max - 1;
+    }
+    if (exact->is_number_integer()) {
+      return exact->get<std::int64_t>() + (rough->is_excluded ? step : 0);
+    }
+    const double whole = lower ? std::ceil(rough->value) : std::floor(rough->value);
+    const bool moves = rough->is_excluded && whole == rough->value;
+    return static_cast<std::int64_t>(whole) + (moves ? step : 0);
+  }
+
+  Expression integer(const Schema& plain, const std::string& pointer) {
+    check_multiple(plain, pointer, true);
+    const auto min = integer_bound(plain, true, pointer);
+    const auto max = integer_bound(plain, false, pointer);
+    if (!min && !max) return json_.integer();
+    // Bounds beyond the integers that are written leave all of them, or none.
+    return integers_between(builder_, std::max(min.value_or(-integer_max), -integer_max),
+                            std::min(max.value_or(integer_max), integer_max));
+  }
+
+  Expression member(const std::string& name, const Schema& value, const std::string& pointer) {
+    return builder_.sequence({builder_.literal('"' + json_.plain_text(name) + '"'), json_.colon(),
+                              value_of(value, pointer)});
+  }
+
+  Expression object(const Schema& plain, const std::string& pointer) {
+    const Schema properties = plain.value("properties", Schema::object());
+    const std::string place = pointer_to(pointer, "properties");
+    if (!properties.is_object()) throw schema_error(place, "expected an object");
+    const Schema required = plain.value("required", Schema::array());
+    const auto rest = plain.find("additionalProperties");
+    std::vector<GrammarBuilder::Member> members;
+    std::vector<std::string> names;
+    const auto is_required = [&](const std::string& name) { return has_element(required, name); };
+    for (const auto& item : properties.items()) {
+      names.push_back(item.key());
+      const Times times = is_required(item.key()) ? Times::once : Times::optional;
+      members.push_back({member(item.key(), item.value(), pointer_to(place, item.key())), times});
+    }
+    std::size_t needed = 0;
+    for (const Schema& name : required) {
+      if (!name.is_string()) {
+        throw schema_error(pointer_to(pointer, "required"), "expected a list of strings");
+      }
+      ++needed;
+      const auto& text = name.get_ref<const std::string&>();
+      if (std::ranges::find(names, text) != names.end()) continue;
+      names.push_back(text);
+      const Schema value = rest == plain.end() ? Schema(true) : *rest;
+      members.push_back(
+          {member(text, value, pointer_to(pointer, "additionalProperties")), Times::once});
+    }
+    const bool says_nothing = properties.empty() && rest == plain.end();
+    const std::uint32_t min = count(plain, "minProperties", 0, pointer);
+    const std::uint32_t max = count(plain, "maxProperties", no_limit, pointer);
+    const bool adds = rest != plain.end() ? *rest != false : (says_nothing && members.empty());
+    if (adds && members.empty()) {
+      return map(rest == plain.end() ? Schema(true) : *rest, min, max, pointer);
+    }
+    if (min > needed) refuse_count(pointer, "minProperties");
+    if (max < members.size() || (adds && max != no_limit)) refuse_count(pointer, "maxProperties");
+    if (adds) members.push_back({other_member(*rest, names, pointer), Times::any});
+    return braces(builder_.members(members, json_.comma()));
+  }
+
+  [[noreturn]] static void refuse_count(const std::string& pointer, const char* name) {
+    throw schema_error(pointer_to(pointer, name),
+                       "supported only where the members that are required fulfil it");
+  }
+
+  Expression braces(Expression members) {
+    return builder_.sequence({builder_.literal("{"), members, builder_.literal("}")});
+  }
+
+  Expression other_member(const Schema& value, const std::vector<std::string>& names,
+                          const std::string& pointer) {
+    return builder_.sequence({builder_.literal("\""), json_.other_key(names), json_.colon(),
+                              value_of(value, pointer_to(pointer, "additionalProperties"))});
+  }
+
+  // An object of any names. A name may come twice, so two of them do not make sure of two members.
+  Expression map(const Schema& value, std::uint32_t min, std::uint32_t max,
+                 const std::string& pointer) {
+    if (min > 1) refuse_count(pointer, "minProperties");
+    return braces(list(other_member(value, {}, pointer), min, max));
+  }
+
+  // min to max times `item`, with commas.
+  Expression list(Expression item, std::uint32_t min, std::uint32_t max) {
+    if (max < min) return builder_.nothing();
+    if (max == 0) return builder_.empty();
+    const Expression more =
+        builder_.repeat(builder_.sequence({json_.comma(), item}), min > 0 ? min - 1 : 0,
+                        max == no_limit ? no_limit : max - 1);
+    const Expression some = builder_.sequence({item, more});
+    return min == 0 ? builder_.optional(some) : some;
+  }
+
+  Expression array(const Schema& plain, const std::string& pointer) {
+    const std::uint32_t min = count(plain, "minItems", 0, pointer);
+    std::uint32_t max = count(plain, "maxItems", no_limit, pointer);
+    const auto unique = plain.find("uniqueItems");
+    if (unique != plain.end() && *unique == true && max > 1) {
+      throw schema_error(pointer_to(pointer, "uniqueItems"), "this keyword is not supported");
+    }
+    const Schema first = plain.value("prefixItems", Schema::array());
+    const auto items = plain.find("items");
+    const std::string place = pointer_to(pointer, "items");
+    if (first.empty()) {
+      const Expression item = items == plain.end() ? json_.value() : value_of(*items, place);
+      return brackets(list(item, min, max));
+    }
+    if (items != plain.end() && *items == false) {
+      max = std::min(max, static_cast<std::uint32_t>(first.size()));
+    }
+    // More than the schema lists is written only where it says what, or where it has to be.
+    const bool has_more = items != plain.end() || min > first.size();
+    const auto listed = static_cast<std::uint32_t>(first.size());
+    if (!has_more) max = std::min(max, listed);
+    if (max < min) return builder_.nothing();
+    Expression rest = builder_.empty();
+    if (max > listed) {
+      const Expression item = items == plain.end() ? json_.value() : value_of(*items, place);
+      rest =
+          builder_.repeat(builder_.sequence({json_.comma(), item}), min > listed ? min - listed : 0,
+                          max == no_limit ? no_limit : max - listed);
+    }
+    for (std::uint32_t i = std::min(listed, max); i-- > 0;) {
+      const std::string item_place =
+          pointer_to(pointer_to(pointer, "prefixItems"), std::to_string(i));
+      std::vector<Expression> parts;
+      if (i > 0) parts.push_back(json_.comma());
+      parts.push_back(value_of(first[i], item_place));
+      parts.push_back(rest);
+      rest = builder_.sequence(std::move(parts));
+      if (i >= min) rest = builder_.optional(rest);
+    }
+    return brackets(rest);
+  }
+
+  Expression brackets(Expression items) {
+    return builder_.sequence({builder_.literal("["), items, builder_.literal("]")});
+  }
+
+  const Schema& root_;
+  const SchemaLimits& limits_;
+  SchemaMerger merger_;
+  GrammarBuilder builder_;
+  JsonText json_;
+  std::map<std::string, GrammarBuilder::Rule> rules_;  // by the text of their schema
+  std::deque<Part> open_;
+  std::size_t spent_bytes_ = 0;
+};
+
+// Without recursion: the schema may be nested deeper than the stack of a thread.
+void check_nesting(const Schema& schema, std::size_t most) {
+  std::vector<std::pair<const Schema*, std::size_t>> open = {{&schema, 0}};
+  while (!open.empty()) {
+    const auto [value, depth] = open.back();
+    open.pop_back();
+    if (depth > most) {
+      throw GrammarError(fmt::format("the schema is nested deeper than {} levels", most));
+    }
+    for (const Schema& child : *value) {
+      if (child.is_structured()) open.emplace_back(&child, depth + 1);
+    }
+  }
+}
+
+}  // namespace
+
+Grammar compile_json_schema(const Schema& schema, const SchemaLimits& limits) {
+  if (schema.is_structured()) check_nesting(schema, limits.nesting_max);
+  try {
+    const std::size_t bytes = schema.dump(-1, ' ', false, Schema::error_handler_t::replace).size();
+    if (bytes > limits.bytes_max) {
+      throw GrammarError(
+          fmt::format("the schema has {} bytes, the most is {}", bytes, limits.bytes_max));
+    }
+    return SchemaCompiler(schema, limits).compile();
+  } catch (const Schema::exception& error) {  // a part of the schema is not of the expected kind
+    throw GrammarError(fmt::format("schema: {}", error.what()));
+  }
+}
+
+Grammar compile_json_object() {
+  GrammarBuilder builder;
+  JsonText json(builder);
+  const GrammarBuilder::Rule root = builder.add_rule("root");
+  builder.define(root, json.object());
+  return builder.compile(root);
+}
+
+}  // namespace sluice::constrain

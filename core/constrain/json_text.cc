@@ -1,0 +1,215 @@
+#include "core/constrain/json_text.h"
+
+#include <array>
+#include <fmt/format.h>
+#include <memory>
+
+namespace sluice::constrain {
+
+using Expression = JsonText::Expression;
+
+namespace {
+
+struct ShortEscape {
+  char32_t character;
+  std::string_view text;
+};
+constexpr std::array<ShortEscape, 7> short_escapes = {{{'"', "\\\""},
+                                                       {'\\', "\\\\"},
+                                                       {'\b', "\\b"},
+                                                       {'\f', "\\f"},
+                                                       {'\n', "\\n"},
+                                                       {'\r', "\\r"},
+                                                       {'\t', "\\t"}}};
+
+const Ranges& plain_characters() {
+  static const Ranges plain = complement({{0, 0x1F}, {'"', '"'}, {'\\', '\\'}});
+  return plain;
+}
+
+std::string escape_of(char32_t character) {
+  for (const ShortEscape& escape : short_escapes) {
+    if (escape.character == character) return std::string(escape.text);
+  }
+  return fmt::format("\\u{:04x}", static_cast<std::uint32_t>(character));
+}
+
+ByteSet set_of(std::string_view bytes) {
+  ByteSet set;
+  for (const char byte : bytes) set.set(static_cast<unsigned char>(byte));
+  return set;
+}
+
+constexpr std::string_view digit_bytes = "0123456789";
+constexpr std::string_view hexadecimal_bytes = "0123456789abcdefABCDEF";
+
+}  // namespace
+
+Expression JsonText::rule(std::string name, Expression body) {
+  const Rule rule = builder_->add_rule(std::move(name));
+  builder_->define(rule, body);
+  return builder_->call(rule);
+}
+
+Expression JsonText::comma() {
+  return builder_->sequence({builder_->literal(","), builder_->optional(builder_->literal(" "))});
+}
+
+Expression JsonText::colon() {
+  return builder_->sequence({builder_->literal(":"), builder_->optional(builder_->literal(" "))});
+}
+
+Expression JsonText::any_character() {
+  if (any_character_) return *any_character_;
+  GrammarBuilder& b = *builder_;
+  const auto hex = [&](std::uint32_t count) {
+    return b.repeat(b.bytes(set_of(hexadecimal_bytes)), count, count);
+  };
+  const Expression d = b.bytes(set_of("dD"));
+  const Expression outside_surrogates =
+      b.choice({b.sequence({b.bytes(set_of("0123456789abcefABCEF")), hex(3)}),
+                b.sequence({d, b.bytes(set_of("01234567")), hex(2)})});
+  const Expression pair = b.sequence({d, b.bytes(set_of("89abAB")), hex(2), b.literal("\\u"), d,
+                                      b.bytes(set_of("cdefCDEF")), hex(2)});
+  const Expression escaped =
+      b.choice({b.bytes(set_of("\"\\/bfnrt")),
+                b.sequence({b.literal("u"), b.choice({outside_surrogates, pair})})});
+  any_character_ =
+      b.choice({b.characters(plain_characters()), b.sequence({b.literal("\\"), escaped})});
+  return *any_character_;
+}
+
+Expression JsonText::string(std::uint32_t min, std::uint32_t max) {
+  const auto known = strings_.find({min, max});
+  if (known != strings_.end()) return known->second;
+  GrammarBuilder& b = *builder_;
+  const Expression made =
+      rule("string",
+           b.sequence({b.literal("\""), b.repeat(any_character(), min, max), b.literal("\"")}));
+  strings_.emplace(std::pair{min, max}, made);
+  return made;
+}
+
+Expression JsonText::character(const Ranges& ranges) {
+  std::string name;
+  for (const CharacterRange& range : ranges) {
+    name += fmt::format("{}-{} ", static_cast<std::uint32_t>(range.first),
+                        static_cast<std::uint32_t>(range.last));
+  }
+  const auto known = characters_.find(name);
+  if (known != characters_.end()) return known->second;
+  std::vector<Expression> ways = {builder_->characters(intersection(ranges, plain_characters()))};
+  for (const CharacterRange& range : intersection(ranges, complement(plain_characters()))) {
+    for (char32_t c = range.first; c <= range.last; ++c) {
+      ways.push_back(builder_->literal(escape_of(c)));
+    }
+  }
+  const Expression made = builder_->choice(std::move(ways));
+  characters_.emplace(std::move(name), made);
+  return made;
+}
+
+std::string JsonText::plain_text(std::string_view text) const {
+  std::string written;
+  while (const std::optional<char32_t> c = take_character(text)) {
+    written += contains(plain_characters(), *c) ? to_utf8(*c) : escape_of(*c);
+  }
+  return written;
+}
+
+// Names as a tree of characters.
+struct JsonText::KeyNode {
+  bool is_name = false;
+  std::map<char32_t, std::unique_ptr<KeyNode>> children;
+};
+
+Expression JsonText::other_key(const std::vector<std::string>& names) {
+  KeyNode root;
+  for (std::string_view name : names) {
+    KeyNode* node = &root;
+    while (const std::optional<char32_t> c = take_character(name)) {
+      std::unique_ptr<KeyNode>& child = node->children[*c];
+      if (!child) child = std::make_unique<KeyNode>();
+      node = child.get();
+    }
+    node->is_name = true;
+  }
+  return other_than(root);
+}
+
+Expression JsonText::other_than(const KeyNode& node) {
+  GrammarBuilder& b = *builder_;
+  const Ranges all = {{0, last_character}};
+  Ranges followed;
+  std::vector<Expression> ways;
+  if (!node.is_name) ways.push_back(b.literal("\""));
+  for (const auto& [c, child] : node.children) {
+    followed.push_back({c, c});
+    ways.push_back(b.sequence({character({{c, c}}), other_than(*child)}));
+  }
+  ways.push_back(b.sequence(
+      {character(complement(followed)), b.repeat(character(all), 0, unlimited), b.literal("\"")}));
+  return b.choice(std::move(ways));
+}
+
+Expression JsonText::number() {
+  if (number_) return *number_;
+  GrammarBuilder& b = *builder_;
+  const Expression digit = b.bytes(set_of(digit_bytes));
+  const Expression whole = b.choice(
+      {b.literal("0"), b.sequence({b.bytes(set_of("123456789")), b.repeat(digit, 0, 14)})});
+  const Expression fraction = b.sequence({b.literal("."), b.repeat(digit, 1, 15)});
+  const Expression exponent =
+      b.sequence({b.bytes(set_of("eE")), b.optional(b.bytes(set_of("+-"))), b.repeat(digit, 1, 2)});
+  number_ = rule("number", b.sequence({b.optional(b.literal("-")), whole, b.optional(fraction),
+                                       b.optional(exponent)}));
+  return *number_;
+}
+
+Expression JsonText::integer() {
+  if (integer_) return *integer_;
+  GrammarBuilder& b = *builder_;
+  const Expression digit = b.bytes(set_of(digit_bytes));
+  const Expression other = b.sequence(
+      {b.optional(b.literal("-")), b.bytes(set_of("123456789")), b.repeat(digit, 0, 17)});
+  integer_ = rule("integer", b.choice({b.literal("0"), other}));
+  return *integer_;
+}
+
+Expression JsonText::boolean() {
+  if (!boolean_) {
+    boolean_ =
+        rule("boolean", builder_->choice({builder_->literal("true"), builder_->literal("false")}));
+  }
+  return *boolean_;
+}
+
+Expression JsonText::object() {
+  if (object_) return *object_;
+  GrammarBuilder& b = *builder_;
+  const Expression member = b.sequence({string(0, unlimited), colon(), value()});
+  object_ = rule("object", b.sequence({b.literal("{"),
+                                       b.members({{member, GrammarBuilder::Times::any}}, comma()),
+                                       b.literal("}")}));
+  return *object_;
+}
+
+Expression JsonText::array() {
+  if (array_) return *array_;
+  GrammarBuilder& b = *builder_;
+  array_ = rule("array", b.sequence({b.literal("["),
+                                     b.members({{value(), GrammarBuilder::Times::any}}, comma()),
+                                     b.literal("]")}));
+  return *array_;
+}
+
+Expression JsonText::value() {
+  if (value_) return builder_->call(*value_);
+  GrammarBuilder& b = *builder_;
+  value_ = b.add_rule("value");
+  b.define(*value_, b.choice({string(0, unlimited), number(), boolean(), b.literal("null"),
+                              object(), array()}));
+  return b.call(*value_);
+}
+
+}  // namespace sluice::constrain

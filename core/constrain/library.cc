@@ -1,0 +1,44 @@
+#include "core/constrain/library.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "core/constrain/gbnf.h"
+#include "core/constrain/grammar_error.h"
+#include "core/constrain/json_schema.h"
+
+namespace sluice::constrain {
+
+Grammar compile(const TextForm& form) {
+  if (form.kind == TextForm::Kind::gbnf) return compile_gbnf(form.text);
+  if (form.kind == TextForm::Kind::json_object) return compile_json_object();
+  const auto schema = nlohmann::ordered_json::parse(form.text, nullptr, false);
+  if (schema.is_discarded()) throw GrammarError("the schema is not JSON");
+  return compile_json_schema(schema);
+}
+
+std::shared_ptr<const Constraint> Library::get(const TextForm& form) {
+  const std::lock_guard lock(mutex_);
+  const auto known = std::ranges::find(kept_, form, &Kept::form);
+  if (known != kept_.end()) {
+    kept_.splice(kept_.begin(), kept_, known);
+    return kept_.front().constraint;
+  }
+  Grammar grammar = compile(form);
+  if (!trie_) trie_ = std::make_shared<const TokenTrie>(tokenizer_);
+  kept_.push_front({form, std::make_shared<const Constraint>(std::move(grammar), trie_)});
+  if (kept_.size() > kept_max) kept_.pop_back();
+  return kept_.front().constraint;
+}
+
+std::size_t Library::bytes_max() const {
+  const std::lock_guard lock(mutex_);
+  if (!trie_) return 0;
+  std::size_t bytes = trie_->bytes() + compile_bytes;
+  for (const Kept& kept : kept_) bytes += kept.constraint->bytes_max() + kept.form.text.size();
+  return bytes;
+}
+
+}  // namespace sluice::constrain

@@ -1,0 +1,56 @@
+// What a user asks for, and the constraints that were made of it for one vocabulary.
+//
+// Threads: a library may be used by any number of threads.
+#pragma once
+
+#include <cstddef>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "core/constrain/constraint.h"
+#include "core/tokenizer/tokenizer.h"
+
+namespace sluice::constrain {
+
+// The form that a text has to have.
+struct TextForm {
+  enum class Kind : unsigned char { free, json_object, json_schema, gbnf };
+  Kind kind = Kind::free;
+  std::string text = {};  // the schema, or the grammar
+
+  bool operator==(const TextForm&) const = default;
+};
+
+// Throws GrammarError, also for a schema that is not JSON. Not for a free text.
+Grammar compile(const TextForm& form);
+
+class Library {
+ public:
+  static constexpr std::size_t kept_max = 4;  // constraints that are kept for later
+
+  // `tokenizer` must outlive the library. The trie is made when it is first needed.
+  explicit Library(const tokenizer::Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
+
+  // Throws as compile() does.
+  std::shared_ptr<const Constraint> get(const TextForm& form);
+
+  // What compiling may hold for a moment: an estimate from the limits of GrammarBuilder.
+  static constexpr std::size_t compile_bytes = std::size_t{64} << 20;
+
+  // What the library holds, and may come to hold once get() was called; 0 before.
+  std::size_t bytes_max() const;
+
+ private:
+  struct Kept {
+    TextForm form;
+    std::shared_ptr<const Constraint> constraint;
+  };
+  const tokenizer::Tokenizer& tokenizer_;
+  mutable std::mutex mutex_;  // guards what follows
+  std::shared_ptr<const TokenTrie> trie_;
+  std::list<Kept> kept_;  // the newest first
+};
+
+}  // namespace sluice::constrain

@@ -1,0 +1,176 @@
+#include "core/constrain/machine.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <unordered_map>
+#include <utility>
+
+#include "core/constrain/grammar_error.h"
+
+namespace sluice::constrain {
+namespace {
+
+// Takes the end of a loop; false when the number of rounds does not allow it.
+bool pass(const Grammar::Loop& loop, Grammar::Guard guard, std::uint32_t& rounds) {
+  if (guard == Grammar::Guard::check) {
+    if (rounds < loop.min) return false;
+    rounds = 0;
+  } else if (guard == Grammar::Guard::enter) {
+    if (rounds >= loop.max) return false;
+    // Without a maximum only the minimum matters, and equal states stay equal.
+    if (loop.max != Grammar::unlimited || rounds < loop.min) ++rounds;
+  }
+  return true;
+}
+
+}  // namespace
+
+void Machine::start(std::uint32_t state, ReadingSet& out) {
+  out.readings.clear();
+  out.may_end = false;
+  add({state, 0, 0}, out);
+}
+
+bool Machine::step(const ReadingSet& in, std::uint8_t byte, ReadingSet& out) {
+  out.readings.clear();
+  out.may_end = false;
+  work_ += in.readings.size();
+  for (const Reading& reading : in.readings) {
+    const Grammar::Step step = grammar_->step(reading.state, byte);
+    if (!step.is_allowed()) continue;
+    Reading next{step.target(), reading.rounds, reading.stack};
+    if (step.guard() != Grammar::Guard::nothing) {
+      const Grammar::Loop& loop = grammar_->loops[grammar_->states[reading.state].loop];
+      if (!pass(loop, step.guard(), next.rounds)) continue;
+    }
+    if (out.readings.empty() && grammar_->states[next.state].only_bytes()) {
+      out.readings.push_back(next);
+    } else {
+      add(next, out);
+    }
+  }
+  return !out.is_dead();
+}
+
+void Machine::leave_rule(const Reading& reading, ReadingSet& out) {
+  const Frame& frame = frames_[reading.stack];
+  add({frame.state, frame.rounds, frame.below}, out);
+}
+
+bool Machine::is_same_stack(std::uint32_t a, std::uint32_t b) const {
+  while (a != b) {
+    const Frame& left = frames_[a];
+    const Frame& right = frames_[b];
+    if (left.depth != right.depth || left.state != right.state || left.rounds != right.rounds) {
+      return false;
+    }
+    a = left.below;
+    b = right.below;
+  }
+  return true;
+}
+
+bool Machine::contains(const ReadingSet& set, const Reading& reading) const {
+  return std::ranges::any_of(set.readings, [&](const Reading& other) {
+    return other.state == reading.state && other.rounds == reading.rounds &&
+           is_same_stack(other.stack, reading.stack);
+  });
+}
+
+// Adds a reading, and all that follow from it without a byte.
+void Machine::add(Reading reading, ReadingSet& out) {
+  open_.assign(1, reading);
+  while (!open_.empty()) {
+    reading = open_.back();
+    open_.pop_back();
+    if (contains(out, reading)) continue;
+    if (out.readings.size() == readings_max) {
+      throw GrammarError(fmt::format(
+          "the grammar is too ambiguous: a text can be read in more than {} ways", readings_max));
+    }
+    work_ += 1 + out.readings.size() / 8;
+    out.readings.push_back(reading);
+    follow(reading, out);
+  }
+}
+
+void Machine::follow(const Reading& reading, ReadingSet& out) {
+  const Grammar::State& state = grammar_->states[reading.state];
+  if (state.only_bytes()) return;
+  if (state.accepts) {
+    if (reading.stack == 0) {
+      out.may_end = true;
+    } else {
+      const Frame& frame = frames_[reading.stack];
+      open_.push_back({frame.state, frame.rounds, frame.below});
+    }
+  }
+  for (std::uint32_t i = state.calls_begin; i < state.calls_end; ++i) {
+    push_call(grammar_->calls[i], reading);
+  }
+  for (std::uint32_t i = state.ends_begin; i < state.ends_end; ++i) {
+    const Grammar::LoopEnd& end = grammar_->loop_ends[i];
+    Reading next{end.target, reading.rounds, reading.stack};
+    if (pass(grammar_->loops[end.loop], end.guard, next.rounds)) open_.push_back(next);
+  }
+}
+
+// A call at the very end of a rule needs no frame, so lists that are written as right recursion do
+// not grow the stack.
+void Machine::push_call(const Grammar::Call& call, const Reading& reading) {
+  std::uint32_t stack = reading.stack;
+  if (!grammar_->states[call.target].only_accepts()) {
+    const std::uint32_t depth = frames_[stack].depth + 1;
+    if (depth > depth_max) return;
+    frames_.push_back({call.target, reading.rounds, stack, depth});
+    stack = static_cast<std::uint32_t>(frames_.size() - 1);
+  }
+  open_.push_back({call.start, 0, stack});
+}
+
+void Machine::keep_only(ReadingSet& set) {
+  std::vector<Frame> kept(1);
+  std::unordered_map<std::uint32_t, std::uint32_t> moved = {{0, 0}};
+  std::vector<std::uint32_t> path;
+  for (Reading& reading : set.readings) {
+    path.clear();
+    for (std::uint32_t at = reading.stack; !moved.contains(at); at = frames_[at].below) {
+      path.push_back(at);
+    }
+    for (; !path.empty(); path.pop_back()) {
+      Frame frame = frames_[path.back()];
+      frame.below = moved.at(frame.below);
+      moved.emplace(path.back(), static_cast<std::uint32_t>(kept.size()));
+      kept.push_back(frame);
+    }
+    reading.stack = moved.at(reading.stack);
+  }
+  frames_ = std::move(kept);
+}
+
+namespace {
+
+bool read_text(const Grammar& grammar, std::string_view text, ReadingSet& set) {
+  Machine machine(grammar);
+  machine.start(grammar.start, set);
+  ReadingSet next;
+  for (const char byte : text) {
+    if (!machine.step(set, static_cast<std::uint8_t>(byte), next)) return false;
+    std::swap(set, next);
+  }
+  return true;
+}
+
+}  // namespace
+
+bool matches(const Grammar& grammar, std::string_view text) {
+  ReadingSet set;
+  return read_text(grammar, text, set) && set.may_end;
+}
+
+bool matches_beginning(const Grammar& grammar, std::string_view text) {
+  ReadingSet set;
+  return read_text(grammar, text, set);
+}
+
+}  // namespace sluice::constrain

@@ -1,0 +1,88 @@
+// Runs a grammar over bytes: a nondeterministic pushdown automaton, all of whose readings are
+// followed side by side.
+//
+// A reading is a state, the rounds of the loop around it, and a stack of frames: where the calls
+// around it go on. Frames are never changed, so readings share them. A machine owns the frames; a
+// set of readings is valid until its machine is truncated to fewer frames.
+//
+// Limits keep a hostile grammar from growing without bound: a reading that would need more than
+// `depth_max` frames is given up (so no text is accepted that nests deeper), and more than
+// `readings_max` at a time are an error.
+//
+// Threads: used by one thread; the grammar is only read.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "core/constrain/grammar.h"
+
+namespace sluice::constrain {
+
+struct Reading {
+  std::uint32_t state = 0;
+  std::uint32_t rounds = 0;
+  std::uint32_t stack = 0;  // 0: empty
+};
+
+struct ReadingSet {
+  std::vector<Reading> readings;
+  bool may_end = false;  // the stack of some reading has run out: the whole text may end here
+
+  bool is_dead() const { return readings.empty() && !may_end; }
+};
+
+class Machine {
+ public:
+  static constexpr std::uint32_t depth_max = 1024;
+  static constexpr std::size_t readings_max = 256;
+
+  // `grammar` must outlive the machine.
+  explicit Machine(const Grammar& grammar) : grammar_(&grammar), frames_(1) {}
+
+  // The readings of a text that has not begun; `state` is a start of the grammar.
+  void start(std::uint32_t state, ReadingSet& out);
+
+  // The readings after one more byte; returns whether there are any. `out` is another set than
+  // `in`. Throws GrammarError when there are too many.
+  bool step(const ReadingSet& in, std::uint8_t byte, ReadingSet& out);
+
+  // Adds the readings in which the rule of `reading` is over. Its stack is not empty.
+  void leave_rule(const Reading& reading, ReadingSet& out);
+
+  // The frames that exist now, and back to fewer of them.
+  std::size_t frames() const { return frames_.size(); }
+  void truncate(std::size_t frames) { frames_.resize(frames); }
+  // Drops all frames that `set` does not need.
+  void keep_only(ReadingSet& set);
+
+  // How many readings were followed so far; a measure of work.
+  std::uint64_t work() const { return work_; }
+
+ private:
+  struct Frame {
+    std::uint32_t state = 0;  // where to go on
+    std::uint32_t rounds = 0;
+    std::uint32_t below = 0;
+    std::uint32_t depth = 0;
+  };
+
+  void add(Reading reading, ReadingSet& out);
+  void follow(const Reading& reading, ReadingSet& out);
+  bool is_same_stack(std::uint32_t a, std::uint32_t b) const;
+  bool contains(const ReadingSet& set, const Reading& reading) const;
+  void push_call(const Grammar::Call& call, const Reading& reading);
+
+  const Grammar* grammar_;
+  std::vector<Frame> frames_;  // the first stands for the empty stack
+  std::vector<Reading> open_;
+  std::uint64_t work_ = 0;
+};
+
+// Whether a whole text matches; and whether it is the beginning of one that does.
+bool matches(const Grammar& grammar, std::string_view text);
+bool matches_beginning(const Grammar& grammar, std::string_view text);
+
+}  // namespace sluice::constrain

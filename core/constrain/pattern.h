@@ -1,0 +1,25 @@
+// Regular expressions of JSON Schema (`pattern`), as expressions over the text of a JSON string.
+//
+// A part of ECMA-262: alternatives, groups, classes, . \d \w \s \D \W \S, quantifiers, and the
+// anchors ^ and $ at the ends of alternatives. Refused by name: look-around, back references, word
+// borders, \p, flags, and anchors elsewhere. Where engines differ (what \D, \W, \S, and . match
+// outside of ASCII) only what all of them match is written.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "core/constrain/json_text.h"
+
+namespace sluice::constrain {
+
+inline constexpr std::size_t pattern_bytes_max = 8192;
+inline constexpr unsigned pattern_depth_max = 64;
+
+// A string, with its quotation marks, that the pattern matches and that has min to max characters.
+// Throws GrammarError when the pattern is malformed or not supported, or when it cannot be combined
+// with the lengths.
+GrammarBuilder::Expression pattern_string(JsonText& json, std::string_view pattern,
+                                          std::uint32_t min, std::uint32_t max);
+
+}  // namespace sluice::constrain

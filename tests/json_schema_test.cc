@@ -1,0 +1,548 @@
+// JSON Schema as grammars: each keyword by example, random schemas whose random texts a validator
+// of its own accepts, and schemas that are hostile or not supported.
+#include "core/constrain/json_schema.h"
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+#include <regex>
+#include <string>
+#include <vector>
+
+#include "core/constrain/characters.h"
+#include "core/constrain/machine.h"
+#include "tests/catch.h"
+#include "tests/constrain_support.h"
+#include "tests/random_seed.h"
+
+namespace sluice::constrain {
+namespace {
+
+using Catch::Matchers::Contains;
+using Json = nlohmann::ordered_json;
+using Texts = std::vector<std::string>;
+using test::ends_of;
+using test::has_bit;
+using test::ListTokenizer;
+using tokenizer::Token;
+
+void check_schema(const std::string& schema, const Texts& matching, const Texts& others) {
+  INFO(schema);
+  const Grammar grammar = compile_json_schema(Json::parse(schema));
+  for (const std::string& text : matching) {
+    INFO(text);
+    CHECK(matches(grammar, text));
+  }
+  for (const std::string& text : others) {
+    INFO(text);
+    CHECK_FALSE(matches(grammar, text));
+  }
+}
+
+std::string problem_of(const std::string& schema) {
+  try {
+    compile_json_schema(Json::parse(schema));
+  } catch (const GrammarError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+// ---- A validator of its own: what the specification says, for the keywords of random_schema. ----
+
+std::size_t characters(const std::string& text) {
+  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) {
+    return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U;
+  }));
+}
+
+bool has_type(const std::string& type, const Json& value) {
+  if (type == "integer") {
+    return value.is_number() && value.get<double>() == std::floor(value.get<double>());
+  }
+  if (type == "number") return value.is_number();
+  if (type == "string") return value.is_string();
+  if (type == "boolean") return value.is_boolean();
+  if (type == "null") return value.is_null();
+  return type == "array" ? value.is_array() : value.is_object();
+}
+
+bool is_valid(const Json& schema, const Json& value, const Json& root);
+
+bool is_valid_object(const Json& schema, const Json& value, const Json& root) {
+  for (const Json& name : schema.value("required", Json::array())) {
+    if (!value.contains(name.get<std::string>())) return false;
+  }
+  const Json properties = schema.value("properties", Json::object());
+  for (const auto& item : value.items()) {
+    if (properties.contains(item.key())) {
+      if (!is_valid(properties[item.key()], item.value(), root)) return false;
+    } else if (schema.contains("additionalProperties")) {
+      if (!is_valid(schema["additionalProperties"], item.value(), root)) return false;
+    }
+  }
+  return true;
+}
+
+bool is_valid_array(const Json& schema, const Json& value, const Json& root) {
+  if (value.size() < schema.value("minItems", std::size_t{0})) return false;
+  if (value.size() > schema.value("maxItems", std::size_t{1000000})) return false;
+  const Json first = schema.value("prefixItems", Json::array());
+  for (std::size_t i = 0; i < value.size(); ++i) {
+    if (i < first.size()) {
+      if (!is_valid(first[i], value[i], root)) return false;
+    } else if (schema.contains("items") && !is_valid(schema["items"], value[i], root)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+bool is_valid_number(const Json& schema, const Json& value) {
+  const double number = value.get<double>();
+  return number >= schema.value("minimum", -1e300) && number <= schema.value("maximum", 1e300) &&
+         number > schema.value("exclusiveMinimum", -1e300) &&
+         number < schema.value("exclusiveMaximum", 1e300);
+}
+
+// One element for each character, so that a class matches whole characters.
+std::wstring wide(std::string_view text) {
+  std::wstring found;
+  while (const auto c = take_character(text)) found += static_cast<wchar_t>(*c);
+  return found;
+}
+
+bool is_valid_string(const Json& schema, const Json& value) {
+  const std::string& text = value.get_ref<const std::string&>();
+  if (characters(text) < schema.value("minLength", std::size_t{0})) return false;
+  if (characters(text) > schema.value("maxLength", std::size_t{1000000})) return false;
+  if (!schema.contains("pattern")) return true;
+  return std::regex_search(wide(text), std::wregex(wide(schema["pattern"].get<std::string>())));
+}
+
+bool is_valid(const Json& schema, const Json& value, const Json& root) {
+  if (schema.is_boolean()) return schema.get<bool>();
+  if (schema.contains("$ref")) {
+    const std::string name = schema["$ref"].get<std::string>().substr(1);
+    if (!is_valid(root.at(Json::json_pointer(name)), value, root)) return false;
+  }
+  if (schema.contains("type")) {
+    const Json& type = schema["type"];
+    const bool fits = type.is_string()
+                          ? has_type(type, value)
+                          : std::any_of(type.begin(), type.end(),
+                                        [&](const Json& one) { return has_type(one, value); });
+    if (!fits) return false;
+  }
+  if (schema.contains("const") && schema["const"] != value) return false;
+  if (schema.contains("enum")) {
+    const Json& list = schema["enum"];
+    if (std::find(list.begin(), list.end(), value) == list.end()) return false;
+  }
+  const auto accepts = [&](const Json& other) { return is_valid(other, value, root); };
+  for (const char* name : {"anyOf", "oneOf", "allOf"}) {
+    if (!schema.contains(name)) continue;
+    const auto count =
+        static_cast<std::size_t>(std::count_if(schema[name].begin(), schema[name].end(), accepts));
+    if (std::string(name) == "anyOf" && count == 0) return false;
+    if (std::string(name) == "oneOf" && count != 1) return false;
+    if (std::string(name) == "allOf" && count != schema[name].size()) return false;
+  }
+  if (value.is_object()) return is_valid_object(schema, value, root);
+  if (value.is_array()) return is_valid_array(schema, value, root);
+  if (value.is_number()) return is_valid_number(schema, value);
+  return !value.is_string() || is_valid_string(schema, value);
+}
+
+// ---- Random schemas ----
+
+class SchemaWriter {
+ public:
+  explicit SchemaWriter(std::mt19937_64& random) : random_(random) {}
+
+  Json schema() {
+    Json root = any(3);
+    root["$defs"] = {{"leaf", leaf()}, {"node", node()}};
+    return root;
+  }
+
+ private:
+  std::uint64_t below(std::uint64_t end) { return random_() % end; }
+
+  Json leaf() {
+    switch (below(8)) {
+      case 0:
+        return bounded("integer", static_cast<double>(below(2000)) - 1000);
+      case 1:
+        return bounded("number", std::round(static_cast<double>(below(200000)) - 100000) / 100);
+      case 2: {
+        const std::uint64_t least = below(4);
+        return {{"type", "string"}, {"minLength", least}, {"maxLength", least + below(20)}};
+      }
+      case 3: {
+        const std::vector<std::string> patterns = {
+            "^[a-z]{2,5}-\\d+$", "^(foo|ba[rz])?$", "x+y", "^\\w*$", "^[^a-z\"]{1,3}$", "^a|b$"};
+        return {{"type", "string"}, {"pattern", patterns[below(patterns.size())]}};
+      }
+      case 4:
+        return {{"enum", {"red", "re\"d\n", 1, -2.5, nullptr, {{"a", {1, "é"}}}, true}}};
+      case 5:
+        return {{"const", below(2) == 0 ? Json("only") : Json({1, 2})}};
+      case 6:
+        return {{"type", {"string", "null", "boolean"}}};
+      default:
+        return {{"type", below(2) == 0 ? "integer" : "number"}};
+    }
+  }
+
+  Json bounded(const char* type, double low) {
+    Json schema = {{"type", type}};
+    const double high = low + static_cast<double>(below(1500)) / 10;
+    if (below(3) != 0)
+      schema[below(2) == 0 ? "minimum" : "exclusiveMinimum"] = std::round(100 * (low - 1)) / 100;
+    if (below(3) != 0)
+      schema[below(2) == 0 ? "maximum" : "exclusiveMaximum"] = std::round(100 * (high + 1)) / 100;
+    return schema;
+  }
+
+  Json node() {
+    return {{"type", "object"},
+            {"properties",
+             {{"value", leaf()},
+              {"next", {{"anyOf", {{{"$ref", "#/$defs/node"}}, {{"type", "null"}}}}}},
+              {"all", {{"type", "array"}, {"items", {{"$ref", "#/$defs/node"}}}}}}},
+            {"required", {"next"}}};
+  }
+
+  Json object(unsigned depth) {
+    Json properties = Json::object(), required = Json::array();
+    const std::vector<std::string> names = {"a", "ab", "name", "nam", "é\"", "x y", ""};
+    for (const std::string& name : names) {
+      if (below(2) == 0) continue;
+      properties[name] = any(depth - 1);
+      if (below(2) == 0) required.push_back(name);
+    }
+    if (below(5) == 0) required.push_back("extra");
+    Json schema = {{"type", "object"}, {"properties", properties}, {"required", required}};
+    const std::uint64_t rest = below(4);
+    if (rest == 0 && required.size() <= properties.size()) schema["additionalProperties"] = false;
+    if (rest == 1) schema["additionalProperties"] = leaf();
+    if (rest == 2) schema["additionalProperties"] = true;
+    if (rest == 0 && std::find(required.begin(), required.end(), "extra") != required.end()) {
+      schema.erase("additionalProperties");
+    }
+    return schema;
+  }
+
+  Json array(unsigned depth) {
+    Json schema = {{"type", "array"}};
+    if (below(2) == 0) schema["items"] = any(depth - 1);
+    if (below(2) == 0) schema["prefixItems"] = {any(depth - 1), leaf()};
+    const std::uint64_t least = below(4);
+    if (below(2) == 0) schema["minItems"] = least;
+    if (below(2) == 0) schema["maxItems"] = least + below(4);
+    return schema;
+  }
+
+  Json any(unsigned depth) {
+    if (depth == 0) return leaf();
+    switch (below(8)) {
+      case 0:
+        return array(depth);
+      case 1:
+        return {{"anyOf", {any(depth - 1), any(depth - 1)}}};
+      case 2:
+        return {{"allOf", {object(depth), {{"type", "object"}}}}};
+      case 3:
+        return {{"$ref", "#/$defs/node"}};
+      case 4:
+        return {{"$ref", "#/$defs/leaf"}, {"description", "a leaf"}};
+      case 5:
+        return {{"oneOf", {object(depth), {{"type", "string"}, {"maxLength", 3}}}}};
+      default:
+        return object(depth);
+    }
+  }
+
+  std::mt19937_64& random_;
+};
+
+// Tokens at random, later those that close what is open. Nothing if it does not end.
+std::optional<std::string> write_at_random(const ListTokenizer& vocabulary, Matcher& matcher,
+                                           std::mt19937_64& random) {
+  std::string text;
+  for (int i = 0; i < 3000 && !matcher.is_complete(); ++i) {
+    const std::span<const std::uint64_t> mask = matcher.allowed();
+    std::vector<Token> choices, closing;
+    for (Token token = 0; token <= vocabulary.end(); ++token) {
+      if (!has_bit(mask, token)) continue;
+      choices.push_back(token);
+      const std::string_view piece = vocabulary.piece(token);
+      if (token == vocabulary.end() || piece == "\"" || piece == "}" || piece == "]" ||
+          piece == "n") {
+        closing.push_back(token);
+      }
+    }
+    REQUIRE_FALSE(choices.empty());
+    const std::vector<Token>& from = i > 40 && !closing.empty() ? closing : choices;
+    const Token token = from[random() % from.size()];
+    if (token == vocabulary.end()) return text;
+    REQUIRE(matcher.accept(token));
+    text += vocabulary.piece(token);
+  }
+  return matcher.is_complete() ? std::optional(text) : std::nullopt;
+}
+
+}  // namespace
+
+TEST_CASE("schema: types, white space and numbers") {
+  check_schema("true", {"1", "\"a\"", "[1, {\"a\":null}]", "{}"}, {"", " 1", "01", "{\"a\" :1}"});
+  check_schema(R"({"type":"string"})", {R"("")", R"("é\u00e9\ud83d\ude00\n")"},
+               {R"("a)", R"("\ud83d")", R"("\ude00")", "\"\n\"", "\"\xFF\"", R"("\x")"});
+  check_schema(R"({"type":"integer"})", {"0", "-1", "100"}, {"-0", "1.0", "1e2", "007", ""});
+  check_schema(R"({"type":"number"})", {"0", "-0.5", "1e9", "1.5E-10"},
+               {".5", "1.", "1e999", "+1"});
+  check_schema(R"({"type":["string","null"]})", {"null", "\"\""}, {"1"});
+  check_schema(R"({"minimum":3})", {"3", "4.5"}, {"2.9", "\"a\""});
+}
+
+TEST_CASE("schema: bounds of numbers") {
+  check_schema(R"({"type":"integer","minimum":-12,"maximum":105})",
+               {"-12", "-9", "0", "9", "10", "99", "100", "105"},
+               {"-13", "-20", "106", "110", "1000"});
+  check_schema(R"({"type":"integer","exclusiveMinimum":0})", {"1", "999999999999999999"},
+               {"0", "-1"});
+  check_schema(R"({"type":"integer","minimum":0.5,"exclusiveMaximum":2.5})", {"1", "2"},
+               {"0", "3"});
+  check_schema(R"({"type":"integer","minimum":9007199254740993,"maximum":9007199254740993})",
+               {"9007199254740993"}, {"9007199254740992", "9007199254740994"});
+  check_schema(R"({"type":"number","minimum":0.25,"maximum":1})",
+               {"0.25", "0.250", "0.3", "0.99", "1", "1.0"},
+               {"0.2", "0", "0.249", "1.01", "2", "-1"});
+  check_schema(R"({"type":"number","exclusiveMinimum":0,"exclusiveMaximum":1})",
+               {"0.1", "0.001", "0.99"}, {"0", "0.0", "1", "1.0", "-0.1"});
+  check_schema(R"({"type":"number","minimum":-1.5,"maximum":-0.5})",
+               {"-1.5", "-1", "-0.5", "-0.75"}, {"-0.4", "-1.6", "0", "1"});
+  check_schema(R"({"type":"number","minimum":-2.5})", {"-2.5", "-0.1", "0", "7.5", "123456"},
+               {"-2.6", "-3"});
+  check_schema(R"({"type":"number","maximum":99.95})", {"99.95", "99.9", "12.5", "-1000.5"},
+               {"99.96", "100"});
+  // Every integer around the borders, against plain comparison.
+  std::mt19937_64 random(test::random_seed());
+  for (int i = 0; i < 20; ++i) {
+    const int low = static_cast<int>(random() % 3000) - 1500;
+    const int high = low + static_cast<int>(random() % 1200);
+    INFO(low << " to " << high);
+    const Grammar grammar =
+        compile_json_schema({{"type", "integer"}, {"minimum", low}, {"maximum", high}});
+    int wrong = 0;
+    for (int n = -3100; n <= 3100; ++n) {
+      if (matches(grammar, std::to_string(n)) != (low <= n && n <= high)) ++wrong;
+    }
+    CHECK(wrong == 0);
+    const Grammar decimals = compile_json_schema(
+        {{"type", "number"}, {"minimum", low / 100.0}, {"exclusiveMaximum", high / 100.0}});
+    for (int n = -3100; n <= 3100; n += 7) {
+      const std::string text = std::string(n < 0 ? "-" : "") + std::to_string(std::abs(n) / 100) +
+                               "." + std::to_string(1000 + std::abs(n) % 100 * 10).substr(1);
+      if (n > -100 && n <= 0 && text.find_first_of("123456789") == std::string::npos) continue;
+      if (matches(decimals, text) != (low <= n && n < high)) ++wrong;
+    }
+    CHECK(wrong == 0);
+  }
+}
+
+TEST_CASE("schema: strings") {
+  check_schema(R"({"type":"string","minLength":2,"maxLength":3})",
+               {R"("ab")", R"("é你\n")", R"("\ud83d\ude00a")"}, {R"("a")", R"("abcd")", R"("")"});
+  check_schema(R"({"type":"string","maxLength":100000})", {R"("ab")"}, {R"("a)"});
+  check_schema(R"({"type":"string","pattern":"^[a-c]+\\d{2}$"})", {R"("ab12")"},
+               {R"("12")", R"("ab123")"});
+  check_schema(R"({"type":"string","pattern":"b\"c"})", {R"("ab\"cd")"}, {R"("bc")"});
+  check_schema(R"({"type":"string","pattern":"^\\S+$","maxLength":4})", {R"("abcd")"},
+               {R"("a b")", R"("")", R"("abcde")"});
+  check_schema(R"({"type":"string","pattern":"^(a|b)[0-9]*$","minLength":3,"maxLength":4})",
+               {R"("a12")", R"("b123")"}, {R"("a1")", R"("a1234")"});
+  check_schema(R"({"type":"string","format":"date"})",
+               {R"("2024-02-29")", R"("1999-12-31")", R"("2004-02-29")"},
+               {R"("2023-02-29")", R"("2024-13-01")", R"("2024-04-31")"});
+  check_schema(R"({"type":"string","format":"date-time"})", {R"("2024-01-01T23:59:59.5+01:00")"},
+               {R"("2024-01-01")", R"("2024-01-01T24:00:00Z")"});
+  check_schema(R"({"type":"string","format":"uuid"})",
+               {R"("123e4567-e89b-12d3-a456-426614174000")"}, {R"("123e4567")"});
+  check_schema(R"({"type":"string","format":"ipv4"})", {R"("127.0.0.1")", R"("255.255.255.255")"},
+               {R"("256.0.0.1")", R"("1.2.3")"});
+  check_schema(R"({"format":"email"})", {R"("a.b@example.org")"}, {R"("a@")", R"("@b.c")"});
+}
+
+TEST_CASE("schema: objects") {
+  const std::string some = R"({"type":"object","properties":{"a":{"type":"integer"},
+      "b":{"type":"boolean"},"c":{"type":"null"}},"required":["b"])";
+  check_schema(
+      some + "}", {R"({"b":true})", R"({"a": 1, "b":false})", R"({"a":1,"b":true,"c":null})"},
+      {"{}", R"({"a":1})", R"({"b":true,"a":1})", R"({"b":true,"x":1})", R"({,"b":true})"});
+  check_schema(some + R"(,"additionalProperties":{"type":"integer"}})",
+               {R"({"b":true,"x":1})", R"({"b":true,"c":null,"aa":1,"":2})"},
+               {R"({"b":true,"x":null})", R"({"b":true,"a":1})", R"({"b":true,"\u0061":1})"});
+  check_schema(R"({"type":"object"})", {"{}", R"({"a":[1,{"b":2}]})"}, {"[]"});
+  check_schema(R"({"type":"object","properties":{}})", {"{}"}, {"[]"});
+  check_schema(R"({"type":"object","additionalProperties":{"type":"null"},"minProperties":1,
+                   "maxProperties":2})",
+               {R"({"x":null})", R"({"x":null,"y":null})"},
+               {"{}", R"({"x":null,"y":null,"z":null})"});
+  check_schema(R"({"properties":{"a":false,"b":true},"required":["b"]})", {R"({"b":[1]})"},
+               {R"({"a":1,"b":1})"});
+  check_schema(R"({"type":"object","required":["z"]})", {R"({"z":1})"}, {"{}"});
+}
+
+TEST_CASE("schema: arrays, enum, anyOf, allOf and references") {
+  check_schema(R"({"type":"array","items":{"type":"integer"},"minItems":1,"maxItems":3})",
+               {"[1]", "[1, 2,3]"}, {"[]", "[1,2,3,4]", "[1,]", "[\"a\"]"});
+  check_schema(R"({"prefixItems":[{"type":"integer"},{"type":"null"}],"items":{"type":"boolean"},
+                   "minItems":1})",
+               {"[1]", "[1,null]", "[1,null,true,false]"}, {"[]", "[1,true]", "[null]"});
+  check_schema(R"({"items":[{"type":"integer"}],"additionalItems":false})", {"[]", "[1]"},
+               {"[1,2]"});
+  check_schema(R"({"enum":["a",1,null,[1,{"b":"\n"}]]})",
+               {"\"a\"", "1", "null", R"([1,{"b":"\n"}])"}, {"\"b\"", "2"});
+  check_schema(R"({"type":"string","enum":["a",1],"maxLength":1})", {"\"a\""}, {"1"});
+  check_schema(R"({"const":"x","enum":["x","y"]})", {"\"x\""}, {"\"y\""});
+  check_schema(R"({"anyOf":[{"type":"integer"},{"type":"string","maxLength":1}]})", {"1", "\"a\""},
+               {"\"ab\"", "null"});
+  check_schema(R"({"allOf":[{"minimum":3},{"maximum":5,"type":"integer"},{"minimum":4}]})",
+               {"4", "5"}, {"3", "6"});
+  check_schema(R"({"type":"object","properties":{"a":{"type":"integer"}},"required":["a"],
+                   "anyOf":[{"properties":{"b":{"const":1}},"required":["b"]},
+                            {"properties":{"a":{"minimum":7}}}]})",
+               {R"({"a":1,"b":1})", R"({"a":7})"}, {R"({"a":1})"});
+  check_schema(R"({"$ref":"#/$defs/list","$defs":{"list":{"anyOf":[{"type":"null"},
+      {"type":"object","properties":{"next":{"$ref":"#/$defs/list"}},"required":["next"]}]}}})",
+               {"null", R"({"next":{"next":null}})"}, {"{}"});
+  check_schema(R"({"allOf":[{"$ref":"#/definitions/a~1b%25"}],"definitions":{"a/b%":{"const":1}}})",
+               {"1"}, {"2"});
+  check_schema(R"({"type":"object","properties":{"c":{"$ref":"#","required":["c"]}}})", {"{}"},
+               {R"({"c":{}})"});
+}
+
+TEST_CASE("schema: oneOf where the branches are apart") {
+  check_schema(R"({"oneOf":[{"type":"integer"},{"type":"string"}]})", {"1", "\"\""}, {"null"});
+  check_schema(R"({"oneOf":[
+      {"type":"object","required":["kind"],
+       "properties":{"kind":{"const":"a"},"x":{"type":"integer"}}},
+      {"type":"object","properties":{"kind":{"enum":["b","c"]}},"required":["kind"]}]})",
+               {R"({"kind":"a","x":1})", R"({"kind":"c"})"}, {R"({"kind":"b","x":1})"});
+  check_schema(R"({"oneOf":[
+      {"type":"object","properties":{"a":{"type":"integer"}},"required":["a"]},
+      {"type":"object","properties":{"b":{"type":"integer"}},"required":["b"]}]})",
+               {R"({"a":1})", R"({"b":1})"}, {R"({"a":1,"b":1})"});
+  CHECK_THAT(problem_of(R"({"oneOf":[{"type":"integer"},{"type":"number"}]})"),
+             Contains("schema, /oneOf: oneOf is supported only where"));
+  CHECK_THAT(problem_of(R"({"oneOf":[{"type":"object"},{"type":"object","required":["a"]}]})"),
+             Contains("may match 1 and 0"));
+  CHECK_THAT(problem_of(R"({"oneOf":[{"minimum":1},{"type":"string"}]})"),
+             Contains("may match 1 and 0"));
+}
+
+TEST_CASE("schema: what is not supported is refused by name and place") {
+  for (const char* name : {"not", "if", "patternProperties", "propertyNames", "dependentRequired",
+                           "contains", "unevaluatedItems", "$dynamicRef"}) {
+    const std::string schema = Json({{"properties", {{"a/b", {{name, Json::object()}}}}}}).dump();
+    CHECK(problem_of(schema) ==
+          "schema, /properties/a~1b/" + std::string(name) + ": this keyword is not supported");
+  }
+  CHECK_THAT(problem_of(R"({"type":"array","uniqueItems":true})"), Contains("/uniqueItems"));
+  CHECK_THAT(problem_of(R"({"type":"integer","multipleOf":5})"), Contains("/multipleOf"));
+  CHECK_THAT(problem_of(R"({"type":"string","format":"regex"})"), Contains("\"regex\""));
+  CHECK_THAT(problem_of(R"({"type":"string","pattern":"(?=a)b"})"), Contains("look-around"));
+  CHECK_THAT(problem_of(R"({"type":"string","pattern":"\\bfoo"})"), Contains("\"\\b\""));
+  CHECK_THAT(problem_of(R"({"type":"string","pattern":"a^b"})"), Contains("anchor"));
+  CHECK_THAT(problem_of(R"({"type":"string","pattern":"a(b"})"), Contains("no \")\""));
+  CHECK_THAT(problem_of(R"({"type":"string","pattern":"(ab|c)*d","maxLength":9})"),
+             Contains("together with minLength or maxLength"));
+  CHECK_THAT(problem_of(R"({"$ref":"https://example.org/x"})"), Contains("/$ref"));
+  CHECK_THAT(problem_of(R"({"$ref":"#/nowhere"})"), Contains("is not in the schema"));
+  CHECK_THAT(problem_of(R"({"type":"text"})"), Contains("\"text\" is no type"));
+  CHECK_THAT(problem_of(R"({"properties":[]})"), Contains("/properties: expected an object"));
+  CHECK_THAT(problem_of(R"({"items":3})"), Contains("/items: expected an object, true or false"));
+  CHECK_THAT(problem_of(R"({"minLength":-1})"), Contains("/minLength"));
+  CHECK_THAT(problem_of(R"({"required":"a"})"), Contains("/required"));
+  CHECK_THAT(problem_of(R"({"type":"number","minimum":1e-30})"), Contains("/minimum"));
+  CHECK_THAT(problem_of("false"), Contains("no text can ever match"));
+  CHECK_THAT(problem_of(R"({"type":"integer","minimum":5,"maximum":4})"), Contains("no text"));
+  CHECK_THAT(problem_of(R"({"anyOf":[]})"), Contains("/anyOf"));
+}
+
+TEST_CASE("hostile schemas are bounded") {
+  CHECK_THAT(problem_of(R"({"$ref":"#"})"), Contains("no text"));
+  CHECK_THAT(problem_of(R"({"allOf":[{"$ref":"#"},{"type":"object"}]})"),
+             Contains("nested deeper"));
+  CHECK_THAT(problem_of(R"({"type":"object","properties":{"a":{"$ref":"#"}},"required":["a"]})"),
+             Contains("no text"));
+  Json deep = {{"type", "integer"}};
+  for (int i = 0; i < 5000; ++i) deep = {{"type", "array"}, {"items", std::move(deep)}};
+  CHECK_THAT(problem_of(deep.dump()), Contains("nested deeper than 128"));
+  Json wide = {{"enum", Json::array()}};
+  for (int i = 0; i < 100000; ++i) wide["enum"].push_back("value " + std::to_string(i * 7919));
+  CHECK_FALSE(problem_of(wide.dump()).empty());
+  wide["enum"].get_ref<Json::array_t&>().resize(2000);
+  CHECK(problem_of(wide.dump()).empty());
+  Json many = {{"type", "object"}, {"properties", Json::object()}};
+  for (int i = 0; i < 500; ++i) many["properties"]["p" + std::to_string(i)] = {{"type", "string"}};
+  CHECK(problem_of(many.dump()).empty());
+  // 2^40 ways.
+  Json product = {{"allOf", Json::array()}};
+  for (int i = 0; i < 40; ++i) {
+    const std::string a = "a" + std::to_string(i), b = "b" + std::to_string(i);
+    product["allOf"].push_back({{"anyOf", {{{"required", {a}}}, {{"required", {b}}}}}});
+  }
+  CHECK_THAT(problem_of(product.dump()), Contains("ways"));
+  for (const char* pattern : {"^(a+)+$", "^(a|aa)*b$", "(x+x+)+y", "^(([a-z])+.)+[A-Z]([a-z])+$"}) {
+    CHECK(problem_of(Json({{"type", "string"}, {"pattern", pattern}}).dump()).empty());
+  }
+  check_schema(R"({"type":"string","pattern":"^(a|b)*a(a|b){30}$"})",
+               {'"' + std::string(40, 'a') + '"'}, {'"' + std::string(40, 'b') + '"'});
+  CHECK_THAT(problem_of(R"({"type":"string","pattern":"^((a{1000}){1000}){1000}$","minLength":3})"),
+             !Contains("too long"));
+  CHECK_THAT(problem_of(Json({{"type", "string"}, {"pattern", std::string(9000, 'a')}}).dump()),
+             Contains("8192"));
+}
+
+TEST_CASE("random schemas: whatever is written is valid") {
+  std::mt19937_64 random(test::random_seed());
+  const ListTokenizer vocabulary = test::random_vocabulary(random, 600);
+  const auto trie = std::make_shared<const TokenTrie>(vocabulary);
+  int ended = 0, impossible = 0;
+  for (int i = 0; i < 150; ++i) {
+    const Json schema = SchemaWriter(random).schema();
+    INFO(schema.dump());
+    std::shared_ptr<const Constraint> constraint;
+    try {
+      constraint = std::make_shared<const Constraint>(compile_json_schema(schema), trie);
+    } catch (const GrammarError& error) {  // bounds that leave nothing
+      CHECK_THAT(error.what(), Contains("no text can ever match") || Contains("oneOf"));
+      ++impossible;
+      continue;
+    }
+    for (int n = 0; n < 4; ++n) {
+      Matcher matcher(constraint, ends_of(vocabulary));
+      const auto text = write_at_random(vocabulary, matcher, random);
+      if (!text) continue;
+      ++ended;
+      INFO(*text);
+      CHECK(matches(constraint->grammar(), *text));
+      const Json value = Json::parse(*text, nullptr, false);
+      REQUIRE_FALSE(value.is_discarded());
+      CHECK(is_valid(schema, value, schema));
+    }
+  }
+  CHECK(ended > 300);
+  CHECK(impossible < 75);
+}
+
+TEST_CASE("any JSON object") {
+  const Grammar grammar = compile_json_object();
+  CHECK(matches(grammar, R"({"a": [1, {"b":null}], "":"x"})"));
+  for (const char* text : {"[]", "1", "", "{", "{\"a\":}"}) CHECK_FALSE(matches(grammar, text));
+}
+
+}  // namespace sluice::constrain
