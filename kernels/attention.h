@@ -46,6 +46,10 @@ struct AttentionArgs {
   std::size_t out_stride;    // from the outputs of a token to those of the next
   std::size_t head_dim;      // elements of a query and a key; any size
   std::size_t value_dim;     // elements of a value; any size
+  // Values are the first value_dim elements of the keys, and `values` and `value_scales` are not
+  // used. With int8 value_dim is a multiple of 32 then, and these elements have a scale of their
+  // own: the first one of a row.
+  bool keys_hold_values;
   float scale;               // of query times key
   float softcap;             // scores become softcap * tanh(score / softcap); 0 means none
   const float* sink_logits;  // [query_heads]: one more score for each head, used without scale or

@@ -274,7 +274,8 @@ class MixTiles {
 
 void attention_tiles(const AttentionArgs& args) {
   const std::size_t queries = query_count(args);
-  if (queries < fewest_queries || !fits_tiles(args.head_dim) || !fits_tiles(args.value_dim)) {
+  if (queries < fewest_queries || args.keys_hold_values || !fits_tiles(args.head_dim) ||
+      !fits_tiles(args.value_dim)) {
     return attention_int8(args);
   }
   for (std::size_t first = 0; first < queries; first += set_size) {

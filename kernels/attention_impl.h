@@ -15,14 +15,14 @@
 namespace sluice::kernels {
 namespace {
 
-// Prefetches the rows of the next run. Runs lie apart in memory, so the processor cannot predict
-// these addresses.
+// Prefetches rows of the next run, of `size` elements. Runs lie apart in memory, so the processor
+// cannot predict these addresses.
 template <typename Element>
-inline void prefetch_next(PlacedRun place, const void* AttentionRun::*rows, std::size_t size) {
+inline void prefetch_next(PlacedRun place, const void* rows, std::size_t size) {
   constexpr std::size_t line_bytes = 64;
   const AttentionRun& next = *place.next;
   if (&next == place.run) return;
-  const auto* elements = static_cast<const Element*>(next.*rows) + next.first * size;
+  const auto* elements = static_cast<const Element*>(rows) + next.first * size;
   const auto* bytes = reinterpret_cast<const char*>(elements);
   const std::size_t end = next.positions * size * sizeof(Element);
   for (std::size_t i = 0; i < end; i += line_bytes) prefetch(bytes + i);
@@ -31,7 +31,7 @@ inline void prefetch_next(PlacedRun place, const void* AttentionRun::*rows, std:
 template <typename Element>
 void attention(const AttentionArgs& args) {
   for_each_run(args, [&](PlacedRun place) {
-    prefetch_next<Element>(place, &AttentionRun::keys, args.head_dim);
+    prefetch_next<Element>(place, place.next->keys, args.head_dim);
     score_rows<Element>(args, place);
   });
   for (std::size_t i = 0; i < query_count(args); ++i) {
@@ -43,7 +43,7 @@ void attention(const AttentionArgs& args) {
     softmax(scores, seen, sink_logit_of(args, i));
   }
   for_each_run(args, [&](PlacedRun place) {
-    prefetch_next<Element>(place, &AttentionRun::values, args.value_dim);
+    prefetch_next<Element>(place, values_of(args, *place.next), value_stride(args));
     mix_rows<Element>(args, place);
   });
 }
@@ -74,7 +74,9 @@ inline void attention_int8(const AttentionArgs& args) {
     }
   }
   for_each_slot(args, [&](PlacedRun place) {
-    if (has_long_values) {
+    if (args.keys_hold_values) {
+      mix_page_of_keys(args, place);
+    } else if (has_long_values) {
       mix_page(args, place);
     } else {
       mix_short_rows(args, place);

@@ -32,6 +32,11 @@ constexpr float word_max = 32639;
 constexpr float byte_limit = 128;  // magnitude of any byte, also in parts of a page not yet written
 constexpr float probabilities_limit = 0x1p23f;
 
+// How many elements of a key its first scale is for.
+inline std::size_t first_part(const AttentionArgs& args) {
+  return args.keys_hold_values ? args.value_dim : first_half(args.head_dim);
+}
+
 // The index of the first score of a slot in the scores of a query.
 inline std::size_t slot_begin(PlacedRun place) {
   return place.slot - place.run->first;
@@ -85,7 +90,7 @@ inline float quantise_half(const float* query, std::size_t begin, std::size_t en
 }
 
 inline void quantise_query(const AttentionArgs& args, const AttentionRun& run, std::size_t i) {
-  const std::size_t middle = first_half(args.head_dim);
+  const std::size_t middle = first_part(args);
   const float* query = query_of(args, run, i);
   const IntegerScratch integers = integers_of(args, i);
   integers.scales[0] = args.scale * quantise_half(query, 0, middle, integers.words);
@@ -124,7 +129,7 @@ template <int heads>
                                                    std::size_t first, std::size_t v) {
   constexpr std::size_t group_bytes = 4 * slot_size;
   const AttentionRun& run = *place.run;
-  const std::size_t borders[] = {0, first_half(args.head_dim), args.head_dim};
+  const std::size_t borders[] = {0, first_part(args), args.head_dim};
   F32x16 products[heads];
   for (std::size_t half = 0; half < 2; ++half) {
     const std::size_t begin = borders[half];
@@ -215,6 +220,12 @@ inline void for_each_slot(const AttentionArgs& args, Pass pass) {
   });
 }
 
+// The scales of the values of a run, for one half of them.
+inline const std::uint16_t* value_scales_of(const AttentionArgs& args, const AttentionRun& run,
+                                            std::size_t half) {
+  return args.keys_hold_values ? run.key_scales : run.value_scales + half * args.scale_stride;
+}
+
 // Calls operation(slot, scales) for every slot of a query. scales [half][vector] are those of the
 // values; they are 0 at positions that the query does not see.
 template <typename Operation>
@@ -225,8 +236,7 @@ inline void for_value_scales(const AttentionArgs& args, std::size_t i, Operation
     F32x16 scales[2][slot_vectors];
     for (std::size_t half = 0; half < 2; ++half) {
       for (std::size_t v = 0; v < slot_vectors; ++v) {
-        scales[half][v] =
-            load(place.run->value_scales + half * args.scale_stride + v * lanes, lanes);
+        scales[half][v] = load(value_scales_of(args, *place.run, half) + v * lanes, lanes);
         if (is_whole_slot(seen)) continue;
         scales[half][v] = keep(scales[half][v], within(seen.begin, v), within(seen.end, v), 0);
       }
@@ -271,46 +281,80 @@ inline void pack_probabilities(const AttentionArgs& args, std::size_t i, float t
   });
 }
 
-// Adds words of probabilities * values of a page to elements [at, at + count) of the outputs of
-// `heads` queries, which have integers in the place of floats meanwhile. `is_first`: sets them
-// instead, as this is the first page that the queries see. `count` is at most 16.
+// Some elements of the values of a page, those of four positions side by side: [position / 4]
+// [element][position % 4]. `next` are the same of the page after it.
+struct ValueBlock {
+  const std::int8_t* values;
+  const std::int8_t* next;
+  std::size_t size;  // elements
+};
+
+// Adds words of probabilities * values to `count` elements of the outputs of `heads` queries, which
+// have integers in the place of floats meanwhile: elements from `at` on of a block, to out[h] from
+// `at` on. `is_first`: sets them instead, as this is the first page that the queries see. `count`
+// is at most 16.
 template <int heads>
-[[gnu::always_inline]] inline void mix_slice(const AttentionArgs& args, PlacedRun place,
-                                             float* const (&out)[heads],
+[[gnu::always_inline]] inline void mix_slice(const ValueBlock& block, float* const (&out)[heads],
                                              const std::int16_t* const (&words)[heads],
-                                             bool is_first, std::size_t half, std::size_t at,
-                                             std::size_t count) {
-  const std::size_t begin = half == 0 ? 0 : first_half(args.value_dim);
-  const std::size_t size = half == 0 ? first_half(args.value_dim) : args.value_dim - begin;
-  const std::size_t half_at = begin * slot_size;
-  const auto* values = static_cast<const std::int8_t*>(place.run->values) + half_at;
-  const auto* next = static_cast<const std::int8_t*>(place.next->values) + half_at;
+                                             bool is_first, std::size_t at, std::size_t count) {
   I32x16 sums[heads];
   for (int h = 0; h < heads; ++h) {
     sums[h] = is_first ? broadcast_int(0) : load_bits(out[h] + at, count);
   }
-  add_groups<heads>(values + 4 * (at - begin), 4 * size, slot_size / 4, 4 * count,
-                    next + 4 * (at - begin), words, sums);
+  add_groups<heads>(block.values + 4 * at, 4 * block.size, slot_size / 4, 4 * count,
+                    block.next + 4 * at, words, sums);
   for (int h = 0; h < heads; ++h) store_bits(sums[h], out[h] + at, count);
+}
+
+// Adds the values of a page to elements from `begin` on of the outputs of a tile of queries; the
+// block has elements of this half of the values.
+template <int heads>
+void mix_block(const AttentionArgs& args, PlacedRun place, const ValueBlock& block,
+               std::size_t first, std::size_t half, std::size_t begin) {
+  float* out[heads];
+  const std::int16_t* words[heads];
+  for (int h = 0; h < heads; ++h) {
+    out[h] = out_of(args, first + h) + begin;
+    words[h] = words_of(scores_of(args, first + h) + slot_begin(place), half);
+  }
+  const std::size_t first_seen = sight_of(args, first).first();
+  const bool is_first = place.before <= first_seen;  // the tile does see part of this run
+  by_sixteen(block.size, [&](std::size_t at, std::size_t count) {
+    mix_slice<heads>(block, out, words, is_first, at, count);
+  });
 }
 
 inline void mix_page(const AttentionArgs& args, PlacedRun place) {
   const std::size_t borders[] = {0, first_half(args.value_dim), args.value_dim};
+  const auto* values = static_cast<const std::int8_t*>(place.run->values);
+  const auto* next = static_cast<const std::int8_t*>(place.next->values);
   for_query_tiles(args, place, [&]<int heads>(std::size_t first) {
-    float* out[heads];
-    for (int h = 0; h < heads; ++h) out[h] = out_of(args, first + h);
-    const std::size_t first_seen = sight_of(args, first).first();
-    const bool is_first = place.before <= first_seen;  // the tile does see part of this run
     for (std::size_t half = 0; half < 2; ++half) {
-      const std::int16_t* words[heads];
-      for (int h = 0; h < heads; ++h) {
-        words[h] = words_of(scores_of(args, first + h) + slot_begin(place), half);
-      }
-      by_sixteen(borders[half + 1] - borders[half], [&](std::size_t i, std::size_t count) {
-        mix_slice<heads>(args, place, out, words, is_first, half, borders[half] + i, count);
-      });
+      const std::size_t begin = borders[half], at = begin * slot_size;
+      mix_block<heads>(args, place, {values + at, next + at, borders[half + 1] - begin}, first,
+                       half, begin);
     }
   });
+}
+
+// The same where keys hold the values: rearranges them piece by piece. Their halves have the same
+// scale, thus the same words.
+inline void mix_page_of_keys(const AttentionArgs& args, PlacedRun place) {
+  constexpr std::size_t piece = 64, key_group_bytes = 4 * slot_size;
+  alignas(64) std::int8_t values[piece * slot_size];
+  const auto* keys = static_cast<const std::int8_t*>(place.run->keys);
+  for (std::size_t begin = 0; begin < args.value_dim; begin += piece) {
+    const std::size_t size = smaller(piece, args.value_dim - begin);
+    for (std::size_t i = 0; i < size; i += 4) {
+      const std::int8_t* group = keys + (begin + i) / 4 * key_group_bytes;
+      for (std::size_t p = 0; p < slot_size; p += lanes) {
+        store_transposed(group + 4 * p, values + p * size + 4 * i, 4 * size);
+      }
+    }
+    for_query_tiles(args, place, [&]<int heads>(std::size_t first) {
+      mix_block<heads>(args, place, {values, values, size}, first, 0, begin);
+    });
+  }
 }
 
 // Replaces the integers in the place of the outputs by the floats that they stand for.

@@ -30,6 +30,15 @@ constexpr std::size_t smaller(std::size_t a, std::size_t b) {
   return a < b ? a : b;
 }
 
+// From the value of a position to the next, in elements.
+inline std::size_t value_stride(const AttentionArgs& args) {
+  return args.keys_hold_values ? args.head_dim : args.value_dim;
+}
+
+inline const void* values_of(const AttentionArgs& args, const AttentionRun& run) {
+  return args.keys_hold_values ? run.keys : run.values;
+}
+
 // A run and its place among all runs: `before` positions come before it. `next` is the run after
 // it; the last run is its own next. With slots, the first score of the run is number `slot` of a
 // query's scores. Without, a query has scores only for positions that it sees, one after the other.
@@ -215,7 +224,7 @@ struct MixedQueries {
 // `count` is 16, or fewer if there is only one slice. At the first position that a query sees, out
 // is set instead.
 template <typename Element, int heads, int slices>
-[[gnu::always_inline]] inline void mix_slices(const Element* values, std::size_t value_dim,
+[[gnu::always_inline]] inline void mix_slices(const Element* values, std::size_t value_stride,
                                               Positions positions,
                                               const MixedQueries<heads>& queries, std::size_t at,
                                               std::size_t count) {
@@ -229,7 +238,7 @@ template <typename Element, int heads, int slices>
   for (std::size_t p = positions.begin; p < positions.end; ++p) {
     F32x16 value[slices];
     for (int s = 0; s < slices; ++s) {
-      value[s] = load(values + p * value_dim + at + s * lanes, count);
+      value[s] = load(values + p * value_stride + at + s * lanes, count);
     }
     for (int h = 0; h < heads; ++h) {
       const F32x16 probability = broadcast(queries.probabilities[h][p]);
@@ -248,15 +257,16 @@ template <typename Element, int heads, int slices>
 template <typename Element, int heads>
 void mix_tile(const AttentionArgs& args, PlacedRun place, const Tile& tile) {
   constexpr int slices = per_head(heads);
-  const std::size_t dim = args.value_dim;
-  const auto* values = static_cast<const Element*>(place.run->values) + place.run->first * dim;
+  const std::size_t dim = args.value_dim, stride = value_stride(args);
+  const AttentionRun& run = *place.run;
+  const auto* values = static_cast<const Element*>(values_of(args, run)) + run.first * stride;
   const MixedQueries<heads> queries(args, place, tile);
   std::size_t at = 0;
   for (; at + slices * lanes <= dim; at += slices * lanes) {
-    mix_slices<Element, heads, slices>(values, dim, tile.positions, queries, at, lanes);
+    mix_slices<Element, heads, slices>(values, stride, tile.positions, queries, at, lanes);
   }
   by_sixteen(dim - at, [&](std::size_t i, std::size_t count) {
-    mix_slices<Element, heads, 1>(values, dim, tile.positions, queries, at + i, count);
+    mix_slices<Element, heads, 1>(values, stride, tile.positions, queries, at + i, count);
   });
 }
 
@@ -372,7 +382,9 @@ void score_rows(const AttentionArgs& args, PlacedRun place) {
 
 template <typename Element>
 void mix_rows(const AttentionArgs& args, PlacedRun place) {
-  if (!expands<Element>(args, place, args.value_dim)) return mix_tiles<Element>(args, place);
+  if (args.keys_hold_values || !expands<Element>(args, place, args.value_dim)) {
+    return mix_tiles<Element>(args, place);
+  }
   ExpandedRows rows;
   const AttentionRun& run = *place.run;
   const auto* values = static_cast<const std::uint16_t*>(run.values) + run.first * args.value_dim;

@@ -22,8 +22,12 @@ RowPlace contiguous_place(std::size_t size, std::size_t offset) {
 
 RowPlace key_place(std::size_t size, std::size_t position) {
   if (size <= short_row_max) return contiguous_place(size, position * size);
-  const std::size_t half = first_half(size), group = 4 * kv_page_positions;
-  return {half, {4 * position, half / 4 * group + 4 * position}, group, 1};
+  return parted_key_place(first_half(size), position);
+}
+
+RowPlace parted_key_place(std::size_t first_part, std::size_t position) {
+  constexpr std::size_t group = 4 * kv_page_positions;
+  return {first_part, {4 * position, first_part / 4 * group + 4 * position}, group, 1};
 }
 
 RowPlace value_place(std::size_t size, std::size_t position) {
@@ -49,8 +53,9 @@ void dequantise_row(const std::int8_t* page, const RowPlace& place, std::size_t 
   const float first = half_to_float(scales[0]);
   if (size > short_row_max) {
     const float second = half_to_float(scales[scale_stride]);
-    const std::size_t half = first_half(size);
-    for (std::size_t i = 0; i < size; ++i) out[i] = (i < half ? first : second) * page[place.at(i)];
+    for (std::size_t i = 0; i < size; ++i) {
+      out[i] = (i < place.first_half ? first : second) * page[place.at(i)];
+    }
     return;
   }
   const std::size_t bits = fine_bits(size);

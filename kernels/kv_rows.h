@@ -52,6 +52,8 @@ struct RowPlace {
   }
 };
 RowPlace key_place(std::size_t size, std::size_t position);
+// Of a long key whose first scale is for `first_part` elements, a multiple of four.
+RowPlace parted_key_place(std::size_t first_part, std::size_t position);
 RowPlace value_place(std::size_t size, std::size_t position);
 RowPlace contiguous_place(std::size_t size, std::size_t offset = 0);  // one element after the other
 

@@ -243,6 +243,14 @@ inline void store(I32x16 a, std::int16_t* p) {
                       _mm256_permute4x64_epi64(words, _MM_SHUFFLE(3, 1, 2, 0)));
 }
 
+inline void store_transposed(const std::int8_t* bytes, std::int8_t* p, std::size_t stride) {
+  const __m128i order = _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+  for (std::size_t block = 0; block < 4; ++block) {
+    const __m128i from = _mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes) + block);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p + block * stride), _mm_shuffle_epi8(from, order));
+  }
+}
+
 inline void store_bits(I32x16 a, float* p, std::size_t count) {
   store(F32x16{_mm256_castsi256_ps(a.low), _mm256_castsi256_ps(a.high)}, p, count);
 }

@@ -182,6 +182,18 @@ inline void store(I32x16 a, std::int16_t* p) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(a.v));
 }
 
+inline void store_transposed(const std::int8_t* bytes, std::int8_t* p, std::size_t stride) {
+  const __m128i order = _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+  const __m512i turned =
+      _mm512_shuffle_epi8(_mm512_loadu_si512(bytes), _mm512_broadcast_i32x4(order));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_castsi512_si128(turned));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p + stride), _mm512_extracti32x4_epi32(turned, 1));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p + 2 * stride),
+                   _mm512_extracti32x4_epi32(turned, 2));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p + 3 * stride),
+                   _mm512_extracti32x4_epi32(turned, 3));
+}
+
 inline void store_bits(I32x16 a, float* p, std::size_t count) {
   store(F32x16{_mm512_castsi512_ps(a.v)}, p, count);
 }

@@ -228,6 +228,15 @@ inline void store(I32x16 a, std::int16_t* p) {
   for (std::size_t i = 0; i < lanes; ++i) p[i] = static_cast<std::int16_t>(a.lane[i]);
 }
 
+// Transposes four blocks of 4 x 4 bytes and stores them `stride` bytes apart.
+inline void store_transposed(const std::int8_t* bytes, std::int8_t* p, std::size_t stride) {
+  for (std::size_t block = 0; block < 4; ++block) {
+    for (std::size_t i = 0; i < 16; ++i) {
+      p[block * stride + i] = bytes[block * 16 + i % 4 * 4 + i / 4];
+    }
+  }
+}
+
 // Stores integers in an array of floats; they must be converted before they are read as floats.
 inline void store_bits(I32x16 a, float* p, std::size_t count) {
   __builtin_memcpy(p, a.lane, count * sizeof(float));

@@ -116,7 +116,7 @@ KvCache::KvCache(CacheConfig config, const kernels::KernelTable& kernels)
       place.key_scales = page_key_bytes(config_.type, shape.key_dim);
       place.values = place.key_scales + scale_bytes;
       place.value_scales = place.values + page_value_bytes(config_.type, shape.value_dim);
-      place.head_bytes = place.value_scales + scale_bytes;
+      place.head_bytes = shape.keys_hold_values ? place.values : place.value_scales + scale_bytes;
       at += place.head_bytes * shape.kv_heads;
     }
     assert(at == layout.page_bytes);
@@ -379,19 +379,20 @@ std::byte* KvCache::head(const Sequence& sequence, const LayerPlace& place, std:
   return page(place.group, table.pages[index]) + place.offset + kv_head * place.head_bytes;
 }
 
-void KvCache::store(float* row, std::size_t dim, std::byte* rows, std::byte* scales,
+void KvCache::store(const Row& row, std::byte* rows, std::byte* scales,
                     const kernels::RowPlace& place, std::size_t position_in_page) const {
-  const std::size_t at = position_in_page * dim;
+  float* const x = row.elements;
+  const std::size_t at = position_in_page * row.size;
   switch (config_.type) {
     case ElementType::f32:
-      std::memcpy(rows + at * sizeof(float), row, dim * sizeof(float));
+      std::memcpy(rows + at * sizeof(float), x, row.size * sizeof(float));
       break;
     case ElementType::f16:
-      kernels_.attention.f32_to_f16(row, dim, reinterpret_cast<std::uint16_t*>(rows) + at);
+      kernels_.attention.f32_to_f16(x, row.size, reinterpret_cast<std::uint16_t*>(rows) + at);
       break;
     case ElementType::int8:
-      kernels_.kv_rows.hadamard(row, dim);
-      kernels_.kv_rows.quantise(row, dim, reinterpret_cast<std::int8_t*>(rows), place,
+      hadamard_parts(row);
+      kernels_.kv_rows.quantise(x, row.size, reinterpret_cast<std::int8_t*>(rows), place,
                                 reinterpret_cast<std::uint16_t*>(scales) + position_in_page,
                                 page_positions);
       break;
@@ -405,10 +406,16 @@ void KvCache::write(const Sequence& sequence, std::size_t layer, std::uint32_t p
   const std::size_t in_page = position % page_positions;
   for (std::size_t h = 0; h < shape.kv_heads; ++h) {
     std::byte* at = head(sequence, place, position, h);
-    store(keys + h * shape.key_dim, shape.key_dim, at, at + place.key_scales,
+    float* const key = keys + h * shape.key_dim;
+    if (shape.keys_hold_values) {
+      store({key, shape.key_dim, shape.value_dim}, at, at + place.key_scales,
+            kernels::parted_key_place(shape.value_dim, in_page), in_page);
+      continue;
+    }
+    store({key, shape.key_dim, shape.key_dim}, at, at + place.key_scales,
           kernels::key_place(shape.key_dim, in_page), in_page);
-    store(values + h * shape.value_dim, shape.value_dim, at + place.values, at + place.value_scales,
-          kernels::value_place(shape.value_dim, in_page), in_page);
+    store({values + h * shape.value_dim, shape.value_dim, shape.value_dim}, at + place.values,
+          at + place.value_scales, kernels::value_place(shape.value_dim, in_page), in_page);
   }
 }
 
@@ -460,6 +467,7 @@ void KvCache::attend(const Sequence& sequence, std::size_t layer, std::size_t kv
   args.out_stride = queries.out_stride;
   args.head_dim = shape.key_dim;
   args.value_dim = shape.value_dim;
+  args.keys_hold_values = shape.keys_hold_values;
   args.scale = queries.scale;
   args.softcap = queries.softcap;
   args.sink_logits = queries.sink_logits;
@@ -476,6 +484,22 @@ std::uint32_t KvCache::columns_together(std::size_t layer, std::uint32_t positio
   columns = std::min(columns, window_columns_max);
   if (window.sinks == 0 || position >= window.positions) return columns;
   return std::min(columns, window.positions - position);
+}
+
+void KvCache::hadamard_parts(const Row& row) const {
+  kernels_.kv_rows.hadamard(row.elements, row.part);
+  if (row.part < row.size) {
+    kernels_.kv_rows.hadamard(row.elements + row.part, row.size - row.part);
+  }
+}
+
+void KvCache::hadamard_queries(std::size_t layer, float* rows, std::size_t heads) const {
+  if (config_.type != ElementType::int8) return;
+  const LayerShape& shape = config_.layers[layer];
+  const std::size_t part = shape.keys_hold_values ? shape.value_dim : shape.key_dim;
+  for (std::size_t h = 0; h < heads; ++h) {
+    hadamard_parts({rows + h * shape.key_dim, shape.key_dim, part});
+  }
 }
 
 void KvCache::hadamard(float* rows, std::size_t heads, std::size_t dim) const {

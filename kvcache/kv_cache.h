@@ -14,8 +14,8 @@
 // Recurrent states cannot be undone. A sequence has its states at its own length, at 0 (zeros) and
 // at its checkpoints, and can be forked at or truncated to these lengths only.
 //
-// int8: the caller transforms queries with hadamard() before attend(), and outputs after it.
-// write() transforms keys and values itself (kernels/kv_rows.h says why).
+// int8: the caller transforms queries with hadamard_queries() before attend(), and outputs with
+// hadamard() after it. write() transforms keys and values itself (kernels/kv_rows.h says why).
 //
 // Threads: these may run at the same time: write() for different positions, layers or sequences;
 // attend() on positions that are written; reads and writes of the states of different layers or
@@ -154,7 +154,8 @@ class KvCache {
   std::span<std::byte> next_state_memory(const Sequence& sequence) const;
 
   // Stores the keys [kv_heads][key_dim] and values [kv_heads][value_dim] of one position of one
-  // layer. May overwrite both arrays: their contents are undefined afterwards.
+  // layer. May overwrite both arrays: their contents are undefined afterwards. `values` is not used
+  // where keys hold the values.
   void write(const Sequence& sequence, std::size_t layer, std::uint32_t position, float* keys,
              float* values) const;
 
@@ -169,8 +170,9 @@ class KvCache {
   std::uint32_t columns_together(std::size_t layer, std::uint32_t position,
                                  std::uint32_t columns) const;
 
-  // Transforms `heads` queries or outputs of `dim` numbers in place. Does nothing for types other
-  // than int8.
+  // Transforms the queries [heads][key_dim] of a layer, or outputs [heads][dim], in place. Do
+  // nothing for types other than int8.
+  void hadamard_queries(std::size_t layer, float* rows, std::size_t heads) const;
   void hadamard(float* rows, std::size_t heads, std::size_t dim) const;
 
   // The position at which the query of the token at `position` is rotated for the sinks.
@@ -197,8 +199,14 @@ class KvCache {
   std::byte* page(std::size_t group, std::uint32_t number) const;
   std::byte* head(const Sequence& sequence, const LayerPlace& place, std::uint32_t position,
                   std::size_t kv_head) const;
-  void store(float* row, std::size_t dim, std::byte* rows, std::byte* scales,
-             const kernels::RowPlace& place, std::size_t position_in_page) const;
+  // A row of keys or values. Elements from `part` on are transformed by themselves.
+  struct Row {
+    float* elements;
+    std::size_t size, part;
+  };
+  void hadamard_parts(const Row& row) const;
+  void store(const Row& row, std::byte* rows, std::byte* scales, const kernels::RowPlace& place,
+             std::size_t position_in_page) const;
   std::uint32_t copy(std::size_t group, std::uint32_t number);
   void drop_unseen(Sequence& sequence);
   bool reserve(Sequence& sequence, std::uint32_t positions);

@@ -48,6 +48,14 @@ void check(const CacheConfig& config) {
                                 " positions cannot keep " + std::to_string(config.window.sinks) +
                                 " of them for ever: keep fewer, or widen the window");
   }
+  for (const LayerShape& layer : config.layers) {
+    if (!layer.keys_hold_values) continue;
+    if (layer.value_dim % latent_unit != 0 || layer.value_dim >= layer.key_dim) {
+      throw std::invalid_argument("keys of " + std::to_string(layer.key_dim) +
+                                  " elements cannot hold values of " +
+                                  std::to_string(layer.value_dim));
+    }
+  }
   if (config.total_positions != 0 && config.total_positions < config.positions) {
     throw std::invalid_argument("a KV cache of " + std::to_string(config.total_positions) +
                                 " positions cannot hold a sequence of " +
@@ -82,9 +90,10 @@ std::size_t layer_page_bytes(const LayerShape& layer, const CacheConfig& config)
   for (const std::size_t dim : {layer.key_dim, layer.value_dim}) {
     product(dim, page_positions * sizeof(float), config);
   }
-  const std::size_t head = sum(
-      page_key_bytes(config.type, layer.key_dim),
-      page_value_bytes(config.type, layer.value_dim) + 2 * page_scale_bytes(config.type), config);
+  const std::size_t scales = page_scale_bytes(config.type);
+  const std::size_t values =
+      layer.keys_hold_values ? 0 : page_value_bytes(config.type, layer.value_dim) + scales;
+  const std::size_t head = sum(page_key_bytes(config.type, layer.key_dim) + scales, values, config);
   return product(head, layer.kv_heads, config);
 }
 

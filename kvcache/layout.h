@@ -3,10 +3,10 @@
 //
 // Layers that keep the same positions form a group. A page holds 32 positions of all layers of one
 // group: [layer][kv head]{keys, scales of keys, values, scales of values}, each part a multiple of
-// 32 bytes. Keys are [position][key_dim], values [position][value_dim]. For int8 their order is
-// that of kernels/kv_rows.h, and scales are half floats [2][position]; other types have no scales.
-// The pages of a group lie one after the other. The slots of recurrent state come after all pages
-// (kvcache/state_store.h).
+// 32 bytes; without the last two where keys hold the values. Keys are [position][key_dim], values
+// [position][value_dim]. For int8 their order is that of kernels/kv_rows.h, and scales are half
+// floats [2][position]; other types have no scales. The pages of a group lie one after the other.
+// The slots of recurrent state come after all pages (kvcache/state_store.h).
 #pragma once
 
 #include <cstddef>
@@ -22,6 +22,7 @@ namespace sluice::kvcache {
 // are padded to a multiple of four).
 enum class ElementType { f32, f16, int8 };
 
+inline constexpr std::size_t latent_unit = 32;
 inline constexpr std::uint32_t page_positions = kernels::kv_page_positions;
 inline constexpr std::uint32_t unlimited = std::numeric_limits<std::uint32_t>::max();
 
@@ -47,6 +48,10 @@ struct LayerShape {
   std::size_t value_dim = 0;
   std::uint32_t window = 0;      // the model's own: positions that the layer sees; 0: all
   std::size_t state_floats = 0;  // for each sequence, whatever its length; 0: no state
+  // Values are the first value_dim elements of the keys, and are stored once. value_dim is a
+  // multiple of latent_unit then, and less than key_dim. With int8 this part of a key has a scale
+  // and a Hadamard transform of its own, and so has the rest.
+  bool keys_hold_values = false;
 };
 
 struct CacheConfig {

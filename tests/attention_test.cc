@@ -20,6 +20,7 @@ struct Shape {
   float softcap;
   std::size_t sinks = 0;  // positions at the start that are looked at with other queries
   bool has_sink_logits = false;
+  bool keys_hold_values = false;
 };
 
 struct Problem {
@@ -30,7 +31,7 @@ struct Problem {
         sink_logits(random_floats(s.heads, Data::normal, rng), 1),
         offset(rng() % KvPages::page),
         keys(KvPages::Kind::keys, random_floats(s.positions * s.head_dim, data, rng), s.head_dim,
-             s.element, offset, rng),
+             s.element, offset, rng, s.keys_hold_values ? s.value_dim : 0),
         values(KvPages::Kind::values, random_floats(s.positions * s.value_dim, data, rng),
                s.value_dim, s.element, offset, rng) {}
 
@@ -93,6 +94,7 @@ struct Problem {
     args.out_stride = c.count * shape.value_dim;
     args.head_dim = shape.head_dim;
     args.value_dim = shape.value_dim;
+    args.keys_hold_values = shape.keys_hold_values;
     args.scale = scale();
     args.softcap = shape.softcap;
     // Tokens that are computed together share theirs.
@@ -106,6 +108,9 @@ struct Problem {
     CHECK(out.intact());
     return {out.data(), out.data() + out.size()};
   }
+
+  // What holds the values.
+  const KvPages& mixed() const { return shape.keys_hold_values ? keys : values; }
 
   float scale() const { return 0.3f / std::sqrt(static_cast<float>(shape.head_dim)); }
 
@@ -267,7 +272,7 @@ void oracle(const Problem& p, std::size_t head, std::vector<double>& out,
   for (std::size_t i = 0; i < s.positions; ++i) {
     double score = 0, magnitude = 0, rounded = 0;
     const float* query = (i < s.sinks ? p.sink_queries : p.queries).data() + head * s.head_dim;
-    const std::vector<double> rounding = word_rounding(query, s.head_dim);
+    const std::vector<double> rounding = word_rounding(query, s.head_dim, p.keys.middle());
     for (std::size_t k = 0; k < s.head_dim; ++k) {
       const double key = p.keys.number(i, k), term = query[k] * key;
       score += term;
@@ -288,14 +293,14 @@ void oracle(const Problem& p, std::size_t head, std::vector<double>& out,
   for (std::size_t v = 0; v < s.value_dim; ++v) {
     double mixed = 0, magnitude = 0, largest = 0, total = 0, steps = 0;
     for (std::size_t i = 0; i < s.positions; ++i) {
-      const double term = weights[i] / sum * p.values.number(i, v);
+      const double term = weights[i] / sum * p.mixed().number(i, v);
       mixed += term;
       magnitude += std::abs(term);
       if (!has_words || s.value_dim <= kernels::short_row_max) continue;
-      const double word = weights[i] / sum * p.values.step(i, v);
+      const double word = weights[i] / sum * p.mixed().step(i, v);
       largest = std::max(largest, word);
       total += word;
-      steps += std::abs(p.values.number(i, v)) / p.values.step(i, v);
+      steps += std::abs(p.mixed().number(i, v)) / p.mixed().step(i, v);
     }
     out.push_back(mixed);
     // An error of the scores changes numerator and sum; then a chain over all positions, and the
@@ -304,6 +309,73 @@ void oracle(const Problem& p, std::size_t head, std::vector<double>& out,
         4 * score_error + epsilon * (static_cast<double>(s.positions) * 17 / 16 + 13);
     const double word_step = std::max(largest / 32639, total * 0x1p-23);
     tolerance.push_back(relative * magnitude + 0.51 * word_step * steps);
+  }
+}
+
+// Of rows that hold keys and values: all elements, and those of values.
+constexpr std::size_t latent_dims[][2] = {{33, 32},   {40, 32},   {100, 64},  {104, 96},
+                                          {176, 160}, {288, 256}, {300, 256}, {576, 512}};
+
+Shape latent_shape(std::size_t heads, std::size_t positions, Rng& rng) {
+  const auto& [head_dim, value_dim] = latent_dims[rng() % std::size(latent_dims)];
+  return {heads,
+          positions,
+          head_dim,
+          value_dim,
+          all_elements[rng() % 3],
+          rng() % 3 == 0 ? 20.0f : 0.0f,
+          rng() % 2 == 0 ? 0 : rng() % positions,
+          rng() % 3 == 0,
+          true};
+}
+
+TEST_CASE("keys that hold the values give the bits of scalar, and are close to double") {
+  Rng rng(47);
+  for (int draw = 0; draw < 120; ++draw) {
+    const std::size_t positions = position_counts[rng() % std::size(position_counts)];
+    const Shape shape = latent_shape(1 + rng() % 20, positions, rng);
+    const Problem problem(shape, Data::normal, rng);
+    const auto& scalar = kernels::kernel_table(kernels::Isa::scalar).attention;
+    const std::vector<float> expected = problem.run(scalar, 0, shape.heads);
+    INFO(describe(shape));
+    std::vector<double> exact, tolerance;
+    for (std::size_t h = 0; h < shape.heads; ++h) oracle(problem, h, exact, tolerance);
+    CHECK(beyond(expected.data(), exact, tolerance).value_or("") == "");
+    for (const kernels::Isa isa : tiers_above_scalar()) {
+      const kernels::AttentionKernels& table = kernels::kernel_table(isa).attention;
+      INFO(kernels::isa_name(isa));
+      const std::vector<float> found = problem.run(table, 0, shape.heads, 1 + rng() % 40);
+      CHECK(difference(found.data(), expected.data(), expected.size()).value_or("") == "");
+      const std::size_t alone = rng() % shape.heads;
+      const std::vector<float> one = problem.run(table, alone, 1, 1 + rng() % 40);
+      CHECK(difference(one.data(), expected.data() + alone * shape.value_dim, one.size())
+                .value_or("") == "");
+    }
+  }
+}
+
+TEST_CASE("keys that hold the values give several tokens the bits of each alone") {
+  Rng rng(48);
+  for (int draw = 0; draw < 60; ++draw) {
+    const std::size_t heads = 1 + rng() % 20, columns = 1 + rng() % 6;
+    const std::size_t positions = columns + 1 + rng() % 100, window = 1 + rng() % 60;
+    Shape shape = latent_shape(heads * columns, positions, rng);
+    shape.sinks = std::min(shape.sinks, positions - columns);
+    Problem problem(shape, Data::normal, rng);
+    problem.heads_of_token = heads;
+    for (const kernels::Isa isa : all_tiers()) {
+      const kernels::AttentionKernels& table = kernels::kernel_table(isa).attention;
+      const std::vector<float> together =
+          problem.run_columns(table, {0, heads, columns, positions, window}, 1 + rng() % 40);
+      INFO(kernels::isa_name(isa) << ": " << columns << " columns, " << describe(shape));
+      for (std::size_t c = 0; c < columns; ++c) {
+        const std::size_t first = c * heads, seen = positions - (columns - 1 - c);
+        const std::vector<float> alone =
+            problem.run_columns(table, {first, heads, 1, seen, window});
+        CHECK(difference(together.data() + first * shape.value_dim, alone.data(), alone.size())
+                  .value_or("") == "");
+      }
+    }
   }
 }
 

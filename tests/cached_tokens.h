@@ -86,8 +86,8 @@ inline void step_attention(const kvcache::KvCache& cache, const Tracked& tracked
   for (std::uint32_t c = 0; c < count; ++c) {
     TokenRows rows = rows_of(s, layer, tokens[c], first + c);
     cache.write(tracked.sequence, layer, first + c, rows.keys.data(), rows.values.data());
-    cache.hadamard(rows.queries.data(), heads, s.key_dim);
-    cache.hadamard(rows.sink_queries.data(), heads, s.key_dim);
+    cache.hadamard_queries(layer, rows.queries.data(), heads);
+    cache.hadamard_queries(layer, rows.sink_queries.data(), heads);
     near.insert(near.end(), rows.queries.begin(), rows.queries.end());
     at_sinks.insert(at_sinks.end(), rows.sink_queries.begin(), rows.sink_queries.end());
   }

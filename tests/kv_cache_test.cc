@@ -32,7 +32,9 @@ using kvcache::Window;
 constexpr ElementType all_types[] = {ElementType::f32, ElementType::f16, ElementType::int8};
 // Layers of different shapes, odd ones too; one without attention, some with a window of their own.
 std::vector<LayerShape> mixed_layers() {
-  return {{2, 5, 3, 0}, {0, 0, 0, 0}, {1, 64, 64, 40}, {1, 33, 80, 0}, {3, 24, 17, 7}};
+  return {{2, 5, 3, 0},           {0, 0, 0, 0},   {1, 64, 64, 40},
+          {1, 33, 80, 0},         {3, 24, 17, 7}, {2, 88, 64, 0, 0, true},
+          {1, 40, 32, 7, 0, true}};
 }
 
 CacheConfig config_of(ElementType type, std::uint32_t positions, Window window = {}) {
@@ -46,14 +48,27 @@ CacheConfig config_of(ElementType type, std::uint32_t positions, Window window =
   return config;
 }
 
-// A row as it comes back from the cache, in the basis that it is kept in.
-std::vector<double> kept(std::vector<float> row, ElementType type) {
+// Where the second part of a key begins, which has a scale of its own; and where it has a transform
+// of its own.
+std::size_t middle_of(const LayerShape& s) {
+  return s.keys_hold_values ? s.value_dim : kernels::first_half(s.key_dim);
+}
+void transform_key(const LayerShape& s, float* row) {
+  const kernels::KvRowKernels& scalar = kernels::kernel_table(kernels::Isa::scalar).kv_rows;
+  const std::size_t first = s.keys_hold_values ? s.value_dim : s.key_dim;
+  scalar.hadamard(row, first);
+  if (first < s.key_dim) scalar.hadamard(row + first, s.key_dim - first);
+}
+
+// A row as it comes back from the cache. int8: of a transformed row, with the second scale from
+// `middle` on.
+std::vector<double> kept(std::vector<float> row, ElementType type, std::size_t middle) {
   const kernels::KvRowKernels& scalar = kernels::kernel_table(kernels::Isa::scalar).kv_rows;
   std::vector<std::int8_t> q(row.size());
   std::uint16_t scales[2] = {};
   if (type == ElementType::int8) {
-    scalar.hadamard(row.data(), row.size());
-    const kernels::RowPlace place = kernels::contiguous_place(row.size());
+    kernels::RowPlace place = kernels::contiguous_place(row.size());
+    if (row.size() > kernels::short_row_max) place = {middle, {0, middle}, 4, 1};
     scalar.quantise(row.data(), row.size(), q.data(), place, scales, 1);
     kernels::dequantise_row(q.data(), place, row.size(), scales, 1, row.data());
   }
@@ -61,6 +76,21 @@ std::vector<double> kept(std::vector<float> row, ElementType type) {
     for (float& x : row) x = kernels::half_to_float(kernels::float_to_half(x));
   }
   return {row.begin(), row.end()};
+}
+
+// The key and the value of a head at a position, in the basis that they are kept in.
+std::pair<std::vector<double>, std::vector<double>> kept_rows(const LayerShape& s,
+                                                              std::vector<float> key,
+                                                              std::vector<float> value,
+                                                              ElementType type) {
+  if (type == ElementType::int8) {
+    transform_key(s, key.data());
+    kernels::kernel_table(kernels::Isa::scalar).kv_rows.hadamard(value.data(), value.size());
+  }
+  const std::vector<double> kept_key = kept(std::move(key), type, middle_of(s));
+  const auto values_end = kept_key.begin() + static_cast<std::ptrdiff_t>(s.value_dim);
+  if (s.keys_hold_values) return {kept_key, {kept_key.begin(), values_end}};
+  return {kept_key, kept(std::move(value), type, kernels::first_half(s.value_dim))};
 }
 
 std::vector<float> part(const std::vector<float>& rows, std::size_t index, std::size_t dim) {
@@ -101,15 +131,16 @@ void oracle(const CacheConfig& config, const std::vector<std::uint32_t>& tokens,
       std::vector<std::vector<double>> values;
       double error = 0;
       for (const auto& [p, rows] : visible) {
-        const auto key = kept(part(rows.keys, h / query_heads, s.key_dim), config.type);
-        values.push_back(kept(part(rows.values, h / query_heads, s.value_dim), config.type));
+        const auto [key, value] =
+            kept_rows(s, part(rows.keys, h / query_heads, s.key_dim),
+                      part(rows.values, h / query_heads, s.value_dim), config.type);
+        values.push_back(value);
         const bool narrow = s.window != 0 && s.window <= config.window.positions;
         const bool at_sink = !narrow && p < config.window.sinks && t >= config.window.positions;
         std::vector<float> query = part(at_sink ? own.sink_queries : own.queries, h, s.key_dim);
-        if (config.type == ElementType::int8) {
-          kernels::kernel_table(kernels::Isa::scalar).kv_rows.hadamard(query.data(), query.size());
-        }
-        const std::vector<double> rounding = word_rounding(query.data(), query.size());
+        if (config.type == ElementType::int8) transform_key(s, query.data());
+        const std::vector<double> rounding =
+            word_rounding(query.data(), query.size(), middle_of(s));
         double score = 0, magnitude = 0, rounded = 0;
         for (std::size_t k = 0; k < s.key_dim; ++k) {
           score += query[k] * key[k];
@@ -374,9 +405,9 @@ TEST_CASE("bytes are those of the numbers: at most four a row beyond the element
         const bool is_int8 = type == ElementType::int8;
         const std::size_t element = type == ElementType::f32 ? 4 : (is_int8 ? 1 : 2);
         const std::size_t padding = is_int8 && s.key_dim > 16 ? (4 - s.key_dim % 4) % 4 : 0;
-        const std::size_t scales = is_int8 ? 2 * 4 : 0;
-        expected +=
-            positions * s.kv_heads * (element * (s.key_dim + s.value_dim) + padding + scales);
+        const std::size_t scales = is_int8 ? (s.keys_hold_values ? 4 : 2 * 4) : 0;
+        const std::size_t elements = s.key_dim + (s.keys_hold_values ? 0 : s.value_dim);
+        expected += positions * s.kv_heads * (element * elements + padding + scales);
       }
       CHECK(kvcache::bytes(config) == (expected + 4095) / 4096 * 4096);
     }
@@ -414,6 +445,9 @@ TEST_CASE("caches that make no sense are refused") {
     const CacheConfig config = {{wide, wide}, 4096};
     CHECK_THROWS_AS(kvcache::bytes(config), std::invalid_argument);
     CHECK_THROWS_AS(KvCache(config, table()), std::invalid_argument);
+  }
+  for (const LayerShape& odd : {LayerShape{1, 64, 48, 0, 0, true}, {1, 64, 64, 0, 0, true}}) {
+    CHECK_THROWS_AS(kvcache::bytes(CacheConfig{{odd}, 64}), std::invalid_argument);
   }
   const CacheConfig large = {{LayerShape{1 << 20, 1 << 20, 1 << 20, 0}}, 1 << 12};
   CHECK_THROWS_AS(KvCache(large, table()), std::system_error);

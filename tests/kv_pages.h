@@ -14,9 +14,9 @@
 namespace sluice::test {
 
 // How far elements of a query are at most from the words of 16 bits that stand for them.
-inline std::vector<double> word_rounding(const float* query, std::size_t size) {
+// `middle`: where the second scale of a row begins.
+inline std::vector<double> word_rounding(const float* query, std::size_t size, std::size_t middle) {
   std::vector<double> rounding(size);
-  const std::size_t middle = kernels::first_half(size);
   for (const auto& [begin, end] : {std::pair(std::size_t{0}, middle), {middle, size}}) {
     double top = 0;
     for (std::size_t i = begin; i < end; ++i) top = std::max<double>(top, std::abs(query[i]));
@@ -43,9 +43,14 @@ class KvPages {
  public:
   enum class Kind { keys, values };
 
+  // `value_dim`: of keys whose first elements are the values; 0: they hold none.
   KvPages(Kind kind, const std::vector<float>& rows, std::size_t dim, KvElement element,
-          std::size_t offset, Rng& rng)
-      : element_(element), dim_(dim), floats_(rows, 3), halves_(rows.size(), 5) {
+          std::size_t offset, Rng& rng, std::size_t value_dim = 0)
+      : element_(element),
+        dim_(dim),
+        middle_(value_dim != 0 ? value_dim : kernels::first_half(dim)),
+        floats_(rows, 3),
+        halves_(rows.size(), 5) {
     const kernels::KernelTable& scalar = kernels::kernel_table(kernels::Isa::scalar);
     if (element == KvElement::f16) {
       scalar.attention.f32_to_f16(rows.data(), rows.size(), halves_.data());
@@ -63,12 +68,14 @@ class KvPages {
     scales_.resize(pages * 2 * page);
     for (std::int8_t& byte : bytes_) byte = static_cast<std::int8_t>(rng());
     for (std::uint16_t& scale : scales_) scale = static_cast<std::uint16_t>(rng());
-    const auto place_of = kind == Kind::keys ? kernels::key_place : kernels::value_place;
     for (std::size_t r = 0; r < count; ++r) {
       const std::size_t at = offset + r, in_page = at % page;
       std::int8_t* const row_page = bytes_.data() + at / page * page_bytes_;
       std::uint16_t* const row_scales = scales_.data() + at / page * 2 * page + in_page;
-      const kernels::RowPlace place = place_of(dim, in_page);
+      const kernels::RowPlace place = kind == Kind::values ? kernels::value_place(dim, in_page)
+                                      : value_dim == 0
+                                          ? kernels::key_place(dim, in_page)
+                                          : kernels::parted_key_place(middle_, in_page);
       scalar.kv_rows.quantise(rows.data() + r * dim, dim, row_page, place, row_scales, page);
       kernels::dequantise_row(row_page, place, dim, row_scales, page, floats_.data() + r * dim);
     }
@@ -78,9 +85,11 @@ class KvPages {
   float number(std::size_t row, std::size_t i) const { return floats_.data()[row * dim_ + i]; }
   // The difference between neighbours of it, of a long int8 row.
   float step(std::size_t row, std::size_t i) const {
-    const std::size_t half = i < kernels::first_half(dim_) ? 0 : 1;
+    const std::size_t half = i < middle_ ? 0 : 1;
     return kernels::half_to_float(scales(row)[half * page + first(row)]);
   }
+
+  std::size_t middle() const { return middle_; }
 
   // For a run that begins with a row: its page, and where in it the row lies.
   const void* rows(std::size_t row) const {
@@ -108,7 +117,7 @@ class KvPages {
 
  private:
   KvElement element_;
-  std::size_t dim_, offset_ = 0, page_bytes_ = 0;
+  std::size_t dim_, middle_, offset_ = 0, page_bytes_ = 0;
   Guarded<float> floats_;
   Guarded<std::uint16_t> halves_;
   std::vector<std::int8_t> bytes_;

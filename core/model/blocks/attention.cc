@@ -146,10 +146,10 @@ void Attention::prepare_queries(Pass& pass, std::size_t c) const {
     float* sink_q = buffers_.sink_q + c * q_size();
     std::memcpy(sink_q, q, q_size() * sizeof(float));
     if (spec_.rope != nullptr) spec_.rope->rotate_for_sinks(ops, sink_q, heads, dim, c);
-    pass.cache.hadamard(sink_q, heads, dim);
+    pass.cache.hadamard_queries(cache_layer_, sink_q, heads);
   }
   if (spec_.rope != nullptr) spec_.rope->rotate(ops, q, heads, dim, c);
-  pass.cache.hadamard(q, heads, dim);
+  pass.cache.hadamard_queries(cache_layer_, q, heads);
 }
 
 // Normalises and rotates the keys of a column and puts them and the values into the cache.
