@@ -4,7 +4,6 @@
 #include <array>
 #include <cmath>
 #include <cstring>
-#include <numeric>
 
 namespace sluice::model {
 
@@ -36,6 +35,7 @@ Attention::Attention(Decoder& decoder, const LayerTensors& tensors, const Attent
                                                         .value_dim = spec_.heads.value_dim,
                                                         .window = spec_.window})
                              : *spec_.shared_layer;
+  reader_ = CachedAttention({cache_layer_, spec_.heads, spec_.scale, spec_.softcap, sink_logits_});
 }
 
 // Rows of a fused projection are those of Q, K and V, one below the other.
@@ -67,11 +67,6 @@ void Attention::declare_projections(const LayerTensors& tensors) {
   v_bias_ = tensors.optional_vector("attn_v.bias", {v});
 }
 
-std::size_t Attention::block_columns() const {
-  constexpr std::size_t queries = 32;
-  return std::max<std::size_t>(1, queries / group());
-}
-
 Attention::Buffers Attention::place(Arena& arena, const BufferShape& shape) const {
   Buffers out;
   if (spec_.is_gated) {
@@ -86,18 +81,17 @@ Attention::Buffers Attention::place(Arena& arena, const BufferShape& shape) cons
   }
   out.attention = arena.floats(shape.columns * attention_size());
   if (kvcache::moves_sinks(shape.cache)) out.sink_q = arena.floats(shape.columns * q_size());
-  out.scores = arena.floats(shape.threads * std::min(shape.columns, block_columns()) * group() *
-                            kvcache::query_scratch(shape.cache, spec_.heads.key_dim));
-  out.runs = arena.take<kernels::AttentionRun>(shape.threads * kvcache::runs_max(shape.cache));
-  out.blocks = arena.take<Stretch>(shape.columns);
   return out;
+}
+
+void Attention::measure(Arena& arena, const BufferShape& shape) const {
+  place(arena, shape);
+  reader_.measure(arena, shape);
 }
 
 void Attention::bind(Arena& arena, const BufferShape& shape) {
   buffers_ = place(arena, shape);
-  block_max_ = std::min(shape.columns, block_columns());
-  query_scratch_ = kvcache::query_scratch(shape.cache, spec_.heads.key_dim);
-  runs_max_ = kvcache::runs_max(shape.cache);
+  reader_.bind(arena, shape);
 }
 
 void Attention::run(Pass& pass, const float* in, float* out) {
@@ -106,7 +100,7 @@ void Attention::run(Pass& pass, const float* in, float* out) {
   pass.compute.for_each(columns, [&](std::size_t, std::size_t begin, std::size_t end) {
     for (std::size_t c = begin; c < end; ++c) prepare_column(pass, c);
   });
-  attend(pass);
+  reader_.run(pass, buffers_.q, buffers_.sink_q, buffers_.attention);
   if (spec_.is_gated) apply_gates(pass);
   pass.compute.multiply(buffers_.attention, attention_size(), attention_size(), columns,
                         std::array{Product{&output_, out, spec_.embedding, output_bias_}});
@@ -184,64 +178,6 @@ float Attention::temperature(const Pass& pass, std::size_t c) const {
   const std::uint32_t position = pass.cache.sink_query_position(pass.columns[c].position);
   const std::uint32_t spans = position / spec_.temperature_original;
   return 1 + spec_.temperature_beta * std::log(1 + static_cast<float>(spans));
-}
-
-// Cuts the columns of a step into blocks that read the cache together; returns their number.
-std::size_t Attention::find_blocks(const Pass& pass) const {
-  std::size_t count = 0;
-  for (const Stretch& stretch : pass.stretches) {
-    for (std::size_t done = 0; done < stretch.count; done += block_max_) {
-      buffers_.blocks[count++] = {stretch.first + done, std::min(block_max_, stretch.count - done)};
-    }
-  }
-  return count;
-}
-
-// A work item is a KV head and a block of columns. If there are too few of these to share evenly,
-// the query heads of a KV head are split among several items.
-void Attention::attend(Pass& pass) const {
-  const std::size_t blocks = find_blocks(pass), threads = pass.compute.threads();
-  const std::size_t items = spec_.heads.kv * blocks;
-  const bool are_many = items >= 8 * threads;
-  const std::size_t parts = are_many ? 1 : std::min(group(), threads / std::gcd(items, threads));
-  pass.compute.for_each(items * parts, [&](std::size_t member, std::size_t begin, std::size_t end) {
-    for (std::size_t i = begin; i < end; ++i) {
-      const Stretch& block = buffers_.blocks[i / parts % blocks];
-      const std::size_t kv_head = i / parts / blocks;
-      const topology::WorkRange part = topology::split(group(), 1, parts, i % parts);
-      attend_block(pass, block, {kv_head, part.begin, part.size()}, member);
-    }
-  });
-}
-
-void Attention::attend_block(const Pass& pass, const Stretch& block, const SomeHeads& heads,
-                             std::size_t member) const {
-  const Buffers& b = buffers_;
-  const std::size_t first_head = heads.kv_head * group() + heads.first;
-  kvcache::Queries queries{};
-  queries.heads = heads.count;
-  queries.query_stride = q_size();
-  queries.out_stride = attention_size();
-  queries.scale = spec_.scale;
-  queries.softcap = spec_.softcap;
-  queries.sink_logits = sink_logits_.empty() ? nullptr : sink_logits_.data() + first_head;
-  queries.scores = b.scores + member * block_max_ * group() * query_scratch_;
-  queries.score_stride = query_scratch_;
-  queries.runs = b.runs + member * runs_max_;
-  for (std::size_t done = 0; done < block.count; done += queries.columns) {
-    const std::size_t c = block.first + done;
-    const Column& column = pass.columns[c];
-    const std::size_t query = c * q_size() + first_head * spec_.heads.key_dim;
-    queries.near = b.q + query;
-    queries.at_sinks = b.sink_q == nullptr ? nullptr : b.sink_q + query;
-    queries.columns = pass.cache.columns_together(cache_layer_, column.position,
-                                                  static_cast<std::uint32_t>(block.count - done));
-    queries.out = b.attention + c * attention_size() + first_head * spec_.heads.value_dim;
-    pass.cache.attend(*column.sequence, cache_layer_, heads.kv_head, column.position, queries);
-    for (std::size_t k = 0; k < queries.columns; ++k) {
-      pass.cache.hadamard(queries.out + k * queries.out_stride, heads.count, spec_.heads.value_dim);
-    }
-  }
 }
 
 void Attention::apply_gates(Pass& pass) const {

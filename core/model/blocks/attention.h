@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "core/model/blocks/block.h"
+#include "core/model/blocks/cached_attention.h"
 #include "core/model/decoder.h"
 #include "core/model/hyper_parameters.h"
 #include "core/model/rotary_table.h"
@@ -63,7 +64,7 @@ class Attention final : public Block {
   std::size_t cache_layer() const { return cache_layer_; }
 
   std::size_t size_max() const override { return std::max(spec_.embedding, attention_size()); }
-  void measure(Arena& arena, const BufferShape& shape) const override { place(arena, shape); }
+  void measure(Arena& arena, const BufferShape& shape) const override;
   void bind(Arena& arena, const BufferShape& shape) override;
   void run(Pass& pass, const float* in, float* out) override;
 
@@ -77,13 +78,6 @@ class Attention final : public Block {
     float* v = nullptr;          // [G Dv]
     float* attention = nullptr;  // [H Dv]
     float* sink_q = nullptr;     // q rotated for the sinks; only for a window that moves them
-    float* scores = nullptr;     // [threads][columns of a block][H / G][query_scratch]
-    kernels::AttentionRun* runs = nullptr;  // [threads][runs_max]
-    Stretch* blocks = nullptr;              // columns that read the cache together
-  };
-  // Query heads [first, first + count) of those of a KV head.
-  struct SomeHeads {
-    std::size_t kv_head, first, count;
   };
 
   void declare_projections(const LayerTensors& tensors);
@@ -94,21 +88,12 @@ class Attention final : public Block {
   void store_keys(Pass& pass, std::size_t c) const;
   void normalise_heads(const kernels::VectorOps& ops, float* data, std::size_t heads,
                        Vector weight) const;
-  std::size_t find_blocks(const Pass& pass) const;
-  void attend(Pass& pass) const;
-  void attend_block(const Pass& pass, const Stretch& block, const SomeHeads& heads,
-                    std::size_t member) const;
   void apply_gates(Pass& pass) const;
   float temperature(const Pass& pass, std::size_t c) const;
   bool owns_keys() const { return !spec_.shared_layer.has_value(); }
 
-  // The most columns that read the cache together. More queries than this gain little, and each
-  // needs room for its scores.
-  std::size_t block_columns() const;
-
   // Computed with 64 bits: the numbers come from the file, and before the tensors have been checked
   // their products may exceed 32 bits.
-  std::size_t group() const { return spec_.heads.query / spec_.heads.kv; }
   std::size_t q_size() const { return std::size_t{spec_.heads.query} * spec_.heads.key_dim; }
   std::size_t k_size() const { return std::size_t{spec_.heads.kv} * spec_.heads.key_dim; }
   std::size_t v_size() const { return std::size_t{spec_.heads.kv} * spec_.heads.value_dim; }
@@ -118,6 +103,7 @@ class Attention final : public Block {
 
   AttentionSpec spec_;
   std::size_t cache_layer_;
+  CachedAttention reader_;
   Matrix q_;       // [H D][E], twice the rows with gates
   Matrix k_, v_;   // [G D][E], [G Dv][E]; v_ has no rows where keys are values
   Matrix output_;  // [E][H Dv]
@@ -125,9 +111,6 @@ class Attention final : public Block {
   Vector q_norm_, k_norm_;                         // empty without norms
   Vector sink_logits_;                             // [H], or empty
   Buffers buffers_;
-  std::size_t block_max_ = 0;  // columns of a block
-  std::size_t query_scratch_ = 0;
-  std::size_t runs_max_ = 0;
 };
 
 }  // namespace sluice::model
