@@ -99,8 +99,8 @@ const std::vector<std::string> dense_models = {
     "olmo3",         "phi3",   "qwen2",  "qwen3",    "qwen35",     "smollm3",
 };
 const std::vector<std::string> mixtures = {
-    "gemma4-moe",     "gpt-oss",   "granitehybrid-moe", "lfm2moe",
-    "nemotron_h_moe", "qwen35moe", "qwen3moe",
+    "deepseek2",         "deepseek2-lite", "deepseek2-v3",   "gemma4-moe", "gpt-oss",
+    "granitehybrid-moe", "lfm2moe",        "nemotron_h_moe", "qwen35moe",  "qwen3moe",
 };
 
 // Writes tiny-MODEL-KIND.gguf into `folder`; false when no generator can make it here.

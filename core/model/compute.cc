@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <system_error>
 
+#include "kernels/dequantise.h"
 #include "kernels/panel_packing.h"
 
 namespace sluice::model {
@@ -44,11 +45,7 @@ void Compute::multiply(const float* x, std::size_t x_stride, std::size_t size, s
   }
   const kernels::Activations activations(x, x_stride, size, columns, quantised_.data());
   quantise(activations, products);
-  // Held slices refer to `products`, and keep the ring from reading ahead.
-  struct Release {
-    Compute& compute;
-    ~Release() { compute.release_held(); }
-  } const on_exit{*this};
+  const Release on_exit{*this};
   for (const Product& product : products) {
     for (const Slice& slice : product.w->slices) {
       if (held_.empty() && stop_check_) stop_check_();
@@ -57,6 +54,43 @@ void Compute::multiply(const float* x, std::size_t x_stride, std::size_t size, s
     }
   }
   if (!held_.empty()) multiply_held(activations);
+}
+
+void Compute::multiply_transposed(const float* x, std::size_t x_stride, std::size_t columns,
+                                  const Matrix& w, float* y, std::size_t y_stride) {
+  for (std::size_t c = 0; c < columns; ++c) std::fill_n(y + c * y_stride, w.columns, 0.0f);
+  const Release on_exit{*this};
+  const Product product{&w, y, y_stride};
+  const Transposed transposed{x, x_stride, columns, w, y, y_stride};
+  for (const Slice& slice : w.slices) {
+    if (stop_check_) stop_check_();
+    hold(product, slice);
+    add_held_rows(transposed);
+    release_held();
+  }
+}
+
+// Threads share the elements of the rows, so that each sum has one order.
+void Compute::add_held_rows(const Transposed& product) {
+  constexpr std::size_t piece = 256;  // whole blocks of every format
+  const Matrix& w = product.w;
+  const kernels::BlockTraits& block = kernels::traits(w.type);
+  const HeldSlice& held = held_.front();
+  for_each((w.columns + piece - 1) / piece, [&](std::size_t, std::size_t begin, std::size_t end) {
+    float weights[piece];
+    for (std::size_t at = begin * piece; at < std::min(end * piece, w.columns); at += piece) {
+      const std::size_t size = std::min(piece, w.columns - at);
+      const std::byte* blocks = held.data + at / block.elements_per_block * block.bytes_per_block;
+      for (std::size_t r = 0; r < held.slice->rows; ++r) {
+        kernels::dequantise(w.type, blocks + r * w.row_bytes, size, weights);
+        const float* x = product.x + held.slice->first_row + r;
+        for (std::size_t c = 0; c < product.columns; ++c) {
+          ops().add_scaled(weights, x[c * product.x_stride], size,
+                           product.y + c * product.y_stride + at);
+        }
+      }
+    }
+  });
 }
 
 void Compute::hold(const Product& product, const Slice& slice) {

@@ -67,6 +67,12 @@ class Compute {
     tape_.expect_experts(group, uses, tokens);
   }
 
+  // The product with a transposed matrix: y[c * y_stride + i] = sum of w[r][i] * x[c * x_stride +
+  // r] over its rows, in order. The matrix is one of WeightLayout::rows_of_matrix. Its weights are
+  // taken as the floats that they stand for. Throws what the tape and the stop check throw.
+  void multiply_transposed(const float* x, std::size_t x_stride, std::size_t columns,
+                           const Matrix& w, float* y, std::size_t y_stride);
+
   // Splits 0..count into parts that the threads take as they become free, and calls f(member,
   // begin, end) for each part. The caller does a single item itself and wakes no thread.
   template <typename F>
@@ -90,7 +96,22 @@ class Compute {
     topology::WorkRange groups;  // of rows, numbered over all held slices
   };
 
+  // The arguments of multiply_transposed().
+  struct Transposed {
+    const float* x;
+    std::size_t x_stride, columns;
+    const Matrix& w;
+    float* y;
+    std::size_t y_stride;
+  };
+
+  void add_held_rows(const Transposed& product);
   void quantise(const kernels::Activations& x, std::span<const Product> products);
+  // Held slices refer to products, and keep the ring from reading ahead.
+  struct Release {
+    Compute& compute;
+    ~Release() { compute.release_held(); }
+  };
   void hold(const Product& product, const Slice& slice);
   void release_held() noexcept;
   void multiply_held(const kernels::Activations& x);

@@ -9,6 +9,7 @@
 namespace sluice::model {
 
 // The pages: core/model/<architecture>.cc each.
+std::unique_ptr<Decoder> make_deepseek2(const Keys& keys, WeightLayout& layout);
 std::unique_ptr<Decoder> make_falcon_h1(const Keys& keys, WeightLayout& layout);
 std::unique_ptr<Decoder> make_gemma2(const Keys& keys, WeightLayout& layout);
 std::unique_ptr<Decoder> make_gemma3(const Keys& keys, WeightLayout& layout);
@@ -31,6 +32,7 @@ std::unique_ptr<Decoder> make_smollm3(const Keys& keys, WeightLayout& layout);
 namespace {
 
 constexpr std::array known = {
+    Family{"deepseek2", make_deepseek2},
     Family{"falcon-h1", make_falcon_h1},
     Family{"gemma2", make_gemma2},
     Family{"gemma3", make_gemma3},

@@ -97,6 +97,14 @@ Matrix WeightLayout::part_of_matrix(const std::string& name,
   return matrix;
 }
 
+Matrix WeightLayout::rows_of_matrix(const std::string& name,
+                                    std::initializer_list<std::size_t> dims, std::size_t first,
+                                    std::size_t count) {
+  Matrix matrix = part_of_matrix(name, dims, first, count);
+  for (const Slice& slice : matrix.slices) segment_rows_[slice.turn].may_pack = false;
+  return matrix;
+}
+
 Vector WeightLayout::vector(const std::string& name, std::initializer_list<std::size_t> dims) {
   const gguf::TensorInfo& tensor = declare(name, dims);
   std::size_t size = 1;
@@ -189,7 +197,7 @@ ModelError LayerTensors::error(const std::string& name, const std::string& what)
 
 void WeightLayout::pack(std::size_t turn, std::span<const std::byte> from, std::byte* to) const {
   const SegmentRows& w = segment_rows_[turn];
-  if (kernels::can_pack(w.rows)) {
+  if (w.may_pack && kernels::can_pack(w.rows)) {
     kernels::pack_panels(w.type, w.rows, w.columns, from.data(), to);
   } else {
     std::memcpy(to, from.data(), from.size());

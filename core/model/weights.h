@@ -63,6 +63,10 @@ class WeightLayout {
   Matrix part_of_matrix(const std::string& name, std::initializer_list<std::size_t> dims,
                         std::size_t first, std::size_t count);
 
+  // The same, for Compute::multiply_transposed: its rows are never packed.
+  Matrix rows_of_matrix(const std::string& name, std::initializer_list<std::size_t> dims,
+                        std::size_t first, std::size_t count);
+
   // Declares a small tensor, with its dimensions in the order of the file. load() fills the
   // elements of the span that is returned.
   Vector vector(const std::string& name, std::initializer_list<std::size_t> dims);
@@ -127,6 +131,7 @@ class WeightLayout {
   struct SegmentRows {
     kernels::BlockType type;
     std::size_t rows, columns;
+    bool may_pack = true;
   };
   std::vector<streaming::Segment> segments_;
   std::vector<SegmentRows> segment_rows_;  // by turn
@@ -148,6 +153,10 @@ class LayerTensors {
   Matrix part_of_matrix(const std::string& name, std::initializer_list<std::size_t> dims,
                         std::size_t first, std::size_t count) const {
     return layout_.part_of_matrix(prefix_ + name, dims, first, count);
+  }
+  Matrix rows_of_matrix(const std::string& name, std::initializer_list<std::size_t> dims,
+                        std::size_t first, std::size_t count) const {
+    return layout_.rows_of_matrix(prefix_ + name, dims, first, count);
   }
   Vector vector(const std::string& name, std::initializer_list<std::size_t> dims) const {
     return layout_.vector(prefix_ + name, dims);

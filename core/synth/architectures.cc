@@ -28,6 +28,10 @@ Row matrix(const char* name, Size columns, Size rows, TensorRole role = TensorRo
   return {name, {columns, rows}, Fill::matrix, 0, gain, role};
 }
 
+Row of_heads(const char* name, Size columns, Size rows) {
+  return {name, {columns, rows, &S::heads}, Fill::matrix, 0, 1};
+}
+
 Row router() {
   return {"ffn_gate_inp.weight", {embedding, &S::experts}, Fill::router, 0, 1.6f};
 }
@@ -68,6 +72,26 @@ const Block gated_attention = {
 };
 const Block head_norms = {norm("attn_q_norm.weight", head), norm("attn_k_norm.weight", head)};
 const Block wide_norms = {norm("attn_q_norm.weight", query), norm("attn_k_norm.weight", key)};
+
+const Block latent_queries = {
+    matrix("attn_q_a.weight", embedding, &S::query_rank),
+    norm("attn_q_a_norm.weight", &S::query_rank),
+    matrix("attn_q_b.weight", &S::query_rank, query),
+};
+const Block direct_queries = {matrix("attn_q.weight", embedding, query)};
+const Block latent_attention = {
+    matrix("attn_kv_a_mqa.weight", embedding, &S::latent_row),
+    norm("attn_kv_a_norm.weight", &S::latent),
+    of_heads("attn_k_b.weight", &S::plain, &S::latent),
+    of_heads("attn_v_b.weight", &S::latent, &S::value),
+    matrix("attn_output.weight", &S::values, embedding, TensorRole::attn_output),
+};
+const Block old_latent_attention = {
+    matrix("attn_kv_a_mqa.weight", embedding, &S::latent_row),
+    norm("attn_kv_a_norm.weight", &S::latent),
+    matrix("attn_kv_b.weight", &S::latent, &S::keys_and_values),
+    matrix("attn_output.weight", &S::values, embedding, TensorRole::attn_output),
+};
 
 const Block gated_ffn = {
     matrix("ffn_gate.weight", embedding, feed_forward),
@@ -193,6 +217,20 @@ const Architecture architectures[] = {
       {"*",
        {attn_norm, gated_attention, head_norms, post_attention_norm, mixture, shared_expert,
         shared_expert_gate}}}},
+    {.name = "deepseek2",
+     .layers = {{"*",
+                 {attn_norm, latent_queries, latent_attention, ffn_norm, mixture, choice_bias,
+                  shared_expert}}},
+     .leading = "deepseek2-dense"},
+    {"deepseek2-dense",
+     {{"*", {attn_norm, latent_queries, latent_attention, ffn_norm, gated_ffn}}}},
+    {.name = "deepseek2-lite",
+     .layers = {{"*",
+                 {attn_norm, direct_queries, old_latent_attention, ffn_norm, mixture,
+                  shared_expert}}},
+     .leading = "deepseek2-lite-dense"},
+    {"deepseek2-lite-dense",
+     {{"*", {attn_norm, direct_queries, old_latent_attention, ffn_norm, gated_ffn}}}},
     {"gpt-oss",
      {{"*~",
        {attn_norm, attention, attention_biases, attention_sinks, post_attention_norm, mixture,
@@ -237,6 +275,14 @@ Sizes::Sizes(const Shape& shape, std::uint32_t layer)
   gated_query = 2 * query;
   key = shape.heads.keys * head;
   query_key_value = query + 2 * key;
+
+  latent = shape.latent.rank;
+  query_rank = shape.latent.query_rank;
+  latent_row = latent + shape.rope.size;
+  plain = head - shape.rope.size;
+  value = shape.latent.value_size;
+  values = heads * value;
+  keys_and_values = heads * (plain + value);
 
   const bool is_wide = shape.is_shared(layer) && shape.shared_feed_forward > 0;
   feed_forward = is_wide ? shape.shared_feed_forward : shape.feed_forward;

@@ -17,6 +17,9 @@ struct Sizes {
   std::uint64_t embedding = 0, vocabulary = 0;
   std::uint64_t heads = 0, head = 0, half_head = 0, half_rotated = 0;
   std::uint64_t query = 0, gated_query = 0, key = 0, query_key_value = 0;  // all heads together
+  std::uint64_t query_rank = 0, latent = 0, latent_row = 0, plain = 0;     // of latent attention
+  std::uint64_t values = 0, keys_and_values = 0;                           // of all heads together
+  std::uint64_t value = 0;
   std::uint64_t feed_forward = 0, gate_and_up = 0;
   std::uint64_t taps = 0, short_taps = 0, gates_and_value = 0;
   std::uint64_t inner = 0, state = 0, recurrent_heads = 0, channels = 0, mixer_input = 0;

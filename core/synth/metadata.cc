@@ -76,6 +76,7 @@ class Keys {
 
   void add_attention() {
     add("attention.head_count", shape_.heads.queries);
+    if (shape_.latent.rank > 0) return add_latent_attention();
     // The layers of a gated delta net are told by an interval instead.
     if (has_kind('M') && !is_qwen35()) {
       add_by_layer<std::int32_t>("attention.head_count_kv", [&](std::uint32_t layer) {
@@ -93,6 +94,22 @@ class Keys {
     if (is_nemotron()) add("attention.layer_norm_epsilon", shape_.norm_epsilon);
     if (is("gemma4")) add("attention.shared_kv_layers", shape_.shared_layers);
     add_if_set("embedding_length_per_layer_input", shape_.layer_embedding);
+  }
+
+  void add_latent_attention() {
+    const Shape::Latent& latent = shape_.latent;
+    const std::uint32_t query_size = shape_.heads.size;
+    const std::uint32_t row_size = latent.rank + shape_.rope.size;
+    add("attention.head_count_kv", latent.is_old_form ? shape_.heads.queries : 1);
+    add_if_set("attention.q_lora_rank", latent.query_rank);
+    add("attention.kv_lora_rank", latent.rank);
+    add("attention.key_length", latent.is_old_form ? query_size : row_size);
+    add("attention.value_length", latent.is_old_form ? latent.value_size : latent.rank);
+    if (!latent.is_old_form) {
+      add("attention.key_length_mla", query_size);
+      add("attention.value_length_mla", latent.value_size);
+    }
+    add("attention.layer_norm_rms_epsilon", shape_.norm_epsilon);
   }
 
   void add_rope() {
@@ -161,8 +178,19 @@ class Keys {
     add_if_set("expert_count", experts.count);
     add_if_set("expert_used_count", experts.used);
     add_if_set("expert_feed_forward_length", experts.feed_forward);
-    add_if_set("expert_shared_feed_forward_length", experts.shared_feed_forward);
+    if (is("deepseek2")) {
+      add("expert_shared_count", experts.shared_feed_forward / experts.feed_forward);
+    } else {
+      add_if_set("expert_shared_feed_forward_length", experts.shared_feed_forward);
+    }
     add_if_set("leading_dense_block_count", experts.leading_dense);
+    add_if_set("expert_group_count", experts.groups);
+    add_if_set("expert_group_used_count", experts.groups_used);
+    add_if_set("expert_weights_scale", experts.weights_scale);
+    if (is("deepseek2")) {
+      add("expert_gating_func", std::uint32_t{experts.is_sigmoid ? 2u : 1u});
+      add("expert_weights_norm", experts.is_sigmoid);
+    }
     if (is("lfm2moe")) add("expert_gating_func", std::uint32_t{2});  // the sigmoid
     if (is("nemotron_h_moe")) {
       add("expert_weights_norm", true);

@@ -41,7 +41,8 @@ void draw_widths(Shape& shape, Dice& dice) {
 // More layers. Where a file states the kind of each, the kinds are shuffled, with one of each at
 // least; elsewhere they are a part of the architecture.
 void draw_layers(Shape& shape, Dice& dice) {
-  if (shape.shared_layers > 0) return;  // these stand in an order with the others
+  if (shape.shared_layers > 0) return;   // these stand in an order with the others
+  if (shape.latent.is_old_form) return;  // llama.cpp knows this form by its number of layers
   const bool has_free_kinds =
       shape.kinds.find('M') != std::string::npos && !shape.architecture.starts_with("qwen35");
   shape.layers += static_cast<std::uint32_t>(dice.below(3));
@@ -66,6 +67,14 @@ void draw_positions(Shape& shape, Dice& dice) {
   if (shape.rope.original_context > 0 && shape.rope.original_context < 100) {
     shape.rope.original_context = dice.one_of({4u, 5u, 6u, 7u});
   }
+}
+
+void draw_latents(Shape& shape, Dice& dice) {
+  shape.heads.size = dice.one_of({64u, 96u, 160u});
+  shape.rope.size = dice.one_of({16u, 24u, 32u});
+  shape.latent.rank = dice.one_of({32u, 96u, 160u, 256u});
+  shape.latent.value_size = dice.one_of({32u, 48u, 128u});
+  if (shape.latent.query_rank > 0) shape.latent.query_rank = dice.one_of({96u, 160u, 512u});
 }
 
 void draw_recurrence(Shape& shape, Dice& dice) {
@@ -100,9 +109,16 @@ Shape odd_shape(const Shape& tiny, std::uint64_t seed) {
   draw_layers(shape, dice);
   draw_positions(shape, dice);
   draw_recurrence(shape, dice);
+  if (shape.latent.rank > 0) draw_latents(shape, dice);
   if (shape.layer_embedding > 0) shape.layer_embedding = dice.one_of({32u, 96u, 160u});
   if (shape.shared_feed_forward > 0) shape.shared_feed_forward = 2 * shape.feed_forward;
-  if (shape.experts.feed_forward > 0) shape.experts.feed_forward = dice.one_of({96u, 224u, 288u});
+  if (shape.experts.feed_forward > 0) {
+    const std::uint32_t shared = shape.experts.shared_feed_forward / shape.experts.feed_forward;
+    shape.experts.feed_forward = dice.one_of({96u, 224u, 288u});
+    if (shape.latent.rank > 0) {
+      shape.experts.shared_feed_forward = shared * shape.experts.feed_forward;
+    }
+  }
   return shape;
 }
 

@@ -25,6 +25,12 @@ struct Shape {
     std::uint32_t keys = 0;  // and values
     std::uint32_t size = 0;
   } heads = {};
+  // Latent attention: keys and values of all heads come from `rank` elements of a token; rope.size
+  // more are rotated. heads.size is that of queries; value_size that of values.
+  struct Latent {
+    std::uint32_t rank = 0, query_rank = 0, value_size = 0;
+    bool is_old_form = false;  // keys and values of the heads in one matrix
+  } latent = {};
   std::uint32_t feed_forward = 0;
   std::uint32_t vocabulary = 0;
   std::uint32_t context = 0;
@@ -69,6 +75,9 @@ struct Shape {
   struct Experts {
     std::uint32_t count = 0, used = 0;
     std::uint32_t feed_forward = 0, shared_feed_forward = 0;  // of one expert; of the one for all
+    std::uint32_t groups = 0, groups_used = 0;
+    bool is_sigmoid = false;
+    float weights_scale = 0;
     std::uint32_t leading_dense = 0;  // so many of the first layers have no experts
     float router_bias = 0.02f;        // standard deviation, in architectures that have some
     // What a layer adds to the stream, beside the embedding. If this were much, attention would

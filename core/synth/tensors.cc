@@ -16,7 +16,8 @@ namespace {
 // The description of the architecture; one with experts may be another.
 const Architecture& architecture_of(const Shape& shape) {
   const bool is_mixed_hybrid = shape.architecture == "granitehybrid" && shape.experts.count > 0;
-  return architecture_by_name(is_mixed_hybrid ? "granitehybrid-moe" : shape.architecture);
+  if (is_mixed_hybrid) return architecture_by_name("granitehybrid-moe");
+  return architecture_by_name(shape.latent.is_old_form ? "deepseek2-lite" : shape.architecture);
 }
 
 class TensorList {
@@ -54,7 +55,7 @@ class TensorList {
   Tensor& add(std::string name, std::vector<std::uint64_t> dims, Fill fill, float mean,
               float deviation, TensorRole role = TensorRole::other) {
     TensorPlace place{role, 0, 0, shape_.heads.queries / shape_.heads.keys, dims[0]};
-    place.is_of_experts = fill == Fill::matrix && dims.size() == 3;
+    place.is_of_experts = name.find("_exps") != std::string::npos;
     tensors_.push_back({std::move(name), std::move(dims), fill, mean, deviation, place});
     return tensors_.back();
   }
