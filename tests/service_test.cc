@@ -4,11 +4,9 @@
 
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <functional>
 #include <future>
 #include <memory>
-#include <mutex>
 #include <random>
 #include <stdexcept>
 #include <string>
@@ -68,6 +66,22 @@ class Collector {
   std::atomic<bool> is_over_ = false;
   Ended so_far_;
   std::promise<Ended> ended_;
+};
+
+// Holds up the first one that passes.
+class Gate {
+ public:
+  void pass() {
+    if (has_passed_.exchange(true)) return;
+    arrived_.set_value();
+    opened_.get_future().wait();
+  }
+  void wait_for_arrival() { arrived_.get_future().wait(); }
+  void open() { opened_.set_value(); }
+
+ private:
+  std::atomic<bool> has_passed_ = false;
+  std::promise<void> arrived_, opened_;
 };
 
 Service::OpenEngine fake(const FakeLimits& limits = {}) {
@@ -145,7 +159,6 @@ TEST_CASE("a task that is cancelled inside of a prompt chunk ends the step, and 
   service.wait_until_ready();
   const Task other_task = maker.task(body_of("abc", 40, 1));
   Collector other, cancelled;
-  std::promise<void> has_begun;
   bool has_told = false;
   other.on_token = [&](const Task&) {  // the engine waits until the second task is there
     if (std::exchange(has_told, true)) return;
@@ -163,16 +176,11 @@ TEST_CASE("a task that is cancelled inside of a prompt chunk ends the step, and 
 TEST_CASE("a full queue refuses, and so does a service that is not running") {
   const Maker maker;
   std::promise<void> go_on;
-  std::shared_future<void> gate = go_on.get_future().share();
-  std::atomic<bool> is_open = false;
   Service service(
       [&](std::function<void()> stop_check) {
+        go_on.get_future().wait();
         auto engine = std::make_unique<FakeEngine>();
-        engine->stop_check = [&, stop_check] {
-          if (is_open) gate.wait();
-          stop_check();
-        };
-        gate.wait();
+        engine->stop_check = std::move(stop_check);
         return engine;
       },
       {.scheduler = {.parallel = 1}, .queue_max = 2});
@@ -184,19 +192,11 @@ TEST_CASE("a full queue refuses, and so does a service that is not running") {
   go_on.set_value();
   service.wait_until_ready();
   // The engine stays in a step of the first task while the queue fills.
-  std::promise<void> blocked;
-  go_on = {};
-  std::promise<void> second_gate;
-  std::shared_future<void> second = second_gate.get_future().share();
+  Gate gate;
   Collector collectors[5];
-  bool has_waited = false;
-  collectors[0].on_token = [&](const Task&) {
-    if (std::exchange(has_waited, true)) return;
-    blocked.set_value();
-    second.wait();
-  };
+  collectors[0].on_token = [&](const Task&) { gate.pass(); };
   accepted(service.submit(task, collectors[0].events()));
-  blocked.get_future().wait();
+  gate.wait_for_arrival();
   accepted(service.submit(task, collectors[1].events()));
   const std::uint64_t waiting = accepted(service.submit(task, collectors[2].events()));
   CHECK(std::get<Service::Refusal>(service.submit(task, early.events())) ==
@@ -208,7 +208,7 @@ TEST_CASE("a full queue refuses, and so does a service that is not running") {
   CHECK(service.statistics().queued_interactive == 1);
   CHECK(service.statistics().queued_background == 1);
   accepted(service.submit(task, collectors[4].events()));
-  second_gate.set_value();
+  gate.open();
   CHECK(collectors[2].get().outcome.end == Outcome::End::cancelled);
   for (const int i : {0, 1, 3, 4}) {
     CHECK(collectors[i].get().outcome.completion.text == alone(task));
@@ -271,15 +271,20 @@ TEST_CASE("a failure of the engine ends all tasks as failed") {
     service.wait_until_ready();
     Collector running, waiting;
     const Task task = maker.task(body_of("abc", 20, 1));
-    running.on_token = [&](const Task&) { is_broken = true; };
+    Gate gate;
+    running.on_token = [&](const Task&) { gate.pass(); };
     accepted(service.submit(task, running.events()));
-    const auto second = service.submit(task, waiting.events());
+    accepted(service.submit(task, waiting.events()));
+    gate.wait_for_arrival();
+    is_broken = true;
+    gate.open();
     const Ended ended = running.get();
     CHECK(ended.outcome.end == Outcome::End::failed);
     CHECK(ended.outcome.problem == "the disk is gone");
-    if (std::holds_alternative<std::uint64_t>(second)) {
-      CHECK(waiting.get().outcome.end != Outcome::End::completed);
-    }
+    CHECK(waiting.get().outcome.end == Outcome::End::failed);
+    CHECK(service.drain(Clock::now() + std::chrono::hours(1)));  // waits until it has failed
+    CHECK(service.state() == Service::State::failed);
+    CHECK(service.statistics().failed == 2);
   }
 }
 
@@ -292,7 +297,8 @@ TEST_CASE("stopping ends the opening of the engine") {
       },
       {});
   while (!is_opening) std::this_thread::yield();
-  service.stop();
+  service.cancel(1);  // no such task
+  CHECK(service.state() == Service::State::loading);
   CHECK(service.drain(Clock::now() + std::chrono::hours(1)));
   CHECK(service.state() == Service::State::stopped);
 }

@@ -233,4 +233,36 @@ TEST_CASE("an engine passes its stop check on, and goes on after it") {
   CHECK(std::ranges::equal(logits, expected));
 }
 
+TEST_CASE("with a window a step that was stopped leaves room for that of another sequence") {
+  engine::EngineOptions options;
+  options.window = 40;
+  options.threads = 1;
+  options.chunk = 64;
+  const auto lone = engine::Engine::open(model_file(), options);
+  bool stops = false;
+  std::size_t waves = 0;
+  options.parallel = 2;
+  options.stop_check = [&] {
+    if (stops && ++waves == 3) throw Stopped();
+  };
+  const auto engine = engine::Engine::open(model_file(), options);
+  std::unique_ptr<engine::Sequence> sequences[] = {engine->new_sequence(1),
+                                                   engine->new_sequence(1)};
+  for (std::size_t turn = 0; turn < 6; ++turn) {
+    const std::vector<Token> tokens = tokens_from(turn * options.chunk, options.chunk);
+    const auto expected = lone->session().evaluate(tokens);
+    const auto work_of = [&](std::size_t i) {
+      return engine::SequenceWork{sequences[i].get(), tokens, true};
+    };
+    for (const std::size_t other : {1, 0}) {
+      stops = true;
+      waves = 0;
+      const engine::SequenceWork stopped = work_of(1 - other), next = work_of(other);
+      if (other == 1) CHECK_THROWS_AS(engine->step({&stopped, 1}), Stopped);
+      stops = false;
+      CHECK(std::ranges::equal(engine->step({&next, 1})[0], expected));
+    }
+  }
+}
+
 }  // namespace sluice::test

@@ -236,7 +236,7 @@ class ChunkedSession final : public Session {
  private:
   void step(std::span<const Token> tokens, std::size_t logits) {
     before_step_();
-    const StepPart part{&sequence_, tokens, logits, {}};
+    const StepPart part{&sequence_, tokens, logits};
     stepper_.run({&part, 1});
   }
 

@@ -26,7 +26,7 @@ struct StepPart {
   std::span<const tokenizer::Token> tokens;  // to append, at least one
   std::size_t logits;                        // how many of the last tokens get logits
   // Called with the hidden state after the output norm of each token; empty: not wanted.
-  std::function<void(std::size_t i, std::span<const float> hidden)> on_hidden;
+  std::function<void(std::size_t i, std::span<const float> hidden)> on_hidden = {};
 };
 
 // Throws UsageError when `count` more tokens do not fit into the sequence.

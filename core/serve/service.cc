@@ -66,8 +66,7 @@ void Service::cancel(std::uint64_t id, std::string_view reason) {
     for (Queue& queue : queues_) {
       const auto found = std::ranges::find_if(queue, has_id);
       if (found == queue.end()) continue;
-      found->cancelled_because = reason;
-      dropped_.push_back(std::move(*found));
+      drop(*found, reason, Outcome::End::cancelled);
       queue.erase(found);
     }
     cancelled_.emplace_back(id, reason);
@@ -76,19 +75,23 @@ void Service::cancel(std::uint64_t id, std::string_view reason) {
   changed_.notify_all();
 }
 
-void Service::drop(Queue& queue, std::string_view reason) {
-  for (Accepted& accepted : queue) {
-    accepted.cancelled_because = reason;
-    dropped_.push_back(std::move(accepted));
-  }
-  queue.clear();
+void Service::drop(Accepted& accepted, std::string_view problem, Outcome::End end) {
+  accepted.outcome.problem = problem;
+  accepted.outcome.end = end;
+  dropped_.push_back(std::move(accepted));
   has_orders_ = true;
+}
+
+void Service::drop_all(Queue& queue, std::string_view problem, Outcome::End end) {
+  for (Accepted& accepted : queue) drop(accepted, problem, end);
+  queue.clear();
 }
 
 bool Service::drain(std::chrono::steady_clock::time_point deadline) {
   std::unique_lock lock(mutex_);
-  if (state_ == State::ready) state_ = State::draining;
-  drop(queue_of(Priority::background), stopped);
+  if (state_ == State::ready || state_ == State::loading) state_ = State::draining;
+  drop_all(queue_of(Priority::background), stopped, Outcome::End::cancelled);
+  has_orders_ = true;
   changed_.notify_all();
   const auto has_stopped = [&] { return state_ == State::stopped || state_ == State::failed; };
   const bool is_clean = changed_.wait_until(lock, deadline, has_stopped);
@@ -103,7 +106,7 @@ void Service::stop() {
   {
     const std::lock_guard lock(mutex_);
     if (state_ == State::ready || state_ == State::loading) state_ = State::draining;
-    for (Queue& queue : queues_) drop(queue, stopped);
+    for (Queue& queue : queues_) drop_all(queue, stopped, Outcome::End::cancelled);
     cancels_all_ = true;
     has_orders_ = true;
   }
@@ -155,7 +158,7 @@ void Service::open() {
   engine_ = open_([this] { check_step(); });
   scheduler_ = std::make_unique<Scheduler>(
       *engine_, options_.scheduler, [this](Priority least) { return next_task(least); },
-      [this](const Task& task, const Outcome& outcome) { tell_end(task, outcome); },
+      [this](const Task& task, const Outcome& outcome) { end_running(task, outcome); },
       [this](const Task& task, const TokenEvent& event) { tell_token(task, event); });
   const std::lock_guard lock(mutex_);
   if (state_ == State::loading) state_ = State::ready;
@@ -188,7 +191,7 @@ void Service::fail_all(const std::string& problem) {
   {
     const std::lock_guard lock(mutex_);
     state_ = State::draining;
-    for (Queue& queue : queues_) drop(queue, problem);
+    for (Queue& queue : queues_) drop_all(queue, problem, Outcome::End::failed);
   }
   take_orders();
   if (scheduler_) scheduler_->end_all(problem);
@@ -230,13 +233,11 @@ void Service::take_orders() {
     if (cancels_all_) {
       for (const auto& [id, accepted] : running_) cancelled.emplace_back(id, stopped);
     }
-    statistics_.cancelled += dropped.size();
   }
-  for (const auto& [id, reason] : cancelled) scheduler_->cancel(id, reason);
-  for (const Accepted& accepted : dropped) {
-    accepted.events.on_done(accepted.task,
-                            {{}, accepted.cancelled_because, Outcome::End::cancelled});
+  for (const auto& [id, reason] : cancelled) {
+    if (scheduler_) scheduler_->cancel(id, reason);
   }
+  for (const Accepted& accepted : dropped) tell_end(accepted, accepted.task, accepted.outcome);
 }
 
 std::optional<Task> Service::next_task(Priority least) {
@@ -264,8 +265,12 @@ void Service::tell_token(const Task& task, const TokenEvent& event) {
   if (accepted.events.on_token) accepted.events.on_token(task, event);
 }
 
-void Service::tell_end(const Task& task, const Outcome& outcome) {
-  const Accepted accepted = std::move(running_.extract(task.id).mapped());
+void Service::end_running(const Task& task, const Outcome& outcome) {
+  const auto accepted = running_.extract(task.id);
+  tell_end(accepted.mapped(), task, outcome);
+}
+
+void Service::tell_end(const Accepted& accepted, const Task& task, const Outcome& outcome) {
   {
     const std::lock_guard lock(mutex_);
     switch (outcome.end) {

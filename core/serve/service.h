@@ -123,12 +123,13 @@ class Service {
     Events events;
     Clock::time_point when;
     bool has_first_token = false;
-    std::string cancelled_because = {};  // in dropped_
+    Outcome outcome = {};  // in dropped_
   };
   using Queue = std::deque<Accepted>;
 
   Queue& queue_of(Priority priority);
-  void drop(Queue& queue, std::string_view reason);
+  void drop(Accepted& accepted, std::string_view problem, Outcome::End end);
+  void drop_all(Queue& queue, std::string_view problem, Outcome::End end);
 
   // All on the engine thread.
   void run();
@@ -139,7 +140,8 @@ class Service {
   void take_orders();
   std::optional<Task> next_task(Priority least);
   void tell_token(const Task& task, const TokenEvent& event);
-  void tell_end(const Task& task, const Outcome& outcome);
+  void end_running(const Task& task, const Outcome& outcome);
+  void tell_end(const Accepted& accepted, const Task& task, const Outcome& outcome);
   void publish_counts();
   void fail_all(const std::string& problem);
 
@@ -157,7 +159,7 @@ class Service {
   State state_ = State::loading;
   std::exception_ptr failure_;
   std::array<Queue, 2> queues_;    // by priority
-  std::vector<Accepted> dropped_;  // cancelled in the queue; their ends must still be told
+  std::vector<Accepted> dropped_;  // ended in the queue; this must still be told
   std::vector<std::pair<std::uint64_t, std::string>> cancelled_;  // ids, and why
   bool cancels_all_ = false;
   bool is_unwanted_ = false;  // the service is being destroyed
