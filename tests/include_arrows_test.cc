@@ -41,8 +41,11 @@ const std::map<std::string, Parts>& arrows() {
     below_serve.insert("core/constrain");
     Parts below_batch = below_serve;
     below_batch.insert("core/serve");
+    Parts below_http = below_batch;
+    below_http.insert("core/batch");
     Parts below_cli = below_batch;
     below_cli.insert("core/batch");
+    below_cli.insert("core/http");
     below_cli.insert("core/synth");
     below_cli.insert("core/quant");
     below_cli.insert("core/convert");
@@ -67,6 +70,7 @@ const std::map<std::string, Parts>& arrows() {
         {"core/engine", below_engine},
         {"core/serve", below_serve},
         {"core/batch", below_batch},
+        {"core/http", below_http},
         {"core/cli", below_cli},
         {"tests", everything},
         {"bench", everything},
