@@ -1,7 +1,6 @@
 #include "core/batch/job.h"
 
 #include <algorithm>
-#include <fmt/format.h>
 #include <utility>
 
 namespace sluice::batch {
@@ -15,12 +14,11 @@ Job::Job(engine::Engine& engine, const Input& input, DoneRows& done, const JobOp
          Append append)
     : input_(input),
       maker_(engine.tokenizer(), input, options.task),
-      model_name_(options.model_name),
+      results_(input, engine.tokenizer(), options.model_name),
       positions_planned_(options.positions_planned),
       held_bytes_planned_(options.held_bytes_planned),
       append_(std::move(append)),
       done_(done),
-      tokenizer_(engine.tokenizer()),
       done_before_(done),
       preparer_(
           maker_, [this] { return next_row(); }, preparer_limits(options.scheduler),
@@ -65,63 +63,21 @@ std::optional<serve::Task> Job::next_task(serve::Priority least) {
       if (task->choices > 1) {
         repeated_ = *task;
         next_choice_ = 1;
-        choices_[row] = {std::vector<serve::Completion>(task->choices), "", 0, task->choices};
       }
       return std::move(*task);
     }
-    const serve::RefusedRow& refused = std::get<serve::RefusedRow>(prepared->made);
-    append_error(row, refused.header, refused.code, refused.reason);
+    append(row, results_.refused(row, std::get<serve::RefusedRow>(prepared->made)));
   }
   return std::nullopt;
 }
 
 void Job::take(const serve::Task& task, const serve::Outcome& outcome) {
-  serve::Completion completion = outcome.completion;
-  if (task.top_logprobs && outcome.problem.empty()) {
-    completion.logprobs_text =
-        logprobs_text(task.header.form, completion, *task.top_logprobs, tokenizer_);
-    completion.logprobs = {};
-  }
-  if (task.choices == 1) {
-    if (outcome.problem.empty()) {
-      append_result(task, {&completion, 1});
-    } else {
-      append_error(task.row, task.header, "cannot_run", outcome.problem);
-    }
-    return;
-  }
-  Choices& choices = choices_.at(task.row);
-  const bool is_first_problem = choices.problem.empty() || task.choice < choices.problem_choice;
-  if (!outcome.problem.empty() && is_first_problem) {
-    choices.problem = outcome.problem;
-    choices.problem_choice = task.choice;
-  }
-  choices.completions[task.choice] = std::move(completion);
-  if (--choices.missing != 0) return;
-  if (choices.problem.empty()) {
-    append_result(task, choices.completions);
-  } else {
-    append_error(task.row, task.header, "cannot_run", choices.problem);
-  }
-  choices_.erase(task.row);
+  if (const auto result = results_.take(task, outcome)) append(task.row, *result);
 }
 
-void Job::append_result(const serve::Task& task, std::span<const serve::Completion> completions) {
-  const std::string line = result_line(task.row, task.header, model_name_, completions);
-  if (line.size() > result_bytes_max) {
-    append_error(
-        task.row, task.header, "cannot_run",
-        fmt::format("the result is longer than {} bytes: lower max_tokens", result_bytes_max));
-    return;
-  }
-  append_(line);
-  done_.add(task.row, false);
-}
-
-void Job::append_error(std::uint64_t row, const serve::RowHeader& header, std::string_view code,
-                       std::string_view reason) {
-  append_(error_line(row, header, {code, input_.line_number(row), reason}));
-  done_.add(row, true);
+void Job::append(std::uint64_t row, const RowResult& result) {
+  append_(result.line);
+  done_.add(row, result.is_error);
 }
 
 }  // namespace sluice::batch

@@ -14,15 +14,14 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
-#include <map>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "core/batch/done_rows.h"
 #include "core/batch/input.h"
+#include "core/batch/row_results.h"
 #include "core/batch/row_tasks.h"
 #include "core/batch/task_preparer.h"
 #include "core/engine/engine.h"
@@ -76,34 +75,22 @@ class Job {
   const serve::SchedulerCounts& counts() const { return scheduler_.counts(); }
 
  private:
-  // A row that wants several results, while some of them are done and others are not.
-  struct Choices {
-    std::vector<serve::Completion> completions;
-    std::string problem;  // of the first result that has one, in the order of choices
-    std::uint32_t problem_choice = 0;
-    std::uint32_t missing = 0;
-  };
-
   std::optional<std::uint64_t> next_row();
   std::optional<serve::Task> next_task(serve::Priority least);
   bool is_left_out(const serve::Task& task);
   void take(const serve::Task& task, const serve::Outcome& outcome);
-  void append_result(const serve::Task& task, std::span<const serve::Completion> completions);
-  void append_error(std::uint64_t row, const serve::RowHeader& header, std::string_view code,
-                    std::string_view reason);
+  void append(std::uint64_t row, const RowResult& result);
 
   const Input& input_;
   RowTasks maker_;
-  std::string model_name_;
+  RowResults results_;
   std::uint64_t positions_planned_;
   std::uint64_t held_bytes_planned_;
   Append append_;
   DoneRows& done_;
   LeftOut left_out_;
-  const tokenizer::Tokenizer& tokenizer_;
-  std::optional<serve::Task> repeated_;       // the task whose further results come next
-  std::uint32_t next_choice_ = 0;             // of repeated_
-  std::map<std::uint64_t, Choices> choices_;  // by row
+  std::optional<serve::Task> repeated_;  // the task whose further results come next
+  std::uint32_t next_choice_ = 0;        // of repeated_
   // Used by the helper thread: a copy from before the job, since done_ changes meanwhile.
   const DoneRows done_before_;
   std::uint64_t next_row_ = 1;

@@ -35,27 +35,10 @@ class ObjectText {
   std::string text_ = "{";
 };
 
-std::string_view finish_name(const serve::Completion& completion) {
-  if (completion.finish == serve::Finish::length) return "length";
-  return completion.tool_calls.is_null() ? "stop" : "tool_calls";
-}
-
 // Adds no members where there are no thoughts and no calls.
 void add_thought_and_calls(ObjectText& object, const serve::Completion& completion) {
   if (!completion.thought.empty()) object.add("reasoning_content", completion.thought);
   if (!completion.tool_calls.is_null()) object.add("tool_calls", completion.tool_calls);
-}
-
-// Counts the tokens of the prompt once for all choices.
-ordered_json usage_of(std::span<const serve::Completion> choices) {
-  std::uint64_t generated = 0;
-  for (const serve::Completion& completion : choices) generated += completion.completion_tokens;
-  const serve::Completion& first = choices.front();
-  ordered_json usage = {{"prompt_tokens", first.prompt_tokens},
-                        {"completion_tokens", generated},
-                        {"total_tokens", first.prompt_tokens + generated}};
-  if (first.truncated_tokens != 0) usage["truncated_tokens"] = first.truncated_tokens;
-  return usage;
 }
 
 std::string openai_choice(serve::Form form, const serve::Completion& completion,
@@ -106,22 +89,6 @@ std::string plain_line(std::uint64_t row, const serve::RowHeader& header,
                   }));
   }
   return line.add("usage", usage_of(choices)).add("error", nullptr).end() + "\n";
-}
-
-std::string openai_body(std::uint64_t row, const serve::RowHeader& header, std::string_view model,
-                        std::span<const serve::Completion> choices) {
-  const bool is_chat = header.form == serve::Form::chat;
-  return ObjectText()
-      .add("id", fmt::format("{}-{}", is_chat ? "chatcmpl" : "cmpl", row))
-      .add("object", is_chat ? "chat.completion" : "text_completion")
-      .add("created", 0)
-      .add("model", header.model.empty() ? model : header.model)
-      .add_text("choices", list_text(choices,
-                                     [&](const serve::Completion& completion, std::size_t index) {
-                                       return openai_choice(header.form, completion, index);
-                                     }))
-      .add("usage", usage_of(choices))
-      .end();
 }
 
 // Whether an object has exactly these members, in this order. Members with a question mark may be
@@ -218,6 +185,37 @@ std::string completion_logprobs(const serve::Completion& completion, std::size_t
 
 }  // namespace
 
+std::string_view finish_name(const serve::Completion& completion) {
+  if (completion.finish == serve::Finish::length) return "length";
+  return completion.tool_calls.is_null() ? "stop" : "tool_calls";
+}
+
+ordered_json usage_of(std::span<const serve::Completion> choices) {
+  std::uint64_t generated = 0;
+  for (const serve::Completion& completion : choices) generated += completion.completion_tokens;
+  const serve::Completion& first = choices.front();
+  ordered_json usage = {{"prompt_tokens", first.prompt_tokens},
+                        {"completion_tokens", generated},
+                        {"total_tokens", first.prompt_tokens + generated}};
+  if (first.truncated_tokens != 0) usage["truncated_tokens"] = first.truncated_tokens;
+  return usage;
+}
+
+std::string openai_body(serve::Form form, const OpenAiBody& facts,
+                        std::span<const serve::Completion> choices) {
+  return ObjectText()
+      .add("id", facts.id)
+      .add("object", form == serve::Form::chat ? "chat.completion" : "text_completion")
+      .add("created", facts.created)
+      .add("model", facts.model)
+      .add_text("choices", list_text(choices,
+                                     [&](const serve::Completion& completion, std::size_t index) {
+                                       return openai_choice(form, completion, index);
+                                     }))
+      .add("usage", usage_of(choices))
+      .end();
+}
+
 std::string logprobs_text(serve::Form form, const serve::Completion& completion, std::uint32_t top,
                           const tokenizer::Tokenizer& tokenizer) {
   const std::size_t width = 1 + top;
@@ -229,10 +227,13 @@ std::string logprobs_text(serve::Form form, const serve::Completion& completion,
 std::string result_line(std::uint64_t row, const serve::RowHeader& header, std::string_view model,
                         std::span<const serve::Completion> choices) {
   if (header.form == serve::Form::plain) return plain_line(row, header, choices);
+  const bool is_chat = header.form == serve::Form::chat;
+  const OpenAiBody facts = {.id = fmt::format("{}-{}", is_chat ? "chatcmpl" : "cmpl", row),
+                            .model = header.model.empty() ? model : header.model};
   const std::string response = ObjectText()
                                    .add("status_code", 200)
                                    .add("request_id", fmt::format("req_{}", row))
-                                   .add_text("body", openai_body(row, header, model, choices))
+                                   .add_text("body", openai_body(header.form, facts, choices))
                                    .end();
   return ObjectText()
              .add("id", fmt::format("{}{}", id_prefix, row))

@@ -23,6 +23,22 @@ namespace sluice::batch {
 std::string logprobs_text(serve::Form form, const serve::Completion& completion, std::uint32_t top,
                           const tokenizer::Tokenizer& tokenizer);
 
+// "stop", "length" or "tool_calls".
+std::string_view finish_name(const serve::Completion& completion);
+
+// {"prompt_tokens", "completion_tokens", "total_tokens"}; the prompt counts once for all choices.
+nlohmann::ordered_json usage_of(std::span<const serve::Completion> choices);
+
+// The body of an answer in the form of OpenAI's API, as a row's result holds it and as a server
+// sends it.
+struct OpenAiBody {
+  std::string id;
+  std::uint64_t created = 0;  // seconds since 1970; 0 in results, which have no time
+  std::string_view model = {};
+};
+std::string openai_body(serve::Form form, const OpenAiBody& facts,
+                        std::span<const serve::Completion> choices);
+
 struct RowProblem {
   std::string_view code;  // a word for programs: "invalid_request", "prompt_too_long", ...
   std::uint64_t line;     // of the input, from 1, counting blank lines

@@ -19,6 +19,7 @@
 #include "core/cli/chat_setup.h"
 #include "core/cli/interrupt.h"
 #include "core/cli/output.h"
+#include "core/cli/row_setup.h"
 #include "core/engine/engine.h"
 #include "core/error.h"
 #include "core/gguf/gguf.h"
@@ -240,54 +241,6 @@ serve::Truncate truncate_named(const std::string& name) {
   return name == "tail" ? serve::Truncate::tail : serve::Truncate::no;
 }
 
-// Nothing, with the reason, where the model's format is not known: rows without messages do not
-// need it.
-std::optional<chat::ChatSource> choose_source(const std::string& format,
-                                              const gguf::Metadata& metadata, std::string& reason) {
-  try {
-    return chat::ChatSource::choose(format, metadata);
-  } catch (const Error& error) {
-    reason = error.what();
-    return std::nullopt;
-  }
-}
-
-// Settings that the user gave apply to all rows; the others are OpenAI's.
-engine::SamplerOptions openai_sampler(const SamplingOptions& sampling) {
-  engine::SamplerOptions result = serve::openai_defaults();
-  const engine::SamplerOptions& sampler = sampling.sampler;
-  const auto take = [&](const char* name, auto member) {
-    if (sampling.given.contains(name)) result.*member = sampler.*member;
-  };
-  take("--temp", &engine::SamplerOptions::temperature);
-  take("--top-k", &engine::SamplerOptions::top_k);
-  take("--top-p", &engine::SamplerOptions::top_p);
-  take("--min-p", &engine::SamplerOptions::min_p);
-  take("--repeat-penalty", &engine::SamplerOptions::repeat_penalty);
-  return result;
-}
-
-// The names by which a row may ask for this model; results use the first.
-std::vector<std::string> names_of(const std::filesystem::path& model,
-                                  const gguf::Metadata& metadata) {
-  std::vector<std::string> names;
-  if (const auto name = metadata.find_string("general.name"); name && !name->empty()) {
-    names.emplace_back(*name);
-  }
-  names.push_back(model.stem().string());
-  names.push_back(model.filename().string());
-  return names;
-}
-
-// `tokenizer` must outlive the result.
-std::shared_ptr<const chat::Dialogue> make_dialogue(const BatchOptions& options,
-                                                    const std::optional<chat::ChatSource>& source,
-                                                    const tokenizer::Tokenizer& tokenizer) {
-  if (!source) return nullptr;
-  return std::make_shared<const chat::Dialogue>(*source, tokenizer,
-                                                dialogue_options(options.thinking.think));
-}
-
 }  // namespace
 
 serve::TaskOptions task_options(const BatchOptions& options) {
@@ -318,10 +271,11 @@ class Preparation {
     wanted_.stop_check = std::move(stop_check);
     tasks_ = task_options(options);
     const engine::RunPlanner planner(options.common.model);
-    source_ = choose_source(options.chat_format, planner.header().metadata(), tasks_.no_dialogue);
+    source_ =
+        find_chat_source(options.chat_format, planner.header().metadata(), tasks_.no_dialogue);
     tasks_.positions_max = positions_max(options.common, planner.header());
     if (options.check_model) {
-      tasks_.model_names = names_of(options.common.model, planner.header().metadata());
+      tasks_.model_names = model_names(options.common.model, planner.header().metadata());
     }
     examine(planner);
     if (options.common.window == 0 && options.common.context == 0) choose_context(planner);
@@ -339,7 +293,8 @@ class Preparation {
     prepared.engine = open_engine(options_.common, options_for(wanted_, need_, parallel_, {}));
     const engine::EngineFacts& facts = prepared.engine->facts();
     prepared.job.task = tasks_;
-    prepared.job.task.dialogue = make_dialogue(options_, source_, prepared.engine->tokenizer());
+    prepared.job.task.dialogue =
+        make_dialogue(options_.thinking.think, source_, prepared.engine->tokenizer());
     prepared.job.model_name =
         facts.model_name.empty() ? options_.common.model.stem().string() : facts.model_name;
     return prepared;
@@ -348,7 +303,7 @@ class Preparation {
  private:
   // Finds out what the rows need. Frees the memory for this before plans are made.
   void examine(const engine::RunPlanner& planner) {
-    tasks_.dialogue = make_dialogue(options_, source_, planner.tokenizer());
+    tasks_.dialogue = make_dialogue(options_.thinking.think, source_, planner.tokenizer());
     need_ = look_through(options_, tasks_, planner.tokenizer(), input_, done_, known_);
     tasks_.dialogue = nullptr;  // so that its tokenizer can be freed
     return_free_memory();

@@ -8,9 +8,9 @@
 #include "core/batch/done_rows.h"
 #include "core/batch/input.h"
 #include "core/batch/job.h"
-#include "core/serve/task_maker.h"
 #include "core/cli/batch.h"
 #include "core/engine/engine.h"
+#include "core/serve/task_maker.h"
 
 namespace sluice::cli {
 

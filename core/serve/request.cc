@@ -130,6 +130,8 @@ Request read_request(RowJson& settings, bool is_conversation, const RowHeader& h
     request.prompt = prompt_of(*prompt);
   }
   read_row_settings(settings, header.form, is_conversation, request);
+  request.is_default_tokens_max = find_member(settings, "max_tokens") == nullptr &&
+                                  find_member(settings, "max_completion_tokens") == nullptr;
   check_request(request);
   return request;
 }

@@ -35,8 +35,9 @@ using Prompt = std::variant<std::string, std::vector<tokenizer::Token>, chat::Di
 struct Request {
   Prompt prompt;
   std::uint32_t tokens_max = 0;
-  std::uint32_t tokens_min = 0;    // the text does not end before this many tokens
-  engine::SamplerOptions sampler;  // with the seed of the row
+  bool is_default_tokens_max = false;  // the row does not say how many
+  std::uint32_t tokens_min = 0;        // the text does not end before this many tokens
+  engine::SamplerOptions sampler;      // with the seed of the row
   std::vector<std::string> stop;
   std::vector<tokenizer::Token> stop_tokens;
   bool ignores_end = false;

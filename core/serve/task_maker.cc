@@ -159,6 +159,7 @@ std::variant<Task, RefusedRow> TaskMaker::make(ParsedRow parsed, std::uint64_t r
     } else {
       task.prompt = tokenize(request);
     }
+    if (options_.shortens_default && request.is_default_tokens_max) shorten(task);
     fit(task, conversation != nullptr);
     set_guide(request, opens_thought, task);
     task.prompt.shrink_to_fit();  // the task may wait and run for long
@@ -259,6 +260,15 @@ std::vector<Token> TaskMaker::tokenize_text(const std::string& text,
                               text.size(), tokens_max, options_.positions_max, options_.remedy)};
   }
   return tokenizer_.encode(cut_text(text, bytes_max, options_.truncate), encoding);
+}
+
+// Takes what room there is behind the prompt.
+void TaskMaker::shorten(Task& task) const {
+  const std::uint64_t positions = limit_of(options_.positions_max);
+  if (task.prompt.size() >= positions) return;
+  const std::uint64_t room = positions - task.prompt.size();
+  task.tokens_max = static_cast<std::uint32_t>(std::min<std::uint64_t>(task.tokens_max, room));
+  task.tokens_min = std::min(task.tokens_min, task.tokens_max);
 }
 
 void TaskMaker::fit(Task& task, bool is_conversation) const {

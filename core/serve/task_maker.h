@@ -29,6 +29,9 @@ enum class Truncate {
 struct TaskOptions {
   RowDefaults defaults;
   Truncate truncate = Truncate::no;
+  // A row that does not say how many tokens it wants gets fewer than the default where there is no
+  // more room behind its prompt; otherwise it is an error.
+  bool shortens_default = false;
   std::uint32_t positions_max = 0;           // of a sequence; 0: no limit, as with a window
   std::string remedy = "--ctx, --truncate";  // named in errors of rows that need more
   // How the model writes conversations, or why it cannot; then rows with messages are errors.
@@ -69,6 +72,7 @@ class TaskMaker {
   std::vector<tokenizer::Token> tokenize(const Request& request) const;
   std::vector<tokenizer::Token> tokenize_text(const std::string& text,
                                               std::uint32_t tokens_max) const;
+  void shorten(Task& task) const;
   void fit(Task& task, bool is_conversation) const;
   void set_guide(const Request& request, bool opens_thought, Task& task) const;
 

@@ -1,0 +1,60 @@
+// Makes the lines of results from the outcomes of tasks. A row that wants several results has
+// several tasks, whose outcomes come in any order.
+//
+// Threads: used by one thread.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/batch/input.h"
+#include "core/serve/task.h"
+#include "core/serve/task_maker.h"
+#include "core/tokenizer/tokenizer.h"
+
+namespace sluice::batch {
+
+struct RowResult {
+  std::string line;  // with its newline
+  bool is_error = false;
+};
+
+class RowResults {
+ public:
+  // `model_name` is for results of rows that name no model. The references must outlive this.
+  RowResults(const Input& input, const tokenizer::Tokenizer& tokenizer, std::string model_name);
+
+  // Takes the outcome of one task. Returns the result of its row once all of them are there.
+  std::optional<RowResult> take(const serve::Task& task, const serve::Outcome& outcome);
+
+  RowResult refused(std::uint64_t row, const serve::RefusedRow& reason) const;
+
+  // Forgets the outcomes of a row whose other tasks will not come.
+  void forget(std::uint64_t row) { choices_.erase(row); }
+
+ private:
+  // A row that wants several results, while some of them are done and others are not.
+  struct Choices {
+    std::vector<serve::Completion> completions;
+    std::string problem;  // of the first result that has one, in the order of choices
+    std::uint32_t problem_choice = 0;
+    std::uint32_t missing = 0;
+  };
+
+  RowResult result(const serve::Task& task, std::span<const serve::Completion> completions,
+                   const std::string& problem) const;
+  RowResult error(std::uint64_t row, const serve::RowHeader& header, std::string_view code,
+                  std::string_view reason) const;
+
+  const Input& input_;
+  const tokenizer::Tokenizer& tokenizer_;
+  std::string model_name_;
+  std::map<std::uint64_t, Choices> choices_;  // by row
+};
+
+}  // namespace sluice::batch

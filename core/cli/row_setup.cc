@@ -1,0 +1,52 @@
+#include "core/cli/row_setup.h"
+
+#include "core/cli/chat_setup.h"
+#include "core/error.h"
+#include "core/serve/request.h"
+
+namespace sluice::cli {
+
+std::optional<chat::ChatSource> find_chat_source(const std::string& format,
+                                                 const gguf::Metadata& metadata,
+                                                 std::string& reason) {
+  try {
+    return chat::ChatSource::choose(format, metadata);
+  } catch (const Error& error) {
+    reason = error.what();
+    return std::nullopt;
+  }
+}
+
+engine::SamplerOptions openai_sampler(const SamplingOptions& sampling) {
+  engine::SamplerOptions result = serve::openai_defaults();
+  const engine::SamplerOptions& sampler = sampling.sampler;
+  const auto take = [&](const char* name, auto member) {
+    if (sampling.given.contains(name)) result.*member = sampler.*member;
+  };
+  take("--temp", &engine::SamplerOptions::temperature);
+  take("--top-k", &engine::SamplerOptions::top_k);
+  take("--top-p", &engine::SamplerOptions::top_p);
+  take("--min-p", &engine::SamplerOptions::min_p);
+  take("--repeat-penalty", &engine::SamplerOptions::repeat_penalty);
+  return result;
+}
+
+std::vector<std::string> model_names(const std::filesystem::path& model,
+                                     const gguf::Metadata& metadata) {
+  std::vector<std::string> names;
+  if (const auto name = metadata.find_string("general.name"); name && !name->empty()) {
+    names.emplace_back(*name);
+  }
+  names.push_back(model.stem().string());
+  names.push_back(model.filename().string());
+  return names;
+}
+
+std::shared_ptr<const chat::Dialogue> make_dialogue(const std::string& think,
+                                                    const std::optional<chat::ChatSource>& source,
+                                                    const tokenizer::Tokenizer& tokenizer) {
+  if (!source) return nullptr;
+  return std::make_shared<const chat::Dialogue>(*source, tokenizer, dialogue_options(think));
+}
+
+}  // namespace sluice::cli

@@ -1,0 +1,36 @@
+// Shared by batch and serve: what the options and the header of a model mean for rows and requests.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/chat/dialogue.h"
+#include "core/cli/options.h"
+#include "core/engine/sampler.h"
+#include "core/gguf/metadata.h"
+#include "core/tokenizer/tokenizer.h"
+
+namespace sluice::cli {
+
+// Nothing, with the reason, where the model's format is not known: rows without messages do not
+// need it.
+std::optional<chat::ChatSource> find_chat_source(const std::string& format,
+                                                 const gguf::Metadata& metadata,
+                                                 std::string& reason);
+
+// Settings that the user gave apply to all rows; the others are OpenAI's.
+engine::SamplerOptions openai_sampler(const SamplingOptions& sampling);
+
+// The names by which a row may ask for this model; results use the first.
+std::vector<std::string> model_names(const std::filesystem::path& model,
+                                     const gguf::Metadata& metadata);
+
+// `think` is the value of --think. `tokenizer` must outlive the result. Null without a source.
+std::shared_ptr<const chat::Dialogue> make_dialogue(const std::string& think,
+                                                    const std::optional<chat::ChatSource>& source,
+                                                    const tokenizer::Tokenizer& tokenizer);
+
+}  // namespace sluice::cli
