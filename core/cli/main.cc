@@ -32,6 +32,7 @@
 #include "core/cli/perplexity.h"
 #include "core/cli/plan.h"
 #include "core/cli/run.h"
+#include "core/cli/serve.h"
 #include "core/cli/synth.h"
 #include "core/cli/template.h"
 #include "core/cli/tokenize.h"
@@ -79,6 +80,7 @@ class Program {
     offer(add_run(app_, run_), [this] { return run_run(run_); });
     offer(add_chat(app_, chat_), [this] { return run_chat(chat_); });
     offer(add_batch(app_, batch_), [this] { return run_batch(batch_); });
+    offer(add_serve(app_, serve_), [this] { return run_serve(serve_); });
     offer(add_merge(app_, merge_), [this] { return run_merge(merge_); });
     offer(add_top(app_, top_), [this] { return run_top(top_); });
     offer(add_plan(app_, plan_), [this] { return run_plan(plan_); });
@@ -144,6 +146,7 @@ class Program {
   RunOptions run_;
   ChatOptions chat_;
   BatchOptions batch_;
+  ServeOptions serve_;
   MergeOptions merge_;
   TopOptions top_;
   PlanOptions plan_;

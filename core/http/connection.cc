@@ -155,6 +155,7 @@ void Connection::begin_answer() {
   Request request;
   request.head = std::move(reader_.head());
   request.body = std::move(reader_.body());
+  request.sink = reader_.sink();
   request.id = fmt::format("req_{}{:08x}", server_.id_prefix, ++server_.requests);
   enter(Phase::answer);
   has_answered_ = has_ended_ = is_stream_ = false;

@@ -36,10 +36,19 @@ struct RequestHead {
   std::string_view field(std::string_view name) const;
 };
 
+// Takes the pieces of a body that is too large to be held, in order.
+class BodySink {
+ public:
+  virtual ~BodySink() = default;
+  // Throws to refuse the rest.
+  virtual void take(std::string_view piece) = 0;
+};
+
 struct Request {
   RequestHead head;
-  std::string body;  // empty where a BodySink took it
-  std::string id;    // sent back as X-Request-Id
+  std::string body;  // empty where a sink took it
+  std::shared_ptr<BodySink> sink;
+  std::string id;  // sent back as X-Request-Id
 };
 
 // A file to be sent as a body. `descriptor` is closed when the last copy is gone.
@@ -54,14 +63,6 @@ struct Response {
   std::string body;
   std::vector<Field> fields = {};
   FileBody file = {};  // sent in place of `body` when there is a descriptor
-};
-
-// Takes the pieces of a body that is too large to be held, in order.
-class BodySink {
- public:
-  virtual ~BodySink() = default;
-  // Throws to refuse the rest.
-  virtual void take(std::string_view piece) = 0;
 };
 
 // The standard phrase of a status: "Not Found".

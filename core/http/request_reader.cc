@@ -158,4 +158,8 @@ std::string& RequestReader::body() {
   return parser_->body;
 }
 
+std::shared_ptr<BodySink> RequestReader::sink() const {
+  return parser_->sink;
+}
+
 }  // namespace sluice::http

@@ -46,6 +46,7 @@ class RequestReader {
   // bytes is refused with status 413. Where there is a sink, body() stays empty.
   void take_body(std::uint64_t bytes_max, std::shared_ptr<BodySink> sink);
   std::string& body();
+  std::shared_ptr<BodySink> sink() const;
 
  private:
   class Parser;

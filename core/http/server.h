@@ -26,9 +26,9 @@ namespace sluice::http {
 
 struct ServerLimits {
   std::size_t head_bytes_max = std::size_t{16} << 10;
-  std::size_t connections_max = 256;
-  std::size_t bodies_bytes_max = std::size_t{32} << 20;  // of all requests together
-  std::size_t output_bytes_max = std::size_t{1} << 20;   // that wait for a client, of a stream
+  std::size_t connections_max = 128;
+  std::size_t bodies_bytes_max = std::size_t{8} << 20;    // of all requests together
+  std::size_t output_bytes_max = std::size_t{256} << 10;  // that wait for a client, of a stream
   std::chrono::milliseconds head_time{
       15'000};  // from the first byte of a request to its last field
   std::chrono::milliseconds idle_time{75'000};       // between requests

@@ -1,0 +1,282 @@
+#include "core/cli/serve.h"
+
+#include <chrono>
+#include <csignal>
+#include <fmt/format.h>
+#include <limits>
+#include <memory>
+#include <system_error>
+#include <thread>
+
+#include "core/batch/status_segment.h"
+#include "core/cli/interrupt.h"
+#include "core/cli/output.h"
+#include "core/cli/serve_setup.h"
+#include "core/engine/sampler.h"
+#include "core/http/server.h"
+#include "core/http/systemd.h"
+#include "topology/process_memory.h"
+#include "topology/signals_blocked.h"
+
+namespace sluice::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::milliseconds look_period{100};
+constexpr std::chrono::seconds status_period{1};
+
+constexpr const char* description =
+    "Serves the API of OpenAI: chat completions and completions, whole or as a stream, models,\n"
+    "files and batches, and a page to chat at http://HOST:PORT/. Members of requests mean what\n"
+    "they mean in a batch (`sluice batch --row-settings`). It listens before the model is\n"
+    "loaded; /health says when it is. Any address but this machine's own needs --api-key-file, or\n"
+    "--insecure. Ctrl-C or SIGTERM lets answers end for --grace seconds; a second one ends at\n"
+    "once. Under systemd it takes its sockets (ListenStream=) and tells when it is ready.\n\n"
+    "Examples:\n"
+    "  sluice serve model.gguf\n"
+    "  sluice serve model.gguf --budget 4GiB --parallel 4 --port 9000\n"
+    "  sluice serve model.gguf --host 0.0.0.0 --api-key-file keys.txt\n"
+    "  sluice serve model.gguf --unix /run/user/1000/sluice.socket";
+
+// Runs the server on a thread of its own.
+class ServerThread {
+ public:
+  explicit ServerThread(http::Server& server) : server_(server) {
+    const topology::SignalsBlocked guard;
+    thread_ = std::thread([&server] { server.run(); });
+  }
+  ~ServerThread() { stop(std::chrono::seconds(0)); }
+  ServerThread(const ServerThread&) = delete;
+  ServerThread& operator=(const ServerThread&) = delete;
+
+  // Returns when all answers have ended or the grace is over.
+  void stop(std::chrono::seconds grace) {
+    if (!thread_.joinable()) return;
+    server_.stop(grace);
+    thread_.join();
+  }
+
+ private:
+  http::Server& server_;
+  std::thread thread_;
+};
+
+// Runs batches for as long as it lives.
+class RunningJobs {
+ public:
+  RunningJobs(http::JobsApi* jobs, serve::Service& service, const http::BatchSettings& settings)
+      : jobs_(jobs) {
+    if (jobs_ != nullptr) jobs_->start(service, settings);
+  }
+  ~RunningJobs() { stop(); }
+  RunningJobs(const RunningJobs&) = delete;
+  RunningJobs& operator=(const RunningJobs&) = delete;
+
+  void stop() {
+    if (jobs_ != nullptr) jobs_->stop();
+  }
+
+ private:
+  http::JobsApi* jobs_;
+};
+
+// Tells `sluice top` what the server does. A machine without shared memory goes without.
+class StatusLine {
+ public:
+  StatusLine(const ServeOptions& options, const serve::Service& service) : service_(service) {
+    status_.command = "serve";
+    status_.model = options.common.model.filename().string();
+    status_.budget_bytes = service.engine().plan().budget.bytes;
+    try {
+      publisher_ = std::make_unique<batch::StatusPublisher>();
+    } catch (const std::system_error& error) {
+      if (!options.common.quiet) warn(error.what());
+    }
+  }
+
+  void look() {
+    const Clock::time_point now = Clock::now();
+    if (!publisher_ || now - last_ < status_period) return;
+    const serve::Service::Statistics statistics = service_.statistics();
+    const std::uint64_t tokens =
+        statistics.scheduler.prompt_tokens_evaluated + statistics.scheduler.tokens_generated;
+    const double seconds = std::chrono::duration<double>(now - last_).count();
+    status_.tokens_per_s = static_cast<double>(tokens - tokens_) / seconds;
+    status_.memory_bytes =
+        topology::read_process_memory().resident_bytes().value_or(batch::Status::unknown_memory);
+    status_.sequences = statistics.running;
+    publisher_->publish(status_);
+    tokens_ = tokens;
+    last_ = now;
+  }
+
+ private:
+  const serve::Service& service_;
+  batch::Status status_;
+  std::unique_ptr<batch::StatusPublisher> publisher_;
+  std::uint64_t tokens_ = 0;
+  Clock::time_point last_ = Clock::now();
+};
+
+// Serves until a signal comes. Throws what has made the engine fail.
+void serve_until_signal(const ServeOptions& options, const serve::Service& service,
+                        const http::ServiceManager& manager) {
+  StatusLine status(options, service);
+  Clock::time_point last_sign = Clock::now();
+  while (interrupt_signal() == 0) {
+    std::this_thread::sleep_for(look_period);
+    if (const std::exception_ptr failure = service.failure()) std::rethrow_exception(failure);
+    status.look();
+    const Clock::time_point now = Clock::now();
+    if (manager.watchdog_period() && now - last_sign > *manager.watchdog_period() / 3) {
+      manager.notify("WATCHDOG=1");
+      last_sign = now;
+    }
+  }
+}
+
+std::string grace_line(const serve::Service& service, std::uint32_t grace_s) {
+  const serve::Service::Statistics statistics = service.statistics();
+  return fmt::format("stopping: {} texts have {} seconds to end",
+                     statistics.running + statistics.queued_interactive, grace_s);
+}
+
+}  // namespace
+
+namespace {
+
+void add_network_options(CLI::App& command, ServeOptions& options) {
+  constexpr const char* group = "Network";
+  const auto add = [&](const std::string& name, auto& value, const std::string& help) {
+    return command.add_option(name, value, help)->group(group);
+  };
+  add("--host", options.host, "Address to listen on; localhost is 127.0.0.1")
+      ->type_name("ADDRESS")
+      ->capture_default_str();
+  add("--port", options.port, "Port to listen on; 0 takes one that is free")
+      ->type_name("N")
+      ->check(count_between(0, std::numeric_limits<std::uint16_t>::max()))
+      ->default_str("8080, or none with --unix");
+  add("--unix", options.unix_path, "Listen on this path, for this user alone")->type_name("PATH");
+  add("--api-key-file", options.api_key_file,
+      "Answer only those who show a key of this file, which has one on each line")
+      ->type_name("FILE");
+  command
+      .add_flag("--insecure", options.is_insecure,
+                "Let other machines use the server without a key")
+      ->group(group);
+  add("--cors", options.origins,
+      "Let pages of this origin use the server, such as https://chat.example.org; may be given "
+      "several times")
+      ->type_name("ORIGIN")
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->allow_extra_args(false);
+  add("--rate", options.rate, "Most requests that a key may make in a minute; 0: any number")
+      ->type_name("N")
+      ->check(number_between(0, std::numeric_limits<double>::max(), "of 0 or more"))
+      ->capture_default_str();
+  command
+      .add_flag("--log-requests", options.logs_requests,
+                "Write a line for each request to standard error: its id, route, status and time")
+      ->group(group);
+}
+
+}  // namespace
+
+CLI::App* add_serve(CLI::App& program, ServeOptions& options) {
+  CLI::App* command = add_command(program, "serve", "Serve the API of OpenAI", description);
+  add_common_options(*command, options.common);
+  add_sampling_options(*command, options.sampling);
+  add_network_options(*command, options);
+  command
+      ->add_option("--parallel", options.parallel,
+                   "Number of texts that are generated together; auto takes up to 4, as long as "
+                   "they leave the weights their memory")
+      ->transform(count_or("auto", "0", 1, 4096))
+      ->type_name("auto|N")
+      ->default_str("auto");
+  command
+      ->add_option("--queue", options.queue,
+                   "Most texts that run or wait; more are told to come again later (429)")
+      ->type_name("N")
+      ->check(count_between(1, 4096))
+      ->capture_default_str();
+  command
+      ->add_option("-n,--tokens-max", options.tokens_max,
+                   "Most tokens to generate for a request that has no max_tokens, if the context "
+                   "has room for them")
+      ->type_name("N")
+      ->check(count_between(1, std::uint64_t{1} << 30))
+      ->capture_default_str();
+  command
+      ->add_option("--grace", options.grace_s,
+                   "Seconds that answers have to end after Ctrl-C or SIGTERM")
+      ->type_name("SECONDS")
+      ->check(count_between(0, 86400))
+      ->capture_default_str();
+  command
+      ->add_option("--data", options.data,
+                   "Folder for files and batches, for one server at a time; none: there are none "
+                   "(default: sluice/serve/MODEL in the folder for state of this user)")
+      ->type_name("DIR|none");
+  command->add_option("--data-size", options.data_bytes_max, "Largest size of all files together")
+      ->type_name("SIZE")
+      ->transform(size())
+      ->default_str(format_bytes(options.data_bytes_max));
+  command->add_flag("--check-model", options.check_model,
+                    "Refuse requests that name another model");
+  add_chat_format_option(*command, options.chat_format);
+  add_thinking_options(*command, options.thinking);
+  return command;
+}
+
+int run_serve(const ServeOptions& options) {
+  check_stop_texts(options.sampling);
+  static_cast<void>(engine::Sampler(options.sampling.sampler));
+  const InterruptGuard guard;
+  const http::ServiceManager manager;
+  http::ApiOptions wanted = api_options(options);
+  const http::ServerLimits limits;
+  std::vector<http::Listener> listeners = open_listeners(options);
+  check_exposure(listeners, options);
+  std::string places;
+  for (const http::Listener& listener : listeners) places += " " + listener.name();
+
+  const std::unique_ptr<http::JobsApi> jobs = open_jobs(options);
+  wanted.jobs = jobs.get();
+  http::Api api(wanted);
+  http::Server server(std::move(listeners), limits, api);
+  api.attach(server);
+  std::unique_ptr<serve::Service> service;  // destroyed when the server has ended
+  ServerThread running(server);
+  if (!options.common.quiet) remark("listening on" + places);
+
+  ServePreparation preparation = prepare_serve(options, wanted, limits);
+  if (!options.common.quiet && !preparation.parallel_reason.empty()) {
+    remark(fmt::format("--parallel {}: {}", preparation.parallel, preparation.parallel_reason));
+  }
+  return_free_memory();
+  service = std::make_unique<serve::Service>(
+      [&](std::function<void()> stop_check) {
+        engine::EngineOptions engine = preparation.engine;
+        engine.stop_check = std::move(stop_check);
+        return open_engine(options.common, engine);
+      },
+      preparation.service);
+  service->wait_until_ready();
+  api.set_model(served_model(options, preparation, *service));
+  RunningJobs running_jobs(jobs.get(), *service,
+                           batch_settings(options, preparation, service->engine()));
+  if (!options.common.quiet) remark("ready");
+  manager.notify("READY=1\nSTATUS=serving");
+
+  serve_until_signal(options, *service, manager);
+  manager.notify("STOPPING=1\nSTATUS=letting answers end");
+  if (!options.common.quiet) remark(grace_line(*service, options.grace_s));
+  running_jobs.stop();
+  running.stop(std::chrono::seconds(options.grace_s));
+  return 0;
+}
+
+}  // namespace sluice::cli

@@ -1,0 +1,196 @@
+#include "core/cli/serve_setup.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <ctime>
+#include <fmt/format.h>
+#include <random>
+#include <tuple>
+#include <utility>
+
+#include "core/cli/output.h"
+#include "core/cli/row_setup.h"
+#include "core/error.h"
+#include "core/gguf/gguf.h"
+
+namespace sluice::cli {
+namespace {
+
+constexpr std::uint16_t default_port = 8080;
+constexpr std::uint32_t parallel_most = 4;  // that auto chooses
+
+serve::TaskOptions task_options(const ServeOptions& options) {
+  std::random_device device;
+  serve::TaskOptions tasks;
+  tasks.defaults.sampler = options.sampling.sampler;
+  // Requests are numbered, and the seed of one that names none is made of both.
+  tasks.defaults.sampler.seed =
+      options.sampling.seed.value_or(std::uint64_t{device()} << 32U | device());
+  tasks.defaults.openai_sampler = openai_sampler(options.sampling);
+  tasks.defaults.stop = options.sampling.stop;
+  tasks.defaults.tokens_max = options.tokens_max;
+  tasks.shortens_default = true;
+  tasks.remedy = "start the server with a larger --ctx";
+  tasks.thought_tokens_max = options.thinking.tokens_max;
+  return tasks;
+}
+
+// What the process holds beside the engine.
+std::uint64_t caller_bytes(const ServeOptions& options, const serve::SchedulerOptions& scheduler,
+                           const http::ApiOptions& api, const http::ServerLimits& limits,
+                           const engine::RunPlanner& planner, std::uint64_t positions) {
+  // The tasks that wait hold their prompts.
+  const std::uint64_t queued = options.queue * positions * sizeof(tokenizer::Token);
+  const serve::TaskMaker maker(planner.tokenizer(), task_options(options));
+  return http::connections_bytes(limits) + http::api_bytes(api) +
+         serve::rows_bytes(scheduler, positions) + queued +
+         // A request and a row of a batch may be read at the same time.
+         2 * maker.work_bytes(http::text_body_bytes_max);
+}
+
+// The most sequences, up to a few, for which no more weights have to be streamed than for one.
+std::pair<std::uint32_t, std::string> choose_parallel(const engine::RunPlanner& planner,
+                                                      engine::EngineOptions options) {
+  const auto plan_with = [&](std::uint32_t parallel) {
+    options.parallel = parallel;
+    return planner.plan(options);
+  };
+  const engine::PlannedRun alone = plan_with(1);
+  for (std::uint32_t parallel = parallel_most; parallel > 1; parallel /= 2) {
+    const engine::PlannedRun run = plan_with(parallel);
+    const bool is_as_good = run.plan.fits() && run.plan.context >= alone.plan.context &&
+                            run.work.streamed_bytes <= alone.work.streamed_bytes;
+    if (is_as_good) return {parallel, "as many as cost no memory that weights need, up to 4"};
+  }
+  return {1, "more texts at a time would take memory from the weights"};
+}
+
+}  // namespace
+
+std::vector<http::Listener> open_listeners(const ServeOptions& options) {
+  std::vector<http::Listener> listeners = http::Listener::from_systemd();
+  if (!listeners.empty()) return listeners;
+  if (!options.unix_path.empty()) listeners.push_back(http::Listener::on_path(options.unix_path));
+  if (options.port || options.unix_path.empty()) {
+    listeners.push_back(http::Listener::on_port(options.host, options.port.value_or(default_port)));
+  }
+  return listeners;
+}
+
+void check_exposure(const std::vector<http::Listener>& listeners, const ServeOptions& options) {
+  if (options.is_insecure || !options.api_key_file.empty()) return;
+  for (const http::Listener& listener : listeners) {
+    if (listener.is_local()) continue;
+    throw UsageError(
+        fmt::format("{}: other machines could use the server without a key; give "
+                    "--api-key-file FILE, or --insecure",
+                    listener.name()));
+  }
+}
+
+http::ApiOptions api_options(const ServeOptions& options) {
+  http::ApiOptions api;
+  if (!options.api_key_file.empty()) api.keys = http::ApiKeys::read(options.api_key_file);
+  for (const std::string& origin : options.origins) http::check_origin(origin);
+  api.origins = {.allowed = options.origins, .any_host = !api.keys.empty() || options.is_insecure};
+  api.requests_per_minute = options.rate;
+  api.texts_max = options.queue;
+  if (options.logs_requests) api.log = [](const std::string& line) { remark(line); };
+  return api;
+}
+
+ServePreparation prepare_serve(const ServeOptions& options, const http::ApiOptions& api,
+                               const http::ServerLimits& limits) {
+  ServePreparation preparation;
+  engine::EngineOptions& wanted = preparation.engine;
+  wanted = engine_options(options.common);
+  const engine::RunPlanner planner(options.common.model);
+  const auto plan_for = [&](std::uint32_t parallel) {
+    preparation.service.scheduler.parallel = wanted.parallel = parallel;
+    const std::uint64_t positions = std::max(planner.plan(wanted).plan.context, 1U);
+    wanted.caller_bytes =
+        caller_bytes(options, preparation.service.scheduler, api, limits, planner, positions);
+  };
+  plan_for(std::max(options.parallel, parallel_most));
+  preparation.parallel = options.parallel;
+  if (options.parallel == 0) {
+    std::tie(preparation.parallel, preparation.parallel_reason) = choose_parallel(planner, wanted);
+  }
+  plan_for(preparation.parallel);
+  preparation.service.queue_max = options.queue;
+  const gguf::Metadata& metadata = planner.header().metadata();
+  preparation.names = model_names(options.common.model, metadata);
+  preparation.chat_source =
+      find_chat_source(options.chat_format, metadata, preparation.no_dialogue);
+  return preparation;
+}
+
+namespace {
+
+serve::TaskOptions task_options_for(const ServeOptions& options,
+                                    const ServePreparation& preparation,
+                                    const engine::Engine& engine) {
+  serve::TaskOptions tasks = task_options(options);
+  if (options.check_model) tasks.model_names = preparation.names;
+  tasks.positions_max = options.common.window == 0 ? engine.plan().context : 0;
+  tasks.no_dialogue = preparation.no_dialogue;
+  tasks.dialogue =
+      make_dialogue(options.thinking.think, preparation.chat_source, engine.tokenizer());
+  return tasks;
+}
+
+// Where programs of a user keep what is not configuration; nothing where there is no such place.
+std::filesystem::path usual_folder(const ServeOptions& options) {
+  const auto variable = [](const char* name) {
+    const char* value = std::getenv(name);
+    return std::filesystem::path(value == nullptr ? "" : value);
+  };
+  const std::filesystem::path of_service = variable("STATE_DIRECTORY");  // of systemd
+  if (!of_service.empty()) return of_service;
+  std::filesystem::path state = variable("XDG_STATE_HOME");
+  if (state.empty() && !variable("HOME").empty()) state = variable("HOME") / ".local/state";
+  if (state.empty()) return {};
+  return state / "sluice/serve" / options.common.model.stem();
+}
+
+}  // namespace
+
+std::unique_ptr<http::JobsApi> open_jobs(const ServeOptions& options) {
+  if (options.data == "none") return nullptr;
+  if (!options.data.empty()) {
+    return std::make_unique<http::JobsApi>(options.data, options.data_bytes_max);
+  }
+  const std::filesystem::path folder = usual_folder(options);
+  if (folder.empty()) return nullptr;
+  try {
+    return std::make_unique<http::JobsApi>(folder, options.data_bytes_max);
+  } catch (const std::exception& error) {
+    if (!options.common.quiet) warn(fmt::format("no files and batches: {}", error.what()));
+    return nullptr;
+  }
+}
+
+// A result of a batch is to depend on its row alone, so its seed does not come from this run.
+http::BatchSettings batch_settings(const ServeOptions& options, const ServePreparation& preparation,
+                                   const engine::Engine& engine) {
+  http::BatchSettings settings;
+  settings.task = task_options_for(options, preparation, engine);
+  settings.task.defaults.sampler.seed = options.sampling.seed.value_or(0);
+  settings.model_name = preparation.names.front();
+  settings.texts_max = std::size_t{2} * preparation.parallel;
+  return settings;
+}
+
+http::ServedModel served_model(const ServeOptions& options, const ServePreparation& preparation,
+                               serve::Service& service) {
+  const engine::Engine& engine = service.engine();
+  const serve::TaskOptions tasks = task_options_for(options, preparation, engine);
+  return {.service = &service,
+          .maker = std::make_shared<const serve::TaskMaker>(engine.tokenizer(), tasks),
+          .name = preparation.names.front(),
+          .created = static_cast<std::uint64_t>(std::time(nullptr)),
+          .parallel = preparation.parallel,
+          .context = tasks.positions_max};
+}
+
+}  // namespace sluice::cli

@@ -1,0 +1,55 @@
+// Prepares a server: who may connect, how many texts run together, and what requests mean.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/chat/dialogue.h"
+#include "core/cli/serve.h"
+#include "core/engine/engine.h"
+#include "core/http/api.h"
+#include "core/http/jobs_api.h"
+#include "core/http/listener.h"
+#include "core/serve/service.h"
+#include "core/serve/task_maker.h"
+
+namespace sluice::cli {
+
+// The sockets of systemd, if there are some; else those of --unix, --host and --port.
+std::vector<http::Listener> open_listeners(const ServeOptions& options);
+
+// Throws UsageError when others than this machine's users could connect without a key.
+void check_exposure(const std::vector<http::Listener>& listeners, const ServeOptions& options);
+
+// The folder of files and batches, locked. Null with --data none, and when the usual folder is used
+// by another server.
+std::unique_ptr<http::JobsApi> open_jobs(const ServeOptions& options);
+
+http::ApiOptions api_options(const ServeOptions& options);
+
+// What the header of the model and the options say, before the engine is opened.
+struct ServePreparation {
+  engine::EngineOptions engine;
+  serve::ServiceOptions service;
+  std::uint32_t parallel = 1;
+  std::string parallel_reason;     // of auto
+  std::vector<std::string> names;  // of the model; the first is its own
+  std::optional<chat::ChatSource> chat_source;
+  std::string no_dialogue;  // why there is no source
+};
+
+ServePreparation prepare_serve(const ServeOptions& options, const http::ApiOptions& api,
+                               const http::ServerLimits& limits);
+
+// The model as the API sees it, once it runs. `service` must outlive the result.
+http::ServedModel served_model(const ServeOptions& options, const ServePreparation& preparation,
+                               serve::Service& service);
+
+// How the rows of batches are run. `engine` must outlive the result.
+http::BatchSettings batch_settings(const ServeOptions& options, const ServePreparation& preparation,
+                                   const engine::Engine& engine);
+
+}  // namespace sluice::cli

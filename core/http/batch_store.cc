@@ -1,0 +1,153 @@
+#include "core/http/batch_store.h"
+
+#include <algorithm>
+#include <ctime>
+#include <fmt/format.h>
+#include <fstream>
+
+#include "core/files/durable_file.h"
+#include "core/http/api_error.h"
+#include "core/http/file_store.h"
+
+namespace sluice::http {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr std::size_t record_bytes_max = std::size_t{256} << 10;
+constexpr std::size_t metadata_members_max = 16;
+constexpr std::size_t metadata_bytes_max = 512;
+
+std::uint64_t now() {
+  return static_cast<std::uint64_t>(std::time(nullptr));
+}
+
+std::string text_in(const ordered_json& body, const char* name) {
+  const auto at = body.find(name);
+  if (at == body.end()) throw ApiError(400, fmt::format("\"{}\" is missing", name));
+  if (!at->is_string()) throw ApiError(400, fmt::format("\"{}\" must be a string", name));
+  return at->get<std::string>();
+}
+
+ordered_json metadata_in(const ordered_json& body) {
+  const auto at = body.find("metadata");
+  if (at == body.end() || at->is_null()) return nullptr;
+  const bool is_fine =
+      at->is_object() && at->size() <= metadata_members_max &&
+      std::ranges::all_of(at->items(), [](const auto& item) {
+        return item.key().size() <= metadata_bytes_max && item.value().is_string() &&
+               item.value().template get_ref<const std::string&>().size() <= metadata_bytes_max;
+      });
+  if (!is_fine) throw ApiError(400, "\"metadata\" must be an object of at most 16 short strings");
+  return *at;
+}
+
+}  // namespace
+
+bool is_final(const BatchJson& batch) {
+  const auto& status = batch.at("status").get_ref<const std::string&>();
+  return status == "completed" || status == "failed" || status == "cancelled";
+}
+
+BatchStore::BatchStore(std::filesystem::path folder) : folder_(std::move(folder)) {
+  std::filesystem::create_directories(folder_);
+  for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
+    if (entry.path().extension() != ".json") continue;
+    std::ifstream in(entry.path(), std::ios::binary);
+    std::string text(record_bytes_max, '\0');
+    in.read(text.data(), static_cast<std::streamsize>(text.size()));
+    text.resize(static_cast<std::size_t>(in.gcount()));
+    BatchJson batch = BatchJson::parse(text, nullptr, false);
+    const bool is_one = batch.is_object() && batch.contains("status") &&
+                        batch.value("id", "") == entry.path().stem().string();
+    if (is_one) batches_.emplace(entry.path().stem().string(), std::move(batch));
+  }
+}
+
+void BatchStore::write(const BatchJson& batch) const {
+  files::DurableFile file(folder_ / (batch.at("id").get<std::string>() + ".json"), {.mode = 0600});
+  file.write(batch.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n");
+  file.commit();
+}
+
+BatchJson BatchStore::create(const ordered_json& body, const std::string& model) {
+  for (const auto& item : body.items()) {
+    const bool is_known = item.key() == "input_file_id" || item.key() == "endpoint" ||
+                          item.key() == "completion_window" || item.key() == "metadata";
+    if (!is_known) throw ApiError(400, fmt::format("\"{}\" is unknown", item.key().substr(0, 100)));
+  }
+  const std::string endpoint = text_in(body, "endpoint");
+  if (endpoint != "/v1/completions" && endpoint != "/v1/chat/completions") {
+    throw ApiError(400, "\"endpoint\" must be \"/v1/completions\" or \"/v1/chat/completions\"");
+  }
+  BatchJson batch = {{"id", random_id("batch_")},
+                     {"object", "batch"},
+                     {"endpoint", endpoint},
+                     {"errors", nullptr},
+                     {"input_file_id", text_in(body, "input_file_id")},
+                     {"completion_window", text_in(body, "completion_window")},
+                     {"status", "validating"},
+                     {"output_file_id", nullptr},
+                     {"error_file_id", nullptr},
+                     {"created_at", now()}};
+  for (const char* status : {"in_progress", "expires", "finalizing", "completed", "failed",
+                             "expired", "cancelling", "cancelled"}) {
+    batch[fmt::format("{}_at", status)] = nullptr;
+  }
+  batch["request_counts"] = {{"total", 0}, {"completed", 0}, {"failed", 0}};
+  batch["metadata"] = metadata_in(body);
+  batch["model"] = model;
+  const std::lock_guard lock(mutex_);
+  if (batches_.size() >= batches_max) throw ApiError(507, "the server keeps too many batches");
+  write(batch);
+  return batches_[batch["id"]] = batch;
+}
+
+std::optional<BatchJson> BatchStore::find(std::string_view id) const {
+  const std::lock_guard lock(mutex_);
+  const auto at = batches_.find(id);
+  return at == batches_.end() ? std::nullopt : std::optional(at->second);
+}
+
+std::vector<BatchJson> BatchStore::list() const {
+  std::vector<BatchJson> list;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [id, batch] : batches_) list.push_back(batch);
+  }
+  std::ranges::stable_sort(list, std::greater(), [](const BatchJson& batch) {
+    return batch.at("created_at").get<std::uint64_t>();
+  });
+  return list;
+}
+
+std::optional<std::string> BatchStore::next() const {
+  const std::vector<BatchJson> all = list();
+  for (auto batch = all.rbegin(); batch != all.rend(); ++batch) {
+    if (!is_final(*batch)) return batch->at("id").get<std::string>();
+  }
+  return std::nullopt;
+}
+
+void BatchStore::set_status(const std::string& id, std::string_view status,
+                            const ordered_json& changes) {
+  const std::lock_guard lock(mutex_);
+  const auto at = batches_.find(id);
+  if (at == batches_.end() || is_final(at->second)) return;
+  BatchJson batch = at->second;
+  batch["status"] = status;
+  batch[fmt::format("{}_at", status)] = now();
+  batch.update(changes);
+  write(batch);
+  at->second = std::move(batch);
+}
+
+void BatchStore::set_counts(const std::string& id, std::uint64_t total, std::uint64_t completed,
+                            std::uint64_t failed) {
+  const std::lock_guard lock(mutex_);
+  const auto at = batches_.find(id);
+  if (at == batches_.end()) return;
+  at->second["request_counts"] = {{"total", total}, {"completed", completed}, {"failed", failed}};
+}
+
+}  // namespace sluice::http

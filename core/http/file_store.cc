@@ -1,0 +1,153 @@
+#include "core/http/file_store.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <ctime>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <fstream>
+#include <random>
+#include <sys/stat.h>
+#include <system_error>
+#include <unistd.h>
+
+#include "core/http/api_error.h"
+
+namespace sluice::http {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr std::size_t id_bytes_max = 100;
+constexpr std::size_t description_bytes_max = std::size_t{64} << 10;
+constexpr std::string_view description_end = ".json";
+
+// Nothing where there is no such file, or it is not one of ours.
+std::optional<StoredFile> read_description(const std::filesystem::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::string text(description_bytes_max, '\0');
+  in.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<std::size_t>(in.gcount()));
+  const auto json = ordered_json::parse(text, nullptr, false);
+  try {
+    return StoredFile{.id = json.at("id"),
+                      .name = json.at("filename"),
+                      .purpose = json.at("purpose"),
+                      .bytes = json.at("bytes"),
+                      .created = json.at("created_at")};
+  } catch (const ordered_json::exception&) {
+    return std::nullopt;
+  }
+}
+
+}  // namespace
+
+bool is_plain_id(std::string_view id) {
+  return !id.empty() && id.size() <= id_bytes_max && std::ranges::all_of(id, [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
+           c == '_';
+  });
+}
+
+std::string random_id(std::string_view prefix) {
+  std::random_device device;
+  return fmt::format("{}{:08x}{:08x}{:08x}", prefix, device(), device(), device());
+}
+
+ordered_json StoredFile::json() const {
+  return {{"id", id},         {"object", "file"},   {"bytes", bytes},       {"created_at", created},
+          {"filename", name}, {"purpose", purpose}, {"status", "processed"}};
+}
+
+FileStore::FileStore(std::filesystem::path folder, std::uint64_t bytes_max)
+    : folder_(std::move(folder)), bytes_max_(bytes_max) {
+  std::filesystem::create_directories(folder_);
+  for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
+    const std::string name = entry.path().filename().string();
+    const bool is_left_over = name.find(".partial-") != std::string::npos ||
+                              (is_plain_id(name) && !std::filesystem::exists(description_of(name)));
+    if (is_left_over) std::filesystem::remove(entry.path());
+  }
+  measure();
+}
+
+std::filesystem::path FileStore::description_of(std::string_view id) const {
+  return folder_ / fmt::format("{}{}", id, description_end);
+}
+
+void FileStore::measure() {
+  std::uint64_t bytes = 0;
+  for (const StoredFile& file : list()) bytes += file.bytes;
+  bytes_ = bytes;
+}
+
+FileStore::Upload::Upload(FileStore& store, std::string id)
+    : store_(store), id_(std::move(id)), file_(store.folder_ / id_, {.mode = 0600}) {}
+
+void FileStore::Upload::write(std::string_view piece) {
+  if (store_.bytes_ + file_.position() + piece.size() > store_.bytes_max_) {
+    throw ApiError(507, fmt::format("the server keeps {} bytes of files at most (--data-size): "
+                                    "delete some",
+                                    store_.bytes_max_));
+  }
+  file_.write(piece);
+}
+
+StoredFile FileStore::Upload::commit(const std::string& name, const std::string& purpose) {
+  const StoredFile stored{.id = id_,
+                          .name = name,
+                          .purpose = purpose,
+                          .bytes = file_.position(),
+                          .created = static_cast<std::uint64_t>(std::time(nullptr))};
+  file_.commit();
+  files::DurableFile description(store_.description_of(id_), {.mode = 0600});
+  description.write(stored.json().dump(-1, ' ', false, ordered_json::error_handler_t::replace));
+  description.commit();
+  store_.bytes_ += stored.bytes;
+  return stored;
+}
+
+std::unique_ptr<FileStore::Upload> FileStore::begin(const std::string& id) {
+  return std::unique_ptr<Upload>(new Upload(*this, id));
+}
+
+std::vector<StoredFile> FileStore::list() const {
+  std::vector<StoredFile> files;
+  for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
+    if (entry.path().extension() != description_end) continue;
+    if (auto file = find(entry.path().stem().string())) files.push_back(std::move(*file));
+  }
+  std::ranges::sort(files, [](const StoredFile& a, const StoredFile& b) {
+    return std::pair(b.created, std::string_view(b.id)) <
+           std::pair(a.created, std::string_view(a.id));
+  });
+  return files;
+}
+
+std::optional<StoredFile> FileStore::find(std::string_view id) const {
+  if (!is_plain_id(id)) return std::nullopt;
+  auto file = read_description(description_of(id));
+  if (file && file->id != id) return std::nullopt;
+  return file;
+}
+
+FileBody FileStore::open(const StoredFile& file) const {
+  const int descriptor = ::open(path_of(file).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+  if (descriptor < 0) {
+    throw std::system_error(errno, std::generic_category(), "cannot read " + file.id);
+  }
+  return {std::shared_ptr<const int>(new int(descriptor),
+                                     [](const int* held) {
+                                       ::close(*held);
+                                       delete held;
+                                     }),
+          file.bytes};
+}
+
+void FileStore::remove(const StoredFile& file) {
+  std::filesystem::remove(description_of(file.id));
+  std::filesystem::remove(path_of(file));
+  bytes_ -= std::min<std::uint64_t>(file.bytes, bytes_);
+}
+
+}  // namespace sluice::http

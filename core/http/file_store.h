@@ -1,0 +1,79 @@
+// The files of clients, in a folder: what they have uploaded, and what batches have given. Each is
+// two files, FOLDER/ID with the contents and FOLDER/ID.json with what is known of it; the second
+// appears last and goes first, so that a file is there as a whole or not at all.
+//
+// Threads: any, one at a time for each file.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/files/durable_file.h"
+#include "core/http/message.h"
+
+namespace sluice::http {
+
+// Whether this may be part of a path: letters, digits, "-" and "_", and not too long.
+bool is_plain_id(std::string_view id);
+
+// "file-" and 24 random digits.
+std::string random_id(std::string_view prefix);
+
+struct StoredFile {
+  std::string id;
+  std::string name;  // as the client calls it; never part of a path
+  std::string purpose;
+  std::uint64_t bytes = 0;
+  std::uint64_t created = 0;  // seconds since 1970
+
+  nlohmann::ordered_json json() const;  // in OpenAI's form
+};
+
+class FileStore {
+ public:
+  // Makes the folder. Removes what uploads have left that did not end. Throws std::system_error.
+  FileStore(std::filesystem::path folder, std::uint64_t bytes_max);
+
+  // A file that is being written.
+  class Upload {
+   public:
+    // Throws ApiError (507) beyond the limit of the store, and std::system_error.
+    void write(std::string_view piece);
+    // Makes it durable and known.
+    StoredFile commit(const std::string& name, const std::string& purpose);
+
+   private:
+    friend class FileStore;
+    Upload(FileStore& store, std::string id);
+    FileStore& store_;
+    std::string id_;
+    files::DurableFile file_;
+  };
+
+  std::unique_ptr<Upload> begin(const std::string& id);
+
+  // Newest first.
+  std::vector<StoredFile> list() const;
+  std::optional<StoredFile> find(std::string_view id) const;
+  std::filesystem::path path_of(const StoredFile& file) const { return folder_ / file.id; }
+  FileBody open(const StoredFile& file) const;  // throws std::system_error
+  void remove(const StoredFile& file);
+
+ private:
+  std::filesystem::path description_of(std::string_view id) const;
+  void measure();
+
+  std::filesystem::path folder_;
+  std::uint64_t bytes_max_;
+  std::atomic<std::uint64_t> bytes_{0};  // of all files
+};
+
+}  // namespace sluice::http

@@ -1,0 +1,191 @@
+#include "core/http/generation.h"
+
+#include <algorithm>
+#include <ctime>
+#include <fmt/format.h>
+#include <utility>
+#include <variant>
+
+#include "core/batch/result.h"
+#include "core/http/api_error.h"
+
+namespace sluice::http {
+namespace {
+
+AnswerFacts facts_of(const TextRequest& request, const GenerationHost& host,
+                     const std::string& request_id) {
+  const serve::RowHeader& header = request.task.header;
+  const bool is_chat = header.form == serve::Form::chat;
+  return {.form = header.form,
+          .id = fmt::format("{}-{}", is_chat ? "chatcmpl" : "cmpl",
+                            request_id.substr(request_id.find('_') + 1)),
+          .created = static_cast<std::uint64_t>(std::time(nullptr)),
+          .model = header.model.empty() ? host.model_name : header.model,
+          .includes_usage = request.includes_usage};
+}
+
+}  // namespace
+
+Generation::Generation(GenerationHost& host, std::shared_ptr<Exchange> exchange,
+                       TextRequest request, Clock::time_point asked)
+    : host_(host),
+      exchange_(std::move(exchange)),
+      asked_(asked),
+      task_(std::move(request.task)),
+      streams_(request.streams),
+      facts_(facts_of(request, host, exchange_->request().id)),
+      prompt_tokens_(task_.prompt.size()) {
+  facts_.form = task_.header.form;
+}
+
+double Generation::seconds() const {
+  return std::chrono::duration<double>(Clock::now() - asked_).count();
+}
+
+void Generation::start() {
+  choices_.resize(task_.choices);
+  for (std::size_t i = 0; i < choices_.size(); ++i) {
+    if (streams_ && task_.make_reader) choices_[i].reader.emplace(task_.make_reader());
+    const auto accepted = host_.service.submit(
+        serve::task_of_choice(task_, static_cast<std::uint32_t>(i)), events_for(i));
+    if (const auto* id = std::get_if<std::uint64_t>(&accepted)) {
+      choices_[i].task_id = *id;
+      continue;
+    }
+    cancel();
+    if (std::get<serve::Service::Refusal>(accepted) == serve::Service::Refusal::queue_is_full) {
+      throw ApiError(429, "too many requests wait: try again later", "queue_full", 1);
+    }
+    throw ApiError(503, "the server takes no more requests: it is stopping");
+  }
+  task_.prompt = {};  // each of the tasks has its own
+  exchange_->on_gone([self = shared_from_this()] { self->cancel(); });
+  if (streams_) exchange_->begin_stream();
+}
+
+// Called by the service on its thread: pass on what is needed, and return.
+serve::Events Generation::events_for(std::size_t choice) {
+  const auto self = shared_from_this();
+  serve::Events events;
+  events.on_token = [self, choice](const serve::Task&, const serve::TokenEvent& event) {
+    Token token{
+        .text = {}, .logprobs = {}, .is_token = event.token.has_value(), .when = Clock::now()};
+    if (token.is_token) ++self->tokens_;
+    if (self->streams_) {
+      token.text = event.text;
+      token.logprobs.assign(event.logprobs.begin(), event.logprobs.end());
+    }
+    self->host_.post([self, choice, token = std::move(token)]() mutable {
+      self->take_token(choice, std::move(token));
+    });
+  };
+  events.on_done = [self, choice](const serve::Task&, const serve::Outcome& outcome) {
+    self->host_.post(
+        [self, choice, outcome]() mutable { self->take_end(choice, std::move(outcome)); });
+  };
+  return events;
+}
+
+std::string Generation::logprobs_of(std::vector<engine::TokenLogprob> logprobs) const {
+  if (logprobs.empty()) return {};
+  serve::Completion completion;
+  completion.logprobs = std::move(logprobs);
+  return batch::logprobs_text(facts_.form, completion, task_.top_logprobs.value_or(0),
+                              host_.service.engine().tokenizer());
+}
+
+void Generation::take_token(std::size_t index, Token token) {
+  if (has_ended_) return;
+  Choice& choice = choices_[index];
+  if (token.is_token) {
+    const auto since = token.when - choice.last_token.value_or(asked_);
+    TimeHistogram& times = choice.last_token ? host_.between_tokens : host_.first_token;
+    times.add(std::chrono::duration<double>(since).count());
+    choice.last_token = token.when;
+  }
+  if (!streams_) return;
+  Piece piece;
+  piece.logprobs = logprobs_of(std::move(token.logprobs));
+  if (choice.reader) {
+    chat::SplitText split = choice.reader->feed(token.text);
+    piece.text = std::move(split.answer);
+    piece.thought = std::move(split.thought);
+  } else {
+    piece.text = std::move(token.text);
+  }
+  if (piece.text.empty() && piece.thought.empty() && piece.logprobs.empty()) return;
+  send_piece(index, std::move(piece));
+}
+
+void Generation::send_piece(std::size_t index, Piece piece) {
+  piece.choice = index;
+  piece.is_first = std::exchange(choices_[index].is_first, false);
+  exchange_->send(event_of(piece_json(facts_, piece)));
+}
+
+void Generation::take_end(std::size_t index, serve::Outcome outcome) {
+  if (has_ended_) return;
+  if (outcome.end != serve::Outcome::End::completed) return fail(outcome);
+  Choice& choice = choices_[index];
+  choice.is_done = true;
+  choice.completion = std::move(outcome.completion);
+  if (streams_) {
+    end_choice(index);
+  } else {
+    choice.completion.logprobs_text = logprobs_of(std::move(choice.completion.logprobs));
+  }
+  choice.completion.logprobs = {};
+  if (std::ranges::all_of(choices_, &Choice::is_done)) end_answer();
+}
+
+// The last piece of a choice: what was held back, the calls, and why it ended.
+void Generation::end_choice(std::size_t index) {
+  Choice& choice = choices_[index];
+  Piece piece;
+  if (choice.reader) {
+    chat::SplitText rest = choice.reader->finish();
+    piece.text = std::move(rest.answer);
+    piece.thought = std::move(rest.thought);
+    piece.tool_calls = choice.completion.tool_calls;
+  }
+  piece.finish = batch::finish_name(choice.completion);
+  send_piece(index, std::move(piece));
+}
+
+void Generation::end_answer() {
+  has_ended_ = true;
+  held_.clear();
+  std::vector<serve::Completion> completions;
+  for (Choice& choice : choices_) completions.push_back(std::move(choice.completion));
+  if (!streams_) {
+    exchange_->respond({.body = batch::openai_body(
+                            facts_.form, {facts_.id, facts_.created, facts_.model}, completions)});
+    return;
+  }
+  if (facts_.includes_usage) {
+    exchange_->send(event_of(usage_piece_json(facts_, batch::usage_of(completions))));
+  }
+  exchange_->send(end_event);
+  exchange_->end_stream();
+}
+
+// One choice has failed, so the answer has.
+void Generation::fail(const serve::Outcome& outcome) {
+  cancel();
+  const bool is_cancelled = outcome.end == serve::Outcome::End::cancelled;
+  const ApiError error(is_cancelled ? 503 : 500, outcome.problem);
+  if (!streams_) return exchange_->respond(error_response(error));
+  exchange_->send(event_of(error_json(error)));
+  exchange_->end_stream();
+}
+
+// Nobody waits for the answer any more.
+void Generation::cancel() {
+  has_ended_ = true;
+  held_.clear();
+  for (const Choice& choice : choices_) {
+    if (choice.task_id != 0 && !choice.is_done) host_.service.cancel(choice.task_id);
+  }
+}
+
+}  // namespace sluice::http

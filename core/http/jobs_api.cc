@@ -1,0 +1,182 @@
+#include "core/http/jobs_api.h"
+
+#include <cerrno>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <system_error>
+#include <unistd.h>
+#include <utility>
+
+#include "core/error.h"
+#include "core/http/api_error.h"
+#include "core/http/multipart.h"
+#include "core/serve/request.h"
+#include "core/serve/row_json.h"
+
+namespace sluice::http {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr std::size_t listed_max = 1000;
+
+Response json_response(const ordered_json& json) {
+  return {.body = json.dump(-1, ' ', false, ordered_json::error_handler_t::replace)};
+}
+
+template <class Items, class ToJson>
+Response list_response(const Items& items, ToJson to_json) {
+  ordered_json list = ordered_json::array();
+  for (const auto& item : items) {
+    if (list.size() == listed_max) break;
+    list.push_back(to_json(item));
+  }
+  ordered_json answer = {{"object", "list"}, {"data", list}};
+  answer["first_id"] = list.empty() ? ordered_json() : list.front()["id"];
+  answer["last_id"] = list.empty() ? ordered_json() : list.back()["id"];
+  answer["has_more"] = items.size() > list.size();
+  return json_response(answer);
+}
+
+}  // namespace
+
+// Two servers that run the same batches would both give results.
+class JobsApi::Lock {
+ public:
+  explicit Lock(const std::filesystem::path& folder) {
+    std::filesystem::create_directories(folder);
+    const std::string path = (folder / "lock").string();
+    descriptor_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (descriptor_ < 0) {
+      throw std::system_error(errno, std::generic_category(), "cannot open " + path);
+    }
+    if (::flock(descriptor_, LOCK_EX | LOCK_NB) == 0) return;
+    ::close(descriptor_);
+    throw UsageError(
+        fmt::format("--data {}: another server uses this folder; name another", folder.string()));
+  }
+  ~Lock() { ::close(descriptor_); }
+  Lock(const Lock&) = delete;
+  Lock& operator=(const Lock&) = delete;
+
+ private:
+  int descriptor_ = -1;
+};
+
+class JobsApi::Upload final : public BodySink {
+ public:
+  Upload(FileStore& files, std::string_view content_type)
+      : upload_(files.begin(random_id("file-"))),
+        reader_(content_type, [this](std::string_view piece) { upload_->write(piece); }) {}
+
+  void take(std::string_view piece) override { reader_.take(piece); }
+
+  Response end() {
+    if (!reader_.is_complete()) throw ApiError(400, "the body ends in the middle of a part");
+    if (!reader_.has_file()) throw ApiError(400, "\"file\" is missing");
+    const auto purpose = reader_.fields().find("purpose");
+    if (purpose == reader_.fields().end()) throw ApiError(400, "\"purpose\" is missing");
+    return json_response(upload_->commit(reader_.file_name(), purpose->second).json());
+  }
+
+ private:
+  std::unique_ptr<FileStore::Upload> upload_;
+  MultipartReader reader_;
+};
+
+JobsApi::JobsApi(const std::filesystem::path& folder, std::uint64_t bytes_max)
+    : lock_(std::make_unique<Lock>(folder)),
+      files_(folder / "files", bytes_max),
+      batches_(folder / "batches") {}
+
+JobsApi::~JobsApi() = default;
+
+void JobsApi::start(serve::Service& service, BatchSettings settings) {
+  const std::lock_guard lock(mutex_);
+  model_name_ = settings.model_name;
+  runner_ = std::make_unique<BatchRunner>(batches_, files_, service, std::move(settings));
+}
+
+void JobsApi::stop() {
+  const std::lock_guard lock(mutex_);
+  runner_.reset();
+}
+
+// The caller holds the lock.
+BatchRunner& JobsApi::runner() {
+  if (!runner_) throw ApiError(503, "batches do not run now: try again later", "", 1);
+  return *runner_;
+}
+
+std::shared_ptr<BodySink> JobsApi::begin_upload(const RequestHead& head) {
+  return std::make_shared<Upload>(files_, head.field("Content-Type"));
+}
+
+Response JobsApi::end_upload(BodySink& sink) {
+  return dynamic_cast<Upload&>(sink).end();
+}
+
+StoredFile JobsApi::found(std::string_view id) const {
+  auto file = files_.find(id);
+  if (!file) throw ApiError(404, "there is no such file");
+  return *file;
+}
+
+Response JobsApi::list_files() const {
+  return list_response(files_.list(), [](const StoredFile& file) { return file.json(); });
+}
+
+Response JobsApi::file(std::string_view id) const {
+  return json_response(found(id).json());
+}
+
+Response JobsApi::file_content(std::string_view id) const {
+  return {.type = "application/octet-stream", .body = {}, .file = files_.open(found(id))};
+}
+
+Response JobsApi::delete_file(std::string_view id) {
+  const StoredFile file = found(id);
+  files_.remove(file);
+  return json_response({{"id", file.id}, {"object", "file"}, {"deleted", true}});
+}
+
+Response JobsApi::create_batch(std::string_view body) {
+  ordered_json json;
+  try {
+    json = serve::parse_row_object(
+        body, {serve::row_values_max, serve::row_members_max, serve::row_depth_max});
+  } catch (const serve::BadRow& bad) {
+    throw ApiError(400, bad.what());
+  }
+  const std::lock_guard lock(mutex_);
+  BatchRunner& running = runner();
+  const auto file = json.find("input_file_id");
+  if (file != json.end() && file->is_string() && !files_.find(file->get<std::string>())) {
+    throw ApiError(400, "\"input_file_id\" names a file that is not there");
+  }
+  const BatchJson created = batches_.create(json, model_name_);
+  running.look();
+  return json_response(created);
+}
+
+Response JobsApi::list_batches() const {
+  return list_response(batches_.list(), [](const BatchJson& one) { return one; });
+}
+
+Response JobsApi::batch(std::string_view id) const {
+  const auto one = batches_.find(id);
+  if (!one) throw ApiError(404, "there is no such batch");
+  return json_response(*one);
+}
+
+Response JobsApi::cancel_batch(std::string_view id) {
+  const std::lock_guard lock(mutex_);
+  const auto one = batches_.find(id);
+  if (!one) throw ApiError(404, "there is no such batch");
+  if (is_final(*one)) throw ApiError(409, "the batch has ended");
+  runner().cancel(std::string(id));
+  return batch(id);
+}
+
+}  // namespace sluice::http

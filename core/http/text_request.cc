@@ -1,0 +1,64 @@
+#include "core/http/text_request.h"
+
+#include <string>
+#include <utility>
+
+#include "core/http/api_error.h"
+#include "core/serve/row_json.h"
+
+namespace sluice::http {
+namespace {
+
+using serve::RowJson;
+
+// Takes the members out that only a request can have, so that the others are those of a row.
+void take_stream_settings(RowJson& body, TextRequest& request) {
+  if (const RowJson* stream = serve::find_member(body, "stream")) {
+    request.streams = serve::truth_of(*stream, "stream");
+  }
+  if (const RowJson* options = serve::find_member(body, "stream_options")) {
+    if (!options->is_object()) serve::throw_wrong_type("stream_options", "an object", *options);
+    for (const auto& item : options->items()) {
+      if (item.key() == "include_usage") {
+        request.includes_usage = serve::truth_of(item.value(), "stream_options.include_usage");
+      } else if (item.key() != "include_obfuscation") {
+        throw serve::BadRow("\"stream_options\" has an unknown member \"" +
+                            item.key().substr(0, 100) + "\"");
+      }
+    }
+    if (!request.streams) throw serve::BadRow("\"stream_options\" needs \"stream\": true");
+  }
+  body.erase("stream");
+  body.erase("stream_options");
+}
+
+[[noreturn]] void refuse(std::string_view code, const std::string& reason) {
+  if (code == "prompt_too_long") throw ApiError(400, reason, "context_length_exceeded");
+  throw ApiError(400, reason);
+}
+
+}  // namespace
+
+TextRequest read_text_request(const serve::TaskMaker& maker, serve::Form form,
+                              std::string_view body, std::uint64_t number) {
+  TextRequest request;
+  serve::ParsedRow parsed;
+  try {
+    RowJson json = serve::parse_row_object(
+        body, {serve::row_values_max, serve::row_members_max, serve::row_depth_max});
+    take_stream_settings(json, request);
+    parsed = serve::read_body(std::move(json), form, number, maker.options().defaults);
+  } catch (const serve::BadRow& bad) {
+    throw ApiError(400, bad.what());
+  }
+  if (!parsed.request) throw ApiError(400, parsed.reason);
+  auto made = maker.make(std::move(parsed), number);
+  if (const auto* refused = std::get_if<serve::RefusedRow>(&made)) {
+    refuse(refused->code, refused->reason);
+  }
+  request.task = std::move(std::get<serve::Task>(made));
+  request.task.priority = serve::Priority::interactive;
+  return request;
+}
+
+}  // namespace sluice::http

@@ -1,0 +1,29 @@
+// The body of a request for text, in OpenAI's form, made into a task.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "core/serve/request.h"
+#include "core/serve/task.h"
+#include "core/serve/task_maker.h"
+
+namespace sluice::http {
+
+// The longest body of a request for text, and row of a batch.
+inline constexpr std::uint64_t text_body_bytes_max = std::uint64_t{1} << 20;
+
+struct TextRequest {
+  serve::Task task;  // of the first choice; Task::choices tells how many there are
+  bool streams = false;
+  bool includes_usage = false;  // of a stream
+};
+
+// The body has the members of a batch row (core/serve/row_settings.h), and besides them "stream"
+// and "stream_options". `number` is another one for each request. Throws ApiError.
+//
+// Threads: any.
+TextRequest read_text_request(const serve::TaskMaker& maker, serve::Form form,
+                              std::string_view body, std::uint64_t number);
+
+}  // namespace sluice::http

@@ -1,0 +1,645 @@
+// The API on an engine that makes every mistake of the scheduler show: answers are those of a
+// batch, whoever else asks; what is wrong is refused in OpenAI's form; who goes is forgotten.
+#include <atomic>
+#include <fstream>
+#include <functional>
+#include <future>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <thread>
+
+#include "core/batch/job.h"
+#include "core/http/api.h"
+#include "core/http/api_error.h"
+#include "tests/catch.h"
+#include "tests/fake_engine.h"
+#include "tests/http_client.h"
+#include "tests/random_seed.h"
+#include "tests/temporary_folder.h"
+
+namespace {
+
+using namespace sluice::http;
+using namespace sluice::serve;
+using namespace std::chrono_literals;
+using nlohmann::json;
+using sluice::test::Answer;
+using sluice::test::ByteTokenizer;
+using sluice::test::FakeEngine;
+using sluice::test::HttpClient;
+
+constexpr std::uint32_t positions_max = 300;
+
+// Steps wait while it is closed.
+struct Gate {
+  std::atomic<bool> is_closed{false};
+};
+
+TaskOptions task_options(const sluice::tokenizer::Tokenizer& tokenizer) {
+  TaskOptions options;
+  options.positions_max = positions_max;
+  options.defaults.tokens_max = 400;  // shortened to what there is room for
+  options.shortens_default = true;
+  options.dialogue = std::make_shared<const sluice::chat::Dialogue>(
+      sluice::chat::ChatSource{nullptr, sluice::chat::family_named("plain")}, tokenizer,
+      sluice::chat::DialogueOptions{});
+  return options;
+}
+
+// The server as `sluice serve` puts it together, on a free port.
+class ApiServer {
+ public:
+  explicit ApiServer(ApiOptions options = {}, bool loads = true) : api_(std::move(options)) {
+    std::vector<Listener> listeners;
+    listeners.push_back(Listener::on_port("localhost", 0));
+    port = listeners.front().port();
+    ServerLimits limits;
+    limits.tick = 5ms;
+    server_ = std::make_unique<Server>(std::move(listeners), limits, api_);
+    api_.attach(*server_);
+    thread_ = std::thread([this] { server_->run(); });
+    if (loads) load();
+  }
+  ~ApiServer() { stop(0ms); }
+
+  void load() {
+    service_ = std::make_unique<Service>(
+        [this](std::function<void()> stop_check) {
+          auto engine = std::make_unique<FakeEngine>(
+              sluice::test::FakeLimits{.columns = 16, .logits = 8, .pages = 200});
+          engine->stop_check = [this, stop_check = std::move(stop_check)] {
+            while (gate.is_closed) {
+              stop_check();
+              std::this_thread::sleep_for(1ms);
+            }
+            stop_check();
+          };
+          return engine;
+        },
+        ServiceOptions{.scheduler = {.parallel = 4}, .queue_max = 1000});
+    service_->wait_until_ready();
+    const auto& tokenizer = service_->engine().tokenizer();
+    api_.set_model({.service = service_.get(),
+                    .maker = std::make_shared<const TaskMaker>(tokenizer, task_options(tokenizer)),
+                    .name = "fake",
+                    .created = 12345,
+                    .parallel = 4,
+                    .context = positions_max});
+  }
+
+  void stop(std::chrono::milliseconds grace) {
+    if (!thread_.joinable()) return;
+    server_->stop(grace);
+    thread_.join();
+  }
+
+  Service& service() { return *service_; }
+
+  Answer ask(const std::string& method, const std::string& target, const std::string& body = "",
+             const std::string& fields = "") const {
+    HttpClient client(port);
+    return client.ask(method, target, body, fields);
+  }
+  json post(const std::string& target, const std::string& body) const {
+    const Answer answer = ask("POST", target, body);
+    INFO(answer.body);
+    CHECK(answer.status == 200);
+    return json::parse(answer.body);
+  }
+
+  Gate gate;
+  std::uint16_t port = 0;
+
+ private:
+  Api api_;
+  std::unique_ptr<Server> server_;
+  std::unique_ptr<Service> service_;  // calls the others until it is gone
+  std::thread thread_;
+};
+
+void wait_for(const std::function<bool()>& condition) {
+  for (int i = 0; i < 60'000 && !condition(); ++i) std::this_thread::sleep_for(1ms);
+  REQUIRE(condition());
+}
+
+// The events of a stream, without its last one, which must be [DONE].
+std::vector<json> events_of(const std::string& body) {
+  std::vector<json> events;
+  std::size_t begin = 0;
+  bool is_done = false;
+  while (begin < body.size()) {
+    const std::size_t end = body.find("\n\n", begin);
+    REQUIRE(end != std::string::npos);
+    const std::string event = body.substr(begin, end - begin);
+    begin = end + 2;
+    if (event.starts_with(":")) continue;
+    REQUIRE(event.starts_with("data: "));
+    CHECK_FALSE(is_done);
+    is_done = event == "data: [DONE]";
+    if (!is_done) events.push_back(json::parse(event.substr(6)));
+  }
+  CHECK(is_done);
+  return events;
+}
+
+// A streamed answer put together, as the same answer in one piece has it.
+json put_together(const std::vector<json>& events) {
+  std::map<int, json> choices;
+  json whole;
+  for (const json& event : events) {
+    whole["id"] = event["id"];
+    whole["model"] = event["model"];
+    if (event.contains("usage") && !event["usage"].is_null()) whole["usage"] = event["usage"];
+    for (const json& choice : event["choices"]) {
+      const int index = choice["index"];
+      if (!choices.contains(index)) choices[index] = {{"text", ""}, {"logprobs", nullptr}};
+      json& so_far = choices[index];
+      const json& holder = choice.contains("delta") ? choice["delta"] : choice;
+      const char* name = choice.contains("delta") ? "content" : "text";
+      if (holder.contains(name)) {
+        so_far["text"] = so_far["text"].get<std::string>() + holder[name].get<std::string>();
+      }
+      for (const auto& [key, value] : choice["logprobs"].items()) {
+        for (const json& item : value) so_far["logprobs"][key].push_back(item);
+      }
+      so_far["finish_reason"] = choice["finish_reason"];
+    }
+  }
+  for (const auto& [index, choice] : choices) whole["choices"].push_back(choice);
+  return whole;
+}
+
+json plain_choices(const json& answer) {
+  json list = json::array();
+  for (const json& choice : answer["choices"]) {
+    list.push_back(
+        {{"text", choice.contains("text") ? choice["text"] : choice["message"]["content"]},
+         {"logprobs", choice["logprobs"]},
+         {"finish_reason", choice["finish_reason"]}});
+  }
+  return list;
+}
+
+// What a batch gives for a body, on an engine of its own.
+json batch_result(const std::string& url, const json& body) {
+  const sluice::test::TemporaryFolder folder;
+  const std::string path = (folder.path() / "in.jsonl").string();
+  const json row = {{"custom_id", "a"}, {"method", "POST"}, {"url", url}, {"body", body}};
+  std::ofstream(path) << row.dump() << "\n";
+  const sluice::batch::Input input(path);
+  FakeEngine engine;
+  const ByteTokenizer tokenizer;
+  sluice::batch::JobOptions options;
+  options.task = task_options(tokenizer);
+  options.model_name = "fake";
+  sluice::batch::DoneRows done(1, {});
+  std::string result;
+  sluice::batch::Job job(engine, input, done, options,
+                         [&](std::string_view line) { result = line; });
+  while (job.step()) {
+  }
+  return json::parse(result)["response"]["body"];
+}
+
+std::vector<std::pair<std::string, json>> sample_bodies() {
+  const json messages = {{{"role", "system"}, {"content", "be brief"}},
+                         {{"role", "user"}, {"content", "hi"}}};
+  return {
+      {"/v1/completions", {{"prompt", "hello"}, {"seed", 1}, {"max_tokens", 40}}},
+      {"/v1/completions", {{"prompt", "hello"}, {"seed", 2}}},
+      {"/v1/completions",
+       {{"prompt", "x"}, {"seed", 3}, {"max_tokens", 30}, {"n", 3}, {"logprobs", 2}}},
+      {"/v1/completions",
+       {{"prompt", "x"}, {"seed", 4}, {"max_tokens", 60}, {"stop", {"e", "aa"}}}},
+      {"/v1/completions",
+       {{"prompt", "y"}, {"seed", 5}, {"temperature", 0}, {"max_tokens", 9}, {"min_tokens", 9}}},
+      {"/v1/completions",
+       {{"prompt", {1, 2, 3}},
+        {"seed", -6},
+        {"presence_penalty", 1},
+        {"frequency_penalty", 0.5},
+        {"logit_bias", {{"65", 5}}},
+        {"max_tokens", 25}}},
+      {"/v1/completions", {{"prompt", "none"}, {"max_tokens", 0}}},
+      {"/v1/chat/completions", {{"messages", messages}, {"seed", 7}, {"max_tokens", 33}}},
+      {"/v1/chat/completions",
+       {{"messages", messages},
+        {"seed", 8},
+        {"max_tokens", 12},
+        {"n", 2},
+        {"logprobs", true},
+        {"top_logprobs", 1}}},
+  };
+}
+
+json streamed(json body) {
+  body["stream"] = true;
+  body["stream_options"] = {{"include_usage", true}};
+  return body;
+}
+
+}  // namespace
+
+TEST_CASE("an answer is a batch's result, in one piece and as a stream") {
+  const ApiServer server;
+  for (const auto& [url, body] : sample_bodies()) {
+    INFO(url << " " << body);
+    const json expected = batch_result(url, body);
+    const json whole = server.post(url, body.dump());
+    CHECK(whole["choices"] == expected["choices"]);
+    CHECK(whole["usage"] == expected["usage"]);
+    CHECK(whole["model"] == "fake");
+    CHECK(whole["object"] == expected["object"]);
+    const Answer answer = server.ask("POST", url, streamed(body).dump());
+    CHECK(answer.field("Content-Type") == "text/event-stream");
+    const json together = put_together(events_of(answer.body));
+    CHECK(together["choices"] == plain_choices(expected));
+    CHECK(together["usage"] == expected["usage"]);
+  }
+}
+
+TEST_CASE("a chat's first piece names the role, and usage comes only when it is asked for") {
+  const ApiServer server;
+  json body = {{"messages", {{{"role", "user"}, {"content", "hi"}}}},
+               {"stream", true},
+               {"seed", 1},
+               {"max_tokens", 5},
+               {"min_tokens", 5}};
+  const std::vector<json> events =
+      events_of(server.ask("POST", "/v1/chat/completions", body.dump()).body);
+  CHECK(events.front()["choices"][0]["delta"]["role"] == "assistant");
+  CHECK(events.front()["object"] == "chat.completion.chunk");
+  for (const json& event : events) {
+    CHECK_FALSE(event.contains("usage"));
+    CHECK(event["id"] == events.front()["id"]);
+  }
+  CHECK(events.back()["choices"][0]["finish_reason"] == "length");
+}
+
+TEST_CASE("many clients get their own texts, whatever the others do") {
+  ApiServer server;
+  const std::uint64_t seed = sluice::test::random_seed();
+  INFO("seed " << seed);
+  std::vector<json> bodies, expected;
+  for (int i = 0; i < 12; ++i) {
+    bodies.push_back(
+        {{"prompt", "prompt " + std::string(static_cast<std::size_t>(i % 5) * 20, 'p')},
+         {"seed", i},
+         {"max_tokens", 10 + 5 * i}});
+    expected.push_back(batch_result("/v1/completions", bodies.back()));
+  }
+  std::atomic<int> wrong{0}, answered{0};
+  std::vector<std::thread> clients;
+  for (unsigned number = 0; number < 6; ++number) {
+    clients.emplace_back([&, number] {
+      std::mt19937_64 random(seed + number);
+      for (int i = 0; i < 25; ++i) {
+        const std::size_t which = random() % bodies.size();
+        const json& body = bodies[which];
+        HttpClient client(server.port);
+        const std::uint64_t kind = random() % 3;
+        const std::string text = kind == 0 ? body.dump() : streamed(body).dump();
+        client.send("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: " +
+                    std::to_string(text.size()) + "\r\n\r\n" + text);
+        if (kind == 2) {  // goes in the middle, or before anything has come
+          if (random() % 2 == 0) client.receive();
+          continue;
+        }
+        const Answer answer = client.read_answer();
+        const json choices = kind == 0 ? plain_choices(json::parse(answer.body))
+                                       : put_together(events_of(answer.body))["choices"];
+        if (choices != plain_choices(expected[which])) ++wrong;
+        ++answered;
+      }
+    });
+  }
+  for (std::thread& client : clients) client.join();
+  CHECK(wrong == 0);
+  CHECK(answered > 30);
+  wait_for([&] {
+    const Service::Statistics now = server.service().statistics();
+    return now.running == 0 && now.completed + now.cancelled == now.accepted;
+  });
+}
+
+TEST_CASE("what is wrong with a request is said in OpenAI's form") {
+  const ApiServer server;
+  struct Case {
+    std::string method, target, body;
+    int status;
+    std::string code, param, says;
+  };
+  const std::string chat = "/v1/chat/completions", text = "/v1/completions";
+  const std::vector<Case> cases = {
+      {"POST", text, "{", 400, "invalid_request", "", "not JSON"},
+      {"POST", text, "[]", 400, "invalid_request", "", "object"},
+      {"POST", text, "", 400, "invalid_request", "", "not JSON"},
+      {"POST", text, "{}", 400, "invalid_request", "prompt", "missing"},
+      {"POST", text, R"({"prompt":"a","max_tokens":-1})", 400, "invalid_request", "max_tokens",
+       "must be"},
+      {"POST", text, R"({"prompt":"a","wishes":3})", 400, "invalid_request", "wishes", "no member"},
+      {"POST", text, R"({"prompt":"a","stream":1})", 400, "invalid_request", "stream", "true or"},
+      {"POST", text, R"({"prompt":"a","stream_options":{"include_usage":true}})", 400,
+       "invalid_request", "stream_options", "needs"},
+      {"POST", text, R"({"prompt":"a","stream":true,"stream_options":{"x":true}})", 400,
+       "invalid_request", "stream_options", "unknown"},
+      {"POST", text, R"({"prompt":")" + std::string(400, 'a') + R"("})", 400,
+       "context_length_exceeded", "", "positions"},
+      {"POST", text, R"({"prompt":"a","max_tokens":500})", 400, "context_length_exceeded", "",
+       "positions"},
+      {"POST", text, R"({"prompt":[999]})", 400, "invalid_request", "", "vocabulary"},
+      {"POST", text, R"({"prompt":"a","n":99})", 400, "invalid_request", "n", "must be"},
+      {"POST", chat, R"({"messages":[]})", 400, "invalid_request", "messages", "empty"},
+      {"POST", chat, R"({"messages":[{"role":"wizard","content":"x"}]})", 400, "invalid_request",
+       "", "wizard"},
+      {"POST", chat,
+       R"({"messages":[{"role":"user","content":"x"}],"response_format":{"type":"x"}})", 400,
+       "invalid_request", "response_format", ""},
+      {"POST", chat, "{\"messages\":" + std::string(200, '['), 400, "invalid_request", "",
+       "levels"},
+      {"POST", text, std::string((1 << 20) + 1, ' '), 413, "too_large", "", "bytes"},
+      {"POST", "/v1/embeddings", R"({"input":"a"})", 501, "not_supported", "", "embeddings"},
+      {"GET", text, "", 405, "method_not_allowed", "", "GET"},
+      {"GET", "/v1/nothing", "", 404, "not_found", "", "/v1/nothing"},
+      {"GET", "/v1/models/other", "", 404, "model_not_found", "", "model"},
+      {"GET", "/../../etc/passwd", "", 404, "not_found", "", ""},
+      {"POST", "/tokenize", R"({"text":"a"})", 400, "invalid_request", "text", "unknown"},
+      {"POST", "/tokenize", R"({"content":3})", 400, "invalid_request", "content", "string"},
+      {"POST", "/detokenize", R"({"tokens":[258]})", 400, "invalid_request", "tokens", "must be"},
+  };
+  for (const Case& c : cases) {
+    const std::string body = c.body.substr(0, 100);
+    INFO(c.method << " " << c.target << " " << body);
+    const Answer answer = server.ask(c.method, c.target, c.body);
+    INFO(answer.body);
+    CHECK(answer.status == c.status);
+    const json error = json::parse(answer.body).at("error");
+    CHECK(error.size() == 4);
+    CHECK(error["code"] == c.code);
+    CHECK(error["param"] == (c.param.empty() ? json() : json(c.param)));
+    CHECK(error["type"].is_string());
+    CHECK(error["message"].get<std::string>().find(c.says) != std::string::npos);
+  }
+}
+
+TEST_CASE("the server says that it loads, and then serves") {
+  ApiServer server({}, false);
+  CHECK(server.ask("GET", "/health").status == 503);
+  CHECK(server.ask("GET", "/").status == 200);
+  const Answer early = server.ask("POST", "/v1/completions", R"({"prompt":"a"})");
+  CHECK(early.status == 503);
+  CHECK(early.field("Retry-After") == "1");
+  server.load();
+  CHECK(server.ask("GET", "/health").status == 200);
+  server.post("/v1/completions", R"({"prompt":"a","max_tokens":3})");
+}
+
+TEST_CASE("keys are needed where there are keys") {
+  ApiOptions options;
+  options.keys = ApiKeys::parse("# ours\nkey-number-1\n\n  key-number-2 \n", "test");
+  options.requests_per_minute = 3;
+  const ApiServer server(std::move(options));
+  const auto with = [](const std::string& key) { return "Authorization: Bearer " + key + "\r\n"; };
+  CHECK(server.ask("GET", "/v1/models").status == 401);
+  CHECK(server.ask("GET", "/v1/models", "", with("key-number-3")).status == 401);
+  CHECK(server.ask("GET", "/v1/models", "", with("key-number-")).status == 401);
+  CHECK(server.ask("GET", "/v1/models", "", with("")).status == 401);
+  CHECK(server.ask("GET", "/metrics").status == 401);
+  CHECK(server.ask("GET", "/health").status == 200);
+  CHECK(server.ask("GET", "/v1/models", "", with("key-number-1")).status == 200);
+  CHECK(server.ask("GET", "/v1/models", "", with("key-number-2")).status == 200);
+  SECTION("and each may make so many requests a minute") {
+    const auto tokenize = [&](const char* key) {
+      return server.ask("POST", "/tokenize", R"({"content":"a"})", with(key));
+    };
+    for (int i = 0; i < 3; ++i) CHECK(tokenize("key-number-1").status == 200);
+    const Answer refused = tokenize("key-number-1");
+    CHECK(refused.status == 429);
+    CHECK_FALSE(refused.field("Retry-After").empty());
+    CHECK(tokenize("key-number-2").status == 200);
+  }
+}
+
+TEST_CASE("a file of keys is checked") {
+  for (const char* text : {"", "# none\n", "short\n", "with space in it\n"}) {
+    CHECK_THROWS(ApiKeys::parse(text, "test"));
+  }
+  CHECK_THROWS(ApiKeys::parse(std::string(300, 'x'), "test"));
+  const ApiKeys keys = ApiKeys::parse("first-key\r\nsecond-key", "test");
+  CHECK(keys.size() == 2);
+  CHECK(keys.find("second-key") == std::optional<std::size_t>(1));
+  CHECK_FALSE(keys.find("second-key2").has_value());
+  CHECK_FALSE(keys.find("second-key" + std::string(250, '\0')).has_value());
+  CHECK(bearer_key("bearer abc ") == "abc");
+  CHECK(bearer_key("Basic abc").empty());
+}
+
+TEST_CASE("a rate fills up again with time") {
+  RateLimit rate(2, 60);
+  const auto now = RateLimit::Clock::now();
+  for (int i = 0; i < 60; ++i) CHECK_FALSE(rate.take(0, now).has_value());
+  CHECK(rate.take(0, now) == std::optional<unsigned>(1));
+  CHECK_FALSE(rate.take(1, now).has_value());
+  CHECK_FALSE(rate.take(0, now + 1100ms).has_value());
+  CHECK(rate.take(0, now + 1100ms).has_value());
+}
+
+TEST_CASE("pages of other origins may not use the server, unless they are named") {
+  ApiOptions options;
+  options.origins.allowed = {"https://chat.example"};
+  const ApiServer server(std::move(options));
+  const auto from = [&](const std::string& method, const std::string& origin) {
+    return server.ask(method, "/v1/models", "", "Origin: " + origin + "\r\n");
+  };
+  CHECK(from("GET", "https://evil.example").status == 403);
+  CHECK(from("OPTIONS", "https://evil.example").status == 403);
+  CHECK(from("GET", "http://localhost").status == 200);  // the server's own page
+  const Answer allowed = from("GET", "https://chat.example");
+  CHECK(allowed.status == 200);
+  CHECK(allowed.field("Access-Control-Allow-Origin") == "https://chat.example");
+  const Answer asked = from("OPTIONS", "https://chat.example");
+  CHECK(asked.status == 204);
+  CHECK_FALSE(asked.field("Access-Control-Allow-Headers").empty());
+  CHECK(server.ask("GET", "/v1/models").field("Access-Control-Allow-Origin").empty());
+}
+
+TEST_CASE("a name that somebody else gave to this machine is refused without keys") {
+  const auto status_for = [](const ApiServer& server, const std::string& host) {
+    HttpClient client(server.port);
+    client.send("GET /health HTTP/1.1\r\nHost: " + host + "\r\n\r\n");
+    return client.read_answer().status;
+  };
+  const ApiServer server;
+  for (const char* host : {"localhost", "localhost:8080", "127.0.0.1:8080", "[::1]:8080",
+                           "10.1.2.3", "sluice.localhost"}) {
+    CHECK(status_for(server, host) == 200);
+  }
+  for (const char* host : {"evil.example", "localhost.evil.example", "127.0.0.1.evil.example"}) {
+    CHECK(status_for(server, host) == 403);
+  }
+  ApiOptions options;
+  options.origins.any_host = true;
+  const ApiServer open(std::move(options));
+  CHECK(status_for(open, "server.example") == 200);
+}
+
+TEST_CASE("more texts than may wait are told to come again") {
+  ApiOptions options;
+  options.texts_max = 3;
+  ApiServer server(std::move(options));
+  server.gate.is_closed = true;
+  const std::string body = R"({"prompt":"a","max_tokens":3,"seed":1})";
+  const std::string request =
+      "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: " +
+      std::to_string(body.size()) + "\r\n\r\n" + body;
+  std::vector<std::unique_ptr<HttpClient>> waiting;
+  for (int i = 0; i < 2; ++i) {
+    waiting.push_back(std::make_unique<HttpClient>(server.port));
+    waiting.back()->send(request);
+  }
+  wait_for([&] { return server.service().statistics().accepted == 2; });
+  // Two texts are one too many.
+  Answer refused = server.ask("POST", "/v1/completions", R"({"prompt":"a","max_tokens":3,"n":2})");
+  CHECK(refused.status == 429);
+  CHECK(json::parse(refused.body)["error"]["code"] == "queue_full");
+  CHECK_FALSE(refused.field("Retry-After").empty());
+  waiting.push_back(std::make_unique<HttpClient>(server.port));
+  waiting.back()->send(request);
+  wait_for([&] { return server.service().statistics().accepted == 3; });
+  refused = server.ask("POST", "/v1/completions", body);
+  CHECK(refused.status == 429);
+  CHECK(server.ask("GET", "/health").status == 200);
+  server.gate.is_closed = false;
+  for (const auto& client : waiting) CHECK(client->read_answer().status == 200);
+  server.post("/v1/completions", body);
+}
+
+TEST_CASE("the texts of a client that has gone are cancelled") {
+  ApiServer server;
+  server.gate.is_closed = true;
+  const bool streams = GENERATE(true, false);
+  const std::string body = json({{"prompt", "a"}, {"n", 3}, {"stream", streams}}).dump();
+  {
+    HttpClient client(server.port);
+    client.send("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: " +
+                std::to_string(body.size()) + "\r\n\r\n" + body);
+    wait_for([&] { return server.service().statistics().accepted == 3; });
+  }
+  wait_for([&] { return server.service().statistics().cancelled == 3; });
+  server.gate.is_closed = false;
+  server.post("/v1/completions", R"({"prompt":"a","max_tokens":3})");
+}
+
+TEST_CASE("a server that stops lets its answers end") {
+  ApiServer server;
+  server.gate.is_closed = true;
+  const json body = {{"prompt", "a"}, {"seed", 3}, {"max_tokens", 30}};
+  const json expected = batch_result("/v1/completions", body);
+  HttpClient whole(server.port), stream(server.port);
+  const auto send = [](HttpClient& client, const json& wanted) {
+    const std::string text = wanted.dump();
+    client.send("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: " +
+                std::to_string(text.size()) + "\r\n\r\n" + text);
+  };
+  send(whole, body);
+  send(stream, streamed(body));
+  wait_for([&] { return server.service().statistics().accepted == 2; });
+  std::thread stopping([&] { server.stop(1h); });
+  server.gate.is_closed = false;
+  CHECK(json::parse(whole.read_answer().body)["choices"] == expected["choices"]);
+  CHECK(put_together(events_of(stream.read_answer().body))["choices"] == plain_choices(expected));
+  whole.close();
+  stream.close();
+  stopping.join();
+}
+
+TEST_CASE("an answer whose service stops ends with an error") {
+  ApiServer server;
+  server.gate.is_closed = true;
+  HttpClient client(server.port);
+  const std::string body = R"({"prompt":"a"})";
+  client.send("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: " +
+              std::to_string(body.size()) + "\r\n\r\n" + body);
+  wait_for([&] { return server.service().statistics().accepted == 1; });
+  server.service().stop();
+  CHECK(client.read_answer().status == 503);
+  CHECK(server.ask("POST", "/v1/completions", body).status == 503);
+  CHECK(server.ask("GET", "/health").status == 503);
+}
+
+TEST_CASE("text becomes tokens and tokens become text") {
+  const ApiServer server;
+  const json tokens =
+      server.post("/tokenize", R"({"content":"héllo","add_special":true,"with_pieces":true})");
+  CHECK(tokens["tokens"][0] == ByteTokenizer::begin_token);
+  CHECK(tokens["count"] == 7);
+  CHECK(tokens["pieces"].size() == 7);
+  json list = tokens["tokens"];
+  list.erase(list.begin());
+  CHECK(server.post("/detokenize", json({{"tokens", list}}).dump())["content"] == "héllo");
+  CHECK(server.post("/detokenize", R"({"tokens":[195]})")["content"] == "\xef\xbf\xbd");
+  const json chat = server.post("/tokenize", R"({"messages":[{"role":"user","content":"hello"}]})");
+  CHECK(chat["count"] > 5);
+}
+
+TEST_CASE("what the server is and does can be read") {
+  ApiServer server;
+  const json models = json::parse(server.ask("GET", "/v1/models").body);
+  CHECK(models["data"][0]["id"] == "fake");
+  CHECK(json::parse(server.ask("GET", "/v1/models/fake").body)["id"] == "fake");
+  const json props = json::parse(server.ask("GET", "/props").body);
+  CHECK(props["total_slots"] == 4);
+  CHECK(props["context"] == positions_max);
+  CHECK(props["has_chat"] == true);
+  server.post("/v1/completions", R"({"prompt":"abc","max_tokens":4,"min_tokens":4})");
+  const std::string metrics = server.ask("GET", "/metrics").body;
+  CHECK(metrics.find("\nsluice_generated_tokens_total 4\n") != std::string::npos);
+  CHECK(metrics.find("\nsluice_first_token_seconds_count 1\n") != std::string::npos);
+  CHECK(metrics.find("\nsluice_between_tokens_seconds_count 3\n") != std::string::npos);
+  CHECK(metrics.find("sluice_answers_total{status=\"2xx\"} ") != std::string::npos);
+  CHECK(json::parse(server.ask("GET", "/slots").body).empty());
+  server.gate.is_closed = true;
+  HttpClient client(server.port);
+  client.send("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 14\r\n\r\n" +
+              std::string(R"({"prompt":"a"})"));
+  wait_for([&] { return server.service().statistics().accepted == 2; });
+  const json slots = json::parse(server.ask("GET", "/slots").body);
+  REQUIRE(slots.size() == 1);
+  CHECK(slots[0]["state"] == "waiting");
+  CHECK(slots[0]["prompt_tokens"] == 2);
+}
+
+TEST_CASE("the page brings all that it needs, and its policy allows nothing else") {
+  const ApiServer server;
+  const Answer page = server.ask("GET", "/");
+  CHECK(page.field("Content-Type") == "text/html; charset=utf-8");
+  const std::string policy = page.field("Content-Security-Policy");
+  const std::size_t begin = policy.find("script-src 'nonce-") + 18;
+  const std::string nonce = policy.substr(begin, policy.find('\'', begin) - begin);
+  CHECK(nonce.size() == 24);
+  CHECK(page.body.find("<script nonce=\"" + nonce + "\">") != std::string::npos);
+  CHECK(page.body.find("{{nonce}}") == std::string::npos);
+  CHECK(page.body.find("http://") == std::string::npos);
+  CHECK(page.body.find("https://") == std::string::npos);
+  CHECK(server.ask("GET", "/").field("Content-Security-Policy") != policy);
+}
+
+TEST_CASE("a log has no text of requests in it") {
+  std::mutex mutex;
+  std::vector<std::string> lines;
+  ApiOptions options;
+  options.log = [&](const std::string& line) {
+    const std::lock_guard lock(mutex);
+    lines.push_back(line);
+  };
+  {
+    const ApiServer server(std::move(options));
+    server.post("/v1/completions", R"({"prompt":"a secret","max_tokens":3})");
+    server.ask("GET", "/secret/path?secret=1");
+  }
+  REQUIRE(lines.size() == 2);
+  CHECK(lines[0].find("POST /v1/completions 200") != std::string::npos);
+  CHECK(lines[1].find(" ? ? 404") != std::string::npos);
+  for (const std::string& line : lines) CHECK(line.find("secret") == std::string::npos);
+}
