@@ -1,0 +1,157 @@
+// The program as a server: who may connect, what it says, and that it gives the texts of a batch.
+#include <chrono>
+#include <csignal>
+#include <fcntl.h>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <thread>
+#include <unistd.h>
+#include <vector>
+
+#include "tests/catch.h"
+#include "tests/http_client.h"
+#include "tests/program.h"
+
+namespace {
+
+using namespace sluice::test;
+using namespace std::chrono_literals;
+using nlohmann::json;
+
+// `sluice serve` on a free port; ends when it is destroyed.
+class Serving {
+ public:
+  Serving(const Folder& folder, const std::string& model, std::vector<std::string> options = {}) {
+    const std::string log = folder.file("log");
+    std::vector<std::string> words = {program, "serve", model,    "--port",           "0",
+                                      "--ctx", "256",   "--data", folder.file("data")};
+    words.insert(words.end(), options.begin(), options.end());
+    std::vector<char*> arguments;
+    for (std::string& word : words) arguments.push_back(word.data());
+    arguments.push_back(nullptr);
+    process_ = ::fork();
+    if (process_ == 0) {
+      const int descriptor = ::open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+      ::dup2(descriptor, 2);
+      ::execv(arguments[0], arguments.data());
+      ::_exit(127);
+    }
+    for (int i = 0; i < 60'000 && !is_ready(content(log)); ++i) std::this_thread::sleep_for(1ms);
+    const std::string text = content(log);
+    INFO(text);
+    REQUIRE(is_ready(text));
+    const std::size_t at = text.find("http://127.0.0.1:") + 17;
+    port = static_cast<std::uint16_t>(std::stoul(text.substr(at)));
+  }
+  ~Serving() { stop(SIGKILL); }
+
+  // Returns the exit status.
+  int stop(int signal) {
+    if (process_ <= 0) return -1;
+    ::kill(process_, signal);
+    int status = 0;
+    ::waitpid(std::exchange(process_, -1), &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  }
+
+  std::uint16_t port = 0;
+
+ private:
+  static bool is_ready(const std::string& log) { return log.find("sluice: ready\n") != log.npos; }
+  pid_t process_ = -1;
+};
+
+json post(std::uint16_t port, const std::string& target, const json& body) {
+  const Answer answer = HttpClient(port).ask("POST", target, body.dump());
+  INFO(answer.body);
+  CHECK(answer.status == 200);
+  return json::parse(answer.body);
+}
+
+}  // namespace
+
+TEST_CASE("a server gives the texts of a batch, and ends when it is told to") {
+  const Folder folder;
+  const std::string model = make_model(folder);
+  const std::vector<json> bodies = {
+      {{"prompt", "One"}, {"seed", 1}, {"max_tokens", 12}},
+      {{"prompt", "Two words"}, {"seed", 2}, {"max_tokens", 20}, {"temperature", 0}},
+      {{"prompt", "3"}, {"seed", 3}, {"max_tokens", 9}, {"n", 2}, {"logprobs", 1}},
+  };
+  std::string rows;
+  for (std::size_t i = 0; i < bodies.size(); ++i) {
+    rows += json({{"custom_id", std::to_string(i)},
+                  {"method", "POST"},
+                  {"url", "/v1/completions"},
+                  {"body", bodies[i]}})
+                .dump() +
+            "\n";
+  }
+  write(folder.file("in"), rows);
+  REQUIRE(shell("sluice batch " + model + " " + folder.file("in") + " -o " + folder.file("out"))
+              .status == 0);
+  std::map<std::string, json> expected;
+  std::istringstream lines(content(folder.file("out")));
+  for (std::string line; std::getline(lines, line);) {
+    const json result = json::parse(line);
+    expected[result["custom_id"]] = result["response"]["body"];
+  }
+  Serving server(folder, model, {"--parallel", "2"});
+  for (std::size_t i = 0; i < bodies.size(); ++i) {
+    const json answer = post(server.port, "/v1/completions", bodies[i]);
+    CHECK(answer["choices"] == expected.at(std::to_string(i))["choices"]);
+    CHECK(answer["usage"] == expected.at(std::to_string(i))["usage"]);
+    CHECK(answer["model"] == expected.at(std::to_string(i))["model"]);
+  }
+  CHECK(json::parse(HttpClient(server.port).ask("GET", "/props").body)["total_slots"] == 2);
+  CHECK(server.stop(SIGTERM) == 0);
+}
+
+TEST_CASE("a server that is told to end lets a stream end") {
+  const Folder folder;
+  Serving server(folder, make_model(folder));
+  HttpClient client(server.port);
+  const std::string body =
+      R"({"prompt":"a","max_tokens":200,"ignore_eos":true,"stream":true,"seed":1})";
+  client.send("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: " +
+              std::to_string(body.size()) + "\r\n\r\n" + body);
+  while (client.received.find("data: {") == std::string::npos) REQUIRE(client.receive());
+  std::thread stopping([&] { CHECK(server.stop(SIGTERM) == 0); });
+  const Answer answer = client.read_answer();
+  CHECK(answer.body.ends_with("data: [DONE]\n\n"));
+  client.close();
+  stopping.join();
+}
+
+TEST_CASE("a server keeps to this machine unless it is told otherwise") {
+  const Folder folder;
+  const std::string model = make_model(folder);
+  const std::string serve = "sluice serve " + model + " --data none --port 0 ";
+  check_fails(serve + "--host 0.0.0.0", 2, "--api-key-file");
+  check_fails(serve + "--host ::", 2, "--insecure");
+  check_fails(serve + "--host example.org", 2, "--host");
+  check_fails(serve + "--api-key-file /nowhere", 5, "/nowhere");
+  write(folder.file("keys"), "short\n");
+  ::chmod(folder.file("keys").c_str(), 0600);
+  check_fails(serve + "--api-key-file " + folder.file("keys"), 2, "line 1");
+  write(folder.file("keys"), "a-longer-key\n");
+  ::chmod(folder.file("keys").c_str(), 0644);
+  check_fails(serve + "--api-key-file " + folder.file("keys"), 2, "chmod");
+  check_fails(serve + "--cors example.org", 2, "--cors");
+  check_fails(serve + "--unix /nowhere/socket", 5, "/nowhere/socket");
+  check_fails("sluice serve /nowhere.gguf --quiet --data none --port 0", 5, "/nowhere.gguf");
+  check_fails(serve + "--quiet --budget 1MiB", 4, "");
+}
+
+TEST_CASE("two servers do not share a folder of batches") {
+  const Folder folder;
+  const std::string model = make_model(folder);
+  const Serving server(folder, model);
+  check_fails("sluice serve " + model + " --port 0 --data " + folder.file("data"), 2,
+              "another server");
+  check_fails("sluice serve " + model + " --data none --port " + std::to_string(server.port), 5,
+              "cannot listen");
+}
