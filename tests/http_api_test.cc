@@ -12,6 +12,7 @@
 #include "core/batch/job.h"
 #include "core/http/api.h"
 #include "core/http/api_error.h"
+#include "core/http/embeddings.h"
 #include "tests/catch.h"
 #include "tests/fake_engine.h"
 #include "tests/http_client.h"
@@ -359,7 +360,12 @@ TEST_CASE("what is wrong with a request is said in OpenAI's form") {
       {"POST", chat, "{\"messages\":" + std::string(200, '['), 400, "invalid_request", "",
        "levels"},
       {"POST", text, std::string((1 << 20) + 1, ' '), 413, "too_large", "", "bytes"},
-      {"POST", "/v1/embeddings", R"({"input":"a"})", 501, "not_supported", "", "embeddings"},
+      {"POST", "/v1/embeddings", R"({})", 400, "invalid_request", "input", "missing"},
+      {"POST", "/v1/embeddings", R"({"input":[]})", 400, "invalid_request", "input", "empty"},
+      {"POST", "/v1/embeddings", R"({"input":"a","dimensions":5})", 400, "invalid_request",
+       "dimensions", "not supported"},
+      {"POST", "/v1/embeddings", R"({"input":["a",{}]})", 400, "invalid_request", "input", "must"},
+      {"POST", "/v1/embeddings", R"({"input":[[999]]})", 400, "invalid_request", "", "input 0"},
       {"GET", text, "", 405, "method_not_allowed", "", "GET"},
       {"GET", "/v1/nothing", "", 404, "not_found", "", "/v1/nothing"},
       {"GET", "/v1/models/other", "", 404, "model_not_found", "", "model"},
@@ -566,6 +572,38 @@ TEST_CASE("an answer whose service stops ends with an error") {
   CHECK(client.read_answer().status == 503);
   CHECK(server.ask("POST", "/v1/completions", body).status == 503);
   CHECK(server.ask("GET", "/health").status == 503);
+}
+
+TEST_CASE("texts become embeddings, in the order of the request") {
+  const ApiServer server;
+  const auto of = [](const std::string& text) {
+    Pool pool(Pooling::last);
+    std::vector<sluice::tokenizer::Token> tokens = ByteTokenizer().encode(text, {.add_bos = true});
+    pool.add(sluice::test::fake_hidden(tokens));
+    return json(pool.embedding());
+  };
+  const json one = server.post("/v1/embeddings", R"({"input":"hello"})");
+  REQUIRE(one["data"].size() == 1);
+  CHECK(one["data"][0]["embedding"] == of("hello"));
+  CHECK(one["usage"]["prompt_tokens"] == 6);
+  json body = {{"input", json::array()}};
+  for (int i = 0; i < 20; ++i) body["input"].push_back("text " + std::to_string(i * i));
+  const json many = server.post("/v1/embeddings", body.dump());
+  REQUIRE(many["data"].size() == 20);
+  for (std::size_t i = 0; i < 20; ++i) {
+    CHECK(many["data"][i]["index"] == i);
+    CHECK(many["data"][i]["embedding"] == of(body["input"][i]));
+  }
+  body["encoding_format"] = "base64";
+  const json coded = server.post("/v1/embeddings", body.dump());
+  std::vector<float> first = of("text 0").get<std::vector<float>>();
+  CHECK(coded["data"][0]["embedding"] ==
+        base64({reinterpret_cast<const char*>(first.data()), first.size() * sizeof(float)}));
+  CHECK(base64("") == "");
+  CHECK(base64("f") == "Zg==");
+  CHECK(base64("fo") == "Zm8=");
+  CHECK(base64("foo") == "Zm9v");
+  CHECK(base64("foobar") == "Zm9vYmFy");
 }
 
 TEST_CASE("text becomes tokens and tokens become text") {

@@ -43,7 +43,7 @@ std::uint64_t caller_bytes(const ServeOptions& options, const serve::SchedulerOp
   const std::uint64_t queued = options.queue * positions * sizeof(tokenizer::Token);
   const serve::TaskMaker maker(planner.tokenizer(), task_options(options));
   return http::connections_bytes(limits) + http::api_bytes(api) +
-         serve::rows_bytes(scheduler, positions) + queued +
+         2 * serve::rows_bytes(scheduler, positions) + queued +
          // A request and a row of a batch may be read at the same time.
          2 * maker.work_bytes(http::text_body_bytes_max);
 }

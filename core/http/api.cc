@@ -5,6 +5,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "core/error.h"
+#include "core/http/embeddings.h"
 #include "core/http/model_metrics.h"
 #include "core/http/page.h"
 #include "core/http/text_request.h"
@@ -51,6 +53,15 @@ std::string_view state_name(serve::Service::State state) {
       return "failed";
   }
   return "failed";
+}
+
+// Throws ApiError where the file asks for what a decoder does not have.
+serve::Pooling pooling_in(const engine::EngineFacts& facts) {
+  try {
+    return serve::pooling_of(facts.pooling_type);
+  } catch (const Error& error) {
+    throw ApiError(501, error.what());
+  }
 }
 
 // The part of a path between the second slash after "/v1" and the next one: the id in
@@ -336,8 +347,29 @@ void Api::answer_model(const ExchangePointer& exchange) {
   exchange->respond(json_response(model_json(model().model)));
 }
 
-void Api::answer_embeddings(const ExchangePointer&) {
-  throw ApiError(501, "this server makes no embeddings");
+void Api::answer_embeddings(const ExchangePointer& exchange) {
+  const auto maker = model().model.maker;
+  const serve::Pooling pooling = pooling_in(model().model.service->engine().facts());
+  const auto is_gone = std::make_shared<bool>(false);
+  exchange->on_gone([is_gone] { *is_gone = true; });
+  worker_.post([this, exchange, maker, pooling, is_gone, number = ++numbers_,
+                place = take_places(embeddings_together)] {
+    auto request = std::make_shared<EmbeddingRequest>();
+    auto problem = std::make_shared<std::optional<ApiError>>();
+    try {
+      *request = read_embedding_request(*maker, pooling, exchange->request().body, number);
+    } catch (const ApiError& error) {
+      *problem = error;
+    } catch (const std::exception& error) {
+      *problem = ApiError(500, error.what());
+    }
+    exchange->request().body = {};
+    post([this, exchange, is_gone, place, request, problem] {
+      if (*is_gone) return;
+      if (*problem) return exchange->respond(error_response(**problem));
+      http::answer_embeddings(model().host, exchange, std::move(*request), place);
+    });
+  });
 }
 
 void Api::answer_tokenize(const ExchangePointer& exchange) {

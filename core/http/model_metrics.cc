@@ -51,6 +51,14 @@ void write_model_metrics(MetricsText& text, const serve::Service& service,
                number(now.scheduler.prompt_tokens_evaluated), "source=\"computed\"")
       .counter("sluice_prompt_tokens_total", "", number(now.scheduler.prompt_tokens_shared),
                "source=\"shared\"")
+      .counter("sluice_tokens_again_total", "Tokens computed again after a preemption.",
+               number(now.scheduler.tokens_evaluated_again))
+      .counter("sluice_texts_begun_total", "Texts that were begun.",
+               number(now.scheduler.rows_begun))
+      .counter("sluice_prefix_hits_total", "Texts that began with a prefix that was there.",
+               number(now.scheduler.prefix_hits))
+      .counter("sluice_preemptions_total", "Texts that had to make room for others.",
+               number(now.scheduler.preemptions))
       .counter("sluice_generated_tokens_total", "Tokens that were generated.",
                number(now.scheduler.tokens_generated))
       .histogram("sluice_first_token_seconds", "From a request to its first token.",

@@ -1,0 +1,40 @@
+// /v1/embeddings: texts in, a vector for each out.
+//
+// Threads: reading is for any; the answer belongs to the server's thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/http/generation.h"
+#include "core/serve/pooling.h"
+#include "core/serve/task_maker.h"
+
+namespace sluice::http {
+
+inline constexpr std::size_t embedding_inputs_max = 2048;
+
+// How many inputs of a request are given to the service at a time.
+inline constexpr std::size_t embeddings_together = 4;
+
+struct EmbeddingRequest {
+  std::vector<serve::Task> tasks;
+  std::string model;          // as the request names it; may be empty
+  bool wants_base64 = false;  // the floats' bytes, instead of numbers
+};
+
+// Throws ApiError, which names the input.
+EmbeddingRequest read_embedding_request(const serve::TaskMaker& maker, serve::Pooling pooling,
+                                        std::string_view body, std::uint64_t number);
+
+// Computes the embeddings and answers. Throws ApiError when the service takes no tasks.
+void answer_embeddings(GenerationHost& host, std::shared_ptr<Exchange> exchange,
+                       EmbeddingRequest request, std::shared_ptr<void> held);
+
+// In the alphabet of RFC 4648.
+std::string base64(std::string_view bytes);
+
+}  // namespace sluice::http
