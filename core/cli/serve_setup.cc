@@ -142,7 +142,7 @@ serve::TaskOptions task_options_for(const ServeOptions& options,
 // Where programs of a user keep what is not configuration; nothing where there is no such place.
 std::filesystem::path usual_folder(const ServeOptions& options) {
   const auto variable = [](const char* name) {
-    const char* value = std::getenv(name);
+    const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): nothing changes it
     return std::filesystem::path(value == nullptr ? "" : value);
   };
   const std::filesystem::path of_service = variable("STATE_DIRECTORY");  // of systemd

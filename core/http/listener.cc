@@ -55,8 +55,9 @@ bool is_loopback(const sockaddr_storage& address) {
   return IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6&>(address).sin6_addr);
 }
 
+// Called before there are other threads.
 std::optional<int> number_in(const char* name) {
-  const char* text = std::getenv(name);
+  const char* text = std::getenv(name);  // NOLINT(concurrency-mt-unsafe)
   if (text == nullptr) return std::nullopt;
   int value = 0;
   const char* end = text + std::strlen(text);
@@ -189,7 +190,9 @@ Listener Listener::on_path(const std::filesystem::path& path) {
 std::vector<Listener> Listener::from_systemd() {
   const std::optional<int> process = number_in("LISTEN_PID");
   const std::optional<int> count = number_in("LISTEN_FDS");
-  for (const char* name : {"LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"}) ::unsetenv(name);
+  for (const char* name : {"LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"}) {
+    ::unsetenv(name);  // NOLINT(concurrency-mt-unsafe)
+  }
   std::vector<Listener> listeners;
   if (!process || *process != ::getpid() || !count) return listeners;
   for (int i = 0; i < *count && i < of_systemd_max; ++i) {

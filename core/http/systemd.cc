@@ -12,10 +12,11 @@
 namespace sluice::http {
 namespace {
 
+// Called before there are other threads.
 std::string take_variable(const char* name) {
-  const char* value = std::getenv(name);
+  const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe)
   std::string text = value == nullptr ? "" : value;
-  ::unsetenv(name);
+  ::unsetenv(name);  // NOLINT(concurrency-mt-unsafe)
   return text;
 }
 
