@@ -340,7 +340,9 @@ class Preparation {
       throw_if_interrupted();
       wanted.context = need.positions = context;
       const std::uint32_t parallel = std::max(options_.parallel, 1U);
-      return planner.plan(options_for(wanted, need, parallel, {})).plan.fits();
+      const plan::MemoryPlan plan = planner.plan(options_for(wanted, need, parallel, {})).plan;
+      // The least budget has a margin for what differs between this plan and the engine's own.
+      return plan.fits() && plan.least_budget_bytes <= plan.budget.bytes;
     };
     const std::uint32_t longest = need_.positions;
     if (fits(longest)) return longest;

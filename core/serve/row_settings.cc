@@ -202,7 +202,7 @@ void read_response_format(const RowJson& value, std::string_view name, Request& 
   if (*type == "json_object") return set_form(request, Text::json_object, "", name);
   if (*type != "json_schema") {
     throw BadRow(
-        fmt::format("the \"type\" of \"{}\" can only be \"text\", \"json_object\" or "
+        fmt::format("\"{}\" can only have the \"type\" \"text\", \"json_object\" or "
                     "\"json_schema\"",
                     name));
   }
