@@ -81,7 +81,7 @@ class EmbeddingAnswer : public std::enable_shared_from_this<EmbeddingAnswer> {
     serve::Events events;
     events.on_done = [self = shared_from_this(), index](const serve::Task& task,
                                                         const serve::Outcome& outcome) {
-      self->host_.post([self, index, id = task.id, outcome]() mutable {
+      self->host_.post([self, index, id = task.id, outcome = outcome]() mutable {
         self->take(index, id, std::move(outcome));
       });
     };

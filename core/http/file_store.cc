@@ -94,11 +94,11 @@ void FileStore::Upload::write(std::string_view piece) {
 }
 
 StoredFile FileStore::Upload::commit(const std::string& name, const std::string& purpose) {
-  const StoredFile stored{.id = id_,
-                          .name = name,
-                          .purpose = purpose,
-                          .bytes = file_.position(),
-                          .created = static_cast<std::uint64_t>(std::time(nullptr))};
+  StoredFile stored{.id = id_,
+                    .name = name,
+                    .purpose = purpose,
+                    .bytes = file_.position(),
+                    .created = static_cast<std::uint64_t>(std::time(nullptr))};
   file_.commit();
   files::DurableFile description(store_.description_of(id_), {.mode = 0600});
   description.write(stored.json().dump(-1, ' ', false, ordered_json::error_handler_t::replace));
