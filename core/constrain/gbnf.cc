@@ -14,8 +14,6 @@
 namespace sluice::constrain {
 namespace {
 
-using Expression = GrammarBuilder::Expression;
-
 constexpr std::uint32_t gbnf_rounds_max = 1U << 20;
 
 bool is_name_character(char c) {

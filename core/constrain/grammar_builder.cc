@@ -68,8 +68,6 @@ ByteSet byte_range(char first, char last) {
 
 }  // namespace
 
-using Expression = GrammarBuilder::Expression;
-
 Expression GrammarBuilder::add(Node node) {
   check_limit(nodes_.size() + 1, limits_.expressions_max, "expressions");
   nodes_.push_back(node);

@@ -40,9 +40,11 @@ struct BuildLimits {
   std::size_t work_max = std::size_t{1} << 26;  // elementary steps of the compilation
 };
 
+// An expression of a GrammarBuilder, by its number.
+using Expression = std::uint32_t;
+
 class GrammarBuilder {
  public:
-  using Expression = std::uint32_t;
   using Rule = std::uint32_t;
   static constexpr std::uint32_t unlimited = Grammar::unlimited;
 

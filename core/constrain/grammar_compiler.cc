@@ -67,7 +67,7 @@ void GrammarCompiler::work(std::size_t steps) {
   }
 }
 
-std::span<const GrammarCompiler::Expression> GrammarCompiler::children(const Node& node) const {
+std::span<const Expression> GrammarCompiler::children(const Node& node) const {
   if (node.kind < Kind::sequence) return {};
   return std::span(builder_.children_).subspan(node.begin, node.end - node.begin);
 }

@@ -20,7 +20,6 @@ class GrammarCompiler {
   Grammar compile(GrammarBuilder::Rule root);
 
  private:
-  using Expression = GrammarBuilder::Expression;
   using Rule = GrammarBuilder::Rule;
   using Node = GrammarBuilder::Node;
   using Kind = GrammarBuilder::Kind;

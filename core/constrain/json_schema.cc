@@ -20,7 +20,6 @@
 namespace sluice::constrain {
 namespace {
 
-using Expression = GrammarBuilder::Expression;
 using Times = GrammarBuilder::Times;
 
 constexpr std::uint32_t no_limit = GrammarBuilder::unlimited;

@@ -6,8 +6,6 @@
 
 namespace sluice::constrain {
 
-using Expression = JsonText::Expression;
-
 namespace {
 
 struct ShortEscape {

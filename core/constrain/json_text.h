@@ -21,7 +21,6 @@ namespace sluice::constrain {
 
 class JsonText {
  public:
-  using Expression = GrammarBuilder::Expression;
   static constexpr std::uint32_t unlimited = GrammarBuilder::unlimited;
 
   // `builder` must outlive this.

@@ -12,8 +12,6 @@
 namespace sluice::constrain {
 namespace {
 
-using Expression = GrammarBuilder::Expression;
-
 constexpr std::uint64_t whole_max = 999'999'999'999'999;  // in front of a point
 constexpr std::uint32_t fraction_digits_max = 15;
 

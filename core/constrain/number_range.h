@@ -14,8 +14,7 @@ inline constexpr std::int64_t integer_max = 999'999'999'999'999'999;
 
 // The integers min..max in decimal, both included and both within -integer_max..integer_max.
 // Matches nothing when min > max.
-GrammarBuilder::Expression integers_between(GrammarBuilder& builder, std::int64_t min,
-                                            std::int64_t max);
+Expression integers_between(GrammarBuilder& builder, std::int64_t min, std::int64_t max);
 
 struct Bound {
   double value;
@@ -24,7 +23,7 @@ struct Bound {
 
 // The decimals between two bounds, of up to 15 digits in front of the point and up to 15 behind it,
 // without an exponent. Throws GrammarError for a bound that has more digits.
-GrammarBuilder::Expression decimals_between(GrammarBuilder& builder, std::optional<Bound> min,
-                                            std::optional<Bound> max);
+Expression decimals_between(GrammarBuilder& builder, std::optional<Bound> min,
+                            std::optional<Bound> max);
 
 }  // namespace sluice::constrain

@@ -12,8 +12,6 @@
 namespace sluice::constrain {
 namespace {
 
-using Expression = GrammarBuilder::Expression;
-
 constexpr std::uint32_t endless_rounds = GrammarBuilder::unlimited;
 constexpr std::uint32_t pattern_rounds_max = 1U << 16;
 

@@ -19,7 +19,7 @@ inline constexpr unsigned pattern_depth_max = 64;
 // A string, with its quotation marks, that the pattern matches and that has min to max characters.
 // Throws GrammarError when the pattern is malformed or not supported, or when it cannot be combined
 // with the lengths.
-GrammarBuilder::Expression pattern_string(JsonText& json, std::string_view pattern,
-                                          std::uint32_t min, std::uint32_t max);
+Expression pattern_string(JsonText& json, std::string_view pattern, std::uint32_t min,
+                          std::uint32_t max);
 
 }  // namespace sluice::constrain

@@ -166,7 +166,7 @@ std::variant<Task, RefusedRow> TaskMaker::make(ParsedRow parsed, std::uint64_t r
     task.held_bytes += settings_bytes(task);
   } catch (const Refusal& refusal) {
     return RefusedRow{header, refusal.code, refusal.reason};
-  } catch (const Error& error) {  // from the chat format
+  } catch (const Error& error) {  // from the chat format, or a schema
     return RefusedRow{header, invalid, error.what()};
   }
   return task;
