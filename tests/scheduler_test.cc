@@ -19,6 +19,7 @@
 #include "tests/catch.h"
 #include "tests/fake_engine.h"
 #include "tests/random_seed.h"
+#include "tests/sanitized.h"
 #include "tests/serve_support.h"
 #include "tests/temporary_folder.h"
 
@@ -29,6 +30,7 @@ using sluice::test::alone;
 using sluice::test::body_of;
 using sluice::test::FakeEngine;
 using sluice::test::FakeLimits;
+using sluice::test::is_sanitized;
 using sluice::test::Maker;
 using sluice::tokenizer::Token;
 
@@ -96,7 +98,7 @@ TEST_CASE("a row gives the same whatever is preempted, cancelled and given up ar
   std::mt19937_64 random(sluice::test::random_seed());
   const Maker maker;
   SchedulerCounts all;
-  for (int round = 0; round < 60; ++round) {
+  for (int round = 0; round < (is_sanitized ? 10 : 60); ++round) {
     FakeLimits limits;
     limits.window = random() % 3 == 0 ? 100 : 0;
     limits.columns = 1 + static_cast<std::uint32_t>(random() % 64);
@@ -271,7 +273,7 @@ TEST_CASE("embeddings are pooled of all hidden states, whatever is shared and pr
   std::mt19937_64 random(sluice::test::random_seed());
   const Maker maker;
   std::uint64_t hits = 0, again = 0;
-  for (int round = 0; round < 30; ++round) {
+  for (int round = 0; round < (is_sanitized ? 5 : 30); ++round) {
     FakeLimits limits;
     limits.columns = 8 + static_cast<std::uint32_t>(random() % 40);
     limits.pages = 10 + static_cast<std::uint32_t>(random() % 8);
