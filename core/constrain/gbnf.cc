@@ -85,7 +85,7 @@ class GbnfParser {
 
   std::string take_name() {
     const auto end = std::ranges::find_if_not(rest_, is_name_character);
-    const std::string name(rest_.begin(), end);
+    std::string name(rest_.begin(), end);
     if (name.empty()) throw expected("the name of a rule");
     rest_.remove_prefix(name.size());
     return name;

@@ -36,8 +36,8 @@ std::uint64_t limit_of(std::uint32_t positions_max) {
 }
 
 // Counts the tokens of a thought, and ends it when it has reached the limit.
-Task::Forced limit_thought(std::shared_ptr<const chat::Dialogue> dialogue, bool opens_thought,
-                           std::uint64_t tokens_max) {
+Task::Forced limit_thought(const std::shared_ptr<const chat::Dialogue>& dialogue,
+                           bool opens_thought, std::uint64_t tokens_max) {
   struct State {
     chat::AnswerReader reader;
     std::uint64_t tokens = 0;
