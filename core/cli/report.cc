@@ -158,10 +158,9 @@ ordered_json RunWatch::report(const CommonOptions& common, const RunRecord& run,
 
   const topology::CpuList cpus = topology::choose_threads(machine_, facts.threads).cpus;
   const engine::MachineLimits limits = engine::measure_machine_limits(cpus, common.model);
-  const engine::DecodeWork work =
-      run.tape.experts.empty() ? facts.work
-                               : facts.work.with_hit_rate(hit_rate(sum_of(run.tape.experts)));
-  const engine::DecodeBound bound = engine::decode_bound(limits, work, run.plan.cache.sequences);
+  const engine::DecodeBound bound =
+      engine::decode_bound(limits, facts.work.with_hit_rate(hit_rate(sum_of(run.tape.experts))),
+                           run.plan.cache.sequences);
   report["bound_tokens_per_s"] = bound.tokens_per_s;
   report["bound"] = bound.name;
   report["dram_bytes_per_s"] = limits.dram_bytes_per_s;
