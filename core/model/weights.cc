@@ -242,19 +242,30 @@ std::optional<std::size_t> WeightLayout::group_experts(std::size_t first, std::s
 }
 
 template <typename F>
-std::size_t WeightLayout::sum_active(std::size_t tokens, F&& count) const {
-  std::size_t total = 0, turn = 0;
-  const auto add_until = [&](std::size_t end) {
-    std::size_t sum = 0;
-    for (; turn < end; ++turn) sum += count(turn);
-    return sum;
-  };
+std::size_t WeightLayout::sum_turns(std::size_t begin, std::size_t end, F&& count) const {
+  std::size_t sum = 0;
+  for (std::size_t turn = begin; turn < end; ++turn) sum += count(turn);
+  return sum;
+}
+
+template <typename F>
+std::size_t WeightLayout::sum_experts(std::size_t tokens, F&& count) const {
+  std::size_t total = 0;
   for (const streaming::ExpertGroup& group : expert_groups_) {
-    total += add_until(group.first_turn);
-    total += static_cast<std::size_t>(static_cast<double>(add_until(group.end_turn())) *
-                                      group.share_needed(tokens));
+    const std::size_t sum = sum_turns(group.first_turn, group.end_turn(), count);
+    total += static_cast<std::size_t>(static_cast<double>(sum) * group.share_needed(tokens));
   }
-  return total + add_until(segments_.size());
+  return total;
+}
+
+template <typename F>
+std::size_t WeightLayout::sum_active(std::size_t tokens, F&& count) const {
+  std::size_t total = sum_experts(tokens, count), turn = 0;
+  for (const streaming::ExpertGroup& group : expert_groups_) {
+    total += sum_turns(turn, group.first_turn, count);
+    turn = group.end_turn();
+  }
+  return total + sum_turns(turn, segments_.size(), count);
 }
 
 std::size_t WeightLayout::active_bytes(std::size_t tokens) const {
@@ -262,11 +273,7 @@ std::size_t WeightLayout::active_bytes(std::size_t tokens) const {
 }
 
 std::size_t WeightLayout::active_expert_bytes(std::size_t tokens) const {
-  return sum_active(tokens, [this](std::size_t turn) {
-    const bool is_expert = streaming::find_group(expert_groups_, turn) !=
-                           std::span<const streaming::ExpertGroup>(expert_groups_).end();
-    return is_expert ? segments_[turn].bytes : 0;
-  });
+  return sum_experts(tokens, [this](std::size_t turn) { return segments_[turn].bytes; });
 }
 
 std::size_t WeightLayout::active_weights() const {

@@ -121,7 +121,12 @@ class WeightLayout {
   };
 
   const gguf::TensorInfo& declare(const std::string& name, std::initializer_list<std::size_t> dims);
-  // The sum of count(turn) over the segments that a step of `tokens` tokens reads.
+  // The sum of count(turn) over turns [begin, end).
+  template <typename F>
+  std::size_t sum_turns(std::size_t begin, std::size_t end, F&& count) const;
+  // The same over the experts that a step of `tokens` tokens reads, and over all that it reads.
+  template <typename F>
+  std::size_t sum_experts(std::size_t tokens, F&& count) const;
   template <typename F>
   std::size_t sum_active(std::size_t tokens, F&& count) const;
 
