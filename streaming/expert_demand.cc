@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
 
 namespace sluice::streaming {
 
@@ -15,14 +14,6 @@ std::span<const ExpertGroup>::iterator find_group(std::span<const ExpertGroup> g
                                                   std::size_t turn) {
   const auto group = std::ranges::upper_bound(groups, turn, {}, &ExpertGroup::end_turn);
   return group != groups.end() && group->first_turn <= turn ? group : groups.end();
-}
-
-ExpertDemand::ExpertDemand(std::vector<ExpertGroup> groups, std::size_t turns)
-    : groups_(std::move(groups)), group_of_(turns + 1, none) {
-  for (std::size_t g = 0; g < groups_.size(); ++g) {
-    std::fill(group_of_.begin() + static_cast<std::ptrdiff_t>(groups_[g].first_turn),
-              group_of_.begin() + static_cast<std::ptrdiff_t>(groups_[g].end_turn()), g);
-  }
 }
 
 void ExpertDemand::expect(std::size_t group, std::span<const ExpertUse> uses) {
@@ -38,8 +29,9 @@ void ExpertDemand::pass(std::size_t turn) {
 }
 
 std::size_t ExpertDemand::next(std::size_t turn) const {
-  if (known_ == none || group_of_[turn] != known_) return turn;
+  if (known_ == none) return turn;
   const ExpertGroup& group = groups_[known_];
+  if (turn < group.first_turn || turn >= group.end_turn()) return turn;
   std::size_t expert = (turn - group.first_turn) / group.turns_each;
   if (is_needed_[expert]) return turn;
   while (expert < group.experts && !is_needed_[expert]) ++expert;
@@ -47,8 +39,9 @@ std::size_t ExpertDemand::next(std::size_t turn) const {
 }
 
 bool ExpertDemand::is_known(std::size_t turn) const {
-  const std::size_t group = group_of_[turn];
-  return group == none || group == known_ || most_are_needed_;
+  const auto group = find_group(groups_, turn);
+  return group == std::span(groups_).end() || most_are_needed_ ||
+         static_cast<std::size_t>(group - std::span(groups_).begin()) == known_;
 }
 
 }  // namespace sluice::streaming

@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "streaming/tape.h"
@@ -17,8 +18,8 @@ namespace sluice::streaming {
 
 class ExpertDemand {
  public:
-  // `groups` are in tape order; the tape has `turns` turns.
-  ExpertDemand(std::vector<ExpertGroup> groups, std::size_t turns);
+  // `groups` are in tape order.
+  explicit ExpertDemand(std::vector<ExpertGroup> groups) : groups_(std::move(groups)) {}
 
   std::span<const ExpertGroup> groups() const { return groups_; }
 
@@ -38,9 +39,8 @@ class ExpertDemand {
   static constexpr std::size_t none = ~std::size_t{0};
 
   std::vector<ExpertGroup> groups_;
-  std::vector<std::size_t> group_of_;  // by turn, or none; one more for the end
-  std::size_t known_ = none;           // the group of which the experts are known
-  std::vector<bool> is_needed_;        // by expert of that group
+  std::size_t known_ = none;     // the group of which the experts are known
+  std::vector<bool> is_needed_;  // by expert of that group
   bool most_are_needed_ = false;
 };
 

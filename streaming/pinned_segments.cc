@@ -137,6 +137,12 @@ bool PinnedSegments::release(std::size_t turn) {
   return true;
 }
 
+std::optional<std::uint64_t> PinnedSegments::place_end(std::size_t turn) const {
+  const std::lock_guard lock(mutex_);
+  const Place* const place = find(turn);
+  return place == nullptr ? std::nullopt : std::optional(place->end);
+}
+
 bool PinnedSegments::may_pin(std::size_t turn) const {
   const std::lock_guard lock(mutex_);
   const Place* const place = find(turn);

@@ -52,6 +52,9 @@ class PinnedSegments {
   // Returns false, and does nothing, when the segment is not held.
   bool release(std::size_t turn);
 
+  // Where the place of a segment ends, in bytes from the begin of the first; null when it has none.
+  // It is pinned only under a limit of at least as much.
+  std::optional<std::uint64_t> place_end(std::size_t turn) const;
   // Whether the present limit allows this segment to be pinned. False for one without a place.
   bool may_pin(std::size_t turn) const;
   // Exchanges the places of two segments of the same size; one of them may have none. What lay

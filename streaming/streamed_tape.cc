@@ -142,7 +142,7 @@ StreamedTape::StreamedTape(std::vector<Segment> segments, std::unique_ptr<Reader
       copy_(std::move(copy)),
       plan_(plan_tape(segments_, options, reader->alignment(), reader->maps_files(), experts)),
       is_mapped_(segments_.size(), false),
-      demand_(std::move(experts), segments_.size()),
+      demand_(std::move(experts)),
       expert_statistics_(demand_.groups().size()),
       pinned_(pinned_costs(segments_, demand_.groups(), false), copied_turns(plan_)),
       ring_memory_(reader->maps_files() ? 0 : plan_.ring_bytes),
@@ -160,19 +160,11 @@ StreamedTape::StreamedTape(std::vector<Segment> segments, std::unique_ptr<Reader
 
 // The places of a group are those of its first experts.
 void StreamedTape::make_policies() {
-  const std::vector<std::uint64_t> costs = pinned_costs(segments_, demand_.groups(), false);
-  std::vector<std::uint64_t> ends(segments_.size());  // by turn, of those that have a place
-  std::vector<bool> has_place(segments_.size());
-  std::uint64_t end = 0;
-  for (const std::size_t turn : copied_turns(plan_)) {
-    ends[turn] = end += costs[turn];
-    has_place[turn] = true;
-  }
   for (const ExpertGroup& group : demand_.groups()) {
     std::vector<std::uint64_t>& place_ends = place_ends_.emplace_back();
     for (std::size_t e = 0; e < group.experts; ++e) {
-      const std::size_t last_turn = group.first_turn_of(e + 1) - 1;
-      if (has_place[last_turn]) place_ends.push_back(ends[last_turn]);
+      const auto end = pinned_.place_end(group.first_turn_of(e + 1) - 1);
+      if (end) place_ends.push_back(*end);
     }
     policies_.emplace_back(group.experts, place_ends.size());
   }
