@@ -111,13 +111,10 @@ void ChatSession::keep(std::size_t tokens) {
 
 std::unique_ptr<constrain::Guide> ChatSession::make_guide(bool opens_thought) const {
   if (!settings_.constraint) return nullptr;
-  auto ends = std::make_shared<std::vector<Token>>();
-  for (std::size_t id = 0; id < engine_.tokenizer().vocabulary_size(); ++id) {
-    const auto token = static_cast<Token>(id);
-    if (dialogue_.ends_answer(token)) ends->push_back(token);
-  }
+  auto ends = tokenizer::tokens_where(engine_.tokenizer(),
+                                      [this](Token token) { return dialogue_.ends_answer(token); });
   return std::make_unique<constrain::Guide>(
-      settings_.constraint, std::move(ends),
+      settings_.constraint, std::make_shared<const std::vector<Token>>(std::move(ends)),
       serve::thought_gate(dialogue_, opens_thought, dialogue_.thought_openers()));
 }
 

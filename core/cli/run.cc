@@ -88,12 +88,10 @@ Constrained read_constraint(const RunOptions& options) {
 std::unique_ptr<constrain::Guide> make_guide(const tokenizer::Tokenizer& tokenizer,
                                              const Constrained& constraint) {
   if (!constraint) return nullptr;
-  auto ends = std::make_shared<std::vector<Token>>();
-  for (std::size_t id = 0; id < tokenizer.vocabulary_size(); ++id) {
-    const auto token = static_cast<Token>(id);
-    if (tokenizer.is_end_of_generation(token)) ends->push_back(token);
-  }
-  return std::make_unique<constrain::Guide>(constraint, std::move(ends));
+  return std::make_unique<constrain::Guide>(
+      constraint,
+      std::make_shared<const std::vector<Token>>(tokenizer::tokens_where(
+          tokenizer, [&](Token token) { return tokenizer.is_end_of_generation(token); })));
 }
 
 // Generates until the model ends the text, a stop text is found, -n tokens are made, the context is

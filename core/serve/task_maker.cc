@@ -102,14 +102,12 @@ TaskMaker::TaskMaker(const tokenizer::Tokenizer& tokenizer, const TaskOptions& o
 }
 
 void TaskMaker::set_end_tokens() {
-  std::vector<Token> of_texts, of_answers;
-  for (std::size_t id = 0; id < tokenizer_.vocabulary_size(); ++id) {
-    const auto token = static_cast<Token>(id);
-    if (tokenizer_.is_end_of_generation(token)) of_texts.push_back(token);
-    if (options_.dialogue && options_.dialogue->ends_answer(token)) of_answers.push_back(token);
-  }
-  text_ends_ = std::make_shared<const std::vector<Token>>(std::move(of_texts));
-  answer_ends_ = std::make_shared<const std::vector<Token>>(std::move(of_answers));
+  const auto shared = [this](auto&& holds) {
+    return std::make_shared<const std::vector<Token>>(tokenizer::tokens_where(tokenizer_, holds));
+  };
+  text_ends_ = shared([this](Token token) { return tokenizer_.is_end_of_generation(token); });
+  answer_ends_ = shared(
+      [this](Token token) { return options_.dialogue && options_.dialogue->ends_answer(token); });
 }
 
 // Makes the checks that need to know the model.

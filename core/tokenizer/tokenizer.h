@@ -4,6 +4,7 @@
 // A tokenizer is immutable after construction; any number of threads may use one.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -67,5 +68,16 @@ class Tokenizer {
   // What a user should know, such as an unknown pre-tokenizer and its substitute. Often empty.
   virtual const std::vector<std::string>& warnings() const = 0;
 };
+
+// The tokens of the vocabulary for which a predicate holds, ascending.
+template <std::predicate<Token> P>
+std::vector<Token> tokens_where(const Tokenizer& tokenizer, P&& holds) {
+  std::vector<Token> tokens;
+  for (std::size_t id = 0; id < tokenizer.vocabulary_size(); ++id) {
+    const auto token = static_cast<Token>(id);
+    if (holds(token)) tokens.push_back(token);
+  }
+  return tokens;
+}
 
 }  // namespace sluice::tokenizer
