@@ -677,7 +677,9 @@ TEST_CASE("a log has no text of requests in it") {
     server.ask("GET", "/secret/path?secret=1");
   }
   REQUIRE(lines.size() == 2);
-  CHECK(lines[0].find("POST /v1/completions 200") != std::string::npos);
-  CHECK(lines[1].find(" ? ? 404") != std::string::npos);
+  // A connection may write its line after the next one has begun.
+  const std::string both = lines[0] + lines[1];
+  CHECK(both.find(" POST /v1/completions 200 ") != std::string::npos);
+  CHECK(both.find(" ? ? 404 ") != std::string::npos);
   for (const std::string& line : lines) CHECK(line.find("secret") == std::string::npos);
 }
