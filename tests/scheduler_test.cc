@@ -359,7 +359,7 @@ TEST_CASE("what was used last is kept longest") {
 TEST_CASE("a real cache gives the same bits to rows that are preempted") {
   const sluice::test::TemporaryFolder folder;
   const std::filesystem::path file = folder.path() / "model.gguf";
-  sluice::synth::SyntheticModel("small", "Q4_K_M").write(file, 5, {});
+  sluice::synth::SyntheticModel("tiny", "Q4_K_M").write(file, 5, {});
   sluice::engine::EngineOptions options;
   options.context = 160;
   options.threads = 1;

@@ -32,7 +32,7 @@ const fs::path& model_file() {
   static const TemporaryFolder folder;
   static const fs::path path = [] {
     fs::path file = folder.path() / "model.gguf";
-    synth::SyntheticModel("small", "Q4_K_M").write(file, 5, {});
+    synth::SyntheticModel("tiny", "Q4_K_M").write(file, 5, {});
     return file;
   }();
   return path;

@@ -33,7 +33,7 @@ const fs::path& model_file() {
   static const TemporaryFolder folder;
   static const fs::path path = [] {
     fs::path file = folder.path() / "model.gguf";
-    synth::SyntheticModel("small", "Q4_K_M").write(file, 5, {});
+    synth::SyntheticModel("tiny", "Q4_K_M").write(file, 5, {});
     return file;
   }();
   return path;
@@ -50,7 +50,7 @@ FileBytes bytes_of(const fs::path& path) {
 std::vector<Token> tokens_from(std::size_t first, std::size_t count) {
   std::vector<Token> tokens(count);
   for (std::size_t i = 0; i < count; ++i) {
-    tokens[i] = static_cast<Token>(((first + i) * 7919 + 300) % 4096);
+    tokens[i] = static_cast<Token>(((first + i) * 7919 + 300) % 2048);
   }
   return tokens;
 }
@@ -75,7 +75,7 @@ class Bench {
                     planned_.layout->pack(turn, from, to);
                   });
     stepper.emplace(*planned_.decoder, planned_.plan, kernels::kernel_table(), team_, *tape_,
-                    model::EmbeddingTable(model_, model_.require_tensor("token_embd.weight")), 4096,
+                    model::EmbeddingTable(model_, model_.require_tensor("token_embd.weight")), 2048,
                     std::vector<tokenizer::Token>{});
     for (auto* sequence : {&first, &second}) *sequence = stepper->cache().new_sequence(32);
   }
