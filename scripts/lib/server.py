@@ -13,13 +13,13 @@ class ServerError(Exception):
 
 
 class Server:
-    """A server that is ready. Use it in a `with` statement."""
+    """A server that is ready. Use it in a `with` statement. `prefix` stands before its command."""
 
-    def __init__(self, sluice, model, options=(), port=0):
+    def __init__(self, sluice, model, options=(), port=0, prefix=()):
         self.log = []
         self.process = subprocess.Popen(
-            [sluice, "serve", model, "--port", str(port), *options], stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+            [*prefix, sluice, "serve", model, "--port", str(port), *options],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         self.is_ready = threading.Event()
         self.port = None
         self.reader = threading.Thread(target=self._read_log, daemon=True)
