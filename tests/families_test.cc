@@ -137,7 +137,10 @@ TEST_CASE("logits do not depend on how a sequence is cut into steps, or on what 
 
 TEST_CASE("logits do not depend on the budget") {
   const Tokens tokens = some_tokens(length, 6);
-  for (const synth::Shape& shape : odd_shapes(first_seed + 2)) {
+  const std::vector<synth::Shape> shapes = odd_shapes(first_seed + 2);
+  // The case above takes every shape through the sanitizers.
+  for (std::size_t i = 0; i < shapes.size(); i += is_sanitized ? 4 : 1) {
+    const synth::Shape& shape = shapes[i];
     INFO(shape.name);
     const TemporaryFolder folder;
     const fs::path model = folder.path() / "model.gguf";

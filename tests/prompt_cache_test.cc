@@ -107,7 +107,8 @@ TEST_CASE("a restored prompt goes on with the bits of an uninterrupted one") {
     for (const std::uint32_t window : {0U, 96U, 1000U}) {
       for (const std::size_t count : {1U, 32U, 33U, 64U, 65U, 300U}) {
         // Every form of the cache meets every window; every length is tried with one form.
-        if (kv != ElementType::int8 && count != 33 && count != 300) continue;
+        const bool is_other = kv != ElementType::int8;
+        if (is_other && count != 33 && (count != 300 || sluice::test::is_sanitized)) continue;
         INFO(static_cast<int>(kv) << " " << window << " " << count);
         const TemporaryFolder folder;
         EngineOptions options;
