@@ -129,6 +129,7 @@ Service::Statistics Service::statistics() const {
   statistics.state = state_;
   statistics.queued_interactive = queues_[0].size();
   statistics.queued_background = queues_[1].size();
+  statistics.running = running_.size();
   return statistics;
 }
 
@@ -183,7 +184,6 @@ void Service::serve() {
 
 void Service::publish_counts() {
   const std::lock_guard lock(mutex_);
-  statistics_.running = scheduler_->running();
   statistics_.scheduler = scheduler_->counts();
 }
 
@@ -266,7 +266,11 @@ void Service::tell_token(const Task& task, const TokenEvent& event) {
 }
 
 void Service::end_running(const Task& task, const Outcome& outcome) {
-  const auto accepted = running_.extract(task.id);
+  const auto accepted = [&] {  // whoever has the outcome finds it in the statistics
+    const std::lock_guard lock(mutex_);
+    statistics_.scheduler = scheduler_->counts();
+    return running_.extract(task.id);
+  }();
   tell_end(accepted.mapped(), task, outcome);
 }
 

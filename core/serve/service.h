@@ -72,7 +72,7 @@ class Service {
   struct Statistics {
     State state = State::loading;
     std::uint64_t queued_interactive = 0, queued_background = 0;  // not yet begun
-    std::uint64_t running = 0;
+    std::uint64_t running = 0;                                    // begun and not ended
     std::uint64_t accepted = 0, refused = 0;  // of all time, as all that follows
     std::uint64_t completed = 0, failed = 0, cancelled = 0;
     std::uint64_t steps_given_up = 0;
@@ -151,7 +151,8 @@ class Service {
   // Used by the engine thread only; engine_ is set once, before the state is `ready`.
   std::unique_ptr<engine::Engine> engine_;
   std::unique_ptr<Scheduler> scheduler_;
-  std::map<std::uint64_t, Accepted> running_;  // by id; without their tasks
+  // By id; without their tasks. Only the engine thread changes it, and that under mutex_.
+  std::map<std::uint64_t, Accepted> running_;
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;  // for the engine thread, and for those that wait for it
