@@ -14,7 +14,8 @@
 
 namespace sluice::test {
 
-// Makes tasks as a server does, from bodies of requests.
+// Makes tasks as a server does, from bodies of requests. What threads call here throws instead of
+// asserting, because the assertions of Catch2 belong to one thread.
 class Maker {
  public:
   Maker() : maker_(tokenizer_, options()) {}
@@ -24,7 +25,6 @@ class Maker {
     auto made = maker_.make(
         serve::parse_body(body, serve::Form::completions, number, maker_.options().defaults),
         number);
-    REQUIRE(std::holds_alternative<serve::Task>(made));
     std::get<serve::Task>(made).priority = priority;
     return std::get<serve::Task>(std::move(made));
   }

@@ -93,7 +93,6 @@ Service::OpenEngine fake(const FakeLimits& limits = {}) {
 }
 
 std::uint64_t accepted(std::variant<std::uint64_t, Service::Refusal> answer) {
-  REQUIRE(std::holds_alternative<std::uint64_t>(answer));
   return std::get<std::uint64_t>(answer);
 }
 
