@@ -10,7 +10,7 @@
 #include "core/constrain/grammar_error.h"
 #include "core/constrain/guide.h"
 #include "core/constrain/json_schema.h"
-#include "core/tokenizer/utf8.h"
+#include "core/text/utf8.h"
 #include "tests/catch.h"
 #include "tests/constrain_support.h"
 #include "tests/random_seed.h"
@@ -236,7 +236,7 @@ TEST_CASE("what is written is valid UTF-8, also across the borders of tokens") {
     for (int i = 0; i < 30; ++i) {
       Matcher matcher(constraint, ends_of(vocabulary));
       const std::string text = write_text(vocabulary, matcher, random, 40, 40);
-      if (matcher.may_end()) CHECK(tokenizer::utf8_valid_prefix(text) == text.size());
+      if (matcher.may_end()) CHECK(utf8::valid_prefix(text) == text.size());
     }
   }
 }

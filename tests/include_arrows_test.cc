@@ -25,8 +25,8 @@ constexpr std::size_t file_lines_habit = 600;
 // core/error.h is a part of its own.
 const std::map<std::string, Parts>& arrows() {
   static const std::map<std::string, Parts> table = [] {
-    const Parts leaves = {"topology", "kernels",      "streaming",
-                          "kvcache",  "core/error.h", "core/files"};
+    const Parts leaves = {"topology",     "kernels",    "streaming", "kvcache",
+                          "core/error.h", "core/files", "core/text"};
     auto leaves_and = [&leaves](const Parts& more) {
       Parts all = leaves;
       all.insert(more.begin(), more.end());
@@ -58,6 +58,7 @@ const std::map<std::string, Parts>& arrows() {
         {"kvcache", {"kernels"}},
         {"core/error.h", {}},
         {"core/files", {}},
+        {"core/text", {}},
         {"core/gguf", leaves},
         {"core/tokenizer", leaves_and({"core/gguf"})},
         {"core/model", leaves_and({"core/gguf"})},

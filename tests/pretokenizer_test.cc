@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "core/text/utf8.h"
 #include "core/tokenizer/pattern.h"
-#include "core/tokenizer/utf8.h"
 #include "tests/catch.h"
 
 namespace {

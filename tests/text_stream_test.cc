@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/error.h"
-#include "core/tokenizer/utf8.h"
+#include "core/text/utf8.h"
 #include "tests/catch.h"
 
 namespace sluice::engine {
@@ -27,7 +27,7 @@ Result stream_pieces(const std::vector<std::string>& pieces,
   Result result;
   for (const std::string& piece : pieces) {
     const std::string_view ready = stream.push(piece);
-    CHECK(tokenizer::utf8_valid_prefix(ready) == ready.size());
+    CHECK(utf8::valid_prefix(ready) == ready.size());
     result.text += ready;
   }
   result.text += stream.finish();
@@ -119,7 +119,7 @@ TEST_CASE("random bytes: valid UTF-8 comes out, the same for every cut") {
     for (std::size_t n = random() % 12; n > 0; --n) text += alphabet[random() % alphabet.size()];
     const std::string whole = stream_pieces({text}).text;
     CHECK(stream_pieces(cut(text, random, 0.5)).text == whole);
-    if (tokenizer::utf8_valid_prefix(text) == text.size()) CHECK(whole == text);
+    if (utf8::valid_prefix(text) == text.size()) CHECK(whole == text);
   }
 }
 

@@ -23,7 +23,7 @@
 #include <unistd.h>
 #include <utility>
 
-#include "core/tokenizer/utf8.h"
+#include "core/text/utf8.h"
 #include "topology/file_root.h"
 
 namespace sluice::batch {
@@ -50,21 +50,8 @@ static_assert(sizeof(Words) == Words::count * sizeof(std::uint64_t));
 // Cuts a text that is too long between two characters.
 template <std::size_t N>
 void put_text(std::array<std::uint64_t, N>& words, std::string_view text) {
-  std::size_t bytes = std::min(text.size(), N * 8 - 1);
-  const auto is_inside = [&] { return (static_cast<unsigned char>(text[bytes]) & 0xC0U) == 0x80; };
-  while (bytes > 0 && bytes < text.size() && is_inside()) --bytes;
-  std::memcpy(words.data(), text.data(), bytes);
-}
-
-// The code point of a valid character.
-char32_t code_point(std::string_view character) {
-  const auto first = static_cast<unsigned char>(character[0]);
-  if (character.size() == 1) return first;
-  char32_t value = first & (0x7FU >> character.size());
-  for (const char byte : character.substr(1)) {
-    value = value << 6U | (static_cast<unsigned char>(byte) & 0x3FU);
-  }
-  return value;
+  const std::size_t bytes_max = std::min(text.size(), N * 8 - 1);
+  std::memcpy(words.data(), text.data(), utf8::character_start(text, bytes_max));
 }
 
 // False for control characters and for characters that only affect how others are shown: direction
@@ -93,9 +80,9 @@ std::string get_text(const std::array<std::uint64_t, N>& words) {
   std::string_view text = bytes.data();
   std::string printable;
   while (!text.empty()) {
-    const std::size_t length = tokenizer::utf8_character_bytes(text);
+    const std::size_t length = utf8::character_bytes(text);
     const std::string_view character = text.substr(0, std::max<std::size_t>(length, 1));
-    printable += length != 0 && is_printable(code_point(character)) ? character : "?";
+    printable += length != 0 && is_printable(utf8::code_point(character)) ? character : "?";
     text.remove_prefix(character.size());
   }
   return printable;

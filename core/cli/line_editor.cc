@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "core/cli/interrupt.h"
+#include "core/text/utf8.h"
 
 namespace sluice::cli {
 namespace {
@@ -37,21 +38,6 @@ std::pair<int, int> window_size() {
   winsize size{};
   ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size);
   return {size.ws_col, size.ws_row};
-}
-
-// The length of a UTF-8 character with this first byte; 1 for an invalid one.
-std::size_t character_bytes(unsigned char first) {
-  if (first >= 0xF0) return 4;
-  if (first >= 0xE0) return 3;
-  return first >= 0xC0 ? 2 : 1;
-}
-
-wchar_t decode(std::string_view bytes) {
-  const auto first = static_cast<unsigned char>(bytes[0]);
-  if (bytes.size() == 1) return first < 0x80 ? first : 0xFFFD;
-  auto value = static_cast<wchar_t>(first & (0xFFU >> (bytes.size() + 1)));
-  for (const char byte : bytes.substr(1)) value = (value << 6) | (byte & 0x3F);
-  return value;
 }
 
 // Creates the folder of a file, accessible to its owner only.
@@ -146,11 +132,12 @@ struct LineEditor::State {
         at += mark.size();
         continue;
       }
-      const std::size_t length = character_bytes(static_cast<unsigned char>(rest[0]));
+      const std::size_t length = std::max<std::size_t>(utf8::lead_of(rest[0]).bytes, 1);
       const bool may_go_on = mark.starts_with(rest) || rest.size() < length;
       if (may_go_on && !is_complete) break;
-      add(decode(rest.substr(0, length)));
-      at += std::min(length, rest.size());
+      const std::size_t valid = utf8::character_bytes(rest);
+      add(valid == 0 ? L'\uFFFD' : static_cast<wchar_t>(utf8::code_point(rest)));
+      at += std::max<std::size_t>(valid, 1);
     }
     is_complete = false;
     bytes.erase(0, at);

@@ -12,8 +12,8 @@
 #include "core/cli/options.h"
 #include "core/cli/output.h"
 #include "core/gguf/gguf.h"
+#include "core/text/utf8.h"
 #include "core/tokenizer/tokenizer.h"
-#include "core/tokenizer/utf8.h"
 
 namespace sluice::cli {
 
@@ -33,7 +33,7 @@ std::string read_input(const TokenizeOptions& options) {
 std::string quote(std::string_view piece) {
   std::string result = "\"";
   while (!piece.empty()) {
-    const std::size_t bytes = tokenizer::utf8_character_bytes(piece);
+    const std::size_t bytes = utf8::character_bytes(piece);
     const char first = piece[0];
     // U+0080 to U+009F are control characters too: C2 80 to C2 9F.
     const bool printable = bytes > 2 || (bytes == 2 && (first != '\xC2' || piece[1] >= '\xA0')) ||

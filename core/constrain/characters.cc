@@ -2,29 +2,16 @@
 
 #include <algorithm>
 
-#include "core/tokenizer/utf8.h"
+#include "core/text/utf8.h"
 
 namespace sluice::constrain {
 
 std::optional<char32_t> take_character(std::string_view& text) {
-  const std::size_t bytes = tokenizer::utf8_character_bytes(text);
+  const std::size_t bytes = utf8::character_bytes(text);
   if (bytes == 0) return std::nullopt;
-  const auto first = static_cast<unsigned char>(text[0]);
-  char32_t character = bytes == 1 ? first : first & (0x7FU >> bytes);
-  for (std::size_t i = 1; i < bytes; ++i) {
-    character = (character << 6U) | (static_cast<unsigned char>(text[i]) & 0x3FU);
-  }
+  const char32_t character = utf8::code_point(text);
   text.remove_prefix(bytes);
   return character;
-}
-
-std::string to_utf8(char32_t character) {
-  const auto byte = [](char32_t value) { return static_cast<char>(value); };
-  const auto tail = [&](unsigned shift) { return byte(0x80U | ((character >> shift) & 0x3FU)); };
-  if (character < 0x80) return {byte(character)};
-  if (character < 0x800) return {byte(0xC0U | (character >> 6U)), tail(0)};
-  if (character < 0x10000) return {byte(0xE0U | (character >> 12U)), tail(6), tail(0)};
-  return {byte(0xF0U | (character >> 18U)), tail(12), tail(6), tail(0)};
 }
 
 bool is_surrogate(char32_t character) {

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <optional>
-#include <string>
 #include <string_view>
 #include <vector>
 
@@ -16,9 +15,6 @@ inline constexpr char32_t last_character = 0x10FFFF;
 // The character at the front of `text`, which is removed; nothing when `text` is empty or does not
 // begin with valid UTF-8.
 std::optional<char32_t> take_character(std::string_view& text);
-
-// The character in UTF-8. Not for surrogates.
-std::string to_utf8(char32_t character);
 
 bool is_surrogate(char32_t character);
 

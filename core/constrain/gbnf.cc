@@ -10,6 +10,7 @@
 
 #include "core/constrain/characters.h"
 #include "core/constrain/grammar_builder.h"
+#include "core/text/utf8.h"
 
 namespace sluice::constrain {
 namespace {
@@ -49,9 +50,7 @@ class GbnfParser {
     const std::string_view before = text_.substr(0, text_.size() - place.size());
     const auto line = std::ranges::count(before, '\n') + 1;
     const std::size_t begin = before.rfind('\n') + 1;  // npos + 1 is 0
-    const auto column = std::ranges::count_if(before.substr(begin), [](char byte) {
-      return (static_cast<unsigned char>(byte) & 0xC0U) != 0x80U;
-    });
+    const auto column = std::ranges::count(before.substr(begin), false, utf8::is_continuation);
     return GrammarError(fmt::format("grammar, line {}, column {}: {}", line, column + 1, what));
   }
   GrammarError expected(std::string_view what) const {
@@ -195,7 +194,7 @@ class GbnfParser {
     std::string text;
     while (!take("\"")) {
       if (rest_.empty() || rest_[0] == '\n') throw expected("a quotation mark (\")");
-      text += to_utf8(parse_character());
+      text += utf8::encode(parse_character());
     }
     return builder_.literal(text);
   }

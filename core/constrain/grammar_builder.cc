@@ -8,6 +8,7 @@
 
 #include "core/constrain/characters.h"
 #include "core/constrain/grammar_compiler.h"
+#include "core/text/utf8.h"
 
 namespace sluice::constrain {
 namespace {
@@ -42,7 +43,7 @@ void split_utf8(CharacterRange range, const Use& use) {
     open.pop_back();
     const auto [first, last] = part;
     bool is_split = false;
-    for (unsigned tail = 1; tail < to_utf8(first).size() && !is_split; ++tail) {
+    for (unsigned tail = 1; tail < utf8::encode(first).size() && !is_split; ++tail) {
       const char32_t mask = (char32_t{1} << (6 * tail)) - 1;
       if ((first & ~mask) == (last & ~mask)) continue;
       if ((first & mask) != 0) {
@@ -55,7 +56,7 @@ void split_utf8(CharacterRange range, const Use& use) {
         is_split = true;
       }
     }
-    if (!is_split) use(to_utf8(first), to_utf8(last));
+    if (!is_split) use(utf8::encode(first), utf8::encode(last));
   }
 }
 

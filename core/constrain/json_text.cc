@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <memory>
 
+#include "core/text/utf8.h"
+
 namespace sluice::constrain {
 
 namespace {
@@ -110,7 +112,7 @@ Expression JsonText::character(const Ranges& ranges) {
 std::string JsonText::plain_text(std::string_view text) const {
   std::string written;
   while (const std::optional<char32_t> c = take_character(text)) {
-    written += contains(plain_characters(), *c) ? to_utf8(*c) : escape_of(*c);
+    written += contains(plain_characters(), *c) ? utf8::encode(*c) : escape_of(*c);
   }
   return written;
 }

@@ -4,65 +4,43 @@
 #include <utility>
 
 #include "core/error.h"
-#include "core/tokenizer/utf8.h"
 
 namespace sluice::engine {
-namespace {
-
-constexpr std::string_view replacement = "\xEF\xBF\xBD";  // U+FFFD
-
-}  // namespace
-
-// The first byte decides how many follow and narrows the range of the second, which excludes
-// overlong forms, surrogates and what lies beyond U+10FFFF (Unicode 3.9, table 3-7).
-void Utf8Assembler::begin(unsigned char byte, std::string& text) {
-  next_lowest_ = 0x80;
-  next_highest_ = 0xBF;
-  if (byte < 0x80) {
-    text += static_cast<char>(byte);
-    return;
-  }
-  if (byte >= 0xC2 && byte <= 0xDF) {
-    missing_ = 1;
-  } else if (byte >= 0xE0 && byte <= 0xEF) {
-    missing_ = 2;
-    if (byte == 0xE0) next_lowest_ = 0xA0;
-    if (byte == 0xED) next_highest_ = 0x9F;
-  } else if (byte >= 0xF0 && byte <= 0xF4) {
-    missing_ = 3;
-    if (byte == 0xF0) next_lowest_ = 0x90;
-    if (byte == 0xF4) next_highest_ = 0x8F;
+void Utf8Assembler::begin(char byte, std::string& text) {
+  const utf8::Lead lead = utf8::lead_of(byte);
+  if (lead.bytes == 0) {
+    text += utf8::replacement;
+  } else if (lead.bytes == 1) {
+    text += byte;
   } else {
-    text += replacement;
-    return;
+    partial_ = byte;
+    lead_ = lead;
   }
-  partial_ = static_cast<char>(byte);
+}
+
+// Does the unfinished character go on with this byte?
+bool Utf8Assembler::goes_on(char byte) const {
+  if (partial_.size() > 1) return utf8::is_continuation(byte);
+  const auto value = static_cast<unsigned char>(byte);
+  return lead_.second_min <= value && value <= lead_.second_max;
 }
 
 void Utf8Assembler::push(std::string_view bytes, std::string& text) {
-  for (const char character : bytes) {
-    const auto byte = static_cast<unsigned char>(character);
-    if (missing_ == 0) {
-      begin(byte, text);
-      continue;
-    }
-    if (byte < next_lowest_ || byte > next_highest_) {
+  for (const char byte : bytes) {
+    if (!partial_.empty() && goes_on(byte)) {
+      partial_ += byte;
+      if (partial_.size() == lead_.bytes) text += std::exchange(partial_, {});
+    } else {
       finish(text);
       begin(byte, text);
-      continue;
     }
-    partial_ += character;
-    next_lowest_ = 0x80;
-    next_highest_ = 0xBF;
-    if (--missing_ == 0) text += std::exchange(partial_, {});
   }
 }
 
 void Utf8Assembler::finish(std::string& text) {
-  if (missing_ == 0) return;
-  text += replacement;
+  if (partial_.empty()) return;
+  text += utf8::replacement;
   partial_.clear();
-  missing_ = 0;
 }
 
 TextStream::StopText::StopText(std::string stop)
@@ -83,8 +61,7 @@ void TextStream::StopText::advance(char byte) {
 TextStream::TextStream(const std::vector<std::string>& stop_texts) {
   for (const std::string& stop : stop_texts) {
     if (stop.empty()) throw UsageError("a stop text is empty: give at least one character");
-    if (tokenizer::utf8_valid_prefix(stop) != stop.size())
-      throw UsageError("a stop text is not valid UTF-8");
+    if (utf8::valid_prefix(stop) != stop.size()) throw UsageError("a stop text is not valid UTF-8");
     stop_texts_.emplace_back(stop);
   }
 }

@@ -19,6 +19,8 @@
 #include <string_view>
 #include <vector>
 
+#include "core/text/utf8.h"
+
 namespace sluice::engine {
 
 // Takes bytes and returns whole characters.
@@ -30,12 +32,11 @@ class Utf8Assembler {
   void finish(std::string& text);
 
  private:
-  void begin(unsigned char byte, std::string& text);
+  void begin(char byte, std::string& text);
+  bool goes_on(char byte) const;
 
-  std::string partial_;            // the bytes of an unfinished character
-  std::size_t missing_ = 0;        // bytes until it is complete
-  unsigned char next_lowest_ = 0;  // the range of its next byte
-  unsigned char next_highest_ = 0;
+  std::string partial_;  // the bytes of an unfinished character
+  utf8::Lead lead_{};    // what its first byte says of it
 };
 
 class TextStream {

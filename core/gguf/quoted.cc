@@ -2,22 +2,18 @@
 
 #include <fmt/format.h>
 
+#include "core/text/utf8.h"
+
 namespace sluice::gguf {
 namespace {
 
 constexpr std::size_t name_bytes_max = 80;
 
-// Moves a cut back to the start of a UTF-8 character, so that none is cut in two.
-std::size_t character_start(std::string_view text, std::size_t cut) {
-  while (cut > 0 && (static_cast<unsigned char>(text[cut]) & 0xC0) == 0x80) --cut;
-  return cut;
-}
-
 }  // namespace
 
 std::string escaped(std::string_view text, std::size_t length_max) {
   const bool cut = text.size() > length_max;
-  if (cut) text = text.substr(0, character_start(text, length_max));
+  if (cut) text = text.substr(0, utf8::character_start(text, length_max));
   std::string out;
   out.reserve(text.size());
   for (const char c : text) {

@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "core/serve/answer_guide.h"
 #include "core/serve/row_json.h"
+#include "core/text/utf8.h"
 
 namespace sluice::serve {
 namespace {
@@ -74,16 +75,9 @@ std::uint64_t settings_bytes(const Task& task) {
 // The longest end (or beginning) of the text that has at most `bytes_max` bytes and consists of
 // whole characters.
 std::string cut_text(const std::string& text, std::size_t bytes_max, Truncate truncate) {
-  const auto is_continuation = [&](std::size_t at) {
-    return (static_cast<unsigned char>(text[at]) & 0xC0U) == 0x80U;
-  };
-  if (truncate == Truncate::tail) {
-    std::size_t end = bytes_max;
-    while (end > 0 && is_continuation(end)) --end;
-    return text.substr(0, end);
-  }
+  if (truncate == Truncate::tail) return text.substr(0, utf8::character_start(text, bytes_max));
   std::size_t begin = text.size() - bytes_max;
-  while (begin < text.size() && is_continuation(begin)) ++begin;
+  while (begin < text.size() && utf8::is_continuation(text[begin])) ++begin;
   return text.substr(begin);
 }
 

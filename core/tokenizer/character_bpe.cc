@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <string>
 
-#include "core/tokenizer/utf8.h"
+#include "core/text/utf8.h"
 
 namespace sluice::tokenizer {
 
@@ -41,7 +41,7 @@ void CharacterBpe::encode_word(std::string_view word, Merger& merger,
                                std::vector<Token>& out) const {
   merger.clear();
   for (std::size_t i = 0; i < word.size();) {
-    const std::size_t bytes = std::max<std::size_t>(utf8_character_bytes(word.substr(i)), 1);
+    const std::size_t bytes = std::max<std::size_t>(utf8::character_bytes(word.substr(i)), 1);
     const std::string_view character = word.substr(i, bytes);
     merger.push(bytes, character == space_mark ? -1 : merges_.find_symbol(character));
     i += bytes;

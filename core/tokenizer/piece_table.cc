@@ -6,7 +6,7 @@
 #include <functional>
 #include <limits>
 
-#include "core/tokenizer/utf8.h"
+#include "core/text/utf8.h"
 
 namespace sluice::tokenizer {
 
@@ -52,7 +52,7 @@ std::size_t first_word_bytes(std::string_view text) {
 bool decode_byte_alphabet(std::string_view text, std::string& bytes) {
   bytes.clear();
   while (!text.empty()) {
-    const std::size_t length = utf8_character_bytes(text);
+    const std::size_t length = utf8::character_bytes(text);
     if (length == 0 || length > 2) return false;
     const auto lead = static_cast<std::uint8_t>(text[0]);
     const unsigned code_point =

@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "core/tokenizer/utf8.h"
+#include "core/text/utf8.h"
 
 namespace sluice::tokenizer {
 
@@ -278,10 +278,10 @@ Pretokenizer::Pretokenizer(PretokenizerKind kind) {
 void Pretokenizer::split(std::string_view text, const Sink& sink) const {
   Pattern::Scratch scratch;
   while (!text.empty()) {
-    const std::size_t valid = utf8_valid_prefix(text);
+    const std::size_t valid = utf8::valid_prefix(text);
     if (valid > 0) split_from(0, text.substr(0, valid), sink, scratch);
     text.remove_prefix(valid);
-    const std::size_t invalid = utf8_invalid_prefix(text);
+    const std::size_t invalid = utf8::invalid_prefix(text);
     if (invalid > 0) sink(text.substr(0, invalid));
     text.remove_prefix(invalid);
   }

@@ -4,7 +4,7 @@
 #include <bit>
 #include <string>
 
-#include "core/tokenizer/utf8.h"
+#include "core/text/utf8.h"
 
 namespace sluice::tokenizer {
 
@@ -48,7 +48,7 @@ void SentencePieceBpe::encode_word(std::string_view word, Merger& merger,
                                    std::vector<Token>& out) const {
   merger.clear();
   for (std::size_t i = 0; i < word.size();) {
-    const std::size_t bytes = utf8_character_bytes(word.substr(i));
+    const std::size_t bytes = utf8::character_bytes(word.substr(i));
     const std::string_view character = word.substr(i, bytes);
     if (bytes == 0) {
       merger.push(1, bytes_only);

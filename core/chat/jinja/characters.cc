@@ -7,7 +7,7 @@
 #include <cwctype>
 #include <locale.h>
 
-#include "core/tokenizer/utf8.h"
+#include "core/text/utf8.h"
 
 namespace sluice::chat::jinja {
 namespace {
@@ -34,7 +34,7 @@ bool is_between(char32_t c, char32_t first, char32_t last) {
 
 std::size_t character_bytes(std::string_view text, std::size_t position) {
   if (static_cast<unsigned char>(text[position]) < 0x80) return 1;
-  return std::max<std::size_t>(1, tokenizer::utf8_character_bytes(text.substr(position)));
+  return std::max<std::size_t>(1, utf8::character_bytes(text.substr(position)));
 }
 
 std::size_t count_characters(std::string_view text) {
@@ -50,24 +50,8 @@ std::size_t offset_of_character(std::string_view text, std::size_t index) {
 }
 
 char32_t code_point(std::string_view text, std::size_t position) {
-  const auto byte = [&](std::size_t i) {
-    return static_cast<char32_t>(static_cast<unsigned char>(text[position + i]));
-  };
-  const std::size_t bytes = character_bytes(text, position);
-  if (bytes == 1) return byte(0) < 0x80 ? byte(0) : no_character;
-  char32_t value = byte(0) & (0xFFU >> (bytes + 1));
-  for (std::size_t i = 1; i < bytes; ++i) value = (value << 6U) | (byte(i) & 0x3FU);
-  return value;
-}
-
-std::string utf8(char32_t c) {
-  const auto tail = [c](unsigned shift) {
-    return static_cast<char>(0x80U | ((c >> shift) & 0x3FU));
-  };
-  if (c < 0x80) return {static_cast<char>(c)};
-  if (c < 0x800) return {static_cast<char>(0xC0U | (c >> 6U)), tail(0)};
-  if (c < 0x10000) return {static_cast<char>(0xE0U | (c >> 12U)), tail(6), tail(0)};
-  return {static_cast<char>(0xF0U | (c >> 18U)), tail(12), tail(6), tail(0)};
+  text.remove_prefix(position);
+  return utf8::character_bytes(text) == 0 ? no_character : utf8::code_point(text);
 }
 
 bool is_space(char32_t c) {
@@ -109,15 +93,15 @@ bool is_lower(char32_t c) {
 std::string to_upper(char32_t c) {
   if (c < 0x80) return {static_cast<char>(is_between(c, 'a', 'z') ? c - 32 : c)};
   if (c == 0xDF) return "SS";
-  if (unicode() == nullptr) return utf8(c);
-  return utf8(static_cast<char32_t>(::towupper_l(static_cast<std::wint_t>(c), unicode())));
+  if (unicode() == nullptr) return utf8::encode(c);
+  return utf8::encode(static_cast<char32_t>(::towupper_l(static_cast<std::wint_t>(c), unicode())));
 }
 
 std::string to_lower(char32_t c) {
   if (c < 0x80) return {static_cast<char>(is_between(c, 'A', 'Z') ? c + 32 : c)};
   if (c == 0x130) return "i\xCC\x87";
-  if (unicode() == nullptr) return utf8(c);
-  return utf8(static_cast<char32_t>(::towlower_l(static_cast<std::wint_t>(c), unicode())));
+  if (unicode() == nullptr) return utf8::encode(c);
+  return utf8::encode(static_cast<char32_t>(::towlower_l(static_cast<std::wint_t>(c), unicode())));
 }
 
 std::size_t find_text(std::string_view text, std::string_view part, std::size_t begin) {
@@ -144,8 +128,7 @@ std::size_t skip_space(std::string_view text, std::size_t begin) {
 std::size_t skip_space_back(std::string_view text, std::size_t begin) {
   std::size_t end = text.size();
   while (end > begin) {
-    std::size_t last = end - 1;
-    while (last > begin && (static_cast<unsigned char>(text[last]) & 0xC0U) == 0x80U) --last;
+    const std::size_t last = std::max(begin, utf8::character_start(text, end - 1));
     if (last + character_bytes(text, last) != end || !is_space(code_point(text, last))) break;
     end = last;
   }

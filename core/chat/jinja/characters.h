@@ -16,7 +16,6 @@ std::size_t offset_of_character(std::string_view text, std::size_t index);
 
 // The code point at `position`; U+FFFFFFFF for a byte that is not UTF-8.
 char32_t code_point(std::string_view text, std::size_t position);
-std::string utf8(char32_t code_point);
 
 bool is_space(char32_t c);       // str.isspace
 bool is_line_end(char32_t c);    // what str.splitlines ends a line at

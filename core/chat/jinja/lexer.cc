@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "core/chat/jinja/characters.h"
+#include "core/text/utf8.h"
 
 namespace sluice::chat::jinja {
 namespace {
@@ -306,7 +307,7 @@ class Lexer {
     }
     const bool is_character = code <= 0x10FFFF && (code < 0xD800 || code > 0xDFFF);
     if (count < least || !is_character) throw SyntaxError(line_, "a string has a wrong escape");
-    value += utf8(code);
+    value += utf8::encode(code);
     return i;
   }
 

@@ -6,6 +6,7 @@
 #include "core/chat/jinja/formatting.h"
 #include "core/chat/jinja/operations.h"
 #include "core/chat/jinja/text_operations.h"
+#include "core/text/utf8.h"
 
 namespace sluice::chat::jinja {
 namespace {
@@ -29,7 +30,7 @@ Value filter_title(Evaluator& evaluator, const Value& subject, const Arguments& 
         is_space(c) || (c < 0x80 && std::string_view("-({[<").find(static_cast<char>(c)) !=
                                         std::string_view::npos);
     const bool is_first = std::exchange(begins, separates);
-    return separates ? utf8(c) : is_first ? to_upper(c) : to_lower(c);
+    return separates ? utf8::encode(c) : is_first ? to_upper(c) : to_lower(c);
   }));
 }
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/text/utf8.h"
+
 namespace sluice::chat::jinja {
 namespace {
 
@@ -16,8 +18,7 @@ bool is_among(std::string_view character, const Text* characters) {
 
 // Where the character before `end` begins.
 std::size_t previous(std::string_view text, std::size_t end) {
-  std::size_t at = end - 1;
-  while (at > 0 && (static_cast<unsigned char>(text[at]) & 0xC0U) == 0x80U) --at;
+  const std::size_t at = utf8::character_start(text, end - 1);
   return at + character_bytes(text, at) == end ? at : end - 1;
 }
 
