@@ -24,6 +24,7 @@
 namespace {
 
 using sluice::topology::CpuList;
+using sluice::topology::for_each_part;
 using sluice::topology::SharedRange;
 using sluice::topology::split;
 using sluice::topology::ThreadTeam;
@@ -336,17 +337,19 @@ TEST_CASE("a shared range is taken whole, in parts that become smaller") {
   }
 }
 
-TEST_CASE("each number of a shared range falls to one member") {
+TEST_CASE("each item of a shared loop falls to one member") {
   ThreadTeam team(cpus_for(4));
-  for (int i = 0; i < 200; ++i) {
-    std::vector<std::atomic<int>> taken(1000);
-    SharedRange range(taken.size(), team.size());
-    team.run([&](std::size_t) {
-      for (WorkRange part = range.take(); !part.empty(); part = range.take()) {
-        for (std::size_t n = part.begin; n < part.end; ++n) ++taken[n];
-      }
-    });
-    REQUIRE(std::ranges::all_of(taken, [](const auto& count) { return count == 1; }));
+  for (const std::size_t count : {0, 1, 2, 3, 9, 1000}) {
+    for (int round = 0; round < 50; ++round) {
+      std::vector<std::atomic<int>> taken(count);
+      std::atomic<int> strays = 0;
+      for_each_part(team, count, [&](std::size_t member, std::size_t begin, std::size_t end) {
+        if (member >= team.size() || end > count) ++strays;
+        for (std::size_t n = begin; n < end; ++n) ++taken[n];
+      });
+      REQUIRE(std::ranges::all_of(taken, [](const auto& times) { return times == 1; }));
+      REQUIRE(strays == 0);
+    }
   }
 }
 

@@ -140,4 +140,20 @@ class SharedRange {
   std::atomic<std::size_t> next_{0};
 };
 
+// Splits 0..count into parts that the members of the team take as they become free, and calls
+// f(member, begin, end) for each part. The caller does a single item itself and wakes no thread.
+template <class Function>
+void for_each_part(ThreadTeam& team, std::size_t count, Function&& f) {
+  if (count == 1 || team.size() == 1) {
+    f(std::size_t{0}, std::size_t{0}, count);
+    return;
+  }
+  SharedRange items(count, team.size());
+  team.run([&](std::size_t member) {
+    for (WorkRange part = items.take(); !part.empty(); part = items.take()) {
+      f(member, part.begin, part.end);
+    }
+  });
+}
+
 }  // namespace sluice::topology

@@ -100,12 +100,10 @@ double DramReader::read() {
   std::atomic<std::uint64_t> sink = 0;  // keeps the sums from being optimised away
   const Clock::time_point start = Clock::now();
   // Threads take units as they become free, as they do when they read weights.
-  topology::SharedRange units(all.size() / unit, team_.size());
-  team_.run([&](std::size_t) {
-    for (auto range = units.take(); !range.empty(); range = units.take()) {
-      sink += sum_lines(all.subspan(range.begin * unit, range.size() * unit));
-    }
-  });
+  topology::for_each_part(team_, all.size() / unit,
+                          [&](std::size_t, std::size_t begin, std::size_t end) {
+                            sink += sum_lines(all.subspan(begin * unit, (end - begin) * unit));
+                          });
   return static_cast<double>(all.size_bytes()) / seconds_since(start);
 }
 

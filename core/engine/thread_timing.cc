@@ -47,13 +47,10 @@ class ProductTimer {
     std::size_t passes = 0;
     const Clock::time_point start = Clock::now();
     do {
-      topology::SharedRange groups(groups_, cpus.size());
-      team.run([&](std::size_t member) {
-        std::byte* own_scratch = scratch.data() + member * kernels::MatmulScratch::bytes;
-        for (auto part = groups.take(); !part.empty(); part = groups.take()) {
-          multiply(part, {own_scratch});
-        }
-      });
+      topology::for_each_part(
+          team, groups_, [&](std::size_t member, std::size_t begin, std::size_t end) {
+            multiply({begin, end}, {scratch.data() + member * kernels::MatmulScratch::bytes});
+          });
       ++passes;
     } while (Clock::now() - start < time_);
     const std::chrono::duration<double> elapsed = Clock::now() - start;

@@ -73,17 +73,10 @@ class Compute {
   void multiply_transposed(const float* x, std::size_t x_stride, std::size_t columns,
                            const Matrix& w, float* y, std::size_t y_stride);
 
-  // Splits 0..count into parts that the threads take as they become free, and calls f(member,
-  // begin, end) for each part. The caller does a single item itself and wakes no thread.
+  // Splits 0..count over the threads; see topology::for_each_part().
   template <typename F>
   void for_each(std::size_t count, F&& f) {
-    if (count == 1 || team_.size() == 1) return f(std::size_t{0}, std::size_t{0}, count);
-    topology::SharedRange items(count, team_.size());
-    team_.run([&](std::size_t member) {
-      for (auto part = items.take(); !part.empty(); part = items.take()) {
-        f(member, part.begin, part.end);
-      }
-    });
+    topology::for_each_part(team_, count, std::forward<F>(f));
   }
 
  private:

@@ -77,15 +77,13 @@ void RowConverter::convert(const Conversion& conversion, const ReadRows& read,
       continue;
     }
     output_.resize(count * row_out);
-    topology::SharedRange rows(count, team_.size());
-    team_.run([&](std::size_t member) {
-      for (topology::WorkRange part = rows.take(); !part.empty(); part = rows.take()) {
-        for (std::size_t i = part.begin; i < part.end; ++i) {
-          convert_row(conversion, first + i, input_.data() + i * row_in,
-                      output_.data() + i * row_out, scratch_[member]);
-        }
-      }
-    });
+    topology::for_each_part(team_, count,
+                            [&](std::size_t member, std::size_t begin, std::size_t end) {
+                              for (std::size_t i = begin; i < end; ++i) {
+                                convert_row(conversion, first + i, input_.data() + i * row_in,
+                                            output_.data() + i * row_out, scratch_[member]);
+                              }
+                            });
     sink(output_);
   }
 }
