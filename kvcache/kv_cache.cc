@@ -2,12 +2,9 @@
 
 #include <algorithm>
 #include <cassert>
-#include <cerrno>
 #include <cstring>
 #include <stdexcept>
 #include <string>
-#include <sys/mman.h>
-#include <system_error>
 #include <utility>
 
 namespace sluice::kvcache {
@@ -79,31 +76,13 @@ std::uint32_t Sequence::reachable(std::uint32_t length) const {
   return cache_->reachable(*this, length);
 }
 
-void KvCache::Unmap::operator()(std::byte* memory) const {
-  ::munmap(memory, bytes);
-}
-
-KvCache::Memory KvCache::map(std::size_t bytes) {
-  if (bytes == 0) return {};
-  void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) {
-    throw std::system_error(errno, std::generic_category(),
-                            "cannot allocate " + std::to_string(bytes) +
-                                " bytes for keys, values and states; lower the context");
-  }
-  // Attention reads all of this memory, and huge pages make TLB misses rare. A kernel without huge
-  // pages may refuse.
-  (void)::madvise(memory, bytes, MADV_HUGEPAGE);
-  return Memory(static_cast<std::byte*>(memory), Unmap{bytes});
-}
-
 KvCache::KvCache(CacheConfig config, const kernels::KernelTable& kernels)
     : config_(std::move(config)),
       kernels_(kernels),
       attention_(kernel_for(config_.type, kernels.attention)),
       places_(config_.layers.size()),
-      memory_(map(kvcache::bytes(config_))),
-      states_(config_, memory_.get() + kvcache::bytes(config_) - state_bytes(config_)) {
+      memory_(kvcache::bytes(config_), " for keys, values and states; lower the context"),
+      states_(config_, memory_.data() + kvcache::bytes(config_) - state_bytes(config_)) {
   const std::size_t scale_bytes = page_scale_bytes(config_.type);
   std::size_t offset = 0;
   for (LayerGroup& layout : layer_groups(config_)) {
@@ -361,7 +340,7 @@ std::span<std::byte> KvCache::next_state_memory(const Sequence& sequence) const 
 }
 
 std::byte* KvCache::page(std::size_t group, std::uint32_t number) const {
-  return memory_.get() + groups_[group].offset + number * groups_[group].layout.page_bytes;
+  return memory_.data() + groups_[group].offset + number * groups_[group].layout.page_bytes;
 }
 
 std::uint32_t KvCache::copy(std::size_t group, std::uint32_t number) {

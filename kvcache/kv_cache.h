@@ -24,7 +24,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -33,6 +32,7 @@
 #include "kvcache/layout.h"
 #include "kvcache/page_pool.h"
 #include "kvcache/state_store.h"
+#include "topology/aligned_bytes.h"
 
 namespace sluice::kvcache {
 
@@ -219,19 +219,12 @@ class KvCache {
                                   std::size_t kv_head, std::uint32_t begin, std::uint32_t end,
                                   const float* queries, kernels::AttentionRun* runs) const;
 
-  struct Unmap {
-    std::size_t bytes;
-    void operator()(std::byte* memory) const;
-  };
-  using Memory = std::unique_ptr<std::byte, Unmap>;
-  static Memory map(std::size_t bytes);
-
   CacheConfig config_;
   const kernels::KernelTable& kernels_;
   void (*attention_)(const kernels::AttentionArgs&);
   std::vector<Group> groups_;
   std::vector<LayerPlace> places_;
-  Memory memory_;  // null when no layer keeps anything
+  topology::AlignedBytes memory_;  // null when no layer keeps anything
   StateStore states_;
 };
 

@@ -2,37 +2,19 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <csignal>
 #include <fcntl.h>
-#include <pthread.h>
 #include <sys/mman.h>
 #include <unistd.h>
 #include <utility>
 
 #include "streaming/alignment.h"
+#include "topology/signals_blocked.h"
 
 namespace sluice::streaming {
 namespace {
 
 // MADV_WILLNEED silently stops at the read-ahead size of the device, which may be as low as this.
 constexpr std::uint64_t prefetch_bytes = std::uint64_t{128} << 10;
-
-// Threads that are started while this object lives block all signals: the program's own threads
-// handle them.
-class SignalsBlocked {
- public:
-  SignalsBlocked() {
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before_);
-  }
-  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  SignalsBlocked(const SignalsBlocked&) = delete;
-  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
-
- private:
-  sigset_t before_ = {};
-};
 
 }  // namespace
 
@@ -44,7 +26,7 @@ ThreadedReader::ThreadedReader(std::vector<DataFile> files) : files_(std::move(f
 }
 
 void ThreadedReader::start_threads() {
-  const SignalsBlocked guard;
+  const topology::SignalsBlocked guard;
   try {
     for (unsigned i = 0; i < reader_threads; ++i) threads_.emplace_back([this] { work(); });
   } catch (const std::system_error&) {

@@ -15,7 +15,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/model/aligned_bytes.h"
+#include "topology/aligned_bytes.h"
 #include "topology/machine.h"
 #include "topology/thread_team.h"
 
@@ -48,7 +48,7 @@ class DramReader {
   std::span<std::uint64_t> words();
 
   topology::ThreadTeam team_;
-  model::AlignedBytes buffer_;
+  topology::AlignedBytes buffer_;
 };
 
 // The size of the buffer for measuring DRAM. It is four times the last-level cache, so that little

@@ -12,13 +12,13 @@
 #include <memory>
 #include <optional>
 
-#include "core/model/aligned_bytes.h"
 #include "core/model/compute.h"
 #include "core/plan/planned_model.h"
 #include "kernels/kernel_table.h"
 #include "kvcache/kv_cache.h"
 #include "streaming/reader.h"
 #include "streaming/streamed_tape.h"
+#include "topology/aligned_bytes.h"
 #include "topology/thread_team.h"
 
 namespace sluice::engine {
@@ -55,7 +55,7 @@ class RehearsalTape final : public streaming::Tape {
   std::vector<streaming::ExpertUse> misses_;
   std::vector<std::size_t> streamed_of_;  // by turn: the turn in streamed_, or in_memory
   bool is_packed_;                        // layout of the pinned segments
-  model::AlignedBytes stand_in_;
+  topology::AlignedBytes stand_in_;
   std::size_t next_ = 0;  // offset in stand_in_ for the next segment
   std::optional<streaming::StreamedTape> streamed_;
 };

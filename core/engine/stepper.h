@@ -76,8 +76,8 @@ class Stepper {
   std::vector<tokenizer::Token> suppressed_;
   kvcache::KvCache cache_;
   model::Compute compute_;
-  model::AlignedBytes x_;       // [chunk][embedding]
-  model::AlignedBytes logits_;  // [logits_columns][vocabulary]
+  topology::AlignedBytes x_;       // [chunk][embedding]
+  topology::AlignedBytes logits_;  // [logits_columns][vocabulary]
   std::vector<model::Column> columns_;
 };
 

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "core/engine/machine_limits.h"
-#include "core/model/aligned_bytes.h"
 #include "kernels/kernel_table.h"
 #include "kernels/matmul.h"
+#include "topology/aligned_bytes.h"
 #include "topology/thread_team.h"
 
 namespace sluice::engine {
@@ -43,7 +43,7 @@ class ProductTimer {
   double speed(const topology::CpuList& cpus) {
     topology::ThreadTeam team(cpus);
     const topology::ScopedPin pin(cpus.front());
-    const model::AlignedBytes scratch(kernels::MatmulScratch::bytes * cpus.size());
+    const topology::AlignedBytes scratch(kernels::MatmulScratch::bytes * cpus.size());
     std::size_t passes = 0;
     const Clock::time_point start = Clock::now();
     do {
@@ -72,9 +72,9 @@ class ProductTimer {
   const kernels::KernelTable& kernels_;
   std::chrono::milliseconds time_;
   std::size_t row_bytes_, groups_;
-  model::AlignedBytes weights_;
+  topology::AlignedBytes weights_;
   std::vector<float> x_, y_;
-  model::AlignedBytes quantised_;
+  topology::AlignedBytes quantised_;
   kernels::Activations activations_;
 };
 

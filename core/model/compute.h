@@ -12,12 +12,12 @@
 #include <utility>
 #include <vector>
 
-#include "core/model/aligned_bytes.h"
 #include "core/model/expert_watch.h"
 #include "core/model/matrix_input.h"
 #include "core/model/weights.h"
 #include "kernels/kernel_table.h"
 #include "streaming/tape.h"
+#include "topology/aligned_bytes.h"
 #include "topology/thread_team.h"
 
 namespace sluice::model {
@@ -118,10 +118,10 @@ class Compute {
   std::function<void()> stop_check_;
   MatrixWatch watch_;
   ExpertWatch expert_watch_;
-  AlignedBytes quantised_;
-  AlignedBytes scratch_;         // kernels::MatmulScratch::bytes for each thread
-  std::vector<HeldSlice> held_;  // the current wave; empty outside of multiply()
-  std::size_t ring_held_ = 0;    // how many of them are in the ring
+  topology::AlignedBytes quantised_;
+  topology::AlignedBytes scratch_;  // kernels::MatmulScratch::bytes for each thread
+  std::vector<HeldSlice> held_;     // the current wave; empty outside of multiply()
+  std::size_t ring_held_ = 0;       // how many of them are in the ring
 };
 
 }  // namespace sluice::model

@@ -68,7 +68,7 @@ std::size_t Decoder::buffer_bytes(const BufferShape& shape) const {
 }
 
 void Decoder::allocate(const BufferShape& shape) {
-  memory_ = AlignedBytes(buffer_bytes(shape));
+  memory_ = topology::AlignedBytes(buffer_bytes(shape));
   Arena lasting(memory_.data());
   buffers_ = place(lasting, shape);
   for (RotaryTable& rope : ropes_) rope.bind(lasting, shape);

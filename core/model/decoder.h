@@ -15,7 +15,6 @@
 #include <utility>
 #include <vector>
 
-#include "core/model/aligned_bytes.h"
 #include "core/model/arena.h"
 #include "core/model/blocks/block.h"
 #include "core/model/hyper_parameters.h"
@@ -23,6 +22,7 @@
 #include "core/model/step.h"
 #include "core/model/weights.h"
 #include "kvcache/kv_cache.h"
+#include "topology/aligned_bytes.h"
 
 namespace sluice::model {
 
@@ -116,7 +116,7 @@ class Decoder {
   Vector output_norm_;  // [E]
   Matrix head_;         // [V][E]
   Vector head_bias_;    // [V], empty in most models
-  AlignedBytes memory_;
+  topology::AlignedBytes memory_;
   Buffers buffers_;
   std::vector<Stretch> stretches_;
 };

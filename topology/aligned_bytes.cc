@@ -1,4 +1,4 @@
-#include "core/model/aligned_bytes.h"
+#include "topology/aligned_bytes.h"
 
 #include <cerrno>
 #include <fmt/format.h>
@@ -6,14 +6,14 @@
 #include <system_error>
 #include <utility>
 
-namespace sluice::model {
+namespace sluice::topology {
 
-AlignedBytes::AlignedBytes(std::size_t bytes) : size_(bytes) {
+AlignedBytes::AlignedBytes(std::size_t bytes, std::string_view remark) : size_(bytes) {
   if (bytes == 0) return;
   void* p = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (p == MAP_FAILED) {
     throw std::system_error(errno, std::generic_category(),
-                            fmt::format("cannot allocate {} bytes", bytes));
+                            fmt::format("cannot allocate {} bytes{}", bytes, remark));
   }
   ::madvise(p, bytes, MADV_HUGEPAGE);  // only a hint: all works without huge pages
   data_ = static_cast<std::byte*>(p);
@@ -32,4 +32,4 @@ AlignedBytes& AlignedBytes::operator=(AlignedBytes&& other) noexcept {
   return *this;
 }
 
-}  // namespace sluice::model
+}  // namespace sluice::topology
