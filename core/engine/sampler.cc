@@ -1,7 +1,6 @@
 #include "core/engine/sampler.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <fmt/format.h>
 #include <limits>
@@ -58,28 +57,6 @@ void check(bool in_range, const char* option, double value, const char* range) {
 
 std::uint64_t random_seed() {
   return std::random_device{}();
-}
-
-RandomGenerator::RandomGenerator(std::uint64_t seed) {
-  for (std::uint64_t& word : state_) {  // splitmix64
-    seed += 0x9e3779b97f4a7c15;
-    std::uint64_t mixed = seed;
-    mixed = (mixed ^ (mixed >> 30)) * 0xbf58476d1ce4e5b9;
-    mixed = (mixed ^ (mixed >> 27)) * 0x94d049bb133111eb;
-    word = mixed ^ (mixed >> 31);
-  }
-}
-
-std::uint64_t RandomGenerator::next() {
-  const std::uint64_t result = std::rotl(state_[1] * 5, 7) * 9;
-  const std::uint64_t shifted = state_[1] << 17;
-  state_[2] ^= state_[0];
-  state_[3] ^= state_[1];
-  state_[1] ^= state_[2];
-  state_[0] ^= state_[3];
-  state_[2] ^= shifted;
-  state_[3] = std::rotl(state_[3], 45);
-  return result;
 }
 
 double RandomGenerator::uniform() {

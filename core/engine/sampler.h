@@ -21,7 +21,6 @@
 // Threads: a sampler belongs to one thread.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -29,6 +28,7 @@
 #include <vector>
 
 #include "core/engine/penalties.h"
+#include "core/random.h"
 #include "core/tokenizer/tokenizer.h"
 
 namespace sluice::engine {
@@ -51,15 +51,14 @@ struct SamplerOptions {
 // A seed from the operating system's entropy. It has 32 bits, so that a person can type it again.
 std::uint64_t random_seed();
 
-// xoshiro256** of Blackman and Vigna (2018), its state filled by splitmix64.
 class RandomGenerator {
  public:
-  explicit RandomGenerator(std::uint64_t seed);
-  std::uint64_t next();
+  explicit RandomGenerator(std::uint64_t seed) : bits_(seed) {}
+  std::uint64_t next() { return bits_.star_star(); }
   double uniform();  // [0, 1), 53 random bits
 
  private:
-  std::array<std::uint64_t, 4> state_;
+  Xoshiro256 bits_;
 };
 
 // Working memory of a choice, as large as the vocabulary. Nothing in it lasts from one choice to

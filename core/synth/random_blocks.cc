@@ -209,32 +209,9 @@ std::uint16_t bfloat_bits(float value) {
   return static_cast<std::uint16_t>((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16);
 }
 
-std::uint64_t splitmix(std::uint64_t& state) {
-  std::uint64_t z = (state += 0x9E3779B97F4A7C15u);
-  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-  z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-  return z ^ (z >> 31);
-}
-
 }  // namespace
 
-Random::Random(std::uint64_t seed, std::uint64_t stream) : state_{} {
-  std::uint64_t mixer = seed;
-  mixer = splitmix(mixer) + stream;
-  for (std::uint64_t& word : state_) word = splitmix(mixer);
-}
-
-std::uint64_t Random::next() {
-  const std::uint64_t result = std::rotl(state_[0] + state_[3], 23) + state_[0];
-  const std::uint64_t shifted = state_[1] << 17;
-  state_[2] ^= state_[0];
-  state_[3] ^= state_[1];
-  state_[1] ^= state_[2];
-  state_[0] ^= state_[3];
-  state_[2] ^= shifted;
-  state_[3] = std::rotl(state_[3], 45);
-  return result;
-}
+Random::Random(std::uint64_t seed, std::uint64_t stream) : bits_(splitmix64(seed) + stream) {}
 
 void Random::fill(std::span<std::byte> bytes) {
   while (!bytes.empty()) {

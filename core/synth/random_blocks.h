@@ -5,29 +5,28 @@
 // few correctly rounded operations.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 
+#include "core/random.h"
 #include "kernels/block_formats.h"
 
 namespace sluice::synth {
 
-// xoshiro256++ of Blackman and Vigna, seeded by splitmix64.
 class Random {
  public:
   // Different streams of one seed are independent: one for each tensor.
   Random(std::uint64_t seed, std::uint64_t stream);
 
-  std::uint64_t next();
+  std::uint64_t next() { return bits_.plus_plus(); }
   void fill(std::span<std::byte> bytes);
 
   // Mean 0 and standard deviation 1; the sum of four uniform numbers, so within 3.5.
   float normal();
 
  private:
-  std::array<std::uint64_t, 4> state_;
+  Xoshiro256 bits_;
 };
 
 // Fills `out`, whole blocks of `type`, with weights of the given standard deviation (above 0).
