@@ -34,9 +34,6 @@ class RowResults {
 
   RowResult refused(std::uint64_t row, const serve::RefusedRow& reason) const;
 
-  // Forgets the outcomes of a row whose other tasks will not come.
-  void forget(std::uint64_t row) { choices_.erase(row); }
-
  private:
   // A row that wants several results, while some of them are done and others are not.
   struct Choices {

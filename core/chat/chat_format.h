@@ -41,12 +41,6 @@ class ChatFormat {
   // `tokenizer` must outlive the format.
   ChatFormat(Family family, const tokenizer::Tokenizer& tokenizer);
 
-  // The format that a template belongs to; throws what recognise_family throws.
-  static ChatFormat recognise(std::string_view template_text,
-                              const tokenizer::Tokenizer& tokenizer) {
-    return {recognise_family(template_text), tokenizer};
-  }
-
   const std::string& name() const { return family_.name; }
 
   // The tokens of a conversation, with BOS if the model wants it. `add_generation_prompt` appends

@@ -29,8 +29,6 @@ class PieceTable {
   // The normal token with these bytes, or -1: text never turns into a control token by itself.
   Token find(std::string_view bytes) const;
 
-  std::size_t normal_bytes_max() const { return normal_bytes_max_; }  // longest that find() knows
-
   // The byte token of `byte`; -1 when there is none. In byte_level vocabularies the normal tokens
   // of one byte count as byte tokens.
   Token byte_token(std::uint8_t byte) const { return byte_tokens_[byte]; }
@@ -48,7 +46,7 @@ class PieceTable {
   std::vector<std::uint32_t> ends_;  // of each piece in bytes_
   std::vector<Token> slots_;         // hash table with linear probing; -1: free
   std::vector<Token> byte_tokens_ = std::vector<Token>(256, -1);
-  std::size_t normal_bytes_max_ = 0;
+  std::size_t normal_bytes_max_ = 0;  // the longest that find() knows
   bool spaces_start_tokens_ = true;
 };
 
