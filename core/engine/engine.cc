@@ -67,19 +67,7 @@ static_assert(plan::sampling_bytes_per_token == SamplerScratch::bytes_per_token)
 // A plan, and the reader for which it was made.
 struct Preparation {
   Preparation(const OpenedModel& opened, const EngineOptions& options, std::size_t threads) {
-    plan::Request request;
-    request.budget_bytes = options.budget_bytes;
-    request.context = options.context;
-    request.window = options.window;
-    request.sinks = options.sinks;
-    request.parallel = options.parallel;
-    request.cache_positions = options.cache_positions;
-    request.caller_bytes = options.caller_bytes;
-    request.chunk = options.chunk;
-    request.logits_columns = options.logits_columns;
-    request.kv = options.kv;
-    request.threads = static_cast<unsigned>(threads);
-    request.io = options.io;
+    plan::Request request{options, static_cast<unsigned>(threads)};
     planned = plan::plan_model(opened.model, opened.baseline, request);
     reader = streaming::choose_reader(options.io, opened.files());
     // The reader may differ from the one asked for, or read in larger units than usual.

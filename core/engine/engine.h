@@ -41,26 +41,8 @@ namespace sluice::engine {
 // that the weights are read seldom.
 inline constexpr std::uint32_t logits_columns_for_all = 32;
 
-struct EngineOptions {
-  std::optional<std::uint64_t> budget_bytes;  // all memory of the process; nothing: auto
-  std::uint32_t context = 0;                  // positions of a sequence; 0: what the budget allows
-  // How many of the newest positions a token sees, including the first `sinks` of the text, which
-  // stay visible; 0: all. With a window a sequence has no end. At most `context`, where that is
-  // given.
-  std::uint32_t window = 0;
-  std::uint32_t sinks = 4;     // only with a window
-  std::uint32_t parallel = 1;  // how many sequences of `context` positions there is room for
-  // Positions of all sequences together, if less than parallel * context is enough. The cache gets
-  // more where no weight has to be streamed for it. At least `context`; 0: parallel * context. Not
-  // used with a window.
-  std::uint64_t cache_positions = 0;
-  std::uint64_t caller_bytes = 0;  // what the caller will hold besides the engine, for the plan
-  unsigned threads = 0;            // 0: topology chooses
-  kvcache::ElementType kv = kvcache::ElementType::int8;
-  std::uint32_t chunk = 512;  // most tokens of a prompt in one step
-  // The most tokens that evaluate_all() takes in one step; their logits are held at the same time.
-  std::uint32_t logits_columns = 1;
-  streaming::Io io = streaming::Io::automatic;
+struct EngineOptions : plan::RunSettings {
+  unsigned threads = 0;                  // 0: topology chooses
   PromptCacheOptions prompt_cache = {};  // of the session
   // Called while pinned weights are loaded.
   std::function<void(std::uint64_t loaded_bytes, std::uint64_t total_bytes)> on_load = {};

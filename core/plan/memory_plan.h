@@ -54,25 +54,32 @@ class BaselineWatch {
 // Working memory of the sampler for each token of the vocabulary: engine::SamplerScratch.
 inline constexpr std::uint64_t sampling_bytes_per_token = 12;
 
-// The settings of a run, as the user asked for them.
-struct Request {
-  std::optional<std::uint64_t> budget_bytes;  // nothing: auto, from cgroups and free memory
+// What a user asks of a run, and the plan depends on.
+struct RunSettings {
+  std::optional<std::uint64_t> budget_bytes;  // all memory of the process; nothing: auto
   std::uint32_t context = 0;                  // positions of a sequence; 0: the plan chooses
-  std::uint32_t window = 0;                   // how many newest positions a token sees; 0: all
-  std::uint32_t sinks = 0;     // how many of the first positions stay visible in the window
-  std::uint32_t parallel = 1;  // how many sequences of that context
-  // Positions that the cache holds for all sequences together, at least `context`. The plan takes
-  // more, up to context * parallel, where no weight has to be streamed for it. 0: context *
-  // parallel in any case. Ignored with a window, or when the plan chooses the context.
+  // How many of the newest positions a token sees, including the first `sinks` of the text, which
+  // stay visible; 0: all. With a window a sequence has no end. At most `context`, where that is
+  // given.
+  std::uint32_t window = 0;
+  std::uint32_t sinks = 4;     // only with a window
+  std::uint32_t parallel = 1;  // how many sequences of `context` positions there is room for
+  // Positions that the cache holds for all sequences together, at least `context`, where that is
+  // enough. The cache gets more, up to context * parallel, where no weight has to be streamed for
+  // it. 0: context * parallel in any case. Ignored with a window, or when the plan chooses the
+  // context.
   std::uint64_t cache_positions = 0;
-  std::uint32_t chunk = 512;  // most tokens of a prompt in one step
-  kvcache::ElementType kv = kvcache::ElementType::int8;
-  std::uint32_t logits_columns = 1;  // most tokens of a step whose logits are wanted
-  unsigned threads = 1;
-  streaming::Io io = streaming::Io::automatic;
   std::uint64_t caller_bytes = 0;  // what the caller will hold besides the engine
-  // The reader's unit: it reads multiples of this many bytes.
-  std::uint64_t alignment = 4096;
+  kvcache::ElementType kv = kvcache::ElementType::int8;
+  std::uint32_t chunk = 512;  // most tokens of a prompt in one step
+  // Most tokens of a step whose logits are wanted, and held at the same time.
+  std::uint32_t logits_columns = 1;
+  streaming::Io io = streaming::Io::automatic;
+};
+
+struct Request : RunSettings {
+  unsigned threads = 1;
+  std::uint64_t alignment = 4096;  // the reader reads multiples of this many bytes
 };
 
 // The most memory that the run may use, and where that limit comes from: "memory cgroup /a
