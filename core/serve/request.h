@@ -32,16 +32,20 @@ enum class Form { plain, completions, chat };
 // content is a text or null, and members keep the order that they have in the row.
 using Prompt = std::variant<std::string, std::vector<tokenizer::Token>, chat::DialogueBody>;
 
-struct Request {
-  Prompt prompt;
+// What a row says about each of its results.
+struct ResultSettings {
+  std::uint32_t choices = 1;  // how many results the row wants
   std::uint32_t tokens_max = 0;
-  bool is_default_tokens_max = false;  // the row does not say how many
-  std::uint32_t tokens_min = 0;        // the text does not end before this many tokens
-  engine::SamplerOptions sampler;      // with the seed of the row
+  std::uint32_t tokens_min = 0;    // no token that ends the text is chosen before this many
+  engine::SamplerOptions sampler;  // with the seed of the row
   std::vector<std::string> stop;
   std::vector<tokenizer::Token> stop_tokens;
-  bool ignores_end = false;
-  std::uint32_t choices = 1;  // how many results the row wants
+  bool ignores_end = false;  // no token that ends the text is chosen at all
+};
+
+struct Request : ResultSettings {
+  Prompt prompt;
+  bool is_default_tokens_max = false;  // the row does not say how many
   bool wants_logprobs = false;
   std::uint32_t top_logprobs = 0;  // other tokens reported beside each token
   constrain::TextForm form;        // that the text, or the answer, has to have

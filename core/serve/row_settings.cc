@@ -161,7 +161,7 @@ void read_penalty(const RowJson& value, std::string_view name, Request& request)
   request.sampler.*Member = number_of(value, name, -2, 2);
 }
 
-template <std::uint32_t Request::*Member>
+template <std::uint32_t ResultSettings::*Member>
 void read_tokens(const RowJson& value, std::string_view name, Request& request) {
   request.*Member = small_count(value, name, tokens_most);
 }

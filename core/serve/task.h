@@ -27,23 +27,16 @@ enum class Priority {
 
 // A row that is ready to run. It has at least one prompt token, and all are in the vocabulary;
 // prompt.size() + tokens_max is at most the positions of a sequence.
-struct Task {
+struct Task : ResultSettings {
   std::uint64_t id = 0;  // given by Service::submit(); otherwise of no meaning
   std::uint64_t row = 0;
   RowHeader header;
   Priority priority = Priority::background;
-  std::uint32_t choice = 0;   // which of the row's results this is, from 0
-  std::uint32_t choices = 1;  // how many results the row wants
+  std::uint32_t choice = 0;  // which of the row's results this is, from 0
   std::vector<tokenizer::Token> prompt;
   std::uint64_t truncated_tokens = 0;
-  std::uint32_t tokens_max = 0;
-  std::uint32_t tokens_min = 0;  // no token that ends the text is chosen before this many
-  engine::SamplerOptions sampler;
-  std::vector<std::string> stop;
-  std::vector<tokenizer::Token> stop_tokens;
   // The tokens that end the text, ascending.
   std::shared_ptr<const std::vector<tokenizer::Token>> end_tokens;
-  bool ignores_end = false;                                 // none of end_tokens is chosen
   std::optional<std::uint32_t> top_logprobs;                // nothing: no log probabilities
   std::function<std::string_view(tokenizer::Token)> piece;  // empty: the tokenizer's
   // Makes a reader that splits off what the text holds besides the answer (thoughts, tool calls).

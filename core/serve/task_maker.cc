@@ -132,16 +132,10 @@ std::variant<Task, RefusedRow> TaskMaker::make(ParsedRow parsed, std::uint64_t r
   Request& request = *parsed.request;
   auto* conversation = std::get_if<chat::DialogueBody>(&request.prompt);
   Task task;
+  static_cast<ResultSettings&>(task) = request;
   task.row = row;
   task.header = header;
-  task.choices = request.choices;
-  task.tokens_max = request.tokens_max;
-  task.tokens_min = request.tokens_min;
-  task.sampler = request.sampler;
-  task.stop = request.stop;
-  task.stop_tokens = request.stop_tokens;
   task.end_tokens = text_ends_;
-  task.ignores_end = request.ignores_end;
   if (request.wants_logprobs) task.top_logprobs = request.top_logprobs;
   try {
     check_request(header, request);
