@@ -4,7 +4,6 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -30,6 +29,7 @@ using namespace sluice::batch;
 using namespace sluice::serve;
 using nlohmann::json;
 using sluice::test::ByteTokenizer;
+using sluice::test::content;
 using sluice::test::FakeEngine;
 using sluice::test::FakeLimits;
 using sluice::test::TemporaryFolder;
@@ -154,11 +154,6 @@ Lines run(FakeEngine& engine, const Input& input, const JobOptions& options,
   CHECK(done.count() == lines.size());
   if (counts != nullptr) *counts = job.counts();
   return lines;
-}
-
-std::string content(const std::filesystem::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
 }
 
 std::vector<std::string> sorted_lines(const std::string& text) {

@@ -6,7 +6,6 @@
 #include <csignal>
 #include <fstream>
 #include <functional>
-#include <iterator>
 #include <random>
 #include <set>
 #include <string>
@@ -31,18 +30,11 @@ namespace {
 using namespace sluice::batch;
 using namespace sluice::serve;
 using sluice::UsageError;
+using sluice::test::content;
 using sluice::test::ForgetfulDisk;
 using sluice::test::RecordedCalls;
 using sluice::test::TemporaryFolder;
-
-std::string content(const std::filesystem::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
-
-void write(const std::filesystem::path& path, const std::string& text) {
-  std::ofstream(path, std::ios::binary) << text;
-}
+using sluice::test::write;
 
 std::string line(std::uint64_t row) {
   return result_line(row, {}, "", {"text of row " + std::to_string(row), Finish::stop, 1, 2, 0});

@@ -4,8 +4,6 @@
 #include <chrono>
 #include <csignal>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <limits>
 #include <string>
 #include <sys/resource.h>
@@ -29,7 +27,9 @@ namespace {
 
 using namespace sluice::batch;
 using namespace sluice::serve;
+using sluice::test::content;
 using sluice::test::TemporaryFolder;
+using sluice::test::write;
 namespace fs = std::filesystem;
 
 std::optional<LivingStatus> status_of(pid_t pid) {
@@ -48,15 +48,6 @@ std::uint64_t pid_namespace() {
 fs::path segment_file(pid_t pid, std::uint64_t name_space = pid_namespace()) {
   return fs::path("/dev/shm") /
          ("sluice-status-" + std::to_string(name_space) + "-" + std::to_string(pid));
-}
-
-std::string content(const fs::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
-
-void write(const fs::path& path, const std::string& text) {
-  std::ofstream(path, std::ios::binary) << text;
 }
 
 // A child that publishes and waits to be killed.

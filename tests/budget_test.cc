@@ -4,8 +4,6 @@
 #include <csignal>
 #include <cstdint>
 #include <cstdlib>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -18,6 +16,7 @@
 
 namespace {
 
+using sluice::test::content;
 using sluice::test::is_sanitized;
 using sluice::test::TemporaryFolder;
 
@@ -25,11 +24,6 @@ constexpr std::uint64_t MiB = std::uint64_t{1} << 20;
 // For what is no part of a budget: pages of the system's libraries and what the kernel holds.
 constexpr std::uint64_t slack_bytes = 8 * MiB;
 constexpr int killed_status = 128 + SIGKILL, no_cgroup_status = 77;
-
-std::string content(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
 
 struct Result {
   int status = -1;

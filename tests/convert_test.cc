@@ -1,7 +1,6 @@
 // `quantize` and `import` as libraries: what they write loads and holds the weights that it should,
 // whatever the number of threads; what is malformed is refused and leaves no file.
 #include <cstring>
-#include <fstream>
 #include <functional>
 #include <iterator>
 #include <nlohmann/json.hpp>
@@ -25,15 +24,8 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
-
-std::string content(const fs::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
-
-void write(const fs::path& path, const std::string& text) {
-  std::ofstream(path, std::ios::binary) << text;
-}
+using test::content;
+using test::write;
 
 std::vector<float> values_of(const gguf::Model& model, const std::string& name) {
   const gguf::TensorInfo& tensor = model.require_tensor(name);

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/kernel_table.h"
+#include "tests/kernels_support.h"
 #include "tests/program.h"
 #include "tests/sanitized.h"
 
@@ -42,17 +42,6 @@ std::string list(const json& tokens) {
     text += std::to_string(token.get<int>());
   }
   return text;
-}
-
-std::vector<std::string> tiers() {
-  namespace kernels = sluice::kernels;
-  if (is_sanitized) return {std::string(kernels::isa_name(kernels::highest_isa()))};
-  std::vector<std::string> names;
-  for (const auto isa :
-       {kernels::Isa::scalar, kernels::Isa::avx2, kernels::Isa::avx512, kernels::Isa::amx}) {
-    if (isa <= kernels::highest_isa()) names.emplace_back(kernels::isa_name(isa));
-  }
-  return names;
 }
 
 // KL(recorded || ours) of the distribution over the tokens that were recorded, and all others as
@@ -89,7 +78,7 @@ TEST_CASE("the demonstration model has llama.cpp's probabilities, on every tier"
   for (const auto& [kind, record] : recorded()["models"].items()) {
     const std::string model = model_of(folder, kind);
     std::string first;
-    for (const std::string& isa : tiers()) {
+    for (const std::string& isa : tiers_of_models()) {
       INFO(kind << ", " << isa);
       const std::string out = folder.file("logits");
       const Result made = shell("export SLUICE_ISA=" + isa + "; sluice logits " + model +

@@ -3,8 +3,6 @@
 #include "core/files/durable_file.h"
 
 #include <array>
-#include <fstream>
-#include <iterator>
 #include <string>
 #include <sys/stat.h>
 #include <system_error>
@@ -19,34 +17,23 @@
 namespace {
 
 using namespace sluice::files;
+using sluice::test::content;
+using sluice::test::files_in;
 using sluice::test::ForgetfulDisk;
 using sluice::test::RecordedCalls;
 using sluice::test::TemporaryFolder;
+using sluice::test::write;
 using Calls = std::vector<std::string>;
 namespace fs = std::filesystem;
 
 const std::string old_text = "what was there";
 const std::string new_text(100'000, 'n');
 
-std::string content(const fs::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
-
-void put(const fs::path& path, const std::string& text) {
-  std::ofstream(path, std::ios::binary) << text;
-}
-
 void write_durably(const fs::path& path, const std::string& text, SystemCalls& system,
                    DurableFileOptions options = {}) {
   DurableFile file(path, options, system);
   file.write(text);
   file.commit();
-}
-
-std::size_t files_in(const fs::path& folder) {
-  return static_cast<std::size_t>(
-      std::distance(fs::directory_iterator(folder), fs::directory_iterator()));
 }
 
 mode_t mode_of(const fs::path& path) {
@@ -82,7 +69,7 @@ TEST_CASE("whatever call fails, the old file or the new one is there, and nothin
   for (const int error : {ENOSPC, EIO, EDQUOT}) {
     for (std::size_t fails = 0; fails < well.calls.size(); ++fails) {
       INFO(well.calls[fails] << ", " << error);
-      put(path, old_text);
+      write(path, old_text);
       RecordedCalls system;
       system.fault = [&](const std::string&, std::size_t i) { return i == fails ? error : 0; };
       const bool is_last = fails + 1 == well.calls.size();  // closing the folder may fail
@@ -151,10 +138,10 @@ TEST_CASE("left-overs and traps under foreseeable names are not in the way") {
   const TemporaryFolder folder;
   const fs::path path = folder.path() / "a";
   const fs::path other = folder.path() / "other";
-  put(other, old_text);
+  write(other, old_text);
   const std::string pid = std::to_string(::getpid());
   fs::create_symlink(other, path.string() + ".partial-" + pid);
-  put(path.string() + "." + pid + ".tmp", old_text);
+  write(path.string() + "." + pid + ".tmp", old_text);
   write_durably(path, new_text, kernel());
   CHECK(content(path) == new_text);
   CHECK(content(other) == old_text);
@@ -164,7 +151,7 @@ TEST_CASE("left-overs and traps under foreseeable names are not in the way") {
 TEST_CASE("a link is followed only where the user gave the name") {
   const TemporaryFolder folder;
   const fs::path path = folder.path() / "link", behind = folder.path() / "behind";
-  put(behind, old_text);
+  write(behind, old_text);
   fs::create_symlink(behind, path);
   write_durably(path, new_text, kernel(), {.named_by = NamedBy::user});
   CHECK(fs::is_symlink(path));

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "kernels/kernel_table.h"
 #include "tests/catch.h"
+#include "tests/kernels_support.h"
 #include "tests/sanitized.h"
 #include "tests/temporary_folder.h"
 
@@ -19,26 +19,11 @@ namespace {
 
 namespace fs = std::filesystem;
 using sluice::test::fixture;
+using sluice::test::tiers_of_models;
 
 constexpr std::size_t vocabulary = 512;
 const std::string program = SLUICE_PROGRAM;
 const std::string tokens = "1,300,301,500,7,44,260,259,410,12,13,400,333,288,310,499,3,90,91,302";
-
-// The sanitizers see every tier in the tests of the kernels, so here the highest is enough.
-std::vector<std::string> tiers() {
-  std::vector<std::string> names;
-  if (sluice::test::is_sanitized) {
-    names.emplace_back(sluice::kernels::isa_name(sluice::kernels::highest_isa()));
-    return names;
-  }
-  for (const auto isa : {sluice::kernels::Isa::scalar, sluice::kernels::Isa::avx2,
-                         sluice::kernels::Isa::avx512, sluice::kernels::Isa::amx}) {
-    if (isa <= sluice::kernels::highest_isa()) {
-      names.emplace_back(sluice::kernels::isa_name(isa));
-    }
-  }
-  return names;
-}
 
 std::vector<float> read_floats(const fs::path& path) {
   std::ifstream in(path, std::ios::binary);
@@ -138,7 +123,7 @@ std::string output_of(const std::string& command) {
 // Our logits on every tier, which are the same bits.
 std::vector<float> logits_on_all_tiers(const fs::path& folder, const std::string& name) {
   std::vector<float> first;
-  for (const std::string& isa : tiers()) {
+  for (const std::string& isa : tiers_of_models()) {
     INFO(name << " " << isa);
     const auto logits = run_logits(folder / (name + ".gguf"), folder / "out", isa);
     REQUIRE(logits.size() == 20 * vocabulary);
@@ -177,7 +162,7 @@ double median(std::vector<double> values) {
 TEST_CASE("a trained model continues its story as in exact arithmetic, on every tier") {
   const auto model = fixture("models/stories260K.gguf");
   if (!model) SLUICE_SKIP("models/stories260K.gguf is absent");
-  for (const std::string& isa : tiers()) {
+  for (const std::string& isa : tiers_of_models()) {
     INFO(isa);
     const std::string text =
         output_of("SLUICE_ISA=" + isa + " '" + program + "' run '" + model->string() +

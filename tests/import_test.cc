@@ -4,7 +4,6 @@
 
 #include <cstring>
 #include <fmt/format.h>
-#include <fstream>
 #include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -26,10 +25,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
-
-void write(const fs::path& path, const std::string& text) {
-  std::ofstream(path, std::ios::binary) << text;
-}
+using test::write;
 
 struct Family {
   std::string shape;   // of synth

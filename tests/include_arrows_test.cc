@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <regex>
 #include <set>
@@ -13,6 +11,7 @@
 #include <vector>
 
 #include "tests/catch.h"
+#include "tests/temporary_folder.h"
 
 namespace {
 
@@ -175,11 +174,6 @@ struct SourceFile {
   std::string text;
 };
 
-std::string read_file(const std::filesystem::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
-}
-
 // The files below `folder`: sources, or all of them in folders of scripts.
 std::vector<SourceFile> files_below(const std::string& folder, bool only_cpp) {
   const std::filesystem::path root = SLUICE_SOURCE_DIR;
@@ -188,8 +182,8 @@ std::vector<SourceFile> files_below(const std::string& folder, bool only_cpp) {
     if (!entry.is_regular_file()) continue;
     const std::string extension = entry.path().extension().string();
     if (only_cpp && extension != ".h" && extension != ".cc") continue;
-    files.push_back(
-        {entry.path().lexically_relative(root).generic_string(), read_file(entry.path())});
+    files.push_back({entry.path().lexically_relative(root).generic_string(),
+                     sluice::test::content(entry.path())});
   }
   return files;
 }

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "kernels/kernel_table.h"
+#include "tests/sanitized.h"
 
 namespace sluice::test {
 
@@ -37,6 +38,15 @@ inline std::vector<kernels::Isa> all_tiers() {
   std::vector<kernels::Isa> isas = tiers_above_scalar();
   isas.insert(isas.begin(), kernels::Isa::scalar);
   return isas;
+}
+
+// The names of the tiers that tests of whole models run on. The sanitizers see every tier in the
+// tests of the kernels, so there the highest is enough.
+inline std::vector<std::string> tiers_of_models() {
+  std::vector<std::string> names;
+  for (const kernels::Isa isa : all_tiers()) names.emplace_back(kernels::isa_name(isa));
+  if (is_sanitized) names.erase(names.begin(), names.end() - 1);
+  return names;
 }
 
 // Sizes around every boundary of a 16-lane loop, and one that is long.

@@ -22,6 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using namespace sluice::engine;
+using sluice::test::files_in;
 using sluice::test::TemporaryFolder;
 using sluice::tokenizer::Token;
 using Bytes = std::vector<std::byte>;
@@ -77,11 +78,6 @@ void put(const fs::path& path, std::span<const std::byte> bytes) {
       .write(reinterpret_cast<const char*>(bytes.data()),
              static_cast<std::streamsize>(bytes.size()));
   fs::permissions(path, fs::perms::owner_read | fs::perms::owner_write);
-}
-
-std::size_t files_in(const fs::path& folder) {
-  return static_cast<std::size_t>(
-      std::distance(fs::directory_iterator(folder), fs::directory_iterator()));
 }
 
 }  // namespace

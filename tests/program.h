@@ -4,14 +4,12 @@
 
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
-#include <stdexcept>
 #include <string>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "tests/catch.h"
+#include "tests/temporary_folder.h"
 
 namespace sluice::test {
 
@@ -19,39 +17,12 @@ namespace fs = std::filesystem;
 
 inline const std::string program = SLUICE_PROGRAM;
 
-// A folder that is removed with all that is in it.
-class Folder {
+// A folder whose files go into shell commands.
+class Folder : public TemporaryFolder {
  public:
-  Folder() {
-    std::string name = (fs::temp_directory_path() / "sluice-cli-XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("no temporary folder");
-    path_ = name;
-  }
-  ~Folder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-
-  std::string file(const std::string& name) const { return (path_ / name).string(); }
-  std::size_t file_count() const {
-    return static_cast<std::size_t>(
-        std::distance(fs::directory_iterator(path_), fs::directory_iterator()));
-  }
-
- private:
-  fs::path path_;
+  std::string file(const std::string& name) const { return (path() / name).string(); }
+  std::size_t file_count() const { return files_in(path()); }
 };
-
-inline std::string content(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
-
-inline void write(const std::string& path, const std::string& text) {
-  std::ofstream(path, std::ios::binary) << text;
-}
 
 struct Result {
   int status = -1;

@@ -142,12 +142,6 @@ A32 expected_a32(const float* x, std::size_t size) {
   return out;
 }
 
-std::vector<kernels::Isa> all_tiers() {
-  std::vector<kernels::Isa> isas = tiers_above_scalar();
-  isas.push_back(kernels::Isa::scalar);
-  return isas;
-}
-
 constexpr Data finite_data[] = {Data::normal, Data::huge, Data::tiny, Data::zeros,
                                 Data::signed_zeros};
 

@@ -35,33 +35,15 @@
 #include "streaming/uring_reader.h"
 #include "tests/catch.h"
 #include "tests/fake_reader.h"
+#include "tests/temporary_folder.h"
 
 namespace fs = std::filesystem;
 using namespace sluice::streaming;
 using sluice::test::FileBytes;
 using sluice::test::random_bytes;
+using sluice::test::TemporaryFolder;
 
 namespace {
-
-// A folder that goes away with its owner.
-class TemporaryFolder {
- public:
-  explicit TemporaryFolder(const fs::path& parent = fs::temp_directory_path()) {
-    std::string name = (parent / "sluice-streaming-XXXXXX").string();
-    if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp failed in " + name);
-    path_ = name;
-  }
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  fs::path operator/(const std::string& name) const { return path_ / name; }
-
- private:
-  fs::path path_;
-};
 
 void write_file(const fs::path& path, const FileBytes& bytes) {
   std::ofstream out(path, std::ios::binary);

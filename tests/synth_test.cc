@@ -4,8 +4,6 @@
 #include <cmath>
 #include <csignal>
 #include <fmt/format.h>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -44,11 +42,6 @@ std::map<std::string, int> histogram(const SyntheticModel& model) {
     ++counts[std::string(kernels::traits(model.type(i)).name)];
   }
   return counts;
-}
-
-std::string contents(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
 }
 
 // FNV-1a.
@@ -379,12 +372,12 @@ TEST_CASE("the same seed gives the same file, on every machine") {
   const auto path = folder.path() / "tiny.gguf";
   const SyntheticModel model("tiny", "Q4_K_M");
   model.write(path, 1, no_progress);
-  const std::string first = contents(path);
+  const std::string first = test::content(path);
   model.write(path, 1, no_progress);
-  CHECK(contents(path) == first);
+  CHECK(test::content(path) == first);
   CHECK(hash(first) == 0xBAC4CC9EBB82C90Eu);  // to be changed on purpose only
   model.write(path, 2, no_progress);
-  const std::string other = contents(path);
+  const std::string other = test::content(path);
   CHECK(other.size() == first.size());
   CHECK(other != first);
 }
@@ -417,7 +410,7 @@ TEST_CASE("a header alone is the header of the file, and takes little room") {
   const SyntheticModel model("small", "Q8_0");
   model.write(path, 1, no_progress);
   model.write_header(header_path);
-  const std::string whole = contents(path), hollow = contents(header_path);
+  const std::string whole = test::content(path), hollow = test::content(header_path);
   const std::size_t header_bytes = model.file_bytes() - model.data_bytes();
   REQUIRE(whole.size() == hollow.size());
   CHECK(whole.substr(0, header_bytes) == hollow.substr(0, header_bytes));
@@ -457,7 +450,7 @@ TEST_CASE("odd sizes depend on the seed alone, and come in all kinds") {
   const auto path = folder.path() / "model.gguf";
   const auto written = [&](const char* name, std::uint64_t seed) {
     SyntheticModel(odd_shape(shape_by_name(name), seed), "Q4_K_M").write(path, seed, {});
-    return hash(contents(path));
+    return hash(test::content(path));
   };
   CHECK(written("tiny-lfm2", 3) == written("tiny-lfm2", 3));
   CHECK(written("tiny-lfm2", 3) != written("tiny-lfm2", 4));

@@ -1,8 +1,12 @@
-// A folder of its own for a test that writes files; removed with all that is in it.
+// A folder of its own for a test that writes files, removed with all that is in it; and whole files
+// as texts.
 #pragma once
 
 #include <cerrno>
+#include <cstddef>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <stdlib.h>
 #include <string>
 #include <system_error>
@@ -11,8 +15,9 @@ namespace sluice::test {
 
 class TemporaryFolder {
  public:
-  TemporaryFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "sluice-test-XXXXXX").string();
+  TemporaryFolder() : TemporaryFolder(std::filesystem::temp_directory_path()) {}
+  explicit TemporaryFolder(const std::filesystem::path& parent) {
+    std::string name = (parent / "sluice-test-XXXXXX").string();
     if (::mkdtemp(name.data()) == nullptr) {
       throw std::system_error(errno, std::generic_category(), name);
     }
@@ -26,9 +31,26 @@ class TemporaryFolder {
   TemporaryFolder& operator=(const TemporaryFolder&) = delete;
 
   const std::filesystem::path& path() const { return path_; }
+  std::filesystem::path operator/(const std::string& name) const { return path_ / name; }
 
  private:
   std::filesystem::path path_;
 };
+
+inline std::size_t files_in(const std::filesystem::path& folder) {
+  namespace fs = std::filesystem;
+  return static_cast<std::size_t>(
+      std::distance(fs::directory_iterator(folder), fs::directory_iterator()));
+}
+
+// Empty when there is no such file.
+inline std::string content(const std::filesystem::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+inline void write(const std::filesystem::path& path, const std::string& text) {
+  std::ofstream(path, std::ios::binary) << text;
+}
 
 }  // namespace sluice::test

@@ -3,8 +3,6 @@
 #include "core/tokenizer/tokenizer.h"
 
 #include <algorithm>
-#include <fstream>
-#include <iterator>
 #include <limits>
 #include <map>
 #include <random>
@@ -14,6 +12,7 @@
 #include "core/gguf/gguf.h"
 #include "core/tokenizer/vocabulary_tokenizer.h"
 #include "tests/catch.h"
+#include "tests/temporary_folder.h"
 
 namespace {
 
@@ -615,13 +614,6 @@ std::optional<Fixture> open_fixture(const std::string& name) {
                  std::move(tokenizer)};
 }
 
-std::string read_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
 std::vector<std::string> split_at(std::string text, const std::string& separator) {
   std::vector<std::string> parts;
   for (std::size_t at; (at = text.find(separator)) != std::string::npos;) {
@@ -639,8 +631,9 @@ TEST_CASE("published tokenisations are reproduced") {
   for (const std::string& name : vocabularies) {
     const auto fixture = open_fixture(name);
     if (!fixture) SLUICE_SKIP("no fixture " + name);
-    const auto texts = split_at(read_file(fixture->name + ".inp"), "\n__ggml_vocab_test__\n");
-    const auto lines = split_at(read_file(fixture->name + ".out"), "\n");
+    const auto texts =
+        split_at(sluice::test::content(fixture->name + ".inp"), "\n__ggml_vocab_test__\n");
+    const auto lines = split_at(sluice::test::content(fixture->name + ".out"), "\n");
     REQUIRE(texts.size() == 47);
     REQUIRE(lines.size() == 47);
     CHECK(fixture->tokenizer->warnings().empty());
