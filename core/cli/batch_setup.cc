@@ -267,20 +267,20 @@ class Preparation {
         input_(input),
         done_(done),
         known_(known),
-        wanted_(engine_options(options.common)) {
+        wanted_(engine_options(options.common)),
+        planner_(options.common.model, {}) {
     wanted_.stop_check = std::move(stop_check);
     tasks_ = task_options(options);
-    const engine::RunPlanner planner(options.common.model);
-    source_ =
-        find_chat_source(options.chat_format, planner.header().metadata(), tasks_.no_dialogue);
-    tasks_.positions_max = positions_max(options.common, planner.header());
-    if (options.check_model) {
-      tasks_.model_names = model_names(options.common.model, planner.header().metadata());
-    }
-    examine(planner);
-    if (options.common.window == 0 && options.common.context == 0) choose_context(planner);
+    const gguf::Metadata& metadata = planner_.header().metadata();
+    tasks_.dialogue = make_dialogue(
+        options.thinking.think, find_chat_source(options.chat_format, metadata, tasks_.no_dialogue),
+        planner_.tokenizer());
+    tasks_.positions_max = positions_max(options.common, planner_.header());
+    if (options.check_model) tasks_.model_names = model_names(options.common.model, metadata);
+    examine();
+    if (options.common.window == 0 && options.common.context == 0) choose_context();
     if (wanted_.window == 0) wanted_.context = std::min(need_.positions, tasks_.positions_max);
-    choose_parallel(planner);
+    choose_parallel();
   }
 
   PreparedEngine open() {
@@ -290,11 +290,10 @@ class Preparation {
     prepared.job.positions_planned = need_.positions;
     prepared.job.held_bytes_planned = need_.held_bytes;
     prepared.job.helper_cpus = topology::read_machine().allowed_cpus;
-    prepared.engine = open_engine(options_.common, options_for(wanted_, need_, parallel_, {}));
-    const engine::EngineFacts& facts = prepared.engine->facts();
     prepared.job.task = tasks_;
-    prepared.job.task.dialogue =
-        make_dialogue(options_.thinking.think, source_, prepared.engine->tokenizer());
+    prepared.engine = open_engine(options_.common, options_for(wanted_, need_, parallel_, {}),
+                                  std::move(planner_));
+    const engine::EngineFacts& facts = prepared.engine->facts();
     prepared.job.model_name =
         facts.model_name.empty() ? options_.common.model.stem().string() : facts.model_name;
     return prepared;
@@ -302,20 +301,18 @@ class Preparation {
 
  private:
   // Finds out what the rows need. Frees the memory for this before plans are made.
-  void examine(const engine::RunPlanner& planner) {
-    tasks_.dialogue = make_dialogue(options_.thinking.think, source_, planner.tokenizer());
-    need_ = look_through(options_, tasks_, planner.tokenizer(), input_, done_, known_);
-    tasks_.dialogue = nullptr;  // so that its tokenizer can be freed
+  void examine() {
+    need_ = look_through(options_, tasks_, planner_.tokenizer(), input_, done_, known_);
     return_free_memory();
   }
 
   // Chooses the context when none was given: what the longest row needs, within the budget. Longer
   // rows become errors, unless rows may be truncated: then their results would depend on the
   // budget.
-  void choose_context(const engine::RunPlanner& planner) {
+  void choose_context() {
     const bool may_be_cut = tasks_.truncate != serve::Truncate::no;
     const std::uint32_t longest = need_.positions;
-    const std::uint32_t context = may_be_cut ? longest : fitting_context(planner);
+    const std::uint32_t context = may_be_cut ? longest : fitting_context();
     if (context == longest) {
       const char* reason = need_.is_estimate
                                ? "what the longest of the rows looked at needs, and more"
@@ -326,21 +323,21 @@ class Preparation {
     const std::uint64_t rows_before = need_.rows_to_run;
     tasks_.positions_max = context;
     tasks_.remedy = "raise --budget, or give --ctx or --truncate";
-    examine(planner);
+    examine();
     say(fmt::format("--ctx {}: the most that fits the budget; {}{} longer rows are errors", context,
                     need_.is_estimate ? "about " : "", rows_before - need_.rows_to_run));
   }
 
   // The longest context that fits the budget, but no longer than the longest row. If nothing fits
   // it is the longest row's, and the engine reports the error.
-  std::uint32_t fitting_context(const engine::RunPlanner& planner) const {
+  std::uint32_t fitting_context() const {
     engine::EngineOptions wanted = wanted_;
     Need need = need_;
     const auto fits = [&](std::uint32_t context) {
       throw_if_interrupted();
       wanted.context = need.positions = context;
       const std::uint32_t parallel = std::max(options_.parallel, 1U);
-      const plan::MemoryPlan plan = planner.plan(options_for(wanted, need, parallel, {})).plan;
+      const plan::MemoryPlan plan = planner_.plan(options_for(wanted, need, parallel, {})).plan;
       // The least budget has a margin for what differs between this plan and the engine's own.
       return plan.fits() && plan.least_budget_bytes <= plan.budget.bytes;
     };
@@ -354,10 +351,10 @@ class Preparation {
     return fitting == 0 ? longest : fitting;
   }
 
-  void choose_parallel(const engine::RunPlanner& planner) {
+  void choose_parallel() {
     parallel_ = std::max(options_.parallel, 1U);
     if (options_.parallel != 0 || need_.rows <= 1) return;
-    const batch::ParallelChoice choice = cli::choose_parallel(planner, options_, wanted_, need_);
+    const batch::ParallelChoice choice = cli::choose_parallel(planner_, options_, wanted_, need_);
     parallel_ = choice.parallel;
     say(fmt::format("--parallel {}: {}", choice.parallel, choice.reason));
   }
@@ -371,8 +368,8 @@ class Preparation {
   const batch::DoneRows& done_;
   batch::LeftOut known_;
   engine::EngineOptions wanted_;
-  serve::TaskOptions tasks_;
-  std::optional<chat::ChatSource> source_;
+  engine::RunPlanner planner_;
+  serve::TaskOptions tasks_;  // its dialogue uses the tokenizer of planner_
   Need need_;
   std::uint32_t parallel_ = 1;
 };

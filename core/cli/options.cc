@@ -369,7 +369,8 @@ engine::EngineOptions engine_options(const CommonOptions& options) {
 }
 
 std::unique_ptr<engine::Engine> open_engine(const CommonOptions& common,
-                                            engine::EngineOptions options) {
+                                            engine::EngineOptions options,
+                                            std::optional<engine::RunPlanner> planner) {
   if (!common.report.empty()) refuse_files_of_model(common.report, common.model);
   if (!common.trace_experts.empty()) {
     refuse_files_of_model(common.trace_experts, common.model);
@@ -387,7 +388,8 @@ std::unique_ptr<engine::Engine> open_engine(const CommonOptions& common,
     options.on_change = [](const std::string& line) { remark(line); };
     options.prompt_cache.on_warning = [](const std::string& line) { warn(line); };
   }
-  std::unique_ptr<engine::Engine> engine = engine::Engine::open(common.model, options);
+  if (!planner) planner.emplace(common.model, gguf::ParseOptions{});
+  std::unique_ptr<engine::Engine> engine = engine::Engine::open(std::move(*planner), options);
   progress.clear();
   if (common.quiet) return engine;
   for (const std::string& warning : engine->tokenizer().warnings()) warn(warning);

@@ -86,8 +86,10 @@ void check_tokens(std::span<const tokenizer::Token> tokens, std::uint32_t vocabu
 
 engine::EngineOptions engine_options(const CommonOptions& options);
 
-// Opens the model with these options, and shows the warnings of its tokenizer unless --quiet.
+// Opens the model with these options, and shows the warnings of its tokenizer unless --quiet. With
+// a planner of the model its header is not read again.
 std::unique_ptr<engine::Engine> open_engine(const CommonOptions& common,
-                                            engine::EngineOptions options);
+                                            engine::EngineOptions options,
+                                            std::optional<engine::RunPlanner> planner = {});
 
 }  // namespace sluice::cli

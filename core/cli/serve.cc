@@ -261,7 +261,7 @@ int run_serve(const ServeOptions& options) {
       [&](std::function<void()> stop_check) {
         engine::EngineOptions engine = preparation.engine;
         engine.stop_check = std::move(stop_check);
-        return open_engine(options.common, engine);
+        return open_engine(options.common, engine, std::move(preparation.planner));
       },
       preparation.service);
   service->wait_until_ready();

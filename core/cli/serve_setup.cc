@@ -104,7 +104,8 @@ ServePreparation prepare_serve(const ServeOptions& options, const http::ApiOptio
   ServePreparation preparation;
   engine::EngineOptions& wanted = preparation.engine;
   wanted = engine_options(options.common);
-  const engine::RunPlanner planner(options.common.model);
+  const engine::RunPlanner& planner =
+      preparation.planner.emplace(options.common.model, gguf::ParseOptions{});
   const auto plan_for = [&](std::uint32_t parallel) {
     preparation.service.scheduler.parallel = wanted.parallel = parallel;
     const std::uint64_t positions = std::max(planner.plan(wanted).plan.context, 1U);

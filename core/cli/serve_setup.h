@@ -32,6 +32,7 @@ http::ApiOptions api_options(const ServeOptions& options);
 
 // What the header of the model and the options say, before the engine is opened.
 struct ServePreparation {
+  std::optional<engine::RunPlanner> planner;  // of the model, until it is opened
   engine::EngineOptions engine;
   serve::ServiceOptions service;
   std::uint32_t parallel = 1;

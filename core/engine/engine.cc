@@ -237,16 +237,16 @@ class ChunkedSession final : public Session {
 
 class LoadedEngine final : public Engine {
  public:
-  LoadedEngine(const std::filesystem::path& path, const EngineOptions& options)
-      : opened_(path, {}),
+  LoadedEngine(std::unique_ptr<const OpenedModel> opened, const EngineOptions& options)
+      : opened_(std::move(opened)),
         kernels_(kernels::kernel_table()),
         cpus_(choose_cpus(options)),
         team_(cpus_),
-        prepared_(opened_, options, team_.size()) {
+        prepared_(*opened_, options, team_.size()) {
     if (!plan().fits()) throw plan::budget_error(plan());
     check_vocabulary();
     prepared_.planned.layout->load();
-    const gguf::Model& model = opened_.model;
+    const gguf::Model& model = opened_->model;
     io_reason_ = prepared_.reader.reason;
     notes_ = std::move(prepared_.reader.notes);
     const std::string& budget_note = prepared_.planned.plan.budget.note;
@@ -262,7 +262,7 @@ class LoadedEngine final : public Engine {
     tape_->load(options.on_load);
     stepper_.emplace(*prepared_.planned.decoder, plan(), kernels_, team_, *tape_,
                      model::EmbeddingTable(model, model.require_tensor("token_embd.weight")),
-                     opened_.tokenizer->vocabulary_size(), suppressed_tokens());
+                     opened_->tokenizer->vocabulary_size(), suppressed_tokens());
     stepper_->set_stop_check(options.stop_check);
     stepper_->set_watch(options.watch);
     stepper_->set_expert_watch(options.expert_watch);
@@ -274,7 +274,7 @@ class LoadedEngine final : public Engine {
     state_facts();
   }
 
-  const tokenizer::Tokenizer& tokenizer() const override { return *opened_.tokenizer; }
+  const tokenizer::Tokenizer& tokenizer() const override { return *opened_->tokenizer; }
   const EngineFacts& facts() const override { return facts_; }
   const plan::MemoryPlan& plan() const override { return prepared_.planned.plan; }
   streaming::TapeStatistics tape_statistics() const override { return tape_->statistics(); }
@@ -370,10 +370,10 @@ class LoadedEngine final : public Engine {
 
   // The model may have more rows than there are tokens (padding), never fewer.
   void check_vocabulary() const {
-    if (opened_.tokenizer->vocabulary_size() > hyper_parameters().vocabulary) {
+    if (opened_->tokenizer->vocabulary_size() > hyper_parameters().vocabulary) {
       throw ModelError(
           fmt::format("{}: the tokenizer has {} tokens but the token embedding only {} rows",
-                      opened_.model.metadata().source(), opened_.tokenizer->vocabulary_size(),
+                      opened_->model.metadata().source(), opened_->tokenizer->vocabulary_size(),
                       hyper_parameters().vocabulary));
     }
   }
@@ -381,15 +381,15 @@ class LoadedEngine final : public Engine {
   // Tokens that must never be generated according to the file, such as those that open an image.
   std::vector<Token> suppressed_tokens() const {
     const std::string_view key = "tokenizer.ggml.suppress_tokens";
-    const gguf::Metadata& metadata = opened_.model.metadata();
+    const gguf::Metadata& metadata = opened_->model.metadata();
     std::vector<Token> tokens;
     const auto listed = metadata.find_integers(key);
     for (std::size_t i = 0; listed && i < listed->size(); ++i) {
       const std::int64_t token = (*listed)[i];
-      if (token < 0 || token >= static_cast<std::int64_t>(opened_.tokenizer->vocabulary_size())) {
+      if (token < 0 || token >= static_cast<std::int64_t>(opened_->tokenizer->vocabulary_size())) {
         throw ModelError(fmt::format("{}: {} names token {}, but there are only {}",
                                      metadata.source(), key, token,
-                                     opened_.tokenizer->vocabulary_size()));
+                                     opened_->tokenizer->vocabulary_size()));
       }
       tokens.push_back(static_cast<Token>(token));
     }
@@ -398,7 +398,7 @@ class LoadedEngine final : public Engine {
 
   void state_facts() {
     facts_.model_name =
-        std::string(opened_.model.metadata().find_string("general.name").value_or(""));
+        std::string(opened_->model.metadata().find_string("general.name").value_or(""));
     facts_.architecture = hyper_parameters().architecture;
     facts_.isa = std::string(kernels::isa_name(kernels_.isa));
     facts_.io = tape_->statistics().reader;
@@ -409,14 +409,14 @@ class LoadedEngine final : public Engine {
     facts_.context = plan().context;
     facts_.vocabulary = hyper_parameters().vocabulary;
     facts_.embedding = hyper_parameters().embedding;
-    facts_.pooling_type = opened_.model.metadata().find_int(facts_.architecture + ".pooling_type");
-    facts_.weights_bytes = opened_.model.data_bytes();
+    facts_.pooling_type = opened_->model.metadata().find_int(facts_.architecture + ".pooling_type");
+    facts_.weights_bytes = opened_->model.data_bytes();
     facts_.work = decode_work(prepared_.planned);
     facts_.pinned_bytes = plan().tape.pinned_bytes;
     facts_.planned_peak_bytes = plan().total_bytes();
   }
 
-  OpenedModel opened_;
+  std::unique_ptr<const OpenedModel> opened_;
   const kernels::KernelTable& kernels_;
   topology::CpuList cpus_;
   topology::ThreadTeam team_;
@@ -442,7 +442,12 @@ class LoadedEngine final : public Engine {
 
 std::unique_ptr<Engine> Engine::open(const std::filesystem::path& model,
                                      const EngineOptions& options) {
-  return std::make_unique<LoadedEngine>(model, options);
+  return open(RunPlanner(model, {}), options);
+}
+
+std::unique_ptr<Engine> Engine::open(RunPlanner planner, const EngineOptions& options) {
+  planner.opened_->baseline = plan::with_growth(planner.opened_->baseline);
+  return std::make_unique<LoadedEngine>(std::move(planner.opened_), options);
 }
 
 StepTime rehearse_run(const std::filesystem::path& model, const EngineOptions& options,
@@ -455,34 +460,31 @@ StepTime rehearse_run(const std::filesystem::path& model, const EngineOptions& o
   return {rehearsal.step_seconds(run.plan().cache.sequences, 1, duration), has_weights};
 }
 
-struct RunPlanner::Opened {
-  explicit Opened(const std::filesystem::path& path) : model(path, {.header_only = true}) {}
-  OpenedModel model;
-};
-
-RunPlanner::RunPlanner(const std::filesystem::path& model)
-    : opened_(std::make_unique<Opened>(model)) {}
+RunPlanner::RunPlanner(const std::filesystem::path& model, const gguf::ParseOptions& options)
+    : opened_(std::make_unique<OpenedModel>(model, options)) {}
 
 RunPlanner::~RunPlanner() = default;
+RunPlanner::RunPlanner(RunPlanner&& other) noexcept = default;
+RunPlanner& RunPlanner::operator=(RunPlanner&& other) noexcept = default;
 
 const gguf::Model& RunPlanner::header() const {
-  return opened_->model.model;
+  return opened_->model;
 }
 
 const tokenizer::Tokenizer& RunPlanner::tokenizer() const {
-  return *opened_->model.tokenizer;
+  return *opened_->tokenizer;
 }
 
 PlannedRun RunPlanner::plan(const EngineOptions& options) const {
   const topology::CpuList cpus = choose_cpus(options);
-  const Preparation prepared(opened_->model, options, cpus.size());
+  const Preparation prepared(*opened_, options, cpus.size());
   return {prepared.planned.plan, decode_work(prepared.planned), cpus};
 }
 
 std::vector<StepPoint> RunPlanner::rehearse_steps(const EngineOptions& options) const {
   constexpr std::size_t times = 4, tokens_max = 256;
   constexpr auto duration = std::chrono::milliseconds(100);
-  RehearsedRun run(opened_->model, options);
+  RehearsedRun run(*opened_, options);
   Rehearsal rehearsal = run.rehearsal(false);
   const std::size_t room = std::min<std::size_t>(run.plan().chunk, run.plan().cache.positions);
   std::vector<StepPoint> points;

@@ -90,14 +90,18 @@ PlannedRun plan_run(const std::filesystem::path& model, const EngineOptions& opt
 
 struct StepPoint;
 
-// Plans several runs of one model; its header and tokenizer are read once.
+struct OpenedModel;
+
+// A model whose header and tokenizer have been read, once: to plan runs of it, and to open one of
+// them.
 class RunPlanner {
  public:
-  // Throws what Engine::open throws for the file.
-  explicit RunPlanner(const std::filesystem::path& model);
+  // Throws what Engine::open throws for the file. With header_only the weights may be missing.
+  explicit RunPlanner(const std::filesystem::path& model,
+                      const gguf::ParseOptions& options = {.header_only = true});
   ~RunPlanner();
-  RunPlanner(const RunPlanner&) = delete;
-  RunPlanner& operator=(const RunPlanner&) = delete;
+  RunPlanner(RunPlanner&& other) noexcept;
+  RunPlanner& operator=(RunPlanner&& other) noexcept;
 
   const gguf::Model& header() const;
   const tokenizer::Tokenizer& tokenizer() const;
@@ -106,8 +110,8 @@ class RunPlanner {
   std::vector<StepPoint> rehearse_steps(const EngineOptions& options) const;  // see below
 
  private:
-  struct Opened;
-  std::unique_ptr<Opened> opened_;
+  friend class Engine;
+  std::unique_ptr<OpenedModel> opened_;
 };
 
 // The time of a step with one token of each sequence of the run.
@@ -176,6 +180,9 @@ class Engine {
   // Error with ExitCode::budget (the plan does not fit), std::system_error (I/O).
   static std::unique_ptr<Engine> open(const std::filesystem::path& model,
                                       const EngineOptions& options);
+  // The same for a model whose header has been read with its weights there. What the process holds
+  // by now is in the plan. The planner's tokenizer becomes the engine's and stays where it is.
+  static std::unique_ptr<Engine> open(RunPlanner planner, const EngineOptions& options);
   virtual ~Engine() = default;
 
   virtual const tokenizer::Tokenizer& tokenizer() const = 0;

@@ -350,6 +350,15 @@ Baseline BaselineWatch::finish() const {
           .tokenizer_bytes = growth(*now.rss_anon_bytes, *with_header_anon_)};
 }
 
+Baseline with_growth(Baseline baseline) {
+  const topology::ProcessMemory now = topology::read_process_memory();
+  if (baseline.is_assumed || !now.rss_anon_bytes || !now.rss_file_bytes) return baseline;
+  const std::uint64_t of_model = baseline.header_bytes + baseline.tokenizer_bytes;
+  baseline.program_anon_bytes = *now.rss_anon_bytes - std::min(*now.rss_anon_bytes, of_model);
+  baseline.program_file_bytes = *now.rss_file_bytes;
+  return baseline;
+}
+
 Budget find_budget(std::optional<std::uint64_t> requested_bytes) {
   const auto bound = topology::usable_memory(topology::read_machine());
   const std::uint64_t usable =

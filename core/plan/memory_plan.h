@@ -28,7 +28,7 @@ struct Line {
   Kind kind = Kind::anon;
 };
 
-// What the process holds once the header and the tokenizer are loaded, and nothing else.
+// What the process holds once the header and the tokenizer are loaded.
 struct Baseline {
   // Assumed for a program that has just started, on a system that does not report its memory.
   static constexpr std::uint64_t assumed_bytes = std::uint64_t{16} << 20U;
@@ -39,6 +39,10 @@ struct Baseline {
   std::uint64_t tokenizer_bytes = 0;
   bool is_assumed = false;  // the system reports none of these; see assumed_bytes
 };
+
+// The same for a process that has grown since it was measured: the rest of what it holds now is the
+// program's.
+Baseline with_growth(Baseline baseline);
 
 // Measures a baseline while the header and the tokenizer are being loaded.
 class BaselineWatch {
