@@ -37,9 +37,10 @@ constexpr std::chrono::seconds line_period{60};
 constexpr const char* description =
     "Each line of IN.jsonl is a row, in the form of OpenAI's batch files (custom_id, method, url,\n"
     "body) or plain: {\"id\": \"a\", \"prompt\": \"...\", \"max_tokens\": 64}. Each gets one line\n"
-    "in OUT.jsonl, as soon as it is done; a bad row gets an error that names its line. The same\n"
-    "command goes on where it was stopped, by whatever. OUT.jsonl.state beside the output notices\n"
-    "a changed input or setting. Results do not depend on --parallel, --budget or --shard.\n"
+    "in OUT.jsonl, as soon as it is done; a bad row gets an error that names its line.\n"
+    "Whatever stopped a job, the same command goes on with it. OUT.jsonl.state holds what the\n"
+    "job was started with: if the input or a setting has changed since, the command refuses to\n"
+    "go on. Results do not depend on --parallel, --budget or --shard.\n"
     "Ctrl-C or SIGTERM ends with status 75 when rows are left; a second one ends at once.\n\n"
     "Examples:\n"
     "  sluice batch model.gguf in.jsonl -o out.jsonl --budget 4GiB\n"
@@ -321,7 +322,7 @@ void add_resuming_options(CLI::App& command, BatchOptions& options) {
   constexpr const char* group = "Stopping and going on";
   command
       .add_option("--grace", options.grace_s,
-                  "Seconds that running rows have to end after Ctrl-C or SIGTERM")
+                  "Seconds that running rows get to finish after Ctrl-C or SIGTERM")
       ->type_name("SECONDS")
       ->check(count_between(0, 86400))
       ->capture_default_str()
@@ -329,16 +330,16 @@ void add_resuming_options(CLI::App& command, BatchOptions& options) {
   CLI::Option* retry =
       command
           .add_flag("--retry-errors", options.retry_errors,
-                    "Compute the rows again that ended in an error, and keep the other results")
+                    "Compute rows that ended in an error again, and keep the other results")
           ->group(group);
   CLI::Option* restart = command
                              .add_flag("--restart", options.restart,
-                                       "Delete the results that are there and begin anew")
+                                       "Delete the results of an earlier run and start over")
                              ->excludes(retry)
                              ->group(group);
   command
       .add_flag("--force", options.force,
-                "Keep the results that are there although the input or a setting has changed")
+                "Keep the results of an earlier run although the input or a setting has changed")
       ->excludes(restart)
       ->group(group);
 }
@@ -362,7 +363,8 @@ CLI::App* add_batch(CLI::App& program, BatchOptions& options) {
       ->required();
   command
       ->add_option("--parallel", options.parallel,
-                   "Number of rows that run together; auto chooses the fewest that are fastest")
+                   "Number of rows to run together; auto measures, and takes the smallest number "
+                   "with which the job is about as fast as with any other")
       ->transform(count_or("auto", "0", 1, batch::parallel_max))
       ->type_name("auto|N")
       ->default_str("auto");
@@ -385,10 +387,9 @@ CLI::App* add_batch(CLI::App& program, BatchOptions& options) {
       ->check(one_of({"no", "head", "tail"}))
       ->type_name("no|head|tail")
       ->capture_default_str();
-  command->add_flag("--check-model", options.check_model,
-                    "Make a row that names another model an error");
+  command->add_flag("--check-model", options.check_model, "Refuse rows that name another model");
   command->add_flag("--ordered", options.ordered,
-                    "Bring the results into the order of the input when all rows are done");
+                    "Sort the results into the order of the input when all rows are done");
   command->set_version_flag("--row-settings", serve::row_settings_markdown,
                             "Print the table of members that a row may have, and exit");
   add_chat_format_option(*command, options.chat_format);

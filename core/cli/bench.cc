@@ -151,9 +151,9 @@ CLI::App* add_bench(CLI::App& program, BenchOptions& options) {
       program, "bench", "Measure the speed of a model and the limits of the machine",
       "Evaluates -p random tokens together (prefill) and then -n tokens one by one (decode), from\n"
       "an empty context, --repeat times after one untimed token; shows the median and the range.\n"
-      "With --parallel so many sequences decode together; their tokens are counted together.\n"
-      "Then measures how fast this machine reads memory and the disk that the model lies on, for\n"
-      "no program can decode faster than it reads the weights, and what `sluice plan` predicts.\n\n"
+      "With --parallel N, N sequences decode together, and the speed is that of all together.\n"
+      "Then measures how fast this machine reads memory and the model's disk, since no program\n"
+      "can decode faster than it reads the weights. Shows what `sluice plan` predicts, too.\n\n"
       "Example:\n"
       "  sluice bench model.gguf -p 512 -n 64 --repeat 5 --json");
   add_common_options(*command, options.common, "-p and -n together");

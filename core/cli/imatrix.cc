@@ -62,13 +62,14 @@ CLI::App* add_imatrix(CLI::App& program, ImatrixOptions& options) {
       "  sluice imatrix model-f16.gguf -f text.txt -o imatrix.gguf\n"
       "  sluice quantize model-f16.gguf model-q4.gguf --quant Q4_K_M --imatrix imatrix.gguf");
   add_common_options(*command, options.common, std::to_string(chunk_default));
-  command->add_option("-f,--file", options.text, "The text; -: standard input")
+  command
+      ->add_option("-f,--file", options.text, "The file with the text; - reads the standard input")
       ->type_name("FILE")
       ->required();
   command->add_option("-o,--output", options.output, "The file to write")
       ->type_name("FILE")
       ->required();
-  command->add_option("--chunks", options.chunks_max, "Use only the first N chunks; 0: all")
+  command->add_option("--chunks", options.chunks_max, "Use only the first N chunks; 0 uses all")
       ->type_name("N")
       ->check(count_between(0, std::numeric_limits<std::uint32_t>::max()))
       ->capture_default_str();

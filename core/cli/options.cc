@@ -258,7 +258,7 @@ void add_common_options(CLI::App& command, CommonOptions& options,
 void add_trace_option(CLI::App& command, CommonOptions& options) {
   command
       .add_option("--trace-experts", options.trace_experts,
-                  "Write down which experts each token takes, for bench_experts")
+                  "Record in this file which experts each token takes, for bench_experts")
       ->group(common_group)
       ->type_name("FILE");
 }

@@ -134,23 +134,23 @@ std::string table(const engine::PlannedRun& run, const Prediction& prediction, d
 CLI::App* add_plan(CLI::App& program, PlanOptions& options) {
   CLI::App* command = add_command(
       program, "plan", "Show what memory a run would hold and how fast it could be",
-      "Makes the plan that a run with the same options allocates by, from the header of the model\n"
-      "alone (a download of its first megabytes is enough). Then it tries out how fast the run "
-      "will\n"
-      "be, for two or three seconds: it measures memory, disk and CPU, and rehearses a step, with\n"
-      "other memory in the place of the weights. Loads no weights. Ends with status 4 when the\n"
-      "budget cannot be met.\n\n"
+      "Shows the memory that a run with the same options would allocate. The header of the model\n"
+      "is enough for that (a download of its first megabytes). Then measures for two or three\n"
+      "seconds how fast the run would be: memory, disk and CPU, and a step with other memory in\n"
+      "the place of the weights. Loads no weights. Ends with status 4 when the budget cannot be\n"
+      "met.\n\n"
       "Example:\n"
       "  sluice plan model.gguf --budget 4GiB --ctx 2048");
   add_common_options(*command, options.common);
-  command->add_option("--parallel", options.parallel, "Number of sequences that there is room for")
+  command->add_option("--parallel", options.parallel, "Number of sequences to make room for")
       ->type_name("N")
       ->check(count_between(1, 4096))
       ->capture_default_str();
   command
-      ->add_option("--hit-rate", options.hit_rate,
-                   "For a mixture of experts: the share of the experts needed that are in memory, "
-                   "as a run measured it (default: that of tokens which take all experts alike)")
+      ->add_option(
+          "--hit-rate", options.hit_rate,
+          "For a mixture of experts: the share of the experts needed that are found in memory, as "
+          "an earlier run measured it (default: as if all experts were needed equally often)")
       ->type_name("0..1")
       ->check(number_between(0, 1, "from 0 to 1"));
   add_json_option(*command, options.json);

@@ -193,8 +193,9 @@ void print_statistics(const GenerationCounts& counts, std::uint64_t seed, Genera
 CLI::App* add_run(CLI::App& program, RunOptions& options) {
   CLI::App* command = add_command(
       program, "run", "Continue a text, or answer a message",
-      "A prompt by -p is a message to the model if that has a chat template (--raw: a text to\n"
-      "continue). Other input is continued. Thoughts go to standard error.\n"
+      "With -p the prompt is a message that the model answers, if it has a chat template.\n"
+      "A prompt of -f or of a pipe, or any with --raw, is a text that the model continues.\n"
+      "Thoughts of a model that reasons go to standard error.\n"
       "The text that the model adds goes to standard output, as it comes and alone.\n"
       "Ctrl-C or SIGTERM ends it cleanly, with the exit status 130 or 143; a second one at once.\n"
       "When the reader of the output goes away (| head), the run ends with status 0.\n\n"
@@ -223,8 +224,9 @@ CLI::App* add_run(CLI::App& program, RunOptions& options) {
                    "Give the prompt as token ids")
       ->excludes(prompt)
       ->excludes(file);
-  command->add_flag("--parse-special", options.parse_special,
-                    "Read control tokens in the prompt as such, for example <|im_start|>");
+  command->add_flag(
+      "--parse-special", options.parse_special,
+      "Take control tokens that are written out in the prompt, such as <|im_start|>, as tokens");
   command->add_flag("--raw", options.raw,
                     "Continue the prompt as a text, without the model's chat template");
   command
@@ -240,7 +242,7 @@ CLI::App* add_run(CLI::App& program, RunOptions& options) {
           ->type_name("FILE");
   command
       ->add_option("--grammar", options.grammar,
-                   "Make the answer match the grammar in this file, which is GBNF")
+                   "Make the answer match the GBNF grammar in this file")
       ->type_name("FILE")
       ->excludes(schema);
   command

@@ -30,9 +30,10 @@ constexpr const char* description =
     "Serves the API of OpenAI: chat completions and completions, whole or as a stream, models,\n"
     "files and batches, and a page to chat at http://HOST:PORT/. Members of requests mean what\n"
     "they mean in a batch (`sluice batch --row-settings`). It listens before the model is\n"
-    "loaded; /health says when it is. Any address but this machine's own needs --api-key-file, or\n"
-    "--insecure. Ctrl-C or SIGTERM lets answers end for --grace seconds; a second one ends at\n"
-    "once. Under systemd it takes its sockets (ListenStream=) and tells when it is ready.\n\n"
+    "loaded, and /health says whether it is. An address that other machines can reach needs\n"
+    "--api-key-file, or --insecure. After Ctrl-C or SIGTERM answers get --grace seconds to\n"
+    "finish; a second one ends at once. Under systemd the server takes the sockets of its unit\n"
+    "(ListenStream=) and tells systemd when it is ready.\n\n"
     "Examples:\n"
     "  sluice serve model.gguf\n"
     "  sluice serve model.gguf --budget 4GiB --parallel 4 --port 9000\n"
@@ -160,7 +161,7 @@ void add_network_options(CLI::App& command, ServeOptions& options) {
       ->default_str("8080, or none with --unix");
   add("--unix", options.unix_path, "Listen on this path, for this user alone")->type_name("PATH");
   add("--api-key-file", options.api_key_file,
-      "Answer only those who show a key of this file, which has one on each line")
+      "Require one of the keys in this file, which has one on each line")
       ->type_name("FILE");
   command
       .add_flag("--insecure", options.is_insecure,
@@ -191,14 +192,15 @@ CLI::App* add_serve(CLI::App& program, ServeOptions& options) {
   add_network_options(*command, options);
   command
       ->add_option("--parallel", options.parallel,
-                   "Number of texts that are generated together; auto takes up to 4, as long as "
-                   "they leave the weights their memory")
+                   "Number of texts to generate together; auto takes up to 4, if that takes no "
+                   "memory from the weights")
       ->transform(count_or("auto", "0", 1, 4096))
       ->type_name("auto|N")
       ->default_str("auto");
   command
-      ->add_option("--queue", options.queue,
-                   "Most texts that run or wait; more are told to come again later (429)")
+      ->add_option(
+          "--queue", options.queue,
+          "Most texts that run or wait; what comes on top gets status 429 (try again later)")
       ->type_name("N")
       ->check(count_between(1, 4096))
       ->capture_default_str();
@@ -211,14 +213,15 @@ CLI::App* add_serve(CLI::App& program, ServeOptions& options) {
       ->capture_default_str();
   command
       ->add_option("--grace", options.grace_s,
-                   "Seconds that answers have to end after Ctrl-C or SIGTERM")
+                   "Seconds that answers get to finish after Ctrl-C or SIGTERM")
       ->type_name("SECONDS")
       ->check(count_between(0, 86400))
       ->capture_default_str();
   command
-      ->add_option("--data", options.data,
-                   "Folder for files and batches, for one server at a time; none: there are none "
-                   "(default: sluice/serve/MODEL in the folder for state of this user)")
+      ->add_option(
+          "--data", options.data,
+          "Folder for files and batches, which one server at a time can use; none turns both off "
+          "(default: sluice/serve/MODEL in the folder for state of this user)")
       ->type_name("DIR|none");
   command->add_option("--data-size", options.data_bytes_max, "Largest size of all files together")
       ->type_name("SIZE")

@@ -49,8 +49,8 @@ void write_weights(const SynthOptions& options, const synth::SyntheticModel& syn
 CLI::App* add_synth(CLI::App& program, SynthOptions& options) {
   CLI::App* command = add_command(
       program, "synth", "Write a model of random weights at the shape of a real one",
-      "For measurements and tests: it runs like the real model and says nothing. The same seed\n"
-      "gives the same file.\n\n"
+      "For measurements and tests: it takes the time and the memory of the real model, and its\n"
+      "texts make no sense. The same seed gives the same file.\n\n"
       "Examples:\n"
       "  sluice synth tiny tiny.gguf\n"
       "  sluice synth llama-8b llama-8b.gguf --quant Q5_K_M --seed 7");
@@ -70,7 +70,7 @@ CLI::App* add_synth(CLI::App& program, SynthOptions& options) {
       ->check(CLI::IsMember({"uniform", "skewed"}))
       ->capture_default_str();
   command->add_flag("--odd", options.odd,
-                    "Let the seed choose the sizes of a shape tiny-ARCHITECTURE too");
+                    "For the shapes tiny-ARCHITECTURE: let the seed choose the sizes too");
   command->add_flag("--twin", options.twin,
                     "Store the values that the formats of --quant stand for as F32: the exact\n"
                     "reference for the file that is written without this option");
@@ -82,7 +82,8 @@ CLI::App* add_synth(CLI::App& program, SynthOptions& options) {
       },
       "List the shapes and exit");
   command->add_flag("--header-only", options.header_only,
-                    "Leave a hole for the weights; enough for `sluice plan` and `sluice inspect`");
+                    "Write the header alone, with a hole in the place of the weights; enough for "
+                    "`sluice plan` and `sluice inspect`");
   return command;
 }
 
