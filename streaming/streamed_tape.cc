@@ -291,13 +291,17 @@ void StreamedTape::expect_experts(std::size_t group, std::span<const ExpertUse> 
     }
   }
   if (places_move()) hand_out_places(group, uses, tokens);
+  if (!is_streaming_) return demand_.pass(segments_.size());  // nothing is read ahead
   const std::size_t next = next_streamed(experts.first_turn);
-  if (is_streaming_ && next != ReadAhead::not_yet_known) read_ahead_.read_on_from(next);
+  if (next != ReadAhead::not_yet_known) read_ahead_.read_on_from(next);
 }
 
 bool StreamedTape::is_expert_in_memory(const ExpertGroup& group, std::uint32_t expert) const {
   const std::size_t first = group.first_turn_of(expert);
-  return next_not_in_memory(first) >= first + group.turns_each;
+  for (std::size_t turn = first; turn < first + group.turns_each; ++turn) {
+    if (!is_in_memory(turn)) return false;
+  }
+  return true;
 }
 
 // An expert that gets a place is copied there when it is released, like every segment that has a
