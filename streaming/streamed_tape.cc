@@ -144,6 +144,7 @@ StreamedTape::StreamedTape(std::vector<Segment> segments, std::unique_ptr<Reader
       is_mapped_(segments_.size(), false),
       demand_(std::move(experts)),
       expert_statistics_(demand_.groups().size()),
+      waiting_max_((options.slots - options.held_max) / 2),
       pinned_(pinned_costs(segments_, demand_.groups(), false), copied_turns(plan_)),
       ring_memory_(reader->maps_files() ? 0 : plan_.ring_bytes),
       reader_(std::move(reader)),
@@ -248,6 +249,18 @@ void StreamedTape::bring_in(std::size_t turn, std::span<const std::byte> bytes) 
   pinned_.end_copy(turn);
 }
 
+// Copies the oldest of the segments that wait for it. It may have lost its place meanwhile.
+void StreamedTape::bring_in_waiting() {
+  const std::size_t turn = waiting_.front();
+  waiting_.erase(waiting_.begin());
+  bring_in(turn, read_ahead_.held(turn));
+  read_ahead_.release(turn);
+}
+
+bool StreamedTape::waits_to_be_copied(std::size_t turn) const {
+  return std::ranges::find(waiting_, turn) != waiting_.end();
+}
+
 void StreamedTape::start_streaming() {
   open_ring();
   read_ahead_.start(streamed_entries(), ReadAhead::Order::cyclic,
@@ -276,8 +289,13 @@ std::size_t StreamedTape::next_not_in_memory(std::size_t turn) const {
 
 void StreamedTape::expect_experts(std::size_t group, std::span<const ExpertUse> uses,
                                   std::size_t tokens) {
-  demand_.expect(group, uses);
   const ExpertGroup& experts = demand_.groups()[group];
+  const auto is_of_group = [&](std::size_t turn) {
+    return experts.first_turn <= turn && turn < experts.end_turn();
+  };
+  // Before anything is expected: each copy reads on, and must not begin in the middle of the group.
+  while (std::ranges::any_of(waiting_, is_of_group)) bring_in_waiting();
+  demand_.expect(group, uses);
   ExpertStatistics& statistics = expert_statistics_[group];
   statistics.tokens += tokens;
   statistics.uses += uses.size();
@@ -294,6 +312,7 @@ void StreamedTape::expect_experts(std::size_t group, std::span<const ExpertUse> 
   if (!is_streaming_) return demand_.pass(segments_.size());  // nothing is read ahead
   const std::size_t next = next_streamed(experts.first_turn);
   if (next != ReadAhead::not_yet_known) read_ahead_.read_on_from(next);
+  while (!waiting_.empty()) bring_in_waiting();  // while the disk reads
 }
 
 bool StreamedTape::is_expert_in_memory(const ExpertGroup& group, std::uint32_t expert) const {
@@ -349,6 +368,7 @@ std::vector<ReadAheadEntry> StreamedTape::streamed_entries() const {
 
 HeldSegment StreamedTape::acquire(std::size_t turn) {
   const Segment& segment = segments_.at(turn);
+  while (waits_to_be_copied(turn)) bring_in_waiting();
   if (const std::byte* const pinned = pinned_.acquire(turn)) {
     return {{pinned, segment.bytes}, Storage::copied};
   }
@@ -357,6 +377,7 @@ HeldSegment StreamedTape::acquire(std::size_t turn) {
     return {{reader_->mapping(segment.file) + segment.offset, segment.bytes}, Storage::mapped};
   }
   if (!is_streaming_) start_streaming();
+  while (!waiting_.empty() && !read_ahead_.is_ready(turn)) bring_in_waiting();
   return {read_ahead_.acquire(turn), Storage::ring};
 }
 
@@ -371,7 +392,18 @@ void StreamedTape::check_still_there(const Segment& segment) const {
 
 void StreamedTape::release(std::size_t turn) {
   if (pinned_.release(turn) || is_mapped_.at(turn)) return;
-  bring_in(turn, read_ahead_.held(turn));
+  const std::span<const std::byte> bytes = read_ahead_.held(turn);
+  if (waits_to_be_copied(turn)) {
+    throw std::logic_error("a segment was released that is not held");
+  }
+  const bool is_expert = find_group(demand_.groups(), turn) != demand_.groups().end();
+  if (is_expert && waiting_max_ != 0 && pinned_.may_pin(turn)) {
+    // The step would wait for the copy, and the disk with it if this is the layer's last expert.
+    if (waiting_.size() == waiting_max_) bring_in_waiting();
+    waiting_.push_back(turn);
+    return;
+  }
+  bring_in(turn, bytes);
   read_ahead_.release(turn);
 }
 

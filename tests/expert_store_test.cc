@@ -270,6 +270,56 @@ TEST_CASE("a step of one token reads no expert that it does not need") {
   }
 }
 
+TEST_CASE("an expert is copied to its place while the disk reads the next ones") {
+  std::mt19937_64 random(3);
+  Mixture mixture(random);
+  mixture.segments.clear();
+  mixture.groups = {{0, 4, 1, 1}, {4, 4, 1, 1}};
+  for (std::uint64_t i = 0; i < 8; ++i) mixture.segments.push_back({0, i * 4096, 4096});
+  mixture.disk = {};
+  mixture.disk.files.push_back(random_bytes(8 * 4096, 5));
+  TapeOptions options;
+  options.pinned_bytes_max = 2 * 4096;  // a place for one expert of each group
+  options.held_max = 1;
+  options.slots = 8;
+  std::vector<std::size_t> copied, requests_before;  // by copy
+  const auto copy = [&](std::size_t turn, std::span<const std::byte> from, std::byte* to) {
+    copied.push_back(turn);
+    requests_before.push_back(mixture.disk.requests.size());
+    std::memcpy(to, from.data(), from.size());
+  };
+  StreamedTape tape(mixture.segments, std::make_unique<FakeReader>(mixture.disk, 1), options, copy,
+                    mixture.groups);
+  tape.load();
+  const auto use = [&](std::size_t group, std::uint32_t expert) {
+    tape.expect_experts(group, std::vector<ExpertUse>{{expert, 1}}, 1);
+    const std::size_t turn = 4 * group + expert;
+    const HeldSegment held = tape.acquire(turn);
+    CHECK(std::memcmp(held.bytes.data(), mixture.disk.files[0].data() + 4096 * turn, 4096) == 0);
+    tape.release(turn);
+    return held.storage;
+  };
+  CHECK(use(0, 2) == Storage::ring);
+  CHECK(copied.empty());
+  CHECK_THROWS_AS(tape.release(2), std::logic_error);
+  const std::size_t requests = mixture.disk.requests.size();
+  CHECK(use(1, 3) == Storage::ring);
+  REQUIRE(copied == std::vector<std::size_t>{2});
+  CHECK(requests_before[0] == requests + 1);
+  // One that is needed again before that is copied first.
+  CHECK(tape.acquire(7).storage == Storage::copied);
+  tape.release(7);
+  CHECK(copied == std::vector<std::size_t>{2, 7});
+  CHECK(use(0, 2) == Storage::copied);
+  // A place may be lost while its expert waits for the copy.
+  tape.limit_pinned_bytes(0);
+  tape.limit_pinned_bytes(options.pinned_bytes_max);
+  CHECK(use(0, 2) == Storage::ring);
+  tape.limit_pinned_bytes(0);
+  CHECK(use(0, 2) == Storage::ring);
+  CHECK(copied.size() == 2);
+}
+
 TEST_CASE("what is used most stays in memory") {
   Mixture mixture = [] {
     std::mt19937_64 random(3);
