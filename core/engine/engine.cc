@@ -334,10 +334,11 @@ class LoadedEngine final : public Engine {
  private:
   // How weights are copied into anonymous memory: packed, or as they are if the kernels read no
   // panels.
-  streaming::StreamedTape::Copy copy_for_kernels() const {
+  streaming::StreamedTape::Copy copy_for_kernels() {
     if (!kernels_.matmul.reads_packed) return {};
-    return [&layout = *prepared_.planned.layout](std::size_t turn, std::span<const std::byte> from,
-                                                 std::byte* to) { layout.pack(turn, from, to); };
+    return [this](std::size_t turn, std::span<const std::byte> from, std::byte* to) {
+      prepared_.planned.layout->pack(turn, from, to, team_);
+    };
   }
 
   const model::HyperParameters& hyper_parameters() const {

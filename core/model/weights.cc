@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "kernels/dequantise.h"
+#include "kernels/matmul.h"
 #include "kernels/panel_packing.h"
 
 namespace sluice::model {
@@ -195,13 +196,22 @@ ModelError LayerTensors::error(const std::string& name, const std::string& what)
   return layout_.error(prefix_ + name, what);
 }
 
-void WeightLayout::pack(std::size_t turn, std::span<const std::byte> from, std::byte* to) const {
+void WeightLayout::pack(std::size_t turn, std::span<const std::byte> from, std::byte* to,
+                        topology::ThreadTeam& team) const {
   const SegmentRows& w = segment_rows_[turn];
-  if (w.may_pack && kernels::can_pack(w.rows)) {
-    kernels::pack_panels(w.type, w.rows, w.columns, from.data(), to);
-  } else {
-    std::memcpy(to, from.data(), from.size());
-  }
+  const std::size_t row_bytes = from.size() / w.rows;
+  const bool packs = w.may_pack && kernels::can_pack(w.rows);
+  team.run([&](std::size_t member) {
+    const auto part = topology::split(w.rows, kernels::panel_rows, team.size(), member);
+    if (part.empty()) return;
+    const std::byte* const source = from.data() + part.begin * row_bytes;
+    std::byte* const target = to + part.begin * row_bytes;
+    if (packs) {
+      kernels::pack_panels(w.type, part.size(), w.columns, source, target);
+    } else {
+      std::memcpy(target, source, part.size() * row_bytes);
+    }
+  });
 }
 
 void WeightLayout::load() {

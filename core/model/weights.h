@@ -21,6 +21,7 @@
 #include "core/model/file_bytes.h"
 #include "kernels/block_formats.h"
 #include "streaming/tape.h"
+#include "topology/thread_team.h"
 
 namespace sluice::model {
 
@@ -101,8 +102,10 @@ class WeightLayout {
   void load();
 
   // Copies a segment to its place in memory. Where it has whole panels that the kernels can use
-  // packed (kernels::can_pack), the copy is packed.
-  void pack(std::size_t turn, std::span<const std::byte> from, std::byte* to) const;
+  // packed (kernels::can_pack), the copy is packed. The threads of the team share its rows: packing
+  // takes several times as long as copying, and a step waits for it.
+  void pack(std::size_t turn, std::span<const std::byte> from, std::byte* to,
+            topology::ThreadTeam& team) const;
 
   const std::vector<streaming::Segment>& segments() const { return segments_; }
   std::size_t vector_bytes() const;  // memory that the vectors take
