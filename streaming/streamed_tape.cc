@@ -378,7 +378,14 @@ HeldSegment StreamedTape::acquire(std::size_t turn) {
   }
   if (!is_streaming_) start_streaming();
   while (!waiting_.empty() && !read_ahead_.is_ready(turn)) bring_in_waiting();
-  return {read_ahead_.acquire(turn), Storage::ring};
+  const std::uint64_t waited_before_ns = read_ahead_.statistics().stall_ns;
+  const HeldSegment held{read_ahead_.acquire(turn), Storage::ring};
+  const std::span<const ExpertGroup> groups = demand_.groups();
+  if (const auto group = find_group(groups, turn); group != groups.end()) {
+    expert_statistics_[static_cast<std::size_t>(group - groups.begin())].stall_ns +=
+        read_ahead_.statistics().stall_ns - waited_before_ns;
+  }
+  return held;
 }
 
 // Pages beyond the end of a file that was truncated must not be touched.

@@ -31,6 +31,7 @@
 #include "streaming/arena.h"
 #include "streaming/expert_demand.h"
 #include "streaming/expert_policy.h"
+#include "streaming/expert_statistics.h"
 #include "streaming/pinned_segments.h"
 #include "streaming/read_ahead.h"
 #include "streaming/reader.h"
@@ -75,14 +76,6 @@ struct TapePlan {
 TapePlan plan_tape(std::span<const Segment> segments, const TapeOptions& options,
                    std::uint64_t alignment, bool maps_files,
                    std::span<const ExpertGroup> experts = {});
-
-// How the experts of one group were used.
-struct ExpertStatistics {
-  std::uint64_t tokens = 0;        // of all steps
-  std::uint64_t uses = 0;          // experts that a step needed, each counted once a step
-  std::uint64_t hits = 0;          // how many of them were in memory
-  std::uint64_t missed_bytes = 0;  // of the others
-};
 
 struct TapeStatistics {
   ReadAheadStatistics streaming;          // since the tape was loaded
@@ -142,7 +135,8 @@ class StreamedTape final : public Tape {
   std::string trouble() const { return reader_->trouble(); }
 
   const TapePlan& plan() const { return plan_; }
-  TapeStatistics statistics() const;
+  TapeStatistics statistics() const;  // reads /proc: for reports
+  std::span<const ExpertStatistics> expert_statistics() const { return expert_statistics_; }
 
  private:
   void check_segments() const;

@@ -341,6 +341,7 @@ TEST_CASE("the experts of a run are reported, and traced token by token") {
   CHECK(report["expert_hit_rate"] == 1);  // all of them fit
   CHECK(report["expert_hit_rate_by_layer"].size() == 3);
   CHECK(report["expert_bytes_read_per_token"] == 0);
+  CHECK(report["expert_stall_seconds"] == 0);
   CHECK(report["expert_cache_bytes"].get<double>() > 0);
   std::istringstream lines(content(trace));
   std::string line;

@@ -138,6 +138,17 @@ class Consumer {
 
 }  // namespace
 
+TEST_CASE("the use of experts is added up over layers, and divided by tokens") {
+  const std::vector<ExpertStatistics> groups = {{10, 40, 30, 1000, 5}, {10, 60, 50, 3000, 2}};
+  const ExpertStatistics sum = sum_of(groups);
+  CHECK(sum.tokens == 10);
+  CHECK(sum.stall_ns == 7);
+  CHECK(sum.hit_rate() == 0.8);
+  CHECK(sum.bytes_read_per_token() == 400);
+  CHECK(sum_of({}).hit_rate() == 1);
+  CHECK(sum_of({}).bytes_read_per_token() == 0);
+}
+
 TEST_CASE("places go to experts that were used more, and each place has one expert") {
   for (std::uint64_t seed = 0; seed < 50; ++seed) {
     INFO("seed " << seed);
@@ -348,6 +359,10 @@ TEST_CASE("what is used most stays in memory") {
   // And four others, from now on.
   for (std::uint32_t i = 0; i < 4000; ++i) use(12 + i % 4);
   for (const std::size_t often : {12U, 13U, 14U, 15U}) CHECK(tape.is_in_memory(often));
+  // There was nothing else to wait for.
+  const TapeStatistics statistics = tape.statistics();
+  CHECK(statistics.streaming.stalls > 0);
+  CHECK(sum_of(statistics.experts).stall_ns == statistics.streaming.stall_ns);
 }
 
 TEST_CASE("a mixture gives the same logits with places for any number of its experts") {

@@ -138,6 +138,14 @@ std::string table(const BenchOptions& options, const Rates& rates,
   facts.emplace_back("weights", fmt::format("{}, {} read for a token, {} of it from the disk",
                                             bytes("weights_bytes"), bytes("hot_bytes"),
                                             bytes("streamed_bytes_per_step")));
+  if (report.contains("expert_hit_rate")) {
+    facts.emplace_back(
+        "experts",
+        fmt::format("{:.0f} % of those needed were in memory, {} read for a token, {:.2f} s waited",
+                    100 * number("expert_hit_rate"),
+                    format_bytes(static_cast<std::uint64_t>(number("expert_bytes_read_per_token"))),
+                    number("expert_stall_seconds")));
+  }
   facts.emplace_back(
       "memory at its peak",
       fmt::format("{} ({} planned)", bytes("measured_peak_bytes"), bytes("planned_peak_bytes")));

@@ -61,32 +61,16 @@ void add_tape(ordered_json& report, const streaming::TapeStatistics& tape) {
                     {"stall_seconds", static_cast<double>(tape.streaming.stall_ns) / 1e9}};
 }
 
-streaming::ExpertStatistics sum_of(const std::vector<streaming::ExpertStatistics>& groups) {
-  streaming::ExpertStatistics sum;
-  for (const streaming::ExpertStatistics& group : groups) {
-    sum.uses += group.uses;
-    sum.hits += group.hits;
-    sum.missed_bytes += group.missed_bytes;
-  }
-  if (!groups.empty()) sum.tokens = groups.front().tokens;
-  return sum;
-}
-
-double hit_rate(const streaming::ExpertStatistics& experts) {
-  return experts.uses == 0 ? 1
-                           : static_cast<double>(experts.hits) / static_cast<double>(experts.uses);
-}
-
 // Of a mixture of experts, and of the whole run: prompts included.
 void add_experts(ordered_json& report, const RunRecord& run) {
   if (run.tape.experts.empty()) return;
-  const streaming::ExpertStatistics sum = sum_of(run.tape.experts);
-  report["expert_hit_rate"] = hit_rate(sum);
-  report["expert_bytes_read_per_token"] =
-      sum.tokens == 0 ? 0 : static_cast<double>(sum.missed_bytes) / static_cast<double>(sum.tokens);
+  const streaming::ExpertStatistics sum = streaming::sum_of(run.tape.experts);
+  report["expert_hit_rate"] = sum.hit_rate();
+  report["expert_bytes_read_per_token"] = sum.bytes_read_per_token();
+  report["expert_stall_seconds"] = static_cast<double>(sum.stall_ns) / 1e9;
   report["expert_cache_bytes"] = run.plan.tape.residency.pinned_expert_bytes;
   ordered_json& rates = report["expert_hit_rate_by_layer"] = ordered_json::array();
-  for (const auto& group : run.tape.experts) rates.push_back(hit_rate(group));
+  for (const auto& group : run.tape.experts) rates.push_back(group.hit_rate());
 }
 
 }  // namespace
@@ -112,9 +96,14 @@ std::string memory_line(const RunRecord& run) {
   if (const auto peak = run.process.peak_bytes()) {
     line += fmt::format(", {} at its peak", format_bytes(*peak));
   }
-  const streaming::ExpertStatistics experts = sum_of(run.tape.experts);
+  const streaming::ExpertStatistics experts = streaming::sum_of(run.tape.experts);
   if (experts.hits != experts.uses) {
-    line += fmt::format("; {:.0f} % of the experts needed were in memory", 100 * hit_rate(experts));
+    line += fmt::format(
+        "; {:.0f} % of the experts needed were in memory, {} of others read for a token, waited "
+        "{:.2f} s for them",
+        100 * experts.hit_rate(),
+        format_bytes(static_cast<std::uint64_t>(experts.bytes_read_per_token())),
+        static_cast<double>(experts.stall_ns) / 1e9);
   }
   const streaming::ReadAheadStatistics& tape = run.tape.streaming;
   if (tape.bytes_read != 0) {
@@ -158,9 +147,9 @@ ordered_json RunWatch::report(const CommonOptions& common, const RunRecord& run,
 
   const topology::CpuList cpus = topology::choose_threads(machine_, facts.threads).cpus;
   const engine::MachineLimits limits = engine::measure_machine_limits(cpus, common.model);
+  const double hit_rate = streaming::sum_of(run.tape.experts).hit_rate();
   const engine::DecodeBound bound =
-      engine::decode_bound(limits, facts.work.with_hit_rate(hit_rate(sum_of(run.tape.experts))),
-                           run.plan.cache.sequences);
+      engine::decode_bound(limits, facts.work.with_hit_rate(hit_rate), run.plan.cache.sequences);
   report["bound_tokens_per_s"] = bound.tokens_per_s;
   report["bound"] = bound.name;
   report["dram_bytes_per_s"] = limits.dram_bytes_per_s;
