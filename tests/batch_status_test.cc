@@ -92,7 +92,14 @@ TEST_CASE("a status is seen while its process lives, and never after") {
     CHECK(seen->status.rows_done == 3);
     CHECK(seen->status.rows == 7);
     CHECK(seen->status.sequences == 4);
+    CHECK_FALSE(seen->status.experts);
     CHECK(seen->seconds >= 0);
+
+    publisher.publish({"run", "mixture", 10, 20, 2.5, 0, 0, 1, Status::Experts{0.75, 1e9}});
+    const auto experts = status_of(::getpid())->status.experts;
+    REQUIRE(experts);
+    CHECK(experts->hit_rate == 0.75);
+    CHECK(experts->bytes_read_per_token == 1e9);
   }
   CHECK_FALSE(status_of(::getpid()));
 
@@ -182,8 +189,15 @@ TEST_CASE("what a status says is printed only where it is printable text") {
   CHECK(shown("x\u202egpj.exe\u2066\u2028\ufeff") == "x?gpj.exe???");
   CHECK(shown("\xc0\x9b\xed\xa0\x80\xff") == "??????");
   CHECK(shown(std::string(126, 'm') + "\u00e9") == std::string(126, 'm'));  // cut between two
-  publisher.publish({"run", "m", 0, 0, std::numeric_limits<double>::infinity(), 0, 0, 0});
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  publisher.publish({"run", "m", 0, 0, infinity, 0, 0, 0});
   CHECK(status_of(::getpid())->status.tokens_per_s == 0);
+  for (const Status::Experts& hostile :
+       {Status::Experts{1.5, 0}, Status::Experts{-1, 0}, Status::Experts{0.5, infinity},
+        Status::Experts{0.5, 1e30}, Status::Experts{0.5, -1}}) {
+    publisher.publish({"run", "m", 0, 0, 0, 0, 0, 0, hostile});
+    CHECK_FALSE(status_of(::getpid())->status.experts);
+  }
 }
 
 TEST_CASE("a pipe, a link or a folder under the name of a segment holds nobody up") {

@@ -111,6 +111,7 @@ class FakeEngine final : public engine::Engine {
   const engine::EngineFacts& facts() const override { return facts_; }
   const plan::MemoryPlan& plan() const override { return plan_; }
   streaming::TapeStatistics tape_statistics() const override { return {}; }
+  std::optional<streaming::ExpertStatistics> expert_statistics() const override { return experts; }
   engine::Session& session() override { throw std::logic_error("not of use here"); }
 
   std::unique_ptr<engine::Sequence> new_sequence(std::uint32_t positions) override {
@@ -161,6 +162,7 @@ class FakeEngine final : public engine::Engine {
   std::uint32_t free_pages() const { return limits_.pages - *used_pages_; }
 
   std::function<void()> stop_check;  // called in each step, before anything changes
+  std::optional<streaming::ExpertStatistics> experts;
   std::uint64_t forks = 0;
   std::uint64_t columns_used = 0;
 

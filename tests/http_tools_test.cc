@@ -40,6 +40,9 @@ class ScriptedEngine final : public sluice::engine::Engine {
   const sluice::engine::EngineFacts& facts() const override { return inner_.facts(); }
   const sluice::plan::MemoryPlan& plan() const override { return inner_.plan(); }
   sluice::streaming::TapeStatistics tape_statistics() const override { return {}; }
+  std::optional<sluice::streaming::ExpertStatistics> expert_statistics() const override {
+    return std::nullopt;
+  }
   sluice::engine::Session& session() override { return inner_.session(); }
   std::unique_ptr<sluice::engine::Sequence> new_sequence(std::uint32_t positions) override {
     return inner_.new_sequence(positions);

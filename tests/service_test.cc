@@ -172,6 +172,28 @@ TEST_CASE("a task that is cancelled inside of a prompt chunk ends the step, and 
   CHECK(service.statistics().steps_given_up == 1);
 }
 
+TEST_CASE("a service tells how the experts of a mixture were used") {
+  const sluice::streaming::ExpertStatistics used = {4, 8, 6, 1000, 0};
+  for (const bool is_mixture : {false, true}) {
+    Service service(
+        [&](std::function<void()> stop_check) {
+          auto engine = std::make_unique<FakeEngine>();
+          engine->stop_check = std::move(stop_check);
+          if (is_mixture) engine->experts = used;
+          return engine;
+        },
+        {.scheduler = {.parallel = 1}});
+    service.wait_until_ready();
+    Collector collector;
+    accepted(service.submit(Maker().task(body_of("abc", 4, 1)), collector.events()));
+    collector.get();
+    REQUIRE(service.drain(Clock::now() + std::chrono::hours(1)));
+    const auto experts = service.statistics().experts;
+    REQUIRE(experts.has_value() == is_mixture);
+    if (is_mixture) CHECK(experts->hit_rate() == 0.75);
+  }
+}
+
 TEST_CASE("a full queue refuses, and so does a service that is not running") {
   const Maker maker;
   std::promise<void> go_on;

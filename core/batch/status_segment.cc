@@ -13,6 +13,7 @@
 #include <fcntl.h>
 #include <filesystem>
 #include <fmt/format.h>
+#include <limits>
 #include <new>
 #include <optional>
 #include <string_view>
@@ -33,17 +34,17 @@ namespace ipc = boost::interprocess;
 
 constexpr std::string_view name_prefix = "sluice-status-";
 constexpr const char* shared_memory_folder = "/dev/shm";  // of Linux; see shm_overview(7)
-constexpr std::uint64_t magic = 0x31746174732d6c73;       // "sl-stat1"
-constexpr std::size_t command_words = 2, model_words = 16;
+constexpr std::uint64_t magic = 0x32746174732d6c73;       // "sl-stat2"
+constexpr std::size_t command_words = 2, model_words = 16, number_words = 8;
 constexpr int attempts_max = 1000;
 
 // The status as words, in the order of the fields of Status.
 struct Words {
   std::array<std::uint64_t, command_words> command{};
   std::array<std::uint64_t, model_words> model{};
-  std::array<std::uint64_t, 6> numbers{};
+  std::array<std::uint64_t, number_words> numbers{};
 
-  static constexpr std::size_t count = command_words + model_words + 6;
+  static constexpr std::size_t count = command_words + model_words + number_words;
 };
 static_assert(sizeof(Words) == Words::count * sizeof(std::uint64_t));
 
@@ -92,10 +93,24 @@ Words to_words(const Status& status) {
   Words words;
   put_text(words.command, status.command);
   put_text(words.model, status.model);
-  words.numbers = {
-      status.budget_bytes, status.memory_bytes, std::bit_cast<std::uint64_t>(status.tokens_per_s),
-      status.rows_done,    status.rows,         status.sequences};
+  constexpr double none = std::numeric_limits<double>::quiet_NaN();
+  const auto experts = status.experts.value_or(Status::Experts{none, none});
+  words.numbers = {status.budget_bytes,
+                   status.memory_bytes,
+                   std::bit_cast<std::uint64_t>(status.tokens_per_s),
+                   status.rows_done,
+                   status.rows,
+                   status.sequences,
+                   std::bit_cast<std::uint64_t>(experts.hit_rate),
+                   std::bit_cast<std::uint64_t>(experts.bytes_read_per_token)};
   return words;
+}
+
+// Nothing unless both could be true.
+std::optional<Status::Experts> get_experts(double hit_rate, double bytes_read_per_token) {
+  if (!(hit_rate >= 0 && hit_rate <= 1)) return std::nullopt;
+  if (!(bytes_read_per_token >= 0 && bytes_read_per_token < 0x1p63)) return std::nullopt;
+  return Status::Experts{hit_rate, bytes_read_per_token};
 }
 
 Status from_words(const Words& words) {
@@ -108,7 +123,8 @@ Status from_words(const Words& words) {
           std::isfinite(tokens_per_s) ? tokens_per_s : 0,
           n[3],
           n[4],
-          n[5]};
+          n[5],
+          get_experts(std::bit_cast<double>(n[6]), std::bit_cast<double>(n[7]))};
 }
 
 // The layout of the segment, eight bytes a field. An odd sequence means that the writer is at work.

@@ -16,6 +16,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,13 @@ struct Status {
   std::uint64_t rows_done = 0;
   std::uint64_t rows = 0;       // 0: the work does not consist of rows
   std::uint64_t sequences = 0;  // running together
+
+  // Of a mixture of experts, since the process began.
+  struct Experts {
+    double hit_rate;
+    double bytes_read_per_token;
+  };
+  std::optional<Experts> experts = {};
 };
 
 class StatusPublisher {

@@ -22,6 +22,7 @@
 #include "core/cli/interrupt.h"
 #include "core/cli/output.h"
 #include "core/cli/report.h"
+#include "core/cli/run_status.h"
 #include "core/error.h"
 #include "core/serve/row_settings.h"
 #include "topology/process_memory.h"
@@ -52,6 +53,7 @@ class Watch {
  public:
   Watch(const BatchOptions& options, const engine::Engine& engine, const batch::Job& job)
       : options_(options),
+        engine_(engine),
         job_(job),
         meter_(job.done().rows(), job.done().count()),
         progress_(options.common.quiet) {
@@ -94,10 +96,12 @@ class Watch {
     status_.rows = job_.done().rows();
     status_.rows_done = job_.done().count();
     status_.sequences = job_.running();
+    status_.experts = status_of_experts(engine_.expert_statistics());
     publisher_->publish(status_);
   }
 
   const BatchOptions& options_;
+  const engine::Engine& engine_;
   const batch::Job& job_;
   batch::ProgressMeter meter_;
   Progress progress_;

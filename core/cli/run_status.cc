@@ -15,8 +15,14 @@ constexpr std::chrono::seconds period{1};
 
 }  // namespace
 
-RunStatus::RunStatus(std::string command, const CommonOptions& common,
-                     const engine::Engine& engine) {
+std::optional<batch::Status::Experts> status_of_experts(
+    const std::optional<streaming::ExpertStatistics>& experts) {
+  if (!experts) return std::nullopt;
+  return batch::Status::Experts{experts->hit_rate(), experts->bytes_read_per_token()};
+}
+
+RunStatus::RunStatus(std::string command, const CommonOptions& common, const engine::Engine& engine)
+    : engine_(engine) {
   status_.command = std::move(command);
   status_.model = common.model.filename().string();
   status_.budget_bytes = engine.plan().budget.bytes;
@@ -49,6 +55,7 @@ void RunStatus::publish(double tokens_per_s) {
   status_.memory_bytes =
       topology::read_process_memory().resident_bytes().value_or(batch::Status::unknown_memory);
   status_.tokens_per_s = tokens_per_s;
+  status_.experts = status_of_experts(engine_.expert_statistics());
   publisher_->publish(status_);
 }
 

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "core/batch/status_segment.h"
@@ -12,9 +13,14 @@
 
 namespace sluice::cli {
 
+// What a status says of the experts that a run has used; nothing for a model without experts.
+std::optional<batch::Status::Experts> status_of_experts(
+    const std::optional<streaming::ExpertStatistics>& experts);
+
 class RunStatus {
  public:
-  // Where there is no shared memory the status is not published, with a warning.
+  // The engine must live when a function is called. Where there is no shared memory the status is
+  // not published, with a warning.
   RunStatus(std::string command, const CommonOptions& common, const engine::Engine& engine);
 
   void add_tokens(std::uint64_t tokens);  // tokens that were evaluated
@@ -23,6 +29,7 @@ class RunStatus {
  private:
   void publish(double tokens_per_s);
 
+  const engine::Engine& engine_;
   batch::Status status_;
   std::unique_ptr<batch::StatusPublisher> publisher_;
   std::uint64_t tokens_ = 0;  // since the last update

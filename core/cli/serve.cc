@@ -11,6 +11,7 @@
 #include "core/batch/status_segment.h"
 #include "core/cli/interrupt.h"
 #include "core/cli/output.h"
+#include "core/cli/run_status.h"
 #include "core/cli/serve_setup.h"
 #include "core/engine/sampler.h"
 #include "core/http/server.h"
@@ -107,6 +108,7 @@ class StatusLine {
     status_.memory_bytes =
         topology::read_process_memory().resident_bytes().value_or(batch::Status::unknown_memory);
     status_.sequences = statistics.running;
+    status_.experts = status_of_experts(statistics.experts);
     publisher_->publish(status_);
     tokens_ = tokens;
     last_ = now;

@@ -25,36 +25,51 @@ ordered_json memory_bytes(const batch::Status& status) {
   return knows_memory(status) ? ordered_json(status.memory_bytes) : ordered_json(nullptr);
 }
 
+std::string hits_text(const batch::Status& status) {
+  return status.experts ? fmt::format("{:.0f} %", 100 * status.experts->hit_rate) : "-";
+}
+
+std::string expert_bytes_text(const batch::Status& status) {
+  if (!status.experts) return "-";
+  return format_bytes(static_cast<std::uint64_t>(status.experts->bytes_read_per_token));
+}
+
 std::string memory_text(const batch::Status& status) {
   return knows_memory(status) ? format_bytes(status.memory_bytes) : "unknown";
 }
 
 ordered_json to_json(const LivingStatus& living) {
   const batch::Status& status = living.status;
-  return {{"pid", living.pid},
-          {"command", status.command},
-          {"model", status.model},
-          {"seconds", living.seconds},
-          {"budget_bytes", status.budget_bytes},
-          {"memory_bytes", memory_bytes(status)},
-          {"tokens_per_s", status.tokens_per_s},
-          {"sequences", status.sequences},
-          {"rows_done", status.rows_done},
-          {"rows", status.rows}};
+  ordered_json json = {{"pid", living.pid},
+                       {"command", status.command},
+                       {"model", status.model},
+                       {"seconds", living.seconds},
+                       {"budget_bytes", status.budget_bytes},
+                       {"memory_bytes", memory_bytes(status)},
+                       {"tokens_per_s", status.tokens_per_s},
+                       {"sequences", status.sequences},
+                       {"rows_done", status.rows_done},
+                       {"rows", status.rows}};
+  if (status.experts) {
+    json["expert_hit_rate"] = status.experts->hit_rate;
+    json["expert_bytes_read_per_token"] = status.experts->bytes_read_per_token;
+  }
+  return json;
 }
 
 std::string table(const std::vector<LivingStatus>& all) {
   if (all.empty()) return "no sluice process runs\n";
-  std::string text =
-      fmt::format("{:>8}  {:<7} {:>12} {:>12} {:>12} {:>10} {:>5} {:>15}  {}\n", "pid", "command",
-                  "time", "budget", "memory", "tokens/s", "seqs", "rows", "model");
+  std::string text = fmt::format(
+      "{:>8}  {:<7} {:>12} {:>12} {:>12} {:>10} {:>5} {:>15} {:>6} {:>12}  {}\n", "pid", "command",
+      "time", "budget", "memory", "tokens/s", "seqs", "rows", "hits", "read/token", "model");
   for (const LivingStatus& living : all) {
     const batch::Status& status = living.status;
     text += fmt::format(
-        "{:>8}  {:<7} {:>12} {:>12} {:>12} {:>10.1f} {:>5} {:>15}  {}\n", living.pid,
+        "{:>8}  {:<7} {:>12} {:>12} {:>12} {:>10.1f} {:>5} {:>15} {:>6} {:>12}  {}\n", living.pid,
         status.command, batch::format_duration(living.seconds), format_bytes(status.budget_bytes),
         memory_text(status), status.tokens_per_s, status.sequences,
-        status.rows == 0 ? "-" : fmt::format("{}/{}", status.rows_done, status.rows), status.model);
+        status.rows == 0 ? "-" : fmt::format("{}/{}", status.rows_done, status.rows),
+        hits_text(status), expert_bytes_text(status), status.model);
   }
   return text;
 }
@@ -64,7 +79,9 @@ std::string table(const std::vector<LivingStatus>& all) {
 CLI::App* add_top(CLI::App& program, TopOptions& options) {
   CLI::App* command = add_command(
       program, "top", "Show the sluice processes that run on this machine",
-      "Memory is what a process holds, file pages included; tokens/s are of the last minute.\n\n"
+      "Memory is what a process holds, file pages included; tokens/s are of the last minute.\n"
+      "Of mixtures of experts, hits are the share of the experts needed that were in memory, and\n"
+      "read/token is what was read of the others, both since the process began.\n\n"
       "Examples:\n"
       "  watch sluice top\n"
       "  sluice top --json | jq '.jobs[].tokens_per_s'");

@@ -278,6 +278,10 @@ class LoadedEngine final : public Engine {
   const EngineFacts& facts() const override { return facts_; }
   const plan::MemoryPlan& plan() const override { return prepared_.planned.plan; }
   streaming::TapeStatistics tape_statistics() const override { return tape_->statistics(); }
+  std::optional<streaming::ExpertStatistics> expert_statistics() const override {
+    const auto groups = tape_->expert_statistics();
+    return groups.empty() ? std::nullopt : std::optional(streaming::sum_of(groups));
+  }
 
   std::unique_ptr<Sequence> new_sequence(std::uint32_t positions) override {
     if (positions > plan().cache.positions) return nullptr;

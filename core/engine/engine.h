@@ -188,7 +188,9 @@ class Engine {
   virtual const tokenizer::Tokenizer& tokenizer() const = 0;
   virtual const EngineFacts& facts() const = 0;
   virtual const plan::MemoryPlan& plan() const = 0;
-  virtual streaming::TapeStatistics tape_statistics() const = 0;
+  virtual streaming::TapeStatistics tape_statistics() const = 0;  // reads /proc: for reports
+  // How the experts of all layers were used so far; nothing for a model without experts.
+  virtual std::optional<streaming::ExpertStatistics> expert_statistics() const = 0;
 
   // Makes an empty sequence and reserves room for `positions` positions. Null when the cache does
   // not have that much free.

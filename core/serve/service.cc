@@ -185,6 +185,7 @@ void Service::serve() {
 void Service::publish_counts() {
   const std::lock_guard lock(mutex_);
   statistics_.scheduler = scheduler_->counts();
+  statistics_.experts = engine_->expert_statistics();
 }
 
 void Service::fail_all(const std::string& problem) {

@@ -80,6 +80,7 @@ class Service {
     double first_token_s = 0;
     std::uint64_t first_tokens = 0;
     SchedulerCounts scheduler;
+    std::optional<streaming::ExpertStatistics> experts;  // nothing for a model without experts
   };
 
   // Returns at once.
