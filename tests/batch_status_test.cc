@@ -2,6 +2,7 @@
 // choice of --parallel, and the merging of parts.
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <csignal>
 #include <filesystem>
 #include <limits>
@@ -330,6 +331,24 @@ TEST_CASE("the number of sequences is the fewest with which a job takes hardly l
     return std::optional<std::uint64_t>(2'000'000'000ULL * (n < 4 ? 1 : n));
   };
   CHECK(choose_parallel(curve, 1e9, work, crowded).parallel == 2);
+}
+
+TEST_CASE(
+    "rows of a mixture share few experts when they are few, and memory for them costs places") {
+  const StepCurve curve({{1, 0.01}, {256, 0.02}});
+  // Each token takes a sixteenth of the experts.
+  const auto streamed = [](double bytes_for_each) {
+    return [bytes_for_each](std::uint32_t n) {
+      const double needed = 1 - std::pow(1 - 1.0 / 16, n);
+      return std::optional(static_cast<std::uint64_t>((12e9 + bytes_for_each * n) * needed));
+    };
+  };
+  const Workload few{.rows = 4, .generated_tokens = 400};
+  const Workload many{.rows = 256, .generated_tokens = 25'600};
+  CHECK(choose_parallel(curve, 1e9, few, streamed(0)).parallel == 4);
+  // 3.64 s for a step of four, 0.81 s for one alone.
+  CHECK(choose_parallel(curve, 1e9, few, streamed(1e9)).parallel == 1);
+  CHECK(choose_parallel(curve, 1e9, many, streamed(0.25e9)).parallel == 256);
 }
 
 TEST_CASE("any number of parts is merged with a few open files") {

@@ -1,6 +1,7 @@
 // Experts that come and go: streaming/expert_policy.h, the tape with groups of experts against a
 // fake disk, and whole mixtures in little memory.
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <memory>
 #include <numeric>
@@ -206,6 +207,28 @@ TEST_CASE("experts that no place is usable for are not kept") {
   const auto exchanges = policy.use(uses, 1, 2);
   REQUIRE(exchanges.size() == 1);
   CHECK(exchanges[0].gains == 5);
+}
+
+TEST_CASE("a plan counts the experts that the tokens of a step need and that have no place") {
+  constexpr std::size_t experts = 16, used = 2;
+  constexpr std::uint64_t bytes = 4096;
+  std::vector<Segment> segments;
+  for (std::uint64_t i = 0; i < 1 + experts; ++i) segments.push_back({0, i * bytes, bytes});
+  const std::vector<ExpertGroup> groups = {{1, experts, 1, used}};
+  for (const std::size_t places : {0U, 4U, 15U, 16U}) {
+    for (const std::uint32_t tokens : {1U, 8U, 64U}) {
+      INFO(places << " places, " << tokens << " tokens");
+      TapeOptions options;
+      options.pinned_bytes_max = (1 + places) * bytes;
+      options.step_tokens = tokens;
+      const TapePlan plan = plan_tape(segments, options, page_bytes, false, groups);
+      const double needed = experts * (1 - std::pow(1 - double{used} / experts, tokens));
+      const double missed = needed * static_cast<double>(experts - places) / experts;
+      CHECK(static_cast<double>(plan.streamed_expert_bytes_per_step) ==
+            Approx(missed * bytes).margin(1));
+      CHECK(plan.streamed_bytes_per_step == plan.streamed_expert_bytes_per_step);
+    }
+  }
 }
 
 TEST_CASE("experts have the right bytes with every budget, fault and order") {

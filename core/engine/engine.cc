@@ -108,6 +108,13 @@ class RehearsedRun {
 
   const plan::MemoryPlan& plan() const { return prepared_.planned.plan; }
 
+  // Whether steps of more than so many tokens read hardly more weights.
+  bool needs_most_experts(std::size_t tokens) const {
+    return std::ranges::all_of(
+        prepared_.planned.layout->expert_groups(),
+        [&](const streaming::ExpertGroup& group) { return group.share_needed(tokens) > 0.9; });
+  }
+
   bool has_weights() const {
     return has_all(prepared_.reader.reader->files(), prepared_.planned.layout->segments());
   }
@@ -496,8 +503,11 @@ std::vector<StepPoint> RunPlanner::rehearse_steps(const EngineOptions& options) 
   for (std::size_t tokens = 1; tokens <= std::min(room, tokens_max); tokens *= times) {
     const double seconds = rehearsal.step_seconds(1, tokens, duration);
     points.push_back({static_cast<double>(tokens), seconds});
-    // From here on, time grows in proportion to tokens.
-    if (points.size() > 1 && seconds > 0.9 * times * points[points.size() - 2].seconds) break;
+    // From here on, time grows in proportion to tokens. With experts it may do so before that, as
+    // long as each token needs others.
+    const bool is_in_proportion =
+        points.size() > 1 && seconds > 0.9 * times * points[points.size() - 2].seconds;
+    if (is_in_proportion && run.needs_most_experts(tokens)) break;
   }
   return points;
 }

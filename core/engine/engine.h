@@ -131,7 +131,8 @@ StepTime rehearse_run(const std::filesystem::path& model, const EngineOptions& o
                       std::optional<double> expert_hit_rate = {});
 
 // Measures steps of 1, 4, 16, ... tokens of one sequence, without reading from the disk. Ends when
-// the sequence or the chunk has no room for more, or when time grows in proportion to tokens.
+// the sequence or the chunk has no room for more, or when time grows in proportion to tokens and
+// further ones need no further experts.
 struct StepPoint {
   double tokens = 0, seconds = 0;
 };
