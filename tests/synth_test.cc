@@ -212,15 +212,17 @@ TEST_CASE("synthetic models have the parameters and types of the published files
   }
 }
 
-TEST_CASE("mixtures have the parameters and the number of tensors of the published files") {
+TEST_CASE("more shapes have the parameters and the number of tensors of the published files") {
   struct Expected {
     const char* shape;
     std::uint64_t parameters;
     std::size_t tensors;
   };
-  for (const Expected& expected : {Expected{"qwen35-35b-a3b", 34'660'610'688, 733},
-                                   Expected{"gpt-oss-20b", 20'914'757'184, 459},
-                                   Expected{"lfm2-8b-a1b", 8'339'930'560, 256}}) {
+  for (const Expected& expected :
+       {Expected{"qwen35-35b-a3b", 34'660'610'688, 733},
+        Expected{"gpt-oss-20b", 20'914'757'184, 459}, Expected{"gemma4-12b", 11'907'350'576, 667},
+        Expected{"gemma4-26b-a4b", 25'233'142'046, 658},
+        Expected{"lfm2-8b-a1b", 8'339'930'560, 256}}) {
     INFO(expected.shape);
     const SyntheticModel model(expected.shape, "Q4_K_M");
     std::uint64_t parameters = 0;

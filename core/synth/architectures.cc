@@ -56,9 +56,13 @@ const Block attention_biases = {
     vector("attn_k.bias", {key}, 0, 0.2f),
     vector("attn_v.bias", {key}, 0, 0.2f),
 };
-const Block attention_sinks = {
-    vector("attn_output.bias", {embedding}, 0, 0.2f),
-    vector("attn_sinks.weight", {&S::heads}, 1, 1.5f),
+const Block attention_sinks = {vector("attn_sinks.weight", {&S::heads}, 1, 1.5f)};
+const Block output_bias = {vector("attn_output.bias", {embedding}, 0, 0.2f)};
+const Block fused_bias = {vector("attn_qkv.bias", {&S::query_key_value}, 0, 0.2f)};
+const Block keys_as_values = {
+    matrix("attn_q.weight", embedding, query),
+    matrix("attn_k.weight", embedding, key),
+    matrix("attn_output.weight", query, embedding, TensorRole::attn_output),
 };
 const Block fused_attention = {
     matrix("attn_qkv.weight", embedding, &S::query_key_value, TensorRole::attn_qkv),
@@ -98,6 +102,11 @@ const Block gated_ffn = {
     matrix("ffn_up.weight", embedding, feed_forward),
     matrix("ffn_down.weight", feed_forward, embedding, TensorRole::ffn_down),
 };
+const Block ffn_biases = {
+    vector("ffn_gate.bias", {feed_forward}, 0, 0.2f),
+    vector("ffn_up.bias", {feed_forward}, 0, 0.2f),
+    vector("ffn_down.bias", {embedding}, 0, 0.2f),
+};
 const Block fused_ffn = {
     matrix("ffn_up.weight", embedding, &S::gate_and_up),
     matrix("ffn_down.weight", feed_forward, embedding, TensorRole::ffn_down),
@@ -120,6 +129,17 @@ const Block mixture_biases = {
     vector("ffn_gate_exps.bias", {&S::expert, &S::experts}, 0, 2.5f),
     vector("ffn_up_exps.bias", {&S::expert, &S::experts}, 0, 2.5f),
     vector("ffn_down_exps.bias", {embedding, &S::experts}, 0, 0.2f),
+};
+// The experts of Gemma 4, which stand beside a dense network.
+const Block fused_mixture = {
+    router(),
+    vector("ffn_gate_inp.scale", {embedding}, 1, 0.2f),
+    experts("ffn_gate_up_exps.weight", embedding, &S::expert_gate_and_up),
+    experts("ffn_down_exps.weight", &S::expert, embedding, TensorRole::ffn_down),
+    vector("ffn_down_exps.scale", {&S::experts}, 1, 0.3f),
+    norm("pre_ffw_norm_2.weight", embedding),
+    norm("post_ffw_norm_1.weight", embedding),
+    norm("post_ffw_norm_2.weight", embedding),
 };
 const Block plain_mixture = {
     router(),
@@ -175,11 +195,15 @@ const Block layer_embedding = {
     matrix("inp_gate.weight", embedding, &S::layer_embedding),
     matrix("proj.weight", &S::layer_embedding, embedding),
     norm("post_norm.weight", embedding),
-    vector("layer_output_scale.weight", {one}, 0.9f, 0.1f),
 };
+const Block layer_scale = {vector("layer_output_scale.weight", {one}, 0.9f, 0.1f)};
 
 const Architecture architectures[] = {
     {"llama", {{"*", {attn_norm, attention, ffn_norm, gated_ffn}}}},
+    {"llama-biased",
+     {{"*",
+       {attn_norm, attention, attention_biases, output_bias, ffn_norm, gated_ffn, ffn_biases}}}},
+    {"llama-fused", {{"*", {attn_norm, fused_attention, fused_bias, ffn_norm, gated_ffn}}}},
     {"mistral3", {{"*", {attn_norm, attention, ffn_norm, gated_ffn}}}},
     {"smollm3", {{"*", {attn_norm, attention, ffn_norm, gated_ffn}}}},
     {"granite", {{"*", {attn_norm, attention, ffn_norm, gated_ffn}}}},
@@ -207,7 +231,21 @@ const Architecture architectures[] = {
     {"gemma4",
      {{"*~",
        {attn_norm, attention, small_head_norms, post_attention_norm, ffn_norm, gated_ffn,
-        post_ffw_norm, layer_embedding}}}},
+        post_ffw_norm, layer_embedding, layer_scale}}}},
+    {"gemma4-dense",
+     {{"~",
+       {attn_norm, attention, small_head_norms, post_attention_norm, ffn_norm, gated_ffn,
+        post_ffw_norm, layer_scale}},
+      {"*",
+       {attn_norm, keys_as_values, small_head_norms, post_attention_norm, ffn_norm, gated_ffn,
+        post_ffw_norm, layer_scale}}}},
+    {"gemma4-moe",
+     {{"~",
+       {attn_norm, attention, small_head_norms, post_attention_norm, ffn_norm, gated_ffn,
+        fused_mixture, post_ffw_norm, layer_scale}},
+      {"*",
+       {attn_norm, keys_as_values, small_head_norms, post_attention_norm, ffn_norm, gated_ffn,
+        fused_mixture, post_ffw_norm, layer_scale}}}},
     {"qwen35",
      {{"M", {attn_norm, delta_net, post_attention_norm, gated_ffn}},
       {"*", {attn_norm, gated_attention, head_norms, post_attention_norm, gated_ffn}}}},
@@ -233,8 +271,8 @@ const Architecture architectures[] = {
      {{"*", {attn_norm, direct_queries, old_latent_attention, ffn_norm, gated_ffn}}}},
     {"gpt-oss",
      {{"*~",
-       {attn_norm, attention, attention_biases, attention_sinks, post_attention_norm, mixture,
-        mixture_biases}}}},
+       {attn_norm, attention, attention_biases, output_bias, attention_sinks, post_attention_norm,
+        mixture, mixture_biases}}}},
     {.name = "lfm2moe",
      .layers = {{"M", {attn_norm, short_convolution, ffn_norm, mixture, choice_bias}},
                 {"*", {attn_norm, attention, head_norms, ffn_norm, mixture, choice_bias}}},
@@ -273,7 +311,8 @@ Sizes::Sizes(const Shape& shape, std::uint32_t layer)
   heads = shape.heads.queries;
   query = shape.heads.queries * head;
   gated_query = 2 * query;
-  key = shape.heads.keys * head;
+  const bool has_own_keys = shape.kind(layer) == '~' && shape.window.keys > 0;
+  key = (has_own_keys ? shape.window.keys : shape.heads.keys) * head;
   query_key_value = query + 2 * key;
 
   latent = shape.latent.rank;
@@ -304,6 +343,7 @@ Sizes::Sizes(const Shape& shape, std::uint32_t layer)
   layer_embeddings = layer_embedding * shape.layers;
   experts = shape.experts.count;
   expert = shape.experts.feed_forward > 0 ? shape.experts.feed_forward : shape.feed_forward;
+  expert_gate_and_up = 2 * expert;
   shared_expert = shape.experts.shared_feed_forward;
 }
 

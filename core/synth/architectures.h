@@ -25,7 +25,7 @@ struct Sizes {
   std::uint64_t inner = 0, state = 0, recurrent_heads = 0, channels = 0, mixer_input = 0;
   std::uint64_t groups = 0, group = 0;
   std::uint64_t layer_embedding = 0, layer_embeddings = 0;  // of one layer, of all
-  std::uint64_t experts = 0, expert = 0, shared_expert = 0;
+  std::uint64_t experts = 0, expert = 0, expert_gate_and_up = 0, shared_expert = 0;
 
   Sizes(const Shape& shape, std::uint32_t layer);
 };
@@ -50,7 +50,7 @@ struct LayerKinds {
 };
 
 struct Architecture {
-  std::string_view name;
+  std::string_view name;  // Shape::tensors or Shape::architecture
   std::vector<LayerKinds> layers;
   std::string_view leading = {};  // describes the leading layers without experts; empty: none
   const char* final_norm = "output_norm.weight";

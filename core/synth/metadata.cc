@@ -82,6 +82,11 @@ class Keys {
       add_by_layer<std::int32_t>("attention.head_count_kv", [&](std::uint32_t layer) {
         return static_cast<std::int32_t>(shape_.kind(layer) == '*' ? shape_.heads.keys : 0);
       });
+    } else if (shape_.window.keys > 0) {
+      add_by_layer<std::int32_t>("attention.head_count_kv", [&](std::uint32_t layer) {
+        const bool has_window = shape_.kind(layer) == '~';
+        return static_cast<std::int32_t>(has_window ? shape_.window.keys : shape_.heads.keys);
+      });
     } else {
       add("attention.head_count_kv", shape_.heads.keys);
     }
@@ -92,8 +97,9 @@ class Keys {
     add("attention.layer_norm_rms_epsilon", shape_.norm_epsilon);
     // Of no use, but llama.cpp insists on it.
     if (is_nemotron()) add("attention.layer_norm_epsilon", shape_.norm_epsilon);
-    if (is("gemma4")) add("attention.shared_kv_layers", shape_.shared_layers);
-    add_if_set("embedding_length_per_layer_input", shape_.layer_embedding);
+    if (!is("gemma4")) return;
+    add("attention.shared_kv_layers", shape_.shared_layers);
+    add("embedding_length_per_layer_input", shape_.layer_embedding);
   }
 
   void add_latent_attention() {

@@ -1,4 +1,5 @@
 #include <initializer_list>
+#include <utility>
 
 #include "core/error.h"
 #include "core/synth/random_blocks.h"
@@ -63,6 +64,9 @@ void draw_positions(Shape& shape, Dice& dice) {
   }
   if (shape.window.head_size > 0) {
     shape.window.head_size = shape.heads.size / 2;
+  }
+  if (shape.window.keys > 0) {  // those without a window have fewer
+    shape.window.keys = std::exchange(shape.heads.keys, 1);
   }
   if (shape.rope.original_context > 0 && shape.rope.original_context < 100) {
     shape.rope.original_context = dice.one_of({4u, 5u, 6u, 7u});

@@ -18,6 +18,9 @@ enum class Routing { uniform, skewed };
 struct Shape {
   std::string name;
   std::string architecture;  // value of general.architecture
+  // Which list of tensors (architectures.cc) it has, if its architecture has several; empty: the
+  // one with the name of the architecture.
+  std::string tensors = {};
   std::uint32_t layers = 0;
   std::uint32_t embedding = 0;
   struct Heads {
@@ -53,7 +56,8 @@ struct Shape {
 
   struct Window {
     std::uint32_t positions = 0;
-    std::uint32_t head_size = 0;  // of the layers with a window, where it differs
+    // Of the layers with a window, where they differ: sizes of heads, and heads of keys.
+    std::uint32_t head_size = 0, keys = 0;
     float rope_base = 0;
   } window = {};
 

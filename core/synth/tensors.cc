@@ -13,11 +13,8 @@
 namespace sluice::synth {
 namespace {
 
-// The description of the architecture; one with experts may be another.
 const Architecture& architecture_of(const Shape& shape) {
-  const bool is_mixed_hybrid = shape.architecture == "granitehybrid" && shape.experts.count > 0;
-  if (is_mixed_hybrid) return architecture_by_name("granitehybrid-moe");
-  return architecture_by_name(shape.latent.is_old_form ? "deepseek2-lite" : shape.architecture);
+  return architecture_by_name(shape.tensors.empty() ? shape.architecture : shape.tensors);
 }
 
 class TensorList {
@@ -54,7 +51,8 @@ class TensorList {
 
   Tensor& add(std::string name, std::vector<std::uint64_t> dims, Fill fill, float mean,
               float deviation, TensorRole role = TensorRole::other) {
-    TensorPlace place{role, 0, 0, shape_.heads.queries / shape_.heads.keys, dims[0]};
+    const std::uint32_t keys = std::max(shape_.heads.keys, shape_.window.keys);
+    TensorPlace place{role, 0, 0, shape_.heads.queries / keys, dims[0]};
     place.is_of_experts = name.find("_exps") != std::string::npos;
     tensors_.push_back({std::move(name), std::move(dims), fill, mean, deviation, place});
     return tensors_.back();
@@ -150,7 +148,8 @@ class TensorList {
         return shape_.gain * (adds_to_stream && is_mixture ? added : 1) / width;
       }
       case Fill::router:
-        return 1 / width;
+        // What Gemma 4's router multiplies is divided by the root of its width already.
+        return shape_.architecture == "gemma4" ? 1 : 1 / width;
       case Fill::router_bias:
         return shape_.experts.router_bias;
       default:
