@@ -48,17 +48,18 @@ LatentAttentionSpec read_attention(const Keys& keys, const HyperParameters& hp,
 
 // Older files do not say which scores the router has; those with a bias for the choice are
 // sigmoids.
-RouterSpec router_defaults(const WeightLayout& layout, const HyperParameters& hp) {
+RouterSpec router_defaults(const Keys& keys, const WeightLayout& layout,
+                           const HyperParameters& hp) {
   const std::string last = fmt::format("blk.{}.exp_probs_b.bias", hp.layers - 1);
   return {.scores = layout.has(last) ? RouterScores::sigmoid : RouterScores::softmax,
-          .divides_by_sum = false};
+          .divides_by_sum = keys.flag_or("expert_weights_norm", false)};
 }
 
 }  // namespace
 
 std::unique_ptr<Decoder> make_deepseek2(const Keys& keys, WeightLayout& layout) {
   const HyperParameters hp = read_hyper_parameters(keys);
-  const FeedForwards feed_forwards(keys, hp, Activation::swiglu, router_defaults(layout, hp));
+  const FeedForwards feed_forwards(keys, hp, Activation::swiglu, router_defaults(keys, layout, hp));
   const std::size_t e = hp.embedding;
   auto decoder = std::make_unique<Decoder>(hp, layout);
 

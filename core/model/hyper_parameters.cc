@@ -49,6 +49,10 @@ std::uint32_t read_vocabulary(const Keys& keys, std::uint32_t embedding) {
 HyperParameters read_hyper_parameters(const Keys& keys, std::optional<float> norm_epsilon) {
   HyperParameters hp;
   hp.architecture = keys.architecture();
+  if (!keys.flag_or("attention.causal", true)) {
+    throw keys.error("attention.causal",
+                     "is false: tokens see those after them, so the model cannot write text");
+  }
   hp.layers = read_layers(keys);
   hp.embedding = keys.count("embedding_length");
   hp.context = keys.count("context_length", context_max);

@@ -13,7 +13,8 @@ std::unique_ptr<Decoder> make_nemotron_h(const Keys& keys, WeightLayout& layout)
   const HyperParameters hp = read_hyper_parameters(keys);
   const std::vector<Heads> heads = read_heads(keys, hp);
   const FeedForwards feed_forwards(keys, hp, Activation::relu_squared,
-                                   {.scores = RouterScores::sigmoid});
+                                   {.scores = RouterScores::sigmoid,
+                                    .divides_by_sum = keys.flag_or("expert_weights_norm", true)});
   const std::size_t e = hp.embedding;
   auto decoder = std::make_unique<Decoder>(hp, layout);
 

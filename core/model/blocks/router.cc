@@ -77,7 +77,6 @@ RouterSpec read_router(const Keys& keys, std::size_t embedding, const RouterSpec
                      fmt::format("is {}, whose experts are fewer than the {} that a token takes",
                                  spec.groups_used, spec.used));
   }
-  spec.divides_by_sum = keys.flag_or("expert_weights_norm", otherwise.divides_by_sum);
   const float scale = keys.number_or("expert_weights_scale", 0);
   if (scale != 0) spec.scale = scale;  // some converters write 0 for "not scaled"
   return spec;
