@@ -1,99 +1,22 @@
 // The ways in which files store the experts of a mixture: stacked, each as tensors of its own, with
 // gate and up in one tensor, and split over several files. The same weights give the same bits.
-#include <algorithm>
-#include <cstring>
 #include <filesystem>
 #include <fmt/format.h>
-#include <functional>
-#include <iterator>
-#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "core/engine/engine.h"
 #include "core/error.h"
-#include "core/gguf/gguf.h"
-#include "core/gguf/gguf_writer.h"
 #include "core/synth/shapes.h"
 #include "core/synth/synthetic_model.h"
-#include "streaming/mapped_file.h"
 #include "tests/catch.h"
+#include "tests/model_content.h"
 #include "tests/temporary_folder.h"
 
-namespace sluice {
+namespace sluice::test {
 namespace {
 
 namespace fs = std::filesystem;
-
-struct Stored {
-  std::string name;
-  std::vector<std::uint64_t> dims;
-  std::uint32_t type;
-  std::vector<std::byte> bytes;
-};
-
-// A model in memory, to be written in another way.
-class Content {
- public:
-  explicit Content(const fs::path& path)
-      : model_(std::make_shared<gguf::Model>(gguf::Model::open(path))) {
-    const streaming::MappedFile file(path);
-    for (const gguf::TensorInfo& tensor : model_->tensors()) {
-      const auto data = file.bytes().subspan(tensor.offset, tensor.bytes);
-      tensors.push_back({std::string(tensor.name),
-                         {tensor.dims.begin(), tensor.dims.begin() + tensor.rank},
-                         tensor.type,
-                         {data.begin(), data.end()}});
-    }
-  }
-
-  // Writes tensors [first, last), with all metadata or none.
-  void write(const fs::path& path, std::size_t first, std::size_t last, bool has_metadata,
-             const std::function<void(gguf::Writer&)>& add_more) const {
-    gguf::Writer writer;
-    for (const gguf::Metadata::Entry& entry : model_->metadata().entries()) {
-      if (has_metadata) writer.add(entry.key, entry.value);
-    }
-    add_more(writer);
-    for (std::size_t i = first; i < last; ++i) {
-      writer.add_tensor(tensors[i].name, tensors[i].dims, tensors[i].type);
-    }
-    writer.write(path, [&](std::size_t index, const gguf::Writer::Sink& sink) {
-      sink(tensors[first + index].bytes);
-    });
-  }
-  void write(const fs::path& path) const {
-    write(path, 0, tensors.size(), true, [](gguf::Writer&) {});
-  }
-
-  // Replaces each tensor that `replace` returns something for.
-  void change(const std::function<std::vector<Stored>(const Stored&)>& replace) {
-    std::vector<Stored> changed;
-    for (const Stored& tensor : tensors) {
-      std::vector<Stored> now = replace(tensor);
-      if (now.empty()) now.push_back(tensor);
-      std::ranges::move(now, std::back_inserter(changed));
-    }
-    tensors = std::move(changed);
-  }
-
-  const Stored& find(const std::string& name) const {
-    const auto found = std::ranges::find(tensors, name, &Stored::name);
-    REQUIRE(found != tensors.end());
-    return *found;
-  }
-
-  std::vector<Stored> tensors;
-
- private:
-  std::shared_ptr<const gguf::Model> model_;
-};
-
-std::string replaced(const std::string& name, const std::string& from, const std::string& to) {
-  std::string out = name;
-  return out.replace(out.find(from), from.size(), to);
-}
 
 // "blk.1.ffn_up_exps.weight" becomes "blk.1.ffn_up.0.weight", "blk.1.ffn_up.1.weight" and so on.
 std::vector<Stored> each_expert(const Stored& stack) {
@@ -152,31 +75,12 @@ fs::path write_split(const Content& content, const fs::path& folder) {
   return path(0);
 }
 
-std::vector<float> logits_of(const fs::path& model) {
-  engine::EngineOptions options;
-  options.context = 64;
-  options.threads = 2;
-  options.chunk = options.logits_columns = 8;
-  const auto engine = engine::Engine::open(model, options);
-  std::vector<tokenizer::Token> tokens;
-  for (int i = 0; i < 20; ++i) tokens.push_back(5 + 13 * i);
-  std::vector<float> out;
-  engine->session().evaluate_all(tokens, [&](std::size_t, std::span<const float> logits) {
-    out.insert(out.end(), logits.begin(), logits.end());
-  });
-  return out;
-}
-
-bool are_same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
-}
-
 }  // namespace
 
 TEST_CASE("a mixture gives the same bits however its file stores the experts") {
   for (const char* name : {"tiny-qwen3moe", "tiny-deepseek2", "tiny-lfm2moe", "tiny-gpt-oss"}) {
     INFO(name);
-    const test::TemporaryFolder folder;
+    const TemporaryFolder folder;
     const fs::path stacked = folder.path() / "stacked.gguf", other = folder.path() / "other.gguf";
     synth::SyntheticModel(name, "Q4_K_M").write(stacked, 3, {});
     const std::vector<float> expected = logits_of(stacked);
@@ -200,7 +104,7 @@ TEST_CASE("a mixture gives the same bits however its file stores the experts") {
 }
 
 TEST_CASE("experts in which a tensor is missing, or has another shape, are refused by its name") {
-  const test::TemporaryFolder folder;
+  const TemporaryFolder folder;
   const fs::path stacked = folder.path() / "stacked.gguf", other = folder.path() / "other.gguf";
   synth::SyntheticModel("tiny-qwen3moe", "Q8_0").write(stacked, 3, {});
   Content apart(stacked);
@@ -224,4 +128,4 @@ TEST_CASE("experts in which a tensor is missing, or has another shape, are refus
   CHECK(refusal(more).find("blk.1.ffn_up.8.weight") != std::string::npos);
 }
 
-}  // namespace sluice
+}  // namespace sluice::test

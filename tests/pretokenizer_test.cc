@@ -221,6 +221,11 @@ TEST_CASE("names of pre-tokenizers and what they imply") {
     CHECK_FALSE(find_pretokenizer(name)->ignore_merges);
     CHECK_FALSE(find_pretokenizer(name)->adds_bos);
   }
+  for (const char* name : {"qwen2", "qwen35", "granite-docling", "refact"}) {
+    CAPTURE(name);
+    CHECK_FALSE(find_pretokenizer(name)->ignore_merges);
+    CHECK_FALSE(find_pretokenizer(name)->adds_bos);
+  }
   CHECK_FALSE(find_pretokenizer("glm4")->has_bos);
   CHECK(find_pretokenizer("deepseek-r1-qwen")->kind == Kind::qwen2);
   CHECK(find_pretokenizer("llama4")->kind == Kind::gpt4o);
