@@ -1,6 +1,7 @@
 // The API on an engine that makes every mistake of the scheduler show: answers are those of a
 // batch, whoever else asks; what is wrong is refused in OpenAI's form; who goes is forgotten.
 #include <atomic>
+#include <cerrno>
 #include <fstream>
 #include <functional>
 #include <future>
@@ -8,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 #include <stdexcept>
+#include <system_error>
 #include <thread>
 
 #include "core/batch/job.h"
@@ -33,9 +35,10 @@ using sluice::test::HttpClient;
 
 constexpr std::uint32_t positions_max = 300;
 
-// Steps wait while it is closed.
+// Steps wait while it is closed, and fail while the disk is broken.
 struct Gate {
   std::atomic<bool> is_closed{false};
+  std::atomic<bool> is_broken{false};
 };
 
 TaskOptions task_options(const sluice::tokenizer::Tokenizer& tokenizer) {
@@ -75,11 +78,12 @@ class ApiServer {
               stop_check();
               std::this_thread::sleep_for(1ms);
             }
+            if (gate.is_broken) throw std::system_error(EIO, std::generic_category());
             stop_check();
           };
           return engine;
         },
-        ServiceOptions{.scheduler = {.parallel = 4}, .queue_max = 1000});
+        ServiceOptions{.scheduler = {.parallel = 4}, .queue_max = 1000, .retry_pause = 1ms});
     service_->wait_until_ready();
     const auto& tokenizer = service_->engine().tokenizer();
     api_.set_model({.service = service_.get(),
@@ -576,6 +580,36 @@ TEST_CASE("an answer whose service stops ends with an error") {
   CHECK(client.read_answer().status == 503);
   CHECK(server.ask("POST", "/v1/completions", body).status == 503);
   CHECK(server.ask("GET", "/health").status == 503);
+}
+
+TEST_CASE("weights that cannot be read fail requests, and the server goes on") {
+  ApiServer server;
+  const std::string body = R"({"prompt":"a","max_tokens":3})";
+  const auto check_error = [](const json& answer) {
+    CHECK(answer["error"]["type"] == "server_error");
+    CHECK(answer["error"]["message"].get<std::string>().find("weights") != std::string::npos);
+  };
+  server.gate.is_closed = server.gate.is_broken = true;
+  HttpClient stream(server.port);
+  const std::string streamed = R"({"prompt":"a","stream":true})";
+  stream.send("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: " +
+              std::to_string(streamed.size()) + "\r\n\r\n" + streamed);
+  stream.read_head();
+  server.gate.is_closed = false;
+  check_error(json::parse(stream.read_chunk().substr(6)));
+  CHECK(stream.read_chunk().empty());  // the stream has ended, and the connection has not
+  const Answer failed = server.ask("POST", "/v1/completions", body);
+  CHECK(failed.status == 500);
+  check_error(json::parse(failed.body));
+  CHECK(server.ask("POST", "/v1/embeddings", R"({"input":"hello"})").status == 500);
+  const Answer health = server.ask("GET", "/health");
+  CHECK(health.status == 503);
+  CHECK(json::parse(health.body)["status"] == "failing");
+  server.gate.is_broken = false;
+  CHECK(server.ask("POST", "/v1/completions", body).status == 200);
+  CHECK(server.ask("GET", "/health").status == 200);
+  CHECK(server.ask("GET", "/metrics").body.find("\nsluice_steps_failed_total 3\n") !=
+        std::string::npos);
 }
 
 TEST_CASE("texts become embeddings, in the order of the request") {

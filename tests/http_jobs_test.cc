@@ -1,12 +1,14 @@
 // Files and batches: uploads in any pieces, hostile forms, and batches whose every row has its
 // result once, whatever ends the server.
 #include <atomic>
+#include <cerrno>
 #include <fstream>
 #include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <set>
+#include <system_error>
 #include <thread>
 
 #include "core/batch/job.h"
@@ -316,6 +318,39 @@ TEST_CASE("a batch that is interrupted again and again has every row once") {
   }
   CHECK(batch["status"] == "completed");
   JobsApi jobs(folder.path(), 1 << 20);
+  std::map<std::string, json> lines;
+  add_lines(jobs, batch["output_file_id"], lines);
+  add_lines(jobs, batch["error_file_id"], lines);
+  CHECK(lines == batch_lines(rows));
+}
+
+TEST_CASE("rows whose weights cannot be read run again until they have their results") {
+  const std::uint64_t seed = sluice::test::random_seed();
+  INFO("seed " << seed);
+  std::mt19937_64 random(seed);
+  const std::string rows = random_rows(random, 40);
+  const TemporaryFolder folder;
+  JobsApi jobs(folder.path(), 1 << 20);
+  std::atomic<int> reads = 0;
+  Service service(
+      [&](std::function<void()> stop_check) {
+        auto engine = std::make_unique<FakeEngine>(
+            sluice::test::FakeLimits{.columns = 16, .logits = 8, .pages = 200});
+        engine->stop_check = [&, stop_check = std::move(stop_check)] {
+          if (++reads % 240 == 0) throw std::system_error(EIO, std::generic_category());
+          stop_check();
+        };
+        return engine;
+      },
+      {.scheduler = {.parallel = 4}, .queue_max = 100, .step_tries = 1});
+  service.wait_until_ready();
+  BatchSettings wanted = settings();
+  wanted.retry_pause = 1ms;
+  jobs.start(service, wanted);
+  const json batch = wait_for_end(jobs, begin_batch(jobs, upload(jobs, rows)));
+  jobs.stop();
+  CHECK(service.statistics().failed > 0);
+  CHECK(batch["status"] == "completed");
   std::map<std::string, json> lines;
   add_lines(jobs, batch["output_file_id"], lines);
   add_lines(jobs, batch["error_file_id"], lines);

@@ -3,6 +3,7 @@
 #include "core/serve/service.h"
 
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <functional>
 #include <future>
@@ -10,6 +11,7 @@
 #include <random>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <variant>
 #include <vector>
@@ -307,6 +309,102 @@ TEST_CASE("a failure of the engine ends all tasks as failed") {
     CHECK(service.state() == Service::State::failed);
     CHECK(service.statistics().failed == 2);
   }
+}
+
+namespace {
+
+// An engine on a disk that fails whenever `fails` says so.
+Service::OpenEngine on_bad_disk(std::function<bool()> fails) {
+  return [fails = std::move(fails)](std::function<void()> stop_check) {
+    auto engine = std::make_unique<FakeEngine>();
+    engine->stop_check = [fails, stop_check = std::move(stop_check)] {
+      if (fails()) throw std::system_error(EIO, std::generic_category(), "/srv/model.gguf");
+      stop_check();
+    };
+    return engine;
+  };
+}
+
+}  // namespace
+
+TEST_CASE("a step whose weights cannot be read is tried again, which shows in nothing") {
+  const Maker maker;
+  std::atomic<int> reads = 0;
+  Service service(on_bad_disk([&] { return ++reads % 7 == 0; }),
+                  {.scheduler = {.parallel = 3}, .retry_pause = std::chrono::milliseconds(0)});
+  service.wait_until_ready();
+  Collector collectors[8];
+  const auto task = [&](int i) { return maker.task(body_of("abc", 20, i)); };
+  for (int i = 0; i < 8; ++i) accepted(service.submit(task(i), collectors[i].events()));
+  for (int i = 0; i < 8; ++i) CHECK(collectors[i].get().outcome.completion.text == alone(task(i)));
+  const Service::Statistics statistics = service.statistics();
+  CHECK(statistics.read_failures > 5);
+  CHECK(statistics.steps_failed == 0);
+  CHECK_FALSE(statistics.is_in_trouble);
+}
+
+TEST_CASE("weights that cannot be read fail the tasks of the step, and no others") {
+  const Maker maker;
+  std::atomic<bool> is_broken = false;
+  std::string trouble;
+  Service service(on_bad_disk([&] { return is_broken.load(); }),
+                  {.scheduler = {.parallel = 2},
+                   .step_tries = 3,
+                   .retry_pause = std::chrono::milliseconds(1),
+                   .on_trouble = [&](const std::string& line) { trouble = line; }});
+  service.wait_until_ready();
+  Collector running[2], waiting;
+  const Task task = maker.task(R"({"prompt":"abc","max_tokens":20,"ignore_eos":true,"seed":1})");
+  Gate gate;
+  running[0].on_token = [&](const Task&) { gate.pass(); };
+  running[1].on_token = [&](const Task&) { is_broken = true; };
+  Events events = running[0].events();
+  bool was_in_trouble = false;
+  events.on_done = [&, end = events.on_done](const Task& ended, const Outcome& outcome) {
+    is_broken = false;
+    was_in_trouble = service.statistics().is_in_trouble;
+    end(ended, outcome);
+  };
+  accepted(service.submit(task, std::move(events)));
+  gate.wait_for_arrival();
+  accepted(service.submit(task, running[1].events()));
+  accepted(service.submit(task, waiting.events()));
+  gate.open();
+  for (Collector& collector : running) {
+    const Outcome outcome = collector.get().outcome;
+    CHECK(outcome.end == Outcome::End::failed);
+    CHECK(outcome.may_run_again);
+    CHECK(outcome.problem.find("Input/output error") != std::string::npos);
+    CHECK(outcome.problem.find("/srv") == std::string::npos);
+  }
+  CHECK(was_in_trouble);
+  CHECK(waiting.get().outcome.completion.text == alone(task));
+  const Service::Statistics statistics = service.statistics();
+  CHECK(statistics.state == Service::State::ready);
+  CHECK(statistics.failed == 2);
+  CHECK(statistics.read_failures == 3);
+  CHECK(statistics.steps_failed == 1);
+  CHECK_FALSE(statistics.is_in_trouble);
+  service.stop();
+  CHECK(service.drain(Clock::now() + std::chrono::hours(1)));
+  CHECK(trouble.find("/srv/model.gguf") != std::string::npos);  // for those who run the server
+}
+
+TEST_CASE("stopping does not wait for a disk that fails") {
+  const Maker maker;
+  std::promise<void> failed;
+  std::atomic<int> reads = 0;
+  Service service(on_bad_disk([&] {
+                    if (++reads == 1) failed.set_value();
+                    return true;
+                  }),
+                  {.retry_pause = std::chrono::hours(1)});
+  service.wait_until_ready();
+  Collector collector;
+  accepted(service.submit(maker.task(body_of("abc", 20, 1)), collector.events()));
+  failed.get_future().wait();
+  service.stop();
+  CHECK(collector.get().outcome.end == Outcome::End::cancelled);
 }
 
 TEST_CASE("stopping ends the opening of the engine") {

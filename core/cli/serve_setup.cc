@@ -119,6 +119,7 @@ ServePreparation prepare_serve(const ServeOptions& options, const http::ApiOptio
   }
   plan_for(preparation.parallel);
   preparation.service.queue_max = options.queue;
+  preparation.service.on_trouble = [](const std::string& line) { warn(line); };
   const gguf::Metadata& metadata = planner.header().metadata();
   preparation.names = model_names(options.common.model, metadata);
   preparation.chat_source =

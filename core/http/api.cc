@@ -306,9 +306,13 @@ void Api::answer_page(const ExchangePointer& exchange) {
 }
 
 void Api::answer_health(const ExchangePointer& exchange) {
-  const auto state = running_ ? running_->model.service->state() : serve::Service::State::loading;
-  Response response = json_response({{"status", state_name(state)}});
-  if (state != serve::Service::State::ready || server_->is_stopping()) {
+  serve::Service::Statistics now;
+  if (running_) now = running_->model.service->statistics();
+  const bool is_ready = now.state == serve::Service::State::ready;
+  const bool is_in_trouble = is_ready && now.is_in_trouble;
+  Response response =
+      json_response({{"status", is_in_trouble ? "failing" : state_name(now.state)}});
+  if (!is_ready || is_in_trouble || server_->is_stopping()) {
     response.status = 503;
     response.fields.push_back({"Retry-After", "1"});
   }

@@ -1,6 +1,5 @@
 #include "core/http/batch_runner.h"
 
-#include <chrono>
 #include <fmt/format.h>
 #include <fstream>
 #include <set>
@@ -54,6 +53,7 @@ struct BatchRunner::Run {
   std::uint64_t next_row = 1;
   std::deque<serve::Task> ready;      // to be submitted
   std::set<std::uint64_t> submitted;  // ids of tasks that have not ended
+  std::chrono::steady_clock::time_point pause_end;
 };
 
 BatchRunner::BatchRunner(BatchStore& batches, FileStore& files, serve::Service& service,
@@ -187,6 +187,7 @@ void BatchRunner::feed_all(Run& run) {
 
 // Gives the service as many texts as it may have. Returns false when it takes none any more.
 bool BatchRunner::feed(Run& run) {
+  if (std::chrono::steady_clock::now() < run.pause_end) return true;
   while (run.submitted.size() < settings_.texts_max && !has_to_end()) {
     if (run.ready.empty()) {
       while (run.next_row <= run.input.rows() && run.done.has(run.next_row)) ++run.next_row;
@@ -249,6 +250,11 @@ void BatchRunner::take_ended(Run& run) {
     const bool has_stopped = service_.state() != serve::Service::State::ready;
     if (one.outcome.end == End::cancelled) continue;
     if (one.outcome.end == End::failed && has_stopped) continue;
+    if (one.outcome.may_run_again) {
+      run.ready.push_front(one.task);
+      run.pause_end = std::chrono::steady_clock::now() + settings_.retry_pause;
+      continue;
+    }
     if (const auto result = run.results.take(one.task, one.outcome)) {
       run.append(one.task.row, *result);
     }

@@ -1,10 +1,12 @@
 // Runs batches one after the other in the background, beside the requests of people who wait. Each
 // result goes to a journal as soon as it is there, so a server that ends in whatever way goes on
-// where it was; every row gets its result once.
+// where it was; every row gets its result once. A row that could not run because of the machine,
+// and not because of what it asks for, is run again.
 //
 // Threads: the members may be called by any thread; the work is done on a thread of its own.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -34,6 +36,8 @@ struct BatchSettings {
   serve::TaskOptions task;
   std::string model_name;
   std::size_t texts_max = 8;  // given to the service at a time
+  // Before texts are begun again whose weights could not be read.
+  std::chrono::milliseconds retry_pause{5000};
 };
 
 class BatchRunner {

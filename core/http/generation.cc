@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <ctime>
-#include <fmt/format.h>
 #include <utility>
 #include <variant>
 

@@ -47,6 +47,10 @@ void write_model_metrics(MetricsText& text, const serve::Service& service,
       .counter("sluice_steps_total", "Passes over the weights.", number(now.scheduler.steps))
       .counter("sluice_steps_given_up_total", "Passes that nobody waited for any more.",
                number(now.steps_given_up))
+      .counter("sluice_read_failures_total", "Passes whose weights could not be read.",
+               number(now.read_failures))
+      .counter("sluice_steps_failed_total", "Of these, those that no other try has made good.",
+               number(now.steps_failed))
       .counter("sluice_prompt_tokens_total", "Tokens of prompts.",
                number(now.scheduler.prompt_tokens_evaluated), "source=\"computed\"")
       .counter("sluice_prompt_tokens_total", "", number(now.scheduler.prompt_tokens_shared),

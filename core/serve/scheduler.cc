@@ -111,6 +111,8 @@ Scheduler::Scheduler(engine::Engine& engine, const SchedulerOptions& options, So
 Scheduler::~Scheduler() = default;
 
 bool Scheduler::step() {
+  works_.clear();
+  workers_.clear();
   end_cancelled();
   grow();
   admit();
@@ -159,6 +161,16 @@ void Scheduler::end_cancelled() {
 void Scheduler::end_all(const std::string& problem) {
   for (const auto& row : rows_) fail(*row, problem, Outcome::End::failed);
   remove_ended();
+}
+
+bool Scheduler::end_step(const std::string& problem) {
+  if (workers_.empty()) return false;
+  for (Row* row : workers_) fail(*row, problem, Outcome::End::failed, true);
+  works_.clear();
+  workers_.clear();
+  was_given_up_ = false;
+  remove_ended();
+  return true;
 }
 
 bool Scheduler::should_give_up(bool interactive_waits) const {
@@ -320,8 +332,6 @@ void Scheduler::preempt(Row& row) {
 
 // Sequences that generate go first. Prompts share the remaining columns, in their order.
 void Scheduler::gather() {
-  works_.clear();
-  workers_.clear();
   std::size_t columns = engine_.step_columns(), prompt_columns_used = 0;
   const auto add = [&](Row& row, std::size_t tokens) {
     const std::span<const Token> pending = row.pending();
@@ -435,10 +445,10 @@ void Scheduler::finish(Row& row, Finish reason) {
   sink_(row.task, {std::move(row.completion), "", Outcome::End::completed});
 }
 
-void Scheduler::fail(Row& row, const std::string& problem, Outcome::End end) {
+void Scheduler::fail(Row& row, const std::string& problem, Outcome::End end, bool may_run_again) {
   row.has_ended = true;
   row.sequence.reset();
-  sink_(row.task, {std::move(row.completion), problem, end});
+  sink_(row.task, {std::move(row.completion), problem, end, may_run_again});
 }
 
 // Keeps the sequence of a row for others, or for when the row goes on.

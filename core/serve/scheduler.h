@@ -94,6 +94,11 @@ class Scheduler {
   // Ends all rows as failed.
   void end_all(const std::string& problem);
 
+  // After a step() that has thrown because the engine has: ends the rows of that step as failed,
+  // such that they may run again. Returns false, and does nothing, when there are none: then it was
+  // not the engine's step that has thrown.
+  bool end_step(const std::string& problem);
+
   // Whether a step that is being computed should rather be given up: it serves mostly rows that
   // were cancelled; or it evaluates long prompts in the background while an interactive row waits
   // to begin. False in the step after one that was given up, so that the others get on, unless it
@@ -123,7 +128,7 @@ class Scheduler {
   void take_token(Row& row, std::span<const float> logits);
   tokenizer::Token choose_token(Row& row, std::span<const float> logits);
   void finish(Row& row, Finish reason);
-  void fail(Row& row, const std::string& problem, Outcome::End end);
+  void fail(Row& row, const std::string& problem, Outcome::End end, bool may_run_again = false);
   void tell(const Row& row, std::string_view text, std::optional<tokenizer::Token> token);
   void end_cancelled();
   void keep(Row& row);

@@ -1,6 +1,7 @@
 #include "core/serve/service.h"
 
 #include <algorithm>
+#include <fmt/format.h>
 
 #include "topology/signals_blocked.h"
 
@@ -11,6 +12,10 @@ namespace {
 struct GivenUp {};
 
 constexpr std::string_view stopped = "the server is stopping";
+
+// A failure longer ago says nothing: if nobody asks for text because the service is said to be in
+// trouble, no step can show that it no longer is.
+constexpr std::chrono::seconds trouble_time{60};
 
 }  // namespace
 
@@ -130,6 +135,7 @@ Service::Statistics Service::statistics() const {
   statistics.queued_interactive = queues_[0].size();
   statistics.queued_background = queues_[1].size();
   statistics.running = running_.size();
+  statistics.is_in_trouble = trouble_ && Clock::now() - *trouble_ < trouble_time;
   return statistics;
 }
 
@@ -171,15 +177,51 @@ void Service::serve() {
     bool has_work = true;
     while (has_work) {
       take_orders();
-      try {
-        has_work = scheduler_->step();
-      } catch (const GivenUp&) {
-        const std::lock_guard lock(mutex_);
-        ++statistics_.steps_given_up;
-      }
+      has_work = try_step();
       publish_counts();
     }
   } while (wait_for_work());
+}
+
+// Returns whether there may be more to do.
+bool Service::try_step() {
+  std::chrono::milliseconds pause = options_.retry_pause;
+  for (unsigned tries = 1;; ++tries) {
+    try {
+      const bool has_work = scheduler_->step();
+      const std::lock_guard lock(mutex_);
+      if (has_work) trouble_.reset();
+      return has_work;
+    } catch (const GivenUp&) {
+      const std::lock_guard lock(mutex_);
+      ++statistics_.steps_given_up;
+      return true;
+    } catch (const std::system_error& error) {
+      std::unique_lock lock(mutex_);
+      ++statistics_.read_failures;
+      if (tries >= options_.step_tries) {
+        lock.unlock();
+        fail_step(error);
+        return true;
+      }
+      changed_.wait_for(lock, pause, [this] { return cancels_all_; });
+    }
+    pause *= 4;
+    take_orders();
+  }
+}
+
+// Clients are not told of the path in the error.
+void Service::fail_step(const std::system_error& error) {
+  {
+    const std::lock_guard lock(mutex_);
+    ++statistics_.steps_failed;
+    trouble_ = Clock::now();
+  }
+  const bool has_ended = scheduler_->end_step(fmt::format(
+      "the weights of the model cannot be read ({}): try again later", error.code().message()));
+  if (!has_ended) throw;
+  if (options_.on_trouble) options_.on_trouble(error.what());
 }
 
 void Service::publish_counts() {

@@ -11,6 +11,10 @@
 // Every task that was accepted gets any number of on_token calls and then exactly one on_done call,
 // whatever happens: it ends, it is cancelled, the engine fails, the service is stopped.
 //
+// A step whose weights cannot be read (std::system_error) is tried again, since it would give the
+// same bits. When that does not help, the tasks of the step fail, and the service goes on with the
+// others. Any other failure of the engine ends the service.
+//
 // Threads: the members may be called by any thread at any time, also from the callbacks, except the
 // destructor, drain() and wait_until_ready(), which wait for the engine thread.
 #pragma once
@@ -29,6 +33,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <variant>
@@ -48,8 +53,14 @@ struct Events {
 };
 
 struct ServiceOptions {
-  SchedulerOptions scheduler;
+  SchedulerOptions scheduler = {};
   std::size_t queue_max = 256;  // tasks that wait to be begun, of each priority
+  // How often a step is tried whose weights cannot be read, and how long the service waits before
+  // the second time; four times as long before each further one.
+  unsigned step_tries = 4;
+  std::chrono::milliseconds retry_pause{50};
+  // Called on the engine thread with one line when tasks fail for that reason. May be empty.
+  std::function<void(const std::string& line)> on_trouble = {};
 };
 
 class Service {
@@ -76,6 +87,10 @@ class Service {
     std::uint64_t accepted = 0, refused = 0;  // of all time, as all that follows
     std::uint64_t completed = 0, failed = 0, cancelled = 0;
     std::uint64_t steps_given_up = 0;
+    std::uint64_t read_failures = 0;  // steps whose weights could not be read, each try
+    std::uint64_t steps_failed = 0;   // because trying again did not help
+    // The last step has failed, not long ago.
+    bool is_in_trouble = false;
     // From submit() to the first token, of tasks that had one.
     double first_token_s = 0;
     std::uint64_t first_tokens = 0;
@@ -136,6 +151,8 @@ class Service {
   void run();
   void open();
   void serve();
+  bool try_step();
+  void fail_step(const std::system_error& error);
   bool wait_for_work();
   void check_step();
   void take_orders();
@@ -164,7 +181,8 @@ class Service {
   std::vector<Accepted> dropped_;  // ended in the queue; this must still be told
   std::vector<std::pair<std::uint64_t, std::string>> cancelled_;  // ids, and why
   bool cancels_all_ = false;
-  bool is_unwanted_ = false;  // the service is being destroyed
+  bool is_unwanted_ = false;                  // the service is being destroyed
+  std::optional<Clock::time_point> trouble_;  // when the last step failed; none: it did not
   std::uint64_t next_id_ = 1;
   Statistics statistics_;
 

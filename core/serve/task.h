@@ -78,6 +78,7 @@ struct Outcome {
   Completion completion;  // unless completed: as far as it came, not split
   std::string problem;    // why it failed or was cancelled, in one line; empty: completed
   End end = End::completed;
+  bool may_run_again = false;  // it failed because of the machine, not because of its task
 };
 
 }  // namespace sluice::serve
