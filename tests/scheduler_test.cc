@@ -83,10 +83,19 @@ std::string text_of(std::size_t size, char c) {
   return std::string(size, c);
 }
 
+// Parts of it can be written in one way only, and others not.
+constexpr const char* half_fixed =
+    R"("root ::= ((\"yes\" | \"no\") \" is the answer to it; \" [a-z]{1,3} \". \")*")";
+
 Task random_task(const Maker& maker, std::mt19937_64& random) {
   const std::string prompt =
       text_of(random() % 130, 'q') + text_of(random() % 20, static_cast<char>('a' + random() % 3));
   const Priority priority = random() % 2 == 0 ? Priority::interactive : Priority::background;
+  if (random() % 3 == 0) {
+    return maker.task(R"({"prompt":")" + prompt + R"(","max_tokens":)" +
+                          std::to_string(random() % 140) + R"(,"grammar":)" + half_fixed + "}",
+                      random() % 5, priority);
+  }
   return maker.task(
       body_of(prompt, static_cast<int>(random() % 140), static_cast<int>(random() % 5)), 1,
       priority);
@@ -99,7 +108,8 @@ TEST_CASE("a row gives the same whatever is preempted, cancelled and given up ar
   const Maker maker;
   SchedulerCounts all;
   const auto is_seen = [&] {
-    return all.preemptions > 0 && all.tokens_evaluated_again > 0 && all.prefix_hits > 0;
+    return all.preemptions > 0 && all.tokens_evaluated_again > 0 && all.prefix_hits > 0 &&
+           all.tokens_forced > 0;
   };
   // Few rounds see all of it under most seeds, and some seeds need more of them.
   const int rounds = is_sanitized ? 10 : 60;
@@ -156,12 +166,48 @@ TEST_CASE("a row gives the same whatever is preempted, cancelled and given up ar
       all.preemptions += counts.preemptions;
       all.tokens_evaluated_again += counts.tokens_evaluated_again;
       all.prefix_hits += counts.prefix_hits;
+      all.tokens_forced += counts.tokens_forced;
     }
     CHECK(engine.free_pages() == limits.pages);  // all are given back
   }
   CHECK(all.preemptions > 0);
   CHECK(all.tokens_evaluated_again > 0);
   CHECK(all.prefix_hits > 0);
+  CHECK(all.tokens_forced > 0);
+}
+
+TEST_CASE("tokens of which there is no choice take no step of their own") {
+  const Maker maker;
+  const Task task = maker.task(R"({"prompt":"abc","max_tokens":200,"grammar":)"
+                               R"("root ::= \"It is \" (\"yes\" | \"no\") \", surely.\""})");
+  struct Case {
+    std::uint32_t columns_beside;
+    bool has_logprobs;
+    std::uint64_t steps, forced;
+  };
+  // The prompt and "I"; "t is ", then "y" or "n"; "es" or "o", and ", surely.", at whose end
+  // nothing is to be computed. Otherwise one step for each token, less the ones at the end.
+  const std::string text = alone(task);
+  const std::uint64_t tokens = text.size();
+  CHECK((text == "It is yes, surely." || text == "It is no, surely."));
+  for (const Case& c : {Case{32, false, 2, tokens - 2}, Case{2, false, 3, tokens - 2},
+                        Case{0, false, 7, tokens - 2}, Case{32, true, tokens, 0}}) {
+    INFO(c.columns_beside << (c.has_logprobs ? ", log probabilities" : ""));
+    FakeEngine engine;
+    Run run(engine, {.prompt_columns_beside = c.columns_beside});
+    Task wanted = task;
+    if (c.has_logprobs) wanted.top_logprobs = 1;
+    run.add(wanted, 1);
+    run.finish();
+    const Outcome& outcome = run.outcomes.at(1);
+    CHECK(outcome.completion.text == text);
+    CHECK(run.streamed[1] == text);
+    CHECK(outcome.completion.finish == Finish::stop);
+    CHECK(outcome.completion.completion_tokens == tokens);
+    CHECK(outcome.completion.logprobs.size() == (c.has_logprobs ? 2 * tokens : 0));
+    CHECK(run.scheduler.counts().steps == c.steps);
+    CHECK(run.scheduler.counts().tokens_forced == c.forced);
+  }
 }
 
 TEST_CASE("more rows run together than would have room for all that they may become") {

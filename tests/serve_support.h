@@ -46,8 +46,9 @@ inline std::string body_of(const std::string& prompt, int tokens_max, int seed) 
          R"(,"seed":)" + std::to_string(seed) + R"(,"stop":["e","xy"]})";
 }
 
-// The text of a task by itself.
+// The text of a task by itself. Log probabilities are asked for, so that each token has a step.
 inline std::string alone(serve::Task task) {
+  task.top_logprobs = 0;
   FakeEngine engine;
   std::string text;
   bool has_given = false;

@@ -168,6 +168,7 @@ struct Work {
     counts.prompt_tokens_evaluated += more.prompt_tokens_evaluated;
     counts.prompt_tokens_shared += more.prompt_tokens_shared;
     counts.tokens_generated += more.tokens_generated;
+    counts.tokens_forced += more.tokens_forced;
     counts.running_max = std::max(counts.running_max, more.running_max);
     seconds += job_seconds;
     waited_s += job.waited_s();
@@ -192,6 +193,7 @@ void write_report(const BatchOptions& options, const RunWatch& watch, const RunR
   report["prompt_tokens_evaluated"] = counts.prompt_tokens_evaluated;
   report["prompt_tokens_shared"] = counts.prompt_tokens_shared;
   report["tokens_generated"] = counts.tokens_generated;
+  report["tokens_forced"] = counts.tokens_forced;
   write_report_file(options.common, report);
 }
 

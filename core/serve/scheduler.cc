@@ -67,7 +67,13 @@ struct Scheduler::Row {
   // The mean needs the hidden states of all tokens, also of those that others have evaluated.
   bool can_share() const { return task.pooling != Pooling::mean; }
   bool has_begun() const { return completion.completion_tokens != 0; }
-  bool generates() const { return sequence && has_begun() && pending().size() == 1; }
+  bool generates() const { return sequence && has_begun() && pending().size() <= 1 + known; }
+
+  // The next token, where it does not depend on logits.
+  std::optional<Token> known_token() const {
+    if (!forced.empty()) return forced.front();
+    return guide ? guide->only_choice() : std::nullopt;
+  }
 
   Task task;
   engine::Sampler sampler;
@@ -81,6 +87,7 @@ struct Scheduler::Row {
   Task::Forced forced_by;                   // may be empty
   std::unique_ptr<constrain::Guide> guide;  // may be null
   std::deque<Token> forced;                 // tokens that come next, in place of the model's choice
+  std::size_t known = 0;                    // of the tokens, those that were known without logits
   std::string cancelled_because;            // empty: it goes on
   bool was_started = false;
   bool is_held = false;  // was preempted, and waits until a row ends
@@ -330,9 +337,10 @@ void Scheduler::preempt(Row& row) {
   keep(row);
 }
 
-// Sequences that generate go first. Prompts share the remaining columns, in their order.
+// Sequences that generate go first, each with one token at least. Prompts share the remaining
+// columns, in their order.
 void Scheduler::gather() {
-  std::size_t columns = engine_.step_columns(), prompt_columns_used = 0;
+  std::size_t columns = engine_.step_columns(), known_columns = options_.prompt_columns_beside;
   const auto add = [&](Row& row, std::size_t tokens) {
     const std::span<const Token> pending = row.pending();
     SequenceWork& work = works_.emplace_back();
@@ -345,9 +353,17 @@ void Scheduler::gather() {
     workers_.push_back(&row);
     columns -= tokens;
   };
+  auto generating = static_cast<std::size_t>(
+      std::ranges::count_if(rows_, [](const auto& row) { return row->generates(); }));
   for (const auto& row : rows_) {
-    if (row->generates()) add(*row, 1);
+    if (!row->generates()) continue;
+    const std::size_t more =
+        std::min({row->pending().size() - 1, columns - generating, known_columns});
+    add(*row, 1 + more);
+    known_columns -= more;
+    --generating;
   }
+  std::size_t prompt_columns_used = options_.prompt_columns_beside - known_columns;
   for (const auto& row : rows_) {
     if (!row->sequence || row->generates()) continue;
     const std::size_t tokens =
@@ -383,31 +399,37 @@ void Scheduler::advance(Row& row, std::size_t tokens, std::span<const float> log
     for (const Token token : row.task.prompt) row.sampler.accept_prompt(token);
   }
   try {
-    take_token(row, logits);
+    take_tokens(row, logits);
   } catch (const Error& error) {  // no usable logits, or a grammar that takes too much work
     fail(row, error.what(), Outcome::End::failed);
   }
 }
 
-Token Scheduler::choose_token(Row& row, std::span<const float> logits) {
-  if (row.forced.empty()) {
-    if (!row.guide) return row.sampler.sample(logits, row.banned());
-    const std::optional<Token> only = row.guide->only_choice();
-    return only ? *only : row.sampler.sample(logits, row.banned(), row.guide->allowed());
+// Takes the token that follows from the logits, and those behind it that follow from no logits.
+// Where log probabilities are wanted, each token has to wait for its own.
+void Scheduler::take_tokens(Row& row, std::span<const float> logits) {
+  row.known = 0;
+  std::optional<Token> next = row.known_token();
+  if (!next) {
+    next = row.guide ? row.sampler.sample(logits, row.banned(), row.guide->allowed())
+                     : row.sampler.sample(logits, row.banned());
   }
-  const Token token = row.forced.front();
-  row.forced.pop_front();
-  return token;
+  take_token(row, *next, logits);
+  while (!row.has_ended && !row.task.top_logprobs && (next = row.known_token())) {
+    take_token(row, *next, {});
+    ++row.known;
+  }
 }
 
-void Scheduler::take_token(Row& row, std::span<const float> logits) {
+void Scheduler::take_token(Row& row, Token token, std::span<const float> logits) {
   const bool is_forced = !row.forced.empty();
-  const Token token = choose_token(row, logits);
+  if (is_forced) row.forced.pop_front();
   if (!is_forced && row.ends_with(token)) return finish(row, Finish::stop);
   if (row.task.top_logprobs) {
     engine::append_logprobs(logits, token, *row.task.top_logprobs, row.completion.logprobs);
   }
   ++counts_.tokens_generated;
+  if (logits.empty()) ++counts_.tokens_forced;
   ++row.completion.completion_tokens;
   row.sampler.accept(token);
   row.tokens.push_back(token);

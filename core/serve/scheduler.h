@@ -1,10 +1,11 @@
 // Continuous batching: many sequences share each pass over the tape.
 //
 // Every step takes one token of each sequence that generates, and fills the rest of step_columns()
-// with pieces of prompts. A finished sequence is replaced before the next step. Rows have an order:
-// interactive ones before those in the background, and each kind in the order of the source. A row
-// that does not fit into the cache waits, and so do the rows behind it; so no row starves behind
-// others of its kind.
+// with pieces of prompts. Where a grammar leaves a text one way to go on, its next tokens are known
+// without logits, so they join the next step of their sequence. A finished sequence is replaced
+// before the next step. Rows have an order: interactive ones before those in the background, and
+// each kind in the order of the source. A row that does not fit into the cache waits, and so do the
+// rows behind it; so no row starves behind others of its kind.
 //
 // A row begins with room for its prompt and a little more, and its room grows with its text. When
 // the cache is full, the sequences that are kept for their prefixes go first; then the last row in
@@ -46,6 +47,7 @@ struct SchedulerOptions {
   std::size_t kept_max = 16;  // sequences that are kept for their prefixes
   // Most columns of prompts in a step in which an interactive row generates, so that it need not
   // wait long for its tokens. The same for prompts in the background beside an interactive one.
+  // Also the most columns of a step for tokens that were known without logits.
   std::uint32_t prompt_columns_beside = 32;
 };
 
@@ -55,7 +57,8 @@ struct SchedulerCounts {
   std::uint64_t prompt_tokens_shared = 0;     // of another sequence, by sharing its pages
   std::uint64_t tokens_evaluated_again = 0;   // after a preemption
   std::uint64_t tokens_generated = 0;
-  std::uint64_t running_max = 0;  // most sequences in one step
+  std::uint64_t tokens_forced = 0;  // of these, those that were known without logits
+  std::uint64_t running_max = 0;    // most sequences in one step
   std::uint64_t rows_begun = 0;
   std::uint64_t prefix_hits = 0;  // rows that began with a shared prefix
   std::uint64_t preemptions = 0;
@@ -125,8 +128,8 @@ class Scheduler {
   void gather();
   std::size_t prompt_columns(const Row& row, std::size_t used) const;
   void advance(Row& row, std::size_t tokens, std::span<const float> logits);
-  void take_token(Row& row, std::span<const float> logits);
-  tokenizer::Token choose_token(Row& row, std::span<const float> logits);
+  void take_tokens(Row& row, std::span<const float> logits);
+  void take_token(Row& row, tokenizer::Token token, std::span<const float> logits);
   void finish(Row& row, Finish reason);
   void fail(Row& row, const std::string& problem, Outcome::End end, bool may_run_again = false);
   void tell(const Row& row, std::string_view text, std::optional<tokenizer::Token> token);
