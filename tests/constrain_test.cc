@@ -338,4 +338,33 @@ TEST_CASE("a guide leaves thoughts free, and begins where they end") {
   }
 }
 
+TEST_CASE("a guide lets a call stand in place of the answer, and not within it") {
+  const ListTokenizer vocabulary({"1", "\n", "x"});
+  const tokenizer::Token call = vocabulary.control();
+  const auto constraint = std::make_shared<const Constraint>(
+      compile_gbnf("root ::= [\\n]* \"11\""), std::make_shared<const TokenTrie>(vocabulary));
+  Guide guide(constraint, ends_of(vocabulary), {}, {call});
+  CHECK(has_bit(guide.allowed(), call));
+  CHECK(has_bit(guide.allowed(), 0));
+  CHECK_FALSE(has_bit(guide.allowed(), 2));
+  CHECK_FALSE(guide.only_choice());
+  guide.take(1, "\n");
+  CHECK(has_bit(guide.allowed(), call));
+  SECTION("a call") {
+    guide.take(call, "<call>");
+    CHECK(guide.allowed().empty());
+    guide.take(2, "x");
+    guide.take(0, "1");
+    guide.take(0, "1");
+    CHECK(guide.allowed().empty());
+    CHECK_FALSE(guide.is_complete());
+  }
+  SECTION("an answer") {
+    guide.take(0, "1");
+    CHECK_FALSE(has_bit(guide.allowed(), call));
+    CHECK(guide.only_choice() == 0);
+    CHECK_THROWS_AS(guide.take(call, "<call>"), GrammarError);
+  }
+}
+
 }  // namespace sluice::constrain

@@ -25,7 +25,7 @@ namespace sluice::test {
 using tokenizer::Token;
 
 // Token 0 to 255 is that byte, 256 begins a text, 257 ends it.
-class ByteTokenizer final : public tokenizer::Tokenizer {
+class ByteTokenizer : public tokenizer::Tokenizer {
  public:
   static constexpr Token begin_token = 256, end_token = 257;
   static constexpr std::size_t tokens = 258;

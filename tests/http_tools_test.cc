@@ -4,6 +4,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <sstream>
 #include <thread>
 
 #include "core/http/api.h"
@@ -24,7 +25,7 @@ using sluice::tokenizer::Token;
 
 constexpr const char* reasoning_template =
     "{%- for message in messages %}<{{ message.role }}>{{ message.content }}{% endfor -%}"
-    "{%- if tools %}<tools>{{ tools | tojson }}{% endif -%}"
+    "{%- if tools %}<tools>{{ tools | tojson }} in <tool_call>{% endif -%}"
     "{%- if add_generation_prompt %}<assistant>\n{% if enable_thinking is not defined or "
     "enable_thinking %}<think>\n{% endif %}{% endif -%}";
 
@@ -33,10 +34,25 @@ constexpr const char* script =
     "\"arguments\": "
     "{\"town\": \"Ulm\"}}\n</tool_call>";
 
-// Every text is the script, whatever the prompt.
+// The byte that no text has is the token that begins a call.
+constexpr char call_byte = '\xFF';
+class MarkingTokenizer final : public ByteTokenizer {
+ public:
+  static constexpr Token call_token = 0xFF;
+  std::string_view piece(Token token, bool render_special = false) const override {
+    if (token != call_token) return ByteTokenizer::piece(token);
+    return render_special ? "<tool_call>" : "";
+  }
+  bool is_ordinary(Token token) const override { return token < call_token; }
+};
+
+// Every text is the script, whatever the prompt; what the script wants and may not have, it leaves
+// to chance.
 class ScriptedEngine final : public sluice::engine::Engine {
  public:
-  const sluice::tokenizer::Tokenizer& tokenizer() const override { return inner_.tokenizer(); }
+  ScriptedEngine(std::string script, std::unique_ptr<ByteTokenizer> tokenizer)
+      : script_(std::move(script)), tokenizer_(std::move(tokenizer)) {}
+  const sluice::tokenizer::Tokenizer& tokenizer() const override { return *tokenizer_; }
   const sluice::engine::EngineFacts& facts() const override { return inner_.facts(); }
   const sluice::plan::MemoryPlan& plan() const override { return inner_.plan(); }
   sluice::streaming::TapeStatistics tape_statistics() const override { return {}; }
@@ -59,13 +75,14 @@ class ScriptedEngine final : public sluice::engine::Engine {
     spans_.clear();
     for (const auto& work : works) {
       logits_.emplace_back(ByteTokenizer::tokens, -100.0F);
-      const std::string_view text = script;
-      const auto at = said_.try_emplace(work.sequence, 0).first;
-      if (!work.wants_logits) continue;
-      const Token next = at->second < text.size() ? static_cast<unsigned char>(text[at->second])
-                                                  : ByteTokenizer::end_token;
+      const auto known = said_.find(work.sequence);
+      if (known == said_.end() && !work.wants_logits) continue;  // a part of the prompt
+      std::size_t& said = known == said_.end() ? said_[work.sequence] : known->second;
+      if (known != said_.end()) said += work.tokens.size();
+      const Token next = said < script_.size() ? static_cast<unsigned char>(script_[said])
+                                               : ByteTokenizer::end_token;
+      logits_.back()[MarkingTokenizer::call_token] = -200;  // not by chance
       logits_.back()[static_cast<std::size_t>(next)] = 100;
-      if (++at->second > text.size()) said_.erase(at);
     }
     for (std::size_t i = 0; i < works.size(); ++i) {
       spans_.push_back(works[i].wants_logits ? std::span<const float>(logits_[i])
@@ -79,7 +96,9 @@ class ScriptedEngine final : public sluice::engine::Engine {
 
  private:
   FakeEngine inner_{sluice::test::FakeLimits{.columns = 64, .logits = 8, .pages = 400}};
-  std::map<sluice::engine::Sequence*, std::size_t> said_;
+  std::string script_;
+  std::unique_ptr<ByteTokenizer> tokenizer_;
+  std::map<sluice::engine::Sequence*, std::size_t> said_;  // tokens of the answer so far
   std::vector<std::vector<float>> logits_;
   std::vector<std::span<const float>> spans_;
 };
@@ -97,15 +116,20 @@ TaskOptions task_options(const sluice::tokenizer::Tokenizer& tokenizer) {
 }
 
 // One question to a server of its own.
-std::string ask(const json& body) {
+Answer ask_for(const json& body, const std::string& text, bool has_call_token) {
   std::vector<Listener> listeners;
   listeners.push_back(Listener::on_port("localhost", 0));
   const std::uint16_t port = listeners.front().port();
   Api api({});
   Server server(std::move(listeners), {}, api);
   api.attach(server);
-  Service service([](const std::function<void()>&) { return std::make_unique<ScriptedEngine>(); },
-                  {});
+  Service service(
+      [&](const std::function<void()>&) {
+        auto tokens = has_call_token ? std::make_unique<MarkingTokenizer>()
+                                     : std::make_unique<ByteTokenizer>();
+        return std::make_unique<ScriptedEngine>(text, std::move(tokens));
+      },
+      {});
   service.wait_until_ready();
   const auto& tokenizer = service.engine().tokenizer();
   api.set_model({.service = &service,
@@ -117,6 +141,11 @@ std::string ask(const json& body) {
   client.close();
   server.stop(std::chrono::milliseconds(0));
   thread.join();
+  return answer;
+}
+
+std::string ask(const json& body) {
+  const Answer answer = ask_for(body, script, false);
   CHECK(answer.status == 200);
   return answer.body;
 }
@@ -183,4 +212,78 @@ TEST_CASE("thoughts and calls are split off a stream, as they are off an answer"
   REQUIRE(calls.size() == 1);
   CHECK(calls[0]["index"] == 0);
   CHECK(calls[0]["function"] == whole["message"]["tool_calls"][0]["function"]);
+}
+
+namespace {
+
+// What the model writes when it may call tools and its answer has to have a form. "name" is what
+// calls have too.
+json choice_with_form(const std::string& text, bool streams = false) {
+  json body = body_with(true, streams);
+  body["response_format"] = {
+      {"type", "json_schema"},
+      {"json_schema",
+       {{"name", "weather"},
+        {"schema",
+         {{"type", "object"},
+          {"properties", {{"name", {{"enum", {"Ulm", "Bonn"}}}}, {"sun", {{"type", "boolean"}}}}},
+          {"required", {"name", "sun"}}}}}}};
+  const Answer answer = ask_for(body, "let me see\n</think>\n\n" + text, true);
+  INFO(answer.body);
+  REQUIRE(answer.status == 200);
+  if (!streams) return json::parse(answer.body)["choices"][0];
+  std::istringstream events(answer.body);
+  json whole = {{"message", {{"content", ""}}}};
+  for (std::string line; std::getline(events, line);) {
+    if (!line.starts_with("data: {")) continue;
+    const json choice = json::parse(line.substr(6))["choices"][0];
+    json& content = whole["message"]["content"];
+    content = content.get<std::string>() + choice["delta"].value("content", "");
+    if (choice["delta"].contains("tool_calls")) {
+      whole["message"]["tool_calls"] = choice["delta"]["tool_calls"];
+    }
+    whole["finish_reason"] = choice["finish_reason"];
+  }
+  return whole;
+}
+
+}  // namespace
+
+TEST_CASE("beside tools an answer has the form, or is a call") {
+  const bool streams = GENERATE(false, true);
+  const std::string form = "{\"name\":\"Ulm\",\"sun\":true}";
+  const json answer = choice_with_form(form, streams);
+  CHECK(answer["message"]["content"] == form);
+  CHECK_FALSE(answer["message"].contains("tool_calls"));
+  CHECK(answer["finish_reason"] == "stop");
+  const json call = choice_with_form(std::string(1, call_byte) +
+                                         "{\"name\": \"get_weather\", \"arguments\": {\"town\": "
+                                         "\"Ulm\"}}\n</tool_call>",
+                                     streams);
+  REQUIRE(call["message"]["tool_calls"].size() == 1);
+  CHECK(call["message"]["tool_calls"][0]["function"]["name"] == "get_weather");
+  CHECK(call["message"]["content"] == "");
+  CHECK(call["finish_reason"] == "tool_calls");
+  // Neither prose nor a call behind the beginning of the form.
+  for (const std::string& text : {std::string("I shall look."), "{" + std::string(1, call_byte)}) {
+    const json kept = choice_with_form(text, streams);
+    const json value = json::parse(kept["message"]["content"].get<std::string>());
+    CHECK(value.size() == 2);
+    CHECK(value["sun"].is_boolean());
+    CHECK_FALSE(kept["message"].contains("tool_calls"));
+  }
+}
+
+TEST_CASE("where no token begins a call, tools and a form refuse each other by name") {
+  json body = body_with(true, false);
+  body["response_format"] = {{"type", "json_object"}};
+  const Answer answer = ask_for(body, script, false);
+  CHECK(answer.status == 400);
+  const json error = json::parse(answer.body)["error"];
+  CHECK(error["param"] == "tools");
+  CHECK(error["message"].get<std::string>().find("response_format") != std::string::npos);
+  body["tool_choice"] = "none";
+  const Answer none = ask_for(body, "\n</think>\n\n{}", false);
+  CHECK(none.status == 200);
+  CHECK(json::parse(none.body)["choices"][0]["message"]["content"] == "{}");
 }

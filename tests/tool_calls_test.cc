@@ -2,6 +2,9 @@
 // texts that only look like one.
 #include "core/chat/tool_calls.h"
 
+#include <set>
+#include <string>
+
 #include "core/chat/thinking.h"
 #include "tests/catch.h"
 
@@ -50,6 +53,30 @@ TEST_CASE("calls in JSON between tags") {
                  "<tool_call>{\"name\": \"g\", \"arguments\": \"{\\\"a\\\": [1]}\"}</tool_call>") ==
       "I look.|f{}|g{\"a\":[1]}");
   CHECK(summary_of("<tool_call>{\"name\": \"f\"}") == "|f{}");
+}
+
+TEST_CASE("an answer that has to begin with a mark to have calls") {
+  const auto summary_with_mark = [](const std::string& answer) {
+    std::set<std::string> seen;
+    for (std::size_t cut = 0; cut <= answer.size(); ++cut) {
+      ToolCallStream stream(tools(), "<tool_call>");
+      std::string content = stream.feed(answer.substr(0, cut));
+      content += stream.feed(answer.substr(cut));
+      AnswerWithCalls rest = stream.finish();
+      rest.content.insert(0, content);
+      seen.insert(summary(rest));
+    }
+    REQUIRE(seen.size() == 1);
+    return *seen.begin();
+  };
+  const std::string call = "<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>";
+  CHECK(summary_with_mark(call) == "|f{}");
+  CHECK(summary_with_mark("\n" + call + call) == "|f{}|f{}");
+  for (const std::string& text :
+       {std::string("{\"name\": \"f\", \"arguments\": {}}"), "\"" + call + "\"",
+        std::string("[f()]"), std::string("\n <tool"), std::string("<tool_calm>"), std::string()}) {
+    CHECK(summary_with_mark(text) == text);
+  }
 }
 
 TEST_CASE("calls with a tag for each argument") {

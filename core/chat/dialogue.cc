@@ -180,15 +180,27 @@ std::vector<Token> Dialogue::thought_openers() const {
   return openers;
 }
 
+std::optional<Dialogue::CallMark> Dialogue::call_mark() const {
+  if (!template_) return std::nullopt;
+  const auto mark = std::ranges::find_if(
+      call_marks(), [this](const std::string& one) { return template_->mentions(one); });
+  if (mark == call_marks().end()) return std::nullopt;
+  CallMark found{*mark, tokenizer::tokens_where(*tokenizer_, [&](Token token) {
+                   return !tokenizer_->is_ordinary(token) && piece(token, true) == *mark;
+                 })};
+  return found.tokens.empty() ? std::nullopt : std::optional(std::move(found));
+}
+
 std::vector<Token> Dialogue::end_of_thought() const {
   if (!thinking_form_) return {};
   const tokenizer::TextPart part{thinking_form_->forced_end, true};
   return tokenizer_->encode_parts({&part, 1}, {}, true);
 }
 
-AnswerReader::AnswerReader(const Dialogue& dialogue, bool opens_thought, const Json& tools) {
+AnswerReader::AnswerReader(const Dialogue& dialogue, bool opens_thought, const Json& tools,
+                           const std::string& call_mark) {
   if (dialogue.thinking_form()) splitter_.emplace(*dialogue.thinking_form(), opens_thought);
-  if (!tools.is_null()) call_stream_.emplace(tools);
+  if (!tools.is_null()) call_stream_.emplace(tools, call_mark);
 }
 
 SplitText AnswerReader::feed(std::string_view piece) {

@@ -93,6 +93,14 @@ class Dialogue {
   // The tokens with which a model may begin a thought by itself: those that are not ordinary text
   // and begin the opening mark.
   std::vector<tokenizer::Token> thought_openers() const;
+  // The mark of call_marks() that the template uses, where it is a token of its own; nothing:
+  // calls of this model cannot be told from an answer by their first token. Looks through the whole
+  // vocabulary.
+  struct CallMark {
+    std::string text;
+    std::vector<tokenizer::Token> tokens;
+  };
+  std::optional<CallMark> call_mark() const;
   // The tokens that end a thought in the model's place.
   std::vector<tokenizer::Token> end_of_thought() const;
 
@@ -111,8 +119,10 @@ class Dialogue {
 // Splits an answer while it is generated.
 class AnswerReader {
  public:
-  // `tools` are those of the conversation; null: the answer contains no calls.
-  AnswerReader(const Dialogue& dialogue, bool opens_thought, const nlohmann::ordered_json& tools);
+  // `tools` are those of the conversation; null: the answer contains no calls. `call_mark` is as
+  // for ToolCallStream.
+  AnswerReader(const Dialogue& dialogue, bool opens_thought, const nlohmann::ordered_json& tools,
+               const std::string& call_mark = {});
 
   // feed() returns the text that is certain after this piece; finish() returns the rest.
   SplitText feed(std::string_view piece);

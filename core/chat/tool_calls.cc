@@ -317,6 +317,12 @@ std::vector<std::string> opening_markers() {
 
 }  // namespace
 
+const std::vector<std::string>& call_marks() {
+  static const std::vector<std::string> marks = {"<tool_call>", "<|tool_call>",
+                                                 "<|tool_call_start|>", "[TOOL_CALLS]"};
+  return marks;
+}
+
 AnswerWithCalls parse_tool_calls(std::string_view answer, const Json& tools) {
   AnswerWithCalls result;
   if (auto calls = parse_whole(answer)) {
@@ -345,11 +351,23 @@ AnswerWithCalls parse_tool_calls(std::string_view answer, const Json& tools) {
   return result;
 }
 
-ToolCallStream::ToolCallStream(Json tools)
-    : tools_(std::move(tools)), scanner_(opening_markers()) {}
+ToolCallStream::ToolCallStream(Json tools, std::string mark)
+    : tools_(std::move(tools)), mark_(std::move(mark)), scanner_(opening_markers()) {}
 
 std::string ToolCallStream::feed(std::string_view piece) {
-  return take(scanner_.feed(piece));
+  return mark_.empty() ? take(scanner_.feed(piece)) : take_beginning(piece);
+}
+
+// Decides, as soon as it can, whether the answer is content or a call.
+std::string ToolCallStream::take_beginning(std::string_view piece) {
+  if (is_content_) return std::string(piece);
+  held_ += piece;
+  if (is_call_) return {};
+  const std::size_t begin = std::min(held_.find_first_not_of(white_space), held_.size());
+  const std::string_view seen = std::string_view(held_).substr(begin);
+  is_call_ = seen.starts_with(mark_);
+  is_content_ = !is_call_ && !mark_.starts_with(seen);
+  return is_content_ ? std::exchange(held_, {}) : std::string();
 }
 
 // An answer that begins with a bracket may be a call as a whole; any other answer may have a call
@@ -374,6 +392,7 @@ std::string ToolCallStream::take(const std::vector<MarkerScanner::Event>& events
 }
 
 AnswerWithCalls ToolCallStream::finish() {
+  if (!mark_.empty() && !is_call_) return {std::exchange(held_, {}), {}};
   std::string content = take(scanner_.finish());
   AnswerWithCalls rest = parse_tool_calls(std::exchange(held_, {}), tools_);
   rest.content.insert(0, content);

@@ -28,6 +28,10 @@ struct ToolCall {
   nlohmann::ordered_json arguments;  // an object
 };
 
+// The marks that begin a call and say clearly that it is one, of those above: not harmony's, which
+// stands between messages, nor those of calls that may come without any.
+const std::vector<std::string>& call_marks();
+
 struct AnswerWithCalls {
   std::string content;  // without the calls
   std::vector<ToolCall> calls;
@@ -41,17 +45,22 @@ AnswerWithCalls parse_tool_calls(std::string_view answer, const nlohmann::ordere
 // call.
 class ToolCallStream {
  public:
-  explicit ToolCallStream(nlohmann::ordered_json tools);
+  // `mark`: the answer has calls only if it begins with this, and none otherwise; empty: calls may
+  // be anywhere, as parse_tool_calls() finds them.
+  explicit ToolCallStream(nlohmann::ordered_json tools, std::string mark = {});
 
   std::string feed(std::string_view piece);  // content that is certain
   AnswerWithCalls finish();                  // the rest of the content, and the calls
 
  private:
   std::string take(const std::vector<MarkerScanner::Event>& events);
+  std::string take_beginning(std::string_view piece);
 
   nlohmann::ordered_json tools_;
+  std::string mark_;
   MarkerScanner scanner_;
   bool has_content_ = false;  // something other than white space came before any call
+  bool is_content_ = false;   // there are no calls, as the answer does not begin with the mark
   bool is_call_ = false;      // everything from here on is held back, as it may be calls
   std::string held_;
 };

@@ -11,43 +11,67 @@ namespace sluice::constrain {
 using tokenizer::Token;
 
 Guide::Guide(std::shared_ptr<const Constraint> constraint,
-             std::shared_ptr<const std::vector<Token>> ends, ThoughtGate gate)
+             std::shared_ptr<const std::vector<Token>> ends, ThoughtGate gate,
+             std::vector<Token> call_openers)
     : constraint_(std::move(constraint)),
       ends_(std::move(ends)),
       gate_(std::move(gate)),
+      call_openers_(std::move(call_openers)),
       matcher_(constraint_, ends_),
       is_thinking_(gate_.begins_inside) {}
 
+std::span<const Token> Guide::thought_openers() const {
+  if (is_thinking_ || !is_first_) return {};
+  return gate_.openers;
+}
+
+std::span<const Token> Guide::call_openers() const {
+  if (is_thinking_ || has_begun_) return {};
+  return call_openers_;
+}
+
 std::span<const std::uint64_t> Guide::allowed() {
-  if (is_thinking_) return {};
+  if (is_thinking_ || is_call_) return {};
   const std::span<const std::uint64_t> words = matcher_.allowed();
-  if (!is_first_ || gate_.openers.empty()) return words;
+  if (thought_openers().empty() && call_openers().empty()) return words;
   with_openers_.assign(words.begin(), words.end());
-  for (const Token token : gate_.openers) {
-    const auto id = static_cast<std::size_t>(token);
-    with_openers_[id / 64] |= std::uint64_t{1} << (id % 64);
+  for (const std::span<const Token> openers : {thought_openers(), call_openers()}) {
+    for (const Token token : openers) {
+      const auto id = static_cast<std::size_t>(token);
+      with_openers_[id / 64] |= std::uint64_t{1} << (id % 64);
+    }
   }
   return with_openers_;
 }
 
 std::optional<Token> Guide::only_choice() {
-  if (is_thinking_ || (is_first_ && !gate_.openers.empty())) return std::nullopt;
+  if (is_thinking_ || is_call_ || !thought_openers().empty() || !call_openers().empty()) {
+    return std::nullopt;
+  }
   return matcher_.only_choice();
 }
 
 void Guide::take(Token token, std::string_view text) {
-  const bool opens = is_first_ && std::ranges::find(gate_.openers, token) != gate_.openers.end();
+  const auto is_among = [token](std::span<const Token> openers) {
+    return std::ranges::find(openers, token) != openers.end();
+  };
+  const bool opens = is_among(thought_openers());
+  is_call_ = is_call_ || is_among(call_openers());
   is_first_ = false;
+  if (is_call_) return;
+  std::optional<std::string> answer;  // nothing: the token is one of the answer
   if (is_thinking_ || opens) {
-    const std::optional<std::string> answer = gate_.answer(text);
+    answer = gate_.answer(text);
     is_thinking_ = !answer;
     if (is_thinking_) return;
     matcher_ = Matcher(constraint_, ends_, Matcher::Start::after_thought);
-    if (answer->empty() || matcher_.accept_text(*answer)) return;
-  } else if (matcher_.accept(token)) {
-    return;
+    if (answer->empty()) return;
   }
-  throw GrammarError(fmt::format("token {} (\"{}\") does not match the grammar", token, text));
+  if (!(answer ? matcher_.accept_text(*answer) : matcher_.accept(token))) {
+    throw GrammarError(fmt::format("token {} (\"{}\") does not match the grammar", token, text));
+  }
+  const std::string_view taken = answer ? std::string_view(*answer) : text;
+  has_begun_ = has_begun_ || taken.find_first_not_of('\n') != std::string_view::npos;
 }
 
 }  // namespace sluice::constrain

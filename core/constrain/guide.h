@@ -4,6 +4,9 @@
 // begins where the thought ends (behind up to two newlines). A model may also begin a thought by
 // itself: the tokens that open one are then allowed beside those of the grammar.
 //
+// In place of the answer, a model that has tools may call them: the tokens that begin a call are
+// allowed as long as nothing of the answer has come, and behind them the text is free.
+//
 // Where the grammar leaves exactly one token, that one is taken without a choice: nothing is drawn.
 // So the tokens of a text depend on the grammar and the logits alone.
 //
@@ -33,9 +36,10 @@ struct ThoughtGate {
 
 class Guide {
  public:
-  // `ends`: the tokens that end the text, as for Matcher.
+  // `ends`: the tokens that end the text, as for Matcher. `call_openers`: those that begin a call.
   Guide(std::shared_ptr<const Constraint> constraint,
-        std::shared_ptr<const std::vector<tokenizer::Token>> ends, ThoughtGate gate = {});
+        std::shared_ptr<const std::vector<tokenizer::Token>> ends, ThoughtGate gate = {},
+        std::vector<tokenizer::Token> call_openers = {});
 
   // A bit for each token that may come next, valid until take(); empty: any token may. Throws
   // GrammarError when the grammar is too ambiguous.
@@ -55,15 +59,22 @@ class Guide {
   }
 
   // Whether the grammar is at its end: nothing more can come.
-  bool is_complete() const { return !is_thinking_ && matcher_.is_complete(); }
+  bool is_complete() const { return !is_thinking_ && !is_call_ && matcher_.is_complete(); }
 
  private:
+  // What may come now beside the tokens of the grammar; no openers: nothing.
+  std::span<const tokenizer::Token> thought_openers() const;
+  std::span<const tokenizer::Token> call_openers() const;
+
   std::shared_ptr<const Constraint> constraint_;
   std::shared_ptr<const std::vector<tokenizer::Token>> ends_;
   ThoughtGate gate_;
+  std::vector<tokenizer::Token> call_openers_;
   Matcher matcher_;
   bool is_thinking_;
-  bool is_first_ = true;  // no token has come yet
+  bool is_call_ = false;
+  bool is_first_ = true;    // no token has come yet
+  bool has_begun_ = false;  // more of the answer has come than newlines
   std::vector<std::uint64_t> with_openers_;
 };
 

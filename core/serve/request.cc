@@ -98,13 +98,6 @@ void check_request(const Request& request) {
                     "\"max_tokens\" or \"top_logprobs\"",
                     logprobs, logprobs_max));
   }
-  const auto* conversation = std::get_if<chat::DialogueBody>(&request.prompt);
-  if (request.form.kind != constrain::TextForm::Kind::free && conversation != nullptr &&
-      !conversation->tools.is_null()) {
-    throw BadRow(
-        "a form of the answer (\"response_format\", \"grammar\") is not supported beside "
-        "\"tools\"");
-  }
   try {  // the constructors check their arguments
     static_cast<void>(engine::Sampler(request.sampler));
     static_cast<void>(engine::TextStream(request.stop));

@@ -87,7 +87,10 @@ TaskMaker::TaskMaker(const tokenizer::Tokenizer& tokenizer, const TaskOptions& o
     : tokenizer_(tokenizer),
       options_(options),
       library_(std::make_unique<constrain::Library>(tokenizer)) {
-  if (options_.dialogue) thought_openers_ = options_.dialogue->thought_openers();
+  if (options_.dialogue) {
+    thought_openers_ = options_.dialogue->thought_openers();
+    call_mark_ = options_.dialogue->call_mark();
+  }
   for (std::size_t token = 0; token < tokenizer.vocabulary_size(); ++token) {
     piece_bytes_max_ =
         std::max(piece_bytes_max_, tokenizer.piece(static_cast<Token>(token), true).size());
@@ -139,15 +142,16 @@ std::variant<Task, RefusedRow> TaskMaker::make(ParsedRow parsed, std::uint64_t r
   if (request.wants_logprobs) task.top_logprobs = request.top_logprobs;
   try {
     check_request(header, request);
-    bool opens_thought = false;
+    AnswerFacts answer;
     if (conversation != nullptr) {
-      opens_thought = write_conversation(std::move(*conversation), task);
+      const bool has_form = request.form.kind != constrain::TextForm::Kind::free;
+      answer = write_conversation(std::move(*conversation), has_form, task);
     } else {
       task.prompt = tokenize(request);
     }
     if (options_.shortens_default && request.is_default_tokens_max) shorten(task);
     fit(task, conversation != nullptr);
-    set_guide(request, opens_thought, task);
+    set_guide(request, answer, task);
     task.prompt.shrink_to_fit();  // the task may wait and run for long
     task.held_bytes += settings_bytes(task);
   } catch (const Refusal& refusal) {
@@ -179,30 +183,40 @@ std::uint64_t TaskMaker::work_bytes(std::uint64_t row_bytes) const {
          library_->bytes_max();
 }
 
-void TaskMaker::set_guide(const Request& request, bool opens_thought, Task& task) const {
+void TaskMaker::set_guide(const Request& request, const AnswerFacts& answer, Task& task) const {
   if (request.form.kind == constrain::TextForm::Kind::free) return;
   const std::shared_ptr<const constrain::Constraint> constraint = library_->get(request.form);
   const bool is_answer = std::holds_alternative<chat::DialogueBody>(request.prompt);
-  task.guide = [constraint, ends = task.end_tokens, opens_thought, openers = thought_openers_,
-                dialogue = is_answer ? options_.dialogue : nullptr] {
+  task.guide = [constraint, ends = task.end_tokens, opens_thought = answer.opens_thought,
+                openers = thought_openers_, dialogue = is_answer ? options_.dialogue : nullptr,
+                calls = answer.has_tools ? call_mark_->tokens : std::vector<Token>()] {
     return std::make_unique<constrain::Guide>(
         constraint, ends,
-        dialogue ? thought_gate(*dialogue, opens_thought, openers) : constrain::ThoughtGate());
+        dialogue ? thought_gate(*dialogue, opens_thought, openers) : constrain::ThoughtGate(),
+        calls);
   };
   task.held_bytes += constraint->bytes_max() + constrain::Guide::bytes_max(*constraint);
 }
 
-// Returns whether the prompt opens a thought.
-bool TaskMaker::write_conversation(chat::DialogueBody body, Task& task) const {
+// `has_form`: the answer has to have a form; then it may be calls only as a whole.
+TaskMaker::AnswerFacts TaskMaker::write_conversation(chat::DialogueBody body, bool has_form,
+                                                     Task& task) const {
   if (!options_.dialogue) throw Refusal{invalid, options_.no_dialogue};
   const std::shared_ptr<const chat::Dialogue> dialogue = options_.dialogue;
   chat::DialoguePrompt prompt = dialogue->encode(body);
   task.prompt = std::move(prompt.tokens);
   const bool has_tools = !body.tools.is_null();
+  const AnswerFacts facts{prompt.opens_thought, has_tools};
+  if (has_tools && has_form && !call_mark_) {
+    throw Refusal{invalid,
+                  "\"tools\" cannot stand beside a form of the answer (\"response_format\", "
+                  "\"grammar\"): no token of this model says that a call begins (with "
+                  "\"tool_choice\": \"none\" it can)"};
+  }
   task.end_tokens = answer_ends_;
   task.piece = [dialogue, has_tools](Token token) { return dialogue->piece(token, has_tools); };
   std::ranges::copy(dialogue->stop_texts(), std::back_inserter(task.stop));
-  if (!has_tools && !dialogue->thinking_form()) return prompt.opens_thought;
+  if (!has_tools && !dialogue->thinking_form()) return facts;
   if (options_.thought_tokens_max && dialogue->thinking_form()) {
     task.watch = [dialogue, opens_thought = prompt.opens_thought,
                   most = *options_.thought_tokens_max] {
@@ -212,10 +226,11 @@ bool TaskMaker::write_conversation(chat::DialogueBody body, Task& task) const {
   // All results of the row share the tools; a copy is made while an answer is parsed.
   if (has_tools) task.held_bytes += json_bytes(body.tools);
   const auto tools = std::make_shared<const nlohmann::ordered_json>(std::move(body.tools));
-  task.make_reader = [dialogue, opens_thought = prompt.opens_thought, tools] {
-    return chat::AnswerReader(*dialogue, opens_thought, *tools);
+  task.make_reader = [dialogue, opens_thought = prompt.opens_thought, tools,
+                      mark = has_tools && has_form ? call_mark_->text : std::string()] {
+    return chat::AnswerReader(*dialogue, opens_thought, *tools, mark);
   };
-  return prompt.opens_thought;
+  return facts;
 }
 
 std::vector<Token> TaskMaker::tokenize(const Request& request) const {

@@ -66,7 +66,12 @@ class TaskMaker {
   const TaskOptions& options() const { return options_; }
 
  private:
-  bool write_conversation(chat::DialogueBody body, Task& task) const;
+  // What is known of the answer once the prompt has been written.
+  struct AnswerFacts {
+    bool opens_thought = false;  // it begins inside of a thought
+    bool has_tools = false;
+  };
+  AnswerFacts write_conversation(chat::DialogueBody body, bool has_form, Task& task) const;
   void check_request(const RowHeader& header, const Request& request) const;
   void set_end_tokens();
   std::vector<tokenizer::Token> tokenize(const Request& request) const;
@@ -74,15 +79,16 @@ class TaskMaker {
                                               std::uint32_t tokens_max) const;
   void shorten(Task& task) const;
   void fit(Task& task, bool is_conversation) const;
-  void set_guide(const Request& request, bool opens_thought, Task& task) const;
+  void set_guide(const Request& request, const AnswerFacts& answer, Task& task) const;
 
   const tokenizer::Tokenizer& tokenizer_;
   TaskOptions options_;
   std::size_t piece_bytes_max_ = 4;  // of one token
   using Tokens = std::shared_ptr<const std::vector<tokenizer::Token>>;
   Tokens text_ends_, answer_ends_;  // the tokens that end a text, and an answer in a conversation
-  std::unique_ptr<constrain::Library> library_;    // of the forms that texts have to have
-  std::vector<tokenizer::Token> thought_openers_;  // see chat::Dialogue
+  std::unique_ptr<constrain::Library> library_;        // of the forms that texts have to have
+  std::vector<tokenizer::Token> thought_openers_;      // see chat::Dialogue
+  std::optional<chat::Dialogue::CallMark> call_mark_;  // the same
 };
 
 }  // namespace sluice::serve
