@@ -612,6 +612,90 @@ TEST_CASE("weights that cannot be read fail requests, and the server goes on") {
         std::string::npos);
 }
 
+TEST_CASE("a response has the text of the chat completion that asks for the same") {
+  const ApiServer server;
+  const json chat = server.post(
+      "/v1/chat/completions",
+      R"({"messages":[{"role":"system","content":"Be short."},{"role":"user","content":"hello"},)"
+      R"({"role":"assistant","content":"yes?"},{"role":"user","content":"go on"}],)"
+      R"("max_tokens":40,"seed":4,"temperature":0.5,"model":"mine"})");
+  json body = {{"instructions", "Be short."},
+               {"input",
+                {{{"role", "user"}, {"content", "hello"}},
+                 {{"type", "message"},
+                  {"role", "assistant"},
+                  {"content", {{{"type", "output_text"}, {"text", "yes?"}}}}},
+                 {{"role", "user"}, {"content", {{{"type", "input_text"}, {"text", "go on"}}}}}}},
+               {"max_output_tokens", 40},
+               {"seed", 4},
+               {"temperature", 0.5},
+               {"store", true},
+               {"model", "mine"}};
+  json response = server.post("/v1/responses", body.dump());
+  CHECK(response["object"] == "response");
+  CHECK(response["model"] == "mine");
+  CHECK(response["store"] == false);
+  CHECK(response["instructions"] == "Be short.");
+  const bool is_cut = chat["choices"][0]["finish_reason"] == "length";
+  CHECK(response["status"] == (is_cut ? "incomplete" : "completed"));
+  CHECK(response["incomplete_details"].is_null() != is_cut);
+  REQUIRE(response["output"].size() == 1);
+  const json& message = response["output"][0];
+  CHECK(message["type"] == "message");
+  const json& text = message["content"][0]["text"];
+  CHECK(text == chat["choices"][0]["message"]["content"]);
+  CHECK(response["usage"]["input_tokens"] == chat["usage"]["prompt_tokens"]);
+  CHECK(response["usage"]["output_tokens"] == chat["usage"]["completion_tokens"]);
+
+  body["stream"] = true;
+  const Answer answer = server.ask("POST", "/v1/responses", body.dump());
+  CHECK(answer.status == 200);
+  std::string streamed;
+  std::vector<std::string> types;
+  json last;
+  for (const std::string& event : sluice::test::response_events(answer.body)) {
+    last = json::parse(event);
+    CHECK(last["sequence_number"] == types.size());
+    types.push_back(last["type"]);
+    if (types.back() == "response.output_text.delta") {
+      streamed += last["delta"].get<std::string>();
+    }
+  }
+  CHECK(streamed == text);
+  CHECK(types[0] == "response.created");
+  CHECK(types[2] == "response.output_item.added");
+  CHECK(last["type"] == (is_cut ? "response.incomplete" : "response.completed"));
+  json whole = last["response"];
+  for (json* one : {&whole, &response}) {
+    for (const char* name : {"id", "created_at", "usage"}) one->erase(name);
+    (*one)["output"][0].erase("id");
+  }
+  CHECK(whole == response);
+}
+
+TEST_CASE("what a response cannot have is refused by name") {
+  const ApiServer server;
+  const std::pair<const char*, const char*> cases[] = {
+      {R"({"input":"a","previous_response_id":"resp_1"})", "previous_response_id"},
+      {R"({"input":"a","background":true})", "background"},
+      {R"({"input":"a","max_tokens":3})", "max_tokens"},
+      {R"({"input":"a","n":2})", "n"},
+      {R"({"input":"a","tools":[{"type":"web_search"}]})", "tools"},
+      {R"({"input":"a","text":{"form":1}})", "text"},
+      {R"({"input":[{"type":"item_reference","id":"x"}]})", "input"},
+      {R"({"input":[{"role":"user","content":[{"type":"input_image"}]}]})", "content"},
+      {R"({"instructions":"a"})", "input"},
+      {R"({"input":7})", "input"},
+      {R"({"input":"a","wishes":1})", "wishes"},
+  };
+  for (const auto& [body, param] : cases) {
+    INFO(body);
+    const Answer answer = server.ask("POST", "/v1/responses", body);
+    CHECK(answer.status == 400);
+    CHECK(json::parse(answer.body)["error"]["param"] == param);
+  }
+}
+
 TEST_CASE("texts become embeddings, in the order of the request") {
   const ApiServer server;
   const auto of = [](const std::string& text) {

@@ -33,6 +33,24 @@ struct Answer {
 // Reading waits for at most this long, so that a test fails rather than hangs.
 inline constexpr int wait_milliseconds_max = 60'000;
 
+// The data of the events of a streamed response (of the Responses API), which name their type
+// twice.
+inline std::vector<std::string> response_events(const std::string& body) {
+  std::vector<std::string> events;
+  for (std::size_t begin = 0; begin < body.size();) {
+    const std::size_t line = body.find("\ndata: ", begin), end = body.find("\n\n", begin);
+    if (line == std::string::npos || end == std::string::npos) throw std::runtime_error(body);
+    const std::string name = body.substr(begin, line - begin);
+    events.push_back(body.substr(line + 7, end - line - 7));
+    if (!name.starts_with("event: response.") ||
+        !events.back().starts_with("{\"type\":\"" + name.substr(7) + "\"")) {
+      throw std::runtime_error("not an event of a response: " + body.substr(begin, end - begin));
+    }
+    begin = end + 2;
+  }
+  return events;
+}
+
 class HttpClient {
  public:
   explicit HttpClient(std::uint16_t port, int receive_buffer = 0) {

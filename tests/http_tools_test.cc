@@ -29,7 +29,7 @@ constexpr const char* reasoning_template =
     "{%- if add_generation_prompt %}<assistant>\n{% if enable_thinking is not defined or "
     "enable_thinking %}<think>\n{% endif %}{% endif -%}";
 
-constexpr const char* script =
+constexpr const char* answer_script =
     "let me see\n</think>\n\nI shall look.\n<tool_call>\n{\"name\": \"get_weather\", "
     "\"arguments\": "
     "{\"town\": \"Ulm\"}}\n</tool_call>";
@@ -116,7 +116,8 @@ TaskOptions task_options(const sluice::tokenizer::Tokenizer& tokenizer) {
 }
 
 // One question to a server of its own.
-Answer ask_for(const json& body, const std::string& text, bool has_call_token) {
+Answer ask_for(const json& body, const std::string& text, bool has_call_token,
+               const std::string& path = "/v1/chat/completions") {
   std::vector<Listener> listeners;
   listeners.push_back(Listener::on_port("localhost", 0));
   const std::uint16_t port = listeners.front().port();
@@ -137,7 +138,7 @@ Answer ask_for(const json& body, const std::string& text, bool has_call_token) {
                  .name = "scripted"});
   std::thread thread([&] { server.run(); });
   HttpClient client(port);
-  const Answer answer = client.ask("POST", "/v1/chat/completions", body.dump());
+  const Answer answer = client.ask("POST", path, body.dump());
   client.close();
   server.stop(std::chrono::milliseconds(0));
   thread.join();
@@ -145,7 +146,7 @@ Answer ask_for(const json& body, const std::string& text, bool has_call_token) {
 }
 
 std::string ask(const json& body) {
-  const Answer answer = ask_for(body, script, false);
+  const Answer answer = ask_for(body, answer_script, false);
   CHECK(answer.status == 200);
   return answer.body;
 }
@@ -277,7 +278,7 @@ TEST_CASE("beside tools an answer has the form, or is a call") {
 TEST_CASE("where no token begins a call, tools and a form refuse each other by name") {
   json body = body_with(true, false);
   body["response_format"] = {{"type", "json_object"}};
-  const Answer answer = ask_for(body, script, false);
+  const Answer answer = ask_for(body, answer_script, false);
   CHECK(answer.status == 400);
   const json error = json::parse(answer.body)["error"];
   CHECK(error["param"] == "tools");
@@ -286,4 +287,48 @@ TEST_CASE("where no token begins a call, tools and a form refuse each other by n
   const Answer none = ask_for(body, "\n</think>\n\n{}", false);
   CHECK(none.status == 200);
   CHECK(json::parse(none.body)["choices"][0]["message"]["content"] == "{}");
+}
+
+TEST_CASE("thoughts and calls are items of a response, and go into the next one") {
+  const json chat = body_with(true, false);
+  json tool = chat["tools"][0]["function"];
+  tool["type"] = "function";
+  json body = {{"input", chat["messages"][0]["content"]}, {"tools", json::array({tool})}};
+  const json whole = json::parse(ask_for(body, answer_script, false, "/v1/responses").body);
+  const json& output = whole["output"];
+  REQUIRE(output.size() == 3);
+  CHECK(output[0]["type"] == "reasoning");
+  CHECK(output[0]["content"][0]["text"] == "let me see");
+  CHECK(output[1]["content"][0]["text"] == "I shall look.");
+  CHECK(output[2]["type"] == "function_call");
+  CHECK(output[2]["name"] == "get_weather");
+  CHECK(json::parse(output[2]["arguments"].get<std::string>()) == json({{"town", "Ulm"}}));
+  CHECK(whole["tools"] == body["tools"]);
+
+  body["stream"] = true;
+  std::map<std::string, std::string> grown;
+  json last;
+  for (const std::string& text :
+       sluice::test::response_events(ask_for(body, answer_script, false, "/v1/responses").body)) {
+    last = json::parse(text);
+    if (last.contains("delta")) {
+      grown[last["type"].get<std::string>()] += last["delta"].get<std::string>();
+    }
+  }
+  CHECK(grown["response.reasoning_text.delta"] == "let me see");
+  CHECK(grown["response.output_text.delta"] == "I shall look.");
+  CHECK(grown["response.function_call_arguments.delta"] == output[2]["arguments"]);
+  CHECK(last["type"] == "response.completed");
+  REQUIRE(last["response"]["output"].size() == 3);
+
+  // What came goes into the next request as it is.
+  json next = {{"input", json::array({{{"role", "user"}, {"content", "How is it?"}}})},
+               {"tools", json::array({tool})},
+               {"tool_choice", "none"}};
+  for (const json& item : output) next["input"].push_back(item);
+  next["input"].push_back(
+      {{"type", "function_call_output"}, {"call_id", output[2]["call_id"]}, {"output", "sunny"}});
+  const Answer answer = ask_for(next, answer_script, false, "/v1/responses");
+  INFO(answer.body);
+  CHECK(answer.status == 200);
 }

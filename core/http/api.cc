@@ -101,6 +101,7 @@ const std::vector<Api::Route>& Api::routes() {
       {"GET", "/v1/models/{}", &Api::answer_model},
       {"POST", "/v1/chat/completions", &Api::answer_chat, text_body_bytes_max},
       {"POST", "/v1/completions", &Api::answer_completion, text_body_bytes_max},
+      {"POST", "/v1/responses", &Api::answer_response, text_body_bytes_max},
       {"POST", "/v1/embeddings", &Api::answer_embeddings, text_body_bytes_max},
       {"POST", "/tokenize", &Api::answer_tokenize, text_body_bytes_max},
       {"POST", "/detokenize", &Api::answer_detokenize, text_body_bytes_max},
@@ -266,17 +267,17 @@ std::shared_ptr<void> Api::take_places(std::size_t count) {
   return {this, [count](Api* api) { api->texts_ -= count; }};
 }
 
-void Api::generate(const ExchangePointer& exchange, serve::Form form) {
+void Api::generate(const ExchangePointer& exchange, TextRoute route) {
   const auto maker = model().model.maker;
   const auto asked = Generation::Clock::now();
   const auto is_gone = std::make_shared<bool>(false);
   exchange->on_gone([is_gone] { *is_gone = true; });
   worker_.post(
-      [this, exchange, form, maker, asked, is_gone, place = take_places(1), number = ++numbers_] {
+      [this, exchange, route, maker, asked, is_gone, place = take_places(1), number = ++numbers_] {
         auto request = std::make_shared<TextRequest>();
         auto problem = std::make_shared<std::optional<ApiError>>();
         try {
-          *request = read_text_request(*maker, form, exchange->request().body, number);
+          *request = read_text_request(*maker, route, exchange->request().body, number);
         } catch (const ApiError& error) {
           *problem = error;
         } catch (const std::exception& error) {

@@ -81,15 +81,18 @@ class Api final : public Handler {
   JobsApi& jobs() const;
   void work_aside(const ExchangePointer& exchange, std::function<Response()> work);
   std::shared_ptr<void> take_places(std::size_t count);
-  void generate(const ExchangePointer& exchange, serve::Form form);
+  void generate(const ExchangePointer& exchange, TextRoute route);
 
   void answer_page(const ExchangePointer& exchange);
   void answer_health(const ExchangePointer& exchange);
   void answer_models(const ExchangePointer& exchange);
   void answer_model(const ExchangePointer& exchange);
-  void answer_chat(const ExchangePointer& exchange) { generate(exchange, serve::Form::chat); }
+  void answer_chat(const ExchangePointer& exchange) { generate(exchange, TextRoute::chat); }
   void answer_completion(const ExchangePointer& exchange) {
-    generate(exchange, serve::Form::completions);
+    generate(exchange, TextRoute::completions);
+  }
+  void answer_response(const ExchangePointer& exchange) {
+    generate(exchange, TextRoute::responses);
   }
   void answer_embeddings(const ExchangePointer& exchange);
   void answer_tokenize(const ExchangePointer& exchange);

@@ -11,13 +11,12 @@
 namespace sluice::http {
 namespace {
 
-AnswerFacts facts_of(const TextRequest& request, const GenerationHost& host,
-                     const std::string& request_id) {
-  const serve::RowHeader& header = request.task.header;
+AnswerFacts facts_of(const serve::RowHeader& header, const TextRequest& request,
+                     const GenerationHost& host, const std::string& request_id) {
   const bool is_chat = header.form == serve::Form::chat;
+  const char* kind = request.echo.is_object() ? "resp_" : is_chat ? "chatcmpl-" : "cmpl-";
   return {.form = header.form,
-          .id = fmt::format("{}-{}", is_chat ? "chatcmpl" : "cmpl",
-                            request_id.substr(request_id.find('_') + 1)),
+          .id = kind + request_id.substr(request_id.find('_') + 1),
           .created = static_cast<std::uint64_t>(std::time(nullptr)),
           .model = header.model.empty() ? host.model_name : header.model,
           .includes_usage = request.includes_usage};
@@ -32,10 +31,10 @@ Generation::Generation(GenerationHost& host, std::shared_ptr<Exchange> exchange,
       asked_(asked),
       task_(std::move(request.task)),
       streams_(request.streams),
-      facts_(facts_of(request, host, exchange_->request().id)),
-      prompt_tokens_(task_.prompt.size()) {
-  facts_.form = task_.header.form;
-}
+      facts_(facts_of(task_.header, request, host, exchange_->request().id)),
+      writer_(request.echo.is_null() ? completion_writer(facts_)
+                                     : response_writer(facts_, std::move(request.echo))),
+      prompt_tokens_(task_.prompt.size()) {}
 
 double Generation::seconds() const {
   return std::chrono::duration<double>(Clock::now() - asked_).count();
@@ -59,7 +58,9 @@ void Generation::start() {
   }
   task_.prompt = {};  // each of the tasks has its own
   exchange_->on_gone([self = shared_from_this()] { self->cancel(); });
-  if (streams_) exchange_->begin_stream();
+  if (!streams_) return;
+  exchange_->begin_stream();
+  exchange_->send(writer_->begin());
 }
 
 // Called by the service on its thread: pass on what is needed, and return.
@@ -119,7 +120,7 @@ void Generation::take_token(std::size_t index, Token token) {
 void Generation::send_piece(std::size_t index, Piece piece) {
   piece.choice = index;
   piece.is_first = std::exchange(choices_[index].is_first, false);
-  exchange_->send(event_of(piece_json(facts_, piece)));
+  exchange_->send(writer_->piece(piece));
 }
 
 void Generation::take_end(std::size_t index, serve::Outcome outcome) {
@@ -156,15 +157,8 @@ void Generation::end_answer() {
   held_.clear();
   std::vector<serve::Completion> completions;
   for (Choice& choice : choices_) completions.push_back(std::move(choice.completion));
-  if (!streams_) {
-    exchange_->respond({.body = batch::openai_body(
-                            facts_.form, {facts_.id, facts_.created, facts_.model}, completions)});
-    return;
-  }
-  if (facts_.includes_usage) {
-    exchange_->send(event_of(usage_piece_json(facts_, batch::usage_of(completions))));
-  }
-  exchange_->send(end_event);
+  if (!streams_) return exchange_->respond({.body = writer_->whole(completions)});
+  exchange_->send(writer_->end(completions));
   exchange_->end_stream();
 }
 
@@ -174,7 +168,7 @@ void Generation::fail(const serve::Outcome& outcome) {
   const bool is_cancelled = outcome.end == serve::Outcome::End::cancelled;
   const ApiError error(is_cancelled ? 503 : 500, outcome.problem);
   if (!streams_) return exchange_->respond(error_response(error));
-  exchange_->send(event_of(error_json(error)));
+  exchange_->send(writer_->failure(error));
   exchange_->end_stream();
 }
 

@@ -12,9 +12,9 @@
 #include <string>
 #include <vector>
 
+#include "core/http/answer_writer.h"
 #include "core/http/metrics.h"
 #include "core/http/server.h"
-#include "core/http/stream_json.h"
 #include "core/http/text_request.h"
 #include "core/serve/service.h"
 
@@ -86,6 +86,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   serve::Task task_;
   bool streams_;
   AnswerFacts facts_;
+  std::unique_ptr<AnswerWriter> writer_;
   std::uint64_t prompt_tokens_;
   std::vector<Choice> choices_;
   std::atomic<std::uint64_t> tokens_{0};

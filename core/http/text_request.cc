@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/http/api_error.h"
+#include "core/http/response_request.h"
 #include "core/serve/row_json.h"
 
 namespace sluice::http {
@@ -39,14 +40,20 @@ void take_stream_settings(RowJson& body, TextRequest& request) {
 
 }  // namespace
 
-TextRequest read_text_request(const serve::TaskMaker& maker, serve::Form form,
-                              std::string_view body, std::uint64_t number) {
+TextRequest read_text_request(const serve::TaskMaker& maker, TextRoute route, std::string_view body,
+                              std::uint64_t number) {
   TextRequest request;
   serve::ParsedRow parsed;
   try {
     RowJson json = serve::parse_row_object(
         body, {serve::row_values_max, serve::row_members_max, serve::row_depth_max});
     take_stream_settings(json, request);
+    if (route == TextRoute::responses) {
+      request.echo = echo_of(json);
+      json = chat_body_of(std::move(json));
+    }
+    const serve::Form form =
+        route == TextRoute::completions ? serve::Form::completions : serve::Form::chat;
     parsed = serve::read_body(std::move(json), form, number, maker.options().defaults);
   } catch (const serve::BadRow& bad) {
     throw ApiError(400, bad.what());

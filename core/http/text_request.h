@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json.hpp>
 #include <string_view>
 
 #include "core/serve/request.h"
@@ -17,13 +18,18 @@ struct TextRequest {
   serve::Task task;  // of the first choice; Task::choices tells how many there are
   bool streams = false;
   bool includes_usage = false;  // of a stream
+  // What the answer repeats of a request in the form of the Responses API; null in other forms.
+  nlohmann::ordered_json echo = nullptr;
 };
 
+enum class TextRoute { completions, chat, responses };
+
 // The body has the members of a batch row (core/serve/row_settings.h), and besides them "stream"
-// and "stream_options". `number` is another one for each request. Throws ApiError.
+// and "stream_options"; that of a response is translated first (core/http/response_request.h).
+// `number` is another one for each request. Throws ApiError.
 //
 // Threads: any.
-TextRequest read_text_request(const serve::TaskMaker& maker, serve::Form form,
-                              std::string_view body, std::uint64_t number);
+TextRequest read_text_request(const serve::TaskMaker& maker, TextRoute route, std::string_view body,
+                              std::uint64_t number);
 
 }  // namespace sluice::http

@@ -58,7 +58,7 @@ std::string tokenize_answer(const serve::TaskMaker& maker, const tokenizer::Toke
     std::vector<Token> tokens;
     bool wants_pieces = false;
     if (serve::find_member(json, "messages") != nullptr) {
-      tokens = read_text_request(maker, serve::Form::chat, body, number).task.prompt;
+      tokens = read_text_request(maker, TextRoute::chat, body, number).task.prompt;
     } else {
       check_members(json, {"content", "add_special", "parse_special", "with_pieces"});
       tokens = tokens_of_text(tokenizer, json);

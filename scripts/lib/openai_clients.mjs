@@ -111,6 +111,39 @@ await check("openai", "structured output", async () => {
     response_format: {type: "json_schema", json_schema: {name: "answer", strict: true, schema}}});
   assert.equal(typeof JSON.parse(answer.choices[0].message.content).found, "boolean");
 });
+let text_of_response = "";
+const response_settings = {model, input: messages, seed: 1, max_output_tokens: 40};
+
+await check("openai", "responses", async () => {
+  const answer = await openai.responses.create(response_settings);
+  text_of_response = answer.output_text;
+  assert.equal(text_of_response, text_of_chat);
+  assert.ok(["completed", "incomplete"].includes(answer.status));
+  assert.ok(answer.usage.output_tokens > 0);
+});
+await check("openai", "responses, streamed", async () => {
+  let text = "", last = null;
+  for await (const event of await openai.responses.create({...response_settings, stream: true})) {
+    if (event.type === "response.output_text.delta") text += event.delta;
+    last = event;
+  }
+  assert.equal(text, text_of_response);
+  assert.ok(["response.completed", "response.incomplete"].includes(last.type));
+});
+await check("openai", "responses, streamed with the helper", async () => {
+  const answer = await openai.responses.stream(response_settings).finalResponse();
+  assert.equal(answer.output_text, text_of_response);
+});
+await check("openai", "responses, structured output", async () => {
+  const answer = await openai.responses.create({...response_settings, max_output_tokens: 60,
+    text: {format: {type: "json_schema", name: "answer", strict: true, schema}}});
+  assert.equal(typeof JSON.parse(answer.output_text).found, "boolean");
+});
+await check("openai", "responses, tools", async () => {
+  const answer = await openai.responses.create(
+    {...response_settings, tools: [{type: "function", ...weather.function, strict: false}]});
+  return `ended with ${answer.output.at(-1).type}`;
+});
 await check("openai", "embeddings", async () => {
   const answer = await openai.embeddings.create({model, input: ["a kite", "a mill"]});
   assert.equal(answer.data.length, 2);

@@ -1,6 +1,8 @@
-#include "core/http/stream_json.h"
-
 #include <fmt/format.h>
+#include <utility>
+
+#include "core/batch/result.h"
+#include "core/http/answer_writer.h"
 
 namespace sluice::http {
 namespace {
@@ -39,12 +41,6 @@ ordered_json delta_of(const Piece& piece) {
   return delta;
 }
 
-}  // namespace
-
-std::string event_of(std::string_view json) {
-  return fmt::format("data: {}\n\n", json);
-}
-
 std::string piece_json(const AnswerFacts& facts, const Piece& piece) {
   ordered_json choice = {{"index", piece.choice}};
   if (facts.form == serve::Form::chat) {
@@ -66,6 +62,38 @@ std::string usage_piece_json(const AnswerFacts& facts, const ordered_json& usage
   json["choices"] = ordered_json::array();
   json["usage"] = usage;
   return text_of(json);
+}
+
+class CompletionWriter final : public AnswerWriter {
+ public:
+  explicit CompletionWriter(AnswerFacts facts) : facts_(std::move(facts)) {}
+
+  std::string whole(std::span<const serve::Completion> choices) override {
+    return batch::openai_body(facts_.form, {facts_.id, facts_.created, facts_.model}, choices);
+  }
+  std::string begin() override { return {}; }
+  std::string piece(const Piece& piece) override { return event_of(piece_json(facts_, piece)); }
+  std::string end(std::span<const serve::Completion> choices) override {
+    std::string events;
+    if (facts_.includes_usage) {
+      events = event_of(usage_piece_json(facts_, batch::usage_of(choices)));
+    }
+    return events + event_of("[DONE]");
+  }
+  std::string failure(const ApiError& error) override { return event_of(error_json(error)); }
+
+ private:
+  AnswerFacts facts_;
+};
+
+}  // namespace
+
+std::string event_of(std::string_view json) {
+  return fmt::format("data: {}\n\n", json);
+}
+
+std::unique_ptr<AnswerWriter> completion_writer(AnswerFacts facts) {
+  return std::make_unique<CompletionWriter>(std::move(facts));
 }
 
 }  // namespace sluice::http

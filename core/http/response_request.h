@@ -1,0 +1,20 @@
+// Requests in the form of OpenAI's Responses API, made into those for chat completions.
+//
+// A response is not kept, so a request that names an earlier one is refused; the client sends the
+// items of the conversation itself. Members that the API does not have (seed, top_k, stop, ...)
+// mean what they mean in a row (core/serve/row_settings.h).
+//
+// Threads: any.
+#pragma once
+
+#include "core/serve/row_json.h"
+
+namespace sluice::http {
+
+// The members that an answer repeats, and what applies where they are missing.
+serve::RowJson echo_of(const serve::RowJson& body);
+
+// Throws BadRow, which names the member, for what cannot be translated.
+serve::RowJson chat_body_of(serve::RowJson body);
+
+}  // namespace sluice::http
