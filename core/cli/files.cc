@@ -3,6 +3,7 @@
 #include <array>
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <fmt/format.h>
 #include <memory>
 #include <system_error>
@@ -58,6 +59,16 @@ void refuse_files_of_model(const fs::path& written, const fs::path& model) {
   for (const gguf::ModelFile& file : opened.files()) {
     refuse_same_file(written, file.path, "the model");
   }
+}
+
+fs::path state_folder() {
+  const auto variable = [](const char* name) {
+    const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): nothing changes it
+    return fs::path(value == nullptr ? "" : value);
+  };
+  if (const fs::path state = variable("XDG_STATE_HOME"); !state.empty()) return state / "sluice";
+  const fs::path home = variable("HOME");
+  return home.empty() ? home : home / ".local/state/sluice";
 }
 
 void write_file(const fs::path& path, std::string_view text) {

@@ -20,6 +20,10 @@ void refuse_same_file(const std::filesystem::path& written, const std::filesyste
 void refuse_files_of_model(const std::filesystem::path& written,
                            const std::filesystem::path& model);
 
+// Where sluice keeps what is not configuration of this user: $XDG_STATE_HOME/sluice, or
+// ~/.local/state/sluice. Empty where there is no such place.
+std::filesystem::path state_folder();
+
 // Writes a files::DurableFile with a name that the user chose. Throws std::system_error.
 void write_file(const std::filesystem::path& path, std::string_view text);
 

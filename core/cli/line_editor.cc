@@ -3,7 +3,6 @@
 #include <array>
 #include <clocale>
 #include <cstdio>
-#include <cstdlib>
 #include <deque>
 #include <histedit.h>
 #include <poll.h>
@@ -13,6 +12,7 @@
 #include <unistd.h>
 #include <utility>
 
+#include "core/cli/files.h"
 #include "core/cli/interrupt.h"
 #include "core/text/utf8.h"
 
@@ -188,15 +188,8 @@ LineReader::Result LineEditor::next(const std::string& prompt, std::string& line
 }
 
 std::filesystem::path chat_history_file() {
-  const auto folder = [](const char* name) -> std::filesystem::path {
-    const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): nothing changes it
-    return value == nullptr ? "" : value;
-  };
-  if (const auto state = folder("XDG_STATE_HOME"); !state.empty()) {
-    return state / "sluice" / "chat_history";
-  }
-  const auto home = folder("HOME");
-  return home.empty() ? home : home / ".local" / "state" / "sluice" / "chat_history";
+  const std::filesystem::path state = state_folder();
+  return state.empty() ? state : state / "chat_history";
 }
 
 }  // namespace sluice::cli

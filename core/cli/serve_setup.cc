@@ -8,6 +8,7 @@
 #include <tuple>
 #include <utility>
 
+#include "core/cli/files.h"
 #include "core/cli/output.h"
 #include "core/cli/row_setup.h"
 #include "core/error.h"
@@ -141,18 +142,12 @@ serve::TaskOptions task_options_for(const ServeOptions& options,
   return tasks;
 }
 
-// Where programs of a user keep what is not configuration; nothing where there is no such place.
+// Empty where there is no such place.
 std::filesystem::path usual_folder(const ServeOptions& options) {
-  const auto variable = [](const char* name) {
-    const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): nothing changes it
-    return std::filesystem::path(value == nullptr ? "" : value);
-  };
-  const std::filesystem::path of_service = variable("STATE_DIRECTORY");  // of systemd
-  if (!of_service.empty()) return of_service;
-  std::filesystem::path state = variable("XDG_STATE_HOME");
-  if (state.empty() && !variable("HOME").empty()) state = variable("HOME") / ".local/state";
-  if (state.empty()) return {};
-  return state / "sluice/serve" / options.common.model.stem();
+  const char* of_systemd = std::getenv("STATE_DIRECTORY");  // NOLINT(concurrency-mt-unsafe)
+  if (of_systemd != nullptr && *of_systemd != '\0') return of_systemd;
+  const std::filesystem::path state = state_folder();
+  return state.empty() ? state : state / "serve" / options.common.model.stem();
 }
 
 }  // namespace
