@@ -314,6 +314,26 @@ TEST_CASE("the includes of the source tree follow the arrows") {
   }
 }
 
+TEST_CASE("the README lists the scripts that there are") {
+  const std::filesystem::path root = SLUICE_SOURCE_DIR;
+  Parts there;
+  for (const auto& entry : std::filesystem::directory_iterator(root / "scripts")) {
+    const std::string name = entry.path().filename().string();
+    if (name != "__pycache__") there.insert(name + (entry.is_directory() ? "/" : ""));
+  }
+  const std::string page = sluice::test::content(root / "README.md");
+  const std::string begin = "| `scripts/` |";
+  REQUIRE(page.find(begin) != std::string::npos);
+  std::string row = page.substr(page.find(begin) + begin.size());
+  row.resize(row.find('\n'));
+  Parts listed;
+  const std::regex name("`([^`]+)`");
+  for (std::sregex_iterator at(row.begin(), row.end(), name), end; at != end; ++at) {
+    listed.insert((*at)[1].str());
+  }
+  CHECK(listed == there);
+}
+
 TEST_CASE("the source tree keeps to the habits of its lines") {
   std::vector<SourceFile> files = cpp_files();
   for (SourceFile& file : files_below("scripts", false)) files.push_back(std::move(file));
