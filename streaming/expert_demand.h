@@ -26,8 +26,8 @@ class ExpertDemand {
   // The experts of a group are known from now on, and those of the other groups are not.
   void expect(std::size_t group, std::span<const ExpertUse> uses);
 
-  // Reading ahead has come to this turn. What is known about a group before it is over: it would be
-  // wrong for the next step.
+  // Reading ahead has come to this turn. What is known about groups before this turn is forgotten,
+  // since the next step needs other experts.
   void pass(std::size_t turn);
 
   // The first turn >= `turn` that is needed, or of which this is not known; the number of turns

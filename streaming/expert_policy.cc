@@ -42,7 +42,7 @@ void ExpertPolicy::count(std::span<const ExpertUse> uses, std::size_t tokens) {
   for (const ExpertUse& use : uses) scores_[use.expert] += (1 - kept) * use.tokens / count;
 }
 
-// The number of places when it has none.
+// The place of the expert; the number of places when it has none.
 std::size_t ExpertPolicy::place_of(std::uint32_t expert) const {
   return static_cast<std::size_t>(std::ranges::find(expert_at_, expert) - expert_at_.begin());
 }

@@ -86,7 +86,8 @@ std::size_t Constraint::bytes_max() const {
   return grammar_.bytes() + kept_bytes_max + one;
 }
 
-// Rounds that are left, and rounds that are missing, count only as far as a token reaches.
+// Two readings of a loop differ only if one token can tell them apart. A token reads at most
+// `reach` rounds, so higher numbers of rounds that are missing, or left, count as equal.
 Constraint::Key Constraint::key_of(const Reading& reading) const {
   const std::uint32_t loop = grammar_.states[reading.state].loop;
   if (loop == Grammar::none) return {reading.state, 0, 0};

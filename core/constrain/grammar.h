@@ -69,7 +69,7 @@ struct Grammar {
   std::vector<LoopEnd> loop_ends;
   std::vector<Loop> loops;
   std::uint32_t start = 0;
-  std::uint32_t start_after_thought = 0;  // the same behind up to two newlines
+  std::uint32_t start_after_thought = 0;  // reads up to two newlines, then as `start`
 
   Step step(std::uint32_t state, std::uint8_t byte) const {
     return steps[std::size_t{state} * classes + byte_class[byte]];

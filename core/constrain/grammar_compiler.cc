@@ -72,9 +72,9 @@ std::span<const Expression> GrammarCompiler::children(const Node& node) const {
   return std::span(builder_.children_).subspan(node.begin, node.end - node.begin);
 }
 
-// Which expressions have a property that a sequence has when all its parts have it, a choice when
-// one has it, and a repetition when its part has it or when it may be left out. `of_bytes` and
-// `of_texts` say whether bytes and literals that are not empty have it.
+// Finds the expressions with a property. A sequence has the property when all its parts have it, a
+// choice when one of them has it, and a repetition when its part has it or may be left out.
+// `of_bytes` and `of_texts` say whether bytes and literals that are not empty have it.
 GrammarCompiler::Flags GrammarCompiler::fixpoint(bool of_bytes, bool of_texts) const {
   const std::vector<Node>& nodes = builder_.nodes_;
   std::vector<std::vector<Expression>> users(nodes.size());  // of an expression, with repetition

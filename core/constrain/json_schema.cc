@@ -103,7 +103,8 @@ class SchemaCompiler {
     return builder_.call(at->second);
   }
 
-  // Alternatives without anything beside them stay apart, so that they may refer to each other.
+  // A schema that consists of alternatives alone becomes a choice of their rules. They are not
+  // multiplied out, so they may refer to each other.
   Expression body_of(const Schema& schema, const std::string& pointer) {
     const std::string_view combiner = only_combiner(schema);
     if (combiner == "$ref") {
@@ -213,7 +214,8 @@ class SchemaCompiler {
     const bool is_count = found->is_number() && found->get<double>() >= 0 &&
                           found->get<double>() == std::floor(found->get<double>());
     if (!is_count) throw schema_error(pointer_to(pointer, name), "expected a number of 0 or more");
-    // What is beyond every text means no limit, or no text.
+    // A number beyond the length of any text is clamped: as a maximum it limits nothing, as a
+    // minimum it allows no text.
     return static_cast<std::uint32_t>(std::min(found->get<double>(), double{no_limit - 1}));
   }
 
@@ -306,7 +308,7 @@ class SchemaCompiler {
     const auto min = integer_bound(plain, true, pointer);
     const auto max = integer_bound(plain, false, pointer);
     if (!min && !max) return json_.integer();
-    // Bounds beyond the integers that are written leave all of them, or none.
+    // Integers are written with up to 18 digits. A bound beyond them allows all of these, or none.
     return integers_between(builder_, std::max(min.value_or(-integer_max), -integer_max),
                             std::min(max.value_or(integer_max), integer_max));
   }
@@ -371,7 +373,8 @@ class SchemaCompiler {
                               value_of(value, pointer_to(pointer, "additionalProperties"))});
   }
 
-  // An object of any names. A name may come twice, so two of them do not make sure of two members.
+  // An object with any names. The grammar cannot forbid that a name comes twice, so it could not
+  // guarantee two different members.
   Expression map(const Schema& value, std::uint32_t min, std::uint32_t max,
                  const std::string& pointer) {
     if (min > 1) refuse_count(pointer, "minProperties");
@@ -406,7 +409,8 @@ class SchemaCompiler {
     if (items != plain.end() && *items == false) {
       max = std::min(max, static_cast<std::uint32_t>(first.size()));
     }
-    // More than the schema lists is written only where it says what, or where it has to be.
+    // Elements beyond those that the schema lists are written only if it describes them or demands
+    // them.
     const bool has_more = items != plain.end() || min > first.size();
     const auto listed = static_cast<std::uint32_t>(first.size());
     if (!has_more) max = std::min(max, listed);

@@ -36,10 +36,10 @@ class Library {
   // Throws as compile() does.
   std::shared_ptr<const Constraint> get(const TextForm& form);
 
-  // What compiling may hold for a moment: an estimate from the limits of GrammarBuilder.
+  // The most bytes that compiling takes for a moment, estimated from the limits of GrammarBuilder.
   static constexpr std::size_t compile_bytes = std::size_t{64} << 20;
 
-  // What the library holds, and may come to hold once get() was called; 0 before.
+  // The most bytes that the library holds once get() was called; 0 before.
   std::size_t bytes_max() const;
 
  private:

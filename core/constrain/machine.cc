@@ -17,7 +17,8 @@ bool pass(const Grammar::Loop& loop, Grammar::Guard guard, std::uint32_t& rounds
     rounds = 0;
   } else if (guard == Grammar::Guard::enter) {
     if (rounds >= loop.max) return false;
-    // Without a maximum only the minimum matters, and equal states stay equal.
+    // Without a maximum rounds are counted up to the minimum only, so that readings which are equal
+    // from there on stay equal.
     if (loop.max != Grammar::unlimited || rounds < loop.min) ++rounds;
   }
   return true;

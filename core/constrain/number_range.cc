@@ -30,7 +30,7 @@ Expression join(GrammarBuilder& b, Expression front, Expression back) {
   return b.sequence({front, back});
 }
 
-// Digits of the same number as `bound` that are at least it, or at most.
+// Texts of as many digits as `bound` whose value is at least that of `bound`, or at most.
 Expression at_least(GrammarBuilder& b, std::string_view bound) {
   if (bound.empty()) return b.empty();
   const std::string_view rest = bound.substr(1);
@@ -135,7 +135,7 @@ Expression fraction_digits(GrammarBuilder& b, const MaybeBound& min, const Maybe
   return b.choice(std::move(ways));
 }
 
-// What may stand behind the digits in front of the point: nothing, or a point and digits.
+// What may follow the digits in front of the point: nothing, or the point and more digits.
 Expression fraction(GrammarBuilder& b, const MaybeBound& min, const MaybeBound& max,
                     std::uint32_t count) {
   std::vector<Expression> ways = {
@@ -150,7 +150,7 @@ Expression fraction(GrammarBuilder& b, const MaybeBound& min, const MaybeBound& 
 Expression positive_decimals(GrammarBuilder& b, const Bound& min, const std::optional<Bound>& max) {
   const Decimal low = decimal_of(min.value);
   const MaybeBound low_digits = DigitBound{low.fraction, min.is_excluded};
-  // Near a bound no more digits are written than a double tells apart.
+  // Near a bound a number has no more digits than a double can tell apart.
   const auto digits_for = [](const Decimal& bound) {
     const auto digits = static_cast<std::uint32_t>(fmt::format("{}", bound.whole).size());
     return std::max(1U, fraction_digits_max - digits);

@@ -27,7 +27,7 @@ const Ranges digit_characters = {{'0', '9'}};
 const Ranges word_characters = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
 const Ranges space_characters = {{'\t', '\r'}, {' ', ' '}};
 const Ranges beyond_ascii = {{0x80, last_character}};
-// What some engine takes for white space.
+// All characters that any of the common engines takes for white space.
 const Ranges any_space = {{'\t', '\r'},     {0x1C, 0x1F},     {' ', ' '},       {0x85, 0x85},
                           {0xA0, 0xA0},     {0x1680, 0x1680}, {0x2000, 0x200A}, {0x2028, 0x2029},
                           {0x202F, 0x202F}, {0x205F, 0x205F}, {0x3000, 0x3000}, {0xFEFF, 0xFEFF}};

@@ -107,7 +107,7 @@ void check_keywords(const Schema& schema, const std::string& pointer) {
   }
 }
 
-// Rewrites what older drafts say in other words.
+// Rewrites keywords of older drafts as those of the present one.
 Schema modern(Schema schema, const std::string& pointer) {
   if (schema.contains("const")) {
     const Schema values = Schema::array({schema["const"]});
@@ -146,7 +146,8 @@ void check_object(const Schema& value, const std::string& pointer) {
   if (!value.is_object()) throw schema_error(pointer, "expected an object");
 }
 
-// Joins `properties` and `additionalProperties` of b into a, which has the latter of both.
+// Joins `properties` and `additionalProperties` of b into a. Of each member both schemas hold, by
+// the name in `properties` or else by `additionalProperties`.
 void merge_members(Schema& a, const Schema& b, const std::string& pointer) {
   const auto rest_of = [](const Schema& schema) -> std::optional<Schema> {
     const auto rest = schema.find("additionalProperties");
@@ -210,7 +211,7 @@ Schema common_types(const Schema& a, const Schema& b, const std::string& pointer
   return names;
 }
 
-// Both plain schemas at once.
+// The plain schema of values that are valid for both.
 Schema merge(Schema a, const Schema& b, const std::string& pointer) {
   merge_members(a, b, pointer);
   merge_items(a, b);

@@ -1,5 +1,5 @@
-// Multiplies out allOf, anyOf, oneOf and $ref: a schema becomes the list of its ways, each a plain
-// schema that has none of these.
+// Multiplies out allOf, anyOf, oneOf and $ref: a schema becomes a list of plain schemas, which have
+// none of these keywords. A value is valid if one of them accepts it.
 #pragma once
 
 #include <nlohmann/json.hpp>

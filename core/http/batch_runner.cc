@@ -15,7 +15,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// Of waiting, so that results become durable although none comes after them.
+// How long to wait for a result at most: those before it must become durable even if none follows.
 constexpr std::chrono::milliseconds wait_max{500};
 
 struct TooManyRows {};
@@ -185,7 +185,8 @@ void BatchRunner::feed_all(Run& run) {
   run.journal.sync();
 }
 
-// Gives the service as many texts as it may have. Returns false when it takes none any more.
+// Submits rows until as many texts are under way as are allowed. Returns false when the service
+// accepts none any more.
 bool BatchRunner::feed(Run& run) {
   if (std::chrono::steady_clock::now() < run.pause_end) return true;
   while (run.submitted.size() < settings_.texts_max && !has_to_end()) {
@@ -279,7 +280,8 @@ void BatchRunner::give_up(Run& run, bool keeps_results) {
   }
 }
 
-// Makes files of the results. What of this a crash leaves undone is done again, with the same ids.
+// Makes files of the results. If a crash interrupts this, the next start does it again, with the
+// same ids.
 void BatchRunner::finish(Run& run) {
   const bool is_complete = run.done.is_complete();
   const batch::DoneRows& done = run.done;

@@ -49,7 +49,7 @@ class BatchRunner {
   BatchRunner(const BatchRunner&) = delete;
   BatchRunner& operator=(const BatchRunner&) = delete;
 
-  // There is a new batch.
+  // Tells the runner that there is a new batch.
   void look();
 
   // Ends a batch soon; what is done of it is kept.

@@ -47,7 +47,7 @@ class FileStore {
    public:
     // Throws ApiError (507) beyond the limit of the store, and std::system_error.
     void write(std::string_view piece);
-    // Makes it durable and known.
+    // Writes the file durably; from then on it is in the list.
     StoredFile commit(const std::string& name, const std::string& purpose);
 
    private:

@@ -162,7 +162,7 @@ void Generation::end_answer() {
   exchange_->end_stream();
 }
 
-// One choice has failed, so the answer has.
+// When one choice fails, the whole answer does.
 void Generation::fail(const serve::Outcome& outcome) {
   cancel();
   const bool is_cancelled = outcome.end == serve::Outcome::End::cancelled;

@@ -1,6 +1,6 @@
 // A request for text, from its tasks to the end of its answer, whole or as a stream.
 //
-// Threads: the server's alone. What the service calls on its own thread is passed on.
+// Threads: the server's alone. What the service calls on its own thread is posted to it.
 #pragma once
 
 #include <atomic>
@@ -45,7 +45,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   // does not take them.
   void start();
 
-  // For people who look.
+  // For /slots.
   std::uint64_t tokens() const { return tokens_; }
   std::uint64_t prompt_tokens() const { return prompt_tokens_; }
   bool has_ended() const { return has_ended_; }

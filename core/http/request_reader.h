@@ -16,7 +16,7 @@
 
 namespace sluice::http {
 
-// Why the bytes are no request that the server takes. The connection is of no use afterwards.
+// Why the server does not accept the bytes as a request. The connection cannot be used afterwards.
 struct BadRequest : std::runtime_error {
   BadRequest(unsigned status_, const std::string& reason)
       : std::runtime_error(reason), status(status_) {}

@@ -57,7 +57,7 @@ class Server::Impl {
     }
   }
 
-  // Whatever is still to be called belongs to this thread, so it is dropped here.
+  // Nobody runs the server any more, so this thread may close what is left.
   ~Impl() { close_all(); }
 
   void run() {

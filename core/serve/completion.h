@@ -1,4 +1,4 @@
-// What a task gave.
+// The result of a task.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,8 @@ struct Completion {
   // [completion_tokens][1 + top]: the chosen token, and then the most probable ones.
   std::vector<engine::TokenLogprob> logprobs = {};
   std::string logprobs_text = {};  // the same as JSON, in the form of the row; empty: not wanted
-  // Of the prompt, that need not be evaluated. Depends on what else has run, as nothing else here.
+  // How many tokens of the prompt were taken from another sequence and not evaluated. This depends
+  // on what else has run; all other members do not.
   std::uint64_t shared_tokens = 0;
   std::vector<float> embedding = {};  // of the prompt, if that was wanted; of length 1
 };

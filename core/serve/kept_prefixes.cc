@@ -31,7 +31,7 @@ void KeptPrefixes::find(std::span<const Token> wanted, PrefixMatch& match) {
 
 void KeptPrefixes::add(std::vector<Token> tokens, std::unique_ptr<engine::Sequence> sequence) {
   sequence->reserve(0);
-  // Whether `longer` can stand for what begins with all of `shorter`.
+  // Whether `longer` serves every row that begins with all tokens of `shorter`.
   const auto covers = [](const Kept& longer, const Kept& shorter) {
     const auto size = static_cast<std::uint32_t>(shorter.tokens.size());
     return common_tokens(longer.tokens, shorter.tokens) == size &&

@@ -14,7 +14,8 @@ namespace sluice::serve {
 // Objects keep the order of their members, because chat templates write it into the prompt.
 using RowJson = nlohmann::ordered_json;
 
-// Says why a row is bad, in one line. Never leaves core/batch.
+// Says why a row is bad, in one line. Those who read rows catch it and make it the error of the row
+// or of the request.
 struct BadRow : std::runtime_error {
   using std::runtime_error::runtime_error;
 };

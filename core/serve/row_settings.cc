@@ -34,7 +34,7 @@ void read_seed(const RowJson& value, std::string_view name, Request& request) {
                              : static_cast<std::uint64_t>(value.get<std::int64_t>());
 }
 
-// It looks at the whole text, as in other programs that have this member.
+// This penalty looks at the whole text, as in other programs that have this member.
 void read_repetition_penalty(const RowJson& value, std::string_view name, Request& request) {
   request.sampler.repeat_penalty = number_of(value, name);
   request.sampler.repeat_last_n = engine::SamplerOptions::whole_text;

@@ -60,7 +60,8 @@ struct Scheduler::Row {
     const auto needed = static_cast<std::uint32_t>(tokens.size());
     return std::min(positions(), needed + (grows ? growth_positions : 0));
   }
-  // What can be shared with others. The last token is always evaluated, for its logits.
+  // The tokens that other rows can share: all but the last, which is always evaluated for its
+  // logits.
   std::span<const Token> shareable() const { return std::span(tokens).first(tokens.size() - 1); }
   // The tokens to evaluate next.
   std::span<const Token> pending() const { return std::span(tokens).subspan(sequence->position()); }
@@ -94,8 +95,8 @@ struct Scheduler::Row {
   bool has_ended = false;
 };
 
-// For each position: its token, in the prompt too or with its text, which is a few bytes on
-// average, in a vector and a string that grow.
+// For each position a row holds a token, and either the same token in its prompt or the text of it,
+// a few bytes on average. Vectors and strings hold up to twice their size while they grow.
 std::uint64_t rows_bytes(const SchedulerOptions& options, std::uint64_t positions) {
   constexpr std::uint64_t position_bytes = 32, row_bytes = 2048;
   const std::uint64_t row = positions * position_bytes + header_bytes_max + row_bytes;

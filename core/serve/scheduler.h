@@ -87,7 +87,7 @@ class Scheduler {
   // as before the step.
   bool step();
 
-  // Asks the source no more, and drops those that have not begun to generate.
+  // Takes no more rows from the source, and drops the rows that have not begun to generate.
   void wind_down();
 
   // Ends a row that was admitted; it gets its outcome with the next step. May be called while the

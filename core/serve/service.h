@@ -1,8 +1,8 @@
 // Runs tasks for several threads on one engine.
 //
 // A service owns a thread, the engine thread, which opens the engine, runs the scheduler's steps
-// and closes the engine again. Others submit tasks, get their text as it comes, and may cancel them
-// at any moment: if need be the step that is being computed is given up.
+// and closes the engine again. Other threads submit tasks, get their text as it comes, and may
+// cancel them at any moment; the step that is being computed is given up for that if need be.
 //
 //   Service service(open, {.queue_max = 64});
 //   service.wait_until_ready();
@@ -186,7 +186,8 @@ class Service {
   std::uint64_t next_id_ = 1;
   Statistics statistics_;
 
-  // Something guarded is to be looked at, also in the middle of a step.
+  // True when the engine thread should look at what mutex_ guards. It is read without the lock,
+  // also in the middle of a step.
   std::atomic<bool> has_orders_{false};
 
   std::thread thread_;

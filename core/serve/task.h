@@ -65,8 +65,8 @@ nlohmann::ordered_json to_json(const std::vector<chat::ToolCall>& calls, std::ui
 
 // What comes of a task with one step.
 struct TokenEvent {
-  // What is now certain of the text: whole characters of UTF-8, and no part of a stop text. Often
-  // empty. All texts together are Completion::text before it is split.
+  // The text that has become certain: whole characters of UTF-8 that cannot be the beginning of a
+  // stop text. It is often empty. All these texts together are Completion::text before it is split.
   std::string_view text;
   std::optional<tokenizer::Token> token;           // nothing: text that was held back, at the end
   std::span<const engine::TokenLogprob> logprobs;  // [1 + top] when they were asked for

@@ -55,8 +55,8 @@ Task::Forced limit_thought(const std::shared_ptr<const chat::Dialogue>& dialogue
   };
 }
 
-// The bytes that a row holds while it runs because of its settings. Results of a row that are done
-// wait for the others.
+// The bytes that a running row holds because of its settings. The results of a row that are done
+// wait until all of them are.
 std::uint64_t settings_bytes(const Task& task) {
   const engine::SamplerOptions& sampler = task.sampler;
   const bool has_penalty = sampler.repeat_penalty != 1 || sampler.presence_penalty != 0 ||
@@ -263,7 +263,7 @@ std::vector<Token> TaskMaker::tokenize_text(const std::string& text,
   return tokenizer_.encode(cut_text(text, bytes_max, options_.truncate), encoding);
 }
 
-// Takes what room there is behind the prompt.
+// Lowers tokens_max to the room that is left behind the prompt.
 void TaskMaker::shorten(Task& task) const {
   const std::uint64_t positions = limit_of(options_.positions_max);
   if (task.prompt.size() >= positions) return;
