@@ -325,7 +325,7 @@ TEST_CASE("settings of other servers are read, and OpenAI's defaults hold in its
 }
 
 TEST_CASE("the documentation has the table of row settings") {
-  std::ifstream file(SLUICE_SOURCE_DIR "/docs/batch.md");
+  std::ifstream file(std::string(sluice::test::source_folder) + "/docs/batch.md");
   const std::string page{std::istreambuf_iterator<char>(file), {}};
   CHECK(page.find(row_settings_markdown()) != std::string::npos);
 }

@@ -20,6 +20,8 @@ using sluice::test::content;
 using sluice::test::is_sanitized;
 using sluice::test::TemporaryFolder;
 
+const std::string program = sluice::test::program_path;
+
 constexpr std::uint64_t MiB = std::uint64_t{1} << 20;
 // For what is no part of a budget: pages of the system's libraries and what the kernel holds.
 constexpr std::uint64_t slack_bytes = 8 * MiB;
@@ -40,9 +42,9 @@ Result run(const std::string& command, std::optional<std::uint64_t> limit_bytes 
   const auto file = [&](const char* name) { return (folder.path() / name).string(); };
   std::string line = command;
   if (limit_bytes) {
-    line = SLUICE_SOURCE_DIR "/scripts/with-memory-limit --report " + file("report") +
-           (evicted.empty() ? "" : " --evict " + evicted) + " " + std::to_string(*limit_bytes) +
-           " " + command;
+    line = std::string(sluice::test::source_folder) + "/scripts/with-memory-limit --report " +
+           file("report") + (evicted.empty() ? "" : " --evict " + evicted) + " " +
+           std::to_string(*limit_bytes) + " " + command;
   }
   line += " >" + file("out") + " 2>" + file("err") + " </dev/null";
   const int status = std::system(line.c_str());
@@ -67,12 +69,12 @@ std::string obstacle() {
 class Fixture {
  public:
   Fixture() : model_((folder_.path() / "model.gguf").string()) {
-    const Result made = run(SLUICE_PROGRAM " synth small " + model_ + " --quant F32 --seed 1");
+    const Result made = run(program + " synth small " + model_ + " --quant F32 --seed 1");
     INFO(made.errors);
     REQUIRE(made.status == 0);
     std::string tokens;
     for (int i = 0; i < 240; ++i) tokens += (i == 0 ? "" : ",") + std::to_string(300 + i * 13);
-    command_ = SLUICE_PROGRAM " run " + model_ + " --prompt-tokens " + tokens +
+    command_ = program + " run " + model_ + " --prompt-tokens " + tokens +
                " -n 4 --temp 0 --ctx 256 --quiet ";
     const Result unlimited = run(command_);
     REQUIRE(unlimited.status == 0);
@@ -90,9 +92,9 @@ class Fixture {
   // The plan for a budget; `sluice plan` prints it also when it does not fit. Under a limit,
   // because it measures DRAM with as much as a quarter of what it may have.
   nlohmann::json plan(std::uint64_t budget_bytes) const {
-    const Result result = run(SLUICE_PROGRAM " plan " + model_ + " --ctx 256 --json --budget " +
-                                  std::to_string(budget_bytes),
-                              256 * MiB);
+    const Result result = run(
+        program + " plan " + model_ + " --ctx 256 --json --budget " + std::to_string(budget_bytes),
+        256 * MiB);
     return nlohmann::json::parse(result.output);
   }
 

@@ -16,6 +16,8 @@ using Catch::Approx;
 #include <optional>
 #include <string>
 
+#include "tests/paths.h"
+
 // Ends the test case and has CTest report it as skipped. Must stand in the test case itself.
 #define SLUICE_SKIP(reason)                                    \
   do {                                                         \
@@ -29,7 +31,7 @@ namespace sluice::test {
 // The folder of fixtures: $SLUICE_FIXTURES, else ../shared/fixtures beside the project.
 inline std::filesystem::path fixture_root() {
   if (const char* root = std::getenv("SLUICE_FIXTURES")) return root;
-  return std::filesystem::path(SLUICE_SOURCE_DIR).parent_path() / "shared" / "fixtures";
+  return std::filesystem::path(source_folder).parent_path() / "shared" / "fixtures";
 }
 
 // The path of a fixture, or nothing when it is not there.

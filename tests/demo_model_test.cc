@@ -18,7 +18,7 @@ using nlohmann::json;
 
 namespace {
 
-const std::string source = SLUICE_SOURCE_DIR;
+const std::string source = sluice::test::source_folder;
 const std::string demo = source + "/scripts/train-demo/demo.gguf";
 const std::string story = source + "/tests/demo/story.txt";
 

@@ -22,7 +22,7 @@ using sluice::test::fixture;
 using sluice::test::tiers_of_models;
 
 constexpr std::size_t vocabulary = 512;
-const std::string program = SLUICE_PROGRAM;
+const std::string program = sluice::test::program_path;
 const std::string tokens = "1,300,301,500,7,44,260,259,410,12,13,400,333,288,310,499,3,90,91,302";
 
 std::vector<float> read_floats(const fs::path& path) {

@@ -176,7 +176,7 @@ struct SourceFile {
 
 // The files below `folder`: sources, or all of them in folders of scripts.
 std::vector<SourceFile> files_below(const std::string& folder, bool only_cpp) {
-  const std::filesystem::path root = SLUICE_SOURCE_DIR;
+  const std::filesystem::path root = sluice::test::source_folder;
   std::vector<SourceFile> files;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(root / folder)) {
     if (!entry.is_regular_file()) continue;
@@ -315,7 +315,7 @@ TEST_CASE("the includes of the source tree follow the arrows") {
 }
 
 TEST_CASE("the README lists the scripts that there are") {
-  const std::filesystem::path root = SLUICE_SOURCE_DIR;
+  const std::filesystem::path root = sluice::test::source_folder;
   Parts there;
   for (const auto& entry : std::filesystem::directory_iterator(root / "scripts")) {
     const std::string name = entry.path().filename().string();

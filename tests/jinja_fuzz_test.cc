@@ -38,7 +38,7 @@ const T& one_of(Random& random, const std::vector<T>& all) {
 
 std::vector<std::string> sources() {
   std::vector<std::string> all;
-  std::ifstream file(std::string(SLUICE_SOURCE_DIR) + "/tests/jinja_cases.jsonl");
+  std::ifstream file(std::string(sluice::test::source_folder) + "/tests/jinja_cases.jsonl");
   for (std::string line; std::getline(file, line);) all.push_back(Json::parse(line)["template"]);
   if (const char* folder = std::getenv("SLUICE_TEMPLATES")) {
     for (const auto& entry : std::filesystem::directory_iterator(folder)) {

@@ -59,7 +59,7 @@ std::string data_of(std::string_view source, const Json& value) {
 
 // `scripts/compare-templates --write-cases tests/jinja_cases.jsonl` writes what jinja2 prints.
 TEST_CASE("templates print what they print in Python") {
-  std::ifstream file(std::string(SLUICE_SOURCE_DIR) + "/tests/jinja_cases.jsonl");
+  std::ifstream file(std::string(sluice::test::source_folder) + "/tests/jinja_cases.jsonl");
   REQUIRE(file);
   std::size_t cases = 0;
   for (std::string line; std::getline(file, line); ++cases) {

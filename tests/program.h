@@ -1,5 +1,5 @@
-// The program itself in tests: a folder for its files, and shell commands that run it. Who includes
-// this is compiled with SLUICE_PROGRAM.
+// The program itself in tests: a folder for its files, and shell commands that run it. A test that
+// includes this says RUNS_PROGRAM in CMakeLists.txt.
 #pragma once
 
 #include <cstdlib>
@@ -9,13 +9,14 @@
 #include <unistd.h>
 
 #include "tests/catch.h"
+#include "tests/paths.h"
 #include "tests/temporary_folder.h"
 
 namespace sluice::test {
 
 namespace fs = std::filesystem;
 
-inline const std::string program = SLUICE_PROGRAM;
+inline const std::string program = program_path;
 
 // A folder whose files go into shell commands.
 class Folder : public TemporaryFolder {

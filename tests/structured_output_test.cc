@@ -13,7 +13,7 @@ using nlohmann::json;
 
 namespace {
 
-const std::string demo = std::string(SLUICE_SOURCE_DIR) + "/scripts/train-demo/demo.gguf";
+const std::string demo = std::string(sluice::test::source_folder) + "/scripts/train-demo/demo.gguf";
 const std::string person = R"({"type":"object","properties":{
   "name":{"type":"string","minLength":1,"maxLength":20},"age":{"type":"integer","minimum":0,
   "maximum":120},"kind":{"enum":["cat","dog"]}},"required":["name","age","kind"]})";
