@@ -7,6 +7,7 @@
 #include <cstring>
 #include <fstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/error.h"
@@ -21,6 +22,7 @@ namespace {
 
 using sluice::engine::Engine;
 using sluice::engine::EngineOptions;
+using sluice::engine::RunPlanner;
 using sluice::kvcache::ElementType;
 using sluice::tokenizer::Token;
 namespace fs = std::filesystem;
@@ -73,6 +75,30 @@ std::vector<float> last_logits(Engine& engine, std::span<const Token> tokens) {
 }
 
 }  // namespace
+
+TEST_CASE("an engine opened from a planner counts what the process has come to hold") {
+  const std::vector<Token> tokens = some_tokens(9);
+  RunPlanner planner(model_file(), {});
+  const std::uint64_t planned_bytes = planner.plan(options_for(64)).plan.total_bytes();
+  const sluice::tokenizer::Tokenizer* tokenizer = &planner.tokenizer();
+  const std::vector<char> held(std::size_t{32} << 20, 'x');
+  const auto engine = Engine::open(std::move(planner), options_for(64));
+  CHECK(engine->plan().total_bytes() >= planned_bytes + held.size() - slack);
+  CHECK(engine->plan().total_bytes() <= planned_bytes + held.size() + slack);
+  CHECK(held[planned_bytes % held.size()] == 'x');
+  CHECK(&engine->tokenizer() == tokenizer);
+  const auto usual = Engine::open(model_file(), options_for(64));
+  CHECK(same_bits(last_logits(*engine, tokens), last_logits(*usual, tokens)));
+}
+
+TEST_CASE("a planner asks for the weights only if an engine is to be opened") {
+  const sluice::test::TemporaryFolder folder;
+  const fs::path path = folder.path() / "cut.gguf";
+  fs::copy_file(model_file(), path);
+  fs::resize_file(path, fs::file_size(path) - 1000);
+  CHECK(RunPlanner(path).plan(options_for(64)).plan.fits());
+  CHECK_THROWS_AS(RunPlanner(path, {}), sluice::ModelError);
+}
 
 TEST_CASE("logits do not depend on how a prompt is cut into chunks") {
   const std::vector<Token> tokens = some_tokens(41);
