@@ -362,6 +362,7 @@ TEST_CASE("what is used most stays in memory") {
     made.groups = {{0, 16, 1, 2}};
     for (std::uint64_t i = 0; i < 16; ++i) made.segments.push_back({0, i * 4096, 4096});
     made.disk.files[0] = random_bytes(16 * 4096, 5);
+    made.disk.late = 1;
     return made;
   }();
   TapeOptions options;
