@@ -17,6 +17,27 @@ using nlohmann::json;
 
 constexpr int depth_max = 64;
 
+// Python writes numbers that JSON does not have, as the limits of a time step. They become nulls:
+// a setting without a limit is one that is not given.
+std::string without_infinities(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  bool is_in_string = false;
+  while (!text.empty()) {
+    if (text[0] == '"') is_in_string = !is_in_string;
+    const bool is_escape = is_in_string && text[0] == '\\';
+    std::string_view read = text.substr(0, is_escape ? 2 : 1), written = read;
+    for (const std::string_view word : {"-Infinity", "Infinity", "NaN"}) {
+      if (is_in_string || !text.starts_with(word)) continue;
+      read = word;
+      written = "null";
+    }
+    out += written;
+    text.remove_prefix(read.size());
+  }
+  return out;
+}
+
 }  // namespace
 
 json parse_json(std::string_view text, const std::string& source) {
@@ -37,6 +58,9 @@ json parse_json(std::string_view text, const std::string& source) {
     return true;
   };
   try {
+    const bool may_have_infinities = text.find("Infinity") != std::string_view::npos ||
+                                     text.find("NaN") != std::string_view::npos;
+    if (may_have_infinities) return json::parse(without_infinities(text), check);
     return json::parse(text, check);
   } catch (const json::exception& error) {
     // The library's text names the place; it may quote the file, so the line is made printable.
