@@ -19,13 +19,22 @@ const json* Config::find(const char* key) const {
 }
 
 std::optional<std::uint32_t> Config::find_count(const char* key) const {
+  return find_whole_from(1, key);
+}
+
+std::optional<std::uint32_t> Config::find_whole(const char* key) const {
+  return find_whole_from(0, key);
+}
+
+std::optional<std::uint32_t> Config::find_whole_from(std::uint32_t least, const char* key) const {
   const json* value = find(key);
   if (value == nullptr) return std::nullopt;
   constexpr std::uint64_t most = std::numeric_limits<std::int32_t>::max();
-  if (!value->is_number_unsigned() || *value == 0u || value->get<std::uint64_t>() > most) {
-    throw error(key, fmt::format("is not a number from 1 to {}", most));
+  const std::uint64_t whole = value->is_number_unsigned() ? value->get<std::uint64_t>() : most + 1;
+  if (whole < least || whole > most) {
+    throw error(key, fmt::format("is not a number from {} to {}", least, most));
   }
-  return value->get<std::uint32_t>();
+  return static_cast<std::uint32_t>(whole);
 }
 
 std::uint32_t Config::count(const char* key) const {

@@ -22,6 +22,7 @@ class Config {
 
   std::optional<std::uint32_t> find_count(const char* key) const;  // 1 to 2^31 - 1
   std::uint32_t count(const char* key) const;
+  std::optional<std::uint32_t> find_whole(const char* key) const;  // 0 to 2^31 - 1
   std::optional<float> find_number(const char* key) const;
   float number(const char* key) const;
   std::optional<bool> find_flag(const char* key) const;
@@ -31,6 +32,8 @@ class Config {
   ModelError error(const char* key, const std::string& what) const;
 
  private:
+  std::optional<std::uint32_t> find_whole_from(std::uint32_t least, const char* key) const;
+
   nlohmann::json values_;
   std::string source_;
 };

@@ -1,45 +1,23 @@
 #include "core/convert/families.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <fmt/format.h>
 #include <memory>
 #include <vector>
 
+#include "core/convert/family_tables.h"
 #include "core/gguf/quoted.h"
 
 namespace sluice::convert {
 namespace {
 
-constexpr Part norm_of_attention[] = {
-    {"input_layernorm.weight", "attn_norm.weight", &Sizes::embedding},
-};
-constexpr Part attention[] = {
-    {"self_attn.q_proj.weight", "attn_q.weight", &Sizes::embedding, &Sizes::queries,
-     &Sizes::query_heads},
-    {"self_attn.k_proj.weight", "attn_k.weight", &Sizes::embedding, &Sizes::keys,
-     &Sizes::key_heads},
-    {"self_attn.v_proj.weight", "attn_v.weight", &Sizes::embedding, &Sizes::keys},
-    {"self_attn.o_proj.weight", "attn_output.weight", &Sizes::queries, &Sizes::embedding},
-};
-constexpr Part head_norms[] = {
-    {"self_attn.q_norm.weight", "attn_q_norm.weight", &Sizes::head},
-    {"self_attn.k_norm.weight", "attn_k_norm.weight", &Sizes::head},
-};
 constexpr Part attention_biases[] = {
     {"self_attn.q_proj.bias", "attn_q.bias", &Sizes::queries},
     {"self_attn.k_proj.bias", "attn_k.bias", &Sizes::keys},
     {"self_attn.v_proj.bias", "attn_v.bias", &Sizes::keys},
 };
-constexpr Part norm_of_feed_forward[] = {
-    {"post_attention_layernorm.weight", "ffn_norm.weight", &Sizes::embedding},
-};
-constexpr Part feed_forward[] = {
-    {"mlp.gate_proj.weight", "ffn_gate.weight", &Sizes::embedding, &Sizes::feed_forward},
-    {"mlp.up_proj.weight", "ffn_up.weight", &Sizes::embedding, &Sizes::feed_forward},
-    {"mlp.down_proj.weight", "ffn_down.weight", &Sizes::feed_forward, &Sizes::embedding},
-};
-
 constexpr Part fused_attention[] = {
     {"self_attn.qkv_proj.weight", "attn_qkv.weight", &Sizes::embedding, &Sizes::fused_attention},
     {"self_attn.o_proj.weight", "attn_output.weight", &Sizes::queries, &Sizes::embedding},
@@ -48,37 +26,33 @@ constexpr Part fused_gate_and_up[] = {
     {"mlp.gate_up_proj.weight", "ffn_up.weight", &Sizes::embedding, &Sizes::fused_feed_forward},
     {"mlp.down_proj.weight", "ffn_down.weight", &Sizes::feed_forward, &Sizes::embedding},
 };
-constexpr Part gemma_norms[] = {
-    {"input_layernorm.weight", "attn_norm.weight", &Sizes::embedding},
-    {"post_attention_layernorm.weight", "post_attention_norm.weight", &Sizes::embedding},
-    {"pre_feedforward_layernorm.weight", "ffn_norm.weight", &Sizes::embedding},
-    {"post_feedforward_layernorm.weight", "post_ffw_norm.weight", &Sizes::embedding},
-};
 constexpr Part glm_norms[] = {
-    {"post_self_attn_layernorm.weight", "post_attention_norm.weight", &Sizes::embedding},
-    {"post_attention_layernorm.weight", "ffn_norm.weight", &Sizes::embedding},
-    {"post_mlp_layernorm.weight", "post_ffw_norm.weight", &Sizes::embedding},
+    norm("post_self_attn_layernorm.weight", "post_attention_norm.weight", &Sizes::embedding),
+    norm("post_attention_layernorm.weight", "ffn_norm.weight", &Sizes::embedding),
+    norm("post_mlp_layernorm.weight", "post_ffw_norm.weight", &Sizes::embedding),
 };
 constexpr Part olmo_norms[] = {
-    {"self_attn.q_norm.weight", "attn_q_norm.weight", &Sizes::queries},
-    {"self_attn.k_norm.weight", "attn_k_norm.weight", &Sizes::keys},
-    {"post_attention_layernorm.weight", "post_attention_norm.weight", &Sizes::embedding},
-    {"post_feedforward_layernorm.weight", "post_ffw_norm.weight", &Sizes::embedding},
+    norm("self_attn.q_norm.weight", "attn_q_norm.weight", &Sizes::queries),
+    norm("self_attn.k_norm.weight", "attn_k_norm.weight", &Sizes::keys),
+    norm("post_attention_layernorm.weight", "post_attention_norm.weight", &Sizes::embedding),
+    norm("post_feedforward_layernorm.weight", "post_ffw_norm.weight", &Sizes::embedding),
 };
 
-constexpr std::span<const Part> plain_layer[] = {norm_of_attention, attention, norm_of_feed_forward,
-                                                 feed_forward};
-constexpr std::span<const Part> qwen2_layer[] = {norm_of_attention, attention, attention_biases,
-                                                 norm_of_feed_forward, feed_forward};
-constexpr std::span<const Part> qwen3_layer[] = {norm_of_attention, attention, head_norms,
-                                                 norm_of_feed_forward, feed_forward};
-constexpr std::span<const Part> gemma2_layer[] = {gemma_norms, attention, feed_forward};
-constexpr std::span<const Part> gemma3_layer[] = {gemma_norms, head_norms, attention, feed_forward};
-constexpr std::span<const Part> phi3_layer[] = {norm_of_attention, fused_attention,
-                                                norm_of_feed_forward, fused_gate_and_up};
-constexpr std::span<const Part> glm4_layer[] = {norm_of_attention, attention, attention_biases,
-                                                glm_norms, fused_gate_and_up};
-constexpr std::span<const Part> olmo_layer[] = {olmo_norms, attention, feed_forward};
+constexpr Block qwen2_blocks[] = {norm_of_attention, attention, attention_biases,
+                                  norm_of_feed_forward, feed_forward};
+constexpr Block qwen3_blocks[] = {norm_of_attention, attention, head_norms, norm_of_feed_forward,
+                                  feed_forward};
+constexpr Block phi3_blocks[] = {norm_of_attention, fused_attention, norm_of_feed_forward,
+                                 fused_gate_and_up};
+constexpr Block glm4_blocks[] = {norm_of_attention, attention, attention_biases, glm_norms,
+                                 fused_gate_and_up};
+constexpr Block olmo_blocks[] = {olmo_norms, attention, feed_forward};
+
+constexpr LayerKind qwen2_layers[] = {{"*", qwen2_blocks}};
+constexpr LayerKind qwen3_layers[] = {{"*", qwen3_blocks}};
+constexpr LayerKind phi3_layers[] = {{"*", phi3_blocks}};
+constexpr LayerKind glm4_layers[] = {{"*", glm4_blocks}};
+constexpr LayerKind olmo_layers[] = {{"*", olmo_blocks}};
 
 // Which layers do not rotate is a part of the architecture here, not a key.
 void check_smollm3(const Config& config, const Sizes&, const std::string&, gguf::Writer&) {
@@ -89,72 +63,6 @@ void check_smollm3(const Config& config, const Sizes&, const std::string&, gguf:
       throw config.error("no_rope_layers", "is not that every fourth layer does not rotate");
     }
   }
-}
-
-void add_granite_scales(const Config& config, const Sizes&, const std::string& prefix,
-                        gguf::Writer& writer) {
-  writer.add(prefix + ".attention.scale", config.number("attention_multiplier"));
-  writer.add(prefix + ".embedding_scale", config.number("embedding_multiplier"));
-  writer.add(prefix + ".residual_scale", config.number("residual_multiplier"));
-  writer.add(prefix + ".logit_scale", config.number("logits_scaling"));
-}
-
-// Which layers have a window is a part of the architecture here: all but every n-th one.
-void check_windows(const Config& config, std::uint64_t period) {
-  const nlohmann::json* kinds = config.find("layer_types");
-  for (std::size_t i = 0; kinds != nullptr && i < kinds->size(); ++i) {
-    const bool slides = (i + 1) % period != 0;
-    if ((*kinds)[i] != (slides ? "sliding_attention" : "full_attention")) {
-      throw config.error("layer_types",
-                         fmt::format("is not that every layer has a window but each {}th", period));
-    }
-  }
-  for (const char* key : {"sliding_window_pattern", "_sliding_window_pattern"}) {
-    if (config.find_count(key).value_or(period) != period) {
-      throw config.error(key, fmt::format("is not {}", period));
-    }
-  }
-}
-
-// `odd_depth`: layers of the one size that scales by the embedding of a head and not by its size.
-void check_gemma(const Config& config, const Sizes& sizes, std::uint64_t odd_depth) {
-  const auto activation = config.find_text("hidden_activation");
-  if (activation.value_or("gelu_pytorch_tanh") != "gelu_pytorch_tanh") {
-    throw config.error("hidden_activation", "is not gelu_pytorch_tanh");
-  }
-  const auto expected = static_cast<float>(
-      sizes.layers == odd_depth ? sizes.embedding / sizes.query_heads : sizes.head);
-  if (config.find_number("query_pre_attn_scalar").value_or(expected) != expected) {
-    throw config.error("query_pre_attn_scalar", fmt::format("is not {}", expected));
-  }
-}
-
-void add_gemma2(const Config& config, const Sizes& sizes, const std::string& prefix,
-                gguf::Writer& writer) {
-  check_gemma(config, sizes, 46);
-  check_windows(config, 2);
-  writer.add(prefix + ".attention.sliding_window", config.count("sliding_window"));
-  writer.add(prefix + ".attn_logit_softcapping", config.number("attn_logit_softcapping"));
-  writer.add(prefix + ".final_logit_softcapping", config.number("final_logit_softcapping"));
-}
-
-void add_gemma3(const Config& config, const Sizes& sizes, const std::string& prefix,
-                gguf::Writer& writer) {
-  check_gemma(config, sizes, 62);
-  check_windows(config, 6);
-  if (config.contains("attn_logit_softcapping")) {
-    throw config.error("attn_logit_softcapping", "is given; Gemma 3 has none");
-  }
-  writer.add(prefix + ".attention.sliding_window", config.count("sliding_window"));
-  if (const auto cap = config.find_number("final_logit_softcapping")) {
-    writer.add(prefix + ".final_logit_softcapping", *cap);
-  }
-  std::optional<float> base = config.find_number("rope_local_base_freq");
-  if (const auto by_kind = config.find_object("rope_parameters")) {
-    const auto local = by_kind->find_object("sliding_attention");
-    if (local) base = local->find_number("rope_theta");
-  }
-  writer.add(prefix + ".rope.freq_base_swa", base.value_or(10000));
 }
 
 void add_phi3(const Config& config, const Sizes&, const std::string& prefix, gguf::Writer& writer) {
@@ -188,20 +96,42 @@ void add_mistral3(const Config& config, const Sizes&, const std::string& prefix,
   if (settings->find_number("mscale").value_or(1) != 1) throw settings->error("mscale", "is not 1");
 }
 
-constexpr Family families[] = {
-    {"Qwen3ForCausalLM", "qwen3", qwen3_layer},
-    {"Qwen2ForCausalLM", "qwen2", qwen2_layer},
-    {"LlamaForCausalLM", "llama", plain_layer, true},
-    {"MistralForCausalLM", "llama", plain_layer, true},
-    {"SmolLM3ForCausalLM", "smollm3", plain_layer, true, false, check_smollm3},
-    {"GraniteForCausalLM", "granite", plain_layer, true, false, add_granite_scales},
-    {"Gemma2ForCausalLM", "gemma2", gemma2_layer, false, true, add_gemma2},
-    {"Gemma3ForCausalLM", "gemma3", gemma3_layer, false, true, add_gemma3},
-    {"Phi3ForCausalLM", "phi3", phi3_layer, false, false, add_phi3},
-    {"Glm4ForCausalLM", "glm4", glm4_layer},
-    {"Olmo2ForCausalLM", "olmo2", olmo_layer},
-    {"Olmo3ForCausalLM", "olmo2", olmo_layer, false, false, add_olmo3},
-    {"Ministral3ForCausalLM", "mistral3", plain_layer, true, false, add_mistral3},
+constexpr Family attention_families[] = {
+    {.architecture = "Qwen3ForCausalLM", .ours = "qwen3", .layers = qwen3_layers},
+    {.architecture = "Qwen2ForCausalLM", .ours = "qwen2", .layers = qwen2_layers},
+    {.architecture = "LlamaForCausalLM",
+     .ours = "llama",
+     .layers = plain_layers,
+     .interleaves_heads = true},
+    {.architecture = "MistralForCausalLM",
+     .ours = "llama",
+     .layers = plain_layers,
+     .interleaves_heads = true},
+    {.architecture = "SmolLM3ForCausalLM",
+     .ours = "smollm3",
+     .layers = plain_layers,
+     .interleaves_heads = true,
+     .add_keys = check_smollm3},
+    {.architecture = "GraniteForCausalLM",
+     .ours = "granite",
+     .layers = plain_layers,
+     .interleaves_heads = true,
+     .add_keys = add_granite_scales},
+    {.architecture = "Phi3ForCausalLM",
+     .ours = "phi3",
+     .layers = phi3_layers,
+     .add_keys = add_phi3},
+    {.architecture = "Glm4ForCausalLM", .ours = "glm4", .layers = glm4_layers},
+    {.architecture = "Olmo2ForCausalLM", .ours = "olmo2", .layers = olmo_layers},
+    {.architecture = "Olmo3ForCausalLM",
+     .ours = "olmo2",
+     .layers = olmo_layers,
+     .add_keys = add_olmo3},
+    {.architecture = "Ministral3ForCausalLM",
+     .ours = "mistral3",
+     .layers = plain_layers,
+     .interleaves_heads = true,
+     .add_keys = add_mistral3},
 };
 
 // How much of a head rotates.
@@ -217,7 +147,46 @@ std::uint64_t rotated_of(const Config& config, std::uint64_t head) {
   return static_cast<std::uint64_t>(rotated);
 }
 
+// The list of layers, under one of the names that it has.
+const nlohmann::json* layer_list(const Config& config) {
+  for (const char* key : {"layer_types", "layers_block_type"}) {
+    const nlohmann::json* list = config.find(key);
+    if (list != nullptr && list->is_array()) return list;
+  }
+  return nullptr;
+}
+
+std::uint64_t layers_of(const Config& config) {
+  const auto count = config.find_count("num_hidden_layers");
+  const nlohmann::json* list = layer_list(config);
+  if (!count && list != nullptr && !list->empty()) return list->size();
+  return count ? *count : config.count("num_hidden_layers");
+}
+
+std::uint64_t head_of(const Config& config, const Sizes& sizes) {
+  for (const char* key : {"head_dim", "attention_head_dim"}) {
+    if (const auto head = config.find_count(key)) return *head;
+  }
+  if (sizes.embedding % sizes.query_heads != 0) {
+    throw config.error("num_attention_heads", "does not divide hidden_size");
+  }
+  return sizes.embedding / sizes.query_heads;
+}
+
 }  // namespace
+
+void Sizes::derive() {
+  queries = query_heads * head;
+  keys = key_heads * head;
+  gated_queries = 2 * queries;
+  fused_attention = queries + 2 * keys;
+  fused_feed_forward = 2 * feed_forward;
+  gates_and_value = 3 * embedding;
+  group = groups > 0 ? inner / groups : 0;
+  channels = inner + 2 * groups * state;
+  mixer_input = inner + channels + recurrent_heads;
+  layer_embeddings = layers * layer_embedding;
+}
 
 const Family& family_by_architecture(const Config& config) {
   const nlohmann::json* list = config.find("architectures");
@@ -226,9 +195,16 @@ const Family& family_by_architecture(const Config& config) {
   if (!is_one) throw config.error("architectures", "is not a list of one name");
   const auto name = list->front().get<std::string>();
   std::vector<std::string_view> known;
-  for (const Family& family : families) {
-    if (family.architecture == name) return family;
-    known.push_back(family.architecture);
+  const std::span<const Family> tables[] = {attention_families, gemma_families(),
+                                            recurrent_families(), mamba_families()};
+  for (const std::span<const Family> families : tables) {
+    for (const Family& family : families) {
+      const bool is_named = family.architecture == name;
+      if (is_named && (family.applies == nullptr || family.applies(config))) return family;
+      if (known.empty() || known.back() != family.architecture) {
+        known.push_back(family.architecture);
+      }
+    }
   }
   throw config.error("architectures", fmt::format("is {}; supported are {}", gguf::quoted(name),
                                                   fmt::join(known, ", ")));
@@ -244,30 +220,112 @@ std::optional<Config> rope_settings(const Config& config) {
   return std::nullopt;
 }
 
-Sizes read_sizes(const Config& config) {
+Config text_settings(nlohmann::json config, const std::string& source) {
+  const auto text = config.is_object() ? config.find("text_config") : config.end();
+  if (text != config.end() && text->is_object()) {
+    nlohmann::json merged = *text;
+    for (const auto& [key, value] : config.items()) {
+      const bool is_of_text = merged.contains(key) && !merged[key].is_null();
+      if (key == "architectures" || !is_of_text) merged[key] = value;
+    }
+    config = std::move(merged);
+  }
+  return {std::move(config), source};
+}
+
+Sizes read_sizes(const Config& config, const Family& family) {
   Sizes sizes;
   sizes.embedding = config.count("hidden_size");
-  sizes.layers = config.count("num_hidden_layers");
+  sizes.layers = layers_of(config);
   sizes.query_heads = config.count("num_attention_heads");
   sizes.key_heads =
       config.find_count("num_key_value_heads").value_or(config.count("num_attention_heads"));
-  const auto head = config.find_count("head_dim");
-  if (!head && sizes.embedding % sizes.query_heads != 0) {
-    throw config.error("num_attention_heads", "does not divide hidden_size");
-  }
-  sizes.head = head ? *head : sizes.embedding / sizes.query_heads;
+  sizes.head = head_of(config, sizes);
   if (sizes.head % 2 != 0) throw config.error("head_dim", "is odd, but halves of a head rotate");
+  sizes.rotated = rotated_of(config, sizes.head);
+  sizes.feed_forward = config.find_count("intermediate_size").value_or(0);
+  sizes.vocabulary = config.count("vocab_size");
+  if (family.read_sizes != nullptr) family.read_sizes(config, sizes);
   if (sizes.query_heads % sizes.key_heads != 0) {
     throw config.error("num_key_value_heads", "does not divide num_attention_heads");
   }
-  sizes.queries = sizes.query_heads * sizes.head;
-  sizes.keys = sizes.key_heads * sizes.head;
-  sizes.rotated = rotated_of(config, sizes.head);
-  sizes.fused_attention = sizes.queries + 2 * sizes.keys;
-  sizes.feed_forward = config.count("intermediate_size");
-  sizes.fused_feed_forward = 2 * sizes.feed_forward;
-  sizes.vocabulary = config.count("vocab_size");
+  if (sizes.feed_forward == 0) throw config.error("intermediate_size", "is missing");
+  sizes.derive();
   return sizes;
+}
+
+void fit_recurrent_layer(const Config&, char kind, Sizes& sizes) {
+  if (kind == 'M') sizes.key_heads = 0;
+}
+
+void add_recurrence(const Sizes& sizes, const std::string& prefix, gguf::Writer& writer) {
+  const auto add = [&](const char* key, std::uint64_t value) {
+    writer.add(prefix + key, static_cast<std::uint32_t>(value));
+  };
+  add(".ssm.conv_kernel", sizes.taps);
+  add(".ssm.inner_size", sizes.inner);
+  add(".ssm.state_size", sizes.state);
+  add(".ssm.time_step_rank", sizes.recurrent_heads);
+  add(".ssm.group_count", sizes.groups);
+}
+
+void add_granite_scales(const Config& config, const Sizes&, const std::string& prefix,
+                        gguf::Writer& writer) {
+  writer.add(prefix + ".attention.scale", config.number("attention_multiplier"));
+  writer.add(prefix + ".embedding_scale", config.number("embedding_multiplier"));
+  writer.add(prefix + ".residual_scale", config.number("residual_multiplier"));
+  writer.add(prefix + ".logit_scale", config.number("logits_scaling"));
+}
+
+void check_windows(const Config& config, std::uint64_t period) {
+  const nlohmann::json* kinds = config.find("layer_types");
+  for (std::size_t i = 0; kinds != nullptr && i < kinds->size(); ++i) {
+    const bool slides = (i + 1) % period != 0;
+    if ((*kinds)[i] != (slides ? "sliding_attention" : "full_attention")) {
+      throw config.error("layer_types",
+                         fmt::format("is not that every layer has a window but each {}th", period));
+    }
+  }
+  for (const char* key : {"sliding_window_pattern", "_sliding_window_pattern"}) {
+    if (config.find_count(key).value_or(period) != period) {
+      throw config.error(key, fmt::format("is not {}", period));
+    }
+  }
+}
+
+void require_text(const Config& config, const char* key, std::string_view expected) {
+  if (config.find_text(key).value_or(std::string(expected)) != expected) {
+    throw config.error(key, fmt::format("is not {}", expected));
+  }
+}
+
+void require_flag(const Config& config, const char* key, bool expected) {
+  if (config.find_flag(key).value_or(expected) != expected) {
+    throw config.error(key, fmt::format("is not {}", expected));
+  }
+}
+
+std::string kinds_from(const Config& config,
+                       std::span<const std::pair<std::string_view, char>> names,
+                       const Sizes& sizes) {
+  const nlohmann::json* list = layer_list(config);
+  if (list == nullptr) throw config.error("layer_types", "is missing");
+  std::string kinds;
+  for (const nlohmann::json& one : *list) {
+    const std::string name = one.is_string() ? one.get<std::string>() : "";
+    const auto found = std::find_if(names.begin(), names.end(),
+                                    [&](const auto& pair) { return pair.first == name; });
+    if (found == names.end()) {
+      throw config.error("layer_types", fmt::format("has {} for layer {}, which is not supported",
+                                                    gguf::quoted(name), kinds.size()));
+    }
+    kinds += found->second;
+  }
+  if (kinds.size() != sizes.layers) {
+    throw config.error("layer_types",
+                       fmt::format("has {} entries for {} layers", kinds.size(), sizes.layers));
+  }
+  return kinds;
 }
 
 }  // namespace sluice::convert

@@ -1,32 +1,83 @@
-// The architectures of Hugging Face checkpoints that can be imported: a table.
+// The architectures of Hugging Face checkpoints that can be imported: tables of what their tensors
+// are called and how they are laid out, there and here.
+//
+// A family whose weights are stored otherwise than a GGUF file has them says so in its table: rows
+// or columns in another order (Order), another shape of the same values (Form), other values
+// (Change, scales), a matrix that is a part of another (Part::first). import.cc carries it out.
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/convert/config.h"
 #include "core/gguf/gguf_writer.h"
 
 namespace sluice::convert {
 
-// The numbers that shapes are made of.
+// The numbers that shapes are made of. What a family does not have is 0.
 struct Sizes {
+  std::uint64_t one = 1;
   std::uint64_t embedding = 0;
   std::uint64_t layers = 0;
   std::uint64_t query_heads = 0, key_heads = 0, head = 0;
-  std::uint64_t queries = 0, keys = 0;  // heads times their size
-  std::uint64_t rotated = 0;            // of a head, from its beginning
-  std::uint64_t fused_attention = 0;    // rows of queries, keys and values
+  std::uint64_t rotated = 0;  // of a head, from its beginning
   std::uint64_t feed_forward = 0;
-  std::uint64_t fused_feed_forward = 0;  // rows of gate and up
   std::uint64_t vocabulary = 0;
+
+  // Recurrent mixers: a short convolution with a state scan (Mamba-2) or a gated delta net, whose
+  // groups are its key heads. `has_mixer_norm` is 1 where Mamba-2 ends in a norm.
+  std::uint64_t taps = 0, inner = 0, state = 0, recurrent_heads = 0, groups = 0;
+  std::uint64_t has_mixer_norm = 0;
+  std::uint64_t layer_embedding = 0;  // of each layer for itself
+
+  // Made of those above by derive().
+  std::uint64_t queries = 0, keys = 0;   // heads times their size
+  std::uint64_t gated_queries = 0;       // rows of queries and of their gates
+  std::uint64_t fused_attention = 0;     // rows of queries, keys and values
+  std::uint64_t fused_feed_forward = 0;  // rows of gate and up
+  std::uint64_t gates_and_value = 0;     // rows of a short convolution's input
+  std::uint64_t group = 0;               // of what a mixer computes
+  std::uint64_t channels = 0;            // of its convolution
+  std::uint64_t mixer_input = 0;         // rows of Mamba-2's input
+  std::uint64_t layer_embeddings = 0;    // of all layers
+
+  void derive();
 };
 
 using Size = std::uint64_t Sizes::*;
+
+// In which order a checkpoint has rows or columns.
+enum class Order {
+  same,
+  // Heads whose halves rotate together. Where neighbours do (Family::interleaves_heads), the rows
+  // of a head take turns from its halves.
+  rotating_rows,
+  // The last rows, or the columns, are value heads of `unit` each. A checkpoint has those together
+  // that share a key head; here they take turns.
+  value_head_rows,
+  value_head_columns,
+};
+
+// The shape of a checkpoint's tensor, in which the values are in the same order as here.
+enum class Form {
+  same,
+  separate_columns,  // [rows, 1, columns]: a convolution of each row by itself
+  flat,              // [rows * columns]
+};
+
+// How values change.
+enum class Change {
+  none,
+  norm,   // the weight of a norm, to which 1 is added where the family's lack it
+  decay,  // the logarithm of a decay becomes the negative decay
+};
+
+// Numbers that the rows are multiplied with; one alone is for all rows.
+using Scales = std::vector<float> (*)(const Config& config, const Sizes& sizes);
 
 // One tensor of a layer: its name there ("self_attn.q_proj.weight", after "model.layers.N.") and
 // here ("attn_q.weight", after "blk.N."). Without rows it is a vector.
@@ -34,22 +85,91 @@ struct Part {
   std::string_view theirs, ours;
   Size columns = nullptr;
   Size rows = nullptr;
-  Size rotated_heads = nullptr;  // how many heads its rows are, where these rotate
+  Order order = Order::same;
+  Size unit = nullptr;  // of a value head
+  Form form = Form::same;
+  Change change = Change::none;
+  Scales scales = nullptr;
+  Size all_rows = nullptr;   // of their tensor, where ours is a part of it
+  Size first_row = nullptr;  // of ours in theirs; null: 0
+  Size when = nullptr;       // the tensor exists where this is not 0
+  bool is_optional = false;  // a checkpoint may leave it out
 };
+
+constexpr Part norm(std::string_view theirs, std::string_view ours, Size size) {
+  return {.theirs = theirs, .ours = ours, .columns = size, .change = Change::norm};
+}
+
+// Parts whose names there begin alike.
+struct Block {
+  std::span<const Part> parts;
+  std::string_view prefix;
+
+  template <std::size_t count>
+  constexpr Block(const Part (&list)[count], std::string_view begin = "")
+      : parts(list), prefix(begin) {}
+};
+
+// The layers of some kinds. A kind is a letter:
+// * attention   ~ attention in a window   M a recurrent mixer   - feed-forward alone
+// and others that a family has for itself.
+struct LayerKind {
+  std::string_view kinds;
+  std::span<const Block> blocks;
+};
+
+// Tensors that are left out of the GGUF file, with a warning: those for images, for example.
+struct Aside {
+  std::string_view prefix, what;
+};
+
+inline constexpr Part plain_globals[] = {
+    {"embed_tokens.weight", "token_embd.weight", &Sizes::embedding, &Sizes::vocabulary},
+    norm("norm.weight", "output_norm.weight", &Sizes::embedding),
+};
+inline constexpr Part plain_head = {"lm_head.weight", "output.weight", &Sizes::embedding,
+                                    &Sizes::vocabulary};
 
 struct Family {
   std::string_view architecture;  // of config.json: "Qwen3ForCausalLM"
   std::string_view ours;          // general.architecture
-  std::span<const std::span<const Part>> layer;
+  std::span<const LayerKind> layers;
 
-  // Whether neighbours rotate together, where a checkpoint has the halves of a head: then the rows
-  // of a head take turns from its halves.
+  // Whether neighbours rotate together, where a checkpoint has the halves of a head.
   bool interleaves_heads = false;
 
   // Whether the checkpoint has weights of norms without the 1 that they are added to.
   bool norms_lack_one = false;
 
-  // Adds what only this family has; throws ModelError on what is not supported. May be null.
+  // Whether characters are merged by the list of the checkpoint. Elsewhere by scores, as in
+  // SentencePiece.
+  bool keeps_merges = false;
+
+  const char* epsilon_key = "rms_norm_eps";  // of config.json
+  std::string_view stem = "model.";          // of all names but that of the head
+
+  // Outside of layers; the first is the table of embeddings. `head` is left out where the table
+  // serves as one.
+  std::span<const Part> globals = plain_globals;
+  Part head = plain_head;
+  std::span<const Aside> aside = {};
+
+  // The functions below may be null. All throw ModelError on what is not supported.
+
+  // Whether the family is this one, where several have the same architecture; null: yes.
+  bool (*applies)(const Config& config) = nullptr;
+
+  // Sets the sizes that only this family has, or that it names otherwise.
+  void (*read_sizes)(const Config& config, Sizes& sizes) = nullptr;
+
+  // The kind of each layer; null: all are '*'.
+  std::string (*kinds)(const Config& config, const Sizes& sizes) = nullptr;
+
+  // Changes the sizes for layers of a kind. key_heads and feed_forward become 0 in layers without,
+  // and are written for each layer where they are not the same in all.
+  void (*fit_layer)(const Config& config, char kind, Sizes& sizes) = nullptr;
+
+  // Adds the keys that only this family has.
   void (*add_keys)(const Config& config, const Sizes& sizes, const std::string& prefix,
                    gguf::Writer& writer) = nullptr;
 };
@@ -58,9 +178,13 @@ struct Family {
 // set for each kind of layer; then it is that of layers without a window.
 std::optional<Config> rope_settings(const Config& config);
 
+// config.json of a model of several kinds of input has the settings of the text in an object of
+// their own: gives these, and those beside them.
+Config text_settings(nlohmann::json config, const std::string& source);
+
 // Throws ModelError that lists the architectures.
 const Family& family_by_architecture(const Config& config);
 
-Sizes read_sizes(const Config& config);
+Sizes read_sizes(const Config& config, const Family& family);
 
 }  // namespace sluice::convert

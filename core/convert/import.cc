@@ -4,15 +4,18 @@
 #include <cmath>
 #include <cstring>
 #include <fmt/format.h>
+#include <map>
 #include <numbers>
 #include <optional>
 #include <set>
+#include <string_view>
 #include <utility>
 
 #include "core/convert/config.h"
 #include "core/convert/families.h"
 #include "core/convert/import_tokenizer.h"
 #include "core/convert/json_file.h"
+#include "core/convert/part_source.h"
 #include "core/convert/safetensors.h"
 #include "core/gguf/quoted.h"
 #include "core/quant/quant_mix.h"
@@ -90,19 +93,31 @@ std::vector<float> long_rope_factors(const Config& settings, const char* key, st
   return factors;
 }
 
+// 1 for the pairs that rotate, which are the first, and a number that stops all others.
+std::vector<float> proportional_factors(const Config& settings, std::size_t pairs) {
+  constexpr float stopped = 1e30f;
+  const float share = settings.find_number("partial_rotary_factor").value_or(1);
+  if (!(share >= 0 && share <= 1)) throw settings.error("partial_rotary_factor", "is no share");
+  std::vector<float> factors(pairs, stopped);
+  const auto rotated = static_cast<std::size_t>(share * static_cast<float>(pairs));
+  std::fill_n(factors.begin(), std::min(rotated, pairs), 1.0f);
+  return factors;
+}
+
 class Import {
  public:
   Import(const fs::path& folder, const ImportOptions& options)
       : options_(options),
         folder_(folder),
-        config_(read_json(folder / "config.json", config_bytes_max),
-                (folder / "config.json").string()),
+        config_(text_settings(read_json(folder / "config.json", config_bytes_max),
+                              (folder / "config.json").string())),
         family_(family_by_architecture(config_)),
         prefix_(family_.ours),
-        sizes_(read_sizes(config_)),
+        sizes_(read_sizes(config_, family_)),
         checkpoint_(Checkpoint::open(folder)) {}
 
   ImportReport write(const fs::path& output) {
+    size_layers();
     plan_tensors();
     check_all_used();
     const quant::QuantMix mix = quant::QuantMix::by_name(
@@ -110,30 +125,60 @@ class Import {
     choose_types(mix);
     gguf::Writer writer;
     add_metadata(mix, writer);
-    import_tokenizer(folder_, config_, sizes_.vocabulary, writer);
+    import_tokenizer(folder_, config_, sizes_.vocabulary, family_.keeps_merges, writer);
     quant::write_converted(output, writer, tensors_, options_.convert);
-    return {prefix_, mix.name(), tensors_.size(), writer.file_bytes(), {}};
+    return {prefix_, mix.name(), tensors_.size(), writer.file_bytes(), warnings()};
   }
 
  private:
-  BlockType stored_type() const { return checkpoint_.find("model.embed_tokens.weight")->type; }
+  BlockType stored_type() const {
+    return checkpoint_.find(their_name(family_.globals.front()))->type;
+  }
+
+  // A layer has tensors, so the checkpoint bounds what a great number of layers can cost.
+  void size_layers() {
+    if (sizes_.layers > checkpoint_.tensors().size()) {
+      throw config_.error("num_hidden_layers",
+                          fmt::format("is {}, but the checkpoint has only {} tensors",
+                                      sizes_.layers, checkpoint_.tensors().size()));
+    }
+    kinds_ =
+        family_.kinds != nullptr ? family_.kinds(config_, sizes_) : std::string(sizes_.layers, '*');
+    for (const char kind : kinds_) {
+      layers_.push_back(sizes_);
+      if (family_.fit_layer != nullptr) family_.fit_layer(config_, kind, layers_.back());
+      layers_.back().derive();
+    }
+  }
 
   void plan_tensors() {
-    add({"model.embed_tokens.weight", "token_embd.weight", &Sizes::embedding, &Sizes::vocabulary});
-    add({"model.norm.weight", "output_norm.weight", &Sizes::embedding});
-    const bool has_head = checkpoint_.find("lm_head.weight") != nullptr;
-    const bool is_tied = config_.find_flag("tie_word_embeddings").value_or(!has_head);
-    if (is_tied) {
-      used_.insert("lm_head.weight");
-    } else {
-      add({"lm_head.weight", "output.weight", &Sizes::embedding, &Sizes::vocabulary});
-    }
+    for (const Part& part : family_.globals) add(their_name(part), std::string(part.ours), part);
+    plan_head();
     plan_rope_factors();
-    // A layer has tensors, so the checkpoint bounds what a great number of layers can cost.
     for (std::uint64_t layer = 0; layer < sizes_.layers; ++layer) {
-      for (const std::span<const Part> parts : family_.layer) {
-        for (const Part& part : parts) add(part, layer);
+      for (const LayerKind& kind : family_.layers) {
+        if (kind.kinds.find(kinds_[layer]) == std::string_view::npos) continue;
+        for (const Block& block : kind.blocks) add(block, layer);
       }
+    }
+  }
+
+  // A table of embeddings that is the head too has no tensor of its own for it, unless the two are
+  // multiplied with different numbers.
+  void plan_head() {
+    const Part& head = family_.head;
+    const std::string name(head.theirs);
+    const bool has_head = checkpoint_.find(name) != nullptr;
+    if (!config_.find_flag("tie_word_embeddings").value_or(!has_head)) {
+      return add(name, std::string(head.ours), head);
+    }
+    used_.insert(name);
+    const Part& table = family_.globals.front();
+    const auto scales_of = [&](const Part& part) {
+      return part.scales != nullptr ? part.scales(config_, sizes_) : std::vector<float>{};
+    };
+    if (scales_of(head) != scales_of(table)) {
+      add(their_name(table), std::string(head.ours), head);
     }
   }
 
@@ -144,6 +189,9 @@ class Import {
     if (kind == "llama3") {
       add_factors("rope_freqs.weight",
                   llama3_factors(*settings, rope_base(config_), sizes_.rotated));
+    }
+    if (kind == "proportional") {
+      add_factors("rope_freqs.weight", proportional_factors(*settings, pairs));
     }
     if (kind == "longrope") {
       add_factors("rope_factors_long.weight", long_rope_factors(*settings, "long_factor", pairs));
@@ -160,65 +208,83 @@ class Import {
     tensors_.push_back({std::move(name), {count}, BlockType::f32, BlockType::f32, read});
   }
 
-  void add(const Part& part) { add(std::string(part.theirs), std::string(part.ours), part); }
+  std::string their_name(const Part& global) const {
+    return fmt::format("{}{}", family_.stem, global.theirs);
+  }
 
-  void add(const Part& part, std::uint64_t layer) {
-    add(fmt::format("model.layers.{}.{}", layer, part.theirs),
-        fmt::format("blk.{}.{}", layer, part.ours), part);
+  void add(const Block& block, std::uint64_t layer) {
+    for (const Part& part : block.parts) {
+      add(fmt::format("{}layers.{}.{}{}", family_.stem, layer, block.prefix, part.theirs),
+          fmt::format("blk.{}.{}", layer, part.ours), part, layers_[layer]);
+    }
   }
 
   void add(const std::string& theirs, std::string ours, const Part& part) {
+    add(theirs, std::move(ours), part, sizes_);
+  }
+
+  void add(const std::string& theirs, std::string ours, const Part& part, const Sizes& sizes) {
+    if (part.when != nullptr && sizes.*part.when == 0) return;
     const StoredTensor* tensor = checkpoint_.find(theirs);
+    if (tensor == nullptr && part.is_optional) return;
     if (tensor == nullptr) {
       throw ModelError(
           fmt::format("{}: tensor {} is missing", folder_.string(), gguf::quoted(theirs)));
     }
-    std::vector<std::uint64_t> shape, dims = {sizes_.*part.columns};
-    if (part.rows != nullptr) shape.push_back(sizes_.*part.rows);
-    shape.push_back(dims[0]);
-    if (part.rows != nullptr) dims.push_back(shape[0]);
-    if (tensor->shape != shape) {
-      throw ModelError(fmt::format("{}: tensor {} has shape [{}], config.json asks for [{}]",
-                                   folder_.string(), gguf::quoted(theirs),
-                                   fmt::join(tensor->shape, ", "), fmt::join(shape, ", ")));
+    const PartSource source(family_, part, sizes);
+    if (tensor->shape != source.shape()) {
+      throw ModelError(fmt::format(
+          "{}: tensor {} has shape [{}], config.json asks for [{}]", folder_.string(),
+          gguf::quoted(theirs), fmt::join(tensor->shape, ", "), fmt::join(source.shape(), ", ")));
     }
     used_.insert(theirs);
-    const bool takes_turns = family_.interleaves_heads && part.rotated_heads != nullptr;
-    tensors_.push_back({std::move(ours), std::move(dims), tensor->type, BlockType::f32,
-                        takes_turns ? read_in_turns(*tensor) : read_in_order(*tensor)});
-    if (family_.norms_lack_one && part.rows == nullptr) tensors_.back().added = 1;
+    tensors_.push_back({std::move(ours), source.dims(), tensor->type, BlockType::f32,
+                        reader_of(*tensor, source), source.change(config_)});
   }
 
-  quant::RowConverter::ReadRows read_in_order(const StoredTensor& tensor) const {
-    const std::uint64_t row = row_bytes(tensor);
-    return [this, &tensor, row](std::uint64_t first, std::uint64_t, std::span<std::byte> out) {
-      checkpoint_.read(tensor, first * row, out);
-    };
-  }
-
-  // Row 2 j + a of a head is row j of its half a.
-  quant::RowConverter::ReadRows read_in_turns(const StoredTensor& tensor) const {
-    const std::uint64_t row = row_bytes(tensor), head = sizes_.head;
+  // Reads rows that follow each other there at once.
+  quant::RowConverter::ReadRows reader_of(const StoredTensor& tensor,
+                                          const PartSource& source) const {
+    const std::uint64_t bytes = kernels::row_bytes(tensor.type, source.dims().front());
     return [=, this, &tensor](std::uint64_t first, std::uint64_t count, std::span<std::byte> out) {
-      for (std::uint64_t i = 0; i < count; ++i) {
-        const std::uint64_t place = (first + i) % head;
-        const std::uint64_t from = first + i - place + place % 2 * (head / 2) + place / 2;
-        checkpoint_.read(tensor, from * row, out.subspan(i * row, row));
+      for (std::uint64_t i = 0; i < count;) {
+        const std::uint64_t row = source.their_row(first + i);
+        std::uint64_t run = 1;
+        while (i + run < count && source.their_row(first + i + run) == row + run) ++run;
+        checkpoint_.read(tensor, row * bytes, out.subspan(i * bytes, run * bytes));
+        i += run;
       }
     };
-  }
-
-  static std::uint64_t row_bytes(const StoredTensor& tensor) {
-    return kernels::row_bytes(tensor.type, tensor.shape.back());
   }
 
   // A model that is computed without one of its tensors gives wrong text.
   void check_all_used() const {
     for (const auto& [name, tensor] : checkpoint_.tensors()) {
       if (used_.contains(name) || name.ends_with("rotary_emb.inv_freq")) continue;
+      if (aside_of(name) != nullptr) continue;
       throw ModelError(fmt::format("{}: tensor {} has no place in {}", folder_.string(),
                                    gguf::quoted(name), family_.architecture));
     }
+  }
+
+  const Aside* aside_of(const std::string& name) const {
+    for (const Aside& aside : family_.aside) {
+      if (name.starts_with(aside.prefix)) return &aside;
+    }
+    return nullptr;
+  }
+
+  std::vector<std::string> warnings() const {
+    std::map<std::string_view, std::uint64_t> left;
+    for (const auto& [name, tensor] : checkpoint_.tensors()) {
+      if (used_.contains(name)) continue;
+      if (const Aside* aside = aside_of(name)) ++left[aside->what];
+    }
+    std::vector<std::string> lines;
+    for (const auto& [what, tensors] : left) {
+      lines.push_back(fmt::format("left aside: {} ({} tensors)", what, tensors));
+    }
+    return lines;
   }
 
   void choose_types(const quant::QuantMix& mix) {
@@ -249,17 +315,28 @@ class Import {
     count(".block_count", sizes_.layers);
     count(".context_length", config_.count("max_position_embeddings"));
     count(".embedding_length", sizes_.embedding);
-    count(".feed_forward_length", sizes_.feed_forward);
+    add_by_layer(".feed_forward_length", &Sizes::feed_forward, writer);
     count(".attention.head_count", sizes_.query_heads);
-    count(".attention.head_count_kv", sizes_.key_heads);
+    add_by_layer(".attention.head_count_kv", &Sizes::key_heads, writer);
     count(".attention.key_length", sizes_.head);
     count(".attention.value_length", sizes_.head);
     count(".rope.dimension_count", sizes_.rotated);
     count(".vocab_size", sizes_.vocabulary);
-    writer.add(prefix_ + ".attention.layer_norm_rms_epsilon", config_.number("rms_norm_eps"));
+    writer.add(prefix_ + ".attention.layer_norm_rms_epsilon", config_.number(family_.epsilon_key));
     writer.add(prefix_ + ".rope.freq_base", rope_base(config_));
     add_rope_scaling(writer);
     if (family_.add_keys != nullptr) family_.add_keys(config_, sizes_, prefix_, writer);
+  }
+
+  // One number where it is that of all layers, else a list.
+  void add_by_layer(const char* key, Size size, gguf::Writer& writer) const {
+    std::vector<std::int32_t> values;
+    for (const Sizes& layer : layers_) values.push_back(static_cast<std::int32_t>(layer.*size));
+    if (std::set(values.begin(), values.end()).size() > 1) {
+      writer.add_array(prefix_ + key, std::span<const std::int32_t>(values));
+    } else {
+      writer.add(prefix_ + key, static_cast<std::uint32_t>(values.front()));
+    }
   }
 
   std::string folder_name() const {
@@ -270,7 +347,7 @@ class Import {
   void add_rope_scaling(gguf::Writer& writer) const {
     const auto settings = rope_settings(config_);
     const std::string kind = rope_kind(settings);
-    if (kind == "default" || kind == "llama3") return;
+    if (kind == "default" || kind == "llama3" || kind == "proportional") return;
     writer.add(prefix_ + ".rope.scaling.type", std::string_view(kind));
     if (kind == "longrope") {
       const LongRope rope = read_long_rope(config_, *settings);
@@ -303,6 +380,8 @@ class Import {
   const Family& family_;
   std::string prefix_;
   Sizes sizes_;
+  std::string kinds_;          // of the layers
+  std::vector<Sizes> layers_;  // and their sizes
   Checkpoint checkpoint_;
   std::set<std::string> used_;
   std::vector<PlannedTensor> tensors_;

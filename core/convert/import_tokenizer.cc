@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <fmt/format.h>
+#include <iterator>
 #include <optional>
 #include <span>
 #include <unordered_map>
@@ -40,6 +41,9 @@ constexpr KnownPattern patterns[] = {
     {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}|)"
      R"( ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
      "qwen2"},
+    {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}|)"
+     R"( ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
+     "qwen35"},
     {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|)"
      R"( ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
      "smaug-bpe", "llama-bpe"},
@@ -54,6 +58,11 @@ constexpr KnownPattern patterns[] = {
      R"(\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
      "gpt-4o"},
 };
+
+// tokenizer.json calls these marks of Gemma 4 special, but whoever reads a chat has to see them.
+constexpr std::string_view visible_marks[] = {
+    "<|channel>",       "<channel|>",       "<|tool_call>", "<tool_call|>",
+    "<|tool_response>", "<tool_response|>", "<|\"|>"};
 
 // Two tokens that become one.
 struct MergedPair {
@@ -109,13 +118,15 @@ bool is_byte_token(const std::string& text) {
 
 class TokenizerImport {
  public:
-  TokenizerImport(const fs::path& folder, const Config& config, std::uint64_t vocabulary)
+  TokenizerImport(const fs::path& folder, const Config& config, std::uint64_t vocabulary,
+                  bool keeps_merges)
       : source_((folder / "tokenizer.json").string()),
         config_(config),
         tokenizer_(read_json(folder / "tokenizer.json", tokenizer_bytes_max), source_),
         settings_(optional_config(folder / "tokenizer_config.json")),
         generation_(optional_config(folder / "generation_config.json")),
         template_(folder / "chat_template.jinja"),
+        keeps_merges_(keeps_merges),
         tokens_(vocabulary),
         types_(vocabulary, unused) {}
 
@@ -125,22 +136,24 @@ class TokenizerImport {
       throw model.error("type", "is not BPE, the only kind that can be imported");
     }
     const bool has_bytes = model.find_flag("byte_fallback").value_or(false);
-    writer.add("tokenizer.ggml.model", has_bytes ? "llama" : "gpt2");
+    const bool has_scores = has_bytes && !keeps_merges_;
+    const char* kind = has_scores ? "llama" : has_bytes ? "gemma4" : "gpt2";
+    writer.add("tokenizer.ggml.model", kind);
     writer.add("tokenizer.ggml.pre", has_bytes ? "default" : pre_name(model));
     read_vocabulary(model);
     read_added_tokens();
     const std::vector<MergedPair> merges = read_merges(model);
-    std::vector<float> scores;
     if (has_bytes) {
       writer.add("tokenizer.ggml.add_space_prefix", space_rules().adds_prefix);
       write_unknown(model, writer);
       mark_bytes(model);
-      scores = scores_of(model, merges);
     }
+    std::vector<float> scores;
+    if (has_scores) scores = scores_of(model, merges);
     fill_gaps();
     writer.add_array("tokenizer.ggml.tokens", std::span<const std::string>(tokens_));
     writer.add_array("tokenizer.ggml.token_type", std::span<const std::int32_t>(types_));
-    if (has_bytes) {
+    if (has_scores) {
       writer.add_array("tokenizer.ggml.scores", std::span<const float>(scores));
     } else {
       write_merges(merges, writer);
@@ -226,7 +239,9 @@ class TokenizerImport {
       const Config token(one, source_ + ": added_tokens");
       const auto text = token.find_text("content");
       if (!text || text->empty()) throw token.error("content", "is missing");
-      const bool is_special = token.find_flag("special").value_or(false);
+      const bool is_visible = std::find(std::begin(visible_marks), std::end(visible_marks),
+                                        *text) != std::end(visible_marks);
+      const bool is_special = token.find_flag("special").value_or(false) && !is_visible;
       set_token(*text, one.value("id", json()), is_special ? control : user_defined,
                 "added_tokens");
     }
@@ -426,6 +441,7 @@ class TokenizerImport {
   const Config& config_;
   Config tokenizer_, settings_, generation_;
   fs::path template_;
+  bool keeps_merges_;
   std::vector<std::string> tokens_;
   std::vector<std::int32_t> types_;
   std::unordered_map<std::string, std::uint32_t> ids_;
@@ -434,8 +450,8 @@ class TokenizerImport {
 }  // namespace
 
 void import_tokenizer(const fs::path& folder, const Config& config, std::uint64_t vocabulary,
-                      gguf::Writer& writer) {
-  TokenizerImport(folder, config, vocabulary).write(writer);
+                      bool keeps_merges, gguf::Writer& writer) {
+  TokenizerImport(folder, config, vocabulary, keeps_merges).write(writer);
 }
 
 }  // namespace sluice::convert

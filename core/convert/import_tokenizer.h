@@ -15,8 +15,9 @@
 namespace sluice::convert {
 
 // `vocabulary`: rows of the embedding table; ids without a token are filled with unused ones.
-// `config` is config.json. Throws ModelError for what is malformed or not supported.
+// `config` is config.json. `keeps_merges`: characters are merged by the list in the file, and not
+// by scores as in SentencePiece. Throws ModelError for what is malformed or not supported.
 void import_tokenizer(const std::filesystem::path& folder, const Config& config,
-                      std::uint64_t vocabulary, gguf::Writer& writer);
+                      std::uint64_t vocabulary, bool keeps_merges, gguf::Writer& writer);
 
 }  // namespace sluice::convert

@@ -16,7 +16,7 @@ Conversion conversion_of(const PlannedTensor& tensor) {
   conversion.rows = 1;
   for (std::size_t i = 1; i < tensor.dims.size(); ++i) conversion.rows *= tensor.dims[i];
   conversion.rows_per_matrix = tensor.dims.size() > 2 ? tensor.dims[1] : 0;
-  conversion.added = tensor.added;
+  conversion.change = tensor.change;
   conversion.importance = tensor.importance;
   return conversion;
 }

@@ -19,7 +19,7 @@ struct PlannedTensor {
   kernels::BlockType from;
   kernels::BlockType to;
   RowConverter::ReadRows read;
-  float added = 0;                  // to every value
+  RowChange change{};
   std::vector<float> importance{};  // as in Conversion
 };
 

@@ -48,9 +48,7 @@ void RowConverter::convert_row(const Conversion& conversion, std::uint64_t row, 
   } else {
     kernels::dequantise(conversion.from, in, values.size(), values.data());
   }
-  if (conversion.added != 0) {
-    for (float& value : values) value += conversion.added;
-  }
+  if (conversion.change) conversion.change(row, values);
   check_values(conversion, values);
   const float* importance = nullptr;
   if (!conversion.importance.empty()) {
@@ -67,7 +65,7 @@ void RowConverter::convert(const Conversion& conversion, const ReadRows& read,
   const std::size_t row_in = kernels::row_bytes(conversion.from, conversion.columns);
   const std::size_t row_out = kernels::row_bytes(conversion.to, conversion.columns);
   const std::uint64_t piece = std::max<std::uint64_t>(1, piece_bytes / row_in);
-  const bool is_copy = conversion.from == conversion.to && conversion.added == 0;
+  const bool is_copy = conversion.from == conversion.to && !conversion.change;
   for (std::uint64_t first = 0; first < conversion.rows; first += piece) {
     const std::uint64_t count = std::min(piece, conversion.rows - first);
     input_.resize(count * row_in);

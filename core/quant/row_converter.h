@@ -16,6 +16,9 @@
 
 namespace sluice::quant {
 
+// What is done to the values of a row on their way, on any thread; may be empty.
+using RowChange = std::function<void(std::uint64_t row, std::span<float> values)>;
+
 struct Conversion {
   std::string name;  // for messages
   kernels::BlockType from;
@@ -23,7 +26,7 @@ struct Conversion {
   std::uint64_t columns = 0;
   std::uint64_t rows = 0;             // of all matrices that the tensor stacks
   std::uint64_t rows_per_matrix = 0;  // 0: one matrix
-  float added = 0;                    // to every value
+  RowChange change{};
   // Of the columns, for each matrix in turn or the same for all; empty: all count alike.
   std::span<const float> importance{};
 };

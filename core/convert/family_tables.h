@@ -1,0 +1,73 @@
+// The tables that families.cc looks in, and what they share.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "core/convert/families.h"
+
+namespace sluice::convert {
+
+std::span<const Family> gemma_families();      // gemma_families.cc
+std::span<const Family> mamba_families();      // mamba_families.cc
+std::span<const Family> recurrent_families();  // recurrent_families.cc
+
+inline constexpr Part norm_of_attention[] = {
+    norm("input_layernorm.weight", "attn_norm.weight", &Sizes::embedding),
+};
+inline constexpr Part attention[] = {
+    {"self_attn.q_proj.weight", "attn_q.weight", &Sizes::embedding, &Sizes::queries,
+     Order::rotating_rows},
+    {"self_attn.k_proj.weight", "attn_k.weight", &Sizes::embedding, &Sizes::keys,
+     Order::rotating_rows},
+    {"self_attn.v_proj.weight", "attn_v.weight", &Sizes::embedding, &Sizes::keys},
+    {"self_attn.o_proj.weight", "attn_output.weight", &Sizes::queries, &Sizes::embedding},
+};
+inline constexpr Part head_norms[] = {
+    norm("self_attn.q_norm.weight", "attn_q_norm.weight", &Sizes::head),
+    norm("self_attn.k_norm.weight", "attn_k_norm.weight", &Sizes::head),
+};
+inline constexpr Part norm_of_feed_forward[] = {
+    norm("post_attention_layernorm.weight", "ffn_norm.weight", &Sizes::embedding),
+};
+inline constexpr Part feed_forward[] = {
+    {"mlp.gate_proj.weight", "ffn_gate.weight", &Sizes::embedding, &Sizes::feed_forward},
+    {"mlp.up_proj.weight", "ffn_up.weight", &Sizes::embedding, &Sizes::feed_forward},
+    {"mlp.down_proj.weight", "ffn_down.weight", &Sizes::feed_forward, &Sizes::embedding},
+};
+
+inline constexpr Block plain_blocks[] = {norm_of_attention, attention, norm_of_feed_forward,
+                                         feed_forward};
+inline constexpr LayerKind plain_layers[] = {{"*", plain_blocks}};
+
+// Names of layers with and without attention in lists of layers, and their kinds.
+inline constexpr std::pair<std::string_view, char> mixer_names[] = {
+    {"mamba", 'M'}, {"linear_attention", 'M'}, {"attention", '*'}, {"full_attention", '*'}};
+
+// For Family::fit_layer: a recurrent layer has no attention.
+void fit_recurrent_layer(const Config& config, char kind, Sizes& sizes);
+
+// Adds the keys "ssm.*".
+void add_recurrence(const Sizes& sizes, const std::string& prefix, gguf::Writer& writer);
+
+void add_granite_scales(const Config& config, const Sizes& sizes, const std::string& prefix,
+                        gguf::Writer& writer);
+
+// Throws ModelError where a setting is there and is another.
+void require_text(const Config& config, const char* key, std::string_view expected);
+void require_flag(const Config& config, const char* key, bool expected);
+
+// The list of layers with each entry translated to a kind. Throws ModelError where there is none,
+// or not one entry of each layer, or one that is not among `names`.
+std::string kinds_from(const Config& config,
+                       std::span<const std::pair<std::string_view, char>> names,
+                       const Sizes& sizes);
+
+// Throws ModelError unless all layers have a window but each `period`th: where a reader takes that
+// from the architecture and not from a key.
+void check_windows(const Config& config, std::uint64_t period);
+
+}  // namespace sluice::convert

@@ -1,0 +1,263 @@
+// Gemma 2 to 4. The norms of the first two lack 1. Gemma 4 has heads of two sizes, layers that
+// share the keys and values of earlier ones, and embeddings for each layer.
+#include <algorithm>
+#include <cstdint>
+#include <fmt/format.h>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "core/convert/families.h"
+#include "core/convert/family_tables.h"
+
+namespace sluice::convert {
+namespace {
+
+constexpr Part gemma_norms[] = {
+    norm("input_layernorm.weight", "attn_norm.weight", &Sizes::embedding),
+    norm("post_attention_layernorm.weight", "post_attention_norm.weight", &Sizes::embedding),
+    norm("pre_feedforward_layernorm.weight", "ffn_norm.weight", &Sizes::embedding),
+    norm("post_feedforward_layernorm.weight", "post_ffw_norm.weight", &Sizes::embedding),
+};
+constexpr Block gemma2_blocks[] = {gemma_norms, attention, feed_forward};
+constexpr Block gemma3_blocks[] = {gemma_norms, head_norms, attention, feed_forward};
+constexpr LayerKind gemma2_layers[] = {{"*", gemma2_blocks}};
+constexpr LayerKind gemma3_layers[] = {{"*", gemma3_blocks}};
+
+// Keys and values. Layers that share those of others may have some, which nobody reads.
+constexpr Part keys_of_layer[] = {
+    {"self_attn.k_proj.weight", "attn_k.weight", &Sizes::embedding, &Sizes::keys},
+    norm("self_attn.k_norm.weight", "attn_k_norm.weight", &Sizes::head),
+};
+constexpr Part values_of_layer[] = {
+    {"self_attn.v_proj.weight", "attn_v.weight", &Sizes::embedding, &Sizes::keys},
+};
+constexpr Part unread_keys_and_values[] = {
+    {.theirs = "self_attn.k_proj.weight",
+     .ours = "attn_k.weight",
+     .columns = &Sizes::embedding,
+     .rows = &Sizes::keys,
+     .is_optional = true},
+    {.theirs = "self_attn.k_norm.weight",
+     .ours = "attn_k_norm.weight",
+     .columns = &Sizes::head,
+     .is_optional = true},
+    {.theirs = "self_attn.v_proj.weight",
+     .ours = "attn_v.weight",
+     .columns = &Sizes::embedding,
+     .rows = &Sizes::keys,
+     .is_optional = true},
+};
+constexpr Part queries_and_output[] = {
+    {"self_attn.q_proj.weight", "attn_q.weight", &Sizes::embedding, &Sizes::queries},
+    norm("self_attn.q_norm.weight", "attn_q_norm.weight", &Sizes::head),
+    {"self_attn.o_proj.weight", "attn_output.weight", &Sizes::queries, &Sizes::embedding},
+};
+constexpr Part layer_scale[] = {{"layer_scalar", "layer_output_scale.weight", &Sizes::one}};
+constexpr Part layer_embedding[] = {
+    {.theirs = "per_layer_input_gate.weight",
+     .ours = "inp_gate.weight",
+     .columns = &Sizes::embedding,
+     .rows = &Sizes::layer_embedding,
+     .when = &Sizes::layer_embedding},
+    {.theirs = "per_layer_projection.weight",
+     .ours = "proj.weight",
+     .columns = &Sizes::layer_embedding,
+     .rows = &Sizes::embedding,
+     .when = &Sizes::layer_embedding},
+    {.theirs = "post_per_layer_input_norm.weight",
+     .ours = "post_norm.weight",
+     .columns = &Sizes::embedding,
+     .when = &Sizes::layer_embedding},
+};
+
+constexpr Block gemma4_blocks[] = {gemma_norms,  queries_and_output, keys_of_layer, values_of_layer,
+                                   feed_forward, layer_embedding,    layer_scale};
+constexpr Block gemma4_blocks_of_keys[] = {gemma_norms,  queries_and_output, keys_of_layer,
+                                           feed_forward, layer_embedding,    layer_scale};
+constexpr Block gemma4_sharing_blocks[] = {gemma_norms,  queries_and_output, unread_keys_and_values,
+                                           feed_forward, layer_embedding,    layer_scale};
+// = attention whose values are its keys; the last layers share keys and values: f attention,
+// w attention in a window
+constexpr LayerKind gemma4_layers[] = {
+    {"*~", gemma4_blocks}, {"=", gemma4_blocks_of_keys}, {"fw", gemma4_sharing_blocks}};
+
+constexpr Part gemma4_globals[] = {
+    plain_globals[0],
+    plain_globals[1],
+    {.theirs = "embed_tokens_per_layer.weight",
+     .ours = "per_layer_token_embd.weight",
+     .columns = &Sizes::layer_embeddings,
+     .rows = &Sizes::vocabulary,
+     .when = &Sizes::layer_embedding},
+    {.theirs = "per_layer_model_projection.weight",
+     .ours = "per_layer_model_proj.weight",
+     .columns = &Sizes::embedding,
+     .rows = &Sizes::layer_embeddings,
+     .when = &Sizes::layer_embedding},
+    {.theirs = "per_layer_projection_norm.weight",
+     .ours = "per_layer_proj_norm.weight",
+     .columns = &Sizes::layer_embedding,
+     .when = &Sizes::layer_embedding},
+};
+constexpr Aside gemma4_aside[] = {{"model.vision_tower.", "the vision encoder"},
+                                  {"model.embed_vision.", "the vision encoder"},
+                                  {"model.audio_tower.", "the audio encoder"},
+                                  {"model.embed_audio.", "the audio encoder"}};
+
+// `odd_depth`: layers of the one size that scales by the embedding of a head and not by its size.
+void check_gemma(const Config& config, const Sizes& sizes, std::uint64_t odd_depth) {
+  require_text(config, "hidden_activation", "gelu_pytorch_tanh");
+  const auto expected = static_cast<float>(
+      sizes.layers == odd_depth ? sizes.embedding / sizes.query_heads : sizes.head);
+  if (config.find_number("query_pre_attn_scalar").value_or(expected) != expected) {
+    throw config.error("query_pre_attn_scalar", fmt::format("is not {}", expected));
+  }
+}
+
+void add_gemma2(const Config& config, const Sizes& sizes, const std::string& prefix,
+                gguf::Writer& writer) {
+  check_gemma(config, sizes, 46);
+  check_windows(config, 2);
+  writer.add(prefix + ".attention.sliding_window", config.count("sliding_window"));
+  writer.add(prefix + ".attn_logit_softcapping", config.number("attn_logit_softcapping"));
+  writer.add(prefix + ".final_logit_softcapping", config.number("final_logit_softcapping"));
+}
+
+void add_gemma3(const Config& config, const Sizes& sizes, const std::string& prefix,
+                gguf::Writer& writer) {
+  check_gemma(config, sizes, 62);
+  check_windows(config, 6);
+  if (config.contains("attn_logit_softcapping")) {
+    throw config.error("attn_logit_softcapping", "is given; Gemma 3 has none");
+  }
+  writer.add(prefix + ".attention.sliding_window", config.count("sliding_window"));
+  if (const auto cap = config.find_number("final_logit_softcapping")) {
+    writer.add(prefix + ".final_logit_softcapping", *cap);
+  }
+  std::optional<float> base = config.find_number("rope_local_base_freq");
+  if (const auto by_kind = config.find_object("rope_parameters")) {
+    const auto local = by_kind->find_object("sliding_attention");
+    if (local) base = local->find_number("rope_theta");
+  }
+  writer.add(prefix + ".rope.freq_base_swa", base.value_or(10000));
+}
+
+bool is_windowed(char kind) {
+  return kind == '~' || kind == 'w';
+}
+
+// The sizes of attention without a window, with whole heads: a table of frequencies says which
+// pairs do not rotate.
+void read_gemma4(const Config& config, Sizes& sizes) {
+  require_text(config, "hidden_activation", "gelu_pytorch_tanh");
+  require_flag(config, "enable_moe_block", false);
+  if (config.find_text("use_bidirectional_attention").value_or("vision") != "vision") {
+    throw config.error("use_bidirectional_attention", "is not that text sees what is before it");
+  }
+  sizes.head = config.count("global_head_dim");
+  sizes.rotated = sizes.head;
+  if (sizes.head % 2 != 0) throw config.error("global_head_dim", "is odd");
+  sizes.layer_embedding = config.find_whole("hidden_size_per_layer_input").value_or(0);
+  const auto rope = rope_settings(config);
+  if (!rope || rope->find_text("rope_type").value_or("") != "proportional") {
+    throw config.error("rope_parameters", "of full_attention are not proportional");
+  }
+}
+
+std::string gemma4_kinds(const Config& config, const Sizes& sizes) {
+  constexpr std::pair<std::string_view, char> names[] = {{"full_attention", '*'},
+                                                         {"sliding_attention", '~'}};
+  std::string kinds = kinds_from(config, names, sizes);
+  const std::uint64_t sharing = config.find_whole("num_kv_shared_layers").value_or(0);
+  if (sharing >= sizes.layers) throw config.error("num_kv_shared_layers", "is that of all layers");
+  if (config.find_flag("attention_k_eq_v").value_or(false)) {
+    std::replace(kinds.begin(), kinds.end(), '*', '=');
+  }
+  for (std::size_t i = sizes.layers - sharing; i < sizes.layers; ++i) {
+    kinds[i] = kinds[i] == '~' ? 'w' : 'f';
+  }
+  return kinds;
+}
+
+void fit_gemma4_layer(const Config& config, char kind, Sizes& sizes) {
+  const bool is_shared = kind == 'w' || kind == 'f';
+  if (is_windowed(kind)) {
+    sizes.head = config.count("head_dim");
+  } else if (config.find_flag("attention_k_eq_v").value_or(false)) {
+    sizes.key_heads = config.find_count("num_global_key_value_heads")
+                          .value_or(static_cast<std::uint32_t>(sizes.key_heads));
+  }
+  if (is_shared && config.find_flag("use_double_wide_mlp").value_or(false)) {
+    sizes.feed_forward *= 2;
+  }
+}
+
+void add_gemma4(const Config& config, const Sizes& sizes, const std::string& prefix,
+                gguf::Writer& writer) {
+  const std::string kinds = gemma4_kinds(config, sizes);
+  const std::uint32_t head = config.count("head_dim");
+  for (const char* key :
+       {".attention.key_length_swa", ".attention.value_length_swa", ".rope.dimension_count_swa"}) {
+    writer.add(prefix + key, head);
+  }
+  const auto slides = std::make_unique<bool[]>(sizes.layers);  // a vector of bool has no data()
+  std::transform(kinds.begin(), kinds.end(), slides.get(), is_windowed);
+  writer.add_array(prefix + ".attention.sliding_window_pattern",
+                   std::span<const bool>(slides.get(), sizes.layers));
+  writer.add(prefix + ".attention.sliding_window", config.count("sliding_window"));
+  writer.add(prefix + ".attention.shared_kv_layers",
+             config.find_whole("num_kv_shared_layers").value_or(0));
+  writer.add(prefix + ".embedding_length_per_layer_input",
+             static_cast<std::uint32_t>(sizes.layer_embedding));
+  if (const auto cap = config.find_number("final_logit_softcapping")) {
+    writer.add(prefix + ".final_logit_softcapping", *cap);
+  }
+  const auto by_kind = config.find_object("rope_parameters");
+  const auto local = by_kind ? by_kind->find_object("sliding_attention") : std::nullopt;
+  if (local) {
+    require_text(*local, "rope_type", "default");
+    if (local->find_number("partial_rotary_factor").value_or(1) != 1) {
+      throw local->error("partial_rotary_factor", "is not 1");
+    }
+  }
+  const auto base = local ? local->find_number("rope_theta") : std::nullopt;
+  writer.add(prefix + ".rope.freq_base_swa", base.value_or(10000));
+}
+
+constexpr Family gemma4(std::string_view architecture, std::string_view stem) {
+  return {.architecture = architecture,
+          .ours = "gemma4",
+          .layers = gemma4_layers,
+          .keeps_merges = true,
+          .stem = stem,
+          .globals = gemma4_globals,
+          .aside = gemma4_aside,
+          .read_sizes = read_gemma4,
+          .kinds = gemma4_kinds,
+          .fit_layer = fit_gemma4_layer,
+          .add_keys = add_gemma4};
+}
+
+constexpr Family families[] = {
+    {.architecture = "Gemma2ForCausalLM",
+     .ours = "gemma2",
+     .layers = gemma2_layers,
+     .norms_lack_one = true,
+     .add_keys = add_gemma2},
+    {.architecture = "Gemma3ForCausalLM",
+     .ours = "gemma3",
+     .layers = gemma3_layers,
+     .norms_lack_one = true,
+     .add_keys = add_gemma3},
+    gemma4("Gemma4ForCausalLM", "model."),
+    gemma4("Gemma4ForConditionalGeneration", "model.language_model."),
+};
+
+}  // namespace
+
+std::span<const Family> gemma_families() {
+  return families;
+}
+
+}  // namespace sluice::convert

@@ -1,0 +1,379 @@
+// Families with Mamba-2 (core/model/blocks/mamba2.h): Granite 4 hybrids, Nemotron-H, Falcon-H1.
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <fmt/format.h>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/convert/families.h"
+#include "core/convert/family_tables.h"
+#include "core/gguf/quoted.h"
+
+namespace sluice::convert {
+namespace {
+
+constexpr Part mamba2[] = {
+    {.theirs = "conv1d.weight",
+     .ours = "ssm_conv1d.weight",
+     .columns = &Sizes::taps,
+     .rows = &Sizes::channels,
+     .form = Form::separate_columns},
+    {"conv1d.bias", "ssm_conv1d.bias", &Sizes::channels},
+    {"dt_bias", "ssm_dt.bias", &Sizes::recurrent_heads},
+    {.theirs = "A_log",
+     .ours = "ssm_a",
+     .columns = &Sizes::one,
+     .rows = &Sizes::recurrent_heads,
+     .form = Form::flat,
+     .change = Change::decay},
+    {.theirs = "D",
+     .ours = "ssm_d",
+     .columns = &Sizes::one,
+     .rows = &Sizes::recurrent_heads,
+     .form = Form::flat},
+    {.theirs = "norm.weight",
+     .ours = "ssm_norm.weight",
+     .columns = &Sizes::group,
+     .rows = &Sizes::groups,
+     .form = Form::flat,
+     .when = &Sizes::has_mixer_norm},
+};
+constexpr Part mamba2_projections[] = {
+    {"in_proj.weight", "ssm_in.weight", &Sizes::embedding, &Sizes::mixer_input},
+    {"out_proj.weight", "ssm_out.weight", &Sizes::inner, &Sizes::embedding},
+};
+
+void check_mamba2(const Config& config, const Sizes& sizes) {
+  if (sizes.recurrent_heads % sizes.groups != 0 || sizes.inner % sizes.recurrent_heads != 0) {
+    throw config.error("hidden_size",
+                       fmt::format("gives Mamba {} values, {} heads and {} groups, "
+                                   "which do not divide each other",
+                                   sizes.inner, sizes.recurrent_heads, sizes.groups));
+  }
+}
+
+// --- Granite 4: "shared" is the only network where there are no experts ---
+
+constexpr Part shared_feed_forward[] = {
+    {.theirs = "shared_mlp.input_linear.weight",
+     .ours = "ffn_gate.weight",
+     .columns = &Sizes::embedding,
+     .rows = &Sizes::feed_forward,
+     .all_rows = &Sizes::fused_feed_forward},
+    {.theirs = "shared_mlp.input_linear.weight",
+     .ours = "ffn_up.weight",
+     .columns = &Sizes::embedding,
+     .rows = &Sizes::feed_forward,
+     .all_rows = &Sizes::fused_feed_forward,
+     .first_row = &Sizes::feed_forward},
+    {"shared_mlp.output_linear.weight", "ffn_down.weight", &Sizes::feed_forward, &Sizes::embedding},
+};
+constexpr Block granite4_blocks[] = {norm_of_attention, attention, norm_of_feed_forward,
+                                     shared_feed_forward};
+constexpr Block granite4_mamba_blocks[] = {norm_of_attention,
+                                           {mamba2_projections, "mamba."},
+                                           {mamba2, "mamba."},
+                                           norm_of_feed_forward,
+                                           shared_feed_forward};
+constexpr LayerKind granite4_layers[] = {{"*", granite4_blocks}, {"M", granite4_mamba_blocks}};
+
+bool rotates(const Config& config) {
+  return config.find_text("position_embedding_type").value_or("") == "rope";
+}
+
+// Some are called hybrids and are not; readers know them as Granite.
+bool has_only_attention(const Config& config) {
+  const nlohmann::json* list = config.find("layer_types");
+  if (list == nullptr) list = config.find("layers_block_type");
+  if (list == nullptr || !list->is_array()) return false;
+  for (const nlohmann::json& one : *list) {
+    if (one != "attention" && one != "full_attention") return false;
+  }
+  return true;
+}
+
+void read_granite4(const Config& config, Sizes& sizes) {
+  if (config.find_whole("num_local_experts").value_or(0) != 0) {
+    throw config.error("num_local_experts", "is not 0; mixtures of experts cannot be imported");
+  }
+  sizes.feed_forward = config.count("shared_intermediate_size");
+  if (has_only_attention(config)) {
+    if (!rotates(config)) throw config.error("position_embedding_type", "is not rope");
+    return;
+  }
+  sizes.taps = config.count("mamba_d_conv");
+  sizes.inner = std::uint64_t{config.count("mamba_expand")} * sizes.embedding;
+  sizes.recurrent_heads = config.count("mamba_n_heads");
+  sizes.state = config.count("mamba_d_state");
+  sizes.groups = config.count("mamba_n_groups");
+  sizes.has_mixer_norm = 1;
+  check_mamba2(config, sizes);
+}
+
+std::string granite4_kinds(const Config& config, const Sizes& sizes) {
+  return kinds_from(config, mixer_names, sizes);
+}
+
+void add_granitehybrid(const Config& config, const Sizes& sizes, const std::string& prefix,
+                       gguf::Writer& writer) {
+  add_granite_scales(config, sizes, prefix, writer);
+  add_recurrence(sizes, prefix, writer);
+  writer.add(prefix + ".rope.scaling.finetuned", rotates(config));
+}
+
+// --- Nemotron-H: one block in a layer ---
+
+constexpr Part nemotron_norm[] = {norm("norm.weight", "attn_norm.weight", &Sizes::embedding)};
+constexpr Part nemotron_attention[] = {
+    {"q_proj.weight", "attn_q.weight", &Sizes::embedding, &Sizes::queries},
+    {"k_proj.weight", "attn_k.weight", &Sizes::embedding, &Sizes::keys},
+    {"v_proj.weight", "attn_v.weight", &Sizes::embedding, &Sizes::keys},
+    {"o_proj.weight", "attn_output.weight", &Sizes::queries, &Sizes::embedding},
+};
+constexpr Part nemotron_feed_forward[] = {
+    {"up_proj.weight", "ffn_up.weight", &Sizes::embedding, &Sizes::feed_forward},
+    {"down_proj.weight", "ffn_down.weight", &Sizes::feed_forward, &Sizes::embedding},
+};
+constexpr Block nemotron_attention_blocks[] = {nemotron_norm, {nemotron_attention, "mixer."}};
+constexpr Block nemotron_mamba_blocks[] = {
+    nemotron_norm, {mamba2_projections, "mixer."}, {mamba2, "mixer."}};
+constexpr Block nemotron_feed_forward_blocks[] = {nemotron_norm, {nemotron_feed_forward, "mixer."}};
+constexpr LayerKind nemotron_layers[] = {{"*", nemotron_attention_blocks},
+                                         {"M", nemotron_mamba_blocks},
+                                         {"-", nemotron_feed_forward_blocks}};
+constexpr Part nemotron_globals[] = {
+    {"embeddings.weight", "token_embd.weight", &Sizes::embedding, &Sizes::vocabulary},
+    norm("norm_f.weight", "output_norm.weight", &Sizes::embedding),
+};
+constexpr Aside nemotron_aside[] = {{"mtp.", "layers that predict several tokens"}};
+
+void read_nemotron(const Config& config, Sizes& sizes) {
+  require_text(config, "mlp_hidden_act", "relu2");
+  sizes.taps = config.count("conv_kernel");
+  sizes.recurrent_heads = config.count("mamba_num_heads");
+  sizes.inner = sizes.recurrent_heads * config.count("mamba_head_dim");
+  sizes.state = config.count("ssm_state_size");
+  sizes.groups = config.count("n_groups");
+  sizes.has_mixer_norm = 1;
+  check_mamba2(config, sizes);
+}
+
+std::string nemotron_kinds(const Config& config, const Sizes& sizes) {
+  const auto pattern = config.find_text("hybrid_override_pattern");
+  if (!pattern) {
+    constexpr std::array<std::pair<std::string_view, char>, 5> names = {{{"mamba", 'M'},
+                                                                         {"linear_attention", 'M'},
+                                                                         {"attention", '*'},
+                                                                         {"full_attention", '*'},
+                                                                         {"mlp", '-'}}};
+    return kinds_from(config, names, sizes);
+  }
+  if (pattern->size() != sizes.layers || pattern->find_first_not_of("M*-") != std::string::npos) {
+    throw config.error("hybrid_override_pattern",
+                       fmt::format("is {}, not one of M, * and - for each of {} layers",
+                                   gguf::quoted(*pattern), sizes.layers));
+  }
+  return *pattern;
+}
+
+void fit_nemotron_layer(const Config&, char kind, Sizes& sizes) {
+  if (kind != '*') sizes.key_heads = 0;
+  if (kind != '-') sizes.feed_forward = 0;
+}
+
+void add_nemotron(const Config& config, const Sizes& sizes, const std::string& prefix,
+                  gguf::Writer& writer) {
+  add_recurrence(sizes, prefix, writer);
+  writer.add(prefix + ".rope.scaling.finetuned", false);
+  // Of no use, but llama.cpp insists on it.
+  writer.add(prefix + ".attention.layer_norm_epsilon", config.number("layer_norm_epsilon"));
+}
+
+// --- Falcon-H1: attention and Mamba-2 side by side. A GGUF file has the multipliers in weights ---
+
+float multiplier(const Config& config, const char* key) {
+  return config.find_number(key).value_or(1);
+}
+
+float listed_multiplier(const Config& config, const char* key, std::size_t count,
+                        std::size_t index) {
+  const nlohmann::json* list = config.find(key);
+  if (list == nullptr) return 1;
+  const bool is_list = list->is_array() && list->size() == count && (*list)[index].is_number();
+  const float value = is_list ? (*list)[index].get<float>() : NAN;
+  if (!std::isfinite(value)) {
+    throw config.error(key, fmt::format("is not a list of {} numbers", count));
+  }
+  return value;
+}
+
+std::vector<float> falcon_embedding(const Config& config, const Sizes&) {
+  return {multiplier(config, "embedding_multiplier")};
+}
+std::vector<float> falcon_head(const Config& config, const Sizes&) {
+  return {multiplier(config, "lm_head_multiplier")};
+}
+std::vector<float> falcon_attention_input(const Config& config, const Sizes&) {
+  return {multiplier(config, "attention_in_multiplier")};
+}
+std::vector<float> falcon_keys(const Config& config, const Sizes&) {
+  return {multiplier(config, "attention_in_multiplier") * multiplier(config, "key_multiplier")};
+}
+std::vector<float> falcon_attention_output(const Config& config, const Sizes&) {
+  return {multiplier(config, "attention_out_multiplier")};
+}
+std::vector<float> falcon_gate(const Config& config, const Sizes&) {
+  return {listed_multiplier(config, "mlp_multipliers", 2, 0)};
+}
+std::vector<float> falcon_down(const Config& config, const Sizes&) {
+  return {listed_multiplier(config, "mlp_multipliers", 2, 1)};
+}
+std::vector<float> falcon_mixer_output(const Config& config, const Sizes&) {
+  return {multiplier(config, "ssm_out_multiplier")};
+}
+
+// The gate, x, B, C and the time steps have a multiplier each.
+std::vector<float> falcon_mixer_input(const Config& config, const Sizes& sizes) {
+  const std::uint64_t shared = sizes.groups * sizes.state;
+  const std::uint64_t rows[] = {sizes.inner, sizes.inner, shared, shared, sizes.recurrent_heads};
+  std::vector<float> scales;
+  for (std::size_t i = 0; i < std::size(rows); ++i) {
+    const float scale = listed_multiplier(config, "ssm_multipliers", std::size(rows), i) *
+                        multiplier(config, "ssm_in_multiplier");
+    scales.insert(scales.end(), rows[i], scale);
+  }
+  return scales;
+}
+
+constexpr Part falcon_attention[] = {
+    {.theirs = "self_attn.q_proj.weight",
+     .ours = "attn_q.weight",
+     .columns = &Sizes::embedding,
+     .rows = &Sizes::queries,
+     .scales = falcon_attention_input},
+    {.theirs = "self_attn.k_proj.weight",
+     .ours = "attn_k.weight",
+     .columns = &Sizes::embedding,
+     .rows = &Sizes::keys,
+     .scales = falcon_keys},
+    {.theirs = "self_attn.v_proj.weight",
+     .ours = "attn_v.weight",
+     .columns = &Sizes::embedding,
+     .rows = &Sizes::keys,
+     .scales = falcon_attention_input},
+    {.theirs = "self_attn.o_proj.weight",
+     .ours = "attn_output.weight",
+     .columns = &Sizes::queries,
+     .rows = &Sizes::embedding,
+     .scales = falcon_attention_output},
+};
+constexpr Part falcon_projections[] = {
+    {.theirs = "in_proj.weight",
+     .ours = "ssm_in.weight",
+     .columns = &Sizes::embedding,
+     .rows = &Sizes::mixer_input,
+     .scales = falcon_mixer_input},
+    {.theirs = "out_proj.weight",
+     .ours = "ssm_out.weight",
+     .columns = &Sizes::inner,
+     .rows = &Sizes::embedding,
+     .scales = falcon_mixer_output},
+};
+constexpr Part falcon_feed_forward[] = {
+    norm("pre_ff_layernorm.weight", "ffn_norm", &Sizes::embedding),  // in all files without suffix
+    {.theirs = "feed_forward.gate_proj.weight",
+     .ours = "ffn_gate.weight",
+     .columns = &Sizes::embedding,
+     .rows = &Sizes::feed_forward,
+     .scales = falcon_gate},
+    {"feed_forward.up_proj.weight", "ffn_up.weight", &Sizes::embedding, &Sizes::feed_forward},
+    {.theirs = "feed_forward.down_proj.weight",
+     .ours = "ffn_down.weight",
+     .columns = &Sizes::feed_forward,
+     .rows = &Sizes::embedding,
+     .scales = falcon_down},
+};
+constexpr Block falcon_blocks[] = {norm_of_attention,
+                                   falcon_attention,
+                                   {falcon_projections, "mamba."},
+                                   {mamba2, "mamba."},
+                                   falcon_feed_forward};
+constexpr LayerKind falcon_layers[] = {{"*", falcon_blocks}};
+constexpr Part falcon_globals[] = {
+    {.theirs = "embed_tokens.weight",
+     .ours = "token_embd.weight",
+     .columns = &Sizes::embedding,
+     .rows = &Sizes::vocabulary,
+     .scales = falcon_embedding},
+    norm("final_layernorm.weight", "output_norm.weight", &Sizes::embedding),
+};
+
+void read_falcon(const Config& config, Sizes& sizes) {
+  require_text(config, "hidden_act", "silu");
+  sizes.taps = config.count("mamba_d_conv");
+  sizes.inner = config.count("mamba_d_ssm");
+  sizes.recurrent_heads = config.count("mamba_n_heads");
+  sizes.state = config.count("mamba_d_state");
+  sizes.groups = config.count("mamba_n_groups");
+  sizes.has_mixer_norm = config.find_flag("mamba_rms_norm").value_or(false) ? 1 : 0;
+  if (sizes.has_mixer_norm != 0 && config.find_flag("mamba_norm_before_gate").value_or(true)) {
+    throw config.error("mamba_norm_before_gate", "is not false");
+  }
+  check_mamba2(config, sizes);
+}
+
+void add_falcon(const Config&, const Sizes& sizes, const std::string& prefix,
+                gguf::Writer& writer) {
+  add_recurrence(sizes, prefix, writer);
+}
+
+constexpr Family families[] = {
+    {.architecture = "GraniteMoeHybridForCausalLM",
+     .ours = "granite",
+     .layers = granite4_layers,
+     .interleaves_heads = true,
+     .applies = has_only_attention,
+     .read_sizes = read_granite4,
+     .add_keys = add_granite_scales},
+    {.architecture = "GraniteMoeHybridForCausalLM",
+     .ours = "granitehybrid",
+     .layers = granite4_layers,
+     .interleaves_heads = true,
+     .read_sizes = read_granite4,
+     .kinds = granite4_kinds,
+     .fit_layer = fit_recurrent_layer,
+     .add_keys = add_granitehybrid},
+    {.architecture = "NemotronHForCausalLM",
+     .ours = "nemotron_h",
+     .layers = nemotron_layers,
+     .epsilon_key = "layer_norm_epsilon",
+     .stem = "backbone.",
+     .globals = nemotron_globals,
+     .aside = nemotron_aside,
+     .read_sizes = read_nemotron,
+     .kinds = nemotron_kinds,
+     .fit_layer = fit_nemotron_layer,
+     .add_keys = add_nemotron},
+    {.architecture = "FalconH1ForCausalLM",
+     .ours = "falcon-h1",
+     .layers = falcon_layers,
+     .globals = falcon_globals,
+     .head = {.theirs = "lm_head.weight",
+              .ours = "output.weight",
+              .columns = &Sizes::embedding,
+              .rows = &Sizes::vocabulary,
+              .scales = falcon_head},
+     .read_sizes = read_falcon,
+     .add_keys = add_falcon},
+};
+
+}  // namespace
+
+std::span<const Family> mamba_families() {
+  return families;
+}
+
+}  // namespace sluice::convert

@@ -1,0 +1,256 @@
+// Families with other recurrent layers: gated delta nets (Qwen 3.5), short convolutions (LFM2).
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <fmt/format.h>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "core/convert/families.h"
+#include "core/convert/family_tables.h"
+
+namespace sluice::convert {
+namespace {
+
+// --- Qwen 3.5: gated delta nets, and gated attention in every n-th layer ---
+
+constexpr Part delta_net[] = {
+    {.theirs = "in_proj_qkv.weight",
+     .ours = "attn_qkv.weight",
+     .columns = &Sizes::embedding,
+     .rows = &Sizes::channels,
+     .order = Order::value_head_rows,
+     .unit = &Sizes::state},
+    {.theirs = "in_proj_z.weight",
+     .ours = "attn_gate.weight",
+     .columns = &Sizes::embedding,
+     .rows = &Sizes::inner,
+     .order = Order::value_head_rows,
+     .unit = &Sizes::state},
+    {.theirs = "conv1d.weight",
+     .ours = "ssm_conv1d.weight",
+     .columns = &Sizes::taps,
+     .rows = &Sizes::channels,
+     .order = Order::value_head_rows,
+     .unit = &Sizes::state,
+     .form = Form::separate_columns},
+    {.theirs = "in_proj_a.weight",
+     .ours = "ssm_alpha.weight",
+     .columns = &Sizes::embedding,
+     .rows = &Sizes::recurrent_heads,
+     .order = Order::value_head_rows,
+     .unit = &Sizes::one},
+    {.theirs = "in_proj_b.weight",
+     .ours = "ssm_beta.weight",
+     .columns = &Sizes::embedding,
+     .rows = &Sizes::recurrent_heads,
+     .order = Order::value_head_rows,
+     .unit = &Sizes::one},
+    {.theirs = "dt_bias",
+     .ours = "ssm_dt.bias",
+     .columns = &Sizes::recurrent_heads,
+     .order = Order::value_head_columns,
+     .unit = &Sizes::one},
+    {.theirs = "A_log",
+     .ours = "ssm_a",
+     .columns = &Sizes::recurrent_heads,
+     .order = Order::value_head_columns,
+     .unit = &Sizes::one,
+     .change = Change::decay},
+    {"norm.weight", "ssm_norm.weight", &Sizes::state},  // does not lack its 1
+    {.theirs = "out_proj.weight",
+     .ours = "ssm_out.weight",
+     .columns = &Sizes::inner,
+     .rows = &Sizes::embedding,
+     .order = Order::value_head_columns,
+     .unit = &Sizes::state},
+};
+// The rows of a head's queries, then those of its gate.
+constexpr Part gated_attention[] = {
+    {"self_attn.q_proj.weight", "attn_q.weight", &Sizes::embedding, &Sizes::gated_queries},
+    {"self_attn.k_proj.weight", "attn_k.weight", &Sizes::embedding, &Sizes::keys},
+    {"self_attn.v_proj.weight", "attn_v.weight", &Sizes::embedding, &Sizes::keys},
+    {"self_attn.o_proj.weight", "attn_output.weight", &Sizes::queries, &Sizes::embedding},
+};
+constexpr Part qwen35_norm_of_feed_forward[] = {
+    norm("post_attention_layernorm.weight", "post_attention_norm.weight", &Sizes::embedding),
+};
+constexpr Block qwen35_blocks[] = {norm_of_attention, gated_attention, head_norms,
+                                   qwen35_norm_of_feed_forward, feed_forward};
+constexpr Block qwen35_delta_net_blocks[] = {
+    norm_of_attention, {delta_net, "linear_attn."}, qwen35_norm_of_feed_forward, feed_forward};
+constexpr LayerKind qwen35_layers[] = {{"*", qwen35_blocks}, {"M", qwen35_delta_net_blocks}};
+constexpr Aside qwen35_aside[] = {{"model.visual.", "the vision encoder"},
+                                  {"mtp.", "layers that predict several tokens"}};
+
+void read_qwen35(const Config& config, Sizes& sizes) {
+  require_text(config, "hidden_act", "silu");
+  require_flag(config, "attn_output_gate", true);
+  sizes.taps = config.count("linear_conv_kernel_dim");
+  sizes.groups = config.count("linear_num_key_heads");
+  sizes.recurrent_heads = config.count("linear_num_value_heads");
+  sizes.state = config.count("linear_key_head_dim");
+  if (config.count("linear_value_head_dim") != sizes.state) {
+    throw config.error("linear_value_head_dim", "is not linear_key_head_dim");
+  }
+  if (sizes.recurrent_heads % sizes.groups != 0) {
+    throw config.error("linear_num_key_heads", "does not divide linear_num_value_heads");
+  }
+  sizes.inner = sizes.recurrent_heads * sizes.state;
+  const auto rope = rope_settings(config);
+  if (!config.contains("partial_rotary_factor") &&
+      !(rope && rope->contains("partial_rotary_factor"))) {
+    throw config.error("partial_rotary_factor", "is missing");
+  }
+}
+
+// Readers know the interval of attention, not a list.
+std::uint64_t qwen35_interval(const std::string& kinds) {
+  return std::min(kinds.find('*'), kinds.size()) + 1;
+}
+
+std::string qwen35_kinds(const Config& config, const Sizes& sizes) {
+  const auto given = config.find_count("full_attention_interval");
+  std::string kinds;
+  if (config.contains("layer_types")) kinds = kinds_from(config, mixer_names, sizes);
+  const std::uint64_t interval = kinds.empty() ? given.value_or(4) : qwen35_interval(kinds);
+  std::string expected(sizes.layers, 'M');
+  for (std::uint64_t i = interval - 1; i < sizes.layers; i += interval) expected[i] = '*';
+  if (!kinds.empty() && kinds != expected) {
+    throw config.error("layer_types", "is not that every n-th layer is full_attention");
+  }
+  return expected;
+}
+
+void add_qwen35(const Config& config, const Sizes& sizes, const std::string& prefix,
+                gguf::Writer& writer) {
+  add_recurrence(sizes, prefix, writer);
+  writer.add(prefix + ".full_attention_interval",
+             static_cast<std::uint32_t>(qwen35_interval(qwen35_kinds(config, sizes))));
+  // How many pairs turn by which coordinate of an image; of a text, all are the same.
+  const auto pairs = static_cast<std::int32_t>(sizes.rotated / 2);
+  const std::int32_t first = (pairs + 2) / 3, second = (pairs + 1) / 3;
+  std::array<std::int32_t, 4> sections = {first, second, pairs - first - second, 0};
+  const auto rope = rope_settings(config);
+  if (const nlohmann::json* list = rope ? rope->find("mrope_section") : nullptr) {
+    std::int64_t sum = 0;
+    for (std::size_t i = 0; i < 3; ++i) {
+      const bool is_count =
+          list->is_array() && list->size() == 3 && (*list)[i].is_number_unsigned();
+      const std::uint64_t count = is_count ? (*list)[i].get<std::uint64_t>() : sizes.rotated;
+      sections[i] = static_cast<std::int32_t>(std::min(count, sizes.rotated));
+      sum += sections[i];
+    }
+    if (sum != pairs) {
+      throw rope->error("mrope_section", fmt::format("is not three numbers of {} pairs", pairs));
+    }
+  }
+  writer.add_array(prefix + ".rope.dimension_sections", std::span<const std::int32_t>(sections));
+}
+
+constexpr Family qwen35(std::string_view architecture, std::string_view stem) {
+  return {.architecture = architecture,
+          .ours = "qwen35",
+          .layers = qwen35_layers,
+          .norms_lack_one = true,
+          .stem = stem,
+          .aside = qwen35_aside,
+          .read_sizes = read_qwen35,
+          .kinds = qwen35_kinds,
+          .add_keys = add_qwen35};
+}
+
+// --- LFM2: gated short convolutions ---
+
+constexpr Part lfm2_norms[] = {
+    norm("operator_norm.weight", "attn_norm.weight", &Sizes::embedding),
+    norm("ffn_norm.weight", "ffn_norm.weight", &Sizes::embedding),
+};
+constexpr Part short_convolution[] = {
+    {"conv.in_proj.weight", "shortconv.in_proj.weight", &Sizes::embedding, &Sizes::gates_and_value},
+    {.theirs = "conv.conv.weight",
+     .ours = "shortconv.conv.weight",
+     .columns = &Sizes::taps,
+     .rows = &Sizes::embedding,
+     .form = Form::separate_columns},
+    {"conv.out_proj.weight", "shortconv.out_proj.weight", &Sizes::embedding, &Sizes::embedding},
+};
+constexpr Part lfm2_attention[] = {
+    {"self_attn.q_proj.weight", "attn_q.weight", &Sizes::embedding, &Sizes::queries},
+    {"self_attn.k_proj.weight", "attn_k.weight", &Sizes::embedding, &Sizes::keys},
+    {"self_attn.v_proj.weight", "attn_v.weight", &Sizes::embedding, &Sizes::keys},
+    {"self_attn.out_proj.weight", "attn_output.weight", &Sizes::queries, &Sizes::embedding},
+    norm("self_attn.q_layernorm.weight", "attn_q_norm.weight", &Sizes::head),
+    norm("self_attn.k_layernorm.weight", "attn_k_norm.weight", &Sizes::head),
+};
+constexpr Part lfm2_feed_forward[] = {
+    {"feed_forward.w1.weight", "ffn_gate.weight", &Sizes::embedding, &Sizes::feed_forward},
+    {"feed_forward.w3.weight", "ffn_up.weight", &Sizes::embedding, &Sizes::feed_forward},
+    {"feed_forward.w2.weight", "ffn_down.weight", &Sizes::feed_forward, &Sizes::embedding},
+};
+constexpr Block lfm2_blocks[] = {lfm2_norms, lfm2_attention, lfm2_feed_forward};
+constexpr Block lfm2_convolution_blocks[] = {lfm2_norms, short_convolution, lfm2_feed_forward};
+constexpr LayerKind lfm2_layers[] = {{"*", lfm2_blocks}, {"M", lfm2_convolution_blocks}};
+constexpr Part lfm2_globals[] = {
+    plain_globals[0],
+    // The norm after the last layer.
+    norm("embedding_norm.weight", "token_embd_norm.weight", &Sizes::embedding),
+};
+
+// The width of the network is given as that before it is made smaller and a round number.
+void read_lfm2(const Config& config, Sizes& sizes) {
+  sizes.taps = config.count("conv_L_cache");
+  if (const auto width = config.find_count("block_ff_dim")) sizes.feed_forward = *width;
+  if (!config.find_flag("block_auto_adjust_ff_dim").value_or(true)) return;
+  const std::uint64_t multiple = config.find_count("block_multiple_of").value_or(256);
+  const double factor = config.find_number("block_ffn_dim_multiplier").value_or(1);
+  const double width = std::floor(factor * static_cast<double>(2 * sizes.feed_forward / 3));
+  if (!(width >= 1 && width < 1u << 31)) {
+    throw config.error("block_ffn_dim_multiplier", "gives no width");
+  }
+  sizes.feed_forward = (static_cast<std::uint64_t>(width) + multiple - 1) / multiple * multiple;
+}
+
+std::string lfm2_kinds(const Config& config, const Sizes& sizes) {
+  constexpr std::pair<std::string_view, char> names[] = {{"full_attention", '*'}, {"conv", 'M'}};
+  const nlohmann::json* indices = config.find("full_attn_idxs");
+  if (indices == nullptr || config.contains("layer_types")) {
+    return kinds_from(config, names, sizes);
+  }
+  std::string kinds(sizes.layers, 'M');
+  for (const nlohmann::json& index : *indices) {
+    if (!index.is_number_unsigned() || index.get<std::uint64_t>() >= sizes.layers) {
+      throw config.error("full_attn_idxs", "is not a list of layers");
+    }
+    kinds[index.get<std::size_t>()] = '*';
+  }
+  return kinds;
+}
+
+void add_lfm2(const Config&, const Sizes& sizes, const std::string& prefix, gguf::Writer& writer) {
+  writer.add(prefix + ".shortconv.l_cache", static_cast<std::uint32_t>(sizes.taps));
+}
+
+constexpr Family families[] = {
+    qwen35("Qwen3_5ForCausalLM", "model."),
+    qwen35("Qwen3_5ForConditionalGeneration", "model.language_model."),
+    {.architecture = "Lfm2ForCausalLM",
+     .ours = "lfm2",
+     .layers = lfm2_layers,
+     .epsilon_key = "norm_eps",
+     .globals = lfm2_globals,
+     .read_sizes = read_lfm2,
+     .kinds = lfm2_kinds,
+     .fit_layer = fit_recurrent_layer,
+     .add_keys = add_lfm2},
+};
+
+}  // namespace
+
+std::span<const Family> recurrent_families() {
+  return families;
+}
+
+}  // namespace sluice::convert

@@ -1,0 +1,435 @@
+// The architectures that `import` knows, as tests/synthetic_checkpoint.h wants them.
+#include <cmath>
+#include <fmt/format.h>
+#include <utility>
+
+#include "tests/synthetic_checkpoint.h"
+
+namespace sluice::test {
+namespace {
+
+using nlohmann::json;
+using Names = std::map<std::string, std::string>;
+
+Names with(Names more, const Names& others) {
+  more.insert(others.begin(), others.end());
+  return more;
+}
+
+const Names globals = {{"token_embd", "embed_tokens"}, {"output_norm", "norm"}};
+const Names attention = {{"attn_q", "self_attn.q_proj"},
+                         {"attn_k", "self_attn.k_proj"},
+                         {"attn_v", "self_attn.v_proj"},
+                         {"attn_output", "self_attn.o_proj"}};
+const Names projections = with({{"ffn_gate", "mlp.gate_proj"},
+                                {"ffn_up", "mlp.up_proj"},
+                                {"ffn_down", "mlp.down_proj"},
+                                {"attn_norm", "input_layernorm"}},
+                               with(attention, globals));
+
+Names mamba_names(const std::string& prefix) {
+  return {{"ssm_in", prefix + "in_proj"},
+          {"ssm_out", prefix + "out_proj"},
+          {"ssm_conv1d", prefix + "conv1d"},
+          {"ssm_norm", prefix + "norm"},
+          {"ssm_dt.bias", prefix + "dt_bias"},
+          {"ssm_a", prefix + "A_log"},
+          {"ssm_d", prefix + "D"}};
+}
+
+const Names plain = with({{"ffn_norm", "post_attention_layernorm"}}, projections);
+const Names qwen3 = with({{"ffn_norm", "post_attention_layernorm"},
+                          {"attn_q_norm", "self_attn.q_norm"},
+                          {"attn_k_norm", "self_attn.k_norm"}},
+                         projections);
+const Names gemma = with({{"ffn_norm", "pre_feedforward_layernorm"},
+                          {"post_attention_norm", "post_attention_layernorm"},
+                          {"post_ffw_norm", "post_feedforward_layernorm"},
+                          {"attn_q_norm", "self_attn.q_norm"},
+                          {"attn_k_norm", "self_attn.k_norm"}},
+                         projections);
+const Names phi3 = with({{"attn_qkv", "self_attn.qkv_proj"},
+                         {"ffn_up", "mlp.gate_up_proj"},
+                         {"ffn_norm", "post_attention_layernorm"}},
+                        projections);
+const Names glm4 = with({{"ffn_up", "mlp.gate_up_proj"},
+                         {"post_attention_norm", "post_self_attn_layernorm"},
+                         {"ffn_norm", "post_attention_layernorm"},
+                         {"post_ffw_norm", "post_mlp_layernorm"}},
+                        projections);
+const Names olmo = with({{"attn_q_norm", "self_attn.q_norm"},
+                         {"attn_k_norm", "self_attn.k_norm"},
+                         {"post_attention_norm", "post_attention_layernorm"},
+                         {"post_ffw_norm", "post_feedforward_layernorm"}},
+                        projections);
+const Names granite4 = with({{"ffn_gate", "shared_mlp.gate"},
+                             {"ffn_up", "shared_mlp.up"},
+                             {"ffn_down", "shared_mlp.output_linear"}},
+                            with(mamba_names("mamba."), plain));
+const Names nemotron = with({{"token_embd", "embeddings"},
+                             {"output_norm", "norm_f"},
+                             {"attn_norm", "norm"},
+                             {"attn_q", "mixer.q_proj"},
+                             {"attn_k", "mixer.k_proj"},
+                             {"attn_v", "mixer.v_proj"},
+                             {"attn_output", "mixer.o_proj"},
+                             {"ffn_up", "mixer.up_proj"},
+                             {"ffn_down", "mixer.down_proj"}},
+                            mamba_names("mixer."));
+const Names falcon = with({{"output_norm", "final_layernorm"},
+                           {"ffn_norm", "pre_ff_layernorm.weight"},
+                           {"ffn_gate", "feed_forward.gate_proj"},
+                           {"ffn_up", "feed_forward.up_proj"},
+                           {"ffn_down", "feed_forward.down_proj"}},
+                          with(mamba_names("mamba."), projections));
+const Names qwen35 = with({{"attn_q_norm", "self_attn.q_norm"},
+                           {"attn_k_norm", "self_attn.k_norm"},
+                           {"attn_qkv", "linear_attn.in_proj_qkv"},
+                           {"attn_gate", "linear_attn.in_proj_z"},
+                           {"ssm_alpha", "linear_attn.in_proj_a"},
+                           {"ssm_beta", "linear_attn.in_proj_b"},
+                           {"post_attention_norm", "post_attention_layernorm"}},
+                          with(mamba_names("linear_attn."), projections));
+const Names lfm2 = with({{"token_embd_norm", "embedding_norm"},
+                         {"attn_norm", "operator_norm"},
+                         {"ffn_norm", "ffn_norm"},
+                         {"attn_output", "self_attn.out_proj"},
+                         {"attn_q_norm", "self_attn.q_layernorm"},
+                         {"attn_k_norm", "self_attn.k_layernorm"},
+                         {"ffn_gate", "feed_forward.w1"},
+                         {"ffn_up", "feed_forward.w3"},
+                         {"ffn_down", "feed_forward.w2"},
+                         {"shortconv.in_proj.weight", "conv.in_proj.weight"},
+                         {"shortconv.conv.weight", "conv.conv.weight"},
+                         {"shortconv.out_proj.weight", "conv.out_proj.weight"}},
+                        projections);
+const Names gemma4 = with({{"layer_output_scale.weight", "layer_scalar"},
+                           {"inp_gate", "per_layer_input_gate"},
+                           {"proj", "per_layer_projection"},
+                           {"post_norm", "post_per_layer_input_norm"},
+                           {"per_layer_token_embd", "embed_tokens_per_layer"},
+                           {"per_layer_model_proj", "per_layer_model_projection"},
+                           {"per_layer_proj_norm", "per_layer_projection_norm"}},
+                          gemma);
+
+// --- Values and shapes ---
+
+void flatten(CheckpointTensor& tensor) {
+  tensor.shape = {tensor.values.size()};
+}
+
+// A convolution of each row for itself: [rows, 1, taps].
+void separate(CheckpointTensor& tensor) {
+  tensor.shape = {tensor.shape[0], 1, tensor.shape[1]};
+}
+
+void take_logarithms(CheckpointTensor& tensor) {
+  for (float& value : tensor.values) {
+    value = static_cast<float>(std::log(-static_cast<double>(value)));
+  }
+}
+
+template <typename Change>
+void each(CheckpointTensors& tensors, const std::string& end, const Change& change) {
+  for (auto& [name, tensor] : tensors) {
+    if (name.ends_with(end)) change(tensor);
+  }
+}
+
+void adapt_mamba(CheckpointTensors& tensors, const std::string& prefix) {
+  each(tensors, prefix + "conv1d.weight", separate);
+  each(tensors, prefix + "A_log", take_logarithms);
+  for (const char* name : {"A_log", "D", "norm.weight"}) each(tensors, prefix + name, flatten);
+}
+
+// Of the last rows, `unit` for each head: from the order in which the heads of different groups
+// take turns to that where those of a group stand together.
+void group_heads(CheckpointTensor& tensor, std::size_t groups, std::size_t heads,
+                 std::size_t unit) {
+  const std::size_t rows = tensor.shape[0], columns = tensor.values.size() / rows;
+  const std::size_t first = rows - heads * unit;
+  const std::vector<float> ours = tensor.values;
+  for (std::size_t group = 0; group < groups; ++group) {
+    for (std::size_t member = 0; member < heads / groups; ++member) {
+      const std::size_t to = group * (heads / groups) + member, from = member * groups + group;
+      for (std::size_t i = 0; i < unit * columns; ++i) {
+        tensor.values[(first + to * unit) * columns + i] =
+            ours[(first + from * unit) * columns + i];
+      }
+    }
+  }
+}
+
+void transpose(CheckpointTensor& tensor) {
+  const std::size_t rows = tensor.shape[0], columns = tensor.shape[1];
+  const std::vector<float> before = tensor.values;
+  for (std::size_t i = 0; i < rows * columns; ++i) {
+    tensor.values[i % columns * rows + i / columns] = before[i];
+  }
+  tensor.shape = {columns, rows};
+}
+
+// --- Families ---
+
+json layer_types(const SyntheticCheckpoint& model, const char* recurrent, const char* other) {
+  json types = json::array();
+  for (const auto heads : model.list("attention.head_count_kv")) {
+    types.push_back(heads > 0 ? other : recurrent);
+  }
+  return types;
+}
+
+void fuse_gate_and_up(const SyntheticCheckpoint& model, CheckpointTensors& tensors) {
+  for (int layer = 0; layer < model.count("block_count"); ++layer) {
+    const std::string mlp = fmt::format("model.layers.{}.shared_mlp.", layer);
+    CheckpointTensor both = tensors.at(mlp + "gate.weight");
+    const CheckpointTensor& up = tensors.at(mlp + "up.weight");
+    both.values.insert(both.values.end(), up.values.begin(), up.values.end());
+    both.shape[0] *= 2;
+    tensors[mlp + "input_linear.weight"] = std::move(both);
+    tensors.erase(mlp + "gate.weight");
+    tensors.erase(mlp + "up.weight");
+  }
+}
+
+void adapt_granite4(const SyntheticCheckpoint& model, json& config, CheckpointTensors& tensors) {
+  config.update({{"layer_types", layer_types(model, "mamba", "attention")},
+                 {"shared_intermediate_size", config["intermediate_size"]},
+                 {"intermediate_size", 77},  // of experts
+                 {"num_local_experts", 0},
+                 {"position_embedding_type", "nope"},
+                 {"mamba_d_conv", model.count("ssm.conv_kernel")},
+                 {"mamba_expand", model.count("ssm.inner_size") / model.count("embedding_length")},
+                 {"mamba_n_heads", model.count("ssm.time_step_rank")},
+                 {"mamba_d_state", model.count("ssm.state_size")},
+                 {"mamba_n_groups", model.count("ssm.group_count")}});
+  adapt_mamba(tensors, "mamba.");
+  fuse_gate_and_up(model, tensors);
+}
+
+void adapt_granite4_attention(const SyntheticCheckpoint& model, json& config,
+                              CheckpointTensors& tensors) {
+  config.update({{"layer_types",
+                  json(static_cast<std::size_t>(model.count("block_count")), json("attention"))},
+                 {"shared_intermediate_size", config["intermediate_size"]},
+                 {"position_embedding_type", "rope"}});
+  fuse_gate_and_up(model, tensors);
+}
+
+void adapt_nemotron(const SyntheticCheckpoint& model, json& config, CheckpointTensors& tensors) {
+  std::string pattern;
+  const auto heads = model.list("attention.head_count_kv");
+  const auto widths = model.list("feed_forward_length");
+  for (std::size_t i = 0; i < heads.size(); ++i) {
+    pattern += widths[i] > 0 ? '-' : heads[i] > 0 ? '*' : 'M';
+  }
+  config.update(
+      {{"hybrid_override_pattern", pattern},
+       {"layer_norm_epsilon", config["rms_norm_eps"]},
+       {"mlp_hidden_act", "relu2"},
+       {"attention_head_dim", config["head_dim"]},
+       {"conv_kernel", model.count("ssm.conv_kernel")},
+       {"mamba_num_heads", model.count("ssm.time_step_rank")},
+       {"mamba_head_dim", model.count("ssm.inner_size") / model.count("ssm.time_step_rank")},
+       {"ssm_state_size", model.count("ssm.state_size")},
+       {"n_groups", model.count("ssm.group_count")}});
+  config.erase("rms_norm_eps");
+  config.erase("head_dim");
+  adapt_mamba(tensors, "mixer.");
+  tensors["mtp.layers.0.eh_proj.weight"] = {{2, 2}, {1, 2, 3, 4}};
+}
+
+// Multipliers are powers of two, so that nothing is rounded.
+void adapt_falcon(const SyntheticCheckpoint& model, json& config, CheckpointTensors& tensors) {
+  const std::vector<float> of_input = {0.5f, 2, 0.25f, 4, 8};
+  config.update({{"attention_in_multiplier", 2},
+                 {"key_multiplier", 0.25},
+                 {"attention_out_multiplier", 0.5},
+                 {"ssm_in_multiplier", 4},
+                 {"ssm_multipliers", of_input},
+                 {"ssm_out_multiplier", 0.125},
+                 {"mlp_multipliers", {16, 0.5}},
+                 {"lm_head_multiplier", 0.0625},
+                 {"embedding_multiplier", 32},
+                 {"mamba_d_ssm", model.count("ssm.inner_size")},
+                 {"mamba_d_conv", model.count("ssm.conv_kernel")},
+                 {"mamba_n_heads", model.count("ssm.time_step_rank")},
+                 {"mamba_d_state", model.count("ssm.state_size")},
+                 {"mamba_n_groups", model.count("ssm.group_count")},
+                 {"mamba_rms_norm", true},
+                 {"mamba_norm_before_gate", false}});
+  adapt_mamba(tensors, "mamba.");
+  const std::map<std::string, float> divisors = {
+      {"self_attn.q_proj.weight", 2.0f},       {"self_attn.k_proj.weight", 0.5f},
+      {"self_attn.v_proj.weight", 2.0f},       {"self_attn.o_proj.weight", 0.5f},
+      {"mamba.out_proj.weight", 0.125f},       {"feed_forward.gate_proj.weight", 16.0f},
+      {"feed_forward.down_proj.weight", 0.5f}, {"lm_head.weight", 0.0625f},
+      {"embed_tokens.weight", 32.0f}};
+  for (const auto& [name, divisor] : divisors) {
+    for (auto& [theirs, tensor] : tensors) {
+      if (!theirs.ends_with(name)) continue;
+      for (float& value : tensor.values) value /= divisor;
+    }
+  }
+  const int inner = model.count("ssm.inner_size"), heads = model.count("ssm.time_step_rank");
+  const int shared = model.count("ssm.group_count") * model.count("ssm.state_size");
+  each(tensors, "mamba.in_proj.weight", [&](CheckpointTensor& tensor) {
+    const std::size_t columns = tensor.shape[1];
+    std::size_t at = 0;
+    const int rows[] = {inner, inner, shared, shared, heads};
+    for (std::size_t part = 0; part < 5; ++part) {
+      for (std::size_t i = 0; i < static_cast<std::size_t>(rows[part]) * columns; ++i) {
+        tensor.values[at++] /= 4 * of_input[part];
+      }
+    }
+  });
+}
+
+void adapt_qwen35(const SyntheticCheckpoint& model, json& config, CheckpointTensors& tensors) {
+  const auto groups = static_cast<std::size_t>(model.count("ssm.group_count"));
+  const auto heads = static_cast<std::size_t>(model.count("ssm.time_step_rank"));
+  const auto size = static_cast<std::size_t>(model.count("ssm.state_size"));
+  config.update({{"linear_conv_kernel_dim", model.count("ssm.conv_kernel")},
+                 {"linear_num_key_heads", groups},
+                 {"linear_num_value_heads", heads},
+                 {"linear_key_head_dim", size},
+                 {"linear_value_head_dim", size},
+                 {"attn_output_gate", true}});
+  config["rope_parameters"]["mrope_section"] = model.list("rope.dimension_sections");
+  config["rope_parameters"]["mrope_section"].erase(3);
+  const auto group = [&](const std::string& name, std::size_t unit) {
+    each(tensors, "linear_attn." + name,
+         [&](CheckpointTensor& tensor) { group_heads(tensor, groups, heads, unit); });
+  };
+  for (const char* name : {"in_proj_qkv.weight", "in_proj_z.weight", "conv1d.weight"}) {
+    group(name, size);
+  }
+  for (const char* name : {"in_proj_a.weight", "in_proj_b.weight", "dt_bias", "A_log"}) {
+    group(name, 1);
+  }
+  each(tensors, "linear_attn.out_proj.weight", [&](CheckpointTensor& tensor) {
+    transpose(tensor);
+    group_heads(tensor, groups, heads, size);
+    transpose(tensor);
+  });
+  each(tensors, "linear_attn.conv1d.weight", separate);
+  each(tensors, "linear_attn.A_log", take_logarithms);
+}
+
+// The text of a model of several kinds of input.
+json beside_images(const json& config) {
+  json text = config;
+  text.erase("architectures");
+  text["eos_token_id"] = nullptr;
+  return {{"architectures", config["architectures"]},
+          {"text_config", text},
+          {"vision_config", {{"hidden_size", 7}}},
+          {"hidden_size", 9}};
+}
+
+void adapt_qwen35_with_images(const SyntheticCheckpoint& model, json& config,
+                              CheckpointTensors& tensors) {
+  adapt_qwen35(model, config, tensors);
+  const int interval = model.count("full_attention_interval");
+  config["layer_types"] = json::array();
+  for (int i = 0; i < model.count("block_count"); ++i) {
+    config["layer_types"].push_back((i + 1) % interval == 0 ? "full_attention"
+                                                            : "linear_attention");
+  }
+  config = beside_images(config);
+  tensors["model.visual.patch_embed.proj.weight"] = {{2, 2}, {1, 2, 3, 4}};
+  tensors["mtp.fc.weight"] = {{2, 2}, {1, 2, 3, 4}};
+}
+
+void adapt_lfm2(const SyntheticCheckpoint& model, json& config, CheckpointTensors& tensors) {
+  config.update({{"layer_types", layer_types(model, "conv", "full_attention")},
+                 {"norm_eps", config["rms_norm_eps"]},
+                 {"conv_L_cache", model.count("shortconv.l_cache")},
+                 // Two thirds of it, times 0.7, are 1.4 times 256.
+                 {"block_ff_dim", 768},
+                 {"block_ffn_dim_multiplier", 0.7},
+                 {"block_multiple_of", 256},
+                 {"block_auto_adjust_ff_dim", true}});
+  for (const char* key : {"rms_norm_eps", "intermediate_size", "head_dim"}) config.erase(key);
+  each(tensors, "conv.conv.weight", separate);
+}
+
+void adapt_gemma4(const SyntheticCheckpoint& model, json& config, CheckpointTensors& tensors) {
+  json types = json::array();
+  for (const auto slides : model.list("attention.sliding_window_pattern")) {
+    types.push_back(slides != 0 ? "sliding_attention" : "full_attention");
+  }
+  const json full = {{"rope_type", "proportional"},
+                     {"partial_rotary_factor", 0.25},
+                     {"rope_theta", model.number("rope.freq_base")}};
+  const json local = {{"rope_type", "default"}, {"rope_theta", model.number("rope.freq_base_swa")}};
+  config.update({{"layer_types", types},
+                 {"head_dim", model.count("attention.key_length_swa")},
+                 {"global_head_dim", model.count("attention.key_length")},
+                 {"num_global_key_value_heads", nullptr},
+                 {"attention_k_eq_v", false},
+                 {"enable_moe_block", false},
+                 {"use_double_wide_mlp", true},
+                 {"num_kv_shared_layers", model.count("attention.shared_kv_layers")},
+                 {"intermediate_size", model.list("feed_forward_length").front()},
+                 {"hidden_size_per_layer_input", model.count("embedding_length_per_layer_input")},
+                 {"vocab_size_per_layer_input", model.count("vocab_size")},
+                 {"rope_parameters", {{"full_attention", full}, {"sliding_attention", local}}}});
+  config.erase("partial_rotary_factor");
+  static_cast<void>(tensors);
+}
+
+void adapt_gemma4_with_images(const SyntheticCheckpoint& model, json& config,
+                              CheckpointTensors& tensors) {
+  adapt_gemma4(model, config, tensors);
+  config = beside_images(config);
+  tensors["model.vision_tower.patch_embedder.weight"] = {{2, 2}, {1, 2, 3, 4}};
+  tensors["model.embed_audio.scale"] = {{}, {1}};
+}
+
+// Six value heads for two key heads: of fewer, grouping and taking turns are the same thing.
+synth::Shape qwen35_shape() {
+  synth::Shape shape = synth::shape_by_name("tiny-qwen35");
+  shape.recurrence.heads = 6;
+  shape.recurrence.inner = 6 * shape.recurrence.state;
+  return shape;
+}
+
+}  // namespace
+
+std::vector<CheckpointFamily> checkpoint_families() {
+  const auto shape = [](const char* name) { return synth::shape_by_name(name); };
+  const char* text = "model.language_model.";
+  return {
+      {"LlamaForCausalLM", shape("tiny-llama"), plain, true},
+      {"Qwen2ForCausalLM", shape("tiny-qwen2"), plain},
+      {"Qwen3ForCausalLM", shape("tiny-qwen3"), qwen3},
+      {"SmolLM3ForCausalLM", shape("tiny-smollm3"), plain, true},
+      {"GraniteForCausalLM", shape("tiny-granite"), plain, true},
+      {"Gemma2ForCausalLM", shape("tiny-gemma2"), gemma, false, true, 1e-4f},
+      {"Gemma3ForCausalLM", shape("tiny-gemma3"), gemma, false, true, 1e-4f},
+      {"Phi3ForCausalLM", shape("tiny-phi3"), phi3},
+      {"Glm4ForCausalLM", shape("tiny-glm4"), glm4},
+      {"Olmo2ForCausalLM", shape("tiny-olmo2"), olmo},
+      {"Olmo3ForCausalLM", shape("tiny-olmo3"), olmo},
+      {"Ministral3ForCausalLM", shape("tiny-mistral3"), plain, true},
+      {"GraniteMoeHybridForCausalLM", shape("tiny-granitehybrid"), granite4, true, false, 1e-4f,
+       "model.", false, adapt_granite4},
+      {"GraniteMoeHybridForCausalLM", shape("tiny-granite"), granite4, true, false, 0, "model.",
+       false, adapt_granite4_attention},
+      {"NemotronHForCausalLM", shape("tiny-nemotron_h"), nemotron, false, false, 1e-4f, "backbone.",
+       false, adapt_nemotron},
+      {"FalconH1ForCausalLM", shape("tiny-falcon-h1"), falcon, false, false, 1e-4f, "model.", false,
+       adapt_falcon},
+      {"Qwen3_5ForCausalLM", qwen35_shape(), qwen35, false, true, 1e-4f, "model.", false,
+       adapt_qwen35},
+      {"Qwen3_5ForConditionalGeneration", qwen35_shape(), qwen35, false, true, 1e-4f, text, false,
+       adapt_qwen35_with_images},
+      {"Lfm2ForCausalLM", shape("tiny-lfm2"), lfm2, false, false, 0, "model.", false, adapt_lfm2},
+      {"Gemma4ForCausalLM", shape("tiny-gemma4"), gemma4, false, false, 0, "model.", true,
+       adapt_gemma4},
+      {"Gemma4ForConditionalGeneration", shape("tiny-gemma4"), gemma4, false, false, 0, text, true,
+       adapt_gemma4_with_images}};
+}
+
+}  // namespace sluice::test

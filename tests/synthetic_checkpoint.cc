@@ -1,0 +1,228 @@
+#include "tests/synthetic_checkpoint.h"
+
+#include <algorithm>
+#include <cstring>
+#include <fmt/format.h>
+#include <fstream>
+#include <span>
+#include <stdexcept>
+
+#include "core/model/file_bytes.h"
+#include "core/synth/toy_vocabulary.h"
+
+namespace sluice::test {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+void write(const fs::path& path, const std::string& text) {
+  std::ofstream(path, std::ios::binary) << text;
+}
+
+}  // namespace
+
+CheckpointFamily checkpoint_family(const std::string& theirs) {
+  for (const CheckpointFamily& family : checkpoint_families()) {
+    if (family.theirs == theirs) return family;
+  }
+  throw std::invalid_argument(theirs);
+}
+
+SyntheticCheckpoint::SyntheticCheckpoint(const CheckpointFamily& family, const fs::path& gguf)
+    : family_(family), model_(gguf::Model::open(gguf)) {
+  prefix_ = std::string(model_.metadata().require_string("general.architecture")) + ".";
+  config_ = common_config();
+  tensors_ = named_tensors();
+  if (family.adapt != nullptr) family.adapt(*this, config_, tensors_);
+}
+
+void SyntheticCheckpoint::write_to(const fs::path& folder) const {
+  write(folder / "config.json", config_.dump());
+  write(folder / "tokenizer.json", tokenizer().dump());
+  write(folder / "tokenizer_config.json",
+        json({{"bos_token", "<s>"}, {"eos_token", {{"content", "</s>"}}}}).dump());
+  json header;
+  std::string data;
+  for (const auto& [name, tensor] : tensors_) {
+    const std::size_t begin = data.size();
+    data.append(reinterpret_cast<const char*>(tensor.values.data()),
+                tensor.values.size() * sizeof(float));
+    header[name] = {
+        {"dtype", "F32"}, {"shape", tensor.shape}, {"data_offsets", {begin, data.size()}}};
+  }
+  const std::string text = header.dump();
+  const std::uint64_t length = text.size();
+  write(folder / "model.safetensors",
+        std::string(reinterpret_cast<const char*>(&length), 8) + text + data);
+}
+
+json SyntheticCheckpoint::common_config() const {
+  const auto heads = number("attention.head_count"), e = number("embedding_length");
+  const float head = number("attention.key_length", e / heads);
+  json rope = {{"rope_theta", number("rope.freq_base", 10000)}};
+  if (has("rope_freqs.weight")) {  // as synth makes it
+    rope.update({{"rope_type", "llama3"},
+                 {"factor", 8.0},
+                 {"low_freq_factor", 1.0},
+                 {"high_freq_factor", 4.0},
+                 {"original_max_position_embeddings", 8192}});
+  }
+  if (const auto kind = text("rope.scaling.type"); !kind.empty()) {
+    rope["rope_type"] = kind;
+    rope["factor"] = number("rope.scaling.factor", 1);
+    rope["original_max_position_embeddings"] =
+        static_cast<int>(number("rope.scaling.original_context_length", 1));
+    if (kind == "yarn") {
+      rope["beta_fast"] = number("rope.scaling.yarn_beta_fast");
+      rope["beta_slow"] = number("rope.scaling.yarn_beta_slow");
+      rope["mscale"] = 1.0;
+      rope["mscale_all_dim"] = number("rope.scaling.yarn_log_multiplier");
+      rope["llama_4_scaling_beta"] = number("attention.temperature_scale");
+    }
+    if (kind == "longrope") {
+      rope["attention_factor"] = number("rope.scaling.attn_factor");
+      rope["long_factor"] = floats_of(model_.require_tensor("rope_factors_long.weight"));
+      rope["short_factor"] = floats_of(model_.require_tensor("rope_factors_short.weight"));
+    }
+  }
+  json config = {{"architectures", {family_.theirs}},
+                 {"hidden_size", count("embedding_length")},
+                 {"num_hidden_layers", count("block_count")},
+                 {"num_attention_heads", count("attention.head_count")},
+                 {"num_key_value_heads", count("attention.head_count_kv")},
+                 {"head_dim", static_cast<int>(head)},
+                 {"intermediate_size", count("feed_forward_length")},
+                 {"vocab_size", count("vocab_size")},
+                 {"max_position_embeddings", count("context_length")},
+                 {"rms_norm_eps", number("attention.layer_norm_rms_epsilon")},
+                 {"partial_rotary_factor", number("rope.dimension_count", head) / head},
+                 {"tie_word_embeddings", !has("output.weight")},
+                 {"rope_parameters", rope}};
+  if (number("attention.sliding_window") > 0) {
+    config["sliding_window"] = count("attention.sliding_window");
+  }
+  const std::map<std::string, std::string> scales = {
+      {"attn_logit_softcapping", "attn_logit_softcapping"},
+      {"final_logit_softcapping", "final_logit_softcapping"},
+      {"attention_multiplier", "attention.scale"},
+      {"embedding_multiplier", "embedding_scale"},
+      {"residual_multiplier", "residual_scale"},
+      {"logits_scaling", "logit_scale"}};
+  for (const auto& [theirs, ours] : scales) {
+    if (number(ours) > 0) config[theirs] = number(ours);
+  }
+  return config;
+}
+
+// The toy vocabulary as SentencePiece's BPE: all pairs that make a token, the likeliest first.
+json SyntheticCheckpoint::tokenizer() const {
+  const auto size = static_cast<std::size_t>(number("vocab_size"));
+  const synth::Vocabulary vocabulary = synth::toy_vocabulary(size);
+  std::map<std::string, std::size_t> ids;
+  for (std::size_t i = 0; i < size; ++i) ids[vocabulary.tokens[i]] = i;
+  const auto is_normal = [&](const std::string& token) {
+    return ids.contains(token) && vocabulary.types[ids[token]] == 1;
+  };
+  json merges = json::array(), added = json::array();
+  for (std::size_t i = 0; i < size; ++i) {
+    const std::string& token = vocabulary.tokens[i];
+    if (i < 3) added.push_back({{"id", i}, {"content", token}, {"special", true}});
+    for (std::size_t at = 1; vocabulary.types[i] == 1 && at < token.size(); ++at) {
+      const std::string left = token.substr(0, at), right = token.substr(at);
+      if (is_normal(left) && is_normal(right)) merges.push_back({left, right});
+    }
+  }
+  return {
+      {"added_tokens", added},
+      {"normalizer",
+       {{"type", "Sequence"},
+        {"normalizers",
+         {{{"type", "Prepend"}, {"prepend", "\xE2\x96\x81"}},
+          {{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", "\xE2\x96\x81"}}}}}},
+      {"model",
+       {{"type", "BPE"},
+        {"byte_fallback", true},
+        {"unk_token", "<unk>"},
+        {"vocab", ids},
+        {"merges", merges}}}};
+}
+
+// Of a list, the greatest: heads and widths are 0 in layers without.
+float SyntheticCheckpoint::number(const std::string& key, float otherwise) const {
+  const gguf::Metadata& metadata = model_.metadata();
+  const gguf::Value* value = metadata.find(prefix_ + key);
+  if (value == nullptr) return otherwise;
+  if (value->type() == gguf::ValueType::f32) return metadata.require_f32(prefix_ + key);
+  if (!value->is_array()) return static_cast<float>(metadata.require_u32(prefix_ + key));
+  const std::vector<std::int64_t> values = list(key);
+  return static_cast<float>(*std::max_element(values.begin(), values.end()));
+}
+
+std::string SyntheticCheckpoint::text(const std::string& key) const {
+  return std::string(model_.metadata().find_string(prefix_ + key).value_or(""));
+}
+
+std::vector<std::int64_t> SyntheticCheckpoint::list(const std::string& key) const {
+  const gguf::IntegerArray array = model_.metadata().require_integers(prefix_ + key);
+  std::vector<std::int64_t> values;
+  for (std::size_t i = 0; i < array.size(); ++i) values.push_back(array[i]);
+  return values;
+}
+
+CheckpointTensors SyntheticCheckpoint::named_tensors() const {
+  CheckpointTensors tensors;
+  for (const gguf::TensorInfo& tensor : model_.tensors()) {
+    if (tensor.name.starts_with("rope_f")) continue;
+    CheckpointTensor& theirs = tensors[name_of(std::string(tensor.name))];
+    for (std::uint32_t i = tensor.rank; i-- > 0;) theirs.shape.push_back(tensor.dims[i]);
+    theirs.values = values_of(tensor);
+  }
+  return tensors;
+}
+
+std::string SyntheticCheckpoint::name_of(const std::string& ours) const {
+  if (ours == "output.weight") return "lm_head.weight";
+  std::string prefix = family_.stem, name = ours;
+  if (ours.starts_with("blk.")) {
+    const std::size_t layer = ours.find('.') + 1, rest = ours.find('.', layer) + 1;
+    prefix += "layers." + ours.substr(layer, rest - layer);
+    name = ours.substr(rest);
+  }
+  if (const auto whole = family_.names.find(name); whole != family_.names.end()) {
+    return prefix + whole->second;
+  }
+  const std::size_t end = name.find('.');
+  return prefix + family_.names.at(name.substr(0, end)) + name.substr(end);
+}
+
+std::vector<float> SyntheticCheckpoint::floats_of(const gguf::TensorInfo& tensor) const {
+  std::vector<float> values(tensor.bytes / sizeof(float));
+  model::FileBytes(model_.files()[tensor.file].path)
+      .read(tensor.offset, std::as_writable_bytes(std::span(values)));
+  return values;
+}
+
+std::vector<float> SyntheticCheckpoint::values_of(const gguf::TensorInfo& tensor) const {
+  std::vector<float> values = floats_of(tensor);
+  const bool rotates =
+      tensor.name.ends_with("attn_q.weight") || tensor.name.ends_with("attn_k.weight");
+  if (family_.has_halves && rotates) {
+    const std::vector<float> ours = values;
+    const auto head = static_cast<std::size_t>(number(
+        "attention.key_length", number("embedding_length") / number("attention.head_count")));
+    for (std::size_t i = 0; i < tensor.dims[1]; ++i) {
+      const std::size_t place = i % head, half = place / (head / 2), pair = place % (head / 2);
+      const std::size_t from = i - place + 2 * pair + half;
+      std::copy_n(&ours[from * tensor.dims[0]], tensor.dims[0], &values[i * tensor.dims[0]]);
+    }
+  }
+  const bool is_norm = tensor.rank == 1 && tensor.name.ends_with("norm.weight") &&
+                       !tensor.name.ends_with("ssm_norm.weight");
+  if (family_.norms_lack_one && is_norm) {
+    for (float& value : values) value -= 1;
+  }
+  return values;
+}
+
+}  // namespace sluice::test
