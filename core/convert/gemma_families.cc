@@ -239,7 +239,7 @@ constexpr Family gemma4(std::string_view architecture, std::string_view stem) {
           .add_keys = add_gemma4};
 }
 
-constexpr Family families[] = {
+constexpr Family gemma_family_table[] = {
     {.architecture = "Gemma2ForCausalLM",
      .ours = "gemma2",
      .layers = gemma2_layers,
@@ -257,7 +257,7 @@ constexpr Family families[] = {
 }  // namespace
 
 std::span<const Family> gemma_families() {
-  return families;
+  return gemma_family_table;
 }
 
 }  // namespace sluice::convert

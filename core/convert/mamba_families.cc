@@ -330,7 +330,7 @@ void add_falcon(const Config&, const Sizes& sizes, const std::string& prefix,
   add_recurrence(sizes, prefix, writer);
 }
 
-constexpr Family families[] = {
+constexpr Family mamba_family_table[] = {
     {.architecture = "GraniteMoeHybridForCausalLM",
      .ours = "granite",
      .layers = granite4_layers,
@@ -373,7 +373,7 @@ constexpr Family families[] = {
 }  // namespace
 
 std::span<const Family> mamba_families() {
-  return families;
+  return mamba_family_table;
 }
 
 }  // namespace sluice::convert

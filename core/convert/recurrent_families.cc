@@ -233,7 +233,7 @@ void add_lfm2(const Config&, const Sizes& sizes, const std::string& prefix, gguf
   writer.add(prefix + ".shortconv.l_cache", static_cast<std::uint32_t>(sizes.taps));
 }
 
-constexpr Family families[] = {
+constexpr Family recurrent_family_table[] = {
     qwen35("Qwen3_5ForCausalLM", "model."),
     qwen35("Qwen3_5ForConditionalGeneration", "model.language_model."),
     {.architecture = "Lfm2ForCausalLM",
@@ -250,7 +250,7 @@ constexpr Family families[] = {
 }  // namespace
 
 std::span<const Family> recurrent_families() {
-  return families;
+  return recurrent_family_table;
 }
 
 }  // namespace sluice::convert
