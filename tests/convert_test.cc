@@ -11,13 +11,12 @@
 #include "core/convert/json_file.h"
 #include "core/error.h"
 #include "core/gguf/gguf.h"
-#include "core/model/file_bytes.h"
 #include "core/quant/imatrix.h"
 #include "core/quant/quantise_model.h"
 #include "core/synth/synthetic_model.h"
-#include "kernels/dequantise.h"
 #include "tests/catch.h"
 #include "tests/temporary_folder.h"
+#include "tests/tensor_values.h"
 
 namespace sluice::convert {
 namespace {
@@ -25,17 +24,8 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 using test::content;
+using test::values_of;
 using test::write;
-
-std::vector<float> values_of(const gguf::Model& model, const std::string& name) {
-  const gguf::TensorInfo& tensor = model.require_tensor(name);
-  std::vector<std::byte> bytes(tensor.bytes);
-  model::FileBytes(model.files()[tensor.file].path).read(tensor.offset, bytes);
-  std::vector<float> values(tensor.elements());
-  kernels::dequantise(static_cast<kernels::BlockType>(tensor.type), bytes.data(), values.size(),
-                      values.data());
-  return values;
-}
 
 // A checkpoint of one layer whose weights count upwards, in a form that tests can spoil.
 struct TinyCheckpoint {

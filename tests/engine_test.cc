@@ -13,8 +13,8 @@
 #include "core/error.h"
 #include "core/gguf/gguf.h"
 #include "core/gguf/gguf_writer.h"
-#include "core/synth/synthetic_model.h"
 #include "tests/catch.h"
+#include "tests/model_file.h"
 #include "tests/sanitized.h"
 #include "tests/temporary_folder.h"
 
@@ -27,15 +27,9 @@ using sluice::kvcache::ElementType;
 using sluice::tokenizer::Token;
 namespace fs = std::filesystem;
 
-// A model of a few MiB, several layers and a Q4_K_M mix; written once for all test cases.
-const fs::path& model_file() {
-  static const sluice::test::TemporaryFolder folder;
-  static const fs::path path = [] {
-    fs::path file = folder.path() / "model.gguf";
-    sluice::synth::SyntheticModel("small", "Q4_K_M").write(file, 5, {});
-    return file;
-  }();
-  return path;
+// A few MiB, several layers and a Q4_K_M mix.
+fs::path model_file() {
+  return sluice::test::model_file("small");
 }
 
 std::vector<Token> some_tokens(std::size_t count) {

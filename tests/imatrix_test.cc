@@ -10,10 +10,9 @@
 
 #include "core/engine/engine.h"
 #include "core/gguf/gguf.h"
-#include "core/model/file_bytes.h"
-#include "kernels/dequantise.h"
 #include "tests/llama_oracle.h"
 #include "tests/program.h"
+#include "tests/tensor_values.h"
 #include "tests/tiny_llama.h"
 
 namespace sluice::test {
@@ -26,17 +25,6 @@ std::vector<tokenizer::Token> tokens_of(const std::string& model) {
   engine::EngineOptions options;
   options.context = chunk;
   return engine::Engine::open(model, options)->tokenizer().encode(text, {});
-}
-
-std::vector<float> values_of(const std::string& path, const std::string& name) {
-  const gguf::Model model = gguf::Model::open(path);
-  const gguf::TensorInfo& tensor = model.require_tensor(name);
-  std::vector<std::byte> bytes(tensor.bytes);
-  model::FileBytes(path).read(tensor.offset, bytes);
-  std::vector<float> values(tensor.elements());
-  kernels::dequantise(static_cast<kernels::BlockType>(tensor.type), bytes.data(), values.size(),
-                      values.data());
-  return values;
 }
 
 // The error of a matrix, each column weighted.
@@ -113,12 +101,15 @@ TEST_CASE("an importance matrix has the sums of the equations, and makes what ma
   REQUIRE(shell("sluice quantize --quiet " + path + " " + weighted + " --quant Q4_K_S --imatrix " +
                 matrix)
               .status == 0);
+  const auto values_in = [](const std::string& file, const std::string& name) {
+    return values_of(gguf::Model::open(file), name);
+  };
   for (const std::string& name : names) {
     INFO(name);
-    const std::vector<float> values = values_of(path, name);
+    const std::vector<float> values = values_in(path, name);
     const std::vector<float> weights = read.entries().at(name).sums;
-    CHECK(weighted_error(values, values_of(weighted, name), weights) <
-          weighted_error(values, values_of(plain, name), weights));
+    CHECK(weighted_error(values, values_in(weighted, name), weights) <
+          weighted_error(values, values_in(plain, name), weights));
   }
 }
 

@@ -16,8 +16,8 @@
 
 #include "core/engine/engine.h"
 #include "core/error.h"
-#include "core/synth/synthetic_model.h"
 #include "tests/cached_tokens.h"
+#include "tests/model_file.h"
 #include "tests/program.h"
 #include "tests/sanitized.h"
 #include "tests/temporary_folder.h"
@@ -33,10 +33,7 @@ using Tokens = std::vector<Token>;
 using Logits = std::vector<float>;
 
 fs::path model_file(std::uint64_t seed = 7) {
-  static const TemporaryFolder folder;
-  const fs::path path = folder.path() / (std::to_string(seed) + ".gguf");
-  if (!fs::exists(path)) sluice::synth::SyntheticModel("tiny", "Q8_0").write(path, seed, {});
-  return path;
+  return sluice::test::model_file("tiny", "Q8_0", seed);
 }
 
 Tokens some_tokens(std::size_t count, std::uint32_t seed = 1) {

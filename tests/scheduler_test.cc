@@ -15,13 +15,12 @@
 
 #include "core/error.h"
 #include "core/serve/pooling.h"
-#include "core/synth/synthetic_model.h"
 #include "tests/catch.h"
 #include "tests/fake_engine.h"
+#include "tests/model_file.h"
 #include "tests/random_seed.h"
 #include "tests/sanitized.h"
 #include "tests/serve_support.h"
-#include "tests/temporary_folder.h"
 
 namespace {
 
@@ -409,9 +408,7 @@ TEST_CASE("what was used last is kept longest") {
 }
 
 TEST_CASE("a real cache gives the same bits to rows that are preempted") {
-  const sluice::test::TemporaryFolder folder;
-  const std::filesystem::path file = folder.path() / "model.gguf";
-  sluice::synth::SyntheticModel("tiny", "Q4_K_M").write(file, 5, {});
+  const std::filesystem::path file = sluice::test::model_file();
   sluice::engine::EngineOptions options;
   options.context = 160;
   options.threads = 1;

@@ -9,9 +9,8 @@
 
 #include "core/engine/engine.h"
 #include "core/error.h"
-#include "core/synth/synthetic_model.h"
 #include "tests/catch.h"
-#include "tests/temporary_folder.h"
+#include "tests/model_file.h"
 
 namespace sluice::test {
 namespace {
@@ -27,16 +26,6 @@ using Logits = std::vector<float>;
 namespace fs = std::filesystem;
 
 constexpr std::uint32_t no_limit = 0xffffffff;
-
-const fs::path& model_file() {
-  static const TemporaryFolder folder;
-  static const fs::path path = [] {
-    fs::path file = folder.path() / "model.gguf";
-    synth::SyntheticModel("tiny", "Q4_K_M").write(file, 5, {});
-    return file;
-  }();
-  return path;
-}
 
 EngineOptions options_for(std::uint32_t context, std::uint32_t parallel) {
   EngineOptions options;

@@ -16,11 +16,10 @@
 #include "core/engine/engine.h"
 #include "core/engine/stepper.h"
 #include "core/plan/planned_model.h"
-#include "core/synth/synthetic_model.h"
 #include "tests/catch.h"
 #include "tests/fake_reader.h"
+#include "tests/model_file.h"
 #include "tests/sanitized.h"
-#include "tests/temporary_folder.h"
 
 namespace sluice::test {
 namespace {
@@ -28,16 +27,6 @@ namespace {
 using engine::StepPart;
 using tokenizer::Token;
 namespace fs = std::filesystem;
-
-const fs::path& model_file() {
-  static const TemporaryFolder folder;
-  static const fs::path path = [] {
-    fs::path file = folder.path() / "model.gguf";
-    synth::SyntheticModel("tiny", "Q4_K_M").write(file, 5, {});
-    return file;
-  }();
-  return path;
-}
 
 FileBytes bytes_of(const fs::path& path) {
   std::ifstream in(path, std::ios::binary);
