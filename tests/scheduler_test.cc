@@ -209,6 +209,59 @@ TEST_CASE("tokens of which there is no choice take no step of their own") {
   }
 }
 
+TEST_CASE("of a long text without a choice, a row takes a part at a time") {
+  const Maker maker;
+  const Task task = maker.task(R"({"prompt":"abc","max_tokens":290,"grammar":"root ::= \")" +
+                               text_of(280, 'k') + R"(\""})");
+  FakeEngine engine;
+  Run run(engine, {});
+  run.add(task, 1);
+  std::size_t before = 0, most = 0;
+  while (run.scheduler.step()) {
+    most = std::max(most, run.streamed[1].size() - before);
+    before = run.streamed[1].size();
+  }
+  CHECK(run.text(1) == text_of(280, 'k'));
+  CHECK(most < 280);
+}
+
+TEST_CASE(
+    "what a row in the background knows takes nothing from a prompt that somebody waits for") {
+  const Maker maker;
+  FakeEngine engine({.columns = 128, .logits = 8, .pages = 80});
+  Run run(engine, {.parallel = 3, .prompt_columns_beside = 16});
+  run.add(maker.task(R"({"prompt":"abc","max_tokens":100,"ignore_eos":true})"), 1);
+  run.add(maker.task(R"({"prompt":"x","max_tokens":290,"grammar":"root ::= \")" +
+                         text_of(280, 'k') + R"(\""})",
+                     1, Priority::background),
+          2);
+  while (run.streamed[2].empty()) run.scheduler.step();
+  run.add(maker.task(R"({"prompt":"quick","max_tokens":50,"ignore_eos":true})"), 3);
+  run.scheduler.step();
+  CHECK_FALSE(run.streamed[3].empty());
+  CHECK_FALSE(run.outcomes.contains(2));
+  run.finish();
+  CHECK(run.text(2) == text_of(280, 'k'));
+}
+
+TEST_CASE("a grammar that cannot be begun fails its row and no other") {
+  const Maker maker;
+  std::string grammar = "root ::= a0", rules;
+  for (int i = 0; i < 300; ++i) {
+    const std::string name = "a" + std::to_string(i);
+    if (i != 0) grammar += " | " + name;
+    rules += "\\n" + name + R"( ::= \"x\")";
+  }
+  FakeEngine engine;
+  Run run(engine, {.parallel = 2});
+  run.add(maker.task(R"({"prompt":"abc","grammar":")" + grammar + rules + R"("})"), 1);
+  run.add(maker.task(body_of("abc", 20, 1)), 2);
+  run.finish();
+  CHECK(run.outcomes.at(1).end == Outcome::End::failed);
+  CHECK(run.outcomes.at(1).problem.find("ambiguous") != std::string::npos);
+  CHECK(run.text(2) == alone(maker.task(body_of("abc", 20, 1))));
+}
+
 TEST_CASE("more rows run together than would have room for all that they may become") {
   const Maker maker;
   FakeEngine engine({.columns = 64, .logits = 8, .pages = 12});

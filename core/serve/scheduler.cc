@@ -20,6 +20,10 @@ using tokenizer::Token;
 // takes little leaves room for others.
 constexpr std::uint32_t growth_positions = kvcache::page_positions;
 
+// How many tokens that are known without logits a row takes at once: what takes no time would fill
+// the cache and the client's connection with tokens that are evaluated many steps later.
+constexpr std::size_t known_max = 256;
+
 }  // namespace
 
 // A row between its admission and its end. It has no sequence before it starts, and while it is
@@ -34,7 +38,6 @@ struct Scheduler::Row {
     completion.prompt_tokens = task.prompt.size();
     completion.truncated_tokens = task.truncated_tokens;
     if (task.watch) forced_by = task.watch();
-    if (task.guide) guide = task.guide();
     if (task.tokens_min == 0) return;
     banned_at_first = task.stop_tokens;
     banned_at_first.insert(banned_at_first.end(), task.end_tokens->begin(), task.end_tokens->end());
@@ -68,7 +71,11 @@ struct Scheduler::Row {
   // The mean needs the hidden states of all tokens, also of those that others have evaluated.
   bool can_share() const { return task.pooling != Pooling::mean; }
   bool has_begun() const { return completion.completion_tokens != 0; }
-  bool generates() const { return sequence && has_begun() && pending().size() <= 1 + known; }
+  bool generates() const {
+    if (!sequence || !has_begun()) return false;
+    const std::size_t left = pending().size();
+    return left != 0 && left <= 1 + known;
+  }
 
   // The next token, where it does not depend on logits.
   std::optional<Token> known_token() const {
@@ -224,6 +231,12 @@ void Scheduler::add(Task&& task) {
           ? std::ranges::find_if(rows_, [](const auto& row) { return !row->is_interactive(); })
           : rows_.end();
   Row& row = **rows_.insert(place, std::move(made));
+  try {
+    if (row.task.guide) row.guide = row.task.guide();
+  } catch (const Error& error) {  // a grammar that begins in too many ways
+    fail(row, error.what(), Outcome::End::failed);
+    return remove_ended();
+  }
   if (row.task.tokens_max == 0 && !row.task.pooling) {
     finish(row, Finish::length);
   } else if (row.positions() > positions_max_) {
@@ -356,15 +369,20 @@ void Scheduler::gather() {
   };
   auto generating = static_cast<std::size_t>(
       std::ranges::count_if(rows_, [](const auto& row) { return row->generates(); }));
+  std::size_t prompt_columns_used = 0;
   for (const auto& row : rows_) {
     if (!row->generates()) continue;
     const std::size_t more =
         std::min({row->pending().size() - 1, columns - generating, known_columns});
     add(*row, 1 + more);
     known_columns -= more;
+    // Known tokens of a row in the background take nothing from a prompt that somebody waits for.
+    if (row->is_interactive()) prompt_columns_used += more;
     --generating;
   }
-  std::size_t prompt_columns_used = options_.prompt_columns_beside - known_columns;
+  // Some of each step is left for prompts.
+  const std::size_t most = std::max(options_.prompt_columns_beside, 1U);
+  prompt_columns_used = std::min(prompt_columns_used, most - std::max<std::size_t>(most / 2, 1));
   for (const auto& row : rows_) {
     if (!row->sequence || row->generates()) continue;
     const std::size_t tokens =
@@ -416,7 +434,8 @@ void Scheduler::take_tokens(Row& row, std::span<const float> logits) {
                      : row.sampler.sample(logits, row.banned());
   }
   take_token(row, *next, logits);
-  while (!row.has_ended && !row.task.top_logprobs && (next = row.known_token())) {
+  while (!row.has_ended && !row.task.top_logprobs && row.known < known_max &&
+         (next = row.known_token())) {
     take_token(row, *next, {});
     ++row.known;
   }
