@@ -406,8 +406,8 @@ void StreamedTape::release(std::size_t turn) {
   const bool is_expert = find_group(demand_.groups(), turn) != demand_.groups().end();
   if (is_expert && waiting_max_ != 0 && pinned_.may_pin(turn)) {
     // The step would wait for the copy, and the disk with it if this is the layer's last expert.
-    if (waiting_.size() == waiting_max_) bring_in_waiting();
-    waiting_.push_back(turn);
+    waiting_.push_back(turn);  // first, so that it is not lost if a copy fails
+    if (waiting_.size() > waiting_max_) bring_in_waiting();
     return;
   }
   bring_in(turn, bytes);

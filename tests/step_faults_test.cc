@@ -61,7 +61,7 @@ class Bench {
     tape_.emplace(planned_.layout->segments(), std::make_unique<FakeReader>(disk, 3),
                   planned_.plan.tape_options,
                   [this](std::size_t turn, std::span<const std::byte> from, std::byte* to) {
-                    planned_.layout->pack(turn, from, to);
+                    planned_.layout->pack(turn, from, to, team_);
                   });
     stepper.emplace(*planned_.decoder, planned_.plan, kernels::kernel_table(), team_, *tape_,
                     model::EmbeddingTable(model_, model_.require_tensor("token_embd.weight")), 2048,

@@ -66,7 +66,7 @@ void write_model_metrics(MetricsText& text, const serve::Service& service,
       .counter("sluice_generated_tokens_total", "Tokens that were generated.",
                number(now.scheduler.tokens_generated))
       .counter("sluice_forced_tokens_total",
-               "Of these, those that could only be one, and took no pass of their own.",
+               "Of these, those that could only be one, and needed no pass of their own.",
                number(now.scheduler.tokens_forced))
       .histogram("sluice_first_token_seconds", "From a request to its first token.",
                  host.first_token)
