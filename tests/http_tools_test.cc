@@ -24,7 +24,9 @@ using sluice::test::HttpClient;
 using sluice::tokenizer::Token;
 
 constexpr const char* reasoning_template =
-    "{%- for message in messages %}<{{ message.role }}>{{ message.content }}{% endfor -%}"
+    "{%- for message in messages %}<{{ message.role }}>{{ message.reasoning_content }}"
+    "{{ message.content }}{% for call in message.tool_calls or [] %}{{ call.function.name }}"
+    "{{ call.function.arguments | tojson }}{% endfor %}{% endfor -%}"
     "{%- if tools %}<tools>{{ tools | tojson }} in <tool_call>{% endif -%}"
     "{%- if add_generation_prompt %}<assistant>\n{% if enable_thinking is not defined or "
     "enable_thinking %}<think>\n{% endif %}{% endif -%}";
@@ -330,5 +332,40 @@ TEST_CASE("thoughts and calls are items of a response, and go into the next one"
       {{"type", "function_call_output"}, {"call_id", output[2]["call_id"]}, {"output", "sunny"}});
   const Answer answer = ask_for(next, answer_script, false, "/v1/responses");
   INFO(answer.body);
-  CHECK(answer.status == 200);
+  REQUIRE(answer.status == 200);
+  json again = {{"messages", chat["messages"]}, {"tools", chat["tools"]}, {"tool_choice", "none"}};
+  again["messages"][0]["content"] = "How is it?";
+  again["messages"].push_back(
+      {{"role", "assistant"},
+       {"content", "I shall look."},
+       {"reasoning_content", "let me see"},
+       {"tool_calls",
+        {{{"id", output[2]["call_id"]},
+          {"type", "function"},
+          {"function", {{"name", "get_weather"}, {"arguments", output[2]["arguments"]}}}}}}});
+  again["messages"].push_back(
+      {{"role", "tool"}, {"tool_call_id", output[2]["call_id"]}, {"content", "sunny"}});
+  const json same = json::parse(ask_for(again, answer_script, false).body);
+  CHECK(json::parse(answer.body)["usage"]["input_tokens"] == same["usage"]["prompt_tokens"]);
+}
+
+TEST_CASE("a response that is cut in its thought is a thought alone, whole and streamed") {
+  json body = {{"input", "How is it?"}, {"max_output_tokens", 5}};
+  const json whole = json::parse(ask_for(body, answer_script, false, "/v1/responses").body);
+  CHECK(whole["status"] == "incomplete");
+  REQUIRE(whole["output"].size() == 1);
+  CHECK(whole["output"][0]["type"] == "reasoning");
+  CHECK(whole["output"][0]["status"] == "incomplete");
+  CHECK(whole["output"][0]["content"][0]["text"] == "let m");
+
+  body["stream"] = true;
+  json last;
+  for (const std::string& text :
+       sluice::test::response_events(ask_for(body, answer_script, false, "/v1/responses").body)) {
+    last = json::parse(text);
+  }
+  CHECK(last["type"] == "response.incomplete");
+  json streamed = last["response"]["output"], expected = whole["output"];
+  for (json* one : {&streamed, &expected}) (*one)[0].erase("id");
+  CHECK(streamed == expected);
 }

@@ -53,8 +53,9 @@ class AnswerWriter {
 // In the form of completions, or of chat completions.
 std::unique_ptr<AnswerWriter> completion_writer(AnswerFacts facts);
 
-// In the form of the Responses API. `request`: the members of the request that the answer repeats.
-std::unique_ptr<AnswerWriter> response_writer(AnswerFacts facts, nlohmann::ordered_json request);
+// In the form of the Responses API, for one choice. `request`: a JSON object of the members of the
+// request that the answer repeats.
+std::unique_ptr<AnswerWriter> response_writer(AnswerFacts facts, std::string request);
 
 // "data: JSON" and an empty line.
 std::string event_of(std::string_view json);

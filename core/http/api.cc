@@ -19,6 +19,7 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr std::size_t aside_max = 64;
+constexpr std::size_t echoes_bytes_max = std::size_t{8} << 20;
 
 Response json_response(const ordered_json& json) {
   return {.body = json.dump(-1, ' ', false, ordered_json::error_handler_t::replace)};
@@ -144,7 +145,7 @@ const Api::Route& Api::route_of(const RequestHead& head) {
 std::uint64_t api_bytes(const ApiOptions& options) {
   constexpr std::uint64_t thread = std::uint64_t{512} << 10;  // stacks of the two threads
   constexpr std::uint64_t request = std::uint64_t{16} << 10;  // without its tasks
-  return 2 * thread + options.texts_max * request;
+  return 2 * thread + options.texts_max * request + echoes_bytes_max;
 }
 
 Api::Api(ApiOptions options)
@@ -267,6 +268,16 @@ std::shared_ptr<void> Api::take_places(std::size_t count) {
   return {this, [count](Api* api) { api->texts_ -= count; }};
 }
 
+// Room for what an answer repeats of its request, until the last copy of the result is gone.
+std::shared_ptr<void> Api::take_room(std::size_t echo_bytes) {
+  if (echoes_bytes_ + echo_bytes > echoes_bytes_max) {
+    throw ApiError(429, "answers under way repeat too much of their requests: try again later",
+                   "queue_full", 1);
+  }
+  echoes_bytes_ += echo_bytes;
+  return {this, [echo_bytes](Api* api) { api->echoes_bytes_ -= echo_bytes; }};
+}
+
 void Api::generate(const ExchangePointer& exchange, TextRoute route) {
   const auto maker = model().model.maker;
   const auto asked = Generation::Clock::now();
@@ -287,10 +298,12 @@ void Api::generate(const ExchangePointer& exchange, TextRoute route) {
         post([this, exchange, asked, is_gone, place, request, problem] {
           if (*is_gone) return;
           if (*problem) return exchange->respond(error_response(**problem));
-          const auto generation =
-              std::make_shared<Generation>(model().host, exchange, std::move(*request), asked);
+          std::shared_ptr<Generation> generation;
           try {
-            generation->hold({place, take_places(generation->choices() - 1)});
+            auto room = take_room(request->echo.size());
+            generation =
+                std::make_shared<Generation>(model().host, exchange, std::move(*request), asked);
+            generation->hold({place, take_places(generation->choices() - 1), std::move(room)});
             generation->start();
           } catch (const ApiError& error) {
             return exchange->respond(error_response(error));

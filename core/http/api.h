@@ -81,6 +81,7 @@ class Api final : public Handler {
   JobsApi& jobs() const;
   void work_aside(const ExchangePointer& exchange, std::function<Response()> work);
   std::shared_ptr<void> take_places(std::size_t count);
+  std::shared_ptr<void> take_room(std::size_t echo_bytes);
   void generate(const ExchangePointer& exchange, TextRoute route);
 
   void answer_page(const ExchangePointer& exchange);
@@ -113,10 +114,11 @@ class Api final : public Handler {
   ApiOptions options_;
   RateLimit rate_;
   Server* server_ = nullptr;
-  std::atomic<std::size_t> texts_{0};  // that wait or run
-  std::atomic<std::size_t> aside_{0};  // requests that the worker has, other than for text
-  std::uint64_t numbers_ = 0;          // of requests for text
-  std::uint64_t answers_[6] = {};      // by the hundreds of their status; 0: given up
+  std::atomic<std::size_t> texts_{0};         // that wait or run
+  std::atomic<std::size_t> echoes_bytes_{0};  // what answers under way repeat of their requests
+  std::atomic<std::size_t> aside_{0};         // requests that the worker has, other than for text
+  std::uint64_t numbers_ = 0;                 // of requests for text
+  std::uint64_t answers_[6] = {};             // by the hundreds of their status; 0: given up
   std::unique_ptr<Running> running_;
   Worker worker_;  // destroyed first
 };

@@ -243,7 +243,8 @@ void Connection::append_chunk(std::string_view bytes) {
 
 void Connection::send(std::string_view events) {
   if (!is_stream_ || has_ended_ || events.empty()) return;
-  if (out_.size() + events.size() > server_.limits.output_bytes_max) {
+  // What waits already is what the client has not read; how long one event is, is not its fault.
+  if (out_.size() > server_.limits.output_bytes_max) {
     ++server_.counts.cut_off;
     return close();
   }

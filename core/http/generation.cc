@@ -14,7 +14,7 @@ namespace {
 AnswerFacts facts_of(const serve::RowHeader& header, const TextRequest& request,
                      const GenerationHost& host, const std::string& request_id) {
   const bool is_chat = header.form == serve::Form::chat;
-  const char* kind = request.echo.is_object() ? "resp_" : is_chat ? "chatcmpl-" : "cmpl-";
+  const char* kind = !request.echo.empty() ? "resp_" : is_chat ? "chatcmpl-" : "cmpl-";
   return {.form = header.form,
           .id = kind + request_id.substr(request_id.find('_') + 1),
           .created = static_cast<std::uint64_t>(std::time(nullptr)),
@@ -32,8 +32,8 @@ Generation::Generation(GenerationHost& host, std::shared_ptr<Exchange> exchange,
       task_(std::move(request.task)),
       streams_(request.streams),
       facts_(facts_of(task_.header, request, host, exchange_->request().id)),
-      writer_(request.echo.is_null() ? completion_writer(facts_)
-                                     : response_writer(facts_, std::move(request.echo))),
+      writer_(request.echo.empty() ? completion_writer(facts_)
+                                   : response_writer(facts_, std::move(request.echo))),
       prompt_tokens_(task_.prompt.size()) {}
 
 double Generation::seconds() const {

@@ -73,7 +73,8 @@ std::string text_of_parts(const RowJson& value, std::string_view name,
   std::string text;
   for (const RowJson& part : value) {
     const RowJson* type = part.is_object() ? find_member(part, "type") : nullptr;
-    const RowJson* content = part.is_object() ? find_member(part, "text") : nullptr;
+    const char* holder = type != nullptr && *type == "refusal" ? "refusal" : "text";
+    const RowJson* content = part.is_object() ? find_member(part, holder) : nullptr;
     const bool is_known =
         type != nullptr && type->is_string() && content != nullptr &&
         std::ranges::find(types, std::string_view(type->get_ref<const std::string&>())) !=
@@ -233,6 +234,22 @@ RowJson chat_body_of(RowJson body) {
   if (const RowJson* tools = find_member(body, "tools")) body["tools"] = tools_of(*tools);
   take_nested(body);
   return body;
+}
+
+std::string with_own_names(std::string message) {
+  constexpr std::pair<std::string_view, std::string_view> names[] = {
+      {"\"max_completion_tokens\"", "\"max_output_tokens\""},
+      {"\"messages\"", "\"input\""},
+      {"\"reasoning_effort\"", "\"reasoning.effort\""},
+      {"\"response_format\"", "\"text.format\""},
+      {"\"verbosity\"", "\"text.verbosity\""},
+  };
+  for (const auto& [theirs, own] : names) {
+    if (const auto at = message.find(theirs); at != std::string::npos) {
+      message.replace(at, theirs.size(), own);
+    }
+  }
+  return message;
 }
 
 }  // namespace sluice::http

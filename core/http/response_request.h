@@ -7,6 +7,8 @@
 // Threads: any.
 #pragma once
 
+#include <string>
+
 #include "core/serve/row_json.h"
 
 namespace sluice::http {
@@ -16,5 +18,8 @@ serve::RowJson echo_of(const serve::RowJson& body);
 
 // Throws BadRow, which names the member, for what cannot be translated.
 serve::RowJson chat_body_of(serve::RowJson body);
+
+// A message about such a body, with the names that its members had in the request.
+std::string with_own_names(std::string message);
 
 }  // namespace sluice::http

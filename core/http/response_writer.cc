@@ -2,6 +2,8 @@
 // the events in which they grow.
 #include <fmt/format.h>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "core/http/answer_writer.h"
@@ -19,22 +21,21 @@ ordered_json usage_of(const serve::Completion& completion) {
   return {{"input_tokens", completion.prompt_tokens},
           {"input_tokens_details", {{"cached_tokens", completion.shared_tokens}}},
           {"output_tokens", completion.completion_tokens},
+          // Thoughts are not counted apart; the member may not be missing.
+          {"output_tokens_details", {{"reasoning_tokens", 0}}},
           {"total_tokens", completion.prompt_tokens + completion.completion_tokens}};
 }
 
 class ResponseWriter final : public AnswerWriter {
  public:
-  ResponseWriter(AnswerFacts facts, ordered_json request)
+  ResponseWriter(AnswerFacts facts, std::string request)
       : facts_(std::move(facts)), request_(std::move(request)) {}
 
   std::string whole(std::span<const serve::Completion> choices) override {
     const serve::Completion& completion = choices.front();
     if (!completion.thought.empty()) grow(Kind::thought, completion.thought);
-    if (!completion.text.empty() || completion.tool_calls.is_null()) {
-      grow(Kind::message, completion.text);
-    }
-    close();
-    add_calls(completion.tool_calls);
+    if (!completion.text.empty()) grow(Kind::message, completion.text);
+    end_items(completion.finish == serve::Finish::length, completion.tool_calls);
     return json_text(response(&completion));
   }
 
@@ -47,12 +48,9 @@ class ResponseWriter final : public AnswerWriter {
   std::string piece(const Piece& piece) override {
     if (!piece.thought.empty()) grow(Kind::thought, piece.thought);
     if (!piece.text.empty()) grow(Kind::message, piece.text);
-    if (!piece.finish.empty()) {
-      if (items_.empty() && !open_ && piece.tool_calls.is_null()) grow(Kind::message, "");
-      close();
-      add_calls(piece.tool_calls);
-    }
-    return take_events();
+    if (piece.finish.empty()) return take_events();
+    end_items(piece.finish == "length", piece.tool_calls);
+    return {};  // there is one choice, so that end() follows at once and takes them along
   }
 
   std::string end(std::span<const serve::Completion> choices) override {
@@ -90,7 +88,8 @@ class ResponseWriter final : public AnswerWriter {
             {"logprobs", ordered_json::array()}};
   }
 
-  static ordered_json item_of(const Open& open, bool is_done) {
+  // `status`: "in_progress", and of an item that has ended "completed" or "incomplete".
+  static ordered_json item_of(const Open& open, std::string_view status) {
     ordered_json item = {{"id", open.id}};
     if (open.kind == Kind::thought) {
       item["type"] = "reasoning";
@@ -99,9 +98,9 @@ class ResponseWriter final : public AnswerWriter {
       item["type"] = "message";
       item["role"] = "assistant";
     }
-    item["status"] = is_done ? "completed" : "in_progress";
+    item["status"] = status;
     item["content"] = ordered_json::array();
-    if (is_done) item["content"].push_back(part_of(open));
+    if (status != "in_progress") item["content"].push_back(part_of(open));
     return item;
   }
 
@@ -118,10 +117,11 @@ class ResponseWriter final : public AnswerWriter {
   void grow(Kind kind, std::string_view text) {
     if (open_ && open_->kind != kind) close();
     if (!open_) {
+      has_message_ |= kind == Kind::message;
       open_ = Open{kind, fmt::format("{}_{}_{}", kind == Kind::thought ? "rs" : "msg", suffix(),
                                      items_.size())};
       tell("response.output_item.added",
-           {{"output_index", items_.size()}, {"item", item_of(*open_, false)}});
+           {{"output_index", items_.size()}, {"item", item_of(*open_, "in_progress")}});
       ordered_json members = place();
       members["part"] = part_of(*open_);
       tell("response.content_part.added", std::move(members));
@@ -134,8 +134,15 @@ class ResponseWriter final : public AnswerWriter {
     tell(fmt::format("{}.delta", text_event(kind)), std::move(members));
   }
 
+  // Ends the answer: with a message, be it empty, where it is neither calls nor cut in a thought.
+  void end_items(bool is_cut, const ordered_json& calls) {
+    if (!has_message_ && !(is_cut && open_) && calls.is_null()) grow(Kind::message, "");
+    close(is_cut ? "incomplete" : "completed");
+    add_calls(calls);
+  }
+
   // Ends the item that grows.
-  void close() {
+  void close(std::string_view status = "completed") {
     if (!open_) return;
     ordered_json text = place(), part = place();
     text["text"] = open_->text;
@@ -143,7 +150,7 @@ class ResponseWriter final : public AnswerWriter {
     tell(fmt::format("{}.done", text_event(open_->kind)), std::move(text));
     part["part"] = part_of(*open_);
     tell("response.content_part.done", std::move(part));
-    end_item(item_of(*open_, true));
+    end_item(item_of(*open_, status));
     open_.reset();
   }
 
@@ -193,7 +200,7 @@ class ResponseWriter final : public AnswerWriter {
                          {"usage", nullptr}};
     if (is_cut) json["incomplete_details"] = {{"reason", "max_output_tokens"}};
     if (completion != nullptr) json["usage"] = usage_of(*completion);
-    json.update(request_);
+    json.update(ordered_json::parse(request_));
     return json;
   }
 
@@ -206,16 +213,17 @@ class ResponseWriter final : public AnswerWriter {
   std::string take_events() { return std::exchange(events_, {}); }
 
   AnswerFacts facts_;
-  ordered_json request_;
+  std::string request_;
   ordered_json items_ = ordered_json::array();  // that are done
   std::optional<Open> open_;
+  bool has_message_ = false;
   std::string events_;
   std::uint64_t events_told_ = 0;
 };
 
 }  // namespace
 
-std::unique_ptr<AnswerWriter> response_writer(AnswerFacts facts, ordered_json request) {
+std::unique_ptr<AnswerWriter> response_writer(AnswerFacts facts, std::string request) {
   return std::make_unique<ResponseWriter>(std::move(facts), std::move(request));
 }
 

@@ -33,9 +33,9 @@ void take_stream_settings(RowJson& body, TextRequest& request) {
   body.erase("stream_options");
 }
 
-[[noreturn]] void refuse(std::string_view code, const std::string& reason) {
-  if (code == "prompt_too_long") throw ApiError(400, reason, "context_length_exceeded");
-  throw ApiError(400, reason);
+[[noreturn]] void refuse(TextRoute route, std::string reason, std::string_view code = {}) {
+  if (route == TextRoute::responses) reason = with_own_names(std::move(reason));
+  throw ApiError(400, reason, code == "prompt_too_long" ? "context_length_exceeded" : "");
 }
 
 }  // namespace
@@ -49,19 +49,19 @@ TextRequest read_text_request(const serve::TaskMaker& maker, TextRoute route, st
         body, {serve::row_values_max, serve::row_members_max, serve::row_depth_max});
     take_stream_settings(json, request);
     if (route == TextRoute::responses) {
-      request.echo = echo_of(json);
+      request.echo = echo_of(json).dump();
       json = chat_body_of(std::move(json));
     }
     const serve::Form form =
         route == TextRoute::completions ? serve::Form::completions : serve::Form::chat;
     parsed = serve::read_body(std::move(json), form, number, maker.options().defaults);
   } catch (const serve::BadRow& bad) {
-    throw ApiError(400, bad.what());
+    refuse(route, bad.what());
   }
-  if (!parsed.request) throw ApiError(400, parsed.reason);
+  if (!parsed.request) refuse(route, parsed.reason);
   auto made = maker.make(std::move(parsed), number);
   if (const auto* refused = std::get_if<serve::RefusedRow>(&made)) {
-    refuse(refused->code, refused->reason);
+    refuse(route, refused->reason, refused->code);
   }
   request.task = std::move(std::get<serve::Task>(made));
   request.task.priority = serve::Priority::interactive;

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json.hpp>
+#include <string>
 #include <string_view>
 
 #include "core/serve/request.h"
@@ -18,8 +18,9 @@ struct TextRequest {
   serve::Task task;  // of the first choice; Task::choices tells how many there are
   bool streams = false;
   bool includes_usage = false;  // of a stream
-  // What the answer repeats of a request in the form of the Responses API; null in other forms.
-  nlohmann::ordered_json echo = nullptr;
+  // What the answer repeats of a request in the form of the Responses API, as JSON; empty in other
+  // forms.
+  std::string echo = {};
 };
 
 enum class TextRoute { completions, chat, responses };
