@@ -117,6 +117,36 @@ TEST_CASE("a checkpoint comes in with its weights, heads in the order of their p
   }
 }
 
+TEST_CASE("how text is split, and what it begins with, come from the steps of the tokenizer") {
+  const auto imported = [](const json& pre_tokenizer, const json& post_processor) {
+    const test::TemporaryFolder folder;
+    TinyCheckpoint checkpoint;
+    checkpoint.config["bos_token_id"] = 0;
+    checkpoint.tokenizer["pre_tokenizer"] = pre_tokenizer;
+    checkpoint.tokenizer["post_processor"] = post_processor;
+    checkpoint.write_to(folder.path());
+    const fs::path output = folder.path() / "out.gguf";
+    import_checkpoint(folder.path(), output, {});
+    const gguf::Model model = gguf::Model::open(output);
+    return std::pair(std::string(model.metadata().require_string("tokenizer.ggml.pre")),
+                     model.metadata().find_bool("tokenizer.ggml.add_bos_token").value_or(false));
+  };
+  const json bytes = {{"type", "ByteLevel"}};
+  const json digits = {
+      {"type", "Sequence"},
+      {"pretokenizers", {{{"type", "Digits"}, {"individual_digits", true}}, bytes}}};
+  const auto begins_with = [](const char* token) -> json {
+    return {{"type", "Sequence"},
+            {"processors",
+             {{{"type", "ByteLevel"}},
+              {{"type", "TemplateProcessing"},
+               {"single", {{{"SpecialToken", {{"id", token}}}}, {{"Sequence", {{"id", "A"}}}}}}}}}};
+  };
+  CHECK(imported(bytes, nullptr) == std::pair(std::string("gpt-2"), false));
+  CHECK(imported(digits, begins_with("b")) == std::pair(std::string("smollm"), false));
+  CHECK(imported(bytes, begins_with("a")) == std::pair(std::string("gpt-2"), true));
+}
+
 TEST_CASE("a malformed checkpoint is refused in one line, and nothing is written") {
   const std::string q = "model.layers.0.self_attn.q_proj.weight";
   struct Case {
@@ -164,6 +194,19 @@ TEST_CASE("a malformed checkpoint is refused in one line, and nothing is written
       {"no pair", [](TinyCheckpoint& c) { c.tokenizer["model"]["merges"] = json::array({"ab"}); }},
       {"not BPE", [](TinyCheckpoint& c) { c.tokenizer["model"]["type"] = "Unigram"; }},
       {"byte-level", [](TinyCheckpoint& c) { c.tokenizer.erase("pre_tokenizer"); }},
+      {"\"Punctuation\"",
+       [](TinyCheckpoint& c) {
+         c.tokenizer["pre_tokenizer"] = {
+             {"type", "Sequence"},
+             {"pretokenizers", {{{"type", "Punctuation"}}, {{"type", "ByteLevel"}}}}};
+       }},
+      {"splits digits",
+       [](TinyCheckpoint& c) {
+         c.tokenizer["pre_tokenizer"] = {{"type", "Sequence"},
+                                         {"pretokenizers",
+                                          {{{"type", "Digits"}, {"individual_digits", true}},
+                                           {{"type", "ByteLevel"}, {"use_regex", false}}}}};
+       }},
   };
   for (const Case& one : cases) {
     INFO(one.expected);

@@ -58,6 +58,7 @@ constexpr LayerKind olmo_layers[] = {{"*", olmo_blocks}};
 void check_smollm3(const Config& config, const Sizes&, const std::string&, gguf::Writer&) {
   const nlohmann::json* layers = config.find("no_rope_layers");
   if (layers == nullptr) return;
+  if (!layers->is_array()) throw config.error("no_rope_layers", "is not a list");
   for (std::size_t i = 0; i < layers->size(); ++i) {
     if ((*layers)[i] != ((i + 1) % 4 != 0 ? 1 : 0)) {
       throw config.error("no_rope_layers", "is not that every fourth layer does not rotate");
@@ -246,6 +247,11 @@ Sizes read_sizes(const Config& config, const Family& family) {
   sizes.feed_forward = config.find_count("intermediate_size").value_or(0);
   sizes.vocabulary = config.count("vocab_size");
   if (family.read_sizes != nullptr) family.read_sizes(config, sizes);
+  // Tables for a head are made before anything is compared with a tensor.
+  constexpr std::uint64_t head_max = 1 << 16;
+  if (sizes.head > head_max) {
+    throw config.error("head_dim", fmt::format("is {}, the most is {}", sizes.head, head_max));
+  }
   if (sizes.query_heads % sizes.key_heads != 0) {
     throw config.error("num_key_value_heads", "does not divide num_attention_heads");
   }
@@ -279,6 +285,7 @@ void add_granite_scales(const Config& config, const Sizes&, const std::string& p
 
 void check_windows(const Config& config, std::uint64_t period) {
   const nlohmann::json* kinds = config.find("layer_types");
+  if (kinds != nullptr && !kinds->is_array()) throw config.error("layer_types", "is not a list");
   for (std::size_t i = 0; kinds != nullptr && i < kinds->size(); ++i) {
     const bool slides = (i + 1) % period != 0;
     if ((*kinds)[i] != (slides ? "sliding_attention" : "full_attention")) {
@@ -291,6 +298,12 @@ void check_windows(const Config& config, std::uint64_t period) {
       throw config.error(key, fmt::format("is not {}", period));
     }
   }
+}
+
+void require_rope_base(const Config& config) {
+  const auto settings = rope_settings(config);
+  if (config.contains("rope_theta") || (settings && settings->contains("rope_theta"))) return;
+  throw config.error("rope_theta", "is missing");
 }
 
 void require_text(const Config& config, const char* key, std::string_view expected) {

@@ -56,6 +56,10 @@ void add_recurrence(const Sizes& sizes, const std::string& prefix, gguf::Writer&
 void add_granite_scales(const Config& config, const Sizes& sizes, const std::string& prefix,
                         gguf::Writer& writer);
 
+// Throws ModelError where nothing says how fast positions rotate: architectures differ in what they
+// take for granted.
+void require_rope_base(const Config& config);
+
 // Throws ModelError where a setting is there and is another.
 void require_text(const Config& config, const char* key, std::string_view expected);
 void require_flag(const Config& config, const char* key, bool expected);

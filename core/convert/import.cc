@@ -201,11 +201,11 @@ class Import {
 
   void add_factors(std::string name, std::vector<float> factors) {
     const std::uint64_t count = factors.size();
-    const auto read = [factors = std::move(factors)](std::uint64_t, std::uint64_t,
-                                                     std::span<std::byte> out) {
+    auto read = [factors = std::move(factors)](std::uint64_t, std::uint64_t,
+                                               std::span<std::byte> out) {
       std::memcpy(out.data(), factors.data(), out.size());
     };
-    tensors_.push_back({std::move(name), {count}, BlockType::f32, BlockType::f32, read});
+    tensors_.push_back({std::move(name), {count}, BlockType::f32, BlockType::f32, std::move(read)});
   }
 
   std::string their_name(const Part& global) const {
@@ -347,7 +347,8 @@ class Import {
   void add_rope_scaling(gguf::Writer& writer) const {
     const auto settings = rope_settings(config_);
     const std::string kind = rope_kind(settings);
-    if (kind == "default" || kind == "llama3" || kind == "proportional") return;
+    const bool is_factors = kind == "llama3" || (kind == "proportional" && prefix_ == "gemma4");
+    if (kind == "default" || is_factors) return;
     writer.add(prefix_ + ".rope.scaling.type", std::string_view(kind));
     if (kind == "longrope") {
       const LongRope rope = read_long_rope(config_, *settings);

@@ -174,30 +174,44 @@ class TokenizerImport {
     return *object;
   }
 
-  // All regular expressions below a pre-tokenizer, and whether it maps bytes to letters.
-  static void collect(const json& node, std::vector<std::string>& regexes, bool& is_byte_level,
-                      bool& has_own_regex) {
-    if (node.is_object() && node.value("type", json()) == "ByteLevel") {
-      is_byte_level = true;
-      has_own_regex = has_own_regex || node.value("use_regex", json(true)) == true;
+  // What the steps of a pre-tokenizer do.
+  struct Steps {
+    std::vector<std::string> regexes;
+    bool is_byte_level = false;  // bytes become letters
+    bool has_own_regex = false;  // that of the step for bytes
+    bool splits_digits = false;  // each becomes a part of its own
+  };
+
+  void collect(const json& node, Steps& steps) const {
+    if (!node.is_structured()) return;
+    const json type = node.is_object() ? node.value("type", json()) : json();
+    if (type == "ByteLevel") {
+      steps.is_byte_level = true;
+      steps.has_own_regex |= node.value("use_regex", json(true)) == true;
+    } else if (type == "Digits" && node.value("individual_digits", json()) == true) {
+      steps.splits_digits = true;
+    } else if (type.is_string() && type != "Sequence" && type != "Split") {
+      throw tokenizer_.error("pre_tokenizer",
+                             fmt::format("has a step {}, which is not known here",
+                                         gguf::quoted(type.get_ref<const std::string&>())));
     }
     if (node.is_object() && node.contains("Regex") && node["Regex"].is_string()) {
-      regexes.push_back(node["Regex"].get<std::string>());
+      steps.regexes.push_back(node["Regex"].get<std::string>());
     }
-    if (!node.is_structured()) return;
-    for (const json& child : node) collect(child, regexes, is_byte_level, has_own_regex);
+    for (const json& child : node) collect(child, steps);
   }
 
   std::string_view pre_name(const Config& model) const {
-    std::vector<std::string> regexes;
-    bool is_byte_level = false, has_own_regex = false;
-    if (const json* node = tokenizer_.find("pre_tokenizer")) {
-      collect(*node, regexes, is_byte_level, has_own_regex);
-    }
+    Steps steps;
+    if (const json* node = tokenizer_.find("pre_tokenizer")) collect(*node, steps);
+    const auto& [regexes, is_byte_level, has_own_regex, splits_digits] = steps;
     if (!is_byte_level) {
       throw tokenizer_.error("pre_tokenizer", "is not byte-level, the only kind that is supported");
     }
-    if (regexes.empty() && has_own_regex) return "gpt-2";
+    if (regexes.empty() && has_own_regex) return splits_digits ? "smollm" : "gpt-2";
+    if (splits_digits) {
+      throw tokenizer_.error("pre_tokenizer", "splits digits in a way that is not known here");
+    }
     const bool looks_up_words = model.find_flag("ignore_merges").value_or(false);
     for (const KnownPattern& known : patterns) {
       if (regexes.size() != 1 || has_own_regex || regexes[0] != known.regex) continue;
@@ -413,7 +427,27 @@ class TokenizerImport {
     }
     if (const auto adds = settings_.find_flag("add_bos_token")) {
       writer.add("tokenizer.ggml.add_bos_token", *adds);
+    } else if (begins_with_bos()) {
+      writer.add("tokenizer.ggml.add_bos_token", true);
     }
+  }
+
+  // Whether a text begins with the token by its template, which some have in place of the setting.
+  bool begins_with_bos() const {
+    const json* node = tokenizer_.find("post_processor");
+    const auto bos = special_token("bos_token", "bos_token_id");
+    return node != nullptr && bos && begins_with(*node, tokens_[*bos]);
+  }
+
+  static bool begins_with(const json& node, const std::string& token) {
+    if (!node.is_object()) return false;
+    if (const auto list = node.find("processors"); list != node.end() && list->is_array()) {
+      return std::any_of(list->begin(), list->end(),
+                         [&](const json& one) { return begins_with(one, token); });
+    }
+    if (node.value("type", json()) != "TemplateProcessing") return false;
+    static const json::json_pointer first("/single/0/SpecialToken/id");
+    return node.contains(first) && node.at(first) == token;
   }
 
   void write_template(gguf::Writer& writer) const {

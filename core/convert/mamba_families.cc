@@ -53,6 +53,11 @@ void check_mamba2(const Config& config, const Sizes& sizes) {
                                    "which do not divide each other",
                                    sizes.inner, sizes.recurrent_heads, sizes.groups));
   }
+  const nlohmann::json* limit = config.find("time_step_limit");
+  if (limit == nullptr) return;
+  const bool is_open = limit->is_array() && limit->size() == 2 && (*limit)[0] == 0 &&
+                       !(*limit)[1].is_number();  // infinite
+  if (!is_open) throw config.error("time_step_limit", "limits time steps, which is not supported");
 }
 
 // --- Granite 4: "shared" is the only network where there are no experts ---
@@ -99,6 +104,7 @@ void read_granite4(const Config& config, Sizes& sizes) {
   if (config.find_whole("num_local_experts").value_or(0) != 0) {
     throw config.error("num_local_experts", "is not 0; mixtures of experts cannot be imported");
   }
+  require_text(config, "hidden_act", "silu");
   sizes.feed_forward = config.count("shared_intermediate_size");
   if (has_only_attention(config)) {
     if (!rotates(config)) throw config.error("position_embedding_type", "is not rope");
@@ -152,6 +158,7 @@ constexpr Aside nemotron_aside[] = {{"mtp.", "layers that predict several tokens
 
 void read_nemotron(const Config& config, Sizes& sizes) {
   require_text(config, "mlp_hidden_act", "relu2");
+  require_text(config, "mamba_hidden_act", "silu");
   sizes.taps = config.count("conv_kernel");
   sizes.recurrent_heads = config.count("mamba_num_heads");
   sizes.inner = sizes.recurrent_heads * config.count("mamba_head_dim");
@@ -313,6 +320,7 @@ constexpr Part falcon_globals[] = {
 
 void read_falcon(const Config& config, Sizes& sizes) {
   require_text(config, "hidden_act", "silu");
+  require_rope_base(config);
   sizes.taps = config.count("mamba_d_conv");
   sizes.inner = config.count("mamba_d_ssm");
   sizes.recurrent_heads = config.count("mamba_n_heads");

@@ -87,6 +87,7 @@ constexpr Aside qwen35_aside[] = {{"model.visual.", "the vision encoder"},
 
 void read_qwen35(const Config& config, Sizes& sizes) {
   require_text(config, "hidden_act", "silu");
+  require_rope_base(config);
   require_flag(config, "attn_output_gate", true);
   sizes.taps = config.count("linear_conv_kernel_dim");
   sizes.groups = config.count("linear_num_key_heads");
@@ -201,6 +202,7 @@ constexpr Part lfm2_globals[] = {
 
 // The width of the network is given as that before it is made smaller and a round number.
 void read_lfm2(const Config& config, Sizes& sizes) {
+  require_rope_base(config);
   sizes.taps = config.count("conv_L_cache");
   if (const auto width = config.find_count("block_ff_dim")) sizes.feed_forward = *width;
   if (!config.find_flag("block_auto_adjust_ff_dim").value_or(true)) return;
