@@ -194,7 +194,7 @@ TEST_CASE("a malformed checkpoint is refused in one line, and nothing is written
       {"no pair", [](TinyCheckpoint& c) { c.tokenizer["model"]["merges"] = json::array({"ab"}); }},
       {"not BPE", [](TinyCheckpoint& c) { c.tokenizer["model"]["type"] = "Unigram"; }},
       {"byte-level", [](TinyCheckpoint& c) { c.tokenizer.erase("pre_tokenizer"); }},
-      {"\"Punctuation\"",
+      {"'Punctuation'",
        [](TinyCheckpoint& c) {
          c.tokenizer["pre_tokenizer"] = {
              {"type", "Sequence"},
