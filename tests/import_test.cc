@@ -163,8 +163,9 @@ TEST_CASE("a checkpoint of every architecture gives the weights, logits and toke
     const Answer expected = answer_of(gguf), found = answer_of(output);
     if (family.keeps_merges) {
       CHECK(after.metadata().require_string("tokenizer.ggml.model") == "gemma4");
+      const json tokenizer = checkpoint.tokenizer();
       std::vector<std::string> merges;
-      for (const json& pair : checkpoint.tokenizer()["model"]["merges"]) {
+      for (const json& pair : tokenizer["model"]["merges"]) {
         merges.push_back(pair[0].get<std::string>() + " " + pair[1].get<std::string>());
       }
       const auto imported = after.metadata().require_strings("tokenizer.ggml.merges");
