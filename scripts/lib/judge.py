@@ -97,3 +97,11 @@ def divergence(p, q):
 
 def entropy(p):
     return -math.fsum(math.exp(a) * a for a in p if a > -math.inf)
+
+
+def distances(reference, other, width, other_is_logits):
+    """KL(reference || other) at each position of two files of rows: probabilities of llama.cpp, and
+    either those too or logits of sluice."""
+    logarithms = log_softmax if other_is_logits else log_normalised
+    return [divergence(log_normalised(p), logarithms(q))
+            for p, q in zip(rows(reference, width), rows(other, width))]
