@@ -14,6 +14,7 @@
 
 #include "core/cli/inspection.h"
 #include "core/error.h"
+#include "core/files/checksum.h"
 #include "core/gguf/gguf.h"
 #include "core/quant/quant_mix.h"
 #include "core/synth/random_blocks.h"
@@ -42,13 +43,6 @@ std::map<std::string, int> histogram(const SyntheticModel& model) {
     ++counts[std::string(kernels::traits(model.type(i)).name)];
   }
   return counts;
-}
-
-// FNV-1a.
-std::uint64_t hash(std::string_view text) {
-  std::uint64_t h = 0xCBF29CE484222325u;
-  for (const char c : text) h = (h ^ static_cast<unsigned char>(c)) * 0x100000001B3u;
-  return h;
 }
 
 struct Moments {
@@ -377,7 +371,7 @@ TEST_CASE("the same seed gives the same file, on every machine") {
   const std::string first = test::content(path);
   model.write(path, 1, no_progress);
   CHECK(test::content(path) == first);
-  CHECK(hash(first) == 0xBAC4CC9EBB82C90Eu);  // to be changed on purpose only
+  CHECK(files::checksum_of(first) == 0x7B5856CCF79C1854u);  // to be changed on purpose only
   model.write(path, 2, no_progress);
   const std::string other = test::content(path);
   CHECK(other.size() == first.size());
@@ -452,7 +446,7 @@ TEST_CASE("odd sizes depend on the seed alone, and come in all kinds") {
   const auto path = folder.path() / "model.gguf";
   const auto written = [&](const char* name, std::uint64_t seed) {
     SyntheticModel(odd_shape(shape_by_name(name), seed), "Q4_K_M").write(path, seed, {});
-    return hash(test::content(path));
+    return files::checksum_of(test::content(path));
   };
   CHECK(written("tiny-lfm2", 3) == written("tiny-lfm2", 3));
   CHECK(written("tiny-lfm2", 3) != written("tiny-lfm2", 4));

@@ -77,6 +77,12 @@ std::optional<Config> Config::find_object(const char* key) const {
   return Config(*value, fmt::format("{}: {}", source_, key));
 }
 
+const json* Config::find_list(const char* key) const {
+  const json* value = find(key);
+  if (value != nullptr && !value->is_array()) throw error(key, "is not a list");
+  return value;
+}
+
 ModelError Config::error(const char* key, const std::string& what) const {
   return ModelError(fmt::format("{}: '{}' {}", source_, key, what));
 }

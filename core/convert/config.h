@@ -28,6 +28,7 @@ class Config {
   std::optional<bool> find_flag(const char* key) const;
   std::optional<std::string> find_text(const char* key) const;
   std::optional<Config> find_object(const char* key) const;
+  const nlohmann::json* find_list(const char* key) const;
 
   ModelError error(const char* key, const std::string& what) const;
 

@@ -56,9 +56,8 @@ constexpr LayerKind olmo_layers[] = {{"*", olmo_blocks}};
 
 // Which layers do not rotate is a part of the architecture here, not a key.
 void check_smollm3(const Config& config, const Sizes&, const std::string&, gguf::Writer&) {
-  const nlohmann::json* layers = config.find("no_rope_layers");
+  const nlohmann::json* layers = config.find_list("no_rope_layers");
   if (layers == nullptr) return;
-  if (!layers->is_array()) throw config.error("no_rope_layers", "is not a list");
   for (std::size_t i = 0; i < layers->size(); ++i) {
     if ((*layers)[i] != ((i + 1) % 4 != 0 ? 1 : 0)) {
       throw config.error("no_rope_layers", "is not that every fourth layer does not rotate");
@@ -151,8 +150,7 @@ std::uint64_t rotated_of(const Config& config, std::uint64_t head) {
 // The list of layers, under one of the names that it has.
 const nlohmann::json* layer_list(const Config& config) {
   for (const char* key : {"layer_types", "layers_block_type"}) {
-    const nlohmann::json* list = config.find(key);
-    if (list != nullptr && list->is_array()) return list;
+    if (const nlohmann::json* list = config.find_list(key)) return list;
   }
   return nullptr;
 }
@@ -190,9 +188,8 @@ void Sizes::derive() {
 }
 
 const Family& family_by_architecture(const Config& config) {
-  const nlohmann::json* list = config.find("architectures");
-  const bool is_one =
-      list != nullptr && list->is_array() && list->size() == 1 && list->front().is_string();
+  const nlohmann::json* list = config.find_list("architectures");
+  const bool is_one = list != nullptr && list->size() == 1 && list->front().is_string();
   if (!is_one) throw config.error("architectures", "is not a list of one name");
   const auto name = list->front().get<std::string>();
   std::vector<std::string_view> known;
@@ -284,8 +281,7 @@ void add_granite_scales(const Config& config, const Sizes&, const std::string& p
 }
 
 void check_windows(const Config& config, std::uint64_t period) {
-  const nlohmann::json* kinds = config.find("layer_types");
-  if (kinds != nullptr && !kinds->is_array()) throw config.error("layer_types", "is not a list");
+  const nlohmann::json* kinds = config.find_list("layer_types");
   for (std::size_t i = 0; kinds != nullptr && i < kinds->size(); ++i) {
     const bool slides = (i + 1) % period != 0;
     if ((*kinds)[i] != (slides ? "sliding_attention" : "full_attention")) {

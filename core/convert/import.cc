@@ -79,8 +79,8 @@ LongRope read_long_rope(const Config& config, const Config& settings) {
 
 // Divisors of the frequencies, one of each pair.
 std::vector<float> long_rope_factors(const Config& settings, const char* key, std::size_t pairs) {
-  const nlohmann::json* list = settings.find(key);
-  if (list == nullptr || !list->is_array() || list->size() != pairs) {
+  const nlohmann::json* list = settings.find_list(key);
+  if (list == nullptr || list->size() != pairs) {
     throw settings.error(key, fmt::format("is not a list of {} numbers", pairs));
   }
   std::vector<float> factors;

@@ -246,9 +246,8 @@ class TokenizerImport {
   }
 
   void read_added_tokens() {
-    const json* added = tokenizer_.find("added_tokens");
+    const json* added = tokenizer_.find_list("added_tokens");
     if (added == nullptr) return;
-    if (!added->is_array()) throw tokenizer_.error("added_tokens", "is not a list");
     for (const json& one : *added) {
       const Config token(one, source_ + ": added_tokens");
       const auto text = token.find_text("content");
@@ -269,8 +268,8 @@ class TokenizerImport {
 
   // Each is "left right", or in newer files a list of the two.
   static std::vector<MergedPair> read_merges(const Config& model) {
-    const json* list = model.find("merges");
-    if (list == nullptr || !list->is_array()) throw model.error("merges", "is not a list");
+    const json* list = model.find_list("merges");
+    if (list == nullptr) throw model.error("merges", "is missing");
     std::vector<MergedPair> merges;
     merges.reserve(list->size());
     for (const json& merge : *list) {

@@ -53,10 +53,10 @@ void check_mamba2(const Config& config, const Sizes& sizes) {
                                    "which do not divide each other",
                                    sizes.inner, sizes.recurrent_heads, sizes.groups));
   }
-  const nlohmann::json* limit = config.find("time_step_limit");
+  const nlohmann::json* limit = config.find_list("time_step_limit");
   if (limit == nullptr) return;
-  const bool is_open = limit->is_array() && limit->size() == 2 && (*limit)[0] == 0 &&
-                       !(*limit)[1].is_number();  // infinite
+  const bool is_open =
+      limit->size() == 2 && (*limit)[0] == 0 && !(*limit)[1].is_number();  // infinite
   if (!is_open) throw config.error("time_step_limit", "limits time steps, which is not supported");
 }
 
@@ -91,9 +91,9 @@ bool rotates(const Config& config) {
 
 // Some are called hybrids and are not; readers know them as Granite.
 bool has_only_attention(const Config& config) {
-  const nlohmann::json* list = config.find("layer_types");
-  if (list == nullptr) list = config.find("layers_block_type");
-  if (list == nullptr || !list->is_array()) return false;
+  const nlohmann::json* list = config.find_list("layer_types");
+  if (list == nullptr) list = config.find_list("layers_block_type");
+  if (list == nullptr) return false;
   for (const nlohmann::json& one : *list) {
     if (one != "attention" && one != "full_attention") return false;
   }
@@ -207,10 +207,10 @@ float multiplier(const Config& config, const char* key) {
 
 float listed_multiplier(const Config& config, const char* key, std::size_t count,
                         std::size_t index) {
-  const nlohmann::json* list = config.find(key);
+  const nlohmann::json* list = config.find_list(key);
   if (list == nullptr) return 1;
-  const bool is_list = list->is_array() && list->size() == count && (*list)[index].is_number();
-  const float value = is_list ? (*list)[index].get<float>() : NAN;
+  const bool is_one = list->size() == count && (*list)[index].is_number();
+  const float value = is_one ? (*list)[index].get<float>() : NAN;
   if (!std::isfinite(value)) {
     throw config.error(key, fmt::format("is not a list of {} numbers", count));
   }

@@ -135,11 +135,10 @@ void add_qwen35(const Config& config, const Sizes& sizes, const std::string& pre
   const std::int32_t first = (pairs + 2) / 3, second = (pairs + 1) / 3;
   std::array<std::int32_t, 4> sections = {first, second, pairs - first - second, 0};
   const auto rope = rope_settings(config);
-  if (const nlohmann::json* list = rope ? rope->find("mrope_section") : nullptr) {
+  if (const nlohmann::json* list = rope ? rope->find_list("mrope_section") : nullptr) {
     std::int64_t sum = 0;
     for (std::size_t i = 0; i < 3; ++i) {
-      const bool is_count =
-          list->is_array() && list->size() == 3 && (*list)[i].is_number_unsigned();
+      const bool is_count = list->size() == 3 && (*list)[i].is_number_unsigned();
       const std::uint64_t count = is_count ? (*list)[i].get<std::uint64_t>() : sizes.rotated;
       sections[i] = static_cast<std::int32_t>(std::min(count, sizes.rotated));
       sum += sections[i];

@@ -118,9 +118,11 @@ class Messages {
     if (role == "developer") role = "system";
     const std::string text = text_of_parts(needed(item, "content"), "content",
                                            {"input_text", "output_text", "text", "refusal"});
-    const bool is_said = role == "assistant" && !list_.empty() &&
-                         list_.back()["role"] == "assistant" && list_.back()["content"] == "";
-    if (is_said && !list_.back().contains("tool_calls")) {
+    // A thought opens a message that says nothing yet.
+    const bool is_open = role == "assistant" && !list_.empty() &&
+                         list_.back()["role"] == "assistant" &&
+                         list_.back()["content"].get_ref<const std::string&>().empty();
+    if (is_open && !list_.back().contains("tool_calls")) {
       list_.back()["content"] = text;  // behind its thought
     } else {
       add_text(role, text);

@@ -204,7 +204,7 @@ class ResponseWriter final : public AnswerWriter {
     return json;
   }
 
-  void tell(std::string_view type, ordered_json members) {
+  void tell(std::string_view type, const ordered_json& members) {
     ordered_json event = {{"type", type}, {"sequence_number", events_told_++}};
     event.update(members);
     events_ += fmt::format("event: {}\n{}", type, event_of(json_text(event)));
