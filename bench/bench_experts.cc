@@ -12,6 +12,7 @@
 //   aged H     streaming/expert_policy.h with a half-life of H tokens; * marks the one in use
 //   optimum    Belady's: the expert that is needed last loses its place, or the newcomer does not
 //              get one. No policy that does not know the future can do better.
+// and, below it, how many of the missed experts are copied into a place.
 // A synthetic trace has layers in which the frequencies of experts follow a power law, in an order
 // of their own; a part of the choices repeats those of the token before; and from time to time the
 // order changes, as with another topic.
@@ -118,7 +119,7 @@ Trace make_trace(const Skew& skew, std::size_t layers, std::size_t tokens, std::
 }
 
 struct Count {
-  std::uint64_t hits = 0, uses = 0;
+  std::uint64_t hits = 0, uses = 0, copies = 0;
 };
 
 Count replay_aged(const Trace& trace, std::size_t places, double half_life) {
@@ -135,6 +136,7 @@ Count replay_aged(const Trace& trace, std::size_t places, double half_life) {
       }
       count.uses += choices.size();
       for (const auto [gains, loses] : policy.use(uses, 1, places)) {
+        ++count.copies;
         has_place[gains] = true;
         has_place[loses] = false;
       }
@@ -225,10 +227,12 @@ Count replay_optimum(const Trace& trace, std::size_t places) {
   return count;
 }
 
+double percent(std::uint64_t part, std::uint64_t all) {
+  return all == 0 ? 0 : 100.0 * static_cast<double>(part) / static_cast<double>(all);
+}
+
 double rate(const Count& count) {
-  return count.uses == 0
-             ? 0
-             : 100.0 * static_cast<double>(count.hits) / static_cast<double>(count.uses);
+  return percent(count.hits, count.uses);
 }
 
 void print_table(const Trace& trace) {
@@ -237,13 +241,15 @@ void print_table(const Trace& trace) {
   const std::vector<double> half_lives = {2, sluice::streaming::expert_half_life, 32, 128};
   fmt::print("{}: {} layers, {} experts, {} tokens\n", trace.name, trace.layers.size(),
              trace.experts, trace.layers.front().size());
-  std::string head =
-      fmt::format("{:>7}{:>8}{:>8}{:>9}{:>8}", "places", "random", "lru", "lru-all", "lfu");
+  std::string aged;
   for (const double half_life : half_lives) {
     const bool is_used = half_life == sluice::streaming::expert_half_life;
-    head += fmt::format("{:>11}", fmt::format("aged {}{}", half_life, is_used ? "*" : ""));
+    aged += fmt::format("{:>11}", fmt::format("aged {}{}", half_life, is_used ? "*" : ""));
   }
-  fmt::print("{}{:>9}\n", head, "optimum");
+  const std::string head =
+      fmt::format("{:>7}{:>8}{:>8}{:>9}{:>8}", "places", "random", "lru", "lru-all", "lfu");
+  fmt::print("{}{}{:>9}\n", head, aged, "optimum");
+  std::string copies;
   for (const double share : {0.05, 0.1, 0.2, 0.3, 0.5, 0.7}) {
     const auto places = static_cast<std::size_t>(share * static_cast<double>(trace.experts));
     std::string row =
@@ -251,12 +257,16 @@ void print_table(const Trace& trace) {
                     100.0 * static_cast<double>(places) / static_cast<double>(trace.experts),
                     rate(replay_lru(trace, places)), rate(replay_lru_over_all(trace, places)),
                     rate(replay_aged(trace, places, never_forgets)));
+    copies += fmt::format("{:>6.0f}%{:33}", 100 * share, "");
     for (const double half_life : half_lives) {
-      row += fmt::format("{:>11.1f}", rate(replay_aged(trace, places, half_life)));
+      const Count count = replay_aged(trace, places, half_life);
+      row += fmt::format("{:>11.1f}", rate(count));
+      copies += fmt::format("{:>11.0f}", percent(count.copies, count.uses - count.hits));
     }
+    copies += '\n';
     fmt::print("{}{:>9.1f}\n", row, rate(replay_optimum(trace, places)));
   }
-  fmt::print("\n");
+  fmt::print("copies into places, for 100 misses:\n{}\n", copies);
 }
 
 }  // namespace

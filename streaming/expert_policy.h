@@ -23,7 +23,7 @@
 namespace sluice::streaming {
 
 // Chosen by bench/bench_experts.
-inline constexpr double expert_half_life = 8;
+inline constexpr double expert_half_life = 16;
 
 class ExpertPolicy {
  public:
