@@ -238,7 +238,7 @@ double rate(const Count& count) {
 void print_table(const Trace& trace) {
   if (trace.layers.empty()) throw std::runtime_error(trace.name + ": has no tokens");
   constexpr double never_forgets = 1e9;
-  const std::vector<double> half_lives = {2, sluice::streaming::expert_half_life, 32, 128};
+  const std::vector<double> half_lives = {8, sluice::streaming::expert_half_life, 32, 128};
   fmt::print("{}: {} layers, {} experts, {} tokens\n", trace.name, trace.layers.size(),
              trace.experts, trace.layers.front().size());
   std::string aged;

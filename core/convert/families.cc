@@ -147,14 +147,6 @@ std::uint64_t rotated_of(const Config& config, std::uint64_t head) {
   return static_cast<std::uint64_t>(rotated);
 }
 
-// The list of layers, under one of the names that it has.
-const nlohmann::json* layer_list(const Config& config) {
-  for (const char* key : {"layer_types", "layers_block_type"}) {
-    if (const nlohmann::json* list = config.find_list(key)) return list;
-  }
-  return nullptr;
-}
-
 std::uint64_t layers_of(const Config& config) {
   const auto count = config.find_count("num_hidden_layers");
   const nlohmann::json* list = layer_list(config);
@@ -173,6 +165,13 @@ std::uint64_t head_of(const Config& config, const Sizes& sizes) {
 }
 
 }  // namespace
+
+const nlohmann::json* layer_list(const Config& config) {
+  for (const char* key : {"layer_types", "layers_block_type"}) {
+    if (const nlohmann::json* list = config.find_list(key)) return list;
+  }
+  return nullptr;
+}
 
 void Sizes::derive() {
   queries = query_heads * head;

@@ -178,6 +178,10 @@ struct Family {
 // set for each kind of layer; then it is that of layers without a window.
 std::optional<Config> rope_settings(const Config& config);
 
+// The list of layers, under one of the names that it has; null without one. Throws ModelError where
+// it is no list.
+const nlohmann::json* layer_list(const Config& config);
+
 // config.json of a model of several kinds of input has the settings of the text in an object of
 // their own: gives these, and those beside them.
 Config text_settings(nlohmann::json config, const std::string& source);

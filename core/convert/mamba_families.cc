@@ -91,8 +91,7 @@ bool rotates(const Config& config) {
 
 // Some are called hybrids and are not; readers know them as Granite.
 bool has_only_attention(const Config& config) {
-  const nlohmann::json* list = config.find_list("layer_types");
-  if (list == nullptr) list = config.find_list("layers_block_type");
+  const nlohmann::json* list = layer_list(config);
   if (list == nullptr) return false;
   for (const nlohmann::json& one : *list) {
     if (one != "attention" && one != "full_attention") return false;
