@@ -238,8 +238,9 @@ class Import {
           gguf::quoted(theirs), fmt::join(tensor->shape, ", "), fmt::join(source.shape(), ", ")));
     }
     used_.insert(theirs);
+    auto read = reader_of(*tensor, source);
     tensors_.push_back({std::move(ours), source.dims(), tensor->type, BlockType::f32,
-                        reader_of(*tensor, source), source.change(config_)});
+                        std::move(read), source.change(config_)});
   }
 
   // Reads rows that follow each other there at once.
@@ -281,6 +282,7 @@ class Import {
       if (const Aside* aside = aside_of(name)) ++left[aside->what];
     }
     std::vector<std::string> lines;
+    lines.reserve(left.size());
     for (const auto& [what, tensors] : left) {
       lines.push_back(fmt::format("left aside: {} ({} tensors)", what, tensors));
     }
