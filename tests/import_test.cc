@@ -367,6 +367,11 @@ TEST_CASE("settings of recurrent layers that do not fit are refused") {
           c.config.erase("layer_types");
           c.config["full_attn_idxs"] = {1, 6};
         }},
+       {"full_attn_idxs' is not a list",
+        [](Spoilt& c) {
+          c.config.erase("layer_types");
+          c.config["full_attn_idxs"] = 1;
+        }},
        {"asks for", [](Spoilt& c) { c.config["block_auto_adjust_ff_dim"] = false; }}});
   check_refusals(
       "Gemma4ForCausalLM",

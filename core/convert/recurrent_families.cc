@@ -207,7 +207,8 @@ void read_lfm2(const Config& config, Sizes& sizes) {
   if (!config.find_flag("block_auto_adjust_ff_dim").value_or(true)) return;
   const std::uint64_t multiple = config.find_count("block_multiple_of").value_or(256);
   const double factor = config.find_number("block_ffn_dim_multiplier").value_or(1);
-  const double width = std::floor(factor * static_cast<double>(2 * sizes.feed_forward / 3));
+  const std::uint64_t two_thirds = 2 * sizes.feed_forward / 3;  // a whole number there too
+  const double width = std::floor(factor * static_cast<double>(two_thirds));
   if (!(width >= 1 && width < 1u << 31)) {
     throw config.error("block_ffn_dim_multiplier", "gives no width");
   }
@@ -216,7 +217,7 @@ void read_lfm2(const Config& config, Sizes& sizes) {
 
 std::string lfm2_kinds(const Config& config, const Sizes& sizes) {
   constexpr std::pair<std::string_view, char> names[] = {{"full_attention", '*'}, {"conv", 'M'}};
-  const nlohmann::json* indices = config.find("full_attn_idxs");
+  const nlohmann::json* indices = config.find_list("full_attn_idxs");
   if (indices == nullptr || config.contains("layer_types")) {
     return kinds_from(config, names, sizes);
   }

@@ -80,8 +80,9 @@ serve::Events Generation::events_for(std::size_t choice) {
     });
   };
   events.on_done = [self, choice](const serve::Task&, const serve::Outcome& outcome) {
-    self->host_.post(
-        [self, choice, outcome]() mutable { self->take_end(choice, std::move(outcome)); });
+    self->host_.post([self, choice, outcome = outcome]() mutable {
+      self->take_end(choice, std::move(outcome));
+    });
   };
   return events;
 }

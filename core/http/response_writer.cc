@@ -124,14 +124,14 @@ class ResponseWriter final : public AnswerWriter {
            {{"output_index", items_.size()}, {"item", item_of(*open_, "in_progress")}});
       ordered_json members = place();
       members["part"] = part_of(*open_);
-      tell("response.content_part.added", std::move(members));
+      tell("response.content_part.added", members);
     }
     if (text.empty()) return;
     open_->text += text;
     ordered_json members = place();
     members["delta"] = text;
     if (kind == Kind::message) members["logprobs"] = ordered_json::array();
-    tell(fmt::format("{}.delta", text_event(kind)), std::move(members));
+    tell(fmt::format("{}.delta", text_event(kind)), members);
   }
 
   // Ends the answer: with a message, be it empty, where it is neither calls nor cut in a thought.
@@ -147,9 +147,9 @@ class ResponseWriter final : public AnswerWriter {
     ordered_json text = place(), part = place();
     text["text"] = open_->text;
     if (open_->kind == Kind::message) text["logprobs"] = ordered_json::array();
-    tell(fmt::format("{}.done", text_event(open_->kind)), std::move(text));
+    tell(fmt::format("{}.done", text_event(open_->kind)), text);
     part["part"] = part_of(*open_);
-    tell("response.content_part.done", std::move(part));
+    tell("response.content_part.done", part);
     end_item(item_of(*open_, status));
     open_.reset();
   }
@@ -172,9 +172,9 @@ class ResponseWriter final : public AnswerWriter {
       tell("response.output_item.added", {{"output_index", items_.size()}, {"item", item}});
       ordered_json delta = where, done = where;
       delta["delta"] = done["arguments"] = item["arguments"] = function.at("arguments");
-      tell("response.function_call_arguments.delta", std::move(delta));
+      tell("response.function_call_arguments.delta", delta);
       done["name"] = item["name"];
-      tell("response.function_call_arguments.done", std::move(done));
+      tell("response.function_call_arguments.done", done);
       item["status"] = "completed";
       end_item(std::move(item));
     }
