@@ -152,6 +152,14 @@ Need look_through(const BatchOptions& options, const serve::TaskOptions& tasks,
   return need;
 }
 
+// The most tokens of a step that --parallel auto measures. Such a step takes as long as a prompt of
+// so many tokens: a short job must not wait for it longer than a better choice can save. But a
+// curve needs more than one point.
+std::uint64_t rehearsed_tokens_max(const batch::Workload& work) {
+  constexpr std::uint64_t least = 16, most = 256, share = 64;
+  return std::clamp((work.prompt_tokens + work.generated_tokens) / share, least, most);
+}
+
 // The measurements that --parallel auto uses.
 struct Measured {
   std::array<engine::StepPoint, 8> steps = {};
@@ -160,10 +168,10 @@ struct Measured {
 };
 
 Measured measure(const engine::RunPlanner& planner, const std::filesystem::path& model,
-                 const engine::EngineOptions& options, bool is_streamed) {
+                 const engine::EngineOptions& options, std::uint64_t tokens_max, bool is_streamed) {
   constexpr auto disk_time = std::chrono::milliseconds(500);
   Measured out;
-  const std::vector<engine::StepPoint> steps = planner.rehearse_steps(options);
+  const std::vector<engine::StepPoint> steps = planner.rehearse_steps(options, tokens_max);
   out.steps_count = std::min(steps.size(), out.steps.size());
   std::copy_n(steps.begin(), out.steps_count, out.steps.begin());
   if (is_streamed) {
@@ -176,14 +184,15 @@ Measured measure(const engine::RunPlanner& planner, const std::filesystem::path&
 // the child before the engine allocates, so the peak of this process is that of its plan. No other
 // thread runs yet, so the fork is safe.
 Measured measure_in_child(const engine::RunPlanner& planner, const std::filesystem::path& model,
-                          const engine::EngineOptions& options, bool is_streamed) {
+                          const engine::EngineOptions& options, std::uint64_t tokens_max,
+                          bool is_streamed) {
   std::array<int, 2> ends{};
   if (::pipe(ends.data()) != 0) throw std::system_error(errno, std::generic_category(), "pipe");
   const pid_t child = ::fork();
   if (child == 0) {
     int status = 1;
     try {
-      const Measured measured = measure(planner, model, options, is_streamed);
+      const Measured measured = measure(planner, model, options, tokens_max, is_streamed);
       status = ::write(ends[1], &measured, sizeof measured) == sizeof measured ? 0 : 1;
     } catch (...) {  // the parent notices that no result came
     }
@@ -213,8 +222,9 @@ batch::ParallelChoice choose_parallel(const engine::RunPlanner& planner,
       static_cast<std::uint32_t>(std::min<std::uint64_t>(need.rows, batch::parallel_max));
   const engine::PlannedRun many = run_with(most);
   const bool is_streamed = !many.plan.fits() || many.work.streamed_bytes != 0;
-  const Measured measured = measure_in_child(planner, options.common.model,
-                                             options_for(wanted, need, 1, {}), is_streamed);
+  const Measured measured =
+      measure_in_child(planner, options.common.model, options_for(wanted, need, 1, {}),
+                       rehearsed_tokens_max(need.work), is_streamed);
   std::vector<batch::StepCurve::Point> points;
   for (std::size_t i = 0; i < measured.steps_count; ++i) {
     points.push_back({measured.steps[i].tokens, measured.steps[i].seconds});

@@ -493,15 +493,21 @@ PlannedRun RunPlanner::plan(const EngineOptions& options) const {
   return {prepared.planned.plan, decode_work(prepared.planned), cpus};
 }
 
-std::vector<StepPoint> RunPlanner::rehearse_steps(const EngineOptions& options) const {
-  constexpr std::size_t times = 4, tokens_max = 256;
-  constexpr auto duration = std::chrono::milliseconds(100);
+std::vector<StepPoint> RunPlanner::rehearse_steps(const EngineOptions& options,
+                                                  std::uint64_t tokens_max) const {
+  constexpr std::size_t times = 4;
+  constexpr auto duration = std::chrono::milliseconds(50);
   RehearsedRun run(*opened_, options);
   Rehearsal rehearsal = run.rehearsal(false);
-  const std::size_t room = std::min<std::size_t>(run.plan().chunk, run.plan().cache.positions);
+  const std::uint64_t most =
+      std::max<std::uint64_t>(1, std::min({tokens_max, std::uint64_t{run.plan().chunk},
+                                           std::uint64_t{run.plan().cache.positions}}));
   std::vector<StepPoint> points;
-  for (std::size_t tokens = 1; tokens <= std::min(room, tokens_max); tokens *= times) {
-    const double seconds = rehearsal.step_seconds(1, tokens, duration);
+  for (std::size_t tokens = 1; tokens <= most; tokens *= times) {
+    // The better of two: the first step of a size may touch memory for the first time, and a slow
+    // moment of the machine would bend the curve.
+    double seconds = rehearsal.step_seconds(1, tokens, duration);
+    seconds = std::min(seconds, rehearsal.step_seconds(1, tokens, duration));
     points.push_back({static_cast<double>(tokens), seconds});
     // From here on, time grows in proportion to tokens. With experts it may do so before that, as
     // long as each token needs others.
@@ -510,11 +516,6 @@ std::vector<StepPoint> RunPlanner::rehearse_steps(const EngineOptions& options) 
     if (is_in_proportion && run.needs_most_experts(tokens)) break;
   }
   return points;
-}
-
-std::vector<StepPoint> rehearse_steps(const std::filesystem::path& model,
-                                      const EngineOptions& options) {
-  return RunPlanner(model).rehearse_steps(options);
 }
 
 PlannedRun plan_run(const std::filesystem::path& model, const EngineOptions& options) {

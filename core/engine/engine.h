@@ -88,7 +88,9 @@ struct PlannedRun {
 };
 PlannedRun plan_run(const std::filesystem::path& model, const EngineOptions& options);
 
-struct StepPoint;
+struct StepPoint {
+  double tokens = 0, seconds = 0;
+};
 
 struct OpenedModel;
 
@@ -107,7 +109,13 @@ class RunPlanner {
   const tokenizer::Tokenizer& tokenizer() const;
 
   PlannedRun plan(const EngineOptions& options) const;
-  std::vector<StepPoint> rehearse_steps(const EngineOptions& options) const;  // see below
+
+  // Measures steps of 1, 4, 16, ... tokens of one sequence, without reading from the disk. Ends at
+  // `tokens_max`, when the sequence or the chunk has no room for more, or when time grows in
+  // proportion to tokens and further ones need no further experts. A step of one token is always
+  // measured.
+  std::vector<StepPoint> rehearse_steps(const EngineOptions& options,
+                                        std::uint64_t tokens_max) const;
 
  private:
   friend class Engine;
@@ -129,15 +137,6 @@ struct StepTime {
 // Error with ExitCode::budget when the plan does not fit.
 StepTime rehearse_run(const std::filesystem::path& model, const EngineOptions& options,
                       std::optional<double> expert_hit_rate = {});
-
-// Measures steps of 1, 4, 16, ... tokens of one sequence, without reading from the disk. Ends when
-// the sequence or the chunk has no room for more, or when time grows in proportion to tokens and
-// further ones need no further experts.
-struct StepPoint {
-  double tokens = 0, seconds = 0;
-};
-std::vector<StepPoint> rehearse_steps(const std::filesystem::path& model,
-                                      const EngineOptions& options);
 
 class Session;
 
