@@ -38,22 +38,41 @@ std::size_t Compute::bytes(std::size_t size_max, std::size_t columns_max, std::s
 
 void Compute::multiply(const float* x, std::size_t x_stride, std::size_t size, std::size_t columns,
                        std::span<const Product> products) {
-  for (const Product& product : products) {
-    const Matrix& w = *product.w;
-    if (!watch_ || !w.is_first_part) continue;
-    watch_({w.tensor, w.place, w.places, x, x_stride, size, columns});
-  }
+  for (const Product& product : products) show(product, x, x_stride, size, columns);
   const kernels::Activations activations(x, x_stride, size, columns, quantised_.data());
   quantise(activations, products);
   const Release on_exit{*this};
-  for (const Product& product : products) {
-    for (const Slice& slice : product.w->slices) {
-      if (held_.empty() && stop_check_) stop_check_();
-      hold(product, slice);
-      if (ring_held_ == ring_held_max_) multiply_held(activations);
-    }
+  for (const Product& product : products) hold_and_multiply(product, activations);
+  if (!held_.empty()) multiply_held();
+}
+
+void Compute::multiply_each(const float* x, std::size_t x_stride, std::size_t size,
+                            std::span<const Product> products) {
+  const std::size_t bytes_each = kernels::Activations::buffer_bytes(size, 1);
+  const std::size_t most = std::min(quantised_.size() / bytes_each, products.size());
+  if (most < products.size()) {  // there is room for some of the columns
+    multiply_each(x, x_stride, size, products.first(most));
+    return multiply_each(x + most * x_stride, x_stride, size, products.subspan(most));
   }
-  if (!held_.empty()) multiply_held(activations);
+  inputs_.clear();
+  for (std::size_t i = 0; i < products.size(); ++i) {
+    show(products[i], x + i * x_stride, x_stride, size, 1);
+    inputs_.emplace_back(x + i * x_stride, x_stride, size, 1, quantised_.data() + i * bytes_each);
+  }
+  for_each(products.size(), [&](std::size_t, std::size_t begin, std::size_t end) {
+    for (std::size_t i = begin; i < end; ++i) {
+      inputs_[i].quantise(kernels_.quantise, kernels::activation_form(products[i].w->type), 0);
+    }
+  });
+  const Release on_exit{*this};
+  for (std::size_t i = 0; i < products.size(); ++i) hold_and_multiply(products[i], inputs_[i]);
+  if (!held_.empty()) multiply_held();
+}
+
+void Compute::show(const Product& product, const float* x, std::size_t x_stride, std::size_t size,
+                   std::size_t columns) const {
+  const Matrix& w = *product.w;
+  if (watch_ && w.is_first_part) watch_({w.tensor, w.place, w.places, x, x_stride, size, columns});
 }
 
 void Compute::multiply_transposed(const float* x, std::size_t x_stride, std::size_t columns,
@@ -64,7 +83,7 @@ void Compute::multiply_transposed(const float* x, std::size_t x_stride, std::siz
   const Transposed transposed{x, x_stride, columns, w, y, y_stride};
   for (const Slice& slice : w.slices) {
     if (stop_check_) stop_check_();
-    hold(product, slice);
+    hold(product, nullptr, slice);
     add_held_rows(transposed);
     release_held();
   }
@@ -93,12 +112,20 @@ void Compute::add_held_rows(const Transposed& product) {
   });
 }
 
-void Compute::hold(const Product& product, const Slice& slice) {
+void Compute::hold_and_multiply(const Product& product, const kernels::Activations& x) {
+  for (const Slice& slice : product.w->slices) {
+    if (held_.empty() && stop_check_) stop_check_();
+    hold(product, &x, slice);
+    if (ring_held_ == ring_held_max_) multiply_held();
+  }
+}
+
+void Compute::hold(const Product& product, const kernels::Activations* x, const Slice& slice) {
   const streaming::HeldSegment segment = tape_.acquire(slice.turn);
   // A segment in memory of its own is as WeightLayout::pack made it.
   const bool is_packed = segment.storage == streaming::Storage::copied &&
                          kernels_.matmul.reads_packed && kernels::can_pack(slice.rows);
-  held_.push_back({&product, &slice, segment.bytes.data(), is_packed, {}});
+  held_.push_back({&product, x, &slice, segment.bytes.data(), is_packed, {}});
   ring_held_ += segment.storage == streaming::Storage::ring ? 1 : 0;
 }
 
@@ -128,7 +155,7 @@ void Compute::quantise(const kernels::Activations& x, std::span<const Product> p
   }
 }
 
-void Compute::multiply_held(const kernels::Activations& x) {
+void Compute::multiply_held() {
   std::size_t groups = 0;
   for (HeldSlice& held : held_) {
     const std::size_t rows = held.slice->rows, unit = group_rows(rows, team_.size());
@@ -144,7 +171,7 @@ void Compute::multiply_held(const kernels::Activations& x) {
       if (begin >= end) continue;
       const topology::WorkRange rows{(begin - held.groups.begin) * unit,
                                      std::min((end - held.groups.begin) * unit, held.slice->rows)};
-      multiply_rows(held, rows, x, scratch);
+      multiply_rows(held, rows, scratch);
     }
   });
   release_held();
@@ -152,8 +179,9 @@ void Compute::multiply_held(const kernels::Activations& x) {
 
 // Multiplies the rows `range` of a slice.
 void Compute::multiply_rows(const HeldSlice& held, const topology::WorkRange& range,
-                            const kernels::Activations& x, const kernels::MatmulScratch& scratch) {
+                            const kernels::MatmulScratch& scratch) {
   const Product& product = *held.product;
+  const kernels::Activations& x = *held.x;
   const Matrix& w = *product.w;
   const kernels::WeightRows rows{w.type,       held.data + range.begin * w.row_bytes,
                                  range.size(), w.columns,

@@ -61,6 +61,11 @@ class Compute {
   void multiply(const float* x, std::size_t x_stride, std::size_t size, std::size_t columns,
                 std::span<const Product> products);
 
+  // Multiplies each matrix with a column of its own: product i with x[i * x_stride ...]. Every
+  // matrix has `size` columns. Throws what multiply() throws.
+  void multiply_each(const float* x, std::size_t x_stride, std::size_t size,
+                     std::span<const Product> products);
+
   // See Tape::expect_experts.
   void expect_experts(std::size_t group, std::span<const streaming::ExpertUse> uses,
                       std::size_t tokens) {
@@ -83,6 +88,7 @@ class Compute {
   // A slice that is in memory, and the product it belongs to.
   struct HeldSlice {
     const Product* product;
+    const kernels::Activations* x;  // null in multiply_transposed()
     const Slice* slice;
     const std::byte* data;
     bool is_packed;
@@ -99,17 +105,20 @@ class Compute {
   };
 
   void add_held_rows(const Transposed& product);
+  void show(const Product& product, const float* x, std::size_t x_stride, std::size_t size,
+            std::size_t columns) const;
   void quantise(const kernels::Activations& x, std::span<const Product> products);
   // Held slices refer to products, and keep the ring from reading ahead.
   struct Release {
     Compute& compute;
     ~Release() { compute.release_held(); }
   };
-  void hold(const Product& product, const Slice& slice);
+  void hold(const Product& product, const kernels::Activations* x, const Slice& slice);
+  void hold_and_multiply(const Product& product, const kernels::Activations& x);
   void release_held() noexcept;
-  void multiply_held(const kernels::Activations& x);
+  void multiply_held();
   void multiply_rows(const HeldSlice& held, const topology::WorkRange& range,
-                     const kernels::Activations& x, const kernels::MatmulScratch& scratch);
+                     const kernels::MatmulScratch& scratch);
 
   const kernels::KernelTable& kernels_;
   topology::ThreadTeam& team_;
@@ -119,9 +128,10 @@ class Compute {
   MatrixWatch watch_;
   ExpertWatch expert_watch_;
   topology::AlignedBytes quantised_;
-  topology::AlignedBytes scratch_;  // kernels::MatmulScratch::bytes for each thread
-  std::vector<HeldSlice> held_;     // the current wave; empty outside of multiply()
-  std::size_t ring_held_ = 0;       // how many of them are in the ring
+  std::vector<kernels::Activations> inputs_;  // of multiply_each()
+  topology::AlignedBytes scratch_;            // kernels::MatmulScratch::bytes for each thread
+  std::vector<HeldSlice> held_;               // the current wave; empty outside of multiply()
+  std::size_t ring_held_ = 0;                 // how many of them are in the ring
 };
 
 }  // namespace sluice::model

@@ -108,7 +108,12 @@ Experts::Buffers Experts::place(Arena& arena, const BufferShape& shape) const {
 void Experts::measure(Arena& arena, const BufferShape& shape) const {
   place(arena, shape);
   router_.measure(arena, shape);
-  experts_.front().measure(arena, shape);
+  experts_.front().measure(arena, for_experts(shape));
+}
+
+// The buffers of experts: run_by_arrival() computes all experts of a token together.
+BufferShape Experts::for_experts(const BufferShape& shape) const {
+  return {outputs_max(shape.columns), shape.threads, shape.cache};
 }
 
 // Experts run one after the other, in the same buffers.
@@ -118,7 +123,7 @@ void Experts::bind(Arena& arena, const BufferShape& shape) {
   router_.bind(arena, shape);
   for (FeedForward& expert : experts_) {
     Arena same = arena;
-    expert.bind(same, shape);
+    expert.bind(same, for_experts(shape));
   }
 }
 
@@ -205,9 +210,15 @@ void Experts::run_by_arrival(Compute& compute, std::span<const streaming::Expert
   std::ranges::sort(order, {}, [&](std::uint32_t expert) {
     return std::pair(!is_in_memory(compute, expert), expert);
   });
-  for (const std::uint32_t expert : order) {
-    const auto first = static_cast<std::size_t>(visits_of(expert).data() - buffers_.visits);
-    compute_outputs(compute, expert, in, buffers_.gathered + first * e);
+  // Experts that are no group of the tape are streamed in its order, one after the other.
+  const auto is_missed = [&](std::uint32_t expert) { return !is_in_memory(compute, expert); };
+  const std::size_t together =
+      columns == 1 && group_
+          ? static_cast<std::size_t>(std::ranges::find_if(order, is_missed) - order.begin())
+          : 0;
+  compute_together(compute, order.first(together), in);
+  for (const std::uint32_t expert : order.subspan(together)) {
+    compute_outputs(compute, expert, in, outputs_of(expert));
   }
   // Each thread adds up some of the features.
   constexpr std::size_t unit = 256;
@@ -221,6 +232,21 @@ void Experts::run_by_arrival(Compute& compute, std::span<const streaming::Expert
                                buffers_.sum + visit.column * e + first);
     }
   });
+}
+
+// The experts, all of them in memory, are computed together, for one token.
+void Experts::compute_together(Compute& compute, std::span<const std::uint32_t> experts,
+                               const float* in) {
+  together_.clear();
+  for (const std::uint32_t expert : experts) {
+    together_.push_back({&experts_[expert], outputs_of(expert)});
+  }
+  FeedForward::run_together(compute, in, together_, products_);
+}
+
+// Where run_by_arrival() keeps the outputs of an expert.
+float* Experts::outputs_of(std::size_t expert) const {
+  return buffers_.gathered + (visits_of(expert).data() - buffers_.visits) * embedding_;
 }
 
 bool Experts::is_in_memory(const Compute& compute, std::size_t expert) const {

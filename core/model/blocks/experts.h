@@ -3,7 +3,8 @@
 //
 // The tokens of a step are gathered by expert, so that the weights of an expert are read once for
 // all of them. Experts that no token chose are not computed. Where few tokens make a step, the
-// experts in memory are computed first, while the others are still being read. A token adds up its
+// experts in memory are computed first, while the others are still being read; where it is a single
+// token, together, because each product alone is too short for several threads. A token adds up its
 // experts in ascending order of their numbers all the same, so its result depends neither on the
 // other tokens of the step nor on what is in memory.
 #pragma once
@@ -68,6 +69,7 @@ class Experts final : public Block {
     return std::max(columns, router_.spec().used);
   }
   Buffers place(Arena& arena, const BufferShape& shape) const;
+  BufferShape for_experts(const BufferShape& shape) const;
   void list_visits(std::size_t columns);
   void tell(const ExpertWatch& watch, std::size_t columns) const;
   std::span<const streaming::ExpertUse> list_uses();
@@ -75,6 +77,8 @@ class Experts final : public Block {
   void run_by_number(Compute& compute, std::span<const streaming::ExpertUse> uses, const float* in);
   void run_by_arrival(Compute& compute, std::span<const streaming::ExpertUse> uses,
                       std::size_t columns, const float* in);
+  float* outputs_of(std::size_t expert) const;
+  void compute_together(Compute& compute, std::span<const std::uint32_t> experts, const float* in);
   void compute_outputs(Compute& compute, std::size_t expert, const float* in, float* outputs);
   bool is_in_memory(const Compute& compute, std::size_t expert) const;
 
@@ -85,6 +89,8 @@ class Experts final : public Block {
   std::size_t first_turn_, turns_each_;
   std::size_t outputs_max_ = 0;
   Buffers buffers_;
+  std::vector<FeedForward::Output> together_;  // of compute_together(), as is the next
+  std::vector<Product> products_;
 };
 
 }  // namespace sluice::model

@@ -56,6 +56,28 @@ void FeedForward::run(Compute& compute, const float* in, std::size_t columns, fl
   if (has_token_gate()) apply_token_gates(compute, columns, out);
 }
 
+void FeedForward::run_together(Compute& compute, const float* in, std::span<const Output> outputs,
+                               std::vector<Product>& products) {
+  if (outputs.empty()) return;
+  const FeedForward& first = *outputs.front().network;
+  const std::size_t e = first.spec_.embedding, f = first.spec_.width;
+  products.clear();
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    const FeedForwardWeights& w = outputs[i].network->weights_;
+    if (first.spec_.has_gate()) {
+      products.push_back({&w.gate, first.buffers_.gate + i * f, f, w.gate_bias});
+    }
+    products.push_back({&w.up, first.buffers_.up + i * f, f, w.up_bias});
+  }
+  compute.multiply(in, e, e, 1, products);
+  first.activate(compute, outputs.size());
+  products.clear();
+  for (const auto& [network, out] : outputs) {
+    products.push_back({&network->weights_.down, out, e, network->weights_.down_bias});
+  }
+  compute.multiply_each(first.buffers_.up, f, f, products);
+}
+
 void FeedForward::activate(Compute& compute, std::size_t columns) const {
   constexpr float slope = 1.702f, limit = 7;  // of gpt-oss
   const kernels::VectorOps& ops = compute.ops();

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include "core/model/blocks/block.h"
 #include "core/model/weights.h"
@@ -54,6 +56,19 @@ class FeedForward final : public Block {
 
   // The same for `columns` inputs, which may be any tokens.
   void run(Compute& compute, const float* in, std::size_t columns, float* out);
+
+  // A network, and where its output [E] goes.
+  struct Output {
+    const FeedForward* network;
+    float* out;
+  };
+
+  // Runs several networks of one Spec, without token gates, on one input; none of `outputs` may be
+  // that. It takes fewer passes over the thread team than one after the other. They share their
+  // buffers, which hold as many columns.
+  // `products` is scratch.
+  static void run_together(Compute& compute, const float* in, std::span<const Output> outputs,
+                           std::vector<Product>& products);
 
  private:
   struct Buffers {
