@@ -1,8 +1,10 @@
 // Experts that come and go: streaming/expert_policy.h, the tape with groups of experts against a
 // fake disk, and whole mixtures in little memory.
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <memory>
 #include <numeric>
 #include <random>
@@ -11,7 +13,11 @@
 #include <vector>
 
 #include "core/engine/engine.h"
+#include "core/engine/rehearsal.h"
+#include "core/gguf/gguf.h"
+#include "core/plan/planned_model.h"
 #include "core/synth/synthetic_model.h"
+#include "kernels/kernel_table.h"
 #include "streaming/alignment.h"
 #include "streaming/expert_policy.h"
 #include "streaming/streamed_tape.h"
@@ -19,6 +25,7 @@
 #include "tests/fake_reader.h"
 #include "tests/sanitized.h"
 #include "tests/temporary_folder.h"
+#include "topology/thread_team.h"
 
 namespace sluice::test {
 namespace {
@@ -450,6 +457,51 @@ TEST_CASE("a mixture gives the same logits with places for any number of its exp
     has_seen_both = has_seen_both || (some.hits != 0 && some.hits != some.uses);
   }
   CHECK(has_seen_both);
+}
+
+TEST_CASE("tokens of a rehearsed step take all experts alike") {
+  synth::Shape shape = synth::shape_by_name("tiny-qwen3moe");
+  shape.experts = {.count = 24, .used = 4, .feed_forward = 256};
+  const TemporaryFolder folder;
+  const auto file = folder.path() / "model.gguf";
+  synth::SyntheticModel(shape, "Q8_0").write(file, 1, {});
+  const gguf::Model model = gguf::Model::open(file);
+  plan::Request request;
+  request.context = 16;
+  request.parallel = 4;
+  request.budget_bytes = plan::plan_model(model, {}, request).plan.least_budget_bytes;
+  plan::PlannedModel planned = plan::plan_model(model, {}, request);
+  REQUIRE(planned.plan.tape.residency.pinned_expert_bytes == 0);
+
+  FakeDisk disk;
+  disk.files.emplace_back(std::filesystem::file_size(file));
+  topology::ThreadTeam team(topology::CpuList{0});
+  engine::Rehearsal rehearsal(planned, kernels::kernel_table(), team,
+                              std::make_unique<FakeReader>(disk, 1), 1 << 20);
+  const std::vector<Segment>& segments = planned.layout->segments();
+  const std::vector<ExpertGroup>& groups = planned.layout->expert_groups();
+  const auto is_experts = [&](const ReadRequest& read) {
+    return std::ranges::any_of(groups, [&](const ExpertGroup& group) {
+      return segments[group.first_turn].offset <= read.offset + page_bytes &&
+             read.offset < segments[group.end_turn() - 1].offset;
+    });
+  };
+  for (const std::size_t tokens : {1U, 4U}) {
+    INFO(tokens << " tokens");
+    const std::size_t before = disk.requests.size();
+    constexpr int steps = 10;
+    for (int step = 0; step < steps; ++step) {
+      rehearsal.step_seconds(tokens, 1, std::chrono::milliseconds(0));
+    }
+    const auto reads = static_cast<double>(
+        std::ranges::count_if(std::span(disk.requests).subspan(before), is_experts));
+    double expected = 0;
+    for (const ExpertGroup& group : groups) {
+      expected += steps * group.share_needed(tokens) *
+                  static_cast<double>(group.experts * group.turns_each);
+    }
+    CHECK(reads == Approx(expected).epsilon(0.15));
+  }
 }
 
 }  // namespace sluice::test

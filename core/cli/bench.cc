@@ -29,13 +29,22 @@ std::optional<double> median(std::vector<double> values) {
   return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
 }
 
-// The same tokens in every run of the program. Speed does not depend on which tokens they are.
-std::vector<Token> random_tokens(std::size_t count, std::uint32_t vocabulary) {
-  engine::RandomGenerator random(1);
-  std::vector<Token> tokens(count);
-  for (Token& token : tokens) token = static_cast<Token>(random.next() % vocabulary);
-  return tokens;
-}
+// The same tokens in every run of the program. No two of a step or of a measurement depend on each
+// other: tokens that come again find their experts in memory.
+class RandomTokens {
+ public:
+  explicit RandomTokens(std::uint32_t vocabulary) : vocabulary_(vocabulary) {}
+
+  std::vector<Token> next(std::size_t count) {
+    std::vector<Token> tokens(count);
+    for (Token& token : tokens) token = static_cast<Token>(random_.next() % vocabulary_);
+    return tokens;
+  }
+
+ private:
+  std::uint32_t vocabulary_;
+  engine::RandomGenerator random_{1};
+};
 
 using Sequences = std::vector<std::unique_ptr<engine::Sequence>>;
 
@@ -52,46 +61,43 @@ void evaluate_prompt(engine::Engine& engine, engine::Sequence& sequence,
 
 // Evaluates a prompt, and then steps with a token of each sequence, as run and batch do, but
 // without sampling. The other sequences begin as forks of the first.
-void measure_once(engine::Engine& engine, const BenchOptions& options,
-                  std::span<const Token> prompt, std::span<const Token> following, Rates& rates) {
-  const auto length = static_cast<std::uint32_t>(prompt.size() + following.size());
-  const auto prompt_length = static_cast<std::uint32_t>(prompt.size());
+void measure_once(engine::Engine& engine, const BenchOptions& options, RandomTokens& random,
+                  Rates& rates) {
+  const std::uint32_t length = options.prompt_tokens + options.generated_tokens;
+  const std::vector<Token> prompt = random.next(options.prompt_tokens);
   Sequences sequences;
   sequences.push_back(engine.new_sequence(length));
   const Stopwatch prefill;
   evaluate_prompt(engine, *sequences.front(), prompt);
   if (const auto speed = rate(prompt.size(), prefill.seconds())) rates.prefill.push_back(*speed);
   while (sequences.size() < options.parallel) {
-    sequences.push_back(engine.fork(*sequences.front(), prompt_length, length));
+    sequences.push_back(engine.fork(*sequences.front(), options.prompt_tokens, length));
   }
   std::vector<engine::SequenceWork> works;
   const Stopwatch decode;
-  for (std::size_t i = 0; i < following.size(); ++i) {
+  for (std::uint32_t i = 0; i < options.generated_tokens; ++i) {
     throw_if_interrupted();
+    const std::vector<Token> tokens = random.next(sequences.size());
     works.clear();
     for (std::size_t s = 0; s < sequences.size(); ++s) {
-      const std::size_t token = (i + s) % following.size();
-      works.push_back({sequences[s].get(), following.subspan(token, 1), true});
+      works.push_back({sequences[s].get(), std::span(tokens).subspan(s, 1), true});
     }
     engine.step(works);
   }
-  const std::uint64_t decoded = std::uint64_t{following.size()} * sequences.size();
+  const std::uint64_t decoded = std::uint64_t{options.generated_tokens} * sequences.size();
   if (const auto speed = rate(decoded, decode.seconds())) rates.decode.push_back(*speed);
 }
 
 Rates measure(const BenchOptions& options, engine::Engine& engine) {
-  const std::vector<Token> tokens = random_tokens(
-      std::size_t{options.prompt_tokens} + options.generated_tokens, engine.facts().vocabulary);
-  const std::span<const Token> prompt = std::span(tokens).first(options.prompt_tokens);
-  const std::span<const Token> following = std::span(tokens).subspan(options.prompt_tokens);
+  RandomTokens random(engine.facts().vocabulary);
   Progress progress(options.common.quiet);
   progress.show_now("bench: warming up");
-  evaluate_prompt(engine, *engine.new_sequence(1), std::span(tokens).first(1));
+  evaluate_prompt(engine, *engine.new_sequence(1), random.next(1));
   Rates rates;
   for (std::uint32_t i = 0; i < options.repeat; ++i) {
     throw_if_interrupted();
     progress.show_now(fmt::format("bench: repeat {} of {}", i + 1, options.repeat));
-    measure_once(engine, options, prompt, following, rates);
+    measure_once(engine, options, random, rates);
   }
   return rates;
 }

@@ -14,8 +14,7 @@ using Clock = std::chrono::steady_clock;
 
 // Stand-ins are aligned as the weights of the run are; kernels load whole lines.
 constexpr std::size_t alignment = 64;
-// Any weights will do, as long as their products are not subnormal numbers, which take longer. They
-// differ a little, and so do the tokens, so that tokens take different experts.
+// Any weights will do, as long as their products are not subnormal numbers, which take longer.
 constexpr std::uint32_t least_byte = 0x38, byte_values = 4;
 
 constexpr std::uint32_t tokens_before = 256;  // of a sequence, if it has room
@@ -35,6 +34,20 @@ void fill_stand_in(std::span<std::byte> bytes) {
     bytes = bytes.subspan(count);
   }
 }
+
+// Tokens take all experts of a layer equally often.
+class EvenChoice {
+ public:
+  void operator()(std::size_t experts, std::span<std::uint32_t> chosen) {
+    for (auto next = chosen.begin(); next != chosen.end();) {
+      *next = static_cast<std::uint32_t>(random_() % experts);
+      if (std::find(chosen.begin(), next, *next) == next) ++next;
+    }
+  }
+
+ private:
+  std::mt19937 random_;
+};
 
 std::size_t longest(const std::vector<streaming::Segment>& segments) {
   std::uint64_t most = 0;
@@ -133,6 +146,7 @@ Rehearsal::Rehearsal(plan::PlannedModel& planned, const kernels::KernelTable& ke
       cache_(planned.plan.cache, kernels),
       compute_(kernels, team, tape_, planned.decoder->size_max(), planned.plan.chunk,
                planned.plan.tape_options.held_max) {
+  compute_.set_expert_chooser(EvenChoice());
   planned_.decoder->allocate({planned.plan.chunk, team.size(), planned.plan.cache});
 }
 

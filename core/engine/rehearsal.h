@@ -3,7 +3,8 @@
 // A rehearsal runs the model's own decoder: products of the same shapes and types, the same
 // attention, the same threads. Pinned weights are replaced by a stand-in, a buffer larger than the
 // caches, which the matrices use in turns. Streamed weights are read from the file, with the reader
-// of the run. The numbers that come out are nonsense; the time is that of a real step.
+// of the run. Tokens take all experts of a mixture alike. The numbers that come out are nonsense;
+// the time is that of a real step.
 #pragma once
 
 #include <chrono>

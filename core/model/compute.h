@@ -48,6 +48,9 @@ class Compute {
   void set_expert_watch(ExpertWatch watch) { expert_watch_ = std::move(watch); }
   const ExpertWatch& expert_watch() const { return expert_watch_; }  // may be empty
 
+  void set_expert_chooser(ExpertChooser chooser) { expert_chooser_ = std::move(chooser); }
+  const ExpertChooser& expert_chooser() const { return expert_chooser_; }  // may be empty
+
   // Bytes that a Compute of this shape allocates.
   static std::size_t bytes(std::size_t size_max, std::size_t columns_max, std::size_t threads);
 
@@ -127,6 +130,7 @@ class Compute {
   std::function<void()> stop_check_;
   MatrixWatch watch_;
   ExpertWatch expert_watch_;
+  ExpertChooser expert_chooser_;
   topology::AlignedBytes quantised_;
   std::vector<kernels::Activations> inputs_;  // of multiply_each()
   topology::AlignedBytes scratch_;            // kernels::MatmulScratch::bytes for each thread

@@ -1,4 +1,4 @@
-// What the router of a layer chose for a token, for an ExpertWatch.
+// What the router of a layer chose for a token: to be watched, or to be replaced.
 #pragma once
 
 #include <cstddef>
@@ -18,5 +18,10 @@ struct ExpertChoices {
 // Called once for each token and group, by the thread that runs the step. A step that fails may
 // already have called it.
 using ExpertWatch = std::function<void(const ExpertChoices&)>;
+
+// Replaces the experts that a router chose for a token: `chosen` of `experts`, all different. Their
+// weights stay as they are. For steps whose weights mean nothing, such as those of a rehearsal.
+// Called by the thread that runs the step.
+using ExpertChooser = std::function<void(std::size_t experts, std::span<std::uint32_t> chosen)>;
 
 }  // namespace sluice::model

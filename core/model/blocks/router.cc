@@ -4,6 +4,7 @@
 #include <array>
 #include <fmt/format.h>
 #include <limits>
+#include <vector>
 
 namespace sluice::model {
 namespace {
@@ -143,6 +144,17 @@ void Router::run(Pass& pass, const float* in) {
       for (std::size_t i = 0; i < spec_.used; ++i) choices[i].weight *= factors_[choices[i].expert];
     }
   });
+  if (compute.expert_chooser()) replace_choices(compute.expert_chooser(), columns);
+}
+
+void Router::replace_choices(const ExpertChooser& chooser, std::size_t columns) {
+  std::vector<std::uint32_t> chosen(spec_.used);
+  for (std::size_t c = 0; c < columns; ++c) {
+    chooser(spec_.experts, chosen);
+    for (std::size_t i = 0; i < spec_.used; ++i) {
+      buffers_.choices[c * spec_.used + i].expert = chosen[i];
+    }
+  }
 }
 
 }  // namespace sluice::model

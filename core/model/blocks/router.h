@@ -78,6 +78,7 @@ class Router {
   };
 
   Buffers place(Arena& arena, const BufferShape& shape) const;
+  void replace_choices(const ExpertChooser& chooser, std::size_t columns);
 
   RouterSpec spec_;
   Matrix weights_;      // [X][E]
