@@ -37,7 +37,7 @@ std::span<const ExpertPolicy::Exchange> ExpertPolicy::use(std::span<const Expert
 
 void ExpertPolicy::count(std::span<const ExpertUse> uses, std::size_t tokens) {
   const auto count = static_cast<double>(tokens);
-  const double kept = std::exp2(-count / half_life_);
+  const double kept = std::exp2(-1 / half_life_);
   for (double& score : scores_) score *= kept;
   for (const ExpertUse& use : uses) scores_[use.expert] += (1 - kept) * use.tokens / count;
 }

@@ -3,9 +3,9 @@
 // A tape cannot know which experts come next, but some come more often than others. So each group
 // (layer) has a few places, and gives them to the experts that were used most: least frequently
 // used, with ageing. The score of an expert is the share of recent tokens that took it, an average
-// that forgets: after `half_life` tokens an old token counts half. An expert that is used and has
-// no place gets that of the one with the lowest score, if its own score is higher; otherwise it is
-// used once, and not kept.
+// that forgets: after `half_life` steps an old step counts half. (Counted in tokens, a batch would
+// forget all but its last steps.) An expert that is used and has no place gets that of the one with
+// the lowest score, if its own score is higher; otherwise it is used once, and not kept.
 //
 // Places belong to a group. One order over all groups would evict every expert before its layer
 // comes round again, once the places are fewer than a token needs (docs/experts.md).
@@ -23,7 +23,7 @@
 namespace sluice::streaming {
 
 // Chosen by bench/bench_experts.
-inline constexpr double expert_half_life = 16;
+inline constexpr double expert_half_life = 16;  // steps
 
 class ExpertPolicy {
  public:
