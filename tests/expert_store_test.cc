@@ -145,6 +145,15 @@ class Consumer {
   StreamedTape& tape_;
 };
 
+// A tiny model whose tokens take 4 of 24 experts.
+std::filesystem::path write_mixture(const TemporaryFolder& folder) {
+  synth::Shape shape = synth::shape_by_name("tiny-qwen3moe");
+  shape.experts = {.count = 24, .used = 4, .feed_forward = 256};
+  const auto file = folder.path() / "model.gguf";
+  synth::SyntheticModel(shape, "Q8_0").write(file, 1, {});
+  return file;
+}
+
 }  // namespace
 
 TEST_CASE("the use of experts is added up over layers, and divided by tokens") {
@@ -408,11 +417,8 @@ TEST_CASE("what is used most stays in memory") {
 }
 
 TEST_CASE("a mixture gives the same logits with places for any number of its experts") {
-  synth::Shape shape = synth::shape_by_name("tiny-qwen3moe");
-  shape.experts = {.count = 24, .used = 4, .feed_forward = 256};
   const TemporaryFolder folder;
-  const auto model = folder.path() / "model.gguf";
-  synth::SyntheticModel(shape, "Q8_0").write(model, 1, {});
+  const auto model = write_mixture(folder);
   std::mt19937_64 random(4);
   std::vector<tokenizer::Token> tokens(48);
   for (auto& token : tokens) token = static_cast<tokenizer::Token>(3 + below(random, 290));
@@ -460,11 +466,8 @@ TEST_CASE("a mixture gives the same logits with places for any number of its exp
 }
 
 TEST_CASE("tokens of a rehearsed step take all experts alike") {
-  synth::Shape shape = synth::shape_by_name("tiny-qwen3moe");
-  shape.experts = {.count = 24, .used = 4, .feed_forward = 256};
   const TemporaryFolder folder;
-  const auto file = folder.path() / "model.gguf";
-  synth::SyntheticModel(shape, "Q8_0").write(file, 1, {});
+  const auto file = write_mixture(folder);
   const gguf::Model model = gguf::Model::open(file);
   plan::Request request;
   request.context = 16;

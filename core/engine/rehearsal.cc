@@ -1,9 +1,7 @@
 #include "core/engine/rehearsal.h"
 
 #include <algorithm>
-#include <array>
 #include <chrono>
-#include <cstring>
 #include <random>
 #include <utility>
 
@@ -15,25 +13,10 @@ using Clock = std::chrono::steady_clock;
 // Stand-ins are aligned as the weights of the run are; kernels load whole lines.
 constexpr std::size_t alignment = 64;
 // Any weights will do, as long as their products are not subnormal numbers, which take longer.
-constexpr std::uint32_t least_byte = 0x38, byte_values = 4;
+constexpr std::byte stand_in_byte{0x38};
 
 constexpr std::uint32_t tokens_before = 256;  // of a sequence, if it has room
 constexpr int steps_max = 8;
-
-// Fills the memory with bytes of different values, the same in every run. They repeat after a
-// number of bytes that no matrix row has.
-void fill_stand_in(std::span<std::byte> bytes) {
-  std::array<std::byte, 65537> some;
-  std::minstd_rand random;
-  for (std::byte& byte : some) {
-    byte = static_cast<std::byte>(least_byte + (random() >> 8U) % byte_values);
-  }
-  while (!bytes.empty()) {
-    const std::size_t count = std::min(bytes.size(), some.size());
-    std::memcpy(bytes.data(), some.data(), count);
-    bytes = bytes.subspan(count);
-  }
-}
 
 // Tokens take all experts of a layer equally often.
 class EvenChoice {
@@ -76,7 +59,7 @@ RehearsalTape::RehearsalTape(const model::WeightLayout& layout, const plan::Memo
   // All threads write it, which spreads the memory over the nodes of a NUMA machine.
   team.run([&](std::size_t member) {
     const auto part = topology::split(stand_in_.size(), alignment, team.size(), member);
-    fill_stand_in({stand_in_.data() + part.begin, part.size()});
+    std::fill_n(stand_in_.data() + part.begin, part.size(), stand_in_byte);
   });
   if (!reader || std::ranges::find(is_pinned_, false) == is_pinned_.end()) return;
   std::vector<streaming::Segment> streamed;

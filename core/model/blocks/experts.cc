@@ -111,12 +111,12 @@ void Experts::measure(Arena& arena, const BufferShape& shape) const {
   experts_.front().measure(arena, for_experts(shape));
 }
 
-// The buffers of experts: run_by_arrival() computes all experts of a token together.
+// For the buffers of experts, which all of them share: run_by_arrival() computes the experts of a
+// token together.
 BufferShape Experts::for_experts(const BufferShape& shape) const {
   return {outputs_max(shape.columns), shape.threads, shape.cache};
 }
 
-// Experts run one after the other, in the same buffers.
 void Experts::bind(Arena& arena, const BufferShape& shape) {
   buffers_ = place(arena, shape);
   outputs_max_ = outputs_max(shape.columns);
@@ -206,12 +206,11 @@ void Experts::run_by_arrival(Compute& compute, std::span<const streaming::Expert
   const std::size_t e = embedding_;
   const std::span order(buffers_.in_time_order, uses.size());
   std::ranges::transform(uses, order.begin(), &streaming::ExpertUse::expert);
-  // Not std::stable_partition, which allocates memory; `uses` is in ascending order.
-  std::ranges::sort(order, {}, [&](std::uint32_t expert) {
-    return std::pair(!is_in_memory(compute, expert), expert);
-  });
-  // Experts that are no group of the tape are streamed in its order, one after the other.
   const auto is_missed = [&](std::uint32_t expert) { return !is_in_memory(compute, expert); };
+  // Not std::stable_partition, which allocates memory; `uses` is in ascending order.
+  std::ranges::sort(order, {},
+                    [&](std::uint32_t expert) { return std::pair(is_missed(expert), expert); });
+  // Experts that are no group of the tape are streamed in its order, one after the other.
   const std::size_t together =
       columns == 1 && group_
           ? static_cast<std::size_t>(std::ranges::find_if(order, is_missed) - order.begin())
