@@ -178,7 +178,7 @@ TEST_CASE("results are the same with any --parallel and --budget, in parts and t
 void check_within_plan(const Job& job, const std::string& options) {
   const Result result =
       shell("sluice batch " + job.model + " " + job.folder.file("in") + " --restart -o " +
-            job.folder.file("out") + " --budget 64MiB " + options);
+            job.folder.file("out") + " --budget 72MiB " + options);
   INFO(options << "\n" << result.errors);
   REQUIRE(result.status == 0);
   const std::regex line("memory ([0-9.]+) MiB planned(, ([0-9.]+) MiB at its peak)?");

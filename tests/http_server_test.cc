@@ -485,6 +485,16 @@ TEST_CASE("connections and bodies beyond the limits are refused, and room comes 
   }
 }
 
+TEST_CASE("a connection that has closed takes no place, however long the next tick is away") {
+  ServerLimits limits;
+  limits.connections_max = 8;
+  limits.tick = 1h;
+  Running running(limits);
+  for (int i = 0; i < 100; ++i) {
+    CHECK(HttpClient(running.port).ask("POST", "/echo", "x").status == 200);
+  }
+}
+
 TEST_CASE("a server that stops lets answers end, within the grace") {
   SECTION("in time") {
     Running running;

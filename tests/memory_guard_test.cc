@@ -60,6 +60,16 @@ TEST_CASE("with memory enough nothing changes") {
   CHECK(machine.policy.limit_bytes() == Machine::pinned);
 }
 
+TEST_CASE("pages that are charged and not yet counted as the process's own change nothing") {
+  Machine machine;
+  std::mt19937_64 random(1);
+  for (int i = 0; i < 10'000; ++i) {
+    machine.taken = random() % 6 * 2 * MiB;  // huge pages of up to five threads
+    machine.look_after(milliseconds(random() % 12));
+    REQUIRE(machine.policy.limit_bytes() == Machine::pinned);
+  }
+}
+
 TEST_CASE("a plan that fills its budget to the last byte is left alone") {
   MemoryPolicy policy(100 * MiB, 96 * MiB);
   MemoryPolicy::Clock::time_point now{seconds(1000)};

@@ -11,8 +11,10 @@ namespace {
 using std::chrono::milliseconds;
 
 // Over shorter times the kernel's counters, which it updates in batches, would look like a speed.
-constexpr milliseconds rate_time_min{8}, rate_time_max{250};
-constexpr std::uint64_t rate_noise_bytes = std::uint64_t{3} << 20;
+constexpr milliseconds rate_time_min{8}, rate_time_max{400};
+// No more than this is not taken for a loss: each thread that faults may have a huge page that is
+// charged and not yet counted as the process's own, and reading the counters takes a while.
+constexpr std::uint64_t rate_noise_bytes = MemoryPolicy::margin_bytes;
 constexpr double rate_half_life_s = 1.5;
 
 // Nobody takes memory faster than this, because the kernel has to zero it first.
@@ -57,7 +59,8 @@ void MemoryPolicy::measure_rate(std::uint64_t usable_bytes, Clock::time_point no
   double rate = 0;
   for (const Sample& sample : samples_) {
     if (now - sample.time < rate_time_min) continue;
-    const std::uint64_t taken = less(less(sample.usable_bytes, usable_bytes), rate_noise_bytes);
+    const std::uint64_t taken = less(sample.usable_bytes, usable_bytes);
+    if (taken <= rate_noise_bytes) continue;
     rate = std::max(rate, static_cast<double>(taken) / seconds(now - sample.time));
   }
   if (!samples_.empty()) {

@@ -117,6 +117,7 @@ class Server::Impl {
 
   void welcome(int descriptor, Listener::Family family) {
     ++state_.counts.accepted;
+    if (connections_.size() >= state_.limits.connections_max) forget_closed();
     if (connections_.size() >= state_.limits.connections_max) {
       ++state_.counts.refused;
       static_cast<void>(
@@ -148,7 +149,7 @@ class Server::Impl {
   void tick() {
     const Clock::time_point now = Clock::now();
     for (const auto& connection : connections_) connection->tick(now);
-    std::erase_if(connections_, [](const auto& connection) { return connection->is_closed(); });
+    forget_closed();
     for (const auto& door : doors_) {
       if (!door->is_waiting) wait_at(*door);
     }
@@ -156,9 +157,13 @@ class Server::Impl {
     look_whether_done();
   }
 
+  void forget_closed() {
+    std::erase_if(connections_, [](const auto& connection) { return connection->is_closed(); });
+  }
+
   void look_whether_done() {
     if (!state_.is_stopping) return;
-    std::erase_if(connections_, [](const auto& connection) { return connection->is_closed(); });
+    forget_closed();
     if (connections_.empty() || Clock::now() >= deadline_) io_.stop();
   }
 
