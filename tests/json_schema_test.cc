@@ -331,7 +331,7 @@ TEST_CASE("schema: bounds of numbers") {
   std::mt19937_64 random(test::random_seed());
   for (int i = 0; i < 20; ++i) {
     const int low = static_cast<int>(random() % 3000) - 1500;
-    const int high = low + static_cast<int>(random() % 1200);
+    const int high = low + 1 + static_cast<int>(random() % 1200);
     INFO(low << " to " << high);
     const Grammar grammar =
         compile_json_schema({{"type", "integer"}, {"minimum", low}, {"maximum", high}});
@@ -422,6 +422,26 @@ TEST_CASE("schema: arrays, enum, anyOf, allOf and references") {
                {"1"}, {"2"});
   check_schema(R"({"type":"object","properties":{"c":{"$ref":"#","required":["c"]}}})", {"{}"},
                {R"({"c":{}})"});
+}
+
+TEST_CASE("schema: unevaluatedProperties closes its own schema to what stands beside it") {
+  const std::string a = R"({"type":"object","properties":{"a":{"type":"integer"}})";
+  check_schema(a + R"(,"unevaluatedProperties":false})", {"{}", R"({"a":1})"}, {R"({"b":1})"});
+  check_schema(a + R"(,"allOf":[{"properties":{"b":true}}],"unevaluatedProperties":false})",
+               {R"({"a":1,"b":2})"}, {R"({"c":1})"});
+  check_schema(a + R"(,"allOf":[{"unevaluatedProperties":false}]})", {"{}"}, {R"({"a":1})"});
+  check_schema(a + R"(,"$ref":"#/$defs/b","$defs":{"b":{"properties":{"b":true},
+                       "unevaluatedProperties":false}}})",
+               {"{}", R"({"b":1})"}, {R"({"a":1})"});
+  check_schema(a + R"(,"anyOf":[{"properties":{"b":true},"required":["b"],
+                                 "unevaluatedProperties":false}, {"required":["a"]}]})",
+               {R"({"b":1})", R"({"a":1})"}, {R"({"a":1,"b":1})"});
+  check_schema(a + R"(,"additionalProperties":{"type":"null"},"unevaluatedProperties":false})",
+               {R"({"a":1,"b":null})"}, {R"({"b":1})"});
+  check_schema(a + R"(,"unevaluatedProperties":true})", {R"({"a":1})"}, {R"({"a":null})"});
+  check_schema(R"({"type":"object","unevaluatedProperties":false})", {"{}"}, {R"({"a":1})"});
+  CHECK_THAT(problem_of(a + R"(,"unevaluatedProperties":{"type":"null"}})"),
+             Contains("/unevaluatedProperties: only false is supported"));
 }
 
 TEST_CASE("schema: oneOf where the branches are apart") {

@@ -238,8 +238,8 @@ Schema merge(Schema a, const Schema& b, const std::string& pointer) {
     } else if (bound_rule(name) != BoundRule::none) {
       const bool takes_greater = bound_rule(name) == BoundRule::greater;
       if ((item.value() > own) == takes_greater) own = item.value();
-    } else if (name == "uniqueItems" || name == "unevaluatedProperties") {
-      own = name == "uniqueItems";
+    } else if (name == "uniqueItems") {
+      own = true;
     } else if (name == "pattern" || name == "format" || name == "multipleOf") {
       throw schema_error(pointer_to(pointer, name),
                          "two different ones at one place (by allOf or $ref) are not supported");
@@ -431,6 +431,7 @@ void SchemaMerger::expand(const Schema& schema, const std::string& pointer, unsi
   }
   check_keywords(schema, pointer);
   spend(schema);
+  if (schema.contains("unevaluatedProperties")) return expand_closed(schema, pointer, depth, ways);
   Schema own = Schema::object();
   for (const auto& item : schema.items()) {
     if (!is_combiner(item.key())) own[item.key()] = item.value();
@@ -452,6 +453,19 @@ void SchemaMerger::expand(const Schema& schema, const std::string& pointer, unsi
       expand_branches(list, place, depth, name == std::string_view("oneOf"), ways);
     }
   }
+}
+
+// unevaluatedProperties forbids the members that its own schema, with its combiners, does not name;
+// what stands beside that schema does not count.
+void SchemaMerger::expand_closed(const Schema& schema, const std::string& pointer, unsigned depth,
+                                 std::vector<Schema>& ways) {
+  Schema open = schema;
+  open.erase("unevaluatedProperties");
+  if (schema["unevaluatedProperties"] == true) return expand(open, pointer, depth, ways);
+  std::vector<Schema> closed = {Schema::object()};
+  expand(open, pointer, depth, closed);
+  for (Schema& way : closed) way.emplace("additionalProperties", false);  // unless it has one
+  multiply(ways, closed, pointer);
 }
 
 void SchemaMerger::expand_branches(const Schema& list, const std::string& pointer, unsigned depth,

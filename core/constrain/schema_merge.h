@@ -49,6 +49,8 @@ class SchemaMerger {
  private:
   void expand(const Schema& schema, const std::string& pointer, unsigned depth,
               std::vector<Schema>& ways);
+  void expand_closed(const Schema& schema, const std::string& pointer, unsigned depth,
+                     std::vector<Schema>& ways);
   void expand_branches(const Schema& list, const std::string& pointer, unsigned depth,
                        bool exclusive, std::vector<Schema>& ways);
   void multiply(std::vector<Schema>& ways, const std::vector<Schema>& more,
