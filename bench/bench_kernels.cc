@@ -86,7 +86,7 @@ class Weights {
     memory_.commit(std::max(dram_bytes, 2 * cache_bytes));
     std::memset(memory_.data(), 1, memory_.committed_bytes());
   }
-  std::span<const std::byte> bytes() const { return memory_.bytes(); }
+  std::span<std::byte> bytes() { return memory_.bytes(); }
 
   // Rows of a type that fit into the cache, whole panels.
   std::size_t rows(BlockType type) const {
@@ -155,6 +155,30 @@ void multiply(State& state, const Product& product, Weights& weights, const Limi
   state.counters["GMAC/s"] = macs_per_s / 1e9;
   if (form != ActivationForm::f32) state.counters["%peak"] = 100 * macs_per_s / limits.macs_per_s;
   if (product.from_dram) state.counters["%dram"] = 100 * bytes_per_s / limits.dram_bytes_per_s;
+}
+
+// What pinning costs: half of the memory is packed into the other half, matrix by matrix.
+void pack(State& state, BlockType type, bool from_dram, Weights& weights) {
+  const std::size_t rows = weights.rows(type);
+  const std::size_t bytes = rows * kernels::row_bytes(type, weights_per_row);
+  const std::size_t half = weights.fill(type) / 2, copies = from_dram ? half : 1;
+  std::byte* const data = weights.bytes().data();
+  std::size_t copy = 0;
+  const double seconds = time_iterations(state, [&] {
+    kernels::pack_panels(type, rows, weights_per_row, data + copy * bytes,
+                         data + (half + copy) * bytes);
+    copy = copy + 1 < copies ? copy + 1 : 0;
+  });
+  state.counters["GB/s"] = static_cast<double>(bytes) / seconds / 1e9;
+}
+
+void add_packing(const std::shared_ptr<Weights>& weights) {
+  for (const kernels::BlockTraits& t : kernels::all_block_types()) {
+    for (const bool from_dram : {false, true}) {
+      add(fmt::format("pack/{}/{}", t.name, from_dram ? "dram" : "cache"),
+          [=](State& state) { pack(state, t.type, from_dram, *weights); });
+    }
+  }
 }
 
 void add_products(const std::shared_ptr<Weights>& weights, const Limits& limits) {
@@ -356,6 +380,7 @@ void register_benchmarks(std::uint64_t dram_mib) {
                               fmt::format("{:.1f} GB/s over {} MiB", limits.dram_bytes_per_s / 1e9,
                                           weights->bytes().size() / mib));
   add_products(weights, limits);
+  add_packing(weights);
   add_others();
   add_recurrent();
 }

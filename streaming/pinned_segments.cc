@@ -48,7 +48,9 @@ void PinnedSegments::limit(std::uint64_t bytes) {
       places_[i].state = State::streamed;
       continue;
     }
-    places_[i].state = State::doomed;
+    const bool is_copy =
+        places_[i].state == State::copying || places_[i].state == State::doomed_copy;
+    places_[i].state = is_copy ? State::doomed_copy : State::doomed;
     give_back(first, i);
     first = i + 1;
   }
@@ -80,7 +82,8 @@ std::uint64_t PinnedSegments::bytes() const {
   const std::lock_guard lock(mutex_);
   std::uint64_t bytes = 0;
   for (const Place& place : places_) {
-    const bool is_there = place.state != State::streamed && place.state != State::copying;
+    const bool is_there =
+        place.state == State::pinned || place.state == State::held || place.state == State::doomed;
     bytes += is_there ? place.end - place.begin : 0;
   }
   return bytes;
@@ -170,6 +173,14 @@ std::byte* PinnedSegments::begin_copy(std::size_t turn) {
   return memory_.data() + place->begin;
 }
 
+std::byte* PinnedSegments::copied_to(std::size_t turn) {
+  const std::lock_guard lock(mutex_);
+  const Place* const place = find(turn);
+  const bool is_copy =
+      place != nullptr && (place->state == State::copying || place->state == State::doomed_copy);
+  return is_copy ? memory_.data() + place->begin : nullptr;
+}
+
 void PinnedSegments::end_copy(std::size_t turn) {
   const std::lock_guard lock(mutex_);
   leave(*find(turn));
@@ -177,7 +188,7 @@ void PinnedSegments::end_copy(std::size_t turn) {
 
 // Called when the leading thread no longer uses a place (a copy or a hold has ended).
 void PinnedSegments::leave(Place& place) {
-  if (place.state != State::doomed) {
+  if (place.state != State::doomed && place.state != State::doomed_copy) {
     place.state = State::pinned;
     return;
   }

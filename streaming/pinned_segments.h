@@ -47,7 +47,7 @@ class PinnedSegments {
   void stop_populating();
 
   // The bytes of a segment, valid until release(); null when it is not pinned. Throws
-  // std::logic_error when it is held already.
+  // std::logic_error when it is held or copied already.
   const std::byte* acquire(std::size_t turn);
   // Returns false, and does nothing, when the segment is not held.
   bool release(std::size_t turn);
@@ -63,6 +63,7 @@ class PinnedSegments {
   // Where to copy a segment that is not pinned; null when it is, or when the limit does not allow
   // it. The segment is pinned from end_copy() on, unless the limit has fallen below it meanwhile.
   std::byte* begin_copy(std::size_t turn);
+  std::byte* copied_to(std::size_t turn);  // between the two; else null
   void end_copy(std::size_t turn);
 
  private:
@@ -71,7 +72,8 @@ class PinnedSegments {
     copying,
     pinned,
     held,
-    doomed,  // copying or held; its memory is returned to the system after that
+    doomed_copy,  // copying; its memory is returned to the system after that
+    doomed,       // held; the same
   };
 
   static constexpr std::size_t nowhere = ~std::size_t{0};

@@ -78,12 +78,6 @@ std::span<const std::byte> ReadAhead::acquire(std::size_t index) {
   return bytes_of(slot);
 }
 
-bool ReadAhead::is_ready(std::size_t index) {
-  take_finished();
-  const Slot* const slot = find(index);
-  return slot != nullptr && slot->state == State::ready;
-}
-
 std::span<const std::byte> ReadAhead::held(std::size_t index) const {
   const Slot* const slot = find(index);
   if (slot == nullptr || slot->state != State::held) {

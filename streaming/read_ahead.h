@@ -73,9 +73,6 @@ class ReadAhead {
   // acquired again. Throws std::logic_error when it is held already or when all slots are held.
   std::span<const std::byte> acquire(std::size_t index);
 
-  // Whether acquire(index) would return at once. Never blocks.
-  bool is_ready(std::size_t index);
-
   // Says that the consumer needs this entry next. Unless the window has it, reading goes on there.
   // Only for a `next` that knows more than it did.
   void read_on_from(std::size_t index);

@@ -144,7 +144,6 @@ StreamedTape::StreamedTape(std::vector<Segment> segments, std::unique_ptr<Reader
       is_mapped_(segments_.size(), false),
       demand_(std::move(experts)),
       expert_statistics_(demand_.groups().size()),
-      waiting_max_((options.slots - options.held_max) / 2),
       pinned_(pinned_costs(segments_, demand_.groups(), false), copied_turns(plan_)),
       ring_memory_(reader->maps_files() ? 0 : plan_.ring_bytes),
       reader_(std::move(reader)),
@@ -222,7 +221,11 @@ void StreamedTape::load(const Progress& progress) {
   read_ahead_.start(std::move(entries), ReadAhead::Order::once);
   for (std::size_t i = 0; i < turns.size(); ++i) {
     if (!is_mapped_[turns[i]] && !pinned_.may_pin(turns[i])) break;
-    bring_in(turns[i], read_ahead_.acquire(i));
+    const std::span<const std::byte> bytes = read_ahead_.acquire(i);
+    if (std::byte* const place = pinned_.begin_copy(turns[i])) {
+      copy(turns[i], bytes, place);
+      pinned_.end_copy(turns[i]);
+    }
     read_ahead_.release(i);
     loaded_bytes_ += segments_[turns[i]].bytes;
     if (progress) progress(loaded_bytes_, total_bytes);
@@ -237,28 +240,12 @@ void StreamedTape::load(const Progress& progress) {
   }
 }
 
-// Pins a segment if that is allowed.
-void StreamedTape::bring_in(std::size_t turn, std::span<const std::byte> bytes) {
-  std::byte* const to = pinned_.begin_copy(turn);
-  if (to == nullptr) return;
+void StreamedTape::copy(std::size_t turn, std::span<const std::byte> bytes, std::byte* to) const {
   if (copy_) {
     copy_(turn, bytes, to);
   } else {
     std::memcpy(to, bytes.data(), bytes.size());
   }
-  pinned_.end_copy(turn);
-}
-
-// Copies the oldest of the segments that wait for it. It may have lost its place meanwhile.
-void StreamedTape::bring_in_waiting() {
-  const std::size_t turn = waiting_.front();
-  waiting_.erase(waiting_.begin());
-  bring_in(turn, read_ahead_.held(turn));
-  read_ahead_.release(turn);
-}
-
-bool StreamedTape::waits_to_be_copied(std::size_t turn) const {
-  return std::ranges::find(waiting_, turn) != waiting_.end();
 }
 
 void StreamedTape::start_streaming() {
@@ -290,11 +277,6 @@ std::size_t StreamedTape::next_not_in_memory(std::size_t turn) const {
 void StreamedTape::expect_experts(std::size_t group, std::span<const ExpertUse> uses,
                                   std::size_t tokens) {
   const ExpertGroup& experts = demand_.groups()[group];
-  const auto is_of_group = [&](std::size_t turn) {
-    return experts.first_turn <= turn && turn < experts.end_turn();
-  };
-  // Before anything is expected: each copy reads on, and must not begin in the middle of the group.
-  while (std::ranges::any_of(waiting_, is_of_group)) bring_in_waiting();
   demand_.expect(group, uses);
   ExpertStatistics& statistics = expert_statistics_[group];
   statistics.tokens += tokens;
@@ -312,7 +294,6 @@ void StreamedTape::expect_experts(std::size_t group, std::span<const ExpertUse> 
   if (!is_streaming_) return demand_.pass(segments_.size());  // nothing is read ahead
   const std::size_t next = next_streamed(experts.first_turn);
   if (next != ReadAhead::not_yet_known) read_ahead_.read_on_from(next);
-  while (!waiting_.empty()) bring_in_waiting();  // while the disk reads
 }
 
 bool StreamedTape::is_expert_in_memory(const ExpertGroup& group, std::uint32_t expert) const {
@@ -323,8 +304,8 @@ bool StreamedTape::is_expert_in_memory(const ExpertGroup& group, std::uint32_t e
   return true;
 }
 
-// An expert that gets a place is copied there when it is released, like every segment that has a
-// place and is streamed.
+// An expert that gets a place is copied there while it is held, like every segment that has a place
+// and is streamed.
 void StreamedTape::hand_out_places(std::size_t group, std::span<const ExpertUse> uses,
                                    std::size_t tokens) {
   const std::vector<std::uint64_t>& ends = place_ends_[group];
@@ -368,7 +349,6 @@ std::vector<ReadAheadEntry> StreamedTape::streamed_entries() const {
 
 HeldSegment StreamedTape::acquire(std::size_t turn) {
   const Segment& segment = segments_.at(turn);
-  while (waits_to_be_copied(turn)) bring_in_waiting();
   if (const std::byte* const pinned = pinned_.acquire(turn)) {
     return {{pinned, segment.bytes}, Storage::copied};
   }
@@ -377,9 +357,9 @@ HeldSegment StreamedTape::acquire(std::size_t turn) {
     return {{reader_->mapping(segment.file) + segment.offset, segment.bytes}, Storage::mapped};
   }
   if (!is_streaming_) start_streaming();
-  while (!waiting_.empty() && !read_ahead_.is_ready(turn)) bring_in_waiting();
   const std::uint64_t waited_before_ns = read_ahead_.statistics().stall_ns;
-  const HeldSegment held{read_ahead_.acquire(turn), Storage::ring};
+  HeldSegment held{read_ahead_.acquire(turn), Storage::ring};
+  held.place = pinned_.begin_copy(turn);
   const std::span<const ExpertGroup> groups = demand_.groups();
   if (const auto group = find_group(groups, turn); group != groups.end()) {
     expert_statistics_[static_cast<std::size_t>(group - groups.begin())].stall_ns +=
@@ -397,20 +377,13 @@ void StreamedTape::check_still_there(const Segment& segment) const {
   throw read_failure(reader_->files()[segment.file], segment, result);
 }
 
-void StreamedTape::release(std::size_t turn) {
+void StreamedTape::give_back(std::size_t turn, bool is_copied) {
   if (pinned_.release(turn) || is_mapped_.at(turn)) return;
   const std::span<const std::byte> bytes = read_ahead_.held(turn);
-  if (waits_to_be_copied(turn)) {
-    throw std::logic_error("a segment was released that is not held");
+  if (std::byte* const place = pinned_.copied_to(turn)) {
+    if (!is_copied) copy(turn, bytes, place);
+    pinned_.end_copy(turn);
   }
-  const bool is_expert = find_group(demand_.groups(), turn) != demand_.groups().end();
-  if (is_expert && waiting_max_ != 0 && pinned_.may_pin(turn)) {
-    // The step would wait for the copy, and the disk with it if this is the layer's last expert.
-    waiting_.push_back(turn);  // first, so that it is not lost if a copy fails
-    if (waiting_.size() > waiting_max_) bring_in_waiting();
-    return;
-  }
-  bring_in(turn, bytes);
   read_ahead_.release(turn);
 }
 

@@ -8,8 +8,8 @@
 //
 // Of the experts of a mixture some lie in memory, in places that pass from one expert to another
 // (streaming/expert_policy.h); of the others a step streams those that it needs, and no more. An
-// expert that gets a place is copied there from the ring, while the disk reads the next ones. With
-// the mmap reader the places stay with the experts that had them first.
+// expert that gets a place is copied there from the ring, at best by its holder while it computes.
+// With the mmap reader the places stay with the experts that had them first.
 //
 // Memory: no more than plan_tape() says beforehand. limit_pinned_bytes() can lower the pinned part
 // at any moment; segments beyond the limit are streamed from then on. When the limit rises again,
@@ -112,7 +112,8 @@ class StreamedTape final : public Tape {
   // Throws std::system_error, which names file and offset, when the bytes cannot be read; the turn
   // may be acquired again, and the tape stays usable. Throws std::logic_error for misuse.
   HeldSegment acquire(std::size_t turn) override;
-  void release(std::size_t turn) override;
+  void release(std::size_t turn) override { give_back(turn, false); }
+  void keep(std::size_t turn) override { give_back(turn, true); }
   void expect_experts(std::size_t group, std::span<const ExpertUse> uses,
                       std::size_t tokens) override;
   bool is_in_memory(std::size_t turn) const override;
@@ -142,9 +143,8 @@ class StreamedTape final : public Tape {
   void check_segments() const;
   void open_ring();
   void close_ring();
-  void bring_in(std::size_t turn, std::span<const std::byte> bytes);
-  void bring_in_waiting();
-  bool waits_to_be_copied(std::size_t turn) const;
+  void copy(std::size_t turn, std::span<const std::byte> bytes, std::byte* to) const;
+  void give_back(std::size_t turn, bool is_copied);
   void start_streaming();
   std::size_t next_streamed(std::size_t turn);
   std::size_t next_not_in_memory(std::size_t turn) const;
@@ -164,11 +164,6 @@ class StreamedTape final : public Tape {
   // By group; empty when experts keep their places.
   std::vector<ExpertPolicy> policies_;
   std::vector<std::vector<std::uint64_t>> place_ends_;  // by group and place, in pinned_
-
-  // Turns of experts that were released but are still in the ring, the oldest first. They are
-  // copied to their places when there is time.
-  std::vector<std::size_t> waiting_;
-  std::size_t waiting_max_;  // leaves slots to read ahead
 
   // The order matters for destruction, from the last to the first: the window, the reader (which
   // waits for its reads), and only then the memory that these reads write to.

@@ -66,6 +66,9 @@ enum class Storage {
 struct HeldSegment {
   std::span<const std::byte> bytes;
   Storage storage;
+  // Where a segment of the ring will stay from now on; null when it will not. Its holder may write
+  // the copy there, in the form that the tape's copy function gives it, and then call keep().
+  std::byte* place = nullptr;
 };
 
 class Tape {
@@ -78,8 +81,12 @@ class Tape {
   // acquired again.
   virtual HeldSegment acquire(std::size_t turn) = 0;
 
-  // Gives a segment back. Call it once for every acquire that returned.
+  // Gives a segment back. Call it once for every acquire that returned. If the segment has a place,
+  // the tape copies it there.
   virtual void release(std::size_t turn) = 0;
+
+  // release() of a segment whose holder has written the copy itself.
+  virtual void keep(std::size_t turn) = 0;
 
   // Says which experts of a group the step needs, by ascending number. `tokens` is how many tokens
   // the step has. Call it before any of these experts is acquired; they may then be acquired in any

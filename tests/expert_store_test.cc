@@ -45,6 +45,7 @@ std::vector<ExpertUse> random_uses(std::size_t experts, std::size_t used, std::u
     chosen.insert(static_cast<std::uint32_t>(below(random, bound)));
   }
   std::vector<ExpertUse> uses;
+  uses.reserve(chosen.size());
   for (const std::uint32_t expert : chosen) {
     uses.push_back({expert, 1 + static_cast<std::uint32_t>(below(random, tokens))});
   }
@@ -149,7 +150,7 @@ class Consumer {
 std::filesystem::path write_mixture(const TemporaryFolder& folder) {
   synth::Shape shape = synth::shape_by_name("tiny-qwen3moe");
   shape.experts = {.count = 24, .used = 4, .feed_forward = 256};
-  const auto file = folder.path() / "model.gguf";
+  auto file = folder.path() / "model.gguf";
   synth::SyntheticModel(shape, "Q8_0").write(file, 1, {});
   return file;
 }
@@ -331,7 +332,7 @@ TEST_CASE("a step of one token reads no expert that it does not need") {
   }
 }
 
-TEST_CASE("an expert is copied to its place while the disk reads the next ones") {
+TEST_CASE("an expert is copied to its place by its holder, or when it is released") {
   std::mt19937_64 random(3);
   Mixture mixture(random);
   mixture.segments.clear();
@@ -343,42 +344,60 @@ TEST_CASE("an expert is copied to its place while the disk reads the next ones")
   options.pinned_bytes_max = 2 * 4096;  // a place for one expert of each group
   options.held_max = 1;
   options.slots = 8;
-  std::vector<std::size_t> copied, requests_before;  // by copy
+  std::vector<std::size_t> copied;
   const auto copy = [&](std::size_t turn, std::span<const std::byte> from, std::byte* to) {
     copied.push_back(turn);
-    requests_before.push_back(mixture.disk.requests.size());
     std::memcpy(to, from.data(), from.size());
   };
   StreamedTape tape(mixture.segments, std::make_unique<FakeReader>(mixture.disk, 1), options, copy,
                     mixture.groups);
   tape.load();
-  const auto use = [&](std::size_t group, std::uint32_t expert) {
-    tape.expect_experts(group, std::vector<ExpertUse>{{expert, 1}}, 1);
-    const std::size_t turn = 4 * group + expert;
-    const HeldSegment held = tape.acquire(turn);
-    CHECK(std::memcmp(held.bytes.data(), mixture.disk.files[0].data() + 4096 * turn, 4096) == 0);
-    tape.release(turn);
-    return held.storage;
+  const auto acquire = [&](std::size_t turn) {
+    tape.expect_experts(turn / 4, std::vector<ExpertUse>{{std::uint32_t(turn % 4), 1}}, 1);
+    return tape.acquire(turn);
   };
-  CHECK(use(0, 2) == Storage::ring);
+  const auto is_as_on_disk = [&](const HeldSegment& held, std::size_t turn) {
+    return std::memcmp(held.bytes.data(), mixture.disk.files[0].data() + 4096 * turn, 4096) == 0;
+  };
+  HeldSegment held = acquire(2);
+  CHECK(held.storage == Storage::ring);
+  REQUIRE(held.place != nullptr);
+  CHECK(is_as_on_disk(held, 2));
+  CHECK_FALSE(tape.is_in_memory(2));
+  std::memset(held.place, 7, 4096);
+  tape.keep(2);
   CHECK(copied.empty());
   CHECK_THROWS_AS(tape.release(2), std::logic_error);
-  const std::size_t requests = mixture.disk.requests.size();
-  CHECK(use(1, 3) == Storage::ring);
-  REQUIRE(copied == std::vector<std::size_t>{2});
-  CHECK(requests_before[0] == requests + 1);
-  // One that is needed again before that is copied first.
-  CHECK(tape.acquire(7).storage == Storage::copied);
+  CHECK_THROWS_AS(tape.keep(2), std::logic_error);
+  held = acquire(2);
+  CHECK(held.storage == Storage::copied);
+  CHECK(held.place == nullptr);
+  CHECK(std::ranges::count(held.bytes, std::byte{7}) == 4096);
+  tape.release(2);
+
+  CHECK(is_as_on_disk(acquire(7), 7));
   tape.release(7);
-  CHECK(copied == std::vector<std::size_t>{2, 7});
-  CHECK(use(0, 2) == Storage::copied);
-  // A place may be lost while its expert waits for the copy.
+  CHECK(copied == std::vector<std::size_t>{7});
+  held = acquire(7);
+  CHECK(held.storage == Storage::copied);
+  CHECK(is_as_on_disk(held, 7));
+  tape.release(7);
+
+  // A place may be lost while its expert is copied.
   tape.limit_pinned_bytes(0);
-  tape.limit_pinned_bytes(options.pinned_bytes_max);
-  CHECK(use(0, 2) == Storage::ring);
-  tape.limit_pinned_bytes(0);
-  CHECK(use(0, 2) == Storage::ring);
-  CHECK(copied.size() == 2);
+  CHECK(acquire(2).place == nullptr);
+  tape.release(2);
+  for (const bool keeps : {false, true}) {
+    tape.limit_pinned_bytes(options.pinned_bytes_max);
+    held = acquire(2);
+    REQUIRE(held.place != nullptr);
+    tape.limit_pinned_bytes(0);
+    tape.limit_pinned_bytes(options.pinned_bytes_max);
+    std::memset(held.place, 7, 4096);
+    CHECK(is_as_on_disk(held, 2));
+    keeps ? tape.keep(2) : tape.release(2);
+    CHECK_FALSE(tape.is_in_memory(2));
+  }
 }
 
 TEST_CASE("what is used most stays in memory") {

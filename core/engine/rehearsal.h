@@ -38,6 +38,7 @@ class RehearsalTape final : public streaming::Tape {
 
   streaming::HeldSegment acquire(std::size_t turn) override;
   void release(std::size_t turn) override;
+  void keep(std::size_t turn) override { release(turn); }  // nothing has a place
   void expect_experts(std::size_t group, std::span<const streaming::ExpertUse> uses,
                       std::size_t tokens) override;
   bool is_in_memory(std::size_t turn) const override {

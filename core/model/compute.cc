@@ -85,7 +85,7 @@ void Compute::multiply_transposed(const float* x, std::size_t x_stride, std::siz
     if (stop_check_) stop_check_();
     hold(product, nullptr, slice);
     add_held_rows(transposed);
-    release_held();
+    release_held(true);
   }
 }
 
@@ -122,19 +122,25 @@ void Compute::hold_and_multiply(const Product& product, const kernels::Activatio
 
 void Compute::hold(const Product& product, const kernels::Activations* x, const Slice& slice) {
   const streaming::HeldSegment segment = tape_.acquire(slice.turn);
+  const bool may_be_packed = kernels_.matmul.reads_packed && kernels::can_pack(slice.rows);
   // A segment in memory of its own is as WeightLayout::pack made it.
-  const bool is_packed = segment.storage == streaming::Storage::copied &&
-                         kernels_.matmul.reads_packed && kernels::can_pack(slice.rows);
-  held_.push_back({&product, x, &slice, segment.bytes.data(), is_packed, {}});
+  const bool is_packed = may_be_packed && segment.storage == streaming::Storage::copied;
+  const bool packs = may_be_packed && x != nullptr;
+  held_.push_back(
+      {&product, x, &slice, segment.bytes.data(), packs ? segment.place : nullptr, is_packed, {}});
   ring_held_ += segment.storage == streaming::Storage::ring ? 1 : 0;
 }
 
 // If the reader has failed for good, the error appears here, as the ring reads ahead, and again at
 // the next acquire; so it can be ignored here.
-void Compute::release_held() noexcept {
+void Compute::release_held(bool are_multiplied) noexcept {
   for (const HeldSlice& held : held_) {
     try {
-      tape_.release(held.slice->turn);
+      if (are_multiplied && held.place != nullptr) {
+        tape_.keep(held.slice->turn);
+      } else {
+        tape_.release(held.slice->turn);
+      }
     } catch (const std::system_error&) {
     }
   }
@@ -174,7 +180,7 @@ void Compute::multiply_held() {
       multiply_rows(held, rows, scratch);
     }
   });
-  release_held();
+  release_held(true);
 }
 
 // Multiplies the rows `range` of a slice.
@@ -183,9 +189,15 @@ void Compute::multiply_rows(const HeldSlice& held, const topology::WorkRange& ra
   const Product& product = *held.product;
   const kernels::Activations& x = *held.x;
   const Matrix& w = *product.w;
-  const kernels::WeightRows rows{w.type,       held.data + range.begin * w.row_bytes,
-                                 range.size(), w.columns,
-                                 w.row_bytes,  held.is_packed};
+  kernels::WeightRows rows{w.type,       held.data + range.begin * w.row_bytes,
+                           range.size(), w.columns,
+                           w.row_bytes,  held.is_packed};
+  if (held.place != nullptr) {
+    std::byte* const place = held.place + range.begin * w.row_bytes;
+    kernels::pack_panels(w.type, range.size(), w.columns, rows.data, place);
+    rows.data = place;
+    rows.is_packed = true;
+  }
   const std::size_t first = held.slice->first_row + range.begin;
   float* y = product.y + first;
   kernels_.matmul.multiply(rows, x, y, product.y_stride, scratch);

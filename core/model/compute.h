@@ -94,7 +94,8 @@ class Compute {
     const kernels::Activations* x;  // null in multiply_transposed()
     const Slice* slice;
     const std::byte* data;
-    bool is_packed;
+    std::byte* place;            // where to pack the rows before they are multiplied, or null
+    bool is_packed;              // `data` is; the rows at `place` are in any case
     topology::WorkRange groups;  // of rows, numbered over all held slices
   };
 
@@ -114,11 +115,11 @@ class Compute {
   // Held slices refer to products, and keep the ring from reading ahead.
   struct Release {
     Compute& compute;
-    ~Release() { compute.release_held(); }
+    ~Release() { compute.release_held(false); }
   };
   void hold(const Product& product, const kernels::Activations* x, const Slice& slice);
   void hold_and_multiply(const Product& product, const kernels::Activations& x);
-  void release_held() noexcept;
+  void release_held(bool are_multiplied) noexcept;
   void multiply_held();
   void multiply_rows(const HeldSlice& held, const topology::WorkRange& range,
                      const kernels::MatmulScratch& scratch);
