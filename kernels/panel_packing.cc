@@ -28,8 +28,8 @@ std::byte* pack_odd(const BlockDivision& d, std::size_t row_bytes, const std::by
 using Words = std::uint32_t __attribute__((vector_size(16)));  // four words of a row
 constexpr std::size_t word_bytes = BlockDivision::word_bytes;
 
-// Packs four words of each of 16 rows: the word `i` of all rows is 64 bytes at to[i]. Four rows at
-// a time are transposed in registers.
+// Packs four words of each of 16 rows: the first words of all rows, then the second ones, and so
+// on. Four rows at a time are transposed in registers.
 void pack_four_words(std::size_t row_bytes, const std::byte* from, std::byte* to) {
   for (std::size_t row = 0; row < panel_rows; row += 4) {
     Words r[4];
@@ -50,7 +50,8 @@ void pack_four_words(std::size_t row_bytes, const std::byte* from, std::byte* to
   }
 }
 
-// Packs the words of a block of 16 rows. Returns the end of what it wrote.
+// Packs the words of a block of 16 rows; the packed order keeps four together. Returns the end of
+// what it wrote.
 std::byte* pack_words(const BlockDivision& d, std::size_t row_bytes, const std::byte* block,
                       std::byte* to) {
   const std::byte* const words = block + d.words_at();
