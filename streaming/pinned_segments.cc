@@ -48,9 +48,7 @@ void PinnedSegments::limit(std::uint64_t bytes) {
       places_[i].state = State::streamed;
       continue;
     }
-    const bool is_copy =
-        places_[i].state == State::copying || places_[i].state == State::doomed_copy;
-    places_[i].state = is_copy ? State::doomed_copy : State::doomed;
+    places_[i].is_doomed = true;
     give_back(first, i);
     first = i + 1;
   }
@@ -82,8 +80,7 @@ std::uint64_t PinnedSegments::bytes() const {
   const std::lock_guard lock(mutex_);
   std::uint64_t bytes = 0;
   for (const Place& place : places_) {
-    const bool is_there =
-        place.state == State::pinned || place.state == State::held || place.state == State::doomed;
+    const bool is_there = place.state == State::pinned || place.state == State::held;
     bytes += is_there ? place.end - place.begin : 0;
   }
   return bytes;
@@ -92,7 +89,8 @@ std::uint64_t PinnedSegments::bytes() const {
 bool PinnedSegments::is_pinned(std::size_t turn) const {
   const std::lock_guard lock(mutex_);
   const Place* const place = find(turn);
-  return place != nullptr && (place->state == State::pinned || place->state == State::held);
+  return place != nullptr && !place->is_doomed &&
+         (place->state == State::pinned || place->state == State::held);
 }
 
 std::size_t PinnedSegments::next_streamed(std::size_t turn) const {
@@ -133,9 +131,7 @@ const std::byte* PinnedSegments::acquire(std::size_t turn) {
 bool PinnedSegments::release(std::size_t turn) {
   const std::lock_guard lock(mutex_);
   Place* const place = find(turn);
-  if (place == nullptr || (place->state != State::held && place->state != State::doomed)) {
-    return false;
-  }
+  if (place == nullptr || place->state != State::held) return false;
   leave(*place);
   return true;
 }
@@ -176,8 +172,7 @@ std::byte* PinnedSegments::begin_copy(std::size_t turn) {
 std::byte* PinnedSegments::copied_to(std::size_t turn) {
   const std::lock_guard lock(mutex_);
   const Place* const place = find(turn);
-  const bool is_copy =
-      place != nullptr && (place->state == State::copying || place->state == State::doomed_copy);
+  const bool is_copy = place != nullptr && place->state == State::copying;
   return is_copy ? memory_.data() + place->begin : nullptr;
 }
 
@@ -188,7 +183,7 @@ void PinnedSegments::end_copy(std::size_t turn) {
 
 // Called when the leading thread no longer uses a place (a copy or a hold has ended).
 void PinnedSegments::leave(Place& place) {
-  if (place.state != State::doomed && place.state != State::doomed_copy) {
+  if (!std::exchange(place.is_doomed, false)) {
     place.state = State::pinned;
     return;
   }

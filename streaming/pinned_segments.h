@@ -72,8 +72,6 @@ class PinnedSegments {
     copying,
     pinned,
     held,
-    doomed_copy,  // copying; its memory is returned to the system after that
-    doomed,       // held; the same
   };
 
   static constexpr std::size_t nowhere = ~std::size_t{0};
@@ -82,6 +80,7 @@ class PinnedSegments {
   struct Place {
     std::uint64_t begin = 0, end = 0;
     State state = State::streamed;
+    bool is_doomed = false;  // its memory is returned to the system after the copy or the hold
   };
 
   // A place by turn, or null.

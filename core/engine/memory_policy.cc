@@ -12,7 +12,7 @@ using std::chrono::milliseconds;
 
 // Over shorter times the kernel's counters, which it updates in batches, would look like a speed.
 constexpr milliseconds rate_time_min{8}, rate_time_max{400};
-// No more than this is not taken for a loss: each thread that faults may have a huge page that is
+// A loss of up to this many bytes is ignored: each thread that faults may have a huge page that is
 // charged and not yet counted as the process's own, and reading the counters takes a while.
 constexpr std::uint64_t rate_noise_bytes = MemoryPolicy::margin_bytes;
 constexpr double rate_half_life_s = 1.5;

@@ -85,7 +85,7 @@ void Compute::multiply_transposed(const float* x, std::size_t x_stride, std::siz
     if (stop_check_) stop_check_();
     hold(product, nullptr, slice);
     add_held_rows(transposed);
-    release_held(true);
+    release_held(false);
   }
 }
 
@@ -133,10 +133,10 @@ void Compute::hold(const Product& product, const kernels::Activations* x, const 
 
 // If the reader has failed for good, the error appears here, as the ring reads ahead, and again at
 // the next acquire; so it can be ignored here.
-void Compute::release_held(bool are_multiplied) noexcept {
+void Compute::release_held(bool are_packed) noexcept {
   for (const HeldSlice& held : held_) {
     try {
-      if (are_multiplied && held.place != nullptr) {
+      if (are_packed && held.place != nullptr) {
         tape_.keep(held.slice->turn);
       } else {
         tape_.release(held.slice->turn);

@@ -119,7 +119,8 @@ class Compute {
   };
   void hold(const Product& product, const kernels::Activations* x, const Slice& slice);
   void hold_and_multiply(const Product& product, const kernels::Activations& x);
-  void release_held(bool are_multiplied) noexcept;
+  // `are_packed`: the slices that have a place have been packed there.
+  void release_held(bool are_packed) noexcept;
   void multiply_held();
   void multiply_rows(const HeldSlice& held, const topology::WorkRange& range,
                      const kernels::MatmulScratch& scratch);
