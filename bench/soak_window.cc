@@ -17,7 +17,7 @@
 #include <stdexcept>
 
 #include "core/engine/engine.h"
-#include "core/engine/sampler.h"
+#include "core/sampling/sampler.h"
 #include "topology/process_memory.h"
 
 namespace sluice::bench {
@@ -39,7 +39,7 @@ bool soak(const Options& options) {
   settings.sinks = options.sinks;
   const auto engine = engine::Engine::open(options.model, settings);
   engine::Session& session = engine->session();
-  engine::Sampler sampler({.temperature = 1, .top_k = 0, .top_p = 1, .min_p = 0, .seed = 1});
+  sampling::Sampler sampler({.temperature = 1, .top_k = 0, .top_p = 1, .min_p = 0, .seed = 1});
   tokenizer::Token token = engine->tokenizer().bos().value_or(0);
   std::uint64_t first_bytes = 0, last_bytes = 0;
   fmt::print("|  tokens | tokens/s | memory, KiB |\n| ------: | -------: | ----------: |\n");

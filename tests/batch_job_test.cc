@@ -16,8 +16,8 @@
 #include "core/batch/done_rows.h"
 #include "core/batch/job.h"
 #include "core/batch/journal.h"
-#include "core/engine/text_stream.h"
 #include "core/files/checksum.h"
+#include "core/sampling/text_stream.h"
 #include "tests/catch.h"
 #include "tests/fake_engine.h"
 #include "tests/random_seed.h"
@@ -56,10 +56,10 @@ Completion choice_alone(const ParsedRow& parsed, std::uint32_t choice) {
   Completion completion;
   completion.prompt_tokens = tokens.size();
   completion.finish = Finish::length;
-  sluice::engine::SamplerOptions options = request.sampler;
+  sluice::sampling::SamplerOptions options = request.sampler;
   if (choice != 0) options.seed ^= sluice::files::checksum_of(std::to_string(choice));
-  sluice::engine::Sampler sampler(options);
-  sluice::engine::TextStream text(request.stop);
+  sluice::sampling::Sampler sampler(options);
+  sluice::sampling::TextStream text(request.stop);
   for (const Token token : tokens) sampler.accept_prompt(token);
   const auto is_stop = [&](Token token) {
     return std::ranges::find(request.stop_tokens, token) != request.stop_tokens.end();
@@ -76,7 +76,7 @@ Completion choice_alone(const ParsedRow& parsed, std::uint32_t choice) {
     completion.finish = Finish::stop;
     if (token == ByteTokenizer::end_token || is_stop(token)) break;
     if (request.wants_logprobs) {
-      sluice::engine::append_logprobs(logits, token, request.top_logprobs, completion.logprobs);
+      sluice::sampling::append_logprobs(logits, token, request.top_logprobs, completion.logprobs);
     }
     ++completion.completion_tokens;
     sampler.accept(token);

@@ -12,8 +12,8 @@
 #include "core/batch/input.h"
 #include "core/batch/result.h"
 #include "core/batch/row_id.h"
-#include "core/serve/request.h"
-#include "core/serve/row_settings.h"
+#include "core/rows/request.h"
+#include "core/rows/row_settings.h"
 #include "tests/catch.h"
 #include "tests/fake_engine.h"
 #include "tests/random_seed.h"
@@ -283,7 +283,7 @@ TEST_CASE("settings of other servers are read, and OpenAI's defaults hold in its
   REQUIRE(row.request);
   const Request& request = *row.request;
   CHECK(request.sampler.repeat_penalty == 1.2);
-  CHECK(request.sampler.repeat_last_n == sluice::engine::SamplerOptions::whole_text);
+  CHECK(request.sampler.repeat_last_n == sluice::sampling::SamplerOptions::whole_text);
   CHECK(request.sampler.presence_penalty == 0.5);
   CHECK(request.sampler.frequency_penalty == -2);
   REQUIRE(request.sampler.logit_bias.size() == 2);

@@ -32,12 +32,16 @@ const std::map<std::string, Parts>& arrows() {
       return all;
     };
     const Parts below_plan = leaves_and({"core/gguf", "core/tokenizer", "core/model"});
+    const Parts below_rows =
+        leaves_and({"core/gguf", "core/tokenizer", "core/chat", "core/constrain", "core/sampling"});
     Parts below_engine = below_plan;
     below_engine.insert("core/plan");
     below_engine.insert("core/chat");
+    below_engine.insert("core/sampling");
     Parts below_serve = below_engine;
     below_serve.insert("core/engine");
     below_serve.insert("core/constrain");
+    below_serve.insert("core/rows");
     Parts below_batch = below_serve;
     below_batch.insert("core/serve");
     Parts below_http = below_batch;
@@ -67,6 +71,8 @@ const std::map<std::string, Parts>& arrows() {
         {"core/synth", leaves_and({"core/gguf", "core/quant"})},
         {"core/chat", leaves_and({"core/gguf", "core/tokenizer"})},
         {"core/constrain", leaves_and({"core/gguf", "core/tokenizer"})},
+        {"core/sampling", leaves_and({"core/gguf", "core/tokenizer"})},
+        {"core/rows", below_rows},
         {"core/plan", below_plan},
         {"core/engine", below_engine},
         {"core/serve", below_serve},

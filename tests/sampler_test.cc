@@ -1,6 +1,6 @@
 // The sampler: each stage against a reference that sorts everything, the draw against the softmax
 // that it should follow, and the input that a broken model may give.
-#include "core/engine/sampler.h"
+#include "core/sampling/sampler.h"
 
 #include <algorithm>
 #include <cmath>
@@ -9,9 +9,9 @@
 #include <random>
 #include <vector>
 
-#include "core/engine/logprobs.h"
-#include "core/engine/penalties.h"
 #include "core/error.h"
+#include "core/sampling/logprobs.h"
+#include "core/sampling/penalties.h"
 #include "tests/catch.h"
 
 namespace sluice::engine {

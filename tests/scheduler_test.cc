@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "core/error.h"
-#include "core/serve/pooling.h"
+#include "core/rows/pooling.h"
 #include "tests/catch.h"
 #include "tests/fake_engine.h"
 #include "tests/model_file.h"

@@ -7,8 +7,8 @@
 #include <utility>
 #include <variant>
 
+#include "core/rows/task_maker.h"
 #include "core/serve/scheduler.h"
-#include "core/serve/task_maker.h"
 #include "tests/catch.h"
 #include "tests/fake_engine.h"
 
@@ -20,25 +20,24 @@ class Maker {
  public:
   Maker() : maker_(tokenizer_, options()) {}
 
-  serve::Task task(const std::string& body, std::uint64_t number = 1,
-                   serve::Priority priority = serve::Priority::interactive) const {
+  rows::Task task(const std::string& body, std::uint64_t number = 1,
+                  rows::Priority priority = rows::Priority::interactive) const {
     auto made = maker_.make(
-        serve::parse_body(body, serve::Form::completions, number, maker_.options().defaults),
-        number);
-    std::get<serve::Task>(made).priority = priority;
-    return std::get<serve::Task>(std::move(made));
+        rows::parse_body(body, rows::Form::completions, number, maker_.options().defaults), number);
+    std::get<rows::Task>(made).priority = priority;
+    return std::get<rows::Task>(std::move(made));
   }
-  const serve::TaskMaker& maker() const { return maker_; }
+  const rows::TaskMaker& maker() const { return maker_; }
 
  private:
-  static serve::TaskOptions options() {
-    serve::TaskOptions options;
+  static rows::TaskOptions options() {
+    rows::TaskOptions options;
     options.positions_max = 300;
     options.defaults.tokens_max = 20;
     return options;
   }
   ByteTokenizer tokenizer_;
-  serve::TaskMaker maker_;
+  rows::TaskMaker maker_;
 };
 
 inline std::string body_of(const std::string& prompt, int tokens_max, int seed) {
@@ -47,18 +46,18 @@ inline std::string body_of(const std::string& prompt, int tokens_max, int seed) 
 }
 
 // The text of a task by itself. Log probabilities are asked for, so that each token has a step.
-inline std::string alone(serve::Task task) {
+inline std::string alone(rows::Task task) {
   task.top_logprobs = 0;
   FakeEngine engine;
   std::string text;
   bool has_given = false;
   serve::Scheduler scheduler(
       engine, {},
-      [&](serve::Priority) -> std::optional<serve::Task> {
+      [&](rows::Priority) -> std::optional<rows::Task> {
         if (std::exchange(has_given, true)) return std::nullopt;
         return task;
       },
-      [&](const serve::Task&, const serve::Outcome& outcome) { text = outcome.completion.text; });
+      [&](const rows::Task&, const rows::Outcome& outcome) { text = outcome.completion.text; });
   while (scheduler.step()) {
   }
   return text;

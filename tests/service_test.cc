@@ -16,7 +16,7 @@
 #include <variant>
 #include <vector>
 
-#include "core/serve/task_maker.h"
+#include "core/rows/task_maker.h"
 #include "tests/catch.h"
 #include "tests/fake_engine.h"
 #include "tests/random_seed.h"

@@ -1,6 +1,6 @@
 // The text stream: whatever the cut into pieces, the same text comes out, and it ends where a
 // simple search over the whole text says.
-#include "core/engine/text_stream.h"
+#include "core/sampling/text_stream.h"
 
 #include <algorithm>
 #include <random>

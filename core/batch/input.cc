@@ -18,7 +18,7 @@
 #include "core/error.h"
 #include "core/files/checksum.h"
 #include "core/files/read_at.h"
-#include "core/serve/request.h"
+#include "core/rows/request.h"
 
 namespace sluice::batch {
 namespace {
@@ -145,7 +145,7 @@ void Input::scan() {
   std::uint64_t line = 1;
   const auto carry = [&](std::string_view text) {
     if (is_blank(carried)) carried.clear();
-    carried += text.substr(0, serve::row_bytes_max + 1 - carried.size());
+    carried += text.substr(0, rows::row_bytes_max + 1 - carried.size());
   };
   while (true) {
     check();
@@ -186,10 +186,10 @@ void Input::add_line(std::uint64_t begin, std::uint64_t bytes, std::uint64_t lin
   if (line > lines_max) {
     throw UsageError(fmt::format("{} has more than {} lines: split it", name_, lines_max));
   }
-  const std::uint64_t kept = std::min<std::uint64_t>(bytes, serve::row_bytes_max + 1);
+  const std::uint64_t kept = std::min<std::uint64_t>(bytes, rows::row_bytes_max + 1);
   row_bytes_ = std::max(row_bytes_, kept);
   std::uint64_t id_digest = 0;
-  if (bytes <= serve::row_bytes_max) {
+  if (bytes <= rows::row_bytes_max) {
     const std::optional<std::string> id = read_row_id(content);
     if (id) id_digest = std::max<std::uint64_t>(files::checksum_of(*id), 1);
   }

@@ -24,9 +24,8 @@ Job::Job(engine::Engine& engine, const Input& input, DoneRows& done, const JobOp
           maker_, [this] { return next_row(); }, preparer_limits(options.scheduler),
           options.helper_cpus),
       scheduler_(
-          engine, options.scheduler, [this](serve::Priority least) { return next_task(least); },
-          [this](const serve::Task& task, const serve::Outcome& outcome) { take(task, outcome); }) {
-}
+          engine, options.scheduler, [this](rows::Priority least) { return next_task(least); },
+          [this](const rows::Task& task, const rows::Outcome& outcome) { take(task, outcome); }) {}
 
 std::optional<std::uint64_t> Job::next_row() {
   const Shard& shard = done_before_.shard();
@@ -38,7 +37,7 @@ std::optional<std::uint64_t> Job::next_row() {
 }
 
 // Whether the row needs more than the engine was planned for.
-bool Job::is_left_out(const serve::Task& task) {
+bool Job::is_left_out(const rows::Task& task) {
   const std::uint64_t positions = task.prompt.size() + task.tokens_max;
   if (positions <= positions_planned_ && task.held_bytes <= held_bytes_planned_) return false;
   ++left_out_.rows;
@@ -49,16 +48,16 @@ bool Job::is_left_out(const serve::Task& task) {
 
 // Rows that cannot be run get their error line here. A row that wants several results becomes
 // several tasks, each with its own seed.
-std::optional<serve::Task> Job::next_task(serve::Priority least) {
-  if (least == serve::Priority::interactive) return std::nullopt;
+std::optional<rows::Task> Job::next_task(rows::Priority least) {
+  if (least == rows::Priority::interactive) return std::nullopt;
   if (repeated_) {
-    serve::Task task = serve::task_of_choice(*repeated_, next_choice_++);
+    rows::Task task = rows::task_of_choice(*repeated_, next_choice_++);
     if (next_choice_ == task.choices) repeated_.reset();
     return task;
   }
   while (std::optional<TaskPreparer::Prepared> prepared = preparer_.next()) {
     const std::uint64_t row = prepared->row;
-    if (auto* task = std::get_if<serve::Task>(&prepared->made)) {
+    if (auto* task = std::get_if<rows::Task>(&prepared->made)) {
       if (is_left_out(*task)) continue;
       if (task->choices > 1) {
         repeated_ = *task;
@@ -66,12 +65,12 @@ std::optional<serve::Task> Job::next_task(serve::Priority least) {
       }
       return std::move(*task);
     }
-    append(row, results_.refused(row, std::get<serve::RefusedRow>(prepared->made)));
+    append(row, results_.refused(row, std::get<rows::RefusedRow>(prepared->made)));
   }
   return std::nullopt;
 }
 
-void Job::take(const serve::Task& task, const serve::Outcome& outcome) {
+void Job::take(const rows::Task& task, const rows::Outcome& outcome) {
   if (const auto result = results_.take(task, outcome)) append(task.row, *result);
 }
 

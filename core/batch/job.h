@@ -25,15 +25,15 @@
 #include "core/batch/row_tasks.h"
 #include "core/batch/task_preparer.h"
 #include "core/engine/engine.h"
-#include "core/serve/request.h"
+#include "core/rows/request.h"
+#include "core/rows/task_maker.h"
 #include "core/serve/scheduler.h"
-#include "core/serve/task_maker.h"
 #include "topology/machine.h"
 
 namespace sluice::batch {
 
 struct JobOptions {
-  serve::TaskOptions task;
+  rows::TaskOptions task;
   serve::SchedulerOptions scheduler;
   std::string model_name;  // for results of rows that name no model
   // What the engine was planned for: the most positions of a row, and the most bytes that a row
@@ -76,9 +76,9 @@ class Job {
 
  private:
   std::optional<std::uint64_t> next_row();
-  std::optional<serve::Task> next_task(serve::Priority least);
-  bool is_left_out(const serve::Task& task);
-  void take(const serve::Task& task, const serve::Outcome& outcome);
+  std::optional<rows::Task> next_task(rows::Priority least);
+  bool is_left_out(const rows::Task& task);
+  void take(const rows::Task& task, const rows::Outcome& outcome);
   void append(std::uint64_t row, const RowResult& result);
 
   const Input& input_;
@@ -89,8 +89,8 @@ class Job {
   Append append_;
   DoneRows& done_;
   LeftOut left_out_;
-  std::optional<serve::Task> repeated_;  // the task whose further results come next
-  std::uint32_t next_choice_ = 0;        // of repeated_
+  std::optional<rows::Task> repeated_;  // the task whose further results come next
+  std::uint32_t next_choice_ = 0;       // of repeated_
   // Used by the helper thread: a copy from before the job, since done_ changes meanwhile.
   const DoneRows done_before_;
   std::uint64_t next_row_ = 1;

@@ -36,16 +36,15 @@ class ObjectText {
 };
 
 // Adds no members where there are no thoughts and no calls.
-void add_thought_and_calls(ObjectText& object, const serve::Completion& completion) {
+void add_thought_and_calls(ObjectText& object, const rows::Completion& completion) {
   if (!completion.thought.empty()) object.add("reasoning_content", completion.thought);
   if (!completion.tool_calls.is_null()) object.add("tool_calls", completion.tool_calls);
 }
 
-std::string openai_choice(serve::Form form, const serve::Completion& completion,
-                          std::size_t index) {
+std::string openai_choice(rows::Form form, const rows::Completion& completion, std::size_t index) {
   ObjectText choice;
   choice.add("index", index);
-  if (form == serve::Form::chat) {
+  if (form == rows::Form::chat) {
     ObjectText message;
     message.add("role", "assistant").add("content", completion.text);
     add_thought_and_calls(message, completion);
@@ -57,7 +56,7 @@ std::string openai_choice(serve::Form form, const serve::Completion& completion,
   return choice.add("finish_reason", finish_name(completion)).end();
 }
 
-void add_plain_choice(ObjectText& object, const serve::Completion& completion) {
+void add_plain_choice(ObjectText& object, const rows::Completion& completion) {
   object.add("text", completion.text);
   add_thought_and_calls(object, completion);
   if (!completion.logprobs_text.empty()) object.add_text("logprobs", completion.logprobs_text);
@@ -65,7 +64,7 @@ void add_plain_choice(ObjectText& object, const serve::Completion& completion) {
 }
 
 template <class ChoiceText>
-std::string list_text(std::span<const serve::Completion> choices, ChoiceText text) {
+std::string list_text(std::span<const rows::Completion> choices, ChoiceText text) {
   std::string list = "[";
   for (std::size_t i = 0; i < choices.size(); ++i) {
     if (i != 0) list += ',';
@@ -74,15 +73,15 @@ std::string list_text(std::span<const serve::Completion> choices, ChoiceText tex
   return list + "]";
 }
 
-std::string plain_line(std::uint64_t row, const serve::RowHeader& header,
-                       std::span<const serve::Completion> choices) {
+std::string plain_line(std::uint64_t row, const rows::RowHeader& header,
+                       std::span<const rows::Completion> choices) {
   ObjectText line;
   line.add("row", row).add("id", header.id);
   if (choices.size() == 1) {
     add_plain_choice(line, choices.front());
   } else {
     line.add_text("choices",
-                  list_text(choices, [](const serve::Completion& completion, std::size_t) {
+                  list_text(choices, [](const rows::Completion& completion, std::size_t) {
                     ObjectText choice;
                     add_plain_choice(choice, completion);
                     return choice.end();
@@ -134,8 +133,8 @@ std::optional<std::uint64_t> row_of(const ordered_json& object) {
 
 // A token in the form of OpenAI's chat API. Its text may be only part of a character, so its bytes
 // are given too.
-std::string logprob_object(const engine::TokenLogprob& entry, const tokenizer::Tokenizer& tokenizer,
-                           const std::string& more) {
+std::string logprob_object(const sampling::TokenLogprob& entry,
+                           const tokenizer::Tokenizer& tokenizer, const std::string& more) {
   const std::string piece(tokenizer.piece(entry.token, true));
   std::string bytes;
   for (const char byte : piece) {
@@ -145,7 +144,7 @@ std::string logprob_object(const engine::TokenLogprob& entry, const tokenizer::T
                      json_text(entry.logprob), bytes, more);
 }
 
-std::string chat_logprobs(const serve::Completion& completion, std::size_t width,
+std::string chat_logprobs(const rows::Completion& completion, std::size_t width,
                           const tokenizer::Tokenizer& tokenizer) {
   std::string list = "[";
   for (std::size_t i = 0; i < completion.logprobs.size(); i += width) {
@@ -160,10 +159,10 @@ std::string chat_logprobs(const serve::Completion& completion, std::size_t width
   return list + "]";
 }
 
-std::string completion_logprobs(const serve::Completion& completion, std::size_t width,
+std::string completion_logprobs(const rows::Completion& completion, std::size_t width,
                                 const tokenizer::Tokenizer& tokenizer) {
   std::string tokens = "[", chosen = "[", others = "[";
-  const auto piece = [&](const engine::TokenLogprob& entry) {
+  const auto piece = [&](const sampling::TokenLogprob& entry) {
     return json_text(tokenizer.piece(entry.token, true));
   };
   for (std::size_t i = 0; i < completion.logprobs.size(); i += width) {
@@ -172,7 +171,7 @@ std::string completion_logprobs(const serve::Completion& completion, std::size_t
     chosen.append(comma).append(json_text(completion.logprobs[i].logprob));
     others.append(comma).append("{");
     for (std::size_t other = i + 1; other < i + width; ++other) {
-      const engine::TokenLogprob& entry = completion.logprobs[other];
+      const sampling::TokenLogprob& entry = completion.logprobs[other];
       others +=
           fmt::format("{}{}:{}", other == i + 1 ? "" : ",", piece(entry), json_text(entry.logprob));
     }
@@ -185,15 +184,15 @@ std::string completion_logprobs(const serve::Completion& completion, std::size_t
 
 }  // namespace
 
-std::string_view finish_name(const serve::Completion& completion) {
-  if (completion.finish == serve::Finish::length) return "length";
+std::string_view finish_name(const rows::Completion& completion) {
+  if (completion.finish == rows::Finish::length) return "length";
   return completion.tool_calls.is_null() ? "stop" : "tool_calls";
 }
 
-ordered_json usage_of(std::span<const serve::Completion> choices) {
+ordered_json usage_of(std::span<const rows::Completion> choices) {
   std::uint64_t generated = 0;
-  for (const serve::Completion& completion : choices) generated += completion.completion_tokens;
-  const serve::Completion& first = choices.front();
+  for (const rows::Completion& completion : choices) generated += completion.completion_tokens;
+  const rows::Completion& first = choices.front();
   ordered_json usage = {{"prompt_tokens", first.prompt_tokens},
                         {"completion_tokens", generated},
                         {"total_tokens", first.prompt_tokens + generated}};
@@ -201,33 +200,33 @@ ordered_json usage_of(std::span<const serve::Completion> choices) {
   return usage;
 }
 
-std::string openai_body(serve::Form form, const OpenAiBody& facts,
-                        std::span<const serve::Completion> choices) {
+std::string openai_body(rows::Form form, const OpenAiBody& facts,
+                        std::span<const rows::Completion> choices) {
   return ObjectText()
       .add("id", facts.id)
-      .add("object", form == serve::Form::chat ? "chat.completion" : "text_completion")
+      .add("object", form == rows::Form::chat ? "chat.completion" : "text_completion")
       .add("created", facts.created)
       .add("model", facts.model)
       .add_text("choices", list_text(choices,
-                                     [&](const serve::Completion& completion, std::size_t index) {
+                                     [&](const rows::Completion& completion, std::size_t index) {
                                        return openai_choice(form, completion, index);
                                      }))
       .add("usage", usage_of(choices))
       .end();
 }
 
-std::string logprobs_text(serve::Form form, const serve::Completion& completion, std::uint32_t top,
+std::string logprobs_text(rows::Form form, const rows::Completion& completion, std::uint32_t top,
                           const tokenizer::Tokenizer& tokenizer) {
   const std::size_t width = 1 + top;
-  if (form == serve::Form::completions) return completion_logprobs(completion, width, tokenizer);
+  if (form == rows::Form::completions) return completion_logprobs(completion, width, tokenizer);
   const std::string list = chat_logprobs(completion, width, tokenizer);
-  return form == serve::Form::chat ? ObjectText().add_text("content", list).end() : list;
+  return form == rows::Form::chat ? ObjectText().add_text("content", list).end() : list;
 }
 
-std::string result_line(std::uint64_t row, const serve::RowHeader& header, std::string_view model,
-                        std::span<const serve::Completion> choices) {
-  if (header.form == serve::Form::plain) return plain_line(row, header, choices);
-  const bool is_chat = header.form == serve::Form::chat;
+std::string result_line(std::uint64_t row, const rows::RowHeader& header, std::string_view model,
+                        std::span<const rows::Completion> choices) {
+  if (header.form == rows::Form::plain) return plain_line(row, header, choices);
+  const bool is_chat = header.form == rows::Form::chat;
   const OpenAiBody facts = {.id = fmt::format("{}-{}", is_chat ? "chatcmpl" : "cmpl", row),
                             .model = header.model.empty() ? model : header.model};
   const std::string response = ObjectText()
@@ -244,12 +243,12 @@ std::string result_line(std::uint64_t row, const serve::RowHeader& header, std::
          "\n";
 }
 
-std::string error_line(std::uint64_t row, const serve::RowHeader& header,
+std::string error_line(std::uint64_t row, const rows::RowHeader& header,
                        const RowProblem& problem) {
   const ordered_json error = {{"code", problem.code},
                               {"message", fmt::format("line {}: {}", problem.line, problem.reason)},
                               {"line", problem.line}};
-  if (header.form == serve::Form::plain) {
+  if (header.form == rows::Form::plain) {
     return json_text({{"row", row}, {"id", header.id}, {"text", nullptr}, {"error", error}}) + "\n";
   }
   return json_text({{"id", fmt::format("{}{}", id_prefix, row)},

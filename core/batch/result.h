@@ -13,21 +13,21 @@
 #include <string_view>
 #include <vector>
 
-#include "core/serve/completion.h"
-#include "core/serve/request.h"
+#include "core/rows/completion.h"
+#include "core/rows/request.h"
 #include "core/tokenizer/tokenizer.h"
 
 namespace sluice::batch {
 
 // The log probabilities of a completion as JSON. `top` is how many other tokens each token has.
-std::string logprobs_text(serve::Form form, const serve::Completion& completion, std::uint32_t top,
+std::string logprobs_text(rows::Form form, const rows::Completion& completion, std::uint32_t top,
                           const tokenizer::Tokenizer& tokenizer);
 
 // "stop", "length" or "tool_calls".
-std::string_view finish_name(const serve::Completion& completion);
+std::string_view finish_name(const rows::Completion& completion);
 
 // {"prompt_tokens", "completion_tokens", "total_tokens"}; the prompt counts once for all choices.
-nlohmann::ordered_json usage_of(std::span<const serve::Completion> choices);
+nlohmann::ordered_json usage_of(std::span<const rows::Completion> choices);
 
 // The body of an answer in the form of OpenAI's API, as a row's result holds it and as a server
 // sends it.
@@ -36,8 +36,8 @@ struct OpenAiBody {
   std::uint64_t created = 0;  // seconds since 1970; 0 in results, which have no time
   std::string_view model = {};
 };
-std::string openai_body(serve::Form form, const OpenAiBody& facts,
-                        std::span<const serve::Completion> choices);
+std::string openai_body(rows::Form form, const OpenAiBody& facts,
+                        std::span<const rows::Completion> choices);
 
 struct RowProblem {
   std::string_view code;  // a word for programs: "invalid_request", "prompt_too_long", ...
@@ -47,14 +47,13 @@ struct RowProblem {
 
 // Each function makes one line with a newline at its end. `model` is used where the row names none.
 // A row has one completion or several.
-std::string result_line(std::uint64_t row, const serve::RowHeader& header, std::string_view model,
-                        std::span<const serve::Completion> choices);
-inline std::string result_line(std::uint64_t row, const serve::RowHeader& header,
-                               std::string_view model, const serve::Completion& completion) {
+std::string result_line(std::uint64_t row, const rows::RowHeader& header, std::string_view model,
+                        std::span<const rows::Completion> choices);
+inline std::string result_line(std::uint64_t row, const rows::RowHeader& header,
+                               std::string_view model, const rows::Completion& completion) {
   return result_line(row, header, model, std::span(&completion, 1));
 }
-std::string error_line(std::uint64_t row, const serve::RowHeader& header,
-                       const RowProblem& problem);
+std::string error_line(std::uint64_t row, const rows::RowHeader& header, const RowProblem& problem);
 
 // The longest line, with its newline, so that a file can be scanned in bounded memory. A text that
 // would make a line longer is an error of its row.

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/serve/request.h"
+#include "core/rows/request.h"
 
 namespace sluice::batch {
 namespace {
@@ -42,7 +42,7 @@ class IdReader {
   }
 
   bool key(const std::string& name) {
-    if (!count() || ++members_.back() > serve::row_members_max) return false;
+    if (!count() || ++members_.back() > rows::row_members_max) return false;
     if (members_.size() != 1) return true;
     named_ = name == "id"          ? &id_
              : name == "custom_id" ? &custom_id_
@@ -54,7 +54,7 @@ class IdReader {
 
   // Whether an object has more members than a row may have; repeated names count each time.
   bool has_many_members() const {
-    return !members_.empty() && members_.back() > serve::row_members_max;
+    return !members_.empty() && members_.back() > rows::row_members_max;
   }
 
   // Call this after the whole row was read.
@@ -62,7 +62,7 @@ class IdReader {
     const bool is_plain = !custom_id_.is_there && !body_.is_there;
     const Member& member = is_plain ? id_ : custom_id_;
     if (member.kind == Member::Kind::integer && is_plain) return member.text;
-    if (member.kind != Member::Kind::text || member.text.size() > serve::text_bytes_max) {
+    if (member.kind != Member::Kind::text || member.text.size() > rows::text_bytes_max) {
       return std::nullopt;
     }
     return nlohmann::json(member.text).dump();
@@ -70,7 +70,7 @@ class IdReader {
   bool is_object() const { return is_object_; }
 
  private:
-  bool count() { return ++values_ <= serve::row_values_max; }
+  bool count() { return ++values_ <= rows::row_values_max; }
 
   template <typename Integer>
   bool take_integer(Integer value) {
@@ -87,7 +87,7 @@ class IdReader {
   }
 
   bool open(bool is_object) {
-    if (members_.size() == serve::row_depth_max || !take(Member::Kind::other)) return false;
+    if (members_.size() == rows::row_depth_max || !take(Member::Kind::other)) return false;
     if (members_.empty()) is_object_ = is_object;
     members_.push_back(0);
     return true;
@@ -109,13 +109,13 @@ class IdReader {
 }  // namespace
 
 std::optional<std::string> read_row_id(std::string_view line) {
-  if (line.size() > serve::row_bytes_max) return std::nullopt;
+  if (line.size() > rows::row_bytes_max) return std::nullopt;
   IdReader reader;
   if (nlohmann::json::sax_parse(line.begin(), line.end(), &reader)) {
     return reader.is_object() ? reader.id() : std::nullopt;
   }
   if (!reader.has_many_members()) return std::nullopt;
-  const serve::RowHeader header = serve::parse_row(line, 1, {}).header;  // names may occur twice
+  const rows::RowHeader header = rows::parse_row(line, 1, {}).header;  // names may occur twice
   return header.id.is_null() ? std::nullopt : std::optional(header.id.dump());
 }
 

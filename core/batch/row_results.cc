@@ -11,8 +11,8 @@ RowResults::RowResults(const Input& input, const tokenizer::Tokenizer& tokenizer
                        std::string model_name)
     : input_(input), tokenizer_(tokenizer), model_name_(std::move(model_name)) {}
 
-std::optional<RowResult> RowResults::take(const serve::Task& task, const serve::Outcome& outcome) {
-  serve::Completion completion = outcome.completion;
+std::optional<RowResult> RowResults::take(const rows::Task& task, const rows::Outcome& outcome) {
+  rows::Completion completion = outcome.completion;
   if (task.top_logprobs && outcome.problem.empty()) {
     completion.logprobs_text =
         logprobs_text(task.header.form, completion, *task.top_logprobs, tokenizer_);
@@ -21,7 +21,7 @@ std::optional<RowResult> RowResults::take(const serve::Task& task, const serve::
   if (task.choices == 1) return result(task, {&completion, 1}, outcome.problem);
   const auto [at, is_first] = choices_.try_emplace(task.row);
   Choices& choices = at->second;
-  if (is_first) choices = {std::vector<serve::Completion>(task.choices), "", 0, task.choices};
+  if (is_first) choices = {std::vector<rows::Completion>(task.choices), "", 0, task.choices};
   const bool is_first_problem = choices.problem.empty() || task.choice < choices.problem_choice;
   if (!outcome.problem.empty() && is_first_problem) {
     choices.problem = outcome.problem;
@@ -34,12 +34,11 @@ std::optional<RowResult> RowResults::take(const serve::Task& task, const serve::
   return result(task, all.completions, all.problem);
 }
 
-RowResult RowResults::refused(std::uint64_t row, const serve::RefusedRow& reason) const {
+RowResult RowResults::refused(std::uint64_t row, const rows::RefusedRow& reason) const {
   return error(row, reason.header, reason.code, reason.reason);
 }
 
-RowResult RowResults::result(const serve::Task& task,
-                             std::span<const serve::Completion> completions,
+RowResult RowResults::result(const rows::Task& task, std::span<const rows::Completion> completions,
                              const std::string& problem) const {
   if (!problem.empty()) return error(task.row, task.header, "cannot_run", problem);
   std::string line = result_line(task.row, task.header, model_name_, completions);
@@ -49,8 +48,8 @@ RowResult RowResults::result(const serve::Task& task,
       fmt::format("the result is longer than {} bytes: lower max_tokens", result_bytes_max));
 }
 
-RowResult RowResults::error(std::uint64_t row, const serve::RowHeader& header,
-                            std::string_view code, std::string_view reason) const {
+RowResult RowResults::error(std::uint64_t row, const rows::RowHeader& header, std::string_view code,
+                            std::string_view reason) const {
   return {error_line(row, header, {code, input_.line_number(row), reason}), true};
 }
 

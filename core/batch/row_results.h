@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "core/batch/input.h"
-#include "core/serve/task.h"
-#include "core/serve/task_maker.h"
+#include "core/rows/task.h"
+#include "core/rows/task_maker.h"
 #include "core/tokenizer/tokenizer.h"
 
 namespace sluice::batch {
@@ -30,22 +30,22 @@ class RowResults {
   RowResults(const Input& input, const tokenizer::Tokenizer& tokenizer, std::string model_name);
 
   // Takes the outcome of one task. Returns the result of its row once all of them are there.
-  std::optional<RowResult> take(const serve::Task& task, const serve::Outcome& outcome);
+  std::optional<RowResult> take(const rows::Task& task, const rows::Outcome& outcome);
 
-  RowResult refused(std::uint64_t row, const serve::RefusedRow& reason) const;
+  RowResult refused(std::uint64_t row, const rows::RefusedRow& reason) const;
 
  private:
   // A row that wants several results, while some of them are done and others are not.
   struct Choices {
-    std::vector<serve::Completion> completions;
+    std::vector<rows::Completion> completions;
     std::string problem;  // of the first result that has one, in the order of choices
     std::uint32_t problem_choice = 0;
     std::uint32_t missing = 0;
   };
 
-  RowResult result(const serve::Task& task, std::span<const serve::Completion> completions,
+  RowResult result(const rows::Task& task, std::span<const rows::Completion> completions,
                    const std::string& problem) const;
-  RowResult error(std::uint64_t row, const serve::RowHeader& header, std::string_view code,
+  RowResult error(std::uint64_t row, const rows::RowHeader& header, std::string_view code,
                   std::string_view reason) const;
 
   const Input& input_;

@@ -4,13 +4,13 @@
 
 namespace sluice::batch {
 
-std::variant<serve::Task, serve::RefusedRow> RowTasks::make(std::uint64_t row) const {
-  serve::ParsedRow parsed = serve::parse_row(input_.read(row), row, maker_.options().defaults);
+std::variant<rows::Task, rows::RefusedRow> RowTasks::make(std::uint64_t row) const {
+  rows::ParsedRow parsed = rows::parse_row(input_.read(row), row, maker_.options().defaults);
   const auto first = input_.first_of_same_id(row);
   if (parsed.request && first) {
-    return serve::RefusedRow{parsed.header, "duplicate_id",
-                             fmt::format("line {} has the same id {}", input_.line_number(*first),
-                                         parsed.header.id.dump())};
+    return rows::RefusedRow{parsed.header, "duplicate_id",
+                            fmt::format("line {} has the same id {}", input_.line_number(*first),
+                                        parsed.header.id.dump())};
   }
   return maker_.make(std::move(parsed), row);
 }

@@ -7,7 +7,7 @@
 #include <variant>
 
 #include "core/batch/input.h"
-#include "core/serve/task_maker.h"
+#include "core/rows/task_maker.h"
 
 namespace sluice::batch {
 
@@ -15,18 +15,18 @@ class RowTasks {
  public:
   // `tokenizer` and `input` must outlive this.
   RowTasks(const tokenizer::Tokenizer& tokenizer, const Input& input,
-           const serve::TaskOptions& options)
+           const rows::TaskOptions& options)
       : input_(input), maker_(tokenizer, options) {}
 
   // `row` is from 1. Throws std::system_error when the input cannot be read.
-  std::variant<serve::Task, serve::RefusedRow> make(std::uint64_t row) const;
+  std::variant<rows::Task, rows::RefusedRow> make(std::uint64_t row) const;
 
   // The most memory that make() needs for any row of the input.
   std::uint64_t work_bytes() const { return maker_.work_bytes(input_.row_bytes()); }
 
  private:
   const Input& input_;
-  serve::TaskMaker maker_;
+  rows::TaskMaker maker_;
 };
 
 }  // namespace sluice::batch

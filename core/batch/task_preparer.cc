@@ -14,7 +14,7 @@ constexpr std::uint64_t task_bytes = 1024;                       // besides its 
 
 std::uint64_t bytes_of(const TaskPreparer::Prepared& prepared) {
   std::uint64_t bytes = task_bytes;
-  const auto* task = std::get_if<serve::Task>(&prepared.made);
+  const auto* task = std::get_if<rows::Task>(&prepared.made);
   if (task == nullptr) return bytes;
   bytes += task->prompt.capacity() * sizeof(tokenizer::Token) + task->held_bytes;
   for (const std::string& text : task->stop) bytes += text.size();
@@ -91,7 +91,7 @@ std::optional<TaskPreparer::Prepared> TaskPreparer::next() {
 
 std::uint64_t prepared_bytes(const PreparerLimits& limits, std::uint64_t positions) {
   const std::uint64_t task =
-      task_bytes + serve::header_bytes_max + positions * sizeof(tokenizer::Token);
+      task_bytes + rows::header_bytes_max + positions * sizeof(tokenizer::Token);
   return stack_bytes + limits.bytes_max + 2 * task;
 }
 

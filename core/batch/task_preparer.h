@@ -18,7 +18,7 @@
 #include <variant>
 
 #include "core/batch/row_tasks.h"
-#include "core/serve/task_maker.h"
+#include "core/rows/task_maker.h"
 #include "topology/machine.h"
 
 namespace sluice::batch {
@@ -32,7 +32,7 @@ class TaskPreparer {
  public:
   struct Prepared {
     std::uint64_t row = 0;
-    std::variant<serve::Task, serve::RefusedRow> made;
+    std::variant<rows::Task, rows::RefusedRow> made;
   };
   // Returns the next row; nothing when there are no more. Called by the helper thread.
   using NextRow = std::function<std::optional<std::uint64_t>()>;

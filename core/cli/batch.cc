@@ -24,7 +24,7 @@
 #include "core/cli/report.h"
 #include "core/cli/run_status.h"
 #include "core/error.h"
-#include "core/serve/row_settings.h"
+#include "core/rows/row_settings.h"
 #include "topology/process_memory.h"
 
 namespace sluice::cli {
@@ -396,7 +396,7 @@ CLI::App* add_batch(CLI::App& program, BatchOptions& options) {
   command->add_flag("--check-model", options.check_model, "Refuse rows that name another model");
   command->add_flag("--ordered", options.ordered,
                     "Sort the results into the order of the input when all rows are done");
-  command->set_version_flag("--row-settings", serve::row_settings_markdown,
+  command->set_version_flag("--row-settings", rows::row_settings_markdown,
                             "Print the table of members that a row may have, and exit");
   add_chat_format_option(*command, options.chat_format);
   add_thinking_options(*command, options.thinking);
@@ -408,7 +408,7 @@ int run_batch(const BatchOptions& options) {
   std::signal(SIGXFSZ, SIG_IGN);  // writes report it as an error
   // Refuse bad values before anything is read.
   check_stop_texts(options.sampling);
-  static_cast<void>(engine::Sampler(options.sampling.sampler));
+  static_cast<void>(sampling::Sampler(options.sampling.sampler));
   const InterruptGuard guard;
   try {
     return run_rows(options);

@@ -103,7 +103,7 @@ std::unique_ptr<Journal> drop_errors(const BatchOptions& options,
 
 batch::JobState job_state(const BatchOptions& options, const batch::Input& input,
                           const batch::Shard& shard, const gguf::Model& model) {
-  const engine::SamplerOptions& sampler = options.sampling.sampler;
+  const sampling::SamplerOptions& sampler = options.sampling.sampler;
   batch::JobState state{input.bytes(), input.digest(), input.rows(), shard, {}};
   nlohmann::ordered_json thought_limit = nullptr;
   if (options.thinking.tokens_max) thought_limit = *options.thinking.tokens_max;

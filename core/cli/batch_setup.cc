@@ -48,12 +48,12 @@ struct Need {
   batch::Workload work = {};             // of the rows that can be run
   bool is_estimate = false;              // not all rows were examined
 
-  void take_longest(const serve::Task& task) {
+  void take_longest(const rows::Task& task) {
     positions = std::max(positions, static_cast<std::uint32_t>(positions_of(task)));
     held_bytes = std::max(held_bytes, task.held_bytes);
   }
 
-  void count(const serve::Task& task) {
+  void count(const rows::Task& task) {
     positions_together += task.choices * in_pages(positions_of(task));
     rows_to_run += task.choices;
     work.rows += task.choices;
@@ -77,7 +77,7 @@ struct Need {
     held_bytes += held_bytes / 8;
   }
 
-  static std::uint64_t positions_of(const serve::Task& task) {
+  static std::uint64_t positions_of(const rows::Task& task) {
     return task.prompt.size() + task.tokens_max;
   }
 
@@ -117,7 +117,7 @@ std::vector<std::uint32_t> rows_left(const batch::Input& input, const batch::Don
   return rows;
 }
 
-Need look_through(const BatchOptions& options, const serve::TaskOptions& tasks,
+Need look_through(const BatchOptions& options, const rows::TaskOptions& tasks,
                   const tokenizer::Tokenizer& tokenizer, const batch::Input& input,
                   const batch::DoneRows& done, const batch::LeftOut& known) {
   const batch::RowTasks maker(tokenizer, input, tasks);
@@ -131,7 +131,7 @@ Need look_through(const BatchOptions& options, const serve::TaskOptions& tasks,
     throw_if_interrupted();
     progress.show(fmt::format("looking at row {} of {}", ++looked, looks));
     const auto made = maker.make(row);
-    const auto* task = std::get_if<serve::Task>(&made);
+    const auto* task = std::get_if<rows::Task>(&made);
     if (task == nullptr) return;
     need.take_longest(*task);
     if (counts) need.count(*task);
@@ -246,15 +246,15 @@ std::uint32_t positions_max(const CommonOptions& common, const gguf::Model& head
   return trained == 0 ? context_of_unknown : trained;
 }
 
-serve::Truncate truncate_named(const std::string& name) {
-  if (name == "head") return serve::Truncate::head;
-  return name == "tail" ? serve::Truncate::tail : serve::Truncate::no;
+rows::Truncate truncate_named(const std::string& name) {
+  if (name == "head") return rows::Truncate::head;
+  return name == "tail" ? rows::Truncate::tail : rows::Truncate::no;
 }
 
 }  // namespace
 
-serve::TaskOptions task_options(const BatchOptions& options) {
-  serve::TaskOptions tasks;
+rows::TaskOptions task_options(const BatchOptions& options) {
+  rows::TaskOptions tasks;
   tasks.defaults.sampler = options.sampling.sampler;
   tasks.defaults.sampler.seed = options.sampling.seed.value_or(0);
   tasks.defaults.openai_sampler = openai_sampler(options.sampling);
@@ -320,7 +320,7 @@ class Preparation {
   // rows become errors, unless rows may be truncated: then their results would depend on the
   // budget.
   void choose_context() {
-    const bool may_be_cut = tasks_.truncate != serve::Truncate::no;
+    const bool may_be_cut = tasks_.truncate != rows::Truncate::no;
     const std::uint32_t longest = need_.positions;
     const std::uint32_t context = may_be_cut ? longest : fitting_context();
     if (context == longest) {
@@ -379,7 +379,7 @@ class Preparation {
   batch::LeftOut known_;
   engine::EngineOptions wanted_;
   engine::RunPlanner planner_;
-  serve::TaskOptions tasks_;  // its dialogue uses the tokenizer of planner_
+  rows::TaskOptions tasks_;  // its dialogue uses the tokenizer of planner_
   Need need_;
   std::uint32_t parallel_ = 1;
 };

@@ -10,11 +10,11 @@
 #include "core/batch/job.h"
 #include "core/cli/batch.h"
 #include "core/engine/engine.h"
-#include "core/serve/task_maker.h"
+#include "core/rows/task_maker.h"
 
 namespace sluice::cli {
 
-serve::TaskOptions task_options(const BatchOptions& options);
+rows::TaskOptions task_options(const BatchOptions& options);
 
 // The engine, and the settings to use it with.
 struct PreparedEngine {

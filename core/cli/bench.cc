@@ -43,7 +43,7 @@ class RandomTokens {
 
  private:
   std::uint32_t vocabulary_;
-  engine::RandomGenerator random_{1};
+  sampling::RandomGenerator random_{1};
 };
 
 using Sequences = std::vector<std::unique_ptr<engine::Sequence>>;

@@ -298,7 +298,7 @@ CLI::App* add_chat(CLI::App& program, ChatOptions& options) {
 }
 
 int run_chat(const ChatOptions& options) {
-  const std::uint64_t seed = options.sampling.seed.value_or(engine::random_seed());
+  const std::uint64_t seed = options.sampling.seed.value_or(sampling::random_seed());
   check_stop_texts(options.sampling);
   const std::optional<std::string> prompt =
       options.prompt == "-" ? std::optional(read_text("-")) : options.prompt;

@@ -6,15 +6,15 @@
 #include <utility>
 
 #include "core/error.h"
-#include "core/serve/answer_guide.h"
+#include "core/rows/answer_guide.h"
 
 namespace sluice::cli {
 namespace {
 
 using tokenizer::Token;
 
-engine::SamplerOptions sampler_options(const ChatSettings& settings) {
-  engine::SamplerOptions options = settings.sampling.sampler;
+sampling::SamplerOptions sampler_options(const ChatSettings& settings) {
+  sampling::SamplerOptions options = settings.sampling.sampler;
   options.seed = settings.seed;
   return options;
 }
@@ -35,7 +35,7 @@ ChatSession::ChatSession(engine::Engine& engine, const chat::ChatSource& source,
       sampler_(sampler_options(settings)) {}
 
 void ChatSession::set_settings(const ChatSettings& settings) {
-  engine::Sampler sampler(sampler_options(settings));
+  sampling::Sampler sampler(sampler_options(settings));
   chat::Dialogue dialogue(source_, engine_.tokenizer(), dialogue_options(settings.thinking.think));
   for (const Token token : held_) sampler.accept(token);
   sampler_ = std::move(sampler);
@@ -115,7 +115,7 @@ std::unique_ptr<constrain::Guide> ChatSession::make_guide(bool opens_thought) co
                                       [this](Token token) { return dialogue_.ends_answer(token); });
   return std::make_unique<constrain::Guide>(
       settings_.constraint, std::make_shared<const std::vector<Token>>(std::move(ends)),
-      serve::thought_gate(dialogue_, opens_thought, dialogue_.thought_openers()));
+      rows::thought_gate(dialogue_, opens_thought, dialogue_.thought_openers()));
 }
 
 // White space at the beginning of an answer belongs to the format, and is not shown.

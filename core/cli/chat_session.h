@@ -59,7 +59,7 @@ class ChatSession {
   ChatSettings settings_;
   chat::Dialogue dialogue_;
   RunStatus& status_;
-  engine::Sampler sampler_;
+  sampling::Sampler sampler_;
   chat::Conversation conversation_;
   std::vector<tokenizer::Token> held_;  // the tokens that the sequence holds
   GenerationCounts counts_;

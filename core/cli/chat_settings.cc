@@ -19,7 +19,7 @@ void add_settings(CLI::App& app, ChatSettings& settings) {
 }  // namespace
 
 std::string settings_table(const ChatSettings& settings) {
-  const engine::SamplerOptions& sampler = settings.sampling.sampler;
+  const sampling::SamplerOptions& sampler = settings.sampling.sampler;
   const auto budget = settings.thinking.tokens_max;
   return format_facts({{"temp", fmt::format("{}", sampler.temperature)},
                        {"top-k", fmt::format("{}", sampler.top_k)},
@@ -48,7 +48,7 @@ ChatSettings with_setting(ChatSettings settings, const std::string& name,
     throw UsageError(error.what());
   }
   settings.seed = settings.sampling.seed.value_or(settings.seed);
-  static_cast<void>(engine::Sampler(settings.sampling.sampler));
+  static_cast<void>(sampling::Sampler(settings.sampling.sampler));
   return settings;
 }
 

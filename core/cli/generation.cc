@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "core/cli/interrupt.h"
-#include "core/engine/text_stream.h"
+#include "core/sampling/text_stream.h"
 
 namespace sluice::cli {
 
@@ -60,7 +60,7 @@ std::span<const float> evaluate_prompt(engine::Session& session, std::span<const
 
 namespace {
 
-Token choose_token(constrain::Guide* guide, engine::Sampler& sampler,
+Token choose_token(constrain::Guide* guide, sampling::Sampler& sampler,
                    std::span<const float> logits) {
   if (guide == nullptr) return sampler.sample(logits);
   const std::optional<Token> only = guide->only_choice();
@@ -68,8 +68,8 @@ Token choose_token(constrain::Guide* guide, engine::Sampler& sampler,
 }
 
 GenerationEnd generate_tokens(const GenerationOptions& options, engine::Engine& engine,
-                              engine::Sampler& sampler, std::span<const float> logits,
-                              engine::TextStream& stream, GenerationCounts& counts,
+                              sampling::Sampler& sampler, std::span<const float> logits,
+                              sampling::TextStream& stream, GenerationCounts& counts,
                               RunStatus& status) {
   engine::Session& session = engine.session();
   const double seconds_before = counts.steps_seconds;
@@ -110,9 +110,9 @@ GenerationEnd generate_tokens(const GenerationOptions& options, engine::Engine& 
 }  // namespace
 
 GenerationEnd generate(const GenerationOptions& options, engine::Engine& engine,
-                       engine::Sampler& sampler, std::span<const float> logits,
+                       sampling::Sampler& sampler, std::span<const float> logits,
                        GenerationCounts& counts, RunStatus& status) {
-  engine::TextStream stream(options.stop_texts);
+  sampling::TextStream stream(options.stop_texts);
   const GenerationEnd end =
       generate_tokens(options, engine, sampler, logits, stream, counts, status);
   status.rest();

@@ -15,7 +15,7 @@
 #include "core/cli/run_status.h"
 #include "core/constrain/guide.h"
 #include "core/engine/engine.h"
-#include "core/engine/sampler.h"
+#include "core/sampling/sampler.h"
 
 namespace sluice::cli {
 
@@ -76,7 +76,7 @@ enum class GenerationEnd {
 // Samples tokens, the first from the logits of the prompt. Afterwards the session holds all tokens
 // of the text, perhaps without the last.
 GenerationEnd generate(const GenerationOptions& options, engine::Engine& engine,
-                       engine::Sampler& sampler, std::span<const float> logits,
+                       sampling::Sampler& sampler, std::span<const float> logits,
                        GenerationCounts& counts, RunStatus& status);
 
 }  // namespace sluice::cli

@@ -16,8 +16,8 @@
 #include "core/cli/help.h"
 #include "core/cli/interrupt.h"
 #include "core/cli/output.h"
-#include "core/engine/text_stream.h"
 #include "core/error.h"
+#include "core/sampling/text_stream.h"
 
 namespace sluice::cli {
 namespace {
@@ -269,7 +269,7 @@ void add_sampling_options(CLI::App& command, SamplingOptions& options) {
         ->group(sampling_group)
         ->each([&options, name](const std::string&) { options.given.insert(name); });
   };
-  engine::SamplerOptions& sampler = options.sampler;
+  sampling::SamplerOptions& sampler = options.sampler;
   add("--temp", sampler.temperature,
       "Temperature: higher values give more varied text; 0 always takes the most probable token")
       ->type_name("T")
@@ -310,7 +310,7 @@ void add_json_option(CLI::App& command, bool& json) {
 }
 
 void check_stop_texts(const SamplingOptions& options) {
-  static_cast<void>(engine::TextStream(options.stop));
+  static_cast<void>(sampling::TextStream(options.stop));
 }
 
 void add_prompt_cache_options(CLI::App& command, engine::PromptCacheOptions& options) {

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "core/engine/engine.h"
-#include "core/engine/sampler.h"
+#include "core/sampling/sampler.h"
 
 namespace sluice::cli {
 
@@ -35,7 +35,7 @@ struct CommonOptions {
 };
 
 struct SamplingOptions {
-  engine::SamplerOptions sampler;
+  sampling::SamplerOptions sampler;
   std::optional<std::uint64_t> seed;
   std::vector<std::string> stop;
   std::set<std::string> given;  // the options of the sampler that the user gave: "--temp"

@@ -2,7 +2,7 @@
 
 #include "core/cli/chat_setup.h"
 #include "core/error.h"
-#include "core/serve/request.h"
+#include "core/rows/request.h"
 
 namespace sluice::cli {
 
@@ -17,17 +17,17 @@ std::optional<chat::ChatSource> find_chat_source(const std::string& format,
   }
 }
 
-engine::SamplerOptions openai_sampler(const SamplingOptions& sampling) {
-  engine::SamplerOptions result = serve::openai_defaults();
-  const engine::SamplerOptions& sampler = sampling.sampler;
+sampling::SamplerOptions openai_sampler(const SamplingOptions& sampling) {
+  sampling::SamplerOptions result = rows::openai_defaults();
+  const sampling::SamplerOptions& sampler = sampling.sampler;
   const auto take = [&](const char* name, auto member) {
     if (sampling.given.contains(name)) result.*member = sampler.*member;
   };
-  take("--temp", &engine::SamplerOptions::temperature);
-  take("--top-k", &engine::SamplerOptions::top_k);
-  take("--top-p", &engine::SamplerOptions::top_p);
-  take("--min-p", &engine::SamplerOptions::min_p);
-  take("--repeat-penalty", &engine::SamplerOptions::repeat_penalty);
+  take("--temp", &sampling::SamplerOptions::temperature);
+  take("--top-k", &sampling::SamplerOptions::top_k);
+  take("--top-p", &sampling::SamplerOptions::top_p);
+  take("--min-p", &sampling::SamplerOptions::min_p);
+  take("--repeat-penalty", &sampling::SamplerOptions::repeat_penalty);
   return result;
 }
 

@@ -9,8 +9,8 @@
 
 #include "core/chat/dialogue.h"
 #include "core/cli/options.h"
-#include "core/engine/sampler.h"
 #include "core/gguf/metadata.h"
+#include "core/sampling/sampler.h"
 #include "core/tokenizer/tokenizer.h"
 
 namespace sluice::cli {
@@ -22,7 +22,7 @@ std::optional<chat::ChatSource> find_chat_source(const std::string& format,
                                                  std::string& reason);
 
 // Settings that the user gave apply to all rows; the others are OpenAI's.
-engine::SamplerOptions openai_sampler(const SamplingOptions& sampling);
+sampling::SamplerOptions openai_sampler(const SamplingOptions& sampling);
 
 // The names by which a row may ask for this model; results use the first.
 std::vector<std::string> model_names(const std::filesystem::path& model,

@@ -97,7 +97,7 @@ std::unique_ptr<constrain::Guide> make_guide(const tokenizer::Tokenizer& tokeniz
 // Generates until the model ends the text, a stop text is found, -n tokens are made, the context is
 // full, a signal comes or the reader is gone.
 GenerationEnd write_text(const RunOptions& options, engine::Engine& engine,
-                         engine::Sampler& sampler, std::span<const float> logits,
+                         sampling::Sampler& sampler, std::span<const float> logits,
                          const Constrained& constraint, GenerationCounts& counts,
                          RunStatus& status) {
   GenerationOptions generation;
@@ -114,7 +114,7 @@ GenerationEnd write_text(const RunOptions& options, engine::Engine& engine,
 }
 
 GenerationEnd continue_text(const RunOptions& options, const std::string& prompt,
-                            engine::Engine& engine, engine::Sampler& sampler,
+                            engine::Engine& engine, sampling::Sampler& sampler,
                             const Constrained& constraint, GenerationCounts& counts,
                             RunStatus& status) {
   const std::vector<Token> tokens = tokenize_prompt(options, prompt, engine);
@@ -255,9 +255,9 @@ CLI::App* add_run(CLI::App& program, RunOptions& options) {
 }
 
 int run_run(const RunOptions& options) {
-  engine::SamplerOptions sampling = options.sampling.sampler;
-  sampling.seed = options.sampling.seed.value_or(engine::random_seed());
-  engine::Sampler sampler(sampling);
+  sampling::SamplerOptions sampling = options.sampling.sampler;
+  sampling.seed = options.sampling.seed.value_or(sampling::random_seed());
+  sampling::Sampler sampler(sampling);
   check_stop_texts(options.sampling);
   const std::string prompt = read_prompt(options);
   std::optional<chat::ChatSource> source;

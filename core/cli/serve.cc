@@ -13,9 +13,9 @@
 #include "core/cli/output.h"
 #include "core/cli/run_status.h"
 #include "core/cli/serve_setup.h"
-#include "core/engine/sampler.h"
 #include "core/http/server.h"
 #include "core/http/systemd.h"
+#include "core/sampling/sampler.h"
 #include "topology/process_memory.h"
 #include "topology/signals_blocked.h"
 
@@ -238,7 +238,7 @@ CLI::App* add_serve(CLI::App& program, ServeOptions& options) {
 
 int run_serve(const ServeOptions& options) {
   check_stop_texts(options.sampling);
-  static_cast<void>(engine::Sampler(options.sampling.sampler));
+  static_cast<void>(sampling::Sampler(options.sampling.sampler));
   const InterruptGuard guard;
   const http::ServiceManager manager;
   http::ApiOptions wanted = api_options(options);

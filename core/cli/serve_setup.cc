@@ -20,9 +20,9 @@ namespace {
 constexpr std::uint16_t default_port = 8080;
 constexpr std::uint32_t parallel_most = 4;  // that auto chooses
 
-serve::TaskOptions task_options(const ServeOptions& options) {
+rows::TaskOptions task_options(const ServeOptions& options) {
   std::random_device device;
-  serve::TaskOptions tasks;
+  rows::TaskOptions tasks;
   tasks.defaults.sampler = options.sampling.sampler;
   // Requests are numbered, and the seed of one that names none is made of both.
   tasks.defaults.sampler.seed =
@@ -42,7 +42,7 @@ std::uint64_t caller_bytes(const ServeOptions& options, const serve::SchedulerOp
                            const engine::RunPlanner& planner, std::uint64_t positions) {
   // The tasks that wait hold their prompts.
   const std::uint64_t queued = options.queue * positions * sizeof(tokenizer::Token);
-  const serve::TaskMaker maker(planner.tokenizer(), task_options(options));
+  const rows::TaskMaker maker(planner.tokenizer(), task_options(options));
   return http::connections_bytes(limits) + http::api_bytes(api) +
          2 * serve::rows_bytes(scheduler, positions) + queued +
          // A request and a row of a batch may be read at the same time.
@@ -130,10 +130,9 @@ ServePreparation prepare_serve(const ServeOptions& options, const http::ApiOptio
 
 namespace {
 
-serve::TaskOptions task_options_for(const ServeOptions& options,
-                                    const ServePreparation& preparation,
-                                    const engine::Engine& engine) {
-  serve::TaskOptions tasks = task_options(options);
+rows::TaskOptions task_options_for(const ServeOptions& options, const ServePreparation& preparation,
+                                   const engine::Engine& engine) {
+  rows::TaskOptions tasks = task_options(options);
   if (options.check_model) tasks.model_names = preparation.names;
   tasks.positions_max = options.common.window == 0 ? engine.plan().context : 0;
   tasks.no_dialogue = preparation.no_dialogue;
@@ -181,9 +180,9 @@ http::BatchSettings batch_settings(const ServeOptions& options, const ServePrepa
 http::ServedModel served_model(const ServeOptions& options, const ServePreparation& preparation,
                                serve::Service& service) {
   const engine::Engine& engine = service.engine();
-  const serve::TaskOptions tasks = task_options_for(options, preparation, engine);
+  const rows::TaskOptions tasks = task_options_for(options, preparation, engine);
   return {.service = &service,
-          .maker = std::make_shared<const serve::TaskMaker>(engine.tokenizer(), tasks),
+          .maker = std::make_shared<const rows::TaskMaker>(engine.tokenizer(), tasks),
           .name = preparation.names.front(),
           .created = static_cast<std::uint64_t>(std::time(nullptr)),
           .parallel = preparation.parallel,

@@ -13,8 +13,8 @@
 #include "core/http/api.h"
 #include "core/http/jobs_api.h"
 #include "core/http/listener.h"
+#include "core/rows/task_maker.h"
 #include "core/serve/service.h"
-#include "core/serve/task_maker.h"
 
 namespace sluice::cli {
 

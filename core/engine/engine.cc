@@ -11,7 +11,6 @@
 #include "core/engine/memory_guard.h"
 #include "core/engine/model_key.h"
 #include "core/engine/rehearsal.h"
-#include "core/engine/sampler.h"
 #include "core/engine/stepper.h"
 #include "core/engine/thread_timing.h"
 #include "core/error.h"
@@ -19,6 +18,7 @@
 #include "core/model/decoder.h"
 #include "core/model/weights.h"
 #include "core/plan/planned_model.h"
+#include "core/sampling/sampler.h"
 #include "kernels/kernel_table.h"
 #include "kvcache/kv_cache.h"
 #include "topology/thread_team.h"
@@ -62,7 +62,7 @@ struct OpenedModel {
 
 namespace {
 
-static_assert(plan::sampling_bytes_per_token == SamplerScratch::bytes_per_token);
+static_assert(plan::sampling_bytes_per_token == sampling::SamplerScratch::bytes_per_token);
 
 // A plan, and the reader for which it was made.
 struct Preparation {

@@ -11,14 +11,14 @@
 #include <string_view>
 
 #include "core/http/api_error.h"
-#include "core/serve/completion.h"
-#include "core/serve/request.h"
+#include "core/rows/completion.h"
+#include "core/rows/request.h"
 
 namespace sluice::http {
 
 // What an answer repeats.
 struct AnswerFacts {
-  serve::Form form = serve::Form::chat;
+  rows::Form form = rows::Form::chat;
   std::string id;             // "chatcmpl-..."
   std::uint64_t created = 0;  // seconds since 1970
   std::string model;
@@ -41,12 +41,12 @@ class AnswerWriter {
   virtual ~AnswerWriter() = default;
 
   // The body of an answer that is not streamed.
-  virtual std::string whole(std::span<const serve::Completion> choices) = 0;
+  virtual std::string whole(std::span<const rows::Completion> choices) = 0;
 
   // Server-sent events, in this order: begin(), any number of piece(), and end() or failure().
   virtual std::string begin() = 0;
   virtual std::string piece(const Piece& piece) = 0;
-  virtual std::string end(std::span<const serve::Completion> choices) = 0;
+  virtual std::string end(std::span<const rows::Completion> choices) = 0;
   virtual std::string failure(const ApiError& error) = 0;
 };
 

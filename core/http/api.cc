@@ -57,9 +57,9 @@ std::string_view state_name(serve::Service::State state) {
 }
 
 // Throws ApiError where the file asks for what a decoder does not have.
-serve::Pooling pooling_in(const engine::EngineFacts& facts) {
+rows::Pooling pooling_in(const engine::EngineFacts& facts) {
   try {
-    return serve::pooling_of(facts.pooling_type);
+    return rows::pooling_of(facts.pooling_type);
   } catch (const Error& error) {
     throw ApiError(501, error.what());
   }
@@ -367,7 +367,7 @@ void Api::answer_model(const ExchangePointer& exchange) {
 
 void Api::answer_embeddings(const ExchangePointer& exchange) {
   const auto maker = model().model.maker;
-  const serve::Pooling pooling = pooling_in(model().model.service->engine().facts());
+  const rows::Pooling pooling = pooling_in(model().model.service->engine().facts());
   const auto is_gone = std::make_shared<bool>(false);
   exchange->on_gone([is_gone] { *is_gone = true; });
   worker_.post([this, exchange, maker, pooling, is_gone, number = ++numbers_,
@@ -414,8 +414,8 @@ void Api::answer_props(const ExchangePointer& exchange) {
     lines.push_back(
         {{"name", line.name}, {"bytes", line.bytes}, {"kind", plan::kind_name(line.kind)}});
   }
-  const serve::RowDefaults& defaults = served.maker->options().defaults;
-  const engine::SamplerOptions& sampler = defaults.openai_sampler;
+  const rows::RowDefaults& defaults = served.maker->options().defaults;
+  const sampling::SamplerOptions& sampler = defaults.openai_sampler;
   exchange->respond(json_response({{"model", served.name},
                                    {"context", model_json(served)["meta"]["context"]},
                                    {"total_slots", served.parallel},

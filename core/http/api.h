@@ -24,8 +24,8 @@
 #include "core/http/origins.h"
 #include "core/http/server.h"
 #include "core/http/worker.h"
+#include "core/rows/task_maker.h"
 #include "core/serve/service.h"
-#include "core/serve/task_maker.h"
 
 namespace sluice::http {
 
@@ -43,7 +43,7 @@ struct ApiOptions {
 // A model that runs. `service` must outlive the server's run.
 struct ServedModel {
   serve::Service* service = nullptr;
-  std::shared_ptr<const serve::TaskMaker> maker;
+  std::shared_ptr<const rows::TaskMaker> maker;
   std::string name;
   std::uint64_t created = 0;  // seconds since 1970
   std::uint32_t parallel = 1;

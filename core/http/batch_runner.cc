@@ -51,7 +51,7 @@ struct BatchRunner::Run {
   batch::RowTasks tasks;
   batch::RowResults results;
   std::uint64_t next_row = 1;
-  std::deque<serve::Task> ready;      // to be submitted
+  std::deque<rows::Task> ready;       // to be submitted
   std::set<std::uint64_t> submitted;  // ids of tasks that have not ended
   std::chrono::steady_clock::time_point pause_end;
 };
@@ -195,22 +195,21 @@ bool BatchRunner::feed(Run& run) {
       if (run.next_row > run.input.rows()) return true;
       const std::uint64_t row = run.next_row++;
       if (run.input.row_bytes(row) > text_body_bytes_max) {
-        const serve::RefusedRow too_long{
-            {},
-            "invalid_request",
-            fmt::format("the row has {} bytes, the most is {}", run.input.row_bytes(row),
-                        text_body_bytes_max)};
+        const rows::RefusedRow too_long{{},
+                                        "invalid_request",
+                                        fmt::format("the row has {} bytes, the most is {}",
+                                                    run.input.row_bytes(row), text_body_bytes_max)};
         run.append(row, run.results.refused(row, too_long));
         continue;
       }
       auto made = run.tasks.make(row);
-      if (const auto* refused = std::get_if<serve::RefusedRow>(&made)) {
+      if (const auto* refused = std::get_if<rows::RefusedRow>(&made)) {
         run.append(row, run.results.refused(row, *refused));
         continue;
       }
-      const serve::Task& task = std::get<serve::Task>(made);
+      const rows::Task& task = std::get<rows::Task>(made);
       for (std::uint32_t choice = 0; choice < task.choices; ++choice) {
-        run.ready.push_back(serve::task_of_choice(task, choice));
+        run.ready.push_back(rows::task_of_choice(task, choice));
       }
     }
     if (!submit(run)) return service_.state() == serve::Service::State::ready;
@@ -219,10 +218,10 @@ bool BatchRunner::feed(Run& run) {
 }
 
 bool BatchRunner::submit(Run& run) {
-  serve::Task task = run.ready.front();
-  task.priority = serve::Priority::background;
+  rows::Task task = run.ready.front();
+  task.priority = rows::Priority::background;
   serve::Events events;
-  events.on_done = [this](const serve::Task& ended, const serve::Outcome& outcome) {
+  events.on_done = [this](const rows::Task& ended, const rows::Outcome& outcome) {
     {
       const std::lock_guard lock(mutex_);
       ended_.push_back({ended, outcome});
@@ -247,7 +246,7 @@ void BatchRunner::take_ended(Run& run) {
     run.submitted.erase(one.task.id);
     // A row whose task was cancelled, or failed because the engine has, has no result; whoever
     // goes on computes it again.
-    using End = serve::Outcome::End;
+    using End = rows::Outcome::End;
     const bool has_stopped = service_.state() != serve::Service::State::ready;
     if (one.outcome.end == End::cancelled) continue;
     if (one.outcome.end == End::failed && has_stopped) continue;

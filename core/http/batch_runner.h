@@ -24,8 +24,8 @@
 #include "core/batch/row_tasks.h"
 #include "core/http/batch_store.h"
 #include "core/http/file_store.h"
+#include "core/rows/task_maker.h"
 #include "core/serve/service.h"
-#include "core/serve/task_maker.h"
 
 namespace sluice::http {
 
@@ -33,7 +33,7 @@ namespace sluice::http {
 inline constexpr std::uint64_t batch_rows_max = 50'000;
 
 struct BatchSettings {
-  serve::TaskOptions task;
+  rows::TaskOptions task;
   std::string model_name;
   std::size_t texts_max = 8;  // given to the service at a time
   // Before texts are begun again whose weights could not be read.
@@ -60,8 +60,8 @@ class BatchRunner {
 
  private:
   struct Ended {
-    serve::Task task;
-    serve::Outcome outcome;
+    rows::Task task;
+    rows::Outcome outcome;
   };
   struct Run;  // a batch while it runs
 

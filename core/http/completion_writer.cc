@@ -14,7 +14,7 @@ std::string text_of(const ordered_json& value) {
 }
 
 ordered_json envelope(const AnswerFacts& facts) {
-  const bool is_chat = facts.form == serve::Form::chat;
+  const bool is_chat = facts.form == rows::Form::chat;
   return {{"id", facts.id},
           {"object", is_chat ? "chat.completion.chunk" : "text_completion"},
           {"created", facts.created},
@@ -43,7 +43,7 @@ ordered_json delta_of(const Piece& piece) {
 
 std::string piece_json(const AnswerFacts& facts, const Piece& piece) {
   ordered_json choice = {{"index", piece.choice}};
-  if (facts.form == serve::Form::chat) {
+  if (facts.form == rows::Form::chat) {
     choice["delta"] = delta_of(piece);
   } else {
     choice["text"] = piece.text;
@@ -68,12 +68,12 @@ class CompletionWriter final : public AnswerWriter {
  public:
   explicit CompletionWriter(AnswerFacts facts) : facts_(std::move(facts)) {}
 
-  std::string whole(std::span<const serve::Completion> choices) override {
+  std::string whole(std::span<const rows::Completion> choices) override {
     return batch::openai_body(facts_.form, {facts_.id, facts_.created, facts_.model}, choices);
   }
   std::string begin() override { return {}; }
   std::string piece(const Piece& piece) override { return event_of(piece_json(facts_, piece)); }
-  std::string end(std::span<const serve::Completion> choices) override {
+  std::string end(std::span<const rows::Completion> choices) override {
     std::string events;
     if (facts_.includes_usage) {
       events = event_of(usage_piece_json(facts_, batch::usage_of(choices)));

@@ -9,38 +9,38 @@
 #include <variant>
 
 #include "core/http/api_error.h"
-#include "core/serve/row_json.h"
+#include "core/rows/row_json.h"
 
 namespace sluice::http {
 namespace {
 
 using nlohmann::ordered_json;
-using serve::RowJson;
+using rows::RowJson;
 using tokenizer::Token;
 
 std::vector<Token> tokens_of(const RowJson& array) {
   std::vector<Token> tokens;
   for (const RowJson& item : array) {
     tokens.push_back(
-        static_cast<Token>(serve::count_of(item, "input", std::numeric_limits<Token>::max())));
+        static_cast<Token>(rows::count_of(item, "input", std::numeric_limits<Token>::max())));
   }
   return tokens;
 }
 
-serve::Prompt prompt_of(const RowJson& item) {
+rows::Prompt prompt_of(const RowJson& item) {
   if (item.is_string()) return item.get<std::string>();
   if (item.is_array() && !item.empty()) return tokens_of(item);
-  serve::throw_wrong_type("input", "a text, token ids, or an array of these", item);
+  rows::throw_wrong_type("input", "a text, token ids, or an array of these", item);
 }
 
-std::vector<serve::Prompt> prompts_of(const RowJson& input) {
+std::vector<rows::Prompt> prompts_of(const RowJson& input) {
   if (!input.is_array() || (!input.empty() && input[0].is_number())) return {prompt_of(input)};
-  if (input.empty()) throw serve::BadRow("\"input\" is empty");
+  if (input.empty()) throw rows::BadRow("\"input\" is empty");
   if (input.size() > embedding_inputs_max) {
-    throw serve::BadRow(
+    throw rows::BadRow(
         fmt::format("\"input\" has {} texts, the most is {}", input.size(), embedding_inputs_max));
   }
-  std::vector<serve::Prompt> prompts;
+  std::vector<rows::Prompt> prompts;
   for (const RowJson& item : input) prompts.push_back(prompt_of(item));
   return prompts;
 }
@@ -51,8 +51,8 @@ void check_members(const RowJson& body) {
     const bool is_known = name == "input" || name == "model" || name == "encoding_format" ||
                           name == "user" || (name == "dimensions" && item.value().is_null());
     if (is_known) continue;
-    throw serve::BadRow(fmt::format("\"{}\" is {}", name.substr(0, 100),
-                                    name == "dimensions" ? "not supported" : "unknown"));
+    throw rows::BadRow(fmt::format("\"{}\" is {}", name.substr(0, 100),
+                                   name == "dimensions" ? "not supported" : "unknown"));
   }
 }
 
@@ -79,8 +79,8 @@ class EmbeddingAnswer : public std::enable_shared_from_this<EmbeddingAnswer> {
     if (next_ == request_.tasks.size() || is_over_) return;
     const std::size_t index = next_++;
     serve::Events events;
-    events.on_done = [self = shared_from_this(), index](const serve::Task& task,
-                                                        const serve::Outcome& outcome) {
+    events.on_done = [self = shared_from_this(), index](const rows::Task& task,
+                                                        const rows::Outcome& outcome) {
       self->host_.post([self, index, id = task.id, outcome = outcome]() mutable {
         self->take(index, id, std::move(outcome));
       });
@@ -93,11 +93,11 @@ class EmbeddingAnswer : public std::enable_shared_from_this<EmbeddingAnswer> {
     fail(ApiError(503, "the server takes no more requests: try again later", "", 1));
   }
 
-  void take(std::size_t index, std::uint64_t id, serve::Outcome outcome) {
+  void take(std::size_t index, std::uint64_t id, rows::Outcome outcome) {
     running_.erase(id);
     if (is_over_) return;
-    if (outcome.end != serve::Outcome::End::completed) {
-      const bool is_cancelled = outcome.end == serve::Outcome::End::cancelled;
+    if (outcome.end != rows::Outcome::End::completed) {
+      const bool is_cancelled = outcome.end == rows::Outcome::End::cancelled;
       return fail(ApiError(is_cancelled ? 503 : 500, outcome.problem));
     }
     prompt_tokens_ += outcome.completion.prompt_tokens;
@@ -154,34 +154,34 @@ class EmbeddingAnswer : public std::enable_shared_from_this<EmbeddingAnswer> {
 
 }  // namespace
 
-EmbeddingRequest read_embedding_request(const serve::TaskMaker& maker, serve::Pooling pooling,
+EmbeddingRequest read_embedding_request(const rows::TaskMaker& maker, rows::Pooling pooling,
                                         std::string_view body, std::uint64_t number) {
   EmbeddingRequest request;
   try {
-    const RowJson json = serve::parse_row_object(
-        body, {serve::row_values_max, serve::row_members_max, serve::row_depth_max});
+    const RowJson json = rows::parse_row_object(
+        body, {rows::row_values_max, rows::row_members_max, rows::row_depth_max});
     check_members(json);
-    const RowJson* input = serve::find_member(json, "input");
-    if (input == nullptr) throw serve::BadRow("\"input\" is missing");
-    if (const RowJson* model = serve::find_member(json, "model")) {
-      request.model = serve::text_of(*model, "model");
+    const RowJson* input = rows::find_member(json, "input");
+    if (input == nullptr) throw rows::BadRow("\"input\" is missing");
+    if (const RowJson* model = rows::find_member(json, "model")) {
+      request.model = rows::text_of(*model, "model");
     }
-    if (const RowJson* format = serve::find_member(json, "encoding_format")) {
+    if (const RowJson* format = rows::find_member(json, "encoding_format")) {
       request.wants_base64 = *format == "base64";
       if (!request.wants_base64 && *format != "float") {
-        throw serve::BadRow("\"encoding_format\" can only be \"float\" or \"base64\"");
+        throw rows::BadRow("\"encoding_format\" can only be \"float\" or \"base64\"");
       }
     }
-    for (const serve::Prompt& prompt : prompts_of(*input)) {
+    for (const rows::Prompt& prompt : prompts_of(*input)) {
       auto made = maker.make_embedding(prompt, request.model, number, pooling);
-      if (const auto* refused = std::get_if<serve::RefusedRow>(&made)) {
+      if (const auto* refused = std::get_if<rows::RefusedRow>(&made)) {
         throw ApiError(400, fmt::format("input {}: {}", request.tasks.size(), refused->reason),
                        refused->code == "prompt_too_long" ? "context_length_exceeded" : "");
       }
-      request.tasks.push_back(std::move(std::get<serve::Task>(made)));
-      request.tasks.back().priority = serve::Priority::interactive;
+      request.tasks.push_back(std::move(std::get<rows::Task>(made)));
+      request.tasks.back().priority = rows::Priority::interactive;
     }
-  } catch (const serve::BadRow& bad) {
+  } catch (const rows::BadRow& bad) {
     throw ApiError(400, bad.what());
   }
   return request;

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "core/http/generation.h"
-#include "core/serve/pooling.h"
-#include "core/serve/task_maker.h"
+#include "core/rows/pooling.h"
+#include "core/rows/task_maker.h"
 
 namespace sluice::http {
 
@@ -21,13 +21,13 @@ inline constexpr std::size_t embedding_inputs_max = 2048;
 inline constexpr std::size_t embeddings_together = 4;
 
 struct EmbeddingRequest {
-  std::vector<serve::Task> tasks;
+  std::vector<rows::Task> tasks;
   std::string model;          // as the request names it; may be empty
   bool wants_base64 = false;  // the floats' bytes, instead of numbers
 };
 
 // Throws ApiError, which names the input.
-EmbeddingRequest read_embedding_request(const serve::TaskMaker& maker, serve::Pooling pooling,
+EmbeddingRequest read_embedding_request(const rows::TaskMaker& maker, rows::Pooling pooling,
                                         std::string_view body, std::uint64_t number);
 
 // Computes the embeddings and answers. Throws ApiError when the service takes no tasks.

@@ -11,9 +11,9 @@
 namespace sluice::http {
 namespace {
 
-AnswerFacts facts_of(const serve::RowHeader& header, const TextRequest& request,
+AnswerFacts facts_of(const rows::RowHeader& header, const TextRequest& request,
                      const GenerationHost& host, const std::string& request_id) {
-  const bool is_chat = header.form == serve::Form::chat;
+  const bool is_chat = header.form == rows::Form::chat;
   const char* kind = !request.echo.empty() ? "resp_" : is_chat ? "chatcmpl-" : "cmpl-";
   return {.form = header.form,
           .id = kind + request_id.substr(request_id.find('_') + 1),
@@ -45,7 +45,7 @@ void Generation::start() {
   for (std::size_t i = 0; i < choices_.size(); ++i) {
     if (streams_ && task_.make_reader) choices_[i].reader.emplace(task_.make_reader());
     const auto accepted = host_.service.submit(
-        serve::task_of_choice(task_, static_cast<std::uint32_t>(i)), events_for(i));
+        rows::task_of_choice(task_, static_cast<std::uint32_t>(i)), events_for(i));
     if (const auto* id = std::get_if<std::uint64_t>(&accepted)) {
       choices_[i].task_id = *id;
       continue;
@@ -67,7 +67,7 @@ void Generation::start() {
 serve::Events Generation::events_for(std::size_t choice) {
   const auto self = shared_from_this();
   serve::Events events;
-  events.on_token = [self, choice](const serve::Task&, const serve::TokenEvent& event) {
+  events.on_token = [self, choice](const rows::Task&, const rows::TokenEvent& event) {
     Token token{
         .text = {}, .logprobs = {}, .is_token = event.token.has_value(), .when = Clock::now()};
     if (token.is_token) ++self->tokens_;
@@ -79,7 +79,7 @@ serve::Events Generation::events_for(std::size_t choice) {
       self->take_token(choice, std::move(token));
     });
   };
-  events.on_done = [self, choice](const serve::Task&, const serve::Outcome& outcome) {
+  events.on_done = [self, choice](const rows::Task&, const rows::Outcome& outcome) {
     self->host_.post([self, choice, outcome = outcome]() mutable {
       self->take_end(choice, std::move(outcome));
     });
@@ -87,9 +87,9 @@ serve::Events Generation::events_for(std::size_t choice) {
   return events;
 }
 
-std::string Generation::logprobs_of(std::vector<engine::TokenLogprob> logprobs) const {
+std::string Generation::logprobs_of(std::vector<sampling::TokenLogprob> logprobs) const {
   if (logprobs.empty()) return {};
-  serve::Completion completion;
+  rows::Completion completion;
   completion.logprobs = std::move(logprobs);
   return batch::logprobs_text(facts_.form, completion, task_.top_logprobs.value_or(0),
                               host_.service.engine().tokenizer());
@@ -124,9 +124,9 @@ void Generation::send_piece(std::size_t index, Piece piece) {
   exchange_->send(writer_->piece(piece));
 }
 
-void Generation::take_end(std::size_t index, serve::Outcome outcome) {
+void Generation::take_end(std::size_t index, rows::Outcome outcome) {
   if (has_ended_) return;
-  if (outcome.end != serve::Outcome::End::completed) return fail(outcome);
+  if (outcome.end != rows::Outcome::End::completed) return fail(outcome);
   Choice& choice = choices_[index];
   choice.is_done = true;
   choice.completion = std::move(outcome.completion);
@@ -156,7 +156,7 @@ void Generation::end_choice(std::size_t index) {
 void Generation::end_answer() {
   has_ended_ = true;
   held_.clear();
-  std::vector<serve::Completion> completions;
+  std::vector<rows::Completion> completions;
   for (Choice& choice : choices_) completions.push_back(std::move(choice.completion));
   if (!streams_) return exchange_->respond({.body = writer_->whole(completions)});
   exchange_->send(writer_->end(completions));
@@ -164,9 +164,9 @@ void Generation::end_answer() {
 }
 
 // When one choice fails, the whole answer does.
-void Generation::fail(const serve::Outcome& outcome) {
+void Generation::fail(const rows::Outcome& outcome) {
   cancel();
-  const bool is_cancelled = outcome.end == serve::Outcome::End::cancelled;
+  const bool is_cancelled = outcome.end == rows::Outcome::End::cancelled;
   const ApiError error(is_cancelled ? 503 : 500, outcome.problem);
   if (!streams_) return exchange_->respond(error_response(error));
   exchange_->send(writer_->failure(error));

@@ -57,33 +57,33 @@ class Generation : public std::enable_shared_from_this<Generation> {
   struct Choice {
     std::uint64_t task_id = 0;
     std::optional<chat::AnswerReader> reader;
-    serve::Completion completion;
+    rows::Completion completion;
     std::optional<Clock::time_point> last_token;
     bool is_first = true;  // nothing of it was sent
     bool is_done = false;
   };
-  // A copy of serve::TokenEvent that may be kept.
+  // A copy of rows::TokenEvent that may be kept.
   struct Token {
     std::string text;
-    std::vector<engine::TokenLogprob> logprobs;
+    std::vector<sampling::TokenLogprob> logprobs;
     bool is_token = false;
     Clock::time_point when;
   };
 
   serve::Events events_for(std::size_t choice);
   void take_token(std::size_t index, Token token);
-  void take_end(std::size_t index, serve::Outcome outcome);
+  void take_end(std::size_t index, rows::Outcome outcome);
   void send_piece(std::size_t index, Piece piece);
   void end_choice(std::size_t index);
   void end_answer();
-  void fail(const serve::Outcome& outcome);
+  void fail(const rows::Outcome& outcome);
   void cancel();
-  std::string logprobs_of(std::vector<engine::TokenLogprob> logprobs) const;
+  std::string logprobs_of(std::vector<sampling::TokenLogprob> logprobs) const;
 
   GenerationHost& host_;
   std::shared_ptr<Exchange> exchange_;
   Clock::time_point asked_;
-  serve::Task task_;
+  rows::Task task_;
   bool streams_;
   AnswerFacts facts_;
   std::unique_ptr<AnswerWriter> writer_;

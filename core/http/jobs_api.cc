@@ -11,8 +11,8 @@
 #include "core/error.h"
 #include "core/http/api_error.h"
 #include "core/http/multipart.h"
-#include "core/serve/request.h"
-#include "core/serve/row_json.h"
+#include "core/rows/request.h"
+#include "core/rows/row_json.h"
 
 namespace sluice::http {
 namespace {
@@ -144,9 +144,9 @@ Response JobsApi::delete_file(std::string_view id) {
 Response JobsApi::create_batch(std::string_view body) {
   ordered_json json;
   try {
-    json = serve::parse_row_object(
-        body, {serve::row_values_max, serve::row_members_max, serve::row_depth_max});
-  } catch (const serve::BadRow& bad) {
+    json = rows::parse_row_object(
+        body, {rows::row_values_max, rows::row_members_max, rows::row_depth_max});
+  } catch (const rows::BadRow& bad) {
     throw ApiError(400, bad.what());
   }
   const std::lock_guard lock(mutex_);

@@ -11,11 +11,11 @@
 namespace sluice::http {
 namespace {
 
-using serve::BadRow;
-using serve::find_member;
-using serve::RowJson;
-using serve::text_of;
-using serve::throw_wrong_type;
+using rows::BadRow;
+using rows::find_member;
+using rows::RowJson;
+using rows::text_of;
+using rows::throw_wrong_type;
 
 // Refuses what would ask for something that there is not.
 void take_limited(RowJson& body) {

@@ -17,7 +17,7 @@ std::string json_text(const ordered_json& value) {
   return value.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
 }
 
-ordered_json usage_of(const serve::Completion& completion) {
+ordered_json usage_of(const rows::Completion& completion) {
   return {{"input_tokens", completion.prompt_tokens},
           {"input_tokens_details", {{"cached_tokens", completion.shared_tokens}}},
           {"output_tokens", completion.completion_tokens},
@@ -31,11 +31,11 @@ class ResponseWriter final : public AnswerWriter {
   ResponseWriter(AnswerFacts facts, std::string request)
       : facts_(std::move(facts)), request_(std::move(request)) {}
 
-  std::string whole(std::span<const serve::Completion> choices) override {
-    const serve::Completion& completion = choices.front();
+  std::string whole(std::span<const rows::Completion> choices) override {
+    const rows::Completion& completion = choices.front();
     if (!completion.thought.empty()) grow(Kind::thought, completion.thought);
     if (!completion.text.empty()) grow(Kind::message, completion.text);
-    end_items(completion.finish == serve::Finish::length, completion.tool_calls);
+    end_items(completion.finish == rows::Finish::length, completion.tool_calls);
     return json_text(response(&completion));
   }
 
@@ -53,9 +53,9 @@ class ResponseWriter final : public AnswerWriter {
     return {};  // there is one choice, so that end() follows at once and takes them along
   }
 
-  std::string end(std::span<const serve::Completion> choices) override {
-    const serve::Completion& completion = choices.front();
-    const bool is_cut = completion.finish == serve::Finish::length;
+  std::string end(std::span<const rows::Completion> choices) override {
+    const rows::Completion& completion = choices.front();
+    const bool is_cut = completion.finish == rows::Finish::length;
     tell(is_cut ? "response.incomplete" : "response.completed",
          {{"response", response(&completion)}});
     return take_events();
@@ -181,8 +181,8 @@ class ResponseWriter final : public AnswerWriter {
   }
 
   // `completion`: null while the answer is under way.
-  ordered_json response(const serve::Completion* completion) const {
-    const bool is_cut = completion != nullptr && completion->finish == serve::Finish::length;
+  ordered_json response(const rows::Completion* completion) const {
+    const bool is_cut = completion != nullptr && completion->finish == rows::Finish::length;
     ordered_json json = {{"id", facts_.id},
                          {"object", "response"},
                          {"created_at", facts_.created},

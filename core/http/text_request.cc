@@ -5,29 +5,29 @@
 
 #include "core/http/api_error.h"
 #include "core/http/response_request.h"
-#include "core/serve/row_json.h"
+#include "core/rows/row_json.h"
 
 namespace sluice::http {
 namespace {
 
-using serve::RowJson;
+using rows::RowJson;
 
 // Takes the members out that only a request can have, so that the others are those of a row.
 void take_stream_settings(RowJson& body, TextRequest& request) {
-  if (const RowJson* stream = serve::find_member(body, "stream")) {
-    request.streams = serve::truth_of(*stream, "stream");
+  if (const RowJson* stream = rows::find_member(body, "stream")) {
+    request.streams = rows::truth_of(*stream, "stream");
   }
-  if (const RowJson* options = serve::find_member(body, "stream_options")) {
-    if (!options->is_object()) serve::throw_wrong_type("stream_options", "an object", *options);
+  if (const RowJson* options = rows::find_member(body, "stream_options")) {
+    if (!options->is_object()) rows::throw_wrong_type("stream_options", "an object", *options);
     for (const auto& item : options->items()) {
       if (item.key() == "include_usage") {
-        request.includes_usage = serve::truth_of(item.value(), "stream_options.include_usage");
+        request.includes_usage = rows::truth_of(item.value(), "stream_options.include_usage");
       } else if (item.key() != "include_obfuscation") {
-        throw serve::BadRow("\"stream_options\" has an unknown member \"" +
-                            item.key().substr(0, 100) + "\"");
+        throw rows::BadRow("\"stream_options\" has an unknown member \"" +
+                           item.key().substr(0, 100) + "\"");
       }
     }
-    if (!request.streams) throw serve::BadRow("\"stream_options\" needs \"stream\": true");
+    if (!request.streams) throw rows::BadRow("\"stream_options\" needs \"stream\": true");
   }
   body.erase("stream");
   body.erase("stream_options");
@@ -40,31 +40,31 @@ void take_stream_settings(RowJson& body, TextRequest& request) {
 
 }  // namespace
 
-TextRequest read_text_request(const serve::TaskMaker& maker, TextRoute route, std::string_view body,
+TextRequest read_text_request(const rows::TaskMaker& maker, TextRoute route, std::string_view body,
                               std::uint64_t number) {
   TextRequest request;
-  serve::ParsedRow parsed;
+  rows::ParsedRow parsed;
   try {
-    RowJson json = serve::parse_row_object(
-        body, {serve::row_values_max, serve::row_members_max, serve::row_depth_max});
+    RowJson json = rows::parse_row_object(
+        body, {rows::row_values_max, rows::row_members_max, rows::row_depth_max});
     take_stream_settings(json, request);
     if (route == TextRoute::responses) {
       request.echo = echo_of(json).dump();
       json = chat_body_of(std::move(json));
     }
-    const serve::Form form =
-        route == TextRoute::completions ? serve::Form::completions : serve::Form::chat;
-    parsed = serve::read_body(std::move(json), form, number, maker.options().defaults);
-  } catch (const serve::BadRow& bad) {
+    const rows::Form form =
+        route == TextRoute::completions ? rows::Form::completions : rows::Form::chat;
+    parsed = rows::read_body(std::move(json), form, number, maker.options().defaults);
+  } catch (const rows::BadRow& bad) {
     refuse(route, bad.what());
   }
   if (!parsed.request) refuse(route, parsed.reason);
   auto made = maker.make(std::move(parsed), number);
-  if (const auto* refused = std::get_if<serve::RefusedRow>(&made)) {
+  if (const auto* refused = std::get_if<rows::RefusedRow>(&made)) {
     refuse(route, refused->reason, refused->code);
   }
-  request.task = std::move(std::get<serve::Task>(made));
-  request.task.priority = serve::Priority::interactive;
+  request.task = std::move(std::get<rows::Task>(made));
+  request.task.priority = rows::Priority::interactive;
   return request;
 }
 

@@ -5,9 +5,9 @@
 #include <string>
 #include <string_view>
 
-#include "core/serve/request.h"
-#include "core/serve/task.h"
-#include "core/serve/task_maker.h"
+#include "core/rows/request.h"
+#include "core/rows/task.h"
+#include "core/rows/task_maker.h"
 
 namespace sluice::http {
 
@@ -15,7 +15,7 @@ namespace sluice::http {
 inline constexpr std::uint64_t text_body_bytes_max = std::uint64_t{1} << 20;
 
 struct TextRequest {
-  serve::Task task;  // of the first choice; Task::choices tells how many there are
+  rows::Task task;  // of the first choice; Task::choices tells how many there are
   bool streams = false;
   bool includes_usage = false;  // of a stream
   // What the answer repeats of a request in the form of the Responses API, as JSON; empty in other
@@ -25,12 +25,12 @@ struct TextRequest {
 
 enum class TextRoute { completions, chat, responses };
 
-// The body has the members of a batch row (core/serve/row_settings.h), and besides them "stream"
+// The body has the members of a batch row (core/rows/row_settings.h), and besides them "stream"
 // and "stream_options"; that of a response is translated first (core/http/response_request.h).
 // `number` is another one for each request. Throws ApiError.
 //
 // Threads: any.
-TextRequest read_text_request(const serve::TaskMaker& maker, TextRoute route, std::string_view body,
+TextRequest read_text_request(const rows::TaskMaker& maker, TextRoute route, std::string_view body,
                               std::uint64_t number);
 
 }  // namespace sluice::http

@@ -6,13 +6,13 @@
 
 #include "core/http/api_error.h"
 #include "core/http/text_request.h"
-#include "core/serve/row_json.h"
+#include "core/rows/row_json.h"
 
 namespace sluice::http {
 namespace {
 
 using nlohmann::ordered_json;
-using serve::RowJson;
+using rows::RowJson;
 using tokenizer::Token;
 
 std::string text_of_json(const ordered_json& value) {
@@ -20,29 +20,29 @@ std::string text_of_json(const ordered_json& value) {
 }
 
 RowJson parse(std::string_view body) {
-  return serve::parse_row_object(
-      body, {serve::row_values_max, serve::row_members_max, serve::row_depth_max});
+  return rows::parse_row_object(body,
+                                {rows::row_values_max, rows::row_members_max, rows::row_depth_max});
 }
 
 bool flag(const RowJson& body, std::string_view name) {
-  const RowJson* value = serve::find_member(body, name);
-  return value != nullptr && serve::truth_of(*value, name);
+  const RowJson* value = rows::find_member(body, name);
+  return value != nullptr && rows::truth_of(*value, name);
 }
 
 void check_members(const RowJson& body, std::initializer_list<std::string_view> known) {
   for (const auto& item : body.items()) {
     bool is_known = false;
     for (const std::string_view name : known) is_known = is_known || item.key() == name;
-    if (!is_known) throw serve::BadRow(fmt::format("\"{}\" is unknown", item.key().substr(0, 100)));
+    if (!is_known) throw rows::BadRow(fmt::format("\"{}\" is unknown", item.key().substr(0, 100)));
   }
 }
 
 std::vector<Token> tokens_of_text(const tokenizer::Tokenizer& tokenizer, const RowJson& body) {
-  const RowJson* content = serve::find_member(body, "content");
-  if (content == nullptr) throw serve::BadRow("\"content\" is missing");
-  const std::string text = serve::text_of(*content, "content");
+  const RowJson* content = rows::find_member(body, "content");
+  if (content == nullptr) throw rows::BadRow("\"content\" is missing");
+  const std::string text = rows::text_of(*content, "content");
   if (text.size() > tokenized_bytes_max) {
-    throw serve::BadRow(
+    throw rows::BadRow(
         fmt::format("\"content\" has {} bytes, the most is {}", text.size(), tokenized_bytes_max));
   }
   return tokenizer.encode(
@@ -51,13 +51,13 @@ std::vector<Token> tokens_of_text(const tokenizer::Tokenizer& tokenizer, const R
 
 }  // namespace
 
-std::string tokenize_answer(const serve::TaskMaker& maker, const tokenizer::Tokenizer& tokenizer,
+std::string tokenize_answer(const rows::TaskMaker& maker, const tokenizer::Tokenizer& tokenizer,
                             std::string_view body, std::uint64_t number) {
   try {
     const RowJson json = parse(body);
     std::vector<Token> tokens;
     bool wants_pieces = false;
-    if (serve::find_member(json, "messages") != nullptr) {
+    if (rows::find_member(json, "messages") != nullptr) {
       tokens = read_text_request(maker, TextRoute::chat, body, number).task.prompt;
     } else {
       check_members(json, {"content", "add_special", "parse_special", "with_pieces"});
@@ -69,7 +69,7 @@ std::string tokenize_answer(const serve::TaskMaker& maker, const tokenizer::Toke
       if (wants_pieces) answer["pieces"].push_back(tokenizer.piece(token, true));
     }
     return text_of_json(answer);
-  } catch (const serve::BadRow& bad) {
+  } catch (const rows::BadRow& bad) {
     throw ApiError(400, bad.what());
   }
 }
@@ -78,16 +78,16 @@ std::string detokenize_answer(const tokenizer::Tokenizer& tokenizer, std::string
   try {
     const RowJson json = parse(body);
     check_members(json, {"tokens"});
-    const RowJson* list = serve::find_member(json, "tokens");
-    if (list == nullptr) throw serve::BadRow("\"tokens\" is missing");
-    if (!list->is_array()) serve::throw_wrong_type("tokens", "an array of token ids", *list);
+    const RowJson* list = rows::find_member(json, "tokens");
+    if (list == nullptr) throw rows::BadRow("\"tokens\" is missing");
+    if (!list->is_array()) rows::throw_wrong_type("tokens", "an array of token ids", *list);
     std::vector<Token> tokens;
     for (const RowJson& item : *list) {
       tokens.push_back(
-          static_cast<Token>(serve::count_of(item, "tokens", tokenizer.vocabulary_size() - 1)));
+          static_cast<Token>(rows::count_of(item, "tokens", tokenizer.vocabulary_size() - 1)));
     }
     return text_of_json({{"content", tokenizer.decode(tokens, true)}});
-  } catch (const serve::BadRow& bad) {
+  } catch (const rows::BadRow& bad) {
     throw ApiError(400, bad.what());
   }
 }

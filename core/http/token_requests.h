@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "core/serve/task_maker.h"
+#include "core/rows/task_maker.h"
 #include "core/tokenizer/tokenizer.h"
 
 namespace sluice::http {
@@ -17,7 +17,7 @@ inline constexpr std::size_t tokenized_bytes_max = std::size_t{256} << 10;
 
 // {"content": text, "add_special": bool, "parse_special": bool, "with_pieces": bool}, or the body
 // of a chat, whose prompt is tokenised. Gives {"tokens": [...], "count": n}. Throws ApiError.
-std::string tokenize_answer(const serve::TaskMaker& maker, const tokenizer::Tokenizer& tokenizer,
+std::string tokenize_answer(const rows::TaskMaker& maker, const tokenizer::Tokenizer& tokenizer,
                             std::string_view body, std::uint64_t number);
 
 // {"tokens": [...]} gives {"content": text}, with U+FFFD for what is not UTF-8. Throws ApiError.

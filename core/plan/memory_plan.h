@@ -55,7 +55,7 @@ class BaselineWatch {
   std::optional<std::uint64_t> program_anon_, with_header_anon_;  // where the system reports it
 };
 
-// Working memory of the sampler for each token of the vocabulary: engine::SamplerScratch.
+// Working memory of the sampler for each token of the vocabulary: sampling::SamplerScratch.
 inline constexpr std::uint64_t sampling_bytes_per_token = 12;
 
 // What a user asks of a run, and the plan depends on.

@@ -6,8 +6,8 @@
 #include <iterator>
 #include <utility>
 
-#include "core/engine/text_stream.h"
 #include "core/error.h"
+#include "core/sampling/text_stream.h"
 
 namespace sluice::serve {
 namespace {
@@ -29,12 +29,12 @@ constexpr std::size_t known_max = 256;
 // A row between its admission and its end. It has no sequence before it starts, and while it is
 // preempted.
 struct Scheduler::Row {
-  Row(Task&& given, std::shared_ptr<engine::SamplerScratch> scratch)
+  Row(rows::Task&& given, std::shared_ptr<sampling::SamplerScratch> scratch)
       : task(std::move(given)),
         sampler(task.sampler, std::move(scratch)),
         text(task.stop),
         tokens(task.prompt),
-        pool(task.pooling.value_or(Pooling::last)) {
+        pool(task.pooling.value_or(rows::Pooling::last)) {
     completion.prompt_tokens = task.prompt.size();
     completion.truncated_tokens = task.truncated_tokens;
     if (task.watch) forced_by = task.watch();
@@ -54,7 +54,7 @@ struct Scheduler::Row {
            std::ranges::find(task.stop_tokens, token) != task.stop_tokens.end();
   }
 
-  bool is_interactive() const { return task.priority == Priority::interactive; }
+  bool is_interactive() const { return task.priority == rows::Priority::interactive; }
   std::uint32_t positions() const {
     return static_cast<std::uint32_t>(task.prompt.size()) + task.tokens_max;
   }
@@ -69,7 +69,7 @@ struct Scheduler::Row {
   // The tokens to evaluate next.
   std::span<const Token> pending() const { return std::span(tokens).subspan(sequence->position()); }
   // The mean needs the hidden states of all tokens, also of those that others have evaluated.
-  bool can_share() const { return task.pooling != Pooling::mean; }
+  bool can_share() const { return task.pooling != rows::Pooling::mean; }
   bool has_begun() const { return completion.completion_tokens != 0; }
   bool generates() const {
     if (!sequence || !has_begun()) return false;
@@ -83,16 +83,16 @@ struct Scheduler::Row {
     return guide ? guide->only_choice() : std::nullopt;
   }
 
-  Task task;
-  engine::Sampler sampler;
-  engine::TextStream text;
-  Completion completion;
+  rows::Task task;
+  sampling::Sampler sampler;
+  sampling::TextStream text;
+  rows::Completion completion;
   std::unique_ptr<Sequence> sequence;
   std::vector<Token> tokens;       // of the prompt, and those that were generated
   std::size_t evaluated_most = 0;  // tokens that were evaluated, perhaps before a preemption
-  Pool pool;                       // of an embedding
+  rows::Pool pool;                 // of an embedding
   std::vector<Token> banned_at_first;
-  Task::Forced forced_by;                   // may be empty
+  rows::Task::Forced forced_by;             // may be empty
   std::unique_ptr<constrain::Guide> guide;  // may be null
   std::deque<Token> forced;                 // tokens that come next, in place of the model's choice
   std::size_t known = 0;                    // of the tokens, those that were known without logits
@@ -106,7 +106,7 @@ struct Scheduler::Row {
 // a few bytes on average. Vectors and strings hold up to twice their size while they grow.
 std::uint64_t rows_bytes(const SchedulerOptions& options, std::uint64_t positions) {
   constexpr std::uint64_t position_bytes = 32, row_bytes = 2048;
-  const std::uint64_t row = positions * position_bytes + header_bytes_max + row_bytes;
+  const std::uint64_t row = positions * position_bytes + rows::header_bytes_max + row_bytes;
   return options.parallel * row + options.kept_max * positions * sizeof(Token);
 }
 
@@ -168,19 +168,19 @@ void Scheduler::end_cancelled() {
   for (const auto& row : rows_) {
     if (row->cancelled_because.empty()) continue;
     keep(*row);
-    fail(*row, row->cancelled_because, Outcome::End::cancelled);
+    fail(*row, row->cancelled_because, rows::Outcome::End::cancelled);
   }
   remove_ended();
 }
 
 void Scheduler::end_all(const std::string& problem) {
-  for (const auto& row : rows_) fail(*row, problem, Outcome::End::failed);
+  for (const auto& row : rows_) fail(*row, problem, rows::Outcome::End::failed);
   remove_ended();
 }
 
 bool Scheduler::end_step(const std::string& problem) {
   if (workers_.empty()) return false;
-  for (Row* row : workers_) fail(*row, problem, Outcome::End::failed, true);
+  for (Row* row : workers_) fail(*row, problem, rows::Outcome::End::failed, true);
   works_.clear();
   workers_.clear();
   was_given_up_ = false;
@@ -204,8 +204,8 @@ bool Scheduler::should_give_up(bool interactive_waits) const {
 // Starts the rows that there is room for, those that were admitted before first.
 void Scheduler::admit() {
   const Row* waits = start_rows();
-  while (const std::optional<Priority> least = wanted(waits)) {
-    std::optional<Task> task = source_(*least);
+  while (const std::optional<rows::Priority> least = wanted(waits)) {
+    std::optional<rows::Task> task = source_(*least);
     if (!task) break;
     add(std::move(*task));
     waits = start_rows();
@@ -214,17 +214,17 @@ void Scheduler::admit() {
 
 // The lowest priority of a task for which there is a place, when row `waits` waits for room (null:
 // none).
-std::optional<Priority> Scheduler::wanted(const Row* waits) const {
+std::optional<rows::Priority> Scheduler::wanted(const Row* waits) const {
   if (is_winding_down_) return std::nullopt;
-  if (waits == nullptr && rows_.size() < options_.parallel) return Priority::background;
+  if (waits == nullptr && rows_.size() < options_.parallel) return rows::Priority::background;
   const auto interactive =
       std::ranges::count_if(rows_, [](const auto& row) { return row->is_interactive(); });
   const bool is_full = static_cast<std::size_t>(interactive) >= options_.parallel;
   if (is_full || (waits != nullptr && waits->is_interactive())) return std::nullopt;
-  return Priority::interactive;
+  return rows::Priority::interactive;
 }
 
-void Scheduler::add(Task&& task) {
+void Scheduler::add(rows::Task&& task) {
   auto made = std::make_unique<Row>(std::move(task), scratch_);
   const auto place =
       made->is_interactive()
@@ -234,16 +234,16 @@ void Scheduler::add(Task&& task) {
   try {
     if (row.task.guide) row.guide = row.task.guide();
   } catch (const Error& error) {  // a grammar that begins in too many ways
-    fail(row, error.what(), Outcome::End::failed);
+    fail(row, error.what(), rows::Outcome::End::failed);
     return remove_ended();
   }
   if (row.task.tokens_max == 0 && !row.task.pooling) {
-    finish(row, Finish::length);
+    finish(row, rows::Finish::length);
   } else if (row.positions() > positions_max_) {
     fail(row,
          fmt::format("the row needs {} positions, but the cache holds {}: raise --budget",
                      row.positions(), positions_max_),
-         Outcome::End::failed);
+         rows::Outcome::End::failed);
   }
   remove_ended();
 }
@@ -263,7 +263,7 @@ bool Scheduler::start(Row& row) {
   if (row.sequence || has_to_wait(row)) return true;
   if (row.is_held && places_taken() != 0) return false;
   const auto makes_room = [&] {
-    return row.is_interactive() && preempt_behind(row, Priority::background);
+    return row.is_interactive() && preempt_behind(row, rows::Priority::background);
   };
   while (places_taken() == options_.parallel) {
     if (!makes_room()) return false;
@@ -273,7 +273,7 @@ bool Scheduler::start(Row& row) {
     if (places_taken() != 0) return false;
     fail(row,
          fmt::format("there is no room for a row of {} positions: raise --budget", row.positions()),
-         Outcome::End::failed);
+         rows::Outcome::End::failed);
     return true;
   }
   row.is_held = false;
@@ -322,11 +322,12 @@ void Scheduler::grow() {
     while (row->sequence && !has_room()) {
       if (row->sequence->reserve(row->room(true)) || kept_.drop_oldest()) continue;
       if (row->sequence->reserve(row->room(false))) continue;
-      if (preempt_behind(*row, Priority::interactive)) continue;
+      if (preempt_behind(*row, rows::Priority::interactive)) continue;
       if (places_taken() > 1) {
         preempt(*row);
       } else {
-        fail(*row, "the cache has no room for another token: raise --budget", Outcome::End::failed);
+        fail(*row, "the cache has no room for another token: raise --budget",
+             rows::Outcome::End::failed);
       }
     }
   }
@@ -335,7 +336,7 @@ void Scheduler::grow() {
 
 // Preempts the last row behind this one that has a sequence, of priority `first` or a lower one.
 // Returns false when there is none.
-bool Scheduler::preempt_behind(const Row& row, Priority first) {
+bool Scheduler::preempt_behind(const Row& row, rows::Priority first) {
   for (auto last = rows_.rbegin(); last != rows_.rend() && last->get() != &row; ++last) {
     if ((*last)->task.priority < first) return false;
     if (!(*last)->sequence) continue;
@@ -411,7 +412,7 @@ void Scheduler::advance(Row& row, std::size_t tokens, std::span<const float> log
   if (!row.has_begun()) counts_.prompt_tokens_evaluated += fresh;
   if (row.task.pooling && end == row.tokens.size()) {
     row.completion.embedding = row.pool.embedding();
-    return finish(row, Finish::stop);
+    return finish(row, rows::Finish::stop);
   }
   if (logits.empty()) return;
   if (!row.has_begun()) {
@@ -420,7 +421,7 @@ void Scheduler::advance(Row& row, std::size_t tokens, std::span<const float> log
   try {
     take_tokens(row, logits);
   } catch (const Error& error) {  // no usable logits, or a grammar that takes too much work
-    fail(row, error.what(), Outcome::End::failed);
+    fail(row, error.what(), rows::Outcome::End::failed);
   }
 }
 
@@ -444,9 +445,9 @@ void Scheduler::take_tokens(Row& row, std::span<const float> logits) {
 void Scheduler::take_token(Row& row, Token token, std::span<const float> logits) {
   const bool is_forced = !row.forced.empty();
   if (is_forced) row.forced.pop_front();
-  if (!is_forced && row.ends_with(token)) return finish(row, Finish::stop);
+  if (!is_forced && row.ends_with(token)) return finish(row, rows::Finish::stop);
   if (row.task.top_logprobs) {
-    engine::append_logprobs(logits, token, *row.task.top_logprobs, row.completion.logprobs);
+    sampling::append_logprobs(logits, token, *row.task.top_logprobs, row.completion.logprobs);
   }
   ++counts_.tokens_generated;
   if (logits.empty()) ++counts_.tokens_forced;
@@ -462,32 +463,33 @@ void Scheduler::take_token(Row& row, Token token, std::span<const float> logits)
     std::ranges::copy(row.forced_by(text), std::back_inserter(row.forced));
   }
   tell(row, text, token);
-  if (row.text.stopped()) return finish(row, Finish::stop);
-  if (row.guide && row.guide->is_complete()) return finish(row, Finish::stop);
-  if (row.completion.completion_tokens == row.task.tokens_max) finish(row, Finish::length);
+  if (row.text.stopped()) return finish(row, rows::Finish::stop);
+  if (row.guide && row.guide->is_complete()) return finish(row, rows::Finish::stop);
+  if (row.completion.completion_tokens == row.task.tokens_max) finish(row, rows::Finish::length);
 }
 
 void Scheduler::tell(const Row& row, std::string_view text, std::optional<Token> token) {
   if (!tokens_) return;
-  TokenEvent event{text, token, {}};
+  rows::TokenEvent event{text, token, {}};
   if (token && row.task.top_logprobs) {
     event.logprobs = std::span(row.completion.logprobs).last(1 + *row.task.top_logprobs);
   }
   tokens_(row.task, event);
 }
 
-void Scheduler::finish(Row& row, Finish reason) {
+void Scheduler::finish(Row& row, rows::Finish reason) {
   const std::string_view rest = row.text.finish();
   row.completion.text += rest;
   row.completion.finish = reason;
   if (!rest.empty()) tell(row, rest, std::nullopt);
-  split_text(row.task, row.completion);
+  rows::split_text(row.task, row.completion);
   row.has_ended = true;
   keep(row);
-  sink_(row.task, {std::move(row.completion), "", Outcome::End::completed});
+  sink_(row.task, {std::move(row.completion), "", rows::Outcome::End::completed});
 }
 
-void Scheduler::fail(Row& row, const std::string& problem, Outcome::End end, bool may_run_again) {
+void Scheduler::fail(Row& row, const std::string& problem, rows::Outcome::End end,
+                     bool may_run_again) {
   row.has_ended = true;
   row.sequence.reset();
   sink_(row.task, {std::move(row.completion), problem, end, may_run_again});

@@ -35,9 +35,9 @@
 #include <vector>
 
 #include "core/engine/engine.h"
-#include "core/engine/sampler.h"
+#include "core/rows/task.h"
+#include "core/sampling/sampler.h"
 #include "core/serve/kept_prefixes.h"
-#include "core/serve/task.h"
 
 namespace sluice::serve {
 
@@ -72,9 +72,9 @@ std::uint64_t rows_bytes(const SchedulerOptions& options, std::uint64_t position
 class Scheduler {
  public:
   // Returns a task of this priority or a higher one; nothing when there is none now.
-  using Source = std::function<std::optional<Task>(Priority least)>;
-  using Sink = std::function<void(const Task&, const Outcome&)>;
-  using TokenSink = std::function<void(const Task&, const TokenEvent&)>;
+  using Source = std::function<std::optional<rows::Task>(rows::Priority least)>;
+  using Sink = std::function<void(const rows::Task&, const rows::Outcome&)>;
+  using TokenSink = std::function<void(const rows::Task&, const rows::TokenEvent&)>;
 
   // `engine` must outlive the scheduler, and have no other sequences. Each task gets any number of
   // token events and then one outcome. `tokens` may be empty.
@@ -115,23 +115,24 @@ class Scheduler {
   struct Row;
 
   void admit();
-  void add(Task&& task);
-  std::optional<Priority> wanted(const Row* waits) const;
+  void add(rows::Task&& task);
+  std::optional<rows::Priority> wanted(const Row* waits) const;
   void grow();
   bool start(Row& row);
   const Row* start_rows();
   bool has_to_wait(const Row& row) const;
   std::unique_ptr<engine::Sequence> make_sequence(const Row& row);
   std::size_t places_taken() const;
-  bool preempt_behind(const Row& row, Priority first);
+  bool preempt_behind(const Row& row, rows::Priority first);
   void preempt(Row& row);
   void gather();
   std::size_t prompt_columns(const Row& row, std::size_t used) const;
   void advance(Row& row, std::size_t tokens, std::span<const float> logits);
   void take_tokens(Row& row, std::span<const float> logits);
   void take_token(Row& row, tokenizer::Token token, std::span<const float> logits);
-  void finish(Row& row, Finish reason);
-  void fail(Row& row, const std::string& problem, Outcome::End end, bool may_run_again = false);
+  void finish(Row& row, rows::Finish reason);
+  void fail(Row& row, const std::string& problem, rows::Outcome::End end,
+            bool may_run_again = false);
   void tell(const Row& row, std::string_view text, std::optional<tokenizer::Token> token);
   void end_cancelled();
   void keep(Row& row);
@@ -150,7 +151,7 @@ class Scheduler {
   KeptPrefixes kept_;
   std::vector<engine::SequenceWork> works_;  // of the current step, and their rows
   std::vector<Row*> workers_;
-  std::shared_ptr<engine::SamplerScratch> scratch_ = std::make_shared<engine::SamplerScratch>();
+  std::shared_ptr<sampling::SamplerScratch> scratch_ = std::make_shared<sampling::SamplerScratch>();
   SchedulerCounts counts_;
 };
 

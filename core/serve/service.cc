@@ -41,11 +41,11 @@ void Service::wait_until_ready() {
   if (failure_) std::rethrow_exception(failure_);
 }
 
-Service::Queue& Service::queue_of(Priority priority) {
-  return queues_[priority == Priority::interactive ? 0 : 1];
+Service::Queue& Service::queue_of(rows::Priority priority) {
+  return queues_[priority == rows::Priority::interactive ? 0 : 1];
 }
 
-std::variant<std::uint64_t, Service::Refusal> Service::submit(Task task, Events events) {
+std::variant<std::uint64_t, Service::Refusal> Service::submit(rows::Task task, Events events) {
   std::uint64_t id = 0;
   {
     const std::lock_guard lock(mutex_);
@@ -57,7 +57,7 @@ std::variant<std::uint64_t, Service::Refusal> Service::submit(Task task, Events 
     }
     ++statistics_.accepted;
     task.id = id = next_id_++;
-    has_orders_ = has_orders_ || task.priority == Priority::interactive;
+    has_orders_ = has_orders_ || task.priority == rows::Priority::interactive;
     queue.push_back({std::move(task), std::move(events), Clock::now()});
   }
   changed_.notify_all();
@@ -71,7 +71,7 @@ void Service::cancel(std::uint64_t id, std::string_view reason) {
     for (Queue& queue : queues_) {
       const auto found = std::ranges::find_if(queue, has_id);
       if (found == queue.end()) continue;
-      drop(*found, reason, Outcome::End::cancelled);
+      drop(*found, reason, rows::Outcome::End::cancelled);
       queue.erase(found);
     }
     cancelled_.emplace_back(id, reason);
@@ -80,14 +80,14 @@ void Service::cancel(std::uint64_t id, std::string_view reason) {
   changed_.notify_all();
 }
 
-void Service::drop(Accepted& accepted, std::string_view problem, Outcome::End end) {
+void Service::drop(Accepted& accepted, std::string_view problem, rows::Outcome::End end) {
   accepted.outcome.problem = problem;
   accepted.outcome.end = end;
   dropped_.push_back(std::move(accepted));
   has_orders_ = true;
 }
 
-void Service::drop_all(Queue& queue, std::string_view problem, Outcome::End end) {
+void Service::drop_all(Queue& queue, std::string_view problem, rows::Outcome::End end) {
   for (Accepted& accepted : queue) drop(accepted, problem, end);
   queue.clear();
 }
@@ -95,7 +95,7 @@ void Service::drop_all(Queue& queue, std::string_view problem, Outcome::End end)
 bool Service::drain(std::chrono::steady_clock::time_point deadline) {
   std::unique_lock lock(mutex_);
   if (state_ == State::ready || state_ == State::loading) state_ = State::draining;
-  drop_all(queue_of(Priority::background), stopped, Outcome::End::cancelled);
+  drop_all(queue_of(rows::Priority::background), stopped, rows::Outcome::End::cancelled);
   has_orders_ = true;
   changed_.notify_all();
   const auto has_stopped = [&] { return state_ == State::stopped || state_ == State::failed; };
@@ -111,7 +111,7 @@ void Service::stop() {
   {
     const std::lock_guard lock(mutex_);
     if (state_ == State::ready || state_ == State::loading) state_ = State::draining;
-    for (Queue& queue : queues_) drop_all(queue, stopped, Outcome::End::cancelled);
+    for (Queue& queue : queues_) drop_all(queue, stopped, rows::Outcome::End::cancelled);
     cancels_all_ = true;
     has_orders_ = true;
   }
@@ -164,9 +164,9 @@ void Service::run() {
 void Service::open() {
   engine_ = open_([this] { check_step(); });
   scheduler_ = std::make_unique<Scheduler>(
-      *engine_, options_.scheduler, [this](Priority least) { return next_task(least); },
-      [this](const Task& task, const Outcome& outcome) { end_running(task, outcome); },
-      [this](const Task& task, const TokenEvent& event) { tell_token(task, event); });
+      *engine_, options_.scheduler, [this](rows::Priority least) { return next_task(least); },
+      [this](const rows::Task& task, const rows::Outcome& outcome) { end_running(task, outcome); },
+      [this](const rows::Task& task, const rows::TokenEvent& event) { tell_token(task, event); });
   const std::lock_guard lock(mutex_);
   if (state_ == State::loading) state_ = State::ready;
   changed_.notify_all();
@@ -234,7 +234,7 @@ void Service::fail_all(const std::string& problem) {
   {
     const std::lock_guard lock(mutex_);
     state_ = State::draining;
-    for (Queue& queue : queues_) drop_all(queue, problem, Outcome::End::failed);
+    for (Queue& queue : queues_) drop_all(queue, problem, rows::Outcome::End::failed);
   }
   take_orders();
   if (scheduler_) scheduler_->end_all(problem);
@@ -256,7 +256,7 @@ void Service::check_step() {
   take_orders();
   const auto [state, interactive_waits] = [this] {
     const std::lock_guard lock(mutex_);
-    return std::pair(state_, !queue_of(Priority::interactive).empty());
+    return std::pair(state_, !queue_of(rows::Priority::interactive).empty());
   }();
   const bool is_opening = scheduler_ == nullptr;
   if (is_opening ? state != State::loading : scheduler_->should_give_up(interactive_waits)) {
@@ -283,21 +283,22 @@ void Service::take_orders() {
   for (const Accepted& accepted : dropped) tell_end(accepted, accepted.task, accepted.outcome);
 }
 
-std::optional<Task> Service::next_task(Priority least) {
+std::optional<rows::Task> Service::next_task(rows::Priority least) {
   const std::lock_guard lock(mutex_);
   for (Queue& queue : queues_) {
-    if (&queue == &queue_of(Priority::background) && least == Priority::interactive) break;
+    if (&queue == &queue_of(rows::Priority::background) && least == rows::Priority::interactive)
+      break;
     if (queue.empty()) continue;
     Accepted accepted = std::move(queue.front());
     queue.pop_front();
-    Task task = std::move(accepted.task);
+    rows::Task task = std::move(accepted.task);
     running_.emplace(task.id, std::move(accepted));
     return task;
   }
   return std::nullopt;
 }
 
-void Service::tell_token(const Task& task, const TokenEvent& event) {
+void Service::tell_token(const rows::Task& task, const rows::TokenEvent& event) {
   Accepted& accepted = running_.at(task.id);
   if (!std::exchange(accepted.has_first_token, true)) {
     const std::chrono::duration<double> waited = Clock::now() - accepted.when;
@@ -308,7 +309,7 @@ void Service::tell_token(const Task& task, const TokenEvent& event) {
   if (accepted.events.on_token) accepted.events.on_token(task, event);
 }
 
-void Service::end_running(const Task& task, const Outcome& outcome) {
+void Service::end_running(const rows::Task& task, const rows::Outcome& outcome) {
   const auto accepted = [&] {  // whoever has the outcome finds it in the statistics
     const std::lock_guard lock(mutex_);
     statistics_.scheduler = scheduler_->counts();
@@ -317,17 +318,18 @@ void Service::end_running(const Task& task, const Outcome& outcome) {
   tell_end(accepted.mapped(), task, outcome);
 }
 
-void Service::tell_end(const Accepted& accepted, const Task& task, const Outcome& outcome) {
+void Service::tell_end(const Accepted& accepted, const rows::Task& task,
+                       const rows::Outcome& outcome) {
   {
     const std::lock_guard lock(mutex_);
     switch (outcome.end) {
-      case Outcome::End::completed:
+      case rows::Outcome::End::completed:
         ++statistics_.completed;
         break;
-      case Outcome::End::failed:
+      case rows::Outcome::End::failed:
         ++statistics_.failed;
         break;
-      case Outcome::End::cancelled:
+      case rows::Outcome::End::cancelled:
         ++statistics_.cancelled;
         break;
     }

@@ -40,16 +40,16 @@
 #include <vector>
 
 #include "core/engine/engine.h"
+#include "core/rows/task.h"
 #include "core/serve/scheduler.h"
-#include "core/serve/task.h"
 
 namespace sluice::serve {
 
 // Called on the engine thread, which computes nothing meanwhile: they must return soon and must not
 // throw. The text of an event and its log probabilities are valid during the call.
 struct Events {
-  std::function<void(const Task&, const TokenEvent&)> on_token;  // may be empty
-  std::function<void(const Task&, const Outcome&)> on_done;
+  std::function<void(const rows::Task&, const rows::TokenEvent&)> on_token;  // may be empty
+  std::function<void(const rows::Task&, const rows::Outcome&)> on_done;
 };
 
 struct ServiceOptions {
@@ -111,8 +111,8 @@ class Service {
   // step_columns() and step_logits(). Valid as long as the service.
   const engine::Engine& engine() const { return *engine_; }
 
-  // Task::priority decides which queue it waits in. Returns its id, or why it was refused.
-  std::variant<std::uint64_t, Refusal> submit(Task task, Events events);
+  // rows::Task::priority decides which queue it waits in. Returns its id, or why it was refused.
+  std::variant<std::uint64_t, Refusal> submit(rows::Task task, Events events);
 
   // Ends a task soon; `reason` is told in its outcome. Does nothing when it has ended, or when
   // there is no such task.
@@ -135,17 +135,17 @@ class Service {
 
   // A task that was accepted, and has not ended.
   struct Accepted {
-    Task task;  // moved to the scheduler when it begins
+    rows::Task task;  // moved to the scheduler when it begins
     Events events;
     Clock::time_point when;
     bool has_first_token = false;
-    Outcome outcome = {};  // in dropped_
+    rows::Outcome outcome = {};  // in dropped_
   };
   using Queue = std::deque<Accepted>;
 
-  Queue& queue_of(Priority priority);
-  void drop(Accepted& accepted, std::string_view problem, Outcome::End end);
-  void drop_all(Queue& queue, std::string_view problem, Outcome::End end);
+  Queue& queue_of(rows::Priority priority);
+  void drop(Accepted& accepted, std::string_view problem, rows::Outcome::End end);
+  void drop_all(Queue& queue, std::string_view problem, rows::Outcome::End end);
 
   // All on the engine thread.
   void run();
@@ -156,10 +156,10 @@ class Service {
   bool wait_for_work();
   void check_step();
   void take_orders();
-  std::optional<Task> next_task(Priority least);
-  void tell_token(const Task& task, const TokenEvent& event);
-  void end_running(const Task& task, const Outcome& outcome);
-  void tell_end(const Accepted& accepted, const Task& task, const Outcome& outcome);
+  std::optional<rows::Task> next_task(rows::Priority least);
+  void tell_token(const rows::Task& task, const rows::TokenEvent& event);
+  void end_running(const rows::Task& task, const rows::Outcome& outcome);
+  void tell_end(const Accepted& accepted, const rows::Task& task, const rows::Outcome& outcome);
   void publish_counts();
   void fail_all(const std::string& problem);
 

@@ -21,7 +21,7 @@
 
 #include "core/text/utf8.h"
 
-namespace sluice::engine {
+namespace sluice::sampling {
 
 // Takes bytes and returns whole characters.
 class Utf8Assembler {
@@ -74,4 +74,4 @@ class TextStream {
   bool stopped_ = false;
 };
 
-}  // namespace sluice::engine
+}  // namespace sluice::sampling

@@ -1,4 +1,4 @@
-#include "core/serve/task_maker.h"
+#include "core/rows/task_maker.h"
 
 #include <algorithm>
 #include <fmt/format.h>
@@ -7,11 +7,11 @@
 #include <utility>
 
 #include "core/error.h"
-#include "core/serve/answer_guide.h"
-#include "core/serve/row_json.h"
+#include "core/rows/answer_guide.h"
+#include "core/rows/row_json.h"
 #include "core/text/utf8.h"
 
-namespace sluice::serve {
+namespace sluice::rows {
 namespace {
 
 using tokenizer::Token;
@@ -58,14 +58,14 @@ Task::Forced limit_thought(const std::shared_ptr<const chat::Dialogue>& dialogue
 // The bytes that a running row holds because of its settings. The results of a row that are done
 // wait until all of them are.
 std::uint64_t settings_bytes(const Task& task) {
-  const engine::SamplerOptions& sampler = task.sampler;
+  const sampling::SamplerOptions& sampler = task.sampler;
   const bool has_penalty = sampler.repeat_penalty != 1 || sampler.presence_penalty != 0 ||
                            sampler.frequency_penalty != 0;
   const std::uint64_t positions = task.prompt.size() + task.tokens_max;
-  std::uint64_t bytes = has_penalty ? positions * engine::Sampler::penalty_bytes_per_token : 0;
+  std::uint64_t bytes = has_penalty ? positions * sampling::Sampler::penalty_bytes_per_token : 0;
   if (task.top_logprobs) {
     const std::uint64_t entries = std::uint64_t{task.tokens_max} * (1 + *task.top_logprobs);
-    bytes += entries * (2 * sizeof(engine::TokenLogprob) + logprob_text_bytes);
+    bytes += entries * (2 * sizeof(sampling::TokenLogprob) + logprob_text_bytes);
   }
   constexpr std::uint64_t text_bytes_per_token = 16, choice_bytes = 512;
   if (task.choices > 1) bytes += task.tokens_max * text_bytes_per_token + choice_bytes;
@@ -123,7 +123,7 @@ void TaskMaker::check_request(const RowHeader& header, const Request& request) c
                   fmt::format("token {} is not in the vocabulary of {} tokens", token, vocabulary)};
   };
   std::ranges::for_each(request.stop_tokens, check);
-  std::ranges::for_each(request.sampler.logit_bias, check, &engine::LogitBias::token);
+  std::ranges::for_each(request.sampler.logit_bias, check, &sampling::LogitBias::token);
   if (const auto* ids = std::get_if<std::vector<Token>>(&request.prompt)) {
     std::ranges::for_each(*ids, check);
   }
@@ -295,4 +295,4 @@ void TaskMaker::fit(Task& task, bool is_conversation) const {
   prompt.erase(begin, begin + static_cast<std::ptrdiff_t>(excess));
 }
 
-}  // namespace sluice::serve
+}  // namespace sluice::rows

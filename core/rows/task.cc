@@ -1,10 +1,10 @@
-#include "core/serve/task.h"
+#include "core/rows/task.h"
 
 #include <fmt/format.h>
 
 #include "core/files/checksum.h"
 
-namespace sluice::serve {
+namespace sluice::rows {
 
 Task task_of_choice(const Task& first, std::uint32_t choice) {
   Task task = first;
@@ -33,4 +33,4 @@ nlohmann::ordered_json to_json(const std::vector<chat::ToolCall>& calls, std::ui
   return list;
 }
 
-}  // namespace sluice::serve
+}  // namespace sluice::rows

@@ -1,11 +1,11 @@
-#include "core/engine/text_stream.h"
+#include "core/sampling/text_stream.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "core/error.h"
 
-namespace sluice::engine {
+namespace sluice::sampling {
 void Utf8Assembler::begin(char byte, std::string& text) {
   const utf8::Lead lead = utf8::lead_of(byte);
   if (lead.bytes == 0) {
@@ -107,4 +107,4 @@ std::string_view TextStream::take(std::string&& text) {
   return ready_;
 }
 
-}  // namespace sluice::engine
+}  // namespace sluice::sampling

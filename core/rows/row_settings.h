@@ -8,10 +8,10 @@
 #include <string_view>
 #include <vector>
 
-#include "core/serve/request.h"
-#include "core/serve/row_json.h"
+#include "core/rows/request.h"
+#include "core/rows/row_json.h"
 
-namespace sluice::serve {
+namespace sluice::rows {
 
 // Limits, so that a running row holds bounded memory. A row beyond one of them is an error.
 inline constexpr std::size_t stop_texts_max = 64;
@@ -50,4 +50,4 @@ void check_text_length(std::size_t bytes, std::string_view name);
 // The table as it stands in docs/batch.md.
 std::string row_settings_markdown();
 
-}  // namespace sluice::serve
+}  // namespace sluice::rows

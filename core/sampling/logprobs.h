@@ -7,7 +7,7 @@
 
 #include "core/tokenizer/tokenizer.h"
 
-namespace sluice::engine {
+namespace sluice::sampling {
 
 struct TokenLogprob {
   tokenizer::Token token;
@@ -20,4 +20,4 @@ struct TokenLogprob {
 void append_logprobs(std::span<const float> logits, tokenizer::Token token, std::uint32_t top,
                      std::vector<TokenLogprob>& logprobs);
 
-}  // namespace sluice::engine
+}  // namespace sluice::sampling

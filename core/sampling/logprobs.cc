@@ -1,10 +1,10 @@
-#include "core/engine/logprobs.h"
+#include "core/sampling/logprobs.h"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
-namespace sluice::engine {
+namespace sluice::sampling {
 namespace {
 
 using tokenizer::Token;
@@ -48,4 +48,4 @@ void append_logprobs(std::span<const float> logits, Token token, std::uint32_t t
   }
 }
 
-}  // namespace sluice::engine
+}  // namespace sluice::sampling

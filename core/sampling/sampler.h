@@ -27,11 +27,11 @@
 #include <span>
 #include <vector>
 
-#include "core/engine/penalties.h"
 #include "core/random.h"
+#include "core/sampling/penalties.h"
 #include "core/tokenizer/tokenizer.h"
 
-namespace sluice::engine {
+namespace sluice::sampling {
 
 struct SamplerOptions {
   double temperature = 0.8;          // 0: always the most probable token
@@ -122,4 +122,4 @@ class Sampler {
   std::shared_ptr<SamplerScratch> scratch_;
 };
 
-}  // namespace sluice::engine
+}  // namespace sluice::sampling

@@ -1,9 +1,9 @@
-#include "core/serve/answer_guide.h"
+#include "core/rows/answer_guide.h"
 
 #include <memory>
 #include <utility>
 
-namespace sluice::serve {
+namespace sluice::rows {
 
 constrain::ThoughtGate thought_gate(const chat::Dialogue& dialogue, bool opens_thought,
                                     std::vector<tokenizer::Token> openers) {
@@ -15,4 +15,4 @@ constrain::ThoughtGate thought_gate(const chat::Dialogue& dialogue, bool opens_t
           .openers = std::move(openers)};
 }
 
-}  // namespace sluice::serve
+}  // namespace sluice::rows

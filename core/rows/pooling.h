@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-namespace sluice::serve {
+namespace sluice::rows {
 
 enum class Pooling {
   mean,  // of all tokens
@@ -33,4 +33,4 @@ class Pool {
   std::vector<double> sum_;  // its length does not matter
 };
 
-}  // namespace sluice::serve
+}  // namespace sluice::rows

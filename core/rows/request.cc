@@ -1,17 +1,17 @@
-#include "core/serve/request.h"
+#include "core/rows/request.h"
 
 #include <algorithm>
 #include <fmt/format.h>
 #include <limits>
 #include <utility>
 
-#include "core/engine/text_stream.h"
 #include "core/error.h"
 #include "core/files/checksum.h"
-#include "core/serve/row_json.h"
-#include "core/serve/row_settings.h"
+#include "core/rows/row_json.h"
+#include "core/rows/row_settings.h"
+#include "core/sampling/text_stream.h"
 
-namespace sluice::serve {
+namespace sluice::rows {
 namespace {
 
 using tokenizer::Token;
@@ -99,8 +99,8 @@ void check_request(const Request& request) {
                     logprobs, logprobs_max));
   }
   try {  // the constructors check their arguments
-    static_cast<void>(engine::Sampler(request.sampler));
-    static_cast<void>(engine::TextStream(request.stop));
+    static_cast<void>(sampling::Sampler(request.sampler));
+    static_cast<void>(sampling::TextStream(request.stop));
   } catch (const UsageError& error) {
     throw BadRow(error.what());
   }
@@ -259,4 +259,4 @@ ParsedRow read_body(RowJson body, Form form, std::uint64_t row, const RowDefault
   });
 }
 
-}  // namespace sluice::serve
+}  // namespace sluice::rows

@@ -1,11 +1,11 @@
-#include "core/serve/pooling.h"
+#include "core/rows/pooling.h"
 
 #include <cmath>
 #include <fmt/format.h>
 
 #include "core/error.h"
 
-namespace sluice::serve {
+namespace sluice::rows {
 
 Pooling pooling_of(std::optional<std::int64_t> pooling_type) {
   constexpr std::int64_t unspecified = -1, none = 0, mean = 1, last = 3;
@@ -39,4 +39,4 @@ std::vector<float> Pool::embedding() const {
   return embedding;
 }
 
-}  // namespace sluice::serve
+}  // namespace sluice::rows

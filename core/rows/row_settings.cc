@@ -1,4 +1,4 @@
-#include "core/serve/row_settings.h"
+#include "core/rows/row_settings.h"
 
 #include <algorithm>
 #include <charconv>
@@ -7,7 +7,7 @@
 #include <optional>
 #include <utility>
 
-namespace sluice::serve {
+namespace sluice::rows {
 namespace {
 
 using tokenizer::Token;
@@ -37,7 +37,7 @@ void read_seed(const RowJson& value, std::string_view name, Request& request) {
 // This penalty looks at the whole text, as in other programs that have this member.
 void read_repetition_penalty(const RowJson& value, std::string_view name, Request& request) {
   request.sampler.repeat_penalty = number_of(value, name);
-  request.sampler.repeat_last_n = engine::SamplerOptions::whole_text;
+  request.sampler.repeat_last_n = sampling::SamplerOptions::whole_text;
 }
 
 std::optional<Token> token_named(const std::string& text) {
@@ -151,12 +151,12 @@ void read_effort(const RowJson& value, std::string_view name, Request& request) 
   conversation_in(request).variables[std::string(name)] = text_of(value, name);
 }
 
-template <double engine::SamplerOptions::*Member>
+template <double sampling::SamplerOptions::*Member>
 void read_number(const RowJson& value, std::string_view name, Request& request) {
   request.sampler.*Member = number_of(value, name);
 }
 
-template <double engine::SamplerOptions::*Member>
+template <double sampling::SamplerOptions::*Member>
 void read_penalty(const RowJson& value, std::string_view name, Request& request) {
   request.sampler.*Member = number_of(value, name, -2, 2);
 }
@@ -234,7 +234,7 @@ void read_structured_outputs(const RowJson& value, std::string_view name, Reques
 }
 
 std::vector<RowSetting> read_ones() {
-  using Options = engine::SamplerOptions;
+  using Options = sampling::SamplerOptions;
   return {
       {"prompt", Kind::read, Scope::text, "a text, or an array of token ids",
        "needed, unless there are `messages`"},
@@ -444,4 +444,4 @@ std::string row_settings_markdown() {
       read, limited, ignored);
 }
 
-}  // namespace sluice::serve
+}  // namespace sluice::rows

@@ -12,13 +12,13 @@
 
 #include "core/chat/dialogue.h"
 #include "core/constrain/guide.h"
-#include "core/engine/sampler.h"
-#include "core/serve/completion.h"
-#include "core/serve/pooling.h"
-#include "core/serve/request.h"
+#include "core/rows/completion.h"
+#include "core/rows/pooling.h"
+#include "core/rows/request.h"
+#include "core/sampling/sampler.h"
 #include "core/tokenizer/tokenizer.h"
 
-namespace sluice::serve {
+namespace sluice::rows {
 
 enum class Priority {
   interactive,  // somebody waits for each token
@@ -68,8 +68,8 @@ struct TokenEvent {
   // The text that has become certain: whole characters of UTF-8 that cannot be the beginning of a
   // stop text. It is often empty. All these texts together are Completion::text before it is split.
   std::string_view text;
-  std::optional<tokenizer::Token> token;           // nothing: text that was held back, at the end
-  std::span<const engine::TokenLogprob> logprobs;  // [1 + top] when they were asked for
+  std::optional<tokenizer::Token> token;             // nothing: text that was held back, at the end
+  std::span<const sampling::TokenLogprob> logprobs;  // [1 + top] when they were asked for
 };
 
 // How a task ended.
@@ -81,4 +81,4 @@ struct Outcome {
   bool may_run_again = false;  // it failed because of the machine, not because of its task
 };
 
-}  // namespace sluice::serve
+}  // namespace sluice::rows

@@ -13,11 +13,11 @@
 #include <vector>
 
 #include "core/chat/dialogue.h"
-#include "core/serve/request.h"
-#include "core/serve/task.h"
+#include "core/rows/request.h"
+#include "core/rows/task.h"
 #include "core/tokenizer/tokenizer.h"
 
-namespace sluice::serve {
+namespace sluice::rows {
 
 // What to do with a prompt that leaves too little room for the tokens that its row asks for.
 enum class Truncate {
@@ -91,4 +91,4 @@ class TaskMaker {
   std::optional<chat::Dialogue::CallMark> call_mark_;  // the same
 };
 
-}  // namespace sluice::serve
+}  // namespace sluice::rows

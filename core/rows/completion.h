@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "core/engine/logprobs.h"
+#include "core/sampling/logprobs.h"
 
-namespace sluice::serve {
+namespace sluice::rows {
 
 enum class Finish {
   stop,    // the model ended its text, or wrote a stop text
@@ -24,7 +24,7 @@ struct Completion {
   std::string thought = {};                     // what the model wrote before the answer
   nlohmann::ordered_json tool_calls = nullptr;  // a list in OpenAI's form, or null
   // [completion_tokens][1 + top]: the chosen token, and then the most probable ones.
-  std::vector<engine::TokenLogprob> logprobs = {};
+  std::vector<sampling::TokenLogprob> logprobs = {};
   std::string logprobs_text = {};  // the same as JSON, in the form of the row; empty: not wanted
   // How many tokens of the prompt were taken from another sequence and not evaluated. This depends
   // on what else has run; all other members do not.
@@ -35,4 +35,4 @@ struct Completion {
 // The most bytes that a log probability takes as JSON, and while it is written.
 inline constexpr std::uint64_t logprob_text_bytes = 256;
 
-}  // namespace sluice::serve
+}  // namespace sluice::rows

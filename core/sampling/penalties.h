@@ -9,7 +9,7 @@
 
 #include "core/tokenizer/tokenizer.h"
 
-namespace sluice::engine {
+namespace sluice::sampling {
 
 struct LogitBias {
   tokenizer::Token token;
@@ -45,4 +45,4 @@ void ban(std::span<const tokenizer::Token> tokens, std::span<float> logits);
 // bit first).
 void ban_others(std::span<const std::uint64_t> allowed, std::span<float> logits);
 
-}  // namespace sluice::engine
+}  // namespace sluice::sampling

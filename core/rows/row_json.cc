@@ -1,11 +1,11 @@
-#include "core/serve/row_json.h"
+#include "core/rows/row_json.h"
 
 #include <algorithm>
 #include <fmt/format.h>
 #include <utility>
 #include <vector>
 
-namespace sluice::serve {
+namespace sluice::rows {
 namespace {
 
 // The parser's message without its prefix and without the text that it read last, which may be
@@ -160,4 +160,4 @@ double number_of(const RowJson& value, std::string_view name, double least, doub
       fmt::format("\"{}\" is {}, but must be from {} to {}", name, value.dump(), least, most));
 }
 
-}  // namespace sluice::serve
+}  // namespace sluice::rows

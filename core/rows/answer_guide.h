@@ -6,10 +6,10 @@
 #include "core/chat/dialogue.h"
 #include "core/constrain/guide.h"
 
-namespace sluice::serve {
+namespace sluice::rows {
 
 // `openers`: what Dialogue::thought_openers() gives, which looks through the whole vocabulary.
 constrain::ThoughtGate thought_gate(const chat::Dialogue& dialogue, bool opens_thought,
                                     std::vector<tokenizer::Token> openers);
 
-}  // namespace sluice::serve
+}  // namespace sluice::rows

@@ -1,4 +1,4 @@
-#include "core/engine/sampler.h"
+#include "core/sampling/sampler.h"
 
 #include <algorithm>
 #include <cmath>
@@ -9,7 +9,7 @@
 
 #include "core/error.h"
 
-namespace sluice::engine {
+namespace sluice::sampling {
 namespace {
 
 using tokenizer::Token;
@@ -249,4 +249,4 @@ Token Sampler::draw() {
   return last;
 }
 
-}  // namespace sluice::engine
+}  // namespace sluice::sampling

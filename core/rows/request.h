@@ -5,7 +5,7 @@
 // with the url of completions or of chat completions. The plain form is
 //   {"id": "a", "prompt": "..."}   or   {"id": "a", "messages": [{"role": ..., "content": ...}]}
 // Messages may be tool calls and their results, and "tools" may stand beside them. The settings of
-// a row stand in the body, or beside the prompt; core/serve/row_settings.h has the table of them.
+// a row stand in the body, or beside the prompt; core/rows/row_settings.h has the table of them.
 // For a setting that is missing or null the default is used. An unknown member makes the row an
 // error.
 #pragma once
@@ -21,10 +21,10 @@
 
 #include "core/chat/dialogue.h"
 #include "core/constrain/library.h"
-#include "core/engine/sampler.h"
+#include "core/sampling/sampler.h"
 #include "core/tokenizer/tokenizer.h"
 
-namespace sluice::serve {
+namespace sluice::rows {
 
 enum class Form { plain, completions, chat };
 
@@ -36,8 +36,8 @@ using Prompt = std::variant<std::string, std::vector<tokenizer::Token>, chat::Di
 struct ResultSettings {
   std::uint32_t choices = 1;  // how many results the row wants
   std::uint32_t tokens_max = 0;
-  std::uint32_t tokens_min = 0;    // no token that ends the text is chosen before this many
-  engine::SamplerOptions sampler;  // with the seed of the row
+  std::uint32_t tokens_min = 0;      // no token that ends the text is chosen before this many
+  sampling::SamplerOptions sampler;  // with the seed of the row
   std::vector<std::string> stop;
   std::vector<tokenizer::Token> stop_tokens;
   bool ignores_end = false;  // no token that ends the text is chosen at all
@@ -65,8 +65,8 @@ struct ParsedRow {
 };
 
 // OpenAI's defaults for a row that says nothing.
-inline engine::SamplerOptions openai_defaults() {
-  engine::SamplerOptions options;
+inline sampling::SamplerOptions openai_defaults() {
+  sampling::SamplerOptions options;
   options.temperature = 1;
   options.top_k = 0;
   options.top_p = 1;
@@ -78,9 +78,9 @@ inline engine::SamplerOptions openai_defaults() {
 // made of that and of its id (or of its number if it has no id), so its result depends neither on
 // its place nor on the other rows.
 struct RowDefaults {
-  engine::SamplerOptions sampler;                             // of rows in the plain form
-  engine::SamplerOptions openai_sampler = openai_defaults();  // of rows in OpenAI's; its seed is
-                                                              // of no meaning
+  sampling::SamplerOptions sampler;                             // of rows in the plain form
+  sampling::SamplerOptions openai_sampler = openai_defaults();  // of rows in OpenAI's; its seed is
+                                                                // of no meaning
   std::vector<std::string> stop;
   std::uint32_t tokens_max = 256;
 };
@@ -111,4 +111,4 @@ ParsedRow parse_body(std::string_view body, Form form, std::uint64_t row,
 ParsedRow read_body(nlohmann::ordered_json body, Form form, std::uint64_t row,
                     const RowDefaults& defaults);
 
-}  // namespace sluice::serve
+}  // namespace sluice::rows

@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-namespace sluice::serve {
+namespace sluice::rows {
 
 // Objects keep the order of their members, because chat templates write it into the prompt.
 using RowJson = nlohmann::ordered_json;
@@ -45,4 +45,4 @@ double number_of(const RowJson& value, std::string_view name,
                  double least = -std::numeric_limits<double>::max(),
                  double most = std::numeric_limits<double>::max());
 
-}  // namespace sluice::serve
+}  // namespace sluice::rows

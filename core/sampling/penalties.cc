@@ -1,9 +1,9 @@
-#include "core/engine/penalties.h"
+#include "core/sampling/penalties.h"
 
 #include <algorithm>
 #include <limits>
 
-namespace sluice::engine {
+namespace sluice::sampling {
 namespace {
 
 constexpr float never = -std::numeric_limits<float>::infinity();
@@ -56,4 +56,4 @@ void ban_others(std::span<const std::uint64_t> allowed, std::span<float> logits)
   }
 }
 
-}  // namespace sluice::engine
+}  // namespace sluice::sampling
