@@ -26,6 +26,7 @@
 namespace {
 
 using namespace sluice::batch;
+using namespace sluice::rows;
 using namespace sluice::serve;
 using nlohmann::json;
 using sluice::test::ByteTokenizer;

@@ -13,7 +13,7 @@
 namespace {
 
 using namespace sluice::batch;
-using namespace sluice::serve;
+using namespace sluice::rows;
 
 std::string random_result(std::mt19937_64& random, std::uint64_t row) {
   const auto text = [&] {

@@ -28,7 +28,7 @@
 namespace {
 
 using namespace sluice::batch;
-using namespace sluice::serve;
+using namespace sluice::rows;
 using sluice::UsageError;
 using sluice::test::content;
 using sluice::test::ForgetfulDisk;

@@ -23,7 +23,7 @@ namespace {
 
 using namespace sluice::batch;
 namespace constrain = sluice::constrain;
-using namespace sluice::serve;
+using namespace sluice::rows;
 using nlohmann::json;
 using sluice::test::TemporaryFolder;
 

@@ -27,7 +27,7 @@
 namespace {
 
 using namespace sluice::batch;
-using namespace sluice::serve;
+using namespace sluice::rows;
 using sluice::test::content;
 using sluice::test::TemporaryFolder;
 using sluice::test::write;

@@ -25,6 +25,7 @@
 namespace {
 
 using namespace sluice::http;
+using namespace sluice::rows;
 using namespace sluice::serve;
 using namespace std::chrono_literals;
 using nlohmann::json;

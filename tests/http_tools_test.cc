@@ -15,6 +15,7 @@
 namespace {
 
 using namespace sluice::http;
+using namespace sluice::rows;
 using namespace sluice::serve;
 using nlohmann::json;
 using sluice::test::Answer;

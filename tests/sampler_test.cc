@@ -14,7 +14,7 @@
 #include "core/sampling/penalties.h"
 #include "tests/catch.h"
 
-namespace sluice::engine {
+namespace sluice::sampling {
 namespace {
 
 using tokenizer::Token;
@@ -426,4 +426,4 @@ TEST_CASE("options out of their range are refused") {
   refused([](SamplerOptions& options) { options.repeat_penalty = 0; });
 }
 
-}  // namespace sluice::engine
+}  // namespace sluice::sampling

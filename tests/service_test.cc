@@ -24,6 +24,7 @@
 
 namespace {
 
+using namespace sluice::rows;
 using namespace sluice::serve;
 using sluice::test::alone;
 using sluice::test::body_of;

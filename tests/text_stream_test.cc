@@ -11,7 +11,7 @@
 #include "core/text/utf8.h"
 #include "tests/catch.h"
 
-namespace sluice::engine {
+namespace sluice::sampling {
 namespace {
 
 const std::string replacement = "\xEF\xBF\xBD";
@@ -175,4 +175,4 @@ TEST_CASE("stop texts that cannot be found are refused") {
   CHECK_THROWS_AS(TextStream({"\xC3"}), UsageError);
 }
 
-}  // namespace sluice::engine
+}  // namespace sluice::sampling
