@@ -139,6 +139,28 @@ TEST_CASE("scores that are no numbers still give so many different experts") {
   }
 }
 
+TEST_CASE("scores that are no numbers come behind all others, wherever they stand") {
+  std::mt19937_64 random(test::random_seed());
+  for (int round = 0; round < 500; ++round) {
+    const bool has_groups = random() % 2 == 0;
+    RouterSpec spec{.experts = 12, .scores = RouterScores::sigmoid};
+    if (has_groups) spec.groups = 4, spec.groups_used = 2;
+    Floats logits(spec.experts);
+    std::size_t numbers = 0;
+    // With groups, whole groups are numbers or not, so that those of numbers must win.
+    for (std::size_t i = 0; i < spec.experts; ++i) {
+      const bool starts = !has_groups || i % 3 == 0;
+      const bool is_nan = starts ? random() % 2 == 0 : std::isnan(logits[i - 1]);
+      logits[i] = is_nan ? std::numeric_limits<float>::quiet_NaN() : static_cast<float>(i) - 6;
+      numbers += is_nan ? 0 : 1;
+    }
+    spec.used = has_groups ? std::min<std::size_t>(numbers, 6) : numbers;
+    for (const Choice& choice : choose(spec, logits, {})) {
+      CHECK_FALSE(std::isnan(logits[choice.expert]));
+    }
+  }
+}
+
 TEST_CASE("sigmoids that are all 0 give weights of 0") {
   const RouterSpec spec{.experts = 4, .used = 2, .scores = RouterScores::sigmoid};
   for (const Choice& choice : choose(spec, Floats(4, -200.0f), {})) CHECK(choice.weight == 0);

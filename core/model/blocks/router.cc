@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <fmt/format.h>
 #include <limits>
 #include <vector>
@@ -9,15 +10,20 @@
 namespace sluice::model {
 namespace {
 
+// Whether score a comes before b. NaN comes behind all numbers, also if it is met first.
+bool beats(float a, float b) {
+  return a > b || (std::isnan(b) && !std::isnan(a));
+}
+
 // Keeps the best of the choices that it is offered, by descending score; of equal ones the first
-// stays ahead. NaN comes last.
+// stays ahead.
 class Best {
  public:
   explicit Best(std::span<Choice> kept) : kept_(kept) {}
 
   void offer(std::size_t index, float score) {
     std::size_t at = count_;
-    while (at != 0 && score > kept_[at - 1].weight) --at;
+    while (at != 0 && beats(score, kept_[at - 1].weight)) --at;
     if (at == kept_.size()) return;
     if (count_ != kept_.size()) ++count_;
     std::move_backward(kept_.begin() + static_cast<std::ptrdiff_t>(at),
@@ -43,13 +49,12 @@ std::array<bool, RouterSpec::groups_max> choose_groups(const RouterSpec& spec, c
   Best groups{std::span(kept).first(spec.groups_used)};
   const std::size_t size = spec.experts / spec.groups;
   for (std::size_t group = 0; group < spec.groups; ++group) {
-    float best = -std::numeric_limits<float>::infinity(), second = best;
+    std::array<Choice, 2> pair{};  // the second stays 0 in groups of one
+    Best best(pair);
     for (std::size_t i = group * size; i < (group + 1) * size; ++i) {
-      const float score = score_for_choice(scores, bias, i);
-      second = std::max(second, std::min(best, score));
-      best = std::max(best, score);
+      best.offer(i, score_for_choice(scores, bias, i));
     }
-    groups.offer(group, size == 1 ? best : best + second);
+    groups.offer(group, pair[0].weight + pair[1].weight);
   }
   for (const Choice& group : std::span(kept).first(spec.groups_used)) open[group.expert] = true;
   return open;
