@@ -217,6 +217,38 @@ const std::vector<Pair> same_metadata = {
      both(set("gemma3.rope.freq_base", 7e5f), set("gemma3.rope.freq_base_swa", 3e3f)),
      both(drop("gemma3.rope.freq_base"), both(set("gemma3.rope.global.freq_base", 7e5f),
                                               set("gemma3.rope.local.freq_base", 3e3f)))},
+    {"no window in Gemma 3, and a window of 0", "tiny-gemma3",
+     drop("gemma3.attention.sliding_window"), set("gemma3.attention.sliding_window", U{0})},
+    {"Gemma 3 without a window, and with one that is longer than the text and rotates alike",
+     "tiny-gemma3",
+     both(set("gemma3.rope.scaling.factor", 1.f), drop("gemma3.attention.sliding_window")),
+     both(set("gemma3.rope.scaling.factor", 1.f),
+          both(set("gemma3.attention.sliding_window", U{1000}),
+               set("gemma3.rope.freq_base_swa", 1e6f)))},
+    {"the rotation of Gemma 3's windows, where there is none", "tiny-gemma3",
+     drop("gemma3.attention.sliding_window"),
+     both(drop("gemma3.attention.sliding_window"), set("gemma3.rope.freq_base_swa", 3e3f))},
+    {"no window, as 0", "tiny-lfm2", as_it_is, set("lfm2.attention.sliding_window", U{0})},
+    {"no window, as 0", "tiny-olmo2", as_it_is, set("olmo2.attention.sliding_window", U{0})},
+    {"optional counts, as 0", "tiny-qwen3", as_it_is,
+     set("qwen3.rope.scaling.original_context_length", U{0})},
+    {"optional counts, as 0", "tiny-deepseek2", as_it_is,
+     both(set("deepseek2.expert_group_count", U{0}),
+          set("deepseek2.expert_group_used_count", U{0}))},
+    {"a period of 0: all layers", "tiny-gpt-oss",
+     list<U>("gpt-oss.attention.sliding_window_pattern", {1, 1, 1, 1}),
+     set("gpt-oss.attention.sliding_window_pattern", U{0})},
+    {"a temperature that begins behind the text", "tiny-deepseek2", as_it_is,
+     both(set("deepseek2.attention.temperature_scale", 0.5f),
+          set("deepseek2.attention.temperature_length", U{1000}))},
+    {"the length of a temperature, by the original context", "tiny-deepseek2-v3",
+     both(set("deepseek2.rope.scaling.original_context_length", U{7}),
+          set("deepseek2.attention.temperature_scale", 0.5f)),
+     both(set("deepseek2.rope.scaling.original_context_length", U{7}),
+          both(set("deepseek2.attention.temperature_scale", 0.5f),
+               set("deepseek2.attention.temperature_length", U{7})))},
+    {"the length of a temperature, by the original context", "tiny-mistral3", as_it_is,
+     set("mistral3.attention.temperature_length", U{6})},
     {"Gemma 2's caps, by their defaults", "tiny-gemma2",
      both(set("gemma2.attn_logit_softcapping", 50.f), set("gemma2.final_logit_softcapping", 30.f)),
      both(drop("gemma2.attn_logit_softcapping"), drop("gemma2.final_logit_softcapping"))},
@@ -341,6 +373,13 @@ TEST_CASE("what a file says of its model changes the logits") {
        set("olmo2.rope.freq_base_swa", 2e4f)},
       {"the first key of OLMo's magnitude", "tiny-olmo3", as_it_is,
        set("olmo2.rope.scaling.attn_factor", 1.2f)},
+      {"whether there are windows", "tiny-gemma3", as_it_is,
+       drop("gemma3.attention.sliding_window")},
+      {"a temperature", "tiny-deepseek2", as_it_is,
+       both(set("deepseek2.attention.temperature_scale", 0.5f),
+            set("deepseek2.attention.temperature_length", U{3}))},
+      {"the length of a temperature", "tiny-mistral3", as_it_is,
+       set("mistral3.attention.temperature_length", U{3})},
       {"the ramp of YaRN", "tiny-mistral3", as_it_is,
        set("mistral3.rope.scaling.yarn_beta_fast", 5.f)},
       {"a cap of logits", "tiny-gemma3", as_it_is, set("gemma3.final_logit_softcapping", 5.f)},
@@ -386,6 +425,30 @@ TEST_CASE("parts of a file that are not for text are left aside, and named") {
   }
 }
 
+TEST_CASE("a key of the architecture that nothing reads is named, once for all") {
+  const std::string beginning = "these keys of the file are not used";
+  Models models;
+  const auto named = [&](const std::string& shape, const Change& change) {
+    std::string found;
+    for (const std::string& note : models.notes(shape, change)) {
+      if (note.starts_with(beginning)) found += note.substr(note.find(": ") + 2);
+    }
+    return found;
+  };
+  for (const synth::Shape& shape : synth::shapes()) {
+    if (!shape.name.starts_with("tiny-")) continue;
+    INFO(shape.name);
+    CHECK(named(shape.name, as_it_is) == "");
+  }
+  CHECK(named("tiny-qwen3", both(set("qwen3.attention.clamp_kqv", 5.f),
+                                 set("qwen3.attention.sliding_window", U{4}))) ==
+        "qwen3.attention.clamp_kqv, qwen3.attention.sliding_window");
+  CHECK(named("tiny-llama", set("qwen3.attention.clamp_kqv", 5.f)) == "");
+  CHECK(named("tiny-llama", both(set("llama.vocab_size", U{320}),
+                                 both(set("llama.vision.block_count", U{2}),
+                                      set("llama.attention.sliding_window", U{4})))) == "");
+}
+
 TEST_CASE("files that would give a wrong text are refused, by what is wrong") {
   struct Fault {
     const char *shape, *named;
@@ -406,6 +469,21 @@ TEST_CASE("files that would give a wrong text are refused, by what is wrong") {
        set("mistral3.rope.scaling.type", "spiral")},
       {"tiny-gemma4", "'gemma4.attention.shared_kv_layers'",
        set("gemma4.attention.shared_kv_layers", std::uint32_t{8})},
+      {"tiny-gemma4", "'gemma4.attention.head_count_kv': is 4 for layer 7",
+       list<U>("gemma4.attention.head_count_kv", {2, 2, 2, 2, 2, 2, 2, 4})},
+      {"tiny-gemma4", "'gemma4.attention.head_count_kv': is 1 for layer 5",
+       list<U>("gemma4.attention.head_count_kv", {2, 2, 2, 2, 2, 1, 1, 1})},
+      {"tiny-gemma4", "'blk.0.attn_v.weight' is missing, and keys of",
+       both(set("gemma4.attention.value_length_swa", U{32}),
+            [](Content& content) { content.remove("blk.0.attn_v.weight"); })},
+      {"tiny-qwen35", "'qwen35.nextn_predict_layers': makes block 4",
+       set("qwen35.nextn_predict_layers", U{1})},
+      {"tiny-qwen35", "'qwen35.nextn_predict_layers': makes block 4",
+       both(add_predicting_block("qwen35", 5, 3), set("qwen35.nextn_predict_layers", U{2}))},
+      {"tiny-nemotron_h", "'nemotron_h.attention.head_count_kv': gives layer 3 no heads",
+       set("nemotron_h.attention.head_count_kv", U{0})},
+      {"tiny-lfm2", "'lfm2.attention.head_count_kv': gives layer 4 no heads",
+       list<U>("lfm2.attention.head_count_kv", {0, 2, 0, 0, 0, 0})},
   };
   Models models;
   for (const Fault& fault : faults) {

@@ -141,24 +141,30 @@ std::vector<std::string> uncomputable_types(const gguf::Model& model) {
   return names;
 }
 
-// Why the model cannot run here, in one line; empty if it can, as far as the header shows.
-std::string obstacle(const gguf::Model& model) {
+// What running the model would say of it, as far as the header shows.
+struct Verdict {
+  std::string obstacle;            // why it cannot run here, in one line; empty if it can
+  std::vector<std::string> notes;  // a line each
+};
+
+Verdict judge(const gguf::Model& model) {
   constexpr std::size_t any_slice_bytes = 2 << 20;
   const std::vector<std::string> uncomputable = uncomputable_types(model);
   if (!uncomputable.empty()) {
-    return fmt::format("there is no arithmetic for weights of type {}",
-                       fmt::join(uncomputable, ", "));
+    return {
+        fmt::format("there is no arithmetic for weights of type {}", fmt::join(uncomputable, ", ")),
+        {}};
   }
   try {
     model::WeightLayout layout(model, any_slice_bytes);
     model::make_decoder(model, layout);
     tokenizer::Tokenizer::from_metadata(model.metadata());
+    return {"", layout.notes()};
   } catch (const Error& error) {
     const std::string text = error.what();
     const std::string file = model.metadata().source() + ": ";
-    return text.starts_with(file) ? text.substr(file.size()) : text;
+    return {text.starts_with(file) ? text.substr(file.size()) : text, {}};
   }
-  return {};
 }
 
 double bits_per_weight(const gguf::Model& model) {
@@ -194,9 +200,10 @@ ordered_json to_json(const gguf::Model& model) {
   json["data_bytes"] = model.data_bytes();
   json["bits_per_weight"] = bits_per_weight(model);
   json["uncomputable_types"] = uncomputable_types(model);
-  const std::string reason = obstacle(model);
-  json["runs_here"] = reason.empty();
-  json["obstacle"] = reason.empty() ? ordered_json(nullptr) : ordered_json(reason);
+  const auto [obstacle, notes] = judge(model);
+  json["runs_here"] = obstacle.empty();
+  json["obstacle"] = obstacle.empty() ? ordered_json(nullptr) : ordered_json(obstacle);
+  json["notes"] = notes;
   json["types"] = ordered_json::array();
   for (const auto& [type, share] : shares_by_type(model)) {
     json["types"].push_back({{"type", kernels::gguf_type_name(type)},
@@ -251,8 +258,9 @@ std::string summary(const gguf::Model& model) {
                      fmt::format("{} tensors, {}, {:.3f} bits per weight", model.tensors().size(),
                                  format_bytes(model.data_bytes()), bits_per_weight(model)));
   facts.emplace_back("tokenizer", tokenizer_summary(metadata));
-  const std::string reason = obstacle(model);
-  facts.emplace_back("runs here", reason.empty() ? "yes" : "no: " + reason);
+  const auto [obstacle, notes] = judge(model);
+  facts.emplace_back("runs here", obstacle.empty() ? "yes" : "no: " + obstacle);
+  for (const std::string& note : notes) facts.emplace_back("note", note);
   return format_facts(facts);
 }
 

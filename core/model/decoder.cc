@@ -26,7 +26,7 @@ void Decoder::finish() {
   head_ = layout_.matrix(layout_.has("output.weight") ? "output.weight" : "token_embd.weight",
                          hp_.embedding, hp_.vocabulary);
   head_bias_ = layout_.optional_vector("output.bias", {hp_.vocabulary});
-  layout_.check_all_declared(hp_.layers);
+  layout_.check_all_declared(hp_.layers, hp_.predicting);
 }
 
 // Calls f(block) for all blocks of the layers.

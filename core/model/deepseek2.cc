@@ -6,6 +6,7 @@
 //   x += swiglu_ffn(rms_norm(x)), or shared_expert(rms_norm(x)) + the sum of experts(rms_norm(x))
 #include <cmath>
 #include <fmt/format.h>
+#include <optional>
 #include <string>
 
 #include "core/model/blocks/latent_attention.h"
@@ -35,9 +36,12 @@ LatentAttentionSpec read_attention(const Keys& keys, const HyperParameters& hp,
     throw keys.error("attention.kv_lora_rank", fmt::format("is {}, expected a multiple of {}",
                                                            spec.latent, kvcache::latent_unit));
   }
-  // Files for the compressed cache say the size of its rows as "key_length".
+  // Files for the compressed cache say the sizes of its one head by the usual names.
+  keys.leave_aside("attention.head_count_kv");
   const auto size = [&](const std::string& name) {
-    return keys.contains(name + "_mla") ? keys.count(name + "_mla") : keys.count(name);
+    const std::optional<std::uint32_t> own = keys.find_count(name + "_mla");
+    if (own) keys.leave_aside(name);
+    return own ? *own : keys.count(name);
   };
   const std::uint32_t key = size("attention.key_length");
   spec.value = size("attention.value_length");
@@ -67,6 +71,7 @@ std::unique_ptr<Decoder> make_deepseek2(const Keys& keys, WeightLayout& layout) 
   const auto query_size = static_cast<std::uint32_t>(attention.plain + attention.rotated);
   RopeParameters rope = read_rope(keys, hp, query_size);
   attention.scale = yarn_scale(rope) / std::sqrt(static_cast<float>(query_size));
+  attention.temperature = read_query_temperature(keys, rope);
   rope.yarn_log_multiplier = 1;  // leaves the magnitude of cosines and sines at 1
   attention.rope = decoder->add_rope({.parameters = rope, .pairing = RopePairing::norm});
 

@@ -2,7 +2,9 @@
 
 #include <array>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <string>
+#include <vector>
 
 #include "core/gguf/quoted.h"
 
@@ -57,6 +59,8 @@ constexpr std::array known = {
     Family{"smollm3", make_smollm3},
 };
 
+constexpr std::size_t unread_bytes_max = 500;  // of the names of keys in a note
+
 }  // namespace
 
 std::span<const Family> families() {
@@ -69,6 +73,11 @@ std::unique_ptr<Decoder> make_decoder(const gguf::Model& model, WeightLayout& la
     if (family.architecture != keys.architecture()) continue;
     std::unique_ptr<Decoder> decoder = family.make(keys, layout);
     decoder->finish();
+    if (const std::vector<std::string> unread = keys.unread(); !unread.empty()) {
+      layout.add_note(fmt::format(
+          "these keys of the file are not used, so the text may differ from the model's: {}",
+          gguf::escaped(fmt::format("{}", fmt::join(unread, ", ")), unread_bytes_max)));
+    }
     return decoder;
   }
   std::string names;

@@ -7,7 +7,7 @@ namespace sluice::model {
 FeedForwards::FeedForwards(const Keys& keys, const HyperParameters& hp, Activation activation,
                            const RouterSpec& router)
     : embedding_(hp.embedding), activation_(activation), first_mixture_(hp.layers) {
-  const auto number = [&](const char* name) { return keys.per_layer(name, 1, 0).front(); };
+  const auto number = [&](const char* name) { return keys.whole_or(name, 0); };
   if (number("expert_count") == 0) {
     width_ = keys.per_layer("feed_forward_length", hp.layers);
     return;

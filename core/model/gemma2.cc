@@ -18,7 +18,7 @@ std::unique_ptr<Decoder> make_gemma2(const Keys& keys, WeightLayout& layout) {
   const HyperParameters hp = read_hyper_parameters(keys, 1e-6f);
   const std::vector<Heads> heads = read_heads(keys, hp);
   const std::vector<std::uint32_t> width = keys.per_layer("feed_forward_length", hp.layers);
-  const std::uint32_t window = keys.count_or("attention.sliding_window", 4096, context_max);
+  const std::uint32_t window = keys.whole_or("attention.sliding_window", 4096, context_max);
   const std::size_t e = hp.embedding;
   auto decoder = std::make_unique<Decoder>(
       hp, layout,

@@ -1,5 +1,6 @@
 // Gemma 3 (Google 2025, arXiv:2503.19786): Gemma 2 with norms of queries and keys in place of the
 // cap on scores, and five layers with a window, whose positions rotate faster, to one without.
+// Files that name no window are of models that have none in any layer (Rnj-1, Essential AI 2025).
 #include <cmath>
 
 #include "core/model/blocks/attention.h"
@@ -12,7 +13,7 @@ std::unique_ptr<Decoder> make_gemma3(const Keys& keys, WeightLayout& layout) {
   const HyperParameters hp = read_hyper_parameters(keys, 1e-6f);
   const std::vector<Heads> heads = read_heads(keys, hp);
   const std::vector<std::uint32_t> width = keys.per_layer("feed_forward_length", hp.layers);
-  const std::uint32_t window = keys.count_or("attention.sliding_window", 1024, context_max);
+  const std::uint32_t window = keys.whole_or("attention.sliding_window", 0, context_max);
   const std::vector<bool> slides = keys.layer_pattern(
       "attention.sliding_window_pattern", hp.layers, 6,
       [](std::size_t layer, std::uint32_t period) { return (layer + 1) % period != 0; });
@@ -23,7 +24,9 @@ std::unique_ptr<Decoder> make_gemma3(const Keys& keys, WeightLayout& layout) {
                      .logit_softcap = keys.number_or("final_logit_softcapping", 0)});
 
   RopeParameters full = read_rope(keys, hp, heads.front().key_dim);
-  full.base = keys.positive_or("rope.freq_base", keys.positive_or("rope.global.freq_base", 1e6f));
+  if (window != 0) {
+    full.base = keys.positive_or("rope.freq_base", keys.positive_or("rope.global.freq_base", 1e6f));
+  }
   const RopeParameters local{
       .dimensions = full.dimensions,
       .base =
@@ -31,7 +34,8 @@ std::unique_ptr<Decoder> make_gemma3(const Keys& keys, WeightLayout& layout) {
   const RotaryTable* full_rope =
       decoder->add_rope({.parameters = full, .pairing = RopePairing::neox});
   const RotaryTable* local_rope =
-      decoder->add_rope({.parameters = local, .pairing = RopePairing::neox});
+      window == 0 ? nullptr
+                  : decoder->add_rope({.parameters = local, .pairing = RopePairing::neox});
 
   AttentionSpec attention{
       .embedding = e, .norm_epsilon = hp.norm_epsilon, .head_norm = HeadNorm::each_head};
@@ -42,8 +46,9 @@ std::unique_ptr<Decoder> make_gemma3(const Keys& keys, WeightLayout& layout) {
   for (std::uint32_t i = 0; i < hp.layers; ++i) {
     const LayerTensors tensors(layout, i);
     attention.heads = heads[i];
-    attention.window = slides[i] ? window : 0;
-    attention.rope = slides[i] ? local_rope : full_rope;
+    const bool has_window = window != 0 && slides[i];
+    attention.window = has_window ? window : 0;
+    attention.rope = has_window ? local_rope : full_rope;
     decoder->add({.norm = tensors.vector("attn_norm.weight", {e}),
                   .block = std::make_unique<Attention>(*decoder, tensors, attention),
                   .post_norm = tensors.vector("post_attention_norm.weight", {e})});

@@ -11,7 +11,6 @@
 #include <array>
 #include <cmath>
 #include <fmt/format.h>
-#include <optional>
 #include <utility>
 
 #include "core/model/blocks/attention.h"
@@ -28,8 +27,24 @@ struct LayerKind {
   Heads size;  // its dimensions
   const RotaryTable* rope;
   std::uint32_t window;
-  std::optional<std::size_t> last_cache_layer;  // of the layers so far that have keys
+  const Attention* last_with_keys;  // of the layers so far
 };
+
+// The block whose keys layer `layer` reads. A file that gives it other heads contradicts itself.
+const Attention* shared_block(const Keys& keys, const LayerKind& kind, std::uint32_t layer,
+                              const Heads& heads, std::uint32_t sharing) {
+  if (kind.last_with_keys == nullptr) {
+    throw keys.error("attention.shared_kv_layers",
+                     fmt::format("is {}, which leaves layer {} nothing to share", sharing, layer));
+  }
+  const std::uint32_t shared = kind.last_with_keys->heads().kv;
+  if (heads.kv != shared) {
+    throw keys.error("attention.head_count_kv",
+                     fmt::format("is {} for layer {}, which shares the keys of a layer with {}",
+                                 heads.kv, layer, shared));
+  }
+  return kind.last_with_keys;
+}
 
 // A dense network; in a mixture, with experts beside it.
 Residual make_feed_forward(const LayerTensors& tensors, const DenseAndExpertsSpec& spec) {
@@ -53,7 +68,7 @@ std::unique_ptr<Decoder> make_gemma4(const Keys& keys, WeightLayout& layout) {
   const std::vector<std::uint32_t> width = keys.per_layer("feed_forward_length", hp.layers);
   const std::vector<std::uint32_t> slides =
       keys.per_layer("attention.sliding_window_pattern", hp.layers);
-  const std::uint32_t sharing = keys.per_layer("attention.shared_kv_layers", 1, 0).front();
+  const std::uint32_t sharing = keys.whole_or("attention.shared_kv_layers", 0);
   const std::size_t e = hp.embedding;
   auto decoder = std::make_unique<Decoder>(
       hp, layout,
@@ -72,16 +87,12 @@ std::unique_ptr<Decoder> make_gemma4(const Keys& keys, WeightLayout& layout) {
       LayerKind{
           full_size,
           decoder->add_rope({.parameters = full, .pairing = RopePairing::neox, .factors = factors}),
-          0,
-          {}},
-      LayerKind{local_size,
-                decoder->add_rope({.parameters = local, .pairing = RopePairing::neox}),
-                keys.count("attention.sliding_window", context_max),
-                {}}};
+          0, nullptr},
+      LayerKind{local_size, decoder->add_rope({.parameters = local, .pairing = RopePairing::neox}),
+                keys.count("attention.sliding_window", context_max), nullptr}};
 
   const PerLayerInputs* inputs = nullptr;
-  const std::uint32_t input_width =
-      keys.per_layer("embedding_length_per_layer_input", 1, 0).front();
+  const std::uint32_t input_width = keys.whole_or("embedding_length_per_layer_input", 0);
   if (input_width != 0) {
     auto prologue = std::make_unique<PerLayerInputs>(
         layout, PerLayerInputsSpec{e, input_width, hp.layers, hp.vocabulary, hp.norm_epsilon});
@@ -90,7 +101,7 @@ std::unique_ptr<Decoder> make_gemma4(const Keys& keys, WeightLayout& layout) {
   }
 
   ExpertsSpec experts;
-  if (keys.per_layer("expert_count", 1, 0).front() != 0) experts = read_experts(keys, e);
+  if (keys.whole_or("expert_count", 0) != 0) experts = read_experts(keys, e);
   experts.activation = Activation::geglu;
 
   AttentionSpec attention{.embedding = e,
@@ -106,14 +117,10 @@ std::unique_ptr<Decoder> make_gemma4(const Keys& keys, WeightLayout& layout) {
     attention.rope = kind.rope;
     attention.window = kind.window;
     const bool shares = i + sharing >= hp.layers;
-    if (shares && !kind.last_cache_layer) {
-      throw keys.error("attention.shared_kv_layers",
-                       fmt::format("is {}, which leaves layer {} nothing to share", sharing, i));
-    }
-    attention.shared_layer = shares ? kind.last_cache_layer : std::nullopt;
+    attention.shares_with = shares ? shared_block(keys, kind, i, heads[i], sharing) : nullptr;
     const Vector attention_norm = tensors.vector("attn_norm.weight", {e});
     auto block = std::make_unique<Attention>(*decoder, tensors, attention);
-    kind.last_cache_layer = block->cache_layer();
+    if (!shares) kind.last_with_keys = block.get();
     decoder->add({.norm = attention_norm,
                   .block = std::move(block),
                   .post_norm = tensors.vector("post_attention_norm.weight", {e})});

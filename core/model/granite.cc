@@ -19,6 +19,8 @@ std::unique_ptr<Decoder> make_granite(const Keys& keys, WeightLayout& layout) {
       .embedding = e, .norm_epsilon = hp.norm_epsilon, .scale = scales.attention};
   if (keys.flag_or("rope.scaling.finetuned", true)) {
     attention.rope = decoder->add_rope({.parameters = read_rope(keys, hp, heads.front().key_dim)});
+  } else {
+    keys.leave_aside("rope.");
   }
 
   for (std::uint32_t i = 0; i < hp.layers; ++i) {

@@ -25,6 +25,8 @@ std::unique_ptr<Decoder> make_granitehybrid(const Keys& keys, WeightLayout& layo
   if (keys.flag_or("rope.scaling.finetuned", true)) {
     attention.rope =
         decoder->add_rope({.parameters = read_rope(keys, hp, first_heads(heads).key_dim)});
+  } else {
+    keys.leave_aside("rope.");
   }
 
   for (std::uint32_t i = 0; i < hp.layers; ++i) {

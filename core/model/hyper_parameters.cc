@@ -2,6 +2,10 @@
 
 #include <fmt/format.h>
 #include <limits>
+#include <set>
+#include <string_view>
+
+#include "core/model/weights.h"
 
 namespace sluice::model {
 namespace {
@@ -17,20 +21,40 @@ RopeScaling read_scaling(const Keys& keys) {
                    fmt::format("is '{}'; supported are none, linear, yarn and longrope", name));
 }
 
+// Blocks that predict further tokens stand last and show it by a tensor of their own. Without one
+// the key would drop a layer that the text needs.
+void check_predicting_blocks(const Keys& keys, std::uint32_t first) {
+  std::set<std::uint64_t> with_tensors, predicting;
+  for (const gguf::TensorInfo& tensor : keys.model().tensors()) {
+    const std::optional<std::uint64_t> block = block_number(tensor.name);
+    if (!block || *block < first) continue;
+    with_tensors.insert(*block);
+    if (tensor.name.find(".nextn.") != std::string_view::npos) predicting.insert(*block);
+  }
+  for (const std::uint64_t block : with_tensors) {
+    if (predicting.contains(block)) continue;
+    throw keys.error("nextn_predict_layers",
+                     fmt::format("makes block {} one that predicts further tokens, but it has no "
+                                 "tensor 'blk.{}.nextn.*' as those have",
+                                 block, block));
+  }
+}
+
 // Every layer has tensors, so their number bounds the layers before anything grows with them.
-std::uint32_t read_layers(const Keys& keys) {
+void read_layers(const Keys& keys, HyperParameters& hp) {
   const std::uint32_t blocks = keys.count("block_count", std::numeric_limits<std::uint32_t>::max());
   if (blocks > keys.model().tensors().size()) {
     throw keys.error("block_count", fmt::format("is {}, but the file has only {} tensors", blocks,
                                                 keys.model().tensors().size()));
   }
-  const std::uint32_t predicting =
-      keys.model().metadata().find_u32(keys.architecture() + ".nextn_predict_layers").value_or(0);
-  if (predicting >= blocks) {
+  hp.predicting =
+      keys.whole_or("nextn_predict_layers", 0, std::numeric_limits<std::uint32_t>::max());
+  if (hp.predicting >= blocks) {
     throw keys.error("nextn_predict_layers",
-                     fmt::format("is {} of {} blocks, which leaves none", predicting, blocks));
+                     fmt::format("is {} of {} blocks, which leaves none", hp.predicting, blocks));
   }
-  return blocks - predicting;
+  hp.layers = blocks - hp.predicting;
+  if (hp.predicting != 0) check_predicting_blocks(keys, hp.layers);
 }
 
 std::uint32_t read_vocabulary(const Keys& keys, std::uint32_t embedding) {
@@ -53,7 +77,7 @@ HyperParameters read_hyper_parameters(const Keys& keys, std::optional<float> nor
     throw keys.error("attention.causal",
                      "is false: tokens see those after them, so the model cannot write text");
   }
-  hp.layers = read_layers(keys);
+  read_layers(keys, hp);
   hp.embedding = keys.count("embedding_length");
   hp.context = keys.count("context_length", context_max);
   constexpr const char* epsilon = "attention.layer_norm_rms_epsilon";
@@ -75,6 +99,13 @@ std::vector<Heads> read_heads(const Keys& keys, const HyperParameters& hp) {
   std::vector<Heads> out;
   for (std::size_t i = 0; i < hp.layers; ++i) {
     if (query[i] == 0 || kv[i] == 0) {
+      const std::string output = fmt::format("blk.{}.attn_output.weight", i);
+      if (keys.model().find_tensor(output) != nullptr) {
+        throw keys.error(query[i] == 0 ? "attention.head_count" : "attention.head_count_kv",
+                         fmt::format("gives layer {} no heads, but the file has its attention, "
+                                     "tensor '{}'",
+                                     i, output));
+      }
       out.push_back({});
       continue;
     }
@@ -99,6 +130,12 @@ Heads first_heads(const std::vector<Heads>& heads) {
     if (each.query != 0) return each;
   }
   return {};
+}
+
+QueryTemperature read_query_temperature(const Keys& keys, const RopeParameters& rope) {
+  return {
+      .beta = keys.number_or("attention.temperature_scale", 0),
+      .length = keys.count_or("attention.temperature_length", rope.original_context, context_max)};
 }
 
 RopeParameters read_rope(const Keys& keys, const HyperParameters& hp, std::uint32_t key_dim) {

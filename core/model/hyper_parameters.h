@@ -2,6 +2,7 @@
 // read the keys that only some architectures have, with Keys.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -14,7 +15,8 @@ namespace sluice::model {
 
 struct HyperParameters {
   std::string architecture;      // general.architecture
-  std::uint32_t layers = 0;      // without blocks that predict further tokens (MTP)
+  std::uint32_t layers = 0;      // without the blocks behind them
+  std::uint32_t predicting = 0;  // blocks that predict further tokens (MTP)
   std::uint32_t embedding = 0;   // E, width of the residual stream
   std::uint32_t context = 0;     // positions the model was trained for
   std::uint32_t vocabulary = 0;  // V, rows of token_embd
@@ -42,5 +44,19 @@ Heads first_heads(const std::vector<Heads>& heads);
 // Reads "rope.dimension_count", "rope.freq_base" and "rope.scaling.*". `key_dim` is the size of the
 // heads that are rotated; where the file has no dimension count, all of it is rotated.
 RopeParameters read_rope(const Keys& keys, const HyperParameters& hp, std::uint32_t key_dim);
+
+// Queries at position p are multiplied by 1 + beta ln(1 + floor(p / length)) (Ministral 3).
+struct QueryTemperature {
+  float beta = 0;  // 0: never
+  std::uint32_t length = 1;
+
+  float factor(std::uint32_t position) const {
+    return 1 + beta * std::log(1 + static_cast<float>(position / length));
+  }
+};
+
+// Reads "attention.temperature_scale" and "attention.temperature_length", which is the original
+// context of `rope` where the file does not say it.
+QueryTemperature read_query_temperature(const Keys& keys, const RopeParameters& rope);
 
 }  // namespace sluice::model

@@ -1,7 +1,10 @@
 #include "core/model/keys.h"
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <fmt/format.h>
+#include <string_view>
 
 namespace sluice::model {
 
@@ -11,14 +14,18 @@ Keys::Keys(const gguf::Model& model)
       architecture_(metadata_.require_string("general.architecture")),
       prefix_(architecture_ + ".") {}
 
+std::string Keys::read(const std::string& name) const {
+  return *read_.insert(prefix_ + name).first;
+}
+
 std::uint32_t Keys::count(const std::string& name, std::uint32_t max) const {
-  return checked(name, metadata_.require_u32(prefix_ + name), max);
+  return checked(name, metadata_.require_u32(read(name)), 1, max);
 }
 
 std::optional<std::uint32_t> Keys::find_count(const std::string& name, std::uint32_t max) const {
-  const auto value = metadata_.find_u32(prefix_ + name);
-  if (!value) return std::nullopt;
-  return checked(name, *value, max);
+  const auto value = metadata_.find_u32(read(name));
+  if (!value || *value == 0) return std::nullopt;
+  return checked(name, *value, 1, max);
 }
 
 std::uint32_t Keys::count_or(const std::string& name, std::uint32_t otherwise,
@@ -26,24 +33,29 @@ std::uint32_t Keys::count_or(const std::string& name, std::uint32_t otherwise,
   return find_count(name, max).value_or(otherwise);
 }
 
-std::uint32_t Keys::checked(const std::string& name, std::uint32_t value, std::uint32_t max) const {
-  if (value == 0 || value > max) {
-    throw error(name, fmt::format("is {}, expected 1 to {}", value, max));
+std::uint32_t Keys::whole_or(const std::string& name, std::uint32_t otherwise,
+                             std::uint32_t max) const {
+  return checked(name, metadata_.find_u32(read(name)).value_or(otherwise), 0, max);
+}
+
+std::uint32_t Keys::checked(const std::string& name, std::uint32_t value, std::uint32_t least,
+                            std::uint32_t max) const {
+  if (value < least || value > max) {
+    throw error(name, fmt::format("is {}, expected {} to {}", value, least, max));
   }
   return value;
 }
 
 std::vector<std::uint32_t> Keys::per_layer(const std::string& name, std::size_t layers,
                                            std::optional<std::uint32_t> otherwise) const {
-  const gguf::Value* value = metadata_.find(prefix_ + name);
+  const std::string key = read(name);
+  const gguf::Value* value = metadata_.find(key);
   if (value == nullptr && otherwise) return std::vector<std::uint32_t>(layers, *otherwise);
   if (value == nullptr || !value->is_array()) {
-    const std::uint32_t same = metadata_.require_u32(prefix_ + name);
-    if (same > width_max)
-      throw error(name, fmt::format("is {}, expected 0 to {}", same, width_max));
-    return std::vector<std::uint32_t>(layers, same);
+    return std::vector<std::uint32_t>(layers,
+                                      checked(name, metadata_.require_u32(key), 0, width_max));
   }
-  const gguf::IntegerArray array = metadata_.require_integers(prefix_ + name);
+  const gguf::IntegerArray array = metadata_.require_integers(key);
   if (array.size() < layers) {
     throw error(name, fmt::format("has {} elements for {} layers", array.size(), layers));
   }
@@ -62,18 +74,18 @@ std::vector<bool> Keys::layer_pattern(
     const std::string& name, std::size_t layers, std::uint32_t otherwise,
     const std::function<bool(std::size_t layer, std::uint32_t period)>& of_period) const {
   std::vector<bool> out;
-  const gguf::Value* value = metadata_.find(prefix_ + name);
+  const gguf::Value* value = metadata_.find(read(name));
   if (value != nullptr && value->is_array()) {
     for (const std::uint32_t flag : per_layer(name, layers)) out.push_back(flag != 0);
     return out;
   }
-  const std::uint32_t period = count_or(name, otherwise);
-  for (std::size_t i = 0; i < layers; ++i) out.push_back(of_period(i, period));
+  const std::uint32_t period = whole_or(name, otherwise);
+  for (std::size_t i = 0; i < layers; ++i) out.push_back(period == 0 || of_period(i, period));
   return out;
 }
 
 float Keys::number(const std::string& name) const {
-  const float value = metadata_.require_f32(prefix_ + name);
+  const float value = metadata_.require_f32(read(name));
   if (!std::isfinite(value)) throw error(name, "is not a finite number");
   return value;
 }
@@ -93,15 +105,51 @@ float Keys::positive_or(const std::string& name, float otherwise) const {
 }
 
 bool Keys::flag_or(const std::string& name, bool otherwise) const {
-  return metadata_.find_bool(prefix_ + name).value_or(otherwise);
+  return metadata_.find_bool(read(name)).value_or(otherwise);
 }
 
 std::string Keys::text_or(const std::string& name, const std::string& otherwise) const {
-  return std::string(metadata_.find_string(prefix_ + name).value_or(otherwise));
+  return std::string(metadata_.find_string(read(name)).value_or(otherwise));
 }
 
 bool Keys::contains(const std::string& name) const {
-  return metadata_.contains(prefix_ + name);
+  return metadata_.contains(read(name));
+}
+
+void Keys::leave_aside(const std::string& name) const {
+  if (!name.ends_with('.')) {
+    read(name);
+    return;
+  }
+  for (const gguf::Metadata::Entry& entry : metadata_.entries()) {
+    if (entry.key.starts_with(prefix_ + name)) read_.insert(std::string(entry.key));
+  }
+}
+
+namespace {
+
+// What never changes a text: sizes that the tensors have too, what tools note for themselves, and
+// the parts of a file that are for images and sound.
+constexpr std::array harmless_names = {
+    "vocab_size",         "pooling_type",      "rope.scaling.finetuned",
+    "spatial_merge_size", "image_token_index", "tensor_data_layout"};
+constexpr std::array harmless_prefixes = {"vision.", "mm.", "audio."};
+
+bool is_harmless(std::string_view name) {
+  return std::ranges::find(harmless_names, name) != harmless_names.end() ||
+         std::ranges::any_of(harmless_prefixes,
+                             [&](std::string_view prefix) { return name.starts_with(prefix); });
+}
+
+}  // namespace
+
+std::vector<std::string> Keys::unread() const {
+  std::vector<std::string> out;
+  for (const gguf::Metadata::Entry& entry : metadata_.entries()) {
+    if (!entry.key.starts_with(prefix_) || read_.contains(entry.key)) continue;
+    if (!is_harmless(entry.key.substr(prefix_.size()))) out.emplace_back(entry.key);
+  }
+  return out;
 }
 
 ModelError Keys::error(const std::string& name, const std::string& what) const {

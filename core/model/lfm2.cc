@@ -30,7 +30,7 @@ std::unique_ptr<Decoder> make_lfm2(const Keys& keys, WeightLayout& layout) {
       .embedding = e, .norm_epsilon = hp.norm_epsilon, .head_norm = HeadNorm::each_head};
   attention.rope = decoder->add_rope({.parameters = read_rope(keys, hp, first_heads(heads).key_dim),
                                       .pairing = RopePairing::neox});
-  attention.window = keys.count_or("attention.sliding_window", 0, context_max);
+  attention.window = keys.whole_or("attention.sliding_window", 0, context_max);
 
   for (std::uint32_t i = 0; i < hp.layers; ++i) {
     const LayerTensors tensors(layout, i);

@@ -22,6 +22,9 @@ std::unique_ptr<Decoder> make_llama(const Keys& keys, WeightLayout& layout) {
       {.parameters = rope,
        .factors = layout.optional_vector("rope_freqs.weight", {rope.dimensions / 2})});
 
+  // The window of the first Mistral, which its text does not need.
+  keys.leave_aside("attention.sliding_window");
+
   for (std::uint32_t i = 0; i < hp.layers; ++i) {
     const LayerTensors tensors(layout, i);
     attention.heads = heads[i];

@@ -16,8 +16,7 @@ std::unique_ptr<Decoder> make_mistral3(const Keys& keys, WeightLayout& layout) {
   AttentionSpec attention{.embedding = e, .norm_epsilon = hp.norm_epsilon};
   const RopeParameters rope = read_rope(keys, hp, heads.front().key_dim);
   attention.rope = decoder->add_rope({.parameters = rope});
-  attention.temperature_beta = keys.number_or("attention.temperature_scale", 0);
-  attention.temperature_original = rope.original_context;
+  attention.temperature = read_query_temperature(keys, rope);
 
   for (std::uint32_t i = 0; i < hp.layers; ++i) {
     const LayerTensors tensors(layout, i);

@@ -23,6 +23,9 @@ std::unique_ptr<Decoder> make_nemotron_h(const Keys& keys, WeightLayout& layout)
                           .norm_epsilon = hp.norm_epsilon,
                           .scale = keys.number_or("attention.scale", 0)};
 
+  keys.leave_aside("rope.");
+  keys.leave_aside("attention.layer_norm_epsilon");
+
   for (std::uint32_t i = 0; i < hp.layers; ++i) {
     const LayerTensors tensors(layout, i);
     const Vector norm = tensors.vector("attn_norm.weight", {e});

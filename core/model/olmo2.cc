@@ -16,7 +16,7 @@ std::unique_ptr<Decoder> make_olmo2(const Keys& keys, WeightLayout& layout) {
   const HyperParameters hp = read_hyper_parameters(keys);
   const std::vector<Heads> heads = read_heads(keys, hp);
   const std::vector<std::uint32_t> width = keys.per_layer("feed_forward_length", hp.layers);
-  const std::uint32_t window = keys.count_or("attention.sliding_window", 0, context_max);
+  const std::uint32_t window = keys.whole_or("attention.sliding_window", 0, context_max);
   const std::vector<bool> slides = keys.layer_pattern(
       "attention.sliding_window_pattern", hp.layers, 4,
       [](std::size_t layer, std::uint32_t period) { return (layer + 1) % period != 0; });

@@ -24,6 +24,8 @@ std::unique_ptr<Decoder> make_phi3(const Keys& keys, WeightLayout& layout) {
        .factors = layout.optional_vector("rope_factors_short.weight", {pairs}),
        .long_factors = layout.optional_vector("rope_factors_long.weight", {pairs})});
 
+  keys.leave_aside("attention.sliding_window");
+
   for (std::uint32_t i = 0; i < hp.layers; ++i) {
     const LayerTensors tensors(layout, i);
     attention.heads = heads[i];

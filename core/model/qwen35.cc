@@ -42,6 +42,8 @@ std::unique_ptr<Decoder> make_qwen35(const Keys& keys, WeightLayout& layout) {
   const std::size_t e = hp.embedding;
   auto decoder = std::make_unique<Decoder>(hp, layout);
 
+  keys.leave_aside("rope.dimension_sections");
+
   const DeltaNetSpec delta_net = read_delta_net(keys, e, hp.norm_epsilon);
   AttentionSpec attention{.embedding = e,
                           .norm_epsilon = hp.norm_epsilon,

@@ -147,25 +147,20 @@ bool is_harmless(std::string_view name) {
                              [&](std::string_view suffix) { return name.ends_with(suffix); });
 }
 
-// Whether a tensor belongs to a block after the last layer: those predict further tokens.
-bool is_beyond(std::string_view name, std::uint32_t layers) {
-  constexpr std::string_view prefix = "blk.";
-  if (!name.starts_with(prefix)) return false;
-  std::uint64_t block = 0;
-  const char* begin = name.data() + prefix.size();
-  const auto parsed = std::from_chars(begin, name.data() + name.size(), block);
-  return parsed.ec == std::errc() && parsed.ptr != begin && block >= layers;
-}
-
 }  // namespace
 
-void WeightLayout::check_all_declared(std::uint32_t layers) {
+std::optional<std::uint64_t> block_number(std::string_view tensor) {
+  constexpr std::string_view prefix = "blk.";
+  if (!tensor.starts_with(prefix)) return std::nullopt;
+  std::uint64_t block = 0;
+  const char* begin = tensor.data() + prefix.size();
+  const auto parsed = std::from_chars(begin, tensor.data() + tensor.size(), block);
+  if (parsed.ec != std::errc() || parsed.ptr == begin) return std::nullopt;
+  return block;
+}
+
+void WeightLayout::check_all_declared(std::uint32_t layers, std::uint32_t predicting) {
   std::set<std::string_view> left_aside;
-  const bool has_predicting_blocks =
-      model_.metadata()
-          .find_u32(std::string(model_.metadata().require_string("general.architecture")) +
-                    ".nextn_predict_layers")
-          .value_or(0) != 0;
   for (const gguf::TensorInfo& tensor : model_.tensors()) {
     const std::string_view name = tensor.name;
     if (declared_.contains(name) || is_harmless(name)) continue;
@@ -173,7 +168,8 @@ void WeightLayout::check_all_declared(std::uint32_t layers) {
         asides, [&](const Aside& known) { return name.starts_with(known.prefix); });
     if (aside != asides.end()) {
       left_aside.insert(aside->what);
-    } else if (has_predicting_blocks && is_beyond(name, layers)) {
+    } else if (const auto block = block_number(name);
+               block && *block >= layers && *block < std::uint64_t{layers} + predicting) {
       left_aside.insert("token-predicting");
     } else {
       throw ModelError(fmt::format(

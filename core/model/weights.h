@@ -15,6 +15,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/gguf/gguf.h"
@@ -24,6 +25,10 @@
 #include "topology/thread_team.h"
 
 namespace sluice::model {
+
+// The number of the block that a tensor belongs to: 3 for "blk.3.attn_q.weight"; nothing for
+// others.
+std::optional<std::uint64_t> block_number(std::string_view tensor);
 
 // Consecutive rows of a matrix that are one segment of the tape.
 struct Slice {
@@ -94,9 +99,12 @@ class WeightLayout {
 
   // Throws ModelError when the file has a tensor that was not declared: a model that is computed
   // without one of its tensors gives wrong text. Tensors that have nothing to do with text are
-  // known by name; these are skipped, with a line in notes() for each kind.
-  void check_all_declared(std::uint32_t layers);
+  // known by name, and the `predicting` blocks behind the layers; these are skipped, with a line in
+  // notes() for each kind.
+  void check_all_declared(std::uint32_t layers, std::uint32_t predicting);
+  // What people should know of the file, a line each.
   const std::vector<std::string>& notes() const { return notes_; }
+  void add_note(std::string note) { notes_.push_back(std::move(note)); }
 
   // Reads the vectors from the files. Throws std::system_error.
   void load();

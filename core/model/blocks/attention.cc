@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <fmt/format.h>
 
 namespace sluice::model {
 
@@ -13,6 +14,15 @@ Attention::Attention(Decoder& decoder, const LayerTensors& tensors, const Attent
   if (spec_.heads.query == 0) {
     throw tensors.error("attn_output.weight",
                         "belongs to attention, but the metadata gives this layer no heads");
+  }
+  if (!owns_keys()) {
+    const Heads& shared = spec_.shares_with->heads();
+    spec_.heads = {spec_.heads.query, shared.kv, shared.key_dim, shared.value_dim};
+    if (spec_.heads.query % shared.kv != 0) {
+      throw tensors.error("attn_q.weight", fmt::format("has {} heads, which the {} heads of the "
+                                                       "keys that this layer shares do not divide",
+                                                       spec_.heads.query, shared.kv));
+    }
   }
   if (spec_.scale == 0) spec_.scale = 1.0f / std::sqrt(static_cast<float>(spec_.heads.key_dim));
   declare_projections(tensors);
@@ -34,7 +44,7 @@ Attention::Attention(Decoder& decoder, const LayerTensors& tensors, const Attent
                                                         .key_dim = spec_.heads.key_dim,
                                                         .value_dim = spec_.heads.value_dim,
                                                         .window = spec_.window})
-                             : *spec_.shared_layer;
+                             : spec_.shares_with->cache_layer_;
   reader_ = CachedAttention({cache_layer_, spec_.heads, spec_.scale, spec_.softcap, sink_logits_});
 }
 
@@ -62,7 +72,12 @@ void Attention::declare_projections(const LayerTensors& tensors) {
   }
   k_ = tensors.matrix("attn_k.weight", e, k);
   k_bias_ = tensors.optional_vector("attn_k.bias", {k});
-  if (spec_.keys_may_be_values && !tensors.has("attn_v.weight")) return;
+  if (spec_.keys_may_be_values && !tensors.has("attn_v.weight")) {
+    if (k == v) return;
+    throw tensors.error("attn_v.weight", fmt::format("is missing, and keys of {} elements cannot "
+                                                     "stand for values of {}",
+                                                     spec_.heads.key_dim, spec_.heads.value_dim));
+  }
   v_ = tensors.matrix("attn_v.weight", e, v);
   v_bias_ = tensors.optional_vector("attn_v.bias", {v});
 }
@@ -135,7 +150,11 @@ void Attention::prepare_queries(Pass& pass, std::size_t c) const {
     }
   }
   if (spec_.head_norm != HeadNorm::none) normalise_heads(ops, q, heads, q_norm_);
-  if (spec_.temperature_beta != 0) ops.scale(q, q_size(), temperature(pass, c));
+  if (spec_.temperature.beta != 0) {
+    // From where the token sees the sinks: its own position, but at most the end of a window.
+    const std::uint32_t position = pass.cache.sink_query_position(pass.columns[c].position);
+    ops.scale(q, q_size(), spec_.temperature.factor(position));
+  }
   if (buffers_.sink_q != nullptr) {
     float* sink_q = buffers_.sink_q + c * q_size();
     std::memcpy(sink_q, q, q_size() * sizeof(float));
@@ -170,14 +189,6 @@ void Attention::normalise_heads(const kernels::VectorOps& ops, float* data, std:
   for (std::size_t at = 0; at < heads * spec_.heads.key_dim; at += weight.size()) {
     ops.rms_norm(data + at, weight.data(), spec_.norm_epsilon, weight.size(), data + at);
   }
-}
-
-// The factor for the queries of a column. It depends on the position from which the token sees the
-// sinks: its own position, but at most the end of a window.
-float Attention::temperature(const Pass& pass, std::size_t c) const {
-  const std::uint32_t position = pass.cache.sink_query_position(pass.columns[c].position);
-  const std::uint32_t spans = position / spec_.temperature_original;
-  return 1 + spec_.temperature_beta * std::log(1 + static_cast<float>(spans));
 }
 
 void Attention::apply_gates(Pass& pass) const {

@@ -9,7 +9,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 
 #include "core/model/blocks/block.h"
 #include "core/model/blocks/cached_attention.h"
@@ -26,6 +25,8 @@ enum class HeadNorm {
   each_head,  // [key_dim], one weight for all heads (Qwen 3)
   all_heads,  // [heads * key_dim] (OLMo 2)
 };
+
+class Attention;
 
 struct AttentionSpec {
   std::size_t embedding = 0;  // E
@@ -45,12 +46,10 @@ struct AttentionSpec {
   bool is_gated = false;
   // Each head has a learned number that joins its scores and has no value (gpt-oss).
   bool has_sink_logits = false;
-  // The cache layer whose keys and values this block reads; nothing: its own.
-  std::optional<std::size_t> shared_layer = {};
-  // Queries at position p are multiplied by 1 + beta ln(1 + floor(p / original)) (Ministral 3);
-  // beta 0: never.
-  float temperature_beta = 0;
-  std::uint32_t temperature_original = 0;
+  // The earlier block whose keys and values this one reads, and whose sizes of heads of these it
+  // has therefore; null: its own.
+  const Attention* shares_with = nullptr;
+  QueryTemperature temperature = {};
 };
 
 class Attention final : public Block {
@@ -60,8 +59,7 @@ class Attention final : public Block {
   // ModelError.
   Attention(Decoder& decoder, const LayerTensors& tensors, const AttentionSpec& spec);
 
-  // The cache layer that this block reads, so that other blocks can share it.
-  std::size_t cache_layer() const { return cache_layer_; }
+  const Heads& heads() const { return spec_.heads; }
 
   std::size_t size_max() const override { return std::max(spec_.embedding, attention_size()); }
   void measure(Arena& arena, const BufferShape& shape) const override;
@@ -89,8 +87,7 @@ class Attention final : public Block {
   void normalise_heads(const kernels::VectorOps& ops, float* data, std::size_t heads,
                        Vector weight) const;
   void apply_gates(Pass& pass) const;
-  float temperature(const Pass& pass, std::size_t c) const;
-  bool owns_keys() const { return !spec_.shared_layer.has_value(); }
+  bool owns_keys() const { return spec_.shares_with == nullptr; }
 
   // Computed with 64 bits: the numbers come from the file, and before the tensors have been checked
   // their products may exceed 32 bits.

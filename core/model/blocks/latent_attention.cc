@@ -160,6 +160,10 @@ void LatentAttention::finish_queries(Pass& pass, std::size_t c) const {
     std::memcpy(queries + h * row + r, projected + h * query_size() + spec_.plain,
                 t * sizeof(float));
   }
+  if (spec_.temperature.beta != 0) {
+    const std::uint32_t position = pass.cache.sink_query_position(pass.columns[c].position);
+    ops.scale(queries, heads * row, spec_.temperature.factor(position));
+  }
   if (buffers_.sink_queries != nullptr) {
     float* sink_queries = buffers_.sink_queries + c * heads * row;
     std::memcpy(sink_queries, queries, heads * row * sizeof(float));

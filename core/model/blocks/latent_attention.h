@@ -19,6 +19,7 @@
 #include "core/model/blocks/block.h"
 #include "core/model/blocks/cached_attention.h"
 #include "core/model/decoder.h"
+#include "core/model/hyper_parameters.h"
 #include "core/model/rotary_table.h"
 #include "core/model/weights.h"
 
@@ -35,6 +36,7 @@ struct LatentAttentionSpec {
   float norm_epsilon = 0;
   const RotaryTable* rope = nullptr;
   float scale = 0;  // of scores
+  QueryTemperature temperature = {};
 };
 
 class LatentAttention final : public Block {
