@@ -379,9 +379,9 @@ TEST_CASE("a plan for a mixture depends on how many of its experts are found in 
     CHECK(alike["expert_hit_rate"].get<double>() > 0.05);
     CHECK(alike["expert_hit_rate"].get<double>() < 0.95);
     CHECK(alike["predicted_decode_tokens_per_s_without_hits"].get<double>() > 0);
-    const nlohmann::json all = plan(tight + "--hit-rate 1"), none = plan(tight + "--hit-rate 0");
-    CHECK(all["expert_hit_rate"] == 1);
-    CHECK(none["bound_tokens_per_s"].get<double>() < all["bound_tokens_per_s"].get<double>());
+    for (const double rate : {0.0, 1.0}) {
+      CHECK(plan(tight + "--hit-rate " + std::to_string(rate))["expert_hit_rate"] == rate);
+    }
   }
   CHECK_FALSE(plan("").contains("expert_hit_rate"));
   check_fails("sluice plan " + model + " --hit-rate 2", 2, "--hit-rate");

@@ -484,6 +484,44 @@ TEST_CASE("a mixture gives the same logits with places for any number of its exp
   CHECK(has_seen_both);
 }
 
+// The machine's speeds are given, so the bound is a number that can be stated.
+TEST_CASE("the bound of a mixture follows the share of its experts that are in memory") {
+  const TemporaryFolder folder;
+  const auto model = write_mixture(folder);
+  engine::EngineOptions options;
+  options.context = 64;
+  options.io = Io::pread;
+  options.budget_bytes = engine::plan_run(model, options).plan.least_budget_bytes + (7 << 20);
+  const engine::DecodeWork work = engine::plan_run(model, options).work;
+  REQUIRE(work.has_streamed_experts());
+  CHECK(work.expert_hit_rate() > 0);
+  CHECK(work.expert_hit_rate() < 1);
+  const std::uint64_t always_streamed = work.streamed_bytes - work.streamed_expert_bytes;
+  CHECK(work.with_hit_rate(1).streamed_bytes == always_streamed);
+  CHECK(work.with_hit_rate(0).streamed_bytes == always_streamed + work.hot_expert_bytes);
+
+  const engine::MachineLimits slow_disk = {
+      .dram_bytes_per_s = 1e10, .int8_macs_per_s = 1e12, .disk_bytes_per_s = 1e6, .disk_notes = {}};
+  double before = 0;
+  for (const double rate : {0.0, 0.25, 0.5, 0.75}) {
+    const engine::DecodeWork some = work.with_hit_rate(rate);
+    const engine::DecodeBound bound = engine::decode_bound(slow_disk, some);
+    CHECK(bound.name == "disk");
+    CHECK(bound.tokens_per_s == Approx(1e6 / static_cast<double>(some.streamed_bytes)));
+    CHECK(bound.tokens_per_s > before);
+    before = bound.tokens_per_s;
+  }
+  const engine::MachineLimits fast_disk = {.dram_bytes_per_s = 1e10,
+                                           .int8_macs_per_s = 1e15,
+                                           .disk_bytes_per_s = 1e15,
+                                           .disk_notes = {}};
+  for (const std::uint32_t parallel : {1U, 3U}) {
+    const engine::DecodeBound bound = engine::decode_bound(fast_disk, work, parallel);
+    CHECK(bound.name == "dram");
+    CHECK(bound.tokens_per_s == Approx(parallel * 1e10 / static_cast<double>(work.hot_bytes)));
+  }
+}
+
 TEST_CASE("tokens of a rehearsed step take all experts alike") {
   const TemporaryFolder folder;
   const auto file = write_mixture(folder);
