@@ -422,6 +422,31 @@ TEST_CASE("a signal ends a run cleanly with the status that shells give it") {
   }
 }
 
+TEST_CASE("where shared memory is full, run, batch and serve go on without a status") {
+  const std::string full =
+      "unshare -m sh -c 'mount -t tmpfs -o size=4k none /dev/shm && "
+      "head -c 4096 /dev/zero >/dev/shm/full && ! dd if=/dev/zero of=/dev/shm/more count=1 2>&- "
+      "&& ";
+  if (shell(full + "true'").status != 0) SLUICE_SKIP("a full /dev/shm needs root");
+  const Folder folder;
+  const std::string model = make_model(folder);
+  write(folder.file("in"), "{\"prompt\":\"x\",\"max_tokens\":1}\n");
+  const std::string out = folder.file("out"), log = folder.file("log");
+  // serve is told to end when it is ready.
+  for (const std::string& command :
+       {program + " run " + model + " -p x -n 2",
+        program + " batch " + model + " " + folder.file("in") + " -o " + out,
+        "(" + program + " serve " + model + " --port 0 --data " + folder.file("data") + " 2>" +
+            log + " & until grep -q shared " + log +
+            " || ! kill -0 $!; do sleep 0.05; done; kill $!; wait $!; cat " + log + " >&2)"}) {
+    const Result result = shell(full + command + "'");
+    INFO(command << "\n" << result.errors);
+    CHECK(result.status == 0);
+    CHECK(result.errors.find("no shared memory") != std::string::npos);
+    CHECK(result.errors.find("No space left") != std::string::npos);
+  }
+}
+
 TEST_CASE("a window has no end, and the plan shows what it keeps") {
   const Folder folder;
   const std::string model = make_model(folder);

@@ -7,6 +7,7 @@
 #include <boost/interprocess/exceptions.hpp>
 #include <boost/interprocess/mapped_region.hpp>
 #include <boost/interprocess/shared_memory_object.hpp>
+#include <cerrno>
 #include <cmath>
 #include <cstddef>
 #include <cstring>
@@ -230,6 +231,17 @@ std::optional<LivingStatus> read_segment(const std::string& name, std::uint64_t 
   return LivingStatus{pid, seconds_since(*start_ticks), from_words(*words)};
 }
 
+// Gives the pages of the segment to it, so that a full folder shows here and not as a SIGBUS when
+// they are first written. Throws std::system_error.
+void reserve(ipc::shared_memory_object& memory, std::size_t bytes) {
+  memory.truncate(static_cast<ipc::offset_t>(bytes));
+  int error = 0;
+  do {
+    error = ::posix_fallocate(memory.get_mapping_handle().handle, 0, static_cast<off_t>(bytes));
+  } while (error == EINTR);
+  if (error != 0) throw std::system_error(error, std::generic_category());
+}
+
 }  // namespace
 
 struct StatusPublisher::Segment {
@@ -242,17 +254,22 @@ StatusPublisher::StatusPublisher() : segment_(std::make_unique<Segment>()) {
   const auto pid = static_cast<std::uint64_t>(::getpid());
   segment_->name = fmt::format("{}{}", segment_prefix(), pid);
   const char* name = segment_->name.c_str();
+  const auto refuse = [name](int error) {
+    ipc::shared_memory_object::remove(name);
+    throw std::system_error(error, std::generic_category(),
+                            "no shared memory for the status that `sluice top` shows");
+  };
   try {
     ipc::shared_memory_object::remove(name);  // of a dead process that had the same id
     ipc::permissions others_may_read;
     others_may_read.set_permissions(0644);
     ipc::shared_memory_object memory(ipc::create_only, name, ipc::read_write, others_may_read);
-    memory.truncate(sizeof(Layout));
+    reserve(memory, sizeof(Layout));
     segment_->region = ipc::mapped_region(memory, ipc::read_write);
   } catch (const ipc::interprocess_exception& error) {
-    ipc::shared_memory_object::remove(name);
-    throw std::system_error(error.get_native_error(), std::generic_category(),
-                            "no shared memory for the status that `sluice top` shows");
+    refuse(error.get_native_error());
+  } catch (const std::system_error& error) {
+    refuse(error.code().value());
   }
   segment_->layout = new (segment_->region.get_address()) Layout{};
   segment_->layout->pid = pid;

@@ -44,7 +44,7 @@ struct Status {
 
 class StatusPublisher {
  public:
-  // Throws std::system_error where there is no shared memory.
+  // Throws std::system_error where there is no shared memory, or none is left.
   StatusPublisher();
   ~StatusPublisher();  // removes the segment
   StatusPublisher(const StatusPublisher&) = delete;
