@@ -23,7 +23,7 @@ class Terminal {
                   folder_.file("script") + "'")
                 .status == 0);
   }
-  ~Terminal() { shell(tmux_ + "kill-server"); }
+  ~Terminal() { hang_up(); }
   Terminal(const Terminal&) = delete;
   Terminal& operator=(const Terminal&) = delete;
 
@@ -44,6 +44,9 @@ class Terminal {
   void resize(int columns, int rows) const {
     shell(tmux_ + "resize-window -x " + std::to_string(columns) + " -y " + std::to_string(rows));
   }
+
+  // Ends the terminal, as a window that is closed or a connection that breaks.
+  void hang_up() const { shell(tmux_ + "kill-server"); }
 
   std::string screen() const { return shell(tmux_ + "capture-pane -p -J -S -").output; }
 
@@ -182,4 +185,27 @@ TEST_CASE("Ctrl-C in a terminal ends the answer, and at the prompt, twice, the c
   terminal.wait_for("Ctrl-C again");
   terminal.key("C-c");
   terminal.wait_for("status 130");
+}
+
+TEST_CASE("a chat whose terminal goes away keeps its history") {
+  if (!has_tmux()) SLUICE_SKIP("there is no tmux");
+  for (const bool is_answering : {false, true}) {
+    const Folder folder;
+    const Terminal terminal(chat_command(folder, "-q --ctx 60000"));
+    terminal.wait_for("> ");
+    if (is_answering) {
+      terminal.say("a long story");
+      terminal.wait_for("a long story\nta");  // and goes on for ever
+    } else {
+      terminal.say("/set seed 31");
+      terminal.wait_for("> ", 2);
+    }
+    terminal.hang_up();
+    const std::string history = terminal.file("state/sluice/chat_history");
+    for (int tries = 0; tries < 600 && content(history).find('\n') == std::string::npos; ++tries) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
+    INFO(content(history));
+    CHECK(content(history).find(is_answering ? "story" : "seed") != std::string::npos);
+  }
 }

@@ -165,7 +165,7 @@ class RunningChat {
     child_ = ::fork();
     REQUIRE(child_ >= 0);
     if (child_ == 0) {
-      for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, SIG_DFL);
+      for (const int signal : {SIGINT, SIGTERM, SIGHUP}) std::signal(signal, SIG_DFL);
       ::dup2(in[0], STDIN_FILENO);
       ::dup2(out[1], STDOUT_FILENO);
       for (const int end : {in[0], in[1], out[0], out[1]}) ::close(end);

@@ -391,7 +391,7 @@ TEST_CASE("a plan for a mixture depends on how many of its experts are found in 
 TEST_CASE("a signal ends a run cleanly with the status that shells give it") {
   const Folder folder;
   const std::string model = make_model(folder);
-  for (const int signal : {SIGINT, SIGTERM}) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
     std::array<int, 2> pipe{};
     REQUIRE(::pipe(pipe.data()) == 0);
     const pid_t child = ::fork();
@@ -422,6 +422,28 @@ TEST_CASE("a signal ends a run cleanly with the status that shells give it") {
   }
 }
 
+TEST_CASE("a file may not grow further: an error of writing, and nothing unfinished is left") {
+  const Folder folder;
+  const std::string model = make_model(folder);
+  write(folder.file("text"), std::string(4000, 'a'));
+  const std::size_t files = folder.file_count();
+  // As a shell's limit is by default: what exceeds it gets SIGXFSZ.
+  const std::string limited = "ulimit -f 1; ";
+  const std::string out = folder.file("out");
+  check_fails(limited + "sluice synth tiny " + out, 5, "File too large");
+  check_fails(limited + "sluice quantize " + model + " -q " + out + " --quant Q4_0", 5,
+              "File too large");
+  check_fails(limited + "sluice logits " + model + " -q --tokens 1,2,3 -o " + out, 5,
+              "File too large");
+  check_fails(limited + "sluice imatrix " + model + " -q -f " + folder.file("text") + " -o " + out,
+              5, "File too large");
+  check_fails(limited + "sluice bench " + model + " -q -p 2 -n 2 >/dev/null --report " + out, 5,
+              "File too large");
+  CHECK(folder.file_count() == files);
+  check_fails(limited + "sluice run " + model + " -q -p x -n 2000 --temp 0 >" + out, 5,
+              "standard output");
+}
+
 TEST_CASE("where shared memory is full, run, batch and serve go on without a status") {
   const std::string full =
       "unshare -m sh -c 'mount -t tmpfs -o size=4k none /dev/shm && "
@@ -445,6 +467,19 @@ TEST_CASE("where shared memory is full, run, batch and serve go on without a sta
     CHECK(result.errors.find("no shared memory") != std::string::npos);
     CHECK(result.errors.find("No space left") != std::string::npos);
   }
+}
+
+TEST_CASE("a terminal that is gone leaves nothing unfinished") {
+  const Folder folder;
+  const std::string model = make_model(folder);
+  std::string tokens = "1";
+  for (int i = 0; i < 30'000; ++i) tokens += ",2";  // far more than a moment's work
+  const Result result = shell("cd " + folder.path().string() + "; (exec '" + program + "' logits " +
+                              model + " -q --tokens " + tokens + " -o out) & " +
+                              "until ls out.* >/dev/null 2>&1 || ! kill -0 $!; do :; done; " +
+                              "kill -HUP $!; wait $!; echo $? >&2");
+  CHECK(result.errors == "129\n");
+  CHECK(folder.file_count() == 1);
 }
 
 TEST_CASE("a window has no end, and the plan shows what it keeps") {

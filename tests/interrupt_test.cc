@@ -19,9 +19,33 @@ TEST_CASE("an interrupt is noted once, and forgotten when the guard is set up ag
   }
 }
 
-TEST_CASE("a SIGTERM that comes just before the guard is set up again is not forgotten") {
+TEST_CASE(
+    "what comes just before the guard is set up again is not forgotten, unless it is Ctrl-C") {
+  for (const int signal : {SIGTERM, SIGHUP}) {
+    InterruptGuard guard;
+    std::raise(signal);
+    guard.rearm();
+    CHECK(interrupt_signal() == signal);
+  }
+}
+
+TEST_CASE("a terminal that goes away may say so more than once, and beside Ctrl-C") {
   InterruptGuard guard;
-  std::raise(SIGTERM);
-  guard.rearm();
-  CHECK(interrupt_signal() == SIGTERM);
+  for (const int signal : {SIGINT, SIGHUP, SIGHUP}) {
+    std::raise(signal);
+    CHECK(interrupt_signal() == signal);
+  }
+}
+
+TEST_CASE("a signal that was ignored stays ignored, before and after another one") {
+  const auto before = std::signal(SIGHUP, SIG_IGN);
+  {
+    InterruptGuard guard;
+    std::raise(SIGHUP);
+    CHECK(interrupt_signal() == 0);
+    std::raise(SIGINT);
+    std::raise(SIGHUP);
+    CHECK(interrupt_signal() == SIGINT);
+  }
+  std::signal(SIGHUP, before);
 }

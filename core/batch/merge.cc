@@ -73,7 +73,7 @@ class Merger {
 
   // Writes part by part, so that only one is open at a time and it is read from front to back. The
   // place of each line in the output is known beforehand.
-  void write(const std::filesystem::path& output) {
+  void write(const std::filesystem::path& output, const std::function<void()>& stop_check) {
     std::vector<std::uint64_t> targets(places_.size());
     std::uint64_t bytes = 0;
     for (std::size_t i = 0; i < places_.size(); ++i) {
@@ -86,6 +86,7 @@ class Merger {
     std::uint32_t open_part = 0;
     std::string line;
     for (const std::uint64_t row : order_) {
+      if (stop_check) stop_check();
       const Place& place = places_[row - 1];
       if (place.part != open_part) file.emplace(parts_[place.part - 1]);
       open_part = place.part;
@@ -144,12 +145,12 @@ class Merger {
 }  // namespace
 
 Merged merge_parts(const std::vector<std::filesystem::path>& parts,
-                   const std::filesystem::path& output) {
+                   const std::filesystem::path& output, const std::function<void()>& stop_check) {
   if (parts.empty()) throw UsageError("there is no part to merge");
   check_output(output);
   const std::uint64_t rows = common_rows(parts);
   Merger merger(parts, rows);
-  merger.write(output);
+  merger.write(output, stop_check);
   return {rows, merger.errors()};
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <vector>
 
 namespace sluice::batch {
@@ -15,8 +16,10 @@ struct Merged {
 // Writes the results of all parts to `output`, which appears when it is complete. It may replace
 // one of the parts or another output of a batch, but no other file. Each part needs its state
 // beside it. Throws UsageError when the parts do not belong to one job or the output is such
-// another file, Error when a row is missing or occurs twice, std::system_error for I/O.
+// another file, Error when a row is missing or occurs twice, std::system_error for I/O, and what
+// `stop_check` throws, which is called for each row that is written.
 Merged merge_parts(const std::vector<std::filesystem::path>& parts,
-                   const std::filesystem::path& output);
+                   const std::filesystem::path& output,
+                   const std::function<void()>& stop_check = {});
 
 }  // namespace sluice::batch

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <csignal>
 #include <fmt/format.h>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -405,7 +404,6 @@ CLI::App* add_batch(CLI::App& program, BatchOptions& options) {
 }
 
 int run_batch(const BatchOptions& options) {
-  std::signal(SIGXFSZ, SIG_IGN);  // writes report it as an error
   // Refuse bad values before anything is read.
   check_stop_texts(options.sampling);
   static_cast<void>(sampling::Sampler(options.sampling.sampler));

@@ -197,6 +197,7 @@ int run_bench(const BenchOptions& options) {
                                  options.common.context, total));
   }
   const RunWatch run;
+  const InterruptGuard guard;
   engine::EngineOptions engine_settings = engine_options(options.common);
   if (engine_settings.context == 0 && engine_settings.window == 0) {
     engine_settings.context = total;
@@ -204,7 +205,6 @@ int run_bench(const BenchOptions& options) {
   engine_settings.parallel = options.parallel;
   std::unique_ptr<engine::Engine> engine = open_engine(options.common, engine_settings);
 
-  const InterruptGuard guard;
   const Rates rates = measure(options, *engine);
   const RunRecord record(*engine);
   engine.reset();  // frees its memory for measuring the limits

@@ -80,6 +80,7 @@ int run_imatrix(const ImatrixOptions& options) {
   refuse_output(options);
   const std::string text = read_text(options.text);
   const RunWatch run;
+  const InterruptGuard guard;
   engine::EngineOptions settings = engine_options(options.common);
   if (settings.window > 0) throw UsageError("imatrix takes chunks of --ctx tokens, not --window");
   if (settings.context == 0) settings.context = chunk_default;
@@ -92,7 +93,6 @@ int run_imatrix(const ImatrixOptions& options) {
                                  tokens.size()));
   }
 
-  const InterruptGuard guard;
   const std::size_t chunk = std::min<std::size_t>(tokens.size(), engine->session().capacity());
   std::size_t count = tokens.size() / chunk;
   if (options.chunks_max > 0) count = std::min<std::size_t>(count, options.chunks_max);

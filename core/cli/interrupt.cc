@@ -1,6 +1,7 @@
 #include "core/cli/interrupt.h"
 
 #include <atomic>
+#include <cstddef>
 
 namespace sluice::cli {
 namespace {
@@ -10,8 +11,12 @@ static_assert(std::atomic<int>::is_always_lock_free, "a signal handler may not w
 
 void note(int number) {
   received = number;
-  std::signal(SIGINT, SIG_DFL);
-  std::signal(SIGTERM, SIG_DFL);
+  for (const int each : InterruptGuard::signals) {
+    if (each == SIGHUP) continue;
+    struct sigaction action {};
+    ::sigaction(each, nullptr, &action);
+    if (action.sa_handler == note) std::signal(each, SIG_DFL);  // and not if it is ignored
+  }
 }
 
 void note_next(int number, const struct sigaction& before) {
@@ -26,15 +31,13 @@ void note_next(int number, const struct sigaction& before) {
 }  // namespace
 
 InterruptGuard::InterruptGuard() {
-  ::sigaction(SIGINT, nullptr, &interrupt_before_);
-  ::sigaction(SIGTERM, nullptr, &terminate_before_);
+  for (std::size_t i = 0; i < signals.size(); ++i) ::sigaction(signals[i], nullptr, &before_[i]);
   received = 0;  // drops a signal of an earlier guard; from here on signals are recorded
   install();
 }
 
 void InterruptGuard::install() const {
-  note_next(SIGINT, interrupt_before_);
-  note_next(SIGTERM, terminate_before_);
+  for (std::size_t i = 0; i < signals.size(); ++i) note_next(signals[i], before_[i]);
 }
 
 void InterruptGuard::rearm() {
@@ -44,8 +47,7 @@ void InterruptGuard::rearm() {
 }
 
 InterruptGuard::~InterruptGuard() {
-  ::sigaction(SIGINT, &interrupt_before_, nullptr);
-  ::sigaction(SIGTERM, &terminate_before_, nullptr);
+  for (std::size_t i = 0; i < signals.size(); ++i) ::sigaction(signals[i], &before_[i], nullptr);
 }
 
 int interrupt_signal() {

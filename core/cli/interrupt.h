@@ -1,10 +1,12 @@
-// Ctrl-C and SIGTERM, handled at a safe point.
+// Ctrl-C, SIGTERM and SIGHUP (the terminal is gone), handled at a safe point.
 //
-// While an InterruptGuard lives, the first SIGINT or SIGTERM is only recorded, so that the program
-// can finish what it is writing; the second has its usual effect and ends the program at once. A
-// signal that was ignored when the program started (nohup) stays ignored.
+// While an InterruptGuard lives, the first of these signals is only recorded, so that the program
+// can finish what it is writing and remove what is unfinished; the second has its usual effect and
+// ends the program at once. Only SIGHUP never does that, since a terminal that goes away sends it
+// more than once. A signal that was ignored when the program started (nohup) stays ignored.
 #pragma once
 
+#include <array>
 #include <csignal>
 #include <exception>
 
@@ -17,15 +19,16 @@ class InterruptGuard {
   InterruptGuard(const InterruptGuard&) = delete;
   InterruptGuard& operator=(const InterruptGuard&) = delete;
 
-  // Forgets a SIGINT: the next signal counts as the first again. A SIGTERM is never forgotten, not
-  // even one that arrives during the call.
+  // Forgets a SIGINT: the next signal counts as the first again. The others are never forgotten,
+  // not even one that arrives during the call.
   void rearm();
+
+  static constexpr std::array<int, 3> signals = {SIGINT, SIGTERM, SIGHUP};
 
  private:
   void install() const;
 
-  struct sigaction interrupt_before_ {};
-  struct sigaction terminate_before_ {};
+  std::array<struct sigaction, signals.size()> before_{};  // of each of the signals
 };
 
 // The signal that arrived since the guard was made, or 0.

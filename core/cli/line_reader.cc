@@ -40,7 +40,11 @@ LineReader::Result LineReader::next(std::string& line) {
     if (!wait_for_input()) continue;
     std::array<char, 65536> buffer;
     const ssize_t bytes = ::read(STDIN_FILENO, buffer.data(), buffer.size());
-    if (bytes < 0 && errno != EINTR && errno != EAGAIN) fail();
+    if (bytes < 0) {
+      // A terminal that is gone gives errors too, after SIGHUP.
+      if (interrupt_signal() == 0 && errno != EINTR && errno != EAGAIN) fail();
+      continue;
+    }
     if (bytes > 0) unread_.append(buffer.data(), static_cast<std::size_t>(bytes));
     at_end_ = bytes == 0;
   }

@@ -39,6 +39,7 @@ CLI::App* add_logits(CLI::App& program, LogitsOptions& options) {
 int run_logits(const LogitsOptions& options) {
   refuse_files_of_model(options.output, options.common.model);
   const RunWatch run;
+  const InterruptGuard guard;
   engine::EngineOptions engine_settings = engine_options(options.common);
   if (engine_settings.context == 0 && engine_settings.window == 0) {
     engine_settings.context = static_cast<std::uint32_t>(options.tokens.size());
@@ -47,7 +48,6 @@ int run_logits(const LogitsOptions& options) {
   std::unique_ptr<engine::Engine> engine = open_engine(options.common, engine_settings);
   check_tokens(options.tokens, engine->facts().vocabulary);
 
-  const InterruptGuard guard;
   files::DurableFile file(options.output, {.named_by = files::NamedBy::user});
   Progress progress(options.common.quiet);
   const Stopwatch watch;

@@ -45,10 +45,11 @@ namespace {
 constexpr const char* exit_statuses =
     "\nExit status: 0 done, 2 wrong usage, 3 bad model file, 4 memory budget too small, 5 reading "
     "or\n"
-    "writing failed, 75 a batch was stopped and the same command goes on with it, 130 and 143 "
-    "ended\n"
-    "by Ctrl-C and SIGTERM, 1 anything else. `sluice COMMAND --help` has the options of a "
-    "command.\n"
+    "writing failed, 75 a batch was stopped and the same command goes on with it, 129, 130 and "
+    "143\n"
+    "ended by SIGHUP, Ctrl-C and SIGTERM, 1 anything else. `sluice COMMAND --help` has the options "
+    "of\n"
+    "a command.\n"
     "\n"
     "Example:\n"
     "  sluice run model.gguf -p \"Once upon a time\" -n 64";
@@ -205,6 +206,8 @@ int run_program(int argc, char** argv) {
 }  // namespace sluice::cli
 
 int main(int argc, char** argv) {
-  std::signal(SIGPIPE, SIG_IGN);  // writes report it as an error
+  // Writes report both as errors: a reader that is gone, and a file that is as large as it may be.
+  std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);
   return sluice::cli::run_program(argc, argv);
 }

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "core/batch/merge.h"
+#include "core/cli/interrupt.h"
 #include "core/cli/options.h"
 #include "core/cli/output.h"
 #include "core/error.h"
@@ -62,7 +63,9 @@ CLI::App* add_merge(CLI::App& program, MergeOptions& options) {
 
 int run_merge(const MergeOptions& options) {
   check_output(options);
-  const batch::Merged merged = batch::merge_parts(options.parts, options.output);
+  const InterruptGuard guard;
+  const batch::Merged merged =
+      batch::merge_parts(options.parts, options.output, throw_if_interrupted);
   if (!options.quiet) {
     remark(fmt::format("{} rows of {} parts, {} of them errors", merged.rows, options.parts.size(),
                        merged.errors));

@@ -8,12 +8,15 @@
 #include <system_error>
 #include <unistd.h>
 
+#include "core/cli/interrupt.h"
+
 namespace sluice::cli {
 
 bool write_output(std::string_view text) {
   const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
   if (written && std::fflush(stdout) == 0) return true;
-  if (errno == EPIPE) return false;
+  const bool has_hung_up = errno == EIO && interrupt_signal() == SIGHUP;
+  if (errno == EPIPE || has_hung_up) return false;
   throw std::system_error(errno, std::generic_category(), "cannot write to standard output");
 }
 

@@ -10,8 +10,9 @@
 
 namespace sluice::cli {
 
-// Writes to standard output and flushes. Returns false when the reader is gone (a closed pipe),
-// which is no error: it has what it wanted. Throws std::system_error otherwise.
+// Writes to standard output and flushes. Returns false when the reader is gone (a closed pipe, or a
+// terminal after SIGHUP), which is no error: it has what it wanted. Throws std::system_error
+// otherwise.
 bool write_output(std::string_view text);
 
 // Each writes a line to standard error: "sluice: warning: ...", or the same without "warning".

@@ -149,6 +149,7 @@ CLI::App* add_perplexity(CLI::App& program, PerplexityOptions& options) {
 int run_perplexity(const PerplexityOptions& options) {
   const std::string text = read_text(options.file);
   const RunWatch run;
+  const InterruptGuard guard;
   engine::EngineOptions engine_settings = engine_options(options.common);
   if (engine_settings.context == 0 && engine_settings.window == 0) {
     engine_settings.context = context_default;
@@ -163,7 +164,6 @@ int run_perplexity(const PerplexityOptions& options) {
                                  options.file.string(), tokens.size()));
   }
 
-  const InterruptGuard guard;
   const Windows windows =
       plan_windows(tokens.size(), engine->session().capacity(), options.windows_max);
   Progress progress(options.common.quiet);

@@ -266,6 +266,7 @@ int run_run(const RunOptions& options) {
   return_free_memory();
 
   const RunWatch watch;
+  const InterruptGuard guard;
   engine::EngineOptions settings = engine_options(options.common);
   settings.prompt_cache = options.prompt_cache;
   if (constraint) {
@@ -273,7 +274,6 @@ int run_run(const RunOptions& options) {
   }
   std::unique_ptr<engine::Engine> engine = open_engine(options.common, std::move(settings));
 
-  const InterruptGuard guard;
   GenerationCounts counts;
   RunStatus status("run", options.common, *engine);
   const GenerationEnd end =
