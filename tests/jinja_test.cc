@@ -207,6 +207,26 @@ TEST_CASE("data of any form is taken as it is") {
   CHECK_FALSE(error_of("{{ x }}", {{"x", deep}}).empty());
 }
 
+TEST_CASE(
+    "break and continue reach the loop around the else, the set or the filter they stand in") {
+  for (const std::string leave : {"break", "continue"}) {
+    INFO(leave);
+    const auto looped = [&](const std::string& before, const std::string& after) {
+      return text_of("{% for x in [1, 2] %}{{ x }}" + before + "{% " + leave + " %}" + after +
+                     "after{% endfor %}end");
+    };
+    const std::string expected = leave == "break" ? "1end" : "12end";
+    CHECK(looped("{% for y in [] %}{% else %}", "{% endfor %}") == expected);
+    CHECK(looped("{% for y in [] %}{% else %}{% for z in [] %}{% else %}",
+                 "{% endfor %}{% endfor %}") == expected);
+    CHECK(looped("{% set a %}b", "{% endset %}{{ a }}") == expected);
+    CHECK(looped("{% filter upper %}b", "{% endfilter %}") == expected);
+    CHECK(error_of("{% for x in [1] %}{% for y in [] recursive %}{% else %}{% " + leave +
+                   " %}{% endfor %}{% endfor %}") ==
+          "line 1: '" + leave + "' stands outside of a loop");
+  }
+}
+
 TEST_CASE("lists and dictionaries can be changed") {
   CHECK(text_of("{% set a = [1] %}{% set _ = a.append(2) %}{% set _ = a.extend([3]) %}"
                 "{% set _ = a.insert(0, 0) %}{{ a }}{{ a.pop() }}{{ a.pop(0) }}{{ a }}") ==

@@ -99,8 +99,7 @@ Evaluator::Flow Evaluator::run_node(const If& statement) {
 }
 
 Evaluator::Flow Evaluator::run_node(const For& loop) {
-  run_loop(loop, evaluate(*loop.iterable), 0);
-  return Flow::next;
+  return run_loop(loop, evaluate(*loop.iterable), 0);
 }
 
 // The items that pass the loop's own filter.
@@ -117,12 +116,12 @@ std::vector<Value> Evaluator::loop_items(const For& loop, const Value& iterable)
   return kept;
 }
 
-void Evaluator::run_loop(const For& loop, const Value& iterable, std::int64_t depth0) {
+// A `break` or `continue` in the `else` of a loop belongs to the loop around it, as in Python.
+Evaluator::Flow Evaluator::run_loop(const For& loop, const Value& iterable, std::int64_t depth0) {
   std::vector<Value> items = loop_items(loop, iterable);
   if (items.empty()) {
     const ScopeGuard scope(*this, scope_);
-    execute(loop.otherwise);
-    return;
+    return execute(loop.otherwise);
   }
   CallableRef recurse;
   if (loop.is_recursive) {
@@ -144,6 +143,7 @@ void Evaluator::run_loop(const For& loop, const Value& iterable, std::int64_t de
     assign(loop.target, state->items[state->index0]);
     if (execute(loop.body) == Flow::break_loop) break;
   }
+  return Flow::next;
 }
 
 Evaluator::Flow Evaluator::run_node(const Set& statement) {
@@ -151,16 +151,18 @@ Evaluator::Flow Evaluator::run_node(const Set& statement) {
   return Flow::next;
 }
 
-Value Evaluator::run_body(const Statements& body) {
+Evaluator::Flow Evaluator::run_body(const Statements& body, Value& value) {
   Text text;
   const ScopeGuard scope(*this, scope_);
   const OutputGuard output(*this, text);
-  execute(body);
-  return heap_.string(std::move(text));
+  const Flow flow = execute(body);
+  value = heap_.string(std::move(text));
+  return flow;
 }
 
 Evaluator::Flow Evaluator::run_node(const SetBlock& statement) {
-  Value value = run_body(statement.body);
+  Value value;
+  if (const Flow flow = run_body(statement.body, value); flow != Flow::next) return flow;
   if (statement.filter != nullptr) {
     std::swap(block_text_, value);
     Value filtered = evaluate(*statement.filter);
@@ -171,7 +173,8 @@ Evaluator::Flow Evaluator::run_node(const SetBlock& statement) {
 }
 
 Evaluator::Flow Evaluator::run_node(const FilterBlock& block) {
-  Value text = run_body(block.body);
+  Value text;
+  if (const Flow flow = run_body(block.body, text); flow != Flow::next) return flow;
   std::swap(block_text_, text);
   out_->append(to_text(evaluate(*block.filter)));
   std::swap(block_text_, text);

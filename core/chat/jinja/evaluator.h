@@ -81,9 +81,11 @@ class Evaluator {
   static Flow run_node(const Break&) { return Flow::break_loop; }
   static Flow run_node(const Continue&) { return Flow::continue_loop; }
 
-  void run_loop(const For& loop, const Value& iterable, std::int64_t depth0);
+  Flow run_loop(const For& loop, const Value& iterable, std::int64_t depth0);
   std::vector<Value> loop_items(const For& loop, const Value& iterable);
-  Value run_body(const Statements& body);  // returns its text; opens a scope
+  // Opens a scope; `value` becomes the text of the body. If a `break` or `continue` leaves the
+  // body, the block around it has no effect, as in Jinja.
+  Flow run_body(const Statements& body, Value& value);
   void assign(const Target& target, const Value& value);
   CallableRef make_macro(const Macro& macro);
   Value call_macro(const Macro& macro, const std::shared_ptr<Scope>& defined_in,

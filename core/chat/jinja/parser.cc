@@ -114,7 +114,10 @@ class Parser {
     loop.body = parse_body({"else", "endfor"});
     --loops_;
     if (tokens_.skip_name("else")) {
+      // A recursive loop is a function, from which no `break` reaches the loop around it.
+      const int loops = std::exchange(loops_, loop.is_recursive ? 0 : loops_);
       loop.otherwise = parse_to("endfor");
+      loops_ = loops;
     } else {
       tokens_.next();
       end_tag();
