@@ -3,11 +3,13 @@
 #include "core/chat/dialogue.h"
 
 #include <algorithm>
+#include <random>
 #include <vector>
 
 #include "core/error.h"
 #include "core/gguf/gguf.h"
 #include "tests/catch.h"
+#include "tests/random_seed.h"
 #include "tests/temporary_folder.h"
 #include "tests/tiny_llama.h"
 
@@ -203,5 +205,107 @@ TEST_CASE("thoughts, text and calls of an answer are told apart, however it is c
     CHECK(whole.answer.starts_with("Look."));
     REQUIRE(reader.calls().size() == 1);
     CHECK(reader.calls()[0].arguments == Json{{"x", 1}});
+  }
+}
+
+namespace {
+
+struct WholeAnswer {
+  std::string thought, answer, calls;
+  bool operator==(const WholeAnswer&) const = default;
+};
+
+// Reads an answer in pieces of at most `most` bytes, or whole.
+WholeAnswer read_answer(const Dialogue& dialogue, bool opens_thought, const std::string& text,
+                        std::mt19937_64* random = nullptr, std::size_t most = 9) {
+  AnswerReader reader(dialogue, opens_thought, Json::array());
+  WholeAnswer whole;
+  const auto add = [&](const SplitText& split) {
+    whole.thought += split.thought;
+    whole.answer += split.answer;
+  };
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t bytes = random == nullptr ? text.size() : 1 + (*random)() % most;
+    add(reader.feed(std::string_view(text).substr(at, bytes)));
+    at += bytes;
+  }
+  add(reader.finish());
+  for (const ToolCall& call : reader.calls()) whole.calls += call.name + call.arguments.dump();
+  return whole;
+}
+
+constexpr const char* call_text =
+    "<tool_call>\n<function=get_weather>\n<parameter=city>\nUlm\n</parameter>\n</function>\n"
+    "</tool_call>";
+constexpr const char* call_summary = "get_weather{\"city\":\"Ulm\"}";
+
+}  // namespace
+
+TEST_CASE("a call ends a thought that does not end by itself") {
+  const Chatter chatter(reasoning_template);
+  const Dialogue dialogue = chatter.dialogue();
+  const std::string call = call_text;
+  const auto read = [&](const std::string& text) { return read_answer(dialogue, true, text); };
+  CHECK(read("I should look it up.\n" + call) ==
+        WholeAnswer{"I should look it up.", "", call_summary});
+  CHECK(read("Look.\n" + call + "\nDone.") == WholeAnswer{"Look.", "Done.", call_summary});
+  // Marks that are no calls, and calls in a thought that does end, belong to the thought.
+  CHECK(read("A <tool_call> begins it. " + call) ==
+        WholeAnswer{"A <tool_call> begins it.", "", call_summary});
+  CHECK(read("A <tool_call> begins it.") == WholeAnswer{"A <tool_call> begins it.", "", ""});
+  CHECK(read("Like " + call + "?\n</think>\n\nYes.") ==
+        WholeAnswer{"Like " + call + "?", "Yes.", ""});
+  CHECK(read("So.</think>" + call) == WholeAnswer{"So.", "", call_summary});
+  // The marks of thoughts in arguments are text.
+  CHECK(read("So.</think><tool_call>{\"name\": \"f\", \"arguments\": {\"a\": \"<think>b</think>\"}}"
+             "</tool_call>") == WholeAnswer{"So.", "", "f{\"a\":\"<think>b</think>\"}"});
+  // Without tools there is no call.
+  AnswerReader reader(dialogue, true, nullptr);
+  const std::string thought = reader.feed("Look. " + call).thought;
+  CHECK(thought + reader.finish().thought == "Look. " + call);
+}
+
+TEST_CASE("random answers are read alike in any pieces, for every form of thoughts") {
+  const std::uint64_t seed = sluice::test::random_seed();
+  static const std::vector<std::string> parts = {
+      call_text,
+      "<think>",
+      "</think>",
+      "[THINK]",
+      "[/THINK]",
+      "<|channel>thought",
+      "<channel|>",
+      "<|channel|>analysis<|message|>",
+      "<|end|>",
+      "<|start|>assistant",
+      "<|channel|>final<|message|>",
+      "<|channel|>commentary to=functions.f<|message|>{}<|call|>",
+      "<tool_call>",
+      "</tool_call>",
+      "{\"name\": \"f\", \"arguments\": {}}",
+      "[TOOL_CALLS]",
+      "f[ARGS]{\"a\": 1}",
+      " ",
+      "\n",
+      "text",
+      "<",
+      "<|",
+      "["};
+  for (const std::string source :
+       {"<think>", "[THINK]", "<|channel>", "<|channel|>analysis", "no thoughts"}) {
+    const Chatter chatter("{{ messages[0].content }}{# " + source + " #}");
+    const Dialogue dialogue = chatter.dialogue();
+    for (std::uint64_t i = 0; i < 600; ++i) {
+      std::mt19937_64 random(seed + i);
+      std::string text;
+      for (std::size_t n = random() % 20; n > 0; --n) text += parts[random() % parts.size()];
+      const bool opens = random() % 2 == 0;
+      INFO("SLUICE_TEST_SEED=" << seed << " text " << i << " of " << source << ": " << text);
+      const WholeAnswer whole = read_answer(dialogue, opens, text);
+      const WholeAnswer cut = read_answer(dialogue, opens, text, &random);
+      REQUIRE(cut.thought == whole.thought);
+      REQUIRE(cut.answer == whole.answer);
+      REQUIRE(cut.calls == whole.calls);
+    }
   }
 }

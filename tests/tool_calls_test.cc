@@ -16,7 +16,8 @@ using Json = nlohmann::ordered_json;
 const Json& tools() {
   static const Json list = Json::parse(R"([{"type": "function", "function": {"name": "f",
       "parameters": {"type": "object", "properties": {"text": {"type": "string"},
-      "n": {"type": "integer"}, "list": {"type": "array"}}}}}])");
+      "n": {"type": "integer"}, "list": {"type": "array"}}}}},
+      {"type": "function", "function": {"name": "m.g"}}, {"name": "now"}])");
   return list;
 }
 
@@ -27,8 +28,7 @@ std::string summary(const AnswerWithCalls& answer) {
   return text;
 }
 
-// The same of the whole answer and of all ways to cut it in two; they must agree but for white
-// space around the content.
+// The same of the whole answer and of all ways to cut it in two; they must agree.
 std::string summary_of(const std::string& answer) {
   std::string whole = summary(parse_tool_calls(answer, tools()));
   for (std::size_t cut = 0; cut <= answer.size(); ++cut) {
@@ -101,7 +101,7 @@ TEST_CASE("calls that are the whole answer") {
   CHECK(summary_of("<|tool_call_start|>[f(n=1)]<|tool_call_end|>Done.") == "Done.|f{\"n\":1}");
 }
 
-TEST_CASE("calls of Mistral, Gemma 4 and gpt-oss") {
+TEST_CASE("calls of Mistral and Gemma 4") {
   CHECK(summary_of(
             "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {\"n\": 1}, \"id\": \"123456789\"}]") ==
         "|f{\"n\":1}");
@@ -111,8 +111,6 @@ TEST_CASE("calls of Mistral, Gemma 4 and gpt-oss") {
             "<|tool_call>call:f{text:<|\"|>a, {b}<|\"|>,n:1,list:[1,<|\"|>c<|\"|>],map:{k:true}}"
             "<tool_call|>") ==
         "|f{\"text\":\"a, {b}\",\"n\":1,\"list\":[1,\"c\"],\"map\":{\"k\":true}}");
-  CHECK(summary_of("<|channel|>commentary to=functions.f <|constrain|>json<|message|>{\"n\": 1}"
-                   "<|call|>") == "|f{\"n\":1}");
 }
 
 TEST_CASE("what is no call stays in the answer") {
@@ -120,8 +118,8 @@ TEST_CASE("what is no call stays in the answer") {
        {"", "Plain text.", "{\"a\": 1}", "[1, 2, 3]", "[]", "[f(1)]", "{ not JSON",
         "Use <tool_call> tags.", "<tool_call>{\"name\": 5}</tool_call>", "<function=f",
         "[TOOL_CALLS]", "<|tool_call>call:f{a:[[[", "<|tool_call>call:f{a:[}<tool_call|>",
-        "a < b and c <", "<|python_tag|>print(1)",
-        "<|channel|>commentary to=functions.f <|message|>x<|call|>", "  indented\n"}) {
+        "a < b and c <", "<|python_tag|>print(1)", "<tool_call>later</tool_call>",
+        "<tool_call>{\"name\": \"f\", \"arguments\": [1]}", "  indented\n"}) {
     CHECK(summary_of(answer) == answer);
   }
   const std::string deep(100'000, '[');
@@ -169,11 +167,7 @@ TEST_CASE("thoughts are apart from the answer, wherever the pieces are cut") {
       {"<think>", "", "<think>\n\n</think>\n\nC", "", "C"},
       {"<think>", "<think>", "never ends", "never ends", ""},
       {"[THINK]", "", "[THINK]A[/THINK]C", "A", "C"},
-      {"<|channel>", "", "<|channel>thought\nA\n<channel|>C", "A", "C"},
-      {"<|channel|>analysis", "",
-       "<|channel|>analysis<|message|>A<|end|><|start|>assistant<|channel|>final<|message|>C<|"
-       "return|>",
-       "A", "C"}};
+      {"<|channel>", "", "<|channel>thought\nA\n<channel|>C", "A", "C"}};
   for (const Case& test : cases) {
     const auto form = thinking_form(test.source);
     REQUIRE(form);
@@ -190,7 +184,6 @@ TEST_CASE("thoughts are apart from the answer, wherever the pieces are cut") {
       CHECK(result.thought == test.thought);
       CHECK(result.answer == test.answer);
     }
-    CHECK(split_thinking(*form, starts_inside, test.text).answer == test.answer);
   }
   CHECK_FALSE(thinking_form("{{ messages }}"));
 }

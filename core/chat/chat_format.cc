@@ -13,7 +13,7 @@ namespace {
 using tokenizer::TextPart;
 using tokenizer::Token;
 
-std::string_view trimmed(std::string_view text) {
+std::string_view stripped(std::string_view text) {
   constexpr std::string_view spaces = " \t\n\v\f\r";
   const std::size_t begin = text.find_first_not_of(spaces);
   if (begin == std::string_view::npos) return {};
@@ -142,7 +142,7 @@ void ChatFormat::append(std::span<const TextPart> parts, std::vector<Token>& tok
 }
 
 std::string_view ChatFormat::content_of(const Message& message) const {
-  return family_.trims_content ? trimmed(message.content) : std::string_view(message.content);
+  return family_.trims_content ? stripped(message.content) : std::string_view(message.content);
 }
 
 }  // namespace sluice::chat

@@ -164,7 +164,7 @@ std::string_view Dialogue::piece(Token token, bool has_tools) const {
     return marker.find(markup) != std::string::npos;
   };
   const bool is_of_form = has_markup(form.open) || has_markup(form.close) ||
-                          std::ranges::any_of(form.dropped, has_markup);
+                          (form.is_harmony && std::ranges::any_of(harmony_marks(), has_markup));
   return is_of_form ? markup : text;
 }
 
@@ -199,18 +199,45 @@ std::vector<Token> Dialogue::end_of_thought() const {
 
 AnswerReader::AnswerReader(const Dialogue& dialogue, bool opens_thought, const Json& tools,
                            const std::string& call_mark) {
-  if (dialogue.thinking_form()) splitter_.emplace(*dialogue.thinking_form(), opens_thought);
-  if (!tools.is_null()) call_stream_.emplace(tools, call_mark);
+  const std::optional<ThinkingForm>& form = dialogue.thinking_form();
+  const bool has_tools = !tools.is_null();
+  if (form && form->is_harmony) {
+    harmony_.emplace(opens_thought, has_tools);
+    return;
+  }
+  if (form) {
+    splitter_.emplace(*form, opens_thought,
+                      has_tools ? possible_call_marks() : std::vector<std::string>());
+  }
+  if (has_tools) call_stream_.emplace(tools, call_mark);
 }
 
 SplitText AnswerReader::feed(std::string_view piece) {
+  if (harmony_) return harmony_->feed(piece);
   SplitText result = splitter_ ? splitter_->feed(piece) : SplitText{"", std::string(piece)};
   if (call_stream_) result.answer = call_stream_->feed(result.answer);
   return result;
 }
 
+// The end of a thought that did not end is where the first call in it begins.
+SplitText AnswerReader::finish_thought() {
+  SplitText result = splitter_->finish();
+  const std::string& held = splitter_->held();
+  if (held.empty()) return result;
+  const auto call = call_stream_ ? call_stream_->first_call_in(held) : std::nullopt;
+  const SplitText rest = splitter_->release(call.value_or(held.size()));
+  result.thought += rest.thought;
+  result.answer += rest.answer;
+  return result;
+}
+
 SplitText AnswerReader::finish() {
-  SplitText result = splitter_ ? splitter_->finish() : SplitText{};
+  if (harmony_) {
+    SplitText result = harmony_->finish();
+    calls_ = harmony_->calls();
+    return result;
+  }
+  SplitText result = splitter_ ? finish_thought() : SplitText{};
   if (!call_stream_) return result;
   result.answer = call_stream_->feed(result.answer);
   AnswerWithCalls rest = call_stream_->finish();

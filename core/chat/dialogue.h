@@ -116,7 +116,8 @@ class Dialogue {
   std::vector<std::string> stop_texts_;
 };
 
-// Splits an answer while it is generated.
+// Splits an answer while it is generated. How it is cut into pieces does not matter. A call of a
+// tool ends a thought that does not end by itself.
 class AnswerReader {
  public:
   // `tools` are those of the conversation; null: the answer contains no calls. `call_mark` is as
@@ -128,12 +129,17 @@ class AnswerReader {
   SplitText feed(std::string_view piece);
   SplitText finish();
 
-  bool is_thinking() const { return splitter_ && splitter_->is_inside(); }
+  bool is_thinking() const {
+    return harmony_ ? harmony_->is_thinking() : splitter_ && splitter_->is_inside();
+  }
   const std::vector<ToolCall>& calls() const { return calls_; }  // after finish()
 
  private:
-  std::optional<ThinkingSplitter> splitter_;
-  std::optional<ToolCallStream> call_stream_;
+  SplitText finish_thought();
+
+  std::optional<HarmonyReader> harmony_;       // splits the whole answer by itself
+  std::optional<ThinkingSplitter> splitter_;   // otherwise thoughts,
+  std::optional<ToolCallStream> call_stream_;  // and calls in what is no thought
   std::vector<ToolCall> calls_;
 };
 

@@ -12,6 +12,13 @@ namespace sluice::chat {
 // White space around a marker has no meaning.
 inline constexpr std::string_view white_space = " \t\r\n";
 
+// A text without the white space at its ends.
+inline std::string_view trimmed(std::string_view text) {
+  const std::size_t end = text.find_last_not_of(white_space) + 1;
+  const std::size_t begin = text.find_first_not_of(white_space);
+  return end == 0 ? std::string_view() : text.substr(begin, end - begin);
+}
+
 class MarkerScanner {
  public:
   // A stretch of text, or the index of a marker.

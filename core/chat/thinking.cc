@@ -1,6 +1,7 @@
 #include "core/chat/thinking.h"
 
-#include <array>
+#include <algorithm>
+#include <utility>
 
 namespace sluice::chat {
 namespace {
@@ -16,10 +17,8 @@ std::optional<ThinkingForm> thinking_form(std::string_view template_source) {
     return template_source.find(text) != std::string_view::npos;
   };
   if (mentions("<|channel|>analysis")) {
-    return ThinkingForm{"<|channel|>analysis<|message|>",
-                        "<|end|>",
-                        "<|end|><|start|>assistant<|channel|>final<|message|>",
-                        {"<|start|>assistant", "<|channel|>final<|message|>", "<|return|>"}};
+    return ThinkingForm{"<|channel|>analysis<|message|>", "<|end|>",
+                        "<|end|><|start|>assistant<|channel|>final<|message|>", true};
   }
   if (mentions("<|channel>"))
     return ThinkingForm{"<|channel>thought", "<channel|>", "\n<channel|>"};
@@ -34,26 +33,55 @@ bool opens_thought(const ThinkingForm& form, std::string_view prompt) {
   return without_space_behind(prompt).ends_with(form.open);
 }
 
-ThinkingSplitter::ThinkingSplitter(const ThinkingForm& form, bool starts_inside)
-    : scanner_([&form] {
-        std::vector<std::string> markers = {form.open, form.close};
-        markers.insert(markers.end(), form.dropped.begin(), form.dropped.end());
-        return markers;
+ThinkingSplitter::ThinkingSplitter(const ThinkingForm& form, bool starts_inside,
+                                   const std::vector<std::string>& call_marks)
+    : marks_([&] {
+        std::vector<std::string> marks = {form.open, form.close};
+        marks.insert(marks.end(), call_marks.begin(), call_marks.end());
+        return marks;
       }()),
+      scanner_(marks_),
       is_inside_(starts_inside),
       skips_space_(starts_inside) {}
 
 SplitText ThinkingSplitter::take(const std::vector<MarkerScanner::Event>& events) {
   SplitText result;
   for (const MarkerScanner::Event& event : events) {
-    if (!event.marker) {
-      take_text(event.text, result);
-    } else if (*event.marker < 2) {
-      is_inside_ = *event.marker == 0;
-      skips_space_ = true;
-      held_space_.clear();
+    const std::string& text = event.marker ? marks_[*event.marker] : event.text;
+    if (is_call_) {
+      result.answer += text;
+    } else if (event.marker) {
+      take_mark(*event.marker, result);
+    } else if (!held_call_.empty()) {
+      held_call_ += text;
+    } else {
+      take_text(text, result);
     }
   }
+  return result;
+}
+
+void ThinkingSplitter::take_mark(std::size_t mark, SplitText& result) {
+  constexpr std::size_t open = 0, close = 1;
+  if (mark > close && !is_inside_) {
+    is_call_ = true;
+    result.answer += marks_[mark];
+  } else if (mark > close || (mark == open && !held_call_.empty())) {
+    held_call_ += marks_[mark];
+  } else {
+    take_text(std::exchange(held_call_, {}), result);  // it was a part of the thought
+    is_inside_ = mark == open;
+    skips_space_ = true;
+    held_space_.clear();
+  }
+}
+
+SplitText ThinkingSplitter::release(std::size_t thought_bytes) {
+  SplitText result;
+  const std::string held = std::exchange(held_call_, {});
+  take_text(std::string_view(held).substr(0, thought_bytes), result);
+  result.answer = held.substr(thought_bytes);
+  is_inside_ = result.answer.empty();
   return result;
 }
 
@@ -76,48 +104,45 @@ void ThinkingSplitter::take_text(std::string_view text, SplitText& result) {
   held_space_ += text.substr(kept.size());
 }
 
+AnswerStart::AnswerStart(const ThinkingForm& form) : scanner_(MarkerScanner({form.close})) {
+  if (form.is_harmony) scanner_ = HarmonyScanner(false);
+}
+
 namespace {
 
-// In most forms the answer follows the end of the thought. Where more markup follows that, it is at
-// the end of what ends a thought in the model's place.
-std::string answer_marker(const ThinkingForm& form) {
-  for (const std::string& markup : form.dropped) {
-    if (form.forced_end.ends_with(markup)) return markup;
+void take(const std::vector<MarkerScanner::Event>& events, std::optional<std::string>& answer) {
+  for (const MarkerScanner::Event& event : events) {
+    if (event.marker) {
+      answer = "";
+    } else if (answer) {
+      *answer += event.text;
+    }
   }
-  return form.close;
+}
+
+// The answer is what stands in the final channel.
+void take(const std::vector<HarmonyScanner::Event>& events, std::optional<std::string>& answer) {
+  using Kind = HarmonyScanner::Event::Kind;
+  for (const HarmonyScanner::Event& event : events) {
+    if (event.kind == Kind::header && read_harmony_header(event.text).channel == "final") {
+      answer = "";
+    } else if (event.kind == Kind::body && answer) {
+      *answer += event.text;
+    }
+  }
 }
 
 }  // namespace
 
-AnswerStart::AnswerStart(const ThinkingForm& form) : scanner_({answer_marker(form)}) {}
-
 std::optional<std::string> AnswerStart::feed(std::string_view piece) {
   std::optional<std::string> answer;
-  const auto take = [&](const std::vector<MarkerScanner::Event>& events) {
-    for (const MarkerScanner::Event& event : events) {
-      if (event.marker) {
-        answer = "";
-      } else if (answer) {
-        *answer += event.text;
-      }
-    }
-  };
-  take(scanner_.feed(piece));
-  if (answer) take(scanner_.finish());
+  std::visit(
+      [&](auto& scanner) {
+        take(scanner.feed(piece), answer);
+        if (answer) take(scanner.finish(), answer);
+      },
+      scanner_);
   return answer;
-}
-
-bool always_thinks(const ThinkingForm& form) {
-  return answer_marker(form) != form.close;
-}
-
-SplitText split_thinking(const ThinkingForm& form, bool starts_inside, std::string_view text) {
-  ThinkingSplitter splitter(form, starts_inside);
-  SplitText result = splitter.feed(text);
-  const SplitText rest = splitter.finish();
-  result.thought += rest.thought;
-  result.answer += rest.answer;
-  return result;
 }
 
 }  // namespace sluice::chat

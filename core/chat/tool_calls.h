@@ -7,10 +7,16 @@
 //   [f(p="v"), g()]                                               Llama 3.2 and 4; LFM2 in tags
 //   [TOOL_CALLS][{"name": ...}]  or  [TOOL_CALLS]f[ARGS]{...}     Mistral
 //   <|tool_call>call:f{p:<|"|>v<|"|>}<tool_call|>                 Gemma 4
-//   <|channel|>commentary to=functions.f ... <|message|>{...}     gpt-oss (harmony)
+//
+// (Those of gpt-oss stand in messages of their own: core/chat/harmony.h.)
 //
 // The texts are those of the tokens with control tokens written out. A call that cannot be parsed
-// stays in the answer: nothing that the model wrote is lost.
+// stays in the answer: nothing that the model wrote is lost. A call without a mark counts only as
+// the whole answer, if it has arguments and names one of the tools: an answer in JSON may well have
+// a "name". What looks like a closing mark does not end a call while it stands inside of a string,
+// or of a value that goes on.
+//
+// The time is linear in the answer, and nothing is thrown, whatever tools and answer hold.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -32,8 +38,11 @@ struct ToolCall {
 // stands between messages, nor those of calls that may come without any.
 const std::vector<std::string>& call_marks();
 
+// The same and those that begin a call where it is one.
+const std::vector<std::string>& possible_call_marks();
+
 struct AnswerWithCalls {
-  std::string content;  // without the calls
+  std::string content;  // without the calls, and without the white space around them
   std::vector<ToolCall> calls;
 };
 
@@ -42,7 +51,7 @@ struct AnswerWithCalls {
 AnswerWithCalls parse_tool_calls(std::string_view answer, const nlohmann::ordered_json& tools);
 
 // The same for an answer that arrives in pieces: returns text as soon as it cannot be part of a
-// call.
+// call. All content together, and the calls, do not depend on how the answer is cut.
 class ToolCallStream {
  public:
   // `mark`: the answer has calls only if it begins with this, and none otherwise; empty: calls may
@@ -52,15 +61,20 @@ class ToolCallStream {
   std::string feed(std::string_view piece);  // content that is certain
   AnswerWithCalls finish();                  // the rest of the content, and the calls
 
+  // Where the first call with a mark begins in another text, if it has any.
+  std::optional<std::size_t> first_call_in(std::string_view text) const;
+
  private:
   std::string take(const std::vector<MarkerScanner::Event>& events);
-  std::string take_beginning(std::string_view piece);
+  void take_text(std::string_view text, std::string& content);
+  void add_content(std::string_view text, std::string& content);
 
   nlohmann::ordered_json tools_;
   std::string mark_;
+  std::vector<std::string> marks_;
   MarkerScanner scanner_;
-  bool has_content_ = false;  // something other than white space came before any call
-  bool is_content_ = false;   // there are no calls, as the answer does not begin with the mark
+  std::string space_;         // white space behind the content so far; it may belong to a call
+  bool has_content_ = false;  // something other than white space came
   bool is_call_ = false;      // everything from here on is held back, as it may be calls
   std::string held_;
 };

@@ -26,9 +26,11 @@ void split_text(const Task& task, Completion& completion) {
 nlohmann::ordered_json to_json(const std::vector<chat::ToolCall>& calls, std::uint64_t row) {
   nlohmann::ordered_json list;
   for (const chat::ToolCall& call : calls) {
+    const std::string arguments =
+        call.arguments.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
     list.push_back({{"id", fmt::format("call_{}_{}", row, list.size())},
                     {"type", "function"},
-                    {"function", {{"name", call.name}, {"arguments", call.arguments.dump()}}}});
+                    {"function", {{"name", call.name}, {"arguments", arguments}}}});
   }
   return list;
 }

@@ -9,7 +9,7 @@
 namespace sluice::chat::jinja {
 namespace {
 
-constexpr int depth_max = 100;
+constexpr int data_depth_max = 100;
 
 // Turns JSON values into values of the template.
 class Importer {
@@ -18,7 +18,7 @@ class Importer {
       : heap_(heap), origin_(origin), options_(options) {}
 
   Value import(const Json& json, std::string_view key, int depth = 0) {
-    if (depth > depth_max) throw Failure("the data is nested too deeply");
+    if (depth > data_depth_max) throw Failure("the data is nested too deeply");
     switch (json.type()) {
       case Json::value_t::boolean:
         return json.get<bool>();

@@ -1,0 +1,105 @@
+// The answers of gpt-oss, which are messages with headers ("harmony"):
+//
+//   <|channel|>analysis<|message|>a thought<|end|>
+//   <|start|>assistant<|channel|>commentary<|message|>what it says before a call<|end|>
+//   <|start|>assistant<|channel|>commentary to=functions.f
+//   <|constrain|>json<|message|>{...}<|call|>
+//   <|start|>assistant<|channel|>final<|message|>the answer<|return|>
+//
+// A header has a role, a recipient, a channel and a constraint, in any order and not all of them.
+// Format: https://cookbook.openai.com/articles/openai-harmony
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/chat/marker_scanner.h"
+#include "core/chat/tool_calls.h"
+
+namespace sluice::chat {
+
+// What a piece of an answer adds to the thoughts, and to the answer itself.
+struct SplitText {
+  std::string thought;
+  std::string answer;
+};
+
+// The tokens that this form consists of.
+const std::vector<std::string>& harmony_marks();
+
+struct HarmonyHeader {
+  std::string recipient;  // empty: the user
+  std::string channel;    // empty: none was named
+};
+
+// Reads what stands in front of <|message|>.
+HarmonyHeader read_harmony_header(std::string_view text);
+
+// Cuts an answer into headers, bodies and their ends, wherever its pieces are cut.
+class HarmonyScanner {
+ public:
+  struct Event {
+    enum class Kind { header, body, end };
+    Kind kind;
+    std::string text;  // as the model wrote it, marks included
+  };
+
+  // `begins_in_body`: the prompt ends with a header. Otherwise the answer begins with one; text
+  // that cannot be part of one is a body without a header.
+  explicit HarmonyScanner(bool begins_in_body);
+
+  std::vector<Event> feed(std::string_view piece) { return take(scanner_.feed(piece)); }
+  std::vector<Event> finish();
+
+ private:
+  enum class Place { beginning, header, body, between };
+
+  std::vector<Event> take(const std::vector<MarkerScanner::Event>& events);
+  void take_mark(const std::string& mark, std::vector<Event>& result);
+  void take_text(const std::string& text, std::vector<Event>& result);
+
+  MarkerScanner scanner_;
+  Place place_;
+  std::string header_;  // as far as it has come
+};
+
+// Splits an answer: thoughts are what stands in the analysis channel, calls what has a recipient,
+// and content is all other text.
+class HarmonyReader {
+ public:
+  // `begins_in_thought`: the prompt has opened a thought. `with_calls`: there are tools; otherwise
+  // a message with a recipient is an ordinary one.
+  HarmonyReader(bool begins_in_thought, bool with_calls);
+
+  SplitText feed(std::string_view piece) { return take(scanner_.feed(piece)); }
+  SplitText finish() { return take(scanner_.finish()); }
+
+  bool is_thinking() const { return kind_ == Kind::thought; }
+  const std::vector<ToolCall>& calls() const { return calls_; }  // those that have ended
+
+ private:
+  enum class Kind { thought, content, call };
+  // A text that grows by the bodies of its kind; white space around each of them is dropped.
+  struct Growing {
+    bool is_begun = false;
+    bool is_new_body = true;
+    std::string space;
+    void begin_body();
+    void add(std::string_view text, std::string& result);
+  };
+
+  SplitText take(const std::vector<HarmonyScanner::Event>& events);
+  void begin(const std::string& header);
+  void end_call(std::string_view mark, SplitText& result);
+
+  HarmonyScanner scanner_;
+  bool with_calls_;
+  Kind kind_;
+  Growing thought_, content_;
+  std::string call_header_, call_name_, call_body_;
+  std::vector<ToolCall> calls_;
+};
+
+}  // namespace sluice::chat
