@@ -95,7 +95,7 @@ TEST_CASE("tools and their calls stay as the row has them, in their order") {
   const std::string body = R"({"messages":[{"role":"user","content":"x"},)"
                            R"({"role":"assistant","content":null,"tool_calls":[{"z":1,"a":2}]},)"
                            R"({"role":"tool","content":"7","tool_call_id":"c"}],)"
-                           R"("tools":[{"type":"function","b":1,"a":2}]})";
+                           R"("tools":[{"type":"function","b":1,"name":"f","a":2}]})";
   for (const ParsedRow& row : {parse(body), parse(openai(body, "/v1/chat/completions"))}) {
     INFO(row.reason);
     REQUIRE(row.request);
@@ -103,12 +103,40 @@ TEST_CASE("tools and their calls stay as the row has them, in their order") {
     CHECK(given.messages[1].dump() ==
           R"({"role":"assistant","content":"","tool_calls":[{"z":1,"a":2}]})");
     CHECK(given.messages[2]["tool_call_id"] == "c");
-    CHECK(given.tools.dump() == R"([{"type":"function","b":1,"a":2}])");
+    CHECK(given.tools.dump() == R"([{"type":"function","b":1,"name":"f","a":2}])");
   }
   check_bad(R"({"messages":[{"role":"user","content":"x"}],"tools":7})", "tools");
   check_bad(R"({"messages":[{"role":"user","content":null}]})", "content");
   check_bad(R"({"messages":[{"role":"assistant"}]})", "content");
   CHECK(parse(R"({"messages":[{"role":"assistant","content":null}]})").request);
+}
+
+TEST_CASE("a tool is a function with a name, and its parameters are the schema of an object") {
+  const auto row_with = [](const std::string& tool) {
+    return R"({"messages":[{"role":"user","content":"x"}],"tools":[)" + tool + "]}";
+  };
+  const auto tool_of = [&](const std::string& tool) {
+    const ParsedRow row = parse(row_with(tool));
+    INFO(row.reason);
+    REQUIRE(row.request);
+    return std::get<sluice::chat::DialogueBody>(row.request->prompt).tools[0].dump();
+  };
+  const std::string plain = R"({"type":"function","function":{"name":"f"}})";
+  CHECK(tool_of(plain) == plain);
+  CHECK(tool_of(R"({"type":"function","function":{"name":"f","parameters":null}})") == plain);
+  // What PHP makes of an empty object.
+  CHECK(tool_of(R"({"type":"function","function":{"name":"f","parameters":[]}})") ==
+        R"({"type":"function","function":{"name":"f","parameters":{}}})");
+  CHECK(tool_of(R"({"name":"f","parameters":{"type":"object","properties":[]}})") ==
+        R"({"name":"f","parameters":{"type":"object","properties":{}}})");
+  for (const std::string bad : {"7", "[]", "{}", "null", R"({"function":7})", R"({"name":7})",
+                                R"({"type":"function","function":{}})", R"({"function":null})"}) {
+    check_bad(row_with(bad), "tools");
+  }
+  for (const std::string parameters : {"7", "\"x\"", "true", "[{}]"}) {
+    check_bad(row_with(R"({"function":{"name":"f","parameters":)" + parameters + "}}"),
+              "\"parameters\"");
+  }
 }
 
 TEST_CASE("conversations come in either form, with content in parts") {
@@ -268,7 +296,7 @@ TEST_CASE("the form of a text is read, however it is asked for") {
   CHECK(form_of(R"("guided_grammar":"root ::= \"a\"")") == grammar);
   CHECK(form_of(R"("structured_outputs":{"grammar":"root ::= \"a\""})") == grammar);
   CHECK(form_of(R"("structured_outputs":{"json_object":true})").kind == Kind::json_object);
-  CHECK(parse(R"({"messages":[{"role":"user","content":"x"}],"tools":[{}],)"
+  CHECK(parse(R"({"messages":[{"role":"user","content":"x"}],"tools":[{"name":"f"}],)"
               R"("response_format":{"type":"json_object"}})")
             .request->form.kind == Kind::json_object);
 }
@@ -308,7 +336,7 @@ TEST_CASE("settings of other servers are read, and OpenAI's defaults hold in its
   CHECK(openai_row->sampler.min_p == 0);
 
   const ParsedRow chat =
-      parse(R"({"messages":[{"role":"user","content":"x"}],"tools":[{"type":"function"}],)"
+      parse(R"({"messages":[{"role":"user","content":"x"}],"tools":[{"name":"f"}],)"
             R"("tool_choice":"none","reasoning_effort":"low","logprobs":true,"top_logprobs":2,)"
             R"("chat_template_kwargs":{"enable_thinking":false}})");
   INFO(chat.reason);

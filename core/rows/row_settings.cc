@@ -123,9 +123,41 @@ chat::DialogueBody& conversation_in(Request& request) {
   return std::get<chat::DialogueBody>(request.prompt);
 }
 
+// Programs in PHP write an empty object as [].
+void make_object(RowJson& object, const char* name) {
+  const auto found = object.find(name);
+  if (found != object.end() && found->is_array() && found->empty()) *found = RowJson::object();
+}
+
+// Makes sure of what templates, and the reading of calls, rely on: a function with a name, and
+// parameters that are the schema of an object, or absent.
+void normalise_tool(RowJson& tool, std::string_view name) {
+  if (!tool.is_object()) throw_wrong_type(name, "an array of objects", tool);
+  RowJson& function = tool.contains("function") ? tool["function"] : tool;
+  const RowJson* called = function.is_object() ? find_member(function, "name") : nullptr;
+  if (called == nullptr || !called->is_string()) {
+    throw BadRow(fmt::format("\"{}\" has a tool that is no function with a \"name\"", name));
+  }
+  make_object(function, "parameters");
+  const auto parameters = function.find("parameters");
+  if (parameters == function.end()) return;
+  if (parameters->is_null()) {
+    function.erase(parameters);
+  } else if (parameters->is_object()) {
+    make_object(*parameters, "properties");
+  } else {
+    throw BadRow(
+        fmt::format("\"{}\" has a function \"{}\" whose \"parameters\" are not the schema "
+                    "of an object",
+                    name, called->get<std::string>().substr(0, 100)));
+  }
+}
+
 void read_tools(const RowJson& value, std::string_view name, Request& request) {
   if (!value.is_array()) throw_wrong_type(name, "an array", value);
-  if (!value.empty()) conversation_in(request).tools = value;
+  if (value.empty()) return;
+  RowJson& tools = conversation_in(request).tools = value;
+  for (RowJson& tool : tools) normalise_tool(tool, name);
 }
 
 void read_tool_choice(const RowJson& value, std::string_view name, Request& request) {
@@ -242,7 +274,10 @@ std::vector<RowSetting> read_ones() {
        "`role` and `content` (a text, parts of type `text`, or, of an assistant, null); calls of "
        "tools and their results as OpenAI has them",
        "needed, unless there is a `prompt`"},
-      {"tools", Kind::read, Scope::conversation, "what the model may call", "none", read_tools},
+      {"tools", Kind::read, Scope::conversation,
+       "functions that the model may call: each with a `name`, and `parameters`, which are the "
+       "schema of an object, or `[]` or missing for none",
+       "none", read_tools},
       {"tool_choice", Kind::read, Scope::conversation,
        "`auto`, or `none`: the model is not told of the tools", "`auto`", read_tool_choice},
       {"chat_template_kwargs", Kind::read, Scope::conversation,
