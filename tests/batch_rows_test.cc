@@ -142,19 +142,27 @@ TEST_CASE("a tool is a function with a name, and its parameters are the schema o
 TEST_CASE("conversations come in either form, with content in parts") {
   const std::string messages =
       R"({"messages":[{"role":"system","content":"s"},)"
-      R"({"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}]})";
+      R"({"role":"user","content":[{"type":"text","text":"a","x":1},{"type":"text","text":"b"}]},)"
+      R"({"role":"assistant","content":[{"type":"refusal","refusal":"no"}]},)"
+      R"({"role":"assistant","content":null,"refusal":"never"},{"role":"user","content":[]}]})";
   for (const ParsedRow& row : {parse(messages), parse(openai(messages, "/v1/chat/completions"))}) {
     REQUIRE(row.request);
     const auto& list = std::get<sluice::chat::DialogueBody>(row.request->prompt).messages;
-    REQUIRE(list.size() == 2);
+    REQUIRE(list.size() == 5);
     CHECK(list[0]["role"] == "system");
-    CHECK(list[1]["content"] == "ab");
+    CHECK(list[1]["content"].dump() ==
+          R"([{"type":"text","text":"a","x":1},{"type":"text","text":"b"}])");
+    CHECK(list[2]["content"].dump() == R"([{"type":"text","text":"no"}])");
+    CHECK(list[3]["content"].get<std::string>() == "never");
+    CHECK(list[4]["content"].get<std::string>().empty());
   }
   check_bad(openai(R"({"messages":[]})", "/v1/chat/completions"), "empty");
   check_bad(openai(R"({"prompt":"x"})", "/v1/chat/completions"), "messages");
   check_bad(openai(R"({"messages":[{"role":"user"}]})", "/v1/chat/completions"), "content");
   check_bad(R"({"messages":[{"role":"user","content":[{"type":"image_url"}]}]})", "not a text");
   check_bad(R"({"messages":[{"role":"user","content":7}]})", "content");
+  check_bad(R"({"messages":[{"role":"user","content":[{"type":"refusal","refusal":"no"}]}]})",
+            "not a text");
   check_bad(R"({"messages":[7]})", "objects");
   check_bad(R"({"messages":"hello"})", "array");
   check_bad(R"({"prompt":"x","messages":[{"role":"user","content":"x"}]})", "not both");

@@ -309,3 +309,177 @@ TEST_CASE("random answers are read alike in any pieces, for every form of though
     }
   }
 }
+
+namespace {
+
+// In the manner of Qwen 3.5: a tag for each argument, strict roles, one system message in front.
+constexpr const char* strict_template =
+    "{%- for m in messages %}"
+    "{%- if m.role == 'system' %}"
+    "{%- if not loop.first %}{{ raise_exception('System message must be first.') }}{% endif %}"
+    "[system]{{ m.content }}"
+    "{%- elif m.role == 'user' %}[user]{{ m.content }}"
+    "{%- elif m.role == 'assistant' %}[assistant]{{ m.content }}"
+    "{%- for c in m.tool_calls or [] %}[{{ c.function.name }}"
+    "{% for name, value in c.function.arguments | items %} {{ name }}="
+    "{{ value if value is string else value | tojson }}{% endfor %}]{% endfor %}"
+    "{%- elif m.role == 'tool' %}[tool]{{ m.content }}"
+    "{%- else %}{{ raise_exception('Unexpected role.') }}{%- endif %}{%- endfor %}";
+
+Json message(const std::string& role, const Json& content) {
+  return {{"role", role}, {"content", content}};
+}
+
+Json with_call(const Json& arguments) {
+  Json result = message("assistant", "");
+  result["tool_calls"] = Json::array(
+      {{{"type", "function"}, {"function", {{"name", "f"}, {"arguments", arguments}}}}});
+  return result;
+}
+
+std::string prompt_of(const std::string& chat_template, const Json& messages,
+                      std::string* warning = nullptr) {
+  const Chatter chatter(chat_template);
+  const DialoguePrompt prompt = chatter.dialogue().encode(DialogueBody{messages});
+  if (warning != nullptr) {
+    *warning = prompt.warning;
+  } else {
+    CHECK(prompt.warning.empty());
+  }
+  return chatter.text(prompt);
+}
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("arguments of calls that come as a text reach templates as an object") {
+  const auto strict = [](const Json& arguments) {
+    return prompt_of(strict_template, Json::array({message("user", "hi"), with_call(arguments),
+                                                   message("tool", "7")}));
+  };
+  CHECK(has(strict(R"({"city": "Paris", "n": [1]})"), "[f city=Paris n=[1]]"));
+  CHECK(has(strict({{"city", "Paris"}}), "[f city=Paris]"));
+  CHECK(has(strict(""), "[f]"));
+  CHECK(has(strict(" "), "[f]"));
+  CHECK_FALSE(refusal([&] { strict("no JSON"); }).empty());  // it stays a text
+
+  const std::string printing =
+      "{%- for m in messages %}[{{ m.role }}]{{ m.content }}"
+      "{%- for c in m.tool_calls or [] %}{{ c.function.arguments | tojson }}"
+      "{% endfor %}{% endfor %}";
+  const auto printed = [&](const Json& arguments) {
+    return prompt_of(printing, Json::array({message("user", "hi"), with_call(arguments)}));
+  };
+  CHECK(has(printed(R"({"city": "Paris"})"), R"({"city": "Paris"})"));
+  CHECK(has(printed("no JSON"), R"("no JSON")"));
+  CHECK(has(printed("[1]"), R"("[1]")"));  // it is no object
+  const std::string deep = "{\"a\":" + std::string(90'000, '[') + std::string(90'000, ']') + "}";
+  CHECK(has(printed(deep), "[[[["));
+
+  // Templates that put the arguments into the text as they are get a text.
+  for (const std::string print :
+       {"{{ c.function.arguments }}", "{{ '<' + c.function.arguments + '>' }}"}) {
+    const std::string as_text =
+        "{%- for m in messages %}[{{ m.role }}]{{ m.content }}"
+        "{%- for c in m.tool_calls or [] %}" +
+        print + "{% endfor %}{% endfor %}";
+    for (const Json& arguments : {Json(R"({"city":"Paris"})"), Json({{"city", "Paris"}})}) {
+      CHECK(has(prompt_of(as_text, Json::array({message("user", "hi"), with_call(arguments)})),
+                R"({"city":"Paris"})"));
+    }
+  }
+}
+
+TEST_CASE("calls of any form reach the template without loss of control") {
+  const std::string printing =
+      "{% for m in messages %}{{ m.content }}{{ m.tool_calls | tojson }}{% endfor %}";
+  for (const std::string calls :
+       {"null", "7", "{}", "[7, null, [], {}]", R"([{"function": 7}])",
+        R"([{"function": {"arguments": 7}}])", R"([{"arguments": ""}])"}) {
+    INFO(calls);
+    Json given = message("assistant", "x");
+    given["tool_calls"] = Json::parse(calls);
+    CHECK_FALSE(prompt_of(printing, Json::array({given})).empty());
+  }
+}
+
+TEST_CASE("a developer is the system for templates that do not know the role") {
+  const Json messages = Json::array({message("developer", "Be brief."), message("user", "hi")});
+  CHECK(has(prompt_of(strict_template, messages), "[system]Be brief."));
+  // One that writes any role by its name was not made for this one.
+  const std::string any = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}";
+  CHECK(has(prompt_of(any, messages), "[system]Be brief."));
+  const std::string knowing =
+      "{% for m in messages %}{% if m.role == 'developer' %}[dev]{{ m.content }}"
+      "{% elif m.role == 'user' %}{{ m.content }}{% endif %}{% endfor %}";
+  CHECK(has(prompt_of(knowing, messages), "[dev]Be brief."));
+  // One that takes the first message alone, in either role, as gpt-oss does.
+  const std::string first =
+      "{% for m in messages %}{% if loop.first and m.role in ['system', 'developer'] %}[dev]"
+      "{{ m.content }}{% elif m.role == 'user' %}{{ m.content }}{% endif %}{% endfor %}";
+  const Json system_first = Json::array(
+      {message("system", "Be kind."), message("developer", "Be brief."), message("user", "hi")});
+  CHECK(has(prompt_of(first, system_first), "[dev]Be kind.\n\nBe brief."));
+  // The word alone is not enough.
+  const std::string dropping =
+      "{# no developer #}{% for m in messages %}{% if m.role == 'system' %}"
+      "[system]{% endif %}{% if m.role in ['system', 'user'] %}"
+      "{{ m.content }}{% endif %}{% endfor %}";
+  CHECK(has(prompt_of(dropping, messages), "[system]Be brief."));
+  const Json both = Json::array(
+      {message("system", "Be kind."), message("developer", "Be brief."), message("user", "hi")});
+  CHECK(has(prompt_of(strict_template, both), "[system]Be kind.\n\nBe brief."));
+}
+
+TEST_CASE("a message that the template leaves out is moved, or there is a warning") {
+  const std::string users_only =
+      "{% for m in messages %}{% if m.role == 'user' %}{{ m.content }}"
+      "{% endif %}{% endfor %}";
+  const Json system = Json::array({message("system", "Be \"brief\"."), message("user", "hi")});
+  CHECK(has(prompt_of(users_only, system), "Be \"brief\".\n\nhi"));
+  std::string warning;
+  const Json tool = Json::array({message("user", "What is it?"), message("tool", "It is 7.")});
+  CHECK(has(prompt_of(users_only, tool, &warning), "What is it?"));
+  CHECK(has(warning, "\"tool\""));
+  const Json odd = Json::array({message("user", "What?"), message("a\r\nb: \xC3\xA4", "lost")});
+  prompt_of(users_only, odd, &warning);
+  CHECK_FALSE(warning.empty());
+  CHECK(std::ranges::all_of(warning, [](char c) { return c >= ' ' && c <= '~'; }));
+  // Templates trim, escape, and drop the thoughts of earlier answers; that is no loss.
+  const std::string changing =
+      "{% for m in messages %}{{ (m.content.split('</think>') | last) | trim | tojson }}{% endfor "
+      "%}";
+  prompt_of(changing, Json::array({message("user", " say \"a\nb\" \n"),
+                                   message("assistant", "<think>long thought</think>\nyes"),
+                                   message("user", ""), message("user", "<&>")}));
+}
+
+TEST_CASE("parts of a content reach templates that look into them, and others as a text") {
+  const std::string translate =
+      "{% for m in messages %}[{{ m.role }}]{% if m.role == 'user' %}{% set part = m.content[0] %}"
+      "from {{ part['source_lang_code'] }}: {{ part['text'] }}{% else %}{{ m.content }}{% endif %}"
+      "{% endfor %}";
+  const Json part = {{"type", "text"}, {"text", "Good day."}, {"source_lang_code", "en"}};
+  CHECK(has(prompt_of(translate, Json::array({message("user", Json::array({part}))})),
+            "from en: Good day."));
+  CHECK(has(prompt_of(translate, Json::array({message("user", "Good day.")})), ": Good day."));
+  const Json two = Json::array(
+      {message("user", Json::array({part, {{"type", "text"}, {"text", "Good night."}}}))});
+  for (const std::string print : {"{{ m.content }}", "{{ m.content | tojson }}",
+                                  "{{ m.content | trim }}", "{{ '<' + m.content + '>' }}"}) {
+    const std::string text = prompt_of("{% for m in messages %}" + print + "{% endfor %}", two);
+    INFO(text);
+    CHECK(has(text, "Good day.Good night."));
+    CHECK_FALSE(has(text, "type"));
+  }
+  const std::string either =
+      "{% for m in messages %}{% if m.content is string %}{{ m.content }}{% else %}"
+      "{% for p in m.content %}({{ p.text }}){% endfor %}{% endif %}{% endfor %}";
+  CHECK(has(prompt_of(either, two), "(Good day.)(Good night.)"));
+  const Chatter chatter(either);
+  const Dialogue family = chatter.dialogue(Thinking::automatic, "chatml");
+  CHECK(has(chatter.text(family.encode(DialogueBody{two})), "Good day.Good night."));
+}

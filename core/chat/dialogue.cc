@@ -18,7 +18,7 @@ std::string text_of(const Json& message, const char* key) {
 }
 
 Role role_named(const std::string& name) {
-  if (name == "system" || name == "developer") return Role::system;
+  if (is_role_of_system(name)) return Role::system;
   if (name == "user") return Role::user;
   if (name == "assistant") return Role::assistant;
   throw UsageError(fmt::format("the role \"{}\" is not system, user or assistant", name));
@@ -36,39 +36,18 @@ Conversation to_conversation(const DialogueBody& body) {
   Conversation conversation;
   conversation.reserve(body.messages.size());
   for (const Json& message : body.messages) {
-    conversation.push_back({role_named(text_of(message, "role")), text_of(message, "content")});
+    conversation.push_back(
+        {role_named(text_of(message, "role")), text_of_content(message.value("content", Json()))});
   }
   return conversation;
 }
 
-bool is_system(const Json& message) {
-  return text_of(message, "role") == "system" && message.value("content", Json()).is_string();
-}
-
-// Joins the system messages at the beginning. Nothing if there are fewer than two.
-std::optional<Json> with_joined_systems(const Json& messages) {
-  const auto end = std::find_if_not(messages.begin(), messages.end(), is_system);
-  if (end - messages.begin() < 2) return std::nullopt;
-  Json first = messages[0];
-  for (auto other = messages.begin() + 1; other != end; ++other) {
-    first["content"] = text_of(first, "content") + "\n\n" + text_of(*other, "content");
-  }
-  Json joined = Json::array({std::move(first)});
-  joined.insert(joined.end(), end, messages.end());
-  return joined;
-}
-
-// Puts the system text into the first user message: templates of models that were trained without
-// system texts often refuse one.
-std::optional<Json> with_merged_system(const Json& messages) {
-  if (messages.size() < 2 || !is_system(messages[0]) || text_of(messages[1], "role") != "user" ||
-      !messages[1].value("content", Json()).is_string()) {
-    return std::nullopt;
-  }
-  Json merged = messages;
-  merged.erase(0);
-  merged[0]["content"] = text_of(messages[0], "content") + "\n\n" + text_of(messages[1], "content");
-  return merged;
+// What a message of this role is called in a warning, which may become a field of an answer: only
+// words are repeated.
+std::string called(const std::string& role) {
+  const bool is_word = !role.empty() && role.size() <= 32 &&
+                       role.find_first_not_of("abcdefghijklmnopqrstuvwxyz_") == std::string::npos;
+  return is_word ? role : "unknown";
 }
 
 }  // namespace
@@ -96,6 +75,7 @@ Dialogue::Dialogue(const ChatSource& source, const tokenizer::Tokenizer& tokeniz
   if (template_) {
     encoder_.emplace(tokenizer, *template_);
     thinking_form_ = chat::thinking_form(template_->sources());
+    traits_ = traits_of(*template_);
   }
   if (options.thinking == Thinking::on && !thinking_form_) {
     throw UsageError("this model's chat template knows no thoughts: leave --think on away");
@@ -109,11 +89,14 @@ std::string Dialogue::name() const {
 
 DialoguePrompt Dialogue::encode(const DialogueBody& body) const {
   if (!template_) return {format_->encode(to_conversation(body), true)};
-  jinja::Text text = render(body);
+  DialoguePrompt prompt;
+  jinja::Text text = render(body, prompt.warning);
   const bool opens = thinking_form_ && opens_thought(*thinking_form_, text.bytes());
   const bool is_closed = opens && options_.thinking == Thinking::off;
   if (is_closed) text.append(thinking_form_->forced_end, jinja::Origin::markup);
-  return {encoder_->encode(text), opens && !is_closed};
+  prompt.tokens = encoder_->encode(text);
+  prompt.opens_thought = opens && !is_closed;
+  return prompt;
 }
 
 DialoguePrompt Dialogue::encode(const Conversation& conversation) const {
@@ -121,9 +104,8 @@ DialoguePrompt Dialogue::encode(const Conversation& conversation) const {
   return encode(DialogueBody{to_messages(conversation)});
 }
 
-// Renders the conversation as it is, or in the first other form that the template accepts.
-jinja::Text Dialogue::render(const DialogueBody& body) const {
-  Json variables = {{"messages", body.messages}};
+Json Dialogue::variables_of(const DialogueBody& body) const {
+  Json variables = Json::object();
   if (!body.tools.is_null()) variables["tools"] = body.tools;
   if (options_.thinking != Thinking::automatic) {
     for (const char* name : {"enable_thinking", "thinking"}) {
@@ -136,18 +118,61 @@ jinja::Text Dialogue::render(const DialogueBody& body) const {
     }
     variables[item.key()] = item.value();
   }
-  std::string refusal;
-  for (std::optional<Json> messages = body.messages; messages;) {
-    variables["messages"] = *messages;
+  return variables;
+}
+
+// Renders `messages` as they are, or in the first other form of their system texts with which all
+// of them appear in the prompt. Nothing: there is no such form; then `best` may be a prompt in
+// which a message is missing. No prompt may contain `mark`, if that is not empty.
+std::optional<jinja::Text> Dialogue::try_forms(Json messages, std::string_view mark,
+                                               Json& variables, Incomplete& best) const {
+  best.refusal.clear();
+  for (std::optional<Json> form = std::move(messages); form;) {
+    Json& tried = variables["messages"] = *std::move(form);
+    std::string missing_role = "system";  // what is refused may be the system texts
     try {
-      return template_->render(variables, options_.now);
+      jinja::Text text = template_->render(variables, options_.now);
+      if (!mark.empty() && text.bytes().find(mark) != std::string::npos) return std::nullopt;
+      const auto missing = find_missing(tried, text.bytes());
+      if (!missing) return text;
+      missing_role = text_of(tried[*missing], "role");
+      if (!best.text || *missing > best.missing)
+        best = {std::move(text), *missing, missing_role, {}};
     } catch (const jinja::RenderError& error) {
-      if (refusal.empty()) refusal = error.what();
+      if (best.refusal.empty()) best.refusal = error.what();
     }
-    std::optional<Json> joined = with_joined_systems(*messages);
-    messages = joined ? std::move(joined) : with_merged_system(*messages);
+    if (!is_role_of_system(missing_role)) return std::nullopt;
+    form = with_joined_systems(tried);
+    if (!form) form = with_merged_system(tried);
   }
-  throw UsageError(fmt::format("the model's chat template refuses the conversation: {}", refusal));
+  return std::nullopt;
+}
+
+// Contents reach the template as parts if they have parts and it looks into them, and as texts
+// otherwise; as parts also where it takes nothing else.
+jinja::Text Dialogue::render(const DialogueBody& body, std::string& warning) const {
+  constexpr std::string_view mark = "sluice_mark_of_a_part";
+  Json variables = variables_of(body);
+  const Json messages = adapted(body.messages, traits_);
+  Incomplete best;
+  std::optional<jinja::Text> text;
+  if (has_parts(messages)) {
+    text = try_forms(with_marked_parts(messages, mark), mark, variables, best);
+  }
+  if (!text) text = try_forms(with_texts(messages), {}, variables, best);
+  if (!text && best.text && best.role == "user") {
+    text = try_forms(with_user_parts(with_texts(messages)), {}, variables, best);
+  }
+  if (text) return *std::move(text);
+  if (!best.text) {
+    throw UsageError(
+        fmt::format("the model's chat template refuses the conversation: {}", best.refusal));
+  }
+  warning = fmt::format(
+      "the model's chat template leaves a message of the role \"{}\" out of the "
+      "prompt",
+      called(best.role));
+  return *std::move(best.text);
 }
 
 bool Dialogue::ends_answer(Token token) const {

@@ -25,6 +25,7 @@
 #include "core/chat/chat_format.h"
 #include "core/chat/chat_template.h"
 #include "core/chat/conversation.h"
+#include "core/chat/message_forms.h"
 #include "core/chat/prompt_encoder.h"
 #include "core/chat/thinking.h"
 #include "core/chat/tool_calls.h"
@@ -51,8 +52,9 @@ struct DialogueOptions {
   std::tm now = {};  // for templates that write the date
 };
 
-// A conversation as APIs exchange it: messages [{"role": ..., "content": ...}, ...]; tools, a list
-// or null; and more variables for the template, which override those made from the options.
+// A conversation as APIs exchange it: messages [{"role": ..., "content": ...}, ...], where a
+// content is a text or a list of parts {"type": "text", "text": ..., ...}; tools, a list or null;
+// and more variables for the template, which override those made from the options.
 struct DialogueBody {
   nlohmann::ordered_json messages;
   nlohmann::ordered_json tools = nullptr;
@@ -62,6 +64,7 @@ struct DialogueBody {
 struct DialoguePrompt {
   std::vector<tokenizer::Token> tokens;
   bool opens_thought = false;  // the answer begins inside of a thought
+  std::string warning = {};    // in one line of ASCII: a message that the template leaves out
 };
 
 class Dialogue {
@@ -74,9 +77,12 @@ class Dialogue {
   // A name for people: "the model's template", "ChatML".
   std::string name() const;
 
-  // The tokens that make the model answer. If the template refuses system messages, those at the
-  // beginning are joined, and if need be put in front of the first user message. Throws UsageError
-  // when the conversation cannot be written, and for a variable that no template mentions.
+  // The tokens that make the model answer. The conversation is given to the template in a form that
+  // it takes (message_forms.h): the role "developer" becomes "system" where the template does not
+  // know it, parts become texts where it does not look into them, arguments of calls objects. If it
+  // refuses or drops system messages, those at the beginning are joined, and if need be put in
+  // front of the first user message. Throws UsageError when the conversation cannot be written, and
+  // for a variable that no template mentions.
   DialoguePrompt encode(const DialogueBody& body) const;
   // The same for messages whose answers may be known as tokens; the format of a family uses these.
   DialoguePrompt encode(const Conversation& conversation) const;
@@ -105,12 +111,23 @@ class Dialogue {
   std::vector<tokenizer::Token> end_of_thought() const;
 
  private:
-  jinja::Text render(const DialogueBody& body) const;
+  // The prompt that comes closest so far: no message before `missing` is left out.
+  struct Incomplete {
+    std::optional<jinja::Text> text = {};
+    std::size_t missing = 0;
+    std::string role = {};     // of the missing message
+    std::string refusal = {};  // why there is no text
+  };
+  nlohmann::ordered_json variables_of(const DialogueBody& body) const;
+  std::optional<jinja::Text> try_forms(nlohmann::ordered_json messages, std::string_view mark,
+                                       nlohmann::ordered_json& variables, Incomplete& best) const;
+  jinja::Text render(const DialogueBody& body, std::string& warning) const;
 
   std::shared_ptr<const ChatTemplate> template_;
   std::optional<ChatFormat> format_;
   std::optional<PromptEncoder> encoder_;  // with a template
   std::optional<ThinkingForm> thinking_form_;
+  TemplateTraits traits_;
   const tokenizer::Tokenizer* tokenizer_;
   DialogueOptions options_;
   std::vector<std::string> stop_texts_;

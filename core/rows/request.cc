@@ -38,24 +38,27 @@ Prompt prompt_of(const RowJson& value) {
   return tokens_of(value, "prompt");
 }
 
-// A string, or a list of parts that are all texts, as in OpenAI's API.
-std::string content_of(const RowJson& value) {
-  if (value.is_string()) return value.get<std::string>();
-  if (!value.is_array()) {
-    throw_wrong_type("content", "a string or an array of text parts", value);
+// Makes sure of a string, or of a list of parts that are all texts, as in OpenAI's API. Parts keep
+// their other members. A refusal of an assistant is a text too.
+void normalise_content(RowJson& content, bool is_assistant) {
+  if (content.is_string()) return;
+  if (!content.is_array()) {
+    throw_wrong_type("content", "a string or an array of text parts", content);
   }
-  std::string text;
-  for (const RowJson& part : value) {
-    const bool is_text = part.is_object() && part.value("type", RowJson()) == "text" &&
-                         part.contains("text") && part["text"].is_string();
+  for (RowJson& part : content) {
+    const RowJson* type = part.is_object() ? find_member(part, "type") : nullptr;
+    const bool is_refusal = is_assistant && type != nullptr && *type == "refusal";
+    const RowJson* text =
+        type != nullptr ? find_member(part, is_refusal ? "refusal" : "text") : nullptr;
+    const bool is_text = text != nullptr && text->is_string() && (is_refusal || *type == "text");
     if (!is_text) throw BadRow("\"content\" has a part that is not a text");
-    text += part["text"].get_ref<const std::string&>();
+    if (is_refusal) part = RowJson{{"type", "text"}, {"text", *text}};
   }
-  return text;
+  if (content.empty()) content = "";
 }
 
-// Makes sure of what templates and formats rely on: a role, and a content that is a text. Null
-// counts as an empty text where the model has said nothing.
+// Makes sure of what templates and formats rely on: a role, and a content of texts. Null counts as
+// the refusal beside it, or as an empty text, where the model has said nothing.
 void normalise_message(RowJson& message) {
   if (!message.is_object()) throw_wrong_type("messages", "an array of objects", message);
   const RowJson* role = find_member(message, "role");
@@ -66,7 +69,10 @@ void normalise_message(RowJson& message) {
     throw BadRow("a message needs both \"role\" and \"content\"");
   }
   if (!role->is_string()) throw_wrong_type("role", "a string", *role);
-  message["content"] = content == nullptr ? "" : content_of(*content);
+  const bool is_assistant = *role == "assistant";
+  if (content != nullptr) return normalise_content(message["content"], is_assistant);
+  const RowJson* refusal = is_assistant ? find_member(message, "refusal") : nullptr;
+  message["content"] = refusal != nullptr ? text_of(*refusal, "refusal") : std::string();
 }
 
 // Moves the messages out of the row.

@@ -29,7 +29,8 @@ namespace sluice::rows {
 enum class Form { plain, completions, chat };
 
 // A text, token ids used as they are, or a conversation to be formatted. In a conversation each
-// content is a text or null, and members keep the order that they have in the row.
+// content is a text or a list of parts of the type "text", and members keep the order that they
+// have in the row.
 using Prompt = std::variant<std::string, std::vector<tokenizer::Token>, chat::DialogueBody>;
 
 // What a row says about each of its results.

@@ -271,8 +271,8 @@ std::vector<RowSetting> read_ones() {
       {"prompt", Kind::read, Scope::text, "a text, or an array of token ids",
        "needed, unless there are `messages`"},
       {"messages", Kind::read, Scope::conversation,
-       "`role` and `content` (a text, parts of type `text`, or, of an assistant, null); calls of "
-       "tools and their results as OpenAI has them",
+       "`role` and `content` (a text, parts of type `text`, or, of an assistant, parts of type "
+       "`refusal` or null); calls of tools and their results as OpenAI has them",
        "needed, unless there is a `prompt`"},
       {"tools", Kind::read, Scope::conversation,
        "functions that the model may call: each with a `name`, and `parameters`, which are the "

@@ -51,6 +51,7 @@ struct Task : ResultSettings {
   // Makes what keeps the text to a grammar. Empty: the text is free.
   std::function<std::unique_ptr<constrain::Guide>()> guide;
   std::uint64_t held_bytes = 0;  // memory that rows_bytes() does not count
+  std::string warning = {};      // what its client should know of the prompt; one line of ASCII
 };
 
 // The task for result number `choice` of a row that wants several. Each has its own seed, the first

@@ -205,6 +205,8 @@ TaskMaker::AnswerFacts TaskMaker::write_conversation(chat::DialogueBody body, bo
   const std::shared_ptr<const chat::Dialogue> dialogue = options_.dialogue;
   chat::DialoguePrompt prompt = dialogue->encode(body);
   task.prompt = std::move(prompt.tokens);
+  task.warning = std::move(prompt.warning);
+  if (!task.warning.empty() && options_.on_warning) options_.on_warning(task.warning);
   const bool has_tools = !body.tools.is_null();
   const AnswerFacts facts{prompt.opens_thought, has_tools};
   if (has_tools && has_form && !call_mark_) {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -38,6 +39,8 @@ struct TaskOptions {
   std::shared_ptr<const chat::Dialogue> dialogue;
   std::string no_dialogue = "the model has no chat format that is known";
   std::optional<std::uint64_t> thought_tokens_max;  // a longer thought is cut short
+  // Called by make() with the warning of a task, if it has one; may be empty.
+  std::function<void(const std::string& warning)> on_warning;
   // The model names that a row may give; empty: any.
   std::vector<std::string> model_names;
 };
