@@ -106,13 +106,14 @@ class ScriptedEngine final : public sluice::engine::Engine {
   std::vector<std::span<const float>> spans_;
 };
 
-TaskOptions task_options(const sluice::tokenizer::Tokenizer& tokenizer) {
+TaskOptions task_options(const sluice::tokenizer::Tokenizer& tokenizer,
+                         const std::string& chat_template) {
   TaskOptions options;
   options.positions_max = 2000;
   options.defaults.tokens_max = 1000;
   options.shortens_default = true;
   const sluice::chat::ChatSource source{
-      std::make_shared<const sluice::chat::ChatTemplate>(reasoning_template, "test", nullptr), {}};
+      std::make_shared<const sluice::chat::ChatTemplate>(chat_template, "test", nullptr), {}};
   options.dialogue = std::make_shared<const sluice::chat::Dialogue>(
       source, tokenizer, sluice::chat::DialogueOptions{});
   return options;
@@ -120,7 +121,8 @@ TaskOptions task_options(const sluice::tokenizer::Tokenizer& tokenizer) {
 
 // One question to a server of its own.
 Answer ask_for(const json& body, const std::string& text, bool has_call_token,
-               const std::string& path = "/v1/chat/completions") {
+               const std::string& path = "/v1/chat/completions",
+               const std::string& chat_template = reasoning_template) {
   std::vector<Listener> listeners;
   listeners.push_back(Listener::on_port("localhost", 0));
   const std::uint16_t port = listeners.front().port();
@@ -137,7 +139,8 @@ Answer ask_for(const json& body, const std::string& text, bool has_call_token,
   service.wait_until_ready();
   const auto& tokenizer = service.engine().tokenizer();
   api.set_model({.service = &service,
-                 .maker = std::make_shared<const TaskMaker>(tokenizer, task_options(tokenizer)),
+                 .maker = std::make_shared<const TaskMaker>(tokenizer,
+                                                            task_options(tokenizer, chat_template)),
                  .name = "scripted"});
   std::thread thread([&] { server.run(); });
   HttpClient client(port);
@@ -369,4 +372,53 @@ TEST_CASE("a response that is cut in its thought is a thought alone, whole and s
   json streamed = last["response"]["output"], expected = whole["output"];
   for (json* one : {&streamed, &expected}) (*one)[0].erase("id");
   CHECK(streamed == expected);
+}
+
+TEST_CASE("a call of a tool whose parameters are an empty list is answered") {
+  json body = body_with(true, GENERATE(false, true));
+  body["tools"][0]["function"]["parameters"] = json::array();  // as PHP writes an empty object
+  const Answer answer = ask_for(
+      body, "</think><function=get_weather><parameter=town>Ulm</parameter></function>", false);
+  CHECK(answer.status == 200);
+  CHECK(answer.body.find("get_weather") != std::string::npos);
+  CHECK(answer.body.find("tool_calls") != std::string::npos);
+  body["tools"][0]["function"]["parameters"] = json::array({1});
+  const Answer refused = ask_for(body, answer_script, false);
+  CHECK(refused.status == 400);
+  CHECK(refused.body.find("get_weather") != std::string::npos);
+}
+
+TEST_CASE("the arguments of a call in the history reach the template as an object") {
+  json body = body_with(true, false);
+  const auto tokens_with = [&](const json& arguments) {
+    json asked = body;
+    asked["messages"].push_back(
+        {{"role", "assistant"},
+         {"content", nullptr},
+         {"tool_calls",
+          {{{"id", "a"},
+            {"type", "function"},
+            {"function", {{"name", "get_weather"}, {"arguments", arguments}}}}}}});
+    asked["messages"].push_back({{"role", "tool"}, {"tool_call_id", "a"}, {"content", "sunny"}});
+    const Answer answer = ask_for(asked, answer_script, false);
+    REQUIRE(answer.status == 200);
+    CHECK(answer.field("X-Sluice-Warning").empty());
+    return json::parse(answer.body)["usage"]["prompt_tokens"].get<int>();
+  };
+  const int as_object = tokens_with({{"town", "Ulm"}});
+  CHECK(tokens_with("{\"town\": \"Ulm\"}") == as_object);
+  CHECK(tokens_with("{ \"town\":\"Ulm\" }\n") == as_object);
+  CHECK(tokens_with("") == tokens_with(json::object()));
+}
+
+TEST_CASE("an answer warns of a message that the template leaves out") {
+  const std::string users_only =
+      "{% for m in messages %}{% if m.role == 'user' %}{{ m.content }}{% endif %}{% endfor %}";
+  const std::string path = "/v1/chat/completions";
+  json body = body_with(false, GENERATE(false, true));
+  CHECK(ask_for(body, "Yes.", false, path, users_only).field("X-Sluice-Warning").empty());
+  body["messages"].push_back({{"role", "tool"}, {"content", "It is sunny."}});
+  const Answer answer = ask_for(body, "Yes.", false, path, users_only);
+  CHECK(answer.status == 200);
+  CHECK(answer.field("X-Sluice-Warning").find("\"tool\"") != std::string::npos);
 }

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <fmt/format.h>
 #include <functional>
 #include <limits>
+#include <memory>
 #include <string>
 #include <sys/wait.h>
 #include <system_error>
@@ -267,6 +269,13 @@ rows::TaskOptions task_options(const BatchOptions& options) {
 
 namespace {
 
+// Tells the first warning of all rows. May be called by any thread.
+std::function<void(const std::string&)> warn_once() {
+  return [has_told = std::make_shared<std::atomic<bool>>(false)](const std::string& warning) {
+    if (!has_told->exchange(true)) warn(warning + "; further rows of the kind are not told");
+  };
+}
+
 // Prepares a job up to the point where its engine is opened.
 class Preparation {
  public:
@@ -295,6 +304,7 @@ class Preparation {
 
   PreparedEngine open() {
     return_free_memory();
+    if (!options_.common.quiet) tasks_.on_warning = warn_once();  // not while rows are examined
     PreparedEngine prepared;
     prepared.job.scheduler.parallel = parallel_;
     prepared.job.positions_planned = need_.positions;

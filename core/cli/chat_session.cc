@@ -50,6 +50,7 @@ GenerationEnd ChatSession::answer(const std::string& message, AnswerOutput& outp
   chat::DialoguePrompt prompt;
   try {
     prompt = dialogue_.encode(conversation_);
+    if (!prompt.warning.empty() && !std::exchange(has_warned_, true)) warn(prompt.warning);
     logits = evaluate(prompt.tokens, progress);
   } catch (const UsageError&) {
     conversation_.pop_back();

@@ -64,6 +64,7 @@ class ChatSession {
   std::vector<tokenizer::Token> held_;  // the tokens that the sequence holds
   GenerationCounts counts_;
   std::uint64_t reused_tokens_ = 0;
+  bool has_warned_ = false;  // of a message that the template leaves out
 };
 
 }  // namespace sluice::cli

@@ -32,8 +32,8 @@ class Connection::LiveExchange final : public Exchange {
   void respond(Response response) override {
     if (connection_ != nullptr) connection_->respond(std::move(response));
   }
-  void begin_stream() override {
-    if (connection_ != nullptr) connection_->begin_stream();
+  void begin_stream(std::vector<Field> fields) override {
+    if (connection_ != nullptr) connection_->begin_stream(std::move(fields));
   }
   void send(std::string_view events) override {
     if (connection_ != nullptr) connection_->send(events);
@@ -224,13 +224,12 @@ void Connection::respond(Response response) {
   flush();
 }
 
-void Connection::begin_stream() {
+void Connection::begin_stream(std::vector<Field> fields) {
   if (std::exchange(has_answered_, true)) return;
   is_stream_ = true;
-  write_head({.type = "text/event-stream",
-              .body = {},
-              .fields = {{"Cache-Control", "no-store"}, {"X-Accel-Buffering", "no"}}},
-             true);
+  fields.push_back({"Cache-Control", "no-store"});
+  fields.push_back({"X-Accel-Buffering", "no"});
+  write_head({.type = "text/event-stream", .body = {}, .fields = std::move(fields)}, true);
   last_progress_ = Clock::now();
   flush();
 }

@@ -60,7 +60,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void refuse(Response response);
   void write_head(const Response& response, bool is_stream);
   void respond(Response response);
-  void begin_stream();
+  void begin_stream(std::vector<Field> fields);
   void send(std::string_view events);
   void end_stream();
   void append_chunk(std::string_view bytes);

@@ -59,7 +59,7 @@ void Generation::start() {
   task_.prompt = {};  // each of the tasks has its own
   exchange_->on_gone([self = shared_from_this()] { self->cancel(); });
   if (!streams_) return;
-  exchange_->begin_stream();
+  exchange_->begin_stream(fields());
   exchange_->send(writer_->begin());
 }
 
@@ -139,6 +139,12 @@ void Generation::take_end(std::size_t index, rows::Outcome outcome) {
   if (std::ranges::all_of(choices_, &Choice::is_done)) end_answer();
 }
 
+// Tells the client what it should know of its prompt.
+std::vector<Field> Generation::fields() const {
+  if (task_.warning.empty()) return {};
+  return {{"X-Sluice-Warning", task_.warning}};
+}
+
 // The last piece of a choice: what was held back, the calls, and why it ended.
 void Generation::end_choice(std::size_t index) {
   Choice& choice = choices_[index];
@@ -158,7 +164,9 @@ void Generation::end_answer() {
   held_.clear();
   std::vector<rows::Completion> completions;
   for (Choice& choice : choices_) completions.push_back(std::move(choice.completion));
-  if (!streams_) return exchange_->respond({.body = writer_->whole(completions)});
+  if (!streams_) {
+    return exchange_->respond({.body = writer_->whole(completions), .fields = fields()});
+  }
   exchange_->send(writer_->end(completions));
   exchange_->end_stream();
 }

@@ -76,6 +76,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void send_piece(std::size_t index, Piece piece);
   void end_choice(std::size_t index);
   void end_answer();
+  std::vector<Field> fields() const;
   void fail(const rows::Outcome& outcome);
   void cancel();
   std::string logprobs_of(std::vector<sampling::TokenLogprob> logprobs) const;

@@ -49,7 +49,7 @@ class Exchange {
   virtual ~Exchange() = default;
   virtual Request& request() = 0;
   virtual void respond(Response response) = 0;
-  virtual void begin_stream() = 0;  // of server-sent events
+  virtual void begin_stream(std::vector<Field> fields = {}) = 0;  // of server-sent events
   virtual void send(std::string_view events) = 0;
   virtual void end_stream() = 0;
   // `gone` is called once if the client goes, or is cut off, before the answer has ended.
