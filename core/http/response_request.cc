@@ -85,6 +85,16 @@ std::string text_of_parts(const RowJson& value, std::string_view name,
   return text;
 }
 
+// The content of a message that is not the assistant's: parts keep their other members, which some
+// chat templates read.
+RowJson content_of(const RowJson& value) {
+  const std::string text = text_of_parts(value, "content", {"input_text", "output_text", "text"});
+  if (value.is_string()) return text;
+  RowJson parts = value;
+  for (RowJson& part : parts) part["type"] = "text";
+  return parts;
+}
+
 const RowJson& needed(const RowJson& item, const char* name) {
   if (const RowJson* value = find_member(item, name)) return *value;
   throw BadRow(fmt::format("\"input\" has an item without \"{}\"", name));
@@ -94,8 +104,8 @@ const RowJson& needed(const RowJson& item, const char* name) {
 // assistant that they belong to.
 class Messages {
  public:
-  void add_text(std::string_view role, const std::string& text) {
-    list_.push_back({{"role", role}, {"content", text}});
+  void add_content(std::string_view role, RowJson content) {
+    list_.push_back({{"role", role}, {"content", std::move(content)}});
   }
 
   void add(const RowJson& item) {
@@ -114,30 +124,30 @@ class Messages {
 
  private:
   void add_message(const RowJson& item) {
-    std::string role = text_of(needed(item, "role"), "role");
-    if (role == "developer") role = "system";
-    const std::string text = text_of_parts(needed(item, "content"), "content",
-                                           {"input_text", "output_text", "text", "refusal"});
+    const std::string role = text_of(needed(item, "role"), "role");
+    const RowJson& content = needed(item, "content");
+    if (role != "assistant") return add_content(role, content_of(content));
+    const std::string text =
+        text_of_parts(content, "content", {"input_text", "output_text", "text", "refusal"});
     // A thought opens a message that says nothing yet.
-    const bool is_open = role == "assistant" && !list_.empty() &&
-                         list_.back()["role"] == "assistant" &&
-                         list_.back()["content"].get_ref<const std::string&>().empty();
-    if (is_open && !list_.back().contains("tool_calls")) {
+    const bool is_open = !list_.empty() && list_.back()["role"] == "assistant" &&
+                         list_.back()["content"] == "" && !list_.back().contains("tool_calls");
+    if (is_open) {
       list_.back()["content"] = text;  // behind its thought
     } else {
-      add_text(role, text);
+      add_content(role, text);
     }
   }
 
   void add_thought(const RowJson& item) {
     const RowJson* content = find_member(item, "content");
     if (content == nullptr) return;  // of another server, which keeps it to itself
-    add_text("assistant", "");
+    add_content("assistant", "");
     list_.back()["reasoning_content"] = text_of_parts(*content, "content", {"reasoning_text"});
   }
 
   void add_call(const RowJson& item) {
-    if (list_.empty() || list_.back()["role"] != "assistant") add_text("assistant", "");
+    if (list_.empty() || list_.back()["role"] != "assistant") add_content("assistant", "");
     list_.back()["tool_calls"].push_back(
         {{"id", needed(item, "call_id")},
          {"type", "function"},
@@ -156,9 +166,10 @@ class Messages {
 RowJson messages_of(const RowJson& instructions, const RowJson& input) {
   Messages messages;
   if (input.is_null()) throw BadRow("\"input\" is missing");
-  if (!instructions.is_null()) messages.add_text("system", text_of(instructions, "instructions"));
+  if (!instructions.is_null())
+    messages.add_content("system", text_of(instructions, "instructions"));
   if (input.is_string()) {
-    messages.add_text("user", input.get<std::string>());
+    messages.add_content("user", input.get<std::string>());
   } else if (input.is_array()) {
     for (const RowJson& item : input) messages.add(item);
   } else {
