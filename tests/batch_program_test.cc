@@ -242,8 +242,7 @@ TEST_CASE("OpenAI's rows and conversations, errors counted but no failure") {
 TEST_CASE("a template writes conversations with tools, and thoughts stand apart in results") {
   const Job job(
       "{\"messages\":[{\"role\":\"user\",\"content\":\"hello\"}]}\n"
-      "{\"messages\":[{\"role\":\"user\",\"content\":\"hello\"}],\"tools\":[{\"type\":\"function\"}"
-      "]}\n"
+      "{\"messages\":[{\"role\":\"user\",\"content\":\"hello\"}],\"tools\":[{\"name\":\"f\"}]}\n"
       "{\"custom_id\":\"c\",\"method\":\"POST\",\"url\":\"/v1/chat/completions\",\"body\":"
       "{\"messages\":[{\"role\":\"user\",\"content\":\"hello\"}]}}\n"
       "{\"prompt\":\"hello\"}\n"
@@ -283,6 +282,28 @@ TEST_CASE("a template writes conversations with tools, and thoughts stand apart 
   CHECK_FALSE(plain[1].contains("reasoning_content"));
   CHECK_FALSE(plain[1]["text"].get<std::string>().empty());
   CHECK(plain[4] == thinking[4]);
+}
+
+TEST_CASE("a message that the template leaves out is told once, unless quiet") {
+  const std::string row =
+      R"({"messages":[{"role":"user","content":"hello"},{"role":"tool","content":"lost"}]})"
+      "\n";
+  const Job job(row + row + row);
+  const std::string model = job.folder.file("users.gguf");
+  sluice::test::TinyLlama({.name = "users",
+                           .tokens = 340,
+                           .chat_template = "{{ messages[0].content }}",
+                           .control_tokens = {}})
+      .write(model);
+  const std::string command = "sluice batch " + model + " " + job.folder.file("in") +
+                              " --temp 0 -n 6 --ctx 64 --restart -o " + job.folder.file("out");
+  const Result told = shell(command), quiet = shell(command + " -q");
+  CHECK(told.status == 0);
+  const std::size_t first = told.errors.find("leaves a message of the role \"tool\" out");
+  CHECK(first != std::string::npos);
+  CHECK(told.errors.find("leaves a message", first + 1) == std::string::npos);
+  CHECK(quiet.errors.find("leaves a message") == std::string::npos);
+  CHECK(lines_of(job.output()).size() == 3);
 }
 
 TEST_CASE("a row has what it asks for, alone and in company") {
