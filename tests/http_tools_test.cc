@@ -422,3 +422,30 @@ TEST_CASE("an answer warns of a message that the template leaves out") {
   CHECK(answer.status == 200);
   CHECK(answer.field("X-Sluice-Warning").find("\"tool\"") != std::string::npos);
 }
+
+TEST_CASE("parts and the developer reach a template alike from both kinds of conversations") {
+  const std::string reading =
+      "{% for m in messages %}{% if m.role == 'developer' %}[a developer]{{ m.content }}"
+      "{% elif m.role == 'user' %}{% for p in m.content %}[{{ p.source_lang_code }}]{{ p.text }}"
+      "{% endfor %}{% endif %}{% endfor %}";
+  const auto ask_both = [&](const json& member) {
+    json part = {{"type", "text"}, {"text", "Good day."}};
+    part.update(member);
+    json messages = {{{"role", "developer"}, {"content", "Translate."}},
+                     {{"role", "user"}, {"content", json::array({part})}}};
+    const Answer chat =
+        ask_for({{"messages", messages}}, "Yes.", false, "/v1/chat/completions", reading);
+    messages[1]["content"][0]["type"] = "input_text";
+    const Answer response = ask_for({{"input", messages}}, "Yes.", false, "/v1/responses", reading);
+    INFO(chat.body << response.body);
+    REQUIRE(chat.status == 200);
+    REQUIRE(response.status == 200);
+    CHECK(response.field("X-Sluice-Warning").empty());
+    const int tokens = json::parse(chat.body)["usage"]["prompt_tokens"].get<int>();
+    CHECK(json::parse(response.body)["usage"]["input_tokens"].get<int>() == tokens);
+    return tokens;
+  };
+  const int without = ask_both(json::object());
+  CHECK(without == static_cast<int>(std::string("[a developer]Translate.[]Good day.").size()));
+  CHECK(ask_both({{"source_lang_code", "en"}}) == without + 2);
+}
