@@ -39,7 +39,8 @@ Sequence::Sequence(Sequence&& other) noexcept
       tables_(std::move(other.tables_)),
       state_(std::move(other.state_)),
       length_(other.length_),
-      capacity_(other.capacity_) {}
+      capacity_(other.capacity_),
+      is_long_(other.is_long_) {}
 
 Sequence& Sequence::operator=(Sequence&& other) noexcept {
   std::swap(cache_, other.cache_);
@@ -47,6 +48,7 @@ Sequence& Sequence::operator=(Sequence&& other) noexcept {
   std::swap(state_, other.state_);
   std::swap(length_, other.length_);
   std::swap(capacity_, other.capacity_);
+  std::swap(is_long_, other.is_long_);
   return *this;
 }
 
@@ -66,6 +68,11 @@ void Sequence::truncate(std::uint32_t length) {
 
 bool Sequence::reserve(std::uint32_t positions) {
   return capacity_ == unlimited || cache_->reserve(*this, std::max(positions, length_));
+}
+
+void Sequence::set_long(bool is_long) {
+  assert(length_ == 0);
+  is_long_ = is_long;
 }
 
 void Sequence::checkpoint() {
@@ -147,6 +154,7 @@ std::optional<Sequence> KvCache::fork(const Sequence& source, std::uint32_t pref
   }
   made.state_ = states_.fork(source.state_, prefix);
   made.length_ = prefix;
+  made.is_long_ = source.is_long_;
   return made;
 }
 

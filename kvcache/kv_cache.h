@@ -67,6 +67,11 @@ class Sequence {
   // the copies they make.
   std::uint32_t reachable(std::uint32_t length) const;
 
+  // Whether its keys are rotated as those of a long text (model::RotarySpec). The cache only
+  // remembers it; forks inherit it. May be changed while there are no positions.
+  bool is_long() const { return is_long_; }
+  void set_long(bool is_long);
+
  private:
   friend class KvCache;
 
@@ -84,6 +89,7 @@ class Sequence {
   SequenceState state_;
   std::uint32_t length_ = 0;
   std::uint32_t capacity_;
+  bool is_long_ = false;
 };
 
 // Some query heads that share one head of keys, of one token or of several in a row; see

@@ -323,8 +323,6 @@ const std::vector<Pair> same_tensors = {
      set("phi3.rope.scaling.original_context_length", std::uint32_t{64}),
      both(set("phi3.rope.scaling.original_context_length", std::uint32_t{64}),
           spoil({"rope_factors_long.weight"}))},
-    {"factors for texts that are shorter", "tiny-phi3", as_it_is,
-     spoil({"rope_factors_short.weight"})},
     {"matrices of heads below each other", "tiny-deepseek2", as_it_is,
      in_all_blocks([](Content& content, const std::string& block) {
        for (const char* name : {"attn_k_b.weight", "attn_v_b.weight"}) {

@@ -67,6 +67,7 @@ void measure_once(engine::Engine& engine, const BenchOptions& options, RandomTok
   const std::vector<Token> prompt = random.next(options.prompt_tokens);
   Sequences sequences;
   sequences.push_back(engine.new_sequence(length));
+  sequences.back()->expect(options.prompt_tokens);
   const Stopwatch prefill;
   evaluate_prompt(engine, *sequences.front(), prompt);
   if (const auto speed = rate(prompt.size(), prefill.seconds())) rates.prefill.push_back(*speed);

@@ -44,7 +44,7 @@ std::span<const float> evaluate_prompt(engine::Session& session, std::span<const
     progress.show(fmt::format("prompt: {} of {} tokens, {:.1f} tokens/s", done, tokens.size(),
                               rate(done - begin, watch.seconds()).value_or(0)));
     try {
-      logits = session.evaluate(next);
+      logits = session.evaluate(next, tokens.size() - done - next.size());
     } catch (const Interrupted&) {
       return {};
     }

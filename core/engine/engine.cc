@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/engine/cached_text.h"
 #include "core/engine/memory_guard.h"
 #include "core/engine/model_key.h"
 #include "core/engine/rehearsal.h"
@@ -146,37 +147,26 @@ DecodeWork decode_work(const plan::PlannedModel& planned) {
           layout.active_weights()};
 }
 
-void truncate_pages(kvcache::Sequence& sequence, std::uint32_t position) {
-  try {
-    sequence.truncate(position);
-  } catch (const std::length_error& e) {
-    throw UsageError(e.what());
-  }
-}
-
 class CachedSequence final : public Sequence {
  public:
-  explicit CachedSequence(kvcache::Sequence sequence) : pages_(std::move(sequence)) {}
+  explicit CachedSequence(CachedText text) : text_(std::move(text)) {}
 
-  std::uint32_t position() const override { return pages_.length(); }
-  std::uint32_t capacity() const override { return pages_.capacity(); }
-  void truncate(std::uint32_t position) override { truncate_pages(pages_, position); }
+  std::uint32_t position() const override { return text_.length(); }
+  std::uint32_t capacity() const override { return text_.capacity(); }
+  void truncate(std::uint32_t position) override { text_.truncate(position); }
   std::uint32_t reachable(std::uint32_t position) const override {
-    return pages_.reachable(position);
+    return text_.reachable(position);
   }
-  bool reserve(std::uint32_t positions) override { return pages_.reserve(positions); }
+  bool reserve(std::uint32_t positions) override { return text_.reserve(positions); }
+  void expect(std::uint32_t tokens) override { text_.expect(tokens); }
+  bool is_long() const override { return text_.is_long(); }
 
-  kvcache::Sequence& pages() { return pages_; }
-  const kvcache::Sequence& pages() const { return pages_; }
+  CachedText& text() { return text_; }
+  const CachedText& text() const { return text_; }
 
  private:
-  kvcache::Sequence pages_;
+  CachedText text_;
 };
-
-std::unique_ptr<Sequence> wrap(std::optional<kvcache::Sequence> sequence) {
-  if (!sequence) return nullptr;
-  return std::make_unique<CachedSequence>(std::move(*sequence));
-}
 
 // One sequence of the stepper's cache, evaluated in chunks.
 class ChunkedSession final : public Session {
@@ -186,58 +176,70 @@ class ChunkedSession final : public Session {
                  PromptCache* prompt_cache, std::function<void()> before_step)
       : stepper_(stepper),
         plan_(plan),
-        sequence_(std::move(sequence)),
+        text_(stepper, std::move(sequence)),
         prompt_cache_(prompt_cache),
         before_step_(std::move(before_step)) {}
 
-  std::span<const float> evaluate(std::span<const Token> tokens) override {
+  std::span<const float> evaluate(std::span<const Token> tokens, std::size_t following) override {
     if (tokens.empty()) throw UsageError("there is no token to evaluate");
-    require_room(sequence_, tokens.size());
+    require_room(text_.pages(), text_.length(), tokens.size());
+    const std::size_t end = position() + tokens.size() + following;
     while (!tokens.empty()) {
       const std::size_t columns = std::min<std::size_t>(tokens.size(), plan_.chunk);
-      step(tokens.first(columns), columns == tokens.size() ? 1 : 0);
+      const bool is_last = columns == tokens.size() && following == 0;
+      step(tokens.first(columns), is_last ? 1 : 0, end);
       tokens = tokens.subspan(columns);
     }
-    return stepper_.logits(0);
+    return following == 0 ? stepper_.logits(0) : std::span<const float>();
   }
 
   void evaluate_all(
       std::span<const Token> tokens,
       const std::function<void(std::size_t, std::span<const float>)>& on_logits) override {
-    require_room(sequence_, tokens.size());
+    require_room(text_.pages(), text_.length(), tokens.size());
     for (std::size_t done = 0; done < tokens.size();) {
-      const std::size_t columns = std::min<std::size_t>(tokens.size() - done, plan_.logits_columns);
-      step(tokens.subspan(done, columns), columns);
+      std::size_t columns = std::min<std::size_t>(tokens.size() - done, plan_.logits_columns);
+      // The logits of a step are all those of a short text, or all those of a long one.
+      const std::uint32_t limit = stepper_.short_tokens_max();
+      if (position() < limit) columns = std::min<std::size_t>(columns, limit - position());
+      step(tokens.subspan(done, columns), columns, position() + columns);
       for (std::size_t c = 0; c < columns; ++c) on_logits(done + c, stepper_.logits(c));
       done += columns;
     }
   }
 
-  std::uint32_t position() const override { return sequence_.length(); }
-  std::uint32_t capacity() const override { return sequence_.capacity(); }
-  void clear() override { sequence_.truncate(0); }
-  void truncate(std::uint32_t position) override { truncate_pages(sequence_, position); }
+  std::uint32_t position() const override { return text_.length(); }
+  std::uint32_t capacity() const override { return text_.capacity(); }
+  void clear() override { text_.truncate(0); }
+  void truncate(std::uint32_t position) override { text_.truncate(position); }
 
   std::uint32_t restore(std::span<const Token> tokens) override {
     if (position() != 0) throw UsageError("only an empty sequence can be restored");
-    return prompt_cache_ ? prompt_cache_->restore(sequence_, tokens) : 0;
+    if (!prompt_cache_) return 0;
+    text_.expect(static_cast<std::uint32_t>(tokens.size()));
+    const std::uint32_t restored = prompt_cache_->restore(text_.pages(), tokens);
+    text_.appended(tokens.first(restored));
+    return restored;
   }
 
   void save(std::span<const Token> tokens) override {
     if (tokens.size() > position()) throw UsageError("only what was evaluated can be saved");
-    if (prompt_cache_) prompt_cache_->save(sequence_, tokens);
+    if (prompt_cache_) prompt_cache_->save(text_.pages(), tokens);
   }
 
  private:
-  void step(std::span<const Token> tokens, std::size_t logits) {
+  // `end`: the length of the text when logits are wanted next.
+  void step(std::span<const Token> tokens, std::size_t logits, std::size_t end) {
     before_step_();
-    const StepPart part{&sequence_, tokens, logits};
+    text_.prepare(static_cast<std::uint32_t>(end), logits != 0);
+    const StepPart part{&text_.pages(), tokens, logits};
     stepper_.run({&part, 1});
+    text_.appended(tokens);
   }
 
   Stepper& stepper_;
   const plan::MemoryPlan& plan_;
-  kvcache::Sequence sequence_;
+  CachedText text_;
   PromptCache* prompt_cache_;
   std::function<void()> before_step_;
 };
@@ -292,7 +294,9 @@ class LoadedEngine final : public Engine {
 
   std::unique_ptr<Sequence> new_sequence(std::uint32_t positions) override {
     if (positions > plan().cache.positions) return nullptr;
-    return wrap(cache().new_sequence(capacity_for(positions)));
+    std::optional<kvcache::Sequence> made = cache().new_sequence(capacity_for(positions));
+    if (!made) return nullptr;
+    return std::make_unique<CachedSequence>(CachedText(*stepper_, std::move(*made)));
   }
 
   std::unique_ptr<Sequence> fork(const Sequence& source, std::uint32_t prefix,
@@ -304,22 +308,33 @@ class LoadedEngine final : public Engine {
     }
     if (positions > plan().cache.positions) return nullptr;
     try {
-      return wrap(cache().fork(dynamic_cast<const CachedSequence&>(source).pages(), prefix,
-                               capacity_for(positions)));
+      std::optional<CachedText> made =
+          dynamic_cast<const CachedSequence&>(source).text().fork(prefix, capacity_for(positions));
+      if (!made) return nullptr;
+      return std::make_unique<CachedSequence>(std::move(*made));
     } catch (const std::length_error& e) {
       throw UsageError(e.what());
     }
   }
 
   std::span<const std::span<const float>> step(std::span<const SequenceWork> works) override {
+    const auto text_of = [](const SequenceWork& work) -> CachedText& {
+      return dynamic_cast<CachedSequence&>(*work.sequence).text();
+    };
     parts_.clear();
     for (const SequenceWork& work : works) {
-      parts_.push_back({&dynamic_cast<CachedSequence&>(*work.sequence).pages(), work.tokens,
-                        work.wants_logits ? std::size_t{1} : 0, work.on_hidden});
+      parts_.push_back({&text_of(work).pages(), work.tokens, work.wants_logits ? std::size_t{1} : 0,
+                        work.on_hidden});
     }
     check_distinct();
     tell_changes();
+    for (const SequenceWork& work : works) {
+      CachedText& text = text_of(work);
+      text.prepare(static_cast<std::uint32_t>(text.length() + work.tokens.size()),
+                   work.wants_logits);
+    }
     if (!parts_.empty()) stepper_->run(parts_);
+    for (const SequenceWork& work : works) text_of(work).appended(work.tokens);
     results_.clear();
     std::size_t next = 0;
     for (const SequenceWork& work : works) {
@@ -419,6 +434,7 @@ class LoadedEngine final : public Engine {
     for (const std::string& note : tape_->statistics().notes) facts_.notes.push_back(note);
     facts_.threads = static_cast<unsigned>(team_.size());
     facts_.context = plan().context;
+    facts_.short_tokens_max = stepper_->short_tokens_max();
     facts_.vocabulary = hyper_parameters().vocabulary;
     facts_.embedding = hyper_parameters().embedding;
     facts_.pooling_type = opened_->model.metadata().find_int(facts_.architecture + ".pooling_type");

@@ -69,6 +69,8 @@ struct EngineFacts {
   std::vector<std::string> notes;  // requests that could not be met, a line each
   unsigned threads = 0;
   std::uint32_t context = 0;
+  // Texts of more tokens than this have their keys rotated otherwise (engine/cached_text.h).
+  std::uint32_t short_tokens_max = kvcache::unlimited;
   std::uint32_t vocabulary = 0;  // logits per token
   std::uint32_t embedding = 0;   // floats of a hidden state
   // How the file says to make one embedding of the hidden states of a text, if it does: the number
@@ -159,6 +161,11 @@ class Sequence {
   // Returns false, and changes nothing, when the cache does not have so much free, or when a
   // sequence cannot be so long. A sequence without limit stays as it is.
   virtual bool reserve(std::uint32_t positions) = 0;
+  // Says how many tokens an empty sequence will have before logits are wanted. Changes no result,
+  // but a text that becomes longer than EngineFacts::short_tokens_max is evaluated only once then.
+  virtual void expect(std::uint32_t /*tokens*/) {}
+  // Whether what it holds is that of a text that is longer: of use to others that are so, too.
+  virtual bool is_long() const { return false; }
 };
 
 using HiddenSink = std::function<void(std::size_t i, std::span<const float> hidden)>;
@@ -225,8 +232,10 @@ class Session {
   // Appends tokens to the sequence and returns the logits after the last one: [vocabulary] floats,
   // valid until the next call. Throws what Engine::step throws; position() then tells how many
   // tokens were appended, in whole chunks. When the context has no room for all, throws UsageError
-  // and appends none.
-  virtual std::span<const float> evaluate(std::span<const tokenizer::Token> tokens) = 0;
+  // and appends none. `following`: how many more tokens will be appended before logits are wanted;
+  // if there are any, there are no logits now.
+  virtual std::span<const float> evaluate(std::span<const tokenizer::Token> tokens,
+                                          std::size_t following = 0) = 0;
 
   // The same, but calls `on_logits(i, logits)` after each token i of `tokens`, in order.
   virtual void evaluate_all(

@@ -11,7 +11,7 @@ using kvcache::page_positions;
 using tokenizer::Token;
 
 // Changed whenever the same model and settings give other bytes than before.
-constexpr std::uint64_t snapshot_version = 3;
+constexpr std::uint64_t snapshot_version = 4;
 
 PageKey derive(const PageKey& key, std::span<const std::uint64_t> numbers) {
   return key.derive(std::as_bytes(numbers));
@@ -50,7 +50,7 @@ PromptCache::PromptCache(const PromptCacheOptions& options, const PageKey& model
 // store. Only the state after the last page is read, so a model with states gets all pages or none.
 std::uint32_t PromptCache::restore(kvcache::Sequence& sequence, std::span<const Token> tokens) {
   const std::size_t room = std::min<std::size_t>(tokens.size(), sequence.capacity());
-  kept_ = keys_of(tokens.first(room));
+  kept_ = keys_of(sequence, tokens.first(room));
   const std::size_t pages = restorable_pages();
   std::size_t page = 0;
   for (; page < pages; ++page) {
@@ -81,7 +81,7 @@ std::size_t PromptCache::restorable_pages() const {
 
 void PromptCache::save(const kvcache::Sequence& sequence, std::span<const Token> tokens) {
   if (!writes_) return;
-  const std::vector<PageKey> keys = keys_of(tokens);
+  const std::vector<PageKey> keys = keys_of(sequence, tokens);
   const auto known = std::ranges::mismatch(kept_, keys).in2 - keys.begin();
   auto page = static_cast<std::size_t>(known);
   bool is_new = false;
@@ -140,9 +140,10 @@ PageKey PromptCache::state_key(const PageKey& page) {
   return derive(page, std::array<std::uint64_t, 1>{0});
 }
 
-std::vector<PageKey> PromptCache::keys_of(std::span<const Token> tokens) const {
+std::vector<PageKey> PromptCache::keys_of(const kvcache::Sequence& sequence,
+                                          std::span<const Token> tokens) const {
   std::vector<PageKey> keys;
-  PageKey key = root_;
+  PageKey key = derive(root_, std::array<std::uint64_t, 1>{sequence.is_long() ? 1u : 0u});
   for (; tokens.size() >= page_positions; tokens = tokens.subspan(page_positions)) {
     key = key.derive(tokens.first(page_positions));
     keys.push_back(key);

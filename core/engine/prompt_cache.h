@@ -59,8 +59,9 @@ class PromptCache {
   std::size_t restorable_pages() const;
   bool has_states() const;
   static PageKey state_key(const PageKey& page);
-  // The names of the whole pages of `tokens`.
-  std::vector<PageKey> keys_of(std::span<const tokenizer::Token> tokens) const;
+  // The names of the whole pages of `tokens`, as the sequence rotates its keys.
+  std::vector<PageKey> keys_of(const kvcache::Sequence& sequence,
+                               std::span<const tokenizer::Token> tokens) const;
 
   kvcache::KvCache& cache_;
   std::function<void(const std::string&)> warn_;

@@ -12,11 +12,21 @@ namespace sluice::engine {
 
 using tokenizer::Token;
 
-void require_room(const kvcache::Sequence& sequence, std::size_t count) {
-  if (count <= sequence.capacity() - sequence.length()) return;
+namespace {
+
+std::uint32_t short_tokens(const model::Decoder& decoder, const kvcache::Window& window) {
+  const std::uint32_t most = decoder.short_tokens_max();
+  const bool sees_no_more = window.positions != 0 && window.positions <= most;
+  return sees_no_more ? kvcache::unlimited : most;
+}
+
+}  // namespace
+
+void require_room(const kvcache::Sequence& sequence, std::size_t length, std::size_t count) {
+  if (count <= sequence.capacity() - length) return;
   throw UsageError(fmt::format(
       "{} more tokens do not fit: the context holds {}, of which {} are used; give a larger --ctx",
-      count, sequence.capacity(), sequence.length()));
+      count, sequence.capacity(), length));
 }
 
 Stepper::Stepper(model::Decoder& decoder, const plan::MemoryPlan& plan,
@@ -28,6 +38,7 @@ Stepper::Stepper(model::Decoder& decoder, const plan::MemoryPlan& plan,
       tape_(tape),
       embedding_(std::move(embedding)),
       tokens_(tokens),
+      short_tokens_max_(short_tokens(decoder, plan.cache.window)),
       suppressed_(std::move(suppressed)),
       cache_(plan.cache, kernels),
       compute_(kernels, team, tape, decoder.size_max(), plan.chunk, plan.tape_options.held_max),
@@ -84,7 +95,7 @@ void Stepper::check(std::span<const StepPart> parts) const {
   std::size_t columns = 0, wanted = 0;
   for (const StepPart& part : parts) {
     if (part.tokens.empty()) throw UsageError("there is no token to evaluate");
-    require_room(*part.sequence, part.tokens.size());
+    require_room(*part.sequence, part.sequence->length(), part.tokens.size());
     for (const Token token : part.tokens) {
       if (token >= 0 && static_cast<std::uint32_t>(token) < vocabulary) continue;
       throw UsageError(fmt::format("token {} is not in the vocabulary of {}", token, vocabulary));

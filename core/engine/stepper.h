@@ -29,8 +29,8 @@ struct StepPart {
   std::function<void(std::size_t i, std::span<const float> hidden)> on_hidden = {};
 };
 
-// Throws UsageError when `count` more tokens do not fit into the sequence.
-void require_room(const kvcache::Sequence& sequence, std::size_t count);
+// Throws UsageError when `count` more tokens than `length` do not fit into the sequence.
+void require_room(const kvcache::Sequence& sequence, std::size_t length, std::size_t count);
 
 class Stepper {
  public:
@@ -42,8 +42,14 @@ class Stepper {
           streaming::StreamedTape& tape, model::EmbeddingTable embedding, std::size_t tokens,
           std::vector<tokenizer::Token> suppressed);
 
+  std::size_t columns_max() const { return plan_.chunk; }  // most tokens of a step
+
   kvcache::KvCache& cache() { return cache_; }
   const kvcache::KvCache& cache() const { return cache_; }
+
+  // The most tokens of a text whose keys are rotated as those of a short one (kvcache::Sequence::
+  // is_long). No limit where all texts are rotated alike, and where a window hides what is farther.
+  std::uint32_t short_tokens_max() const { return short_tokens_max_; }
 
   // Called many times a step; what it throws ends the step.
   void set_stop_check(std::function<void()> check) { compute_.set_stop_check(std::move(check)); }
@@ -73,6 +79,7 @@ class Stepper {
   streaming::StreamedTape& tape_;
   model::EmbeddingTable embedding_;
   std::size_t tokens_;
+  std::uint32_t short_tokens_max_;
   std::vector<tokenizer::Token> suppressed_;
   kvcache::KvCache cache_;
   model::Compute compute_;

@@ -38,6 +38,15 @@ void Decoder::for_each_block(F&& f) const {
   }
 }
 
+std::uint32_t Decoder::short_tokens_max() const {
+  std::uint32_t most = kvcache::unlimited;
+  for (const RotaryTable& rope : ropes_) {
+    if (rope.spec().long_factors.empty()) continue;
+    most = std::min(most, rope.spec().parameters.original_context);
+  }
+  return most;
+}
+
 std::size_t Decoder::size_max() const {
   std::size_t most = prologue_ ? prologue_->size_max() : hp_.embedding;
   for_each_block([&](const Block& block) { most = std::max(most, block.size_max()); });

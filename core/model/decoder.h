@@ -63,6 +63,10 @@ class Decoder {
 
   const HyperParameters& hyper_parameters() const { return hp_; }
 
+  // The most tokens of a text that is short (RotarySpec); kvcache::unlimited for most models, which
+  // rotate all texts alike.
+  std::uint32_t short_tokens_max() const;
+
   // What each layer keeps of a token.
   const std::vector<kvcache::LayerShape>& cache_layers() const { return cache_layers_; }
 

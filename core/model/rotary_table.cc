@@ -14,19 +14,20 @@ RotaryTable::Buffers RotaryTable::place(Arena& arena, const BufferShape& shape) 
 
 void RotaryTable::bind(Arena& arena, const BufferShape& shape) {
   buffers_ = place(arena, shape);
-  const std::size_t context = kvcache::visible_positions_max(shape.cache);
-  const bool is_long = !spec_.long_factors.empty() && context > spec_.parameters.original_context;
-  rope_.emplace(spec_.parameters, is_long ? spec_.long_factors : spec_.factors);
+  short_rope_.emplace(spec_.parameters, spec_.factors);
+  long_rope_.emplace(spec_.parameters,
+                     spec_.long_factors.empty() ? spec_.factors : spec_.long_factors);
 }
 
 void RotaryTable::fill(std::span<const Column> columns, const kvcache::KvCache& cache) {
   for (std::size_t c = 0; c < columns.size(); ++c) {
     const std::uint32_t position = columns[c].position;
+    const Rope& rope = columns[c].sequence->is_long() ? *long_rope_ : *short_rope_;
     const std::size_t at = c * pairs();
-    rope_->angles(position, buffers_.own.cosines + at, buffers_.own.sines + at);
+    rope.angles(position, buffers_.own.cosines + at, buffers_.own.sines + at);
     if (buffers_.sinks.cosines == nullptr) continue;
-    rope_->angles(cache.sink_query_position(position), buffers_.sinks.cosines + at,
-                  buffers_.sinks.sines + at);
+    rope.angles(cache.sink_query_position(position), buffers_.sinks.cosines + at,
+                buffers_.sinks.sines + at);
   }
 }
 

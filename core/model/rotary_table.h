@@ -22,8 +22,9 @@ enum class RopePairing { norm, neox };
 struct RotarySpec {
   RopeParameters parameters;
   RopePairing pairing = RopePairing::norm;
-  // Divisors of the frequencies, one per pair, or empty. `long_factors` replace them in contexts
-  // longer than parameters.original_context (longrope).
+  // Divisors of the frequencies, one per pair, or empty. `long_factors` replace them in texts of
+  // more tokens than parameters.original_context (LongRoPE, Ding et al. 2024): for all positions,
+  // so keys of a text that grows beyond it are made anew (engine/cached_text.h).
   Vector factors = {};
   Vector long_factors = {};
 };
@@ -39,7 +40,7 @@ class RotaryTable {
   void measure(Arena& arena, const BufferShape& shape) const { place(arena, shape); }
   void bind(Arena& arena, const BufferShape& shape);
 
-  // Computes the angles of all columns of a step.
+  // Computes the angles of all columns of a step, each as its sequence is short or long.
   void fill(std::span<const Column> columns, const kvcache::KvCache& cache);
 
   // Rotates `heads` heads of `dim` elements in place, for the token's own position or for the
@@ -64,7 +65,7 @@ class RotaryTable {
               std::size_t dim, std::size_t column) const;
 
   RotarySpec spec_;
-  std::optional<Rope> rope_;
+  std::optional<Rope> short_rope_, long_rope_;  // both are there, and often alike
   Buffers buffers_;
 };
 

@@ -13,6 +13,7 @@ std::size_t common_tokens(std::span<const Token> a, std::span<const Token> b) {
 
 void PrefixMatch::consider(const engine::Sequence& other, std::span<const Token> held,
                            std::span<const Token> wanted) {
+  if (other.is_long() != is_long) return;
   const auto shared = static_cast<std::uint32_t>(common_tokens(held, wanted));
   const std::uint32_t reached = shared > tokens ? other.reachable(shared) : 0;
   if (reached <= tokens) return;
@@ -34,7 +35,8 @@ void KeptPrefixes::add(std::vector<Token> tokens, std::unique_ptr<engine::Sequen
   // Whether `longer` serves every row that begins with all tokens of `shorter`.
   const auto covers = [](const Kept& longer, const Kept& shorter) {
     const auto size = static_cast<std::uint32_t>(shorter.tokens.size());
-    return common_tokens(longer.tokens, shorter.tokens) == size &&
+    return longer.sequence->is_long() == shorter.sequence->is_long() &&
+           common_tokens(longer.tokens, shorter.tokens) == size &&
            longer.sequence->reachable(size) == size;
   };
   Kept added{std::move(tokens), std::move(sequence)};

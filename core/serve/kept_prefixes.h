@@ -27,6 +27,7 @@ std::size_t common_tokens(std::span<const tokenizer::Token> a, std::span<const t
 struct PrefixMatch {
   const engine::Sequence* sequence = nullptr;
   std::uint32_t tokens;  // without a sequence: others must share more than this
+  bool is_long = false;  // which kind of text it is for; others are no help
 
   // Takes a sequence that shares more of `wanted`. `held` are its tokens.
   void consider(const engine::Sequence& other, std::span<const tokenizer::Token> held,

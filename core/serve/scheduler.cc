@@ -298,6 +298,7 @@ bool Scheduler::has_to_wait(const Row& row) const {
   return std::ranges::any_of(rows_, [&](const auto& other) {
     if (other.get() == &row || !other->sequence || other->generates()) return false;
     if (row.is_interactive() && !other->is_interactive()) return false;
+    if (other->sequence->is_long() != is_long(row)) return false;
     const std::size_t shared = common_tokens(row.shareable(), other->shareable());
     return shared >= options_.shared_tokens_min && shared > other->sequence->position();
   });
@@ -305,19 +306,30 @@ bool Scheduler::has_to_wait(const Row& row) const {
 
 // Null when there is no room.
 std::unique_ptr<Sequence> Scheduler::make_sequence(const Row& row) {
-  if (!row.can_share()) return engine_.new_sequence(row.room(true));
-  PrefixMatch match{nullptr, std::max(options_.shared_tokens_min, 1U) - 1};
-  for (const auto& other : rows_) {
-    if (other->sequence) match.consider(*other->sequence, other->tokens, row.shareable());
+  PrefixMatch match{nullptr, std::max(options_.shared_tokens_min, 1U) - 1, is_long(row)};
+  if (row.can_share()) {
+    for (const auto& other : rows_) {
+      if (other->sequence) match.consider(*other->sequence, other->tokens, row.shareable());
+    }
+    kept_.find(row.shareable(), match);
   }
-  kept_.find(row.shareable(), match);
-  if (match.sequence == nullptr) return engine_.new_sequence(row.room(true));
-  return engine_.fork(*match.sequence, match.tokens, row.room(true));
+  if (match.sequence != nullptr) {
+    return engine_.fork(*match.sequence, match.tokens, row.room(true));
+  }
+  std::unique_ptr<Sequence> made = engine_.new_sequence(row.room(true));
+  if (made) made->expect(static_cast<std::uint32_t>(row.tokens.size()));
+  return made;
 }
 
-// Makes sure that each row has room for its tokens, the first rows first.
+bool Scheduler::is_long(const Row& row) const {
+  return row.tokens.size() > engine_.facts().short_tokens_max;
+}
+
+// Makes sure that each row has room for its tokens, the first rows first. A row that has become a
+// long text begins again, since it needs other keys, and none that it shares with short ones.
 void Scheduler::grow() {
   for (const auto& row : rows_) {
+    if (row->sequence && row->sequence->is_long() != is_long(*row)) keep(*row);
     const auto has_room = [&] { return row->sequence->capacity() >= row->tokens.size(); };
     while (row->sequence && !has_room()) {
       if (row->sequence->reserve(row->room(true)) || kept_.drop_oldest()) continue;

@@ -122,6 +122,7 @@ class Scheduler {
   const Row* start_rows();
   bool has_to_wait(const Row& row) const;
   std::unique_ptr<engine::Sequence> make_sequence(const Row& row);
+  bool is_long(const Row& row) const;
   std::size_t places_taken() const;
   bool preempt_behind(const Row& row, rows::Priority first);
   void preempt(Row& row);
