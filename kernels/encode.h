@@ -1,8 +1,9 @@
 // Float32 to weight blocks: the quantisers, for the formats with can_encode(type).
 //
 // They minimise the sum of w (x - x')^2 over a row, where w is the importance of a column: the mean
-// square of the input that the column is multiplied with. Without importances w is 1. The same
-// values give the same bytes on every machine.
+// square of the input that the column is multiplied with, but at least a millionth of the mean of
+// the row. Only their ratios matter. Without importances w is 1. The same values give the same
+// bytes on every machine.
 #pragma once
 
 #include <cstddef>

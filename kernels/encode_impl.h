@@ -433,9 +433,28 @@ inline void encode_pairs(float highest, const float* x, const Sheet& sheet, int 
 
 // --- Rows ----------------------------------------------------------------------------------------
 
+// The power of two next below 1 / x, of a double that is normal and positive.
+inline double inverse_power_of_two(double x) {
+  std::uint64_t bits;
+  __builtin_memcpy(&bits, &x, sizeof bits);
+  bits = (2046 - (bits >> 52)) << 52;
+  double inverse;
+  __builtin_memcpy(&inverse, &bits, sizeof inverse);
+  return inverse;
+}
+
+// The factor that gives the importances of a row a mean between 1 and 2: sums of them neither
+// overflow nor vanish then, and as it is a power of two, nothing else changes. 0: all are 0.
+inline double importance_unit(const float* importance, std::size_t columns) {
+  double sum = 0;
+  for (std::size_t i = 0; i < columns; ++i) sum += static_cast<double>(importance[i]);
+  return sum == 0 ? 0 : inverse_power_of_two(sum / static_cast<double>(columns));
+}
+
 // Calls body(values, sheet, sub-blocks, block) for up to sixteen sub-blocks of `size` values at a
-// time. If all importances of a block of `elements` values are 0 (no input ever reached its
-// columns), any codes would do, so its weights are 1.
+// time. Importances are at least a millionth of their mean: columns that no input has reached so
+// far may be reached later, and a block of nothing else must keep its values. If all of a row are
+// 0, its weights are 1.
 template <int elements, int size, class Block, class Body>
 inline void by_sheets(const float* values, std::size_t columns, const float* importance,
                       std::byte* blocks, const Body& body) {
@@ -444,14 +463,14 @@ inline void by_sheets(const float* values, std::size_t columns, const float* imp
   Sheet sheet;
   float weights[at_once];
   for (float& w : weights) w = 1;
+  const double unit = importance == nullptr ? 0 : importance_unit(importance, columns);
+  constexpr float least = 1.0f / (1 << 20);
   auto* block = reinterpret_cast<Block*>(blocks);
   for (std::size_t at = 0; at < columns; at += at_once) {
     const std::size_t count = columns - at < at_once ? columns - at : at_once;
-    for (std::size_t i = 0; importance != nullptr && i < count; i += elements) {
-      const float* w = importance + at + i;
-      bool is_known = false;
-      for (std::size_t k = 0; k < elements; ++k) is_known = is_known || w[k] > 0;
-      for (std::size_t k = 0; k < elements; ++k) weights[i + k] = is_known ? w[k] : 1;
+    for (std::size_t i = 0; unit != 0 && i < count; ++i) {
+      const auto weight = static_cast<float>(static_cast<double>(importance[at + i]) * unit);
+      weights[i] = weight > least ? weight : least;
     }
     const int sub_blocks = static_cast<int>(count / size);
     fill<size>(values + at, weights, sub_blocks, sheet);

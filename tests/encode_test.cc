@@ -265,6 +265,42 @@ TEST_CASE("importance moves the error to columns that count less") {
   }
 }
 
+TEST_CASE("only the ratios of importances matter, and what counts little keeps its values") {
+  std::mt19937_64 random(test::random_seed());
+  std::uniform_real_distribution<float> uniform(0, 1);
+  for (const BlockTraits& type : all_block_types()) {
+    if (!can_encode(type.type) || type.elements_per_block == 1) continue;
+    INFO(type.name);
+    const std::vector<float> values = random_row(random, false);
+    std::vector<float> importance(columns);
+    for (float& one : importance) one = uniform(random);
+    const std::vector<float> expected = encoded(type.type, values, importance.data());
+    for (const int power : {-120, -60, 30, 110}) {
+      std::vector<float> scaled = importance;
+      for (float& one : scaled) one = std::ldexp(one, power);
+      CHECK(encoded(type.type, values, scaled.data()) == expected);
+    }
+    // Columns that no input has reached, from single ones to whole blocks; and wild ratios.
+    for (int round = 0; round < 20; ++round) {
+      for (std::size_t at = 0; at < columns; at += 16) {
+        const float all[] = {0, 0, 1, 1e-30f, 1e-45f, 1e30f, 3e38f};
+        const float one = all[random() % std::size(all)];
+        for (std::size_t i = at; i < at + 16; ++i) importance[i] = one * uniform(random);
+      }
+      const std::vector<float> found = encoded(type.type, values, importance.data());
+      for (std::size_t at = 0; at < columns; at += 32) {
+        double error = 0, energy = 0;
+        for (std::size_t i = at; i < at + 32; ++i) {
+          REQUIRE(std::isfinite(found[i]));
+          error += std::pow(static_cast<double>(values[i]) - found[i], 2);
+          energy += std::pow(static_cast<double>(values[i]), 2);
+        }
+        CHECK(error < 0.5 * energy);
+      }
+    }
+  }
+}
+
 TEST_CASE("rows that every format can hold come back") {
   for (const BlockTraits& type : all_block_types()) {
     if (!can_encode(type.type)) continue;

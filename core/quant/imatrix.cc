@@ -110,6 +110,10 @@ std::vector<float> Imatrix::importance(const std::string& name,
   for (std::size_t i = 0; i < means.size(); ++i) {
     const float count = entry.counts[i / entry.columns];
     if (count > 0) means[i] = entry.sums[i] / count;
+    if (std::isfinite(means[i])) continue;
+    throw ModelError(fmt::format(
+        "the importance matrix has a sum of {} over {} inputs for tensor {}: it is damaged",
+        entry.sums[i], count, gguf::quoted(name)));
   }
   return means;
 }
