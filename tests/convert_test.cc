@@ -3,6 +3,7 @@
 #include <cstring>
 #include <functional>
 #include <iterator>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -145,6 +146,162 @@ TEST_CASE("how text is split, and what it begins with, come from the steps of th
   CHECK(imported(bytes, nullptr) == std::pair(std::string("gpt-2"), false));
   CHECK(imported(digits, begins_with("b")) == std::pair(std::string("smollm"), false));
   CHECK(imported(bytes, begins_with("a")) == std::pair(std::string("gpt-2"), true));
+}
+
+TEST_CASE("all chat templates of a checkpoint come along, by their names") {
+  using Templates = std::map<std::string, std::string>;
+  const auto imported = [](const std::function<void(const fs::path& folder)>& add) {
+    const test::TemporaryFolder folder;
+    TinyCheckpoint().write_to(folder.path());
+    add(folder.path());
+    const fs::path output = folder.path() / "out.gguf";
+    import_checkpoint(folder.path(), output, {});
+    const gguf::Model model = gguf::Model::open(output);
+    Templates found;
+    for (const gguf::Metadata::Entry& entry : model.metadata().entries()) {
+      const std::string key(entry.key), prefix = "tokenizer.chat_template";
+      if (!key.starts_with(prefix)) continue;
+      if (key == "tokenizer.chat_templates") {
+        for (const auto name : model.metadata().require_strings(key)) {
+          found["names"] += std::string(name) + " ";
+        }
+        continue;
+      }
+      found[key.substr(prefix.size())] = model.metadata().require_string(key);
+    }
+    return found;
+  };
+  const json list = {{{"name", "default"}, {"template", "one"}},
+                     {{"name", "tool_use"}, {"template", "two"}},
+                     {{"name", "a b"}, {"template", "three"}}};
+  const Templates all = {
+      {"", "one"}, {".tool_use", "two"}, {".a_b", "three"}, {"names", "a_b tool_use "}};
+  for (const char* file : {"tokenizer_config.json", "chat_template.json"}) {
+    INFO(file);
+    CHECK(imported([&](const fs::path& folder) {
+            write(folder / file, json({{"chat_template", "text"}}).dump());
+          }) == Templates{{"", "text"}});
+    CHECK(imported([&](const fs::path& folder) {
+            write(folder / file, json({{"chat_template", list}}).dump());
+          }) == all);
+  }
+  CHECK(imported([&](const fs::path& folder) {
+          write(folder / "chat_template.jinja", "file");
+          fs::create_directory(folder / "additional_chat_templates");
+          write(folder / "additional_chat_templates" / "rag.jinja", "more");
+          write(folder / "additional_chat_templates" / "README.md", "none");
+          write(folder / "tokenizer_config.json", json({{"chat_template", list}}).dump());
+          write(folder / "chat_template.json", json({{"chat_template", "text"}}).dump());
+        }) == Templates{{"", "file"},
+                        {".rag", "more"},
+                        {".tool_use", "two"},
+                        {".a_b", "three"},
+                        {"names", "a_b rag tool_use "}});
+  const test::TemporaryFolder folder;
+  TinyCheckpoint().write_to(folder.path());
+  write(folder.path() / "tokenizer_config.json", json({{"chat_template", {{{"name", 7}}}}}).dump());
+  CHECK(refusal(folder.path()).find("without a name") != std::string::npos);
+}
+
+TEST_CASE("an answer ends with each end that the files name") {
+  const auto ends = [](const json& settings, const json& generation) {
+    const test::TemporaryFolder folder;
+    TinyCheckpoint().write_to(folder.path());
+    write(folder.path() / "tokenizer_config.json", settings.dump());
+    write(folder.path() / "generation_config.json", generation.dump());
+    const fs::path output = folder.path() / "out.gguf";
+    import_checkpoint(folder.path(), output, {});
+    const gguf::Model model = gguf::Model::open(output);
+    std::vector<std::int64_t> found{model.metadata().require_u32("tokenizer.ggml.eos_token_id")};
+    const auto list = model.metadata().find_integers("tokenizer.ggml.eos_token_ids");
+    for (std::size_t i = 0; list && i < list->size(); ++i) found.push_back((*list)[i]);
+    return found;
+  };
+  using Ends = std::vector<std::int64_t>;
+  CHECK(ends(json::object(), json::object()) == Ends{1});
+  CHECK(ends({{"eos_token", "a"}}, json::object()) == Ends{0, 1, 0});
+  CHECK(ends({{"eos_token", "b"}}, {{"eos_token_id", 0}}) == Ends{1, 0, 1});
+  CHECK(ends({{"eos_token", "b"}}, {{"eos_token_id", 1}}) == Ends{1});
+  CHECK(ends({{"eos_token", "b"}}, {{"eos_token_id", {0, 1}}}) == Ends{1, 0, 1});
+}
+
+TEST_CASE("a folder without a whole model says what is missing and what to do") {
+  struct Case {
+    std::vector<const char*> expected;
+    std::function<void(const fs::path& folder)> spoil;
+  };
+  const auto move_weights = [](const fs::path& folder, const char* name) {
+    fs::rename(folder / "model.safetensors", folder / name);
+  };
+  const std::vector<Case> cases = {
+      {{"config.json is missing"}, [](const fs::path& f) { fs::remove(f / "config.json"); }},
+      {{"model.safetensors is missing"},
+       [](const fs::path& f) { fs::remove(f / "model.safetensors"); }},
+      {{"model.safetensors.index.json is missing"},
+       [&](const fs::path& f) { move_weights(f, "model-00001-of-00002.safetensors"); }},
+      {{"pytorch_model", "save_pretrained"},
+       [&](const fs::path& f) { move_weights(f, "pytorch_model.bin"); }},
+      {{"'model-00002-of-00002.safetensors'", "missing", "get it again"},
+       [&](const fs::path& f) {
+         move_weights(f, "model-00001-of-00002.safetensors");
+         write(f / "model.safetensors.index.json",
+               json({{"weight_map",
+                      {{"a", "model-00001-of-00002.safetensors"},
+                       {"b", "model-00002-of-00002.safetensors"}}}})
+                   .dump());
+       }},
+      {{"adapter", "merge_and_unload"},
+       [&](const fs::path& f) {
+         move_weights(f, "adapter_model.safetensors");
+         fs::rename(f / "config.json", f / "adapter_config.json");
+       }},
+      {{"adapter", "merge_and_unload"},
+       [&](const fs::path& f) {
+         move_weights(f, "adapter_model.safetensors");
+         fs::copy(f / "config.json", f / "adapter_config.json");
+       }},
+  };
+  for (const Case& one : cases) {
+    const test::TemporaryFolder folder;
+    TinyCheckpoint().write_to(folder.path());
+    one.spoil(folder.path());
+    const std::string line = refusal(folder.path());  // an Error, so not one of reading
+    INFO(line);
+    for (const char* part : one.expected) CHECK(line.find(part) != std::string::npos);
+    CHECK(line.find('\n') == std::string::npos);
+  }
+}
+
+TEST_CASE("what is not finite is refused also where a tensor is copied") {
+  const test::TemporaryFolder folder;
+  TinyCheckpoint checkpoint;
+  for (const std::uint32_t bits : {0x7F800000u, 0xFF800000u, 0x7FC00000u, 0xFFFFFFFFu}) {
+    std::string whole = checkpoint.data;
+    for (const std::size_t at : {std::size_t{0}, whole.size() / 2 / 4 * 4, whole.size() - 4}) {
+      checkpoint.data = whole;
+      std::memcpy(checkpoint.data.data() + at, &bits, sizeof bits);
+      checkpoint.write_to(folder.path());
+      CHECK(refusal(folder.path()).find("not finite") != std::string::npos);
+    }
+    checkpoint.data = whole;
+  }
+  // The norms of a file that is quantised are copied; so is all of one that has the format already.
+  const fs::path input = folder.path() / "in.gguf", output = folder.path() / "again.gguf";
+  for (const auto& [quant, tensor] :
+       {std::pair("F16", "blk.1.ffn_norm.weight"), std::pair("Q8_0", "blk.1.ffn_down.weight"),
+        std::pair("Q6_K", "blk.1.ffn_down.weight")}) {
+    INFO(quant);
+    synth::SyntheticModel("tiny-qwen3", quant).write(input, 1, {});
+    quant::quantise_model(input, output, {quant});
+    fs::remove(output);
+    std::string bytes = content(input);
+    const gguf::Model model = gguf::Model::open(input);
+    const gguf::TensorInfo& found = model.require_tensor(tensor);
+    std::memset(bytes.data() + found.offset, 0xFF, found.bytes / 2);
+    write(input, bytes);
+    CHECK_THROWS_AS(quant::quantise_model(input, output, {quant}), ModelError);
+    CHECK_FALSE(fs::exists(output));
+  }
 }
 
 TEST_CASE("a malformed checkpoint is refused in one line, and nothing is written") {
@@ -324,6 +481,8 @@ TEST_CASE("an importance matrix is read as it was written, and only for its own 
   CHECK(read.importance("other", dims).empty());
   const std::vector<std::uint64_t> others = {2, 7};
   CHECK_THROWS_AS(read.importance("blk.0.ffn_up.weight", others), ModelError);
+  const quant::Imatrix huge({{"blk.0.ffn_up.weight", {2, {3e38f, 1}, {1e-3f}}}}, "", 1, 1);
+  CHECK_THROWS_AS(huge.importance("blk.0.ffn_up.weight", others), ModelError);
   const quant::Imatrix negative({{"a", {1, {-1}, {1}}}}, "", 1, 1);
   negative.write(path);
   CHECK_THROWS_AS(quant::Imatrix::read(path), ModelError);

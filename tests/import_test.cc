@@ -9,6 +9,7 @@
 #include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -264,6 +265,38 @@ TEST_CASE("a tied head with a multiplier of its own becomes a tensor") {
   std::vector<float> expected = floats_of(before, before.require_tensor("token_embd.weight"));
   for (float& value : expected) value *= 0.0625f / 32;
   CHECK(floats_of(after, after.require_tensor("output.weight")) == expected);
+}
+
+TEST_CASE("the ramp and the magnitude of YaRN come along for every architecture that has it") {
+  for (const char* theirs : {"Qwen3ForCausalLM", "LlamaForCausalLM", "Ministral3ForCausalLM"}) {
+    INFO(theirs);
+    const test::CheckpointFamily family = test::checkpoint_family(theirs);
+    const test::TemporaryFolder folder;
+    const fs::path gguf = folder.path() / "in.gguf", output = folder.path() / "out.gguf";
+    synth::SyntheticModel(family.shape, "F32").write(gguf, 3, {});
+    const test::SyntheticCheckpoint checkpoint(family, gguf);
+    checkpoint.write_to(folder.path());
+    json config = checkpoint.config();
+    config["rope_parameters"] = {{"rope_theta", 1e4}, {"rope_type", "yarn"},
+                                 {"factor", 4.0},     {"original_max_position_embeddings", 16},
+                                 {"beta_fast", 20.0}, {"beta_slow", 2.0},
+                                 {"mscale", 1.0},     {"mscale_all_dim", 0.5}};
+    const auto number = [&](const std::string& key) {
+      write(folder.path() / "config.json", config.dump());
+      import_checkpoint(folder.path(), output, {"F32"});
+      const gguf::Model model = gguf::Model::open(output);
+      return model.metadata().find_f32(family.shape.architecture + ".rope.scaling." + key);
+    };
+    CHECK(number("yarn_beta_fast") == 20.0f);
+    CHECK(number("yarn_beta_slow") == 2.0f);
+    CHECK(number("yarn_log_multiplier") == 0.5f);
+    // transformers takes the magnitude that is given, and else both numbers or none.
+    config["rope_parameters"].erase("mscale");
+    CHECK(number("yarn_log_multiplier") == std::nullopt);
+    config["rope_parameters"]["mscale"] = 1.0;
+    config["rope_parameters"]["attention_factor"] = 1 + 0.1 * std::log(4.0);
+    CHECK(number("yarn_log_multiplier") == std::nullopt);
+  }
 }
 
 TEST_CASE("what a checkpoint says beyond what its architecture can do is refused") {

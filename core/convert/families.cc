@@ -85,15 +85,8 @@ void add_olmo3(const Config& config, const Sizes& sizes, const std::string& pref
 void add_mistral3(const Config& config, const Sizes&, const std::string& prefix,
                   gguf::Writer& writer) {
   const auto settings = rope_settings(config);
-  if (!settings) return;
-  const auto add = [&](const char* theirs, const char* ours) {
-    if (const auto value = settings->find_number(theirs)) writer.add(prefix + ours, *value);
-  };
-  add("beta_fast", ".rope.scaling.yarn_beta_fast");
-  add("beta_slow", ".rope.scaling.yarn_beta_slow");
-  add("mscale_all_dim", ".rope.scaling.yarn_log_multiplier");
-  add("llama_4_scaling_beta", ".attention.temperature_scale");
-  if (settings->find_number("mscale").value_or(1) != 1) throw settings->error("mscale", "is not 1");
+  const auto beta = settings ? settings->find_number("llama_4_scaling_beta") : std::nullopt;
+  if (beta) writer.add(prefix + ".attention.temperature_scale", *beta);
 }
 
 constexpr Family attention_families[] = {

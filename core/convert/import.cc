@@ -104,11 +104,29 @@ std::vector<float> proportional_factors(const Config& settings, std::size_t pair
   return factors;
 }
 
+// Throws ModelError when the folder holds something else than a model.
+const fs::path& checked(const fs::path& folder) {
+  if (!fs::is_directory(folder)) return folder;  // what opens its files says so
+  if (fs::exists(folder / "adapter_config.json") && !Checkpoint::exists(folder)) {
+    throw ModelError(fmt::format(
+        "{}: holds an adapter, not a model (adapter_config.json): merge it into its model first, "
+        "as with merge_and_unload() of peft, and import what that saves",
+        folder.string()));
+  }
+  if (!fs::exists(folder / "config.json")) {
+    throw ModelError(fmt::format(
+        "{}: config.json is missing; give the folder of a Hugging Face checkpoint, with "
+        "config.json, model.safetensors and tokenizer.json",
+        folder.string()));
+  }
+  return folder;
+}
+
 class Import {
  public:
   Import(const fs::path& folder, const ImportOptions& options)
       : options_(options),
-        folder_(folder),
+        folder_(checked(folder)),
         config_(text_settings(read_json(folder / "config.json", config_bytes_max),
                               (folder / "config.json").string())),
         family_(family_by_architecture(config_)),
@@ -372,9 +390,23 @@ class Import {
                             fmt::format("is not {:.4f}, as YaRN has it", usual));
     }
     writer.add(prefix_ + ".rope.scaling.factor", factor);
+    if (kind == "yarn") add_yarn(*settings, magnitude.has_value(), writer);
     if (const auto original = settings->find_count("original_max_position_embeddings")) {
       writer.add(prefix_ + ".rope.scaling.original_context_length", *original);
     }
+  }
+
+  // The ramp of YaRN, and the two numbers of which DeepSeek makes its magnitude.
+  void add_yarn(const Config& settings, bool has_magnitude, gguf::Writer& writer) const {
+    for (const char* key : {"beta_fast", "beta_slow"}) {
+      const auto beta = settings.find_number(key);
+      if (beta) writer.add(fmt::format("{}.rope.scaling.yarn_{}", prefix_, key), *beta);
+    }
+    const float of_scores = settings.find_number("mscale_all_dim").value_or(0);
+    const float of_angles = settings.find_number("mscale").value_or(0);
+    if (has_magnitude || of_scores == 0 || of_angles == 0) return;
+    if (of_angles != 1) throw settings.error("mscale", "is not 1");
+    writer.add(prefix_ + ".rope.scaling.yarn_log_multiplier", of_scores);
   }
 
   const ImportOptions& options_;

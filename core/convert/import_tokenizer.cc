@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <fmt/format.h>
 #include <iterator>
+#include <map>
 #include <optional>
 #include <span>
 #include <unordered_map>
@@ -125,7 +127,7 @@ class TokenizerImport {
         tokenizer_(read_json(folder / "tokenizer.json", tokenizer_bytes_max), source_),
         settings_(optional_config(folder / "tokenizer_config.json")),
         generation_(optional_config(folder / "generation_config.json")),
-        template_(folder / "chat_template.jinja"),
+        folder_(folder),
         keeps_merges_(keeps_merges),
         tokens_(vocabulary),
         types_(vocabulary, unused) {}
@@ -159,7 +161,7 @@ class TokenizerImport {
       write_merges(merges, writer);
     }
     write_special_tokens(writer);
-    write_template(writer);
+    write_templates(writer);
   }
 
  private:
@@ -417,10 +419,15 @@ class TokenizerImport {
       if (id) writer.add(fmt::format("tokenizer.ggml.{}_token_id", key), *id);
     };
     add("bos", special_token("bos_token", "bos_token_id"));
-    add("eos", special_token("eos_token", "eos_token_id"));
+    const auto end = special_token("eos_token", "eos_token_id");
+    add("eos", end);
     add("padding", special_token("pad_token", "pad_token_id"));
     std::vector<std::int32_t> ends = token_ids(generation_, "eos_token_id");
     if (ends.empty()) ends = token_ids(config_, "eos_token_id");
+    // An answer may end with what the tokenizer calls its end, too.
+    if (end && !ends.empty() &&
+        std::ranges::find(ends, static_cast<std::int32_t>(*end)) == ends.end())
+      ends.push_back(static_cast<std::int32_t>(*end));
     if (ends.size() > 1) {
       writer.add_array("tokenizer.ggml.eos_token_ids", std::span<const std::int32_t>(ends));
     }
@@ -449,31 +456,76 @@ class TokenizerImport {
     return node.contains(first) && node.at(first) == token;
   }
 
-  void write_template(gguf::Writer& writer) const {
-    if (fs::exists(template_)) {
-      writer.add("tokenizer.chat_template",
-                 std::string_view(read_file(template_, config_bytes_max)));
-      return;
+  // The chat templates by their names: of those of one name the first that is found, in the order
+  // of transformers: files of their own, the tokenizer's settings, and those of a processor.
+  std::map<std::string, std::string> read_templates() const {
+    std::map<std::string, std::string> templates;
+    const auto add_file = [&](const fs::path& path, const std::string& name) {
+      templates.emplace(name, read_file(path, config_bytes_max));
+    };
+    if (fs::exists(folder_ / "chat_template.jinja")) {
+      add_file(folder_ / "chat_template.jinja", default_template);
     }
-    const json* value = settings_.find("chat_template");
-    if (value == nullptr) return;
-    if (value->is_string()) {
-      writer.add("tokenizer.chat_template", std::string_view(value->get<std::string>()));
-      return;
-    }
-    for (const json& one : *value) {  // a list of named templates
-      const Config named(one, source_ + ": chat_template");
-      const auto text = named.find_text("template");
-      if (text && named.find_text("name").value_or("") == "default") {
-        writer.add("tokenizer.chat_template", std::string_view(*text));
+    if (const fs::path more = folder_ / "additional_chat_templates"; fs::is_directory(more)) {
+      for (const fs::directory_entry& file : fs::directory_iterator(more)) {
+        if (file.path().extension() == ".jinja") add_file(file.path(), file.path().stem().string());
       }
     }
+    add_templates(settings_, templates);
+    add_templates(optional_config(folder_ / "chat_template.json"), templates);
+    return templates;
   }
+
+  // The key "chat_template": a text, or a list of named ones.
+  static void add_templates(const Config& config, std::map<std::string, std::string>& templates) {
+    constexpr const char* key = "chat_template";
+    const json* value = config.find(key);
+    if (value == nullptr) return;
+    if (value->is_string()) {
+      templates.emplace(default_template, value->get<std::string>());
+      return;
+    }
+    if (!value->is_array()) throw config.error(key, "is neither a text nor a list");
+    for (const json& one : *value) {
+      const json name = one.is_object() ? one.value("name", json()) : json();
+      const json text = one.is_object() ? one.value("template", json()) : json();
+      if (!name.is_string() || !text.is_string()) {
+        throw config.error(key, "has an element without a name or a template");
+      }
+      templates.emplace(name.get<std::string>(), text.get<std::string>());
+    }
+  }
+
+  // As GGUF files have them: the default one, and tokenizer.chat_template.NAME for each other one.
+  void write_templates(gguf::Writer& writer) const {
+    constexpr std::string_view key = "tokenizer.chat_template";
+    std::map<std::string, std::string> named;
+    for (const auto& [theirs, text] : read_templates()) {
+      std::string name = theirs;
+      const auto is_odd = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) == 0; };
+      std::ranges::replace_if(name, is_odd, '_');
+      if (theirs == default_template) {
+        writer.add(key, std::string_view(text));
+      } else if (!name.empty()) {
+        named.emplace(name, text);
+      }
+    }
+    std::vector<std::string> names;
+    for (const auto& [name, text] : named) {
+      writer.add(fmt::format("{}.{}", key, name), std::string_view(text));
+      names.push_back(name);
+    }
+    if (!names.empty()) {
+      writer.add_array("tokenizer.chat_templates", std::span<const std::string>(names));
+    }
+  }
+
+  static constexpr const char* default_template = "default";
 
   std::string source_;
   const Config& config_;
   Config tokenizer_, settings_, generation_;
-  fs::path template_;
+  fs::path folder_;
   bool keeps_merges_;
   std::vector<std::string> tokens_;
   std::vector<std::int32_t> types_;

@@ -128,14 +128,55 @@ std::set<std::string> shards_of(const fs::path& index_path) {
 
 }  // namespace
 
+namespace {
+
+constexpr const char* whole_name = "model.safetensors";
+constexpr const char* index_name = "model.safetensors.index.json";
+
+// Why there is nothing to open, and what to do about it.
+ModelError missing_weights(const fs::path& folder) {
+  const auto has = [&](const auto& is_wanted) {
+    std::error_code ignored;
+    for (fs::directory_iterator at(folder, ignored), end; at != end; at.increment(ignored)) {
+      if (is_wanted(at->path().filename().string())) return true;
+    }
+    return false;
+  };
+  std::string reason = "model.safetensors is missing; get it too";
+  if (has([](const std::string& name) {
+        return name.starts_with("model-") && name.ends_with(".safetensors");
+      })) {
+    reason = fmt::format("has shards, but {} is missing, which says what they are; get it too",
+                         index_name);
+  } else if (has([](const std::string& name) { return name.starts_with("pytorch_model"); })) {
+    reason =
+        "has its weights as pytorch_model*.bin; only safetensors are read: load the model and "
+        "save it again with save_pretrained() of transformers";
+  }
+  return ModelError(fmt::format("{}: {}", folder.string(), reason));
+}
+
+}  // namespace
+
+bool Checkpoint::exists(const fs::path& folder) {
+  return fs::exists(folder / whole_name) || fs::exists(folder / index_name);
+}
+
 Checkpoint Checkpoint::open(const fs::path& folder) {
   Checkpoint checkpoint;
-  const fs::path index = folder / "model.safetensors.index.json";
-  if (fs::exists(index)) {
-    for (const std::string& shard : shards_of(index)) checkpoint.add_file(folder / shard);
-  } else {
-    checkpoint.add_file(folder / "model.safetensors");
+  const fs::path index = folder / index_name;
+  if (!exists(folder)) throw missing_weights(folder);
+  if (!fs::exists(index)) {
+    checkpoint.add_file(folder / whole_name);
+    return checkpoint;
   }
+  const std::set<std::string> shards = shards_of(index);
+  for (const std::string& shard : shards) {
+    if (fs::exists(folder / shard)) continue;
+    throw ModelError(fmt::format("{}: shard {} of {} is missing, which {} names; get it again",
+                                 folder.string(), gguf::quoted(shard), shards.size(), index_name));
+  }
+  for (const std::string& shard : shards) checkpoint.add_file(folder / shard);
   return checkpoint;
 }
 

@@ -29,8 +29,10 @@ struct StoredTensor {
 class Checkpoint {
  public:
   // Throws std::system_error when a file cannot be read, ModelError (file, tensor, what was found)
-  // when one is malformed or not among the others.
+  // when one is missing, malformed or not among the others.
   static Checkpoint open(const std::filesystem::path& folder);
+  // Whether a folder has weights, or an index of them.
+  static bool exists(const std::filesystem::path& folder);
 
   const std::map<std::string, StoredTensor>& tensors() const { return tensors_; }
   const StoredTensor* find(const std::string& name) const;  // null when absent

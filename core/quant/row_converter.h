@@ -29,6 +29,8 @@ struct Conversion {
   RowChange change{};
   // Of the columns, for each matrix in turn or the same for all; empty: all count alike.
   std::span<const float> importance{};
+
+  bool is_copy() const { return from == to && !change; }
 };
 
 class RowConverter {
@@ -40,8 +42,8 @@ class RowConverter {
   explicit RowConverter(topology::ThreadTeam& team) : team_(team), scratch_(team.size()) {}
 
   // Takes some 16 MiB, or a few rows where those are larger. Throws ModelError, naming the tensor,
-  // on values that are not finite or that the format cannot hold, and lets through what `read` and
-  // `sink` throw.
+  // on values that are not finite (also where rows are copied) or that the format cannot hold, and
+  // lets through what `read` and `sink` throw.
   void convert(const Conversion& conversion, const ReadRows& read, const gguf::Writer::Sink& sink);
 
  private:
