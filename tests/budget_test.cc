@@ -105,6 +105,11 @@ class Fixture {
   std::string text_;
 };
 
+// As batch systems limit a job: addresses, not memory.
+Result run_with_addresses(const std::string& command, std::uint64_t bytes) {
+  return run("sh -c 'ulimit -v " + std::to_string(bytes / 1024) + " && exec " + command + "'");
+}
+
 void check_not_killed(const Result& result) {
   CHECK(result.status != killed_status);
   CHECK(result.counters.at("oom_kill") == 0);
@@ -230,4 +235,34 @@ TEST_CASE("a budget above the memory limit is no way to be killed") {
       CHECK(is_one_line(result.errors));
     }
   }
+}
+
+TEST_CASE("a file that is larger than the free addresses opens, and runs in those there are") {
+  if (is_sanitized) SLUICE_SKIP("limits of addresses are not for sanitizers");
+  const TemporaryFolder folder;
+  const std::string large = (folder.path() / "large.gguf").string();
+  const std::string model = (folder.path() / "model.gguf").string();
+  REQUIRE(run(program + " synth yi-9b " + large + " --header-only").status == 0);
+  REQUIRE(run(program + " synth small " + model + " --quant F32 --seed 1").status == 0);
+  const Result shown = run_with_addresses(program + " inspect " + large + " --json", 700 * MiB);
+  INFO(shown.errors);
+  REQUIRE(shown.status == 0);
+  CHECK(nlohmann::json::parse(shown.output).at("runs_here").get<bool>());
+
+  const std::string command = program + " run " + model +
+                              " --prompt-tokens 300,313,326 -n 4 --temp 0 --ctx 256 --threads 2 "
+                              "--quiet";
+  const Result free = run(command);
+  REQUIRE(free.status == 0);
+  // With a little more than the program itself takes, weights are streamed.
+  for (const std::uint64_t addresses : {240 * MiB, 320 * MiB, 700 * MiB}) {
+    INFO(addresses / MiB);
+    const Result limited = run_with_addresses(command, addresses);
+    INFO(limited.errors);
+    CHECK((limited.status == 0 || limited.status == 4));
+    if (addresses > 300 * MiB) CHECK(limited.status == 0);
+    if (limited.status == 0) CHECK(limited.output == free.output);
+  }
+  const Result machine = run_with_addresses(program + " machine", 700 * MiB);
+  CHECK(machine.output.find("address space (ulimit -v)") != std::string::npos);
 }

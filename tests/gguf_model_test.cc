@@ -235,6 +235,26 @@ TEST_CASE("a header is read no farther than it goes") {
   CHECK_THROWS_AS(shrinking.read_to(1000), std::system_error);
 }
 
+TEST_CASE("a header that outgrows its addresses says so, and a model's is read all the same") {
+  const test::TemporaryFolder folder;
+  const auto path = folder.path() / "file";
+  write_bytes(path, Bytes(std::size_t{1} << 20, std::byte{1}));
+  HeaderBytes small(path, std::size_t{300} << 10);  // two pieces
+  small.read_to(std::size_t{512} << 10);
+  CHECK(small.bytes()[(std::size_t{512} << 10) - 1] == std::byte{1});
+  CHECK_THROWS_AS(small.read_to((std::size_t{512} << 10) + 1), HeaderBytes::Outgrown);
+
+  const std::string text(std::size_t{70} << 20, 'x');
+  Writer writer;
+  writer.add("general.architecture", "none");
+  writer.add("a.text", std::string_view(text));
+  writer.add("a.last", std::uint32_t{7});
+  writer.write(path, [](std::size_t, const Writer::Sink&) {});
+  const Model model = Model::open(path);
+  CHECK(model.metadata().require_string("a.text") == text);
+  CHECK(model.metadata().require_u32("a.last") == 7);
+}
+
 TEST_CASE("a moved mapping keeps its bytes") {
   const test::TemporaryFolder folder;
   const auto path = folder.path() / "x";

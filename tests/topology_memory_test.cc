@@ -292,6 +292,31 @@ TEST_CASE("refaults: the sum of what is known, and growth only of counters that 
   CHECK_FALSE(growth(5U, std::nullopt).has_value());
 }
 
+TEST_CASE("a limit of addresses counts, less those that hold no memory") {
+  Tree tree;
+  tree.meminfo(16 * kGiB, 12 * kGiB);
+  const auto limits = [&](const std::string& soft) {
+    tree.write("/proc/self/limits",
+               "Limit                     Soft Limit           Hard Limit           Units     \n"
+               "Max data size             unlimited            unlimited            bytes     \n"
+               "Max address space         " +
+                   soft + "           unlimited            bytes     \n");
+  };
+  tree.write("/proc/self/status", "VmSize:\t  524288 kB\nRssAnon:\t  262144 kB\n");
+  limits("unlimited");
+  CHECK(usable_memory(read(tree))->source == "available memory (MemAvailable)");
+  limits(std::to_string(4 * kGiB));
+  const MemoryBound bound = usable_memory(read(tree)).value();
+  CHECK(bound.source == "address space (ulimit -v)");
+  CHECK(bound.limit_bytes == 4 * kGiB);
+  CHECK(bound.usable_bytes() < 4 * kGiB - 256 * kMiB);
+  CHECK(bound.usable_bytes() > 3 * kGiB);
+  limits(std::to_string(kMiB));  // less than there is already
+  CHECK(usable_memory(read(tree))->usable_bytes() == 0);
+  limits("many");
+  CHECK(memory_bounds(read(tree)).size() == 1);
+}
+
 TEST_CASE("memory limits alone are those of the whole machine") {
   Tree tree;
   tree.meminfo(16 * kGiB, 12 * kGiB).v2("/a/b");

@@ -291,6 +291,28 @@ std::optional<std::string> read_huge_pages(const FileRoot& root) {
 
 }  // namespace
 
+namespace {
+
+// /proc/self/limits: "Max address space  SOFT  HARD  bytes", where SOFT may be "unlimited".
+std::optional<std::uint64_t> read_address_limit(const FileRoot& root) {
+  constexpr std::string_view name = "Max address space";
+  const std::string text = root.text("/proc/self/limits").value_or("");
+  for (const std::string_view line : pieces(text, '\n')) {
+    if (!line.starts_with(name)) continue;
+    const auto fields = pieces(trimmed(line.substr(name.size())), ' ');
+    return fields.empty() ? std::nullopt : limited(parse_number(fields.front()));
+  }
+  return std::nullopt;
+}
+
+// Addresses of stacks that a run will have beyond those of now, by the usual limit of stacks.
+std::uint64_t stack_address_bytes(const Machine& machine) {
+  constexpr std::uint64_t stack = std::uint64_t{8} << 20, helpers = 4;
+  return (machine.allowed_cpus.size() + helpers) * stack;
+}
+
+}  // namespace
+
 Machine read_memory_limits(const FileRoot& root, const std::optional<Cgroup>& group) {
   const std::string meminfo = root.text("/proc/meminfo").value_or("");
   Machine machine;
@@ -318,6 +340,9 @@ Machine read_machine(const FileRoot& root, std::optional<CpuList> affinity) {
   machine.flags = read_flags(cpuinfo);
   if (!machine.cpus.empty()) machine.caches = read_caches(root, machine.cpus.front().id);
   machine.quota = read_quota(root);
+  machine.address_limit_bytes = read_address_limit(root);
+  machine.address_bytes =
+      find_kilobytes(root.text("/proc/self/status").value_or(""), "VmSize").value_or(0);
   machine.huge_pages = read_huge_pages(root);
   machine.page_bytes = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   return machine;
@@ -350,6 +375,12 @@ std::vector<MemoryBound> memory_bounds(const Machine& machine) {
       bounds.push_back(
           {"a memory cgroup outside this container (hierarchical_memory_limit)", *limit, 0});
     }
+  }
+  if (const auto& limit = machine.address_limit_bytes) {
+    const std::uint64_t empty =
+        machine.address_bytes - std::min(machine.address_bytes, machine.own_bytes);
+    bounds.push_back({"address space (ulimit -v)", *limit,
+                      std::min(*limit, empty + stack_address_bytes(machine))});
   }
   if (machine.memory_available_bytes) {
     bounds.push_back({"available memory (MemAvailable)",

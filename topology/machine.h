@@ -62,13 +62,17 @@ struct Machine {
   std::optional<std::uint64_t> memory_total_bytes;
   std::optional<std::uint64_t> memory_available_bytes;
   std::uint64_t own_bytes = 0;  // held by this process and not reclaimable, when this was read
+  // What limits the addresses of this process (ulimit -v), and how many it has.
+  std::optional<std::uint64_t> address_limit_bytes;
+  std::uint64_t address_bytes = 0;
   std::optional<std::string> huge_pages;  // transparent huge pages: "always", "madvise", "never"
   std::size_t page_bytes = 4096;
 };
 
-// Reads only what limits the memory of this process: memory_groups, memory_total_bytes,
-// memory_available_bytes and own_bytes. `group` is the result of find_cgroup(root, "memory"); as
-// that takes most of the time, a caller that polls every few milliseconds finds it once.
+// Reads only what limits the memory of this process and may change while it runs: memory_groups,
+// memory_total_bytes, memory_available_bytes and own_bytes. `group` is the result of
+// find_cgroup(root, "memory"); as that takes most of the time, a caller that polls every few
+// milliseconds finds it once.
 Machine read_memory_limits(const FileRoot& root, const std::optional<Cgroup>& group);
 
 // Reads all of the above. `affinity` replaces the mask of the calling thread; if it is absent, the
@@ -80,7 +84,7 @@ struct MemoryBound {
   std::string source;             // "memory cgroup /a/b (memory.max)"
   std::uint64_t limit_bytes = 0;  // for everything that counts against this bound
   // What other processes of the group hold and cannot be reclaimed, as far as that is known: the
-  // usage, less page cache, less what this process held.
+  // usage, less page cache, less what this process held. Of addresses: those without memory.
   std::uint64_t held_by_others_bytes = 0;
 
   // What this process may use in all, including what it holds already.

@@ -9,11 +9,13 @@
 #include <cstdio>
 #include <fmt/format.h>
 #include <functional>
+#include <malloc.h>
 #include <memory>
 #include <new>
 #include <sstream>
 #include <string>
 #include <string_view>
+#include <sys/resource.h>
 #include <system_error>
 #include <vector>
 
@@ -209,5 +211,11 @@ int main(int argc, char** argv) {
   // Writes report both as errors: a reader that is gone, and a file that is as large as it may be.
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);
+  // Where addresses are limited (ulimit -v), none are left to an arena of each thread, which would
+  // reserve 64 MiB.
+  rlimit addresses{};
+  if (::getrlimit(RLIMIT_AS, &addresses) == 0 && addresses.rlim_cur != RLIM_INFINITY) {
+    ::mallopt(M_ARENA_MAX, 1);
+  }
   return sluice::cli::run_program(argc, argv);
 }

@@ -74,11 +74,20 @@ std::string TensorInfo::shape() const {
 Model Model::open(const std::filesystem::path& path, const ParseOptions& options) {
   Model model;
   const auto read_header = [&](const std::filesystem::path& file) {
-    HeaderBytes& bytes = *model.headers_.emplace_back(std::make_unique<HeaderBytes>(file));
-    Header header = parse_header(bytes.bytes(), file.string(), options,
-                                 [&](std::uint64_t end) { bytes.read_to(end); });
-    bytes.finish();
-    return header;
+    // Most headers have some MiB. The views of one that has more point to its beginning, which
+    // cannot move, so it is read anew.
+    for (std::size_t reserved = std::size_t{64} << 20;; reserved *= 4) {
+      auto bytes = std::make_unique<HeaderBytes>(file, reserved);
+      try {
+        Header header = parse_header(bytes->bytes(), file.string(), options,
+                                     [&](std::uint64_t end) { bytes->read_to(end); });
+        bytes->finish();
+        model.headers_.push_back(std::move(bytes));
+        return header;
+      } catch (const HeaderBytes::Outgrown&) {
+        continue;
+      }
+    }
   };
 
   Header first = read_header(path);

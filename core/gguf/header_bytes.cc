@@ -28,7 +28,8 @@ std::size_t whole_pieces(std::size_t bytes) {
 
 }  // namespace
 
-HeaderBytes::HeaderBytes(std::filesystem::path path) : path_(std::move(path)) {
+HeaderBytes::HeaderBytes(std::filesystem::path path, std::size_t reserved_bytes)
+    : path_(std::move(path)) {
   // Without O_NONBLOCK a FIFO would wait for a writer.
   file_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (file_ < 0) throw file_error(path_, errno, "opened");
@@ -37,7 +38,7 @@ HeaderBytes::HeaderBytes(std::filesystem::path path) : path_(std::move(path)) {
   if (code == 0 && !S_ISREG(status.st_mode)) code = S_ISDIR(status.st_mode) ? EISDIR : EINVAL;
   if (code == 0 && status.st_size != 0) {
     file_bytes_ = static_cast<std::size_t>(status.st_size);
-    mapped_bytes_ = whole_pieces(file_bytes_);
+    mapped_bytes_ = whole_pieces(std::min(file_bytes_, reserved_bytes));
     void* memory = ::mmap(nullptr, mapped_bytes_, PROT_NONE,
                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) {
@@ -59,6 +60,7 @@ HeaderBytes::~HeaderBytes() {
 void HeaderBytes::read_to(std::uint64_t end) {
   if (end <= read_bytes_) return;
   const std::size_t wanted = std::min(whole_pieces(static_cast<std::size_t>(end)), file_bytes_);
+  if (wanted > mapped_bytes_) throw Outgrown{};
   if (::mprotect(memory_ + read_bytes_, whole_pieces(wanted - read_bytes_),
                  PROT_READ | PROT_WRITE) != 0) {
     throw file_error(path_, errno, "read into memory");

@@ -9,15 +9,21 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <limits>
 #include <span>
 
 namespace sluice::gguf {
 
 class HeaderBytes {
  public:
-  // Reserves addresses for the whole file, but no memory. Throws std::system_error, with the path,
-  // when the file cannot be opened or is not a regular file.
-  explicit HeaderBytes(std::filesystem::path path);
+  // Thrown by read_to() when more is asked for than addresses were reserved for.
+  struct Outgrown {};
+
+  // Reserves addresses for the first `reserved_bytes` of the file, but no memory: where addresses
+  // are limited (ulimit -v), there may be fewer than the file has bytes. Throws std::system_error,
+  // with the path, when the file cannot be opened or is not a regular file.
+  explicit HeaderBytes(std::filesystem::path path,
+                       std::size_t reserved_bytes = std::numeric_limits<std::size_t>::max());
   ~HeaderBytes();
   HeaderBytes(const HeaderBytes&) = delete;
   HeaderBytes& operator=(const HeaderBytes&) = delete;
@@ -25,8 +31,8 @@ class HeaderBytes {
   // As many bytes as the file has. Only those that read_to() has read may be used.
   std::span<const std::byte> bytes() const { return {memory_, file_bytes_}; }
 
-  // Reads at least up to byte `end` of the file. Throws std::system_error when the file cannot be
-  // read, or has become shorter.
+  // Reads at least up to byte `end` of the file. Throws Outgrown, and std::system_error when the
+  // file cannot be read, or has become shorter.
   void read_to(std::uint64_t end);
 
   // Closes the file and releases the addresses after what was read.
