@@ -186,3 +186,26 @@ TEST_CASE("Ctrl-C in a terminal ends the answer, and at the prompt, twice, the c
   terminal.key("C-c");
   terminal.wait_for("status 130");
 }
+
+TEST_CASE("a chat whose terminal goes away keeps its history") {
+  if (!has_tmux()) SLUICE_SKIP("there is no tmux");
+  for (const bool is_answering : {false, true}) {
+    const Folder folder;
+    const Terminal terminal(chat_command(folder, "-q --ctx 60000"));
+    terminal.wait_for("> ");
+    if (is_answering) {
+      terminal.say("a long story");
+      terminal.wait_for("a long story\nta");  // and goes on for ever
+    } else {
+      terminal.say("/set seed 31");
+      terminal.wait_for("> ", 2);
+    }
+    terminal.hang_up();
+    const std::string history = terminal.file("state/sluice/chat_history");
+    for (int tries = 0; tries < 600 && content(history).find('\n') == std::string::npos; ++tries) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
+    INFO(content(history));
+    CHECK(content(history).find(is_answering ? "story" : "seed") != std::string::npos);
+  }
+}

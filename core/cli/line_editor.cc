@@ -70,16 +70,20 @@ struct LineEditor::State {
     size = window_size();
   }
   ~State() {
-    HistEvent event;
-    if (!history_file.empty()) {
-      make_folder_of(history_file);
-      ::history(history, &event, H_SAVE, history_file.c_str());
-    }
     ::el_end(editor);
     ::history_end(history);
   }
   State(const State&) = delete;
   State& operator=(const State&) = delete;
+
+  // Adds a line and saves all at once: whatever ends the program afterwards, the line is kept.
+  void remember(const std::string& line) {
+    HistEvent event;
+    ::history(history, &event, H_ENTER, line.c_str());
+    if (history_file.empty()) return;
+    make_folder_of(history_file);
+    ::history(history, &event, H_SAVE, history_file.c_str());
+  }
 
   static State& of(EditLine* editor) {
     State* state = nullptr;
@@ -177,10 +181,9 @@ LineReader::Result LineEditor::next(const std::string& prompt, std::string& line
     ::el_reset(state_->editor);
     return LineReader::Result::interrupted;
   }
-  HistEvent event;
   line = text;
   if (line.ends_with('\n')) line.pop_back();
-  if (!line.empty()) ::history(state_->history, &event, H_ENTER, line.c_str());
+  if (!line.empty()) state_->remember(line);
   for (std::size_t at = 0; (at = line.find(newline_sign_utf8, at)) != std::string::npos; ++at) {
     line.replace(at, newline_sign_utf8.size(), "\n");
   }

@@ -12,8 +12,8 @@ namespace sluice::cli {
 
 class LineEditor {
  public:
-  // Reads the history from the file, and writes it back at the end; without a path there is no
-  // history.
+  // Reads the history from the file, and writes it back after each line; without a path there is
+  // no history.
   explicit LineEditor(std::filesystem::path history);
   ~LineEditor();
   LineEditor(const LineEditor&) = delete;
