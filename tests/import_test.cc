@@ -98,6 +98,24 @@ std::size_t compare_tensors(const gguf::Model& found, const gguf::Model& expecte
   return missing;
 }
 
+// A folder with a small model of a family as a GGUF file, and the checkpoint that is made of it.
+struct CheckpointFolder {
+  explicit CheckpointFolder(const test::CheckpointFamily& family)
+      : checkpoint(family, write_model(family)) {
+    checkpoint.write_to(path());
+  }
+  const fs::path& path() const { return folder.path(); }
+  const fs::path& write_model(const test::CheckpointFamily& family) const {
+    synth::SyntheticModel(family.shape, "F32").write(gguf, 3, {});
+    return gguf;
+  }
+
+  const test::TemporaryFolder folder;
+  const fs::path gguf = folder / "in.gguf";
+  const fs::path output = folder / "out.gguf";  // where an import may be written
+  const test::SyntheticCheckpoint checkpoint;
+};
+
 // The texts of a checkpoint, to be spoilt.
 struct Spoilt {
   json config, tokenizer;
@@ -111,17 +129,13 @@ struct SpoiltCase {
 // A checkpoint that imports does so no more once it is spoilt.
 void check_refusals(const std::string& theirs, const std::vector<SpoiltCase>& cases) {
   const test::CheckpointFamily family = test::checkpoint_family(theirs);
-  const test::TemporaryFolder folder;
-  const fs::path gguf = folder.path() / "in.gguf", output = folder.path() / "out.gguf";
-  synth::SyntheticModel(family.shape, "F32").write(gguf, 3, {});
-  const test::SyntheticCheckpoint checkpoint(family, gguf);
-  checkpoint.write_to(folder.path());
-  const Spoilt good{checkpoint.config(), checkpoint.tokenizer()};
+  const CheckpointFolder made(family);
+  const Spoilt good{made.checkpoint.config(), made.checkpoint.tokenizer()};
   const auto refusal = [&](const Spoilt& spoilt) -> std::string {
-    write(folder.path() / "config.json", spoilt.config.dump());
-    write(folder.path() / "tokenizer.json", spoilt.tokenizer.dump());
+    write(made.path() / "config.json", spoilt.config.dump());
+    write(made.path() / "tokenizer.json", spoilt.tokenizer.dump());
     try {
-      import_checkpoint(folder.path(), output, {"F32"});
+      import_checkpoint(made.path(), made.output, {"F32"});
     } catch (const Error& error) {
       CHECK(error.code() == ExitCode::model);
       return error.what();
@@ -129,14 +143,14 @@ void check_refusals(const std::string& theirs, const std::vector<SpoiltCase>& ca
     return "";
   };
   CHECK(refusal(good) == "");
-  fs::remove(output);
+  fs::remove(made.output);
   for (const SpoiltCase& one : cases) {
     INFO(one.expected);
     Spoilt spoilt = good;
     one.spoil(spoilt);
     const std::string line = refusal(spoilt);
     INFO(line);
-    CHECK_FALSE(fs::exists(output));
+    CHECK_FALSE(fs::exists(made.output));
     CHECK(line.find(one.expected) != std::string::npos);
     CHECK(line.find('\n') == std::string::npos);
   }
@@ -151,20 +165,16 @@ json layers(std::size_t count, const char* kind) {
 TEST_CASE("a checkpoint of every architecture gives the weights, logits and tokens of its file") {
   for (const test::CheckpointFamily& family : test::checkpoint_families()) {
     INFO(family.theirs << " as " << family.shape.name);
-    const test::TemporaryFolder folder;
-    const fs::path gguf = folder.path() / "in.gguf", output = folder.path() / "out.gguf";
-    synth::SyntheticModel(family.shape, "F32").write(gguf, 3, {});
-    const test::SyntheticCheckpoint checkpoint(family, gguf);
-    checkpoint.write_to(folder.path());
-    const ImportReport report = import_checkpoint(folder.path(), output, {"F32"});
+    const CheckpointFolder made(family);
+    const ImportReport report = import_checkpoint(made.path(), made.output, {"F32"});
     CHECK(report.architecture == family.shape.architecture);
-    const gguf::Model before = gguf::Model::open(gguf), after = gguf::Model::open(output);
+    const gguf::Model before = gguf::Model::open(made.gguf), after = gguf::Model::open(made.output);
     CHECK(report.tensors == before.tensors().size());
     CHECK(compare_tensors(after, before, family.tolerance) == 0);
-    const Answer expected = answer_of(gguf), found = answer_of(output);
+    const Answer expected = answer_of(made.gguf), found = answer_of(made.output);
     if (family.keeps_merges) {
       CHECK(after.metadata().require_string("tokenizer.ggml.model") == "gemma4");
-      const json tokenizer = checkpoint.tokenizer();
+      const json tokenizer = made.checkpoint.tokenizer();
       std::vector<std::string> merges;
       for (const json& pair : tokenizer["model"]["merges"]) {
         merges.push_back(pair[0].get<std::string>() + " " + pair[1].get<std::string>());
@@ -229,12 +239,8 @@ TEST_CASE("layers of Gemma 4 that share keys and values need none of their own")
 
 TEST_CASE("marks of Gemma 4 that a chat reads are no control tokens, others stay") {
   const test::CheckpointFamily family = test::checkpoint_family("Gemma4ForCausalLM");
-  const test::TemporaryFolder folder;
-  const fs::path gguf = folder.path() / "in.gguf", output = folder.path() / "out.gguf";
-  synth::SyntheticModel(family.shape, "F32").write(gguf, 3, {});
-  const test::SyntheticCheckpoint checkpoint(family, gguf);
-  checkpoint.write_to(folder.path());
-  json tokenizer = checkpoint.tokenizer();
+  const CheckpointFolder made(family);
+  json tokenizer = made.checkpoint.tokenizer();
   const std::map<std::string, int> marks = {{"<|channel>", 510}, {"<|image|>", 511}};
   json& vocabulary = tokenizer["model"]["vocab"];
   for (auto token = vocabulary.begin(); token != vocabulary.end();) {
@@ -243,9 +249,9 @@ TEST_CASE("marks of Gemma 4 that a chat reads are no control tokens, others stay
   for (const auto& [text, id] : marks) {
     tokenizer["added_tokens"].push_back({{"id", id}, {"content", text}, {"special", true}});
   }
-  write(folder.path() / "tokenizer.json", tokenizer.dump());
-  import_checkpoint(folder.path(), output, {"F32"});
-  const gguf::Model model = gguf::Model::open(output);
+  write(made.path() / "tokenizer.json", tokenizer.dump());
+  import_checkpoint(made.path(), made.output, {"F32"});
+  const gguf::Model model = gguf::Model::open(made.output);
   const auto types = model.metadata().require_integers("tokenizer.ggml.token_type");
   CHECK(types[510] == 4);
   CHECK(types[511] == 3);
@@ -271,20 +277,16 @@ TEST_CASE("the ramp and the magnitude of YaRN come along for every architecture 
   for (const char* theirs : {"Qwen3ForCausalLM", "LlamaForCausalLM", "Ministral3ForCausalLM"}) {
     INFO(theirs);
     const test::CheckpointFamily family = test::checkpoint_family(theirs);
-    const test::TemporaryFolder folder;
-    const fs::path gguf = folder.path() / "in.gguf", output = folder.path() / "out.gguf";
-    synth::SyntheticModel(family.shape, "F32").write(gguf, 3, {});
-    const test::SyntheticCheckpoint checkpoint(family, gguf);
-    checkpoint.write_to(folder.path());
-    json config = checkpoint.config();
+    const CheckpointFolder made(family);
+    json config = made.checkpoint.config();
     config["rope_parameters"] = {{"rope_theta", 1e4}, {"rope_type", "yarn"},
                                  {"factor", 4.0},     {"original_max_position_embeddings", 16},
                                  {"beta_fast", 20.0}, {"beta_slow", 2.0},
                                  {"mscale", 1.0},     {"mscale_all_dim", 0.5}};
     const auto number = [&](const std::string& key) {
-      write(folder.path() / "config.json", config.dump());
-      import_checkpoint(folder.path(), output, {"F32"});
-      const gguf::Model model = gguf::Model::open(output);
+      write(made.path() / "config.json", config.dump());
+      import_checkpoint(made.path(), made.output, {"F32"});
+      const gguf::Model model = gguf::Model::open(made.output);
       return model.metadata().find_f32(family.shape.architecture + ".rope.scaling." + key);
     };
     CHECK(number("yarn_beta_fast") == 20.0f);
