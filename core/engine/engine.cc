@@ -224,7 +224,9 @@ class ChunkedSession final : public Session {
 
   void save(std::span<const Token> tokens) override {
     if (tokens.size() > position()) throw UsageError("only what was evaluated can be saved");
-    if (prompt_cache_) prompt_cache_->save(text_.pages(), tokens);
+    // While keys are made anew, and that was interrupted, there are fewer than the text has tokens.
+    const std::size_t held = std::min<std::size_t>(tokens.size(), text_.pages().length());
+    if (prompt_cache_) prompt_cache_->save(text_.pages(), tokens.first(held));
   }
 
  private:
