@@ -15,6 +15,7 @@
 
 #include "core/batch/done_rows.h"
 #include "core/batch/job.h"
+#include "core/rows/answer_body.h"
 #include "core/batch/journal.h"
 #include "core/files/checksum.h"
 #include "core/sampling/text_stream.h"

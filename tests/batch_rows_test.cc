@@ -11,6 +11,7 @@
 
 #include "core/batch/input.h"
 #include "core/batch/result.h"
+#include "core/rows/answer_body.h"
 #include "core/batch/row_id.h"
 #include "core/rows/request.h"
 #include "core/rows/row_settings.h"

@@ -13,9 +13,9 @@
 #include <thread>
 
 #include "core/batch/job.h"
-#include "core/http/api.h"
-#include "core/http/api_error.h"
-#include "core/http/embeddings.h"
+#include "core/http/api/api.h"
+#include "core/http/api/api_error.h"
+#include "core/http/api/embeddings.h"
 #include "tests/catch.h"
 #include "tests/fake_engine.h"
 #include "tests/http_client.h"
@@ -40,6 +40,9 @@ constexpr std::uint32_t positions_max = 300;
 struct Gate {
   std::atomic<bool> is_closed{false};
   std::atomic<bool> is_broken{false};
+  std::atomic<int> good_steps{1 << 30};  // it breaks after them
+  std::atomic<bool> sticks{false};       // a step does not get on, and looks at nothing
+  std::atomic<bool> is_stuck{false};
 };
 
 TaskOptions task_options(const sluice::tokenizer::Tokenizer& tokenizer) {
@@ -56,13 +59,15 @@ TaskOptions task_options(const sluice::tokenizer::Tokenizer& tokenizer) {
 // The server as `sluice serve` puts it together, on a free port.
 class ApiServer {
  public:
-  explicit ApiServer(ApiOptions options = {}, bool loads = true) : api_(std::move(options)) {
+  explicit ApiServer(ApiOptions options = {}, bool loads = true,
+                     std::uint64_t bytes = std::uint64_t{64} << 20)
+      : allowance(bytes, bytes / 4), api_(std::move(options), allowance) {
     std::vector<Listener> listeners;
     listeners.push_back(Listener::on_port("localhost", 0));
     port = listeners.front().port();
     ServerLimits limits;
     limits.tick = 5ms;
-    server_ = std::make_unique<Server>(std::move(listeners), limits, api_);
+    server_ = std::make_unique<Server>(std::move(listeners), limits, api_, allowance);
     api_.attach(*server_);
     thread_ = std::thread([this] { server_->run(); });
     if (loads) load();
@@ -76,10 +81,11 @@ class ApiServer {
               sluice::test::FakeLimits{.columns = 16, .logits = 8, .pages = 200});
           engine->stop_check = [this, stop_check = std::move(stop_check)] {
             while (gate.is_closed) {
-              stop_check();
+              gate.is_stuck = gate.sticks.load();
+              if (!gate.sticks) stop_check();
               std::this_thread::sleep_for(1ms);
             }
-            if (gate.is_broken) throw std::system_error(EIO, std::generic_category());
+            if (gate.is_broken || --gate.good_steps < 0) throw std::system_error(EIO, std::generic_category());
             stop_check();
           };
           return engine;
@@ -117,6 +123,7 @@ class ApiServer {
 
   Gate gate;
   std::uint16_t port = 0;
+  sluice::Allowance allowance;
 
  private:
   Api api_;
@@ -493,10 +500,23 @@ TEST_CASE("a name that somebody else gave to this machine is refused without key
   for (const char* host : {"evil.example", "localhost.evil.example", "127.0.0.1.evil.example"}) {
     CHECK(status_for(server, host) == 403);
   }
+  HttpClient client(server.port);
+  client.send("GET /v1/models HTTP/1.1\r\nHost: evil.example\r\n\r\n");
+  const std::string told = client.read_answer().body;
+  CHECK(told.find("--api-key-file") != std::string::npos);  // what helps
+  CHECK(told.find("--insecure") != std::string::npos);
   ApiOptions options;
   options.origins.any_host = true;
   const ApiServer open(std::move(options));
   CHECK(status_for(open, "server.example") == 200);
+  // Where other machines can reach it, a server may have any name; on this one it may not.
+  OriginRules rules;
+  rules.any_host_from_afar = true;
+  RequestHead head;
+  head.fields = {{"Host", "server.example"}};
+  CHECK_FALSE(origin_problem(rules, head).has_value());
+  head.is_from_here = true;
+  CHECK(origin_problem(rules, head).has_value());
 }
 
 TEST_CASE("more texts than may wait are told to come again") {
@@ -707,15 +727,17 @@ TEST_CASE("what a response cannot have is refused by name") {
 
 TEST_CASE("texts become embeddings, in the order of the request") {
   const ApiServer server;
+  // Numbers have as many digits as a float needs, so they are compared as floats.
+  const auto floats = [](const json& list) { return list.get<std::vector<float>>(); };
   const auto of = [](const std::string& text) {
     Pool pool(Pooling::last);
     std::vector<sluice::tokenizer::Token> tokens = ByteTokenizer().encode(text, {.add_bos = true});
     pool.add(sluice::test::fake_hidden(tokens));
-    return json(pool.embedding());
+    return pool.embedding();
   };
   const json one = server.post("/v1/embeddings", R"({"input":"hello"})");
   REQUIRE(one["data"].size() == 1);
-  CHECK(one["data"][0]["embedding"] == of("hello"));
+  CHECK(floats(one["data"][0]["embedding"]) == of("hello"));
   CHECK(one["usage"]["prompt_tokens"] == 6);
   json body = {{"input", json::array()}};
   for (int i = 0; i < 20; ++i) body["input"].push_back("text " + std::to_string(i * i));
@@ -723,11 +745,11 @@ TEST_CASE("texts become embeddings, in the order of the request") {
   REQUIRE(many["data"].size() == 20);
   for (std::size_t i = 0; i < 20; ++i) {
     CHECK(many["data"][i]["index"] == i);
-    CHECK(many["data"][i]["embedding"] == of(body["input"][i]));
+    CHECK(floats(many["data"][i]["embedding"]) == of(body["input"][i]));
   }
   body["encoding_format"] = "base64";
   const json coded = server.post("/v1/embeddings", body.dump());
-  std::vector<float> first = of("text 0").get<std::vector<float>>();
+  const std::vector<float> first = of("text 0");
   CHECK(coded["data"][0]["embedding"] ==
         base64({reinterpret_cast<const char*>(first.data()), first.size() * sizeof(float)}));
   CHECK(base64("") == "");
@@ -735,6 +757,145 @@ TEST_CASE("texts become embeddings, in the order of the request") {
   CHECK(base64("fo") == "Zm8=");
   CHECK(base64("foo") == "Zm9v");
   CHECK(base64("foobar") == "Zm9vYmFy");
+}
+
+TEST_CASE("as many embeddings as a request may have come one after the other") {
+  ApiServer server({}, true, std::uint64_t{6} << 20);
+  json body = {{"input", json::array()}};
+  for (int i = 0; i < 2048; ++i) body["input"].push_back(std::to_string(i));
+  HttpClient client(server.port, 4096);
+  const std::string text = body.dump();
+  client.send("POST /v1/embeddings HTTP/1.1\r\nHost: localhost\r\nContent-Length: " +
+              std::to_string(text.size()) + "\r\n\r\n" + text);
+  const Answer answer = client.read_answer();
+  CHECK(answer.status == 200);
+  CHECK(answer.field("Transfer-Encoding") == "chunked");
+  const json whole = json::parse(answer.body);
+  REQUIRE(whole["data"].size() == 2048);
+  for (std::size_t i = 0; i < 2048; ++i) CHECK(whole["data"][i]["index"] == i);
+  CHECK(whole["data"][7] != whole["data"][8]);
+  client.close();
+  wait_for([&] { return server.allowance.used() == 0; });
+}
+
+TEST_CASE("embeddings that fail after the first are no whole answer") {
+  ApiServer server;
+  json body = {{"input", json::array()}};
+  for (int i = 0; i < 2000; ++i) body["input"].push_back(std::to_string(i));
+  const std::string text = body.dump();
+  server.gate.good_steps = 5;
+  HttpClient client(server.port);
+  client.send("POST /v1/embeddings HTTP/1.1\r\nHost: localhost\r\nContent-Length: " +
+              std::to_string(text.size()) + "\r\n\r\n" + text);
+  CHECK(client.read_head().starts_with("HTTP/1.1 200 "));
+  CHECK_THROWS([&] {
+    while (!client.read_chunk().empty()) {
+    }
+  }());
+  server.gate.good_steps = 1 << 30;
+  CHECK(server.ask("POST", "/v1/embeddings", R"({"input":"a"})").status == 200);
+  wait_for([&] { return server.allowance.used() == 0; });
+}
+
+TEST_CASE("what requests hold that wait is counted, and refused when it is too much") {
+  ApiServer server({}, true, std::uint64_t{4} << 20);
+  const std::uint64_t bytes = server.allowance.bytes();
+  server.gate.is_closed = true;
+  const auto request = [](int choices) {
+    const std::string body =
+        json({{"prompt", "a"}, {"max_tokens", 290}, {"logprobs", 5}, {"n", choices}, {"seed", 1}})
+            .dump();
+    return "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: " +
+           std::to_string(body.size()) + "\r\n\r\n" + body;
+  };
+  // More than the server has even when it is idle: coming again would not help.
+  HttpClient greedy(server.port);
+  greedy.send(request(8));
+  CHECK(greedy.read_answer().status == 400);
+  std::vector<std::unique_ptr<HttpClient>> waiting;
+  std::uint64_t accepted = 0;
+  while (true) {
+    REQUIRE(waiting.size() < 60);
+    waiting.push_back(std::make_unique<HttpClient>(server.port));
+    waiting.back()->send(request(1));
+    HttpClient& client = *waiting.back();
+    wait_for(
+        [&] { return client.has_received() || server.service().statistics().accepted > accepted; });
+    if (server.service().statistics().accepted == accepted) break;
+    ++accepted;
+  }
+  CHECK(accepted > 2);
+  CHECK(server.allowance.used() <= bytes);
+  const Answer refused = waiting.back()->read_answer();
+  CHECK(refused.status == 503);
+  CHECK(refused.field("Retry-After") == "1");
+  waiting.pop_back();
+  server.gate.is_closed = false;
+  for (const auto& client : waiting) CHECK(client->read_answer().status == 200);
+  waiting.clear();
+  greedy.close();
+  wait_for([&] { return server.allowance.used() == 0; });
+}
+
+TEST_CASE("a failure of the server is told by a number, and to its owner in full") {
+  const sluice::test::TemporaryFolder folder;
+  JobsApi jobs(folder.path() / "data", 1000);
+  std::mutex mutex;
+  std::vector<std::string> lines;
+  ApiOptions options;
+  options.jobs = &jobs;
+  options.on_trouble = [&](const std::string& line) {
+    const std::lock_guard lock(mutex);
+    lines.push_back(line);
+  };
+  const ApiServer server(std::move(options));
+  std::filesystem::remove_all(folder.path() / "data" / "files");
+  const Answer answer = server.ask("GET", "/v1/files");
+  CHECK(answer.status == 500);
+  const json error = json::parse(answer.body)["error"];
+  const std::string message = error["message"];
+  CHECK(message.find("data") == std::string::npos);
+  CHECK(message.find(answer.field("X-Request-Id")) != std::string::npos);
+  CHECK(error["type"] == "server_error");
+  const std::lock_guard lock(mutex);
+  REQUIRE(lines.size() == 1);
+  CHECK(lines[0].find(answer.field("X-Request-Id")) != std::string::npos);
+  CHECK(lines[0].find("files") != std::string::npos);
+}
+
+TEST_CASE("a watchdog hears of the engine only while it gets on") {
+  ApiServer server;
+  Service& service = server.service();
+  const auto gives_sign = [&] { return service.has_given_sign(); };
+  service.ask_for_sign();
+  wait_for(gives_sign);
+  server.gate.is_closed = true;  // a long step is no reason to end the server
+  HttpClient client(server.port);
+  client.send("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 14\r\n\r\n" +
+              std::string(R"({"prompt":"a"})"));
+  wait_for([&] { return service.statistics().accepted == 1; });
+  service.ask_for_sign();
+  wait_for(gives_sign);
+  server.gate.sticks = true;
+  wait_for([&] { return server.gate.is_stuck.load(); });
+  service.ask_for_sign();
+  std::this_thread::sleep_for(20ms);
+  CHECK_FALSE(gives_sign());
+  server.gate.sticks = server.gate.is_closed = false;
+  wait_for(gives_sign);
+  CHECK(client.read_answer().status == 200);
+}
+
+TEST_CASE("routes without a body take none, with a key or without one") {
+  const ApiServer server;
+  for (const char* target : {"/health", "/", "/v1/models", "/metrics"}) {
+    HttpClient client(server.port);
+    client.send("GET " + std::string(target) +
+                " HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n1;");
+    const Answer answer = client.read_answer();
+    CHECK(answer.status == 413);
+    CHECK(json::parse(answer.body)["error"]["code"] == "too_large");
+  }
 }
 
 TEST_CASE("text becomes tokens and tokens become text") {
@@ -757,6 +918,8 @@ TEST_CASE("what the server is and does can be read") {
   const json models = json::parse(server.ask("GET", "/v1/models").body);
   CHECK(models["data"][0]["id"] == "fake");
   CHECK(json::parse(server.ask("GET", "/v1/models/fake").body)["id"] == "fake");
+  CHECK(json::parse(server.ask("GET", "/v1/models/%66ake").body)["id"] == "fake");
+  CHECK(server.ask("GET", "/v1/models/%6").status == 404);
   const json props = json::parse(server.ask("GET", "/props").body);
   CHECK(props["total_slots"] == 4);
   CHECK(props["context"] == positions_max);

@@ -96,6 +96,12 @@ class HttpClient {
     return true;
   }
 
+  // Whether something has come, or the end.
+  bool has_received() const {
+    pollfd waiting{.fd = descriptor_, .events = POLLIN, .revents = 0};
+    return !received.empty() || ::poll(&waiting, 1, 0) > 0;
+  }
+
   bool is_ended() {
     while (receive()) {
     }

@@ -12,7 +12,7 @@
 #include <thread>
 
 #include "core/batch/job.h"
-#include "core/http/api_error.h"
+#include "core/http/api/api_error.h"
 #include "core/http/jobs_api.h"
 #include "core/http/multipart.h"
 #include "tests/catch.h"

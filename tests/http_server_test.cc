@@ -11,11 +11,12 @@
 #include <sys/un.h>
 #include <thread>
 
-#include "core/http/request_reader.h"
-#include "core/http/server.h"
-#include "core/http/systemd.h"
+#include "core/http/transport/request_reader.h"
+#include "core/http/transport/server.h"
+#include "core/http/transport/systemd.h"
 #include "tests/catch.h"
 #include "tests/http_client.h"
+#include "tests/http_support.h"
 #include "tests/random_seed.h"
 #include "tests/temporary_folder.h"
 
@@ -23,115 +24,12 @@ using namespace sluice::http;
 using namespace std::chrono_literals;
 using sluice::test::Answer;
 using sluice::test::HttpClient;
+using sluice::test::quick_limits;
+using sluice::test::Running;
+using sluice::test::TestHandler;
+using sluice::test::wait_for;
 
 namespace {
-
-// Answers by path. All members but the atomics belong to the server's thread.
-class TestHandler final : public Handler {
- public:
-  Reception receive(const RequestHead& head) override {
-    Reception reception;
-    reception.body_bytes_max = head.path == "/small" ? 10 : 100'000;
-    if (head.path == "/refused") reception.refusal = std::make_unique<Response>(refuse(401, "no"));
-    if (head.path == "/throws") throw std::runtime_error("thrown");
-    return reception;
-  }
-  void handle(std::shared_ptr<Exchange> exchange) override {
-    const Request& request = exchange->request();
-    if (request.head.path == "/echo") {
-      exchange->respond({.type = "text/plain", .body = request.body});
-    } else if (request.head.path == "/file") {
-      send_file(*exchange);
-    } else if (request.head.path == "/flood") {
-      exchange->on_gone([this] { ++gone; });
-      exchange->begin_stream();
-      flooded = exchange;
-    } else {  // answered by the test
-      exchange->on_gone([this] { ++gone; });
-      const std::lock_guard lock(mutex);
-      kept.push_back(exchange);
-    }
-  }
-  Response refuse(unsigned status, const std::string& reason) override {
-    return {.status = status, .type = "text/plain", .body = reason};
-  }
-  void log(const Request&, unsigned status, std::chrono::milliseconds) override {
-    ++logged;
-    last_status = status;
-  }
-  std::shared_ptr<Exchange> wait_for_kept() {
-    while (true) {
-      {
-        const std::lock_guard lock(mutex);
-        if (!kept.empty()) return kept.back();
-      }
-      std::this_thread::sleep_for(1ms);
-    }
-  }
-
-  std::shared_ptr<Exchange> flooded;
-  std::mutex mutex;
-  std::vector<std::shared_ptr<Exchange>> kept;
-  std::atomic<int> gone{0}, logged{0};
-  std::atomic<unsigned> last_status{0};
-  std::string path_of_file;
-
- private:
-  void send_file(Exchange& exchange) const {
-    const int descriptor = ::open(path_of_file.c_str(), O_RDONLY | O_CLOEXEC);
-    Response response{.type = "text/plain", .body = {}};
-    response.file = {std::shared_ptr<const int>(new int(descriptor),
-                                                [](const int* d) {
-                                                  ::close(*d);
-                                                  delete d;
-                                                }),
-                     static_cast<std::uint64_t>(::lseek(descriptor, 0, SEEK_END))};
-    exchange.respond(std::move(response));
-  }
-};
-
-ServerLimits quick_limits() {
-  ServerLimits limits;
-  limits.tick = 5ms;
-  return limits;
-}
-
-// A server on a free port, with a thread of its own.
-class Running {
- public:
-  explicit Running(const ServerLimits& limits = quick_limits()) {
-    std::vector<Listener> listeners;
-    listeners.push_back(Listener::on_port("localhost", 0));
-    port = listeners.front().port();
-    server = std::make_unique<Server>(std::move(listeners), limits, handler);
-    server->on_tick([this] { connections = server->counts().connections; });
-    thread = std::thread([this] { server->run(); });
-  }
-  ~Running() {
-    server->stop(0ms);
-    if (thread.joinable()) thread.join();
-  }
-  // Runs something on the server's thread and waits for it.
-  void on_thread(const std::function<void()>& work) {
-    std::promise<void> done;
-    server->post([&] {
-      work();
-      done.set_value();
-    });
-    done.get_future().wait();
-  }
-
-  TestHandler handler;
-  std::uint16_t port = 0;
-  std::atomic<std::uint64_t> connections{0};
-  std::unique_ptr<Server> server;
-  std::thread thread;
-};
-
-void wait_for(const std::function<bool()>& condition) {
-  for (int i = 0; i < 60'000 && !condition(); ++i) std::this_thread::sleep_for(1ms);
-  REQUIRE(condition());
-}
 
 struct Read {
   RequestHead head;
@@ -157,7 +55,7 @@ Read read_in_pieces(std::string_view bytes, const std::vector<std::size_t>& size
       read.taken += taken;
       if (!has_head && reader.state() != RequestReader::State::head) {
         has_head = true;
-        reader.take_body(1000, nullptr);
+        reader.take_body(1000);
         taken = 1;
       }
     }
@@ -170,7 +68,7 @@ Read read_in_pieces(std::string_view bytes, const std::vector<std::size_t>& size
 unsigned status_of(std::string_view bytes) {
   try {
     read_in_pieces(bytes, {bytes.size()});
-  } catch (const BadRequest& bad) {
+  } catch (const ApiError& bad) {
     return bad.status;
   }
   return 200;
@@ -344,55 +242,6 @@ TEST_CASE("a file is sent in pieces, whole") {
   CHECK(client.ask("POST", "/echo", "next").body == "next");
 }
 
-TEST_CASE("slow clients lose their connection") {
-  ServerLimits limits = quick_limits();
-  limits.head_time = limits.stall = limits.idle_time = limits.body_time = 50ms;
-  Running running(limits);
-  SECTION("in the header") {
-    HttpClient client(running.port);
-    client.send("GET /");
-    CHECK(client.read_answer().status == 408);
-    CHECK(client.is_ended());
-  }
-  SECTION("in the body") {
-    HttpClient client(running.port);
-    client.send("POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 20\r\n\r\nabc");
-    CHECK(client.read_answer().status == 408);
-    CHECK(client.is_ended());
-  }
-  SECTION("in a body that trickles in") {
-    HttpClient client(running.port);
-    client.send("POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 20000\r\n\r\n");
-    while (client.send("x")) std::this_thread::sleep_for(2ms);
-    SUCCEED();
-  }
-  SECTION("without a request") {
-    HttpClient client(running.port);
-    CHECK(client.is_ended());
-  }
-}
-
-TEST_CASE("a client that does not read is cut off, and the others go on") {
-  ServerLimits limits = quick_limits();
-  limits.output_bytes_max = 100'000;
-  Running running(limits);
-  HttpClient slow(running.port, 4096);
-  slow.send("GET /flood HTTP/1.1\r\nHost: x\r\n\r\n");
-  const std::string event = "data: " + std::string(1000, 'x') + "\n\n";
-  std::uint64_t sent = 0;
-  HttpClient other(running.port);
-  while (running.handler.gone == 0) {
-    running.on_thread([&] {
-      if (running.handler.flooded) running.handler.flooded->send(event);
-      sent += event.size();
-    });
-    REQUIRE(sent < (std::uint64_t{1} << 30));
-    if (sent % 100 == 0) CHECK(other.ask("POST", "/echo", "x").status == 200);
-  }
-  CHECK(running.handler.gone == 1);
-  running.on_thread([&] { CHECK(running.server->counts().cut_off == 1); });
-}
-
 TEST_CASE("the server knows when a client has gone") {
   Running running;
   SECTION("while it waits") {
@@ -456,45 +305,6 @@ TEST_CASE("an old client gets a stream that ends with its connection") {
   CHECK(answer.body == "data: one\n\n");
 }
 
-TEST_CASE("connections and bodies beyond the limits are refused, and room comes back") {
-  ServerLimits limits = quick_limits();
-  limits.connections_max = 3;
-  limits.bodies_bytes_max = 150'000;
-  Running running(limits);
-  SECTION("connections") {
-    std::vector<std::unique_ptr<HttpClient>> clients;
-    for (int i = 0; i < 3; ++i) clients.push_back(std::make_unique<HttpClient>(running.port));
-    for (const auto& client : clients) CHECK(client->ask("POST", "/echo", "x").status == 200);
-    HttpClient one_too_many(running.port);
-    CHECK(one_too_many.read_answer().status == 503);
-    CHECK(one_too_many.is_ended());
-    clients.pop_back();
-    wait_for([&] { return running.connections == 2; });
-    CHECK(HttpClient(running.port).ask("POST", "/echo", "x").status == 200);
-  }
-  SECTION("bodies") {
-    const std::string body(90'000, 'x');
-    HttpClient first(running.port), second(running.port);
-    first.send("POST /wait HTTP/1.1\r\nHost: x\r\nContent-Length: 90000\r\n\r\n" + body);
-    const auto exchange = running.handler.wait_for_kept();
-    CHECK(second.ask("POST", "/echo", body).status == 503);
-    running.on_thread([&] { exchange->respond({.body = "{}"}); });
-    CHECK(first.read_answer().status == 200);
-    HttpClient third(running.port);
-    CHECK(third.ask("POST", "/echo", body).status == 200);
-  }
-}
-
-TEST_CASE("a connection that has closed takes no place, however long the next tick is away") {
-  ServerLimits limits;
-  limits.connections_max = 8;
-  limits.tick = 1h;
-  Running running(limits);
-  for (int i = 0; i < 100; ++i) {
-    CHECK(HttpClient(running.port).ask("POST", "/echo", "x").status == 200);
-  }
-}
-
 TEST_CASE("a server that stops lets answers end, within the grace") {
   SECTION("in time") {
     Running running;
@@ -537,7 +347,8 @@ TEST_CASE("a server listens on a path, for its user alone, and takes the file aw
     const auto mode = std::filesystem::status(path).permissions();
     CHECK(mode == (std::filesystem::perms::owner_read | std::filesystem::perms::owner_write));
     CHECK_THROWS(Listener::on_path(path));  // it is in use
-    Server server(std::move(listeners), quick_limits(), handler);
+    sluice::Allowance allowance(std::uint64_t{1} << 20);
+    Server server(std::move(listeners), quick_limits(), handler, allowance);
     std::thread thread([&] { server.run(); });
     const int descriptor = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     sockaddr_un address{};
@@ -558,6 +369,14 @@ TEST_CASE("a server listens on a path, for its user alone, and takes the file aw
     thread.join();
   }
   CHECK_FALSE(std::filesystem::exists(path));
+  {
+    const Listener replaced = Listener::on_path(path);
+    std::filesystem::rename(path, path + ".old");
+    const Listener other = Listener::on_path(path + ".new");
+    std::filesystem::rename(path + ".new", path);
+  }
+  CHECK(std::filesystem::exists(path));  // it has another's socket now
+  std::filesystem::remove(path);
   std::ofstream(path) << "a file of somebody";
   CHECK_THROWS(Listener::on_path(path));
   CHECK(std::filesystem::exists(path));

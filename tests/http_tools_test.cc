@@ -7,7 +7,7 @@
 #include <sstream>
 #include <thread>
 
-#include "core/http/api.h"
+#include "core/http/api/api.h"
 #include "tests/catch.h"
 #include "tests/fake_engine.h"
 #include "tests/http_client.h"
@@ -126,8 +126,9 @@ Answer ask_for(const json& body, const std::string& text, bool has_call_token,
   std::vector<Listener> listeners;
   listeners.push_back(Listener::on_port("localhost", 0));
   const std::uint16_t port = listeners.front().port();
-  Api api({});
-  Server server(std::move(listeners), {}, api);
+  sluice::Allowance allowance(std::uint64_t{64} << 20);
+  Api api({}, allowance);
+  Server server(std::move(listeners), {}, api, allowance);
   api.attach(server);
   Service service(
       [&](const std::function<void()>&) {

@@ -15,29 +15,8 @@
 
 #include "core/rows/completion.h"
 #include "core/rows/request.h"
-#include "core/tokenizer/tokenizer.h"
 
 namespace sluice::batch {
-
-// The log probabilities of a completion as JSON. `top` is how many other tokens each token has.
-std::string logprobs_text(rows::Form form, const rows::Completion& completion, std::uint32_t top,
-                          const tokenizer::Tokenizer& tokenizer);
-
-// "stop", "length" or "tool_calls".
-std::string_view finish_name(const rows::Completion& completion);
-
-// {"prompt_tokens", "completion_tokens", "total_tokens"}; the prompt counts once for all choices.
-nlohmann::ordered_json usage_of(std::span<const rows::Completion> choices);
-
-// The body of an answer in the form of OpenAI's API, as a row's result holds it and as a server
-// sends it.
-struct OpenAiBody {
-  std::string id;
-  std::uint64_t created = 0;  // seconds since 1970; 0 in results, which have no time
-  std::string_view model = {};
-};
-std::string openai_body(rows::Form form, const OpenAiBody& facts,
-                        std::span<const rows::Completion> choices);
 
 struct RowProblem {
   std::string_view code;  // a word for programs: "invalid_request", "prompt_too_long", ...

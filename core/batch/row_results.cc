@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/batch/result.h"
+#include "core/rows/answer_body.h"
 
 namespace sluice::batch {
 
@@ -15,7 +16,7 @@ std::optional<RowResult> RowResults::take(const rows::Task& task, const rows::Ou
   rows::Completion completion = outcome.completion;
   if (task.top_logprobs && outcome.problem.empty()) {
     completion.logprobs_text =
-        logprobs_text(task.header.form, completion, *task.top_logprobs, tokenizer_);
+        rows::logprobs_text(task.header.form, completion, *task.top_logprobs, tokenizer_);
     completion.logprobs = {};
   }
   if (task.choices == 1) return result(task, {&completion, 1}, outcome.problem);

@@ -1,5 +1,6 @@
 #include "core/cli/serve.h"
 
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <fmt/format.h>
@@ -13,8 +14,8 @@
 #include "core/cli/output.h"
 #include "core/cli/run_status.h"
 #include "core/cli/serve_setup.h"
-#include "core/http/server.h"
-#include "core/http/systemd.h"
+#include "core/http/transport/server.h"
+#include "core/http/transport/systemd.h"
 #include "core/sampling/sampler.h"
 #include "topology/process_memory.h"
 #include "topology/signals_blocked.h"
@@ -122,20 +123,48 @@ class StatusLine {
   Clock::time_point last_ = Clock::now();
 };
 
+// Tells the service manager that the server is alive, as long as the threads that matter answer:
+// the one that computes and the one that serves.
+class Watchdog {
+ public:
+  Watchdog(const http::ServiceManager& manager, serve::Service& service, http::Server& server)
+      : manager_(manager), service_(service), server_(server) {
+    ask();
+  }
+
+  void look() {
+    const Clock::time_point now = Clock::now();
+    if (!manager_.watchdog_period() || now - last_sign_ < *manager_.watchdog_period() / 3) return;
+    if (!service_.has_given_sign() || !*has_served_) return;
+    manager_.notify("WATCHDOG=1");
+    last_sign_ = now;
+    ask();
+  }
+
+ private:
+  void ask() {
+    *has_served_ = false;
+    service_.ask_for_sign();
+    server_.post([has_served = has_served_] { *has_served = true; });
+  }
+
+  const http::ServiceManager& manager_;
+  serve::Service& service_;
+  http::Server& server_;
+  std::shared_ptr<std::atomic<bool>> has_served_ = std::make_shared<std::atomic<bool>>(false);
+  Clock::time_point last_sign_ = Clock::now();
+};
+
 // Serves until a signal comes. Throws what has made the engine fail.
-void serve_until_signal(const ServeOptions& options, const serve::Service& service,
+void serve_until_signal(const ServeOptions& options, serve::Service& service, http::Server& server,
                         const http::ServiceManager& manager) {
   StatusLine status(options, service);
-  Clock::time_point last_sign = Clock::now();
+  Watchdog watchdog(manager, service, server);
   while (interrupt_signal() == 0) {
     std::this_thread::sleep_for(look_period);
     if (const std::exception_ptr failure = service.failure()) std::rethrow_exception(failure);
     status.look();
-    const Clock::time_point now = Clock::now();
-    if (manager.watchdog_period() && now - last_sign > *manager.watchdog_period() / 3) {
-      manager.notify("WATCHDOG=1");
-      last_sign = now;
-    }
+    watchdog.look();
   }
 }
 
@@ -241,26 +270,28 @@ int run_serve(const ServeOptions& options) {
   static_cast<void>(sampling::Sampler(options.sampling.sampler));
   const InterruptGuard guard;
   const http::ServiceManager manager;
-  http::ApiOptions wanted = api_options(options);
-  const http::ServerLimits limits;
   std::vector<http::Listener> listeners = open_listeners(options);
   check_exposure(listeners, options);
+  http::ApiOptions wanted = api_options(options, listeners);
   std::string places;
   for (const http::Listener& listener : listeners) places += " " + listener.name();
 
   const std::unique_ptr<http::JobsApi> jobs = open_jobs(options);
   wanted.jobs = jobs.get();
-  http::Api api(wanted);
-  http::Server server(std::move(listeners), limits, api);
+  // Each is used by those that follow it, and destroyed after them.
+  Allowance allowance(clients_bytes, clients_reserve_bytes);
+  http::Api api(wanted, allowance);
+  http::Server server(std::move(listeners), {}, api, allowance);
   api.attach(server);
-  std::unique_ptr<serve::Service> service;  // destroyed when the server has ended
+  std::unique_ptr<serve::Service> service;
   ServerThread running(server);
   if (!options.common.quiet) remark("listening on" + places);
 
-  ServePreparation preparation = prepare_serve(options, wanted, limits);
+  ServePreparation preparation = prepare_serve(options);
   if (!options.common.quiet && !preparation.parallel_reason.empty()) {
     remark(fmt::format("--parallel {}: {}", preparation.parallel, preparation.parallel_reason));
   }
+  allowance.extend(preparation.working_bytes, preparation.queue_bytes);
   return_free_memory();
   service = std::make_unique<serve::Service>(
       [&](std::function<void()> stop_check) {
@@ -276,7 +307,7 @@ int run_serve(const ServeOptions& options) {
   if (!options.common.quiet) remark("ready");
   manager.notify("READY=1\nSTATUS=serving");
 
-  serve_until_signal(options, *service, manager);
+  serve_until_signal(options, *service, server, manager);
   manager.notify("STOPPING=1\nSTATUS=letting answers end");
   if (!options.common.quiet) remark(grace_line(*service, options.grace_s));
   running_jobs.stop();

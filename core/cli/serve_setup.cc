@@ -36,17 +36,18 @@ rows::TaskOptions task_options(const ServeOptions& options) {
   return tasks;
 }
 
-// What the process holds beside the engine.
-std::uint64_t caller_bytes(const ServeOptions& options, const serve::SchedulerOptions& scheduler,
-                           const http::ApiOptions& api, const http::ServerLimits& limits,
-                           const engine::RunPlanner& planner, std::uint64_t positions) {
-  // The tasks that wait hold their prompts.
-  const std::uint64_t queued = options.queue * positions * sizeof(tokenizer::Token);
+// What the process holds besides the engine.
+void plan_requests(const ServeOptions& options, const engine::RunPlanner& planner,
+                   std::uint64_t positions, ServePreparation& preparation) {
+  constexpr std::uint64_t threads = 3 * (std::uint64_t{512} << 10);  // their stacks
   const rows::TaskMaker maker(planner.tokenizer(), task_options(options));
-  return http::connections_bytes(limits) + http::api_bytes(api) +
-         2 * serve::rows_bytes(scheduler, positions) + queued +
-         // A request and a row of a batch may be read at the same time.
-         2 * maker.work_bytes(http::text_body_bytes_max);
+  preparation.working_bytes = threads +
+                              2 * serve::rows_bytes(preparation.service.scheduler, positions) +
+                              // A request and a row of a batch may be read at the same time.
+                              2 * maker.work_bytes(rows::request_bytes_max);
+  preparation.queue_bytes = options.queue * positions * sizeof(tokenizer::Token);
+  preparation.engine.caller_bytes =
+      preparation.working_bytes + preparation.queue_bytes + clients_bytes;
 }
 
 // The most sequences, up to a few, for which no more weights have to be streamed than for one.
@@ -89,19 +90,25 @@ void check_exposure(const std::vector<http::Listener>& listeners, const ServeOpt
   }
 }
 
-http::ApiOptions api_options(const ServeOptions& options) {
+// --insecure lets any name stand for the server where other machines can reach it; on sockets of
+// this machine alone only if there are no others, since it has no other meaning then.
+http::ApiOptions api_options(const ServeOptions& options,
+                             const std::vector<http::Listener>& listeners) {
   http::ApiOptions api;
   if (!options.api_key_file.empty()) api.keys = http::ApiKeys::read(options.api_key_file);
   for (const std::string& origin : options.origins) http::check_origin(origin);
-  api.origins = {.allowed = options.origins, .any_host = !api.keys.empty() || options.is_insecure};
+  const bool is_local = std::ranges::all_of(listeners, &http::Listener::is_local);
+  api.origins = {.allowed = options.origins,
+                 .any_host = !api.keys.empty() || (options.is_insecure && is_local),
+                 .any_host_from_afar = options.is_insecure};
   api.requests_per_minute = options.rate;
   api.texts_max = options.queue;
+  api.on_trouble = [](const std::string& line) { warn(line); };
   if (options.logs_requests) api.log = [](const std::string& line) { remark(line); };
   return api;
 }
 
-ServePreparation prepare_serve(const ServeOptions& options, const http::ApiOptions& api,
-                               const http::ServerLimits& limits) {
+ServePreparation prepare_serve(const ServeOptions& options) {
   ServePreparation preparation;
   engine::EngineOptions& wanted = preparation.engine;
   wanted = engine_options(options.common);
@@ -109,9 +116,7 @@ ServePreparation prepare_serve(const ServeOptions& options, const http::ApiOptio
       preparation.planner.emplace(options.common.model, gguf::ParseOptions{});
   const auto plan_for = [&](std::uint32_t parallel) {
     preparation.service.scheduler.parallel = wanted.parallel = parallel;
-    const std::uint64_t positions = std::max(planner.plan(wanted).plan.context, 1U);
-    wanted.caller_bytes =
-        caller_bytes(options, preparation.service.scheduler, api, limits, planner, positions);
+    plan_requests(options, planner, std::max(planner.plan(wanted).plan.context, 1U), preparation);
   };
   plan_for(std::max(options.parallel, parallel_most));
   preparation.parallel = options.parallel;

@@ -10,9 +10,9 @@
 #include "core/chat/dialogue.h"
 #include "core/cli/serve.h"
 #include "core/engine/engine.h"
-#include "core/http/api.h"
+#include "core/http/api/api.h"
 #include "core/http/jobs_api.h"
-#include "core/http/listener.h"
+#include "core/http/transport/listener.h"
 #include "core/rows/task_maker.h"
 #include "core/serve/service.h"
 
@@ -28,10 +28,19 @@ void check_exposure(const std::vector<http::Listener>& listeners, const ServeOpt
 // by another server.
 std::unique_ptr<http::JobsApi> open_jobs(const ServeOptions& options);
 
-http::ApiOptions api_options(const ServeOptions& options);
+http::ApiOptions api_options(const ServeOptions& options,
+                             const std::vector<http::Listener>& listeners);
+
+// What clients may make the server hold while the model is being loaded, and most of it afterwards.
+inline constexpr std::uint64_t clients_bytes = std::uint64_t{32} << 20;
+// Of it, what only answers under way may use.
+inline constexpr std::uint64_t clients_reserve_bytes = std::uint64_t{8} << 20;
 
 // What the header of the model and the options say, before the engine is opened.
 struct ServePreparation {
+  // The plan's line "requests" is the sum of these and clients_bytes.
+  std::uint64_t working_bytes = 0;  // of threads, rows that run, and requests that are being read
+  std::uint64_t queue_bytes = 0;    // of prompts that wait
   std::optional<engine::RunPlanner> planner;  // of the model, until it is opened
   engine::EngineOptions engine;
   serve::ServiceOptions service;
@@ -42,8 +51,7 @@ struct ServePreparation {
   std::string no_dialogue;  // why there is no source
 };
 
-ServePreparation prepare_serve(const ServeOptions& options, const http::ApiOptions& api,
-                               const http::ServerLimits& limits);
+ServePreparation prepare_serve(const ServeOptions& options);
 
 // The model as the API sees it, once it runs. `service` must outlive the result.
 http::ServedModel served_model(const ServeOptions& options, const ServePreparation& preparation,

@@ -7,7 +7,7 @@
 #include <variant>
 
 #include "core/batch/result.h"
-#include "core/http/text_request.h"
+#include "core/rows/request.h"
 #include "topology/signals_blocked.h"
 
 namespace sluice::http {
@@ -194,11 +194,12 @@ bool BatchRunner::feed(Run& run) {
       while (run.next_row <= run.input.rows() && run.done.has(run.next_row)) ++run.next_row;
       if (run.next_row > run.input.rows()) return true;
       const std::uint64_t row = run.next_row++;
-      if (run.input.row_bytes(row) > text_body_bytes_max) {
-        const rows::RefusedRow too_long{{},
-                                        "invalid_request",
-                                        fmt::format("the row has {} bytes, the most is {}",
-                                                    run.input.row_bytes(row), text_body_bytes_max)};
+      if (run.input.row_bytes(row) > rows::request_bytes_max) {
+        const rows::RefusedRow too_long{
+            {},
+            "invalid_request",
+            fmt::format("the row has {} bytes, the most is {}", run.input.row_bytes(row),
+                        rows::request_bytes_max)};
         run.append(row, run.results.refused(row, too_long));
         continue;
       }

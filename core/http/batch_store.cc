@@ -6,8 +6,8 @@
 #include <fstream>
 
 #include "core/files/durable_file.h"
-#include "core/http/api_error.h"
 #include "core/http/file_store.h"
+#include "core/http/transport/error.h"
 
 namespace sluice::http {
 namespace {

@@ -11,7 +11,7 @@
 #include <system_error>
 #include <unistd.h>
 
-#include "core/http/api_error.h"
+#include "core/http/transport/error.h"
 
 namespace sluice::http {
 namespace {

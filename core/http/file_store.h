@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "core/files/durable_file.h"
-#include "core/http/message.h"
+#include "core/http/transport/message.h"
 
 namespace sluice::http {
 

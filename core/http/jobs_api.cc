@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "core/error.h"
-#include "core/http/api_error.h"
 #include "core/http/multipart.h"
+#include "core/http/transport/error.h"
 #include "core/rows/request.h"
 #include "core/rows/row_json.h"
 

@@ -13,7 +13,7 @@
 #include "core/http/batch_runner.h"
 #include "core/http/batch_store.h"
 #include "core/http/file_store.h"
-#include "core/http/message.h"
+#include "core/http/transport/message.h"
 
 namespace sluice::http {
 

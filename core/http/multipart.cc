@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/http/api_error.h"
-#include "core/http/message.h"
+#include "core/http/transport/error.h"
+#include "core/http/transport/message.h"
 
 namespace sluice::http {
 namespace {

@@ -96,6 +96,9 @@ inline constexpr std::size_t row_depth_max = 128;
 inline constexpr std::size_t text_bytes_max = 4096;
 inline constexpr std::uint64_t logprobs_max = std::uint64_t{1} << 17;
 
+// The longest body of a request to a server, and row of a batch that it runs.
+inline constexpr std::uint64_t request_bytes_max = std::uint64_t{1} << 20;
+
 // The most memory that parse_row() takes for a line of `line_bytes` bytes, including its result;
 // and what a running row holds, apart from its tokens and its text. Measured, rounded up.
 std::uint64_t parse_bytes(std::uint64_t line_bytes);

@@ -115,6 +115,10 @@ const RowJson* find_member(const RowJson& object, std::string_view name) {
   return nullptr;
 }
 
+std::string json_text(const RowJson& value) {
+  return value.dump(-1, ' ', false, RowJson::error_handler_t::replace);
+}
+
 std::uint64_t json_bytes(const RowJson& value) {
   constexpr std::uint64_t allocation = 32;  // of a container or a text
   std::uint64_t bytes = sizeof(RowJson);

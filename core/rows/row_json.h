@@ -32,6 +32,9 @@ RowJson parse_row_object(std::string_view line, const RowLimits& limits);
 // The member of an object; null when it is absent or has the value null.
 const RowJson* find_member(const RowJson& object, std::string_view name);
 
+// The text of a value, in one line; bytes that are no UTF-8 become U+FFFD.
+std::string json_text(const RowJson& value);
+
 // The memory of a value, including the value itself.
 std::uint64_t json_bytes(const RowJson& value);
 

@@ -6,6 +6,14 @@
 
 namespace sluice::rows {
 
+std::uint64_t waiting_bytes(const Task& task) {
+  constexpr std::uint64_t functions = 1024;
+  std::uint64_t bytes = sizeof(Task) + functions + task.held_bytes + task.header.model.size() +
+                        task.prompt.capacity() * sizeof(tokenizer::Token);
+  for (const std::string& stop : task.stop) bytes += sizeof stop + stop.size();
+  return bytes;
+}
+
 Task task_of_choice(const Task& first, std::uint32_t choice) {
   Task task = first;
   task.choice = choice;

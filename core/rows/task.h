@@ -54,6 +54,9 @@ struct Task : ResultSettings {
   std::string warning = {};      // what its client should know of the prompt; one line of ASCII
 };
 
+// What a task holds until it ends, apart from what the scheduler counts for a running one.
+std::uint64_t waiting_bytes(const Task& task);
+
 // The task for result number `choice` of a row that wants several. Each has its own seed, the first
 // that of the row.
 Task task_of_choice(const Task& first, std::uint32_t choice);

@@ -118,6 +118,15 @@ void Service::stop() {
   changed_.notify_all();
 }
 
+void Service::ask_for_sign() {
+  {
+    const std::lock_guard lock(mutex_);
+    is_asked_ = true;
+    has_orders_ = true;
+  }
+  changed_.notify_all();
+}
+
 Service::State Service::state() const {
   const std::lock_guard lock(mutex_);
   return state_;
@@ -266,6 +275,7 @@ void Service::check_step() {
 
 void Service::take_orders() {
   if (!has_orders_) return;
+  is_asked_ = false;
   std::vector<Accepted> dropped;
   std::vector<std::pair<std::uint64_t, std::string>> cancelled;
   {

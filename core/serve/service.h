@@ -126,6 +126,11 @@ class Service {
   // Accepts no more tasks, and cancels all. Does not wait for that.
   void stop();
 
+  // For watchdogs: has_given_sign() becomes true once the engine thread has got on, between steps
+  // or in the middle of one.
+  void ask_for_sign();
+  bool has_given_sign() const { return !is_asked_; }
+
   State state() const;
   std::exception_ptr failure() const;  // null unless the state is failed
   Statistics statistics() const;
@@ -189,6 +194,7 @@ class Service {
   // True when the engine thread should look at what mutex_ guards. It is read without the lock,
   // also in the middle of a step.
   std::atomic<bool> has_orders_{false};
+  std::atomic<bool> is_asked_{false};  // for a sign of life
 
   std::thread thread_;
 };

@@ -1,0 +1,17 @@
+// Errors in the form of OpenAI's API: {"error": {"message", "type", "param", "code"}}.
+#pragma once
+
+#include <string>
+
+#include "core/http/transport/error.h"
+#include "core/http/transport/message.h"
+
+namespace sluice::http {
+
+// The JSON of an error. A message that begins with the name of a member in quotation marks is about
+// that member ("param").
+std::string error_json(const ApiError& error);
+
+Response error_response(const ApiError& error);
+
+}  // namespace sluice::http

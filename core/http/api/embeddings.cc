@@ -1,0 +1,267 @@
+#include "core/http/api/embeddings.h"
+
+#include <array>
+#include <bit>
+#include <charconv>
+#include <cmath>
+#include <fmt/format.h>
+#include <limits>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <span>
+#include <utility>
+#include <variant>
+
+#include "core/http/api/api_error.h"
+#include "core/rows/row_json.h"
+
+namespace sluice::http {
+namespace {
+
+using nlohmann::ordered_json;
+using rows::RowJson;
+using tokenizer::Token;
+
+// Of an answer, for a client that reads slowly.
+constexpr std::size_t waiting_bytes_max = std::size_t{128} << 10;
+
+std::vector<Token> tokens_of(const RowJson& array) {
+  std::vector<Token> tokens;
+  for (const RowJson& item : array) {
+    tokens.push_back(
+        static_cast<Token>(rows::count_of(item, "input", std::numeric_limits<Token>::max())));
+  }
+  return tokens;
+}
+
+rows::Prompt prompt_of(const RowJson& item) {
+  if (item.is_string()) return item.get<std::string>();
+  if (item.is_array() && !item.empty()) return tokens_of(item);
+  rows::throw_wrong_type("input", "a text, token ids, or an array of these", item);
+}
+
+std::vector<rows::Prompt> prompts_of(const RowJson& input) {
+  if (!input.is_array() || (!input.empty() && input[0].is_number())) return {prompt_of(input)};
+  if (input.empty()) throw rows::BadRow("\"input\" is empty");
+  if (input.size() > embedding_inputs_max) {
+    throw rows::BadRow(
+        fmt::format("\"input\" has {} texts, the most is {}", input.size(), embedding_inputs_max));
+  }
+  std::vector<rows::Prompt> prompts;
+  for (const RowJson& item : input) prompts.push_back(prompt_of(item));
+  return prompts;
+}
+
+void check_members(const RowJson& body) {
+  for (const auto& item : body.items()) {
+    const std::string& name = item.key();
+    const bool is_known = name == "input" || name == "model" || name == "encoding_format" ||
+                          name == "user" || (name == "dimensions" && item.value().is_null());
+    if (is_known) continue;
+    throw rows::BadRow(fmt::format("\"{}\" is {}", name.substr(0, 100),
+                                   name == "dimensions" ? "not supported" : "unknown"));
+  }
+}
+
+static_assert(std::endian::native == std::endian::little, "base64 has little-endian floats");
+
+// As JSON, such that a float comes of it that has the same bits.
+std::string numbers_text(std::span<const float> values) {
+  std::string text = "[";
+  for (const float value : values) {
+    std::array<char, 32> digits;
+    const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), value).ptr;
+    if (text.size() > 1) text += ',';
+    text += std::isfinite(value) ? std::string_view(digits.data(), end) : "null";
+  }
+  return text + "]";
+}
+
+// The inputs of one request on their way.
+class EmbeddingAnswer : public std::enable_shared_from_this<EmbeddingAnswer> {
+ public:
+  EmbeddingAnswer(GenerationHost& host, std::shared_ptr<Exchange> exchange,
+                  EmbeddingRequest request, GenerationHeld held)
+      : host_(host),
+        exchange_(std::move(exchange)),
+        request_(std::move(request)),
+        held_(std::move(held)) {}
+
+  void start() {
+    exchange_->on_gone([self = shared_from_this()] { self->cancel(); });
+    exchange_->on_sent([self = shared_from_this()] { self->write(); });
+    submit();
+  }
+
+ private:
+  // As many as may be held until it is their turn.
+  void submit() {
+    while (!is_over_ && next_ < request_.tasks.size() && next_ - written_ < embeddings_together) {
+      const std::size_t index = next_++;
+      serve::Events events;
+      events.on_done = [self = shared_from_this(), index](const rows::Task& task,
+                                                          const rows::Outcome& outcome) {
+        self->host_.post([self, index, id = task.id, outcome = outcome]() mutable {
+          try {
+            self->take(index, id, std::move(outcome));
+          } catch (const std::exception& error) {
+            self->fail(self->host_.failure(self->exchange_->request().id, error.what()));
+          }
+        });
+      };
+      const auto accepted =
+          host_.service.submit(std::move(request_.tasks[index]), std::move(events));
+      if (const auto* id = std::get_if<std::uint64_t>(&accepted)) {
+        running_.insert(*id);
+      } else {
+        fail(ApiError(503, "the server takes no more requests: try again later", "", 1));
+      }
+    }
+  }
+
+  void take(std::size_t index, std::uint64_t id, rows::Outcome outcome) {
+    running_.erase(id);
+    if (is_over_) return;
+    if (outcome.end != rows::Outcome::End::completed) {
+      const bool is_cancelled = outcome.end == rows::Outcome::End::cancelled;
+      return fail(ApiError(is_cancelled ? 503 : 500, outcome.problem));
+    }
+    prompt_tokens_ += outcome.completion.prompt_tokens;
+    if (!has_begun_ && !hold_embeddings(outcome.completion.embedding.size())) {
+      return fail(no_memory());
+    }
+    done_[index] = std::move(outcome.completion.embedding);
+    write();
+  }
+
+  // Those that wait, and the text of one.
+  bool hold_embeddings(std::size_t floats) {
+    constexpr std::size_t text_bytes = 16;
+    return held_.memory.resize(held_.memory.bytes() +
+                               floats * (embeddings_together * sizeof(float) + text_bytes));
+  }
+
+  // Writes those whose turn it is, while the client takes them.
+  void write() {
+    while (!is_over_ && !done_.empty() && done_.begin()->first == written_ &&
+           exchange_->waiting_bytes() < waiting_bytes_max) {
+      std::string text = written_ != 0 ? "," : R"({"object":"list","data":[)";
+      if (!std::exchange(has_begun_, true)) exchange_->begin_stream({}, "application/json");
+      exchange_->send(text + item_text(written_, done_.begin()->second));
+      done_.erase(done_.begin());
+      ++written_;
+    }
+    if (is_over_) return;
+    if (written_ == request_.tasks.size()) return end();
+    submit();
+  }
+
+  std::string item_text(std::size_t index, std::span<const float> embedding) const {
+    const std::string_view bytes(reinterpret_cast<const char*>(embedding.data()),
+                                 embedding.size_bytes());
+    return fmt::format(R"({{"object":"embedding","index":{},"embedding":{}}})", index,
+                       request_.wants_base64 ? '"' + base64(bytes) + '"' : numbers_text(embedding));
+  }
+
+  void end() {
+    is_over_ = true;
+    held_ = {};
+    const std::string& model = request_.model.empty() ? host_.model_name : request_.model;
+    exchange_->send(
+        fmt::format(R"(],"model":{},"usage":{{"prompt_tokens":{},"total_tokens":{}}}}})",
+                    rows::json_text(model), prompt_tokens_, prompt_tokens_));
+    exchange_->end_stream();
+  }
+
+  // Of an answer that has begun, the client sees that it is not whole.
+  void fail(const ApiError& error) {
+    if (is_over_) return;
+    cancel();
+    if (has_begun_) return exchange_->give_up();
+    exchange_->respond(error_response(error));
+  }
+
+  void cancel() {
+    is_over_ = true;
+    for (const std::uint64_t id : running_) host_.service.cancel(id);
+  }
+
+  GenerationHost& host_;
+  std::shared_ptr<Exchange> exchange_;
+  EmbeddingRequest request_;
+  GenerationHeld held_;
+  std::map<std::size_t, std::vector<float>> done_;  // and not written, by their index
+  std::set<std::uint64_t> running_;
+  std::size_t next_ = 0, written_ = 0;
+  std::uint64_t prompt_tokens_ = 0;
+  bool has_begun_ = false;
+  bool is_over_ = false;
+};
+
+}  // namespace
+
+std::uint64_t EmbeddingRequest::bytes() const {
+  std::uint64_t bytes = 0;
+  for (const rows::Task& task : tasks) bytes += rows::waiting_bytes(task);
+  return bytes;
+}
+
+EmbeddingRequest read_embedding_request(const rows::TaskMaker& maker, rows::Pooling pooling,
+                                        std::string_view body, std::uint64_t number) {
+  EmbeddingRequest request;
+  try {
+    const RowJson json = rows::parse_row_object(
+        body, {rows::row_values_max, rows::row_members_max, rows::row_depth_max});
+    check_members(json);
+    const RowJson* input = rows::find_member(json, "input");
+    if (input == nullptr) throw rows::BadRow("\"input\" is missing");
+    if (const RowJson* model = rows::find_member(json, "model")) {
+      request.model = rows::text_of(*model, "model");
+    }
+    if (const RowJson* format = rows::find_member(json, "encoding_format")) {
+      request.wants_base64 = *format == "base64";
+      if (!request.wants_base64 && *format != "float") {
+        throw rows::BadRow("\"encoding_format\" can only be \"float\" or \"base64\"");
+      }
+    }
+    for (const rows::Prompt& prompt : prompts_of(*input)) {
+      auto made = maker.make_embedding(prompt, request.model, number, pooling);
+      if (const auto* refused = std::get_if<rows::RefusedRow>(&made)) {
+        throw ApiError(400, fmt::format("input {}: {}", request.tasks.size(), refused->reason),
+                       refused->code == "prompt_too_long" ? "context_length_exceeded" : "");
+      }
+      request.tasks.push_back(std::move(std::get<rows::Task>(made)));
+      request.tasks.back().priority = rows::Priority::interactive;
+    }
+  } catch (const rows::BadRow& bad) {
+    throw ApiError(400, bad.what());
+  }
+  return request;
+}
+
+void answer_embeddings(GenerationHost& host, std::shared_ptr<Exchange> exchange,
+                       EmbeddingRequest request, GenerationHeld held) {
+  std::make_shared<EmbeddingAnswer>(host, std::move(exchange), std::move(request), std::move(held))
+      ->start();
+}
+
+std::string base64(std::string_view bytes) {
+  constexpr std::string_view letters =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::string text;
+  for (std::size_t at = 0; at < bytes.size(); at += 3) {
+    std::uint32_t group = 0;
+    for (std::size_t i = 0; i < 3; ++i) {
+      const bool is_there = at + i < bytes.size();
+      group = group << 8U | (is_there ? static_cast<unsigned char>(bytes[at + i]) : 0U);
+    }
+    for (std::size_t i = 0; i < 4; ++i) {
+      const bool is_padding = at + i > bytes.size();
+      text += is_padding ? '=' : letters[group >> (18 - 6 * i) & 63U];
+    }
+  }
+  return text;
+}
+
+}  // namespace sluice::http

@@ -1,0 +1,44 @@
+// /v1/embeddings: texts in, a vector for each out. The answer is written as the vectors come, so
+// that a few of them are held, however many there are; a client that reads slowly makes the next
+// ones wait.
+//
+// Threads: reading is for any; the answer belongs to the server's thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/http/api/generation.h"
+#include "core/rows/pooling.h"
+#include "core/rows/task_maker.h"
+
+namespace sluice::http {
+
+inline constexpr std::size_t embedding_inputs_max = 2048;
+
+// How many inputs of a request are given to the service at a time.
+inline constexpr std::size_t embeddings_together = 4;
+
+struct EmbeddingRequest {
+  std::vector<rows::Task> tasks;
+  std::string model;          // as the request names it; may be empty
+  bool wants_base64 = false;  // the floats' bytes, instead of numbers
+
+  std::uint64_t bytes() const;  // what it holds until it is answered
+};
+
+// Throws ApiError, which names the input.
+EmbeddingRequest read_embedding_request(const rows::TaskMaker& maker, rows::Pooling pooling,
+                                        std::string_view body, std::uint64_t number);
+
+// Computes the embeddings and answers. Throws ApiError when the service takes no tasks.
+void answer_embeddings(GenerationHost& host, std::shared_ptr<Exchange> exchange,
+                       EmbeddingRequest request, GenerationHeld held);
+
+// In the alphabet of RFC 4648.
+std::string base64(std::string_view bytes);
+
+}  // namespace sluice::http

@@ -1,0 +1,231 @@
+#include "core/http/api/generation.h"
+
+#include <algorithm>
+#include <ctime>
+#include <utility>
+#include <variant>
+
+#include "core/http/api/api_error.h"
+#include "core/rows/answer_body.h"
+
+namespace sluice::http {
+namespace {
+
+AnswerFacts facts_of(const rows::RowHeader& header, const TextRequest& request,
+                     const GenerationHost& host, const std::string& request_id) {
+  const bool is_chat = header.form == rows::Form::chat;
+  const char* kind = !request.echo.empty() ? "resp_" : is_chat ? "chatcmpl-" : "cmpl-";
+  return {.form = header.form,
+          .id = kind + request_id.substr(request_id.find('_') + 1),
+          .created = static_cast<std::uint64_t>(std::time(nullptr)),
+          .model = header.model.empty() ? host.model_name : header.model,
+          .includes_usage = request.includes_usage};
+}
+
+}  // namespace
+
+Generation::Generation(GenerationHost& host, std::shared_ptr<Exchange> exchange,
+                       TextRequest request, Clock::time_point asked, GenerationHeld held)
+    : host_(host),
+      exchange_(std::move(exchange)),
+      asked_(asked),
+      task_(std::move(request.task)),
+      streams_(request.streams),
+      facts_(facts_of(task_.header, request, host, exchange_->request().id)),
+      writer_(request.echo.empty() ? completion_writer(facts_)
+                                   : response_writer(facts_, std::move(request.echo))),
+      prompt_tokens_(task_.prompt.size()),
+      held_(std::move(held)) {}
+
+double Generation::seconds() const {
+  return std::chrono::duration<double>(Clock::now() - asked_).count();
+}
+
+void Generation::start() {
+  choices_.resize(task_.choices);
+  for (std::size_t i = 0; i < choices_.size(); ++i) {
+    if (streams_ && task_.make_reader) choices_[i].reader.emplace(task_.make_reader());
+    const auto accepted = host_.service.submit(
+        rows::task_of_choice(task_, static_cast<std::uint32_t>(i)), events_for(i));
+    if (const auto* id = std::get_if<std::uint64_t>(&accepted)) {
+      choices_[i].task_id = *id;
+      continue;
+    }
+    cancel();
+    if (std::get<serve::Service::Refusal>(accepted) == serve::Service::Refusal::queue_is_full) {
+      throw ApiError(429, "too many requests wait: try again later", "queue_full", 1);
+    }
+    throw ApiError(503, "the server takes no more requests: it is stopping");
+  }
+  task_.prompt = {};  // each of the tasks has its own
+  exchange_->on_gone([self = shared_from_this()] { self->cancel(); });
+  if (!streams_) return;
+  exchange_->begin_stream(fields());
+  exchange_->send(writer_->begin());
+}
+
+// Called by the service on its thread: pass on what is needed, and return.
+serve::Events Generation::events_for(std::size_t choice) {
+  const auto self = shared_from_this();
+  serve::Events events;
+  events.on_token = [self, choice](const rows::Task&, const rows::TokenEvent& event) {
+    Token token{
+        .text = {}, .logprobs = {}, .is_token = event.token.has_value(), .when = Clock::now()};
+    if (token.is_token) ++self->tokens_;
+    if (self->streams_) {
+      token.text = event.text;
+      token.logprobs.assign(event.logprobs.begin(), event.logprobs.end());
+    }
+    self->post([self, choice, token = std::move(token)]() mutable {
+      self->take_token(choice, std::move(token));
+    });
+  };
+  events.on_done = [self, choice](const rows::Task&, const rows::Outcome& outcome) {
+    self->post([self, choice, outcome = outcome]() mutable {
+      self->take_end(choice, std::move(outcome));
+    });
+  };
+  return events;
+}
+
+// What goes wrong with an answer ends this answer.
+void Generation::post(std::function<void()> work) {
+  host_.post([self = shared_from_this(), work = std::move(work)] {
+    try {
+      work();
+    } catch (const std::exception& error) {
+      self->fail(self->host_.failure(self->exchange_->request().id, error.what()));
+    }
+  });
+}
+
+std::string Generation::logprobs_of(std::vector<sampling::TokenLogprob> logprobs) const {
+  if (logprobs.empty()) return {};
+  rows::Completion completion;
+  completion.logprobs = std::move(logprobs);
+  return rows::logprobs_text(facts_.form, completion, task_.top_logprobs.value_or(0),
+                             host_.service.engine().tokenizer());
+}
+
+void Generation::take_token(std::size_t index, Token token) {
+  if (has_ended_) return;
+  Choice& choice = choices_[index];
+  if (token.is_token) {
+    const auto since = token.when - choice.last_token.value_or(asked_);
+    TimeHistogram& times = choice.last_token ? host_.between_tokens : host_.first_token;
+    times.add(std::chrono::duration<double>(since).count());
+    choice.last_token = token.when;
+  }
+  if (!streams_) return;
+  Piece piece;
+  piece.logprobs = logprobs_of(std::move(token.logprobs));
+  if (choice.reader) {
+    chat::SplitText split = choice.reader->feed(token.text);
+    piece.text = std::move(split.answer);
+    piece.thought = std::move(split.thought);
+  } else {
+    piece.text = std::move(token.text);
+  }
+  if (piece.text.empty() && piece.thought.empty() && piece.logprobs.empty()) return;
+  send_piece(index, std::move(piece));
+}
+
+void Generation::send_piece(std::size_t index, Piece piece) {
+  piece.choice = index;
+  piece.is_first = std::exchange(choices_[index].is_first, false);
+  exchange_->send(writer_->piece(piece));
+}
+
+void Generation::take_end(std::size_t index, rows::Outcome outcome) {
+  if (has_ended_) return;
+  if (outcome.end != rows::Outcome::End::completed) {
+    const bool is_cancelled = outcome.end == rows::Outcome::End::cancelled;
+    return fail(ApiError(is_cancelled ? 503 : 500, outcome.problem));
+  }
+  Choice& choice = choices_[index];
+  choice.is_done = true;
+  choice.completion = std::move(outcome.completion);
+  if (streams_) {
+    end_choice(index);
+    choice.completion.logprobs = {};
+  }
+  if (std::ranges::all_of(choices_, &Choice::is_done)) end_answer();
+}
+
+// Tells the client what it should know of its prompt.
+std::vector<Field> Generation::fields() const {
+  if (task_.warning.empty()) return {};
+  return {{"X-Sluice-Warning", task_.warning}};
+}
+
+// The last piece of a choice: what was held back, the calls, and why it ended.
+void Generation::end_choice(std::size_t index) {
+  Choice& choice = choices_[index];
+  Piece piece;
+  if (choice.reader) {
+    chat::SplitText rest = choice.reader->finish();
+    piece.text = std::move(rest.answer);
+    piece.thought = std::move(rest.thought);
+    piece.tool_calls = choice.completion.tool_calls;
+  }
+  piece.finish = rows::finish_name(choice.completion);
+  send_piece(index, std::move(piece));
+}
+
+void Generation::end_answer() {
+  has_ended_ = true;
+  if (!streams_) return end_whole();
+  exchange_->send(writer_->end(take_completions()));
+  held_ = {};
+  exchange_->end_stream();
+}
+
+std::vector<rows::Completion> Generation::take_completions() {
+  std::vector<rows::Completion> completions;
+  for (Choice& choice : choices_) completions.push_back(std::move(choice.completion));
+  return completions;
+}
+
+// There may be very many log probabilities, so that writing them would keep other clients waiting.
+void Generation::end_whole() {
+  const auto respond = [self = shared_from_this()](const std::shared_ptr<Response>& response) {
+    self->held_ = {};  // what is left is the connection's to hold
+    self->exchange_->respond(std::move(*response));
+  };
+  if (!task_.top_logprobs) return respond(std::make_shared<Response>(whole()));
+  host_.aside([self = shared_from_this(), respond]() -> Then {
+    const auto response = std::make_shared<Response>(self->whole());
+    return [respond, response] { respond(response); };
+  });
+}
+
+Response Generation::whole() {
+  try {
+    std::vector<rows::Completion> completions = take_completions();
+    for (rows::Completion& completion : completions) {
+      completion.logprobs_text = logprobs_of(std::exchange(completion.logprobs, {}));
+    }
+    return {.body = writer_->whole(completions), .fields = fields()};
+  } catch (const std::exception& error) {
+    return error_response(host_.failure(exchange_->request().id, error.what()));
+  }
+}
+
+// When one choice fails, the whole answer does.
+void Generation::fail(const ApiError& error) {
+  cancel();
+  if (!streams_) return exchange_->respond(error_response(error));
+  exchange_->send(writer_->failure(error));
+  exchange_->end_stream();
+}
+
+// Nobody waits for the answer any more. What is held is given back when the service has let go of
+// the texts.
+void Generation::cancel() {
+  has_ended_ = true;
+  for (const Choice& choice : choices_) {
+    if (choice.task_id != 0 && !choice.is_done) host_.service.cancel(choice.task_id);
+  }
+}
+
+}  // namespace sluice::http

@@ -1,0 +1,75 @@
+#include "core/http/api/text_request.h"
+
+#include <string>
+#include <utility>
+
+#include "core/http/api/api_error.h"
+#include "core/http/api/response_request.h"
+#include "core/rows/row_json.h"
+
+namespace sluice::http {
+namespace {
+
+using rows::RowJson;
+
+// Takes the members out that only a request can have, so that the others are those of a row.
+void take_stream_settings(RowJson& body, TextRequest& request) {
+  if (const RowJson* stream = rows::find_member(body, "stream")) {
+    request.streams = rows::truth_of(*stream, "stream");
+  }
+  if (const RowJson* options = rows::find_member(body, "stream_options")) {
+    if (!options->is_object()) rows::throw_wrong_type("stream_options", "an object", *options);
+    for (const auto& item : options->items()) {
+      if (item.key() == "include_usage") {
+        request.includes_usage = rows::truth_of(item.value(), "stream_options.include_usage");
+      } else if (item.key() != "include_obfuscation") {
+        throw rows::BadRow("\"stream_options\" has an unknown member \"" +
+                           item.key().substr(0, 100) + "\"");
+      }
+    }
+    if (!request.streams) throw rows::BadRow("\"stream_options\" needs \"stream\": true");
+  }
+  body.erase("stream");
+  body.erase("stream_options");
+}
+
+[[noreturn]] void refuse(TextRoute route, std::string reason, std::string_view code = {}) {
+  if (route == TextRoute::responses) reason = with_own_names(std::move(reason));
+  throw ApiError(400, reason, code == "prompt_too_long" ? "context_length_exceeded" : "");
+}
+
+}  // namespace
+
+std::uint64_t TextRequest::bytes() const {
+  return task.choices * rows::waiting_bytes(task) + echo.size();
+}
+
+TextRequest read_text_request(const rows::TaskMaker& maker, TextRoute route, std::string_view body,
+                              std::uint64_t number) {
+  TextRequest request;
+  rows::ParsedRow parsed;
+  try {
+    RowJson json = rows::parse_row_object(
+        body, {rows::row_values_max, rows::row_members_max, rows::row_depth_max});
+    take_stream_settings(json, request);
+    if (route == TextRoute::responses) {
+      request.echo = echo_of(json).dump();
+      json = chat_body_of(std::move(json));
+    }
+    const rows::Form form =
+        route == TextRoute::completions ? rows::Form::completions : rows::Form::chat;
+    parsed = rows::read_body(std::move(json), form, number, maker.options().defaults);
+  } catch (const rows::BadRow& bad) {
+    refuse(route, bad.what());
+  }
+  if (!parsed.request) refuse(route, parsed.reason);
+  auto made = maker.make(std::move(parsed), number);
+  if (const auto* refused = std::get_if<rows::RefusedRow>(&made)) {
+    refuse(route, refused->reason, refused->code);
+  }
+  request.task = std::move(std::get<rows::Task>(made));
+  request.task.priority = rows::Priority::interactive;
+  return request;
+}
+
+}  // namespace sluice::http

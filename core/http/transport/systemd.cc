@@ -1,0 +1,56 @@
+#include "core/http/transport/systemd.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+namespace sluice::http {
+namespace {
+
+// Called before there are other threads.
+std::string take_variable(const char* name) {
+  const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe)
+  std::string text = value == nullptr ? "" : value;
+  ::unsetenv(name);  // NOLINT(concurrency-mt-unsafe)
+  return text;
+}
+
+std::optional<std::uint64_t> number_of(const std::string& text) {
+  std::uint64_t value = 0;
+  const char* end = text.data() + text.size();
+  const auto [stopped, error] = std::from_chars(text.data(), end, value);
+  if (text.empty() || error != std::errc() || stopped != end) return std::nullopt;
+  return value;
+}
+
+}  // namespace
+
+ServiceManager::ServiceManager() : socket_(take_variable("NOTIFY_SOCKET")) {
+  const auto period = number_of(take_variable("WATCHDOG_USEC"));
+  const auto process = number_of(take_variable("WATCHDOG_PID"));
+  const bool is_for_others = process && *process != static_cast<std::uint64_t>(::getpid());
+  if (period && *period != 0 && !is_for_others) {
+    watchdog_period_ = std::chrono::microseconds(*period);
+  }
+}
+
+void ServiceManager::notify(std::string_view state) const {
+  sockaddr_un address{};
+  if (socket_.empty() || socket_.size() >= sizeof address.sun_path) return;
+  address.sun_family = AF_UNIX;
+  std::ranges::copy(socket_, address.sun_path);
+  if (socket_.front() == '@') address.sun_path[0] = '\0';  // an abstract name
+  const int descriptor = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (descriptor < 0) return;
+  const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + socket_.size());
+  static_cast<void>(::sendto(descriptor, state.data(), state.size(), MSG_NOSIGNAL,
+                             reinterpret_cast<const sockaddr*>(&address), size));
+  ::close(descriptor);
+}
+
+}  // namespace sluice::http

@@ -1,0 +1,37 @@
+// One thread for what takes too long between two events of the network.
+//
+// Threads: post() may be called by any thread. The destructor waits for the job that runs, and
+// drops those that wait.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+namespace sluice::http {
+
+class Worker {
+ public:
+  using Job = std::function<void()>;  // must not throw; destroyed on the thread that runs it
+
+  Worker();
+  ~Worker();
+  Worker(const Worker&) = delete;
+  Worker& operator=(const Worker&) = delete;
+
+  // The caller sees to it that few jobs wait.
+  void post(Job job);
+
+ private:
+  void work();
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Job> jobs_;      // guarded by mutex_
+  bool is_unwanted_ = false;  // guarded by mutex_
+  std::thread thread_;
+};
+
+}  // namespace sluice::http

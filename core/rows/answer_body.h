@@ -1,0 +1,64 @@
+// The body of an answer in OpenAI's form, and its parts: what a result of a batch holds, and what a
+// server sends.
+//
+// Threads: any.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "core/rows/completion.h"
+#include "core/rows/request.h"
+#include "core/tokenizer/tokenizer.h"
+
+namespace sluice::rows {
+
+// The log probabilities of a completion as JSON. `top` is how many other tokens each token has.
+std::string logprobs_text(Form form, const Completion& completion, std::uint32_t top,
+                          const tokenizer::Tokenizer& tokenizer);
+
+// "stop", "length" or "tool_calls".
+std::string_view finish_name(const Completion& completion);
+
+// {"prompt_tokens", "completion_tokens", "total_tokens"}; the prompt counts once for all choices.
+nlohmann::ordered_json usage_of(std::span<const Completion> choices);
+
+// The body of an answer in the form of OpenAI's API, as a row's result holds it and as a server
+// sends it.
+struct OpenAiBody {
+  std::string id;
+  std::uint64_t created = 0;  // seconds since 1970; 0 in results, which have no time
+  std::string_view model = {};
+};
+std::string openai_body(Form form, const OpenAiBody& facts, std::span<const Completion> choices);
+
+// Builds the text of an object from members that are text already: there are too many log
+// probabilities to hold them as JSON values.
+class ObjectText {
+ public:
+  ObjectText& add_text(std::string_view name, std::string_view json);
+  ObjectText& add(std::string_view name, const nlohmann::ordered_json& value);
+  std::string end();
+
+ private:
+  std::string text_ = "{";
+};
+
+// Adds no members where there are no thoughts and no calls.
+void add_thought_and_calls(ObjectText& object, const Completion& completion);
+
+// "[A,B]", where text(choice, index) gives the text of each.
+template <class ChoiceText>
+std::string list_text(std::span<const Completion> choices, ChoiceText text) {
+  std::string list = "[";
+  for (std::size_t i = 0; i < choices.size(); ++i) {
+    if (i != 0) list += ',';
+    list += text(choices[i], i);
+  }
+  return list + "]";
+}
+
+}  // namespace sluice::rows
