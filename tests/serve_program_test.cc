@@ -2,6 +2,7 @@
 #include <chrono>
 #include <csignal>
 #include <fcntl.h>
+#include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -107,6 +108,10 @@ TEST_CASE("a server gives the texts of a batch, and ends when it is told to") {
     CHECK(answer["model"] == expected.at(std::to_string(i))["model"]);
   }
   CHECK(json::parse(HttpClient(server.port).ask("GET", "/props").body)["total_slots"] == 2);
+  const std::string name = std::filesystem::path(model).stem().string();
+  const json models = json::parse(HttpClient(server.port).ask("GET", "/v1/models").body);
+  CHECK(models["data"][0]["id"].get<std::string>() == name);
+  CHECK(HttpClient(server.port).ask("GET", "/v1/models/" + name).status == 200);
   CHECK(server.stop(SIGTERM) == 0);
 }
 

@@ -295,7 +295,8 @@ class Preparation {
         options.thinking.think, find_chat_source(options.chat_format, metadata, tasks_.no_dialogue),
         planner_.tokenizer());
     tasks_.positions_max = positions_max(options.common, planner_.header());
-    if (options.check_model) tasks_.model_names = model_names(options.common.model, metadata);
+    names_ = model_names(options.common.model, metadata);
+    if (options.check_model) tasks_.model_names = names_;
     examine();
     if (options.common.window == 0 && options.common.context == 0) choose_context();
     if (wanted_.window == 0) wanted_.context = std::min(need_.positions, tasks_.positions_max);
@@ -313,9 +314,7 @@ class Preparation {
     prepared.job.task = tasks_;
     prepared.engine = open_engine(options_.common, options_for(wanted_, need_, parallel_, {}),
                                   std::move(planner_));
-    const engine::EngineFacts& facts = prepared.engine->facts();
-    prepared.job.model_name =
-        facts.model_name.empty() ? options_.common.model.stem().string() : facts.model_name;
+    prepared.job.model_name = names_.front();
     return prepared;
   }
 
@@ -389,6 +388,7 @@ class Preparation {
   batch::LeftOut known_;
   engine::EngineOptions wanted_;
   engine::RunPlanner planner_;
+  std::vector<std::string> names_;  // of the model
   rows::TaskOptions tasks_;  // its dialogue uses the tokenizer of planner_
   Need need_;
   std::uint32_t parallel_ = 1;

@@ -1,5 +1,7 @@
 #include "core/cli/row_setup.h"
 
+#include <regex>
+
 #include "core/cli/chat_setup.h"
 #include "core/error.h"
 #include "core/rows/request.h"
@@ -33,12 +35,13 @@ sampling::SamplerOptions openai_sampler(const SamplingOptions& sampling) {
 
 std::vector<std::string> model_names(const std::filesystem::path& model,
                                      const gguf::Metadata& metadata) {
-  std::vector<std::string> names;
+  static const std::regex shard("-[0-9]{5}-of-[0-9]{5}$");
+  const std::string stem = model.stem().string();
+  std::vector<std::string> names = {std::regex_replace(stem, shard, ""), stem,
+                                    model.filename().string()};
   if (const auto name = metadata.find_string("general.name"); name && !name->empty()) {
     names.emplace_back(*name);
   }
-  names.push_back(model.stem().string());
-  names.push_back(model.filename().string());
   return names;
 }
 

@@ -24,7 +24,8 @@ std::optional<chat::ChatSource> find_chat_source(const std::string& format,
 // Settings that the user gave apply to all rows; the others are OpenAI's.
 sampling::SamplerOptions openai_sampler(const SamplingOptions& sampling);
 
-// The names by which a row may ask for this model; results use the first.
+// The names by which a row may ask for this model. Results use the first: the name of its file
+// without its end, and without the number of a part, since that is what the user gave.
 std::vector<std::string> model_names(const std::filesystem::path& model,
                                      const gguf::Metadata& metadata);
 
