@@ -222,3 +222,28 @@ TEST_CASE("the program itself synchronises before it renames") {
   CHECK(calls.find("fsync(") < renamed);
   CHECK(calls.find("fsync(", renamed) != std::string::npos);
 }
+
+TEST_CASE("a user's file that is private stays private when it is replaced") {
+  const TemporaryFolder folder;
+  const fs::path path = folder.path() / "a";
+  RecordedCalls system;
+  for (const mode_t mode : {0600U, 0640U, 0664U, 0644U}) {
+    write(path, old_text);
+    fs::permissions(path, static_cast<fs::perms>(mode));
+    write_durably(path, new_text, system, {.named_by = sluice::files::NamedBy::user});
+    CHECK(mode_of(path) == mode);
+  }
+}
+
+TEST_CASE("private folders are made with those above them, and others are left as they are") {
+  const TemporaryFolder folder;
+  fs::permissions(folder.path(), static_cast<fs::perms>(0755));
+  sluice::files::make_private_folder(folder.path() / "a" / "b");
+  sluice::files::make_private_folder(folder.path() / "a" / "b");
+  CHECK(mode_of(folder.path()) == 0755);
+  CHECK(mode_of(folder.path() / "a") == 0700);
+  CHECK(mode_of(folder.path() / "a" / "b") == 0700);
+  write(folder.path() / "file", "x");
+  CHECK_THROWS_AS(sluice::files::make_private_folder(folder.path() / "file" / "b"),
+                  std::system_error);
+}

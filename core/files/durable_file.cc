@@ -59,7 +59,10 @@ DurableFile::DurableFile(const fs::path& path, const DurableFileOptions& options
   if (is_users) {
     if (const fs::path real = fs::canonical(target_, ignored); !ignored) target_ = real;
   }
-  open_temporary(options.mode);
+  struct stat replaced {};
+  const bool keeps_mode =
+      is_users && ::lstat(target_.c_str(), &replaced) == 0 && S_ISREG(replaced.st_mode);
+  open_temporary(options.mode & (keeps_mode ? replaced.st_mode : ~process_umask()));
 }
 
 DurableFile::~DurableFile() {
@@ -71,7 +74,7 @@ void DurableFile::open_temporary(mode_t mode) {
   std::string name = temporary_pattern(target_);
   descriptor_ = system_.mkostemp(name.data(), O_CLOEXEC);
   if (descriptor_ < 0) fail(errno);
-  if (system_.fchmod(descriptor_, mode & ~process_umask()) != 0) {
+  if (system_.fchmod(descriptor_, mode) != 0) {
     const int error = errno;
     system_.close(descriptor_);
     system_.unlink(name.c_str());
@@ -135,6 +138,21 @@ void DurableFile::close() {
 void DurableFile::fail(int error) const {
   throw std::system_error(error, std::generic_category(),
                           fmt::format("cannot write {}", target_.string()));
+}
+
+void make_private_folder(const fs::path& path, SystemCalls& system) {
+  std::error_code ignored;
+  if (path.empty() || fs::is_directory(path, ignored)) return;
+  make_private_folder(path.parent_path(), system);
+  if (system.mkdir(path.c_str(), 0700) == 0 || errno == EEXIST) return;
+  throw std::system_error(errno, std::generic_category(),
+                          fmt::format("cannot make the folder {}", path.string()));
+}
+
+void remove_file(const fs::path& path, SystemCalls& system) {
+  if (system.unlink(path.c_str()) == 0 || errno == ENOENT) return;
+  throw std::system_error(errno, std::generic_category(),
+                          fmt::format("cannot remove {}", path.string()));
 }
 
 void sync_folder_of(const fs::path& path, SystemCalls& system) {

@@ -33,7 +33,9 @@ enum class NamedBy {
 };
 
 struct DurableFileOptions {
-  mode_t mode = 0666;  // before the umask of the process
+  // Before the umask of the process. A file that its user has named keeps of its mode what this
+  // allows: whoever has made it private finds it private again.
+  mode_t mode = 0666;
   NamedBy named_by = NamedBy::program;
   bool keep_cached = true;  // false: the page cache does not keep what was written
 };
@@ -76,6 +78,13 @@ class DurableFile {
   std::uint64_t size_ = 0;      // end of the last byte written
   std::uint64_t reserved_ = 0;  // the size that reserve() gave the file
 };
+
+// Makes a folder, and those above it that are missing, for this user alone. Throws
+// std::system_error.
+void make_private_folder(const std::filesystem::path& path, SystemCalls& system = kernel());
+
+// Removes a file, if it is there. Throws std::system_error.
+void remove_file(const std::filesystem::path& path, SystemCalls& system = kernel());
 
 // Makes the names in a file's folder durable. Throws std::system_error.
 void sync_folder_of(const std::filesystem::path& path, SystemCalls& system = kernel());

@@ -52,6 +52,10 @@ int SystemCalls::unlink(const char* path) {
   return ::unlink(path);
 }
 
+int SystemCalls::mkdir(const char* path, mode_t mode) {
+  return ::mkdir(path, mode);
+}
+
 int SystemCalls::close(int descriptor) {
   return ::close(descriptor);
 }

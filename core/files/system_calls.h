@@ -25,6 +25,7 @@ class SystemCalls {
   virtual int fdatasync(int descriptor);
   virtual int rename(const char* from, const char* to);
   virtual int unlink(const char* path);
+  virtual int mkdir(const char* path, mode_t mode);
   virtual int close(int descriptor);
 };
 
