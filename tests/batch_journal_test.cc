@@ -396,3 +396,44 @@ TEST_CASE("shards have every row once") {
     CHECK_FALSE(parse_shard(bad));
   }
 }
+
+TEST_CASE("a journal whose file was removed or replaced says so at every sync") {
+  namespace fs = std::filesystem;
+  const std::vector<std::function<void(const fs::path&)>> ways = {
+      [](const fs::path& path) { fs::remove(path); },
+      [](const fs::path& path) {  // as sed -i
+        fs::copy_file(path, path.string() + ".new");
+        fs::rename(path.string() + ".new", path);
+      },
+      [](const fs::path& path) { fs::rename(path, path.string() + ".old"); },
+      [](const fs::path& path) {
+        fs::rename(path.parent_path(), path.parent_path().string() + "x");
+      },
+      [](const fs::path& path) { fs::remove_all(path.parent_path()); }};
+  for (const auto& way : ways) {
+    const TemporaryFolder folder;
+    const fs::path path = folder.path() / "folder" / "out.jsonl";
+    fs::create_directory(path.parent_path());
+    Journal journal(path);
+    journal.go_on();
+    journal.append(line(1));
+    journal.sync();
+    const Journal::Clock::time_point now = Journal::Clock::now();
+    journal.sync_if_due(now + Journal::sync_period);
+    way(path);
+    const auto fails = [](const std::function<void()>& work) {
+      try {
+        work();
+      } catch (const sluice::Error& error) {
+        return error.code() == sluice::ExitCode::io &&
+               std::string(error.what()).find("out.jsonl was removed or replaced") !=
+                   std::string::npos;
+      }
+      return false;
+    };
+    CHECK(fails([&] { journal.sync_if_due(now + 3 * Journal::sync_period); }));  // nothing is new
+    journal.append(line(2));
+    CHECK(fails([&] { journal.sync(); }));
+    CHECK(fails([&] { journal.replace({}); }));
+  }
+}

@@ -729,3 +729,26 @@ TEST_CASE("two jobs cannot write one output") {
   REQUIRE(shell(job.command("--parallel 4")).status == 0);
   CHECK(lines_of(job.output()).size() == long_job);
 }
+
+TEST_CASE("an output that disappears or is replaced ends the job with status 5") {
+  const Job job(rows(long_job, 60));
+  REQUIRE(shell(job.command("--parallel 4", "undisturbed")).status == 0);
+  const std::string out = job.folder.file("out");
+  int seen = 0;
+  for (const bool is_replaced : {false, true}) {
+    RunningProgram running(batch_of(job, job.folder.file("in")));
+    REQUIRE(running.waits_for([&] { return !job.output().empty(); }));
+    if (is_replaced) {
+      REQUIRE(shell("sed -i '' " + out).status == 0);
+    } else {
+      fs::remove(out);
+    }
+    const int status = running.status();
+    CHECK((status == 5 || status == 0));  // 0: the job was faster
+    seen += status == 5 ? 1 : 0;
+    REQUIRE(shell(job.command()).status == 0);
+    CHECK(sorted(job.output()) == sorted(job.output("undisturbed")));
+    fs::remove(out);
+  }
+  CHECK(seen > 0);
+}

@@ -23,9 +23,9 @@ constexpr std::size_t rewrite_bytes = std::size_t{1} << 20;
 }  // namespace
 
 Journal::Journal(const std::filesystem::path& path, files::SystemCalls& system,
-                 const ScanCheck& check)
+                 const ScanCheck& check, mode_t mode)
     : system_(system), path_(path) {
-  open();
+  open(mode);
   try {
     lock();
     files::sync_folder_of(path_, system_);
@@ -50,8 +50,8 @@ void Journal::fail(int error) const {
 }
 
 // Opened non-blocking: a pipe is refused instead of being waited for.
-void Journal::open() {
-  descriptor_ = system_.open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666);
+void Journal::open(mode_t mode) {
+  descriptor_ = system_.open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK, mode);
   struct stat facts {};
   if (descriptor_ >= 0 && ::fstat(descriptor_, &facts) == 0 && S_ISREG(facts.st_mode)) return;
   const int error = descriptor_ >= 0 ? EINVAL : errno;
@@ -80,6 +80,17 @@ bool Journal::has_its_name() const {
   }, named{};
   return ::fstat(descriptor_, &opened) == 0 && ::stat(path_.c_str(), &named) == 0 &&
          opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
+}
+
+void Journal::check_name(Clock::time_point now) {
+  if (!has_its_name()) {
+    throw Error(ExitCode::io,
+                fmt::format("{} was removed or replaced while the job ran, so what it computes can "
+                            "no longer be kept there; the same command goes on with what the file "
+                            "has now",
+                            path_.string()));
+  }
+  last_check_ = now;
 }
 
 void Journal::refuse_foreign() const {
@@ -128,7 +139,27 @@ void Journal::append(std::string_view lines, Clock::time_point now) {
   if (!dirty_since_) dirty_since_ = now;
 }
 
-// Reads through the open descriptor: closing another descriptor would give up the lock.
+// Reads through the open descriptor: closing another one would give up the lock.
+std::string Journal::read_line(std::uint64_t offset, std::size_t bytes) const {
+  std::string line(bytes, '\0');
+  std::size_t read_bytes = 0;
+  try {
+    read_bytes = files::read_at(descriptor_, std::as_writable_bytes(std::span(line)), offset);
+  } catch (const std::system_error& error) {
+    throw std::system_error(error.code(), fmt::format("cannot read {}", path_.string()));
+  }
+  if (read_bytes != bytes) fail(EIO);
+  return line;
+}
+
+void Journal::read(const UseLine& use) const {
+  std::uint64_t offset = 0;
+  for (const ResultFacts& facts : scan_.found) {
+    use(facts, read_line(offset, facts.line_bytes));
+    offset += facts.line_bytes;
+  }
+}
+
 void Journal::replace(std::span<const std::size_t> kept) {
   std::vector<std::uint64_t> offsets;
   offsets.reserve(scan_.found.size());
@@ -137,22 +168,11 @@ void Journal::replace(std::span<const std::size_t> kept) {
     offsets.push_back(offset);
     offset += facts.line_bytes;
   }
+  check_name(Clock::now());
   files::DurableFile file(path_, {.named_by = files::NamedBy::user}, system_);
   std::string lines;
-  const auto add_line = [&](std::uint64_t from, std::size_t bytes) {
-    const std::size_t before = lines.size();
-    lines.resize(before + bytes);
-    const auto line = std::as_writable_bytes(std::span(lines).subspan(before));
-    std::size_t read_bytes = 0;
-    try {
-      read_bytes = files::read_at(descriptor_, line, from);
-    } catch (const std::system_error& error) {
-      fail(error.code().value());
-    }
-    if (read_bytes != bytes) fail(EIO);
-  };
   for (const std::size_t index : kept) {
-    add_line(offsets.at(index), scan_.found[index].line_bytes);
+    lines += read_line(offsets.at(index), scan_.found[index].line_bytes);
     if (lines.size() >= rewrite_bytes) {
       file.write(lines);
       lines.clear();
@@ -180,12 +200,14 @@ void Journal::sync() {
   }
   durable_bytes_ = size_;
   dirty_since_.reset();
+  check_name(Clock::now());
 }
 
 void Journal::sync_if_due(Clock::time_point now) {
   const Clock::time_point next_look = now + (now - last_look_);
   last_look_ = now;
-  if (dirty_since_ && next_look - *dirty_since_ >= sync_period) sync();
+  if (dirty_since_ && next_look - *dirty_since_ >= sync_period) return sync();
+  if (next_look - last_check_ >= sync_period) check_name(now);
 }
 
 }  // namespace sluice::batch

@@ -11,6 +11,10 @@
 // computes them again. When synchronising fails, the file is cut back to what is known to be on the
 // disk: the system may have lost the rest and still show it.
 //
+// Results that are written into a file without its name are lost. So each sync(), and sync_if_due()
+// once in a sync_period, checks that the file still has its name, and throws when it was removed or
+// replaced.
+//
 // A lock (Boost.Interprocess) keeps other processes from the file while the journal lives. It is a
 // POSIX record lock, so the process must not close any other descriptor of the file meanwhile.
 //
@@ -22,9 +26,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
+#include <sys/types.h>
 
 #include "core/batch/journal_scan.h"
 #include "core/files/system_calls.h"
@@ -37,9 +44,10 @@ class Journal {
   static constexpr std::chrono::seconds sync_period{1};
 
   // Opens the file, or creates it empty. Throws UsageError when it is not a regular file or another
-  // process has the lock, and what `check` throws during the scan.
+  // process has the lock, and what `check` throws during the scan. A new file has `mode`, before
+  // the umask of the process.
   explicit Journal(const std::filesystem::path& path, files::SystemCalls& system = files::kernel(),
-                   const ScanCheck& check = {});
+                   const ScanCheck& check = {}, mode_t mode = 0666);
   ~Journal();
   Journal(const Journal&) = delete;
   Journal& operator=(const Journal&) = delete;
@@ -70,6 +78,11 @@ class Journal {
   // Scans the file again, including what was appended.
   const JournalScan& rescan();
 
+  // Calls `use` with each line of scan().found, with its newline, in the order of the file.
+  using UseLine = std::function<void(const ResultFacts& facts, std::string_view line)>;
+  void read(const UseLine& use) const;
+
+  // Puts all lines on the disk. Throws when the file no longer has its name.
   void sync();
 
   // Synchronises if waiting for the next call would make a line older than sync_period. Assumes
@@ -79,9 +92,11 @@ class Journal {
   std::uint64_t durable_bytes() const { return durable_bytes_; }  // from its beginning
 
  private:
-  void open();
+  void open(mode_t mode);
   void lock();
   bool has_its_name() const;
+  void check_name(Clock::time_point now);
+  std::string read_line(std::uint64_t offset, std::size_t bytes) const;
   void refuse_foreign() const;
   void cut(std::uint64_t size);
   [[noreturn]] void fail(int error) const;
@@ -95,6 +110,7 @@ class Journal {
   std::uint64_t durable_bytes_ = 0;
   std::optional<Clock::time_point> dirty_since_;
   Clock::time_point last_look_ = Clock::now();
+  Clock::time_point last_check_ = last_look_;  // of the name
 };
 
 }  // namespace sluice::batch
