@@ -13,6 +13,7 @@
 #include "core/batch/result.h"
 #include "core/rows/answer_body.h"
 #include "core/batch/row_id.h"
+#include "core/batch/row_tasks.h"
 #include "core/rows/request.h"
 #include "core/rows/row_settings.h"
 #include "tests/catch.h"
@@ -617,4 +618,26 @@ TEST_CASE("a row of any length is read, or cut where it is too long anyway") {
   CHECK(input.read(3) == "b");
   CHECK_THROWS_AS(Input(folder.path() / "absent"), std::system_error);
   CHECK_THROWS_AS(Input(folder.path()), std::system_error);
+}
+
+TEST_CASE("a row that is too long keeps its form and its id, if they stand in front") {
+  const std::string text(2 * row_bytes_max, 'x');
+  const auto header = [&](const std::string& begin) {
+    return header_of_long_row((begin + text).substr(0, row_bytes_max + 1));
+  };
+  const RowHeader openai = header(R"({"custom_id":"a\n","body":{"prompt":")");
+  CHECK(openai.form != Form::plain);
+  CHECK(openai.id.get<std::string>() == "a\n");
+  const RowHeader plain = header(R"({"id":17,"prompt":")");
+  CHECK(plain.form == Form::plain);
+  CHECK(plain.id.get<int>() == 17);
+  CHECK(header(R"({"prompt":")").id.is_null());
+  CHECK(header("").id.is_null());
+  CHECK(header(std::string(row_bytes_max, '[')).id.is_null());
+
+  const TemporaryFolder folder;
+  const Input input(file_of(folder, R"({"custom_id":"b","body":{"prompt":")" + text + "\"}}\n"));
+  const sluice::test::ByteTokenizer tokenizer;
+  const auto made = RowTasks(tokenizer, input, {}).make(1);
+  CHECK(std::get<RefusedRow>(made).header.id.get<std::string>() == "b");
 }

@@ -14,6 +14,7 @@
 #include "core/http/transport/request_reader.h"
 #include "core/http/transport/server.h"
 #include "core/http/transport/systemd.h"
+#include "core/http/transport/worker.h"
 #include "tests/catch.h"
 #include "tests/http_client.h"
 #include "tests/http_support.h"
@@ -403,4 +404,18 @@ TEST_CASE("the service manager hears what the server says") {
         "READY=1\nSTATUS=serving");
   manager.notify("WATCHDOG=1");  // nobody listens any more, which is no error
   CHECK_FALSE(ServiceManager().watchdog_period().has_value());
+}
+
+TEST_CASE("what is thrown on the server's thread or the worker's ends nothing else") {
+  Running running;
+  for (int i = 0; i < 3; ++i) running.server->post([] { throw std::runtime_error("a defect"); });
+  running.server->post([] { throw 1; });
+  std::uint64_t defects = 0;
+  running.on_thread([&] { defects = running.server->counts().defects; });
+  CHECK(defects == 4);
+  Worker worker;
+  std::promise<void> done;
+  worker.post([] { throw std::runtime_error("a defect"); });
+  worker.post([&] { done.set_value(); });
+  done.get_future().wait();
 }

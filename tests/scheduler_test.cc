@@ -500,3 +500,68 @@ TEST_CASE("a real cache gives the same bits to rows that are preempted") {
   CHECK(counts.preemptions > 0);
   CHECK(counts.tokens_evaluated_again > 0);
 }
+
+TEST_CASE("a row that throws fails alone, at whatever point, and every row ends once") {
+  const std::uint64_t seed = sluice::test::random_seed();
+  INFO("seed " << seed);
+  std::mt19937_64 random(seed);
+  const Maker maker;
+  std::size_t failed = 0;
+  for (int round = 0; round < 20; ++round) {
+    FakeEngine engine({.columns = 16, .logits = 8, .pages = 24});
+    std::map<std::uint64_t, Task> sound, broken;
+    std::map<std::uint64_t, int> fuses;      // of rows whose tokens the sink does not take
+    std::map<std::uint64_t, Outcome> ended;  // by id
+    std::vector<Task> waiting;
+    for (std::uint64_t id = 1; id <= 25; ++id) {
+      Task task = random_task(maker, random);
+      task.id = id;
+      const bool is_sound = random() % 2 == 0;
+      (is_sound ? sound : broken).emplace(id, task);
+      if (!is_sound && random() % 4 == 0) {
+        fuses[id] = static_cast<int>(random() % 20);
+      } else if (!is_sound) {
+        sluice::test::sabotage(task, random);
+      }
+      waiting.push_back(std::move(task));
+    }
+    Scheduler scheduler(
+        engine, {.parallel = 4},
+        [&](Priority least) -> std::optional<Task> {
+          if (waiting.empty() || waiting.back().priority > least) return std::nullopt;
+          Task task = std::move(waiting.back());
+          waiting.pop_back();
+          return task;
+        },
+        [&](const Task& task, const Outcome& outcome) {
+          if (!ended.emplace(task.id, outcome).second) std::abort();
+          if (random() % 3 == 0) sluice::test::throw_something(random());
+        },
+        [&](const Task& task, const TokenEvent&) {
+          if (ended.contains(task.id)) std::abort();
+          const auto fuse = fuses.find(task.id);
+          if (fuse != fuses.end() && fuse->second-- == 0) sluice::test::throw_something(random());
+        });
+    for (bool has_more = true; has_more;) {
+      try {
+        has_more = scheduler.step();
+      } catch (const std::exception&) {  // of the sink: the rows are as after the step
+      }
+    }
+    CHECK(ended.size() == 25);
+    for (const auto& [id, task] : sound) {
+      CHECK(ended.at(id).end == Outcome::End::completed);
+      CHECK(ended.at(id).completion.text == alone(task));
+    }
+    for (const auto& [id, task] : broken) {
+      const Outcome& outcome = ended.at(id);
+      if (outcome.end == Outcome::End::completed) {
+        CHECK(outcome.completion.text == alone(task));
+      } else {
+        CHECK(sluice::test::tells_problem(outcome));
+        ++failed;
+      }
+    }
+  }
+  CHECK(failed > 50);
+}

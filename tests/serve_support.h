@@ -1,12 +1,22 @@
 // Tasks for the tests of core/serve, on the engine of tests/fake_engine.h.
 #pragma once
 
+#include <cerrno>
 #include <cstdint>
+#include <functional>
+#include <memory>
+#include <new>
+#include <nlohmann/json.hpp>
 #include <optional>
+#include <random>
+#include <stdexcept>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <variant>
+#include <vector>
 
+#include "core/error.h"
 #include "core/rows/task_maker.h"
 #include "core/serve/scheduler.h"
 #include "tests/catch.h"
@@ -61,6 +71,58 @@ inline std::string alone(rows::Task task) {
   while (scheduler.step()) {
   }
   return text;
+}
+
+// One of the things that a defect, a client or a lack of memory makes code throw.
+[[noreturn]] inline void throw_something(std::uint64_t kind) {
+  if (kind % 5 == 0) throw UsageError("two\nlines");
+  if (kind % 5 == 1) throw std::bad_alloc();
+  if (kind % 5 == 2) throw std::system_error(EIO, std::generic_category(), "cannot read /srv/x");
+  if (kind % 5 == 3) throw std::logic_error("a defect");
+  throw std::out_of_range(nlohmann::json::parse("{").dump());
+}
+
+// Makes a task throw at a random point of its life, if it comes there.
+inline void sabotage(rows::Task& task, std::mt19937_64& random) {
+  const std::uint64_t kind = random();
+  // Throws when it is called for the nth time.
+  const auto fuse = [kind, left = std::make_shared<std::uint64_t>(random() % 30)] {
+    if ((*left)-- == 0) throw_something(kind);
+  };
+  switch (random() % 6) {
+    case 0:
+      task.watch = [kind]() -> rows::Task::Forced { throw_something(kind); };
+      break;
+    case 1:
+      task.watch = [fuse]() -> rows::Task::Forced {
+        return [fuse](std::string_view) -> std::vector<Token> {
+          fuse();
+          return {};
+        };
+      };
+      break;
+    case 2:
+      task.guide = [kind]() -> std::unique_ptr<constrain::Guide> { throw_something(kind); };
+      break;
+    case 3:
+      task.piece = [fuse, bytes = std::make_shared<ByteTokenizer>()](Token token) {
+        fuse();
+        return bytes->piece(token);
+      };
+      break;
+    case 4:
+      task.make_reader = [kind]() -> chat::AnswerReader { throw_something(kind); };
+      break;
+    default:
+      task.sampler.temperature = -1;  // of no sampler
+  }
+}
+
+// Whether an outcome is that of a task that has thrown: a problem in one line, without paths.
+inline bool tells_problem(const rows::Outcome& outcome) {
+  return outcome.end == rows::Outcome::End::failed && !outcome.problem.empty() &&
+         !outcome.may_run_again && outcome.problem.find('\n') == std::string::npos &&
+         outcome.problem.find("/srv") == std::string::npos;
 }
 
 }  // namespace sluice::test

@@ -442,3 +442,65 @@ TEST_CASE("bodies of requests are rows without an envelope") {
   const Task same = maker.task(R"({"model":"m","max_tokens":7,"prompt":"xyz"})", 9);
   CHECK(alone(task) == alone(same));
 }
+
+TEST_CASE("tasks and callbacks that throw do not touch the others, nor the service") {
+  const std::uint64_t seed = sluice::test::random_seed();
+  INFO("seed " << seed);
+  std::mt19937_64 random(seed);
+  const Maker maker;
+  std::atomic<int> lost = 0;
+  Service service(fake(), {.scheduler = {.parallel = 4},
+                           .queue_max = 1000,
+                           .on_trouble = [&](const std::string&) { ++lost; }});
+  service.wait_until_ready();
+  struct One {
+    Task task;  // as it was meant
+    bool is_sound = true;
+    bool loses_end = false;
+    std::atomic<int> ends = 0;
+    int tokens_left = -1;  // until on_token throws
+    std::promise<Outcome> ended;
+  };
+  std::vector<std::unique_ptr<One>> all;
+  int loses = 0;
+  for (int i = 0; i < 200; ++i) {
+    auto& one = *all.emplace_back(std::make_unique<One>());
+    const std::string prompt(random() % 120, static_cast<char>('a' + random() % 3));
+    one.task = maker.task(body_of(prompt, static_cast<int>(random() % 40), i), i,
+                          random() % 2 == 0 ? Priority::interactive : Priority::background);
+    one.is_sound = random() % 2 == 0;
+    one.loses_end = random() % 4 == 0;
+    loses += one.loses_end ? 1 : 0;
+    Task task = one.task;
+    if (!one.is_sound && random() % 3 != 0) {
+      sluice::test::sabotage(task, random);
+    } else if (!one.is_sound) {
+      one.tokens_left = static_cast<int>(random() % 30);
+    }
+    const std::uint64_t kind = random();
+    accepted(service.submit(std::move(task), {[&one, kind](const Task&, const TokenEvent&) {
+                                                if (one.ends != 0) std::abort();
+                                                if (one.tokens_left-- == 0)
+                                                  sluice::test::throw_something(kind);
+                                              },
+                                              [&one, kind](const Task&, const Outcome& outcome) {
+                                                if (++one.ends != 1) std::abort();
+                                                one.ended.set_value(outcome);
+                                                if (one.loses_end)
+                                                  sluice::test::throw_something(kind);
+                                              }}));
+  }
+  for (const auto& one : all) {
+    const Outcome outcome = one->ended.get_future().get();
+    if (one->is_sound) CHECK(outcome.end == Outcome::End::completed);
+    if (outcome.end == Outcome::End::completed) {
+      CHECK(outcome.completion.text == alone(one->task));
+    } else {
+      CHECK(sluice::test::tells_problem(outcome));
+    }
+  }
+  CHECK(service.drain(Clock::now() + std::chrono::hours(1)));
+  CHECK(service.state() == Service::State::stopped);
+  CHECK(lost == loses);
+  for (const auto& one : all) CHECK(one->ends == 1);
+}

@@ -6,8 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include "core/rows/request.h"
-
 namespace sluice::batch {
 namespace {
 
@@ -57,11 +55,11 @@ class IdReader {
     return !members_.empty() && members_.back() > rows::row_members_max;
   }
 
-  // Call this after the whole row was read.
+  // Call these after the row was read, as far as it could be.
+  bool is_plain() const { return !custom_id_.is_there && !body_.is_there; }
   std::optional<std::string> id() const {
-    const bool is_plain = !custom_id_.is_there && !body_.is_there;
-    const Member& member = is_plain ? id_ : custom_id_;
-    if (member.kind == Member::Kind::integer && is_plain) return member.text;
+    const Member& member = is_plain() ? id_ : custom_id_;
+    if (member.kind == Member::Kind::integer && is_plain()) return member.text;
     if (member.kind != Member::Kind::text || member.text.size() > rows::text_bytes_max) {
       return std::nullopt;
     }
@@ -117,6 +115,15 @@ std::optional<std::string> read_row_id(std::string_view line) {
   if (!reader.has_many_members()) return std::nullopt;
   const rows::RowHeader header = rows::parse_row(line, 1, {}).header;  // names may occur twice
   return header.id.is_null() ? std::nullopt : std::optional(header.id.dump());
+}
+
+rows::RowHeader header_of_long_row(std::string_view line) {
+  IdReader reader;
+  nlohmann::json::sax_parse(line.begin(), line.end(), &reader);
+  rows::RowHeader header;
+  header.form = reader.is_plain() ? rows::Form::plain : rows::Form::completions;
+  if (const auto id = reader.id()) header.id = nlohmann::json::parse(*id);
+  return header;
 }
 
 }  // namespace sluice::batch

@@ -5,6 +5,7 @@
 
 #include "core/batch/result.h"
 #include "core/rows/answer_body.h"
+#include "core/rows/row_problem.h"
 
 namespace sluice::batch {
 
@@ -13,19 +14,20 @@ RowResults::RowResults(const Input& input, const tokenizer::Tokenizer& tokenizer
     : input_(input), tokenizer_(tokenizer), model_name_(std::move(model_name)) {}
 
 std::optional<RowResult> RowResults::take(const rows::Task& task, const rows::Outcome& outcome) {
-  rows::Completion completion = outcome.completion;
-  if (task.top_logprobs && outcome.problem.empty()) {
-    completion.logprobs_text =
-        rows::logprobs_text(task.header.form, completion, *task.top_logprobs, tokenizer_);
-    completion.logprobs = {};
+  rows::Completion completion;
+  std::string problem = outcome.problem;
+  try {
+    if (problem.empty()) completion = written(task, outcome.completion);
+  } catch (const std::exception& error) {  // a defect, or no memory: of this row alone
+    problem = rows::problem_of(error);
   }
-  if (task.choices == 1) return result(task, {&completion, 1}, outcome.problem);
+  if (task.choices == 1) return result(task, {&completion, 1}, problem);
   const auto [at, is_first] = choices_.try_emplace(task.row);
   Choices& choices = at->second;
   if (is_first) choices = {std::vector<rows::Completion>(task.choices), "", 0, task.choices};
   const bool is_first_problem = choices.problem.empty() || task.choice < choices.problem_choice;
-  if (!outcome.problem.empty() && is_first_problem) {
-    choices.problem = outcome.problem;
+  if (!problem.empty() && is_first_problem) {
+    choices.problem = problem;
     choices.problem_choice = task.choice;
   }
   choices.completions[task.choice] = std::move(completion);
@@ -35,17 +37,32 @@ std::optional<RowResult> RowResults::take(const rows::Task& task, const rows::Ou
   return result(task, all.completions, all.problem);
 }
 
+// With its log probabilities as text.
+rows::Completion RowResults::written(const rows::Task& task, rows::Completion completion) const {
+  if (!task.top_logprobs) return completion;
+  completion.logprobs_text =
+      rows::logprobs_text(task.header.form, completion, *task.top_logprobs, tokenizer_);
+  completion.logprobs = {};
+  return completion;
+}
+
 RowResult RowResults::refused(std::uint64_t row, const rows::RefusedRow& reason) const {
   return error(row, reason.header, reason.code, reason.reason);
 }
 
 RowResult RowResults::result(const rows::Task& task, std::span<const rows::Completion> completions,
                              const std::string& problem) const {
-  if (!problem.empty()) return error(task.row, task.header, "cannot_run", problem);
-  std::string line = result_line(task.row, task.header, model_name_, completions);
-  if (line.size() <= result_bytes_max) return {std::move(line), false};
-  return error(
-      task.row, task.header, "cannot_run",
+  const auto fail = [&](std::string_view why) {
+    return error(task.row, task.header, rows::cannot_run, why);
+  };
+  if (!problem.empty()) return fail(problem);
+  try {
+    std::string line = result_line(task.row, task.header, model_name_, completions);
+    if (line.size() <= result_bytes_max) return {std::move(line), false};
+  } catch (const std::exception& error) {
+    return fail(rows::problem_of(error));
+  }
+  return fail(
       fmt::format("the result is longer than {} bytes: lower max_tokens", result_bytes_max));
 }
 

@@ -29,7 +29,8 @@ class RowResults {
   // `model_name` is for results of rows that name no model. The references must outlive this.
   RowResults(const Input& input, const tokenizer::Tokenizer& tokenizer, std::string model_name);
 
-  // Takes the outcome of one task. Returns the result of its row once all of them are there.
+  // Takes the outcome of one task. Returns the result of its row once all of them are there. A row
+  // whose result cannot be written has an error for a result.
   std::optional<RowResult> take(const rows::Task& task, const rows::Outcome& outcome);
 
   RowResult refused(std::uint64_t row, const rows::RefusedRow& reason) const;
@@ -43,6 +44,7 @@ class RowResults {
     std::uint32_t missing = 0;
   };
 
+  rows::Completion written(const rows::Task& task, rows::Completion completion) const;
   RowResult result(const rows::Task& task, std::span<const rows::Completion> completions,
                    const std::string& problem) const;
   RowResult error(std::uint64_t row, const rows::RowHeader& header, std::string_view code,

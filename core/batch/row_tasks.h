@@ -13,12 +13,13 @@ namespace sluice::batch {
 
 class RowTasks {
  public:
-  // `tokenizer` and `input` must outlive this.
+  // `tokenizer` and `input` must outlive this. A row of more than `row_bytes_max` bytes is refused.
   RowTasks(const tokenizer::Tokenizer& tokenizer, const Input& input,
-           const rows::TaskOptions& options)
-      : input_(input), maker_(tokenizer, options) {}
+           const rows::TaskOptions& options, std::uint64_t row_bytes_max = rows::row_bytes_max)
+      : input_(input), maker_(tokenizer, options), row_bytes_max_(row_bytes_max) {}
 
-  // `row` is from 1. Throws std::system_error when the input cannot be read.
+  // `row` is from 1. Throws std::system_error when the input cannot be read, and nothing because of
+  // what the row holds.
   std::variant<rows::Task, rows::RefusedRow> make(std::uint64_t row) const;
 
   // The most memory that make() needs for any row of the input.
@@ -27,6 +28,7 @@ class RowTasks {
  private:
   const Input& input_;
   rows::TaskMaker maker_;
+  std::uint64_t row_bytes_max_;
 };
 
 }  // namespace sluice::batch

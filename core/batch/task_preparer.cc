@@ -45,9 +45,9 @@ bool TaskPreparer::is_full() const {
 }
 
 void TaskPreparer::work(const topology::CpuList& cpus) {
-  if (!cpus.empty()) topology::allow_calling_thread(cpus);
-  std::exception_ptr failure;
+  std::exception_ptr failure;  // next() throws it, which ends the job
   try {
+    if (!cpus.empty()) topology::allow_calling_thread(cpus);
     while (const std::optional<std::uint64_t> row = next_row_()) {
       Prepared prepared{*row, maker_.make(*row)};
       const std::uint64_t bytes = bytes_of(prepared);

@@ -48,7 +48,14 @@ MemoryGuard::~MemoryGuard() {
 }
 
 void MemoryGuard::watch() {
-  while (!is_ending_) source_.wait(look(Clock::now()));
+  while (!is_ending_) {
+    std::chrono::milliseconds next = signs_period;
+    try {
+      next = look(Clock::now());
+    } catch (...) {  // the last catch of this thread: limits stay as they are until the next look
+    }
+    source_.wait(next);
+  }
 }
 
 std::chrono::milliseconds MemoryGuard::look(Clock::time_point now) {

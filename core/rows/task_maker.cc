@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "core/rows/answer_guide.h"
 #include "core/rows/row_json.h"
+#include "core/rows/row_problem.h"
 #include "core/text/utf8.h"
 
 namespace sluice::rows {
@@ -158,6 +159,8 @@ std::variant<Task, RefusedRow> TaskMaker::make(ParsedRow parsed, std::uint64_t r
     return RefusedRow{header, refusal.code, refusal.reason};
   } catch (const Error& error) {  // from the chat format, or a schema
     return RefusedRow{header, invalid, error.what()};
+  } catch (const std::exception& error) {  // a defect, or no memory
+    return RefusedRow{header, cannot_run, problem_of(error)};
   }
   return task;
 }

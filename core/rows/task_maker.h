@@ -47,16 +47,19 @@ struct TaskOptions {
 
 struct RefusedRow {
   RowHeader header;
-  std::string_view code;  // "invalid_request", "prompt_too_long", ...
+  std::string_view code;  // "invalid_request", "prompt_too_long", cannot_run
   std::string reason;     // one line
 };
+
+// The code of a row that is not at fault: it has met a defect, or a lack of memory.
+inline constexpr std::string_view cannot_run = "cannot_run";
 
 class TaskMaker {
  public:
   // `tokenizer` must outlive the maker, and the tasks if `options` has a dialogue.
   TaskMaker(const tokenizer::Tokenizer& tokenizer, const TaskOptions& options);
 
-  // `row` is the number that the row was parsed with.
+  // `row` is the number that the row was parsed with. Throws nothing because of the row.
   std::variant<Task, RefusedRow> make(ParsedRow parsed, std::uint64_t row) const;
 
   // The task that makes an embedding of a prompt, which must not be a conversation.

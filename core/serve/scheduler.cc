@@ -1,12 +1,12 @@
 #include "core/serve/scheduler.h"
 
 #include <algorithm>
-#include <deque>
 #include <fmt/format.h>
 #include <iterator>
+#include <new>
 #include <utility>
 
-#include "core/error.h"
+#include "core/rows/row_problem.h"
 #include "core/sampling/text_stream.h"
 
 namespace sluice::serve {
@@ -27,17 +27,19 @@ constexpr std::size_t known_max = 256;
 }  // namespace
 
 // A row between its admission and its end. It has no sequence before it starts, and while it is
-// preempted.
+// preempted. Making it takes over the task and does nothing that may throw; begin() does the rest.
 struct Scheduler::Row {
-  Row(rows::Task&& given, std::shared_ptr<sampling::SamplerScratch> scratch)
-      : task(std::move(given)),
-        sampler(task.sampler, std::move(scratch)),
-        text(task.stop),
-        tokens(task.prompt),
-        pool(task.pooling.value_or(rows::Pooling::last)) {
+  explicit Row(rows::Task&& given)
+      : task(std::move(given)), pool(task.pooling.value_or(rows::Pooling::last)) {}
+
+  void begin(std::shared_ptr<sampling::SamplerScratch> scratch) {
     completion.prompt_tokens = task.prompt.size();
     completion.truncated_tokens = task.truncated_tokens;
+    sampler.emplace(task.sampler, std::move(scratch));
+    text.emplace(task.stop);
+    tokens = task.prompt;
     if (task.watch) forced_by = task.watch();
+    if (task.guide) guide = task.guide();
     if (task.tokens_min == 0) return;
     banned_at_first = task.stop_tokens;
     banned_at_first.insert(banned_at_first.end(), task.end_tokens->begin(), task.end_tokens->end());
@@ -71,6 +73,14 @@ struct Scheduler::Row {
   // The mean needs the hidden states of all tokens, also of those that others have evaluated.
   bool can_share() const { return task.pooling != rows::Pooling::mean; }
   bool has_begun() const { return completion.completion_tokens != 0; }
+  // In the middle of a step, where nothing may be thrown.
+  void add(std::span<const float> hidden) {
+    try {
+      pool.add(hidden);
+    } catch (...) {
+      problem = std::current_exception();
+    }
+  }
   bool generates() const {
     if (!sequence || !has_begun()) return false;
     const std::size_t left = pending().size();
@@ -84,8 +94,8 @@ struct Scheduler::Row {
   }
 
   rows::Task task;
-  sampling::Sampler sampler;
-  sampling::TextStream text;
+  std::optional<sampling::Sampler> sampler;  // from begin() on, as the text
+  std::optional<sampling::TextStream> text;
   rows::Completion completion;
   std::unique_ptr<Sequence> sequence;
   std::vector<Token> tokens;       // of the prompt, and those that were generated
@@ -94,9 +104,10 @@ struct Scheduler::Row {
   std::vector<Token> banned_at_first;
   rows::Task::Forced forced_by;             // may be empty
   std::unique_ptr<constrain::Guide> guide;  // may be null
-  std::deque<Token> forced;                 // tokens that come next, in place of the model's choice
+  std::vector<Token> forced;                // tokens that come next, in place of the model's choice
   std::size_t known = 0;                    // of the tokens, those that were known without logits
   std::string cancelled_because;            // empty: it goes on
+  std::exception_ptr problem;               // of the step that is computed
   bool was_started = false;
   bool is_held = false;  // was preempted, and waits until a row ends
   bool has_ended = false;
@@ -121,9 +132,26 @@ Scheduler::Scheduler(engine::Engine& engine, const SchedulerOptions& options, So
       kept_(options.kept_max) {
   const std::uint32_t limit = std::min(engine.step_columns(), engine.step_logits());
   options_.parallel = std::clamp<std::uint32_t>(options.parallel, 1, std::max(limit, 1U));
+  // A task that was taken from the source always finds its place.
+  const std::size_t rows_max = std::size_t{2} * options_.parallel;
+  rows_.reserve(rows_max);
+  works_.reserve(rows_max);
+  workers_.reserve(rows_max);
 }
 
 Scheduler::~Scheduler() = default;
+
+// Does some work for a row. Whatever it throws is the problem of this row alone.
+template <class Work>
+void Scheduler::attempt(Row& row, const Work& work) {
+  if (row.has_ended) return;
+  try {
+    work();
+  } catch (const std::exception& error) {
+    if (row.has_ended) return;
+    fail(row, rows::problem_of(error), rows::Outcome::End::failed);
+  }
+}
 
 bool Scheduler::step() {
   works_.clear();
@@ -140,7 +168,8 @@ bool Scheduler::step() {
   ++counts_.steps;
   counts_.running_max = std::max<std::uint64_t>(counts_.running_max, works_.size());
   for (std::size_t i = 0; i < works_.size(); ++i) {
-    advance(*workers_[i], works_[i].tokens.size(), logits[i]);
+    Row& row = *workers_[i];
+    attempt(row, [&] { advance(row, works_[i].tokens.size(), logits[i]); });
   }
   remove_ended();
   return true;
@@ -155,6 +184,7 @@ void Scheduler::wind_down() {
 void Scheduler::remove_ended() {
   if (std::erase_if(rows_, [](const auto& row) { return row->has_ended; }) == 0) return;
   for (const auto& row : rows_) row->is_held = false;
+  if (sink_failure_) std::rethrow_exception(std::exchange(sink_failure_, nullptr));
 }
 
 bool Scheduler::cancel(std::uint64_t id, std::string_view reason) {
@@ -174,13 +204,17 @@ void Scheduler::end_cancelled() {
 }
 
 void Scheduler::end_all(const std::string& problem) {
-  for (const auto& row : rows_) fail(*row, problem, rows::Outcome::End::failed);
+  for (const auto& row : rows_) {
+    if (!row->has_ended) fail(*row, problem, rows::Outcome::End::failed);
+  }
   remove_ended();
 }
 
 bool Scheduler::end_step(const std::string& problem) {
   if (workers_.empty()) return false;
-  for (Row* row : workers_) fail(*row, problem, rows::Outcome::End::failed, true);
+  for (Row* row : workers_) {
+    if (!row->has_ended) fail(*row, problem, rows::Outcome::End::failed, true);
+  }
   works_.clear();
   workers_.clear();
   was_given_up_ = false;
@@ -225,18 +259,23 @@ std::optional<rows::Priority> Scheduler::wanted(const Row* waits) const {
 }
 
 void Scheduler::add(rows::Task&& task) {
-  auto made = std::make_unique<Row>(std::move(task), scratch_);
+  std::unique_ptr<Row> made;
+  try {
+    made = std::make_unique<Row>(std::move(task));
+  } catch (const std::bad_alloc& error) {  // the task was not moved yet
+    return sink_(task, {{}, rows::problem_of(error), rows::Outcome::End::failed});
+  }
   const auto place =
       made->is_interactive()
           ? std::ranges::find_if(rows_, [](const auto& row) { return !row->is_interactive(); })
           : rows_.end();
   Row& row = **rows_.insert(place, std::move(made));
-  try {
-    if (row.task.guide) row.guide = row.task.guide();
-  } catch (const Error& error) {  // a grammar that begins in too many ways
-    fail(row, error.what(), rows::Outcome::End::failed);
-    return remove_ended();
-  }
+  attempt(row, [&] { begin(row); });
+  remove_ended();
+}
+
+void Scheduler::begin(Row& row) {
+  row.begin(scratch_);
   if (row.task.tokens_max == 0 && !row.task.pooling) {
     finish(row, rows::Finish::length);
   } else if (row.positions() > positions_max_) {
@@ -245,12 +284,15 @@ void Scheduler::add(rows::Task&& task) {
                      row.positions(), positions_max_),
          rows::Outcome::End::failed);
   }
-  remove_ended();
 }
 
 // Returns the first row that waits for room; null when none does.
 const Scheduler::Row* Scheduler::start_rows() {
-  const auto waits = std::ranges::find_if(rows_, [this](const auto& row) { return !start(*row); });
+  const auto waits = std::ranges::find_if(rows_, [this](const auto& row) {
+    bool has_place = true;
+    attempt(*row, [&] { has_place = start(*row); });
+    return !has_place;
+  });
   const Row* row = waits == rows_.end() ? nullptr : waits->get();
   remove_ended();
   return row;
@@ -328,22 +370,24 @@ bool Scheduler::is_long(const Row& row) const {
 // Makes sure that each row has room for its tokens, the first rows first. A row that has become a
 // long text begins again, since it needs other keys, and none that it shares with short ones.
 void Scheduler::grow() {
-  for (const auto& row : rows_) {
-    if (row->sequence && row->sequence->is_long() != is_long(*row)) keep(*row);
-    const auto has_room = [&] { return row->sequence->capacity() >= row->tokens.size(); };
-    while (row->sequence && !has_room()) {
-      if (row->sequence->reserve(row->room(true)) || kept_.drop_oldest()) continue;
-      if (row->sequence->reserve(row->room(false))) continue;
-      if (preempt_behind(*row, rows::Priority::interactive)) continue;
-      if (places_taken() > 1) {
-        preempt(*row);
-      } else {
-        fail(*row, "the cache has no room for another token: raise --budget",
-             rows::Outcome::End::failed);
-      }
+  for (const auto& row : rows_) attempt(*row, [&] { make_room(*row); });
+  remove_ended();
+}
+
+void Scheduler::make_room(Row& row) {
+  if (row.sequence && row.sequence->is_long() != is_long(row)) keep(row);
+  const auto has_room = [&] { return row.sequence->capacity() >= row.tokens.size(); };
+  while (row.sequence && !has_room()) {
+    if (row.sequence->reserve(row.room(true)) || kept_.drop_oldest()) continue;
+    if (row.sequence->reserve(row.room(false))) continue;
+    if (preempt_behind(row, rows::Priority::interactive)) continue;
+    if (places_taken() > 1) {
+      preempt(row);
+    } else {
+      fail(row, "the cache has no room for another token: raise --budget",
+           rows::Outcome::End::failed);
     }
   }
-  remove_ended();
 }
 
 // Preempts the last row behind this one that has a sequence, of priority `first` or a lower one.
@@ -375,7 +419,7 @@ void Scheduler::gather() {
     work.tokens = pending.first(tokens);
     work.wants_logits = tokens == pending.size() && !row.task.pooling;
     if (row.task.pooling) {
-      work.on_hidden = [&row](std::size_t, std::span<const float> hidden) { row.pool.add(hidden); };
+      work.on_hidden = [&row](std::size_t, std::span<const float> hidden) { row.add(hidden); };
     }
     workers_.push_back(&row);
     columns -= tokens;
@@ -417,6 +461,7 @@ std::size_t Scheduler::prompt_columns(const Row& row, std::size_t used) const {
 }
 
 void Scheduler::advance(Row& row, std::size_t tokens, std::span<const float> logits) {
+  if (row.problem) std::rethrow_exception(row.problem);
   const std::size_t end = row.sequence->position();
   const std::size_t fresh = end - std::clamp(row.evaluated_most, end - tokens, end);
   row.evaluated_most = std::max(row.evaluated_most, end);
@@ -428,13 +473,9 @@ void Scheduler::advance(Row& row, std::size_t tokens, std::span<const float> log
   }
   if (logits.empty()) return;
   if (!row.has_begun()) {
-    for (const Token token : row.task.prompt) row.sampler.accept_prompt(token);
+    for (const Token token : row.task.prompt) row.sampler->accept_prompt(token);
   }
-  try {
-    take_tokens(row, logits);
-  } catch (const Error& error) {  // no usable logits, or a grammar that takes too much work
-    fail(row, error.what(), rows::Outcome::End::failed);
-  }
+  take_tokens(row, logits);
 }
 
 // Takes the token that follows from the logits, and those behind it that follow from no logits.
@@ -443,8 +484,8 @@ void Scheduler::take_tokens(Row& row, std::span<const float> logits) {
   row.known = 0;
   std::optional<Token> next = row.known_token();
   if (!next) {
-    next = row.guide ? row.sampler.sample(logits, row.banned(), row.guide->allowed())
-                     : row.sampler.sample(logits, row.banned());
+    next = row.guide ? row.sampler->sample(logits, row.banned(), row.guide->allowed())
+                     : row.sampler->sample(logits, row.banned());
   }
   take_token(row, *next, logits);
   while (!row.has_ended && !row.task.top_logprobs && row.known < known_max &&
@@ -456,7 +497,7 @@ void Scheduler::take_tokens(Row& row, std::span<const float> logits) {
 
 void Scheduler::take_token(Row& row, Token token, std::span<const float> logits) {
   const bool is_forced = !row.forced.empty();
-  if (is_forced) row.forced.pop_front();
+  if (is_forced) row.forced.erase(row.forced.begin());
   if (!is_forced && row.ends_with(token)) return finish(row, rows::Finish::stop);
   if (row.task.top_logprobs) {
     sampling::append_logprobs(logits, token, *row.task.top_logprobs, row.completion.logprobs);
@@ -464,18 +505,18 @@ void Scheduler::take_token(Row& row, Token token, std::span<const float> logits)
   ++counts_.tokens_generated;
   if (logits.empty()) ++counts_.tokens_forced;
   ++row.completion.completion_tokens;
-  row.sampler.accept(token);
+  row.sampler->accept(token);
   row.tokens.push_back(token);
   const std::string_view piece =
       row.task.piece ? row.task.piece(token) : engine_.tokenizer().piece(token);
   if (row.guide) row.guide->take(token, piece);
-  const std::string_view text = row.text.push(piece);
+  const std::string_view text = row.text->push(piece);
   row.completion.text += text;
   if (row.forced_by && row.forced.empty()) {
     std::ranges::copy(row.forced_by(text), std::back_inserter(row.forced));
   }
   tell(row, text, token);
-  if (row.text.stopped()) return finish(row, rows::Finish::stop);
+  if (row.text->stopped()) return finish(row, rows::Finish::stop);
   if (row.guide && row.guide->is_complete()) return finish(row, rows::Finish::stop);
   if (row.completion.completion_tokens == row.task.tokens_max) finish(row, rows::Finish::length);
 }
@@ -490,29 +531,41 @@ void Scheduler::tell(const Row& row, std::string_view text, std::optional<Token>
 }
 
 void Scheduler::finish(Row& row, rows::Finish reason) {
-  const std::string_view rest = row.text.finish();
+  const std::string_view rest = row.text->finish();
   row.completion.text += rest;
   row.completion.finish = reason;
   if (!rest.empty()) tell(row, rest, std::nullopt);
   rows::split_text(row.task, row.completion);
-  row.has_ended = true;
   keep(row);
-  sink_(row.task, {std::move(row.completion), "", rows::Outcome::End::completed});
+  end(row, {std::move(row.completion), "", rows::Outcome::End::completed});
 }
 
-void Scheduler::fail(Row& row, const std::string& problem, rows::Outcome::End end,
+void Scheduler::fail(Row& row, const std::string& problem, rows::Outcome::End how,
                      bool may_run_again) {
-  row.has_ended = true;
   row.sequence.reset();
-  sink_(row.task, {std::move(row.completion), problem, end, may_run_again});
+  end(row, {std::move(row.completion), problem, how, may_run_again});
 }
 
-// Keeps the sequence of a row for others, or for when the row goes on.
+// A sink that throws must not keep the other rows of the step from their tokens.
+void Scheduler::end(Row& row, const rows::Outcome& outcome) {
+  row.has_ended = true;
+  try {
+    sink_(row.task, outcome);
+  } catch (...) {
+    if (!sink_failure_) sink_failure_ = std::current_exception();
+  }
+}
+
+// Keeps the sequence of a row for others, or for when the row goes on. It can be evaluated again,
+// so it is let go of where there is no memory for that.
 void Scheduler::keep(Row& row) {
   std::unique_ptr<Sequence> sequence = std::move(row.sequence);
   if (!sequence || sequence->position() < options_.shared_tokens_min) return;
   const std::span<const Token> held = std::span(row.tokens).first(sequence->position());
-  kept_.add({held.begin(), held.end()}, std::move(sequence));
+  try {
+    kept_.add({held.begin(), held.end()}, std::move(sequence));
+  } catch (const std::bad_alloc&) {
+  }
 }
 
 }  // namespace sluice::serve

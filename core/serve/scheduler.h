@@ -22,10 +22,14 @@
 // The tokens of a row depend on the row alone: the engine's logits do not depend on what else is in
 // a step, and each row has its own sampler. So the scheduler is free to choose the order.
 //
+// A row is the unit of failure. Whatever its task throws (its watch, guide or reader, the sampler,
+// the token sink, a lack of memory) makes this row fail; the other rows of the step do not notice.
+//
 // Threads: used by one thread.
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -83,8 +87,9 @@ class Scheduler {
   ~Scheduler();
 
   // Admits the rows that there is room for, and runs one step. Returns false when nothing is left
-  // to do. Throws what the engine, the source and the sinks throw. When the engine throws, rows are
-  // as before the step.
+  // to do. Throws what the engine, the source and the sink throw. When the engine throws, rows are
+  // as before the step. When the sink throws, its row has ended, and all others are as after the
+  // step. What the token sink throws makes its row fail.
   bool step();
 
   // Takes no more rows from the source, and drops the rows that have not begun to generate.
@@ -94,7 +99,7 @@ class Scheduler {
   // engine computes a step, by the thread of step(). Returns false when there is no such row.
   bool cancel(std::uint64_t id, std::string_view reason);
 
-  // Ends all rows as failed.
+  // Ends all rows that have not ended as failed.
   void end_all(const std::string& problem);
 
   // After a step() that has thrown because the engine has: ends the rows of that step as failed,
@@ -114,10 +119,14 @@ class Scheduler {
  private:
   struct Row;
 
+  template <class Work>
+  void attempt(Row& row, const Work& work);
   void admit();
   void add(rows::Task&& task);
+  void begin(Row& row);
   std::optional<rows::Priority> wanted(const Row* waits) const;
   void grow();
+  void make_room(Row& row);
   bool start(Row& row);
   const Row* start_rows();
   bool has_to_wait(const Row& row) const;
@@ -132,8 +141,9 @@ class Scheduler {
   void take_tokens(Row& row, std::span<const float> logits);
   void take_token(Row& row, tokenizer::Token token, std::span<const float> logits);
   void finish(Row& row, rows::Finish reason);
-  void fail(Row& row, const std::string& problem, rows::Outcome::End end,
+  void fail(Row& row, const std::string& problem, rows::Outcome::End how,
             bool may_run_again = false);
+  void end(Row& row, const rows::Outcome& outcome);
   void tell(const Row& row, std::string_view text, std::optional<tokenizer::Token> token);
   void end_cancelled();
   void keep(Row& row);
@@ -145,6 +155,7 @@ class Scheduler {
   Source source_;
   Sink sink_;
   TokenSink tokens_;
+  std::exception_ptr sink_failure_;  // the first of this step; thrown at its end
   bool is_winding_down_ = false;
   bool was_given_up_ = false;  // the last step
   bool has_to_end_ = false;    // the present step, because the one before it was given up

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <fmt/format.h>
 
+#include "core/rows/row_problem.h"
 #include "topology/signals_blocked.h"
 
 namespace sluice::serve {
@@ -41,7 +42,7 @@ void Service::wait_until_ready() {
   if (failure_) std::rethrow_exception(failure_);
 }
 
-Service::Queue& Service::queue_of(rows::Priority priority) {
+Service::Tasks& Service::queue_of(rows::Priority priority) {
   return queues_[priority == rows::Priority::interactive ? 0 : 1];
 }
 
@@ -49,16 +50,17 @@ std::variant<std::uint64_t, Service::Refusal> Service::submit(rows::Task task, E
   std::uint64_t id = 0;
   {
     const std::lock_guard lock(mutex_);
-    Queue& queue = queue_of(task.priority);
+    Tasks& queue = queue_of(task.priority);
     const bool is_full = queue.size() >= options_.queue_max;
     if (state_ != State::ready || is_full) {
       ++statistics_.refused;
       return state_ == State::ready ? Refusal::queue_is_full : Refusal::not_running;
     }
-    ++statistics_.accepted;
     task.id = id = next_id_++;
-    has_orders_ = has_orders_ || task.priority == rows::Priority::interactive;
-    queue.push_back({std::move(task), std::move(events), Clock::now()});
+    const bool is_urgent = task.priority == rows::Priority::interactive;
+    queue.try_emplace(id, Accepted{std::move(task), std::move(events), Clock::now()});
+    ++statistics_.accepted;
+    has_orders_ = has_orders_ || is_urgent;
   }
   changed_.notify_all();
   return id;
@@ -67,29 +69,26 @@ std::variant<std::uint64_t, Service::Refusal> Service::submit(rows::Task task, E
 void Service::cancel(std::uint64_t id, std::string_view reason) {
   {
     const std::lock_guard lock(mutex_);
-    const auto has_id = [id](const Accepted& accepted) { return accepted.task.id == id; };
-    for (Queue& queue : queues_) {
-      const auto found = std::ranges::find_if(queue, has_id);
-      if (found == queue.end()) continue;
-      drop(*found, reason, rows::Outcome::End::cancelled);
-      queue.erase(found);
+    for (Tasks& queue : queues_) {
+      const auto found = queue.find(id);
+      if (found != queue.end()) drop(queue, found, reason, rows::Outcome::End::cancelled);
     }
-    cancelled_.emplace_back(id, reason);
+    if (running_.contains(id)) cancelled_.emplace_back(id, reason);
     has_orders_ = true;
   }
   changed_.notify_all();
 }
 
-void Service::drop(Accepted& accepted, std::string_view problem, rows::Outcome::End end) {
-  accepted.outcome.problem = problem;
-  accepted.outcome.end = end;
-  dropped_.push_back(std::move(accepted));
+void Service::drop(Tasks& queue, Tasks::iterator task, std::string_view problem,
+                   rows::Outcome::End end) {
+  task->second.outcome.problem = problem;
+  task->second.outcome.end = end;
+  dropped_.insert(queue.extract(task));
   has_orders_ = true;
 }
 
-void Service::drop_all(Queue& queue, std::string_view problem, rows::Outcome::End end) {
-  for (Accepted& accepted : queue) drop(accepted, problem, end);
-  queue.clear();
+void Service::drop_all(Tasks& queue, std::string_view problem, rows::Outcome::End end) {
+  while (!queue.empty()) drop(queue, queue.begin(), problem, end);
 }
 
 bool Service::drain(std::chrono::steady_clock::time_point deadline) {
@@ -111,7 +110,7 @@ void Service::stop() {
   {
     const std::lock_guard lock(mutex_);
     if (state_ == State::ready || state_ == State::loading) state_ = State::draining;
-    for (Queue& queue : queues_) drop_all(queue, stopped, rows::Outcome::End::cancelled);
+    for (Tasks& queue : queues_) drop_all(queue, stopped, rows::Outcome::End::cancelled);
     cancels_all_ = true;
     has_orders_ = true;
   }
@@ -148,6 +147,7 @@ Service::Statistics Service::statistics() const {
   return statistics;
 }
 
+// What arrives here concerns the engine, and no single task: all fail.
 void Service::run() {
   State end = State::stopped;
   std::exception_ptr failure;
@@ -158,7 +158,11 @@ void Service::run() {
   } catch (const std::exception& error) {
     end = State::failed;
     failure = std::current_exception();
-    fail_all(error.what());
+    fail_all(rows::problem_of(error));
+  } catch (...) {
+    end = State::failed;
+    failure = std::current_exception();
+    fail_all("the engine has failed");
   }
   std::unique_lock lock(mutex_);
   state_ = end;
@@ -243,7 +247,7 @@ void Service::fail_all(const std::string& problem) {
   {
     const std::lock_guard lock(mutex_);
     state_ = State::draining;
-    for (Queue& queue : queues_) drop_all(queue, problem, rows::Outcome::End::failed);
+    for (Tasks& queue : queues_) drop_all(queue, problem, rows::Outcome::End::failed);
   }
   take_orders();
   if (scheduler_) scheduler_->end_all(problem);
@@ -253,7 +257,7 @@ void Service::fail_all(const std::string& problem) {
 bool Service::wait_for_work() {
   std::unique_lock lock(mutex_);
   const auto has_tasks = [&] {
-    return std::ranges::any_of(queues_, [](const Queue& queue) { return !queue.empty(); });
+    return std::ranges::any_of(queues_, [](const Tasks& queue) { return !queue.empty(); });
   };
   changed_.wait(lock, [&] { return has_tasks() || has_orders_ || state_ != State::ready; });
   return has_tasks() || has_orders_;
@@ -276,7 +280,7 @@ void Service::check_step() {
 void Service::take_orders() {
   if (!has_orders_) return;
   is_asked_ = false;
-  std::vector<Accepted> dropped;
+  Tasks dropped;
   std::vector<std::pair<std::uint64_t, std::string>> cancelled;
   {
     const std::lock_guard lock(mutex_);
@@ -290,20 +294,17 @@ void Service::take_orders() {
   for (const auto& [id, reason] : cancelled) {
     if (scheduler_) scheduler_->cancel(id, reason);
   }
-  for (const Accepted& accepted : dropped) tell_end(accepted, accepted.task, accepted.outcome);
+  for (const auto& [id, accepted] : dropped) tell_end(accepted, accepted.task, accepted.outcome);
 }
 
 std::optional<rows::Task> Service::next_task(rows::Priority least) {
   const std::lock_guard lock(mutex_);
-  for (Queue& queue : queues_) {
+  for (Tasks& queue : queues_) {
     if (&queue == &queue_of(rows::Priority::background) && least == rows::Priority::interactive)
       break;
     if (queue.empty()) continue;
-    Accepted accepted = std::move(queue.front());
-    queue.pop_front();
-    rows::Task task = std::move(accepted.task);
-    running_.emplace(task.id, std::move(accepted));
-    return task;
+    const auto next = running_.insert(queue.extract(queue.begin())).position;
+    return std::move(next->second.task);
   }
   return std::nullopt;
 }
@@ -344,7 +345,16 @@ void Service::tell_end(const Accepted& accepted, const rows::Task& task,
         break;
     }
   }
-  accepted.events.on_done(task, outcome);
+  const auto tell_trouble = [this](const char* what) {
+    if (options_.on_trouble) options_.on_trouble(fmt::format("an answer is lost: {}", what));
+  };
+  try {
+    accepted.events.on_done(task, outcome);
+  } catch (const std::exception& error) {
+    tell_trouble(error.what());
+  } catch (...) {
+    tell_trouble("unknown");
+  }
 }
 
 }  // namespace sluice::serve

@@ -11,9 +11,10 @@
 // Every task that was accepted gets any number of on_token calls and then exactly one on_done call,
 // whatever happens: it ends, it is cancelled, the engine fails, the service is stopped.
 //
-// A step whose weights cannot be read (std::system_error) is tried again, since it would give the
-// same bits. When that does not help, the tasks of the step fail, and the service goes on with the
-// others. Any other failure of the engine ends the service.
+// A task that throws fails alone (core/serve/scheduler.h). A step whose weights cannot be read
+// (std::system_error) is tried again, since it would give the same bits. When that does not help,
+// the tasks of the step fail, and the service goes on with the others. Any other failure of the
+// engine ends the service: all its tasks fail, and failure() says why.
 //
 // Threads: the members may be called by any thread at any time, also from the callbacks, except the
 // destructor, drain() and wait_until_ready(), which wait for the engine thread.
@@ -24,7 +25,6 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <exception>
 #include <functional>
 #include <map>
@@ -45,8 +45,9 @@
 
 namespace sluice::serve {
 
-// Called on the engine thread, which computes nothing meanwhile: they must return soon and must not
-// throw. The text of an event and its log probabilities are valid during the call.
+// Called on the engine thread, which computes nothing meanwhile: they must return soon. The text of
+// an event and its log probabilities are valid during the call. What on_token throws makes its task
+// fail; what on_done throws is told to on_trouble and otherwise ignored.
 struct Events {
   std::function<void(const rows::Task&, const rows::TokenEvent&)> on_token;  // may be empty
   std::function<void(const rows::Task&, const rows::Outcome&)> on_done;
@@ -59,7 +60,8 @@ struct ServiceOptions {
   // the second time; four times as long before each further one.
   unsigned step_tries = 4;
   std::chrono::milliseconds retry_pause{50};
-  // Called on the engine thread with one line when tasks fail for that reason. May be empty.
+  // Called on the engine thread with one line when tasks fail for that reason, or on_done throws.
+  // Must not throw. May be empty.
   std::function<void(const std::string& line)> on_trouble = {};
 };
 
@@ -138,7 +140,8 @@ class Service {
  private:
   using Clock = std::chrono::steady_clock;
 
-  // A task that was accepted, and has not ended.
+  // A task that was accepted, and has not ended. From then on it only moves from one map to
+  // another, which cannot fail: so it always gets its end.
   struct Accepted {
     rows::Task task;  // moved to the scheduler when it begins
     Events events;
@@ -146,11 +149,11 @@ class Service {
     bool has_first_token = false;
     rows::Outcome outcome = {};  // in dropped_
   };
-  using Queue = std::deque<Accepted>;
+  using Tasks = std::map<std::uint64_t, Accepted>;  // by id, and so in their order
 
-  Queue& queue_of(rows::Priority priority);
-  void drop(Accepted& accepted, std::string_view problem, rows::Outcome::End end);
-  void drop_all(Queue& queue, std::string_view problem, rows::Outcome::End end);
+  Tasks& queue_of(rows::Priority priority);
+  void drop(Tasks& queue, Tasks::iterator task, std::string_view problem, rows::Outcome::End end);
+  void drop_all(Tasks& queue, std::string_view problem, rows::Outcome::End end);
 
   // All on the engine thread.
   void run();
@@ -174,16 +177,16 @@ class Service {
   // Used by the engine thread only; engine_ is set once, before the state is `ready`.
   std::unique_ptr<engine::Engine> engine_;
   std::unique_ptr<Scheduler> scheduler_;
-  // By id; without their tasks. Only the engine thread changes it, and that under mutex_.
-  std::map<std::uint64_t, Accepted> running_;
+  // Without their rows::Task. Only the engine thread changes it, and that under mutex_.
+  Tasks running_;
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;  // for the engine thread, and for those that wait for it
   // All guarded by mutex_.
   State state_ = State::loading;
   std::exception_ptr failure_;
-  std::array<Queue, 2> queues_;    // by priority
-  std::vector<Accepted> dropped_;  // ended in the queue; this must still be told
+  std::array<Tasks, 2> queues_;  // by priority
+  Tasks dropped_;                // ended in the queue; this must still be told
   std::vector<std::pair<std::uint64_t, std::string>> cancelled_;  // ids, and why
   bool cancels_all_ = false;
   bool is_unwanted_ = false;                  // the service is being destroyed

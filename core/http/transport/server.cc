@@ -63,10 +63,10 @@ class Server::Impl {
   void run() {
     for (const auto& door : doors_) wait_at(*door);
     wait_for_tick();
-    io_.run();
+    run_calls([this] { io_.run(); });
     close_all();
     io_.restart();
-    io_.poll();  // lets go of what the connections have begun
+    run_calls([this] { io_.poll(); });  // lets go of what the connections have begun
   }
 
   void post(std::function<void()> work) { asio::post(io_, std::move(work)); }
@@ -99,6 +99,23 @@ class Server::Impl {
     asio::posix::stream_descriptor socket;
     bool is_waiting = false;
   };
+
+  // The last catch of the server's thread: what a call has thrown, a posted one or one of a
+  // connection, ends this call alone. Asio goes on with the others when it is run again.
+  template <class Run>
+  void run_calls(const Run& run) {
+    for (bool is_over = false; !is_over;) {
+      try {
+        run();
+        is_over = true;
+      } catch (const std::exception& error) {
+        ++state_.counts.defects;
+        state_.handler.report(error.what());
+      } catch (...) {
+        ++state_.counts.defects;
+      }
+    }
+  }
 
   void wait_at(Door& door) {
     door.is_waiting = true;
@@ -157,8 +174,8 @@ class Server::Impl {
     timer_.expires_after(state_.limits.tick);
     timer_.async_wait([this](const error_code& problem) {
       if (problem) return;
-      tick();
       wait_for_tick();
+      tick();
     });
   }
 

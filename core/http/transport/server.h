@@ -9,7 +9,9 @@
 //
 // Threads: run() is the server's thread, on which the handler is called and every Exchange is used.
 // post(), aside() and stop() may be called from any thread. Nothing that takes long runs on the
-// server's thread: bodies that go to files and files that are sent have a thread of their own.
+// server's thread: bodies that go to files and files that are sent have a thread of their own. What is
+// thrown on the server's thread and caught by nobody is reported, and ends nothing but the call that
+// has thrown it.
 #pragma once
 
 #include <chrono>
@@ -108,6 +110,7 @@ struct ServerCounts {
   std::uint64_t accepted = 0;
   std::uint64_t refused = 0;  // because there were too many
   std::uint64_t cut_off = 0;  // slow clients
+  std::uint64_t defects = 0;  // exceptions that nobody expected
 };
 
 // Threads for what takes too long between two events of the network.

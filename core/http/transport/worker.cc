@@ -36,7 +36,10 @@ void Worker::work() {
     const Job job = std::move(jobs_.front());
     jobs_.pop_front();
     lock.unlock();
-    job();
+    try {
+      job();
+    } catch (...) {  // the last catch of this thread
+    }
   }
 }
 

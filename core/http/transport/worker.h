@@ -14,7 +14,9 @@ namespace sluice::http {
 
 class Worker {
  public:
-  using Job = std::function<void()>;  // must not throw; destroyed on the thread that runs it
+  // A job answers for what goes wrong in it. What it throws nevertheless is dropped with it, and
+  // the next one runs. Destroyed on the thread that runs it.
+  using Job = std::function<void()>;
 
   Worker();
   ~Worker();

@@ -1,0 +1,22 @@
+#include "core/rows/row_problem.h"
+
+#include <algorithm>
+#include <new>
+#include <system_error>
+
+namespace sluice::rows {
+
+std::string problem_of(const std::exception& error) {
+  if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) {
+    return "there is not enough memory for the row: try again later";
+  }
+  if (const auto* system = dynamic_cast<const std::system_error*>(&error)) {
+    return system->code().message();  // what() may name a file
+  }
+  std::string line = error.what();
+  std::ranges::replace_if(
+      line, [](char c) { return static_cast<unsigned char>(c) < ' '; }, ' ');
+  return line;
+}
+
+}  // namespace sluice::rows
