@@ -752,3 +752,41 @@ TEST_CASE("an output that disappears or is replaced ends the job with status 5")
   }
   CHECK(seen > 0);
 }
+
+TEST_CASE("a job that goes on over midnight keeps the day that its templates see") {
+  std::string input;
+  for (int i = 0; i < 6; ++i) {
+    input += R"({"id":)" + std::to_string(i) +
+             R"(,"messages":[{"role":"user","content":"hello"}]})"
+             "\n";
+  }
+  const Job job(input);
+  const std::string model = job.folder.file("dated.gguf");
+  sluice::test::TinyLlama(
+      {.name = "dated",
+       .tokens = 340,
+       .chat_template = "{{ strftime_now('%Y-%m-%d %H') }}{{ messages[0].content }}"})
+      .write(model);
+  const auto run = [&](int day, const std::string& options, const std::string& out = "out") {
+    const Result result =
+        shell("export SOURCE_DATE_EPOCH=" + std::to_string(day * 86400 + 7200) + "; sluice batch " +
+              model + " " + job.folder.file("in") + " -n 9 --ctx 64 -q --parallel 2 " + options +
+              " -o " + job.folder.file(out));
+    INFO(result.errors);
+    CHECK(result.status == 0);
+    return sorted(job.output(out));
+  };
+  const std::string first = run(1, "");
+  const std::string all = job.output();
+  write(job.folder.file("out"), all.substr(0, all.find('\n') + 1));
+  CHECK(run(2, "") == first);  // it goes on with the rest
+  CHECK(run(2, "--restart") != first);
+  run(1, "--shard 1/2", "a");
+  run(1, "--shard 2/2", "b");
+  const std::string merge = "sluice merge " + job.folder.file("a") + " " + job.folder.file("b") +
+                            " -o " + job.folder.file("merged");
+  REQUIRE(shell(merge).status == 0);
+  CHECK(sorted(job.output("merged")) == first);
+  run(2, "--shard 2/2 --restart", "b");
+  check_fails(merge, 2, "the date was");
+}

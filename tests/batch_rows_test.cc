@@ -1,4 +1,5 @@
 // Rows of a batch: what a line of the input means, what is said of a bad one, and what comes out.
+#include <cstdlib>
 #include <fmt/format.h>
 #include <fstream>
 #include <iterator>
@@ -10,10 +11,12 @@
 #include <vector>
 
 #include "core/batch/input.h"
+#include "core/batch/job_state.h"
 #include "core/batch/result.h"
 #include "core/rows/answer_body.h"
 #include "core/batch/row_id.h"
 #include "core/batch/row_tasks.h"
+#include "core/chat/dialogue.h"
 #include "core/rows/request.h"
 #include "core/rows/row_settings.h"
 #include "tests/catch.h"
@@ -640,4 +643,45 @@ TEST_CASE("a row that is too long keeps its form and its id, if they stand in fr
   const sluice::test::ByteTokenizer tokenizer;
   const auto made = RowTasks(tokenizer, input, {}).make(1);
   CHECK(std::get<RefusedRow>(made).header.id.get<std::string>() == "b");
+}
+
+TEST_CASE("a job keeps the day on which it began") {
+  JobState state, before;
+  state.settings = {{date_setting, "2026-03-02"}};
+  CHECK(date_of(state)->tm_mday == 2);
+  keep_date(state, std::nullopt);
+  CHECK(date_of(state)->tm_mday == 2);
+  before.settings = {{date_setting, "2026-03-01"}};
+  keep_date(state, before);
+  CHECK(date_of(state)->tm_mday == 1);
+  CHECK(date_of(state)->tm_wday == 0);  // a Sunday
+  CHECK(date_text(*date_of(state)) == "2026-03-01");
+  CHECK(differences(before, state).empty());
+  state.settings = before.settings = nlohmann::ordered_json::object();
+  keep_date(state, before);
+  CHECK_FALSE(date_of(state).has_value());
+}
+
+TEST_CASE("templates see the date of the job, or else that of each row") {
+  const sluice::test::ByteTokenizer tokenizer;
+  TaskOptions options;
+  options.positions_max = 300;
+  const sluice::chat::ChatSource source{std::make_shared<const sluice::chat::ChatTemplate>(
+                                            "{{ strftime_now('%Y-%m-%d') }}", "test", nullptr),
+                                        {}};
+  options.dialogue = std::make_shared<const sluice::chat::Dialogue>(
+      source, tokenizer, sluice::chat::DialogueOptions{});
+  const auto prompt = [&](const char* seconds) {
+    ::setenv("SOURCE_DATE_EPOCH", seconds, 1);
+    const auto made = TaskMaker(tokenizer, options)
+                          .make(parse(R"({"messages":[{"role":"user","content":"hi"}]})"), 1);
+    ::unsetenv("SOURCE_DATE_EPOCH");
+    return tokenizer.decode(std::get<Task>(made).prompt);
+  };
+  CHECK(prompt("0") == "1970-01-01");
+  CHECK(prompt("86400") == "1970-01-02");
+  JobState job;
+  job.settings = {{date_setting, "2026-03-01"}};
+  options.now = date_of(job);
+  CHECK(prompt("0") == "2026-03-01");
 }

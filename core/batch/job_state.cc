@@ -91,7 +91,7 @@ std::optional<JobState> read_state(const std::filesystem::path& output) {
 }
 
 void write_state(const std::filesystem::path& output, const JobState& state,
-                 files::SystemCalls& system) {
+                 files::SystemCalls& system, mode_t mode) {
   const ordered_json object = {
       {"sluice_batch", version},
       {"input",
@@ -100,9 +100,28 @@ void write_state(const std::filesystem::path& output, const JobState& state,
       {"settings", state.settings}};
   const std::string text =
       object.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
-  files::DurableFile file(state_path(output), {}, system);
+  files::DurableFile file(state_path(output), {.mode = mode}, system);
   file.write(text);
   file.commit();
+}
+
+std::string date_text(const std::tm& time) {
+  return fmt::format("{:04}-{:02}-{:02}", time.tm_year + 1900, time.tm_mon + 1, time.tm_mday);
+}
+
+void keep_date(JobState& now, const std::optional<JobState>& before) {
+  if (!before || !now.settings.contains(date_setting)) return;
+  const auto date = before->settings.find(date_setting);
+  if (date != before->settings.end()) now.settings[date_setting] = *date;
+}
+
+std::optional<std::tm> date_of(const JobState& state) {
+  const auto date = state.settings.find(date_setting);
+  if (date == state.settings.end() || !date->is_string()) return std::nullopt;
+  std::tm time = {};
+  const auto& text = date->get_ref<const std::string&>();
+  if (::strptime(text.c_str(), "%Y-%m-%d", &time) == nullptr) return std::nullopt;
+  return time;
 }
 
 std::vector<std::string> differences(const JobState& before, const JobState& now,

@@ -3,10 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <ctime>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <sys/types.h>
 #include <vector>
 
 #include "core/files/system_calls.h"
@@ -45,7 +47,18 @@ std::optional<JobState> read_state(const std::filesystem::path& output);
 
 // Writes it with files::DurableFile. Throws std::system_error.
 void write_state(const std::filesystem::path& output, const JobState& state,
-                 files::SystemCalls& system = files::kernel());
+                 files::SystemCalls& system = files::kernel(), mode_t mode = 0666);
+
+// The setting of a job whose template writes the date: the day on which the job began, which
+// templates see until it ends.
+inline constexpr const char* date_setting = "the date";
+std::string date_text(const std::tm& time);  // "2026-11-26"
+
+// Gives the job the day of the one that it goes on with.
+void keep_date(JobState& now, const std::optional<JobState>& before);
+
+// The beginning of the day that templates see; nothing where none was noted.
+std::optional<std::tm> date_of(const JobState& state);
 
 // The differences, each as a short text: "--temp was 0.8 and is 0.5". With `parts_of_one` (merging)
 // the shards are not compared.

@@ -124,14 +124,14 @@ Json Dialogue::variables_of(const DialogueBody& body) const {
 // Renders `messages` as they are, or in the first other form of their system texts with which all
 // of them appear in the prompt. Nothing: there is no such form; then `best` may be a prompt in
 // which a message is missing. No prompt may contain `mark`, if that is not empty.
-std::optional<jinja::Text> Dialogue::try_forms(Json messages, std::string_view mark,
-                                               Json& variables, Incomplete& best) const {
+std::optional<jinja::Text> Dialogue::try_forms(Json messages, std::string_view mark, Given& given,
+                                               Incomplete& best) const {
   best.refusal.clear();
   for (std::optional<Json> form = std::move(messages); form;) {
-    Json& tried = variables["messages"] = *std::move(form);
+    Json& tried = given.variables["messages"] = *std::move(form);
     std::string missing_role = "system";  // what is refused may be the system texts
     try {
-      jinja::Text text = template_->render(variables, options_.now);
+      jinja::Text text = template_->render(given.variables, given.now);
       if (!mark.empty() && text.bytes().find(mark) != std::string::npos) return std::nullopt;
       const auto missing = find_missing(tried, text.bytes());
       if (!missing) return text;
@@ -152,16 +152,16 @@ std::optional<jinja::Text> Dialogue::try_forms(Json messages, std::string_view m
 // otherwise; as parts also where it takes nothing else.
 jinja::Text Dialogue::render(const DialogueBody& body, std::string& warning) const {
   constexpr std::string_view mark = "sluice_mark_of_a_part";
-  Json variables = variables_of(body);
+  Given given{variables_of(body), body.now.value_or(options_.now)};
   const Json messages = adapted(body.messages, traits_);
   Incomplete best;
   std::optional<jinja::Text> text;
   if (has_parts(messages)) {
-    text = try_forms(with_marked_parts(messages, mark), mark, variables, best);
+    text = try_forms(with_marked_parts(messages, mark), mark, given, best);
   }
-  if (!text) text = try_forms(with_texts(messages), {}, variables, best);
+  if (!text) text = try_forms(with_texts(messages), {}, given, best);
   if (!text && best.text && best.role == "user") {
-    text = try_forms(with_user_parts(with_texts(messages)), {}, variables, best);
+    text = try_forms(with_user_parts(with_texts(messages)), {}, given, best);
   }
   if (text) return *std::move(text);
   if (!best.text) {

@@ -59,6 +59,7 @@ struct DialogueBody {
   nlohmann::ordered_json messages;
   nlohmann::ordered_json tools = nullptr;
   nlohmann::ordered_json variables = nlohmann::ordered_json::object();
+  std::optional<std::tm> now = {};  // in place of that of the options
 };
 
 struct DialoguePrompt {
@@ -118,9 +119,14 @@ class Dialogue {
     std::string role = {};     // of the missing message
     std::string refusal = {};  // why there is no text
   };
+  // What a template is given.
+  struct Given {
+    nlohmann::ordered_json variables;
+    std::tm now;
+  };
   nlohmann::ordered_json variables_of(const DialogueBody& body) const;
   std::optional<jinja::Text> try_forms(nlohmann::ordered_json messages, std::string_view mark,
-                                       nlohmann::ordered_json& variables, Incomplete& best) const;
+                                       Given& given, Incomplete& best) const;
   jinja::Text render(const DialogueBody& body, std::string& warning) const;
 
   std::shared_ptr<const ChatTemplate> template_;

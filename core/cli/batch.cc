@@ -234,8 +234,12 @@ batch::Input read_input(const BatchOptions& options) {
 class Run {
  public:
   Run(const BatchOptions& options, const batch::Input& input, batch::DoneRows& done,
-      batch::Journal* journal)
-      : options_(options), input_(input), done_(done), journal_(journal) {
+      const OpenedOutput& output)
+      : options_(options),
+        input_(input),
+        done_(done),
+        journal_(output.journal.get()),
+        now_(output.now) {
     work_.rows_done_before = done.count();
   }
 
@@ -243,11 +247,11 @@ class Run {
   int run() {
     batch::LeftOut left_out;
     while (true) {
-      const PreparedEngine prepared =
-          prepare_engine(options_, input_, done_, left_out, [this] { grace_.stop_check(); });
+      PreparedEngine prepared = prepare_engine(options_, {input_, done_, left_out, now_},
+                                               [this] { grace_.stop_check(); });
       left_out = run_with(prepared);
       if (!has_reader_) return 0;
-      if (left_out.rows == 0 || interrupt_signal() != 0) return end(prepared);
+      if (left_out.rows == 0 || interrupt_signal() != 0) return end(std::move(prepared));
       if (options_.common.quiet) continue;
       remark(fmt::format("planning anew for {} rows that are longer than those looked at before",
                          left_out.rows));
@@ -273,12 +277,13 @@ class Run {
     }
   }
 
-  int end(const PreparedEngine& prepared) const {
+  int end(PreparedEngine prepared) const {
     if (journal_ != nullptr) {
       journal_->sync();
       if (options_.ordered && done_.is_complete()) order_results(*journal_);
     }
     const RunRecord record(*prepared.engine);
+    prepared.engine.reset();  // its memory is not there for measuring the machine otherwise
     if (!options_.common.quiet) {
       tell_end(done_, work_);
       remark(memory_line(record));
@@ -291,6 +296,7 @@ class Run {
   const batch::Input& input_;
   batch::DoneRows& done_;
   batch::Journal* journal_;  // null: results go to standard output
+  std::optional<std::tm> now_;
   const RunWatch watch_;
   Grace grace_{std::chrono::seconds(options_.grace_s)};
   Work work_;
@@ -304,18 +310,19 @@ int run_rows(const BatchOptions& options) {
     throw UsageError("--ordered and --retry-errors need an output that is a file, not -");
   }
   const batch::Input input = read_input(options);
-  std::unique_ptr<batch::Journal> journal;
-  if (options.output != "-") journal = open_journal(options, input, shard);
+  OpenedOutput output{nullptr, chat::template_time()};
+  if (options.output != "-") output = open_output(options, input, shard);
+  batch::Journal* journal = output.journal.get();
   batch::DoneRows done(input.rows(), shard);
-  if (journal) {
+  if (journal != nullptr) {
     done = batch::DoneRows(input.rows(), shard, journal->scan().found);
     journal->forget_found();
   }
-  if (!done.is_complete()) return Run(options, input, done, journal.get()).run();
+  if (!done.is_complete()) return Run(options, input, done, output).run();
   if (!options.common.quiet) {
     remark(fmt::format("{} of {} rows are done", done.count(), done.rows()));
   }
-  if (options.ordered && journal) order_results(*journal);
+  if (options.ordered && journal != nullptr) order_results(*journal);
   return 0;
 }
 

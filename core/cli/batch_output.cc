@@ -15,8 +15,9 @@
 #include "core/cli/files.h"
 #include "core/cli/interrupt.h"
 #include "core/cli/output.h"
-#include "core/engine/model_key.h"
+#include "core/cli/row_setup.h"
 #include "core/error.h"
+#include "core/gguf/gguf.h"
 
 namespace sluice::cli {
 namespace {
@@ -99,48 +100,31 @@ std::unique_ptr<Journal> drop_errors(const BatchOptions& options,
   return journal;
 }
 
-}  // namespace
-
+// Everything that the results of the job depend on.
 batch::JobState job_state(const BatchOptions& options, const batch::Input& input,
                           const batch::Shard& shard, const gguf::Model& model) {
-  const sampling::SamplerOptions& sampler = options.sampling.sampler;
   batch::JobState state{input.bytes(), input.digest(), input.rows(), shard, {}};
-  nlohmann::ordered_json thought_limit = nullptr;
-  if (options.thinking.tokens_max) thought_limit = *options.thinking.tokens_max;
-  // The value of a setting that was not given depends on the form of a row.
-  const auto given = [&](const char* name, auto value) -> nlohmann::ordered_json {
-    if (options.sampling.given.contains(name)) return value;
-    return "the default";
-  };
-  state.settings = {{"the version of sluice", SLUICE_VERSION},
-                    {"the model", engine::model_key(model).text()},
-                    {"--temp", given("--temp", sampler.temperature)},
-                    {"--top-k", given("--top-k", sampler.top_k)},
-                    {"--top-p", given("--top-p", sampler.top_p)},
-                    {"--min-p", given("--min-p", sampler.min_p)},
-                    {"--repeat-penalty", given("--repeat-penalty", sampler.repeat_penalty)},
-                    {"--seed", options.sampling.seed.value_or(0)},
-                    {"--stop", options.sampling.stop},
-                    {"-n", options.tokens_max},
-                    {"--ctx", options.common.context},
-                    {"--window", options.common.window},
-                    {"--sinks", options.common.sinks.value_or(0)},
-                    {"--kv", options.common.kv},
-                    {"--truncate", options.truncate},
-                    {"--chat-format", options.chat_format},
-                    {"--think", options.thinking.think},
-                    {"--think-budget", thought_limit},
-                    {"--check-model", options.check_model}};
+  state.settings = recorded_settings({.common = options.common,
+                                      .sampling = options.sampling,
+                                      .chat_format = options.chat_format,
+                                      .thinking = options.thinking,
+                                      .tokens_max = options.tokens_max,
+                                      .check_model = options.check_model},
+                                     model);
+  state.settings["--truncate"] = options.truncate;
   return state;
 }
 
-std::unique_ptr<Journal> open_journal(const BatchOptions& options, const batch::Input& input,
-                                      const batch::Shard& shard) {
+}  // namespace
+
+OpenedOutput open_output(const BatchOptions& options, const batch::Input& input,
+                         const batch::Shard& shard) {
   const gguf::Model model = gguf::Model::open(options.common.model);
   refuse_same_files(options, model);
-  const batch::JobState state = job_state(options, input, shard, model);
+  batch::JobState state = job_state(options, input, shard, model);
   std::unique_ptr<Journal> journal = look_through_output(options);
   const std::optional<batch::JobState> before = batch::read_state(options.output);
+  if (!options.restart) batch::keep_date(state, before);
   check_found(options, *journal, before, state);
   if (options.restart) {
     journal->begin_anew();
@@ -154,7 +138,7 @@ std::unique_ptr<Journal> open_journal(const BatchOptions& options, const batch::
   if (!is_begun || !batch::differences(*before, state).empty()) {
     batch::write_state(options.output, state);
   }
-  return journal;
+  return {std::move(journal), batch::date_of(state)};
 }
 
 void order_results(Journal& journal) {

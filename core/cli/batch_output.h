@@ -2,26 +2,28 @@
 // job was started.
 #pragma once
 
+#include <ctime>
 #include <memory>
+#include <optional>
 
 #include "core/batch/input.h"
 #include "core/batch/job_state.h"
 #include "core/batch/journal.h"
 #include "core/cli/batch.h"
-#include "core/gguf/gguf.h"
 
 namespace sluice::cli {
 
-// Everything that the results of the job depend on.
-batch::JobState job_state(const BatchOptions& options, const batch::Input& input,
-                          const batch::Shard& shard, const gguf::Model& model);
+struct OpenedOutput {
+  std::unique_ptr<batch::Journal> journal;
+  std::optional<std::tm> now;  // that templates see; nothing: they do not ask
+};
 
 // Opens the output for appending, and writes the state when the job begins. Changes no existing
 // file before it has checked all of them. Throws UsageError, with remedies, when there is a file
 // that no batch has written, or one that another job has begun. With --retry-errors it first
 // removes results that are errors, so that their rows are computed again.
-std::unique_ptr<batch::Journal> open_journal(const BatchOptions& options, const batch::Input& input,
-                                             const batch::Shard& shard);
+OpenedOutput open_output(const BatchOptions& options, const batch::Input& input,
+                         const batch::Shard& shard);
 
 // Sorts the results of a complete job into the order of the input, unless they are sorted.
 void order_results(batch::Journal& journal);

@@ -120,11 +120,11 @@ std::vector<std::uint32_t> rows_left(const batch::Input& input, const batch::Don
 }
 
 Need look_through(const BatchOptions& options, const rows::TaskOptions& tasks,
-                  const tokenizer::Tokenizer& tokenizer, const batch::Input& input,
-                  const batch::DoneRows& done, const batch::LeftOut& known) {
+                  const tokenizer::Tokenizer& tokenizer, const KnownJob& job) {
+  const batch::Input& input = job.input;
   const batch::RowTasks maker(tokenizer, input, tasks);
   Progress progress(options.common.quiet);
-  std::vector<std::uint32_t> left = rows_left(input, done);
+  std::vector<std::uint32_t> left = rows_left(input, job.done);
   const std::size_t looks = std::min<std::size_t>(left.size(), 2 * sample_rows);
   std::size_t looked = 0;
   Need need;
@@ -149,8 +149,8 @@ Need look_through(const BatchOptions& options, const rows::TaskOptions& tasks,
     need.extrapolate(sample_rows, tasks.positions_max);
   }
   need.work_bytes = maker.work_bytes();  // the rows have shown whether there are grammars
-  need.positions = std::max(need.positions, static_cast<std::uint32_t>(known.positions));
-  need.held_bytes = std::max(need.held_bytes, known.held_bytes);
+  need.positions = std::max(need.positions, static_cast<std::uint32_t>(job.left_out.positions));
+  need.held_bytes = std::max(need.held_bytes, job.left_out.held_bytes);
   return need;
 }
 
@@ -279,17 +279,14 @@ std::function<void(const std::string&)> warn_once() {
 // Prepares a job up to the point where its engine is opened.
 class Preparation {
  public:
-  // `known` is what rows need that an earlier engine has left out.
-  Preparation(const BatchOptions& options, const batch::Input& input, const batch::DoneRows& done,
-              const batch::LeftOut& known, std::function<void()> stop_check)
+  Preparation(const BatchOptions& options, const KnownJob& job, std::function<void()> stop_check)
       : options_(options),
-        input_(input),
-        done_(done),
-        known_(known),
+        job_(job),
         wanted_(engine_options(options.common)),
         planner_(options.common.model, {}) {
     wanted_.stop_check = std::move(stop_check);
     tasks_ = task_options(options);
+    tasks_.now = job.now;
     const gguf::Metadata& metadata = planner_.header().metadata();
     tasks_.dialogue = make_dialogue(
         options.thinking.think, find_chat_source(options.chat_format, metadata, tasks_.no_dialogue),
@@ -321,7 +318,7 @@ class Preparation {
  private:
   // Finds out what the rows need. Frees the memory for this before plans are made.
   void examine() {
-    need_ = look_through(options_, tasks_, planner_.tokenizer(), input_, done_, known_);
+    need_ = look_through(options_, tasks_, planner_.tokenizer(), job_);
     return_free_memory();
   }
 
@@ -383,9 +380,7 @@ class Preparation {
   }
 
   const BatchOptions& options_;
-  const batch::Input& input_;
-  const batch::DoneRows& done_;
-  batch::LeftOut known_;
+  const KnownJob& job_;
   engine::EngineOptions wanted_;
   engine::RunPlanner planner_;
   std::vector<std::string> names_;  // of the model
@@ -396,10 +391,9 @@ class Preparation {
 
 }  // namespace
 
-PreparedEngine prepare_engine(const BatchOptions& options, const batch::Input& input,
-                              const batch::DoneRows& done, const batch::LeftOut& known,
+PreparedEngine prepare_engine(const BatchOptions& options, const KnownJob& job,
                               std::function<void()> stop_check) {
-  return Preparation(options, input, done, known, std::move(stop_check)).open();
+  return Preparation(options, job, std::move(stop_check)).open();
 }
 
 }  // namespace sluice::cli

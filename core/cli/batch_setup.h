@@ -2,8 +2,10 @@
 // from the header of the model alone.
 #pragma once
 
+#include <ctime>
 #include <functional>
 #include <memory>
+#include <optional>
 
 #include "core/batch/done_rows.h"
 #include "core/batch/input.h"
@@ -22,11 +24,17 @@ struct PreparedEngine {
   batch::JobOptions job;
 };
 
+// What is known of a job before its engine.
+struct KnownJob {
+  const batch::Input& input;
+  const batch::DoneRows& done;
+  batch::LeftOut left_out;     // what rows need that an earlier engine has left out
+  std::optional<std::tm> now;  // that templates see
+};
+
 // Examines the remaining rows, chooses how many sequences run together, and opens the engine for
-// them, with this stop check. `known` is what rows need that an earlier job has left out. Throws
-// Interrupted.
-PreparedEngine prepare_engine(const BatchOptions& options, const batch::Input& input,
-                              const batch::DoneRows& done, const batch::LeftOut& known,
+// them, with this stop check. Throws Interrupted.
+PreparedEngine prepare_engine(const BatchOptions& options, const KnownJob& job,
                               std::function<void()> stop_check);
 
 }  // namespace sluice::cli

@@ -2,7 +2,9 @@
 
 #include <regex>
 
+#include "core/batch/job_state.h"
 #include "core/cli/chat_setup.h"
+#include "core/engine/model_key.h"
 #include "core/error.h"
 #include "core/rows/request.h"
 
@@ -31,6 +33,43 @@ sampling::SamplerOptions openai_sampler(const SamplingOptions& sampling) {
   take("--min-p", &sampling::SamplerOptions::min_p);
   take("--repeat-penalty", &sampling::SamplerOptions::repeat_penalty);
   return result;
+}
+
+nlohmann::ordered_json recorded_settings(const ResultOptions& options, const gguf::Model& model) {
+  const SamplingOptions& sampling = options.sampling;
+  const sampling::SamplerOptions& sampler = sampling.sampler;
+  nlohmann::ordered_json thought_limit = nullptr;
+  if (options.thinking.tokens_max) thought_limit = *options.thinking.tokens_max;
+  // The value of a setting that was not given depends on the form of a row.
+  const auto given = [&](const char* name, auto value) -> nlohmann::ordered_json {
+    if (sampling.given.contains(name)) return value;
+    return "the default";
+  };
+  nlohmann::ordered_json settings = {
+      {"the version of sluice", SLUICE_VERSION},
+      {"the model", engine::model_key(model).text()},
+      {"--temp", given("--temp", sampler.temperature)},
+      {"--top-k", given("--top-k", sampler.top_k)},
+      {"--top-p", given("--top-p", sampler.top_p)},
+      {"--min-p", given("--min-p", sampler.min_p)},
+      {"--repeat-penalty", given("--repeat-penalty", sampler.repeat_penalty)},
+      {"--seed", sampling.seed.value_or(0)},
+      {"--stop", sampling.stop},
+      {"-n", options.tokens_max},
+      {"--ctx", options.common.context},
+      {"--window", options.common.window},
+      {"--sinks", options.common.sinks.value_or(0)},
+      {"--kv", options.common.kv},
+      {"--chat-format", options.chat_format},
+      {"--think", options.thinking.think},
+      {"--think-budget", thought_limit},
+      {"--check-model", options.check_model}};
+  std::string reason;
+  const auto source = find_chat_source(options.chat_format, model.metadata(), reason);
+  if (source && source->chat_template && source->chat_template->mentions("strftime_now")) {
+    settings[batch::date_setting] = batch::date_text(chat::template_time());
+  }
+  return settings;
 }
 
 std::vector<std::string> model_names(const std::filesystem::path& model,

@@ -3,13 +3,15 @@
 
 #include <filesystem>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "core/chat/dialogue.h"
+#include "core/cli/chat_setup.h"
 #include "core/cli/options.h"
-#include "core/gguf/metadata.h"
+#include "core/gguf/gguf.h"
 #include "core/sampling/sampler.h"
 #include "core/tokenizer/tokenizer.h"
 
@@ -23,6 +25,21 @@ std::optional<chat::ChatSource> find_chat_source(const std::string& format,
 
 // Settings that the user gave apply to all rows; the others are OpenAI's.
 sampling::SamplerOptions openai_sampler(const SamplingOptions& sampling);
+
+// The options of a command that its results depend on.
+struct ResultOptions {
+  const CommonOptions& common;
+  const SamplingOptions& sampling;
+  const std::string& chat_format;
+  const ThinkingOptions& thinking;
+  std::uint32_t tokens_max;
+  bool check_model;
+};
+
+// What the results of a job depend on, as batch::JobState records it: the model, the options under
+// the names that the user gave them, and today's date where the model's template writes it. Reads
+// samples of the model's tensors. Throws std::system_error.
+nlohmann::ordered_json recorded_settings(const ResultOptions& options, const gguf::Model& model);
 
 // The names by which a row may ask for this model. Results use the first: the name of its file
 // without its end, and without the number of a part, since that is what the user gave.

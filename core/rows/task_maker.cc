@@ -206,6 +206,7 @@ TaskMaker::AnswerFacts TaskMaker::write_conversation(chat::DialogueBody body, bo
                                                      Task& task) const {
   if (!options_.dialogue) throw Refusal{invalid, options_.no_dialogue};
   const std::shared_ptr<const chat::Dialogue> dialogue = options_.dialogue;
+  body.now = options_.now ? *options_.now : chat::template_time();
   chat::DialoguePrompt prompt = dialogue->encode(body);
   task.prompt = std::move(prompt.tokens);
   task.warning = std::move(prompt.warning);

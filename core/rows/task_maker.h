@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <ctime>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -38,6 +39,7 @@ struct TaskOptions {
   // How the model writes conversations, or why it cannot; then rows with messages are errors.
   std::shared_ptr<const chat::Dialogue> dialogue;
   std::string no_dialogue = "the model has no chat format that is known";
+  std::optional<std::tm> now = {};  // that templates see; nothing: the time of each row
   std::optional<std::uint64_t> thought_tokens_max;  // a longer thought is cut short
   // Called by make() with the warning of a task, if it has one; may be empty.
   std::function<void(const std::string& warning)> on_warning;
