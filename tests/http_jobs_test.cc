@@ -2,12 +2,15 @@
 // result once, whatever ends the server.
 #include <atomic>
 #include <cerrno>
+#include <fcntl.h>
 #include <fstream>
 #include <functional>
+#include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <set>
+#include <sys/stat.h>
 #include <system_error>
 #include <thread>
 
@@ -65,12 +68,27 @@ Service::OpenEngine fake(std::atomic<bool>* is_closed = nullptr) {
   };
 }
 
+// The same engine, which stops when it has been asked `left` times whether to go on.
+Service::OpenEngine fake_for(std::atomic<int>& left) {
+  return [&left](std::function<void()> stop_check) {
+    auto engine = std::make_unique<FakeEngine>(
+        sluice::test::FakeLimits{.columns = 16, .logits = 8, .pages = 200});
+    engine->stop_check = [&left, stop_check = std::move(stop_check)] {
+      for (; left <= 0; std::this_thread::sleep_for(1ms)) stop_check();
+      --left;
+      stop_check();
+    };
+    return engine;
+  };
+}
+
 BatchSettings settings() {
   BatchSettings settings;
   settings.task.positions_max = 300;
   settings.task.defaults.tokens_max = 20;
   settings.model_name = "fake";
   settings.texts_max = 5;
+  settings.retry_pause = 1ms;
   return settings;
 }
 
@@ -99,6 +117,73 @@ std::string begin_batch(JobsApi& jobs, const std::string& file) {
                                          {"completion_window", "24h"}})
                                        .dump()))
       .at("id");
+}
+
+// A disk that is full from some change on, until there is room again.
+class FullDisk : public sluice::files::SystemCalls {
+ public:
+  // The next `changes` changes still succeed.
+  void fill_after(int changes) { left_ = changes; }
+  void make_room() { left_ = std::numeric_limits<int>::max(); }
+  bool has_failed() const { return has_failed_; }
+
+  int open(const char* path, int flags, mode_t mode) override {
+    if ((flags & O_CREAT) != 0 && !std::filesystem::exists(path) && !takes()) return -1;
+    return SystemCalls::open(path, flags, mode);
+  }
+  int mkostemp(char* pattern, int flags) override {
+    return takes() ? SystemCalls::mkostemp(pattern, flags) : -1;
+  }
+  int posix_fallocate(int, off_t, off_t) override { return takes() ? 0 : ENOSPC; }
+  ssize_t write(int descriptor, const void* data, std::size_t bytes) override {
+    return takes() ? SystemCalls::write(descriptor, data, bytes) : -1;
+  }
+  // Fills the disk with the first half.
+  ssize_t pwrite(int descriptor, const void* data, std::size_t bytes, off_t at) override {
+    if (takes()) return SystemCalls::pwrite(descriptor, data, bytes, at);
+    if (has_torn_.exchange(true)) return -1;
+    return SystemCalls::pwrite(descriptor, data, bytes / 2 + 1, at);
+  }
+  int fsync(int descriptor) override { return takes() ? SystemCalls::fsync(descriptor) : -1; }
+  int fdatasync(int descriptor) override {
+    return takes() ? SystemCalls::fdatasync(descriptor) : -1;
+  }
+  int rename(const char* from, const char* to) override {
+    return takes() ? SystemCalls::rename(from, to) : -1;
+  }
+  int mkdir(const char* path, mode_t mode) override {
+    return takes() ? SystemCalls::mkdir(path, mode) : -1;
+  }
+
+ private:
+  bool takes() {
+    if (left_-- > 0) return true;
+    left_ = 0;
+    has_failed_ = true;
+    errno = ENOSPC;
+    return false;
+  }
+  std::atomic<int> left_ = std::numeric_limits<int>::max();
+  std::atomic<bool> has_failed_ = false;
+  std::atomic<bool> has_torn_ = false;
+};
+
+// Why the batch does not go on; empty: it does.
+std::string pause_of(const json& batch) {
+  if (batch["errors"].is_null() || is_final(batch)) return "";
+  const json& error = batch["errors"]["data"][0];
+  CHECK(error["code"].get<std::string>() == "paused");
+  return error["message"];
+}
+
+// Returns once the batch has paused or ended.
+json wait_for_pause(JobsApi& jobs, const std::string& id) {
+  for (int i = 0; i < 60'000; ++i) {
+    json batch = json_of(jobs.batch(id));
+    if (is_final(batch) || !pause_of(batch).empty()) return batch;
+    std::this_thread::sleep_for(1ms);
+  }
+  throw std::runtime_error("the batch neither pauses nor ends");
 }
 
 json wait_for_end(JobsApi& jobs, const std::string& id) {
@@ -149,6 +234,12 @@ std::map<std::string, json> batch_lines(const std::string& rows) {
   while (job.step()) {
   }
   return lines;
+}
+
+mode_t mode_of(const std::filesystem::path& path) {
+  struct stat facts {};
+  REQUIRE(::stat(path.c_str(), &facts) == 0);
+  return facts.st_mode & 0777U;
 }
 
 void add_lines(const JobsApi& jobs, const json& file, std::map<std::string, json>& lines) {
@@ -345,9 +436,7 @@ TEST_CASE("rows whose weights cannot be read run again until they have their res
       },
       {.scheduler = {.parallel = 4}, .queue_max = 100, .step_tries = 1});
   service.wait_until_ready();
-  BatchSettings wanted = settings();
-  wanted.retry_pause = 1ms;
-  jobs.start(service, wanted);
+  jobs.start(service, settings());
   const json batch = wait_for_end(jobs, begin_batch(jobs, upload(jobs, rows)));
   jobs.stop();
   CHECK(service.statistics().failed > 0);
@@ -404,4 +493,235 @@ TEST_CASE("a batch that cannot run fails and says why") {
   std::string many;
   for (std::uint64_t i = 0; i <= batch_rows_max + 100'000; ++i) many += "x\n";
   CHECK(wait_for_end(jobs, begin_batch(jobs, upload(jobs, many)))["status"] == "failed");
+}
+
+TEST_CASE("a disk that is full at any write of a batch pauses it, and every row is there once") {
+  const std::uint64_t seed = sluice::test::random_seed();
+  INFO("seed " << seed);
+  std::mt19937_64 random(seed);
+  const std::string rows = random_rows(random, 12);
+  const std::map<std::string, json> expected = batch_lines(rows);
+  bool has_failed = true;
+  for (int at = 0; has_failed; ++at) {
+    INFO("change " << at);
+    const TemporaryFolder folder;
+    FullDisk disk;
+    json batch;
+    std::string id;
+    {
+      JobsApi jobs(folder.path(), 1 << 20, disk);
+      Service service(fake(), {.scheduler = {.parallel = 4}, .queue_max = 100});
+      service.wait_until_ready();
+      const std::string file = upload(jobs, rows);
+      disk.fill_after(at);
+      jobs.start(service, settings());
+      try {
+        id = begin_batch(jobs, file);
+      } catch (const ApiError& error) {  // the record of the batch was not kept
+        CHECK(error.status == 507);
+        CHECK(std::string(error.what()).find(folder.path().string()) == std::string::npos);
+        continue;
+      }
+      batch = wait_for_pause(jobs, id);
+      has_failed = disk.has_failed();
+      if (has_failed) {
+        CHECK_FALSE(is_final(batch));
+        CHECK(pause_of(batch) != "");
+        CHECK(pause_of(batch).find(folder.path().string()) == std::string::npos);
+      }
+      if (at % 2 == 0) {
+        disk.make_room();
+        batch = wait_for_end(jobs, id);
+      }
+      jobs.stop();  // also while the disk is full
+    }
+    JobsApi jobs(folder.path(), 1 << 20);
+    if (at % 2 == 1) {
+      Service service(fake(), {.scheduler = {.parallel = 4}, .queue_max = 100});
+      service.wait_until_ready();
+      jobs.start(service, settings());
+      batch = wait_for_end(jobs, id);
+      jobs.stop();
+    }
+    CHECK(batch["status"].get<std::string>() == "completed");
+    CHECK(batch["errors"].is_null());
+    std::map<std::string, json> lines;
+    add_lines(jobs, batch["output_file_id"], lines);
+    add_lines(jobs, batch["error_file_id"], lines);
+    CHECK(lines == expected);
+    for (const auto& entry : std::filesystem::directory_iterator(folder.path() / "batches")) {
+      CHECK(entry.path().filename() == id + ".json");  // no journal, no partial file
+    }
+  }
+}
+
+TEST_CASE("rows that end in one step while the journal fails are computed again") {
+  const TemporaryFolder folder;
+  FullDisk disk;
+  JobsApi jobs(folder.path(), 1 << 20, disk);
+  std::atomic<bool> is_closed = true;
+  Service service(fake(&is_closed), {.scheduler = {.parallel = 4}, .queue_max = 100});
+  service.wait_until_ready();
+  jobs.start(service, settings());
+  std::string rows;
+  for (int i = 0; i < 8; ++i) rows += row(i, {{"prompt", "a"}, {"max_tokens", 3}, {"seed", i}});
+  const std::string id = begin_batch(jobs, upload(jobs, rows));
+  while (service.statistics().accepted < 5) std::this_thread::sleep_for(1ms);
+  disk.fill_after(0);
+  is_closed = false;
+  CHECK(pause_of(wait_for_pause(jobs, id)) != "");
+  jobs.stop();
+  disk.make_room();
+  jobs.start(service, settings());
+  const json batch = wait_for_end(jobs, id);
+  jobs.stop();
+  std::map<std::string, json> lines;
+  add_lines(jobs, batch["output_file_id"], lines);
+  CHECK(lines == batch_lines(rows));
+}
+
+TEST_CASE("the limit of all files pauses a batch, until there is room for its results") {
+  const TemporaryFolder folder;
+  JobsApi jobs(folder.path(), 20'000);
+  Service service(fake(), {.scheduler = {.parallel = 4}, .queue_max = 100});
+  service.wait_until_ready();
+  std::string rows;
+  for (int i = 0; i < 9; ++i) rows += row(i, {{"prompt", "a"}, {"max_tokens", 3}});
+  const std::string file = upload(jobs, rows);
+  const std::string other = upload(jobs, std::string(20'000 - rows.size() - 100, 'x'));
+  jobs.start(service, settings());
+  const std::string id = begin_batch(jobs, file);
+  CHECK(pause_of(wait_for_pause(jobs, id)).find("--data-size") != std::string::npos);
+  jobs.delete_file(other);
+  const json batch = wait_for_end(jobs, id);
+  CHECK(batch["status"].get<std::string>() == "completed");
+  std::map<std::string, json> lines;
+  add_lines(jobs, batch["output_file_id"], lines);
+  CHECK(lines == batch_lines(rows));
+}
+
+TEST_CASE("a batch does not go on with another model, and gives what it has when cancelled") {
+  std::string rows;
+  for (int i = 0; i < 300; ++i) rows += row(i, {{"prompt", "a"}, {"max_tokens", 9}, {"seed", i}});
+  for (const bool is_cancelled : {true, false}) {
+    const TemporaryFolder folder;
+    JobsApi jobs(folder.path(), 1 << 20);
+    std::string id;
+    std::uint64_t before = 0;
+    const auto start = [&](Service& service, const std::string& model) {
+      BatchSettings wanted = settings();
+      wanted.state = {{"the model", model}};
+      service.wait_until_ready();
+      jobs.start(service, wanted);
+    };
+    {
+      std::atomic<int> left = 400;  // enough for some of the rows
+      Service service(fake_for(left), {.scheduler = {.parallel = 4}, .queue_max = 100});
+      start(service, "one");
+      id = begin_batch(jobs, upload(jobs, rows));
+      while (before == 0) before = json_of(jobs.batch(id))["request_counts"]["completed"];
+      jobs.stop();
+      CHECK_FALSE(is_final(json_of(jobs.batch(id))));
+    }
+    Service service(fake(), {.scheduler = {.parallel = 4}, .queue_max = 100});
+    start(service, "two");
+    CHECK(pause_of(wait_for_pause(jobs, id)).find("the model was \"one\" and is \"two\"") !=
+          std::string::npos);
+    // Others run meanwhile.
+    const std::string next = begin_batch(jobs, upload(jobs, row(0, {{"prompt", "b"}})));
+    CHECK(wait_for_end(jobs, next)["status"].get<std::string>() == "completed");
+    CHECK(service.statistics().accepted == 1);
+    if (is_cancelled) {
+      jobs.cancel_batch(id);
+    } else {
+      jobs.stop();
+      start(service, "one");
+    }
+    const json batch = wait_for_end(jobs, id);
+    jobs.stop();
+    CHECK(batch["status"].get<std::string>() == (is_cancelled ? "cancelled" : "completed"));
+    std::map<std::string, json> lines;
+    add_lines(jobs, batch["output_file_id"], lines);
+    const std::map<std::string, json> expected = batch_lines(rows);
+    for (const auto& [name, line] : lines) CHECK(line == expected.at(name));
+    CHECK(lines.size() >= before);
+    CHECK((lines.size() == 300) == !is_cancelled);
+  }
+}
+
+TEST_CASE("a journal that disappears is begun anew, and no row is missing") {
+  const TemporaryFolder folder;
+  JobsApi jobs(folder.path(), 1 << 20);
+  std::atomic<int> left = 400;
+  Service service(fake_for(left), {.scheduler = {.parallel = 4}, .queue_max = 100});
+  service.wait_until_ready();
+  jobs.start(service, settings());
+  std::string rows;
+  for (int i = 0; i < 100; ++i) rows += row(i, {{"prompt", "a"}, {"max_tokens", 9}, {"seed", i}});
+  const std::string id = begin_batch(jobs, upload(jobs, rows));
+  while (json_of(jobs.batch(id))["request_counts"]["completed"] == 0) {
+    std::this_thread::sleep_for(1ms);
+  }
+  std::filesystem::remove(folder.path() / "batches" / (id + ".jsonl"));
+  left = std::numeric_limits<int>::max();
+  const json batch = wait_for_end(jobs, id);
+  jobs.stop();
+  std::map<std::string, json> lines;
+  add_lines(jobs, batch["output_file_id"], lines);
+  CHECK(lines == batch_lines(rows));
+}
+
+TEST_CASE("what a server keeps is for its user alone") {
+  const TemporaryFolder folder;
+  const mode_t before = ::umask(0022);
+  const std::filesystem::path data = folder.path() / "new" / "data";
+  JobsApi jobs(data, 1 << 20);
+  std::atomic<bool> is_closed = true;
+  Service service(fake(&is_closed), {.scheduler = {.parallel = 2}, .queue_max = 100});
+  service.wait_until_ready();
+  jobs.start(service, settings());
+  begin_batch(jobs, upload(jobs, row(0, {{"prompt", "a"}})));
+  while (service.statistics().accepted == 0) std::this_thread::sleep_for(1ms);
+  std::size_t files = 0;
+  CHECK(mode_of(folder.path() / "new") == 0700);
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder.path() / "new")) {
+    CHECK(mode_of(entry.path()) == (entry.is_directory() ? 0700 : 0600));
+    files += entry.is_directory() ? 0 : 1;
+  }
+  CHECK(files == 6);  // the lock, an input and its description, a record, its journal and its state
+  is_closed = false;
+  jobs.stop();
+  ::umask(before);
+}
+
+TEST_CASE("uploads at the same time keep to the limit together") {
+  const TemporaryFolder folder;
+  JobsApi jobs(folder.path(), 1000);
+  RequestHead head;
+  head.fields.push_back({"Content-Type", boundary_type});
+  const auto one = jobs.begin_upload(head);
+  auto other = jobs.begin_upload(head);
+  const std::string form = form_of(std::string(600, 'x'));
+  one->take(form);
+  CHECK(status_of([&] { other->take(form); }) == 507);
+  other.reset();  // gives back what it has taken
+  CHECK(json_of(JobsApi::end_upload(*one))["bytes"] == 600);
+  CHECK(status_of([&] { upload(jobs, std::string(400, 'x')); }) == 200);
+  CHECK(status_of([&] { upload(jobs, "x"); }) == 507);
+}
+
+TEST_CASE("a row that is too long has an error that names its id") {
+  const TemporaryFolder folder;
+  JobsApi jobs(folder.path(), 1 << 25);
+  Service service(fake(), {.scheduler = {.parallel = 2}, .queue_max = 100});
+  service.wait_until_ready();
+  jobs.start(service, settings());
+  const std::string rows = row(0, {{"prompt", std::string(1'100'000, 'x')}}) +
+                           R"({"custom_id":"row-1","body":{"prompt":")" +
+                           std::string(5'000'000, 'x') + "\"}}\n";
+  const json batch = wait_for_end(jobs, begin_batch(jobs, upload(jobs, rows)));
+  std::map<std::string, json> lines;
+  add_lines(jobs, batch["error_file_id"], lines);
+  CHECK(lines.contains("row-0"));
+  CHECK(lines.contains("row-1"));
 }

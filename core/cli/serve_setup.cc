@@ -130,6 +130,15 @@ ServePreparation prepare_serve(const ServeOptions& options) {
   preparation.names = model_names(options.common.model, metadata);
   preparation.chat_source =
       find_chat_source(options.chat_format, metadata, preparation.no_dialogue);
+  if (api.jobs != nullptr) {
+    preparation.settings = recorded_settings({.common = options.common,
+                                              .sampling = options.sampling,
+                                              .chat_format = options.chat_format,
+                                              .thinking = options.thinking,
+                                              .tokens_max = options.tokens_max,
+                                              .check_model = options.check_model},
+                                             planner.header());
+  }
   return preparation;
 }
 
@@ -179,6 +188,10 @@ http::BatchSettings batch_settings(const ServeOptions& options, const ServePrepa
   settings.task.defaults.sampler.seed = options.sampling.seed.value_or(0);
   settings.model_name = preparation.names.front();
   settings.texts_max = std::size_t{2} * preparation.parallel;
+  settings.state = preparation.settings;
+  settings.state["--ctx"] = settings.task.positions_max;
+  settings.state["the name of the model"] = settings.model_name;
+  settings.on_pause = [](const std::string& line) { warn(line); };
   return settings;
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -49,6 +50,8 @@ struct ServePreparation {
   std::vector<std::string> names;  // of the model; the first is its own
   std::optional<chat::ChatSource> chat_source;
   std::string no_dialogue;  // why there is no source
+  // What the results of batches depend on; empty where there are none.
+  nlohmann::ordered_json settings = nlohmann::ordered_json::object();
 };
 
 ServePreparation prepare_serve(const ServeOptions& options);

@@ -1,12 +1,14 @@
 #include "core/http/batch_runner.h"
 
+#include <algorithm>
 #include <fmt/format.h>
-#include <fstream>
-#include <set>
+#include <fmt/ranges.h>
+#include <system_error>
 #include <utility>
-#include <variant>
+#include <vector>
 
-#include "core/batch/result.h"
+#include "core/batch/job_state.h"
+#include "core/http/transport/error.h"
 #include "core/rows/request.h"
 #include "topology/signals_blocked.h"
 
@@ -15,50 +17,44 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// How long to wait for a result at most: those before it must become durable even if none follows.
-constexpr std::chrono::milliseconds wait_max{500};
+constexpr mode_t private_mode = 0600;
+
+// A batch begins when the disk has at least this much room, so that no rows are computed for
+// nothing again and again.
+constexpr std::uint64_t room_bytes = std::uint64_t{1} << 20;
+
+constexpr unsigned doublings_max = 4;  // of a pause
 
 struct TooManyRows {};
-
-void check_rows(const batch::Input::Progress& progress) {
-  if (progress.rows > batch_rows_max) throw TooManyRows();
-}
+struct Stopped {};
 
 }  // namespace
 
-struct BatchRunner::Run {
-  Run(const std::string& id_, const std::filesystem::path& input_path, const BatchRunner& runner)
-      : id(id_),
-        input(input_path, check_rows),
-        journal(runner.batches_.journal_of(id)),
-        done(input.rows(), {}),
-        tasks(runner.service_.engine().tokenizer(), input, runner.settings_.task),
-        results(input, runner.service_.engine().tokenizer(), runner.settings_.model_name) {
-    journal.go_on();
-    done = batch::DoneRows(input.rows(), {}, journal.scan().found);
-    journal.forget_found();
+class BatchRunner::Current {
+ public:
+  Current(BatchRunner& runner, batch::ServedJob& job) : runner_(runner) {
+    const std::lock_guard lock(runner_.mutex_);
+    runner_.job_ = &job;
+    if (runner_.is_unwanted_ || runner_.is_cancelling(runner_.running_)) job.stop();
   }
-
-  void append(std::uint64_t row, const batch::RowResult& result) {
-    journal.append(result.line);
-    done.add(row, result.is_error);
+  ~Current() {
+    const std::lock_guard lock(runner_.mutex_);
+    runner_.job_ = nullptr;
   }
+  Current(const Current&) = delete;
+  Current& operator=(const Current&) = delete;
 
-  std::string id;
-  batch::Input input;
-  batch::Journal journal;
-  batch::DoneRows done;
-  batch::RowTasks tasks;
-  batch::RowResults results;
-  std::uint64_t next_row = 1;
-  std::deque<rows::Task> ready;       // to be submitted
-  std::set<std::uint64_t> submitted;  // ids of tasks that have not ended
-  std::chrono::steady_clock::time_point pause_end;
+ private:
+  BatchRunner& runner_;
 };
 
 BatchRunner::BatchRunner(BatchStore& batches, FileStore& files, serve::Service& service,
-                         BatchSettings settings)
-    : batches_(batches), files_(files), service_(service), settings_(std::move(settings)) {
+                         BatchSettings settings, files::SystemCalls& system)
+    : batches_(batches),
+      files_(files),
+      service_(service),
+      settings_(std::move(settings)),
+      system_(system) {
   const topology::SignalsBlocked guard;
   thread_ = std::thread([this] { work(); });
 }
@@ -76,10 +72,14 @@ void BatchRunner::look() {
 }
 
 void BatchRunner::cancel(const std::string& id) {
-  batches_.set_status(id, "cancelling");
+  try {
+    batches_.set_status(id, "cancelling");
+  } catch (const std::system_error&) {  // the disk learns of it when the batch ends
+  }
   {
     const std::lock_guard lock(mutex_);
-    if (running_ == id) is_cancelled_ = true;
+    if (running_ == id && job_ != nullptr) job_->stop();
+    paused_.erase(id);
     has_news_ = true;
   }
   changed_.notify_all();
@@ -89,226 +89,206 @@ void BatchRunner::stop() {
   {
     const std::lock_guard lock(mutex_);
     is_unwanted_ = true;
+    if (job_ != nullptr) job_->stop();
   }
   changed_.notify_all();
   if (thread_.joinable()) thread_.join();
 }
 
+bool BatchRunner::is_cancelling(const std::string& id) const {
+  const auto batch = batches_.find(id);
+  return batch && batch->at("status") == "cancelling";
+}
+
+// What a batch throws pauses it, and must not keep the others from running.
 void BatchRunner::work() {
   while (true) {
-    const std::optional<std::string> id = batches_.next();
-    {
-      std::unique_lock lock(mutex_);
-      if (!id) changed_.wait(lock, [this] { return is_unwanted_ || has_news_; });
-      if (is_unwanted_) return;
-      has_news_ = false;
-      if (!id) continue;
-      running_ = *id;
-      is_cancelled_ = false;
+    try {
+      const std::optional<std::string> id = wait_for_batch();
+      if (!id) return;
+      std::exception_ptr problem;
+      try {
+        run(*id);
+      } catch (const Stopped&) {
+      } catch (...) {
+        problem = std::current_exception();
+      }
+      const std::lock_guard lock(mutex_);
+      running_.clear();
+      if (problem) {
+        pause(*id, problem);
+      } else if (const auto pause = paused_.find(*id);
+                 pause != paused_.end() && pause->second.end <= Clock::now()) {
+        paused_.erase(pause);
+      }
+    } catch (...) {  // no memory even to say so: the last catch of this thread
+      std::this_thread::sleep_for(settings_.retry_pause);
     }
-    run(*id);
-    const std::lock_guard lock(mutex_);
-    running_.clear();
   }
 }
 
-// Whatever is wrong with one batch must not keep the others from running.
+// Returns the oldest batch that may run; nothing when the runner is to stop.
+std::optional<std::string> BatchRunner::wait_for_batch() {
+  std::unique_lock lock(mutex_);
+  while (!is_unwanted_) {
+    has_news_ = false;
+    std::optional<Clock::time_point> next;
+    for (const std::string& id : batches_.not_ended()) {
+      const auto pause = paused_.find(id);
+      if (pause == paused_.end() || pause->second.end <= Clock::now()) return running_ = id;
+      next = std::min(next.value_or(pause->second.end), pause->second.end);
+    }
+    const auto has_to_look = [this] { return is_unwanted_ || has_news_; };
+    if (next && *next != Clock::time_point::max()) {
+      changed_.wait_until(lock, *next, has_to_look);
+    } else {
+      changed_.wait(lock, has_to_look);
+    }
+  }
+  return std::nullopt;
+}
+
 void BatchRunner::run(const std::string& id) {
   const auto batch = batches_.find(id);
   if (!batch) return;
-  try {
-    const auto file = files_.find(batch->at("input_file_id").get<std::string>());
-    if (!file) return fail(id, "its input file is not there");
-    if (batch->at("model") != settings_.model_name) {
-      return fail(id, "it was begun with another model");
-    }
-    Run running(id, files_.path_of(*file), *this);
-    if (running.input.rows() == 0) return fail(id, "its input file has no rows");
-    if (batch->at("status") == "cancelling") {
-      const std::lock_guard lock(mutex_);
-      is_cancelled_ = true;
-    } else {
-      batches_.set_status(id, "in_progress");
-    }
-    run_rows(running);
-  } catch (const TooManyRows&) {
-    fail(id, fmt::format("its input file has more than {} rows", batch_rows_max));
-  } catch (const std::exception& error) {
-    fail(id, error.what());
-  }
-}
-
-void BatchRunner::fail(const std::string& id, const std::string& reason) {
-  batches_.set_status(
-      id, "failed",
-      {{"errors",
-        {{"object", "list"},
-         {"data", ordered_json::array({{{"code", "cannot_run"}, {"message", reason}}})}}}});
-}
-
-bool BatchRunner::has_to_end() const {
-  const std::lock_guard lock(mutex_);
-  return is_unwanted_ || is_cancelled_;
-}
-
-void BatchRunner::run_rows(Run& run) {
-  try {
-    feed_all(run);
-  } catch (...) {  // the tasks must not call back for a run that is gone
-    give_up(run, false);
-    throw;
-  }
-  bool is_cancelled = false;
-  {
+  const auto check = [this] {
     const std::lock_guard lock(mutex_);
-    is_cancelled = is_cancelled_;
+    if (is_unwanted_) throw Stopped();
+  };
+  batch::Journal journal(
+      batches_.journal_of(id), system_, [&](std::uint64_t) { check(); }, private_mode);
+  if (journal.scan().verdict == batch::JournalVerdict::foreign) {
+    const std::string problem = "what was kept of its results is damaged";
+    return batches_.set_status(id, "failed", {{"errors", batch_errors("cannot_run", problem)}});
   }
-  if (run.done.is_complete() || is_cancelled) return finish(run);
+  journal.go_on();
+  if (is_cancelling(id)) return finish(id, journal, "cancelled");
+  const auto file = files_.find(batch->at("input_file_id").get<std::string>());
+  if (!file) return finish(id, journal, "failed", "its input file is not there");
+  try {
+    const batch::Input input(files_.path_of(*file), [&](const batch::Input::Progress& progress) {
+      if (progress.rows > batch_rows_max) throw TooManyRows();
+      check();
+    });
+    if (input.rows() == 0) return finish(id, journal, "failed", "its input file has no rows");
+    run_rows(id, input, journal);
+  } catch (const TooManyRows&) {
+    finish(id, journal, "failed",
+           fmt::format("its input file has more than {} rows", batch_rows_max));
+  }
+}
+
+void BatchRunner::run_rows(const std::string& id, const batch::Input& input,
+                           batch::Journal& journal) {
+  const std::filesystem::path path = batches_.journal_of(id);
+  const std::optional<batch::JobState> before = batch::read_state(path);
+  batch::JobState state{input.bytes(), input.digest(), input.rows(), {}, settings_.state};
+  batch::keep_date(state, before);
+  const std::vector<batch::ResultFacts>& found = journal.scan().found;
+  if (!has_its_settings(id, state, before, !found.empty())) return;
+  files::DurableFile(path, {.mode = private_mode}, system_).reserve(room_bytes);
+  if (!before) batch::write_state(path, state, system_, private_mode);
+  batches_.set_status(id, "in_progress");
+  batch::DoneRows done(input.rows(), {}, found);
+  journal.forget_found();
+  batch::ServedJobOptions options = settings_;
+  options.task.now = batch::date_of(state);
+  options.row_bytes_max = rows::request_bytes_max;
+  {
+    batch::ServedJob job(service_, input, done, journal, options);
+    const Current current(*this, job);
+    job.run([&] {
+      batches_.set_counts(id, done.rows(), done.count() - done.errors(), done.errors());
+      batches_.set_pause(id, "");
+    });
+  }
+  if (done.is_complete()) return finish(id, journal, "completed");
+  if (is_cancelling(id)) return finish(id, journal, "cancelled");
   // The service has stopped, so nothing can run any more.
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return is_unwanted_; });
 }
 
-void BatchRunner::feed_all(Run& run) {
-  while (!run.done.is_complete() && !has_to_end()) {
-    const bool is_served = feed(run);
-    {
-      std::unique_lock lock(mutex_);
-      changed_.wait_for(lock, wait_max,
-                        [this] { return is_unwanted_ || is_cancelled_ || !ended_.empty(); });
-    }
-    take_ended(run);
-    run.journal.sync_if_due();
-    if (!is_served && run.submitted.empty()) break;  // the service has stopped
+// Whether the batch was begun with the model and the settings of this server. If not, it waits.
+bool BatchRunner::has_its_settings(const std::string& id, const batch::JobState& state,
+                                   const std::optional<batch::JobState>& before, bool has_results) {
+  std::vector<std::string> found;
+  const std::string model = batches_.find(id)->value("model", "");
+  if (before) {
+    found = batch::differences(*before, state);
+  } else if (has_results) {
+    found = {"its settings were not noted"};
+  } else if (model != settings_.model_name) {
+    found = {fmt::format("it is for the model \"{}\"", model)};
   }
-  give_up(run, true);
-  run.journal.sync();
-}
-
-// Submits rows until as many texts are under way as are allowed. Returns false when the service
-// accepts none any more.
-bool BatchRunner::feed(Run& run) {
-  if (std::chrono::steady_clock::now() < run.pause_end) return true;
-  while (run.submitted.size() < settings_.texts_max && !has_to_end()) {
-    if (run.ready.empty()) {
-      while (run.next_row <= run.input.rows() && run.done.has(run.next_row)) ++run.next_row;
-      if (run.next_row > run.input.rows()) return true;
-      const std::uint64_t row = run.next_row++;
-      if (run.input.row_bytes(row) > rows::request_bytes_max) {
-        const rows::RefusedRow too_long{
-            {},
-            "invalid_request",
-            fmt::format("the row has {} bytes, the most is {}", run.input.row_bytes(row),
-                        rows::request_bytes_max)};
-        run.append(row, run.results.refused(row, too_long));
-        continue;
-      }
-      auto made = run.tasks.make(row);
-      if (const auto* refused = std::get_if<rows::RefusedRow>(&made)) {
-        run.append(row, run.results.refused(row, *refused));
-        continue;
-      }
-      const rows::Task& task = std::get<rows::Task>(made);
-      for (std::uint32_t choice = 0; choice < task.choices; ++choice) {
-        run.ready.push_back(rows::task_of_choice(task, choice));
-      }
-    }
-    if (!submit(run)) return service_.state() == serve::Service::State::ready;
-  }
-  return true;
-}
-
-bool BatchRunner::submit(Run& run) {
-  rows::Task task = run.ready.front();
-  task.priority = rows::Priority::background;
-  serve::Events events;
-  events.on_done = [this](const rows::Task& ended, const rows::Outcome& outcome) {
-    {
-      const std::lock_guard lock(mutex_);
-      ended_.push_back({ended, outcome});
-    }
-    changed_.notify_all();
-  };
-  const auto accepted = service_.submit(std::move(task), std::move(events));
-  const auto* id = std::get_if<std::uint64_t>(&accepted);
-  if (id == nullptr) return false;
-  run.submitted.insert(*id);
-  run.ready.pop_front();
-  return true;
-}
-
-void BatchRunner::take_ended(Run& run) {
-  std::deque<Ended> ended;
-  {
-    const std::lock_guard lock(mutex_);
-    ended.swap(ended_);
-  }
-  for (const Ended& one : ended) {
-    run.submitted.erase(one.task.id);
-    // A row whose task was cancelled, or failed because the engine has, has no result; whoever
-    // goes on computes it again.
-    using End = rows::Outcome::End;
-    const bool has_stopped = service_.state() != serve::Service::State::ready;
-    if (one.outcome.end == End::cancelled) continue;
-    if (one.outcome.end == End::failed && has_stopped) continue;
-    if (one.outcome.may_run_again) {
-      run.ready.push_front(one.task);
-      run.pause_end = std::chrono::steady_clock::now() + settings_.retry_pause;
-      continue;
-    }
-    if (const auto result = run.results.take(one.task, one.outcome)) {
-      run.append(one.task.row, *result);
-    }
-  }
-  const batch::DoneRows& done = run.done;
-  batches_.set_counts(run.id, done.rows(), done.count() - done.errors(), done.errors());
-}
-
-// Cancels what runs, and waits for its end, since the service calls back until then.
-void BatchRunner::give_up(Run& run, bool keeps_results) {
-  for (const std::uint64_t id : run.submitted) service_.cancel(id, "the batch was stopped");
-  while (!run.submitted.empty()) {
-    {
-      std::unique_lock lock(mutex_);
-      changed_.wait(lock, [this] { return !ended_.empty(); });
-      if (!keeps_results) {
-        for (const Ended& one : ended_) run.submitted.erase(one.task.id);
-        ended_.clear();
-      }
-    }
-    take_ended(run);
-  }
+  if (found.empty()) return true;
+  const std::string reason = fmt::format(
+      "it was begun otherwise: {}; start the server as it was then, or cancel the batch "
+      "to get the results so far",
+      fmt::join(found, "; "));
+  const std::lock_guard lock(mutex_);
+  pause_until(id, std::nullopt, reason, reason);
+  return false;
 }
 
 // Makes files of the results. If a crash interrupts this, the next start does it again, with the
 // same ids.
-void BatchRunner::finish(Run& run) {
-  const bool is_complete = run.done.is_complete();
-  const batch::DoneRows& done = run.done;
-  batches_.set_counts(run.id, done.rows(), done.count() - done.errors(), done.errors());
-  if (is_complete) batches_.set_status(run.id, "finalizing");
-  ordered_json changes = ordered_json::object();
-  if (const auto id = write_file(run, false)) changes["output_file_id"] = *id;
-  if (const auto id = write_file(run, true)) changes["error_file_id"] = *id;
-  batches_.set_status(run.id, is_complete ? "completed" : "cancelled", changes);
-  std::filesystem::remove(batches_.journal_of(run.id));
+void BatchRunner::finish(const std::string& id, batch::Journal& journal, std::string_view status,
+                         const std::string& problem) {
+  const auto errors = static_cast<std::uint64_t>(
+      std::ranges::count_if(journal.rescan().found, &batch::ResultFacts::is_error));
+  const std::uint64_t done = journal.scan().found.size();
+  const BatchJson counts = batches_.find(id)->value("request_counts", BatchJson::object());
+  batches_.set_counts(id, std::max(counts.value("total", std::uint64_t{0}), done), done - errors,
+                      errors);
+  if (status == "completed") batches_.set_status(id, "finalizing");
+  ordered_json changes = {{"errors", nullptr}};
+  if (!problem.empty()) changes["errors"] = batch_errors("cannot_run", problem);
+  if (done != errors) changes["output_file_id"] = write_file(id, journal, false);
+  if (errors != 0) changes["error_file_id"] = write_file(id, journal, true);
+  batches_.set_status(id, status, changes);
+  const std::filesystem::path path = batches_.journal_of(id);
+  system_.unlink(path.c_str());
+  system_.unlink(batch::state_path(path).c_str());
 }
 
-// Nothing where there are no such results.
-std::optional<std::string> BatchRunner::write_file(Run& run, bool of_errors) {
-  const batch::DoneRows& done = run.done;
-  if ((of_errors ? done.errors() : done.count() - done.errors()) == 0) return std::nullopt;
-  const std::string id = fmt::format("file-{}-{}", run.id, of_errors ? "errors" : "output");
-  if (files_.find(id)) return id;
-  const auto upload = files_.begin(id);
-  std::ifstream results(batches_.journal_of(run.id), std::ios::binary);
-  for (std::string line; std::getline(results, line);) {
-    const auto facts = batch::read_result(line);
-    if (facts && facts->is_error == of_errors) upload->write(line + "\n");
+std::string BatchRunner::write_file(const std::string& id, const batch::Journal& journal,
+                                    bool of_errors) {
+  const std::string file_id = fmt::format("file-{}-{}", id, of_errors ? "errors" : "output");
+  if (files_.find(file_id)) return file_id;
+  const auto upload = files_.begin(file_id);
+  journal.read([&](const batch::ResultFacts& facts, std::string_view line) {
+    if (facts.is_error == of_errors) upload->write(line);
+  });
+  upload->commit(fmt::format("{}_{}.jsonl", id, of_errors ? "error" : "output"), "batch_output");
+  return file_id;
+}
+
+// The caller holds the lock.
+void BatchRunner::pause(const std::string& id, const std::exception_ptr& problem) {
+  const unsigned doublings = std::min(paused_[id].tries++, doublings_max);
+  const Clock::time_point end = Clock::now() + settings_.retry_pause * (1U << doublings);
+  try {
+    std::rethrow_exception(problem);
+  } catch (const ApiError& error) {
+    pause_until(id, end, error.what(), error.what());
+  } catch (const std::system_error& error) {  // clients are not told of paths
+    pause_until(id, end, error.code().message(), error.what());
+  } catch (const std::exception& error) {
+    pause_until(id, end, "the server cannot go on with it at present", error.what());
   }
-  upload->commit(fmt::format("{}_{}.jsonl", run.id, of_errors ? "error" : "output"),
-                 "batch_output");
-  return id;
+}
+
+// The caller holds the lock. Without an end the batch waits until it is cancelled.
+void BatchRunner::pause_until(const std::string& id, std::optional<Clock::time_point> end,
+                              const std::string& reason, const std::string& line) {
+  Pause& pause = paused_[id];
+  pause.end = end.value_or(Clock::time_point::max());
+  batches_.set_pause(id, reason);
+  const bool is_new = std::exchange(pause.reason, reason) != reason;
+  if (is_new && settings_.on_pause) {
+    settings_.on_pause(fmt::format("{} waits: {}{}", id, line, end ? "; it is tried again" : ""));
+  }
 }
 
 }  // namespace sluice::http

@@ -1,7 +1,11 @@
-// Runs batches one after the other in the background, beside the requests of people who wait. Each
-// result goes to a journal as soon as it is there, so a server that ends in whatever way goes on
-// where it was; every row gets its result once. A row that could not run because of the machine,
-// and not because of what it asks for, is run again.
+// Runs batches one after the other in the background, beside the requests of people who wait: a
+// queue and a thread around batch::ServedJob. Each result goes to a journal as soon as it is there,
+// so a server that ends in whatever way goes on where it was; every row gets its result once.
+//
+// Only what is wrong with a batch itself ends it as failed. A problem of the machine (a full disk,
+// --data-size, an input that cannot be read) pauses it: the batch says why, the others run
+// meanwhile, and it is tried again. A batch that was begun with another model or other settings
+// waits for a server that has those, or for its client to cancel it; its results do not mix.
 //
 // Threads: the members may be called by any thread; the work is done on a thread of its own.
 #pragma once
@@ -9,22 +13,18 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
-#include <deque>
+#include <exception>
+#include <functional>
 #include <map>
-#include <memory>
 #include <mutex>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <thread>
-#include <vector>
 
-#include "core/batch/done_rows.h"
-#include "core/batch/journal.h"
-#include "core/batch/row_results.h"
-#include "core/batch/row_tasks.h"
+#include "core/batch/served_job.h"
 #include "core/http/batch_store.h"
 #include "core/http/file_store.h"
-#include "core/rows/task_maker.h"
 #include "core/serve/service.h"
 
 namespace sluice::http {
@@ -32,19 +32,20 @@ namespace sluice::http {
 // More rows make a batch fail, as in OpenAI's API. It bounds the memory of their index.
 inline constexpr std::uint64_t batch_rows_max = 50'000;
 
-struct BatchSettings {
-  rows::TaskOptions task;
-  std::string model_name;
-  std::size_t texts_max = 8;  // given to the service at a time
-  // Before texts are begun again whose weights could not be read.
-  std::chrono::milliseconds retry_pause{5000};
+// retry_pause is also the first pause of a batch that the machine does not let go on; later ones
+// are up to 16 times as long.
+struct BatchSettings : batch::ServedJobOptions {
+  // Everything that the results depend on, besides the input (batch::JobState::settings).
+  nlohmann::ordered_json state = nlohmann::ordered_json::object();
+  // Called on the runner's thread with one line when a batch pauses. Must not throw. May be empty.
+  std::function<void(const std::string& line)> on_pause = {};
 };
 
 class BatchRunner {
  public:
   // All references must outlive the runner.
   BatchRunner(BatchStore& batches, FileStore& files, serve::Service& service,
-              BatchSettings settings);
+              BatchSettings settings, files::SystemCalls& system = files::kernel());
   ~BatchRunner();  // as stop()
   BatchRunner(const BatchRunner&) = delete;
   BatchRunner& operator=(const BatchRunner&) = delete;
@@ -59,38 +60,42 @@ class BatchRunner {
   void stop();
 
  private:
-  struct Ended {
-    rows::Task task;
-    rows::Outcome outcome;
+  using Clock = std::chrono::steady_clock;
+  struct Pause {
+    Clock::time_point end;
+    unsigned tries = 0;
+    std::string reason;
   };
-  struct Run;  // a batch while it runs
+  class Current;  // makes the job that runs known to stop() and cancel()
 
   void work();
+  std::optional<std::string> wait_for_batch();
   void run(const std::string& id);
-  void run_rows(Run& run);
-  void feed_all(Run& run);
-  bool feed(Run& run);
-  bool submit(Run& run);
-  void take_ended(Run& run);
-  void give_up(Run& run, bool keeps_results);
-  void finish(Run& run);
-  std::optional<std::string> write_file(Run& run, bool of_errors);
-  bool has_to_end() const;
-  void fail(const std::string& id, const std::string& reason);
+  void run_rows(const std::string& id, const batch::Input& input, batch::Journal& journal);
+  bool has_its_settings(const std::string& id, const batch::JobState& state,
+                        const std::optional<batch::JobState>& before, bool has_results);
+  void finish(const std::string& id, batch::Journal& journal, std::string_view status,
+              const std::string& problem = {});
+  std::string write_file(const std::string& id, const batch::Journal& journal, bool of_errors);
+  void pause(const std::string& id, const std::exception_ptr& problem);
+  void pause_until(const std::string& id, std::optional<Clock::time_point> end,
+                   const std::string& reason, const std::string& line);
+  bool is_cancelling(const std::string& id) const;
 
   BatchStore& batches_;
   FileStore& files_;
   serve::Service& service_;
   BatchSettings settings_;
+  files::SystemCalls& system_;
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   // All guarded by mutex_.
   bool is_unwanted_ = false;
   bool has_news_ = false;
-  std::string running_;        // the id of the batch that runs
-  bool is_cancelled_ = false;  // it is to be cancelled
-  std::deque<Ended> ended_;
+  std::string running_;                  // the id of the batch that runs
+  batch::ServedJob* job_ = nullptr;      // its job, while there is one
+  std::map<std::string, Pause> paused_;  // by id
 
   std::thread thread_;
 };

@@ -42,15 +42,35 @@ ordered_json metadata_in(const ordered_json& body) {
   return *at;
 }
 
-}  // namespace
+// Whether it has the members that are relied on.
+bool is_record(const BatchJson& batch, const std::string& id) {
+  if (!batch.is_object()) return false;
+  const auto has_text = [&](const char* name) {
+    const auto at = batch.find(name);
+    return at != batch.end() && at->is_string();
+  };
+  const auto created = batch.find("created_at");
+  return has_text("id") && batch["id"].get_ref<const std::string&>() == id && has_text("status") &&
+         has_text("input_file_id") && created != batch.end() && created->is_number_unsigned();
+}
 
-bool is_final(const BatchJson& batch) {
-  const auto& status = batch.at("status").get_ref<const std::string&>();
+bool is_end(std::string_view status) {
   return status == "completed" || status == "failed" || status == "cancelled";
 }
 
-BatchStore::BatchStore(std::filesystem::path folder) : folder_(std::move(folder)) {
-  std::filesystem::create_directories(folder_);
+}  // namespace
+
+bool is_final(const BatchJson& batch) {
+  return is_end(batch.at("status").get_ref<const std::string&>());
+}
+
+BatchJson batch_errors(std::string_view code, const std::string& message) {
+  return {{"object", "list"}, {"data", BatchJson::array({{{"code", code}, {"message", message}}})}};
+}
+
+BatchStore::BatchStore(std::filesystem::path folder, files::SystemCalls& system)
+    : folder_(std::move(folder)), system_(system) {
+  files::make_private_folder(folder_, system_);
   for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
     if (entry.path().extension() != ".json") continue;
     std::ifstream in(entry.path(), std::ios::binary);
@@ -58,14 +78,14 @@ BatchStore::BatchStore(std::filesystem::path folder) : folder_(std::move(folder)
     in.read(text.data(), static_cast<std::streamsize>(text.size()));
     text.resize(static_cast<std::size_t>(in.gcount()));
     BatchJson batch = BatchJson::parse(text, nullptr, false);
-    const bool is_one = batch.is_object() && batch.contains("status") &&
-                        batch.value("id", "") == entry.path().stem().string();
-    if (is_one) batches_.emplace(entry.path().stem().string(), std::move(batch));
+    const std::string id = entry.path().stem().string();
+    if (is_record(batch, id)) batches_.emplace(id, std::move(batch));
   }
 }
 
 void BatchStore::write(const BatchJson& batch) const {
-  files::DurableFile file(folder_ / (batch.at("id").get<std::string>() + ".json"), {.mode = 0600});
+  files::DurableFile file(folder_ / (batch.at("id").get<std::string>() + ".json"), {.mode = 0600},
+                          system_);
   file.write(batch.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n");
   file.commit();
 }
@@ -99,7 +119,11 @@ BatchJson BatchStore::create(const ordered_json& body, const std::string& model)
   batch["model"] = model;
   const std::lock_guard lock(mutex_);
   if (batches_.size() >= batches_max) throw ApiError(507, "the server keeps too many batches");
-  write(batch);
+  try {
+    write(batch);
+  } catch (const std::system_error& error) {
+    throw storage_error(error);
+  }
   return batches_[batch["id"]] = batch;
 }
 
@@ -121,12 +145,13 @@ std::vector<BatchJson> BatchStore::list() const {
   return list;
 }
 
-std::optional<std::string> BatchStore::next() const {
+std::vector<std::string> BatchStore::not_ended() const {
   const std::vector<BatchJson> all = list();
+  std::vector<std::string> ids;
   for (auto batch = all.rbegin(); batch != all.rend(); ++batch) {
-    if (!is_final(*batch)) return batch->at("id").get<std::string>();
+    if (!is_final(*batch)) ids.push_back(batch->at("id").get<std::string>());
   }
-  return std::nullopt;
+  return ids;
 }
 
 void BatchStore::set_status(const std::string& id, std::string_view status,
@@ -138,8 +163,16 @@ void BatchStore::set_status(const std::string& id, std::string_view status,
   batch["status"] = status;
   batch[fmt::format("{}_at", status)] = now();
   batch.update(changes);
+  if (!is_end(status)) at->second = batch;
   write(batch);
   at->second = std::move(batch);
+}
+
+void BatchStore::set_pause(const std::string& id, const std::string& reason) {
+  const std::lock_guard lock(mutex_);
+  const auto at = batches_.find(id);
+  if (at == batches_.end() || is_final(at->second)) return;
+  at->second["errors"] = reason.empty() ? BatchJson() : batch_errors("paused", reason);
 }
 
 void BatchStore::set_counts(const std::string& id, std::uint64_t total, std::uint64_t completed,

@@ -1,5 +1,10 @@
 // The batches of clients, in a folder: FOLDER/ID.json is the batch as the API tells it, and while
-// it runs FOLDER/ID.jsonl is the journal of its results (core/batch/journal.h).
+// it runs FOLDER/ID.jsonl is the journal of its results (core/batch/journal.h), and ID.jsonl.state
+// says what it was begun with (core/batch/job_state.h).
+//
+// What was told to a client once stays true: an end is on the disk before it is told. All other
+// changes hold at once, and are lost in a crash where the disk has not taken them; whoever goes on
+// makes them again.
 //
 // Threads: any; the members lock.
 #pragma once
@@ -14,6 +19,8 @@
 #include <string_view>
 #include <vector>
 
+#include "core/files/system_calls.h"
+
 namespace sluice::http {
 
 // A batch in OpenAI's form. Its "status" is "validating", "in_progress", "finalizing", "completed",
@@ -22,28 +29,33 @@ using BatchJson = nlohmann::ordered_json;
 
 bool is_final(const BatchJson& batch);
 
+// The member "errors" of a batch.
+BatchJson batch_errors(std::string_view code, const std::string& message);
+
 class BatchStore {
  public:
   static constexpr std::size_t batches_max = 10'000;
 
-  // Makes the folder, and reads the batches that are there. Throws std::system_error.
-  explicit BatchStore(std::filesystem::path folder);
+  // Makes the folder, and reads the batches that are there; what is no record of one is left aside.
+  // Throws std::system_error.
+  explicit BatchStore(std::filesystem::path folder, files::SystemCalls& system = files::kernel());
 
-  // Checks the body of a request, and keeps the batch durably. Throws ApiError, and
-  // std::system_error. `model` is noted in it.
+  // Checks the body of a request, and keeps the batch durably. Throws ApiError. `model` is noted in
+  // it.
   BatchJson create(const nlohmann::ordered_json& body, const std::string& model);
 
   std::optional<BatchJson> find(std::string_view id) const;
-  std::vector<BatchJson> list() const;  // newest first
-  // The oldest batch that has not ended.
-  std::optional<std::string> next() const;
+  std::vector<BatchJson> list() const;         // newest first
+  std::vector<std::string> not_ended() const;  // ids, oldest first
 
-  // Changes the status and notes the time of that, durably. Does nothing when the batch has ended.
-  // Other members are set to those of `changes`.
+  // Changes the status and notes the time of that. Does nothing when the batch has ended. Other
+  // members are set to those of `changes`. Throws std::system_error when the disk has not taken it.
   void set_status(const std::string& id, std::string_view status,
                   const nlohmann::ordered_json& changes = nlohmann::ordered_json::object());
 
-  // Until the next change of the status this is kept in memory only.
+  // Why the batch does not go on at present; empty: it does. This and the counts are kept in memory
+  // only, until the next change of the status.
+  void set_pause(const std::string& id, const std::string& reason);
   void set_counts(const std::string& id, std::uint64_t total, std::uint64_t completed,
                   std::uint64_t failed);
 
@@ -55,6 +67,7 @@ class BatchStore {
   void write(const BatchJson& batch) const;
 
   std::filesystem::path folder_;
+  files::SystemCalls& system_;
   mutable std::mutex mutex_;
   std::map<std::string, BatchJson, std::less<>> batches_;  // guarded by mutex_
 };

@@ -40,6 +40,16 @@ std::optional<StoredFile> read_description(const std::filesystem::path& path) {
   }
 }
 
+// Does what changes the disk.
+template <class Work>
+void keep(const Work& work) {
+  try {
+    work();
+  } catch (const std::system_error& error) {
+    throw storage_error(error);
+  }
+}
+
 }  // namespace
 
 bool is_plain_id(std::string_view id) {
@@ -59,14 +69,15 @@ ordered_json StoredFile::json() const {
           {"filename", name}, {"purpose", purpose}, {"status", "processed"}};
 }
 
-FileStore::FileStore(std::filesystem::path folder, std::uint64_t bytes_max)
-    : folder_(std::move(folder)), bytes_max_(bytes_max) {
-  std::filesystem::create_directories(folder_);
+FileStore::FileStore(std::filesystem::path folder, std::uint64_t bytes_max,
+                     files::SystemCalls& system)
+    : folder_(std::move(folder)), bytes_max_(bytes_max), system_(system) {
+  files::make_private_folder(folder_, system_);
   for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
     const std::string name = entry.path().filename().string();
     const bool is_left_over = name.find(".partial-") != std::string::npos ||
                               (is_plain_id(name) && !std::filesystem::exists(description_of(name)));
-    if (is_left_over) std::filesystem::remove(entry.path());
+    if (is_left_over) files::remove_file(entry.path(), system_);
   }
   measure();
 }
@@ -82,15 +93,22 @@ void FileStore::measure() {
 }
 
 FileStore::Upload::Upload(FileStore& store, std::string id)
-    : store_(store), id_(std::move(id)), file_(store.folder_ / id_, {.mode = 0600}) {}
+    : store_(store),
+      id_(std::move(id)),
+      file_(store.folder_ / id_, {.mode = 0600}, store.system_) {}
+
+FileStore::Upload::~Upload() {
+  store_.bytes_ -= counted_;
+}
 
 void FileStore::Upload::write(std::string_view piece) {
-  if (store_.bytes_ + file_.position() + piece.size() > store_.bytes_max_) {
+  counted_ += piece.size();
+  if (store_.bytes_.fetch_add(piece.size()) + piece.size() > store_.bytes_max_) {
     throw ApiError(507, fmt::format("the server keeps {} bytes of files at most (--data-size): "
                                     "delete some",
                                     store_.bytes_max_));
   }
-  file_.write(piece);
+  keep([&] { file_.write(piece); });
 }
 
 StoredFile FileStore::Upload::commit(const std::string& name, const std::string& purpose) {
@@ -99,16 +117,25 @@ StoredFile FileStore::Upload::commit(const std::string& name, const std::string&
                     .purpose = purpose,
                     .bytes = file_.position(),
                     .created = static_cast<std::uint64_t>(std::time(nullptr))};
-  file_.commit();
-  files::DurableFile description(store_.description_of(id_), {.mode = 0600});
-  description.write(stored.json().dump(-1, ' ', false, ordered_json::error_handler_t::replace));
-  description.commit();
-  store_.bytes_ += stored.bytes;
+  keep([&] {
+    file_.commit();
+    try {
+      files::DurableFile description(store_.description_of(id_), {.mode = 0600}, store_.system_);
+      description.write(stored.json().dump(-1, ' ', false, ordered_json::error_handler_t::replace));
+      description.commit();
+    } catch (...) {
+      store_.system_.unlink(store_.path_of(stored).c_str());
+      throw;
+    }
+  });
+  counted_ = 0;
   return stored;
 }
 
 std::unique_ptr<FileStore::Upload> FileStore::begin(const std::string& id) {
-  return std::unique_ptr<Upload>(new Upload(*this, id));
+  std::unique_ptr<Upload> upload;
+  keep([&] { upload.reset(new Upload(*this, id)); });
+  return upload;
 }
 
 std::vector<StoredFile> FileStore::list() const {
@@ -145,8 +172,10 @@ FileBody FileStore::open(const StoredFile& file) const {
 }
 
 void FileStore::remove(const StoredFile& file) {
-  std::filesystem::remove(description_of(file.id));
-  std::filesystem::remove(path_of(file));
+  keep([&] {
+    files::remove_file(description_of(file.id), system_);
+    files::remove_file(path_of(file), system_);
+  });
   bytes_ -= std::min<std::uint64_t>(file.bytes, bytes_);
 }
 

@@ -2,6 +2,8 @@
 // two files, FOLDER/ID with the contents and FOLDER/ID.json with what is known of it; the second
 // appears last and goes first, so that a file is there as a whole or not at all.
 //
+// What the disk does not take is an ApiError with status 507, which names no path.
+//
 // Threads: any, one at a time for each file.
 #pragma once
 
@@ -40,12 +42,18 @@ struct StoredFile {
 class FileStore {
  public:
   // Makes the folder. Removes what uploads have left that did not end. Throws std::system_error.
-  FileStore(std::filesystem::path folder, std::uint64_t bytes_max);
+  FileStore(std::filesystem::path folder, std::uint64_t bytes_max,
+            files::SystemCalls& system = files::kernel());
 
-  // A file that is being written.
+  // A file that is being written. Its bytes count from the moment in which they come, so uploads at
+  // the same time keep to the limit together.
   class Upload {
    public:
-    // Throws ApiError (507) beyond the limit of the store, and std::system_error.
+    ~Upload();
+    Upload(const Upload&) = delete;
+    Upload& operator=(const Upload&) = delete;
+
+    // Throws ApiError (507), also beyond the limit of the store.
     void write(std::string_view piece);
     // Writes the file durably; from then on it is in the list.
     StoredFile commit(const std::string& name, const std::string& purpose);
@@ -56,6 +64,8 @@ class FileStore {
     FileStore& store_;
     std::string id_;
     files::DurableFile file_;
+    std::uint64_t counted_ =
+        0;  // bytes of the store's that are given back when it is not committed
   };
 
   std::unique_ptr<Upload> begin(const std::string& id);
@@ -73,7 +83,8 @@ class FileStore {
 
   std::filesystem::path folder_;
   std::uint64_t bytes_max_;
-  std::atomic<std::uint64_t> bytes_{0};  // of all files
+  files::SystemCalls& system_;
+  std::atomic<std::uint64_t> bytes_{0};  // of all files, and of those that are being written
 };
 
 }  // namespace sluice::http

@@ -44,8 +44,8 @@ Response list_response(const Items& items, ToJson to_json) {
 // Two servers that run the same batches would both give results.
 class JobsApi::Lock {
  public:
-  explicit Lock(const std::filesystem::path& folder) {
-    std::filesystem::create_directories(folder);
+  Lock(const std::filesystem::path& folder, files::SystemCalls& system) {
+    files::make_private_folder(folder, system);
     const std::string path = (folder / "lock").string();
     descriptor_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (descriptor_ < 0) {
@@ -85,17 +85,19 @@ class JobsApi::Upload final : public BodySink {
   MultipartReader reader_;
 };
 
-JobsApi::JobsApi(const std::filesystem::path& folder, std::uint64_t bytes_max)
-    : lock_(std::make_unique<Lock>(folder)),
-      files_(folder / "files", bytes_max),
-      batches_(folder / "batches") {}
+JobsApi::JobsApi(const std::filesystem::path& folder, std::uint64_t bytes_max,
+                 files::SystemCalls& system)
+    : system_(system),
+      lock_(std::make_unique<Lock>(folder, system)),
+      files_(folder / "files", bytes_max, system),
+      batches_(folder / "batches", system) {}
 
 JobsApi::~JobsApi() = default;
 
 void JobsApi::start(serve::Service& service, BatchSettings settings) {
   const std::lock_guard lock(mutex_);
   model_name_ = settings.model_name;
-  runner_ = std::make_unique<BatchRunner>(batches_, files_, service, std::move(settings));
+  runner_ = std::make_unique<BatchRunner>(batches_, files_, service, std::move(settings), system_);
 }
 
 void JobsApi::stop() {

@@ -22,8 +22,9 @@ inline constexpr std::uint64_t upload_bytes_max = std::uint64_t{256} << 20;
 class JobsApi {
  public:
   // Makes the folder, and locks it: throws UsageError when another server has it, and
-  // std::system_error. All files together have at most `bytes_max` bytes.
-  JobsApi(const std::filesystem::path& folder, std::uint64_t bytes_max);
+  // std::system_error. All files together have at most `bytes_max` bytes. `system` must outlive it.
+  JobsApi(const std::filesystem::path& folder, std::uint64_t bytes_max,
+          files::SystemCalls& system = files::kernel());
   ~JobsApi();
   JobsApi(const JobsApi&) = delete;
   JobsApi& operator=(const JobsApi&) = delete;
@@ -53,6 +54,7 @@ class JobsApi {
   StoredFile found(std::string_view id) const;
   BatchRunner& runner();
 
+  files::SystemCalls& system_;
   std::unique_ptr<Lock> lock_;
   FileStore files_;
   BatchStore batches_;

@@ -4,6 +4,7 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 #include <utility>
 
 namespace sluice::http {
@@ -25,6 +26,11 @@ struct ApiError : std::runtime_error {
 inline ApiError no_memory() {
   return {503, "the server holds as much for its clients as it may: try again later", "overloaded",
           1};
+}
+
+// For a client whose data the disk does not take.
+inline ApiError storage_error(const std::system_error& error) {
+  return {507, "the server cannot keep it: " + error.code().message()};
 }
 
 }  // namespace sluice::http

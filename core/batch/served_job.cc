@@ -1,0 +1,149 @@
+#include "core/batch/served_job.h"
+
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace sluice::batch {
+namespace {
+
+// How long to wait for a result at most: those before it must become durable even if none follows.
+constexpr std::chrono::milliseconds wait_max{500};
+
+}  // namespace
+
+// Where the service leaves what has ended.
+class ServedJob::Inbox {
+ public:
+  struct Ended {
+    rows::Task task;
+    rows::Outcome outcome;
+  };
+
+  // On the engine thread. An end for which there is no memory is a failure of the job, which takes
+  // the row up again.
+  void put(const rows::Task& task, const rows::Outcome& outcome) {
+    {
+      const std::lock_guard lock(mutex_);
+      try {
+        ended_.push_back({task, outcome});
+      } catch (...) {
+        failure_ = std::current_exception();
+      }
+    }
+    changed_.notify_all();
+  }
+
+  std::vector<Ended> take() {
+    const std::lock_guard lock(mutex_);
+    if (failure_) std::rethrow_exception(failure_);
+    return std::exchange(ended_, {});
+  }
+
+  void stop() {
+    {
+      const std::lock_guard lock(mutex_);
+      is_stopped_ = true;
+    }
+    changed_.notify_all();
+  }
+
+  bool is_stopped() const {
+    const std::lock_guard lock(mutex_);
+    return is_stopped_;
+  }
+
+  void wait() {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, wait_max,
+                      [this] { return is_stopped_ || failure_ || !ended_.empty(); });
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  // All guarded by mutex_.
+  std::vector<Ended> ended_;
+  std::exception_ptr failure_;
+  bool is_stopped_ = false;
+};
+
+ServedJob::ServedJob(serve::Service& service, const Input& input, DoneRows& done, Journal& journal,
+                     const ServedJobOptions& options)
+    : service_(service),
+      journal_(journal),
+      options_(options),
+      rows_(service.engine().tokenizer(), input, done, options,
+            [&journal](std::string_view line) { journal.append(line); }),
+      inbox_(std::make_shared<Inbox>()) {}
+
+ServedJob::~ServedJob() {
+  for (const std::uint64_t id : submitted_) service_.cancel(id, "the batch was stopped");
+}
+
+void ServedJob::stop() {
+  inbox_->stop();
+}
+
+void ServedJob::run(const std::function<void()>& look) {
+  while (!rows_.done().is_complete() && !inbox_->is_stopped() && feed()) {
+    inbox_->wait();
+    take_ended();
+    journal_.sync_if_due();
+    look();
+  }
+  take_ended();
+  journal_.sync();
+  look();
+}
+
+// Submits tasks until as many are under way as are allowed. Returns whether there is something to
+// wait for: not when every row was given out, or the service has stopped.
+bool ServedJob::feed() {
+  if (std::chrono::steady_clock::now() < pause_end_) return true;
+  while (submitted_.size() < options_.texts_max && !inbox_->is_stopped()) {
+    if (!next_) next_ = rows_.next();
+    if (!next_) break;
+    if (!submit()) return !submitted_.empty() || service_.state() == serve::Service::State::ready;
+  }
+  return !submitted_.empty();
+}
+
+bool ServedJob::submit() {
+  rows::Task task = *next_;
+  task.priority = rows::Priority::background;
+  serve::Events events;
+  events.on_done = [inbox = inbox_](const rows::Task& ended, const rows::Outcome& outcome) {
+    inbox->put(ended, outcome);
+  };
+  const auto accepted = service_.submit(std::move(task), std::move(events));
+  const auto* id = std::get_if<std::uint64_t>(&accepted);
+  if (id == nullptr) return false;
+  submitted_.insert(*id);
+  next_.reset();
+  return true;
+}
+
+void ServedJob::take_ended() {
+  const std::vector<Inbox::Ended> all = inbox_->take();
+  for (const Inbox::Ended& one : all) submitted_.erase(one.task.id);
+  for (const Inbox::Ended& one : all) {
+    // A row whose task was cancelled, or failed because the engine has, has no result; whoever
+    // goes on computes it again.
+    using End = rows::Outcome::End;
+    const bool has_stopped = service_.state() != serve::Service::State::ready;
+    if (one.outcome.end == End::cancelled) continue;
+    if (one.outcome.end == End::failed && has_stopped) continue;
+    if (one.outcome.may_run_again) {
+      rows_.put_back(one.task);
+      pause_end_ = std::chrono::steady_clock::now() + options_.retry_pause;
+      continue;
+    }
+    rows_.take(one.task, one.outcome);
+  }
+}
+
+}  // namespace sluice::batch
