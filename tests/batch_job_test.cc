@@ -15,9 +15,9 @@
 
 #include "core/batch/done_rows.h"
 #include "core/batch/job.h"
-#include "core/rows/answer_body.h"
 #include "core/batch/journal.h"
 #include "core/files/checksum.h"
+#include "core/rows/answer_body.h"
 #include "core/sampling/text_stream.h"
 #include "tests/catch.h"
 #include "tests/fake_engine.h"

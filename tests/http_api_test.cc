@@ -85,7 +85,8 @@ class ApiServer {
               if (!gate.sticks) stop_check();
               std::this_thread::sleep_for(1ms);
             }
-            if (gate.is_broken || --gate.good_steps < 0) throw std::system_error(EIO, std::generic_category());
+            if (gate.is_broken || --gate.good_steps < 0)
+              throw std::system_error(EIO, std::generic_category());
             stop_check();
           };
           return engine;

@@ -16,8 +16,8 @@
 
 #include "core/batch/job.h"
 #include "core/http/api/api_error.h"
-#include "core/http/jobs_api.h"
-#include "core/http/multipart.h"
+#include "core/http/jobs/jobs_api.h"
+#include "core/http/jobs/multipart.h"
 #include "tests/catch.h"
 #include "tests/fake_engine.h"
 #include "tests/random_seed.h"
@@ -724,4 +724,38 @@ TEST_CASE("a row that is too long has an error that names its id") {
   add_lines(jobs, batch["error_file_id"], lines);
   CHECK(lines.contains("row-0"));
   CHECK(lines.contains("row-1"));
+}
+
+TEST_CASE("what a batch's texts hold comes out of the memory for clients") {
+  const TemporaryFolder folder;
+  JobsApi jobs(folder.path(), 1 << 25);
+  Service service(fake(), {.scheduler = {.parallel = 4}, .queue_max = 100});
+  service.wait_until_ready();
+  sluice::Allowance allowance(20'000);
+  BatchSettings limited = settings();
+  limited.task.positions_max = 10'000;
+  limited.allowance = &allowance;
+  {
+    const auto all = allowance.take(allowance.bytes());
+    REQUIRE(all);
+    jobs.start(service, limited);
+    const std::string rows = row(0, {{"prompt", "a"}, {"max_tokens", 3}}) +
+                             row(1, {{"prompt", std::string(9'000, 'x')}, {"max_tokens", 3}}) +
+                             row(2, {{"prompt", "b"}, {"max_tokens", 3}, {"n", 7}});
+    begin_batch(jobs, upload(jobs, rows));
+    std::this_thread::sleep_for(20ms);
+    CHECK(service.statistics().accepted == 0);
+  }
+  const std::string id = json_of(jobs.list_batches()).at("data")[0].at("id");
+  const json batch = wait_for_end(jobs, id);
+  jobs.stop();
+  CHECK(allowance.used() == 0);
+  std::map<std::string, json> lines;
+  add_lines(jobs, batch["output_file_id"], lines);
+  CHECK(lines.size() == 2);
+  CHECK(lines.contains("row-2"));
+  lines.clear();
+  add_lines(jobs, batch["error_file_id"], lines);
+  REQUIRE(lines.contains("row-1"));
+  CHECK(lines["row-1"].dump().find("the most is 20000") != std::string::npos);
 }

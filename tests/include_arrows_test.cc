@@ -50,9 +50,9 @@ const std::map<std::string, Parts>& arrows() {
     below_jobs.insert("core/http/transport");
     Parts below_api = below_jobs;  // but no batch: it knows the jobs alone
     below_api.erase("core/batch");
-    below_api.insert("core/http");
+    below_api.insert("core/http/jobs");
     Parts below_cli = below_jobs;
-    below_cli.insert("core/http");
+    below_cli.insert("core/http/jobs");
     below_cli.insert("core/http/api");
     below_cli.insert("core/synth");
     below_cli.insert("core/quant");
@@ -85,7 +85,7 @@ const std::map<std::string, Parts>& arrows() {
         {"core/batch", below_batch},
         {"core/http/transport", leaves},
         {"core/http/api", below_api},
-        {"core/http", below_jobs},
+        {"core/http/jobs", below_jobs},
         {"core/cli", below_cli},
         {"tests", everything},
         {"bench", everything},
@@ -99,13 +99,9 @@ const std::map<std::string, Parts>& arrows() {
 std::string part_of(std::string_view path) {
   const std::size_t first = path.find('/');
   if (path.substr(0, first) != "core") return std::string(path.substr(0, first));
-  const std::string_view rooms = "core/http/";
-  const std::size_t end = path.find('/', first + 1);
-  const std::size_t room = path.find('/', rooms.size());
-  if (path.substr(0, rooms.size()) != rooms || room == std::string_view::npos) {
-    return std::string(path.substr(0, end));
-  }
-  return std::string(path.substr(0, room));
+  std::size_t end = path.find('/', first + 1);
+  if (path.substr(0, end) == "core/http") end = path.find('/', end + 1);
+  return std::string(path.substr(0, end));
 }
 
 // Is this the path of something of ours, for an include in angle brackets?
@@ -279,16 +275,16 @@ TEST_CASE("inside core the arrows point one way") {
 
 TEST_CASE("the rooms of the server know what is below them, and not each other's insides") {
   const std::string transport = "core/http/transport/a.cc", api = "core/http/api/a.cc";
-  for (const char* other : {"core/http/api/b.h", "core/http/jobs_api.h", "core/rows/b.h",
+  for (const char* other : {"core/http/api/b.h", "core/http/jobs/jobs_api.h", "core/rows/b.h",
                             "core/serve/b.h", "core/batch/b.h"}) {
     CHECK_FALSE(may_include(transport, other));
   }
   CHECK(may_include(transport, "core/allowance.h"));
   CHECK(may_include(api, "core/http/transport/b.h"));
-  CHECK(may_include(api, "core/http/jobs_api.h"));
+  CHECK(may_include(api, "core/http/jobs/jobs_api.h"));
   CHECK_FALSE(may_include(api, "core/batch/b.h"));
-  CHECK(may_include("core/http/jobs_api.cc", "core/http/transport/b.h"));
-  CHECK_FALSE(may_include("core/http/jobs_api.cc", "core/http/api/b.h"));
+  CHECK(may_include("core/http/jobs/jobs_api.cc", "core/http/transport/b.h"));
+  CHECK_FALSE(may_include("core/http/jobs/jobs_api.cc", "core/http/api/b.h"));
   CHECK(may_include("core/cli/a.cc", "core/http/api/b.h"));
 }
 

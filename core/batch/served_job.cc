@@ -2,6 +2,7 @@
 
 #include <condition_variable>
 #include <exception>
+#include <fmt/format.h>
 #include <mutex>
 #include <utility>
 #include <variant>
@@ -81,7 +82,7 @@ ServedJob::ServedJob(serve::Service& service, const Input& input, DoneRows& done
       inbox_(std::make_shared<Inbox>()) {}
 
 ServedJob::~ServedJob() {
-  for (const std::uint64_t id : submitted_) service_.cancel(id, "the batch was stopped");
+  for (const auto& [id, held] : submitted_) service_.cancel(id, "the batch was stopped");
 }
 
 void ServedJob::stop() {
@@ -107,12 +108,37 @@ bool ServedJob::feed() {
   while (submitted_.size() < options_.texts_max && !inbox_->is_stopped()) {
     if (!next_) next_ = rows_.next();
     if (!next_) break;
+    if (refuse_too_large(*next_)) {
+      next_.reset();
+      continue;
+    }
     if (!submit()) return !submitted_.empty() || service_.state() == serve::Service::State::ready;
   }
   return !submitted_.empty();
 }
 
+// A task for which there could never be memory gets an error.
+bool ServedJob::refuse_too_large(const rows::Task& task) {
+  if (options_.allowance == nullptr) return false;
+  const std::uint64_t bytes = rows::waiting_bytes(task);
+  const std::uint64_t most = options_.allowance->bytes_for_one();
+  if (bytes <= most) return false;
+  rows::Outcome outcome;
+  outcome.end = rows::Outcome::End::failed;
+  outcome.problem =
+      fmt::format("the row needs {} bytes of the server's memory, the most is {}", bytes, most);
+  rows_.take(task, outcome);
+  return true;
+}
+
+// Returns false where the service, or the memory for clients, has no room now.
 bool ServedJob::submit() {
+  Allowance::Held held;
+  if (options_.allowance != nullptr) {
+    std::optional<Allowance::Held> taken = options_.allowance->take(rows::waiting_bytes(*next_));
+    if (!taken) return false;
+    held = std::move(*taken);
+  }
   rows::Task task = *next_;
   task.priority = rows::Priority::background;
   serve::Events events;
@@ -122,7 +148,7 @@ bool ServedJob::submit() {
   const auto accepted = service_.submit(std::move(task), std::move(events));
   const auto* id = std::get_if<std::uint64_t>(&accepted);
   if (id == nullptr) return false;
-  submitted_.insert(*id);
+  submitted_.emplace(*id, std::move(held));
   next_.reset();
   return true;
 }

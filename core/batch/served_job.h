@@ -8,9 +8,10 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <map>
 #include <memory>
-#include <set>
 
+#include "core/allowance.h"
 #include "core/batch/job_rows.h"
 #include "core/batch/journal.h"
 #include "core/serve/service.h"
@@ -18,7 +19,8 @@
 namespace sluice::batch {
 
 struct ServedJobOptions : RowOptions {
-  std::size_t texts_max = 8;  // given to the service at a time
+  std::size_t texts_max = 8;       // given to the service at a time
+  Allowance* allowance = nullptr;  // what they hold comes out of it; null: out of nothing
   // Before texts are begun again whose weights could not be read.
   std::chrono::milliseconds retry_pause{5000};
 };
@@ -46,6 +48,7 @@ class ServedJob {
   class Inbox;
 
   bool feed();
+  bool refuse_too_large(const rows::Task& task);
   bool submit();
   void take_ended();
 
@@ -53,9 +56,9 @@ class ServedJob {
   Journal& journal_;
   ServedJobOptions options_;
   JobRows rows_;
-  std::shared_ptr<Inbox> inbox_;       // the callbacks hold it too, so they may come late
-  std::optional<rows::Task> next_;     // that the service had no room for
-  std::set<std::uint64_t> submitted_;  // ids of tasks that have not ended
+  std::shared_ptr<Inbox> inbox_;    // the callbacks hold it too, so they may come late
+  std::optional<rows::Task> next_;  // that the service had no room for
+  std::map<std::uint64_t, Allowance::Held> submitted_;  // ids of tasks that have not ended
   std::chrono::steady_clock::time_point pause_end_;
 };
 

@@ -384,7 +384,7 @@ class Preparation {
   engine::EngineOptions wanted_;
   engine::RunPlanner planner_;
   std::vector<std::string> names_;  // of the model
-  rows::TaskOptions tasks_;  // its dialogue uses the tokenizer of planner_
+  rows::TaskOptions tasks_;         // its dialogue uses the tokenizer of planner_
   Need need_;
   std::uint32_t parallel_ = 1;
 };

@@ -302,8 +302,9 @@ int run_serve(const ServeOptions& options) {
       preparation.service);
   service->wait_until_ready();
   api.set_model(served_model(options, preparation, *service));
-  RunningJobs running_jobs(jobs.get(), *service,
-                           batch_settings(options, preparation, service->engine()));
+  http::BatchSettings batches = batch_settings(options, preparation, service->engine());
+  batches.allowance = &allowance;
+  RunningJobs running_jobs(jobs.get(), *service, std::move(batches));
   if (!options.common.quiet) remark("ready");
   manager.notify("READY=1\nSTATUS=serving");
 

@@ -130,15 +130,13 @@ ServePreparation prepare_serve(const ServeOptions& options) {
   preparation.names = model_names(options.common.model, metadata);
   preparation.chat_source =
       find_chat_source(options.chat_format, metadata, preparation.no_dialogue);
-  if (api.jobs != nullptr) {
-    preparation.settings = recorded_settings({.common = options.common,
-                                              .sampling = options.sampling,
-                                              .chat_format = options.chat_format,
-                                              .thinking = options.thinking,
-                                              .tokens_max = options.tokens_max,
-                                              .check_model = options.check_model},
-                                             planner.header());
-  }
+  preparation.settings = recorded_settings({.common = options.common,
+                                            .sampling = options.sampling,
+                                            .chat_format = options.chat_format,
+                                            .thinking = options.thinking,
+                                            .tokens_max = options.tokens_max,
+                                            .check_model = options.check_model},
+                                           planner.header());
   return preparation;
 }
 

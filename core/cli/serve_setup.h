@@ -12,7 +12,7 @@
 #include "core/cli/serve.h"
 #include "core/engine/engine.h"
 #include "core/http/api/api.h"
-#include "core/http/jobs_api.h"
+#include "core/http/jobs/jobs_api.h"
 #include "core/http/transport/listener.h"
 #include "core/rows/task_maker.h"
 #include "core/serve/service.h"

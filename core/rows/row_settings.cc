@@ -287,7 +287,7 @@ std::vector<RowSetting> read_ones() {
        read_effort},
       {"model", Kind::read, Scope::all,
        "what the result gives as its model; compared with the model only with `--check-model`",
-       "the name of the model"},
+       "the name of the model's file, without its ending"},
       {"max_tokens", Kind::read, Scope::all, "most tokens to generate", "`-n`, 256",
        read_tokens<&Request::tokens_max>},
       {"max_completion_tokens", Kind::read, Scope::all, "the same; it wins over `max_tokens`",

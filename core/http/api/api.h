@@ -25,7 +25,7 @@
 #include "core/http/api/keys.h"
 #include "core/http/api/origins.h"
 #include "core/http/api/served_model.h"
-#include "core/http/jobs_api.h"
+#include "core/http/jobs/jobs_api.h"
 #include "core/http/transport/server.h"
 
 namespace sluice::http {

@@ -9,9 +9,9 @@
 //
 // Threads: run() is the server's thread, on which the handler is called and every Exchange is used.
 // post(), aside() and stop() may be called from any thread. Nothing that takes long runs on the
-// server's thread: bodies that go to files and files that are sent have a thread of their own. What is
-// thrown on the server's thread and caught by nobody is reported, and ends nothing but the call that
-// has thrown it.
+// server's thread: bodies that go to files and files that are sent have a thread of their own. What
+// is thrown on the server's thread and caught by nobody is reported, and ends nothing but the call
+// that has thrown it.
 #pragma once
 
 #include <chrono>

@@ -1,4 +1,4 @@
-#include "core/http/batch_runner.h"
+#include "core/http/jobs/batch_runner.h"
 
 #include <algorithm>
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-#include "core/http/multipart.h"
+#include "core/http/jobs/multipart.h"
 
 #include <algorithm>
 #include <utility>

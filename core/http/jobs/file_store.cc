@@ -1,4 +1,4 @@
-#include "core/http/file_store.h"
+#include "core/http/jobs/file_store.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -123,7 +123,8 @@ StoredFile FileStore::Upload::commit(const std::string& name, const std::string&
       files::DurableFile description(store_.description_of(id_), {.mode = 0600}, store_.system_);
       description.write(stored.json().dump(-1, ' ', false, ordered_json::error_handler_t::replace));
       description.commit();
-    } catch (...) {
+    } catch (...) {  // the description may have got its name
+      store_.system_.unlink(store_.description_of(id_).c_str());
       store_.system_.unlink(store_.path_of(stored).c_str());
       throw;
     }

@@ -1,4 +1,4 @@
-#include "core/http/jobs_api.h"
+#include "core/http/jobs/jobs_api.h"
 
 #include <cerrno>
 #include <fcntl.h>
@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "core/error.h"
-#include "core/http/multipart.h"
+#include "core/http/jobs/multipart.h"
 #include "core/http/transport/error.h"
 #include "core/rows/request.h"
 #include "core/rows/row_json.h"

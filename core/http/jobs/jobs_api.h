@@ -10,9 +10,9 @@
 #include <string>
 #include <string_view>
 
-#include "core/http/batch_runner.h"
-#include "core/http/batch_store.h"
-#include "core/http/file_store.h"
+#include "core/http/jobs/batch_runner.h"
+#include "core/http/jobs/batch_store.h"
+#include "core/http/jobs/file_store.h"
 #include "core/http/transport/message.h"
 
 namespace sluice::http {

@@ -23,8 +23,8 @@
 #include <thread>
 
 #include "core/batch/served_job.h"
-#include "core/http/batch_store.h"
-#include "core/http/file_store.h"
+#include "core/http/jobs/batch_store.h"
+#include "core/http/jobs/file_store.h"
 #include "core/serve/service.h"
 
 namespace sluice::http {

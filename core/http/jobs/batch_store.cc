@@ -1,4 +1,4 @@
-#include "core/http/batch_store.h"
+#include "core/http/jobs/batch_store.h"
 
 #include <algorithm>
 #include <ctime>
@@ -6,7 +6,7 @@
 #include <fstream>
 
 #include "core/files/durable_file.h"
-#include "core/http/file_store.h"
+#include "core/http/jobs/file_store.h"
 #include "core/http/transport/error.h"
 
 namespace sluice::http {
