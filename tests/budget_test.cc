@@ -4,6 +4,7 @@
 #include <csignal>
 #include <cstdint>
 #include <cstdlib>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -83,6 +84,7 @@ class Fixture {
   }
 
   std::string file(const char* name) const { return (folder_.path() / name).string(); }
+  const std::string& model() const { return model_; }
   const std::string& text() const { return text_; }  // of a run without a limit
 
   Result generate(const std::string& options, std::uint64_t limit_bytes) const {
@@ -265,4 +267,74 @@ TEST_CASE("a file that is larger than the free addresses opens, and runs in thos
   }
   const Result machine = run_with_addresses(program + " machine", 700 * MiB);
   CHECK(machine.output.find("address space (ulimit -v)") != std::string::npos);
+}
+
+namespace {
+
+// Writes `bytes` of a repeated line, many times what the runs below may hold.
+void write_long_text(const std::string& path, const std::string& line, std::size_t bytes) {
+  std::ofstream file(path, std::ios::binary);
+  std::string lines;
+  while (lines.size() < std::size_t{1} << 20) lines += line;
+  for (std::size_t done = 0; done < bytes; done += lines.size()) file << lines;
+  REQUIRE(file.good());
+}
+
+}  // namespace
+
+TEST_CASE("the length of a text takes no memory") {
+  if (const std::string why = obstacle(); !why.empty()) SLUICE_SKIP(why);
+  const Fixture fixture;
+  const std::string text = fixture.file("text");
+  write_long_text(text, "to be or not to be, that is the question\n", 120 * MiB);
+  const std::uint64_t budget =
+      fixture.plan(MiB).at("least_budget_bytes").get<std::uint64_t>() + 8 * MiB;
+  const auto in_group = [&](const std::string& before, const std::string& command) {
+    return run(before + program + command + " -q --budget " + std::to_string(budget),
+               budget + slack_bytes);
+  };
+  const std::string imatrix =
+      " imatrix " + fixture.model() + " --ctx 64 -f " + text + " -o " + fixture.file("imatrix");
+  const std::string perplexity = " perplexity " + fixture.model() + " --ctx 64 -f " + text;
+  for (const std::string& limited : {imatrix + " --chunks 2", perplexity + " --windows 2"}) {
+    const Result result = in_group("", limited);
+    INFO(limited << "\n" << result.errors);
+    CHECK(result.status == 0);
+    check_not_killed(result);
+  }
+  // All of the text takes too long: these are told to end, and are not killed before.
+  for (const std::string& endless :
+       {imatrix, perplexity, " perplexity " + fixture.model() + " --window 64 -f " + text,
+        " run " + fixture.model() + " --window 64 -n 1 -f " + text}) {
+    const Result result = in_group("timeout --preserve-status -s TERM 5 ", endless);
+    INFO(endless << "\n" << result.errors);
+    CHECK(result.status == 128 + SIGTERM);
+    check_not_killed(result);
+  }
+  // A context is no place for a long text. All of it is counted.
+  const std::string shorter = fixture.file("shorter");
+  write_long_text(shorter, "to be or not to be, that is the question\n", 16 * MiB);
+  const Result refused = in_group("", " run " + fixture.model() + " --ctx 64 -f " + shorter);
+  INFO(refused.errors);
+  CHECK(refused.status == 2);
+  CHECK(refused.errors.find("but the context holds 64") != std::string::npos);
+  check_not_killed(refused);
+}
+
+TEST_CASE("a text that cannot be cut needs memory, and ends with status 4 where there is none") {
+  if (const std::string why = obstacle(); !why.empty()) SLUICE_SKIP(why);
+  const Fixture fixture;
+  const std::string text = fixture.file("text");
+  write_long_text(text, "ta", 4 * MiB);  // the vocabulary has words of any two syllables
+  const std::uint64_t budget =
+      fixture.plan(MiB).at("least_budget_bytes").get<std::uint64_t>() + 8 * MiB;
+  const std::string imatrix =
+      program + " imatrix " + fixture.model() + " --ctx 64 --chunks 1 -q -f " + text + " -o ";
+  const Result refused = run(imatrix + fixture.file("out") + " --budget " + std::to_string(budget),
+                             budget + slack_bytes);
+  INFO(refused.errors);
+  CHECK(refused.status == 4);
+  CHECK(is_one_line(refused.errors));
+  check_not_killed(refused);
+  CHECK(run(imatrix + fixture.file("out")).status == 0);
 }

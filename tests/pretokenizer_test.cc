@@ -186,6 +186,43 @@ TEST_CASE("pieces add up to the text, whatever the text is") {
   }
 }
 
+TEST_CASE("where a text may be cut, its parts have the pieces of the whole") {
+  std::mt19937 random(2);
+  const std::string alphabet[] = {
+      " ",      "\n",     "\r",     "\t",      "a",          "B",      "'",      "s",
+      "ll",     "1",      "22",     ".",       ",",          "(",      "$",      "_",
+      "/",      "\u00E9", "\u00C9", "\u4E00",  "\u3042",     "\uAC00", "\u05D0", "\u0E01",
+      "\u0301", "\u00A0", "\u3002", "\uFF0C",  "\U0001F642", "\xFF",   "\xE2",   "\xE4\xB8",
+      "\x01",   "ab ",    "a\n",    "\u4E00\n"};
+  std::size_t cuts = 0;
+  for (const Kind kind : all_kinds) {
+    const Pretokenizer pretokenizer(kind);
+    const auto pieces_of = [&](std::string_view text) {
+      Pieces pieces;
+      pretokenizer.split(text, [&](std::string_view piece) { pieces.emplace_back(piece); });
+      return pieces;
+    };
+    for (int round = 0; round < 1500; ++round) {
+      std::string text;
+      const int length = std::uniform_int_distribution(0, 24)(random);
+      for (int i = 0; i < length; ++i) {
+        text += alphabet[std::uniform_int_distribution<std::size_t>(
+            0, std::size(alphabet) - 1)(random)];
+      }
+      const Pieces whole = pieces_of(text);
+      for (std::size_t at = 1; at < text.size(); ++at) {
+        if (!pretokenizer.may_cut(text, at)) continue;
+        ++cuts;
+        Pieces parts = pieces_of(text.substr(0, at));
+        for (std::string& piece : pieces_of(text.substr(at))) parts.push_back(std::move(piece));
+        CAPTURE(static_cast<int>(kind), text, at);
+        REQUIRE(parts == whole);
+      }
+    }
+  }
+  CHECK(cuts > 10'000);
+}
+
 // A pattern that is quadratic would need many minutes for these, and one with limits would fail.
 TEST_CASE("runs of half a million bytes are split") {
   constexpr std::size_t length = 500'000;

@@ -10,6 +10,7 @@
 #include <stdexcept>
 
 #include "core/gguf/gguf.h"
+#include "core/tokenizer/text_encoder.h"
 #include "core/tokenizer/vocabulary_tokenizer.h"
 #include "tests/catch.h"
 #include "tests/temporary_folder.h"
@@ -666,6 +667,127 @@ TEST_CASE("real vocabularies give any text back") {
         REQUIRE(pieces.ends_with(text));
       }
     }
+  }
+}
+
+namespace {
+
+// The tokens of a text that comes in pieces of random sizes up to `bytes_max`.
+Tokens encode_in_pieces(const Tokenizer& tokenizer, std::string_view text, const EncodeOptions& how,
+                        std::mt19937& random, int bytes_max) {
+  TextEncoder encoder(tokenizer, how);
+  Tokens tokens;
+  while (!text.empty()) {
+    const auto bytes = static_cast<std::size_t>(uniform(random, 0, bytes_max));
+    encoder.push(text.substr(0, bytes), tokens);
+    text.remove_prefix(std::min(bytes, text.size()));
+  }
+  encoder.finish(tokens);
+  CHECK(encoder.held_bytes() == 0);
+  return tokens;
+}
+
+// Tokens that are written out overlap in every way: within, across and behind others.
+void add_overlapping_specials(Vocabulary& vocabulary) {
+  for (const char* text : {"<a>", "<a><b>", "b><c>x", "><", "aa", "aab", "\n\n\n"}) {
+    add_token(vocabulary, text, TokenType::user_defined);
+  }
+  for (const char* text : {"<s><s>", "s><a", "<c>", "  <c>"}) {
+    add_token(vocabulary, text, TokenType::control);
+  }
+}
+
+std::vector<Vocabulary> small_vocabularies() {
+  std::vector<Vocabulary> all;
+  for (const bool has_spaces_inside : {false, true}) {
+    for (const bool control_takes_space : {false, true}) {
+      Vocabulary spm = sentencepiece_vocabulary();
+      spm.control_takes_space = control_takes_space;
+      float score = 0;
+      for (const char* text : {"\u2581", "a", "b", "c", "ab", "\u2581a", "\u2581ab", "bc", "abc",
+                               "\n", "\n\n", "\u4E00", "\u4E00\u4E00", "ca", "\u2581\u2581"}) {
+        add_token(spm, text, TokenType::normal, score -= 1);
+      }
+      if (has_spaces_inside) add_token(spm, "b\u2581a", TokenType::normal, 1);
+      add_overlapping_specials(spm);
+      all.push_back(spm);
+    }
+    Vocabulary lines = character_vocabulary();
+    for (const char* text : {"\u2581", "a", "b", "c", "\u4E00", "\n", "ab", "\u2581a", "\n\n"}) {
+      add_token(lines, text, TokenType::normal);
+    }
+    lines.merges = {"a b", "\u2581 a", "b c", "ab c", "\n \n", "c \u4E00"};
+    if (has_spaces_inside) lines.merges.push_back("b \u2581");
+    add_overlapping_specials(lines);
+    all.push_back(lines);
+  }
+  for (const char* pre : {"default", "llama-bpe", "qwen2", "gpt-2", "gpt-4o", "deepseek-llm",
+                          "deepseek-v3", "bloom", "kimi-k2", "laguna", "tiny_aya", "youtu"}) {
+    Vocabulary bytes = byte_vocabulary(pre);
+    for (const auto& [left, right] : std::vector<std::pair<std::string, std::string>>{
+             {"a", "b"}, {" ", "a"}, {"b", "c"}, {"\n", "\n"}, {"ab", "c"}, {".", "\n"}}) {
+      bytes.merges.push_back(mapped(left) + " " + mapped(right));
+      add_token(bytes, mapped(left + right), TokenType::normal);
+    }
+    add_overlapping_specials(bytes);
+    all.push_back(bytes);
+  }
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("a text that comes in pieces has the tokens of the whole") {
+  std::mt19937 random(8);
+  const std::vector<std::string> alphabet = {
+      "a",    "b",    "c",   " ",   "  ",    "\n",     "<a>",    "<a><b>", "b><c>x", "><",
+      "<s>",  "</s>", "s><", "<c>", "  <c>", "\u4E00", "\u3002", "1",      "'s",     "\xE4\xB8",
+      "\xFF", ".",    ",",   "<",   ">",     "aa",     "aab",    "\n\n\n", "\u2581", "<|x|>"};
+  std::vector<std::unique_ptr<Tokenizer>> tokenizers;
+  for (const Vocabulary& vocabulary : small_vocabularies()) {
+    tokenizers.push_back(make_tokenizer(vocabulary));
+  }
+  for (const std::string& name : vocabularies) {
+    if (auto fixture = open_fixture(name)) tokenizers.push_back(std::move(fixture->tokenizer));
+  }
+  for (std::size_t i = 0; i < tokenizers.size(); ++i) {
+    for (int round = 0; round < 200; ++round) {
+      const std::string text = round % 4 == 0 ? random_bytes(random, 80)
+                               : round % 4 == 1
+                                   ? random_unicode(random, 40) + random_text(random, alphabet, 20)
+                                   : random_text(random, alphabet, 60);
+      for (const EncodeOptions& how : {EncodeOptions{}, plain, parsed}) {
+        CAPTURE(i, text, how.parse_special);
+        const int bytes_max = uniform(random, 1, 20);
+        REQUIRE(encode_in_pieces(*tokenizers[i], text, how, random, bytes_max) ==
+                tokenizers[i]->encode(text, how));
+      }
+    }
+  }
+}
+
+TEST_CASE("a text that comes in pieces is held no longer than it must be") {
+  const std::string line = "The rain in Spain, 3.5 mm of it, stays.\n\u4E00\u4E8C\u3002\n\n";
+  std::vector<std::unique_ptr<Tokenizer>> tokenizers;
+  for (const Vocabulary& vocabulary : small_vocabularies()) {
+    tokenizers.push_back(make_tokenizer(vocabulary));
+  }
+  for (const std::string& name : vocabularies) {
+    if (auto fixture = open_fixture(name)) tokenizers.push_back(std::move(fixture->tokenizer));
+  }
+  for (const auto& tokenizer : tokenizers) {
+    TextEncoder encoder(*tokenizer);
+    Tokens tokens;
+    std::string text;
+    std::size_t held_max = 0;
+    for (int i = 0; i < 500; ++i) {
+      encoder.push(line, tokens);
+      text += line;
+      held_max = std::max(held_max, encoder.held_bytes());
+    }
+    encoder.finish(tokens);
+    CHECK(held_max < 4096);
+    CHECK(tokens == tokenizer->encode(text, {}));
   }
 }
 

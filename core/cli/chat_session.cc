@@ -92,7 +92,7 @@ std::span<const float> ChatSession::evaluate(const std::vector<Token>& tokens, P
   for (std::size_t i = reused; i < tokens.size(); ++i) sampler_.accept(tokens[i]);
   held_ = tokens;
   const std::span<const float> logits =
-      evaluate_prompt(session, tokens, counts_, progress, status_);
+      evaluate_prompt(session, tokens, 0, counts_, progress, status_);
   held_.resize(session.position());
   progress.clear();
   return logits;

@@ -1,16 +1,15 @@
 #include "core/cli/files.h"
 
-#include <array>
 #include <cerrno>
-#include <cstdio>
 #include <cstdlib>
 #include <fmt/format.h>
-#include <memory>
+#include <sys/stat.h>
 #include <system_error>
 
 #include "core/error.h"
 #include "core/files/durable_file.h"
 #include "core/gguf/gguf.h"
+#include "core/plan/memory_plan.h"
 
 namespace sluice::cli {
 namespace {
@@ -29,22 +28,39 @@ bool is_same_file(const fs::path& path, const fs::path& other) {
 
 }  // namespace
 
-std::string read_text(const fs::path& path) {
-  const bool standard_input = path == "-";
-  const std::string name = standard_input ? "standard input" : path.string();
-  const auto close = [](std::FILE* open) { std::fclose(open); };
-  std::unique_ptr<std::FILE, decltype(close)> opened(
-      standard_input ? nullptr : std::fopen(path.c_str(), "rb"), close);
-  if (!standard_input && !opened) throw_io(errno, fmt::format("cannot open {}", name));
-  std::FILE* file = standard_input ? stdin : opened.get();
-  std::string text;
-  std::array<char, 65536> buffer;
-  while (true) {
-    const std::size_t n = std::fread(buffer.data(), 1, buffer.size(), file);
-    text.append(buffer.data(), n);
-    if (n < buffer.size()) break;
+TextInput::TextInput(const fs::path& path)
+    : name_(path == "-" ? "standard input" : path.string()),
+      file_(path == "-" ? stdin : std::fopen(path.c_str(), "rb")) {
+  if (!file_) throw_io(errno, fmt::format("cannot open {}", name_));
+  struct stat facts {};
+  if (::fstat(::fileno(file_.get()), &facts) == 0 && S_ISREG(facts.st_mode)) {
+    bytes_ = static_cast<std::uint64_t>(facts.st_size);
   }
-  if (std::ferror(file)) throw_io(errno, fmt::format("cannot read {}", name));
+}
+
+bool TextInput::read(std::size_t bytes_max, std::string& text) {
+  const std::size_t before = text.size();
+  text.resize(before + bytes_max);
+  const std::size_t bytes = std::fread(text.data() + before, 1, bytes_max, file_.get());
+  text.resize(before + bytes);
+  if (std::ferror(file_.get())) throw_io(errno, fmt::format("cannot read {}", name_));
+  bytes_read_ += bytes;
+  return bytes > 0;
+}
+
+std::string read_text(const fs::path& path) {
+  constexpr std::size_t piece_bytes = 65536, small_bytes = std::size_t{1} << 24;
+  TextInput input(path);
+  std::string text;
+  while (input.read(piece_bytes, text)) {
+    // It doubles its memory, and what comes of it is as large again.
+    if (text.size() < small_bytes || text.capacity() - text.size() >= piece_bytes) continue;
+    const plan::Budget budget = plan::find_budget({});
+    if (4 * text.size() <= budget.bytes) continue;
+    throw Error(ExitCode::budget,
+                fmt::format("{} has more than {} MiB: too much to be held at once in {} MiB ({})",
+                            input.name(), text.size() >> 20, budget.bytes >> 20, budget.source));
+  }
   return text;
 }
 

@@ -1,13 +1,45 @@
 // Files that the user names.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
 #include <filesystem>
+#include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
 namespace sluice::cli {
 
-// The bytes of a file ("-" is standard input). Throws std::system_error.
+// A text that is read piece by piece, from a file or, for "-", from the standard input. All
+// functions throw std::system_error.
+class TextInput {
+ public:
+  explicit TextInput(const std::filesystem::path& path);
+
+  // Appends up to `bytes_max` bytes to `text`. False at the end.
+  bool read(std::size_t bytes_max, std::string& text);
+
+  const std::string& name() const { return name_; }
+  std::uint64_t bytes_read() const { return bytes_read_; }
+  // Of a regular file; otherwise nothing.
+  std::optional<std::uint64_t> bytes() const { return bytes_; }
+
+ private:
+  struct Close {
+    void operator()(std::FILE* file) const {
+      if (file != stdin) std::fclose(file);
+    }
+  };
+  std::string name_;
+  std::unique_ptr<std::FILE, Close> file_;
+  std::optional<std::uint64_t> bytes_;
+  std::uint64_t bytes_read_ = 0;
+};
+
+// All bytes of a file ("-" is standard input). Throws std::system_error, and Error with
+// ExitCode::budget when the text is larger than what memory there is.
 std::string read_text(const std::filesystem::path& path);
 
 // Throws UsageError when the file to be written is the same file as `other`, which is read or

@@ -28,21 +28,22 @@ std::string generation_line(const GenerationCounts& counts) {
 }
 
 std::span<const float> evaluate_prompt(engine::Session& session, std::span<const Token> tokens,
-                                       GenerationCounts& counts, Progress& progress,
-                                       RunStatus& status) {
+                                       std::uint64_t begin, GenerationCounts& counts,
+                                       Progress& progress, RunStatus& status) {
   // The last token is always computed, for its logits.
   if (session.position() == 0) {
     counts.restored_tokens += session.restore(tokens.first(tokens.size() - 1));
   }
-  const std::size_t begin = session.position();
+  const std::size_t held = session.position() - begin;
   const std::size_t part = engine::EngineOptions{}.chunk;
   const double seconds_before = counts.prompt_seconds;
   const Stopwatch watch;
   std::span<const float> logits;
-  for (std::size_t done = begin; done < tokens.size();) {
+  for (std::size_t done = held; done < tokens.size();) {
     const auto next = tokens.subspan(done, std::min(part, tokens.size() - done));
-    progress.show(fmt::format("prompt: {} of {} tokens, {:.1f} tokens/s", done, tokens.size(),
-                              rate(done - begin, watch.seconds()).value_or(0)));
+    progress.show(fmt::format("prompt: {} of {} tokens, {:.1f} tokens/s", begin + done,
+                              begin + tokens.size(),
+                              rate(done - held, watch.seconds()).value_or(0)));
     try {
       logits = session.evaluate(next, tokens.size() - done - next.size());
     } catch (const Interrupted&) {
@@ -52,7 +53,7 @@ std::span<const float> evaluate_prompt(engine::Session& session, std::span<const
     counts.prompt_tokens += next.size();
     status.add_tokens(next.size());
     counts.prompt_seconds = seconds_before + watch.seconds();
-    session.save(tokens.first(done));
+    if (begin == 0) session.save(tokens.first(done));
   }
   progress.clear();
   return logits;

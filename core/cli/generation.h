@@ -36,14 +36,15 @@ struct GenerationCounts {
 // "prompt 12 tokens (80.00 tokens/s), generated 5 tokens (7.00 tokens/s)".
 std::string generation_line(const GenerationCounts& counts);
 
-// Brings a session that holds a prefix of `tokens` up to all of them. An empty session first takes
-// what the prompt cache has; the rest is computed, and then saved in the prompt cache. Works in
-// parts, so that progress is shown and Ctrl-C is noticed. Returns no logits when interrupted; the
-// session then holds the finished parts. At least one token must be missing.
+// Brings a session that holds a prefix of a text up to the `tokens` that begin at position `begin`
+// of it. An empty session first takes what the prompt cache has; the rest is computed, and the
+// beginning of a text is then saved in the prompt cache. Works in parts, so that progress is shown
+// and Ctrl-C is noticed. Returns no logits when interrupted; the session then holds the finished
+// parts. At least one token must be missing.
 std::span<const float> evaluate_prompt(engine::Session& session,
                                        std::span<const tokenizer::Token> tokens,
-                                       GenerationCounts& counts, Progress& progress,
-                                       RunStatus& status);
+                                       std::uint64_t begin, GenerationCounts& counts,
+                                       Progress& progress, RunStatus& status);
 
 struct GenerationOptions {
   std::uint64_t tokens_max = 0;

@@ -1,16 +1,16 @@
 #include "core/cli/imatrix.h"
 
-#include <algorithm>
 #include <fmt/format.h>
 #include <limits>
 #include <optional>
-#include <span>
+#include <utility>
 #include <vector>
 
 #include "core/cli/files.h"
 #include "core/cli/interrupt.h"
 #include "core/cli/output.h"
 #include "core/cli/report.h"
+#include "core/cli/token_reader.h"
 #include "core/error.h"
 #include "core/files/durable_file.h"
 #include "core/gguf/quoted.h"
@@ -34,20 +34,28 @@ void refuse_output(const ImatrixOptions& options) {
   const files::DurableFile probe(options.output, {.named_by = files::NamedBy::user});
 }
 
-// Each chunk begins like a separate text: with BOS, if the model wants one.
-void run_chunks(engine::Engine& engine, std::span<Token> tokens, std::size_t chunk,
-                std::size_t count, Progress& progress) {
+// Computes the chunks of the text: the first in `chunk`, and each further one there is in full, up
+// to `count_max`. Each begins like a separate text: with BOS, if the model wants one. Returns their
+// number.
+std::uint32_t run_chunks(engine::Engine& engine, TokenReader& text, std::vector<Token>& chunk,
+                         std::uint32_t count_max, Progress& progress) {
   const std::optional<Token> bos =
       engine.tokenizer().adds_bos() ? engine.tokenizer().bos() : std::nullopt;
-  for (std::size_t i = 0; i < count; ++i) {
+  const std::size_t tokens = chunk.size();
+  std::uint32_t count = 0;
+  while (chunk.size() == tokens && count < count_max) {
     throw_if_interrupted();
-    progress.show_now(fmt::format("imatrix: chunk {} of {}", i + 1, count));
-    const std::span<Token> part = tokens.subspan(i * chunk, chunk);
-    if (bos) part.front() = *bos;
+    progress.show_now(
+        fmt::format("imatrix: chunk {}, {} of the text are read", count + 1, text.progress()));
+    if (bos) chunk.front() = *bos;
     engine.session().clear();
-    engine.session().evaluate(part);
+    engine.session().evaluate(chunk);
+    ++count;
+    chunk.clear();
+    if (count < count_max) text.read(tokens, chunk);
   }
   progress.clear();
+  return count;
 }
 
 }  // namespace
@@ -78,30 +86,33 @@ CLI::App* add_imatrix(CLI::App& program, ImatrixOptions& options) {
 
 int run_imatrix(const ImatrixOptions& options) {
   refuse_output(options);
-  const std::string text = read_text(options.text);
+  TextInput text_input(options.text);
   const RunWatch run;
   const InterruptGuard guard;
   engine::EngineOptions settings = engine_options(options.common);
   if (settings.window > 0) throw UsageError("imatrix takes chunks of --ctx tokens, not --window");
   if (settings.context == 0) settings.context = chunk_default;
+  settings.caller_bytes = TokenReader::bytes_max;
   quant::ImatrixSums sums;
   settings.watch = [&](const model::MatrixInput& input) { sums.add(input); };
   std::unique_ptr<engine::Engine> engine = open_engine(options.common, settings);
-  std::vector<Token> tokens = engine->tokenizer().encode(text, {});
+  TokenReader text(std::move(text_input), *engine, {});
+  std::vector<Token> tokens;
+  text.read(engine->session().capacity(), tokens);
   if (tokens.size() < 2) {
     throw UsageError(fmt::format("{} has {} tokens: at least 2 are needed", options.text.string(),
                                  tokens.size()));
   }
 
-  const std::size_t chunk = std::min<std::size_t>(tokens.size(), engine->session().capacity());
-  std::size_t count = tokens.size() / chunk;
-  if (options.chunks_max > 0) count = std::min<std::size_t>(count, options.chunks_max);
+  const std::size_t chunk = tokens.size();
+  constexpr std::uint32_t all = std::numeric_limits<std::uint32_t>::max();
   Progress progress(options.common.quiet);
   const Stopwatch watch;
-  run_chunks(*engine, tokens, chunk, count, progress);
+  const std::uint32_t count = run_chunks(
+      *engine, text, tokens, options.chunks_max > 0 ? options.chunks_max : all, progress);
   const double seconds = watch.seconds();
-  const quant::Imatrix imatrix = sums.finish(
-      options.text.string(), static_cast<std::uint32_t>(count), static_cast<std::uint32_t>(chunk));
+  const quant::Imatrix imatrix =
+      sums.finish(options.text.string(), count, static_cast<std::uint32_t>(chunk));
   imatrix.write(options.output);
   write_output(fmt::format("{}: {} weights, {} chunks of {} tokens\n", shown(options.output),
                            imatrix.entries().size(), count, chunk));

@@ -6,11 +6,13 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <utility>
 
 #include "core/cli/files.h"
 #include "core/cli/interrupt.h"
 #include "core/cli/output.h"
 #include "core/cli/report.h"
+#include "core/cli/token_reader.h"
 #include "core/error.h"
 
 namespace sluice::cli {
@@ -57,49 +59,94 @@ double negative_log_likelihood(std::span<const float> logits, Token token) {
 
 // The text, cut into windows that are evaluated separately.
 struct Windows {
-  std::size_t tokens = 0;  // in a window
-  std::size_t count = 0;
-  std::size_t first_scored = 0;  // index in the window of the first scored token
+  std::uint64_t tokens = 0;  // in a window
+  std::uint64_t count = 0;
 };
 
-Windows plan_windows(std::size_t text_tokens, std::uint32_t context, std::uint64_t windows_max) {
-  Windows windows;
-  windows.tokens = std::min<std::size_t>(text_tokens, context);
-  windows.count = text_tokens / windows.tokens;
-  windows.first_scored = text_tokens <= context ? 1 : windows.tokens / 2 + 1;
-  if (windows_max > 0) windows.count = std::min<std::size_t>(windows.count, windows_max);
-  return windows;
-}
-
-void score_window(engine::Session& session, std::span<const Token> tokens, std::size_t first_scored,
+// Evaluates tokens that go on with the sequence, and scores `next` and each of them but the first,
+// by the logits of the token before it.
+void score_tokens(engine::Session& session, std::span<const Token> tokens, Token next,
                   Score& score) {
-  session.clear();
-  const std::size_t unscored = first_scored - 1;  // logits that predict no scored token
-  if (unscored > 0) session.evaluate(tokens.first(unscored));
-  const std::span<const Token> scored = tokens.subspan(unscored, tokens.size() - 1 - unscored);
-  session.evaluate_all(scored, [&](std::size_t index, std::span<const float> logits) {
+  session.evaluate_all(tokens, [&](std::size_t index, std::span<const float> logits) {
     throw_if_interrupted();
-    score.add(negative_log_likelihood(logits, tokens[first_scored + index]));
+    const Token scored = index + 1 < tokens.size() ? tokens[index + 1] : next;
+    score.add(negative_log_likelihood(logits, scored));
   });
 }
 
-// Each window begins like a separate text: with BOS, if the model wants one.
-Score score_text(engine::Engine& engine, std::vector<Token>& tokens, const Windows& windows,
-                 Progress& progress) {
-  const std::optional<Token> bos =
-      engine.tokenizer().adds_bos() ? engine.tokenizer().bos() : std::nullopt;
-  Score score;
-  for (std::size_t i = 0; i < windows.count; ++i) {
-    throw_if_interrupted();
-    const auto so_far = score.count() ? fmt::format(", {:.4f} so far", score.perplexity()) : "";
-    progress.show_now(fmt::format("perplexity: window {} of {}{}", i + 1, windows.count, so_far));
-    const std::span<Token> window = std::span(tokens).subspan(i * windows.tokens, windows.tokens);
-    if (bos) window.front() = *bos;
-    score_window(engine.session(), window, windows.first_scored, score);
+class Scoring {
+ public:
+  Scoring(engine::Engine& engine, TokenReader& text, bool quiet)
+      : session_(engine.session()),
+        text_(text),
+        progress_(quiet),
+        bos_(engine.tokenizer().adds_bos() ? engine.tokenizer().bos() : std::nullopt) {}
+
+  // Scores the windows, up to `count_max`. `first` is the beginning of the text: one token more
+  // than a window, if there are so many.
+  Windows score(std::vector<Token> first, std::uint64_t count_max, Score& score) {
+    const std::uint64_t capacity = session_.capacity();
+    if (session_.capacity() == unlimited) return score_endless(std::move(first), score);
+    Windows windows{std::min<std::uint64_t>(first.size(), capacity), 0};
+    const std::size_t first_scored = first.size() <= capacity ? 1 : windows.tokens / 2 + 1;
+    for (std::vector<Token>& window = first; window.size() >= windows.tokens;) {
+      show(windows.count, score);
+      score_window(std::span(window).first(windows.tokens), first_scored, score);
+      ++windows.count;
+      if (windows.count == count_max) break;
+      window.erase(window.begin(), window.begin() + static_cast<std::ptrdiff_t>(windows.tokens));
+      text_.read(windows.tokens - window.size(), window);
+    }
+    progress_.clear();
+    return windows;
   }
-  progress.clear();
-  return score;
-}
+
+  // How many tokens to read for score(); of a sequence without an end, as many as are scored
+  // together.
+  std::size_t first_tokens() const {
+    return session_.capacity() == unlimited ? piece_tokens : std::size_t{session_.capacity()} + 1;
+  }
+
+ private:
+  static constexpr std::uint32_t unlimited = std::numeric_limits<std::uint32_t>::max();
+  static constexpr std::size_t piece_tokens = 4096;
+
+  // Each window begins like a separate text: with BOS, if the model wants one.
+  void score_window(std::span<Token> tokens, std::size_t first_scored, Score& score) {
+    throw_if_interrupted();
+    if (bos_) tokens.front() = *bos_;
+    session_.clear();
+    const std::size_t unscored = first_scored - 1;  // logits that predict no scored token
+    if (unscored > 0) session_.evaluate(tokens.first(unscored));
+    score_tokens(session_, tokens.subspan(unscored, tokens.size() - 1 - unscored), tokens.back(),
+                 score);
+  }
+
+  // The whole text as one window; `tokens` has at least two.
+  Windows score_endless(std::vector<Token> tokens, Score& score) {
+    if (bos_) tokens.front() = *bos_;
+    session_.clear();
+    while (tokens.size() > 1) {
+      show(0, score);
+      score_tokens(session_, std::span(tokens).first(tokens.size() - 1), tokens.back(), score);
+      tokens.erase(tokens.begin(), tokens.end() - 1);
+      text_.read(piece_tokens, tokens);
+    }
+    progress_.clear();
+    return {score.count() + 1, 1};
+  }
+
+  void show(std::uint64_t window, const Score& score) {
+    const auto so_far = score.count() ? fmt::format(", {:.4f} so far", score.perplexity()) : "";
+    progress_.show_now(fmt::format("perplexity: window {}, {} of the text are read{}", window + 1,
+                                   text_.progress(), so_far));
+  }
+
+  engine::Session& session_;
+  TokenReader& text_;
+  Progress progress_;
+  std::optional<Token> bos_;
+};
 
 void print(const Score& score, const Windows& windows, bool json) {
   const std::optional<double> error = score.standard_error();
@@ -147,7 +194,7 @@ CLI::App* add_perplexity(CLI::App& program, PerplexityOptions& options) {
 }
 
 int run_perplexity(const PerplexityOptions& options) {
-  const std::string text = read_text(options.file);
+  TextInput input(options.file);
   const RunWatch run;
   const InterruptGuard guard;
   engine::EngineOptions engine_settings = engine_options(options.common);
@@ -157,21 +204,23 @@ int run_perplexity(const PerplexityOptions& options) {
   const bool is_short = engine_settings.context < 4 && engine_settings.window == 0;
   if (is_short) throw UsageError("--ctx must be at least 4 to score a token");
   engine_settings.logits_columns = engine::logits_columns_for_all;
+  engine_settings.caller_bytes = TokenReader::bytes_max;
   std::unique_ptr<engine::Engine> engine = open_engine(options.common, engine_settings);
-  std::vector<Token> tokens = engine->tokenizer().encode(text, {});
+  TokenReader text(std::move(input), *engine, {});
+  Scoring scoring(*engine, text, options.common.quiet);
+  std::vector<Token> tokens;
+  text.read(scoring.first_tokens(), tokens);
   if (tokens.size() < 2) {
     throw UsageError(fmt::format("{} has {} tokens: at least 2 are needed to score one",
                                  options.file.string(), tokens.size()));
   }
 
-  const Windows windows =
-      plan_windows(tokens.size(), engine->session().capacity(), options.windows_max);
-  Progress progress(options.common.quiet);
   const Stopwatch watch;
-  const Score score = score_text(*engine, tokens, windows, progress);
+  Score score;
+  const Windows windows = scoring.score(std::move(tokens), options.windows_max, score);
   const double seconds = watch.seconds();
   print(score, windows, options.json);
-  const std::size_t evaluated = windows.count * (windows.tokens - 1);
+  const std::uint64_t evaluated = windows.count * (windows.tokens - 1);
   const RunRecord record(*engine);
   engine.reset();  // frees its memory for measuring the limits
   run.write_report(

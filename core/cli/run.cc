@@ -1,5 +1,6 @@
 #include "core/cli/run.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 #include <optional>
 #include <string_view>
@@ -12,6 +13,7 @@
 #include "core/cli/interrupt.h"
 #include "core/cli/output.h"
 #include "core/cli/report.h"
+#include "core/cli/token_reader.h"
 #include "core/constrain/guide.h"
 #include "core/constrain/library.h"
 #include "core/error.h"
@@ -28,40 +30,80 @@ std::string without_last_newline(std::string text) {
   return text;
 }
 
-std::string read_prompt(const RunOptions& options) {
+// Whether a prompt of -p goes through the model's chat template, if there is one.
+bool may_be_message(const RunOptions& options) {
+  return options.prompt && !options.raw && !options.parse_special;
+}
+
+// Where the prompt comes from. A text that is only continued is read while it is computed.
+struct Prompt {
+  std::optional<TextInput> file;  // or:
+  std::string text;
+};
+
+Prompt open_prompt(const RunOptions& options) {
   if (!options.prompt_tokens.empty()) return {};
-  if (!options.prompt_file.empty()) return without_last_newline(read_text(options.prompt_file));
-  if (options.prompt && *options.prompt != "-") return *options.prompt;
+  if (!options.prompt_file.empty()) return {TextInput(options.prompt_file), {}};
+  if (options.prompt && *options.prompt != "-") return {{}, *options.prompt};
   if (!options.prompt && ::isatty(STDIN_FILENO) == 1) {
     throw UsageError("there is no prompt: give -p TEXT or -f FILE, or pipe a text in");
   }
-  return without_last_newline(read_text("-"));
+  const bool is_message = may_be_message(options) && has_chat_template(options.common.model);
+  if (is_message) return {{}, without_last_newline(read_text("-"))};
+  return {TextInput("-"), {}};
 }
 
-std::vector<Token> tokenize_prompt(const RunOptions& options, const std::string& prompt,
-                                   const engine::Engine& engine) {
-  const tokenizer::Tokenizer& tokenizer = engine.tokenizer();
-  std::vector<Token> tokens = options.prompt_tokens;
-  check_tokens(tokens, engine.facts().vocabulary);
-  if (tokens.empty()) {
-    tokens = tokenizer.encode(prompt, {.add_bos = true, .parse_special = options.parse_special});
-  }
-  if (tokens.empty()) {
+// The tokens of the prompt that is continued, in order.
+class PromptTokens {
+ public:
+  PromptTokens(const RunOptions& options, Prompt prompt, const engine::Engine& engine) {
+    const tokenizer::Tokenizer& tokenizer = engine.tokenizer();
+    const tokenizer::EncodeOptions encode = {.add_bos = true,
+                                             .parse_special = options.parse_special};
+    if (prompt.file) {
+      file_.emplace(std::move(*prompt.file), engine,
+                    TokenReader::Options{.encode = encode, .drops_last_newline = true});
+    } else if (options.prompt_tokens.empty()) {
+      tokens_ = tokenizer.encode(prompt.text, encode);
+    } else {
+      tokens_ = options.prompt_tokens;
+      check_tokens(tokens_, engine.facts().vocabulary);
+    }
+    if (file_) file_->read(1, tokens_);
+    if (!tokens_.empty()) return;
     const std::optional<Token> bos = tokenizer.bos();
     if (!bos) {
       throw UsageError(
           "the prompt is empty and this model has no token to begin a text with "
           "(BOS): give at least one character");
     }
-    tokens.push_back(*bos);
+    tokens_.push_back(*bos);
   }
-  return tokens;
-}
 
-void check_fits(std::size_t tokens, const engine::Session& session) {
-  if (tokens <= session.capacity()) return;
-  throw UsageError(fmt::format("the prompt has {} tokens, but the context holds {}: raise --ctx",
-                               tokens, session.capacity()));
+  // The next tokens, up to `count`; fewer only at the end.
+  std::vector<Token> next(std::size_t count) {
+    const std::size_t taken = std::min(count, tokens_.size());
+    const auto end = tokens_.begin() + static_cast<std::ptrdiff_t>(taken);
+    std::vector<Token> out(tokens_.begin(), end);
+    tokens_.erase(tokens_.begin(), end);
+    if (file_) file_->read(count - taken, out);
+    return out;
+  }
+
+  // How many there are behind those; reads them.
+  std::uint64_t skip_rest() { return tokens_.size() + (file_ ? file_->skip_rest() : 0); }
+
+ private:
+  std::vector<Token> tokens_;  // that come first
+  std::optional<TokenReader> file_;
+};
+
+// What is held of a prompt beside its text: its tokens, and a message's copies while a template
+// puts it among others.
+std::uint64_t bytes_of_prompt(const RunOptions& options, const Prompt& prompt) {
+  constexpr std::uint64_t copies = 24;
+  const std::uint64_t tokens = std::uint64_t{2} * sizeof(Token) * options.common.context;
+  return TokenReader::bytes_max + tokens + copies * prompt.text.size();
 }
 
 using Constrained = std::shared_ptr<const constrain::Constraint>;
@@ -113,25 +155,45 @@ GenerationEnd write_text(const RunOptions& options, engine::Engine& engine,
   return end;
 }
 
-GenerationEnd continue_text(const RunOptions& options, const std::string& prompt,
-                            engine::Engine& engine, sampling::Sampler& sampler,
-                            const Constrained& constraint, GenerationCounts& counts,
-                            RunStatus& status) {
-  const std::vector<Token> tokens = tokenize_prompt(options, prompt, engine);
-  check_fits(tokens.size(), engine.session());
+// Computes the prompt. A part of it is held at a time where a window slides over it; of that, the
+// prompt cache has the first part. Returns no logits when interrupted.
+std::span<const float> compute_prompt(const RunOptions& options, Prompt prompt,
+                                      engine::Engine& engine, sampling::Sampler& sampler,
+                                      GenerationCounts& counts, RunStatus& status) {
+  constexpr std::uint64_t part_max = std::uint64_t{1} << 16;
+  engine::Session& session = engine.session();
+  PromptTokens source(options, std::move(prompt), engine);
+  const bool is_endless = options.common.window > 0;
+  const std::uint64_t part = is_endless ? part_max : session.capacity();
   Progress progress(options.common.quiet);
+  std::vector<Token> tokens = source.next(part);
+  if (const std::uint64_t rest = is_endless ? 0 : source.skip_rest(); rest > 0) {
+    throw UsageError(fmt::format("the prompt has {} tokens, but the context holds {}: raise --ctx",
+                                 tokens.size() + rest, session.capacity()));
+  }
+  std::span<const float> logits;
+  for (std::uint64_t done = 0; !tokens.empty(); tokens = source.next(part)) {
+    logits = evaluate_prompt(session, tokens, done, counts, progress, status);
+    if (logits.empty()) break;
+    for (const Token token : tokens) sampler.accept(token);
+    done += tokens.size();
+    if (!is_endless) break;
+  }
+  return logits;
+}
+
+GenerationEnd continue_text(const RunOptions& options, Prompt prompt, engine::Engine& engine,
+                            sampling::Sampler& sampler, const Constrained& constraint,
+                            GenerationCounts& counts, RunStatus& status) {
   const std::span<const float> logits =
-      evaluate_prompt(engine.session(), tokens, counts, progress, status);
-  progress.clear();
-  for (const Token token : tokens) sampler.accept(token);
+      compute_prompt(options, std::move(prompt), engine, sampler, counts, status);
   if (logits.empty()) return GenerationEnd::interrupted;
   return write_text(options, engine, sampler, logits, constraint, counts, status);
 }
 
 // Whether the prompt is a message, and the model has a chat template.
-bool wants_template(const RunOptions& options, const std::string& prompt) {
-  const bool is_message =
-      options.prompt && !prompt.empty() && !options.raw && !options.parse_special;
+bool wants_template(const RunOptions& options, const Prompt& prompt) {
+  const bool is_message = may_be_message(options) && (prompt.file || !prompt.text.empty());
   const bool is_asked_for =
       options.system || options.thinking.think != "auto" || options.thinking.tokens_max;
   if (is_message && has_chat_template(options.common.model)) return true;
@@ -259,7 +321,7 @@ int run_run(const RunOptions& options) {
   sampling.seed = options.sampling.seed.value_or(sampling::random_seed());
   sampling::Sampler sampler(sampling);
   check_stop_texts(options.sampling);
-  const std::string prompt = read_prompt(options);
+  Prompt prompt = open_prompt(options);
   std::optional<chat::ChatSource> source;
   if (wants_template(options, prompt)) source = read_chat_source(options.common.model, "auto");
   const Constrained constraint = read_constraint(options);
@@ -269,17 +331,18 @@ int run_run(const RunOptions& options) {
   const InterruptGuard guard;
   engine::EngineOptions settings = engine_options(options.common);
   settings.prompt_cache = options.prompt_cache;
+  settings.caller_bytes = bytes_of_prompt(options, prompt);
   if (constraint) {
-    settings.caller_bytes = constraint->bytes_max() + constrain::Guide::bytes_max(*constraint);
+    settings.caller_bytes += constraint->bytes_max() + constrain::Guide::bytes_max(*constraint);
   }
   std::unique_ptr<engine::Engine> engine = open_engine(options.common, std::move(settings));
 
   GenerationCounts counts;
   RunStatus status("run", options.common, *engine);
-  const GenerationEnd end =
-      source ? answer_message(options, *source, prompt, sampling.seed, *engine, constraint, counts,
-                              status)
-             : continue_text(options, prompt, *engine, sampler, constraint, counts, status);
+  const GenerationEnd end = source ? answer_message(options, *source, prompt.text, sampling.seed,
+                                                    *engine, constraint, counts, status)
+                                   : continue_text(options, std::move(prompt), *engine, sampler,
+                                                   constraint, counts, status);
 
   const RunRecord record(*engine);
   if (!options.common.quiet) {

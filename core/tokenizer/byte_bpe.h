@@ -18,6 +18,9 @@ class ByteBpe final : public VocabularyTokenizer {
  private:
   void encode_fragment(std::string_view text, bool after_special,
                        std::vector<Token>& out) const override;
+  bool may_cut(std::string_view text, std::size_t at) const override {
+    return pretokenizer_.may_cut(text, at);
+  }
   void encode_word(std::string_view word, Merger& merger, std::vector<Token>& out) const;
 
   Pretokenizer pretokenizer_;

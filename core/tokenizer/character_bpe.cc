@@ -37,6 +37,12 @@ void CharacterBpe::encode_fragment(std::string_view text, bool /*after_special*/
   }
 }
 
+bool CharacterBpe::may_cut(std::string_view text, std::size_t at) const {
+  const bool is_break = text[at] == '\n', is_behind_break = text[at - 1] == '\n';
+  if (is_break || is_behind_break) return is_break != is_behind_break;
+  return !utf8::is_continuation(text[at]) && !merges_.joints().has(text[at - 1], text[at]);
+}
+
 void CharacterBpe::encode_word(std::string_view word, Merger& merger,
                                std::vector<Token>& out) const {
   merger.clear();

@@ -17,6 +17,7 @@ class CharacterBpe final : public VocabularyTokenizer {
  private:
   void encode_fragment(std::string_view text, bool after_special,
                        std::vector<Token>& out) const override;
+  bool may_cut(std::string_view text, std::size_t at) const override;
   void encode_word(std::string_view word, Merger& merger, std::vector<Token>& out) const;
 
   MergeTable merges_;

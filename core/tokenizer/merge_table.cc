@@ -25,6 +25,7 @@ void MergeTable::add(const std::string& left, const std::string& right, std::uin
   Slot& slot = slots_[slot_of(left_symbol, right_symbol)];
   if (slot.left >= 0) return;
   const std::string whole = left + right;
+  if (!left.empty() && !right.empty()) joints_.add(left.back(), right.front());
   slot = {left_symbol, right_symbol, {rank, symbol_of(whole)}};
   if (first_word_bytes(whole) < whole.size()) spaces_start_symbols_ = false;
 }

@@ -35,6 +35,9 @@ class MergeTable {
   // before each such space without changing how it is merged.
   bool spaces_start_symbols() const { return spaces_start_symbols_; }
 
+  // The pairs of bytes where the two symbols of a merge meet: text is never merged across others.
+  const BytePairs& joints() const { return joints_; }
+
  private:
   struct Slot {
     std::int32_t left = -1;  // -1: free
@@ -48,6 +51,7 @@ class MergeTable {
   std::unordered_map<std::string, std::int32_t> others_;
   std::vector<Slot> slots_;  // linear probing; a power of two of them
   bool spaces_start_symbols_ = true;
+  BytePairs joints_;
 };
 
 }  // namespace sluice::tokenizer

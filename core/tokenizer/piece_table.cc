@@ -110,6 +110,7 @@ void PieceTable::add_to_index(Token token) {
   const std::string_view bytes = piece(token);
   normal_bytes_max_ = std::max(normal_bytes_max_, bytes.size());
   if (first_word_bytes(bytes) < bytes.size()) spaces_start_tokens_ = false;
+  pairs_.add(bytes);
   // Two texts may stand for the same bytes, when one has a plain space; the first one wins.
   Token& slot = slots_[slot_of(bytes)];
   if (slot < 0) slot = token;

@@ -2,6 +2,7 @@
 // Immutable after construction.
 #pragma once
 
+#include <bitset>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -11,6 +12,22 @@
 #include "core/tokenizer/vocabulary.h"
 
 namespace sluice::tokenizer {
+
+// Which bytes stand side by side anywhere in a set of texts.
+class BytePairs {
+ public:
+  void add(char left, char right) { pairs_.set(index(left, right)); }
+  void add(std::string_view text) {
+    for (std::size_t i = 0; i + 1 < text.size(); ++i) add(text[i], text[i + 1]);
+  }
+  bool has(char left, char right) const { return pairs_[index(left, right)]; }
+
+ private:
+  static std::size_t index(char left, char right) {
+    return std::size_t{static_cast<std::uint8_t>(left)} << 8 | static_cast<std::uint8_t>(right);
+  }
+  std::bitset<std::size_t{1} << 16> pairs_;
+};
 
 class PieceTable {
  public:
@@ -37,6 +54,9 @@ class PieceTable {
   // each such space without changing how it is merged.
   bool spaces_start_tokens() const { return spaces_start_tokens_; }
 
+  // The pairs of bytes in the normal tokens.
+  const BytePairs& pairs() const { return pairs_; }
+
  private:
   void append(Token token, const Vocabulary& vocabulary);
   void add_to_index(Token token);
@@ -48,6 +68,7 @@ class PieceTable {
   std::vector<Token> byte_tokens_ = std::vector<Token>(256, -1);
   std::size_t normal_bytes_max_ = 0;  // the longest that find() knows
   bool spaces_start_tokens_ = true;
+  BytePairs pairs_;
 };
 
 // How SentencePiece writes a space.

@@ -1,5 +1,7 @@
 #include "core/tokenizer/pretokenizer.h"
 
+#include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <string>
 
@@ -271,7 +273,7 @@ std::optional<PretokenizerTraits> find_pretokenizer(std::string_view pre) {
   return std::nullopt;
 }
 
-Pretokenizer::Pretokenizer(PretokenizerKind kind) {
+Pretokenizer::Pretokenizer(PretokenizerKind kind) : letter_(R"(\p{L})") {
   for (const std::string& regex : regexes_of(kind)) passes_.emplace_back(regex);
 }
 
@@ -285,6 +287,21 @@ void Pretokenizer::split(std::string_view text, const Sink& sink) const {
     if (invalid > 0) sink(text.substr(0, invalid));
     text.remove_prefix(invalid);
   }
+}
+
+bool Pretokenizer::may_cut(std::string_view text, std::size_t at) const {
+  const std::string_view before = text.substr(0, at), behind = text.substr(at);
+  constexpr std::array<std::string_view, 5> ends = {"\n", ".", ",", "\u3002", "\uFF0C"};
+  const bool is_at_end =
+      std::ranges::any_of(ends, [&](std::string_view end) { return behind.starts_with(end); });
+  if (!is_at_end && behind[0] != ' ') return false;
+  const char last = before.back();
+  if ((last >= 'a' && last <= 'z') || (last >= 'A' && last <= 'Z')) return true;
+  if (!is_at_end || static_cast<unsigned char>(last) < 0x80) return false;
+  const std::string_view letter = before.substr(utf8::character_start(before, at - 1));
+  if (utf8::character_bytes(letter) != letter.size()) return false;
+  Pattern::Scratch scratch;
+  return letter_.find(letter, 0, scratch).has_value();
 }
 
 void Pretokenizer::split_from(std::size_t pass, std::string_view piece, const Sink& sink,

@@ -62,10 +62,18 @@ class Pretokenizer {
   // Calls `sink` for each piece, in order.
   void split(std::string_view text, const Sink& sink) const;
 
+  // Whether `text` may be cut before its byte `at`, which is neither the first nor behind the last:
+  // its two parts have the pieces of the whole, whatever follows. It is so behind a letter, before
+  // the end of a line or of a part of a sentence, and behind an ASCII letter before a space: all
+  // patterns end a piece there, and none looks farther. A text of a kilobyte seldom has no such
+  // place.
+  bool may_cut(std::string_view text, std::size_t at) const;
+
  private:
   void split_from(std::size_t pass, std::string_view piece, const Sink& sink,
                   Pattern::Scratch& scratch) const;
 
+  Pattern letter_;
   std::vector<Pattern> passes_;  // each cuts the pieces that the ones before it left
 };
 

@@ -44,6 +44,10 @@ void SentencePieceBpe::encode_fragment(std::string_view text, bool after_special
   }
 }
 
+bool SentencePieceBpe::may_cut(std::string_view text, std::size_t at) const {
+  return !utf8::is_continuation(text[at]) && !pieces().pairs().has(text[at - 1], text[at]);
+}
+
 void SentencePieceBpe::encode_word(std::string_view word, Merger& merger,
                                    std::vector<Token>& out) const {
   merger.clear();

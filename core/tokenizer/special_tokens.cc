@@ -60,6 +60,16 @@ std::vector<Fragment> SpecialTokens::partition(std::string_view text, bool parse
   return fragments;
 }
 
+// A token is there unless a longer one begins within its length, which depends on still longer ones
+// in the same way. Shorter ones, and those before it, have no say.
+std::size_t SpecialTokens::reach(bool parse_special) const {
+  std::size_t bytes = 0;
+  for (const Length& length : lengths_) {
+    if (parse_special || length.any_user_defined) bytes += length.bytes;
+  }
+  return bytes;
+}
+
 // The token of this length that is written at `position`; null if there is none.
 const SpecialTokens::Special* SpecialTokens::at(std::string_view text, std::size_t position,
                                                 const Length& length, bool parse_special) const {

@@ -31,6 +31,10 @@ class SpecialTokens {
   // length of tokens.
   std::vector<Fragment> partition(std::string_view text, bool parse_special) const;
 
+  // Whether a token is written out at a place, or anything there belongs to one, depends only on
+  // what is before it and on so many bytes from it on.
+  std::size_t reach(bool parse_special) const;
+
  private:
   struct Special {
     Token token;

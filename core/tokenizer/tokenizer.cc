@@ -29,6 +29,18 @@ std::unique_ptr<Tokenizer> Tokenizer::from_metadata(const gguf::Metadata& metada
   return make_tokenizer(load_vocabulary(metadata));
 }
 
+std::size_t Tokenizer::encode_piece(std::string_view text, bool is_last,
+                                    const EncodeOptions& options, EncodePosition& position,
+                                    std::vector<Token>& out) const {
+  if (!is_last) return 0;
+  EncodeOptions rest = options;
+  rest.add_bos = options.add_bos && position.is_at_start;
+  const std::vector<Token> tokens = encode(text, rest);
+  out.insert(out.end(), tokens.begin(), tokens.end());
+  position = {.is_at_start = false, .is_behind_special = false};
+  return text.size();
+}
+
 std::unique_ptr<Tokenizer> make_tokenizer(Vocabulary vocabulary) {
   check_vocabulary(vocabulary);
   classify_tokens(vocabulary);
@@ -63,20 +75,54 @@ VocabularyTokenizer::VocabularyTokenizer(const Vocabulary& vocabulary)
 
 std::vector<Token> VocabularyTokenizer::encode(std::string_view text,
                                                const EncodeOptions& options) const {
-  check_size(text.size());
   std::vector<Token> tokens;
-  if (options.add_bos && add_bos_) tokens.push_back(*bos_);
-  bool after_special = true;
-  for (const Fragment& fragment : special_tokens_.partition(text, options.parse_special)) {
-    if (fragment.token >= 0) {
-      tokens.push_back(fragment.token);
-    } else {
-      encode_fragment(text.substr(fragment.begin, fragment.end - fragment.begin), after_special,
-                      tokens);
-    }
-    after_special = fragment.token >= 0;
-  }
+  EncodePosition position;
+  encode_piece(text, true, options, position, tokens);
   return tokens;
+}
+
+// Only what begins within the reach of the special tokens from the end is uncertain: a special
+// token that ends behind the piece may take its place. So the piece is cut where a fragment begins
+// before that, or within an ordinary one.
+std::size_t VocabularyTokenizer::encode_piece(std::string_view text, bool is_last,
+                                              const EncodeOptions& options,
+                                              EncodePosition& position,
+                                              std::vector<Token>& out) const {
+  check_size(text.size());
+  if (position.is_at_start && options.add_bos && add_bos_) out.push_back(*bos_);
+  position.is_at_start = false;
+  const std::size_t reach = is_last ? 0 : special_tokens_.reach(options.parse_special);
+  const std::size_t certain = text.size() - std::min(text.size(), reach);
+  const std::vector<Fragment> fragments = special_tokens_.partition(text, options.parse_special);
+  for (std::size_t i = 0; i < fragments.size(); ++i) {
+    const Fragment& fragment = fragments[i];
+    const bool is_whole =
+        is_last || (i + 1 < fragments.size() && fragments[i + 1].begin <= certain);
+    if (is_whole && fragment.token >= 0) {
+      out.push_back(fragment.token);
+      position.is_behind_special = true;
+      continue;
+    }
+    if (!is_whole && fragment.token >= 0) return fragment.begin;
+    std::string_view ordinary = text.substr(fragment.begin, fragment.end - fragment.begin);
+    if (!is_whole) {
+      ordinary =
+          ordinary.substr(0, cut_before(ordinary, certain - std::min(certain, fragment.begin)));
+      if (ordinary.empty()) return fragment.begin;
+    }
+    encode_fragment(ordinary, position.is_behind_special, out);
+    position.is_behind_special = false;
+    if (!is_whole) return fragment.begin + ordinary.size();
+  }
+  return text.size();
+}
+
+// The last place up to `end` where ordinary text can be cut; 0 if there is none.
+std::size_t VocabularyTokenizer::cut_before(std::string_view text, std::size_t end) const {
+  if (text.empty()) return 0;
+  std::size_t at = std::min(end, text.size() - 1);
+  while (at > 0 && !may_cut(text, at)) --at;
+  return at;
 }
 
 std::vector<Token> VocabularyTokenizer::encode_parts(std::span<const TextPart> parts,

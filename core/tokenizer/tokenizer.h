@@ -26,6 +26,12 @@ struct EncodeOptions {
   bool parse_special = false;  // recognise control tokens written out in the text
 };
 
+// Where the encoding of a text stands that comes in pieces (core/tokenizer/text_encoder.h).
+struct EncodePosition {
+  bool is_at_start = true;        // nothing was encoded yet
+  bool is_behind_special = true;  // nothing, or a token that is written out in the text, came last
+};
+
 // A part of a text that is put together from markup and from what others wrote.
 struct TextPart {
   std::string_view text;
@@ -39,6 +45,14 @@ class Tokenizer {
   virtual ~Tokenizer() = default;
 
   virtual std::vector<Token> encode(std::string_view text, const EncodeOptions& options) const = 0;
+
+  // Encodes `text`, which stands at `position` of a longer text, as far as what follows cannot
+  // change its tokens; all of it if it `is_last`. Appends the tokens, moves the position, and
+  // returns how many bytes they stand for: 0 if the text cannot be cut, as in a long word. A
+  // tokenizer that cannot cut any text encodes only the last.
+  virtual std::size_t encode_piece(std::string_view text, bool is_last,
+                                   const EncodeOptions& options, EncodePosition& position,
+                                   std::vector<Token>& out) const;
 
   // Encodes the parts as one text, without BOS. Control tokens, and the tokens of `barred`
   // (ascending; they may be user-defined ones), are recognised in markup only. No token is

@@ -24,6 +24,8 @@ std::unique_ptr<Tokenizer> make_tokenizer(Vocabulary vocabulary);
 class VocabularyTokenizer : public Tokenizer {
  public:
   std::vector<Token> encode(std::string_view text, const EncodeOptions& options) const final;
+  std::size_t encode_piece(std::string_view text, bool is_last, const EncodeOptions& options,
+                           EncodePosition& position, std::vector<Token>& out) const final;
   std::vector<Token> encode_parts(std::span<const TextPart> parts, std::span<const Token> barred,
                                   bool continues) const final;
   std::string_view piece(Token token, bool render_special) const final;
@@ -45,6 +47,10 @@ class VocabularyTokenizer : public Tokenizer {
   virtual void encode_fragment(std::string_view text, bool after_special,
                                std::vector<Token>& out) const = 0;
 
+  // Whether ordinary text can be cut before its byte `at`, which is neither the first nor behind
+  // the last: its two parts then have the tokens of the whole, whatever follows.
+  virtual bool may_cut(std::string_view text, std::size_t at) const = 0;
+
   // Appends the result of merging `word`: each symbol that is a token, and byte tokens (or one
   // unknown token) for every other symbol.
   void append_symbols(std::string_view word, const Merger& merger, std::vector<Token>& out) const;
@@ -53,6 +59,7 @@ class VocabularyTokenizer : public Tokenizer {
   bool add_space_prefix() const { return add_space_prefix_; }
 
  private:
+  std::size_t cut_before(std::string_view text, std::size_t end) const;
   void append_bytes(std::string_view bytes, std::vector<Token>& out) const;
   bool is_text(Token token) const;
   void check(Token token) const;
