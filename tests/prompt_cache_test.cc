@@ -9,6 +9,7 @@
 #include <fstream>
 #include <iterator>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <random>
 #include <set>
 #include <sys/wait.h>
@@ -310,6 +311,49 @@ TEST_CASE("run and chat use the prompt cache, and say so") {
   sluice::test::check_fails(run + " -q --prompt-cache " + folder.file("file"), 5, "prompt cache");
   sluice::test::check_fails(run + " --prompt-cache-size 1GiB", 2, "--prompt-cache");
   sluice::test::check_fails(run + cache + "--prompt-cache-size auto", 2, "auto");
+}
+
+TEST_CASE("rows of a batch begin with what the prompt cache has, and have the same results") {
+  const Folder folder;
+  const std::string model = sluice::test::make_model(folder);
+  std::string rows;
+  for (const char* end : {"a", "b", "c", "d"}) {
+    rows += R"({"prompt": ")" + long_prompt() + end +
+            R"(", "max_tokens": 6, "temperature": 1})"
+            "\n";
+  }
+  rows += R"({"prompt": "short", "max_tokens": 6})"
+          "\n";
+  sluice::test::write(folder.file("in"), rows);
+  int outputs = 0;
+  // The output, and how many tokens of prompts were found.
+  const auto batch = [&](const std::string& options) {
+    const std::string out = folder.file("out" + std::to_string(++outputs));
+    const std::string report = folder.file("report" + std::to_string(outputs));
+    const auto result =
+        shell("sluice batch " + model + " " + folder.file("in") + " -q --seed 3 -o " + out +
+              " --ordered --report " + report + " " + options);
+    INFO(result.errors);
+    REQUIRE(result.status == 0);
+    CHECK(result.errors.empty());
+    const auto facts = nlohmann::json::parse(sluice::test::content(report));
+    return std::pair(sluice::test::content(out),
+                     facts["prompt_tokens_shared"].get<std::uint64_t>());
+  };
+  for (const std::string more : {"", " --window 1024", " --parallel 1"}) {
+    const std::string cache =
+        more + " --prompt-cache " + folder.file("cache" + std::to_string(outputs));
+    const auto expected = batch(more), first = batch(cache), second = batch(cache);
+    INFO(more);
+    CHECK(first.first == expected.first);
+    CHECK(second.first == expected.first);
+    CHECK(first.second == expected.second);
+    CHECK(second.second > first.second + 100);
+  }
+  // A run finds what a batch has kept.
+  const auto run = shell("sluice run " + model + " -n 8 --temp 0 --raw -p '" + long_prompt() +
+                         "' --prompt-cache " + folder.file("cache0"));
+  CHECK(run.errors.find("from the prompt cache") != std::string::npos);
 }
 
 TEST_CASE("a run that is killed at any moment never misleads the next one, nor do two at once") {

@@ -364,6 +364,7 @@ CLI::App* add_batch(CLI::App& program, BatchOptions& options) {
   add_common_options(*command, options.common, "what the longest row needs");
   add_trace_option(*command, options.common);
   add_sampling_options(*command, options.sampling);
+  add_prompt_cache_options(*command, options.prompt_cache);
   command->add_option("IN.jsonl", options.input, "The file of rows; - reads the standard input")
       ->type_name("")
       ->required();

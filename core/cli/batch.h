@@ -18,6 +18,7 @@ inline constexpr int exit_status_resume = 75;
 struct BatchOptions {
   CommonOptions common;
   SamplingOptions sampling;
+  engine::PromptCacheOptions prompt_cache;
   std::filesystem::path input;
   std::filesystem::path output;
   std::uint32_t parallel = 0;  // 0: auto

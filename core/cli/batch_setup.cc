@@ -285,6 +285,7 @@ class Preparation {
         wanted_(engine_options(options.common)),
         planner_(options.common.model, {}) {
     wanted_.stop_check = std::move(stop_check);
+    wanted_.prompt_cache = options.prompt_cache;
     tasks_ = task_options(options);
     tasks_.now = job.now;
     const gguf::Metadata& metadata = planner_.header().metadata();

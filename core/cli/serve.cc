@@ -220,6 +220,7 @@ CLI::App* add_serve(CLI::App& program, ServeOptions& options) {
   CLI::App* command = add_command(program, "serve", "Serve the API of OpenAI", description);
   add_common_options(*command, options.common);
   add_sampling_options(*command, options.sampling);
+  add_prompt_cache_options(*command, options.prompt_cache);
   add_network_options(*command, options);
   command
       ->add_option("--parallel", options.parallel,

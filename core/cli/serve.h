@@ -16,6 +16,7 @@ namespace sluice::cli {
 struct ServeOptions {
   CommonOptions common;
   SamplingOptions sampling;
+  engine::PromptCacheOptions prompt_cache;
   std::string host = "127.0.0.1";
   std::optional<std::uint16_t> port;  // nothing: 8080, or none where there is --unix
   std::filesystem::path unix_path;

@@ -112,6 +112,7 @@ ServePreparation prepare_serve(const ServeOptions& options) {
   ServePreparation preparation;
   engine::EngineOptions& wanted = preparation.engine;
   wanted = engine_options(options.common);
+  wanted.prompt_cache = options.prompt_cache;
   const engine::RunPlanner& planner =
       preparation.planner.emplace(options.common.model, gguf::ParseOptions{});
   const auto plan_for = [&](std::uint32_t parallel) {

@@ -168,6 +168,22 @@ class CachedSequence final : public Sequence {
   CachedText text_;
 };
 
+// `cache` may be null.
+std::uint32_t restore_text(PromptCache* cache, CachedText& text, std::span<const Token> tokens) {
+  if (text.length() != 0) throw UsageError("only an empty sequence can be restored");
+  if (cache == nullptr) return 0;
+  const std::uint32_t restored = cache->restore(text.pages(), tokens);
+  text.appended(tokens.first(restored));
+  return restored;
+}
+
+void save_text(PromptCache* cache, const CachedText& text, std::span<const Token> tokens) {
+  if (tokens.size() > text.length()) throw UsageError("only what was evaluated can be saved");
+  // While keys are made anew, and that was interrupted, there are fewer than the text has tokens.
+  const std::size_t held = std::min<std::size_t>(tokens.size(), text.pages().length());
+  if (cache != nullptr) cache->save(text.pages(), tokens.first(held));
+}
+
 // One sequence of the stepper's cache, evaluated in chunks.
 class ChunkedSession final : public Session {
  public:
@@ -214,20 +230,11 @@ class ChunkedSession final : public Session {
   void truncate(std::uint32_t position) override { text_.truncate(position); }
 
   std::uint32_t restore(std::span<const Token> tokens) override {
-    if (position() != 0) throw UsageError("only an empty sequence can be restored");
-    if (!prompt_cache_) return 0;
     text_.expect(static_cast<std::uint32_t>(tokens.size()));
-    const std::uint32_t restored = prompt_cache_->restore(text_.pages(), tokens);
-    text_.appended(tokens.first(restored));
-    return restored;
+    return restore_text(prompt_cache_, text_, tokens);
   }
 
-  void save(std::span<const Token> tokens) override {
-    if (tokens.size() > position()) throw UsageError("only what was evaluated can be saved");
-    // While keys are made anew, and that was interrupted, there are fewer than the text has tokens.
-    const std::size_t held = std::min<std::size_t>(tokens.size(), text_.pages().length());
-    if (prompt_cache_) prompt_cache_->save(text_.pages(), tokens.first(held));
-  }
+  void save(std::span<const Token> tokens) override { save_text(prompt_cache_, text_, tokens); }
 
  private:
   // `end`: the length of the text when logits are wanted next.
@@ -319,6 +326,14 @@ class LoadedEngine final : public Engine {
     }
   }
 
+  std::uint32_t restore(Sequence& sequence, std::span<const Token> tokens) override {
+    return restore_text(prompt_cache(), dynamic_cast<CachedSequence&>(sequence).text(), tokens);
+  }
+
+  void save(const Sequence& sequence, std::span<const Token> tokens) override {
+    save_text(prompt_cache(), dynamic_cast<const CachedSequence&>(sequence).text(), tokens);
+  }
+
   std::span<const std::span<const float>> step(std::span<const SequenceWork> works) override {
     const auto text_of = [](const SequenceWork& work) -> CachedText& {
       return dynamic_cast<CachedSequence&>(*work.sequence).text();
@@ -353,8 +368,8 @@ class LoadedEngine final : public Engine {
     if (!session_) {
       auto sequence = cache().new_sequence(plan().cache.positions);
       if (!sequence) throw UsageError("other sequences have taken the room of the context");
-      session_.emplace(*stepper_, plan(), std::move(*sequence),
-                       prompt_cache_ ? &*prompt_cache_ : nullptr, [this] { tell_changes(); });
+      session_.emplace(*stepper_, plan(), std::move(*sequence), prompt_cache(),
+                       [this] { tell_changes(); });
     }
     return *session_;
   }
@@ -374,6 +389,7 @@ class LoadedEngine final : public Engine {
   }
 
   kvcache::KvCache& cache() { return stepper_->cache(); }
+  PromptCache* prompt_cache() { return prompt_cache_ ? &*prompt_cache_ : nullptr; }
 
   // With a window a sequence has no end, even if the number of its positions is known.
   std::uint32_t capacity_for(std::uint32_t positions) const {

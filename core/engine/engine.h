@@ -43,7 +43,7 @@ inline constexpr std::uint32_t logits_columns_for_all = 32;
 
 struct EngineOptions : plan::RunSettings {
   unsigned threads = 0;                  // 0: topology chooses
-  PromptCacheOptions prompt_cache = {};  // of the session
+  PromptCacheOptions prompt_cache = {};  // Engine::restore and Engine::save
   // Called while pinned weights are loaded.
   std::function<void(std::uint64_t loaded_bytes, std::uint64_t total_bytes)> on_load = {};
   // Called many times a step. What it throws ends the step early, so that a caller that no longer
@@ -207,6 +207,18 @@ class Engine {
   // next token would see.
   virtual std::unique_ptr<Sequence> fork(const Sequence& source, std::uint32_t prefix,
                                          std::uint32_t positions) = 0;
+  // Fills the sequence, which must be empty, with the longest prefix of `tokens` that the prompt
+  // cache has and the sequence has room for; Sequence::expect comes first. Returns its length; 0
+  // without a prompt cache. All results after it are bit for bit those that computing the tokens
+  // would have given.
+  virtual std::uint32_t restore(Sequence& /*sequence*/,
+                                std::span<const tokenizer::Token> /*tokens*/) {
+    return 0;
+  }
+  // Writes `tokens`, which the sequence begins with, to the prompt cache if there is one. With a
+  // window it can only save what has not slid out, so save after each part of a prompt.
+  virtual void save(const Sequence& /*sequence*/, std::span<const tokenizer::Token> /*tokens*/) {}
+
   // Appends the tokens of all works in one pass over the tape. Returns, in the order of `works`,
   // the logits [vocabulary] of each work that wants them and an empty span for each other; valid
   // until the next call.
@@ -247,12 +259,8 @@ class Session {
   virtual void clear() = 0;                           // removes all tokens
   virtual void truncate(std::uint32_t position) = 0;  // as Sequence::truncate
 
-  // Fills the sequence, which must be empty, with the longest prefix of `tokens` that the prompt
-  // cache has. Returns its length; 0 without a prompt cache. All results after it are bit for bit
-  // those that evaluating the tokens would have given.
+  // As Engine::restore and Engine::save.
   virtual std::uint32_t restore(std::span<const tokenizer::Token> tokens) = 0;
-  // Writes `tokens`, which the sequence begins with, to the prompt cache if there is one. With a
-  // window it can only save what has not slid out, so save after each part of a prompt.
   virtual void save(std::span<const tokenizer::Token> tokens) = 0;
 };
 

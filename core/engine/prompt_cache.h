@@ -67,8 +67,9 @@ class PromptCache {
   std::function<void(const std::string&)> warn_;
   PageStore store_;
   PageKey root_;
-  std::vector<PageKey> kept_;  // the pages that were restored or saved last, from the first on
-  bool writes_ = true;         // false after a write has failed
+  // The pages that were restored or saved last, from the first on, of whichever sequence.
+  std::vector<PageKey> kept_;
+  bool writes_ = true;  // false after a write has failed
 };
 
 }  // namespace sluice::engine

@@ -359,7 +359,9 @@ std::unique_ptr<Sequence> Scheduler::make_sequence(const Row& row) {
     return engine_.fork(*match.sequence, match.tokens, row.room(true));
   }
   std::unique_ptr<Sequence> made = engine_.new_sequence(row.room(true));
-  if (made) made->expect(static_cast<std::uint32_t>(row.tokens.size()));
+  if (!made) return nullptr;
+  made->expect(static_cast<std::uint32_t>(row.tokens.size()));
+  if (row.can_share()) engine_.restore(*made, row.shareable());
   return made;
 }
 
@@ -467,6 +469,9 @@ void Scheduler::advance(Row& row, std::size_t tokens, std::span<const float> log
   row.evaluated_most = std::max(row.evaluated_most, end);
   counts_.tokens_evaluated_again += tokens - fresh;
   if (!row.has_begun()) counts_.prompt_tokens_evaluated += fresh;
+  if (!row.has_begun() && !row.task.pooling) {
+    engine_.save(*row.sequence, std::span(row.tokens).first(end));
+  }
   if (row.task.pooling && end == row.tokens.size()) {
     row.completion.embedding = row.pool.embedding();
     return finish(row, rows::Finish::stop);

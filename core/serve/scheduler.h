@@ -17,7 +17,7 @@
 // Common prefixes are evaluated once. A row whose prompt shares `shared_tokens_min` or more tokens
 // with that of a running row waits until these are evaluated, and then begins as a fork of it (or
 // from nothing if they have slid out of a window). Sequences that have ended are kept for later
-// rows, until their pages are needed.
+// rows, until their pages are needed. What no sequence has may be in the engine's prompt cache.
 //
 // The tokens of a row depend on the row alone: the engine's logits do not depend on what else is in
 // a step, and each row has its own sampler. So the scheduler is free to choose the order.
@@ -58,7 +58,7 @@ struct SchedulerOptions {
 struct SchedulerCounts {
   std::uint64_t steps = 0;
   std::uint64_t prompt_tokens_evaluated = 0;  // for the first time
-  std::uint64_t prompt_tokens_shared = 0;     // of another sequence, by sharing its pages
+  std::uint64_t prompt_tokens_shared = 0;     // pages of another sequence, or of the prompt cache
   std::uint64_t tokens_evaluated_again = 0;   // after a preemption
   std::uint64_t tokens_generated = 0;
   std::uint64_t tokens_forced = 0;  // of these, those that were known without logits
