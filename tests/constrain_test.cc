@@ -13,12 +13,13 @@
 #include "core/text/utf8.h"
 #include "tests/catch.h"
 #include "tests/constrain_support.h"
+#include "tests/contains.h"
 #include "tests/random_seed.h"
 
 namespace sluice::constrain {
 namespace {
 
-using Catch::Matchers::Contains;
+using sluice::test::Contains;
 using test::ends_of;
 using test::has_bit;
 using test::ListTokenizer;

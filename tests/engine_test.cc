@@ -14,6 +14,7 @@
 #include "core/gguf/gguf.h"
 #include "core/gguf/gguf_writer.h"
 #include "tests/catch.h"
+#include "tests/contains.h"
 #include "tests/model_file.h"
 #include "tests/sanitized.h"
 #include "tests/temporary_folder.h"
@@ -304,8 +305,9 @@ TEST_CASE("tokens that the file suppresses are never likely, and all others as b
 
   for (const std::int32_t wrong : {-1, 1 << 20}) {
     const fs::path path = with_suppressed(folder.path(), {3, wrong});
-    CHECK_THROWS_WITH(Engine::open(path, options_for(16)),
-                      Catch::Contains("suppress_tokens") && Catch::Contains(std::to_string(wrong)));
+    CHECK_THROWS_WITH(
+        Engine::open(path, options_for(16)),
+        sluice::test::Contains("suppress_tokens") && sluice::test::Contains(std::to_string(wrong)));
   }
 }
 

@@ -684,7 +684,7 @@ TEST_CASE("a response has the text of the chat completion that asks for the same
       streamed += last["delta"].get<std::string>();
     }
   }
-  CHECK(streamed == text);
+  CHECK(text == streamed);
   std::erase(types, "response.output_text.delta");
   CHECK(types == std::vector<std::string>{
                      "response.created", "response.in_progress", "response.output_item.added",

@@ -208,8 +208,8 @@ TEST_CASE("thoughts and calls are split off a stream, as they are off an answer"
     content += delta.value("content", "");
     if (delta.contains("tool_calls")) calls = delta["tool_calls"];
   }
-  CHECK(thought == whole["message"]["reasoning_content"]);
-  CHECK(content == whole["message"]["content"]);
+  CHECK(whole["message"]["reasoning_content"] == thought);
+  CHECK(whole["message"]["content"] == content);
   CHECK(thought_pieces > 3);
   CHECK(finish == whole["finish_reason"]);
   if (!has_tools) {

@@ -13,12 +13,13 @@
 #include "core/constrain/machine.h"
 #include "tests/catch.h"
 #include "tests/constrain_support.h"
+#include "tests/contains.h"
 #include "tests/random_seed.h"
 
 namespace sluice::constrain {
 namespace {
 
-using Catch::Matchers::Contains;
+using sluice::test::Contains;
 using Json = nlohmann::ordered_json;
 using Texts = std::vector<std::string>;
 using test::ends_of;

@@ -82,9 +82,9 @@ bool is_same(Evaluator&, const Value& subject, const Arguments& arguments) {
 }
 
 template <bool upper>
-bool is_cased(Evaluator& evaluator, const Value& subject, const Arguments&) {
+bool is_cased(Evaluator& evaluator, const Value& subject, const Arguments& arguments) {
   const MethodFunction method = find_string_method(upper ? "isupper" : "islower");
-  return truth(method(evaluator, evaluator.heap().string(to_text(subject)), Arguments()));
+  return truth(method(evaluator, evaluator.heap().string(to_text(subject)), arguments));
 }
 
 template <bool filters>
