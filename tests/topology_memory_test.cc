@@ -229,7 +229,6 @@ TEST_CASE("the memory of a process, field by field") {
              "Name:\tRssAnon: 9 kB\nVmHWM:\t 500 kB\nRssAnon:\t 100 kB\nRssFile:\t 200 kB\n"
              "RssShmem:\t 8 kB\nVmPTE:\t 44 kB\nVmSwap:\t 3 kB\n");
   tree.write("/proc/self/stat", "12 (odd ) 1 2 (name) S 1 2 3 4 5 6 1111 8 2222 10 11\n");
-  tree.write("/proc/self/smaps_rollup", "0-1 ---p 0 00:00 0 [rollup]\nRss: 9 kB\nPss: 7 kB\n");
   const ProcessMemory memory = read_process_memory(tree.root());
   CHECK(memory.rss_anon_bytes == 100U * 1024);
   CHECK(memory.rss_file_bytes == 200U * 1024);
@@ -242,7 +241,6 @@ TEST_CASE("the memory of a process, field by field") {
   CHECK(memory.unreclaimable_bytes() == 152U * 1024);
   CHECK(memory.peak_bytes() == 544U * 1024);
   CHECK_FALSE(ProcessMemory{}.peak_bytes());
-  CHECK(read_proportional_bytes(tree.root()) == 7U * 1024);
 }
 
 TEST_CASE("v2 memory of the group, and counters under their older name") {

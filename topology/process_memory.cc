@@ -96,10 +96,6 @@ ProcessMemory read_process_memory(const FileRoot& root) {
   return memory;
 }
 
-std::optional<std::uint64_t> read_proportional_bytes(const FileRoot& root) {
-  return find_kilobytes(root.text("/proc/self/smaps_rollup").value_or(""), "Pss");
-}
-
 CgroupMemory read_cgroup_memory(const FileRoot& root) {
   CgroupMemory memory;
   const std::optional<Cgroup> group = find_cgroup(root, "memory");

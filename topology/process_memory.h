@@ -37,10 +37,6 @@ struct ProcessMemory {
 
 ProcessMemory read_process_memory(const FileRoot& root = {});
 
-// The resident bytes with each shared page divided by its number of users (smaps_rollup). Not part
-// of ProcessMemory because the kernel has to walk all page tables of the process for it.
-std::optional<std::uint64_t> read_proportional_bytes(const FileRoot& root = {});
-
 // The memory control group of this process, with all its descendants.
 struct CgroupMemory {
   std::string name;                            // empty if there is no such group
