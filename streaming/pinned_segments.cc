@@ -1,7 +1,6 @@
 #include "streaming/pinned_segments.h"
 
 #include <algorithm>
-#include <iterator>
 #include <limits>
 #include <numeric>
 #include <stdexcept>
@@ -21,9 +20,9 @@ std::uint64_t sum_over(std::span<const std::uint64_t> bytes, std::span<const std
 
 PinnedSegments::PinnedSegments(std::span<const std::uint64_t> bytes,
                                std::span<const std::size_t> order)
-    : place_of_turn_(bytes.size(), nowhere),
-      limit_bytes_(std::numeric_limits<std::uint64_t>::max()),
-      memory_(sum_over(bytes, order)) {
+    : memory_(sum_over(bytes, order)),
+      place_of_turn_(bytes.size(), nowhere),
+      limit_bytes_(std::numeric_limits<std::uint64_t>::max()) {
   std::uint64_t at = 0;
   for (const std::size_t turn : order) {
     place_of_turn_[turn] = places_.size();
@@ -34,15 +33,13 @@ PinnedSegments::PinnedSegments(std::span<const std::uint64_t> bytes,
 }
 
 void PinnedSegments::limit(std::uint64_t bytes) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   const bool falls = bytes < limit_bytes_;
   limit_bytes_ = bytes;
   if (!falls || places_.empty() || may_stay(places_.back())) return;
   populate_.reset();  // it may be touching memory beyond the limit
-  const auto behind = std::partition_point(places_.begin(), places_.end(),
-                                           [this](const Place& place) { return may_stay(place); });
   // Gives back runs of segments rather than single ones, so that pages shared by two are included.
-  std::size_t first = static_cast<std::size_t>(behind - places_.begin());
+  std::size_t first = may_stay_of(places_.size());
   for (std::size_t i = first; i < places_.size(); ++i) {
     if (places_[i].state == State::streamed || places_[i].state == State::pinned) {
       places_[i].state = State::streamed;
@@ -55,11 +52,17 @@ void PinnedSegments::limit(std::uint64_t bytes) {
   give_back(first, places_.size());
 }
 
+std::size_t PinnedSegments::may_stay_of(std::size_t count) const {
+  const auto begin = places_.begin(), end = begin + static_cast<std::ptrdiff_t>(count);
+  const auto behind = std::partition_point(
+      begin, end, [limit = limit_bytes_](const Place& place) { return place.end <= limit; });
+  return static_cast<std::size_t>(behind - begin);
+}
+
 // Returns the memory of places [first, last) to the system; none of them is in use. A page at
 // either end is kept while a neighbour that lies in it too is in use.
 void PinnedSegments::give_back(std::size_t first, std::size_t last) {
   if (first >= last) return;
-  const auto is_in_use = [this](std::size_t i) { return places_[i].state != State::streamed; };
   std::uint64_t begin = round_down(places_[first].begin, page_bytes);
   for (std::size_t i = first; i-- != 0 && places_[i].end > begin;) {
     if (is_in_use(i)) begin += page_bytes;
@@ -72,12 +75,12 @@ void PinnedSegments::give_back(std::size_t first, std::size_t last) {
 }
 
 std::uint64_t PinnedSegments::limit_bytes() const {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   return limit_bytes_;
 }
 
 std::uint64_t PinnedSegments::bytes() const {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   std::uint64_t bytes = 0;
   for (const Place& place : places_) {
     const bool is_there = place.state == State::pinned || place.state == State::held;
@@ -87,14 +90,14 @@ std::uint64_t PinnedSegments::bytes() const {
 }
 
 bool PinnedSegments::is_pinned(std::size_t turn) const {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   const Place* const place = find(turn);
   return place != nullptr && !place->is_doomed &&
          (place->state == State::pinned || place->state == State::held);
 }
 
 std::size_t PinnedSegments::next_streamed(std::size_t turn) const {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   while (turn < place_of_turn_.size()) {
     const Place* const place = find(turn);
     if (place == nullptr || place->state == State::streamed) return turn;
@@ -104,21 +107,19 @@ std::size_t PinnedSegments::next_streamed(std::size_t turn) const {
 }
 
 void PinnedSegments::populate(std::size_t count, unsigned threads) {
-  const std::lock_guard lock(mutex_);
-  const auto behind =
-      std::partition_point(places_.begin(), places_.begin() + static_cast<std::ptrdiff_t>(count),
-                           [this](const Place& place) { return may_stay(place); });
-  if (behind == places_.begin()) return;
-  populate_.emplace(memory_.bytes().first(std::prev(behind)->end), threads);
+  const base::MutexLock lock(mutex_);
+  const std::size_t staying = may_stay_of(count);
+  if (staying == 0) return;
+  populate_.emplace(memory_.bytes().first(places_[staying - 1].end), threads);
 }
 
 void PinnedSegments::stop_populating() {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   populate_.reset();
 }
 
 const std::byte* PinnedSegments::acquire(std::size_t turn) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   Place* const place = find(turn);
   if (place == nullptr || place->state == State::streamed) return nullptr;
   if (place->state != State::pinned) {
@@ -129,7 +130,7 @@ const std::byte* PinnedSegments::acquire(std::size_t turn) {
 }
 
 bool PinnedSegments::release(std::size_t turn) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   Place* const place = find(turn);
   if (place == nullptr || place->state != State::held) return false;
   leave(*place);
@@ -137,19 +138,19 @@ bool PinnedSegments::release(std::size_t turn) {
 }
 
 std::optional<std::uint64_t> PinnedSegments::place_end(std::size_t turn) const {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   const Place* const place = find(turn);
   return place == nullptr ? std::nullopt : std::optional(place->end);
 }
 
 bool PinnedSegments::may_pin(std::size_t turn) const {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   const Place* const place = find(turn);
   return place != nullptr && may_stay(*place);
 }
 
 void PinnedSegments::exchange(std::size_t a, std::size_t b) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   for (const std::size_t turn : {a, b}) {
     Place* const place = find(turn);
     if (place == nullptr) continue;
@@ -162,7 +163,7 @@ void PinnedSegments::exchange(std::size_t a, std::size_t b) {
 }
 
 std::byte* PinnedSegments::begin_copy(std::size_t turn) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   Place* const place = find(turn);
   if (place == nullptr || place->state != State::streamed || !may_stay(*place)) return nullptr;
   place->state = State::copying;
@@ -170,14 +171,14 @@ std::byte* PinnedSegments::begin_copy(std::size_t turn) {
 }
 
 std::byte* PinnedSegments::copied_to(std::size_t turn) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   const Place* const place = find(turn);
   const bool is_copy = place != nullptr && place->state == State::copying;
   return is_copy ? memory_.data() + place->begin : nullptr;
 }
 
 void PinnedSegments::end_copy(std::size_t turn) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   leave(*find(turn));
 }
 
@@ -198,7 +199,7 @@ const PinnedSegments::Place* PinnedSegments::find(std::size_t turn) const {
 }
 
 PinnedSegments::Place* PinnedSegments::find(std::size_t turn) {
-  return const_cast<Place*>(std::as_const(*this).find(turn));
+  return const_cast<Place*>(static_cast<const PinnedSegments*>(this)->find(turn));
 }
 
 }  // namespace sluice::streaming

@@ -12,11 +12,11 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <vector>
 
+#include "base/mutex.h"
 #include "streaming/arena.h"
 #include "streaming/populate.h"
 
@@ -84,18 +84,25 @@ class PinnedSegments {
   };
 
   // A place by turn, or null.
-  const Place* find(std::size_t turn) const;
-  Place* find(std::size_t turn);
-  bool may_stay(const Place& place) const { return place.end <= limit_bytes_; }
-  void give_back(std::size_t first, std::size_t last);
-  void leave(Place& place);
+  const Place* find(std::size_t turn) const SLUICE_REQUIRES(mutex_);
+  Place* find(std::size_t turn) SLUICE_REQUIRES(mutex_);
+  bool may_stay(const Place& place) const SLUICE_REQUIRES(mutex_) {
+    return place.end <= limit_bytes_;
+  }
+  bool is_in_use(std::size_t place) const SLUICE_REQUIRES(mutex_) {
+    return places_[place].state != State::streamed;
+  }
+  // How many of the first `count` places may stay under the limit.
+  std::size_t may_stay_of(std::size_t count) const SLUICE_REQUIRES(mutex_);
+  void give_back(std::size_t first, std::size_t last) SLUICE_REQUIRES(mutex_);
+  void leave(Place& place) SLUICE_REQUIRES(mutex_);
 
-  mutable std::mutex mutex_;  // guards all below but the content of the arena
-  std::vector<Place> places_;
-  std::vector<std::size_t> place_of_turn_;  // or nowhere
-  std::uint64_t limit_bytes_;
-  Arena memory_;
-  std::optional<Populate> populate_;
+  Arena memory_;  // its content belongs to the leading thread
+  mutable base::Mutex mutex_;
+  std::vector<Place> places_ SLUICE_GUARDED_BY(mutex_);
+  std::vector<std::size_t> place_of_turn_ SLUICE_GUARDED_BY(mutex_);  // or nowhere
+  std::uint64_t limit_bytes_ SLUICE_GUARDED_BY(mutex_);
+  std::optional<Populate> populate_ SLUICE_GUARDED_BY(mutex_);
 };
 
 }  // namespace sluice::streaming

@@ -22,7 +22,7 @@ Populate::Populate(std::span<std::byte> memory, unsigned threads) : memory_(memo
 
 Populate::~Populate() {
   is_stopping_ = true;
-  for (std::thread& thread : threads_) thread.join();
+  threads_.clear();
 }
 
 void Populate::touch_pieces() {

@@ -10,8 +10,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <thread>
 #include <vector>
+
+#include "base/thread.h"
 
 namespace sluice::streaming {
 
@@ -31,7 +32,7 @@ class Populate {
   std::span<std::byte> memory_;
   std::atomic<std::uint64_t> next_{0};  // the first byte that no thread has taken yet
   std::atomic<bool> is_stopping_{false};
-  std::vector<std::thread> threads_;
+  std::vector<base::Thread> threads_;
 };
 
 }  // namespace sluice::streaming

@@ -1,5 +1,6 @@
 #include "streaming/read_piece.h"
 
+#include <algorithm>
 #include <cerrno>
 
 #include "streaming/alignment.h"
@@ -40,6 +41,22 @@ ReadPiece::Outcome ReadPiece::advance(std::int64_t result, std::uint64_t alignme
   bytes -= kept_bytes;
   if (buffer != nullptr) buffer += kept_bytes;
   return Outcome::again;
+}
+
+std::size_t piece_count(const ReadRequest& request) {
+  return static_cast<std::size_t>((request.bytes + piece_bytes_max - 1) / piece_bytes_max);
+}
+
+ReadPiece piece_at(const ReadRequest& request, std::uint64_t file_bytes, std::size_t index) {
+  const std::uint64_t done = index * piece_bytes_max;
+  ReadPiece piece;
+  piece.slot = request.slot;
+  piece.file = request.file;
+  piece.offset = request.offset + done;
+  piece.bytes = std::min(piece_bytes_max, request.bytes - done);
+  piece.buffer = request.buffer == nullptr ? nullptr : request.buffer + done;
+  piece.needed_end = std::min(file_bytes, piece.offset + piece.bytes);
+  return piece;
 }
 
 void SlotLedger::begin(std::uint32_t slot, std::size_t pieces) {

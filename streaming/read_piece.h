@@ -2,7 +2,6 @@
 // the result of a system call on a piece is interpreted.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -34,21 +33,10 @@ struct ReadPiece {
   Outcome advance(std::int64_t result, std::uint64_t alignment);
 };
 
-// Calls visit(ReadPiece) for the pieces of a request, in order; `file_bytes` is the length of its
-// file. A request always has at least one piece.
-template <typename Visit>
-void cut_into_pieces(const ReadRequest& request, std::uint64_t file_bytes, Visit&& visit) {
-  for (std::uint64_t done = 0; done < request.bytes; done += piece_bytes_max) {
-    ReadPiece piece;
-    piece.slot = request.slot;
-    piece.file = request.file;
-    piece.offset = request.offset + done;
-    piece.bytes = std::min(piece_bytes_max, request.bytes - done);
-    piece.buffer = request.buffer == nullptr ? nullptr : request.buffer + done;
-    piece.needed_end = std::min(file_bytes, piece.offset + piece.bytes);
-    visit(piece);
-  }
-}
+// A request is read in so many pieces, at least one; and piece number `index`, where `file_bytes`
+// is the length of its file.
+std::size_t piece_count(const ReadRequest& request);
+ReadPiece piece_at(const ReadRequest& request, std::uint64_t file_bytes, std::size_t index);
 
 // Counts the unfinished pieces of each slot and keeps its error at the lowest file offset. Not
 // thread safe.

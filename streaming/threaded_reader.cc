@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "streaming/alignment.h"
-#include "topology/signals_blocked.h"
 
 namespace sluice::streaming {
 namespace {
@@ -26,7 +25,6 @@ ThreadedReader::ThreadedReader(std::vector<DataFile> files) : files_(std::move(f
 }
 
 void ThreadedReader::start_threads() {
-  const topology::SignalsBlocked guard;
   try {
     for (unsigned i = 0; i < reader_threads; ++i) threads_.emplace_back([this] { work(); });
   } catch (const std::system_error&) {
@@ -36,30 +34,29 @@ void ThreadedReader::start_threads() {
 
 void ThreadedReader::stop_threads() {
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     is_stopping_ = true;
   }
   has_work_.notify_all();
-  for (std::thread& thread : threads_) thread.join();
+  threads_.clear();
 }
 
 void ThreadedReader::submit(const ReadRequest& request) {
   {
-    const std::lock_guard lock(mutex_);
-    std::size_t pieces = 0;
-    cut_into_pieces(request, file_facts_[request.file].bytes, [&](const ReadPiece& piece) {
-      waiting_.push_back(piece);
-      ++pieces;
-    });
+    const base::MutexLock lock(mutex_);
+    const std::size_t pieces = piece_count(request);
     ledger_.begin(request.slot, pieces);
+    for (std::size_t i = 0; i < pieces; ++i) {
+      waiting_.push_back(piece_at(request, file_facts_[request.file].bytes, i));
+    }
   }
   has_work_.notify_all();
 }
 
 void ThreadedReader::work() {
-  std::unique_lock lock(mutex_);
+  base::MutexLock lock(mutex_);
   while (true) {
-    has_work_.wait(lock, [this] { return is_stopping_ || !waiting_.empty(); });
+    while (!is_stopping_ && waiting_.empty()) has_work_.wait(lock);
     if (is_stopping_) return;
     ReadPiece piece = waiting_.front();
     waiting_.pop_front();
@@ -76,16 +73,18 @@ void ThreadedReader::work() {
 }
 
 std::optional<Completion> ThreadedReader::poll() {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   if (completions_.empty()) return std::nullopt;
-  const Completion completion = completions_.front();
-  completions_.pop_front();
-  return completion;
+  return take_first();
 }
 
 Completion ThreadedReader::wait() {
-  std::unique_lock lock(mutex_);
-  has_completion_.wait(lock, [this] { return !completions_.empty(); });
+  base::MutexLock lock(mutex_);
+  while (completions_.empty()) has_completion_.wait(lock);
+  return take_first();
+}
+
+Completion ThreadedReader::take_first() {
   const Completion completion = completions_.front();
   completions_.pop_front();
   return completion;

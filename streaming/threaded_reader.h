@@ -5,12 +5,11 @@
 // as many system calls in flight as threads.
 #pragma once
 
-#include <condition_variable>
 #include <deque>
-#include <mutex>
-#include <thread>
 #include <vector>
 
+#include "base/mutex.h"
+#include "base/thread.h"
 #include "streaming/data_file.h"
 #include "streaming/mapped_file.h"
 #include "streaming/read_piece.h"
@@ -50,19 +49,20 @@ class ThreadedReader : public Reader {
   virtual std::int64_t attempt(const ReadPiece& piece) = 0;
 
   void work();
+  Completion take_first() SLUICE_REQUIRES(mutex_);
 
   std::vector<DataFile> files_;
   std::vector<ReaderFile> file_facts_;
   std::uint64_t alignment_ = 0;
 
-  std::mutex mutex_;  // guards all below but the threads
-  std::condition_variable has_work_;
-  std::condition_variable has_completion_;
-  std::deque<ReadPiece> waiting_;
-  std::deque<Completion> completions_;
-  SlotLedger ledger_;
-  bool is_stopping_ = false;
-  std::vector<std::thread> threads_;
+  base::Mutex mutex_;
+  base::Condition has_work_;
+  base::Condition has_completion_;
+  std::deque<ReadPiece> waiting_ SLUICE_GUARDED_BY(mutex_);
+  std::deque<Completion> completions_ SLUICE_GUARDED_BY(mutex_);
+  SlotLedger ledger_ SLUICE_GUARDED_BY(mutex_);
+  bool is_stopping_ SLUICE_GUARDED_BY(mutex_) = false;
+  std::vector<base::Thread> threads_;
 };
 
 // pread(2) into the buffers. A piece that cannot be read directly is read through the page cache

@@ -81,12 +81,11 @@ std::string UringReader::attach_buffers(std::span<std::byte> memory, std::uint64
 }
 
 void UringReader::submit(const ReadRequest& request) {
-  std::size_t pieces = 0;
-  cut_into_pieces(request, file_facts_[request.file].bytes, [&](const ReadPiece& piece) {
-    waiting_.push_back(piece);
-    ++pieces;
-  });
+  const std::size_t pieces = piece_count(request);
   ledger_.begin(request.slot, pieces);
+  for (std::size_t i = 0; i < pieces; ++i) {
+    waiting_.push_back(piece_at(request, file_facts_[request.file].bytes, i));
+  }
   start_waiting_pieces();
 }
 

@@ -96,12 +96,11 @@ class FakeReader final : public streaming::Reader {
     disk_.requests.push_back(request);
     // From here on the memory belongs to the disk.
     if (!disk_.maps_files) scribble(request.buffer, request.bytes);
-    std::size_t count = 0;
-    cut_into_pieces(request, facts_[request.file].bytes, [&](const ReadPiece& piece) {
-      pieces_.push_back(piece);
-      ++count;
-    });
+    const std::size_t count = piece_count(request);
     ledger_.begin(request.slot, count);
+    for (std::size_t i = 0; i < count; ++i) {
+      pieces_.push_back(piece_at(request, facts_[request.file].bytes, i));
+    }
   }
 
   std::optional<streaming::Completion> poll() override {

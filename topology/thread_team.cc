@@ -10,12 +10,11 @@
 #include <signal.h>
 #include <stdexcept>
 #include <sys/syscall.h>
-#include <thread>
 #include <unistd.h>
 #include <utility>
 #include <vector>
 
-#include "topology/signals_blocked.h"
+#include "base/thread.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -124,17 +123,14 @@ class ThreadTeam::Shared {
     stopping_ = true;
     rounds_.add(1);
     rounds_.wake_sleepers();
-    for (Member& member : members_) {
-      if (member.thread.joinable()) member.thread.join();
-    }
+    for (Member& member : members_) member.thread.join();
   }
   Shared(const Shared&) = delete;
   Shared& operator=(const Shared&) = delete;
 
   void start(const CpuList& cpus) {
-    const SignalsBlocked blocked;
     for (std::size_t i = 1; i < members_.size(); ++i) {
-      members_[i].thread = std::thread([this, i] { serve(i); });
+      members_[i].thread = base::Thread([this, i] { serve(i); });
       ::pthread_setname_np(members_[i].thread.native_handle(), "sluice-team");
       members_[i].is_pinned = pin(members_[i].thread.native_handle(), cpus[i]);
     }
@@ -161,7 +157,7 @@ class ThreadTeam::Shared {
 
  private:
   struct Member {
-    std::thread thread;
+    base::Thread thread;
     std::exception_ptr error;
     bool is_pinned = false;
   };

@@ -1,12 +1,12 @@
 #include "core/batch/served_job.h"
 
-#include <condition_variable>
 #include <exception>
 #include <fmt/format.h>
-#include <mutex>
 #include <utility>
 #include <variant>
 #include <vector>
+
+#include "base/mutex.h"
 
 namespace sluice::batch {
 namespace {
@@ -28,7 +28,7 @@ class ServedJob::Inbox {
   // the row up again.
   void put(const rows::Task& task, const rows::Outcome& outcome) {
     {
-      const std::lock_guard lock(mutex_);
+      const base::MutexLock lock(mutex_);
       try {
         ended_.push_back({task, outcome});
       } catch (...) {
@@ -39,37 +39,37 @@ class ServedJob::Inbox {
   }
 
   std::vector<Ended> take() {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     if (failure_) std::rethrow_exception(failure_);
     return std::exchange(ended_, {});
   }
 
   void stop() {
     {
-      const std::lock_guard lock(mutex_);
+      const base::MutexLock lock(mutex_);
       is_stopped_ = true;
     }
     changed_.notify_all();
   }
 
   bool is_stopped() const {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     return is_stopped_;
   }
 
   void wait() {
-    std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, wait_max,
-                      [this] { return is_stopped_ || failure_ || !ended_.empty(); });
+    base::MutexLock lock(mutex_);
+    const auto end = std::chrono::steady_clock::now() + wait_max;
+    while (!is_stopped_ && !failure_ && ended_.empty() && changed_.wait_until(lock, end)) {
+    }
   }
 
  private:
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  // All guarded by mutex_.
-  std::vector<Ended> ended_;
-  std::exception_ptr failure_;
-  bool is_stopped_ = false;
+  mutable base::Mutex mutex_;
+  base::Condition changed_;
+  std::vector<Ended> ended_ SLUICE_GUARDED_BY(mutex_);
+  std::exception_ptr failure_ SLUICE_GUARDED_BY(mutex_);
+  bool is_stopped_ SLUICE_GUARDED_BY(mutex_) = false;
 };
 
 ServedJob::ServedJob(serve::Service& service, const Input& input, DoneRows& done, Journal& journal,

@@ -3,7 +3,6 @@
 #include <chrono>
 #include <utility>
 
-#include "topology/signals_blocked.h"
 #include "topology/thread_team.h"
 
 namespace sluice::batch {
@@ -26,13 +25,12 @@ std::uint64_t bytes_of(const TaskPreparer::Prepared& prepared) {
 TaskPreparer::TaskPreparer(const RowTasks& maker, NextRow next_row, const PreparerLimits& limits,
                            topology::CpuList cpus)
     : maker_(maker), next_row_(std::move(next_row)), limits_(limits) {
-  const topology::SignalsBlocked guard;
-  thread_ = std::thread([this, cpus = std::move(cpus)] { work(cpus); });
+  thread_ = base::Thread([this, cpus = std::move(cpus)] { work(cpus); });
 }
 
 TaskPreparer::~TaskPreparer() {
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     is_unwanted_ = true;
   }
   changed_.notify_all();
@@ -51,8 +49,8 @@ void TaskPreparer::work(const topology::CpuList& cpus) {
     while (const std::optional<std::uint64_t> row = next_row_()) {
       Prepared prepared{*row, maker_.make(*row)};
       const std::uint64_t bytes = bytes_of(prepared);
-      std::unique_lock lock(mutex_);
-      changed_.wait(lock, [&] { return is_unwanted_ || !is_full(); });
+      base::MutexLock lock(mutex_);
+      while (!is_unwanted_ && is_full()) changed_.wait(lock);
       if (is_unwanted_) return;
       queue_bytes_ += bytes;
       queue_.push_back(std::move(prepared));
@@ -63,7 +61,7 @@ void TaskPreparer::work(const topology::CpuList& cpus) {
     failure = std::current_exception();
   }
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     failure_ = failure;
     is_over_ = true;
   }
@@ -71,10 +69,10 @@ void TaskPreparer::work(const topology::CpuList& cpus) {
 }
 
 std::optional<TaskPreparer::Prepared> TaskPreparer::next() {
-  std::unique_lock lock(mutex_);
+  base::MutexLock lock(mutex_);
   if (queue_.empty() && !is_over_) {
     const auto begin = std::chrono::steady_clock::now();
-    changed_.wait(lock, [&] { return is_over_ || !queue_.empty(); });
+    while (!is_over_ && queue_.empty()) changed_.wait(lock);
     waited_s_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   }
   if (queue_.empty()) {

@@ -7,16 +7,15 @@
 // Threads: the members are called by one thread. The helper thread uses the maker.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <exception>
 #include <functional>
-#include <mutex>
 #include <optional>
-#include <thread>
 #include <variant>
 
+#include "base/mutex.h"
+#include "base/thread.h"
 #include "core/batch/row_tasks.h"
 #include "core/rows/task_maker.h"
 #include "topology/machine.h"
@@ -53,23 +52,22 @@ class TaskPreparer {
 
  private:
   void work(const topology::CpuList& cpus);
-  bool is_full() const;
+  bool is_full() const SLUICE_REQUIRES(mutex_);
 
   const RowTasks& maker_;
   NextRow next_row_;
   PreparerLimits limits_;
   double waited_s_ = 0;
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  // All guarded by mutex_.
-  std::deque<Prepared> queue_;
-  std::uint64_t queue_bytes_ = 0;
-  bool is_over_ = false;      // no more rows come
-  bool is_unwanted_ = false;  // the preparer is being destroyed
-  std::exception_ptr failure_;
+  base::Mutex mutex_;
+  base::Condition changed_;
+  std::deque<Prepared> queue_ SLUICE_GUARDED_BY(mutex_);
+  std::uint64_t queue_bytes_ SLUICE_GUARDED_BY(mutex_) = 0;
+  bool is_over_ SLUICE_GUARDED_BY(mutex_) = false;      // no more rows come
+  bool is_unwanted_ SLUICE_GUARDED_BY(mutex_) = false;  // the preparer is being destroyed
+  std::exception_ptr failure_ SLUICE_GUARDED_BY(mutex_);
 
-  std::thread thread_;
+  base::Thread thread_;
 };
 
 // The most bytes that wait in the queue when no row has more than `positions` positions.

@@ -9,6 +9,7 @@
 #include <system_error>
 #include <thread>
 
+#include "base/thread.h"
 #include "core/batch/status_segment.h"
 #include "core/cli/interrupt.h"
 #include "core/cli/output.h"
@@ -18,7 +19,6 @@
 #include "core/http/transport/systemd.h"
 #include "core/sampling/sampler.h"
 #include "topology/process_memory.h"
-#include "topology/signals_blocked.h"
 
 namespace sluice::cli {
 namespace {
@@ -45,10 +45,8 @@ constexpr const char* description =
 // Runs the server on a thread of its own.
 class ServerThread {
  public:
-  explicit ServerThread(http::Server& server) : server_(server) {
-    const topology::SignalsBlocked guard;
-    thread_ = std::thread([&server] { server.run(); });
-  }
+  explicit ServerThread(http::Server& server)
+      : server_(server), thread_([&server] { server.run(); }) {}
   ~ServerThread() { stop(std::chrono::seconds(0)); }
   ServerThread(const ServerThread&) = delete;
   ServerThread& operator=(const ServerThread&) = delete;
@@ -62,7 +60,7 @@ class ServerThread {
 
  private:
   http::Server& server_;
-  std::thread thread_;
+  base::Thread thread_;
 };
 
 // Runs batches for as long as it lives.

@@ -101,7 +101,7 @@ Constraint::Key Constraint::key_of(const Reading& reading) const {
 
 std::shared_ptr<const Constraint::Within> Constraint::within(const Reading& reading) const {
   const Key key = key_of(reading);
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   const auto known = kept_.find(key);
   if (known != kept_.end()) return known->second;
   const auto found = std::make_shared<const Within>(find_within(reading));

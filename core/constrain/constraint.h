@@ -14,13 +14,13 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string_view>
 #include <tuple>
 #include <vector>
 
+#include "base/mutex.h"
 #include "core/constrain/grammar.h"
 #include "core/constrain/machine.h"
 #include "core/constrain/token_trie.h"
@@ -59,9 +59,9 @@ class Constraint {
 
   Grammar grammar_;
   std::shared_ptr<const TokenTrie> trie_;
-  mutable std::mutex mutex_;  // guards what follows
-  mutable std::map<Key, std::shared_ptr<const Within>> kept_;
-  mutable std::size_t kept_bytes_ = 0;
+  mutable base::Mutex mutex_;
+  mutable std::map<Key, std::shared_ptr<const Within>> kept_ SLUICE_GUARDED_BY(mutex_);
+  mutable std::size_t kept_bytes_ SLUICE_GUARDED_BY(mutex_) = 0;
 };
 
 // The place of one text in its grammar.

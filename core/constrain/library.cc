@@ -20,7 +20,7 @@ Grammar compile(const TextForm& form) {
 }
 
 std::shared_ptr<const Constraint> Library::get(const TextForm& form) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   const auto known = std::ranges::find(kept_, form, &Kept::form);
   if (known != kept_.end()) {
     kept_.splice(kept_.begin(), kept_, known);
@@ -34,7 +34,7 @@ std::shared_ptr<const Constraint> Library::get(const TextForm& form) {
 }
 
 std::size_t Library::bytes_max() const {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   if (!trie_) return 0;
   std::size_t bytes = trie_->bytes() + compile_bytes;
   for (const Kept& kept : kept_) bytes += kept.constraint->bytes_max() + kept.form.text.size();

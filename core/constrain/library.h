@@ -6,9 +6,9 @@
 #include <cstddef>
 #include <list>
 #include <memory>
-#include <mutex>
 #include <string>
 
+#include "base/mutex.h"
 #include "core/constrain/constraint.h"
 #include "core/tokenizer/tokenizer.h"
 
@@ -48,9 +48,9 @@ class Library {
     std::shared_ptr<const Constraint> constraint;
   };
   const tokenizer::Tokenizer& tokenizer_;
-  mutable std::mutex mutex_;  // guards what follows
-  std::shared_ptr<const TokenTrie> trie_;
-  std::list<Kept> kept_;  // the newest first
+  mutable base::Mutex mutex_;
+  std::shared_ptr<const TokenTrie> trie_ SLUICE_GUARDED_BY(mutex_);
+  std::list<Kept> kept_ SLUICE_GUARDED_BY(mutex_);  // the newest first
 };
 
 }  // namespace sluice::constrain

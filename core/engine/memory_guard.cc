@@ -7,7 +7,6 @@
 
 #include "topology/machine.h"
 #include "topology/process_memory.h"
-#include "topology/signals_blocked.h"
 
 namespace sluice::engine {
 
@@ -34,9 +33,8 @@ MemoryGuard::MemoryGuard(const plan::MemoryPlan& plan, streaming::StreamedTape& 
       log_(std::move(log)),
       policy_(plan.total_bytes() - plan.tape.pinned_bytes, plan.tape.pinned_bytes),
       told_bytes_(plan.tape.pinned_bytes) {
-  const topology::SignalsBlocked guard;
   try {
-    thread_ = std::thread([this] { watch(); });
+    thread_ = base::Thread([this] { watch(); });
   } catch (const std::system_error&) {  // the number of processes is limited
   }
 }
@@ -44,7 +42,7 @@ MemoryGuard::MemoryGuard(const plan::MemoryPlan& plan, streaming::StreamedTape& 
 MemoryGuard::~MemoryGuard() {
   is_ending_ = true;
   source_.wake();
-  if (thread_.joinable()) thread_.join();
+  thread_.join();
 }
 
 void MemoryGuard::watch() {

@@ -15,8 +15,8 @@
 #include <functional>
 #include <optional>
 #include <string>
-#include <thread>
 
+#include "base/thread.h"
 #include "core/engine/memory_policy.h"
 #include "core/plan/memory_plan.h"
 #include "streaming/streamed_tape.h"
@@ -85,7 +85,7 @@ class MemoryGuard {
   Clock::time_point next_log_{};
 
   std::atomic<bool> is_ending_ = false;
-  std::thread thread_;
+  base::Thread thread_;
 };
 
 }  // namespace sluice::engine

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include "core/rows/row_problem.h"
-#include "topology/signals_blocked.h"
 
 namespace sluice::serve {
 namespace {
@@ -22,14 +21,13 @@ constexpr std::chrono::seconds trouble_time{60};
 
 Service::Service(OpenEngine open, const ServiceOptions& options)
     : open_(std::move(open)), options_(options) {
-  const topology::SignalsBlocked guard;
-  thread_ = std::thread([this] { run(); });
+  thread_ = base::Thread([this] { run(); });
 }
 
 Service::~Service() {
   stop();
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     is_unwanted_ = true;
   }
   changed_.notify_all();
@@ -37,9 +35,17 @@ Service::~Service() {
 }
 
 void Service::wait_until_ready() {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return state_ != State::loading; });
+  base::MutexLock lock(mutex_);
+  while (state_ == State::loading) changed_.wait(lock);
   if (failure_) std::rethrow_exception(failure_);
+}
+
+bool Service::has_tasks() const {
+  return std::ranges::any_of(queues_, [](const Tasks& queue) { return !queue.empty(); });
+}
+
+bool Service::has_stopped() const {
+  return state_ == State::stopped || state_ == State::failed;
 }
 
 Service::Tasks& Service::queue_of(rows::Priority priority) {
@@ -49,7 +55,7 @@ Service::Tasks& Service::queue_of(rows::Priority priority) {
 std::variant<std::uint64_t, Service::Refusal> Service::submit(rows::Task task, Events events) {
   std::uint64_t id = 0;
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     Tasks& queue = queue_of(task.priority);
     const bool is_full = queue.size() >= options_.queue_max;
     if (state_ != State::ready || is_full) {
@@ -68,7 +74,7 @@ std::variant<std::uint64_t, Service::Refusal> Service::submit(rows::Task task, E
 
 void Service::cancel(std::uint64_t id, std::string_view reason) {
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     for (Tasks& queue : queues_) {
       const auto found = queue.find(id);
       if (found != queue.end()) drop(queue, found, reason, rows::Outcome::End::cancelled);
@@ -92,23 +98,24 @@ void Service::drop_all(Tasks& queue, std::string_view problem, rows::Outcome::En
 }
 
 bool Service::drain(std::chrono::steady_clock::time_point deadline) {
-  std::unique_lock lock(mutex_);
+  base::MutexLock lock(mutex_);
   if (state_ == State::ready || state_ == State::loading) state_ = State::draining;
   drop_all(queue_of(rows::Priority::background), stopped, rows::Outcome::End::cancelled);
   has_orders_ = true;
   changed_.notify_all();
-  const auto has_stopped = [&] { return state_ == State::stopped || state_ == State::failed; };
-  const bool is_clean = changed_.wait_until(lock, deadline, has_stopped);
+  bool is_in_time = true;
+  while (!has_stopped() && is_in_time) is_in_time = changed_.wait_until(lock, deadline);
+  const bool is_clean = has_stopped();
   lock.unlock();
   stop();
   lock.lock();
-  changed_.wait(lock, has_stopped);
+  while (!has_stopped()) changed_.wait(lock);
   return is_clean;
 }
 
 void Service::stop() {
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     if (state_ == State::ready || state_ == State::loading) state_ = State::draining;
     for (Tasks& queue : queues_) drop_all(queue, stopped, rows::Outcome::End::cancelled);
     cancels_all_ = true;
@@ -119,7 +126,7 @@ void Service::stop() {
 
 void Service::ask_for_sign() {
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     is_asked_ = true;
     has_orders_ = true;
   }
@@ -127,17 +134,17 @@ void Service::ask_for_sign() {
 }
 
 Service::State Service::state() const {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   return state_;
 }
 
 std::exception_ptr Service::failure() const {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   return failure_;
 }
 
 Service::Statistics Service::statistics() const {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   Statistics statistics = statistics_;
   statistics.state = state_;
   statistics.queued_interactive = queues_[0].size();
@@ -164,11 +171,11 @@ void Service::run() {
     failure = std::current_exception();
     fail_all("the engine has failed");
   }
-  std::unique_lock lock(mutex_);
+  base::MutexLock lock(mutex_);
   state_ = end;
   failure_ = failure;
   changed_.notify_all();
-  changed_.wait(lock, [&] { return is_unwanted_; });
+  while (!is_unwanted_) changed_.wait(lock);
   lock.unlock();
   scheduler_.reset();
   engine_.reset();
@@ -180,7 +187,7 @@ void Service::open() {
       *engine_, options_.scheduler, [this](rows::Priority least) { return next_task(least); },
       [this](const rows::Task& task, const rows::Outcome& outcome) { end_running(task, outcome); },
       [this](const rows::Task& task, const rows::TokenEvent& event) { tell_token(task, event); });
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   if (state_ == State::loading) state_ = State::ready;
   changed_.notify_all();
 }
@@ -202,22 +209,24 @@ bool Service::try_step() {
   for (unsigned tries = 1;; ++tries) {
     try {
       const bool has_work = scheduler_->step();
-      const std::lock_guard lock(mutex_);
+      const base::MutexLock lock(mutex_);
       if (has_work) trouble_.reset();
       return has_work;
     } catch (const GivenUp&) {
-      const std::lock_guard lock(mutex_);
+      const base::MutexLock lock(mutex_);
       ++statistics_.steps_given_up;
       return true;
     } catch (const std::system_error& error) {
-      std::unique_lock lock(mutex_);
+      base::MutexLock lock(mutex_);
       ++statistics_.read_failures;
       if (tries >= options_.step_tries) {
         lock.unlock();
         fail_step(error);
         return true;
       }
-      changed_.wait_for(lock, pause, [this] { return cancels_all_; });
+      const Clock::time_point end = Clock::now() + pause;
+      while (!cancels_all_ && changed_.wait_until(lock, end)) {
+      }
     }
     pause *= 4;
     take_orders();
@@ -227,7 +236,7 @@ bool Service::try_step() {
 // Clients are not told of the path in the error.
 void Service::fail_step(const std::system_error& error) {
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     ++statistics_.steps_failed;
     trouble_ = Clock::now();
   }
@@ -238,14 +247,14 @@ void Service::fail_step(const std::system_error& error) {
 }
 
 void Service::publish_counts() {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   statistics_.scheduler = scheduler_->counts();
   statistics_.experts = engine_->expert_statistics();
 }
 
 void Service::fail_all(const std::string& problem) {
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     state_ = State::draining;
     for (Tasks& queue : queues_) drop_all(queue, problem, rows::Outcome::End::failed);
   }
@@ -255,11 +264,8 @@ void Service::fail_all(const std::string& problem) {
 
 // Returns false when there will be no more.
 bool Service::wait_for_work() {
-  std::unique_lock lock(mutex_);
-  const auto has_tasks = [&] {
-    return std::ranges::any_of(queues_, [](const Tasks& queue) { return !queue.empty(); });
-  };
-  changed_.wait(lock, [&] { return has_tasks() || has_orders_ || state_ != State::ready; });
+  base::MutexLock lock(mutex_);
+  while (!has_tasks() && !has_orders_ && state_ == State::ready) changed_.wait(lock);
   return has_tasks() || has_orders_;
 }
 
@@ -268,7 +274,7 @@ void Service::check_step() {
   if (!has_orders_) return;
   take_orders();
   const auto [state, interactive_waits] = [this] {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     return std::pair(state_, !queue_of(rows::Priority::interactive).empty());
   }();
   const bool is_opening = scheduler_ == nullptr;
@@ -283,7 +289,7 @@ void Service::take_orders() {
   Tasks dropped;
   std::vector<std::pair<std::uint64_t, std::string>> cancelled;
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     has_orders_ = false;
     dropped.swap(dropped_);
     cancelled.swap(cancelled_);
@@ -298,7 +304,7 @@ void Service::take_orders() {
 }
 
 std::optional<rows::Task> Service::next_task(rows::Priority least) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   for (Tasks& queue : queues_) {
     if (&queue == &queue_of(rows::Priority::background) && least == rows::Priority::interactive)
       break;
@@ -310,19 +316,22 @@ std::optional<rows::Task> Service::next_task(rows::Priority least) {
 }
 
 void Service::tell_token(const rows::Task& task, const rows::TokenEvent& event) {
-  Accepted& accepted = running_.at(task.id);
-  if (!std::exchange(accepted.has_first_token, true)) {
-    const std::chrono::duration<double> waited = Clock::now() - accepted.when;
-    const std::lock_guard lock(mutex_);
-    statistics_.first_token_s += waited.count();
-    ++statistics_.first_tokens;
+  Accepted* accepted = nullptr;  // stays where it is, as only this thread takes it out
+  {
+    const base::MutexLock lock(mutex_);
+    accepted = &running_.at(task.id);
+    if (!std::exchange(accepted->has_first_token, true)) {
+      const std::chrono::duration<double> waited = Clock::now() - accepted->when;
+      statistics_.first_token_s += waited.count();
+      ++statistics_.first_tokens;
+    }
   }
-  if (accepted.events.on_token) accepted.events.on_token(task, event);
+  if (accepted->events.on_token) accepted->events.on_token(task, event);
 }
 
 void Service::end_running(const rows::Task& task, const rows::Outcome& outcome) {
   const auto accepted = [&] {  // whoever has the outcome finds it in the statistics
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     statistics_.scheduler = scheduler_->counts();
     return running_.extract(task.id);
   }();
@@ -332,7 +341,7 @@ void Service::end_running(const rows::Task& task, const rows::Outcome& outcome) 
 void Service::tell_end(const Accepted& accepted, const rows::Task& task,
                        const rows::Outcome& outcome) {
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     switch (outcome.end) {
       case rows::Outcome::End::completed:
         ++statistics_.completed;

@@ -23,22 +23,21 @@
 #include <array>
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <exception>
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <system_error>
-#include <thread>
 #include <utility>
 #include <variant>
 #include <vector>
 
+#include "base/mutex.h"
+#include "base/thread.h"
 #include "core/engine/engine.h"
 #include "core/rows/task.h"
 #include "core/serve/scheduler.h"
@@ -151,9 +150,13 @@ class Service {
   };
   using Tasks = std::map<std::uint64_t, Accepted>;  // by id, and so in their order
 
-  Tasks& queue_of(rows::Priority priority);
-  void drop(Tasks& queue, Tasks::iterator task, std::string_view problem, rows::Outcome::End end);
-  void drop_all(Tasks& queue, std::string_view problem, rows::Outcome::End end);
+  bool has_tasks() const SLUICE_REQUIRES(mutex_);
+  bool has_stopped() const SLUICE_REQUIRES(mutex_);
+  Tasks& queue_of(rows::Priority priority) SLUICE_REQUIRES(mutex_);
+  void drop(Tasks& queue, Tasks::iterator task, std::string_view problem, rows::Outcome::End end)
+      SLUICE_REQUIRES(mutex_);
+  void drop_all(Tasks& queue, std::string_view problem, rows::Outcome::End end)
+      SLUICE_REQUIRES(mutex_);
 
   // All on the engine thread.
   void run();
@@ -177,29 +180,30 @@ class Service {
   // Used by the engine thread only; engine_ is set once, before the state is `ready`.
   std::unique_ptr<engine::Engine> engine_;
   std::unique_ptr<Scheduler> scheduler_;
-  // Without their rows::Task. Only the engine thread changes it, and that under mutex_.
-  Tasks running_;
 
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;  // for the engine thread, and for those that wait for it
-  // All guarded by mutex_.
-  State state_ = State::loading;
-  std::exception_ptr failure_;
-  std::array<Tasks, 2> queues_;  // by priority
-  Tasks dropped_;                // ended in the queue; this must still be told
-  std::vector<std::pair<std::uint64_t, std::string>> cancelled_;  // ids, and why
-  bool cancels_all_ = false;
-  bool is_unwanted_ = false;                  // the service is being destroyed
-  std::optional<Clock::time_point> trouble_;  // when the last step failed; none: it did not
-  std::uint64_t next_id_ = 1;
-  Statistics statistics_;
+  mutable base::Mutex mutex_;
+  base::Condition changed_;  // for the engine thread, and for those that wait for it
+  State state_ SLUICE_GUARDED_BY(mutex_) = State::loading;
+  std::exception_ptr failure_ SLUICE_GUARDED_BY(mutex_);
+  std::array<Tasks, 2> queues_ SLUICE_GUARDED_BY(mutex_);  // by priority
+  Tasks dropped_ SLUICE_GUARDED_BY(mutex_);  // ended in the queue; this must still be told
+  // Without their rows::Task. Only the engine thread changes it.
+  Tasks running_ SLUICE_GUARDED_BY(mutex_);
+  // Ids, and why.
+  std::vector<std::pair<std::uint64_t, std::string>> cancelled_ SLUICE_GUARDED_BY(mutex_);
+  bool cancels_all_ SLUICE_GUARDED_BY(mutex_) = false;
+  bool is_unwanted_ SLUICE_GUARDED_BY(mutex_) = false;  // the service is being destroyed
+  // When the last step failed; none: it did not.
+  std::optional<Clock::time_point> trouble_ SLUICE_GUARDED_BY(mutex_);
+  std::uint64_t next_id_ SLUICE_GUARDED_BY(mutex_) = 1;
+  Statistics statistics_ SLUICE_GUARDED_BY(mutex_);
 
   // True when the engine thread should look at what mutex_ guards. It is read without the lock,
   // also in the middle of a step.
   std::atomic<bool> has_orders_{false};
   std::atomic<bool> is_asked_{false};  // for a sign of life
 
-  std::thread thread_;
+  base::Thread thread_;
 };
 
 }  // namespace sluice::serve

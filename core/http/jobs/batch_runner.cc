@@ -10,7 +10,6 @@
 #include "core/batch/job_state.h"
 #include "core/http/transport/error.h"
 #include "core/rows/request.h"
-#include "topology/signals_blocked.h"
 
 namespace sluice::http {
 namespace {
@@ -33,12 +32,12 @@ struct Stopped {};
 class BatchRunner::Current {
  public:
   Current(BatchRunner& runner, batch::ServedJob& job) : runner_(runner) {
-    const std::lock_guard lock(runner_.mutex_);
+    const base::MutexLock lock(runner_.mutex_);
     runner_.job_ = &job;
     if (runner_.is_unwanted_ || runner_.is_cancelling(runner_.running_)) job.stop();
   }
   ~Current() {
-    const std::lock_guard lock(runner_.mutex_);
+    const base::MutexLock lock(runner_.mutex_);
     runner_.job_ = nullptr;
   }
   Current(const Current&) = delete;
@@ -55,8 +54,7 @@ BatchRunner::BatchRunner(BatchStore& batches, FileStore& files, serve::Service& 
       service_(service),
       settings_(std::move(settings)),
       system_(system) {
-  const topology::SignalsBlocked guard;
-  thread_ = std::thread([this] { work(); });
+  thread_ = base::Thread([this] { work(); });
 }
 
 BatchRunner::~BatchRunner() {
@@ -65,7 +63,7 @@ BatchRunner::~BatchRunner() {
 
 void BatchRunner::look() {
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     has_news_ = true;
   }
   changed_.notify_all();
@@ -77,7 +75,7 @@ void BatchRunner::cancel(const std::string& id) {
   } catch (const std::system_error&) {  // the disk learns of it when the batch ends
   }
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     if (running_ == id && job_ != nullptr) job_->stop();
     paused_.erase(id);
     has_news_ = true;
@@ -87,12 +85,12 @@ void BatchRunner::cancel(const std::string& id) {
 
 void BatchRunner::stop() {
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     is_unwanted_ = true;
     if (job_ != nullptr) job_->stop();
   }
   changed_.notify_all();
-  if (thread_.joinable()) thread_.join();
+  thread_.join();
 }
 
 bool BatchRunner::is_cancelling(const std::string& id) const {
@@ -113,7 +111,7 @@ void BatchRunner::work() {
       } catch (...) {
         problem = std::current_exception();
       }
-      const std::lock_guard lock(mutex_);
+      const base::MutexLock lock(mutex_);
       running_.clear();
       if (problem) {
         pause(*id, problem);
@@ -129,20 +127,21 @@ void BatchRunner::work() {
 
 // Returns the oldest batch that may run; nothing when the runner is to stop.
 std::optional<std::string> BatchRunner::wait_for_batch() {
-  std::unique_lock lock(mutex_);
+  base::MutexLock lock(mutex_);
   while (!is_unwanted_) {
     has_news_ = false;
-    std::optional<Clock::time_point> next;
+    Clock::time_point next = Clock::time_point::max();
     for (const std::string& id : batches_.not_ended()) {
       const auto pause = paused_.find(id);
       if (pause == paused_.end() || pause->second.end <= Clock::now()) return running_ = id;
-      next = std::min(next.value_or(pause->second.end), pause->second.end);
+      next = std::min(next, pause->second.end);
     }
-    const auto has_to_look = [this] { return is_unwanted_ || has_news_; };
-    if (next && *next != Clock::time_point::max()) {
-      changed_.wait_until(lock, *next, has_to_look);
-    } else {
-      changed_.wait(lock, has_to_look);
+    while (!is_unwanted_ && !has_news_) {
+      if (next == Clock::time_point::max()) {
+        changed_.wait(lock);
+      } else if (!changed_.wait_until(lock, next)) {
+        break;
+      }
     }
   }
   return std::nullopt;
@@ -152,7 +151,7 @@ void BatchRunner::run(const std::string& id) {
   const auto batch = batches_.find(id);
   if (!batch) return;
   const auto check = [this] {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     if (is_unwanted_) throw Stopped();
   };
   batch::Journal journal(
@@ -205,8 +204,8 @@ void BatchRunner::run_rows(const std::string& id, const batch::Input& input,
   if (done.is_complete()) return finish(id, journal, "completed");
   if (is_cancelling(id)) return finish(id, journal, "cancelled");
   // The service has stopped, so nothing can run any more.
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return is_unwanted_; });
+  base::MutexLock lock(mutex_);
+  while (!is_unwanted_) changed_.wait(lock);
 }
 
 // Whether the batch was begun with the model and the settings of this server. If not, it waits.
@@ -226,7 +225,7 @@ bool BatchRunner::has_its_settings(const std::string& id, const batch::JobState&
       "it was begun otherwise: {}; start the server as it was then, or cancel the batch "
       "to get the results so far",
       fmt::join(found, "; "));
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   pause_until(id, std::nullopt, reason, reason);
   return false;
 }
@@ -264,7 +263,6 @@ std::string BatchRunner::write_file(const std::string& id, const batch::Journal&
   return file_id;
 }
 
-// The caller holds the lock.
 void BatchRunner::pause(const std::string& id, const std::exception_ptr& problem) {
   const unsigned doublings = std::min(paused_[id].tries++, doublings_max);
   const Clock::time_point end = Clock::now() + settings_.retry_pause * (1U << doublings);
@@ -279,7 +277,7 @@ void BatchRunner::pause(const std::string& id, const std::exception_ptr& problem
   }
 }
 
-// The caller holds the lock. Without an end the batch waits until it is cancelled.
+// Without an end the batch waits until it is cancelled.
 void BatchRunner::pause_until(const std::string& id, std::optional<Clock::time_point> end,
                               const std::string& reason, const std::string& line) {
   Pause& pause = paused_[id];

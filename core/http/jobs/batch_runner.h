@@ -11,17 +11,16 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <exception>
 #include <functional>
 #include <map>
-#include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
-#include <thread>
 
+#include "base/mutex.h"
+#include "base/thread.h"
 #include "core/batch/served_job.h"
 #include "core/http/jobs/batch_store.h"
 #include "core/http/jobs/file_store.h"
@@ -77,9 +76,9 @@ class BatchRunner {
   void finish(const std::string& id, batch::Journal& journal, std::string_view status,
               const std::string& problem = {});
   std::string write_file(const std::string& id, const batch::Journal& journal, bool of_errors);
-  void pause(const std::string& id, const std::exception_ptr& problem);
+  void pause(const std::string& id, const std::exception_ptr& problem) SLUICE_REQUIRES(mutex_);
   void pause_until(const std::string& id, std::optional<Clock::time_point> end,
-                   const std::string& reason, const std::string& line);
+                   const std::string& reason, const std::string& line) SLUICE_REQUIRES(mutex_);
   bool is_cancelling(const std::string& id) const;
 
   BatchStore& batches_;
@@ -88,16 +87,15 @@ class BatchRunner {
   BatchSettings settings_;
   files::SystemCalls& system_;
 
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  // All guarded by mutex_.
-  bool is_unwanted_ = false;
-  bool has_news_ = false;
-  std::string running_;                  // the id of the batch that runs
-  batch::ServedJob* job_ = nullptr;      // its job, while there is one
-  std::map<std::string, Pause> paused_;  // by id
+  base::Mutex mutex_;
+  base::Condition changed_;
+  bool is_unwanted_ SLUICE_GUARDED_BY(mutex_) = false;
+  bool has_news_ SLUICE_GUARDED_BY(mutex_) = false;
+  std::string running_ SLUICE_GUARDED_BY(mutex_);                  // the id of the batch that runs
+  batch::ServedJob* job_ SLUICE_GUARDED_BY(mutex_) = nullptr;      // its job, while there is one
+  std::map<std::string, Pause> paused_ SLUICE_GUARDED_BY(mutex_);  // by id
 
-  std::thread thread_;
+  base::Thread thread_;
 };
 
 }  // namespace sluice::http

@@ -117,7 +117,7 @@ BatchJson BatchStore::create(const ordered_json& body, const std::string& model)
   batch["request_counts"] = {{"total", 0}, {"completed", 0}, {"failed", 0}};
   batch["metadata"] = metadata_in(body);
   batch["model"] = model;
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   if (batches_.size() >= batches_max) throw ApiError(507, "the server keeps too many batches");
   try {
     write(batch);
@@ -128,7 +128,7 @@ BatchJson BatchStore::create(const ordered_json& body, const std::string& model)
 }
 
 std::optional<BatchJson> BatchStore::find(std::string_view id) const {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   const auto at = batches_.find(id);
   return at == batches_.end() ? std::nullopt : std::optional(at->second);
 }
@@ -136,7 +136,7 @@ std::optional<BatchJson> BatchStore::find(std::string_view id) const {
 std::vector<BatchJson> BatchStore::list() const {
   std::vector<BatchJson> list;
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     for (const auto& [id, batch] : batches_) list.push_back(batch);
   }
   std::ranges::stable_sort(list, std::greater(), [](const BatchJson& batch) {
@@ -156,7 +156,7 @@ std::vector<std::string> BatchStore::not_ended() const {
 
 void BatchStore::set_status(const std::string& id, std::string_view status,
                             const ordered_json& changes) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   const auto at = batches_.find(id);
   if (at == batches_.end() || is_final(at->second)) return;
   BatchJson batch = at->second;
@@ -169,7 +169,7 @@ void BatchStore::set_status(const std::string& id, std::string_view status,
 }
 
 void BatchStore::set_pause(const std::string& id, const std::string& reason) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   const auto at = batches_.find(id);
   if (at == batches_.end() || is_final(at->second)) return;
   at->second["errors"] = reason.empty() ? BatchJson() : batch_errors("paused", reason);
@@ -177,7 +177,7 @@ void BatchStore::set_pause(const std::string& id, const std::string& reason) {
 
 void BatchStore::set_counts(const std::string& id, std::uint64_t total, std::uint64_t completed,
                             std::uint64_t failed) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   const auto at = batches_.find(id);
   if (at == batches_.end()) return;
   at->second["request_counts"] = {{"total", total}, {"completed", completed}, {"failed", failed}};

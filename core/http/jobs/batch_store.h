@@ -12,13 +12,13 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
-#include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/mutex.h"
 #include "core/files/system_calls.h"
 
 namespace sluice::http {
@@ -68,8 +68,8 @@ class BatchStore {
 
   std::filesystem::path folder_;
   files::SystemCalls& system_;
-  mutable std::mutex mutex_;
-  std::map<std::string, BatchJson, std::less<>> batches_;  // guarded by mutex_
+  mutable base::Mutex mutex_;
+  std::map<std::string, BatchJson, std::less<>> batches_ SLUICE_GUARDED_BY(mutex_);
 };
 
 }  // namespace sluice::http

@@ -95,17 +95,16 @@ JobsApi::JobsApi(const std::filesystem::path& folder, std::uint64_t bytes_max,
 JobsApi::~JobsApi() = default;
 
 void JobsApi::start(serve::Service& service, BatchSettings settings) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   model_name_ = settings.model_name;
   runner_ = std::make_unique<BatchRunner>(batches_, files_, service, std::move(settings), system_);
 }
 
 void JobsApi::stop() {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   runner_.reset();
 }
 
-// The caller holds the lock.
 BatchRunner& JobsApi::runner() {
   if (!runner_) throw ApiError(503, "batches do not run now: try again later", "", 1);
   return *runner_;
@@ -151,7 +150,7 @@ Response JobsApi::create_batch(std::string_view body) {
   } catch (const rows::BadRow& bad) {
     throw ApiError(400, bad.what());
   }
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   BatchRunner& running = runner();
   const auto file = json.find("input_file_id");
   if (file != json.end() && file->is_string() && !files_.find(file->get<std::string>())) {
@@ -173,7 +172,7 @@ Response JobsApi::batch(std::string_view id) const {
 }
 
 Response JobsApi::cancel_batch(std::string_view id) {
-  const std::lock_guard lock(mutex_);
+  const base::MutexLock lock(mutex_);
   const auto one = batches_.find(id);
   if (!one) throw ApiError(404, "there is no such batch");
   if (is_final(*one)) throw ApiError(409, "the batch has ended");

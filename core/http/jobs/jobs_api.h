@@ -6,10 +6,10 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 
+#include "base/mutex.h"
 #include "core/http/jobs/batch_runner.h"
 #include "core/http/jobs/batch_store.h"
 #include "core/http/jobs/file_store.h"
@@ -52,15 +52,15 @@ class JobsApi {
   class Upload;
 
   StoredFile found(std::string_view id) const;
-  BatchRunner& runner();
+  BatchRunner& runner() SLUICE_REQUIRES(mutex_);
 
   files::SystemCalls& system_;
   std::unique_ptr<Lock> lock_;
   FileStore files_;
   BatchStore batches_;
-  std::mutex mutex_;
-  std::unique_ptr<BatchRunner> runner_;  // guarded by mutex_ while others use it
-  std::string model_name_;
+  base::Mutex mutex_;
+  std::unique_ptr<BatchRunner> runner_ SLUICE_GUARDED_BY(mutex_);
+  std::string model_name_ SLUICE_GUARDED_BY(mutex_);
 };
 
 }  // namespace sluice::http

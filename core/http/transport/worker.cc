@@ -2,18 +2,15 @@
 
 #include <utility>
 
-#include "topology/signals_blocked.h"
-
 namespace sluice::http {
 
 Worker::Worker() {
-  const topology::SignalsBlocked guard;
-  thread_ = std::thread([this] { work(); });
+  thread_ = base::Thread([this] { work(); });
 }
 
 Worker::~Worker() {
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     is_unwanted_ = true;
   }
   changed_.notify_all();
@@ -22,7 +19,7 @@ Worker::~Worker() {
 
 void Worker::post(Job job) {
   {
-    const std::lock_guard lock(mutex_);
+    const base::MutexLock lock(mutex_);
     jobs_.push_back(std::move(job));
   }
   changed_.notify_all();
@@ -30,8 +27,8 @@ void Worker::post(Job job) {
 
 void Worker::work() {
   while (true) {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return is_unwanted_ || !jobs_.empty(); });
+    base::MutexLock lock(mutex_);
+    while (!is_unwanted_ && jobs_.empty()) changed_.wait(lock);
     if (is_unwanted_) return;
     const Job job = std::move(jobs_.front());
     jobs_.pop_front();

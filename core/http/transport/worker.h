@@ -4,11 +4,11 @@
 // drops those that wait.
 #pragma once
 
-#include <condition_variable>
 #include <deque>
 #include <functional>
-#include <mutex>
-#include <thread>
+
+#include "base/mutex.h"
+#include "base/thread.h"
 
 namespace sluice::http {
 
@@ -29,11 +29,11 @@ class Worker {
  private:
   void work();
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<Job> jobs_;      // guarded by mutex_
-  bool is_unwanted_ = false;  // guarded by mutex_
-  std::thread thread_;
+  base::Mutex mutex_;
+  base::Condition changed_;
+  std::deque<Job> jobs_ SLUICE_GUARDED_BY(mutex_);
+  bool is_unwanted_ SLUICE_GUARDED_BY(mutex_) = false;
+  base::Thread thread_;
 };
 
 }  // namespace sluice::http
