@@ -19,12 +19,12 @@ std::system_error file_failure(const std::filesystem::path& path, int error,
   return {error, std::generic_category(), path.string() + ": " + what};
 }
 
-int open_for_reading(const std::filesystem::path& path, int flags) {
+base::Descriptor open_for_reading(const std::filesystem::path& path, int flags) {
   int descriptor = -1;
   do {
     descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC | flags);
   } while (descriptor < 0 && errno == EINTR);
-  return descriptor;
+  return base::Descriptor(descriptor);
 }
 
 // Recent kernels accept O_DIRECT on tmpfs and then ignore it: the file lies in the page cache.
@@ -55,28 +55,21 @@ std::uint64_t direct_alignment(int descriptor) {
 DataFile::DataFile(std::filesystem::path path, Access access)
     : path_(std::move(path)), alignment_(page_bytes) {
   if (access == Access::direct) open_direct();
-  if (descriptor_ < 0) open_buffered();
+  if (!descriptor_.is_open()) open_buffered();
   struct stat facts {};
-  int error = fstat(descriptor_, &facts) != 0 ? errno : 0;
+  int error = fstat(descriptor(), &facts) != 0 ? errno : 0;
   if (error == 0 && S_ISDIR(facts.st_mode)) error = EISDIR;
   if (error == 0 && !S_ISREG(facts.st_mode)) error = EINVAL;
-  if (error != 0) {
-    close(descriptor_);
-    throw file_failure(path_, error, "cannot be read as a regular file");
-  }
+  if (error != 0) throw file_failure(path_, error, "cannot be read as a regular file");
   bytes_ = static_cast<std::uint64_t>(facts.st_size);
   // O_NONBLOCK was needed for the open only. With it, io_uring of kernels before 6.5 would answer
   // EAGAIN to every read for which the device has to wait.
-  fcntl(descriptor_, F_SETFL, fcntl(descriptor_, F_GETFL) & ~O_NONBLOCK);
-}
-
-DataFile::~DataFile() {
-  if (descriptor_ >= 0) close(descriptor_);
+  fcntl(descriptor(), F_SETFL, fcntl(descriptor(), F_GETFL) & ~O_NONBLOCK);
 }
 
 DataFile::DataFile(DataFile&& other) noexcept
     : path_(std::move(other.path_)),
-      descriptor_(std::exchange(other.descriptor_, -1)),
+      descriptor_(std::move(other.descriptor_)),
       bytes_(other.bytes_),
       alignment_(other.alignment_),
       is_direct_(other.is_direct_),
@@ -85,35 +78,34 @@ DataFile::DataFile(DataFile&& other) noexcept
 
 void DataFile::open_direct() {
   descriptor_ = open_for_reading(path_, O_DIRECT | O_NONBLOCK);
-  if (descriptor_ < 0) {
+  if (!descriptor_.is_open()) {
     if (errno != EINVAL && errno != EOPNOTSUPP) {
       throw file_failure(path_, errno, "cannot be opened");
     }
     refusal_ = path_.string() + ": its file system does not offer O_DIRECT";
     return;
   }
-  const std::uint64_t alignment = direct_alignment(descriptor_);
-  if (alignment != 0 && !lies_in_memory(descriptor_)) {
+  const std::uint64_t alignment = direct_alignment(descriptor());
+  if (alignment != 0 && !lies_in_memory(descriptor())) {
     alignment_ = alignment;
     is_direct_ = true;
     return;
   }
   refusal_ = path_.string() + (alignment == 0 ? ": its file system does not offer O_DIRECT"
                                               : ": lies in memory (tmpfs), O_DIRECT has no effect");
-  close(descriptor_);
-  descriptor_ = -1;
+  descriptor_.close();
 }
 
 void DataFile::open_buffered() {
   // O_NONBLOCK: the open must not block when the path is a FIFO; regular files ignore the flag.
   descriptor_ = open_for_reading(path_, O_NONBLOCK);
-  if (descriptor_ < 0) throw file_failure(path_, errno, "cannot be opened");
+  if (!descriptor_.is_open()) throw file_failure(path_, errno, "cannot be opened");
 }
 
 std::int64_t DataFile::read(const ReadPiece& piece, const ReadResults& results) const {
   if (!is_direct_) return read_buffered(piece, results);
   const ssize_t got_bytes =
-      pread(descriptor_, piece.buffer, piece.bytes, static_cast<off_t>(piece.offset));
+      pread(descriptor(), piece.buffer, piece.bytes, static_cast<off_t>(piece.offset));
   const std::int64_t result = seen(results, "pread", piece, got_bytes < 0 ? -errno : got_bytes);
   if (result != -EINVAL && result != -EOPNOTSUPP) return result;
   int none = 0;
@@ -121,25 +113,25 @@ std::int64_t DataFile::read(const ReadPiece& piece, const ReadResults& results) 
   return read_buffered(piece, results);
 }
 
-// Opens a second descriptor when descriptor_ is for direct reads. Slow, but rarely needed.
+// Opens a second descriptor when the first is for direct reads. Slow, but rarely needed.
 std::int64_t DataFile::read_buffered(const ReadPiece& piece, const ReadResults& results) const {
   const auto offset = static_cast<off_t>(piece.offset);
-  int descriptor = descriptor_;
+  base::Descriptor second;
   if (is_direct_) {
     // Opens the same file again, even if another file has its name by now.
-    descriptor = open_for_reading("/proc/self/fd/" + std::to_string(descriptor_), 0);
-    if (descriptor < 0) return -errno;
+    second = open_for_reading("/proc/self/fd/" + std::to_string(descriptor()), 0);
+    if (!second.is_open()) return -errno;
   }
-  const ssize_t got_bytes = pread(descriptor, piece.buffer, piece.bytes, offset);
+  const int buffered = second.is_open() ? second.number() : descriptor();
+  const ssize_t got_bytes = pread(buffered, piece.buffer, piece.bytes, offset);
   const std::int64_t result = got_bytes < 0 ? -errno : got_bytes;
-  posix_fadvise(descriptor, offset, static_cast<off_t>(piece.bytes), POSIX_FADV_DONTNEED);
-  if (descriptor != descriptor_) close(descriptor);
+  posix_fadvise(buffered, offset, static_cast<off_t>(piece.bytes), POSIX_FADV_DONTNEED);
   return seen(results, "buffered", piece, result);
 }
 
 std::uint64_t DataFile::current_bytes() const {
   struct stat facts {};
-  if (fstat(descriptor_, &facts) != 0) return 0;
+  if (fstat(descriptor(), &facts) != 0) return 0;
   return static_cast<std::uint64_t>(facts.st_size);
 }
 

@@ -9,6 +9,7 @@
 #include <string>
 #include <system_error>
 
+#include "base/descriptor.h"
 #include "streaming/read_results.h"
 
 namespace sluice::streaming {
@@ -22,11 +23,10 @@ class DataFile {
 
   // Throws std::system_error that names the file when it cannot be opened or is no regular file.
   DataFile(std::filesystem::path path, Access access);
-  ~DataFile();
   DataFile(DataFile&& other) noexcept;
   DataFile& operator=(DataFile&&) = delete;
 
-  int descriptor() const { return descriptor_; }
+  int descriptor() const { return descriptor_.number(); }
 
   // Reads what remains of a piece and blocks meanwhile. Returns the bytes read, or -errno. When the
   // file system refuses a direct read (EINVAL, EOPNOTSUPP), reads through the page cache and drops
@@ -53,7 +53,7 @@ class DataFile {
   std::int64_t read_buffered(const ReadPiece& piece, const ReadResults& results) const;
 
   std::filesystem::path path_;
-  int descriptor_ = -1;
+  base::Descriptor descriptor_;
   std::uint64_t bytes_ = 0;
   std::uint64_t alignment_ = 0;
   bool is_direct_ = false;

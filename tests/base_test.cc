@@ -1,14 +1,18 @@
-// What all folders stand on: threads that leave signals alone, mutexes that clang checks.
+// What all folders stand on: threads that leave signals alone, mutexes that clang checks,
+// descriptors that are closed once.
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <fcntl.h>
 #include <fstream>
 #include <string>
 #include <unistd.h>
 #include <utility>
 #include <vector>
 
+#include "base/descriptor.h"
 #include "base/mutex.h"
 #include "base/thread.h"
 #include "tests/catch.h"
@@ -17,6 +21,7 @@
 
 using namespace sluice;
 using base::Condition;
+using base::Descriptor;
 using base::Mutex;
 using base::MutexLock;
 using base::Thread;
@@ -102,4 +107,30 @@ TEST_CASE("clang refuses what is not guarded") {
   CHECK_FALSE(compiles("return ++count_;"));
   CHECK_FALSE(compiles("return take();"));
   CHECK_FALSE(compiles("MutexLock lock(mutex_); lock.unlock(); return ++count_;"));
+}
+
+TEST_CASE("a descriptor is closed once, by its last owner") {
+  const auto is_open = [](int number) { return ::fcntl(number, F_GETFD) != -1; };
+  int number = -1;
+  {
+    Descriptor first(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+    number = first.number();
+    Descriptor second = std::move(first);
+    CHECK_FALSE(first.is_open());
+    CHECK(second.number() == number);
+    Descriptor third;
+    third = std::move(second);
+    CHECK(is_open(number));
+    Descriptor& same = third;
+    third = std::move(same);
+    CHECK(third.number() == number);
+    errno = ENOSPC;
+  }
+  CHECK(errno == ENOSPC);
+  CHECK_FALSE(is_open(number));
+  Descriptor kept(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  number = kept.release();
+  kept.close();
+  CHECK(is_open(number));
+  ::close(number);
 }

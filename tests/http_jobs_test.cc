@@ -98,7 +98,7 @@ json json_of(const Response& response) {
 
 std::string content_of(const Response& response) {
   std::string text(response.file.bytes, '\0');
-  REQUIRE(::pread(*response.file.descriptor, text.data(), text.size(), 0) ==
+  REQUIRE(::pread(response.file.file->number(), text.data(), text.size(), 0) ==
           static_cast<ssize_t>(text.size()));
   return text;
 }

@@ -15,6 +15,7 @@
 #include <unistd.h>
 #include <vector>
 
+#include "base/descriptor.h"
 #include "core/http/transport/server.h"
 #include "tests/catch.h"
 
@@ -104,14 +105,10 @@ class TestHandler final : public Handler {
 
  private:
   void send_file(Exchange& exchange) const {
-    const int descriptor = ::open(path_of_file.c_str(), O_RDONLY | O_CLOEXEC);
+    base::Descriptor file(::open(path_of_file.c_str(), O_RDONLY | O_CLOEXEC));
+    const auto bytes = static_cast<std::uint64_t>(::lseek(file.number(), 0, SEEK_END));
     Response response{.type = "text/plain", .body = {}};
-    response.file = {std::shared_ptr<const int>(new int(descriptor),
-                                                [](const int* d) {
-                                                  ::close(*d);
-                                                  delete d;
-                                                }),
-                     static_cast<std::uint64_t>(::lseek(descriptor, 0, SEEK_END))};
+    response.file = {std::make_shared<const base::Descriptor>(std::move(file)), bytes};
     exchange.respond(std::move(response));
   }
 };

@@ -9,6 +9,8 @@
 #include <system_error>
 #include <unistd.h>
 
+#include "base/descriptor.h"
+
 namespace sluice::topology {
 namespace {
 
@@ -42,11 +44,9 @@ std::filesystem::path FileRoot::below(const std::filesystem::path& path) const {
 }
 
 std::optional<std::string> FileRoot::text(const std::filesystem::path& path) const {
-  const int descriptor = ::open(below(path).c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor < 0) return std::nullopt;
-  std::optional<std::string> content = read_all(descriptor);
-  ::close(descriptor);
-  return content;
+  const base::Descriptor file(::open(below(path).c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file.is_open()) return std::nullopt;
+  return read_all(file.number());
 }
 
 std::optional<std::uint64_t> FileRoot::number(const std::filesystem::path& path) const {

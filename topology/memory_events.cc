@@ -10,6 +10,7 @@
 #include <sys/inotify.h>
 #include <system_error>
 #include <unistd.h>
+#include <utility>
 
 #include "topology/file_root.h"
 
@@ -32,7 +33,7 @@ bool write_all(int descriptor, std::string_view text) {
 MemoryEvents::MemoryEvents(const std::optional<Cgroup>& group)
     : wake_descriptor_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   if (wake_descriptor_ < 0) throw std::system_error(errno, std::generic_category(), "eventfd");
-  polled_.push_back({wake_descriptor_, POLLIN, true});
+  polled_.push_back({base::Descriptor(wake_descriptor_), POLLIN, true});
   if (!group) {
     add_pressure("/proc/pressure/memory");
     return;
@@ -49,71 +50,60 @@ MemoryEvents::MemoryEvents(const std::optional<Cgroup>& group)
   }
 }
 
-MemoryEvents::~MemoryEvents() {
-  for (const Source& source : polled_) ::close(source.descriptor);
-  for (const int descriptor : held_open_) ::close(descriptor);
-}
-
 void MemoryEvents::add_thresholds(const CgroupLevel& level) {
   const std::uint64_t limit =
       FileRoot().number(level.folder / "memory.limit_in_bytes").value_or(UINT64_MAX);
   if (limit > std::uint64_t{1} << 60) return;  // means "no limit"
   const std::string file = level.folder / "memory.usage_in_bytes";
-  const int usage = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
-  const int control = ::open((level.folder / "cgroup.event_control").c_str(), O_WRONLY | O_CLOEXEC);
-  const int event = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  base::Descriptor usage(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
+  const base::Descriptor control(
+      ::open((level.folder / "cgroup.event_control").c_str(), O_WRONLY | O_CLOEXEC));
+  base::Descriptor event(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!usage.is_open() || !control.is_open() || !event.is_open()) return;
   bool is_heard = false;
-  for (std::uint64_t i = 0; i < thresholds && usage >= 0 && control >= 0 && event >= 0; ++i) {
+  for (std::uint64_t i = 0; i < thresholds; ++i) {
     const std::uint64_t below = i * threshold_step;
     if (below >= limit) break;
-    is_heard |= write_all(control, std::to_string(event) + " " + std::to_string(usage) + " " +
-                                       std::to_string(limit - below));
-  }
-  if (control >= 0) ::close(control);
-  for (const int descriptor : {usage, event}) {
-    if (!is_heard && descriptor >= 0) ::close(descriptor);
+    is_heard |= write_all(control.number(), std::to_string(event.number()) + " " +
+                                                std::to_string(usage.number()) + " " +
+                                                std::to_string(limit - below));
   }
   if (!is_heard) return;
-  held_open_.push_back(usage);
-  polled_.push_back({event, POLLIN, true});
+  held_open_.push_back(std::move(usage));
+  polled_.push_back({std::move(event), POLLIN, true});
   sources_.push_back(file);
 }
 
 void MemoryEvents::add_pressure(const std::string& file) {
   for (const std::string_view trigger : triggers) {
-    const int descriptor = ::open(file.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC);
-    if (descriptor < 0) return;
-    if (write_all(descriptor, trigger)) {
-      polled_.push_back({descriptor, POLLPRI, false});
-      sources_.push_back(file);
-      return;
-    }
-    ::close(descriptor);
+    base::Descriptor descriptor(::open(file.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC));
+    if (!descriptor.is_open()) return;
+    if (!write_all(descriptor.number(), trigger)) continue;
+    polled_.push_back({std::move(descriptor), POLLPRI, false});
+    sources_.push_back(file);
+    return;
   }
 }
 
 void MemoryEvents::add_changes(const std::string& file) {
-  const int descriptor = ::inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
-  if (descriptor < 0) return;
-  if (::inotify_add_watch(descriptor, file.c_str(), IN_MODIFY) < 0) {
-    ::close(descriptor);
-    return;
-  }
-  polled_.push_back({descriptor, POLLIN, true});
+  base::Descriptor descriptor(::inotify_init1(IN_NONBLOCK | IN_CLOEXEC));
+  if (!descriptor.is_open()) return;
+  if (::inotify_add_watch(descriptor.number(), file.c_str(), IN_MODIFY) < 0) return;
+  polled_.push_back({std::move(descriptor), POLLIN, true});
   sources_.push_back(file);
 }
 
 void MemoryEvents::wait(std::chrono::milliseconds time) {
   std::vector<pollfd> polled;
   for (const Source& source : polled_) {
-    polled.push_back({source.is_gone ? -1 : source.descriptor, source.events, 0});
+    polled.push_back({source.is_gone ? -1 : source.descriptor.number(), source.events, 0});
   }
   if (::poll(polled.data(), polled.size(), static_cast<int>(time.count())) <= 0) return;
   for (std::size_t i = 0; i < polled.size(); ++i) {
     if ((polled[i].revents & (POLLERR | POLLNVAL)) != 0) polled_[i].is_gone = true;
     std::array<char, 4096> events;
     if ((polled[i].revents & POLLIN) == 0 || !polled_[i].is_consumed) continue;
-    while (::read(polled_[i].descriptor, events.data(), events.size()) > 0) {
+    while (::read(polled_[i].descriptor.number(), events.data(), events.size()) > 0) {
     }
   }
 }

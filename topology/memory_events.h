@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "base/descriptor.h"
 #include "topology/cgroup.h"
 
 namespace sluice::topology {
@@ -22,7 +23,6 @@ class MemoryEvents {
   // `group` is the result of find_cgroup({}, "memory"). Sources of events that are not available
   // are left out. Throws std::system_error only when the process can have no eventfd.
   explicit MemoryEvents(const std::optional<Cgroup>& group);
-  ~MemoryEvents();
   MemoryEvents(const MemoryEvents&) = delete;
   MemoryEvents& operator=(const MemoryEvents&) = delete;
 
@@ -36,7 +36,7 @@ class MemoryEvents {
 
  private:
   struct Source {
-    int descriptor;
+    base::Descriptor descriptor;
     short events;          // of poll(2)
     bool is_consumed;      // whether an event has to be read, so that it is not reported again
     bool is_gone = false;  // the group no longer exists; its descriptor would only report errors
@@ -46,9 +46,9 @@ class MemoryEvents {
   void add_pressure(const std::string& file);
   void add_changes(const std::string& file);
 
-  int wake_descriptor_;
-  std::vector<Source> polled_;  // the first is wake_descriptor_
-  std::vector<int> held_open_;  // descriptors that thresholds refer to
+  int wake_descriptor_;  // owned by the first of polled_
+  std::vector<Source> polled_;
+  std::vector<base::Descriptor> held_open_;  // thresholds refer to them
   std::vector<std::string> sources_;
 };
 

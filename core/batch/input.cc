@@ -63,22 +63,13 @@ void write_all(int descriptor, std::string_view bytes) {
 Input::Input(const std::filesystem::path& path, const Check& check)
     : name_(path == "-" ? "standard input" : path.string()), check_(check) {
   open(path);
-  try {
-    if (path == "-" || !is_regular_file()) replace_by_copy();
-    scan();
-    find_duplicates();
-  } catch (...) {
-    ::close(descriptor_);
-    throw;
-  }
+  if (path == "-" || !is_regular_file()) replace_by_copy();
+  scan();
+  find_duplicates();
 }
 
 void Input::check() const {
   if (check_) check_({bytes_, total_bytes_, rows_.size()});
-}
-
-Input::~Input() {
-  ::close(descriptor_);
 }
 
 void Input::fail(int error) const {
@@ -87,45 +78,41 @@ void Input::fail(int error) const {
 
 // Opened non-blocking: a pipe that nobody writes to yet is waited for where signals are noticed.
 void Input::open(const std::filesystem::path& path) {
-  descriptor_ = path == "-" ? ::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0)
-                            : ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (descriptor_ < 0) fail(errno);
+  file_ = base::Descriptor(path == "-" ? ::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0)
+                                       : ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!file_.is_open()) fail(errno);
 }
 
 bool Input::is_regular_file() const {
   struct stat facts {};
-  if (::fstat(descriptor_, &facts) != 0) fail(errno);
+  if (::fstat(file_.number(), &facts) != 0) fail(errno);
   if (S_ISDIR(facts.st_mode)) fail(EISDIR);
   return S_ISREG(facts.st_mode);
 }
 
 void Input::replace_by_copy() {
   std::string name = (std::filesystem::temp_directory_path() / "sluice-input-XXXXXX").string();
-  const int copy = ::mkostemp(name.data(), O_CLOEXEC);
-  if (copy < 0) {
+  base::Descriptor copy(::mkostemp(name.data(), O_CLOEXEC));
+  if (!copy.is_open()) {
     throw std::system_error(errno, std::generic_category(),
                             fmt::format("cannot copy {} to {}", name_, name));
   }
   ::unlink(name.c_str());
   try {
-    copy_to(copy);
+    copy_to(copy.number());
   } catch (const std::system_error& error) {
-    ::close(copy);
     throw std::system_error(error.code(), fmt::format("cannot copy {} to {}", name_, name));
-  } catch (...) {
-    ::close(copy);
-    throw;
   }
-  ::close(std::exchange(descriptor_, copy));
-  ::lseek(descriptor_, 0, SEEK_SET);
+  file_ = std::move(copy);
+  ::lseek(file_.number(), 0, SEEK_SET);
 }
 
 void Input::copy_to(int copy) const {
   std::string piece(input_piece_bytes, '\0');
   while (true) {
     check();
-    if (!wait_for_bytes(descriptor_)) continue;
-    const ssize_t size = ::read(descriptor_, piece.data(), piece.size());
+    if (!wait_for_bytes(file_.number())) continue;
+    const ssize_t size = ::read(file_.number(), piece.data(), piece.size());
     if (size < 0 && (errno == EINTR || errno == EAGAIN)) continue;
     if (size < 0) throw std::system_error(errno, std::generic_category());
     if (size == 0) return;
@@ -137,7 +124,8 @@ void Input::copy_to(int copy) const {
 // together, without blanks at its beginning and no longer than a row may be.
 void Input::scan() {
   struct stat facts {};
-  if (::fstat(descriptor_, &facts) == 0) total_bytes_ = static_cast<std::uint64_t>(facts.st_size);
+  const bool is_known = ::fstat(file_.number(), &facts) == 0;
+  if (is_known) total_bytes_ = static_cast<std::uint64_t>(facts.st_size);
   std::string piece(input_piece_bytes, '\0');
   std::string carried;  // the beginning of the current line, from earlier pieces
   files::Checksum digest;
@@ -151,7 +139,7 @@ void Input::scan() {
     check();
     std::size_t size = 0;
     try {
-      size = read_some(descriptor_, piece.data(), piece.size());
+      size = read_some(file_.number(), piece.data(), piece.size());
     } catch (const std::system_error& error) {
       fail(error.code().value());
     }
@@ -230,7 +218,7 @@ std::string Input::read(std::uint64_t row) const {
   std::string text(at.bytes, '\0');
   std::size_t read_bytes = 0;
   try {
-    read_bytes = files::read_at(descriptor_, std::as_writable_bytes(std::span(text)), at.offset);
+    read_bytes = files::read_at(file_.number(), std::as_writable_bytes(std::span(text)), at.offset);
   } catch (const std::system_error& error) {
     fail(error.code().value());
   }

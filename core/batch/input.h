@@ -20,6 +20,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/descriptor.h"
+
 namespace sluice::batch {
 
 class Input {
@@ -35,7 +37,6 @@ class Input {
 
   // "-" is standard input. Throws std::system_error.
   explicit Input(const std::filesystem::path& path, const Check& check = {});
-  ~Input();
   Input(const Input&) = delete;
   Input& operator=(const Input&) = delete;
 
@@ -77,7 +78,7 @@ class Input {
 
   std::string name_;
   Check check_;
-  int descriptor_ = -1;
+  base::Descriptor file_;
   std::uint64_t bytes_ = 0;
   std::uint64_t row_bytes_ = 0;
   std::uint64_t digest_ = 0;

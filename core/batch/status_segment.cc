@@ -25,6 +25,7 @@
 #include <unistd.h>
 #include <utility>
 
+#include "base/descriptor.h"
 #include "core/text/utf8.h"
 #include "topology/file_root.h"
 
@@ -173,29 +174,24 @@ double seconds_since(std::uint64_t start_ticks) {
 class SegmentFile {
  public:
   explicit SegmentFile(const std::string& name)
-      : descriptor_(::open(fmt::format("{}/{}", shared_memory_folder, name).c_str(),
-                           O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC)) {}
-  ~SegmentFile() {
-    if (descriptor_ >= 0) ::close(descriptor_);
-  }
-  SegmentFile(const SegmentFile&) = delete;
-  SegmentFile& operator=(const SegmentFile&) = delete;
+      : file_(::open(fmt::format("{}/{}", shared_memory_folder, name).c_str(),
+                     O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC)) {}
 
   bool is_file() const {
     struct stat facts {};
-    return descriptor_ >= 0 && ::fstat(descriptor_, &facts) == 0 && S_ISREG(facts.st_mode);
+    return file_.is_open() && ::fstat(file_.number(), &facts) == 0 && S_ISREG(facts.st_mode);
   }
 
   // Reads a value at an offset; false when the file is too short.
   template <typename T>
   bool read(T& value, std::size_t offset) const {
     static_assert(std::is_trivially_copyable_v<T>);
-    const ssize_t bytes = ::pread(descriptor_, &value, sizeof value, static_cast<off_t>(offset));
+    const ssize_t bytes = ::pread(file_.number(), &value, sizeof value, static_cast<off_t>(offset));
     return bytes == static_cast<ssize_t>(sizeof value);
   }
 
  private:
-  int descriptor_;
+  base::Descriptor file_;
 };
 
 // Nothing when the writer never paused for long enough. Each read is a system call, so the reads

@@ -15,6 +15,7 @@
 #include <unistd.h>
 #include <utility>
 
+#include "base/descriptor.h"
 #include "core/batch/parallel_choice.h"
 #include "core/batch/task_preparer.h"
 #include "core/chat/dialogue.h"
@@ -190,20 +191,22 @@ Measured measure_in_child(const engine::RunPlanner& planner, const std::filesyst
                           bool is_streamed) {
   std::array<int, 2> ends{};
   if (::pipe(ends.data()) != 0) throw std::system_error(errno, std::generic_category(), "pipe");
+  const base::Descriptor reading(ends[0]);
+  base::Descriptor writing(ends[1]);
   const pid_t child = ::fork();
   if (child == 0) {
     int status = 1;
     try {
       const Measured measured = measure(planner, model, options, tokens_max, is_streamed);
-      status = ::write(ends[1], &measured, sizeof measured) == sizeof measured ? 0 : 1;
+      status = ::write(writing.number(), &measured, sizeof measured) == sizeof measured ? 0 : 1;
     } catch (...) {  // the parent notices that no result came
     }
     ::_exit(status);
   }
-  ::close(ends[1]);
+  writing.close();
   Measured measured;
-  const bool has_come = child > 0 && ::read(ends[0], &measured, sizeof measured) == sizeof measured;
-  ::close(ends[0]);
+  const bool has_come =
+      child > 0 && ::read(reading.number(), &measured, sizeof measured) == sizeof measured;
   if (child > 0) ::waitpid(child, nullptr, 0);
   throw_if_interrupted();
   if (!has_come) {

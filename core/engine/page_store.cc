@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/descriptor.h"
 #include "core/error.h"
 #include "core/files/checksum.h"
 #include "core/files/durable_file.h"
@@ -112,35 +113,33 @@ void open_private_folder(const fs::path& folder) {
 class InputFile {
  public:
   explicit InputFile(const fs::path& path)
-      : descriptor_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW)),
+      : file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW)),
         error_(errno) {}
   ~InputFile() {
-    if (descriptor_ < 0) return;
     // The payload was copied to where it is used; keeping it in the page cache would waste memory.
-    (void)::posix_fadvise(descriptor_, 0, 0, POSIX_FADV_DONTNEED);
-    ::close(descriptor_);
+    if (is_open()) (void)::posix_fadvise(file_.number(), 0, 0, POSIX_FADV_DONTNEED);
   }
   InputFile(const InputFile&) = delete;
   InputFile& operator=(const InputFile&) = delete;
 
-  bool is_open() const { return descriptor_ >= 0; }
+  bool is_open() const { return file_.is_open(); }
   int error() const { return error_; }
 
   std::uint64_t bytes() const {
     struct stat facts {};
-    const bool is_file = ::fstat(descriptor_, &facts) == 0 && S_ISREG(facts.st_mode);
+    const bool is_file = ::fstat(file_.number(), &facts) == 0 && S_ISREG(facts.st_mode);
     return is_file ? static_cast<std::uint64_t>(facts.st_size) : 0;
   }
 
   bool is_private() const {
     struct stat facts {};
-    return ::fstat(descriptor_, &facts) == 0 && is_of_owner_alone(facts);
+    return ::fstat(file_.number(), &facts) == 0 && is_of_owner_alone(facts);
   }
 
   // Fills `bytes`; returns whether the file had enough.
   bool read(std::span<std::byte> bytes) {
     while (!bytes.empty()) {
-      const ssize_t n = ::read(descriptor_, bytes.data(), bytes.size());
+      const ssize_t n = ::read(file_.number(), bytes.data(), bytes.size());
       if (n < 0 && errno == EINTR) continue;
       if (n <= 0) return false;
       bytes = bytes.subspan(static_cast<std::size_t>(n));
@@ -149,7 +148,7 @@ class InputFile {
   }
 
  private:
-  int descriptor_;
+  base::Descriptor file_;
   int error_;
 };
 

@@ -7,7 +7,6 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <system_error>
-#include <unistd.h>
 #include <utility>
 
 #include "core/files/read_at.h"
@@ -31,10 +30,10 @@ std::size_t whole_pieces(std::size_t bytes) {
 HeaderBytes::HeaderBytes(std::filesystem::path path, std::size_t reserved_bytes)
     : path_(std::move(path)) {
   // Without O_NONBLOCK a FIFO would wait for a writer.
-  file_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (file_ < 0) throw file_error(path_, errno, "opened");
+  file_ = base::Descriptor(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!file_.is_open()) throw file_error(path_, errno, "opened");
   struct stat status {};
-  int code = ::fstat(file_, &status) != 0 ? errno : 0;
+  int code = ::fstat(file_.number(), &status) != 0 ? errno : 0;
   if (code == 0 && !S_ISREG(status.st_mode)) code = S_ISDIR(status.st_mode) ? EISDIR : EINVAL;
   if (code == 0 && status.st_size != 0) {
     file_bytes_ = static_cast<std::size_t>(status.st_size);
@@ -47,13 +46,10 @@ HeaderBytes::HeaderBytes(std::filesystem::path path, std::size_t reserved_bytes)
       memory_ = static_cast<std::byte*>(memory);
     }
   }
-  if (code == 0) return;
-  ::close(file_);
-  throw file_error(path_, code, "read");
+  if (code != 0) throw file_error(path_, code, "read");
 }
 
 HeaderBytes::~HeaderBytes() {
-  if (file_ >= 0) ::close(file_);
   if (memory_ != nullptr) ::munmap(memory_, mapped_bytes_);
 }
 
@@ -67,7 +63,7 @@ void HeaderBytes::read_to(std::uint64_t end) {
   }
   try {
     read_bytes_ +=
-        files::read_at(file_, {memory_ + read_bytes_, wanted - read_bytes_}, read_bytes_);
+        files::read_at(file_.number(), {memory_ + read_bytes_, wanted - read_bytes_}, read_bytes_);
   } catch (const std::system_error& error) {
     throw file_error(path_, error.code().value(), "read");
   }
@@ -75,7 +71,7 @@ void HeaderBytes::read_to(std::uint64_t end) {
 }
 
 void HeaderBytes::finish() {
-  ::close(std::exchange(file_, -1));
+  file_.close();
   const std::size_t kept = whole_pieces(read_bytes_);
   if (kept == mapped_bytes_) return;
   ::munmap(memory_ + kept, mapped_bytes_ - kept);

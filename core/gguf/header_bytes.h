@@ -12,6 +12,8 @@
 #include <limits>
 #include <span>
 
+#include "base/descriptor.h"
+
 namespace sluice::gguf {
 
 class HeaderBytes {
@@ -40,7 +42,7 @@ class HeaderBytes {
 
  private:
   std::filesystem::path path_;
-  int file_ = -1;
+  base::Descriptor file_;
   std::byte* memory_ = nullptr;  // owned; null for an empty file
   std::size_t file_bytes_ = 0;
   std::size_t mapped_bytes_ = 0;  // of addresses

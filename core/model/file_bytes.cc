@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 #include <string_view>
 #include <system_error>
-#include <unistd.h>
 #include <utility>
 
 #include "core/files/read_at.h"
@@ -13,18 +12,9 @@
 namespace sluice::model {
 
 FileBytes::FileBytes(std::filesystem::path path)
-    : path_(std::move(path)), descriptor_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC)) {
-  if (descriptor_ < 0) {
-    throw std::system_error(errno, std::generic_category(), fmt::format("{}", path_.string()));
-  }
+    : path_(std::move(path)), file_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC)) {
+  if (!file_.is_open()) throw std::system_error(errno, std::generic_category(), path_.string());
 }
-
-FileBytes::~FileBytes() {
-  if (descriptor_ >= 0) ::close(descriptor_);
-}
-
-FileBytes::FileBytes(FileBytes&& other) noexcept
-    : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)) {}
 
 void FileBytes::read(std::uint64_t offset, std::span<std::byte> out) const {
   const auto fail = [&](std::error_code error, std::string_view why) {
@@ -32,7 +22,7 @@ void FileBytes::read(std::uint64_t offset, std::span<std::byte> out) const {
                                                path_.string(), out.size(), offset, why));
   };
   try {
-    if (files::read_at(descriptor_, out, offset) == out.size()) return;
+    if (files::read_at(file_.number(), out, offset) == out.size()) return;
   } catch (const std::system_error& error) {
     fail(error.code(), "");
   }

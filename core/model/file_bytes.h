@@ -7,22 +7,21 @@
 #include <filesystem>
 #include <span>
 
+#include "base/descriptor.h"
+
 namespace sluice::model {
 
 class FileBytes {
  public:
   // Throws std::system_error, naming the file.
   explicit FileBytes(std::filesystem::path path);
-  ~FileBytes();
-  FileBytes(FileBytes&& other) noexcept;
-  FileBytes& operator=(FileBytes&&) = delete;
 
   // Fills `out` from `offset` on. Throws std::system_error, naming file and offset.
   void read(std::uint64_t offset, std::span<std::byte> out) const;
 
  private:
   std::filesystem::path path_;
-  int descriptor_;
+  base::Descriptor file_;
 };
 
 }  // namespace sluice::model

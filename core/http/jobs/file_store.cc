@@ -9,8 +9,8 @@
 #include <random>
 #include <sys/stat.h>
 #include <system_error>
-#include <unistd.h>
 
+#include "base/descriptor.h"
 #include "core/http/transport/error.h"
 
 namespace sluice::http {
@@ -160,16 +160,11 @@ std::optional<StoredFile> FileStore::find(std::string_view id) const {
 }
 
 FileBody FileStore::open(const StoredFile& file) const {
-  const int descriptor = ::open(path_of(file).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-  if (descriptor < 0) {
+  base::Descriptor opened(::open(path_of(file).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  if (!opened.is_open()) {
     throw std::system_error(errno, std::generic_category(), "cannot read " + file.id);
   }
-  return {std::shared_ptr<const int>(new int(descriptor),
-                                     [](const int* held) {
-                                       ::close(*held);
-                                       delete held;
-                                     }),
-          file.bytes};
+  return {std::make_shared<const base::Descriptor>(std::move(opened)), file.bytes};
 }
 
 void FileStore::remove(const StoredFile& file) {

@@ -5,9 +5,9 @@
 #include <fmt/format.h>
 #include <sys/file.h>
 #include <system_error>
-#include <unistd.h>
 #include <utility>
 
+#include "base/descriptor.h"
 #include "core/error.h"
 #include "core/http/jobs/multipart.h"
 #include "core/http/transport/error.h"
@@ -47,21 +47,18 @@ class JobsApi::Lock {
   Lock(const std::filesystem::path& folder, files::SystemCalls& system) {
     files::make_private_folder(folder, system);
     const std::string path = (folder / "lock").string();
-    descriptor_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (descriptor_ < 0) {
+    constexpr int flags = O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW;
+    file_ = base::Descriptor(::open(path.c_str(), flags, 0600));
+    if (!file_.is_open()) {
       throw std::system_error(errno, std::generic_category(), "cannot open " + path);
     }
-    if (::flock(descriptor_, LOCK_EX | LOCK_NB) == 0) return;
-    ::close(descriptor_);
+    if (::flock(file_.number(), LOCK_EX | LOCK_NB) == 0) return;
     throw UsageError(
         fmt::format("--data {}: another server uses this folder; name another", folder.string()));
   }
-  ~Lock() { ::close(descriptor_); }
-  Lock(const Lock&) = delete;
-  Lock& operator=(const Lock&) = delete;
 
  private:
-  int descriptor_ = -1;
+  base::Descriptor file_;
 };
 
 class JobsApi::Upload final : public BodySink {

@@ -305,8 +305,7 @@ std::string Connection::head_of(const Response& response, bool is_stream) {
   if (is_chunked_) {
     text += "Transfer-Encoding: chunked\r\n";
   } else if (!is_stream && response.status != 204) {
-    const std::uint64_t bytes =
-        response.file.descriptor ? response.file.bytes : response.body.size();
+    const std::uint64_t bytes = response.file.file ? response.file.bytes : response.body.size();
     text += fmt::format("Content-Length: {}\r\n", bytes);
   }
   text += fmt::format("X-Request-Id: {}\r\nX-Content-Type-Options: nosniff\r\n",
@@ -330,7 +329,7 @@ void Connection::respond(Response response) {
   }
   bool is_whole = outbox_.add(std::move(head));
   if (has_body && !response.body.empty()) is_whole = outbox_.add(std::move(response.body));
-  if (has_body && response.file.descriptor) outbox_.add_file(std::move(response.file));
+  if (has_body && response.file.file) outbox_.add_file(std::move(response.file));
   if (!is_whole) cut_off();
 }
 

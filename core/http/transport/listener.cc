@@ -31,10 +31,10 @@ constexpr int of_systemd_max = 64;
   throw std::system_error(errno, std::generic_category(), what);
 }
 
-int open_socket(int family) {
-  const int descriptor = ::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (descriptor < 0) fail("cannot open a socket");
-  return descriptor;
+base::Descriptor open_socket(int family) {
+  base::Descriptor socket(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket.is_open()) fail("cannot open a socket");
+  return socket;
 }
 
 std::string text_of(const sockaddr_storage& address) {
@@ -68,20 +68,17 @@ std::optional<int> number_in(const char* name) {
 
 // Whether nobody accepts connections there any more.
 bool is_left_behind(const sockaddr_un& address) {
-  const int descriptor = open_socket(AF_UNIX);
-  const bool is_refused =
-      ::connect(descriptor, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 &&
-      errno == ECONNREFUSED;
-  ::close(descriptor);
-  return is_refused;
+  const base::Descriptor socket = open_socket(AF_UNIX);
+  const auto* there = reinterpret_cast<const sockaddr*>(&address);
+  return ::connect(socket.number(), there, sizeof address) != 0 && errno == ECONNREFUSED;
 }
 
 }  // namespace
 
-Listener::Listener(int descriptor) : descriptor_(descriptor) {}
+Listener::Listener(base::Descriptor socket) : socket_(std::move(socket)) {}
 
 Listener::Listener(Listener&& other) noexcept
-    : descriptor_(std::exchange(other.descriptor_, -1)),
+    : socket_(std::move(other.socket_)),
       family_(other.family_),
       name_(std::move(other.name_)),
       port_(other.port_),
@@ -91,7 +88,7 @@ Listener::Listener(Listener&& other) noexcept
       made_inode_(other.made_inode_) {}
 
 Listener& Listener::operator=(Listener&& other) noexcept {
-  std::swap(descriptor_, other.descriptor_);
+  std::swap(socket_, other.socket_);
   std::swap(family_, other.family_);
   std::swap(name_, other.name_);
   std::swap(port_, other.port_);
@@ -103,7 +100,6 @@ Listener& Listener::operator=(Listener&& other) noexcept {
 }
 
 Listener::~Listener() {
-  if (descriptor_ >= 0) ::close(descriptor_);
   if (is_own_file_there()) ::unlink(made_.c_str());
 }
 
@@ -116,7 +112,7 @@ bool Listener::is_own_file_there() const {
 void Listener::read_address() {
   sockaddr_storage address{};
   socklen_t size = sizeof address;
-  if (::getsockname(descriptor_, reinterpret_cast<sockaddr*>(&address), &size) != 0) {
+  if (::getsockname(descriptor(), reinterpret_cast<sockaddr*>(&address), &size) != 0) {
     fail("cannot read the address of a socket");
   }
   if (address.ss_family == AF_UNIX) {
@@ -155,9 +151,9 @@ Listener Listener::on_port(const std::string& host, std::uint16_t port) {
   const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found, ::freeaddrinfo);
   Listener listener(open_socket(found->ai_family));
   const int on = 1;
-  ::setsockopt(listener.descriptor_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  if (::bind(listener.descriptor_, found->ai_addr, found->ai_addrlen) != 0 ||
-      ::listen(listener.descriptor_, backlog) != 0) {
+  ::setsockopt(listener.descriptor(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  if (::bind(listener.descriptor(), found->ai_addr, found->ai_addrlen) != 0 ||
+      ::listen(listener.descriptor(), backlog) != 0) {
     fail(fmt::format("cannot listen on {} port {}", host, port));
   }
   listener.read_address();
@@ -184,8 +180,8 @@ Listener Listener::on_path(const std::filesystem::path& path) {
   }
   Listener listener(open_socket(AF_UNIX));
   // The mode holds from the beginning: a socket takes that of its descriptor.
-  ::fchmod(listener.descriptor_, 0600);
-  if (::bind(listener.descriptor_, reinterpret_cast<const sockaddr*>(&address), sizeof address) !=
+  ::fchmod(listener.descriptor(), 0600);
+  if (::bind(listener.descriptor(), reinterpret_cast<const sockaddr*>(&address), sizeof address) !=
       0) {
     fail(fmt::format("cannot listen on {}", text));
   }
@@ -193,7 +189,7 @@ Listener Listener::on_path(const std::filesystem::path& path) {
   listener.made_ = path;
   listener.made_device_ = facts.st_dev;
   listener.made_inode_ = facts.st_ino;
-  if (::chmod(text.c_str(), 0600) != 0 || ::listen(listener.descriptor_, backlog) != 0) {
+  if (::chmod(text.c_str(), 0600) != 0 || ::listen(listener.descriptor(), backlog) != 0) {
     fail(fmt::format("cannot listen on {}", text));
   }
   listener.read_address();
@@ -209,11 +205,11 @@ std::vector<Listener> Listener::from_systemd() {
   std::vector<Listener> listeners;
   if (!process || *process != ::getpid() || !count) return listeners;
   for (int i = 0; i < *count && i < of_systemd_max; ++i) {
-    Listener listener(first_of_systemd + i);
-    ::fcntl(listener.descriptor_, F_SETFD, FD_CLOEXEC);
-    const int flags = ::fcntl(listener.descriptor_, F_GETFL);
-    if (flags < 0 || ::fcntl(listener.descriptor_, F_SETFL, flags | O_NONBLOCK) != 0) {
-      fail(fmt::format("socket {} of systemd", listener.descriptor_));
+    Listener listener(base::Descriptor(first_of_systemd + i));
+    ::fcntl(listener.descriptor(), F_SETFD, FD_CLOEXEC);
+    const int flags = ::fcntl(listener.descriptor(), F_GETFL);
+    if (flags < 0 || ::fcntl(listener.descriptor(), F_SETFL, flags | O_NONBLOCK) != 0) {
+      fail(fmt::format("socket {} of systemd", listener.descriptor()));
     }
     listener.read_address();
     listeners.push_back(std::move(listener));

@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/descriptor.h"
+
 namespace sluice::http {
 
 // Owns the socket, and the file of a path that it has made: what somebody has put in its place
@@ -31,7 +33,7 @@ class Listener {
   Listener& operator=(Listener&& other) noexcept;
   ~Listener();
 
-  int descriptor() const { return descriptor_; }
+  int descriptor() const { return socket_.number(); }
   Family family() const { return family_; }
   const std::string& name() const { return name_; }  // "http://127.0.0.1:8080"
   std::uint16_t port() const { return port_; }
@@ -39,11 +41,11 @@ class Listener {
   bool is_local() const { return is_local_; }
 
  private:
-  explicit Listener(int descriptor);
+  explicit Listener(base::Descriptor socket);
   bool is_own_file_there() const;
   void read_address();
 
-  int descriptor_ = -1;
+  base::Descriptor socket_;
   Family family_ = Family::ipv4;
   std::string name_;
   std::uint16_t port_ = 0;

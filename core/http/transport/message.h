@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/descriptor.h"
 #include "core/allowance.h"
 
 namespace sluice::http {
@@ -62,9 +63,9 @@ struct Request {
   }
 };
 
-// A file to be sent as a body. `descriptor` is closed when the last copy is gone.
+// A file to be sent as a body; it is closed when the last copy is gone.
 struct FileBody {
-  std::shared_ptr<const int> descriptor;
+  std::shared_ptr<const base::Descriptor> file;
   std::uint64_t bytes = 0;
 };
 
@@ -73,7 +74,7 @@ struct Response {
   std::string type = "application/json";
   std::string body;
   std::vector<Field> fields = {};
-  FileBody file = {};  // sent in place of `body` when there is a descriptor
+  FileBody file = {};  // sent in place of `body` when there is one
 };
 
 // The standard phrase of a status: "Not Found".

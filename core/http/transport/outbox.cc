@@ -17,7 +17,8 @@ constexpr std::size_t file_piece_bytes = Outbox::free_bytes / 2;
 // Empty where the file is shorter than it was, or cannot be read.
 std::string read_piece(const FileBody& file, std::uint64_t from) {
   std::string piece(std::min<std::uint64_t>(file_piece_bytes, file.bytes - from), '\0');
-  const ssize_t n = ::pread(*file.descriptor, piece.data(), piece.size(), static_cast<off_t>(from));
+  const ssize_t n =
+      ::pread(file.file->number(), piece.data(), piece.size(), static_cast<off_t>(from));
   piece.resize(n <= 0 ? 0 : static_cast<std::size_t>(n));
   return piece;
 }

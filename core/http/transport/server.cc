@@ -14,6 +14,7 @@
 #include <unistd.h>
 #include <utility>
 
+#include "base/descriptor.h"
 #include "core/http/transport/connection.h"
 #include "core/http/transport/worker.h"
 
@@ -129,30 +130,34 @@ class Server::Impl {
 
   // Without room for another descriptor, connections wait in their queue until the next tick.
   void let_in(Door& door) {
-    const int descriptor =
-        ::accept4(door.listener.descriptor(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (descriptor >= 0) {
-      welcome(descriptor, door.listener);
+    base::Descriptor accepted(
+        ::accept4(door.listener.descriptor(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (accepted.is_open()) {
+      welcome(std::move(accepted), door.listener);
     } else if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
       return;
     }
     wait_at(door);
   }
 
-  void welcome(int descriptor, const Listener& listener) {
+  void welcome(base::Descriptor accepted, const Listener& listener) {
     ++state_.counts.accepted;
     if (connections_.size() >= state_.limits.connections_max) forget_closed();
     auto held = state_.allowance.take(connection_bytes(state_.limits));
-    if (connections_.size() >= state_.limits.connections_max || !held) return turn_away(descriptor);
+    if (connections_.size() >= state_.limits.connections_max || !held) {
+      return turn_away(accepted.number());
+    }
     const Listener::Family family = listener.family();
     const bool is_tcp = family != Listener::Family::local;
     const int on = 1;
-    if (is_tcp) ::setsockopt(descriptor, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    if (is_tcp) ::setsockopt(accepted.number(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     const int domain = family == Listener::Family::ipv4   ? AF_INET
                        : family == Listener::Family::ipv6 ? AF_INET6
                                                           : AF_UNIX;
     Socket socket(io_);
-    socket.assign(asio::generic::stream_protocol(domain, is_tcp ? IPPROTO_TCP : 0), descriptor);
+    socket.assign(asio::generic::stream_protocol(domain, is_tcp ? IPPROTO_TCP : 0),
+                  accepted.number());
+    accepted.release();  // the socket closes it
     connections_.push_back(std::make_shared<Connection>(std::move(socket), listener.is_local(),
                                                         state_, std::move(*held)));
     connections_.back()->start();
@@ -167,7 +172,6 @@ class Server::Impl {
         "Connection: close\r\n\r\n{}",
         answer.status, reason_phrase(answer.status), answer.type, answer.body.size(), answer.body);
     static_cast<void>(::send(descriptor, text.data(), text.size(), MSG_DONTWAIT | MSG_NOSIGNAL));
-    ::close(descriptor);
   }
 
   void wait_for_tick() {

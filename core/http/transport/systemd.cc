@@ -9,6 +9,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/descriptor.h"
+
 namespace sluice::http {
 namespace {
 
@@ -45,12 +47,11 @@ void ServiceManager::notify(std::string_view state) const {
   address.sun_family = AF_UNIX;
   std::ranges::copy(socket_, address.sun_path);
   if (socket_.front() == '@') address.sun_path[0] = '\0';  // an abstract name
-  const int descriptor = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  if (descriptor < 0) return;
+  const base::Descriptor socket(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (!socket.is_open()) return;
   const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + socket_.size());
-  static_cast<void>(::sendto(descriptor, state.data(), state.size(), MSG_NOSIGNAL,
+  static_cast<void>(::sendto(socket.number(), state.data(), state.size(), MSG_NOSIGNAL,
                              reinterpret_cast<const sockaddr*>(&address), size));
-  ::close(descriptor);
 }
 
 }  // namespace sluice::http
