@@ -61,7 +61,7 @@ DataFile::DataFile(std::filesystem::path path, Access access)
   if (error == 0 && S_ISDIR(facts.st_mode)) error = EISDIR;
   if (error == 0 && !S_ISREG(facts.st_mode)) error = EINVAL;
   if (error != 0) throw file_failure(path_, error, "cannot be read as a regular file");
-  bytes_ = static_cast<std::uint64_t>(facts.st_size);
+  identity_ = base::FileIdentity::of(facts);
   // O_NONBLOCK was needed for the open only. With it, io_uring of kernels before 6.5 would answer
   // EAGAIN to every read for which the device has to wait.
   fcntl(descriptor(), F_SETFL, fcntl(descriptor(), F_GETFL) & ~O_NONBLOCK);
@@ -70,7 +70,7 @@ DataFile::DataFile(std::filesystem::path path, Access access)
 DataFile::DataFile(DataFile&& other) noexcept
     : path_(std::move(other.path_)),
       descriptor_(std::move(other.descriptor_)),
-      bytes_(other.bytes_),
+      identity_(other.identity_),
       alignment_(other.alignment_),
       is_direct_(other.is_direct_),
       refusal_(std::move(other.refusal_)),

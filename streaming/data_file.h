@@ -10,6 +10,7 @@
 #include <system_error>
 
 #include "base/descriptor.h"
+#include "base/file_identity.h"
 #include "streaming/read_results.h"
 
 namespace sluice::streaming {
@@ -36,7 +37,9 @@ class DataFile {
   int refused_error() const { return refused_error_; }
 
   const std::filesystem::path& path() const { return path_; }
-  std::uint64_t bytes() const { return bytes_; }  // when it was opened
+  // When it was opened.
+  std::uint64_t bytes() const { return identity_.bytes; }
+  const base::FileIdentity& identity() const { return identity_; }
   bool is_direct() const { return is_direct_; }
   const std::string& refusal() const { return refusal_; }
 
@@ -54,7 +57,7 @@ class DataFile {
 
   std::filesystem::path path_;
   base::Descriptor descriptor_;
-  std::uint64_t bytes_ = 0;
+  base::FileIdentity identity_;
   std::uint64_t alignment_ = 0;
   bool is_direct_ = false;
   std::string refusal_;

@@ -1,50 +1,44 @@
 #include "streaming/mapped_file.h"
 
-#include <boost/interprocess/exceptions.hpp>
-#include <boost/interprocess/file_mapping.hpp>
 #include <cerrno>
 #include <string>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <system_error>
 #include <utility>
+
+#include "streaming/data_file.h"
 
 namespace sluice::streaming {
 namespace {
 
-namespace interprocess = boost::interprocess;
-
-std::system_error mapping_error(const std::filesystem::path& path, int code) {
-  return {code, std::generic_category(), path.string() + ": cannot be mapped for reading"};
-}
-
-// Checked here because Boost cannot map an empty file, and opens a directory without an error.
-bool is_empty_file(const std::filesystem::path& path) {
-  std::error_code error;
-  const auto status = std::filesystem::status(path, error);
-  if (error) throw mapping_error(path, error.value());
-  if (std::filesystem::is_directory(status)) throw mapping_error(path, EISDIR);
-  if (!std::filesystem::is_regular_file(status)) throw mapping_error(path, EINVAL);
-  const auto size = std::filesystem::file_size(path, error);
-  if (error) throw mapping_error(path, error.value());
-  return size == 0;
-}
-
-interprocess::mapped_region map_whole(const std::filesystem::path& path) {
-  if (is_empty_file(path)) return {};
-  try {
-    const interprocess::file_mapping file(path.c_str(), interprocess::read_only);
-    return {file, interprocess::read_only};
-  } catch (const interprocess::interprocess_exception& error) {
-    throw mapping_error(path, error.get_native_error());
-  }
+std::span<const std::byte> map_whole(const std::filesystem::path& path, int descriptor) {
+  const auto failure = [&path](int error) {
+    return std::system_error(error, std::generic_category(),
+                             path.string() + ": cannot be mapped for reading");
+  };
+  struct stat facts {};
+  if (fstat(descriptor, &facts) != 0) throw failure(errno);
+  const auto bytes = static_cast<std::size_t>(facts.st_size);
+  if (bytes == 0) return {};  // mmap(2) refuses it
+  void* const address = mmap(nullptr, bytes, PROT_READ, MAP_SHARED, descriptor, 0);
+  if (address == MAP_FAILED) throw failure(errno);
+  return {static_cast<const std::byte*>(address), bytes};
 }
 
 }  // namespace
 
 MappedFile::MappedFile(std::filesystem::path path)
-    : path_(std::move(path)), region_(map_whole(path_)) {}
+    : MappedFile(path, DataFile(path, DataFile::Access::buffered).descriptor()) {}
 
-std::span<const std::byte> MappedFile::bytes() const {
-  return {static_cast<const std::byte*>(region_.get_address()), region_.get_size()};
+MappedFile::MappedFile(std::filesystem::path path, int descriptor)
+    : path_(std::move(path)), bytes_(map_whole(path_, descriptor)) {}
+
+MappedFile::~MappedFile() {
+  if (!bytes_.empty()) munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
 }
+
+MappedFile::MappedFile(MappedFile&& other) noexcept
+    : path_(std::move(other.path_)), bytes_(std::exchange(other.bytes_, {})) {}
 
 }  // namespace sluice::streaming

@@ -21,6 +21,8 @@
 #include <system_error>
 #include <vector>
 
+#include "base/file_identity.h"
+
 namespace sluice::streaming {
 
 struct ReadRequest {
@@ -40,7 +42,8 @@ struct Completion {
 
 struct ReaderFile {
   std::filesystem::path path;
-  std::uint64_t bytes = 0;  // when it was opened
+  std::uint64_t bytes = 0;           // when it was opened
+  base::FileIdentity identity = {};  // then too
 };
 
 class Reader {

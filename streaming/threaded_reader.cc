@@ -20,7 +20,7 @@ constexpr std::uint64_t prefetch_bytes = std::uint64_t{128} << 10;
 ThreadedReader::ThreadedReader(std::vector<DataFile> files) : files_(std::move(files)) {
   for (const DataFile& file : files_) {
     alignment_ = std::max(alignment_, file.alignment());
-    file_facts_.push_back({file.path(), file.bytes()});
+    file_facts_.push_back({file.path(), file.bytes(), file.identity()});
   }
 }
 
@@ -108,11 +108,12 @@ std::string PreadReader::trouble() const {
 }
 
 MmapReader::MmapReader(std::vector<DataFile> files) : ThreadedReader(std::move(files)) {
-  for (const ReaderFile& facts : this->files()) {
-    mappings_.emplace_back(facts.path);
-    if (mappings_.back().bytes().size() != facts.bytes) {
+  // What is open, and not what has its name by now.
+  for (const DataFile& file : all_files()) {
+    mappings_.emplace_back(file.path(), file.descriptor());
+    if (mappings_.back().bytes().size() != file.bytes()) {
       throw std::system_error(EIO, std::generic_category(),
-                              facts.path.string() + ": changed its length while it was opened");
+                              file.path().string() + ": changed its length while it was opened");
     }
   }
   // A call with length zero touches nothing; it only checks that the kernel knows the advice.

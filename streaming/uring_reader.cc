@@ -32,7 +32,7 @@ UringReader::UringReader(std::vector<DataFile> files, ReadResults results)
   std::vector<int> descriptors;
   for (const DataFile& file : files_) {
     alignment_ = std::max(alignment_, file.alignment());
-    file_facts_.push_back({file.path(), file.bytes()});
+    file_facts_.push_back({file.path(), file.bytes(), file.identity()});
     descriptors.push_back(file.descriptor());
   }
   const int error = -io_uring_queue_init(queue_depth, &ring_, 0);

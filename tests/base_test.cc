@@ -6,13 +6,16 @@
 #include <csignal>
 #include <cstdlib>
 #include <fcntl.h>
+#include <filesystem>
 #include <fstream>
 #include <string>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <utility>
 #include <vector>
 
 #include "base/descriptor.h"
+#include "base/file_identity.h"
 #include "base/mutex.h"
 #include "base/thread.h"
 #include "tests/catch.h"
@@ -22,6 +25,7 @@
 using namespace sluice;
 using base::Condition;
 using base::Descriptor;
+using base::FileIdentity;
 using base::Mutex;
 using base::MutexLock;
 using base::Thread;
@@ -133,4 +137,31 @@ TEST_CASE("a descriptor is closed once, by its last owner") {
   kept.close();
   CHECK(is_open(number));
   ::close(number);
+}
+
+TEST_CASE("a file is itself until it is written to or replaced") {
+  const test::TemporaryFolder folder;
+  const auto write = [&](const char* name, const char* text) {
+    std::ofstream(folder / name) << text;
+  };
+  const auto identity = [&](const char* name) {
+    struct stat facts {};
+    REQUIRE(::stat((folder / name).c_str(), &facts) == 0);
+    return FileIdentity::of(facts);
+  };
+  write("a", "text");
+  write("b", "same");
+  const FileIdentity before = identity("a");
+  CHECK(identity("a") == before);
+  std::filesystem::permissions(folder / "a", std::filesystem::perms::owner_all);
+  CHECK(identity("a") == before);  // it reads as before
+  CHECK_FALSE(identity("b") == before);
+  std::filesystem::rename(folder / "b", folder / "a");
+  CHECK_FALSE(identity("a") == before);
+  const FileIdentity replaced = identity("a");
+  write("a", "longer than it was");
+  CHECK_FALSE(identity("a") == replaced);
+  std::filesystem::last_write_time(
+      folder / "a", std::filesystem::file_time_type::min() + std::chrono::hours(24 * 365 * 200));
+  CHECK_FALSE(identity("a").modified_s == replaced.modified_s);
 }

@@ -3,6 +3,7 @@
 #include "core/engine/engine.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <fstream>
@@ -95,6 +96,40 @@ TEST_CASE("a planner asks for the weights only if an engine is to be opened") {
   fs::resize_file(path, fs::file_size(path) - 1000);
   CHECK(RunPlanner(path).plan(options_for(64)).plan.fits());
   CHECK_THROWS_AS(RunPlanner(path, {}), sluice::ModelError);
+}
+
+TEST_CASE("weights are those of the header that was read, or the file is refused") {
+  using sluice::streaming::Io;
+  const sluice::test::TemporaryFolder folder;
+  const fs::path path = folder / "model.gguf", other = folder / "other.gguf";
+  const auto write_over = [&] {  // one byte of the last tensor
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(-1, std::ios::end);
+    file.put('x');
+  };
+  const auto replace = [&] {
+    fs::copy_file(path, other);
+    fs::rename(other, path);
+  };
+  for (const Io io : {Io::uring, Io::pread, Io::mmap}) {
+    EngineOptions options = options_for(64);
+    options.io = io;
+    for (const bool is_written : {true, false}) {
+      INFO("io " << static_cast<int>(io) << ", written to: " << is_written);
+      fs::copy_file(model_file(), path, fs::copy_options::overwrite_existing);
+      // The clock of a file system may stand still for some milliseconds.
+      fs::last_write_time(path, fs::file_time_type::clock::now() - std::chrono::hours(1));
+      RunPlanner planner(path, {});
+      is_written ? write_over() : replace();
+      try {
+        Engine::open(std::move(planner), options);
+        FAIL("a file was taken for another");
+      } catch (const std::system_error& error) {
+        CHECK(std::string(error.what()).find(path.string() + " was replaced") == 0);
+      }
+      CHECK_NOTHROW(Engine::open(path, options));
+    }
+  }
 }
 
 TEST_CASE("logits do not depend on how a prompt is cut into chunks") {

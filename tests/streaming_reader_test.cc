@@ -29,16 +29,17 @@
 #include "streaming/alignment.h"
 #include "streaming/choose_reader.h"
 #include "streaming/disk_speed.h"
-#include "streaming/page_cache.h"
 #include "streaming/streamed_tape.h"
 #include "streaming/threaded_reader.h"
 #include "streaming/uring_reader.h"
 #include "tests/catch.h"
 #include "tests/fake_reader.h"
+#include "tests/page_cache.h"
 #include "tests/temporary_folder.h"
 
 namespace fs = std::filesystem;
 using namespace sluice::streaming;
+using sluice::test::cached_bytes;
 using sluice::test::FileBytes;
 using sluice::test::random_bytes;
 using sluice::test::TemporaryFolder;
@@ -292,6 +293,37 @@ TEST_CASE("mmap gives up what it streamed, and keeps what is pinned") {
       REQUIRE(cached_bytes(path, segment.offset, segment.bytes) >= segment.bytes);
     }
     REQUIRE(pinned_bytes > 5'000'000);
+  }
+}
+
+TEST_CASE("every reader reads what it has opened, whatever has its name by now") {
+  const TemporaryFolder folder;
+  const FileBytes content = random_bytes(2'000'000, 31);
+  const fs::path path = folder / "model.gguf", other = folder / "other.gguf";
+  const Segment segment{0, 4321, 1'500'000};
+  for (const Io io : {Io::uring, Io::pread, Io::mmap}) {
+    write_file(path, content);
+    write_file(other, random_bytes(content.size(), 32));
+    std::vector<DataFile> files;
+    files.emplace_back(path,
+                       io == Io::mmap ? DataFile::Access::buffered : DataFile::Access::direct);
+    fs::rename(other, path);
+    std::unique_ptr<Reader> reader;
+    try {
+      if (io == Io::mmap) {
+        reader = std::make_unique<MmapReader>(std::move(files));
+      } else if (io == Io::pread) {
+        reader = std::make_unique<PreadReader>(std::move(files));
+      } else {
+        reader = std::make_unique<UringReader>(std::move(files));
+      }
+    } catch (const std::system_error&) {
+      continue;  // not granted here
+    }
+    INFO("reader " << reader->name());
+    StreamedTape tape({segment}, std::move(reader), {0, 9, 8});
+    CHECK(is_right(tape.acquire(0).bytes, segment, content));
+    tape.release(0);
   }
 }
 

@@ -262,6 +262,7 @@ class LoadedEngine final : public Engine {
         team_(cpus_),
         prepared_(*opened_, options, team_.size()) {
     if (!plan().fits()) throw plan::budget_error(plan());
+    check_files();
     check_vocabulary();
     prepared_.planned.layout->load();
     const gguf::Model& model = opened_->model;
@@ -411,6 +412,14 @@ class LoadedEngine final : public Engine {
     std::sort(sequences.begin(), sequences.end());
     if (std::adjacent_find(sequences.begin(), sequences.end()) == sequences.end()) return;
     throw UsageError("a sequence has two works in one step: put their tokens together");
+  }
+
+  // The weights are those of the header that was read.
+  void check_files() const {
+    const std::span<const streaming::ReaderFile> opened = prepared_.reader.reader->files();
+    for (std::size_t i = 0; i < opened.size(); ++i) {
+      opened_->model.files()[i].require_same(opened[i].identity);
+    }
   }
 
   // The model may have more rows than there are tokens (padding), never fewer.

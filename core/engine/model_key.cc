@@ -57,6 +57,7 @@ PageKey model_key(const gguf::Model& model) {
   for (std::uint32_t i = 0; i < model.files().size(); ++i) {
     const gguf::ModelFile& facts = model.files()[i];
     const streaming::DataFile file(facts.path, streaming::DataFile::Access::buffered);
+    facts.require_same(file.identity());
     // Readahead would read much of the model for the sake of the samples.
     (void)::posix_fadvise(file.descriptor(), 0, 0, POSIX_FADV_RANDOM);
     const std::array sizes{facts.file_bytes, facts.data_offset};

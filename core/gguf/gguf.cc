@@ -1,9 +1,11 @@
 #include "core/gguf/gguf.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <fmt/format.h>
 #include <numeric>
 #include <optional>
+#include <system_error>
 #include <utility>
 
 #include "core/gguf/quoted.h"
@@ -91,12 +93,11 @@ Model Model::open(const std::filesystem::path& path, const ParseOptions& options
   };
 
   Header first = read_header(path);
-  const std::uint64_t first_bytes = model.headers_.front()->bytes().size();
   const SplitPlace place = split_place(first.metadata);
   if (place.index != 0) throw not_the_first(path, place);
   model.version_ = first.version;
   model.metadata_ = std::move(first.metadata);
-  model.add_file(path, first, first_bytes);
+  model.add_file(path, first, *model.headers_.front());
 
   for (std::uint64_t i = 1; i < place.count; ++i) {
     const auto shard = shard_path(path, place, i);
@@ -112,7 +113,7 @@ Model Model::open(const std::filesystem::path& path, const ParseOptions& options
     }
     const Header header = read_header(*shard);
     check_same_split(header.metadata, {i, place.count});
-    model.add_file(*shard, header, model.headers_.back()->bytes().size());
+    model.add_file(*shard, header, *model.headers_.back());
   }
 
   if (place.count > 1) {
@@ -127,10 +128,18 @@ Model Model::open(const std::filesystem::path& path, const ParseOptions& options
   return model;
 }
 
+void ModelFile::require_same(const base::FileIdentity& opened) const {
+  if (opened == identity) return;
+  throw std::system_error(ESTALE, std::generic_category(),
+                          fmt::format("{} was replaced or written to after its header was read: "
+                                      "start again when nothing writes it any more",
+                                      path.string()));
+}
+
 void Model::add_file(const std::filesystem::path& path, const Header& header,
-                     std::uint64_t file_bytes) {
+                     const HeaderBytes& bytes) {
   const auto index = static_cast<std::uint32_t>(files_.size());
-  files_.push_back({path, file_bytes, header.data_offset});
+  files_.push_back({path, bytes.bytes().size(), header.data_offset, bytes.identity()});
   for (TensorInfo tensor : header.tensors) {
     tensor.file = index;
     data_bytes_ += align_up(tensor.bytes, header.alignment);

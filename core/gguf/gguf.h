@@ -25,6 +25,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/file_identity.h"
 #include "core/error.h"
 #include "core/gguf/header_bytes.h"
 #include "core/gguf/metadata.h"
@@ -81,6 +82,11 @@ struct ModelFile {
   std::filesystem::path path;
   std::uint64_t file_bytes = 0;
   std::uint64_t data_offset = 0;
+  base::FileIdentity identity = {};  // when the header was read
+
+  // For who opens the file again, to read what the header describes: throws std::system_error when
+  // `opened` is another file, or this one has been written to since.
+  void require_same(const base::FileIdentity& opened) const;
 };
 
 // A model: one GGUF file, or all shards of a split one (<prefix>-00001-of-0000N.gguf and so on).
@@ -107,7 +113,7 @@ class Model {
 
  private:
   Model() = default;
-  void add_file(const std::filesystem::path& path, const Header& header, std::uint64_t file_bytes);
+  void add_file(const std::filesystem::path& path, const Header& header, const HeaderBytes& bytes);
   void index_tensors();
 
   std::vector<std::unique_ptr<HeaderBytes>> headers_;  // the views point into these

@@ -34,6 +34,7 @@ HeaderBytes::HeaderBytes(std::filesystem::path path, std::size_t reserved_bytes)
   if (!file_.is_open()) throw file_error(path_, errno, "opened");
   struct stat status {};
   int code = ::fstat(file_.number(), &status) != 0 ? errno : 0;
+  identity_ = base::FileIdentity::of(status);
   if (code == 0 && !S_ISREG(status.st_mode)) code = S_ISDIR(status.st_mode) ? EISDIR : EINVAL;
   if (code == 0 && status.st_size != 0) {
     file_bytes_ = static_cast<std::size_t>(status.st_size);

@@ -13,6 +13,7 @@
 #include <span>
 
 #include "base/descriptor.h"
+#include "base/file_identity.h"
 
 namespace sluice::gguf {
 
@@ -33,6 +34,8 @@ class HeaderBytes {
   // As many bytes as the file has. Only those that read_to() has read may be used.
   std::span<const std::byte> bytes() const { return {memory_, file_bytes_}; }
 
+  const base::FileIdentity& identity() const { return identity_; }  // of the file, when opened
+
   // Reads at least up to byte `end` of the file. Throws Outgrown, and std::system_error when the
   // file cannot be read, or has become shorter.
   void read_to(std::uint64_t end);
@@ -43,6 +46,7 @@ class HeaderBytes {
  private:
   std::filesystem::path path_;
   base::Descriptor file_;
+  base::FileIdentity identity_;
   std::byte* memory_ = nullptr;  // owned; null for an empty file
   std::size_t file_bytes_ = 0;
   std::size_t mapped_bytes_ = 0;  // of addresses

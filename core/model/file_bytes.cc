@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <string_view>
+#include <sys/stat.h>
 #include <system_error>
 #include <utility>
 
@@ -14,6 +15,14 @@ namespace sluice::model {
 FileBytes::FileBytes(std::filesystem::path path)
     : path_(std::move(path)), file_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC)) {
   if (!file_.is_open()) throw std::system_error(errno, std::generic_category(), path_.string());
+}
+
+FileBytes::FileBytes(const gguf::ModelFile& file) : FileBytes(file.path) {
+  struct stat facts {};
+  if (::fstat(file_.number(), &facts) != 0) {
+    throw std::system_error(errno, std::generic_category(), path_.string());
+  }
+  file.require_same(base::FileIdentity::of(facts));
 }
 
 void FileBytes::read(std::uint64_t offset, std::span<std::byte> out) const {

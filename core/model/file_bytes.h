@@ -8,6 +8,7 @@
 #include <span>
 
 #include "base/descriptor.h"
+#include "core/gguf/gguf.h"
 
 namespace sluice::model {
 
@@ -15,6 +16,8 @@ class FileBytes {
  public:
   // Throws std::system_error, naming the file.
   explicit FileBytes(std::filesystem::path path);
+  // The same for a file of a model, which must still be the one whose header was read.
+  explicit FileBytes(const gguf::ModelFile& file);
 
   // Fills `out` from `offset` on. Throws std::system_error, naming file and offset.
   void read(std::uint64_t offset, std::span<std::byte> out) const;

@@ -212,7 +212,7 @@ void WeightLayout::pack(std::size_t turn, std::span<const std::byte> from, std::
 
 void WeightLayout::load() {
   std::vector<FileBytes> files;
-  for (const gguf::ModelFile& file : model_.files()) files.emplace_back(file.path);
+  for (const gguf::ModelFile& file : model_.files()) files.emplace_back(file);
   std::vector<std::byte> bytes;
   for (PendingVector& v : vectors_) {
     bytes.resize(v.tensor->bytes);
@@ -289,7 +289,7 @@ std::size_t WeightLayout::active_weights() const {
 }
 
 EmbeddingTable::EmbeddingTable(const gguf::Model& model, const gguf::TensorInfo& tensor)
-    : file_(model.files()[tensor.file].path),
+    : file_(model.files()[tensor.file]),
       type_(supported_type(model, tensor)),
       offset_(tensor.offset),
       columns_(tensor.dims[0]),

@@ -95,7 +95,7 @@ class Quantiser {
       : options_(options),
         mix_(QuantMix::by_name(options.quant)),
         model_(gguf::Model::open(input)) {
-    for (const gguf::ModelFile& file : model_.files()) files_.emplace_back(file.path);
+    for (const gguf::ModelFile& file : model_.files()) files_.emplace_back(file);
     plan();
   }
 
