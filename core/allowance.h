@@ -16,12 +16,17 @@
 #include <optional>
 #include <utility>
 
+#include "base/check.h"
+
 namespace sluice {
 
 class Allowance {
  public:
   explicit Allowance(std::uint64_t bytes, std::uint64_t reserve_bytes = 0)
       : bytes_(bytes), reserve_bytes_(reserve_bytes) {}
+  ~Allowance() {
+    base::check(used_ == bytes_for_good_, "an allowance ends before what was taken from it");
+  }
   Allowance(const Allowance&) = delete;
   Allowance& operator=(const Allowance&) = delete;
 
@@ -36,7 +41,7 @@ class Allowance {
       return *this;
     }
     ~Held() {
-      if (from_ != nullptr) from_->used_ -= bytes_;
+      if (from_ != nullptr) from_->give_back(bytes_);
     }
 
     std::uint64_t bytes() const { return bytes_; }
@@ -46,7 +51,7 @@ class Allowance {
     [[nodiscard]] bool resize(std::uint64_t bytes) {
       if (from_ == nullptr) return bytes == 0;
       if (bytes > bytes_ && !from_->add(bytes - bytes_, 0)) return false;
-      if (bytes < bytes_) from_->used_ -= bytes_ - bytes;
+      if (bytes < bytes_) from_->give_back(bytes_ - bytes);
       bytes_ = bytes;
       return true;
     }
@@ -80,10 +85,16 @@ class Allowance {
   bool add(std::uint64_t bytes, std::uint64_t left_bytes) {
     std::uint64_t used = used_;
     do {
+      base::check(used <= bytes_, "clients hold more than was planned for them");
       const std::uint64_t free = bytes_ - used;
       if (free < left_bytes || free - left_bytes < bytes) return false;
     } while (!used_.compare_exchange_weak(used, used + bytes));
     return true;
+  }
+
+  void give_back(std::uint64_t bytes) {
+    const std::uint64_t before = used_.fetch_sub(bytes);
+    base::check(bytes <= before, "clients give back more than they have taken");
   }
 
   std::atomic<std::uint64_t> bytes_;

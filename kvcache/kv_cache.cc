@@ -1,11 +1,12 @@
 #include "kvcache/kv_cache.h"
 
 #include <algorithm>
-#include <cassert>
 #include <cstring>
 #include <stdexcept>
 #include <string>
 #include <utility>
+
+#include "base/check.h"
 
 namespace sluice::kvcache {
 namespace {
@@ -71,7 +72,7 @@ bool Sequence::reserve(std::uint32_t positions) {
 }
 
 void Sequence::set_long(bool is_long) {
-  assert(length_ == 0);
+  base::check(length_ == 0, "a sequence that has begun is made a long one, or a short one");
   is_long_ = is_long;
 }
 
@@ -105,12 +106,14 @@ KvCache::KvCache(CacheConfig config, const kernels::KernelTable& kernels)
       place.head_bytes = shape.keys_hold_values ? place.values : place.value_scales + scale_bytes;
       at += place.head_bytes * shape.kv_heads;
     }
-    assert(at == layout.page_bytes);
+    base::check(at == layout.page_bytes, "a page is laid out in another size than was planned");
     PagePool pool(layout.pages, layout.window.positions != 0, layout.step_pages);
     const std::size_t group_bytes = layout.bytes();
     groups_.push_back({std::move(layout), std::move(pool), offset});
     offset += group_bytes;
   }
+  base::check(offset + state_bytes(config_) == memory_.size(),
+              "pages and states do not fill the memory of the cache");
 }
 
 std::optional<Sequence> KvCache::new_sequence(std::uint32_t positions) {
@@ -128,7 +131,8 @@ std::optional<Sequence> KvCache::new_sequence(std::uint32_t positions) {
 
 std::optional<Sequence> KvCache::fork(const Sequence& source, std::uint32_t prefix,
                                       std::uint32_t positions) {
-  assert(source.cache_ == this && prefix <= source.length_ && prefix <= positions);
+  base::check(source.cache_ == this && prefix <= source.length_ && prefix <= positions,
+              "a fork shares what its source does not have");
   check_reachable(source, prefix);
   if (!states_.has_room()) return {};
   const std::uint32_t whole = prefix / page_positions;
@@ -187,7 +191,8 @@ std::uint32_t KvCache::free_positions() const {
 }
 
 void KvCache::prepare(Sequence& sequence, std::uint32_t columns) {
-  assert(sequence.cache_ == this && columns <= sequence.capacity_ - sequence.length_);
+  base::check(sequence.cache_ == this && columns <= sequence.capacity_ - sequence.length_,
+              "a step adds more positions than a sequence has reserved");
   const std::uint32_t end = pages_until(sequence.length_ + columns);
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     Sequence::Table& table = sequence.tables_[g];
@@ -197,7 +202,12 @@ void KvCache::prepare(Sequence& sequence, std::uint32_t columns) {
 
 void KvCache::advance(Sequence& sequence, std::uint32_t columns) {
   if (columns == 0) return;
-  sequence.length_ += columns;
+  const std::uint32_t length = sequence.length_ + columns;
+  for (const Sequence::Table& table : sequence.tables_) {
+    base::check(table.pages.size() + table.dropped >= pages_until(length),
+                "a sequence advances to positions without pages");
+  }
+  sequence.length_ = length;
   drop_unseen(sequence);
   states_.advance(sequence.state_);
 }
@@ -362,7 +372,7 @@ std::byte* KvCache::head(const Sequence& sequence, const LayerPlace& place, std:
   const Sequence::Table& table = sequence.tables_[place.group];
   const Window& window = groups_[place.group].layout.window;
   const std::size_t index = index_of(position / page_positions, window, table.dropped);
-  assert(index < table.pages.size());
+  base::check(index < table.pages.size(), "a position lies in no page of its sequence");
   return page(place.group, table.pages[index]) + place.offset + kv_head * place.head_bytes;
 }
 
@@ -435,8 +445,9 @@ void KvCache::attend(const Sequence& sequence, std::size_t layer, std::size_t kv
   const std::uint32_t begin = window.begin(position);
   const bool has_window = window.has_slid(last);
   const std::uint32_t sinks = has_window ? window.sinks : 0;
-  assert(queries.columns <=
-         columns_together(layer, position, static_cast<std::uint32_t>(queries.columns)));
+  base::check(queries.columns <=
+                  columns_together(layer, position, static_cast<std::uint32_t>(queries.columns)),
+              "tokens that see different windows are computed together");
   kernels::AttentionRun* end = queries.runs;
   end = add_runs(sequence, place, kv_head, 0, sinks, queries.at_sinks, end);
   end = add_runs(sequence, place, kv_head, begin, last + 1, queries.near, end);

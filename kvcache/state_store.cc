@@ -1,9 +1,10 @@
 #include "kvcache/state_store.h"
 
 #include <algorithm>
-#include <cassert>
 #include <cstring>
 #include <utility>
+
+#include "base/check.h"
 
 namespace sluice::kvcache {
 
@@ -71,7 +72,9 @@ void StateStore::truncate(SequenceState& state, std::uint32_t length) {
   if (is_empty()) return;
   drop_checkpoints_beyond(state, length);
   slots_.give_back(state.standing);
-  state.standing = length == 0 ? take_zeroed() : share(*find_checkpoint(state, length));
+  const auto kept = find_checkpoint(state, length);
+  base::check(length == 0 || kept.has_value(), "a state that was not kept is gone back to");
+  state.standing = length == 0 ? take_zeroed() : share(*kept);
 }
 
 std::span<float> StateStore::layer(std::uint32_t slot, std::size_t layer) const {
@@ -80,7 +83,7 @@ std::span<float> StateStore::layer(std::uint32_t slot, std::size_t layer) const 
 }
 
 std::span<std::byte> StateStore::memory(std::uint32_t slot) const {
-  assert(slot != SequenceState::none);
+  base::check(slot < slots_.pages(), "a state lies in no slot");
   return {memory_ + slot * slot_bytes_, slot_bytes_};
 }
 

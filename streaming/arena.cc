@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 #include <system_error>
 
+#include "base/check.h"
 #include "streaming/alignment.h"
 
 namespace sluice::streaming {
@@ -74,8 +75,11 @@ void Arena::commit(std::uint64_t bytes) {
 }
 
 void Arena::discard(std::uint64_t begin, std::uint64_t end) {
+  if (begin >= end) return;
+  base::check(begin % page_bytes == 0 && end % page_bytes == 0 && end <= committed_bytes_,
+              "an arena gives back memory that is not its own");
   // Cannot fail for memory of our own that is not locked.
-  if (begin < end) madvise(data_ + begin, end - begin, MADV_DONTNEED);
+  madvise(data_ + begin, end - begin, MADV_DONTNEED);
 }
 
 std::uint64_t Arena::huge_page_bytes() const {

@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "base/check.h"
 #include "streaming/alignment.h"
 
 namespace sluice::streaming {
@@ -20,11 +21,13 @@ std::uint64_t sum_over(std::span<const std::uint64_t> bytes, std::span<const std
 
 PinnedSegments::PinnedSegments(std::span<const std::uint64_t> bytes,
                                std::span<const std::size_t> order)
-    : memory_(sum_over(bytes, order)),
+    : bytes_of_turn_(bytes.begin(), bytes.end()),
+      memory_(sum_over(bytes, order)),
       place_of_turn_(bytes.size(), nowhere),
       limit_bytes_(std::numeric_limits<std::uint64_t>::max()) {
   std::uint64_t at = 0;
   for (const std::size_t turn : order) {
+    base::check(place_of_turn_[turn] == nowhere, "a segment has two places");
     place_of_turn_[turn] = places_.size();
     places_.push_back({at, at + bytes[turn]});
     at += bytes[turn];
@@ -63,6 +66,9 @@ std::size_t PinnedSegments::may_stay_of(std::size_t count) const {
 // either end is kept while a neighbour that lies in it too is in use.
 void PinnedSegments::give_back(std::size_t first, std::size_t last) {
   if (first >= last) return;
+  for (std::size_t i = first; i != last; ++i) {
+    base::check(!is_in_use(i), "the memory of a segment in use was given back");
+  }
   std::uint64_t begin = round_down(places_[first].begin, page_bytes);
   for (std::size_t i = first; i-- != 0 && places_[i].end > begin;) {
     if (is_in_use(i)) begin += page_bytes;
@@ -151,6 +157,8 @@ bool PinnedSegments::may_pin(std::size_t turn) const {
 
 void PinnedSegments::exchange(std::size_t a, std::size_t b) {
   const base::MutexLock lock(mutex_);
+  base::check(bytes_of_turn_.at(a) == bytes_of_turn_.at(b),
+              "segments of different sizes exchange their places");
   for (const std::size_t turn : {a, b}) {
     Place* const place = find(turn);
     if (place == nullptr) continue;
@@ -166,6 +174,8 @@ std::byte* PinnedSegments::begin_copy(std::size_t turn) {
   const base::MutexLock lock(mutex_);
   Place* const place = find(turn);
   if (place == nullptr || place->state != State::streamed || !may_stay(*place)) return nullptr;
+  base::check(place->end - place->begin == bytes_of_turn_[turn],
+              "a segment has the place of one of another size");
   place->state = State::copying;
   return memory_.data() + place->begin;
 }
@@ -179,7 +189,10 @@ std::byte* PinnedSegments::copied_to(std::size_t turn) {
 
 void PinnedSegments::end_copy(std::size_t turn) {
   const base::MutexLock lock(mutex_);
-  leave(*find(turn));
+  Place* const place = find(turn);
+  base::check(place != nullptr && place->state == State::copying,
+              "a copy ended that had not begun");
+  leave(*place);
 }
 
 // Called when the leading thread no longer uses a place (a copy or a hold has ended).

@@ -35,6 +35,8 @@ class PinnedSegments {
   std::uint64_t limit_bytes() const;
 
   std::uint64_t bytes() const;  // of the segments that are pinned now
+  // Of all places, for which addresses are reserved.
+  std::uint64_t capacity_bytes() const { return memory_.committed_bytes(); }
   bool is_pinned(std::size_t turn) const;
   // The first turn >= `turn` that is not pinned; the number of turns when there is none.
   std::size_t next_streamed(std::size_t turn) const;
@@ -97,6 +99,7 @@ class PinnedSegments {
   void give_back(std::size_t first, std::size_t last) SLUICE_REQUIRES(mutex_);
   void leave(Place& place) SLUICE_REQUIRES(mutex_);
 
+  const std::vector<std::uint64_t> bytes_of_turn_;
   Arena memory_;  // its content belongs to the leading thread
   mutable base::Mutex mutex_;
   std::vector<Place> places_ SLUICE_GUARDED_BY(mutex_);

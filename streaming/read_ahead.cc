@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "base/check.h"
 #include "streaming/alignment.h"
 
 namespace sluice::streaming {
@@ -28,6 +29,8 @@ ReadAhead::ReadAhead(Reader& reader, std::uint32_t slots) : reader_(reader), slo
 ReadAhead::~ReadAhead() = default;  // the destructor of the reader waits for reads in flight
 
 void ReadAhead::use_memory(std::span<std::byte> memory, std::uint64_t slot_bytes) {
+  base::check(memory.empty() || slots_.size() * slot_bytes <= memory.size(),
+              "the ring has more slots than memory");
   memory_ = memory;
   slot_bytes_ = slot_bytes;
 }
@@ -151,6 +154,8 @@ void ReadAhead::drop_before(std::uint64_t ticket) {
 }
 
 void ReadAhead::free_slot(Slot& slot) {
+  base::check(slot.state != State::idle && slot.state != State::reading,
+              "a slot was freed that is free, or being read into");
   slot.state = State::idle;
   slot.is_dropped = false;
   discard(sequence_[slot.index]);
@@ -200,6 +205,7 @@ void ReadAhead::read_on() {
 }
 
 void ReadAhead::submit(Slot& slot, std::size_t index) {
+  base::check(slot.state == State::idle, "a read begins in a slot that is not free");
   const Segment& segment = sequence_[index].segment;
   const auto number = static_cast<std::uint32_t>(&slot - slots_.data());
   const std::uint64_t alignment = reader_.alignment();
@@ -219,7 +225,9 @@ void ReadAhead::submit(Slot& slot, std::size_t index) {
 }
 
 void ReadAhead::take(const Completion& completion) {
+  base::check(completion.slot < slots_.size(), "a read ended in a slot that does not exist");
   Slot& slot = slots_[completion.slot];
+  base::check(slot.state == State::reading, "a read ended in a slot that awaits none");
   slot.result = completion;
   slot.state = State::ready;
   if (slot.is_dropped) free_slot(slot);
@@ -253,8 +261,9 @@ std::span<const std::byte> ReadAhead::bytes_of(const Slot& slot) const {
     return {reader_.mapping(segment.file) + segment.offset, segment.bytes};
   }
   const auto number = static_cast<std::uint64_t>(&slot - slots_.data());
-  const std::byte* const buffer = memory_.data() + number * slot_bytes_;
-  return {buffer + (segment.offset - slot.read_begin), segment.bytes};
+  const std::uint64_t begin = segment.offset - slot.read_begin;
+  base::check(begin + segment.bytes <= slot_bytes_, "a segment reaches beyond its slot");
+  return {memory_.data() + number * slot_bytes_ + begin, segment.bytes};
 }
 
 }  // namespace sluice::streaming

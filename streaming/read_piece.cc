@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "base/check.h"
 #include "streaming/alignment.h"
 
 namespace sluice::streaming {
@@ -61,12 +62,15 @@ ReadPiece piece_at(const ReadRequest& request, std::uint64_t file_bytes, std::si
 
 void SlotLedger::begin(std::uint32_t slot, std::size_t pieces) {
   if (slot >= entries_.size()) entries_.resize(slot + std::size_t{1});
+  base::check(entries_[slot].pieces == 0, "two reads into one slot");
   entries_[slot].pieces = pieces;
   entries_[slot].completion = {};
   entries_[slot].completion.slot = slot;
 }
 
 std::optional<Completion> SlotLedger::end(const ReadPiece& piece) {
+  base::check(piece.slot < entries_.size() && entries_[piece.slot].pieces != 0,
+              "a piece ended of a read that nobody has begun");
   Entry& entry = entries_[piece.slot];
   Completion& completion = entry.completion;
   const bool is_first = !completion.error || piece.offset < completion.offset;

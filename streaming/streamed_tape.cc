@@ -9,6 +9,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "base/check.h"
 #include "streaming/alignment.h"
 
 namespace sluice::streaming {
@@ -127,6 +128,8 @@ TapePlan plan_tape(std::span<const Segment> segments, const TapeOptions& options
   }
   plan.streamed_bytes_per_step += plan.streamed_expert_bytes_per_step;
   plan.streamed_segments = order.size() - plan.residency.pinned_count;
+  base::check(order.size() == segments.size() && plan.pinned_bytes <= options.pinned_bytes_max,
+              "a plan pins more than its budget, or forgets segments");
   if (!maps_files) {
     plan.ring_bytes = options.slots * plan.slot_bytes;
   } else if (plan.streamed_segments != 0) {
@@ -150,6 +153,10 @@ StreamedTape::StreamedTape(std::vector<Segment> segments, std::unique_ptr<Reader
       read_ahead_(*reader_, options.slots),
       step_end_(segments_.size()) {
   check_segments();
+  if (!plan_.is_in_page_cache) {
+    base::check(pinned_.capacity_bytes() == plan_.pinned_bytes,
+                "a tape reserves other memory for pinned segments than was planned");
+  }
   reader_->keep_to_requests(plan_.streamed_segments != 0);
   if (plan_.is_in_page_cache) {
     is_mapped_ = plan_.residency.pinned_turns();
@@ -241,6 +248,7 @@ void StreamedTape::load(const Progress& progress) {
 }
 
 void StreamedTape::copy(std::size_t turn, std::span<const std::byte> bytes, std::byte* to) const {
+  base::check(bytes.size() == segments_[turn].bytes, "a segment is copied in part");
   if (copy_) {
     copy_(turn, bytes, to);
   } else {

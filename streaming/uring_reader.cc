@@ -8,6 +8,8 @@
 #include <thread>
 #include <utility>
 
+#include "base/check.h"
+
 namespace sluice::streaming {
 namespace {
 
@@ -121,6 +123,8 @@ void UringReader::queue_read(std::uint32_t index) {
 
 std::optional<Completion> UringReader::take_result(const io_uring_cqe& result) {
   const auto index = static_cast<std::uint32_t>(result.user_data);
+  base::check(index < table_.size() && free_entries_.size() < table_.size(),
+              "io_uring has ended a read that nobody has begun");
   ReadPiece& piece = table_[index];
   const DataFile& file = files_[piece.file];
   std::int64_t outcome = seen(results_, "uring", piece, result.res);

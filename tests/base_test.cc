@@ -1,23 +1,34 @@
-// What all folders stand on: threads that leave signals alone, mutexes that clang checks,
-// descriptors that are closed once.
-#include <atomic>
+// What all folders stand on: checks that end the process, threads that leave signals alone, mutexes
+// that clang checks, descriptors that are closed once.
+#include <array>
 #include <cerrno>
-#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <fcntl.h>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <optional>
 #include <string>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include <utility>
 #include <vector>
 
+#include "base/check.h"
 #include "base/descriptor.h"
 #include "base/file_identity.h"
 #include "base/mutex.h"
 #include "base/thread.h"
+#include "core/allowance.h"
+#include "core/model/arena.h"
+#include "kvcache/page_pool.h"
+#include "streaming/arena.h"
+#include "streaming/pinned_segments.h"
+#include "streaming/read_ahead.h"
+#include "streaming/read_piece.h"
 #include "tests/catch.h"
 #include "tests/paths.h"
 #include "tests/temporary_folder.h"
@@ -29,6 +40,179 @@ using base::FileIdentity;
 using base::Mutex;
 using base::MutexLock;
 using base::Thread;
+
+namespace {
+
+// How a process ended that called f(), and what it wrote to standard error.
+struct End {
+  int signal = 0;  // 0: it returned from f()
+  std::string said;
+};
+
+End end_of(const std::function<void()>& f) {
+  std::array<int, 2> ends{};
+  REQUIRE(::pipe(ends.data()) == 0);
+  Descriptor reading(ends[0]), writing(ends[1]);
+  const pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    const rlimit no_core{0, 0};
+    ::setrlimit(RLIMIT_CORE, &no_core);
+    std::signal(SIGABRT, SIG_DFL);  // Catch has a handler for it
+    ::dup2(writing.number(), STDERR_FILENO);
+    try {
+      f();
+    } catch (...) {
+      ::_exit(1);
+    }
+    ::_exit(0);
+  }
+  writing.close();
+  End end;
+  std::array<char, 1024> part;
+  for (ssize_t n; (n = ::read(reading.number(), part.data(), part.size())) > 0;) {
+    end.said.append(part.data(), static_cast<std::size_t>(n));
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  if (WIFSIGNALED(status)) end.signal = WTERMSIG(status);
+  return end;
+}
+
+// A reader that says of each read that it has ended twice.
+class TwiceReader final : public streaming::Reader {
+ public:
+  std::string_view name() const override { return "twice"; }
+  std::span<const streaming::ReaderFile> files() const override { return files_; }
+  std::uint64_t alignment() const override { return 4096; }
+  std::string attach_buffers(std::span<std::byte>, std::uint64_t) override { return ""; }
+  void submit(const streaming::ReadRequest& request) override { slot_ = request.slot; }
+  std::optional<streaming::Completion> poll() override { return wait(); }
+  streaming::Completion wait() override {
+    streaming::Completion completion;
+    completion.slot = slot_;
+    return completion;
+  }
+
+ private:
+  std::vector<streaming::ReaderFile> files_ = {{"file", 1 << 20}};
+  std::uint32_t slot_ = 0;
+};
+
+struct Breach {
+  std::string what;  // as the process says it
+  std::function<void()> commit;
+};
+
+// One way to break each kind of accounting.
+std::vector<Breach> breaches() {
+  static const std::array<std::uint64_t, 2> sizes = {4096, 8192};
+  static const std::array<std::size_t, 2> order = {0, 1};
+  static std::array<std::byte, 128> memory;
+  return {
+      {"a page was promised that is not there",
+       [] {
+         kvcache::PagePool pool(1, true, 0);
+         pool.take();
+         pool.take();
+       }},
+      {"a page is given back that nobody holds",
+       [] {
+         kvcache::PagePool pool(2, false, 0);
+         pool.reserve(2);
+         const std::uint32_t page = pool.take();
+         pool.give_back(page);
+         pool.give_back(page);
+       }},
+      {"a page is shared that nobody holds",
+       [] {
+         kvcache::PagePool pool(2, false, 0);
+         pool.share(7);
+       }},
+      {"more pages are taken back than were promised",
+       [] {
+         kvcache::PagePool pool(2, false, 0);
+         pool.reserve(1);
+         pool.cancel(2);
+       }},
+      {"more pages are promised than there are",
+       [] {
+         kvcache::PagePool pool(2, false, 0);
+         pool.reserve(3);
+         static_cast<void>(pool.available());
+       }},
+      {"a copy ended that had not begun",
+       [] { streaming::PinnedSegments(sizes, order).end_copy(1); }},
+      {"segments of different sizes exchange their places",
+       [] { streaming::PinnedSegments(sizes, order).exchange(0, 1); }},
+      {"a segment has two places",
+       [] {
+         streaming::PinnedSegments(sizes, std::array<std::size_t, 2>{1, 1});
+       }},
+      {"an arena gives back memory that is not its own",
+       [] {
+         streaming::Arena arena(8192);
+         arena.commit(4096);
+         arena.discard(0, 8192);
+       }},
+      {"a piece ended of a read that nobody has begun", [] { streaming::SlotLedger().end({}); }},
+      {"two reads into one slot",
+       [] {
+         streaming::SlotLedger ledger;
+         ledger.begin(3, 1);
+         ledger.begin(3, 1);
+       }},
+      {"a read ended in a slot that awaits none",
+       [] {
+         TwiceReader reader;
+         streaming::ReadAhead read_ahead(reader, 2);
+         read_ahead.start({{{0, 0, 4096}, 0, 0}}, streaming::ReadAhead::Order::once);
+         read_ahead.acquire(0);
+       }},
+      {"the ring has more slots than memory",
+       [] {
+         TwiceReader reader;
+         streaming::ReadAhead(reader, 2).use_memory(memory, 4096);
+       }},
+      {"buffers take more memory than was counted",
+       [] {
+         model::Arena arena{std::span(memory)};
+         arena.floats(16);
+         arena.floats(17);
+       }},
+      {"an allowance ends before what was taken from it",
+       [] {
+         std::optional<Allowance> allowance(std::in_place, 10);
+         const auto held = allowance->take(5);
+         allowance.reset();
+       }},
+  };
+}
+
+}  // namespace
+
+TEST_CASE("a broken invariant ends the process with one line, in every build") {
+  const End well = end_of([] { base::check(true, "never"); });
+  CHECK(well.signal == 0);
+  CHECK(well.said.empty());
+  for (const Breach& breach : breaches()) {
+    INFO(breach.what);
+    const End end = end_of(breach.commit);
+    CHECK(end.signal == SIGABRT);
+    CHECK(end.said.find("sluice: internal error: " + breach.what + " (") == 0);
+    CHECK(std::count(end.said.begin(), end.said.end(), '\n') == 1);
+    CHECK(end.said.back() == '\n');
+  }
+}
+
+TEST_CASE("a check says where it stands, and cuts what is too long") {
+  CHECK(end_of([] { base::check(false, "this"); }).said.find("this (base_test.cc:") !=
+        std::string::npos);
+  static const std::string endless(10'000, 'x');
+  const End end = end_of([] { base::check(false, endless.c_str()); });
+  CHECK(end.signal == SIGABRT);
+  CHECK(end.said.size() < 1000);
+}
 
 TEST_CASE("threads leave signals to the one that starts them, but not their own faults") {
   sigset_t before, inside, after;

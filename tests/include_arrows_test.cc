@@ -67,7 +67,7 @@ const std::map<std::string, Parts>& arrows() {
         {"kvcache", {"base", "kernels", "topology"}},
         {"core/error.h", {}},
         {"core/random.h", {}},
-        {"core/allowance.h", {}},
+        {"core/allowance.h", {"base"}},
         {"core/files", {}},
         {"core/text", {}},
         {"core/gguf", leaves},

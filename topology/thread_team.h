@@ -12,12 +12,12 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cassert>
 #include <chrono>
 #include <cstddef>
 #include <functional>
 #include <memory>
 
+#include "base/check.h"
 #include "topology/file_root.h"
 
 namespace sluice::topology {
@@ -101,7 +101,7 @@ struct WorkRange {
 // empty. `granularity` and `members` are at least 1, index < members.
 constexpr WorkRange split(std::size_t total, std::size_t granularity, std::size_t members,
                           std::size_t index) {
-  assert(granularity > 0 && index < members);
+  base::check(granularity > 0 && index < members, "work is split for more members than there are");
   const std::size_t units = total / granularity + (total % granularity != 0 ? 1 : 0);
   const std::size_t each = units / members;
   const std::size_t longer = units % members;  // so many parts, the first ones, have one unit more

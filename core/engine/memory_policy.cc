@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/check.h"
 #include "topology/process_memory.h"
 
 namespace sluice::engine {
@@ -79,6 +80,7 @@ void MemoryPolicy::look(const MemorySigns& signs, Clock::time_point now) {
 }
 
 void MemoryPolicy::shrink(std::uint64_t target_bytes, Clock::time_point now) {
+  base::check(target_bytes <= limit_bytes_, "a limit is raised by a shortage of memory");
   last_shortage_ = now;
   if (limit_bytes_ - target_bytes < change_bytes_min && target_bytes != 0) return;
   limit_bytes_ = target_bytes;
@@ -87,6 +89,8 @@ void MemoryPolicy::shrink(std::uint64_t target_bytes, Clock::time_point now) {
 }
 
 void MemoryPolicy::grow(std::uint64_t target_bytes, Clock::time_point now) {
+  base::check(limit_bytes_ <= target_bytes && target_bytes <= pinned_bytes_,
+              "weights are to be pinned beyond the plan");
   const bool is_worth_it = target_bytes - limit_bytes_ >= change_bytes_min ||
                            (target_bytes == pinned_bytes_ && limit_bytes_ != pinned_bytes_);
   if (!is_worth_it || now - last_shortage_ < calm_ || now - last_piece_ < piece_period) return;

@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/check.h"
 #include "base/descriptor.h"
 #include "core/error.h"
 #include "core/files/checksum.h"
@@ -40,6 +41,8 @@ class Writer {
   explicit Writer(std::size_t size) : bytes_(size) {}
 
   void put(std::span<const std::byte> bytes) {
+    base::check(bytes.size() <= bytes_.size() - position_,
+                "a page's header is longer than counted");
     std::ranges::copy(bytes, bytes_.begin() + static_cast<std::ptrdiff_t>(position_));
     position_ += bytes.size();
   }

@@ -5,6 +5,8 @@
 #include <random>
 #include <utility>
 
+#include "base/check.h"
+
 namespace sluice::engine {
 namespace {
 
@@ -110,6 +112,7 @@ streaming::HeldSegment RehearsalTape::acquire(std::size_t turn) {
   if (!is_in_memory(turn)) return streamed_->acquire(streamed_of_[turn]);
   const std::size_t bytes = segments_[turn].bytes;
   if (next_ + bytes > stand_in_.size()) next_ = 0;
+  base::check(next_ + bytes <= stand_in_.size(), "a segment is longer than its stand-in");
   const std::span held(stand_in_.data() + next_, bytes);
   next_ += (bytes + alignment - 1) / alignment * alignment;
   const bool is_packed = (is_pinned_[turn] || is_hit_[turn]) && is_packed_;
@@ -149,6 +152,7 @@ void Rehearsal::make_room(std::size_t sequences, std::size_t tokens) {
   sequences_.clear();
   columns_.clear();
   const auto count = static_cast<std::uint32_t>(tokens);
+  base::check(count <= config.positions, "a rehearsal takes more tokens than a sequence may have");
   for (std::size_t i = 0; i < sequences; ++i) {
     sequences_.push_back(cache_.new_sequence(config.positions).value());
     kvcache::Sequence& sequence = sequences_.back();

@@ -6,6 +6,7 @@
 #include <limits>
 #include <utility>
 
+#include "base/check.h"
 #include "core/error.h"
 
 namespace sluice::engine {
@@ -46,6 +47,10 @@ Stepper::Stepper(model::Decoder& decoder, const plan::MemoryPlan& plan,
       logits_(std::size_t{plan.logits_columns} * decoder.hyper_parameters().vocabulary *
               sizeof(float)) {
   decoder_.allocate({plan.chunk, team.size(), plan.cache});
+  base::check(
+      decoder_.held_bytes() + compute_.held_bytes() + x_.size() == plan.bytes_of("activations") &&
+          logits_.size() == plan.bytes_of("logits"),
+      "an engine allocates other memory than was planned");
   columns_.reserve(plan.chunk);
 }
 
@@ -145,11 +150,13 @@ std::span<const float> Stepper::logits(std::size_t i) const {
 }
 
 float* Stepper::column(std::size_t c) const {
+  base::check(c < plan_.chunk, "a step has more columns than there is memory for");
   return reinterpret_cast<float*>(x_.data()) + c * decoder_.hyper_parameters().embedding;
 }
 
 std::span<float> Stepper::row_of_logits(std::size_t i) const {
   const std::size_t size = decoder_.hyper_parameters().vocabulary;
+  base::check(i < plan_.logits_columns, "logits are asked for that have no memory");
   return {reinterpret_cast<float*>(logits_.data()) + i * size, size};
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <system_error>
 
+#include "base/check.h"
 #include "kernels/dequantise.h"
 #include "kernels/panel_packing.h"
 
@@ -39,6 +40,8 @@ std::size_t Compute::bytes(std::size_t size_max, std::size_t columns_max, std::s
 void Compute::multiply(const float* x, std::size_t x_stride, std::size_t size, std::size_t columns,
                        std::span<const Product> products) {
   for (const Product& product : products) show(product, x, x_stride, size, columns);
+  base::check(kernels::Activations::buffer_bytes(size, columns) <= quantised_.size(),
+              "a product takes more columns than there is memory for");
   const kernels::Activations activations(x, x_stride, size, columns, quantised_.data());
   quantise(activations, products);
   const Release on_exit{*this};
@@ -50,6 +53,7 @@ void Compute::multiply_each(const float* x, std::size_t x_stride, std::size_t si
                             std::span<const Product> products) {
   const std::size_t bytes_each = kernels::Activations::buffer_bytes(size, 1);
   const std::size_t most = std::min(quantised_.size() / bytes_each, products.size());
+  base::check(most != 0 || products.empty(), "there is no memory for the column of a product");
   if (most < products.size()) {  // there is room for some of the columns
     multiply_each(x, x_stride, size, products.first(most));
     return multiply_each(x + most * x_stride, x_stride, size, products.subspan(most));
@@ -121,6 +125,7 @@ void Compute::hold_and_multiply(const Product& product, const kernels::Activatio
 }
 
 void Compute::hold(const Product& product, const kernels::Activations* x, const Slice& slice) {
+  base::check(ring_held_ < ring_held_max_, "a wave holds more of the ring than it may");
   const streaming::HeldSegment segment = tape_.acquire(slice.turn);
   const bool may_be_packed = kernels_.matmul.reads_packed && kernels::can_pack(slice.rows);
   // A segment in memory of its own is as WeightLayout::pack made it.
@@ -129,6 +134,8 @@ void Compute::hold(const Product& product, const kernels::Activations* x, const 
   held_.push_back(
       {&product, x, &slice, segment.bytes.data(), packs ? segment.place : nullptr, is_packed, {}});
   ring_held_ += segment.storage == streaming::Storage::ring ? 1 : 0;
+  base::check(slice.rows * product.w->row_bytes <= segment.bytes.size(),
+              "a slice of a matrix is longer than its segment");
 }
 
 // If the reader has failed for good, the error appears here, as the ring reads ahead, and again at

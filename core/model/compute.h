@@ -54,6 +54,9 @@ class Compute {
   // Bytes that a Compute of this shape allocates.
   static std::size_t bytes(std::size_t size_max, std::size_t columns_max, std::size_t threads);
 
+  // What the constructor has made.
+  std::size_t held_bytes() const { return quantised_.size() + scratch_.size(); }
+
   const kernels::VectorOps& ops() const { return kernels_.vector_ops; }
   const kernels::KernelTable& kernels() const { return kernels_; }
   const streaming::Tape& tape() const { return tape_; }

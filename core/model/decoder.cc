@@ -78,12 +78,13 @@ std::size_t Decoder::buffer_bytes(const BufferShape& shape) const {
 
 void Decoder::allocate(const BufferShape& shape) {
   memory_ = topology::AlignedBytes(buffer_bytes(shape));
-  Arena lasting(memory_.data());
+  const std::span memory(memory_.data(), memory_.size());
+  Arena lasting(memory);
   buffers_ = place(lasting, shape);
   for (RotaryTable& rope : ropes_) rope.bind(lasting, shape);
   if (prologue_) prologue_->bind(lasting, shape);
   for_each_block([&](Block& block) {
-    Arena own(memory_.data() + lasting.bytes());
+    Arena own(memory.subspan(lasting.bytes()));
     block.bind(own, shape);
   });
   stretches_.reserve(shape.columns);

@@ -77,6 +77,7 @@ class Decoder {
   // must be loaded before allocate().
   std::size_t buffer_bytes(const BufferShape& shape) const;
   void allocate(const BufferShape& shape);
+  std::size_t held_bytes() const { return memory_.size(); }  // what allocate() has made
 
   // Runs all layers of a step, and writes keys, values and states of its columns to the cache.
   // Throws what Compute::multiply throws; no sequence has advanced then, and the step may be tried

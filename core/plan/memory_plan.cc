@@ -380,6 +380,11 @@ std::uint64_t MemoryPlan::total_bytes() const {
   return sum(lines);
 }
 
+std::uint64_t MemoryPlan::bytes_of(std::string_view line) const {
+  const auto found = std::ranges::find(lines, line, &Line::name);
+  return found == lines.end() ? 0 : found->bytes;
+}
+
 PlannedModel plan_model(const gguf::Model& model, const Baseline& baseline,
                         const Request& request) {
   return Planner(model, baseline, request).plan();

@@ -117,6 +117,7 @@ struct MemoryPlan {
   streaming::TapePlan tape;
 
   std::uint64_t total_bytes() const;
+  std::uint64_t bytes_of(std::string_view line) const;  // 0 when there is no such line
   bool fits() const { return total_bytes() <= budget.bytes; }
 };
 
