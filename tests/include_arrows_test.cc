@@ -187,6 +187,31 @@ std::vector<std::string> line_violations(const std::string& path, const std::str
   return found;
 }
 
+// What has a checked form in base: threads that would take signals, mutexes that clang knows
+// nothing of, descriptors that an exception leaves open, assertions that are gone in a release
+// build. Kernels stand on nothing, and have assertions; the system calls that tests replace are
+// made in one file of core/files.
+std::vector<std::string> unchecked_things(const std::string& path, const std::string& text) {
+  static const std::regex bare(
+      R"(std::(j?thread|async|(recursive_|shared_|timed_)*mutex|condition_variable(_any)?)"
+      R"(|lock_guard|scoped_lock|unique_lock|shared_lock)\b|\bassert\(|(^|[^\w])::close\()");
+  const std::string part = part_of(path);
+  std::vector<std::string> found;
+  if (part == "base" || part == "kernels" || part == "tests" || part == "bench") return found;
+  if (path == "core/files/system_calls.cc") return found;
+  const std::vector<std::string> lines = lines_of(text);
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    const std::string code = lines[i].substr(0, lines[i].find("//"));
+    std::smatch match;
+    const bool may_match =  // regex is slow
+        std::ranges::any_of(std::array{"std::", "assert(", "::close("},
+                            [&](const char* word) { return code.find(word) != std::string::npos; });
+    if (!may_match || !std::regex_search(code, match, bare)) continue;
+    found.push_back(place(path, i) + match.str() + ": use what base has for it");
+  }
+  return found;
+}
+
 struct SourceFile {
   std::string path;  // relative to the root, with '/'
   std::string text;
@@ -345,6 +370,32 @@ TEST_CASE("the includes of the source tree follow the arrows") {
     for (const std::string& violation : include_violations(file.path, file.text)) {
       FAIL_CHECK(violation);
     }
+  }
+}
+
+TEST_CASE("threads, mutexes, descriptors and assertions that nothing checks are found") {
+  for (const std::string line :
+       {"std::thread thread([] {});", "  std::jthread a;", "std::vector<std::thread> all;",
+        "std::async([] {});", "mutable std::mutex mutex_;", "std::shared_mutex a;",
+        "const std::lock_guard lock(mutex_);", "std::unique_lock<std::mutex> lock(a);",
+        "std::condition_variable_any a;", "  assert(a == b);", "assert(a);", "::close(a);",
+        "  if (a) ::close(a);"}) {
+    INFO(line);
+    CHECK(unchecked_things("streaming/a.cc", "int a;\n" + line + "\n").size() == 1);
+    CHECK(unchecked_things("core/http/a.h", line + "\n").size() == 1);
+    CHECK(unchecked_things("base/a.h", line + "\n").empty());
+  }
+  for (const std::string line :
+       {"// not std::thread", "std::this_thread::yield();", "static_assert(a == b);",
+        "base::MutexLock lock(mutex_);", "std::string thread;", "void File::close() {"}) {
+    INFO(line);
+    CHECK(unchecked_things("streaming/a.cc", line + "\n").empty());
+  }
+}
+
+TEST_CASE("the source tree has threads, mutexes and descriptors that are checked") {
+  for (const SourceFile& file : cpp_files()) {
+    for (const std::string& thing : unchecked_things(file.path, file.text)) FAIL_CHECK(thing);
   }
 }
 
