@@ -2,8 +2,9 @@
 
 #include <array>
 #include <string>
+#include <utility>
 
-#include "core/chat/marker_scanner.h"
+#include "core/text/limited_json.h"
 
 namespace sluice::chat {
 namespace {
@@ -65,20 +66,17 @@ const nlohmann::ordered_json* json_member(const nlohmann::ordered_json& object,
 
 std::optional<nlohmann::ordered_json> parse_bounded(std::string_view text,
                                                     std::size_t* values_left) {
-  text = trimmed(text);
-  if (text.empty()) return std::nullopt;
-  Extent extent{.values = 1};
-  if (text[0] == '{' || text[0] == '[') {
-    extent = bracket_extent(text);
-    if (!extent.is_closed || extent.bytes != text.size()) return std::nullopt;
+  const JsonLimits limits{.what = "value",
+                          .values_max = values_left == nullptr ? json_values_max : *values_left,
+                          .members_max = json_members_max,
+                          .depth_max = json_depth_max};
+  try {
+    LimitedJson parsed = parse_limited_json(text, limits);
+    if (values_left != nullptr) *values_left -= parsed.values;
+    return std::move(parsed.value);
+  } catch (const JsonError&) {
+    return std::nullopt;
   }
-  if (values_left != nullptr) {
-    if (extent.values > *values_left) return std::nullopt;
-    *values_left -= extent.values;
-  }
-  auto value = nlohmann::ordered_json::parse(text, nullptr, false);
-  if (value.is_discarded()) return std::nullopt;
-  return value;
 }
 
 }  // namespace sluice::chat

@@ -22,7 +22,7 @@ struct BadRow : std::runtime_error {
 
 struct RowLimits {
   std::size_t values_max;   // values and names together
-  std::size_t members_max;  // of one object; each name is compared with those before it
+  std::size_t members_max;  // of one object
   std::size_t depth_max;    // of nested containers
 };
 
@@ -34,9 +34,6 @@ const RowJson* find_member(const RowJson& object, std::string_view name);
 
 // The text of a value, in one line; bytes that are no UTF-8 become U+FFFD.
 std::string json_text(const RowJson& value);
-
-// The memory of a value, including the value itself.
-std::uint64_t json_bytes(const RowJson& value);
 
 // Throw BadRow, which names the member.
 [[noreturn]] void throw_wrong_type(std::string_view name, std::string_view expected,

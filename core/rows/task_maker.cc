@@ -10,6 +10,7 @@
 #include "core/rows/answer_guide.h"
 #include "core/rows/row_json.h"
 #include "core/rows/row_problem.h"
+#include "core/text/limited_json.h"
 #include "core/text/utf8.h"
 
 namespace sluice::rows {

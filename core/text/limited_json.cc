@@ -1,0 +1,168 @@
+#include "core/text/limited_json.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <fmt/format.h>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace sluice {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// The parser's message without its prefix and without the text that it read last, which may be
+// anything.
+std::string parse_problem(const nlohmann::detail::exception& error) {
+  std::string_view text = error.what();
+  text.remove_prefix(std::min(text.find("] "), text.size()));
+  if (text.starts_with("] ")) text.remove_prefix(2);
+  text = text.substr(0, text.find("; last read"));
+  return std::string(text);
+}
+
+// Leaves one member of each name. Sorting finds equal names, so it takes no quadratic time.
+void unite_members(Json::object_t& object) {
+  auto* const members = object.data();
+  std::vector<std::size_t> order(object.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::stable_sort(order, {},
+                           [&](std::size_t i) -> const std::string& { return members[i].first; });
+  std::vector<bool> is_repeated(object.size(), false);
+  for (std::size_t i = 1, first = order[0]; i < order.size(); ++i) {
+    if (members[order[i]].first != members[first].first) {
+      first = order[i];
+      continue;
+    }
+    members[first].second = std::move(members[order[i]].second);
+    is_repeated[order[i]] = true;
+  }
+  Json::object_t united;
+  for (std::size_t i = 0; i < object.size(); ++i) {
+    if (!is_repeated[i]) united.emplace_back(members[i].first, std::move(members[i].second));
+  }
+  object = std::move(united);
+}
+
+// Whether a name may occur twice; certain for a few members.
+bool may_have_twins(const Json::object_t& object) {
+  constexpr std::size_t few = 16;
+  if (object.size() > few) return true;
+  for (auto member = object.begin(); member != object.end(); ++member) {
+    for (auto other = object.begin(); other != member; ++other) {
+      if (member->first == other->first) return true;
+    }
+  }
+  return false;
+}
+
+// Handles the events of the parser, in the form that nlohmann::json_sax describes. (The library's
+// own parser looks through an object for each of its names, and with a callback it takes quadratic
+// time for an array.)
+class JsonBuilder {
+ public:
+  explicit JsonBuilder(const JsonLimits& limits) : limits_(limits) {}
+
+  bool null() { return add(nullptr) != nullptr; }
+  bool boolean(bool value) { return add(value) != nullptr; }
+  bool number_integer(std::int64_t value) { return add(value) != nullptr; }
+  bool number_unsigned(std::uint64_t value) { return add(value) != nullptr; }
+  bool number_float(double value, const std::string&) { return add(value) != nullptr; }
+  bool string(std::string& value) { return add(std::move(value)) != nullptr; }
+  static bool binary(Json::binary_t&) { return false; }  // does not occur in text
+  bool start_object(std::size_t) { return open(Json::value_t::object); }
+  bool start_array(std::size_t) { return open(Json::value_t::array); }
+  bool end_array() { return close(); }
+  bool end_object() {
+    auto& object = open_.back()->get_ref<Json::object_t&>();
+    if (may_have_twins(object)) unite_members(object);
+    return close();
+  }
+
+  bool key(std::string& name) {
+    count();
+    auto& object = open_.back()->get_ref<Json::object_t&>();
+    if (object.size() == limits_.members_max) {
+      throw JsonError(fmt::format("an object of the {} has more than {} members in its JSON",
+                                  limits_.what, limits_.members_max));
+    }
+    object.emplace_back(std::move(name), nullptr);
+    return true;
+  }
+
+  bool parse_error(std::size_t byte, const std::string&, const nlohmann::detail::exception& error) {
+    throw JsonError(
+        fmt::format("the {} is not JSON: byte {}: {}", limits_.what, byte, parse_problem(error)));
+  }
+
+  LimitedJson take() { return {std::move(root_), values_}; }
+
+ private:
+  void count() {
+    if (++values_ <= limits_.values_max) return;
+    throw JsonError(fmt::format("the {} has more than {} values in its JSON", limits_.what,
+                                limits_.values_max));
+  }
+
+  // A container does not grow while one inside it is open, so pointers to values stay valid.
+  Json* add(Json value) {
+    count();
+    if (open_.empty()) {
+      root_ = std::move(value);
+      return &root_;
+    }
+    if (open_.back()->is_object()) {
+      Json& member = open_.back()->get_ref<Json::object_t&>().back().second;
+      member = std::move(value);
+      return &member;
+    }
+    open_.back()->push_back(std::move(value));
+    return &open_.back()->back();
+  }
+
+  bool open(Json::value_t type) {
+    if (open_.size() == limits_.depth_max) {
+      throw JsonError(fmt::format("the JSON of the {} is more than {} levels deep", limits_.what,
+                                  limits_.depth_max));
+    }
+    open_.push_back(add(type));
+    return true;
+  }
+
+  bool close() {
+    open_.pop_back();
+    return true;
+  }
+
+  JsonLimits limits_;
+  std::size_t values_ = 0;
+  Json root_;
+  std::vector<Json*> open_;  // open containers, outermost first
+};
+
+}  // namespace
+
+LimitedJson parse_limited_json(std::string_view text, const JsonLimits& limits) {
+  JsonBuilder builder(limits);
+  Json::sax_parse(text, &builder);
+  return builder.take();
+}
+
+std::uint64_t json_bytes(const Json& value) {
+  constexpr std::uint64_t allocation = 32;  // of a container or a text
+  std::uint64_t bytes = sizeof(Json);
+  if (value.is_string()) {
+    bytes += allocation + sizeof(std::string) + value.get_ref<const std::string&>().capacity();
+  } else if (value.is_structured()) {
+    bytes += allocation;
+    for (const auto& item : value.items()) {
+      bytes += json_bytes(item.value());
+      if (value.is_object()) bytes += sizeof(std::string) + item.key().capacity();
+    }
+  }
+  return bytes;
+}
+
+}  // namespace sluice

@@ -1,0 +1,38 @@
+// JSON that comes from anybody: parsed in time linear in the text, within limits.
+//
+// Threads: any.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <string_view>
+
+namespace sluice {
+
+struct JsonLimits {
+  std::string_view what;    // that the JSON is, for messages: "row"
+  std::size_t values_max;   // values and names together
+  std::size_t members_max;  // of one object
+  std::size_t depth_max;    // of nested containers
+};
+
+// Says in one line what is wrong with a text, or which limit it is beyond.
+struct JsonError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+struct LimitedJson {
+  nlohmann::ordered_json value;
+  std::size_t values;  // values and names in the text together
+};
+
+// Objects keep the order of their members. Of members with the same name the last value counts, at
+// the place of the first. Throws JsonError.
+LimitedJson parse_limited_json(std::string_view text, const JsonLimits& limits);
+
+// The memory of a value, including the value itself. Recurses as deep as the value is.
+std::uint64_t json_bytes(const nlohmann::ordered_json& value);
+
+}  // namespace sluice
