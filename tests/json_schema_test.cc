@@ -445,6 +445,34 @@ TEST_CASE("schema: unevaluatedProperties closes its own schema to what stands be
              Contains("/unevaluatedProperties: only false is supported"));
 }
 
+TEST_CASE("schema: what is not anything is nothing") {
+  for (const char* never :
+       {"false", R"({"not":{}})", R"({"not":true})", R"({"not":{},"type":"null"})"}) {
+    const std::string nothing = never;
+    check_schema(
+        R"({"type":"object","properties":{"a":true},"additionalProperties":)" + nothing + "}",
+        {"{}", R"({"a":1})"}, {R"({"b":1})", R"({"a":1,"b":1})"});
+    check_schema(R"({"type":"object","properties":{"a":)" + nothing + R"(,"b":true}})",
+                 {R"({"b":1})"}, {R"({"a":1})"});
+    check_schema(R"({"type":"array","prefixItems":[{"type":"null"}],"items":)" + nothing + "}",
+                 {"[]", "[null]"}, {"[null,null]"});
+    check_schema(R"({"anyOf":[{"type":"null"},)" + nothing + "]}", {"null"}, {"1"});
+    check_schema(R"({"type":"object","properties":{"a":true},"unevaluatedProperties":)" + nothing +
+                     R"(,"allOf":[{"properties":{"b":true}}]})",
+                 {R"({"a":1,"b":1})"}, {R"({"c":1})"});
+    CHECK_THAT(problem_of(nothing), Contains("no text can ever match"));
+  }
+}
+
+TEST_CASE("schema: a member that is required twice counts once") {
+  CHECK_THAT(problem_of(R"({"type":"object","properties":{"a":true,"b":true},
+                            "required":["a","a"],"minProperties":2})"),
+             Contains("/minProperties"));
+  check_schema(R"({"type":"object","properties":{"a":true,"b":true},"required":["a","a"],
+                   "minProperties":1})",
+               {R"({"a":1})", R"({"a":1,"b":2})"}, {"{}", R"({"b":1})"});
+}
+
 TEST_CASE("schema: oneOf where the branches are apart") {
   check_schema(R"({"oneOf":[{"type":"integer"},{"type":"string"}]})", {"1", "\"\""}, {"null"});
   check_schema(R"({"oneOf":[
@@ -467,7 +495,8 @@ TEST_CASE("schema: oneOf where the branches are apart") {
 TEST_CASE("schema: what is not supported is refused by name and place") {
   for (const char* name : {"not", "if", "patternProperties", "propertyNames", "dependentRequired",
                            "contains", "unevaluatedItems", "$dynamicRef"}) {
-    const std::string schema = Json({{"properties", {{"a/b", {{name, Json::object()}}}}}}).dump();
+    const Json value = {{"type", "null"}};
+    const std::string schema = Json({{"properties", {{"a/b", {{name, value}}}}}}).dump();
     CHECK(problem_of(schema) ==
           "schema, /properties/a~1b/" + std::string(name) + ": this keyword is not supported");
   }
@@ -562,7 +591,8 @@ TEST_CASE("random schemas: whatever is written is valid") {
 }
 
 TEST_CASE("any JSON object") {
-  const Grammar grammar = compile_json_object();
+  CompileBudget budget;
+  const Grammar grammar = compile_json_object(budget);
   CHECK(matches(grammar, R"({"a": [1, {"b":null}], "":"x"})"));
   for (const char* text : {"[]", "1", "", "{", "{\"a\":}"}) CHECK_FALSE(matches(grammar, text));
 }

@@ -70,7 +70,7 @@ TEST_CASE("run --json-schema and --grammar write what they promise") {
 
 TEST_CASE("run refuses a schema or grammar by name, before the model runs") {
   const Folder folder;
-  write(folder.file("not"), R"({"properties":{"a":{"not":{}}}})");
+  write(folder.file("not"), R"({"properties":{"a":{"not":{"type":"null"}}}})");
   write(folder.file("text"), "{");
   write(folder.file("grammar"), "root ::= \"a\" b\n");
   const std::string run = "sluice run " + demo + " -q --raw -p x ";
@@ -91,7 +91,7 @@ TEST_CASE("rows of a batch have the form that they ask for") {
       {{"prompt", "Once"}, {"guided_json", schema}, {"max_tokens", 200}, {"temperature", 2}},
       {{"prompt", "Once"}, {"grammar", "root ::= [0-9]{12}"}},
       {{"prompt", "Once"}, {"response_format", {{"type", "json_object"}}}, {"max_tokens", 5}},
-      {{"prompt", "Once"}, {"guided_json", {{"not", json::object()}}}},
+      {{"prompt", "Once"}, {"guided_json", {{"not", {{"type", "null"}}}}}},
       {{"prompt", "Once"}, {"guided_grammar", "root = "}},
       {{"prompt", "Once"}, {"grammar", "root ::= \"abc\""}, {"max_tokens", 20}, {"min_tokens", 9}},
       {{"prompt", "Once"}, {"grammar", "root ::= \"abc\""}, {"ignore_eos", true}},

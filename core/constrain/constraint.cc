@@ -11,14 +11,15 @@ namespace {
 
 using tokenizer::Token;
 
-// A walk over the trie of a large vocabulary follows about a million readings.
-constexpr std::uint64_t work_max = std::uint64_t{1} << 24;
-
 // Walks over parts of the trie; used again, so that a short walk allocates nothing.
 class Walk {
  public:
-  Walk(const TokenTrie& trie, Machine& machine)
-      : trie_(trie), machine_(machine), levels_(trie.longest()), frames_(trie.longest()) {}
+  Walk(const TokenTrie& trie, Machine& machine, WorkBudget& budget)
+      : trie_(trie),
+        machine_(machine),
+        budget_(budget),
+        levels_(trie.longest()),
+        frames_(trie.longest()) {}
 
   // Follows the tokens of the nodes begin..end, all below one parent, to which `from` belongs.
   // Calls on_node(index, readings) for each node that can be reached.
@@ -32,13 +33,10 @@ class Walk {
       const TokenTrie::Node& node = nodes[i];
       const unsigned level = node.depth - base;
       machine_.truncate(level == 0 ? frames_before : frames_[level - 1]);
-      if (!machine_.step(level == 0 ? from : levels_[level - 1], node.byte, levels_[level])) {
+      const ReadingSet& before = level == 0 ? from : levels_[level - 1];
+      if (!machine_.step(before, node.byte, levels_[level], budget_)) {
         i = node.end;
         continue;
-      }
-      if (machine_.work() - work_before_ > work_max) {
-        throw GrammarError(
-            "the grammar is too ambiguous: it takes too long to find the next tokens");
       }
       frames_[level] = machine_.frames();
       on_node(i, levels_[level]);
@@ -50,7 +48,7 @@ class Walk {
  private:
   const TokenTrie& trie_;
   Machine& machine_;
-  std::uint64_t work_before_ = machine_.work();
+  WorkBudget& budget_;
   std::vector<ReadingSet> levels_;
   std::vector<std::size_t> frames_;  // [levels]: those that the readings of a level need
 };
@@ -99,12 +97,13 @@ Constraint::Key Constraint::key_of(const Reading& reading) const {
   return {reading.state, std::min(missing, reach), std::min(left, reach)};
 }
 
-std::shared_ptr<const Constraint::Within> Constraint::within(const Reading& reading) const {
+std::shared_ptr<const Constraint::Within> Constraint::within(const Reading& reading,
+                                                             WorkBudget& budget) const {
   const Key key = key_of(reading);
   const base::MutexLock lock(mutex_);
   const auto known = kept_.find(key);
   if (known != kept_.end()) return known->second;
-  const auto found = std::make_shared<const Within>(find_within(reading));
+  const auto found = std::make_shared<const Within>(find_within(reading, budget));
   if (kept_bytes_ + found->bytes() > kept_bytes_max) {
     kept_.clear();
     kept_bytes_ = 0;
@@ -114,13 +113,13 @@ std::shared_ptr<const Constraint::Within> Constraint::within(const Reading& read
   return found;
 }
 
-Constraint::Within Constraint::find_within(const Reading& reading) const {
+Constraint::Within Constraint::find_within(const Reading& reading, WorkBudget& budget) const {
   Machine machine(grammar_);
   ReadingSet from;
   from.readings.push_back({reading.state, reading.rounds, 0});
   const std::vector<TokenTrie::Node>& nodes = trie_->nodes();
   Within found;
-  Walk(*trie_, machine)
+  Walk(*trie_, machine, budget)
       .run(0, static_cast<std::uint32_t>(nodes.size()), from,
            [&](std::uint32_t i, const ReadingSet& set) {
              if (nodes[i].token >= 0) found.tokens.push_back(nodes[i].token);
@@ -140,14 +139,18 @@ Matcher::Matcher(std::shared_ptr<const Constraint> constraint,
                  std::shared_ptr<const std::vector<Token>> ends, Start start)
     : constraint_(std::move(constraint)), ends_(std::move(ends)), machine_(constraint_->grammar()) {
   const Grammar& grammar = constraint_->grammar();
-  machine_.start(start == Start::text ? grammar.start : grammar.start_after_thought, readings_);
+  TokenBudget budget;
+  machine_.start(start == Start::text ? grammar.start : grammar.start_after_thought, readings_,
+                 budget);
 }
 
-std::span<const std::uint64_t> Matcher::allowed() {
+std::span<const std::uint64_t> Matcher::allowed(WorkBudget& budget) {
   if (has_mask_) return words_;
   words_.assign(words_for(constraint_->trie()), 0);
   for (const Reading& reading : readings_.readings) {
-    if (constraint_->grammar().states[reading.state].has_bytes) allow_within(reading);
+    if (constraint_->grammar().states[reading.state].has_bytes) {
+      allow_within(reading, budget);
+    }
   }
   for (const auto& [token, twin] : constraint_->trie().twins()) {
     if (has_bit(words_, token)) allow(twin);
@@ -163,16 +166,16 @@ void Matcher::allow(Token token) {
   set_bit(words_, token);
 }
 
-void Matcher::allow_within(const Reading& reading) {
-  const std::shared_ptr<const Constraint::Within> within = constraint_->within(reading);
+void Matcher::allow_within(const Reading& reading, WorkBudget& budget) {
+  const std::shared_ptr<const Constraint::Within> within = constraint_->within(reading, budget);
   for (const Token token : within->tokens) allow(token);
   for (std::size_t i = 0; i < within->words.size(); ++i) words_[i] |= within->words[i];
   if (reading.stack == 0 || within->exits.empty()) return;
   const TokenTrie& trie = constraint_->trie();
   const std::size_t frames = machine_.frames();
   ReadingSet behind;
-  machine_.leave_rule(reading, behind);
-  Walk walk(trie, machine_);
+  machine_.leave_rule(reading, behind, budget);
+  Walk walk(trie, machine_, budget);
   for (const std::uint32_t exit : within->exits) {
     walk.run(exit + 1, trie.nodes()[exit].end, behind, [&](std::uint32_t i, const ReadingSet&) {
       if (trie.nodes()[i].token >= 0) allow(trie.nodes()[i].token);
@@ -203,8 +206,10 @@ bool Matcher::accept_text(std::string_view text) {
   constexpr std::size_t spare_frames = 256;
   const std::size_t frames = machine_.frames();
   ReadingSet now = readings_, next;
+  TokenBudget budget;
   for (const char byte : text) {
-    if (!machine_.step(now, static_cast<std::uint8_t>(static_cast<unsigned char>(byte)), next)) {
+    if (!machine_.step(now, static_cast<std::uint8_t>(static_cast<unsigned char>(byte)), next,
+                       budget)) {
       machine_.truncate(frames);
       return false;
     }

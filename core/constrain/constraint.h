@@ -54,8 +54,8 @@ class Constraint {
   using Key = std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>;
 
   Key key_of(const Reading& reading) const;
-  std::shared_ptr<const Within> within(const Reading& reading) const;
-  Within find_within(const Reading& reading) const;
+  std::shared_ptr<const Within> within(const Reading& reading, WorkBudget& budget) const;
+  Within find_within(const Reading& reading, WorkBudget& budget) const;
 
   Grammar grammar_;
   std::shared_ptr<const TokenTrie> trie_;
@@ -74,8 +74,12 @@ class Matcher {
           std::shared_ptr<const std::vector<tokenizer::Token>> ends, Start start = Start::text);
 
   // A bit for each token of the vocabulary that may come next; valid until the next change. Throws
-  // GrammarError when the grammar is too ambiguous.
-  std::span<const std::uint64_t> allowed();
+  // GrammarError when the grammar is so ambiguous that `budget` is spent; then nothing has changed.
+  std::span<const std::uint64_t> allowed(WorkBudget& budget);
+  std::span<const std::uint64_t> allowed() {
+    TokenBudget budget;
+    return allowed(budget);
+  }
 
   // The token that may come next, when there is exactly one.
   std::optional<tokenizer::Token> only_choice();
@@ -90,7 +94,7 @@ class Matcher {
   bool accept_text(std::string_view text);
 
  private:
-  void allow_within(const Reading& reading);
+  void allow_within(const Reading& reading, WorkBudget& budget);
   void allow(tokenizer::Token token);
 
   std::shared_ptr<const Constraint> constraint_;

@@ -24,7 +24,8 @@ bool is_name_character(char c) {
 
 class GbnfParser {
  public:
-  explicit GbnfParser(std::string_view text) : text_(text), rest_(text) {}
+  GbnfParser(std::string_view text, CompileBudget& budget)
+      : text_(text), rest_(text), builder_(budget) {}
 
   Grammar parse() {
     skip_space(true);
@@ -93,6 +94,8 @@ class GbnfParser {
   RuleUse& use_of(const std::string& name, std::string_view place) {
     const auto known = rules_.find(name);
     if (known != rules_.end()) return known->second;
+    constexpr std::size_t bytes_in_map = 128;
+    builder_.budget().hold(bytes_in_map + name.size());
     return rules_.emplace(name, RuleUse{builder_.add_rule(name), place}).first->second;
   }
 
@@ -261,12 +264,18 @@ class GbnfParser {
 
 }  // namespace
 
-Grammar compile_gbnf(std::string_view text) {
+Grammar compile_gbnf(std::string_view text, CompileBudget& budget) {
   if (text.size() > gbnf_bytes_max) {
     throw GrammarError(
         fmt::format("the grammar has {} bytes, the most is {}", text.size(), gbnf_bytes_max));
   }
-  return GbnfParser(text).parse();
+  budget.spend(text.size());
+  return GbnfParser(text, budget).parse();
+}
+
+Grammar compile_gbnf(std::string_view text) {
+  CompileBudget budget;
+  return compile_gbnf(text, budget);
 }
 
 }  // namespace sluice::constrain

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <string_view>
 
+#include "core/constrain/budget.h"
 #include "core/constrain/grammar.h"
 
 namespace sluice::constrain {
@@ -18,6 +19,7 @@ inline constexpr std::size_t gbnf_bytes_max = std::size_t{1} << 20;
 inline constexpr unsigned gbnf_depth_max = 100;  // of groups
 
 // Throws GrammarError, with line, column and what was expected there.
+Grammar compile_gbnf(std::string_view text, CompileBudget& budget);
 Grammar compile_gbnf(std::string_view text);
 
 }  // namespace sluice::constrain

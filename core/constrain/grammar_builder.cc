@@ -16,14 +16,11 @@ namespace {
 // A repetition of at most so many positions is written out; a larger one is counted.
 constexpr std::uint64_t expanded_positions_max = 64;
 
+constexpr std::size_t name_bytes_max = 200;  // of a rule, in messages
+
 std::uint32_t saturated(std::uint64_t value) {
   return static_cast<std::uint32_t>(
       std::min<std::uint64_t>(value, std::numeric_limits<std::uint32_t>::max() / 2));
-}
-
-void check_limit(std::size_t count, std::size_t most, std::string_view what) {
-  if (count <= most) return;
-  throw GrammarError(fmt::format("the grammar is too large: more than {} {}", most, what));
 }
 
 // Calls `use(first, last)` with the encodings of ranges in which each byte ranges by itself, and
@@ -70,7 +67,8 @@ ByteSet byte_range(char first, char last) {
 }  // namespace
 
 Expression GrammarBuilder::add(Node node) {
-  check_limit(nodes_.size() + 1, limits_.expressions_max, "expressions");
+  budget_->hold(CompileBudget::growth * sizeof(Node));
+  budget_->spend(4);
   nodes_.push_back(node);
   return static_cast<Expression>(nodes_.size() - 1);
 }
@@ -84,7 +82,8 @@ Expression GrammarBuilder::nothing() {
 }
 
 Expression GrammarBuilder::literal(std::string_view bytes) {
-  check_limit(literals_.size() + bytes.size(), limits_.literal_bytes_max, "bytes of texts");
+  budget_->hold(CompileBudget::growth * bytes.size());
+  budget_->spend(bytes.size());
   const auto begin = static_cast<std::uint32_t>(literals_.size());
   literals_ += bytes;
   return add({.kind = Kind::literal,
@@ -95,9 +94,13 @@ Expression GrammarBuilder::literal(std::string_view bytes) {
 
 Expression GrammarBuilder::bytes(const ByteSet& set) {
   if (set.none()) return nothing();
-  sets_.push_back(set);
-  return add(
-      {.kind = Kind::bytes, .begin = static_cast<std::uint32_t>(sets_.size() - 1), .size = 2});
+  const auto next = static_cast<std::uint32_t>(sets_.size());
+  const auto [number, is_new] = set_numbers_.try_emplace(set, next);
+  if (is_new) {
+    budget_->hold(5 * CompileBudget::growth * sizeof(ByteSet));
+    sets_.push_back(set);
+  }
+  return add({.kind = Kind::bytes, .begin = number->second, .size = 2});
 }
 
 Expression GrammarBuilder::characters(std::span<const CharacterRange> ranges) {
@@ -122,7 +125,8 @@ Expression GrammarBuilder::characters(std::span<const CharacterRange> ranges) {
 }
 
 Expression GrammarBuilder::add_parts(Kind kind, const std::vector<Expression>& parts) {
-  check_limit(children_.size() + parts.size(), 2 * limits_.expressions_max, "parts of expressions");
+  budget_->hold(CompileBudget::growth * parts.size() * sizeof(Expression));
+  budget_->spend(parts.size());
   Node node{.kind = kind, .begin = static_cast<std::uint32_t>(children_.size())};
   std::uint64_t size = 2;
   for (const Expression part : parts) {
@@ -171,6 +175,7 @@ Expression GrammarBuilder::repeat(Expression part, std::uint32_t min, std::uint3
             .min = min,
             .max = max,
             .size = saturated((counts ? 1 : copies) * nodes_[part].size + 4)};
+  budget_->hold(CompileBudget::growth * sizeof(Expression));
   children_.push_back(part);
   node.end = node.begin + 1;
   return add(node);
@@ -183,6 +188,7 @@ Expression GrammarBuilder::call(Rule rule) {
 Expression GrammarBuilder::members(const std::vector<Member>& members, Expression separator) {
   std::vector<Expression> needed, parts = {empty(), separator};
   const auto times_begin = static_cast<std::uint32_t>(times_.size());
+  budget_->hold(CompileBudget::growth * members.size() * sizeof(Times));
   for (const Member& member : members) {
     if (member.times == Times::once) needed.push_back(member.expression);
     parts.push_back(member.expression);
@@ -195,7 +201,8 @@ Expression GrammarBuilder::members(const std::vector<Member>& members, Expressio
 }
 
 GrammarBuilder::Rule GrammarBuilder::add_rule(std::string name) {
-  check_limit(rules_.size() + 1, limits_.rules_max, "rules");
+  name.resize(std::min(name.size(), name_bytes_max));
+  budget_->hold(CompileBudget::growth * sizeof(RuleBody) + name.size());
   rules_.push_back({std::move(name), nothing()});
   return static_cast<Rule>(rules_.size() - 1);
 }
@@ -205,7 +212,7 @@ void GrammarBuilder::define(Rule rule, Expression body) {
 }
 
 Grammar GrammarBuilder::compile(Rule root) const {
-  return GrammarCompiler(*this).compile(root);
+  return GrammarCompiler(*this, root).compile();
 }
 
 }  // namespace sluice::constrain

@@ -5,9 +5,10 @@
 //   builder.define(list, builder.sequence({builder.literal("["), builder.repeat(...), ...}));
 //   const Grammar grammar = builder.compile(list);
 //
-// Expressions are numbers that belong to their builder; one may be used in several places. All
-// limits (BuildLimits) are checked as the grammar grows, so that hostile input ends with an error
-// in bounded time and memory.
+// Expressions are numbers that belong to their builder; one may be used in several places. What
+// is added is counted in the budget at once, so hostile input ends with an error in bounded time
+// and memory. Expressions may lie within each other as deep as memory allows: nothing here
+// recurses.
 //
 // Threads: used by one thread.
 #pragma once
@@ -17,8 +18,10 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
+#include "core/constrain/budget.h"
 #include "core/constrain/grammar.h"
 #include "core/constrain/grammar_error.h"
 
@@ -30,16 +33,6 @@ struct CharacterRange {
   char32_t first, last;  // both included
 };
 
-struct BuildLimits {
-  std::size_t expressions_max = std::size_t{1} << 20;
-  std::size_t rules_max = std::size_t{1} << 16;
-  std::size_t literal_bytes_max = std::size_t{4} << 20;  // all together
-  std::size_t positions_max = std::size_t{1} << 20;      // before they become states
-  std::size_t states_max = std::size_t{1} << 16;
-  std::size_t table_bytes_max = std::size_t{16} << 20;
-  std::size_t work_max = std::size_t{1} << 26;  // elementary steps of the compilation
-};
-
 // An expression of a GrammarBuilder, by its number.
 using Expression = std::uint32_t;
 
@@ -48,9 +41,12 @@ class GrammarBuilder {
   using Rule = std::uint32_t;
   static constexpr std::uint32_t unlimited = Grammar::unlimited;
 
-  explicit GrammarBuilder(const BuildLimits& limits = {}) : limits_(limits) {}
+  // `budget` must outlive the builder.
+  explicit GrammarBuilder(CompileBudget& budget) : budget_(&budget) {}
 
-  // All of these throw GrammarError beyond a limit.
+  CompileBudget& budget() { return *budget_; }
+
+  // All of these throw GrammarError beyond the budget.
   Expression empty();    // matches the empty text
   Expression nothing();  // matches no text at all
   Expression literal(std::string_view bytes);
@@ -76,11 +72,12 @@ class GrammarBuilder {
   void define(Rule rule, Expression body);
   std::size_t rules() const { return rules_.size(); }
 
-  // Throws GrammarError when a limit is reached, when the root can match no text, or when a rule
-  // calls itself before it reads a byte.
+  // Throws GrammarError beyond the budget or the size of tables, when the root can match no text,
+  // or when a rule calls itself before it reads a byte.
   Grammar compile(Rule root) const;
 
  private:
+  friend class GrammarAnalysis;
   friend class GrammarCompiler;
   enum class Kind : std::uint8_t {
     nothing,
@@ -109,12 +106,13 @@ class GrammarBuilder {
   Expression add_parts(Kind kind, const std::vector<Expression>& parts);
   bool is_counted(const Node& part, std::uint32_t min, std::uint32_t max) const;
 
-  BuildLimits limits_;
+  CompileBudget* budget_;
   std::vector<Node> nodes_;
   std::vector<Expression> children_;
   std::vector<Times> times_;
   std::string literals_;
   std::vector<ByteSet> sets_;
+  std::unordered_map<ByteSet, std::uint32_t> set_numbers_;
   std::vector<RuleBody> rules_;
 };
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <fmt/format.h>
 #include <map>
-#include <set>
 #include <unordered_map>
 #include <utility>
 
@@ -11,25 +10,28 @@ namespace sluice::constrain {
 
 // What a subset leads to: target positions by letter.
 struct GrammarCompiler::Moves {
-  std::map<std::uint32_t, Subset> by_class;
+  std::vector<Subset> by_class;  // [classes]
   std::map<std::pair<Letter, std::uint32_t>, Subset> by_letter;
 };
 
 // The states that were made of subsets of one rule, and those that are still to be filled.
 class GrammarCompiler::SubsetTable {
  public:
-  SubsetTable(GrammarCompiler& compiler, std::uint32_t end) : compiler_(compiler), end_(end) {}
+  SubsetTable(GrammarCompiler& compiler, std::uint32_t end)
+      : compiler_(compiler), end_(end), held_(compiler.budget_) {}
 
   // The state for the closure of these positions.
   std::uint32_t state_of(const Subset& targets) {
     const auto known = by_targets_.find(targets);
     if (known != by_targets_.end()) return known->second;
+    hold(targets);
     Subset subset = compiler_.closure(targets);
     const auto next = static_cast<std::uint32_t>(compiler_.grammar_.states.size());
-    const auto [at, is_new] = by_subset_.try_emplace(subset, next);
+    const auto [at, is_new] = by_subset_.try_emplace(std::move(subset), next);
     if (is_new) {
-      compiler_.add_state(subset, end_);
-      open_.push_back({next, std::move(subset)});
+      hold(at->first);
+      compiler_.add_state(at->first, end_);
+      open_.push_back(&*at);
     }
     by_targets_.emplace(targets, at->second);
     return at->second;
@@ -37,9 +39,9 @@ class GrammarCompiler::SubsetTable {
 
   void fill_all() {
     while (!open_.empty()) {
-      const auto [state, subset] = std::move(open_.back());
+      const auto* made = open_.back();
       open_.pop_back();
-      compiler_.fill_state(state, compiler_.moves_of(subset), *this);
+      compiler_.fill_state(made->second, compiler_.moves_of(made->first), *this);
     }
   }
 
@@ -54,158 +56,25 @@ class GrammarCompiler::SubsetTable {
       return hash;
     }
   };
+  using States = std::unordered_map<Subset, std::uint32_t, Hash>;
+
+  void hold(const Subset& subset) {
+    constexpr std::size_t place = 128;  // in a table, and among the open ones
+    held_.add(place + subset.capacity() * sizeof(std::uint32_t));
+  }
+
   GrammarCompiler& compiler_;
   std::uint32_t end_;
-  std::unordered_map<Subset, std::uint32_t, Hash> by_targets_, by_subset_;
-  std::vector<std::pair<std::uint32_t, Subset>> open_;
+  HeldBytes held_;
+  States by_targets_, by_subset_;
+  std::vector<const States::value_type*> open_;
 };
 
-void GrammarCompiler::work(std::size_t steps) {
-  work_ += steps;
-  if (work_ > builder_.limits_.work_max) {
-    throw GrammarError("the grammar takes too long to compile: make it smaller");
-  }
-}
+GrammarCompiler::GrammarCompiler(const GrammarBuilder& builder, Rule root)
+    : builder_(builder), budget_(*builder.budget_), root_(root), analysis_(builder, root) {}
 
 std::span<const Expression> GrammarCompiler::children(const Node& node) const {
-  if (node.kind < Kind::sequence) return {};
   return std::span(builder_.children_).subspan(node.begin, node.end - node.begin);
-}
-
-// Finds the expressions with a property. A sequence has the property when all its parts have it, a
-// choice when one of them has it, and a repetition when its part has it or may be left out.
-// `of_bytes` and `of_texts` say whether bytes and literals that are not empty have it.
-GrammarCompiler::Flags GrammarCompiler::fixpoint(bool of_bytes, bool of_texts) const {
-  const std::vector<Node>& nodes = builder_.nodes_;
-  std::vector<std::vector<Expression>> users(nodes.size());  // of an expression, with repetition
-  std::vector<std::vector<Expression>> calls(builder_.rules_.size());
-  std::vector<std::uint32_t> missing(nodes.size(), 1);  // parts that do not have it yet
-  std::vector<std::vector<Rule>> bodies(nodes.size());
-  for (Rule rule = 0; rule < builder_.rules_.size(); ++rule) {
-    bodies[builder_.rules_[rule].body].push_back(rule);
-  }
-  Flags has(nodes.size(), false);
-  std::vector<Expression> open;
-  const auto take = [&](Expression expression) {
-    if (has[expression]) return;
-    has[expression] = true;
-    open.push_back(expression);
-  };
-  for (Expression i = 0; i < nodes.size(); ++i) {
-    const Node& node = nodes[i];
-    if (node.kind == Kind::members) {
-      users[builder_.children_[node.begin]].push_back(i);  // the members that must be there
-    } else {
-      for (const Expression child : children(node)) users[child].push_back(i);
-    }
-    if (node.kind == Kind::call) calls[node.begin].push_back(i);
-    if (node.kind == Kind::sequence) missing[i] = node.end - node.begin;
-    const bool is_leaf_with = (node.kind == Kind::bytes && of_bytes) ||
-                              (node.kind == Kind::literal && (of_texts || node.begin == node.end));
-    const bool may_be_left_out = node.kind == Kind::repeat && node.min == 0;
-    const bool is_empty = node.kind == Kind::sequence && node.begin == node.end;
-    if (is_leaf_with || may_be_left_out || is_empty) take(i);
-  }
-  while (!open.empty()) {
-    const Expression expression = open.back();
-    open.pop_back();
-    for (const Expression user : users[expression]) {
-      if (--missing[user] == 0 || nodes[user].kind != Kind::sequence) take(user);
-    }
-    for (const Rule rule : bodies[expression]) {
-      for (const Expression call : calls[rule]) take(call);
-    }
-  }
-  return has;
-}
-
-void GrammarCompiler::find_reachable(Rule root) {
-  reachable_.assign(builder_.rules_.size(), false);
-  Flags seen(builder_.nodes_.size(), false);
-  std::vector<Expression> open;
-  const auto reach = [&](Rule rule) {
-    if (reachable_[rule]) return;
-    reachable_[rule] = true;
-    open.push_back(builder_.rules_[rule].body);
-  };
-  reach(root);
-  while (!open.empty()) {
-    const Expression expression = open.back();
-    open.pop_back();
-    if (seen[expression] || !productive_[expression]) continue;
-    seen[expression] = true;
-    const Node& node = builder_.nodes_[expression];
-    if (node.kind == Kind::call) reach(node.begin);
-    for (const Expression child : children(node)) open.push_back(child);
-  }
-}
-
-// An empty round of a counted loop would be counted without a byte being read.
-void GrammarCompiler::check_loops() const {
-  for (const Node& node : builder_.nodes_) {
-    if (node.kind != Kind::repeat || !nullable_[builder_.children_[node.begin]]) continue;
-    if (!builder_.is_counted(builder_.nodes_[builder_.children_[node.begin]], node.min, node.max)) {
-      continue;
-    }
-    throw GrammarError(fmt::format(
-        "a repetition of {} or more rounds has a part that may be empty: make that part "
-        "match at least one byte",
-        std::max(node.min, 2U)));
-  }
-}
-
-// The rules that may be called before a byte of this one is read.
-std::vector<GrammarCompiler::Rule> GrammarCompiler::rules_in_front(Rule rule) const {
-  std::set<Rule> found;
-  std::set<Expression> seen;
-  std::vector<Expression> open = {builder_.rules_[rule].body};
-  while (!open.empty()) {
-    const Expression expression = open.back();
-    open.pop_back();
-    if (!productive_[expression] || !seen.insert(expression).second) continue;
-    const Node& node = builder_.nodes_[expression];
-    if (node.kind == Kind::call) found.insert(node.begin);
-    for (const Expression child : children(node)) {
-      open.push_back(child);
-      if (node.kind == Kind::sequence && !nullable_[child]) break;
-    }
-  }
-  return {found.begin(), found.end()};
-}
-
-void GrammarCompiler::check_left_recursion() const {
-  enum class Mark : std::uint8_t { fresh, open, done };
-  std::vector<Mark> marks(builder_.rules_.size(), Mark::fresh);
-  struct Visit {
-    Rule rule;
-    std::vector<Rule> next;
-  };
-  std::vector<Visit> path;
-  const auto visit = [&](Rule rule) {
-    marks[rule] = Mark::open;
-    path.push_back({rule, rules_in_front(rule)});
-  };
-  for (Rule root = 0; root < marks.size(); ++root) {
-    if (!reachable_[root] || marks[root] != Mark::fresh) continue;
-    visit(root);
-    while (!path.empty()) {
-      Visit& top = path.back();
-      if (top.next.empty()) {
-        marks[top.rule] = Mark::done;
-        path.pop_back();
-        continue;
-      }
-      const Rule next = top.next.back();
-      top.next.pop_back();
-      if (marks[next] == Mark::open) {
-        throw GrammarError(
-            fmt::format("the rule \"{}\" calls itself before it reads anything (left recursion): "
-                        "write it as a repetition",
-                        builder_.rules_[next].name));
-      }
-      if (marks[next] == Mark::fresh) visit(next);
-    }
-  }
 }
 
 // Divides the bytes into classes that no set and no literal tells apart.
@@ -227,16 +96,15 @@ void GrammarCompiler::divide_bytes() {
   for (unsigned byte = 0; byte < 256; ++byte) {
     if (of_literals[byte]) divide(ByteSet().set(byte));
   }
-  std::unordered_map<ByteSet, bool> seen;
-  for (const ByteSet& set : builder_.sets_) {
-    if (seen.try_emplace(set, true).second) divide(set);
-  }
+  for (const ByteSet& set : builder_.sets_) divide(set);
   grammar_.classes = static_cast<std::uint32_t>(classes.size());
   for (unsigned byte = 0; byte < 256; ++byte) {
     for (std::size_t i = 0; i < classes.size(); ++i) {
       if (classes[i][byte]) grammar_.byte_class[byte] = static_cast<std::uint8_t>(i);
     }
   }
+  budget_.hold(builder_.sets_.size() * sizeof(ByteSet));
+  work(builder_.literals_.size() + 256 * builder_.sets_.size());
   class_sets_.reserve(builder_.sets_.size());
   for (const ByteSet& set : builder_.sets_) {
     ByteSet of_classes;
@@ -247,103 +115,140 @@ void GrammarCompiler::divide_bytes() {
   }
 }
 
-std::uint32_t GrammarCompiler::add_position() {
-  if (positions_.size() >= builder_.limits_.positions_max) {
-    throw GrammarError(fmt::format("the grammar is too large: a rule has more than {} positions",
-                                   builder_.limits_.positions_max));
-  }
+std::uint32_t GrammarCompiler::add_position(std::uint32_t loop) {
+  constexpr std::size_t bytes = sizeof(Position) + sizeof(Gap) + sizeof(stamps_[0]);
+  budget_.hold(CompileBudget::growth * bytes);
+  rule_bytes_ += CompileBudget::growth * bytes;
   work(1);
-  positions_.push_back({.loop = loop_});
+  positions_.push_back({.loop = loop});
   return static_cast<std::uint32_t>(positions_.size() - 1);
 }
 
 void GrammarCompiler::connect(std::uint32_t from, std::uint32_t to) {
-  positions_[from].epsilon.push_back(to);
+  budget_.hold(CompileBudget::growth * sizeof(Edge));
+  rule_bytes_ += CompileBudget::growth * sizeof(Edge);
+  edges_.push_back({to, positions_[from].first_edge});
+  positions_[from].first_edge = static_cast<std::uint32_t>(edges_.size() - 1);
 }
 
-std::uint32_t GrammarCompiler::label(std::uint32_t at, Letter letter, std::uint32_t value) {
-  const std::uint32_t target = add_position();
-  positions_[at].letter = letter;
-  positions_[at].value = value;
-  positions_[at].target = target;
-  return target;
+void GrammarCompiler::label(std::uint32_t from, Letter letter, std::uint32_t value,
+                            std::uint32_t to) {
+  positions_[from].letter = letter;
+  positions_[from].value = value;
+  positions_[from].target = to;
 }
 
-// Adds the expression behind the position `at`, from which nothing goes out yet. Returns the
-// position at its end, from which nothing goes out either.
-std::uint32_t GrammarCompiler::build(Expression expression, std::uint32_t at) {
-  const Node& node = builder_.nodes_[expression];
+void GrammarCompiler::fill(const Gap& gap) {
+  const Node& node = builder_.nodes_[gap.expression];
   switch (node.kind) {
     case Kind::nothing:
-      break;  // is not productive, so never built
+      break;  // is not productive, so never in a gap
     case Kind::literal:
-      for (std::uint32_t i = node.begin; i < node.end; ++i) {
-        at = label(at, Letter::byte, static_cast<unsigned char>(builder_.literals_[i]));
-      }
-      break;
+      return fill_literal(node, gap);
     case Kind::bytes:
-      return label(at, Letter::set, node.begin);
+      return label(gap.from, Letter::set, node.begin, gap.to);
     case Kind::call:
-      return label(at, Letter::call, node.begin);
+      return label(gap.from, Letter::call, node.begin, gap.to);
     case Kind::sequence:
-      for (const Expression child : children(node)) at = build(child, at);
-      break;
+      return fill_sequence(node, gap);
     case Kind::choice:
-      return build_choice(node, at);
+      return fill_choice(node, gap);
     case Kind::repeat:
-      return build_repeat(node, at);
+      return fill_repeat(node, gap);
     case Kind::members:
-      return build_members(node, at);
+      return fill_members(node, gap);
   }
-  return at;
 }
 
-std::uint32_t GrammarCompiler::build_choice(const Node& node, std::uint32_t at) {
-  const std::uint32_t end = add_position();
+void GrammarCompiler::fill_literal(const Node& node, const Gap& gap) {
+  if (node.begin == node.end) return connect(gap.from, gap.to);
+  std::uint32_t at = gap.from;
+  for (std::uint32_t i = node.begin; i < node.end; ++i) {
+    const std::uint32_t next = i + 1 == node.end ? gap.to : add_position(gap.loop);
+    label(at, Letter::byte, static_cast<unsigned char>(builder_.literals_[i]), next);
+    at = next;
+  }
+}
+
+void GrammarCompiler::fill_sequence(const Node& node, const Gap& gap) {
+  const std::span<const Expression> parts = children(node);
+  if (parts.empty()) return connect(gap.from, gap.to);
+  std::uint32_t at = gap.from;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const std::uint32_t next = i + 1 == parts.size() ? gap.to : add_position(gap.loop);
+    gaps_.push_back({parts[i], at, next, gap.loop});
+    at = next;
+  }
+}
+
+void GrammarCompiler::fill_choice(const Node& node, const Gap& gap) {
   for (const Expression child : children(node)) {
-    if (!productive_[child]) continue;
-    const std::uint32_t begin = add_position();
-    connect(at, begin);
-    connect(build(child, begin), end);
+    if (!analysis_.is_productive(child)) continue;
+    const std::uint32_t begin = add_position(gap.loop);
+    connect(gap.from, begin);
+    gaps_.push_back({child, begin, gap.to, gap.loop});
   }
-  return end;
 }
 
-std::uint32_t GrammarCompiler::build_repeat(const Node& node, std::uint32_t at) {
+void GrammarCompiler::fill_repeat(const Node& node, const Gap& gap) {
   const Expression part = builder_.children_[node.begin];
-  if (!productive_[part]) return at;  // it can only be left out
+  if (!analysis_.is_productive(part)) return connect(gap.from, gap.to);  // it can be left out
   if (builder_.is_counted(builder_.nodes_[part], node.min, node.max)) {
-    return build_counted(node, at);
+    return fill_counted(node, gap);
   }
-  for (std::uint32_t i = 0; i < node.min; ++i) at = build(part, at);
-  if (node.max == Grammar::unlimited) return build_star(part, at);
-  const std::uint32_t end = add_position();
-  for (std::uint32_t i = node.min; i < node.max; ++i) {
-    connect(at, end);
-    const std::uint32_t begin = add_position();
-    connect(at, begin);
-    at = build(part, begin);
+  std::uint32_t at = gap.from;
+  const auto add_round = [&](std::uint32_t begin, std::uint32_t end) {
+    gaps_.push_back({part, begin, end, gap.loop});
+    at = end;
+  };
+  for (std::uint32_t i = 0; i < node.min; ++i) add_round(at, add_position(gap.loop));
+  if (node.max == Grammar::unlimited) {
+    const std::uint32_t head = add_position(gap.loop), begin = add_position(gap.loop);
+    connect(at, head);
+    connect(head, begin);
+    add_round(begin, head);
+  } else {
+    for (std::uint32_t i = node.min; i < node.max; ++i) {
+      connect(at, gap.to);
+      const std::uint32_t begin = add_position(gap.loop);
+      connect(at, begin);
+      add_round(begin, add_position(gap.loop));
+    }
   }
-  connect(at, end);
-  return end;
+  connect(at, gap.to);
+}
+
+void GrammarCompiler::fill_counted(const Node& node, const Gap& gap) {
+  const auto loop = static_cast<std::uint32_t>(grammar_.loops.size());
+  budget_.hold(CompileBudget::growth * sizeof(Grammar::Loop));
+  grammar_.loops.push_back({node.min, node.max});
+  const std::uint32_t head = add_position(loop), enter = add_position(loop),
+                      check = add_position(loop), begin = add_position(loop);
+  connect(gap.from, head);
+  connect(head, enter);
+  connect(head, check);
+  label(enter, Letter::enter, loop, begin);
+  label(check, Letter::check, loop, gap.to);
+  gaps_.push_back({builder_.children_[node.begin], begin, head, loop});
 }
 
 // Two chains of positions: in front of each member with nothing before it, and with something.
-std::uint32_t GrammarCompiler::build_members(const Node& node, std::uint32_t at) {
+void GrammarCompiler::fill_members(const Node& node, const Gap& gap) {
   const std::span<const Expression> parts = children(node);
   const Expression separator = parts[1];
-  std::uint32_t first = add_position(), later = add_position();
-  connect(at, first);
+  const auto add = [&] { return add_position(gap.loop); };
+  std::uint32_t first = add(), later = add();
+  connect(gap.from, first);
   for (std::size_t i = 2; i < parts.size(); ++i) {
     const Expression member = parts[i];
     const auto times = builder_.times_[node.min + i - 2];
-    const std::uint32_t next_first = add_position(), next_later = add_position();
-    if (productive_[member]) {
-      const std::uint32_t begin = add_position(), behind = add_position();
+    const std::uint32_t next_first = add(), next_later = add();
+    if (analysis_.is_productive(member)) {
+      const std::uint32_t begin = add(), end = add(), behind = add();
       connect(first, begin);
       connect(later, behind);
-      connect(build(separator, behind), begin);
-      const std::uint32_t end = build(member, begin);
+      gaps_.push_back({separator, behind, begin, gap.loop});
+      gaps_.push_back({member, begin, end, gap.loop});
       connect(end, next_later);
       if (times == GrammarBuilder::Times::any) connect(end, behind);
     }
@@ -354,33 +259,8 @@ std::uint32_t GrammarCompiler::build_members(const Node& node, std::uint32_t at)
     first = next_first;
     later = next_later;
   }
-  const std::uint32_t end = add_position();
-  connect(first, end);
-  connect(later, end);
-  return end;
-}
-
-std::uint32_t GrammarCompiler::build_star(Expression part, std::uint32_t at) {
-  const std::uint32_t head = add_position(), begin = add_position(), end = add_position();
-  connect(at, head);
-  connect(head, begin);
-  connect(build(part, begin), head);
-  connect(head, end);
-  return end;
-}
-
-std::uint32_t GrammarCompiler::build_counted(const Node& node, std::uint32_t at) {
-  const auto loop = static_cast<std::uint32_t>(grammar_.loops.size());
-  grammar_.loops.push_back({node.min, node.max});
-  const std::uint32_t outer = std::exchange(loop_, loop);
-  const std::uint32_t head = add_position(), enter = add_position(), check = add_position();
-  connect(at, head);
-  connect(head, enter);
-  connect(head, check);
-  const std::uint32_t begin = label(enter, Letter::enter, loop);
-  connect(build(builder_.children_[node.begin], begin), head);
-  loop_ = outer;
-  return label(check, Letter::check, loop);
+  connect(first, gap.to);
+  connect(later, gap.to);
 }
 
 // The positions that can be reached without a letter; only those that have one, or that end the
@@ -393,10 +273,10 @@ GrammarCompiler::Subset GrammarCompiler::closure(const Subset& positions) {
     open.pop_back();
     if (stamps_[position] == stamp_) continue;
     stamps_[position] = stamp_;
-    const Position& at = positions_[position];
-    work(1 + at.epsilon.size());
-    if (at.epsilon.empty()) found.push_back(position);
-    open.insert(open.end(), at.epsilon.begin(), at.epsilon.end());
+    std::uint32_t edge = positions_[position].first_edge;
+    work(2);
+    if (edge == Grammar::none) found.push_back(position);
+    for (; edge != Grammar::none; edge = edges_[edge].next) open.push_back(edges_[edge].target);
   }
   std::ranges::sort(found);
   return found;
@@ -404,6 +284,7 @@ GrammarCompiler::Subset GrammarCompiler::closure(const Subset& positions) {
 
 GrammarCompiler::Moves GrammarCompiler::moves_of(const Subset& subset) {
   Moves moves;
+  moves.by_class.resize(grammar_.classes);
   for (const std::uint32_t position : subset) {
     const Position& at = positions_[position];
     if (at.letter == Letter::byte) {
@@ -417,19 +298,20 @@ GrammarCompiler::Moves GrammarCompiler::moves_of(const Subset& subset) {
       moves.by_letter[{at.letter, at.value}].push_back(at.target);
     }
   }
-  work(4 * subset.size());
+  work(grammar_.classes / 4 + 4 * subset.size());
   return moves;
 }
 
 void GrammarCompiler::add_state(const Subset& subset, std::uint32_t end) {
-  const BuildLimits& limits = builder_.limits_;
   const std::size_t states = grammar_.states.size() + 1;
   const std::size_t table_bytes = states * grammar_.classes * sizeof(Grammar::Step);
-  if (states > limits.states_max || table_bytes > limits.table_bytes_max) {
+  if (states > states_max || table_bytes > table_bytes_max) {
     throw GrammarError(
         fmt::format("the grammar is too large: its tables need more than {} states or {} bytes",
-                    limits.states_max, limits.table_bytes_max));
+                    states_max, table_bytes_max));
   }
+  budget_.hold(CompileBudget::growth *
+               (grammar_.classes * sizeof(Grammar::Step) + sizeof(Grammar::State)));
   Grammar::State state;
   state.accepts = std::ranges::binary_search(subset, end);
   for (const std::uint32_t position : subset) {
@@ -440,8 +322,11 @@ void GrammarCompiler::add_state(const Subset& subset, std::uint32_t end) {
 }
 
 void GrammarCompiler::fill_state(std::uint32_t state, const Moves& moves, SubsetTable& table) {
-  for (const auto& [byte_class, targets] : moves.by_class) {
-    const std::uint32_t target = table.state_of(targets);
+  bool has_bytes = false;
+  for (std::uint32_t byte_class = 0; byte_class < grammar_.classes; ++byte_class) {
+    if (moves.by_class[byte_class].empty()) continue;
+    has_bytes = true;
+    const std::uint32_t target = table.state_of(moves.by_class[byte_class]);
     grammar_.steps[std::size_t{state} * grammar_.classes + byte_class] =
         Grammar::Step::to(target, Grammar::Guard::nothing);
   }
@@ -457,8 +342,10 @@ void GrammarCompiler::fill_state(std::uint32_t state, const Moves& moves, Subset
           {enters ? Grammar::Guard::enter : Grammar::Guard::check, letter.second, target});
     }
   }
+  budget_.hold(CompileBudget::growth *
+               (calls.size() * sizeof(Grammar::Call) + ends.size() * sizeof(Grammar::LoopEnd)));
   Grammar::State& filled = grammar_.states[state];
-  filled.has_bytes = !moves.by_class.empty();
+  filled.has_bytes = has_bytes;
   filled.calls_begin = static_cast<std::uint32_t>(grammar_.calls.size());
   grammar_.calls.insert(grammar_.calls.end(), calls.begin(), calls.end());
   filled.calls_end = static_cast<std::uint32_t>(grammar_.calls.size());
@@ -468,9 +355,17 @@ void GrammarCompiler::fill_state(std::uint32_t state, const Moves& moves, Subset
 }
 
 void GrammarCompiler::compile_rule(Rule rule) {
-  positions_.clear();
-  const std::uint32_t begin = add_position();
-  const std::uint32_t end = build(builder_.rules_[rule].body, begin);
+  positions_ = {};
+  edges_ = {};
+  stamps_ = {};
+  budget_.release(std::exchange(rule_bytes_, 0));
+  const std::uint32_t begin = add_position(Grammar::none), end = add_position(Grammar::none);
+  gaps_.push_back({builder_.rules_[rule].body, begin, end, Grammar::none});
+  while (!gaps_.empty()) {
+    const Gap gap = gaps_.back();
+    gaps_.pop_back();
+    fill(gap);
+  }
   stamps_.assign(positions_.size(), 0);
   stamp_ = 0;
   SubsetTable table(*this, end);
@@ -503,7 +398,7 @@ void GrammarCompiler::fuse_loop_ends(std::uint32_t state) {
 }
 
 // Three states that read up to two newlines and then call the root.
-std::uint32_t GrammarCompiler::add_lead(Rule root) {
+std::uint32_t GrammarCompiler::add_lead() {
   constexpr std::uint32_t newlines = 2;
   const auto end = static_cast<std::uint32_t>(grammar_.states.size());
   add_state({}, 0);
@@ -513,7 +408,7 @@ std::uint32_t GrammarCompiler::add_lead(Rule root) {
     add_state({}, 0);
     Grammar::State& added = grammar_.states[state];
     added.calls_begin = static_cast<std::uint32_t>(grammar_.calls.size());
-    grammar_.calls.push_back({root, end});
+    grammar_.calls.push_back({root_, end});
     added.calls_end = added.calls_begin + 1;
     if (i == 0) continue;
     added.has_bytes = true;
@@ -524,27 +419,19 @@ std::uint32_t GrammarCompiler::add_lead(Rule root) {
   return end + 1 + newlines;
 }
 
-Grammar GrammarCompiler::compile(Rule root) {
-  productive_ = fixpoint(true, true);
-  nullable_ = fixpoint(false, false);
-  if (!productive_[builder_.rules_[root].body]) {
-    throw GrammarError(
-        fmt::format("no text can ever match \"{}\": each of its ways contains itself or something "
-                    "impossible",
-                    builder_.rules_[root].name));
-  }
-  find_reachable(root);
-  check_loops();
-  check_left_recursion();
+Grammar GrammarCompiler::compile() {
   divide_bytes();
-  starts_.assign(builder_.rules_.size(), Grammar::none);
-  for (Rule rule = 0; rule < starts_.size(); ++rule) {
-    if (reachable_[rule]) compile_rule(rule);
+  const std::size_t rules = builder_.rules_.size();
+  budget_.hold(rules * sizeof(starts_[0]));
+  starts_.assign(rules, Grammar::none);
+  for (Rule rule = 0; rule < rules; ++rule) {
+    if (analysis_.is_reachable(rule)) compile_rule(rule);
   }
-  grammar_.start_after_thought = add_lead(root);
+  grammar_.start_after_thought = add_lead();
   for (Grammar::Call& call : grammar_.calls) call.start = starts_[call.start];
+  work(grammar_.steps.size() / 4);
   for (std::uint32_t i = 0; i < grammar_.states.size(); ++i) fuse_loop_ends(i);
-  grammar_.start = starts_[root];
+  grammar_.start = starts_[root_];
   grammar_.steps.shrink_to_fit();
   grammar_.states.shrink_to_fit();
   return std::move(grammar_);

@@ -9,6 +9,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include "core/constrain/number_range.h"
 #include "core/constrain/pattern.h"
 #include "core/constrain/schema_merge.h"
+#include "core/text/limited_json.h"
 
 namespace sluice::constrain {
 namespace {
@@ -63,18 +65,21 @@ bool is_number_format(std::string_view format) {
 
 class SchemaCompiler {
  public:
-  SchemaCompiler(const Schema& root, const SchemaLimits& limits)
-      : root_(root), limits_(limits), merger_(root, limits), json_(builder_) {}
+  // Both must outlive the compiler.
+  SchemaCompiler(const Schema& root, JsonText& json)
+      : budget_(json.builder().budget()),
+        merger_(root, budget_),
+        builder_(json.builder()),
+        json_(json) {}
 
-  Grammar compile() {
-    const GrammarBuilder::Rule start = builder_.add_rule("root");
-    builder_.define(start, value_of(root_, ""));
+  Expression compile(const Schema& part) {
+    const Expression values = value_of(part, "");
     while (!open_.empty()) {
-      const Part part = std::move(open_.front());
+      const Part next = std::move(open_.front());
       open_.pop_front();
-      builder_.define(part.rule, body_of(part.schema, part.pointer));
+      builder_.define(next.rule, body_of(next.schema, next.pointer));
     }
-    return builder_.compile(start);
+    return values;
   }
 
  private:
@@ -83,22 +88,28 @@ class SchemaCompiler {
     GrammarBuilder::Rule rule;
     Schema schema;
     std::string pointer;
+    HeldBytes held;
   };
 
   // The values of a schema: a call of its rule. Equal schemas share one, which also ends recursion.
   Expression value_of(const Schema& schema, const std::string& pointer) {
     if (schema == true) return json_.value();
-    if (schema == false) return builder_.nothing();
+    if (forbids_all(schema)) return builder_.nothing();
     if (!schema.is_object()) throw schema_error(pointer, "expected an object, true or false");
-    std::string text = schema.dump(-1, ' ', false, Schema::error_handler_t::replace);
-    spent_bytes_ += text.size();
-    if (spent_bytes_ > limits_.work_bytes_max || rules_.size() >= limits_.parts_max) {
-      throw schema_error(pointer, "the schema takes too long to compile: make it smaller");
+    if (rules_.size() >= schema_parts_max) {
+      throw schema_error(
+          pointer, fmt::format("the schema has more than {} schemas within it", schema_parts_max));
     }
+    budget_.spend(64 + copying_steps(schema));
+    std::string text = schema.dump(-1, ' ', false, Schema::error_handler_t::replace);
     const auto [at, is_new] = rules_.try_emplace(std::move(text), 0);
     if (is_new) {
-      at->second = builder_.add_rule(pointer.empty() ? "the schema" : pointer.substr(0, 200));
-      open_.push_back({at->second, schema, pointer});
+      constexpr std::size_t place = 128;  // in the map
+      budget_.hold(place + at->first.size());
+      at->second = builder_.add_rule(pointer.empty() ? "the schema" : pointer);
+      HeldBytes held(budget_, sizeof(Part) + json_bytes(schema) + pointer.size());
+      budget_.spend(copying_steps(schema));
+      open_.push_back({at->second, schema, pointer, std::move(held)});
     }
     return builder_.call(at->second);
   }
@@ -125,7 +136,8 @@ class SchemaCompiler {
       return builder_.choice(std::move(branches));
     }
     std::vector<Expression> ways;
-    for (const Schema& plain : merger_.ways(schema, pointer)) {
+    const Ways plain_ways = merger_.ways(schema, pointer);
+    for (const Schema& plain : plain_ways.list) {
       ways.push_back(plain_value(plain, pointer));
     }
     return builder_.choice(std::move(ways));
@@ -151,7 +163,7 @@ class SchemaCompiler {
   }
 
   void check_one_of(const Schema& list, const std::string& place) {
-    std::vector<std::vector<Schema>> branches;
+    std::vector<Ways> branches;
     for (std::size_t i = 0; i < list.size(); ++i) {
       branches.push_back(merger_.ways(list[i], pointer_to(place, std::to_string(i))));
     }
@@ -178,6 +190,7 @@ class SchemaCompiler {
   Expression listed_value(const Schema& plain, const std::string& pointer) {
     std::vector<Expression> ways;
     for (const Schema& value : plain["enum"]) {
+      budget_.spend(64 + copying_steps(value));
       if (!is_plainly_valid(value, plain)) continue;
       check_beside_enum(value, plain, pointer);
       ways.push_back(
@@ -204,6 +217,19 @@ class SchemaCompiler {
     if (type == type_array) {
       refuse({"items", "prefixItems", "minItems", "maxItems", "uniqueItems"});
     }
+  }
+
+  static const Schema& any_value() {
+    static const Schema any = true;
+    return any;
+  }
+
+  // A member of a schema; an empty one of its kind when it is not there.
+  static const Schema& part_of(const Schema& plain, const char* name, Schema::value_t kind) {
+    static const Schema array = Schema::array(), object = Schema::object();
+    const auto found = plain.find(name);
+    if (found != plain.end()) return *found;
+    return kind == Schema::value_t::array ? array : object;
   }
 
   // A count such as minLength.
@@ -318,41 +344,54 @@ class SchemaCompiler {
                               value_of(value, pointer)});
   }
 
-  Expression object(const Schema& plain, const std::string& pointer) {
-    const Schema properties = plain.value("properties", Schema::object());
-    const std::string place = pointer_to(pointer, "properties");
-    if (!properties.is_object()) throw schema_error(place, "expected an object");
-    const Schema required = plain.value("required", Schema::array());
-    const auto rest = plain.find("additionalProperties");
-    std::vector<GrammarBuilder::Member> members;
-    std::vector<std::string> names;
-    const auto is_required = [&](const std::string& name) { return has_element(required, name); };
-    for (const auto& item : properties.items()) {
-      names.push_back(item.key());
-      const Times times = is_required(item.key()) ? Times::once : Times::optional;
-      members.push_back({member(item.key(), item.value(), pointer_to(place, item.key())), times});
-    }
-    std::size_t needed = 0;
-    for (const Schema& name : required) {
+  // The names that an object has to have, each once.
+  static std::vector<std::string_view> required_names(const Schema& plain,
+                                                      const std::string& pointer) {
+    std::vector<std::string_view> names;
+    std::unordered_set<std::string_view> seen;
+    for (const Schema& name : part_of(plain, "required", Schema::value_t::array)) {
       if (!name.is_string()) {
         throw schema_error(pointer_to(pointer, "required"), "expected a list of strings");
       }
-      ++needed;
-      const auto& text = name.get_ref<const std::string&>();
-      if (std::ranges::find(names, text) != names.end()) continue;
-      names.push_back(text);
-      const Schema value = rest == plain.end() ? Schema(true) : *rest;
+      const std::string_view text = name.get_ref<const std::string&>();
+      if (seen.insert(text).second) names.push_back(text);
+    }
+    return names;
+  }
+
+  Expression object(const Schema& plain, const std::string& pointer) {
+    const Schema& properties = part_of(plain, "properties", Schema::value_t::object);
+    const std::string place = pointer_to(pointer, "properties");
+    if (!properties.is_object()) throw schema_error(place, "expected an object");
+    const std::vector<std::string_view> required = required_names(plain, pointer);
+    const std::unordered_set<std::string_view> is_required(required.begin(), required.end());
+    const auto rest = plain.find("additionalProperties");
+    std::vector<GrammarBuilder::Member> members;
+    std::vector<std::string> names;
+    std::unordered_set<std::string_view> is_listed;
+    budget_.spend(64 * (properties.size() + required.size()));
+    const HeldBytes held(budget_, 256 * (properties.size() + required.size()));
+    for (const auto& item : properties.items()) {
+      names.push_back(item.key());
+      is_listed.insert(item.key());
+      const Times times = is_required.contains(item.key()) ? Times::once : Times::optional;
+      members.push_back({member(item.key(), item.value(), pointer_to(place, item.key())), times});
+    }
+    for (const std::string_view name : required) {
+      if (is_listed.contains(name)) continue;
+      names.emplace_back(name);
+      const Schema& value = rest == plain.end() ? any_value() : *rest;
       members.push_back(
-          {member(text, value, pointer_to(pointer, "additionalProperties")), Times::once});
+          {member(names.back(), value, pointer_to(pointer, "additionalProperties")), Times::once});
     }
     const bool says_nothing = properties.empty() && rest == plain.end();
     const std::uint32_t min = count(plain, "minProperties", 0, pointer);
     const std::uint32_t max = count(plain, "maxProperties", no_limit, pointer);
     const bool adds = rest != plain.end() ? *rest != false : (says_nothing && members.empty());
     if (adds && members.empty()) {
-      return map(rest == plain.end() ? Schema(true) : *rest, min, max, pointer);
+      return map(rest == plain.end() ? any_value() : *rest, min, max, pointer);
     }
-    if (min > needed) refuse_count(pointer, "minProperties");
+    if (min > required.size()) refuse_count(pointer, "minProperties");
     if (max < members.size() || (adds && max != no_limit)) refuse_count(pointer, "maxProperties");
     if (adds) members.push_back({other_member(*rest, names, pointer), Times::any});
     return braces(builder_.members(members, json_.comma()));
@@ -399,7 +438,7 @@ class SchemaCompiler {
     if (unique != plain.end() && *unique == true && max > 1) {
       throw schema_error(pointer_to(pointer, "uniqueItems"), "this keyword is not supported");
     }
-    const Schema first = plain.value("prefixItems", Schema::array());
+    const Schema& first = part_of(plain, "prefixItems", Schema::value_t::array);
     const auto items = plain.find("items");
     const std::string place = pointer_to(pointer, "items");
     if (first.empty()) {
@@ -439,14 +478,12 @@ class SchemaCompiler {
     return builder_.sequence({builder_.literal("["), items, builder_.literal("]")});
   }
 
-  const Schema& root_;
-  const SchemaLimits& limits_;
+  CompileBudget& budget_;
   SchemaMerger merger_;
-  GrammarBuilder builder_;
-  JsonText json_;
+  GrammarBuilder& builder_;
+  JsonText& json_;
   std::map<std::string, GrammarBuilder::Rule> rules_;  // by the text of their schema
   std::deque<Part> open_;
-  std::size_t spent_bytes_ = 0;
 };
 
 // Without recursion: the schema may be nested deeper than the stack of a thread.
@@ -466,22 +503,44 @@ void check_nesting(const Schema& schema, std::size_t most) {
 
 }  // namespace
 
-Grammar compile_json_schema(const Schema& schema, const SchemaLimits& limits) {
-  if (schema.is_structured()) check_nesting(schema, limits.nesting_max);
+Schema parse_schema(std::string_view text) {
+  if (text.size() > schema_bytes_max) {
+    throw GrammarError(
+        fmt::format("the schema has {} bytes, the most is {}", text.size(), schema_bytes_max));
+  }
+  constexpr std::size_t values_max = std::size_t{1} << 17;
   try {
-    const std::size_t bytes = schema.dump(-1, ' ', false, Schema::error_handler_t::replace).size();
-    if (bytes > limits.bytes_max) {
-      throw GrammarError(
-          fmt::format("the schema has {} bytes, the most is {}", bytes, limits.bytes_max));
-    }
-    return SchemaCompiler(schema, limits).compile();
+    return parse_limited_json(text, {"schema", values_max, values_max, schema_nesting_max}).value;
+  } catch (const JsonError& error) {
+    throw GrammarError(error.what());
+  }
+}
+
+Grammar compile_json_schema(const Schema& schema, CompileBudget& budget) {
+  if (schema.is_structured()) check_nesting(schema, schema_nesting_max);
+  budget.hold(json_bytes(schema));
+  GrammarBuilder builder(budget);
+  JsonText json(builder);
+  const GrammarBuilder::Rule root = builder.add_rule("root");
+  builder.define(root, schema_values(json, schema, schema));
+  return builder.compile(root);
+}
+
+Expression schema_values(JsonText& json, const Schema& part, const Schema& root) {
+  try {
+    return SchemaCompiler(root, json).compile(part);
   } catch (const Schema::exception& error) {  // a part of the schema is not of the expected kind
     throw GrammarError(fmt::format("schema: {}", error.what()));
   }
 }
 
-Grammar compile_json_object() {
-  GrammarBuilder builder;
+Grammar compile_json_schema(const Schema& schema) {
+  CompileBudget budget;
+  return compile_json_schema(schema, budget);
+}
+
+Grammar compile_json_object(CompileBudget& budget) {
+  GrammarBuilder builder(budget);
   JsonText json(builder);
   const GrammarBuilder::Rule root = builder.add_rule("root");
   builder.define(root, json.object());

@@ -11,25 +11,30 @@
 
 #include <cstddef>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
+#include "core/constrain/budget.h"
 #include "core/constrain/grammar.h"
 #include "core/constrain/grammar_error.h"
+#include "core/constrain/json_text.h"
 
 namespace sluice::constrain {
 
-struct SchemaLimits {
-  std::size_t bytes_max = std::size_t{1} << 20;  // of the schema as text
-  std::size_t nesting_max = 128;                 // of values within each other
-  unsigned depth_max = 64;                       // of allOf, anyOf, $ref within each other
-  std::size_t ways_max = 256;                    // that anyOf and oneOf leave, once multiplied out
-  std::size_t parts_max = 20000;                 // schemas within the schema, as they are used
-  std::size_t work_bytes_max = std::size_t{16} << 20;  // of schemas that are put together
-};
+inline constexpr std::size_t schema_bytes_max = std::size_t{1} << 20;  // of a schema as text
+inline constexpr std::size_t schema_nesting_max = 128;  // of values within each other
+inline constexpr std::size_t schema_parts_max = 20000;  // schemas within it, as they are used
 
-// Throws GrammarError.
-Grammar compile_json_schema(const nlohmann::ordered_json& schema, const SchemaLimits& limits = {});
+// The schema that a text holds. Throws GrammarError, as all of these do.
+nlohmann::ordered_json parse_schema(std::string_view text);
+
+Grammar compile_json_schema(const nlohmann::ordered_json& schema, CompileBudget& budget);
+Grammar compile_json_schema(const nlohmann::ordered_json& schema);
+
+// The values that `part` of the schema `root` allows, as an expression of the builder of `json`.
+Expression schema_values(JsonText& json, const nlohmann::ordered_json& part,
+                         const nlohmann::ordered_json& root);
 
 // Any JSON object.
-Grammar compile_json_object();
+Grammar compile_json_object(CompileBudget& budget);
 
 }  // namespace sluice::constrain

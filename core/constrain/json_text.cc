@@ -2,7 +2,6 @@
 
 #include <array>
 #include <fmt/format.h>
-#include <memory>
 
 #include "core/text/utf8.h"
 
@@ -22,9 +21,17 @@ constexpr std::array<ShortEscape, 7> short_escapes = {{{'"', "\\\""},
                                                        {'\r', "\\r"},
                                                        {'\t', "\\t"}}};
 
-const Ranges& plain_characters() {
-  static const Ranges plain = complement({{0, 0x1F}, {'"', '"'}, {'\\', '\\'}});
-  return plain;
+const Ranges all_characters = {{0, last_character}};
+const Ranges escaped_characters = {{0, 0x1F}, {'"', '"'}, {'\\', '\\'}};
+const Ranges plain_characters = complement(escaped_characters);
+
+std::string name_of(const Ranges& ranges) {
+  std::string name;
+  for (const CharacterRange& range : ranges) {
+    name += fmt::format("{}-{} ", static_cast<std::uint32_t>(range.first),
+                        static_cast<std::uint32_t>(range.last));
+  }
+  return name;
 }
 
 std::string escape_of(char32_t character) {
@@ -52,11 +59,19 @@ Expression JsonText::rule(std::string name, Expression body) {
 }
 
 Expression JsonText::comma() {
-  return builder_->sequence({builder_->literal(","), builder_->optional(builder_->literal(" "))});
+  if (!comma_) {
+    comma_ =
+        builder_->sequence({builder_->literal(","), builder_->optional(builder_->literal(" "))});
+  }
+  return *comma_;
 }
 
 Expression JsonText::colon() {
-  return builder_->sequence({builder_->literal(":"), builder_->optional(builder_->literal(" "))});
+  if (!colon_) {
+    colon_ =
+        builder_->sequence({builder_->literal(":"), builder_->optional(builder_->literal(" "))});
+  }
+  return *colon_;
 }
 
 Expression JsonText::any_character() {
@@ -75,7 +90,7 @@ Expression JsonText::any_character() {
       b.choice({b.bytes(set_of("\"\\/bfnrt")),
                 b.sequence({b.literal("u"), b.choice({outside_surrogates, pair})})});
   any_character_ =
-      b.choice({b.characters(plain_characters()), b.sequence({b.literal("\\"), escaped})});
+      b.choice({b.characters(plain_characters), b.sequence({b.literal("\\"), escaped})});
   return *any_character_;
 }
 
@@ -91,20 +106,18 @@ Expression JsonText::string(std::uint32_t min, std::uint32_t max) {
 }
 
 Expression JsonText::character(const Ranges& ranges) {
-  std::string name;
-  for (const CharacterRange& range : ranges) {
-    name += fmt::format("{}-{} ", static_cast<std::uint32_t>(range.first),
-                        static_cast<std::uint32_t>(range.last));
-  }
+  std::string name = name_of(ranges);
+  builder_->budget().spend(16 * (1 + ranges.size()));
   const auto known = characters_.find(name);
   if (known != characters_.end()) return known->second;
-  std::vector<Expression> ways = {builder_->characters(intersection(ranges, plain_characters()))};
-  for (const CharacterRange& range : intersection(ranges, complement(plain_characters()))) {
+  std::vector<Expression> ways = {builder_->characters(intersection(ranges, plain_characters))};
+  for (const CharacterRange& range : intersection(ranges, escaped_characters)) {
     for (char32_t c = range.first; c <= range.last; ++c) {
       ways.push_back(builder_->literal(escape_of(c)));
     }
   }
   const Expression made = builder_->choice(std::move(ways));
+  builder_->budget().hold(100 + name.size());
   characters_.emplace(std::move(name), made);
   return made;
 }
@@ -112,44 +125,78 @@ Expression JsonText::character(const Ranges& ranges) {
 std::string JsonText::plain_text(std::string_view text) const {
   std::string written;
   while (const std::optional<char32_t> c = take_character(text)) {
-    written += contains(plain_characters(), *c) ? utf8::encode(*c) : escape_of(*c);
+    written += contains(plain_characters, *c) ? utf8::encode(*c) : escape_of(*c);
   }
   return written;
 }
 
-// Names as a tree of characters.
-struct JsonText::KeyNode {
+namespace {
+
+// Names as a tree of characters: each node stands behind the one that it follows.
+struct KeyNode {
   bool is_name = false;
-  std::map<char32_t, std::unique_ptr<KeyNode>> children;
+  std::map<char32_t, std::size_t> children;  // places of nodes
 };
 
-Expression JsonText::other_key(const std::vector<std::string>& names) {
-  KeyNode root;
+std::vector<KeyNode> tree_of(std::span<const std::string> names, CompileBudget& budget) {
+  constexpr std::size_t bytes = CompileBudget::growth * sizeof(KeyNode) + 64;
+  std::vector<KeyNode> nodes(1);
   for (std::string_view name : names) {
-    KeyNode* node = &root;
+    std::size_t at = 0;
     while (const std::optional<char32_t> c = take_character(name)) {
-      std::unique_ptr<KeyNode>& child = node->children[*c];
-      if (!child) child = std::make_unique<KeyNode>();
-      node = child.get();
+      budget.hold(bytes);
+      budget.spend(16);
+      const auto [child, is_new] = nodes[at].children.try_emplace(*c, nodes.size());
+      at = child->second;
+      if (is_new) nodes.emplace_back();
     }
-    node->is_name = true;
+    nodes[at].is_name = true;
   }
-  return other_than(root);
+  return nodes;
 }
 
-Expression JsonText::other_than(const KeyNode& node) {
+}  // namespace
+
+// One character of the ranges and whatever follows it, up to the quotation mark. A rule, as it
+// occurs at many places of one tree.
+Expression JsonText::character_and_rest(Ranges ranges) {
+  std::string name = name_of(ranges);
+  const auto known = rests_.find(name);
+  if (known != rests_.end()) return known->second;
   GrammarBuilder& b = *builder_;
-  const Ranges all = {{0, last_character}};
-  Ranges followed;
-  std::vector<Expression> ways;
-  if (!node.is_name) ways.push_back(b.literal("\""));
-  for (const auto& [c, child] : node.children) {
-    followed.push_back({c, c});
-    ways.push_back(b.sequence({character({{c, c}}), other_than(*child)}));
+  if (!rest_) {
+    rest_ = rule("the rest of a key",
+                 b.sequence({b.repeat(character(all_characters), 0, unlimited), b.literal("\"")}));
+    escaped_ = rule("an escaped character", character(escaped_characters));
   }
-  ways.push_back(b.sequence(
-      {character(complement(followed)), b.repeat(character(all), 0, unlimited), b.literal("\"")}));
-  return b.choice(std::move(ways));
+  const bool has_all_escaped =
+      name_of(intersection(ranges, escaped_characters)) == name_of(escaped_characters);
+  const Expression first =
+      has_all_escaped ? b.choice({character(intersection(ranges, plain_characters)), *escaped_})
+                      : character(ranges);
+  const Expression made = rule("another key", b.sequence({first, *rest_}));
+  b.budget().hold(100 + name.size());
+  rests_.emplace(std::move(name), made);
+  return made;
+}
+
+// Built from the leaves to the root, without recursion: a name may be as long as a schema.
+Expression JsonText::other_key(std::span<const std::string> names) {
+  GrammarBuilder& b = *builder_;
+  const std::vector<KeyNode> nodes = tree_of(names, b.budget());
+  std::vector<Expression> made(nodes.size());
+  for (std::size_t i = nodes.size(); i-- > 0;) {
+    Ranges followed;
+    std::vector<Expression> ways;
+    if (!nodes[i].is_name) ways.push_back(b.literal("\""));
+    for (const auto& [c, child] : nodes[i].children) {
+      followed.push_back({c, c});
+      ways.push_back(b.sequence({character({{c, c}}), made[child]}));
+    }
+    ways.push_back(character_and_rest(complement(std::move(followed))));
+    made[i] = b.choice(std::move(ways));
+  }
+  return made[0];
 }
 
 Expression JsonText::number() {

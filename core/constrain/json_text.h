@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -44,7 +45,8 @@ class JsonText {
   std::string plain_text(std::string_view text) const;
 
   // The rest of a key behind its first quotation mark, with the last one, that is none of `names`.
-  Expression other_key(const std::vector<std::string>& names);
+  // Its size is linear in that of the names.
+  Expression other_key(std::span<const std::string> names);
 
   // A number of up to 15 digits, a fraction of up to 15, and an exponent of up to 2: what every
   // reader of JSON takes.
@@ -58,15 +60,16 @@ class JsonText {
 
  private:
   using Rule = GrammarBuilder::Rule;
-  struct KeyNode;
 
   Expression rule(std::string name, Expression body);
   Expression any_character();
-  Expression other_than(const KeyNode& node);
+  Expression character_and_rest(Ranges ranges);
 
   GrammarBuilder* builder_;
   std::map<std::pair<std::uint32_t, std::uint32_t>, Expression> strings_;
   std::map<std::string, Expression> characters_;  // by their ranges
+  std::map<std::string, Expression> rests_;       // of keys, by how they go on
+  std::optional<Expression> comma_, colon_, escaped_, rest_;
   std::optional<Expression> any_character_, number_, integer_, boolean_, object_, array_;
   std::optional<Rule> value_;
 };

@@ -1,8 +1,6 @@
 #include "core/constrain/library.h"
 
 #include <algorithm>
-#include <fmt/format.h>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "core/constrain/gbnf.h"
@@ -11,12 +9,15 @@
 
 namespace sluice::constrain {
 
+Grammar compile(const TextForm& form, CompileBudget& budget) {
+  if (form.kind == TextForm::Kind::gbnf) return compile_gbnf(form.text, budget);
+  if (form.kind == TextForm::Kind::json_object) return compile_json_object(budget);
+  return compile_json_schema(parse_schema(form.text), budget);
+}
+
 Grammar compile(const TextForm& form) {
-  if (form.kind == TextForm::Kind::gbnf) return compile_gbnf(form.text);
-  if (form.kind == TextForm::Kind::json_object) return compile_json_object();
-  const auto schema = nlohmann::ordered_json::parse(form.text, nullptr, false);
-  if (schema.is_discarded()) throw GrammarError("the schema is not JSON");
-  return compile_json_schema(schema);
+  CompileBudget budget;
+  return compile(form, budget);
 }
 
 std::shared_ptr<const Constraint> Library::get(const TextForm& form) {

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "base/mutex.h"
+#include "core/constrain/budget.h"
 #include "core/constrain/constraint.h"
 #include "core/tokenizer/tokenizer.h"
 
@@ -23,7 +24,9 @@ struct TextForm {
   bool operator==(const TextForm&) const = default;
 };
 
-// Throws GrammarError, also for a schema that is not JSON. Not for a free text.
+// Throws GrammarError, also for a schema that is not JSON, and for a form that takes more than the
+// budget. Not for a free text.
+Grammar compile(const TextForm& form, CompileBudget& budget);
 Grammar compile(const TextForm& form);
 
 class Library {
@@ -36,8 +39,8 @@ class Library {
   // Throws as compile() does.
   std::shared_ptr<const Constraint> get(const TextForm& form);
 
-  // The most bytes that compiling takes for a moment, estimated from the limits of GrammarBuilder.
-  static constexpr std::size_t compile_bytes = std::size_t{64} << 20;
+  // The most bytes that compiling takes for a moment; more is refused.
+  static constexpr std::size_t compile_bytes = CompileBudget::compile_bytes_max;
 
   // The most bytes that the library holds once get() was called; 0 before.
   std::size_t bytes_max() const;

@@ -26,16 +26,16 @@ bool pass(const Grammar::Loop& loop, Grammar::Guard guard, std::uint32_t& rounds
 
 }  // namespace
 
-void Machine::start(std::uint32_t state, ReadingSet& out) {
+void Machine::start(std::uint32_t state, ReadingSet& out, WorkBudget& budget) {
   out.readings.clear();
   out.may_end = false;
-  add({state, 0, 0}, out);
+  add({state, 0, 0}, out, budget);
 }
 
-bool Machine::step(const ReadingSet& in, std::uint8_t byte, ReadingSet& out) {
+bool Machine::step(const ReadingSet& in, std::uint8_t byte, ReadingSet& out, WorkBudget& budget) {
   out.readings.clear();
   out.may_end = false;
-  work_ += in.readings.size();
+  budget.spend(in.readings.size());
   for (const Reading& reading : in.readings) {
     const Grammar::Step step = grammar_->step(reading.state, byte);
     if (!step.is_allowed()) continue;
@@ -47,19 +47,20 @@ bool Machine::step(const ReadingSet& in, std::uint8_t byte, ReadingSet& out) {
     if (out.readings.empty() && grammar_->states[next.state].only_bytes()) {
       out.readings.push_back(next);
     } else {
-      add(next, out);
+      add(next, out, budget);
     }
   }
   return !out.is_dead();
 }
 
-void Machine::leave_rule(const Reading& reading, ReadingSet& out) {
+void Machine::leave_rule(const Reading& reading, ReadingSet& out, WorkBudget& budget) {
   const Frame& frame = frames_[reading.stack];
-  add({frame.state, frame.rounds, frame.below}, out);
+  add({frame.state, frame.rounds, frame.below}, out, budget);
 }
 
-bool Machine::is_same_stack(std::uint32_t a, std::uint32_t b) const {
+bool Machine::is_same_stack(std::uint32_t a, std::uint32_t b, WorkBudget& budget) const {
   while (a != b) {
+    budget.spend(1);
     const Frame& left = frames_[a];
     const Frame& right = frames_[b];
     if (left.depth != right.depth || left.state != right.state || left.rounds != right.rounds) {
@@ -71,25 +72,25 @@ bool Machine::is_same_stack(std::uint32_t a, std::uint32_t b) const {
   return true;
 }
 
-bool Machine::contains(const ReadingSet& set, const Reading& reading) const {
+bool Machine::contains(const ReadingSet& set, const Reading& reading, WorkBudget& budget) const {
   return std::ranges::any_of(set.readings, [&](const Reading& other) {
     return other.state == reading.state && other.rounds == reading.rounds &&
-           is_same_stack(other.stack, reading.stack);
+           is_same_stack(other.stack, reading.stack, budget);
   });
 }
 
 // Adds a reading, and all that follow from it without a byte.
-void Machine::add(Reading reading, ReadingSet& out) {
+void Machine::add(Reading reading, ReadingSet& out, WorkBudget& budget) {
   open_.assign(1, reading);
   while (!open_.empty()) {
     reading = open_.back();
     open_.pop_back();
-    if (contains(out, reading)) continue;
+    budget.spend(1 + out.readings.size() / 8);
+    if (contains(out, reading, budget)) continue;
     if (out.readings.size() == readings_max) {
       throw GrammarError(fmt::format(
           "the grammar is too ambiguous: a text can be read in more than {} ways", readings_max));
     }
-    work_ += 1 + out.readings.size() / 8;
     out.readings.push_back(reading);
     follow(reading, out);
   }
@@ -153,10 +154,12 @@ namespace {
 
 bool read_text(const Grammar& grammar, std::string_view text, ReadingSet& set) {
   Machine machine(grammar);
-  machine.start(grammar.start, set);
+  TokenBudget budget;
+  machine.start(grammar.start, set, budget);
   ReadingSet next;
   for (const char byte : text) {
-    if (!machine.step(set, static_cast<std::uint8_t>(byte), next)) return false;
+    budget = TokenBudget();
+    if (!machine.step(set, static_cast<std::uint8_t>(byte), next, budget)) return false;
     std::swap(set, next);
   }
   return true;

@@ -6,8 +6,9 @@
 // set of readings is valid until its machine is truncated to fewer frames.
 //
 // Limits keep a hostile grammar from growing without bound: a reading that would need more than
-// `depth_max` frames is given up (so no text is accepted that nests deeper), and more than
-// `readings_max` at a time are an error.
+// `depth_max` frames is given up (so no text is accepted that nests deeper), more than
+// `readings_max` at a time are an error, and each reading that is followed and each frame that is
+// compared is counted in the budget of the token.
 //
 // Threads: used by one thread; the grammar is only read.
 #pragma once
@@ -17,6 +18,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/constrain/budget.h"
 #include "core/constrain/grammar.h"
 
 namespace sluice::constrain {
@@ -43,23 +45,20 @@ class Machine {
   explicit Machine(const Grammar& grammar) : grammar_(&grammar), frames_(1) {}
 
   // The readings of a text that has not begun; `state` is a start of the grammar.
-  void start(std::uint32_t state, ReadingSet& out);
+  void start(std::uint32_t state, ReadingSet& out, WorkBudget& budget);
 
   // The readings after one more byte; returns whether there are any. `out` is another set than
-  // `in`. Throws GrammarError when there are too many.
-  bool step(const ReadingSet& in, std::uint8_t byte, ReadingSet& out);
+  // `in`. Throws GrammarError when there are too many, as start() and leave_rule() do.
+  bool step(const ReadingSet& in, std::uint8_t byte, ReadingSet& out, WorkBudget& budget);
 
   // Adds the readings in which the rule of `reading` is over. Its stack is not empty.
-  void leave_rule(const Reading& reading, ReadingSet& out);
+  void leave_rule(const Reading& reading, ReadingSet& out, WorkBudget& budget);
 
   // The frames that exist now, and back to fewer of them.
   std::size_t frames() const { return frames_.size(); }
   void truncate(std::size_t frames) { frames_.resize(frames); }
   // Drops all frames that `set` does not need.
   void keep_only(ReadingSet& set);
-
-  // How many readings were followed so far; a measure of work.
-  std::uint64_t work() const { return work_; }
 
  private:
   struct Frame {
@@ -69,16 +68,15 @@ class Machine {
     std::uint32_t depth = 0;
   };
 
-  void add(Reading reading, ReadingSet& out);
+  void add(Reading reading, ReadingSet& out, WorkBudget& budget);
   void follow(const Reading& reading, ReadingSet& out);
-  bool is_same_stack(std::uint32_t a, std::uint32_t b) const;
-  bool contains(const ReadingSet& set, const Reading& reading) const;
+  bool is_same_stack(std::uint32_t a, std::uint32_t b, WorkBudget& budget) const;
+  bool contains(const ReadingSet& set, const Reading& reading, WorkBudget& budget) const;
   void push_call(const Grammar::Call& call, const Reading& reading);
 
   const Grammar* grammar_;
   std::vector<Frame> frames_;  // the first stands for the empty stack
   std::vector<Reading> open_;
-  std::uint64_t work_ = 0;
 };
 
 // Whether a whole text matches; and whether it is the beginning of one that does.

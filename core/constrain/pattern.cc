@@ -280,7 +280,9 @@ Pattern whole_texts(Pattern pattern) {
     return !whole.parts.empty() && whole.parts.back().kind == Pattern::Kind::end;
   };
   const bool has_begin = begins(), has_end = ends();
-  while (begins()) whole.parts.erase(whole.parts.begin());
+  const auto first = std::ranges::find_if(
+      whole.parts, [](const Pattern& part) { return part.kind != Pattern::Kind::begin; });
+  whole.parts.erase(whole.parts.begin(), first);
   while (ends()) whole.parts.pop_back();
   if (has_anchor(whole)) {
     throw GrammarError(
@@ -394,6 +396,10 @@ Expression pattern_string(JsonText& json, std::string_view pattern, std::uint32_
     throw GrammarError(
         fmt::format("pattern: it has {} bytes, the most is {}", pattern.size(), pattern_bytes_max));
   }
+  constexpr std::size_t steps_a_byte = 64;
+  constexpr std::size_t bytes_a_byte = 4 * sizeof(Pattern);
+  json.builder().budget().spend(steps_a_byte * pattern.size());
+  const HeldBytes held(json.builder().budget(), bytes_a_byte * pattern.size());
   Pattern whole = whole_texts(PatternParser(pattern).parse());
   if (!narrow(whole, min, max)) {
     throw GrammarError(

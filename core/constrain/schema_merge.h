@@ -1,71 +1,58 @@
-// Multiplies out allOf, anyOf, oneOf and $ref: a schema becomes a list of plain schemas, which have
-// none of these keywords. A value is valid if one of them accepts it.
+// Multiplies out allOf, anyOf, oneOf and $ref: a schema becomes a list of plain schemas. A value is
+// valid if one of them accepts it.
+//
+// The calls of a merger lie at most `levels_max` within each other, whatever refers to whatever: a
+// schema that would go deeper is refused.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string>
-#include <string_view>
+#include <utility>
 #include <vector>
 
-#include "core/constrain/json_schema.h"
+#include "core/constrain/budget.h"
+#include "core/constrain/plain_schema.h"
 
 namespace sluice::constrain {
 
-using Schema = nlohmann::ordered_json;
-
-// The types of JSON values, as bits.
-using Types = unsigned;
-inline constexpr Types type_null = 1, type_boolean = 2, type_object = 4, type_array = 8,
-                       type_string = 16, type_integer = 32, type_fraction = 64;
-inline constexpr Types type_number = type_integer | type_fraction, all_types = 127;
-
-// The error for a keyword: "schema, /properties/a/not: WHAT".
-GrammarError schema_error(std::string_view pointer, std::string_view what);
-
-// The types that a plain schema means: those of `type`, else those that its keywords speak of.
-Types types_of(const Schema& plain, std::string_view pointer);
-Types type_of_value(const Schema& value);
-
-// Whether an array has an element that is equal to `value`.
-bool has_element(const Schema& array, const Schema& value);
-
-std::string pointer_to(std::string_view pointer, std::string_view name);
+// The ways in which a value can be valid, and the memory that they are counted with.
+struct Ways {
+  std::vector<Schema> list;
+  HeldBytes held;
+};
 
 class SchemaMerger {
  public:
-  // `root` must outlive the merger.
-  SchemaMerger(const Schema& root, const SchemaLimits& limits) : root_(root), limits_(limits) {}
+  static constexpr std::size_t ways_max = 256;  // that anyOf and oneOf leave, once multiplied out
+  static constexpr unsigned levels_max = 64;
 
-  // The ways in which a value can be valid; none when it cannot. Throws GrammarError for keywords
-  // that are not supported.
-  std::vector<Schema> ways(const Schema& schema, const std::string& pointer);
+  // Both must outlive the merger.
+  SchemaMerger(const Schema& root, CompileBudget& budget) : root_(root), budget_(budget) {}
+
+  // None when a value cannot be valid. Throws GrammarError for keywords that are not supported.
+  Ways ways(const Schema& schema, const std::string& pointer);
 
   // What a local reference stands for.
-  const Schema& target(const Schema& reference, const std::string& pointer) const;
+  const Schema& target(const Schema& reference, const std::string& pointer);
 
   // Throws unless no value that is written for one of the branches of a oneOf is valid for another.
-  void check_disjoint(const std::vector<std::vector<Schema>>& branches, const std::string& pointer);
+  void check_disjoint(const std::vector<Ways>& branches, const std::string& pointer);
 
  private:
-  void expand(const Schema& schema, const std::string& pointer, unsigned depth,
-              std::vector<Schema>& ways);
-  void expand_closed(const Schema& schema, const std::string& pointer, unsigned depth,
-                     std::vector<Schema>& ways);
-  void expand_branches(const Schema& list, const std::string& pointer, unsigned depth,
-                       bool exclusive, std::vector<Schema>& ways);
-  void multiply(std::vector<Schema>& ways, const std::vector<Schema>& more,
-                const std::string& pointer);
-  bool are_apart(const Schema& written, const Schema& other, unsigned depth);
-  bool values_are_apart(const Schema& written, const Schema& other, unsigned depth);
-  void spend(const Schema& schema);
+  const Schema* member_at(const Schema& value, const std::string& name);
+  void expand(const Schema& schema, const std::string& pointer, Ways& ways);
+  void expand_closed(const Schema& schema, const std::string& pointer, Ways& ways);
+  void expand_branches(const Schema& list, const std::string& pointer, bool exclusive, Ways& ways);
+  void multiply(Ways& ways, const std::vector<Schema>& more, const std::string& pointer);
+  bool are_apart(const Schema& written, const Schema& other);
+  bool values_are_apart(const Schema& written, const Schema& other);
+  bool lacks_required(const Schema& written, const Schema& other);
+  bool members_are_apart(const Schema& own, const Schema& theirs, const std::string& name);
+  Ways copy_of(const Ways& ways);
 
   const Schema& root_;
-  const SchemaLimits& limits_;
-  std::size_t spent_bytes_ = 0;
+  CompileBudget& budget_;
+  unsigned levels_ = 0;    // of expand() within each other
+  unsigned compared_ = 0;  // members within each other whose schemas are compared
 };
-
-// Whether a value is allowed by what `plain` says of its type, its range and its length.
-// Other keywords are not looked at.
-bool is_plainly_valid(const Schema& value, const Schema& plain);
 
 }  // namespace sluice::constrain

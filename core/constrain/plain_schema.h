@@ -1,0 +1,69 @@
+// Plain schemas, which have none of allOf, anyOf, oneOf and $ref: what they mean, and how two of
+// them become one.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+
+#include "core/constrain/budget.h"
+#include "core/constrain/grammar_error.h"
+
+namespace sluice::constrain {
+
+using Schema = nlohmann::ordered_json;
+
+// The types of JSON values, as bits.
+using Types = unsigned;
+inline constexpr Types type_null = 1, type_boolean = 2, type_object = 4, type_array = 8,
+                       type_string = 16, type_integer = 32, type_fraction = 64;
+inline constexpr Types type_number = type_integer | type_fraction, all_types = 127;
+
+// The error for a keyword: "schema, /properties/a/not: WHAT".
+GrammarError schema_error(std::string_view pointer, std::string_view what);
+
+// A pointer of bounded length: what is deeper is left out.
+std::string pointer_to(std::string_view pointer, std::string_view name);
+
+// The types that a plain schema means: those of `type`, else those that its keywords speak of.
+Types types_of(const Schema& plain, std::string_view pointer);
+Types type_of_value(const Schema& value);
+
+// Whether an array has an element that is equal to `value`.
+bool has_element(const Schema& array, const Schema& value);
+
+// Whether a schema says plainly that no value is valid: false, {"not": {}} or {"not": true}.
+bool forbids_all(const Schema& schema);
+
+// Whether a value is allowed by what `plain` says of its type, its range and its length.
+// Other keywords are not looked at.
+bool is_plainly_valid(const Schema& value, const Schema& plain);
+
+// What copying or comparing a schema costs.
+std::uint64_t copying_steps(const Schema& schema);
+
+class PlainMerger {
+ public:
+  // Both must outlive the merger. `pointer` is the place, for errors.
+  PlainMerger(WorkBudget& budget, const std::string& pointer)
+      : budget_(budget), pointer_(pointer) {}
+
+  // Makes `a` the plain schema of values that are valid for both. Throws GrammarError.
+  void merge(Schema& a, const Schema& b);
+
+ private:
+  bool is_among(const Schema& list, const Schema& value);
+  template <class Object>
+  Object* find(Object& object, const std::string& name);
+  void join(Schema& a, const Schema& b);
+  void merge_members(Schema& a, const Schema& b);
+  void merge_items(Schema& a, const Schema& b);
+  void merge_keyword(const std::string& name, Schema& own, const Schema& other);
+  Schema common_values(const Schema& a, const Schema& b);
+  Schema common_types(const Schema& a, const Schema& b);
+
+  WorkBudget& budget_;
+  const std::string& pointer_;
+};
+
+}  // namespace sluice::constrain
