@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <random>
 #include <set>
 #include <stdexcept>
@@ -11,6 +12,7 @@
 
 #include "core/constrain/constraint.h"
 #include "core/tokenizer/tokenizer.h"
+#include "tests/catch.h"
 
 namespace sluice::test {
 
@@ -19,12 +21,13 @@ using constrain::Grammar;
 using constrain::Matcher;
 using constrain::TokenTrie;
 
-// Tokens are the given pieces; the last token ends a text, the one before it is a control token
-// whose text must never be written.
+// Tokens are the given pieces; then comes a control token whose text must never be written, the one
+// that ends a text, and control tokens with the texts of `marks`.
 class ListTokenizer final : public tokenizer::Tokenizer {
  public:
   using Token = tokenizer::Token;
-  explicit ListTokenizer(std::vector<std::string> pieces) : pieces_(std::move(pieces)) {}
+  explicit ListTokenizer(std::vector<std::string> pieces, std::vector<std::string> marks = {})
+      : pieces_(std::move(pieces)), marks_(std::move(marks)) {}
 
   Token control() const { return static_cast<Token>(pieces_.size()); }
   Token end() const { return static_cast<Token>(pieces_.size() + 1); }
@@ -38,8 +41,9 @@ class ListTokenizer final : public tokenizer::Tokenizer {
   }
   std::string_view piece(Token token, bool render_special = false) const override {
     if (token < control()) return pieces_[static_cast<std::size_t>(token)];
-    if (token == control() && render_special) return "\"";
-    return {};
+    if (!render_special || token == end()) return {};
+    if (token == control()) return "\"";
+    return marks_[static_cast<std::size_t>(token - end() - 1)];
   }
   std::string decode(std::span<const Token> tokens, bool) const override {
     std::string text;
@@ -48,21 +52,22 @@ class ListTokenizer final : public tokenizer::Tokenizer {
   }
   bool is_ordinary(Token token) const override { return token < control(); }
   bool is_end_of_generation(Token token) const override { return token == end(); }
-  std::size_t vocabulary_size() const override { return pieces_.size() + 2; }
+  std::size_t vocabulary_size() const override { return pieces_.size() + 2 + marks_.size(); }
   std::optional<Token> bos() const override { return std::nullopt; }
   std::optional<Token> eos() const override { return end(); }
   bool adds_bos() const override { return false; }
   const std::vector<std::string>& warnings() const override { return warnings_; }
 
  private:
-  std::vector<std::string> pieces_;
+  std::vector<std::string> pieces_, marks_;
   std::vector<std::string> warnings_;
 };
 
 // Every byte, some of them twice, and pieces that JSON is made of, cut at random places: also in
-// the middle of characters.
-inline ListTokenizer random_vocabulary(std::mt19937_64& random, std::size_t size) {
-  std::vector<std::string> pieces;
+// the middle of characters. `pieces` and `marks` are there besides.
+inline ListTokenizer random_vocabulary(std::mt19937_64& random, std::size_t size,
+                                       std::vector<std::string> pieces = {},
+                                       std::vector<std::string> marks = {}) {
   for (int byte = 0; byte < 256; ++byte) pieces.push_back(std::string(1, static_cast<char>(byte)));
   for (const char twin : {'a', '"', '{', '\n'}) pieces.push_back(std::string(1, twin));
   const std::string source =
@@ -77,7 +82,7 @@ inline ListTokenizer random_vocabulary(std::mt19937_64& random, std::size_t size
     if (random() % 4 == 0) piece += source.substr(random() % source.size(), 1 + random() % 3);
     if (seen.insert(piece).second) pieces.push_back(std::move(piece));
   }
-  return ListTokenizer(std::move(pieces));
+  return ListTokenizer(std::move(pieces), std::move(marks));
 }
 
 inline std::shared_ptr<const std::vector<tokenizer::Token>> ends_of(const ListTokenizer& list) {
@@ -87,6 +92,36 @@ inline std::shared_ptr<const std::vector<tokenizer::Token>> ends_of(const ListTo
 inline bool has_bit(std::span<const std::uint64_t> words, tokenizer::Token token) {
   const auto id = static_cast<std::size_t>(token);
   return (words[id / 64] >> (id % 64) & 1U) != 0;
+}
+
+// Tokens at random, later those that close what is open. Nothing if it does not end.
+inline std::optional<std::string> write_at_random(const ListTokenizer& vocabulary, Matcher& matcher,
+                                                  std::mt19937_64& random) {
+  using tokenizer::Token;
+  const auto closes = [&](Token token) {
+    if (!vocabulary.is_ordinary(token)) return true;
+    const std::string_view piece = vocabulary.piece(token);
+    return piece == "\"" || piece == "}" || piece == "]" || piece == ")" || piece == "n" ||
+           piece.starts_with("</");
+  };
+  std::string text;
+  for (int i = 0; i < 3000 && !matcher.is_complete(); ++i) {
+    const std::span<const std::uint64_t> mask = matcher.allowed();
+    std::vector<Token> choices, closing;
+    for (std::size_t id = 0; id < vocabulary.vocabulary_size(); ++id) {
+      const auto token = static_cast<Token>(id);
+      if (!has_bit(mask, token)) continue;
+      choices.push_back(token);
+      if (closes(token)) closing.push_back(token);
+    }
+    REQUIRE_FALSE(choices.empty());
+    const std::vector<Token>& from = i > 40 && !closing.empty() ? closing : choices;
+    const Token token = from[random() % from.size()];
+    if (token == vocabulary.end()) return text;
+    REQUIRE(matcher.accept(token));
+    text += vocabulary.piece(token, true);
+  }
+  return matcher.is_complete() ? std::optional(text) : std::nullopt;
 }
 
 }  // namespace sluice::test

@@ -23,9 +23,8 @@ using sluice::test::Contains;
 using Json = nlohmann::ordered_json;
 using Texts = std::vector<std::string>;
 using test::ends_of;
-using test::has_bit;
 using test::ListTokenizer;
-using tokenizer::Token;
+using test::write_at_random;
 
 void check_schema(const std::string& schema, const Texts& matching, const Texts& others) {
   INFO(schema);
@@ -267,32 +266,6 @@ class SchemaWriter {
 
   std::mt19937_64& random_;
 };
-
-// Tokens at random, later those that close what is open. Nothing if it does not end.
-std::optional<std::string> write_at_random(const ListTokenizer& vocabulary, Matcher& matcher,
-                                           std::mt19937_64& random) {
-  std::string text;
-  for (int i = 0; i < 3000 && !matcher.is_complete(); ++i) {
-    const std::span<const std::uint64_t> mask = matcher.allowed();
-    std::vector<Token> choices, closing;
-    for (Token token = 0; token <= vocabulary.end(); ++token) {
-      if (!has_bit(mask, token)) continue;
-      choices.push_back(token);
-      const std::string_view piece = vocabulary.piece(token);
-      if (token == vocabulary.end() || piece == "\"" || piece == "}" || piece == "]" ||
-          piece == "n") {
-        closing.push_back(token);
-      }
-    }
-    REQUIRE_FALSE(choices.empty());
-    const std::vector<Token>& from = i > 40 && !closing.empty() ? closing : choices;
-    const Token token = from[random() % from.size()];
-    if (token == vocabulary.end()) return text;
-    REQUIRE(matcher.accept(token));
-    text += vocabulary.piece(token);
-  }
-  return matcher.is_complete() ? std::optional(text) : std::nullopt;
-}
 
 }  // namespace
 

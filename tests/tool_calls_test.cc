@@ -96,8 +96,8 @@ TEST_CASE("calls that are the whole answer") {
         "|f{\"text\":\"a;b\"}");
   CHECK(summary_of("<|python_tag|>{\"name\": \"f\", \"parameters\": {\"n\": 1}}; {\"name\": \"g\", "
                    "\"parameters\": {}}") == "|f{\"n\":1}|g{}");
-  CHECK(summary_of("[f(text=\"a, b\", n=-1), m.g(list=[1, True, None], map={'k': 2.5})]") ==
-        "|f{\"text\":\"a, b\",\"n\":-1}|m.g{\"list\":[1,true,null],\"map\":{\"k\":2.5}}");
+  CHECK(summary_of("[f(text=\"a, b\", n=-1), m.g(list=[1, True, None, null], map={'k': 2.5})]") ==
+        "|f{\"text\":\"a, b\",\"n\":-1}|m.g{\"list\":[1,true,null,null],\"map\":{\"k\":2.5}}");
   CHECK(summary_of("<|tool_call_start|>[f(n=1)]<|tool_call_end|>Done.") == "Done.|f{\"n\":1}");
 }
 

@@ -216,6 +216,10 @@ std::optional<Dialogue::CallMark> Dialogue::call_mark() const {
   return found.tokens.empty() ? std::nullopt : std::optional(std::move(found));
 }
 
+std::optional<WrittenCall> Dialogue::written_call() const {
+  return template_ ? chat::written_call(template_->sources()) : std::nullopt;
+}
+
 std::vector<Token> Dialogue::end_of_thought() const {
   if (!thinking_form_) return {};
   const tokenizer::TextPart part{thinking_form_->forced_end, true};

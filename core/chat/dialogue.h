@@ -29,6 +29,7 @@
 #include "core/chat/prompt_encoder.h"
 #include "core/chat/thinking.h"
 #include "core/chat/tool_calls.h"
+#include "core/chat/written_call.h"
 
 namespace sluice::chat {
 
@@ -108,6 +109,8 @@ class Dialogue {
     std::vector<tokenizer::Token> tokens;
   };
   std::optional<CallMark> call_mark() const;
+  // The form in which the model writes calls; nothing: it is not known.
+  std::optional<WrittenCall> written_call() const;
   // The tokens that end a thought in the model's place.
   std::vector<tokenizer::Token> end_of_thought() const;
 

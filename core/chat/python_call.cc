@@ -48,6 +48,12 @@ Json literal(const jinja::Unary& unary) {
   throw NoCall();
 }
 
+// As JSON writes None; the parser knows true and false.
+Json literal(const jinja::Name& name) {
+  if (name.name != "null") throw NoCall();
+  return nullptr;
+}
+
 template <class Node>
 Json literal(const Node&) {
   throw NoCall();

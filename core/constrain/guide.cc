@@ -12,12 +12,13 @@ using tokenizer::Token;
 
 Guide::Guide(std::shared_ptr<const Constraint> constraint,
              std::shared_ptr<const std::vector<Token>> ends, ThoughtGate gate,
-             std::vector<Token> call_openers)
+             std::vector<Token> call_openers, IsOver is_over)
     : constraint_(std::move(constraint)),
       ends_(std::move(ends)),
       gate_(std::move(gate)),
       call_openers_(std::move(call_openers)),
-      matcher_(constraint_, ends_),
+      is_over_(std::move(is_over)),
+      matcher_(std::in_place, constraint_, ends_),
       is_thinking_(gate_.begins_inside) {}
 
 std::span<const Token> Guide::thought_openers() const {
@@ -31,8 +32,8 @@ std::span<const Token> Guide::call_openers() const {
 }
 
 std::span<const std::uint64_t> Guide::allowed() {
-  if (is_thinking_ || is_call_) return {};
-  const std::span<const std::uint64_t> words = matcher_.allowed();
+  if (is_free() || is_thinking_ || is_call_) return {};
+  const std::span<const std::uint64_t> words = matcher_->allowed();
   if (thought_openers().empty() && call_openers().empty()) return words;
   with_openers_.assign(words.begin(), words.end());
   for (const std::span<const Token> openers : {thought_openers(), call_openers()}) {
@@ -45,13 +46,31 @@ std::span<const std::uint64_t> Guide::allowed() {
 }
 
 std::optional<Token> Guide::only_choice() {
-  if (is_thinking_ || is_call_ || !thought_openers().empty() || !call_openers().empty()) {
+  if (is_free() || is_thinking_ || is_call_ || !thought_openers().empty() ||
+      !call_openers().empty()) {
     return std::nullopt;
   }
-  return matcher_.only_choice();
+  return matcher_->only_choice();
 }
 
 void Guide::take(Token token, std::string_view text) {
+  if (!is_free()) follow(token, text);
+  has_ended_ = has_ended_ || (is_over_ && is_over_(text));
+}
+
+// Begins the answer with a token that comes inside of a thought, if it is one for that.
+bool Guide::ends_thought(Token token) {
+  if (!is_thinking_ || std::ranges::find(gate_.closers, token) == gate_.closers.end()) return false;
+  Matcher answer(constraint_, ends_, Matcher::Start::after_thought);
+  if (!answer.accept(token)) return false;
+  matcher_.emplace(std::move(answer));
+  is_thinking_ = is_first_ = false;
+  has_begun_ = true;
+  return true;
+}
+
+void Guide::follow(Token token, std::string_view text) {
+  if (ends_thought(token)) return;
   const auto is_among = [token](std::span<const Token> openers) {
     return std::ranges::find(openers, token) != openers.end();
   };
@@ -64,10 +83,10 @@ void Guide::take(Token token, std::string_view text) {
     answer = gate_.answer(text);
     is_thinking_ = !answer;
     if (is_thinking_) return;
-    matcher_ = Matcher(constraint_, ends_, Matcher::Start::after_thought);
+    matcher_.emplace(constraint_, ends_, Matcher::Start::after_thought);
     if (answer->empty()) return;
   }
-  if (!(answer ? matcher_.accept_text(*answer) : matcher_.accept(token))) {
+  if (!(answer ? matcher_->accept_text(*answer) : matcher_->accept(token))) {
     throw GrammarError(fmt::format("token {} (\"{}\") does not match the grammar", token, text));
   }
   const std::string_view taken = answer ? std::string_view(*answer) : text;

@@ -7,6 +7,8 @@
 // In place of the answer, a model that has tools may call them: the tokens that begin a call are
 // allowed as long as nothing of the answer has come, and behind them the text is free.
 //
+// A text may also end by itself before the model ends it, behind a first call for example.
+//
 // Where the grammar leaves exactly one token, that one is taken without a choice: nothing is drawn.
 // So the tokens of a text depend on the grammar and the logits alone.
 //
@@ -19,6 +21,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/constrain/constraint.h"
@@ -32,14 +35,22 @@ struct ThoughtGate {
   std::function<std::optional<std::string>(std::string_view text)> answer;
   bool begins_inside = false;                  // the model thinks from the first token on
   std::vector<tokenizer::Token> openers = {};  // tokens that begin a thought
+  // Tokens that end a thought where the answer can begin with them, which they belong to.
+  std::vector<tokenizer::Token> closers = {};
 };
 
 class Guide {
  public:
+  // Takes the text of each token, and says whether the text is over with it.
+  using IsOver = std::function<bool(std::string_view text)>;
+
   // `ends`: the tokens that end the text, as for Matcher. `call_openers`: those that begin a call.
+  // `is_over` may be empty.
   Guide(std::shared_ptr<const Constraint> constraint,
         std::shared_ptr<const std::vector<tokenizer::Token>> ends, ThoughtGate gate = {},
-        std::vector<tokenizer::Token> call_openers = {});
+        std::vector<tokenizer::Token> call_openers = {}, IsOver is_over = {});
+  // For a text that is free until it is over.
+  explicit Guide(IsOver is_over) : is_over_(std::move(is_over)) {}
 
   // A bit for each token that may come next, valid until take(); empty: any token may. Throws
   // GrammarError when the grammar is too ambiguous.
@@ -58,10 +69,15 @@ class Guide {
     return 3 * constraint.trie().vocabulary_size() / 8 + readings_bytes;
   }
 
-  // Whether the grammar is at its end: nothing more can come.
-  bool is_complete() const { return !is_thinking_ && !is_call_ && matcher_.is_complete(); }
+  // Whether the text is at its end: nothing more can come.
+  bool is_complete() const {
+    return has_ended_ || (!is_free() && !is_thinking_ && !is_call_ && matcher_->is_complete());
+  }
 
  private:
+  bool is_free() const { return !matcher_; }
+  void follow(tokenizer::Token token, std::string_view text);
+  bool ends_thought(tokenizer::Token token);
   // What may come now beside the tokens of the grammar; no openers: nothing.
   std::span<const tokenizer::Token> thought_openers() const;
   std::span<const tokenizer::Token> call_openers() const;
@@ -70,8 +86,10 @@ class Guide {
   std::shared_ptr<const std::vector<tokenizer::Token>> ends_;
   ThoughtGate gate_;
   std::vector<tokenizer::Token> call_openers_;
-  Matcher matcher_;
-  bool is_thinking_;
+  IsOver is_over_;
+  std::optional<Matcher> matcher_;  // none: the text is free
+  bool has_ended_ = false;
+  bool is_thinking_ = false;
   bool is_call_ = false;
   bool is_first_ = true;    // no token has come yet
   bool has_begun_ = false;  // more of the answer has come than newlines

@@ -12,6 +12,7 @@ namespace sluice::constrain {
 Grammar compile(const TextForm& form, CompileBudget& budget) {
   if (form.kind == TextForm::Kind::gbnf) return compile_gbnf(form.text, budget);
   if (form.kind == TextForm::Kind::json_object) return compile_json_object(budget);
+  if (form.kind == TextForm::Kind::calls) return compile_calls(*form.calls, form.text, budget);
   return compile_json_schema(parse_schema(form.text), budget);
 }
 
@@ -28,7 +29,7 @@ std::shared_ptr<const Constraint> Library::get(const TextForm& form) {
     return kept_.front().constraint;
   }
   Grammar grammar = compile(form);
-  if (!trie_) trie_ = std::make_shared<const TokenTrie>(tokenizer_);
+  if (!trie_) trie_ = std::make_shared<const TokenTrie>(tokenizer_, marks_);
   kept_.push_front({form, std::make_shared<const Constraint>(std::move(grammar), trie_)});
   if (kept_.size() > kept_max) kept_.pop_back();
   return kept_.front().constraint;

@@ -7,9 +7,12 @@
 #include <list>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "base/mutex.h"
 #include "core/constrain/budget.h"
+#include "core/constrain/call_grammar.h"
 #include "core/constrain/constraint.h"
 #include "core/tokenizer/tokenizer.h"
 
@@ -17,9 +20,10 @@ namespace sluice::constrain {
 
 // The form that a text has to have.
 struct TextForm {
-  enum class Kind : unsigned char { free, json_object, json_schema, gbnf };
+  enum class Kind : unsigned char { free, json_object, json_schema, gbnf, calls };
   Kind kind = Kind::free;
-  std::string text = {};  // the schema, or the grammar
+  std::string text = {};  // the schema, the grammar, or the tools
+  std::shared_ptr<const CallSyntax> calls = nullptr;
 
   bool operator==(const TextForm&) const = default;
 };
@@ -33,8 +37,10 @@ class Library {
  public:
   static constexpr std::size_t kept_max = 4;  // constraints that are kept for later
 
-  // `tokenizer` must outlive the library. The trie is made when it is first needed.
-  explicit Library(const tokenizer::Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
+  // `tokenizer` must outlive the library. `marks`: the control tokens that calls have in them. The
+  // trie is made when it is first needed.
+  explicit Library(const tokenizer::Tokenizer& tokenizer, std::vector<tokenizer::Token> marks = {})
+      : tokenizer_(tokenizer), marks_(std::move(marks)) {}
 
   // Throws as compile() does.
   std::shared_ptr<const Constraint> get(const TextForm& form);
@@ -51,6 +57,7 @@ class Library {
     std::shared_ptr<const Constraint> constraint;
   };
   const tokenizer::Tokenizer& tokenizer_;
+  std::vector<tokenizer::Token> marks_;
   mutable base::Mutex mutex_;
   std::shared_ptr<const TokenTrie> trie_ SLUICE_GUARDED_BY(mutex_);
   std::list<Kept> kept_ SLUICE_GUARDED_BY(mutex_);  // the newest first

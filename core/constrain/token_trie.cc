@@ -13,15 +13,30 @@ namespace {
 // A longer token is left out: its bytes can always be written as shorter ones.
 constexpr std::size_t token_bytes_max = 1024;
 
+constexpr char mark_byte = '\xFF';
+
 }  // namespace
 
-TokenTrie::TokenTrie(const tokenizer::Tokenizer& tokenizer) {
+// The number of the token in digits of six bits, none of which is a character by itself.
+std::string mark_bytes(Token token) {
+  std::string bytes(1, mark_byte);
+  for (unsigned shift = 0; shift < 30; shift += 6) {
+    bytes += static_cast<char>(0x80U | (static_cast<std::uint32_t>(token) >> shift & 0x3FU));
+  }
+  return bytes;
+}
+
+TokenTrie::TokenTrie(const tokenizer::Tokenizer& tokenizer, std::span<const Token> marks) {
   std::vector<Token> sorted;
   for (std::size_t id = 0; id < tokenizer.vocabulary_size(); ++id) {
     const auto token = static_cast<Token>(id);
-    if (tokenizer.is_ordinary(token) && !tokenizer.is_end_of_generation(token)) {
+    if (std::ranges::find(marks, token) != marks.end()) {
+      pieces_ += mark_bytes(token);
+      sorted.push_back(token);
+    } else if (tokenizer.is_ordinary(token) && !tokenizer.is_end_of_generation(token)) {
       const std::string_view piece = tokenizer.piece(token);
-      if (!piece.empty() && piece.size() <= token_bytes_max) {
+      const bool is_text = piece.find(mark_byte) == std::string_view::npos;
+      if (is_text && !piece.empty() && piece.size() <= token_bytes_max) {
         pieces_ += piece;
         sorted.push_back(token);
       }

@@ -1,19 +1,27 @@
 // The tokens of a vocabulary by their bytes, as a tree: tokens that begin alike share the path from
 // the root, so that an automaton reads their common bytes once.
 //
-// Only ordinary tokens are in it (see Tokenizer::is_ordinary): control tokens are no text.
+// Only ordinary tokens are in it (see Tokenizer::is_ordinary): control tokens are no text. Besides
+// them there are marks: control tokens that a grammar names. Their bytes begin with one that no
+// UTF-8 has, so no other grammar ever allows them, and no other token stands for a part of them.
 //
 // Threads: immutable after construction; any number of threads may use one.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "core/tokenizer/tokenizer.h"
 
 namespace sluice::constrain {
+
+// The bytes that stand for a control token in a grammar.
+std::string mark_bytes(tokenizer::Token token);
 
 class TokenTrie {
  public:
@@ -26,7 +34,8 @@ class TokenTrie {
   };
 
   // Reads the pieces of `tokenizer`, which is not needed afterwards.
-  explicit TokenTrie(const tokenizer::Tokenizer& tokenizer);
+  explicit TokenTrie(const tokenizer::Tokenizer& tokenizer,
+                     std::span<const tokenizer::Token> marks = {});
 
   const std::vector<Node>& nodes() const { return nodes_; }
   // Pairs of tokens with the same bytes; the first of them is in the tree.

@@ -42,6 +42,7 @@ struct ResultSettings {
   std::vector<std::string> stop;
   std::vector<tokenizer::Token> stop_tokens;
   bool ignores_end = false;  // no token that ends the text is chosen at all
+  bool one_call = false;     // the answer ends behind its first call of a tool
 };
 
 struct Request : ResultSettings {
@@ -50,6 +51,8 @@ struct Request : ResultSettings {
   bool wants_logprobs = false;
   std::uint32_t top_logprobs = 0;  // other tokens reported beside each token
   constrain::TextForm form;        // that the text, or the answer, has to have
+  bool must_call = false;          // the answer consists of calls
+  std::string called_tool;         // that they call; empty: any of the tools
 };
 
 // What the result repeats of its row; of a bad row, whatever could be read.

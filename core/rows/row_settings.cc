@@ -160,11 +160,69 @@ void read_tools(const RowJson& value, std::string_view name, Request& request) {
   for (RowJson& tool : tools) normalise_tool(tool, name);
 }
 
-void read_tool_choice(const RowJson& value, std::string_view name, Request& request) {
-  if (value != "auto" && value != "none") {
-    throw BadRow(fmt::format("\"{}\" can only be \"auto\" or \"none\"", name));
+// The name of a tool, or of one that is named as a tool is; null where there is none.
+const RowJson* function_name(const RowJson& tool) {
+  if (!tool.is_object()) return nullptr;
+  const RowJson& function = function_of(tool);
+  return function.is_object() ? find_member(function, "name") : nullptr;
+}
+
+bool has_function(const RowJson& tools, const RowJson& name) {
+  return std::ranges::any_of(tools, [&](const RowJson& tool) {
+    const RowJson* own = function_name(tool);
+    return own != nullptr && *own == name;
+  });
+}
+
+// Leaves the tools that {"type": "allowed_tools", ...} lists. Returns its mode.
+RowJson allow_tools(const RowJson& value, std::string_view name, RowJson& tools) {
+  const RowJson* inner = find_member(value, "allowed_tools");
+  const RowJson& choice = inner == nullptr ? value : *inner;
+  const RowJson* list = choice.is_object() ? find_member(choice, "tools") : nullptr;
+  const RowJson* mode = choice.is_object() ? find_member(choice, "mode") : nullptr;
+  if (list == nullptr || !list->is_array()) {
+    throw BadRow(fmt::format("\"{}\" needs a list of \"tools\"", name));
   }
-  if (value == "none") conversation_in(request).tools = nullptr;
+  RowJson allowed = RowJson::array();
+  for (RowJson& tool : tools) {
+    const RowJson* own = function_name(tool);
+    if (own != nullptr && has_function(*list, *own)) allowed.push_back(std::move(tool));
+  }
+  tools = std::move(allowed);
+  return mode == nullptr ? RowJson("auto") : *mode;
+}
+
+void read_tool_choice(const RowJson& value, std::string_view name, Request& request) {
+  RowJson& tools = conversation_in(request).tools;
+  RowJson choice = value;
+  if (value.is_object() && !tools.is_null()) {
+    const RowJson* type = find_member(value, "type");
+    if (type != nullptr && *type == "allowed_tools") {
+      choice = allow_tools(value, name, tools);
+    } else if (type != nullptr && *type == "function" && function_name(value) != nullptr) {
+      const RowJson* called = function_name(value);
+      if (!has_function(tools, *called)) {
+        throw BadRow(fmt::format("\"{}\" names a function that is not among the \"tools\"", name));
+      }
+      request.called_tool = text_of(*called, name);
+      choice = "required";
+    }
+  }
+  if (choice == "none") tools = nullptr;
+  if (tools.is_array() && tools.empty()) tools = nullptr;
+  if (choice == "none" || choice == "auto") return;
+  if (choice != "required" && !value.is_object()) {
+    throw BadRow(fmt::format(
+        "\"{}\" can only be \"auto\", \"none\", \"required\" or name a function", name));
+  }
+  if (choice != "required" || tools.is_null()) {
+    throw BadRow(fmt::format("\"{}\" asks for a function, but \"tools\" has none for it", name));
+  }
+  request.must_call = true;
+}
+
+void read_parallel_calls(const RowJson& value, std::string_view name, Request& request) {
+  request.one_call = !truth_of(value, name);
 }
 
 void read_variables(const RowJson& value, std::string_view name, Request& request) {
@@ -279,7 +337,13 @@ std::vector<RowSetting> read_ones() {
        "schema of an object, or `[]` or missing for none",
        "none", read_tools},
       {"tool_choice", Kind::read, Scope::conversation,
-       "`auto`, or `none`: the model is not told of the tools", "`auto`", read_tool_choice},
+       "`auto`; `none`: the model is not told of the tools; `required`, or "
+       "`{\"type\": \"function\", \"function\": {\"name\": ...}}`: the answer is calls, of this "
+       "function; "
+       "`allowed_tools` as OpenAI has it; see [structured-output.md](structured-output.md)",
+       "`auto`", read_tool_choice},
+      {"parallel_tool_calls", Kind::read, Scope::all,
+       "false: the answer ends behind its first call", "true", read_parallel_calls},
       {"chat_template_kwargs", Kind::read, Scope::conversation,
        "variables for the model's chat template, which must know them", "none", read_variables},
       {"reasoning_effort", Kind::read, Scope::conversation,
@@ -380,7 +444,6 @@ std::vector<RowSetting> limited_ones() {
       limited("include_stop_str_in_output", "the stop text in the result", only_false),
       limited("length_penalty", "beam search", only_one),
       limited("modalities", "speech", RowJson::array({RowJson::array({"text"})})),
-      limited("parallel_tool_calls", "at most one call", only_true),
       limited("prediction", "a guess of the result", none),
       limited("prompt_logprobs", "log probabilities of the prompt", none),
       limited("skip_special_tokens", "control tokens in the text", only_true),
@@ -428,6 +491,11 @@ void read_setting(const RowSetting& setting, const RowJson& value, bool is_conve
 }
 
 }  // namespace
+
+const RowJson& function_of(const RowJson& tool) {
+  const auto inner = tool.find("function");
+  return inner == tool.end() ? tool : *inner;
+}
 
 const std::vector<RowSetting>& row_settings() {
   static const std::vector<RowSetting> table = make_settings();

@@ -38,6 +38,9 @@ struct RowSetting {
   RowJson accepted = {};         // of a limited one: the list of accepted values
 };
 
+// What a tool, which is an object, says of its function: a member of it, or the tool itself.
+const RowJson& function_of(const RowJson& tool);
+
 const std::vector<RowSetting>& row_settings();
 
 // Reads all settings of a row into `request`, which holds the defaults. A member that is null

@@ -28,7 +28,9 @@ void split_text(const Task& task, Completion& completion) {
   const chat::SplitText rest = reader.finish();
   completion.thought = text.thought + rest.thought;
   completion.text = text.answer + rest.answer;
-  completion.tool_calls = to_json(reader.calls(), task.row);
+  std::vector<chat::ToolCall> calls = reader.calls();
+  if (task.one_call && calls.size() > 1) calls.resize(1);
+  completion.tool_calls = to_json(calls, task.row);
 }
 
 nlohmann::ordered_json to_json(const std::vector<chat::ToolCall>& calls, std::uint64_t row) {

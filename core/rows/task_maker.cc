@@ -10,6 +10,7 @@
 #include "core/rows/answer_guide.h"
 #include "core/rows/row_json.h"
 #include "core/rows/row_problem.h"
+#include "core/rows/row_settings.h"
 #include "core/text/limited_json.h"
 #include "core/text/utf8.h"
 
@@ -86,13 +87,20 @@ std::string cut_text(const std::string& text, std::size_t bytes_max, Truncate tr
 }  // namespace
 
 TaskMaker::TaskMaker(const tokenizer::Tokenizer& tokenizer, const TaskOptions& options)
-    : tokenizer_(tokenizer),
-      options_(options),
-      library_(std::make_unique<constrain::Library>(tokenizer)) {
+    : tokenizer_(tokenizer), options_(options) {
+  std::vector<Token> marks;
   if (options_.dialogue) {
     thought_openers_ = options_.dialogue->thought_openers();
     call_mark_ = options_.dialogue->call_mark();
+    if (const auto form = options_.dialogue->written_call()) {
+      constrain::CallSyntax syntax = call_syntax(*form, tokenizer);
+      marks = marks_of(syntax);
+      calls_ = std::make_shared<const constrain::CallSyntax>(syntax);
+      syntax.may_repeat = false;
+      one_call_ = std::make_shared<const constrain::CallSyntax>(std::move(syntax));
+    }
   }
+  library_ = std::make_unique<constrain::Library>(tokenizer, std::move(marks));
   for (std::size_t token = 0; token < tokenizer.vocabulary_size(); ++token) {
     piece_bytes_max_ =
         std::max(piece_bytes_max_, tokenizer.piece(static_cast<Token>(token), true).size());
@@ -145,15 +153,16 @@ std::variant<Task, RefusedRow> TaskMaker::make(ParsedRow parsed, std::uint64_t r
   try {
     check_request(header, request);
     AnswerFacts answer;
+    const constrain::TextForm form = request.must_call ? form_of_calls(request) : request.form;
     if (conversation != nullptr) {
-      const bool has_form = request.form.kind != constrain::TextForm::Kind::free;
+      const bool has_form = !request.must_call && form.kind != constrain::TextForm::Kind::free;
       answer = write_conversation(std::move(*conversation), has_form, task);
     } else {
       task.prompt = tokenize(request);
     }
     if (options_.shortens_default && request.is_default_tokens_max) shorten(task);
     fit(task, conversation != nullptr);
-    set_guide(request, answer, task);
+    set_guide(request, form, answer, task);
     task.prompt.shrink_to_fit();  // the task may wait and run for long
     task.held_bytes += settings_bytes(task);
   } catch (const Refusal& refusal) {
@@ -187,17 +196,60 @@ std::uint64_t TaskMaker::work_bytes(std::uint64_t row_bytes) const {
          library_->bytes_max();
 }
 
-void TaskMaker::set_guide(const Request& request, const AnswerFacts& answer, Task& task) const {
-  if (request.form.kind == constrain::TextForm::Kind::free) return;
-  const std::shared_ptr<const constrain::Constraint> constraint = library_->get(request.form);
+// The form of an answer that has to consist of calls.
+constrain::TextForm TaskMaker::form_of_calls(const Request& request) const {
+  const std::shared_ptr<const constrain::CallSyntax> syntax = request.one_call ? one_call_ : calls_;
+  if (!syntax) {
+    throw Refusal{invalid,
+                  "\"tool_choice\" can only be \"auto\" or \"none\": the form in which this model "
+                  "writes calls is not known"};
+  }
+  nlohmann::ordered_json functions = nlohmann::ordered_json::array();
+  for (const auto& tool : std::get<chat::DialogueBody>(request.prompt).tools) {
+    const RowJson& function = function_of(tool);
+    const RowJson& name = function.at("name");
+    if (!request.called_tool.empty() && name != request.called_tool) continue;
+    functions.push_back({{"name", name}});
+    const RowJson* parameters = find_member(function, "parameters");
+    if (parameters != nullptr) functions.back()["parameters"] = *parameters;
+  }
+  using Kind = constrain::TextForm::Kind;
+  return {.kind = Kind::calls, .text = functions.dump(), .calls = syntax};
+}
+
+void TaskMaker::set_guide(const Request& request, const constrain::TextForm& form,
+                          const AnswerFacts& answer, Task& task) const {
+  constrain::Guide::IsOver (*make_is_over)(std::shared_ptr<const chat::Dialogue>, bool,
+                                           std::shared_ptr<const nlohmann::ordered_json>) = nullptr;
+  if (request.one_call && answer.tools) {
+    make_is_over = first_call_is_over;
+    constexpr std::uint64_t text_bytes_per_token = 16;  // a copy of the answer
+    task.held_bytes += task.tokens_max * text_bytes_per_token;
+  }
+  const auto is_over = [make_is_over, dialogue = options_.dialogue, answer] {
+    return make_is_over != nullptr ? make_is_over(dialogue, answer.opens_thought, answer.tools)
+                                   : constrain::Guide::IsOver();
+  };
+  if (form.kind == constrain::TextForm::Kind::free) {
+    if (make_is_over != nullptr) {
+      task.guide = [is_over] { return std::make_unique<constrain::Guide>(is_over()); };
+    }
+    return;
+  }
+  const std::shared_ptr<const constrain::Constraint> constraint = library_->get(form);
   const bool is_answer = std::holds_alternative<chat::DialogueBody>(request.prompt);
-  task.guide = [constraint, ends = task.end_tokens, opens_thought = answer.opens_thought,
-                openers = thought_openers_, dialogue = is_answer ? options_.dialogue : nullptr,
-                calls = answer.has_tools ? call_mark_->tokens : std::vector<Token>()] {
-    return std::make_unique<constrain::Guide>(
-        constraint, ends,
-        dialogue ? thought_gate(*dialogue, opens_thought, openers) : constrain::ThoughtGate(),
-        calls);
+  // Where thoughts are messages, the form of calls has them.
+  const bool has_gate = is_answer && !(form.calls && !form.calls->thought_open.empty());
+  const bool may_call = answer.tools && !request.must_call;
+  task.guide = [constraint, ends = task.end_tokens, opens_thought = answer.opens_thought, is_over,
+                openers = thought_openers_, dialogue = has_gate ? options_.dialogue : nullptr,
+                calls = call_mark_ ? call_mark_->tokens : std::vector<Token>(), may_call,
+                must_call = request.must_call] {
+    constrain::ThoughtGate gate;
+    if (dialogue) gate = thought_gate(*dialogue, opens_thought, openers);
+    if (must_call) gate.closers = calls;  // a call inside of a thought ends it
+    return std::make_unique<constrain::Guide>(constraint, ends, std::move(gate),
+                                              may_call ? calls : std::vector<Token>(), is_over());
   };
   task.held_bytes += constraint->bytes_max() + constrain::Guide::bytes_max(*constraint);
 }
@@ -213,7 +265,7 @@ TaskMaker::AnswerFacts TaskMaker::write_conversation(chat::DialogueBody body, bo
   task.warning = std::move(prompt.warning);
   if (!task.warning.empty() && options_.on_warning) options_.on_warning(task.warning);
   const bool has_tools = !body.tools.is_null();
-  const AnswerFacts facts{prompt.opens_thought, has_tools};
+  AnswerFacts facts{prompt.opens_thought, nullptr};
   if (has_tools && has_form && !call_mark_) {
     throw Refusal{invalid,
                   "\"tools\" cannot stand beside a form of the answer (\"response_format\", "
@@ -233,6 +285,7 @@ TaskMaker::AnswerFacts TaskMaker::write_conversation(chat::DialogueBody body, bo
   // All results of the row share the tools; a copy is made while an answer is parsed.
   if (has_tools) task.held_bytes += json_bytes(body.tools);
   const auto tools = std::make_shared<const nlohmann::ordered_json>(std::move(body.tools));
+  if (has_tools) facts.tools = tools;
   task.make_reader = [dialogue, opens_thought = prompt.opens_thought, tools,
                       mark = has_tools && has_form ? call_mark_->text : std::string()] {
     return chat::AnswerReader(*dialogue, opens_thought, *tools, mark);

@@ -76,10 +76,11 @@ class TaskMaker {
  private:
   // What is known of the answer once the prompt has been written.
   struct AnswerFacts {
-    bool opens_thought = false;  // it begins inside of a thought
-    bool has_tools = false;
+    bool opens_thought = false;                           // it begins inside of a thought
+    std::shared_ptr<const nlohmann::ordered_json> tools;  // null: none
   };
   AnswerFacts write_conversation(chat::DialogueBody body, bool has_form, Task& task) const;
+  constrain::TextForm form_of_calls(const Request& request) const;
   void check_request(const RowHeader& header, const Request& request) const;
   void set_end_tokens();
   std::vector<tokenizer::Token> tokenize(const Request& request) const;
@@ -87,7 +88,8 @@ class TaskMaker {
                                               std::uint32_t tokens_max) const;
   void shorten(Task& task) const;
   void fit(Task& task, bool is_conversation) const;
-  void set_guide(const Request& request, const AnswerFacts& answer, Task& task) const;
+  void set_guide(const Request& request, const constrain::TextForm& form, const AnswerFacts& answer,
+                 Task& task) const;
 
   const tokenizer::Tokenizer& tokenizer_;
   TaskOptions options_;
@@ -97,6 +99,8 @@ class TaskMaker {
   std::unique_ptr<constrain::Library> library_;        // of the forms that texts have to have
   std::vector<tokenizer::Token> thought_openers_;      // see chat::Dialogue
   std::optional<chat::Dialogue::CallMark> call_mark_;  // the same
+  // How the model writes one call, and any number of them; null: it is not known.
+  std::shared_ptr<const constrain::CallSyntax> one_call_, calls_;
 };
 
 }  // namespace sluice::rows
