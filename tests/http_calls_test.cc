@@ -215,3 +215,45 @@ TEST_CASE("a choice of tools that cannot be is refused by name") {
   body["tool_choice"] = "required";
   CHECK(ask_for(body, answer_script, false).status == 400);
 }
+
+TEST_CASE("a request of Codex is answered, with its functions as tools") {
+  const std::string plain =
+      "{% for m in messages %}{{ m.content }}{% endfor %}{% if tools %}<tool_call>"
+      "{{ tools | tojson }}{% endif %}";
+  const std::string efforts = plain + "[{{ reasoning_effort }}]";
+  json body = body_of_two_tools(true);
+  const std::string call =
+      "<tool_call>\n{\"name\": \"get_time\", \"arguments\": {\"zone\": \"CET\"}}\n</tool_call>";
+  const auto ask_with = [&](const json& more, const std::string& chat_template) {
+    json asked = body;
+    asked.update(more);
+    const Answer answer = ask_for(asked, call, false, "/v1/responses", chat_template);
+    INFO(answer.body);
+    REQUIRE(answer.status == 200);
+    const json response = json::parse(answer.body);
+    REQUIRE(response["output"].size() == 1);
+    CHECK(response["output"][0]["name"].get<std::string>() == "get_time");
+    return response["usage"]["input_tokens"].get<int>();
+  };
+  const int bare = ask_with(json::object(), plain);
+  json codex = {{"include", {"reasoning.encrypted_content"}},
+                {"reasoning", {{"effort", "high"}, {"summary", "auto"}}},
+                {"text", {{"verbosity", "low"}}},
+                {"store", false},
+                {"prompt_cache_key", "a session"},
+                {"client_metadata", {{"a", "b"}}},
+                {"tool_choice", "auto"},
+                {"parallel_tool_calls", false},
+                {"instructions", nullptr},
+                {"tools", body["tools"]}};
+  codex["tools"].push_back({{"type", "web_search"}, {"external_web_access", false}});
+  codex["tools"].push_back({{"type", "custom"}, {"name", "apply_patch"}});
+  codex["tools"].push_back({{"type", "local_shell"}});
+  CHECK(ask_with(codex, plain) == bare);  // the model is told of the functions, and nothing else
+  CHECK(ask_with(codex, efforts) == bare + static_cast<int>(std::string("[high]").size()));
+  codex["tools"] = {{{"type", "web_search"}}};
+  codex["input"] = "hello";
+  const Answer answer = ask_for(codex, "Good day.", false, "/v1/responses", plain);
+  CHECK(answer.status == 200);
+  CHECK(read_response(answer, false).content == "Good day.");
+}

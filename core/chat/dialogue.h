@@ -111,6 +111,10 @@ class Dialogue {
   std::optional<CallMark> call_mark() const;
   // The form in which the model writes calls; nothing: it is not known.
   std::optional<WrittenCall> written_call() const;
+  // Whether the template looks at a variable of this name.
+  bool knows_variable(std::string_view name) const {
+    return template_ && template_->mentions(name);
+  }
   // The tokens that end a thought in the model's place.
   std::vector<tokenizer::Token> end_of_thought() const;
 

@@ -26,8 +26,6 @@ void take_limited(RowJson& body) {
   static const std::vector<Limited> table = {
       {"background", RowJson::array({false})},
       {"conversation", RowJson::array()},
-      {"include", RowJson::array({RowJson::array()})},
-      {"max_tool_calls", RowJson::array()},
       {"previous_response_id", RowJson::array()},
       {"prompt", RowJson::array()},
       {"top_logprobs", RowJson::array({0})},
@@ -48,6 +46,8 @@ void take_limited(RowJson& body) {
     }
     body.erase(std::string(limited.name));
   }
+  // They ask for parts of an answer that there are not, or limit tools that are left aside.
+  for (const char* name : {"include", "max_tool_calls", "client_metadata"}) body.erase(name);
 }
 
 // Takes a member out of an object; null where there is none.
@@ -178,15 +178,15 @@ RowJson messages_of(const RowJson& instructions, const RowJson& input) {
   return messages.take();
 }
 
-// Functions stand in the list themselves, and not as a member of their tools.
+// Functions stand in the list themselves, and not as a member of their tools. Tools that are no
+// functions are the server's own or have a notation of their own; the model is not told of them.
 RowJson tools_of(const RowJson& tools) {
   if (!tools.is_array()) throw_wrong_type("tools", "an array", tools);
   RowJson list = RowJson::array();
   for (const RowJson& tool : tools) {
     const RowJson* type = tool.is_object() ? find_member(tool, "type") : nullptr;
-    if (type == nullptr || *type != "function") {
-      throw BadRow("\"tools\" has a tool that is no function");
-    }
+    if (type == nullptr) throw BadRow("\"tools\" has a tool without a \"type\"");
+    if (*type != "function") continue;
     RowJson function = tool;
     function.erase("type");
     list.push_back({{"type", "function"}, {"function", std::move(function)}});
@@ -204,21 +204,24 @@ RowJson response_format_of(RowJson format) {
 }
 
 // Settings that stand in objects of their own.
-void take_nested(RowJson& body) {
+void take_nested(RowJson& body, bool has_effort) {
   const RowJson text = take(body, "text"), reasoning = take(body, "reasoning");
   if (!text.is_null() && !text.is_object()) throw_wrong_type("text", "an object", text);
   for (const auto& item : text.items()) {
     if (item.key() == "format") {
       body["response_format"] = response_format_of(item.value());
     } else if (item.key() == "verbosity") {
-      body["verbosity"] = item.value();
+      static_cast<void>(text_of(item.value(), "verbosity"));  // no template knows it
     } else {
       throw BadRow(fmt::format("\"text\" has an unknown member \"{}\"", item.key().substr(0, 100)));
     }
   }
   if (reasoning.is_null()) return;
   if (!reasoning.is_object()) throw_wrong_type("reasoning", "an object", reasoning);
-  if (const RowJson* effort = find_member(reasoning, "effort")) body["reasoning_effort"] = *effort;
+  const RowJson* effort = find_member(reasoning, "effort");
+  if (effort == nullptr) return;
+  const std::string level = text_of(*effort, "reasoning_effort");
+  if (has_effort) body["reasoning_effort"] = level;
 }
 
 }  // namespace
@@ -240,12 +243,12 @@ RowJson echo_of(const RowJson& body) {
   return echo;
 }
 
-RowJson chat_body_of(RowJson body) {
+RowJson chat_body_of(RowJson body, bool has_effort) {
   take_limited(body);
   body["messages"] = messages_of(take(body, "instructions"), take(body, "input"));
   rename(body, "max_output_tokens", "max_completion_tokens");
   if (const RowJson* tools = find_member(body, "tools")) body["tools"] = tools_of(*tools);
-  take_nested(body);
+  take_nested(body, has_effort);
   return body;
 }
 

@@ -16,8 +16,9 @@ namespace sluice::http {
 // The members that an answer repeats, and what applies where they are missing.
 rows::RowJson echo_of(const rows::RowJson& body);
 
-// Throws BadRow, which names the member, for what cannot be translated.
-rows::RowJson chat_body_of(rows::RowJson body);
+// Throws BadRow, which names the member, for what cannot be translated. `has_effort`: the model's
+// template looks at the effort of reasoning; otherwise it is left aside.
+rows::RowJson chat_body_of(rows::RowJson body, bool has_effort);
 
 // A message about such a body, with the names that its members had in the request.
 std::string with_own_names(std::string message);

@@ -55,7 +55,9 @@ TextRequest read_text_request(const rows::TaskMaker& maker, TextRoute route, std
     take_stream_settings(json, request);
     if (route == TextRoute::responses) {
       request.echo = echo_of(json).dump();
-      json = chat_body_of(std::move(json));
+      const auto& dialogue = maker.options().dialogue;
+      json =
+          chat_body_of(std::move(json), dialogue && dialogue->knows_variable("reasoning_effort"));
     }
     const rows::Form form =
         route == TextRoute::completions ? rows::Form::completions : rows::Form::chat;
