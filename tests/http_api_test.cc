@@ -365,7 +365,7 @@ TEST_CASE("what is wrong with a request is said in OpenAI's form") {
       {"POST", text, R"({"prompt":")" + std::string(400, 'a') + R"("})", 400,
        "context_length_exceeded", "", "positions"},
       {"POST", text, R"({"prompt":"a","max_tokens":500})", 400, "context_length_exceeded", "",
-       "positions"},
+       "room for 298"},
       {"POST", text, R"({"prompt":[999]})", 400, "invalid_request", "", "vocabulary"},
       {"POST", text, R"({"prompt":"a","n":99})", 400, "invalid_request", "n", "must be"},
       {"POST", chat, R"({"messages":[]})", 400, "invalid_request", "messages", "empty"},

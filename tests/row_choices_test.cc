@@ -1,9 +1,12 @@
-// What rows may ask for in general words: calls of tools.
+// What rows may ask for in general words: calls of tools, and as many tokens as there is room for.
 #include <string>
+#include <variant>
 
 #include "core/chat/dialogue.h"
 #include "core/rows/request.h"
+#include "core/rows/task_maker.h"
 #include "tests/catch.h"
+#include "tests/fake_engine.h"
 
 namespace {
 
@@ -76,4 +79,39 @@ TEST_CASE("a choice of tools is read, and refused by name") {
         R"({"messages":[{"role":"user","content":"x"}],"tool_choice":)" + std::string(choice) + "}",
         "\"tool_choice\"");
   }
+}
+
+TEST_CASE("a row gets as many tokens as there is room for, where it may be shortened") {
+  const sluice::test::ByteTokenizer tokenizer;
+  const auto make = [&](const std::string& settings, bool shortens, std::uint32_t positions = 100) {
+    TaskOptions options;
+    options.positions_max = positions;
+    options.defaults.shortens = shortens;
+    const std::string line = R"({"prompt":"123456789",)" + settings + "}";  // ten tokens with BOS
+    return TaskMaker(tokenizer, options).make(parse(line, options.defaults), 1);
+  };
+  const auto tokens = [&](const std::string& settings) {
+    const auto made = make(settings, true);
+    INFO(settings);
+    REQUIRE(std::holds_alternative<Task>(made));
+    return std::get<Task>(made).tokens_max;
+  };
+  CHECK(tokens(R"("max_tokens":-1)") == 90);
+  CHECK(tokens(R"("max_completion_tokens":-1)") == 90);
+  CHECK(tokens(R"("max_tokens":-1,"max_completion_tokens":7)") == 7);
+  CHECK(tokens(R"("max_tokens":1000000)") == 90);
+  CHECK(tokens(R"("max_tokens":90)") == 90);
+  CHECK(tokens(R"("max_tokens":1000000,"logprobs":20,"n":16,"min_tokens":95)") == 90);
+  const auto reason = [&](const std::string& settings, bool shortens, std::uint32_t positions) {
+    const auto made = make(settings, shortens, positions);
+    INFO(settings);
+    REQUIRE(std::holds_alternative<RefusedRow>(made));
+    return std::get<RefusedRow>(made).reason;
+  };
+  // The largest that fits is named.
+  CHECK(reason(R"("max_tokens":91)", false, 100).find("room for 90") != std::string::npos);
+  CHECK(reason(R"("max_tokens":-1)", false, 100).find("--shorten") != std::string::npos);
+  CHECK(reason(R"("max_tokens":-1)", true, 0).find("window") != std::string::npos);
+  CHECK(reason(R"("max_tokens":-1)", true, 10).find("room for 0") != std::string::npos);
+  CHECK(reason(R"("max_tokens":-2)", true, 100).find("-2") != std::string::npos);
 }

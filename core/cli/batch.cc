@@ -400,6 +400,10 @@ CLI::App* add_batch(CLI::App& program, BatchOptions& options) {
       ->check(one_of({"no", "head", "tail"}))
       ->type_name("no|head|tail")
       ->capture_default_str();
+  command->add_flag(
+      "--shorten", options.shortens,
+      "Give a row whose max_tokens is -1 or too large as many as there is room for in "
+      "--ctx");
   command->add_flag("--check-model", options.check_model, "Refuse rows that name another model");
   command->add_flag("--ordered", options.ordered,
                     "Sort the results into the order of the input when all rows are done");

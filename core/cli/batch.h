@@ -27,6 +27,7 @@ struct BatchOptions {
   std::string chat_format = "auto";
   ThinkingOptions thinking;
   bool check_model = false;
+  bool shortens = false;
   std::uint32_t tokens_max = 256;
   std::uint32_t grace_s = 5;
   bool ordered = false;

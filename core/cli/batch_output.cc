@@ -109,7 +109,8 @@ batch::JobState job_state(const BatchOptions& options, const batch::Input& input
                                       .chat_format = options.chat_format,
                                       .thinking = options.thinking,
                                       .tokens_max = options.tokens_max,
-                                      .check_model = options.check_model},
+                                      .check_model = options.check_model,
+                                      .shortens = options.shortens},
                                      model);
   state.settings["--truncate"] = options.truncate;
   return state;

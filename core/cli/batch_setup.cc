@@ -265,6 +265,7 @@ rows::TaskOptions task_options(const BatchOptions& options) {
   tasks.defaults.openai_sampler = openai_sampler(options.sampling);
   tasks.defaults.stop = options.sampling.stop;
   tasks.defaults.tokens_max = options.tokens_max;
+  tasks.defaults.shortens = options.shortens;
   tasks.truncate = truncate_named(options.truncate);
   tasks.thought_tokens_max = options.thinking.tokens_max;
   return tasks;
@@ -330,7 +331,7 @@ class Preparation {
   // rows become errors, unless rows may be truncated: then their results would depend on the
   // budget.
   void choose_context() {
-    const bool may_be_cut = tasks_.truncate != rows::Truncate::no;
+    const bool may_be_cut = tasks_.truncate != rows::Truncate::no || tasks_.defaults.shortens;
     const std::uint32_t longest = need_.positions;
     const std::uint32_t context = may_be_cut ? longest : fitting_context();
     if (context == longest) {

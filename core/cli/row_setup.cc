@@ -63,7 +63,8 @@ nlohmann::ordered_json recorded_settings(const ResultOptions& options, const ggu
       {"--chat-format", options.chat_format},
       {"--think", options.thinking.think},
       {"--think-budget", thought_limit},
-      {"--check-model", options.check_model}};
+      {"--check-model", options.check_model},
+      {"--shorten", options.shortens}};
   std::string reason;
   const auto source = find_chat_source(options.chat_format, model.metadata(), reason);
   if (source && source->chat_template && source->chat_template->mentions("strftime_now")) {

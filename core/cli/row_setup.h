@@ -34,6 +34,7 @@ struct ResultOptions {
   const ThinkingOptions& thinking;
   std::uint32_t tokens_max;
   bool check_model;
+  bool shortens;
 };
 
 // What the results of a job depend on, as batch::JobState records it: the model, the options under

@@ -241,6 +241,9 @@ CLI::App* add_serve(CLI::App& program, ServeOptions& options) {
       ->type_name("N")
       ->check(count_between(1, std::uint64_t{1} << 30))
       ->capture_default_str();
+  command->add_flag("--shorten", options.shortens,
+                    "Give a request whose max_tokens is -1 or too large as many as there is room "
+                    "for in the context");
   command
       ->add_option("--grace", options.grace_s,
                    "Seconds that answers get to finish after Ctrl-C or SIGTERM")

@@ -31,6 +31,7 @@ struct ServeOptions {
   std::string chat_format = "auto";
   ThinkingOptions thinking;
   bool check_model = false;
+  bool shortens = false;
   bool logs_requests = false;
   std::string data;  // a folder; empty: the usual one
   std::uint64_t data_bytes_max = std::uint64_t{4} << 30;

@@ -30,6 +30,7 @@ rows::TaskOptions task_options(const ServeOptions& options) {
   tasks.defaults.openai_sampler = openai_sampler(options.sampling);
   tasks.defaults.stop = options.sampling.stop;
   tasks.defaults.tokens_max = options.tokens_max;
+  tasks.defaults.shortens = options.shortens;
   tasks.shortens_default = true;
   tasks.remedy = "start the server with a larger --ctx";
   tasks.thought_tokens_max = options.thinking.tokens_max;
@@ -136,7 +137,8 @@ ServePreparation prepare_serve(const ServeOptions& options) {
                                             .chat_format = options.chat_format,
                                             .thinking = options.thinking,
                                             .tokens_max = options.tokens_max,
-                                            .check_model = options.check_model},
+                                            .check_model = options.check_model,
+                                            .shortens = options.shortens},
                                            planner.header());
   return preparation;
 }

@@ -129,8 +129,21 @@ Request read_request(RowJson& settings, bool is_conversation, const RowHeader& h
     request.prompt = prompt_of(*prompt);
   }
   read_row_settings(settings, header.form, is_conversation, request);
+  if (request.wants_all_tokens && !defaults.shortens) {
+    const bool is_newer = find_member(settings, "max_completion_tokens") != nullptr;
+    throw BadRow(
+        fmt::format("\"{}\" is -1, but must be 0 or more (with --shorten, -1 means as many "
+                    "as there is room for)",
+                    is_newer ? "max_completion_tokens" : "max_tokens"));
+  }
   request.is_default_tokens_max = find_member(settings, "max_tokens") == nullptr &&
                                   find_member(settings, "max_completion_tokens") == nullptr;
+  if (defaults.shortens && request.wants_logprobs) {
+    const std::uint64_t a_token = std::uint64_t{request.choices} * (1 + request.top_logprobs);
+    request.tokens_max = static_cast<std::uint32_t>(
+        std::min<std::uint64_t>(request.tokens_max, logprobs_max / a_token));
+    request.tokens_min = std::min(request.tokens_min, request.tokens_max);
+  }
   check_request(request);
   return request;
 }

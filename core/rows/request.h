@@ -48,6 +48,7 @@ struct ResultSettings {
 struct Request : ResultSettings {
   Prompt prompt;
   bool is_default_tokens_max = false;  // the row does not say how many
+  bool wants_all_tokens = false;       // as many as there is room for; tokens_max is out of reach
   bool wants_logprobs = false;
   std::uint32_t top_logprobs = 0;  // other tokens reported beside each token
   constrain::TextForm form;        // that the text, or the answer, has to have
@@ -87,6 +88,9 @@ struct RowDefaults {
                                                                 // of no meaning
   std::vector<std::string> stop;
   std::uint32_t tokens_max = 256;
+  // A row that wants more tokens than there is room for behind its prompt gets as many as there is,
+  // and may ask for -1; otherwise it is an error.
+  bool shortens = false;
 };
 
 // Limits; a row beyond one of them is an error. They bound the memory for parsing a row and for

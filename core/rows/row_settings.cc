@@ -251,9 +251,14 @@ void read_penalty(const RowJson& value, std::string_view name, Request& request)
   request.sampler.*Member = number_of(value, name, -2, 2);
 }
 
-template <std::uint32_t ResultSettings::*Member>
-void read_tokens(const RowJson& value, std::string_view name, Request& request) {
-  request.*Member = small_count(value, name, tokens_most);
+void read_tokens_max(const RowJson& value, std::string_view name, Request& request) {
+  request.wants_all_tokens = value.is_number_integer() && value == -1;
+  request.tokens_max = request.wants_all_tokens ? static_cast<std::uint32_t>(tokens_most)
+                                                : small_count(value, name, tokens_most);
+}
+
+void read_tokens_min(const RowJson& value, std::string_view name, Request& request) {
+  request.tokens_min = small_count(value, name, tokens_most);
 }
 
 void read_ignore_end(const RowJson& value, std::string_view name, Request& request) {
@@ -352,13 +357,14 @@ std::vector<RowSetting> read_ones() {
       {"model", Kind::read, Scope::all,
        "what the result gives as its model; compared with the model only with `--check-model`",
        "the name of the model's file, without its ending"},
-      {"max_tokens", Kind::read, Scope::all, "most tokens to generate", "`-n`, 256",
-       read_tokens<&Request::tokens_max>},
+      {"max_tokens", Kind::read, Scope::all,
+       "most tokens to generate; with `--shorten`, -1: as many as there is room for", "`-n`, 256",
+       read_tokens_max},
       {"max_completion_tokens", Kind::read, Scope::all, "the same; it wins over `max_tokens`",
-       "`max_tokens`", read_tokens<&Request::tokens_max>},
+       "`max_tokens`", read_tokens_max},
       {"min_tokens", Kind::read, Scope::all,
        "before so many tokens neither the end of the text nor one of `stop_token_ids` is chosen",
-       "0", read_tokens<&Request::tokens_min>},
+       "0", read_tokens_min},
       {"n", Kind::read, Scope::all, "results to generate, 1 to 16; see below", "1", read_choices},
       {"temperature", Kind::read, Scope::all, "0 or more; 0 always takes the most probable token",
        "`--temp`, 0.8; OpenAI's form: 1", read_number<&Options::temperature>},

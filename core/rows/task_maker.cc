@@ -153,6 +153,9 @@ std::variant<Task, RefusedRow> TaskMaker::make(ParsedRow parsed, std::uint64_t r
   try {
     check_request(header, request);
     AnswerFacts answer;
+    if (request.wants_all_tokens && options_.positions_max == 0) {
+      throw Refusal{invalid, "\"max_tokens\" is -1, but with a window nothing limits a text"};
+    }
     const constrain::TextForm form = request.must_call ? form_of_calls(request) : request.form;
     if (conversation != nullptr) {
       const bool has_form = !request.must_call && form.kind != constrain::TextForm::Kind::free;
@@ -160,7 +163,8 @@ std::variant<Task, RefusedRow> TaskMaker::make(ParsedRow parsed, std::uint64_t r
     } else {
       task.prompt = tokenize(request);
     }
-    if (options_.shortens_default && request.is_default_tokens_max) shorten(task);
+    const bool may_shorten = options_.shortens_default && request.is_default_tokens_max;
+    if (may_shorten || options_.defaults.shortens) shorten(task);
     fit(task, conversation != nullptr);
     set_guide(request, form, answer, task);
     task.prompt.shrink_to_fit();  // the task may wait and run for long
@@ -341,8 +345,10 @@ void TaskMaker::fit(Task& task, bool is_conversation) const {
   if (!may_cut || task.tokens_max + 2 > positions) {
     throw Refusal{too_long,
                   fmt::format("{} prompt tokens and {} new ones need more than the {} positions "
-                              "of a sequence ({})",
-                              prompt.size(), task.tokens_max, positions, options_.remedy)};
+                              "of a sequence: behind this prompt there is room for {} ({})",
+                              prompt.size(), task.tokens_max, positions,
+                              positions - std::min<std::uint64_t>(positions, prompt.size()),
+                              options_.remedy)};
   }
   const std::uint64_t excess = prompt.size() + task.tokens_max - positions;
   task.truncated_tokens = excess;
