@@ -295,6 +295,48 @@ TEST_CASE("a chat's first piece names the role, and usage comes only when it is 
   CHECK(events.back()["choices"][0]["finish_reason"] == "length");
 }
 
+TEST_CASE("a stream tells how far its prompt has been read, to who asks for it") {
+  const ApiServer server;
+  const std::string text = "/v1/completions";
+  json body =
+      streamed({{"prompt", std::string(90, 'a')}, {"seed", 3}, {"max_tokens", 7}, {"n", 2}});
+  const json silent = put_together(events_of(server.ask("POST", text, body.dump()).body));
+  body["return_progress"] = true;
+  for (const bool is_known : {false, true}) {
+    body["prompt"] = "b" + std::string(100, 'a');
+    const std::vector<json> events = events_of(server.ask("POST", text, body.dump()).body);
+    const std::uint64_t total = put_together(events)["usage"]["prompt_tokens"];
+    std::uint64_t told = 0, processed = 0, shared = 0;
+    bool has_begun = false;
+    for (const json& event : events) {
+      if (!event.contains("prompt_progress")) {
+        has_begun = true;
+        continue;
+      }
+      const json& progress = event["prompt_progress"];
+      CHECK_FALSE(has_begun);
+      CHECK(event["choices"].empty());
+      CHECK(event["usage"].is_null());
+      CHECK(progress["total"] == total);
+      CHECK(progress["processed"].get<std::uint64_t>() >= processed);
+      CHECK(progress["time_ms"].is_number_unsigned());
+      processed = progress["processed"];
+      shared = progress["cache"];
+      CHECK(shared <= processed);
+      ++told;
+    }
+    CHECK(processed == total);
+    // Before the first step, and after each of at most 16 tokens.
+    CHECK(told >= 1 + (total - shared + 15) / 16);
+    CHECK(is_known == (shared > total / 2));
+  }
+  body.erase("return_progress");
+  body["prompt"] = std::string(90, 'a');
+  const std::vector<json> events = events_of(server.ask("POST", text, body.dump()).body);
+  CHECK(put_together(events)["choices"] == silent["choices"]);
+  for (const json& event : events) CHECK_FALSE(event.contains("prompt_progress"));
+}
+
 TEST_CASE("many clients get their own texts, whatever the others do") {
   ApiServer server;
   const std::uint64_t seed = sluice::test::random_seed();
@@ -362,6 +404,10 @@ TEST_CASE("what is wrong with a request is said in OpenAI's form") {
        "invalid_request", "stream_options", "needs"},
       {"POST", text, R"({"prompt":"a","stream":true,"stream_options":{"x":true}})", 400,
        "invalid_request", "stream_options", "unknown"},
+      {"POST", text, R"({"prompt":"a","return_progress":true})", 400, "invalid_request",
+       "return_progress", "needs"},
+      {"POST", text, R"({"prompt":"a","stream":true,"return_progress":1})", 400, "invalid_request",
+       "return_progress", "true or"},
       {"POST", text, R"({"prompt":")" + std::string(400, 'a') + R"("})", 400,
        "context_length_exceeded", "", "positions"},
       {"POST", text, R"({"prompt":"a","max_tokens":500})", 400, "context_length_exceeded", "",
@@ -717,6 +763,7 @@ TEST_CASE("what a response cannot have is refused by name") {
       {R"({"input":"a","wishes":1})", "wishes"},
       {R"({"input":"a","max_output_tokens":"x"})", "max_output_tokens"},
       {R"({"input":"a","text":{"format":{"type":"x"}}})", "text.format"},
+      {R"({"input":"a","stream":true,"return_progress":true})", "return_progress"},
       {R"({"input":"a","reasoning":{"effort":7}})", "reasoning.effort"},
       {R"({"input":[]})", "input"},
   };

@@ -510,8 +510,9 @@ TEST_CASE("a row that throws fails alone, at whatever point, and every row ends 
   for (int round = 0; round < 20; ++round) {
     FakeEngine engine({.columns = 16, .logits = 8, .pages = 24});
     std::map<std::uint64_t, Task> sound, broken;
-    std::map<std::uint64_t, int> fuses;      // of rows whose tokens the sink does not take
-    std::map<std::uint64_t, Outcome> ended;  // by id
+    std::map<std::uint64_t, int> fuses;           // of rows whose events the sinks do not take
+    std::map<std::uint64_t, std::uint64_t> read;  // tokens of their prompts
+    std::map<std::uint64_t, Outcome> ended;       // by id
     std::vector<Task> waiting;
     for (std::uint64_t id = 1; id <= 25; ++id) {
       Task task = random_task(maker, random);
@@ -525,6 +526,11 @@ TEST_CASE("a row that throws fails alone, at whatever point, and every row ends 
       }
       waiting.push_back(std::move(task));
     }
+    const auto burn = [&](const Task& task) {
+      if (ended.contains(task.id)) std::abort();
+      const auto fuse = fuses.find(task.id);
+      if (fuse != fuses.end() && fuse->second-- == 0) sluice::test::throw_something(random());
+    };
     Scheduler scheduler(
         engine, {.parallel = 4},
         [&](Priority least) -> std::optional<Task> {
@@ -537,10 +543,14 @@ TEST_CASE("a row that throws fails alone, at whatever point, and every row ends 
           if (!ended.emplace(task.id, outcome).second) std::abort();
           if (random() % 3 == 0) sluice::test::throw_something(random());
         },
-        [&](const Task& task, const TokenEvent&) {
-          if (ended.contains(task.id)) std::abort();
-          const auto fuse = fuses.find(task.id);
-          if (fuse != fuses.end() && fuse->second-- == 0) sluice::test::throw_something(random());
+        [&](const Task& task, const TokenEvent&) { burn(task); },
+        [&](const Task& task, const PromptProgress& prompt) {
+          if (prompt.tokens != task.prompt.size() || prompt.evaluated > prompt.tokens ||
+              prompt.shared > prompt.evaluated || prompt.evaluated < read[task.id]) {
+            std::abort();
+          }
+          read[task.id] = prompt.evaluated;
+          burn(task);
         });
     for (bool has_more = true; has_more;) {
       try {

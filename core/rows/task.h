@@ -67,6 +67,13 @@ void split_text(const Task& task, Completion& completion);
 // Calls in OpenAI's form; null when there are none. Their ids are made of `row`.
 nlohmann::ordered_json to_json(const std::vector<chat::ToolCall>& calls, std::uint64_t row);
 
+// How far the prompt of a task has been read, after a step that has read some of it.
+struct PromptProgress {
+  std::uint64_t tokens = 0;     // of the prompt
+  std::uint64_t shared = 0;     // of these, those that were known from before the task
+  std::uint64_t evaluated = 0;  // so far, the shared ones included; never fewer than before
+};
+
 // What comes of a task with one step.
 struct TokenEvent {
   // The text that has become certain: whole characters of UTF-8 that cannot be the beginning of a

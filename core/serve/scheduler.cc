@@ -122,13 +122,14 @@ std::uint64_t rows_bytes(const SchedulerOptions& options, std::uint64_t position
 }
 
 Scheduler::Scheduler(engine::Engine& engine, const SchedulerOptions& options, Source source,
-                     Sink sink, TokenSink tokens)
+                     Sink sink, TokenSink tokens, PromptSink prompts)
     : engine_(engine),
       options_(options),
       positions_max_(engine.free_positions()),
       source_(std::move(source)),
       sink_(std::move(sink)),
       tokens_(std::move(tokens)),
+      prompts_(std::move(prompts)),
       kept_(options.kept_max) {
   const std::uint32_t limit = std::min(engine.step_columns(), engine.step_logits());
   options_.parallel = std::clamp<std::uint32_t>(options.parallel, 1, std::max(limit, 1U));
@@ -468,7 +469,13 @@ void Scheduler::advance(Row& row, std::size_t tokens, std::span<const float> log
   const std::size_t fresh = end - std::clamp(row.evaluated_most, end - tokens, end);
   row.evaluated_most = std::max(row.evaluated_most, end);
   counts_.tokens_evaluated_again += tokens - fresh;
-  if (!row.has_begun()) counts_.prompt_tokens_evaluated += fresh;
+  if (!row.has_begun()) {
+    counts_.prompt_tokens_evaluated += fresh;
+    if (prompts_) {
+      prompts_(row.task,
+               {row.task.prompt.size(), row.completion.shared_tokens, row.evaluated_most});
+    }
+  }
   if (!row.has_begun() && !row.task.pooling) {
     engine_.save(*row.sequence, std::span(row.tokens).first(end));
   }

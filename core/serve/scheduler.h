@@ -79,17 +79,19 @@ class Scheduler {
   using Source = std::function<std::optional<rows::Task>(rows::Priority least)>;
   using Sink = std::function<void(const rows::Task&, const rows::Outcome&)>;
   using TokenSink = std::function<void(const rows::Task&, const rows::TokenEvent&)>;
+  using PromptSink = std::function<void(const rows::Task&, const rows::PromptProgress&)>;
 
-  // `engine` must outlive the scheduler, and have no other sequences. Each task gets any number of
-  // token events and then one outcome. `tokens` may be empty.
+  // `engine` must outlive the scheduler, and have no other sequences. Each task gets the
+  // progress of its prompt, any number of token events, and then one outcome. `tokens` and
+  // `prompts` may be empty.
   Scheduler(engine::Engine& engine, const SchedulerOptions& options, Source source, Sink sink,
-            TokenSink tokens = {});
+            TokenSink tokens = {}, PromptSink prompts = {});
   ~Scheduler();
 
   // Admits the rows that there is room for, and runs one step. Returns false when nothing is left
   // to do. Throws what the engine, the source and the sink throw. When the engine throws, rows are
   // as before the step. When the sink throws, its row has ended, and all others are as after the
-  // step. What the token sink throws makes its row fail.
+  // step. What the sinks of tokens and prompts throw makes their row fail.
   bool step();
 
   // Takes no more rows from the source, and drops the rows that have not begun to generate.
@@ -155,6 +157,7 @@ class Scheduler {
   Source source_;
   Sink sink_;
   TokenSink tokens_;
+  PromptSink prompts_;
   std::exception_ptr sink_failure_;  // the first of this step; thrown at its end
   bool is_winding_down_ = false;
   bool was_given_up_ = false;  // the last step

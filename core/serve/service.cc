@@ -186,7 +186,10 @@ void Service::open() {
   scheduler_ = std::make_unique<Scheduler>(
       *engine_, options_.scheduler, [this](rows::Priority least) { return next_task(least); },
       [this](const rows::Task& task, const rows::Outcome& outcome) { end_running(task, outcome); },
-      [this](const rows::Task& task, const rows::TokenEvent& event) { tell_token(task, event); });
+      [this](const rows::Task& task, const rows::TokenEvent& event) { tell_token(task, event); },
+      [this](const rows::Task& task, const rows::PromptProgress& prompt) {
+        tell_prompt(task, prompt);
+      });
   const base::MutexLock lock(mutex_);
   if (state_ == State::loading) state_ = State::ready;
   changed_.notify_all();
@@ -315,11 +318,25 @@ std::optional<rows::Task> Service::next_task(rows::Priority least) {
   return std::nullopt;
 }
 
-void Service::tell_token(const rows::Task& task, const rows::TokenEvent& event) {
-  Accepted* accepted = nullptr;  // stays where it is, as only this thread takes it out
+// Stays where it is, as only the engine thread takes it out.
+Service::Accepted& Service::running(const rows::Task& task) {
+  return running_.at(task.id);
+}
+
+void Service::tell_prompt(const rows::Task& task, const rows::PromptProgress& prompt) {
+  const Events* events = nullptr;
   {
     const base::MutexLock lock(mutex_);
-    accepted = &running_.at(task.id);
+    events = &running(task).events;
+  }
+  if (events->on_prompt) events->on_prompt(task, prompt);
+}
+
+void Service::tell_token(const rows::Task& task, const rows::TokenEvent& event) {
+  Accepted* accepted = nullptr;
+  {
+    const base::MutexLock lock(mutex_);
+    accepted = &running(task);
     if (!std::exchange(accepted->has_first_token, true)) {
       const std::chrono::duration<double> waited = Clock::now() - accepted->when;
       statistics_.first_token_s += waited.count();

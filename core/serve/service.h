@@ -8,8 +8,9 @@
 //   service.wait_until_ready();
 //   const auto id = service.submit(task, {.on_token = ..., .on_done = ...});
 //
-// Every task that was accepted gets any number of on_token calls and then exactly one on_done call,
-// whatever happens: it ends, it is cancelled, the engine fails, the service is stopped.
+// Every task that was accepted gets any number of on_prompt and on_token calls and then exactly one
+// on_done call, whatever happens: it ends, it is cancelled, the engine fails, the service is
+// stopped.
 //
 // A task that throws fails alone (core/serve/scheduler.h). A step whose weights cannot be read
 // (std::system_error) is tried again, since it would give the same bits. When that does not help,
@@ -45,11 +46,13 @@
 namespace sluice::serve {
 
 // Called on the engine thread, which computes nothing meanwhile: they must return soon. The text of
-// an event and its log probabilities are valid during the call. What on_token throws makes its task
-// fail; what on_done throws is told to on_trouble and otherwise ignored.
+// an event and its log probabilities are valid during the call. What on_token or on_prompt throws
+// makes its task fail; what on_done throws is told to on_trouble and otherwise ignored.
 struct Events {
   std::function<void(const rows::Task&, const rows::TokenEvent&)> on_token;  // may be empty
   std::function<void(const rows::Task&, const rows::Outcome&)> on_done;
+  // Before the first token. May be empty.
+  std::function<void(const rows::Task&, const rows::PromptProgress&)> on_prompt = {};
 };
 
 struct ServiceOptions {
@@ -168,6 +171,8 @@ class Service {
   void check_step();
   void take_orders();
   std::optional<rows::Task> next_task(rows::Priority least);
+  Accepted& running(const rows::Task& task) SLUICE_REQUIRES(mutex_);
+  void tell_prompt(const rows::Task& task, const rows::PromptProgress& prompt);
   void tell_token(const rows::Task& task, const rows::TokenEvent& event);
   void end_running(const rows::Task& task, const rows::Outcome& outcome);
   void tell_end(const Accepted& accepted, const rows::Task& task, const rows::Outcome& outcome);

@@ -13,6 +13,7 @@
 #include "core/http/api/api_error.h"
 #include "core/rows/completion.h"
 #include "core/rows/request.h"
+#include "core/rows/task.h"
 
 namespace sluice::http {
 
@@ -43,8 +44,10 @@ class AnswerWriter {
   // The body of an answer that is not streamed.
   virtual std::string whole(std::span<const rows::Completion> choices) = 0;
 
-  // Server-sent events, in this order: begin(), any number of piece(), and end() or failure().
+  // Server-sent events, in this order: begin(), any number of progress() and then of piece(), and
+  // end() or failure(). `seconds`: since the request. No event: nothing.
   virtual std::string begin() = 0;
+  virtual std::string progress(const rows::PromptProgress& prompt, double seconds) = 0;
   virtual std::string piece(const Piece& piece) = 0;
   virtual std::string end(std::span<const rows::Completion> choices) = 0;
   virtual std::string failure(const ApiError& error) = 0;

@@ -61,6 +61,19 @@ std::string usage_piece_json(const AnswerFacts& facts, const ordered_json& usage
   return rows::json_text(json);
 }
 
+// As the server of llama.cpp tells it.
+std::string progress_json(const AnswerFacts& facts, const rows::PromptProgress& prompt,
+                          double seconds) {
+  ordered_json json = envelope(facts);
+  json["choices"] = ordered_json::array();
+  if (facts.includes_usage) json["usage"] = nullptr;
+  json["prompt_progress"] = {{"total", prompt.tokens},
+                             {"cache", prompt.shared},
+                             {"processed", prompt.evaluated},
+                             {"time_ms", static_cast<std::uint64_t>(seconds * 1000)}};
+  return rows::json_text(json);
+}
+
 class CompletionWriter final : public AnswerWriter {
  public:
   explicit CompletionWriter(AnswerFacts facts) : facts_(std::move(facts)) {}
@@ -69,6 +82,9 @@ class CompletionWriter final : public AnswerWriter {
     return rows::openai_body(facts_.form, {facts_.id, facts_.created, facts_.model}, choices);
   }
   std::string begin() override { return {}; }
+  std::string progress(const rows::PromptProgress& prompt, double seconds) override {
+    return event_of(progress_json(facts_, prompt, seconds));
+  }
   std::string piece(const Piece& piece) override { return event_of(piece_json(facts_, piece)); }
   std::string end(std::span<const rows::Completion> choices) override {
     std::string events;

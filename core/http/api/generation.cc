@@ -31,6 +31,7 @@ Generation::Generation(GenerationHost& host, std::shared_ptr<Exchange> exchange,
       asked_(asked),
       task_(std::move(request.task)),
       streams_(request.streams),
+      returns_progress_(request.returns_progress),
       facts_(facts_of(task_.header, request, host, exchange_->request().id)),
       writer_(request.echo.empty() ? completion_writer(facts_)
                                    : response_writer(facts_, std::move(request.echo))),
@@ -62,6 +63,7 @@ void Generation::start() {
   if (!streams_) return;
   exchange_->begin_stream(fields());
   exchange_->send(writer_->begin());
+  if (returns_progress_) take_progress({.tokens = prompt_tokens_});
 }
 
 // Called by the service on its thread: pass on what is needed, and return.
@@ -85,7 +87,16 @@ serve::Events Generation::events_for(std::size_t choice) {
       self->take_end(choice, std::move(outcome));
     });
   };
+  if (returns_progress_ && choice == 0) {  // the others share what it reads
+    events.on_prompt = [self](const rows::Task&, const rows::PromptProgress& prompt) {
+      self->post([self, prompt] { self->take_progress(prompt); });
+    };
+  }
   return events;
+}
+
+void Generation::take_progress(const rows::PromptProgress& prompt) {
+  if (!has_ended_) exchange_->send(writer_->progress(prompt, seconds()));
 }
 
 // What goes wrong with an answer ends this answer.

@@ -76,6 +76,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   };
 
   serve::Events events_for(std::size_t choice);
+  void take_progress(const rows::PromptProgress& prompt);
   void take_token(std::size_t index, Token token);
   void take_end(std::size_t index, rows::Outcome outcome);
   void send_piece(std::size_t index, Piece piece);
@@ -95,6 +96,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   Clock::time_point asked_;
   rows::Task task_;
   bool streams_;
+  bool returns_progress_;
   AnswerFacts facts_;
   std::unique_ptr<AnswerWriter> writer_;
   std::uint64_t prompt_tokens_;

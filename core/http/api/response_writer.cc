@@ -43,6 +43,11 @@ class ResponseWriter final : public AnswerWriter {
     return take_events();
   }
 
+  // The Responses API has no event for it.
+  std::string progress(const rows::PromptProgress& /*prompt*/, double /*seconds*/) override {
+    return {};
+  }
+
   std::string piece(const Piece& piece) override {
     if (!piece.thought.empty()) grow(Kind::thought, piece.thought);
     if (!piece.text.empty()) grow(Kind::message, piece.text);

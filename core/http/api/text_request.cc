@@ -13,7 +13,7 @@ namespace {
 using rows::RowJson;
 
 // Takes the members out that only a request can have, so that the others are those of a row.
-void take_stream_settings(RowJson& body, TextRequest& request) {
+void take_stream_settings(TextRoute route, RowJson& body, TextRequest& request) {
   if (const RowJson* stream = rows::find_member(body, "stream")) {
     request.streams = rows::truth_of(*stream, "stream");
   }
@@ -31,6 +31,14 @@ void take_stream_settings(RowJson& body, TextRequest& request) {
   }
   body.erase("stream");
   body.erase("stream_options");
+  if (route == TextRoute::responses) return;
+  if (const RowJson* progress = rows::find_member(body, "return_progress")) {
+    request.returns_progress = rows::truth_of(*progress, "return_progress");
+    if (request.returns_progress && !request.streams) {
+      throw rows::BadRow("\"return_progress\" needs \"stream\": true");
+    }
+  }
+  body.erase("return_progress");
 }
 
 [[noreturn]] void refuse(TextRoute route, std::string reason, std::string_view code = {}) {
@@ -52,7 +60,7 @@ TextRequest read_text_request(const rows::TaskMaker& maker, TextRoute route, std
   try {
     RowJson json = rows::parse_row_object(
         body, {rows::row_values_max, rows::row_members_max, rows::row_depth_max});
-    take_stream_settings(json, request);
+    take_stream_settings(route, json, request);
     if (route == TextRoute::responses) {
       request.echo = echo_of(json).dump();
       const auto& dialogue = maker.options().dialogue;
