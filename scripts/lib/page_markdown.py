@@ -40,6 +40,20 @@ CASES = [
     ("a\r\nb\r\n", "<p>a\nb</p>"),
 ]
 
+SAMPLE = """Give it a file and a *budget*:
+
+```sh
+sluice serve model.gguf --budget 4GiB
+```
+
+1. Wait until it is **ready**.
+2. Open the page, or use the API at `/v1`.
+
+| option | meaning |
+|---|---|
+| `--port` | where it listens |
+"""
+
 # Nothing of these may become anything but text.
 HARMLESS = [
     "<script>window.harm = 1</script>",
