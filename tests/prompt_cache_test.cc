@@ -347,7 +347,7 @@ TEST_CASE("rows of a batch begin with what the prompt cache has, and have the sa
     INFO(more);
     CHECK(first.first == expected.first);
     CHECK(second.first == expected.first);
-    CHECK(first.second >= expected.second);  // rows may find what those before them have kept
+    CHECK(first.second > 1000);  // of the rows before them: in memory, or in the cache
     CHECK(second.second > first.second + 100);
   }
   // A run finds what a batch has kept.
