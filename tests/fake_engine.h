@@ -99,6 +99,7 @@ struct FakeLimits {
   std::uint32_t logits = 8;
   std::uint32_t pages = 64;  // of 32 positions
   std::uint32_t window = 0;  // longer sequences have lost their beginning; 0: none
+  bool is_endless = false;   // sequences have no limit, as with a window
 };
 
 class FakeEngine final : public engine::Engine {
@@ -158,7 +159,9 @@ class FakeEngine final : public engine::Engine {
 
   std::uint32_t step_columns() const override { return limits_.columns; }
   std::uint32_t step_logits() const override { return limits_.logits; }
-  std::uint32_t free_positions() const override { return free_pages() * page_positions; }
+  std::uint32_t free_positions() const override {
+    return limits_.is_endless ? kvcache::unlimited : free_pages() * page_positions;
+  }
   std::uint32_t free_pages() const { return limits_.pages - *used_pages_; }
 
   std::function<void()> stop_check;  // called in each step, before anything changes
@@ -182,6 +185,7 @@ class FakeEngine final : public engine::Engine {
       return window != 0 && tokens.size() > window ? 0 : to;
     }
     bool reserve(std::uint32_t positions) override {
+      if (capacity_ == kvcache::unlimited) return true;
       positions = std::max(positions, position());
       const std::size_t needed = pages_of(positions);
       if (needed > pages.size() && needed - pages.size() > pages_max - *used_pages) return false;
@@ -215,7 +219,7 @@ class FakeEngine final : public engine::Engine {
     auto sequence = std::make_unique<FakeSequence>();
     sequence->tokens = std::move(tokens);
     sequence->pages = std::move(pages);
-    sequence->capacity_ = positions;
+    sequence->capacity_ = limits_.is_endless ? kvcache::unlimited : positions;
     sequence->window = limits_.window;
     sequence->pages_max = limits_.pages;
     sequence->used_pages = used_pages_;

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <memory>
 #include <random>
 #include <vector>
 
@@ -345,6 +346,17 @@ TEST_CASE("one seed gives one sequence, another seed another") {
 // The first outputs for a state that the authors' reference gives for splitmix64 started at 0
 // (its own first outputs are published: e220a8397b1dcdaf 6e789e6aa1b965f4 06c45d188009454f
 // f88bb8a8724c81ec), worked through by hand with the formula of the paper.
+TEST_CASE("samplers that share a generator go on with its numbers") {
+  const std::vector<float> logits(100, 1);
+  Sampler one(plain);
+  SamplerOptions shared = plain;
+  shared.random = std::make_shared<RandomGenerator>(plain.seed);
+  for (int text = 0; text < 20; ++text) {
+    Sampler next(shared);
+    for (int i = 0; i < text; ++i) CHECK(next.sample(logits) == one.sample(logits));
+  }
+}
+
 TEST_CASE("the generator is xoshiro256** seeded by splitmix64") {
   const std::uint64_t s1 = 0x6e789e6aa1b965f4;
   const std::uint64_t product = s1 * 5;

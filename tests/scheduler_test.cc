@@ -15,6 +15,7 @@
 
 #include "core/error.h"
 #include "core/rows/pooling.h"
+#include "core/serve/row_tokens.h"
 #include "tests/catch.h"
 #include "tests/fake_engine.h"
 #include "tests/model_file.h"
@@ -155,7 +156,8 @@ TEST_CASE("a row gives the same whatever is preempted, cancelled and given up ar
         const std::string expected = alone(tasks.at(id));
         if (outcome.end == Outcome::End::cancelled) {
           CHECK(outcome.problem == "enough");
-          CHECK(expected.starts_with(run.streamed[id]));
+          // What was held back because a stop text might have come is given.
+          CHECK((expected + "x").starts_with(run.streamed[id]));
           continue;
         }
         REQUIRE(outcome.end == Outcome::End::completed);
@@ -174,6 +176,86 @@ TEST_CASE("a row gives the same whatever is preempted, cancelled and given up ar
   CHECK(all.tokens_evaluated_again > 0);
   CHECK(all.prefix_hits > 0);
   CHECK(all.tokens_forced > 0);
+}
+
+TEST_CASE("an endless row gives what a row gives that keeps all, however its prompt is read") {
+  std::mt19937_64 random(sluice::test::random_seed());
+  const Maker maker;
+  for (int round = 0; round < (is_sanitized ? 10 : 60); ++round) {
+    Task whole = random_task(maker, random);
+    if (whole.tokens_max == 0) continue;
+    if (random() % 2 == 0) whole.sampler.repeat_penalty = 1.5;
+    if (random() % 2 == 0) whole.sampler.presence_penalty = 1;
+    for (std::uint64_t more = random() % 2 * (random() % 1200); more != 0; --more) {
+      whole.prompt.push_back(static_cast<Token>('a' + random() % 20));
+    }
+    Task task = whole;
+    task.is_endless = true;
+    task.prompt.resize(1 + random() % whole.prompt.size());
+    task.more_prompt = [&random, &whole, at = task.prompt.size()](std::size_t most) mutable {
+      const std::size_t left = std::min(most, whole.prompt.size() - at);
+      const auto begin = whole.prompt.begin() + static_cast<std::ptrdiff_t>(at);
+      const std::size_t count = left == 0 ? 0 : 1 + random() % left;
+      at += count;
+      return std::vector<Token>(begin, begin + static_cast<std::ptrdiff_t>(count));
+    };
+    FakeEngine engine({.columns = 1 + static_cast<std::uint32_t>(random() % 64),
+                       .logits = 1,
+                       .pages = 64,
+                       .is_endless = random() % 2 == 0});
+    Run run(engine, {});
+    run.add(task, 1);
+    run.finish();
+    const Outcome& outcome = run.outcomes.at(1);
+    REQUIRE(outcome.end == Outcome::End::completed);
+    CHECK(run.streamed[1] == alone(whole));
+    CHECK(outcome.completion.text.empty());
+    CHECK(outcome.completion.prompt_tokens == whole.prompt.size());
+  }
+}
+
+TEST_CASE("an endless row forgets what it has evaluated, and nothing else") {
+  std::mt19937_64 random(sluice::test::random_seed());
+  RowTokens tokens;
+  std::vector<Token> all;
+  std::size_t evaluated = 0;
+  while (all.size() < 100'000) {
+    std::vector<Token> more(1 + random() % 3000);
+    for (Token& token : more) token = static_cast<Token>(random() % 100);
+    tokens.add(more);
+    tokens.add(7);
+    all.insert(all.end(), more.begin(), more.end());
+    all.push_back(7);
+    evaluated += random() % (all.size() - evaluated + 1);
+    tokens.forget(evaluated);
+    REQUIRE(tokens.size() == all.size());
+    REQUIRE(std::ranges::equal(tokens.from(evaluated), std::span(all).subspan(evaluated)));
+    REQUIRE(tokens.held() < all.size() - evaluated + RowTokens::forgotten_at_once);
+    const std::span<const Token> whole = tokens.whole();
+    REQUIRE((whole.empty() || std::ranges::equal(whole, all)));
+  }
+  CHECK(tokens.whole().empty());
+}
+
+TEST_CASE("what was to be continued goes on in place where there is no room for two") {
+  const Maker maker;
+  FakeEngine engine({.columns = 16, .logits = 1, .pages = 4});
+  Run run(engine, {.shared_tokens_min = 1, .kept_max = 1});
+  Task first = maker.task(R"({"prompt":")" + text_of(59, 'p') +
+                          R"(","max_tokens":31,"ignore_eos":true,"seed":3})");
+  run.add(first, 1);
+  run.finish();
+  CHECK(run.scheduler.kept_tokens() == 90);
+  Task second = first;
+  for (const char c : run.text(1)) second.prompt.push_back(static_cast<Token>(c));
+  second.prompt.resize(100, 'q');
+  second.tokens_max = 29;  // of which the last needs no room
+  run.add(second, 2);
+  run.finish();
+  REQUIRE(run.outcomes.at(2).end == Outcome::End::completed);
+  CHECK(run.outcomes.at(2).completion.shared_tokens == 90);
+  CHECK(run.text(2) == alone(second));
+  CHECK(run.scheduler.kept_tokens() == 128);
 }
 
 TEST_CASE("tokens of which there is no choice take no step of their own") {

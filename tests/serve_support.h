@@ -121,7 +121,8 @@ inline void sabotage(rows::Task& task, std::mt19937_64& random) {
 // Whether an outcome is that of a task that has thrown: a problem in one line, without paths.
 inline bool tells_problem(const rows::Outcome& outcome) {
   return outcome.end == rows::Outcome::End::failed && !outcome.problem.empty() &&
-         !outcome.may_run_again && outcome.problem.find('\n') == std::string::npos &&
+         !outcome.may_run_again && outcome.cause != nullptr &&
+         outcome.problem.find('\n') == std::string::npos &&
          outcome.problem.find("/srv") == std::string::npos;
 }
 

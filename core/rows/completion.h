@@ -18,6 +18,7 @@ enum class Finish {
 struct Completion {
   std::string text;
   Finish finish = Finish::stop;
+  bool has_stop_text = false;  // a stop text ended it
   std::uint64_t prompt_tokens = 0;
   std::uint64_t completion_tokens = 0;
   std::uint64_t truncated_tokens = 0;           // cut off the prompt because it was too long

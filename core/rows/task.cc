@@ -21,6 +21,24 @@ Task task_of_choice(const Task& first, std::uint32_t choice) {
   return task;
 }
 
+Task::Forced limit_thought(const std::shared_ptr<const chat::Dialogue>& dialogue,
+                           bool opens_thought, std::uint64_t tokens_max) {
+  struct State {
+    chat::AnswerReader reader;
+    std::uint64_t tokens = 0;
+    bool is_ended = false;
+  };
+  const auto state =
+      std::make_shared<State>(State{chat::AnswerReader(*dialogue, opens_thought, nullptr)});
+  return [dialogue, state, tokens_max](std::string_view text) -> std::vector<tokenizer::Token> {
+    state->reader.feed(text);
+    if (state->is_ended || !state->reader.is_thinking()) return {};
+    if (++state->tokens < tokens_max) return {};
+    state->is_ended = true;
+    return dialogue->end_of_thought();
+  };
+}
+
 void split_text(const Task& task, Completion& completion) {
   if (!task.make_reader) return;
   chat::AnswerReader reader = task.make_reader();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -50,6 +51,12 @@ struct Task : ResultSettings {
   std::optional<Pooling> pooling;
   // Makes what keeps the text to a grammar. Empty: the text is free.
   std::function<std::unique_ptr<constrain::Guide>()> guide;
+  // The text goes to the token sink alone, and tokens that a window hides are forgotten, so that a
+  // text without end takes no memory. Such a row cannot be preempted once it has forgotten some.
+  bool is_endless = false;
+  // Of an endless row: reads on in its prompt. Returns the tokens that follow, at most `count`;
+  // none at the end of the prompt. Empty: `prompt` is all.
+  std::function<std::vector<tokenizer::Token>(std::size_t count)> more_prompt;
   std::uint64_t held_bytes = 0;  // memory that rows_bytes() does not count
   std::string warning = {};      // what its client should know of the prompt; one line of ASCII
 };
@@ -60,6 +67,11 @@ std::uint64_t waiting_bytes(const Task& task);
 // The task for result number `choice` of a row that wants several. Each has its own seed, the first
 // that of the row.
 Task task_of_choice(const Task& first, std::uint32_t choice);
+
+// Makes what Task::watch does with a limit on thoughts: it counts the tokens of a thought, and ends
+// it when it has as many.
+Task::Forced limit_thought(const std::shared_ptr<const chat::Dialogue>& dialogue,
+                           bool opens_thought, std::uint64_t tokens_max);
 
 // Splits the text of a completion with the task's reader, if it has one.
 void split_text(const Task& task, Completion& completion);
@@ -89,7 +101,8 @@ struct Outcome {
   Completion completion;  // unless completed: as far as it came, not split
   std::string problem;    // why it failed or was cancelled, in one line; empty: completed
   End end = End::completed;
-  bool may_run_again = false;  // it failed because of the machine, not because of its task
+  bool may_run_again = false;     // it failed because of the machine, not because of its task
+  std::exception_ptr cause = {};  // what was thrown, if it failed because of that
 };
 
 }  // namespace sluice::rows

@@ -39,25 +39,6 @@ std::uint64_t limit_of(std::uint32_t positions_max) {
   return positions_max == 0 ? std::numeric_limits<std::uint32_t>::max() / 2 : positions_max;
 }
 
-// Counts the tokens of a thought, and ends it when it has reached the limit.
-Task::Forced limit_thought(const std::shared_ptr<const chat::Dialogue>& dialogue,
-                           bool opens_thought, std::uint64_t tokens_max) {
-  struct State {
-    chat::AnswerReader reader;
-    std::uint64_t tokens = 0;
-    bool is_ended = false;
-  };
-  const auto state =
-      std::make_shared<State>(State{chat::AnswerReader(*dialogue, opens_thought, nullptr)});
-  return [dialogue, state, tokens_max](std::string_view text) -> std::vector<Token> {
-    state->reader.feed(text);
-    if (state->is_ended || !state->reader.is_thinking()) return {};
-    if (++state->tokens < tokens_max) return {};
-    state->is_ended = true;
-    return dialogue->end_of_thought();
-  };
-}
-
 // The bytes that a running row holds because of its settings. The results of a row that are done
 // wait until all of them are.
 std::uint64_t settings_bytes(const Task& task) {

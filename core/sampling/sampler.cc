@@ -65,8 +65,8 @@ double RandomGenerator::uniform() {
 
 Sampler::Sampler(const SamplerOptions& options, std::shared_ptr<SamplerScratch> scratch)
     : options_(options),
-      random_(options.seed),
       scratch_(scratch ? std::move(scratch) : std::make_shared<SamplerScratch>()) {
+  if (!options_.random) options_.random = std::make_shared<RandomGenerator>(options.seed);
   const auto finite = [](double value) { return std::isfinite(value); };
   check(finite(options.temperature) && options.temperature >= 0, "the temperature",
         options.temperature, "0 or more");
@@ -236,7 +236,7 @@ Token Sampler::draw() {
   for (const Candidate& candidate : candidates) {
     total += weight_of(candidate.logit, best, options_.temperature);
   }
-  const double target = random_.uniform() * total;
+  const double target = options_.random->uniform() * total;
   double sum = 0;
   Token last = -1;
   for (const Candidate& candidate : candidates) {

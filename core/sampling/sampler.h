@@ -33,21 +33,6 @@
 
 namespace sluice::sampling {
 
-struct SamplerOptions {
-  double temperature = 0.8;          // 0: always the most probable token
-  std::uint32_t top_k = 40;          // 0: off
-  double top_p = 0.95;               // 1: off
-  double min_p = 0.05;               // 0: off
-  double repeat_penalty = 1.0;       // 1: off
-  std::uint32_t repeat_last_n = 64;  // how many of the last tokens it looks at; 0: off
-  std::uint64_t seed = 0;
-  double presence_penalty = 0;   // 0: off
-  double frequency_penalty = 0;  // 0: off
-  std::vector<LogitBias> logit_bias = {};
-
-  static constexpr std::uint32_t whole_text = 0xFFFFFFFF;  // for repeat_last_n
-};
-
 // A seed from the operating system's entropy. It has 32 bits, so that a person can type it again.
 std::uint64_t random_seed();
 
@@ -59,6 +44,24 @@ class RandomGenerator {
 
  private:
   Xoshiro256 bits_;
+};
+
+struct SamplerOptions {
+  double temperature = 0.8;          // 0: always the most probable token
+  std::uint32_t top_k = 40;          // 0: off
+  double top_p = 0.95;               // 1: off
+  double min_p = 0.05;               // 0: off
+  double repeat_penalty = 1.0;       // 1: off
+  std::uint32_t repeat_last_n = 64;  // how many of the last tokens it looks at; 0: off
+  std::uint64_t seed = 0;
+  double presence_penalty = 0;   // 0: off
+  double frequency_penalty = 0;  // 0: off
+  std::vector<LogitBias> logit_bias = {};
+  // Where the numbers come from that choose; null: a generator of its own, begun with the seed. So
+  // the answers of a conversation go on with one sequence of numbers.
+  std::shared_ptr<RandomGenerator> random = {};
+
+  static constexpr std::uint32_t whole_text = 0xFFFFFFFF;  // for repeat_last_n
 };
 
 // Working memory of a choice, as large as the vocabulary. Nothing in it lasts from one choice to
@@ -115,7 +118,6 @@ class Sampler {
   tokenizer::Token draw();
 
   SamplerOptions options_;
-  RandomGenerator random_;
   std::vector<TokenUse> uses_;            // indexed by token, if a penalty is on
   std::vector<tokenizer::Token> recent_;  // a ring of the last repeat_last_n tokens
   std::size_t recent_next_ = 0;

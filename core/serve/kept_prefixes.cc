@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/error.h"
+
 namespace sluice::serve {
 
 using tokenizer::Token;
@@ -49,6 +51,25 @@ void KeptPrefixes::add(std::vector<Token> tokens, std::unique_ptr<engine::Sequen
   }
   kept_.push_back(std::move(added));
   if (kept_.size() > kept_max_) kept_.pop_front();
+}
+
+std::unique_ptr<engine::Sequence> KeptPrefixes::take_only(const PrefixMatch& match,
+                                                          std::uint32_t positions) {
+  if (kept_.size() != 1 || kept_.front().sequence.get() != match.sequence) return nullptr;
+  std::unique_ptr<engine::Sequence> taken = std::move(kept_.front().sequence);
+  kept_.clear();
+  try {
+    taken->truncate(match.tokens);
+  } catch (const UsageError&) {  // pages that it shares would have to be copied
+    return nullptr;
+  }
+  return taken->reserve(positions) ? std::move(taken) : nullptr;
+}
+
+std::size_t KeptPrefixes::tokens() const {
+  std::size_t all = 0;
+  for (const Kept& kept : kept_) all += kept.tokens.size();
+  return all;
 }
 
 bool KeptPrefixes::drop_oldest() {

@@ -45,10 +45,15 @@ class KeptPrefixes {
   // become superfluous, and the one that was not used for longest when there are too many.
   void add(std::vector<tokenizer::Token> tokens, std::unique_ptr<engine::Sequence> sequence);
 
+  // Takes the only sequence that is kept, if `match` is with it: what cannot be forked for lack of
+  // room can go on in place. It has the tokens of the match then, and room for `positions`; null
+  // when there is no room even for that.
+  std::unique_ptr<engine::Sequence> take_only(const PrefixMatch& match, std::uint32_t positions);
+
   // Drops the sequence that was not used for longest. Returns false when there is none.
   bool drop_oldest();
 
-  std::size_t size() const { return kept_.size(); }
+  std::size_t tokens() const;  // of all sequences
 
  private:
   struct Kept {

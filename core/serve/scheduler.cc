@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "core/rows/row_problem.h"
-#include "core/sampling/text_stream.h"
+#include "core/serve/scheduler_row.h"
 
 namespace sluice::serve {
 namespace {
@@ -16,102 +16,11 @@ using engine::Sequence;
 using engine::SequenceWork;
 using tokenizer::Token;
 
-// How many positions a row gets beyond those that it needs now: reserving is cheap, and a row that
-// takes little leaves room for others.
-constexpr std::uint32_t growth_positions = kvcache::page_positions;
-
 // How many tokens that are known without logits a row takes at once: what takes no time would fill
 // the cache and the client's connection with tokens that are evaluated many steps later.
 constexpr std::size_t known_max = 256;
 
 }  // namespace
-
-// A row between its admission and its end. It has no sequence before it starts, and while it is
-// preempted. Making it takes over the task and does nothing that may throw; begin() does the rest.
-struct Scheduler::Row {
-  explicit Row(rows::Task&& given)
-      : task(std::move(given)), pool(task.pooling.value_or(rows::Pooling::last)) {}
-
-  void begin(std::shared_ptr<sampling::SamplerScratch> scratch) {
-    completion.prompt_tokens = task.prompt.size();
-    completion.truncated_tokens = task.truncated_tokens;
-    sampler.emplace(task.sampler, std::move(scratch));
-    text.emplace(task.stop);
-    tokens = task.prompt;
-    if (task.watch) forced_by = task.watch();
-    if (task.guide) guide = task.guide();
-    if (task.tokens_min == 0) return;
-    banned_at_first = task.stop_tokens;
-    banned_at_first.insert(banned_at_first.end(), task.end_tokens->begin(), task.end_tokens->end());
-  }
-
-  // The tokens that must not be chosen next.
-  std::span<const Token> banned() const {
-    if (completion.completion_tokens < task.tokens_min) return banned_at_first;
-    if (task.ignores_end) return *task.end_tokens;
-    return {};
-  }
-  bool ends_with(Token token) const {
-    return std::ranges::binary_search(*task.end_tokens, token) ||
-           std::ranges::find(task.stop_tokens, token) != task.stop_tokens.end();
-  }
-
-  bool is_interactive() const { return task.priority == rows::Priority::interactive; }
-  std::uint32_t positions() const {
-    return static_cast<std::uint32_t>(task.prompt.size()) + task.tokens_max;
-  }
-  // The positions to ask for: for all tokens, and some more if `grows`.
-  std::uint32_t room(bool grows) const {
-    const auto needed = static_cast<std::uint32_t>(tokens.size());
-    return std::min(positions(), needed + (grows ? growth_positions : 0));
-  }
-  // The tokens that other rows can share: all but the last, which is always evaluated for its
-  // logits.
-  std::span<const Token> shareable() const { return std::span(tokens).first(tokens.size() - 1); }
-  // The tokens to evaluate next.
-  std::span<const Token> pending() const { return std::span(tokens).subspan(sequence->position()); }
-  // The mean needs the hidden states of all tokens, also of those that others have evaluated.
-  bool can_share() const { return task.pooling != rows::Pooling::mean; }
-  bool has_begun() const { return completion.completion_tokens != 0; }
-  // In the middle of a step, where nothing may be thrown.
-  void add(std::span<const float> hidden) {
-    try {
-      pool.add(hidden);
-    } catch (...) {
-      problem = std::current_exception();
-    }
-  }
-  bool generates() const {
-    if (!sequence || !has_begun()) return false;
-    const std::size_t left = pending().size();
-    return left != 0 && left <= 1 + known;
-  }
-
-  // The next token, where it does not depend on logits.
-  std::optional<Token> known_token() const {
-    if (!forced.empty()) return forced.front();
-    return guide ? guide->only_choice() : std::nullopt;
-  }
-
-  rows::Task task;
-  std::optional<sampling::Sampler> sampler;  // from begin() on, as the text
-  std::optional<sampling::TextStream> text;
-  rows::Completion completion;
-  std::unique_ptr<Sequence> sequence;
-  std::vector<Token> tokens;       // of the prompt, and those that were generated
-  std::size_t evaluated_most = 0;  // tokens that were evaluated, perhaps before a preemption
-  rows::Pool pool;                 // of an embedding
-  std::vector<Token> banned_at_first;
-  rows::Task::Forced forced_by;             // may be empty
-  std::unique_ptr<constrain::Guide> guide;  // may be null
-  std::vector<Token> forced;                // tokens that come next, in place of the model's choice
-  std::size_t known = 0;                    // of the tokens, those that were known without logits
-  std::string cancelled_because;            // empty: it goes on
-  std::exception_ptr problem;               // of the step that is computed
-  bool was_started = false;
-  bool is_held = false;  // was preempted, and waits until a row ends
-  bool has_ended = false;
-};
 
 // For each position a row holds a token, and either the same token in its prompt or the text of it,
 // a few bytes on average. Vectors and strings hold up to twice their size while they grow.
@@ -150,6 +59,7 @@ void Scheduler::attempt(Row& row, const Work& work) {
     work();
   } catch (const std::exception& error) {
     if (row.has_ended) return;
+    row.problem = std::current_exception();
     fail(row, rows::problem_of(error), rows::Outcome::End::failed);
   }
 }
@@ -158,11 +68,12 @@ bool Scheduler::step() {
   works_.clear();
   workers_.clear();
   end_cancelled();
+  read_prompts();
   grow();
   admit();
   if (rows_.empty()) return false;
   gather();
-  if (works_.empty()) return true;  // rows failed to start; there may be more rows
+  if (works_.empty()) return true;  // rows failed to start, or wait for more of their prompts
   has_to_end_ = std::exchange(was_given_up_, true);
   const auto logits = engine_.step(works_);
   was_given_up_ = false;
@@ -198,6 +109,8 @@ bool Scheduler::cancel(std::uint64_t id, std::string_view reason) {
 void Scheduler::end_cancelled() {
   for (const auto& row : rows_) {
     if (row->cancelled_because.empty()) continue;
+    attempt(*row, [&] { flush(*row); });
+    if (row->has_ended) continue;
     keep(*row);
     fail(*row, row->cancelled_because, rows::Outcome::End::cancelled);
   }
@@ -352,17 +265,20 @@ std::unique_ptr<Sequence> Scheduler::make_sequence(const Row& row) {
   PrefixMatch match{nullptr, std::max(options_.shared_tokens_min, 1U) - 1, is_long(row)};
   if (row.can_share()) {
     for (const auto& other : rows_) {
-      if (other->sequence) match.consider(*other->sequence, other->tokens, row.shareable());
+      if (!other->sequence) continue;
+      match.consider(*other->sequence, other->tokens.whole(), row.shareable());
     }
     kept_.find(row.shareable(), match);
   }
   if (match.sequence != nullptr) {
-    return engine_.fork(*match.sequence, match.tokens, row.room(true));
+    std::unique_ptr<Sequence> forked = engine_.fork(*match.sequence, match.tokens, row.room(true));
+    return forked ? std::move(forked) : kept_.take_only(match, row.room(true));
   }
   std::unique_ptr<Sequence> made = engine_.new_sequence(row.room(true));
   if (!made) return nullptr;
   made->expect(static_cast<std::uint32_t>(row.tokens.size()));
-  if (row.can_share()) engine_.restore(*made, row.shareable());
+  const std::uint32_t restored = row.can_share() ? engine_.restore(*made, row.shareable()) : 0;
+  if (!row.was_started) counts_.prompt_tokens_restored += restored;
   return made;
 }
 
@@ -393,12 +309,19 @@ void Scheduler::make_room(Row& row) {
   }
 }
 
-// Preempts the last row behind this one that has a sequence, of priority `first` or a lower one.
-// Returns false when there is none.
+void Scheduler::read_prompts() {
+  for (const auto& row : rows_) {
+    if (row->sequence) attempt(*row, [&] { row->read_prompt(engine_.step_columns()); });
+  }
+  remove_ended();
+}
+
+// Preempts the last row behind this one that has a sequence and all its tokens, of priority `first`
+// or a lower one. Returns false when there is none.
 bool Scheduler::preempt_behind(const Row& row, rows::Priority first) {
   for (auto last = rows_.rbegin(); last != rows_.rend() && last->get() != &row; ++last) {
     if ((*last)->task.priority < first) return false;
-    if (!(*last)->sequence) continue;
+    if (!(*last)->sequence || (*last)->tokens.whole().empty()) continue;
     preempt(**last);
     return true;
   }
@@ -445,8 +368,10 @@ void Scheduler::gather() {
   prompt_columns_used = std::min(prompt_columns_used, most - std::max<std::size_t>(most / 2, 1));
   for (const auto& row : rows_) {
     if (!row->sequence || row->generates()) continue;
+    // The last token may have more of the prompt behind it, and then wants no logits.
+    const std::size_t known = row->pending().size() - (row->task.more_prompt ? 1 : 0);
     const std::size_t tokens =
-        std::min({row->pending().size(), columns, prompt_columns(*row, prompt_columns_used)});
+        std::min({known, columns, prompt_columns(*row, prompt_columns_used)});
     if (tokens == 0) continue;
     add(*row, tokens);
     prompt_columns_used += tokens;
@@ -473,21 +398,30 @@ void Scheduler::advance(Row& row, std::size_t tokens, std::span<const float> log
     counts_.prompt_tokens_evaluated += fresh;
     if (prompts_) {
       prompts_(row.task,
-               {row.task.prompt.size(), row.completion.shared_tokens, row.evaluated_most});
+               {row.completion.prompt_tokens, row.completion.shared_tokens, row.evaluated_most});
     }
   }
-  if (!row.has_begun() && !row.task.pooling) {
-    engine_.save(*row.sequence, std::span(row.tokens).first(end));
+  if (!row.has_begun() && end <= row.task.prompt.size() && !row.task.pooling) {
+    engine_.save(*row.sequence, row.tokens.whole().first(end));
   }
+  if (row.task.is_endless) forget(row);
   if (row.task.pooling && end == row.tokens.size()) {
     row.completion.embedding = row.pool.embedding();
     return finish(row, rows::Finish::stop);
   }
   if (logits.empty()) return;
-  if (!row.has_begun()) {
-    for (const Token token : row.task.prompt) row.sampler->accept_prompt(token);
-  }
   take_tokens(row, logits);
+}
+
+// Forgets the tokens that are evaluated, where they will not be needed again: a text that becomes
+// a long one begins again, and the prompt cache takes those that the task begins with.
+void Scheduler::forget(Row& row) {
+  const bool begins_again =
+      engine_.facts().short_tokens_max != kvcache::unlimited && !row.sequence->is_long();
+  const bool is_limited = row.sequence->capacity() != kvcache::unlimited;
+  const std::uint32_t end = row.sequence->position();
+  if (begins_again || is_limited || end < row.task.prompt.size()) return;
+  row.tokens.forget(end);
 }
 
 // Takes the token that follows from the logits, and those behind it that follow from no logits.
@@ -518,12 +452,11 @@ void Scheduler::take_token(Row& row, Token token, std::span<const float> logits)
   if (logits.empty()) ++counts_.tokens_forced;
   ++row.completion.completion_tokens;
   row.sampler->accept(token);
-  row.tokens.push_back(token);
+  row.tokens.add(token);
   const std::string_view piece =
       row.task.piece ? row.task.piece(token) : engine_.tokenizer().piece(token);
   if (row.guide) row.guide->take(token, piece);
   const std::string_view text = row.text->push(piece);
-  row.completion.text += text;
   if (row.forced_by && row.forced.empty()) {
     std::ranges::copy(row.forced_by(text), std::back_inserter(row.forced));
   }
@@ -533,7 +466,8 @@ void Scheduler::take_token(Row& row, Token token, std::span<const float> logits)
   if (row.completion.completion_tokens == row.task.tokens_max) finish(row, rows::Finish::length);
 }
 
-void Scheduler::tell(const Row& row, std::string_view text, std::optional<Token> token) {
+void Scheduler::tell(Row& row, std::string_view text, std::optional<Token> token) {
+  if (!row.task.is_endless) row.completion.text += text;
   if (!tokens_) return;
   rows::TokenEvent event{text, token, {}};
   if (token && row.task.top_logprobs) {
@@ -542,11 +476,16 @@ void Scheduler::tell(const Row& row, std::string_view text, std::optional<Token>
   tokens_(row.task, event);
 }
 
-void Scheduler::finish(Row& row, rows::Finish reason) {
+// Gives the text that was held back.
+void Scheduler::flush(Row& row) {
   const std::string_view rest = row.text->finish();
-  row.completion.text += rest;
-  row.completion.finish = reason;
   if (!rest.empty()) tell(row, rest, std::nullopt);
+}
+
+void Scheduler::finish(Row& row, rows::Finish reason) {
+  flush(row);
+  row.completion.finish = reason;
+  row.completion.has_stop_text = row.text->stopped();
   rows::split_text(row.task, row.completion);
   keep(row);
   end(row, {std::move(row.completion), "", rows::Outcome::End::completed});
@@ -555,7 +494,7 @@ void Scheduler::finish(Row& row, rows::Finish reason) {
 void Scheduler::fail(Row& row, const std::string& problem, rows::Outcome::End how,
                      bool may_run_again) {
   row.sequence.reset();
-  end(row, {std::move(row.completion), problem, how, may_run_again});
+  end(row, {std::move(row.completion), problem, how, may_run_again, row.problem});
 }
 
 // A sink that throws must not keep the other rows of the step from their tokens.
@@ -573,7 +512,9 @@ void Scheduler::end(Row& row, const rows::Outcome& outcome) {
 void Scheduler::keep(Row& row) {
   std::unique_ptr<Sequence> sequence = std::move(row.sequence);
   if (!sequence || sequence->position() < options_.shared_tokens_min) return;
-  const std::span<const Token> held = std::span(row.tokens).first(sequence->position());
+  const std::span<const Token> whole = row.tokens.whole();
+  if (whole.empty()) return;
+  const std::span<const Token> held = whole.first(sequence->position());
   try {
     kept_.add({held.begin(), held.end()}, std::move(sequence));
   } catch (const std::bad_alloc&) {

@@ -59,6 +59,7 @@ struct SchedulerCounts {
   std::uint64_t steps = 0;
   std::uint64_t prompt_tokens_evaluated = 0;  // for the first time
   std::uint64_t prompt_tokens_shared = 0;     // pages of another sequence, or of the prompt cache
+  std::uint64_t prompt_tokens_restored = 0;   // of these, from the prompt cache
   std::uint64_t tokens_evaluated_again = 0;   // after a preemption
   std::uint64_t tokens_generated = 0;
   std::uint64_t tokens_forced = 0;  // of these, those that were known without logits
@@ -97,7 +98,8 @@ class Scheduler {
   // Takes no more rows from the source, and drops the rows that have not begun to generate.
   void wind_down();
 
-  // Ends a row that was admitted; it gets its outcome with the next step. May be called while the
+  // Ends a row that was admitted; with the next step it gets the text that was held back, and its
+  // outcome. May be called while the
   // engine computes a step, by the thread of step(). Returns false when there is no such row.
   bool cancel(std::uint64_t id, std::string_view reason);
 
@@ -115,7 +117,8 @@ class Scheduler {
   // serves cancelled rows alone.
   bool should_give_up(bool interactive_waits) const;
 
-  std::size_t running() const { return rows_.size(); }  // rows that were admitted
+  std::size_t running() const { return rows_.size(); }        // rows that were admitted
+  std::size_t kept_tokens() const { return kept_.tokens(); }  // of sequences that have ended
   const SchedulerCounts& counts() const { return counts_; }
 
  private:
@@ -135,6 +138,7 @@ class Scheduler {
   std::unique_ptr<engine::Sequence> make_sequence(const Row& row);
   bool is_long(const Row& row) const;
   std::size_t places_taken() const;
+  void read_prompts();
   bool preempt_behind(const Row& row, rows::Priority first);
   void preempt(Row& row);
   void gather();
@@ -142,11 +146,13 @@ class Scheduler {
   void advance(Row& row, std::size_t tokens, std::span<const float> logits);
   void take_tokens(Row& row, std::span<const float> logits);
   void take_token(Row& row, tokenizer::Token token, std::span<const float> logits);
+  void forget(Row& row);
+  void flush(Row& row);
   void finish(Row& row, rows::Finish reason);
   void fail(Row& row, const std::string& problem, rows::Outcome::End how,
             bool may_run_again = false);
   void end(Row& row, const rows::Outcome& outcome);
-  void tell(const Row& row, std::string_view text, std::optional<tokenizer::Token> token);
+  void tell(Row& row, std::string_view text, std::optional<tokenizer::Token> token);
   void end_cancelled();
   void keep(Row& row);
   void remove_ended();
