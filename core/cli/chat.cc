@@ -50,11 +50,12 @@ std::pair<std::string, std::string> split_command(const std::string& line) {
 // Reads lines and does what they say.
 class Chat {
  public:
-  Chat(const ChatOptions& options, engine::Engine& engine, ChatSession& session)
+  Chat(const ChatOptions& options, const engine::Engine& engine, TextWriter& writer,
+       ChatSession& session)
       : options_(options),
         engine_(engine),
+        writer_(writer),
         session_(session),
-        progress_(options.common.quiet),
         has_terminal_(::isatty(STDIN_FILENO) == 1) {
     reset();
   }
@@ -104,7 +105,6 @@ class Chat {
         say(is_escaped ? line.substr(1) : line);
       }
     } catch (const Error& error) {
-      progress_.clear();
       if (error.code() != ExitCode::usage) throw;
       remark(error.what());
     }
@@ -112,7 +112,7 @@ class Chat {
 
   void say(const std::string& message) {
     AnswerOutput output(options_.common.quiet);
-    const GenerationEnd end = session_.answer(attached_ + message, output, progress_);
+    const GenerationEnd end = session_.answer(attached_ + message, output);
     attached_.clear();
     ended_ = end == GenerationEnd::unwanted || !output.text("\n");
     stopped_once_ = end == GenerationEnd::interrupted;
@@ -120,7 +120,7 @@ class Chat {
       remark(
           fmt::format("the answer is cut off, because the context of {} tokens is full: begin "
                       "anew with /reset, or start with a larger --ctx or with a --window",
-                      engine_.session().capacity()));
+                      writer_.positions_max()));
     }
   }
 
@@ -223,13 +223,12 @@ class Chat {
   }
 
   void show_statistics(const std::string&) {
-    const engine::Session& session = engine_.session();
-    tell(
-        fmt::format("{} messages; {} tokens are held, of {}; {} tokens of prompts were held "
-                    "already\n{}\n{}\n",
-                    session_.conversation().size(), session.position(), session.capacity(),
-                    session_.reused_tokens(), generation_line(session_.counts()),
-                    memory_line(RunRecord(engine_))));
+    const GenerationCounts& counts = writer_.counts();
+    tell(fmt::format(
+        "{} messages; {} tokens are held, of {}; {} tokens of prompts were held "
+        "already\n{}\n{}\n",
+        session_.conversation().size(), writer_.held_tokens(), writer_.positions_max(),
+        counts.reused_tokens(), generation_line(counts), memory_line(RunRecord(engine_))));
   }
 
   void inform(const std::string& line) const {
@@ -237,9 +236,9 @@ class Chat {
   }
 
   const ChatOptions& options_;
-  engine::Engine& engine_;
+  const engine::Engine& engine_;
+  TextWriter& writer_;
   ChatSession& session_;
-  Progress progress_;
   MessageReader messages_;
   std::string attached_;  // put in front of the next message
   bool has_terminal_;
@@ -297,6 +296,32 @@ CLI::App* add_chat(CLI::App& program, ChatOptions& options) {
   return command;
 }
 
+namespace {
+
+struct Held {
+  int signal;  // that ended it, or 0
+  GenerationCounts counts;
+};
+
+// Holds the conversation, or answers the only message.
+Held hold_chat(const ChatOptions& options, const chat::ChatSource& source, std::uint64_t seed,
+               const std::optional<std::string>& prompt, engine::Engine& engine) {
+  RunStatus status("chat", options.common, engine);
+  Progress progress(options.common.quiet);
+  TextWriter writer(engine, status, progress);
+  ChatSession session(engine, source,
+                      {options.sampling, seed, options.tokens_max, options.thinking}, writer);
+  if (!options.common.quiet) {
+    remark(fmt::format("chat format: {}; seed {}{}", session.dialogue().name(), seed,
+                       options.prompt ? "" : "; /help lists the commands"));
+  }
+  Chat chat(options, engine, writer, session);
+  const int signal = prompt ? chat.answer_once(*prompt) : chat.run();
+  return {signal, writer.counts()};
+}
+
+}  // namespace
+
 int run_chat(const ChatOptions& options) {
   const std::uint64_t seed = options.sampling.seed.value_or(sampling::random_seed());
   check_stop_texts(options.sampling);
@@ -307,21 +332,13 @@ int run_chat(const ChatOptions& options) {
   engine::EngineOptions settings = engine_options(options.common);
   settings.prompt_cache = options.prompt_cache;
   std::unique_ptr<engine::Engine> engine = open_engine(options.common, std::move(settings));
-  RunStatus status("chat", options.common, *engine);
-  ChatSession session(*engine, source,
-                      {options.sampling, seed, options.tokens_max, options.thinking}, status);
-  if (!options.common.quiet) {
-    remark(fmt::format("chat format: {}; seed {}{}", session.dialogue().name(), seed,
-                       options.prompt ? "" : "; /help lists the commands"));
-  }
-  Chat chat(options, *engine, session);
-  const int signal = prompt ? chat.answer_once(*prompt) : chat.run();
+  const Held held = hold_chat(options, source, seed, prompt, *engine);
 
   const RunRecord record(*engine);
-  if (!options.common.quiet) remark(generation_line(session.counts()));
+  if (!options.common.quiet) remark(generation_line(held.counts));
   engine.reset();  // frees its memory for measuring the limits
-  watch.write_report(options.common, record, session.counts().throughput());
-  return signal == 0 ? 0 : exit_status_of_signal(signal);
+  watch.write_report(options.common, record, held.counts.throughput());
+  return held.signal == 0 ? 0 : exit_status_of_signal(held.signal);
 }
 
 }  // namespace sluice::cli

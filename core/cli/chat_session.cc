@@ -9,58 +9,56 @@
 #include "core/rows/answer_guide.h"
 
 namespace sluice::cli {
-namespace {
 
 using tokenizer::Token;
 
-sampling::SamplerOptions sampler_options(const ChatSettings& settings) {
-  sampling::SamplerOptions options = settings.sampling.sampler;
-  options.seed = settings.seed;
-  return options;
+ChatSession::ChatSession(const engine::Engine& engine, const chat::ChatSource& source,
+                         const ChatSettings& settings, TextWriter& writer)
+    : tokenizer_(engine.tokenizer()), source_(source), writer_(writer) {
+  set_settings(settings);
 }
 
-std::size_t common_prefix(std::span<const Token> a, std::span<const Token> b) {
-  return static_cast<std::size_t>(std::ranges::mismatch(a, b).in1 - a.begin());
-}
-
-}  // namespace
-
-ChatSession::ChatSession(engine::Engine& engine, const chat::ChatSource& source,
-                         const ChatSettings& settings, RunStatus& status)
-    : engine_(engine),
-      source_(source),
-      settings_(settings),
-      dialogue_(source, engine.tokenizer(), dialogue_options(settings.thinking.think)),
-      status_(status),
-      sampler_(sampler_options(settings)) {}
-
+// The answers go on with one sequence of random numbers, until the settings change.
 void ChatSession::set_settings(const ChatSettings& settings) {
-  sampling::Sampler sampler(sampler_options(settings));
-  chat::Dialogue dialogue(source_, engine_.tokenizer(), dialogue_options(settings.thinking.think));
-  for (const Token token : held_) sampler.accept(token);
-  sampler_ = std::move(sampler);
-  dialogue_ = std::move(dialogue);
-  settings_ = settings;
+  ChatSettings changed = settings;
+  changed.sampling.sampler.random = std::make_shared<sampling::RandomGenerator>(settings.seed);
+  const sampling::Sampler checked(changed.sampling.sampler);
+  dialogue_ = std::make_shared<const chat::Dialogue>(source_, tokenizer_,
+                                                     dialogue_options(settings.thinking.think));
+  settings_ = std::move(changed);
 }
 
-GenerationEnd ChatSession::answer(const std::string& message, AnswerOutput& output,
-                                  Progress& progress) {
+// White space at the beginning of an answer belongs to the format, and is not shown.
+GenerationEnd ChatSession::answer(const std::string& message, AnswerOutput& output) {
   conversation_.push_back({chat::Role::user, message});
-  std::span<const float> logits;
-  chat::DialoguePrompt prompt;
-  try {
-    prompt = dialogue_.encode(conversation_);
-    if (!prompt.warning.empty() && !std::exchange(has_warned_, true)) warn(prompt.warning);
-    logits = evaluate(prompt.tokens, progress);
-  } catch (const UsageError&) {
+  chat::DialoguePrompt prompt = encode();
+  chat::Message answer{chat::Role::assistant, {}};
+  chat::AnswerReader reader(*dialogue_, prompt.opens_thought, nullptr);
+  const auto take = [&](const chat::SplitText& split) {
+    answer.thought += split.thought;
+    output.thought(split.thought);
+    std::string_view text = split.answer;
+    if (answer.content.empty()) {
+      text.remove_prefix(std::min(text.find_first_not_of(" \t\r\n"), text.size()));
+    }
+    answer.content += text;
+    return output.text(text);
+  };
+  const auto take_token = [&](const rows::TokenEvent& event) {
+    if (event.token) answer.tokens.push_back(*event.token);
+    return take(reader.feed(event.text));
+  };
+  const GenerationEnd end =
+      writer_.write(make_task(std::move(prompt)), settings_.tokens_max, take_token);
+  take(reader.finish());
+  if (end == GenerationEnd::interrupted && answer.tokens.empty()) {
     conversation_.pop_back();
-    throw;
+    return end;
   }
-  if (logits.empty()) {
-    conversation_.pop_back();
-    return GenerationEnd::interrupted;
-  }
-  return generate_answer(logits, prompt.opens_thought, output);
+  // The tokens include the stop text, the content does not.
+  if (end == GenerationEnd::stop_text) answer.tokens.clear();
+  conversation_.push_back(std::move(answer));
+  return end;
 }
 
 std::string ChatSession::undo() {
@@ -76,98 +74,45 @@ void ChatSession::set_conversation(chat::Conversation conversation) {
   conversation_ = std::move(conversation);
 }
 
-// Evaluates all tokens up to the generation prompt. Returns no logits when interrupted.
-std::span<const float> ChatSession::evaluate(const std::vector<Token>& tokens, Progress& progress) {
-  engine::Session& session = engine_.session();
-  if (tokens.size() > session.capacity()) {
+// The tokens of the conversation, up to where its answer begins. If it cannot be answered, its last
+// message is removed.
+chat::DialoguePrompt ChatSession::encode() {
+  try {
+    chat::DialoguePrompt prompt = dialogue_->encode(conversation_);
+    if (!prompt.warning.empty() && !std::exchange(has_warned_, true)) warn(prompt.warning);
+    if (prompt.tokens.size() <= writer_.positions_max()) return prompt;
     throw UsageError(fmt::format(
         "the conversation, with this message, has {} tokens, but the context holds {}: begin anew "
         "with /reset, or start with a larger --ctx or with a --window",
-        tokens.size(), session.capacity()));
-  }
-  // The last token is always computed, for its logits.
-  keep(std::min(common_prefix(held_, tokens), tokens.size() - 1));
-  const std::size_t reused = session.position();
-  reused_tokens_ += reused;
-  for (std::size_t i = reused; i < tokens.size(); ++i) sampler_.accept(tokens[i]);
-  held_ = tokens;
-  const std::span<const float> logits =
-      evaluate_prompt(session, tokens, 0, counts_, progress, status_);
-  held_.resize(session.position());
-  progress.clear();
-  return logits;
-}
-
-// Keeps only the first tokens of the sequence; none if a window has slid past them.
-void ChatSession::keep(std::size_t tokens) {
-  if (tokens == held_.size()) return;
-  engine::Session& session = engine_.session();
-  try {
-    session.truncate(static_cast<std::uint32_t>(tokens));
+        prompt.tokens.size(), writer_.positions_max()));
   } catch (const UsageError&) {
-    session.clear();
+    conversation_.pop_back();
+    throw;
   }
-  held_.resize(session.position());
 }
 
-std::unique_ptr<constrain::Guide> ChatSession::make_guide(bool opens_thought) const {
-  if (!settings_.constraint) return nullptr;
-  auto ends = tokenizer::tokens_where(engine_.tokenizer(),
-                                      [this](Token token) { return dialogue_.ends_answer(token); });
-  return std::make_unique<constrain::Guide>(
-      settings_.constraint, std::make_shared<const std::vector<Token>>(std::move(ends)),
-      rows::thought_gate(dialogue_, opens_thought, dialogue_.thought_openers()));
-}
-
-// White space at the beginning of an answer belongs to the format, and is not shown.
-GenerationEnd ChatSession::generate_answer(std::span<const float> logits, bool opens_thought,
-                                           AnswerOutput& output) {
-  chat::Message answer{chat::Role::assistant, {}};
-  chat::AnswerReader reader(dialogue_, opens_thought, nullptr);
-  const auto take = [&](const chat::SplitText& split) {
-    answer.thought += split.thought;
-    output.thought(split.thought);
-    std::string_view text = split.answer;
-    if (answer.content.empty()) {
-      text.remove_prefix(std::min(text.find_first_not_of(" \t\r\n"), text.size()));
-    }
-    answer.content += text;
-    return output.text(text);
-  };
-  std::uint64_t thought_tokens = 0;
-  bool is_ended = false;  // whether the thought was ended in the model's place
-  GenerationOptions generation;
-  generation.tokens_max = static_cast<std::uint64_t>(settings_.tokens_max);  // -1: never reached
-  generation.stop_texts = settings_.sampling.stop;
-  std::ranges::copy(dialogue_.stop_texts(), std::back_inserter(generation.stop_texts));
-  generation.ends = [&](Token token) { return dialogue_.ends_answer(token); };
-  const std::unique_ptr<constrain::Guide> guide = make_guide(opens_thought);
-  generation.guide = guide.get();
-  generation.piece = [&](Token token) { return dialogue_.piece(token, false); };
-  generation.on_token = [&](Token token, std::string_view text) {
-    answer.tokens.push_back(token);
-    const bool is_wanted = take(reader.feed(text));
-    if (reader.is_thinking()) ++thought_tokens;
-    return is_wanted;
-  };
-  generation.forced = [&]() -> std::vector<Token> {
-    const bool is_over = settings_.thinking.tokens_max && reader.is_thinking() && !is_ended &&
-                         thought_tokens >= *settings_.thinking.tokens_max;
-    if (!is_over) return {};
-    is_ended = true;
-    return dialogue_.end_of_thought();
-  };
-  generation.on_end = [&](std::string_view text) {
-    take(reader.feed(text));
-    take(reader.finish());
-  };
-  const GenerationEnd end = generate(generation, engine_, sampler_, logits, counts_, status_);
-  held_.insert(held_.end(), answer.tokens.begin(), answer.tokens.end());
-  held_.resize(engine_.session().position());
-  // The tokens include the stop text, the content does not.
-  if (end == GenerationEnd::stop_text) answer.tokens.clear();
-  conversation_.push_back(std::move(answer));
-  return end;
+rows::Task ChatSession::make_task(chat::DialoguePrompt prompt) const {
+  rows::Task task;
+  task.prompt = std::move(prompt.tokens);
+  task.sampler = settings_.sampling.sampler;
+  task.stop = settings_.sampling.stop;
+  std::ranges::copy(dialogue_->stop_texts(), std::back_inserter(task.stop));
+  task.end_tokens = std::make_shared<const std::vector<Token>>(tokenizer::tokens_where(
+      tokenizer_, [this](Token token) { return dialogue_->ends_answer(token); }));
+  task.piece = [this](Token token) { return dialogue_->piece(token, false); };
+  if (const auto& most = settings_.thinking.tokens_max) {
+    task.watch = [this, opens_thought = prompt.opens_thought, most = *most] {
+      return rows::limit_thought(dialogue_, opens_thought, most);
+    };
+  }
+  if (settings_.constraint) {
+    task.guide = [this, ends = task.end_tokens, opens_thought = prompt.opens_thought] {
+      return std::make_unique<constrain::Guide>(
+          settings_.constraint, ends,
+          rows::thought_gate(*dialogue_, opens_thought, dialogue_->thought_openers()));
+    };
+  }
+  return task;
 }
 
 }  // namespace sluice::cli

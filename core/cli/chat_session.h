@@ -1,9 +1,9 @@
-// A conversation with a model, in one sequence of its engine. Tokens that the sequence already
-// holds are not computed again: each turn computes only its new tokens.
+// A conversation with a model. Each answer is a text of its own, which goes on with what is held of
+// the one before it: each turn computes only its new tokens.
 #pragma once
 
+#include <memory>
 #include <string>
-#include <vector>
 
 #include "core/chat/dialogue.h"
 #include "core/cli/chat_setup.h"
@@ -23,47 +23,37 @@ struct ChatSettings {
 
 class ChatSession {
  public:
-  // `engine` and `status` must outlive the session. Throws as chat::Dialogue does.
-  ChatSession(engine::Engine& engine, const chat::ChatSource& source, const ChatSettings& settings,
-              RunStatus& status);
+  // `engine` and `writer` must outlive the session. Throws as chat::Dialogue does.
+  ChatSession(const engine::Engine& engine, const chat::ChatSource& source,
+              const ChatSettings& settings, TextWriter& writer);
 
   // Adds a message and its answer to the conversation, and shows the answer while it is generated.
   // An interrupted answer is kept as far as it came; if there is none yet, the message is removed.
   // Throws UsageError, and leaves the conversation unchanged, when the message does not fit into
   // the context.
-  GenerationEnd answer(const std::string& message, AnswerOutput& output, Progress& progress);
+  GenerationEnd answer(const std::string& message, AnswerOutput& output);
 
   // Removes the last message and its answer from the conversation, and returns the message. Throws
   // UsageError when there is none.
   std::string undo();
 
-  const chat::Dialogue& dialogue() const { return dialogue_; }
+  const chat::Dialogue& dialogue() const { return *dialogue_; }
   const chat::Conversation& conversation() const { return conversation_; }
   void set_conversation(chat::Conversation conversation);
 
   const ChatSettings& settings() const { return settings_; }
   void set_settings(const ChatSettings& settings);  // throws, with nothing changed
 
-  const GenerationCounts& counts() const { return counts_; }
-  std::uint64_t reused_tokens() const { return reused_tokens_; }  // found in the sequence
-
  private:
-  void keep(std::size_t tokens);
-  std::span<const float> evaluate(const std::vector<tokenizer::Token>& tokens, Progress& progress);
-  std::unique_ptr<constrain::Guide> make_guide(bool opens_thought) const;
-  GenerationEnd generate_answer(std::span<const float> logits, bool opens_thought,
-                                AnswerOutput& output);
+  chat::DialoguePrompt encode();
+  rows::Task make_task(chat::DialoguePrompt prompt) const;
 
-  engine::Engine& engine_;
+  const tokenizer::Tokenizer& tokenizer_;
   chat::ChatSource source_;
   ChatSettings settings_;
-  chat::Dialogue dialogue_;
-  RunStatus& status_;
-  sampling::Sampler sampler_;
+  TextWriter& writer_;
+  std::shared_ptr<const chat::Dialogue> dialogue_;
   chat::Conversation conversation_;
-  std::vector<tokenizer::Token> held_;  // the tokens that the sequence holds
-  GenerationCounts counts_;
-  std::uint64_t reused_tokens_ = 0;
   bool has_warned_ = false;  // of a message that the template leaves out
 };
 

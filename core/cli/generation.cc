@@ -1,124 +1,118 @@
 #include "core/cli/generation.h"
 
 #include <algorithm>
-#include <deque>
+#include <exception>
 #include <fmt/format.h>
-#include <iterator>
-#include <optional>
+#include <utility>
 
 #include "core/cli/interrupt.h"
-#include "core/sampling/text_stream.h"
+#include "core/error.h"
 
 namespace sluice::cli {
-
-using tokenizer::Token;
 
 std::string generation_line(const GenerationCounts& counts) {
   const auto speed = [](std::optional<double> tokens_per_s) {
     return tokens_per_s ? fmt::format(" ({:.2f} tokens/s)", *tokens_per_s) : std::string();
   };
   const Throughput throughput = counts.throughput();
+  const serve::SchedulerCounts& rows = counts.rows;
   const std::string restored =
-      counts.restored_tokens == 0
+      rows.prompt_tokens_restored == 0
           ? ""
-          : fmt::format(" and {} from the prompt cache", counts.restored_tokens);
-  return fmt::format("prompt {} tokens{}{}, generated {} tokens{}", counts.prompt_tokens,
-                     speed(throughput.prefill_tokens_per_s), restored, counts.generated_tokens,
+          : fmt::format(" and {} from the prompt cache", rows.prompt_tokens_restored);
+  return fmt::format("prompt {} tokens{}{}, generated {} tokens{}", rows.prompt_tokens_evaluated,
+                     speed(throughput.prefill_tokens_per_s), restored, rows.tokens_generated,
                      speed(throughput.decode_tokens_per_s));
 }
 
-std::span<const float> evaluate_prompt(engine::Session& session, std::span<const Token> tokens,
-                                       std::uint64_t begin, GenerationCounts& counts,
-                                       Progress& progress, RunStatus& status) {
-  // The last token is always computed, for its logits.
-  if (session.position() == 0) {
-    counts.restored_tokens += session.restore(tokens.first(tokens.size() - 1));
-  }
-  const std::size_t held = session.position() - begin;
-  const std::size_t part = engine::EngineOptions{}.chunk;
-  const double seconds_before = counts.prompt_seconds;
+// A sequence is kept for what comes next, if it begins alike by a token.
+TextWriter::TextWriter(engine::Engine& engine, RunStatus& status, Progress& progress)
+    : status_(status),
+      progress_(progress),
+      positions_max_(engine.free_positions()),
+      scheduler_(
+          engine, {.parallel = 1, .shared_tokens_min = 1, .kept_max = 1},
+          [this](rows::Priority) { return std::exchange(task_, std::nullopt); },
+          [this](const rows::Task&, const rows::Outcome& outcome) { outcome_ = outcome; },
+          [this](const rows::Task&, const rows::TokenEvent& event) { take(event); }) {}
+
+void TextWriter::take(const rows::TokenEvent& event) {
+  progress_.clear();
+  text_tokens_ += event.token ? 1 : 0;
+  if (is_wanted_) is_wanted_ = output_(event);
+}
+
+GenerationEnd TextWriter::write(rows::Task task, std::int64_t tokens_max, Output output) {
+  const auto wanted = static_cast<std::uint64_t>(tokens_max);  // -1: more than there is room for
+  // The last token takes no room. Where no token is wanted the prompt is computed all the same.
+  const std::uint64_t room = std::uint64_t{positions_max_} + 1 - task.prompt.size();
+  task.tokens_max = static_cast<std::uint32_t>(std::min(std::max<std::uint64_t>(wanted, 1), room));
+  task.priority = rows::Priority::interactive;
+  if (wanted == 0) output = [](const rows::TokenEvent&) { return true; };
+  output_ = std::move(output);
+  is_wanted_ = true;
+  text_tokens_ = 0;
+  prompt_tokens_ = task.prompt.size();
+  before_ = counts_;
+  task_ = std::move(task);
+  for (outcome_.reset(); !outcome_;) step();
+  progress_.clear();
+  status_.rest();
+  if (wanted == 0) counts_.rows.tokens_generated -= text_tokens_;
+  return end_of_text(wanted);
+}
+
+// What interrupts a step leaves the row as it was; then it ends with the text that it has.
+void TextWriter::step() {
+  if (interrupt_signal() != 0 || !is_wanted_) scheduler_.cancel(0, "ended");
+  const bool is_prompt = text_tokens_ == 0;
+  if (is_prompt) show_progress();
   const Stopwatch watch;
-  std::span<const float> logits;
-  for (std::size_t done = held; done < tokens.size();) {
-    const auto next = tokens.subspan(done, std::min(part, tokens.size() - done));
-    progress.show(fmt::format("prompt: {} of {} tokens, {:.1f} tokens/s", begin + done,
-                              begin + tokens.size(),
-                              rate(done - held, watch.seconds()).value_or(0)));
-    try {
-      logits = session.evaluate(next, tokens.size() - done - next.size());
-    } catch (const Interrupted&) {
-      return {};
-    }
-    done += next.size();
-    counts.prompt_tokens += next.size();
-    status.add_tokens(next.size());
-    counts.prompt_seconds = seconds_before + watch.seconds();
-    if (begin == 0) session.save(tokens.first(done));
+  try {
+    scheduler_.step();
+  } catch (const Interrupted&) {
+    return;
+  } catch (...) {
+    scheduler_.end_all("the step failed");
+    throw;
   }
-  progress.clear();
-  return logits;
-}
-
-namespace {
-
-Token choose_token(constrain::Guide* guide, sampling::Sampler& sampler,
-                   std::span<const float> logits) {
-  if (guide == nullptr) return sampler.sample(logits);
-  const std::optional<Token> only = guide->only_choice();
-  return only ? *only : sampler.sample(logits, {}, guide->allowed());
-}
-
-GenerationEnd generate_tokens(const GenerationOptions& options, engine::Engine& engine,
-                              sampling::Sampler& sampler, std::span<const float> logits,
-                              sampling::TextStream& stream, GenerationCounts& counts,
-                              RunStatus& status) {
-  engine::Session& session = engine.session();
-  const double seconds_before = counts.steps_seconds;
-  const Stopwatch watch;
-  std::deque<Token> forced;
-  for (std::uint64_t generated = 0; generated < options.tokens_max;) {
-    if (interrupt_signal() != 0) return GenerationEnd::interrupted;  // no step for the last token
-    const bool is_forced = !forced.empty();
-    const Token token = is_forced ? forced.front() : choose_token(options.guide, sampler, logits);
-    if (is_forced) forced.pop_front();
-    if (!is_forced && options.ends(token)) return GenerationEnd::text;
-    ++generated;
-    ++counts.generated_tokens;
-    sampler.accept(token);
-    const std::string_view piece =
-        options.piece ? options.piece(token) : engine.tokenizer().piece(token);
-    if (options.guide != nullptr) options.guide->take(token, piece);
-    const std::string_view text = stream.push(piece);
-    if (!options.on_token(token, text)) return GenerationEnd::unwanted;
-    if (options.forced && forced.empty())
-      std::ranges::copy(options.forced(), std::back_inserter(forced));
-    if (stream.stopped()) return GenerationEnd::stop_text;
-    if (options.guide != nullptr && options.guide->is_complete()) return GenerationEnd::text;
-    if (generated == options.tokens_max) break;
-    if (session.position() == session.capacity()) return GenerationEnd::context;
-    try {
-      logits = session.evaluate({&token, 1});
-    } catch (const Interrupted&) {
-      return GenerationEnd::interrupted;
-    }
-    ++counts.steps;
-    status.add_tokens(1);
-    counts.steps_seconds = seconds_before + watch.seconds();
+  const serve::SchedulerCounts before = std::exchange(counts_.rows, scheduler_.counts());
+  if (counts_.rows.steps == before.steps) return;
+  if (is_prompt) {
+    counts_.prompt_seconds += watch.seconds();
+    status_.add_tokens(counts_.rows.prompt_tokens_evaluated - before.prompt_tokens_evaluated);
+  } else {
+    const std::uint64_t generated = counts_.rows.tokens_generated - before.tokens_generated;
+    counts_.step_tokens += std::max<std::uint64_t>(generated, 1);
+    counts_.steps_seconds += watch.seconds();
+    status_.add_tokens(std::max<std::uint64_t>(generated, 1));
   }
-  return GenerationEnd::tokens_max;
 }
 
-}  // namespace
+// A prompt without an end is read while it is computed, so more of it may be done than is known.
+void TextWriter::show_progress() {
+  const serve::SchedulerCounts &now = counts_.rows, &before = before_.rows;
+  const std::uint64_t computed = now.prompt_tokens_evaluated - before.prompt_tokens_evaluated;
+  const std::uint64_t done = computed + now.prompt_tokens_shared - before.prompt_tokens_shared;
+  const double seconds = counts_.prompt_seconds - before_.prompt_seconds;
+  progress_.show(fmt::format("prompt: {} of {} tokens, {:.1f} tokens/s", done,
+                             std::max(done, prompt_tokens_), rate(computed, seconds).value_or(0)));
+}
 
-GenerationEnd generate(const GenerationOptions& options, engine::Engine& engine,
-                       sampling::Sampler& sampler, std::span<const float> logits,
-                       GenerationCounts& counts, RunStatus& status) {
-  sampling::TextStream stream(options.stop_texts);
-  const GenerationEnd end =
-      generate_tokens(options, engine, sampler, logits, stream, counts, status);
-  status.rest();
-  options.on_end(stream.finish());
-  return end;
+GenerationEnd TextWriter::end_of_text(std::uint64_t tokens_max) const {
+  if (outcome_->end == rows::Outcome::End::failed) {
+    if (outcome_->cause) std::rethrow_exception(outcome_->cause);
+    throw UsageError(outcome_->problem);
+  }
+  if (!is_wanted_) return GenerationEnd::unwanted;
+  if (outcome_->end == rows::Outcome::End::cancelled) return GenerationEnd::interrupted;
+  if (tokens_max == 0) return GenerationEnd::tokens_max;
+  const rows::Completion& completion = outcome_->completion;
+  if (completion.finish == rows::Finish::stop) {
+    return completion.has_stop_text ? GenerationEnd::stop_text : GenerationEnd::text;
+  }
+  return completion.completion_tokens < tokens_max ? GenerationEnd::context
+                                                   : GenerationEnd::tokens_max;
 }
 
 }  // namespace sluice::cli

@@ -102,7 +102,7 @@ class PromptTokens {
 // puts it among others.
 std::uint64_t bytes_of_prompt(const RunOptions& options, const Prompt& prompt) {
   constexpr std::uint64_t copies = 24;
-  const std::uint64_t tokens = std::uint64_t{2} * sizeof(Token) * options.common.context;
+  const std::uint64_t tokens = std::uint64_t{4} * sizeof(Token) * options.common.context;
   return TokenReader::bytes_max + tokens + copies * prompt.text.size();
 }
 
@@ -127,68 +127,34 @@ Constrained read_constraint(const RunOptions& options) {
   return std::make_shared<const constrain::Constraint>(std::move(grammar), std::move(trie));
 }
 
-std::unique_ptr<constrain::Guide> make_guide(const tokenizer::Tokenizer& tokenizer,
-                                             const Constrained& constraint) {
-  if (!constraint) return nullptr;
-  return std::make_unique<constrain::Guide>(
-      constraint,
-      std::make_shared<const std::vector<Token>>(tokenizer::tokens_where(
-          tokenizer, [&](Token token) { return tokenizer.is_end_of_generation(token); })));
-}
-
-// Generates until the model ends the text, a stop text is found, -n tokens are made, the context is
-// full, a signal comes or the reader is gone.
-GenerationEnd write_text(const RunOptions& options, engine::Engine& engine,
-                         sampling::Sampler& sampler, std::span<const float> logits,
-                         const Constrained& constraint, GenerationCounts& counts,
-                         RunStatus& status) {
-  GenerationOptions generation;
-  generation.tokens_max = static_cast<std::uint64_t>(options.tokens_max);  // -1: never reached
-  generation.stop_texts = options.sampling.stop;
-  generation.ends = [&](Token token) { return engine.tokenizer().is_end_of_generation(token); };
-  const std::unique_ptr<constrain::Guide> guide = make_guide(engine.tokenizer(), constraint);
-  generation.guide = guide.get();
-  generation.on_token = [](Token, std::string_view text) { return write_output(text); };
-  generation.on_end = [](std::string_view text) { write_output(text); };
-  const GenerationEnd end = generate(generation, engine, sampler, logits, counts, status);
-  if (::isatty(STDOUT_FILENO) == 1) write_output("\n");
-  return end;
-}
-
-// Computes the prompt. A part of it is held at a time where a window slides over it; of that, the
-// prompt cache has the first part. Returns no logits when interrupted.
-std::span<const float> compute_prompt(const RunOptions& options, Prompt prompt,
-                                      engine::Engine& engine, sampling::Sampler& sampler,
-                                      GenerationCounts& counts, RunStatus& status) {
-  constexpr std::uint64_t part_max = std::uint64_t{1} << 16;
-  engine::Session& session = engine.session();
-  PromptTokens source(options, std::move(prompt), engine);
-  const bool is_endless = options.common.window > 0;
-  const std::uint64_t part = is_endless ? part_max : session.capacity();
-  Progress progress(options.common.quiet);
-  std::vector<Token> tokens = source.next(part);
-  if (const std::uint64_t rest = is_endless ? 0 : source.skip_rest(); rest > 0) {
+// The task that continues the prompt. Where a window slides over it, it is read while it is
+// computed; of that, the prompt cache has the first part.
+rows::Task make_task(const RunOptions& options, Prompt prompt, engine::Engine& engine,
+                     const sampling::SamplerOptions& sampling, const Constrained& constraint,
+                     std::uint32_t positions_max) {
+  constexpr std::size_t part_max = std::size_t{1} << 16;
+  const auto source = std::make_shared<PromptTokens>(options, std::move(prompt), engine);
+  rows::Task task;
+  task.is_endless = options.common.window > 0;
+  task.prompt = source->next(task.is_endless ? part_max : positions_max);
+  if (const std::uint64_t rest = task.is_endless ? 0 : source->skip_rest(); rest > 0) {
     throw UsageError(fmt::format("the prompt has {} tokens, but the context holds {}: raise --ctx",
-                                 tokens.size() + rest, session.capacity()));
+                                 task.prompt.size() + rest, positions_max));
   }
-  std::span<const float> logits;
-  for (std::uint64_t done = 0; !tokens.empty(); tokens = source.next(part)) {
-    logits = evaluate_prompt(session, tokens, done, counts, progress, status);
-    if (logits.empty()) break;
-    for (const Token token : tokens) sampler.accept(token);
-    done += tokens.size();
-    if (!is_endless) break;
+  if (task.is_endless) {
+    task.more_prompt = [source](std::size_t count) { return source->next(count); };
   }
-  return logits;
-}
-
-GenerationEnd continue_text(const RunOptions& options, Prompt prompt, engine::Engine& engine,
-                            sampling::Sampler& sampler, const Constrained& constraint,
-                            GenerationCounts& counts, RunStatus& status) {
-  const std::span<const float> logits =
-      compute_prompt(options, std::move(prompt), engine, sampler, counts, status);
-  if (logits.empty()) return GenerationEnd::interrupted;
-  return write_text(options, engine, sampler, logits, constraint, counts, status);
+  task.sampler = sampling;
+  task.stop = options.sampling.stop;
+  const tokenizer::Tokenizer& tokenizer = engine.tokenizer();
+  task.end_tokens = std::make_shared<const std::vector<Token>>(tokenizer::tokens_where(
+      tokenizer, [&](Token token) { return tokenizer.is_end_of_generation(token); }));
+  if (constraint) {
+    task.guide = [constraint, ends = task.end_tokens] {
+      return std::make_unique<constrain::Guide>(constraint, ends);
+    };
+  }
+  return task;
 }
 
 // Whether the prompt is a message, and the model has a chat template.
@@ -208,21 +174,40 @@ bool wants_template(const RunOptions& options, const Prompt& prompt) {
 // Sends the prompt as a message, and writes the answer.
 GenerationEnd answer_message(const RunOptions& options, const chat::ChatSource& source,
                              const std::string& prompt, std::uint64_t seed, engine::Engine& engine,
-                             const Constrained& constraint, GenerationCounts& counts,
-                             RunStatus& status) {
+                             const Constrained& constraint, TextWriter& writer) {
   ChatSession session(engine, source,
                       {options.sampling, seed, options.tokens_max, options.thinking, constraint},
-                      status);
+                      writer);
   if (options.system) session.set_conversation({{chat::Role::system, *options.system}});
   if (!options.common.quiet) {
     remark("the prompt goes through the model's chat template; --raw continues it as a text");
   }
-  Progress progress(options.common.quiet);
   AnswerOutput output(options.common.quiet);
-  const GenerationEnd end = session.answer(prompt, output, progress);
-  counts = session.counts();
+  return session.answer(prompt, output);
+}
+
+struct Written {
+  GenerationEnd end;
+  GenerationCounts counts;
+};
+
+Written write_text(const RunOptions& options, const std::optional<chat::ChatSource>& source,
+                   Prompt prompt, engine::Engine& engine, const sampling::SamplerOptions& sampling,
+                   const Constrained& constraint) {
+  RunStatus status("run", options.common, engine);
+  Progress progress(options.common.quiet);
+  TextWriter writer(engine, status, progress);
+  GenerationEnd end{};
+  if (source) {
+    end = answer_message(options, *source, prompt.text, sampling.seed, engine, constraint, writer);
+  } else {
+    rows::Task task =
+        make_task(options, std::move(prompt), engine, sampling, constraint, writer.positions_max());
+    end = writer.write(std::move(task), options.tokens_max,
+                       [](const rows::TokenEvent& event) { return write_output(event.text); });
+  }
   if (::isatty(STDOUT_FILENO) == 1) write_output("\n");
-  return end;
+  return {end, writer.counts()};
 }
 
 // Why the text ends.
@@ -319,7 +304,7 @@ CLI::App* add_run(CLI::App& program, RunOptions& options) {
 int run_run(const RunOptions& options) {
   sampling::SamplerOptions sampling = options.sampling.sampler;
   sampling.seed = options.sampling.seed.value_or(sampling::random_seed());
-  sampling::Sampler sampler(sampling);
+  const sampling::Sampler checked(sampling);
   check_stop_texts(options.sampling);
   Prompt prompt = open_prompt(options);
   std::optional<chat::ChatSource> source;
@@ -337,20 +322,16 @@ int run_run(const RunOptions& options) {
   }
   std::unique_ptr<engine::Engine> engine = open_engine(options.common, std::move(settings));
 
-  GenerationCounts counts;
-  RunStatus status("run", options.common, *engine);
-  const GenerationEnd end = source ? answer_message(options, *source, prompt.text, sampling.seed,
-                                                    *engine, constraint, counts, status)
-                                   : continue_text(options, std::move(prompt), *engine, sampler,
-                                                   constraint, counts, status);
+  const Written written =
+      write_text(options, source, std::move(prompt), *engine, sampling, constraint);
 
   const RunRecord record(*engine);
   if (!options.common.quiet) {
-    print_statistics(counts, sampling.seed, end);
+    print_statistics(written.counts, sampling.seed, written.end);
     remark(memory_line(record));
   }
   engine.reset();  // frees its memory for measuring the limits
-  watch.write_report(options.common, record, counts.throughput());
+  watch.write_report(options.common, record, written.counts.throughput());
   const int signal = interrupt_signal();
   return signal == 0 ? 0 : exit_status_of_signal(signal);
 }
