@@ -21,6 +21,7 @@
 #include "tests/model_content.h"
 #include "tests/random_seed.h"
 #include "tests/sanitized.h"
+#include "tests/sequence_text.h"
 #include "tests/small_shapes.h"
 #include "tests/temporary_folder.h"
 
@@ -187,13 +188,12 @@ TEST_CASE("a prompt that is told to be long is evaluated once, with the same bit
   options.watch = [&](const model::MatrixInput&) { ++products; };
   const auto engine = Engine::open(files.two_sets(), options);
   const auto evaluate = [&](bool tells) {
-    engine->session().clear();
+    SequenceText text(*engine, tells ? length : 0);
     products = 0;
     Logits last;
     for (std::size_t done = 0; done < length; done += 3) {
-      const std::size_t following = length - done - 3;
-      last = copied(
-          engine->session().evaluate(std::span(tokens).subspan(done, 3), tells ? following : 0));
+      const bool is_last = done + 3 == length;
+      last = text.append(std::span(tokens).subspan(done, 3), is_last || !tells);
     }
     CHECK(are_same_bits(last, expected.back()));
     return products;
@@ -220,12 +220,11 @@ TEST_CASE("a prompt cache keeps short and long texts apart") {
   options.prompt_cache.folder = files.cache();
   for (const std::size_t n : {40, 80, 40, 80}) {
     const auto engine = Engine::open(model, options);
-    engine::Session& session = engine->session();
+    SequenceText text(*engine, n);
     const auto part = std::span(tokens).first(n);
-    const std::uint32_t restored = session.restore(part.first(n - 1));
-    const Logits logits = copied(session.evaluate(part.subspan(restored)));
-    CHECK(are_same_bits(logits, computed[n]));
-    session.save(part);
+    const std::uint32_t restored = text.restore(part.first(n - 1));
+    CHECK(are_same_bits(text.append(part.subspan(restored)), computed[n]));
+    text.save(part);
   }
 }
 

@@ -10,6 +10,7 @@
 #include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <random>
 #include <set>
 #include <sys/wait.h>
@@ -21,6 +22,7 @@
 #include "tests/model_file.h"
 #include "tests/program.h"
 #include "tests/sanitized.h"
+#include "tests/sequence_text.h"
 #include "tests/temporary_folder.h"
 
 namespace {
@@ -28,6 +30,7 @@ namespace {
 namespace fs = std::filesystem;
 using namespace sluice::engine;
 using sluice::kvcache::ElementType;
+using sluice::test::SequenceText;
 using sluice::test::TemporaryFolder;
 using sluice::tokenizer::Token;
 using Tokens = std::vector<Token>;
@@ -56,20 +59,25 @@ struct Cached {
 
   // Restores what can be, evaluates the rest in parts, and gives the logits after the last token.
   Logits evaluate(const Tokens& tokens, std::size_t part = 64) {
-    Session& session = engine->session();
-    restored = session.restore(std::span(tokens).first(tokens.size() - 1));
-    CHECK(restored == session.position());
-    std::span<const float> logits;
+    restored = restore(std::span(tokens).first(tokens.size() - 1));
+    CHECK(restored == text->sequence().position());
+    Logits logits;
     for (std::size_t done = restored; done < tokens.size();) {
       const std::size_t next = std::min(part, tokens.size() - done);
-      logits = session.evaluate(std::span(tokens).subspan(done, next));
+      logits = text->append(std::span(tokens).subspan(done, next));
       done += next;
-      session.save(std::span(tokens).first(done));
+      text->save(std::span(tokens).first(done));
     }
-    return {logits.begin(), logits.end()};
+    return logits;
+  }
+
+  std::uint32_t restore(std::span<const Token> tokens) {
+    text.emplace(*engine, tokens.size());
+    return text->restore(tokens);
   }
 
   std::unique_ptr<Engine> engine;
+  std::optional<SequenceText> text;
   std::vector<std::string> warnings;
   std::uint32_t restored = 0;
 };
@@ -124,9 +132,7 @@ TEST_CASE("a restored prompt goes on with the bits of an uninterrupted one") {
         CHECK(second.warnings.empty());
         // And so do the tokens after it.
         const Tokens more = some_tokens(70, 2);
-        const auto one = first.engine->session().evaluate(more);
-        const auto other = second.engine->session().evaluate(more);
-        CHECK(std::ranges::equal(one, other));
+        CHECK(first.text->append(more) == second.text->append(more));
       }
     }
   }
@@ -149,7 +155,7 @@ TEST_CASE("prompts share what they have in common") {
   EngineOptions small;
   small.context = 40;
   Cached least(folder.path(), small);
-  CHECK(least.engine->session().restore(first) == 32);
+  CHECK(least.restore(first) == 32);
 }
 
 TEST_CASE("an engine finds only what it would compute itself") {
@@ -158,7 +164,7 @@ TEST_CASE("an engine finds only what it would compute itself") {
   Cached(folder.path()).evaluate(tokens);
   const auto restored = [&](const EngineOptions& options, const fs::path& model = model_file()) {
     Cached cached(folder.path(), options, model);
-    const std::uint32_t count = cached.engine->session().restore(tokens);
+    const std::uint32_t count = cached.restore(tokens);
     CHECK(cached.warnings.empty());
     return count;
   };
@@ -233,7 +239,7 @@ TEST_CASE("with a window, what has slid out before it was kept is not missed") {
   CHECK(third.restored == 384);
 }
 
-TEST_CASE("the folder keeps to its size, and a session to its rules") {
+TEST_CASE("the folder keeps to its size, and a text to its rules") {
   const TemporaryFolder folder;
   const Tokens tokens = some_tokens(200);
   Cached(folder.path()).evaluate(tokens);
@@ -246,20 +252,20 @@ TEST_CASE("the folder keeps to its size, and a session to its rules") {
   CHECK(small.restored == 64);  // the last pages have gone first
   CHECK(files_in(folder.path()).size() == 2);
 
-  Session& session = small.engine->session();
-  CHECK_THROWS_AS(session.restore(tokens), sluice::UsageError);
-  CHECK_THROWS_AS(session.save(some_tokens(201)), sluice::UsageError);
+  CHECK_THROWS_AS(small.text->restore(tokens), sluice::UsageError);
+  CHECK_THROWS_AS(small.text->save(some_tokens(201)), sluice::UsageError);
   EngineOptions plain;
   plain.context = 64;
   const auto without = Engine::open(model_file(), plain);
-  CHECK(without->session().restore(tokens) == 0);
-  without->session().evaluate(some_tokens(40));
-  without->session().save(some_tokens(40));
-  session.truncate(10);
-  CHECK(session.position() == 10);
+  SequenceText other(*without, 40);
+  CHECK(other.restore(tokens) == 0);
+  other.append(some_tokens(40));
+  other.save(some_tokens(40));
+  small.text->sequence().truncate(10);
+  CHECK(small.text->sequence().position() == 10);
   const Tokens rest(tokens.begin() + 10, tokens.begin() + 90);
   const Tokens all(tokens.begin(), tokens.begin() + 90);
-  CHECK(std::ranges::equal(session.evaluate(rest), uninterrupted(all)));
+  CHECK(small.text->append(rest) == uninterrupted(all));
 }
 
 TEST_CASE("a folder that can no longer be written is a warning, not the end") {

@@ -168,45 +168,26 @@ class CachedSequence final : public Sequence {
   CachedText text_;
 };
 
-// `cache` may be null.
-std::uint32_t restore_text(PromptCache* cache, CachedText& text, std::span<const Token> tokens) {
-  if (text.length() != 0) throw UsageError("only an empty sequence can be restored");
-  if (cache == nullptr) return 0;
-  const std::uint32_t restored = cache->restore(text.pages(), tokens);
-  text.appended(tokens.first(restored));
-  return restored;
-}
-
-void save_text(PromptCache* cache, const CachedText& text, std::span<const Token> tokens) {
-  if (tokens.size() > text.length()) throw UsageError("only what was evaluated can be saved");
-  // While keys are made anew, and that was interrupted, there are fewer than the text has tokens.
-  const std::size_t held = std::min<std::size_t>(tokens.size(), text.pages().length());
-  if (cache != nullptr) cache->save(text.pages(), tokens.first(held));
-}
-
 // One sequence of the stepper's cache, evaluated in chunks.
 class ChunkedSession final : public Session {
  public:
-  // `prompt_cache` may be null.
   ChunkedSession(Stepper& stepper, const plan::MemoryPlan& plan, kvcache::Sequence sequence,
-                 PromptCache* prompt_cache, std::function<void()> before_step)
+                 std::function<void()> before_step)
       : stepper_(stepper),
         plan_(plan),
         text_(stepper, std::move(sequence)),
-        prompt_cache_(prompt_cache),
         before_step_(std::move(before_step)) {}
 
-  std::span<const float> evaluate(std::span<const Token> tokens, std::size_t following) override {
+  std::span<const float> evaluate(std::span<const Token> tokens) override {
     if (tokens.empty()) throw UsageError("there is no token to evaluate");
     require_room(text_.pages(), text_.length(), tokens.size());
-    const std::size_t end = position() + tokens.size() + following;
+    const std::size_t end = position() + tokens.size();
     while (!tokens.empty()) {
       const std::size_t columns = std::min<std::size_t>(tokens.size(), plan_.chunk);
-      const bool is_last = columns == tokens.size() && following == 0;
-      step(tokens.first(columns), is_last ? 1 : 0, end);
+      step(tokens.first(columns), columns == tokens.size() ? 1 : 0, end);
       tokens = tokens.subspan(columns);
     }
-    return following == 0 ? stepper_.logits(0) : std::span<const float>();
+    return stepper_.logits(0);
   }
 
   void evaluate_all(
@@ -229,13 +210,6 @@ class ChunkedSession final : public Session {
   void clear() override { text_.truncate(0); }
   void truncate(std::uint32_t position) override { text_.truncate(position); }
 
-  std::uint32_t restore(std::span<const Token> tokens) override {
-    text_.expect(static_cast<std::uint32_t>(tokens.size()));
-    return restore_text(prompt_cache_, text_, tokens);
-  }
-
-  void save(std::span<const Token> tokens) override { save_text(prompt_cache_, text_, tokens); }
-
  private:
   // `end`: the length of the text when logits are wanted next.
   void step(std::span<const Token> tokens, std::size_t logits, std::size_t end) {
@@ -249,7 +223,6 @@ class ChunkedSession final : public Session {
   Stepper& stepper_;
   const plan::MemoryPlan& plan_;
   CachedText text_;
-  PromptCache* prompt_cache_;
   std::function<void()> before_step_;
 };
 
@@ -328,11 +301,20 @@ class LoadedEngine final : public Engine {
   }
 
   std::uint32_t restore(Sequence& sequence, std::span<const Token> tokens) override {
-    return restore_text(prompt_cache(), dynamic_cast<CachedSequence&>(sequence).text(), tokens);
+    CachedText& text = dynamic_cast<CachedSequence&>(sequence).text();
+    if (text.length() != 0) throw UsageError("only an empty sequence can be restored");
+    if (!prompt_cache_) return 0;
+    const std::uint32_t restored = prompt_cache_->restore(text.pages(), tokens);
+    text.appended(tokens.first(restored));
+    return restored;
   }
 
   void save(const Sequence& sequence, std::span<const Token> tokens) override {
-    save_text(prompt_cache(), dynamic_cast<const CachedSequence&>(sequence).text(), tokens);
+    const CachedText& text = dynamic_cast<const CachedSequence&>(sequence).text();
+    if (tokens.size() > text.length()) throw UsageError("only what was evaluated can be saved");
+    // While keys are made anew, and that was interrupted, there are fewer than the text has tokens.
+    const std::size_t held = std::min<std::size_t>(tokens.size(), text.pages().length());
+    if (prompt_cache_) prompt_cache_->save(text.pages(), tokens.first(held));
   }
 
   std::span<const std::span<const float>> step(std::span<const SequenceWork> works) override {
@@ -369,8 +351,7 @@ class LoadedEngine final : public Engine {
     if (!session_) {
       auto sequence = cache().new_sequence(plan().cache.positions);
       if (!sequence) throw UsageError("other sequences have taken the room of the context");
-      session_.emplace(*stepper_, plan(), std::move(*sequence), prompt_cache(),
-                       [this] { tell_changes(); });
+      session_.emplace(*stepper_, plan(), std::move(*sequence), [this] { tell_changes(); });
     }
     return *session_;
   }
@@ -390,7 +371,6 @@ class LoadedEngine final : public Engine {
   }
 
   kvcache::KvCache& cache() { return stepper_->cache(); }
-  PromptCache* prompt_cache() { return prompt_cache_ ? &*prompt_cache_ : nullptr; }
 
   // With a window a sequence has no end, even if the number of its positions is known.
   std::uint32_t capacity_for(std::uint32_t positions) const {

@@ -3,7 +3,7 @@
 // Engine: opens the model file, checks that sluice can run it, and allocates everything of size. A
 // process has one engine. Sequence: tokens so far, with their keys and values; Engine::step()
 // appends tokens to several sequences and returns logits. Session: the same for a single sequence
-// and any number of tokens.
+// and any number of tokens, where a text is read and none is written.
 //
 // The logits of a token depend only on the tokens before it in its sequence. They are the same bits
 // whatever else is in a step, however the sequence is cut into steps, and whatever it shares with
@@ -244,10 +244,8 @@ class Session {
   // Appends tokens to the sequence and returns the logits after the last one: [vocabulary] floats,
   // valid until the next call. Throws what Engine::step throws; position() then tells how many
   // tokens were appended, in whole chunks. When the context has no room for all, throws UsageError
-  // and appends none. `following`: how many more tokens will be appended before logits are wanted;
-  // if there are any, there are no logits now.
-  virtual std::span<const float> evaluate(std::span<const tokenizer::Token> tokens,
-                                          std::size_t following = 0) = 0;
+  // and appends none.
+  virtual std::span<const float> evaluate(std::span<const tokenizer::Token> tokens) = 0;
 
   // The same, but calls `on_logits(i, logits)` after each token i of `tokens`, in order.
   virtual void evaluate_all(
@@ -258,10 +256,6 @@ class Session {
   virtual std::uint32_t capacity() const = 0;         // tokens it can hold; with a window: no limit
   virtual void clear() = 0;                           // removes all tokens
   virtual void truncate(std::uint32_t position) = 0;  // as Sequence::truncate
-
-  // As Engine::restore and Engine::save.
-  virtual std::uint32_t restore(std::span<const tokenizer::Token> tokens) = 0;
-  virtual void save(std::span<const tokenizer::Token> tokens) = 0;
 };
 
 }  // namespace sluice::engine
