@@ -70,6 +70,9 @@ TEST_CASE("what was said before counts, and is not computed again") {
   CHECK(held > once);
   // A forgotten conversation begins as the first did.
   CHECK(talk("hello\n/reset\nhello\n").output == first + first);
+  // The penalty is for what the text repeats, not for what was forgotten.
+  const std::string penalised = talk("hello\n", "--repeat-penalty 1.5").output;
+  CHECK(talk("hello\n/reset\nhello\n", "--repeat-penalty 1.5").output == penalised + penalised);
 }
 
 TEST_CASE("a saved conversation goes on where it was") {
