@@ -16,9 +16,9 @@ class Thread {
   Thread() = default;  // none
   // Starts a thread that calls f(). Throws std::system_error when the system has none left.
   template <class Function>
-  explicit Thread(Function&& f) {
+  explicit Thread(Function f) {
     const SignalsBlocked guard;
-    thread_ = std::thread(std::forward<Function>(f));
+    thread_ = std::thread(std::move(f));
   }
   // Waits for the thread to end. Its owner has told it to by then.
   ~Thread() { join(); }

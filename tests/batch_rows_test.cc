@@ -403,7 +403,8 @@ TEST_CASE("a prompt may hold NUL and any other character, and be as long as a ro
 }
 
 TEST_CASE("results have the form of their row and carry its number") {
-  const Completion completion{"t\n", Finish::length, 3, 5, 0};
+  const Completion completion{
+      .text = "t\n", .finish = Finish::length, .prompt_tokens = 3, .completion_tokens = 5};
   for (const auto& [form, id] :
        {std::pair(Form::plain, json(7)), std::pair(Form::plain, json()),
         std::pair(Form::completions, json("a")), std::pair(Form::chat, json("\"\n\u00e9"))}) {
@@ -447,7 +448,8 @@ TEST_CASE("results have the form of their row and carry its number") {
 
 TEST_CASE("a result has all that was asked for, in the form of its row") {
   const sluice::test::ByteTokenizer tokenizer;
-  Completion completion{"ab", Finish::length, 3, 2, 0};
+  Completion completion{
+      .text = "ab", .finish = Finish::length, .prompt_tokens = 3, .completion_tokens = 2};
   completion.logprobs = {{'a', -0.5F}, {'a', -0.5F},  {'"', -1},
                          {'b', -2},    {'c', -0.25F}, {200, -3}};
   for (const Form form : {Form::plain, Form::completions, Form::chat}) {
