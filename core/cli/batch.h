@@ -8,6 +8,7 @@
 
 #include "core/cli/chat_setup.h"
 #include "core/cli/options.h"
+#include "core/cli/row_setup.h"
 
 namespace sluice::cli {
 
@@ -15,20 +16,14 @@ namespace sluice::cli {
 // rest. EX_TEMPFAIL of sysexits(3), which job schedulers understand as "try again".
 inline constexpr int exit_status_resume = 75;
 
-struct BatchOptions {
-  CommonOptions common;
-  SamplingOptions sampling;
+struct BatchOptions : ResultOptions {
+  BatchOptions() { tokens_max = 256; }
   engine::PromptCacheOptions prompt_cache;
   std::filesystem::path input;
   std::filesystem::path output;
   std::uint32_t parallel = 0;  // 0: auto
   std::string shard = "1/1";
   std::string truncate = "no";
-  std::string chat_format = "auto";
-  ThinkingOptions thinking;
-  bool check_model = false;
-  bool shortens = false;
-  std::uint32_t tokens_max = 256;
   std::uint32_t grace_s = 5;
   bool ordered = false;
   bool retry_errors = false;

@@ -104,14 +104,7 @@ std::unique_ptr<Journal> drop_errors(const BatchOptions& options,
 batch::JobState job_state(const BatchOptions& options, const batch::Input& input,
                           const batch::Shard& shard, const gguf::Model& model) {
   batch::JobState state{input.bytes(), input.digest(), input.rows(), shard, {}};
-  state.settings = recorded_settings({.common = options.common,
-                                      .sampling = options.sampling,
-                                      .chat_format = options.chat_format,
-                                      .thinking = options.thinking,
-                                      .tokens_max = options.tokens_max,
-                                      .check_model = options.check_model,
-                                      .shortens = options.shortens},
-                                     model);
+  state.settings = recorded_settings(options, model);
   state.settings["--truncate"] = options.truncate;
   return state;
 }

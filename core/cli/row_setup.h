@@ -28,13 +28,13 @@ sampling::SamplerOptions openai_sampler(const SamplingOptions& sampling);
 
 // The options of a command that its results depend on.
 struct ResultOptions {
-  const CommonOptions& common;
-  const SamplingOptions& sampling;
-  const std::string& chat_format;
-  const ThinkingOptions& thinking;
-  std::uint32_t tokens_max;
-  bool check_model;
-  bool shortens;
+  CommonOptions common;
+  SamplingOptions sampling;
+  std::string chat_format = "auto";
+  ThinkingOptions thinking;
+  std::uint32_t tokens_max = 0;
+  bool check_model = false;
+  bool shortens = false;
 };
 
 // What the results of a job depend on, as batch::JobState records it: the model, the options under

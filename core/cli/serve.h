@@ -10,12 +10,12 @@
 
 #include "core/cli/chat_setup.h"
 #include "core/cli/options.h"
+#include "core/cli/row_setup.h"
 
 namespace sluice::cli {
 
-struct ServeOptions {
-  CommonOptions common;
-  SamplingOptions sampling;
+struct ServeOptions : ResultOptions {
+  ServeOptions() { tokens_max = 2048; }
   engine::PromptCacheOptions prompt_cache;
   std::string host = "127.0.0.1";
   std::optional<std::uint16_t> port;  // nothing: 8080, or none where there is --unix
@@ -27,11 +27,6 @@ struct ServeOptions {
   std::uint32_t queue = 64;
   double rate = 0;
   std::uint32_t grace_s = 10;
-  std::uint32_t tokens_max = 2048;
-  std::string chat_format = "auto";
-  ThinkingOptions thinking;
-  bool check_model = false;
-  bool shortens = false;
   bool logs_requests = false;
   std::string data;  // a folder; empty: the usual one
   std::uint64_t data_bytes_max = std::uint64_t{4} << 30;

@@ -132,14 +132,7 @@ ServePreparation prepare_serve(const ServeOptions& options) {
   preparation.names = model_names(options.common.model, metadata);
   preparation.chat_source =
       find_chat_source(options.chat_format, metadata, preparation.no_dialogue);
-  preparation.settings = recorded_settings({.common = options.common,
-                                            .sampling = options.sampling,
-                                            .chat_format = options.chat_format,
-                                            .thinking = options.thinking,
-                                            .tokens_max = options.tokens_max,
-                                            .check_model = options.check_model,
-                                            .shortens = options.shortens},
-                                           planner.header());
+  preparation.settings = recorded_settings(options, planner.header());
   return preparation;
 }
 
