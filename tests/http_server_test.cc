@@ -243,6 +243,22 @@ TEST_CASE("a file is sent in pieces, whole") {
   CHECK(client.ask("POST", "/echo", "next").body == "next");
 }
 
+TEST_CASE("a client that has said all it had to say gets the whole answer") {
+  const sluice::test::TemporaryFolder folder;
+  Running running;
+  const std::string text(1'000'000, 'x');
+  running.handler.path_of_file = (folder.path() / "f").string();
+  std::ofstream(running.handler.path_of_file) << text;
+  const std::string ahead = GENERATE(std::string(), std::string(60'000, 'y'));
+  HttpClient client(running.port, 4096);
+  REQUIRE(client.send("GET /file HTTP/1.1\r\nHost: x\r\n\r\n" + ahead));
+  REQUIRE(::shutdown(client.descriptor(), SHUT_WR) == 0);
+  std::this_thread::sleep_for(50ms);  // the server looks at its clients meanwhile
+  const Answer answer = client.read_answer();
+  CHECK(answer.status == 200);
+  CHECK(answer.body == text);
+}
+
 TEST_CASE("the server knows when a client has gone") {
   Running running;
   SECTION("while it waits") {

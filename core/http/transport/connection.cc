@@ -123,12 +123,19 @@ void Connection::take_in() {
   std::vector<char>& piece = server_.received_piece;
   const ssize_t n = ::recv(socket_.native_handle(), piece.data(), piece.size(), MSG_DONTWAIT);
   const bool is_too_early = n < 0 && (errno == EAGAIN || errno == EINTR);
+  if (n == 0 && has_whole_answer()) return;  // the client sends no more; end_answer() reads again
   if (n <= 0 && !is_too_early) return close();
   if (n > 0 && phase_ != Phase::lingering) {
     in_.append(piece.data(), static_cast<std::size_t>(n));
     consume();
   }
   read();
+}
+
+// A client that ends its side is gone, unless all that is left to do is to send: it may have said
+// all that it had to say, and wait for that. Writing tells when it does not.
+bool Connection::has_whole_answer() const {
+  return phase_ == Phase::answer && has_ended_;
 }
 
 // Gives the reader what has come, as far as it belongs to the present request; unless there is a
@@ -420,7 +427,8 @@ void Connection::tick(Clock::time_point now) {
 
 void Connection::look_at_answer(Clock::time_point now) {
   pollfd look{.fd = socket_.native_handle(), .events = POLLRDHUP, .revents = 0};
-  if (::poll(&look, 1, 0) > 0 && (look.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0) {
+  if (!has_whole_answer() && ::poll(&look, 1, 0) > 0 &&
+      (look.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0) {
     return close();
   }
   if (outbox_.is_too_slow(now)) return cut_off();

@@ -44,6 +44,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void enter(Phase phase);
   void read();
   void take_in();
+  bool has_whole_answer() const;
   void consume(const std::exception_ptr& problem = nullptr);
   void consume_all();
   bool is_consuming() const;
