@@ -168,3 +168,22 @@ TEST_CASE("samples of the demonstration model repeat with their seed and end by 
     CHECK(text.size() < 3000);
   }
 }
+
+TEST_CASE("a grown model computes what the small one computes, bit for bit") {
+  if (shell("python3 --version").status != 0) SLUICE_SKIP("no python3");
+  const Folder folder;
+  const std::string grown = folder.file("grown.gguf");
+  const auto made =
+      shell("python3 -B " + source + "/scripts/grow-model " + demo + " " + grown + " --to tiny");
+  INFO(made.errors);
+  REQUIRE(made.status == 0);
+  int outputs = 0;
+  const auto logits = [&](const std::string& model) {
+    const std::string out = folder.file("logits") + std::to_string(++outputs);
+    const auto result = shell("sluice logits " + model + " --tokens 5,9,200,77,1000,3,3 -o " + out);
+    INFO(result.errors);
+    REQUIRE(result.status == 0);
+    return sluice::test::content(out);
+  };
+  CHECK(logits(grown) == logits(demo));
+}
