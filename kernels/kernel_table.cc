@@ -112,7 +112,7 @@ void fill_amx(KernelTable&) {}
 
 #endif
 
-KernelTable make_table(Isa isa) {
+KernelTable table_of_tier(Isa isa) {
   KernelTable table{};
   table.isa = isa;
   fill_matmul_scalar(table.matmul);
@@ -130,6 +130,12 @@ KernelTable make_table(Isa isa) {
   fill_avx512(table);
   if (isa == Isa::avx512) return table;
   fill_amx(table);
+  return table;
+}
+
+KernelTable make_table(Isa isa) {
+  KernelTable table = table_of_tier(isa);
+  table.matmul.prefetch = chosen_prefetch();
   return table;
 }
 

@@ -49,7 +49,7 @@ const KernelTable& kernel_table(Isa isa);
 
 // The table in use: the highest tier, or the one that the environment variable SLUICE_ISA names
 // (scalar|avx2|avx512|amx). Throws std::invalid_argument when it names no tier or one this CPU
-// lacks.
+// lacks. Both functions throw what chosen_prefetch() does.
 const KernelTable& kernel_table();
 
 }  // namespace sluice::kernels

@@ -111,4 +111,9 @@ ColumnA32 Activations::a32(std::size_t column) const {
   return column_of(a32_, column);
 }
 
+void MatmulKernels::multiply(const WeightRows& w, const Activations& x, float* y,
+                             std::size_t y_stride, const MatmulScratch& scratch) const {
+  kernel(w, x, y, y_stride, scratch, prefetch);
+}
+
 }  // namespace sluice::kernels

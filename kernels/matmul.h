@@ -21,6 +21,7 @@
 #include <cstdint>
 
 #include "kernels/block_formats.h"
+#include "kernels/prefetch.h"
 #include "kernels/quantise.h"
 
 namespace sluice::kernels {
@@ -97,9 +98,13 @@ struct MatmulScratch {
 
 struct MatmulKernels {
   // y[c * y_stride + r] = row r times column c, for all rows of w and all columns of x.
-  void (*multiply)(const WeightRows& w, const Activations& x, float* y, std::size_t y_stride,
-                   const MatmulScratch& scratch);
+  void multiply(const WeightRows& w, const Activations& x, float* y, std::size_t y_stride,
+                const MatmulScratch& scratch) const;
+
+  void (*kernel)(const WeightRows& w, const Activations& x, float* y, std::size_t y_stride,
+                 const MatmulScratch& scratch, const PrefetchPolicy& policy);
   bool reads_packed = false;  // whether this tier has kernels for packed panels
+  PrefetchPolicy prefetch{};  // of packed panels
 };
 
 // The tiers; see kernels/kernel_table.h for the choice between them.

@@ -448,21 +448,22 @@ constexpr bool is_for_tiles(BlockType type) {
 
 template <typename Kernel>
 void multiply_on_tiles(const WeightRows& w, const Activations& x, float* y, std::size_t y_stride,
-                       const MatmulScratch& scratch) {
+                       const MatmulScratch& scratch, const Prefetch& prefetch) {
   const TileRegisters registers(Kernel::configuration(smaller(tile_rows, x.columns())));
-  multiply_panels<Kernel>(w, x, y, y_stride, scratch);
+  multiply_panels<Kernel>(w, x, y, y_stride, scratch, prefetch);
 }
 
 void multiply(const WeightRows& w, const Activations& x, float* y, std::size_t y_stride,
-              const MatmulScratch& scratch) {
+              const MatmulScratch& scratch, const PrefetchPolicy& policy) {
+  const Prefetch& prefetch = policy.for_columns(x.columns());
   const auto run_integer = [&]<typename Format>(Format) {
     if constexpr (is_for_tiles(Format::type)) {
-      multiply_on_tiles<TwoByteKernel<Format>>(w, x, y, y_stride, scratch);
+      multiply_on_tiles<TwoByteKernel<Format>>(w, x, y, y_stride, scratch, prefetch);
     }
   };
   const auto run_small = [&]<typename Format>(Format) {
     if constexpr (is_for_tiles(Format::type)) {
-      multiply_on_tiles<SmallKernel<Format>>(w, x, y, y_stride, scratch);
+      multiply_on_tiles<SmallKernel<Format>>(w, x, y, y_stride, scratch, prefetch);
     }
   };
   const bool is_large = w.rows >= panel_rows && x.columns() >= fewest_columns;
@@ -472,7 +473,7 @@ void multiply(const WeightRows& w, const Activations& x, float* y, std::size_t y
   }
   MatmulKernels avx512;
   fill_matmul_avx512vnni(avx512);
-  avx512.multiply(w, x, y, y_stride, scratch);
+  avx512.kernel(w, x, y, y_stride, scratch, policy);
 }
 
 }  // namespace

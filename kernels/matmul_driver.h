@@ -83,16 +83,29 @@ struct FileRows {
   const std::byte* ahead;  // the next bytes to prefetch
 };
 
+// Distances from the bytes read now to those to prefetch now, into each cache. 0: the bytes
+// themselves, which is as good as nothing. So one code serves every policy.
+struct Ahead {
+  Ahead() = default;
+  Ahead(const Prefetch& prefetch, std::size_t bytes) {
+    const auto distance = static_cast<std::ptrdiff_t>(bytes);
+    into_l1 = prefetch.into == CacheLevel::l1 ? distance : 0;
+    into_l2 = prefetch.into == CacheLevel::l2 ? distance : 0;
+  }
+  [[gnu::always_inline]] inline void prefetch_from(const std::byte* p) const {
+    __builtin_prefetch(p + into_l1, 0, 3);
+    __builtin_prefetch(p + into_l2, 0, 2);
+  }
+
+  std::ptrdiff_t into_l1, into_l2;
+};
+
 // The same in a packed panel (kernels/panel_packing.h).
 struct PackedRows {
   const std::byte* words;
   const std::byte* odd;  // the bytes of the block that are not a whole word
-  std::ptrdiff_t ahead;  // distance from the bytes read now to those to prefetch now
+  Ahead ahead;
 };
-
-// How far ahead of its reads a thread prefetches packed weights. Measured: less does not cover the
-// latency of memory, more is evicted from the first-level cache before it is used.
-constexpr std::size_t ahead_bytes = 2048;
 
 // How a block of `Format` is divided into words and odd bytes.
 template <typename Format>
@@ -143,8 +156,8 @@ class PanelProduct {
   using Panel = typename Kernel::Panel;
   using Work = Workspace<Panel, typename Kernel::Column>;
 
-  PanelProduct(const WeightRows& w, const MatmulScratch& scratch)
-      : w_(w), work_(*reinterpret_cast<Work*>(scratch.data)) {}
+  PanelProduct(const WeightRows& w, const MatmulScratch& scratch, const Prefetch& prefetch)
+      : w_(w), work_(*reinterpret_cast<Work*>(scratch.data)), prefetch_(prefetch) {}
 
   // y = w x for at least 16 rows. If the number of rows is not a multiple of 16, the last panel
   // overlaps the one before it: the shared rows are computed twice, with the same result.
@@ -163,11 +176,11 @@ class PanelProduct {
   }
 
  private:
-  static void start(FileRows& rows, std::size_t row_bytes, const std::byte* next_group) {
-    rows = {nullptr, row_bytes, next_group};
+  void start(FileRows& rows, const std::byte* next_group) const {
+    rows = {nullptr, w_.row_bytes, next_group};
   }
-  static void start(PackedRows& rows, std::size_t, const std::byte*) {
-    rows = {nullptr, nullptr, ahead_bytes};
+  void start(PackedRows& rows, const std::byte*) const {
+    rows = {nullptr, nullptr, Ahead(prefetch_, prefetch_.bytes_ahead)};
   }
 
   void multiply_group(const RowGroup& group, float* y, std::size_t y_stride) {
@@ -176,7 +189,7 @@ class PanelProduct {
     std::memset(work_.sums, 0, tiles * activation_tile * sizeof work_.sums[0]);
     const std::size_t panel_bytes = panel_rows * w_.row_bytes;
     Rows rows;
-    start(rows, w_.row_bytes, group.data + group.panels * panel_bytes);
+    start(rows, group.data + group.panels * panel_bytes);
     for (std::size_t k = 0; k < w_.columns; k += k_block) {
       for (int p = 0; p < group.panels; ++p) {
         Kernel::unpack(rows, group.data + p * panel_bytes, w_.columns, k, work_.panels[p]);
@@ -222,15 +235,18 @@ class PanelProduct {
 
   const WeightRows& w_;
   Work& work_;
+  Prefetch prefetch_;
   std::size_t count_ = 0;  // columns of the current column block
 };
 
 // y = w x for rows laid out as in the file, or packed.
 template <typename Kernel>
 void multiply_panels(const WeightRows& w, const Activations& x, float* y, std::size_t y_stride,
-                     const MatmulScratch& scratch) {
-  if (w.is_packed) return PanelProduct<Kernel, PackedRows>(w, scratch).run(x, y, y_stride);
-  PanelProduct<Kernel, FileRows>(w, scratch).run(x, y, y_stride);
+                     const MatmulScratch& scratch, const Prefetch& prefetch) {
+  if (w.is_packed) {
+    return PanelProduct<Kernel, PackedRows>(w, scratch, prefetch).run(x, y, y_stride);
+  }
+  PanelProduct<Kernel, FileRows>(w, scratch, prefetch).run(x, y, y_stride);
 }
 
 }  // namespace

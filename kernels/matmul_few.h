@@ -24,6 +24,7 @@ struct PanelStreams {
   const std::byte* first;
   std::size_t panel_bytes;
   std::size_t blocks;  // of a row
+  const Prefetch& prefetch;
   PackedRows rows[panels];
 
   // Moves all streams to block i and sets how far ahead they prefetch: whole blocks, so that each
@@ -31,12 +32,12 @@ struct PanelStreams {
   // panel, which another stream is reading, but with the one `panels` further on.
   void go_to_block(std::size_t i) {
     constexpr std::size_t block_bytes = panel_rows * Format::block_bytes;
-    constexpr std::size_t blocks_ahead = (ahead_bytes + block_bytes - 1) / block_bytes;
+    const std::size_t blocks_ahead = (prefetch.bytes_ahead + block_bytes - 1) / block_bytes;
     std::size_t ahead = blocks_ahead * block_bytes;
     if (i + blocks_ahead >= blocks) ahead += (panels - 1) * panel_bytes;
     for (std::size_t p = 0; p < panels; ++p) {
       go_to<Format>(rows[p], first + p * panel_bytes, blocks, i);
-      rows[p].ahead = static_cast<std::ptrdiff_t>(ahead);
+      rows[p].ahead = Ahead(prefetch, ahead);
     }
   }
 };
@@ -210,7 +211,8 @@ struct FewFloatColumns {
              k * panel_rows * Format::block_bytes;
       for (int c = 0; c < columns_together; ++c) sum[p][c] = sums[p * columns + c];
     }
-    add_float_products<Format, true>(w, weights, from_k, sum);
+    const Ahead ahead(streams.prefetch, streams.prefetch.bytes_ahead);
+    add_float_products<Format, true>(w, ahead, weights, from_k, sum);
     for (int p = 0; p < panels_together; ++p) {
       for (int c = 0; c < columns_together; ++c) sums[p * columns + c] = sum[p][c];
     }
@@ -227,35 +229,36 @@ class FewColumns {
              std::size_t y_stride)
       : w_(w), columns_(columns), count_(count), y_(y), y_stride_(y_stride) {}
 
-  void run() {
+  void run(const Prefetch& prefetch) {
     static_assert(few_columns == 4 || few_columns == 8);
-    if (count_ == 1) return run_columns<4, 1>();
-    if (count_ == 2) return run_columns<4, 2>();
-    if (count_ <= 4) return run_columns<4, 4>();
+    if (count_ == 1) return run_columns<4, 1>(prefetch);
+    if (count_ == 2) return run_columns<4, 2>(prefetch);
+    if (count_ <= 4) return run_columns<4, 4>(prefetch);
     // With so many columns arithmetic takes as long as reading, and one stream is enough.
-    if constexpr (few_columns == 8) run_columns<1, 8>();
+    if constexpr (few_columns == 8) run_columns<1, 8>(prefetch);
   }
 
  private:
   // Multiplies groups of `panels` panels, and the panels that remain one by one.
   template <int panels, int columns>
-  void run_columns() {
+  void run_columns(const Prefetch& prefetch) {
     std::size_t row = 0;
-    run_groups<panels, columns>(row);
-    if constexpr (panels > 1) run_groups<1, columns>(row);
+    if (prefetch.panels_in_turn > 1) run_groups<panels, columns>(row, prefetch);
+    run_groups<1, columns>(row, prefetch);
   }
 
   template <int panels, int columns>
-  void run_groups(std::size_t& row) {
+  void run_groups(std::size_t& row, const Prefetch& prefetch) {
+    using Work = Product<Format, panels, columns>;
     constexpr std::size_t rows = panels * panel_rows;
-    constexpr std::size_t weights_per_block = Product<Format, panels, columns>::weights_per_block;
     for (; row + rows <= w_.rows; row += rows) {
       PanelStreams<Format, panels> streams{w_.data + row * w_.row_bytes,
                                            panel_rows * w_.row_bytes,
-                                           w_.columns / weights_per_block,
+                                           w_.columns / Work::weights_per_block,
+                                           prefetch,
                                            {}};
       Sums<panels, columns> sums;
-      Product<Format, panels, columns>::run(streams, columns_, sums);
+      Work::run(streams, columns_, sums);
       sums.store_to(y_ + row, y_stride_, count_);
     }
   }

@@ -46,12 +46,12 @@ struct UnpacksFloats {
     rows.ahead = floats.ahead;
   }
 
-  static void unpack(PackedRows&, const std::byte* data, std::size_t size, std::size_t k,
+  static void unpack(PackedRows& rows, const std::byte* data, std::size_t size, std::size_t k,
                      FloatPanel& panel) {
     constexpr std::size_t bytes = panel_rows * Format::block_bytes;
     const std::byte* p = data + k * bytes;
     for (std::size_t i = 0; i < smaller(k_block, size - k); ++i, p += bytes) {
-      __builtin_prefetch(p + ahead_bytes, 0, 3);
+      rows.ahead.prefetch_from(p);
       store(panel.w[i], Format::load_elements(p, panel_rows));
     }
   }
@@ -61,7 +61,7 @@ struct UnpacksFloats {
 // four partial sums that are then added to `sum`. Prefetches weights if `reads_ahead`.
 template <typename Format, bool reads_ahead, int panels, int columns>
 [[gnu::always_inline]] inline void add_float_products(const std::byte* const (&weights)[panels],
-                                                      std::size_t count,
+                                                      const Ahead& ahead, std::size_t count,
                                                       const float* const (&x)[columns],
                                                       F32x16 (&sum)[panels][columns]) {
   constexpr std::size_t bytes = panel_rows * Format::block_bytes;
@@ -79,7 +79,7 @@ template <typename Format, bool reads_ahead, int panels, int columns>
     for (int p = 0; p < panels; ++p) {
       const std::byte* at = weights[p] + (k + j) * bytes;
       if constexpr (reads_ahead) {
-        if (j * bytes % cache_line == 0) __builtin_prefetch(at + ahead_bytes, 0, 3);
+        if (j * bytes % cache_line == 0) ahead.prefetch_from(at);
       }
       const F32x16 w = Format::load_elements(at, panel_rows);
 #pragma GCC unroll 4
@@ -125,7 +125,7 @@ struct FloatKernel : UnpacksFloats<Format> {
       float* sums_of_panel = sums + i * panel_rows;
       for (int c = 0; c < columns; ++c) sum[0][c] = load(sums_of_panel + c * sums_stride);
       const std::byte* const w[1] = {reinterpret_cast<const std::byte*>(p[i].w)};
-      add_float_products<FloatFormat<BlockType::f32>, false>(w, weights, x, sum);
+      add_float_products<FloatFormat<BlockType::f32>, false>(w, Ahead(), weights, x, sum);
       for (int c = 0; c < columns; ++c) store(sums_of_panel + c * sums_stride, sum[0][c]);
     }
   }

@@ -63,7 +63,7 @@ inline I32x16 word(FileRows& rows, std::size_t at) {
 template <typename Format>
 [[gnu::always_inline]] inline I32x16 word(const PackedRows& rows, std::size_t at) {
   const std::byte* p = rows.words + division<Format>.packed_at(at) * panel_rows;
-  __builtin_prefetch(p + rows.ahead, 0, 3);
+  rows.ahead.prefetch_from(p);
   return load_words(p);
 }
 template <typename Format>
@@ -95,7 +95,7 @@ inline F32x16 half(FileRows& rows) {
 template <typename Format>
 inline F32x16 half(const PackedRows& rows) {
   static_assert(division<Format>.odd_bytes() == 2);
-  __builtin_prefetch(rows.odd + rows.ahead, 0, 3);
+  rows.ahead.prefetch_from(rows.odd);
   return load_halves(rows.odd, panel_rows);
 }
 
@@ -108,7 +108,7 @@ inline I32x16 odd_byte(FileRows& rows) {
 template <typename Format>
 inline I32x16 odd_byte(const PackedRows& rows) {
   static_assert(division<Format>.odd_bytes() == 1);
-  __builtin_prefetch(rows.odd + rows.ahead, 0, 3);
+  rows.ahead.prefetch_from(rows.odd);
   return load_bytes(rows.odd);
 }
 

@@ -15,6 +15,7 @@ using kernels::Isa;
 using kernels::KernelTable;
 
 constexpr const char* tier_in_child = "kernel table child: the tier named by SLUICE_ISA is in use";
+constexpr const char* prefetch_in_child = "kernel table child: SLUICE_PREFETCH is in use";
 constexpr const char* error_in_child = "kernel table child: a bad SLUICE_ISA is refused";
 
 // What the files of a tier put into a table.
@@ -59,7 +60,7 @@ KernelTable own_kernels(Isa isa) {
 void check_belongs_to(const KernelTable& table, Isa isa) {
   const KernelTable own = own_kernels(isa);
   CHECK(table.isa == isa);
-  CHECK(table.matmul.multiply == own.matmul.multiply);
+  CHECK(table.matmul.kernel == own.matmul.kernel);
   CHECK(table.quantise.a256 == own.quantise.a256);
   CHECK(table.quantise.a32 == own.quantise.a32);
   CHECK(table.vector_ops.rms_norm == own.vector_ops.rms_norm);
@@ -89,7 +90,7 @@ void check_belongs_to(const KernelTable& table, Isa isa) {
   CHECK(table.convolution.causal == own.convolution.causal);
   CHECK(table.recurrence.delta_rule == own.recurrence.delta_rule);
   CHECK(table.recurrence.state_scan == own.recurrence.state_scan);
-  CHECK(table.matmul.multiply != nullptr);
+  CHECK(table.matmul.kernel != nullptr);
   CHECK(table.vector_ops.relu_squared != nullptr);
 }
 
@@ -141,6 +142,48 @@ TEST_CASE("SLUICE_ISA with a name that is no tier is refused") {
   }
 }
 
+TEST_CASE("a way to prefetch is read for all numbers of columns or for each class of them") {
+  using kernels::CacheLevel;
+  const kernels::PrefetchPolicy same = kernels::parse_prefetch("4096:l2:1");
+  for (const kernels::Prefetch& one : same.of_class) {
+    CHECK(one.bytes_ahead == 4096);
+    CHECK(one.into == CacheLevel::l2);
+    CHECK(one.panels_in_turn == 1);
+  }
+  const std::string text = "0:l1:1,1:l1:4,8192:l2:1,1048576:l2:4,2048:l1:4";
+  const kernels::PrefetchPolicy policy = kernels::parse_prefetch(text);
+  CHECK(kernels::to_text(policy) == text);
+  const std::size_t columns[][2] = {{1, 0},        {2, 1},     {4, 1},
+                                    {5, 1 << 13},  {8, 8192},  {9, 1048576},
+                                    {16, 1048576}, {17, 2048}, {512, 2048}};
+  for (const auto [count, bytes] : columns) CHECK(policy.for_columns(count).bytes_ahead == bytes);
+  for (const char* bad :
+       {"", ",", "x", "1", "1:l1", "1:l3:4", "1:l1:2", "1:l1:4x", "-1:l1:4", "1048577:l1:4",
+        "4294967296:l1:4", "1:l1:4,1:l1:4", "1:l1:4,,1:l1:4,1:l1:4,1:l1:4",
+        "1:l1:4:", "1:l1:1,1:l1:1,1:l1:1,1:l1:1,1:l1:1,1:l1:1"}) {
+    INFO(bad);
+    std::string message;
+    try {
+      kernels::parse_prefetch(bad);
+    } catch (const std::invalid_argument& error) {
+      message = error.what();
+    }
+    CHECK(message.find("SLUICE_PREFETCH=" + std::string(bad) + " is no way") == 0);
+  }
+}
+
+TEST_CASE(prefetch_in_child, "[.child]") {
+  REQUIRE(std::getenv("SLUICE_PREFETCH"));
+  CHECK(kernels::to_text(kernels::kernel_table().matmul.prefetch) ==
+        "77:l2:1,77:l2:1,77:l2:1,77:l2:1,77:l2:1");
+}
+
+TEST_CASE("SLUICE_PREFETCH forces a way to prefetch") {
+  const std::string name(kernels::isa_name(kernels::highest_isa()));
+  CHECK(child_passes(name + "' SLUICE_PREFETCH='77:l2:1", prefetch_in_child));
+  CHECK_FALSE(child_passes(name + "' SLUICE_PREFETCH='77:l2:2", prefetch_in_child));
+}
+
 TEST_CASE("an empty SLUICE_ISA means the highest tier") {
   const Isa highest = kernels::highest_isa();
   CHECK(kernels::kernel_table(highest).isa == highest);
@@ -156,7 +199,7 @@ TEST_CASE("every table is of its tier, and tiers share no kernel but those AMX h
     for (const Isa other : isas) {
       if (other == isa) continue;
       const KernelTable &a = kernels::kernel_table(isa), &b = kernels::kernel_table(other);
-      CHECK(a.matmul.multiply != b.matmul.multiply);
+      CHECK(a.matmul.kernel != b.matmul.kernel);
       CHECK(a.peak.int8_macs != b.peak.int8_macs);
       if (std::min(isa, other) == Isa::avx512) continue;
       CHECK(a.quantise.a256 != b.quantise.a256);

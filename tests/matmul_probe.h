@@ -176,8 +176,8 @@ class MatmulProbe : public Probe {
     return !difference(y.data(), column(c), shape_.rows);
   }
   // Packed panels of the same rows, without the last rows that make no panel; with all columns and
-  // with one alone.
-  bool same_packed(const KernelTable& table) {
+  // with one alone, whatever is prefetched.
+  bool same_packed(KernelTable table) {
     const std::size_t rows = shape_.rows / kernels::panel_rows * kernels::panel_rows;
     if (!table.matmul.reads_packed || !kernels::can_pack(rows)) return true;
     Guarded<std::byte> packed(std::vector<std::byte>(rows * row_bytes_), 1);
@@ -185,14 +185,18 @@ class MatmulProbe : public Probe {
     kernels::WeightRows w{shape_.type, packed.data(), rows, shape_.size, row_bytes_, true};
     std::vector<float> y(y_.size());
     const kernels::MatmulScratch scratch{ActivationColumns::aligned(scratch_.data())};
-    table.matmul.multiply(w, x_.get(), y.data(), y_stride_, scratch);
-    for (std::size_t c = 0; c < shape_.columns; ++c) {
-      if (difference(y.data() + c * y_stride_, column(c), rows)) return false;
-    }
     const ActivationColumns x = x_.alone(0);
     x.quantise(table, kernels::activation_form(shape_.type));
-    table.matmul.multiply(w, x.get(), y.data(), y_stride_, scratch);
-    return !difference(y.data(), column(0), rows) && packed.intact();
+    for (const char* prefetch : {"2048:l1:4", "0:l1:1", "0:l2:4", "8192:l2:1", "700:l2:4"}) {
+      table.matmul.prefetch = kernels::parse_prefetch(prefetch);
+      table.matmul.multiply(w, x_.get(), y.data(), y_stride_, scratch);
+      for (std::size_t c = 0; c < shape_.columns; ++c) {
+        if (difference(y.data() + c * y_stride_, column(c), rows)) return false;
+      }
+      table.matmul.multiply(w, x.get(), y.data(), y_stride_, scratch);
+      if (difference(y.data(), column(0), rows)) return false;
+    }
+    return packed.intact();
   }
   std::optional<std::string> beyond_tolerance() const;
 

@@ -1,0 +1,138 @@
+#include "kernels/prefetch.h"
+
+#include <charconv>
+#include <cstdlib>
+#include <optional>
+#include <stdexcept>
+
+#ifdef SLUICE_HAVE_X86_TIERS
+#include <cpuid.h>
+#endif
+
+namespace sluice::kernels {
+namespace {
+
+constexpr Prefetch none_one_panel = {0, CacheLevel::l1, 1};
+constexpr Prefetch near = {2048, CacheLevel::l1, 4};
+constexpr Prefetch far = {8192, CacheLevel::l2, 4};
+
+// Measured on one thread, from memory (docs/performance.md). Zen 4 loses a third to `near`; Intel's
+// servers need it for few columns.
+constexpr PrefetchPolicy of_zen_4 = {{none_one_panel, far, far, far, near}};
+constexpr PrefetchPolicy of_intel_servers = {{near, near, far, far, near}};
+constexpr PrefetchPolicy of_others = {{near, near, near, near, near}};
+
+#ifdef SLUICE_HAVE_X86_TIERS
+
+// A range of models of a family, as CPUID numbers them.
+struct Core {
+  unsigned vendor;  // ebx of leaf 0
+  unsigned family, first_model, last_model;
+  const PrefetchPolicy* policy;
+};
+
+constexpr unsigned amd = signature_AMD_ebx, intel = signature_INTEL_ebx;
+constexpr Core cores[] = {
+    {amd, 0x19, 0x10, 0x1f, &of_zen_4},           // Genoa
+    {amd, 0x19, 0x60, 0x7f, &of_zen_4},           // Raphael, Phoenix
+    {amd, 0x19, 0xa0, 0xaf, &of_zen_4},           // Bergamo, Siena
+    {intel, 0x6, 0x8f, 0x8f, &of_intel_servers},  // Sapphire Rapids
+    {intel, 0x6, 0xcf, 0xcf, &of_intel_servers},  // Emerald Rapids
+    {intel, 0x6, 0xad, 0xae, &of_intel_servers},  // Granite Rapids
+};
+
+const PrefetchPolicy& policy_of_this_core() {
+  unsigned eax = 0, vendor = 0, ecx = 0, edx = 0, unused = 0;
+  if (__get_cpuid(0, &eax, &vendor, &ecx, &edx) == 0) return of_others;
+  if (__get_cpuid(1, &eax, &unused, &ecx, &edx) == 0) return of_others;
+  const unsigned base = eax >> 8 & 15, family = base + (base == 15 ? eax >> 20 & 255 : 0);
+  const unsigned model = (eax >> 4 & 15) | (eax >> 16 & 15) << 4;
+  for (const Core& core : cores) {
+    if (vendor == core.vendor && family == core.family && model >= core.first_model &&
+        model <= core.last_model) {
+      return *core.policy;
+    }
+  }
+  return of_others;
+}
+
+#else
+
+const PrefetchPolicy& policy_of_this_core() {
+  return of_others;
+}
+
+#endif
+
+// Takes the text up to the separator, or all of it, off the front of `text`.
+std::string_view take_until(std::string_view& text, char separator) {
+  const std::size_t end = text.find(separator);
+  const std::string_view part = text.substr(0, end);
+  text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+  return part;
+}
+
+std::optional<std::uint32_t> number(std::string_view text) {
+  std::uint32_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+std::optional<Prefetch> parse_one(std::string_view text) {
+  constexpr std::uint32_t bytes_max = 1 << 20;
+  const auto bytes = number(take_until(text, ':'));
+  const std::string_view level = take_until(text, ':');
+  const auto panels = number(text);
+  if (!bytes || *bytes > bytes_max || (level != "l1" && level != "l2")) return std::nullopt;
+  if (panels != 1U && panels != 4U) return std::nullopt;
+  return Prefetch{*bytes, level == "l1" ? CacheLevel::l1 : CacheLevel::l2,
+                  static_cast<std::uint8_t>(*panels)};
+}
+
+}  // namespace
+
+const Prefetch& PrefetchPolicy::for_columns(std::size_t columns) const {
+  constexpr std::size_t last_of_class[] = {1, 4, 8, 16};
+  std::size_t i = 0;
+  while (i + 1 < classes && columns > last_of_class[i]) ++i;
+  return of_class[i];
+}
+
+PrefetchPolicy chosen_prefetch() {
+  // Read once, before sluice starts a thread that could change the environment.
+  const char* text = std::getenv("SLUICE_PREFETCH");  // NOLINT(concurrency-mt-unsafe)
+  return text && *text ? parse_prefetch(text) : policy_of_this_core();
+}
+
+PrefetchPolicy parse_prefetch(std::string_view text) {
+  PrefetchPolicy policy;
+  std::string_view rest = text;
+  std::size_t count = 0;
+  bool is_right = true;
+  do {
+    const std::optional<Prefetch> one = parse_one(take_until(rest, ','));
+    is_right = one && count < PrefetchPolicy::classes;
+    if (is_right) policy.of_class[count++] = *one;
+  } while (is_right && !rest.empty());
+  if (!is_right || (count != 1 && count != PrefetchPolicy::classes)) {
+    throw std::invalid_argument(
+        "SLUICE_PREFETCH=" + std::string(text) +
+        " is no way to prefetch weights; set it to BYTES:l1|l2:PANELS with at most 1048576 bytes "
+        "ahead and 1 or 4 panels in turn, once or for 1, 2-4, 5-8, 9-16 and more columns, as in "
+        "8192:l2:4, or unset it");
+  }
+  for (; count < PrefetchPolicy::classes; ++count) policy.of_class[count] = policy.of_class[0];
+  return policy;
+}
+
+std::string to_text(const PrefetchPolicy& policy) {
+  std::string text;
+  for (const Prefetch& one : policy.of_class) {
+    text += (text.empty() ? "" : ",") + std::to_string(one.bytes_ahead) +
+            (one.into == CacheLevel::l1 ? ":l1:" : ":l2:") + std::to_string(one.panels_in_turn);
+  }
+  return text;
+}
+
+}  // namespace sluice::kernels

@@ -1,0 +1,42 @@
+// How products prefetch packed weights. It is data, because what one kind of core needs costs
+// another a third of its speed, and both depend on the number of columns. No result depends on it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace sluice::kernels {
+
+enum class CacheLevel : std::uint8_t { l1, l2 };
+
+struct Prefetch {
+  // How far ahead of its reads a thread asks for weights, in bytes; whole blocks, so perhaps
+  // somewhat more. 0: not at all.
+  std::uint32_t bytes_ahead = 2048;
+  CacheLevel into = CacheLevel::l1;
+  // How many panels are read in turn, each a stream of its own: 1 or 4. Products of more than four
+  // columns do not look at it.
+  std::uint8_t panels_in_turn = 4;
+};
+
+struct PrefetchPolicy {
+  static constexpr std::size_t classes = 5;
+  Prefetch of_class[classes];  // for 1, 2 to 4, 5 to 8, 9 to 16, and more columns
+
+  // Defined out of line, because the files of the tiers call it (see matmul_driver.h).
+  const Prefetch& for_columns(std::size_t columns) const;
+};
+
+// The policy that was measured to be best for this kind of core, or the one that the environment
+// variable SLUICE_PREFETCH has (in the form of parse_prefetch). Throws std::invalid_argument when
+// that is none.
+PrefetchPolicy chosen_prefetch();
+
+// BYTES:l1|l2:PANELS for each class, separated by commas, or once for all: "0:l1:1,8192:l2:4,...".
+// Throws std::invalid_argument that quotes the text and says what would be right.
+PrefetchPolicy parse_prefetch(std::string_view text);
+std::string to_text(const PrefetchPolicy& policy);
+
+}  // namespace sluice::kernels
