@@ -8,6 +8,7 @@
 #include <optional>
 #include <string_view>
 #include <system_error>
+#include <unistd.h>
 #include <utility>
 #include <vector>
 
@@ -22,6 +23,7 @@
 #include "core/cli/output.h"
 #include "core/cli/report.h"
 #include "core/cli/run_status.h"
+#include "core/cli/terminal.h"
 #include "core/error.h"
 #include "core/rows/row_settings.h"
 #include "topology/process_memory.h"
@@ -74,7 +76,9 @@ class Watch {
     meter_.update(job_.done().count(), counts.prompt_tokens_evaluated + counts.tokens_generated,
                   now);
     if (progress_.shown()) {
-      progress_.show(meter_.bar());
+      constexpr std::size_t bar_columns = 80;
+      const bool has_room = window_size(STDERR_FILENO).columns >= bar_columns;
+      progress_.show(has_room ? meter_.bar() : meter_.line());
     } else if (!options_.common.quiet && now - last_line_ >= line_period) {
       remark(meter_.line());
       last_line_ = now;

@@ -219,7 +219,7 @@ int run_bench(const BenchOptions& options) {
   report["generated_tokens"] = options.generated_tokens;
   report["prefill_tokens_per_s_each"] = rates.prefill;
   report["decode_tokens_per_s_each"] = rates.decode;
-  write_output(options.json ? json_text(report) : table(options, rates, report));
+  write_output(options.json ? json_text(report) : fit_terminal(table(options, rates, report)));
   write_report_file(options.common, report);
   return 0;
 }

@@ -2,15 +2,21 @@
 
 #include <algorithm>
 #include <fmt/format.h>
-#include <sstream>
+#include <unistd.h>
 #include <utility>
 #include <vector>
+
+#include "core/cli/terminal.h"
+#include "core/cli/wrap.h"
 
 namespace sluice::cli {
 namespace {
 
-constexpr std::size_t text_column = 30;
-constexpr std::size_t line_width = 100;
+// Where the texts of options begin; on a narrow terminal their names stand on lines of their own.
+std::size_t text_column() {
+  constexpr std::size_t usual = 30, narrow = 6, narrow_columns = 72;
+  return columns_for_text(STDOUT_FILENO) < narrow_columns ? narrow : usual;
+}
 
 // The text to the right of an option, without line breaks.
 std::string description_of(const CLI::Option& option, bool is_positional) {
@@ -24,20 +30,21 @@ std::string description_of(const CLI::Option& option, bool is_positional) {
   return text;
 }
 
-// Appends words to `line`. When a line is full, continues in the column for texts.
-std::string wrapped(std::string line, const std::string& text) {
+// Whether the line that ends at `end` is indented.
+bool is_in_list(const std::string& text, std::size_t end) {
+  const std::size_t begin = text.rfind('\n', end - 1);
+  return text[begin == std::string::npos ? 0 : begin + 1] == ' ';
+}
+
+// The lines that belong together as one: those that neither begin with a space nor are empty.
+std::string joined_lines(const std::string& text) {
   std::string out;
-  std::istringstream words(text);
-  for (std::string word; words >> word;) {
-    if (line.size() > text_column && line.size() + 1 + word.size() > line_width) {
-      out += line + "\n";
-      line = std::string(text_column, ' ');
-    } else if (line.size() > text_column) {
-      line += ' ';
-    }
-    line += word;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const bool goes_on = text[i] == '\n' && i > 0 && text[i - 1] != '\n' && i + 1 < text.size() &&
+                         text[i + 1] != '\n' && text[i + 1] != ' ' && !is_in_list(text, i);
+    out += goes_on ? ' ' : text[i];
   }
-  return out + line + "\n";
+  return out;
 }
 
 // The order of the groups.
@@ -52,7 +59,6 @@ int rank(const std::string& group) {
 HelpFormatter::HelpFormatter() {
   label("Positionals", "Arguments");
   label("SUBCOMMAND", "COMMAND");
-  column_width(text_column);
 }
 
 std::string HelpFormatter::make_help(const CLI::App* app, std::string name,
@@ -69,7 +75,12 @@ std::string HelpFormatter::make_help(const CLI::App* app, std::string name,
         });
     if (!group.empty() && !options.empty()) text += make_group(group, false, options);
   }
-  return text + make_subcommands(app, mode) + "\n" + make_footer(app);
+  text += make_subcommands(app, mode) + "\n" + joined_lines(app->get_footer()) + "\n";
+  return fitted(text, columns_for_text(STDOUT_FILENO));
+}
+
+std::string HelpFormatter::make_subcommand(const CLI::App* command) const {
+  return fmt::format("  {:<12}{}\n", command->get_name(), command->get_description());
 }
 
 std::string HelpFormatter::make_option(const CLI::Option* option, bool is_positional) const {
@@ -77,10 +88,10 @@ std::string HelpFormatter::make_option(const CLI::Option* option, bool is_positi
   const std::string value =
       option->get_positional() ? option->get_name(true, false) : option->get_type_name();
   if (!is_positional && option->get_type_size() != 0 && !value.empty()) left += " " + value;
-  std::string before;
-  if (left.size() + 2 > text_column) before = std::exchange(left, "") + "\n";
-  left.resize(text_column, ' ');
-  return before + wrapped(std::move(left), description_of(*option, is_positional));
+  const std::size_t column = text_column();
+  const bool has_room = left.size() + 2 <= column;
+  const std::string gap(has_room ? column - left.size() : column, ' ');
+  return left + (has_room ? "" : "\n") + gap + description_of(*option, is_positional) + "\n";
 }
 
 }  // namespace sluice::cli

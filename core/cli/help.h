@@ -1,5 +1,5 @@
 // Formats `--help`: the options of the command first, then those that commands share, each with its
-// default and without CLI11's notes on what excludes what. Lines are wrapped.
+// default and without CLI11's notes on what excludes what. Lines fit the terminal.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -15,6 +15,7 @@ class HelpFormatter : public CLI::Formatter {
   HelpFormatter();
   std::string make_help(const CLI::App* app, std::string name,
                         CLI::AppFormatMode mode) const override;
+  std::string make_subcommand(const CLI::App* command) const override;
   std::string make_option(const CLI::Option* option, bool is_positional) const override;
 };
 

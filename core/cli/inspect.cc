@@ -22,7 +22,8 @@ CLI::App* add_inspect(CLI::App& program, InspectOptions& options) {
 
 int run_inspect(const InspectOptions& options) {
   const gguf::Model model = gguf::Model::open(options.model);
-  write_output(options.json ? inspection_json(model) : inspection_text(model, options.tensors));
+  write_output(options.json ? inspection_json(model)
+                            : fit_terminal(inspection_text(model, options.tensors)));
   return 0;
 }
 

@@ -130,7 +130,8 @@ CLI::App* add_machine(CLI::App& program, MachineOptions& options) {
 int run_machine(const MachineOptions& options) {
   const Machine machine = topology::read_machine();
   const topology::ThreadChoice threads = engine::choose_timed_threads(machine);
-  write_output(options.json ? json_text(to_json(machine, threads)) : to_table(machine, threads));
+  write_output(options.json ? json_text(to_json(machine, threads))
+                            : fit_terminal(to_table(machine, threads)));
   return 0;
 }
 

@@ -4,9 +4,9 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>
+#include <clocale>
 #include <csignal>
 #include <cstddef>
-#include <cstdio>
 #include <fmt/format.h>
 #include <functional>
 #include <malloc.h>
@@ -172,8 +172,7 @@ int report_error(ExitCode code, std::string message) {
     const auto byte = static_cast<unsigned char>(character);
     if (byte < 0x20 || byte == 0x7F) character = ' ';
   }
-  const std::string line = fmt::format("sluice: {}\n", message);
-  std::fwrite(line.data(), 1, line.size(), stderr);
+  remark(message);
   return static_cast<int>(code);
 }
 
@@ -208,6 +207,8 @@ int run_program(int argc, char** argv) {
 }  // namespace sluice::cli
 
 int main(int argc, char** argv) {
+  // For the widths of characters. What people type, and what models write, is UTF-8 everywhere.
+  std::setlocale(LC_CTYPE, "C.UTF-8");  // NOLINT(concurrency-mt-unsafe): no other thread runs yet
   // Writes report both as errors: a reader that is gone, and a file that is as large as it may be.
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);

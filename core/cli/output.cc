@@ -9,6 +9,8 @@
 #include <unistd.h>
 
 #include "core/cli/interrupt.h"
+#include "core/cli/terminal.h"
+#include "core/cli/wrap.h"
 
 namespace sluice::cli {
 
@@ -26,7 +28,8 @@ void warn(std::string_view message) {
 }
 
 void remark(std::string_view message) {
-  const std::string line = fmt::format("sluice: {}\n", message);
+  const std::string line =
+      fitted(fmt::format("sluice: {}\n", message), window_size(STDERR_FILENO).columns);
   std::fwrite(line.data(), 1, line.size(), stderr);
 }
 
@@ -37,9 +40,11 @@ void Progress::show(std::string_view line) {
   if (shown_ && std::chrono::steady_clock::now() - last_ >= 100ms) show_now(line);
 }
 
-// CSI K clears the rest of a longer line from before.
+// A line that fills the terminal would scroll. CSI K clears the rest of a longer line from before.
 void Progress::show_now(std::string_view line) {
   if (!shown_) return;
+  const std::size_t columns = window_size(STDERR_FILENO).columns;
+  if (columns > 0) line = front_of(line, columns - 1);
   const std::string text = fmt::format("\r{}\x1b[K", line);
   std::fwrite(text.data(), 1, text.size(), stderr);
   dirty_ = true;
@@ -50,6 +55,10 @@ void Progress::clear() {
   if (!dirty_) return;
   std::fputs("\r\x1b[K", stderr);
   dirty_ = false;
+}
+
+std::string fit_terminal(std::string_view text) {
+  return fitted(text, window_size(STDOUT_FILENO).columns);
 }
 
 std::string format_bytes(std::uint64_t bytes) {

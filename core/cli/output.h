@@ -15,7 +15,8 @@ namespace sluice::cli {
 // otherwise.
 bool write_output(std::string_view text);
 
-// Each writes a line to standard error: "sluice: warning: ...", or the same without "warning".
+// Each writes a line to standard error: "sluice: warning: ...", or the same without "warning". A
+// terminal breaks it between words.
 void warn(std::string_view message);
 void remark(std::string_view message);
 
@@ -38,6 +39,9 @@ class Progress {
   bool dirty_ = false;
   std::chrono::steady_clock::time_point last_{};
 };
+
+// A text for people as standard output shows it: a terminal breaks its lines between words.
+std::string fit_terminal(std::string_view text);
 
 // "4.96 GiB", "512 B".
 std::string format_bytes(std::uint64_t bytes);

@@ -167,7 +167,7 @@ int run_plan(const PlanOptions& options) {
       run.work.has_streamed_experts() ? options.hit_rate.value_or(run.work.expert_hit_rate()) : 1;
   const Prediction prediction = predict(run, options.common.model, engine_settings, hit_rate);
   write_output(options.json ? json_text(to_json(run, prediction, hit_rate))
-                            : table(run, prediction, hit_rate));
+                            : fit_terminal(table(run, prediction, hit_rate)));
   if (!run.plan.fits()) throw plan::budget_error(run.plan);
   return 0;
 }
