@@ -101,6 +101,9 @@ TEST_CASE("a status is seen while its process lives, and never after") {
     REQUIRE(experts);
     CHECK(experts->hit_rate == 0.75);
     CHECK(experts->bytes_read_per_token == 1e9);
+    CHECK_FALSE(status_of(::getpid())->status.seconds_left);
+    publisher.publish({"batch", "m", 0, 0, 0, 1, 2, 1, {}, 12.5});
+    CHECK(status_of(::getpid())->status.seconds_left == 12.5);
   }
   CHECK_FALSE(status_of(::getpid()));
 
@@ -198,6 +201,10 @@ TEST_CASE("what a status says is printed only where it is printable text") {
         Status::Experts{0.5, 1e30}, Status::Experts{0.5, -1}}) {
     publisher.publish({"run", "m", 0, 0, 0, 0, 0, 0, hostile});
     CHECK_FALSE(status_of(::getpid())->status.experts);
+  }
+  for (const double hostile : {-1.0, 1e30, infinity}) {
+    publisher.publish({"batch", "m", 0, 0, 0, 1, 2, 1, {}, hostile});
+    CHECK_FALSE(status_of(::getpid())->status.seconds_left);
   }
 }
 

@@ -36,8 +36,8 @@ namespace ipc = boost::interprocess;
 
 constexpr std::string_view name_prefix = "sluice-status-";
 constexpr const char* shared_memory_folder = "/dev/shm";  // of Linux; see shm_overview(7)
-constexpr std::uint64_t magic = 0x32746174732d6c73;       // "sl-stat2"
-constexpr std::size_t command_words = 2, model_words = 16, number_words = 8;
+constexpr std::uint64_t magic = 0x33746174732d6c73;       // "sl-stat3"
+constexpr std::size_t command_words = 2, model_words = 16, number_words = 9;
 constexpr int attempts_max = 1000;
 
 // The status as words, in the order of the fields of Status.
@@ -104,7 +104,8 @@ Words to_words(const Status& status) {
                    status.rows,
                    status.sequences,
                    std::bit_cast<std::uint64_t>(experts.hit_rate),
-                   std::bit_cast<std::uint64_t>(experts.bytes_read_per_token)};
+                   std::bit_cast<std::uint64_t>(experts.bytes_read_per_token),
+                   std::bit_cast<std::uint64_t>(status.seconds_left.value_or(none))};
   return words;
 }
 
@@ -118,6 +119,8 @@ std::optional<Status::Experts> get_experts(double hit_rate, double bytes_read_pe
 Status from_words(const Words& words) {
   const auto& n = words.numbers;
   const auto tokens_per_s = std::bit_cast<double>(n[2]);
+  const auto seconds_left = std::bit_cast<double>(n[8]);
+  const bool has_end = seconds_left >= 0 && seconds_left < 0x1p63;  // false for NaN
   return {get_text(words.command),
           get_text(words.model),
           n[0],
@@ -126,7 +129,8 @@ Status from_words(const Words& words) {
           n[3],
           n[4],
           n[5],
-          get_experts(std::bit_cast<double>(n[6]), std::bit_cast<double>(n[7]))};
+          get_experts(std::bit_cast<double>(n[6]), std::bit_cast<double>(n[7])),
+          has_end ? std::optional(seconds_left) : std::nullopt};
 }
 
 // The layout of the segment, eight bytes a field. An odd sequence means that the writer is at work.

@@ -40,6 +40,7 @@ struct Status {
     double bytes_read_per_token;
   };
   std::optional<Experts> experts = {};
+  std::optional<double> seconds_left = {};  // until all rows are done, as far as it is known
 };
 
 class StatusPublisher {

@@ -98,6 +98,7 @@ class Watch {
     status_.tokens_per_s = meter_.tokens_per_s();
     status_.rows = job_.done().rows();
     status_.rows_done = job_.done().count();
+    status_.seconds_left = meter_.seconds_left();
     status_.sequences = job_.running();
     status_.experts = status_of_experts(engine_.expert_statistics());
     publisher_->publish(status_);

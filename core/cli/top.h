@@ -7,6 +7,7 @@ namespace sluice::cli {
 
 struct TopOptions {
   bool json = false;
+  double interval_s = 0;  // 0: shows them once
 };
 
 CLI::App* add_top(CLI::App& program, TopOptions& options);
