@@ -263,7 +263,7 @@ TEST_CASE("logits are complete or not there") {
   REQUIRE(shell("sluice logits " + model + " --tokens 1,2,3 -o " + output).status == 0);
   const std::string three = content(output);
   REQUIRE(three.size() % (3 * sizeof(float)) == 0);
-  REQUIRE(shell("sluice logits " + model + " --tokens 1,2 -o " + output).status == 0);
+  REQUIRE(shell("sluice logits " + model + " --tokens 1,2 --force -o " + output).status == 0);
   CHECK(content(output).size() == three.size() / 3 * 2);
   CHECK(folder.file_count() == 2);
   check_fails("sluice logits " + model + " -q --tokens 1,99999999 -o " + folder.file("x"), 2,
@@ -285,6 +285,41 @@ TEST_CASE("no model is written over, whatever its name") {
     check_fails("sluice quantize " + model + " " + name + " --quant Q8_0", 2, "same file");
     CHECK(content(model) == bytes);
   }
+}
+
+TEST_CASE("what exists is replaced only when that is asked for") {
+  const Folder folder;
+  const std::string model = make_model(folder);
+  const std::string moe = folder.file("moe.gguf");
+  REQUIRE(shell("sluice synth tiny-qwen3moe " + moe).status == 0);
+  write(folder.file("text"), "one two three four five six seven");
+  const std::string precious = folder.file("precious");
+  const std::string words = "{\"this\": \"is no report\"}\n";
+  const std::size_t files = folder.file_count();
+  for (const std::string& command : std::vector<std::string>{
+           "synth tiny " + precious, "synth tiny --header-only " + precious,
+           "quantize -q " + model + " " + precious + " --quant Q8_0",
+           "imatrix " + model + " -q -f " + folder.file("text") + " -o " + precious,
+           "logits " + model + " -q --tokens 1,2 -o " + precious,
+           "run " + model + " -q -p x -n 1 --report " + precious,
+           "chat " + model + " --chat-format chatml -q -p x -n 1 --report " + precious,
+           "bench " + model + " -q -p 2 -n 2 --report " + precious,
+           "perplexity " + model + " -q -f " + folder.file("text") + " --report " + precious,
+           "run " + moe + " -q -p x -n 1 --trace-experts " + precious}) {
+    write(precious, words);
+    check_fails("sluice " + command, 2, "precious exists: give --force");
+    CHECK(content(precious) == words);
+    CHECK(shell("sluice " + command + " --force").status == 0);
+    CHECK(content(precious) != words);
+    CHECK(folder.file_count() == files + 1);
+  }
+  // A command that measures, or is gone on with, replaces what it has written.
+  for (const std::string& command :
+       {"run " + moe + " -q -p x -n 1 --report " + folder.file("report"),
+        "run " + moe + " -q -p x -n 1 --trace-experts " + folder.file("trace")}) {
+    for (int i = 0; i < 2; ++i) CHECK(shell("sluice " + command).status == 0);
+  }
+  CHECK(shell("sluice logits " + model + " -q --tokens 1 -o /dev/stdout").status == 0);
 }
 
 TEST_CASE("perplexity of a text, and what is too short for one") {

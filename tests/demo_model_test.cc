@@ -82,7 +82,7 @@ TEST_CASE("the demonstration model has llama.cpp's probabilities, on every tier"
       INFO(kind << ", " << isa);
       const std::string out = folder.file("logits");
       const Result made = shell("export SLUICE_ISA=" + isa + "; sluice logits " + model +
-                                " -q --kv f16 --tokens " + list(tokens) + " -o " + out);
+                                " -q --force --kv f16 --tokens " + list(tokens) + " -o " + out);
       REQUIRE(made.status == 0);
       const std::string bytes = content(out);
       if (first.empty()) first = bytes;

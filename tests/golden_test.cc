@@ -105,7 +105,7 @@ bool make_tiny(const fs::path& folder, const std::string& model, const std::stri
 std::vector<float> run_logits(const fs::path& model, const fs::path& out, const std::string& isa) {
   const std::string command = "SLUICE_ISA=" + isa + " '" + program + "' logits '" + model.string() +
                               "' --kv f16 --tokens " + tokens + " -o '" + out.string() +
-                              "' --quiet";
+                              "' --quiet --force";
   REQUIRE(std::system(command.c_str()) == 0);
   return read_floats(out);
 }

@@ -93,7 +93,7 @@ TEST_CASE("an importance matrix has the sums of the equations, and makes what ma
   }
 
   const std::string bytes = content(matrix);
-  REQUIRE(shell(command + " --threads 2").status == 0);
+  REQUIRE(shell(command + " --threads 2 --force").status == 0);
   CHECK(content(matrix) == bytes);
 
   const std::string plain = folder.file("plain.gguf"), weighted = folder.file("weighted.gguf");

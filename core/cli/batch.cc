@@ -354,9 +354,10 @@ void add_resuming_options(CLI::App& command, BatchOptions& options) {
                                        "Delete the results of an earlier run and start over")
                              ->excludes(retry)
                              ->group(group);
-  command
-      .add_flag("--force", options.force,
-                "Keep the results of an earlier run although the input or a setting has changed")
+  command.get_option("--force")
+      ->description(
+          "Keep the results of an earlier run although the input or a setting has changed, and "
+          "replace any file by that of --report")
       ->excludes(restart)
       ->group(group);
 }

@@ -28,7 +28,6 @@ struct BatchOptions : ResultOptions {
   bool ordered = false;
   bool retry_errors = false;
   bool restart = false;
-  bool force = false;
 };
 
 CLI::App* add_batch(CLI::App& program, BatchOptions& options);

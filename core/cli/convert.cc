@@ -17,12 +17,14 @@ namespace {
 
 constexpr unsigned threads_max = 1024;
 
-void add_common(CLI::App& command, unsigned& threads, bool& quiet) {
-  command.add_option("-t,--threads", threads, "Number of threads that compute")
+// The options that both commands have.
+void add_common(CLI::App& command, auto& options) {
+  command.add_option("-t,--threads", options.threads, "Number of threads that compute")
       ->type_name("auto|N")
       ->transform(count_or("auto", "0", 1, threads_max))
       ->default_str("auto");
-  command.add_flag("-q,--quiet", quiet, "Show no progress and no warnings");
+  add_force_option(command, options.force);
+  command.add_flag("-q,--quiet", options.quiet, "Show no progress and no warnings");
 }
 
 // Shows the progress of writing. Ctrl-C ends it and leaves no file behind.
@@ -88,7 +90,7 @@ CLI::App* add_quantize(CLI::App& program, QuantizeOptions& options) {
                    "A file that says how much each column matters, made by `sluice imatrix` or "
                    "llama-imatrix")
       ->type_name("FILE");
-  add_common(*command, options.threads, options.quiet);
+  add_common(*command, options);
   return command;
 }
 
@@ -97,6 +99,7 @@ int run_quantize(const QuantizeOptions& options) {
   if (!options.imatrix.empty()) {
     refuse_same_file(options.output, options.imatrix, "the importance matrix");
   }
+  refuse_existing(options.output, options.force);
   ProgressOfFile progress(options.quiet);
   const quant::QuantiseReport report =
       quant::quantise_model(options.input, options.output,
@@ -126,12 +129,13 @@ CLI::App* add_import(CLI::App& program, ImportOptions& options) {
                    "Format of the weights: F32, F16, BF16 or a name that `sluice quantize` knows")
       ->type_name("TYPE")
       ->default_str("as stored");
-  add_common(*command, options.threads, options.quiet);
+  add_common(*command, options);
   return command;
 }
 
 int run_import(const ImportOptions& options) {
   refuse_files_of_checkpoint(options.output, options.folder);
+  refuse_existing(options.output, options.force);
   ProgressOfFile progress(options.quiet);
   const convert::ImportReport report = convert::import_checkpoint(
       options.folder, options.output, {options.quant, progress.options(options.threads)});

@@ -12,6 +12,7 @@ struct QuantizeOptions {
   std::filesystem::path input, output, imatrix;
   std::string quant;
   unsigned threads = 0;  // 0: auto
+  bool force = false;    // replaces a file that exists
   bool quiet = false;
 };
 
@@ -22,6 +23,7 @@ struct ImportOptions {
   std::filesystem::path folder, output;
   std::string quant;
   unsigned threads = 0;
+  bool force = false;
   bool quiet = false;
 };
 

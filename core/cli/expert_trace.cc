@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <system_error>
@@ -43,6 +44,12 @@ class ExpertTrace {
 };
 
 }  // namespace
+
+bool is_expert_trace(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  std::string head;
+  return std::getline(file, head) && head == expert_trace_head;
+}
 
 model::ExpertWatch trace_experts(const std::filesystem::path& path) {
   return [trace = std::make_shared<ExpertTrace>(path)](const model::ExpertChoices& choices) {

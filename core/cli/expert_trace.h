@@ -13,6 +13,9 @@ namespace sluice::cli {
 
 inline constexpr const char* expert_trace_head = "sluice experts 1";
 
+// Whether a file is one.
+bool is_expert_trace(const std::filesystem::path& path);
+
 // A watch that writes the file. It is complete when the watch and its copies are gone. The watch
 // throws std::system_error when the file cannot be written.
 model::ExpertWatch trace_experts(const std::filesystem::path& path);

@@ -3,8 +3,11 @@
 #include <cerrno>
 #include <cstdlib>
 #include <fmt/format.h>
+#include <iostream>
+#include <poll.h>
 #include <sys/stat.h>
 #include <system_error>
+#include <unistd.h>
 
 #include "core/error.h"
 #include "core/files/durable_file.h"
@@ -75,6 +78,25 @@ void refuse_files_of_model(const fs::path& written, const fs::path& model) {
   for (const gguf::ModelFile& file : opened.files()) {
     refuse_same_file(written, file.path, "the model");
   }
+}
+
+bool holds_something(const fs::path& path) {
+  std::error_code absent;
+  return fs::is_regular_file(path, absent) && fs::file_size(path, absent) > 0;
+}
+
+void refuse_existing(const fs::path& written, bool may_replace) {
+  if (may_replace || !holds_something(written)) return;
+  const std::string name = written.string();
+  if (::isatty(STDIN_FILENO) == 1 && ::isatty(STDERR_FILENO) == 1) {
+    const std::string question = fmt::format("{} exists. Replace it? [y/N] ", name);
+    std::fwrite(question.data(), 1, question.size(), stderr);
+    std::string answer;
+    std::getline(std::cin, answer);
+    if (answer == "y" || answer == "Y" || answer == "yes") return;
+  }
+  throw UsageError(
+      fmt::format("{} exists: give --force to replace it, or name another output", name));
 }
 
 fs::path state_folder() {

@@ -52,6 +52,13 @@ void refuse_same_file(const std::filesystem::path& written, const std::filesyste
 void refuse_files_of_model(const std::filesystem::path& written,
                            const std::filesystem::path& model);
 
+// Whether there is a file with something in it. Devices and pipes are none.
+bool holds_something(const std::filesystem::path& path);
+
+// Throws UsageError when the file to be written holds something, unless `may_replace` or somebody
+// at the terminal says so.
+void refuse_existing(const std::filesystem::path& written, bool may_replace);
+
 // Where sluice keeps what is not configuration of this user: $XDG_STATE_HOME/sluice, or
 // ~/.local/state/sluice. Empty where there is no such place.
 std::filesystem::path state_folder();

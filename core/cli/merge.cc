@@ -1,43 +1,14 @@
 #include "core/cli/merge.h"
 
-#include <cstdio>
 #include <fmt/format.h>
-#include <iostream>
-#include <string>
-#include <system_error>
-#include <unistd.h>
 
 #include "core/batch/merge.h"
+#include "core/cli/files.h"
 #include "core/cli/interrupt.h"
 #include "core/cli/options.h"
 #include "core/cli/output.h"
-#include "core/error.h"
 
 namespace sluice::cli {
-namespace {
-
-// Asks the user at the terminal whether to replace a file.
-bool asks_to_replace(const std::string& name) {
-  const std::string question = fmt::format("{} exists. Replace it? [y/N] ", name);
-  std::fwrite(question.data(), 1, question.size(), stderr);
-  std::string answer;
-  std::getline(std::cin, answer);
-  return answer == "y" || answer == "Y" || answer == "yes";
-}
-
-// Refuses to replace a file without permission.
-void check_output(const MergeOptions& options) {
-  std::error_code absent;
-  if (options.force || !std::filesystem::exists(options.output, absent)) return;
-  const std::string name = options.output.string();
-  const bool has_terminal = ::isatty(STDIN_FILENO) == 1 && ::isatty(STDERR_FILENO) == 1;
-  if (has_terminal && asks_to_replace(name)) return;
-  throw UsageError(
-      fmt::format("{} exists: give --force to replace it, or name another output", name));
-}
-
-}  // namespace
-
 CLI::App* add_merge(CLI::App& program, MergeOptions& options) {
   CLI::App* command = add_command(
       program, "merge", "Put the parts of a batch together",
@@ -56,13 +27,13 @@ CLI::App* add_merge(CLI::App& program, MergeOptions& options) {
                    "The file for all results; it appears when it is complete")
       ->type_name("OUT.jsonl")
       ->required();
-  command->add_flag("--force", options.force, "Replace an output that exists");
+  add_force_option(*command, options.force);
   command->add_flag("-q,--quiet", options.quiet, "Say nothing when all is well");
   return command;
 }
 
 int run_merge(const MergeOptions& options) {
-  check_output(options);
+  refuse_existing(options.output, options.force);
   const InterruptGuard guard;
   const batch::Merged merged =
       batch::merge_parts(options.parts, options.output, throw_if_interrupted);

@@ -16,6 +16,7 @@
 #include "core/cli/help.h"
 #include "core/cli/interrupt.h"
 #include "core/cli/output.h"
+#include "core/cli/report.h"
 #include "core/error.h"
 #include "core/sampling/text_stream.h"
 
@@ -244,8 +245,10 @@ void add_common_options(CLI::App& command, CommonOptions& options,
       ->check(one_of({"auto", "uring", "pread", "mmap"}))
       ->type_name("auto|uring|pread|mmap")
       ->capture_default_str();
-  add("--report", options.report, "Write the measurements of the run to this file, as JSON")
+  add("--report", options.report,
+      "Write the measurements of the run to this file, as JSON; an earlier report is replaced")
       ->type_name("FILE.json");
+  add_force_option(command, options.force)->group(common_group);
   command.add_flag("-q,--quiet", options.quiet, "Show no progress, warnings or statistics")
       ->group(common_group);
   add("--config", options.config,
@@ -307,6 +310,10 @@ void add_sampling_options(CLI::App& command, SamplingOptions& options) {
 
 void add_json_option(CLI::App& command, bool& json) {
   command.add_flag("--json", json, "Print one JSON object and nothing else");
+}
+
+CLI::Option* add_force_option(CLI::App& command, bool& force) {
+  return command.add_flag("--force", force, "Replace a file that exists with what is written");
 }
 
 void check_stop_texts(const SamplingOptions& options) {
@@ -371,9 +378,13 @@ engine::EngineOptions engine_options(const CommonOptions& options) {
 std::unique_ptr<engine::Engine> open_engine(const CommonOptions& common,
                                             engine::EngineOptions options,
                                             std::optional<engine::RunPlanner> planner) {
-  if (!common.report.empty()) refuse_files_of_model(common.report, common.model);
+  if (!common.report.empty()) {
+    refuse_files_of_model(common.report, common.model);
+    refuse_existing(common.report, common.force || is_report(common.report));
+  }
   if (!common.trace_experts.empty()) {
     refuse_files_of_model(common.trace_experts, common.model);
+    refuse_existing(common.trace_experts, common.force || is_expert_trace(common.trace_experts));
     options.expert_watch = trace_experts(common.trace_experts);
   }
   Progress progress(common.quiet);

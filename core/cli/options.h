@@ -31,6 +31,7 @@ struct CommonOptions {
   std::filesystem::path config;
   std::filesystem::path report;
   std::filesystem::path trace_experts;  // empty: none
+  bool force = false;                   // replaces files that exist
   bool quiet = false;
 };
 
@@ -69,6 +70,9 @@ void add_common_options(
 void add_trace_option(CLI::App& command, CommonOptions& options);  // --trace-experts
 void add_sampling_options(CLI::App& command, SamplingOptions& options);
 void add_json_option(CLI::App& command, bool& json);
+
+// --force, for refuse_existing().
+CLI::Option* add_force_option(CLI::App& command, bool& force);
 
 // --prompt-cache and --prompt-cache-size.
 void add_prompt_cache_options(CLI::App& command, engine::PromptCacheOptions& options);

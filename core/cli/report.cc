@@ -1,8 +1,10 @@
 #include "core/cli/report.h"
 
 #include <fmt/format.h>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string_view>
+#include <system_error>
 
 #include "core/cli/files.h"
 #include "core/cli/json.h"
@@ -163,6 +165,16 @@ void RunWatch::write_report(const CommonOptions& common, const RunRecord& run,
                             const Throughput& throughput) const {
   if (common.report.empty()) return;
   write_report_file(common, report(common, run, throughput));
+}
+
+bool is_report(const std::filesystem::path& path) {
+  constexpr std::uintmax_t bytes_max = std::uintmax_t{1} << 24;
+  std::error_code absent;
+  const std::uintmax_t bytes = std::filesystem::file_size(path, absent);
+  if (absent || bytes > bytes_max) return false;
+  std::ifstream file(path);
+  const ordered_json report = ordered_json::parse(file, nullptr, false);
+  return report.is_object() && report.contains("planned_peak_bytes");
 }
 
 void write_report_file(const CommonOptions& common, const ordered_json& report) {

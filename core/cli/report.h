@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 
@@ -58,6 +59,9 @@ class RunWatch {
   topology::Machine machine_;
   topology::CgroupMemory cgroup_before_;
 };
+
+// Whether a file is a report.
+bool is_report(const std::filesystem::path& path);
 
 // Writes a report to the file of --report, if there is one.
 void write_report_file(const CommonOptions& common, const nlohmann::ordered_json& report);

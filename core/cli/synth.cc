@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/cli/files.h"
 #include "core/cli/interrupt.h"
 #include "core/cli/options.h"
 #include "core/cli/output.h"
@@ -84,11 +85,13 @@ CLI::App* add_synth(CLI::App& program, SynthOptions& options) {
   command->add_flag("--header-only", options.header_only,
                     "Write the header alone, with a hole in the place of the weights; enough for "
                     "`sluice plan` and `sluice inspect`");
+  add_force_option(*command, options.force);
   return command;
 }
 
 int run_synth(const SynthOptions& options) {
   const synth::SyntheticModel synthetic = make_model(options);
+  refuse_existing(options.output, options.force);
   if (options.header_only) {
     synthetic.write_header(options.output);
   } else {

@@ -17,6 +17,7 @@ struct SynthOptions {
   bool odd = false;
   bool twin = false;
   bool header_only = false;
+  bool force = false;  // replaces a file that exists
 };
 
 CLI::App* add_synth(CLI::App& program, SynthOptions& options);
