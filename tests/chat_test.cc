@@ -287,6 +287,30 @@ TEST_CASE("a prompt by -p goes through the model's template, and --raw turns tha
               "chat template");
 }
 
+TEST_CASE("a text for a model that answers messages is told, with the way to send it as one") {
+  const Thinker thinker;
+  const std::string says = "--chat sends it as a message";
+  const std::string input = thinker.folder.file("input");
+  write(input, "hi\n");
+  const std::string message = thinker("run", "-p hi --think off").output;
+  for (const std::string& from : {"<" + input, "-f " + input}) {
+    const Result raw = thinker("run", from);
+    CHECK(raw.errors.find(says) != std::string::npos);
+    CHECK(raw.output == thinker("run", "-p hi --raw").output);
+    CHECK(thinker("run", "-q " + from).errors.empty());
+    CHECK(thinker("run", "--raw " + from).errors.find(says) == std::string::npos);
+    CHECK(thinker("run", "--parse-special " + from).errors.find(says) == std::string::npos);
+    const Result chat = thinker("run", "--chat --think off " + from);
+    CHECK(chat.errors.find(says) == std::string::npos);
+    CHECK(chat.output == message);
+  }
+  check_fails("sluice run " + thinker.model + " --chat --raw -p x", 2, "--chat");
+  check_fails("sluice run " + make_model(thinker.folder) + " --chat -f " + input, 2,
+              "no chat template");
+  CHECK(shell("sluice run " + thinker.folder.file("tiny.gguf") + " -n 1 <" + input)
+            .errors.find(says) == std::string::npos);
+}
+
 TEST_CASE("a thought goes to standard error, and its budget ends it") {
   const Thinker thinker;
   const Result whole = thinker("chat", "-p hi");

@@ -322,6 +322,37 @@ TEST_CASE("what exists is replaced only when that is asked for") {
   CHECK(shell("sluice logits " + model + " -q --tokens 1 -o /dev/stdout").status == 0);
 }
 
+TEST_CASE("what is piped in stands before the prompt") {
+  const Folder folder;
+  const std::string model = make_model(folder);
+  const std::string run = "sluice run " + model + " -q -n 8 --temp 0 --ctx 400 ";
+  const std::string chat =
+      "sluice chat " + model + " --chat-format chatml -q -n 8 --temp 0 --ctx 400 ";
+  write(folder.file("document"), "A long letter.\nIt has two lines.\n");
+  for (const std::string& command : {run, chat}) {
+    const std::string joined = "-p 'A long letter.\nIt has two lines.\n\nSummarise'";
+    const std::string expected = shell(command + joined).output;
+    CHECK(expected != shell(command + "-p Summarise").output);
+    CHECK(shell("cat " + folder.file("document") + " | " + command + "-p Summarise").output ==
+          expected);
+    CHECK(shell(command + "-p Summarise <" + folder.file("document")).output == expected);
+    CHECK(shell("(sleep 1; cat " + folder.file("document") + ") | " + command + "-p Summarise")
+              .output == expected);
+  }
+  const std::string alone = shell(run + "-p Summarise").output;
+  CHECK(shell("printf '' | " + run + "-p Summarise").output == alone);
+  CHECK(shell(run + "-p Summarise <&-").output == alone);
+  CHECK(shell("cat " + folder.file("document") + " | " + run + "-p ''").output ==
+        shell(run + "-f " + folder.file("document")).output);
+  CHECK(shell("echo x | sluice run " + model + " -n 1 -p y")
+            .errors.find("1 B of standard input come before -p") != std::string::npos);
+  // A pipe that nobody closes, and nobody writes to.
+  const Result open = shell("mkfifo " + folder.file("open") + "; sluice run " + model +
+                            " -n 8 --temp 0 --ctx 400 -p Summarise <>" + folder.file("open"));
+  CHECK(open.output == alone);
+  CHECK(open.errors.find("nothing came from it in 10 s") != std::string::npos);
+}
+
 TEST_CASE("perplexity of a text, and what is too short for one") {
   const Folder folder;
   const std::string model = make_model(folder);

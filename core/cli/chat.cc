@@ -283,7 +283,8 @@ CLI::App* add_chat(CLI::App& program, ChatOptions& options) {
   command
       ->add_option(
           "-p,--prompt", options.prompt,
-          "Answer this message alone and end; - takes the whole standard input as the message")
+          "Answer this message alone, behind what is piped in, and end; - takes the standard "
+          "input alone as the message")
       ->type_name("TEXT");
   add_thinking_options(*command, options.thinking);
   add_chat_format_option(*command, options.format);
@@ -325,8 +326,10 @@ Held hold_chat(const ChatOptions& options, const chat::ChatSource& source, std::
 int run_chat(const ChatOptions& options) {
   const std::uint64_t seed = options.sampling.seed.value_or(sampling::random_seed());
   check_stop_texts(options.sampling);
-  const std::optional<std::string> prompt =
-      options.prompt == "-" ? std::optional(read_text("-")) : options.prompt;
+  std::optional<std::string> prompt = options.prompt;
+  if (prompt) {
+    prompt = prompt == "-" ? read_text("-") : behind_piped_text(*prompt, options.common.quiet);
+  }
   const chat::ChatSource source = read_chat_source(options.common.model, options.format);
   const RunWatch watch;
   engine::EngineOptions settings = engine_options(options.common);

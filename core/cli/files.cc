@@ -9,6 +9,7 @@
 #include <system_error>
 #include <unistd.h>
 
+#include "core/cli/output.h"
 #include "core/error.h"
 #include "core/files/durable_file.h"
 #include "core/gguf/gguf.h"
@@ -21,6 +22,28 @@ namespace fs = std::filesystem;
 
 [[noreturn]] void throw_io(int error, const std::string& what) {
   throw std::system_error(error, std::generic_category(), what);
+}
+
+// Whether something is piped into standard input, or may be: a pipe may have ended. Who starts a
+// program without thinking of its input often leaves it a pipe that nobody writes to.
+bool has_piped_text(bool quiet) {
+  constexpr int wait_seconds = 10;
+  struct stat facts {};
+  if (::fstat(STDIN_FILENO, &facts) != 0) return false;
+  if (S_ISREG(facts.st_mode)) return true;
+  if (!S_ISFIFO(facts.st_mode) && !S_ISSOCK(facts.st_mode)) return false;
+  Progress progress(quiet);
+  progress.show_now("waiting for standard input, which is a pipe; </dev/null if it is not meant");
+  pollfd input{.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
+  if (::poll(&input, 1, wait_seconds * 1000) != 0) return true;
+  progress.clear();
+  if (!quiet) {
+    warn(
+        fmt::format("standard input is a pipe, and nothing came from it in {} s: -p goes alone "
+                    "(</dev/null says that no input is meant, -p - waits for it)",
+                    wait_seconds));
+  }
+  return false;
 }
 
 bool is_same_file(const fs::path& path, const fs::path& other) {
@@ -65,6 +88,15 @@ std::string read_text(const fs::path& path) {
                             input.name(), text.size() >> 20, budget.bytes >> 20, budget.source));
   }
   return text;
+}
+
+std::string behind_piped_text(const std::string& prompt, bool quiet) {
+  if (!has_piped_text(quiet)) return prompt;
+  std::string text = read_text("-");
+  if (text.ends_with('\n')) text.pop_back();
+  if (text.empty()) return prompt;
+  if (!quiet) remark(fmt::format("{} of standard input come before -p", format_bytes(text.size())));
+  return prompt.empty() ? text : text + "\n\n" + prompt;
 }
 
 void refuse_same_file(const fs::path& written, const fs::path& other, std::string_view role) {

@@ -42,6 +42,11 @@ class TextInput {
 // ExitCode::budget when the text is larger than what memory there is.
 std::string read_text(const std::filesystem::path& path);
 
+// The message of -p behind what is piped into the standard input, if that is a file or a pipe: a
+// document, and what to do with it. A pipe that stays open and empty is given up after ten seconds,
+// with a warning. Throws as read_text does.
+std::string behind_piped_text(const std::string& prompt, bool quiet);
+
 // Throws UsageError when the file to be written is the same file as `other`, which is read or
 // written as `role` ("the input"), even if it has another name: a link, or another spelling of the
 // path. For files that do not exist yet the places are compared.

@@ -22,6 +22,7 @@
 namespace sluice::cli {
 namespace {
 
+namespace fs = std::filesystem;
 using tokenizer::Token;
 
 // Editors and echo end a text with a newline that is not meant as part of the prompt.
@@ -30,9 +31,14 @@ std::string without_last_newline(std::string text) {
   return text;
 }
 
-// Whether a prompt of -p goes through the model's chat template, if there is one.
+// Whether the user says that the prompt is to be continued.
+bool is_text(const RunOptions& options) {
+  return options.raw || options.parse_special || !options.prompt_tokens.empty();
+}
+
+// Whether the prompt goes through the model's chat template, if there is one.
 bool may_be_message(const RunOptions& options) {
-  return options.prompt && !options.raw && !options.parse_special;
+  return (options.prompt || options.chat) && !is_text(options);
 }
 
 // Where the prompt comes from. A text that is only continued is read while it is computed.
@@ -43,14 +49,17 @@ struct Prompt {
 
 Prompt open_prompt(const RunOptions& options) {
   if (!options.prompt_tokens.empty()) return {};
-  if (!options.prompt_file.empty()) return {TextInput(options.prompt_file), {}};
-  if (options.prompt && *options.prompt != "-") return {{}, *options.prompt};
-  if (!options.prompt && ::isatty(STDIN_FILENO) == 1) {
+  if (options.prompt && *options.prompt != "-") {
+    return {{}, behind_piped_text(*options.prompt, options.common.quiet)};
+  }
+  const bool has_file = !options.prompt_file.empty();
+  if (!options.prompt && !has_file && ::isatty(STDIN_FILENO) == 1) {
     throw UsageError("there is no prompt: give -p TEXT or -f FILE, or pipe a text in");
   }
+  const fs::path file = has_file ? options.prompt_file : "-";
   const bool is_message = may_be_message(options) && has_chat_template(options.common.model);
-  if (is_message) return {{}, without_last_newline(read_text("-"))};
-  return {TextInput("-"), {}};
+  if (is_message) return {{}, without_last_newline(read_text(file))};
+  return {TextInput(file), {}};
 }
 
 // The tokens of the prompt that is continued, in order.
@@ -160,15 +169,24 @@ rows::Task make_task(const RunOptions& options, Prompt prompt, engine::Engine& e
 // Whether the prompt is a message, and the model has a chat template.
 bool wants_template(const RunOptions& options, const Prompt& prompt) {
   const bool is_message = may_be_message(options) && (prompt.file || !prompt.text.empty());
-  const bool is_asked_for =
-      options.system || options.thinking.think != "auto" || options.thinking.tokens_max;
-  if (is_message && has_chat_template(options.common.model)) return true;
-  if (!is_asked_for) return false;
-  throw UsageError(is_message
-                       ? fmt::format("{} has no chat template, which --system and --think need",
-                                     options.common.model.string())
-                       : "--system and --think are for a prompt that goes through the model's chat "
-                         "template: give it with -p, without --raw and --parse-special");
+  const bool is_asked_for = options.chat || options.system || options.thinking.think != "auto" ||
+                            options.thinking.tokens_max;
+  const bool has_template =
+      (is_message || !is_text(options)) && has_chat_template(options.common.model);
+  if (is_message && has_template) return true;
+  if (!is_asked_for) {
+    if (has_template && !options.prompt && !options.common.quiet) {
+      warn(
+          "the model answers messages, but this text is continued as it is: --chat sends it as a "
+          "message, --raw says that this is meant");
+    }
+    return false;
+  }
+  throw UsageError(
+      is_message ? fmt::format("{} has no chat template, which --chat, --system and --think need",
+                               options.common.model.string())
+                 : "--system and --think are for a prompt that goes through the model's chat "
+                   "template: give it with -p or --chat, without --raw and --parse-special");
 }
 
 // Sends the prompt as a message, and writes the answer.
@@ -240,8 +258,9 @@ void print_statistics(const GenerationCounts& counts, std::uint64_t seed, Genera
 CLI::App* add_run(CLI::App& program, RunOptions& options) {
   CLI::App* command = add_command(
       program, "run", "Continue a text, or answer a message",
-      "With -p the prompt is a message that the model answers, if it has a chat template.\n"
-      "A prompt of -f or of a pipe, or any with --raw, is a text that the model continues.\n"
+      "With -p or --chat the prompt is a message that the model answers, if it has a chat\n"
+      "template. Other prompts of -f or of a pipe, and any with --raw, are texts that the model\n"
+      "continues. What is piped in beside -p TEXT stands before TEXT.\n"
       "Thoughts of a model that reasons go to standard error.\n"
       "The text that the model adds goes to standard output, as it comes and alone.\n"
       "Ctrl-C or SIGTERM ends it cleanly, with the exit status 130 or 143; a second one at once.\n"
@@ -249,7 +268,8 @@ CLI::App* add_run(CLI::App& program, RunOptions& options) {
       "Examples:\n"
       "  sluice run model.gguf -p \"The capital of France is\" -n 32 --temp 0\n"
       "  sluice run model.gguf -f letter.txt --stop \"Yours sincerely\" > answer.txt\n"
-      "  echo \"Once upon a time\" | sluice run model.gguf --seed 7");
+      "  echo \"Once upon a time\" | sluice run model.gguf --raw --seed 7\n"
+      "  cat letter.txt | sluice run model.gguf -p \"Summarise this letter.\"");
   add_common_options(*command, options.common);
   add_trace_option(*command, options.common);
   add_sampling_options(*command, options.sampling);
@@ -257,9 +277,9 @@ CLI::App* add_run(CLI::App& program, RunOptions& options) {
   CLI::Option* prompt =
       command
           ->add_option("-p,--prompt", options.prompt,
-                       "The message, or the text to continue. - reads the standard input, and an "
-                       "empty text lets the model begin one. Without -p and -f piped input is "
-                       "continued")
+                       "The message, or the text to continue, behind what is piped in. - reads "
+                       "the standard input alone, and an empty text lets the model begin one. "
+                       "Without -p and -f piped input is continued")
           ->type_name("TEXT");
   CLI::Option* file =
       command
@@ -274,8 +294,12 @@ CLI::App* add_run(CLI::App& program, RunOptions& options) {
   command->add_flag(
       "--parse-special", options.parse_special,
       "Take control tokens that are written out in the prompt, such as <|im_start|>, as tokens");
-  command->add_flag("--raw", options.raw,
-                    "Continue the prompt as a text, without the model's chat template");
+  CLI::Option* raw = command->add_flag(
+      "--raw", options.raw, "Continue the prompt as a text, without the model's chat template");
+  command
+      ->add_flag("--chat", options.chat,
+                 "Send a prompt of -f or of a pipe as a message, through the chat template")
+      ->excludes(raw);
   command
       ->add_option("--system", options.system,
                    "Instructions that the model gets before the message")

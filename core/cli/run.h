@@ -19,7 +19,8 @@ struct RunOptions {
   std::filesystem::path prompt_file;
   std::vector<tokenizer::Token> prompt_tokens;
   bool parse_special = false;
-  bool raw = false;  // the prompt is a text to continue, even for a chat model
+  bool raw = false;   // the prompt is a text to continue, even for a chat model
+  bool chat = false;  // the prompt is a message, wherever it comes from
   std::optional<std::string> system;
   ThinkingOptions thinking;
   std::filesystem::path json_schema, grammar;  // files; at most one
