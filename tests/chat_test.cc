@@ -311,6 +311,24 @@ TEST_CASE("a text for a model that answers messages is told, with the way to sen
             .errors.find(says) == std::string::npos);
 }
 
+TEST_CASE("rows of texts for a model that answers messages are told once") {
+  const Thinker thinker;
+  const std::string rows = thinker.folder.file("rows");
+  const auto warnings = [&](const std::string& row, const std::string& options = "") {
+    write(rows, row + "\n" + row + "\n" + row + "\n");
+    const Result result =
+        shell("sluice batch " + thinker.model + " " + rows + " -o - -n 2" + options);
+    CHECK(result.status == 0);
+    const std::size_t at = result.errors.find("\"messages\" in its place");
+    if (at == std::string::npos) return 0;
+    return result.errors.find("\"messages\" in its place", at + 1) == std::string::npos ? 1 : 2;
+  };
+  CHECK(warnings("{\"prompt\": \"hi\"}") == 1);
+  CHECK(warnings("{\"prompt\": \"hi\"}", " -q") == 0);
+  CHECK(warnings("{\"prompt\": [1, 2]}") == 0);
+  CHECK(warnings("{\"messages\": [{\"role\": \"user\", \"content\": \"hi\"}]}") == 0);
+}
+
 TEST_CASE("a thought goes to standard error, and its budget ends it") {
   const Thinker thinker;
   const Result whole = thinker("chat", "-p hi");

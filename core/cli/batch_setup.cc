@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <fmt/format.h>
 #include <functional>
 #include <limits>
 #include <memory>
+#include <set>
 #include <string>
 #include <sys/wait.h>
 #include <system_error>
@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "base/descriptor.h"
+#include "base/mutex.h"
 #include "core/batch/parallel_choice.h"
 #include "core/batch/task_preparer.h"
 #include "core/chat/dialogue.h"
@@ -273,10 +274,16 @@ rows::TaskOptions task_options(const BatchOptions& options) {
 
 namespace {
 
-// Tells the first warning of all rows. May be called by any thread.
+// Tells each warning of rows once. May be called by any thread.
 std::function<void(const std::string&)> warn_once() {
-  return [has_told = std::make_shared<std::atomic<bool>>(false)](const std::string& warning) {
-    if (!has_told->exchange(true)) warn(warning + "; further rows of the kind are not told");
+  struct Told {
+    base::Mutex mutex;
+    std::set<std::string> warnings SLUICE_GUARDED_BY(mutex);
+  };
+  return [told = std::make_shared<Told>()](const std::string& warning) {
+    const base::MutexLock lock(told->mutex);
+    if (!told->warnings.insert(warning).second) return;
+    warn(warning + "; further rows of the kind are not told");
   };
 }
 
@@ -297,6 +304,11 @@ class Preparation {
         options.thinking.think, find_chat_source(options.chat_format, metadata, tasks_.no_dialogue),
         planner_.tokenizer());
     tasks_.positions_max = positions_max(options.common, planner_.header());
+    if (has_chat_template(metadata)) {
+      tasks_.warning_of_texts =
+          "the model answers messages, but a row with \"prompt\" is continued as a text: give "
+          "\"messages\" in its place";
+    }
     names_ = model_names(options.common.model, metadata);
     if (options.check_model) tasks_.model_names = names_;
     examine();

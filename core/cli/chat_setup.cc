@@ -1,5 +1,6 @@
 #include "core/cli/chat_setup.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <fmt/ranges.h>
 #include <limits>
@@ -75,12 +76,14 @@ chat::ChatSource read_chat_source(const std::filesystem::path& model, const std:
   return source;
 }
 
+bool has_chat_template(const gguf::Metadata& metadata) {
+  return std::ranges::any_of(metadata.entries(), [](const gguf::Metadata::Entry& entry) {
+    return entry.key.starts_with("tokenizer.chat_template");
+  });
+}
+
 bool has_chat_template(const std::filesystem::path& model) {
-  const gguf::Model header = gguf::Model::open(model, {.header_only = true});
-  for (const gguf::Metadata::Entry& entry : header.metadata().entries()) {
-    if (entry.key.starts_with("tokenizer.chat_template")) return true;
-  }
-  return false;
+  return has_chat_template(gguf::Model::open(model, {.header_only = true}).metadata());
 }
 
 void return_free_memory() {

@@ -9,6 +9,8 @@
 #include <string_view>
 
 #include "core/chat/dialogue.h"
+#include "core/cli/wrap.h"
+#include "core/gguf/gguf.h"
 
 namespace sluice::cli {
 
@@ -30,6 +32,7 @@ chat::DialogueOptions dialogue_options(const std::string& think);
 chat::ChatSource read_chat_source(const std::filesystem::path& model, const std::string& format);
 
 // Whether the file of a model has a chat template.
+bool has_chat_template(const gguf::Metadata& metadata);
 bool has_chat_template(const std::filesystem::path& model);
 
 // Writes the text to standard error without changes, for a person at a terminal.

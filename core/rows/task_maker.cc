@@ -143,6 +143,10 @@ std::variant<Task, RefusedRow> TaskMaker::make(ParsedRow parsed, std::uint64_t r
       answer = write_conversation(std::move(*conversation), has_form, task);
     } else {
       task.prompt = tokenize(request);
+      const bool is_text = std::holds_alternative<std::string>(request.prompt);
+      if (is_text && !options_.warning_of_texts.empty() && options_.on_warning) {
+        options_.on_warning(options_.warning_of_texts);
+      }
     }
     const bool may_shorten = options_.shortens_default && request.is_default_tokens_max;
     if (may_shorten || options_.defaults.shortens) shorten(task);

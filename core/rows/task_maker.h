@@ -41,6 +41,8 @@ struct TaskOptions {
   std::string no_dialogue = "the model has no chat format that is known";
   std::optional<std::tm> now = {};  // that templates see; nothing: the time of each row
   std::optional<std::uint64_t> thought_tokens_max;  // a longer thought is cut short
+  // What to warn of where a prompt is a text, and not a conversation; may be empty.
+  std::string warning_of_texts;
   // Called by make() with the warning of a task, if it has one; may be empty.
   std::function<void(const std::string& warning)> on_warning;
   // The model names that a row may give; empty: any.
