@@ -353,6 +353,28 @@ TEST_CASE("what is piped in stands before the prompt") {
   CHECK(open.errors.find("nothing came from it in 10 s") != std::string::npos);
 }
 
+TEST_CASE("a context beyond what the model was trained for is told") {
+  const Folder folder;
+  const std::string model = make_model(folder);
+  write(folder.file("rows"), "{\"prompt\": \"x\", \"max_tokens\": 1}\n");
+  const auto warns = [](const std::string& command) {
+    const Result result = shell("sluice " + command);
+    INFO(command << "\n" << result.errors);
+    CHECK(result.status == 0);
+    return result.errors.find("tokens that the model was trained for") != std::string::npos;
+  };
+  for (const std::string& command :
+       std::vector<std::string>{"run " + model + " -p x -n 1", "plan " + model,
+                                "chat " + model + " --chat-format chatml -p x -n 1",
+                                "batch " + model + " " + folder.file("rows") + " -o -"}) {
+    CHECK(warns(command + " --ctx 5000"));
+    CHECK(!warns(command + " --ctx 5000 --quiet"));
+    CHECK(!warns(command + " --ctx 5000 --window 64"));
+    CHECK(!warns(command + " --ctx 64"));
+    CHECK(!warns(command));
+  }
+}
+
 TEST_CASE("perplexity of a text, and what is too short for one") {
   const Folder folder;
   const std::string model = make_model(folder);

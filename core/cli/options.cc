@@ -18,6 +18,7 @@
 #include "core/cli/output.h"
 #include "core/cli/report.h"
 #include "core/error.h"
+#include "core/model/hyper_parameters.h"
 #include "core/sampling/text_stream.h"
 
 namespace sluice::cli {
@@ -375,6 +376,16 @@ engine::EngineOptions engine_options(const CommonOptions& options) {
   return result;
 }
 
+std::string context_warning(const CommonOptions& common, const gguf::Model& header) {
+  if (common.window != 0 || common.context == 0) return {};
+  const std::uint32_t trained = model::read_hyper_parameters(model::Keys(header)).context;
+  if (trained == 0 || common.context <= trained) return {};
+  return fmt::format(
+      "--ctx {} is more than the {} tokens that the model was trained for: beyond "
+      "them its texts get worse",
+      common.context, trained);
+}
+
 std::unique_ptr<engine::Engine> open_engine(const CommonOptions& common,
                                             engine::EngineOptions options,
                                             std::optional<engine::RunPlanner> planner) {
@@ -400,9 +411,11 @@ std::unique_ptr<engine::Engine> open_engine(const CommonOptions& common,
     options.prompt_cache.on_warning = [](const std::string& line) { warn(line); };
   }
   if (!planner) planner.emplace(common.model, gguf::ParseOptions{});
+  const std::string long_context = context_warning(common, planner->header());
   std::unique_ptr<engine::Engine> engine = engine::Engine::open(std::move(*planner), options);
   progress.clear();
   if (common.quiet) return engine;
+  if (!long_context.empty()) warn(long_context);
   for (const std::string& warning : engine->tokenizer().warnings()) warn(warning);
   const engine::EngineFacts& facts = engine->facts();
   for (const std::string& note : facts.notes) warn(note);

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "core/engine/engine.h"
+#include "core/gguf/gguf.h"
 #include "core/sampling/sampler.h"
 
 namespace sluice::cli {
@@ -89,6 +90,9 @@ void check_stop_texts(const SamplingOptions& options);
 void check_tokens(std::span<const tokenizer::Token> tokens, std::uint32_t vocabulary);
 
 engine::EngineOptions engine_options(const CommonOptions& options);
+
+// What to warn of when --ctx is beyond what the model was trained for; empty when it is not.
+std::string context_warning(const CommonOptions& common, const gguf::Model& header);
 
 // Opens the model with these options, and shows the warnings of its tokenizer unless --quiet. With
 // a planner of the model its header is not read again.

@@ -162,6 +162,9 @@ int run_plan(const PlanOptions& options) {
   engine_settings.parallel = options.parallel;
   const engine::PlannedRun run = engine::plan_run(options.common.model, engine_settings);
   if (!run.plan.budget.note.empty() && !options.common.quiet) warn(run.plan.budget.note);
+  const std::string long_context = context_warning(
+      options.common, gguf::Model::open(options.common.model, {.header_only = true}));
+  if (!long_context.empty() && !options.common.quiet) warn(long_context);
   // Where all experts have a place, all are found there.
   const double hit_rate =
       run.work.has_streamed_experts() ? options.hit_rate.value_or(run.work.expert_hit_rate()) : 1;
