@@ -68,24 +68,24 @@ class Chat {
   }
 
   int run() {
-    InterruptGuard guard;
+    using SecondCtrlC = InterruptGuard::SecondCtrlC;
+    InterruptGuard guard(has_terminal_ ? SecondCtrlC::is_recorded : SecondCtrlC::ends_program);
     std::string message;
+    bool may_end = false;  // a Ctrl-C at the empty prompt was the last that came
     while (!ended_) {
       bool is_text = false;
       switch (messages_.next(message, is_text)) {
         case LineReader::Result::line:
-          stopped_once_ = false;
+          may_end = false;
           take(message, is_text);
           break;
         case LineReader::Result::end:
           if (has_terminal_) tell("\n");
           return 0;
         case LineReader::Result::interrupted:
-          if (interrupt_signal() != SIGINT || !has_terminal_ || stopped_once_) {
-            return interrupt_signal();
-          }
-          stopped_once_ = true;
-          tell("\n(Ctrl-C again, or /quit, ends the chat)\n");
+          if (interrupt_signal() != SIGINT || !has_terminal_) return interrupt_signal();
+          if (std::exchange(may_end, message.empty()) && may_end) return interrupt_signal();
+          tell(may_end ? "\n(Ctrl-C again, or /quit, ends the chat; /save FILE keeps it)\n" : "\n");
           break;
       }
       if (interrupt_signal() != 0 && interrupt_signal() != SIGINT) return interrupt_signal();
@@ -115,7 +115,6 @@ class Chat {
     const GenerationEnd end = session_.answer(attached_ + message, output);
     attached_.clear();
     ended_ = end == GenerationEnd::unwanted || !output.text("\n");
-    stopped_once_ = end == GenerationEnd::interrupted;
     if (end == GenerationEnd::context) {
       remark(
           fmt::format("the answer is cut off, because the context of {} tokens is full: begin "
@@ -242,7 +241,6 @@ class Chat {
   MessageReader messages_;
   std::string attached_;  // put in front of the next message
   bool has_terminal_;
-  bool stopped_once_ = false;  // by Ctrl-C, with nothing entered since
   bool ended_ = false;
 };
 

@@ -7,12 +7,18 @@ namespace sluice::cli {
 namespace {
 
 std::atomic<int> received = 0;
+std::atomic<bool> records_every_ctrl_c = false;
 static_assert(std::atomic<int>::is_always_lock_free, "a signal handler may not wait");
 
 void note(int number) {
-  received = number;
+  int none = 0;
+  if (number == SIGINT) {
+    received.compare_exchange_strong(none, number);  // takes the place of no other signal
+  } else {
+    received = number;
+  }
   for (const int each : InterruptGuard::signals) {
-    if (each == SIGHUP) continue;
+    if (each == SIGHUP || (each == SIGINT && records_every_ctrl_c)) continue;
     struct sigaction action {};
     ::sigaction(each, nullptr, &action);
     if (action.sa_handler == note) std::signal(each, SIG_DFL);  // and not if it is ignored
@@ -30,7 +36,8 @@ void note_next(int number, const struct sigaction& before) {
 
 }  // namespace
 
-InterruptGuard::InterruptGuard() {
+InterruptGuard::InterruptGuard(SecondCtrlC second) {
+  records_every_ctrl_c = second == SecondCtrlC::is_recorded;
   for (std::size_t i = 0; i < signals.size(); ++i) ::sigaction(signals[i], nullptr, &before_[i]);
   received = 0;  // drops a signal of an earlier guard; from here on signals are recorded
   install();

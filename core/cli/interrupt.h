@@ -2,8 +2,9 @@
 //
 // While an InterruptGuard lives, the first of these signals is only recorded, so that the program
 // can finish what it is writing and remove what is unfinished; the second has its usual effect and
-// ends the program at once. Only SIGHUP never does that, since a terminal that goes away sends it
-// more than once. A signal that was ignored when the program started (nohup) stays ignored.
+// ends the program at once. SIGHUP never does that, since a terminal that goes away sends it more
+// than once, nor does Ctrl-C where it only stops an answer. A signal that was ignored when the
+// program started (nohup) stays ignored.
 #pragma once
 
 #include <array>
@@ -14,7 +15,9 @@ namespace sluice::cli {
 
 class InterruptGuard {
  public:
-  InterruptGuard();
+  enum class SecondCtrlC { ends_program, is_recorded };
+
+  explicit InterruptGuard(SecondCtrlC second = SecondCtrlC::ends_program);
   ~InterruptGuard();
   InterruptGuard(const InterruptGuard&) = delete;
   InterruptGuard& operator=(const InterruptGuard&) = delete;

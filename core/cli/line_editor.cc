@@ -102,6 +102,11 @@ struct LineEditor::State {
     return 1;
   }
 
+  std::string typed_text() const {
+    const LineInfo* line = ::el_line(editor);
+    return {line->buffer, line->lastchar};
+  }
+
   // Waits for input. False at the end, and when a signal came.
   bool take_bytes() {
     while (interrupt_signal() == 0) {
@@ -178,6 +183,7 @@ LineReader::Result LineEditor::next(const std::string& prompt, std::string& line
   show("\x1b[?2004l");
   if (text == nullptr || count <= 0) {
     if (interrupt_signal() == 0) return LineReader::Result::end;
+    line = state_->typed_text();
     ::el_reset(state_->editor);
     return LineReader::Result::interrupted;
   }

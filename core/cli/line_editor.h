@@ -19,8 +19,8 @@ class LineEditor {
   LineEditor(const LineEditor&) = delete;
   LineEditor& operator=(const LineEditor&) = delete;
 
-  // As LineReader::next, but a line keeps the newlines of pasted text. Shows the prompt and the
-  // typed text on standard error.
+  // As LineReader::next, but a line keeps the newlines of pasted text, and one that a signal
+  // interrupted has what was typed of it. Shows the prompt and the typed text on standard error.
   LineReader::Result next(const std::string& prompt, std::string& line);
 
  private:

@@ -21,6 +21,7 @@ LineReader::Result MessageReader::next_line(const std::string& prompt, std::stri
 }
 
 LineReader::Result MessageReader::next(std::string& message, bool& is_text) {
+  message.clear();
   const LineReader::Result first = next_line("> ", message);
   is_text = first == LineReader::Result::line && message.starts_with(mark);
   if (!is_text) return first;

@@ -15,9 +15,8 @@ class MessageReader {
   // Lines are edited when both standard input and standard error are a terminal.
   MessageReader();
 
-  bool has_terminal() const { return editor_.has_value(); }
-
-  // As LineReader::next. `is_text`: the message was between marks and is no command.
+  // As LineReader::next. `is_text`: the message was between marks and is no command. A message that
+  // a signal interrupted has what is known of it.
   LineReader::Result next(std::string& message, bool& is_text);
 
  private:
