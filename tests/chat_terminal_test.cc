@@ -2,6 +2,7 @@
 // the window, and Ctrl-C.
 #include <chrono>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <thread>
 
 #include "tests/program.h"
@@ -11,16 +12,33 @@ namespace {
 using namespace sluice::test;
 using nlohmann::json;
 
+std::size_t count(const std::string& where, const std::string& what) {
+  std::size_t times = 0;
+  for (std::size_t at = where.find(what); at != std::string::npos; at = where.find(what, at + 1)) {
+    ++times;
+  }
+  return times;
+}
+
+// The words of a text, with a space between them.
+std::string words_of(const std::string& text) {
+  std::istringstream in(text);
+  std::string words;
+  for (std::string word; in >> word;) words += (words.empty() ? "" : " ") + word;
+  return words;
+}
+
 // A program in a terminal of its own, whose screen can be read.
 class Terminal {
  public:
-  explicit Terminal(const std::string& command)
+  explicit Terminal(const std::string& command, int columns = 100,
+                    const std::string& locale = "C.UTF-8")
       : tmux_("tmux -f /dev/null -S '" + folder_.file("socket") + "' ") {
     write(folder_.file("script"), "export XDG_STATE_HOME='" + folder_.file("state") +
-                                      "' LC_ALL=C.UTF-8\ntrap : INT\n" + command +
+                                      "' LC_ALL=" + locale + "\ntrap : INT\n" + command +
                                       "\necho \"status $?\"\nsleep 1000\n");
-    REQUIRE(shell("env -u TMUX " + tmux_ + "-u new-session -d -x 100 -y 40 sh '" +
-                  folder_.file("script") + "'")
+    REQUIRE(shell("env -u TMUX " + tmux_ + "-u new-session -d -x " + std::to_string(columns) +
+                  " -y 40 sh '" + folder_.file("script") + "'")
                 .status == 0);
   }
   ~Terminal() { hang_up(); }
@@ -49,18 +67,17 @@ class Terminal {
   void hang_up() const { shell(tmux_ + "kill-server"); }
 
   std::string screen() const { return shell(tmux_ + "capture-pane -p -J -S -").output; }
+  // The same as the rows of the terminal, which has broken the lines that are too long.
+  std::string rows() const { return shell(tmux_ + "capture-pane -p -S -").output; }
+  // What stands in the window, without what has left it.
+  std::string window() const { return shell(tmux_ + "capture-pane -p -J").output; }
 
   // Waits until the text is on the screen so many times.
   void wait_for(const std::string& text, std::size_t times = 1) const {
     std::string seen;
     for (int tries = 0; tries < 600; ++tries) {
       seen = screen();
-      std::size_t count = 0;
-      for (std::size_t at = seen.find(text); at != std::string::npos;
-           at = seen.find(text, at + 1)) {
-        ++count;
-      }
-      if (count >= times) return;
+      if (count(seen, text) >= times) return;
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
     }
     FAIL("the screen never had '" << text << "' " << times << " times:\n" << seen);
@@ -141,6 +158,7 @@ TEST_CASE("each command of a chat in a terminal") {
   terminal.say("/stats");
   terminal.wait_for("tokens are held");
   terminal.say("/reset");
+  terminal.wait_for("the conversation is forgotten");
   CHECK(terminal.conversation().empty());
   terminal.say("/quit");
   terminal.wait_for("status 0");
@@ -156,6 +174,7 @@ TEST_CASE("messages of several lines, pasted text, editing and history in a term
   terminal.say("two\"\"\"");
   CHECK(terminal.conversation()[0]["content"] == "/one\n\ntwo");
   terminal.paste("if x:\n\tpass\nend \xE2\x82\xAC");
+  terminal.wait_for("if x:\xE2\x86\xB5");  // an arrow shows where lines end
   terminal.key("Enter");
   CHECK(terminal.conversation()[2]["content"] == "if x:\n\tpass\nend \xE2\x82\xAC");
   terminal.type("world");
@@ -185,6 +204,204 @@ TEST_CASE("Ctrl-C in a terminal ends the answer, and at the prompt, twice, the c
   terminal.wait_for("Ctrl-C again");
   terminal.key("C-c");
   terminal.wait_for("status 130");
+}
+
+TEST_CASE("Ctrl-C that stops an answer, or drops a line, is not the first of two") {
+  if (!has_tmux()) SLUICE_SKIP("there is no tmux");
+  const Folder folder;
+  const Terminal terminal(chat_command(folder, "--ctx 60000"));
+  terminal.wait_for("> ");
+  terminal.say("hello");
+  terminal.wait_for("hello\nta");  // and goes on for ever
+  terminal.key("C-c");
+  terminal.wait_for("stopped; /regenerate");
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));  // until it is at the prompt
+  for (const std::size_t dropped : {1U, 2U}) {
+    terminal.type("abc");
+    terminal.wait_for("> abc", dropped);
+    terminal.key("C-c");
+    terminal.wait_for("\n> ", 2 + dropped);
+  }
+  CHECK(count(terminal.screen(), "Ctrl-C again") == 0);
+  terminal.key("C-c");
+  terminal.wait_for("Ctrl-C again, or /quit, ends the chat; /save FILE keeps it");
+  terminal.say("/stats");
+  terminal.wait_for("tokens are held");
+  terminal.key("C-c");
+  terminal.wait_for("Ctrl-C again", 2);
+  CHECK(terminal.conversation().size() == 2);
+  terminal.key("C-c");
+  terminal.wait_for("Ctrl-C again", 3);
+  terminal.key("C-c");
+  terminal.wait_for("status 130");
+}
+
+TEST_CASE("keys that are typed during an answer wait for the prompt, and do not disturb the text") {
+  if (!has_tmux()) SLUICE_SKIP("there is no tmux");
+  const Folder folder;
+  const Terminal terminal(chat_command(folder, "--ctx 60000"));
+  terminal.wait_for("> ");
+  terminal.say("hello");
+  terminal.wait_for("hello\nta");
+  terminal.say("/set tokens-max 4");
+  terminal.type("second questoin");
+  terminal.key("BSpace BSpace BSpace");
+  terminal.paste("ion\nof mine");
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  CHECK(terminal.screen().find("second") == std::string::npos);
+  terminal.key("C-c");
+  terminal.wait_for("> /set tokens-max 4");
+  terminal.wait_for("> second question\xE2\x86\xB5of mine");
+  terminal.key("Enter");
+  const json talk = terminal.conversation();
+  REQUIRE(talk.size() == 4);
+  CHECK(talk[2]["content"].get<std::string>() == "second question\nof mine");
+  terminal.wait_for("cut off after 4 tokens (-n); /set tokens-max -1");
+}
+
+TEST_CASE("answers break between words in a terminal, unless that is turned off") {
+  if (!has_tmux()) SLUICE_SKIP("there is no tmux");
+  for (const bool wraps : {true, false}) {
+    const std::string options = wraps ? "" : " --no-wrap";
+    const Terminal terminal("'" + program + "' chat demo --temp 0 -n 120" + options, 37);
+    terminal.wait_for("> ");
+    terminal.say("Tell me a story about a fox.");
+    const json talk = terminal.conversation();
+    REQUIRE(talk.size() == 2);
+    const std::string words = words_of(talk[1]["content"].get<std::string>());
+    REQUIRE(words.size() > 100);
+    INFO(words << "\n\n" << terminal.rows());
+    CHECK((words_of(terminal.rows()).find(words) != std::string::npos) == wraps);
+  }
+}
+
+TEST_CASE("Tab completes commands and names of files") {
+  if (!has_tmux()) SLUICE_SKIP("there is no tmux");
+  const Folder folder;
+  const Terminal terminal(chat_command(folder, "-n 4"));
+  write(terminal.file("a letter"), "dear");
+  write(terminal.file("a list"), "one");
+  terminal.wait_for("> ");
+  terminal.type("/sys");
+  terminal.key("Tab");
+  terminal.type("be brief");
+  terminal.key("Enter");
+  terminal.wait_for("> /system be brief");
+  terminal.wait_for("system text is changed");
+  terminal.type("/s");
+  terminal.key("Tab");
+  terminal.wait_for("/system  /set     /save    /save!   /stats");
+  terminal.type("tat");
+  terminal.key("Tab Enter");
+  terminal.wait_for("tokens are held");
+  const std::string begin = "/file " + terminal.file("a");
+  terminal.type(begin);
+  terminal.key("Tab");
+  terminal.wait_for("> " + begin + " l");
+  terminal.key("Tab");
+  terminal.wait_for("a letter  a list");
+  terminal.type("e");
+  terminal.key("Tab Enter");
+  terminal.wait_for("a letter goes in front");
+  terminal.say("what is this");
+  CHECK(terminal.conversation()[1]["content"].get<std::string>() == "dear\n\nwhat is this");
+}
+
+TEST_CASE("who wants to leave finds out how, and no file is lost by /save") {
+  if (!has_tmux()) SLUICE_SKIP("there is no tmux");
+  for (const std::string leave : {"/exit", "/bye", "/quit"}) {
+    const Folder folder;
+    const Terminal terminal(chat_command(folder, "-n 4"));
+    terminal.wait_for("> ");
+    terminal.say("/?");
+    terminal.wait_for("/regenerate");
+    terminal.say("exit");
+    terminal.wait_for("/exit ends the chat");
+    const std::string precious = terminal.file("precious");
+    write(precious, "mine");
+    terminal.say("/save " + precious);
+    terminal.wait_for("exists: /save! ");
+    CHECK(content(precious) == "mine");
+    terminal.say("/save! " + precious);
+    terminal.wait_for("saved 0 messages");
+    terminal.say("/save " + precious);
+    terminal.wait_for("saved 0 messages", 2);
+    terminal.say(leave);
+    terminal.wait_for("status 0");
+  }
+}
+
+TEST_CASE("a line of several rows is drawn once when the window changes") {
+  if (!has_tmux()) SLUICE_SKIP("there is no tmux");
+  for (const auto& [before, after] : {std::pair(100, 60), {100, 37}, {60, 100}, {80, 99}}) {
+    const Folder folder;
+    const Terminal terminal(chat_command(folder, "-n 4"), before);
+    terminal.wait_for("commands");
+    std::string line;
+    for (int i = 0; i < 60; ++i) line += "word" + std::to_string(100 + i) + " ";
+    terminal.type(line + "end");
+    terminal.wait_for("end");
+    for (int back = 0; back < 4; ++back) terminal.key("C-b");
+    terminal.resize(after, 40);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1000));
+    const std::string seen = terminal.window();
+    INFO(before << " to " << after << "\n" << seen);
+    CHECK(count(seen, "> word100 ") == 1);
+    CHECK(count(seen, "word130 ") == 1);
+    CHECK(count(seen, "word159 end") == 1);
+    terminal.type("X");
+    terminal.wait_for("word159X end");
+    terminal.key("Enter");
+    CHECK(terminal.conversation()[0]["content"].get<std::string>() ==
+          line.substr(0, line.size() - 1) + "X end");
+  }
+}
+
+TEST_CASE("help fits the terminal") {
+  if (!has_tmux()) SLUICE_SKIP("there is no tmux");
+  for (const int columns : {100, 80, 60, 40}) {
+    for (const std::string command : {"", "run", "chat", "batch", "top"}) {
+      const Terminal terminal("'" + program + "' " + command + " --help", columns);
+      terminal.wait_for("status 0");
+      std::istringstream lines(terminal.screen());  // with lines together that it had to break
+      for (std::string line; std::getline(lines, line);) {
+        INFO(line);
+        CHECK(line.size() <= static_cast<std::size_t>(columns));
+      }
+      CHECK(terminal.screen().find("Example") != std::string::npos);
+    }
+  }
+}
+
+TEST_CASE("top watches, within the terminal") {
+  if (!has_tmux()) SLUICE_SKIP("there is no tmux");
+  const Folder folder;
+  const Terminal chat(chat_command(folder, "-n 4"));
+  chat.wait_for("> ");
+  for (const int columns : {130, 60, 50}) {
+    const Terminal terminal("'" + program + "' top --interval 0.2", columns);
+    terminal.wait_for("tiny.gguf");
+    CHECK((terminal.rows().find("budget") != std::string::npos) == (columns == 130));
+    std::istringstream lines(terminal.screen());
+    for (std::string line; std::getline(lines, line);) {
+      CHECK(line.size() <= static_cast<std::size_t>(columns));
+    }
+    chat.say("hello");
+    terminal.key("C-c");
+    terminal.wait_for("status 130");
+  }
+}
+
+TEST_CASE("a locale without UTF-8 is told, and what has no character there is not used") {
+  if (!has_tmux()) SLUICE_SKIP("there is no tmux");
+  const Folder folder;
+  const Terminal terminal(chat_command(folder, "-n 4"), 100, "de_DE.ISO-8859-1");
+  terminal.wait_for("the locale de_DE.ISO-8859-1 are not UTF-8");
+  terminal.wait_for("> ");
+  terminal.paste("one\ntwo");
+  terminal.wait_for("one^Mtwo");
+  terminal.key("Enter");
+  CHECK(terminal.conversation()[0]["content"].get<std::string>() == "one\ntwo");
 }
 
 TEST_CASE("a chat whose terminal goes away keeps its history") {

@@ -110,6 +110,9 @@ TEST_CASE("what goes wrong at the prompt is told in a line, and the chat goes on
     CHECK(result.output == answer);
   }
   CHECK(talk("/help\n").errors.find("/save FILE") != std::string::npos);
+  CHECK(talk("/?\n").errors.find("/save FILE") != std::string::npos);
+  CHECK(lines(talk("exit\n/bye\nhello\n").output) == 1);  // through a pipe it is a message
+  CHECK(talk("hello\n").errors.find("cut off after 8 tokens") != std::string::npos);
   CHECK(lines(talk("//help\n").output) == 1);
 }
 
@@ -120,8 +123,11 @@ TEST_CASE("a full context is told, with the remedy, and nothing is lost by it") 
   INFO(result.errors);
   CHECK(result.status == 0);
   CHECK(lines(result.output) == 2);
-  CHECK(result.errors.find("context holds 120") != std::string::npos);
+  CHECK(result.errors.find("context holds 120; /save FILE keeps") != std::string::npos);
   CHECK(result.errors.find("/reset") != std::string::npos);
+  check_fails("sluice run " + talk.model + " -q --ctx 20 -p " + long_line, 2, "raise --ctx");
+  check_fails("sluice chat " + talk.model + " --chat-format chatml -q --ctx 20 -p " + long_line, 2,
+              "raise --ctx");
   CHECK(number_before(result.errors, "messages") == 2);
   const std::string cut = talk("hello\n", "-q --ctx 56 -n -1").errors;
   CHECK(cut.find("cut off") != std::string::npos);

@@ -3,41 +3,46 @@
 #include <algorithm>
 #include <array>
 #include <csignal>
-#include <cstdio>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
+#include <set>
 #include <system_error>
 #include <unistd.h>
 #include <utility>
+#include <vector>
 
 #include "core/cli/chat_session.h"
 #include "core/cli/chat_settings.h"
 #include "core/cli/chat_setup.h"
+#include "core/cli/completion.h"
 #include "core/cli/files.h"
 #include "core/cli/interrupt.h"
 #include "core/cli/message_reader.h"
 #include "core/cli/output.h"
 #include "core/cli/report.h"
+#include "core/cli/terminal.h"
+#include "core/cli/wrap.h"
 #include "core/error.h"
 
 namespace sluice::cli {
 namespace {
 
 constexpr const char* commands_help =
-    "/undo           take the last message and its answer back\n"
-    "/regenerate     answer the last message again\n"
-    "/system [TEXT]  replace the system text, or take it away\n"
-    "/set [NAME VALUE]  change a setting for the answers to come, or show all\n"
-    "/file NAME      put a file in front of the next message\n"
-    "/reset          forget the conversation but for the system text\n"
-    "/save FILE      write the conversation to a file, as JSON messages\n"
-    "/load FILE      go on with the conversation of a file\n"
-    "/stats          what the conversation has taken so far\n"
-    "/help           this\n"
-    "/quit           end, as the end of the input does\n"
-    "//TEXT          a message that begins with a slash: /TEXT\n"
-    "\"\"\"             begins and ends a message of several lines\n"
-    "Ctrl-C stops an answer; at the prompt, twice, it ends the chat.\n";
+    "  /undo                take the last message and its answer back\n"
+    "  /regenerate          answer the last message again\n"
+    "  /system [TEXT]       replace the system text, or take it away\n"
+    "  /set [NAME VALUE]    change a setting for the answers to come, or show all\n"
+    "  /file NAME           put a file in front of the next message\n"
+    "  /reset               forget the conversation but for the system text\n"
+    "  /save FILE           write the conversation to a file, as JSON messages; /save! FILE "
+    "replaces any file, /save only what this chat has saved or loaded\n"
+    "  /load FILE           go on with the conversation of a file\n"
+    "  /stats               what the conversation has taken so far\n"
+    "  /help, /?            this\n"
+    "  /quit, /exit, /bye   end, as the end of the input does\n"
+    "  //TEXT               a message that begins with a slash: /TEXT\n"
+    "  \"\"\"                  begins and ends a message of several lines\n"
+    "Tab completes commands and names of files. Ctrl-C stops an answer, and drops the line that is "
+    "being typed; at the empty prompt, twice, it ends the chat.\n";
 
 // "/save  my file " -> "/save", "my file".
 std::pair<std::string, std::string> split_command(const std::string& line) {
@@ -46,6 +51,15 @@ std::pair<std::string, std::string> split_command(const std::string& line) {
   const std::size_t last = line.find_last_not_of(" \t");
   return {line.substr(0, end), line.substr(begin, begin < line.size() ? last + 1 - begin : 0)};
 }
+
+// What people type who want to leave.
+bool is_farewell(const std::string& line) {
+  return line == "exit" || line == "quit" || line == "bye";
+}
+
+constexpr const char* full_context_remedy =
+    "/save FILE keeps the conversation, to /load it into a chat with a larger --ctx or with a "
+    "--window; /reset begins anew";
 
 // Reads lines and does what they say.
 class Chat {
@@ -56,6 +70,7 @@ class Chat {
         engine_(engine),
         writer_(writer),
         session_(session),
+        messages_([this](std::string_view text) { return complete(text); }),
         has_terminal_(::isatty(STDIN_FILENO) == 1) {
     reset();
   }
@@ -97,13 +112,18 @@ class Chat {
  private:
   void take(const std::string& line, bool is_text) {
     if (line.find_first_not_of(" \t") == std::string::npos) return;
+    const HiddenKeys typed_meanwhile;
     try {
       const bool is_escaped = !is_text && line.starts_with("//");
-      if (!is_text && !is_escaped && line.starts_with('/')) {
+      if (!is_text && has_terminal_ && is_farewell(line)) {
+        remark(fmt::format("/exit ends the chat (\"\"\"{}\"\"\" is a message)", line));
+      } else if (!is_text && !is_escaped && line.starts_with('/')) {
         command(line);
       } else {
         say(is_escaped ? line.substr(1) : line);
       }
+    } catch (const ContextFull& error) {
+      remark(fmt::format("{}; {}", error.problem, full_context_remedy));
     } catch (const Error& error) {
       if (error.code() != ExitCode::usage) throw;
       remark(error.what());
@@ -111,16 +131,37 @@ class Chat {
   }
 
   void say(const std::string& message) {
-    AnswerOutput output(options_.common.quiet);
+    AnswerOutput output({.hides_thoughts = options_.common.quiet, .wraps = !options_.no_wrap});
+    const std::size_t messages = session_.conversation().size();
     const GenerationEnd end = session_.answer(attached_ + message, output);
     attached_.clear();
     ended_ = end == GenerationEnd::unwanted || !output.text("\n");
     if (end == GenerationEnd::context) {
-      remark(
-          fmt::format("the answer is cut off, because the context of {} tokens is full: begin "
-                      "anew with /reset, or start with a larger --ctx or with a --window",
-                      writer_.positions_max()));
+      remark(fmt::format("the answer is cut off, because the context of {} tokens is full; {}",
+                         writer_.positions_max(), full_context_remedy));
+    } else if (end == GenerationEnd::tokens_max) {
+      inform(
+          fmt::format("the answer is cut off after {} tokens (-n); /set tokens-max -1 lets the "
+                      "next ones end by themselves",
+                      session_.settings().tokens_max));
+    } else if (end == GenerationEnd::interrupted && has_terminal_) {
+      inform(session_.conversation().size() > messages
+                 ? "stopped; /regenerate answers anew, /undo takes the message back"
+                 : "stopped before the answer began; the message is forgotten");
     }
+  }
+
+  Completions complete(std::string_view text) const {
+    if (!text.starts_with('/') || text.starts_with("//")) return {};
+    const std::size_t space = text.find(' ');
+    std::vector<std::string> names;
+    if (space == std::string_view::npos) {
+      for (const Command& each : commands) names.emplace_back(each.name);
+      return complete_word(names, text);
+    }
+    const auto known = std::ranges::find(commands, text.substr(0, space), &Command::name);
+    const bool wants_file = known != commands.end() && known->wants == Wants::file;
+    return wants_file ? complete_file(text.substr(space + 1)) : Completions{};
   }
 
   void command(const std::string& line) {
@@ -146,10 +187,10 @@ class Chat {
     Wants wants;
     void (Chat::*run)(const std::string& argument);
   };
-  static const std::array<Command, 11> commands;
+  static const std::array<Command, 15> commands;
 
   void quit(const std::string&) { ended_ = true; }
-  void help(const std::string&) { tell(commands_help); }
+  void help(const std::string&) { tell(fitted(commands_help, columns_for_text(STDERR_FILENO))); }
 
   void undo(const std::string&) {
     session_.undo();
@@ -193,12 +234,21 @@ class Chat {
     session_.set_settings(with_setting(session_.settings(), name, value));
   }
 
+  // A file that this chat has saved or loaded may be replaced.
   void save(const std::string& file) {
+    if (!own_files_.contains(file) && holds_something(file)) {
+      throw UsageError(fmt::format("{} exists: /save! {} replaces it", file, file));
+    }
+    replace(file);
+  }
+
+  void replace(const std::string& file) {
     try {
       write_file(file, chat::to_json(session_.conversation()));
     } catch (const std::system_error& error) {
       throw UsageError(error.what());
     }
+    own_files_.insert(file);
     inform(fmt::format("saved {} messages", session_.conversation().size()));
   }
 
@@ -209,13 +259,20 @@ class Chat {
     } catch (const std::system_error& error) {
       throw UsageError(error.what());
     }
+    own_files_.insert(file);
     inform(fmt::format("loaded {} messages", session_.conversation().size()));
   }
 
-  void start_anew(const std::string&) { reset(); }
+  void start_anew(const std::string&) {
+    reset();
+    inform(session_.conversation().empty()
+               ? "the conversation is forgotten"
+               : "the conversation is forgotten, but for the system text of --system");
+  }
 
   void reset() {
     attached_.clear();
+    own_files_.clear();
     chat::Conversation conversation;
     if (options_.system) conversation.push_back({chat::Role::system, *options_.system});
     session_.set_conversation(std::move(conversation));
@@ -239,12 +296,13 @@ class Chat {
   TextWriter& writer_;
   ChatSession& session_;
   MessageReader messages_;
-  std::string attached_;  // put in front of the next message
+  std::string attached_;             // put in front of the next message
+  std::set<std::string> own_files_;  // this conversation was saved to them, or loaded
   bool has_terminal_;
   bool ended_ = false;
 };
 
-const std::array<Chat::Command, 11> Chat::commands = {{
+const std::array<Chat::Command, 15> Chat::commands = {{
     {"/undo", Wants::nothing, &Chat::undo},
     {"/regenerate", Wants::nothing, &Chat::regenerate},
     {"/system", Wants::maybe_text, &Chat::change_system},
@@ -252,10 +310,14 @@ const std::array<Chat::Command, 11> Chat::commands = {{
     {"/file", Wants::file, &Chat::attach},
     {"/reset", Wants::nothing, &Chat::start_anew},
     {"/save", Wants::file, &Chat::save},
+    {"/save!", Wants::file, &Chat::replace},
     {"/load", Wants::file, &Chat::load},
     {"/stats", Wants::nothing, &Chat::show_statistics},
     {"/help", Wants::nothing, &Chat::help},
+    {"/?", Wants::nothing, &Chat::help},
     {"/quit", Wants::nothing, &Chat::quit},
+    {"/exit", Wants::nothing, &Chat::quit},
+    {"/bye", Wants::nothing, &Chat::quit},
 }};
 
 }  // namespace
@@ -287,6 +349,11 @@ CLI::App* add_chat(CLI::App& program, ChatOptions& options) {
   add_thinking_options(*command, options.thinking);
   add_chat_format_option(*command, options.format);
   command
+      ->add_flag("--no-wrap", options.no_wrap,
+                 "Leave the lines of answers as the model writes them; otherwise a terminal shows "
+                 "them broken between words")
+      ->group("Conversation");
+  command
       ->add_option("-n,--tokens-max", options.tokens_max,
                    "Most tokens of an answer; -1 goes on until it ends or the context is full")
       ->type_name("N")
@@ -313,6 +380,13 @@ Held hold_chat(const ChatOptions& options, const chat::ChatSource& source, std::
   if (!options.common.quiet) {
     remark(fmt::format("chat format: {}; seed {}{}", session.dialogue().name(), seed,
                        options.prompt ? "" : "; /help lists the commands"));
+  }
+  const bool is_typed = !prompt && ::isatty(STDIN_FILENO) == 1;
+  if (is_typed && !options.common.quiet && locale_is_other()) {
+    warn(
+        fmt::format("the characters of the locale {} are not UTF-8, which sluice reads and writes: "
+                    "set LC_ALL=C.UTF-8, and the terminal to UTF-8",
+                    locale_name()));
   }
   Chat chat(options, engine, writer, session);
   const int signal = prompt ? chat.answer_once(*prompt) : chat.run();

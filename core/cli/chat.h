@@ -19,6 +19,7 @@ struct ChatOptions {
   std::optional<std::string> system;
   ThinkingOptions thinking;
   std::string format = "auto";
+  bool no_wrap = false;          // leaves the lines of answers to the terminal
   std::int64_t tokens_max = -1;  // of an answer; -1: as many as the context allows
 };
 

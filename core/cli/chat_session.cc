@@ -81,9 +81,9 @@ chat::DialoguePrompt ChatSession::encode() {
     chat::DialoguePrompt prompt = dialogue_->encode(conversation_);
     if (!prompt.warning.empty() && !std::exchange(has_warned_, true)) warn(prompt.warning);
     if (prompt.tokens.size() <= writer_.positions_max()) return prompt;
-    throw UsageError(fmt::format(
-        "the conversation, with this message, has {} tokens, but the context holds {}: begin anew "
-        "with /reset, or start with a larger --ctx or with a --window",
+    throw ContextFull(fmt::format(
+        "{} {} tokens, but the context holds {}",
+        conversation_.size() == 1 ? "the message has" : "the conversation, with this message, has",
         prompt.tokens.size(), writer_.positions_max()));
   } catch (const UsageError&) {
     conversation_.pop_back();

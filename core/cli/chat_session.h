@@ -10,6 +10,7 @@
 #include "core/cli/generation.h"
 #include "core/cli/options.h"
 #include "core/cli/output.h"
+#include "core/error.h"
 
 namespace sluice::cli {
 
@@ -21,6 +22,13 @@ struct ChatSettings {
   std::shared_ptr<const constrain::Constraint> constraint = {};  // of answers; null: they are free
 };
 
+// The conversation does not fit into the context.
+struct ContextFull : UsageError {
+  explicit ContextFull(const std::string& what)
+      : UsageError(what + ": raise --ctx, or give a --window"), problem(what) {}
+  std::string problem;  // without a remedy
+};
+
 class ChatSession {
  public:
   // `engine` and `writer` must outlive the session. Throws as chat::Dialogue does.
@@ -29,7 +37,7 @@ class ChatSession {
 
   // Adds a message and its answer to the conversation, and shows the answer while it is generated.
   // An interrupted answer is kept as far as it came; if there is none yet, the message is removed.
-  // Throws UsageError, and leaves the conversation unchanged, when the message does not fit into
+  // Throws ContextFull, and leaves the conversation unchanged, when the message does not fit into
   // the context.
   GenerationEnd answer(const std::string& message, AnswerOutput& output);
 

@@ -8,6 +8,7 @@
 
 #include "core/cli/options.h"
 #include "core/cli/output.h"
+#include "core/cli/terminal.h"
 #include "core/error.h"
 #include "core/gguf/gguf.h"
 
@@ -92,19 +93,19 @@ void return_free_memory() {
 #endif
 }
 
-AnswerOutput::AnswerOutput(bool hides_thoughts)
-    : hides_thoughts_(hides_thoughts), is_dim_(::isatty(STDERR_FILENO) == 1) {}
+AnswerOutput::AnswerOutput(const Options& options)
+    : options_(options), is_dim_(::isatty(STDERR_FILENO) == 1) {}
 
 void AnswerOutput::thought(std::string_view text) {
-  if (hides_thoughts_ || text.empty()) return;
+  if (options_.hides_thoughts || text.empty()) return;
   if (!is_in_thought_ && is_dim_) tell("\x1b[2m");
   is_in_thought_ = true;
-  tell(text);
+  tell(thoughts_.feed(text, options_.wraps ? window_size(STDERR_FILENO).columns : 0));
 }
 
 bool AnswerOutput::text(std::string_view text) {
   if (!text.empty()) end_thought();
-  return write_output(text);
+  return write_output(answer_.feed(text, options_.wraps ? window_size(STDOUT_FILENO).columns : 0));
 }
 
 void AnswerOutput::end_thought() {

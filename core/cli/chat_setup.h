@@ -45,7 +45,11 @@ void return_free_memory();
 // error (dimmed in a terminal).
 class AnswerOutput {
  public:
-  explicit AnswerOutput(bool hides_thoughts);
+  struct Options {
+    bool hides_thoughts = false;
+    bool wraps = false;  // breaks lines between words, on a terminal
+  };
+  explicit AnswerOutput(const Options& options);
   ~AnswerOutput() { end_thought(); }
   AnswerOutput(const AnswerOutput&) = delete;
   AnswerOutput& operator=(const AnswerOutput&) = delete;
@@ -56,8 +60,9 @@ class AnswerOutput {
  private:
   void end_thought();
 
-  bool hides_thoughts_;
+  Options options_;
   bool is_dim_;
+  WordWrap answer_, thoughts_;
   bool is_in_thought_ = false;
 };
 

@@ -1,11 +1,12 @@
 // Lines typed in a terminal. libedit does editing and history; this adds that pasted text stays one
-// line, signals end the wait, and a new window size is noticed.
+// line, signals end the wait, a new window size is noticed, and Tab completes.
 #pragma once
 
 #include <filesystem>
 #include <memory>
 #include <string>
 
+#include "core/cli/completion.h"
 #include "core/cli/line_reader.h"
 
 namespace sluice::cli {
@@ -13,8 +14,8 @@ namespace sluice::cli {
 class LineEditor {
  public:
   // Reads the history from the file, and writes it back after each line; without a path there is
-  // no history.
-  explicit LineEditor(std::filesystem::path history);
+  // no history. Tab asks `completer` about the text before the cursor.
+  LineEditor(std::filesystem::path history, Completer completer);
   ~LineEditor();
   LineEditor(const LineEditor&) = delete;
   LineEditor& operator=(const LineEditor&) = delete;

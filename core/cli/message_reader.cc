@@ -2,6 +2,7 @@
 
 #include <string_view>
 #include <unistd.h>
+#include <utility>
 
 namespace sluice::cli {
 namespace {
@@ -10,9 +11,9 @@ constexpr std::string_view mark = "\"\"\"";
 
 }  // namespace
 
-MessageReader::MessageReader() {
+MessageReader::MessageReader(Completer completer) {
   if (::isatty(STDIN_FILENO) == 1 && ::isatty(STDERR_FILENO) == 1) {
-    editor_.emplace(chat_history_file());
+    editor_.emplace(chat_history_file(), std::move(completer));
   }
 }
 

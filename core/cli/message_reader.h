@@ -12,8 +12,9 @@ namespace sluice::cli {
 
 class MessageReader {
  public:
-  // Lines are edited when both standard input and standard error are a terminal.
-  MessageReader();
+  // Lines are edited, with this completer, when both standard input and standard error are a
+  // terminal.
+  explicit MessageReader(Completer completer);
 
   // As LineReader::next. `is_text`: the message was between marks and is no command. A message that
   // a signal interrupted has what is known of it.

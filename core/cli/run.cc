@@ -200,7 +200,7 @@ GenerationEnd answer_message(const RunOptions& options, const chat::ChatSource& 
   if (!options.common.quiet) {
     remark("the prompt goes through the model's chat template; --raw continues it as a text");
   }
-  AnswerOutput output(options.common.quiet);
+  AnswerOutput output({.hides_thoughts = options.common.quiet});
   return session.answer(prompt, output);
 }
 
