@@ -13,11 +13,25 @@
 
 namespace sluice::kernels {
 
+// The four numbers of xIELU (Huang and Schlag 2024, arXiv:2411.13010).
+struct Xielu {
+  float positive = 0;  // alpha_p, with softplus applied
+  float negative = 0;  // alpha_n, with softplus applied, plus beta
+  float beta = 0;
+  float top = 0;  // of the exponent, slightly below 0
+};
+
 struct VectorOps {
   // y[i] = x[i] / sqrt(mean(x^2) + eps) * weight[i] (RMSNorm, Zhang and Sennrich 2019).
   // weight may be null (all ones). In place allowed. If the sum of squares overflows a float, the
   // result is 0.
   void (*rms_norm)(const float* x, const float* weight, float eps, std::size_t size, float* y);
+
+  // y[i] = (x[i] - mean) / sqrt(variance + eps) * weight[i] + bias[i] (LayerNorm, Ba et al. 2016),
+  // where the variance is the mean of (x - mean)^2. bias may be null (all zeros). In place allowed.
+  // If the sum of squares overflows a float, the result is the bias.
+  void (*layer_norm)(const float* x, const float* weight, const float* bias, float eps,
+                     std::size_t size, float* y);
 
   // y[i] = x[i] / sqrt(sum(x^2) + eps) * scale: for queries and keys of a gated delta net. In place
   // allowed. If the sum of squares overflows a float, the result is 0.
@@ -43,6 +57,14 @@ struct VectorOps {
   // input.
   void (*geglu)(const float* gate, const float* up, std::size_t size, float* out);
 
+  // out[i] = max(gate[i], 0) * up[i] (ReGLU). In place allowed on either input.
+  void (*reglu)(const float* gate, const float* up, std::size_t size, float* out);
+
+  // out[i] = min(silu(gate[i]), limit) * u with u = up[i], kept in -limit..limit (Step 3.5). In
+  // place allowed on either input.
+  void (*limited_swiglu)(const float* gate, const float* up, float limit, std::size_t size,
+                         float* out);
+
   // y[i] += x[i].
   void (*add)(const float* x, std::size_t size, float* y);
 
@@ -67,6 +89,10 @@ struct VectorOps {
   void (*sigmoid)(float* x, std::size_t size);
   void (*softplus)(float* x, std::size_t size);
   void (*relu_squared)(float* x, std::size_t size);
+  void (*gelu)(float* x, std::size_t size);  // the tanh form
+
+  // x[i] = positive x^2 + beta x for x > 0, else negative (exp(min(x, top)) - 1 - x) + beta x.
+  void (*xielu)(float* x, std::size_t size, const Xielu& numbers);
 };
 
 // The tiers; see kernels/kernel_table.h for the choice between them.

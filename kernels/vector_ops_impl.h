@@ -33,6 +33,24 @@ inline void rms_norm(const float* x, const float* weight, float eps, std::size_t
   scaled(x, 1 / ::sqrtf(mean + eps), weight, size, y);
 }
 
+inline void layer_norm(const float* x, const float* weight, const float* bias, float eps,
+                       std::size_t size, float* y) {
+  F32x16 sums = broadcast(0), squares = broadcast(0);
+  by_sixteen(size, [&](std::size_t i, std::size_t count) { sums = sums + load(x + i, count); });
+  const float mean = sum(sums) / static_cast<float>(size);
+  const F32x16 means = broadcast(mean);
+  by_sixteen(size, [&](std::size_t i, std::size_t count) {
+    const F32x16 v = load(x + i, count, mean) - means;
+    squares = fma(v, v, squares);
+  });
+  const float variance = sum(squares) / static_cast<float>(size);
+  const F32x16 factors = broadcast(1 / ::sqrtf(variance + eps));
+  by_sixteen(size, [&](std::size_t i, std::size_t count) {
+    const F32x16 v = (load(x + i, count) - means) * factors * load(weight + i, count);
+    store(bias ? v + load(bias + i, count) : v, y + i, count);
+  });
+}
+
 inline void l2_norm(const float* x, float eps, float scale, std::size_t size, float* y) {
   scaled(x, scale / ::sqrtf(sum_of_squares(x, size) + eps), nullptr, size, y);
 }
@@ -97,15 +115,28 @@ inline void clamped_swiglu(const float* gate, const float* up, float slope, floa
   });
 }
 
-// gelu(a) = a / 2 (1 + tanh u) = a / (1 + exp(-2 u)) with u = sqrt(2 / pi) (a + 0.044715 a^3).
-inline void geglu(const float* gate, const float* up, std::size_t size, float* out) {
+// a / 2 (1 + tanh u) = a / (1 + exp(-2 u)) with u = sqrt(2 / pi) (a + 0.044715 a^3).
+inline F32x16 gelu(F32x16 a) {
   constexpr float sqrt_2_over_pi = 0.79788456080286535588f;
-  const F32x16 one = broadcast(1), minus_two_root = broadcast(-2 * sqrt_2_over_pi);
-  const F32x16 cubic = broadcast(0.044715f);
-  combine(gate, up, size, out, [&](F32x16 a, F32x16 u) {
-    const F32x16 minus_two_u = a * fma(cubic, a * a, one) * minus_two_root;
-    return a / (one + exp(minus_two_u)) * u;
-  });
+  const F32x16 one = broadcast(1);
+  const F32x16 minus_two_u =
+      a * fma(broadcast(0.044715f), a * a, one) * broadcast(-2 * sqrt_2_over_pi);
+  return a / (one + exp(minus_two_u));
+}
+
+inline void geglu(const float* gate, const float* up, std::size_t size, float* out) {
+  combine(gate, up, size, out, [](F32x16 a, F32x16 u) { return gelu(a) * u; });
+}
+
+inline void reglu(const float* gate, const float* up, std::size_t size, float* out) {
+  combine(gate, up, size, out, [](F32x16 g, F32x16 u) { return max(broadcast(0), g) * u; });
+}
+
+inline void limited_swiglu(const float* gate, const float* up, float limit, std::size_t size,
+                           float* out) {
+  const F32x16 top = broadcast(limit), bottom = broadcast(-limit);
+  combine(gate, up, size, out,
+          [&](F32x16 g, F32x16 u) { return min(top, silu(g)) * max(bottom, min(top, u)); });
 }
 
 inline void add(const float* x, std::size_t size, float* y) {
@@ -153,8 +184,23 @@ inline void relu_squared(float* x, std::size_t size) {
   });
 }
 
+inline void gelu_all(float* x, std::size_t size) {
+  transform(x, size, [](F32x16 a) { return gelu(a); });
+}
+
+inline void xielu(float* x, std::size_t size, const Xielu& numbers) {
+  const F32x16 zero = broadcast(0), one = broadcast(1), top = broadcast(numbers.top);
+  const F32x16 positive = broadcast(numbers.positive), negative = broadcast(numbers.negative);
+  const F32x16 beta = broadcast(numbers.beta);
+  transform(x, size, [&](F32x16 a) {
+    const F32x16 right = positive * (a * a), left = negative * (exp(min(top, a)) - one - a);
+    return fma(beta, a, select_less(zero, a, right, left));
+  });
+}
+
 inline void fill(VectorOps& table) {
   table.rms_norm = rms_norm;
+  table.layer_norm = layer_norm;
   table.l2_norm = l2_norm;
   table.rope_norm = rope_norm;
   table.rope_neox = rope_neox;
@@ -162,6 +208,8 @@ inline void fill(VectorOps& table) {
   table.swiglu = swiglu;
   table.clamped_swiglu = clamped_swiglu;
   table.geglu = geglu;
+  table.reglu = reglu;
+  table.limited_swiglu = limited_swiglu;
   table.add = add;
   table.add_scaled = add_scaled;
   table.multiply = multiply;
@@ -172,6 +220,8 @@ inline void fill(VectorOps& table) {
   table.sigmoid = sigmoid_all;
   table.softplus = softplus_all;
   table.relu_squared = relu_squared;
+  table.gelu = gelu_all;
+  table.xielu = xielu;
 }
 
 }  // namespace

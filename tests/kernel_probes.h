@@ -46,6 +46,9 @@ inline constexpr VectorOperation vector_operations[] = {
     {"rms_norm", [](auto& o, auto* x, auto* y, auto n) { o.rms_norm(x, y, 1e-5f, n, y); }},
     {"rms_norm without weight",
      [](auto& o, auto* x, auto* y, auto n) { o.rms_norm(x, nullptr, 1e-6f, n, y); }},
+    {"layer_norm", [](auto& o, auto* x, auto* y, auto n) { o.layer_norm(x, y, x, 1e-5f, n, y); }},
+    {"layer_norm without bias",
+     [](auto& o, auto* x, auto* y, auto n) { o.layer_norm(y, x, nullptr, 1e-5f, n, y); }},
     {"l2_norm", [](auto& o, auto* x, auto* y, auto n) { o.l2_norm(x, 1e-6f, 0.3f, n, y); }},
     {"rope_norm", [](auto& o, auto* x, auto* y, auto n) { o.rope_norm(y, x, x + n / 2, n / 2); }},
     {"rope_neox", [](auto& o, auto* x, auto* y, auto n) { o.rope_neox(y, x, x + n / 2, n / 2); }},
@@ -54,6 +57,9 @@ inline constexpr VectorOperation vector_operations[] = {
     {"clamped_swiglu",
      [](auto& o, auto* x, auto* y, auto n) { o.clamped_swiglu(x, y, 1.702f, 7, n, y); }},
     {"geglu", [](auto& o, auto* x, auto* y, auto n) { o.geglu(x, y, n, y); }},
+    {"reglu", [](auto& o, auto* x, auto* y, auto n) { o.reglu(x, y, n, y); }},
+    {"limited_swiglu",
+     [](auto& o, auto* x, auto* y, auto n) { o.limited_swiglu(x, y, 0.7f, n, y); }},
     {"add", [](auto& o, auto* x, auto* y, auto n) { o.add(x, n, y); }},
     {"add_scaled", [](auto& o, auto* x, auto* y, auto n) { o.add_scaled(x, 0.22f, n, y); }},
     {"multiply", [](auto& o, auto* x, auto* y, auto n) { o.multiply(x, n, y); }},
@@ -65,6 +71,11 @@ inline constexpr VectorOperation vector_operations[] = {
     {"sigmoid", [](auto& o, auto*, auto* y, auto n) { o.sigmoid(y, n); }},
     {"softplus", [](auto& o, auto*, auto* y, auto n) { o.softplus(y, n); }},
     {"relu_squared", [](auto& o, auto*, auto* y, auto n) { o.relu_squared(y, n); }},
+    {"gelu", [](auto& o, auto*, auto* y, auto n) { o.gelu(y, n); }},
+    {"xielu",
+     [](auto& o, auto*, auto* y, auto n) {
+       o.xielu(y, n, {0.8f, 0.9f, 0.5f, -1e-6f});
+     }},
 };
 
 class VectorProbe : public Probe {

@@ -148,6 +148,40 @@ TEST_CASE("rms_norm against double") {
   }
 }
 
+TEST_CASE("layer_norm against double, also far from zero") {
+  Rng rng(39);
+  const VectorOps& ops = kernels::kernel_table().vector_ops;
+  for (const std::size_t size : odd_sizes()) {
+    for (const float shift : {0.0f, 9.0f}) {
+      std::vector<float> x = random_floats(size, Data::normal, rng);
+      const std::vector<float> w = random_floats(size, Data::normal, rng);
+      const std::vector<float> b = random_floats(size, Data::normal, rng);
+      double mean = 0, variance = 0, largest = 0;
+      for (float& v : x) mean += v += shift;
+      mean /= static_cast<double>(size);
+      for (const float v : x) variance += (v - mean) * (v - mean);
+      for (const float v : x) largest = std::max<double>(largest, std::abs(v));
+      const double scale = 1 / std::sqrt(variance / static_cast<double>(size) + 1e-5f);
+      std::vector<double> expected(size), tolerance(size), plain(size);
+      for (std::size_t i = 0; i < size; ++i) {
+        plain[i] = (x[i] - mean) * scale * w[i];
+        expected[i] = plain[i] + b[i];
+        // The mean has its roundings, which count more where it is large beside the differences.
+        const double rounding = sum_roundings(size) + 8;
+        tolerance[i] = epsilon * rounding *
+                       (std::abs(b[i]) + std::abs(plain[i]) * (1 + largest * scale) +
+                        largest * scale * std::abs(w[i]));
+      }
+      std::vector<float> y(size);
+      INFO("size " << size << ", shift " << shift);
+      ops.layer_norm(x.data(), w.data(), b.data(), 1e-5f, size, y.data());
+      CHECK(beyond(y.data(), expected, tolerance).value_or("") == "");
+      ops.layer_norm(x.data(), w.data(), nullptr, 1e-5f, size, x.data());
+      CHECK(beyond(x.data(), plain, tolerance).value_or("") == "");
+    }
+  }
+}
+
 TEST_CASE("l2_norm against double, and of zeros") {
   Rng rng(36);
   const VectorOps& ops = kernels::kernel_table().vector_ops;
@@ -266,6 +300,44 @@ TEST_CASE("the clamped SwiGLU against double, on both sides of its limits") {
   CHECK(beyond(out.data(), expected, tolerance).value_or("") == "");
 }
 
+TEST_CASE("the SwiGLU of Step 3.5 against double, on both sides of its limits") {
+  const double limit = 1.5;
+  std::vector<float> gate, up;
+  for (float a = -50; a <= 20; a += 0.037f) {
+    gate.push_back(a);
+    up.push_back(2.5f * std::sin(7 * a));
+  }
+  std::vector<float> out(gate.size());
+  kernels::kernel_table().vector_ops.limited_swiglu(gate.data(), up.data(), 1.5f, gate.size(),
+                                                    out.data());
+  std::vector<double> expected(gate.size()), tolerance(gate.size());
+  for (std::size_t i = 0; i < gate.size(); ++i) {
+    const double g = gate[i] / (1 + std::exp(-static_cast<double>(gate[i])));
+    expected[i] = std::min(g, limit) * std::clamp<double>(up[i], -limit, limit);
+    tolerance[i] = std::abs(expected[i]) * epsilon * 6;
+  }
+  CHECK(beyond(out.data(), expected, tolerance).value_or("") == "");
+}
+
+TEST_CASE("activations without a gate against double") {
+  const VectorOps& ops = kernels::kernel_table().vector_ops;
+  const kernels::Xielu numbers{0.8f, 1.1f, 0.4f, -1e-6f};
+  std::vector<float> x;
+  for (float a = -30; a <= 30; a += 0.0137f) x.push_back(a);
+  std::vector<float> gelu = x, xielu = x, one(x.size(), 1.0f), geglu(x.size());
+  ops.gelu(gelu.data(), gelu.size());
+  ops.geglu(x.data(), one.data(), x.size(), geglu.data());
+  CHECK(gelu == geglu);
+  ops.xielu(xielu.data(), xielu.size(), numbers);
+  std::vector<double> expected(x.size()), tolerance(x.size());
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const double a = x[i], below = std::expm1(std::min<double>(a, numbers.top)) - a;
+    expected[i] = a * numbers.beta + (a > 0 ? numbers.positive * a * a : numbers.negative * below);
+    tolerance[i] = epsilon * 6 * (1 + std::abs(a) + a * a);
+  }
+  CHECK(beyond(xielu.data(), expected, tolerance).value_or("") == "");
+}
+
 TEST_CASE("sums, products and relu_squared are rounded once") {
   Rng rng(37);
   const VectorOps& ops = kernels::kernel_table().vector_ops;
@@ -291,6 +363,9 @@ TEST_CASE("sums, products and relu_squared are rounded once") {
     check(
         "scale", [&](float* out) { ops.scale(out, size, 0.22f); },
         [](float, float b) { return b * 0.22f; });
+    check(
+        "reglu", [&](float* out) { ops.reglu(x.data(), out, size, out); },
+        [](float a, float b) { return std::max(a, 0.0f) * b; });
     check(
         "relu_squared", [&](float* out) { ops.relu_squared(out, size); },
         [](float, float b) { return b > 0 ? b * b : 0.0f; });
