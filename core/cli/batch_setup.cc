@@ -35,8 +35,6 @@
 namespace sluice::cli {
 namespace {
 
-constexpr std::uint32_t context_of_unknown = 4096;  // of a model that does not state its own
-
 // Of a job with more than twice this many rows only a sample is examined: this many rows, evenly
 // spaced, and this many of the longest rows.
 constexpr std::uint64_t sample_rows = 2048;
@@ -248,8 +246,7 @@ batch::ParallelChoice choose_parallel(const engine::RunPlanner& planner,
 std::uint32_t positions_max(const CommonOptions& common, const gguf::Model& header) {
   if (common.window != 0) return 0;
   if (common.context != 0) return common.context;
-  const std::uint32_t trained = model::read_hyper_parameters(model::Keys(header)).context;
-  return trained == 0 ? context_of_unknown : trained;
+  return model::Keys(header).count("context_length", model::context_max);
 }
 
 rows::Truncate truncate_named(const std::string& name) {

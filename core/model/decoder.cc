@@ -21,7 +21,7 @@ std::size_t Decoder::add_cache_layer(const kvcache::LayerShape& shape) {
 }
 
 void Decoder::finish() {
-  output_norm_ = layout_.vector(options_.final_norm, {hp_.embedding});
+  output_norm_ = read_norm(layout_, hp_, options_.final_norm);
   // Models with a tied head use the token embedding for both.
   head_ = layout_.matrix(layout_.has("output.weight") ? "output.weight" : "token_embd.weight",
                          hp_.embedding, hp_.vocabulary);
@@ -59,6 +59,8 @@ Decoder::Buffers Decoder::place(Arena& arena, const BufferShape& shape) const {
   const bool has_pairs = std::ranges::any_of(
       residuals_, [](const Residual& residual) { return residual.beside != nullptr; });
   if (has_pairs) out.beside = arena.floats(shape.columns * hp_.embedding);
+  const bool keeps = std::ranges::any_of(residuals_, &Residual::keeps_input);
+  if (keeps) out.kept = arena.floats(shape.columns * hp_.embedding);
   return out;
 }
 
@@ -98,7 +100,16 @@ void Decoder::run_layers(Compute& compute, const Step& step) {
       compute.ops().scale(step.x + at, n, options_.embedding_scale);
     });
   }
-  Pass pass{compute, step.cache, step.columns, stretches_};
+  if (options_.normalises_embeddings) {
+    for_each_row(compute, step.columns.size(), hp_.embedding,
+                 [&](std::size_t begin, std::size_t n) {
+                   for (std::size_t at = begin; at < begin + n; at += hp_.embedding) {
+                     float* row = step.x + at;
+                     compute.ops().rms_norm(row, nullptr, hp_.norm_epsilon, hp_.embedding, row);
+                   }
+                 });
+  }
+  Pass pass{compute, step.cache, step.columns, stretches_, buffers_.kept};
   if (prologue_) prologue_->run(pass, step.x, nullptr);
   for (const Residual& residual : residuals_) run(pass, residual, step.x);
 }
@@ -117,6 +128,7 @@ void Decoder::find_stretches(std::span<const Column> columns) {
 }
 
 void Decoder::run(Pass& pass, const Residual& residual, float* x) {
+  if (residual.keeps_input) std::copy_n(x, pass.columns.size() * hp_.embedding, buffers_.kept);
   const float* in = x;
   if (!residual.norm.empty()) {
     normalise(pass.compute, x, pass.columns.size(), residual.norm, buffers_.normed);
@@ -151,11 +163,11 @@ void Decoder::add_to_stream(Pass& pass, const Residual& residual, float* delta, 
   });
 }
 
-void Decoder::normalise(Compute& compute, const float* x, std::size_t columns, Vector weight,
+void Decoder::normalise(Compute& compute, const float* x, std::size_t columns, const Norm& norm,
                         float* out) const {
   for_each_row(compute, columns, hp_.embedding, [&](std::size_t begin, std::size_t n) {
     for (std::size_t at = begin; at < begin + n; at += hp_.embedding) {
-      compute.ops().rms_norm(x + at, weight.data(), hp_.norm_epsilon, hp_.embedding, out + at);
+      norm.apply(compute.ops(), x + at, out + at);
     }
   });
 }
@@ -177,10 +189,9 @@ void Decoder::run_head(Compute& compute, float* x, std::size_t columns, float* l
   normalise(compute, x, columns, output_norm_, x);
   compute.multiply(x, hp_.embedding, hp_.embedding, columns,
                    std::array{Product{&head_, logits, hp_.vocabulary, head_bias_}});
-  if (options_.logit_divisor == 1 && options_.logit_softcap == 0) return;
+  if (options_.logit_scale == 1 && options_.logit_softcap == 0) return;
   for_each_row(compute, columns, hp_.vocabulary, [&](std::size_t at, std::size_t n) {
-    if (options_.logit_divisor != 1)
-      compute.ops().scale(logits + at, n, 1 / options_.logit_divisor);
+    if (options_.logit_scale != 1) compute.ops().scale(logits + at, n, options_.logit_scale);
     if (options_.logit_softcap != 0) {
       compute.ops().softcap(logits + at, n, options_.logit_softcap);
     }

@@ -18,6 +18,7 @@
 #include "core/model/arena.h"
 #include "core/model/blocks/block.h"
 #include "core/model/hyper_parameters.h"
+#include "core/model/norm.h"
 #include "core/model/rotary_table.h"
 #include "core/model/step.h"
 #include "core/model/weights.h"
@@ -28,18 +29,21 @@ namespace sluice::model {
 
 // x = (x + scale * post_norm(block(norm(x)))) * stream_scale
 struct Residual {
-  Vector norm = {};  // [E]; empty: the block sees x itself
-  std::unique_ptr<Block> block;
+  Norm norm = {};  // empty: the block sees x itself
+  std::unique_ptr<Block> block = {};
   std::unique_ptr<Block> beside = {};  // sees the same norm(x), and is added too; null in most
-  Vector post_norm = {};               // [E]; empty: none
+  Norm post_norm = {};                 // empty: none
   float scale = 1;
   Vector stream_scale = {};  // [1]; empty: 1
+  bool keeps_input = false;  // x as it was is needed by a later block, as Pass::kept
 };
 
 struct DecoderOptions {
   float embedding_scale = 1;  // of the embedded tokens; does not apply to a tied head
+  // Embedded tokens go through a norm without weights.
+  bool normalises_embeddings = false;
   const char* final_norm = "output_norm.weight";
-  float logit_divisor = 1;
+  float logit_scale = 1;
   float logit_softcap = 0;  // logits become softcap * tanh(logits / softcap); 0: none
 };
 
@@ -98,6 +102,7 @@ class Decoder {
   struct Buffers {
     float* normed = nullptr;  // [columns][E], also the output of the blocks
     float* beside = nullptr;  // [columns][E], where a residual has two blocks
+    float* kept = nullptr;    // [columns][E], where a residual keeps its input
   };
 
   template <typename F>
@@ -106,7 +111,7 @@ class Decoder {
   void find_stretches(std::span<const Column> columns);
   void run(Pass& pass, const Residual& residual, float* x);
   void add_to_stream(Pass& pass, const Residual& residual, float* delta, float* x);
-  void normalise(Compute& compute, const float* x, std::size_t columns, Vector weight,
+  void normalise(Compute& compute, const float* x, std::size_t columns, const Norm& norm,
                  float* out) const;
   template <typename F>
   void for_each_row(Compute& compute, std::size_t columns, std::size_t size, F&& f) const;
@@ -118,9 +123,9 @@ class Decoder {
   std::vector<kvcache::LayerShape> cache_layers_;
   std::unique_ptr<Block> prologue_;  // null in most models
   std::vector<Residual> residuals_;
-  Vector output_norm_;  // [E]
-  Matrix head_;         // [V][E]
-  Vector head_bias_;    // [V], empty in most models
+  Norm output_norm_;
+  Matrix head_;       // [V][E]
+  Vector head_bias_;  // [V], empty in most models
   topology::AlignedBytes memory_;
   Buffers buffers_;
   std::vector<Stretch> stretches_;

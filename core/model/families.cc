@@ -10,26 +10,11 @@
 
 namespace sluice::model {
 
-// The pages: core/model/<architecture>.cc each.
-std::unique_ptr<Decoder> make_deepseek2(const Keys& keys, WeightLayout& layout);
-std::unique_ptr<Decoder> make_falcon_h1(const Keys& keys, WeightLayout& layout);
-std::unique_ptr<Decoder> make_gemma2(const Keys& keys, WeightLayout& layout);
-std::unique_ptr<Decoder> make_gemma3(const Keys& keys, WeightLayout& layout);
-std::unique_ptr<Decoder> make_gemma4(const Keys& keys, WeightLayout& layout);
-std::unique_ptr<Decoder> make_glm4(const Keys& keys, WeightLayout& layout);
-std::unique_ptr<Decoder> make_gpt_oss(const Keys& keys, WeightLayout& layout);
-std::unique_ptr<Decoder> make_granite(const Keys& keys, WeightLayout& layout);
-std::unique_ptr<Decoder> make_granitehybrid(const Keys& keys, WeightLayout& layout);
-std::unique_ptr<Decoder> make_lfm2(const Keys& keys, WeightLayout& layout);
-std::unique_ptr<Decoder> make_llama(const Keys& keys, WeightLayout& layout);
-std::unique_ptr<Decoder> make_mistral3(const Keys& keys, WeightLayout& layout);
-std::unique_ptr<Decoder> make_nemotron_h(const Keys& keys, WeightLayout& layout);
-std::unique_ptr<Decoder> make_olmo2(const Keys& keys, WeightLayout& layout);
-std::unique_ptr<Decoder> make_phi3(const Keys& keys, WeightLayout& layout);
-std::unique_ptr<Decoder> make_qwen2(const Keys& keys, WeightLayout& layout);
-std::unique_ptr<Decoder> make_qwen3(const Keys& keys, WeightLayout& layout);
-std::unique_ptr<Decoder> make_qwen35(const Keys& keys, WeightLayout& layout);
-std::unique_ptr<Decoder> make_smollm3(const Keys& keys, WeightLayout& layout);
+// The pages: core/model/pages.
+using Page = std::unique_ptr<Decoder>(const Keys& keys, WeightLayout& layout);
+Page make_deepseek2, make_falcon_h1, make_gemma2, make_gemma3, make_gemma4, make_glm4, make_gpt_oss,
+    make_granite, make_granitehybrid, make_lfm2, make_llama, make_mistral3, make_nemotron_h,
+    make_olmo2, make_phi3, make_qwen2, make_qwen3, make_qwen35, make_smollm3;
 
 namespace {
 

@@ -4,9 +4,9 @@
 
 namespace sluice::model {
 
-FeedForwards::FeedForwards(const Keys& keys, const HyperParameters& hp, Activation activation,
-                           const RouterSpec& router)
-    : embedding_(hp.embedding), activation_(activation), first_mixture_(hp.layers) {
+FeedForwards::FeedForwards(const Keys& keys, const HyperParameters& hp,
+                           const FeedForwardsSpec& spec)
+    : embedding_(hp.embedding), spec_(spec), first_mixture_(hp.layers) {
   const auto number = [&](const char* name) { return keys.whole_or(name, 0); };
   if (number("expert_count") == 0) {
     width_ = keys.per_layer("feed_forward_length", hp.layers);
@@ -14,31 +14,41 @@ FeedForwards::FeedForwards(const Keys& keys, const HyperParameters& hp, Activati
   }
   first_mixture_ = number("leading_dense_block_count");
   width_ = keys.per_layer("feed_forward_length", hp.layers, 0);
-  experts_ = read_experts(keys, embedding_, router);
-  experts_.activation = activation;
+  experts_ = read_experts(keys, embedding_, spec_.router);
+  experts_.activation = spec_.activation;
+  experts_.routes_kept = spec_.routes_kept;
   shared_width_ = number("expert_shared_feed_forward_length");
-  if (shared_width_ == 0) {
-    // Several shared experts are stored as one that is as wide as all of them.
-    shared_width_ = number("expert_shared_count") * static_cast<std::uint32_t>(experts_.width);
-  }
+  const std::uint32_t shared = number("expert_shared_count");
+  // Several shared experts are stored as one that is as wide as all of them.
+  if (shared_width_ == 0) shared_width_ = shared * static_cast<std::uint32_t>(experts_.width);
   if (shared_width_ > width_max) {
     throw keys.error("expert_shared_count", "gives an expert that is too wide");
   }
 }
 
-Residual FeedForwards::residual(const LayerTensors& tensors, std::size_t layer, Vector norm) const {
-  Residual out;
-  out.norm = norm;
+FeedForwardSpec FeedForwards::network(std::size_t layer, std::size_t width) const {
+  FeedForwardSpec out{.embedding = embedding_, .width = width, .activation = spec_.activation};
+  if (spec_.numbers) out.numbers = spec_.numbers(layer, false);
+  return out;
+}
+
+Residual FeedForwards::residual(const LayerTensors& tensors, std::size_t layer,
+                                const Norm& norm) const {
+  Residual out{.norm = norm};
   if (layer < first_mixture_) {
-    const FeedForwardSpec dense{embedding_, width_[layer], activation_};
-    out.block = std::make_unique<FeedForward>(tensors, dense);
+    out.block = std::make_unique<FeedForward>(tensors, network(layer, width_[layer]));
     return out;
   }
-  if (shared_width_ != 0) {
-    const FeedForwardSpec shared{embedding_, shared_width_, activation_, true};
+  // Some files do not say how wide it is.
+  const std::size_t rows = tensors.rows("ffn_up_shexp.weight");
+  if (const std::size_t width = shared_width_ != 0 ? shared_width_ : rows; width != 0) {
+    FeedForwardSpec shared = network(layer, width);
+    shared.is_shared_expert = true;
     out.beside = std::make_unique<FeedForward>(tensors, shared);
   }
-  out.block = std::make_unique<Experts>(tensors, experts_);
+  ExpertsSpec experts = experts_;
+  if (spec_.numbers) experts.numbers = spec_.numbers(layer, true);
+  out.block = std::make_unique<Experts>(tensors, experts);
   return out;
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "core/model/blocks/experts.h"
@@ -15,23 +16,33 @@
 
 namespace sluice::model {
 
+struct FeedForwardsSpec {
+  Activation activation = Activation::swiglu;
+  RouterSpec router = {};    // values for keys that the file does not have
+  bool routes_kept = false;  // see ExpertsSpec
+  // The numbers of the activation by layer: of routed experts, or of the other networks. Null: the
+  // activation has none.
+  std::function<ActivationNumbers(std::size_t layer, bool is_routed)> numbers = {};
+};
+
 class FeedForwards {
  public:
   // Reads "feed_forward_length" and, if "expert_count" is above 0, the keys "expert_*" and
-  // "leading_dense_block_count". `router` has the values for keys that the file does not have.
-  // Throws ModelError when a key is missing or its value makes no sense.
-  FeedForwards(const Keys& keys, const HyperParameters& hp,
-               Activation activation = Activation::swiglu, const RouterSpec& router = {});
+  // "leading_dense_block_count". Throws ModelError when a key is missing or its value makes no
+  // sense.
+  FeedForwards(const Keys& keys, const HyperParameters& hp, const FeedForwardsSpec& spec = {});
 
   // The width of a layer's dense network; 0 where it has none.
   std::uint32_t width(std::size_t layer) const { return width_[layer]; }
 
   // The residual of layer `layer`, with `norm` before it. Declares its tensors; throws ModelError.
-  Residual residual(const LayerTensors& tensors, std::size_t layer, Vector norm) const;
+  Residual residual(const LayerTensors& tensors, std::size_t layer, const Norm& norm) const;
 
  private:
+  FeedForwardSpec network(std::size_t layer, std::size_t width) const;
+
   std::size_t embedding_;
-  Activation activation_;
+  FeedForwardsSpec spec_;
   std::vector<std::uint32_t> width_;  // by layer
   std::size_t first_mixture_;         // layers from here on have experts
   ExpertsSpec experts_ = {};

@@ -70,7 +70,7 @@ std::uint32_t read_vocabulary(const Keys& keys, std::uint32_t embedding) {
 
 }  // namespace
 
-HyperParameters read_hyper_parameters(const Keys& keys, std::optional<float> norm_epsilon) {
+HyperParameters read_hyper_parameters(const Keys& keys, const NormKeys& norms) {
   HyperParameters hp;
   hp.architecture = keys.architecture();
   if (!keys.flag_or("attention.causal", true)) {
@@ -80,8 +80,10 @@ HyperParameters read_hyper_parameters(const Keys& keys, std::optional<float> nor
   read_layers(keys, hp);
   hp.embedding = keys.count("embedding_length");
   hp.context = keys.count("context_length", context_max);
-  constexpr const char* epsilon = "attention.layer_norm_rms_epsilon";
-  hp.norm_epsilon = norm_epsilon ? keys.number_or(epsilon, *norm_epsilon) : keys.number(epsilon);
+  hp.norms_subtract_mean = norms.subtracts_mean;
+  const char* epsilon =
+      norms.subtracts_mean ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon";
+  hp.norm_epsilon = norms.epsilon ? keys.number_or(epsilon, *norms.epsilon) : keys.number(epsilon);
   if (!(hp.norm_epsilon >= 0 && hp.norm_epsilon < 1)) {
     throw keys.error(epsilon, fmt::format("is {}, expected 0 to 1", hp.norm_epsilon));
   }

@@ -20,12 +20,18 @@ struct HyperParameters {
   std::uint32_t embedding = 0;   // E, width of the residual stream
   std::uint32_t context = 0;     // positions the model was trained for
   std::uint32_t vocabulary = 0;  // V, rows of token_embd
-  float norm_epsilon = 0;        // of the root mean square norms
+  float norm_epsilon = 0;        // of norms
+  bool norms_subtract_mean = false;
 };
 
-// `norm_epsilon` is used where the file has none; without it the key is required. Throws ModelError
-// when a key is missing, has a wrong type or makes no sense.
-HyperParameters read_hyper_parameters(const Keys& keys, std::optional<float> norm_epsilon = {});
+// What is read of norms: the kind tells the name of the key.
+struct NormKeys {
+  bool subtracts_mean = false;
+  std::optional<float> epsilon = {};  // where the file has none; without it the key is required
+};
+
+// Throws ModelError when a key is missing, has a wrong type or makes no sense.
+HyperParameters read_hyper_parameters(const Keys& keys, const NormKeys& norms = {});
 
 // The heads of one attention layer.
 struct Heads {

@@ -70,6 +70,27 @@ std::vector<std::uint32_t> Keys::per_layer(const std::string& name, std::size_t 
   return out;
 }
 
+std::vector<float> Keys::numbers(const std::string& name, std::size_t layers,
+                                 bool has_prefix) const {
+  const std::string key = has_prefix ? read(name) : name;
+  const gguf::Value* value = metadata_.find(key);
+  std::vector<float> out;
+  if (value == nullptr || !value->is_array()) {
+    out.assign(layers, metadata_.require_f32(key));
+  } else {
+    const gguf::FloatArray array = metadata_.require_floats(key);
+    if (array.size() < layers) {
+      throw metadata_.error(key,
+                            fmt::format("has {} elements for {} layers", array.size(), layers));
+    }
+    for (std::size_t i = 0; i < layers; ++i) out.push_back(array[i]);
+  }
+  for (const float number : out) {
+    if (!std::isfinite(number)) throw metadata_.error(key, "is not a finite number");
+  }
+  return out;
+}
+
 std::vector<bool> Keys::layer_pattern(
     const std::string& name, std::size_t layers, std::uint32_t otherwise,
     const std::function<bool(std::size_t layer, std::uint32_t period)>& of_period) const {

@@ -48,6 +48,11 @@ class Keys {
   std::vector<std::uint32_t> per_layer(const std::string& name, std::size_t layers,
                                        std::optional<std::uint32_t> otherwise = {}) const;
 
+  // A finite number for each of `layers`: one for all, or an array with at least as many. The key
+  // is required; with `has_prefix` false it does not begin with the architecture.
+  std::vector<float> numbers(const std::string& name, std::size_t layers,
+                             bool has_prefix = true) const;
+
   // A flag for each of `layers`: either an array of bools or numbers, or a single number, the
   // period, of which `of_period(layer, period)` makes the flags; a period of 0 flags all layers.
   // `otherwise` is the period where the key is absent.

@@ -36,6 +36,8 @@ struct Pass {
   const kvcache::KvCache& cache;
   std::span<const Column> columns;
   std::span<const Stretch> stretches;  // all columns, in order
+  // The stream as the last residual with `keeps_input` saw it, [columns][E]; null without one.
+  const float* kept;
 };
 
 // The largest steps, and the cache, for which buffers are made.

@@ -26,15 +26,8 @@ Attention::Attention(Decoder& decoder, const LayerTensors& tensors, const Attent
   }
   if (spec_.scale == 0) spec_.scale = 1.0f / std::sqrt(static_cast<float>(spec_.heads.key_dim));
   declare_projections(tensors);
-  if (spec_.head_norm != HeadNorm::none) {
-    const bool is_each = spec_.head_norm == HeadNorm::each_head;
-    q_norm_ = tensors.vector("attn_q_norm.weight", {is_each ? spec_.heads.key_dim : q_size()});
-    if (owns_keys()) {
-      k_norm_ = tensors.vector("attn_k_norm.weight", {is_each ? spec_.heads.key_dim : k_size()});
-    } else {
-      tensors.leave_aside("attn_k_norm.weight");
-    }
-  }
+  declare_head_norms(tensors);
+  declare_gate(tensors);
   if (spec_.has_sink_logits) {
     sink_logits_ = tensors.vector("attn_sinks.weight", {spec_.heads.query});
   }
@@ -48,10 +41,41 @@ Attention::Attention(Decoder& decoder, const LayerTensors& tensors, const Attent
   reader_ = CachedAttention({cache_layer_, spec_.heads, spec_.scale, spec_.softcap, sink_logits_});
 }
 
+void Attention::declare_head_norms(const LayerTensors& tensors) {
+  const auto declare = [&](const char* name, std::size_t heads) {
+    const std::size_t dim = spec_.heads.key_dim;
+    switch (spec_.head_norm) {
+      case HeadNorm::none:
+        return Vector{};
+      case HeadNorm::each_head:
+        return tensors.vector(name, {dim});
+      case HeadNorm::all_heads:
+        return tensors.vector(name, {heads * dim});
+      case HeadNorm::own_of_heads:
+        return tensors.vector(name, {dim, heads});
+    }
+    return Vector{};
+  };
+  q_norm_ = declare("attn_q_norm.weight", spec_.heads.query);
+  if (owns_keys()) {
+    k_norm_ = declare("attn_k_norm.weight", spec_.heads.kv);
+  } else if (spec_.head_norm != HeadNorm::none) {
+    tensors.leave_aside("attn_k_norm.weight");
+  }
+}
+
+void Attention::declare_gate(const LayerTensors& tensors) {
+  if (spec_.gate == AttentionGate::none || has_gate_beside_queries()) return;
+  const std::size_t heads = spec_.heads.query;
+  const bool is_of_heads = tensors.rows("attn_gate.weight") == heads;
+  gate_ =
+      tensors.matrix("attn_gate.weight", spec_.embedding, is_of_heads ? heads : attention_size());
+}
+
 // Rows of a fused projection are those of Q, K and V, one below the other.
 void Attention::declare_projections(const LayerTensors& tensors) {
   const std::size_t e = spec_.embedding, k = k_size(), v = v_size();
-  const std::size_t q = spec_.is_gated ? 2 * q_size() : q_size();
+  const std::size_t q = has_gate_beside_queries() ? 2 * q_size() : q_size();
   if (tensors.has("attn_qkv.weight") && owns_keys()) {
     const std::size_t rows = q + k + v;
     q_ = tensors.part_of_matrix("attn_qkv.weight", {e, rows}, 0, q);
@@ -84,12 +108,13 @@ void Attention::declare_projections(const LayerTensors& tensors) {
 
 Attention::Buffers Attention::place(Arena& arena, const BufferShape& shape) const {
   Buffers out;
-  if (spec_.is_gated) {
+  if (has_gate_beside_queries()) {
     out.queries = arena.floats(shape.columns * 2 * q_size());
     out.gates = arena.floats(shape.columns * q_size());
   }
   out.q = arena.floats(shape.columns * q_size());
-  if (!spec_.is_gated) out.queries = out.q;
+  if (!has_gate_beside_queries()) out.queries = out.q;
+  if (gate_.rows != 0) out.gates = arena.floats(shape.columns * gate_.rows);
   if (owns_keys()) {
     out.k = arena.floats(shape.columns * k_size());
     out.v = arena.floats(shape.columns * v_size());
@@ -116,17 +141,18 @@ void Attention::run(Pass& pass, const float* in, float* out) {
     for (std::size_t c = begin; c < end; ++c) prepare_column(pass, c);
   });
   reader_.run(pass, buffers_.q, buffers_.sink_q, buffers_.attention);
-  if (spec_.is_gated) apply_gates(pass);
+  if (spec_.gate != AttentionGate::none) apply_gates(pass);
   pass.compute.multiply(buffers_.attention, attention_size(), attention_size(), columns,
                         std::array{Product{&output_, out, spec_.embedding, output_bias_}});
 }
 
 void Attention::project(Pass& pass, const float* in) {
   const Buffers& b = buffers_;
-  const std::array products{Product{&q_, b.queries, q_.rows, q_bias_},
-                            Product{&k_, b.k, k_size(), k_bias_},
-                            Product{&v_, b.v, v_size(), v_bias_}};
-  const std::size_t count = !owns_keys() ? 1 : v_.rows == 0 ? 2 : 3;
+  std::array<Product, 4> products{Product{&q_, b.queries, q_.rows, q_bias_}};
+  std::size_t count = 1;
+  if (owns_keys()) products[count++] = {&k_, b.k, k_size(), k_bias_};
+  if (owns_keys() && v_.rows != 0) products[count++] = {&v_, b.v, v_size(), v_bias_};
+  if (gate_.rows != 0) products[count++] = {&gate_, b.gates, gate_.rows};
   pass.compute.multiply(in, spec_.embedding, spec_.embedding, pass.columns.size(),
                         std::span(products).first(count));
 }
@@ -136,20 +162,13 @@ void Attention::prepare_column(Pass& pass, std::size_t c) const {
   if (owns_keys()) store_keys(pass, c);
 }
 
-// Normalises and rotates the queries of a column, and separates them from their gates.
+// Normalises and rotates the queries of a column.
 void Attention::prepare_queries(Pass& pass, std::size_t c) const {
   const kernels::VectorOps& ops = pass.compute.ops();
-  const std::size_t heads = spec_.heads.query, dim = spec_.heads.key_dim;
+  const std::size_t heads = spec_.heads.query;
   float* q = buffers_.q + c * q_size();
-  if (spec_.is_gated) {
-    const float* projected = buffers_.queries + c * 2 * q_size();
-    float* gates = buffers_.gates + c * q_size();
-    for (std::size_t h = 0; h < heads; ++h) {
-      std::memcpy(q + h * dim, projected + 2 * h * dim, dim * sizeof(float));
-      std::memcpy(gates + h * dim, projected + (2 * h + 1) * dim, dim * sizeof(float));
-    }
-  }
-  if (spec_.head_norm != HeadNorm::none) normalise_heads(ops, q, heads, q_norm_);
+  if (has_gate_beside_queries()) separate_gates(c);
+  if (!spec_.normalises_rotated) normalise_heads(ops, q, heads, q_norm_);
   if (spec_.temperature.beta != 0) {
     // From where the token sees the sinks: its own position, but at most the end of a window.
     const std::uint32_t position = pass.cache.sink_query_position(pass.columns[c].position);
@@ -158,22 +177,33 @@ void Attention::prepare_queries(Pass& pass, std::size_t c) const {
   if (buffers_.sink_q != nullptr) {
     float* sink_q = buffers_.sink_q + c * q_size();
     std::memcpy(sink_q, q, q_size() * sizeof(float));
-    if (spec_.rope != nullptr) spec_.rope->rotate_for_sinks(ops, sink_q, heads, dim, c);
+    turn(ops, sink_q, heads, q_norm_, c, Place::sinks);
     pass.cache.hadamard_queries(cache_layer_, sink_q, heads);
   }
-  if (spec_.rope != nullptr) spec_.rope->rotate(ops, q, heads, dim, c);
+  turn(ops, q, heads, q_norm_, c, Place::own);
   pass.cache.hadamard_queries(cache_layer_, q, heads);
+}
+
+void Attention::separate_gates(std::size_t c) const {
+  const std::size_t dim = spec_.heads.key_dim;
+  const float* projected = buffers_.queries + c * 2 * q_size();
+  float* q = buffers_.q + c * q_size();
+  float* gates = buffers_.gates + c * q_size();
+  for (std::size_t h = 0; h < spec_.heads.query; ++h) {
+    std::memcpy(q + h * dim, projected + 2 * h * dim, dim * sizeof(float));
+    std::memcpy(gates + h * dim, projected + (2 * h + 1) * dim, dim * sizeof(float));
+  }
 }
 
 // Normalises and rotates the keys of a column and puts them and the values into the cache.
 void Attention::store_keys(Pass& pass, std::size_t c) const {
   const kernels::VectorOps& ops = pass.compute.ops();
-  const std::size_t heads = spec_.heads.kv, dim = spec_.heads.key_dim;
+  const std::size_t heads = spec_.heads.kv;
   float* k = buffers_.k + c * k_size();
   float* v = buffers_.v + c * v_size();
   if (v_.rows == 0) std::memcpy(v, k, v_size() * sizeof(float));
-  if (spec_.head_norm != HeadNorm::none) normalise_heads(ops, k, heads, k_norm_);
-  if (spec_.rope != nullptr) spec_.rope->rotate(ops, k, heads, dim, c);
+  if (!spec_.normalises_rotated) normalise_heads(ops, k, heads, k_norm_);
+  turn(ops, k, heads, k_norm_, c, Place::own);
   if (spec_.normalises_values) {
     for (std::size_t h = 0; h < heads; ++h) {
       float* value = v + h * spec_.heads.value_dim;
@@ -184,19 +214,53 @@ void Attention::store_keys(Pass& pass, std::size_t c) const {
   pass.cache.write(*column.sequence, cache_layer_, column.position, k, v);
 }
 
+// Rotates heads, and normalises them where the norms stand behind the rotation.
+void Attention::turn(const kernels::VectorOps& ops, float* data, std::size_t heads, Vector weight,
+                     std::size_t c, Place place) const {
+  const std::size_t dim = spec_.heads.key_dim;
+  if (spec_.rope != nullptr && place == Place::own) spec_.rope->rotate(ops, data, heads, dim, c);
+  if (spec_.rope != nullptr && place == Place::sinks) {
+    spec_.rope->rotate_for_sinks(ops, data, heads, dim, c);
+  }
+  if (spec_.normalises_rotated) normalise_heads(ops, data, heads, weight);
+}
+
 void Attention::normalise_heads(const kernels::VectorOps& ops, float* data, std::size_t heads,
                                 Vector weight) const {
-  for (std::size_t at = 0; at < heads * spec_.heads.key_dim; at += weight.size()) {
+  if (spec_.head_norm == HeadNorm::none) return;
+  const std::size_t dim = spec_.heads.key_dim;
+  if (spec_.head_norm == HeadNorm::own_of_heads) {
+    for (std::size_t at = 0; at < heads * dim; at += dim) {
+      ops.layer_norm(data + at, weight.data() + at, nullptr, spec_.norm_epsilon, dim, data + at);
+    }
+    return;
+  }
+  for (std::size_t at = 0; at < heads * dim; at += weight.size()) {
     ops.rms_norm(data + at, weight.data(), spec_.norm_epsilon, weight.size(), data + at);
   }
 }
 
 void Attention::apply_gates(Pass& pass) const {
-  const std::size_t size = attention_size();
   pass.compute.for_each(pass.columns.size(), [&](std::size_t, std::size_t begin, std::size_t end) {
-    const std::size_t at = begin * size, count = (end - begin) * size;
-    pass.compute.ops().multiply_by_sigmoid(buffers_.gates + at, count, buffers_.attention + at);
+    for (std::size_t c = begin; c < end; ++c) apply_gates(pass.compute.ops(), c);
   });
+}
+
+void Attention::apply_gates(const kernels::VectorOps& ops, std::size_t c) const {
+  const std::size_t size = attention_size();
+  const std::size_t count = has_gate_beside_queries() ? size : gate_.rows;
+  float* gates = buffers_.gates + c * count;
+  float* out = buffers_.attention + c * size;
+  if (spec_.gate == AttentionGate::softplus) {
+    ops.softplus(gates, count);
+  } else if (count == size) {
+    return ops.multiply_by_sigmoid(gates, size, out);
+  } else {
+    ops.sigmoid(gates, count);
+  }
+  if (count == size) return ops.multiply(gates, size, out);
+  const std::size_t dim = spec_.heads.value_dim;
+  for (std::size_t h = 0; h < count; ++h) ops.scale(out + h * dim, dim, gates[h]);
 }
 
 }  // namespace sluice::model

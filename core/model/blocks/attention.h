@@ -19,11 +19,24 @@
 
 namespace sluice::model {
 
-// What the root mean square norms of queries and keys are computed over.
+// The norms of queries and keys: of the root mean square, but for the last.
 enum class HeadNorm {
   none,
-  each_head,  // [key_dim], one weight for all heads (Qwen 3)
-  all_heads,  // [heads * key_dim] (OLMo 2)
+  each_head,     // of each head, [key_dim]: one weight for all heads (Qwen 3)
+  all_heads,     // of all heads together, [heads * key_dim] (OLMo 2)
+  own_of_heads,  // of each head, [heads][key_dim], with its mean subtracted (Command R+)
+};
+
+// What the output of heads is multiplied with.
+enum class AttentionGate {
+  none,
+  // The projection of queries holds a gate beside each head, [q_h | gate_h]; what comes out of a
+  // head is multiplied by the sigmoid of its gate (Qwen 3.5).
+  beside_queries,
+  // A projection of its own, attn_gate, has a number for each head, or for each element: their
+  // sigmoid (Step 3.5, Muse Glimmer), or their softplus (Laguna).
+  sigmoid,
+  softplus,
 };
 
 class Attention;
@@ -37,13 +50,12 @@ struct AttentionSpec {
   float scale = 0;                    // of scores; 0: 1 / sqrt(key_dim)
   float softcap = 0;                  // of scores; 0: none
   HeadNorm head_norm = HeadNorm::none;
+  bool normalises_rotated = false;  // the norms stand behind the rotation (Hunyuan)
   // Values are normalised too, each head, without weights (Gemma 4).
   bool normalises_values = false;
   // Without attn_v the values are the keys before norm and rotation (Gemma 4).
   bool keys_may_be_values = false;
-  // The projection of queries holds a gate beside each head, [q_h | gate_h]; what comes out of a
-  // head is multiplied by the sigmoid of its gate (Qwen 3.5).
-  bool is_gated = false;
+  AttentionGate gate = AttentionGate::none;
   // Each head has a learned number that joins its scores and has no value (gpt-oss).
   bool has_sink_logits = false;
   // The earlier block whose keys and values this one reads, and whose sizes of heads of these it
@@ -54,9 +66,9 @@ struct AttentionSpec {
 
 class Attention final : public Block {
  public:
-  // Declares the tensors attn_q, attn_k and attn_v, or attn_qkv for all three; attn_output; and,
-  // where the file has them, the bias of each, attn_q_norm, attn_k_norm and attn_sinks. Throws
-  // ModelError.
+  // Declares the tensors attn_q, attn_k and attn_v, or attn_qkv for all three; attn_output; those
+  // that the Spec asks for: attn_q_norm, attn_k_norm, attn_gate and attn_sinks; and, where the file
+  // has them, the biases of the projections. Throws ModelError.
   Attention(Decoder& decoder, const LayerTensors& tensors, const AttentionSpec& spec);
 
   const Heads& heads() const { return spec_.heads; }
@@ -71,7 +83,7 @@ class Attention final : public Block {
   struct Buffers {
     float* queries = nullptr;    // [H D], or with gates as projected: [H][query (D), gate (D)]
     float* q = nullptr;          // [H D]: the queries without gates
-    float* gates = nullptr;      // [H D]
+    float* gates = nullptr;      // [H Dv], or [H]
     float* k = nullptr;          // [G D]
     float* v = nullptr;          // [G Dv]
     float* attention = nullptr;  // [H Dv]
@@ -79,14 +91,23 @@ class Attention final : public Block {
   };
 
   void declare_projections(const LayerTensors& tensors);
+  void declare_head_norms(const LayerTensors& tensors);
+  void declare_gate(const LayerTensors& tensors);
   Buffers place(Arena& arena, const BufferShape& shape) const;
   void project(Pass& pass, const float* in);
   void prepare_column(Pass& pass, std::size_t c) const;
   void prepare_queries(Pass& pass, std::size_t c) const;
+  void separate_gates(std::size_t c) const;
   void store_keys(Pass& pass, std::size_t c) const;
+  // Where queries and keys are rotated for: the token's own position, or the sinks of a window.
+  enum class Place { own, sinks };
+  void turn(const kernels::VectorOps& ops, float* data, std::size_t heads, Vector weight,
+            std::size_t c, Place place) const;
   void normalise_heads(const kernels::VectorOps& ops, float* data, std::size_t heads,
                        Vector weight) const;
   void apply_gates(Pass& pass) const;
+  void apply_gates(const kernels::VectorOps& ops, std::size_t c) const;
+  bool has_gate_beside_queries() const { return spec_.gate == AttentionGate::beside_queries; }
   bool owns_keys() const { return spec_.shares_with == nullptr; }
 
   // Computed with 64 bits: the numbers come from the file, and before the tensors have been checked
@@ -103,6 +124,7 @@ class Attention final : public Block {
   CachedAttention reader_;
   Matrix q_;       // [H D][E], twice the rows with gates
   Matrix k_, v_;   // [G D][E], [G Dv][E]; v_ has no rows where keys are values
+  Matrix gate_;    // [H][E] or [H Dv][E]; no rows without
   Matrix output_;  // [E][H Dv]
   Vector q_bias_, k_bias_, v_bias_, output_bias_;  // empty in most models
   Vector q_norm_, k_norm_;                         // empty without norms

@@ -1,8 +1,10 @@
 #include "core/model/blocks/delta_net.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <fmt/format.h>
+#include <span>
 
 #include "kernels/convolution.h"
 #include "kernels/recurrence.h"
@@ -29,10 +31,7 @@ DeltaNetSpec read_delta_net(const Keys& keys, std::size_t embedding, float norm_
 DeltaNet::DeltaNet(Decoder& decoder, const LayerTensors& tensors, const DeltaNetSpec& spec)
     : spec_(spec) {
   const std::size_t e = spec_.embedding, n = spec_.value_heads;
-  mixed_ = tensors.matrix("attn_qkv.weight", e, mixed_size());
-  gate_ = tensors.matrix("attn_gate.weight", e, value_size());
-  alpha_ = tensors.matrix("ssm_alpha.weight", e, n);
-  beta_ = tensors.matrix("ssm_beta.weight", e, n);
+  declare_projections(tensors);
   dt_ = tensors.vector(tensors.has("ssm_dt") ? "ssm_dt" : "ssm_dt.bias", {n});
   a_ = tensors.vector("ssm_a", {n});
   convolution_ = {.channels = mixed_size(),
@@ -45,22 +44,60 @@ DeltaNet::DeltaNet(Decoder& decoder, const LayerTensors& tensors, const DeltaNet
   cache_layer_ = decoder.add_cache_layer({.state_floats = convolution_.tail_floats() + matrices});
 }
 
+void DeltaNet::declare_projections(const LayerTensors& tensors) {
+  const std::size_t e = spec_.embedding, n = spec_.value_heads;
+  if (spec_.groups_value_heads && n % spec_.key_heads != 0) {
+    throw tensors.error("ssm_a", fmt::format("belongs to {} value heads, which {} key heads do not "
+                                             "divide",
+                                             n, spec_.key_heads));
+  }
+  if (spec_.groups_value_heads && tensors.has("ssm_in.weight")) {
+    joint_ = tensors.matrix("ssm_in.weight", e, mixed_size() + value_size());
+  } else {
+    mixed_ = tensors.matrix("attn_qkv.weight", e, mixed_size());
+    gate_ = tensors.matrix("attn_gate.weight", e, value_size());
+  }
+  if (spec_.groups_value_heads && tensors.has("ssm_ba.weight")) {
+    betas_and_alphas_ = tensors.matrix("ssm_ba.weight", e, 2 * n);
+  } else {
+    alpha_ = tensors.matrix("ssm_alpha.weight", e, n);
+    beta_ = tensors.matrix("ssm_beta.weight", e, n);
+  }
+}
+
 DeltaNet::Buffers DeltaNet::place(Arena& arena, const BufferShape& shape) const {
   Buffers out;
   out.mixed = arena.floats(shape.columns * mixed_size());
   out.gates = arena.floats(shape.columns * value_size());
   out.decays = arena.floats(shape.columns * spec_.value_heads);
   out.rates = arena.floats(shape.columns * spec_.value_heads);
+  if (joint_.rows != 0) out.joint = arena.floats(shape.columns * joint_.rows);
+  const std::size_t both = betas_and_alphas_.rows;
+  if (both != 0) out.betas_and_alphas = arena.floats(shape.columns * both);
   return out;
 }
 
 void DeltaNet::run(Pass& pass, const float* in, float* out) {
   const std::size_t e = spec_.embedding, n = spec_.value_heads, columns = pass.columns.size();
   const Buffers& b = buffers_;
-  pass.compute.multiply(
-      in, e, e, columns,
-      std::array{Product{&mixed_, b.mixed, mixed_size()}, Product{&gate_, b.gates, value_size()},
-                 Product{&alpha_, b.decays, n, dt_}, Product{&beta_, b.rates, n}});
+  std::array<Product, 4> products;
+  std::size_t count = 0;
+  if (joint_.rows != 0) {
+    products[count++] = {&joint_, b.joint, joint_.rows};
+  } else {
+    products[count++] = {&mixed_, b.mixed, mixed_size()};
+    products[count++] = {&gate_, b.gates, value_size()};
+  }
+  if (betas_and_alphas_.rows != 0) {
+    products[count++] = {&betas_and_alphas_, b.betas_and_alphas, 2 * n};
+  } else {
+    products[count++] = {&alpha_, b.decays, n, dt_};
+    products[count++] = {&beta_, b.rates, n};
+  }
+  pass.compute.multiply(in, e, e, columns, std::span(products).first(count));
+  if (joint_.rows != 0 || betas_and_alphas_.rows != 0) {
+    for_each_column(pass, [&](std::size_t c) { separate(pass, c); });
+  }
   convolution_.run(pass, cache_layer_, b.mixed, mixed_size());
   for_each_column(pass, [&](std::size_t c) { prepare_column(pass, c); });
   for_each_part(pass, cache_layer_, n,
@@ -69,6 +106,39 @@ void DeltaNet::run(Pass& pass, const float* in, float* out) {
                 });
   pass.compute.multiply(b.gates, value_size(), value_size(), columns,
                         std::array{Product{&output_, out, e}});
+}
+
+// Puts what has been computed together where it would be if it had not.
+void DeltaNet::separate(Pass& pass, std::size_t c) const {
+  const std::size_t n = spec_.value_heads, shared = n / spec_.key_heads;
+  const auto take = [](const float*& from, std::size_t size, float* to) {
+    std::copy_n(from, size, to);
+    from += size;
+  };
+  if (joint_.rows != 0) {
+    const float* from = buffers_.joint + c * joint_.rows;
+    const std::size_t dim = spec_.key_dim, values = shared * spec_.value_dim;
+    float* const mixed = buffers_.mixed + c * mixed_size();
+    for (std::size_t h = 0; h < spec_.key_heads; ++h) {
+      take(from, dim, mixed + h * dim);
+      take(from, dim, mixed + key_size() + h * dim);
+      take(from, values, mixed + 2 * key_size() + h * values);
+      take(from, values, buffers_.gates + c * value_size() + h * values);
+    }
+  }
+  if (betas_and_alphas_.rows != 0) {
+    const float* from = buffers_.betas_and_alphas + c * 2 * n;
+    for (std::size_t h = 0; h < spec_.key_heads; ++h) {
+      take(from, shared, buffers_.rates + c * n + h * shared);
+      take(from, shared, buffers_.decays + c * n + h * shared);
+    }
+    pass.compute.ops().add(dt_.data(), n, buffers_.decays + c * n);
+  }
+}
+
+std::size_t DeltaNet::key_head_of(std::size_t value_head) const {
+  const std::size_t k = spec_.key_heads;
+  return spec_.groups_value_heads ? value_head / (spec_.value_heads / k) : value_head % k;
 }
 
 // Normalises queries and keys, and computes decays and rates from alpha and beta.
@@ -99,7 +169,7 @@ void DeltaNet::run_head(const Pass& pass, const Stretch& stretch, const LayerSta
   float* mixed = buffers_.mixed + stretch.first * mixed_size();
   float* values = mixed + 2 * key_size() + head * dim;
   kernels::RecurrenceArgs args{};
-  args.queries = mixed + head % spec_.key_heads * spec_.key_dim;
+  args.queries = mixed + key_head_of(head) * spec_.key_dim;
   args.keys = args.queries + key_size();
   args.values = args.out = values;
   args.key_stride = args.value_stride = args.out_stride = mixed_size();

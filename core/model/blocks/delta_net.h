@@ -1,7 +1,8 @@
-// Gated delta net (Yang et al. 2024, arXiv:2412.06464), as in Qwen 3.5. The input is projected to
-// queries, keys and values, which go through a short convolution with silu, and to a gate z and two
-// numbers for each value head, alpha and beta. With queries and keys of length 1 (queries also
-// divided by sqrt(key_dim)), each value head runs the delta rule of kernels/recurrence.h with
+// Gated delta net (Yang et al. 2024, arXiv:2412.06464), as in Qwen 3 Next and 3.5. The input is
+// projected to queries, keys and values, which go through a short convolution with silu, and to a
+// gate z and two numbers for each value head, alpha and beta. With queries and keys of length 1
+// (queries also divided by sqrt(key_dim)), each value head runs the delta rule of
+// kernels/recurrence.h with
 //
 //   decay = exp(a softplus(alpha + dt)),  rate = sigmoid(beta).
 //
@@ -23,11 +24,13 @@ namespace sluice::model {
 struct DeltaNetSpec {
   std::size_t embedding = 0;    // E
   std::size_t taps = 0;         // of the convolution
-  std::size_t key_heads = 0;    // K; value head h reads key head h mod K
+  std::size_t key_heads = 0;    // K
   std::size_t value_heads = 0;  // N
   std::size_t key_dim = 0;      // D
   std::size_t value_dim = 0;    // Dv
   float norm_epsilon = 0;
+  // Value head h reads key head h / (N / K) (Qwen 3 Next), or h mod K.
+  bool groups_value_heads = false;
 };
 
 // Reads the keys "ssm.*". Throws ModelError when a key is missing or its value makes no sense.
@@ -35,8 +38,10 @@ DeltaNetSpec read_delta_net(const Keys& keys, std::size_t embedding, float norm_
 
 class DeltaNet final : public Block {
  public:
-  // Tensors attn_qkv, attn_gate, ssm_alpha, ssm_beta, ssm_dt.bias, ssm_a, ssm_conv1d, ssm_norm,
-  // ssm_out. Throws ModelError.
+  // Tensors attn_qkv and attn_gate, or ssm_in; ssm_alpha and ssm_beta, or ssm_ba; ssm_dt.bias,
+  // ssm_a, ssm_conv1d, ssm_norm, ssm_out. ssm_in has for each key head the rows of its query, its
+  // key, and the values and the gates of the value heads that read it; ssm_ba their betas, and
+  // their alphas. Throws ModelError.
   DeltaNet(Decoder& decoder, const LayerTensors& tensors, const DeltaNetSpec& spec);
 
   std::size_t size_max() const override { return std::max(spec_.embedding, value_size()); }
@@ -51,10 +56,15 @@ class DeltaNet final : public Block {
     float* gates = nullptr;   // [N Dv]: z, then the normalised and gated outputs
     float* decays = nullptr;  // [N]: alpha at first
     float* rates = nullptr;   // [N]: beta at first
+    float* joint = nullptr;   // [rows of joint_], as is the next
+    float* betas_and_alphas = nullptr;
   };
 
   Buffers place(Arena& arena, const BufferShape& shape) const;
+  void declare_projections(const LayerTensors& tensors);
+  void separate(Pass& pass, std::size_t c) const;
   void prepare_column(Pass& pass, std::size_t c) const;
+  std::size_t key_head_of(std::size_t value_head) const;
   void run_head(const Pass& pass, const Stretch& stretch, const LayerState& state,
                 std::size_t head) const;
 
@@ -67,6 +77,8 @@ class DeltaNet final : public Block {
   Matrix mixed_;                   // [2 K D + N Dv][E]
   Matrix gate_;                    // [N Dv][E]
   Matrix alpha_, beta_;            // [N][E]
+  Matrix joint_;                   // [2 K D + 2 N Dv][E], or no rows
+  Matrix betas_and_alphas_;        // [2 N][E], or no rows
   Matrix output_;                  // [E][N Dv]
   Vector dt_, a_;                  // [N]; a is negative
   Vector norm_;                    // [Dv]

@@ -18,7 +18,7 @@ class ExpertTensors {
         experts_(spec.router.experts),
         e_(spec.router.embedding),
         f_(spec.width),
-        has_gate_(spec.activation != Activation::relu_squared),
+        has_gate_(has_gate(spec.activation)),
         is_fused_(has_gate_ && tensors.has("ffn_gate_up_exps.weight")),
         is_stacked_(tensors.has("ffn_down_exps.weight")) {
     if (is_fused_) gate_up_bias_ = biases("ffn_gate_up_exps.bias", 2 * f_);
@@ -82,9 +82,11 @@ ExpertsSpec read_experts(const Keys& keys, std::size_t embedding, const RouterSp
 }
 
 Experts::Experts(const LayerTensors& tensors, const ExpertsSpec& spec)
-    : embedding_(spec.router.embedding), router_(tensors, spec.router) {
+    : embedding_(spec.router.embedding),
+      routes_kept_(spec.routes_kept),
+      router_(tensors, spec.router) {
   const ExpertTensors stacks(tensors, spec);
-  const FeedForwardSpec one{embedding_, spec.width, spec.activation};
+  const FeedForwardSpec one{embedding_, spec.width, spec.activation, spec.numbers};
   experts_.reserve(spec.router.experts);
   first_turn_ = tensors.next_turn();
   for (std::size_t i = 0; i < spec.router.experts; ++i) {

@@ -26,6 +26,9 @@ struct ExpertsSpec {
   RouterSpec router = {};
   std::size_t width = 0;  // F, of one expert
   Activation activation = Activation::swiglu;
+  ActivationNumbers numbers = {};
+  // The router sees the stream before the attention of its layer (SmallThinker).
+  bool routes_kept = false;
 };
 
 // Reads "expert_feed_forward_length" (where the file has none: "feed_forward_length") and the keys
@@ -43,7 +46,9 @@ class Experts final : public Block {
   std::size_t size_max() const override { return experts_.front().size_max(); }
   void measure(Arena& arena, const BufferShape& shape) const override;
   void bind(Arena& arena, const BufferShape& shape) override;
-  void run(Pass& pass, const float* in, float* out) override { run(pass, in, in, out); }
+  void run(Pass& pass, const float* in, float* out) override {
+    run(pass, routes_kept_ ? pass.kept : in, in, out);
+  }
 
   // The same, for a router whose input differs from that of the experts. `routed`: [columns][E].
   void run(Pass& pass, const float* routed, const float* in, float* out);
@@ -83,6 +88,7 @@ class Experts final : public Block {
   bool is_in_memory(const Compute& compute, std::size_t expert) const;
 
   std::size_t embedding_;
+  bool routes_kept_;
   Router router_;
   std::vector<FeedForward> experts_;
   std::optional<std::size_t> group_;  // on the tape

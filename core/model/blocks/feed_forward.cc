@@ -86,13 +86,22 @@ void FeedForward::activate(Compute& compute, std::size_t columns) const {
     float* up = buffers_.up + at;
     switch (spec_.activation) {
       case Activation::swiglu:
+        if (const float most = spec_.numbers.limit; most != 0) {
+          return ops.limited_swiglu(buffers_.gate + at, up, most, count, up);
+        }
         return ops.swiglu(buffers_.gate + at, up, count, up);
       case Activation::geglu:
         return ops.geglu(buffers_.gate + at, up, count, up);
       case Activation::clamped_swiglu:
         return ops.clamped_swiglu(buffers_.gate + at, up, slope, limit, count, up);
+      case Activation::reglu:
+        return ops.reglu(buffers_.gate + at, up, count, up);
       case Activation::relu_squared:
         return ops.relu_squared(up, count);
+      case Activation::gelu:
+        return ops.gelu(up, count);
+      case Activation::xielu:
+        return ops.xielu(up, count, spec_.numbers.xielu);
     }
   });
 }

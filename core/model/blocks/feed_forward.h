@@ -10,6 +10,7 @@
 
 #include "core/model/blocks/block.h"
 #include "core/model/weights.h"
+#include "kernels/vector_ops.h"
 
 namespace sluice::model {
 
@@ -17,17 +18,32 @@ enum class Activation {
   swiglu,          // silu(gate x) * (up x) (Shazeer 2020)
   geglu,           // gelu(gate x) * (up x), the tanh form
   clamped_swiglu,  // g sigmoid(1.702 g) (u + 1), both kept within 7 (gpt-oss)
+  reglu,           // max(0, gate x) * (up x) (SmallThinker)
   relu_squared,    // max(0, up x)^2, without a gate (Nemotron)
+  gelu,            // gelu(up x), the tanh form, without a gate (StarCoder 2)
+  xielu,           // xielu(up x), without a gate (Apertus)
+};
+
+constexpr bool has_gate(Activation activation) {
+  return activation != Activation::relu_squared && activation != Activation::gelu &&
+         activation != Activation::xielu;
+}
+
+// What some activations have of a layer.
+struct ActivationNumbers {
+  float limit = 0;  // of swiglu: min(silu(gate x), limit) * (up x kept within it); 0: none
+  kernels::Xielu xielu = {};
 };
 
 struct FeedForwardSpec {
   std::size_t embedding = 0;  // E
   std::size_t width = 0;      // F
   Activation activation = Activation::swiglu;
+  ActivationNumbers numbers = {};
   // True for the expert that all tokens share: its tensors have the suffix "_shexp".
   bool is_shared_expert = false;
 
-  bool has_gate() const { return activation != Activation::relu_squared; }
+  bool has_gate() const { return model::has_gate(activation); }
 };
 
 struct FeedForwardWeights {

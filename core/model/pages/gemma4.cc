@@ -47,23 +47,23 @@ const Attention* shared_block(const Keys& keys, const LayerKind& kind, std::uint
 }
 
 // A dense network; in a mixture, with experts beside it.
-Residual make_feed_forward(const LayerTensors& tensors, const DenseAndExpertsSpec& spec) {
-  const std::size_t e = spec.dense.embedding;
+Residual make_feed_forward(const LayerTensors& tensors, const HyperParameters& hp,
+                           const DenseAndExpertsSpec& spec) {
   Residual out;
   if (spec.experts.router.experts == 0) {
-    out.norm = tensors.vector("ffn_norm.weight", {e});
+    out.norm = read_norm(tensors, hp, "ffn_norm.weight");
     out.block = std::make_unique<FeedForward>(tensors, spec.dense);
   } else {
     out.block = std::make_unique<DenseAndExperts>(tensors, spec);
   }
-  out.post_norm = tensors.vector("post_ffw_norm.weight", {e});
+  out.post_norm = read_norm(tensors, hp, "post_ffw_norm.weight");
   return out;
 }
 
 }  // namespace
 
 std::unique_ptr<Decoder> make_gemma4(const Keys& keys, WeightLayout& layout) {
-  const HyperParameters hp = read_hyper_parameters(keys, 1e-6f);
+  const HyperParameters hp = read_hyper_parameters(keys, {.epsilon = 1e-6f});
   const std::vector<Heads> heads = read_heads(keys, hp);
   const std::vector<std::uint32_t> width = keys.per_layer("feed_forward_length", hp.layers);
   const std::vector<std::uint32_t> slides =
@@ -118,20 +118,20 @@ std::unique_ptr<Decoder> make_gemma4(const Keys& keys, WeightLayout& layout) {
     attention.window = kind.window;
     const bool shares = i + sharing >= hp.layers;
     attention.shares_with = shares ? shared_block(keys, kind, i, heads[i], sharing) : nullptr;
-    const Vector attention_norm = tensors.vector("attn_norm.weight", {e});
+    const Norm attention_norm = read_norm(tensors, hp, "attn_norm.weight");
     auto block = std::make_unique<Attention>(*decoder, tensors, attention);
     if (!shares) kind.last_with_keys = block.get();
     decoder->add({.norm = attention_norm,
                   .block = std::move(block),
-                  .post_norm = tensors.vector("post_attention_norm.weight", {e})});
+                  .post_norm = read_norm(tensors, hp, "post_attention_norm.weight")});
     const Vector layer_scale = tensors.optional_vector("layer_output_scale.weight", {1});
-    Residual feed_forward =
-        make_feed_forward(tensors, {{e, width[i], Activation::geglu}, experts, hp.norm_epsilon});
+    Residual feed_forward = make_feed_forward(
+        tensors, hp, {{e, width[i], Activation::geglu}, experts, hp.norm_epsilon});
     if (inputs == nullptr) feed_forward.stream_scale = layer_scale;
     decoder->add(std::move(feed_forward));
     if (inputs == nullptr) continue;
     decoder->add({.block = std::make_unique<PerLayerInput>(tensors, *inputs, i),
-                  .post_norm = tensors.vector("post_norm.weight", {e}),
+                  .post_norm = read_norm(tensors, hp, "post_norm.weight"),
                   .stream_scale = layer_scale});
   }
   return decoder;

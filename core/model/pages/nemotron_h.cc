@@ -12,9 +12,10 @@ namespace sluice::model {
 std::unique_ptr<Decoder> make_nemotron_h(const Keys& keys, WeightLayout& layout) {
   const HyperParameters hp = read_hyper_parameters(keys);
   const std::vector<Heads> heads = read_heads(keys, hp);
-  const FeedForwards feed_forwards(keys, hp, Activation::relu_squared,
-                                   {.scores = RouterScores::sigmoid,
-                                    .divides_by_sum = keys.flag_or("expert_weights_norm", true)});
+  const RouterSpec router{.scores = RouterScores::sigmoid,
+                          .divides_by_sum = keys.flag_or("expert_weights_norm", true)};
+  const FeedForwards feed_forwards(keys, hp,
+                                   {.activation = Activation::relu_squared, .router = router});
   const std::size_t e = hp.embedding;
   auto decoder = std::make_unique<Decoder>(hp, layout);
 
@@ -28,7 +29,7 @@ std::unique_ptr<Decoder> make_nemotron_h(const Keys& keys, WeightLayout& layout)
 
   for (std::uint32_t i = 0; i < hp.layers; ++i) {
     const LayerTensors tensors(layout, i);
-    const Vector norm = tensors.vector("attn_norm.weight", {e});
+    const Norm norm = read_norm(tensors, hp, "attn_norm.weight");
     attention.heads = heads[i];
     if (feed_forwards.width(i) != 0) {
       decoder->add(feed_forwards.residual(tensors, i, norm));

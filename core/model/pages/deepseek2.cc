@@ -1,6 +1,6 @@
 // DeepSeek V2 and V3 (DeepSeek-AI 2024, arXiv:2405.04434 and arXiv:2412.19437), GLM-4.7-Flash,
-// Moonlight and Kimi K2: multi-head latent attention, and mixtures of experts after some dense
-// layers.
+// Moonlight, Kimi K2 and Mistral Small 4 (mistral4): multi-head latent attention, and mixtures of
+// experts after some dense layers.
 //
 //   x += latent_attention(rms_norm(x))
 //   x += swiglu_ffn(rms_norm(x)), or shared_expert(rms_norm(x)) + the sum of experts(rms_norm(x))
@@ -63,8 +63,7 @@ RouterSpec router_defaults(const Keys& keys, const WeightLayout& layout,
 
 std::unique_ptr<Decoder> make_deepseek2(const Keys& keys, WeightLayout& layout) {
   const HyperParameters hp = read_hyper_parameters(keys);
-  const FeedForwards feed_forwards(keys, hp, Activation::swiglu, router_defaults(keys, layout, hp));
-  const std::size_t e = hp.embedding;
+  const FeedForwards feed_forwards(keys, hp, {.router = router_defaults(keys, layout, hp)});
   auto decoder = std::make_unique<Decoder>(hp, layout);
 
   LatentAttentionSpec attention = read_attention(keys, hp, layout);
@@ -77,9 +76,9 @@ std::unique_ptr<Decoder> make_deepseek2(const Keys& keys, WeightLayout& layout) 
 
   for (std::uint32_t i = 0; i < hp.layers; ++i) {
     const LayerTensors tensors(layout, i);
-    decoder->add({.norm = tensors.vector("attn_norm.weight", {e}),
+    decoder->add({.norm = read_norm(tensors, hp, "attn_norm.weight"),
                   .block = std::make_unique<LatentAttention>(*decoder, tensors, attention)});
-    decoder->add(feed_forwards.residual(tensors, i, tensors.vector("ffn_norm.weight", {e})));
+    decoder->add(feed_forwards.residual(tensors, i, read_norm(tensors, hp, "ffn_norm.weight")));
   }
   return decoder;
 }

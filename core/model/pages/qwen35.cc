@@ -1,0 +1,58 @@
+// Qwen 3.5 (Qwen Team 2026): gated delta nets in most layers and gated attention in every fourth;
+// dense, or a mixture with a gated expert that all tokens share (qwen35moe). Qwen 3 Next and Qwen 3
+// Coder Next (2025; qwen3next) are such mixtures, whose value heads read key heads in groups.
+//
+//   x += mixer(rms_norm(x))
+//   x += swiglu_ffn(rms_norm(x)), or the sum of experts
+//
+// Rotation in sections (M-RoPE) turns the same pairs by the same angles as plain rotation when all
+// tokens are text.
+#include "core/model/blocks/delta_net.h"
+#include "core/model/families.h"
+#include "core/model/transformer.h"
+
+namespace sluice::model {
+namespace {
+
+// Whether each layer is a delta net. Newer files have a list. In others a layer is a delta net if
+// it has no heads, or if the interval of full attention does not fall on it.
+std::vector<bool> read_recurrent(const Keys& keys, const std::vector<Heads>& heads) {
+  if (keys.contains("attention.recurrent_layers")) {
+    std::vector<bool> out;
+    for (const std::uint32_t flag : keys.per_layer("attention.recurrent_layers", heads.size())) {
+      out.push_back(flag != 0);
+    }
+    return out;
+  }
+  const std::uint32_t interval = keys.count_or("full_attention_interval", 4);
+  std::vector<bool> out;
+  for (std::size_t i = 0; i < heads.size(); ++i) {
+    out.push_back(heads[i].query == 0 || (i + 1) % interval != 0);
+  }
+  return out;
+}
+
+std::unique_ptr<Decoder> make_hybrid(const Keys& keys, WeightLayout& layout,
+                                     bool groups_value_heads) {
+  Transformer model(keys, layout);
+  model.rotate(RopePairing::neox);
+  keys.leave_aside("rope.dimension_sections");
+  model.norms = renamed_norms;
+  model.attention.head_norm = HeadNorm::each_head;
+  model.attention.gate = AttentionGate::beside_queries;
+  const std::vector<bool> is_recurrent = read_recurrent(keys, model.heads);
+  DeltaNetSpec delta_net = read_delta_net(keys, model.hp.embedding, model.hp.norm_epsilon);
+  delta_net.groups_value_heads = groups_value_heads;
+  model.make_mixer = [&](Decoder& decoder, const LayerTensors& tensors, std::uint32_t layer) {
+    return is_recurrent[layer] ? std::make_unique<DeltaNet>(decoder, tensors, delta_net) : nullptr;
+  };
+  return model.make();
+}
+
+}  // namespace
+
+std::unique_ptr<Decoder> make_qwen35(const Keys& keys, WeightLayout& layout) {
+  return make_hybrid(keys, layout, false);
+}
+
+}  // namespace sluice::model
