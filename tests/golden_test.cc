@@ -7,6 +7,7 @@
 #include <fstream>
 #include <iterator>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -77,22 +78,29 @@ std::vector<std::vector<double>> probabilities(const std::vector<float>& values,
   return out;
 }
 
+std::vector<std::string> words(const std::string& text) {
+  std::istringstream in(text);
+  return {std::istream_iterator<std::string>(in), {}};
+}
+
 // Models whose probabilities llama.cpp has recorded, as the reference generators call them.
-const std::vector<std::string> dense_models = {
-    "falcon-h1",     "gemma2", "gemma3", "gemma4",   "glm4",       "granite",
-    "granitehybrid", "lfm2",   "llama",  "mistral3", "nemotron_h", "olmo2",
-    "olmo3",         "phi3",   "qwen2",  "qwen3",    "qwen35",     "smollm3",
-};
-const std::vector<std::string> mixtures = {
-    "deepseek2",         "deepseek2-lite", "deepseek2-v3",   "gemma4-moe", "gpt-oss",
-    "granitehybrid-moe", "lfm2moe",        "nemotron_h_moe", "qwen35moe",  "qwen3moe",
-};
+const std::vector<std::string> dense_models = words(
+    "apertus arcee cohere2 command-r command-r-norm ernie4_5 exaone exaone4 exaone4-window "
+    "falcon-h1 gemma gemma2 gemma3 gemma4 glm4 granite granitehybrid hunyuan-dense internlm2 "
+    "lfm2 llama minicpm mistral3 muse-glimmer nemotron_h olmo2 olmo3 phi2 phi3 qwen2 qwen3 "
+    "qwen35 qwen3vl seed_oss smollm3 stablelm stablelm-parallel starcoder2");
+const std::vector<std::string> mixtures = words(
+    "bailingmoe2 deepseek2 deepseek2-lite deepseek2-v3 dots1 ernie4_5-moe gemma4-moe glm4moe "
+    "glm4moe-norm gpt-oss granitehybrid-moe granitemoe hunyuan-moe laguna laguna-elements "
+    "lfm2moe mellum minimax-m2 mistral4 nemotron_h_moe olmoe qwen2moe qwen35moe qwen3moe "
+    "qwen3next qwen3next-old qwen3vlmoe smallthinker smallthinker-window step35");
 
 // Writes tiny-MODEL-KIND.gguf into `folder`; false when no generator can make it here.
 bool make_tiny(const fs::path& folder, const std::string& model, const std::string& kind) {
   const fs::path scripts = sluice::test::fixture_root().parent_path() / "oracle";
   const fs::path made = folder / ("tiny-" + model + "-" + kind + ".gguf");
-  for (const char* script : {"tiny_moe.py", "tiny_more.py", "tiny_archs.py"}) {
+  for (const char* script :
+       {"tiny_moe.py", "tiny_more.py", "tiny_archs.py", "tiny_attention.py", "tiny_hybrid.py"}) {
     if (!fs::exists(scripts / script)) return false;
     const std::string command = "/usr/bin/python3 '" + (scripts / script).string() + "' '" +
                                 folder.string() + "' " + model + " --seed 7 --kind " + kind +

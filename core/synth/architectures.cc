@@ -42,6 +42,10 @@ Row experts(const char* name, Size columns, Size rows, TensorRole role = TensorR
 
 const Block attn_norm = {norm("attn_norm.weight", embedding)};
 const Block ffn_norm = {norm("ffn_norm.weight", embedding)};
+const Block biased_attn_norm = {norm("attn_norm.weight", embedding),
+                                vector("attn_norm.bias", {embedding}, 0, 0.25f)};
+const Block biased_ffn_norm = {norm("ffn_norm.weight", embedding),
+                               vector("ffn_norm.bias", {embedding}, 0, 0.25f)};
 const Block post_attention_norm = {norm("post_attention_norm.weight", embedding)};
 const Block post_ffw_norm = {norm("post_ffw_norm.weight", embedding)};
 
@@ -75,6 +79,13 @@ const Block gated_attention = {
     matrix("attn_output.weight", query, embedding, TensorRole::attn_output),
 };
 const Block head_norms = {norm("attn_q_norm.weight", head), norm("attn_k_norm.weight", head)};
+// Far enough from 1 to tell on which side of the rotation they stand.
+const Block uneven_head_norms = {vector("attn_q_norm.weight", {head}, 1, 0.4f),
+                                 vector("attn_k_norm.weight", {head}, 1, 0.4f)};
+const Block own_head_norms = {vector("attn_q_norm.weight", {head, &S::heads}, 1, 0.1f),
+                              vector("attn_k_norm.weight", {head, &S::key_heads}, 1, 0.1f)};
+const Block head_gate = {matrix("attn_gate.weight", embedding, &S::heads)};
+const Block element_gate = {matrix("attn_gate.weight", embedding, query)};
 const Block wide_norms = {norm("attn_q_norm.weight", query), norm("attn_k_norm.weight", key)};
 
 const Block latent_queries = {
@@ -114,6 +125,11 @@ const Block fused_ffn = {
 const Block plain_ffn = {
     matrix("ffn_up.weight", embedding, feed_forward),
     matrix("ffn_down.weight", feed_forward, embedding, TensorRole::ffn_down),
+};
+
+const Block plain_ffn_biases = {
+    vector("ffn_up.bias", {feed_forward}, 0, 0.4f),
+    vector("ffn_down.bias", {embedding}, 0, 0.2f),
 };
 
 const Block mixture = {
@@ -187,6 +203,17 @@ const Block delta_net = {
     norm("ssm_norm.weight", &S::state),
     matrix("ssm_out.weight", &S::inner, embedding),
 };
+// As Qwen 3 Next has it: alpha and beta in one matrix.
+const Block joint_delta_net = {
+    matrix("attn_qkv.weight", embedding, &S::channels, TensorRole::attn_qkv),
+    matrix("attn_gate.weight", embedding, &S::inner),
+    vector("ssm_conv1d.weight", {&S::taps, &S::channels}, 0, 0.5f),
+    matrix("ssm_ba.weight", embedding, &S::betas_and_alphas),
+    vector("ssm_dt.bias", {&S::recurrent_heads}, 0, 0.5f),
+    vector("ssm_a", {&S::recurrent_heads}, -0.6f, 0.1f),
+    norm("ssm_norm.weight", &S::state),
+    matrix("ssm_out.weight", &S::inner, embedding),
+};
 
 // Gemma 4 multiplies queries and keys without a scale, so their norms are small.
 const Block small_head_norms = {vector("attn_q_norm.weight", {head}, 0.4f, 0.05f),
@@ -207,11 +234,147 @@ const Architecture architectures[] = {
     {"mistral3", {{"*", {attn_norm, attention, ffn_norm, gated_ffn}}}},
     {"smollm3", {{"*", {attn_norm, attention, ffn_norm, gated_ffn}}}},
     {"granite", {{"*", {attn_norm, attention, ffn_norm, gated_ffn}}}},
+    {"granitemoe", {{"*", {attn_norm, attention, ffn_norm, mixture}}}},
+    {"granitemoe-shared", {{"*", {attn_norm, attention, ffn_norm, mixture, shared_expert}}}},
+    {.name = "minicpm",
+     .layers = {{"*", {attn_norm, attention, ffn_norm, gated_ffn}}},
+     .plain_heads = true},
+    {"ernie4_5", {{"*", {attn_norm, attention, ffn_norm, gated_ffn}}}},
+    {.name = "ernie4_5-moe",
+     .layers = {{"*", {attn_norm, attention, ffn_norm, mixture, choice_bias, shared_expert}}},
+     .leading = "ernie4_5"},
+    {.name = "internlm2",
+     .layers = {{"*", {attn_norm, attention, ffn_norm, gated_ffn}}},
+     .plain_heads = true},
+    {"exaone", {{"*", {attn_norm, attention, ffn_norm, gated_ffn}}}},
+    {.name = "exaone4",
+     .layers = {{"*~", {attention, head_norms, post_attention_norm, gated_ffn, post_ffw_norm}}},
+     .plain_heads = true,
+     .has_window_pattern = true},
+    {"arcee", {{"*", {attn_norm, attention, ffn_norm, plain_ffn}}}},
+    {.name = "command-r",
+     .layers = {{"*", {attn_norm, attention, gated_ffn}}},
+     .plain_heads = true,
+     .subtracts_means = true,
+     .multiplies_logits = true},
+    {.name = "command-r-norm",
+     .layers = {{"*", {attn_norm, attention, own_head_norms, gated_ffn}}},
+     .plain_heads = true,
+     .subtracts_means = true,
+     .multiplies_logits = true},
+    {.name = "cohere2",
+     .layers = {{"*~", {attn_norm, attention, gated_ffn}}},
+     .plain_heads = true,
+     .subtracts_means = true,
+     .multiplies_logits = true},
+    {.name = "starcoder2",
+     .layers = {{"*",
+                 {biased_attn_norm, attention, attention_biases, output_bias, biased_ffn_norm,
+                  plain_ffn, plain_ffn_biases}}},
+     .plain_heads = true,
+     .subtracts_means = true,
+     .has_norm_biases = true},
+    {.name = "phi2",
+     .layers = {{"*",
+                 {biased_attn_norm, attention, attention_biases, output_bias, plain_ffn,
+                  plain_ffn_biases}}},
+     .plain_heads = true,
+     .subtracts_means = true,
+     .has_norm_biases = true,
+     .has_head_bias = true},
+    {.name = "stablelm",
+     .layers = {{"*", {biased_attn_norm, attention, attention_biases, biased_ffn_norm, gated_ffn}}},
+     .plain_heads = true,
+     .subtracts_means = true,
+     .has_norm_biases = true},
+    {.name = "stablelm-parallel",
+     .layers = {{"*", {biased_attn_norm, attention, own_head_norms, gated_ffn}}},
+     .plain_heads = true,
+     .subtracts_means = true,
+     .has_norm_biases = true},
+    {"apertus", {{"*", {attn_norm, attention, head_norms, ffn_norm, plain_ffn}}}},
+    {"hunyuan-dense", {{"*", {attn_norm, attention, uneven_head_norms, ffn_norm, gated_ffn}}}},
+    {"hunyuan-moe",
+     {{"*", {attn_norm, attention, uneven_head_norms, ffn_norm, mixture, shared_expert}}}},
+    {.name = "muse-glimmer",
+     .layers = {{"*~",
+                 {attn_norm, attention, head_norms, element_gate, post_attention_norm, ffn_norm,
+                  gated_ffn, post_ffw_norm}}},
+     .has_window_pattern = true,
+     .multiplies_logits = true},
+    {"smallthinker", {{"*~", {attn_norm, attention, ffn_norm, mixture}}}},
+    {.name = "laguna",
+     .layers = {{"*~",
+                 {attn_norm, attention, head_norms, head_gate, ffn_norm, mixture, choice_bias,
+                  shared_expert}}},
+     .leading = "laguna-dense"},
+    {"laguna-dense", {{"*~", {attn_norm, attention, head_norms, head_gate, ffn_norm, gated_ffn}}}},
+    {.name = "laguna-elements",
+     .layers = {{"*~",
+                 {attn_norm, attention, head_norms, element_gate, ffn_norm, mixture, choice_bias,
+                  shared_expert}}},
+     .leading = "laguna-elements-dense"},
+    {"laguna-elements-dense",
+     {{"*~", {attn_norm, attention, head_norms, element_gate, ffn_norm, gated_ffn}}}},
+    {.name = "step35",
+     .layers = {{"*~",
+                 {attn_norm, attention, head_norms, head_gate, ffn_norm, mixture, choice_bias,
+                  shared_expert}}},
+     .leading = "laguna-dense",
+     .has_window_pattern = true},
+    {"gemma", {{"*", {attn_norm, attention, ffn_norm, gated_ffn}}}},
     {.name = "qwen2",
      .layers = {{"*", {attn_norm, attention, attention_biases, ffn_norm, gated_ffn}}},
      .plain_heads = true},
+    {.name = "qwen2moe",
+     .layers = {{"*",
+                 {attn_norm, attention, attention_biases, ffn_norm, mixture, shared_expert,
+                  shared_expert_gate}}},
+     .plain_heads = true},
+    {"seed_oss", {{"*", {attn_norm, attention, attention_biases, post_attention_norm, gated_ffn}}}},
     {"qwen3", {{"*", {attn_norm, attention, head_norms, ffn_norm, gated_ffn}}}},
+    {"qwen3vl", {{"*", {attn_norm, attention, head_norms, ffn_norm, gated_ffn}}}},
     {"qwen3moe", {{"*", {attn_norm, attention, head_norms, ffn_norm, mixture}}}},
+    {"qwen3vlmoe", {{"*", {attn_norm, attention, head_norms, ffn_norm, mixture}}}},
+    {.name = "mellum",
+     .layers = {{"*~", {attn_norm, attention, head_norms, ffn_norm, mixture}}},
+     .has_window_pattern = true},
+    {.name = "dots1",
+     .layers =
+         {{"*", {attn_norm, attention, head_norms, ffn_norm, mixture, choice_bias, shared_expert}}},
+     .leading = "qwen3",
+     .counts_shared_experts = true},
+    {.name = "bailingmoe2",
+     .layers = {{"*",
+                 {attn_norm, fused_attention, head_norms, ffn_norm, mixture, choice_bias,
+                  shared_expert}}},
+     .leading = "bailingmoe2-dense",
+     .plain_heads = true},
+    {.name = "bailingmoe2-dense",
+     .layers = {{"*", {attn_norm, fused_attention, head_norms, ffn_norm, gated_ffn}}},
+     .plain_heads = true},
+    {.name = "glm4moe",
+     .layers = {{"*",
+                 {attn_norm, attention, attention_biases, head_norms, post_attention_norm, mixture,
+                  choice_bias, shared_expert}}},
+     .leading = "glm4moe-dense",
+     .counts_shared_experts = true},
+    {"glm4moe-dense",
+     {{"*", {attn_norm, attention, attention_biases, head_norms, post_attention_norm, gated_ffn}}}},
+    {.name = "glm4moe-air",
+     .layers = {{"*",
+                 {attn_norm, attention, attention_biases, post_attention_norm, mixture, choice_bias,
+                  shared_expert}}},
+     .leading = "seed_oss",
+     .counts_shared_experts = true},
+    {"minimax-m2", {{"*", {attn_norm, attention, wide_norms, ffn_norm, mixture, choice_bias}}}},
+    {.name = "olmoe",
+     .layers = {{"*", {attn_norm, attention, wide_norms, ffn_norm, mixture}}},
+     .plain_heads = true},
+    {.name = "mistral4",
+     .layers = {{"*",
+                 {attn_norm, latent_queries, latent_attention, ffn_norm, mixture, shared_expert}}},
+     .counts_shared_experts = true},
     {.name = "phi3",
      .layers = {{"*", {attn_norm, fused_attention, ffn_norm, fused_ffn}}},
      .plain_heads = true},
@@ -221,7 +384,8 @@ const Architecture architectures[] = {
         post_ffw_norm}}}},
     {.name = "olmo2",
      .layers = {{"*~", {attention, wide_norms, post_attention_norm, gated_ffn, post_ffw_norm}}},
-     .plain_heads = true},
+     .plain_heads = true,
+     .has_window_pattern = true},
     {"gemma2",
      {{"*~", {attn_norm, attention, post_attention_norm, ffn_norm, gated_ffn, post_ffw_norm}}}},
     {"gemma3",
@@ -255,18 +419,27 @@ const Architecture architectures[] = {
       {"*",
        {attn_norm, gated_attention, head_norms, post_attention_norm, mixture, shared_expert,
         shared_expert_gate}}}},
+    {"qwen3next",
+     {{"M",
+       {attn_norm, joint_delta_net, post_attention_norm, mixture, shared_expert,
+        shared_expert_gate}},
+      {"*",
+       {attn_norm, gated_attention, head_norms, post_attention_norm, mixture, shared_expert,
+        shared_expert_gate}}}},
     {.name = "deepseek2",
      .layers = {{"*",
                  {attn_norm, latent_queries, latent_attention, ffn_norm, mixture, choice_bias,
                   shared_expert}}},
-     .leading = "deepseek2-dense"},
+     .leading = "deepseek2-dense",
+     .counts_shared_experts = true},
     {"deepseek2-dense",
      {{"*", {attn_norm, latent_queries, latent_attention, ffn_norm, gated_ffn}}}},
     {.name = "deepseek2-lite",
      .layers = {{"*",
                  {attn_norm, direct_queries, old_latent_attention, ffn_norm, mixture,
                   shared_expert}}},
-     .leading = "deepseek2-lite-dense"},
+     .leading = "deepseek2-lite-dense",
+     .counts_shared_experts = true},
     {"deepseek2-lite-dense",
      {{"*", {attn_norm, direct_queries, old_latent_attention, ffn_norm, gated_ffn}}}},
     {"gpt-oss",
@@ -308,11 +481,13 @@ Sizes::Sizes(const Shape& shape, std::uint32_t layer)
   head = is_narrow ? shape.window.head_size : shape.heads.size;
   half_head = head / 2;
   half_rotated = (shape.rope.size > 0 ? shape.rope.size : head) / 2;
-  heads = shape.heads.queries;
-  query = shape.heads.queries * head;
+  const bool has_own_queries = shape.kind(layer) == '~' && shape.window.queries > 0;
+  heads = has_own_queries ? shape.window.queries : shape.heads.queries;
+  query = heads * head;
   gated_query = 2 * query;
   const bool has_own_keys = shape.kind(layer) == '~' && shape.window.keys > 0;
-  key = (has_own_keys ? shape.window.keys : shape.heads.keys) * head;
+  key_heads = has_own_keys ? shape.window.keys : shape.heads.keys;
+  key = key_heads * head;
   query_key_value = query + 2 * key;
 
   latent = shape.latent.rank;
@@ -334,6 +509,7 @@ Sizes::Sizes(const Shape& shape, std::uint32_t layer)
   inner = recurrence.inner;
   state = recurrence.state;
   recurrent_heads = recurrence.heads;
+  betas_and_alphas = 2 * recurrent_heads;
   groups = recurrence.groups;
   group = groups > 0 ? inner / groups : 0;
   channels = inner + 2 * groups * state;
@@ -352,6 +528,10 @@ const Architecture& architecture_by_name(std::string_view name) {
     if (architecture.name == name) return architecture;
   }
   throw std::logic_error(fmt::format("no description of architecture {}", name));
+}
+
+const Architecture& architecture_of(const Shape& shape) {
+  return architecture_by_name(shape.tensors.empty() ? shape.architecture : shape.tensors);
 }
 
 }  // namespace sluice::synth

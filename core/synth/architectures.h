@@ -15,7 +15,7 @@ namespace sluice::synth {
 struct Sizes {
   std::uint64_t one = 1;
   std::uint64_t embedding = 0, vocabulary = 0;
-  std::uint64_t heads = 0, head = 0, half_head = 0, half_rotated = 0;
+  std::uint64_t heads = 0, key_heads = 0, head = 0, half_head = 0, half_rotated = 0;
   std::uint64_t query = 0, gated_query = 0, key = 0, query_key_value = 0;  // all heads together
   std::uint64_t query_rank = 0, latent = 0, latent_row = 0, plain = 0;     // of latent attention
   std::uint64_t values = 0, keys_and_values = 0;                           // of all heads together
@@ -23,7 +23,7 @@ struct Sizes {
   std::uint64_t feed_forward = 0, gate_and_up = 0;
   std::uint64_t taps = 0, short_taps = 0, gates_and_value = 0;
   std::uint64_t inner = 0, state = 0, recurrent_heads = 0, channels = 0, mixer_input = 0;
-  std::uint64_t groups = 0, group = 0;
+  std::uint64_t groups = 0, group = 0, betas_and_alphas = 0;
   std::uint64_t layer_embedding = 0, layer_embeddings = 0;  // of one layer, of all
   std::uint64_t experts = 0, expert = 0, expert_gate_and_up = 0, shared_expert = 0;
 
@@ -54,10 +54,17 @@ struct Architecture {
   std::vector<LayerKinds> layers;
   std::string_view leading = {};  // describes the leading layers without experts; empty: none
   const char* final_norm = "output_norm.weight";
-  bool plain_heads = false;  // loaders insist on heads of embedding / heads elements
+  bool plain_heads = false;      // loaders insist on heads of embedding / heads elements
+  bool subtracts_means = false;  // norms do, and their epsilon has another key
+  bool has_norm_biases = false, has_head_bias = false;
+  bool has_window_pattern = false;  // as a key: one flag of each layer
+  // The width of the expert that all tokens share is said as a number of experts.
+  bool counts_shared_experts = false;
+  bool multiplies_logits = false;  // "logit_scale" does, where others divide by it
 };
 
 // Throws std::logic_error when there is none of this name.
 const Architecture& architecture_by_name(std::string_view name);
+const Architecture& architecture_of(const Shape& shape);
 
 }  // namespace sluice::synth

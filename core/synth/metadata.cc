@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "core/synth/architectures.h"
 #include "core/synth/tensors.h"
 #include "core/synth/toy_vocabulary.h"
 
@@ -26,6 +27,7 @@ class Keys {
     add_rope();
     add_window();
     add_scales();
+    add_activations();
     add_recurrence();
     add_experts();
   }
@@ -53,6 +55,7 @@ class Keys {
 
   bool is(std::string_view architecture) const { return shape_.architecture == architecture; }
   bool is_qwen35() const { return is("qwen35") || is("qwen35moe"); }
+  bool has_delta_nets() const { return is_qwen35() || is("qwen3next"); }
   bool is_nemotron() const { return is("nemotron_h") || is("nemotron_h_moe"); }
   bool has_kind(char kind) const { return shape_.kinds.find(kind) != std::string::npos; }
 
@@ -75,10 +78,17 @@ class Keys {
   }
 
   void add_attention() {
-    add("attention.head_count", shape_.heads.queries);
+    if (shape_.window.queries > 0) {
+      add_by_layer<std::int32_t>("attention.head_count", [&](std::uint32_t layer) {
+        const bool has_window = shape_.kind(layer) == '~';
+        return static_cast<std::int32_t>(has_window ? shape_.window.queries : shape_.heads.queries);
+      });
+    } else {
+      add("attention.head_count", shape_.heads.queries);
+    }
     if (shape_.latent.rank > 0) return add_latent_attention();
     // The layers of a gated delta net are told by an interval instead.
-    if (has_kind('M') && !is_qwen35()) {
+    if (has_kind('M') && !has_delta_nets()) {
       add_by_layer<std::int32_t>("attention.head_count_kv", [&](std::uint32_t layer) {
         return static_cast<std::int32_t>(shape_.kind(layer) == '*' ? shape_.heads.keys : 0);
       });
@@ -94,7 +104,9 @@ class Keys {
       add("attention.key_length", shape_.heads.size);
       add("attention.value_length", shape_.heads.size);
     }
-    add("attention.layer_norm_rms_epsilon", shape_.norm_epsilon);
+    add(architecture_of(shape_).subtracts_means ? "attention.layer_norm_epsilon"
+                                                : "attention.layer_norm_rms_epsilon",
+        shape_.norm_epsilon);
     // Of no use, but llama.cpp insists on it.
     if (is_nemotron()) add("attention.layer_norm_epsilon", shape_.norm_epsilon);
     if (!is("gemma4")) return;
@@ -124,7 +136,7 @@ class Keys {
     const std::uint32_t size = rope.size > 0 ? rope.size : shape_.heads.size;
     if (rope.size > 0 || !has_plain_heads(shape_)) add("rope.dimension_count", size);
     if (is_nemotron() || is("granitehybrid")) add("rope.scaling.finetuned", false);
-    if (is_qwen35()) {
+    if (is_qwen35() || is("qwen3vl") || is("qwen3vlmoe")) {
       const auto half = static_cast<std::int32_t>(size / 2);
       const std::int32_t first = (half + 2) / 3, second = (half + 1) / 3;
       const std::array<std::int32_t, 4> sections = {first, second, half - first - second, 0};
@@ -148,8 +160,9 @@ class Keys {
          {"attention.key_length_swa", "attention.value_length_swa", "rope.dimension_count_swa"}) {
       add_if_set(name, window.head_size);
     }
+    if (is("laguna") && window.positions > 0) add("rope.dimension_count_swa", shape_.heads.size);
     // The pattern of the older Gemmas is a part of their architecture.
-    if ((is("gemma4") || is("olmo2")) && has_kind('~')) {
+    if ((is("gemma4") || architecture_of(shape_).has_window_pattern) && has_kind('~')) {
       add_by_layer<bool>("attention.sliding_window_pattern",
                          [&](std::uint32_t layer) { return shape_.kind(layer) == '~'; });
     }
@@ -162,8 +175,32 @@ class Keys {
     add_if_set("residual_scale", scales.residual);
     add_if_set("logit_scale", scales.logit);
     add_if_set("attention.temperature_scale", scales.temperature);
+    if (is("mistral4")) add("attention.temperature_length", shape_.rope.original_context);
     add_if_set("attn_logit_softcapping", scales.attention_cap);
     add_if_set("final_logit_softcapping", scales.logit_cap);
+  }
+
+  // Numbers of the activations of each layer.
+  void add_activations() {
+    if (is("apertus")) {
+      const auto add_numbers = [&](const char* name, float first, float step) {
+        std::vector<float> values(shape_.layers);
+        for (std::uint32_t i = 0; i < shape_.layers; ++i) {
+          values[i] = first + step * static_cast<float>(i % 3);
+        }
+        writer_.add_array(fmt::format("xielu.{}", name), std::span<const float>(values));
+      };
+      add_numbers("alpha_p", 0.3f, 0.4f);
+      add_numbers("alpha_n", 0.6f, -0.5f);
+      add_numbers("beta", 0.5f, 0.1f);
+      add_numbers("eps", -1e-6f, 0);
+    }
+    if (is("step35")) {
+      add_by_layer<float>("swiglu_clamp_exp",
+                          [](std::uint32_t layer) { return layer % 2 == 0 ? 1.2f : 0.0f; });
+      add_by_layer<float>("swiglu_clamp_shexp",
+                          [](std::uint32_t layer) { return layer % 3 == 0 ? 0.0f : 0.9f; });
+    }
   }
 
   void add_recurrence() {
@@ -174,7 +211,7 @@ class Keys {
     add_if_set("ssm.group_count", recurrence.groups);
     add_if_set("ssm.conv_kernel", recurrence.taps);
     add_if_set("shortconv.l_cache", shape_.short_convolution);
-    if (is_qwen35()) {
+    if (has_delta_nets()) {
       add("full_attention_interval", static_cast<std::uint32_t>(shape_.kinds.size()));
     }
   }
@@ -184,7 +221,7 @@ class Keys {
     add_if_set("expert_count", experts.count);
     add_if_set("expert_used_count", experts.used);
     add_if_set("expert_feed_forward_length", experts.feed_forward);
-    if (is("deepseek2")) {
+    if (architecture_of(shape_).counts_shared_experts) {
       add("expert_shared_count", experts.shared_feed_forward / experts.feed_forward);
     } else {
       add_if_set("expert_shared_feed_forward_length", experts.shared_feed_forward);
@@ -193,9 +230,14 @@ class Keys {
     add_if_set("expert_group_count", experts.groups);
     add_if_set("expert_group_used_count", experts.groups_used);
     add_if_set("expert_weights_scale", experts.weights_scale);
-    if (is("deepseek2")) {
+    if (is("deepseek2") || is("mistral4")) {
       add("expert_gating_func", std::uint32_t{experts.is_sigmoid ? 2u : 1u});
-      add("expert_weights_norm", experts.is_sigmoid);
+      add("expert_weights_norm", experts.is_sigmoid || is("mistral4"));
+    } else if (experts.is_sigmoid) {
+      add("expert_gating_func", std::uint32_t{2});
+      if (!is("minimax-m2") && !is("smallthinker")) add("expert_weights_norm", true);
+    } else if (is("smallthinker")) {
+      add("expert_gating_func", std::uint32_t{1});
     }
     if (is("lfm2moe")) add("expert_gating_func", std::uint32_t{2});  // the sigmoid
     if (is("nemotron_h_moe")) {

@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/synth/architectures.h"
 #include "core/synth/random_blocks.h"
 #include "core/synth/shapes.h"
 #include "core/synth/tensors.h"
@@ -26,6 +27,7 @@ class Dice {
 };
 
 void draw_widths(Shape& shape, Dice& dice) {
+  const bool is_ungrouped = shape.heads.queries == shape.heads.keys && shape.latent.rank == 0;
   shape.heads.keys = dice.one_of({1u, 2u, 3u});
   shape.heads.queries = shape.heads.keys * dice.one_of({1u, 2u, 3u, 5u});
   shape.heads.size = dice.one_of({32u, 48u, 64u, 80u, 96u, 128u});
@@ -35,6 +37,8 @@ void draw_widths(Shape& shape, Dice& dice) {
     shape.heads.size = dice.one_of({32u, 64u, 96u});
     shape.embedding = shape.heads.queries * shape.heads.size;
   }
+  if (is_ungrouped) shape.heads.keys = shape.heads.queries;
+  if (shape.window.queries > 0) shape.window.queries = 2 * shape.heads.queries;
   shape.feed_forward = dice.one_of({352u, 416u, 480u, 512u, 544u, 608u});
   shape.vocabulary = 301 + 2 * static_cast<std::uint32_t>(dice.below(150));
 }
@@ -45,7 +49,7 @@ void draw_layers(Shape& shape, Dice& dice) {
   if (shape.shared_layers > 0) return;   // these stand in an order with the others
   if (shape.latent.is_old_form) return;  // llama.cpp knows this form by its number of layers
   const bool has_free_kinds =
-      shape.kinds.find('M') != std::string::npos && !shape.architecture.starts_with("qwen35");
+      shape.kinds.find('M') != std::string::npos && !shape.architecture.starts_with("qwen3");
   shape.layers += static_cast<std::uint32_t>(dice.below(3));
   if (!has_free_kinds) return;
   std::string kinds = shape.kinds;
@@ -87,7 +91,7 @@ void draw_recurrence(Shape& shape, Dice& dice) {
   if (recurrence.heads == 0) return;
   recurrence.state = dice.one_of({32u, 64u, 128u});
   recurrence.groups = dice.one_of({1u, 2u, 3u});
-  if (shape.architecture.starts_with("qwen35")) {
+  if (shape.architecture.starts_with("qwen3")) {
     recurrence.heads = recurrence.groups * dice.one_of({1u, 2u, 3u});
     recurrence.inner = recurrence.heads * recurrence.state;
   } else if (shape.architecture == "granitehybrid") {  // loaders insist on twice the embedding
@@ -119,7 +123,7 @@ Shape odd_shape(const Shape& tiny, std::uint64_t seed) {
   if (shape.experts.feed_forward > 0) {
     const std::uint32_t shared = shape.experts.shared_feed_forward / shape.experts.feed_forward;
     shape.experts.feed_forward = dice.one_of({96u, 224u, 288u});
-    if (shape.latent.rank > 0) {
+    if (architecture_of(shape).counts_shared_experts) {
       shape.experts.shared_feed_forward = shared * shape.experts.feed_forward;
     }
   }

@@ -56,8 +56,8 @@ struct Shape {
 
   struct Window {
     std::uint32_t positions = 0;
-    // Of the layers with a window, where they differ: sizes of heads, and heads of keys.
-    std::uint32_t head_size = 0, keys = 0;
+    // Of the layers with a window, where they differ: sizes of heads, heads of keys, of queries.
+    std::uint32_t head_size = 0, keys = 0, queries = 0;
     float rope_base = 0;
   } window = {};
 

@@ -13,10 +13,6 @@
 namespace sluice::synth {
 namespace {
 
-const Architecture& architecture_of(const Shape& shape) {
-  return architecture_by_name(shape.tensors.empty() ? shape.architecture : shape.tensors);
-}
-
 class TensorList {
  public:
   explicit TensorList(const Shape& shape) : shape_(shape), architecture_(architecture_of(shape)) {
@@ -70,6 +66,10 @@ class TensorList {
     // by itself for ever.
     add(architecture_.final_norm, {width}, Fill::vector, shape_.tied ? 0.0f : 1.0f,
         shape_.tied ? 1.0f : 0.1f);
+    if (architecture_.has_norm_biases) {
+      add("output_norm.bias", {width}, Fill::vector, 0, 0.25f);
+    }
+    if (architecture_.has_head_bias) add("output.bias", {vocabulary}, Fill::vector, 0, 0.8f);
     if (!shape_.tied) {
       make_head(add("output.weight", {width, vocabulary}, Fill::matrix, 0, 1, TensorRole::head));
     }
@@ -78,7 +78,8 @@ class TensorList {
   }
 
   void make_head(Tensor& tensor) const {
-    const float divisor = shape_.scales.logit > 0 ? shape_.scales.logit : 1;
+    const float scale = shape_.scales.logit > 0 ? shape_.scales.logit : 1;
+    const float divisor = architecture_.multiplies_logits ? 1 / scale : scale;
     tensor.deviation =
         shape_.logit_deviation * divisor / std::sqrt(static_cast<float>(shape_.embedding));
     tensor.quiet_rows = unprintable_tokens;

@@ -15,4 +15,18 @@ std::unique_ptr<Decoder> make_qwen2(const Keys& keys, WeightLayout& layout) {
   return model.make();
 }
 
+std::unique_ptr<Decoder> make_qwen2moe(const Keys& keys, WeightLayout& layout) {
+  Transformer model(keys, layout);
+  model.rotate(RopePairing::neox);
+  model.feed_forwards.router.divides_by_sum = false;
+  return model.make();
+}
+
+std::unique_ptr<Decoder> make_seed_oss(const Keys& keys, WeightLayout& layout) {
+  Transformer model(keys, layout);
+  model.rotate(RopePairing::neox);
+  model.norms = renamed_norms;
+  return model.make();
+}
+
 }  // namespace sluice::model

@@ -55,4 +55,8 @@ std::unique_ptr<Decoder> make_qwen35(const Keys& keys, WeightLayout& layout) {
   return make_hybrid(keys, layout, false);
 }
 
+std::unique_ptr<Decoder> make_qwen3next(const Keys& keys, WeightLayout& layout) {
+  return make_hybrid(keys, layout, true);
+}
+
 }  // namespace sluice::model
