@@ -42,6 +42,13 @@ const Names qwen3 = with({{"ffn_norm", "post_attention_layernorm"},
                           {"attn_q_norm", "self_attn.q_norm"},
                           {"attn_k_norm", "self_attn.k_norm"}},
                          projections);
+const Names seed = with({{"post_attention_norm", "post_attention_layernorm"}}, projections);
+const Names starcoder = with({{"ffn_up", "mlp.c_fc"}, {"ffn_down", "mlp.c_proj"}}, plain);
+const Names phi2 = with({{"attn_output", "self_attn.dense"},
+                         {"ffn_up", "mlp.fc1"},
+                         {"ffn_down", "mlp.fc2"},
+                         {"output_norm", "final_layernorm"}},
+                        plain);
 const Names gemma = with({{"ffn_norm", "pre_feedforward_layernorm"},
                           {"post_attention_norm", "post_attention_layernorm"},
                           {"post_ffw_norm", "post_feedforward_layernorm"},
@@ -387,6 +394,22 @@ void adapt_gemma4_with_images(const SyntheticCheckpoint& model, json& config,
   tensors["model.embed_audio.scale"] = {{}, {1}};
 }
 
+void adapt_minicpm(const SyntheticCheckpoint& model, json& config, CheckpointTensors&) {
+  const auto layers = static_cast<float>(model.count("block_count"));
+  const auto embedding = static_cast<float>(model.count("embedding_length"));
+  config["scale_emb"] = model.number("embedding_scale");
+  config["scale_depth"] = model.number("residual_scale") * std::sqrt(layers);
+  config["dim_model_base"] = embedding / model.number("logit_scale");
+}
+
+void adapt_qwen3vl(const SyntheticCheckpoint& model, json& config, CheckpointTensors& tensors) {
+  std::vector<std::int64_t> sections = model.list("rope.dimension_sections");
+  sections.pop_back();
+  config["rope_parameters"]["mrope_section"] = sections;
+  config = beside_images(config);
+  tensors["model.visual.patch_embed.weight"] = {{2, 2}, {1, 2, 3, 4}};
+}
+
 // Six value heads for two key heads: of fewer, grouping and taking turns are the same thing.
 synth::Shape qwen35_shape() {
   synth::Shape shape = synth::shape_by_name("tiny-qwen35");
@@ -401,6 +424,20 @@ std::vector<CheckpointFamily> checkpoint_families() {
   const auto shape = [](const char* name) { return synth::shape_by_name(name); };
   const char* text = "model.language_model.";
   return {
+      {"SeedOssForCausalLM", shape("tiny-seed_oss"), seed},
+      {"Ernie4_5ForCausalLM", shape("tiny-ernie4_5"), plain},
+      {"Exaone4ForCausalLM", shape("tiny-exaone4"), olmo},
+      {"ArceeForCausalLM", shape("tiny-arcee"), plain, true},
+      {"GemmaForCausalLM", shape("tiny-gemma"), plain, false, true, 1e-4f},
+      {"CohereForCausalLM", shape("tiny-command-r"), plain},
+      {"Cohere2ForCausalLM", shape("tiny-cohere2"), plain},
+      {"Starcoder2ForCausalLM", shape("tiny-starcoder2"), starcoder},
+      {"PhiForCausalLM", shape("tiny-phi2"), phi2},
+      {"StableLmForCausalLM", shape("tiny-stablelm"), plain},
+      {"MiniCPMForCausalLM", shape("tiny-minicpm"), plain, true, false, 1e-4f, "model.", false,
+       adapt_minicpm},
+      {"Qwen3VLForConditionalGeneration", shape("tiny-qwen3vl"), qwen3, false, false, 0, text,
+       false, adapt_qwen3vl},
       {"LlamaForCausalLM", shape("tiny-llama"), plain, true},
       {"Qwen2ForCausalLM", shape("tiny-qwen2"), plain},
       {"Qwen3ForCausalLM", shape("tiny-qwen3"), qwen3},

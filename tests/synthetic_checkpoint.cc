@@ -99,6 +99,9 @@ json SyntheticCheckpoint::common_config() const {
                  {"partial_rotary_factor", number("rope.dimension_count", head) / head},
                  {"tie_word_embeddings", !has("output.weight")},
                  {"rope_parameters", rope}};
+  if (const float epsilon = number("attention.layer_norm_epsilon"); epsilon > 0) {
+    config["layer_norm_eps"] = config["norm_epsilon"] = epsilon;
+  }
   if (number("attention.sliding_window") > 0) {
     config["sliding_window"] = count("attention.sliding_window");
   }
@@ -108,7 +111,8 @@ json SyntheticCheckpoint::common_config() const {
       {"attention_multiplier", "attention.scale"},
       {"embedding_multiplier", "embedding_scale"},
       {"residual_multiplier", "residual_scale"},
-      {"logits_scaling", "logit_scale"}};
+      {"logits_scaling", "logit_scale"},
+      {"logit_scale", "logit_scale"}};
   for (const auto& [theirs, ours] : scales) {
     if (number(ours) > 0) config[theirs] = number(ours);
   }
@@ -182,7 +186,7 @@ CheckpointTensors SyntheticCheckpoint::named_tensors() const {
 }
 
 std::string SyntheticCheckpoint::name_of(const std::string& ours) const {
-  if (ours == "output.weight") return "lm_head.weight";
+  if (ours.starts_with("output.")) return "lm_head." + ours.substr(ours.find('.') + 1);
   std::string prefix = family_.stem, name = ours;
   if (ours.starts_with("blk.")) {
     const std::size_t layer = ours.find('.') + 1, rest = ours.find('.', layer) + 1;

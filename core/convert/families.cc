@@ -13,11 +13,6 @@
 namespace sluice::convert {
 namespace {
 
-constexpr Part attention_biases[] = {
-    {"self_attn.q_proj.bias", "attn_q.bias", &Sizes::queries},
-    {"self_attn.k_proj.bias", "attn_k.bias", &Sizes::keys},
-    {"self_attn.v_proj.bias", "attn_v.bias", &Sizes::keys},
-};
 constexpr Part fused_attention[] = {
     {"self_attn.qkv_proj.weight", "attn_qkv.weight", &Sizes::embedding, &Sizes::fused_attention},
     {"self_attn.o_proj.weight", "attn_output.weight", &Sizes::queries, &Sizes::embedding},
@@ -40,8 +35,6 @@ constexpr Part olmo_norms[] = {
 
 constexpr Block qwen2_blocks[] = {norm_of_attention, attention, attention_biases,
                                   norm_of_feed_forward, feed_forward};
-constexpr Block qwen3_blocks[] = {norm_of_attention, attention, head_norms, norm_of_feed_forward,
-                                  feed_forward};
 constexpr Block phi3_blocks[] = {norm_of_attention, fused_attention, norm_of_feed_forward,
                                  fused_gate_and_up};
 constexpr Block glm4_blocks[] = {norm_of_attention, attention, attention_biases, glm_norms,
@@ -49,7 +42,6 @@ constexpr Block glm4_blocks[] = {norm_of_attention, attention, attention_biases,
 constexpr Block olmo_blocks[] = {olmo_norms, attention, feed_forward};
 
 constexpr LayerKind qwen2_layers[] = {{"*", qwen2_blocks}};
-constexpr LayerKind qwen3_layers[] = {{"*", qwen3_blocks}};
 constexpr LayerKind phi3_layers[] = {{"*", phi3_blocks}};
 constexpr LayerKind glm4_layers[] = {{"*", glm4_blocks}};
 constexpr LayerKind olmo_layers[] = {{"*", olmo_blocks}};
@@ -75,11 +67,7 @@ void add_phi3(const Config& config, const Sizes&, const std::string& prefix, ggu
 void add_olmo3(const Config& config, const Sizes& sizes, const std::string& prefix,
                gguf::Writer& writer) {
   check_windows(config, 4);
-  writer.add(prefix + ".attention.sliding_window", config.count("sliding_window"));
-  const auto slides = std::make_unique<bool[]>(sizes.layers);  // a vector of bool has no data()
-  for (std::size_t i = 0; i < sizes.layers; ++i) slides[i] = (i + 1) % 4 != 0;
-  writer.add_array(prefix + ".attention.sliding_window_pattern",
-                   std::span<const bool>(slides.get(), sizes.layers));
+  add_windows(sizes, config.count("sliding_window"), 4, prefix, writer);
 }
 
 void add_mistral3(const Config& config, const Sizes&, const std::string& prefix,
@@ -185,7 +173,7 @@ const Family& family_by_architecture(const Config& config) {
   if (!is_one) throw config.error("architectures", "is not a list of one name");
   const auto name = list->front().get<std::string>();
   std::vector<std::string_view> known;
-  const std::span<const Family> tables[] = {attention_families, gemma_families(),
+  const std::span<const Family> tables[] = {attention_families, dense_families(), gemma_families(),
                                             recurrent_families(), mamba_families()};
   for (const std::span<const Family> families : tables) {
     for (const Family& family : families) {
@@ -270,6 +258,15 @@ void add_granite_scales(const Config& config, const Sizes&, const std::string& p
   writer.add(prefix + ".embedding_scale", config.number("embedding_multiplier"));
   writer.add(prefix + ".residual_scale", config.number("residual_multiplier"));
   writer.add(prefix + ".logit_scale", config.number("logits_scaling"));
+}
+
+void add_windows(const Sizes& sizes, std::uint32_t window, std::uint64_t period,
+                 const std::string& prefix, gguf::Writer& writer) {
+  writer.add(prefix + ".attention.sliding_window", window);
+  const auto slides = std::make_unique<bool[]>(sizes.layers);  // a vector of bool has no data()
+  for (std::size_t i = 0; i < sizes.layers; ++i) slides[i] = (i + 1) % period != 0;
+  writer.add_array(prefix + ".attention.sliding_window_pattern",
+                   std::span<const bool>(slides.get(), sizes.layers));
 }
 
 void check_windows(const Config& config, std::uint64_t period) {

@@ -129,6 +129,7 @@ inline constexpr Part plain_globals[] = {
 };
 inline constexpr Part plain_head = {"lm_head.weight", "output.weight", &Sizes::embedding,
                                     &Sizes::vocabulary};
+inline constexpr Part head_bias = {"lm_head.bias", "output.bias", &Sizes::vocabulary};
 
 struct Family {
   std::string_view architecture;  // of config.json: "Qwen3ForCausalLM"
@@ -146,12 +147,14 @@ struct Family {
   bool keeps_merges = false;
 
   const char* epsilon_key = "rms_norm_eps";  // of config.json
+  bool subtracts_means = false;              // its norms do, and have another key of the epsilon
   std::string_view stem = "model.";          // of all names but that of the head
 
   // Outside of layers; the first is the table of embeddings. `head` is left out where the table
   // serves as one.
   std::span<const Part> globals = plain_globals;
   Part head = plain_head;
+  bool has_head_bias = false;
   std::span<const Aside> aside = {};
 
   // The functions below may be null. All throw ModelError on what is not supported.

@@ -11,6 +11,7 @@
 
 namespace sluice::convert {
 
+std::span<const Family> dense_families();      // dense_families.cc
 std::span<const Family> gemma_families();      // gemma_families.cc
 std::span<const Family> mamba_families();      // mamba_families.cc
 std::span<const Family> recurrent_families();  // recurrent_families.cc
@@ -26,6 +27,11 @@ inline constexpr Part attention[] = {
     {"self_attn.v_proj.weight", "attn_v.weight", &Sizes::embedding, &Sizes::keys},
     {"self_attn.o_proj.weight", "attn_output.weight", &Sizes::queries, &Sizes::embedding},
 };
+inline constexpr Part attention_biases[] = {
+    {"self_attn.q_proj.bias", "attn_q.bias", &Sizes::queries},
+    {"self_attn.k_proj.bias", "attn_k.bias", &Sizes::keys},
+    {"self_attn.v_proj.bias", "attn_v.bias", &Sizes::keys},
+};
 inline constexpr Part head_norms[] = {
     norm("self_attn.q_norm.weight", "attn_q_norm.weight", &Sizes::head),
     norm("self_attn.k_norm.weight", "attn_k_norm.weight", &Sizes::head),
@@ -38,6 +44,10 @@ inline constexpr Part feed_forward[] = {
     {"mlp.up_proj.weight", "ffn_up.weight", &Sizes::embedding, &Sizes::feed_forward},
     {"mlp.down_proj.weight", "ffn_down.weight", &Sizes::feed_forward, &Sizes::embedding},
 };
+
+inline constexpr Block qwen3_blocks[] = {norm_of_attention, attention, head_norms,
+                                         norm_of_feed_forward, feed_forward};
+inline constexpr LayerKind qwen3_layers[] = {{"*", qwen3_blocks}};
 
 inline constexpr Block plain_blocks[] = {norm_of_attention, attention, norm_of_feed_forward,
                                          feed_forward};
@@ -69,6 +79,10 @@ void require_flag(const Config& config, const char* key, bool expected);
 std::string kinds_from(const Config& config,
                        std::span<const std::pair<std::string_view, char>> names,
                        const Sizes& sizes);
+
+// Adds a window and the flag of each layer that has it: all but each `period`th.
+void add_windows(const Sizes& sizes, std::uint32_t window, std::uint64_t period,
+                 const std::string& prefix, gguf::Writer& writer);
 
 // Throws ModelError unless all layers have a window but each `period`th: where a reader takes that
 // from the architecture and not from a key.

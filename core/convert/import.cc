@@ -187,6 +187,9 @@ class Import {
     const Part& head = family_.head;
     const std::string name(head.theirs);
     const bool has_head = checkpoint_.find(name) != nullptr;
+    if (family_.has_head_bias) {
+      add(std::string(head_bias.theirs), std::string(head_bias.ours), head_bias);
+    }
     if (!config_.find_flag("tie_word_embeddings").value_or(!has_head)) {
       return add(name, std::string(head.ours), head);
     }
@@ -342,7 +345,9 @@ class Import {
     count(".attention.value_length", sizes_.head);
     count(".rope.dimension_count", sizes_.rotated);
     count(".vocab_size", sizes_.vocabulary);
-    writer.add(prefix_ + ".attention.layer_norm_rms_epsilon", config_.number(family_.epsilon_key));
+    writer.add(prefix_ + (family_.subtracts_means ? ".attention.layer_norm_epsilon"
+                                                  : ".attention.layer_norm_rms_epsilon"),
+               config_.number(family_.epsilon_key));
     writer.add(prefix_ + ".rope.freq_base", rope_base(config_));
     add_rope_scaling(writer);
     if (family_.add_keys != nullptr) family_.add_keys(config_, sizes_, prefix_, writer);
