@@ -616,6 +616,80 @@ TEST_CASE("wrong usage of batch, merge and top is named") {
   check_fails("sluice top more", 2);
 }
 
+// The command between the quotes of a message.
+std::string quoted_command(const std::string& message) {
+  const std::size_t begin = message.find('`') + 1;
+  return message.substr(begin, message.find('`', begin) - begin);
+}
+
+TEST_CASE("an input without rows is refused, with the command that makes rows of it") {
+  const std::vector<std::pair<std::string, std::string>> inputs{
+      {"plain text", "Once upon a time\nthere was a river.\nIt was long.\n"},
+      {"CSV", "id,question\n1,\"where, then?\"\n2,when?\n"},
+      {"CSV", "question;id\nwhere, then?;1\n"},
+      {"a table with tabs", "id\tprompt\n1\twhere?\n2\twhen?\n"},
+      {"a JSON array", "[{\"prompt\": \"where?\"}, {\"prompt\": \"when?\"}]\n"},
+      {"a JSON array", "[\n  \"where?\",\n  \"when?\"\n]\n"},
+      {"JSON that spans several lines", "{\n  \"prompt\": \"where?\"\n}\n{\n \"prompt\": \"b\"}\n"},
+      {"JSON texts", "\"where?\"\n\"when?\"\n"},
+      {"Python's notation", "{'prompt': 'where?'}\n{'prompt': \"it's\"}\n"}};
+  for (const auto& [form, input] : inputs) {
+    INFO(input);
+    Job job("");
+    const std::string path = job.folder.file("it's in.txt");
+    write(path, input);
+    const std::string name = "\"" + path + "\"";
+    const std::string command = "sluice batch " + job.model + " " + name + " -o " +
+                                job.folder.file("out") + " --chat-format chatml -n 2 ";
+    check_fails(command, 2, form);
+    CHECK_FALSE(fs::exists(job.folder.file("out")));
+    const std::string convert = quoted_command(shell(command).errors);
+    const std::string tool = convert.substr(0, convert.find(' '));
+    if (shell("command -v " + tool).status != 0) continue;
+    INFO(convert);
+    REQUIRE(shell("cd " + job.folder.path().string() + " && " + convert).status == 0);
+    fs::rename(job.folder.file("rows.jsonl"), job.folder.file("in"));
+    const Result result = shell(job.command("-n 2"));
+    INFO(result.errors);
+    REQUIRE(result.status == 0);
+    for (const json& line : lines_of(job.output())) CHECK(line["error"].is_null());
+    CHECK_FALSE(job.output().empty());
+  }
+  Job packed("\x1F\x8B\x08 more");
+  check_fails(packed.command(), 2, "gzip -dc");
+  write(packed.folder.file("in"), std::string("a\0b\n", 4));
+  check_fails(packed.command(), 2, "no text");
+  write(packed.folder.file("in"), "broken\n{\"prompt\": \"a\"}\n");
+  CHECK(shell(packed.command("-n 1")).status == 0);
+}
+
+TEST_CASE("a job says what its errors are and which answers are cut, also when it is done") {
+  const std::string cut = json({{"prompt", "once upon"}, {"max_tokens", 2}}).dump();
+  const Job job("broken\n" + cut + "\n[1]\n" + cut + "\n" +
+                json({{"prompt", std::string(300, 'a')}}).dump() + "\n");
+  const std::string command = "sluice batch " + job.model + " " + job.folder.file("in") +
+                              " --ctx 64 -o " + job.folder.file("out") + " --report " +
+                              job.folder.file("report");
+  const auto check = [](const std::string& said) {
+    INFO(said);
+    CHECK(said.find("5 of 5 rows are done, 3 of them errors") != std::string::npos);
+    CHECK(said.find("2 errors invalid_request, such as row 1, line 1: the row is not JSON: byte 1: "
+                    "'b' cannot stand here") != std::string::npos);
+    CHECK(said.find("1 error prompt_too_long, such as row 5, line 5: ") != std::string::npos);
+    CHECK(said.find("2 of the rows have an answer that max_tokens (or -n) cut off") !=
+          std::string::npos);
+    CHECK(said.find("there is one row") == std::string::npos);
+  };
+  check(shell(command).errors);
+  const json report = json::parse(content(job.folder.file("report")));
+  CHECK(report["errors_by_code"] == json{{"invalid_request", 2}, {"prompt_too_long", 1}});
+  CHECK(report["rows_cut_by_max_tokens"] == 2);
+  check(shell(command).errors);
+  const Result again = shell(command + " --retry-errors");
+  CHECK(again.errors.find("computing 3 rows again that ended in an error") != std::string::npos);
+  check(again.errors);
+}
+
 TEST_CASE("an empty input gives an empty output") {
   const Job job("\n\n");
   CHECK(shell(job.command()).status == 0);

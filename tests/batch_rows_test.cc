@@ -402,6 +402,67 @@ TEST_CASE("a prompt may hold NUL and any other character, and be as long as a ro
   CHECK(std::get<std::string>(row.request->prompt) == large);
 }
 
+TEST_CASE("a broken row is described in the program's own words") {
+  const std::string whole =
+      R"({"id":"\u00e4","prompt":"caf\u00e9 é","max_tokens":12,"stop":["a","b"],"top_p":0.5e1})";
+  std::mt19937_64 random(sluice::test::random_seed());
+  int broken = 0;
+  for (int i = 0; i < 3000; ++i) {
+    std::string line = whole;
+    const std::size_t at = random() % line.size();
+    switch (random() % 4) {
+      case 0:
+        line.resize(at);
+        break;
+      case 1:
+        line.erase(at, random() % 4 + 1);
+        break;
+      case 2:
+        line.insert(at, 1, static_cast<char>(random() % 256));
+        break;
+      default:
+        line[at] = "{}[],:\"'\\01e-.\x01\x80"[random() % 17];
+    }
+    const std::string said = parse(line).reason;
+    INFO(line << "\n" << said);
+    for (const char* foreign : {"[json", "parse error", "syntax error", "last read", "literal"}) {
+      CHECK(said.find(foreign) == std::string::npos);
+    }
+    CHECK(said.find('\n') == std::string::npos);
+    broken += said.find("not JSON") != std::string::npos ? 1 : 0;
+  }
+  CHECK(broken > 500);
+  check_bad(R"({"prompt": 1e999})", "not JSON: a number is too large");
+  check_bad(R"({"prompt": "a")", "it ends before it is complete");
+  check_bad("{\"prompt\": \"a\xFF\"}", "byte 14: the text is not UTF-8");
+  check_bad(R"({"prompt": é})", "byte 12: 'é' cannot stand here");
+}
+
+TEST_CASE("a line of results says which code its error has, and whether an answer was cut") {
+  using sluice::batch::error_codes;
+  const Completion whole{.text = "{\"finish_reason\":\"length\"}"};
+  const Completion cut{.text = "t", .finish = Finish::length};
+  for (const Form form : {Form::plain, Form::completions, Form::chat}) {
+    const RowHeader header{form, "a", ""};
+    const auto is_cut = [&](const std::vector<Completion>& choices) {
+      std::string line = result_line(1, header, "model", choices);
+      line.pop_back();
+      return read_result(line)->is_cut;
+    };
+    CHECK_FALSE(is_cut({whole}));
+    CHECK_FALSE(is_cut({whole, whole}));
+    CHECK(is_cut({cut}));
+    CHECK(is_cut({whole, cut}));
+    for (const std::string_view code : {"invalid_request", "cannot_run", "a newer one"}) {
+      std::string line = error_line(2, header, {code, 7, "the reason"});
+      line.pop_back();
+      const std::string_view known = code == "a newer one" ? error_codes.back() : code;
+      CHECK(error_codes.at(read_result(line)->code) == known);
+      CHECK(sluice::batch::error_message(line) == "line 7: the reason");
+    }
+  }
+}
+
 TEST_CASE("results have the form of their row and carry its number") {
   const Completion completion{
       .text = "t\n", .finish = Finish::length, .prompt_tokens = 3, .completion_tokens = 5};

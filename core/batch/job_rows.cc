@@ -68,18 +68,18 @@ std::optional<rows::Task> JobRows::next() {
       }
       return std::move(*task);
     }
-    append(row, results_.refused(row, std::get<rows::RefusedRow>(prepared->made)));
+    append(results_.refused(row, std::get<rows::RefusedRow>(prepared->made)));
   }
   return std::nullopt;
 }
 
 void JobRows::take(const rows::Task& task, const rows::Outcome& outcome) {
-  if (const auto result = results_.take(task, outcome)) append(task.row, *result);
+  if (const auto result = results_.take(task, outcome)) append(*result);
 }
 
-void JobRows::append(std::uint64_t row, const RowResult& result) {
+void JobRows::append(const RowResult& result) {
   append_(result.line);
-  done_.add(row, result.is_error);
+  done_.add(result.facts, result.message);
 }
 
 }  // namespace sluice::batch

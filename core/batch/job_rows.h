@@ -74,7 +74,7 @@ class JobRows {
   std::optional<std::uint64_t> next_row();
   std::optional<TaskPreparer::Prepared> next_made();
   bool is_left_out(const rows::Task& task);
-  void append(std::uint64_t row, const RowResult& result);
+  void append(const RowResult& result);
 
   const Input& input_;
   RowTasks maker_;

@@ -88,6 +88,8 @@ void JournalScanner::end_line() {
     judge(facts.has_value());
     if (facts && !is_damaged_) {
       scan_.found.push_back(*facts);
+      ErrorExample& example = scan_.examples[facts->code];
+      if (facts->is_error && example.row == 0) example = {facts->row, error_message(line_)};
       scan_.whole_bytes += facts->line_bytes;
     }
   }

@@ -28,6 +28,7 @@ enum class JournalVerdict {
 struct JournalScan {
   JournalVerdict verdict = JournalVerdict::empty;
   std::vector<ResultFacts> found;  // the results, in the order of the file
+  ErrorExamples examples;          // of the errors among them
   std::uint64_t whole_bytes = 0;   // bytes of the results; what follows is to be cut off
   std::uint64_t bytes = 0;         // of the file; a foreign one is not read to its end
   std::uint64_t foreign_line = 0;  // the first line that no batch has written, counted from 1

@@ -52,6 +52,8 @@ class Outline final : public nlohmann::json_sax<ordered_json> {
   std::optional<std::uint64_t> row;
   std::optional<std::string> id;
   bool has_error = true;
+  std::string code;  // of the error
+  bool is_cut = false;
 
   bool null() override {
     if (is_member("error")) has_error = false;
@@ -63,10 +65,15 @@ class Outline final : public nlohmann::json_sax<ordered_json> {
   }
   bool string(std::string& value) override {
     if (is_member("id") && value.size() <= id_bytes_max) id = value;
+    if (is_code_) code = value;
+    // Results have this member for their answers alone, in each form.
+    if (is_finish_ && value == "length") is_cut = true;
     return depth_ != 0;
   }
   bool key(std::string& name) override {
     if (depth_ == 1) members.push_back(name);
+    is_code_ = depth_ == 2 && members.back() == "error" && name == "code";
+    is_finish_ = name == "finish_reason";
     return members.size() <= members_max;
   }
   bool start_object(std::size_t) override {
@@ -91,6 +98,7 @@ class Outline final : public nlohmann::json_sax<ordered_json> {
   static constexpr std::size_t members_max = 16, id_bytes_max = 64;
   bool is_member(std::string_view name) const { return depth_ == 1 && members.back() == name; }
   std::size_t depth_ = 0;
+  bool is_code_ = false, is_finish_ = false;  // the value that comes next
 };
 
 // Whether these are the members, in this order. Members with a question mark may be missing.
@@ -172,7 +180,19 @@ std::optional<ResultFacts> read_result(std::string_view line) {
   }
   const std::optional<std::uint64_t> row = row_of(outline);
   if (!row || *row == 0) return std::nullopt;
-  return ResultFacts{*row, static_cast<std::uint32_t>(line.size() + 1), outline.has_error};
+  return ResultFacts{*row, static_cast<std::uint32_t>(line.size() + 1), outline.has_error,
+                     outline.is_cut, index_of_code(outline.code)};
+}
+
+std::uint8_t index_of_code(std::string_view code) {
+  const auto* const found = std::find(error_codes.begin(), error_codes.end() - 1, code);
+  return static_cast<std::uint8_t>(found - error_codes.begin());
+}
+
+std::string error_message(std::string_view line) {
+  const ordered_json result = ordered_json::parse(line, nullptr, false);
+  if (!result.is_object() || !result.contains("error") || !result["error"].is_object()) return "";
+  return result["error"].value("message", "");
 }
 
 }  // namespace sluice::batch

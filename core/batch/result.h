@@ -6,6 +6,7 @@
 // "batch_req_12" in the "id" of OpenAI's form. Resuming and merging use that number.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -38,14 +39,31 @@ std::string error_line(std::uint64_t row, const rows::RowHeader& header, const R
 // would make a line longer is an error of its row.
 inline constexpr std::size_t result_bytes_max = std::size_t{64} << 20;
 
+// The codes of errors, and one for any that another version of the program has written.
+inline constexpr std::array<std::string_view, 5> error_codes{
+    "invalid_request", "prompt_too_long", "duplicate_id", "cannot_run", "another code"};
+std::uint8_t index_of_code(std::string_view code);  // in error_codes
+
 struct ResultFacts {
   std::uint64_t row = 0;
   std::uint32_t line_bytes = 0;  // with its newline
   bool is_error = false;
+  bool is_cut = false;    // max_tokens ended an answer of the row
+  std::uint8_t code = 0;  // of an error, as an index into error_codes
 };
 
 // Reads a line that one of the above has made (without its newline): JSON with exactly the members
 // that these write, in their order. Nothing for any other line.
 std::optional<ResultFacts> read_result(std::string_view line);
+
+// The message of a line that error_line() has made: "line 4: the row is not JSON: ...".
+std::string error_message(std::string_view line);
+
+// The first row with an error of a code, as an example of what is wrong.
+struct ErrorExample {
+  std::uint64_t row = 0;  // 0: there is none
+  std::string message;
+};
+using ErrorExamples = std::array<ErrorExample, error_codes.size()>;  // by index of the code
 
 }  // namespace sluice::batch

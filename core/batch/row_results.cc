@@ -1,9 +1,9 @@
 #include "core/batch/row_results.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 #include <utility>
 
-#include "core/batch/result.h"
 #include "core/rows/answer_body.h"
 #include "core/rows/row_problem.h"
 
@@ -58,7 +58,13 @@ RowResult RowResults::result(const rows::Task& task, std::span<const rows::Compl
   if (!problem.empty()) return fail(problem);
   try {
     std::string line = result_line(task.row, task.header, model_name_, completions);
-    if (line.size() <= result_bytes_max) return {std::move(line), false};
+    if (line.size() <= result_bytes_max) {
+      const bool is_cut = std::ranges::any_of(completions, [](const rows::Completion& completion) {
+        return completion.finish == rows::Finish::length;
+      });
+      const auto bytes = static_cast<std::uint32_t>(line.size());
+      return {std::move(line), {.row = task.row, .line_bytes = bytes, .is_cut = is_cut}, {}};
+    }
   } catch (const std::exception& error) {
     return fail(rows::problem_of(error));
   }
@@ -68,7 +74,12 @@ RowResult RowResults::result(const rows::Task& task, std::span<const rows::Compl
 
 RowResult RowResults::error(std::uint64_t row, const rows::RowHeader& header, std::string_view code,
                             std::string_view reason) const {
-  return {error_line(row, header, {code, input_.line_number(row), reason}), true};
+  const std::uint64_t number = input_.line_number(row);
+  std::string line = error_line(row, header, {code, number, reason});
+  const auto bytes = static_cast<std::uint32_t>(line.size());
+  return {std::move(line),
+          {.row = row, .line_bytes = bytes, .is_error = true, .code = index_of_code(code)},
+          fmt::format("line {}: {}", number, reason)};
 }
 
 }  // namespace sluice::batch

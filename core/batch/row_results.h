@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core/batch/input.h"
+#include "core/batch/result.h"
 #include "core/rows/task.h"
 #include "core/rows/task_maker.h"
 #include "core/tokenizer/tokenizer.h"
@@ -21,7 +22,8 @@ namespace sluice::batch {
 
 struct RowResult {
   std::string line;  // with its newline
-  bool is_error = false;
+  ResultFacts facts;
+  std::string message;  // of an error
 };
 
 class RowResults {

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/batch/input_form.h"
 #include "core/batch/parallel_choice.h"
 #include "core/batch/progress.h"
 #include "core/batch/status_segment.h"
@@ -26,6 +27,7 @@
 #include "core/cli/terminal.h"
 #include "core/error.h"
 #include "core/rows/row_settings.h"
+#include "core/text/utf8.h"
 #include "topology/process_memory.h"
 
 namespace sluice::cli {
@@ -190,6 +192,12 @@ void write_report(const BatchOptions& options, const RunWatch& watch, const RunR
   report["rows_done"] = done.count();
   report["rows_done_before"] = work.rows_done_before;
   report["errors"] = done.errors();
+  report["errors_by_code"] = nlohmann::ordered_json::object();
+  for (std::size_t code = 0; code < batch::error_codes.size(); ++code) {
+    const std::uint64_t count = done.errors_by_code()[code];
+    if (count != 0) report["errors_by_code"][std::string(batch::error_codes[code])] = count;
+  }
+  report["rows_cut_by_max_tokens"] = done.cut();
   report["seconds"] = work.seconds;
   report["waited_for_rows_s"] = work.waited_s;
   report["steps"] = counts.steps;
@@ -201,10 +209,35 @@ void write_report(const BatchOptions& options, const RunWatch& watch, const RunR
   write_report_file(options.common, report);
 }
 
+std::string rows_line(const batch::DoneRows& done) {
+  return fmt::format("{} of {} rows are done, {} of them errors", done.count(), done.rows(),
+                     done.errors());
+}
+
+// No more of a message than tells what is wrong; it is one line.
+std::string shortened(const std::string& message) {
+  constexpr std::size_t bytes_max = 200;
+  if (message.size() <= bytes_max) return message;
+  return message.substr(0, utf8::character_start(message, bytes_max)) + "...";
+}
+
+// The errors by code, each with an example, and the answers that were cut off.
+void tell_outcomes(const batch::DoneRows& done) {
+  for (std::size_t code = 0; code < batch::error_codes.size(); ++code) {
+    const std::uint64_t count = done.errors_by_code()[code];
+    if (count == 0) continue;
+    const batch::ErrorExample& example = done.examples()[code];
+    remark(fmt::format("{} {} {}, such as row {}, {}", count, count == 1 ? "error" : "errors",
+                       batch::error_codes[code], example.row, shortened(example.message)));
+  }
+  if (done.cut() == 0) return;
+  remark(fmt::format("{} of the rows {} an answer that max_tokens (or -n) cut off", done.cut(),
+                     done.cut() == 1 ? "has" : "have"));
+}
+
 void tell_end(const batch::DoneRows& done, const Work& work) {
   const serve::SchedulerCounts& counts = work.counts;
-  std::string line = fmt::format("{} of {} rows are done, {} of them errors", done.count(),
-                                 done.rows(), done.errors());
+  std::string line = rows_line(done);
   if (const auto speed = rate(counts.tokens_generated, work.seconds)) {
     line += fmt::format("; generated {} tokens ({:.2f} tokens/s)", counts.tokens_generated, *speed);
   }
@@ -213,6 +246,7 @@ void tell_end(const batch::DoneRows& done, const Work& work) {
   }
   if (!done.is_complete()) line += "; the same command goes on with the rest";
   remark(line);
+  tell_outcomes(done);
 }
 
 batch::Shard shard_of(const BatchOptions& options) {
@@ -315,17 +349,22 @@ int run_rows(const BatchOptions& options) {
     throw UsageError("--ordered and --retry-errors need an output that is a file, not -");
   }
   const batch::Input input = read_input(options);
+  if (const auto problem = batch::explain_no_rows(input, options.input.string())) {
+    throw UsageError(*problem);
+  }
   OpenedOutput output{nullptr, chat::template_time()};
   if (options.output != "-") output = open_output(options, input, shard);
   batch::Journal* journal = output.journal.get();
   batch::DoneRows done(input.rows(), shard);
   if (journal != nullptr) {
-    done = batch::DoneRows(input.rows(), shard, journal->scan().found);
+    const batch::JournalScan& scan = journal->scan();
+    done = batch::DoneRows(input.rows(), shard, scan.found, scan.examples);
     journal->forget_found();
   }
   if (!done.is_complete()) return Run(options, input, done, output).run();
   if (!options.common.quiet) {
-    remark(fmt::format("{} of {} rows are done", done.count(), done.rows()));
+    remark(rows_line(done));
+    tell_outcomes(done);
   }
   if (options.ordered && journal != nullptr) order_results(*journal);
   return 0;
@@ -369,7 +408,7 @@ CLI::App* add_batch(CLI::App& program, BatchOptions& options) {
       add_command(program, "batch", "Generate for every row of a file", description);
   add_common_options(*command, options.common, "what the longest row needs");
   add_trace_option(*command, options.common);
-  add_sampling_options(*command, options.sampling);
+  add_sampling_options(*command, options.sampling, "0");
   add_prompt_cache_options(*command, options.prompt_cache);
   command->add_option("IN.jsonl", options.input, "The file of rows; - reads the standard input")
       ->type_name("")

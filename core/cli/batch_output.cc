@@ -90,8 +90,9 @@ std::unique_ptr<Journal> drop_errors(const BatchOptions& options,
   }
   if (kept.size() == found.size()) return journal;
   if (!options.common.quiet) {
-    remark(
-        fmt::format("computing {} rows again that ended in an error", found.size() - kept.size()));
+    const std::size_t count = found.size() - kept.size();
+    remark(fmt::format("computing {} again that ended in an error",
+                       count == 1 ? "1 row" : fmt::format("{} rows", count)));
   }
   journal->replace(kept);
   journal.reset();

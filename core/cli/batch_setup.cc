@@ -223,7 +223,7 @@ batch::ParallelChoice choose_parallel(const engine::RunPlanner& planner,
   };
   if (!run_with(1).plan.fits()) return {1, "not even one sequence fits the budget"};
   const std::uint32_t most =
-      static_cast<std::uint32_t>(std::min<std::uint64_t>(need.rows, batch::parallel_max));
+      static_cast<std::uint32_t>(std::min<std::uint64_t>(need.rows_to_run, batch::parallel_max));
   const engine::PlannedRun many = run_with(most);
   const bool is_streamed = !many.plan.fits() || many.work.streamed_bytes != 0;
   const Measured measured =
@@ -383,7 +383,7 @@ class Preparation {
 
   void choose_parallel() {
     parallel_ = std::max(options_.parallel, 1U);
-    if (options_.parallel != 0 || need_.rows <= 1) return;
+    if (options_.parallel != 0 || need_.rows_to_run <= 1) return;
     const batch::ParallelChoice choice = cli::choose_parallel(planner_, options_, wanted_, need_);
     parallel_ = choice.parallel;
     say(fmt::format("--parallel {}: {}", choice.parallel, choice.reason));

@@ -267,7 +267,8 @@ void add_trace_option(CLI::App& command, CommonOptions& options) {
       ->type_name("FILE");
 }
 
-void add_sampling_options(CLI::App& command, SamplingOptions& options) {
+void add_sampling_options(CLI::App& command, SamplingOptions& options,
+                          const std::string& seed_default) {
   const auto add = [&](const std::string& name, auto&&... arguments) {
     return command.add_option(name, std::forward<decltype(arguments)>(arguments)...)
         ->group(sampling_group)
@@ -299,7 +300,8 @@ void add_sampling_options(CLI::App& command, SamplingOptions& options) {
       ->check(number_between(std::numeric_limits<double>::min(), greatest, "above 0"))
       ->capture_default_str();
   add("--seed", options.seed,
-      "Start of the random numbers: the same seed gives the same text (default: random)")
+      "Start of the random numbers: the same seed gives the same text (default: " + seed_default +
+          ")")
       ->type_name("N")
       ->check(count_between(0, std::numeric_limits<std::uint64_t>::max()));
   add("--stop", options.stop,

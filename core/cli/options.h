@@ -69,7 +69,9 @@ void add_common_options(
     CLI::App& command, CommonOptions& options,
     const std::string& context_default = "what the budget allows, up to the model's");
 void add_trace_option(CLI::App& command, CommonOptions& options);  // --trace-experts
-void add_sampling_options(CLI::App& command, SamplingOptions& options);
+// `seed_default` completes the help of --seed.
+void add_sampling_options(CLI::App& command, SamplingOptions& options,
+                          const std::string& seed_default = "another one each time");
 void add_json_option(CLI::App& command, bool& json);
 
 // --force, for refuse_existing().

@@ -10,6 +10,7 @@
 #include "core/cli/options.h"
 #include "core/cli/output.h"
 #include "core/gguf/gguf.h"
+#include "core/text/limited_json.h"
 
 namespace sluice::cli {
 namespace {
@@ -52,7 +53,9 @@ Rendering render(const chat::ChatTemplate& chat_template, std::string_view line,
     const Json body = Json::parse(line);
     return {chat_template.render(body, now).bytes(), std::nullopt};
   } catch (const Json::parse_error& error) {
-    return {"", fmt::format("it is not JSON (byte {})", error.byte)};
+    return {"", fmt::format("it is {}", json_problem(line, error.byte, error))};
+  } catch (const Json::out_of_range& error) {
+    return {"", fmt::format("it is {}", json_problem(line, 1, error))};
   } catch (const std::runtime_error& error) {
     return {"", error.what()};
   }

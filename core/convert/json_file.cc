@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "core/gguf/quoted.h"
 #include "core/model/file_bytes.h"
+#include "core/text/limited_json.h"
 
 namespace sluice::convert {
 namespace {
@@ -57,15 +58,16 @@ json parse_json(std::string_view text, const std::string& source) {
     }
     return true;
   };
+  const bool may_have_infinities =
+      text.find("Infinity") != std::string_view::npos || text.find("NaN") != std::string_view::npos;
+  const std::string finite = may_have_infinities ? without_infinities(text) : std::string();
+  if (may_have_infinities) text = finite;
   try {
-    const bool may_have_infinities = text.find("Infinity") != std::string_view::npos ||
-                                     text.find("NaN") != std::string_view::npos;
-    if (may_have_infinities) return json::parse(without_infinities(text), check);
     return json::parse(text, check);
+  } catch (const json::parse_error& error) {
+    throw ModelError(fmt::format("{}: {}", source, json_problem(text, error.byte, error)));
   } catch (const json::exception& error) {
-    // The library's text names the place; it may quote the file, so the line is made printable.
-    throw ModelError(
-        fmt::format("{}: not JSON: {}", source, std::string_view(error.what()).substr(0, 160)));
+    throw ModelError(fmt::format("{}: {}", source, json_problem(text, 1, error)));
   }
 }
 

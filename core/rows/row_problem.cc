@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <new>
+#include <nlohmann/json.hpp>
 #include <system_error>
 
 namespace sluice::rows {
@@ -12,6 +13,9 @@ std::string problem_of(const std::exception& error) {
   }
   if (const auto* system = dynamic_cast<const std::system_error*>(&error)) {
     return system->code().message();  // what() may name a file
+  }
+  if (dynamic_cast<const nlohmann::json::exception*>(&error) != nullptr) {
+    return "a value is not of the kind that is expected at its place";
   }
   std::string line = error.what();
   std::ranges::replace_if(

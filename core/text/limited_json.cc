@@ -8,20 +8,14 @@
 #include <utility>
 #include <vector>
 
+#include "core/text/utf8.h"
+
 namespace sluice {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-// The parser's message without its prefix and without the text that it read last, which may be
-// anything.
-std::string parse_problem(const nlohmann::detail::exception& error) {
-  std::string_view text = error.what();
-  text.remove_prefix(std::min(text.find("] "), text.size()));
-  if (text.starts_with("] ")) text.remove_prefix(2);
-  text = text.substr(0, text.find("; last read"));
-  return std::string(text);
-}
+constexpr int number_out_of_range = 406;  // the library's id of this error
 
 // Leaves one member of each name. Sorting finds equal names, so it takes no quadratic time.
 void unite_members(Json::object_t& object) {
@@ -63,7 +57,7 @@ bool may_have_twins(const Json::object_t& object) {
 // time for an array.)
 class JsonBuilder {
  public:
-  explicit JsonBuilder(const JsonLimits& limits) : limits_(limits) {}
+  JsonBuilder(std::string_view text, const JsonLimits& limits) : text_(text), limits_(limits) {}
 
   bool null() { return add(nullptr) != nullptr; }
   bool boolean(bool value) { return add(value) != nullptr; }
@@ -93,8 +87,7 @@ class JsonBuilder {
   }
 
   bool parse_error(std::size_t byte, const std::string&, const nlohmann::detail::exception& error) {
-    throw JsonError(
-        fmt::format("the {} is not JSON: byte {}: {}", limits_.what, byte, parse_problem(error)));
+    throw JsonError(fmt::format("the {} is {}", limits_.what, json_problem(text_, byte, error)));
   }
 
   LimitedJson take() { return {std::move(root_), values_}; }
@@ -136,6 +129,7 @@ class JsonBuilder {
     return true;
   }
 
+  std::string_view text_;
   JsonLimits limits_;
   std::size_t values_ = 0;
   Json root_;
@@ -145,9 +139,26 @@ class JsonBuilder {
 }  // namespace
 
 LimitedJson parse_limited_json(std::string_view text, const JsonLimits& limits) {
-  JsonBuilder builder(limits);
+  JsonBuilder builder(text, limits);
   Json::sax_parse(text, &builder);
   return builder.take();
+}
+
+std::string json_problem(std::string_view text, std::size_t byte,
+                         const nlohmann::detail::exception& error) {
+  if (text.find_first_not_of(" \t\r\n") == std::string_view::npos) return "not JSON: it is empty";
+  if (error.id == number_out_of_range) return "not JSON: a number is too large";
+  if (byte == 0 || byte > text.size()) return "not JSON: it ends before it is complete";
+  const auto front = static_cast<unsigned char>(text[byte - 1]);
+  const std::string place = fmt::format("not JSON: byte {}: ", byte);
+  if (utf8::valid_prefix(text) < byte) return place + "the text is not UTF-8";
+  if (front < 0x20 || front == 0x7F) {
+    return place + fmt::format("a control character (0x{:02X}) cannot stand here", front);
+  }
+  // The parser may stop at any byte of a character.
+  const std::size_t begin = utf8::character_start(text, byte - 1);
+  const std::string_view rest = text.substr(begin);
+  return place + fmt::format("'{}' cannot stand here", rest.substr(0, utf8::character_bytes(rest)));
 }
 
 std::uint64_t json_bytes(const Json& value) {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
+#include <string>
 #include <string_view>
 
 namespace sluice {
@@ -31,6 +32,12 @@ struct LimitedJson {
 // Objects keep the order of their members. Of members with the same name the last value counts, at
 // the place of the first. Throws JsonError.
 LimitedJson parse_limited_json(std::string_view text, const JsonLimits& limits);
+
+// What is wrong with a text at the byte where the parser has stopped (counted from 1; one behind
+// the end when more was expected), as the end of a sentence: "not JSON: byte 5: ' ' cannot stand
+// here".
+std::string json_problem(std::string_view text, std::size_t byte,
+                         const nlohmann::detail::exception& error);
 
 // The memory of a value, including the value itself. Recurses as deep as the value is.
 std::uint64_t json_bytes(const nlohmann::ordered_json& value);
