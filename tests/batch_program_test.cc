@@ -324,7 +324,7 @@ TEST_CASE("a row has what it asks for, alone and in company") {
     CHECK(line["choices"][2]["logprobs"][0]["top_logprobs"].size() == 2);
     CHECK(line["usage"]["completion_tokens"] == 15);
   }
-  // What is not given has OpenAI's defaults in its form; what is given holds for it too.
+  // What is not given has the same defaults in each form; what is given holds for each too.
   const auto text_of_openai = [&](const std::string& options) {
     REQUIRE(shell(job.command(options, "form") + " --restart").status == 0);
     for (const json& line : lines_of(job.output("form"))) {
@@ -333,7 +333,7 @@ TEST_CASE("a row has what it asks for, alone and in company") {
     return std::string();
   };
   const std::string usual = text_of_openai("");
-  CHECK(usual == text_of_openai("--temp 1 --top-k 0 --top-p 1 --min-p 0"));
+  CHECK(usual == text_of_openai("--temp 0.8 --top-k 40 --top-p 0.95 --min-p 0.05"));
   CHECK(usual != text_of_openai("--temp 0"));
   // The name of the model counts only when that is asked for.
   const auto errors = [&](const std::string& options) {
@@ -344,6 +344,38 @@ TEST_CASE("a row has what it asks for, alone and in company") {
   CHECK_FALSE(errors("--parallel 4"));
   CHECK(errors("--parallel 4 --check-model"));
   CHECK(shell("sluice batch --row-settings").output.find("| `max_tokens` |") != std::string::npos);
+}
+
+TEST_CASE("a model's own settings hold where neither the row nor the command line has others") {
+  const std::string body = R"({"prompt":"hello","max_tokens":16,"ignore_eos":true})";
+  const Job job(body + "\n" + R"({"custom_id":"a","url":"/v1/completions","body":)" + body + "}\n");
+  const auto texts_of = [&](const std::vector<std::pair<std::string, float>>& recommended,
+                            const std::string& options) {
+    const std::string model = job.folder.file("advised.gguf");
+    sluice::test::TinyLlama({.name = "advised", .recommended = recommended}).write(model);
+    const Result result =
+        shell("sluice batch " + model + " " + job.folder.file("in") +
+              " --restart --parallel 1 -o " + job.folder.file("out") + " " + options);
+    INFO(result.errors);
+    REQUIRE(result.status == 0);
+    const bool is_told = options != "-q" && recommended.size() == 2;
+    CHECK((result.errors.find("the model file recommends temperature 0, min-p 0.1") !=
+           std::string::npos) == is_told);
+    std::vector<std::string> texts(2);
+    for (const json& line : lines_of(job.output())) {
+      const bool is_openai = line.contains("custom_id");
+      texts[is_openai ? 1 : 0] =
+          (is_openai ? line["response"]["body"]["choices"][0] : line)["text"].get<std::string>();
+    }
+    return texts;
+  };
+  const auto greedy = texts_of({}, "--temp 0");
+  const auto usual = texts_of({}, "");
+  CHECK(greedy[0] == greedy[1]);
+  CHECK(usual != greedy);
+  CHECK(texts_of({{"temp", 0.f}, {"min_p", 0.1f}}, "-q") == greedy);
+  CHECK(texts_of({{"temp", 0.f}, {"min_p", 0.1f}}, "--temp 0.8") != greedy);
+  CHECK(texts_of({{"temp", -1.f}}, "") == usual);
 }
 
 TEST_CASE("what was begun otherwise is refused, until told what to do") {

@@ -314,7 +314,7 @@ TEST_CASE("the form of a text is read, however it is asked for") {
             .request->form.kind == Kind::json_object);
 }
 
-TEST_CASE("settings of other servers are read, and OpenAI's defaults hold in its form") {
+TEST_CASE("settings of other servers are read, and the defaults hold in each form") {
   const ParsedRow row = parse(
       R"({"prompt":"x","repeat_penalty":3,"repetition_penalty":1.2,"presence_penalty":0.5,)"
       R"("frequency_penalty":-2,"logit_bias":{"5":1.5,"7":-100},"min_tokens":3,"ignore_eos":true,)"
@@ -340,13 +340,17 @@ TEST_CASE("settings of other servers are read, and OpenAI's defaults hold in its
 
   RowDefaults defaults;
   defaults.sampler.top_k = 7;
-  CHECK(parse(R"({"prompt":"x"})", 1, defaults).request->sampler.top_k == 7);
-  const auto openai_row = parse(openai(R"({"prompt":"x"})"), 1, defaults).request;
-  REQUIRE(openai_row);
-  CHECK(openai_row->sampler.temperature == 1);
-  CHECK(openai_row->sampler.top_p == 1);
-  CHECK(openai_row->sampler.top_k == 0);
-  CHECK(openai_row->sampler.min_p == 0);
+  for (const std::string& text : {std::string(R"({"prompt":"x"})"), openai(R"({"prompt":"x"})")}) {
+    const auto plain = parse(text, 1, defaults).request;
+    REQUIRE(plain);
+    CHECK(plain->sampler.temperature == 0.8);
+    CHECK(plain->sampler.top_k == 7);
+    CHECK(plain->sampler.top_p == 0.95);
+    CHECK(plain->sampler.min_p == 0.05);
+  }
+  const auto client = parse(openai(R"({"prompt":"x","temperature":1.5})"), 1, defaults).request;
+  REQUIRE(client);
+  CHECK(client->sampler.temperature == 1.5);
 
   const ParsedRow chat =
       parse(R"({"messages":[{"role":"user","content":"x"}],"tools":[{"name":"f"}],)"

@@ -11,7 +11,10 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/gguf/gguf.h"
+#include "core/gguf/gguf_writer.h"
 #include "core/sampling/logprobs.h"
+#include "core/sampling/model_defaults.h"
 #include "core/sampling/penalties.h"
 #include "tests/catch.h"
 
@@ -436,6 +439,72 @@ TEST_CASE("options out of their range are refused") {
   }
   refused([](SamplerOptions& options) { options.top_p = 1.01; });
   refused([](SamplerOptions& options) { options.repeat_penalty = 0; });
+}
+
+namespace {
+
+ModelDefaults defaults_of(const gguf::Writer& writer) {
+  const std::vector<std::byte> bytes = writer.header();
+  return model_defaults(gguf::parse_header(bytes, "m.gguf", {.header_only = true}).metadata);
+}
+
+}  // namespace
+
+TEST_CASE("a model file's own settings replace the program's") {
+  const gguf::Writer none;
+  CHECK(defaults_of(none).recommended.empty());
+  CHECK(defaults_of(none).sampler.top_k == 40);
+  gguf::Writer all;
+  all.add("general.sampling.temp", 0.7f);
+  all.add("general.sampling.top_k", std::int32_t{-1});
+  all.add("general.sampling.top_p", 0.8f);
+  all.add("general.sampling.min_p", 0.f);
+  all.add("general.sampling.penalty_repeat", 1.05f);
+  all.add("general.sampling.penalty_last_n", std::int32_t{-1});
+  all.add("general.sampling.mirostat", std::int32_t{0});
+  const ModelDefaults defaults = defaults_of(all);
+  CHECK(defaults.warnings.empty());
+  REQUIRE(defaults.recommended.size() == 6);
+  CHECK(defaults.recommended.front() == "temperature 0.7");
+  CHECK(defaults.sampler.temperature == 0.7);
+  CHECK(defaults.sampler.top_k == 0);
+  CHECK(defaults.sampler.top_p == 0.8);
+  CHECK(defaults.sampler.min_p == 0);
+  CHECK(defaults.sampler.repeat_penalty == 1.05);
+  CHECK(defaults.sampler.repeat_last_n == SamplerOptions::whole_text);
+}
+
+TEST_CASE("what a model file cannot mean is ignored, with a warning, and the rest holds") {
+  const auto check = [](const std::string& key, auto value) {
+    INFO(key);
+    gguf::Writer writer;
+    writer.add("general.sampling." + key, value);
+    if (key != "top_k") writer.add("general.sampling.top_k", std::uint32_t{5});
+    const ModelDefaults defaults = defaults_of(writer);
+    REQUIRE(defaults.warnings.size() == 1);
+    CHECK(defaults.warnings[0].find("general.sampling." + key) != std::string::npos);
+    CHECK(defaults.warnings[0].find("ignored") != std::string::npos);
+    const SamplerOptions usual;
+    CHECK(defaults.sampler.temperature == usual.temperature);
+    CHECK(defaults.sampler.top_p == usual.top_p);
+    CHECK(defaults.sampler.min_p == usual.min_p);
+    CHECK(defaults.sampler.repeat_penalty == usual.repeat_penalty);
+    CHECK(defaults.sampler.repeat_last_n == usual.repeat_last_n);
+    CHECK(defaults.sampler.top_k == (key == "top_k" ? usual.top_k : 5));
+    static_cast<void>(Sampler(defaults.sampler));
+  };
+  check("temp", -1.f);
+  check("temp", nan_logit);
+  check("temp", infinite);
+  check("temp", "hot");
+  check("top_k", std::uint64_t{1} << 40);
+  check("top_k", 3.f);
+  check("top_p", 1.5f);
+  check("min_p", -0.5f);
+  check("penalty_repeat", 0.f);
+  check("penalty_last_n", std::int32_t{1} << 30);
+  check("xtc_probability", 0.5f);
+  check("mirostat", std::int32_t{2});
 }
 
 }  // namespace sluice::sampling

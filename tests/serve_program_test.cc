@@ -112,6 +112,11 @@ TEST_CASE("a server gives the texts of a batch, and ends when it is told to") {
   const json models = json::parse(HttpClient(server.port).ask("GET", "/v1/models").body);
   CHECK(models["data"][0]["id"].get<std::string>() == name);
   CHECK(HttpClient(server.port).ask("GET", "/v1/models/" + name).status == 200);
+  const json props = json::parse(HttpClient(server.port).ask("GET", "/props").body);
+  CHECK(props["defaults"]["temperature"] == 0.8);
+  CHECK(props["defaults"]["top_k"] == 40);
+  CHECK(props["defaults"]["top_p"] == 0.95);
+  CHECK(props["defaults"]["min_p"] == 0.05);
   CHECK(server.stop(SIGTERM) == 0);
 }
 

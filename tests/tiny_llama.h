@@ -48,7 +48,8 @@ struct LlamaShape {
   bool is_tied = false;
   std::string architecture = "llama";
   std::string chat_template = {};
-  std::vector<std::string> control_tokens = {};  // the last ones of the vocabulary
+  std::vector<std::string> control_tokens = {};                 // the last ones of the vocabulary
+  std::vector<std::pair<std::string, float>> recommended = {};  // in general.sampling
 
   std::uint32_t key_dim() const { return key_length != 0 ? key_length : embedding / heads; }
   std::uint32_t value_dim() const { return value_length != 0 ? value_length : embedding / heads; }
@@ -168,6 +169,9 @@ class TinyLlama {
     add_given("rope.scaling.attn_factor", shape.attention_factor);
     add_given("rope.scaling.yarn_beta_fast", shape.beta_fast);
     add_given("rope.scaling.yarn_beta_slow", shape.beta_slow);
+    for (const auto& [key, value] : shape.recommended) {
+      writer.add("general.sampling." + key, value);
+    }
     add_vocabulary(writer);
   }
 

@@ -24,6 +24,7 @@
 #include "core/cli/interrupt.h"
 #include "core/cli/output.h"
 #include "core/cli/row_setup.h"
+#include "core/cli/sampling_defaults.h"
 #include "core/engine/engine.h"
 #include "core/error.h"
 #include "core/gguf/gguf.h"
@@ -254,13 +255,10 @@ rows::Truncate truncate_named(const std::string& name) {
   return name == "tail" ? rows::Truncate::tail : rows::Truncate::no;
 }
 
-}  // namespace
-
-rows::TaskOptions task_options(const BatchOptions& options) {
+rows::TaskOptions task_options(const BatchOptions& options, const gguf::Metadata& metadata) {
   rows::TaskOptions tasks;
-  tasks.defaults.sampler = options.sampling.sampler;
+  tasks.defaults.sampler = settled_sampler(options.sampling, metadata);
   tasks.defaults.sampler.seed = options.sampling.seed.value_or(0);
-  tasks.defaults.openai_sampler = openai_sampler(options.sampling);
   tasks.defaults.stop = options.sampling.stop;
   tasks.defaults.tokens_max = options.tokens_max;
   tasks.defaults.shortens = options.shortens;
@@ -268,8 +266,6 @@ rows::TaskOptions task_options(const BatchOptions& options) {
   tasks.thought_tokens_max = options.thinking.tokens_max;
   return tasks;
 }
-
-namespace {
 
 // Tells each warning of rows once. May be called by any thread.
 std::function<void(const std::string&)> warn_once() {
@@ -294,9 +290,12 @@ class Preparation {
         planner_(options.common.model, {}) {
     wanted_.stop_check = std::move(stop_check);
     wanted_.prompt_cache = options.prompt_cache;
-    tasks_ = task_options(options);
-    tasks_.now = job.now;
     const gguf::Metadata& metadata = planner_.header().metadata();
+    tasks_ = task_options(options, metadata);
+    if (!options.common.quiet && job.left_out.rows == 0) {
+      tell_recommendation(options.sampling, metadata);
+    }
+    tasks_.now = job.now;
     tasks_.dialogue = make_dialogue(
         options.thinking.think, find_chat_source(options.chat_format, metadata, tasks_.no_dialogue),
         planner_.tokenizer());

@@ -16,8 +16,6 @@
 
 namespace sluice::cli {
 
-rows::TaskOptions task_options(const BatchOptions& options);
-
 // The engine, and the settings to use it with.
 struct PreparedEngine {
   std::unique_ptr<engine::Engine> engine;

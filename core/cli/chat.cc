@@ -19,6 +19,7 @@
 #include "core/cli/message_reader.h"
 #include "core/cli/output.h"
 #include "core/cli/report.h"
+#include "core/cli/sampling_defaults.h"
 #include "core/cli/terminal.h"
 #include "core/cli/wrap.h"
 #include "core/error.h"
@@ -370,13 +371,14 @@ struct Held {
 };
 
 // Holds the conversation, or answers the only message.
-Held hold_chat(const ChatOptions& options, const chat::ChatSource& source, std::uint64_t seed,
+Held hold_chat(const ChatOptions& options, const chat::ChatSource& source,
+               const SamplingOptions& sampling, std::uint64_t seed,
                const std::optional<std::string>& prompt, engine::Engine& engine) {
   RunStatus status("chat", options.common, engine);
   Progress progress(options.common.quiet);
   TextWriter writer(engine, status, progress);
-  ChatSession session(engine, source,
-                      {options.sampling, seed, options.tokens_max, options.thinking}, writer);
+  ChatSession session(engine, source, {sampling, seed, options.tokens_max, options.thinking},
+                      writer);
   if (!options.common.quiet) {
     remark(fmt::format("chat format: {}; seed {}{}", session.dialogue().name(), seed,
                        options.prompt ? "" : "; /help lists the commands"));
@@ -403,11 +405,13 @@ int run_chat(const ChatOptions& options) {
     prompt = prompt == "-" ? read_text("-") : behind_piped_text(*prompt, options.common.quiet);
   }
   const chat::ChatSource source = read_chat_source(options.common.model, options.format);
+  const SamplingOptions sampling =
+      settled_sampling(options.sampling, options.common.model, options.common.quiet);
   const RunWatch watch;
   engine::EngineOptions settings = engine_options(options.common);
   settings.prompt_cache = options.prompt_cache;
   std::unique_ptr<engine::Engine> engine = open_engine(options.common, std::move(settings));
-  const Held held = hold_chat(options, source, seed, prompt, *engine);
+  const Held held = hold_chat(options, source, sampling, seed, prompt, *engine);
 
   const RunRecord record(*engine);
   if (!options.common.quiet) remark(generation_line(held.counts));

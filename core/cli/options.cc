@@ -274,31 +274,32 @@ void add_sampling_options(CLI::App& command, SamplingOptions& options,
         ->group(sampling_group)
         ->each([&options, name](const std::string&) { options.given.insert(name); });
   };
+  const auto of_model = [](auto value) { return fmt::format("the model's, else {}", value); };
   sampling::SamplerOptions& sampler = options.sampler;
   add("--temp", sampler.temperature,
       "Temperature: higher values give more varied text; 0 always takes the most probable token")
       ->type_name("T")
       ->check(number_between(0, greatest, "of 0 or more"))
-      ->capture_default_str();
+      ->default_str(of_model(sampler.temperature));
   add("--top-k", sampler.top_k, "Choose among the K most probable tokens; 0 turns this off")
       ->type_name("K")
       ->check(count_between(0, std::numeric_limits<std::uint32_t>::max()))
-      ->capture_default_str();
+      ->default_str(of_model(sampler.top_k));
   add("--top-p", sampler.top_p,
       "Choose among the fewest tokens that together have probability P; 1 turns this off")
       ->type_name("P")
       ->check(number_between(0, 1, "from 0 to 1"))
-      ->capture_default_str();
+      ->default_str(of_model(sampler.top_p));
   add("--min-p", sampler.min_p,
       "Choose among the tokens at least P times as probable as the best one; 0 turns this off")
       ->type_name("P")
       ->check(number_between(0, 1, "from 0 to 1"))
-      ->capture_default_str();
+      ->default_str(of_model(sampler.min_p));
   add("--repeat-penalty", sampler.repeat_penalty,
       fmt::format("Make the last {} tokens less probable; 1 turns this off", sampler.repeat_last_n))
       ->type_name("R")
       ->check(number_between(std::numeric_limits<double>::min(), greatest, "above 0"))
-      ->capture_default_str();
+      ->default_str(of_model(sampler.repeat_penalty));
   add("--seed", options.seed,
       "Start of the random numbers: the same seed gives the same text (default: " + seed_default +
           ")")

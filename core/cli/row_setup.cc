@@ -4,9 +4,9 @@
 
 #include "core/batch/job_state.h"
 #include "core/cli/chat_setup.h"
+#include "core/cli/sampling_defaults.h"
 #include "core/engine/model_key.h"
 #include "core/error.h"
-#include "core/rows/request.h"
 
 namespace sluice::cli {
 
@@ -21,50 +21,31 @@ std::optional<chat::ChatSource> find_chat_source(const std::string& format,
   }
 }
 
-sampling::SamplerOptions openai_sampler(const SamplingOptions& sampling) {
-  sampling::SamplerOptions result = rows::openai_defaults();
-  const sampling::SamplerOptions& sampler = sampling.sampler;
-  const auto take = [&](const char* name, auto member) {
-    if (sampling.given.contains(name)) result.*member = sampler.*member;
-  };
-  take("--temp", &sampling::SamplerOptions::temperature);
-  take("--top-k", &sampling::SamplerOptions::top_k);
-  take("--top-p", &sampling::SamplerOptions::top_p);
-  take("--min-p", &sampling::SamplerOptions::min_p);
-  take("--repeat-penalty", &sampling::SamplerOptions::repeat_penalty);
-  return result;
-}
-
 nlohmann::ordered_json recorded_settings(const ResultOptions& options, const gguf::Model& model) {
   const SamplingOptions& sampling = options.sampling;
-  const sampling::SamplerOptions& sampler = sampling.sampler;
+  const sampling::SamplerOptions sampler = settled_sampler(sampling, model.metadata());
   nlohmann::ordered_json thought_limit = nullptr;
   if (options.thinking.tokens_max) thought_limit = *options.thinking.tokens_max;
-  // The value of a setting that was not given depends on the form of a row.
-  const auto given = [&](const char* name, auto value) -> nlohmann::ordered_json {
-    if (sampling.given.contains(name)) return value;
-    return "the default";
-  };
-  nlohmann::ordered_json settings = {
-      {"the version of sluice", SLUICE_VERSION},
-      {"the model", engine::model_key(model).text()},
-      {"--temp", given("--temp", sampler.temperature)},
-      {"--top-k", given("--top-k", sampler.top_k)},
-      {"--top-p", given("--top-p", sampler.top_p)},
-      {"--min-p", given("--min-p", sampler.min_p)},
-      {"--repeat-penalty", given("--repeat-penalty", sampler.repeat_penalty)},
-      {"--seed", sampling.seed.value_or(0)},
-      {"--stop", sampling.stop},
-      {"-n", options.tokens_max},
-      {"--ctx", options.common.context},
-      {"--window", options.common.window},
-      {"--sinks", options.common.sinks.value_or(0)},
-      {"--kv", options.common.kv},
-      {"--chat-format", options.chat_format},
-      {"--think", options.thinking.think},
-      {"--think-budget", thought_limit},
-      {"--check-model", options.check_model},
-      {"--shorten", options.shortens}};
+  nlohmann::ordered_json settings = {{"the version of sluice", SLUICE_VERSION},
+                                     {"the model", engine::model_key(model).text()},
+                                     {"--temp", sampler.temperature},
+                                     {"--top-k", sampler.top_k},
+                                     {"--top-p", sampler.top_p},
+                                     {"--min-p", sampler.min_p},
+                                     {"--repeat-penalty", sampler.repeat_penalty},
+                                     {"the last tokens of --repeat-penalty", sampler.repeat_last_n},
+                                     {"--seed", sampling.seed.value_or(0)},
+                                     {"--stop", sampling.stop},
+                                     {"-n", options.tokens_max},
+                                     {"--ctx", options.common.context},
+                                     {"--window", options.common.window},
+                                     {"--sinks", options.common.sinks.value_or(0)},
+                                     {"--kv", options.common.kv},
+                                     {"--chat-format", options.chat_format},
+                                     {"--think", options.thinking.think},
+                                     {"--think-budget", thought_limit},
+                                     {"--check-model", options.check_model},
+                                     {"--shorten", options.shortens}};
   std::string reason;
   const auto source = find_chat_source(options.chat_format, model.metadata(), reason);
   if (source && source->chat_template && source->chat_template->mentions("strftime_now")) {

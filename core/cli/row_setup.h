@@ -12,7 +12,6 @@
 #include "core/cli/chat_setup.h"
 #include "core/cli/options.h"
 #include "core/gguf/gguf.h"
-#include "core/sampling/sampler.h"
 #include "core/tokenizer/tokenizer.h"
 
 namespace sluice::cli {
@@ -22,9 +21,6 @@ namespace sluice::cli {
 std::optional<chat::ChatSource> find_chat_source(const std::string& format,
                                                  const gguf::Metadata& metadata,
                                                  std::string& reason);
-
-// Settings that the user gave apply to all rows; the others are OpenAI's.
-sampling::SamplerOptions openai_sampler(const SamplingOptions& sampling);
 
 // The options of a command that its results depend on.
 struct ResultOptions {

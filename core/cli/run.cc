@@ -13,6 +13,7 @@
 #include "core/cli/interrupt.h"
 #include "core/cli/output.h"
 #include "core/cli/report.h"
+#include "core/cli/sampling_defaults.h"
 #include "core/cli/token_reader.h"
 #include "core/constrain/guide.h"
 #include "core/constrain/library.h"
@@ -139,7 +140,7 @@ Constrained read_constraint(const RunOptions& options) {
 // The task that continues the prompt. Where a window slides over it, it is read while it is
 // computed; of that, the prompt cache has the first part.
 rows::Task make_task(const RunOptions& options, Prompt prompt, engine::Engine& engine,
-                     const sampling::SamplerOptions& sampling, const Constrained& constraint,
+                     const SamplingOptions& sampling, const Constrained& constraint,
                      std::uint32_t positions_max) {
   constexpr std::size_t part_max = std::size_t{1} << 16;
   const auto source = std::make_shared<PromptTokens>(options, std::move(prompt), engine);
@@ -153,8 +154,8 @@ rows::Task make_task(const RunOptions& options, Prompt prompt, engine::Engine& e
   if (task.is_endless) {
     task.more_prompt = [source](std::size_t count) { return source->next(count); };
   }
-  task.sampler = sampling;
-  task.stop = options.sampling.stop;
+  task.sampler = sampling.sampler;
+  task.stop = sampling.stop;
   const tokenizer::Tokenizer& tokenizer = engine.tokenizer();
   task.end_tokens = std::make_shared<const std::vector<Token>>(tokenizer::tokens_where(
       tokenizer, [&](Token token) { return tokenizer.is_end_of_generation(token); }));
@@ -191,11 +192,12 @@ bool wants_template(const RunOptions& options, const Prompt& prompt) {
 
 // Sends the prompt as a message, and writes the answer.
 GenerationEnd answer_message(const RunOptions& options, const chat::ChatSource& source,
-                             const std::string& prompt, std::uint64_t seed, engine::Engine& engine,
-                             const Constrained& constraint, TextWriter& writer) {
-  ChatSession session(engine, source,
-                      {options.sampling, seed, options.tokens_max, options.thinking, constraint},
-                      writer);
+                             const std::string& prompt, const SamplingOptions& sampling,
+                             engine::Engine& engine, const Constrained& constraint,
+                             TextWriter& writer) {
+  ChatSession session(
+      engine, source,
+      {sampling, sampling.sampler.seed, options.tokens_max, options.thinking, constraint}, writer);
   if (options.system) session.set_conversation({{chat::Role::system, *options.system}});
   if (!options.common.quiet) {
     remark("the prompt goes through the model's chat template; --raw continues it as a text");
@@ -210,14 +212,14 @@ struct Written {
 };
 
 Written write_text(const RunOptions& options, const std::optional<chat::ChatSource>& source,
-                   Prompt prompt, engine::Engine& engine, const sampling::SamplerOptions& sampling,
+                   Prompt prompt, engine::Engine& engine, const SamplingOptions& sampling,
                    const Constrained& constraint) {
   RunStatus status("run", options.common, engine);
   Progress progress(options.common.quiet);
   TextWriter writer(engine, status, progress);
   GenerationEnd end{};
   if (source) {
-    end = answer_message(options, *source, prompt.text, sampling.seed, engine, constraint, writer);
+    end = answer_message(options, *source, prompt.text, sampling, engine, constraint, writer);
   } else {
     rows::Task task =
         make_task(options, std::move(prompt), engine, sampling, constraint, writer.positions_max());
@@ -326,15 +328,15 @@ CLI::App* add_run(CLI::App& program, RunOptions& options) {
 }
 
 int run_run(const RunOptions& options) {
-  sampling::SamplerOptions sampling = options.sampling.sampler;
-  sampling.seed = options.sampling.seed.value_or(sampling::random_seed());
-  const sampling::Sampler checked(sampling);
+  static_cast<void>(sampling::Sampler(options.sampling.sampler));
   check_stop_texts(options.sampling);
   Prompt prompt = open_prompt(options);
   std::optional<chat::ChatSource> source;
   if (wants_template(options, prompt)) source = read_chat_source(options.common.model, "auto");
   const Constrained constraint = read_constraint(options);
-  return_free_memory();
+  SamplingOptions sampling =
+      settled_sampling(options.sampling, options.common.model, options.common.quiet);
+  sampling.sampler.seed = sampling.seed.value_or(sampling::random_seed());
 
   const RunWatch watch;
   const InterruptGuard guard;
@@ -351,7 +353,7 @@ int run_run(const RunOptions& options) {
 
   const RunRecord record(*engine);
   if (!options.common.quiet) {
-    print_statistics(written.counts, sampling.seed, written.end);
+    print_statistics(written.counts, sampling.sampler.seed, written.end);
     remark(memory_line(record));
   }
   engine.reset();  // frees its memory for measuring the limits

@@ -11,6 +11,7 @@
 #include "core/cli/files.h"
 #include "core/cli/output.h"
 #include "core/cli/row_setup.h"
+#include "core/cli/sampling_defaults.h"
 #include "core/error.h"
 #include "core/gguf/gguf.h"
 
@@ -20,14 +21,13 @@ namespace {
 constexpr std::uint16_t default_port = 8080;
 constexpr std::uint32_t parallel_most = 4;  // that auto chooses
 
-rows::TaskOptions task_options(const ServeOptions& options) {
+rows::TaskOptions task_options(const ServeOptions& options, const gguf::Metadata& metadata) {
   std::random_device device;
   rows::TaskOptions tasks;
-  tasks.defaults.sampler = options.sampling.sampler;
+  tasks.defaults.sampler = settled_sampler(options.sampling, metadata);
   // Requests are numbered, and the seed of one that names none is made of both.
   tasks.defaults.sampler.seed =
       options.sampling.seed.value_or(std::uint64_t{device()} << 32U | device());
-  tasks.defaults.openai_sampler = openai_sampler(options.sampling);
   tasks.defaults.stop = options.sampling.stop;
   tasks.defaults.tokens_max = options.tokens_max;
   tasks.defaults.shortens = options.shortens;
@@ -41,7 +41,8 @@ rows::TaskOptions task_options(const ServeOptions& options) {
 void plan_requests(const ServeOptions& options, const engine::RunPlanner& planner,
                    std::uint64_t positions, ServePreparation& preparation) {
   constexpr std::uint64_t threads = 3 * (std::uint64_t{512} << 10);  // their stacks
-  const rows::TaskMaker maker(planner.tokenizer(), task_options(options));
+  const rows::TaskMaker maker(planner.tokenizer(),
+                              task_options(options, planner.header().metadata()));
   preparation.working_bytes = threads +
                               2 * serve::rows_bytes(preparation.service.scheduler, positions) +
                               // A request and a row of a batch may be read at the same time.
@@ -130,6 +131,8 @@ ServePreparation prepare_serve(const ServeOptions& options) {
   preparation.service.on_trouble = [](const std::string& line) { warn(line); };
   const gguf::Metadata& metadata = planner.header().metadata();
   preparation.names = model_names(options.common.model, metadata);
+  preparation.tasks = task_options(options, metadata);
+  if (!options.common.quiet) tell_recommendation(options.sampling, metadata);
   preparation.chat_source =
       find_chat_source(options.chat_format, metadata, preparation.no_dialogue);
   preparation.settings = recorded_settings(options, planner.header());
@@ -140,7 +143,7 @@ namespace {
 
 rows::TaskOptions task_options_for(const ServeOptions& options, const ServePreparation& preparation,
                                    const engine::Engine& engine) {
-  rows::TaskOptions tasks = task_options(options);
+  rows::TaskOptions tasks = preparation.tasks;
   if (options.check_model) tasks.model_names = preparation.names;
   tasks.positions_max = options.common.window == 0 ? engine.plan().context : 0;
   tasks.no_dialogue = preparation.no_dialogue;

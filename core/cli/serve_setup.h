@@ -48,6 +48,7 @@ struct ServePreparation {
   std::uint32_t parallel = 1;
   std::string parallel_reason;     // of auto
   std::vector<std::string> names;  // of the model; the first is its own
+  rows::TaskOptions tasks;         // without what needs the engine
   std::optional<chat::ChatSource> chat_source;
   std::string no_dialogue;  // why there is no source
   // What the results of batches depend on; empty where there are none.

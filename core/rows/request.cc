@@ -115,9 +115,8 @@ void check_request(const Request& request) {
 Request read_request(RowJson& settings, bool is_conversation, const RowHeader& header,
                      std::uint64_t row, const RowDefaults& defaults) {
   Request request;
-  const bool is_plain = header.form == Form::plain;
   request.tokens_max = defaults.tokens_max;
-  request.sampler = is_plain ? defaults.sampler : defaults.openai_sampler;
+  request.sampler = defaults.sampler;
   request.sampler.seed = derived_seed(defaults.sampler.seed, header.id, row);
   request.stop = defaults.stop;
   const char* source = is_conversation ? "messages" : "prompt";

@@ -69,23 +69,11 @@ struct ParsedRow {
   std::string reason;              // why it is bad, in one line
 };
 
-// OpenAI's defaults for a row that says nothing.
-inline sampling::SamplerOptions openai_defaults() {
-  sampling::SamplerOptions options;
-  options.temperature = 1;
-  options.top_k = 0;
-  options.top_p = 1;
-  options.min_p = 0;
-  return options;
-}
-
 // Settings of all rows. `sampler.seed` is the seed of the job. A row without its own seed gets one
 // made of that and of its id (or of its number if it has no id), so its result depends neither on
 // its place nor on the other rows.
 struct RowDefaults {
-  sampling::SamplerOptions sampler;                             // of rows in the plain form
-  sampling::SamplerOptions openai_sampler = openai_defaults();  // of rows in OpenAI's; its seed is
-                                                                // of no meaning
+  sampling::SamplerOptions sampler;
   std::vector<std::string> stop;
   std::uint32_t tokens_max = 256;
   // A row that wants more tokens than there is room for behind its prompt gets as many as there is,

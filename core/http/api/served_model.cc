@@ -26,7 +26,7 @@ ordered_json props_json(const ServedModel& model) {
         {{"name", line.name}, {"bytes", line.bytes}, {"kind", plan::kind_name(line.kind)}});
   }
   const rows::RowDefaults& defaults = model.maker->options().defaults;
-  const sampling::SamplerOptions& sampler = defaults.openai_sampler;
+  const sampling::SamplerOptions& sampler = defaults.sampler;
   return {{"model", model.name},
           {"context", model_json(model)["meta"]["context"]},
           {"total_slots", model.parallel},
@@ -39,7 +39,8 @@ ordered_json props_json(const ServedModel& model) {
             {"temperature", sampler.temperature},
             {"top_p", sampler.top_p},
             {"top_k", sampler.top_k},
-            {"min_p", sampler.min_p}}},
+            {"min_p", sampler.min_p},
+            {"repeat_penalty", sampler.repeat_penalty}}},
           {"plan",
            {{"lines", lines},
             {"total_bytes", plan.total_bytes()},
