@@ -419,6 +419,30 @@ TEST_CASE("the README lists the scripts that there are") {
   CHECK(listed == there);
 }
 
+// A page with speeds of a model that `sluice synth` has made says so.
+bool hides_random_weights(const std::string& page) {
+  const bool has_figures =
+      page.find("tokens/s") != std::string::npos &&
+      (page.find("yi-9b") != std::string::npos || page.find("9B model") != std::string::npos);
+  const bool says_it = page.find("random weights") != std::string::npos ||
+                       page.find("weights are random") != std::string::npos;
+  return has_figures && !(says_it && page.find("`sluice synth") != std::string::npos);
+}
+
+TEST_CASE("pages with figures of a model of random weights say that it is one") {
+  CHECK(hides_random_weights("yi-9b.gguf: 5.6 tokens/s"));
+  CHECK_FALSE(hides_random_weights("yi-9b.gguf, whose weights are random (`sluice synth yi-9b`)"));
+  const std::filesystem::path root = sluice::test::source_folder;
+  std::vector<std::filesystem::path> pages{root / "README.md"};
+  for (const auto& entry : std::filesystem::directory_iterator(root / "docs")) {
+    if (entry.path().extension() == ".md") pages.push_back(entry.path());
+  }
+  for (const std::filesystem::path& page : pages) {
+    INFO(page.string());
+    CHECK_FALSE(hides_random_weights(sluice::test::content(page)));
+  }
+}
+
 TEST_CASE("the source tree keeps to the habits of its lines") {
   std::vector<SourceFile> files = cpp_files();
   for (SourceFile& file : files_below("scripts", false)) files.push_back(std::move(file));

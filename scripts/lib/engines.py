@@ -12,6 +12,10 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 SLUICE = str(ROOT / "build/release/core/sluice")
 NPM_PACKAGE = "node-llama-cpp@3.22.1"
 
+SYNTHETIC = "random weights"  # the name that `sluice synth` gives its models
+# The models whose shapes `sluice synth` has.
+REAL_NAMES = {"yi-9b": "Yi-1.5-9B"}
+
 # Prefill: one evaluation of N tokens. Decode: N tokens one after another, sampled greedily, timed
 # to the last. One unmeasured turn comes first. Two lines: the release, and the two speeds.
 LLAMA_CPP_RUNNER = """\
@@ -162,3 +166,17 @@ def commit():
         return run(["git", "describe", "--always", "--dirty", "--abbrev=12"], cwd=ROOT).strip()
     except BenchError:
         return "unknown"
+
+
+def origin_of(sluice, model):
+    """What readers of figures have to know of the model's weights, as a paragraph; or nothing."""
+    facts = json.loads(run([sluice, "inspect", model, "--json"]))
+    if facts["name"] != SYNTHETIC:
+        return ""
+    shape = pathlib.Path(model).stem
+    made_by = f"`sluice synth {shape} {shape}.gguf`"
+    return f"""
+Its weights are random, in the shapes of {REAL_NAMES.get(shape, shape)}; {made_by} makes the same
+file. The speed of a dense model does not depend on the values of its weights: each token reads the
+same bytes and takes the same arithmetic, whatever they are.
+"""
