@@ -146,11 +146,14 @@ TEST_CASE("a model that was installed with the program has a name") {
   write(folder.file("small"), "no model");
   CHECK(shell(installed + "inspect small").status != 0);
   CHECK(shell(installed + "inspect ./large").status != 0);
-  CHECK(shell(installed + "inspect large").status != 0);
+  const Result large = shell(installed + "inspect large");
+  CHECK(large.status == 5);
+  CHECK(large.errors.find("MODEL is a file, or an installed model: small") != std::string::npos);
+  const Result close = shell(installed + "inspect smal");
+  CHECK(close.errors.find("did you mean the installed model small?") != std::string::npos);
 }
 
 TEST_CASE("wrong usage ends with status 2 and one line that names it") {
-  check_fails("sluice", 2, "command");
   check_fails("sluice run", 2, "MODEL");
   check_fails("sluice run m --no-such-option", 2, "--no-such-option");
   check_fails("sluice run m -p x -f y", 2, "excludes");
@@ -159,13 +162,68 @@ TEST_CASE("wrong usage ends with status 2 and one line that names it") {
   check_fails("sluice run m -p x -n -2", 2, "-2");
   for (const char* bad :
        {"--temp -1", "--temp nan", "--temp x", "--top-k -1", "--top-p 1.5", "--min-p -0.1",
-        "--repeat-penalty 0", "--seed -1", "--ctx 0", "--ctx 1.5", "--ctx 99999999999",
+        "--repeat-penalty 0", "--seed -2", "--ctx 0", "--ctx 1.5", "--ctx 99999999999",
         "--threads 0", "--threads many", "--kv int3", "--io floppy", "--budget 0", "--budget 4XB",
         "--budget -1", "--budget 99999999999GiB"}) {
     check_fails(std::string("sluice run m -p x ") + bad, 2);
   }
   check_fails("sluice run m -p x --stop ''", 2, "stop text");
   check_fails("sluice bench m -p 0 -n 0", 2, "-p and -n");
+}
+
+TEST_CASE("what is not there is named, with what was probably meant, in the order of the line") {
+  check_fails("sluice rnu demo", 2, "there is no command \"rnu\": did you mean run?");
+  check_fails("sluice pull llama3", 2, "there is no command \"pull\"");
+  check_fails("sluice help rnu", 2, "did you mean run?");
+  check_fails("sluice run m --tmep 0.5", 2, "there is no option --tmep: did you mean --temp?");
+  check_fails("sluice run m --budgt=4GiB", 2, "did you mean --budget?");
+  check_fails("sluice run m -temp 0.5", 2, "did you mean --temp?");
+  check_fails("sluice run m --shard 1/2", 2, "it is one of batch");
+  check_fails("sluice run m first second", 2,
+              "\"first\" is an argument too many: give a text with -p");
+  check_fails("sluice run m -p", 2, "--prompt needs a value");
+  check_fails("sluice run m -t 1 -t 2", 2, "--threads is there twice");
+  for (const char* foreign : {"-ngl 99", "--n-gpu-layers 99", "-ngl=1"}) {
+    check_fails(std::string("sluice run m -p x ") + foreign, 2, "CPU alone");
+  }
+  check_fails("sluice run m -p x -ctk q8_0", 2, "--kv");
+  check_fails("sluice run m -p x --budget 4", 2, "4 are bytes: did you mean 4GiB?");
+  check_fails("sluice run m -p x --budget 5500", 2, "5500MiB?");
+  // The value of an option is no option and no command, whatever it looks like.
+  const Folder folder;
+  const std::string run = "sluice run " + make_model(folder) + " -n 1 -q -p ";
+  for (const char* text : {"--tmep", "-ngl", "help", "-V"}) {
+    INFO(text);
+    CHECK(shell(run + text).status == 0);
+  }
+}
+
+TEST_CASE("help and version are commands too, and sluice alone is a short tour") {
+  CHECK(shell("sluice help").output == shell("sluice --help").output);
+  CHECK(shell("sluice help run").output == shell("sluice run --help").output);
+  for (const char* version : {"version", "-V"}) {
+    CHECK(shell(std::string("sluice ") + version).output == shell("sluice --version").output);
+  }
+  const Result alone = shell("sluice");
+  CHECK(alone.status == 0);
+  CHECK(alone.errors.empty());
+  for (const char* part : {"sluice chat demo", "sluice plan", "sluice help"}) {
+    CHECK(alone.output.find(part) != std::string::npos);
+  }
+}
+
+TEST_CASE("names of options that llama.cpp has mean the same here") {
+  const Folder folder;
+  const std::string run = "sluice run " + make_model(folder) + " -p hello -q ";
+  const std::string expected = shell(run + "-n 8 --temp 0").output;
+  CHECK_FALSE(expected.empty());
+  for (const char* options :
+       {"--n-predict 8 --temperature 0", "--max-tokens=8 --temperature=0", "--predict 8 --temp=0",
+        "-n=8 --temp 0 --seed -1", "-n8 --temp 0 --seed=-1"}) {
+    INFO(options);
+    CHECK(shell(run + options).output == expected);
+  }
+  check_fails("sluice batch m in -o out --seed -1", 2, "-1");
 }
 
 TEST_CASE("bad models and failed reading and writing have statuses of their own") {

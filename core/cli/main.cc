@@ -14,7 +14,6 @@
 #include <new>
 #include <sstream>
 #include <string>
-#include <string_view>
 #include <sys/resource.h>
 #include <system_error>
 #include <vector>
@@ -22,6 +21,7 @@
 #include "core/cli/batch.h"
 #include "core/cli/bench.h"
 #include "core/cli/chat.h"
+#include "core/cli/command_line.h"
 #include "core/cli/convert.h"
 #include "core/cli/help.h"
 #include "core/cli/imatrix.h"
@@ -30,6 +30,7 @@
 #include "core/cli/logits.h"
 #include "core/cli/machine.h"
 #include "core/cli/merge.h"
+#include "core/cli/options.h"
 #include "core/cli/output.h"
 #include "core/cli/perplexity.h"
 #include "core/cli/plan.h"
@@ -56,27 +57,24 @@ constexpr const char* exit_statuses =
     "Example:\n"
     "  sluice run model.gguf -p \"Once upon a time\" -n 64";
 
-// Moves "-m MODEL" to directly after the command. The model is also the first argument without a
-// name, and otherwise the argument before -m would be taken for the model.
-std::vector<char*> with_model_first(int argc, char** argv) {
-  std::vector<char*> arguments(argv, argv + argc);
-  for (std::size_t i = 3; i + 1 < arguments.size(); ++i) {
-    const std::string_view name = arguments[i];
-    if (name == "--") break;
-    if (name != "-m" && name != "--model") continue;
-    const auto begin = arguments.begin();
-    const auto place = static_cast<std::ptrdiff_t>(i);
-    std::rotate(begin + 2, begin + place, begin + place + 2);
-    break;
-  }
-  return arguments;
-}
+// What `sluice` alone says.
+constexpr const char* tour =
+    "sluice runs language models in GGUF files, also those that are larger than the memory.\n"
+    "\n"
+    "  sluice run demo --raw -p \"One morning\"   a story by the small model that comes along\n"
+    "  sluice chat demo                         a conversation with it\n"
+    "  sluice plan MODEL.gguf --budget 4GiB     would a model fit, and how fast would it be?\n"
+    "  sluice chat MODEL.gguf                   a conversation with a model of your own\n"
+    "  sluice batch MODEL.gguf in.jsonl -o out.jsonl    a file of prompts\n"
+    "  sluice serve MODEL.gguf                  the API of OpenAI, and a page to chat with\n"
+    "\n"
+    "`sluice help` lists all commands, `sluice help COMMAND` its options.\n";
 
 // All commands and their options, which CLI11 fills.
 class Program {
  public:
   Program() : app_("sluice: language models larger than the memory you have", "sluice") {
-    app_.set_version_flag("--version", "sluice " SLUICE_VERSION, "Print the version and exit");
+    app_.set_version_flag("-V,--version", "sluice " SLUICE_VERSION, "Print the version and exit");
     app_.formatter(std::make_shared<HelpFormatter>());
     app_.require_subcommand(0, 1);  // at most one; run() checks that there is one
     app_.footer(exit_statuses);
@@ -101,22 +99,25 @@ class Program {
   }
 
   int run(int argc, char** argv) {
-    const std::vector<char*> arguments = with_model_first(argc, argv);
+    std::vector<std::string> words =
+        read_words(app_, std::vector<std::string>(argv + 1, argv + argc));
+    if (words.empty()) {
+      write_output(tour);
+      return 0;
+    }
+    std::ranges::reverse(words);  // CLI11 takes them from the back
     try {
-      app_.parse(argc, arguments.data());
+      app_.parse(std::move(words));
     } catch (const CLI::Success& asked) {  // help or the version was asked for
       std::ostringstream text;
       app_.exit(asked, text, text);
       write_output(text.str());
       return 0;
     } catch (const CLI::ParseError& error) {
-      std::string problem = error.what();
-      constexpr std::string_view by_name = "--model is";  // CLI11's name of the argument MODEL
-      if (problem.starts_with(by_name)) problem.replace(0, by_name.size(), "MODEL is");
-      throw UsageError(fmt::format("{} (see `{} --help`)", problem, command_line()));
+      throw UsageError(problem_of(error, read_command()));
     }
     for (const Command& command : commands_) {
-      if (command.app->parsed()) return command.run();
+      if (command.app->parsed()) return run_command(command);
     }
     throw UsageError("a command is missing (see `sluice --help`)");
   }
@@ -137,11 +138,23 @@ class Program {
     commands_.push_back({app, std::move(run)});
   }
 
-  std::string command_line() const {
+  // The command that was read, or the program.
+  const CLI::App& read_command() const {
     for (const Command& command : commands_) {
-      if (command.app->parsed()) return "sluice " + command.app->get_name();
+      if (command.app->parsed()) return *command.app;
     }
-    return "sluice";
+    return app_;
+  }
+
+  static int run_command(const Command& command) {
+    try {
+      return command.run();
+    } catch (const std::system_error& error) {
+      const std::string hint =
+          error.code() == std::errc::no_such_file_or_directory ? model_hint(*command.app) : "";
+      if (hint.empty()) throw;
+      throw Error(ExitCode::io, fmt::format("{}{}", error.what(), hint));
+    }
   }
 
   CLI::App app_;

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <utility>
 
+#include "core/cli/command_line.h"
 #include "core/cli/expert_trace.h"
 #include "core/cli/files.h"
 #include "core/cli/help.h"
@@ -58,20 +59,11 @@ void apply_config(CLI::App& command, const std::string& file) {
   }
 }
 
-// Replaces a name without a folder that is no file here by the path of the installed model, if
-// there is one. Models are found relative to the program, so that an installation can be moved.
-CLI::Validator installed_model() {
-  return {[](std::string& text) -> std::string {
-            namespace fs = std::filesystem;
-            std::error_code ignored;
-            if (fs::path(text).has_parent_path() || fs::exists(text, ignored)) return "";
-            const fs::path program = fs::read_symlink("/proc/self/exe", ignored);
-            const fs::path folder = program.parent_path() / SLUICE_MODEL_FOLDER;
-            const fs::path found = (folder / (text + ".gguf")).lexically_normal();
-            if (fs::is_regular_file(found, ignored)) text = found.string();
-            return "";
-          },
-          ""};
+// Where installed models are: relative to the program, so that an installation can be moved.
+std::filesystem::path installed_models() {
+  std::error_code ignored;
+  const auto program = std::filesystem::read_symlink("/proc/self/exe", ignored);
+  return (program.parent_path() / SLUICE_MODEL_FOLDER).lexically_normal();
 }
 
 std::optional<std::uint64_t> parse_count(const std::string& text) {
@@ -113,14 +105,53 @@ std::optional<std::uint64_t> parse_size(const std::string& text) {
   return static_cast<std::uint64_t>(bytes);
 }
 
-// Turns a size such as "4.5GiB" into a number of bytes; returns whether it was a size.
-bool make_bytes(std::string& text) {
+// Turns a size such as "4.5GiB" into a number of bytes. Returns what is wrong otherwise, or with a
+// number of bytes that nobody means.
+std::string make_bytes(std::string& text, std::string_view also) {
   const std::optional<std::uint64_t> bytes = parse_size(text);
-  if (bytes) text = std::to_string(*bytes);
-  return bytes.has_value();
+  if (!bytes) return fmt::format("\"{}\" is {}a size such as 4.5GiB, 4G or 5500M", text, also);
+  constexpr std::uint64_t few = 1 << 20, gigabytes_most = 256;
+  if (*bytes < few && parse_count(text)) {
+    return fmt::format("{} are bytes: did you mean {}{}?", text, text,
+                       *bytes <= gigabytes_most ? "GiB" : "MiB");
+  }
+  text = std::to_string(*bytes);
+  return "";
 }
 
 }  // namespace
+
+// A name without a folder that is no file here.
+CLI::Validator installed_model() {
+  return {[](std::string& text) -> std::string {
+            namespace fs = std::filesystem;
+            std::error_code ignored;
+            if (fs::path(text).has_parent_path() || fs::exists(text, ignored)) return "";
+            const fs::path found = installed_models() / (text + ".gguf");
+            if (fs::is_regular_file(found, ignored)) text = found.string();
+            return "";
+          },
+          ""};
+}
+
+std::string model_hint(const CLI::App& command) {
+  namespace fs = std::filesystem;
+  const CLI::Option* option = command.get_option_no_throw("--model");
+  if (option == nullptr || option->empty()) return "";
+  const std::string given = option->results().front();
+  std::error_code ignored;
+  if (fs::path(given).has_parent_path() || fs::exists(given, ignored)) return "";
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(installed_models(), ignored)) {
+    if (entry.path().extension() == ".gguf") names.push_back(entry.path().stem().string());
+  }
+  std::ranges::sort(names);
+  if (names.empty() || std::ranges::binary_search(names, given)) return "";
+  if (const std::string meant = closest(fs::path(given).stem().string(), names); !meant.empty()) {
+    return fmt::format("; did you mean the installed model {}?", meant);
+  }
+  return fmt::format("; MODEL is a file, or an installed model: {}", fmt::join(names, ", "));
+}
 
 CLI::Validator number_between(double least, double most, const std::string& range) {
   return {[=](std::string& text) -> std::string {
@@ -158,25 +189,31 @@ CLI::Validator count_or(const std::string& word, const std::string& meaning, std
           ""};
 }
 
+namespace {
+
+// -1 is a seed by chance, as in llama.cpp, unless the command has a seed of its own: a batch that
+// is gone on with needs the one that it was begun with.
+CLI::Validator seed_or_random(const std::string& seed_default) {
+  constexpr std::uint64_t most = std::numeric_limits<std::uint64_t>::max();
+  if (seed_default == "0") return count_between(0, most);
+  return count_or("-1", std::to_string(sampling::random_seed()), 0, most);
+}
+
+}  // namespace
+
 CLI::Validator size_or_auto() {
   return {[](std::string& text) -> std::string {
             if (text == "auto") {
               text = "0";
               return {};
             }
-            if (make_bytes(text)) return {};
-            return fmt::format("\"{}\" is neither auto nor a size such as 4.5GiB, 4G or 5500M",
-                               text);
+            return make_bytes(text, "neither auto nor ");
           },
           ""};
 }
 
 CLI::Validator size() {
-  return {[](std::string& text) -> std::string {
-            if (make_bytes(text)) return {};
-            return fmt::format("\"{}\" is not a size such as 4.5GiB, 4G or 5500M", text);
-          },
-          ""};
+  return {[](std::string& text) -> std::string { return make_bytes(text, "not "); }, ""};
 }
 
 CLI::Validator one_of(const std::vector<std::string>& values) {
@@ -304,7 +341,7 @@ void add_sampling_options(CLI::App& command, SamplingOptions& options,
       "Start of the random numbers: the same seed gives the same text (default: " + seed_default +
           ")")
       ->type_name("N")
-      ->check(count_between(0, std::numeric_limits<std::uint64_t>::max()));
+      ->transform(seed_or_random(seed_default));
   add("--stop", options.stop,
       "End the text before this one appears in it; may be given several times")
       ->type_name("TEXT")

@@ -60,6 +60,13 @@ CLI::Validator one_of(const std::vector<std::string>& values);
 CLI::App* add_command(CLI::App& program, const std::string& name, const std::string& description,
                       const std::string& example);
 
+// Replaces the name of an installed model by its path; for Option::transform.
+CLI::Validator installed_model();
+
+// What to add to the message that the model of a command is not there: the installed models, and
+// the one that was probably meant. Empty when the model was not given by a name.
+std::string model_hint(const CLI::App& command);
+
 // MODEL, or -m: a path, or the name of an installed model.
 CLI::Option* add_model_argument(CLI::App& command, std::filesystem::path& model);
 
