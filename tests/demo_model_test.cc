@@ -133,6 +133,21 @@ TEST_CASE("a trained model knows less the less it sees") {
   CHECK(small > 1.1 * window);
 }
 
+TEST_CASE("the demonstration model goes by its name, wherever a model is asked for") {
+  const Folder folder;
+  const Result facts = shell("sluice inspect demo --json");
+  REQUIRE(facts.status == 0);
+  CHECK(json::parse(facts.output)["name"].get<std::string>() == "demo");
+  write(folder.file("bodies"), R"({"messages":[{"role":"user","content":"x"}]})");
+  for (const std::string& command : std::vector<std::string>{
+           "plan demo --ctx 64", "tokenize demo -p x", "template demo " + folder.file("bodies"),
+           "quantize demo " + folder.file("q.gguf") + " --quant Q8_0", "inspect -m demo"}) {
+    const Result result = shell("sluice " + command);
+    INFO(command << "\n" << result.errors);
+    CHECK(result.status == 0);
+  }
+}
+
 TEST_CASE("a question has one answer in run, chat and batch, with a prompt cache and without") {
   const Folder folder;
   const std::string question = "Where is the kite?";

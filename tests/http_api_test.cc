@@ -412,6 +412,9 @@ TEST_CASE("what is wrong with a request is said in OpenAI's form") {
        "context_length_exceeded", "", "positions"},
       {"POST", text, R"({"prompt":"a","max_tokens":500})", 400, "context_length_exceeded", "",
        "room for 298"},
+      {"POST", text, R"({"prompt":["a","b"]})", 400, "invalid_request", "prompt", "several"},
+      {"POST", text, R"({"prompt":"a","n":16,"max_tokens":9999,"logprobs":20})", 400,
+       "invalid_request", "", "log probabilities"},
       {"POST", text, R"({"prompt":[999]})", 400, "invalid_request", "", "vocabulary"},
       {"POST", text, R"({"prompt":"a","n":99})", 400, "invalid_request", "n", "must be"},
       {"POST", chat, R"({"messages":[]})", 400, "invalid_request", "messages", "empty"},
@@ -448,7 +451,9 @@ TEST_CASE("what is wrong with a request is said in OpenAI's form") {
     CHECK(error["code"] == c.code);
     CHECK(error["param"] == (c.param.empty() ? json() : json(c.param)));
     CHECK(error["type"].is_string());
-    CHECK(error["message"].get<std::string>().find(c.says) != std::string::npos);
+    const std::string message = error["message"].get<std::string>();
+    CHECK(message.find(c.says) != std::string::npos);
+    CHECK(message.find("row") == std::string::npos);  // that is a word of batches
   }
 }
 
@@ -471,6 +476,9 @@ TEST_CASE("keys are needed where there are keys") {
   const ApiServer server(std::move(options));
   const auto with = [](const std::string& key) { return "Authorization: Bearer " + key + "\r\n"; };
   CHECK(server.ask("GET", "/v1/models").status == 401);
+  CHECK(server.ask("GET", "/v1/models").body.find("needs an API key") != std::string::npos);
+  const std::string wrong = server.ask("GET", "/v1/models", "", with("key-number-3")).body;
+  CHECK(wrong.find("the API key is none of this server's") != std::string::npos);
   CHECK(server.ask("GET", "/v1/models", "", with("key-number-3")).status == 401);
   CHECK(server.ask("GET", "/v1/models", "", with("key-number-")).status == 401);
   CHECK(server.ask("GET", "/v1/models", "", with("")).status == 401);
@@ -1029,6 +1037,7 @@ TEST_CASE("a log has no text of requests in it") {
   REQUIRE(lines.size() == 2);
   const std::string both = lines[0] + lines[1];
   CHECK(both.find(" POST /v1/completions 200 ") != std::string::npos);
+  CHECK(both.find(" prompt tokens, 3 generated, the first after ") != std::string::npos);
   CHECK(both.find(" ? ? 404 ") != std::string::npos);
   for (const std::string& line : lines) CHECK(line.find("secret") == std::string::npos);
 }

@@ -152,7 +152,10 @@ TEST_CASE("a server keeps to this machine unless it is told otherwise") {
   check_fails(serve + "--api-key-file " + folder.file("keys"), 2, "chmod");
   check_fails(serve + "--cors example.org", 2, "--cors");
   check_fails(serve + "--unix /nowhere/socket", 5, "/nowhere/socket");
-  check_fails("sluice serve /nowhere.gguf --quiet --data none --port 0", 5, "/nowhere.gguf");
+  // A single line each: it does not say that it listens before.
+  check_fails("sluice serve /nowhere.gguf --data none --port 0", 5, "/nowhere.gguf");
+  write(folder.file("bad.gguf"), "no model");
+  check_fails("sluice serve " + folder.file("bad.gguf") + " --data none --port 0", 3, "bad.gguf");
   check_fails(serve + "--quiet --budget 1MiB", 4, "");
 }
 

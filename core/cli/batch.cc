@@ -239,7 +239,8 @@ void tell_end(const batch::DoneRows& done, const Work& work) {
   const serve::SchedulerCounts& counts = work.counts;
   std::string line = rows_line(done);
   if (const auto speed = rate(counts.tokens_generated, work.seconds)) {
-    line += fmt::format("; generated {} tokens ({:.2f} tokens/s)", counts.tokens_generated, *speed);
+    line += fmt::format("; generated {} tokens ({} tokens/s)", counts.tokens_generated,
+                        format_speed(*speed));
   }
   if (counts.prompt_tokens_shared != 0) {
     line += fmt::format(", {} prompt tokens were shared", counts.prompt_tokens_shared);

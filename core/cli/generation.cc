@@ -12,7 +12,8 @@ namespace sluice::cli {
 
 std::string generation_line(const GenerationCounts& counts) {
   const auto speed = [](std::optional<double> tokens_per_s) {
-    return tokens_per_s ? fmt::format(" ({:.2f} tokens/s)", *tokens_per_s) : std::string();
+    return tokens_per_s ? fmt::format(" ({} tokens/s)", format_speed(*tokens_per_s))
+                        : std::string();
   };
   const Throughput throughput = counts.throughput();
   const serve::SchedulerCounts& rows = counts.rows;
@@ -95,8 +96,9 @@ void TextWriter::show_progress() {
   const std::uint64_t computed = now.prompt_tokens_evaluated - before.prompt_tokens_evaluated;
   const std::uint64_t done = computed + now.prompt_tokens_shared - before.prompt_tokens_shared;
   const double seconds = counts_.prompt_seconds - before_.prompt_seconds;
-  progress_.show(fmt::format("prompt: {} of {} tokens, {:.1f} tokens/s", done,
-                             std::max(done, prompt_tokens_), rate(computed, seconds).value_or(0)));
+  progress_.show(fmt::format("prompt: {} of {} tokens, {} tokens/s", done,
+                             std::max(done, prompt_tokens_),
+                             format_speed(rate(computed, seconds).value_or(0))));
 }
 
 GenerationEnd TextWriter::end_of_text(std::uint64_t tokens_max) const {

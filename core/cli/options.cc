@@ -136,7 +136,10 @@ CLI::Validator installed_model() {
 
 std::string model_hint(const CLI::App& command) {
   namespace fs = std::filesystem;
-  const CLI::Option* option = command.get_option_no_throw("--model");
+  const CLI::Option* option = nullptr;
+  for (const char* name : {"--model", "IN.gguf", "FILES"}) {
+    if (option == nullptr) option = command.get_option_no_throw(name);
+  }
   if (option == nullptr || option->empty()) return "";
   const std::string given = option->results().front();
   std::error_code ignored;

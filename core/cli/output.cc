@@ -73,6 +73,10 @@ std::string format_bytes(std::uint64_t bytes) {
   return fmt::format("{:.2f} {}", value, units[unit]);
 }
 
+std::string format_speed(double per_s) {
+  return fmt::format("{:.{}f}", per_s, per_s < 9.995 ? 2 : per_s < 99.95 ? 1 : 0);
+}
+
 std::string format_facts(const std::vector<std::pair<std::string, std::string>>& facts) {
   std::size_t width = 0;
   for (const auto& [name, value] : facts) width = std::max(width, name.size());

@@ -46,6 +46,9 @@ std::string fit_terminal(std::string_view text);
 // "4.96 GiB", "512 B".
 std::string format_bytes(std::uint64_t bytes);
 
+// A speed with as many digits as say something: "0.53", "5.59", "18.9", "1809".
+std::string format_speed(double per_s);
+
 // Two columns, the left one as wide as its longest name.
 std::string format_facts(const std::vector<std::pair<std::string, std::string>>& facts);
 

@@ -15,6 +15,7 @@
 #include "core/cli/output.h"
 #include "core/cli/run_status.h"
 #include "core/cli/serve_setup.h"
+#include "core/gguf/gguf.h"
 #include "core/http/transport/server.h"
 #include "core/http/transport/systemd.h"
 #include "core/sampling/sampler.h"
@@ -207,8 +208,9 @@ void add_network_options(CLI::App& command, ServeOptions& options) {
       ->check(number_between(0, std::numeric_limits<double>::max(), "of 0 or more"))
       ->capture_default_str();
   command
-      .add_flag("--log-requests", options.logs_requests,
-                "Write a line for each request to standard error: its id, route, status and time")
+      .add_flag(
+          "--log-requests", options.logs_requests,
+          "Write a line for each request to standard error: its id, route, status, time and tokens")
       ->group(group);
 }
 
@@ -271,12 +273,16 @@ int run_serve(const ServeOptions& options) {
   check_stop_texts(options.sampling);
   static_cast<void>(sampling::Sampler(options.sampling.sampler));
   const InterruptGuard guard;
+  // A file that cannot be used is found before anybody hears that there is a server.
+  static_cast<void>(gguf::Model::open(options.common.model));
+  return_free_memory();
   const http::ServiceManager manager;
   std::vector<http::Listener> listeners = open_listeners(options);
   check_exposure(listeners, options);
   http::ApiOptions wanted = api_options(options, listeners);
   std::string places;
   for (const http::Listener& listener : listeners) places += " " + listener.name();
+  places += " (the API at /v1, a page to chat at /)";
 
   const std::unique_ptr<http::JobsApi> jobs = open_jobs(options);
   wanted.jobs = jobs.get();

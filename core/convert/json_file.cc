@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <span>
 #include <string>
+#include <system_error>
 #include <unordered_set>
 #include <vector>
 
@@ -72,7 +73,9 @@ json parse_json(std::string_view text, const std::string& source) {
 }
 
 std::string read_file(const std::filesystem::path& path, std::uint64_t bytes_max) {
-  const std::uint64_t bytes = std::filesystem::file_size(path);
+  std::error_code error;
+  const std::uint64_t bytes = std::filesystem::file_size(path, error);
+  if (error) throw std::system_error(error, fmt::format("cannot read {}", path.string()));
   if (bytes > bytes_max) {
     throw ModelError(fmt::format("{}: has {} bytes, more than the {} expected", path.string(),
                                  bytes, bytes_max));

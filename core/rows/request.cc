@@ -33,7 +33,7 @@ Prompt prompt_of(const RowJson& value) {
   }
   if (value.size() == 1 && value[0].is_string()) return value[0].get<std::string>();
   if (!value.empty() && (value[0].is_string() || value[0].is_array())) {
-    throw BadRow("\"prompt\" holds several prompts: give each a row of its own");
+    throw BadRow("\"prompt\" holds several prompts: send each on its own");
   }
   return tokens_of(value, "prompt");
 }
@@ -100,7 +100,7 @@ void check_request(const Request& request) {
       std::uint64_t{request.tokens_max} * request.choices * (1 + request.top_logprobs);
   if (request.wants_logprobs && logprobs > logprobs_max) {
     throw BadRow(
-        fmt::format("the row asks for {} log probabilities, the most is {}: lower "
+        fmt::format("{} log probabilities are asked for, the most is {}: lower "
                     "\"max_tokens\" or \"top_logprobs\"",
                     logprobs, logprobs_max));
   }
@@ -205,7 +205,7 @@ RowJson parse_limited(std::string_view text) {
   if (text.size() > row_bytes_max) {
     throw BadRow(fmt::format("the row has {} bytes, the most is {}", text.size(), row_bytes_max));
   }
-  return parse_row_object(text, {row_values_max, row_members_max, row_depth_max});
+  return parse_row_object(text, {row_values_max, row_members_max, row_depth_max, "row"});
 }
 
 void read_settings(RowJson& settings, std::uint64_t row, const RowDefaults& defaults,
@@ -218,7 +218,7 @@ void read_settings(RowJson& settings, std::uint64_t row, const RowDefaults& defa
   const bool is_plain = header.form == Form::plain;
   const bool has_messages = find_member(settings, "messages") != nullptr;
   if (is_plain && has_messages && find_member(settings, "prompt") != nullptr) {
-    throw BadRow("a row has either \"prompt\" or \"messages\", not both");
+    throw BadRow("give \"prompt\" or \"messages\", not both");
   }
   const bool is_conversation = header.form == Form::chat || (is_plain && has_messages);
   parsed.request = read_request(settings, is_conversation, header, row, defaults);

@@ -9,14 +9,14 @@ namespace sluice::rows {
 RowJson parse_row_object(std::string_view line, const RowLimits& limits) {
   RowJson object;
   try {
-    object =
-        parse_limited_json(line, {"row", limits.values_max, limits.members_max, limits.depth_max})
-            .value;
+    object = parse_limited_json(
+                 line, {limits.what, limits.values_max, limits.members_max, limits.depth_max})
+                 .value;
   } catch (const JsonError& error) {
     throw BadRow(error.what());
   }
   if (!object.is_object()) {
-    throw BadRow(fmt::format("a row must be an object, not {}", object.type_name()));
+    throw BadRow(fmt::format("a {} must be an object, not {}", limits.what, object.type_name()));
   }
   return object;
 }

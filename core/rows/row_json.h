@@ -21,9 +21,10 @@ struct BadRow : std::runtime_error {
 };
 
 struct RowLimits {
-  std::size_t values_max;   // values and names together
-  std::size_t members_max;  // of one object
-  std::size_t depth_max;    // of nested containers
+  std::size_t values_max;             // values and names together
+  std::size_t members_max;            // of one object
+  std::size_t depth_max;              // of nested containers
+  std::string_view what = "request";  // that the object is, for messages
 };
 
 // Parses an object, in time linear in the line. Throws BadRow for anything else and beyond a limit.

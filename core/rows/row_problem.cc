@@ -9,7 +9,7 @@ namespace sluice::rows {
 
 std::string problem_of(const std::exception& error) {
   if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) {
-    return "there is not enough memory for the row: try again later";
+    return "there is not enough memory for this: try again later";
   }
   if (const auto* system = dynamic_cast<const std::system_error*>(&error)) {
     return system->code().message();  // what() may name a file

@@ -521,10 +521,7 @@ void read_row_settings(const RowJson& settings, Form form, bool is_conversation,
       return setting.name == std::string_view(item.key());
     });
     if (is_known || is_id) continue;
-    throw BadRow(
-        fmt::format("\"{}\" is no member that a row can have (sluice batch "
-                    "--row-settings shows all)",
-                    item.key().substr(0, 100)));
+    throw BadRow(fmt::format("\"{}\" is no member that is known here", item.key().substr(0, 100)));
   }
   for (const RowSetting& setting : row_settings()) {
     const RowJson* value = find_member(settings, setting.name);

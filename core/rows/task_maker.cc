@@ -103,7 +103,7 @@ void TaskMaker::check_request(const RowHeader& header, const Request& request) c
   const std::vector<std::string>& names = options_.model_names;
   if (!names.empty() && !header.model.empty() &&
       std::ranges::find(names, header.model) == names.end()) {
-    throw Refusal{invalid, fmt::format("the row is for the model \"{}\", but this is \"{}\" "
+    throw Refusal{invalid, fmt::format("the model \"{}\" is asked for, but this is \"{}\" "
                                        "(--check-model)",
                                        header.model, names.front())};
   }

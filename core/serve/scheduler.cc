@@ -194,7 +194,7 @@ void Scheduler::begin(Row& row) {
     finish(row, rows::Finish::length);
   } else if (row.positions() > positions_max_) {
     fail(row,
-         fmt::format("the row needs {} positions, but the cache holds {}: raise --budget",
+         fmt::format("{} positions are needed, but the cache holds {}: raise --budget",
                      row.positions(), positions_max_),
          rows::Outcome::End::failed);
   }
@@ -227,8 +227,7 @@ bool Scheduler::start(Row& row) {
   while (!(row.sequence = make_sequence(row))) {
     if (kept_.drop_oldest() || makes_room()) continue;
     if (places_taken() != 0) return false;
-    fail(row,
-         fmt::format("there is no room for a row of {} positions: raise --budget", row.positions()),
+    fail(row, fmt::format("there is no room for {} positions: raise --budget", row.positions()),
          rows::Outcome::End::failed);
     return true;
   }

@@ -247,7 +247,9 @@ void Api::check_client(const RequestHead& head, const Route& route) {
   if (route.access == Access::with_key && !options_.keys.empty()) {
     const auto found = options_.keys.find(bearer_key(head.field("Authorization")));
     if (!found) {
-      throw ApiError(401, "this server needs an API key: send \"Authorization: Bearer KEY\"");
+      throw ApiError(401, bearer_key(head.field("Authorization")).empty()
+                              ? "this server needs an API key: send \"Authorization: Bearer KEY\""
+                              : "the API key is none of this server's: check it for typing errors");
     }
     key = *found;
   }
@@ -300,10 +302,10 @@ void Api::log(const Request& request, unsigned status, std::chrono::milliseconds
   ++answers_[std::min(status / 100, 5U)];
   if (!options_.log) return;
   const Route* route = find_route(request.head.method, request.head.path);
-  options_.log(fmt::format("{} {} {} {} {} ms", request.id,
-                           route == nullptr ? "?" : request.head.method,
-                           route == nullptr ? "?" : route->path,
-                           status == 0 ? "gone" : std::to_string(status), took.count()));
+  options_.log(
+      fmt::format("{} {} {} {} {} ms{}", request.id, route == nullptr ? "?" : request.head.method,
+                  route == nullptr ? "?" : route->path,
+                  status == 0 ? "gone" : std::to_string(status), took.count(), request.note));
 }
 
 // What to tell the client of what `work` throws; nothing if it does not.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <ctime>
+#include <fmt/format.h>
 #include <utility>
 #include <variant>
 
@@ -126,6 +127,7 @@ void Generation::take_token(std::size_t index, Token token) {
     TimeHistogram& times = choice.last_token ? host_.between_tokens : host_.first_token;
     times.add(std::chrono::duration<double>(since).count());
     choice.last_token = token.when;
+    if (!first_token_s_) first_token_s_ = std::chrono::duration<double>(since).count();
   }
   if (!streams_) return;
   Piece piece;
@@ -185,6 +187,7 @@ void Generation::end_choice(std::size_t index) {
 
 void Generation::end_answer() {
   has_ended_ = true;
+  note_for_log();
   if (!streams_) return end_whole();
   exchange_->send(writer_->end(take_completions()));
   held_ = {};
@@ -233,10 +236,16 @@ void Generation::fail(const ApiError& error) {
 // Nobody waits for the answer any more. What is held is given back when the service has let go of
 // the texts.
 void Generation::cancel() {
-  has_ended_ = true;
+  if (!std::exchange(has_ended_, true)) note_for_log();
   for (const Choice& choice : choices_) {
     if (choice.task_id != 0 && !choice.is_done) host_.service.cancel(choice.task_id);
   }
+}
+
+void Generation::note_for_log() {
+  std::string& note = exchange_->request().note;
+  note = fmt::format(", {} prompt tokens, {} generated", prompt_tokens_, tokens_.load());
+  if (first_token_s_) note += fmt::format(", the first after {:.0f} ms", 1000 * *first_token_s_);
 }
 
 }  // namespace sluice::http

@@ -89,6 +89,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void post(std::function<void()> work);
   void fail(const ApiError& error);
   void cancel();
+  void note_for_log();
   std::string logprobs_of(std::vector<sampling::TokenLogprob> logprobs) const;
 
   GenerationHost& host_;
@@ -102,6 +103,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   std::uint64_t prompt_tokens_;
   std::vector<Choice> choices_;
   std::atomic<std::uint64_t> tokens_{0};
+  std::optional<double> first_token_s_;
   bool has_ended_ = false;
   GenerationHeld held_;
 };

@@ -452,10 +452,10 @@ void Connection::close() {
   outbox_.clear();
   const auto exchange = std::exchange(exchange_, nullptr);
   if (!exchange) return;
+  exchange->detach(true);  // whoever answers notes how far it has come
   server_.handler.log(
       exchange->request(), 0,
       std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - phase_began_));
-  exchange->detach(true);
 }
 
 }  // namespace sluice::http

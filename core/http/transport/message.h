@@ -54,7 +54,8 @@ struct Request {
   std::string body;  // empty where a sink took it
   Allowance::Held body_held = {};
   std::shared_ptr<BodySink> sink = nullptr;
-  std::string id = {};  // sent back as X-Request-Id
+  std::string id = {};    // sent back as X-Request-Id
+  std::string note = {};  // for the log: what the answer has taken
 
   // Whoever has read the body lets go of it, and of its memory.
   void drop_body() {
