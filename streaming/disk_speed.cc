@@ -5,6 +5,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "streaming/data_extents.h"
 #include "streaming/streamed_tape.h"
 
 namespace sluice::streaming {
@@ -13,20 +14,25 @@ namespace {
 constexpr std::uint32_t slots = 16;
 constexpr std::uint64_t segment_bytes = disk_speed_bytes / slots;
 
-// Cuts the whole file into runs of neighbouring segments and orders the runs so that consecutive
-// ones lie far apart: the first few are then a sample of the whole file. `first`, any number,
-// chooses the first run; it should differ between calls, because a host caches what was read.
-std::vector<Segment> spread_over_file(std::uint64_t file_bytes, std::uint64_t first) {
+// Cuts the data of the file into runs of neighbouring segments and orders the runs so that
+// consecutive ones lie far apart: the first few are then a sample of the whole file. `first`, any
+// number, chooses the first run; it should differ between calls, because a host caches what was
+// read.
+std::vector<Segment> spread_over_file(const std::vector<Extent>& data, std::uint64_t first) {
   constexpr std::uint64_t run_bytes = 16 * segment_bytes;
-  const std::uint64_t runs = (file_bytes + run_bytes - 1) / run_bytes;
-  std::uint64_t stride = std::max<std::uint64_t>(1, runs * 5 / 8);
-  while (std::gcd(stride, runs) != 1) ++stride;
+  std::vector<Extent> runs;
+  for (const Extent& extent : data) {
+    for (std::uint64_t begin = extent.begin; begin < extent.end; begin += run_bytes) {
+      runs.push_back({begin, std::min(begin + run_bytes, extent.end)});
+    }
+  }
+  std::uint64_t stride = std::max<std::uint64_t>(1, runs.size() * 5 / 8);
+  while (std::gcd(stride, runs.size()) != 1) ++stride;
   std::vector<Segment> segments;
-  for (std::uint64_t i = 0; i < runs; ++i) {
-    const std::uint64_t begin = (first % runs + i * stride) % runs * run_bytes;
-    const std::uint64_t end = std::min(begin + run_bytes, file_bytes);
-    for (std::uint64_t offset = begin; offset < end; offset += segment_bytes) {
-      segments.push_back({0, offset, std::min(segment_bytes, end - offset)});
+  for (std::uint64_t i = 0; i < runs.size(); ++i) {
+    const Extent& run = runs[(first % runs.size() + i * stride) % runs.size()];
+    for (std::uint64_t offset = run.begin; offset < run.end; offset += segment_bytes) {
+      segments.push_back({0, offset, std::min(segment_bytes, run.end - offset)});
     }
   }
   return segments;
@@ -46,7 +52,12 @@ DiskSpeed measure_disk(const std::filesystem::path& file, std::chrono::milliseco
   const std::uint64_t file_bytes = choice.reader->files()[0].bytes;
   if (file_bytes == 0) throw std::invalid_argument(file.string() + ": is empty");
   const auto first = static_cast<std::uint64_t>(begin.time_since_epoch().count());
-  std::vector<Segment> segments = spread_over_file(file_bytes, first);
+  std::vector<Extent> data = data_extents(file);
+  if (data.empty()) {
+    data = {{0, file_bytes}};
+    speed.notes.emplace_back("the file is a hole: no disk was read");
+  }
+  std::vector<Segment> segments = spread_over_file(data, first);
 
   const std::size_t turns = segments.size();
   StreamedTape tape(std::move(segments), std::move(choice.reader), {0, slots, 1});

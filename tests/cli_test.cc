@@ -533,6 +533,69 @@ TEST_CASE("a plan for a mixture depends on how many of its experts are found in 
   check_fails("sluice plan " + model + " --hit-rate 2", 2, "--hit-rate");
 }
 
+TEST_CASE("a plan says what is needed, for whom, and on which machine") {
+  if (is_sanitized) SLUICE_SKIP("its own memory is beyond any budget that would stream");
+  const Folder folder;
+  const std::string model = folder.file("model.gguf");
+  REQUIRE(shell("sluice synth small-moe " + model + " --header-only").status == 0);
+  const auto plan = [&](const std::string& options) {
+    const Result result = shell("sluice plan " + model + " --json " + options);
+    INFO(options << "\n" << result.errors);
+    REQUIRE(result.status == 0);
+    return nlohmann::json::parse(result.output);
+  };
+  constexpr double disk = 1e8, dram = 2e9;
+  const nlohmann::json slow = plan("--ctx 64 --budget 80MiB --disk 0.1GB/s --dram 2GB/s");
+  CHECK(slow["disk_bytes_per_s"].get<double>() == disk);
+  CHECK(slow["dram_bytes_per_s"].get<double>() == dram);
+  const double streamed = slow["streamed_bytes_per_step"].get<double>();
+  REQUIRE(streamed > 0);
+  CHECK(slow["bound_tokens_per_s"].get<double>() <= disk / streamed * 1.01);
+  CHECK(slow["predicted_decode_tokens_per_s"].get<double>() <= disk / streamed * 1.01);
+  CHECK(slow["predicted_decode_tokens_per_s_without_hits"].get<double>() <=
+        slow["predicted_decode_tokens_per_s"].get<double>());
+  CHECK(slow["predicted_prefill_tokens_per_s"].get<double>() > 0);
+  CHECK(slow["predicted_first_token"]["prompt_tokens"] == 64);
+  CHECK(slow["model_context"].get<int>() > 64);
+  const nlohmann::json listed = plan("--ctx 64 --for run,80MiB,1cpu,disk=0.1GB/s,dram=2GB/s");
+  CHECK(listed["budget_bytes"] == slow["budget_bytes"]);
+  CHECK(listed["disk_bytes_per_s"].get<double>() == disk);
+
+  // With the budget that it names nothing is streamed, and with less something is.
+  const auto whole = slow["budget_without_streaming_bytes"].get<std::uint64_t>();
+  CHECK(plan("--ctx 64 --budget " + std::to_string(whole))["streamed_bytes_per_step"] == 0);
+  CHECK(plan("--ctx 64 --budget " + std::to_string(whole * 9 / 10))["streamed_bytes_per_step"] !=
+        0);
+  const auto least = [&](const std::string& use) {
+    return plan("--ctx 64 --for " + use)["least_budget_bytes"].get<std::uint64_t>();
+  };
+  CHECK(least("serve") > least("run"));
+  CHECK(least("batch") > least("run"));
+  for (const char* bad : {"--disk 3", "--disk fast", "--dram -1GB/s", "--for nobody",
+                          "--for serve,disk=x", "--disk 0GB/s"}) {
+    check_fails("sluice plan " + model + " " + bad, 2);
+  }
+}
+
+TEST_CASE("a plan in words names the least budget, prompts and remedies") {
+  const Folder folder;
+  const std::string plan = "sluice plan " + make_model(folder) + " --ctx 64 ";
+  const Result fits = shell(plan + "--report " + folder.file("report"));
+  CHECK(fits.status == 0);
+  for (const char* part : {"fits for run, with a context of 64 tokens (the model was trained for",
+                           "prompts: about ", "the first token behind 64 tokens comes after ",
+                           "least budget: ", "nothing is streamed from "}) {
+    INFO(part);
+    CHECK(fits.output.find(part) != std::string::npos);
+  }
+  CHECK(nlohmann::json::parse(content(folder.file("report")))["fits"] == true);
+  const Result not_so = shell(plan + "--budget 1MiB");
+  CHECK(not_so.status == 4);
+  CHECK(is_one_line(not_so.errors));
+  CHECK(not_so.errors.find("raise --budget, or lower --ctx") != std::string::npos);
+  CHECK(not_so.output.find("fit") == std::string::npos);
+}
+
 // The program is stopped where it surely is: writing to a pipe that no one reads, or about to.
 TEST_CASE("a signal ends a run cleanly with the status that shells give it") {
   const Folder folder;

@@ -15,6 +15,7 @@
 #include "tests/catch.h"
 #include "tests/http_client.h"
 #include "tests/program.h"
+#include "tests/sanitized.h"
 
 namespace {
 
@@ -157,6 +158,22 @@ TEST_CASE("a server keeps to this machine unless it is told otherwise") {
   write(folder.file("bad.gguf"), "no model");
   check_fails("sluice serve " + folder.file("bad.gguf") + " --data none --port 0", 3, "bad.gguf");
   check_fails(serve + "--quiet --budget 1MiB", 4, "");
+}
+
+TEST_CASE("a server works with the least budget that its plan names, and with hardly less") {
+  if (is_sanitized) SLUICE_SKIP("sanitizers hold memory that no plan knows of");
+  const Folder folder;
+  const std::string model = make_model(folder);
+  const Result plan = shell("sluice plan " + model + " --ctx 256 --for serve --parallel 2 --json");
+  REQUIRE(plan.status == 0);
+  const auto least = json::parse(plan.output)["least_budget_bytes"].get<std::uint64_t>();
+  Serving server(folder, model, {"--parallel", "2", "--budget", std::to_string(least)});
+  CHECK(post(server.port, "/v1/completions", {{"prompt", "x"}, {"max_tokens", 3}})["choices"]
+            .size() == 1);
+  check_fails("sluice serve " + model +
+                  " --ctx 256 --parallel 2 --data none --port 0 -q --budget " +
+                  std::to_string(least * 9 / 10),
+              4, "the least that works");
 }
 
 TEST_CASE("two servers do not share a folder of batches") {

@@ -28,6 +28,7 @@
 
 #include "streaming/alignment.h"
 #include "streaming/choose_reader.h"
+#include "streaming/data_extents.h"
 #include "streaming/disk_speed.h"
 #include "streaming/streamed_tape.h"
 #include "streaming/threaded_reader.h"
@@ -595,6 +596,32 @@ TEST_CASE("the speed of the disk is measured on files of any size") {
   }
   write_file(path, {});
   CHECK_THROWS_AS(measure_disk(path, std::chrono::milliseconds(20)), std::invalid_argument);
+}
+
+TEST_CASE("the holes of a sparse file are found") {
+  const TemporaryFolder folder;
+  const fs::path path = folder / "model.gguf";
+  constexpr std::uint64_t MiB = 1 << 20;
+  write_file(path, random_bytes(MiB, 11));
+  CHECK_FALSE(is_mostly_hole(path));
+  fs::resize_file(path, 64 * MiB);
+  const std::vector<Extent> extents = data_extents(path);
+  REQUIRE_FALSE(extents.empty());
+  if (extents.back().end == 64 * MiB) SLUICE_SKIP("the file system does not tell of holes");
+  CHECK(extents.size() == 1);
+  CHECK(extents[0].begin == 0);
+  CHECK(extents[0].end >= MiB);
+  CHECK(extents[0].end < 2 * MiB);
+  CHECK(is_mostly_hole(path));
+  CHECK(measure_disk(path, std::chrono::milliseconds(20)).notes.empty());
+  write_file(path, {});
+  CHECK(data_extents(path).empty());
+  CHECK_FALSE(is_mostly_hole(path));
+  fs::resize_file(path, MiB);
+  CHECK(data_extents(path).empty());
+  CHECK(is_mostly_hole(path));
+  const DiskSpeed hole = measure_disk(path, std::chrono::milliseconds(20));
+  CHECK(hole.notes.back().find("hole") != std::string::npos);
 }
 
 TEST_CASE("a tape of a real file is destroyed with reads in flight") {

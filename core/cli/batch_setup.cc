@@ -404,6 +404,18 @@ class Preparation {
 
 }  // namespace
 
+engine::EngineOptions options_of_rows(const CommonOptions& common,
+                                      const engine::RunPlanner& planner, std::uint32_t positions,
+                                      std::uint32_t parallel) {
+  constexpr std::uint64_t usual_row_bytes = std::uint64_t{1} << 16;
+  Need need{.rows = parallel, .rows_to_run = parallel, .positions = positions};
+  need.positions_together = std::uint64_t{parallel} * Need::in_pages(positions);
+  need.work_bytes = rows::TaskMaker(planner.tokenizer(), {}).work_bytes(usual_row_bytes);
+  engine::EngineOptions options = engine_options(common);
+  if (options.window == 0) options.context = positions;
+  return options_for(options, need, parallel, {});
+}
+
 PreparedEngine prepare_engine(const BatchOptions& options, const KnownJob& job,
                               std::function<void()> stop_check) {
   return Preparation(options, job, std::move(stop_check)).open();

@@ -30,6 +30,12 @@ struct KnownJob {
   std::optional<std::tm> now;  // that templates see
 };
 
+// The engine's options for `parallel` rows together, each with at most `positions` tokens, before
+// any row is known. `planner` is of the model.
+engine::EngineOptions options_of_rows(const CommonOptions& common,
+                                      const engine::RunPlanner& planner, std::uint32_t positions,
+                                      std::uint32_t parallel);
+
 // Examines the remaining rows, chooses how many sequences run together, and opens the engine for
 // them, with this stop check. Throws Interrupted.
 PreparedEngine prepare_engine(const BatchOptions& options, const KnownJob& job,

@@ -1,67 +1,108 @@
 #include "core/cli/plan.h"
 
 #include <algorithm>
+#include <charconv>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
+#include "core/cli/batch_setup.h"
 #include "core/cli/json.h"
 #include "core/cli/output.h"
+#include "core/cli/prediction.h"
 #include "core/cli/report.h"
+#include "core/cli/serve_setup.h"
+#include "core/cli/token_reader.h"
 #include "core/engine/engine.h"
-#include "core/engine/machine_limits.h"
+#include "core/error.h"
+#include "core/model/hyper_parameters.h"
 
 namespace sluice::cli {
 namespace {
 
 using nlohmann::ordered_json;
 
-struct Prediction {
-  engine::MachineLimits limits;
-  engine::DecodeBound bound;
-  std::optional<double> tokens_per_s;  // of all sequences; nothing if the plan does not fit
-  // The same if no expert that is needed is in memory; only for a mixture that is streamed.
-  std::optional<double> tokens_per_s_without_hits;
-};
-
-// Tokens per second of all sequences together.
-double rehearse(const engine::PlannedRun& run, const std::filesystem::path& model,
-                const engine::EngineOptions& options, const engine::MachineLimits& limits,
-                double hit_rate) {
-  const engine::StepTime step = engine::rehearse_run(model, options, hit_rate);
-  double seconds = step.seconds;
-  if (!step.has_read) {
-    const auto streamed = static_cast<double>(run.work.with_hit_rate(hit_rate).streamed_bytes);
-    seconds = std::max(seconds, streamed / limits.disk_bytes_per_s);
-  }
-  return run.plan.cache.sequences / seconds;
+std::string_view use_name(PlannedUse use) {
+  return use == PlannedUse::serve ? "serve" : use == PlannedUse::batch ? "batch" : "run";
 }
 
-Prediction predict(const engine::PlannedRun& run, const std::filesystem::path& model,
-                   const engine::EngineOptions& options, double hit_rate) {
-  Prediction out;
-  out.limits = engine::measure_machine_limits(run.cpus, model);
-  out.bound =
-      engine::decode_bound(out.limits, run.work.with_hit_rate(hit_rate), run.plan.cache.sequences);
-  if (!run.plan.fits()) return out;
-  out.tokens_per_s = rehearse(run, model, options, out.limits, hit_rate);
-  if (run.work.has_streamed_experts()) {
-    out.tokens_per_s_without_hits = rehearse(run, model, options, out.limits, 0);
-  }
-  return out;
+// Bytes per second: "1.5GB/s", "800MB/s", "20GiB/s"; the "B/s" may be left out.
+std::optional<double> parse_speed(std::string_view text) {
+  double number = 0;
+  const char* end = text.data() + text.size();
+  const auto [stopped, error] = std::from_chars(text.data(), end, number);
+  std::string_view unit(stopped, static_cast<std::size_t>(end - stopped));
+  if (unit.ends_with("/s")) unit.remove_suffix(2);
+  if (unit.ends_with("B")) unit.remove_suffix(1);
+  const bool is_binary = unit.ends_with("i");
+  if (is_binary) unit.remove_suffix(1);
+  const std::size_t power = std::string_view("KMGT").find(unit);
+  if (error != std::errc() || !(number > 0) || unit.size() != 1 || power > 3) return std::nullopt;
+  for (std::size_t i = 0; i <= power; ++i) number *= is_binary ? 1024 : 1000;
+  return number;
 }
 
-ordered_json to_json(const engine::PlannedRun& run, const Prediction& prediction, double hit_rate) {
+CLI::Validator speed() {
+  return {[](std::string& text) -> std::string {
+            const std::optional<double> value = parse_speed(text);
+            if (!value) return fmt::format("\"{}\" is not a speed such as 1.5GB/s", text);
+            text = fmt::format("{:.0f}", *value);
+            return "";
+          },
+          ""};
+}
+
+// One of the words of --for.
+void take_use(PlanOptions& options, const std::string& word) {
+  const auto is_for = [&](std::string_view name) { return word.starts_with(name); };
+  const auto speed_of = [&] {
+    const std::optional<double> value = parse_speed(word.substr(word.find('=') + 1));
+    if (!value) throw CLI::ValidationError("--for", fmt::format("\"{}\" has no speed", word));
+    return value;
+  };
+  if (word == "run" || word == "chat") {
+    options.use = PlannedUse::run;
+  } else if (word == "serve") {
+    options.use = PlannedUse::serve;
+  } else if (word == "batch") {
+    options.use = PlannedUse::batch;
+  } else if (is_for("disk=")) {
+    options.disk_bytes_per_s = speed_of();
+  } else if (is_for("dram=")) {
+    options.dram_bytes_per_s = speed_of();
+  } else if (word.ends_with("cpu") && word.find_first_not_of("0123456789") == word.size() - 3) {
+    options.common.threads = static_cast<unsigned>(std::stoul("0" + word));
+  } else {
+    std::string bytes = word;
+    const std::string problem = size()(bytes);
+    if (!problem.empty()) {
+      throw CLI::ValidationError(
+          "--for", fmt::format("\"{}\" is none of run, serve, batch, a size such as 6GiB, 2cpu, "
+                               "disk=1.5GB/s, dram=20GB/s",
+                               word));
+    }
+    options.common.budget_bytes = std::stoull(bytes);
+  }
+}
+
+ordered_json to_json(const PlanOptions& options, const engine::PlannedRun& run,
+                     const Prediction& prediction, double hit_rate, std::uint32_t model_context,
+                     std::uint64_t no_streaming_bytes) {
   const plan::MemoryPlan& plan = run.plan;
   ordered_json json;
+  json["for"] = use_name(options.use);
   json["lines"] = plan_lines(plan);
   json["total_bytes"] = plan.total_bytes();
   json["budget_bytes"] = plan.budget.bytes;
   json["budget_source"] = plan.budget.source;
   json["fits"] = plan.fits();
   json["least_budget_bytes"] = plan.least_budget_bytes;
+  json["budget_without_streaming_bytes"] = no_streaming_bytes;
   json["context"] = plan.context;
+  json["model_context"] = model_context;
   json["window"] = plan.cache.window.positions;
   json["sinks"] = plan.cache.window.sinks;
   json["parallel"] = plan.cache.sequences;
@@ -74,6 +115,12 @@ ordered_json to_json(const engine::PlannedRun& run, const Prediction& prediction
     json["predicted_decode_tokens_per_s_without_hits"] =
         or_null(prediction.tokens_per_s_without_hits);
   }
+  json["predicted_prefill_tokens_per_s"] = nullptr;
+  if (const auto& prompt = prediction.prompt) {
+    json["predicted_prefill_tokens_per_s"] = prompt->tokens_per_s;
+    json["predicted_first_token"] = {{"prompt_tokens", prompt->tokens},
+                                     {"seconds", prompt->seconds}};
+  }
   json["bound_tokens_per_s"] = prediction.bound.tokens_per_s;
   json["bound"] = prediction.bound.name;
   json["dram_bytes_per_s"] = prediction.limits.dram_bytes_per_s;
@@ -82,18 +129,19 @@ ordered_json to_json(const engine::PlannedRun& run, const Prediction& prediction
   return json;
 }
 
-std::string context_text(const plan::MemoryPlan& plan) {
+std::string context_text(const plan::MemoryPlan& plan, std::uint32_t model_context) {
   const kvcache::CacheConfig& cache = plan.cache;
   std::string text = cache.window.positions == 0
                          ? fmt::format("a context of {} tokens", plan.context)
                          : fmt::format("a window of {} tokens, of which the first {} stay",
                                        cache.window.positions, cache.window.sinks);
   if (cache.sequences > 1) text += fmt::format(" for each of {} sequences", cache.sequences);
+  if (model_context != 0) text += fmt::format(" (the model was trained for {})", model_context);
   return text;
 }
 
-std::string table(const engine::PlannedRun& run, const Prediction& prediction, double hit_rate) {
-  const plan::MemoryPlan& plan = run.plan;
+// The memory, line by line.
+std::string memory_table(const plan::MemoryPlan& plan) {
   std::string text;
   std::size_t width = 16;
   for (const plan::Line& line : plan.lines) width = std::max(width, line.name.size());
@@ -103,30 +151,86 @@ std::string table(const engine::PlannedRun& run, const Prediction& prediction, d
   for (const plan::Line& line : plan.lines) row(line.name, line.bytes, plan::kind_name(line.kind));
   row("total", plan.total_bytes(), "");
   row("budget", plan.budget.bytes, plan.budget.source);
-  text += "\n";
-  text += plan.fits() ? fmt::format("fits, with {}", context_text(plan))
-                      : fmt::format("does not fit: the least that works is {}",
-                                    format_bytes(plan.least_budget_bytes));
-  const std::uint64_t streamed = run.work.with_hit_rate(hit_rate).streamed_bytes;
-  if (streamed != 0) {
-    text += fmt::format("; {} are streamed for every {}", format_bytes(streamed),
-                        plan.cache.sequences == 1 ? "token" : "step");
-  }
-  text += "\n";
+  return text;
+}
+
+std::string decode_lines(const engine::PlannedRun& run, const Prediction& prediction,
+                         double hit_rate) {
+  std::string text;
   if (run.work.has_streamed_experts()) {
     text +=
         fmt::format("if {:.0f} % of the experts that a step needs are in memory: ", 100 * hit_rate);
   }
   if (prediction.tokens_per_s) {
-    text += fmt::format("about {:.2f} tokens/s; ", *prediction.tokens_per_s);
+    text += fmt::format("about {} tokens/s; ", format_speed(*prediction.tokens_per_s));
   }
-  text += fmt::format("this machine's {} allows {:.2f} at most\n", prediction.bound.name,
-                      prediction.bound.tokens_per_s);
+  text += fmt::format("{} allows {} at most\n", prediction.bound.name,
+                      format_speed(prediction.bound.tokens_per_s));
   if (prediction.tokens_per_s_without_hits) {
-    text +=
-        fmt::format("about {:.2f} tokens/s if none is\n", *prediction.tokens_per_s_without_hits);
+    text += fmt::format("about {} tokens/s if none is\n",
+                        format_speed(*prediction.tokens_per_s_without_hits));
   }
   return text;
+}
+
+// What is said below the table. That a plan does not fit is said by the error that ends the
+// command.
+std::string table(const PlanOptions& options, const engine::PlannedRun& run,
+                  const Prediction& prediction, double hit_rate, std::uint32_t model_context,
+                  std::uint64_t no_streaming_bytes) {
+  const plan::MemoryPlan& plan = run.plan;
+  std::string text = memory_table(plan) + "\n";
+  if (plan.fits()) {
+    text += fmt::format("fits for {}, with {}", use_name(options.use),
+                        context_text(plan, model_context));
+    const std::uint64_t streamed = run.work.with_hit_rate(hit_rate).streamed_bytes;
+    if (streamed != 0) {
+      text += fmt::format("; {} are streamed for every {}", format_bytes(streamed),
+                          plan.cache.sequences == 1 ? "token" : "step");
+    }
+    text += "\n";
+  }
+  text += decode_lines(run, prediction, hit_rate);
+  if (const auto& prompt = prediction.prompt) {
+    text += fmt::format(
+        "prompts: about {} tokens/s; the first token behind {} tokens comes after {} s\n",
+        format_speed(prompt->tokens_per_s), prompt->tokens, format_speed(prompt->seconds));
+  }
+  if (plan.fits()) {
+    text += fmt::format("least budget: {}; nothing is streamed from {} on\n",
+                        format_bytes(plan.least_budget_bytes), format_bytes(no_streaming_bytes));
+  }
+  return text;
+}
+
+// What the command that is planned for would ask of the engine.
+engine::EngineOptions options_for_use(const PlanOptions& options, const engine::RunPlanner& planner,
+                                      std::uint32_t model_context) {
+  // Code and heap that those have in memory when they plan, and this command has not.
+  constexpr std::uint64_t program_bytes = std::uint64_t{4} << 20;
+  const std::uint32_t parallel = std::max(options.parallel, 1U);
+  if (options.use == PlannedUse::serve) {
+    ServeOptions serve;
+    serve.common = options.common;
+    serve.parallel = options.parallel;
+    ServePreparation preparation;
+    plan_serve(serve, planner, preparation);
+    preparation.engine.caller_bytes += program_bytes;
+    return preparation.engine;
+  }
+  if (options.use == PlannedUse::batch) {
+    constexpr std::uint32_t usual_row_tokens = 1024;
+    const std::uint32_t most = model_context == 0 ? usual_row_tokens : model_context;
+    const std::uint32_t positions =
+        options.common.context != 0 ? options.common.context : std::min(usual_row_tokens, most);
+    engine::EngineOptions settings = options_of_rows(options.common, planner, positions, parallel);
+    settings.caller_bytes += program_bytes;
+    return settings;
+  }
+  engine::EngineOptions settings = engine_options(options.common);
+  settings.parallel = parallel;
+  settings.caller_bytes = TokenReader::prompt_bytes(options.common.context);
+  return settings;
 }
 
 }  // namespace
@@ -135,17 +239,44 @@ CLI::App* add_plan(CLI::App& program, PlanOptions& options) {
   CLI::App* command = add_command(
       program, "plan", "Show what memory a run would hold and how fast it could be",
       "Shows the memory that a run with the same options would allocate. The header of the model\n"
-      "is enough for that (a download of its first megabytes). Then measures for two or three\n"
-      "seconds how fast the run would be: memory, disk and CPU, and a step with other memory in\n"
-      "the place of the weights. Loads no weights. Ends with status 4 when the budget cannot be\n"
-      "met.\n\n"
-      "Example:\n"
-      "  sluice plan model.gguf --budget 4GiB --ctx 2048");
+      "is enough for that (a download of its first megabytes). Then measures for some seconds how\n"
+      "fast the run would be: memory, disk and CPU, and steps with other memory in the place of\n"
+      "the weights. Loads no weights. Ends with status 4 when the budget cannot be met.\n\n"
+      "Examples:\n"
+      "  sluice plan model.gguf --budget 4GiB --ctx 2048\n"
+      "  sluice plan model.gguf --for serve --budget 4GiB --parallel 4\n"
+      "  sluice plan model.gguf --budget 4GiB --disk 1.5GB/s --dram 20GB/s");
   add_common_options(*command, options.common);
-  command->add_option("--parallel", options.parallel, "Number of sequences to make room for")
+  command
+      ->add_option_function<std::vector<std::string>>(
+          "--for",
+          [&options](const std::vector<std::string>& words) {
+            for (const std::string& word : words) take_use(options, word);
+          },
+          "What is planned: run (or chat), serve or batch, each with what it holds besides the "
+          "model; behind a comma also what another machine has, such as "
+          "serve,6GiB,2cpu,disk=1.5GB/s,dram=20GB/s")
+      ->type_name("USE")
+      ->default_str("run")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  command
+      ->add_option("--disk", options.disk_bytes_per_s,
+                   "How fast the disk of another machine reads (default: as measured here)")
+      ->type_name("SPEED")
+      ->transform(speed());
+  command
+      ->add_option("--dram", options.dram_bytes_per_s,
+                   "How fast another machine reads its memory (default: as measured here)")
+      ->type_name("SPEED")
+      ->transform(speed());
+  command
+      ->add_option("--parallel", options.parallel,
+                   "Number of sequences to make room for (default: 1; for a server what it "
+                   "chooses itself)")
       ->type_name("N")
-      ->check(count_between(1, 4096))
-      ->capture_default_str();
+      ->check(count_between(1, 4096));
   command
       ->add_option(
           "--hit-rate", options.hit_rate,
@@ -158,19 +289,29 @@ CLI::App* add_plan(CLI::App& program, PlanOptions& options) {
 }
 
 int run_plan(const PlanOptions& options) {
-  engine::EngineOptions engine_settings = engine_options(options.common);
-  engine_settings.parallel = options.parallel;
-  const engine::PlannedRun run = engine::plan_run(options.common.model, engine_settings);
+  Progress progress(options.common.quiet);
+  const engine::RunPlanner planner(options.common.model);
+  const std::uint32_t model_context =
+      model::read_hyper_parameters(model::Keys(planner.header())).context;
+  const engine::EngineOptions settings = options_for_use(options, planner, model_context);
+  const engine::PlannedRun run = planner.plan(settings);
   if (!run.plan.budget.note.empty() && !options.common.quiet) warn(run.plan.budget.note);
-  const std::string long_context = context_warning(
-      options.common, gguf::Model::open(options.common.model, {.header_only = true}));
+  const std::string long_context = context_warning(options.common, planner.header());
   if (!long_context.empty() && !options.common.quiet) warn(long_context);
   // Where all experts have a place, all are found there.
   const double hit_rate =
       run.work.has_streamed_experts() ? options.hit_rate.value_or(run.work.expert_hit_rate()) : 1;
-  const Prediction prediction = predict(run, options.common.model, engine_settings, hit_rate);
-  write_output(options.json ? json_text(to_json(run, prediction, hit_rate))
-                            : fit_terminal(table(run, prediction, hit_rate)));
+  progress.show_now("measuring memory, disk and processors for some seconds");
+  const Prediction prediction = predict(planner, options.common.model, settings, run, hit_rate,
+                                        {options.disk_bytes_per_s, options.dram_bytes_per_s});
+  progress.clear();
+  const std::uint64_t no_streaming_bytes = budget_without_streaming(planner, settings, run);
+  const ordered_json json =
+      to_json(options, run, prediction, hit_rate, model_context, no_streaming_bytes);
+  write_output(options.json ? json_text(json)
+                            : fit_terminal(table(options, run, prediction, hit_rate, model_context,
+                                                 no_streaming_bytes)));
+  write_report_file(options.common, json);
   if (!run.plan.fits()) throw plan::budget_error(run.plan);
   return 0;
 }

@@ -4,15 +4,22 @@
 #include <CLI/CLI.hpp>
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "core/cli/options.h"
 
 namespace sluice::cli {
 
+// The command that is planned for.
+enum class PlannedUse { run, serve, batch };
+
 struct PlanOptions {
   CommonOptions common;
-  std::uint32_t parallel = 1;
+  PlannedUse use = PlannedUse::run;
+  std::uint32_t parallel = 0;      // 0: one; of a server what it chooses itself
   std::optional<double> hit_rate;  // of experts
+  // Bytes per second of another machine's disk and memory; nothing: as measured here.
+  std::optional<double> disk_bytes_per_s, dram_bytes_per_s;
   bool json = false;
 };
 

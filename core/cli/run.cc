@@ -112,8 +112,7 @@ class PromptTokens {
 // puts it among others.
 std::uint64_t bytes_of_prompt(const RunOptions& options, const Prompt& prompt) {
   constexpr std::uint64_t copies = 24;
-  const std::uint64_t tokens = std::uint64_t{4} * sizeof(Token) * options.common.context;
-  return TokenReader::bytes_max + tokens + copies * prompt.text.size();
+  return TokenReader::prompt_bytes(options.common.context) + copies * prompt.text.size();
 }
 
 using Constrained = std::shared_ptr<const constrain::Constraint>;

@@ -110,13 +110,11 @@ http::ApiOptions api_options(const ServeOptions& options,
   return api;
 }
 
-ServePreparation prepare_serve(const ServeOptions& options) {
-  ServePreparation preparation;
+void plan_serve(const ServeOptions& options, const engine::RunPlanner& planner,
+                ServePreparation& preparation) {
   engine::EngineOptions& wanted = preparation.engine;
   wanted = engine_options(options.common);
   wanted.prompt_cache = options.prompt_cache;
-  const engine::RunPlanner& planner =
-      preparation.planner.emplace(options.common.model, gguf::ParseOptions{});
   const auto plan_for = [&](std::uint32_t parallel) {
     preparation.service.scheduler.parallel = wanted.parallel = parallel;
     plan_requests(options, planner, std::max(planner.plan(wanted).plan.context, 1U), preparation);
@@ -127,6 +125,13 @@ ServePreparation prepare_serve(const ServeOptions& options) {
     std::tie(preparation.parallel, preparation.parallel_reason) = choose_parallel(planner, wanted);
   }
   plan_for(preparation.parallel);
+}
+
+ServePreparation prepare_serve(const ServeOptions& options) {
+  ServePreparation preparation;
+  const engine::RunPlanner& planner =
+      preparation.planner.emplace(options.common.model, gguf::ParseOptions{});
+  plan_serve(options, planner, preparation);
   preparation.service.queue_max = options.queue;
   preparation.service.on_trouble = [](const std::string& line) { warn(line); };
   const gguf::Metadata& metadata = planner.header().metadata();

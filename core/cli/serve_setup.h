@@ -57,6 +57,11 @@ struct ServePreparation {
 
 ServePreparation prepare_serve(const ServeOptions& options);
 
+// The part of it that the header of a model decides: how many texts run together, and what the
+// server holds besides the engine. `sluice plan --for serve` asks this too.
+void plan_serve(const ServeOptions& options, const engine::RunPlanner& planner,
+                ServePreparation& preparation);
+
 // The model as the API sees it, once it runs. `service` must outlive the result.
 http::ServedModel served_model(const ServeOptions& options, const ServePreparation& preparation,
                                serve::Service& service);

@@ -22,6 +22,7 @@
 #include "core/sampling/sampler.h"
 #include "kernels/kernel_table.h"
 #include "kvcache/kv_cache.h"
+#include "streaming/data_extents.h"
 #include "topology/thread_team.h"
 
 namespace sluice::engine {
@@ -99,7 +100,10 @@ class RehearsedRun {
  public:
   // `opened` outlives the run.
   RehearsedRun(const OpenedModel& opened, const EngineOptions& options)
-      : stand_in_bytes_(dram_buffer_bytes(topology::read_machine())),
+      : has_holes_(std::ranges::any_of(
+            opened.model.files(),
+            [](const gguf::ModelFile& file) { return streaming::is_mostly_hole(file.path); })),
+        stand_in_bytes_(dram_buffer_bytes(topology::read_machine())),
         cpus_(choose_cpus(options)),
         team_(cpus_),
         prepared_(opened, options, cpus_.size()),
@@ -117,7 +121,8 @@ class RehearsedRun {
   }
 
   bool has_weights() const {
-    return has_all(prepared_.reader.reader->files(), prepared_.planned.layout->segments());
+    const std::span<const streaming::ReaderFile> files = prepared_.reader.reader->files();
+    return has_all(files, prepared_.planned.layout->segments()) && !has_holes_;
   }
 
   // Call this only once.
@@ -131,6 +136,7 @@ class RehearsedRun {
   }
 
  private:
+  bool has_holes_;
   std::size_t stand_in_bytes_;
   topology::CpuList cpus_;
   topology::ThreadTeam team_;
@@ -486,13 +492,13 @@ std::unique_ptr<Engine> Engine::open(RunPlanner planner, const EngineOptions& op
 }
 
 StepTime rehearse_run(const std::filesystem::path& model, const EngineOptions& options,
-                      std::optional<double> expert_hit_rate) {
+                      std::optional<double> expert_hit_rate, ReadsDisk reads_disk) {
   const OpenedModel opened(model, {.header_only = true});
   RehearsedRun run(opened, options);
-  const bool has_weights = run.has_weights();
-  Rehearsal rehearsal = run.rehearsal(has_weights, expert_hit_rate);
+  const bool has_read = reads_disk == ReadsDisk::yes && run.has_weights();
+  Rehearsal rehearsal = run.rehearsal(has_read, expert_hit_rate);
   constexpr auto duration = std::chrono::milliseconds(600);
-  return {rehearsal.step_seconds(run.plan().cache.sequences, 1, duration), has_weights};
+  return {rehearsal.step_seconds(run.plan().cache.sequences, 1, duration), has_read};
 }
 
 RunPlanner::RunPlanner(const std::filesystem::path& model, const gguf::ParseOptions& options)

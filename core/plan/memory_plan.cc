@@ -391,12 +391,16 @@ PlannedModel plan_model(const gguf::Model& model, const Baseline& baseline,
 }
 
 Error budget_error(const MemoryPlan& plan) {
-  const auto mib = [](std::uint64_t bytes) { return (bytes + MiB - 1) / MiB; };
+  // Both in the unit of the larger one. The least is rounded up, so that it works.
+  const bool is_large = plan.least_budget_bytes >= 100 * 1024 * MiB;
+  const std::uint64_t unit = is_large ? 1024 * MiB : MiB;
+  const char* name = is_large ? "GiB" : "MiB";
   return Error(ExitCode::budget,
-               fmt::format("a budget of {} MiB ({}) is too small: the least that works for this "
-                           "model with a context of {} is {} MiB",
-                           plan.budget.bytes / MiB, plan.budget.source, plan.context,
-                           mib(plan.least_budget_bytes)));
+               fmt::format("a budget of {} {} ({}) is too small: the least that works for this "
+                           "model with a context of {} is {} {}; raise --budget, or lower --ctx, "
+                           "--kv or the number of texts together (--parallel)",
+                           plan.budget.bytes / unit, name, plan.budget.source, plan.context,
+                           (plan.least_budget_bytes + unit - 1) / unit, name));
 }
 
 }  // namespace sluice::plan
