@@ -533,6 +533,29 @@ TEST_CASE("a plan for a mixture depends on how many of its experts are found in 
   check_fails("sluice plan " + model + " --hit-rate 2", 2, "--hit-rate");
 }
 
+TEST_CASE("the first megabytes of a download say what the model is") {
+  const Folder folder;
+  const std::string model = folder.file("whole.gguf"), part = folder.file("part.gguf");
+  REQUIRE(shell("sluice synth small-moe " + model).status == 0);
+  const auto bytes = static_cast<std::uint64_t>(fs::file_size(model));
+  REQUIRE(shell("head -c " + std::to_string(bytes / 2) + " " + model + " > " + part).status == 0);
+  auto whole = nlohmann::json::parse(shell("sluice inspect " + model + " --json").output);
+  auto first = nlohmann::json::parse(shell("sluice inspect " + part + " --json").output);
+  CHECK(whole["missing_bytes"] == 0);
+  CHECK(first["missing_bytes"].get<std::uint64_t>() == bytes - bytes / 2);
+  CHECK(first["runs_here"] == true);
+  for (const char* same : {"architecture", "parameters", "types", "metadata", "tensors"}) {
+    INFO(same);
+    CHECK(whole[same] == first[same]);
+  }
+  const Result text = shell("sluice inspect " + part);
+  CHECK(text.status == 0);
+  CHECK(text.output.find("the rest has not come yet") != std::string::npos);
+  CHECK(text.output.find("yes, when the file is complete") != std::string::npos);
+  CHECK(shell("sluice plan " + part + " --ctx 64").status == 0);
+  check_fails("sluice run " + part + " -p x", 3, "cut short");
+}
+
 TEST_CASE("a plan says what is needed, for whom, and on which machine") {
   if (is_sanitized) SLUICE_SKIP("its own memory is beyond any budget that would stream");
   const Folder folder;

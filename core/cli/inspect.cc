@@ -10,7 +10,8 @@ namespace sluice::cli {
 CLI::App* add_inspect(CLI::App& program, InspectOptions& options) {
   CLI::App* command =
       add_command(program, "inspect", "Show what is in a model file",
-                  "Reads the header only, so a file of any size is shown at once.\n\n"
+                  "Reads the header only, so a file of any size is shown at once, and the first\n"
+                  "megabytes of a download are enough.\n\n"
                   "Examples:\n"
                   "  sluice inspect model.gguf\n"
                   "  sluice inspect model.gguf --json | jq '.metadata[\"llama.block_count\"]'");
@@ -21,7 +22,7 @@ CLI::App* add_inspect(CLI::App& program, InspectOptions& options) {
 }
 
 int run_inspect(const InspectOptions& options) {
-  const gguf::Model model = gguf::Model::open(options.model);
+  const gguf::Model model = gguf::Model::open(options.model, {.header_only = true});
   write_output(options.json ? inspection_json(model)
                             : fit_terminal(inspection_text(model, options.tensors)));
   return 0;

@@ -167,6 +167,24 @@ Verdict judge(const gguf::Model& model) {
   }
 }
 
+// Bytes that each file would need to hold its tensors and has not.
+std::uint64_t missing_bytes(const gguf::Model& model, std::size_t file) {
+  std::uint64_t end = 0;
+  for (const gguf::TensorInfo& tensor : model.tensors()) {
+    if (tensor.file == file) end = std::max(end, tensor.offset + tensor.bytes);
+  }
+  const std::uint64_t there = model.files()[file].file_bytes;
+  return end > there ? end - there : 0;
+}
+
+std::uint64_t missing_bytes(const gguf::Model& model) {
+  std::uint64_t missing = 0;
+  for (std::size_t file = 0; file < model.files().size(); ++file) {
+    missing += missing_bytes(model, file);
+  }
+  return missing;
+}
+
 double bits_per_weight(const gguf::Model& model) {
   const std::uint64_t elements = model.elements();
   if (elements == 0) return 0;
@@ -197,6 +215,7 @@ ordered_json to_json(const gguf::Model& model) {
   json["name"] = or_null("general.name");
   json["parameters"] = model.elements();
   json["file_bytes"] = model.file_bytes();
+  json["missing_bytes"] = missing_bytes(model);
   json["data_bytes"] = model.data_bytes();
   json["bits_per_weight"] = bits_per_weight(model);
   json["uncomputable_types"] = uncomputable_types(model);
@@ -244,10 +263,16 @@ std::string tokenizer_summary(const gguf::Metadata& metadata) {
 std::string summary(const gguf::Model& model) {
   const gguf::Metadata& metadata = model.metadata();
   std::vector<std::pair<std::string, std::string>> facts;
-  for (const gguf::ModelFile& file : model.files()) {
-    facts.emplace_back(&file == model.files().data() ? "file" : "",
-                       fmt::format("{} ({})", gguf::escaped(file.path.string(), 4096),
-                                   format_bytes(file.file_bytes)));
+  for (std::size_t i = 0; i < model.files().size(); ++i) {
+    const gguf::ModelFile& file = model.files()[i];
+    const std::uint64_t missing = missing_bytes(model, i);
+    facts.emplace_back(
+        i == 0 ? "file" : "",
+        fmt::format("{} ({}{})", gguf::escaped(file.path.string(), 4096),
+                    format_bytes(file.file_bytes),
+                    missing == 0 ? ""
+                                 : fmt::format(" of {}: the rest has not come yet",
+                                               format_bytes(file.file_bytes + missing))));
   }
   facts.emplace_back("format", fmt::format("GGUF {}", model.version()));
   facts.emplace_back("architecture", text_or(metadata, "general.architecture", "not stated"));
@@ -258,8 +283,15 @@ std::string summary(const gguf::Model& model) {
                      fmt::format("{} tensors, {}, {:.3f} bits per weight", model.tensors().size(),
                                  format_bytes(model.data_bytes()), bits_per_weight(model)));
   facts.emplace_back("tokenizer", tokenizer_summary(metadata));
+  const std::string architecture = text_or(metadata, "general.architecture", "");
+  facts.emplace_back("context", text_or(metadata, architecture + ".context_length", "not stated"));
+  facts.emplace_back("template", metadata.contains("tokenizer.chat_template") ? "yes" : "none");
+  if (metadata.contains("general.license")) {
+    facts.emplace_back("licence", text_or(metadata, "general.license", ""));
+  }
   const auto [obstacle, notes] = judge(model);
-  facts.emplace_back("runs here", obstacle.empty() ? "yes" : "no: " + obstacle);
+  const std::string yes = missing_bytes(model) == 0 ? "yes" : "yes, when the file is complete";
+  facts.emplace_back("runs here", obstacle.empty() ? yes : "no: " + obstacle);
   for (const std::string& note : notes) facts.emplace_back("note", note);
   return format_facts(facts);
 }
