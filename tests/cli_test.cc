@@ -10,6 +10,7 @@
 #include <string>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <utility>
 #include <vector>
 
 #include "tests/program.h"
@@ -474,6 +475,45 @@ TEST_CASE("bench and --report give the same fields") {
   CHECK(report["context"] == 12);
   CHECK(report["decode_tokens_per_s_each"].size() == 2);
   CHECK(report["decode_tokens_per_s"].get<double>() > 0);
+}
+
+TEST_CASE("bench measures each prompt with each length, and prints them in several forms") {
+  const Folder folder;
+  const std::string bench = "sluice bench " + make_model(folder) + " -q -p 8,4 -n 2,3 --repeat 1 ";
+  const Result json = shell(bench + "--format json");
+  REQUIRE(json.status == 0);
+  const nlohmann::json report = nlohmann::json::parse(json.output);
+  REQUIRE(report["results"].size() == 4);
+  std::vector<std::pair<int, int>> measured;
+  for (const auto& result : report["results"]) {
+    measured.emplace_back(result["prompt_tokens"].get<int>(),
+                          result["generated_tokens"].get<int>());
+    CHECK(result["prefill_tokens_per_s"].get<double>() > 0);
+    CHECK(result["decode_tokens_per_s_each"].size() == 1);
+  }
+  CHECK(measured == std::vector<std::pair<int, int>>{{8, 2}, {8, 3}, {4, 2}, {4, 3}});
+  CHECK(report["prompt_tokens"] == 8);
+  CHECK(report["decode_tokens_per_s"] == report["results"][0]["decode_tokens_per_s"]);
+  CHECK(report["context"] == 11);
+  for (const char* name : {"cpu", "version", "date"}) {
+    INFO(name);
+    CHECK_FALSE(report[name].get<std::string>().empty());
+  }
+  const auto lines = [](const std::string& text) {
+    return std::count(text.begin(), text.end(), '\n');
+  };
+  const std::string csv = shell(bench + "--format csv").output;
+  CHECK(lines(csv) == 5);
+  CHECK(csv.starts_with("date,version,cpu,model,"));
+  const std::string markdown = shell(bench + "--format md").output;
+  CHECK(lines(markdown) == 2 + 4 + 2);
+  CHECK(markdown.starts_with("| model |"));
+  const std::string table = shell(bench).output;
+  CHECK(table.find("decode of 3 behind 4") != std::string::npos);
+  check_fails(bench + "--format yaml", 2, "yaml");
+  check_fails(bench + "--format csv --json", 2, "excludes");
+  check_fails("sluice bench m -p 0,x -n 1", 2, "x");
+  check_fails("sluice bench m -p 0 -n 0,0", 2, "-p and -n");
 }
 
 TEST_CASE("the experts of a run are reported, and traced token by token") {

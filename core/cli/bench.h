@@ -3,6 +3,8 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "core/cli/options.h"
 
@@ -10,11 +12,12 @@ namespace sluice::cli {
 
 struct BenchOptions {
   CommonOptions common;
-  std::uint32_t prompt_tokens = 128;
-  std::uint32_t generated_tokens = 32;
+  std::vector<std::uint32_t> prompt_tokens{128};  // each with each of the next
+  std::vector<std::uint32_t> generated_tokens{32};
   std::uint32_t parallel = 1;  // sequences that decode together
   std::uint32_t repeat = 3;
-  bool json = false;
+  std::string format = "table";
+  bool json = false;  // the same as the format "json"
 };
 
 CLI::App* add_bench(CLI::App& program, BenchOptions& options);

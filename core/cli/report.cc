@@ -1,5 +1,7 @@
 #include "core/cli/report.h"
 
+#include <ctime>
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -127,6 +129,9 @@ ordered_json RunWatch::report(const CommonOptions& common, const RunRecord& run,
                               const Throughput& throughput) const {
   const engine::EngineFacts& facts = run.facts;
   ordered_json report;
+  report["version"] = SLUICE_VERSION;
+  report["date"] = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
+  report["cpu"] = machine_.model_name;
   report["model"] = common.model.string();
   report["model_name"] = facts.model_name;
   report["architecture"] = facts.architecture;
