@@ -410,7 +410,8 @@ engine::EngineOptions options_of_rows(const CommonOptions& common,
   constexpr std::uint64_t usual_row_bytes = std::uint64_t{1} << 16;
   Need need{.rows = parallel, .rows_to_run = parallel, .positions = positions};
   need.positions_together = std::uint64_t{parallel} * Need::in_pages(positions);
-  need.work_bytes = rows::TaskMaker(planner.tokenizer(), {}).work_bytes(usual_row_bytes);
+  const rows::TaskOptions usual;
+  need.work_bytes = rows::TaskMaker(planner.tokenizer(), usual).work_bytes(usual_row_bytes);
   engine::EngineOptions options = engine_options(common);
   if (options.window == 0) options.context = positions;
   return options_for(options, need, parallel, {});
