@@ -37,14 +37,13 @@ TEST_CASE("a terminal that goes away may say so more than once, and beside Ctrl-
   }
 }
 
-TEST_CASE("where Ctrl-C only stops an answer, each one is noted, and hides no other signal") {
+TEST_CASE("where Ctrl-C only stops an answer, each one is noted, and none is the first of two") {
   InterruptGuard guard(InterruptGuard::SecondCtrlC::is_recorded);
   for (int i = 0; i < 3; ++i) {
     std::raise(SIGINT);
     CHECK(interrupt_signal() == SIGINT);
   }
   std::raise(SIGTERM);
-  std::raise(SIGINT);
   guard.rearm();
   CHECK(interrupt_signal() == SIGTERM);
 }

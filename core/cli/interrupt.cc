@@ -11,14 +11,10 @@ std::atomic<bool> records_every_ctrl_c = false;
 static_assert(std::atomic<int>::is_always_lock_free, "a signal handler may not wait");
 
 void note(int number) {
-  int none = 0;
-  if (number == SIGINT) {
-    received.compare_exchange_strong(none, number);  // takes the place of no other signal
-  } else {
-    received = number;
-  }
+  received = number;
+  if (number == SIGINT && records_every_ctrl_c) return;
   for (const int each : InterruptGuard::signals) {
-    if (each == SIGHUP || (each == SIGINT && records_every_ctrl_c)) continue;
+    if (each == SIGHUP) continue;
     struct sigaction action {};
     ::sigaction(each, nullptr, &action);
     if (action.sa_handler == note) std::signal(each, SIG_DFL);  // and not if it is ignored
