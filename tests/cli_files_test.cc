@@ -1,0 +1,72 @@
+// What commands make of files that exist, and of what is piped into them.
+#include <vector>
+
+#include "tests/program.h"
+
+using namespace sluice::test;
+
+TEST_CASE("what exists is replaced only when that is asked for") {
+  const Folder folder;
+  const std::string model = make_model(folder);
+  const std::string moe = folder.file("moe.gguf");
+  REQUIRE(shell("sluice synth tiny-qwen3moe " + moe).status == 0);
+  write(folder.file("text"), "one two three four five six seven");
+  const std::string precious = folder.file("precious");
+  const std::string words = "{\"this\": \"is no report\"}\n";
+  const std::size_t files = folder.file_count();
+  for (const std::string& command : std::vector<std::string>{
+           "synth tiny " + precious, "synth tiny --header-only " + precious,
+           "quantize -q " + model + " " + precious + " --quant Q8_0",
+           "imatrix " + model + " -q -f " + folder.file("text") + " -o " + precious,
+           "logits " + model + " -q --tokens 1,2 -o " + precious,
+           "run " + model + " -q -p x -n 1 --report " + precious,
+           "chat " + model + " --chat-format chatml -q -p x -n 1 --report " + precious,
+           "bench " + model + " -q -p 2 -n 2 --report " + precious,
+           "perplexity " + model + " -q -f " + folder.file("text") + " --report " + precious,
+           "run " + moe + " -q -p x -n 1 --trace-experts " + precious}) {
+    write(precious, words);
+    check_fails("sluice " + command, 2, "precious exists: give --force");
+    CHECK(content(precious) == words);
+    CHECK(shell("sluice " + command + " --force").status == 0);
+    CHECK(content(precious) != words);
+    CHECK(folder.file_count() == files + 1);
+  }
+  // A command that measures, or is gone on with, replaces what it has written.
+  for (const std::string& command :
+       {"run " + moe + " -q -p x -n 1 --report " + folder.file("report"),
+        "run " + moe + " -q -p x -n 1 --trace-experts " + folder.file("trace")}) {
+    for (int i = 0; i < 2; ++i) CHECK(shell("sluice " + command).status == 0);
+  }
+  CHECK(shell("sluice logits " + model + " -q --tokens 1 -o /dev/stdout").status == 0);
+}
+
+TEST_CASE("what is piped in stands before the prompt") {
+  const Folder folder;
+  const std::string model = make_model(folder);
+  const std::string run = "sluice run " + model + " -q -n 8 --temp 0 --ctx 400 ";
+  const std::string chat =
+      "sluice chat " + model + " --chat-format chatml -q -n 8 --temp 0 --ctx 400 ";
+  write(folder.file("document"), "A long letter.\nIt has two lines.\n");
+  for (const std::string& command : {run, chat}) {
+    const std::string joined = "-p 'A long letter.\nIt has two lines.\n\nSummarise'";
+    const std::string expected = shell(command + joined).output;
+    CHECK(expected != shell(command + "-p Summarise").output);
+    CHECK(shell("cat " + folder.file("document") + " | " + command + "-p Summarise").output ==
+          expected);
+    CHECK(shell(command + "-p Summarise <" + folder.file("document")).output == expected);
+    CHECK(shell("(sleep 1; cat " + folder.file("document") + ") | " + command + "-p Summarise")
+              .output == expected);
+  }
+  const std::string alone = shell(run + "-p Summarise").output;
+  CHECK(shell("printf '' | " + run + "-p Summarise").output == alone);
+  CHECK(shell(run + "-p Summarise <&-").output == alone);
+  CHECK(shell("cat " + folder.file("document") + " | " + run + "-p ''").output ==
+        shell(run + "-f " + folder.file("document")).output);
+  CHECK(shell("echo x | sluice run " + model + " -n 1 -p y")
+            .errors.find("1 B of standard input come before -p") != std::string::npos);
+  // A pipe that nobody closes, and nobody writes to.
+  const Result open = shell("mkfifo " + folder.file("open") + "; sluice run " + model +
+                            " -n 8 --temp 0 --ctx 400 -p Summarise <>" + folder.file("open"));
+  CHECK(open.output == alone);
+  CHECK(open.errors.find("nothing came from it in 10 s") != std::string::npos);
+}
