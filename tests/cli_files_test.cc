@@ -31,6 +31,16 @@ TEST_CASE("what exists is replaced only when that is asked for") {
     CHECK(content(precious) != words);
     CHECK(folder.file_count() == files + 1);
   }
+  // A batch finds out before it writes anything.
+  write(folder.file("rows"), "{\"prompt\": \"x\", \"max_tokens\": 1}\n");
+  const std::string batch = "sluice batch " + model + " " + folder.file("rows") + " -q -o " +
+                            folder.file("results") + " --report " + precious;
+  write(precious, words);
+  check_fails(batch, 2, "precious exists: give --force");
+  CHECK(content(precious) == words);
+  CHECK_FALSE(fs::exists(folder.file("results")));
+  CHECK(shell(batch + " --force").status == 0);
+  CHECK(shell(batch).status == 0);
   // A command that measures, or is gone on with, replaces what it has written.
   for (const std::string& command :
        {"run " + moe + " -q -p x -n 1 --report " + folder.file("report"),

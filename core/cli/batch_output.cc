@@ -15,6 +15,7 @@
 #include "core/cli/files.h"
 #include "core/cli/interrupt.h"
 #include "core/cli/output.h"
+#include "core/cli/report.h"
 #include "core/cli/row_setup.h"
 #include "core/error.h"
 #include "core/gguf/gguf.h"
@@ -40,6 +41,7 @@ void refuse_same_files(const BatchOptions& options, const gguf::Model& model) {
   refuse_what_is_read(report);
   refuse_same_file(report, options.output, "the output");
   refuse_same_file(report, batch::state_path(options.output), "the state of the output");
+  refuse_existing(report, options.common.force || is_report(report));
 }
 
 // Refuses a file that the job may neither resume nor replace.

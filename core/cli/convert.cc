@@ -100,7 +100,7 @@ int run_quantize(const QuantizeOptions& options) {
   if (!options.imatrix.empty()) {
     refuse_same_file(options.output, options.imatrix, "the importance matrix");
   }
-  refuse_existing(options.output, options.force);
+  ask_before_replacing(options.output, options.force);
   ProgressOfFile progress(options.quiet);
   const quant::QuantiseReport report =
       quant::quantise_model(options.input, options.output,
@@ -136,7 +136,7 @@ CLI::App* add_import(CLI::App& program, ImportOptions& options) {
 
 int run_import(const ImportOptions& options) {
   refuse_files_of_checkpoint(options.output, options.folder);
-  refuse_existing(options.output, options.force);
+  ask_before_replacing(options.output, options.force);
   ProgressOfFile progress(options.quiet);
   const convert::ImportReport report = convert::import_checkpoint(
       options.folder, options.output, {options.quant, progress.options(options.threads)});

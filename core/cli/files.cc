@@ -119,16 +119,20 @@ bool holds_something(const fs::path& path) {
 
 void refuse_existing(const fs::path& written, bool may_replace) {
   if (may_replace || !holds_something(written)) return;
-  const std::string name = written.string();
-  if (::isatty(STDIN_FILENO) == 1 && ::isatty(STDERR_FILENO) == 1) {
-    const std::string question = fmt::format("{} exists. Replace it? [y/N] ", name);
+  throw UsageError(fmt::format("{} exists: give --force to replace it, or name another output",
+                               written.string()));
+}
+
+void ask_before_replacing(const fs::path& written, bool may_replace) {
+  const bool has_terminal = ::isatty(STDIN_FILENO) == 1 && ::isatty(STDERR_FILENO) == 1;
+  if (has_terminal && !may_replace && holds_something(written)) {
+    const std::string question = fmt::format("{} exists. Replace it? [y/N] ", written.string());
     std::fwrite(question.data(), 1, question.size(), stderr);
     std::string answer;
     std::getline(std::cin, answer);
-    if (answer == "y" || answer == "Y" || answer == "yes") return;
+    may_replace = answer == "y" || answer == "Y" || answer == "yes";
   }
-  throw UsageError(
-      fmt::format("{} exists: give --force to replace it, or name another output", name));
+  refuse_existing(written, may_replace);
 }
 
 fs::path state_folder() {

@@ -60,9 +60,10 @@ void refuse_files_of_model(const std::filesystem::path& written,
 // Whether there is a file with something in it. Devices and pipes are none.
 bool holds_something(const std::filesystem::path& path);
 
-// Throws UsageError when the file to be written holds something, unless `may_replace` or somebody
-// at the terminal says so.
+// Throws UsageError when the file to be written holds something, unless it may be replaced. The
+// other asks somebody at the terminal first.
 void refuse_existing(const std::filesystem::path& written, bool may_replace);
+void ask_before_replacing(const std::filesystem::path& written, bool may_replace);
 
 // Where sluice keeps what is not configuration of this user: $XDG_STATE_HOME/sluice, or
 // ~/.local/state/sluice. Empty where there is no such place.

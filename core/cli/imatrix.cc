@@ -30,7 +30,7 @@ std::string shown(const std::filesystem::path& path) {
 void refuse_output(const ImatrixOptions& options) {
   refuse_files_of_model(options.output, options.common.model);
   if (options.text != "-") refuse_same_file(options.output, options.text, "the text");
-  refuse_existing(options.output, options.common.force);
+  ask_before_replacing(options.output, options.common.force);
   // If the file cannot be created, this shows before the work and not after it.
   const files::DurableFile probe(options.output, {.named_by = files::NamedBy::user});
 }

@@ -38,7 +38,7 @@ CLI::App* add_logits(CLI::App& program, LogitsOptions& options) {
 
 int run_logits(const LogitsOptions& options) {
   refuse_files_of_model(options.output, options.common.model);
-  refuse_existing(options.output, options.common.force);
+  ask_before_replacing(options.output, options.common.force);
   const RunWatch run;
   const InterruptGuard guard;
   engine::EngineOptions engine_settings = engine_options(options.common);

@@ -33,7 +33,7 @@ CLI::App* add_merge(CLI::App& program, MergeOptions& options) {
 }
 
 int run_merge(const MergeOptions& options) {
-  refuse_existing(options.output, options.force);
+  ask_before_replacing(options.output, options.force);
   const InterruptGuard guard;
   const batch::Merged merged =
       batch::merge_parts(options.parts, options.output, throw_if_interrupted);

@@ -81,7 +81,7 @@ void add_sampling_options(CLI::App& command, SamplingOptions& options,
                           const std::string& seed_default = "another one each time");
 void add_json_option(CLI::App& command, bool& json);
 
-// --force, for refuse_existing().
+// --force: ask_before_replacing() needs not ask.
 CLI::Option* add_force_option(CLI::App& command, bool& force);
 
 // --prompt-cache and --prompt-cache-size.

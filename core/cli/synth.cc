@@ -91,7 +91,7 @@ CLI::App* add_synth(CLI::App& program, SynthOptions& options) {
 
 int run_synth(const SynthOptions& options) {
   const synth::SyntheticModel synthetic = make_model(options);
-  refuse_existing(options.output, options.force);
+  ask_before_replacing(options.output, options.force);
   if (options.header_only) {
     synthetic.write_header(options.output);
   } else {
