@@ -3,7 +3,9 @@
 //
 //     S <- decay S + k (x) u        out = S^T q
 //
-// where u, what is written, is one of
+// where decay is one number, or for the delta rule one of each element of the key (Kimi delta
+// attention, Moonshot AI 2025, arXiv:2510.26692), which multiplies its row of S, and u, what is
+// written, is one of
 //
 //     delta rule   u = rate (v - decay S^T k)    gated delta net (Yang et al. 2024,
 //                                                arXiv:2412.06464); rate is its beta
@@ -29,7 +31,10 @@ struct RecurrenceArgs {
   std::size_t value_stride;
   const float* decays;       // [positions], factors in 0..1
   std::size_t decay_stride;  // floats from one element to the next
-  const float* rates;        // [positions]
+  // Delta rule: [positions][key_dim], rows `decay_stride` floats apart, in place of `decays`; null:
+  // each position has one.
+  const float* key_decays;
+  const float* rates;  // [positions]
   std::size_t rate_stride;
   float skip;  // state scan: out += skip * v
   // Both have state_floats(key_dim, value_dim) floats and may be the same. `state` is read: the

@@ -32,13 +32,15 @@ struct Position {
   const float* key;
   const float* values;
   float* out;
-  float decay, rate;
+  const float* decays;  // one, or one of each element of the key
+  float rate;
 };
 
 inline Position position_of(const RecurrenceArgs& args, std::size_t p) {
+  const float* decays = args.key_decays != nullptr ? args.key_decays : args.decays;
   return {args.queries + p * args.key_stride,  args.keys + p * args.key_stride,
           args.values + p * args.value_stride, args.out + p * args.out_stride,
-          args.decays[p * args.decay_stride],  args.rates[p * args.rate_stride]};
+          decays + p * args.decay_stride,      args.rates[p * args.rate_stride]};
 }
 
 inline float dot(const float* a, const float* b, std::size_t size) {
@@ -75,7 +77,7 @@ inline void delta_step(Position at, Part<slices> part) {
     by_key[s] = fma(held, broadcast(at.key[i]), by_key[s]);
     by_query[s] = fma(held, broadcast(at.query[i]), by_query[s]);
   });
-  const F32x16 decay = broadcast(at.decay), rate = broadcast(at.rate);
+  const F32x16 decay = broadcast(*at.decays), rate = broadcast(at.rate);
   const F32x16 key_by_query = broadcast(dot(at.key, at.query, part.key_dim));
   for (int s = 0; s < slices; ++s) {
     const F32x16 v = load(at.values + part.value(s), part.count(s));
@@ -88,9 +90,32 @@ inline void delta_step(Position at, Part<slices> part) {
   });
 }
 
+// The same where each row of the state has a decay of its own: both sums are of decayed rows.
+template <int slices>
+inline void row_decay_step(Position at, Part<slices> part) {
+  F32x16 by_key[slices], by_query[slices], written[slices];
+  for (int s = 0; s < slices; ++s) by_key[s] = by_query[s] = broadcast(0);
+  for_each_row(part, [&](std::size_t i, int s, const float* row, float*) {
+    const F32x16 held = broadcast(at.decays[i]) * load(row, lanes);
+    by_key[s] = fma(held, broadcast(at.key[i]), by_key[s]);
+    by_query[s] = fma(held, broadcast(at.query[i]), by_query[s]);
+  });
+  const F32x16 rate = broadcast(at.rate);
+  const F32x16 key_by_query = broadcast(dot(at.key, at.query, part.key_dim));
+  for (int s = 0; s < slices; ++s) {
+    const F32x16 v = load(at.values + part.value(s), part.count(s));
+    written[s] = (v - by_key[s]) * rate;
+    store(fma(key_by_query, written[s], by_query[s]), at.out + part.value(s), part.count(s));
+  }
+  for_each_row(part, [&](std::size_t i, int s, const float* row, float* next_row) {
+    const F32x16 held = broadcast(at.decays[i]) * load(row, lanes);
+    store(fma(broadcast(at.key[i]), written[s], held), next_row, lanes);
+  });
+}
+
 template <int slices>
 inline void scan_step(Position at, Part<slices> part, float skip) {
-  const F32x16 decay = broadcast(at.decay), rate = broadcast(at.rate);
+  const F32x16 decay = broadcast(*at.decays), rate = broadcast(at.rate);
   F32x16 values[slices], written[slices], by_query[slices];
   for (int s = 0; s < slices; ++s) {
     values[s] = load(at.values + part.value(s), part.count(s));
@@ -107,9 +132,11 @@ inline void scan_step(Position at, Part<slices> part, float skip) {
   }
 }
 
+enum class Step { delta, row_decay, scan };
+
 // From value `first` on, takes `slices` slices at a time through all positions, as long as so many
 // are left. Returns the value after them.
-template <int slices, bool is_delta>
+template <int slices, Step step>
 inline std::size_t run_slices(const RecurrenceArgs& args, std::size_t first) {
   constexpr std::size_t width = static_cast<std::size_t>(slices) * lanes;
   for (; first + width < args.value_dim + lanes; first += width) {
@@ -119,8 +146,10 @@ inline std::size_t run_slices(const RecurrenceArgs& args, std::size_t first) {
     Part<slices> part = {args.state + offset, args.next_state + offset, args.key_dim, first,
                          last_count};
     for (std::size_t p = 0; p < args.positions; ++p) {
-      if constexpr (is_delta) {
+      if constexpr (step == Step::delta) {
         delta_step(position_of(args, p), part);
+      } else if constexpr (step == Step::row_decay) {
+        row_decay_step(position_of(args, p), part);
       } else {
         scan_step(position_of(args, p), part, args.skip);
       }
@@ -130,20 +159,25 @@ inline std::size_t run_slices(const RecurrenceArgs& args, std::size_t first) {
   return first;
 }
 
-template <bool is_delta>
+template <Step step>
 inline void recur(const RecurrenceArgs& args) {
   // Two sums of each slice must fit into registers, and the slices into the first-level cache.
   constexpr int slices_max = accumulators_max >= 8 ? 4 : 2;
   constexpr std::size_t key_dim_max = 128;  // 32 KiB for four slices
   std::size_t first = 0;
-  if (args.key_dim <= key_dim_max) first = run_slices<slices_max, is_delta>(args, first);
-  first = run_slices<2, is_delta>(args, first);
-  run_slices<1, is_delta>(args, first);
+  if (args.key_dim <= key_dim_max) first = run_slices<slices_max, step>(args, first);
+  first = run_slices<2, step>(args, first);
+  run_slices<1, step>(args, first);
+}
+
+inline void delta_rule(const RecurrenceArgs& args) {
+  if (args.key_decays != nullptr) return recur<Step::row_decay>(args);
+  recur<Step::delta>(args);
 }
 
 inline void fill(RecurrenceKernels& table) {
-  table.delta_rule = recur<true>;
-  table.state_scan = recur<false>;
+  table.delta_rule = delta_rule;
+  table.state_scan = recur<Step::scan>;
 }
 
 }  // namespace

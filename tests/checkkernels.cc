@@ -4,6 +4,7 @@
 //
 // Ends with 0 when all agree; else names each operation, tier and size that does not, and ends
 // with 1.
+#include <array>
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <cmath>
@@ -64,7 +65,7 @@ Probes random_probes(Rng& rng) {
                                                       1 + rng() % 300, pick_data(rng), rng));
   }
   for (int i = 0; i < 60; ++i) {
-    const Rule rule = i % 2 ? Rule::delta : Rule::scan;
+    const Rule rule = std::array{Rule::delta, Rule::row_decay, Rule::scan}[i % 3];
     probes.push_back(std::make_unique<ConvolutionProbe>(1 + rng() % 40, 1 + rng() % 600,
                                                         1 + rng() % kernels::convolution_taps_max,
                                                         pick_data(rng), rng));
@@ -102,7 +103,7 @@ Probes timed_probes(Rng& rng) {
   for (const std::size_t positions : {1, 64}) {
     const Data data = Data::normal;
     probes.push_back(std::make_unique<ConvolutionProbe>(positions, 4096, 4, data, rng));
-    for (const Rule rule : {Rule::delta, Rule::scan}) {
+    for (const Rule rule : {Rule::delta, Rule::row_decay, Rule::scan}) {
       probes.push_back(std::make_unique<RecurrenceProbe>(rule, positions, 128, 128, data, rng));
     }
   }

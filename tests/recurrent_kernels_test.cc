@@ -88,7 +88,7 @@ TEST_CASE("the convolution has the same bits on every tier, for every cut") {
 // Around the borders of slices, of several slices at once, and of the largest key that four have.
 std::vector<RecurrenceCase> recurrence_cases(Data data, Rng& rng) {
   std::vector<RecurrenceCase> cases;
-  for (const Rule rule : {Rule::delta, Rule::scan}) {
+  for (const Rule rule : {Rule::delta, Rule::row_decay, Rule::scan}) {
     for (const std::size_t value_dim : {1, 15, 16, 17, 32, 33, 64, 80, 97, 128}) {
       for (const std::size_t key_dim : {1, 16, 33, 128, 130}) {
         cases.emplace_back(rule, 1 + rng() % 20, key_dim, value_dim, data, rng);
@@ -144,13 +144,19 @@ void check_against_double(const RecurrenceCase& c, const std::vector<float>& fou
     const float* key = c.keys.data() + p * (kd + c.gap);
     const float* query = c.queries.data() + p * (kd + c.gap);
     const float* value = c.values.data() + p * stride;
-    const double decay = c.decays[p * c.decay_stride], rate = c.rates[p * c.rate_stride];
+    const float* decays = c.decays.data() + p * c.decay_stride;
+    const auto decay_of = [&](std::size_t row) {
+      return static_cast<double>(decays[c.rule == Rule::row_decay ? row : 0]);
+    };
+    double decay = 0;  // the largest
+    for (std::size_t i = 0; i < kd; ++i) decay = std::max(decay, decay_of(i));
+    const double rate = c.rates[p * c.rate_stride];
     const std::vector<double> before = lengths(matrix, vd);
-    for (double& element : matrix) element *= decay;
+    for (std::size_t i = 0; i < matrix.size(); ++i) matrix[i] *= decay_of(i / vd);
     const std::vector<double> held = read_out(matrix, key, kd, vd);
     for (std::size_t i = 0; i < kd; ++i) {
       for (std::size_t j = 0; j < vd; ++j) {
-        matrix[i * vd + j] += key[i] * rate * (value[j] - (c.rule == Rule::delta ? held[j] : 0));
+        matrix[i * vd + j] += key[i] * rate * (value[j] - (c.rule == Rule::scan ? 0 : held[j]));
       }
     }
     std::vector<double> expected = read_out(matrix, query, kd, vd), tolerance(vd);

@@ -38,7 +38,7 @@ class RecurrenceProbe : public Probe {
   std::vector<float> result() const override { return result_; }
   double bytes() const override { return static_cast<double>(case_.state.size() * sizeof(float)); }
   double multiplications() const override {
-    const double of_element = case_.rule == Rule::delta ? 3 : 2;
+    const double of_element = case_.rule == Rule::scan ? 2 : 3;
     return of_element * static_cast<double>(case_.state.size() * case_.positions);
   }
 

@@ -85,7 +85,7 @@ struct ConvolutionCase {
   std::vector<float> x, taps, bias, tail;  // [positions], [channels][taps], ..., [taps - 1]
 };
 
-enum class Rule { delta, scan };
+enum class Rule { delta, row_decay, scan };  // the second: a decay of each element of the key
 
 // One head. Keys of normal data have length 1, decays and rates are in 0..1, as in models.
 struct RecurrenceCase {
@@ -101,6 +101,7 @@ struct RecurrenceCase {
         queries(gapped_rows(positions, key_dim, gap, data, rng)),
         keys(gapped_rows(positions, key_dim, gap, data, rng)),
         values(gapped_rows(positions, value_dim, gap, data, rng)),
+        decay_stride(rule == Rule::row_decay ? key_dim + 2 : 2),
         decays(random_floats(positions * decay_stride, data, rng)),
         rates(random_floats(positions * rate_stride, data, rng)),
         state(random_floats(kernels::state_floats(key_dim, value_dim), data, rng)) {
@@ -116,9 +117,9 @@ struct RecurrenceCase {
   }
 
   std::string name() const {
-    return std::string(rule == Rule::delta ? "delta rule" : "state scan") + ", " +
-           std::to_string(positions) + " positions, state " + std::to_string(key_dim) + " x " +
-           std::to_string(value_dim);
+    const char* names[] = {"delta rule", "delta rule with decays of rows", "state scan"};
+    return std::string(names[static_cast<int>(rule)]) + ", " + std::to_string(positions) +
+           " positions, state " + std::to_string(key_dim) + " x " + std::to_string(value_dim);
   }
 
   // The outputs, which take the place of the values, and then the state, after calls of `cut`
@@ -132,7 +133,7 @@ struct RecurrenceCase {
       args.key_stride = key_dim + gap;
       args.values = args.out = out.data() + p * (value_dim + gap);
       args.value_stride = args.out_stride = value_dim + gap;
-      args.decays = decays.data() + p * decay_stride;
+      (rule == Rule::row_decay ? args.key_decays : args.decays) = decays.data() + p * decay_stride;
       args.decay_stride = decay_stride;
       args.rates = rates.data() + p * rate_stride;
       args.rate_stride = rate_stride;
@@ -142,7 +143,7 @@ struct RecurrenceCase {
       args.positions = std::min(cut, positions - p);
       args.key_dim = key_dim;
       args.value_dim = value_dim;
-      (rule == Rule::delta ? kernels.delta_rule : kernels.state_scan)(args);
+      (rule == Rule::scan ? kernels.state_scan : kernels.delta_rule)(args);
       if (!in_place) last = next;
     }
     out.insert(out.end(), last.begin(), last.end());
@@ -152,12 +153,14 @@ struct RecurrenceCase {
     return run(kernels, positions);
   }
 
-  static constexpr std::size_t decay_stride = 2, rate_stride = 3;
+  static constexpr std::size_t rate_stride = 3;
   static constexpr float skip = 0.7f;
   Rule rule;
   std::size_t positions, key_dim, value_dim;
   bool in_place;  // whether the state is read and written in one place
-  std::vector<float> queries, keys, values, decays, rates, state;
+  std::vector<float> queries, keys, values;
+  std::size_t decay_stride;
+  std::vector<float> decays, rates, state;
 };
 
 }  // namespace sluice::test
