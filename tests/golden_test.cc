@@ -90,10 +90,11 @@ const std::vector<std::string> dense_models = words(
     "lfm2 llama minicpm mistral3 muse-glimmer nemotron_h olmo2 olmo3 phi2 phi3 qwen2 qwen3 "
     "qwen35 qwen3vl seed_oss smollm3 stablelm stablelm-parallel starcoder2");
 const std::vector<std::string> mixtures = words(
-    "bailingmoe2 deepseek2 deepseek2-lite deepseek2-v3 dots1 ernie4_5-moe gemma4-moe glm4moe "
-    "glm4moe-norm gpt-oss granitehybrid-moe granitemoe hunyuan-moe laguna laguna-elements "
-    "lfm2moe mellum minimax-m2 mistral4 nemotron_h_moe olmoe qwen2moe qwen35moe qwen3moe "
-    "qwen3next qwen3next-old qwen3vlmoe smallthinker smallthinker-window step35");
+    "bailingmoe2 bailingmoe3 bailingmoe3-flash deepseek2 deepseek2-lite deepseek2-v3 dots1 "
+    "ernie4_5-moe gemma4-moe glm4moe glm4moe-norm gpt-oss granitehybrid-moe granitemoe hunyuan- "
+    "moe kimi-linear laguna laguna-elements lfm2moe mellum minimax-m2 mistral4 nemotron_h_moe "
+    "olmoe qwen2moe qwen35moe qwen3moe qwen3next qwen3next-old qwen3vlmoe smallthinker "
+    "smallthinker-window step35");
 
 // Writes tiny-MODEL-KIND.gguf into `folder`; false when no generator can make it here.
 bool make_tiny(const fs::path& folder, const std::string& model, const std::string& kind) {

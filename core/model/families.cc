@@ -12,13 +12,14 @@ namespace sluice::model {
 
 // The pages: core/model/pages.
 using Page = std::unique_ptr<Decoder>(const Keys& keys, WeightLayout& layout);
-Page make_apertus, make_arcee, make_cohere2, make_command_r, make_deepseek2, make_dots1,
-    make_ernie4_5, make_exaone, make_exaone4, make_falcon_h1, make_gemma, make_gemma2, make_gemma3,
-    make_gemma4, make_glm4, make_glm4moe, make_gpt_oss, make_granite, make_granitehybrid,
-    make_hunyuan, make_laguna, make_lfm2, make_llama, make_mellum, make_minicpm, make_minimax_m2,
-    make_mistral3, make_muse_glimmer, make_nemotron_h, make_olmo2, make_olmoe, make_phi2, make_phi3,
-    make_qwen2, make_qwen2moe, make_qwen3, make_qwen35, make_qwen3next, make_seed_oss,
-    make_smallthinker, make_smollm3, make_stablelm, make_starcoder2, make_step35;
+Page make_apertus, make_arcee, make_bailingmoe3, make_cohere2, make_command_r, make_deepseek2,
+    make_dots1, make_ernie4_5, make_exaone, make_exaone4, make_falcon_h1, make_gemma, make_gemma2,
+    make_gemma3, make_gemma4, make_glm4, make_glm4moe, make_gpt_oss, make_granite,
+    make_granitehybrid, make_hunyuan, make_kimi_linear, make_laguna, make_lfm2, make_llama,
+    make_mellum, make_minicpm, make_minimax_m2, make_mistral3, make_muse_glimmer, make_nemotron_h,
+    make_olmo2, make_olmoe, make_phi2, make_phi3, make_qwen2, make_qwen2moe, make_qwen3,
+    make_qwen35, make_qwen3next, make_seed_oss, make_smallthinker, make_smollm3, make_stablelm,
+    make_starcoder2, make_step35;
 
 namespace {
 
@@ -26,6 +27,7 @@ constexpr std::array known = {
     Family{"apertus", make_apertus},
     Family{"arcee", make_arcee},
     Family{"bailingmoe2", make_dots1},
+    Family{"bailingmoe3", make_bailingmoe3},
     Family{"cohere2", make_cohere2},
     Family{"command-r", make_command_r},
     Family{"deepseek2", make_deepseek2},
@@ -48,6 +50,7 @@ constexpr std::array known = {
     Family{"hunyuan-dense", make_hunyuan},
     Family{"hunyuan-moe", make_hunyuan},
     Family{"internlm2", make_llama},
+    Family{"kimi-linear", make_kimi_linear},
     Family{"laguna", make_laguna},
     Family{"lfm2", make_lfm2},
     Family{"lfm2moe", make_lfm2},

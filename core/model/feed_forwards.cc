@@ -4,6 +4,17 @@
 
 namespace sluice::model {
 
+std::function<ActivationNumbers(std::size_t layer, bool is_routed)> swiglu_limits(
+    const Keys& keys, std::size_t layers) {
+  const auto read = [&](const char* name) {
+    return keys.contains(name) ? keys.numbers(name, layers) : std::vector<float>(layers, 0);
+  };
+  return [routed = read("swiglu_clamp_exp"), others = read("swiglu_clamp_shexp")](std::size_t layer,
+                                                                                  bool is_routed) {
+    return ActivationNumbers{.limit = is_routed ? routed[layer] : others[layer]};
+  };
+}
+
 FeedForwards::FeedForwards(const Keys& keys, const HyperParameters& hp,
                            const FeedForwardsSpec& spec)
     : embedding_(hp.embedding), spec_(spec), first_mixture_(hp.layers) {

@@ -25,6 +25,11 @@ struct FeedForwardsSpec {
   std::function<ActivationNumbers(std::size_t layer, bool is_routed)> numbers = {};
 };
 
+// For FeedForwardsSpec::numbers: the limits of SwiGLU that "swiglu_clamp_exp" has for routed
+// experts and "swiglu_clamp_shexp" for the other networks; 0 where the file has no such key.
+std::function<ActivationNumbers(std::size_t layer, bool is_routed)> swiglu_limits(
+    const Keys& keys, std::size_t layers);
+
 class FeedForwards {
  public:
   // Reads "feed_forward_length" and, if "expert_count" is above 0, the keys "expert_*" and

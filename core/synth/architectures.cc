@@ -215,6 +215,32 @@ const Block joint_delta_net = {
     matrix("ssm_out.weight", &S::inner, embedding),
 };
 
+// Kimi delta attention, whose two gates are products of narrow matrices, or matrices.
+const Block kimi_delta_mixer = {
+    matrix("attn_q.weight", embedding, &S::inner),
+    matrix("attn_k.weight", embedding, &S::inner),
+    matrix("attn_v.weight", embedding, &S::inner, TensorRole::attn_v),
+    vector("ssm_conv1d_q.weight", {&S::taps, one, &S::inner}, 0, 0.5f),
+    vector("ssm_conv1d_k.weight", {&S::taps, one, &S::inner}, 0, 0.5f),
+    vector("ssm_conv1d_v.weight", {&S::taps, one, &S::inner}, 0, 0.5f),
+    matrix("ssm_beta.weight", embedding, &S::recurrent_heads),
+    vector("ssm_dt.bias", {&S::inner}, 0, 0.5f),
+    norm("ssm_norm.weight", &S::state),
+    matrix("attn_output.weight", &S::inner, embedding, TensorRole::attn_output),
+};
+const Block narrow_gates = {
+    matrix("ssm_f_a.weight", embedding, &S::state),
+    matrix("ssm_f_b.weight", &S::state, &S::inner),
+    matrix("ssm_g_a.weight", embedding, &S::state),
+    matrix("ssm_g_b.weight", &S::state, &S::inner),
+    vector("ssm_a", {one, &S::recurrent_heads}, -0.6f, 0.1f),
+};
+const Block wide_gates = {
+    matrix("ssm_f_a.weight", embedding, &S::inner),
+    matrix("ssm_g_a.weight", embedding, &S::inner),
+    vector("ssm_a", {one, &S::recurrent_heads}, 0.8f, 0.1f),
+};
+
 // Gemma 4 multiplies queries and keys without a scale, so their norms are small.
 const Block small_head_norms = {vector("attn_q_norm.weight", {head}, 0.4f, 0.05f),
                                 vector("attn_k_norm.weight", {head}, 0.4f, 0.05f)};
@@ -426,6 +452,29 @@ const Architecture architectures[] = {
       {"*",
        {attn_norm, gated_attention, head_norms, post_attention_norm, mixture, shared_expert,
         shared_expert_gate}}}},
+    {.name = "kimi-linear",
+     .layers = {{"M",
+                 {attn_norm, kimi_delta_mixer, narrow_gates, ffn_norm, mixture, choice_bias,
+                  shared_expert}},
+                {"*",
+                 {attn_norm, direct_queries, latent_attention, ffn_norm, mixture, choice_bias,
+                  shared_expert}}},
+     .leading = "kimi-linear-dense",
+     .counts_shared_experts = true},
+    {"kimi-linear-dense",
+     {{"M", {attn_norm, kimi_delta_mixer, narrow_gates, ffn_norm, gated_ffn}},
+      {"*", {attn_norm, direct_queries, latent_attention, ffn_norm, gated_ffn}}}},
+    {.name = "bailingmoe3",
+     .layers = {{"M",
+                 {attn_norm, kimi_delta_mixer, wide_gates, ffn_norm, mixture, choice_bias,
+                  shared_expert}},
+                {"*",
+                 {attn_norm, latent_queries, latent_attention, head_gate, ffn_norm, mixture,
+                  choice_bias, shared_expert}}},
+     .leading = "bailingmoe3-dense"},
+    {"bailingmoe3-dense",
+     {{"M", {attn_norm, kimi_delta_mixer, wide_gates, ffn_norm, gated_ffn}},
+      {"*", {attn_norm, latent_queries, latent_attention, head_gate, ffn_norm, gated_ffn}}}},
     {.name = "deepseek2",
      .layers = {{"*",
                  {attn_norm, latent_queries, latent_attention, ffn_norm, mixture, choice_bias,

@@ -118,7 +118,13 @@ class Keys {
     const Shape::Latent& latent = shape_.latent;
     const std::uint32_t query_size = shape_.heads.size;
     const std::uint32_t row_size = latent.rank + shape_.rope.size;
-    add("attention.head_count_kv", latent.is_old_form ? shape_.heads.queries : 1);
+    if (has_kind('M')) {
+      add_by_layer<std::int32_t>("attention.head_count_kv", [&](std::uint32_t layer) {
+        return std::int32_t{shape_.kind(layer) == '*'};
+      });
+    } else {
+      add("attention.head_count_kv", latent.is_old_form ? shape_.heads.queries : 1);
+    }
     add_if_set("attention.q_lora_rank", latent.query_rank);
     add("attention.kv_lora_rank", latent.rank);
     add("attention.key_length", latent.is_old_form ? query_size : row_size);
@@ -205,6 +211,12 @@ class Keys {
 
   void add_recurrence() {
     const Shape::Recurrence& recurrence = shape_.recurrence;
+    if (is("kimi-linear") || is("bailingmoe3")) {
+      add("ssm.conv_kernel", recurrence.taps);
+      add("kda.head_dim", recurrence.state);
+      if (is("bailingmoe3")) add("kda.gate_lower_bound", -2.0f);
+      return;
+    }
     add_if_set("ssm.inner_size", recurrence.inner);
     add_if_set("ssm.time_step_rank", recurrence.heads);
     add_if_set("ssm.state_size", recurrence.state);

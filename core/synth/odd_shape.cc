@@ -91,7 +91,10 @@ void draw_recurrence(Shape& shape, Dice& dice) {
   if (recurrence.heads == 0) return;
   recurrence.state = dice.one_of({32u, 64u, 128u});
   recurrence.groups = dice.one_of({1u, 2u, 3u});
-  if (shape.architecture.starts_with("qwen3")) {
+  if (shape.latent.rank > 0) {  // as many heads as attention
+    recurrence.heads = shape.heads.queries;
+    recurrence.inner = recurrence.heads * recurrence.state;
+  } else if (shape.architecture.starts_with("qwen3")) {
     recurrence.heads = recurrence.groups * dice.one_of({1u, 2u, 3u});
     recurrence.inner = recurrence.heads * recurrence.state;
   } else if (shape.architecture == "granitehybrid") {  // loaders insist on twice the embedding

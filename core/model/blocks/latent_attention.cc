@@ -3,9 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <fmt/format.h>
+#include <optional>
 #include <span>
+#include <string>
 
 #include "core/model/blocks/recurrent_parts.h"  // for_each_column
+#include "kvcache/layout.h"
 
 namespace sluice::model {
 namespace {
@@ -23,6 +27,30 @@ std::vector<Matrix> stacked_heads(const LayerTensors& tensors, const char* name,
 }
 
 }  // namespace
+
+LatentAttentionSpec read_latent_attention(const Keys& keys, const HyperParameters& hp,
+                                          bool has_query_latents) {
+  LatentAttentionSpec spec{.embedding = hp.embedding, .norm_epsilon = hp.norm_epsilon};
+  spec.heads = keys.count("attention.head_count");
+  spec.query_rank = has_query_latents ? keys.count("attention.q_lora_rank") : 0;
+  spec.latent = keys.count("attention.kv_lora_rank");
+  if (spec.latent % kvcache::latent_unit != 0) {
+    throw keys.error("attention.kv_lora_rank", fmt::format("is {}, expected a multiple of {}",
+                                                           spec.latent, kvcache::latent_unit));
+  }
+  // Files for the compressed cache say the sizes of its one head by the usual names.
+  keys.leave_aside("attention.head_count_kv");
+  const auto size = [&](const std::string& name) {
+    const std::optional<std::uint32_t> own = keys.find_count(name + "_mla");
+    if (own) keys.leave_aside(name);
+    return own ? *own : keys.count(name);
+  };
+  const std::uint32_t key = size("attention.key_length");
+  spec.value = size("attention.value_length");
+  spec.rotated = keys.count("rope.dimension_count", key - 1);
+  spec.plain = key - spec.rotated;
+  return spec;
+}
 
 LatentAttention::LatentAttention(Decoder& decoder, const LayerTensors& tensors,
                                  const LatentAttentionSpec& spec)
@@ -50,6 +78,7 @@ void LatentAttention::declare_queries(const LayerTensors& tensors) {
   }
   kv_ = tensors.matrix("attn_kv_a_mqa.weight", e, row_size());
   kv_norm_ = tensors.vector("attn_kv_a_norm.weight", {spec_.latent});
+  if (spec_.has_gate) gate_ = tensors.matrix("attn_gate.weight", e, spec_.heads);
   if (rank != 0) q_ = tensors.matrix("attn_q_b.weight", rank, rows);
 }
 
@@ -85,6 +114,7 @@ LatentAttention::Buffers LatentAttention::place(Arena& arena, const BufferShape&
   out.queries = floats(spec_.heads * row_size());
   if (kvcache::moves_sinks(shape.cache)) out.sink_queries = floats(spec_.heads * row_size());
   out.mixed = floats(spec_.heads * spec_.latent);
+  out.gates = floats(gate_.rows);
   return out;
 }
 
@@ -112,6 +142,7 @@ void LatentAttention::run(Pass& pass, const float* in, float* out) {
     pass.compute.multiply(buffers_.mixed + h * r, heads * r, r, columns,
                           std::array{Product{&values_[h], buffers_.heads + h * v, heads * v}});
   }
+  if (spec_.has_gate) for_each_column(pass, [&](std::size_t c) { apply_gates(pass, c); });
   pass.compute.multiply(buffers_.heads, heads * v, heads * v, columns,
                         std::array{Product{&output_, out, spec_.embedding}});
 }
@@ -121,11 +152,11 @@ void LatentAttention::project(Pass& pass, const float* in) {
   const std::size_t e = spec_.embedding, rank = spec_.query_rank, columns = pass.columns.size();
   const Product kv{&kv_, b.rows, row_size()};
   const std::size_t q_size = spec_.heads * query_size();
-  if (rank == 0) {
-    return pass.compute.multiply(in, e, e, columns, std::array{Product{&q_, b.heads, q_size}, kv});
-  }
-  pass.compute.multiply(in, e, e, columns,
-                        std::array{Product{&query_latent_, b.query_latents, rank}, kv});
+  const std::array products{
+      rank == 0 ? Product{&q_, b.heads, q_size} : Product{&query_latent_, b.query_latents, rank},
+      kv, Product{&gate_, b.gates, spec_.heads}};
+  pass.compute.multiply(in, e, e, columns, std::span(products).first(spec_.has_gate ? 3 : 2));
+  if (rank == 0) return;
   for_each_column(pass, [&](std::size_t c) {
     float* latents = b.query_latents + c * rank;
     pass.compute.ops().rms_norm(latents, query_norm_.data(), spec_.norm_epsilon, rank, latents);
@@ -167,10 +198,12 @@ void LatentAttention::finish_queries(Pass& pass, std::size_t c) const {
   if (buffers_.sink_queries != nullptr) {
     float* sink_queries = buffers_.sink_queries + c * heads * row;
     std::memcpy(sink_queries, queries, heads * row * sizeof(float));
-    spec_.rope->rotate_for_sinks(ops, sink_queries + r, heads, row, c);
+    if (spec_.rope != nullptr) {
+      spec_.rope->rotate_for_sinks(ops, sink_queries + r, heads, row, c);
+    }
     pass.cache.hadamard_queries(cache_layer_, sink_queries, heads);
   }
-  spec_.rope->rotate(ops, queries + r, heads, row, c);
+  if (spec_.rope != nullptr) spec_.rope->rotate(ops, queries + r, heads, row, c);
   pass.cache.hadamard_queries(cache_layer_, queries, heads);
 }
 
@@ -179,9 +212,19 @@ void LatentAttention::store_row(Pass& pass, std::size_t c) const {
   const std::size_t r = spec_.latent;
   float* row = buffers_.rows + c * row_size();
   ops.rms_norm(row, kv_norm_.data(), spec_.norm_epsilon, r, row);
-  spec_.rope->rotate(ops, row + r, 1, row_size(), c);
+  if (spec_.rope != nullptr) spec_.rope->rotate(ops, row + r, 1, row_size(), c);
   const Column& column = pass.columns[c];
   pass.cache.write(*column.sequence, cache_layer_, column.position, row, nullptr);
+}
+
+void LatentAttention::apply_gates(Pass& pass, std::size_t c) const {
+  const kernels::VectorOps& ops = pass.compute.ops();
+  const std::size_t heads = spec_.heads, v = spec_.value;
+  float* gates = buffers_.gates + c * heads;
+  ops.sigmoid(gates, heads);
+  for (std::size_t h = 0; h < heads; ++h) {
+    ops.scale(buffers_.heads + (c * heads + h) * v, v, gates[h]);
+  }
 }
 
 }  // namespace sluice::model

@@ -20,6 +20,7 @@
 #include "core/model/blocks/cached_attention.h"
 #include "core/model/decoder.h"
 #include "core/model/hyper_parameters.h"
+#include "core/model/keys.h"
 #include "core/model/rotary_table.h"
 #include "core/model/weights.h"
 
@@ -34,10 +35,16 @@ struct LatentAttentionSpec {
   std::size_t rotated = 0;     // T
   std::size_t value = 0;       // V, elements of Wv_h o_h
   float norm_epsilon = 0;
-  const RotaryTable* rope = nullptr;
-  float scale = 0;  // of scores
+  const RotaryTable* rope = nullptr;  // null: nothing is rotated (Kimi Linear)
+  float scale = 0;                    // of scores
+  bool has_gate = false;  // what comes out of a head is multiplied by sigmoid(attn_gate x) (Ling 3)
   QueryTemperature temperature = {};
 };
+
+// Reads "attention.*" and "rope.dimension_count"; the rotation, the scale and the gate are for the
+// page. Throws ModelError.
+LatentAttentionSpec read_latent_attention(const Keys& keys, const HyperParameters& hp,
+                                          bool has_query_latents);
 
 class LatentAttention final : public Block {
  public:
@@ -61,6 +68,7 @@ class LatentAttention final : public Block {
     float* queries = nullptr;        // [H][R + T]: as the cache sees them
     float* sink_queries = nullptr;   // the same for the sinks; only for a window that moves them
     float* mixed = nullptr;          // [H][R]
+    float* gates = nullptr;          // [H]
   };
 
   void declare_queries(const LayerTensors& tensors);
@@ -70,6 +78,7 @@ class LatentAttention final : public Block {
   void absorb_keys(Pass& pass);
   void finish_queries(Pass& pass, std::size_t c) const;
   void store_row(Pass& pass, std::size_t c) const;
+  void apply_gates(Pass& pass, std::size_t c) const;
 
   std::size_t query_size() const { return spec_.plain + spec_.rotated; }
   std::size_t row_size() const { return spec_.latent + spec_.rotated; }
@@ -85,6 +94,7 @@ class LatentAttention final : public Block {
   std::vector<Matrix> keys_;     // of each head [R][N]; where are_keys_plain_ [N][R]
   bool are_keys_plain_ = false;  // as attn_kv_b has them
   std::vector<Matrix> values_;   // of each head [V][R]
+  Matrix gate_;                  // [H][E], or no rows
   Matrix output_;                // [E][H V]
   Buffers buffers_;
 };

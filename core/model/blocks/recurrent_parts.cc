@@ -22,8 +22,8 @@ void CausalConvolution::run(Pass& pass, std::size_t cache_layer, float* x,
                   args.stride = stride;
                   args.taps = taps.data() + first * tap_count;
                   args.bias = bias.empty() ? nullptr : bias.data() + first;
-                  args.tail = state.before + first;
-                  args.next_tail = state.after + first;
+                  args.tail = state.before + state_offset + first;
+                  args.next_tail = state.after + state_offset + first;
                   args.tail_stride = channels;
                   args.positions = stretch.count;
                   args.channels = std::min(part_max, channels - first);

@@ -16,14 +16,15 @@ struct LayerState {
 };
 LayerState state_of(const Pass& pass, const Stretch& stretch, std::size_t cache_layer);
 
-// A causal convolution of each channel (kernels/convolution.h). Its tail is the first part of the
-// layer's state.
+// A causal convolution of each channel (kernels/convolution.h). Its tail is a part of the layer's
+// state.
 struct CausalConvolution {
   std::size_t channels = 0;
   std::size_t tap_count = 0;
   bool has_silu = false;
-  Vector taps = {};  // [channels][taps]
-  Vector bias = {};  // [channels], or empty
+  std::size_t state_offset = 0;  // where its tail begins in the layer's state, in floats
+  Vector taps = {};              // [channels][taps]
+  Vector bias = {};              // [channels], or empty
 
   std::size_t tail_floats() const { return (tap_count - 1) * channels; }
 

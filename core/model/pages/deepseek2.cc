@@ -6,13 +6,11 @@
 //   x += swiglu_ffn(rms_norm(x)), or shared_expert(rms_norm(x)) + the sum of experts(rms_norm(x))
 #include <cmath>
 #include <fmt/format.h>
-#include <optional>
 #include <string>
 
 #include "core/model/blocks/latent_attention.h"
 #include "core/model/families.h"
 #include "core/model/feed_forwards.h"
-#include "kvcache/layout.h"
 
 namespace sluice::model {
 namespace {
@@ -23,31 +21,6 @@ float yarn_scale(const RopeParameters& rope) {
   if (rope.scaling != RopeScaling::yarn) return 1;
   const float magnitude = 1 + rope.yarn_log_multiplier * std::log(rope.factor);
   return magnitude * magnitude;
-}
-
-LatentAttentionSpec read_attention(const Keys& keys, const HyperParameters& hp,
-                                   const WeightLayout& layout) {
-  LatentAttentionSpec spec{.embedding = hp.embedding, .norm_epsilon = hp.norm_epsilon};
-  spec.heads = keys.count("attention.head_count");
-  const bool has_query_latents = layout.has("blk.0.attn_q_a.weight");
-  spec.query_rank = has_query_latents ? keys.count("attention.q_lora_rank") : 0;
-  spec.latent = keys.count("attention.kv_lora_rank");
-  if (spec.latent % kvcache::latent_unit != 0) {
-    throw keys.error("attention.kv_lora_rank", fmt::format("is {}, expected a multiple of {}",
-                                                           spec.latent, kvcache::latent_unit));
-  }
-  // Files for the compressed cache say the sizes of its one head by the usual names.
-  keys.leave_aside("attention.head_count_kv");
-  const auto size = [&](const std::string& name) {
-    const std::optional<std::uint32_t> own = keys.find_count(name + "_mla");
-    if (own) keys.leave_aside(name);
-    return own ? *own : keys.count(name);
-  };
-  const std::uint32_t key = size("attention.key_length");
-  spec.value = size("attention.value_length");
-  spec.rotated = keys.count("rope.dimension_count", key - 1);
-  spec.plain = key - spec.rotated;
-  return spec;
 }
 
 // Older files do not say which scores the router has; those with a bias for the choice are
@@ -66,7 +39,8 @@ std::unique_ptr<Decoder> make_deepseek2(const Keys& keys, WeightLayout& layout) 
   const FeedForwards feed_forwards(keys, hp, {.router = router_defaults(keys, layout, hp)});
   auto decoder = std::make_unique<Decoder>(hp, layout);
 
-  LatentAttentionSpec attention = read_attention(keys, hp, layout);
+  LatentAttentionSpec attention =
+      read_latent_attention(keys, hp, layout.has("blk.0.attn_q_a.weight"));
   const auto query_size = static_cast<std::uint32_t>(attention.plain + attention.rotated);
   RopeParameters rope = read_rope(keys, hp, query_size);
   attention.scale = yarn_scale(rope) / std::sqrt(static_cast<float>(query_size));

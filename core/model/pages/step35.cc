@@ -5,13 +5,6 @@
 #include "core/model/transformer.h"
 
 namespace sluice::model {
-namespace {
-
-std::vector<float> read_limits(const Keys& keys, const char* name, std::size_t layers) {
-  return keys.contains(name) ? keys.numbers(name, layers) : std::vector<float>(layers, 0);
-}
-
-}  // namespace
 
 std::unique_ptr<Decoder> make_step35(const Keys& keys, WeightLayout& layout) {
   Transformer model(keys, layout);
@@ -26,11 +19,7 @@ std::unique_ptr<Decoder> make_step35(const Keys& keys, WeightLayout& layout) {
   if (layout.has("blk.0.attn_gate.weight")) model.attention.gate = AttentionGate::sigmoid;
   model.feed_forwards.router = sigmoid_router(keys);
   keys.leave_aside("moe_every_n_layers");  // 1: all that are not dense
-  model.feed_forwards.numbers = [routed = read_limits(keys, "swiglu_clamp_exp", model.hp.layers),
-                                 others = read_limits(keys, "swiglu_clamp_shexp", model.hp.layers)](
-                                    std::size_t layer, bool is_routed) {
-    return ActivationNumbers{.limit = is_routed ? routed[layer] : others[layer]};
-  };
+  model.feed_forwards.numbers = swiglu_limits(keys, model.hp.layers);
   return model.make();
 }
 
