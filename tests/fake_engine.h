@@ -106,7 +106,10 @@ class FakeEngine final : public engine::Engine {
  public:
   static constexpr std::uint32_t page_positions = 32;
 
-  explicit FakeEngine(const FakeLimits& limits = {}) : limits_(limits) {}
+  explicit FakeEngine(const FakeLimits& limits = {}) : limits_(limits) {
+    facts_.vocabulary = ByteTokenizer::tokens;
+    facts_.takes_drafts = true;
+  }
 
   const tokenizer::Tokenizer& tokenizer() const override { return tokenizer_; }
   const engine::EngineFacts& facts() const override { return facts_; }
@@ -137,8 +140,15 @@ class FakeEngine final : public engine::Engine {
     logits_.clear();
     for (const engine::SequenceWork& work : works) {
       auto& sequence = dynamic_cast<FakeSequence&>(*work.sequence);
+      if (work.drafts != 0 && !work.wants_logits) throw std::logic_error("drafts without logits");
+      if (work.drafts >= work.tokens.size()) throw std::logic_error("nothing but drafts");
+      if (!sequence.open.empty()) throw std::logic_error("drafts that nobody has judged");
       columns += work.tokens.size();
-      wanted += work.wants_logits ? 1 : 0;
+      wanted += work.wants_logits ? 1 + work.drafts : 0;
+      for (const Token token : work.tokens) {
+        if (token >= 0 && token < static_cast<Token>(ByteTokenizer::tokens)) continue;
+        throw std::logic_error("a token that there is not");
+      }
       if (!seen.insert(work.sequence).second) throw std::logic_error("a sequence twice");
       if (work.tokens.empty()) throw std::logic_error("no tokens");
       sequence.tokens.insert(sequence.tokens.end(), work.tokens.begin(), work.tokens.end());
@@ -147,7 +157,16 @@ class FakeEngine final : public engine::Engine {
         const std::size_t end = sequence.tokens.size() - work.tokens.size() + i + 1;
         work.on_hidden(i, fake_hidden(std::span(sequence.tokens).first(end)));
       }
-      logits_.push_back(work.wants_logits ? fake_logits(sequence.tokens) : std::vector<float>());
+      logits_.emplace_back();
+      for (std::size_t left = work.drafts + 1; work.wants_logits && left-- > 0;) {
+        const std::vector<float> logits =
+            fake_logits(std::span(sequence.tokens).first(sequence.tokens.size() - left));
+        logits_.back().insert(logits_.back().end(), logits.begin(), logits.end());
+      }
+      if (work.drafts == 0) continue;
+      sequence.tokens.resize(sequence.tokens.size() - work.tokens.size());
+      sequence.open.assign(work.tokens.begin(), work.tokens.end());
+      sequence.drafts = work.drafts;
     }
     if (works.empty() || columns > limits_.columns || wanted > limits_.logits) {
       throw std::logic_error("a step beyond its limits");
@@ -180,6 +199,12 @@ class FakeEngine final : public engine::Engine {
       if (reachable(position) != position) throw UsageError("slid");
       tokens.resize(position);
     }
+    void accept(std::size_t count) override {
+      if (open.empty() || count > drafts) throw std::logic_error("more drafts than there are");
+      open.resize(open.size() - drafts + count);
+      tokens.insert(tokens.end(), open.begin(), open.end());
+      open.clear();
+    }
     std::uint32_t reachable(std::uint32_t to) const override {
       if (to >= tokens.size()) return position();
       return window != 0 && tokens.size() > window ? 0 : to;
@@ -202,6 +227,8 @@ class FakeEngine final : public engine::Engine {
       }
     }
     std::vector<Token> tokens;
+    std::vector<Token> open;  // of a step with drafts that has not ended
+    std::size_t drafts = 0;   // of these
     std::vector<Page> pages;
     std::uint32_t capacity_ = 0;
     std::uint32_t window = 0;

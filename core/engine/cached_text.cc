@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "base/check.h"
 #include "core/error.h"
 
 namespace sluice::engine {
@@ -22,6 +23,7 @@ void truncate_pages(kvcache::Sequence& pages, std::uint32_t length) {
 }  // namespace
 
 void CachedText::truncate(std::uint32_t length) {
+  give_up_drafts();
   truncate_pages(pages_, length);
   length_ = std::min(length_, length);
   first_.resize(std::min<std::size_t>(first_.size(), length_));
@@ -43,6 +45,7 @@ void CachedText::expect(std::uint32_t tokens) {
 }
 
 void CachedText::prepare(std::uint32_t end, bool wants_logits) {
+  give_up_drafts();
   const bool is_long = end > stepper_->short_tokens_max();
   // Long keys of a text that is still short may be those of one that will be long.
   if (is_long != pages_.is_long() && (is_long || wants_logits)) {
@@ -57,7 +60,27 @@ void CachedText::prepare(std::uint32_t end, bool wants_logits) {
   }
 }
 
-void CachedText::appended(std::span<const Token> tokens) {
+void CachedText::appended(std::span<const Token> tokens, std::size_t drafts) {
+  if (drafts == 0) return add(tokens);
+  open_.assign(tokens.begin(), tokens.end());
+  drafts_ = drafts;
+}
+
+void CachedText::accept(std::size_t count) {
+  base::check(!open_.empty() && count <= drafts_, "more drafts are accepted than there are");
+  const std::size_t taken = open_.size() - drafts_ + count;
+  stepper_->accept(pages_, taken);
+  add(std::span(open_).first(taken));
+  open_.clear();
+}
+
+void CachedText::give_up_drafts() {
+  if (open_.empty()) return;
+  stepper_->cache().abandon(pages_);
+  open_.clear();
+}
+
+void CachedText::add(std::span<const Token> tokens) {
   length_ += static_cast<std::uint32_t>(tokens.size());
   const std::uint32_t most = stepper_->short_tokens_max();
   if (most == kvcache::unlimited || first_.size() >= most) return;

@@ -55,13 +55,23 @@ class CachedText {
   // After that: the pages, for the step; and when the step has succeeded, what it has appended.
   kvcache::Sequence& pages() { return pages_; }
   const kvcache::Sequence& pages() const { return pages_; }
-  void appended(std::span<const tokenizer::Token> tokens);
+  // If the last `drafts` of them are drafts, the text has none of these tokens until accept() takes
+  // those before the drafts, and the first `count` drafts. What else changes the text drops them.
+  void appended(std::span<const tokenizer::Token> tokens, std::size_t drafts);
+  void accept(std::size_t count);
 
  private:
+  void add(std::span<const tokenizer::Token> tokens);
+  void give_up_drafts();
+
   Stepper* stepper_;
   kvcache::Sequence pages_;  // have fewer tokens than the text while keys are made anew
   std::uint32_t length_ = 0;
   std::vector<tokenizer::Token> first_;  // the first short_tokens_max() tokens, if there is a limit
+  // Of a step with drafts that has not ended: its tokens, whose keys and values lie behind the end
+  // of the pages, and how many of them are drafts.
+  std::vector<tokenizer::Token> open_;
+  std::size_t drafts_ = 0;
 };
 
 }  // namespace sluice::engine

@@ -165,6 +165,7 @@ class CachedSequence final : public Sequence {
   }
   bool reserve(std::uint32_t positions) override { return text_.reserve(positions); }
   void expect(std::uint32_t tokens) override { text_.expect(tokens); }
+  void accept(std::size_t count) override { text_.accept(count); }
   bool is_long() const override { return text_.is_long(); }
 
   CachedText& text() { return text_; }
@@ -223,7 +224,7 @@ class ChunkedSession final : public Session {
     text_.prepare(static_cast<std::uint32_t>(end), logits != 0);
     const StepPart part{&text_.pages(), tokens, logits};
     stepper_.run({&part, 1});
-    text_.appended(tokens);
+    text_.appended(tokens, 0);
   }
 
   Stepper& stepper_;
@@ -311,7 +312,7 @@ class LoadedEngine final : public Engine {
     if (text.length() != 0) throw UsageError("only an empty sequence can be restored");
     if (!prompt_cache_) return 0;
     const std::uint32_t restored = prompt_cache_->restore(text.pages(), tokens);
-    text.appended(tokens.first(restored));
+    text.appended(tokens.first(restored), 0);
     return restored;
   }
 
@@ -329,8 +330,9 @@ class LoadedEngine final : public Engine {
     };
     parts_.clear();
     for (const SequenceWork& work : works) {
-      parts_.push_back({&text_of(work).pages(), work.tokens, work.wants_logits ? std::size_t{1} : 0,
-                        work.on_hidden});
+      check_drafts(work);
+      parts_.push_back({&text_of(work).pages(), work.tokens,
+                        work.wants_logits ? 1 + work.drafts : 0, work.on_hidden, work.drafts});
     }
     check_distinct();
     tell_changes();
@@ -340,11 +342,12 @@ class LoadedEngine final : public Engine {
                    work.wants_logits);
     }
     if (!parts_.empty()) stepper_->run(parts_);
-    for (const SequenceWork& work : works) text_of(work).appended(work.tokens);
+    for (const SequenceWork& work : works) text_of(work).appended(work.tokens, work.drafts);
     results_.clear();
     std::size_t next = 0;
-    for (const SequenceWork& work : works) {
-      results_.push_back(work.wants_logits ? stepper_->logits(next++) : std::span<const float>());
+    for (const StepPart& part : parts_) {
+      results_.push_back(stepper_->logits(next, part.logits));
+      next += part.logits;
     }
     return results_;
   }
@@ -389,6 +392,20 @@ class LoadedEngine final : public Engine {
     const std::string trouble = tape_->trouble();
     has_told_trouble_ = !trouble.empty();
     if (has_told_trouble_) on_change_(trouble);
+  }
+
+  void check_drafts(const SequenceWork& work) const {
+    if (work.drafts == 0) return;
+    if (!facts_.takes_drafts) throw UsageError("this run cannot take tokens back: give no drafts");
+    const std::size_t before = work.tokens.size() - std::min(work.tokens.size(), work.drafts);
+    if (before == 0 || (before > 1 && facts_.has_states) || !work.wants_logits) {
+      throw UsageError("drafts stand behind another token, and want logits");
+    }
+    const std::size_t end = work.sequence->position() + work.tokens.size();
+    const std::uint32_t limit = facts_.short_tokens_max;
+    if (end > limit && end - work.drafts <= limit) {
+      throw UsageError(fmt::format("drafts make a text longer than {} tokens", limit));
+    }
   }
 
   void check_distinct() {
@@ -450,6 +467,9 @@ class LoadedEngine final : public Engine {
     facts_.short_tokens_max = stepper_->short_tokens_max();
     facts_.vocabulary = hyper_parameters().vocabulary;
     facts_.embedding = hyper_parameters().embedding;
+    facts_.has_states = plan().has_states();
+    facts_.takes_drafts = prepared_.planned.decoder->takes_drafts() &&
+                          (!facts_.has_states || plan().kept_columns != 0);
     facts_.pooling_type = opened_->model.metadata().find_int(facts_.architecture + ".pooling_type");
     facts_.weights_bytes = opened_->model.data_bytes();
     facts_.work = decode_work(prepared_.planned);

@@ -73,6 +73,11 @@ struct EngineFacts {
   std::uint32_t short_tokens_max = kvcache::unlimited;
   std::uint32_t vocabulary = 0;  // logits per token
   std::uint32_t embedding = 0;   // floats of a hidden state
+  // Whether steps may have drafts (SequenceWork::drafts): not where a layer has a state that cannot
+  // be computed again without its weights, or where no memory was planned for that. Where layers
+  // have states at all, drafts stand behind one token.
+  bool takes_drafts = false;
+  bool has_states = false;
   // How the file says to make one embedding of the hidden states of a text, if it does: the number
   // of llama.cpp's enum llama_pooling_type.
   std::optional<std::int64_t> pooling_type;
@@ -166,6 +171,10 @@ class Sequence {
   // Says how many tokens an empty sequence will have before logits are wanted. Changes no result,
   // but a text that becomes longer than EngineFacts::short_tokens_max is evaluated only once then.
   virtual void expect(std::uint32_t /*tokens*/) {}
+  // Ends a step with drafts (SequenceWork::drafts): appends the tokens that stood before them, and
+  // the first `count` drafts. Nothing is left of the others. Until then the sequence is as before
+  // the step. Call it before the next step; whatever else changes the sequence gives this step up.
+  virtual void accept(std::size_t count) = 0;
   // Whether what it holds is that of a text that is longer: of use to others that are so, too.
   virtual bool is_long() const { return false; }
 };
@@ -181,6 +190,11 @@ struct SequenceWork {
   // its hidden state after the output norm: [embedding] floats, valid during the call. Must not
   // throw. Empty: not wanted.
   HiddenSink on_hidden = {};
+  // How many of the last tokens are drafts: guesses at what the logits before them will choose. The
+  // step computes the logits after each of them too. It appends nothing, until Sequence::accept()
+  // says which of them were right. Only with wants_logits, and behind one token at least that is no
+  // draft; exactly one where EngineFacts::has_states is true.
+  std::size_t drafts = 0;
 };
 
 class Engine {
@@ -222,16 +236,17 @@ class Engine {
   virtual void save(const Sequence& /*sequence*/, std::span<const tokenizer::Token> /*tokens*/) {}
 
   // Appends the tokens of all works in one pass over the tape. Returns, in the order of `works`,
-  // the logits [vocabulary] of each work that wants them and an empty span for each other; valid
-  // until the next call.
+  // the logits [1 + drafts][vocabulary] of each work that wants them, those before the drafts
+  // first, and an empty span for each other; valid until the next call.
   //
-  // Throws UsageError for more than step_columns() tokens, more than step_logits() works that want
-  // logits, a sequence that is full or occurs twice, and an invalid token; std::system_error when
-  // weights cannot be read; and what EngineOptions::stop_check throws. Nothing has changed then,
-  // and the step may be tried again.
+  // Throws UsageError for more than step_columns() tokens, more than step_logits() logits, a
+  // sequence that is full or occurs twice, an invalid token, drafts that do not stand where they
+  // may, and drafts that make a short text a long one (EngineFacts::short_tokens_max);
+  // std::system_error when weights cannot be read; and what EngineOptions::stop_check throws.
+  // Nothing has changed then, and the step may be tried again.
   virtual std::span<const std::span<const float>> step(std::span<const SequenceWork> works) = 0;
   virtual std::uint32_t step_columns() const = 0;    // most tokens of a step
-  virtual std::uint32_t step_logits() const = 0;     // most works of a step that want logits
+  virtual std::uint32_t step_logits() const = 0;     // most tokens of a step with logits
   virtual std::uint32_t free_positions() const = 0;  // that new_sequence() can still reserve
 
   // One sequence over a whole context, owned by the engine. The first call reserves its room;

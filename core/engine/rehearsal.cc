@@ -133,7 +133,8 @@ Rehearsal::Rehearsal(plan::PlannedModel& planned, const kernels::KernelTable& ke
       compute_(kernels, team, tape_, planned.decoder->size_max(), planned.plan.chunk,
                planned.plan.tape_options.held_max) {
   compute_.set_expert_chooser(EvenChoice());
-  planned_.decoder->allocate({planned.plan.chunk, team.size(), planned.plan.cache});
+  planned_.decoder->allocate(
+      {planned.plan.chunk, team.size(), planned.plan.cache, planned.plan.kept_columns});
 }
 
 double Rehearsal::step_seconds(std::size_t sequences, std::size_t tokens,

@@ -46,12 +46,13 @@ Stepper::Stepper(model::Decoder& decoder, const plan::MemoryPlan& plan,
       x_(std::size_t{plan.chunk} * decoder.hyper_parameters().embedding * sizeof(float)),
       logits_(std::size_t{plan.logits_columns} * decoder.hyper_parameters().vocabulary *
               sizeof(float)) {
-  decoder_.allocate({plan.chunk, team.size(), plan.cache});
+  decoder_.allocate({plan.chunk, team.size(), plan.cache, plan.kept_columns});
   base::check(
       decoder_.held_bytes() + compute_.held_bytes() + x_.size() == plan.bytes_of("activations") &&
           logits_.size() == plan.bytes_of("logits"),
       "an engine allocates other memory than was planned");
   columns_.reserve(plan.chunk);
+  kept_columns_.reserve(plan.kept_columns);
 }
 
 void Stepper::run(std::span<const StepPart> parts) {
@@ -62,13 +63,14 @@ void Stepper::run(std::span<const StepPart> parts) {
   tape_.expect_step_end(wanted == 0 ? decoder_.head_turn()
                                     : std::numeric_limits<std::size_t>::max());
   embed(parts);
+  find_kept(parts);
   const auto has_sink = [](const StepPart& part) { return part.on_hidden != nullptr; };
   const float* hidden = nullptr;
   try {
     for (const StepPart& part : parts) {
       cache_.prepare(*part.sequence, static_cast<std::uint32_t>(part.tokens.size()));
     }
-    decoder_.run_layers(compute_, {columns_, cache_, column(0)});
+    decoder_.run_layers(compute_, {columns_, cache_, column(0), kept_columns_});
     if (std::ranges::any_of(parts, has_sink)) {
       hidden = decoder_.run_output_norm(compute_, column(0), columns_.size());
     }
@@ -79,10 +81,45 @@ void Stepper::run(std::span<const StepPart> parts) {
   }
   // The sequences advance only now. A step that failed before has written only behind the ends of
   // its sequences, where the next attempt writes again.
+  // Drafts that are not accepted are the same case.
   for (const StepPart& part : parts) {
+    if (part.drafts != 0) continue;
     cache_.advance(*part.sequence, static_cast<std::uint32_t>(part.tokens.size()));
   }
   if (hidden != nullptr) tell_hidden(parts, hidden);
+}
+
+// Where no layer has a state, nothing needs to be kept.
+void Stepper::find_kept(std::span<const StepPart> parts) {
+  kept_columns_.clear();
+  kept_.clear();
+  if (plan_.kept_columns == 0) return;
+  std::size_t end = 0;
+  for (const StepPart& part : parts) {
+    const std::size_t begin = std::exchange(end, end + part.tokens.size());
+    if (part.drafts == 0) continue;
+    kept_.push_back({part.sequence, kept_columns_.size(), part.tokens.size()});
+    for (std::size_t c = begin; c < end; ++c) kept_columns_.push_back(c);
+  }
+  base::check(kept_columns_.size() <= plan_.kept_columns,
+              "more columns are kept than there is memory for");
+}
+
+void Stepper::accept(kvcache::Sequence& sequence, std::size_t count) {
+  if (plan_.kept_columns != 0) {
+    const auto kept = std::ranges::find(kept_, &sequence, &Kept::sequence);
+    base::check(kept != kept_.end() && count <= kept->count,
+                "drafts are accepted that are not those of the last step");
+    if (count != kept->count) {
+      columns_.clear();
+      for (std::size_t i = 0; i < count; ++i) {
+        columns_.push_back({&sequence, sequence.length() + static_cast<std::uint32_t>(i), 0});
+      }
+      decoder_.replay(compute_, columns_, cache_, kept->first);
+    }
+  }
+  cache_.advance(sequence, static_cast<std::uint32_t>(count));
+  cache_.abandon(sequence);
 }
 
 // `hidden`: [columns][embedding].
@@ -145,8 +182,10 @@ void Stepper::run_head(std::span<const StepPart> parts, std::size_t count) {
   }
 }
 
-std::span<const float> Stepper::logits(std::size_t i) const {
-  return row_of_logits(i);
+std::span<const float> Stepper::logits(std::size_t i, std::size_t count) const {
+  if (count == 0) return {};
+  const std::span<const float> first = row_of_logits(i), last = row_of_logits(i + count - 1);
+  return {first.data(), last.data() + last.size()};
 }
 
 float* Stepper::column(std::size_t c) const {

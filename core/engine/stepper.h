@@ -27,6 +27,9 @@ struct StepPart {
   std::size_t logits;                        // how many of the last tokens get logits
   // Called with the hidden state after the output norm of each token; empty: not wanted.
   std::function<void(std::size_t i, std::span<const float> hidden)> on_hidden = {};
+  // How many of the last tokens are drafts. If there are any, the keys and values of all tokens are
+  // written, but the sequence does not grow.
+  std::size_t drafts = 0;
 };
 
 // Throws UsageError when `count` more tokens than `length` do not fit into the sequence.
@@ -62,13 +65,18 @@ class Stepper {
   // again.
   void run(std::span<const StepPart> parts);
 
-  // The i-th logits of the last step, in the order of parts and tokens: [vocabulary], valid until
-  // the next step.
-  std::span<const float> logits(std::size_t i) const;
+  // Ends the part of a sequence with drafts in the last step: it grows by the first `count` of its
+  // tokens. Changes no other sequence.
+  void accept(kvcache::Sequence& sequence, std::size_t count);
+
+  // `count` logits of the last step from the i-th on, in the order of parts and tokens:
+  // [count][vocabulary], valid until the next step.
+  std::span<const float> logits(std::size_t i, std::size_t count = 1) const;
 
  private:
   void check(std::span<const StepPart> parts) const;
   void embed(std::span<const StepPart> parts);
+  void find_kept(std::span<const StepPart> parts);
   void run_head(std::span<const StepPart> parts, std::size_t count);
   void tell_hidden(std::span<const StepPart> parts, const float* hidden) const;
   float* column(std::size_t c) const;
@@ -86,6 +94,13 @@ class Stepper {
   topology::AlignedBytes x_;       // [chunk][embedding]
   topology::AlignedBytes logits_;  // [logits_columns][vocabulary]
   std::vector<model::Column> columns_;
+  // Of the last step: the columns of parts with drafts, and which of them are those of a sequence.
+  struct Kept {
+    const kvcache::Sequence* sequence;
+    std::size_t first, count;
+  };
+  std::vector<std::size_t> kept_columns_;
+  std::vector<Kept> kept_;
 };
 
 }  // namespace sluice::engine

@@ -47,6 +47,14 @@ std::uint32_t Decoder::short_tokens_max() const {
   return most;
 }
 
+bool Decoder::takes_drafts() const {
+  const auto states = std::ranges::count_if(
+      cache_layers_, [](const kvcache::LayerShape& layer) { return layer.state_floats != 0; });
+  std::ptrdiff_t replayed = 0;
+  for_each_block([&](const Block& block) { replayed += block.fed_floats() != 0 ? 1 : 0; });
+  return states == replayed;
+}
+
 std::size_t Decoder::size_max() const {
   std::size_t most = prologue_ ? prologue_->size_max() : hp_.embedding;
   for_each_block([&](const Block& block) { most = std::max(most, block.size_max()); });
@@ -69,6 +77,8 @@ std::size_t Decoder::buffer_bytes(const BufferShape& shape) const {
   place(lasting, shape);
   for (const RotaryTable& rope : ropes_) rope.measure(lasting, shape);
   if (prologue_) prologue_->measure(lasting, shape);
+  for_each_block(
+      [&](const Block& block) { lasting.floats(shape.kept_columns * block.fed_floats()); });
   std::size_t most = 0;
   for_each_block([&](const Block& block) {
     Arena own;
@@ -85,6 +95,9 @@ void Decoder::allocate(const BufferShape& shape) {
   buffers_ = place(lasting, shape);
   for (RotaryTable& rope : ropes_) rope.bind(lasting, shape);
   if (prologue_) prologue_->bind(lasting, shape);
+  for_each_block([&](Block& block) {
+    block.keep_in(lasting.floats(shape.kept_columns * block.fed_floats()));
+  });
   for_each_block([&](Block& block) {
     Arena own(memory.subspan(lasting.bytes()));
     block.bind(own, shape);
@@ -109,9 +122,16 @@ void Decoder::run_layers(Compute& compute, const Step& step) {
                    }
                  });
   }
-  Pass pass{compute, step.cache, step.columns, stretches_, buffers_.kept};
+  Pass pass{compute, step.cache, step.columns, stretches_, step.kept, buffers_.kept};
   if (prologue_) prologue_->run(pass, step.x, nullptr);
   for (const Residual& residual : residuals_) run(pass, residual, step.x);
+}
+
+void Decoder::replay(Compute& compute, std::span<const Column> columns,
+                     const kvcache::KvCache& cache, std::size_t first) {
+  find_stretches(columns);
+  Pass pass{compute, cache, columns, stretches_, {}, nullptr};
+  for_each_block([&](Block& block) { block.replay(pass, first); });
 }
 
 void Decoder::find_stretches(std::span<const Column> columns) {

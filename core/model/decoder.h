@@ -71,6 +71,10 @@ class Decoder {
   // rotate all texts alike.
   std::uint32_t short_tokens_max() const;
 
+  // Whether tokens can be taken back after a step: not if a block has a state that it does not
+  // replay.
+  bool takes_drafts() const;
+
   // What each layer keeps of a token.
   const std::vector<kvcache::LayerShape>& cache_layers() const { return cache_layers_; }
 
@@ -87,6 +91,12 @@ class Decoder {
   // Throws what Compute::multiply throws; no sequence has advanced then, and the step may be tried
   // again after embedding x again.
   void run_layers(Compute& compute, const Step& step);
+
+  // After run_layers(), writes the recurrent states anew, of a sequence of which only the first of
+  // its columns in Step::kept become part: `columns`, which are the kept ones from number `first`
+  // on. Reads no weights.
+  void replay(Compute& compute, std::span<const Column> columns, const kvcache::KvCache& cache,
+              std::size_t first);
 
   // The turn of the tape at which run_head() begins; run_layers() reads all turns before it.
   std::size_t head_turn() const { return head_.slices.front().turn; }

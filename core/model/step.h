@@ -28,6 +28,9 @@ struct Step {
   std::span<const Column> columns;
   const kvcache::KvCache& cache;
   float* x;  // [columns][embedding]; in: the embedded tokens; out: the output of the last layer
+  // The columns whose part in recurrent states is kept (Block::replay), at most
+  // BufferShape::kept_columns.
+  std::span<const std::size_t> kept = {};
 };
 
 // A step as a block sees it.
@@ -36,8 +39,9 @@ struct Pass {
   const kvcache::KvCache& cache;
   std::span<const Column> columns;
   std::span<const Stretch> stretches;  // all columns, in order
+  std::span<const std::size_t> kept;   // as in Step
   // The stream as the last residual with `keeps_input` saw it, [columns][E]; null without one.
-  const float* kept;
+  const float* kept_input;
 };
 
 // The largest steps, and the cache, for which buffers are made.
@@ -45,6 +49,7 @@ struct BufferShape {
   std::size_t columns;  // the most of a step
   std::size_t threads;
   const kvcache::CacheConfig& cache;
+  std::size_t kept_columns = 0;
 };
 
 }  // namespace sluice::model

@@ -41,6 +41,7 @@ struct Shape {
   std::uint32_t context;
   std::uint32_t chunk;
   std::uint64_t cache_positions = 0;  // of all sequences together; 0: sequences * context
+  std::uint32_t drafts = 0;           // columns of a step whose logits are wanted besides
 };
 
 std::uint64_t sum(const std::vector<Line>& lines) {
@@ -98,6 +99,7 @@ class Planner {
     plan.chunk = shape.chunk;
     plan.logits_columns = logits_columns(shape);
     plan.cache = cache_config(out, shape);
+    plan.kept_columns = kept_columns(out, shape);
     plan.lines = lines_but_weights(out, shape);
 
     const bool maps_files = plan.is_resident || request_.io == streaming::Io::mmap;
@@ -106,10 +108,12 @@ class Planner {
     add_weights(plan, maps_files);
   }
 
-  // Makes the shape smaller, if possible. Prompts take longer then, and a context that nobody asked
-  // for becomes shorter.
+  // Makes the shape smaller, if possible. Nothing is drafted then, prompts take longer, and a
+  // context that nobody asked for becomes shorter.
   bool shrink(Shape& shape) const {
-    if (shape.chunk > least_chunk()) {
+    if (shape.drafts != 0) {
+      shape.drafts = 0;
+    } else if (shape.chunk > least_chunk()) {
       shape.chunk = std::max(shape.chunk / 2, least_chunk());
     } else if (chooses_context() && shape.context > default_context_min) {
       shape.context = std::max(shape.context / 2, default_context_min);
@@ -122,7 +126,7 @@ class Planner {
   // Finds the longest context of the model with which everything fits and nothing is streamed.
   void grow(PlannedModel& out, Shape shape) const {
     const auto fits_with = [&](std::uint32_t context) {
-      fill(out, {context, shape.chunk});
+      fill(out, {context, shape.chunk, 0, shape.drafts});
       return out.plan.fits() && out.plan.tape.streamed_segments == 0;
     };
     std::uint32_t fitting = shape.context, too_long = hp(out).context;
@@ -132,12 +136,12 @@ class Planner {
           fitting + std::max((too_long - fitting) / 2 / context_step * context_step, context_step);
       (fits_with(middle) ? fitting : too_long) = middle;
     }
-    fill(out, {fitting, shape.chunk});
+    fill(out, {fitting, shape.chunk, 0, shape.drafts});
   }
 
   // Gives every sequence its full length, if everything still fits and nothing is streamed.
   void widen(PlannedModel& out, const Shape& shape) const {
-    fill(out, {shape.context, shape.chunk});
+    fill(out, {shape.context, shape.chunk, 0, shape.drafts});
     if (!out.plan.fits() || out.plan.tape.streamed_segments != 0) fill(out, shape);
   }
 
@@ -154,8 +158,21 @@ class Planner {
     return request_.context == 0 ? request_.window : std::min(request_.window, request_.context);
   }
 
+  std::uint32_t drafts(const PlannedModel& m) const {
+    if (!m.decoder->takes_drafts()) return 0;
+    return request_.drafts * std::min(request_.parallel, draft_sequences_max);
+  }
+
+  // Where there are states, all tokens of a sequence with drafts want logits.
+  std::uint32_t kept_columns(const PlannedModel& m, const Shape& shape) const {
+    const bool has_states = kvcache::state_bytes(cache_config(m, shape)) != 0;
+    return has_states && shape.drafts != 0 ? logits_columns(shape) : 0;
+  }
+
   std::uint32_t logits_columns(const Shape& shape) const {
-    return std::max(std::min(request_.logits_columns, shape.chunk), request_.parallel);
+    const std::uint32_t wanted =
+        std::max(request_.logits_columns, request_.parallel) + shape.drafts;
+    return std::max(std::min(wanted, shape.chunk), request_.parallel);
   }
 
   const model::HyperParameters& hp(const PlannedModel& m) const {
@@ -167,7 +184,7 @@ class Planner {
   Shape choose_shape(const PlannedModel& m) const {
     const std::uint64_t share = m.plan.budget.bytes / 4;
     Shape shape{request_.window != 0 ? window_context() : request_.context, 1,
-                request_cache_positions()};
+                request_cache_positions(), drafts(m)};
     if (chooses_context()) {
       shape.context = std::min(hp(m).context, default_context_max);
       while (!m.plan.is_resident && shape.context > default_context_min &&
@@ -223,7 +240,8 @@ class Planner {
   }
 
   std::uint64_t activation_bytes(const PlannedModel& m, const Shape& shape) const {
-    return m.decoder->buffer_bytes({shape.chunk, request_.threads, cache_config(m, shape)}) +
+    return m.decoder->buffer_bytes(
+               {shape.chunk, request_.threads, cache_config(m, shape), kept_columns(m, shape)}) +
            model::Compute::bytes(m.decoder->size_max(), shape.chunk, request_.threads) +
            std::uint64_t{shape.chunk} * hp(m).embedding * sizeof(float);
   }

@@ -58,6 +58,8 @@ class BaselineWatch {
 // Working memory of the sampler for each token of the vocabulary: sampling::SamplerScratch.
 inline constexpr std::uint64_t sampling_bytes_per_token = 12;
 
+inline constexpr std::uint32_t draft_sequences_max = 4;
+
 // What a user asks of a run, and the plan depends on.
 struct RunSettings {
   std::optional<std::uint64_t> budget_bytes;  // all memory of the process; nothing: auto
@@ -78,6 +80,9 @@ struct RunSettings {
   std::uint32_t chunk = 512;  // most tokens of a prompt in one step
   // Most tokens of a step whose logits are wanted, and held at the same time.
   std::uint32_t logits_columns = 1;
+  // How many drafts of each sequence a step may have, which want logits too; of many sequences
+  // together draft_sequences_max times as many. None where memory is short.
+  std::uint32_t drafts = 0;
   streaming::Io io = streaming::Io::automatic;
 };
 
@@ -113,11 +118,15 @@ struct MemoryPlan {
   kvcache::CacheConfig cache;
   std::uint32_t chunk = 0;
   std::uint32_t logits_columns = 0;
+  // The most columns of a step that sequences with drafts have; 0 where no layer has a recurrent
+  // state, and nothing of them has to be kept.
+  std::uint32_t kept_columns = 0;
   streaming::TapeOptions tape_options;
   streaming::TapePlan tape;
 
   std::uint64_t total_bytes() const;
   std::uint64_t bytes_of(std::string_view line) const;  // 0 when there is no such line
+  bool has_states() const { return kvcache::state_bytes(cache) != 0; }
   bool fits() const { return total_bytes() <= budget.bytes; }
 };
 

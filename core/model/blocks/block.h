@@ -28,6 +28,15 @@ class Block {
   // out = block(in), both [columns][embedding]; they may be the same memory. Throws what
   // Compute::multiply throws.
   virtual void run(Pass& pass, const float* in, float* out) = 0;
+
+  // Of a block with a recurrent state. run() writes the state after all columns; where only some of
+  // them become part of a sequence, replay() writes the state after these. For that run() keeps
+  // what the columns in Pass::kept feed into the state: fed_floats() floats each, in the memory of
+  // keep_in(), which lasts until the next step. `pass` has the columns that became part, which are
+  // those that run() has kept from number `first` on.
+  virtual std::size_t fed_floats() const { return 0; }
+  virtual void keep_in(float* /*fed*/) {}
+  virtual void replay(Pass& /*pass*/, std::size_t /*first*/) {}
 };
 
 }  // namespace sluice::model

@@ -98,14 +98,31 @@ void DeltaNet::run(Pass& pass, const float* in, float* out) {
   if (joint_.rows != 0 || betas_and_alphas_.rows != 0) {
     for_each_column(pass, [&](std::size_t c) { separate(pass, c); });
   }
-  convolution_.run(pass, cache_layer_, b.mixed, mixed_size());
+  keep_columns(pass, fed_parts(), fed_);
+  mix(pass);
+  pass.compute.multiply(b.gates, value_size(), value_size(), columns,
+                        std::array{Product{&output_, out, e}});
+}
+
+void DeltaNet::replay(Pass& pass, std::size_t first) {
+  restore_columns(pass, fed_parts(), fed_ + first * fed_floats());
+  mix(pass);
+}
+
+std::array<FedPart, 3> DeltaNet::fed_parts() const {
+  const std::size_t n = spec_.value_heads;
+  return {FedPart{buffers_.mixed, mixed_size(), mixed_size()}, FedPart{buffers_.decays, n, n},
+          FedPart{buffers_.rates, n, n}};
+}
+
+// Everything between the projections: reads and writes the state.
+void DeltaNet::mix(Pass& pass) const {
+  convolution_.run(pass, cache_layer_, buffers_.mixed, mixed_size());
   for_each_column(pass, [&](std::size_t c) { prepare_column(pass, c); });
-  for_each_part(pass, cache_layer_, n,
+  for_each_part(pass, cache_layer_, spec_.value_heads,
                 [&](const Stretch& stretch, const LayerState& state, std::size_t head) {
                   run_head(pass, stretch, state, head);
                 });
-  pass.compute.multiply(b.gates, value_size(), value_size(), columns,
-                        std::array{Product{&output_, out, e}});
 }
 
 // Puts what has been computed together where it would be if it had not.

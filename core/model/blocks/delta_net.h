@@ -11,6 +11,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 
 #include "core/model/blocks/block.h"
@@ -48,6 +49,9 @@ class DeltaNet final : public Block {
   void measure(Arena& arena, const BufferShape& shape) const override { place(arena, shape); }
   void bind(Arena& arena, const BufferShape& shape) override { buffers_ = place(arena, shape); }
   void run(Pass& pass, const float* in, float* out) override;
+  std::size_t fed_floats() const override { return mixed_size() + 2 * spec_.value_heads; }
+  void keep_in(float* fed) override { fed_ = fed; }
+  void replay(Pass& pass, std::size_t first) override;
 
  private:
   // All are [columns][...].
@@ -63,6 +67,8 @@ class DeltaNet final : public Block {
   Buffers place(Arena& arena, const BufferShape& shape) const;
   void declare_projections(const LayerTensors& tensors);
   void separate(Pass& pass, std::size_t c) const;
+  std::array<FedPart, 3> fed_parts() const;
+  void mix(Pass& pass) const;
   void prepare_column(Pass& pass, std::size_t c) const;
   std::size_t key_head_of(std::size_t value_head) const;
   void run_head(const Pass& pass, const Stretch& stretch, const LayerState& state,
@@ -84,6 +90,7 @@ class DeltaNet final : public Block {
   Vector norm_;                    // [Dv]
   CausalConvolution convolution_;  // of `mixed`
   Buffers buffers_;
+  float* fed_ = nullptr;  // [kept columns][fed_floats()]
 };
 
 }  // namespace sluice::model

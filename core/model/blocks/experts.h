@@ -47,7 +47,7 @@ class Experts final : public Block {
   void measure(Arena& arena, const BufferShape& shape) const override;
   void bind(Arena& arena, const BufferShape& shape) override;
   void run(Pass& pass, const float* in, float* out) override {
-    run(pass, routes_kept_ ? pass.kept : in, in, out);
+    run(pass, routes_kept_ ? pass.kept_input : in, in, out);
   }
 
   // The same, for a router whose input differs from that of the experts. `routed`: [columns][E].

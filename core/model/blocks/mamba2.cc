@@ -59,14 +59,29 @@ void Mamba2::run(Pass& pass, const float* in, float* out) {
   const std::size_t e = spec_.embedding, columns = pass.columns.size();
   float* z = buffers_.projected;
   pass.compute.multiply(in, e, e, columns, std::array{Product{&in_, buffers_.projected, row()}});
-  convolution_.run(pass, cache_layer_, z + spec_.inner, row());
+  keep_columns(pass, fed_parts(), fed_);
+  mix(pass);
+  for_each_column(pass, [&](std::size_t c) { finish_column(pass, c); });
+  pass.compute.multiply(z, row(), spec_.inner, columns, std::array{Product{&output_, out, e}});
+}
+
+void Mamba2::replay(Pass& pass, std::size_t first) {
+  restore_columns(pass, fed_parts(), fed_ + first * fed_floats());
+  mix(pass);
+}
+
+std::array<FedPart, 1> Mamba2::fed_parts() const {
+  return {FedPart{buffers_.projected + spec_.inner, row(), fed_floats()}};
+}
+
+// What reads and writes the state: the convolution and the scan.
+void Mamba2::mix(Pass& pass) const {
+  convolution_.run(pass, cache_layer_, buffers_.projected + spec_.inner, row());
   for_each_column(pass, [&](std::size_t c) { prepare_column(pass, c); });
   for_each_part(pass, cache_layer_, spec_.heads,
                 [&](const Stretch& stretch, const LayerState& state, std::size_t head) {
                   run_head(pass, stretch, state, head);
                 });
-  for_each_column(pass, [&](std::size_t c) { finish_column(pass, c); });
-  pass.compute.multiply(z, row(), spec_.inner, columns, std::array{Product{&output_, out, e}});
 }
 
 // Computes the time steps and decays of a column.

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 
 #include "core/model/blocks/block.h"
@@ -42,6 +43,9 @@ class Mamba2 final : public Block {
   void measure(Arena& arena, const BufferShape& shape) const override { place(arena, shape); }
   void bind(Arena& arena, const BufferShape& shape) override { buffers_ = place(arena, shape); }
   void run(Pass& pass, const float* in, float* out) override;
+  std::size_t fed_floats() const override { return channels() + spec_.heads; }
+  void keep_in(float* fed) override { fed_ = fed; }
+  void replay(Pass& pass, std::size_t first) override;
 
  private:
   struct Buffers {
@@ -50,6 +54,8 @@ class Mamba2 final : public Block {
   };
 
   Buffers place(Arena& arena, const BufferShape& shape) const;
+  std::array<FedPart, 1> fed_parts() const;
+  void mix(Pass& pass) const;
   void prepare_column(Pass& pass, std::size_t c) const;
   void run_head(const Pass& pass, const Stretch& stretch, const LayerState& state,
                 std::size_t head) const;
@@ -67,6 +73,7 @@ class Mamba2 final : public Block {
   Vector norm_;                    // [G][I / G], or empty
   CausalConvolution convolution_;  // of x, B and C
   Buffers buffers_;
+  float* fed_ = nullptr;  // [kept columns][fed_floats()]
 };
 
 }  // namespace sluice::model

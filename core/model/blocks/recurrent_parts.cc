@@ -10,6 +10,23 @@ LayerState state_of(const Pass& pass, const Stretch& stretch, std::size_t cache_
           pass.cache.next_state(sequence, cache_layer).data()};
 }
 
+void keep_columns(const Pass& pass, std::span<const FedPart> parts, float* fed) {
+  for (const std::size_t column : pass.kept) {
+    for (const FedPart& part : parts) {
+      fed = std::copy_n(part.rows + column * part.stride, part.floats, fed);
+    }
+  }
+}
+
+void restore_columns(const Pass& pass, std::span<const FedPart> parts, const float* fed) {
+  for (std::size_t column = 0; column < pass.columns.size(); ++column) {
+    for (const FedPart& part : parts) {
+      std::copy_n(fed, part.floats, part.rows + column * part.stride);
+      fed += part.floats;
+    }
+  }
+}
+
 void CausalConvolution::run(Pass& pass, std::size_t cache_layer, float* x,
                             std::size_t stride) const {
   constexpr std::size_t part_max = 256;  // channels of a work item

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 
 #include "core/model/step.h"
 #include "core/model/weights.h"
@@ -31,6 +32,17 @@ struct CausalConvolution {
   // Convolves the columns x[c * stride ...] of `channels` features in place, on all threads.
   void run(Pass& pass, std::size_t cache_layer, float* x, std::size_t stride) const;
 };
+
+// Numbers that columns feed into a state: the first `floats` of each row of an array
+// [columns][stride].
+struct FedPart {
+  float* rows;
+  std::size_t stride, floats;
+};
+// Copies these parts of the columns in Pass::kept to `fed`, one column after the other; and back
+// from there to the columns of a pass that has only such columns.
+void keep_columns(const Pass& pass, std::span<const FedPart> parts, float* fed);
+void restore_columns(const Pass& pass, std::span<const FedPart> parts, const float* fed);
 
 // Calls f(stretch, state, part) for each sequence of the step and each of its `parts` parts (such
 // as heads), on all threads.

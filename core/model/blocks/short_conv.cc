@@ -23,9 +23,15 @@ void ShortConv::run(Pass& pass, const float* in, float* out) {
   float* x = projected_ + 2 * e;
   pass.compute.multiply(in, e, e, columns, std::array{Product{&in_, projected_, row}});
   for_each_column(pass, [&](std::size_t i) { ops.multiply(b + i * row, e, x + i * row); });
+  keep_columns(pass, fed_parts(), fed_);
   convolution_.run(pass, cache_layer_, x, row);
   for_each_column(pass, [&](std::size_t i) { ops.multiply(c + i * row, e, x + i * row); });
   pass.compute.multiply(x, row, e, columns, std::array{Product{&out_, out, e}});
+}
+
+void ShortConv::replay(Pass& pass, std::size_t first) {
+  restore_columns(pass, fed_parts(), fed_ + first * fed_floats());
+  convolution_.run(pass, cache_layer_, fed_parts()[0].rows, fed_parts()[0].stride);
 }
 
 }  // namespace sluice::model

@@ -7,6 +7,7 @@
 // the last products B * X.
 #pragma once
 
+#include <array>
 #include <cstddef>
 
 #include "core/model/blocks/block.h"
@@ -30,6 +31,9 @@ class ShortConv final : public Block {
   void measure(Arena& arena, const BufferShape& shape) const override { place(arena, shape); }
   void bind(Arena& arena, const BufferShape& shape) override { projected_ = place(arena, shape); }
   void run(Pass& pass, const float* in, float* out) override;
+  std::size_t fed_floats() const override { return spec_.embedding; }
+  void keep_in(float* fed) override { fed_ = fed; }
+  void replay(Pass& pass, std::size_t first) override;
 
  private:
   float* place(Arena& arena, const BufferShape& shape) const {
@@ -41,7 +45,12 @@ class ShortConv final : public Block {
   Matrix in_;   // [3 E][E]: B, C, X
   Matrix out_;  // [E][E]
   CausalConvolution convolution_;
+  std::array<FedPart, 1> fed_parts() const {
+    const std::size_t e = spec_.embedding;
+    return {FedPart{projected_ + 2 * e, 3 * e, e}};
+  }
   float* projected_ = nullptr;  // [columns][B, C, X]
+  float* fed_ = nullptr;        // [kept columns][fed_floats()]
 };
 
 }  // namespace sluice::model
