@@ -43,6 +43,7 @@ const std::map<std::string, Parts>& arrows() {
     below_serve.insert("core/engine");
     below_serve.insert("core/constrain");
     below_serve.insert("core/rows");
+    below_serve.insert("core/speculate");
     Parts below_batch = below_serve;
     below_batch.insert("core/serve");
     Parts below_jobs = below_batch;
@@ -80,6 +81,7 @@ const std::map<std::string, Parts>& arrows() {
         {"core/constrain", leaves_and({"core/gguf", "core/tokenizer"})},
         {"core/sampling", leaves_and({"core/gguf", "core/tokenizer"})},
         {"core/rows", below_rows},
+        {"core/speculate", leaves_and({"core/gguf", "core/tokenizer"})},
         {"core/plan", below_plan},
         {"core/engine", below_engine},
         {"core/serve", below_serve},

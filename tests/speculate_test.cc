@@ -1,0 +1,183 @@
+// Where drafts come from, and how many of them a step gets.
+#include <algorithm>
+#include <cstdint>
+#include <random>
+#include <span>
+#include <vector>
+
+#include "core/speculate/acceptance.h"
+#include "core/speculate/share_columns.h"
+#include "core/speculate/step_times.h"
+#include "core/speculate/suffix_source.h"
+#include "tests/catch.h"
+#include "tests/random_seed.h"
+
+namespace sluice::speculate {
+namespace {
+
+using tokenizer::Token;
+using Tokens = std::vector<Token>;
+
+std::vector<Draft> proposed(Source& source, std::size_t most) {
+  std::vector<Draft> drafts;
+  source.propose(most, drafts);
+  return drafts;
+}
+
+// What an oracle proposes that looks at all places: the longest agreement, and the newest of them.
+Tokens expected_drafts(const Tokens& text, std::size_t most) {
+  std::size_t best = 0, from = 0;
+  for (std::size_t next = text.size(); next-- > 1;) {
+    std::size_t count = 0;
+    while (count < next && text[next - 1 - count] == text[text.size() - 1 - count]) ++count;
+    if (count > best) best = count, from = next;
+  }
+  Tokens out;
+  if (best < 2) return out;
+  Tokens longer = text;
+  for (std::size_t i = 0; i < most; ++i) {
+    out.push_back(longer[from + i]);
+    longer.push_back(out.back());
+  }
+  return out;
+}
+
+// A step of so many columns takes the time that `seconds` says.
+template <class Function>
+StepTimes times_of(const Function& seconds) {
+  StepTimes times(1);
+  for (std::size_t columns = 1; columns <= 32; ++columns) times.measured(columns, seconds(columns));
+  return times;
+}
+
+std::vector<Draft> drafts_of_grade(std::uint8_t grade, std::size_t count) {
+  return std::vector<Draft>(count, Draft{1, grade});
+}
+
+}  // namespace
+
+TEST_CASE("drafts of a text are what came behind its longest repetition") {
+  std::mt19937_64 random(test::random_seed());
+  for (int round = 0; round < 300; ++round) {
+    const auto alphabet = static_cast<Token>(2 + random() % 5);
+    SuffixSource source;
+    Tokens text;
+    const std::size_t size = random() % 60;
+    while (text.size() < size) {
+      Tokens part(1 + random() % 5);
+      for (Token& token : part) token = static_cast<Token>(random()) % alphabet;
+      source.accepted(part);
+      text.insert(text.end(), part.begin(), part.end());
+      const std::size_t most = random() % 12;
+      const std::vector<Draft> drafts = proposed(source, most);
+      Tokens tokens;
+      for (const Draft& draft : drafts) tokens.push_back(draft.token);
+      REQUIRE(tokens == expected_drafts(text, most));
+      CHECK(std::ranges::is_sorted(drafts, {}, &Draft::grade));
+    }
+    source.forget();
+    CHECK(proposed(source, 5).empty());
+  }
+}
+
+TEST_CASE("drafts of a long text come from its newest part, and its repetitions are found") {
+  std::mt19937_64 random(test::random_seed());
+  SuffixSource source;
+  Tokens text(SuffixSource::tokens_max / 4);
+  for (Token& token : text) token = static_cast<Token>(random() % 100000);
+  std::size_t wrong = 0;
+  for (int time = 0; time < 9; ++time) {
+    for (std::size_t i = 0; i < text.size(); i += 8) {
+      const std::vector<Draft> drafts = proposed(source, 8);
+      const std::span<const Token> next = std::span(text).subspan(i, 8);
+      const bool is_right =
+          std::ranges::equal(drafts, next, {}, [](const Draft& draft) { return draft.token; });
+      if (time != 0 && i != 0) wrong += is_right ? 0 : 1;
+      source.accepted(next);
+    }
+  }
+  CHECK(wrong < text.size() / 8 / 100);
+}
+
+TEST_CASE("a text that was expected is proposed from its beginning") {
+  SuffixSource source({5, 6, 7, 8, 9});
+  source.accepted(Tokens{1, 2, 3});
+  CHECK(proposed(source, 3).empty());
+  source.accepted(Tokens{5});
+  const std::vector<Draft> drafts = proposed(source, 3);
+  REQUIRE(drafts.size() == 3);
+  CHECK(drafts[0].token == 6);
+  CHECK(drafts[2].token == 8);
+  source.forget();
+  source.accepted(Tokens{4, 7, 8});
+  REQUIRE(proposed(source, 1).size() == 1);
+  CHECK(proposed(source, 1)[0].token == 9);
+}
+
+TEST_CASE("acceptance follows what is seen, each grade for itself") {
+  Acceptance acceptance;
+  for (std::uint8_t grade = 1; grade < grades; ++grade) {
+    CHECK(acceptance.rate(grade) > acceptance.rate(static_cast<std::uint8_t>(grade - 1)));
+  }
+  const double before = acceptance.rate(3);
+  for (int i = 0; i < 100; ++i) {
+    acceptance.learn(2, true);
+    acceptance.learn(255, false);
+  }
+  CHECK(acceptance.rate(2) > 0.95);
+  CHECK(acceptance.rate(grades - 1) < 0.05);
+  CHECK(acceptance.rate(3) == before);
+}
+
+TEST_CASE("a step gets the drafts that are worth their time") {
+  const Acceptance acceptance;
+  const std::vector<Draft> sure = drafts_of_grade(grades - 1, 7), vague = drafts_of_grade(0, 7);
+  const auto columns_for = [&](const std::vector<Draft>& drafts, const StepTimes* times,
+                               std::size_t most = 20) {
+    Share share{drafts, &acceptance};
+    share_columns({&share, 1}, most, 1, 1, times);
+    return share.columns;
+  };
+  const StepTimes flat = times_of([](std::size_t) { return 1.0; });
+  const StepTimes steep = times_of([](std::size_t columns) { return double(columns); });
+  const StepTimes stairs = times_of([](std::size_t columns) { return columns <= 4 ? 1.0 : 4.0; });
+  const StepTimes unknown(0);
+  CHECK(columns_for(sure, &flat) == 7);
+  CHECK(columns_for(vague, &flat) > 2);
+  CHECK(columns_for(sure, &flat, 4) == 4);
+  CHECK(columns_for(sure, &steep) == 0);
+  CHECK(columns_for(vague, &steep) == 0);
+  CHECK(columns_for(sure, &stairs) == 3);
+  CHECK(columns_for(sure, &unknown) == 0);
+  CHECK(columns_for(vague, nullptr) == 7);
+  CHECK(columns_for({}, nullptr) == 0);
+}
+
+TEST_CASE("of several rows, those whose drafts are likelier get the columns") {
+  const Acceptance acceptance;
+  const std::vector<Draft> sure = drafts_of_grade(grades - 1, 5), vague = drafts_of_grade(0, 5);
+  std::vector<Share> shares = {{vague, &acceptance}, {sure, &acceptance}, {{}, &acceptance}};
+  const StepTimes flat = times_of([](std::size_t) { return 1.0; });
+  share_columns(shares, 6, 3, 3, &flat);
+  CHECK(shares[1].columns == 5);
+  CHECK(shares[0].columns == 1);
+  CHECK(shares[2].columns == 0);
+}
+
+TEST_CASE("times of steps are between those that were measured, and old ones are forgotten") {
+  StepTimes times(0.5);
+  CHECK(times.seconds(3) == 0);
+  times.measured(2, 2.0);
+  CHECK(times.seconds(1) == 2.0);
+  CHECK(times.seconds(4) == 4.0);  // two columns more, each half of the narrowest step
+  times.measured(6, 3.0);
+  CHECK(times.seconds(4) == 2.5);
+  for (int i = 0; i < 300; ++i) times.measured(2, 2.0);
+  CHECK(times.seconds(6) == 6.0);  // the guess again
+  times.measured(0, 1.0);
+  times.measured(1000, 1.0);
+  times.measured(2, -1.0);
+  CHECK(times.seconds(2) == 2.0);
+}
+
+}  // namespace sluice::speculate
