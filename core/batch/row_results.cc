@@ -37,8 +37,9 @@ std::optional<RowResult> RowResults::take(const rows::Task& task, const rows::Ou
   return result(task, all.completions, all.problem);
 }
 
-// With its log probabilities as text.
+// With its log probabilities as text, and without what depends on other rows.
 rows::Completion RowResults::written(const rows::Task& task, rows::Completion completion) const {
+  completion.drafted_tokens = completion.accepted_tokens = 0;
   if (!task.top_logprobs) return completion;
   completion.logprobs_text =
       rows::logprobs_text(task.header.form, completion, *task.top_logprobs, tokenizer_);

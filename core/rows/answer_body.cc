@@ -103,13 +103,21 @@ std::string_view finish_name(const Completion& completion) {
 }
 
 ordered_json usage_of(std::span<const Completion> choices) {
-  std::uint64_t generated = 0;
-  for (const Completion& completion : choices) generated += completion.completion_tokens;
+  std::uint64_t generated = 0, drafted = 0, accepted = 0;
+  for (const Completion& completion : choices) {
+    generated += completion.completion_tokens;
+    drafted += completion.drafted_tokens;
+    accepted += completion.accepted_tokens;
+  }
   const Completion& first = choices.front();
   ordered_json usage = {{"prompt_tokens", first.prompt_tokens},
                         {"completion_tokens", generated},
                         {"total_tokens", first.prompt_tokens + generated}};
   if (first.truncated_tokens != 0) usage["truncated_tokens"] = first.truncated_tokens;
+  if (drafted != 0) {
+    usage["completion_tokens_details"] = {{"accepted_prediction_tokens", accepted},
+                                          {"rejected_prediction_tokens", drafted - accepted}};
+  }
   return usage;
 }
 

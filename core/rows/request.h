@@ -54,6 +54,7 @@ struct Request : ResultSettings {
   constrain::TextForm form;        // that the text, or the answer, has to have
   bool must_call = false;          // the answer consists of calls
   std::string called_tool;         // that they call; empty: any of the tools
+  std::string prediction;          // what the text may be like; changes no result
 };
 
 // What the result repeats of its row; of a bad row, whatever could be read.

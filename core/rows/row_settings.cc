@@ -288,6 +288,29 @@ void check_members(const RowJson& value, std::string_view name,
   }
 }
 
+// A text, or an array of parts that are texts.
+void read_prediction(const RowJson& value, std::string_view name, Request& request) {
+  if (!value.is_object()) throw_wrong_type(name, "an object", value);
+  check_members(value, name, {"type", "content"});
+  const RowJson* content = find_member(value, "content");
+  const RowJson* type = find_member(value, "type");
+  if (type == nullptr || *type != "content" || content == nullptr) {
+    throw BadRow(fmt::format("\"{}\" must be {{\"type\": \"content\", \"content\": ...}}", name));
+  }
+  const std::string text_name = fmt::format("{}.content", name);
+  if (!content->is_array()) {
+    request.prediction = text_of(*content, text_name);
+    return;
+  }
+  for (const RowJson& part : *content) {
+    if (!part.is_object()) throw_wrong_type(text_name, "an array of texts", part);
+    check_members(part, text_name, {"type", "text"});
+    const RowJson* text = find_member(part, "text");
+    if (text == nullptr) throw BadRow(fmt::format("a part of \"{}\" has no \"text\"", text_name));
+    request.prediction += text_of(*text, text_name);
+  }
+}
+
 void read_response_format(const RowJson& value, std::string_view name, Request& request) {
   if (!value.is_object()) throw_wrong_type(name, "an object", value);
   check_members(value, name, {"type", "json_schema"});
@@ -412,6 +435,10 @@ std::vector<RowSetting> read_ones() {
        "any text", read_response_format},
       {"grammar", Kind::read, Scope::all, "a grammar in GBNF that the text has to match", "none",
        read_grammar},
+      {"prediction", Kind::read, Scope::all,
+       "a text like the one that will come, as `{\"type\": \"content\", \"content\": ...}`: what "
+       "it has in common with the result takes fewer steps, and the result stays the same",
+       "none", read_prediction},
       {"guided_json", Kind::read, Scope::all, "a JSON Schema, as in older versions of vLLM", "none",
        read_guided_json},
       {"guided_grammar", Kind::read, Scope::all, "the same as `grammar`", "none", read_grammar},
@@ -450,7 +477,6 @@ std::vector<RowSetting> limited_ones() {
       limited("include_stop_str_in_output", "the stop text in the result", only_false),
       limited("length_penalty", "beam search", only_one),
       limited("modalities", "speech", RowJson::array({RowJson::array({"text"})})),
-      limited("prediction", "a guess of the result", none),
       limited("prompt_logprobs", "log probabilities of the prompt", none),
       limited("skip_special_tokens", "control tokens in the text", only_true),
       limited("spaces_between_special_tokens", "another way to write control tokens", only_true),

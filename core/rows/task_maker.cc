@@ -52,6 +52,8 @@ std::uint64_t settings_bytes(const Task& task) {
     bytes += entries * (2 * sizeof(sampling::TokenLogprob) + logprob_text_bytes);
   }
   constexpr std::uint64_t text_bytes_per_token = 16, choice_bytes = 512;
+  constexpr std::uint64_t prediction_bytes_per_token = 48;  // with its place in an index
+  bytes += task.prediction.size() * prediction_bytes_per_token;
   if (task.choices > 1) bytes += task.tokens_max * text_bytes_per_token + choice_bytes;
   return bytes;
 }
@@ -152,6 +154,7 @@ std::variant<Task, RefusedRow> TaskMaker::make(ParsedRow parsed, std::uint64_t r
     if (may_shorten || options_.defaults.shortens) shorten(task);
     fit(task, conversation != nullptr);
     set_guide(request, form, answer, task);
+    task.prediction = tokenize_prediction(request.prediction, task.tokens_max);
     task.prompt.shrink_to_fit();  // the task may wait and run for long
     task.held_bytes += settings_bytes(task);
   } catch (const Refusal& refusal) {
@@ -310,6 +313,14 @@ std::vector<Token> TaskMaker::tokenize_text(const std::string& text,
                               text.size(), tokens_max, options_.positions_max, options_.remedy)};
   }
   return tokenizer_.encode(cut_text(text, bytes_max, options_.truncate), encoding);
+}
+
+// No more of it than the text can have.
+std::vector<Token> TaskMaker::tokenize_prediction(const std::string& text,
+                                                  std::uint32_t tokens_max) const {
+  if (text.empty()) return {};
+  const std::uint64_t bytes_max = std::uint64_t{tokens_max} * piece_bytes_max_;
+  return tokenizer_.encode(text.substr(0, bytes_max), {.add_bos = false, .parse_special = false});
 }
 
 // Lowers tokens_max to the room that is left behind the prompt.

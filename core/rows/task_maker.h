@@ -86,6 +86,8 @@ class TaskMaker {
   void check_request(const RowHeader& header, const Request& request) const;
   void set_end_tokens();
   std::vector<tokenizer::Token> tokenize(const Request& request) const;
+  std::vector<tokenizer::Token> tokenize_prediction(const std::string& text,
+                                                    std::uint32_t tokens_max) const;
   std::vector<tokenizer::Token> tokenize_text(const std::string& text,
                                               std::uint32_t tokens_max) const;
   void shorten(Task& task) const;

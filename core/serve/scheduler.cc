@@ -1,6 +1,7 @@
 #include "core/serve/scheduler.h"
 
 #include <algorithm>
+#include <chrono>
 #include <fmt/format.h>
 #include <iterator>
 #include <new>
@@ -8,6 +9,7 @@
 
 #include "core/rows/row_problem.h"
 #include "core/serve/scheduler_row.h"
+#include "core/speculate/suffix_source.h"
 
 namespace sluice::serve {
 namespace {
@@ -20,13 +22,28 @@ using tokenizer::Token;
 // the cache and the client's connection with tokens that are evaluated many steps later.
 constexpr std::size_t known_max = 256;
 
+// What a further column of a step is likely to take, as a part of a step without drafts, until that
+// is measured. It waits for no disk and reads no weights again, but for those of its own experts.
+double guessed_slope(const engine::DecodeWork& work, std::uint32_t parallel) {
+  constexpr double in_memory = 0.2, behind_disk = 0.02;
+  const bool is_streamed = work.streamed_bytes != 0;
+  const auto share = [&](std::uint64_t experts, std::uint64_t all) {
+    const std::uint64_t rows = std::max(parallel, 1U);
+    return static_cast<double>(experts) /
+           static_cast<double>(std::max<std::uint64_t>(all, 1) * rows);
+  };
+  return is_streamed ? behind_disk + share(work.streamed_expert_bytes, work.streamed_bytes)
+                     : in_memory + share(work.hot_expert_bytes, work.hot_bytes);
+}
+
 }  // namespace
 
 // For each position a row holds a token, and either the same token in its prompt or the text of it,
 // a few bytes on average. Vectors and strings hold up to twice their size while they grow.
 std::uint64_t rows_bytes(const SchedulerOptions& options, std::uint64_t positions) {
   constexpr std::uint64_t position_bytes = 32, row_bytes = 2048;
-  const std::uint64_t row = positions * position_bytes + rows::header_bytes_max + row_bytes;
+  std::uint64_t row = positions * position_bytes + rows::header_bytes_max + row_bytes;
+  if (options.drafts.make_source) row += speculate::SuffixSource::bytes_of(positions);
   return options.parallel * row + options.kept_max * positions * sizeof(Token);
 }
 
@@ -39,7 +56,8 @@ Scheduler::Scheduler(engine::Engine& engine, const SchedulerOptions& options, So
       sink_(std::move(sink)),
       tokens_(std::move(tokens)),
       prompts_(std::move(prompts)),
-      kept_(options.kept_max) {
+      kept_(options.kept_max),
+      step_times_(guessed_slope(engine.facts().work, options.parallel)) {
   const std::uint32_t limit = std::min(engine.step_columns(), engine.step_logits());
   options_.parallel = std::clamp<std::uint32_t>(options.parallel, 1, std::max(limit, 1U));
   // A task that was taken from the source always finds its place.
@@ -74,8 +92,12 @@ bool Scheduler::step() {
   if (rows_.empty()) return false;
   gather();
   if (works_.empty()) return true;  // rows failed to start, or wait for more of their prompts
+  add_drafts();
   has_to_end_ = std::exchange(was_given_up_, true);
+  const auto begin = std::chrono::steady_clock::now();
   const auto logits = engine_.step(works_);
+  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
+  step_times_.measured(timed_columns_, taken.count());
   was_given_up_ = false;
   ++counts_.steps;
   counts_.running_max = std::max<std::uint64_t>(counts_.running_max, works_.size());
@@ -197,6 +219,8 @@ void Scheduler::begin(Row& row) {
          fmt::format("{} positions are needed, but the cache holds {}: raise --budget",
                      row.positions(), positions_max_),
          rows::Outcome::End::failed);
+  } else if (options_.drafts.make_source && engine_.facts().takes_drafts && !row.task.pooling) {
+    row.source = options_.drafts.make_source(row.task);
   }
 }
 
@@ -233,6 +257,10 @@ bool Scheduler::start(Row& row) {
   }
   row.is_held = false;
   row.pool.clear();
+  row.use_source([&](speculate::Source& source) {
+    source.forget();
+    source.accepted(row.tokens.whole());
+  });
   if (std::exchange(row.was_started, true)) return true;
   row.completion.shared_tokens = row.sequence->position();
   row.evaluated_most = row.sequence->position();
@@ -387,12 +415,20 @@ std::size_t Scheduler::prompt_columns(const Row& row, std::size_t used) const {
   return most - std::min(most, used);
 }
 
-void Scheduler::advance(Row& row, std::size_t tokens, std::span<const float> logits) {
-  if (row.problem) std::rethrow_exception(row.problem);
+// Counts the tokens by which the sequence of a row has grown. Returns how many of them were
+// evaluated for the first time.
+std::size_t Scheduler::count_evaluated(Row& row, std::size_t tokens) {
   const std::size_t end = row.sequence->position();
   const std::size_t fresh = end - std::clamp(row.evaluated_most, end - tokens, end);
   row.evaluated_most = std::max(row.evaluated_most, end);
   counts_.tokens_evaluated_again += tokens - fresh;
+  return fresh;
+}
+
+void Scheduler::advance(Row& row, std::size_t tokens, std::span<const float> logits) {
+  if (row.problem) std::rethrow_exception(row.problem);
+  if (row.drafts != 0) return take_tokens(row, logits);
+  const std::size_t fresh = count_evaluated(row, tokens), end = row.sequence->position();
   if (!row.has_begun()) {
     counts_.prompt_tokens_evaluated += fresh;
     if (prompts_) {
@@ -423,27 +459,45 @@ void Scheduler::forget(Row& row) {
   row.tokens.forget(end);
 }
 
-// Takes the token that follows from the logits, and those behind it that follow from no logits.
-// Where log probabilities are wanted, each token has to wait for its own.
+// Takes the tokens that follow from logits, and those behind them that follow from none. Where log
+// probabilities are wanted, each token has to wait for its own.
 void Scheduler::take_tokens(Row& row, std::span<const float> logits) {
+  const std::size_t before = row.tokens.size();
+  const std::size_t right = judge_drafts(row, logits);
   row.known = 0;
+  while (!row.over && !row.task.top_logprobs && row.known < known_max) {
+    const std::optional<Token> next = row.known_token();
+    if (!next) break;
+    take_token(row, *next, {});
+    ++row.known;
+  }
+  if (row.drafts != 0) {
+    row.sequence->accept(right);
+    count_evaluated(row, row.step_tokens.size() - row.drafts + right);
+  }
+  if (row.over) return finish(row, *row.over);
+  row.tell_source(row.tokens.from(before));
+  if (row.drafts != 0 && row.task.is_endless) forget(row);
+}
+
+// Chooses the next token, by these logits unless it is known without them.
+Token Scheduler::take_next(Row& row, std::span<const float> logits) {
   std::optional<Token> next = row.known_token();
   if (!next) {
     next = row.guide ? row.sampler->sample(logits, row.banned(), row.guide->allowed())
                      : row.sampler->sample(logits, row.banned());
   }
   take_token(row, *next, logits);
-  while (!row.has_ended && !row.task.top_logprobs && row.known < known_max &&
-         (next = row.known_token())) {
-    take_token(row, *next, {});
-    ++row.known;
-  }
+  return *next;
 }
 
 void Scheduler::take_token(Row& row, Token token, std::span<const float> logits) {
   const bool is_forced = !row.forced.empty();
   if (is_forced) row.forced.erase(row.forced.begin());
-  if (!is_forced && row.ends_with(token)) return finish(row, rows::Finish::stop);
+  if (!is_forced && row.ends_with(token)) {
+    row.over = rows::Finish::stop;
+    return;
+  }
   if (row.task.top_logprobs) {
     sampling::append_logprobs(logits, token, *row.task.top_logprobs, row.completion.logprobs);
   }
@@ -460,9 +514,11 @@ void Scheduler::take_token(Row& row, Token token, std::span<const float> logits)
     std::ranges::copy(row.forced_by(text), std::back_inserter(row.forced));
   }
   tell(row, text, token);
-  if (row.text->stopped()) return finish(row, rows::Finish::stop);
-  if (row.guide && row.guide->is_complete()) return finish(row, rows::Finish::stop);
-  if (row.completion.completion_tokens == row.task.tokens_max) finish(row, rows::Finish::length);
+  if (row.text->stopped() || (row.guide && row.guide->is_complete())) {
+    row.over = rows::Finish::stop;
+  } else if (row.completion.completion_tokens == row.task.tokens_max) {
+    row.over = rows::Finish::length;
+  }
 }
 
 void Scheduler::tell(Row& row, std::string_view text, std::optional<Token> token) {

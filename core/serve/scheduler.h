@@ -22,6 +22,11 @@
 // The tokens of a row depend on the row alone: the engine's logits do not depend on what else is in
 // a step, and each row has its own sampler. So the scheduler is free to choose the order.
 //
+// What is left of a step may go to drafts: guesses at the next tokens of rows that generate
+// (core/speculate), evaluated in the same step. A row takes its tokens from the logits one after
+// the other as ever, each with the random number that it would have had, for as long as the drafts
+// are the tokens that it takes. So drafts change how many steps a text needs, and nothing else.
+//
 // A row is the unit of failure. Whatever its task throws (its watch, guide or reader, the sampler,
 // the token sink, a lack of memory) makes this row fail; the other rows of the step do not notice.
 //
@@ -42,8 +47,20 @@
 #include "core/rows/task.h"
 #include "core/sampling/sampler.h"
 #include "core/serve/kept_prefixes.h"
+#include "core/speculate/share_columns.h"
+#include "core/speculate/source.h"
+#include "core/speculate/step_times.h"
 
 namespace sluice::serve {
+
+struct DraftOptions {
+  // Makes the source of the drafts of a row. Empty: nothing is drafted. A source that throws is
+  // no longer asked.
+  std::function<std::unique_ptr<speculate::Source>(const rows::Task&)> make_source = {};
+  std::uint32_t row_max = 7;  // drafts of a row in a step
+  // Drafts all that there is room for, whether or not the measured times of steps speak for it.
+  bool is_eager = false;
+};
 
 struct SchedulerOptions {
   std::uint32_t parallel = 1;  // most sequences in a step; the engine's limits apply first
@@ -53,6 +70,7 @@ struct SchedulerOptions {
   // wait long for its tokens. The same for prompts in the background beside an interactive one.
   // Also the most columns of a step for tokens that were known without logits.
   std::uint32_t prompt_columns_beside = 32;
+  DraftOptions drafts = {};
 };
 
 struct SchedulerCounts {
@@ -63,7 +81,10 @@ struct SchedulerCounts {
   std::uint64_t tokens_evaluated_again = 0;   // after a preemption
   std::uint64_t tokens_generated = 0;
   std::uint64_t tokens_forced = 0;  // of these, those that were known without logits
-  std::uint64_t running_max = 0;    // most sequences in one step
+  std::uint64_t row_steps = 0;      // how often a row got tokens out of a step
+  std::uint64_t tokens_drafted = 0;
+  std::uint64_t tokens_accepted = 0;  // of these, those that were right
+  std::uint64_t running_max = 0;      // most sequences in one step
   std::uint64_t rows_begun = 0;
   std::uint64_t prefix_hits = 0;  // rows that began with a shared prefix
   std::uint64_t preemptions = 0;
@@ -143,8 +164,13 @@ class Scheduler {
   void preempt(Row& row);
   void gather();
   std::size_t prompt_columns(const Row& row, std::size_t used) const;
+  void add_drafts();
+  void propose(Row& row) const;
+  std::size_t count_evaluated(Row& row, std::size_t tokens);
   void advance(Row& row, std::size_t tokens, std::span<const float> logits);
   void take_tokens(Row& row, std::span<const float> logits);
+  tokenizer::Token take_next(Row& row, std::span<const float> logits);
+  std::size_t judge_drafts(Row& row, std::span<const float> logits);
   void take_token(Row& row, tokenizer::Token token, std::span<const float> logits);
   void forget(Row& row);
   void flush(Row& row);
@@ -172,6 +198,9 @@ class Scheduler {
   KeptPrefixes kept_;
   std::vector<engine::SequenceWork> works_;  // of the current step, and their rows
   std::vector<Row*> workers_;
+  std::vector<speculate::Share> shares_;
+  speculate::StepTimes step_times_;
+  std::size_t timed_columns_ = 0;  // of the current step; 0: it has prompts too, and tells nothing
   std::shared_ptr<sampling::SamplerScratch> scratch_ = std::make_shared<sampling::SamplerScratch>();
   SchedulerCounts counts_;
 };

@@ -16,6 +16,8 @@
 #include "core/sampling/text_stream.h"
 #include "core/serve/row_tokens.h"
 #include "core/serve/scheduler.h"
+#include "core/speculate/acceptance.h"
+#include "core/speculate/source.h"
 
 namespace sluice::serve {
 
@@ -81,6 +83,7 @@ struct Scheduler::Row {
       tokens.add(read);
       completion.prompt_tokens += read.size();
       for (const Token token : read) sampler->accept_prompt(token);
+      tell_source(read);
     }
   }
   // The mean needs the hidden states of all tokens, also of those that others have evaluated.
@@ -98,6 +101,22 @@ struct Scheduler::Row {
     if (!sequence || !has_begun()) return false;
     const std::size_t left = pending().size();
     return left != 0 && left <= 1 + known;
+  }
+
+  // Does something with the source of drafts. It has no say in the text, so what it throws is not
+  // the row's problem.
+  template <class Work>
+  void use_source(const Work& work) noexcept {
+    if (!source) return;
+    try {
+      work(*source);
+    } catch (...) {
+      source.reset();
+      proposal.clear();
+    }
+  }
+  void tell_source(std::span<const Token> added) noexcept {
+    use_source([&](speculate::Source& asked) { asked.accepted(added); });
   }
 
   // The next token, where it does not depend on logits.
@@ -119,8 +138,14 @@ struct Scheduler::Row {
   std::unique_ptr<constrain::Guide> guide;  // may be null
   std::vector<Token> forced;                // tokens that come next, in place of the model's choice
   std::size_t known = 0;                    // of the tokens, those that were known without logits
-  std::string cancelled_because;            // empty: it goes on
-  std::exception_ptr problem;               // of the step that is computed
+  std::unique_ptr<speculate::Source> source;  // may be null
+  speculate::Acceptance acceptance;
+  std::vector<speculate::Draft> proposal;  // for the present step, which may have no room for all
+  std::vector<Token> step_tokens;          // of the present step, if it has drafts
+  std::size_t drafts = 0;                  // of these, the last ones
+  std::optional<rows::Finish> over;        // the text is, and how
+  std::string cancelled_because;           // empty: it goes on
+  std::exception_ptr problem;              // of the step that is computed
   bool was_started = false;
   bool is_held = false;  // was preempted, and waits until a row ends
   bool has_ended = false;

@@ -1,0 +1,343 @@
+// Drafts change no byte: whatever is guessed, by whomever, a text and its log probabilities are
+// those that it has without, and nothing is left of a draft that was wrong.
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <optional>
+#include <random>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "core/engine/engine.h"
+#include "core/model/families.h"
+#include "core/rows/answer_body.h"
+#include "core/rows/request.h"
+#include "core/serve/scheduler.h"
+#include "core/synth/shapes.h"
+#include "core/synth/synthetic_model.h"
+#include "tests/catch.h"
+#include "tests/fake_drafts.h"
+#include "tests/fake_engine.h"
+#include "tests/random_seed.h"
+#include "tests/sanitized.h"
+#include "tests/serve_support.h"
+#include "tests/temporary_folder.h"
+
+namespace sluice::test {
+namespace {
+
+using rows::Outcome;
+using rows::Task;
+using serve::Scheduler;
+using serve::SchedulerCounts;
+using serve::SchedulerOptions;
+using Tokens = std::vector<Token>;
+
+struct StepFault : std::runtime_error {
+  StepFault() : std::runtime_error("a fault") {}
+};
+
+// What a row gave: its outcome, and the tokens and texts of its events.
+struct Given {
+  std::optional<Outcome> outcome;
+  Tokens tokens;
+  std::string streamed;
+
+  bool operator==(const Given& other) const {
+    const rows::Completion &a = outcome->completion, &b = other.outcome->completion;
+    const auto are_same = [](const sampling::TokenLogprob& x, const sampling::TokenLogprob& y) {
+      return x.token == y.token && std::memcmp(&x.logprob, &y.logprob, sizeof x.logprob) == 0;
+    };
+    return outcome->end == other.outcome->end && outcome->problem == other.outcome->problem &&
+           a.text == b.text && a.finish == b.finish && a.has_stop_text == b.has_stop_text &&
+           a.completion_tokens == b.completion_tokens && tokens == other.tokens &&
+           streamed == other.streamed && std::ranges::equal(a.logprobs, b.logprobs, are_same);
+  }
+};
+
+// Runs tasks, which it numbers from 1, and gathers what becomes of them.
+class Rows {
+ public:
+  Rows(engine::Engine& engine, const SchedulerOptions& options, std::vector<Task> tasks)
+      : tasks_(std::move(tasks)),
+        given_(tasks_.size()),
+        scheduler_(
+            engine, options, [this](rows::Priority least) { return next(least); },
+            [this](const Task& task, const Outcome& outcome) { of(task).outcome = outcome; },
+            [this](const Task& task, const rows::TokenEvent& event) {
+              if (event.token) of(task).tokens.push_back(*event.token);
+              of(task).streamed += event.text;
+            }) {
+    for (std::size_t i = 0; i < tasks_.size(); ++i) tasks_[i].id = i + 1;
+  }
+
+  const std::vector<Given>& run() {
+    for (bool is_running = true; is_running;) {
+      try {
+        is_running = scheduler_.step();
+      } catch (const StepFault&) {  // tried again
+      }
+    }
+    return given_;
+  }
+  Scheduler& scheduler() { return scheduler_; }
+  std::size_t admitted() const { return admitted_; }
+
+ private:
+  std::optional<Task> next(rows::Priority least) {
+    if (admitted_ == tasks_.size() || tasks_[admitted_].priority > least) return std::nullopt;
+    return tasks_[admitted_++];
+  }
+  Given& of(const Task& task) { return given_[task.id - 1]; }
+
+  std::vector<Task> tasks_;
+  std::vector<Given> given_;
+  std::size_t admitted_ = 0;
+  Scheduler scheduler_;
+};
+
+// Without drafts, one after the other.
+std::vector<Given> plain(engine::Engine& engine, const std::vector<Task>& tasks) {
+  return Rows(engine, {.kept_max = 0}, tasks).run();
+}
+
+// Options that draft with sources of all kinds, which know what was given without drafts.
+SchedulerOptions drafting(const std::vector<Task>& tasks, const std::vector<Given>& given,
+                          Token vocabulary, std::uint64_t seed) {
+  SchedulerOptions options;
+  options.drafts.row_max = static_cast<std::uint32_t>(1 + seed % 9);
+  options.drafts.is_eager = seed % 4 != 0;
+  options.drafts.make_source = [&, seed, vocabulary](const Task& task) {
+    Tokens text = tasks[task.id - 1].prompt;
+    const Tokens& written = given[task.id - 1].tokens;
+    text.insert(text.end(), written.begin(), written.end());
+    return any_source(std::move(text), seed + task.id, vocabulary);
+  };
+  return options;
+}
+
+// Parts of it can be written in one way only, and others not.
+constexpr const char* half_fixed =
+    R"("root ::= ((\"yes\" | \"no\") \" is the answer to it; \" [a-z]{1,3} \". \")*")";
+
+// A row with some of the settings that choose tokens.
+Task any_task(const Maker& maker, std::mt19937_64& random) {
+  std::string body = R"({"prompt":")" + std::string(random() % 100, 'q') +
+                     std::string(random() % 20, static_cast<char>('a' + random() % 3)) + '"';
+  const auto add = [&](const std::string& setting) { body += "," + setting; };
+  add("\"max_tokens\":" + std::to_string(random() % 120));
+  add("\"seed\":" + std::to_string(random() % 1000));
+  add("\"temperature\":" + std::to_string(static_cast<double>(random() % 3) / 2));
+  if (random() % 3 == 0) add(R"("stop":["e","xy"])");
+  if (random() % 3 == 0) add(R"("repeat_penalty":1.3)");
+  if (random() % 3 == 0) add(R"("presence_penalty":0.7,"frequency_penalty":0.5)");
+  if (random() % 3 == 0) add(R"("logit_bias":{"101":-100,"113":3})");
+  if (random() % 3 == 0) add("\"logprobs\":" + std::to_string(random() % 4));
+  if (random() % 3 == 0) add(std::string(R"("grammar":)") + half_fixed);
+  const rows::Priority priorities[] = {rows::Priority::interactive, rows::Priority::background};
+  return maker.task(body + "}", 1, priorities[random() % 2]);
+}
+
+}  // namespace
+
+TEST_CASE("drafts change no text and no log probability, whatever they are") {
+  std::mt19937_64 random(random_seed());
+  const Maker maker;
+  SchedulerCounts all;
+  const int rounds = is_sanitized ? 15 : 120;
+  for (int round = 0; round < rounds; ++round) {
+    std::vector<Task> tasks;
+    for (std::size_t rows = 1 + random() % 20; tasks.size() < rows;) {
+      tasks.push_back(any_task(maker, random));
+    }
+    // The last task that is taken must not wait behind others of its kind.
+    std::ranges::stable_sort(tasks, {}, &Task::priority);
+    FakeEngine quiet;
+    const std::vector<Given> expected = plain(quiet, tasks);
+    FakeLimits limits;
+    limits.window = random() % 3 == 0 ? 100 : 0;
+    limits.columns = 1 + static_cast<std::uint32_t>(random() % 64);
+    limits.logits = 1 + static_cast<std::uint32_t>(random() % 40);
+    limits.pages = 10 + static_cast<std::uint32_t>(random() % 20);
+    FakeEngine engine(limits);
+    {
+      SchedulerOptions options = drafting(tasks, expected, 127, random());
+      options.parallel = 1 + static_cast<std::uint32_t>(random() % 12);
+      options.shared_tokens_min = 1 + static_cast<std::uint32_t>(random() % 40);
+      options.kept_max = random() % 6;
+      options.prompt_columns_beside = static_cast<std::uint32_t>(random() % 20);
+      Rows rows(engine, options, tasks);
+      engine.stop_check = [&] {
+        if (random() % 60 == 0 && rows.admitted() != 0) {
+          rows.scheduler().cancel(1 + random() % rows.admitted(), "enough");
+        }
+        if (random() % 50 == 0) throw StepFault();
+      };
+      const std::vector<Given>& given = rows.run();
+      for (std::size_t i = 0; i < tasks.size(); ++i) {
+        REQUIRE(given[i].outcome);
+        if (given[i].outcome->end == Outcome::End::cancelled) {
+          CHECK((expected[i].streamed + "x").starts_with(given[i].streamed));
+        } else {
+          CHECK(given[i] == expected[i]);
+        }
+      }
+      const SchedulerCounts& counts = rows.scheduler().counts();
+      all.tokens_drafted += counts.tokens_drafted;
+      all.tokens_accepted += counts.tokens_accepted;
+      all.preemptions += counts.preemptions;
+    }
+    CHECK(engine.free_pages() == limits.pages);
+  }
+  CHECK(all.tokens_accepted > 0);
+  CHECK(all.tokens_accepted < all.tokens_drafted);
+  CHECK(all.preemptions > 0);
+}
+
+TEST_CASE("a text that is known needs a step for each handful of tokens") {
+  const Maker maker;
+  std::vector<Task> tasks = {
+      maker.task(R"({"prompt":"q","max_tokens":80,"seed":3,"ignore_eos":true})")};
+  FakeEngine engine({.columns = 16, .logits = 8, .pages = 10});
+  const std::vector<Given> expected = plain(engine, tasks);
+  REQUIRE(expected[0].tokens.size() > 16);
+  SchedulerOptions options;
+  options.drafts.is_eager = true;
+  options.drafts.make_source = [&](const Task& task) {
+    Tokens text = task.prompt;
+    text.insert(text.end(), expected[0].tokens.begin(), expected[0].tokens.end());
+    return std::make_unique<ToldSource>(text, ToldSource::Manner::right, 1, 127);
+  };
+  Rows rows(engine, options, tasks);
+  CHECK(rows.run()[0] == expected[0]);
+  const SchedulerCounts& counts = rows.scheduler().counts();
+  CHECK(counts.steps <= 3 + expected[0].tokens.size() / 8);
+  CHECK(expected[0].outcome->completion.drafted_tokens == 0);
+  CHECK(rows.run()[0].outcome->completion.accepted_tokens == counts.tokens_accepted);
+}
+
+TEST_CASE("a prediction is a source of drafts, and no part of the text") {
+  const Maker maker;
+  const Tokens abc = {'a', 'b', 'c'};
+  const auto prediction_of = [&](const std::string& prediction) {
+    return maker
+        .task(R"({"prompt":"q","max_tokens":80,"seed":3,"ignore_eos":true,"prediction":)" +
+              prediction + "}")
+        .prediction;
+  };
+  CHECK(prediction_of(R"({"type":"content","content":"abc"})") == abc);
+  CHECK(prediction_of(
+            R"({"type":"content","content":[{"type":"text","text":"a"},{"text":"bc"}]})") == abc);
+  CHECK(prediction_of("null").empty());
+  for (const char* bad : {R"("abc")", R"({"content":"abc"})", R"({"type":"content"})",
+                          R"({"type":"content","content":3})",
+                          R"({"type":"content","content":[{"type":"image"}]})"}) {
+    const std::string body = std::string(R"({"prompt":"q","prediction":)") + bad + "}";
+    const rows::ParsedRow parsed =
+        rows::parse_body(body, rows::Form::completions, 1, rows::RowDefaults());
+    INFO(bad);
+    CHECK_FALSE(parsed.request);
+    CHECK(parsed.reason.find("prediction") != std::string::npos);
+  }
+
+  std::vector<Task> tasks = {
+      maker.task(R"({"prompt":"q","max_tokens":80,"seed":3,"ignore_eos":true})")};
+  FakeEngine engine({.columns = 16, .logits = 8, .pages = 10});
+  const std::vector<Given> expected = plain(engine, tasks);
+  tasks[0].prediction = expected[0].tokens;
+  SchedulerOptions options;
+  options.drafts.is_eager = true;
+  options.drafts.make_source = [](const Task& task) {
+    return std::make_unique<speculate::SuffixSource>(task.prediction);
+  };
+  Rows rows(engine, options, tasks);
+  const std::vector<Given>& given = rows.run();
+  CHECK(given[0] == expected[0]);
+  CHECK(rows.scheduler().counts().tokens_accepted > expected[0].tokens.size() / 2);
+
+  const auto usage = [](const Given& row) {
+    return rows::usage_of(std::span(&row.outcome->completion, 1)).dump();
+  };
+  CHECK(usage(expected[0]).find("prediction") == std::string::npos);
+  CHECK(usage(given[0]).find("accepted_prediction_tokens") != std::string::npos);
+}
+
+namespace {
+
+// A model of each architecture that runs, of an odd shape.
+std::vector<synth::Shape> odd_shapes(std::uint64_t seed) {
+  std::vector<synth::Shape> out;
+  for (const synth::Shape& shape : synth::shapes()) {
+    const auto runs = [&](const model::Family& family) {
+      return family.architecture == shape.architecture;
+    };
+    if (!shape.name.starts_with("tiny-") || std::ranges::none_of(model::families(), runs)) continue;
+    out.push_back(synth::odd_shape(shape, seed));
+  }
+  return out;
+}
+
+constexpr Token vocabulary = 290;  // tokens that all of these models have
+
+std::vector<Task> some_tasks(std::mt19937_64& random) {
+  std::vector<Task> tasks(3);
+  for (Task& task : tasks) {
+    task.prompt.assign(12, 7);  // that they share
+    for (std::size_t i = 1 + random() % 8; i > 0; --i) {
+      task.prompt.push_back(static_cast<Token>(3 + random() % (vocabulary - 3)));
+    }
+    task.end_tokens = std::make_shared<const Tokens>();
+    task.tokens_max = 30;
+    task.top_logprobs = 2;
+    task.sampler.seed = random();
+    task.sampler.temperature = random() % 2 == 0 ? 0 : 0.9;
+    task.sampler.repeat_penalty = random() % 2 == 0 ? 1 : 1.2;
+  }
+  return tasks;
+}
+
+}  // namespace
+
+TEST_CASE("drafts change no bit of any architecture, nor what is kept of a text") {
+  std::mt19937_64 random(random_seed());
+  const auto seed = static_cast<std::uint32_t>(random());
+  std::uint64_t accepted = 0, rejected = 0;
+  for (const synth::Shape& shape : odd_shapes(seed)) {
+    INFO(shape.name << ", seed " << seed);
+    const TemporaryFolder folder;
+    const auto model = folder.path() / "model.gguf";
+    synth::SyntheticModel(shape, "Q8_0").write(model, seed, {});
+    engine::EngineOptions settings;
+    settings.threads = 1;
+    settings.chunk = 16;
+    settings.context = 64;
+    settings.window = random() % 2 == 0 ? 24 : 0;
+    settings.sinks = 2;
+    settings.kv = random() % 2 == 0 ? kvcache::ElementType::int8 : kvcache::ElementType::f16;
+    settings.drafts = 12;
+    settings.parallel = 3;
+    const auto engine = engine::Engine::open(model, settings);
+    const std::uint32_t free = engine->free_positions();
+    const std::vector<Task> tasks = some_tasks(random);
+    const std::vector<Given> expected = plain(*engine, tasks);
+    SchedulerOptions options = drafting(tasks, expected, vocabulary, 4 * random() + 1);
+    options.parallel = 3;
+    options.shared_tokens_min = 4;
+    options.kept_max = 0;
+    {
+      Rows rows(*engine, options, tasks);
+      const std::vector<Given>& given = rows.run();
+      for (std::size_t i = 0; i < tasks.size(); ++i) CHECK(given[i] == expected[i]);
+      accepted += rows.scheduler().counts().tokens_accepted;
+      rejected += rows.scheduler().counts().tokens_drafted;
+    }
+    CHECK(engine->free_positions() == free);
+  }
+  CHECK(accepted > 0);
+  CHECK(rejected > accepted);
+}
+
+}  // namespace sluice::test
