@@ -202,3 +202,32 @@ TEST_CASE("a grown model computes what the small one computes, bit for bit") {
   };
   CHECK(logits(grown) == logits(demo));
 }
+
+TEST_CASE(
+    "guesses change no text of a trained model, and are often right where it repeats itself") {
+  const Folder folder;
+  const std::string report = folder.file("report.json");
+  const std::string prompt = "'One day Tom saw a red kite. One day Tom saw a red kite. One day'";
+  std::uint64_t accepted = 0;
+  for (const std::string options : {"--temp 0", "--temp 0.9 --seed 3", "--temp 0 --window 64",
+                                    "--temp 0.7 --seed 5 --repeat-penalty 1.1 --kv f16"}) {
+    INFO(options);
+    const std::string run =
+        "sluice run " + demo + " --raw -q -n 100 -p " + prompt + " " + options + " --speculate ";
+    const Result plain = shell(run + "off");
+    REQUIRE(plain.status == 0);
+    const Result eager = shell(run + "suffix --draft-max 5 --report " + report);
+    CHECK(eager.output == plain.output);
+    CHECK(shell(run + "auto").output == plain.output);
+    const json counts = json::parse(content(report));
+    CHECK(counts.at("drafted_tokens").get<std::uint64_t>() >=
+          counts.at("accepted_tokens").get<std::uint64_t>());
+    CHECK(counts.at("tokens_per_step").get<double>() >= 1);
+    CHECK(counts.at("speculation").at("suffix").at("drafted") == counts.at("drafted_tokens"));
+    accepted += counts.at("accepted_tokens").get<std::uint64_t>();
+  }
+  CHECK(accepted > 0);
+  for (const char* source : {"mtp", "draft"}) {
+    check_fails("sluice run " + demo + " -q -p x --speculate " + source, 2, source);
+  }
+}

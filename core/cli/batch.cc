@@ -24,6 +24,7 @@
 #include "core/cli/output.h"
 #include "core/cli/report.h"
 #include "core/cli/run_status.h"
+#include "core/cli/speculation.h"
 #include "core/cli/terminal.h"
 #include "core/error.h"
 #include "core/rows/row_settings.h"
@@ -175,6 +176,9 @@ struct Work {
     counts.prompt_tokens_shared += more.prompt_tokens_shared;
     counts.tokens_generated += more.tokens_generated;
     counts.tokens_forced += more.tokens_forced;
+    counts.row_steps += more.row_steps;
+    counts.tokens_drafted += more.tokens_drafted;
+    counts.tokens_accepted += more.tokens_accepted;
     counts.running_max = std::max(counts.running_max, more.running_max);
     seconds += job_seconds;
     waited_s += job.waited_s();
@@ -206,6 +210,7 @@ void write_report(const BatchOptions& options, const RunWatch& watch, const RunR
   report["prompt_tokens_shared"] = counts.prompt_tokens_shared;
   report["tokens_generated"] = counts.tokens_generated;
   report["tokens_forced"] = counts.tokens_forced;
+  report_drafts(options.common.speculate, counts, report);
   write_report_file(options.common, report);
 }
 
@@ -409,6 +414,7 @@ CLI::App* add_batch(CLI::App& program, BatchOptions& options) {
       add_command(program, "batch", "Generate for every row of a file", description);
   add_common_options(*command, options.common, "what the longest row needs");
   add_trace_option(*command, options.common);
+  add_speculate_options(*command, options.common);
   add_sampling_options(*command, options.sampling, "0");
   add_prompt_cache_options(*command, options.prompt_cache);
   command->add_option("IN.jsonl", options.input, "The file of rows; - reads the standard input")

@@ -25,6 +25,7 @@
 #include "core/cli/output.h"
 #include "core/cli/row_setup.h"
 #include "core/cli/sampling_defaults.h"
+#include "core/cli/speculation.h"
 #include "core/engine/engine.h"
 #include "core/error.h"
 #include "core/gguf/gguf.h"
@@ -99,9 +100,11 @@ struct Need {
 };
 
 // The engine's options for n sequences that run together.
-engine::EngineOptions options_for(engine::EngineOptions options, const Need& need, std::uint32_t n,
-                                  serve::SchedulerOptions scheduler) {
+engine::EngineOptions options_for(engine::EngineOptions options, const Need& need,
+                                  std::uint32_t n) {
+  serve::SchedulerOptions scheduler;
   scheduler.parallel = n;
+  scheduler.drafts = draft_options({.mode = options.drafts == 0 ? "off" : "auto"});
   options.parallel = n;
   options.cache_positions = need.cache_positions(n);
   options.caller_bytes = need.work_bytes + serve::rows_bytes(scheduler, need.positions) +
@@ -220,7 +223,7 @@ batch::ParallelChoice choose_parallel(const engine::RunPlanner& planner,
                                       const BatchOptions& options,
                                       const engine::EngineOptions& wanted, const Need& need) {
   const auto run_with = [&](std::uint32_t parallel) {
-    return planner.plan(options_for(wanted, need, parallel, {}));
+    return planner.plan(options_for(wanted, need, parallel));
   };
   if (!run_with(1).plan.fits()) return {1, "not even one sequence fits the budget"};
   const std::uint32_t most =
@@ -228,7 +231,7 @@ batch::ParallelChoice choose_parallel(const engine::RunPlanner& planner,
   const engine::PlannedRun many = run_with(most);
   const bool is_streamed = !many.plan.fits() || many.work.streamed_bytes != 0;
   const Measured measured =
-      measure_in_child(planner, options.common.model, options_for(wanted, need, 1, {}),
+      measure_in_child(planner, options.common.model, options_for(wanted, need, 1),
                        rehearsed_tokens_max(need.work), is_streamed);
   std::vector<batch::StepCurve::Point> points;
   for (std::size_t i = 0; i < measured.steps_count; ++i) {
@@ -318,12 +321,13 @@ class Preparation {
     if (!options_.common.quiet) tasks_.on_warning = warn_once();  // not while rows are examined
     PreparedEngine prepared;
     prepared.job.scheduler.parallel = parallel_;
+    prepared.job.scheduler.drafts = draft_options(options_.common.speculate);
     prepared.job.positions_planned = need_.positions;
     prepared.job.held_bytes_planned = need_.held_bytes;
     prepared.job.helper_cpus = topology::read_machine().allowed_cpus;
     prepared.job.task = tasks_;
-    prepared.engine = open_engine(options_.common, options_for(wanted_, need_, parallel_, {}),
-                                  std::move(planner_));
+    prepared.engine =
+        open_engine(options_.common, options_for(wanted_, need_, parallel_), std::move(planner_));
     prepared.job.model_name = names_.front();
     return prepared;
   }
@@ -366,7 +370,7 @@ class Preparation {
       throw_if_interrupted();
       wanted.context = need.positions = context;
       const std::uint32_t parallel = std::max(options_.parallel, 1U);
-      const plan::MemoryPlan plan = planner_.plan(options_for(wanted, need, parallel, {})).plan;
+      const plan::MemoryPlan plan = planner_.plan(options_for(wanted, need, parallel)).plan;
       // The least budget has a margin for what differs between this plan and the engine's own.
       return plan.fits() && plan.least_budget_bytes <= plan.budget.bytes;
     };

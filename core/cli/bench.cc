@@ -10,6 +10,7 @@
 #include "core/cli/interrupt.h"
 #include "core/cli/output.h"
 #include "core/cli/report.h"
+#include "core/cli/speculation.h"
 #include "core/error.h"
 
 namespace sluice::cli {
@@ -77,6 +78,50 @@ void measure_once(engine::Engine& engine, const BenchOptions& options, RandomTok
   if (const auto speed = rate(decoded, decode.seconds())) result.decode.push_back(*speed);
 }
 
+std::uint32_t longest_prompt(const BenchOptions& options) {
+  return *std::max_element(options.prompt_tokens.begin(), options.prompt_tokens.end());
+}
+
+// The longest prompt, and then a token of each step that is measured with guesses.
+std::uint32_t positions_with_drafts(const BenchOptions& options) {
+  const std::uint32_t most = options.common.speculate.draft_max;
+  return longest_prompt(options) + (1 + most) * options.repeat + most;
+}
+
+// Measures steps of a token and so many guesses, all of them wrong.
+double seconds_with_drafts(const BenchOptions& options, engine::Engine& engine,
+                           engine::Sequence& sequence, std::size_t drafts, RandomTokens& random) {
+  std::vector<double> seconds;
+  for (std::uint32_t i = 0; i < options.repeat; ++i) {
+    throw_if_interrupted();
+    const std::vector<Token> tokens = random.next(1 + drafts);
+    const engine::SequenceWork work{&sequence, tokens, true, {}, drafts};
+    const Stopwatch watch;
+    engine.step({&work, 1});
+    seconds.push_back(watch.seconds());
+    if (drafts != 0) sequence.accept(0);
+  }
+  return *median(seconds);
+}
+
+// Seconds of a step of one token of a text, and of steps that check 1, 2, ... guesses beside it.
+std::vector<double> measure_drafts(const BenchOptions& options, engine::Engine& engine) {
+  std::vector<double> seconds;
+  if (options.common.speculate.is_off() || !engine.facts().takes_drafts) return seconds;
+  RandomTokens random(engine.facts().vocabulary);
+  Progress progress(options.common.quiet);
+  progress.show_now("bench: steps with guesses");
+  const std::uint32_t most = std::min(
+      {options.common.speculate.draft_max, engine.step_logits() - 1, engine.step_columns() - 1});
+  const auto sequence = engine.new_sequence(positions_with_drafts(options));
+  if (!sequence) return seconds;
+  evaluate_prompt(engine, *sequence, random.next(longest_prompt(options)));
+  for (std::size_t drafts = 0; drafts <= most; ++drafts) {
+    seconds.push_back(seconds_with_drafts(options, engine, *sequence, drafts, random));
+  }
+  return seconds;
+}
+
 // Every -p with every -n, but for those that measure nothing.
 std::vector<BenchResult> combinations(const BenchOptions& options) {
   std::vector<BenchResult> results;
@@ -115,12 +160,15 @@ CLI::App* add_bench(CLI::App& program, BenchOptions& options) {
       "With --parallel N, N sequences decode together, and the speed is that of all together.\n"
       "-p 64,128 -n 16,32 measures each prompt with each length.\n"
       "Then measures how fast this machine reads memory and the model's disk, since no program\n"
-      "can decode faster than it reads the weights. Shows what `sluice plan` predicts, too.\n\n"
+      "can decode faster than it reads the weights. Shows what `sluice plan` predicts, too.\n"
+      "Random tokens have no guesses; with --speculate auto it measures how long steps take that\n"
+      "check 1 to --draft-max of them.\n\n"
       "Examples:\n"
       "  sluice bench model.gguf -p 512 -n 64 --repeat 5 --json\n"
       "  sluice bench model.gguf -p 64,128 -n 16,32 --format md");
   add_common_options(*command, options.common, "-p and -n together");
   add_trace_option(*command, options.common);
+  add_speculate_options(*command, options.common, "off");
   constexpr std::uint32_t most = std::uint32_t{1} << 30;
   const auto counts = [&](const char* name, std::vector<std::uint32_t>& values, const char* help) {
     command->add_option(name, values, help)
@@ -167,11 +215,15 @@ int run_bench(const BenchOptions& options) {
   engine::EngineOptions engine_settings = engine_options(options.common);
   if (engine_settings.context == 0 && engine_settings.window == 0) {
     engine_settings.context = total;
+    if (engine_settings.drafts != 0) {
+      engine_settings.context = std::max(total, positions_with_drafts(options));
+    }
   }
   engine_settings.parallel = options.parallel;
   std::unique_ptr<engine::Engine> engine = open_engine(options.common, engine_settings);
 
   measure(options, *engine, results);
+  const std::vector<double> step_seconds_by_drafts = measure_drafts(options, *engine);
   const RunRecord record(*engine);
   engine.reset();  // frees its memory for measuring the limits
 
@@ -184,6 +236,8 @@ int run_bench(const BenchOptions& options) {
   report.update(to_json(first));
   report["results"] = nlohmann::ordered_json::array();
   for (const BenchResult& result : results) report["results"].push_back(to_json(result));
+  report_drafts(options.common.speculate, {}, report);
+  report["step_seconds_by_drafts"] = step_seconds_by_drafts;
   const std::string format = options.json ? "json" : options.format;
   write_output(format == "json"  ? json_text(report)
                : format == "csv" ? bench_csv(report, results)

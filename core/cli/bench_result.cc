@@ -68,6 +68,14 @@ void add_speeds(const ordered_json& report, const std::vector<BenchResult>& resu
   }
 }
 
+void add_drafts(const ordered_json& report, Facts& facts) {
+  const auto seconds = report["step_seconds_by_drafts"].get<std::vector<double>>();
+  for (std::size_t drafts = 1; drafts < seconds.size(); ++drafts) {
+    facts.emplace_back(fmt::format("a step with {} guesses", drafts),
+                       fmt::format("{:.2f} times a step without", seconds[drafts] / seconds[0]));
+  }
+}
+
 // The limits of the machine, the prediction, and what the run has taken.
 void add_limits(const ordered_json& report, Facts& facts) {
   const auto number = [&](const char* name) { return report[name].get<double>(); };
@@ -131,6 +139,7 @@ std::string bench_table(const ordered_json& report, const std::vector<BenchResul
   facts.emplace_back("sluice",
                      fmt::format("{}, {}", text_of(report, "version"), text_of(report, "date")));
   add_speeds(report, results, facts);
+  add_drafts(report, facts);
   add_limits(report, facts);
   return format_facts(facts);
 }

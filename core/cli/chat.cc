@@ -20,6 +20,7 @@
 #include "core/cli/output.h"
 #include "core/cli/report.h"
 #include "core/cli/sampling_defaults.h"
+#include "core/cli/speculation.h"
 #include "core/cli/terminal.h"
 #include "core/cli/wrap.h"
 #include "core/error.h"
@@ -334,6 +335,7 @@ CLI::App* add_chat(CLI::App& program, ChatOptions& options) {
           "  sluice chat model.gguf --system \"Answer in one sentence.\"\n"
           "  echo \"What is a sluice?\" | sluice chat model.gguf --temp 0 -q");
   add_common_options(*command, options.common);
+  add_speculate_options(*command, options.common);
   add_sampling_options(*command, options.sampling);
   add_prompt_cache_options(*command, options.prompt_cache);
   command
@@ -376,7 +378,7 @@ Held hold_chat(const ChatOptions& options, const chat::ChatSource& source,
                const std::optional<std::string>& prompt, engine::Engine& engine) {
   RunStatus status("chat", options.common, engine);
   Progress progress(options.common.quiet);
-  TextWriter writer(engine, status, progress);
+  TextWriter writer(engine, options.common.speculate, status, progress);
   ChatSession session(engine, source, {sampling, seed, options.tokens_max, options.thinking},
                       writer);
   if (!options.common.quiet) {
@@ -416,7 +418,7 @@ int run_chat(const ChatOptions& options) {
   const RunRecord record(*engine);
   if (!options.common.quiet) remark(generation_line(held.counts));
   engine.reset();  // frees its memory for measuring the limits
-  watch.write_report(options.common, record, held.counts.throughput());
+  write_report(watch, options.common, record, held.counts);
   return held.signal == 0 ? 0 : exit_status_of_signal(held.signal);
 }
 

@@ -6,9 +6,18 @@
 #include <utility>
 
 #include "core/cli/interrupt.h"
+#include "core/cli/speculation.h"
 #include "core/error.h"
 
 namespace sluice::cli {
+
+void write_report(const RunWatch& watch, const CommonOptions& common, const RunRecord& run,
+                  const GenerationCounts& counts) {
+  if (common.report.empty()) return;
+  nlohmann::ordered_json report = watch.report(common, run, counts.throughput());
+  report_drafts(common.speculate, counts.rows, report);
+  write_report_file(common, report);
+}
 
 std::string generation_line(const GenerationCounts& counts) {
   const auto speed = [](std::optional<double> tokens_per_s) {
@@ -21,18 +30,27 @@ std::string generation_line(const GenerationCounts& counts) {
       rows.prompt_tokens_restored == 0
           ? ""
           : fmt::format(" and {} from the prompt cache", rows.prompt_tokens_restored);
-  return fmt::format("prompt {} tokens{}{}, generated {} tokens{}", rows.prompt_tokens_evaluated,
+  const std::string guessed =
+      rows.tokens_drafted == 0
+          ? ""
+          : fmt::format(", {} of {} guesses were right", rows.tokens_accepted, rows.tokens_drafted);
+  return fmt::format("prompt {} tokens{}{}, generated {} tokens{}{}", rows.prompt_tokens_evaluated,
                      speed(throughput.prefill_tokens_per_s), restored, rows.tokens_generated,
-                     speed(throughput.decode_tokens_per_s));
+                     speed(throughput.decode_tokens_per_s), guessed);
 }
 
 // A sequence is kept for what comes next, if it begins alike by a token.
-TextWriter::TextWriter(engine::Engine& engine, RunStatus& status, Progress& progress)
+TextWriter::TextWriter(engine::Engine& engine, const SpeculateOptions& speculate, RunStatus& status,
+                       Progress& progress)
     : status_(status),
       progress_(progress),
       positions_max_(engine.free_positions()),
       scheduler_(
-          engine, {.parallel = 1, .shared_tokens_min = 1, .kept_max = 1},
+          engine,
+          {.parallel = 1,
+           .shared_tokens_min = 1,
+           .kept_max = 1,
+           .drafts = draft_options(speculate)},
           [this](rows::Priority) { return std::exchange(task_, std::nullopt); },
           [this](const rows::Task&, const rows::Outcome& outcome) { outcome_ = outcome; },
           [this](const rows::Task&, const rows::TokenEvent& event) { take(event); }) {}

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 
+#include "core/cli/options.h"
 #include "core/cli/output.h"
 #include "core/cli/report.h"
 #include "core/cli/run_status.h"
@@ -32,6 +33,10 @@ struct GenerationCounts {
   }
 };
 
+// Writes the report of --report, if it is asked for.
+void write_report(const RunWatch& watch, const CommonOptions& common, const RunRecord& run,
+                  const GenerationCounts& counts);
+
 // "prompt 12 tokens (80.00 tokens/s), generated 5 tokens (7.00 tokens/s)".
 std::string generation_line(const GenerationCounts& counts);
 
@@ -51,7 +56,8 @@ class TextWriter {
   using Output = std::function<bool(const rows::TokenEvent& event)>;
 
   // `engine`, which must have no sequences, `status` and `progress` must outlive the writer.
-  TextWriter(engine::Engine& engine, RunStatus& status, Progress& progress);
+  TextWriter(engine::Engine& engine, const SpeculateOptions& speculate, RunStatus& status,
+             Progress& progress);
 
   std::uint32_t positions_max() const { return positions_max_; }  // that a text may have
 

@@ -18,6 +18,7 @@
 #include "core/cli/interrupt.h"
 #include "core/cli/output.h"
 #include "core/cli/report.h"
+#include "core/cli/speculation.h"
 #include "core/error.h"
 #include "core/model/hyper_parameters.h"
 #include "core/sampling/text_stream.h"
@@ -406,6 +407,7 @@ engine::EngineOptions engine_options(const CommonOptions& options) {
   result.io = streaming::parse_io(options.io).value_or(streaming::Io::automatic);
   result.context = options.context;
   result.threads = options.threads;
+  result.drafts = options.speculate.is_off() ? 0 : options.speculate.draft_max;
   result.window = options.window;
   if (options.sinks && options.window == 0) {
     throw UsageError("--sinks are tokens that stay in a window: give --window too");
@@ -462,6 +464,7 @@ std::unique_ptr<engine::Engine> open_engine(const CommonOptions& common,
   for (const std::string& warning : engine->tokenizer().warnings()) warn(warning);
   const engine::EngineFacts& facts = engine->facts();
   for (const std::string& note : facts.notes) warn(note);
+  warn_of_drafts(common, facts);
   if (facts.work.streamed_bytes != 0) {
     remark(fmt::format("{} of weights stay in memory, {} are streamed for every step with {} ({})",
                        format_bytes(facts.pinned_bytes), format_bytes(facts.work.streamed_bytes),

@@ -20,6 +20,13 @@
 
 namespace sluice::cli {
 
+// Of the commands that generate texts (core/cli/speculation.h); other commands guess nothing.
+struct SpeculateOptions {
+  std::string mode = "off";
+  std::uint32_t draft_max = 7;
+  bool is_off() const { return mode == "off"; }
+};
+
 struct CommonOptions {
   std::filesystem::path model;
   std::uint64_t budget_bytes = 0;  // 0: auto
@@ -34,6 +41,7 @@ struct CommonOptions {
   std::filesystem::path trace_experts;  // empty: none
   bool force = false;                   // replaces files that exist
   bool quiet = false;
+  SpeculateOptions speculate;
 };
 
 struct SamplingOptions {

@@ -15,6 +15,7 @@
 #include "core/cli/prediction.h"
 #include "core/cli/report.h"
 #include "core/cli/serve_setup.h"
+#include "core/cli/speculation.h"
 #include "core/cli/token_reader.h"
 #include "core/engine/engine.h"
 #include "core/error.h"
@@ -247,6 +248,7 @@ CLI::App* add_plan(CLI::App& program, PlanOptions& options) {
       "  sluice plan model.gguf --for serve --budget 4GiB --parallel 4\n"
       "  sluice plan model.gguf --budget 4GiB --disk 1.5GB/s --dram 20GB/s");
   add_common_options(*command, options.common);
+  add_speculate_options(*command, options.common);
   command
       ->add_option_function<std::vector<std::string>>(
           "--for",

@@ -14,11 +14,13 @@
 #include "core/cli/output.h"
 #include "core/cli/report.h"
 #include "core/cli/sampling_defaults.h"
+#include "core/cli/speculation.h"
 #include "core/cli/token_reader.h"
 #include "core/constrain/guide.h"
 #include "core/constrain/library.h"
 #include "core/error.h"
 #include "core/gguf/gguf.h"
+#include "core/speculate/suffix_source.h"
 
 namespace sluice::cli {
 namespace {
@@ -112,7 +114,10 @@ class PromptTokens {
 // puts it among others.
 std::uint64_t bytes_of_prompt(const RunOptions& options, const Prompt& prompt) {
   constexpr std::uint64_t copies = 24;
-  return TokenReader::prompt_bytes(options.common.context) + copies * prompt.text.size();
+  const std::uint64_t drafts = options.common.speculate.is_off()
+                                   ? 0
+                                   : speculate::SuffixSource::bytes_of(options.common.context);
+  return TokenReader::prompt_bytes(options.common.context) + drafts + copies * prompt.text.size();
 }
 
 using Constrained = std::shared_ptr<const constrain::Constraint>;
@@ -215,7 +220,7 @@ Written write_text(const RunOptions& options, const std::optional<chat::ChatSour
                    const Constrained& constraint) {
   RunStatus status("run", options.common, engine);
   Progress progress(options.common.quiet);
-  TextWriter writer(engine, status, progress);
+  TextWriter writer(engine, options.common.speculate, status, progress);
   GenerationEnd end{};
   if (source) {
     end = answer_message(options, *source, prompt.text, sampling, engine, constraint, writer);
@@ -273,6 +278,7 @@ CLI::App* add_run(CLI::App& program, RunOptions& options) {
       "  cat letter.txt | sluice run model.gguf -p \"Summarise this letter.\"");
   add_common_options(*command, options.common);
   add_trace_option(*command, options.common);
+  add_speculate_options(*command, options.common);
   add_sampling_options(*command, options.sampling);
   add_prompt_cache_options(*command, options.prompt_cache);
   CLI::Option* prompt =
@@ -356,7 +362,7 @@ int run_run(const RunOptions& options) {
     remark(memory_line(record));
   }
   engine.reset();  // frees its memory for measuring the limits
-  watch.write_report(options.common, record, written.counts.throughput());
+  write_report(watch, options.common, record, written.counts);
   const int signal = interrupt_signal();
   return signal == 0 ? 0 : exit_status_of_signal(signal);
 }

@@ -12,6 +12,7 @@
 #include "core/cli/output.h"
 #include "core/cli/row_setup.h"
 #include "core/cli/sampling_defaults.h"
+#include "core/cli/speculation.h"
 #include "core/error.h"
 #include "core/gguf/gguf.h"
 
@@ -115,6 +116,7 @@ void plan_serve(const ServeOptions& options, const engine::RunPlanner& planner,
   engine::EngineOptions& wanted = preparation.engine;
   wanted = engine_options(options.common);
   wanted.prompt_cache = options.prompt_cache;
+  preparation.service.scheduler.drafts = draft_options(options.common.speculate);
   const auto plan_for = [&](std::uint32_t parallel) {
     preparation.service.scheduler.parallel = wanted.parallel = parallel;
     plan_requests(options, planner, std::max(planner.plan(wanted).plan.context, 1U), preparation);

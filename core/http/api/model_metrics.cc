@@ -68,6 +68,10 @@ void write_model_metrics(MetricsText& text, const serve::Service& service,
       .counter("sluice_forced_tokens_total",
                "Of these, those that could only be one, and needed no pass of their own.",
                number(now.scheduler.tokens_forced))
+      .counter("sluice_drafted_tokens_total", "Tokens that were guessed before they were chosen.",
+               number(now.scheduler.tokens_drafted))
+      .counter("sluice_accepted_tokens_total", "Of these, those that were right.",
+               number(now.scheduler.tokens_accepted))
       .histogram("sluice_first_token_seconds", "From a request to its first token.",
                  host.first_token)
       .histogram("sluice_between_tokens_seconds", "Between two tokens of a text.",
