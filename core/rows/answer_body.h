@@ -24,7 +24,7 @@ std::string logprobs_text(Form form, const Completion& completion, std::uint32_t
 std::string_view finish_name(const Completion& completion);
 
 // {"prompt_tokens", "completion_tokens", "total_tokens"}; the prompt counts once for all choices.
-// Where tokens were drafted also "completion_tokens_details", which tells how many were right.
+// With a prediction also "completion_tokens_details", which tells how much of it was right.
 nlohmann::ordered_json usage_of(std::span<const Completion> choices);
 
 // The body of an answer in the form of OpenAI's API, as a row's result holds it and as a server

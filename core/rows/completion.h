@@ -30,7 +30,8 @@ struct Completion {
   // How many tokens of the prompt were taken from another sequence and not evaluated. This depends
   // on what else has run, as the next two do; all other members do not.
   std::uint64_t shared_tokens = 0;
-  // How many tokens were guessed before they were chosen, and how many of the guesses were right.
+  // Of a task with a prediction: how many tokens were guessed before they were chosen, and how many
+  // of the guesses were right.
   std::uint64_t drafted_tokens = 0, accepted_tokens = 0;
   std::vector<float> embedding = {};  // of the prompt, if that was wanted; of length 1
 };

@@ -86,8 +86,10 @@ std::size_t Scheduler::judge_drafts(Row& row, std::span<const float> logits) {
   ++counts_.row_steps;
   counts_.tokens_drafted += row.drafts;
   counts_.tokens_accepted += right;
-  row.completion.drafted_tokens += row.drafts;
-  row.completion.accepted_tokens += right;
+  if (!row.task.prediction.empty()) {
+    row.completion.drafted_tokens += row.drafts;
+    row.completion.accepted_tokens += right;
+  }
   return right;
 }
 
