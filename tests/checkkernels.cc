@@ -4,8 +4,8 @@
 //
 // Ends with 0 when all agree; else names each operation, tier and size that does not, and ends
 // with 1.
-#include <array>
 #include <CLI/CLI.hpp>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
