@@ -418,7 +418,7 @@ engine::EngineOptions options_of_rows(const CommonOptions& common,
   need.work_bytes = rows::TaskMaker(planner.tokenizer(), usual).work_bytes(usual_row_bytes);
   engine::EngineOptions options = engine_options(common);
   if (options.window == 0) options.context = positions;
-  return options_for(options, need, parallel, {});
+  return options_for(options, need, parallel);
 }
 
 PreparedEngine prepare_engine(const BatchOptions& options, const KnownJob& job,
