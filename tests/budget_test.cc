@@ -293,8 +293,8 @@ TEST_CASE("the length of a text takes no memory") {
     return run(before + program + command + " -q --budget " + std::to_string(budget),
                budget + slack_bytes);
   };
-  const std::string imatrix =
-      " imatrix " + fixture.model() + " --ctx 64 -f " + text + " -o " + fixture.file("imatrix");
+  const std::string imatrix = " imatrix " + fixture.model() + " --ctx 64 --force -f " + text +
+                              " -o " + fixture.file("imatrix");
   const std::string perplexity = " perplexity " + fixture.model() + " --ctx 64 -f " + text;
   for (const std::string& limited : {imatrix + " --chunks 2", perplexity + " --windows 2"}) {
     const Result result = in_group("", limited);

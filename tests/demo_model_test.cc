@@ -207,13 +207,13 @@ TEST_CASE(
     "guesses change no text of a trained model, and are often right where it repeats itself") {
   const Folder folder;
   const std::string report = folder.file("report.json");
-  const std::string prompt = "'One day Tom saw a red kite. One day Tom saw a red kite. One day'";
+  const std::string prompt = "'One morning'";
   std::uint64_t accepted = 0;
   for (const std::string options : {"--temp 0", "--temp 0.9 --seed 3", "--temp 0 --window 64",
                                     "--temp 0.7 --seed 5 --repeat-penalty 1.1 --kv f16"}) {
     INFO(options);
     const std::string run =
-        "sluice run " + demo + " --raw -q -n 100 -p " + prompt + " " + options + " --speculate ";
+        "sluice run " + demo + " --raw -q -n 150 -p " + prompt + " " + options + " --speculate ";
     const Result plain = shell(run + "off");
     REQUIRE(plain.status == 0);
     const Result eager = shell(run + "suffix --draft-max 5 --report " + report);
@@ -222,7 +222,8 @@ TEST_CASE(
     const json counts = json::parse(content(report));
     CHECK(counts.at("drafted_tokens").get<std::uint64_t>() >=
           counts.at("accepted_tokens").get<std::uint64_t>());
-    CHECK(counts.at("tokens_per_step").get<double>() >= 1);
+    CHECK((counts.at("tokens_per_step").get<double>() > 1) ==
+          (counts.at("accepted_tokens").get<std::uint64_t>() > 0));
     CHECK(counts.at("speculation").at("suffix").at("drafted") == counts.at("drafted_tokens"));
     accepted += counts.at("accepted_tokens").get<std::uint64_t>();
   }

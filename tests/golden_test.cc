@@ -95,17 +95,17 @@ const std::vector<std::string> mixtures = words(
     "lfm2moe mellum minimax-m2 mistral4 nemotron_h_moe olmoe qwen2moe qwen35moe qwen3moe "
     "qwen3next qwen3next-old qwen3vlmoe smallthinker smallthinker-window step35");
 // Mixtures that have llama.cpp's probabilities with exact weights only: quantised, they are 2.6
-// (bailingmoe3) and 3.6 times (kimi-linear) as far from exact arithmetic as llama.cpp is. Probably a
-// close choice of an expert, which their states carry through the whole text; that is not shown.
-const std::vector<std::string> exact_mixtures =
-    words("bailingmoe3 bailingmoe3-flash kimi-linear");
+// (bailingmoe3) and 3.6 times (kimi-linear) as far from exact arithmetic as llama.cpp is. It may be
+// a close choice of an expert, which their states carry through the text; that is not shown.
+const std::vector<std::string> exact_mixtures = words("bailingmoe3 bailingmoe3-flash kimi-linear");
 
-// Writes tiny-MODEL-KIND.gguf into `folder`; false when no generator can make it here.
+// Writes tiny-MODEL-KIND.gguf into `folder`; false when no generator can make it here. The last
+// generator takes any name, the others only those that they know.
 bool make_tiny(const fs::path& folder, const std::string& model, const std::string& kind) {
   const fs::path scripts = sluice::test::fixture_root().parent_path() / "oracle";
   const fs::path made = folder / ("tiny-" + model + "-" + kind + ".gguf");
   for (const char* script :
-       {"tiny_moe.py", "tiny_more.py", "tiny_archs.py", "tiny_attention.py", "tiny_hybrid.py"}) {
+       {"tiny_moe.py", "tiny_more.py", "tiny_attention.py", "tiny_hybrid.py", "tiny_archs.py"}) {
     if (!fs::exists(scripts / script)) return false;
     const std::string command = "/usr/bin/python3 '" + (scripts / script).string() + "' '" +
                                 folder.string() + "' " + model + " --seed 7 --kind " + kind +

@@ -71,8 +71,9 @@ void report_drafts(const SpeculateOptions& options, const serve::SchedulerCounts
                    nlohmann::ordered_json& report) {
   report["drafted_tokens"] = counts.tokens_drafted;
   report["accepted_tokens"] = counts.tokens_accepted;
+  // Each step chooses a token besides those that were guessed right; the last may be an end.
   const auto steps = static_cast<double>(std::max<std::uint64_t>(counts.row_steps, 1));
-  report["tokens_per_step"] = static_cast<double>(counts.tokens_generated) / steps;
+  report["tokens_per_step"] = 1 + static_cast<double>(counts.tokens_accepted) / steps;
   nlohmann::ordered_json& sources = report["speculation"] = nlohmann::ordered_json::object();
   if (options.is_off()) return;
   sources["suffix"] = {{"drafted", counts.tokens_drafted}, {"accepted", counts.tokens_accepted}};

@@ -1,5 +1,5 @@
-// The sampling settings that hold where nobody gives others: what the model file recommends, and for
-// the rest the program's own.
+// The sampling settings that hold where nobody gives others: what the model file recommends, and
+// for the rest the program's own.
 //
 // A file recommends settings under the keys that llama.cpp writes and reads: general.sampling.temp,
 // top_k, top_p, min_p, penalty_repeat and penalty_last_n. A value that cannot be used is ignored,
