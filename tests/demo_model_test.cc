@@ -228,7 +228,7 @@ TEST_CASE(
     accepted += counts.at("accepted_tokens").get<std::uint64_t>();
   }
   CHECK(accepted > 0);
-  for (const char* source : {"mtp", "draft"}) {
-    check_fails("sluice run " + demo + " -q -p x --speculate " + source, 2, source);
+  for (const char* kind : {"mtp", "draft"}) {
+    check_fails("sluice run " + demo + " -q -p x --speculate " + kind, 2, kind);
   }
 }
