@@ -13,6 +13,7 @@
 #include "core/synth/synthetic_model.h"
 #include "tests/catch.h"
 #include "tests/random_seed.h"
+#include "tests/sanitized.h"
 #include "tests/temporary_folder.h"
 
 namespace sluice::test {
@@ -143,12 +144,14 @@ TEST_CASE("drafts get memory where there is some, and a small budget stays as sm
     settings.drafts = drafts;
     return engine::plan_run(model, settings).plan;
   };
-  const std::uint64_t least = plan(0).least_budget_bytes;
   CHECK(plan(7).logits_columns == 8);
-  CHECK(plan(7).least_budget_bytes <= least + (std::uint64_t{1} << 20));
-  settings.budget_bytes = least;
-  CHECK(plan(200).fits());
-  settings.budget_bytes.reset();
+  if (!sluice::test::is_sanitized) {  // whose own memory would be another in each plan
+    const std::uint64_t least = plan(0).least_budget_bytes;
+    CHECK(plan(7).least_budget_bytes <= least + (std::uint64_t{1} << 20));
+    settings.budget_bytes = least;
+    CHECK(plan(200).fits());
+    settings.budget_bytes.reset();
+  }
   settings.parallel = 3;
   CHECK(plan(7).logits_columns == 3 + 3 * 7);
   settings.parallel = 30;
