@@ -78,14 +78,10 @@ void measure_once(engine::Engine& engine, const BenchOptions& options, RandomTok
   if (const auto speed = rate(decoded, decode.seconds())) result.decode.push_back(*speed);
 }
 
-std::uint32_t longest_prompt(const BenchOptions& options) {
-  return *std::max_element(options.prompt_tokens.begin(), options.prompt_tokens.end());
-}
-
 // The longest prompt, and then a token of each step that is measured with guesses.
 std::uint32_t positions_with_drafts(const BenchOptions& options) {
   const std::uint32_t most = options.common.speculate.draft_max;
-  return longest_prompt(options) + (1 + most) * options.repeat + most;
+  return std::ranges::max(options.prompt_tokens) + (1 + most) * options.repeat + most;
 }
 
 // Measures steps of a token and so many guesses, all of them wrong.
@@ -115,7 +111,7 @@ std::vector<double> measure_drafts(const BenchOptions& options, engine::Engine& 
       {options.common.speculate.draft_max, engine.step_logits() - 1, engine.step_columns() - 1});
   const auto sequence = engine.new_sequence(positions_with_drafts(options));
   if (!sequence) return seconds;
-  evaluate_prompt(engine, *sequence, random.next(longest_prompt(options)));
+  evaluate_prompt(engine, *sequence, random.next(std::ranges::max(options.prompt_tokens)));
   for (std::size_t drafts = 0; drafts <= most; ++drafts) {
     seconds.push_back(seconds_with_drafts(options, engine, *sequence, drafts, random));
   }
