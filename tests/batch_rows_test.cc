@@ -436,6 +436,7 @@ TEST_CASE("a broken row is described in the program's own words") {
     broken += said.find("not JSON") != std::string::npos ? 1 : 0;
   }
   CHECK(broken > 500);
+  check_bad(R"({"prompt":"a","b\nc":1})", R"("b\nc" is no member)");
   check_bad(R"({"prompt": 1e999})", "not JSON: a number is too large");
   check_bad(R"({"prompt": "a")", "it ends before it is complete");
   check_bad("{\"prompt\": \"a\xFF\"}", "byte 14: the text is not UTF-8");

@@ -9,8 +9,8 @@
 #include "core/cli/options.h"
 #include "core/cli/output.h"
 #include "core/convert/import.h"
-#include "core/gguf/quoted.h"
 #include "core/quant/quantise_model.h"
+#include "core/text/quoted.h"
 
 namespace sluice::cli {
 namespace {
@@ -63,7 +63,7 @@ void refuse_files_of_checkpoint(const std::filesystem::path& written,
 }
 
 std::string printable(const std::filesystem::path& path) {
-  return gguf::escaped(path.string(), path.string().size());
+  return text::escaped(path.string(), path.string().size());
 }
 
 }  // namespace

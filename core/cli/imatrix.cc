@@ -13,8 +13,8 @@
 #include "core/cli/token_reader.h"
 #include "core/error.h"
 #include "core/files/durable_file.h"
-#include "core/gguf/quoted.h"
 #include "core/quant/imatrix.h"
+#include "core/text/quoted.h"
 
 namespace sluice::cli {
 namespace {
@@ -24,7 +24,7 @@ using tokenizer::Token;
 constexpr std::uint32_t chunk_default = 512;  // as in llama-imatrix
 
 std::string shown(const std::filesystem::path& path) {
-  return gguf::escaped(path.string(), path.string().size());
+  return text::escaped(path.string(), path.string().size());
 }
 
 void refuse_output(const ImatrixOptions& options) {

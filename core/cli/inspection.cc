@@ -15,9 +15,9 @@
 #include "core/error.h"
 #include "core/gguf/bytes.h"
 #include "core/gguf/gguf.h"
-#include "core/gguf/quoted.h"
 #include "core/model/families.h"
 #include "core/model/weights.h"
+#include "core/text/quoted.h"
 #include "core/tokenizer/tokenizer.h"
 #include "kernels/block_formats.h"
 
@@ -96,11 +96,11 @@ ordered_json to_json(const Value& value) {
 
 std::string element_text(const ordered_json& element) {
   if (!element.is_string()) return element.dump();
-  return fmt::format("'{}'", gguf::escaped(element.get_ref<const std::string&>(), text_bytes_max));
+  return fmt::format("'{}'", text::escaped(element.get_ref<const std::string&>(), text_bytes_max));
 }
 
 std::string to_text(const Value& value) {
-  if (value.type() == ValueType::string) return gguf::escaped(text_of(value), text_bytes_max);
+  if (value.type() == ValueType::string) return text::escaped(text_of(value), text_bytes_max);
   if (!value.is_array()) return number_at(value.type(), value.bytes().data()).dump();
   std::vector<std::string> texts;
   for (const ordered_json& element : elements(value, text_elements_max)) {
@@ -268,7 +268,7 @@ std::string summary(const gguf::Model& model) {
     const std::uint64_t missing = missing_bytes(model, i);
     facts.emplace_back(
         i == 0 ? "file" : "",
-        fmt::format("{} ({}{})", gguf::escaped(file.path.string(), 4096),
+        fmt::format("{} ({}{})", text::escaped(file.path.string(), 4096),
                     format_bytes(file.file_bytes),
                     missing == 0 ? ""
                                  : fmt::format(" of {}: the rest has not come yet",
@@ -312,7 +312,7 @@ std::string metadata_table(const gguf::Metadata& metadata) {
   std::vector<std::pair<std::string, std::string>> facts;
   for (const gguf::Metadata::Entry& entry : metadata.entries()) {
     if (entry.key == "general.architecture" || entry.key == "general.name") continue;
-    facts.emplace_back(gguf::escaped(entry.key, text_bytes_max), to_text(entry.value));
+    facts.emplace_back(text::escaped(entry.key, text_bytes_max), to_text(entry.value));
   }
   return fmt::format("\n{}", format_facts(facts));
 }
@@ -327,7 +327,7 @@ std::string tensor_table(const gguf::Model& model) {
                                  "bytes", "offset", is_split ? "file  " : "");
   for (const gguf::TensorInfo& tensor : model.tensors()) {
     text += fmt::format("{:<{}}  {:<8}{:>14}{:>16}  {}{}\n",
-                        gguf::escaped(tensor.name, tensor.name.size()), width,
+                        text::escaped(tensor.name, tensor.name.size()), width,
                         kernels::gguf_type_name(tensor.type), tensor.bytes, tensor.offset,
                         is_split ? fmt::format("{:>4}  ", tensor.file + 1) : "", tensor.shape());
   }

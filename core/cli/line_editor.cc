@@ -110,8 +110,9 @@ struct LineEditor::State {
     ::el_set(
         editor, EL_GETCFN, +[](EditLine* el, wchar_t* out) { return of(el).read(out); });
     ::el_set(editor, EL_BIND, "^R", "em-inc-search-prev", nullptr);
-    ::el_set(
-        editor, EL_ADDFN, "complete", "completes commands and names of files",
+    // Wide texts are kept by reference. Of narrow ones libedit keeps copies that it never frees.
+    ::el_wset(
+        editor, EL_ADDFN, L"complete", L"completes commands and names of files",
         +[](EditLine* el, int) { return of(el).complete(); });
     ::el_set(editor, EL_BIND, "^I", "complete", nullptr);
     size = window_size(STDERR_FILENO);

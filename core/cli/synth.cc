@@ -10,10 +10,10 @@
 #include "core/cli/interrupt.h"
 #include "core/cli/options.h"
 #include "core/cli/output.h"
-#include "core/gguf/quoted.h"
 #include "core/quant/quant_mix.h"
 #include "core/synth/shapes.h"
 #include "core/synth/synthetic_model.h"
+#include "core/text/quoted.h"
 
 namespace sluice::cli {
 namespace {
@@ -98,7 +98,7 @@ int run_synth(const SynthOptions& options) {
     write_weights(options, synthetic);
   }
   write_output(fmt::format("{}: {}, {} tensors\n",
-                           gguf::escaped(options.output.string(), options.output.string().size()),
+                           text::escaped(options.output.string(), options.output.string().size()),
                            format_bytes(synthetic.file_bytes()), synthetic.tensors().size()));
   return 0;
 }

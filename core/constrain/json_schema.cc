@@ -18,6 +18,7 @@
 #include "core/constrain/pattern.h"
 #include "core/constrain/schema_merge.h"
 #include "core/text/limited_json.h"
+#include "core/text/quoted.h"
 
 namespace sluice::constrain {
 namespace {
@@ -261,8 +262,8 @@ class SchemaCompiler {
     if (has_format) {
       text = pattern_of_format(format->get_ref<const std::string&>());
       if (!text) {
-        throw schema_error(
-            place, fmt::format("the format {} is not supported", format->dump().substr(0, 100)));
+        throw schema_error(place, fmt::format("the format {} is not supported",
+                                              text::escaped(format->dump(), 100)));
       }
     } else if (pattern->is_string()) {
       text = pattern->get<std::string>();

@@ -7,6 +7,7 @@
 
 #include "core/constrain/characters.h"
 #include "core/text/limited_json.h"
+#include "core/text/quoted.h"
 
 namespace sluice::constrain {
 namespace {
@@ -96,7 +97,7 @@ std::string pointer_to(std::string_view pointer, std::string_view name) {
   std::string longer(pointer);
   if (longer.size() > pointer_bytes_max) return longer.ends_with("/...") ? longer : longer + "/...";
   longer += '/';
-  for (const char c : name.substr(0, 100)) {
+  for (const char c : text::escaped(name, 100)) {
     if (c == '~') {
       longer += "~0";
     } else if (c == '/') {
@@ -126,7 +127,7 @@ Types types_of(const Schema& plain, std::string_view pointer) {
       }
     }
     throw schema_error(pointer_to(pointer, "type"),
-                       fmt::format("{} is no type", name.dump().substr(0, 100)));
+                       fmt::format("{} is no type", text::escaped(name.dump(), 100)));
   };
   if (given->is_array()) {
     std::ranges::for_each(*given, add);

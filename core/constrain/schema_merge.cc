@@ -8,6 +8,7 @@
 
 #include "core/constrain/characters.h"
 #include "core/text/limited_json.h"
+#include "core/text/quoted.h"
 
 namespace sluice::constrain {
 namespace {
@@ -182,7 +183,7 @@ const Schema& SchemaMerger::target(const Schema& reference, const std::string& p
   if (name != "#" && !name.starts_with("#/")) {
     throw schema_error(place, fmt::format("\"{}\" is not supported: only references within the "
                                           "schema (#/...) are",
-                                          name.substr(0, 100)));
+                                          text::escaped(name, 100)));
   }
   budget_.spend(name.size());
   const std::string path = without_percents(std::string_view(name).substr(1));
@@ -190,7 +191,8 @@ const Schema& SchemaMerger::target(const Schema& reference, const std::string& p
   for (std::string_view rest = path; !rest.empty();) {
     found = member_at(*found, take_step(rest));
     if (found == nullptr) {
-      throw schema_error(place, fmt::format("\"{}\" is not in the schema", name.substr(0, 100)));
+      throw schema_error(place,
+                         fmt::format("\"{}\" is not in the schema", text::escaped(name, 100)));
     }
   }
   return *found;

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/convert/family_tables.h"
-#include "core/gguf/quoted.h"
+#include "core/text/quoted.h"
 
 namespace sluice::convert {
 namespace {
@@ -184,7 +184,7 @@ const Family& family_by_architecture(const Config& config) {
       }
     }
   }
-  throw config.error("architectures", fmt::format("is {}; supported are {}", gguf::quoted(name),
+  throw config.error("architectures", fmt::format("is {}; supported are {}", text::quoted(name),
                                                   fmt::join(known, ", ")));
 }
 
@@ -315,7 +315,7 @@ std::string kinds_from(const Config& config,
                                     [&](const auto& pair) { return pair.first == name; });
     if (found == names.end()) {
       throw config.error("layer_types", fmt::format("has {} for layer {}, which is not supported",
-                                                    gguf::quoted(name), kinds.size()));
+                                                    text::quoted(name), kinds.size()));
     }
     kinds += found->second;
   }

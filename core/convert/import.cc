@@ -17,9 +17,9 @@
 #include "core/convert/json_file.h"
 #include "core/convert/part_source.h"
 #include "core/convert/safetensors.h"
-#include "core/gguf/quoted.h"
 #include "core/quant/quant_mix.h"
 #include "core/quant/tensor_types.h"
+#include "core/text/quoted.h"
 
 namespace sluice::convert {
 namespace {
@@ -250,13 +250,13 @@ class Import {
     if (tensor == nullptr && part.is_optional) return;
     if (tensor == nullptr) {
       throw ModelError(
-          fmt::format("{}: tensor {} is missing", folder_.string(), gguf::quoted(theirs)));
+          fmt::format("{}: tensor {} is missing", folder_.string(), text::quoted(theirs)));
     }
     const PartSource source(family_, part, sizes);
     if (tensor->shape != source.shape()) {
       throw ModelError(fmt::format(
           "{}: tensor {} has shape [{}], config.json asks for [{}]", folder_.string(),
-          gguf::quoted(theirs), fmt::join(tensor->shape, ", "), fmt::join(source.shape(), ", ")));
+          text::quoted(theirs), fmt::join(tensor->shape, ", "), fmt::join(source.shape(), ", ")));
     }
     used_.insert(theirs);
     auto read = reader_of(*tensor, source);
@@ -285,7 +285,7 @@ class Import {
       if (used_.contains(name) || name.ends_with("rotary_emb.inv_freq")) continue;
       if (aside_of(name) != nullptr) continue;
       throw ModelError(fmt::format("{}: tensor {} has no place in {}", folder_.string(),
-                                   gguf::quoted(name), family_.architecture));
+                                   text::quoted(name), family_.architecture));
     }
   }
 
@@ -385,7 +385,7 @@ class Import {
       throw settings->error(
           "rope_type",
           fmt::format("is {}; supported are default, linear, yarn, llama3 and longrope",
-                      gguf::quoted(kind)));
+                      text::quoted(kind)));
     }
     const float factor = settings->number("factor");
     const auto magnitude = settings->find_number("attention_factor");

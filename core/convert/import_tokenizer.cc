@@ -11,7 +11,7 @@
 #include <unordered_map>
 
 #include "core/convert/json_file.h"
-#include "core/gguf/quoted.h"
+#include "core/text/quoted.h"
 
 namespace sluice::convert {
 namespace {
@@ -195,7 +195,7 @@ class TokenizerImport {
     } else if (type.is_string() && type != "Sequence" && type != "Split") {
       throw tokenizer_.error("pre_tokenizer",
                              fmt::format("has a step {}, which is not known here",
-                                         gguf::quoted(type.get_ref<const std::string&>())));
+                                         text::quoted(type.get_ref<const std::string&>())));
     }
     if (node.is_object() && node.contains("Regex") && node["Regex"].is_string()) {
       steps.regexes.push_back(node["Regex"].get<std::string>());
@@ -226,13 +226,13 @@ class TokenizerImport {
     const bool is_id = id.is_number_unsigned() && id.get<std::uint64_t>() < tokens_.size();
     if (!is_id) {
       throw tokenizer_.error(place, fmt::format("gives token {} an id outside of 0 to {}",
-                                                gguf::quoted(text), tokens_.size() - 1));
+                                                text::quoted(text), tokens_.size() - 1));
     }
     const auto index = id.get<std::size_t>();
     if (types_[index] != unused && tokens_[index] != text) {
       throw tokenizer_.error(
-          place, fmt::format("gives token {} the id {} of {}", gguf::quoted(text), index,
-                             gguf::quoted(tokens_[index])));
+          place, fmt::format("gives token {} the id {} of {}", text::quoted(text), index,
+                             text::quoted(tokens_[index])));
     }
     tokens_[index] = text;
     types_[index] = type;
@@ -363,7 +363,7 @@ class TokenizerImport {
     for (std::size_t i = 0; i < tokens_.size(); ++i) {
       if (types_[i] != normal || scores[i] != least || !can_be_made(tokens_[i])) continue;
       throw model.error("merges", fmt::format("make token {} nowhere, so this is no SentencePiece",
-                                              gguf::quoted(tokens_[i])));
+                                              text::quoted(tokens_[i])));
     }
     return scores;
   }

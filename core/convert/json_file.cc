@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "core/error.h"
-#include "core/gguf/quoted.h"
 #include "core/model/file_bytes.h"
 #include "core/text/limited_json.h"
+#include "core/text/quoted.h"
 
 namespace sluice::convert {
 namespace {
@@ -55,7 +55,7 @@ json parse_json(std::string_view text, const std::string& source) {
     if (event != json::parse_event_t::key) return true;
     if (!names.back().insert(parsed.get<std::string>()).second) {
       throw ModelError(fmt::format("{}: the name {} comes twice in one object", source,
-                                   gguf::quoted(parsed.get_ref<const std::string&>())));
+                                   text::quoted(parsed.get_ref<const std::string&>())));
     }
     return true;
   };

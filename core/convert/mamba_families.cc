@@ -10,7 +10,7 @@
 
 #include "core/convert/families.h"
 #include "core/convert/family_tables.h"
-#include "core/gguf/quoted.h"
+#include "core/text/quoted.h"
 
 namespace sluice::convert {
 namespace {
@@ -180,7 +180,7 @@ std::string nemotron_kinds(const Config& config, const Sizes& sizes) {
   if (pattern->size() != sizes.layers || pattern->find_first_not_of("M*-") != std::string::npos) {
     throw config.error("hybrid_override_pattern",
                        fmt::format("is {}, not one of M, * and - for each of {} layers",
-                                   gguf::quoted(*pattern), sizes.layers));
+                                   text::quoted(*pattern), sizes.layers));
   }
   return *pattern;
 }

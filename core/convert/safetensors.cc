@@ -9,8 +9,8 @@
 #include "core/convert/json_file.h"
 #include "core/error.h"
 #include "core/gguf/bytes.h"
-#include "core/gguf/quoted.h"
 #include "core/gguf/tensor_type.h"
+#include "core/text/quoted.h"
 
 namespace sluice::convert {
 namespace {
@@ -42,7 +42,7 @@ class EntryReader {
     const auto type = type_of(dtype.get<std::string>());
     if (!type) {
       throw error(fmt::format("has dtype {}; supported are F32, F16 and BF16",
-                              gguf::quoted(dtype.get<std::string>())));
+                              text::quoted(dtype.get<std::string>())));
     }
     StoredTensor tensor{*type, numbers("shape"), 0, 0, 0};
     const std::vector<std::uint64_t> range = numbers("data_offsets");
@@ -61,7 +61,7 @@ class EntryReader {
 
  private:
   ModelError error(const std::string& what) const {
-    return ModelError(fmt::format("{}: tensor {} {}", file_, gguf::quoted(name_), what));
+    return ModelError(fmt::format("{}: tensor {} {}", file_, text::quoted(name_), what));
   }
 
   std::vector<std::uint64_t> numbers(const char* key) const {
@@ -100,8 +100,8 @@ void check_overlap(const std::string& file,
     const StoredTensor& before = tensors[i - 1].second;
     if (tensors[i].second.offset < before.offset + before.bytes) {
       throw ModelError(fmt::format("{}: tensors {} and {} overlap", file,
-                                   gguf::quoted(tensors[i - 1].first),
-                                   gguf::quoted(tensors[i].first)));
+                                   text::quoted(tensors[i - 1].first),
+                                   text::quoted(tensors[i].first)));
     }
   }
 }
@@ -119,7 +119,7 @@ std::set<std::string> shards_of(const fs::path& index_path) {
     if (name.empty() || name.find('/') != std::string::npos ||
         name.find('\0') != std::string::npos || !name.ends_with(".safetensors")) {
       throw ModelError(fmt::format("{}: shard {} is not the name of a .safetensors file beside it",
-                                   index_path.string(), gguf::quoted(name)));
+                                   index_path.string(), text::quoted(name)));
     }
     names.insert(name);
   }
@@ -174,7 +174,7 @@ Checkpoint Checkpoint::open(const fs::path& folder) {
   for (const std::string& shard : shards) {
     if (fs::exists(folder / shard)) continue;
     throw ModelError(fmt::format("{}: shard {} of {} is missing, which {} names; get it again",
-                                 folder.string(), gguf::quoted(shard), shards.size(), index_name));
+                                 folder.string(), text::quoted(shard), shards.size(), index_name));
   }
   for (const std::string& shard : shards) checkpoint.add_file(folder / shard);
   return checkpoint;
@@ -216,7 +216,7 @@ void Checkpoint::add_file(const fs::path& path) {
     tensor.offset += data_offset;
     if (!tensors_.emplace(name, tensor).second) {
       throw ModelError(
-          fmt::format("{}: tensor {} is in another shard too", source, gguf::quoted(name)));
+          fmt::format("{}: tensor {} is in another shard too", source, text::quoted(name)));
     }
   }
 }

@@ -8,7 +8,7 @@
 #include <system_error>
 #include <utility>
 
-#include "core/gguf/quoted.h"
+#include "core/text/quoted.h"
 
 namespace sluice::gguf {
 namespace {
@@ -160,7 +160,7 @@ void Model::index_tensors() {
   throw ModelError(
       fmt::format("{}: tensor {} occurs twice (the first in {}), expected each name "
                   "once",
-                  files_[again.file].path.string(), quoted(again.name),
+                  files_[again.file].path.string(), text::quoted(again.name),
                   files_[tensors_[*twice].file].path.string()));
 }
 
@@ -175,7 +175,7 @@ const TensorInfo* Model::find_tensor(std::string_view name) const {
 const TensorInfo& Model::require_tensor(std::string_view name) const {
   const TensorInfo* tensor = find_tensor(name);
   if (tensor != nullptr) return *tensor;
-  throw ModelError(fmt::format("{}: tensor {} is missing", metadata_.source(), quoted(name)));
+  throw ModelError(fmt::format("{}: tensor {} is missing", metadata_.source(), text::quoted(name)));
 }
 
 std::uint64_t Model::file_bytes() const {

@@ -6,8 +6,8 @@
 #include <stdexcept>
 
 #include "core/files/durable_file.h"
-#include "core/gguf/quoted.h"
 #include "core/gguf/tensor_type.h"
+#include "core/text/quoted.h"
 #include "kernels/block_formats.h"
 
 namespace sluice::gguf {
@@ -63,13 +63,13 @@ void Writer::add_tensor(std::string_view name, std::span<const std::uint64_t> di
                         std::uint32_t type) {
   const auto layout = find_type_layout(type);
   if (!layout || dims.empty() || dims.size() > 4 || dims[0] % layout->elements_per_block != 0) {
-    throw std::invalid_argument(fmt::format("tensor {}: no layout for {} x {}", quoted(name),
+    throw std::invalid_argument(fmt::format("tensor {}: no layout for {} x {}", text::quoted(name),
                                             fmt::join(dims, " x "), kernels::gguf_type_name(type)));
   }
   std::uint64_t rows = 1;
   for (const std::uint64_t dim : dims.subspan(1)) rows *= dim;
   const auto bytes = gguf::tensor_bytes(*layout, dims[0], rows);
-  if (!bytes) throw std::invalid_argument(fmt::format("tensor {}: too large", quoted(name)));
+  if (!bytes) throw std::invalid_argument(fmt::format("tensor {}: too large", text::quoted(name)));
 
   append(infos_, std::uint64_t{name.size()});
   append_text(infos_, name);

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "core/gguf/bytes.h"
-#include "core/gguf/quoted.h"
+#include "core/text/quoted.h"
 
 namespace sluice::gguf {
 namespace {
@@ -276,7 +276,7 @@ FloatArray Metadata::require_floats(std::string_view key) const {
 }
 
 ModelError Metadata::error(std::string_view key, std::string_view what) const {
-  return ModelError(fmt::format("{}: key {}: {}", source_, quoted(key), what));
+  return ModelError(fmt::format("{}: key {}: {}", source_, text::quoted(key), what));
 }
 
 ModelError Metadata::wrong_type(std::string_view key, const Value& value,

@@ -12,8 +12,8 @@
 
 #include "core/gguf/bytes.h"
 #include "core/gguf/gguf.h"
-#include "core/gguf/quoted.h"
 #include "core/gguf/tensor_type.h"
+#include "core/text/quoted.h"
 #include "kernels/block_formats.h"
 
 namespace sluice::gguf {
@@ -88,8 +88,8 @@ std::uint32_t read_version(Cursor& cursor) {
   const auto magic = cursor.take(4, "the magic 'GGUF'");
   const std::string_view found(reinterpret_cast<const char*>(magic.data()), magic.size());
   if (found != "GGUF") {
-    cursor.fail(0,
-                fmt::format("found {}, expected 'GGUF': this is not a GGUF file", quoted(found)));
+    cursor.fail(
+        0, fmt::format("found {}, expected 'GGUF': this is not a GGUF file", text::quoted(found)));
   }
   const auto version = cursor.read<std::uint32_t>("the version");
   if (version == 2 || version == 3) return version;
@@ -175,7 +175,7 @@ Metadata read_metadata(Cursor& cursor, std::span<const std::byte> bytes, std::ui
   for (std::uint64_t i = 0; i < count; ++i) {
     cursor.set_context(fmt::format(" metadata entry {}:", i));
     const std::string_view key = cursor.read_name("the key", key_bytes_max);
-    cursor.set_context(fmt::format(" key {}:", quoted(key)));
+    cursor.set_context(fmt::format(" key {}:", text::quoted(key)));
     entries.push_back({key, read_value(cursor, bytes)});
   }
   cursor.set_context({});
@@ -263,7 +263,7 @@ std::vector<TensorInfo> read_tensors(Cursor& cursor, std::uint64_t count, std::u
     TensorInfo tensor;
     const std::uint64_t name_at = cursor.offset();
     tensor.name = cursor.read_name("the name", tensor_name_bytes_max);
-    cursor.set_context(fmt::format(" tensor {}:", quoted(tensor.name)));
+    cursor.set_context(fmt::format(" tensor {}:", text::quoted(tensor.name)));
     if (!names.insert(tensor.name).second) {
       cursor.fail(name_at, "the name occurs again, expected each name once");
     }
@@ -282,7 +282,7 @@ void check_inside_file(const Header& header, std::uint64_t file_bytes, const std
     throw ModelError(
         fmt::format("{}: tensor {}: its data ends at byte {}, but the file has {} "
                     "bytes; the file is cut short or damaged, get it again",
-                    source, quoted(tensor.name), end, file_bytes));
+                    source, text::quoted(tensor.name), end, file_bytes));
   }
 }
 
@@ -299,8 +299,8 @@ void check_no_overlap(const std::vector<TensorInfo>& tensors, const std::string&
     throw ModelError(
         fmt::format("{}: tensor {} starts at byte {}, inside tensor {} (bytes {} to "
                     "{}); expected tensors that do not overlap",
-                    source, quoted(tensor.name), tensor.offset, quoted(before.name), before.offset,
-                    before.offset + before.bytes));
+                    source, text::quoted(tensor.name), tensor.offset, text::quoted(before.name),
+                    before.offset, before.offset + before.bytes));
   }
 }
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/gguf/quoted.h"
+#include "core/text/quoted.h"
 
 namespace sluice::model {
 
@@ -101,7 +101,7 @@ std::unique_ptr<Decoder> make_decoder(const gguf::Model& model, WeightLayout& la
     if (const std::vector<std::string> unread = keys.unread(); !unread.empty()) {
       layout.add_note(fmt::format(
           "these keys of the file are not used, so the text may differ from the model's: {}",
-          gguf::escaped(fmt::format("{}", fmt::join(unread, ", ")), unread_bytes_max)));
+          text::escaped(fmt::format("{}", fmt::join(unread, ", ")), unread_bytes_max)));
     }
     return decoder;
   }
@@ -110,7 +110,7 @@ std::unique_ptr<Decoder> make_decoder(const gguf::Model& model, WeightLayout& la
     names += (names.empty() ? "" : ", ") + std::string(family.architecture);
   }
   throw ModelError(fmt::format("{}: architecture {} is not supported; supported are: {}",
-                               model.metadata().source(), gguf::quoted(keys.architecture()),
+                               model.metadata().source(), text::quoted(keys.architecture()),
                                names));
 }
 

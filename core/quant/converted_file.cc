@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "core/error.h"
-#include "core/gguf/quoted.h"
+#include "core/text/quoted.h"
 #include "kernels/encode.h"
 #include "topology/machine.h"
 
@@ -28,7 +28,7 @@ void write_converted(const std::filesystem::path& path, gguf::Writer& writer,
   for (const PlannedTensor& tensor : tensors) {
     if (tensor.from != tensor.to && !kernels::can_encode(tensor.to)) {
       throw UsageError(fmt::format("tensor {} would become {}, which cannot be written",
-                                   gguf::quoted(tensor.name), kernels::traits(tensor.to).name));
+                                   text::quoted(tensor.name), kernels::traits(tensor.to).name));
     }
     writer.add_tensor(tensor.name, tensor.dims, static_cast<std::uint32_t>(tensor.to));
   }

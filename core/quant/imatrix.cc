@@ -7,8 +7,8 @@
 
 #include "core/error.h"
 #include "core/gguf/gguf_writer.h"
-#include "core/gguf/quoted.h"
 #include "core/model/file_bytes.h"
+#include "core/text/quoted.h"
 #include "kernels/block_formats.h"
 
 namespace sluice::quant {
@@ -21,14 +21,14 @@ std::vector<float> values_of(const gguf::Model& file, const model::FileBytes& by
                              const gguf::TensorInfo& tensor) {
   if (tensor.type != static_cast<std::uint32_t>(kernels::BlockType::f32) || tensor.file != 0) {
     throw ModelError(fmt::format("{}: tensor {} is {}, expected F32", file.metadata().source(),
-                                 gguf::quoted(tensor.name), kernels::gguf_type_name(tensor.type)));
+                                 text::quoted(tensor.name), kernels::gguf_type_name(tensor.type)));
   }
   std::vector<float> values(tensor.elements());
   bytes.read(tensor.offset, std::as_writable_bytes(std::span(values)));
   for (const float value : values) {
     if (std::isfinite(value) && value >= 0) continue;
     throw ModelError(fmt::format("{}: tensor {} holds {}, expected finite numbers from 0",
-                                 file.metadata().source(), gguf::quoted(tensor.name), value));
+                                 file.metadata().source(), text::quoted(tensor.name), value));
   }
   return values;
 }
@@ -53,7 +53,7 @@ Imatrix Imatrix::read(const std::filesystem::path& path) {
     entry.counts = values_of(file, bytes, file.require_tensor(name + std::string(counts_suffix)));
     if (entry.counts.size() * entry.columns != entry.sums.size()) {
       throw ModelError(fmt::format("{}: {} has {} counts for {} matrices", path.string(),
-                                   gguf::quoted(name), entry.counts.size(),
+                                   text::quoted(name), entry.counts.size(),
                                    entry.sums.size() / entry.columns));
     }
     result.entries_.emplace(name, std::move(entry));
@@ -104,7 +104,7 @@ std::vector<float> Imatrix::importance(const std::string& name,
     throw ModelError(fmt::format(
         "the importance matrix has {} columns of {} matrices for tensor {}, the model {} of {}; it "
         "is of another model",
-        entry.columns, entry.counts.size(), gguf::quoted(name), dims[0], matrices));
+        entry.columns, entry.counts.size(), text::quoted(name), dims[0], matrices));
   }
   std::vector<float> means(entry.sums.size(), 0.0f);
   for (std::size_t i = 0; i < means.size(); ++i) {
@@ -113,7 +113,7 @@ std::vector<float> Imatrix::importance(const std::string& name,
     if (std::isfinite(means[i])) continue;
     throw ModelError(fmt::format(
         "the importance matrix has a sum of {} over {} inputs for tensor {}: it is damaged",
-        entry.sums[i], count, gguf::quoted(name)));
+        entry.sums[i], count, text::quoted(name)));
   }
   return means;
 }
@@ -148,7 +148,7 @@ Imatrix ImatrixSums::finish(std::string dataset, std::uint32_t chunk_count,
       entry.sums.push_back(static_cast<float>(square));
       if (std::isfinite(entry.sums.back())) continue;
       throw ModelError(fmt::format("inputs of tensor {} are not finite: the model is damaged",
-                                   gguf::quoted(name)));
+                                   text::quoted(name)));
     }
     for (const std::uint64_t count : sums.counts) {
       entry.counts.push_back(static_cast<float>(count));

@@ -8,11 +8,11 @@
 
 #include "core/error.h"
 #include "core/gguf/gguf.h"
-#include "core/gguf/quoted.h"
 #include "core/model/file_bytes.h"
 #include "core/quant/imatrix.h"
 #include "core/quant/quant_mix.h"
 #include "core/quant/tensor_types.h"
+#include "core/text/quoted.h"
 
 namespace sluice::quant {
 namespace {
@@ -50,7 +50,7 @@ BlockType stored_type(const gguf::TensorInfo& tensor) {
   const auto traits = kernels::find_block_type(tensor.type);
   if (!traits) {
     throw ModelError(fmt::format("tensor {} is of type {}, which cannot be read",
-                                 gguf::quoted(tensor.name), kernels::gguf_type_name(tensor.type)));
+                                 text::quoted(tensor.name), kernels::gguf_type_name(tensor.type)));
   }
   return traits->type;
 }

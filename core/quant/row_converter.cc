@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "core/error.h"
-#include "core/gguf/quoted.h"
+#include "core/text/quoted.h"
 #include "kernels/dequantise.h"
 #include "kernels/encode.h"
 #include "kernels/kernel_table.h"
@@ -29,11 +29,11 @@ void check_values(const Conversion& conversion, const std::vector<float>& values
       kernels::kernel_table().encode.largest_magnitude(values.data(), values.size());
   if (!std::isfinite(largest)) {
     throw ModelError(fmt::format("tensor {} holds a value that is not finite: the model is damaged",
-                                 gguf::quoted(conversion.name)));
+                                 text::quoted(conversion.name)));
   }
   if (largest > half_max && !has_exponent_of_float(conversion.to) && !conversion.is_copy()) {
     throw ModelError(fmt::format("tensor {} holds {}, more than {} can; choose F32 or BF16",
-                                 gguf::quoted(conversion.name), largest,
+                                 text::quoted(conversion.name), largest,
                                  kernels::traits(conversion.to).name));
   }
 }

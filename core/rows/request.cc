@@ -10,6 +10,7 @@
 #include "core/rows/row_json.h"
 #include "core/rows/row_settings.h"
 #include "core/sampling/text_stream.h"
+#include "core/text/quoted.h"
 
 namespace sluice::rows {
 namespace {
@@ -186,7 +187,7 @@ void check_envelope(const RowJson& object) {
     throw BadRow(
         fmt::format("\"{}\" cannot stand beside \"custom_id\": settings belong into "
                     "\"body\"",
-                    name.substr(0, 100)));
+                    text::escaped(name, 100)));
   }
   const RowJson* method = find_member(object, "method");
   if (method != nullptr && *method != "POST") throw BadRow("\"method\" must be \"POST\"");

@@ -7,6 +7,8 @@
 #include <optional>
 #include <utility>
 
+#include "core/text/quoted.h"
+
 namespace sluice::rows {
 namespace {
 
@@ -149,7 +151,7 @@ void normalise_tool(RowJson& tool, std::string_view name) {
     throw BadRow(
         fmt::format("\"{}\" has a function \"{}\" whose \"parameters\" are not the schema "
                     "of an object",
-                    name, called->get<std::string>().substr(0, 100)));
+                    name, text::escaped(called->get<std::string>(), 100)));
   }
 }
 
@@ -284,7 +286,8 @@ void check_members(const RowJson& value, std::string_view name,
                    std::initializer_list<std::string_view> known) {
   for (const auto& item : value.items()) {
     if (std::ranges::find(known, std::string_view(item.key())) != known.end()) continue;
-    throw BadRow(fmt::format("\"{}\" in \"{}\" is not supported", item.key().substr(0, 100), name));
+    throw BadRow(
+        fmt::format("\"{}\" in \"{}\" is not supported", text::escaped(item.key(), 100), name));
   }
 }
 
@@ -547,7 +550,8 @@ void read_row_settings(const RowJson& settings, Form form, bool is_conversation,
       return setting.name == std::string_view(item.key());
     });
     if (is_known || is_id) continue;
-    throw BadRow(fmt::format("\"{}\" is no member that is known here", item.key().substr(0, 100)));
+    throw BadRow(
+        fmt::format("\"{}\" is no member that is known here", text::escaped(item.key(), 100)));
   }
   for (const RowSetting& setting : row_settings()) {
     const RowJson* value = find_member(settings, setting.name);

@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "core/gguf/metadata.h"
-#include "core/gguf/quoted.h"
+#include "core/text/quoted.h"
 #include "core/tokenizer/pretokenizer.h"
 #include "core/tokenizer/vocabulary.h"
 
@@ -36,7 +36,7 @@ VocabularyKind kind_of(const gguf::Metadata& metadata) {
       {"no_vocab", "no vocabulary at all"},
       {"none", "no vocabulary at all"},
   }};
-  std::string what = gguf::quoted(model);
+  std::string what = text::quoted(model);
   for (const Known& known : others) {
     if (known.model == model) what += fmt::format(" ({})", known.name);
   }
@@ -108,7 +108,7 @@ PretokenizerTraits choose_pretokenizer(Vocabulary& vocabulary) {
           : fmt::format("the pre-tokenizer {} (tokenizer.ggml.pre) is not known: text is split by "
                         "'default' instead, which may give other tokens than the model was trained "
                         "with",
-                        gguf::quoted(vocabulary.pre)));
+                        text::quoted(vocabulary.pre)));
   return {};
 }
 
@@ -180,7 +180,7 @@ void load_special_tokens(const gguf::Metadata& metadata, Vocabulary& vocabulary)
       !metadata.contains(key_of("eos_token_id"))) {
     vocabulary.warnings.push_back(fmt::format(
         "tokenizer.ggml.eos_token_id is missing: token {} ({}) ends a text", *vocabulary.eos,
-        gguf::quoted(vocabulary.tokens[static_cast<std::size_t>(*vocabulary.eos)])));
+        text::quoted(vocabulary.tokens[static_cast<std::size_t>(*vocabulary.eos)])));
   }
   load_more_ends(metadata, vocabulary);
   load_added_tokens(metadata, defaults.add_bos, vocabulary);

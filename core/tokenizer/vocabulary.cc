@@ -9,7 +9,7 @@
 #include <span>
 #include <unordered_map>
 
-#include "core/gguf/quoted.h"
+#include "core/text/quoted.h"
 
 namespace sluice::tokenizer {
 
@@ -77,7 +77,7 @@ TokenByText index_texts(const Vocabulary& vocabulary) {
     if (!is_new) {
       throw vocabulary_error(vocabulary, tokens_key,
                              fmt::format("token {} is {}, as token {} is already", i,
-                                         gguf::quoted(text), other->second));
+                                         text::quoted(text), other->second));
     }
   }
   return by_text;
@@ -104,7 +104,7 @@ void check_byte_tokens(const Vocabulary& vocabulary) {
         vocabulary, tokens_key,
         fmt::format("token {} is of type byte and reads {}; expected <0xHH>, two "
                     "hexadecimal digits",
-                    i, gguf::quoted(vocabulary.tokens[i])));
+                    i, text::quoted(vocabulary.tokens[i])));
   }
 }
 
@@ -125,7 +125,7 @@ void check_merges(const Vocabulary& vocabulary) {
     if (split_merge(vocabulary.merges[i])) continue;
     throw vocabulary_error(vocabulary, merges_key,
                            fmt::format("merge {} is {}; expected two parts with a space between", i,
-                                       gguf::quoted(vocabulary.merges[i])));
+                                       text::quoted(vocabulary.merges[i])));
   }
 }
 

@@ -15,6 +15,7 @@
 #include "core/http/api/text_request.h"
 #include "core/http/api/token_requests.h"
 #include "core/rows/row_json.h"
+#include "core/text/quoted.h"
 #include "topology/process_memory.h"
 
 namespace sluice::http {
@@ -215,9 +216,9 @@ const Api::Route& Api::route_of(const RequestHead& head) const {
       routes_, [&](const Route& route) { return matches(route.path, head.path); });
   if (has_other_method) {
     throw ApiError(405, fmt::format("{} cannot be used with the method {}",
-                                    head.path.substr(0, 100), head.method.substr(0, 20)));
+                                    text::escaped(head.path, 100), head.method.substr(0, 20)));
   }
-  throw ApiError(404, fmt::format("there is no {} here", head.path.substr(0, 100)));
+  throw ApiError(404, fmt::format("there is no {} here", text::escaped(head.path, 100)));
 }
 
 void Api::attach(Server& server) {

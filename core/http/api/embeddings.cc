@@ -15,6 +15,7 @@
 
 #include "core/http/api/api_error.h"
 #include "core/rows/row_json.h"
+#include "core/text/quoted.h"
 
 namespace sluice::http {
 namespace {
@@ -59,7 +60,7 @@ void check_members(const RowJson& body) {
     const bool is_known = name == "input" || name == "model" || name == "encoding_format" ||
                           name == "user" || (name == "dimensions" && item.value().is_null());
     if (is_known) continue;
-    throw rows::BadRow(fmt::format("\"{}\" is {}", name.substr(0, 100),
+    throw rows::BadRow(fmt::format("\"{}\" is {}", text::escaped(name, 100),
                                    name == "dimensions" ? "not supported" : "unknown"));
   }
 }

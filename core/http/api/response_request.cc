@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/text/quoted.h"
+
 namespace sluice::http {
 namespace {
 
@@ -117,7 +119,7 @@ class Messages {
     if (type == "function_call") return add_call(item);
     if (type == "function_call_output") return add_result(item);
     throw BadRow(fmt::format("\"input\" has an item of type \"{}\", which is not supported",
-                             type.substr(0, 100)));
+                             text::escaped(type, 100)));
   }
 
   RowJson take() { return std::move(list_); }
@@ -213,7 +215,8 @@ void take_nested(RowJson& body, bool has_effort) {
     } else if (item.key() == "verbosity") {
       static_cast<void>(text_of(item.value(), "verbosity"));  // no template knows it
     } else {
-      throw BadRow(fmt::format("\"text\" has an unknown member \"{}\"", item.key().substr(0, 100)));
+      throw BadRow(
+          fmt::format("\"text\" has an unknown member \"{}\"", text::escaped(item.key(), 100)));
     }
   }
   if (reasoning.is_null()) return;

@@ -6,6 +6,7 @@
 #include "core/http/api/api_error.h"
 #include "core/http/api/response_request.h"
 #include "core/rows/row_json.h"
+#include "core/text/quoted.h"
 
 namespace sluice::http {
 namespace {
@@ -24,7 +25,7 @@ void take_stream_settings(TextRoute route, RowJson& body, TextRequest& request) 
         request.includes_usage = rows::truth_of(item.value(), "stream_options.include_usage");
       } else if (item.key() != "include_obfuscation") {
         throw rows::BadRow("\"stream_options\" has an unknown member \"" +
-                           item.key().substr(0, 100) + "\"");
+                           text::escaped(item.key(), 100) + "\"");
       }
     }
     if (!request.streams) throw rows::BadRow("\"stream_options\" needs \"stream\": true");

@@ -7,6 +7,7 @@
 #include "core/http/api/api_error.h"
 #include "core/http/api/text_request.h"
 #include "core/rows/row_json.h"
+#include "core/text/quoted.h"
 
 namespace sluice::http {
 namespace {
@@ -29,7 +30,8 @@ void check_members(const RowJson& body, std::initializer_list<std::string_view> 
   for (const auto& item : body.items()) {
     bool is_known = false;
     for (const std::string_view name : known) is_known = is_known || item.key() == name;
-    if (!is_known) throw rows::BadRow(fmt::format("\"{}\" is unknown", item.key().substr(0, 100)));
+    if (!is_known)
+      throw rows::BadRow(fmt::format("\"{}\" is unknown", text::escaped(item.key(), 100)));
   }
 }
 

@@ -8,6 +8,7 @@
 #include "core/files/durable_file.h"
 #include "core/http/jobs/file_store.h"
 #include "core/http/transport/error.h"
+#include "core/text/quoted.h"
 
 namespace sluice::http {
 namespace {
@@ -94,7 +95,8 @@ BatchJson BatchStore::create(const ordered_json& body, const std::string& model)
   for (const auto& item : body.items()) {
     const bool is_known = item.key() == "input_file_id" || item.key() == "endpoint" ||
                           item.key() == "completion_window" || item.key() == "metadata";
-    if (!is_known) throw ApiError(400, fmt::format("\"{}\" is unknown", item.key().substr(0, 100)));
+    if (!is_known)
+      throw ApiError(400, fmt::format("\"{}\" is unknown", text::escaped(item.key(), 100)));
   }
   const std::string endpoint = text_in(body, "endpoint");
   if (endpoint != "/v1/completions" && endpoint != "/v1/chat/completions") {

@@ -1,12 +1,12 @@
-// Makes names from a file safe for a message: a hostile file must not be able to send control
-// characters to a terminal, or to bury the message in its own text.
+// Makes texts from a file or a client safe for a message: a hostile one must not be able to send
+// control characters to a terminal, or to bury the message in its own text.
 #pragma once
 
 #include <cstddef>
 #include <string>
 #include <string_view>
 
-namespace sluice::gguf {
+namespace sluice::text {
 
 // `text` with control characters and quotes written as escapes, cut with "..." after `length_max`
 // bytes. Bytes above 127 are kept: they are UTF-8.
@@ -15,4 +15,4 @@ std::string escaped(std::string_view text, std::size_t length_max);
 // The same between single quotes: 'blk.0.attn_q.weight'.
 std::string quoted(std::string_view text);
 
-}  // namespace sluice::gguf
+}  // namespace sluice::text

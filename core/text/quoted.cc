@@ -1,10 +1,10 @@
-#include "core/gguf/quoted.h"
+#include "core/text/quoted.h"
 
 #include <fmt/format.h>
 
 #include "core/text/utf8.h"
 
-namespace sluice::gguf {
+namespace sluice::text {
 namespace {
 
 constexpr std::size_t name_bytes_max = 80;
@@ -39,4 +39,4 @@ std::string quoted(std::string_view text) {
   return fmt::format("'{}'", escaped(text, name_bytes_max));
 }
 
-}  // namespace sluice::gguf
+}  // namespace sluice::text
