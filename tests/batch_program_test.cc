@@ -702,9 +702,10 @@ TEST_CASE("a job says what its errors are and which answers are cut, also when i
   const std::string command = "sluice batch " + job.model + " " + job.folder.file("in") +
                               " --ctx 64 -o " + job.folder.file("out") + " --report " +
                               job.folder.file("report");
-  const auto check = [](const std::string& said) {
+  const auto check = [](const std::string& said,
+                        const char* sum = "5 of 5 rows are done, 3 of them errors") {
     INFO(said);
-    CHECK(said.find("5 of 5 rows are done, 3 of them errors") != std::string::npos);
+    CHECK(said.find(sum) != std::string::npos);
     CHECK(said.find("2 errors invalid_request, such as row 1, line 1: the row is not JSON: byte 1: "
                     "'b' cannot stand here") != std::string::npos);
     CHECK(said.find("1 error prompt_too_long, such as row 5, line 5: ") != std::string::npos);
@@ -720,6 +721,12 @@ TEST_CASE("a job says what its errors are and which answers are cut, also when i
   const Result again = shell(command + " --retry-errors");
   CHECK(again.errors.find("computing 3 rows again that ended in an error") != std::string::npos);
   check(again.errors);
+  std::string merge = "sluice merge -o " + job.folder.file("merged");
+  for (const std::string part : {"1", "2"}) {
+    REQUIRE(shell(job.command("--ctx 64 --shard " + part + "/2", part)).status == 0);
+    merge += " " + job.folder.file(part);
+  }
+  check(shell(merge).errors, "5 rows of 2 parts, 3 of them errors");
 }
 
 TEST_CASE("an empty input gives an empty output") {

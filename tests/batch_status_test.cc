@@ -379,7 +379,7 @@ TEST_CASE("any number of parts is merged with a few open files") {
     ::setrlimit(RLIMIT_NOFILE, &limit);
     int status = 1;
     try {
-      status = merge_parts(parts, out).rows == rows ? 0 : 2;
+      status = merge_parts(parts, out).rows() == rows ? 0 : 2;
     } catch (...) {
     }
     ::_exit(status);
@@ -409,9 +409,9 @@ TEST_CASE("parts become the whole in the order of the input, or a reason why not
   std::string expected;
   for (std::uint64_t row = 1; row <= 7; ++row) expected += line(row);
   set_up();
-  CHECK(merge_parts(parts, out).rows == 7);
+  CHECK(merge_parts(parts, out).rows() == 7);
   CHECK(content(out) == expected);
-  CHECK(merge_parts(parts, part(1)).rows == 7);  // the output may take the place of a part
+  CHECK(merge_parts(parts, part(1)).rows() == 7);  // the output may take the place of a part
   CHECK(content(part(1)) == expected);
 
   set_up();
@@ -432,7 +432,7 @@ TEST_CASE("parts become the whole in the order of the input, or a reason why not
     CHECK(content(out) == text);
   }
   write(out, line(3));  // of a merge before
-  CHECK(merge_parts(parts, out).rows == 7);
+  CHECK(merge_parts(parts, out).rows() == 7);
   CHECK(content(out) == expected);
   fs::remove(out);
   check_fails({}, "no part");

@@ -18,7 +18,7 @@
 namespace sluice::batch {
 namespace {
 
-// Where the result of a row is. Part 0: not found yet.
+// Where the result of a row is.
 struct Place {
   std::uint64_t offset = 0;
   std::uint32_t bytes = 0;  // with the newline
@@ -65,10 +65,9 @@ void check_output(const std::filesystem::path& output) {
 class Merger {
  public:
   Merger(const std::vector<std::filesystem::path>& parts, std::uint64_t rows)
-      : parts_(parts), places_(rows) {
+      : parts_(parts), places_(rows), done_(rows, Shard()) {
     for (std::uint32_t part = 1; part <= parts.size(); ++part) index(part);
-    for (std::uint64_t row = 1; row <= rows; ++row) missing_ += places_[row - 1].part == 0 ? 1 : 0;
-    if (missing_ != 0) throw_missing();
+    if (!done_.is_complete()) throw_missing();
   }
 
   // Writes part by part, so that only one is open at a time and it is read from front to back. The
@@ -97,7 +96,7 @@ class Merger {
     out.commit();
   }
 
-  std::uint64_t errors() const { return errors_; }
+  const DoneRows& done() const { return done_; }
 
  private:
   // A torn last line is no result; its row counts as missing.
@@ -113,45 +112,46 @@ class Merger {
       const ResultFacts& facts = scan.found[i];
       if (facts.row > places_.size()) refuse(i + 1);
       Place& place = places_[facts.row - 1];
-      if (place.part != 0) {
+      if (done_.has(facts.row)) {
         throw Error(ExitCode::failure,
                     fmt::format("row {} is there twice: in {} and in {}", facts.row,
                                 parts_[place.part - 1].string(), path.string()));
       }
       place = {offset, facts.line_bytes, part};
       order_.push_back(facts.row);
-      errors_ += facts.is_error ? 1 : 0;
+      const ErrorExample& example = scan.examples[facts.code];
+      done_.add(facts, example.row == facts.row ? example.message : std::string_view());
       offset += facts.line_bytes;
     }
   }
 
   [[noreturn]] void throw_missing() const {
     std::uint64_t row = 1;
-    while (places_[row - 1].part != 0) ++row;
+    while (done_.has(row)) ++row;
     const std::uint64_t shards = state_of(parts_.front()).shard.count;
     throw Error(ExitCode::failure,
                 fmt::format("{} of {} rows are missing, the first is row {}, of --shard {}/{}: "
                             "name all parts, and go on with those that have not ended",
-                            missing_, places_.size(), row, (row - 1) % shards + 1, shards));
+                            done_.rows() - done_.count(), done_.rows(), row, (row - 1) % shards + 1,
+                            shards));
   }
 
   const std::vector<std::filesystem::path>& parts_;
   std::vector<Place> places_;         // by row
   std::vector<std::uint64_t> order_;  // the rows in the order of the parts' lines, part after part
-  std::uint64_t missing_ = 0;
-  std::uint64_t errors_ = 0;
+  DoneRows done_;
 };
 
 }  // namespace
 
-Merged merge_parts(const std::vector<std::filesystem::path>& parts,
-                   const std::filesystem::path& output, const std::function<void()>& stop_check) {
+DoneRows merge_parts(const std::vector<std::filesystem::path>& parts,
+                     const std::filesystem::path& output, const std::function<void()>& stop_check) {
   if (parts.empty()) throw UsageError("there is no part to merge");
   check_output(output);
   const std::uint64_t rows = common_rows(parts);
   Merger merger(parts, rows);
   merger.write(output, stop_check);
-  return {rows, merger.errors()};
+  return merger.done();
 }
 
 }  // namespace sluice::batch

@@ -28,7 +28,6 @@
 #include "core/cli/terminal.h"
 #include "core/error.h"
 #include "core/rows/row_settings.h"
-#include "core/text/utf8.h"
 #include "topology/process_memory.h"
 
 namespace sluice::cli {
@@ -217,27 +216,6 @@ void write_report(const BatchOptions& options, const RunWatch& watch, const RunR
 std::string rows_line(const batch::DoneRows& done) {
   return fmt::format("{} of {} rows are done, {} of them errors", done.count(), done.rows(),
                      done.errors());
-}
-
-// No more of a message than tells what is wrong; it is one line.
-std::string shortened(const std::string& message) {
-  constexpr std::size_t bytes_max = 200;
-  if (message.size() <= bytes_max) return message;
-  return message.substr(0, utf8::character_start(message, bytes_max)) + "...";
-}
-
-// The errors by code, each with an example, and the answers that were cut off.
-void tell_outcomes(const batch::DoneRows& done) {
-  for (std::size_t code = 0; code < batch::error_codes.size(); ++code) {
-    const std::uint64_t count = done.errors_by_code()[code];
-    if (count == 0) continue;
-    const batch::ErrorExample& example = done.examples()[code];
-    remark(fmt::format("{} {} {}, such as row {}, {}", count, count == 1 ? "error" : "errors",
-                       batch::error_codes[code], example.row, shortened(example.message)));
-  }
-  if (done.cut() == 0) return;
-  remark(fmt::format("{} of the rows {} an answer that max_tokens (or -n) cut off", done.cut(),
-                     done.cut() == 1 ? "has" : "have"));
 }
 
 void tell_end(const batch::DoneRows& done, const Work& work) {

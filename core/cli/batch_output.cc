@@ -19,6 +19,7 @@
 #include "core/cli/row_setup.h"
 #include "core/error.h"
 #include "core/gguf/gguf.h"
+#include "core/text/utf8.h"
 
 namespace sluice::cli {
 namespace {
@@ -112,6 +113,13 @@ batch::JobState job_state(const BatchOptions& options, const batch::Input& input
   return state;
 }
 
+// No more of a message than tells what is wrong; it is one line.
+std::string shortened(const std::string& message) {
+  constexpr std::size_t bytes_max = 200;
+  if (message.size() <= bytes_max) return message;
+  return message.substr(0, utf8::character_start(message, bytes_max)) + "...";
+}
+
 }  // namespace
 
 OpenedOutput open_output(const BatchOptions& options, const batch::Input& input,
@@ -145,6 +153,19 @@ void order_results(Journal& journal) {
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::ranges::stable_sort(order, {}, [&](std::size_t i) { return found[i].row; });
   journal.replace(order);
+}
+
+void tell_outcomes(const batch::DoneRows& done) {
+  for (std::size_t code = 0; code < batch::error_codes.size(); ++code) {
+    const std::uint64_t count = done.errors_by_code()[code];
+    if (count == 0) continue;
+    const batch::ErrorExample& example = done.examples()[code];
+    remark(fmt::format("{} {} {}, such as row {}, {}", count, count == 1 ? "error" : "errors",
+                       batch::error_codes[code], example.row, shortened(example.message)));
+  }
+  if (done.cut() == 0) return;
+  remark(fmt::format("{} of the rows {} an answer that max_tokens (or -n) cut off", done.cut(),
+                     done.cut() == 1 ? "has" : "have"));
 }
 
 }  // namespace sluice::cli

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "core/batch/merge.h"
+#include "core/cli/batch_output.h"
 #include "core/cli/files.h"
 #include "core/cli/interrupt.h"
 #include "core/cli/options.h"
@@ -35,12 +36,12 @@ CLI::App* add_merge(CLI::App& program, MergeOptions& options) {
 int run_merge(const MergeOptions& options) {
   ask_before_replacing(options.output, options.force);
   const InterruptGuard guard;
-  const batch::Merged merged =
+  const batch::DoneRows done =
       batch::merge_parts(options.parts, options.output, throw_if_interrupted);
-  if (!options.quiet) {
-    remark(fmt::format("{} rows of {} parts, {} of them errors", merged.rows, options.parts.size(),
-                       merged.errors));
-  }
+  if (options.quiet) return 0;
+  remark(fmt::format("{} rows of {} parts, {} of them errors", done.rows(), options.parts.size(),
+                     done.errors()));
+  tell_outcomes(done);
   return 0;
 }
 
