@@ -14,6 +14,7 @@
 #include "core/gguf/gguf.h"
 #include "core/quant/imatrix.h"
 #include "core/quant/quantise_model.h"
+#include "core/sampling/model_defaults.h"
 #include "core/synth/synthetic_model.h"
 #include "tests/catch.h"
 #include "tests/temporary_folder.h"
@@ -223,6 +224,35 @@ TEST_CASE("an answer ends with each end that the files name") {
   CHECK(ends({{"eos_token", "b"}}, {{"eos_token_id", 0}}) == Ends{1, 0, 1});
   CHECK(ends({{"eos_token", "b"}}, {{"eos_token_id", 1}}) == Ends{1});
   CHECK(ends({{"eos_token", "b"}}, {{"eos_token_id", {0, 1}}}) == Ends{1, 0, 1});
+}
+
+TEST_CASE("how the makers of a model sample is what its file recommends") {
+  const auto recommended = [](const json& generation) {
+    const test::TemporaryFolder folder;
+    TinyCheckpoint().write_to(folder.path());
+    write(folder.path() / "generation_config.json", generation.dump());
+    const fs::path output = folder.path() / "out.gguf";
+    import_checkpoint(folder.path(), output, {});
+    const sampling::ModelDefaults defaults =
+        sampling::model_defaults(gguf::Model::open(output).metadata());
+    CHECK(defaults.warnings.empty());
+    return defaults.recommended;
+  };
+  using Texts = std::vector<std::string>;
+  CHECK(recommended(json::object()) == Texts{});
+  CHECK(recommended({{"do_sample", true},
+                     {"temperature", 0.6},
+                     {"top_k", 20},
+                     {"top_p", 0.95},
+                     {"min_p", 0},
+                     {"repetition_penalty", 1.05}}) ==
+        Texts{"temperature 0.6", "top-k 20", "top-p 0.95", "min-p 0", "repeat penalty 1.05"});
+  CHECK(recommended({{"top_k", 0}, {"temperature", nullptr}}) == Texts{"top-k 0"});
+  CHECK(recommended({{"do_sample", false}, {"temperature", 0.6}}) == Texts{});
+  const test::TemporaryFolder folder;
+  TinyCheckpoint().write_to(folder.path());
+  write(folder.path() / "generation_config.json", R"({"temperature": "warm"})");
+  CHECK(refusal(folder.path()).find("temperature") != std::string::npos);
 }
 
 TEST_CASE("a folder without a whole model says what is missing and what to do") {

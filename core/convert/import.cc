@@ -325,6 +325,24 @@ class Import {
     }
   }
 
+  // How the model's makers sample, if they do: what transformers calls generation_config.json.
+  void add_recommended_sampling(gguf::Writer& writer) const {
+    const fs::path path = folder_ / "generation_config.json";
+    if (!fs::exists(path)) return;
+    const Config generation{read_json(path, config_bytes_max), path.string()};
+    if (generation.find_flag("do_sample") == false) return;
+    const auto add_number = [&](const char* from, const char* to) {
+      if (const auto value = generation.find_number(from)) writer.add(to, *value);
+    };
+    add_number("temperature", "general.sampling.temp");
+    if (const auto most = generation.find_whole("top_k")) {
+      writer.add("general.sampling.top_k", static_cast<std::int32_t>(*most));
+    }
+    add_number("top_p", "general.sampling.top_p");
+    add_number("min_p", "general.sampling.min_p");
+    add_number("repetition_penalty", "general.sampling.penalty_repeat");
+  }
+
   void add_metadata(const quant::QuantMix& mix, gguf::Writer& writer) const {
     const auto count = [&](const char* key, std::uint64_t value) {
       writer.add(prefix_ + key, static_cast<std::uint32_t>(value));
@@ -335,6 +353,7 @@ class Import {
     writer.add("general.name", std::string_view(name));
     writer.add("general.file_type", mix.file_type());
     writer.add("general.quantization_version", std::uint32_t{2});
+    add_recommended_sampling(writer);
     count(".block_count", sizes_.layers);
     count(".context_length", config_.count("max_position_embeddings"));
     count(".embedding_length", sizes_.embedding);
