@@ -130,6 +130,11 @@ TEST_CASE("a CPU without the newer instructions gives the same text") {
     const Result there = shell(std::string("qemu-x86_64 -cpu ") + cpu + " " + program + generate);
     CHECK(there.status == 0);
     CHECK(there.output == here.output);
+    const Result machine =
+        shell(std::string("qemu-x86_64 -cpu ") + cpu + " " + program + " machine");
+    CHECK(machine.status == 0);
+    const bool is_slow = machine.errors.find("many times slower") != std::string::npos;
+    CHECK(is_slow == (cpu == std::string("Nehalem")));
   }
 }
 

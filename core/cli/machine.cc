@@ -130,6 +130,11 @@ CLI::App* add_machine(CLI::App& program, MachineOptions& options) {
 int run_machine(const MachineOptions& options) {
   const Machine machine = topology::read_machine();
   const topology::ThreadChoice threads = engine::choose_timed_threads(machine);
+  if (kernels::highest_isa() == kernels::Isa::scalar) {
+    warn(
+        "this processor has none of the instruction sets that sluice has fast kernels for (AVX2, "
+        "AVX-512, AMX); everything works, many times slower");
+  }
   write_output(options.json ? json_text(to_json(machine, threads))
                             : fit_terminal(to_table(machine, threads)));
   return 0;
