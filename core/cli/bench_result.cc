@@ -71,7 +71,7 @@ void add_speeds(const ordered_json& report, const std::vector<BenchResult>& resu
 void add_drafts(const ordered_json& report, Facts& facts) {
   const auto seconds = report["step_seconds_by_drafts"].get<std::vector<double>>();
   for (std::size_t drafts = 1; drafts < seconds.size(); ++drafts) {
-    facts.emplace_back(fmt::format("a step with {} guesses", drafts),
+    facts.emplace_back(fmt::format("a step with {} guess{}", drafts, drafts == 1 ? "" : "es"),
                        fmt::format("{:.2f} times a step without", seconds[drafts] / seconds[0]));
   }
 }
