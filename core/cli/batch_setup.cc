@@ -279,7 +279,7 @@ std::function<void(const std::string&)> warn_once() {
   return [told = std::make_shared<Told>()](const std::string& warning) {
     const base::MutexLock lock(told->mutex);
     if (!told->warnings.insert(warning).second) return;
-    warn(warning + "; further rows of the kind are not told");
+    warn(warning + "; this is said once");
   };
 }
 

@@ -415,8 +415,8 @@ Error budget_error(const MemoryPlan& plan) {
   const char* name = is_large ? "GiB" : "MiB";
   return Error(ExitCode::budget,
                fmt::format("a budget of {} {} ({}) is too small: the least that works for this "
-                           "model with a context of {} is {} {}; raise --budget, or lower --ctx, "
-                           "--kv or the number of texts together (--parallel)",
+                           "model with a context of {} is {} {}; raise --budget, or lower --ctx "
+                           "(or --parallel, where several texts run together)",
                            plan.budget.bytes / unit, name, plan.budget.source, plan.context,
                            (plan.least_budget_bytes + unit - 1) / unit, name));
 }
