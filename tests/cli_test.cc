@@ -138,6 +138,16 @@ TEST_CASE("a CPU without the newer instructions gives the same text") {
   }
 }
 
+TEST_CASE("run without a prompt says so, and an empty prompt is one") {
+  const Folder folder;
+  const std::string run = "sluice run " + make_model(folder) + " -n 4 -q --temp 0 ";
+  check_fails(run + "</dev/null", 2, "there is no prompt");
+  check_fails("printf '' | " + run, 2, "there is no prompt");
+  CHECK(shell(run + "-p '' </dev/null").status == 0);
+  CHECK(shell(run + "-f /dev/null").status == 0);
+  CHECK(shell("printf 'a' | " + run).status == 0);
+}
+
 TEST_CASE("a model that was installed with the program has a name") {
   const Folder folder;
   fs::create_directories(folder.file("bin"));

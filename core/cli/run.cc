@@ -50,16 +50,22 @@ struct Prompt {
   std::string text;
 };
 
+[[noreturn]] void refuse_no_prompt() {
+  throw UsageError("there is no prompt: give -p TEXT or -f FILE, or pipe a text in");
+}
+
+// Nothing was said of a prompt, so it can only come through a pipe.
+bool expects_pipe(const RunOptions& options) {
+  return !options.prompt && options.prompt_file.empty() && options.prompt_tokens.empty();
+}
+
 Prompt open_prompt(const RunOptions& options) {
   if (!options.prompt_tokens.empty()) return {};
   if (options.prompt && *options.prompt != "-") {
     return {{}, behind_piped_text(*options.prompt, options.common.quiet)};
   }
-  const bool has_file = !options.prompt_file.empty();
-  if (!options.prompt && !has_file && ::isatty(STDIN_FILENO) == 1) {
-    throw UsageError("there is no prompt: give -p TEXT or -f FILE, or pipe a text in");
-  }
-  const fs::path file = has_file ? options.prompt_file : "-";
+  if (expects_pipe(options) && ::isatty(STDIN_FILENO) == 1) refuse_no_prompt();
+  const fs::path file = options.prompt_file.empty() ? "-" : options.prompt_file;
   const bool is_message = may_be_message(options) && has_chat_template(options.common.model);
   if (is_message) return {{}, without_last_newline(read_text(file))};
   return {TextInput(file), {}};
@@ -81,9 +87,12 @@ class PromptTokens {
       tokens_ = options.prompt_tokens;
       check_tokens(tokens_, engine.facts().vocabulary);
     }
-    if (file_) file_->read(1, tokens_);
-    if (!tokens_.empty()) return;
+    // Two, since the first may be the one that stands before each text.
+    if (file_) file_->read(2, tokens_);
     const std::optional<Token> bos = tokenizer.bos();
+    const bool is_empty = tokens_.empty() || (tokens_.size() == 1 && tokens_.front() == bos);
+    if (is_empty && expects_pipe(options)) refuse_no_prompt();
+    if (!tokens_.empty()) return;
     if (!bos) {
       throw UsageError(
           "the prompt is empty and this model has no token to begin a text with "
