@@ -125,7 +125,7 @@ struct Product {
 };
 
 void multiply(State& state, const Product& product, Weights& weights, const Limits& limits) {
-  const ActivationForm form = kernels::activation_form(product.type);
+  const ActivationForm form = kernels::traits(product.type).activation_form;
   const std::size_t columns = product.columns, rows = weights.rows(product.type);
   const std::size_t row_bytes = kernels::row_bytes(product.type, weights_per_row);
   const std::size_t copies = product.from_dram ? weights.fill(product.type) : 1;
@@ -349,7 +349,7 @@ void add_others() {
   add("quantise/a256/4096", [](State& s) { quantise(s, ActivationForm::a256); });
   add("quantise/a32/4096", [](State& s) { quantise(s, ActivationForm::a32); });
   for (const kernels::BlockTraits& t : kernels::all_block_types()) {
-    if (t.elements_per_block == 1 || !kernels::can_encode(t.type)) continue;
+    if (t.elements_per_block == 1 || !t.can_encode) continue;
     add(fmt::format("encode/{}/4096", t.name), [type = t.type](State& s) { encode(s, type); });
   }
   add("rms_norm/4096", rms_norm);

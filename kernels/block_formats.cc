@@ -4,27 +4,29 @@
 #include <array>
 #include <stdexcept>
 
+#include "kernels/formats/all.h"
+
 namespace sluice::kernels {
 namespace {
 
-constexpr std::array<BlockTraits, 16> supported = {{
-    {BlockType::f32, "F32", 1, sizeof(float)},
-    {BlockType::f16, "F16", 1, sizeof(std::uint16_t)},
-    {BlockType::q4_0, "Q4_0", 32, sizeof(BlockQ4_0)},
-    {BlockType::q4_1, "Q4_1", 32, sizeof(BlockQ4_1)},
-    {BlockType::q5_0, "Q5_0", 32, sizeof(BlockQ5_0)},
-    {BlockType::q5_1, "Q5_1", 32, sizeof(BlockQ5_1)},
-    {BlockType::q8_0, "Q8_0", 32, sizeof(BlockQ8_0)},
-    {BlockType::q2_k, "Q2_K", 256, sizeof(BlockQ2_K)},
-    {BlockType::q3_k, "Q3_K", 256, sizeof(BlockQ3_K)},
-    {BlockType::q4_k, "Q4_K", 256, sizeof(BlockQ4_K)},
-    {BlockType::q5_k, "Q5_K", 256, sizeof(BlockQ5_K)},
-    {BlockType::q6_k, "Q6_K", 256, sizeof(BlockQ6_K)},
-    {BlockType::iq4_nl, "IQ4_NL", 32, sizeof(BlockIQ4_NL)},
-    {BlockType::iq4_xs, "IQ4_XS", 256, sizeof(BlockIQ4_XS)},
-    {BlockType::bf16, "BF16", 1, sizeof(std::uint16_t)},
-    {BlockType::mxfp4, "MXFP4", 32, sizeof(BlockMXFP4)},
-}};
+template <typename Format>
+constexpr BlockTraits traits_of = {
+    Format::type,
+    Format::name,
+    static_cast<std::uint32_t>(Format::weights),
+    static_cast<std::uint32_t>(sizeof(typename Format::Block)),
+    form_of<Format>(),
+    Format::fallback,
+    Format::file_type,
+    Format::can_encode,
+};
+
+template <typename... Format>
+constexpr std::array<BlockTraits, sizeof...(Format)> list_traits(FormatList<Format...>) {
+  return {traits_of<Format>...};
+}
+
+constexpr std::array<BlockTraits, Formats::size> supported = list_traits(Formats{});
 
 struct UnsupportedType {
   std::uint32_t id;

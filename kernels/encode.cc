@@ -23,10 +23,6 @@ std::uint16_t float_to_bf16(float value) {
 
 }  // namespace
 
-bool can_encode(BlockType type) {
-  return type != BlockType::q2_k && type != BlockType::q3_k;
-}
-
 void encode(BlockType type, const float* values, std::size_t columns, const float* importance,
             std::byte* blocks) {
   switch (type) {

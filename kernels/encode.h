@@ -1,4 +1,4 @@
-// Float32 to weight blocks: the quantisers, for the formats with can_encode(type).
+// Float32 to weight blocks: the quantisers, for the formats with traits(type).can_encode.
 //
 // They minimise the sum of w (x - x')^2 over a row, where w is the importance of a column: the mean
 // square of the input that the column is multiplied with, but at least a millionth of the mean of
@@ -12,8 +12,6 @@
 #include "kernels/block_formats.h"
 
 namespace sluice::kernels {
-
-bool can_encode(BlockType type);
 
 // Encodes `columns` values, a multiple of the elements per block, as row_bytes(type, columns) bytes
 // at `blocks` (no alignment needed). Values must be finite, and at most 65504 in magnitude if the

@@ -13,8 +13,6 @@
 namespace sluice::kernels {
 namespace {
 
-constexpr UniformGrid q4_0_grid{-8, 7}, q5_0_grid{-16, 15}, q6_k_grid{-32, 31};
-
 // The lanes of a vector as an array.
 struct LaneArray {
   alignas(64) float of[lanes];
@@ -69,16 +67,6 @@ inline void pack_fifth_bits(const std::uint8_t* codes, std::uint8_t (&qh)[4]) {
 
 // --- Blocks of 32, sixteen at a time -------------------------------------------------------------
 
-inline void encode_q8_0(const float* x, BlockQ8_0& b) {
-  const F32x16 first = load(x, lanes), second = load(x + lanes, lanes);
-  b.d = float_to_half(largest(max(abs(first), abs(second))) / 127);
-  const F32x16 inverse = broadcast(inverse_or_zero(half_to_float(b.d)));
-  std::int8_t codes[32];
-  store(round_to_int(clamp(first * inverse, -127, 127)), codes);
-  store(round_to_int(clamp(second * inverse, -127, 127)), codes + lanes);
-  __builtin_memcpy(b.qs, codes, sizeof codes);
-}
-
 template <class Grid, class Block>
 inline void encode_scaled(const Grid& grid, const float* x, const Sheet& sheet, int count,
                           Block* blocks) {
@@ -89,7 +77,7 @@ inline void encode_scaled(const Grid& grid, const float* x, const Sheet& sheet, 
     std::uint8_t codes[32];
     choose_codes(grid, x + 32 * i, 32, half_to_float(b.d), 0, codes);
     pack_nibbles(codes, b.qs);
-    if constexpr (sizeof(Block) == sizeof(BlockQ5_0)) pack_fifth_bits(codes, b.qh);
+    if constexpr (requires { b.qh; }) pack_fifth_bits(codes, b.qh);
   }
 }
 
@@ -106,59 +94,7 @@ inline void encode_affine(float highest, const float* x, const Sheet& sheet, int
     choose_codes(UniformGrid{0, highest}, x + 32 * i, 32, half_to_float(b.d), half_to_float(b.m),
                  codes);
     pack_nibbles(codes, b.qs);
-    if constexpr (sizeof(Block) == sizeof(BlockQ5_1)) pack_fifth_bits(codes, b.qh);
-  }
-}
-
-// The exponent of MXFP4 whose scale puts `largest` in [4, 8), as the largest value of E2M1 is
-// 1.5 * 2^2; 0 if that exponent would be negative.
-inline int wanted_exponent(float largest) {
-  std::uint32_t bits;
-  __builtin_memcpy(&bits, &largest, sizeof bits);
-  const int exponent = static_cast<int>(bits >> 23) - 2;
-  return exponent < 0 ? 0 : exponent;
-}
-
-// With larger exponents the largest value of E2M1 times the scale overflows a float.
-constexpr int exponent_max = 252;
-
-// The scale is a power of two. Tries the one that fits the largest value, and its two neighbours.
-inline void encode_mxfp4(const float* x, const Sheet& sheet, int count, BlockMXFP4* blocks) {
-  const E2m1Grid grid;
-  const LaneArray largest(largest_magnitudes<32>(sheet));
-  LaneArray chosen;
-  F32x16 exponent = zero(), least = broadcast(INFINITY);
-  for (const int step : {-1, 0, 1}) {
-    LaneArray halves, exponents, squares;
-    for (std::size_t i = 0; i < lanes; ++i) {
-      const int wanted = wanted_exponent(largest.of[i]);
-      const int next = wanted + step;
-      const int e = next < 0 ? 0 : next > exponent_max ? exponent_max : next;
-      exponents.of[i] = static_cast<float>(e);
-      halves.of[i] = half_of_e8m0(static_cast<std::uint8_t>(e));
-      squares.of[i] = e < wanted ? 0.25f : e > wanted ? 4.0f : 1.0f;
-    }
-    F32x16 error = zero();  // in units in which no square overflows
-    for (int k = 0; k < 32; ++k) {
-      const F32x16 y = load(sheet.x[k], lanes) / halves.vector();
-      const F32x16 rest = y - grid.nearest(y);
-      error = error + load(sheet.w[k], lanes) * rest * rest;
-    }
-    error = error * squares.vector();
-    exponent = select_less(error, least, exponents.vector(), exponent);
-    least = select_less(error, least, error, least);
-  }
-  store(exponent, chosen.of, lanes);
-  for (int i = 0; i < count; ++i) {
-    BlockMXFP4& b = blocks[i];
-    b.e = largest.of[i] > 0 ? static_cast<std::uint8_t>(chosen.of[i]) : std::uint8_t{0};
-    const F32x16 half = broadcast(half_of_e8m0(b.e));
-    std::uint8_t codes[32];
-    for (std::size_t k = 0; k < 32; k += lanes) {
-      store(grid.code(load(x + 32 * i + k, lanes) / half),
-            reinterpret_cast<std::int8_t*>(codes + k));
-    }
-    pack_nibbles(codes, b.qs);
+    if constexpr (requires { b.qh; }) pack_fifth_bits(codes, b.qh);
   }
 }
 
@@ -241,55 +177,6 @@ inline ScaledBlocks find_scales(const Grid& grid, const Sheet& sheet, float lowe
     keep_if_better(b, errors[0]);
   }
   return best;
-}
-
-inline void encode_q6_k(const float* x, const Sheet& sheet, int count, BlockQ6_K* blocks) {
-  const ScaledBlocks found = find_scales<16>(q6_k_grid, sheet, -128, 127);
-  const LaneArray d(found.d), integers(found.integer);
-  for (int i = 0; i < count / 16; ++i) {
-    BlockQ6_K& b = blocks[i];
-    b.d = float_to_half(d.of[16 * i]);
-    std::uint8_t codes[256];
-    for (int s = 0; s < 16; ++s) {
-      const float integer = integers.of[16 * i + s];
-      b.scales[s] = static_cast<std::int8_t>(integer);
-      const float scale = d.of[16 * i] * integer;
-      choose_codes(q6_k_grid, x + 256 * i + 16 * s, 16, scale, 0, codes + 16 * s);
-    }
-    for (int half = 0; half < 2; ++half) {
-      const std::uint8_t* c = codes + 128 * half;
-      for (int l = 0; l < 32; ++l) {
-        b.ql[64 * half + l] = static_cast<std::uint8_t>((c[l] & 15) | (c[l + 64] & 15) << 4);
-        b.ql[64 * half + 32 + l] =
-            static_cast<std::uint8_t>((c[l + 32] & 15) | (c[l + 96] & 15) << 4);
-        b.qh[32 * half + l] = static_cast<std::uint8_t>(c[l] >> 4 | c[l + 32] >> 4 << 2 |
-                                                        c[l + 64] >> 4 << 4 | c[l + 96] >> 4 << 6);
-      }
-    }
-  }
-}
-
-inline void encode_iq4_xs(const Iq4Grid& grid, const float* x, const Sheet& sheet, int count,
-                          BlockIQ4_XS* blocks) {
-  const ScaledBlocks found = find_scales<32>(grid, sheet, -32, 31);
-  const LaneArray d(found.d), integers(found.integer);
-  for (int i = 0; i < count / 8; ++i) {
-    BlockIQ4_XS& b = blocks[i];
-    b.d = float_to_half(d.of[8 * i]);
-    unsigned high = 0;
-    unsigned low[4] = {};
-    for (int j = 0; j < 8; ++j) {
-      const float integer = integers.of[8 * i + j];
-      const auto stored = static_cast<unsigned>(static_cast<int>(integer) + 32);
-      low[j / 2] |= (stored & 15) << (j % 2 * 4);
-      high |= (stored >> 4) << (2 * j);
-      std::uint8_t codes[32];
-      choose_codes(grid, x + 256 * i + 32 * j, 32, d.of[8 * i] * integer, 0, codes);
-      pack_nibbles(codes, b.qs + 16 * j);
-    }
-    b.scales_h = static_cast<std::uint16_t>(high);
-    for (int j = 0; j < 4; ++j) b.scales_l[j] = static_cast<std::uint8_t>(low[j]);
-  }
 }
 
 // --- Blocks of 256 of Q4_K and Q5_K: x ~ d scale q - dmin min in each of 8 sub-blocks ------------
@@ -389,48 +276,6 @@ inline AffineBlocks find_pairs(const Sheet& sheet, float highest) {
   return best;
 }
 
-// Stores the 6-bit scale and minimum of sub-block j of Q4_K and Q5_K.
-inline void pack_pair(std::uint8_t (&s)[12], int j, int scale, int min) {
-  const auto set = [&](int at, int bits) { s[at] = static_cast<std::uint8_t>(s[at] | bits); };
-  if (j < 4) {
-    set(j, scale);
-    set(j + 4, min);
-  } else {
-    set(j + 4, (scale & 15) | (min & 15) << 4);
-    set(j - 4, scale >> 4 << 6);
-    set(j, min >> 4 << 6);
-  }
-}
-
-template <class Block>
-inline void encode_pairs(float highest, const float* x, const Sheet& sheet, int count,
-                         Block* blocks) {
-  const AffineBlocks found = find_pairs(sheet, highest);
-  const LaneArray d(found.d), dmin(found.dmin), scales(found.scale), mins(found.min_);
-  for (int i = 0; i < count / 8; ++i) {
-    Block& b = blocks[i];
-    __builtin_memset(&b, 0, sizeof b);
-    b.d = float_to_half(d.of[8 * i]);
-    b.dmin = float_to_half(dmin.of[8 * i]);
-    std::uint8_t codes[256];
-    for (int j = 0; j < 8; ++j) {
-      const int lane = 8 * i + j;
-      pack_pair(b.scales, j, static_cast<int>(scales.of[lane]), static_cast<int>(mins.of[lane]));
-      choose_codes(UniformGrid{0, highest}, x + 32 * lane, 32, d.of[lane] * scales.of[lane],
-                   -(dmin.of[lane] * mins.of[lane]), codes + 32 * j);
-    }
-    for (int j = 0; j < 8; j += 2) {
-      for (int l = 0; l < 32; ++l) {
-        const int first = codes[32 * j + l], second = codes[32 * j + 32 + l];
-        b.qs[16 * j + l] = static_cast<std::uint8_t>((first & 15) | (second & 15) << 4);
-        if constexpr (sizeof(Block) == sizeof(BlockQ5_K)) {
-          b.qh[l] = static_cast<std::uint8_t>(b.qh[l] | first >> 4 << j | second >> 4 << (j + 1));
-        }
-      }
-    }
-  }
-}
-
 // --- Rows ----------------------------------------------------------------------------------------
 
 // The power of two next below 1 / x, of a double that is normal and positive.
@@ -497,7 +342,7 @@ inline void by_blocks_of_256(const EncodedRow& row, const Body& body) {
   by_sheets<256, size, Block>(row.values, row.columns, row.importance, row.blocks, body);
 }
 
-template <class Grid, class Block>
+template <class Block, class Grid>
 inline void encode_scaled_row(const Grid& grid, const EncodedRow& row) {
   by_blocks_of_32<Block>(row, [&](const float* x, const Sheet& sheet, int count, Block* b) {
     encode_scaled(grid, x, sheet, count, b);
@@ -511,50 +356,24 @@ inline void encode_affine_row(float highest, const EncodedRow& row) {
   });
 }
 
-template <class Block>
-inline void encode_pairs_row(float highest, const EncodedRow& row) {
-  by_blocks_of_256<Block, 32>(row, [&](const float* x, const Sheet& sheet, int count, Block* b) {
-    encode_pairs(highest, x, sheet, count, b);
-  });
-}
+}  // namespace
+}  // namespace sluice::kernels
+
+#define SLUICE_HAS_ENCODERS
+#include "kernels/formats/all.h"
+
+namespace sluice::kernels {
+namespace {
 
 inline void encode_blocks(BlockType type, const float* values, std::size_t columns,
                           const float* importance, std::byte* blocks) {
   const EncodedRow row = {values, columns, importance, blocks};
-  switch (type) {
-    case BlockType::q4_0:
-      return encode_scaled_row<UniformGrid, BlockQ4_0>(q4_0_grid, row);
-    case BlockType::q5_0:
-      return encode_scaled_row<UniformGrid, BlockQ5_0>(q5_0_grid, row);
-    case BlockType::iq4_nl:
-      return encode_scaled_row<Iq4Grid, BlockIQ4_NL>(Iq4Grid(), row);
-    case BlockType::q4_1:
-      return encode_affine_row<BlockQ4_1>(15, row);
-    case BlockType::q5_1:
-      return encode_affine_row<BlockQ5_1>(31, row);
-    case BlockType::mxfp4:
-      return by_blocks_of_32<BlockMXFP4>(row, encode_mxfp4);
-    case BlockType::q4_k:
-      return encode_pairs_row<BlockQ4_K>(15, row);
-    case BlockType::q5_k:
-      return encode_pairs_row<BlockQ5_K>(31, row);
-    case BlockType::q6_k:
-      return by_blocks_of_256<BlockQ6_K, 16>(row, encode_q6_k);
-    case BlockType::iq4_xs: {
-      const Iq4Grid grid;
-      return by_blocks_of_256<BlockIQ4_XS, 32>(
-          row, [&](const float* x, const Sheet& sheet, int count, BlockIQ4_XS* b) {
-            encode_iq4_xs(grid, x, sheet, count, b);
-          });
+  visit_format(type, [&]<typename Format>(Format) {
+    if constexpr (!is_float<Format>) {
+      static_assert(Format::can_encode == requires { Format::encode(row); });
+      if constexpr (Format::can_encode) Format::encode(row);
     }
-    case BlockType::q8_0:
-      for (std::size_t i = 0; i < columns / 32; ++i) {
-        encode_q8_0(values + 32 * i, reinterpret_cast<BlockQ8_0*>(blocks)[i]);
-      }
-      return;
-    default:
-      return;  // has no blocks, or can_encode() is false
-  }
+  });
 }
 
 inline void from_halves(const std::uint16_t* halves, std::size_t count, float* out) {

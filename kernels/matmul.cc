@@ -27,28 +27,6 @@ std::size_t blocks_of_all(std::size_t size, std::size_t columns) {
 
 }  // namespace
 
-ActivationForm activation_form(BlockType type) {
-  switch (type) {
-    case BlockType::q2_k:
-    case BlockType::q3_k:
-    case BlockType::q4_k:
-    case BlockType::q5_k:
-    case BlockType::q6_k:
-    case BlockType::iq4_xs:
-      return ActivationForm::a256;
-    case BlockType::q4_0:
-    case BlockType::q4_1:
-    case BlockType::q5_0:
-    case BlockType::q5_1:
-    case BlockType::q8_0:
-    case BlockType::iq4_nl:
-    case BlockType::mxfp4:
-      return ActivationForm::a32;
-    default:
-      return ActivationForm::f32;
-  }
-}
-
 std::size_t Activations::buffer_bytes(std::size_t size, std::size_t columns) {
   return blocks_of_all(size, columns) * (sizeof(BlockA256) + sizeof(BlockA32));
 }

@@ -28,10 +28,6 @@ namespace sluice::kernels {
 
 inline constexpr std::size_t panel_rows = 16;
 
-// The form of the activations that a weight type is multiplied with.
-enum class ActivationForm { f32, a256, a32 };
-ActivationForm activation_form(BlockType type);
-
 // Width of a tile of activations, used if there are more than half as many columns.
 inline constexpr std::size_t activation_tile = 16;
 

@@ -428,24 +428,6 @@ struct SmallKernel : UnpacksSmall<Format, SignedSink> {
   }
 };
 
-// The formats that have a tile product. Tile products of other formats have never been run on a CPU
-// with tiles.
-constexpr bool is_for_tiles(BlockType type) {
-  switch (type) {
-    case BlockType::q4_0:
-    case BlockType::q4_1:
-    case BlockType::q5_0:
-    case BlockType::q5_1:
-    case BlockType::q8_0:
-    case BlockType::q4_k:
-    case BlockType::q5_k:
-    case BlockType::q6_k:
-      return true;
-    default:
-      return false;
-  }
-}
-
 template <typename Kernel>
 void multiply_on_tiles(const WeightRows& w, const Activations& x, float* y, std::size_t y_stride,
                        const MatmulScratch& scratch, const Prefetch& prefetch) {
@@ -456,21 +438,20 @@ void multiply_on_tiles(const WeightRows& w, const Activations& x, float* y, std:
 void multiply(const WeightRows& w, const Activations& x, float* y, std::size_t y_stride,
               const MatmulScratch& scratch, const PrefetchPolicy& policy) {
   const Prefetch& prefetch = policy.for_columns(x.columns());
-  const auto run_integer = [&]<typename Format>(Format) {
-    if constexpr (is_for_tiles(Format::type)) {
-      multiply_on_tiles<TwoByteKernel<Format>>(w, x, y, y_stride, scratch, prefetch);
-    }
-  };
-  const auto run_small = [&]<typename Format>(Format) {
-    if constexpr (is_for_tiles(Format::type)) {
-      multiply_on_tiles<SmallKernel<Format>>(w, x, y, y_stride, scratch, prefetch);
-    }
-  };
-  const bool is_large = w.rows >= panel_rows && x.columns() >= fewest_columns;
-  if (is_large && is_for_tiles(w.type)) {
-    visit_quantised(w.type, run_integer, run_small);
-    return;
+  bool is_done = false;
+  if (w.rows >= panel_rows && x.columns() >= fewest_columns) {
+    visit_format(w.type, [&]<typename Format>(Format) {
+      if constexpr (form_of<Format>() != ActivationForm::f32) {
+        if constexpr (Format::is_for_tiles) {
+          using Kernel = std::conditional_t<form_of<Format>() == ActivationForm::a256,
+                                            TwoByteKernel<Format>, SmallKernel<Format>>;
+          multiply_on_tiles<Kernel>(w, x, y, y_stride, scratch, prefetch);
+          is_done = true;
+        }
+      }
+    });
   }
+  if (is_done) return;
   MatmulKernels avx512;
   fill_matmul_avx512vnni(avx512);
   avx512.kernel(w, x, y, y_stride, scratch, policy);

@@ -7,15 +7,19 @@
 namespace sluice::kernels {
 namespace {
 
-// y = w x for packed rows and at most few_columns columns.
-template <template <typename, int, int> typename Product, typename Kernel, typename Format>
-void multiply_few(const WeightRows& w, const Activations& x, float* y, std::size_t y_stride,
-                  const Prefetch& prefetch) {
+// y = w x with the kernels of a format: Few for packed rows and at most few_columns columns, else
+// Kernel.
+template <typename Format, typename Kernel, template <typename, int, int> typename Few>
+void multiply_format(const WeightRows& w, const Activations& x, float* y, std::size_t y_stride,
+                     const MatmulScratch& scratch, const Prefetch& prefetch) {
+  if (!w.is_packed || x.columns() > few_columns) {
+    return multiply_panels<Kernel>(w, x, y, y_stride, scratch, prefetch);
+  }
   typename Kernel::Column columns[few_columns];
   for (std::size_t c = 0; c < few_columns; ++c) {
     columns[c] = Kernel::column(x, smaller(c, x.columns() - 1));
   }
-  FewColumns<Product, Format, typename Kernel::Column>(w, columns, x.columns(), y, y_stride)
+  FewColumns<Few, Format, typename Kernel::Column>(w, columns, x.columns(), y, y_stride)
       .run(prefetch);
 }
 
@@ -28,28 +32,19 @@ void multiply_in_tier(const WeightRows& w, const Activations& x, float* y, std::
     return scalar.kernel(w, x, y, y_stride, scratch, policy);
   }
   const Prefetch& prefetch = policy.for_columns(x.columns());
-  const bool has_few = w.is_packed && x.columns() <= few_columns;
-  const auto run_integer = [&]<typename Format>(Format) {
-    using Kernel = IntegerKernel<Format>;
-    if (has_few)
-      return multiply_few<FewIntegerColumns, Kernel, Format>(w, x, y, y_stride, prefetch);
-    multiply_panels<Kernel>(w, x, y, y_stride, scratch, prefetch);
-  };
-  const auto run_small = [&]<typename Format>(Format) {
-    using Kernel = SmallKernel<Format>;
-    if (has_few) return multiply_few<FewSmallColumns, Kernel, Format>(w, x, y, y_stride, prefetch);
-    multiply_panels<Kernel>(w, x, y, y_stride, scratch, prefetch);
-  };
-  const auto run_float = [&]<BlockType type>(FloatFormat<type>) {
-    using Format = FloatFormat<type>;
-    using Kernel = FloatKernel<Format>;
-    if (has_few) return multiply_few<FewFloatColumns, Kernel, Format>(w, x, y, y_stride, prefetch);
-    multiply_panels<Kernel>(w, x, y, y_stride, scratch, prefetch);
-  };
-  if (visit_quantised(w.type, run_integer, run_small)) return;
-  if (w.type == BlockType::f16) return run_float(FloatFormat<BlockType::f16>{});
-  if (w.type == BlockType::bf16) return run_float(FloatFormat<BlockType::bf16>{});
-  run_float(FloatFormat<BlockType::f32>{});
+  visit_format(w.type, [&]<typename Format>(Format) {
+    constexpr ActivationForm form = form_of<Format>();
+    if constexpr (form == ActivationForm::a256) {
+      multiply_format<Format, IntegerKernel<Format>, FewIntegerColumns>(w, x, y, y_stride, scratch,
+                                                                        prefetch);
+    } else if constexpr (form == ActivationForm::a32) {
+      multiply_format<Format, SmallKernel<Format>, FewSmallColumns>(w, x, y, y_stride, scratch,
+                                                                    prefetch);
+    } else {
+      multiply_format<Format, FloatKernel<Format>, FewFloatColumns>(w, x, y, y_stride, scratch,
+                                                                    prefetch);
+    }
+  });
 }
 
 }  // namespace

@@ -107,23 +107,19 @@ struct PackedRows {
   Ahead ahead;
 };
 
-// How a block of `Format` is divided into words and odd bytes.
-template <typename Format>
-constexpr BlockDivision division = {Format::type, Format::block_bytes};
-
 // Moves `rows` to block `i` of a panel whose rows have `blocks` blocks each.
 template <typename Format>
 inline void go_to(FileRows& rows, const std::byte* panel, std::size_t, std::size_t i) {
-  rows.block = panel + i * Format::block_bytes;
+  rows.block = panel + i * block_bytes<Format>;
 }
 template <typename Format>
 inline void go_to(PackedRows& rows, const std::byte* panel, std::size_t blocks, std::size_t i) {
-  constexpr BlockDivision d = division<Format>;
-  constexpr std::size_t odd_bytes = panel_rows * d.odd_bytes();
-  constexpr std::size_t word_bytes = panel_rows * Format::block_bytes - odd_bytes;
-  const std::size_t nth = i % d.blocks_together();
-  const std::size_t together = smaller(d.blocks_together(), blocks - (i - nth));
-  const std::byte* first = panel + (i - nth) * panel_rows * Format::block_bytes;
+  using D = BlockDivision<Format>;
+  constexpr std::size_t odd_bytes = panel_rows * D::odd_bytes;
+  constexpr std::size_t word_bytes = panel_rows * D::bytes - odd_bytes;
+  const std::size_t nth = i % D::blocks_together;
+  const std::size_t together = smaller(D::blocks_together, blocks - (i - nth));
+  const std::byte* first = panel + (i - nth) * panel_rows * D::bytes;
   rows.odd = first + nth * odd_bytes;
   rows.words = first + together * odd_bytes + nth * word_bytes;
 }

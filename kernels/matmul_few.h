@@ -2,7 +2,8 @@
 // each tier after matmul_formats.h, when it has also defined
 //   few_columns                       the most columns that count as few: 8 if the sums of so many
 //                                     columns and two slots fit into registers, else 4
-//   DotSink<Format, slots, columns>   a sink of weights<stage>() that multiplies them with columns
+//   DotSink<Format, slots, columns>   a sink of weights_of<stage>() that multiplies them with
+//                                     columns
 //       explicit DotSink(const std::int8_t* const (&q)[columns])   activations of the block
 //       I32x16 dot(slot, column)                                   the exact sum of the products
 //   subtract_product(a, b, c) = c - a b
@@ -31,9 +32,9 @@ struct PanelStreams {
   // cache line is prefetched once. At the end of a panel a stream does not go on with the next
   // panel, which another stream is reading, but with the one `panels` further on.
   void go_to_block(std::size_t i) {
-    constexpr std::size_t block_bytes = panel_rows * Format::block_bytes;
-    const std::size_t blocks_ahead = (prefetch.bytes_ahead + block_bytes - 1) / block_bytes;
-    std::size_t ahead = blocks_ahead * block_bytes;
+    constexpr std::size_t bytes = panel_rows * block_bytes<Format>;
+    const std::size_t blocks_ahead = (prefetch.bytes_ahead + bytes - 1) / bytes;
+    std::size_t ahead = blocks_ahead * bytes;
     if (i + blocks_ahead >= blocks) ahead += (panels - 1) * panel_bytes;
     for (std::size_t p = 0; p < panels; ++p) {
       go_to<Format>(rows[p], first + p * panel_bytes, blocks, i);
@@ -104,7 +105,7 @@ struct FewIntegerColumns {
                                                       BlockSum<Format> (&block)[panels][columns]) {
     for (int p = 0; p < panels; ++p) {
       DotSink<Format, Format::slots, columns> sink(q);
-      Format::template weights<stage>(streams.rows[p], scales[p], sink);
+      Format::template weights_of<stage>(streams.rows[p], scales[p], sink);
 #pragma GCC unroll 4
       for (int slot = 0; slot < Format::slots; ++slot) {
         const int s = Format::sub_block_of(stage, slot);
@@ -155,7 +156,7 @@ struct FewSmallColumns {
       for (int p = 0; p < panels; ++p) {
         const SmallScales scales = Format::scales(streams.rows[p]);
         DotSink<Format, 1, columns> sink(q);
-        Format::weights(streams.rows[p], sink);
+        Format::weights_of(streams.rows[p], sink);
 #pragma GCC unroll 8
         for (int c = 0; c < columns; ++c) {
           add_group(scales, sink.dot(0, c), *x[c], at, sums.of[p][c]);
@@ -208,7 +209,7 @@ struct FewFloatColumns {
     for (int c = 0; c < columns_together; ++c) from_k[c] = x[c] + k;
     for (int p = 0; p < panels_together; ++p) {
       w[p] = streams.first + static_cast<std::size_t>(first + p) * streams.panel_bytes +
-             k * panel_rows * Format::block_bytes;
+             k * panel_rows * block_bytes<Format>;
       for (int c = 0; c < columns_together; ++c) sum[p][c] = sums[p * columns + c];
     }
     const Ahead ahead(streams.prefetch, streams.prefetch.bytes_ahead);

@@ -1,6 +1,6 @@
-// Every weight format, written once for all instruction sets: how the words of 16 rows become
-// unsigned bytes and scales. Included by the file of each tier after it has defined the lane types
-// and operations used here:
+// The formats of kernels/formats/ on the lanes of a tier, with their part for panels: how the words
+// of 16 rows become unsigned bytes and scales, written once for all instruction sets. Included by
+// the file of each tier after it has defined the lane types and operations used here:
 //   I32x16   sixteen 32-bit lanes, lane = row        F32x16   sixteen floats
 //   load_dwords(FileRows&, offset)   16 bytes at `offset` of each of 16 rows, transposed: dword[j]
 //                                    holds 32-bit word j of every row; reads ahead by as much
@@ -25,20 +25,21 @@
 //                        registers
 //   unsigned_bytes       whether weights of eight bits (Q8_0, IQ4_NL, IQ4_XS) are stored as q + 128
 //
-// A format has
-//   type, block_bytes, sub_block   sub_block: weights that share a scale
+// The part of a format for panels has
+//   sub_block                      how many weights share a scale
 //   largest_q                      the largest byte q; if above 127, weights have eight bits (see
 //                                  unsigned_bytes)
 //   has_offset                     weights are q - offset; the sums of the activations give what
 //                                  the offset takes off a dot product
-//   has_min                        each sub-block has a minimum
+//   is_for_tiles                   whether it has a tile product (matmul_amx.cc); those of others
+//                                  have never been run on a CPU with tiles
 // and one with integer scales also
 //   largest_product                the largest product of a weight and its scale
 //   exact_run                      how many sub-blocks floats can add up exactly
 //   min_pairs                      pairs of minima in a block
 //   scaled_up(s)                   the factor by which the bytes q of sub-block s are multiplied
 //
-// The weights of a block are unpacked in stages. weights<stage>(rows, scales, sink) calls
+// The weights of a block are unpacked in stages. weights_of<stage>(rows, scales, sink) calls
 // sink(slot, group, q), where q has the weights 4 group ... 4 group + 3 of each row; `slot` counts
 // the sub-blocks of the stage, all of which are complete when the stage ends.
 #pragma once
@@ -47,43 +48,5 @@
 #include "kernels/matmul_formats_a32.h"
 #include "kernels/matmul_formats_f32.h"
 
-namespace sluice::kernels {
-namespace {
-
-// Calls `integer` or `small` with the format of a quantised type; returns false for other types.
-template <typename Integer, typename Small>
-inline bool visit_quantised(BlockType type, const Integer& integer, const Small& small) {
-  switch (type) {
-    case BlockType::q2_k:
-      return integer(Q2_K{}), true;
-    case BlockType::q3_k:
-      return integer(Q3_K{}), true;
-    case BlockType::q4_k:
-      return integer(Q4_K{}), true;
-    case BlockType::q5_k:
-      return integer(Q5_K{}), true;
-    case BlockType::q6_k:
-      return integer(Q6_K{}), true;
-    case BlockType::iq4_xs:
-      return integer(IQ4_XS{}), true;
-    case BlockType::q4_0:
-      return small(Q4_0{}), true;
-    case BlockType::q4_1:
-      return small(Q4_1{}), true;
-    case BlockType::q5_0:
-      return small(Q5_0{}), true;
-    case BlockType::q5_1:
-      return small(Q5_1{}), true;
-    case BlockType::q8_0:
-      return small(Q8_0{}), true;
-    case BlockType::iq4_nl:
-      return small(IQ4_NL{}), true;
-    case BlockType::mxfp4:
-      return small(MXFP4{}), true;
-    default:
-      return false;
-  }
-}
-
-}  // namespace
-}  // namespace sluice::kernels
+#define SLUICE_HAS_PANELS
+#include "kernels/formats/all.h"

@@ -5,23 +5,19 @@
 // two or four bytes. Rows laid out as in a file are transposed first.
 #pragma once
 
+#include "kernels/formats/floats.h"
 #include "kernels/matmul_words.h"
 
 namespace sluice::kernels {
 namespace {
 
-template <BlockType block_type>
-struct FloatFormat {
-  static constexpr BlockType type = block_type;
-  static constexpr std::size_t block_bytes = type == BlockType::f32 ? 4 : 2;
-
-  // Loads the first `count` of sixteen consecutive elements.
-  static F32x16 load_elements(const std::byte* p, std::size_t count) {
-    if constexpr (type == BlockType::f32) return load_floats(p, count);
-    if constexpr (type == BlockType::f16) return load_halves(p, count);
-    if constexpr (type == BlockType::bf16) return load_bfloats(p, count);
-  }
-};
+// Loads the first `count` of sixteen consecutive elements.
+template <typename Format>
+inline F32x16 load_elements(const std::byte* p, std::size_t count) {
+  if constexpr (Format::type == BlockType::f32) return load_floats(p, count);
+  if constexpr (Format::type == BlockType::f16) return load_halves(p, count);
+  if constexpr (Format::type == BlockType::bf16) return load_bfloats(p, count);
+}
 
 template <typename Format>
 struct UnpacksFloats {
@@ -32,10 +28,10 @@ struct UnpacksFloats {
     const std::size_t weights = smaller(k_block, size - k);
     alignas(64) float values[panel_rows][k_block];
     for (std::size_t r = 0; r < panel_rows; ++r) {
-      const std::byte* row = data + r * rows.row_bytes + k * Format::block_bytes;
+      const std::byte* row = data + r * rows.row_bytes + k * block_bytes<Format>;
       for (std::size_t i = 0; i < weights; i += 16) {
         store(values[r] + i,
-              Format::load_elements(row + i * Format::block_bytes, smaller(16, weights - i)));
+              load_elements<Format>(row + i * block_bytes<Format>, smaller(16, weights - i)));
       }
     }
     FileRows floats{reinterpret_cast<const std::byte*>(values), sizeof values[0], rows.ahead};
@@ -48,11 +44,11 @@ struct UnpacksFloats {
 
   static void unpack(PackedRows& rows, const std::byte* data, std::size_t size, std::size_t k,
                      FloatPanel& panel) {
-    constexpr std::size_t bytes = panel_rows * Format::block_bytes;
+    constexpr std::size_t bytes = panel_rows * block_bytes<Format>;
     const std::byte* p = data + k * bytes;
     for (std::size_t i = 0; i < smaller(k_block, size - k); ++i, p += bytes) {
       rows.ahead.prefetch_from(p);
-      store(panel.w[i], Format::load_elements(p, panel_rows));
+      store(panel.w[i], load_elements<Format>(p, panel_rows));
     }
   }
 };
@@ -64,7 +60,7 @@ template <typename Format, bool reads_ahead, int panels, int columns>
                                                       const Ahead& ahead, std::size_t count,
                                                       const float* const (&x)[columns],
                                                       F32x16 (&sum)[panels][columns]) {
-  constexpr std::size_t bytes = panel_rows * Format::block_bytes;
+  constexpr std::size_t bytes = panel_rows * block_bytes<Format>;
   F32x16 part[4][panels][columns];
 #pragma GCC unroll 4
   for (auto& of_part : part) {
@@ -81,7 +77,7 @@ template <typename Format, bool reads_ahead, int panels, int columns>
       if constexpr (reads_ahead) {
         if (j * bytes % cache_line == 0) ahead.prefetch_from(at);
       }
-      const F32x16 w = Format::load_elements(at, panel_rows);
+      const F32x16 w = load_elements<Format>(at, panel_rows);
 #pragma GCC unroll 4
       for (int c = 0; c < columns; ++c) {
         part[j][p][c] = multiply_add(w, each(x[c][k + j]), part[j][p][c]);
@@ -125,7 +121,7 @@ struct FloatKernel : UnpacksFloats<Format> {
       float* sums_of_panel = sums + i * panel_rows;
       for (int c = 0; c < columns; ++c) sum[0][c] = load(sums_of_panel + c * sums_stride);
       const std::byte* const w[1] = {reinterpret_cast<const std::byte*>(p[i].w)};
-      add_float_products<FloatFormat<BlockType::f32>, false>(w, Ahead(), weights, x, sum);
+      add_float_products<F32, false>(w, Ahead(), weights, x, sum);
       for (int c = 0; c < columns; ++c) store(sums_of_panel + c * sums_stride, sum[0][c]);
     }
   }

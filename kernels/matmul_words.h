@@ -39,8 +39,6 @@ struct NibbleTable {
   std::uint8_t bytes[16] = {};
 };
 
-constexpr NibbleTable iq4_table(iq4_values, unsigned_bytes ? 128 : 0);
-
 // Byte j of every lane.
 inline I32x16 byte_of(I32x16 x, int j) {
   return j == 3 ? right_32(x, 24) : bits_and(right_32(x, 8 * j), each_dword(255));
@@ -53,7 +51,7 @@ inline I32x16 signed_byte_of(I32x16 x, int j) {
 // laid out as in the file both load 16 bytes, which must lie inside the block.
 template <typename Format>
 inline RowDwords words(FileRows& rows, std::size_t at) {
-  return load_dwords(rows, division<Format>.words_at() + at);
+  return load_dwords(rows, BlockDivision<Format>::words_at + at);
 }
 template <typename Format>
 inline I32x16 word(FileRows& rows, std::size_t at) {
@@ -62,7 +60,7 @@ inline I32x16 word(FileRows& rows, std::size_t at) {
 
 template <typename Format>
 [[gnu::always_inline]] inline I32x16 word(const PackedRows& rows, std::size_t at) {
-  const std::byte* p = rows.words + division<Format>.packed_at(at) * panel_rows;
+  const std::byte* p = rows.words + BlockDivision<Format>::packed_at(at) * panel_rows;
   rows.ahead.prefetch_from(p);
   return load_words(p);
 }
@@ -75,26 +73,26 @@ template <typename Format>
 // The last four bytes of a block without odd bytes.
 template <typename Format>
 inline I32x16 last_word(FileRows& rows) {
-  return words<Format>(rows, Format::block_bytes - 16).dword[3];
+  return words<Format>(rows, block_bytes<Format> - 16).dword[3];
 }
 template <typename Format>
 inline I32x16 last_word(const PackedRows& rows) {
-  return word<Format>(rows, Format::block_bytes - 4);
+  return word<Format>(rows, block_bytes<Format> - 4);
 }
 
 // The odd bytes of a block, for formats where they are a half float.
 template <typename Format>
 inline F32x16 half(FileRows& rows) {
-  static_assert(division<Format>.odd_bytes() == 2);
-  if constexpr (division<Format>.odd_at() == 0) {
+  static_assert(BlockDivision<Format>::odd_bytes == 2);
+  if constexpr (BlockDivision<Format>::odd_at == 0) {
     return low_halves(load_dwords(rows, 0).dword[0]);
   } else {
-    return high_halves(load_dwords(rows, Format::block_bytes - 16).dword[3]);
+    return high_halves(load_dwords(rows, block_bytes<Format> - 16).dword[3]);
   }
 }
 template <typename Format>
 inline F32x16 half(const PackedRows& rows) {
-  static_assert(division<Format>.odd_bytes() == 2);
+  static_assert(BlockDivision<Format>::odd_bytes == 2);
   rows.ahead.prefetch_from(rows.odd);
   return load_halves(rows.odd, panel_rows);
 }
@@ -102,12 +100,12 @@ inline F32x16 half(const PackedRows& rows) {
 // The odd byte of a block, for formats with one.
 template <typename Format>
 inline I32x16 odd_byte(FileRows& rows) {
-  static_assert(division<Format>.odd_bytes() == 1 && division<Format>.odd_at() == 0);
+  static_assert(BlockDivision<Format>::odd_bytes == 1 && BlockDivision<Format>::odd_at == 0);
   return bits_and(load_dwords(rows, 0).dword[0], each_dword(255));
 }
 template <typename Format>
 inline I32x16 odd_byte(const PackedRows& rows) {
-  static_assert(division<Format>.odd_bytes() == 1);
+  static_assert(BlockDivision<Format>::odd_bytes == 1);
   rows.ahead.prefetch_from(rows.odd);
   return load_bytes(rows.odd);
 }

@@ -5,28 +5,24 @@
 #include <cstdint>
 #include <cstring>
 
+#include "kernels/formats/all.h"
 #include "kernels/matmul.h"
 #include "kernels/packed_order.h"
 
 namespace sluice::kernels {
 namespace {
 
-// Copies one or two bytes with a constant size: a call of memcpy would cost more than the copy.
-void copy_odd(std::byte* to, const std::byte* from, std::size_t bytes) {
-  bytes == 2 ? std::memcpy(to, from, 2) : std::memcpy(to, from, 1);
-}
-
 // Packs the odd bytes of a block of 16 rows. Returns the end of what it wrote.
-std::byte* pack_odd(const BlockDivision& d, std::size_t row_bytes, const std::byte* block,
-                    std::byte* to) {
-  for (std::size_t row = 0; row < panel_rows; ++row, to += d.odd_bytes()) {
-    copy_odd(to, block + row * row_bytes + d.odd_at(), d.odd_bytes());
+template <typename D>
+std::byte* pack_odd(std::size_t row_bytes, const std::byte* block, std::byte* to) {
+  for (std::size_t row = 0; row < panel_rows; ++row, to += D::odd_bytes) {
+    std::memcpy(to, block + row * row_bytes + D::odd_at, D::odd_bytes);
   }
   return to;
 }
 
 using Words = std::uint32_t __attribute__((vector_size(16)));  // four words of a row
-constexpr std::size_t word_bytes = BlockDivision::word_bytes;
+constexpr std::size_t word_bytes = sizeof(std::uint32_t);
 
 // Packs four words of each of 16 rows: the first words of all rows, then the second ones, and so
 // on. Four rows at a time are transposed in registers.
@@ -52,32 +48,33 @@ void pack_four_words(std::size_t row_bytes, const std::byte* from, std::byte* to
 
 // Packs the words of a block of 16 rows; the packed order keeps four together. Returns the end of
 // what it wrote.
-std::byte* pack_words(const BlockDivision& d, std::size_t row_bytes, const std::byte* block,
-                      std::byte* to) {
-  const std::byte* const words = block + d.words_at();
+template <typename D>
+std::byte* pack_words(std::size_t row_bytes, const std::byte* block, std::byte* to) {
+  const std::byte* const words = block + D::words_at;
   std::size_t at = 0;
-  for (; at + sizeof(Words) <= d.words() * word_bytes; at += sizeof(Words)) {
-    pack_four_words(row_bytes, words + at, to + d.packed_at(at) * panel_rows);
+  for (; at + sizeof(Words) <= D::words * word_bytes; at += sizeof(Words)) {
+    pack_four_words(row_bytes, words + at, to + D::packed_at(at) * panel_rows);
   }
-  for (; at < d.words() * word_bytes; at += word_bytes) {
-    std::byte* packed = to + d.packed_at(at) * panel_rows;
+  for (; at < D::words * word_bytes; at += word_bytes) {
+    std::byte* packed = to + D::packed_at(at) * panel_rows;
     for (std::size_t row = 0; row < panel_rows; ++row, packed += word_bytes) {
       std::memcpy(packed, words + at + row * row_bytes, word_bytes);
     }
   }
-  return to + d.words() * panel_rows * word_bytes;
+  return to + D::words * panel_rows * word_bytes;
 }
 
-void pack_panel(const BlockDivision& d, std::size_t blocks, const std::byte* from, std::byte* to) {
-  const std::size_t row_bytes = blocks * d.bytes;
-  for (std::size_t b = 0; b < blocks; b += d.blocks_together()) {
-    const std::byte* first = from + b * d.bytes;
-    const std::byte* end = from + std::min(b + d.blocks_together(), blocks) * d.bytes;
-    for (const std::byte* block = first; d.odd_bytes() > 0 && block < end; block += d.bytes) {
-      to = pack_odd(d, row_bytes, block, to);
+template <typename D>
+void pack_panel(std::size_t blocks, const std::byte* from, std::byte* to) {
+  const std::size_t row_bytes = blocks * D::bytes;
+  for (std::size_t b = 0; b < blocks; b += D::blocks_together) {
+    const std::byte* first = from + b * D::bytes;
+    const std::byte* end = from + std::min(b + D::blocks_together, blocks) * D::bytes;
+    for (const std::byte* block = first; D::odd_bytes > 0 && block < end; block += D::bytes) {
+      to = pack_odd<D>(row_bytes, block, to);
     }
-    for (const std::byte* block = first; block < end; block += d.bytes) {
-      to = pack_words(d, row_bytes, block, to);
+    for (const std::byte* block = first; block < end; block += D::bytes) {
+      to = pack_words<D>(row_bytes, block, to);
     }
   }
 }
@@ -110,23 +107,16 @@ bool can_pack(std::size_t rows) {
 void pack_panels(BlockType type, std::size_t rows, std::size_t columns, const std::byte* from,
                  std::byte* to) {
   assert(can_pack(rows));
-  const BlockDivision d = {type, traits(type).bytes_per_block};
   const std::size_t panel_bytes = panel_rows * row_bytes(type, columns);
-  for (std::size_t row = 0; row < rows; row += panel_rows) {
-    switch (type) {
-      case BlockType::f32:
-        pack_elements<std::uint32_t>(columns, from, to);
-        break;
-      case BlockType::f16:
-      case BlockType::bf16:
-        pack_elements<std::uint16_t>(columns, from, to);
-        break;
-      default:
-        pack_panel(d, columns / traits(type).elements_per_block, from, to);
+  visit_format(type, [&]<typename Format>(Format) {
+    for (std::size_t at = 0; at < rows / panel_rows * panel_bytes; at += panel_bytes) {
+      if constexpr (is_float<Format>) {
+        pack_elements<typename Format::Block>(columns, from + at, to + at);
+      } else {
+        pack_panel<BlockDivision<Format>>(columns / Format::weights, from + at, to + at);
+      }
     }
-    from += panel_bytes;
-    to += panel_bytes;
-  }
+  });
 }
 
 }  // namespace sluice::kernels

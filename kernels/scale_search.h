@@ -16,6 +16,7 @@
 #include <math.h>
 
 #include "kernels/block_formats.h"
+#include "kernels/formats/nibble_values.h"
 
 namespace sluice::kernels {
 namespace {

@@ -166,7 +166,7 @@ TEST_CASE("every instruction set makes the same blocks") {
   std::mt19937_64 random(test::random_seed());
   std::uniform_real_distribution<float> uniform(0, 1);
   for (const BlockTraits& type : all_block_types()) {
-    if (!can_encode(type.type) || type.elements_per_block == 1) continue;
+    if (!type.can_encode || type.elements_per_block == 1) continue;
     // As many blocks as one step of the search takes, and fewer or more.
     for (const std::size_t blocks : {1, 2, 3, 15, 16, 17, 33}) {
       const std::size_t size = blocks * type.elements_per_block;
@@ -223,7 +223,7 @@ TEST_CASE("halves and magnitudes are the same for every instruction set") {
 TEST_CASE("a block does not depend on its neighbours") {
   std::mt19937_64 random(test::random_seed());
   for (const BlockTraits& type : all_block_types()) {
-    if (!can_encode(type.type) || type.elements_per_block == 1) continue;
+    if (!type.can_encode || type.elements_per_block == 1) continue;
     INFO(type.name);
     const std::vector<float> values = random_row(random, true);
     std::vector<float> one_by_one;
@@ -250,7 +250,7 @@ TEST_CASE("importance moves the error to columns that count less") {
   std::mt19937_64 random(test::random_seed());
   std::uniform_real_distribution<float> uniform(0, 1);
   for (const BlockTraits& type : all_block_types()) {
-    if (!can_encode(type.type) || type.elements_per_block == 1) continue;
+    if (!type.can_encode || type.elements_per_block == 1) continue;
     if (type.type == BlockType::q8_0) continue;  // is rounded plainly
     INFO(type.name);
     const std::vector<float> values = random_row(random, false);
@@ -269,7 +269,7 @@ TEST_CASE("only the ratios of importances matter, and what counts little keeps i
   std::mt19937_64 random(test::random_seed());
   std::uniform_real_distribution<float> uniform(0, 1);
   for (const BlockTraits& type : all_block_types()) {
-    if (!can_encode(type.type) || type.elements_per_block == 1) continue;
+    if (!type.can_encode || type.elements_per_block == 1) continue;
     INFO(type.name);
     const std::vector<float> values = random_row(random, false);
     std::vector<float> importance(columns);
@@ -303,7 +303,7 @@ TEST_CASE("only the ratios of importances matter, and what counts little keeps i
 
 TEST_CASE("rows that every format can hold come back") {
   for (const BlockTraits& type : all_block_types()) {
-    if (!can_encode(type.type)) continue;
+    if (!type.can_encode) continue;
     INFO(type.name);
     const std::vector<float> zeros(columns, 0.0f);
     CHECK(encoded(type.type, zeros) == zeros);
@@ -321,7 +321,7 @@ TEST_CASE("rows that every format can hold come back") {
 TEST_CASE("what was quantised once is quantised again almost without loss") {
   std::mt19937_64 random(test::random_seed());
   for (const BlockTraits& type : all_block_types()) {
-    if (!can_encode(type.type)) continue;
+    if (!type.can_encode) continue;
     INFO(type.name);
     const std::vector<float> values = random_row(random, false);
     const std::vector<float> once = encoded(type.type, values);

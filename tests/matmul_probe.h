@@ -104,7 +104,7 @@ class MatmulProbe : public Probe {
            data_name(data_);
   }
   void run(const KernelTable& table) override {
-    x_.quantise(table, kernels::activation_form(shape_.type));
+    x_.quantise(table, kernels::traits(shape_.type).activation_form);
     multiply_rows(table, x_, 0, shape_.rows, y_.data());
   }
   std::vector<float> result() const override {
@@ -140,7 +140,7 @@ class MatmulProbe : public Probe {
   }
   // The activation that the kernel multiplies with.
   double activation(std::size_t c, std::size_t k) const {
-    switch (kernels::activation_form(shape_.type)) {
+    switch (kernels::traits(shape_.type).activation_form) {
       case ActivationForm::f32:
         return x_.get().f32(c)[k];
       case ActivationForm::a256: {
@@ -170,7 +170,7 @@ class MatmulProbe : public Probe {
   bool same_column_alone(const KernelTable& table) {
     const std::size_t c = shape_.columns / 2;
     const ActivationColumns x = x_.alone(c);
-    x.quantise(table, kernels::activation_form(shape_.type));
+    x.quantise(table, kernels::traits(shape_.type).activation_form);
     std::vector<float> y(y_stride_);
     multiply_rows(table, x, 0, shape_.rows, y.data());
     return !difference(y.data(), column(c), shape_.rows);
@@ -186,7 +186,7 @@ class MatmulProbe : public Probe {
     std::vector<float> y(y_.size());
     const kernels::MatmulScratch scratch{ActivationColumns::aligned(scratch_.data())};
     const ActivationColumns x = x_.alone(0);
-    x.quantise(table, kernels::activation_form(shape_.type));
+    x.quantise(table, kernels::traits(shape_.type).activation_form);
     for (const char* prefetch : {"2048:l1:4", "0:l1:1", "0:l2:4", "8192:l2:1", "700:l2:4"}) {
       table.matmul.prefetch = kernels::parse_prefetch(prefetch);
       table.matmul.multiply(w, x_.get(), y.data(), y_stride_, scratch);
@@ -215,7 +215,7 @@ class MatmulProbe : public Probe {
 // 32 weights: a weight is the difference of two such terms. The longest chain of roundings is that
 // of four partial sums over k for float, and of the sub-blocks of 16 or 32 for integers.
 inline std::optional<std::string> MatmulProbe::beyond_tolerance() const {
-  const bool integer = kernels::activation_form(shape_.type) != ActivationForm::f32;
+  const bool integer = kernels::traits(shape_.type).activation_form != ActivationForm::f32;
   const double roundings = static_cast<double>(shape_.size) / (integer ? 12 : 4) + 16;
   std::vector<float> w(shape_.size);
   for (std::size_t r = 0; r < shape_.rows; ++r) {

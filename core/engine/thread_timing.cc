@@ -36,7 +36,7 @@ class ProductTimer {
         quantised_(kernels::Activations::buffer_bytes(columns, 1)),
         activations_(x_.data(), columns, columns, 1, quantised_.data()) {
     std::memset(weights_.data(), 1, weights_.size());
-    activations_.quantise(kernels_.quantise, kernels::activation_form(type), 0);
+    activations_.quantise(kernels_.quantise, kernels::traits(type).activation_form, 0);
   }
 
   // Groups of rows per second.

@@ -65,7 +65,8 @@ void Compute::multiply_each(const float* x, std::size_t x_stride, std::size_t si
   }
   for_each(products.size(), [&](std::size_t, std::size_t begin, std::size_t end) {
     for (std::size_t i = begin; i < end; ++i) {
-      inputs_[i].quantise(kernels_.quantise, kernels::activation_form(products[i].w->type), 0);
+      inputs_[i].quantise(kernels_.quantise, kernels::traits(products[i].w->type).activation_form,
+                          0);
     }
   });
   const Release on_exit{*this};
@@ -159,7 +160,7 @@ void Compute::quantise(const kernels::Activations& x, std::span<const Product> p
   for (const kernels::ActivationForm form :
        {kernels::ActivationForm::a256, kernels::ActivationForm::a32}) {
     const bool wanted = std::any_of(products.begin(), products.end(), [form](const Product& p) {
-      return kernels::activation_form(p.w->type) == form;
+      return kernels::traits(p.w->type).activation_form == form;
     });
     if (!wanted) continue;
     for_each(x.columns(), [&](std::size_t, std::size_t begin, std::size_t end) {

@@ -26,7 +26,7 @@ Conversion conversion_of(const PlannedTensor& tensor) {
 void write_converted(const std::filesystem::path& path, gguf::Writer& writer,
                      std::span<const PlannedTensor> tensors, const ConvertOptions& options) {
   for (const PlannedTensor& tensor : tensors) {
-    if (tensor.from != tensor.to && !kernels::can_encode(tensor.to)) {
+    if (tensor.from != tensor.to && !kernels::traits(tensor.to).can_encode) {
       throw UsageError(fmt::format("tensor {} would become {}, which cannot be written",
                                    text::quoted(tensor.name), kernels::traits(tensor.to).name));
     }

@@ -19,68 +19,10 @@ bool uses_more_bits(std::uint32_t index, std::uint32_t count) {
   return index < eighth || index >= 7 * count / 8 || (index - eighth) % 3 == 2;
 }
 
-// The format that stands in when `columns` is not a multiple of the block of `type`.
-BlockType fallback(BlockType type) {
-  switch (type) {
-    case BlockType::q2_k:
-    case BlockType::q3_k:
-      return BlockType::q4_0;
-    case BlockType::q4_k:
-      return BlockType::q5_0;
-    case BlockType::q5_k:
-      return BlockType::q5_1;
-    case BlockType::q6_k:
-      return BlockType::q8_0;
-    case BlockType::iq4_xs:
-      return BlockType::iq4_nl;
-    default:
-      return BlockType::f16;
-  }
-}
-
 bool same_ignoring_case(std::string_view a, std::string_view b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](unsigned char x, unsigned char y) {
     return std::tolower(x) == std::tolower(y);
   });
-}
-
-// general.file_type of a file that is mostly of one format.
-std::uint32_t file_type_of(BlockType type) {
-  switch (type) {
-    case BlockType::f32:
-      return 0;
-    case BlockType::f16:
-      return 1;
-    case BlockType::q4_0:
-      return 2;
-    case BlockType::q4_1:
-      return 3;
-    case BlockType::q8_0:
-      return 7;
-    case BlockType::q5_0:
-      return 8;
-    case BlockType::q5_1:
-      return 9;
-    case BlockType::q2_k:
-      return 10;
-    case BlockType::q3_k:
-      return 12;
-    case BlockType::q4_k:
-      return 15;
-    case BlockType::q5_k:
-      return 17;
-    case BlockType::q6_k:
-      return 18;
-    case BlockType::iq4_nl:
-      return 25;
-    case BlockType::iq4_xs:
-      return 30;
-    case BlockType::bf16:
-      return 32;
-    case BlockType::mxfp4:
-      return 38;
-  }
-  return 0;
 }
 
 }  // namespace
@@ -153,20 +95,22 @@ std::vector<QuantMix> QuantMix::stock() {
   q2_k.ffn_down_ = {BlockType::q3_k};
 
   for (const BlockType base : {BlockType::iq4_xs, BlockType::iq4_nl}) {
-    QuantMix& mix = add(std::string(kernels::traits(base).name), file_type_of(base), base);
+    QuantMix& mix =
+        add(std::string(kernels::traits(base).name), kernels::traits(base).file_type, base);
     mix.attn_v_ = {BlockType::q5_k, When::shared_kv, base};
     mix.ffn_down_ = {BlockType::q5_k, When::first_eighth, base};
   }
   for (const BlockType base : {BlockType::q4_0, BlockType::q4_1, BlockType::q5_0, BlockType::q5_1,
                                BlockType::q6_k, BlockType::mxfp4}) {
-    add(std::string(kernels::traits(base).name), file_type_of(base), base);
+    add(std::string(kernels::traits(base).name), kernels::traits(base).file_type, base);
   }
   // As gpt-oss is published: four bits for the experts, eight for all else.
-  QuantMix& mxfp4_moe =
-      mixes.emplace_back(QuantMix("MXFP4_MOE", file_type_of(BlockType::mxfp4), BlockType::q8_0));
+  QuantMix& mxfp4_moe = mixes.emplace_back(
+      QuantMix("MXFP4_MOE", kernels::traits(BlockType::mxfp4).file_type, BlockType::q8_0));
   mxfp4_moe.experts_ = BlockType::mxfp4;
   for (const BlockType base : {BlockType::q8_0, BlockType::f16, BlockType::bf16, BlockType::f32}) {
-    mixes.push_back(QuantMix(std::string(kernels::traits(base).name), file_type_of(base), base));
+    mixes.push_back(
+        QuantMix(std::string(kernels::traits(base).name), kernels::traits(base).file_type, base));
   }
   return mixes;
 }
@@ -175,8 +119,7 @@ const std::vector<QuantMix>& QuantMix::all() {
   static const std::vector<QuantMix> mixes = [] {
     std::vector<QuantMix> list = stock();
     for (const kernels::BlockTraits& traits : kernels::all_block_types()) {
-      list.push_back(
-          QuantMix("pure-" + std::string(traits.name), file_type_of(traits.type), traits.type));
+      list.push_back(QuantMix("pure-" + std::string(traits.name), traits.file_type, traits.type));
     }
     return list;
   }();
@@ -220,7 +163,8 @@ BlockType QuantMix::type_for(const TensorPlace& place) const {
     return base_;
   };
   BlockType type = wanted();
-  while (place.columns % kernels::traits(type).elements_per_block != 0) type = fallback(type);
+  while (place.columns % kernels::traits(type).elements_per_block != 0)
+    type = kernels::traits(type).fallback;
   return type;
 }
 

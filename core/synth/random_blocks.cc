@@ -4,9 +4,9 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
-#include <stdexcept>
 
 #include "kernels/dequantise.h"
+#include "kernels/formats/all.h"
 
 namespace sluice::synth {
 namespace {
@@ -240,34 +240,13 @@ void fill_random_blocks(BlockType type, std::span<std::byte> out, float std_devi
       return fill_elements<std::uint16_t>(out, std_deviation, random, float_to_half);
     case BlockType::bf16:
       return fill_elements<std::uint16_t>(out, std_deviation, random, bfloat_bits);
-    case BlockType::q4_0:
-      return fill_blocks<BlockQ4_0>(out, std_deviation, random);
-    case BlockType::q4_1:
-      return fill_blocks<BlockQ4_1>(out, std_deviation, random);
-    case BlockType::q5_0:
-      return fill_blocks<BlockQ5_0>(out, std_deviation, random);
-    case BlockType::q5_1:
-      return fill_blocks<BlockQ5_1>(out, std_deviation, random);
-    case BlockType::q8_0:
-      return fill_blocks<BlockQ8_0>(out, std_deviation, random);
-    case BlockType::q2_k:
-      return fill_blocks<BlockQ2_K>(out, std_deviation, random);
-    case BlockType::q3_k:
-      return fill_blocks<BlockQ3_K>(out, std_deviation, random);
-    case BlockType::q4_k:
-      return fill_blocks<BlockQ4_K>(out, std_deviation, random);
-    case BlockType::q5_k:
-      return fill_blocks<BlockQ5_K>(out, std_deviation, random);
-    case BlockType::q6_k:
-      return fill_blocks<BlockQ6_K>(out, std_deviation, random);
-    case BlockType::iq4_nl:
-      return fill_blocks<BlockIQ4_NL>(out, std_deviation, random);
-    case BlockType::iq4_xs:
-      return fill_blocks<BlockIQ4_XS>(out, std_deviation, random);
-    case BlockType::mxfp4:
-      return fill_blocks<BlockMXFP4>(out, std_deviation, random);
+    default:
+      visit_format(type, [&]<typename Format>(Format) {
+        if constexpr (!is_float<Format>) {
+          fill_blocks<typename Format::Block>(out, std_deviation, random);
+        }
+      });
   }
-  throw std::invalid_argument("no random weights for this block type");
 }
 
 }  // namespace sluice::synth

@@ -1,0 +1,59 @@
+// The weight formats that sluice computes with: one line for each, ascending by id.
+#pragma once
+
+#include "kernels/formats/floats.h"
+#include "kernels/formats/iq4_nl.h"
+#include "kernels/formats/iq4_xs.h"
+#include "kernels/formats/mxfp4.h"
+#include "kernels/formats/q2_k.h"
+#include "kernels/formats/q3_k.h"
+#include "kernels/formats/q4_0.h"
+#include "kernels/formats/q4_1.h"
+#include "kernels/formats/q4_k.h"
+#include "kernels/formats/q5_0.h"
+#include "kernels/formats/q5_1.h"
+#include "kernels/formats/q5_k.h"
+#include "kernels/formats/q6_k.h"
+#include "kernels/formats/q8_0.h"
+
+namespace sluice::kernels {
+namespace {
+
+template <typename... Format>
+struct FormatList {
+  static constexpr std::size_t size = sizeof...(Format);
+};
+
+using Formats = FormatList<F32, F16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K,
+                           IQ4_NL, IQ4_XS, BF16, MXFP4>;
+
+// Whether a format is one of floats, whose blocks are single numbers.
+template <typename Format>
+constexpr bool is_float = Format::weights == 1;
+
+// The activations that a format is multiplied with.
+template <typename Format>
+constexpr ActivationForm form_of() {
+  if constexpr (is_float<Format>) {
+    return ActivationForm::f32;
+  } else {
+    return Unpacked<Format>::form;
+  }
+}
+
+// Calls visit(Format) with the format of a type, which must be in the list.
+template <typename Visit, typename... Format>
+inline void visit_format(FormatList<Format...>, BlockType type, const Visit& visit) {
+  const auto call = [&](auto format) {
+    visit(format);
+    return true;
+  };
+  static_cast<void>(((Format::type == type && call(Format{})) || ...));
+}
+template <typename Visit>
+inline void visit_format(BlockType type, const Visit& visit) {
+  visit_format(Formats{}, type, visit);
+}
+
+}  // namespace
+}  // namespace sluice::kernels

@@ -1,0 +1,54 @@
+// Q4_1: 32 weights of four bits, a scale and a minimum.
+#pragma once
+
+#include "kernels/formats/format.h"
+
+namespace sluice::kernels {
+
+#pragma pack(push, 1)
+struct BlockQ4_1 {  // x = d q + m, nibbles as in Q4_0
+  std::uint16_t d, m;
+  std::uint8_t qs[16];
+};
+#pragma pack(pop)
+static_assert(sizeof(BlockQ4_1) == 20);
+
+namespace {
+
+struct Q4_1 {
+  using Block = BlockQ4_1;
+  static constexpr BlockType type = BlockType::q4_1, fallback = BlockType::f16;
+  static constexpr const char* name = "Q4_1";
+  static constexpr int weights = 32;
+  static constexpr bool has_min = true, can_encode = true;
+  static constexpr std::uint32_t file_type = 3;
+
+  static SmallBlock unpack(const Block& b) {
+    SmallBlock out{{}, half_to_float(b.d), half_to_float(b.m)};
+    for (int k = 0; k < 32; ++k) out.q[k] = nibble(b.qs, k);
+    return out;
+  }
+
+#ifdef SLUICE_HAS_PANELS
+  static constexpr int largest_q = 15, sub_block = 32;
+  static constexpr bool has_offset = false, is_for_tiles = true;
+
+  template <typename Rows>
+  static SmallScales scales(Rows& rows) {
+    return scales_and_minima<Q4_1>(rows);
+  }
+  template <typename Rows, typename Sink>
+  [[gnu::always_inline]] static inline void weights_of(Rows& rows, Sink& sink) {
+    sink_nibbles(words<Q4_1>(rows, 4), sink);
+  }
+#endif
+
+#ifdef SLUICE_HAS_ENCODERS
+  static void encode(const EncodedRow& row) {
+    encode_affine_row<Block>(15, row);
+  }
+#endif
+};
+
+}  // namespace
+}  // namespace sluice::kernels
