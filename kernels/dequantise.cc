@@ -24,8 +24,8 @@ void decode(const IntegerBlock<sub_block>& b, float* out) {
   }
 }
 
-template <typename Format>
-void decode(const SmallBlock& b, float* out) {
+template <typename Format, int count>
+void decode(const SmallBlock<count>& b, float* out) {
   for (int k = 0; k < b.weights; ++k) out[k] = b.d * static_cast<float>(b.q[k]);
   if constexpr (Format::has_min) {
     for (int k = 0; k < b.weights; ++k) out[k] += b.m;

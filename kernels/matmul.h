@@ -8,10 +8,10 @@
 //
 // The float operations of one (row, column) are the same, in the same order, for any number of
 // columns, any split into row ranges and any tier:
-//   Q2_K to Q6_K, IQ4_XS   block = the sum of scale * dot over its sub-blocks, an exact integer
+//   Q2_K to Q6_K, IQ, TQ    block = the sum of scale * dot over its sub-blocks, an exact integer
 //                          below 2^28; t = block * d; with minima, whose min_dot is exact too,
 //                          t = fma(-min_dot, dmin, t); y = fma(t, d_x, y)
-//   Q4_0 to Q8_0, IQ4_NL   y = fma(dot, d * d_x, y); with minima: y = fma(m, d_x * sum_x, y)
+//   Q1_0 to Q8_0, IQ4_NL   y = fma(dot, d * d_x, y); with minima: y = fma(m, d_x * sum_x, y)
 //   MXFP4                  the same with doubled weights and d = 2^(e - 128)
 //   F32, F16, BF16         for each 256 columns: four partial sums by k % 4 with fma, then
 //                          y = y + ((s0 + s1) + (s2 + s3))

@@ -3,8 +3,9 @@
 //
 // vpmaddubsw adds two products of an unsigned and a signed byte in 16 bits. Its results are summed
 // in 16 bits for as long as they cannot overflow (8 groups of four weights for 4-bit weights, 4 for
-// 5-bit, 2 for 6-bit) before vpmaddwd widens them. 8-bit weights stay signed: their absolute value
-// is multiplied with the activation, which gets their sign, and each result is widened at once.
+// 5-bit, 2 for 6-bit, 1 for 7-bit) before vpmaddwd widens them. 8-bit weights stay signed: their
+// absolute value is multiplied with the activation, which gets their sign, and each result is
+// widened at once.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -84,6 +85,55 @@ inline I32x16 byte_table(const std::uint8_t* p) {
 inline I32x16 look_up(I32x16 table, I32x16 x) {
   return {{_mm256_shuffle_epi8(table.half[0], x.half[0]),
            _mm256_shuffle_epi8(table.half[1], x.half[1])}};
+}
+
+// Entries of 16 bits by their numbers in the halves of every lane. A gather reads 32 bits.
+template <int entries>
+inline I32x16 look_up_pairs(const std::uint16_t* table, I32x16 numbers) {
+  I32x16 out;
+  for (int h = 0; h < 2; ++h) {
+    const auto gather = [&](__m256i at) {
+      return _mm256_i32gather_epi32(reinterpret_cast<const int*>(table), at, 2);
+    };
+    const __m256i low = gather(_mm256_and_si256(numbers.half[h], _mm256_set1_epi32(0xffff)));
+    const __m256i high = gather(_mm256_srli_epi32(numbers.half[h], 16));
+    out.half[h] = _mm256_blend_epi16(low, _mm256_slli_epi32(high, 16), 0xaa);
+  }
+  return out;
+}
+
+// Byte i of every lane becomes its byte number (pattern >> 8 i) & 3.
+template <int pattern>
+inline I32x16 shuffle_bytes(I32x16 x) {
+  const __m256i control = _mm256_add_epi32(
+      _mm256_set1_epi32(pattern), _mm256_setr_epi32(0, 0x04040404, 0x08080808, 0x0c0c0c0c, 0,
+                                                    0x04040404, 0x08080808, 0x0c0c0c0c));
+  return {{_mm256_shuffle_epi8(x.half[0], control), _mm256_shuffle_epi8(x.half[1], control)}};
+}
+
+using ByteMask = I32x16;  // bytes of 0 or 255
+
+inline ByteMask has_bits(I32x16 x, int pattern) {
+  const __m256i bits = _mm256_set1_epi32(pattern);
+  const auto compare = [&](__m256i a) {
+    return _mm256_cmpeq_epi8(_mm256_and_si256(a, bits), bits);
+  };
+  return {{compare(x.half[0]), compare(x.half[1])}};
+}
+inline I32x16 look_up_either(I32x16 table, I32x16 other, I32x16 x, ByteMask is_other) {
+  const I32x16 a = look_up(table, x), b = look_up(other, x);
+  return {{_mm256_blendv_epi8(a.half[0], b.half[0], is_other.half[0]),
+           _mm256_blendv_epi8(a.half[1], b.half[1], is_other.half[1])}};
+}
+
+inline I32x16 choose(ByteMask mask, I32x16 a, I32x16 b) {
+  return {{_mm256_blendv_epi8(b.half[0], a.half[0], mask.half[0]),
+           _mm256_blendv_epi8(b.half[1], a.half[1], mask.half[1])}};
+}
+
+inline I32x16 times_16(I32x16 x, int factor) {
+  const __m256i y = _mm256_set1_epi16(static_cast<short>(factor));
+  return {{_mm256_mullo_epi16(x.half[0], y), _mm256_mullo_epi16(x.half[1], y)}};
 }
 
 inline I32x16 bits_and(I32x16 a, I32x16 b) {
@@ -239,8 +289,8 @@ constexpr int groups_in_16_bits(int largest_q, int groups) {
 // Products of weights w with activations a. w are unsigned bytes; signed if they have eight bits.
 template <int largest_q>
 inline __m256i byte_products(__m256i w, __m256i a) {
-  return largest_q > 63 ? _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(a, w))
-                        : _mm256_maddubs_epi16(w, a);
+  return largest_q > 127 ? _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(a, w))
+                         : _mm256_maddubs_epi16(w, a);
 }
 
 // dot[c] = the exact products of `groups` times four weights with the activations of each column.

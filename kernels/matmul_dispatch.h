@@ -12,15 +12,17 @@ namespace {
 template <typename Format, typename Kernel, template <typename, int, int> typename Few>
 void multiply_format(const WeightRows& w, const Activations& x, float* y, std::size_t y_stride,
                      const MatmulScratch& scratch, const Prefetch& prefetch) {
-  if (!w.is_packed || x.columns() > few_columns) {
-    return multiply_panels<Kernel>(w, x, y, y_stride, scratch, prefetch);
+  if constexpr (!requires { Format::unpacks_first; }) {
+    if (w.is_packed && x.columns() <= few_columns) {
+      typename Kernel::Column columns[few_columns];
+      for (std::size_t c = 0; c < few_columns; ++c) {
+        columns[c] = Kernel::column(x, smaller(c, x.columns() - 1));
+      }
+      FewColumns<Few, Format, typename Kernel::Column> few(w, columns, x.columns(), y, y_stride);
+      return few.run(prefetch);
+    }
   }
-  typename Kernel::Column columns[few_columns];
-  for (std::size_t c = 0; c < few_columns; ++c) {
-    columns[c] = Kernel::column(x, smaller(c, x.columns() - 1));
-  }
-  FewColumns<Few, Format, typename Kernel::Column>(w, columns, x.columns(), y, y_stride)
-      .run(prefetch);
+  multiply_panels<Kernel>(w, x, y, y_stride, scratch, prefetch);
 }
 
 // y = w x with the kernels of this tier.

@@ -138,34 +138,44 @@ struct FewIntegerColumns {
 
 template <typename Format, int panels, int columns>
 struct FewSmallColumns {
-  static constexpr std::size_t weights_per_block = 32;
+  static constexpr std::size_t weights_per_block = Format::weights;
 
   static void run(PanelStreams<Format, panels>& streams, const ColumnA32* a,
                   Sums<panels, columns>& sums) {
     for (std::size_t i = 0; i < streams.blocks; ++i) {
       streams.go_to_block(i);
-      const std::size_t at = i % 8;  // index of the group of 32 in its block of activations
-      const BlockA32* x[columns];
-      const std::int8_t* q[columns];
-#pragma GCC unroll 8
-      for (int c = 0; c < columns; ++c) {
-        x[c] = &block_at(a[c], i / 8);
-        q[c] = x[c]->q + at * 32;
-      }
-#pragma GCC unroll 4
-      for (int p = 0; p < panels; ++p) {
-        const SmallScales scales = Format::scales(streams.rows[p]);
-        DotSink<Format, 1, columns> sink(q);
-        Format::weights_of(streams.rows[p], sink);
-#pragma GCC unroll 8
-        for (int c = 0; c < columns; ++c) {
-          add_group(scales, sink.dot(0, c), *x[c], at, sums.of[p][c]);
-        }
-      }
+      for_each_group<Format>([&](auto group) __attribute__((always_inline)) {
+        add_block_group<group>(streams, i, a, sums);
+      });
     }
   }
 
  private:
+  template <int group>
+  [[gnu::always_inline]] static inline void add_block_group(PanelStreams<Format, panels>& streams,
+                                                            std::size_t i, const ColumnA32* a,
+                                                            Sums<panels, columns>& sums) {
+    const std::size_t nth = i * groups_of<Format> + group;
+    const std::size_t at = nth % 8;  // in its block of activations
+    const BlockA32* x[columns];
+    const std::int8_t* q[columns];
+#pragma GCC unroll 8
+    for (int c = 0; c < columns; ++c) {
+      x[c] = &block_at(a[c], nth / 8);
+      q[c] = x[c]->q + at * 32;
+    }
+#pragma GCC unroll 4
+    for (int p = 0; p < panels; ++p) {
+      const SmallScales scales = Format::scales(streams.rows[p]);
+      DotSink<Format, 1, columns> sink(q);
+      Format::template weights_of<group>(streams.rows[p], sink);
+#pragma GCC unroll 8
+      for (int c = 0; c < columns; ++c) {
+        add_group(scales, sink.dot(0, c), *x[c], at, sums.of[p][c]);
+      }
+    }
+  }
+
   [[gnu::always_inline]] static inline void add_group(const SmallScales& scales, I32x16 dot,
                                                       const BlockA32& a, std::size_t at,
                                                       F32x16& sum) {

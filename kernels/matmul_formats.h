@@ -11,6 +11,13 @@
 //   low_halves                       the half floats in the low 16 bits of the lanes
 //   byte_table(p)                    sixteen bytes, for look_up(table, x), which replaces each byte
 //                                    of x (0..15) by the table's byte with that number
+//   look_up_pairs<n>(table, x)       two of n entries of 16 bits, by the numbers in the halves of x
+//   has_bits(x, pattern)             a ByteMask of the bytes of x that have the one bit of their
+//                                    byte of the pattern
+//   look_up_either(a, b, x, mask)    look_up in b where the ByteMask has a byte, else in a
+//   choose(mask, a, b)               bytes of a where the ByteMask has a byte, else of b
+//   shuffle_bytes<pattern>(x)        in byte i of a lane its byte (pattern >> 8 i) & 3
+//   times_16(x, n)                   16-bit products
 //   bits_and, bits_or, bits_xor, left_16<n>, right_16<n> (within 16 bits), left_32, right_32,
 //   right_signed_32, each_byte(v), each_dword(v), each(v), store
 //   each_word_at(p)                  the 32-bit word at p, in every lane
@@ -33,6 +40,8 @@
 //                                  the offset takes off a dot product
 //   is_for_tiles                   whether it has a tile product (matmul_amx.cc); those of others
 //                                  have never been run on a CPU with tiles
+//   unpacks_first                  present if unpacking takes longer than a few products: weights
+//                                  are then unpacked to a panel for a few columns, too
 // and one with integer scales also
 //   largest_product                the largest product of a weight and its scale
 //   exact_run                      how many sub-blocks floats can add up exactly

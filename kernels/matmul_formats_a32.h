@@ -2,6 +2,8 @@
 // way of matmul_formats.h, which says what a format has.
 #pragma once
 
+#include <utility>
+
 #include "kernels/matmul_words.h"
 
 namespace sluice::kernels {
@@ -59,6 +61,20 @@ inline SmallScales scales_and_minima(Rows& rows) {
   return {low_halves(head), high_halves(head)};
 }
 
+// Groups of 32 weights in a block.
+template <typename Format>
+constexpr std::size_t groups_of = Format::weights / 32;
+
+// Calls body(group) with each group of a block, as a constant.
+template <typename Format, typename Body>
+[[gnu::always_inline]] inline void for_each_group(const Body& body) {
+  const auto call = [&]<int... group>(std::integer_sequence<int, group...>)
+      __attribute__((always_inline)) {
+    (body(std::integral_constant<int, group>()), ...);
+  };
+  call(std::make_integer_sequence<int, groups_of<Format>>());
+}
+
 template <typename Format, template <typename, typename> typename Sink = PanelSink>
 struct UnpacksSmall {
   using Panel = SmallPanel;
@@ -66,14 +82,17 @@ struct UnpacksSmall {
   template <typename Rows>
   static void unpack(Rows& rows, const std::byte* data, std::size_t size, std::size_t k,
                      SmallPanel& panel) {
-    const std::size_t count = smaller(k_block, size - k) / 32;
-    for (std::size_t s = 0; s < count; ++s) {
-      go_to<Format>(rows, data, size / 32, k / 32 + s);
-      Sink<Format, SmallPanel> sink{panel, 8 * s};
-      const SmallScales scales = Format::scales(rows);
-      Format::weights_of(rows, sink);
-      store(panel.d[s], scales.d);
-      if constexpr (Format::has_min) store(panel.m[s], scales.m);
+    const std::size_t count = smaller(k_block, size - k) / Format::weights;
+    for (std::size_t i = 0; i < count; ++i) {
+      go_to<Format>(rows, data, size / Format::weights, k / Format::weights + i);
+      for_each_group<Format>([&](auto group) __attribute__((always_inline)) {
+        const std::size_t s = i * groups_of<Format> + group;
+        Sink<Format, SmallPanel> sink{panel, 8 * s};
+        const SmallScales scales = Format::scales(rows);
+        Format::template weights_of<group>(rows, sink);
+        store(panel.d[s], scales.d);
+        if constexpr (Format::has_min) store(panel.m[s], scales.m);
+      });
     }
   }
 };

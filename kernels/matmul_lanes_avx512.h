@@ -59,6 +59,51 @@ inline I32x16 look_up(I32x16 table, I32x16 x) {
   return _mm512_shuffle_epi8(table, x);
 }
 
+// Entries first to first + count - 1 of a table by the numbers in the halves of every lane, of
+// which only the bits below `count` are looked at: 64 of them by one instruction.
+template <int first, int count>
+[[gnu::always_inline]] inline I32x16 look_up_among(const std::uint16_t* table, I32x16 numbers) {
+  if constexpr (count == 64) {
+    const auto load = [&](int at) { return _mm512_loadu_si512(table + at); };
+    return _mm512_permutex2var_epi16(load(first), numbers, load(first + 32));
+  } else {
+    const I32x16 low = look_up_among<first, count / 2>(table, numbers);
+    const I32x16 high = look_up_among<first + count / 2, count / 2>(table, numbers);
+    const __mmask32 is_high = _mm512_test_epi16_mask(numbers, _mm512_set1_epi16(count / 2));
+    return _mm512_mask_blend_epi16(is_high, low, high);
+  }
+}
+// Entries of 16 bits by their numbers in the halves of every lane.
+template <int entries>
+[[gnu::always_inline]] inline I32x16 look_up_pairs(const std::uint16_t* table, I32x16 numbers) {
+  return look_up_among<0, entries>(table, numbers);
+}
+
+// Byte i of every lane becomes its byte number (pattern >> 8 i) & 3.
+template <int pattern>
+inline I32x16 shuffle_bytes(I32x16 x) {
+  const __m128i lane = _mm_setr_epi32(0, 0x04040404, 0x08080808, 0x0c0c0c0c);
+  return _mm512_shuffle_epi8(x,
+                             _mm512_broadcast_i32x4(_mm_add_epi32(_mm_set1_epi32(pattern), lane)));
+}
+
+using ByteMask = __mmask64;
+
+inline ByteMask has_bits(I32x16 x, int pattern) {
+  return _mm512_test_epi8_mask(x, _mm512_set1_epi32(pattern));
+}
+inline I32x16 look_up_either(I32x16 table, I32x16 other, I32x16 x, ByteMask is_other) {
+  return _mm512_mask_shuffle_epi8(_mm512_shuffle_epi8(table, x), is_other, other, x);
+}
+
+inline I32x16 choose(ByteMask mask, I32x16 a, I32x16 b) {
+  return _mm512_mask_blend_epi8(mask, b, a);
+}
+
+inline I32x16 times_16(I32x16 x, int factor) {
+  return _mm512_mullo_epi16(x, _mm512_set1_epi16(static_cast<short>(factor)));
+}
+
 inline I32x16 bits_and(I32x16 a, I32x16 b) {
   return _mm512_and_si512(a, b);
 }

@@ -37,14 +37,16 @@ float add_block(const IntegerBlock<sub_block>& b, const ColumnA256& column, std:
   return std::fma(scaled, a.d, sum);
 }
 
-template <typename Format>
-float add_block(const SmallBlock& b, const ColumnA32& column, std::size_t i, float sum) {
-  const BlockA32& a = column.blocks[i / 8 * column.stride];
-  const std::size_t at = i % 8;
-  int dot = 0;
-  for (std::size_t k = 0; k < 32; ++k) dot += b.q[k] * a.q[at * 32 + k];
-  sum = std::fma(static_cast<float>(dot), b.d * a.d[at], sum);
-  if constexpr (Format::has_min) sum = std::fma(b.m, a.d_sums[at], sum);
+template <typename Format, int count>
+float add_block(const SmallBlock<count>& b, const ColumnA32& column, std::size_t i, float sum) {
+  for (std::size_t g = 0; g < b.groups; ++g) {
+    const std::size_t group = i * b.groups + g, at = group % 8;
+    const BlockA32& a = column.blocks[group / 8 * column.stride];
+    int dot = 0;
+    for (std::size_t k = 0; k < 32; ++k) dot += b.q[g * 32 + k] * a.q[at * 32 + k];
+    sum = std::fma(static_cast<float>(dot), b.d * a.d[at], sum);
+    if constexpr (Format::has_min) sum = std::fma(b.m, a.d_sums[at], sum);
+  }
   return sum;
 }
 

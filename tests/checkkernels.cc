@@ -39,6 +39,7 @@ using Probes = std::vector<std::unique_ptr<Probe>>;
 std::size_t random_matmul_size(BlockType type, Rng& rng) {
   const std::size_t block = kernels::traits(type).elements_per_block;
   if (block == 256) return 256 * (1 + rng() % 4);
+  if (block == 64 || block == 128) return block * (1 + rng() % 8);
   if (block == 32) return 32 * pick(rng, {1, 2, 3, 7, 8, 9, 17, 24});
   return pick(rng, {1, 2, 5, 31, 32, 33, 255, 256, 257, 300, 515});
 }

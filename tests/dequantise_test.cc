@@ -2,6 +2,7 @@
 // double arithmetic; half floats against all values there are.
 #include "kernels/dequantise.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 
@@ -165,11 +166,73 @@ std::vector<std::size_t> half_offsets(BlockType type) {
   }
 }
 
+// What the oracle above does not know, an independent decoder does (in numpy, which agrees with
+// llama.cpp's bit for bit): of 64 blocks of a stream of bytes, the hash of all values.
+struct Golden {
+  BlockType type;
+  std::size_t top_of_scale;  // the byte with the exponent of the scale; its bit 6 is 0: no infinity
+  std::uint64_t hash;
+};
+constexpr Golden goldens[] = {
+    {BlockType::iq2_xxs, 1, 0x0305647ced34f869}, {BlockType::iq2_xs, 1, 0xc9addcd0694c5ac3},
+    {BlockType::iq3_xxs, 1, 0x71180731b9bde99a}, {BlockType::iq1_s, 1, 0x5b14f037d7c7b1b5},
+    {BlockType::iq3_s, 1, 0xc5271a47ea30b063},   {BlockType::iq2_s, 1, 0x021d5708bed68529},
+    {BlockType::iq1_m, 55, 0xdb737f412b2376d7},  {BlockType::tq1_0, 53, 0xd706f6de5d9e0b03},
+    {BlockType::tq2_0, 65, 0x3ee94f536ac51dbb},  {BlockType::q1_0, 1, 0x11f54dbbc78c48a5},
+    {BlockType::q2_0, 1, 0xf57ffda86e24ac65},
+};
+
+const Golden* golden_of(BlockType type) {
+  const auto* found = std::find_if(std::begin(goldens), std::end(goldens),
+                                   [&](const Golden& golden) { return golden.type == type; });
+  return found == std::end(goldens) ? nullptr : found;
+}
+
+// The upper bytes of xorshift64*.
+std::vector<std::uint8_t> stream_of_bytes(std::size_t size, std::uint64_t seed) {
+  std::vector<std::uint8_t> bytes(size);
+  for (std::uint8_t& byte : bytes) {
+    seed ^= seed >> 12;
+    seed ^= seed << 25;
+    seed ^= seed >> 27;
+    byte = static_cast<std::uint8_t>(seed * 0x2545f4914f6cdd1d >> 56);
+  }
+  return bytes;
+}
+
+// FNV-1a of the little-endian bytes.
+std::uint64_t hash_of(const std::vector<float>& values) {
+  std::uint64_t hash = 0xcbf29ce484222325;
+  for (const float value : values) {
+    for (int i = 0; i < 32; i += 8) {
+      hash = (hash ^ (std::bit_cast<std::uint32_t>(value) >> i & 255)) * 0x100000001b3;
+    }
+  }
+  return hash;
+}
+
+TEST_CASE("formats that the oracle does not know decode as an independent decoder does") {
+  constexpr std::size_t blocks = 64;
+  for (const Golden& golden : goldens) {
+    const kernels::BlockTraits& t = kernels::traits(golden.type);
+    auto row = stream_of_bytes(blocks * t.bytes_per_block, static_cast<std::uint64_t>(t.type));
+    for (std::size_t b = 0; b < blocks; ++b) {
+      row[b * t.bytes_per_block + golden.top_of_scale] &= 0xbf;
+    }
+    std::vector<float> values(blocks * t.elements_per_block);
+    kernels::dequantise(t.type, reinterpret_cast<const std::byte*>(row.data()), values.size(),
+                        values.data());
+    INFO(t.name);
+    CHECK(hash_of(values) == golden.hash);
+  }
+}
+
 TEST_CASE("every format decodes to the bit as the oracle does") {
   Rng rng(11);
   constexpr std::uint16_t special[] = {0,      0x8000, 0x0001, 0x83ff, 0x0400, 0x7bff,
                                        0xfbff, 0x7c00, 0xfc00, 0x7e00, 0x3c00, 0x1234};
   for (const kernels::BlockTraits& t : kernels::all_block_types()) {
+    if (golden_of(t.type)) continue;
     for (const std::size_t blocks : {1, 2, 3, 7, 64}) {
       for (const bool extreme : {false, true}) {
         const std::size_t columns = blocks * t.elements_per_block;
@@ -268,7 +331,6 @@ TEST_CASE("a float becomes the nearest half, in every tier") {
 }
 
 TEST_CASE("block types are found by id and named") {
-  CHECK(kernels::all_block_types().size() == 16);
   for (const kernels::BlockTraits& t : kernels::all_block_types()) {
     const auto id = static_cast<std::uint32_t>(t.type);
     REQUIRE(kernels::find_block_type(id));
@@ -276,8 +338,8 @@ TEST_CASE("block types are found by id and named") {
     CHECK(kernels::gguf_type_name(id) == t.name);
     CHECK(kernels::traits(t.type).bytes_per_block == t.bytes_per_block);
   }
-  CHECK_FALSE(kernels::find_block_type(16));
-  CHECK(kernels::gguf_type_name(16) == "IQ2_XXS");
+  CHECK_FALSE(kernels::find_block_type(15));
+  CHECK(kernels::gguf_type_name(15) == "Q8_K");
   CHECK(kernels::gguf_type_name(97) == "type 97");
 }
 

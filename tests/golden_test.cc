@@ -59,7 +59,7 @@ std::vector<double> divergence(const std::vector<float>& reference,
   return out;
 }
 
-double mean(const std::vector<double>& values) {
+double mean(std::vector<double> values) {
   double sum = 0;
   for (const double v : values) sum += v;
   return sum / static_cast<double>(values.size());
@@ -104,8 +104,8 @@ const std::vector<std::string> exact_mixtures = words("bailingmoe3 bailingmoe3-f
 bool make_tiny(const fs::path& folder, const std::string& model, const std::string& kind) {
   const fs::path scripts = sluice::test::fixture_root().parent_path() / "oracle";
   const fs::path made = folder / ("tiny-" + model + "-" + kind + ".gguf");
-  for (const char* script :
-       {"tiny_moe.py", "tiny_more.py", "tiny_attention.py", "tiny_hybrid.py", "tiny_archs.py"}) {
+  for (const char* script : {"tiny_moe.py", "tiny_more.py", "tiny_attention.py", "tiny_hybrid.py",
+                             "tiny_archs.py", "tiny_types.py"}) {
     if (!fs::exists(scripts / script)) return false;
     const std::string command = "/usr/bin/python3 '" + (scripts / script).string() + "' '" +
                                 folder.string() + "' " + model + " --seed 7 --kind " + kind +
@@ -238,4 +238,25 @@ TEST_CASE("quantised mixtures of experts are as close to exact arithmetic as lla
     logarithms += std::log(ours / theirs);
   }
   CHECK(std::exp(logarithms / static_cast<double>(mixtures.size())) < 1.1);
+}
+
+// The formats of few bits. As above, distances of one file scatter, and positions of a mixture
+// flip.
+TEST_CASE("every weight type is as close to exact arithmetic as llama.cpp is") {
+  const std::vector<std::string> kinds = {"iq1_s", "iq1_m", "iq2_xxs", "iq2_xs", "iq2_s", "iq3_xxs",
+                                          "iq3_s", "tq1_0", "tq2_0",   "q1_0",   "q2_0"};
+  for (const std::string model : {"llama", "qwen35", "qwen3moe"}) {
+    const auto distance = model == "qwen3moe" ? median : mean;
+    double logarithms = 0;
+    for (const std::string& kind : kinds) {
+      const auto distances = quantised_distances(model, kind);
+      if (!distances) SLUICE_SKIP("the reference model of " + model + " in " + kind + " is absent");
+      const double ours = distance(distances->ours), theirs = distance(distances->theirs);
+      INFO(model << " " << kind << ": " << ours << " beside " << theirs);
+      CHECK(ours < 2 * theirs);
+      logarithms += std::log(ours / theirs);
+    }
+    INFO(model);
+    CHECK(std::exp(logarithms / static_cast<double>(kinds.size())) < 1.1);
+  }
 }

@@ -44,6 +44,15 @@ inline std::vector<std::byte> random_weights(const MatmulShape& shape, WeightBit
     const std::uint16_t half = kernels::float_to_half(rng() % 2 ? scale(rng) : -scale(rng));
     std::memcpy(at, &half, sizeof half);
   };
+  // The half of IQ1_M: four bits of it above the twelve lower ones of each of four words.
+  const auto set_nibbles_of_half = [&](std::byte* at) {
+    std::byte half[2];
+    set_half(half);
+    for (int i = 0; i < 4; ++i) {
+      const std::byte nibble = i % 2 ? half[i / 2] & std::byte{0xf0} : half[i / 2] << 4;
+      at[2 * i + 1] = (at[2 * i + 1] & std::byte{15}) | nibble;
+    }
+  };
   for (std::size_t at = 0; at < bytes.size(); at += t.bytes_per_block) {
     std::byte* block = bytes.data() + at;
     const float value = sample(Data::normal, rng);
@@ -70,6 +79,13 @@ inline std::vector<std::byte> random_weights(const MatmulShape& shape, WeightBit
         break;
       case BlockType::q3_k:
         set_half(block + 108);
+        break;
+      case BlockType::tq1_0:
+      case BlockType::tq2_0:
+        set_half(block + t.bytes_per_block - 2);
+        break;
+      case BlockType::iq1_m:
+        set_nibbles_of_half(block + 48);
         break;
       case BlockType::q6_k:
         if (bits == WeightBits::largest) std::memset(block + 192, rng() % 2 ? 0x7f : 0x80, 16);

@@ -185,6 +185,65 @@ void set_scales(BlockMXFP4& block, float std_deviation, Random& random) {
       std::clamp(127 + exponent + static_cast<int>(bits.take(1)), 2, 254));
 }
 
+// The scale of a format that needs no more than one: its random bits are valid, and of the given
+// root mean square about zero.
+std::uint16_t only_scale(float std_deviation, float rms, Random& random) {
+  Bits bits(random.next());
+  return float_to_half(jittered_signed(std_deviation / rms, bits));
+}
+
+void set_scales(BlockIQ2_XXS& block, float std_deviation, Random& random) {
+  block.d = only_scale(std_deviation, 53.4f, random);
+}
+void set_scales(BlockIQ2_XS& block, float std_deviation, Random& random) {
+  block.d = only_scale(std_deviation, 56.2f, random);
+}
+void set_scales(BlockIQ2_S& block, float std_deviation, Random& random) {
+  block.d = only_scale(std_deviation, 56.3f, random);
+}
+void set_scales(BlockIQ3_XXS& block, float std_deviation, Random& random) {
+  block.d = only_scale(std_deviation, 142.7f, random);
+}
+void set_scales(BlockIQ3_S& block, float std_deviation, Random& random) {
+  block.d = only_scale(std_deviation, 141.1f, random);
+}
+void set_scales(BlockIQ1_S& block, float std_deviation, Random& random) {
+  block.d = only_scale(std_deviation, 7.18f, random);
+}
+void set_scales(BlockTQ1_0& block, float std_deviation, Random& random) {
+  block.d = only_scale(std_deviation, 0.817f, random);
+}
+
+void set_scales(BlockIQ1_M& block, float std_deviation, Random& random) {
+  const unsigned d = only_scale(std_deviation, 7.18f, random);
+  for (unsigned i = 0; i < 4; ++i) {
+    block.scales[i] = static_cast<std::uint16_t>((block.scales[i] & 0xfff) | (d >> (4 * i)) << 12);
+  }
+}
+
+void set_scales(BlockQ1_0& block, float std_deviation, Random& random) {
+  block.d = only_scale(std_deviation, 1, random);
+}
+
+// The code 3 stands for 2, which quantisers do not write; 1, which takes its place, stands for 0.
+void clear_threes(std::uint8_t* codes, std::size_t size) {
+  for (std::size_t i = 0; i < size; ++i) {
+    codes[i] = static_cast<std::uint8_t>(codes[i] & ~((codes[i] >> 1 & codes[i] & 0x55) << 1));
+  }
+}
+
+constexpr float rms_ternary = 0.707f;  // of -1, 0, 0 and 1
+
+void set_scales(BlockQ2_0& block, float std_deviation, Random& random) {
+  clear_threes(block.qs, sizeof block.qs);
+  block.d = only_scale(std_deviation, rms_ternary, random);
+}
+
+void set_scales(BlockTQ2_0& block, float std_deviation, Random& random) {
+  clear_threes(block.qs, sizeof block.qs);
+  block.d = only_scale(std_deviation, rms_ternary, random);
+}
+
 template <typename Block>
 void fill_blocks(std::span<std::byte> out, float std_deviation, Random& random) {
   random.fill(out);

@@ -2,9 +2,18 @@
 #pragma once
 
 #include "kernels/formats/floats.h"
+#include "kernels/formats/iq1_m.h"
+#include "kernels/formats/iq1_s.h"
+#include "kernels/formats/iq2_s.h"
+#include "kernels/formats/iq2_xs.h"
+#include "kernels/formats/iq2_xxs.h"
+#include "kernels/formats/iq3_s.h"
+#include "kernels/formats/iq3_xxs.h"
 #include "kernels/formats/iq4_nl.h"
 #include "kernels/formats/iq4_xs.h"
 #include "kernels/formats/mxfp4.h"
+#include "kernels/formats/q1_0.h"
+#include "kernels/formats/q2_0.h"
 #include "kernels/formats/q2_k.h"
 #include "kernels/formats/q3_k.h"
 #include "kernels/formats/q4_0.h"
@@ -15,6 +24,8 @@
 #include "kernels/formats/q5_k.h"
 #include "kernels/formats/q6_k.h"
 #include "kernels/formats/q8_0.h"
+#include "kernels/formats/tq1_0.h"
+#include "kernels/formats/tq2_0.h"
 
 namespace sluice::kernels {
 namespace {
@@ -25,7 +36,8 @@ struct FormatList {
 };
 
 using Formats = FormatList<F32, F16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K,
-                           IQ4_NL, IQ4_XS, BF16, MXFP4>;
+                           IQ2_XXS, IQ2_XS, IQ3_XXS, IQ1_S, IQ4_NL, IQ3_S, IQ2_S, IQ4_XS, IQ1_M,
+                           BF16, TQ1_0, TQ2_0, MXFP4, Q1_0, Q2_0>;
 
 // Whether a format is one of floats, whose blocks are single numbers.
 template <typename Format>

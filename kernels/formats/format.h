@@ -9,7 +9,7 @@
 //   file_type         general.file_type of a file that is mostly of this format
 //   has_min           whether weights have minima
 //   can_encode        whether it has an encoder
-//   unpack(block)     the meaning of a block, as IntegerBlock<sub_block> or SmallBlock: what the
+//   unpack(block)     the meaning of a block, as IntegerBlock or SmallBlock: what the
 //                     scalar kernels multiply, and what decoding and all other tiers are held to
 // and perhaps
 //   is_odd_at_end     whether the bytes that are no whole word are the last ones (packed_order.h)
@@ -42,10 +42,11 @@ struct IntegerBlock {
   float d, dmin;
 };
 
-// 32 weights that share a float scale: w = d q + m.
+// Weights that share a float scale: w = d q + m.
+template <int count>
 struct SmallBlock {
   static constexpr ActivationForm form = ActivationForm::a32;
-  static constexpr int weights = 32;
+  static constexpr int weights = count, groups = count / 32;
 
   int q[weights];
   float d, m;

@@ -24,8 +24,8 @@ struct IQ4_NL {
   static constexpr bool has_min = false, can_encode = true;
   static constexpr std::uint32_t file_type = 25;
 
-  static SmallBlock unpack(const Block& b) {
-    SmallBlock out{{}, half_to_float(b.d), 0};
+  static SmallBlock<32> unpack(const Block& b) {
+    SmallBlock<32> out{{}, half_to_float(b.d), 0};
     for (int k = 0; k < 32; ++k) out.q[k] = iq4_values[nibble(b.qs, k)];
     return out;
   }
@@ -43,7 +43,7 @@ struct IQ4_NL {
   static SmallScales scales(Rows& rows) {
     return {half<IQ4_NL>(rows), each(0)};
   }
-  template <typename Rows, typename Sink>
+  template <int, typename Rows, typename Sink>
   [[gnu::always_inline]] static inline void weights_of(Rows& rows, Sink& sink) {
     sink_looked_up(words<IQ4_NL>(rows, 0), table, sink);
   }

@@ -25,8 +25,8 @@ struct MXFP4 {
   static constexpr bool has_min = false, can_encode = true;
   static constexpr std::uint32_t file_type = 38;
 
-  static SmallBlock unpack(const Block& b) {
-    SmallBlock out{{}, half_of_e8m0(b.e), 0};
+  static SmallBlock<32> unpack(const Block& b) {
+    SmallBlock<32> out{{}, half_of_e8m0(b.e), 0};
     for (int k = 0; k < 32; ++k) out.q[k] = doubled_e2m1[nibble(b.qs, k)];
     return out;
   }
@@ -49,7 +49,7 @@ struct MXFP4 {
     const I32x16 e = odd_byte<MXFP4>(rows);
     return {multiply(power(right_32(e, 1)), power(right_32(add(e, each_dword(1)), 1))), each(0)};
   }
-  template <typename Rows, typename Sink>
+  template <int, typename Rows, typename Sink>
   [[gnu::always_inline]] static inline void weights_of(Rows& rows, Sink& sink) {
     sink_looked_up(words<MXFP4>(rows, 0), table, sink);
   }

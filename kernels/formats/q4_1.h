@@ -23,8 +23,8 @@ struct Q4_1 {
   static constexpr bool has_min = true, can_encode = true;
   static constexpr std::uint32_t file_type = 3;
 
-  static SmallBlock unpack(const Block& b) {
-    SmallBlock out{{}, half_to_float(b.d), half_to_float(b.m)};
+  static SmallBlock<32> unpack(const Block& b) {
+    SmallBlock<32> out{{}, half_to_float(b.d), half_to_float(b.m)};
     for (int k = 0; k < 32; ++k) out.q[k] = nibble(b.qs, k);
     return out;
   }
@@ -37,7 +37,7 @@ struct Q4_1 {
   static SmallScales scales(Rows& rows) {
     return scales_and_minima<Q4_1>(rows);
   }
-  template <typename Rows, typename Sink>
+  template <int, typename Rows, typename Sink>
   [[gnu::always_inline]] static inline void weights_of(Rows& rows, Sink& sink) {
     sink_nibbles(words<Q4_1>(rows, 4), sink);
   }

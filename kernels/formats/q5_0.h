@@ -24,8 +24,8 @@ struct Q5_0 {
   static constexpr bool has_min = false, can_encode = true;
   static constexpr std::uint32_t file_type = 8;
 
-  static SmallBlock unpack(const Block& b) {
-    SmallBlock out{{}, half_to_float(b.d), 0};
+  static SmallBlock<32> unpack(const Block& b) {
+    SmallBlock<32> out{{}, half_to_float(b.d), 0};
     for (int k = 0; k < 32; ++k) out.q[k] = (nibble(b.qs, k) | bit(b.qh, k) << 4) - 16;
     return out;
   }
@@ -42,7 +42,7 @@ struct Q5_0 {
   static SmallScales scales(Rows& rows) {
     return {half<Q5_0>(rows), each(0)};
   }
-  template <typename Rows, typename Sink>
+  template <int, typename Rows, typename Sink>
   [[gnu::always_inline]] static inline void weights_of(Rows& rows, Sink& sink) {
     const I32x16 qh = word<Q5_0>(rows, 0);
     sink_five_bits(words<Q5_0>(rows, 4), qh, sink);

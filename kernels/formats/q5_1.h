@@ -24,8 +24,8 @@ struct Q5_1 {
   static constexpr bool has_min = true, can_encode = true;
   static constexpr std::uint32_t file_type = 9;
 
-  static SmallBlock unpack(const Block& b) {
-    SmallBlock out{{}, half_to_float(b.d), half_to_float(b.m)};
+  static SmallBlock<32> unpack(const Block& b) {
+    SmallBlock<32> out{{}, half_to_float(b.d), half_to_float(b.m)};
     for (int k = 0; k < 32; ++k) out.q[k] = nibble(b.qs, k) | bit(b.qh, k) << 4;
     return out;
   }
@@ -38,7 +38,7 @@ struct Q5_1 {
   static SmallScales scales(Rows& rows) {
     return scales_and_minima<Q5_1>(rows);
   }
-  template <typename Rows, typename Sink>
+  template <int, typename Rows, typename Sink>
   [[gnu::always_inline]] static inline void weights_of(Rows& rows, Sink& sink) {
     const I32x16 qh = word<Q5_1>(rows, 4);
     sink_five_bits(words<Q5_1>(rows, 8), qh, sink);

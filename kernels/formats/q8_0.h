@@ -23,8 +23,8 @@ struct Q8_0 {
   static constexpr bool has_min = false, can_encode = true;
   static constexpr std::uint32_t file_type = 7;
 
-  static SmallBlock unpack(const Block& b) {
-    SmallBlock out{{}, half_to_float(b.d), 0};
+  static SmallBlock<32> unpack(const Block& b) {
+    SmallBlock<32> out{{}, half_to_float(b.d), 0};
     // The sign is meant to be kept. NOLINTNEXTLINE(bugprone-signed-char-misuse)
     for (int k = 0; k < 32; ++k) out.q[k] = b.qs[k];
     return out;
@@ -42,7 +42,7 @@ struct Q8_0 {
   static SmallScales scales(Rows& rows) {
     return {half<Q8_0>(rows), each(0)};
   }
-  template <typename Rows, typename Sink>
+  template <int, typename Rows, typename Sink>
   [[gnu::always_inline]] static inline void weights_of(Rows& rows, Sink& sink) {
 #pragma GCC unroll 2
     for (std::size_t i = 0; i < 2; ++i) {

@@ -1,0 +1,104 @@
+// IQ1_M: 256 weights in octets, each an index into a grid of 2048, and each with a shift; each 16
+// have a scale.
+#pragma once
+
+#include "kernels/formats/iq1_s.h"
+
+namespace sluice::kernels {
+
+#pragma pack(push, 1)
+struct BlockIQ1_M {         // 16 sub-blocks of 16: x = d / 8 (2 scale + 1) (8 value +- 1)
+  std::uint8_t qs[32];      // eight bits of the index of each octet
+  std::uint8_t qh[16];      // of each octet three upper bits and whether the shift is -1
+  std::uint16_t scales[4];  // four of three bits, and four bits of d, the lowest first
+};
+#pragma pack(pop)
+static_assert(sizeof(BlockIQ1_M) == 56);
+
+namespace {
+
+struct IQ1_M {
+  using Block = BlockIQ1_M;
+  static constexpr BlockType type = BlockType::iq1_m, fallback = BlockType::iq4_nl;
+  static constexpr const char* name = "IQ1_M";
+  static constexpr int weights = 256;
+  static constexpr bool has_min = false, can_encode = false;
+  static constexpr std::uint32_t file_type = 31;
+
+  static IntegerBlock<16> unpack(const Block& b) {
+    IntegerBlock<16> out;
+    int d = 0;
+    for (int i = 0; i < 4; ++i) d |= b.scales[i] >> 12 << (4 * i);
+    out.d = half_to_float(static_cast<std::uint16_t>(d)) * 0.125f;
+    for (int s = 0; s < 16; ++s) out.scale[s] = 2 * (b.scales[s / 4] >> (3 * (s % 4)) & 7) + 1;
+    for (int o = 0; o < 32; ++o) {
+      const int high = b.qh[o / 2] >> (o % 2 * 4) & 15;
+      unpack_iq1(iq1_grid[b.qs[o] | (high & 7) << 8], high & 8 ? -1 : 1, out.q + 8 * o);
+    }
+    return out;
+  }
+
+#ifdef SLUICE_HAS_PANELS
+  static constexpr int largest_q = Iq1Tables::largest_q, largest_product = 9 * 15;
+  static constexpr int slots = 4, sub_block = 16, exact_run = 16, min_pairs = 0;
+  static constexpr bool has_offset = true, is_for_tiles = false, unpacks_first = true;
+
+  struct Scales {
+    template <typename Format, typename Rows>
+    static Scales read(Rows& rows) {
+      const RowDwords tail = words<Format>(rows, 40);
+      const I32x16 first = tail.dword[2], second = tail.dword[3];
+      const auto bits = [](I32x16 x, int mask) { return bits_and(x, each_dword(mask)); };
+      const I32x16 d =
+          bits_or(bits_or(bits(right_32(first, 12), 0x000f),  //
+                          bits(right_32(first, 24), 0x00f0)),
+                  bits_or(bits(right_32(second, 4), 0x0f00), bits(right_32(second, 16), 0xf000)));
+      return {{first, second}, multiply(low_halves(d), each(0.125f))};
+    }
+    I32x16 scale(int s) const {
+      const int at = 16 * (s / 4 % 2) + 3 * (s % 4);
+      const I32x16 x = integers[s / 8];
+      const I32x16 doubled = at == 0 ? left_32(x, 1) : right_32(x, at - 1);
+      return bits_or(bits_and(doubled, each_dword(14)), each_dword(1));
+    }
+
+    I32x16 integers[2];
+    F32x16 d;
+  };
+
+  static constexpr int sub_block_of(int stage, int slot) {
+    return 4 * stage + slot;
+  }
+  static constexpr int scaled_up(int) {
+    return 1;
+  }
+  static I32x16 offset_dot(const BlockA256& a, int s) {
+    return offset_product<sub_block, Iq1Tables::offset>(a, s);
+  }
+
+  template <int stage, typename Rows, typename Sink>
+  [[gnu::always_inline]] static inline void weights_of(Rows& rows, const Scales&, Sink& sink) {
+    const RowDwords qs = words<IQ1_M>(rows, 16 * (stage / 2)), qh = words<IQ1_M>(rows, 32);
+    constexpr int upper = static_cast<int>(0x80808080);
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; ++i) {
+      const I32x16 q = qs.dword[stage % 2 * 2 + i], high = right_32(qh.dword[stage], 16 * i);
+      const I32x16 even = with_high_bits<0x07000700>(q, left_32(high, 8), left_32(high, 16));
+      const I32x16 odd =
+          with_high_bits<0x07000700>(right_32(q, 8), left_32(high, 4), left_32(high, 12));
+      const I32x16 first = look_up_pairs<2048>(iq1_grid, even);
+      const I32x16 second = look_up_pairs<2048>(iq1_grid, odd);
+      const I32x16 of_first_two = repeat_byte<0>(high), of_last_two = repeat_byte<1>(high);
+      const std::size_t group = 16 * stage + 8 * i;
+      Iq1Tables::sink_octet<0>(first, has_bits(of_first_two, 0x08080808), 2 * i, group, sink);
+      Iq1Tables::sink_octet<0>(second, has_bits(of_first_two, upper), 2 * i, group + 2, sink);
+      Iq1Tables::sink_octet<1>(first, has_bits(of_last_two, 0x08080808), 2 * i + 1, group + 4,
+                               sink);
+      Iq1Tables::sink_octet<1>(second, has_bits(of_last_two, upper), 2 * i + 1, group + 6, sink);
+    }
+  }
+#endif
+};
+
+}  // namespace
+}  // namespace sluice::kernels

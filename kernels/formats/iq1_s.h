@@ -1,0 +1,134 @@
+// IQ1_S: 256 weights in octets, each an index into a grid of 2048; each 32 have a scale and a
+// shift.
+#pragma once
+
+#include "kernels/formats/iq.h"
+
+namespace sluice::kernels {
+
+#pragma pack(push, 1)
+struct BlockIQ1_S {  // 8 sub-blocks of 32: x = d / 8 (2 scale + 1) (8 value +- 1)
+  std::uint16_t d;
+  std::uint8_t qs[32];  // eight bits of the index of each octet
+  // Of each 32 weights: the three upper bits of four indices, a scale of three bits, and whether
+  // the shift is -1.
+  std::uint16_t qh[8];
+};
+#pragma pack(pop)
+static_assert(sizeof(BlockIQ1_S) == 50);
+
+namespace {
+
+// Eight times the values of the numbers of the grid.
+inline constexpr int iq1_values[4] = {-8, 0, 8, 0};
+
+// Unpacks 8 weights of IQ1.
+inline void unpack_iq1(std::uint16_t entry, int shift, int* q) {
+  for (int i = 0; i < 8; ++i) q[i] = iq1_values[number_of_8(entry, i)] + shift;
+}
+
+#ifdef SLUICE_HAS_PANELS
+
+// The bytes of weights of IQ1, with a shift of 1 (plus) and of -1 (minus), for the first and for
+// the last four of eight.
+struct Iq1Tables {
+  static constexpr int offset = 16, largest_q = 9 + offset;
+  static constexpr NibbleTable plus[2] = {table_of(iq1_values, NumberAt::low_bits, 1, offset + 1),
+                                          table_of(iq1_values, NumberAt::high_bits, 1, offset + 1)};
+  static constexpr NibbleTable minus[2] = {
+      table_of(iq1_values, NumberAt::low_bits, 1, offset - 1),
+      table_of(iq1_values, NumberAt::high_bits, 1, offset - 1)};
+
+  // Sinks the 8 weights of the entry in a half of every lane.
+  template <int half, typename Sink>
+  [[gnu::always_inline]] static inline void sink_octet(I32x16 entries, ByteMask is_minus, int slot,
+                                                       std::size_t group, Sink& sink) {
+    const I32x16 numbers = spread_nibbles<half>(entries);
+#pragma GCC unroll 2
+    for (std::size_t i = 0; i < 2; ++i) {
+      sink(
+          slot, group + i,
+          look_up_either(byte_table(plus[i].bytes), byte_table(minus[i].bytes), numbers, is_minus));
+    }
+  }
+};
+
+#endif
+
+struct IQ1_S {
+  using Block = BlockIQ1_S;
+  static constexpr BlockType type = BlockType::iq1_s, fallback = BlockType::iq4_nl;
+  static constexpr const char* name = "IQ1_S";
+  static constexpr int weights = 256;
+  static constexpr bool has_min = false, can_encode = false;
+  static constexpr std::uint32_t file_type = 24;
+
+  static IntegerBlock<32> unpack(const Block& b) {
+    IntegerBlock<32> out;
+    out.d = half_to_float(b.d) * 0.125f;
+    for (int s = 0; s < 8; ++s) {
+      const int high = b.qh[s];
+      out.scale[s] = 2 * (high >> 12 & 7) + 1;
+      for (int o = 0; o < 4; ++o) {
+        const int index = b.qs[4 * s + o] | (high >> (3 * o) & 7) << 8;
+        unpack_iq1(iq1_grid[index], high >> 15 ? -1 : 1, out.q + 32 * s + 8 * o);
+      }
+    }
+    return out;
+  }
+
+#ifdef SLUICE_HAS_PANELS
+  static constexpr int largest_q = Iq1Tables::largest_q, largest_product = 9 * 15;
+  static constexpr int slots = 2, sub_block = 32, exact_run = 8, min_pairs = 0;
+  static constexpr bool has_offset = true, is_for_tiles = false, unpacks_first = true;
+
+  struct Scales {
+    template <typename Format, typename Rows>
+    static Scales read(Rows& rows) {
+      return {words<Format>(rows, 32), multiply(half<Format>(rows), each(0.125f))};
+    }
+    I32x16 scale(int s) const {
+      const I32x16 doubled = right_32(qh.dword[s / 2], 16 * (s % 2) + 11);
+      return bits_or(bits_and(doubled, each_dword(14)), each_dword(1));
+    }
+
+    RowDwords qh;
+    F32x16 d;
+  };
+
+  static constexpr int sub_block_of(int stage, int slot) {
+    return 2 * stage + slot;
+  }
+  static constexpr int scaled_up(int) {
+    return 1;
+  }
+  static I32x16 offset_dot(const BlockA256& a, int s) {
+    return offset_product<sub_block, Iq1Tables::offset>(a, s);
+  }
+
+  template <int stage, typename Rows, typename Sink>
+  [[gnu::always_inline]] static inline void weights_of(Rows& rows, const Scales& scales,
+                                                       Sink& sink) {
+    const RowDwords qs = words<IQ1_S>(rows, 16 * (stage / 2));
+#pragma GCC unroll 2
+    for (int slot = 0; slot < slots; ++slot) {
+      const I32x16 q = qs.dword[stage % 2 * 2 + slot];
+      const I32x16 high = right_32(scales.qh.dword[stage], 16 * slot);
+      const I32x16 even = with_high_bits<0x07000700>(q, left_32(high, 8), left_32(high, 18));
+      const I32x16 odd =
+          with_high_bits<0x07000700>(right_32(q, 8), left_32(high, 5), left_32(high, 15));
+      const I32x16 first = look_up_pairs<2048>(iq1_grid, even);
+      const I32x16 second = look_up_pairs<2048>(iq1_grid, odd);
+      const ByteMask is_minus = has_bits(repeat_byte<1>(high), static_cast<int>(0x80808080));
+      const std::size_t group = 16 * stage + 8 * slot;
+      Iq1Tables::sink_octet<0>(first, is_minus, slot, group, sink);
+      Iq1Tables::sink_octet<0>(second, is_minus, slot, group + 2, sink);
+      Iq1Tables::sink_octet<1>(first, is_minus, slot, group + 4, sink);
+      Iq1Tables::sink_octet<1>(second, is_minus, slot, group + 6, sink);
+    }
+  }
+#endif
+};
+
+}  // namespace
+}  // namespace sluice::kernels

@@ -1,0 +1,89 @@
+// IQ2_S: 256 weights in octets, each an index into a grid of 1024; each 16 have a scale.
+#pragma once
+
+#include "kernels/formats/iq2_xs.h"
+
+namespace sluice::kernels {
+
+#pragma pack(push, 1)
+struct BlockIQ2_S {  // 16 sub-blocks of 16: x = d / 8 (2 scale + 1) value
+  std::uint16_t d;
+  std::uint8_t qs[32];     // eight bits of the index of each octet
+  std::uint8_t signs[32];  // of each octet
+  std::uint8_t qh[8];      // the two upper bits of each index
+  std::uint8_t scales[8];  // four bits each, low ones first
+};
+#pragma pack(pop)
+static_assert(sizeof(BlockIQ2_S) == 82);
+
+namespace {
+
+struct IQ2_S {
+  using Block = BlockIQ2_S;
+  static constexpr BlockType type = BlockType::iq2_s, fallback = BlockType::iq4_nl;
+  static constexpr const char* name = "IQ2_S";
+  static constexpr int weights = 256;
+  static constexpr bool has_min = false, can_encode = false;
+  static constexpr std::uint32_t file_type = 29;
+
+  static IntegerBlock<16> unpack(const Block& b) {
+    IntegerBlock<16> out;
+    out.d = half_to_float(b.d) * 0.125f;
+    for (int s = 0; s < 16; ++s) out.scale[s] = 2 * (b.scales[s / 2] >> (s % 2 * 4) & 15) + 1;
+    for (int o = 0; o < 32; ++o) {
+      const int index = b.qs[o] | (b.qh[o / 4] >> (o % 4 * 2) & 3) << 8;
+      unpack_iq2(iq2_s_grid[index], b.signs[o], out.q + 8 * o);
+    }
+    return out;
+  }
+
+#ifdef SLUICE_HAS_PANELS
+  static constexpr int largest_q = Iq2Tables::largest_q, largest_product = 43 * 31;
+  static constexpr int slots = 4, sub_block = 16, exact_run = 4, min_pairs = 0;
+  static constexpr bool has_offset = true, is_for_tiles = false, unpacks_first = true;
+
+  struct Scales : SixteenOddScales<72> {
+    template <typename Format, typename Rows>
+    static Scales read(Rows& rows) {
+      const RowDwords tail = words<Format>(rows, 64);
+      return {SixteenOddScales<72>::read<Format>(rows), {tail.dword[0], tail.dword[1]}};
+    }
+    I32x16 qh[2];
+  };
+
+  static constexpr int sub_block_of(int stage, int slot) {
+    return 4 * stage + slot;
+  }
+  static constexpr int scaled_up(int) {
+    return 1;
+  }
+  static I32x16 offset_dot(const BlockA256& a, int s) {
+    return offset_product<sub_block, Iq2Tables::offset>(a, s);
+  }
+
+  template <int stage, typename Rows, typename Sink>
+  [[gnu::always_inline]] static inline void weights_of(Rows& rows, const Scales& scales,
+                                                       Sink& sink) {
+    const RowDwords qs = words<IQ2_S>(rows, 16 * (stage / 2));
+    const RowDwords all_signs = words<IQ2_S>(rows, 32 + 16 * (stage / 2));
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; ++i) {
+      const I32x16 q = qs.dword[stage % 2 * 2 + i], signs = all_signs.dword[stage % 2 * 2 + i];
+      const I32x16 high = byte_of(scales.qh[stage / 2], stage % 2 * 2 + i);
+      const I32x16 even = with_high_bits<0x03000300>(q, left_32(high, 8), left_32(high, 20));
+      const I32x16 odd =
+          with_high_bits<0x03000300>(right_32(q, 8), left_32(high, 6), left_32(high, 18));
+      const I32x16 first = look_up_pairs<1024>(iq2_s_grid, even);
+      const I32x16 second = look_up_pairs<1024>(iq2_s_grid, odd);
+      const std::size_t group = 16 * stage + 8 * i;
+      Iq2Tables::sink_octet<0, 0>(first, signs, 2 * i, group, sink);
+      Iq2Tables::sink_octet<0, 1>(second, signs, 2 * i, group + 2, sink);
+      Iq2Tables::sink_octet<1, 2>(first, signs, 2 * i + 1, group + 4, sink);
+      Iq2Tables::sink_octet<1, 3>(second, signs, 2 * i + 1, group + 6, sink);
+    }
+  }
+#endif
+};
+
+}  // namespace
+}  // namespace sluice::kernels

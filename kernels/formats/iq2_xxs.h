@@ -1,0 +1,94 @@
+// IQ2_XXS: 256 weights in octets, each an index into a grid of 256; each 32 have a scale.
+#pragma once
+
+#include "kernels/formats/iq.h"
+
+namespace sluice::kernels {
+
+#pragma pack(push, 1)
+struct BlockIQ2_XXS {  // 8 sub-blocks of 32: x = d / 8 (2 scale + 1) value
+  std::uint16_t d;
+  struct {
+    std::uint8_t index[4];  // of each octet
+    std::uint32_t signs;    // seven of each octet, and in the last four bits the scale
+  } groups[8];
+};
+#pragma pack(pop)
+static_assert(sizeof(BlockIQ2_XXS) == 66);
+
+namespace {
+
+struct IQ2_XXS {
+  using Block = BlockIQ2_XXS;
+  static constexpr BlockType type = BlockType::iq2_xxs, fallback = BlockType::iq4_nl;
+  static constexpr const char* name = "IQ2_XXS";
+  static constexpr int weights = 256;
+  static constexpr bool has_min = false, can_encode = false;
+  static constexpr std::uint32_t file_type = 19;
+
+  static IntegerBlock<32> unpack(const Block& b) {
+    IntegerBlock<32> out;
+    out.d = half_to_float(b.d) * 0.125f;
+    for (int s = 0; s < 8; ++s) {
+      const std::uint32_t signs = b.groups[s].signs;
+      out.scale[s] = static_cast<int>(2 * (signs >> 28) + 1);
+      for (int o = 0; o < 4; ++o) {
+        unpack_iq2(iq2_xxs_grid[b.groups[s].index[o]],
+                   with_eighth_sign(static_cast<int>(signs >> (7 * o) & 127)),
+                   out.q + 32 * s + 8 * o);
+      }
+    }
+    return out;
+  }
+
+#ifdef SLUICE_HAS_PANELS
+  static constexpr int largest_q = Iq2Tables::largest_q, largest_product = 43 * 31;
+  static constexpr int slots = 2, sub_block = 32, exact_run = 2, min_pairs = 0;
+  static constexpr bool has_offset = true, is_for_tiles = false, unpacks_first = true;
+
+  // All words: half of them have a scale.
+  struct Scales {
+    template <typename Format, typename Rows>
+    static Scales read(Rows& rows) {
+      return {{words<Format>(rows, 0), words<Format>(rows, 16), words<Format>(rows, 32),
+               words<Format>(rows, 48)},
+              multiply(half<Format>(rows), each(0.125f))};
+    }
+    I32x16 scale(int s) const { return odd_scale(groups[s / 2].dword[s % 2 * 2 + 1], 28); }
+
+    RowDwords groups[4];
+    F32x16 d;
+  };
+
+  static constexpr int sub_block_of(int stage, int slot) {
+    return 2 * stage + slot;
+  }
+  static constexpr int scaled_up(int) {
+    return 1;
+  }
+  static I32x16 offset_dot(const BlockA256& a, int s) {
+    return offset_product<sub_block, Iq2Tables::offset>(a, s);
+  }
+
+  template <int stage, typename Rows, typename Sink>
+  [[gnu::always_inline]] static inline void weights_of(Rows&, const Scales& scales, Sink& sink) {
+#pragma GCC unroll 2
+    for (int slot = 0; slot < slots; ++slot) {
+      const I32x16 index = scales.groups[stage].dword[2 * slot];
+      const I32x16 signs =
+          with_eighth_signs(spread_sevens(scales.groups[stage].dword[2 * slot + 1]));
+      const I32x16 even = look_up_pairs<256>(iq2_xxs_grid, bits_and(index, each_dword(0x00ff00ff)));
+      const I32x16 odd =
+          look_up_pairs<256>(iq2_xxs_grid, bits_and(right_32(index, 8), each_dword(0x00ff00ff)));
+      const std::size_t group = 16 * stage + 8 * slot;
+      Iq2Tables::sink_octet<0, 0>(even, signs, slot, group, sink);
+      Iq2Tables::sink_octet<0, 1>(odd, signs, slot, group + 2, sink);
+      Iq2Tables::sink_octet<1, 2>(even, signs, slot, group + 4, sink);
+      Iq2Tables::sink_octet<1, 3>(odd, signs, slot, group + 6, sink);
+    }
+  }
+#endif
+};
+
+}  // namespace
+}  // namespace sluice::kernels

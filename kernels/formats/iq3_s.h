@@ -1,0 +1,106 @@
+// IQ3_S: 256 weights in quads, each an index into a grid of 512; each 32 have a scale.
+#pragma once
+
+#include "kernels/formats/iq3_xxs.h"
+
+namespace sluice::kernels {
+
+#pragma pack(push, 1)
+struct BlockIQ3_S {  // 8 sub-blocks of 32: x = d (2 scale + 1) value
+  std::uint16_t d;
+  std::uint8_t qs[64];     // eight bits of the index of each quad
+  std::uint8_t qh[8];      // the ninth bits
+  std::uint8_t signs[32];  // of each octet
+  std::uint8_t scales[4];  // four bits each, low ones first
+};
+#pragma pack(pop)
+static_assert(sizeof(BlockIQ3_S) == 110);
+
+namespace {
+
+struct IQ3_S {
+  using Block = BlockIQ3_S;
+  static constexpr BlockType type = BlockType::iq3_s, fallback = BlockType::iq4_nl;
+  static constexpr const char* name = "IQ3_S";
+  static constexpr int weights = 256;
+  static constexpr bool has_min = false, can_encode = false;
+  static constexpr std::uint32_t file_type = 26;
+
+  static constexpr int values[8] = {1, 3, 5, 7, 9, 11, 13, 15};
+
+  static IntegerBlock<32> unpack(const Block& b) {
+    IntegerBlock<32> out;
+    out.d = half_to_float(b.d);
+    for (int s = 0; s < 8; ++s) out.scale[s] = 2 * (b.scales[s / 2] >> (s % 2 * 4) & 15) + 1;
+    for (int o = 0; o < 32; ++o) {
+      const int first = b.qs[2 * o] | bit(b.qh, 2 * o) << 8;
+      const int second = b.qs[2 * o + 1] | bit(b.qh, 2 * o + 1) << 8;
+      unpack_iq3(values, iq3_s_grid[first], iq3_s_grid[second], b.signs[o], out.q + 8 * o);
+    }
+    return out;
+  }
+
+#ifdef SLUICE_HAS_PANELS
+  static constexpr int offset = 16, largest_q = 15 + offset, largest_product = 15 * 31;
+  static constexpr int slots = 2, sub_block = 32, exact_run = 8, min_pairs = 0;
+  static constexpr bool has_offset = true, is_for_tiles = false, unpacks_first = true;
+  using Tables = Iq3Tables<values, offset>;
+
+  struct Scales {
+    template <typename Format, typename Rows>
+    static Scales read(Rows& rows) {
+      const RowDwords middle = words<Format>(rows, 64), tail = words<Format>(rows, 92);
+      return {{middle.dword[0], middle.dword[1]}, tail.dword[3], half<Format>(rows)};
+    }
+    I32x16 scale(int s) const { return odd_scale(nibbles, 4 * s); }
+
+    I32x16 qh[2], nibbles;
+    F32x16 d;
+  };
+
+  static constexpr int sub_block_of(int stage, int slot) {
+    return 2 * stage + slot;
+  }
+  static constexpr int scaled_up(int) {
+    return 1;
+  }
+  static I32x16 offset_dot(const BlockA256& a, int s) {
+    return offset_product<sub_block, offset>(a, s);
+  }
+
+  template <int stage, typename Rows, typename Sink>
+  [[gnu::always_inline]] static inline void weights_of(Rows& rows, const Scales& scales,
+                                                       Sink& sink) {
+    // Words are read by four: those of the last two signs begin in the middle.
+    constexpr int signs_at = stage < 3 ? 72 + 8 * stage : 88, first_sign = stage < 3 ? 0 : 2;
+    const RowDwords qs = words<IQ3_S>(rows, 16 * stage);
+    const RowDwords signs = words<IQ3_S>(rows, signs_at);
+#pragma GCC unroll 2
+    for (int slot = 0; slot < slots; ++slot) {
+      const int s = sub_block_of(stage, slot);
+      const I32x16 high = byte_of(scales.qh[s / 4], s % 4);
+      const I32x16 of_slot = signs.dword[first_sign + slot];
+      sink_quads<0>(qs.dword[2 * slot], high, of_slot, slot, 8 * s, sink);
+      sink_quads<2>(qs.dword[2 * slot + 1], right_32(high, 4), of_slot, slot, 8 * s + 4, sink);
+    }
+  }
+
+ private:
+  // Sinks the 16 weights of four quads, whose ninth bits are the lowest of `high`; their signs
+  // begin with byte `byte`.
+  template <int byte, typename Sink>
+  [[gnu::always_inline]] static inline void sink_quads(I32x16 q, I32x16 high, I32x16 signs,
+                                                       int slot, std::size_t group, Sink& sink) {
+    const I32x16 even = with_high_bits<0x01000100>(q, left_32(high, 8), left_32(high, 22));
+    const I32x16 odd =
+        with_high_bits<0x01000100>(right_32(q, 8), left_32(high, 7), left_32(high, 21));
+    const I32x16 first = look_up_pairs<512>(iq3_s_grid, even);
+    const I32x16 second = look_up_pairs<512>(iq3_s_grid, odd);
+    Tables::template sink_octet<0, byte>(first, second, signs, slot, group, sink);
+    Tables::template sink_octet<1, byte + 1>(first, second, signs, slot, group + 2, sink);
+  }
+#endif
+};
+
+}  // namespace
+}  // namespace sluice::kernels
