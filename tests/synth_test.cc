@@ -246,6 +246,46 @@ TEST_CASE("the layers with more bits are those of the published recipe") {
   }
 }
 
+TEST_CASE("mixes of few bits keep more where a model is sensitive, as in the published recipe") {
+  struct Expected {
+    const char* mix;
+    std::uint32_t file_type;
+    BlockType other, attn_qk, attn_v, shared_v, attn_output, first_down, last_down, embedding, head;
+  };
+  using B = BlockType;
+  for (const Expected& expected :
+       {Expected{"IQ1_S", 24, B::iq1_s, B::iq1_s, B::q2_k, B::q4_k, B::iq2_xxs, B::q2_k, B::iq1_s,
+                 B::q2_k, B::q5_k},
+        Expected{"IQ2_XXS", 19, B::iq2_xxs, B::iq2_xxs, B::q2_k, B::q4_k, B::iq2_xxs, B::q2_k,
+                 B::iq2_xxs, B::q2_k, B::q5_k},
+        Expected{"IQ2_M", 29, B::iq2_s, B::iq2_s, B::iq3_s, B::q4_k, B::iq3_s, B::iq3_s, B::iq2_s,
+                 B::iq3_s, B::q5_k},
+        Expected{"IQ3_XXS", 23, B::iq3_xxs, B::iq2_s, B::iq3_xxs, B::q4_k, B::iq3_s, B::iq3_xxs,
+                 B::iq3_xxs, B::iq3_s, B::q5_k},
+        Expected{"IQ3_M", 27, B::iq3_s, B::iq3_s, B::q4_k, B::q4_k, B::q4_k, B::q4_k, B::iq3_s,
+                 B::iq3_s, B::q6_k},
+        Expected{"TQ2_0", 37, B::tq2_0, B::tq2_0, B::tq2_0, B::tq2_0, B::tq2_0, B::tq2_0, B::tq2_0,
+                 B::q4_k, B::q6_k},
+        Expected{"Q1_0", 40, B::q1_0, B::q1_0, B::q1_0, B::q1_0, B::q1_0, B::q1_0, B::q1_0, B::q1_0,
+                 B::q6_k}}) {
+    INFO(expected.mix);
+    const QuantMix mix = QuantMix::by_name(expected.mix);
+    const auto type = [&](TensorRole role, std::uint32_t layer, std::uint32_t heads_per_kv) {
+      return mix.type_for({role, layer, 32, heads_per_kv, 4096});
+    };
+    CHECK(mix.file_type() == expected.file_type);
+    CHECK(type(TensorRole::other, 0, 1) == expected.other);
+    CHECK(type(TensorRole::attn_qk, 0, 1) == expected.attn_qk);
+    CHECK(type(TensorRole::attn_v, 9, 1) == expected.attn_v);
+    CHECK(type(TensorRole::attn_v, 9, 4) == expected.shared_v);
+    CHECK(type(TensorRole::attn_output, 9, 1) == expected.attn_output);
+    CHECK(type(TensorRole::ffn_down, 3, 1) == expected.first_down);
+    CHECK(type(TensorRole::ffn_down, 4, 1) == expected.last_down);
+    CHECK(type(TensorRole::embedding, 0, 1) == expected.embedding);
+    CHECK(type(TensorRole::head, 0, 1) == expected.head);
+  }
+}
+
 TEST_CASE("rows that do not divide into blocks fall back") {
   const auto type = [](const char* mix, std::uint32_t layer, std::uint64_t columns) {
     return QuantMix::by_name(mix).type_for({TensorRole::ffn_down, layer, 40, 16, columns});

@@ -19,6 +19,37 @@ bool uses_more_bits(std::uint32_t index, std::uint32_t count) {
   return index < eighth || index >= 7 * count / 8 || (index - eighth) % 3 == 2;
 }
 
+// Mixes of two to three bits: of the parts that a model is most sensitive to, some keep more.
+struct FewBits {
+  const char* name;
+  std::uint32_t file_type;
+  BlockType base;
+  BlockType attn_v;  // unless four heads of queries or more share one: then Q4_K
+  BlockType attn_output;
+  BlockType first_down;  // ffn_down of the first eighth of the layers
+  BlockType embedding, head;
+};
+constexpr FewBits mixes_of_few_bits[] = {
+    {"IQ1_S", 24, BlockType::iq1_s, BlockType::q2_k, BlockType::iq2_xxs, BlockType::q2_k,
+     BlockType::q2_k, BlockType::q5_k},
+    {"IQ1_M", 31, BlockType::iq1_m, BlockType::q2_k, BlockType::iq2_xxs, BlockType::q2_k,
+     BlockType::q2_k, BlockType::q5_k},
+    {"IQ2_XXS", 19, BlockType::iq2_xxs, BlockType::q2_k, BlockType::iq2_xxs, BlockType::q2_k,
+     BlockType::q2_k, BlockType::q5_k},
+    {"IQ2_XS", 20, BlockType::iq2_xs, BlockType::q2_k, BlockType::iq2_xs, BlockType::q2_k,
+     BlockType::q2_k, BlockType::q5_k},
+    {"IQ2_S", 28, BlockType::iq2_xs, BlockType::iq3_s, BlockType::iq3_s, BlockType::iq3_s,
+     BlockType::iq3_s, BlockType::q5_k},
+    {"IQ2_M", 29, BlockType::iq2_s, BlockType::iq3_s, BlockType::iq3_s, BlockType::iq3_s,
+     BlockType::iq3_s, BlockType::q5_k},
+    {"IQ3_XXS", 23, BlockType::iq3_xxs, BlockType::iq3_xxs, BlockType::iq3_s, BlockType::iq3_xxs,
+     BlockType::iq3_s, BlockType::q5_k},
+    {"IQ3_S", 26, BlockType::iq3_s, BlockType::iq3_s, BlockType::iq3_s, BlockType::iq3_s,
+     BlockType::iq3_s, BlockType::q6_k},
+    {"IQ3_M", 27, BlockType::iq3_s, BlockType::q4_k, BlockType::q4_k, BlockType::q4_k,
+     BlockType::iq3_s, BlockType::q6_k},
+};
+
 bool same_ignoring_case(std::string_view a, std::string_view b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](unsigned char x, unsigned char y) {
     return std::tolower(x) == std::tolower(y);
@@ -54,7 +85,9 @@ QuantMix::QuantMix(std::string name, std::uint32_t file_type, BlockType base)
     : name_(std::move(name)),
       file_type_(file_type),
       base_(base),
+      embedding_{base},
       head_{base},
+      attn_qk_{base},
       attn_v_{base},
       attn_qkv_{base},
       attn_output_{base},
@@ -100,8 +133,21 @@ std::vector<QuantMix> QuantMix::stock() {
     mix.attn_v_ = {BlockType::q5_k, When::shared_kv, base};
     mix.ffn_down_ = {BlockType::q5_k, When::first_eighth, base};
   }
-  for (const BlockType base : {BlockType::q4_0, BlockType::q4_1, BlockType::q5_0, BlockType::q5_1,
-                               BlockType::q6_k, BlockType::mxfp4}) {
+  for (const FewBits& few : mixes_of_few_bits) {
+    QuantMix& mix = add(few.name, few.file_type, few.base);
+    mix.embedding_ = {few.embedding};
+    mix.head_ = {few.head};
+    mix.attn_v_ = {BlockType::q4_k, When::shared_kv, few.attn_v};
+    mix.attn_output_ = {few.attn_output};
+    mix.ffn_down_ = {few.first_down, When::first_eighth, few.base};
+    if (few.base == BlockType::iq3_xxs) mix.attn_qk_ = {BlockType::iq2_s};
+  }
+  for (const BlockType base : {BlockType::tq1_0, BlockType::tq2_0, BlockType::q2_0}) {
+    const kernels::BlockTraits& traits = kernels::traits(base);
+    add(std::string(traits.name), traits.file_type, base).embedding_ = {BlockType::q4_k};
+  }
+  for (const BlockType base : {BlockType::q1_0, BlockType::q4_0, BlockType::q4_1, BlockType::q5_0,
+                               BlockType::q5_1, BlockType::q6_k, BlockType::mxfp4}) {
     add(std::string(kernels::traits(base).name), kernels::traits(base).file_type, base);
   }
   // As gpt-oss is published: four bits for the experts, eight for all else.
@@ -146,6 +192,8 @@ BlockType QuantMix::type_for(const TensorPlace& place) const {
     switch (place.role) {
       case TensorRole::head:
         return head_.type_for(place);
+      case TensorRole::attn_qk:
+        return attn_qk_.type_for(place);
       case TensorRole::attn_v:
         return attn_v_.type_for(place);
       case TensorRole::attn_qkv:
@@ -157,6 +205,7 @@ BlockType QuantMix::type_for(const TensorPlace& place) const {
       case TensorRole::layer_projection:
         return base_ == BlockType::f32 || base_ == BlockType::f16 ? base_ : BlockType::bf16;
       case TensorRole::embedding:
+        return embedding_.type_for(place);
       case TensorRole::other:
         return base_;
     }

@@ -1,5 +1,6 @@
 // Which format each tensor of a model gets under a named mix, as llama.cpp's `quantize` chooses it
-// without an importance matrix: a base format, and a better one where a model is sensitive.
+// (for dense models, and without an importance matrix where it can do without): a base format, and
+// a better one where a model is sensitive.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +17,7 @@ namespace sluice::quant {
 enum class TensorRole {
   embedding,  // token_embd of a model with an output matrix of its own
   head,       // output, or token_embd where the two are one; embeddings of layers
+  attn_qk,    // attn_q or attn_k
   attn_v,
   attn_qkv,
   attn_output,
@@ -67,7 +69,7 @@ class QuantMix {
   std::uint32_t file_type_;
   kernels::BlockType base_;
   std::optional<kernels::BlockType> experts_;  // of stacks of experts, whatever their role
-  LayerRule head_, attn_v_, attn_qkv_, attn_output_, ffn_down_;
+  LayerRule embedding_, head_, attn_qk_, attn_v_, attn_qkv_, attn_output_, ffn_down_;
 };
 
 }  // namespace sluice::quant

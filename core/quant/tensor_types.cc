@@ -37,6 +37,9 @@ TensorRole role_of(std::string_view name, bool has_output) {
   if (name == "output.weight" || name == "per_layer_token_embd.weight") return TensorRole::head;
   if (name == "token_embd.weight") return has_output ? TensorRole::embedding : TensorRole::head;
   if (name == "per_layer_model_proj.weight") return TensorRole::layer_projection;
+  if (contains(name, "attn_q.weight") || contains(name, "attn_k.weight")) {
+    return TensorRole::attn_qk;
+  }
   if (contains(name, "attn_v.weight")) return TensorRole::attn_v;
   if (contains(name, "attn_qkv.weight")) return TensorRole::attn_qkv;
   if (contains(name, "attn_output.weight")) return TensorRole::attn_output;

@@ -50,8 +50,8 @@ const Block post_attention_norm = {norm("post_attention_norm.weight", embedding)
 const Block post_ffw_norm = {norm("post_ffw_norm.weight", embedding)};
 
 const Block attention = {
-    matrix("attn_q.weight", embedding, query),
-    matrix("attn_k.weight", embedding, key),
+    matrix("attn_q.weight", embedding, query, TensorRole::attn_qk),
+    matrix("attn_k.weight", embedding, key, TensorRole::attn_qk),
     matrix("attn_v.weight", embedding, key, TensorRole::attn_v),
     matrix("attn_output.weight", query, embedding, TensorRole::attn_output),
 };
@@ -64,8 +64,8 @@ const Block attention_sinks = {vector("attn_sinks.weight", {&S::heads}, 1, 1.5f)
 const Block output_bias = {vector("attn_output.bias", {embedding}, 0, 0.2f)};
 const Block fused_bias = {vector("attn_qkv.bias", {&S::query_key_value}, 0, 0.2f)};
 const Block keys_as_values = {
-    matrix("attn_q.weight", embedding, query),
-    matrix("attn_k.weight", embedding, key),
+    matrix("attn_q.weight", embedding, query, TensorRole::attn_qk),
+    matrix("attn_k.weight", embedding, key, TensorRole::attn_qk),
     matrix("attn_output.weight", query, embedding, TensorRole::attn_output),
 };
 const Block fused_attention = {
@@ -73,8 +73,8 @@ const Block fused_attention = {
     matrix("attn_output.weight", query, embedding, TensorRole::attn_output),
 };
 const Block gated_attention = {
-    matrix("attn_q.weight", embedding, &S::gated_query),
-    matrix("attn_k.weight", embedding, key),
+    matrix("attn_q.weight", embedding, &S::gated_query, TensorRole::attn_qk),
+    matrix("attn_k.weight", embedding, key, TensorRole::attn_qk),
     matrix("attn_v.weight", embedding, key, TensorRole::attn_v),
     matrix("attn_output.weight", query, embedding, TensorRole::attn_output),
 };
@@ -93,7 +93,7 @@ const Block latent_queries = {
     norm("attn_q_a_norm.weight", &S::query_rank),
     matrix("attn_q_b.weight", &S::query_rank, query),
 };
-const Block direct_queries = {matrix("attn_q.weight", embedding, query)};
+const Block direct_queries = {matrix("attn_q.weight", embedding, query, TensorRole::attn_qk)};
 const Block latent_attention = {
     matrix("attn_kv_a_mqa.weight", embedding, &S::latent_row),
     norm("attn_kv_a_norm.weight", &S::latent),
