@@ -1,5 +1,7 @@
 // The choice of kernel by weight format, written once for all instruction sets. Included by the
-// file of each tier after it has defined IntegerKernel<Format> and SmallKernel<Format>.
+// file of each tier after it has defined IntegerKernel<Format> and SmallKernel<Format>. That file
+// is compiled once for each part of the formats (kernels/CMakeLists.txt); matmul_parts.cc joins
+// them.
 #pragma once
 
 #include "kernels/matmul_few.h"
@@ -25,7 +27,8 @@ void multiply_format(const WeightRows& w, const Activations& x, float* y, std::s
   multiply_panels<Kernel>(w, x, y, y_stride, scratch, prefetch);
 }
 
-// y = w x with the kernels of this tier.
+// y = w x with the kernels of this tier, for the formats of one part.
+template <std::size_t part>
 void multiply_in_tier(const WeightRows& w, const Activations& x, float* y, std::size_t y_stride,
                       const MatmulScratch& scratch, const PrefetchPolicy& policy) {
   if (w.rows < panel_rows) {  // less than a panel: use the scalar tier, which gives the same result
@@ -34,7 +37,7 @@ void multiply_in_tier(const WeightRows& w, const Activations& x, float* y, std::
     return scalar.kernel(w, x, y, y_stride, scratch, policy);
   }
   const Prefetch& prefetch = policy.for_columns(x.columns());
-  visit_format(w.type, [&]<typename Format>(Format) {
+  visit_format_of_part<part>(w.type, [&]<typename Format>(Format) {
     constexpr ActivationForm form = form_of<Format>();
     if constexpr (form == ActivationForm::a256) {
       multiply_format<Format, IntegerKernel<Format>, FewIntegerColumns>(w, x, y, y_stride, scratch,

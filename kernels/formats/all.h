@@ -1,6 +1,8 @@
 // The weight formats that sluice computes with: one line for each, ascending by id.
 #pragma once
 
+#include <utility>
+
 #include "kernels/formats/floats.h"
 #include "kernels/formats/iq1_m.h"
 #include "kernels/formats/iq1_s.h"
@@ -53,6 +55,10 @@ constexpr ActivationForm form_of() {
   }
 }
 
+// The kernels of a tier are compiled in parts, because one unit would take minutes. A part has
+// every format_parts-th format of the list, so that a new one needs no place.
+constexpr std::size_t format_parts = 6;
+
 // Calls visit(Format) with the format of a type, which must be in the list.
 template <typename Visit, typename... Format>
 inline void visit_format(FormatList<Format...>, BlockType type, const Visit& visit) {
@@ -65,6 +71,30 @@ inline void visit_format(FormatList<Format...>, BlockType type, const Visit& vis
 template <typename Visit>
 inline void visit_format(BlockType type, const Visit& visit) {
   visit_format(Formats{}, type, visit);
+}
+
+// The same for the formats of one part: visit is compiled for these alone.
+template <std::size_t part, typename Visit, typename... Format, std::size_t... index>
+inline void visit_format_of_part(FormatList<Format...>, std::index_sequence<index...>,
+                                 BlockType type, const Visit& visit) {
+  const auto call = [&]<std::size_t at>(std::index_sequence<at>, auto format) {
+    if constexpr (at % format_parts == part) {
+      if (format.type == type) visit(format);
+    }
+  };
+  (call(std::index_sequence<index>{}, Format{}), ...);
+}
+template <std::size_t part, typename Visit>
+inline void visit_format_of_part(BlockType type, const Visit& visit) {
+  visit_format_of_part<part>(Formats{}, std::make_index_sequence<Formats::size>{}, type, visit);
+}
+
+// The part that has the format of a type.
+template <typename... Format>
+constexpr std::size_t part_of(FormatList<Format...>, BlockType type) {
+  std::size_t at = 0;
+  static_cast<void>(((Format::type == type || (++at, false)) || ...));
+  return at % format_parts;
 }
 
 }  // namespace
