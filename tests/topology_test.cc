@@ -6,10 +6,12 @@
 #include <random>
 #include <stdexcept>
 #include <string>
+#include <unistd.h>
 #include <vector>
 
 #include "tests/catch.h"
 #include "tests/machine_tree.h"
+#include "topology/cpu_use.h"
 #include "topology/file_root.h"
 #include "topology/machine.h"
 #include "topology/process_memory.h"
@@ -409,4 +411,27 @@ TEST_CASE("a choice never leaves the mask, repeats a CPU, or wastes a core") {
       REQUIRE(used.size() == std::min(cores.size(), choice.cpus.size()));
     }
   }
+}
+
+TEST_CASE("the time that others take is all that is busy and not this process") {
+  Tree tree;
+  const auto times = [&](const std::string& stat, double own) {
+    return read_cpu_times(tree.write("/proc/stat", stat).root(), own);
+  };
+  const double ticks = static_cast<double>(::sysconf(_SC_CLK_TCK));
+  const auto before = times("cpu  100 0 50 800 50 0 0 0 0 0\ncpu0 1 2 3\n", 1);
+  // 200 of 1,000 ticks are busy, of which 40 are stolen by the host; this process has 150.
+  const auto after = times("cpu  230 10 60 1550 100 5 5 40 77 3\nctxt 1\n", 1 + 150 / ticks);
+  REQUIRE(before);
+  REQUIRE(after);
+  CHECK(after->all - before->all == Approx(1000 / ticks));
+  CHECK(share_of_others(*before, *after) == Approx(0.05));
+  CHECK(share_of_others(*after, *before) == 0);
+  CHECK(share_of_others(*after, *after) == 0);
+  for (const char* bad :
+       {"", "cpu", "cpu  1 2 3", "cpu  1 2 3 4 x 6 7 8", "intr 1\n", "cpu  1 2 3 4 5 6 7 -8"}) {
+    INFO(bad);
+    CHECK_FALSE(times(bad, 0));
+  }
+  CHECK_FALSE(read_cpu_times(Tree().root(), 0));
 }
