@@ -12,14 +12,14 @@ namespace sluice::streaming {
 namespace {
 
 constexpr std::uint32_t slots = 16;
-constexpr std::uint64_t segment_bytes = disk_speed_bytes / slots;
+constexpr std::uint64_t segment_bytes_max = disk_speed_bytes / slots;
 
 // Cuts the data of the file into runs of neighbouring segments and orders the runs so that
 // consecutive ones lie far apart: the first few are then a sample of the whole file. `first`, any
 // number, chooses the first run; it should differ between calls, because a host caches what was
 // read.
-std::vector<Segment> spread_over_file(const std::vector<Extent>& data, std::uint64_t first) {
-  constexpr std::uint64_t run_bytes = 16 * segment_bytes;
+std::vector<Segment> spread_over_file(const std::vector<Extent>& data, std::uint64_t first,
+                                      std::uint64_t segment_bytes, std::uint64_t run_bytes) {
   std::vector<Extent> runs;
   for (const Extent& extent : data) {
     for (std::uint64_t begin = extent.begin; begin < extent.end; begin += run_bytes) {
@@ -40,8 +40,8 @@ std::vector<Segment> spread_over_file(const std::vector<Extent>& data, std::uint
 
 }  // namespace
 
-DiskSpeed measure_disk(const std::filesystem::path& file, std::chrono::milliseconds duration,
-                       Io io) {
+DiskSpeed measure_disk(const std::filesystem::path& file, std::chrono::milliseconds duration, Io io,
+                       std::uint64_t scattered_bytes) {
   using Clock = std::chrono::steady_clock;
   const std::filesystem::path files[] = {file};
   ReaderChoice choice = choose_reader(io == Io::mmap ? Io::automatic : io, files);
@@ -57,7 +57,11 @@ DiskSpeed measure_disk(const std::filesystem::path& file, std::chrono::milliseco
     data = {{0, file_bytes}};
     speed.notes.emplace_back("the file is a hole: no disk was read");
   }
-  std::vector<Segment> segments = spread_over_file(data, first);
+  const bool is_scattered = scattered_bytes != 0;
+  const std::uint64_t segment_bytes =
+      is_scattered ? std::min(scattered_bytes, segment_bytes_max) : segment_bytes_max;
+  std::vector<Segment> segments = spread_over_file(
+      data, first, segment_bytes, is_scattered ? segment_bytes : 16 * segment_bytes);
 
   const std::size_t turns = segments.size();
   StreamedTape tape(std::move(segments), std::move(choice.reader), {0, slots, 1});

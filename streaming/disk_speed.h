@@ -23,9 +23,11 @@ inline constexpr std::uint64_t disk_speed_bytes = std::uint64_t{32} << 20;
 
 // Reads for `duration` as a tape streams, at places spread over the whole file; each call begins
 // elsewhere, and a short file is read again and again. Holes are left out. The bytes are not used.
+// With `scattered_bytes` each read has so many bytes (at most 2 MiB) and lies far from the one
+// before it, as those of experts do; 0: long stretches of the file, as those of other weights.
 // Io::mmap would measure the page cache, so it is treated as Io::automatic. Throws
 // std::system_error when the file cannot be read, std::invalid_argument when it is empty.
 DiskSpeed measure_disk(const std::filesystem::path& file, std::chrono::milliseconds duration,
-                       Io io = Io::automatic);
+                       Io io = Io::automatic, std::uint64_t scattered_bytes = 0);
 
 }  // namespace sluice::streaming

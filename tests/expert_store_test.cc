@@ -494,8 +494,11 @@ TEST_CASE("the bound of a mixture follows the share of its experts that are in m
   options.budget_bytes = engine::plan_run(model, options).plan.least_budget_bytes + (7 << 20);
   const engine::DecodeWork work = engine::plan_run(model, options).work;
   REQUIRE(work.has_streamed_experts());
-  CHECK(work.expert_hit_rate() > 0);
-  CHECK(work.expert_hit_rate() < 1);
+  CHECK(work.expert_places() > 0);
+  CHECK(work.expert_places() < 1);
+  CHECK(work.usual_hit_rate() >= work.expert_places());
+  CHECK(work.expert_bytes >= work.hot_expert_bytes);
+  CHECK(work.expert_read_bytes > 0);
   const std::uint64_t always_streamed = work.streamed_bytes - work.streamed_expert_bytes;
   CHECK(work.with_hit_rate(1).streamed_bytes == always_streamed);
   CHECK(work.with_hit_rate(0).streamed_bytes == always_streamed + work.hot_expert_bytes);

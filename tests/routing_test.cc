@@ -9,11 +9,13 @@
 #include <vector>
 
 #include "core/engine/engine.h"
+#include "core/engine/expert_routes.h"
 #include "core/error.h"
 #include "core/gguf/gguf.h"
 #include "core/synth/random_blocks.h"
 #include "core/synth/shapes.h"
 #include "core/synth/synthetic_model.h"
+#include "streaming/expert_policy.h"
 #include "streaming/mapped_file.h"
 #include "tests/catch.h"
 #include "tests/temporary_folder.h"
@@ -161,6 +163,33 @@ double share_of_guesses(const Choices& choices) {
   return right / all;
 }
 
+// The share of the choices that the policy of the tape finds in memory, with places for a share of
+// the experts, from an empty memory.
+double share_found(const Choices& choices, double share_of_places) {
+  const auto places =
+      static_cast<std::size_t>(std::round(share_of_places * static_cast<double>(choices.experts)));
+  double hits = 0, all = 0;
+  for (const auto& [layer, tokens] : choices.by_layer) {
+    streaming::ExpertPolicy policy(choices.experts, places);
+    std::vector<bool> has_place(choices.experts), is_filled(choices.experts);
+    std::fill_n(has_place.begin(), places, true);
+    for (const std::set<std::size_t>& chosen : tokens) {
+      std::vector<streaming::ExpertUse> uses;
+      for (const std::size_t expert : chosen) {
+        hits += is_filled[expert] ? 1 : 0;
+        uses.push_back({static_cast<std::uint32_t>(expert), 1});
+      }
+      all += static_cast<double>(chosen.size());
+      for (const auto [gains, loses] : policy.use(uses, 1, places)) {
+        has_place[gains] = true;
+        has_place[loses] = is_filled[loses] = false;
+      }
+      for (const std::size_t expert : chosen) is_filled[expert] = has_place[expert];
+    }
+  }
+  return hits / all;
+}
+
 // Wide enough for skewed routing, and as quick as the tiny shapes otherwise.
 Shape widened(const std::string& name) {
   Shape shape = synth::shape_by_name(name);
@@ -198,11 +227,49 @@ TEST_CASE("experts are chosen about equally often, or some of them much more oft
   }
 }
 
+TEST_CASE("experts are found in memory as often as those of real models") {
+  constexpr double bound = 0.05;
+  for (const std::uint32_t used : {2U, 6U, 8U}) {
+    Shape shape = synth::shape_by_name("small-moe");
+    shape.experts.used = used;
+    shape.experts.routing = Routing::real;
+    const Choices choices = choices_of(shape, 150);
+    for (const double places : {0.05, 0.1, 0.2, 0.3, 0.5}) {
+      const double found = share_found(choices, places);
+      const double real = engine::usual_hit_rate(places, used / 128.0);
+      INFO(used << " of 128, places for " << places << ": " << found << ", real " << real);
+      CHECK(std::abs(found - real) < bound);
+    }
+  }
+}
+
+TEST_CASE("the share of experts found in memory rises with their places, and is never less") {
+  CHECK(engine::usual_hit_rate(0.1, 6.0 / 128) == Approx(0.523));
+  CHECK(engine::usual_hit_rate(0.15, 6.0 / 128) == Approx((0.523 + 0.725) / 2));
+  CHECK(engine::usual_hit_rate(0.1, 2.0 / 128) == Approx(0.553));
+  CHECK(engine::usual_hit_rate(0.1, 0) == Approx(0.553));
+  for (const double needed : {0.001, 0.03, 0.0625, 0.2, 0.3, 0.7, 1.0}) {
+    double before = 0;
+    for (int percent = 0; percent <= 100; ++percent) {
+      const double places = percent / 100.0;
+      const double hits = engine::usual_hit_rate(places, needed);
+      INFO(needed << " needed, places for " << places);
+      CHECK(hits >= before);
+      CHECK(hits >= places - 1e-9);
+      CHECK(hits <= 1 + 1e-9);
+      if (needed == 1) CHECK(hits == Approx(places));
+      before = hits;
+    }
+  }
+}
+
 TEST_CASE("skewed routing is refused where it cannot be") {
-  for (const char* name : {"tiny-qwen3moe", "small"}) {
-    Shape shape = synth::shape_by_name(name);
-    shape.experts.routing = Routing::skewed;
-    CHECK_THROWS_AS(synth::SyntheticModel(shape, "Q8_0"), UsageError);
+  for (const Routing routing : {Routing::skewed, Routing::real}) {
+    for (const char* name : {"tiny-qwen3moe", "small"}) {
+      Shape shape = synth::shape_by_name(name);
+      shape.experts.routing = routing;
+      CHECK_THROWS_AS(synth::SyntheticModel(shape, "Q8_0"), UsageError);
+    }
   }
 }
 

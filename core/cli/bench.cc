@@ -227,7 +227,9 @@ int run_bench(const BenchOptions& options) {
   nlohmann::ordered_json report = run.report(
       options.common, record,
       {.prefill_tokens_per_s = median(first.prefill), .decode_tokens_per_s = median(first.decode)});
-  const double step_seconds = engine::rehearse_run(options.common.model, engine_settings).seconds;
+  const double step_seconds = engine::rehearse_run(options.common.model, engine_settings,
+                                                   record.facts.work.usual_hit_rate())
+                                  .seconds;
   report["predicted_decode_tokens_per_s"] = options.parallel / step_seconds;
   report.update(to_json(first));
   report["results"] = nlohmann::ordered_json::array();

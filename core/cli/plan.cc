@@ -109,7 +109,7 @@ ordered_json to_json(const PlanOptions& options, const engine::PlannedRun& run,
   json["parallel"] = plan.cache.sequences;
   json["chunk"] = plan.chunk;
   json["pinned_bytes"] = plan.tape.pinned_bytes;
-  json["streamed_bytes_per_step"] = plan.tape.streamed_bytes_per_step;
+  json["streamed_bytes_per_step"] = run.work.with_hit_rate(hit_rate).streamed_bytes;
   json["predicted_decode_tokens_per_s"] = or_null(prediction.tokens_per_s);
   if (run.work.has_streamed_experts()) {
     json["expert_hit_rate"] = hit_rate;
@@ -283,7 +283,7 @@ CLI::App* add_plan(CLI::App& program, PlanOptions& options) {
       ->add_option(
           "--hit-rate", options.hit_rate,
           "For a mixture of experts: the share of the experts needed that are found in memory, as "
-          "an earlier run measured it (default: as if all experts were needed equally often)")
+          "an earlier run measured it (default: as real models were found to choose)")
       ->type_name("0..1")
       ->check(number_between(0, 1, "from 0 to 1"));
   add_json_option(*command, options.json);
@@ -302,7 +302,7 @@ int run_plan(const PlanOptions& options) {
   if (!long_context.empty() && !options.common.quiet) warn(long_context);
   // Where all experts have a place, all are found there.
   const double hit_rate =
-      run.work.has_streamed_experts() ? options.hit_rate.value_or(run.work.expert_hit_rate()) : 1;
+      run.work.has_streamed_experts() ? options.hit_rate.value_or(run.work.usual_hit_rate()) : 1;
   progress.show_now("measuring memory, disk and processors for some seconds");
   const Prediction prediction = predict(planner, options.common.model, settings, run, hit_rate,
                                         {options.disk_bytes_per_s, options.dram_bytes_per_s});

@@ -18,7 +18,7 @@ class Predictor {
             const engine::EngineOptions& options, const engine::PlannedRun& run,
             const OtherMachine& other)
       : planner_(planner), model_(model), options_(options), run_(run), other_(other) {
-    limits_ = engine::measure_machine_limits(run.cpus, model);
+    limits_ = engine::measure_machine_limits(run.cpus, model, run.work.scattered_bytes());
     if (other.disk_bytes_per_s) limits_.disk_bytes_per_s = *other.disk_bytes_per_s;
     if (!other.dram_bytes_per_s) return;
     dram_ratio_ = limits_.dram_bytes_per_s / *other.dram_bytes_per_s;

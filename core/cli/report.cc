@@ -153,7 +153,8 @@ ordered_json RunWatch::report(const CommonOptions& common, const RunRecord& run,
   add_experts(report, run);
 
   const topology::CpuList cpus = topology::choose_threads(machine_, facts.threads).cpus;
-  const engine::MachineLimits limits = engine::measure_machine_limits(cpus, common.model);
+  const engine::MachineLimits limits =
+      engine::measure_machine_limits(cpus, common.model, facts.work.scattered_bytes());
   const double hit_rate = streaming::sum_of(run.tape.experts).hit_rate();
   const engine::DecodeBound bound =
       engine::decode_bound(limits, facts.work.with_hit_rate(hit_rate), run.plan.cache.sequences);

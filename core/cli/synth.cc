@@ -29,6 +29,7 @@ synth::SyntheticModel make_model(const SynthOptions& options) {
   using Stored = synth::SyntheticModel::Stored;
   synth::Shape shape = options.odd ? synth::odd_shape(named, options.seed) : named;
   if (options.routing == "skewed") shape.experts.routing = synth::Routing::skewed;
+  if (options.routing == "real") shape.experts.routing = synth::Routing::real;
   return {std::move(shape), options.quant, options.twin ? Stored::as_twin : Stored::as_quantised};
 }
 
@@ -67,8 +68,9 @@ CLI::App* add_synth(CLI::App& program, SynthOptions& options) {
   command
       ->add_option("--routing", options.routing,
                    "How the routers of a mixture of experts choose: 'uniform' takes all experts\n"
-                   "about equally often; 'skewed' prefers some, as trained models do")
-      ->check(CLI::IsMember({"uniform", "skewed"}))
+                   "about equally often; 'skewed' prefers some; 'real' prefers them as much as\n"
+                   "was measured in real models (docs/experts.md)")
+      ->check(CLI::IsMember({"uniform", "skewed", "real"}))
       ->capture_default_str();
   command->add_flag("--odd", options.odd,
                     "For the shapes tiny-ARCHITECTURE: let the seed choose the sizes too");

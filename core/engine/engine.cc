@@ -148,9 +148,21 @@ DecodeWork decode_work(const plan::PlannedModel& planned) {
   const streaming::TapePlan& tape = planned.plan.tape;
   const std::uint32_t tokens = planned.plan.cache.sequences;
   const model::WeightLayout& layout = *planned.layout;
-  return {layout.active_bytes(tokens), tape.streamed_bytes_per_step,
-          layout.active_expert_bytes(tokens), tape.streamed_expert_bytes_per_step,
-          layout.active_weights()};
+  DecodeWork work;
+  work.hot_bytes = layout.active_bytes(tokens);
+  work.streamed_bytes = tape.streamed_bytes_per_step;
+  work.hot_expert_bytes = layout.active_expert_bytes(tokens);
+  work.streamed_expert_bytes = tape.streamed_expert_bytes_per_step;
+  std::uint64_t reads = 0;
+  for (const streaming::ExpertGroup& group : layout.expert_groups()) {
+    for (std::size_t turn = group.first_turn; turn < group.end_turn(); ++turn) {
+      work.expert_bytes += layout.segments()[turn].bytes;
+      ++reads;
+    }
+  }
+  if (reads != 0) work.expert_read_bytes = work.expert_bytes / reads;
+  work.macs = layout.active_weights();
+  return work;
 }
 
 class CachedSequence final : public Sequence {
@@ -518,7 +530,9 @@ StepTime rehearse_run(const std::filesystem::path& model, const EngineOptions& o
   const bool has_read = reads_disk == ReadsDisk::yes && run.has_weights();
   Rehearsal rehearsal = run.rehearsal(has_read, expert_hit_rate);
   constexpr auto duration = std::chrono::milliseconds(600);
-  return {rehearsal.step_seconds(run.plan().cache.sequences, 1, duration), has_read};
+  const std::vector<double> seconds =
+      rehearsal.step_seconds(run.plan().cache.sequences, 1, duration);
+  return {seconds[seconds.size() / 2], seconds.front(), seconds.back(), has_read};
 }
 
 RunPlanner::RunPlanner(const std::filesystem::path& model, const gguf::ParseOptions& options)
@@ -553,10 +567,9 @@ std::vector<StepPoint> RunPlanner::rehearse_steps(const EngineOptions& options,
                                            std::uint64_t{run.plan().cache.positions}}));
   std::vector<StepPoint> points;
   for (std::size_t tokens = 1; tokens <= most; tokens *= times) {
-    // The better of two: the first step of a size may touch memory for the first time, and a slow
-    // moment of the machine would bend the curve.
-    double seconds = rehearsal.step_seconds(1, tokens, duration);
-    seconds = std::min(seconds, rehearsal.step_seconds(1, tokens, duration));
+    // The best of both: a slow moment of the machine would bend the curve.
+    double seconds = rehearsal.step_seconds(1, tokens, duration).front();
+    seconds = std::min(seconds, rehearsal.step_seconds(1, tokens, duration).front());
     points.push_back({static_cast<double>(tokens), seconds});
     // From here on, time grows in proportion to tokens. With experts it may do so before that, as
     // long as each token needs others.

@@ -131,7 +131,8 @@ class RunPlanner {
 
 // The time of a step with one token of each sequence of the run.
 struct StepTime {
-  double seconds = 0;
+  double seconds = 0;  // the median of some steps
+  double least_seconds = 0, most_seconds = 0;
   // Whether streamed weights were read from the disk. If not, the file does not have them, or it
   // was not to be read, and the time is that of the arithmetic alone.
   bool has_read = true;
@@ -141,7 +142,7 @@ enum class ReadsDisk { yes, no };
 // Measures such a step without loading the weights (engine/rehearsal.h). Meanwhile it holds all
 // that the plan has except the weights, plus dram_buffer_bytes(). Takes about a second, or as long
 // as the step. `expert_hit_rate` is the share of the experts needed that are in memory; nothing:
-// that of tokens that take any expert as likely as any other. Throws what plan_run throws, and
+// that of tokens that choose as real models do. Throws what plan_run throws, and
 // Error with ExitCode::budget when the plan does not fit.
 StepTime rehearse_run(const std::filesystem::path& model, const EngineOptions& options,
                       std::optional<double> expert_hit_rate = {},

@@ -9,6 +9,7 @@
 #include <span>
 #include <utility>
 
+#include "core/engine/expert_routes.h"
 #include "kernels/kernel_table.h"
 #include "streaming/disk_speed.h"
 #include "topology/thread_team.h"
@@ -119,19 +120,31 @@ std::size_t dram_buffer_bytes(const topology::Machine& machine) {
 }
 
 MachineLimits measure_machine_limits(const topology::CpuList& cpus,
-                                     const std::filesystem::path& file) {
+                                     const std::filesystem::path& file,
+                                     std::uint64_t scattered_bytes) {
   const topology::Machine machine = topology::read_machine();
   const double dram_bytes_per_s = measure_dram_bytes_per_s(cpus, dram_buffer_bytes(machine));
-  const streaming::DiskSpeed disk = streaming::measure_disk(file, disk_time);
+  const streaming::DiskSpeed disk =
+      streaming::measure_disk(file, disk_time, streaming::Io::automatic, scattered_bytes);
   return {.dram_bytes_per_s = dram_bytes_per_s * share_of_time(machine, cpus.size()),
           .int8_macs_per_s = measure_int8_macs_per_s(cpus),
           .disk_bytes_per_s = disk.bytes_per_s,
           .disk_notes = disk.notes};
 }
 
-double DecodeWork::expert_hit_rate() const {
+double DecodeWork::expert_places() const {
   if (hot_expert_bytes == 0) return 1;
   return 1 - static_cast<double>(streamed_expert_bytes) / static_cast<double>(hot_expert_bytes);
+}
+
+double DecodeWork::usual_hit_rate() const {
+  if (expert_bytes == 0) return 1;
+  const double needed = static_cast<double>(hot_expert_bytes) / static_cast<double>(expert_bytes);
+  return engine::usual_hit_rate(expert_places(), needed);
+}
+
+std::uint64_t DecodeWork::scattered_bytes() const {
+  return 2 * streamed_expert_bytes > streamed_bytes ? expert_read_bytes : 0;
 }
 
 DecodeWork DecodeWork::with_hit_rate(double rate) const {

@@ -29,10 +29,12 @@ struct MachineLimits {
 };
 
 // Takes about a second. `cpus` has one CPU for each thread that works; `file` must not be empty,
-// and lies on the disk to measure. Holds a buffer of dram_buffer_bytes() meanwhile. Throws
-// std::system_error when it cannot allocate the buffer, start a thread or read the file.
+// and lies on the disk to measure, with reads of `scattered_bytes` (streaming::measure_disk). Holds
+// a buffer of dram_buffer_bytes() meanwhile. Throws std::system_error when it cannot allocate the
+// buffer, start a thread or read the file.
 MachineLimits measure_machine_limits(const topology::CpuList& cpus,
-                                     const std::filesystem::path& file);
+                                     const std::filesystem::path& file,
+                                     std::uint64_t scattered_bytes = 0);
 
 // Reads memory as fast as possible, with a thread on each of `cpus`, through a buffer in huge pages
 // where the system has them. Throws std::system_error when it cannot allocate the buffer or start a
@@ -61,14 +63,20 @@ std::size_t dram_buffer_bytes(const topology::Machine& machine);
 struct DecodeWork {
   std::uint64_t hot_bytes = 0;       // of weights, read from memory
   std::uint64_t streamed_bytes = 0;  // the part of hot_bytes that comes from the disk
-  // The parts of both that are experts. Until it is known which experts tokens take, any is as
-  // likely as any other.
+  // The parts of both that are experts, if any is as likely to be needed as any other.
   std::uint64_t hot_expert_bytes = 0, streamed_expert_bytes = 0;
-  std::uint64_t macs = 0;  // multiply-adds with weights, of one token
+  std::uint64_t expert_bytes = 0;       // of all experts
+  std::uint64_t expert_read_bytes = 0;  // of one read of an expert, on average
+  std::uint64_t macs = 0;               // multiply-adds with weights, of one token
 
   bool has_streamed_experts() const { return streamed_expert_bytes != 0; }
-  // The share of the experts needed that are in memory.
-  double expert_hit_rate() const;
+  // The share of experts that have a place in memory.
+  double expert_places() const;
+  // The share of the experts needed that are in memory, if tokens choose them as those of real
+  // models do (engine/expert_routes.h).
+  double usual_hit_rate() const;
+  // How the disk is read: streaming::measure_disk.
+  std::uint64_t scattered_bytes() const;
   // The same work with another share of them.
   DecodeWork with_hit_rate(double rate) const;
 };

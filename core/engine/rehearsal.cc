@@ -18,7 +18,7 @@ constexpr std::size_t alignment = 64;
 constexpr std::byte stand_in_byte{0x38};
 
 constexpr std::uint32_t tokens_before = 256;  // of a sequence, if it has room
-constexpr int steps_max = 8;
+constexpr std::size_t steps_max = 8;
 
 // Tokens take all experts of a layer equally often.
 class EvenChoice {
@@ -137,14 +137,17 @@ Rehearsal::Rehearsal(plan::PlannedModel& planned, const kernels::KernelTable& ke
       {planned.plan.chunk, team.size(), planned.plan.cache, planned.plan.kept_columns});
 }
 
-double Rehearsal::step_seconds(std::size_t sequences, std::size_t tokens,
-                               std::chrono::milliseconds duration) {
+std::vector<double> Rehearsal::step_seconds(std::size_t sequences, std::size_t tokens,
+                                            std::chrono::milliseconds duration) {
   make_room(sequences, tokens);
   const Clock::time_point begin = Clock::now();
-  double seconds = time_step();
-  for (int step = 1; step < steps_max && Clock::now() - begin < duration; ++step) {
-    seconds = time_step();
+  const double first = time_step();
+  std::vector<double> seconds;
+  while (seconds.size() + 1 < steps_max && Clock::now() - begin < duration) {
+    seconds.push_back(time_step());
   }
+  if (seconds.empty()) seconds.push_back(first);
+  std::ranges::sort(seconds);
   return seconds;
 }
 

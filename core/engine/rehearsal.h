@@ -69,11 +69,11 @@ class Rehearsal {
             topology::ThreadTeam& team, std::unique_ptr<streaming::Reader> reader,
             std::size_t stand_in_bytes, std::optional<double> hit_rate = {});
 
-  // The seconds of a step with `tokens` tokens of each of `sequences` sequences, all with logits.
-  // Runs steps for `duration`, at least one, and returns the time of the last. Each sequence
-  // already has some tokens.
-  double step_seconds(std::size_t sequences, std::size_t tokens,
-                      std::chrono::milliseconds duration);
+  // The seconds of steps with `tokens` tokens of each of `sequences` sequences, all with logits,
+  // ascending. Runs steps for `duration`, at least one. The first counts only if there are no more,
+  // because it touches memory for the first time. Each sequence already has some tokens.
+  std::vector<double> step_seconds(std::size_t sequences, std::size_t tokens,
+                                   std::chrono::milliseconds duration);
 
  private:
   void make_room(std::size_t sequences, std::size_t tokens);

@@ -280,9 +280,11 @@ void add_metadata(const Shape& shape, gguf::Writer& writer) {
   // Not the name of the shape: llama.cpp looks for those of some models here, and then for their
   // tokens.
   writer.add("general.name", "random weights");
-  const bool is_skewed = shape.experts.routing == Routing::skewed;
-  const std::string description =
-      "the shape of " + shape.name + (is_skewed ? ", skewed routing" : "");
+  const Routing routing = shape.experts.routing;
+  const std::string description = "the shape of " + shape.name +
+                                  (routing == Routing::skewed ? ", skewed routing"
+                                   : routing == Routing::real ? ", real routing"
+                                                              : "");
   writer.add("general.description", std::string_view(description));
   writer.add("general.alignment", gguf::default_alignment);
   Keys(shape, writer).add_all();

@@ -11,7 +11,7 @@ namespace sluice::synth {
 
 // How the routers of mixtures of experts choose. Random routers choose all experts about equally
 // often; those of trained models prefer some, and choose them again for the tokens that follow.
-enum class Routing { uniform, skewed };
+enum class Routing { uniform, skewed, real };
 
 // The sizes of a model. What an architecture does not have is 0 or empty; such keys and tensors
 // are not written. Names of keys stand in metadata.cc, those of tensors in tensors.cc.

@@ -16,7 +16,7 @@ namespace {
 class TensorList {
  public:
   explicit TensorList(const Shape& shape) : shape_(shape), architecture_(architecture_of(shape)) {
-    if (shape_.experts.routing == Routing::skewed) common_columns_ = find_common_columns();
+    if (shape_.experts.routing != Routing::uniform) common_columns_ = find_common_columns();
   }
 
   std::vector<Tensor> build() {
@@ -163,11 +163,17 @@ class TensorList {
   void skew(Tensor& router) const {
     const float common = static_cast<float>(common_columns_) / static_cast<float>(router.dims[0]);
     router.common_columns = common_columns_;
-    router.common_deviation = router.deviation * std::sqrt(common_variance / common);
-    router.deviation *= std::sqrt((1 - common_variance) / (1 - common));
+    const float variance = common_variance();
+    router.common_deviation = router.deviation * std::sqrt(variance / common);
+    router.deviation *= std::sqrt((1 - variance) / (1 - common));
   }
 
-  static constexpr float common_variance = 0.4f;
+  // As real models choose: chosen so that a cache finds as many experts as in the traces of
+  // engine/expert_routes.h. gpt-oss, which takes 2 of 128, chooses more evenly than those with 6.
+  float common_variance() const {
+    const bool takes_few = shape_.experts.count > 32 * shape_.experts.used;
+    return shape_.experts.routing == Routing::real && !takes_few ? 0.5f : 0.4f;
+  }
 
   // Mixes give more bits by the place among the tensors of a kind, in the order of the file; in a
   // mixture of experts, by the layer.

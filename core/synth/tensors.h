@@ -38,8 +38,8 @@ struct Tensor {
   // tokens, so that random models speak in printable words.
   std::uint64_t quiet_rows = 0;
 
-  // For skewed routing. The first columns of the table of embeddings are the same for all tokens;
-  // routers weigh these columns with a deviation of their own.
+  // For routing that prefers some experts. The first columns of the table of embeddings are the
+  // same for all tokens; routers weigh these columns with a deviation of their own.
   std::uint64_t common_columns = 0;
   float common_deviation = 0;  // of a router
 
