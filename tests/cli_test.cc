@@ -589,6 +589,56 @@ TEST_CASE("a plan says what is needed, for whom, and on which machine") {
   }
 }
 
+TEST_CASE("plans and runs keep what they measure, and a plan has a range made from it") {
+  const Folder folder;
+  const std::string state = "XDG_STATE_HOME='" + folder.file("state") + "' ";
+  const std::string model = make_model(folder),
+                    file = folder.file("state") + "/sluice/machine.json";
+  const auto plan = [&] {
+    const Result result = shell(state + "sluice plan " + model + " --ctx 64 --json");
+    INFO(result.errors);
+    REQUIRE(result.status == 0);
+    CHECK(result.errors.empty());
+    return nlohmann::json::parse(result.output);
+  };
+  for (int measurements = 1; measurements <= 3; ++measurements) {
+    const nlohmann::json json = plan();
+    const auto& range = json["predicted_decode_tokens_per_s_range"];
+    const auto predicted = json["predicted_decode_tokens_per_s"].get<double>();
+    CHECK(range["low"].get<double>() < predicted);
+    CHECK(predicted < range["high"].get<double>());
+    const auto& from = json["made_from"];
+    CHECK(from["measurements"].get<int>() == measurements);
+    CHECK(from["earlier_runs"].get<int>() == 0);
+    CHECK(from["first"].get<std::string>() <= from["last"].get<std::string>());
+    for (const char* name : {"dram_bytes_per_s", "int8_macs_per_s", "disk_bytes_per_s"}) {
+      INFO(name);
+      CHECK(from[name]["low"].get<double>() > 0);
+      CHECK(from[name]["low"].get<double>() <= from[name]["usual"].get<double>());
+      CHECK(from[name]["usual"].get<double>() <= from[name]["high"].get<double>());
+      CHECK(json[name].get<double>() == from[name]["high"].get<double>());
+    }
+  }
+  CHECK(shell(state + "sluice bench " + model + " -q -p 0 -n 4 --ctx 64").status == 0);
+  CHECK(plan()["made_from"]["earlier_runs"].get<int>() == 1);
+
+  write(file, "{\"version\":");
+  CHECK(plan()["made_from"]["measurements"].get<int>() == 1);
+}
+
+TEST_CASE("a plan is made where nothing can be kept") {
+  const Folder folder;
+  write(folder.file("file"), "x");
+  const std::string plan = " sluice plan " + make_model(folder) + " --ctx 64 ";
+  const Result nowhere = shell("XDG_STATE_HOME='" + folder.file("file") + "'" + plan);
+  CHECK(nowhere.status == 0);
+  CHECK(nowhere.errors.find("warning: the profile of this machine") != std::string::npos);
+  CHECK(nowhere.output.find("made from one measurement of this machine") != std::string::npos);
+  const Result homeless = shell("unset XDG_STATE_HOME HOME;" + plan);
+  CHECK(homeless.status == 0);
+  CHECK(homeless.errors.empty());
+}
+
 TEST_CASE("a plan in words names the least budget, prompts and remedies") {
   const Folder folder;
   const std::string plan = "sluice plan " + make_model(folder) + " --ctx 64 ";

@@ -31,11 +31,13 @@ struct Result {
   std::string errors;
 };
 
-// Runs a shell command in which "sluice" stands for the program; standard input is empty.
+// Runs a shell command in which "sluice" stands for the program; standard input is empty, and what
+// the program keeps of its user is not kept.
 inline Result shell(const std::string& command) {
   const Folder folder;
-  const std::string script = "sluice() { '" + program + "' \"$@\"; }; { " + command + "\n} >'" +
-                             folder.file("out") + "' 2>'" + folder.file("err") + "' </dev/null";
+  const std::string script = "export XDG_STATE_HOME='" + folder.file("state") + "'; sluice() { '" +
+                             program + "' \"$@\"; }; { " + command + "\n} >'" + folder.file("out") +
+                             "' 2>'" + folder.file("err") + "' </dev/null";
   const int status = std::system(script.c_str());
   return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, content(folder.file("out")),
           content(folder.file("err"))};

@@ -224,9 +224,12 @@ int run_bench(const BenchOptions& options) {
   engine.reset();  // frees its memory for measuring the limits
 
   const BenchResult& first = results.front();
-  nlohmann::ordered_json report = run.report(
-      options.common, record,
-      {.prefill_tokens_per_s = median(first.prefill), .decode_tokens_per_s = median(first.decode)});
+  Throughput throughput{.prefill_tokens_per_s = median(first.prefill),
+                        .decode_tokens_per_s = median(first.decode)};
+  if (throughput.decode_tokens_per_s) {
+    throughput.steps_per_s = *throughput.decode_tokens_per_s / options.parallel;
+  }
+  nlohmann::ordered_json report = run.report(options.common, record, throughput);
   const double step_seconds = engine::rehearse_run(options.common.model, engine_settings,
                                                    record.facts.work.usual_hit_rate())
                                   .seconds;

@@ -13,8 +13,14 @@ namespace sluice::cli {
 
 void write_report(const RunWatch& watch, const CommonOptions& common, const RunRecord& run,
                   const GenerationCounts& counts) {
-  if (common.report.empty()) return;
-  nlohmann::ordered_json report = watch.report(common, run, counts.throughput());
+  Throughput throughput = counts.throughput();
+  // With guesses a step gives several tokens; behind a few tokens it tells little.
+  constexpr std::uint64_t tokens_min = 16;
+  if (counts.rows.tokens_drafted == 0 && counts.step_tokens >= tokens_min) {
+    throughput.steps_per_s = throughput.decode_tokens_per_s;
+  }
+  if (common.report.empty()) return watch.remember(common, run, throughput);
+  nlohmann::ordered_json report = watch.report(common, run, throughput);
   report_drafts(common.speculate, counts.rows, report);
   write_report_file(common, report);
 }

@@ -110,7 +110,11 @@ ordered_json to_json(const PlanOptions& options, const engine::PlannedRun& run,
   json["chunk"] = plan.chunk;
   json["pinned_bytes"] = plan.tape.pinned_bytes;
   json["streamed_bytes_per_step"] = run.work.with_hit_rate(hit_rate).streamed_bytes;
-  json["predicted_decode_tokens_per_s"] = or_null(prediction.tokens_per_s);
+  json["predicted_decode_tokens_per_s"] = nullptr;
+  if (const auto& speed = prediction.tokens_per_s) {
+    json["predicted_decode_tokens_per_s"] = speed->usual;
+    json["predicted_decode_tokens_per_s_range"] = {{"low", speed->low}, {"high", speed->high}};
+  }
   if (run.work.has_streamed_experts()) {
     json["expert_hit_rate"] = hit_rate;
     json["predicted_decode_tokens_per_s_without_hits"] =
@@ -124,9 +128,12 @@ ordered_json to_json(const PlanOptions& options, const engine::PlannedRun& run,
   }
   json["bound_tokens_per_s"] = prediction.bound.tokens_per_s;
   json["bound"] = prediction.bound.name;
-  json["dram_bytes_per_s"] = prediction.limits.dram_bytes_per_s;
-  json["disk_bytes_per_s"] = prediction.limits.disk_bytes_per_s;
-  json["int8_macs_per_s"] = prediction.limits.int8_macs_per_s;
+  const KnownLimits& limits = prediction.limits;
+  json["dram_bytes_per_s"] = limits.high.dram_bytes_per_s;
+  json["disk_bytes_per_s"] = limits.high.disk_bytes_per_s;
+  json["int8_macs_per_s"] = limits.high.int8_macs_per_s;
+  json["made_from"] = known_limits(limits);
+  json["made_from"]["earlier_runs"] = prediction.earlier_runs;
   return json;
 }
 
@@ -163,7 +170,9 @@ std::string decode_lines(const engine::PlannedRun& run, const Prediction& predic
         fmt::format("if {:.0f} % of the experts that a step needs are in memory: ", 100 * hit_rate);
   }
   if (prediction.tokens_per_s) {
-    text += fmt::format("about {} tokens/s; ", format_speed(*prediction.tokens_per_s));
+    const SpeedRange& speed = *prediction.tokens_per_s;
+    text += fmt::format("about {} tokens/s ({} to {}); ", format_speed(speed.usual),
+                        format_speed(speed.low), format_speed(speed.high));
   }
   text += fmt::format("{} allows {} at most\n", prediction.bound.name,
                       format_speed(prediction.bound.tokens_per_s));
@@ -201,6 +210,12 @@ std::string table(const PlanOptions& options, const engine::PlannedRun& run,
     text += fmt::format("least budget: {}; nothing is streamed from {} on\n",
                         format_bytes(plan.least_budget_bytes), format_bytes(no_streaming_bytes));
   }
+  text += "made from " + origin_text(prediction.limits);
+  if (prediction.earlier_runs != 0) {
+    text += fmt::format("; the speed is that of earlier runs like this one ({} known)",
+                        prediction.earlier_runs);
+  }
+  text += "\n";
   return text;
 }
 
@@ -304,8 +319,9 @@ int run_plan(const PlanOptions& options) {
   const double hit_rate =
       run.work.has_streamed_experts() ? options.hit_rate.value_or(run.work.usual_hit_rate()) : 1;
   progress.show_now("measuring memory, disk and processors for some seconds");
-  const Prediction prediction = predict(planner, options.common.model, settings, run, hit_rate,
-                                        {options.disk_bytes_per_s, options.dram_bytes_per_s});
+  const Prediction prediction =
+      predict(planner, options.common.model, settings, run, hit_rate,
+              {options.disk_bytes_per_s, options.dram_bytes_per_s}, options.common.quiet);
   progress.clear();
   const std::uint64_t no_streaming_bytes = budget_without_streaming(planner, settings, run);
   const ordered_json json =

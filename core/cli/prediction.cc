@@ -16,48 +16,73 @@ class Predictor {
  public:
   Predictor(const engine::RunPlanner& planner, const std::filesystem::path& model,
             const engine::EngineOptions& options, const engine::PlannedRun& run,
-            const OtherMachine& other)
+            const OtherMachine& other, bool quiet)
       : planner_(planner), model_(model), options_(options), run_(run), other_(other) {
-    limits_ = engine::measure_machine_limits(run.cpus, model, run.work.scattered_bytes());
-    if (other.disk_bytes_per_s) limits_.disk_bytes_per_s = *other.disk_bytes_per_s;
-    if (!other.dram_bytes_per_s) return;
-    dram_ratio_ = limits_.dram_bytes_per_s / *other.dram_bytes_per_s;
-    limits_.dram_bytes_per_s = *other.dram_bytes_per_s;
+    MachineRates rates(topology::read_machine(), {model, planner.header().data_bytes(),
+                                                  static_cast<unsigned>(run.cpus.size()),
+                                                  run.plan.cache.sequences, run.work, true});
+    limits_ = rates.measure(run.cpus);
+    rates.save(quiet);
+    measured_dram_bytes_per_s_ = limits_.now.dram_bytes_per_s;
+    if (is_here()) earlier_steps_ = rates.steps();
+    for (engine::MachineLimits* limits :
+         {&limits_.now, &limits_.low, &limits_.usual, &limits_.high}) {
+      if (other.disk_bytes_per_s) limits->disk_bytes_per_s = *other.disk_bytes_per_s;
+      if (other.dram_bytes_per_s) limits->dram_bytes_per_s = *other.dram_bytes_per_s;
+    }
   }
 
-  const engine::MachineLimits& limits() const { return limits_; }
+  const KnownLimits& limits() const { return limits_; }
+  const std::optional<engine::RateRange>& earlier_steps() const { return earlier_steps_; }
 
-  // Of all sequences together.
-  double decode(double hit_rate) const {
+  // Of all sequences together, as a rehearsal gives it.
+  SpeedRange decode(double hit_rate) const {
     const engine::DecodeWork work = run_.work.with_hit_rate(hit_rate);
     // Reads of the disk here would be in the way of another one's speed.
-    const bool has_own_disk = !other_.disk_bytes_per_s && !other_.dram_bytes_per_s;
     const engine::StepTime step = engine::rehearse_run(
-        model_, options_, hit_rate, has_own_disk ? engine::ReadsDisk::yes : engine::ReadsDisk::no);
-    double seconds = step.seconds;
-    if (!step.has_read) {
-      // Decoding waits for memory, unless arithmetic takes longer.
-      const double arithmetic =
-          static_cast<double>(work.macs * run_.plan.cache.sequences) / limits_.int8_macs_per_s;
-      seconds =
-          std::max({step.seconds * dram_ratio_, arithmetic, disk_seconds(work.streamed_bytes)});
-    }
-    return run_.plan.cache.sequences / seconds;
+        model_, options_, hit_rate, is_here() ? engine::ReadsDisk::yes : engine::ReadsDisk::no);
+    // The machine was in one of its moods meanwhile: that of the limits that were measured just
+    // before. In another one a step takes longer as its bound does.
+    const auto speed = [&](double seconds, const engine::MachineLimits& limits) {
+      return sequences() / (step.has_read ? seconds * bound_seconds(limits, work) /
+                                                bound_seconds(limits_.now, work)
+                                          : seconds_without_reading(seconds, limits, work));
+    };
+    SpeedRange out{speed(step.most_seconds, limits_.low), speed(step.seconds, limits_.usual),
+                   speed(step.least_seconds, limits_.high)};
+    // By so much a run differs from its rehearsal on a machine that does not change.
+    constexpr double margin = 0.1;
+    out.low = std::min(out.low, out.usual) * (1 - margin);
+    out.high = std::max(out.high, out.usual) * (1 + margin);
+    return out;
+  }
+
+  // The same, with what earlier runs like this one have reached, which is worth more.
+  SpeedRange decode_with_earlier_runs(double hit_rate) const {
+    SpeedRange out = decode(hit_rate);
+    if (!earlier_steps_) return out;
+    out.low = std::min(out.low, earlier_steps_->low * sequences());
+    out.usual = earlier_steps_->usual * sequences();
+    out.high = std::max(out.high, earlier_steps_->high * sequences());
+    return out;
   }
 
   // A prompt is arithmetic, and each of its steps reads all that is not in memory.
   PromptSpeed prompt() const {
     constexpr std::uint64_t tokens_max = 64;  // of a step that is measured; larger ones follow it
+    const double slower_now = limits_.usual.int8_macs_per_s / limits_.now.int8_macs_per_s;
     std::vector<batch::StepCurve::Point> points;
     for (const engine::StepPoint& point : planner_.rehearse_steps(options_, tokens_max)) {
-      points.push_back({point.tokens, point.seconds});
+      points.push_back({point.tokens, point.seconds / slower_now});
     }
     const batch::StepCurve curve(std::move(points));
     PromptSpeed out;
     out.tokens = std::min<std::uint64_t>(usual_prompt_tokens, run_.plan.context);
     const std::uint64_t weights = planner_.header().data_bytes();
     const std::uint64_t pinned = std::min(run_.plan.tape.pinned_bytes, weights);
-    const double disk = run_.work.streamed_bytes == 0 ? 0 : disk_seconds(weights - pinned);
+    const double disk = run_.work.streamed_bytes == 0 ? 0
+                                                      : static_cast<double>(weights - pinned) /
+                                                            limits_.usual.disk_bytes_per_s;
     for (std::uint64_t done = 0; done < out.tokens; done += run_.plan.chunk) {
       const std::uint64_t part = std::min<std::uint64_t>(run_.plan.chunk, out.tokens - done);
       out.seconds += std::max(curve.seconds(static_cast<double>(part)), disk);
@@ -67,8 +92,24 @@ class Predictor {
   }
 
  private:
-  double disk_seconds(std::uint64_t bytes) const {
-    return bytes == 0 ? 0 : static_cast<double>(bytes) / limits_.disk_bytes_per_s;
+  bool is_here() const { return !other_.disk_bytes_per_s && !other_.dram_bytes_per_s; }
+  double sequences() const { return run_.plan.cache.sequences; }
+
+  double bound_seconds(const engine::MachineLimits& limits, const engine::DecodeWork& work) const {
+    const std::uint32_t sequences = run_.plan.cache.sequences;
+    return sequences / engine::decode_bound(limits, work, sequences).tokens_per_s;
+  }
+
+  // Of a step that took `seconds` here without the disk. Decoding waits for memory, unless
+  // arithmetic takes longer.
+  double seconds_without_reading(double seconds, const engine::MachineLimits& limits,
+                                 const engine::DecodeWork& work) const {
+    const double memory = seconds * measured_dram_bytes_per_s_ / limits.dram_bytes_per_s;
+    const double arithmetic = static_cast<double>(work.macs) * sequences() / limits.int8_macs_per_s;
+    const double disk = work.streamed_bytes == 0
+                            ? 0
+                            : static_cast<double>(work.streamed_bytes) / limits.disk_bytes_per_s;
+    return std::max({memory, arithmetic, disk});
   }
 
   const engine::RunPlanner& planner_;
@@ -76,25 +117,27 @@ class Predictor {
   const engine::EngineOptions& options_;
   const engine::PlannedRun& run_;
   const OtherMachine& other_;
-  engine::MachineLimits limits_;
-  double dram_ratio_ = 1;  // how much longer the other machine's memory takes
+  KnownLimits limits_;
+  double measured_dram_bytes_per_s_ = 0;  // of this machine, now
+  std::optional<engine::RateRange> earlier_steps_;
 };
 
 }  // namespace
 
 Prediction predict(const engine::RunPlanner& planner, const std::filesystem::path& model,
                    const engine::EngineOptions& options, const engine::PlannedRun& run,
-                   double hit_rate, const OtherMachine& other) {
-  const Predictor predictor(planner, model, options, run, other);
+                   double hit_rate, const OtherMachine& other, bool quiet) {
+  const Predictor predictor(planner, model, options, run, other, quiet);
   Prediction out;
   out.limits = predictor.limits();
-  out.bound =
-      engine::decode_bound(out.limits, run.work.with_hit_rate(hit_rate), run.plan.cache.sequences);
+  out.bound = engine::decode_bound(out.limits.high, run.work.with_hit_rate(hit_rate),
+                                   run.plan.cache.sequences);
   if (!run.plan.fits()) return out;
-  out.tokens_per_s = predictor.decode(hit_rate);
+  out.tokens_per_s = predictor.decode_with_earlier_runs(hit_rate);
+  if (predictor.earlier_steps()) out.earlier_runs = predictor.earlier_steps()->samples;
   if (run.work.has_streamed_experts()) {
     // Two measurements of one machine differ by themselves; fewer hits never make a step faster.
-    out.tokens_per_s_without_hits = std::min(predictor.decode(0), *out.tokens_per_s);
+    out.tokens_per_s_without_hits = std::min(predictor.decode(0).usual, out.tokens_per_s->usual);
   }
   out.prompt = predictor.prompt();
   return out;

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <optional>
 
+#include "core/cli/machine_rates.h"
 #include "core/engine/engine.h"
 #include "core/engine/machine_limits.h"
 
@@ -21,22 +22,31 @@ struct PromptSpeed {
   double seconds = 0;        // until the first token behind it
 };
 
+// Of decoding: tokens per second of all sequences together.
+struct SpeedRange {
+  double low = 0;  // while the machine is as slow as it has been seen, now or before
+  double usual = 0;
+  double high = 0;  // while it is as fast
+};
+
 struct Prediction {
-  engine::MachineLimits limits;  // with those of the other machine
-  engine::DecodeBound bound;
+  KnownLimits limits;            // with those of the other machine
+  engine::DecodeBound bound;     // while the machine is as fast as it has been seen
+  std::size_t earlier_runs = 0;  // like this one, whose speed is known
   // Nothing if the plan does not fit.
-  std::optional<double> tokens_per_s;  // of all sequences together
+  std::optional<SpeedRange> tokens_per_s;
   std::optional<PromptSpeed> prompt;
-  // As tokens_per_s, if no expert that is needed is in memory; only for a mixture that is streamed.
+  // The usual speed, if no expert that is needed is in memory; only for a mixture that is streamed.
   // Never more than tokens_per_s.
   std::optional<double> tokens_per_s_without_hits;
 };
 
-// Takes some seconds. `planner` has read the header of `model`, and `run` is its plan for
-// `options`. Throws what engine::measure_machine_limits and engine::rehearse_run throw.
+// Takes some seconds, and adds what it has measured to the profile of this machine; warns, unless
+// `quiet`, where that cannot be written. `planner` has read the header of `model`, and `run` is its
+// plan for `options`. Throws what engine::measure_machine_limits and engine::rehearse_run throw.
 Prediction predict(const engine::RunPlanner& planner, const std::filesystem::path& model,
                    const engine::EngineOptions& options, const engine::PlannedRun& run,
-                   double hit_rate, const OtherMachine& other);
+                   double hit_rate, const OtherMachine& other, bool quiet);
 
 // The least budget with which no weight is read from the disk in each step, for the context of
 // `run`: a little more than enough.

@@ -10,6 +10,7 @@
 
 #include "core/cli/files.h"
 #include "core/cli/json.h"
+#include "core/cli/machine_rates.h"
 #include "core/cli/output.h"
 #include "core/engine/machine_limits.h"
 
@@ -152,10 +153,12 @@ ordered_json RunWatch::report(const CommonOptions& common, const RunRecord& run,
   add_tape(report, run.tape);
   add_experts(report, run);
 
-  const topology::CpuList cpus = topology::choose_threads(machine_, facts.threads).cpus;
-  const engine::MachineLimits limits =
-      engine::measure_machine_limits(cpus, common.model, facts.work.scattered_bytes());
+  MachineRates rates(machine_, rated_run(common.model, run));
+  const KnownLimits known = rates.measure(topology::choose_threads(machine_, facts.threads).cpus);
+  const engine::MachineLimits& limits = known.now;
   const double hit_rate = streaming::sum_of(run.tape.experts).hit_rate();
+  if (throughput.steps_per_s) rates.add_steps(*throughput.steps_per_s, hit_rate);
+  rates.save(common.quiet);
   const engine::DecodeBound bound =
       engine::decode_bound(limits, facts.work.with_hit_rate(hit_rate), run.plan.cache.sequences);
   report["bound_tokens_per_s"] = bound.tokens_per_s;
@@ -163,14 +166,23 @@ ordered_json RunWatch::report(const CommonOptions& common, const RunRecord& run,
   report["dram_bytes_per_s"] = limits.dram_bytes_per_s;
   report["disk_bytes_per_s"] = limits.disk_bytes_per_s;
   report["int8_macs_per_s"] = limits.int8_macs_per_s;
+  report["machine"] = known_limits(known);
   report["disk_notes"] = limits.disk_notes;
   return report;
 }
 
 void RunWatch::write_report(const CommonOptions& common, const RunRecord& run,
                             const Throughput& throughput) const {
-  if (common.report.empty()) return;
+  if (common.report.empty()) return remember(common, run, throughput);
   write_report_file(common, report(common, run, throughput));
+}
+
+void RunWatch::remember(const CommonOptions& common, const RunRecord& run,
+                        const Throughput& throughput) const {
+  if (!throughput.steps_per_s) return;
+  MachineRates rates(machine_, rated_run(common.model, run));
+  rates.add_steps(*throughput.steps_per_s, streaming::sum_of(run.tape.experts).hit_rate());
+  rates.save(common.quiet);
 }
 
 bool is_report(const std::filesystem::path& path) {

@@ -35,6 +35,8 @@ nlohmann::ordered_json plan_lines(const plan::MemoryPlan& plan);
 struct Throughput {
   std::optional<double> prefill_tokens_per_s;
   std::optional<double> decode_tokens_per_s;  // of all sequences together
+  // Steps with one token of each sequence that there is room for, as a plan predicts them.
+  std::optional<double> steps_per_s = {};
 };
 
 // Tokens per second; nothing unless both are above 0.
@@ -51,9 +53,13 @@ class RunWatch {
   nlohmann::ordered_json report(const CommonOptions& common, const RunRecord& run,
                                 const Throughput& throughput) const;
 
-  // Makes the report only if --report asks for it, and writes it to that file.
+  // Makes the report only if --report asks for it, and writes it to that file. In any case adds
+  // what the run has measured to the profile of the machine.
   void write_report(const CommonOptions& common, const RunRecord& run,
                     const Throughput& throughput) const;
+  // Only the latter.
+  void remember(const CommonOptions& common, const RunRecord& run,
+                const Throughput& throughput) const;
 
  private:
   topology::Machine machine_;

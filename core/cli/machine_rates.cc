@@ -1,0 +1,155 @@
+#include "core/cli/machine_rates.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <ctime>
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <utility>
+
+#include "core/cli/files.h"
+#include "core/cli/output.h"
+#include "kernels/kernel_table.h"
+
+namespace sluice::cli {
+namespace {
+
+using nlohmann::ordered_json;
+
+std::string time_text(std::int64_t seconds) {
+  return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(static_cast<std::time_t>(seconds)));
+}
+
+std::filesystem::path profile_file() {
+  const std::filesystem::path state = state_folder();
+  return state.empty() ? state : state / "machine.json";
+}
+
+std::string_view isa() {
+  return kernels::isa_name(kernels::kernel_table().isa);
+}
+
+// The disk of the file, and how it is read: figures of other sizes say little.
+std::string disk_name(const RatedRun& run) {
+  struct stat facts {};
+  const bool is_known = ::stat(run.model.c_str(), &facts) == 0;
+  const dev_t device = is_known ? facts.st_dev : 0;
+  const std::uint64_t scattered = run.work.scattered_bytes();
+  const std::string reads = scattered == 0 ? "in order"
+                                           : fmt::format("scattered reads of about {} KiB",
+                                                         std::bit_floor(scattered) >> 10);
+  return fmt::format("disk {}:{}, {}", major(device), minor(device), reads);
+}
+
+// Plans of one run differ by a few MiB from those of the next.
+std::string steps_name(const RatedRun& run) {
+  const double streamed =
+      static_cast<double>(run.work.streamed_bytes) / static_cast<double>(run.work.hot_bytes);
+  return fmt::format("steps of {} ({} bytes), {} threads, {}, {} together, {} % streamed",
+                     run.model.filename().string().substr(0, 100), run.weights_bytes, run.threads,
+                     isa(), run.sequences, 5 * std::lround(20 * streamed));
+}
+
+}  // namespace
+
+bool KnownLimits::is_slow_now() const {
+  constexpr double clearly = 0.8;
+  return now.dram_bytes_per_s < clearly * high.dram_bytes_per_s ||
+         now.int8_macs_per_s < clearly * high.int8_macs_per_s;
+}
+
+ordered_json known_limits(const KnownLimits& limits) {
+  ordered_json json;
+  json["measurements"] = limits.measurements;
+  json["first"] = time_text(limits.first_time);
+  json["last"] = time_text(limits.last_time);
+  json["is_slow_now"] = limits.is_slow_now();
+  const auto add = [&](const char* name, double engine::MachineLimits::*rate) {
+    json[name] = {{"now", limits.now.*rate},
+                  {"low", limits.low.*rate},
+                  {"usual", limits.usual.*rate},
+                  {"high", limits.high.*rate}};
+  };
+  add("dram_bytes_per_s", &engine::MachineLimits::dram_bytes_per_s);
+  add("int8_macs_per_s", &engine::MachineLimits::int8_macs_per_s);
+  add("disk_bytes_per_s", &engine::MachineLimits::disk_bytes_per_s);
+  return json;
+}
+
+std::string origin_text(const KnownLimits& limits) {
+  constexpr double giga = 1e9;
+  std::string text =
+      limits.measurements <= 1
+          ? fmt::format("one measurement of this machine, {}", time_text(limits.last_time))
+          : fmt::format("{} measurements of this machine, {} to {}", limits.measurements,
+                        time_text(limits.first_time), time_text(limits.last_time));
+  if (limits.is_slow_now()) {
+    text += fmt::format(
+        "; it is slow or busy now: memory gives {} of {} GB/s, processors {:.0f} of {:.0f} G "
+        "multiply-adds/s",
+        format_speed(limits.now.dram_bytes_per_s / giga),
+        format_speed(limits.high.dram_bytes_per_s / giga), limits.now.int8_macs_per_s / giga,
+        limits.high.int8_macs_per_s / giga);
+  }
+  return text;
+}
+
+RatedRun rated_run(const std::filesystem::path& model, const RunRecord& run) {
+  return {model,          run.facts.weights_bytes, run.facts.threads, run.plan.cache.sequences,
+          run.facts.work, run.facts.io != "mmap"};
+}
+
+MachineRates::MachineRates(const topology::Machine& machine, RatedRun run)
+    : run_(std::move(run)),
+      profile_(profile_file(), engine::machine_identity(machine), std::time(nullptr)),
+      dram_(fmt::format("dram, {} threads", run_.threads)),
+      int8_(fmt::format("int8, {} threads, {}", run_.threads, isa())),
+      disk_(disk_name(run_)),
+      steps_(steps_name(run_)) {}
+
+KnownLimits MachineRates::measure(const topology::CpuList& cpus) {
+  KnownLimits known;
+  known.now = engine::measure_machine_limits(cpus, run_.model, run_.work.scattered_bytes());
+  known.low = known.usual = known.high = known.now;
+  const auto take = [&](const std::string& name, double engine::MachineLimits::*rate) {
+    profile_.add(name, known.now.*rate);
+    const std::optional<engine::RateRange> range = profile_.rate(name);
+    if (!range) return;
+    known.low.*rate = range->low;
+    known.usual.*rate = range->usual;
+    known.high.*rate = range->high;
+    const bool is_first = known.measurements == 0;
+    known.first_time = is_first ? range->first_time : std::min(known.first_time, range->first_time);
+    known.last_time = std::max(known.last_time, range->last_time);
+    known.measurements = std::max(known.measurements, range->samples);
+  };
+  take(dram_, &engine::MachineLimits::dram_bytes_per_s);
+  take(int8_, &engine::MachineLimits::int8_macs_per_s);
+  // What is read from a hole, or from the page cache, is no rate of a disk.
+  if (known.now.disk_notes.empty()) take(disk_, &engine::MachineLimits::disk_bytes_per_s);
+  return known;
+}
+
+void MachineRates::add_steps(double per_s, double hit_rate) {
+  const engine::DecodeWork work = run_.work.with_hit_rate(hit_rate);
+  profile_.add(steps_, per_s);
+  // Caches hold a good part of less.
+  constexpr std::uint64_t much = std::uint64_t{1} << 29;
+  if (work.hot_bytes >= much) {
+    profile_.add_reached(dram_, per_s * static_cast<double>(work.hot_bytes));
+  }
+  if (run_.reads_disk && work.streamed_bytes >= much) {
+    profile_.add_reached(disk_, per_s * static_cast<double>(work.streamed_bytes));
+  }
+}
+
+void MachineRates::save(bool quiet) {
+  const std::string problem = profile_.save();
+  if (!problem.empty() && !quiet) warn(fmt::format("the profile of this machine: {}", problem));
+}
+
+}  // namespace sluice::cli

@@ -1,0 +1,68 @@
+// How fast this machine is: measured now, and known from earlier plans and runs.
+//
+// The profile (engine/machine_profile.h) is machine.json in state_folder(). Plans and benches
+// measure rates and add them; a run adds how fast its steps were, and what the disk and the memory
+// must have given for that.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+
+#include "core/cli/report.h"
+#include "core/engine/machine_limits.h"
+#include "core/engine/machine_profile.h"
+
+namespace sluice::cli {
+
+struct KnownLimits {
+  engine::MachineLimits now;               // measured now
+  engine::MachineLimits low, usual, high;  // of all that is known, `now` included
+  std::size_t measurements = 0;
+  std::int64_t first_time = 0, last_time = 0;  // seconds since 1970
+
+  // Whether memory or processors give clearly less now than they have given before.
+  bool is_slow_now() const;
+};
+
+// {measurements, first, last, is_slow_now, dram_bytes_per_s: {now, low, usual, high}, ...}.
+nlohmann::ordered_json known_limits(const KnownLimits& limits);
+// "7 measurements of this machine, from 2026-11-20 to 2026-11-26", and whether it is slow now.
+std::string origin_text(const KnownLimits& limits);
+
+// What a run is, for rates that hold for it alone.
+struct RatedRun {
+  std::filesystem::path model;
+  std::uint64_t weights_bytes = 0;
+  unsigned threads = 0;
+  std::uint32_t sequences = 0;
+  engine::DecodeWork work;
+  bool reads_disk = true;  // and not the page cache
+};
+RatedRun rated_run(const std::filesystem::path& model, const RunRecord& run);
+
+class MachineRates {
+ public:
+  // Reads the profile.
+  MachineRates(const topology::Machine& machine, RatedRun run);
+
+  // Takes about a second. Throws what engine::measure_machine_limits throws.
+  KnownLimits measure(const topology::CpuList& cpus);
+
+  // Steps per second of earlier runs like this one, with a token of each sequence.
+  std::optional<engine::RateRange> steps() const { return profile_.rate(steps_); }
+  // Adds those of this run. `hit_rate` is the share of the experts needed that were in memory.
+  void add_steps(double per_s, double hit_rate);
+
+  // A profile that cannot be written is worth a warning, unless `quiet`.
+  void save(bool quiet);
+
+ private:
+  RatedRun run_;
+  engine::MachineProfile profile_;
+  std::string dram_, int8_, disk_, steps_;  // names of rates
+};
+
+}  // namespace sluice::cli
