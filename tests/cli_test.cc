@@ -426,6 +426,20 @@ TEST_CASE("bench and --report give the same fields") {
   CHECK(report["decode_tokens_per_s"].get<double>() > 0);
 }
 
+TEST_CASE("bench says whether its measurements come from a quiet moment, and how many it made") {
+  const Folder folder;
+  const Result bench = shell("sluice bench " + make_model(folder) + " -q -p 8 -n 4 --json");
+  REQUIRE(bench.status == 0);
+  const nlohmann::json report = nlohmann::json::parse(bench.output);
+  const std::size_t repeats = report["decode_tokens_per_s_each"].size();
+  CHECK(repeats >= 1);
+  CHECK(repeats <= 6);
+  CHECK(report["cpu_share_of_others_each"].size() == repeats);
+  CHECK(report["is_quiet"].is_boolean());
+  CHECK(report["decoded_tokens"].get<int>() == 4);
+  CHECK(report["machine"]["is_slow_now"].is_boolean());
+}
+
 TEST_CASE("bench measures each prompt with each length, and prints them in several forms") {
   const Folder folder;
   const std::string bench = "sluice bench " + make_model(folder) + " -q -p 8,4 -n 2,3 --repeat 1 ";

@@ -1,17 +1,21 @@
 #include "core/cli/bench.h"
 
 #include <algorithm>
+#include <chrono>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <thread>
 #include <vector>
 
+#include "core/cli/bench_allowance.h"
 #include "core/cli/bench_result.h"
 #include "core/cli/interrupt.h"
 #include "core/cli/output.h"
 #include "core/cli/report.h"
 #include "core/cli/speculation.h"
 #include "core/error.h"
+#include "topology/cpu_use.h"
 
 namespace sluice::cli {
 namespace {
@@ -48,10 +52,27 @@ void evaluate_prompt(engine::Engine& engine, engine::Sequence& sequence,
   }
 }
 
+double seconds_now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// Waits some seconds for others to let the CPUs rest, if they do not.
+void wait_for_quiet() {
+  constexpr double patience = 3;
+  constexpr auto look = std::chrono::milliseconds(200);
+  for (const Stopwatch waited; waited.seconds() < patience;) {
+    const std::optional<topology::CpuTimes> before = topology::read_cpu_times();
+    std::this_thread::sleep_for(look);
+    const std::optional<topology::CpuTimes> after = topology::read_cpu_times();
+    if (!before || !after || topology::share_of_others(*before, *after) < quiet_share_max) return;
+    throw_if_interrupted();
+  }
+}
+
 // Evaluates a prompt, and then steps with a token of each sequence, as run and batch do, but
 // without sampling. The other sequences begin as forks of the first.
 void measure_once(engine::Engine& engine, const BenchOptions& options, RandomTokens& random,
-                  BenchResult& result) {
+                  BenchAllowance& allowance, BenchResult& result) {
   const std::uint32_t length = result.prompt_tokens + result.generated_tokens;
   const std::vector<Token> prompt = random.next(result.prompt_tokens);
   Sequences sequences;
@@ -65,7 +86,8 @@ void measure_once(engine::Engine& engine, const BenchOptions& options, RandomTok
   }
   std::vector<engine::SequenceWork> works;
   const Stopwatch decode;
-  for (std::uint32_t i = 0; i < result.generated_tokens; ++i) {
+  std::uint32_t steps = 0;
+  for (; steps < result.generated_tokens && allowance.wants_step(seconds_now(), steps); ++steps) {
     throw_if_interrupted();
     const std::vector<Token> tokens = random.next(sequences.size());
     works.clear();
@@ -73,22 +95,28 @@ void measure_once(engine::Engine& engine, const BenchOptions& options, RandomTok
       works.push_back({sequences[s].get(), std::span(tokens).subspan(s, 1), true});
     }
     engine.step(works);
+    allowance.end_step();
   }
-  const std::uint64_t decoded = std::uint64_t{result.generated_tokens} * sequences.size();
+  result.decoded_tokens = std::min(result.decoded_tokens, steps);
+  const std::uint64_t decoded = std::uint64_t{steps} * sequences.size();
   if (const auto speed = rate(decoded, decode.seconds())) result.decode.push_back(*speed);
+}
+
+std::uint32_t repeats_with_drafts(const BenchOptions& options) {
+  return options.repeat != 0 ? options.repeat : BenchAllowance::repeats;
 }
 
 // The longest prompt, and then a token of each step that is measured with guesses.
 std::uint32_t positions_with_drafts(const BenchOptions& options) {
   const std::uint32_t most = options.common.speculate.draft_max;
-  return std::ranges::max(options.prompt_tokens) + (1 + most) * options.repeat + most;
+  return std::ranges::max(options.prompt_tokens) + (1 + most) * repeats_with_drafts(options) + most;
 }
 
 // Measures steps of a token and so many guesses, all of them wrong.
 double seconds_with_drafts(const BenchOptions& options, engine::Engine& engine,
                            engine::Sequence& sequence, std::size_t drafts, RandomTokens& random) {
   std::vector<double> seconds;
-  for (std::uint32_t i = 0; i < options.repeat; ++i) {
+  for (std::uint32_t i = 0; i < repeats_with_drafts(options); ++i) {
     throw_if_interrupted();
     const std::vector<Token> tokens = random.next(1 + drafts);
     const engine::SequenceWork work{&sequence, tokens, true, {}, drafts};
@@ -123,7 +151,8 @@ std::vector<BenchResult> combinations(const BenchOptions& options) {
   std::vector<BenchResult> results;
   for (const std::uint32_t prompt : options.prompt_tokens) {
     for (const std::uint32_t generated : options.generated_tokens) {
-      if (prompt != 0 || generated != 0) results.push_back({prompt, generated, {}, {}});
+      if (prompt == 0 && generated == 0) continue;
+      results.push_back({prompt, generated, {}, {}, {}, generated});
     }
   }
   if (results.empty()) throw UsageError("there is nothing to measure: -p and -n are both 0");
@@ -136,12 +165,21 @@ void measure(const BenchOptions& options, engine::Engine& engine,
   Progress progress(options.common.quiet);
   progress.show_now("bench: warming up");
   evaluate_prompt(engine, *engine.new_sequence(1), random.next(1));
+  BenchAllowance allowance(options.repeat, results.size(), engine.facts().work.streamed_bytes);
+  wait_for_quiet();
   for (BenchResult& result : results) {
-    for (std::uint32_t i = 0; i < options.repeat; ++i) {
+    allowance.begin_result(seconds_now());
+    for (std::uint32_t i = 0; allowance.wants_repeat(seconds_now(), i, result.quiet_repeats());
+         ++i) {
       throw_if_interrupted();
-      progress.show_now(fmt::format("bench: -p {} -n {}, repeat {} of {}", result.prompt_tokens,
-                                    result.generated_tokens, i + 1, options.repeat));
-      measure_once(engine, options, random, result);
+      progress.show_now(fmt::format("bench: -p {} -n {}, repeat {}", result.prompt_tokens,
+                                    result.generated_tokens, i + 1));
+      const std::optional<topology::CpuTimes> before = topology::read_cpu_times();
+      allowance.begin_repeat(seconds_now());
+      measure_once(engine, options, random, allowance, result);
+      allowance.end_repeat(seconds_now());
+      const std::optional<topology::CpuTimes> after = topology::read_cpu_times();
+      result.others.push_back(before && after ? topology::share_of_others(*before, *after) : 0);
     }
   }
 }
@@ -153,6 +191,10 @@ CLI::App* add_bench(CLI::App& program, BenchOptions& options) {
       program, "bench", "Measure the speed of a model and the limits of the machine",
       "Evaluates -p random tokens together (prefill) and then -n tokens one by one (decode), from\n"
       "an empty context, --repeat times after one untimed token; shows the median and the range.\n"
+      "Without --repeat it measures 3 times, or as often as fits into 30 s and 32 GB read from "
+      "the\n"
+      "disk, and ends a decode early that would take longer. It prefers moments in which others\n"
+      "leave the processors alone, and says when it found none.\n"
       "With --parallel N, N sequences decode together, and the speed is that of all together.\n"
       "-p 64,128 -n 16,32 measures each prompt with each length.\n"
       "Then measures how fast this machine reads memory and the model's disk, since no program\n"
@@ -180,13 +222,12 @@ CLI::App* add_bench(CLI::App& program, BenchOptions& options) {
   counts("-n,--tokens", options.generated_tokens,
          "Numbers of tokens to decode; 0 measures no decode. Each is measured behind each prompt");
   const auto count = [&](const char* name, std::uint32_t& value, const char* help) {
-    command->add_option(name, value, help)
-        ->type_name("N")
-        ->check(count_between(1, most))
-        ->capture_default_str();
+    return command->add_option(name, value, help)->type_name("N")->check(count_between(1, most));
   };
-  count("--parallel", options.parallel, "Number of sequences that decode together");
-  count("--repeat", options.repeat, "Number of measurements");
+  count("--parallel", options.parallel, "Number of sequences that decode together")
+      ->capture_default_str();
+  count("--repeat", options.repeat,
+        "Number of measurements, each of which is then made whole (default: up to 3 in 30 s)");
   CLI::Option* format = command
                             ->add_option("--format", options.format,
                                          "How to print the results; csv and md have a line for "
@@ -224,8 +265,8 @@ int run_bench(const BenchOptions& options) {
   engine.reset();  // frees its memory for measuring the limits
 
   const BenchResult& first = results.front();
-  Throughput throughput{.prefill_tokens_per_s = median(first.prefill),
-                        .decode_tokens_per_s = median(first.decode)};
+  Throughput throughput{.prefill_tokens_per_s = speed_of(first, first.prefill),
+                        .decode_tokens_per_s = speed_of(first, first.decode)};
   if (throughput.decode_tokens_per_s) {
     throughput.steps_per_s = *throughput.decode_tokens_per_s / options.parallel;
   }

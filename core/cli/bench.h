@@ -15,7 +15,7 @@ struct BenchOptions {
   std::vector<std::uint32_t> prompt_tokens{128};  // each with each of the next
   std::vector<std::uint32_t> generated_tokens{32};
   std::uint32_t parallel = 1;  // sequences that decode together
-  std::uint32_t repeat = 3;
+  std::uint32_t repeat = 0;    // 0: what fits (core/cli/bench_allowance.h)
   std::string format = "table";
   bool json = false;  // the same as the format "json"
 };

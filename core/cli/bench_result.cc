@@ -16,10 +16,10 @@ namespace {
 using nlohmann::ordered_json;
 using Facts = std::vector<std::pair<std::string, std::string>>;
 
-std::string describe(const std::vector<double>& rates) {
+std::string describe(const BenchResult& result, const std::vector<double>& rates) {
   const auto [least, most] = std::minmax_element(rates.begin(), rates.end());
-  return fmt::format("{} tokens/s ({} to {})", format_speed(*median(rates)), format_speed(*least),
-                     format_speed(*most));
+  return fmt::format("{} tokens/s ({} to {})", format_speed(*speed_of(result, rates)),
+                     format_speed(*least), format_speed(*most));
 }
 
 std::string text_of(const ordered_json& report, const char* name) {
@@ -45,8 +45,7 @@ std::string cell(const std::string& text) {
   return out;
 }
 
-std::string number_or_nothing(const std::vector<double>& rates) {
-  const std::optional<double> middle = median(rates);
+std::string number_or_nothing(const std::optional<double>& middle) {
   return middle ? fmt::format("{:.3f}", *middle) : "";
 }
 
@@ -59,12 +58,32 @@ void add_speeds(const ordered_json& report, const std::vector<BenchResult>& resu
         results.size() == 1 ? "" : fmt::format(" behind {}", result.prompt_tokens);
     if (!result.prefill.empty()) {
       facts.emplace_back(fmt::format("prefill of {}", result.prompt_tokens),
-                         describe(result.prefill));
+                         describe(result, result.prefill));
     }
     if (!result.decode.empty()) {
       facts.emplace_back(fmt::format("decode of {}{}{}", result.generated_tokens, behind, together),
-                         describe(result.decode));
+                         describe(result, result.decode));
     }
+  }
+}
+
+// What is special about the measurements, if anything is.
+void add_circumstances(const ordered_json& report, const std::vector<BenchResult>& results,
+                       Facts& facts) {
+  for (const BenchResult& result : results) {
+    if (result.is_cut_short()) {
+      facts.emplace_back("", fmt::format("decoding ended after {} of {} tokens, to save time; "
+                                         "--repeat N decodes all",
+                                         result.decoded_tokens, result.generated_tokens));
+    }
+    if (result.quiet_repeats() != 0 || result.others.empty()) continue;
+    facts.emplace_back("", fmt::format("not from a quiet moment: others took {:.0f} % of the CPUs",
+                                       100 * *median(result.others)));
+  }
+  if (report["machine"]["is_slow_now"].get<bool>()) {
+    facts.emplace_back("",
+                       "not from a quiet moment: memory or processors gave clearly less than "
+                       "they have given before");
   }
 }
 
@@ -118,14 +137,30 @@ std::optional<double> median(std::vector<double> values) {
   return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
 }
 
+std::uint32_t BenchResult::quiet_repeats() const {
+  return static_cast<std::uint32_t>(
+      std::ranges::count_if(others, [](double share) { return share < quiet_share_max; }));
+}
+
+std::optional<double> speed_of(const BenchResult& result, const std::vector<double>& rates) {
+  std::vector<double> quiet;
+  for (std::size_t i = 0; i < std::min(rates.size(), result.others.size()); ++i) {
+    if (result.others[i] < quiet_share_max) quiet.push_back(rates[i]);
+  }
+  return median(quiet.empty() ? rates : quiet);
+}
+
 ordered_json to_json(const BenchResult& result) {
   ordered_json json;
   json["prompt_tokens"] = result.prompt_tokens;
   json["generated_tokens"] = result.generated_tokens;
-  json["prefill_tokens_per_s"] = or_null(median(result.prefill));
-  json["decode_tokens_per_s"] = or_null(median(result.decode));
+  json["prefill_tokens_per_s"] = or_null(speed_of(result, result.prefill));
+  json["decode_tokens_per_s"] = or_null(speed_of(result, result.decode));
   json["prefill_tokens_per_s_each"] = result.prefill;
   json["decode_tokens_per_s_each"] = result.decode;
+  json["decoded_tokens"] = result.decoded_tokens;
+  json["cpu_share_of_others_each"] = result.others;
+  json["is_quiet"] = result.quiet_repeats() != 0;
   return json;
 }
 
@@ -139,6 +174,7 @@ std::string bench_table(const ordered_json& report, const std::vector<BenchResul
   facts.emplace_back("sluice",
                      fmt::format("{}, {}", text_of(report, "version"), text_of(report, "date")));
   add_speeds(report, results, facts);
+  add_circumstances(report, results, facts);
   add_drafts(report, facts);
   add_limits(report, facts);
   return format_facts(facts);
@@ -165,7 +201,8 @@ std::string bench_csv(const ordered_json& report, const std::vector<BenchResult>
       text += (report[name].is_null() ? "" : csv_field(text_of(report, name))) + ",";
     }
     text += fmt::format("{},{},{},{}\n", result.prompt_tokens, result.generated_tokens,
-                        number_or_nothing(result.prefill), number_or_nothing(result.decode));
+                        number_or_nothing(speed_of(result, result.prefill)),
+                        number_or_nothing(speed_of(result, result.decode)));
   }
   return text;
 }
@@ -175,15 +212,16 @@ std::string bench_markdown(const ordered_json& report, const std::vector<BenchRe
       "| model | weights | cpu | isa | threads | parallel | prompt | prefill, tokens/s | generated "
       "| decode, tokens/s |\n"
       "| --- | --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |\n";
-  const auto speed = [](const std::vector<double>& rates) {
-    return rates.empty() ? std::string() : format_speed(*median(rates));
+  const auto speed = [](const std::optional<double>& middle) {
+    return middle ? format_speed(*middle) : std::string();
   };
   for (const BenchResult& result : results) {
-    text += fmt::format(
-        "| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |\n", cell(text_of(report, "model")),
-        bytes_of(report, "weights_bytes"), cell(text_of(report, "cpu")), text_of(report, "isa"),
-        text_of(report, "threads"), text_of(report, "parallel"), result.prompt_tokens,
-        speed(result.prefill), result.generated_tokens, speed(result.decode));
+    text += fmt::format("| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |\n",
+                        cell(text_of(report, "model")), bytes_of(report, "weights_bytes"),
+                        cell(text_of(report, "cpu")), text_of(report, "isa"),
+                        text_of(report, "threads"), text_of(report, "parallel"),
+                        result.prompt_tokens, speed(speed_of(result, result.prefill)),
+                        result.generated_tokens, speed(speed_of(result, result.decode)));
   }
   return text +
          fmt::format("\nsluice {}, {}\n", text_of(report, "version"), text_of(report, "date"));

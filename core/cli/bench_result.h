@@ -9,16 +9,27 @@
 
 namespace sluice::cli {
 
+// Above this share of the CPUs' time that others take, a moment is not quiet.
+inline constexpr double quiet_share_max = 0.1;
+
 // A prompt, and tokens behind it. Tokens per second in each repeat; empty when nothing was
 // measured.
 struct BenchResult {
   std::uint32_t prompt_tokens = 0;
   std::uint32_t generated_tokens = 0;
   std::vector<double> prefill;
-  std::vector<double> decode;  // of all sequences together
+  std::vector<double> decode;        // of all sequences together
+  std::vector<double> others;        // the share of the CPUs' time that others took, each repeat
+  std::uint32_t decoded_tokens = 0;  // of each sequence, in the shortest repeat
+
+  std::uint32_t quiet_repeats() const;
+  bool is_cut_short() const { return decoded_tokens < generated_tokens; }
 };
 
 std::optional<double> median(std::vector<double> values);
+
+// The median of `rates`, a list of `result`, in its quiet repeats; of all when none was quiet.
+std::optional<double> speed_of(const BenchResult& result, const std::vector<double>& rates);
 
 nlohmann::ordered_json to_json(const BenchResult& result);
 
