@@ -54,7 +54,6 @@ class MachineProfile {
   struct Sample {
     double per_s = 0;
     std::int64_t time = 0;
-    bool operator==(const Sample&) const = default;
   };
   using Samples = std::map<std::string, std::vector<Sample>>;  // by name; ascending times
 
