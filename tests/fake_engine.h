@@ -109,6 +109,7 @@ class FakeEngine final : public engine::Engine {
   explicit FakeEngine(const FakeLimits& limits = {}) : limits_(limits) {
     facts_.vocabulary = ByteTokenizer::tokens;
     facts_.takes_drafts = true;
+    facts_.cuts_back = limits.window == 0;
   }
 
   const tokenizer::Tokenizer& tokenizer() const override { return tokenizer_; }

@@ -245,14 +245,19 @@ class ChunkedSession final : public Session {
   std::function<void()> before_step_;
 };
 
+// The threads that compute, and where.
+struct Team : topology::ThreadTeam {
+  explicit Team(const topology::CpuList& on) : ThreadTeam(on), cpus(on) {}
+  topology::CpuList cpus;
+};
+
 class LoadedEngine final : public Engine {
  public:
   LoadedEngine(std::unique_ptr<const OpenedModel> opened, const EngineOptions& options)
       : opened_(std::move(opened)),
         kernels_(kernels::kernel_table()),
-        cpus_(choose_cpus(options)),
-        team_(cpus_),
-        prepared_(*opened_, options, team_.size()) {
+        team_(team_for(options)),
+        prepared_(*opened_, options, team_->size()) {
     if (!plan().fits()) throw plan::budget_error(plan());
     check_files();
     check_vocabulary();
@@ -267,11 +272,11 @@ class LoadedEngine final : public Engine {
         prepared_.planned.layout->segments(), std::move(prepared_.reader.reader),
         plan().tape_options, copy_for_kernels(), prepared_.planned.layout->expert_groups());
     // The system can take back pages of a mapping; only anonymous memory needs a guard.
-    if (!plan().tape.is_in_page_cache) {
+    if (!plan().tape.is_in_page_cache && options.helped == nullptr) {
       guard_.emplace(plan(), *tape_, memory_, options.on_change);
     }
     tape_->load(options.on_load);
-    stepper_.emplace(*prepared_.planned.decoder, plan(), kernels_, team_, *tape_,
+    stepper_.emplace(*prepared_.planned.decoder, plan(), kernels_, *team_, *tape_,
                      model::EmbeddingTable(model, model.require_tensor("token_embd.weight")),
                      opened_->tokenizer->vocabulary_size(), suppressed_tokens());
     stepper_->set_stop_check(options.stop_check);
@@ -280,7 +285,7 @@ class LoadedEngine final : public Engine {
     if (!options.prompt_cache.folder.empty()) {
       prompt_cache_.emplace(options.prompt_cache, model_key(model), cache());
     }
-    pin_.emplace(cpus_.front());
+    if (options.helped == nullptr) pin_.emplace(team_->cpus.front());
     on_change_ = options.on_change;
     state_facts();
   }
@@ -378,12 +383,17 @@ class LoadedEngine final : public Engine {
   }
 
  private:
+  static std::shared_ptr<Team> team_for(const EngineOptions& options) {
+    if (options.helped == nullptr) return std::make_shared<Team>(choose_cpus(options));
+    return dynamic_cast<const LoadedEngine&>(*options.helped).team_;
+  }
+
   // How weights are copied into anonymous memory: packed, or as they are if the kernels read no
   // panels.
   streaming::StreamedTape::Copy copy_for_kernels() {
     if (!kernels_.matmul.reads_packed) return {};
     return [this](std::size_t turn, std::span<const std::byte> from, std::byte* to) {
-      prepared_.planned.layout->pack(turn, from, to, team_);
+      prepared_.planned.layout->pack(turn, from, to, *team_);
     };
   }
 
@@ -474,12 +484,13 @@ class LoadedEngine final : public Engine {
     facts_.io_reason = io_reason_;
     facts_.notes = notes_;
     for (const std::string& note : tape_->statistics().notes) facts_.notes.push_back(note);
-    facts_.threads = static_cast<unsigned>(team_.size());
+    facts_.threads = static_cast<unsigned>(team_->size());
     facts_.context = plan().context;
     facts_.short_tokens_max = stepper_->short_tokens_max();
     facts_.vocabulary = hyper_parameters().vocabulary;
     facts_.embedding = hyper_parameters().embedding;
     facts_.has_states = plan().has_states();
+    facts_.cuts_back = plan().cuts_back();
     facts_.takes_drafts = prepared_.planned.decoder->takes_drafts() &&
                           (!facts_.has_states || plan().kept_columns != 0);
     facts_.pooling_type = opened_->model.metadata().find_int(facts_.architecture + ".pooling_type");
@@ -491,8 +502,7 @@ class LoadedEngine final : public Engine {
 
   std::unique_ptr<const OpenedModel> opened_;
   const kernels::KernelTable& kernels_;
-  topology::CpuList cpus_;
-  topology::ThreadTeam team_;
+  std::shared_ptr<Team> team_;  // perhaps of the engine that this one helps
   Preparation prepared_;
   std::string io_reason_;
   std::vector<std::string> notes_;

@@ -1,9 +1,10 @@
 // A model that is ready to run, and sequences of tokens going through it.
 //
 // Engine: opens the model file, checks that sluice can run it, and allocates everything of size. A
-// process has one engine. Sequence: tokens so far, with their keys and values; Engine::step()
-// appends tokens to several sequences and returns logits. Session: the same for a single sequence
-// and any number of tokens, where a text is read and none is written.
+// process has one engine, and perhaps a second one that helps it. Sequence: tokens so far, with
+// their keys and values; Engine::step() appends tokens to several sequences and returns logits.
+// Session: the same for a single sequence and any number of tokens, where a text is read and none
+// is written.
 //
 // The logits of a token depend only on the tokens before it in its sequence. They are the same bits
 // whatever else is in a step, however the sequence is cut into steps, and whatever it shares with
@@ -41,6 +42,8 @@ namespace sluice::engine {
 // that the weights are read seldom.
 inline constexpr std::uint32_t logits_columns_for_all = 32;
 
+class Engine;
+
 struct EngineOptions : plan::RunSettings {
   unsigned threads = 0;                  // 0: topology chooses
   PromptCacheOptions prompt_cache = {};  // Engine::restore and Engine::save
@@ -54,6 +57,9 @@ struct EngineOptions : plan::RunSettings {
   // have called it for some products.
   model::MatrixWatch watch = {};
   model::ExpertWatch expert_watch = {};  // called with what routers choose
+  // The engine of the model that this one helps (RunSettings::is_helper). It gives its threads, and
+  // only one of the two may be in a call.
+  const Engine* helped = nullptr;
   // Called with one line of text when something changes during the run: the memory in use
   // (memory_guard.h), or how weights are read (streaming::Reader::trouble).
   std::function<void(const std::string& line)> on_change = {};
@@ -78,6 +84,9 @@ struct EngineFacts {
   // have states at all, drafts stand behind one token.
   bool takes_drafts = false;
   bool has_states = false;
+  // Whether a sequence can lose any number of its newest tokens (Sequence::truncate): not where
+  // there are states or windows.
+  bool cuts_back = false;
   // How the file says to make one embedding of the hidden states of a text, if it does: the number
   // of llama.cpp's enum llama_pooling_type.
   std::optional<std::int64_t> pooling_type;

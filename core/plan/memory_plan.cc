@@ -28,6 +28,9 @@ constexpr std::uint32_t default_context_max = 4096, default_context_min = 256;
 constexpr std::uint32_t context_step = 256;
 constexpr std::uint32_t chunk_min = 16;
 
+// Of a helper: its memory is counted by another plan.
+const Budget no_budget{std::uint64_t{1} << 60U, "the plan of another model"};
+
 constexpr std::uint64_t stack_bytes = 128 * KiB;  // that a thread touches
 // Pages of code that first run with the engine: measured, rounded up.
 constexpr std::uint64_t code_to_come_bytes = 2176 * KiB;
@@ -55,7 +58,7 @@ class Planner {
       : model_(model),
         baseline_(baseline),
         request_(request),
-        budget_(find_budget(request.budget_bytes)) {
+        budget_(request.is_helper ? no_budget : find_budget(request.budget_bytes)) {
     const std::uint32_t context = window_context();
     if (request.window == 0 || request.sinks < context) return;
     throw UsageError(fmt::format(
@@ -81,6 +84,7 @@ class Planner {
     out.decoder = model::make_decoder(model_, *out.layout);
     MemoryPlan& plan = out.plan;
     plan.budget = budget_;
+    plan.helper_bytes = sum(request_.helper);
     plan.is_resident = resident;
 
     Shape shape = choose_shape(out);
@@ -111,7 +115,7 @@ class Planner {
   // Makes the shape smaller, if possible. Nothing is drafted then, prompts take longer, and a
   // context that nobody asked for becomes shorter.
   bool shrink(Shape& shape) const {
-    if (shape.drafts != 0) {
+    if (shape.drafts != 0 && request_.helper.empty()) {
       shape.drafts = 0;
     } else if (shape.chunk > least_chunk()) {
       shape.chunk = std::max(shape.chunk / 2, least_chunk());
@@ -265,6 +269,7 @@ class Planner {
     if (request_.caller_bytes != 0) {
       lines.push_back({"requests", request_.caller_bytes, Kind::anon});
     }
+    lines.insert(lines.end(), request_.helper.begin(), request_.helper.end());
     return lines;
   }
 
@@ -311,7 +316,8 @@ class Planner {
   std::uint64_t least_budget(const PlannedModel& m) const {
     const std::uint32_t context =
         chooses_context() ? std::min(m.plan.context, default_context_min) : m.plan.context;
-    const Shape shape{context, std::min(m.plan.chunk, least_chunk()), request_cache_positions()};
+    const Shape shape{context, std::min(m.plan.chunk, least_chunk()), request_cache_positions(),
+                      request_.helper.empty() ? 0 : drafts(m)};
     const streaming::TapeOptions options{0, ring_slots, ring_held_max};
     const bool maps_files = request_.io == streaming::Io::mmap;
     // The slices of a resident layout are larger than those for streaming.
@@ -398,6 +404,13 @@ std::uint64_t MemoryPlan::total_bytes() const {
   return sum(lines);
 }
 
+bool MemoryPlan::cuts_back() const {
+  const auto sees_all = [](const kvcache::LayerGroup& group) {
+    return group.window.positions == 0;
+  };
+  return !has_states() && std::ranges::all_of(kvcache::layer_groups(cache), sees_all);
+}
+
 std::uint64_t MemoryPlan::bytes_of(std::string_view line) const {
   const auto found = std::ranges::find(lines, line, &Line::name);
   return found == lines.end() ? 0 : found->bytes;
@@ -408,11 +421,37 @@ PlannedModel plan_model(const gguf::Model& model, const Baseline& baseline,
   return Planner(model, baseline, request).plan();
 }
 
+std::vector<Line> helper_lines(const MemoryPlan& plan) {
+  Line weights{"draft model, weights", 0, Kind::anon}, cache{"draft model, keys and values"},
+      buffers{"draft model, buffers"};
+  for (const Line& line : plan.lines) {
+    if (line.name == "pinned weights") weights.kind = line.kind;
+    if (line.name == "norms and biases" || line.name == "pinned weights" ||
+        line.name == "experts" || line.name == "stream ring") {
+      weights.bytes += line.bytes;
+    } else if (line.name.starts_with("keys and values") || line.name == "recurrent states") {
+      cache.bytes += line.bytes;
+    } else if (line.name == "activations" || line.name == "logits" || line.name == "requests") {
+      buffers.bytes += line.bytes;
+    }
+  }
+  return {weights, cache, buffers};
+}
+
 Error budget_error(const MemoryPlan& plan) {
   // Both in the unit of the larger one. The least is rounded up, so that it works.
   const bool is_large = plan.least_budget_bytes >= 100 * 1024 * MiB;
   const std::uint64_t unit = is_large ? 1024 * MiB : MiB;
   const char* name = is_large ? "GiB" : "MiB";
+  if (plan.helper_bytes != 0) {
+    const std::uint64_t needed = std::max(plan.least_budget_bytes, plan.budget.bytes);
+    return Error(
+        ExitCode::budget,
+        fmt::format("a budget of {} MiB ({}) is too small for the model and its draft model, which "
+                    "takes {} MiB: {} MiB are missing; raise --budget, or leave out --draft",
+                    plan.budget.bytes / MiB, plan.budget.source, plan.helper_bytes / MiB,
+                    (needed - plan.budget.bytes + MiB - 1) / MiB));
+  }
   return Error(ExitCode::budget,
                fmt::format("a budget of {} {} ({}) is too small: the least that works for this "
                            "model with a context of {} is {} {}; raise --budget, or lower --ctx "

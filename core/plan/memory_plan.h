@@ -83,6 +83,12 @@ struct RunSettings {
   // How many drafts of each sequence a step may have, which want logits too; of many sequences
   // together draft_sequences_max times as many. None where memory is short.
   std::uint32_t drafts = 0;
+  // What a second model takes that guesses for this one (helper_lines()). Then the plan does not
+  // fit without room for drafts.
+  std::vector<Line> helper = {};
+  // This is that second model: all of its weights are pinned, and no budget applies but that of the
+  // other one's plan.
+  bool is_helper = false;
   streaming::Io io = streaming::Io::automatic;
 };
 
@@ -111,6 +117,7 @@ struct MemoryPlan {
   std::vector<Line> lines;
   Budget budget;
   std::uint64_t least_budget_bytes = 0;  // with nothing pinned and the smallest chunk
+  std::uint64_t helper_bytes = 0;        // of these, those of RunSettings::helper
 
   // The engine allocates by the following.
   bool is_resident = false;   // all weights stay in pages of the file
@@ -127,8 +134,14 @@ struct MemoryPlan {
   std::uint64_t total_bytes() const;
   std::uint64_t bytes_of(std::string_view line) const;  // 0 when there is no such line
   bool has_states() const { return kvcache::state_bytes(cache) != 0; }
+  // Whether a sequence can lose any number of its newest tokens: without states and windows.
+  bool cuts_back() const;
   bool fits() const { return total_bytes() <= budget.bytes; }
 };
+
+// What a model takes beside another one that it helps, as lines of the other one's plan. Their
+// processes and threads are the same, and the header and the tokenizer count as the program's.
+std::vector<Line> helper_lines(const MemoryPlan& plan);
 
 // The Error of a plan that does not fit. It names the budget, where the budget comes from, and the
 // least that would be enough.
