@@ -31,6 +31,7 @@ class ToldSource final : public speculate::Source {
   ToldSource(std::vector<Token> text, Manner manner, std::uint64_t seed, Token vocabulary)
       : text_(std::move(text)), manner_(manner), random_(seed), vocabulary_(vocabulary) {}
 
+  speculate::Kind kind() const override { return speculate::Kind::suffix; }
   void propose(std::size_t most, std::vector<speculate::Draft>& drafts) override {
     const bool is_hostile = manner_ == Manner::hostile;
     if (is_hostile && random_() % 60 == 0) throw std::runtime_error("no idea");

@@ -180,4 +180,39 @@ TEST_CASE("times of steps are between those that were measured, and old ones are
   CHECK(times.seconds(2) == 2.0);
 }
 
+TEST_CASE("a source that takes time is asked for as many drafts as pay for it") {
+  std::mt19937_64 random(test::random_seed());
+  const auto part = [&] { return static_cast<double>(random() % 1000) / 1000; };
+  CHECK(worth_of(std::vector<double>(5, 1), 0, 1, 1, StepTimes(1)).drafts == 0);
+  for (int round = 0; round < 200; ++round) {
+    const double slope = round % 3 == 0 ? 0 : part() / 4;
+    const StepTimes times =
+        times_of([&](std::size_t columns) { return 1 + slope * static_cast<double>(columns); });
+    std::vector<double> rates(random() % 10);
+    for (double& rate : rates) rate = part();
+    const double seconds_each = part() * part();
+    const std::size_t columns = 1 + random() % 4;
+    const Worth worth = worth_of(rates, seconds_each, columns, columns, times);
+    REQUIRE(worth.drafts <= rates.size());
+    const double alone = static_cast<double>(columns) / times.seconds(columns);
+    double chance = 1, tokens = static_cast<double>(columns), best = 0, with_worth = 0;
+    for (std::size_t count = 1; count <= rates.size(); ++count) {
+      chance *= rates[count - 1];
+      tokens += chance;
+      const double speed =
+          tokens / (times.seconds(columns + count) + static_cast<double>(count) * seconds_each);
+      best = std::max(best, speed);
+      if (count == worth.drafts) with_worth = speed;
+    }
+    INFO(worth.drafts << " of " << rates.size() << " drafts");
+    if (worth.drafts == 0) {
+      CHECK(best <= 1.06 * alone);
+    } else {
+      CHECK(with_worth == best);
+      CHECK(worth.tokens_per_s == best);
+      CHECK(best > alone);
+    }
+  }
+}
+
 }  // namespace sluice::speculate

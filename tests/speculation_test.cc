@@ -104,17 +104,23 @@ std::vector<Given> plain(engine::Engine& engine, const std::vector<Task>& tasks)
   return Rows(engine, {.kept_max = 0}, tasks).run();
 }
 
+serve::DraftOptions::Sources alone(std::unique_ptr<speculate::Source> source) {
+  serve::DraftOptions::Sources sources;
+  sources.push_back(std::move(source));
+  return sources;
+}
+
 // Options that draft with sources of all kinds, which know what was given without drafts.
 SchedulerOptions drafting(const std::vector<Task>& tasks, const std::vector<Given>& given,
                           Token vocabulary, std::uint64_t seed) {
   SchedulerOptions options;
   options.drafts.row_max = static_cast<std::uint32_t>(1 + seed % 9);
   options.drafts.is_eager = seed % 4 != 0;
-  options.drafts.make_source = [&, seed, vocabulary](const Task& task) {
+  options.drafts.make_sources = [&, seed, vocabulary](const Task& task) {
     Tokens text = tasks[task.id - 1].prompt;
     const Tokens& written = given[task.id - 1].tokens;
     text.insert(text.end(), written.begin(), written.end());
-    return any_source(std::move(text), seed + task.id, vocabulary);
+    return alone(any_source(std::move(text), seed + task.id, vocabulary));
   };
   return options;
 }
@@ -206,10 +212,10 @@ TEST_CASE("a text that is known needs a step for each handful of tokens") {
   REQUIRE(expected[0].tokens.size() > 16);
   SchedulerOptions options;
   options.drafts.is_eager = true;
-  options.drafts.make_source = [&](const Task& task) {
+  options.drafts.make_sources = [&](const Task& task) {
     Tokens text = task.prompt;
     text.insert(text.end(), expected[0].tokens.begin(), expected[0].tokens.end());
-    return std::make_unique<ToldSource>(text, ToldSource::Manner::right, 1, 127);
+    return alone(std::make_unique<ToldSource>(text, ToldSource::Manner::right, 1, 127));
   };
   Rows rows(engine, options, tasks);
   CHECK(rows.run()[0] == expected[0]);
@@ -250,8 +256,8 @@ TEST_CASE("a prediction is a source of drafts, and no part of the text") {
   tasks[0].prediction = expected[0].tokens;
   SchedulerOptions options;
   options.drafts.is_eager = true;
-  options.drafts.make_source = [](const Task& task) {
-    return std::make_unique<speculate::SuffixSource>(task.prediction);
+  options.drafts.make_sources = [](const Task& task) {
+    return alone(std::make_unique<speculate::SuffixSource>(task.prediction));
   };
   Rows rows(engine, options, tasks);
   const std::vector<Given>& given = rows.run();
@@ -263,6 +269,12 @@ TEST_CASE("a prediction is a source of drafts, and no part of the text") {
   };
   CHECK(usage(expected[0]).find("prediction") == std::string::npos);
   CHECK(usage(given[0]).find("accepted_prediction_tokens") != std::string::npos);
+  const auto details =
+      rows::usage_of(std::span(&given[0].outcome->completion, 1)).at("completion_tokens_details");
+  const SchedulerCounts& counts = rows.scheduler().counts();
+  CHECK(details.at("accepted_prediction_tokens").get<std::uint64_t>() == counts.tokens_accepted);
+  CHECK(details.at("rejected_prediction_tokens").get<std::uint64_t>() ==
+        counts.tokens_drafted - counts.tokens_accepted);
 }
 
 namespace {

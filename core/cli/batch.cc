@@ -178,6 +178,10 @@ struct Work {
     counts.row_steps += more.row_steps;
     counts.tokens_drafted += more.tokens_drafted;
     counts.tokens_accepted += more.tokens_accepted;
+    for (std::size_t kind = 0; kind < more.drafts_by_kind.size(); ++kind) {
+      counts.drafts_by_kind[kind].drafted += more.drafts_by_kind[kind].drafted;
+      counts.drafts_by_kind[kind].accepted += more.drafts_by_kind[kind].accepted;
+    }
     counts.running_max = std::max(counts.running_max, more.running_max);
     seconds += job_seconds;
     waited_s += job.waited_s();

@@ -30,6 +30,7 @@
 #include "core/error.h"
 #include "core/gguf/gguf.h"
 #include "core/model/hyper_parameters.h"
+#include "core/serve/drafter.h"
 #include "kvcache/layout.h"
 #include "streaming/disk_speed.h"
 #include "topology/machine.h"
@@ -105,6 +106,9 @@ engine::EngineOptions options_for(engine::EngineOptions options, const Need& nee
   serve::SchedulerOptions scheduler;
   scheduler.parallel = n;
   scheduler.drafts = draft_options({.mode = options.drafts == 0 ? "off" : "auto"});
+  if (!options.helper.empty()) {
+    scheduler.drafts.bytes_per_token = serve::Drafter::bytes_per_token;
+  }
   options.parallel = n;
   options.cache_positions = need.cache_positions(n);
   options.caller_bytes = need.work_bytes + serve::rows_bytes(scheduler, need.positions) +
@@ -289,7 +293,8 @@ class Preparation {
   Preparation(const BatchOptions& options, const KnownJob& job, std::function<void()> stop_check)
       : options_(options),
         job_(job),
-        wanted_(engine_options(options.common)),
+        wanted_(engine_options(
+            options.common, options.parallel == 0 ? plan::draft_sequences_max : options.parallel)),
         planner_(options.common.model, {}) {
     wanted_.stop_check = std::move(stop_check);
     wanted_.prompt_cache = options.prompt_cache;
@@ -416,7 +421,7 @@ engine::EngineOptions options_of_rows(const CommonOptions& common,
   need.positions_together = std::uint64_t{parallel} * Need::in_pages(positions);
   const rows::TaskOptions usual;
   need.work_bytes = rows::TaskMaker(planner.tokenizer(), usual).work_bytes(usual_row_bytes);
-  engine::EngineOptions options = engine_options(common);
+  engine::EngineOptions options = engine_options(common, parallel);
   if (options.window == 0) options.context = positions;
   return options_for(options, need, parallel);
 }

@@ -200,7 +200,7 @@ CLI::App* add_bench(CLI::App& program, BenchOptions& options) {
       "Then measures how fast this machine reads memory and the model's disk, since no program\n"
       "can decode faster than it reads the weights. Shows what `sluice plan` predicts, too.\n"
       "Random tokens have no guesses; with --speculate auto it measures how long steps take that\n"
-      "check 1 to --draft-max of them.\n\n"
+      "check 1 to --draft-max of them, and with --draft how long it takes to find one.\n\n"
       "Examples:\n"
       "  sluice bench model.gguf -p 512 -n 64 --repeat 5 --json\n"
       "  sluice bench model.gguf -p 64,128 -n 16,32 --format md");
@@ -261,7 +261,9 @@ int run_bench(const BenchOptions& options) {
 
   measure(options, *engine, results);
   const std::vector<double> step_seconds_by_drafts = measure_drafts(options, *engine);
+  const double draft_seconds_each = draft_seconds(options.common.speculate);
   const RunRecord record(*engine);
+  close_draft_model(options.common.speculate);
   engine.reset();  // frees its memory for measuring the limits
 
   const BenchResult& first = results.front();
@@ -280,6 +282,7 @@ int run_bench(const BenchOptions& options) {
   for (const BenchResult& result : results) report["results"].push_back(to_json(result));
   report_drafts(options.common.speculate, {}, report);
   report["step_seconds_by_drafts"] = step_seconds_by_drafts;
+  if (draft_seconds_each > 0) report["draft_seconds_each"] = draft_seconds_each;
   const std::string format = options.json ? "json" : options.format;
   write_output(format == "json"  ? json_text(report)
                : format == "csv" ? bench_csv(report, results)

@@ -401,7 +401,7 @@ void check_tokens(std::span<const tokenizer::Token> tokens, std::uint32_t vocabu
   }
 }
 
-engine::EngineOptions engine_options(const CommonOptions& options) {
+engine::EngineOptions engine_options(const CommonOptions& options, std::uint32_t rows) {
   engine::EngineOptions result;
   if (options.budget_bytes != 0) result.budget_bytes = options.budget_bytes;
   result.io = streaming::parse_io(options.io).value_or(streaming::Io::automatic);
@@ -418,6 +418,7 @@ engine::EngineOptions engine_options(const CommonOptions& options) {
   result.kv = options.kv == "f32"   ? kvcache::ElementType::f32
               : options.kv == "f16" ? kvcache::ElementType::f16
                                     : kvcache::ElementType::int8;
+  plan_draft_model(options.speculate, rows, result);
   return result;
 }
 
@@ -457,7 +458,9 @@ std::unique_ptr<engine::Engine> open_engine(const CommonOptions& common,
   }
   if (!planner) planner.emplace(common.model, gguf::ParseOptions{});
   const std::string long_context = context_warning(common, planner->header());
+  settle_draft_model(common, *planner, options);
   std::unique_ptr<engine::Engine> engine = engine::Engine::open(std::move(*planner), options);
+  open_draft_model(common.speculate, *engine, options);
   progress.clear();
   if (common.quiet) return engine;
   if (!long_context.empty()) warn(long_context);

@@ -20,10 +20,13 @@
 
 namespace sluice::cli {
 
+class DraftModel;  // core/cli/draft_model.h
+
 // Of the commands that generate texts (core/cli/speculation.h); other commands guess nothing.
 struct SpeculateOptions {
   std::string mode = "off";
   std::uint32_t draft_max = 7;
+  std::shared_ptr<DraftModel> draft_model = {};  // of --draft; null: not given
   bool is_off() const { return mode == "off"; }
 };
 
@@ -106,7 +109,8 @@ void check_stop_texts(const SamplingOptions& options);
 // Throws UsageError naming the first id that is not in the vocabulary.
 void check_tokens(std::span<const tokenizer::Token> tokens, std::uint32_t vocabulary);
 
-engine::EngineOptions engine_options(const CommonOptions& options);
+// The same for all commands. `rows`: how many texts may have drafts of another model at a time.
+engine::EngineOptions engine_options(const CommonOptions& options, std::uint32_t rows = 1);
 
 // What to warn of when --ctx is beyond what the model was trained for; empty when it is not.
 std::string context_warning(const CommonOptions& common, const gguf::Model& header);

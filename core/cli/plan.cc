@@ -307,6 +307,7 @@ CLI::App* add_plan(CLI::App& program, PlanOptions& options) {
 
 int run_plan(const PlanOptions& options) {
   Progress progress(options.common.quiet);
+  read_draft_model(options.common.speculate);
   const engine::RunPlanner planner(options.common.model);
   const std::uint32_t model_context =
       model::read_hyper_parameters(model::Keys(planner.header())).context;

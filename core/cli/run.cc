@@ -20,6 +20,7 @@
 #include "core/constrain/library.h"
 #include "core/error.h"
 #include "core/gguf/gguf.h"
+#include "core/serve/drafter.h"
 #include "core/speculate/suffix_source.h"
 
 namespace sluice::cli {
@@ -126,7 +127,10 @@ std::uint64_t bytes_of_prompt(const RunOptions& options, const Prompt& prompt) {
   const std::uint64_t drafts = options.common.speculate.is_off()
                                    ? 0
                                    : speculate::SuffixSource::bytes_of(options.common.context);
-  return TokenReader::prompt_bytes(options.common.context) + drafts + copies * prompt.text.size();
+  const std::uint64_t model_tokens =
+      options.common.speculate.draft_model ? options.common.context : 0;
+  return TokenReader::prompt_bytes(options.common.context) + drafts +
+         model_tokens * serve::Drafter::bytes_per_token + copies * prompt.text.size();
 }
 
 using Constrained = std::shared_ptr<const constrain::Constraint>;

@@ -114,7 +114,7 @@ http::ApiOptions api_options(const ServeOptions& options,
 void plan_serve(const ServeOptions& options, const engine::RunPlanner& planner,
                 ServePreparation& preparation) {
   engine::EngineOptions& wanted = preparation.engine;
-  wanted = engine_options(options.common);
+  wanted = engine_options(options.common, options.parallel == 0 ? parallel_most : options.parallel);
   wanted.prompt_cache = options.prompt_cache;
   preparation.service.scheduler.drafts = draft_options(options.common.speculate);
   const auto plan_for = [&](std::uint32_t parallel) {
@@ -131,6 +131,7 @@ void plan_serve(const ServeOptions& options, const engine::RunPlanner& planner,
 
 ServePreparation prepare_serve(const ServeOptions& options) {
   ServePreparation preparation;
+  read_draft_model(options.common.speculate);
   const engine::RunPlanner& planner =
       preparation.planner.emplace(options.common.model, gguf::ParseOptions{});
   plan_serve(options, planner, preparation);

@@ -5,21 +5,20 @@
 #include <memory>
 #include <string>
 
+#include "core/cli/draft_model.h"
 #include "core/cli/output.h"
+#include "core/error.h"
 #include "core/speculate/suffix_source.h"
 
 namespace sluice::cli {
 namespace {
 
-// Refuses the sources that this version does not have, with a message of their own.
+// Refuses the source that this version does not have, with a message of its own.
 CLI::Validator source_name() {
-  const CLI::Validator known = one_of({"auto", "off", "suffix", "ngram"});
+  const CLI::Validator known = one_of({"auto", "off", "suffix", "ngram", "draft"});
   return {[known](std::string& text) -> std::string {
-            if (text == "mtp" || text == "draft") {
-              return fmt::format(
-                  "this version has no drafts of the kind \"{}\": give auto or "
-                  "suffix",
-                  text);
+            if (text == "mtp") {
+              return "this version has no drafts of the kind \"mtp\": give auto, suffix or draft";
             }
             return known(text);
           },
@@ -34,12 +33,23 @@ void add_speculate_options(CLI::App& command, CommonOptions& options,
   command
       .add_option(
           "--speculate", options.speculate.mode,
-          "Guess the next tokens from what the text repeats, and check several in one step; the "
-          "text stays the same. auto does so where measured steps show that it is faster, suffix "
-          "(or ngram) wherever there is a guess")
+          "Guess the next tokens from what the text repeats, or with the model of --draft, and "
+          "check several in one step; the text stays the same. auto does so where measured steps "
+          "show that it is faster, suffix (or ngram) and draft wherever there is a guess")
       ->check(source_name())
-      ->type_name("auto|off|suffix|ngram")
+      ->type_name("auto|off|suffix|ngram|draft")
       ->capture_default_str()
+      ->group("Speculation");
+  command
+      .add_option_function<std::string>(
+          "--draft",
+          [&options](const std::string& path) {
+            options.speculate.draft_model = std::make_shared<DraftModel>(path);
+          },
+          "A small model with the same vocabulary, whose guesses are checked. It stays in memory "
+          "as a whole, within --budget")
+      ->transform(installed_model())
+      ->type_name("MODEL")
       ->group("Speculation");
   command
       .add_option("--draft-max", options.speculate.draft_max, "Most guesses for a text in one step")
@@ -49,15 +59,83 @@ void add_speculate_options(CLI::App& command, CommonOptions& options,
       ->group("Speculation");
 }
 
+void read_draft_model(const SpeculateOptions& speculate) {
+  if (speculate.draft_model) speculate.draft_model->read();
+}
+
+void plan_draft_model(const SpeculateOptions& speculate, std::uint32_t rows,
+                      engine::EngineOptions& options) {
+  const bool is_needed = speculate.mode == "draft";
+  if (is_needed && !speculate.draft_model) {
+    throw UsageError("--speculate draft needs a model that guesses: give --draft MODEL");
+  }
+  if (!speculate.draft_model) return;
+  if (!is_needed && speculate.mode != "auto") {
+    throw UsageError(fmt::format("--draft is of no use with --speculate {}: give auto or draft",
+                                 speculate.mode));
+  }
+  speculate.draft_model->plan_for(options, rows);
+}
+
+void settle_draft_model(const CommonOptions& common, const engine::RunPlanner& planner,
+                        engine::EngineOptions& options) {
+  const SpeculateOptions& speculate = common.speculate;
+  if (!speculate.draft_model) return;
+  speculate.draft_model->check_vocabulary(planner.tokenizer());
+  if (speculate.mode != "auto") return;
+  // A draft model brings about so much where it brings something.
+  constexpr double gain = 1.3;
+  const engine::PlannedRun with = planner.plan(options);
+  engine::EngineOptions alone = options;
+  alone.helper.clear();
+  const auto streamed = static_cast<double>(planner.plan(alone).work.streamed_bytes);
+  const bool pays =
+      with.plan.fits() && static_cast<double>(with.work.streamed_bytes) <= gain * streamed;
+  if (pays) return;
+  speculate.draft_model->close();
+  options = alone;
+  if (common.quiet) return;
+  warn(
+      fmt::format("--draft {}: left out, since its memory is worth more to the weights of the "
+                  "model; --speculate draft takes it all the same, --budget gives more",
+                  speculate.draft_model->path().string()));
+}
+
+void open_draft_model(const SpeculateOptions& speculate, const engine::Engine& engine,
+                      const engine::EngineOptions& options) {
+  if (options.helper.empty() || !engine.facts().takes_drafts) return;
+  speculate.draft_model->open(engine, options.on_load);
+}
+
+void close_draft_model(const SpeculateOptions& speculate) {
+  if (speculate.draft_model) speculate.draft_model->close();
+}
+
 serve::DraftOptions draft_options(const SpeculateOptions& options) {
   serve::DraftOptions drafts;
   if (options.is_off()) return drafts;
   drafts.row_max = options.draft_max;
   drafts.is_eager = options.mode != "auto";
-  drafts.make_source = [](const rows::Task& task) {
-    return std::make_unique<speculate::SuffixSource>(task.prediction);
+  const std::shared_ptr<DraftModel> model = options.draft_model;
+  if (model) drafts.bytes_per_token = serve::Drafter::bytes_per_token;
+  drafts.make_sources = [model, is_eager = drafts.is_eager](const rows::Task& task) {
+    // A prompt that the draft model would read for a few tokens costs more than it brings.
+    constexpr std::size_t prompt_per_token = 16;
+    const bool is_long = task.prompt.size() / prompt_per_token > task.tokens_max;
+    serve::DraftOptions::Sources sources;
+    if (!model || !is_eager) {
+      sources.push_back(std::make_unique<speculate::SuffixSource>(task.prediction));
+    }
+    const std::shared_ptr<serve::Drafter> drafter = model ? model->drafter() : nullptr;
+    if (drafter && (is_eager || !is_long)) sources.push_back(serve::make_draft_source(drafter));
+    return sources;
   };
   return drafts;
+}
+
+double draft_seconds(const SpeculateOptions& speculate) {
+  const auto drafter = speculate.draft_model ? speculate.draft_model->drafter() : nullptr;
+  return drafter ? drafter->seconds_each() : 0;
 }
 
 void warn_of_drafts(const CommonOptions& options, const engine::EngineFacts& facts) {
@@ -76,7 +154,14 @@ void report_drafts(const SpeculateOptions& options, const serve::SchedulerCounts
   report["tokens_per_step"] = 1 + static_cast<double>(counts.tokens_accepted) / steps;
   nlohmann::ordered_json& sources = report["speculation"] = nlohmann::ordered_json::object();
   if (options.is_off()) return;
-  sources["suffix"] = {{"drafted", counts.tokens_drafted}, {"accepted", counts.tokens_accepted}};
+  for (std::size_t kind = 0; kind < speculate::kind_names.size(); ++kind) {
+    const serve::DraftCounts& of_kind = counts.drafts_by_kind[kind];
+    const bool is_of_model = static_cast<speculate::Kind>(kind) == speculate::Kind::draft;
+    const bool is_used = is_of_model ? options.draft_model != nullptr : options.mode != "draft";
+    if (!is_used) continue;
+    sources[std::string(speculate::kind_names[kind])] = {{"drafted", of_kind.drafted},
+                                                         {"accepted", of_kind.accepted}};
+  }
 }
 
 }  // namespace sluice::cli

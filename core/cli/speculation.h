@@ -16,11 +16,34 @@ namespace sluice::cli {
 void add_speculate_options(CLI::App& command, CommonOptions& options,
                            const std::string& default_mode = "auto");
 
+// Reads the header of the model of --draft, if there is one: what it holds belongs to the program
+// when a plan of the other model is made.
+void read_draft_model(const SpeculateOptions& speculate);
+
+// Adds the lines of the model of --draft to the options of the model that it helps. At most `rows`
+// texts have its drafts at a time. Throws UsageError for options that do not go together.
+void plan_draft_model(const SpeculateOptions& speculate, std::uint32_t rows,
+                      engine::EngineOptions& options);
+
+// Before the model is opened: refuses a draft model with another vocabulary; and with --speculate
+// auto leaves out, with a warning, one whose memory is worth more to the weights.
+void settle_draft_model(const CommonOptions& common, const engine::RunPlanner& planner,
+                        engine::EngineOptions& options);
+
+// Loads the draft model, if it is in the options of the engine.
+void open_draft_model(const SpeculateOptions& speculate, const engine::Engine& engine,
+                      const engine::EngineOptions& options);
+
+void close_draft_model(const SpeculateOptions& speculate);
+
 // How a scheduler drafts with these options.
 serve::DraftOptions draft_options(const SpeculateOptions& options);
 
 // Warns that a model cannot do what the user asked for.
 void warn_of_drafts(const CommonOptions& options, const engine::EngineFacts& facts);
+
+// Seconds that the draft model takes for a token; 0 when there is none.
+double draft_seconds(const SpeculateOptions& speculate);
 
 // Adds to a report: drafted_tokens and accepted_tokens, in `speculation` also by source; and
 // tokens_per_step, what a text gains in a step that generates.

@@ -43,7 +43,8 @@ double guessed_slope(const engine::DecodeWork& work, std::uint32_t parallel) {
 std::uint64_t rows_bytes(const SchedulerOptions& options, std::uint64_t positions) {
   constexpr std::uint64_t position_bytes = 32, row_bytes = 2048;
   std::uint64_t row = positions * position_bytes + rows::header_bytes_max + row_bytes;
-  if (options.drafts.make_source) row += speculate::SuffixSource::bytes_of(positions);
+  if (options.drafts.make_sources) row += speculate::SuffixSource::bytes_of(positions);
+  row += positions * options.drafts.bytes_per_token;
   return options.parallel * row + options.kept_max * positions * sizeof(Token);
 }
 
@@ -219,8 +220,10 @@ void Scheduler::begin(Row& row) {
          fmt::format("{} positions are needed, but the cache holds {}: raise --budget",
                      row.positions(), positions_max_),
          rows::Outcome::End::failed);
-  } else if (options_.drafts.make_source && engine_.facts().takes_drafts && !row.task.pooling) {
-    row.source = options_.drafts.make_source(row.task);
+  } else if (options_.drafts.make_sources && engine_.facts().takes_drafts && !row.task.pooling) {
+    for (auto& source : options_.drafts.make_sources(row.task)) {
+      if (source) row.sources.push_back({std::move(source)});
+    }
   }
 }
 
@@ -257,7 +260,7 @@ bool Scheduler::start(Row& row) {
   }
   row.is_held = false;
   row.pool.clear();
-  row.use_source([&](speculate::Source& source) {
+  row.use_sources([&](speculate::Source& source) {
     source.forget();
     source.accepted(row.tokens.whole());
   });
@@ -476,7 +479,7 @@ void Scheduler::take_tokens(Row& row, std::span<const float> logits) {
     count_evaluated(row, row.step_tokens.size() - row.drafts + right);
   }
   if (row.over) return finish(row, *row.over);
-  row.tell_source(row.tokens.from(before));
+  row.tell_sources(row.tokens.from(before));
   if (row.drafts != 0 && row.task.is_endless) forget(row);
 }
 

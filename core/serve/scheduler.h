@@ -33,6 +33,7 @@
 // Threads: used by one thread.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <exception>
 #include <functional>
@@ -54,10 +55,13 @@
 namespace sluice::serve {
 
 struct DraftOptions {
-  // Makes the source of the drafts of a row. Empty: nothing is drafted. A source that throws is
-  // no longer asked.
-  std::function<std::unique_ptr<speculate::Source>(const rows::Task&)> make_source = {};
-  std::uint32_t row_max = 7;  // drafts of a row in a step
+  using Sources = std::vector<std::unique_ptr<speculate::Source>>;
+
+  // Makes the sources of the drafts of a row, those first that cost nothing. Empty: nothing is
+  // drafted. A source that throws is no longer asked.
+  std::function<Sources(const rows::Task&)> make_sources = {};
+  std::uint64_t bytes_per_token = 0;  // that sources hold besides those of speculate
+  std::uint32_t row_max = 7;          // drafts of a row in a step
   // Drafts all that there is room for, whether or not the measured times of steps speak for it.
   bool is_eager = false;
 };
@@ -73,6 +77,11 @@ struct SchedulerOptions {
   DraftOptions drafts = {};
 };
 
+struct DraftCounts {
+  std::uint64_t drafted = 0;
+  std::uint64_t accepted = 0;  // of these, those that were right
+};
+
 struct SchedulerCounts {
   std::uint64_t steps = 0;
   std::uint64_t prompt_tokens_evaluated = 0;  // for the first time
@@ -84,7 +93,8 @@ struct SchedulerCounts {
   std::uint64_t row_steps = 0;      // how often a row got tokens out of a step
   std::uint64_t tokens_drafted = 0;
   std::uint64_t tokens_accepted = 0;  // of these, those that were right
-  std::uint64_t running_max = 0;      // most sequences in one step
+  std::array<DraftCounts, speculate::kind_names.size()> drafts_by_kind = {};  // of the same
+  std::uint64_t running_max = 0;  // most sequences in one step
   std::uint64_t rows_begun = 0;
   std::uint64_t prefix_hits = 0;  // rows that began with a shared prefix
   std::uint64_t preemptions = 0;
@@ -165,7 +175,8 @@ class Scheduler {
   void gather();
   std::size_t prompt_columns(const Row& row, std::size_t used) const;
   void add_drafts();
-  void propose(Row& row) const;
+  void propose(Row& row, std::size_t most, std::size_t columns, std::size_t tokens) const;
+  std::size_t most_drafts(Row& row) const;
   std::size_t count_evaluated(Row& row, std::size_t tokens);
   void advance(Row& row, std::size_t tokens, std::span<const float> logits);
   void take_tokens(Row& row, std::span<const float> logits);

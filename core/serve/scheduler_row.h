@@ -21,6 +21,31 @@
 
 namespace sluice::serve {
 
+// A source of a row, and what it was good for.
+struct RowSource {
+  std::unique_ptr<speculate::Source> source;  // null once it has thrown
+  speculate::Kind kind = source->kind();
+  speculate::Acceptance acceptance = {};
+  // One that costs time and does not pay rests for some steps, and then is tried again: each time
+  // after a longer rest.
+  std::uint32_t rest = 0, next_rest = rest_min;
+  static constexpr std::uint32_t rest_min = 16, rest_max = 256;
+
+  // Does something with the source. It has no say in the text, so what it throws is not the row's
+  // problem. Returns whether it has not thrown.
+  template <class Work>
+  bool use(const Work& work) noexcept {
+    if (!source) return false;
+    try {
+      work(*source);
+      return true;
+    } catch (...) {
+      source.reset();
+      return false;
+    }
+  }
+};
+
 // A row between its admission and its end. It has no sequence before it starts, and while it is
 // preempted. Making it takes over the task and does nothing that may throw; begin() does the rest.
 struct Scheduler::Row {
@@ -83,7 +108,7 @@ struct Scheduler::Row {
       tokens.add(read);
       completion.prompt_tokens += read.size();
       for (const Token token : read) sampler->accept_prompt(token);
-      tell_source(read);
+      tell_sources(read);
     }
   }
   // The mean needs the hidden states of all tokens, also of those that others have evaluated.
@@ -103,20 +128,12 @@ struct Scheduler::Row {
     return left != 0 && left <= 1 + known;
   }
 
-  // Does something with the source of drafts. It has no say in the text, so what it throws is not
-  // the row's problem.
   template <class Work>
-  void use_source(const Work& work) noexcept {
-    if (!source) return;
-    try {
-      work(*source);
-    } catch (...) {
-      source.reset();
-      proposal.clear();
-    }
+  void use_sources(const Work& work) noexcept {
+    for (RowSource& source : sources) source.use(work);
   }
-  void tell_source(std::span<const Token> added) noexcept {
-    use_source([&](speculate::Source& asked) { asked.accepted(added); });
+  void tell_sources(std::span<const Token> added) noexcept {
+    use_sources([&](speculate::Source& source) { source.accepted(added); });
   }
 
   // The next token, where it does not depend on logits.
@@ -138,14 +155,14 @@ struct Scheduler::Row {
   std::unique_ptr<constrain::Guide> guide;  // may be null
   std::vector<Token> forced;                // tokens that come next, in place of the model's choice
   std::size_t known = 0;                    // of the tokens, those that were known without logits
-  std::unique_ptr<speculate::Source> source;  // may be null
-  speculate::Acceptance acceptance;
-  std::vector<speculate::Draft> proposal;  // for the present step, which may have no room for all
-  std::vector<Token> step_tokens;          // of the present step, if it has drafts
-  std::size_t drafts = 0;                  // of these, the last ones
-  std::optional<rows::Finish> over;        // the text is, and how
-  std::string cancelled_because;           // empty: it goes on
-  std::exception_ptr problem;              // of the step that is computed
+  std::vector<RowSource> sources;           // of drafts
+  RowSource* asked = nullptr;               // of these, the one of the proposal
+  std::vector<speculate::Draft> proposal;   // for the present step, which may have no room for all
+  std::vector<Token> step_tokens;           // of the present step, if it has drafts
+  std::size_t drafts = 0;                   // of these, the last ones
+  std::optional<rows::Finish> over;         // the text is, and how
+  std::string cancelled_because;            // empty: it goes on
+  std::exception_ptr problem;               // of the step that is computed
   bool was_started = false;
   bool is_held = false;  // was preempted, and waits until a row ends
   bool has_ended = false;

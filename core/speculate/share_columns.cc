@@ -29,6 +29,24 @@ std::size_t likeliest(std::span<const Share> shares, std::span<const double> cha
 
 }  // namespace
 
+Worth worth_of(std::span<const double> rates, double seconds_each, std::size_t columns,
+               std::size_t tokens, const StepTimes& times) {
+  const double alone = times.seconds(columns);
+  if (alone <= 0) return {};
+  auto expected = static_cast<double>(tokens);
+  Worth best{0, gain_min * expected / alone};
+  double chance = 1;
+  for (std::size_t count = 1; count <= rates.size(); ++count) {
+    if (columns + count > StepTimes::columns_max) break;
+    chance *= rates[count - 1];
+    expected += chance;
+    const double seconds =
+        times.seconds(columns + count) + static_cast<double>(count) * seconds_each;
+    if (expected / seconds > best.tokens_per_s) best = {count, expected / seconds};
+  }
+  return best;
+}
+
 void share_columns(std::span<Share> shares, std::size_t most, std::size_t columns,
                    std::size_t tokens, const StepTimes* times) {
   std::vector<double> chances(shares.size(), 1);

@@ -7,9 +7,11 @@
 // Threads: a source belongs to one thread.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "core/tokenizer/tokenizer.h"
@@ -25,10 +27,23 @@ struct Draft {
 
 inline constexpr std::size_t grades = 16;
 
+// The grade of a draft of which is known only how many drafts stand before it.
+constexpr std::uint8_t grade_at(std::size_t place) {
+  return static_cast<std::uint8_t>(grades - 1 - (place < grades ? place : grades - 1));
+}
+
+// The kinds of sources, and what people call them.
+enum class Kind : std::uint8_t { suffix, draft };
+inline constexpr std::array<std::string_view, 2> kind_names = {"suffix", "draft"};
+
 class Source {
  public:
   virtual ~Source() = default;
 
+  virtual Kind kind() const = 0;
+  // How long a draft takes to be found, in seconds; 0 when that is not worth naming. A source for
+  // which it is gives its drafts grades by their place (grade_at).
+  virtual double seconds_each() const { return 0; }
   // Appends what may come next, in order, at most `most` tokens; nothing when it has no guess.
   virtual void propose(std::size_t most, std::vector<Draft>& drafts) = 0;
   // These tokens come next in the text: those of the prompt at first, and then the chosen ones,
