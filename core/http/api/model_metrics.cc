@@ -29,6 +29,21 @@ std::string labels_of(const plan::Line& line) {
   return fmt::format("line=\"{}\",kind=\"{}\"", line.name, plan::kind_name(line.kind));
 }
 
+// All lines of a metric stand together.
+void write_draft_metrics(MetricsText& text, const serve::SchedulerCounts& counts) {
+  const auto write = [&](const char* name, const char* help,
+                         std::uint64_t serve::DraftCounts::*of) {
+    for (std::size_t kind = 0; kind < speculate::kind_names.size(); ++kind) {
+      text.counter(name, kind == 0 ? help : "", number(counts.drafts_by_kind[kind].*of),
+                   fmt::format("source=\"{}\"", speculate::kind_names[kind]));
+    }
+  };
+  write("sluice_drafted_tokens_total", "Tokens that were guessed before they were chosen.",
+        &serve::DraftCounts::drafted);
+  write("sluice_accepted_tokens_total", "Of these, those that were right.",
+        &serve::DraftCounts::accepted);
+}
+
 }  // namespace
 
 void write_model_metrics(MetricsText& text, const serve::Service& service,
@@ -68,14 +83,11 @@ void write_model_metrics(MetricsText& text, const serve::Service& service,
       .counter("sluice_forced_tokens_total",
                "Of these, those that could only be one, and needed no pass of their own.",
                number(now.scheduler.tokens_forced))
-      .counter("sluice_drafted_tokens_total", "Tokens that were guessed before they were chosen.",
-               number(now.scheduler.tokens_drafted))
-      .counter("sluice_accepted_tokens_total", "Of these, those that were right.",
-               number(now.scheduler.tokens_accepted))
       .histogram("sluice_first_token_seconds", "From a request to its first token.",
                  host.first_token)
       .histogram("sluice_between_tokens_seconds", "Between two tokens of a text.",
                  host.between_tokens);
+  write_draft_metrics(text, now.scheduler);
   const plan::MemoryPlan& plan = service.engine().plan();
   for (const plan::Line& line : plan.lines) {
     text.gauge("sluice_planned_bytes", "Memory of the plan, by line.", number(line.bytes),
