@@ -3,9 +3,12 @@
 #include "core/tokenizer/tokenizer.h"
 
 #include <algorithm>
+#include <cctype>
 #include <limits>
 #include <map>
+#include <optional>
 #include <random>
+#include <set>
 #include <sstream>
 #include <stdexcept>
 
@@ -646,6 +649,138 @@ TEST_CASE("published tokenisations are reproduced") {
       CHECK(fixture->tokenizer->decode(expected) == texts[i]);
     }
   }
+}
+
+TEST_CASE("WordPiece reproduces published tokenisations") {
+  const auto fixture = open_fixture("vocab/bert-bge");
+  if (!fixture) SLUICE_SKIP("no fixture vocab/bert-bge");
+  const auto texts =
+      split_at(sluice::test::content(fixture->name + ".inp"), "\n__ggml_vocab_test__\n");
+  const auto lines = split_at(sluice::test::content(fixture->name + ".out"), "\n");
+  REQUIRE(texts.size() == 47);
+  REQUIRE(lines.size() >= texts.size());
+  const Tokenizer& tokenizer = *fixture->tokenizer;
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    CAPTURE(i, texts[i]);
+    std::istringstream line(lines[i]);
+    const Tokens expected{std::istream_iterator<Token>(line), std::istream_iterator<Token>()};
+    CHECK(tokenizer.encode(texts[i], plain) == expected);
+  }
+  // [CLS] in front, [SEP] behind a text that is read as a whole.
+  CHECK(tokenizer.encode("", {.add_end = true}) == Tokens{101, 102});
+  CHECK(tokenizer.encode("", {}) == Tokens{101});
+}
+
+// The words of an ASCII text, and the longest pieces of each, tried one by one.
+Tokens word_pieces_plainly(const Vocabulary& vocabulary, const std::string& text) {
+  std::vector<std::string> words(1);
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (std::isspace(byte) != 0) {
+      words.emplace_back();
+    } else if (std::ispunct(byte) != 0) {
+      words.emplace_back(1, c);
+      words.emplace_back();
+    } else if (std::iscntrl(byte) == 0) {
+      words.back() += static_cast<char>(std::tolower(byte));
+    }
+  }
+  Tokens tokens;
+  for (const std::string& word : words) {
+    if (word.empty()) continue;
+    std::string rest = "\u2581" + word;
+    Tokens found;
+    while (!rest.empty()) {
+      std::optional<std::size_t> best;
+      for (std::size_t i = 0; i < vocabulary.tokens.size(); ++i) {
+        const bool is_longer =
+            !best || vocabulary.tokens[i].size() > vocabulary.tokens[*best].size();
+        if (vocabulary.types[i] == TokenType::normal && is_longer &&
+            rest.starts_with(vocabulary.tokens[i])) {
+          best = i;
+        }
+      }
+      if (!best) {
+        found = {*vocabulary.unknown};
+        break;
+      }
+      found.push_back(static_cast<Token>(*best));
+      rest.erase(0, vocabulary.tokens[*best].size());
+    }
+    tokens.insert(tokens.end(), found.begin(), found.end());
+  }
+  return tokens;
+}
+
+Vocabulary word_piece_vocabulary() {
+  Vocabulary vocabulary;
+  vocabulary.source = "test";
+  vocabulary.kind = VocabularyKind::word_pieces;
+  vocabulary.add_space_prefix = false;
+  vocabulary.add_separator = true;
+  for (const char* text : {"[PAD]", "[UNK]", "[CLS]", "[SEP]"}) {
+    add_token(vocabulary, text, TokenType::control);
+  }
+  vocabulary.unknown = 1;
+  vocabulary.bos = 2;
+  vocabulary.separator = 3;
+  return vocabulary;
+}
+
+TEST_CASE("WordPiece takes the longest pieces of each word, or calls it unknown") {
+  std::mt19937 random(11);
+  for (int round = 0; round < 60; ++round) {
+    Vocabulary vocabulary = word_piece_vocabulary();
+    std::set<std::string> pieces;
+    for (int i = 0; i < 40; ++i) {
+      std::string piece = uniform(random, 0, 1) == 0 ? "\u2581" : "";
+      for (int n = uniform(random, 1, 3); n > 0; --n) {
+        piece += static_cast<char>('a' + uniform(random, 0, 3));
+      }
+      pieces.insert(piece);
+    }
+    pieces.insert({"\u2581,", "\u2581-", "\u2581a", "b"});
+    for (const std::string& piece : pieces) add_token(vocabulary, piece, TokenType::normal);
+    const auto tokenizer = make_tokenizer(vocabulary);
+    for (int i = 0; i < 40; ++i) {
+      const std::string text = random_text(
+          random, {"a", "b", "c", "d", "A", "D", " ", "  ", "\n", "\t", ",", "-", "\x01"}, 24);
+      CAPTURE(round, text);
+      CHECK(tokenizer->encode(text, plain) == word_pieces_plainly(vocabulary, text));
+    }
+    // Anything else is survived.
+    CHECK_NOTHROW(tokenizer->encode(random_bytes(random, 60), {}));
+    CHECK_NOTHROW(tokenizer->encode(random_unicode(random, 60), {}));
+  }
+}
+
+TEST_CASE("WordPiece folds capitals and accents as the file says") {
+  Vocabulary vocabulary = word_piece_vocabulary();
+  for (const char* piece : {"\u2581resume", "\u2581r\u00e9sum\u00e9", "\u2581R\u00c9SUM\u00c9",
+                            "\u2581\u4e2d", "\u2581\u6587", "\u2581\u0438\u043c\u044f"}) {
+    add_token(vocabulary, piece, TokenType::normal);
+  }
+  const auto ids = [&](const std::string& text) {
+    return make_tokenizer(vocabulary)->encode(text, plain);
+  };
+  CHECK(ids("R\u00c9SUM\u00c9") == Tokens{4});
+  CHECK(ids("re\u0301sume\u0301") == Tokens{4});  // accents as characters of their own
+  CHECK(ids("\u4e2d\u6587") == Tokens{8, 9});
+  CHECK(ids("\u0418\u041c\u042f\u00ad \u200b") == Tokens{10});  // what is not seen is dropped
+  CHECK(ids("resume\u2026") == Tokens{4, 1});                   // punctuation is a word
+  vocabulary.strips_accents = false;
+  CHECK(ids("R\u00c9SUM\u00c9") == Tokens{5});
+  vocabulary.makes_lowercase = false;
+  CHECK(ids("R\u00c9SUM\u00c9") == Tokens{6});
+}
+
+TEST_CASE("a pair of texts has what the model wants around and between them") {
+  Vocabulary vocabulary = word_piece_vocabulary();
+  add_token(vocabulary, "\u2581a", TokenType::normal);
+  add_token(vocabulary, "\u2581b", TokenType::normal);
+  CHECK(make_tokenizer(vocabulary)->encode_pair("a", "b") == Tokens{2, 4, 3, 5});
+  vocabulary.add_eos = true;
+  CHECK(make_tokenizer(vocabulary)->encode_pair("a", "b") == Tokens{2, 4, 3, 3, 5, 3});
 }
 
 TEST_CASE("real vocabularies give any text back") {

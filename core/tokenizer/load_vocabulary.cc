@@ -23,14 +23,14 @@ VocabularyKind kind_of(const gguf::Metadata& metadata) {
   if (model == "llama") return VocabularyKind::sentencepiece;
   if (model == "gpt2") return VocabularyKind::byte_level;
   if (model == "gemma4") return VocabularyKind::character_level;
+  if (model == "bert") return VocabularyKind::word_pieces;
 
   struct Known {
     std::string_view model;
     std::string_view name;
   };
-  static constexpr std::array<Known, 6> others = {{
+  static constexpr std::array<Known, 5> others = {{
       {"t5", "SentencePiece unigram (UGM)"},
-      {"bert", "WordPiece"},
       {"rwkv", "RWKV world"},
       {"plamo2", "PLaMo-2"},
       {"no_vocab", "no vocabulary at all"},
@@ -41,8 +41,8 @@ VocabularyKind kind_of(const gguf::Metadata& metadata) {
     if (known.model == model) what += fmt::format(" ({})", known.name);
   }
   throw metadata.error(key, fmt::format("the kind of tokenizer {} is not supported; supported are "
-                                        "'llama' (SentencePiece BPE), 'gpt2' (byte-level BPE) and "
-                                        "'gemma4' (BPE on characters)",
+                                        "'llama' (SentencePiece BPE), 'gpt2' (byte-level BPE), "
+                                        "'gemma4' (BPE on characters) and 'bert' (WordPiece)",
                                         what));
 }
 
@@ -122,6 +122,7 @@ struct Defaults {
 Defaults defaults_of(Vocabulary& vocabulary) {
   if (vocabulary.kind == VocabularyKind::sentencepiece) return {1, 2, 0, true};
   if (vocabulary.kind == VocabularyKind::character_level) return {{}, {}, {}, true};
+  if (vocabulary.kind == VocabularyKind::word_pieces) return {101, {}, 100, true};
   const PretokenizerTraits traits = choose_pretokenizer(vocabulary);
   return {traits.has_bos ? std::optional<Token>(11) : std::nullopt, 11, std::nullopt,
           traits.adds_bos};
@@ -159,10 +160,15 @@ void load_added_tokens(const gguf::Metadata& metadata, bool adds_bos, Vocabulary
         "none: texts start without");
     vocabulary.add_bos = false;
   }
-  if (metadata.find_bool(key_of("add_eos_token")).value_or(false)) {
+  const bool is_of_pieces = vocabulary.kind == VocabularyKind::word_pieces;
+  vocabulary.add_eos = metadata.find_bool(key_of("add_eos_token")).value_or(false);
+  vocabulary.add_separator = metadata.find_bool(key_of("add_sep_token")).value_or(is_of_pieces);
+  const std::string architecture(metadata.find_string("general.architecture").value_or(""));
+  const bool makes_vectors = is_of_pieces || metadata.contains(architecture + ".pooling_type");
+  if (vocabulary.add_eos && !makes_vectors) {
     vocabulary.warnings.push_back(
-        "tokenizer.ggml.add_eos_token is not followed: a prompt that ends in EOS has nothing to "
-        "continue");
+        "tokenizer.ggml.add_eos_token is followed for embeddings only: a prompt that ends in EOS "
+        "has nothing to continue");
   }
 }
 
@@ -171,6 +177,10 @@ void load_special_tokens(const gguf::Metadata& metadata, Vocabulary& vocabulary)
   vocabulary.bos = load_id(metadata, "bos", defaults.bos, vocabulary);
   vocabulary.eos = load_id(metadata, "eos", defaults.eos, vocabulary);
   vocabulary.unknown = load_id(metadata, "unknown", defaults.unknown, vocabulary);
+  const bool is_of_pieces = vocabulary.kind == VocabularyKind::word_pieces;
+  const auto separator = is_of_pieces ? std::optional<Token>(102) : std::nullopt;
+  // The name of the key is misspelt in all files.
+  vocabulary.separator = load_id(metadata, "seperator", separator, vocabulary);
   vocabulary.eot = load_id(metadata, "eot", std::nullopt, vocabulary);
   vocabulary.eom = load_id(metadata, "eom", std::nullopt, vocabulary);
   vocabulary.fim_pad = load_id(metadata, "fim_pad", std::nullopt, vocabulary);
@@ -207,6 +217,11 @@ Vocabulary load_vocabulary(const gguf::Metadata& metadata) {
     vocabulary.scores = load_scores(metadata);
     vocabulary.add_space_prefix = space_prefix.value_or(true);
     vocabulary.control_takes_space = is_phi3(metadata);
+  } else if (vocabulary.kind == VocabularyKind::word_pieces) {
+    vocabulary.add_space_prefix = false;
+    vocabulary.makes_lowercase = metadata.find_bool(key_of("normalizer.lowercase")).value_or(true);
+    vocabulary.strips_accents =
+        metadata.find_bool(key_of("normalizer.strip_accents")).value_or(vocabulary.makes_lowercase);
   } else {
     vocabulary.merges = copy_of(metadata.require_strings(key_of("merges")));
     vocabulary.add_space_prefix = false;

@@ -11,6 +11,7 @@
 #include "core/tokenizer/character_bpe.h"
 #include "core/tokenizer/sentencepiece_bpe.h"
 #include "core/tokenizer/vocabulary_tokenizer.h"
+#include "core/tokenizer/word_pieces.h"
 
 namespace sluice::tokenizer {
 
@@ -51,6 +52,8 @@ std::unique_ptr<Tokenizer> make_tokenizer(Vocabulary vocabulary) {
       return std::make_unique<ByteBpe>(vocabulary);
     case VocabularyKind::character_level:
       return std::make_unique<CharacterBpe>(vocabulary);
+    case VocabularyKind::word_pieces:
+      return std::make_unique<WordPieces>(vocabulary);
   }
   std::abort();
 }
@@ -68,9 +71,32 @@ VocabularyTokenizer::VocabularyTokenizer(const Vocabulary& vocabulary)
       add_bos_(vocabulary.add_bos && vocabulary.bos.has_value()),
       add_space_prefix_(vocabulary.add_space_prefix &&
                         vocabulary.kind == VocabularyKind::sentencepiece) {
+  // WordPiece ends a text with its separator. The others end it with EOS, and have a separator in
+  // pairs only. (In a pair both ends stand there, if the file asks for both: "</s></s>".)
+  const std::optional<Token> eos = vocabulary.eos ? vocabulary.eos : vocabulary.separator;
+  if (vocabulary.add_eos && eos) pair_end_.push_back(*eos);
+  if (vocabulary.add_separator && vocabulary.separator) between_.push_back(*vocabulary.separator);
+  text_end_ = vocabulary.kind == VocabularyKind::word_pieces ? between_ : pair_end_;
   for (int byte = 0; byte < 256; ++byte) {
     if (pieces_.byte_token(static_cast<std::uint8_t>(byte)) < 0) unknown_is_text_ = true;
   }
+}
+
+std::vector<Token> Tokenizer::encode_pair(std::string_view query, std::string_view text) const {
+  std::vector<Token> tokens = encode(query, {.add_end = true});
+  const std::vector<Token> behind = encode(text, {.add_bos = false, .add_end = true});
+  tokens.insert(tokens.end(), behind.begin(), behind.end());
+  return tokens;
+}
+
+std::vector<Token> VocabularyTokenizer::encode_pair(std::string_view query,
+                                                    std::string_view text) const {
+  std::vector<Token> tokens = encode(query, {});
+  const std::vector<Token> behind = encode(text, {.add_bos = false});
+  for (const std::vector<Token>& part : {pair_end_, between_, behind, pair_end_}) {
+    tokens.insert(tokens.end(), part.begin(), part.end());
+  }
+  return tokens;
 }
 
 std::vector<Token> VocabularyTokenizer::encode(std::string_view text,
@@ -78,6 +104,7 @@ std::vector<Token> VocabularyTokenizer::encode(std::string_view text,
   std::vector<Token> tokens;
   EncodePosition position;
   encode_piece(text, true, options, position, tokens);
+  if (options.add_end) tokens.insert(tokens.end(), text_end_.begin(), text_end_.end());
   return tokens;
 }
 

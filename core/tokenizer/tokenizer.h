@@ -1,5 +1,6 @@
 // Text to token ids and back, from the vocabulary in a GGUF file: SentencePiece-style BPE with
-// scores ("llama"), and BPE with merges on bytes ("gpt2") or characters ("gemma4").
+// scores ("llama"), BPE with merges on bytes ("gpt2") or characters ("gemma4"), and WordPiece
+// ("bert").
 //
 // A tokenizer is immutable after construction; any number of threads may use one.
 #pragma once
@@ -24,6 +25,9 @@ using Token = std::int32_t;
 struct EncodeOptions {
   bool add_bos = true;         // put the BOS token in front if the model wants one
   bool parse_special = false;  // recognise control tokens written out in the text
+  // Put behind it what the model wants at the end of a text that it reads as a whole, to make a
+  // vector of it; a text to be continued has no end.
+  bool add_end = false;
 };
 
 // Where the encoding of a text stands that comes in pieces (core/tokenizer/text_encoder.h).
@@ -78,6 +82,11 @@ class Tokenizer {
   virtual std::optional<Token> bos() const = 0;
   virtual std::optional<Token> eos() const = 0;
   virtual bool adds_bos() const = 0;
+  // What EncodeOptions::add_end puts behind a text.
+  virtual std::span<const Token> text_end() const { return {}; }
+  // The tokens of a query and a text that is rated by it, together: each encoded without
+  // specials, and what the model wants around and between them.
+  virtual std::vector<Token> encode_pair(std::string_view query, std::string_view text) const;
 
   // What a user should know, such as an unknown pre-tokenizer and its substitute. Often empty.
   virtual const std::vector<std::string>& warnings() const = 0;

@@ -224,7 +224,9 @@ void check_vocabulary(const Vocabulary& vocabulary) {
   if (!vocabulary.types.empty()) check_length(vocabulary, types_key, vocabulary.types.size());
   check_byte_tokens(vocabulary);
   if (vocabulary.kind == VocabularyKind::sentencepiece) check_scores(vocabulary);
-  if (vocabulary.kind != VocabularyKind::sentencepiece) check_merges(vocabulary);
+  const bool has_merges = vocabulary.kind == VocabularyKind::byte_level ||
+                          vocabulary.kind == VocabularyKind::character_level;
+  if (has_merges) check_merges(vocabulary);
   check_id(vocabulary, "bos", vocabulary.bos);
   check_id(vocabulary, "eos", vocabulary.eos);
   check_id(vocabulary, "eot", vocabulary.eot);

@@ -27,6 +27,7 @@ enum class VocabularyKind {
   sentencepiece,    // tokenizer.ggml.model "llama": characters, scores
   byte_level,       // "gpt2": bytes, merges
   character_level,  // "gemma4": characters, merges
+  word_pieces,      // "bert": words, longest pieces
 };
 
 struct Vocabulary {
@@ -44,12 +45,16 @@ struct Vocabulary {
   std::optional<Token> eot;
   std::optional<Token> eom;
   std::optional<Token> unknown;
+  std::optional<Token> separator;
   std::optional<Token> fim_pad;
   std::optional<Token> fim_rep;
   std::optional<Token> fim_sep;
   std::vector<Token> more_ends;  // besides eos, in files that name several
 
   bool add_bos = true;
+  bool add_eos = false, add_separator = false;  // behind a text of which a vector is made
+  // Of word_pieces: what is done to a text first.
+  bool makes_lowercase = true, strips_accents = true;
   // Of sentencepiece: a text is encoded as if a space stood before it.
   bool add_space_prefix = true;
   // White space to the right of a control token belongs to the token (Phi-3). This applies only to
@@ -63,9 +68,7 @@ struct Vocabulary {
 };
 
 // Reads the tokenizer.ggml.* keys and checks each by itself. An id of 2^32-1 or -1 means that there
-// is no such token. tokenizer.ggml.add_eos_token causes a warning and is ignored: it is meant for
-// training and embeddings, and a prompt that ends in EOS has nothing to continue. Throws
-// ModelError.
+// is no such token. Throws ModelError.
 Vocabulary load_vocabulary(const gguf::Metadata& metadata);
 
 // Throws ModelError, naming the key, when the parts do not fit together: lengths that differ, a

@@ -36,6 +36,8 @@ class VocabularyTokenizer : public Tokenizer {
   std::optional<Token> bos() const final { return bos_; }
   std::optional<Token> eos() const final { return eos_; }
   bool adds_bos() const final { return add_bos_; }
+  std::span<const Token> text_end() const final { return text_end_; }
+  std::vector<Token> encode_pair(std::string_view query, std::string_view text) const final;
   const std::vector<std::string>& warnings() const final { return warnings_; }
 
  protected:
@@ -56,6 +58,7 @@ class VocabularyTokenizer : public Tokenizer {
   void append_symbols(std::string_view word, const Merger& merger, std::vector<Token>& out) const;
 
   const PieceTable& pieces() const { return pieces_; }
+  std::optional<Token> unknown() const { return unknown_; }
   bool add_space_prefix() const { return add_space_prefix_; }
 
  private:
@@ -73,6 +76,9 @@ class VocabularyTokenizer : public Tokenizer {
   std::optional<Token> bos_;
   std::optional<Token> eos_;
   std::optional<Token> unknown_;
+  std::vector<Token> text_end_;  // see text_end()
+  std::vector<Token> pair_end_;  // behind each text of a pair
+  std::vector<Token> between_;   // the texts of a pair, besides
   bool add_bos_;
   bool add_space_prefix_;
   // The unknown token may stand for ordinary text, since some byte has no token of its own.
