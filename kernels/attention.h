@@ -54,6 +54,11 @@ struct AttentionArgs {
   float softcap;             // scores become softcap * tanh(score / softcap); 0 means none
   const float* sink_logits;  // [query_heads]: one more score for each head, used without scale or
                              // cap; it takes a share of the probability, has no value; null: none
+  // [positions]: how far the first query is from each position. Each further query stands one
+  // position later, so its distances begin one number before. Scores lose slope times the distance
+  // (ALiBi); null: nothing. Only of floats and halves, with one column and without a window.
+  const float* distances;
+  float slope;
   float* scores;             // scratch [columns][query_heads][score_stride]
   std::size_t score_stride;  // at least attention_scratch() floats
   float* out;                // [columns][query_heads][value_dim], columns out_stride floats apart

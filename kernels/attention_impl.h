@@ -38,7 +38,12 @@ void attention(const AttentionArgs& args) {
     float* scores = scores_of(args, i);
     const std::size_t seen = sight_of(args, i).size();
     by_sixteen(seen, [&](std::size_t k, std::size_t count) {
-      store(finished_score(args, load(scores + k, count)), scores + k, count);
+      F32x16 score = finished_score(args, load(scores + k, count));
+      if (args.distances != nullptr) {
+        const F32x16 distance = load(args.distances - i + k, count);
+        score = score - broadcast(args.slope) * distance;
+      }
+      store(score, scores + k, count);
     });
     softmax(scores, seen, sink_logit_of(args, i));
   }

@@ -513,8 +513,10 @@ TEST_CASE("the file says how hidden states are pooled") {
   CHECK(pooling_of(std::nullopt) == Pooling::last);
   CHECK(pooling_of(0) == Pooling::last);
   CHECK(pooling_of(1) == Pooling::mean);
+  CHECK(pooling_of(2) == Pooling::first);
   CHECK(pooling_of(3) == Pooling::last);
-  for (const std::int64_t other : {2, 4, 77, -7}) {
+  CHECK(pooling_of(std::nullopt, true) == Pooling::mean);
+  for (const std::int64_t other : {4, 77, -7}) {
     CHECK_THROWS_AS(pooling_of(other), sluice::ModelError);
   }
   Pool pool(Pooling::mean);

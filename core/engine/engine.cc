@@ -369,6 +369,9 @@ class LoadedEngine final : public Engine {
     return results_;
   }
 
+  std::vector<float> text_vector(std::span<const float> pooled) const override {
+    return prepared_.planned.decoder->text_head().apply(pooled);
+  }
   std::uint32_t step_columns() const override { return plan().chunk; }
   std::uint32_t step_logits() const override { return plan().logits_columns; }
   std::uint32_t free_positions() const override { return stepper_->cache().free_positions(); }
@@ -493,11 +496,25 @@ class LoadedEngine final : public Engine {
     facts_.cuts_back = plan().cuts_back();
     facts_.takes_drafts = prepared_.planned.decoder->takes_drafts() &&
                           (!facts_.has_states || plan().kept_columns != 0);
-    facts_.pooling_type = opened_->model.metadata().find_int(facts_.architecture + ".pooling_type");
+    state_text_facts();
     facts_.weights_bytes = opened_->model.data_bytes();
     facts_.work = decode_work(prepared_.planned);
     facts_.pinned_bytes = plan().tape.pinned_bytes;
     facts_.planned_peak_bytes = plan().total_bytes();
+  }
+
+  void state_text_facts() {
+    const model::TextHead& head = prepared_.planned.decoder->text_head();
+    facts_.is_encoder = hyper_parameters().is_encoder;
+    facts_.makes_scores = head.makes_scores();
+    facts_.text_numbers = head.outputs();
+    facts_.has_text_head = head.has_parts();
+    const auto pair = opened_->model.metadata().find_string("tokenizer.chat_template.rerank");
+    facts_.rerank_template = std::string(pair.value_or(""));
+    facts_.pooling_type = opened_->model.metadata().find_int(facts_.architecture + ".pooling_type");
+    if (facts_.makes_scores) {
+      facts_.pooling_type = static_cast<std::int64_t>(head.spec().scored_pooling);
+    }
   }
 
   std::unique_ptr<const OpenedModel> opened_;

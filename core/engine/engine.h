@@ -65,6 +65,9 @@ struct EngineOptions : plan::RunSettings {
   std::function<void(const std::string& line)> on_change = {};
 };
 
+// What to say where a text is wanted of a model that sees whole texts and writes none.
+std::string no_text_of(const std::string& architecture);
+
 // Facts about the engine, for `bench`, --report and the end of a run.
 struct EngineFacts {
   std::string model_name;  // general.name, may be empty
@@ -88,8 +91,13 @@ struct EngineFacts {
   // there are states or windows.
   bool cuts_back = false;
   // How the file says to make one embedding of the hidden states of a text, if it does: the number
-  // of llama.cpp's enum llama_pooling_type.
+  // of llama.cpp's enum llama_pooling_type. Of a reranker, how to make what is scored.
   std::optional<std::int64_t> pooling_type;
+  bool is_encoder = false;          // writes no text, and wants all tokens of a text in one step
+  bool makes_scores = false;        // a reranker or a classifier: text_vector() gives scores
+  bool has_text_head = false;       // pooled states go through Engine::text_vector()
+  std::uint32_t text_numbers = 0;   // of an embedding, or scores
+  std::string rerank_template;      // with {query} and {document}; empty: the file has none
   std::uint64_t weights_bytes = 0;  // all tensors of the file
   DecodeWork work;                  // of a step of one token
   std::uint64_t pinned_bytes = 0;
@@ -255,6 +263,10 @@ class Engine {
   // std::system_error when weights cannot be read; and what EngineOptions::stop_check throws.
   // Nothing has changed then, and the step may be tried again.
   virtual std::span<const std::span<const float>> step(std::span<const SequenceWork> works) = 0;
+  // What the model makes of the pooled hidden states of a text: EngineFacts::text_numbers numbers.
+  virtual std::vector<float> text_vector(std::span<const float> pooled) const {
+    return {pooled.begin(), pooled.end()};
+  }
   virtual std::uint32_t step_columns() const = 0;    // most tokens of a step
   virtual std::uint32_t step_logits() const = 0;     // most tokens of a step with logits
   virtual std::uint32_t free_positions() const = 0;  // that new_sequence() can still reserve

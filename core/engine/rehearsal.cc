@@ -189,7 +189,9 @@ double Rehearsal::time_step() {
     cache_.prepare(sequence, static_cast<std::uint32_t>(each));
   }
   planned_.decoder->run_layers(compute_, {columns_, cache_, x_.data()});
-  planned_.decoder->run_head(compute_, x_.data(), columns_.size(), logits_.data());
+  if (planned_.decoder->has_head()) {
+    planned_.decoder->run_head(compute_, x_.data(), columns_.size(), logits_.data());
+  }
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 

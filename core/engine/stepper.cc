@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "core/engine/engine.h"
 #include "core/error.h"
 
 namespace sluice::engine {
@@ -22,6 +23,13 @@ std::uint32_t short_tokens(const model::Decoder& decoder, const kvcache::Window&
 }
 
 }  // namespace
+
+std::string no_text_of(const std::string& architecture) {
+  return fmt::format(
+      "a model of architecture {} writes no text: it makes vectors of texts, with `sluice embed`, "
+      "`sluice rerank` and /v1/embeddings",
+      architecture);
+}
 
 void require_room(const kvcache::Sequence& sequence, std::size_t length, std::size_t count) {
   if (count <= sequence.capacity() - length) return;
@@ -44,8 +52,9 @@ Stepper::Stepper(model::Decoder& decoder, const plan::MemoryPlan& plan,
       cache_(plan.cache, kernels),
       compute_(kernels, team, tape, decoder.size_max(), plan.chunk, plan.tape_options.held_max),
       x_(std::size_t{plan.chunk} * decoder.hyper_parameters().embedding * sizeof(float)),
-      logits_(std::size_t{plan.logits_columns} * decoder.hyper_parameters().vocabulary *
-              sizeof(float)) {
+      logits_(decoder.has_head() ? std::size_t{plan.logits_columns} *
+                                       decoder.hyper_parameters().vocabulary * sizeof(float)
+                                 : 0) {
   decoder_.allocate({plan.chunk, team.size(), plan.cache, plan.kept_columns});
   base::check(
       decoder_.held_bytes() + compute_.held_bytes() + x_.size() == plan.bytes_of("activations") &&
@@ -60,8 +69,9 @@ void Stepper::run(std::span<const StepPart> parts) {
   std::size_t wanted = 0;
   for (const StepPart& part : parts) wanted += part.logits;
   // A step without logits ends before the head, and the head should not be read ahead.
-  tape_.expect_step_end(wanted == 0 ? decoder_.head_turn()
-                                    : std::numeric_limits<std::size_t>::max());
+  tape_.expect_step_end(wanted == 0 && decoder_.has_head()
+                            ? decoder_.head_turn()
+                            : std::numeric_limits<std::size_t>::max());
   embed(parts);
   find_kept(parts);
   const auto has_sink = [](const StepPart& part) { return part.on_hidden != nullptr; };
@@ -134,8 +144,13 @@ void Stepper::tell_hidden(std::span<const StepPart> parts, const float* hidden) 
 
 void Stepper::check(std::span<const StepPart> parts) const {
   const std::uint32_t vocabulary = decoder_.hyper_parameters().vocabulary;
+  const bool is_encoder = decoder_.hyper_parameters().is_encoder;
   std::size_t columns = 0, wanted = 0;
   for (const StepPart& part : parts) {
+    if (is_encoder && (part.logits != 0 || part.sequence->length() != 0)) {
+      throw UsageError(part.logits != 0 ? no_text_of(decoder_.hyper_parameters().architecture)
+                                        : "the tokens of a text come in one step");
+    }
     if (part.tokens.empty()) throw UsageError("there is no token to evaluate");
     require_room(*part.sequence, part.sequence->length(), part.tokens.size());
     for (const Token token : part.tokens) {

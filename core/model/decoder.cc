@@ -21,12 +21,29 @@ std::size_t Decoder::add_cache_layer(const kvcache::LayerShape& shape) {
 }
 
 void Decoder::finish() {
-  output_norm_ = read_norm(layout_, hp_, options_.final_norm);
-  // Models with a tied head use the token embedding for both.
-  head_ = layout_.matrix(layout_.has("output.weight") ? "output.weight" : "token_embd.weight",
-                         hp_.embedding, hp_.vocabulary);
-  head_bias_ = layout_.optional_vector("output.bias", {hp_.vocabulary});
+  read_embedding_tensors();
+  if (options_.final_norm != nullptr) output_norm_ = read_norm(layout_, hp_, options_.final_norm);
+  if (has_head()) {
+    // Models with a tied head use the token embedding for both.
+    head_ = layout_.matrix(layout_.has("output.weight") ? "output.weight" : "token_embd.weight",
+                           hp_.embedding, hp_.vocabulary);
+    head_bias_ = layout_.optional_vector("output.bias", {hp_.vocabulary});
+  }
+  text_head_ = TextHead(layout_, hp_, options_.text_head);
   layout_.check_all_declared(hp_.layers, hp_.predicting);
+}
+
+void Decoder::read_embedding_tensors() {
+  if (options_.embedding_norm == nullptr) return;
+  embedding_norm_ = read_norm(layout_, hp_, options_.embedding_norm);
+  // Every text is of the first type.
+  const char* const types = "token_types.weight";
+  if (const gguf::TensorInfo* tensor = layout_.model().find_tensor(types)) {
+    token_type_ = layout_.vector(types, {hp_.embedding, tensor->dims[1]}).first(hp_.embedding);
+  }
+  if (options_.has_position_table) {
+    positions_ = layout_.vector("position_embd.weight", {hp_.embedding, hp_.context});
+  }
 }
 
 // Calls f(block) for all blocks of the layers.
@@ -122,9 +139,24 @@ void Decoder::run_layers(Compute& compute, const Step& step) {
                    }
                  });
   }
+  if (!embedding_norm_.empty()) embed(compute, step);
   Pass pass{compute, step.cache, step.columns, stretches_, step.kept, buffers_.kept};
   if (prologue_) prologue_->run(pass, step.x, nullptr);
   for (const Residual& residual : residuals_) run(pass, residual, step.x);
+}
+
+// Adds to the embedded tokens what they are besides, and normalises the sum.
+void Decoder::embed(Compute& compute, const Step& step) const {
+  const std::size_t e = hp_.embedding;
+  const kernels::VectorOps& ops = compute.ops();
+  compute.for_each(step.columns.size(), [&](std::size_t, std::size_t begin, std::size_t end) {
+    for (std::size_t c = begin; c < end; ++c) {
+      float* const x = step.x + c * e;
+      if (!token_type_.empty()) ops.add(token_type_.data(), e, x);
+      if (!positions_.empty()) ops.add(positions_.data() + step.columns[c].position * e, e, x);
+      embedding_norm_.apply(ops, x, x);
+    }
+  });
 }
 
 void Decoder::replay(Compute& compute, std::span<const Column> columns,
@@ -160,11 +192,18 @@ void Decoder::run(Pass& pass, const Residual& residual, float* x) {
   }
   residual.block->run(pass, in, buffers_.normed);
   add_to_stream(pass, residual, buffers_.normed, x);
-  if (residual.stream_scale.empty()) return;
-  for_each_row(pass.compute, pass.columns.size(), hp_.embedding,
-               [&](std::size_t at, std::size_t n) {
-                 pass.compute.ops().scale(x + at, n, residual.stream_scale.front());
-               });
+  const std::size_t columns = pass.columns.size();
+  const kernels::VectorOps& ops = pass.compute.ops();
+  if (!residual.stream_scale.empty()) {
+    for_each_row(pass.compute, columns, hp_.embedding, [&](std::size_t at, std::size_t n) {
+      ops.scale(x + at, n, residual.stream_scale.front());
+    });
+  }
+  if (!residual.sum_norm.empty()) normalise(pass.compute, x, columns, residual.sum_norm, x);
+  if (residual.second_sum_norm.empty()) return;
+  for_each_row(pass.compute, columns, hp_.embedding,
+               [&](std::size_t at, std::size_t n) { ops.add(buffers_.kept + at, n, x + at); });
+  normalise(pass.compute, x, columns, residual.second_sum_norm, x);
 }
 
 // x += scale * post_norm(delta)
@@ -201,6 +240,7 @@ void Decoder::for_each_row(Compute& compute, std::size_t columns, std::size_t si
 }
 
 const float* Decoder::run_output_norm(Compute& compute, const float* x, std::size_t columns) const {
+  if (output_norm_.empty()) return x;
   normalise(compute, x, columns, output_norm_, buffers_.normed);
   return buffers_.normed;
 }

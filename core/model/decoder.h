@@ -1,5 +1,6 @@
 // A decoder: embedded tokens go through the layers, each of which adds to the residual stream; the
-// head turns the result into logits.
+// head turns the result into logits. An encoder is one without that head, whose tokens see the
+// whole text.
 //
 // The page of an architecture (core/model/families.h) makes a decoder: it reads its own metadata,
 // fills a Spec for each layer, and adds the blocks in the order of its paper. This needs only the
@@ -21,20 +22,23 @@
 #include "core/model/norm.h"
 #include "core/model/rotary_table.h"
 #include "core/model/step.h"
+#include "core/model/text_head.h"
 #include "core/model/weights.h"
 #include "kvcache/kv_cache.h"
 #include "topology/aligned_bytes.h"
 
 namespace sluice::model {
 
-// x = (x + scale * post_norm(block(norm(x)))) * stream_scale
+// x = sum_norm((x + scale * post_norm(block(norm(x)))) * stream_scale), and if there is a second
+// norm of sums, x = second_sum_norm(x + what x was before).
 struct Residual {
   Norm norm = {};  // empty: the block sees x itself
   std::unique_ptr<Block> block = {};
   std::unique_ptr<Block> beside = {};  // sees the same norm(x), and is added too; null in most
   Norm post_norm = {};                 // empty: none
   float scale = 1;
-  Vector stream_scale = {};  // [1]; empty: 1
+  Vector stream_scale = {};                  // [1]; empty: 1
+  Norm sum_norm = {}, second_sum_norm = {};  // empty: none; the second needs keeps_input
   bool keeps_input = false;  // x as it was is needed by a later block, as Pass::kept
 };
 
@@ -42,7 +46,12 @@ struct DecoderOptions {
   float embedding_scale = 1;  // of the embedded tokens; does not apply to a tied head
   // Embedded tokens go through a norm without weights.
   bool normalises_embeddings = false;
-  const char* final_norm = "output_norm.weight";
+  // Embedded tokens go through a norm of this name, once their positions and their type have been
+  // added, if the file has these: position_embd and token_types. Null: none of that (most models).
+  const char* embedding_norm = nullptr;
+  bool has_position_table = false;
+  const char* final_norm = "output_norm.weight";  // null: none
+  TextHeadSpec text_head = {};
   float logit_scale = 1;
   float logit_softcap = 0;  // logits become softcap * tanh(logits / softcap); 0: none
 };
@@ -99,7 +108,13 @@ class Decoder {
               std::size_t first);
 
   // The turn of the tape at which run_head() begins; run_layers() reads all turns before it.
-  std::size_t head_turn() const { return head_.slices.front().turn; }
+  std::size_t head_turn() const {
+    return has_head() ? head_.slices.front().turn : layout_.segments().size();
+  }
+  // Whether there are logits: not of an encoder.
+  bool has_head() const { return !hp_.is_encoder; }
+  // What makes a vector of a text of its pooled hidden states.
+  const TextHead& text_head() const { return text_head_; }
 
   // The hidden states [columns][E] of the columns of x after the output norm. Valid until the next
   // run_layers(), also after run_head(). Leaves x as it is.
@@ -118,6 +133,8 @@ class Decoder {
   template <typename F>
   void for_each_block(F&& f) const;
   Buffers place(Arena& arena, const BufferShape& shape) const;
+  void embed(Compute& compute, const Step& step) const;
+  void read_embedding_tensors();
   void find_stretches(std::span<const Column> columns);
   void run(Pass& pass, const Residual& residual, float* x);
   void add_to_stream(Pass& pass, const Residual& residual, float* delta, float* x);
@@ -133,6 +150,9 @@ class Decoder {
   std::vector<kvcache::LayerShape> cache_layers_;
   std::unique_ptr<Block> prologue_;  // null in most models
   std::vector<Residual> residuals_;
+  Vector token_type_, positions_;  // [E], [context][E]; empty in most models
+  Norm embedding_norm_;
+  TextHead text_head_;
   Norm output_norm_;
   Matrix head_;       // [V][E]
   Vector head_bias_;  // [V], empty in most models

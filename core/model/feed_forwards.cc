@@ -46,7 +46,8 @@ FeedForwardSpec FeedForwards::network(std::size_t layer, std::size_t width) cons
 Residual FeedForwards::residual(const LayerTensors& tensors, std::size_t layer,
                                 const Norm& norm) const {
   Residual out{.norm = norm};
-  if (layer < first_mixture_) {
+  const std::uint32_t period = spec_.mixture_period;
+  if (layer < first_mixture_ || (period != 0 && layer % period != 1)) {
     out.block = std::make_unique<FeedForward>(tensors, network(layer, width_[layer]));
     return out;
   }

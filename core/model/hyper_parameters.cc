@@ -70,20 +70,21 @@ std::uint32_t read_vocabulary(const Keys& keys, std::uint32_t embedding) {
 
 }  // namespace
 
-HyperParameters read_hyper_parameters(const Keys& keys, const NormKeys& norms) {
+HyperParameters read_hyper_parameters(const Keys& keys, const ModelKind& kind) {
   HyperParameters hp;
   hp.architecture = keys.architecture();
-  if (!keys.flag_or("attention.causal", true)) {
+  hp.is_encoder = kind.is_encoder;
+  if (!keys.flag_or("attention.causal", true) && !hp.is_encoder) {
     throw keys.error("attention.causal",
                      "is false: tokens see those after them, so the model cannot write text");
   }
   read_layers(keys, hp);
   hp.embedding = keys.count("embedding_length");
   hp.context = keys.count("context_length", context_max);
-  hp.norms_subtract_mean = norms.subtracts_mean;
+  hp.norms_subtract_mean = kind.subtracts_mean;
   const char* epsilon =
-      norms.subtracts_mean ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon";
-  hp.norm_epsilon = norms.epsilon ? keys.number_or(epsilon, *norms.epsilon) : keys.number(epsilon);
+      kind.subtracts_mean ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon";
+  hp.norm_epsilon = kind.epsilon ? keys.number_or(epsilon, *kind.epsilon) : keys.number(epsilon);
   if (!(hp.norm_epsilon >= 0 && hp.norm_epsilon < 1)) {
     throw keys.error(epsilon, fmt::format("is {}, expected 0 to 1", hp.norm_epsilon));
   }

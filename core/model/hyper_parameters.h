@@ -22,16 +22,20 @@ struct HyperParameters {
   std::uint32_t vocabulary = 0;  // V, rows of token_embd
   float norm_epsilon = 0;        // of norms
   bool norms_subtract_mean = false;
+  // Tokens see the whole text, also what comes after them. Such a model makes vectors of texts and
+  // writes none; it has no cache, and computes a text in one step.
+  bool is_encoder = false;
 };
 
-// What is read of norms: the kind tells the name of the key.
-struct NormKeys {
-  bool subtracts_mean = false;
+// What the keys of an architecture do not say.
+struct ModelKind {
+  bool subtracts_mean = false;        // norms do; it tells the name of the key
   std::optional<float> epsilon = {};  // where the file has none; without it the key is required
+  bool is_encoder = false;
 };
 
 // Throws ModelError when a key is missing, has a wrong type or makes no sense.
-HyperParameters read_hyper_parameters(const Keys& keys, const NormKeys& norms = {});
+HyperParameters read_hyper_parameters(const Keys& keys, const ModelKind& kind = {});
 
 // The heads of one attention layer.
 struct Heads {

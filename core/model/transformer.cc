@@ -4,14 +4,15 @@
 
 namespace sluice::model {
 
-Transformer::Transformer(const Keys& file_keys, WeightLayout& tensors, const NormKeys& norm_keys)
+Transformer::Transformer(const Keys& file_keys, WeightLayout& tensors, const ModelKind& kind)
     : keys(file_keys),
       layout(tensors),
-      hp(read_hyper_parameters(keys, norm_keys)),
+      hp(read_hyper_parameters(keys, kind)),
       heads(read_heads(keys, hp)),
       slides(hp.layers, false) {
   attention.embedding = hp.embedding;
   attention.norm_epsilon = hp.norm_epsilon;
+  attention.sees_whole_text = hp.is_encoder;
 }
 
 void Transformer::rotate(RopePairing pairing) {
@@ -63,13 +64,20 @@ std::unique_ptr<Decoder> Transformer::make() {
 
 Residual Transformer::mixer(Decoder& decoder, const LayerTensors& tensors, std::uint32_t layer,
                             const AttentionSpec& spec) const {
-  Residual out{.norm = norm(tensors, norms.attention), .scale = residual_scale};
+  Residual out{.scale = residual_scale};
+  if (layer != 0 || !first_is_bare) out.norm = norm(tensors, norms.attention);
   const auto make_attention = [&] { return std::make_unique<Attention>(decoder, tensors, spec); };
   out.keeps_input = feed_forwards.routes_kept;
   if (mixes_beside_attention) out.beside = make_attention();
   if (make_mixer) out.block = make_mixer(decoder, tensors, layer);
   if (!out.block) out.block = make_attention();
   out.post_norm = post_norm(tensors, norms.after_attention);
+  out.sum_norm = norm(tensors, norms.of_attention_sum);
+  const char* const second = norms.of_second_attention_sum;
+  if (second != nullptr && tensors.has(second)) {
+    out.second_sum_norm = norm(tensors, second);
+    out.keeps_input = true;
+  }
   return out;
 }
 
@@ -77,6 +85,7 @@ Residual Transformer::feed_forward(const FeedForwards& parts, const LayerTensors
                                    std::uint32_t layer) const {
   Residual out = parts.residual(tensors, layer, norm(tensors, norms.feed_forward));
   out.post_norm = post_norm(tensors, norms.after_feed_forward);
+  out.sum_norm = norm(tensors, norms.of_feed_forward_sum);
   out.scale = residual_scale;
   return out;
 }

@@ -30,7 +30,20 @@ struct NormNames {
   const char* after_attention = nullptr;
   const char* feed_forward = "ffn_norm.weight";
   const char* after_feed_forward = nullptr;
+  // Of the stream, once a part has been added to it.
+  const char* of_attention_sum = nullptr;
+  const char* of_feed_forward_sum = nullptr;
+  // What is normalised then is added to the stream as it was before attention, and goes through
+  // this norm. Only where the file has it.
+  const char* of_second_attention_sum = nullptr;
 };
+
+// After each sum (BERT, the transformer of 2017).
+inline constexpr NormNames sum_norms = {.attention = nullptr,
+                                        .feed_forward = nullptr,
+                                        .of_attention_sum = "attn_output_norm.weight",
+                                        .of_feed_forward_sum = "layer_output_norm.weight",
+                                        .of_second_attention_sum = "attn_norm_2.weight"};
 
 // Before and after each part (Gemma 2).
 inline constexpr NormNames sandwich_norms = {.after_attention = "post_attention_norm.weight",
@@ -48,7 +61,7 @@ enum class FullLayer { last_of_period, first_of_period };
 
 struct Transformer {
   // Reads the keys of all decoders; see read_hyper_parameters(). Throws ModelError.
-  Transformer(const Keys& keys, WeightLayout& layout, const NormKeys& norm_keys = {});
+  Transformer(const Keys& keys, WeightLayout& layout, const ModelKind& kind = {});
 
   const Keys& keys;
   WeightLayout& layout;
@@ -64,8 +77,10 @@ struct Transformer {
   // Where norms.feed_forward is null, the feed-forward part sees what attention sees, and both add
   // to the stream together: x += attention(h) + feed_forward(h), h = norm(x).
   bool is_parallel = false;
+  bool first_is_bare = false;  // no norm stands before the attention of layer 0 (ModernBERT)
 
-  // Layers with a window, and how far they see. `window_rope` is their rotation, if it differs.
+  // Layers with a window, and how far they see; in an encoder to both sides, half of it to each.
+  // `window_rope` is their rotation, if it differs.
   std::uint32_t window = 0;
   std::vector<bool> slides;
   std::optional<RotarySpec> rope, window_rope;

@@ -25,6 +25,7 @@ constexpr std::uint32_t ring_slots = 16, ring_held_max = 4;
 // A context that nobody asked for has between these numbers of positions, even if its memory could
 // hold weights. It grows beyond them only if no weight is streamed for it, in these steps.
 constexpr std::uint32_t default_context_max = 4096, default_context_min = 256;
+constexpr std::uint32_t encoder_context_max = 512;
 constexpr std::uint32_t context_step = 256;
 constexpr std::uint32_t chunk_min = 16;
 
@@ -82,6 +83,8 @@ class Planner {
     out.layout = std::make_unique<model::WeightLayout>(
         model_, resident ? resident_slice_bytes : streamed_slice_bytes);
     out.decoder = model::make_decoder(model_, *out.layout);
+    is_encoder_ = hp(out).is_encoder;
+    if (is_encoder_) check_encoder(hp(out));
     MemoryPlan& plan = out.plan;
     plan.budget = budget_;
     plan.helper_bytes = sum(request_.helper);
@@ -94,6 +97,20 @@ class Planner {
     if (shape.cache_positions != 0) widen(out, shape);
     plan.least_budget_bytes = least_budget(out);
     return out;
+  }
+
+  // A text of an encoder is one step, and no longer than what the model was trained for.
+  void check_encoder(const model::HyperParameters& hp) const {
+    if (request_.window != 0) {
+      throw UsageError(
+          fmt::format("a model of architecture {} sees whole texts: it cannot have a --window",
+                      hp.architecture));
+    }
+    if (request_.context <= hp.context) return;
+    throw UsageError(
+        fmt::format("a model of architecture {} reads texts of up to {} tokens: a "
+                    "context of {} is too long for it; give a smaller --ctx",
+                    hp.architecture, hp.context, request_.context));
   }
 
   // Fills in the plan for one shape.
@@ -117,10 +134,10 @@ class Planner {
   bool shrink(Shape& shape) const {
     if (shape.drafts != 0 && request_.helper.empty()) {
       shape.drafts = 0;
-    } else if (shape.chunk > least_chunk()) {
-      shape.chunk = std::max(shape.chunk / 2, least_chunk());
+    } else if (shape.chunk > least_chunk(shape)) {
+      shape.chunk = std::max(shape.chunk / 2, least_chunk(shape));
     } else if (chooses_context() && shape.context > default_context_min) {
-      shape.context = std::max(shape.context / 2, default_context_min);
+      shape = with_context(shape, std::max(shape.context / 2, default_context_min));
     } else {
       return false;
     }
@@ -130,7 +147,7 @@ class Planner {
   // Finds the longest context of the model with which everything fits and nothing is streamed.
   void grow(PlannedModel& out, Shape shape) const {
     const auto fits_with = [&](std::uint32_t context) {
-      fill(out, {context, shape.chunk, 0, shape.drafts});
+      fill(out, with_context(shape, context));
       return out.plan.fits() && out.plan.tape.streamed_segments == 0;
     };
     std::uint32_t fitting = shape.context, too_long = hp(out).context;
@@ -140,7 +157,7 @@ class Planner {
           fitting + std::max((too_long - fitting) / 2 / context_step * context_step, context_step);
       (fits_with(middle) ? fitting : too_long) = middle;
     }
-    fill(out, {fitting, shape.chunk, 0, shape.drafts});
+    fill(out, with_context(shape, fitting));
   }
 
   // Gives every sequence its full length, if everything still fits and nothing is streamed.
@@ -151,8 +168,22 @@ class Planner {
 
   bool chooses_context() const { return request_.context == 0 && request_.window == 0; }
 
-  // Each sequence needs at least one column of a step.
-  std::uint32_t least_chunk() const { return std::max(chunk_min, request_.parallel); }
+  // Each sequence needs at least one column of a step; a text of an encoder all of its own.
+  std::uint32_t least_chunk(const Shape& shape) const {
+    return std::max({chunk_min, request_.parallel, is_encoder_ ? shape.context : 0});
+  }
+
+  // The same with another context, and room for full sequences.
+  Shape with_context(Shape shape, std::uint32_t context) const {
+    const std::uint32_t least = least_chunk(shape);
+    const bool is_least = is_encoder_ && shape.chunk == least;
+    shape.context = context;
+    shape.cache_positions = 0;
+    if (is_encoder_) {
+      shape.chunk = is_least ? least_chunk(shape) : std::max(shape.chunk, least_chunk(shape));
+    }
+    return shape;
+  }
 
   std::uint64_t request_cache_positions() const {
     return request_.window == 0 && request_.context != 0 ? request_.cache_positions : 0;
@@ -190,7 +221,8 @@ class Planner {
     Shape shape{request_.window != 0 ? window_context() : request_.context, 1,
                 request_cache_positions(), drafts(m)};
     if (chooses_context()) {
-      shape.context = std::min(hp(m).context, default_context_max);
+      const std::uint32_t most = is_encoder_ ? encoder_context_max : default_context_max;
+      shape.context = std::min(hp(m).context, most);
       while (!m.plan.is_resident && shape.context > default_context_min &&
              cache_bytes(m, shape) > share) {
         shape.context /= 2;
@@ -201,9 +233,10 @@ class Planner {
     const std::uint64_t positions = std::uint64_t{shape.context} * request_.parallel;
     shape.chunk = static_cast<std::uint32_t>(std::min<std::uint64_t>(request_.chunk, positions));
     shape.chunk = std::max({shape.chunk, request_.parallel, std::uint32_t{1}});
-    while (!m.plan.is_resident && shape.chunk > least_chunk() &&
+    shape.chunk = std::max(shape.chunk, is_encoder_ ? shape.context : 0);
+    while (!m.plan.is_resident && shape.chunk > least_chunk(shape) &&
            activation_bytes(m, shape) > share) {
-      shape.chunk = std::max(shape.chunk / 2, least_chunk());
+      shape.chunk = std::max(shape.chunk / 2, least_chunk(shape));
     }
     return shape;
   }
@@ -251,8 +284,9 @@ class Planner {
   }
 
   std::vector<Line> lines_but_weights(const PlannedModel& m, const Shape& shape) const {
+    const bool has_logits = m.decoder->has_head();
     const std::uint64_t logits =
-        std::uint64_t{logits_columns(shape)} * hp(m).vocabulary * sizeof(float);
+        has_logits ? std::uint64_t{logits_columns(shape)} * hp(m).vocabulary * sizeof(float) : 0;
     std::vector<Line> lines = {
         {"program code", baseline_.program_file_bytes + code_to_come_bytes, Kind::file},
         {baseline_.is_assumed ? "program heap (assumed)" : "program heap",
@@ -316,8 +350,9 @@ class Planner {
   std::uint64_t least_budget(const PlannedModel& m) const {
     const std::uint32_t context =
         chooses_context() ? std::min(m.plan.context, default_context_min) : m.plan.context;
-    const Shape shape{context, std::min(m.plan.chunk, least_chunk()), request_cache_positions(),
-                      request_.helper.empty() ? 0 : drafts(m)};
+    Shape shape{context, m.plan.chunk, request_cache_positions(),
+                request_.helper.empty() ? 0 : drafts(m)};
+    shape.chunk = std::min(m.plan.chunk, least_chunk(shape));
     const streaming::TapeOptions options{0, ring_slots, ring_held_max};
     const bool maps_files = request_.io == streaming::Io::mmap;
     // The slices of a resident layout are larger than those for streaming.
@@ -339,7 +374,8 @@ class Planner {
   const gguf::Model& model_;
   const Baseline& baseline_;
   const Request& request_;
-  const Budget budget_;  // found once: the free memory changes from moment to moment
+  bool is_encoder_ = false;  // set with the decoder
+  const Budget budget_;      // found once: the free memory changes from moment to moment
 };
 
 std::optional<std::uint64_t> anon_bytes() {

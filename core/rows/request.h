@@ -47,6 +47,7 @@ struct ResultSettings {
 
 struct Request : ResultSettings {
   Prompt prompt;
+  bool wants_vector = false;  // of the prompt, which ends as the model wants a whole text to end
   bool is_default_tokens_max = false;  // the row does not say how many
   bool wants_all_tokens = false;       // as many as there is room for; tokens_max is out of reach
   bool wants_logprobs = false;

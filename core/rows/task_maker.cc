@@ -174,6 +174,7 @@ std::variant<Task, RefusedRow> TaskMaker::make_embedding(const Prompt& prompt,
   parsed.header.form = Form::completions;
   parsed.header.model = model;
   parsed.request.emplace().prompt = prompt;
+  parsed.request->wants_vector = true;
   auto made = make(std::move(parsed), row);
   if (auto* task = std::get_if<Task>(&made)) task->pooling = pooling;
   return made;
@@ -289,7 +290,7 @@ std::vector<Token> TaskMaker::tokenize(const Request& request) const {
   const Prompt& prompt = request.prompt;
   std::vector<Token> tokens;
   if (const auto* text = std::get_if<std::string>(&prompt)) {
-    tokens = tokenize_text(*text, request.tokens_max);
+    tokens = tokenize_text(*text, request.tokens_max, request.wants_vector);
   } else if (const auto* ids = std::get_if<std::vector<Token>>(&prompt)) {
     tokens = *ids;
   }
@@ -301,9 +302,9 @@ std::vector<Token> TaskMaker::tokenize(const Request& request) const {
 
 // No token stands for more than piece_bytes_max_ bytes, so a text can be known to be too long
 // before it is tokenised. That bounds the memory of the tokenizer, which grows with the text.
-std::vector<Token> TaskMaker::tokenize_text(const std::string& text,
-                                            std::uint32_t tokens_max) const {
-  const tokenizer::EncodeOptions encoding{.add_bos = true, .parse_special = false};
+std::vector<Token> TaskMaker::tokenize_text(const std::string& text, std::uint32_t tokens_max,
+                                            bool adds_end) const {
+  const tokenizer::EncodeOptions encoding{.add_end = adds_end};
   const std::uint64_t bytes_max = limit_of(options_.positions_max) * piece_bytes_max_;
   if (text.size() <= bytes_max) return tokenizer_.encode(text, encoding);
   if (options_.truncate == Truncate::no) {

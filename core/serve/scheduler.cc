@@ -199,6 +199,7 @@ void Scheduler::add(rows::Task&& task) {
   std::unique_ptr<Row> made;
   try {
     made = std::make_unique<Row>(std::move(task));
+    made->reads_whole = engine_.facts().is_encoder;
   } catch (const std::bad_alloc& error) {  // the task was not moved yet
     return sink_(task, {{}, rows::problem_of(error), rows::Outcome::End::failed});
   }
@@ -213,7 +214,9 @@ void Scheduler::add(rows::Task&& task) {
 
 void Scheduler::begin(Row& row) {
   row.begin(scratch_);
-  if (row.task.tokens_max == 0 && !row.task.pooling) {
+  if (row.reads_whole && !row.task.pooling) {
+    fail(row, engine::no_text_of(engine_.facts().architecture), rows::Outcome::End::failed);
+  } else if (row.task.tokens_max == 0 && !row.task.pooling) {
     finish(row, rows::Finish::length);
   } else if (row.positions() > positions_max_) {
     fail(row,
@@ -400,8 +403,9 @@ void Scheduler::gather() {
     if (!row->sequence || row->generates()) continue;
     // The last token may have more of the prompt behind it, and then wants no logits.
     const std::size_t known = row->pending().size() - (row->task.more_prompt ? 1 : 0);
-    const std::size_t tokens =
-        std::min({known, columns, prompt_columns(*row, prompt_columns_used)});
+    const std::size_t most_tokens = std::min(columns, prompt_columns(*row, prompt_columns_used));
+    const std::size_t whole = known <= columns ? known : 0;
+    const std::size_t tokens = row->reads_whole ? whole : std::min(known, most_tokens);
     if (tokens == 0) continue;
     add(*row, tokens);
     prompt_columns_used += tokens;
@@ -444,11 +448,19 @@ void Scheduler::advance(Row& row, std::size_t tokens, std::span<const float> log
   }
   if (row.task.is_endless) forget(row);
   if (row.task.pooling && end == row.tokens.size()) {
-    row.completion.embedding = row.pool.embedding();
+    row.completion.embedding = vector_of(row);
     return finish(row, rows::Finish::stop);
   }
   if (logits.empty()) return;
   take_tokens(row, logits);
+}
+
+// The embedding of the row's text, or its scores.
+std::vector<float> Scheduler::vector_of(const Row& row) const {
+  if (!engine_.facts().has_text_head) return row.pool.embedding();
+  std::vector<float> made = engine_.text_vector(row.pool.pooled());
+  if (engine_.facts().makes_scores) return made;
+  return rows::unit_vector(std::vector<double>(made.begin(), made.end()));
 }
 
 // Forgets the tokens that are evaluated, where they will not be needed again: a text that becomes

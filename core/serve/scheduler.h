@@ -183,6 +183,7 @@ class Scheduler {
   tokenizer::Token take_next(Row& row, std::span<const float> logits);
   std::size_t judge_drafts(Row& row, std::span<const float> logits);
   void take_token(Row& row, tokenizer::Token token, std::span<const float> logits);
+  std::vector<float> vector_of(const Row& row) const;
   void forget(Row& row);
   void flush(Row& row);
   void finish(Row& row, rows::Finish reason);

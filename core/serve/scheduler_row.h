@@ -111,8 +111,11 @@ struct Scheduler::Row {
       tell_sources(read);
     }
   }
-  // The mean needs the hidden states of all tokens, also of those that others have evaluated.
-  bool can_share() const { return task.pooling != rows::Pooling::mean; }
+  // What is pooled may need the hidden states of tokens that others have evaluated; and where
+  // tokens see the whole text, no two texts have any in common.
+  bool can_share() const {
+    return !reads_whole && (!task.pooling || task.pooling == rows::Pooling::last);
+  }
   bool has_begun() const { return completion.completion_tokens != 0; }
   // In the middle of a step, where nothing may be thrown.
   void add(std::span<const float> hidden) {
@@ -143,6 +146,7 @@ struct Scheduler::Row {
   }
 
   rows::Task task;
+  bool reads_whole = false;                  // all tokens have to be in one step
   std::optional<sampling::Sampler> sampler;  // from begin() on, as the text
   std::optional<sampling::TextStream> text;
   rows::Completion completion;

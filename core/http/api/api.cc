@@ -65,7 +65,7 @@ std::string decoded(std::string_view part) {
 // Throws ApiError where the file asks for what a decoder does not have.
 rows::Pooling pooling_in(const engine::EngineFacts& facts) {
   try {
-    return rows::pooling_of(facts.pooling_type);
+    return rows::pooling_of(facts.pooling_type, facts.is_encoder);
   } catch (const Error& error) {
     throw ApiError(501, error.what());
   }

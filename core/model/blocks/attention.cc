@@ -33,6 +33,11 @@ Attention::Attention(Decoder& decoder, const LayerTensors& tensors, const Attent
   }
   output_ = tensors.matrix("attn_output.weight", attention_size(), e);
   output_bias_ = tensors.optional_vector("attn_output.bias", {e});
+  if (spec_.sees_whole_text) {
+    whole_reader_ =
+        WholeTextAttention({spec_.heads, spec_.scale, spec_.window / 2, spec_.has_alibi});
+    return;
+  }
   cache_layer_ = owns_keys() ? decoder.add_cache_layer({.kv_heads = spec_.heads.kv,
                                                         .key_dim = spec_.heads.key_dim,
                                                         .value_dim = spec_.heads.value_dim,
@@ -50,6 +55,7 @@ void Attention::declare_head_norms(const LayerTensors& tensors) {
       case HeadNorm::each_head:
         return tensors.vector(name, {dim});
       case HeadNorm::all_heads:
+      case HeadNorm::mean_of_all:
         return tensors.vector(name, {heads * dim});
       case HeadNorm::own_of_heads:
         return tensors.vector(name, {dim, heads});
@@ -61,6 +67,10 @@ void Attention::declare_head_norms(const LayerTensors& tensors) {
     k_norm_ = declare("attn_k_norm.weight", spec_.heads.kv);
   } else if (spec_.head_norm != HeadNorm::none) {
     tensors.leave_aside("attn_k_norm.weight");
+  }
+  if (spec_.head_norm == HeadNorm::mean_of_all) {
+    q_norm_bias_ = tensors.optional_vector("attn_q_norm.bias", {q_size()});
+    k_norm_bias_ = tensors.optional_vector("attn_k_norm.bias", {k_size()});
   }
 }
 
@@ -126,12 +136,12 @@ Attention::Buffers Attention::place(Arena& arena, const BufferShape& shape) cons
 
 void Attention::measure(Arena& arena, const BufferShape& shape) const {
   place(arena, shape);
-  reader_.measure(arena, shape);
+  spec_.sees_whole_text ? whole_reader_.measure(arena, shape) : reader_.measure(arena, shape);
 }
 
 void Attention::bind(Arena& arena, const BufferShape& shape) {
   buffers_ = place(arena, shape);
-  reader_.bind(arena, shape);
+  spec_.sees_whole_text ? whole_reader_.bind(arena, shape) : reader_.bind(arena, shape);
 }
 
 void Attention::run(Pass& pass, const float* in, float* out) {
@@ -140,7 +150,11 @@ void Attention::run(Pass& pass, const float* in, float* out) {
   pass.compute.for_each(columns, [&](std::size_t, std::size_t begin, std::size_t end) {
     for (std::size_t c = begin; c < end; ++c) prepare_column(pass, c);
   });
-  reader_.run(pass, buffers_.q, buffers_.sink_q, buffers_.attention);
+  if (spec_.sees_whole_text) {
+    whole_reader_.run(pass, buffers_.q, buffers_.k, buffers_.v, buffers_.attention);
+  } else {
+    reader_.run(pass, buffers_.q, buffers_.sink_q, buffers_.attention);
+  }
   if (spec_.gate != AttentionGate::none) apply_gates(pass);
   pass.compute.multiply(buffers_.attention, attention_size(), attention_size(), columns,
                         std::array{Product{&output_, out, spec_.embedding, output_bias_}});
@@ -168,7 +182,7 @@ void Attention::prepare_queries(Pass& pass, std::size_t c) const {
   const std::size_t heads = spec_.heads.query;
   float* q = buffers_.q + c * q_size();
   if (has_gate_beside_queries()) separate_gates(c);
-  if (!spec_.normalises_rotated) normalise_heads(ops, q, heads, q_norm_);
+  if (!spec_.normalises_rotated) normalise_heads(ops, q, heads, q_norm_, q_norm_bias_);
   if (spec_.temperature.beta != 0) {
     // From where the token sees the sinks: its own position, but at most the end of a window.
     const std::uint32_t position = pass.cache.sink_query_position(pass.columns[c].position);
@@ -177,10 +191,11 @@ void Attention::prepare_queries(Pass& pass, std::size_t c) const {
   if (buffers_.sink_q != nullptr) {
     float* sink_q = buffers_.sink_q + c * q_size();
     std::memcpy(sink_q, q, q_size() * sizeof(float));
-    turn(ops, sink_q, heads, q_norm_, c, Place::sinks);
+    turn(ops, sink_q, heads, q_norm_, q_norm_bias_, c, Place::sinks);
     pass.cache.hadamard_queries(cache_layer_, sink_q, heads);
   }
-  turn(ops, q, heads, q_norm_, c, Place::own);
+  turn(ops, q, heads, q_norm_, q_norm_bias_, c, Place::own);
+  if (spec_.sees_whole_text) return;
   pass.cache.hadamard_queries(cache_layer_, q, heads);
 }
 
@@ -202,33 +217,38 @@ void Attention::store_keys(Pass& pass, std::size_t c) const {
   float* k = buffers_.k + c * k_size();
   float* v = buffers_.v + c * v_size();
   if (v_.rows == 0) std::memcpy(v, k, v_size() * sizeof(float));
-  if (!spec_.normalises_rotated) normalise_heads(ops, k, heads, k_norm_);
-  turn(ops, k, heads, k_norm_, c, Place::own);
+  if (!spec_.normalises_rotated) normalise_heads(ops, k, heads, k_norm_, k_norm_bias_);
+  turn(ops, k, heads, k_norm_, k_norm_bias_, c, Place::own);
   if (spec_.normalises_values) {
     for (std::size_t h = 0; h < heads; ++h) {
       float* value = v + h * spec_.heads.value_dim;
       ops.rms_norm(value, nullptr, spec_.norm_epsilon, spec_.heads.value_dim, value);
     }
   }
+  if (spec_.sees_whole_text) return;
   const Column& column = pass.columns[c];
   pass.cache.write(*column.sequence, cache_layer_, column.position, k, v);
 }
 
 // Rotates heads, and normalises them where the norms stand behind the rotation.
 void Attention::turn(const kernels::VectorOps& ops, float* data, std::size_t heads, Vector weight,
-                     std::size_t c, Place place) const {
+                     Vector bias, std::size_t c, Place place) const {
   const std::size_t dim = spec_.heads.key_dim;
   if (spec_.rope != nullptr && place == Place::own) spec_.rope->rotate(ops, data, heads, dim, c);
   if (spec_.rope != nullptr && place == Place::sinks) {
     spec_.rope->rotate_for_sinks(ops, data, heads, dim, c);
   }
-  if (spec_.normalises_rotated) normalise_heads(ops, data, heads, weight);
+  if (spec_.normalises_rotated) normalise_heads(ops, data, heads, weight, bias);
 }
 
 void Attention::normalise_heads(const kernels::VectorOps& ops, float* data, std::size_t heads,
-                                Vector weight) const {
+                                Vector weight, Vector bias) const {
   if (spec_.head_norm == HeadNorm::none) return;
   const std::size_t dim = spec_.heads.key_dim;
+  if (spec_.head_norm == HeadNorm::mean_of_all) {
+    const float* added = bias.empty() ? nullptr : bias.data();
+    return ops.layer_norm(data, weight.data(), added, spec_.norm_epsilon, heads * dim, data);
+  }
   if (spec_.head_norm == HeadNorm::own_of_heads) {
     for (std::size_t at = 0; at < heads * dim; at += dim) {
       ops.layer_norm(data + at, weight.data() + at, nullptr, spec_.norm_epsilon, dim, data + at);

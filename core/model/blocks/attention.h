@@ -1,5 +1,6 @@
-// Causal attention over the cached keys and values of a sequence: queries, keys and values are
-// projected, normalised and rotated as the Spec says, and the output is projected back.
+// Attention: queries, keys and values are projected, normalised and rotated as the Spec says, and
+// the output is projected back. A token of a decoder sees the cached keys and values of its
+// sequence, up to its own; one of an encoder sees the whole text.
 //
 // Grouped queries: Ainslie et al. 2023. Each head h of a token at position t gives
 //   out_h = sum over the positions p that t sees of softmax_p(score(q_h, k_p)) v_p,
@@ -12,6 +13,7 @@
 
 #include "core/model/blocks/block.h"
 #include "core/model/blocks/cached_attention.h"
+#include "core/model/blocks/whole_text_attention.h"
 #include "core/model/decoder.h"
 #include "core/model/hyper_parameters.h"
 #include "core/model/rotary_table.h"
@@ -19,12 +21,13 @@
 
 namespace sluice::model {
 
-// The norms of queries and keys: of the root mean square, but for the last.
+// The norms of queries and keys: of the root mean square, but for the last two.
 enum class HeadNorm {
   none,
   each_head,     // of each head, [key_dim]: one weight for all heads (Qwen 3)
   all_heads,     // of all heads together, [heads * key_dim] (OLMo 2)
   own_of_heads,  // of each head, [heads][key_dim], with its mean subtracted (Command R+)
+  mean_of_all,   // of all heads together, with their mean subtracted, and biases (Jina code)
 };
 
 // What the output of heads is multiplied with.
@@ -62,6 +65,9 @@ struct AttentionSpec {
   // has therefore; null: its own.
   const Attention* shares_with = nullptr;
   QueryTemperature temperature = {};
+  // The block of an encoder. A window reaches half of it to either side.
+  bool sees_whole_text = false;
+  bool has_alibi = false;  // see WholeTextAttentionSpec
 };
 
 class Attention final : public Block {
@@ -102,9 +108,9 @@ class Attention final : public Block {
   // Where queries and keys are rotated for: the token's own position, or the sinks of a window.
   enum class Place { own, sinks };
   void turn(const kernels::VectorOps& ops, float* data, std::size_t heads, Vector weight,
-            std::size_t c, Place place) const;
-  void normalise_heads(const kernels::VectorOps& ops, float* data, std::size_t heads,
-                       Vector weight) const;
+            Vector bias, std::size_t c, Place place) const;
+  void normalise_heads(const kernels::VectorOps& ops, float* data, std::size_t heads, Vector weight,
+                       Vector bias) const;
   void apply_gates(Pass& pass) const;
   void apply_gates(const kernels::VectorOps& ops, std::size_t c) const;
   bool has_gate_beside_queries() const { return spec_.gate == AttentionGate::beside_queries; }
@@ -120,14 +126,16 @@ class Attention final : public Block {
   }
 
   AttentionSpec spec_;
-  std::size_t cache_layer_;
+  std::size_t cache_layer_ = 0;
   CachedAttention reader_;
-  Matrix q_;       // [H D][E], twice the rows with gates
-  Matrix k_, v_;   // [G D][E], [G Dv][E]; v_ has no rows where keys are values
-  Matrix gate_;    // [H][E] or [H Dv][E]; no rows without
-  Matrix output_;  // [E][H Dv]
+  WholeTextAttention whole_reader_;  // in its place, where the block sees whole texts
+  Matrix q_;                         // [H D][E], twice the rows with gates
+  Matrix k_, v_;                     // [G D][E], [G Dv][E]; v_ has no rows where keys are values
+  Matrix gate_;                      // [H][E] or [H Dv][E]; no rows without
+  Matrix output_;                    // [E][H Dv]
   Vector q_bias_, k_bias_, v_bias_, output_bias_;  // empty in most models
   Vector q_norm_, k_norm_;                         // empty without norms
+  Vector q_norm_bias_, k_norm_bias_;               // of HeadNorm::mean_of_all
   Vector sink_logits_;                             // [H], or empty
   Buffers buffers_;
 };

@@ -14,6 +14,8 @@ std::unique_ptr<Decoder> make_qwen3(const Keys& keys, WeightLayout& layout) {
   keys.leave_aside("rope.dimension_sections");
   keys.leave_aside("n_deepstack_layers");
   model.attention.head_norm = HeadNorm::each_head;
+  // Qwen3-Reranker: the probability of "yes" against "no" (arXiv:2506.05176).
+  model.options.text_head = {.has_softmax = true, .scored_pooling = PoolingType::last};
   return model.make();
 }
 
