@@ -23,6 +23,7 @@
 #include "core/cli/chat.h"
 #include "core/cli/command_line.h"
 #include "core/cli/convert.h"
+#include "core/cli/embed.h"
 #include "core/cli/help.h"
 #include "core/cli/imatrix.h"
 #include "core/cli/inspect.h"
@@ -82,6 +83,8 @@ class Program {
     offer(add_chat(app_, chat_), [this] { return run_chat(chat_); });
     offer(add_batch(app_, batch_), [this] { return run_batch(batch_); });
     offer(add_serve(app_, serve_), [this] { return run_serve(serve_); });
+    offer(add_embed(app_, embed_), [this] { return run_embed(embed_); });
+    offer(add_rerank(app_, rerank_), [this] { return run_rerank(rerank_); });
     offer(add_merge(app_, merge_), [this] { return run_merge(merge_); });
     offer(add_top(app_, top_), [this] { return run_top(top_); });
     offer(add_plan(app_, plan_), [this] { return run_plan(plan_); });
@@ -163,6 +166,8 @@ class Program {
   ChatOptions chat_;
   BatchOptions batch_;
   ServeOptions serve_;
+  EmbedOptions embed_;
+  RerankOptions rerank_;
   MergeOptions merge_;
   TopOptions top_;
   PlanOptions plan_;

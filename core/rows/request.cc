@@ -278,4 +278,12 @@ ParsedRow read_body(RowJson body, Form form, std::uint64_t row, const RowDefault
   });
 }
 
+Prompt text_or_tokens(const RowJson& value, std::string_view name) {
+  if (value.is_string()) return value.get<std::string>();
+  if (!value.is_array() || value.empty()) {
+    throw_wrong_type(name, "a text, token ids, or an array of these", value);
+  }
+  return tokens_of(value, name);
+}
+
 }  // namespace sluice::rows

@@ -33,6 +33,9 @@ enum class Form { plain, completions, chat };
 // have in the row.
 using Prompt = std::variant<std::string, std::vector<tokenizer::Token>, chat::DialogueBody>;
 
+// The prompt that is a text or an array of token ids. Throws BadRow, which names the member.
+Prompt text_or_tokens(const nlohmann::ordered_json& value, std::string_view name);
+
 // What a row says about each of its results.
 struct ResultSettings {
   std::uint32_t choices = 1;  // how many results the row wants

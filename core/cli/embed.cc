@@ -1,0 +1,363 @@
+#include "core/cli/embed.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <optional>
+#include <utility>
+#include <variant>
+
+#include "core/batch/input.h"
+#include "core/cli/batch.h"
+#include "core/cli/files.h"
+#include "core/cli/interrupt.h"
+#include "core/cli/output.h"
+#include "core/cli/report.h"
+#include "core/cli/vector_file.h"
+#include "core/engine/model_key.h"
+#include "core/error.h"
+#include "core/rows/pair_prompt.h"
+#include "core/rows/row_json.h"
+#include "core/rows/task_maker.h"
+#include "core/serve/scheduler.h"
+#include "core/text/quoted.h"
+
+namespace sluice::cli {
+namespace {
+
+using rows::RowJson;
+
+// Rows that are computed, and written, together: enough to sort them by their lengths.
+constexpr std::uint64_t block_rows = 256;
+constexpr std::uint64_t block_bytes_max = std::uint64_t{32} << 20;  // of their texts
+constexpr std::uint64_t vectors_bytes = std::uint64_t{16} << 20;    // of a block, as text too
+
+// A row as it stands in the input.
+struct TextRow {
+  std::string id;  // as JSON; empty: none
+  rows::Prompt prompt;
+};
+
+// An object with a text or the ids of its tokens, and perhaps an id. Throws BadRow.
+TextRow parse_row(const std::string& line) {
+  const RowJson json = rows::parse_row_object(
+      line, {rows::row_values_max, rows::row_members_max, rows::row_depth_max, "row"});
+  TextRow row;
+  const RowJson* input = nullptr;
+  for (const auto& item : json.items()) {
+    if (item.key() == "id") {
+      if (!item.value().is_string() && !item.value().is_number_integer()) {
+        rows::throw_wrong_type("id", "a text or a whole number", item.value());
+      }
+      row.id = rows::json_text(item.value());
+    } else if (item.key() == "input") {
+      input = &item.value();
+    } else {
+      throw rows::BadRow(fmt::format("\"{}\" is unknown", text::escaped(item.key(), 100)));
+    }
+  }
+  if (input == nullptr) throw rows::BadRow("\"input\" is missing");
+  row.prompt = rows::text_or_tokens(*input, "input");
+  return row;
+}
+
+rows::TaskOptions options_for(const engine::Engine& engine) {
+  rows::TaskOptions options;
+  options.positions_max = engine.facts().context;
+  options.remedy = "--ctx";
+  return options;
+}
+
+// Computes tasks together, and keeps what comes of each under its number.
+class VectorMaker {
+ public:
+  VectorMaker(engine::Engine& engine, std::uint32_t parallel)
+      : engine_(engine),
+        parallel_(parallel),
+        pooling_(rows::pooling_of(engine.facts().pooling_type, engine.facts().is_encoder)),
+        maker_(engine.tokenizer(), options_for(engine)) {}
+
+  std::variant<rows::Task, rows::RefusedRow> make(const rows::Prompt& prompt,
+                                                  std::uint64_t row) const {
+    return maker_.make_embedding(prompt, "", row, pooling_);
+  }
+
+  // Calls done(task, outcome) for each; the longest texts come first, so that those that share a
+  // step have about the same length. Throws Interrupted, between two steps.
+  void run(std::vector<rows::Task> tasks, const serve::Scheduler::Sink& done) {
+    std::ranges::stable_sort(tasks, std::greater<>(),
+                             [](const rows::Task& task) { return task.prompt.size(); });
+    std::size_t next = 0;
+    const auto source = [&](rows::Priority) -> std::optional<rows::Task> {
+      if (next == tasks.size()) return std::nullopt;
+      return std::move(tasks[next++]);
+    };
+    serve::Scheduler scheduler(engine_, {.parallel = parallel_, .kept_max = 0}, source, done);
+    while (scheduler.step()) throw_if_interrupted();
+  }
+
+ private:
+  engine::Engine& engine_;
+  std::uint32_t parallel_;
+  rows::Pooling pooling_;
+  rows::TaskMaker maker_;
+};
+
+std::unique_ptr<engine::Engine> open_text_engine(const CommonOptions& common,
+                                                 std::uint32_t parallel, std::uint64_t text_bytes) {
+  engine::EngineOptions options = engine_options(common);
+  options.parallel = parallel;
+  options.caller_bytes = vectors_bytes + 4 * std::min(text_bytes, block_bytes_max);
+  options.stop_check = throw_if_interrupted;
+  return open_engine(common, options);
+}
+
+// For batch::Input; its rows are checked by require_rows().
+void check_interrupt(const batch::Input::Progress& /*progress*/) {
+  throw_if_interrupted();
+}
+
+void require_rows(const batch::Input& input, const std::filesystem::path& file) {
+  if (input.rows() == 0) throw UsageError(fmt::format("{} has no texts", file.string()));
+}
+
+bool is_json(const std::filesystem::path& file) {
+  return file.extension() == ".jsonl" || file.extension() == ".json";
+}
+
+// The rows of a block, one after the other.
+class EmbedRun {
+ public:
+  EmbedRun(const EmbedOptions& options, const batch::Input& input, engine::Engine& engine)
+      : options_(options), input_(input), maker_(engine, options.parallel) {}
+
+  std::uint64_t tokens() const { return tokens_; }
+  std::uint64_t errors() const { return errors_; }
+
+  // The vectors of rows from `first` on, as many as make a block.
+  std::vector<RowVector> block(std::uint64_t first) {
+    std::vector<RowVector> vectors;
+    std::vector<rows::Task> tasks;
+    std::uint64_t bytes = 0;
+    for (std::uint64_t row = first; row <= input_.rows() && vectors.size() < block_rows; ++row) {
+      bytes += input_.row_bytes(row);
+      if (bytes > block_bytes_max && !vectors.empty()) break;
+      add(row, vectors.emplace_back(), tasks);
+    }
+    maker_.run(std::move(tasks), [&](const rows::Task& task, const rows::Outcome& outcome) {
+      RowVector& vector = vectors[task.row - first];
+      if (outcome.end != rows::Outcome::End::completed)
+        return fail("cannot_run", outcome.problem, vector);
+      vector.tokens = outcome.completion.prompt_tokens;
+      vector.values = outcome.completion.embedding;
+      tokens_ += vector.tokens;
+    });
+    return vectors;
+  }
+
+ private:
+  void add(std::uint64_t row, RowVector& vector, std::vector<rows::Task>& tasks) {
+    try {
+      const std::string line = input_.read(row);
+      TextRow text = is_json(options_.file) ? parse_row(line) : TextRow{{}, line};
+      vector.id = std::move(text.id);
+      auto made = maker_.make(text.prompt, row);
+      if (const auto* refused = std::get_if<rows::RefusedRow>(&made)) {
+        return fail(std::string(refused->code), refused->reason, vector, row);
+      }
+      tasks.push_back(std::get<rows::Task>(std::move(made)));
+    } catch (const rows::BadRow& bad) {
+      fail("invalid_request", bad.what(), vector, row);
+    }
+  }
+
+  void fail(std::string code, const std::string& problem, RowVector& vector,
+            std::uint64_t row = 0) {
+    ++errors_;
+    vector.code = std::move(code);
+    vector.problem =
+        row == 0 ? problem : fmt::format("line {}: {}", input_.line_number(row), problem);
+  }
+
+  const EmbedOptions& options_;
+  const batch::Input& input_;
+  VectorMaker maker_;
+  std::uint64_t tokens_ = 0, errors_ = 0;
+};
+
+batch::JobState state_of(const EmbedOptions& options, const batch::Input& input) {
+  batch::JobState state{input.bytes(), input.digest(), input.rows(), {}, {}};
+  state.settings = {
+      {"the version of sluice", SLUICE_VERSION},
+      {"the model", engine::model_key(gguf::Model::open(options.common.model)).text()},
+      {"--ctx", options.common.context},
+      {"--kv", options.common.kv}};
+  return state;
+}
+
+void add_shared_options(CLI::App& command, CommonOptions& common, std::filesystem::path& file,
+                        std::uint32_t& parallel, const std::string& file_help) {
+  add_common_options(command, common);
+  command.add_option("-f,--file", file, file_help)->type_name("FILE")->required();
+  command.add_option("--parallel", parallel, "How many texts may share a step")
+      ->type_name("N")
+      ->check(count_between(1, 4096))
+      ->capture_default_str();
+}
+
+}  // namespace
+
+CLI::App* add_embed(CLI::App& program, EmbedOptions& options) {
+  CLI::App* command = add_command(
+      program, "embed", "Make a vector of each text of a file",
+      "Each line that is not blank is a text. In a file named *.jsonl it is an object:\n"
+      "{\"id\": \"a\", \"input\": ...}, with a text or an array of token ids, and perhaps an id.\n"
+      "The vectors are pooled as the model's file says, and have the length 1.\n"
+      "Whatever stopped the command, the same one goes on with OUT; OUT.state holds what it was\n"
+      "begun with. In OUT.npy a row whose text cannot be read is one of \"not a number\".\n"
+      "Ctrl-C ends with status 75 when rows are left.\n\n"
+      "Examples:\n"
+      "  sluice embed bge.gguf -f texts.txt -o vectors.npy\n"
+      "  sluice embed bge.gguf -f texts.jsonl -o vectors.jsonl --budget 512MiB");
+  add_shared_options(*command, options.common, options.file, options.parallel,
+                     "The file of texts; - reads the standard input");
+  command
+      ->add_option("-o,--output", options.output,
+                   "Where the vectors go: OUT.npy as an array of float32, any other as lines of "
+                   "JSON (default: the standard output)")
+      ->type_name("OUT");
+  command->add_flag("--restart", options.restart,
+                    "Delete the vectors of an earlier run and start over");
+  return command;
+}
+
+int run_embed(const EmbedOptions& options) {
+  const bool has_file = !options.output.empty() && options.output != "-";
+  if (has_file) {
+    refuse_files_of_model(options.output, options.common.model);
+    if (options.file != "-") refuse_same_file(options.output, options.file, "the input");
+  }
+  const RunWatch watch;
+  const InterruptGuard guard;
+  const batch::Input input(options.file, check_interrupt);
+  require_rows(input, options.file);
+  std::unique_ptr<engine::Engine> engine =
+      open_text_engine(options.common, options.parallel, block_rows * input.row_bytes());
+  const engine::EngineFacts& facts = engine->facts();
+  if (facts.makes_scores) {
+    throw UsageError("the model rates texts by a query and makes no vectors: use `sluice rerank`");
+  }
+  EmbedRun run(options, input, *engine);
+  std::optional<VectorFile> file;
+  if (has_file) {
+    file.emplace(options.output, state_of(options, input), facts.text_numbers, options.restart);
+  }
+  Progress progress(options.common.quiet);
+  const Stopwatch stopwatch;
+  std::uint64_t done = file ? file->rows_done() : 0;
+  const std::uint64_t before = done;
+  try {
+    while (done < input.rows()) {
+      progress.show(fmt::format("embed: {} of {} texts", done, input.rows()));
+      const std::vector<RowVector> vectors = run.block(done + 1);
+      if (file) file->append(vectors);
+      for (std::size_t i = 0; !file && i < vectors.size(); ++i) {
+        if (!write_output(vector_line(done + 1 + i, vectors[i]))) return 0;
+      }
+      done += vectors.size();
+    }
+  } catch (const Interrupted&) {
+    if (!file) throw;
+  }
+  progress.clear();
+  const double seconds = stopwatch.seconds();
+  const RunRecord record(*engine);
+  engine.reset();  // frees its memory for measuring the limits
+  if (!options.common.quiet) {
+    remark(fmt::format("{} of {} texts are done, {} of them now, {} of these errors{}", done,
+                       input.rows(), done - before, run.errors(),
+                       done < input.rows() ? "; the same command goes on with the rest" : ""));
+    remark(memory_line(record));
+  }
+  watch.write_report(
+      options.common, record,
+      {.prefill_tokens_per_s = rate(run.tokens(), seconds), .decode_tokens_per_s = std::nullopt});
+  return done == input.rows() ? 0 : exit_status_resume;
+}
+
+CLI::App* add_rerank(CLI::App& program, RerankOptions& options) {
+  CLI::App* command = add_command(
+      program, "rerank", "Rate the texts of a file by how well they answer a query",
+      "Each line that is not blank is a text. Prints a line for each, the best first: its score,\n"
+      "the number of its line, and the text. Scores compare texts for one query; what they mean\n"
+      "besides is for the model to say.\n\n"
+      "Example:\n"
+      "  sluice rerank bge-reranker.gguf --query \"Who wrote it?\" -f passages.txt");
+  add_shared_options(*command, options.common, options.file, options.parallel,
+                     "The file of texts; - reads the standard input");
+  command->add_option("--query", options.query, "What the texts are to answer")
+      ->type_name("TEXT")
+      ->required();
+  command->add_option("--top", options.top, "Print only the best N; 0 prints all")
+      ->type_name("N")
+      ->check(count_between(0, std::numeric_limits<std::uint32_t>::max()))
+      ->capture_default_str();
+  add_json_option(*command, options.json);
+  return command;
+}
+
+int run_rerank(const RerankOptions& options) {
+  const RunWatch watch;
+  const InterruptGuard guard;
+  const batch::Input input(options.file, check_interrupt);
+  require_rows(input, options.file);
+  std::unique_ptr<engine::Engine> engine =
+      open_text_engine(options.common, options.parallel, input.bytes());
+  if (!engine->facts().makes_scores) {
+    throw UsageError("the model is no reranker: it has no tensor 'cls.output.weight'");
+  }
+  VectorMaker maker(*engine, options.parallel);
+  const rows::PairPrompt pair(engine->tokenizer(), engine->facts().rerank_template);
+  std::vector<rows::Task> tasks;
+  for (std::uint64_t row = 1; row <= input.rows(); ++row) {
+    auto made = maker.make(pair.encode(options.query, input.read(row)), row);
+    if (const auto* refused = std::get_if<rows::RefusedRow>(&made)) {
+      throw UsageError(fmt::format("{}: line {}: {}", options.file.string(), input.line_number(row),
+                                   refused->reason));
+    }
+    tasks.push_back(std::get<rows::Task>(std::move(made)));
+  }
+  std::vector<float> scores(input.rows());
+  std::uint64_t tokens = 0;
+  const Stopwatch stopwatch;
+  maker.run(std::move(tasks), [&](const rows::Task& task, const rows::Outcome& outcome) {
+    if (outcome.end != rows::Outcome::End::completed) throw UsageError(outcome.problem);
+    scores[task.row - 1] = outcome.completion.embedding.front();
+    tokens += outcome.completion.prompt_tokens;
+  });
+  const double seconds = stopwatch.seconds();
+  std::vector<std::uint64_t> order(scores.size());
+  std::iota(order.begin(), order.end(), std::uint64_t{0});
+  std::ranges::stable_sort(order, std::greater<>(), [&](std::uint64_t i) { return scores[i]; });
+  if (options.top != 0 && options.top < order.size()) order.resize(options.top);
+  nlohmann::ordered_json results = nlohmann::ordered_json::array();
+  for (const std::uint64_t i : order) {
+    const std::uint64_t line = input.line_number(i + 1);
+    if (options.json) {
+      results.push_back({{"index", i}, {"line", line}, {"relevance_score", scores[i]}});
+    } else if (!write_output(fmt::format("{}\t{}\t{}\n", scores[i], line, input.read(i + 1)))) {
+      return 0;
+    }
+  }
+  if (options.json) write_output(json_text({{"results", results}, {"prompt_tokens", tokens}}));
+  const RunRecord record(*engine);
+  engine.reset();
+  watch.write_report(
+      options.common, record,
+      {.prefill_tokens_per_s = rate(tokens, seconds), .decode_tokens_per_s = std::nullopt});
+  return 0;
+}
+
+}  // namespace sluice::cli

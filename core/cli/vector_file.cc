@@ -1,0 +1,159 @@
+#include "core/cli/vector_file.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cerrno>
+#include <charconv>
+#include <cmath>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <limits>
+#include <sys/stat.h>
+#include <system_error>
+#include <unistd.h>
+
+#include "core/error.h"
+#include "core/rows/row_json.h"
+
+namespace sluice::cli {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "arrays hold little-endian floats");
+
+constexpr std::size_t array_header_bytes = 128;
+
+}  // namespace
+
+std::string vector_line(std::uint64_t row, const RowVector& vector) {
+  std::string line = fmt::format(R"({{"row":{})", row);
+  if (!vector.id.empty()) line += ",\"id\":" + vector.id;
+  if (!vector.problem.empty()) {
+    return line + fmt::format(",\"error\":{{\"code\":{},\"message\":{}}}}}\n",
+                              rows::json_text(vector.code), rows::json_text(vector.problem));
+  }
+  line += fmt::format(R"(,"tokens":{},"embedding":[)", vector.tokens);
+  for (std::size_t i = 0; i < vector.values.size(); ++i) {
+    std::array<char, 32> digits;
+    const float value = vector.values[i];
+    const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), value).ptr;
+    if (i != 0) line += ',';
+    line += std::isfinite(value) ? std::string_view(digits.data(), end) : "null";
+  }
+  return line + "]}\n";
+}
+
+VectorFile::VectorFile(const std::filesystem::path& path, const batch::JobState& state,
+                       std::size_t numbers, bool restarts)
+    : path_(path), numbers_(numbers), rows_(state.rows) {
+  file_ = base::Descriptor(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
+  if (!file_.is_open()) fail();
+  struct stat found {};
+  if (::fstat(file_.number(), &found) != 0) fail();
+  if (!S_ISREG(found.st_mode)) {
+    throw UsageError(
+        fmt::format("{} is no regular file: name one with -o, or leave -o out", path_.string()));
+  }
+  if (restarts || found.st_size == 0) {
+    begin(state);
+    return;
+  }
+  const std::optional<batch::JobState> before = batch::read_state(path_);
+  if (!before) {
+    throw UsageError(fmt::format(
+        "{} holds something, and there is no {} that says that sluice embed wrote it; give "
+        "--restart to replace it, or name another output",
+        path_.string(), batch::state_path(path_).string()));
+  }
+  if (const auto changed = batch::differences(*before, state); !changed.empty()) {
+    throw UsageError(fmt::format("{} was begun otherwise: {}; give --restart to begin anew",
+                                 path_.string(), fmt::join(changed, "; ")));
+  }
+  bytes_ = static_cast<std::uint64_t>(found.st_size);
+  find_rows();
+}
+
+void VectorFile::begin(const batch::JobState& state) {
+  cut(0);
+  batch::write_state(path_, state);
+  if (is_array()) write(array_header(rows_));
+}
+
+// The header of version 1.0 of the format, with the rows that there will be.
+std::string VectorFile::array_header(std::uint64_t rows) const {
+  std::string text = fmt::format("{{'descr': '<f4', 'fortran_order': False, 'shape': ({}, {}), }}",
+                                 rows, numbers_);
+  text.resize(array_header_bytes - 11, ' ');
+  using std::string_literals::operator""s;
+  return "\x93NUMPY\x01\x00"s + static_cast<char>(array_header_bytes - 10) + '\0' + text + '\n';
+}
+
+// Counts the rows that are there as a whole, and cuts off what is left of another.
+void VectorFile::find_rows() {
+  if (is_array()) {
+    const std::uint64_t row_bytes = numbers_ * sizeof(float);
+    if (bytes_ < array_header_bytes) {
+      cut(0);
+      return write(array_header(rows_));
+    }
+    rows_done_ = std::min(rows_, (bytes_ - array_header_bytes) / row_bytes);
+    return cut(array_header_bytes + rows_done_ * row_bytes);
+  }
+  std::array<char, 1 << 16> buffer;
+  std::uint64_t whole = 0;
+  for (std::uint64_t at = 0; at < bytes_;) {
+    const ssize_t n = ::pread(file_.number(), buffer.data(), buffer.size(), static_cast<off_t>(at));
+    if (n <= 0) fail();
+    for (ssize_t i = 0; i < n; ++i) {
+      if (buffer[static_cast<std::size_t>(i)] != '\n') continue;
+      ++rows_done_;
+      whole = at + static_cast<std::uint64_t>(i) + 1;
+    }
+    at += static_cast<std::uint64_t>(n);
+  }
+  if (rows_done_ > rows_) {
+    throw UsageError(fmt::format("{} has {} lines for {} rows; give --restart to begin anew",
+                                 path_.string(), rows_done_, rows_));
+  }
+  cut(whole);
+}
+
+// An array has a row of "not a number" where there is no vector.
+void VectorFile::append(std::span<const RowVector> rows) {
+  std::string bytes;
+  for (const RowVector& row : rows) {
+    ++rows_done_;
+    if (!is_array()) {
+      bytes += vector_line(rows_done_, row);
+      continue;
+    }
+    std::vector<float> values = row.values;
+    values.resize(numbers_, std::numeric_limits<float>::quiet_NaN());
+    bytes.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
+  }
+  write(bytes);
+  if (::fdatasync(file_.number()) != 0) fail();
+}
+
+void VectorFile::write(std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t n =
+        ::pwrite(file_.number(), bytes.data(), bytes.size(), static_cast<off_t>(bytes_));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) fail();
+    bytes_ += static_cast<std::uint64_t>(n);
+    bytes.remove_prefix(static_cast<std::size_t>(n));
+  }
+}
+
+void VectorFile::cut(std::uint64_t bytes) {
+  if (::ftruncate(file_.number(), static_cast<off_t>(bytes)) != 0) fail();
+  bytes_ = bytes;
+}
+
+void VectorFile::fail() const {
+  throw std::system_error(errno, std::generic_category(), path_.string());
+}
+
+}  // namespace sluice::cli

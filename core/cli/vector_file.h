@@ -1,0 +1,60 @@
+// The output of `sluice embed`: a vector for each row of the input, in its order, as lines of JSON
+// or as an array of NumPy (OUT.npy). Vectors are appended in blocks; what an interrupted run has
+// written is found again when the same command goes on. OUT.state says what it was begun with.
+//
+// Used by one thread. All members throw std::system_error with the name of the file.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/descriptor.h"
+#include "core/batch/job_state.h"
+
+namespace sluice::cli {
+
+// What comes of a row: a vector, or why there is none.
+struct RowVector {
+  std::string id;  // as JSON, empty: the row has none
+  std::uint64_t tokens = 0;
+  std::vector<float> values;
+  std::string code, problem;  // problem is empty where there are values
+};
+
+class VectorFile {
+ public:
+  // Opens the output and finds the rows that it has. `numbers`: of a vector. Throws UsageError when
+  // the file was begun with other settings or another input, and when something else wrote it;
+  // `restarts` deletes what it has.
+  VectorFile(const std::filesystem::path& path, const batch::JobState& state, std::size_t numbers,
+             bool restarts);
+
+  std::uint64_t rows_done() const { return rows_done_; }
+
+  // Appends the rows that follow, and makes them durable.
+  void append(std::span<const RowVector> rows);
+
+ private:
+  bool is_array() const { return path_.extension() == ".npy"; }
+  std::string array_header(std::uint64_t rows) const;
+  void find_rows();
+  void begin(const batch::JobState& state);
+  void write(std::string_view bytes);
+  void cut(std::uint64_t bytes);
+  [[noreturn]] void fail() const;
+
+  std::filesystem::path path_;
+  std::size_t numbers_;
+  std::uint64_t rows_;  // of the input
+  std::uint64_t rows_done_ = 0, bytes_ = 0;
+  base::Descriptor file_;
+};
+
+// One line of JSON, with its newline. `row` is from 1.
+std::string vector_line(std::uint64_t row, const RowVector& vector);
+
+}  // namespace sluice::cli

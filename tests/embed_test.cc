@@ -1,0 +1,320 @@
+// Models that make vectors of texts, and rerankers: against llama.cpp's vectors on every
+// instruction set this CPU has, and the same bits whatever else is in a step and in however little
+// memory. The models are written by the reference generator beside the fixtures.
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "core/engine/engine.h"
+#include "core/error.h"
+#include "core/rows/pooling.h"
+#include "tests/catch.h"
+#include "tests/kernels_support.h"
+#include "tests/program.h"
+#include "tests/sanitized.h"
+
+namespace sluice::test {
+namespace {
+
+using engine::Engine;
+using engine::EngineOptions;
+using tokenizer::Token;
+using Tokens = std::vector<Token>;
+using Vector = std::vector<float>;
+
+const Tokens golden_tokens = {1,  300, 301, 500, 7,   44,  260, 259, 410, 12,
+                              13, 400, 333, 288, 310, 499, 3,   90,  91,  302};
+
+// Models whose vectors llama.cpp has recorded, as the reference generator calls them.
+const std::vector<std::string> vector_models = {
+    "bert",         "nomic-bert",        "nomic-bert-moe", "modern-bert",
+    "jina-bert-v2", "jina-bert-v2-code", "jina-bert-v3",   "gemma-embedding",
+    "llama-embed",  "eurobert",          "qwen3-embed"};
+const std::vector<std::string> rank_models = {"bert-rank", "modern-bert-rank", "qwen3-rerank"};
+
+// The path of tiny-MODEL-KIND.gguf in the folder; empty when it cannot be made here.
+fs::path make_tiny(const Folder& folder, const std::string& model, const std::string& kind) {
+  const fs::path script = fixture_root().parent_path() / "oracle" / "tiny_embed.py";
+  const fs::path made = folder.file("tiny-" + model + "-" + kind + ".gguf");
+  const std::string command = "/usr/bin/python3 '" + script.string() + "' '" +
+                              folder.path().string() + "' " + model + " --kind " + kind +
+                              " >/dev/null 2>&1";
+  if (!fs::exists(script) || std::system(command.c_str()) != 0 || !fs::exists(made)) return {};
+  return made;
+}
+
+Vector golden(const std::string& name) {
+  const std::string bytes = content(fixture_root() / "goldens" / (name + ".embed.f32"));
+  Vector values(bytes.size() / sizeof(float));
+  std::memcpy(values.data(), bytes.data(), values.size() * sizeof(float));
+  return values;
+}
+
+// 1 - the cosine of the angle between two vectors.
+double distance(const Vector& a, const Vector& b) {
+  REQUIRE(a.size() == b.size());
+  double ab = 0, aa = 0, bb = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    ab += double{a[i]} * b[i];
+    aa += double{a[i]} * a[i];
+    bb += double{b[i]} * b[i];
+  }
+  return 1 - ab / std::sqrt(aa * bb);
+}
+
+EngineOptions options_for_texts(std::uint32_t context = 64, std::uint32_t parallel = 4) {
+  EngineOptions options;
+  options.context = context;
+  options.threads = 2;
+  options.parallel = parallel;
+  options.kv = kvcache::ElementType::f16;
+  return options;
+}
+
+// What the model makes of texts that are evaluated in one step, in their order.
+std::vector<Vector> vectors_together(Engine& engine, const std::vector<Tokens>& texts) {
+  const engine::EngineFacts& facts = engine.facts();
+  const rows::Pooling pooling = rows::pooling_of(facts.pooling_type, facts.is_encoder);
+  std::vector<rows::Pool> pools(texts.size(), rows::Pool(pooling));
+  std::vector<std::unique_ptr<engine::Sequence>> sequences;
+  std::vector<engine::SequenceWork> works;
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    sequences.push_back(engine.new_sequence(static_cast<std::uint32_t>(texts[i].size())));
+    REQUIRE(sequences.back() != nullptr);
+    works.push_back(
+        {sequences.back().get(), texts[i], false,
+         [&pools, i](std::size_t, std::span<const float> hidden) { pools[i].add(hidden); }});
+  }
+  engine.step(works);
+  std::vector<Vector> out;
+  for (const rows::Pool& pool : pools) out.push_back(engine.text_vector(pool.pooled()));
+  return out;
+}
+
+Vector vector_alone(const fs::path& model, const EngineOptions& options, const Tokens& text) {
+  return vectors_together(*Engine::open(model, options), {text}).front();
+}
+
+Tokens some_tokens(std::size_t count, std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  Tokens tokens(count);
+  for (Token& token : tokens) token = static_cast<Token>(5 + random() % 500);
+  return tokens;
+}
+
+bool same_bits(const Vector& a, const Vector& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+}  // namespace
+
+TEST_CASE("vectors are llama.cpp's, and the same bits on every instruction set") {
+  const Folder folder;
+  if (make_tiny(folder, "bert", "f32").empty()) SLUICE_SKIP("no oracle/tiny_embed.py");
+  nlohmann::json row;
+  row["input"] = golden_tokens;
+  std::ofstream(folder.file("in.jsonl")) << row.dump() << "\n";
+  for (const std::string& model : vector_models) {
+    const fs::path path = make_tiny(folder, model, "f32");
+    REQUIRE_FALSE(path.empty());
+    Vector first;
+    for (const std::string& isa : tiers_of_models()) {
+      INFO(model << " " << isa);
+      const Result result = shell("SLUICE_ISA=" + isa + " sluice embed '" + path.string() +
+                                  "' -f '" + folder.file("in.jsonl") + "' --kv f16 --quiet");
+      INFO(result.errors);
+      REQUIRE(result.status == 0);
+      const Vector made = nlohmann::json::parse(result.output)["embedding"].get<Vector>();
+      if (first.empty()) first = made;
+      CHECK(same_bits(made, first));
+    }
+    INFO(model);
+    CHECK(distance(first, golden("tiny-" + model + "-f32")) < 1e-5);
+  }
+}
+
+TEST_CASE("quantised models are as near to exact weights as llama.cpp's") {
+  const Folder folder;
+  if (make_tiny(folder, "bert", "f32").empty()) SLUICE_SKIP("no oracle/tiny_embed.py");
+  double ours = 0, theirs = 0;
+  for (const std::string& model : vector_models) {
+    for (const std::string kind : {"q8_0", "q4_k", "q6_k"}) {
+      const std::string name = "tiny-" + model + "-" + kind;
+      const Vector exact = golden(name + "-twin"), other = golden(name);
+      const fs::path path = make_tiny(folder, model, kind);
+      REQUIRE_FALSE(path.empty());
+      const Vector made = vector_alone(path, options_for_texts(), golden_tokens);
+      INFO(name << ": " << distance(made, exact) << ", llama.cpp " << distance(other, exact));
+      CHECK(distance(made, exact) < 3 * distance(other, exact) + 1e-5);
+      ours += distance(made, exact);
+      theirs += distance(other, exact);
+    }
+  }
+  INFO("in sum " << ours << ", llama.cpp " << theirs);
+  CHECK(ours < 1.1 * theirs);
+}
+
+TEST_CASE("scores of rerankers are llama.cpp's") {
+  const Folder folder;
+  if (make_tiny(folder, "bert", "f32").empty()) SLUICE_SKIP("no oracle/tiny_embed.py");
+  for (const std::string& model : rank_models) {
+    const fs::path path = make_tiny(folder, model, "f32");
+    const auto engine = Engine::open(path, options_for_texts());
+    CHECK(engine->facts().makes_scores);
+    const Vector made = vectors_together(*engine, {golden_tokens}).front();
+    const Vector expected = golden("tiny-" + model + "-f32");
+    INFO(model << " " << made.front() << " " << expected.front());
+    REQUIRE(made.size() == engine->facts().text_numbers);
+    REQUIRE(expected.size() >= made.size());
+    for (std::size_t i = 0; i < made.size(); ++i) CHECK(std::abs(made[i] - expected[i]) < 2e-3);
+  }
+}
+
+TEST_CASE("a vector depends neither on the texts that share a step nor on the memory") {
+  const Folder folder;
+  if (make_tiny(folder, "bert", "f32").empty()) SLUICE_SKIP("no oracle/tiny_embed.py");
+  std::vector<std::string> models = vector_models;
+  models.insert(models.end(), rank_models.begin(), rank_models.end());
+  for (const std::string& model : models) {
+    INFO(model);
+    const fs::path path = make_tiny(folder, model, "q8_0");
+    EngineOptions options = options_for_texts();
+    const std::vector<Tokens> texts = {some_tokens(1, 1), some_tokens(37, 2), some_tokens(64, 3),
+                                       some_tokens(13, 4)};
+    const std::vector<Vector> together = vectors_together(*Engine::open(path, options), texts);
+    options.parallel = 1;
+    for (std::size_t i = 0; i < texts.size(); ++i) {
+      CHECK(same_bits(vector_alone(path, options, texts[i]), together[i]));
+    }
+    if (is_sanitized) continue;
+    options.parallel = 4;
+    const std::uint64_t least = engine::plan_run(path, options).plan.least_budget_bytes;
+    options.budget_bytes = least + (std::uint64_t{4} << 20);  // the process grows with its tests
+    CHECK(
+        same_bits(vectors_together(*Engine::open(path, options), {texts[1]}).front(), together[1]));
+  }
+}
+
+TEST_CASE("embed goes on where it was stopped, and gives the same bytes") {
+  const Folder folder;
+  const fs::path path = make_tiny(folder, "nomic-bert", "q8_0");
+  if (path.empty()) SLUICE_SKIP("no oracle/tiny_embed.py");
+  std::mt19937 random(5);
+  std::string texts;
+  for (int i = 0; i < 300; ++i) {
+    for (std::size_t n = 1 + random() % 30; n > 0; --n) texts += n % 3 == 0 ? "water " : "the ";
+    texts += i % 7 == 0 ? "\n\n" : "\n";
+  }
+  std::ofstream(folder.file("in.txt")) << texts;
+  const std::string command = "sluice embed '" + path.string() + "' -f " + folder.file("in.txt") +
+                              " --quiet --parallel 4 -o ";
+  for (const std::string name : {"out.jsonl", "out.npy"}) {
+    INFO(name);
+    const std::string out = folder.file(name);
+    REQUIRE(shell(command + out).status == 0);
+    const std::string whole = content(out);
+    REQUIRE_FALSE(whole.empty());
+    // As an interruption leaves it: blocks, and a piece of a row or of the header.
+    for (const std::size_t bytes : {whole.size() * 2 / 3 + 1, std::size_t{5}, std::size_t{0}}) {
+      fs::resize_file(out, bytes);
+      REQUIRE(shell(command + out).status == 0);
+      CHECK(content(out) == whole);
+    }
+    REQUIRE(shell(command + out + " --restart --parallel 1 --budget 256MiB").status == 0);
+    CHECK(content(out) == whole);
+    std::ofstream(folder.file("in.txt"), std::ios::app) << "more\n";
+    check_fails(command + out, 2, "was begun otherwise");
+    std::ofstream(folder.file("in.txt")) << texts;
+  }
+  const std::string array = content(folder.file("out.npy"));
+  CHECK(array.starts_with("\x93NUMPY"));
+  CHECK(array.size() == 128 + 300 * 256 * sizeof(float));
+  CHECK(array.find("'shape': (300, 256)") != std::string::npos);
+  std::ofstream(folder.file("other")) << "mine";
+  check_fails(command + folder.file("other"), 2, "--restart");
+  CHECK(content(folder.file("other")) == "mine");
+  check_fails(command + folder.file("in.txt"), 2, "the input");
+}
+
+TEST_CASE("a row that cannot be computed is an error of its own") {
+  const Folder folder;
+  const fs::path path = make_tiny(folder, "bert", "f32");
+  if (path.empty()) SLUICE_SKIP("no oracle/tiny_embed.py");
+  nlohmann::json too_long;
+  too_long["input"] = some_tokens(65, 1);
+  std::ofstream(folder.file("in.jsonl")) << R"({"id":"a","input":"the water"})"
+                                         << "\n{\n"
+                                         << R"({"input":[512]})"
+                                         << "\n"
+                                         << R"({"input":[]})"
+                                         << "\n"
+                                         << too_long.dump() << "\n"
+                                         << R"({"input":"x","wish":1})"
+                                         << "\n"
+                                         << R"({"id":2,"input":""})"
+                                         << "\n";
+  const Result result =
+      shell("sluice embed '" + path.string() + "' -f " + folder.file("in.jsonl") + " --quiet");
+  REQUIRE(result.status == 0);
+  std::istringstream lines(result.output);
+  std::vector<nlohmann::json> rows;
+  for (std::string line; std::getline(lines, line);) rows.push_back(nlohmann::json::parse(line));
+  REQUIRE(rows.size() == 7);
+  CHECK(rows[0]["id"].get<std::string>() == "a");
+  CHECK(rows[0]["tokens"].get<int>() == 4);  // [CLS] the water [SEP]
+  CHECK(rows[0]["embedding"].size() == 256);
+  for (const std::size_t bad : {1, 2, 3, 4, 5}) {
+    CHECK(rows[bad]["error"]["message"].get<std::string>().starts_with(
+        "line " + std::to_string(bad + 1) + ": "));
+  }
+  CHECK(rows[4]["error"]["code"].get<std::string>() == "prompt_too_long");
+  CHECK(rows[6]["tokens"].get<int>() == 2);  // an empty text is one
+}
+
+TEST_CASE("rerank prints the best text first") {
+  const Folder folder;
+  const fs::path path = make_tiny(folder, "bert-rank", "f32");
+  if (path.empty()) SLUICE_SKIP("no oracle/tiny_embed.py");
+  std::ofstream(folder.file("in.txt")) << "the water\n\nold city\nwar and night\n";
+  const std::string command =
+      "sluice rerank '" + path.string() + "' --query 'who?' --quiet -f " + folder.file("in.txt");
+  const Result result = shell(command + " --json");
+  REQUIRE(result.status == 0);
+  const nlohmann::json all = nlohmann::json::parse(result.output)["results"];
+  REQUIRE(all.size() == 3);
+  for (std::size_t i = 1; i < 3; ++i) {
+    CHECK(all[i - 1]["relevance_score"].get<float>() >= all[i]["relevance_score"].get<float>());
+  }
+  const Result best = shell(command + " --top 1");
+  REQUIRE(best.status == 0);
+  CHECK(std::ranges::count(best.output, '\n') == 1);
+  CHECK(best.output.find("\t" + std::to_string(all[0]["line"].get<int>()) + "\t") !=
+        std::string::npos);
+  check_fails("sluice embed '" + path.string() + "' -f " + folder.file("in.txt"), 2,
+              "sluice rerank");
+}
+
+TEST_CASE("an encoder says what it does not do") {
+  const Folder folder;
+  const fs::path path = make_tiny(folder, "bert", "f32");
+  if (path.empty()) SLUICE_SKIP("no oracle/tiny_embed.py");
+  const std::string model = "'" + path.string() + "'";
+  check_fails("sluice run " + model + " -p x -n 4 --raw", 2, "writes no text");
+  check_fails("sluice logits " + model + " --tokens 1,2 -o " + folder.file("out"), 2,
+              "writes no text");
+  check_fails("sluice plan " + model + " --ctx 65", 2, "texts of up to 64 tokens");
+  check_fails("sluice plan " + model + " --window 32", 2, "--window");
+  check_fails("sluice rerank " + model + " --query x -f " + folder.file("none"), 5);
+  CHECK(shell("sluice plan " + model).status == 0);
+  CHECK(shell("sluice inspect " + model).status == 0);
+}
+
+}  // namespace sluice::test
