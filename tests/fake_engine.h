@@ -100,6 +100,7 @@ struct FakeLimits {
   std::uint32_t pages = 64;  // of 32 positions
   std::uint32_t window = 0;  // longer sequences have lost their beginning; 0: none
   bool is_endless = false;   // sequences have no limit, as with a window
+  bool is_reranker = false;  // the score of a text is the first number of its hidden state
 };
 
 class FakeEngine final : public engine::Engine {
@@ -110,6 +111,8 @@ class FakeEngine final : public engine::Engine {
     facts_.vocabulary = ByteTokenizer::tokens;
     facts_.takes_drafts = true;
     facts_.cuts_back = limits.window == 0;
+    facts_.text_numbers = 8;
+    facts_.makes_scores = facts_.has_text_head = limits.is_reranker;
   }
 
   const tokenizer::Tokenizer& tokenizer() const override { return tokenizer_; }

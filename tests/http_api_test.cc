@@ -60,8 +60,10 @@ TaskOptions task_options(const sluice::tokenizer::Tokenizer& tokenizer) {
 class ApiServer {
  public:
   explicit ApiServer(ApiOptions options = {}, bool loads = true,
-                     std::uint64_t bytes = std::uint64_t{64} << 20)
-      : allowance(bytes, bytes / 4), api_(std::move(options), allowance) {
+                     std::uint64_t bytes = std::uint64_t{64} << 20, bool is_reranker = false)
+      : allowance(bytes, bytes / 4),
+        is_reranker_(is_reranker),
+        api_(std::move(options), allowance) {
     std::vector<Listener> listeners;
     listeners.push_back(Listener::on_port("localhost", 0));
     port = listeners.front().port();
@@ -77,8 +79,8 @@ class ApiServer {
   void load() {
     service_ = std::make_unique<Service>(
         [this](std::function<void()> stop_check) {
-          auto engine = std::make_unique<FakeEngine>(
-              sluice::test::FakeLimits{.columns = 16, .logits = 8, .pages = 200});
+          auto engine = std::make_unique<FakeEngine>(sluice::test::FakeLimits{
+              .columns = 16, .logits = 8, .pages = 200, .is_reranker = is_reranker_});
           engine->stop_check = [this, stop_check = std::move(stop_check)] {
             while (gate.is_closed) {
               gate.is_stuck = gate.sticks.load();
@@ -127,6 +129,7 @@ class ApiServer {
   sluice::Allowance allowance;
 
  private:
+  const bool is_reranker_;
   Api api_;
   std::unique_ptr<Server> server_;
   std::unique_ptr<Service> service_;  // calls the others until it is gone
@@ -428,8 +431,12 @@ TEST_CASE("what is wrong with a request is said in OpenAI's form") {
       {"POST", text, std::string((1 << 20) + 1, ' '), 413, "too_large", "", "bytes"},
       {"POST", "/v1/embeddings", R"({})", 400, "invalid_request", "input", "missing"},
       {"POST", "/v1/embeddings", R"({"input":[]})", 400, "invalid_request", "input", "empty"},
-      {"POST", "/v1/embeddings", R"({"input":"a","dimensions":5})", 400, "invalid_request",
-       "dimensions", "not supported"},
+      {"POST", "/v1/embeddings", R"({"input":"a","dimensions":0})", 400, "invalid_request",
+       "dimensions", "is 0"},
+      {"POST", "/v1/embeddings", R"({"input":"a","dimensions":99999})", 400, "invalid_request",
+       "dimensions", "must"},
+      {"POST", "/v1/rerank", R"({"query":"a","documents":["b"]})", 501, "not_supported", "",
+       "no reranker"},
       {"POST", "/v1/embeddings", R"({"input":["a",{}]})", 400, "invalid_request", "input", "must"},
       {"POST", "/v1/embeddings", R"({"input":[[999]]})", 400, "invalid_request", "", "input 0"},
       {"GET", text, "", 405, "method_not_allowed", "", "GET"},
@@ -815,6 +822,70 @@ TEST_CASE("texts become embeddings, in the order of the request") {
   CHECK(base64("fo") == "Zm8=");
   CHECK(base64("foo") == "Zm9v");
   CHECK(base64("foobar") == "Zm9vYmFy");
+}
+
+TEST_CASE("a vector can be cut to its first numbers, which have length 1 again") {
+  const ApiServer server;
+  const auto vector_of = [&](const char* body) {
+    return server.post("/v1/embeddings", body)["data"][0]["embedding"].get<std::vector<float>>();
+  };
+  const std::vector<float> whole = vector_of(R"({"input":"hello"})");
+  REQUIRE(whole.size() > 3);
+  const std::vector<float> cut = vector_of(R"({"input":"hello","dimensions":3})");
+  CHECK(cut == unit_vector(std::vector<double>(whole.begin(), whole.begin() + 3)));
+}
+
+TEST_CASE("texts are ranked by their scores, in the forms of several services") {
+  const ApiServer server({}, true, std::uint64_t{64} << 20, true);
+  json body = {{"query", "which?"}, {"documents", json::array()}, {"model", "mine"}};
+  for (int i = 0; i < 20; ++i) body["documents"].push_back("text " + std::to_string(i * i));
+  const json all = server.post("/v1/rerank", body.dump());
+  REQUIRE(all["results"].size() == 20);
+  CHECK(all["model"].get<std::string>() == "mine");
+  CHECK(all["usage"]["total_tokens"].get<int>() > 20);
+  std::set<std::size_t> indices;
+  for (std::size_t i = 0; i < 20; ++i) {
+    const json& result = all["results"][i];
+    indices.insert(result["index"].get<std::size_t>());
+    CHECK_FALSE(result.contains("document"));
+    if (i == 0) continue;
+    CHECK(result["relevance_score"].get<float>() <=
+          all["results"][i - 1]["relevance_score"].get<float>());
+  }
+  CHECK(indices.size() == 20);
+
+  body["top_n"] = 3;
+  body["return_documents"] = true;
+  body["documents"][0] = {{"text", "text 0"}};
+  const json best = server.post("/v2/rerank", body.dump());
+  REQUIRE(best["results"].size() == 3);
+  for (std::size_t i = 0; i < 3; ++i) {
+    const auto index = best["results"][i]["index"].get<std::size_t>();
+    CHECK(index == all["results"][i]["index"].get<std::size_t>());
+    CHECK(best["results"][i]["document"]["text"].get<std::string>() ==
+          "text " + std::to_string(index * index));
+  }
+  const json plain =
+      server.post("/rerank", R"({"query":"a","texts":["b","c"],"return_text":true})");
+  REQUIRE(plain.size() == 2);
+  CHECK(plain[0]["score"].get<float>() >= plain[1]["score"].get<float>());
+  CHECK(plain[0]["text"].is_string());
+
+  const auto says = [&](const std::string& wrong, const char* word) {
+    const Answer answer = server.ask("POST", "/v1/rerank", wrong);
+    INFO(wrong << " " << answer.body);
+    CHECK(answer.status == 400);
+    CHECK(answer.body.find(word) != std::string::npos);
+  };
+  says(R"({"documents":["a"]})", "query");
+  says(R"({"query":"a"})", "documents");
+  says(R"({"query":"a","documents":[]})", "documents");
+  says(R"({"query":"a","documents":"b"})", "documents");
+  says(R"({"query":"a","documents":[{"txt":"b"}]})", "text");
+  says(R"({"query":7,"documents":["b"]})", "query");
+  says(R"({"query":"a","documents":["b"],"top_n":-1})", "top_n");
+  says(R"({"query":"a","documents":["b"],"wish":1})", "wish");
+  CHECK(server.ask("POST", "/v1/embeddings", R"({"input":"a"})").status == 501);
 }
 
 TEST_CASE("as many embeddings as a request may have come one after the other") {

@@ -121,6 +121,7 @@ Api::Api(ApiOptions options, Allowance& allowance)
 Api::~Api() = default;
 
 std::vector<Api::Route> Api::make_routes() {
+  const Answer rank = [this](const ExchangePointer& exchange) { rerank(exchange); };
   const auto now = [](auto answer) -> Answer {  // from what is known
     return [answer](const ExchangePointer& exchange) {
       exchange->respond(answer(exchange->request().head));
@@ -172,6 +173,9 @@ std::vector<Api::Route> Api::make_routes() {
       {"POST", "/v1/responses", key, json, text(TextRoute::responses)},
       {"POST", "/v1/embeddings", key, json,
        [this](const ExchangePointer& exchange) { embed(exchange); }},
+      {"POST", "/v1/rerank", key, json, rank},
+      {"POST", "/rerank", key, json, rank},
+      {"POST", "/v2/rerank", key, json, rank},
       {"POST", "/tokenize", key, json, tokens(tokenize_answer)},
       {"POST", "/detokenize", key, json,
        tokens([](const rows::TaskMaker&, const tokenizer::Tokenizer& tokenizer,
@@ -381,19 +385,46 @@ void Api::generate(const ExchangePointer& exchange, TextRoute route) {
 }
 
 void Api::embed(const ExchangePointer& exchange) {
+  const engine::EngineFacts& facts = model().model.service->engine().facts();
+  if (facts.makes_scores) {
+    throw ApiError(501, "the model is a reranker and makes no vectors: ask /v1/rerank");
+  }
+  answer_vectors(exchange,
+                 [pooling = pooling_in(facts), numbers = facts.text_numbers](
+                     const rows::TaskMaker& maker, std::string_view body, std::uint64_t number) {
+                   return read_embedding_request(maker, pooling, numbers, body, number);
+                 });
+}
+
+void Api::rerank(const ExchangePointer& exchange) {
+  const engine::Engine& engine = model().model.service->engine();
+  const engine::EngineFacts& facts = engine.facts();
+  if (!facts.makes_scores) {
+    throw ApiError(501, "the model is no reranker: it has no tensor 'cls.output.weight'");
+  }
+  const auto pair =
+      std::make_shared<const rows::PairPrompt>(engine.tokenizer(), facts.rerank_template);
+  answer_vectors(exchange,
+                 [pooling = pooling_in(facts), pair](const rows::TaskMaker& maker,
+                                                     std::string_view body, std::uint64_t number) {
+                   return read_rerank_request(maker, *pair, pooling, body, number);
+                 });
+}
+
+void Api::answer_vectors(const ExchangePointer& exchange, ReadVectors read) {
   const auto maker = model().model.maker;
-  const rows::Pooling pooling = pooling_in(model().model.service->engine().facts());
   const auto held = std::make_shared<GenerationHeld>();
   held->places = take_places(std::min(embeddings_together, options_.texts_max));
-  aside(Lane::texts, exchange, [this, exchange, maker, pooling, held, number = ++numbers_] {
-    const auto request = std::make_shared<EmbeddingRequest>(
-        read_embedding_request(*maker, pooling, exchange->request().body, number));
-    exchange->request().drop_body();
-    held->memory = take_memory(request->bytes());
-    return [this, exchange, held, request] {
-      answer_embeddings(model().host, exchange, std::move(*request), std::move(*held));
-    };
-  });
+  aside(Lane::texts, exchange,
+        [this, exchange, maker, read = std::move(read), held, number = ++numbers_] {
+          const auto request =
+              std::make_shared<EmbeddingRequest>(read(*maker, exchange->request().body, number));
+          exchange->request().drop_body();
+          held->memory = take_memory(request->bytes());
+          return [this, exchange, held, request] {
+            answer_embeddings(model().host, exchange, std::move(*request), std::move(*held));
+          };
+        });
 }
 
 Response Api::health() const {

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "core/allowance.h"
+#include "core/http/api/embeddings.h"
 #include "core/http/api/generation.h"
 #include "core/http/api/keys.h"
 #include "core/http/api/origins.h"
@@ -88,6 +89,10 @@ class Api final : public Handler {
 
   void generate(const ExchangePointer& exchange, TextRoute route);
   void embed(const ExchangePointer& exchange);
+  void rerank(const ExchangePointer& exchange);
+  using ReadVectors = std::function<EmbeddingRequest(const rows::TaskMaker& maker,
+                                                     std::string_view body, std::uint64_t number)>;
+  void answer_vectors(const ExchangePointer& exchange, ReadVectors read);
   Response health() const;
   Response slots();
   Response metrics();

@@ -1,13 +1,17 @@
 #include "core/http/api/embeddings.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <charconv>
 #include <cmath>
 #include <fmt/format.h>
+#include <functional>
+#include <initializer_list>
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <set>
 #include <span>
 #include <utility>
@@ -22,46 +26,27 @@ namespace {
 
 using nlohmann::ordered_json;
 using rows::RowJson;
-using tokenizer::Token;
 
 // Of an answer, for a client that reads slowly.
 constexpr std::size_t waiting_bytes_max = std::size_t{128} << 10;
 
-std::vector<Token> tokens_of(const RowJson& array) {
-  std::vector<Token> tokens;
-  for (const RowJson& item : array) {
-    tokens.push_back(
-        static_cast<Token>(rows::count_of(item, "input", std::numeric_limits<Token>::max())));
-  }
-  return tokens;
-}
-
-rows::Prompt prompt_of(const RowJson& item) {
-  if (item.is_string()) return item.get<std::string>();
-  if (item.is_array() && !item.empty()) return tokens_of(item);
-  rows::throw_wrong_type("input", "a text, token ids, or an array of these", item);
-}
-
 std::vector<rows::Prompt> prompts_of(const RowJson& input) {
-  if (!input.is_array() || (!input.empty() && input[0].is_number())) return {prompt_of(input)};
+  if (!input.is_array() || (!input.empty() && input[0].is_number()))
+    return {rows::text_or_tokens(input, "input")};
   if (input.empty()) throw rows::BadRow("\"input\" is empty");
   if (input.size() > embedding_inputs_max) {
     throw rows::BadRow(
         fmt::format("\"input\" has {} texts, the most is {}", input.size(), embedding_inputs_max));
   }
   std::vector<rows::Prompt> prompts;
-  for (const RowJson& item : input) prompts.push_back(prompt_of(item));
+  for (const RowJson& item : input) prompts.push_back(rows::text_or_tokens(item, "input"));
   return prompts;
 }
 
-void check_members(const RowJson& body) {
+void check_members(const RowJson& body, std::initializer_list<std::string_view> known) {
   for (const auto& item : body.items()) {
-    const std::string& name = item.key();
-    const bool is_known = name == "input" || name == "model" || name == "encoding_format" ||
-                          name == "user" || (name == "dimensions" && item.value().is_null());
-    if (is_known) continue;
-    throw rows::BadRow(fmt::format("\"{}\" is {}", text::escaped(name, 100),
-                                   name == "dimensions" ? "not supported" : "unknown"));
+    if (std::ranges::find(known, item.key()) != known.end()) continue;
+    throw rows::BadRow(fmt::format("\"{}\" is unknown", text::escaped(item.key(), 100)));
   }
 }
 
@@ -133,7 +118,18 @@ class EmbeddingAnswer : public std::enable_shared_from_this<EmbeddingAnswer> {
       return fail(no_memory());
     }
     done_[index] = std::move(outcome.completion.embedding);
+    if (request_.ranking) {
+      written_ = done_.size();
+      return written_ == request_.tasks.size() ? end_ranking() : submit();
+    }
+    if (request_.dimensions != 0) shorten(done_[index]);
     write();
+  }
+
+  // Of a model that was trained so, the first numbers of a vector are one by themselves.
+  void shorten(std::vector<float>& vector) const {
+    vector.resize(request_.dimensions);
+    vector = rows::unit_vector(std::vector<double>(vector.begin(), vector.end()));
   }
 
   // Those that wait, and the text of one.
@@ -141,6 +137,34 @@ class EmbeddingAnswer : public std::enable_shared_from_this<EmbeddingAnswer> {
     constexpr std::size_t text_bytes = 16;
     return held_.memory.resize(held_.memory.bytes() +
                                floats * (embeddings_together * sizeof(float) + text_bytes));
+  }
+
+  void end_ranking() {
+    is_over_ = true;
+    const EmbeddingRequest::Ranking& ranking = *request_.ranking;
+    std::vector<std::size_t> order(done_.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    const auto score_of = [this](std::size_t i) { return done_.at(i).front(); };
+    std::ranges::stable_sort(order, std::greater<>(), score_of);
+    if (ranking.top != 0 && ranking.top < order.size()) order.resize(ranking.top);
+    ordered_json results = ordered_json::array();
+    for (const std::size_t i : order) {
+      const char* const name = ranking.is_plain_list ? "score" : "relevance_score";
+      ordered_json& result = results.emplace_back(ordered_json{{"index", i}, {name, score_of(i)}});
+      if (!ranking.has_texts) continue;
+      if (ranking.is_plain_list) {
+        result["text"] = ranking.texts[i];
+      } else {
+        result["document"] = {{"text", ranking.texts[i]}};
+      }
+    }
+    const std::string& model = request_.model.empty() ? host_.model_name : request_.model;
+    const ordered_json list = {
+        {"model", model},
+        {"object", "list"},
+        {"usage", {{"prompt_tokens", prompt_tokens_}, {"total_tokens", prompt_tokens_}}},
+        {"results", results}};
+    exchange_->respond({.body = rows::json_text(ranking.is_plain_list ? results : list)});
   }
 
   // Writes those whose turn it is, while the client takes them.
@@ -205,36 +229,117 @@ class EmbeddingAnswer : public std::enable_shared_from_this<EmbeddingAnswer> {
 std::uint64_t EmbeddingRequest::bytes() const {
   std::uint64_t bytes = 0;
   for (const rows::Task& task : tasks) bytes += rows::waiting_bytes(task);
+  // A text is held, and is written into the answer.
+  if (ranking) {
+    for (const std::string& text : ranking->texts) bytes += 8 * text.size();
+  }
   return bytes;
 }
 
+namespace {
+
+void add_task(const rows::TaskMaker& maker, const rows::Prompt& prompt, rows::Pooling pooling,
+              std::uint64_t number, EmbeddingRequest& request) {
+  auto made = maker.make_embedding(prompt, request.model, number, pooling);
+  if (const auto* refused = std::get_if<rows::RefusedRow>(&made)) {
+    throw ApiError(400, fmt::format("input {}: {}", request.tasks.size(), refused->reason),
+                   refused->code == "prompt_too_long" ? "context_length_exceeded" : "");
+  }
+  request.tasks.push_back(std::get<rows::Task>(std::move(made)));
+  request.tasks.back().priority = rows::Priority::interactive;
+}
+
+RowJson parse_body(std::string_view body) {
+  return rows::parse_row_object(body,
+                                {rows::row_values_max, rows::row_members_max, rows::row_depth_max});
+}
+
+std::string model_in(const RowJson& json) {
+  const RowJson* model = rows::find_member(json, "model");
+  return model == nullptr ? "" : rows::text_of(*model, "model");
+}
+
+// A text, or an object that has one.
+std::string document_text(const RowJson& document, std::string_view name) {
+  if (!document.is_object()) return rows::text_of(document, name);
+  const RowJson* text = rows::find_member(document, "text");
+  if (text == nullptr) throw rows::BadRow(fmt::format("\"{}\" has an object without text", name));
+  return rows::text_of(*text, name);
+}
+
+EmbeddingRequest::Ranking ranking_in(const RowJson& json) {
+  EmbeddingRequest::Ranking ranking;
+  const RowJson* documents = rows::find_member(json, "documents");
+  ranking.is_plain_list = documents == nullptr;
+  const char* const name = ranking.is_plain_list ? "texts" : "documents";
+  if (documents == nullptr) documents = rows::find_member(json, name);
+  if (documents == nullptr) throw rows::BadRow("\"documents\" is missing");
+  if (!documents->is_array() || documents->empty()) {
+    rows::throw_wrong_type(name, "an array of texts", *documents);
+  }
+  if (documents->size() > embedding_inputs_max) {
+    throw rows::BadRow(fmt::format("\"{}\" has {} texts, the most is {}", name, documents->size(),
+                                   embedding_inputs_max));
+  }
+  for (const RowJson& document : *documents) ranking.texts.push_back(document_text(document, name));
+  if (const RowJson* top = rows::find_member(json, "top_n")) {
+    ranking.top = rows::count_of(*top, "top_n", std::numeric_limits<std::uint32_t>::max());
+  }
+  for (const char* wants : {"return_documents", "return_text"}) {
+    const RowJson* flag = rows::find_member(json, wants);
+    if (flag != nullptr) ranking.has_texts = rows::truth_of(*flag, wants);
+  }
+  return ranking;
+}
+
+}  // namespace
+
 EmbeddingRequest read_embedding_request(const rows::TaskMaker& maker, rows::Pooling pooling,
-                                        std::string_view body, std::uint64_t number) {
+                                        std::size_t numbers, std::string_view body,
+                                        std::uint64_t number) {
   EmbeddingRequest request;
   try {
-    const RowJson json = rows::parse_row_object(
-        body, {rows::row_values_max, rows::row_members_max, rows::row_depth_max});
-    check_members(json);
+    const RowJson json = parse_body(body);
+    check_members(json, {"input", "model", "encoding_format", "user", "dimensions"});
     const RowJson* input = rows::find_member(json, "input");
     if (input == nullptr) throw rows::BadRow("\"input\" is missing");
-    if (const RowJson* model = rows::find_member(json, "model")) {
-      request.model = rows::text_of(*model, "model");
-    }
+    request.model = model_in(json);
     if (const RowJson* format = rows::find_member(json, "encoding_format")) {
       request.wants_base64 = *format == "base64";
       if (!request.wants_base64 && *format != "float") {
         throw rows::BadRow("\"encoding_format\" can only be \"float\" or \"base64\"");
       }
     }
-    for (const rows::Prompt& prompt : prompts_of(*input)) {
-      auto made = maker.make_embedding(prompt, request.model, number, pooling);
-      if (const auto* refused = std::get_if<rows::RefusedRow>(&made)) {
-        throw ApiError(400, fmt::format("input {}: {}", request.tasks.size(), refused->reason),
-                       refused->code == "prompt_too_long" ? "context_length_exceeded" : "");
-      }
-      request.tasks.push_back(std::move(std::get<rows::Task>(made)));
-      request.tasks.back().priority = rows::Priority::interactive;
+    if (const RowJson* dimensions = rows::find_member(json, "dimensions")) {
+      request.dimensions = rows::count_of(*dimensions, "dimensions", numbers);
+      if (request.dimensions == 0) throw rows::BadRow("\"dimensions\" is 0");
     }
+    for (const rows::Prompt& prompt : prompts_of(*input)) {
+      add_task(maker, prompt, pooling, number, request);
+    }
+  } catch (const rows::BadRow& bad) {
+    throw ApiError(400, bad.what());
+  }
+  return request;
+}
+
+EmbeddingRequest read_rerank_request(const rows::TaskMaker& maker, const rows::PairPrompt& pair,
+                                     rows::Pooling pooling, std::string_view body,
+                                     std::uint64_t number) {
+  EmbeddingRequest request;
+  try {
+    const RowJson json = parse_body(body);
+    check_members(json, {"query", "documents", "texts", "top_n", "model", "return_documents",
+                         "return_text", "user"});
+    const RowJson* query = rows::find_member(json, "query");
+    if (query == nullptr) throw rows::BadRow("\"query\" is missing");
+    const std::string asked = rows::text_of(*query, "query");
+    request.model = model_in(json);
+    request.ranking = ranking_in(json);
+    for (const std::string& text : request.ranking->texts) {
+      add_task(maker, pair.encode(asked, text), pooling, number, request);
+    }
+    if (!request.ranking->has_texts) request.ranking->texts.clear();
   } catch (const rows::BadRow& bad) {
     throw ApiError(400, bad.what());
   }
