@@ -315,4 +315,33 @@ TEST_CASE("GLM-4 rotates halves of heads where the file has sections, and neighb
   CHECK(largest < 1e-4f);
 }
 
+TEST_CASE("an architecture that is not known is compared with those that are") {
+  const auto rename = [](Content& content) {
+    content.set("general.architecture", std::string("newcomer"));
+    content.rename_keys("qwen3moe.", "newcomer.");
+  };
+  const auto problem_of = [](const File& file) {
+    try {
+      Engine::open(file.path(), options_for_logits());
+    } catch (const ModelError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  const synth::Shape shape = small_shape("tiny-qwen3moe");
+  const File renamed(shape, rename);
+  const std::string same = problem_of(renamed);
+  INFO(same);
+  CHECK(same.find("'newcomer' is not supported, but the file has all keys") != std::string::npos);
+  const File odd(shape, [&](Content& content) {
+    rename(content);
+    content.tensors.push_back(content.tensors.back());
+    content.tensors.back().name = "blk.0.attn_wisdom.weight";
+  });
+  const std::string other = problem_of(odd);
+  INFO(other);
+  CHECK(other.find("; nearest to it is '") != std::string::npos);
+  CHECK(other.find("'blk.0.attn_wisdom.weight' is not one") != std::string::npos);
+}
+
 }  // namespace sluice::test

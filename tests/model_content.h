@@ -57,6 +57,15 @@ class Content {
       writer.add_array(key, std::span<const T>(values));
     };
   }
+  // Gives the keys that begin with `from` another beginning.
+  void rename_keys(const std::string& from, const std::string& to) {
+    for (const gguf::Metadata::Entry& entry : model_->metadata().entries()) {
+      if (!entry.key.starts_with(from)) continue;
+      remove_key(std::string(entry.key));
+      const std::string key = to + std::string(entry.key.substr(from.size()));
+      keys_[key] = [key, value = entry.value](gguf::Writer& writer) { writer.add(key, value); };
+    }
+  }
   void remove_key(const std::string& key) { keys_[key] = nullptr; }
 
   // Writes tensors [first, last), with all metadata or none.

@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/text/quoted.h"
@@ -96,6 +98,41 @@ constexpr std::array known = {
 
 constexpr std::size_t unread_bytes_max = 500;  // of the names of keys in a note
 
+// Lays the model out as each page would, and says which gets farthest, and what stops it. New
+// architectures are often a known one by another name, or one with a tensor more.
+std::string nearest_to(const Keys& keys) {
+  constexpr std::size_t any_slice_bytes = std::size_t{1} << 20;
+  const gguf::Model& model = keys.model();
+  std::string_view nearest;
+  std::string problem;
+  std::size_t most = 0;
+  for (const Family& family : known) {
+    WeightLayout layout(model, any_slice_bytes);
+    std::string stopped_by;
+    try {
+      family.make(keys, layout)->finish();
+    } catch (const Error& error) {
+      stopped_by = error.what();
+    }
+    if (stopped_by.empty()) {
+      return fmt::format(
+          ", but the file has all keys and tensors of '{0}' and no others: if it is such a model "
+          "by "
+          "another name, it runs once general.architecture says '{0}' and its keys begin so",
+          family.architecture);
+    }
+    if (layout.declared() <= most) continue;
+    most = layout.declared();
+    nearest = family.architecture;
+    problem = std::move(stopped_by);
+  }
+  if (most == 0) return ", and is like none that is (docs/models.md lists them)";
+  const std::string file = model.metadata().source() + ": ";
+  if (problem.starts_with(file)) problem.erase(0, file.size());
+  return fmt::format("; nearest to it is '{}', which knows {} of its {} tensors, but: {}", nearest,
+                     most, model.tensors().size(), problem);
+}
+
 }  // namespace
 
 std::span<const Family> families() {
@@ -115,13 +152,8 @@ std::unique_ptr<Decoder> make_decoder(const gguf::Model& model, WeightLayout& la
     }
     return decoder;
   }
-  std::string names;
-  for (const Family& family : known) {
-    names += (names.empty() ? "" : ", ") + std::string(family.architecture);
-  }
-  throw ModelError(fmt::format("{}: architecture {} is not supported; supported are: {}",
-                               model.metadata().source(), text::quoted(keys.architecture()),
-                               names));
+  throw ModelError(fmt::format("{}: architecture {} is not supported{}", model.metadata().source(),
+                               text::quoted(keys.architecture()), nearest_to(keys)));
 }
 
 }  // namespace sluice::model

@@ -93,6 +93,7 @@ class WeightLayout {
   void leave_aside(const std::string& name) { declared_.insert(name); }
 
   bool has(const std::string& name) const;
+  std::size_t declared() const { return declared_.size(); }  // different tensors so far
 
   // An error about a tensor: "FILE: tensor 'a.weight' WHAT".
   ModelError error(const std::string& name, const std::string& what) const;
