@@ -58,6 +58,7 @@ const std::map<std::string, Parts>& arrows() {
     below_cli.insert("core/synth");
     below_cli.insert("core/quant");
     below_cli.insert("core/convert");
+    below_cli.insert("core/fetch");
     Parts everything = below_cli;
     everything.insert("core/cli");
     return std::map<std::string, Parts>{
@@ -71,6 +72,7 @@ const std::map<std::string, Parts>& arrows() {
         {"core/allowance.h", {"base"}},
         {"core/files", {}},
         {"core/text", {}},
+        {"core/fetch", leaves_and({"core/gguf"})},
         {"core/gguf", leaves},
         {"core/tokenizer", leaves_and({"core/gguf"})},
         {"core/model", leaves_and({"core/gguf"})},

@@ -35,6 +35,7 @@
 #include "core/cli/output.h"
 #include "core/cli/perplexity.h"
 #include "core/cli/plan.h"
+#include "core/cli/pull.h"
 #include "core/cli/run.h"
 #include "core/cli/serve.h"
 #include "core/cli/synth.h"
@@ -87,6 +88,7 @@ class Program {
     offer(add_rerank(app_, rerank_), [this] { return run_rerank(rerank_); });
     offer(add_merge(app_, merge_), [this] { return run_merge(merge_); });
     offer(add_top(app_, top_), [this] { return run_top(top_); });
+    offer(add_pull(app_, pull_), [this] { return run_pull(pull_); });
     offer(add_plan(app_, plan_), [this] { return run_plan(plan_); });
     offer(add_inspect(app_, inspect_), [this] { return run_inspect(inspect_); });
     offer(add_tokenize(app_, tokenize_), [this] { return run_tokenize(tokenize_); });
@@ -171,6 +173,7 @@ class Program {
   MergeOptions merge_;
   TopOptions top_;
   PlanOptions plan_;
+  PullOptions pull_;
   InspectOptions inspect_;
   TokenizeOptions tokenize_;
   TemplateOptions template_;

@@ -1,0 +1,103 @@
+#include "core/cli/pull.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fmt/format.h>
+
+#include "core/cli/interrupt.h"
+#include "core/cli/options.h"
+#include "core/cli/output.h"
+#include "core/fetch/fetch.h"
+
+namespace sluice::cli {
+namespace {
+
+// "4:05", "1:02:03".
+std::string format_time(double seconds) {
+  const auto whole = static_cast<std::uint64_t>(seconds);
+  if (whole >= 3600) {
+    return fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
+  }
+  return fmt::format("{}:{:02}", whole / 60, whole % 60);
+}
+
+// Says how a download goes on, with its rate since it was begun or gone on with.
+class DownloadLine {
+ public:
+  explicit DownloadLine(bool quiet) : progress_(quiet) {}
+
+  void show(const fetch::DownloadProgress& now) {
+    if (now.name != name_) {
+      name_ = now.name;
+      watch_ = Stopwatch();
+    }
+    const double seconds = std::max(watch_.seconds(), 0.001);
+    const double rate = static_cast<double>(now.done_bytes - now.earlier_bytes) / seconds;
+    std::string line = fmt::format("{}: {}", now.name, format_bytes(now.done_bytes));
+    if (now.total_bytes && *now.total_bytes > 0) {
+      line += fmt::format(" of {} ({} %)", format_bytes(*now.total_bytes),
+                          100 * now.done_bytes / *now.total_bytes);
+    }
+    line += fmt::format(", {}/s", format_bytes(static_cast<std::uint64_t>(rate)));
+    if (now.total_bytes && rate >= 1 && *now.total_bytes >= now.done_bytes) {
+      line += fmt::format(
+          ", {} left", format_time(static_cast<double>(*now.total_bytes - now.done_bytes) / rate));
+    }
+    progress_.show(line);
+  }
+
+  void clear() { progress_.clear(); }
+
+ private:
+  Progress progress_;
+  std::string name_;
+  Stopwatch watch_;
+};
+
+// Asks the server, and downloads what is not here.
+std::filesystem::path pull_model(const PullOptions& options) {
+  const fetch::Reference reference = fetch::parse_reference(options.reference);
+  const InterruptGuard interrupts;
+  DownloadLine line(options.quiet);
+  fetch::WebOptions web_options;
+  web_options.insecure_http = options.insecure_http;
+  web_options.on_wait = throw_if_interrupted;
+  web_options.on_retry = [&](const std::string& what) {
+    line.clear();
+    if (!options.quiet) remark(what);
+  };
+  if (reference.kind == fetch::ReferenceKind::file) return *fetch::find_here(reference);
+  fetch::Web web(web_options);
+  return fetch::pull(web, reference, [&](const fetch::DownloadProgress& now) { line.show(now); });
+}
+
+}  // namespace
+
+CLI::App* add_pull(CLI::App& program, PullOptions& options) {
+  CLI::App* command = add_command(
+      program, "pull", "Download a model",
+      "REF is one of\n"
+      "  hf:OWNER/REPO/FILE.gguf      a file of a repository of huggingface.co\n"
+      "  hf:OWNER/REPO:Q4_K_M         the file with this quantisation\n"
+      "  ollama:NAME:TAG              a model of ollama's registry\n"
+      "  https://HOST/FILE.gguf       a file of any server\n"
+      "@REVISION may stand behind REPO. Prints the path of the file. What was begun is gone on\n"
+      "with, and what the server states the SHA-256 of is checked. Files of the hub go into its\n"
+      "own cache ($HF_HOME), where other programs find them, others into ~/.cache/sluice.\n"
+      "HF_TOKEN opens repositories that need it; https_proxy and SSL_CERT_FILE are obeyed.\n\n"
+      "Examples:\n"
+      "  sluice pull hf:Qwen/Qwen3-8B-GGUF:Q4_K_M\n"
+      "  sluice chat \"$(sluice pull hf:Qwen/Qwen3-8B-GGUF:Q4_K_M)\"");
+  command->add_option("REF", options.reference, "What to download")->type_name("")->required();
+  command->add_flag("--insecure-http", options.insecure_http,
+                    "Download over plain HTTP from other machines too");
+  command->add_flag("-q,--quiet", options.quiet, "Show no progress and no warnings");
+  return command;
+}
+
+int run_pull(const PullOptions& options) {
+  write_output(pull_model(options).string() + "\n");
+  return 0;
+}
+
+}  // namespace sluice::cli

@@ -1,0 +1,163 @@
+#include "core/fetch/byte_ranges.h"
+
+#include <charconv>
+#include <fmt/format.h>
+#include <optional>
+#include <string_view>
+
+#include "core/error.h"
+#include "core/fetch/reference.h"
+#include "core/text/quoted.h"
+
+namespace sluice::fetch {
+namespace {
+
+struct ContentRange {
+  std::uint64_t first = 0, last = 0, total = 0;
+};
+
+// "bytes 0-99/1000" (RFC 9110, 14.4).
+std::optional<ContentRange> parse_content_range(std::string_view text) {
+  constexpr std::string_view unit = "bytes ";
+  if (!text.starts_with(unit)) return std::nullopt;
+  text.remove_prefix(unit.size());
+  ContentRange range;
+  const auto take = [&](std::uint64_t& number, char behind) {
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+    if (error != std::errc()) return false;
+    text.remove_prefix(static_cast<std::size_t>(end - text.data()));
+    if (behind == '\0') return text.empty();
+    if (!text.starts_with(behind)) return false;
+    text.remove_prefix(1);
+    return true;
+  };
+  const bool is_good = take(range.first, '-') && take(range.last, '/') && take(range.total, '\0');
+  return is_good ? std::optional(range) : std::nullopt;
+}
+
+}  // namespace
+
+RangeSource::RangeSource(Web& web, const RemoteFile& remote)
+    : web_(web), remote_(remote), etag_(remote.etag) {}
+
+Request RangeSource::request(const ByteRange& range) const {
+  Request request;
+  request.url = direct_url_.empty() ? remote_.url : direct_url_;
+  request.token = direct_url_.empty() ? remote_.token : "";
+  request.range = range;
+  request.headers = {"Accept-Encoding: identity"};
+  return request;
+}
+
+std::string RangeSource::problem_of(const Answer& answer, const ByteRange& asked) {
+  const std::string text = answer.header("content-range");
+  const std::optional<ContentRange> range = parse_content_range(text);
+  // Where a sum is stated, it decides: copies of one file may have different tags.
+  const std::string tag = answer.etag();
+  if (etag_.empty()) etag_ = tag;
+  if ((range && range->total != bytes()) || (remote_.sha256.empty() && tag != etag_)) {
+    throw Error(ExitCode::io,
+                fmt::format("{}: the file on the server has changed meanwhile; the same command "
+                            "begins with the new one",
+                            name()));
+  }
+  if (!range || range->first != asked.offset || range->last != asked.offset + asked.bytes - 1) {
+    return fmt::format("asked for bytes from {} on, the server answers with {}", asked.offset,
+                       text.empty() ? "none" : text::quoted(text));
+  }
+  has_ranges_ = true;
+  if (remote_.token.empty() || host_of(answer.url) != host_of(remote_.url)) {
+    direct_url_ = answer.url;
+  }
+  return "";
+}
+
+RangeRead::RangeRead(RangeSource& source, const ByteRange& range) : source_(source), range_(range) {
+  bytes_.reserve(static_cast<std::size_t>(range.bytes));
+  ask();
+}
+
+void RangeRead::ask() {
+  asked_ = {range_.offset + bytes_.size(), range_.bytes - bytes_.size()};
+  problem_.clear();
+  is_checked_ = false;
+  bytes_before_ = bytes_.size();
+  Request request = source_.request(asked_);
+  request.on_body = [this](std::span<const std::byte> bytes) { return take(bytes); };
+  transfer_ = source_.web().start(std::move(request));
+}
+
+// Called by libcurl, through which nothing may be thrown: advance() says what is wrong.
+bool RangeRead::take(std::span<const std::byte> bytes) {
+  if (transfer_ == nullptr || transfer_->answer().status != 206) return false;
+  if (!is_checked_) {
+    const std::optional<ContentRange> range =
+        parse_content_range(transfer_->answer().header("content-range"));
+    is_checked_ = range && range->first == asked_.offset && range->total == source_.bytes();
+  }
+  const bool is_good = is_checked_ && bytes.size() <= range_.bytes - bytes_.size();
+  if (!is_good) return false;
+  bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());
+  source_.read_bytes_ += bytes.size();
+  return true;
+}
+
+void RangeRead::advance() {
+  if (is_done()) return;
+  if (!transfer_) {
+    if (std::chrono::steady_clock::now() >= not_before_) ask();
+    return;
+  }
+  const Answer& answer = transfer_->answer();
+  if (answer.status == 206 && problem_.empty() && !answer.header("content-range").empty()) {
+    problem_ = source_.problem_of(answer, asked_);
+  }
+  if (answer.status == 200 && !source_.has_ranges_) {
+    source_.refuses_ranges_ = true;
+    return;
+  }
+  if (!transfer_->is_done()) return;
+  if (has_all()) {
+    transfer_.reset();
+    return;
+  }
+  Answer failed = answer;
+  transfer_.reset();
+  // A link that was given for a while has expired: the server gives another one.
+  const bool is_stale = !source_.direct_url_.empty() &&
+                        source_.direct_url_ != source_.remote_.url && failed.status >= 400 &&
+                        failed.status < 500 && failed.status != 429;
+  if (is_stale) source_.direct_url_.clear();
+  if (failed.status == 416) {
+    throw Error(ExitCode::io, fmt::format("{}: the file on the server has changed meanwhile; the "
+                                          "same command begins with the new one",
+                                          source_.name()));
+  }
+  if (failed.status == 200) problem_ = "the whole file came for a part of it";
+  if (!is_stale && failed.status != 206 && problem_.empty() && !is_passing(failed)) {
+    throw_answer(source_.name(), failed);
+  }
+  if (!problem_.empty()) failed.problem = problem_;
+  if (failed.problem.empty() && failed.status == 206) failed.problem = "the answer was cut";
+  if (bytes_.size() > bytes_before_) failures_ = 0;
+  ++failures_;
+  not_before_ = std::chrono::steady_clock::now() +
+                source_.web().pause_before(failures_, failed, source_.name());
+}
+
+std::vector<std::byte> read_range(RangeSource& source, const ByteRange& range) {
+  RangeRead read(source, range);
+  while (!read.is_done()) {
+    source.web().poll();
+    read.advance();
+    if (source.refuses_ranges()) {
+      throw Error(ExitCode::io,
+                  fmt::format("{}: its server gives no parts of files, so it has to be pulled "
+                              "before it can be looked at",
+                              source.name()));
+    }
+  }
+  return {read.bytes().begin(), read.bytes().end()};
+}
+
+}  // namespace sluice::fetch

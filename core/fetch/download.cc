@@ -1,0 +1,262 @@
+#include "core/fetch/download.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <deque>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <memory>
+#include <span>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "base/descriptor.h"
+#include "core/error.h"
+#include "core/fetch/byte_ranges.h"
+#include "core/fetch/sha256.h"
+#include "core/files/durable_file.h"
+#include "core/files/read_at.h"
+#include "core/text/quoted.h"
+
+namespace sluice::fetch {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+constexpr std::uint64_t piece_bytes = std::uint64_t{8} << 20;
+constexpr std::size_t pieces_max = 4;  // at a time; so much of them is in memory
+
+[[noreturn]] void fail_at(const fs::path& path, const char* what) {
+  throw std::system_error(errno, std::generic_category(),
+                          fmt::format("cannot {} {}", what, path.string()));
+}
+
+// The partial file: a front of the remote one, and the sum of its bytes.
+class PartialFile {
+ public:
+  PartialFile(const fs::path& path, std::string name) : path_(path), name_(std::move(name)) {
+    file_ = base::Descriptor(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666));
+    struct stat facts {};
+    if (!file_.is_open() || ::fstat(file_.number(), &facts) != 0) fail_at(path_, "write");
+    bytes_ = static_cast<std::uint64_t>(facts.st_size);
+  }
+
+  std::uint64_t bytes() const { return bytes_; }
+
+  void clear() {
+    if (::ftruncate(file_.number(), 0) != 0) fail_at(path_, "write");
+    bytes_ = 0;
+    sum_ = Sha256();
+  }
+
+  // Adds what is there already to the sum.
+  void read_again(const std::function<void()>& on_wait) {
+    std::vector<std::byte> buffer(std::size_t{1} << 20);
+    for (std::uint64_t at = 0; at < bytes_;) {
+      const std::size_t got = files::read_at(file_.number(), buffer, at);
+      if (got == 0) break;
+      sum_.add(std::span(buffer).first(got));
+      at += got;
+      on_wait();
+    }
+  }
+
+  void append(std::span<const std::byte> bytes) {
+    sum_.add(bytes);
+    while (!bytes.empty()) {
+      const ssize_t written =
+          ::pwrite(file_.number(), bytes.data(), bytes.size(), static_cast<off_t>(bytes_));
+      if (written < 0 && errno == EINTR) continue;
+      if (written <= 0) fail_at(path_, "write");
+      bytes_ += static_cast<std::uint64_t>(written);
+      bytes = bytes.subspan(static_cast<std::size_t>(written));
+    }
+  }
+
+  // Reserves the blocks of the whole file, whose size stays as it is.
+  void require_room(std::uint64_t total) {
+    if (total <= bytes_) return;
+    struct statvfs system {};
+    const std::uint64_t missing = total - bytes_;
+    if (::fstatvfs(file_.number(), &system) == 0) {
+      struct stat facts {};
+      (void)::fstat(file_.number(), &facts);
+      // Blocks that an earlier program has reserved are the file's already.
+      const auto own = static_cast<std::uint64_t>(facts.st_blocks) * 512;
+      const std::uint64_t reserved = own > bytes_ ? own - bytes_ : 0;
+      const std::uint64_t free = std::uint64_t{system.f_bavail} * system.f_frsize;
+      if (free + reserved < missing) refuse_full(missing, free);
+    }
+    const int result = ::fallocate(file_.number(), FALLOC_FL_KEEP_SIZE, static_cast<off_t>(bytes_),
+                                   static_cast<off_t>(missing));
+    if (result != 0 && (errno == ENOSPC || errno == EDQUOT)) refuse_full(missing, 0);
+  }
+
+  std::string finish_sum() { return sum_.finish(); }
+
+  void commit(const fs::path& target) {
+    if (::fdatasync(file_.number()) != 0) fail_at(path_, "write");
+    if (::rename(path_.c_str(), target.c_str()) != 0) fail_at(target, "write");
+    files::sync_folder_of(target);
+  }
+
+  void remove() { files::remove_file(path_); }
+
+ private:
+  [[noreturn]] void refuse_full(std::uint64_t missing, std::uint64_t free) const {
+    throw Error(ExitCode::io,
+                fmt::format("{} needs {} MiB more in {}, where {} MiB are free: make room (sluice "
+                            "list, sluice rm), or set HF_HOME to another disk",
+                            name_, (missing >> 20) + 1, path_.parent_path().string(), free >> 20));
+  }
+
+  fs::path path_;
+  std::string name_;
+  base::Descriptor file_;
+  std::uint64_t bytes_ = 0;
+  Sha256 sum_;
+};
+
+// One program at a time downloads a file. The lock ends with the program, however that ends.
+base::Descriptor take_lock(const fs::path& path, const Web& web, const std::string& name) {
+  base::Descriptor lock(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666));
+  if (!lock.is_open()) fail_at(path, "write");
+  bool is_told = false;
+  while (::flock(lock.number(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK && errno != EINTR) fail_at(path, "lock");
+    if (!std::exchange(is_told, true)) {
+      web.options().on_retry(fmt::format("{}: another program downloads it; waiting", name));
+    }
+    constexpr timespec pause{.tv_sec = 0, .tv_nsec = 100'000'000};
+    ::nanosleep(&pause, nullptr);
+    web.options().on_wait();
+  }
+  return lock;
+}
+
+// Reads the pieces of a file whose size is known, in order.
+class PiecedDownload {
+ public:
+  PiecedDownload(Web& web, const RemoteFile& remote, PartialFile& partial,
+                 std::function<void(std::uint64_t pending)> on_bytes)
+      : source_(web, remote),
+        partial_(partial),
+        next_(partial.bytes()),
+        on_bytes_(std::move(on_bytes)) {}
+
+  // False when the server gives no ranges.
+  bool run() {
+    const std::uint64_t total = source_.bytes();
+    while (partial_.bytes() < total) {
+      // The first answer shows whether there are ranges.
+      const std::size_t at_once = source_.has_ranges() ? pieces_max : 1;
+      while (pieces_.size() < at_once && next_ < total) {
+        const std::uint64_t bytes = std::min(piece_bytes, total - next_);
+        pieces_.push_back(std::make_unique<RangeRead>(source_, ByteRange{next_, bytes}));
+        next_ += bytes;
+      }
+      source_.web().poll();
+      for (const auto& piece : pieces_) piece->advance();
+      if (source_.refuses_ranges()) return false;
+      // The first piece is written as it comes, so that little is lost when the program ends.
+      while (!pieces_.empty() && write_front()) pieces_.pop_front();
+      on_bytes_(pending_bytes());
+    }
+    return true;
+  }
+
+ private:
+  // Writes what is new of the first piece; true when that is all of it.
+  bool write_front() {
+    RangeRead& front = *pieces_.front();
+    const std::uint64_t written = partial_.bytes() - front.range().offset;
+    partial_.append(front.bytes().subspan(static_cast<std::size_t>(written)));
+    return front.is_done();
+  }
+
+  // What is in memory and not in the file.
+  std::uint64_t pending_bytes() const {
+    std::uint64_t bytes = 0;
+    for (const auto& piece : pieces_) bytes += piece->bytes().size();
+    return pieces_.empty() ? 0 : bytes - (partial_.bytes() - pieces_.front()->range().offset);
+  }
+
+  RangeSource source_;
+  PartialFile& partial_;
+  std::uint64_t next_;
+  std::function<void(std::uint64_t)> on_bytes_;
+  std::deque<std::unique_ptr<RangeRead>> pieces_;
+};
+
+// Reads a file in one answer, from the beginning: the server gives no ranges, or no size.
+void read_whole(Web& web, const RemoteFile& remote, PartialFile& partial,
+                const std::function<void(std::uint64_t)>& on_bytes) {
+  for (unsigned attempts = 1;; ++attempts) {
+    partial.clear();
+    Request request;
+    request.url = remote.url;
+    request.token = remote.token;
+    request.headers = {"Accept-Encoding: identity"};
+    request.on_body = [&](std::span<const std::byte> bytes) {
+      if (remote.bytes && partial.bytes() + bytes.size() > *remote.bytes) return false;
+      partial.append(bytes);
+      return true;
+    };
+    const std::unique_ptr<Transfer> transfer = web.start(std::move(request));
+    while (!transfer->is_done()) {
+      web.poll();
+      on_bytes(0);
+    }
+    const Answer& answer = transfer->answer();
+    if (!is_passing(answer) && answer.status != 200) throw_answer(remote.name, answer);
+    if (!is_passing(answer) && (!remote.bytes || partial.bytes() == *remote.bytes)) return;
+    web.wait(web.pause_before(attempts, answer, remote.name));
+  }
+}
+
+}  // namespace
+
+void download(Web& web, const RemoteFile& remote, const DownloadPlace& place,
+              const OnProgress& on_progress) {
+  std::error_code absent;
+  const base::Descriptor lock = take_lock(place.lock, web, remote.name);
+  if (fs::exists(place.target, absent)) return;  // another program has brought it meanwhile
+  PartialFile partial(place.partial, remote.name);
+  if (remote.bytes && partial.bytes() > *remote.bytes) partial.clear();
+  for (bool is_again = false;; is_again = true) {
+    if (remote.bytes) partial.require_room(*remote.bytes);
+    const std::uint64_t earlier = partial.bytes();
+    partial.read_again(web.options().on_wait);
+    const auto on_bytes = [&](std::uint64_t pending) {
+      on_progress({remote.name, partial.bytes() + pending, earlier, remote.bytes});
+    };
+    const bool has_pieces = remote.bytes && PiecedDownload(web, remote, partial, on_bytes).run();
+    if (!has_pieces) read_whole(web, remote, partial, on_bytes);
+    const std::string sum = partial.finish_sum();
+    if (remote.sha256.empty() || sum == remote.sha256) break;
+    if (!is_again && earlier > 0) {
+      web.options().on_retry(
+          fmt::format("{}: what an earlier download has left is not of this "
+                      "file; beginning anew",
+                      remote.name));
+      partial.clear();
+      continue;
+    }
+    partial.remove();
+    throw Error(ExitCode::io,
+                fmt::format("{}: the bytes that came are not those that the server states (SHA-256 "
+                            "{}, stated {}); nothing was kept",
+                            remote.name, sum, remote.sha256));
+  }
+  partial.commit(place.target);
+}
+
+}  // namespace sluice::fetch

@@ -1,0 +1,38 @@
+// One file from a server to a path here, which appears there only when it is whole and checked.
+//
+// What has come so far is in a partial file, always from its beginning on: pieces are asked for
+// several at a time, and appended in order. So whatever ends the program, even kill -9 or a power
+// loss, the next one goes on behind the bytes that are there; the sum over all of them decides in
+// the end. A sum that is wrong after an earlier program's bytes makes it begin anew, once.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "core/fetch/remote_file.h"
+#include "core/fetch/web.h"
+
+namespace sluice::fetch {
+
+struct DownloadProgress {
+  std::string name;
+  std::uint64_t done_bytes = 0, earlier_bytes = 0;  // with those of earlier programs; those alone
+  std::optional<std::uint64_t> total_bytes;
+};
+using OnProgress = std::function<void(const DownloadProgress&)>;
+
+struct DownloadPlace {
+  std::filesystem::path target, partial;  // on one file system; their folders exist
+  std::filesystem::path lock;             // held while the file is downloaded
+};
+
+// Does nothing when the target is there. Waits while another program downloads the same file, and
+// throws what web.on_wait throws meanwhile. Throws Error with ExitCode::io when there is not room
+// enough, the bytes are not those that the server promised, or it does not give them.
+void download(Web& web, const RemoteFile& remote, const DownloadPlace& place,
+              const OnProgress& on_progress);
+
+}  // namespace sluice::fetch

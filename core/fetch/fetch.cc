@@ -1,0 +1,249 @@
+#include "core/fetch/fetch.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <system_error>
+#include <vector>
+
+#include "core/error.h"
+#include "core/fetch/hub.h"
+#include "core/fetch/hub_cache.h"
+#include "core/fetch/ollama.h"
+#include "core/fetch/places.h"
+#include "core/fetch/sha256.h"
+#include "core/files/durable_file.h"
+
+namespace sluice::fetch {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool is_file(const fs::path& path) {
+  std::error_code absent;
+  return fs::is_regular_file(path, absent);
+}
+
+fs::path require_home(const fs::path& cache) {
+  if (!cache.empty()) return cache;
+  throw UsageError("there is no folder for models: set HOME, or HF_HOME and XDG_CACHE_HOME");
+}
+
+std::string short_sum(const std::string& text) {
+  Sha256 sum;
+  sum.add(std::as_bytes(std::span(text)));
+  return sum.finish().substr(0, 16);
+}
+
+// The folder of a URL: shards beside each other in one folder there are so here.
+fs::path url_target(const std::string& url) {
+  const std::string file = file_name_of(url);
+  const std::string folder = url.substr(0, url.find_first_of("?#")).substr(0, url.rfind('/'));
+  return own_cache() / "urls" / short_sum(folder) / file;
+}
+
+fs::path ollama_folder(const Reference& reference) {
+  const fs::path folder = own_cache() / "ollama";
+  return reference.is_default_host ? folder / reference.repository
+                                   : folder / short_sum(reference.url) / reference.repository;
+}
+
+std::string ollama_file(const Reference& reference, const std::string& sha256) {
+  return fmt::format("{}-{}.gguf", reference.revision, sha256.substr(0, 12));
+}
+
+// A blob of ollama's own cache.
+std::optional<fs::path> blob_of_ollama(const std::string& sha256) {
+  for (const fs::path& cache : ollama_caches()) {
+    const fs::path blob = cache / "blobs" / ("sha256-" + sha256);
+    if (is_file(blob)) return blob;
+  }
+  return std::nullopt;
+}
+
+std::optional<fs::path> find_ollama_here(const Reference& reference) {
+  const std::string host =
+      reference.is_default_host ? "registry.ollama.ai" : host_of(reference.url);
+  for (const fs::path& cache : ollama_caches()) {
+    const fs::path manifest =
+        cache / "manifests" / host / reference.repository / reference.revision;
+    if (!is_file(manifest)) continue;
+    const std::string text = read_small_file(manifest);
+    if (auto blob = blob_of_ollama(weights_of_manifest(text, reference.text).sha256)) return blob;
+  }
+  std::error_code absent;
+  std::optional<fs::path> newest;
+  for (const auto& entry : fs::directory_iterator(ollama_folder(reference), absent)) {
+    const std::string name = entry.path().filename().string();
+    const bool is_tag = name.starts_with(reference.revision + "-") && name.ends_with(".gguf") &&
+                        name.size() == reference.revision.size() + 1 + 12 + 5;
+    if (!is_tag) continue;
+    if (!newest || entry.last_write_time(absent) > fs::last_write_time(*newest, absent)) {
+      newest = entry.path();
+    }
+  }
+  return newest;
+}
+
+std::optional<fs::path> find_in_llama_cpp(const Reference& reference) {
+  std::string name = reference.repository + "_" + reference.file;
+  std::ranges::replace(name, '/', '_');
+  for (const fs::path& cache : llama_cpp_caches()) {
+    if (is_file(cache / name)) return cache / name;
+  }
+  return std::nullopt;
+}
+
+DownloadPlace place_beside(const fs::path& target, const std::string& version) {
+  fs::create_directories(target.parent_path());
+  const std::string stem = target.string() + "." + version;
+  return {target, stem + ".incomplete", stem + ".lock"};
+}
+
+fs::path pull_from_hub(Web& web, const Reference& reference, const OnProgress& on_progress) {
+  Hub hub(web);
+  const HubCache cache(require_home(hub_cache()), reference.repository);
+  std::string file = reference.file;
+  if (reference.kind == ReferenceKind::hub_quant) {
+    std::vector<std::string> files;
+    for (const ListedFile& listed : hub.list(reference)) files.push_back(listed.path);
+    file = choose_quant(files, reference);
+  }
+  fs::path first;
+  for (const std::string& shard : shards_of(file)) {
+    const HubFile found = hub.find(reference, shard);
+    const DownloadPlace place = cache.place(found.remote.etag);
+    std::error_code absent;
+    if (!fs::exists(place.target, absent)) {
+      download(web, found.remote, place, on_progress);
+      cache.mark_as_pulled(found.remote.etag);
+    }
+    const fs::path path = cache.link(found.commit, shard, found.remote.etag);
+    if (first.empty()) first = path;
+    cache.write_ref(reference.revision, found.commit);
+  }
+  return first;
+}
+
+// A version of a URL's file is known by its tag, which is kept beside it.
+fs::path pull_url(Web& web, const Reference& reference, const OnProgress& on_progress) {
+  require_home(own_cache());
+  fs::path first;
+  for (const RemoteFile& remote : describe(web, reference)) {
+    const fs::path target = url_target(remote.url);
+    const fs::path tag_file = target.string() + ".etag";
+    const std::string version = short_sum(
+        fmt::format("{} {}", remote.etag, remote.bytes ? std::to_string(*remote.bytes) : "?"));
+    if (is_file(target) && read_small_file(tag_file) != version) files::remove_file(target);
+    download(web, remote, place_beside(target, version), on_progress);
+    files::DurableFile tag(tag_file);
+    tag.write(version);
+    tag.commit();
+    if (first.empty()) first = target;
+  }
+  return first;
+}
+
+fs::path pull_from_ollama(Web& web, const Reference& reference, const OnProgress& on_progress) {
+  require_home(own_cache());
+  const RemoteFile remote = find_in_ollama(web, reference);
+  if (const auto blob = blob_of_ollama(remote.sha256)) return *blob;
+  const fs::path target = ollama_folder(reference) / ollama_file(reference, remote.sha256);
+  download(web, remote, place_beside(target, "part"), on_progress);
+  return target;
+}
+
+RemoteFile describe_url(Web& web, const std::string& url) {
+  Request request;
+  request.url = url;
+  request.is_head = true;
+  request.headers = {"Accept-Encoding: identity"};
+  const Answer answer = web.ask(request);
+  RemoteFile remote;
+  remote.name = url.substr(0, url.find('?'));  // what follows may be a key
+  remote.url = url;
+  // Some servers know no HEAD; the first bytes show what there is.
+  if (answer.status == 405 || answer.status == 501) return remote;
+  if (answer.status != 200) throw_answer(remote.name, answer);
+  remote.bytes = answer.content_length();
+  remote.etag = answer.etag();
+  return remote;
+}
+
+}  // namespace
+
+std::optional<fs::path> find_here(const Reference& reference) {
+  std::optional<fs::path> found;
+  if (reference.kind == ReferenceKind::file) return fs::path(reference.file);
+  if (reference.kind == ReferenceKind::ollama) return find_ollama_here(reference);
+  if (reference.kind == ReferenceKind::url) {
+    if (own_cache().empty()) return std::nullopt;
+    const fs::path path = url_target(reference.url);
+    return is_file(path) ? std::optional(path) : std::nullopt;
+  }
+  if (reference.kind == ReferenceKind::hub_repository || hub_cache().empty()) return std::nullopt;
+  const HubCache cache(hub_cache(), reference.repository);
+  std::string file = reference.file;
+  if (reference.kind == ReferenceKind::hub_quant) {
+    const std::vector<std::string> files = cache.files(reference.revision);
+    try {
+      file = choose_quant(files, reference);
+    } catch (const UsageError&) {
+      return std::nullopt;  // the hub may have it
+    }
+  }
+  const std::vector<std::string> shards = shards_of(file);
+  const bool has_all = std::ranges::all_of(shards, [&](const std::string& shard) {
+    return is_file(cache.snapshot_file(reference.revision, shard));
+  });
+  if (has_all) return cache.snapshot_file(reference.revision, shards.front());
+  return reference.kind == ReferenceKind::hub_file ? find_in_llama_cpp(reference) : std::nullopt;
+}
+
+fs::path pull(Web& web, const Reference& reference, const OnProgress& on_progress) {
+  switch (reference.kind) {
+    case ReferenceKind::hub_file:
+    case ReferenceKind::hub_quant:
+      return pull_from_hub(web, reference, on_progress);
+    case ReferenceKind::url:
+      return pull_url(web, reference, on_progress);
+    case ReferenceKind::ollama:
+      return pull_from_ollama(web, reference, on_progress);
+    case ReferenceKind::file:
+      break;
+    case ReferenceKind::hub_repository:
+      throw UsageError(
+          fmt::format("{} is a repository with several files: name one, as {}:Q4_K_M "
+                      "or {}/FILE.gguf (sluice plan {} shows them)",
+                      reference.text, reference.text, reference.text, reference.text));
+  }
+  if (!is_file(reference.file)) {
+    throw std::system_error(ENOENT, std::generic_category(), reference.file);
+  }
+  return fs::absolute(reference.file);
+}
+
+std::vector<RemoteFile> describe(Web& web, const Reference& reference) {
+  std::vector<RemoteFile> out;
+  if (reference.kind == ReferenceKind::ollama) out.push_back(find_in_ollama(web, reference));
+  if (reference.kind == ReferenceKind::url) {
+    const std::size_t query = std::min(reference.url.find_first_of("?#"), reference.url.size());
+    for (const std::string& shard : shards_of(reference.url.substr(0, query))) {
+      out.push_back(describe_url(web, shard + reference.url.substr(query)));
+    }
+  }
+  if (!reference.repository.empty() && reference.kind != ReferenceKind::ollama) {
+    Hub hub(web);
+    std::string file = reference.file;
+    if (reference.kind == ReferenceKind::hub_quant) {
+      std::vector<std::string> files;
+      for (const ListedFile& listed : hub.list(reference)) files.push_back(listed.path);
+      file = choose_quant(files, reference);
+    }
+    for (const std::string& shard : shards_of(file)) {
+      out.push_back(hub.find(reference, shard).remote);
+    }
+  }
+  return out;
+}
+
+}  // namespace sluice::fetch

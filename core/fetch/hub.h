@@ -1,0 +1,48 @@
+// The hub: huggingface.co, or what HF_ENDPOINT names. Its API as huggingface_hub uses it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/fetch/reference.h"
+#include "core/fetch/remote_file.h"
+#include "core/fetch/web.h"
+
+namespace sluice::fetch {
+
+struct HubFile {
+  RemoteFile remote;   // its etag names the blob
+  std::string commit;  // 40 hexadecimal digits
+};
+
+struct ListedFile {
+  std::string path;
+  std::uint64_t bytes = 0;
+};
+
+class Hub {
+ public:
+  explicit Hub(Web& web);
+
+  // All throw Error with what the server says.
+  HubFile find(const Reference& reference, const std::string& file);
+  // The files that end in .gguf, by name.
+  std::vector<ListedFile> list(const Reference& reference);
+
+ private:
+  Web& web_;
+  std::string endpoint_, token_;
+};
+
+// The file of `files` with this quantisation in its name; of a split one the first shard. Throws
+// UsageError, which lists what there is, when it is none or more than one.
+std::string choose_quant(const std::vector<std::string>& files, const Reference& reference);
+
+// All shards of a split model from the name of its first; otherwise the file alone.
+std::vector<std::string> shards_of(const std::string& file);
+
+// The quantisation in a file's name, such as "Q4_K_M"; empty when there is none.
+std::string quant_in_name(std::string_view file);
+
+}  // namespace sluice::fetch

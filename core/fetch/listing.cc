@@ -1,0 +1,189 @@
+#include "core/fetch/listing.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <map>
+#include <system_error>
+
+#include "core/error.h"
+#include "core/fetch/hub.h"
+#include "core/fetch/hub_cache.h"
+#include "core/fetch/ollama.h"
+#include "core/fetch/places.h"
+#include "core/files/durable_file.h"
+#include "core/gguf/gguf.h"
+#include "kernels/block_formats.h"
+
+namespace sluice::fetch {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The type that most bytes of the weights have; empty for what is no model.
+std::string quant_in_header(const fs::path& path) {
+  try {
+    const gguf::Model model = gguf::Model::open(path, {.header_only = true});
+    std::map<std::uint32_t, std::uint64_t> bytes;
+    for (const gguf::TensorInfo& tensor : model.tensors()) bytes[tensor.type] += tensor.bytes;
+    const auto most = std::ranges::max_element(
+        bytes, {}, [](const auto& of_type) { return of_type.second; });
+    return most == bytes.end() ? "" : kernels::gguf_type_name(most->first);
+  } catch (const std::exception&) {
+    return "";
+  }
+}
+
+std::vector<fs::path> shard_paths(const fs::path& path) {
+  std::vector<fs::path> out;
+  for (const std::string& name : shards_of(path.filename().string())) {
+    out.push_back(path.parent_path() / name);
+  }
+  return out;
+}
+
+class Listing {
+ public:
+  void add(std::string name, const fs::path& path, bool is_removable) {
+    ListedModel model{std::move(name), path, 0, "", is_removable};
+    const std::vector<fs::path> shards = shard_paths(path);
+    if (shards.front() != path) return;  // a later shard
+    std::error_code absent;
+    for (const fs::path& shard : shards) {
+      const std::uintmax_t bytes = fs::file_size(shard, absent);
+      if (absent) return;  // not all of it is here
+      model.bytes += bytes;
+    }
+    model.quant = quant_in_name(path.filename().string());
+    if (model.quant.empty()) model.quant = quant_in_header(path);
+    models_.push_back(std::move(model));
+  }
+
+  // Files that lie in a folder without any order.
+  void add_folder(const fs::path& folder, bool is_removable) {
+    std::error_code absent;
+    for (const auto& entry : fs::recursive_directory_iterator(folder, absent)) {
+      if (entry.path().extension() == ".gguf" && entry.is_regular_file(absent)) {
+        add(entry.path().stem().string(), entry.path(), is_removable);
+      }
+    }
+  }
+
+  // models--OWNER--REPO: the snapshots that a ref leads to, and others by their commit.
+  void add_repository(const fs::path& folder) {
+    constexpr std::string_view prefix = "models--";
+    std::string repository = folder.filename().string();
+    const std::size_t dashes = repository.find("--", prefix.size());
+    if (!repository.starts_with(prefix) || dashes == repository.npos) return;
+    repository.replace(dashes, 2, "/");
+    repository.erase(0, prefix.size());
+    const std::string newest = read_small_file(folder / "refs/main");
+    std::error_code absent;
+    for (const auto& snapshot : fs::directory_iterator(folder / "snapshots", absent)) {
+      const std::string commit = snapshot.path().filename().string();
+      const std::string revision = commit == newest ? "" : "@" + commit;
+      for (const auto& entry : fs::recursive_directory_iterator(snapshot.path(), absent)) {
+        if (entry.path().extension() != ".gguf" || !entry.is_regular_file(absent)) continue;
+        const fs::path file = entry.path().lexically_relative(snapshot.path());
+        add(fmt::format("hf:{}{}/{}", repository, revision, file.generic_string()), entry.path(),
+            was_pulled(entry.path()));
+      }
+    }
+  }
+
+  // manifests/HOST/SPACE/NAME/TAG
+  void add_ollama(const fs::path& cache) {
+    std::error_code absent;
+    const fs::path manifests = cache / "manifests";
+    for (const auto& entry : fs::recursive_directory_iterator(manifests, absent)) {
+      if (!entry.is_regular_file(absent)) continue;
+      std::string name = entry.path().parent_path().lexically_relative(manifests).generic_string();
+      for (const std::string_view usual : {"registry.ollama.ai/", "library/"}) {
+        if (name.starts_with(usual)) name.erase(0, usual.size());
+      }
+      try {
+        const OllamaLayer layer = weights_of_manifest(read_small_file(entry.path()), name);
+        add(fmt::format("ollama:{}:{}", name, entry.path().filename().string()),
+            cache / "blobs" / ("sha256-" + layer.sha256), false);
+      } catch (const Error&) {
+        continue;  // a model without weights of its own, or another file
+      }
+    }
+  }
+
+  // ollama/SPACE/NAME/TAG-SUM.gguf
+  void add_own_ollama(const fs::path& folder) {
+    std::error_code absent;
+    for (const auto& entry : fs::recursive_directory_iterator(folder, absent)) {
+      const std::string file = entry.path().stem().string();
+      if (entry.path().extension() != ".gguf" || !entry.is_regular_file(absent)) continue;
+      std::string name = entry.path().parent_path().lexically_relative(folder).generic_string();
+      if (name.starts_with("library/")) name.erase(0, 8);
+      add(fmt::format("ollama:{}:{}", name, file.substr(0, file.rfind('-'))), entry.path(), true);
+    }
+  }
+
+  std::vector<ListedModel> take() {
+    std::ranges::sort(models_, {}, [](const ListedModel& model) {
+      return std::pair(model.name, model.path.string());
+    });
+    return std::move(models_);
+  }
+
+ private:
+  std::vector<ListedModel> models_;
+};
+
+}  // namespace
+
+std::vector<ListedModel> list_models(const fs::path& installed) {
+  Listing listing;
+  std::error_code absent;
+  listing.add_folder(installed, false);
+  for (const auto& entry : fs::directory_iterator(hub_cache(), absent)) {
+    listing.add_repository(entry.path());
+  }
+  for (const fs::path& cache : llama_cpp_caches()) listing.add_folder(cache, false);
+  for (const fs::path& cache : ollama_caches()) listing.add_ollama(cache);
+  if (!own_cache().empty()) {
+    listing.add_folder(own_cache() / "urls", true);
+    listing.add_own_ollama(own_cache() / "ollama");
+  }
+  return listing.take();
+}
+
+const ListedModel* find_model(const std::vector<ListedModel>& models, std::string_view name) {
+  const ListedModel* found = nullptr;
+  for (const ListedModel& model : models) {
+    if (model.name == name) return &model;
+    const std::string file = model.path.filename().string();
+    if (file != name && model.path.stem() != name) continue;
+    if (found != nullptr) return nullptr;  // one of several is none
+    found = &model;
+  }
+  return found;
+}
+
+void remove_model(const ListedModel& model) {
+  if (!model.is_removable) {
+    throw UsageError(fmt::format(
+        "{} was not brought by `sluice pull`, and stays: remove it with the program that did ({})",
+        model.name, model.path.string()));
+  }
+  for (const fs::path& shard : shard_paths(model.path)) {
+    if (fs::is_symlink(shard)) {
+      remove_pulled(shard);
+      continue;
+    }
+    files::remove_file(shard);
+    files::remove_file(shard.string() + ".etag");
+    std::error_code ignored;
+    for (const auto& entry : fs::directory_iterator(shard.parent_path(), ignored)) {
+      const std::string name = entry.path().filename().string();
+      const bool is_lock = entry.path().extension() == ".lock";
+      if (is_lock && name.starts_with(shard.filename().string() + ".")) fs::remove(entry, ignored);
+    }
+    fs::remove(shard.parent_path(), ignored);  // if it is empty
+  }
+}
+
+}  // namespace sluice::fetch

@@ -1,0 +1,32 @@
+// The models that are here: in the caches of the hub, of llama.cpp, of ollama and of this program.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace sluice::fetch {
+
+struct ListedModel {
+  std::string name;  // takes the place of the path wherever a command wants a model
+  std::filesystem::path path;
+  std::uint64_t bytes = 0;  // of all shards
+  std::string quant;        // as its name says, or what most of its weights have; may be empty
+  bool is_removable = false;  // brought by this program
+};
+
+// By name. `installed` is the folder of models that came with the program. Reads the headers of
+// files whose names do not say how they are quantised; what cannot be read is left out.
+std::vector<ListedModel> list_models(const std::filesystem::path& installed);
+
+// The model with this name, with or without ".gguf"; or the only one whose file is called so.
+const ListedModel* find_model(const std::vector<ListedModel>& models, std::string_view name);
+
+// Removes the files of a model that this program has brought. Throws UsageError for others, and
+// std::system_error.
+void remove_model(const ListedModel& model);
+
+}  // namespace sluice::fetch

@@ -1,0 +1,25 @@
+// Where models lie, and where they are looked for: this program's and other programs' caches.
+//
+// All paths come from the environment, and are empty where it has no home.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace sluice::fetch {
+
+// $HF_ENDPOINT, without a slash at the end; otherwise https://huggingface.co.
+std::string hub_endpoint();
+// $HF_TOKEN, or what the file $HF_TOKEN_PATH or the hub's folder has; empty: none.
+std::string hub_token();
+
+// $HF_HUB_CACHE, $HF_HOME/hub, or ~/.cache/huggingface/hub.
+std::filesystem::path hub_cache();
+// $XDG_CACHE_HOME/sluice, or ~/.cache/sluice: for what is not from the hub.
+std::filesystem::path own_cache();
+// Of other programs, read and never changed. Those that are not there are left out.
+std::vector<std::filesystem::path> llama_cpp_caches();
+std::vector<std::filesystem::path> ollama_caches();
+
+}  // namespace sluice::fetch

@@ -1,0 +1,306 @@
+#include "core/fetch/web.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <charconv>
+#include <cstdlib>
+#include <fmt/format.h>
+#include <string_view>
+#include <utility>
+
+#include "core/error.h"
+#include "core/fetch/libraries.h"
+#include "core/fetch/reference.h"
+#include "core/text/quoted.h"
+
+namespace sluice::fetch {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr unsigned redirects_max = 10, attempts_max = 6;
+constexpr std::size_t error_body_bytes_max = 4096;
+constexpr long connect_seconds_max = 30, stall_seconds_max = 30;
+constexpr std::uint64_t retry_seconds_max = 60;
+
+std::string trimmed(std::string_view text) {
+  const std::size_t begin = text.find_first_not_of(" \t\r\n");
+  if (begin == text.npos) return "";
+  return std::string(text.substr(begin, text.find_last_not_of(" \t\r\n") - begin + 1));
+}
+
+std::optional<std::uint64_t> number_of(std::string_view text) {
+  std::uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (text.empty() || error != std::errc() || end != text.data() + text.size()) return {};
+  return value;
+}
+
+// A file or folder of certificates that the environment names, where libcurl itself looks
+// elsewhere.
+const char* first_of_environment(std::initializer_list<const char*> names) {
+  for (const char* name : names) {
+    const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): nothing changes it
+    if (value != nullptr && *value != '\0') return value;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+struct Web::State {
+  State() : multi(curl().multi_init()) {
+    if (multi == nullptr) throw std::bad_alloc();
+  }
+  ~State() { curl().multi_cleanup(multi); }
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+  CURLM* multi;
+};
+
+struct Transfer::Handle {
+  explicit Handle(CURLM* owner) : multi(owner), easy(curl().easy_init()) {
+    if (easy == nullptr) throw std::bad_alloc();
+  }
+  ~Handle() {
+    curl().multi_remove_handle(multi, easy);
+    curl().easy_cleanup(easy);
+    curl().slist_free_all(headers);
+  }
+  Handle(const Handle&) = delete;
+  Handle& operator=(const Handle&) = delete;
+  CURLM* multi;
+  CURL* easy;
+  curl_slist* headers = nullptr;
+  std::array<char, CURL_ERROR_SIZE> error{};
+};
+
+std::string Answer::header(const std::string& name) const {
+  const auto found = headers.find(name);
+  return found == headers.end() ? "" : found->second;
+}
+
+std::optional<std::uint64_t> Answer::content_length() const {
+  return number_of(header("content-length"));
+}
+
+std::string Answer::etag() const {
+  std::string tag = header("etag");
+  if (tag.starts_with("W/")) tag.erase(0, 2);
+  std::erase(tag, '"');
+  return tag;
+}
+
+std::optional<std::uint64_t> retry_after_seconds(const Answer& answer) {
+  return number_of(answer.header("retry-after"));
+}
+
+bool is_passing(const Answer& answer) {
+  return answer.status == 0 || !answer.problem.empty() || answer.status == 408 ||
+         answer.status == 429 || answer.status >= 500;
+}
+
+Web::Web(WebOptions options) : options_(std::move(options)), state_(std::make_unique<State>()) {}
+
+Web::~Web() = default;
+
+std::unique_ptr<Transfer> Web::start(Request request) {
+  std::unique_ptr<Transfer> transfer(new Transfer(*this, std::move(request)));
+  transfer->begin();
+  return transfer;
+}
+
+void Web::poll() {
+  int running = 0, left = 0;
+  bool has_finished = false;
+  curl().multi_perform(state_->multi, &running);
+  while (CURLMsg* message = curl().multi_info_read(state_->multi, &left)) {
+    if (message->msg != CURLMSG_DONE) continue;
+    void* transfer = nullptr;
+    const CURLcode code = message->data.result;
+    curl().easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, &transfer);
+    static_cast<Transfer*>(transfer)->finish(code);
+    has_finished = true;
+  }
+  options_.on_wait();
+  if (has_finished) return;
+  curl().multi_poll(state_->multi, nullptr, 0, running > 0 ? 200 : 50, nullptr);
+}
+
+void Web::wait(std::chrono::milliseconds duration) {
+  const auto end = std::chrono::steady_clock::now() + duration;
+  for (auto now = end - duration; now < end; now = std::chrono::steady_clock::now()) {
+    const auto part = std::min<std::chrono::milliseconds>(
+        200ms, std::chrono::ceil<std::chrono::milliseconds>(end - now));
+    curl().multi_poll(state_->multi, nullptr, 0, static_cast<int>(part.count()), nullptr);
+    options_.on_wait();
+  }
+}
+
+Answer Web::ask(const Request& request) {
+  for (unsigned attempts = 1;; ++attempts) {
+    const std::unique_ptr<Transfer> transfer = start(request);
+    while (!transfer->is_done()) poll();
+    if (!is_passing(transfer->answer())) return transfer->answer();
+    wait(pause_before(attempts, transfer->answer(), request.url));
+  }
+}
+
+std::chrono::milliseconds Web::pause_before(unsigned attempts, const Answer& answer,
+                                            const std::string& what) const {
+  const std::optional<std::uint64_t> asked = retry_after_seconds(answer);
+  if (attempts >= attempts_max || asked.value_or(0) > retry_seconds_max) {
+    throw_answer(what, answer);
+  }
+  const auto pause = asked ? std::chrono::milliseconds(1000 * *asked)
+                           : std::chrono::milliseconds(250U << (attempts - 1));
+  const std::string happened =
+      answer.problem.empty() ? fmt::format("answers {}", answer.status) : answer.problem;
+  options_.on_retry(
+      fmt::format("{}: {}; trying again in {} ms", host_of(answer.url), happened, pause.count()));
+  return pause;
+}
+
+Transfer::Transfer(Web& web, Request request) : web_(web), request_(std::move(request)) {}
+
+Transfer::~Transfer() = default;
+
+// Every hop is a request of its own, with headers of its own.
+void Transfer::begin() {
+  const std::string& url = request_.url;
+  const bool is_plain = !url.starts_with("https://");
+  if (is_plain && !is_loopback(url) && !web_.options_.insecure_http) {
+    throw UsageError(
+        fmt::format("{} is plain HTTP, which anybody on the way can read and change: "
+                    "take https://, or give --insecure-http",
+                    text::quoted(url)));
+  }
+  answer_ = Answer{};
+  answer_.url = url;
+  handle_ = std::make_unique<Handle>(web_.state_->multi);
+  CURL* easy = handle_->easy;
+  const auto set = [easy](CURLoption option, auto value) {
+    curl().easy_setopt(easy, option, value);
+  };
+  for (const std::string& header : request_.headers) {
+    handle_->headers = curl().slist_append(handle_->headers, header.c_str());
+  }
+  if (!request_.token.empty() && (!is_plain || is_loopback(url))) {
+    handle_->headers = curl().slist_append(
+        handle_->headers, fmt::format("Authorization: Bearer {}", request_.token).c_str());
+  }
+  set(CURLOPT_URL, url.c_str());
+  set(CURLOPT_PRIVATE, static_cast<void*>(this));
+  set(CURLOPT_ERRORBUFFER, handle_->error.data());
+  set(CURLOPT_USERAGENT, "sluice");
+  set(CURLOPT_NOSIGNAL, 1L);
+  set(CURLOPT_HTTPHEADER, handle_->headers);
+  set(CURLOPT_CONNECTTIMEOUT, connect_seconds_max);
+  set(CURLOPT_LOW_SPEED_LIMIT, 1L);
+  set(CURLOPT_LOW_SPEED_TIME, stall_seconds_max);
+  if (request_.is_head) set(CURLOPT_NOBODY, 1L);
+  const std::string range = request_.range
+                                ? fmt::format("{}-{}", request_.range->offset,
+                                              request_.range->offset + request_.range->bytes - 1)
+                                : "";
+  if (request_.range) set(CURLOPT_RANGE, range.c_str());
+  if (const char* file = first_of_environment({"CURL_CA_BUNDLE", "SSL_CERT_FILE"})) {
+    set(CURLOPT_CAINFO, file);
+  }
+  if (const char* folder = first_of_environment({"SSL_CERT_DIR"})) set(CURLOPT_CAPATH, folder);
+  // Other schemes are refused above; libcurl follows no redirects by itself.
+  using TakeBytes = std::size_t (*)(char*, std::size_t, std::size_t, void*);
+  set(CURLOPT_HEADERDATA, static_cast<void*>(this));
+  set(CURLOPT_HEADERFUNCTION,
+      static_cast<TakeBytes>([](char* data, std::size_t, std::size_t bytes, void* self) {
+        return static_cast<Transfer*>(self)->take_header(std::string(data, bytes));
+      }));
+  set(CURLOPT_WRITEDATA, static_cast<void*>(this));
+  set(CURLOPT_WRITEFUNCTION,
+      static_cast<TakeBytes>([](char* data, std::size_t, std::size_t bytes, void* self) {
+        const bool taken = static_cast<Transfer*>(self)->take_body(
+            std::as_bytes(std::span<const char>(data, bytes)));
+        return taken ? bytes : std::size_t{0};
+      }));
+  curl().multi_add_handle(web_.state_->multi, easy);
+}
+
+std::size_t Transfer::take_header(std::string line) {
+  if (line.starts_with("HTTP/")) {  // another answer: of a proxy, or 100 Continue
+    answer_.headers.clear();
+    curl().easy_getinfo(handle_->easy, CURLINFO_RESPONSE_CODE, &answer_.status);
+  }
+  const std::size_t bytes = line.size(), colon = line.find(':');
+  if (colon == line.npos) return bytes;
+  std::string name = trimmed(line.substr(0, colon));
+  std::ranges::transform(name, name.begin(),
+                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  answer_.headers[name] = trimmed(line.substr(colon + 1));
+  return bytes;
+}
+
+bool Transfer::take_body(std::span<const std::byte> bytes) {
+  curl().easy_getinfo(handle_->easy, CURLINFO_RESPONSE_CODE, &answer_.status);
+  const bool is_good = answer_.status == 200 || answer_.status == 206;
+  if (is_good && request_.on_body) return request_.on_body(bytes);
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  if (is_good) {
+    answer_.body += text;
+    return answer_.body.size() <= request_.body_bytes_max;
+  }
+  answer_.body += text.substr(0, error_body_bytes_max - answer_.body.size());
+  return true;
+}
+
+void Transfer::finish(int code) {
+  curl().easy_getinfo(handle_->easy, CURLINFO_RESPONSE_CODE, &answer_.status);
+  if (code != CURLE_OK) {
+    const std::string said = handle_->error.data();
+    answer_.problem = said.empty() ? curl().easy_strerror(static_cast<CURLcode>(code)) : said;
+  }
+  char* target = nullptr;
+  curl().easy_getinfo(handle_->easy, CURLINFO_REDIRECT_URL, &target);
+  const std::string next = target == nullptr ? "" : target;
+  const bool is_same_host = host_of(next) == host_of(request_.url);
+  const bool follows = answer_.status >= 300 && answer_.status < 400 && !next.empty() &&
+                       code == CURLE_OK && (is_same_host || request_.leaves_host);
+  is_done_ = !follows;
+  if (!follows) return;
+  if (++redirects_ > redirects_max) {
+    throw Error(ExitCode::io, fmt::format("{} redirects without end", host_of(request_.url)));
+  }
+  if (!is_same_host) request_.token.clear();
+  request_.url = next;
+  begin();
+}
+
+void throw_answer(const std::string& what, const Answer& answer) {
+  const auto fail = [&](std::string_view text) {
+    throw Error(ExitCode::io, fmt::format("{}: {}", text::escaped(what, 300), text));
+  };
+  const std::string host = text::escaped(host_of(answer.url), 100);
+  if (answer.status == 401 || answer.status == 403) {
+    fail(
+        fmt::format("{} refuses access ({}): accept its terms there, and set HF_TOKEN to a token "
+                    "that may read it",
+                    host, answer.status));
+  }
+  if (answer.status == 404 || answer.status == 410) {
+    fail(fmt::format("{} has no such file ({}): check its name", host, answer.status));
+  }
+  if (answer.status == 429) {
+    const auto seconds = retry_after_seconds(answer);
+    fail(fmt::format("{} has had too many requests (429): {}", host,
+                     seconds ? fmt::format("the same command goes on in {} s", *seconds)
+                             : "the same command goes on later"));
+  }
+  if (!answer.problem.empty() || answer.status == 0) {
+    fail(fmt::format("{}: {}; the same command goes on where it stopped", host,
+                     text::escaped(answer.problem, 300)));
+  }
+  fail(fmt::format("{} answers {}", host, answer.status));
+  std::abort();
+}
+
+}  // namespace sluice::fetch

@@ -1,0 +1,124 @@
+// HTTP and HTTPS requests through libcurl: a few at a time, by one thread.
+//
+// Proxies (https_proxy, no_proxy), certificates (SSL_CERT_FILE, SSL_CERT_DIR, CURL_CA_BUNDLE) and
+// names are libcurl's matter. Redirects are followed here: a token goes to the host that it was
+// meant for alone, and plain HTTP only to this machine, unless the user has allowed it.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace sluice::fetch {
+
+struct WebOptions {
+  bool insecure_http = false;
+  // Called several times a second while something is waited for; what it throws ends the wait.
+  std::function<void()> on_wait = [] {};
+  // Called before a request is tried again: "HOST answers 429; trying again in 3 s".
+  std::function<void(const std::string& line)> on_retry = [](const std::string&) {};
+};
+
+struct ByteRange {
+  std::uint64_t offset = 0, bytes = 0;
+};
+
+struct Request {
+  std::string url;
+  std::vector<std::string> headers;  // "Name: value"
+  std::string token;                 // for the host of `url` alone; empty: none
+  std::optional<ByteRange> range;
+  bool is_head = false;              // asks for no body
+  bool leaves_host = true;           // false: a redirect to another host is the answer
+  std::uint64_t body_bytes_max = 0;  // of a body that is kept; a longer one fails
+  // Takes the body of an answer 200 or 206 piece by piece; empty: it is kept. False ends it.
+  std::function<bool(std::span<const std::byte>)> on_body;
+};
+
+struct Answer {
+  long status = 0;                             // 0: none came
+  std::map<std::string, std::string> headers;  // names in lower case
+  std::string body;                            // of errors: the beginning
+  std::string url;                             // that answered, behind all redirects
+  std::string problem;                         // what libcurl says has failed; empty: nothing
+
+  std::string header(const std::string& name) const;
+  std::optional<std::uint64_t> content_length() const;
+  std::string etag() const;  // without quotes and without W/
+};
+
+// Seconds that a server asks to wait (Retry-After); nothing when it does not say.
+std::optional<std::uint64_t> retry_after_seconds(const Answer& answer);
+
+// Whether a request may succeed when it is made again: cuts, 408, 429 and the server's errors.
+bool is_passing(const Answer& answer);
+
+class Transfer;
+
+class Web {
+ public:
+  explicit Web(WebOptions options = {});  // throws Error when libcurl is not there
+  ~Web();
+  Web(const Web&) = delete;
+  Web& operator=(const Web&) = delete;
+
+  // Starts a request, which goes on while poll() is called. Destroying the transfer ends it.
+  // Throws UsageError for a URL of plain HTTP that leaves this machine.
+  std::unique_ptr<Transfer> start(Request request);
+  // Lets the transfers go on, and waits up to a fifth of a second for them.
+  void poll();
+  void wait(std::chrono::milliseconds duration);  // calls on_wait meanwhile
+
+  // Asks and waits for the answer. What may pass is tried again a few times. Any status returns.
+  Answer ask(const Request& request);
+
+  // How long to wait before the next of `attempts` is made; throws Error with what the server said
+  // when that would be too long or too often.
+  std::chrono::milliseconds pause_before(unsigned attempts, const Answer& answer,
+                                         const std::string& what) const;
+  const WebOptions& options() const { return options_; }
+
+ private:
+  friend class Transfer;
+  struct State;
+  WebOptions options_;
+  std::unique_ptr<State> state_;
+};
+
+class Transfer {
+ public:
+  ~Transfer();
+  Transfer(const Transfer&) = delete;
+  Transfer& operator=(const Transfer&) = delete;
+
+  bool is_done() const { return is_done_; }
+  const Answer& answer() const { return answer_; }  // headers while it runs, all when it is done
+
+ private:
+  friend class Web;
+  Transfer(Web& web, Request request);
+  void begin();
+  void finish(int code);
+  std::size_t take_header(std::string line);
+  bool take_body(std::span<const std::byte> bytes);
+
+  struct Handle;
+  Web& web_;
+  Request request_;
+  Answer answer_;
+  std::unique_ptr<Handle> handle_;
+  unsigned redirects_ = 0;
+  bool is_done_ = false;
+};
+
+// The line that ends a command: what was asked for, what came, and what helps.
+[[noreturn]] void throw_answer(const std::string& what, const Answer& answer);
+
+}  // namespace sluice::fetch

@@ -1,0 +1,352 @@
+// Models that are fetched, from servers that are worse than the real ones; by the functions of
+// core/fetch, and by the program where it is killed.
+#include "core/fetch/fetch.h"
+
+#include <csignal>
+#include <cstdlib>
+#include <random>
+
+#include "core/error.h"
+#include "core/fetch/hub.h"
+#include "core/fetch/reference.h"
+#include "tests/contains.h"
+#include "tests/program.h"
+#include "tests/random_seed.h"
+#include "tests/small_hub.h"
+
+using namespace sluice;
+using namespace sluice::test;
+using fetch::Reference;
+using fetch::ReferenceKind;
+
+namespace {
+
+std::string random_bytes(std::size_t count, std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::string text(count, '\0');
+  for (char& c : text) c = static_cast<char>(random());
+  return text;
+}
+
+fs::path pull(
+    const std::string& text, const fetch::OnProgress& on_progress = [](const auto&) {}) {
+  fetch::Web web;
+  return fetch::pull(web, fetch::parse_reference(text), on_progress);
+}
+
+// The line that a pull fails with.
+std::string failure(const std::string& text) {
+  try {
+    pull(text);
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("a reference is read as it is meant") {
+  const Reference file = fetch::parse_reference("hf:Qwen/Qwen3-8B-GGUF/a/b-Q4_K_M.gguf");
+  CHECK(file.kind == ReferenceKind::hub_file);
+  CHECK(file.repository == "Qwen/Qwen3-8B-GGUF");
+  CHECK(file.revision == "main");
+  CHECK(file.file == "a/b-Q4_K_M.gguf");
+  const Reference quant = fetch::parse_reference("hf:o/r@v1.0:Q4_K_M");
+  CHECK(quant.kind == ReferenceKind::hub_quant);
+  CHECK(quant.revision == "v1.0");
+  CHECK(quant.quant == "Q4_K_M");
+  CHECK(fetch::parse_reference("hf:o/r").kind == ReferenceKind::hub_repository);
+  const Reference ollama = fetch::parse_reference("ollama:qwen3:0.6b");
+  CHECK(ollama.repository == "library/qwen3");
+  CHECK(ollama.revision == "0.6b");
+  CHECK(ollama.url == "https://registry.ollama.ai");
+  const Reference own = fetch::parse_reference("ollama:localhost:5000/me/m");
+  CHECK(own.url == "http://localhost:5000");
+  CHECK(own.repository == "me/m");
+  CHECK(own.revision == "latest");
+  CHECK(fetch::parse_reference("https://h/a/m.gguf?x=/y").kind == ReferenceKind::url);
+  CHECK(fetch::parse_reference("file:///a/b").file == "/a/b");
+  CHECK(fetch::parse_reference("file:b").file == "b");
+  CHECK_FALSE(fetch::is_reference("model.gguf"));
+  CHECK(fetch::is_loopback("http://127.0.0.1:80/a"));
+  CHECK(fetch::is_loopback("http://[::1]:80/a"));
+  for (const char* other : {"http://127.evil.com/", "http://localhost.evil.com/",
+                            "http://localhost@evil.com/", "http://evil.com/localhost"}) {
+    CHECK_FALSE(fetch::is_loopback(other));
+  }
+}
+
+TEST_CASE("a reference that would lead astray is refused") {
+  for (const std::string text : {"hf:",
+                                 "hf:o",
+                                 "hf:/r/f",
+                                 "hf:o//f",
+                                 "hf:../r/f",
+                                 "hf:o/..",
+                                 "hf:o/r/../f",
+                                 "hf:o/r/f/",
+                                 "hf:o/r//f",
+                                 "hf:o/r@/f",
+                                 "hf:o/r@../f",
+                                 "hf:o/r:",
+                                 "hf:o/r:a/b",
+                                 "hf:o/r/a\nb",
+                                 "hf:o/r/a\\b",
+                                 "hf:o--x/r/f",
+                                 "hf:o/r@a/../../b/f",
+                                 "ollama:",
+                                 "ollama:a/b/c/d",
+                                 "ollama:..",
+                                 "ollama:a:..",
+                                 "ollama:a b",
+                                 "https://",
+                                 "https://h",
+                                 "https://h/",
+                                 "https://h/..",
+                                 "https://h/a\nb",
+                                 "file:",
+                                 "file://h/a",
+                                 "model.gguf",
+                                 ""}) {
+    INFO(text);
+    CHECK_THROWS_AS(fetch::parse_reference(text), UsageError);
+  }
+  CHECK_THROWS_AS(fetch::parse_reference("hf:o/r/" + std::string(2000, 'a')), UsageError);
+}
+
+TEST_CASE("a quantisation names one file") {
+  const std::vector<std::string> files = {"m-F16.gguf",        "m-IQ4_XS.gguf",
+                                          "m-Q4_K_M.gguf",     "m-Q4_K_S.gguf",
+                                          "mmproj-m-F16.gguf", "m-Q8_0-00001-of-00002.gguf",
+                                          "m-UD-Q4_K_XL.gguf", "m-Q8_0-00002-of-00002.gguf"};
+  const auto choose = [&](const std::string& quant) {
+    return fetch::choose_quant(files, fetch::parse_reference("hf:o/r:" + quant));
+  };
+  CHECK(choose("Q4_K_M") == "m-Q4_K_M.gguf");
+  CHECK(choose("q4_k_m") == "m-Q4_K_M.gguf");
+  CHECK(choose("F16") == "m-F16.gguf");
+  CHECK(choose("Q8_0") == "m-Q8_0-00001-of-00002.gguf");
+  CHECK(choose("UD-Q4_K_XL") == "m-UD-Q4_K_XL.gguf");
+  CHECK_THROWS_WITH(choose("Q4"), Contains("there are m-F16.gguf, m-IQ4_XS.gguf"));
+  CHECK(fetch::shards_of("a/m-00001-of-00003.gguf").size() == 3);
+  CHECK(fetch::shards_of("m-00001-of-00003.gguf")[2] == "m-00003-of-00003.gguf");
+  CHECK(fetch::shards_of("m.gguf") == std::vector<std::string>{"m.gguf"});
+}
+
+TEST_CASE("a file of the hub lies where the hub's own programs look for it") {
+  SmallHub hub;
+  const Caches caches(hub);
+  const std::string text = random_bytes(100'000, 1);
+  hub.put("a/m-Q4_K_M.gguf", text);
+  const std::string reference = "hf:o/r/a/m-Q4_K_M.gguf";
+  CHECK_FALSE(fetch::find_here(fetch::parse_reference(reference)));
+  const fs::path path = pull(reference);
+  CHECK(path == caches.repository() / "snapshots" / hub.commit / "a/m-Q4_K_M.gguf");
+  CHECK(content(path) == text);
+  CHECK(fs::read_symlink(path) == "../../../blobs/" + sha256_of(text));
+  CHECK(content(caches.repository() / "refs/main") == hub.commit);
+  CHECK(files_in(caches.repository() / "blobs") == 1);
+  CHECK(fetch::find_here(fetch::parse_reference(reference)) == path);
+  CHECK(fetch::find_here(fetch::parse_reference("hf:o/r:q4_k_m")) == path);
+  CHECK(pull("hf:o/r:Q4_K_M") == path);
+  CHECK(hub.sent_bytes() == text.size());  // once
+  // A new version comes beside the old one.
+  hub.commit = std::string(40, 'd');
+  hub.put("a/m-Q4_K_M.gguf", "new");
+  CHECK(content(pull(reference)) == "new");
+  CHECK(content(path) == text);
+  CHECK(content(*fetch::find_here(fetch::parse_reference(reference))) == "new");
+}
+
+TEST_CASE("all shards come, and files of other kinds") {
+  SmallHub hub;
+  const Caches caches(hub);
+  hub.put("m-00001-of-00002.gguf", "one");
+  hub.put("m-00002-of-00002.gguf", "two");
+  hub.put("ollama", "of ollama");
+  hub.put("plain.gguf", "plain");
+  const fs::path first = pull("hf:o/r/m-00001-of-00002.gguf");
+  CHECK(content(first) == "one");
+  CHECK(content(first.parent_path() / "m-00002-of-00002.gguf") == "two");
+  const std::string ollama = "ollama:" + hub.host() + "/library/tiny";
+  CHECK(content(pull(ollama)) == "of ollama");
+  CHECK(content(*fetch::find_here(fetch::parse_reference(ollama))) == "of ollama");
+  const std::string url = hub.url() + "/cdn/plain.gguf";
+  CHECK(content(pull(url)) == "plain");
+  const std::uint64_t sent = hub.sent_bytes();
+  CHECK(content(pull(url)) == "plain");
+  CHECK(hub.sent_bytes() == sent);
+  hub.put("plain.gguf", "other");  // as long, but not the same
+  CHECK(content(pull(url)) == "other");
+  hub.put("empty.gguf", "");
+  CHECK(content(pull("hf:o/r/empty.gguf")).empty());
+  const std::string file = caches.folder.file("here.gguf");
+  CHECK_THROWS(pull("file:" + file));
+  write(file, "here");
+  CHECK(pull("file:" + file) == file);
+}
+
+TEST_CASE("a token goes to the hub and to no other host") {
+  SmallHub hub;
+  const Caches caches(hub);
+  hub.put("m.gguf", "text");
+  hub.token = "secret";
+  CHECK_THAT(failure("hf:o/r/m.gguf"), Contains("set HF_TOKEN"));
+  CHECK_THAT(failure("hf:o/r/m.gguf"), Contains("(401)"));
+  ::setenv("HF_TOKEN", "secret", 1);
+  CHECK(content(pull("hf:o/r/m.gguf")) == "text");
+  for (const HubRequest& request : hub.log()) {
+    if (request.is_download()) CHECK(request.headers.count("authorization") == 0);
+  }
+  ::unsetenv("HF_TOKEN");
+}
+
+TEST_CASE("what cannot be had is said in a line") {
+  SmallHub hub([](const HubRequest& request) {
+    return request.path.ends_with("/busy.gguf") ? Fault::error_429 : Fault::none;
+  });
+  const Caches caches(hub);
+  CHECK_THAT(failure("hf:o/r/absent.gguf"), Contains("no such file (404)"));
+  CHECK_THAT(failure("hf:o/none:Q4_0"), Contains("(404)"));
+  CHECK_THAT(failure("hf:o/r:Q4_0"), Contains("has none that ends in .gguf"));
+  CHECK_THAT(failure("hf:o/r"), Contains("name one"));
+  hub.put("busy.gguf", "x");
+  CHECK_THAT(failure("hf:o/r/busy.gguf"), Contains("too many requests (429)"));
+  CHECK_THAT(failure("http://example.com/m.gguf"), Contains("--insecure-http"));
+  hub.put("lie.gguf", "not what is stated");
+  hub.lie_about("lie.gguf");
+  CHECK_THAT(failure("hf:o/r/lie.gguf"), Contains("nothing was kept"));
+  CHECK(files_in(caches.repository() / "blobs") == 0);
+  CHECK_FALSE(fs::exists(caches.repository() / "snapshots"));
+}
+
+TEST_CASE("a download goes on behind the bytes that are there") {
+  SmallHub hub;
+  const Caches caches(hub);
+  const std::string text = random_bytes(20'000'000, 2);
+  hub.put("m.gguf", text);
+  const fs::path partial = caches.blob(text).string() + ".incomplete";
+  fs::create_directories(partial.parent_path());
+  write(partial, text.substr(0, 15'000'000));
+  CHECK(content(pull("hf:o/r/m.gguf")) == text);
+  CHECK(hub.sent_bytes() == 5'000'000);
+  CHECK_FALSE(fs::exists(partial));
+  // All of it, or too much.
+  for (const std::string& before : {text, text + "more"}) {
+    fs::remove_all(caches.repository());
+    fs::create_directories(partial.parent_path());
+    write(partial, before);
+    CHECK(content(pull("hf:o/r/m.gguf")) == text);
+  }
+  CHECK(hub.sent_bytes() == 5'000'000 + text.size());
+  // Bytes of another file are noticed at the end.
+  fs::remove_all(caches.repository());
+  fs::create_directories(partial.parent_path());
+  write(partial, "other bytes");
+  CHECK(content(pull("hf:o/r/m.gguf")) == text);
+}
+
+TEST_CASE("a file that changes while it is read is not mixed") {
+  SmallHub* server = nullptr;
+  std::atomic<int> asked = 0;
+  SmallHub hub([&](const HubRequest& request) {
+    const bool is_part = request.is_download() && request.headers.count("range") != 0;
+    if (is_part && ++asked == 2) server->put("m.gguf", std::string(10'000'000, 'b'));
+    return is_part ? Fault::cut : Fault::none;
+  });
+  server = &hub;
+  const Caches caches(hub);
+  hub.put("m.gguf", std::string(10'000'000, 'a'));
+  CHECK_THAT(failure(hub.url() + "/cdn/m.gguf"), Contains("has changed meanwhile"));
+}
+
+TEST_CASE("a server without ranges, and one whose links expire, are served too") {
+  std::atomic<int> asked = 0;
+  Fault fault = Fault::whole;
+  SmallHub hub([&](const HubRequest& request) {
+    if (!request.is_download()) return Fault::none;
+    if (fault == Fault::error_403) return ++asked == 2 ? Fault::error_403 : Fault::none;
+    return fault;
+  });
+  const Caches caches(hub);
+  const std::string text = random_bytes(17'000'000, 3);
+  hub.put("m.gguf", text);
+  CHECK(content(pull("hf:o/r/m.gguf")) == text);
+  fs::remove_all(caches.repository());
+  fault = Fault::error_403;
+  CHECK(content(pull("hf:o/r/m.gguf")) == text);
+}
+
+TEST_CASE("from a server that fails in every way, what comes is right") {
+  const std::uint64_t seed = random_seed();
+  std::mt19937_64 random(seed);
+  std::mutex mutex;
+  SmallHub hub([&](const HubRequest& request) {
+    const std::lock_guard lock(mutex);
+    const std::uint64_t drawn = random() % 12;
+    if (!request.is_download()) return drawn == 0 ? Fault::error_429 : Fault::none;
+    constexpr std::array faults = {Fault::cut,      Fault::slow,      Fault::wrong_range,
+                                   Fault::overlong, Fault::error_429, Fault::error_500};
+    return drawn < faults.size() ? faults[drawn] : Fault::none;
+  });
+  const Caches caches(hub);
+  for (int i = 0; i < 40; ++i) {
+    const std::size_t bytes = i % 8 == 0 ? 20'000'000 + random() % 9'000'000 : random() % 300'000;
+    const std::string text = random_bytes(bytes, seed + i);
+    hub.put("m.gguf", text);
+    hub.commit = sha256_of(text).substr(0, 40);
+    const std::string right = sha256_of(text);
+    CHECK(sha256_of(content(pull("hf:o/r/m.gguf"))) == right);
+    fs::remove_all(caches.repository());
+  }
+}
+
+TEST_CASE("a program that is killed at any moment is gone on with") {
+  const std::uint64_t seed = random_seed();
+  std::mt19937_64 random(seed);
+  SmallHub hub([](const HubRequest&) { return Fault::slow; });
+  const Caches caches(hub);
+  const std::string text = random_bytes(30'000'000, seed);
+  hub.put("m.gguf", text);
+  const fs::path partial = caches.blob(text).string() + ".incomplete";
+  std::uint64_t before = 0;
+  int status = -1;
+  for (int kills = 0; kills < 200 && status != 0; ++kills) {
+    const std::string seconds = "0." + std::to_string(100 + random() % 200);
+    status =
+        shell("timeout -s KILL " + seconds + " '" + program + "' pull -q hf:o/r/m.gguf").status;
+    const std::uint64_t now = fs::exists(partial) ? fs::file_size(partial) : text.size();
+    CHECK(now >= before);  // nothing is begun anew
+    before = now;
+    if (fs::exists(caches.blob(text))) CHECK(content(caches.blob(text)) == text);
+    if (kills > 20) hub.slowness = std::chrono::microseconds(0);
+  }
+  const Result result = shell("sluice pull -q hf:o/r/m.gguf");
+  CHECK(result.status == 0);
+  CHECK(content(result.output.substr(0, result.output.size() - 1)) == text);
+  CHECK(files_in(caches.repository() / "blobs") == 1);
+}
+
+TEST_CASE("two programs that pull one file download it once") {
+  SmallHub hub([](const HubRequest&) { return Fault::slow; });
+  const Caches caches(hub);
+  const std::string text = random_bytes(10'000'000, 5);
+  hub.put("m.gguf", text);
+  const Result result = shell(
+      "sluice pull -q hf:o/r/m.gguf & sluice pull -q hf:o/r/m.gguf & sluice pull -q hf:o/r/m.gguf\n"
+      "wait");
+  CHECK(result.errors.empty());
+  CHECK(hub.sent_bytes() == text.size());
+  CHECK(std::ranges::count(result.output, '\n') == 3);
+  CHECK(content(caches.blob(text)) == text);
+}
+
+TEST_CASE("a file that may not be written ends the pull in a line") {
+  SmallHub hub;
+  const Caches caches(hub);
+  hub.put("m.gguf", random_bytes(3'000'000, 6));
+  check_fails("ulimit -f 100; sluice pull hf:o/r/m.gguf", 5, "cannot write");
+  check_fails("sluice pull nothing", 2, "is no reference");
+  check_fails("HF_ENDPOINT=http://127.0.0.1:1 sluice pull hf:o/r/absent.gguf -q", 5, "127.0.0.1:1");
+}
