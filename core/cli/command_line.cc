@@ -43,7 +43,7 @@ const std::vector<Foreign>& foreign_options() {
       {{"-cnv", "--conversation"}, "`sluice chat MODEL` holds a conversation"},
       {{"-no-cnv", "--no-conversation"}, "give --raw, which continues a text"},
       {{"-hf", "--hf-repo", "-hff", "--hf-file", "-mu", "--model-url"},
-       "nothing is downloaded here: get the file first, and give its path as MODEL"},
+       "give hf:OWNER/REPO:QUANT, hf:OWNER/REPO/FILE or https://... as MODEL"},
       {{"--jinja", "--no-jinja"}, "the model's template is always obeyed: leave it out"},
   };
   return options;

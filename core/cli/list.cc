@@ -5,9 +5,9 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "core/cli/json.h"
 #include "core/cli/options.h"
 #include "core/cli/output.h"
+#include "core/cli/report.h"
 #include "core/error.h"
 #include "core/fetch/listing.h"
 #include "core/text/quoted.h"
@@ -55,9 +55,7 @@ CLI::App* add_remove(CLI::App& program, RemoveOptions& options) {
                   "Removes what `sluice pull` has brought; models of other programs stay.\n\n"
                   "Example:\n"
                   "  sluice rm hf:Qwen/Qwen3-8B-GGUF/Qwen3-8B-Q4_K_M.gguf");
-  command->add_option("NAME", options.name, "As `sluice list` shows it")
-      ->type_name("")
-      ->required();
+  command->add_option("NAME", options.name, "As `sluice list` shows it")->type_name("")->required();
   return command;
 }
 
@@ -82,9 +80,10 @@ int run_remove(const RemoveOptions& options) {
   const std::vector<fetch::ListedModel> models = fetch::list_models(installed_models());
   const fetch::ListedModel* model = fetch::find_model(models, options.name);
   if (model == nullptr) {
-    throw UsageError(fmt::format("no model, or more than one, is called {}: `sluice list` has "
-                                 "their names",
-                                 text::quoted(options.name)));
+    throw UsageError(
+        fmt::format("no model, or more than one, is called {}: `sluice list` has "
+                    "their names",
+                    text::quoted(options.name)));
   }
   fetch::remove_model(*model);
   return 0;

@@ -28,6 +28,7 @@
 #include "core/cli/imatrix.h"
 #include "core/cli/inspect.h"
 #include "core/cli/interrupt.h"
+#include "core/cli/list.h"
 #include "core/cli/logits.h"
 #include "core/cli/machine.h"
 #include "core/cli/merge.h"
@@ -89,6 +90,8 @@ class Program {
     offer(add_merge(app_, merge_), [this] { return run_merge(merge_); });
     offer(add_top(app_, top_), [this] { return run_top(top_); });
     offer(add_pull(app_, pull_), [this] { return run_pull(pull_); });
+    offer(add_list(app_, list_), [this] { return run_list(list_); });
+    offer(add_remove(app_, remove_), [this] { return run_remove(remove_); });
     offer(add_plan(app_, plan_), [this] { return run_plan(plan_); });
     offer(add_inspect(app_, inspect_), [this] { return run_inspect(inspect_); });
     offer(add_tokenize(app_, tokenize_), [this] { return run_tokenize(tokenize_); });
@@ -172,6 +175,8 @@ class Program {
   RerankOptions rerank_;
   MergeOptions merge_;
   TopOptions top_;
+  ListOptions list_;
+  RemoveOptions remove_;
   PlanOptions plan_;
   PullOptions pull_;
   InspectOptions inspect_;

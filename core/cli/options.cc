@@ -17,9 +17,12 @@
 #include "core/cli/help.h"
 #include "core/cli/interrupt.h"
 #include "core/cli/output.h"
+#include "core/cli/pull.h"
 #include "core/cli/report.h"
 #include "core/cli/speculation.h"
 #include "core/error.h"
+#include "core/fetch/listing.h"
+#include "core/fetch/reference.h"
 #include "core/model/hyper_parameters.h"
 #include "core/sampling/text_stream.h"
 
@@ -58,13 +61,6 @@ void apply_config(CLI::App& command, const std::string& file) {
         item.parents.empty() || (item.parents.size() == 1 && item.parents[0] == command.get_name());
     if (!marks_a_section && is_for_this_command) apply(command, item, file);
   }
-}
-
-// Where installed models are: relative to the program, so that an installation can be moved.
-std::filesystem::path installed_models() {
-  std::error_code ignored;
-  const auto program = std::filesystem::read_symlink("/proc/self/exe", ignored);
-  return (program.parent_path() / SLUICE_MODEL_FOLDER).lexically_normal();
 }
 
 std::optional<std::uint64_t> parse_count(const std::string& text) {
@@ -122,14 +118,31 @@ std::string make_bytes(std::string& text, std::string_view also) {
 
 }  // namespace
 
-// A name without a folder that is no file here.
-CLI::Validator installed_model() {
+std::filesystem::path installed_models() {
+  std::error_code ignored;
+  const auto program = std::filesystem::read_symlink("/proc/self/exe", ignored);
+  return (program.parent_path() / SLUICE_MODEL_FOLDER).lexically_normal();
+}
+
+// A file that is here comes first, and an installed model before the others.
+CLI::Validator named_model() {
   return {[](std::string& text) -> std::string {
             namespace fs = std::filesystem;
             std::error_code ignored;
-            if (fs::path(text).has_parent_path() || fs::exists(text, ignored)) return "";
+            if (fs::exists(text, ignored)) return "";
+            if (fetch::is_reference(text)) {
+              text = find_or_pull(text).string();
+              return "";
+            }
+            if (fs::path(text).has_parent_path()) return "";
             const fs::path found = installed_models() / (text + ".gguf");
-            if (fs::is_regular_file(found, ignored)) text = found.string();
+            if (fs::is_regular_file(found, ignored)) {
+              text = found.string();
+              return "";
+            }
+            const auto models = fetch::list_models({});
+            const fetch::ListedModel* model = fetch::find_model(models, text);
+            if (model != nullptr) text = model->path.string();
             return "";
           },
           ""};
@@ -239,9 +252,9 @@ CLI::App* add_command(CLI::App& program, const std::string& name, const std::str
 CLI::Option* add_model_argument(CLI::App& command, std::filesystem::path& model) {
   return command
       .add_option("-m,--model,MODEL", model,
-                  "A GGUF file (of a split one, the first shard), or the name of a model that was "
-                  "installed with the program, such as demo")
-      ->transform(installed_model())
+                  "A GGUF file (of a split one, the first shard), the name of a model that `sluice "
+                  "list` shows, such as demo, or a reference for `sluice pull`")
+      ->transform(named_model())
       ->type_name("")
       ->required();
 }

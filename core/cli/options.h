@@ -71,14 +71,18 @@ CLI::Validator one_of(const std::vector<std::string>& values);
 CLI::App* add_command(CLI::App& program, const std::string& name, const std::string& description,
                       const std::string& example);
 
-// Replaces the name of an installed model by its path; for Option::transform.
-CLI::Validator installed_model();
+// Where installed models are: relative to the program, so that an installation can be moved.
+std::filesystem::path installed_models();
+
+// Replaces the name of a model that `sluice list` shows by its path, and a reference (docs/pull.md)
+// by that of the file it names, which is downloaded if it is not here; for Option::transform.
+CLI::Validator named_model();
 
 // What to add to the message that the model of a command is not there: the installed models, and
 // the one that was probably meant. Empty when the model was not given by a name.
 std::string model_hint(const CLI::App& command);
 
-// MODEL, or -m: a path, or the name of an installed model.
+// MODEL, or -m: a path, the name of a model that is here, or a reference.
 CLI::Option* add_model_argument(CLI::App& command, std::filesystem::path& model);
 
 // MODEL and the options of the group "Common options". `context_default` completes the help of

@@ -1,7 +1,6 @@
 #include "core/cli/pull.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <fmt/format.h>
 
 #include "core/cli/interrupt.h"
@@ -83,16 +82,25 @@ CLI::App* add_pull(CLI::App& program, PullOptions& options) {
       "  https://HOST/FILE.gguf       a file of any server\n"
       "@REVISION may stand behind REPO. Prints the path of the file. What was begun is gone on\n"
       "with, and what the server states the SHA-256 of is checked. Files of the hub go into its\n"
-      "own cache ($HF_HOME), where other programs find them, others into ~/.cache/sluice.\n"
+      "own cache ($HF_HOME), where other programs find them, others into ~/.cache/sluice. A REF\n"
+      "can stand wherever a command takes MODEL.\n"
       "HF_TOKEN opens repositories that need it; https_proxy and SSL_CERT_FILE are obeyed.\n\n"
       "Examples:\n"
       "  sluice pull hf:Qwen/Qwen3-8B-GGUF:Q4_K_M\n"
-      "  sluice chat \"$(sluice pull hf:Qwen/Qwen3-8B-GGUF:Q4_K_M)\"");
+      "  sluice chat hf:Qwen/Qwen3-8B-GGUF:Q4_K_M");
   command->add_option("REF", options.reference, "What to download")->type_name("")->required();
   command->add_flag("--insecure-http", options.insecure_http,
                     "Download over plain HTTP from other machines too");
   command->add_flag("-q,--quiet", options.quiet, "Show no progress and no warnings");
   return command;
+}
+
+std::filesystem::path find_or_pull(const std::string& reference) {
+  const auto here = fetch::find_here(fetch::parse_reference(reference));
+  if (here) return *here;
+  PullOptions options;
+  options.reference = reference;
+  return pull_model(options);
 }
 
 int run_pull(const PullOptions& options) {

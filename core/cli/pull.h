@@ -2,6 +2,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <filesystem>
 #include <string>
 
 namespace sluice::cli {
@@ -16,5 +17,9 @@ CLI::App* add_pull(CLI::App& program, PullOptions& options);
 
 // Returns the exit status.
 int run_pull(const PullOptions& options);
+
+// The path of the model that a reference names; it is downloaded if it is not here. Throws
+// UsageError and Error.
+std::filesystem::path find_or_pull(const std::string& reference);
 
 }  // namespace sluice::cli

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <map>
 #include <system_error>
+#include <utility>
 
 #include "core/error.h"
 #include "core/fetch/hub.h"
@@ -25,8 +26,8 @@ std::string quant_in_header(const fs::path& path) {
     const gguf::Model model = gguf::Model::open(path, {.header_only = true});
     std::map<std::uint32_t, std::uint64_t> bytes;
     for (const gguf::TensorInfo& tensor : model.tensors()) bytes[tensor.type] += tensor.bytes;
-    const auto most = std::ranges::max_element(
-        bytes, {}, [](const auto& of_type) { return of_type.second; });
+    const auto most =
+        std::ranges::max_element(bytes, {}, [](const auto& of_type) { return of_type.second; });
     return most == bytes.end() ? "" : kernels::gguf_type_name(most->first);
   } catch (const std::exception&) {
     return "";
@@ -39,6 +40,12 @@ std::vector<fs::path> shard_paths(const fs::path& path) {
     out.push_back(path.parent_path() / name);
   }
   return out;
+}
+
+// Folders that may not be read, and those that are not there, have none.
+fs::recursive_directory_iterator files_below(const fs::path& folder) {
+  std::error_code ignored;
+  return {folder, fs::directory_options::skip_permission_denied, ignored};
 }
 
 class Listing {
@@ -61,7 +68,7 @@ class Listing {
   // Files that lie in a folder without any order.
   void add_folder(const fs::path& folder, bool is_removable) {
     std::error_code absent;
-    for (const auto& entry : fs::recursive_directory_iterator(folder, absent)) {
+    for (const auto& entry : files_below(folder)) {
       if (entry.path().extension() == ".gguf" && entry.is_regular_file(absent)) {
         add(entry.path().stem().string(), entry.path(), is_removable);
       }
@@ -81,7 +88,7 @@ class Listing {
     for (const auto& snapshot : fs::directory_iterator(folder / "snapshots", absent)) {
       const std::string commit = snapshot.path().filename().string();
       const std::string revision = commit == newest ? "" : "@" + commit;
-      for (const auto& entry : fs::recursive_directory_iterator(snapshot.path(), absent)) {
+      for (const auto& entry : files_below(snapshot.path())) {
         if (entry.path().extension() != ".gguf" || !entry.is_regular_file(absent)) continue;
         const fs::path file = entry.path().lexically_relative(snapshot.path());
         add(fmt::format("hf:{}{}/{}", repository, revision, file.generic_string()), entry.path(),
@@ -94,7 +101,7 @@ class Listing {
   void add_ollama(const fs::path& cache) {
     std::error_code absent;
     const fs::path manifests = cache / "manifests";
-    for (const auto& entry : fs::recursive_directory_iterator(manifests, absent)) {
+    for (const auto& entry : files_below(manifests)) {
       if (!entry.is_regular_file(absent)) continue;
       std::string name = entry.path().parent_path().lexically_relative(manifests).generic_string();
       for (const std::string_view usual : {"registry.ollama.ai/", "library/"}) {
@@ -113,7 +120,7 @@ class Listing {
   // ollama/SPACE/NAME/TAG-SUM.gguf
   void add_own_ollama(const fs::path& folder) {
     std::error_code absent;
-    for (const auto& entry : fs::recursive_directory_iterator(folder, absent)) {
+    for (const auto& entry : files_below(folder)) {
       const std::string file = entry.path().stem().string();
       if (entry.path().extension() != ".gguf" || !entry.is_regular_file(absent)) continue;
       std::string name = entry.path().parent_path().lexically_relative(folder).generic_string();

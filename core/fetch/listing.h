@@ -13,8 +13,8 @@ namespace sluice::fetch {
 struct ListedModel {
   std::string name;  // takes the place of the path wherever a command wants a model
   std::filesystem::path path;
-  std::uint64_t bytes = 0;  // of all shards
-  std::string quant;        // as its name says, or what most of its weights have; may be empty
+  std::uint64_t bytes = 0;    // of all shards
+  std::string quant;          // as its name says, or what most of its weights have; may be empty
   bool is_removable = false;  // brought by this program
 };
 

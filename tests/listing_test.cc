@@ -1,0 +1,120 @@
+// The models that are here, in the caches of several programs: found, used by name, and removed
+// only where `sluice pull` has brought them.
+#include <nlohmann/json.hpp>
+
+#include "tests/small_hub.h"
+
+using namespace sluice::test;
+
+namespace {
+
+nlohmann::json list() {
+  const Result result = shell("sluice list --json");
+  REQUIRE(result.status == 0);
+  return nlohmann::json::parse(result.output);
+}
+
+// The entry of a name; null when there is none.
+nlohmann::json entry(const std::string& name) {
+  for (const nlohmann::json& model : list()) {
+    if (model.at("name").get<std::string>() == name) return model;
+  }
+  return nullptr;
+}
+
+std::string text_of(const nlohmann::json& model, const char* member) {
+  return model.at(member).get<std::string>();
+}
+
+// Paths, sizes and times of all that is below a folder.
+std::string state_of(const fs::path& folder) {
+  std::string text;
+  for (const auto& found : fs::recursive_directory_iterator(folder)) {
+    text += found.path().string() + " " +
+            std::to_string(fs::last_write_time(found.path()).time_since_epoch().count()) + "\n";
+  }
+  return text;
+}
+
+}  // namespace
+
+TEST_CASE("what was pulled is listed, takes the place of a path, and can be removed") {
+  SmallHub hub;
+  const Caches caches(hub);
+  const Folder folder;
+  const std::string model = make_model(folder);
+  hub.put("tiny-Q4_K_M.gguf", content(model));
+  const std::string name = "hf:o/r/tiny-Q4_K_M.gguf";
+  const Result pulled = shell("sluice pull " + name);
+  REQUIRE(pulled.status == 0);
+  CHECK(pulled.errors.empty());
+  const nlohmann::json listed = entry(name);
+  REQUIRE(listed.is_object());
+  CHECK(text_of(listed, "path") + "\n" == pulled.output);
+  CHECK(listed.at("bytes").get<std::uint64_t>() == fs::file_size(model));
+  CHECK(text_of(listed, "quant") == "Q4_K_M");
+  CHECK(text_of(entry("demo"), "name") == "demo");
+  CHECK(shell("sluice list").output.find(name) != std::string::npos);
+  const std::string expected = shell("sluice inspect --json " + model).output;
+  const unsigned requests = hub.requests();
+  for (const std::string& other : {name, std::string("tiny-Q4_K_M"), std::string("hf:o/r:q4_k_m"),
+                                   std::string("tiny-Q4_K_M.gguf"), "file:" + model}) {
+    INFO(other);
+    const Result result = shell("sluice inspect --json " + other);
+    CHECK(result.status == 0);
+    CHECK(result.output.size() >= expected.size() / 2);
+  }
+  CHECK(hub.requests() == requests);  // what is here is asked of no server
+  CHECK(shell("sluice run -q -n 2 --temp 0 -p x " + name).output ==
+        shell("sluice run -q -n 2 --temp 0 -p x " + model).output);
+  CHECK(shell("sluice rm " + name).status == 0);
+  CHECK(entry(name).is_null());
+  CHECK_FALSE(fs::exists(caches.repository()));
+  check_fails("sluice rm " + name, 2, "no model");
+  // A command brings what is not here.
+  CHECK(shell("sluice tokenize --ids -p x " + name).status == 0);
+  CHECK(entry(name).is_object());
+}
+
+TEST_CASE("models of other programs are found and never changed") {
+  SmallHub hub;
+  const Caches caches(hub);
+  const Folder folder;
+  const std::string text = content(make_model(folder));
+  const fs::path root = caches.folder.path();
+  const auto put = [&](const fs::path& path) {
+    fs::create_directories(path.parent_path());
+    write(path, text);
+  };
+  // As huggingface_hub, llama.cpp and ollama leave them.
+  const fs::path repository = root / "hf/hub/models--a--b";
+  put(repository / "blobs/1234");
+  fs::create_directories(repository / "snapshots/abcd/sub");
+  fs::create_symlink("../../../blobs/1234", repository / "snapshots/abcd/sub/m-F16.gguf");
+  fs::create_directories(repository / "refs");
+  write(repository / "refs/main", "abcd");
+  put(root / "cache/llama.cpp/x_y_small-Q8_0.gguf");
+  const std::string sum = sha256_of(text);
+  put(root / "ollama/blobs" / ("sha256-" + sum));
+  const fs::path manifest = root / "ollama/manifests/registry.ollama.ai/library/tiny/1b";
+  fs::create_directories(manifest.parent_path());
+  write(manifest,
+        "{\"layers\": [{\"mediaType\": \"application/vnd.ollama.image.model\", \"size\": "
+        "1, \"digest\": \"sha256:" +
+            sum + "\"}]}");
+  write(manifest.parent_path() / "broken", "{");
+  const std::string before = state_of(root);
+  CHECK(text_of(entry("hf:a/b/sub/m-F16.gguf"), "quant") == "F16");
+  CHECK(text_of(entry("x_y_small-Q8_0"), "quant") == "Q8_0");
+  CHECK_FALSE(text_of(entry("ollama:tiny:1b"), "quant").empty());
+  CHECK(entry("ollama:tiny:broken").is_null());
+  for (const char* name : {"hf:a/b/sub/m-F16.gguf", "hf:a/b:F16", "m-F16", "x_y_small-Q8_0",
+                           "hf:x/y/small-Q8_0.gguf", "ollama:tiny:1b"}) {
+    INFO(name);
+    CHECK(shell(std::string("sluice inspect ") + name).status == 0);
+  }
+  for (const char* name : {"hf:a/b/sub/m-F16.gguf", "x_y_small-Q8_0", "ollama:tiny:1b", "demo"}) {
+    check_fails(std::string("sluice rm ") + name, 2, "was not brought by `sluice pull`");
+  }
+  CHECK(state_of(root) == before);
+}
