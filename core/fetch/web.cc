@@ -214,16 +214,29 @@ void Transfer::begin() {
   set(CURLOPT_HEADERDATA, static_cast<void*>(this));
   set(CURLOPT_HEADERFUNCTION,
       static_cast<TakeBytes>([](char* data, std::size_t, std::size_t bytes, void* self) {
-        return static_cast<Transfer*>(self)->take_header(std::string(data, bytes));
+        auto* transfer = static_cast<Transfer*>(self);
+        return transfer->guarded([&] { return transfer->take_header(std::string(data, bytes)); });
       }));
   set(CURLOPT_WRITEDATA, static_cast<void*>(this));
   set(CURLOPT_WRITEFUNCTION,
       static_cast<TakeBytes>([](char* data, std::size_t, std::size_t bytes, void* self) {
-        const bool taken = static_cast<Transfer*>(self)->take_body(
-            std::as_bytes(std::span<const char>(data, bytes)));
-        return taken ? bytes : std::size_t{0};
+        auto* transfer = static_cast<Transfer*>(self);
+        return transfer->guarded([&] {
+          const bool taken = transfer->take_body(std::as_bytes(std::span<const char>(data, bytes)));
+          return taken ? bytes : std::size_t{0};
+        });
       }));
   curl().multi_add_handle(web_.state_->multi, easy);
+}
+
+template <typename Take>
+std::size_t Transfer::guarded(const Take& take) {
+  try {
+    return take();
+  } catch (...) {
+    failure_ = std::current_exception();
+    return 0;  // fewer bytes than there were: libcurl ends the transfer
+  }
 }
 
 std::size_t Transfer::take_header(std::string line) {
@@ -254,6 +267,10 @@ bool Transfer::take_body(std::span<const std::byte> bytes) {
 }
 
 void Transfer::finish(int code) {
+  if (failure_) {
+    is_done_ = true;
+    std::rethrow_exception(std::exchange(failure_, nullptr));
+  }
   curl().easy_getinfo(handle_->easy, CURLINFO_RESPONSE_CODE, &answer_.status);
   if (code != CURLE_OK) {
     const std::string said = handle_->error.data();

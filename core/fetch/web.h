@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <map>
 #include <memory>
@@ -108,12 +109,17 @@ class Transfer {
   void finish(int code);
   std::size_t take_header(std::string line);
   bool take_body(std::span<const std::byte> bytes);
+  // Runs what libcurl calls. An exception must not pass through a library in C: it is kept, ends
+  // the transfer, and goes on where the transfer is finished.
+  template <typename Take>
+  std::size_t guarded(const Take& take);
 
   struct Handle;
   Web& web_;
   Request request_;
   Answer answer_;
   std::unique_ptr<Handle> handle_;
+  std::exception_ptr failure_;
   unsigned redirects_ = 0;
   bool is_done_ = false;
 };
