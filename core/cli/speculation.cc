@@ -48,7 +48,7 @@ void add_speculate_options(CLI::App& command, CommonOptions& options,
           },
           "A small model with the same vocabulary, whose guesses are checked. It stays in memory "
           "as a whole, within --budget")
-      ->transform(installed_model())
+      ->transform(named_model())
       ->type_name("MODEL")
       ->group("Speculation");
   command
