@@ -7,6 +7,7 @@
 
 #include "kernels/dequantise.h"
 #include "kernels/encode.h"
+#include "kernels/grid_search.h"
 #include "kernels/lanes_math.h"
 #include "kernels/scale_search.h"
 
@@ -179,7 +180,13 @@ inline ScaledBlocks find_scales(const Grid& grid, const Sheet& sheet, float lowe
   return best;
 }
 
-// --- Blocks of 256 of Q4_K and Q5_K: x ~ d scale q - dmin min in each of 8 sub-blocks ------------
+// --- Blocks of 256 of Q2_K, Q4_K and Q5_K: x ~ d scale q - dmin min in each sub-block
+// -------------
+
+// Codes go up to `highest`, and integers of sub-blocks up to `top`.
+struct PairRange {
+  float highest, top;
+};
 
 struct AffineBlocks {
   F32x16 d, dmin;      // the same in all lanes of a block
@@ -190,16 +197,17 @@ struct AffineBlocks {
 
 // For each sub-block, takes the best of its pair of integers and the eight next to it. Returns the
 // errors.
-inline F32x16 improve_pairs(const Sheet& sheet, float highest, AffineBlocks& b) {
+template <int size>
+inline F32x16 improve_pairs(const Sheet& sheet, const PairRange& range, AffineBlocks& b) {
   F32x16 integers[3], scales[3], errors[3], least = broadcast(INFINITY);
   for (int i = 0; i < 3; ++i) {
-    integers[i] = clamp(b.scale + broadcast(static_cast<float>(i - 1)), 0, 63);
+    integers[i] = clamp(b.scale + broadcast(static_cast<float>(i - 1)), 0, range.top);
     scales[i] = b.d * integers[i];
   }
   const F32x16 middle = b.min_;
   for (int k = -1; k <= 1; ++k) {
-    const F32x16 next = clamp(middle + broadcast(static_cast<float>(k)), 0, 63);
-    affine_errors<32, 3>(sheet, highest, zero() - b.dmin * next, scales, errors);
+    const F32x16 next = clamp(middle + broadcast(static_cast<float>(k)), 0, range.top);
+    affine_errors<size, 3>(sheet, range.highest, zero() - b.dmin * next, scales, errors);
     for (int i = 0; i < 3; ++i) {
       b.scale = select_less(errors[i], least, integers[i], b.scale);
       b.min_ = select_less(errors[i], least, next, b.min_);
@@ -211,18 +219,20 @@ inline F32x16 improve_pairs(const Sheet& sheet, float highest, AffineBlocks& b) 
 
 // Sets the best d and dmin of each block for its present codes and integers, if these determine
 // both.
+template <int size>
 inline void refit_halves(const Sheet& sheet, const FixedSums& fixed, float highest,
                          AffineBlocks& b) {
   const F32x16 inverse = inverse_or_zero(b.d * b.scale);
-  const CodeSums sums = code_sums<32>(sheet, highest, b.offset(), inverse);
+  const CodeSums sums = code_sums<size>(sheet, highest, b.offset(), inverse);
   // x ~ d p - dmin m, with p = scale q and m = min.
   const LaneArray pp(b.scale * b.scale * sums.qq), pm(b.scale * b.min_ * sums.q);
   const LaneArray mm(b.min_ * b.min_ * fixed.w);
   const LaneArray xp(b.scale * sums.xq), xm(b.min_ * fixed.x);
   LaneArray d(b.d), dmin(b.dmin);
-  for (std::size_t first = 0; first < lanes; first += 8) {
+  constexpr int group = 256 / size;
+  for (std::size_t first = 0; first < lanes; first += group) {
     double aa = 0, ab = 0, bb = 0, xa = 0, xb = 0;
-    for (std::size_t i = first; i < first + 8; ++i) {
+    for (std::size_t i = first; i < first + group; ++i) {
       aa += static_cast<double>(pp.of[i]);
       ab += static_cast<double>(pm.of[i]);
       bb += static_cast<double>(mm.of[i]);
@@ -234,7 +244,7 @@ inline void refit_halves(const Sheet& sheet, const FixedSums& fixed, float highe
     const float next = to_half_and_back(static_cast<float>((xa * bb - xb * ab) / determinant));
     const float next_min = to_half_and_back(static_cast<float>((xa * ab - xb * aa) / determinant));
     if (!(next > 0 && next_min >= 0)) continue;
-    for (std::size_t i = first; i < first + 8; ++i) {
+    for (std::size_t i = first; i < first + group; ++i) {
       d.of[i] = next;
       dmin.of[i] = next_min;
     }
@@ -243,35 +253,37 @@ inline void refit_halves(const Sheet& sheet, const FixedSums& fixed, float highe
   b.dmin = dmin.vector();
 }
 
-inline AffineBlocks find_pairs(const Sheet& sheet, float highest) {
-  const Affine wanted = find_affine<32>(sheet, highest, true);
+template <int size>
+inline AffineBlocks find_pairs(const Sheet& sheet, const PairRange& range) {
+  constexpr int group = 256 / size;
+  const Affine wanted = find_affine<size>(sheet, range.highest, true);
   const LaneArray scales(wanted.scale), mins(zero() - wanted.offset);
   LaneArray d, dmin;
-  for (std::size_t first = 0; first < lanes; first += 8) {
+  for (std::size_t first = 0; first < lanes; first += group) {
     float scale_max = 0, min_max = 0;
-    for (std::size_t i = first; i < first + 8; ++i) {
+    for (std::size_t i = first; i < first + group; ++i) {
       scale_max = scales.of[i] > scale_max ? scales.of[i] : scale_max;
       min_max = mins.of[i] > min_max ? mins.of[i] : min_max;
     }
-    for (std::size_t i = first; i < first + 8; ++i) {
-      d.of[i] = to_half_and_back(scale_max / 63);
-      dmin.of[i] = to_half_and_back(min_max / 63);
+    for (std::size_t i = first; i < first + group; ++i) {
+      d.of[i] = to_half_and_back(scale_max / range.top);
+      dmin.of[i] = to_half_and_back(min_max / range.top);
     }
   }
   AffineBlocks b = {d.vector(), dmin.vector(), zero(), zero()};
-  b.scale = round_small(clamp(wanted.scale * inverse_or_zero(b.d), 0, 63));
-  b.min_ = round_small(clamp(mins.vector() * inverse_or_zero(b.dmin), 0, 63));
-  const FixedSums fixed = fixed_sums<32>(sheet);
+  b.scale = round_small(clamp(wanted.scale * inverse_or_zero(b.d), 0, range.top));
+  b.min_ = round_small(clamp(mins.vector() * inverse_or_zero(b.dmin), 0, range.top));
+  const FixedSums fixed = fixed_sums<size>(sheet);
   AffineBlocks best = b;
   F32x16 least = broadcast(INFINITY);
   for (int round = 0; round < 3; ++round) {  // a fixed number, as in find_scales
-    const F32x16 error = group_sums<8>(improve_pairs(sheet, highest, b));
+    const F32x16 error = group_sums<group>(improve_pairs<size>(sheet, range, b));
     best.d = select_less(error, least, b.d, best.d);
     best.dmin = select_less(error, least, b.dmin, best.dmin);
     best.scale = select_less(error, least, b.scale, best.scale);
     best.min_ = select_less(error, least, b.min_, best.min_);
     least = min(error, least);
-    refit_halves(sheet, fixed, highest, b);
+    refit_halves<size>(sheet, fixed, range.highest, b);
   }
   return best;
 }
@@ -296,10 +308,34 @@ inline double importance_unit(const float* importance, std::size_t columns) {
   return sum == 0 ? 0 : inverse_power_of_two(sum / static_cast<double>(columns));
 }
 
+// The weights of the columns of a row: their importances, but at least a millionth of the mean of
+// these. Columns that no input has reached so far may be reached later, and a block of nothing else
+// must keep its values. If all of a row are 0, or there are none, weights are 1.
+class RowWeights {
+ public:
+  // importance: null or one for each column.
+  RowWeights(const float* importance, std::size_t columns)
+      : importance_(importance),
+        unit_(importance == nullptr ? 0 : importance_unit(importance, columns)) {}
+
+  // The weights of `count` columns from `at` on.
+  void fill(std::size_t at, std::size_t count, float* weights) const {
+    constexpr float least = 1.0f / (1 << 20);
+    for (std::size_t i = 0; i < count; ++i) {
+      weights[i] = 1;
+      if (unit_ == 0) continue;
+      const auto weight = static_cast<float>(static_cast<double>(importance_[at + i]) * unit_);
+      weights[i] = weight > least ? weight : least;
+    }
+  }
+
+ private:
+  const float* importance_;
+  double unit_;
+};
+
 // Calls body(values, sheet, sub-blocks, block) for up to sixteen sub-blocks of `size` values at a
-// time. Importances are at least a millionth of their mean: columns that no input has reached so
-// far may be reached later, and a block of nothing else must keep its values. If all of a row are
-// 0, its weights are 1.
+// time.
 template <int elements, int size, class Block, class Body>
 inline void by_sheets(const float* values, std::size_t columns, const float* importance,
                       std::byte* blocks, const Body& body) {
@@ -307,16 +343,11 @@ inline void by_sheets(const float* values, std::size_t columns, const float* imp
   constexpr std::size_t at_once = lanes * size;
   Sheet sheet;
   float weights[at_once];
-  for (float& w : weights) w = 1;
-  const double unit = importance == nullptr ? 0 : importance_unit(importance, columns);
-  constexpr float least = 1.0f / (1 << 20);
+  const RowWeights weights_of_row(importance, columns);
   auto* block = reinterpret_cast<Block*>(blocks);
   for (std::size_t at = 0; at < columns; at += at_once) {
     const std::size_t count = columns - at < at_once ? columns - at : at_once;
-    for (std::size_t i = 0; unit != 0 && i < count; ++i) {
-      const auto weight = static_cast<float>(static_cast<double>(importance[at + i]) * unit);
-      weights[i] = weight > least ? weight : least;
-    }
+    weights_of_row.fill(at, count, weights);
     const int sub_blocks = static_cast<int>(count / size);
     fill<size>(values + at, weights, sub_blocks, sheet);
     body(values + at, sheet, sub_blocks, block);
@@ -340,6 +371,33 @@ inline void by_blocks_of_32(const EncodedRow& row, const Body& body) {
 template <class Block, int size, class Body>
 inline void by_blocks_of_256(const EncodedRow& row, const Body& body) {
   by_sheets<256, size, Block>(row.values, row.columns, row.importance, row.blocks, body);
+}
+
+// Calls body(values, weights, block) for each block.
+template <class Block, int elements, class Body>
+inline void by_blocks(const EncodedRow& row, const Body& body) {
+  static_assert(alignof(Block) == 1);
+  const RowWeights weights_of_row(row.importance, row.columns);
+  float weights[elements];
+  auto* block = reinterpret_cast<Block*>(row.blocks);
+  for (std::size_t at = 0; at < row.columns; at += elements) {
+    weights_of_row.fill(at, elements, weights);
+    *block = {};
+    body(row.values + at, weights, *block++);
+  }
+}
+
+// Calls pack(codes, block) for each block of a format that indexes a grid.
+template <class Block, class Pack>
+inline void encode_grid_row(const GridFormat& format, const EncodedRow& row, const Pack& pack) {
+  by_blocks<Block, 256>(row, [&](const float* x, const float* w, Block& b) {
+    pack(find_grid_block(format, x, w), b);
+  });
+}
+
+// The code of a ternary weight: 0 for -d, 1 for 0, 2 for d.
+inline int ternary_code(float x, float d) {
+  return 2 * ::fabsf(x) <= d ? 1 : x > 0 ? 2 : 0;
 }
 
 template <class Block, class Grid>

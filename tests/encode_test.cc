@@ -107,6 +107,18 @@ std::vector<std::vector<float>> odd_rows(std::size_t size, std::mt19937_64& rand
   return rows;
 }
 
+// Whether all weights of a long block share one scale, and no more: then what counts little may be
+// lost beside what counts much.
+bool has_one_scale(BlockType type) {
+  return type == BlockType::q1_0 || type == BlockType::q2_0 || type == BlockType::tq1_0 ||
+         type == BlockType::tq2_0;
+}
+
+double bits_of(const BlockTraits& type) {
+  return 8.0 * static_cast<double>(type.bytes_per_block) /
+         static_cast<double>(type.elements_per_block);
+}
+
 struct Plain {
   BlockType type;
   std::size_t size;  // values that share a scale
@@ -159,6 +171,67 @@ TEST_CASE("no scale of a fine search is much better than the one found") {
       best += least;
     }
     CHECK(error_of(values, encoded(BlockType::q4_0, values)) < 1.02 * best);
+  }
+}
+
+TEST_CASE("errors are at most those of llama.cpp's quantiser") {
+  // Its sum of w (x - x')^2 over that of w x^2, for normal values: with w = 1, and with log-normal
+  // importances that are given to it. Measured with llama.cpp 0.7.0.
+  struct Figures {
+    BlockType type;
+    double plain, weighted;
+  };
+  std::mt19937_64 random(7);  // always the same values: some figures are near ours
+  std::normal_distribution<float> normal(0, 1);
+  constexpr std::size_t size = 256, rows = 128;
+  std::vector<std::vector<float>> values(rows, std::vector<float>(size));
+  std::vector<float> importance(size);
+  for (std::vector<float>& row : values) {
+    for (float& value : row) value = normal(random);
+  }
+  for (float& one : importance) one = std::exp(normal(random));
+  for (const Figures& figures : {Figures{BlockType::q6_k, 3.140e-4, 2.630e-4},
+                                 {BlockType::q5_k, 1.299e-3, 1.104e-3},
+                                 {BlockType::q4_k, 5.086e-3, 4.280e-3},
+                                 {BlockType::iq4_xs, 5.889e-3, 5.149e-3},
+                                 {BlockType::q3_k, 2.273e-2, 1.821e-2},
+                                 {BlockType::iq3_s, 2.753e-2, 1.445e-2},
+                                 {BlockType::iq3_xxs, 3.282e-2, 2.339e-2},
+                                 {BlockType::q2_k, 8.743e-2, 5.708e-2},
+                                 {BlockType::iq2_s, 6.179e-2, 5.104e-2},
+                                 {BlockType::iq2_xs, 8.997e-2, 6.761e-2},
+                                 {BlockType::iq2_xxs, 1.175e-1, 8.785e-2},
+                                 {BlockType::iq1_m, 2.035e-1, 1.531e-1},
+                                 {BlockType::iq1_s, 2.352e-1, 1.967e-1},
+                                 {BlockType::tq1_0, 6.569e-1, 6.542e-1},
+                                 {BlockType::tq2_0, 6.569e-1, 6.542e-1},
+                                 {BlockType::q2_0, 5.157e-1, 5.142e-1},
+                                 {BlockType::q1_0, 3.604e-1, 3.614e-1}}) {
+    INFO(traits(figures.type).name);
+    const std::vector<float> zeros(size, 0.0f);
+    double plain = 0, plain_energy = 0, weighted = 0, weighted_energy = 0;
+    for (const std::vector<float>& row : values) {
+      plain += error_of(row, encoded(figures.type, row));
+      plain_energy += error_of(row, zeros);
+      weighted += weighted_error(row, encoded(figures.type, row, importance.data()), importance);
+      weighted_energy += weighted_error(row, zeros, importance);
+    }
+    CHECK(plain <= 1.02 * figures.plain * plain_energy);
+    CHECK(weighted <= 1.02 * figures.weighted * weighted_energy);
+  }
+}
+
+TEST_CASE("ternary and binary weights are kept as they are") {
+  std::mt19937_64 random(test::random_seed());
+  for (const BlockType type :
+       {BlockType::tq1_0, BlockType::tq2_0, BlockType::q2_0, BlockType::q1_0}) {
+    INFO(traits(type).name);
+    std::vector<float> values(columns);
+    for (float& value : values) {
+      value = 0.0234375f * static_cast<float>(static_cast<int>(random() % 3) - 1);
+      if (type == BlockType::q1_0 && value == 0) value = 0.0234375f;
+    }
+    CHECK(encoded(type, values) == values);
   }
 }
 
@@ -288,14 +361,15 @@ TEST_CASE("only the ratios of importances matter, and what counts little keeps i
         for (std::size_t i = at; i < at + 16; ++i) importance[i] = one * uniform(random);
       }
       const std::vector<float> found = encoded(type.type, values, importance.data());
+      for (const float value : found) REQUIRE(std::isfinite(value));
+      if (has_one_scale(type.type)) continue;
       for (std::size_t at = 0; at < columns; at += 32) {
         double error = 0, energy = 0;
         for (std::size_t i = at; i < at + 32; ++i) {
-          REQUIRE(std::isfinite(found[i]));
           error += std::pow(static_cast<double>(values[i]) - found[i], 2);
           energy += std::pow(static_cast<double>(values[i]), 2);
         }
-        CHECK(error < 0.5 * energy);
+        CHECK(error < (bits_of(type) < 2.5 ? 0.9 : 0.5) * energy);
       }
     }
   }

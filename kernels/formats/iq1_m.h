@@ -22,7 +22,7 @@ struct IQ1_M {
   static constexpr BlockType type = BlockType::iq1_m, fallback = BlockType::iq4_nl;
   static constexpr const char* name = "IQ1_M";
   static constexpr int weights = 256;
-  static constexpr bool has_min = false, can_encode = false;
+  static constexpr bool has_min = false, can_encode = true;
   static constexpr std::uint32_t file_type = 31;
 
   static IntegerBlock<16> unpack(const Block& b) {
@@ -96,6 +96,26 @@ struct IQ1_M {
                                sink);
       Iq1Tables::sink_octet<1>(second, has_bits(of_last_two, upper), 2 * i + 1, group + 6, sink);
     }
+  }
+#endif
+
+#ifdef SLUICE_HAS_ENCODERS
+  static void encode(const EncodedRow& row) {
+    constexpr GridFormat format = {iq1_grid,           2048, 8, iq1_values, 3,
+                                   GridSigns::shifted, 16,   8, 8,          0.125f};
+    encode_grid_row<Block>(format, row, [](const GridBlock& found, Block& b) {
+      for (int o = 0; o < 32; ++o) {
+        const int high = found.index[o] >> 8 | found.is_minus[o] << 3;
+        b.qs[o] = static_cast<std::uint8_t>(found.index[o]);
+        b.qh[o / 2] |= static_cast<std::uint8_t>(high << (o % 2 * 4));
+      }
+      for (int s = 0; s < 16; ++s) {
+        b.scales[s / 4] |= static_cast<std::uint16_t>(found.scale[s] << (s % 4 * 3));
+      }
+      for (int i = 0; i < 4; ++i) {
+        b.scales[i] |= static_cast<std::uint16_t>((found.d >> (4 * i) & 15) << 12);
+      }
+    });
   }
 #endif
 };

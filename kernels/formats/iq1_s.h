@@ -60,7 +60,7 @@ struct IQ1_S {
   static constexpr BlockType type = BlockType::iq1_s, fallback = BlockType::iq4_nl;
   static constexpr const char* name = "IQ1_S";
   static constexpr int weights = 256;
-  static constexpr bool has_min = false, can_encode = false;
+  static constexpr bool has_min = false, can_encode = true;
   static constexpr std::uint32_t file_type = 24;
 
   static IntegerBlock<32> unpack(const Block& b) {
@@ -126,6 +126,24 @@ struct IQ1_S {
       Iq1Tables::sink_octet<1>(first, is_minus, slot, group + 4, sink);
       Iq1Tables::sink_octet<1>(second, is_minus, slot, group + 6, sink);
     }
+  }
+#endif
+
+#ifdef SLUICE_HAS_ENCODERS
+  static void encode(const EncodedRow& row) {
+    constexpr GridFormat format = {iq1_grid,           2048, 8,  iq1_values, 3,
+                                   GridSigns::shifted, 32,   32, 8,          0.125f};
+    encode_grid_row<Block>(format, row, [](const GridBlock& found, Block& b) {
+      b.d = found.d;
+      for (int s = 0; s < 8; ++s) {
+        int high = found.scale[s] << 12 | found.is_minus[4 * s] << 15;
+        for (int o = 0; o < 4; ++o) {
+          b.qs[4 * s + o] = static_cast<std::uint8_t>(found.index[4 * s + o]);
+          high |= found.index[4 * s + o] >> 8 << (3 * o);
+        }
+        b.qh[s] = static_cast<std::uint16_t>(high);
+      }
+    });
   }
 #endif
 };

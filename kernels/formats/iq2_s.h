@@ -23,7 +23,7 @@ struct IQ2_S {
   static constexpr BlockType type = BlockType::iq2_s, fallback = BlockType::iq4_nl;
   static constexpr const char* name = "IQ2_S";
   static constexpr int weights = 256;
-  static constexpr bool has_min = false, can_encode = false;
+  static constexpr bool has_min = false, can_encode = true;
   static constexpr std::uint32_t file_type = 29;
 
   static IntegerBlock<16> unpack(const Block& b) {
@@ -81,6 +81,24 @@ struct IQ2_S {
       Iq2Tables::sink_octet<1, 2>(first, signs, 2 * i + 1, group + 4, sink);
       Iq2Tables::sink_octet<1, 3>(second, signs, 2 * i + 1, group + 6, sink);
     }
+  }
+#endif
+
+#ifdef SLUICE_HAS_ENCODERS
+  static void encode(const EncodedRow& row) {
+    constexpr GridFormat format = {iq2_s_grid,      1024, 8, iq2_values, 3,
+                                   GridSigns::free, 16,   0, 16,         0.125f};
+    encode_grid_row<Block>(format, row, [](const GridBlock& found, Block& b) {
+      b.d = found.d;
+      for (int o = 0; o < 32; ++o) {
+        b.qs[o] = static_cast<std::uint8_t>(found.index[o]);
+        b.qh[o / 4] |= static_cast<std::uint8_t>(found.index[o] >> 8 << (o % 4 * 2));
+        b.signs[o] = found.signs[o];
+      }
+      for (int s = 0; s < 16; ++s) {
+        b.scales[s / 2] |= static_cast<std::uint8_t>(found.scale[s] << (s % 2 * 4));
+      }
+    });
   }
 #endif
 };

@@ -39,7 +39,7 @@ struct IQ2_XS {
   static constexpr BlockType type = BlockType::iq2_xs, fallback = BlockType::iq4_nl;
   static constexpr const char* name = "IQ2_XS";
   static constexpr int weights = 256;
-  static constexpr bool has_min = false, can_encode = false;
+  static constexpr bool has_min = false, can_encode = true;
   static constexpr std::uint32_t file_type = 20;
 
   static IntegerBlock<16> unpack(const Block& b) {
@@ -80,6 +80,22 @@ struct IQ2_XS {
       Iq2Tables::sink_octet<0, 0>(entries, signs, slot, group, sink);
       Iq2Tables::sink_octet<1, 2>(entries, signs, slot, group + 2, sink);
     }
+  }
+#endif
+
+#ifdef SLUICE_HAS_ENCODERS
+  static void encode(const EncodedRow& row) {
+    constexpr GridFormat format = {iq2_xs_grid,     512, 8, iq2_values, 3,
+                                   GridSigns::even, 16,  0, 16,         0.125f};
+    encode_grid_row<Block>(format, row, [](const GridBlock& found, Block& b) {
+      b.d = found.d;
+      for (int o = 0; o < 32; ++o) {
+        b.octets[o] = static_cast<std::uint16_t>(found.index[o] | (found.signs[o] & 127) << 9);
+      }
+      for (int s = 0; s < 16; ++s) {
+        b.scales[s / 2] |= static_cast<std::uint8_t>(found.scale[s] << (s % 2 * 4));
+      }
+    });
   }
 #endif
 };

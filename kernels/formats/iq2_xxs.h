@@ -23,7 +23,7 @@ struct IQ2_XXS {
   static constexpr BlockType type = BlockType::iq2_xxs, fallback = BlockType::iq4_nl;
   static constexpr const char* name = "IQ2_XXS";
   static constexpr int weights = 256;
-  static constexpr bool has_min = false, can_encode = false;
+  static constexpr bool has_min = false, can_encode = true;
   static constexpr std::uint32_t file_type = 19;
 
   static IntegerBlock<32> unpack(const Block& b) {
@@ -86,6 +86,22 @@ struct IQ2_XXS {
       Iq2Tables::sink_octet<1, 2>(even, signs, slot, group + 4, sink);
       Iq2Tables::sink_octet<1, 3>(odd, signs, slot, group + 6, sink);
     }
+  }
+#endif
+
+#ifdef SLUICE_HAS_ENCODERS
+  static void encode(const EncodedRow& row) {
+    constexpr GridFormat format = {iq2_xxs_grid,    256, 8, iq2_values, 3,
+                                   GridSigns::even, 32,  0, 16,         0.125f};
+    encode_grid_row<Block>(format, row, [](const GridBlock& found, Block& b) {
+      b.d = found.d;
+      for (int o = 0; o < 32; ++o) {
+        auto& group = b.groups[o / 4];
+        group.index[o % 4] = static_cast<std::uint8_t>(found.index[o]);
+        group.signs |= (found.signs[o] & 127u) << (7 * (o % 4));
+      }
+      for (int s = 0; s < 8; ++s) b.groups[s].signs |= std::uint32_t{found.scale[s]} << 28;
+    });
   }
 #endif
 };

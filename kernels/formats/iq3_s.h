@@ -23,7 +23,7 @@ struct IQ3_S {
   static constexpr BlockType type = BlockType::iq3_s, fallback = BlockType::iq4_nl;
   static constexpr const char* name = "IQ3_S";
   static constexpr int weights = 256;
-  static constexpr bool has_min = false, can_encode = false;
+  static constexpr bool has_min = false, can_encode = true;
   static constexpr std::uint32_t file_type = 26;
 
   static constexpr int values[8] = {1, 3, 5, 7, 9, 11, 13, 15};
@@ -98,6 +98,23 @@ struct IQ3_S {
     const I32x16 second = look_up_pairs<512>(iq3_s_grid, odd);
     Tables::template sink_octet<0, byte>(first, second, signs, slot, group, sink);
     Tables::template sink_octet<1, byte + 1>(first, second, signs, slot, group + 2, sink);
+  }
+#endif
+
+#ifdef SLUICE_HAS_ENCODERS
+  static void encode(const EncodedRow& row) {
+    constexpr GridFormat format = {iq3_s_grid, 512, 4, values, 8, GridSigns::free, 32, 0, 16, 1};
+    encode_grid_row<Block>(format, row, [](const GridBlock& found, Block& b) {
+      b.d = found.d;
+      for (int q = 0; q < 64; ++q) {
+        b.qs[q] = static_cast<std::uint8_t>(found.index[q]);
+        b.qh[q / 8] |= static_cast<std::uint8_t>(found.index[q] >> 8 << q % 8);
+      }
+      for (int o = 0; o < 32; ++o) b.signs[o] = found.signs[o];
+      for (int s = 0; s < 8; ++s) {
+        b.scales[s / 2] |= static_cast<std::uint8_t>(found.scale[s] << (s % 2 * 4));
+      }
+    });
   }
 #endif
 };

@@ -57,7 +57,7 @@ struct IQ3_XXS {
   static constexpr BlockType type = BlockType::iq3_xxs, fallback = BlockType::iq4_nl;
   static constexpr const char* name = "IQ3_XXS";
   static constexpr int weights = 256;
-  static constexpr bool has_min = false, can_encode = false;
+  static constexpr bool has_min = false, can_encode = true;
   static constexpr std::uint32_t file_type = 23;
 
   static constexpr int values[8] = {4, 12, 20, 28, 36, 44, 52, 62};
@@ -128,6 +128,19 @@ struct IQ3_XXS {
         look_up_pairs<256>(iq3_xxs_grid, bits_and(right_32(index, 8), each_dword(0x00ff00ff)));
     Tables::template sink_octet<0, byte>(even, odd, signs, slot, group, sink);
     Tables::template sink_octet<1, byte + 1>(even, odd, signs, slot, group + 2, sink);
+  }
+#endif
+
+#ifdef SLUICE_HAS_ENCODERS
+  static void encode(const EncodedRow& row) {
+    constexpr GridFormat format = {iq3_xxs_grid,    256, 4, values, 8,
+                                   GridSigns::even, 32,  0, 16,     0.25f};
+    encode_grid_row<Block>(format, row, [](const GridBlock& found, Block& b) {
+      b.d = found.d;
+      for (int q = 0; q < 64; ++q) b.index[q] = static_cast<std::uint8_t>(found.index[q]);
+      for (int o = 0; o < 32; ++o) b.signs[o / 4] |= (found.signs[o] & 127u) << (7 * (o % 4));
+      for (int s = 0; s < 8; ++s) b.signs[s] |= std::uint32_t{found.scale[s]} << 28;
+    });
   }
 #endif
 };

@@ -21,7 +21,7 @@ struct Q1_0 {
   static constexpr BlockType type = BlockType::q1_0, fallback = BlockType::q4_0;
   static constexpr const char* name = "Q1_0";
   static constexpr int weights = 128;
-  static constexpr bool has_min = false, can_encode = false;
+  static constexpr bool has_min = false, can_encode = true;
   static constexpr std::uint32_t file_type = 40;
 
   static SmallBlock<128> unpack(const Block& b) {
@@ -59,6 +59,17 @@ struct Q1_0 {
     sink(0, 2 * byte, choose(has_bits(repeated, 0x08040201), sixteens, zeros));
     sink(0, 2 * byte + 1,
          choose(has_bits(repeated, static_cast<int>(0x80402010)), sixteens, zeros));
+  }
+#endif
+
+#ifdef SLUICE_HAS_ENCODERS
+  static void encode(const EncodedRow& row) {
+    by_blocks<Block, weights>(row, [](const float* x, const float* w, Block& b) {
+      b.d = binary_scale(x, w, weights);
+      for (int k = 0; k < weights; ++k) {
+        b.qs[k / 8] |= static_cast<std::uint8_t>((x[k] >= 0) << k % 8);
+      }
+    });
   }
 #endif
 };

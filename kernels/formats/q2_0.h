@@ -21,7 +21,7 @@ struct Q2_0 {
   static constexpr BlockType type = BlockType::q2_0, fallback = BlockType::q4_0;
   static constexpr const char* name = "Q2_0";
   static constexpr int weights = 64;
-  static constexpr bool has_min = false, can_encode = false;
+  static constexpr bool has_min = false, can_encode = true;
   static constexpr std::uint32_t file_type = 41;
 
   static SmallBlock<64> unpack(const Block& b) {
@@ -57,6 +57,18 @@ struct Q2_0 {
     const auto at = [](I32x16 x, int mask) { return bits_and(x, each_dword(mask)); };
     return bits_or(bits_or(at(left_32(fields, 3), 0x18), at(left_32(fields, 9), 0x1800)),
                    bits_or(at(left_32(fields, 15), 0x180000), at(left_32(fields, 21), 0x18000000)));
+  }
+#endif
+
+#ifdef SLUICE_HAS_ENCODERS
+  static void encode(const EncodedRow& row) {
+    by_blocks<Block, weights>(row, [](const float* x, const float* w, Block& b) {
+      b.d = ternary_scale(x, w, weights);
+      const float d = half_to_float(b.d);
+      for (int k = 0; k < weights; ++k) {
+        b.qs[k / 4] |= static_cast<std::uint8_t>(ternary_code(x[k], d) << (2 * (k % 4)));
+      }
+    });
   }
 #endif
 };

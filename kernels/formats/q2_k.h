@@ -20,6 +20,10 @@ namespace {
 inline int two_bits(const std::uint8_t* qs, int k) {
   return qs[k / 128 * 32 + k % 32] >> (k % 128 / 32 * 2) & 3;
 }
+// Puts the two bits of a weight there, where zeros are.
+inline void set_two_bits(std::uint8_t* qs, int k, int bits) {
+  qs[k / 128 * 32 + k % 32] |= static_cast<std::uint8_t>(bits << (k % 128 / 32 * 2));
+}
 
 #ifdef SLUICE_HAS_PANELS
 
@@ -52,7 +56,7 @@ struct Q2_K {
   static constexpr BlockType type = BlockType::q2_k, fallback = BlockType::q4_0;
   static constexpr const char* name = "Q2_K";
   static constexpr int weights = 256;
-  static constexpr bool has_min = true, can_encode = false;
+  static constexpr bool has_min = true, can_encode = true;
   static constexpr std::uint32_t file_type = 10;
 
   static IntegerBlock<16> unpack(const Block& b) {
@@ -101,6 +105,30 @@ struct Q2_K {
   template <int at>
   static I32x16 field(I32x16 q) {
     return move_bits < 2, at, high_bits_in_place ? at : 0 > (q);
+  }
+#endif
+
+#ifdef SLUICE_HAS_ENCODERS
+  static void encode(const EncodedRow& row) {
+    by_blocks_of_256<Block, 16>(row, encode_sheet);
+  }
+
+ private:
+  static void encode_sheet(const float* x, const Sheet& sheet, int, Block* blocks) {
+    const AffineBlocks found = find_pairs<16>(sheet, {3, 15});
+    const LaneArray d(found.d), dmin(found.dmin), scales(found.scale), mins(found.min_);
+    Block& b = *blocks;  // a sheet has one
+    b = {};
+    b.d = float_to_half(d.of[0]);
+    b.dmin = float_to_half(dmin.of[0]);
+    for (int s = 0; s < 16; ++s) {
+      const int scale = static_cast<int>(scales.of[s]), min = static_cast<int>(mins.of[s]);
+      b.scales[s] = static_cast<std::uint8_t>(scale | min << 4);
+      std::uint8_t codes[16];
+      choose_codes(UniformGrid{0, 3}, x + 16 * s, 16, d.of[0] * scales.of[s],
+                   -dmin.of[0] * mins.of[s], codes);
+      for (int k = 0; k < 16; ++k) set_two_bits(b.qs, 16 * s + k, codes[k]);
+    }
   }
 #endif
 };

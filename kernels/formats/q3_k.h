@@ -50,7 +50,7 @@ struct Q3_K {
   static constexpr BlockType type = BlockType::q3_k, fallback = BlockType::q4_0;
   static constexpr const char* name = "Q3_K";
   static constexpr int weights = 256;
-  static constexpr bool has_min = false, can_encode = false;
+  static constexpr bool has_min = false, can_encode = true;
   static constexpr std::uint32_t file_type = 12;
   static constexpr bool is_odd_at_end = true;
 
@@ -99,6 +99,34 @@ struct Q3_K {
       sink(1, group + 8, bits_or(move_bits<2, 2, 3>(q), move_bits<1, third_at + 1, 5>(third)));
       sink(2, group + 16, bits_or(move_bits<2, 4, 3>(q), move_bits<1, third_at + 2, 5>(third)));
       sink(3, group + 24, bits_or(move_bits<2, 6, 3>(q), move_bits<1, third_at + 3, 5>(third)));
+    }
+  }
+#endif
+
+#ifdef SLUICE_HAS_ENCODERS
+  static void encode(const EncodedRow& row) {
+    by_blocks_of_256<Block, 16>(row, encode_sheet);
+  }
+
+ private:
+  static void encode_sheet(const float* x, const Sheet& sheet, int, Block* blocks) {
+    constexpr UniformGrid grid{-4, 3};
+    const ScaledBlocks found = find_scales<16>(grid, sheet, -32, 31);
+    const LaneArray d(found.d), integers(found.integer);
+    Block& b = *blocks;  // a sheet has one
+    b = {};
+    b.d = float_to_half(d.of[0]);
+    for (int s = 0; s < 16; ++s) {
+      const int scale = static_cast<int>(integers.of[s]) + 32;
+      b.scales[s % 8] |= static_cast<std::uint8_t>((scale & 15) << (s < 8 ? 0 : 4));
+      b.scales[8 + s % 4] |= static_cast<std::uint8_t>(scale >> 4 << (s / 4 * 2));
+      std::uint8_t codes[16];
+      choose_codes(grid, x + 16 * s, 16, d.of[0] * integers.of[s], 0, codes);
+      for (int j = 0; j < 16; ++j) {
+        const int k = 16 * s + j;
+        set_two_bits(b.qs, k, codes[j] & 3);
+        b.hmask[k % 32] |= static_cast<std::uint8_t>(codes[j] >> 2 << (k / 32));
+      }
     }
   }
 #endif

@@ -79,7 +79,7 @@ inline void pack_pair(std::uint8_t (&s)[12], int j, int scale, int min) {
 template <class Block>
 inline void encode_pairs(float highest, const float* x, const Sheet& sheet, int count,
                          Block* blocks) {
-  const AffineBlocks found = find_pairs(sheet, highest);
+  const AffineBlocks found = find_pairs<32>(sheet, {highest, 63});
   const LaneArray d(found.d), dmin(found.dmin), scales(found.scale), mins(found.min_);
   for (int i = 0; i < count / 8; ++i) {
     Block& b = blocks[i];

@@ -22,7 +22,7 @@ struct TQ1_0 {
   static constexpr BlockType type = BlockType::tq1_0, fallback = BlockType::q4_0;
   static constexpr const char* name = "TQ1_0";
   static constexpr int weights = 256;
-  static constexpr bool has_min = false, can_encode = false, is_odd_at_end = true;
+  static constexpr bool has_min = false, can_encode = true, is_odd_at_end = true;
   static constexpr std::uint32_t file_type = 36;
 
   static constexpr int powers_of_3[5] = {1, 3, 9, 27, 81};
@@ -106,6 +106,27 @@ struct TQ1_0 {
         sink(group % 16 / 8, group, digits<t>(four.dword[j]));
       }
     }
+  }
+#endif
+
+#ifdef SLUICE_HAS_ENCODERS
+  static void encode(const EncodedRow& row) {
+    by_blocks<Block, weights>(row, [](const float* x, const float* w, Block& b) {
+      b.d = ternary_scale(x, w, weights);
+      const float d = half_to_float(b.d);
+      const auto set = [d](std::uint8_t* bytes, const float* of_bytes, int count, int digits) {
+        for (int j = 0; j < count; ++j) {
+          int number = 0;
+          for (int t = 0; t < digits; ++t) {
+            number += ternary_code(of_bytes[t * count + j], d) * powers_of_3[4 - t];
+          }
+          bytes[j] = static_cast<std::uint8_t>((number * 256 + 242) / 243);
+        }
+      };
+      set(b.qs, x, 32, 5);
+      set(b.qs + 32, x + 160, 16, 5);
+      set(b.qh, x + 240, 4, 4);
+    });
   }
 #endif
 };

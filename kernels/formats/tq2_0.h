@@ -36,7 +36,7 @@ struct TQ2_0 {
   static constexpr BlockType type = BlockType::tq2_0, fallback = BlockType::q4_0;
   static constexpr const char* name = "TQ2_0";
   static constexpr int weights = 256;
-  static constexpr bool has_min = false, can_encode = false, is_odd_at_end = true;
+  static constexpr bool has_min = false, can_encode = true, is_odd_at_end = true;
   static constexpr std::uint32_t file_type = 37;
 
   static IntegerBlock<16> unpack(const Block& b) {
@@ -75,6 +75,16 @@ struct TQ2_0 {
       sink(2, group + 16, move_bits<2, 4, 0>(q));
       sink(3, group + 24, move_bits<2, 6, 0>(q));
     }
+  }
+#endif
+
+#ifdef SLUICE_HAS_ENCODERS
+  static void encode(const EncodedRow& row) {
+    by_blocks<Block, weights>(row, [](const float* x, const float* w, Block& b) {
+      b.d = ternary_scale(x, w, weights);
+      const float d = half_to_float(b.d);
+      for (int k = 0; k < weights; ++k) set_two_bits(b.qs, k, ternary_code(x[k], d));
+    });
   }
 #endif
 };
