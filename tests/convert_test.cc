@@ -439,8 +439,9 @@ TEST_CASE("a quantised file is the same bytes for any number of threads, and loa
   const fs::path input = folder.path() / "in.gguf";
   synth::SyntheticModel("tiny-qwen3", "F16").write(input, 1, {});
   const gguf::Model before = gguf::Model::open(input);
-  for (const char* name : {"Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q4_K_S", "Q4_0", "IQ4_XS", "IQ4_NL",
-                           "MXFP4", "BF16"}) {
+  for (const char* name :
+       {"Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q4_K_S", "Q4_0", "IQ4_XS", "IQ4_NL", "MXFP4", "BF16",
+        "Q2_K", "Q3_K_M", "IQ3_M", "TQ1_0", "TQ2_0", "Q1_0", "Q2_0"}) {
     INFO(name);
     const fs::path one = folder.path() / "one.gguf", two = folder.path() / "two.gguf";
     quant::quantise_model(input, one, {name, {}, {1, {}}});
@@ -454,7 +455,11 @@ TEST_CASE("a quantised file is the same bytes for any number of threads, and loa
           (std::string(name) == "BF16" || std::string(name) == "Q4_0" ? 0 : 1));
   }
   CHECK_THROWS_AS(quant::quantise_model(input, input, {"Q4_0"}), UsageError);
-  CHECK_THROWS_AS(quant::quantise_model(input, folder.path() / "x", {"Q2_K"}), UsageError);
+  // With less than three bits, columns have to be weighted.
+  for (const char* name : {"IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ2_M", "IQ3_XXS"}) {
+    INFO(name);
+    CHECK_THROWS_AS(quant::quantise_model(input, folder.path() / "x", {name}), UsageError);
+  }
   CHECK_THROWS_AS(quant::quantise_model(input, folder.path() / "x", {"Q9"}), UsageError);
   CHECK_FALSE(fs::exists(folder.path() / "x"));
 }

@@ -83,7 +83,9 @@ CLI::App* add_quantize(CLI::App& program, QuantizeOptions& options) {
       ->add_option("--quant", options.quant,
                    "Format of the weights: Q8_0, Q6_K, Q5_K_M, Q4_K_M, Q4_K_S, Q4_0, Q4_1, Q5_0, "
                    "Q5_1, IQ4_XS, IQ4_NL,\n"
-                   "MXFP4, MXFP4_MOE, F16, BF16 or F32; pure-X uses X for all matrices")
+                   "MXFP4, MXFP4_MOE, F16, BF16 or F32; of fewer bits Q3_K_M, Q2_K, IQ3_M to "
+                   "IQ1_S (with\n"
+                   "--imatrix), TQ1_0, TQ2_0, Q2_0, Q1_0; pure-X uses X for all matrices")
       ->type_name("TYPE")
       ->required();
   command

@@ -21,15 +21,41 @@ Conversion conversion_of(const PlannedTensor& tensor) {
   return conversion;
 }
 
+// Whether a format has so few bits that a file is useless unless columns are weighted.
+bool needs_importance(kernels::BlockType type) {
+  switch (type) {
+    case kernels::BlockType::iq1_s:
+    case kernels::BlockType::iq1_m:
+    case kernels::BlockType::iq2_xxs:
+    case kernels::BlockType::iq2_xs:
+    case kernels::BlockType::iq2_s:
+      return true;
+    default:
+      return false;
+  }
+}
+
+void check_can_write(const PlannedTensor& tensor) {
+  const kernels::BlockTraits& to = kernels::traits(tensor.to);
+  if (tensor.from == tensor.to) return;
+  if (!to.can_encode) {
+    throw UsageError(fmt::format("tensor {} would become {}, which cannot be written",
+                                 text::quoted(tensor.name), to.name));
+  }
+  if (needs_importance(tensor.to) && tensor.importance.empty()) {
+    throw UsageError(fmt::format(
+        "tensor {} would become {}, which needs an importance matrix that has this tensor; make "
+        "one with `sluice imatrix`, and give it to `sluice quantize` with --imatrix",
+        text::quoted(tensor.name), to.name));
+  }
+}
+
 }  // namespace
 
 void write_converted(const std::filesystem::path& path, gguf::Writer& writer,
                      std::span<const PlannedTensor> tensors, const ConvertOptions& options) {
   for (const PlannedTensor& tensor : tensors) {
-    if (tensor.from != tensor.to && !kernels::traits(tensor.to).can_encode) {
-      throw UsageError(fmt::format("tensor {} would become {}, which cannot be written",
-                                   text::quoted(tensor.name), kernels::traits(tensor.to).name));
-    }
+    check_can_write(tensor);
     writer.add_tensor(tensor.name, tensor.dims, static_cast<std::uint32_t>(tensor.to));
   }
   topology::ThreadTeam team(

@@ -30,8 +30,8 @@ struct ConvertOptions {
 };
 
 // Adds the tensors to `writer`, which has the metadata already, and writes the file. Takes some
-// MiB of memory. Throws UsageError where a format cannot be written, and what Writer::write and
-// RowConverter::convert do.
+// MiB of memory. Throws UsageError where a format cannot be written, or not without importances,
+// and what Writer::write and RowConverter::convert do.
 void write_converted(const std::filesystem::path& path, gguf::Writer& writer,
                      std::span<const PlannedTensor> tensors, const ConvertOptions& options);
 
