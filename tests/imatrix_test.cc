@@ -134,6 +134,17 @@ TEST_CASE("experts are counted each for itself, by the tokens that they see") {
     for (const float count : read.entries().at(std::string(tensor.name)).counts) visits += count;
     CHECK(visits == static_cast<float>(16 * used));
   }
+
+  // Formats of less than three bits cannot do without.
+  const std::string small = folder.file("small.gguf");
+  const std::string quantize = "sluice quantize -q " + model + " " + small + " --quant IQ2_M";
+  const Result refused = shell(quantize);
+  CHECK(refused.status == 2);
+  CHECK(refused.errors.find("IQ2_S, which needs an importance matrix") != std::string::npos);
+  CHECK_FALSE(std::filesystem::exists(small));
+  CHECK(shell(quantize + " --imatrix " + matrix).status == 0);
+  CHECK(gguf::Model::open(small).require_tensor("blk.1.ffn_up_exps.weight").type ==
+        static_cast<std::uint32_t>(kernels::BlockType::iq2_s));
 }
 
 TEST_CASE("sums are refused where they are not finite") {
