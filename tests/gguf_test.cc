@@ -275,7 +275,7 @@ TEST_CASE("the size of every type is the published one") {
       {17, {256, 74}},  {18, {256, 98}},  {19, {256, 50}},  {20, {32, 18}},   {21, {256, 110}},
       {22, {256, 82}},  {23, {256, 136}}, {24, {1, 1}},     {25, {1, 2}},     {26, {1, 4}},
       {27, {1, 8}},     {28, {1, 8}},     {29, {256, 56}},  {30, {1, 2}},     {34, {256, 54}},
-      {35, {256, 66}},  {39, {32, 17}},   {40, {64, 36}},   {41, {128, 18}}};
+      {35, {256, 66}},  {39, {32, 17}},   {40, {64, 36}},   {41, {128, 18}},  {42, {64, 18}}};
   for (std::uint32_t type = 0; type < 300; ++type) {
     INFO("type " << type);
     const auto layout = find_type_layout(type);
@@ -297,7 +297,7 @@ TEST_CASE("unknown and removed types are rejected by number") {
   const Bytes bytes = whole_file(small_model());
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   const std::size_t type_at = text.find("token_embd.weight") + 17 + 4 + 2 * 8;
-  for (const std::uint32_t type : {4u, 33u, 38u, 42u, 97u, 4294967295u}) {
+  for (const std::uint32_t type : {4u, 33u, 38u, 43u, 97u, 4294967295u}) {
     Bytes damaged = bytes;
     std::memcpy(damaged.data() + type_at, &type, sizeof(type));
     const std::string message = rejection(damaged);

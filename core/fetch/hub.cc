@@ -162,7 +162,8 @@ std::vector<std::string> shards_of(const std::string& file) {
 
 std::string quant_in_name(std::string_view file) {
   static const std::regex quant(
-      R"((^|[-._/])((UD-)?(IQ[1-4]_[A-Z0-9_]+|T?Q[1-8]_[A-Z0-9_]+|MXFP4(_[A-Z]+)?|NVFP4|BF16|F16|F32))(?=[-.]|$))",
+      R"((^|[-._/])((UD-)?(IQ[1-4]_[A-Z0-9_]+|T?Q[1-8]_[A-Z0-9_]+|MXFP4(_[A-Z]+)?|NVFP4|)"
+      R"(BF16|F16|F32))(?=[-.]|$))",
       std::regex::icase);
   const std::string text(file);
   std::string last;
