@@ -36,9 +36,8 @@ void DraftModel::plan_for(engine::EngineOptions& options, std::uint32_t rows) {
   options_.sinks = options.sinks;
   options_.context = options.context;
   if (options.window == 0 && options.context == 0) {
-    const std::uint32_t trained =
-        model::read_hyper_parameters(model::Keys(planner_->header())).context;
-    options_.context = trained == 0 ? usual_context : std::min(trained, usual_context);
+    const std::uint32_t trained = model::trained_context(model::Keys(planner_->header()));
+    options_.context = std::min(trained, usual_context);
   }
   options_.chunk = prompt_columns;
   options_.parallel = std::min(rows, plan::draft_sequences_max);

@@ -437,8 +437,8 @@ engine::EngineOptions engine_options(const CommonOptions& options, std::uint32_t
 
 std::string context_warning(const CommonOptions& common, const gguf::Model& header) {
   if (common.window != 0 || common.context == 0) return {};
-  const std::uint32_t trained = model::read_hyper_parameters(model::Keys(header)).context;
-  if (trained == 0 || common.context <= trained) return {};
+  const std::uint32_t trained = model::trained_context(model::Keys(header));
+  if (common.context <= trained) return {};
   return fmt::format(
       "--ctx {} is more than the {} tokens that the model was trained for: beyond "
       "them its texts get worse",

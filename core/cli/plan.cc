@@ -309,8 +309,7 @@ int run_plan(const PlanOptions& options) {
   Progress progress(options.common.quiet);
   read_draft_model(options.common.speculate);
   const engine::RunPlanner planner(options.common.model);
-  const std::uint32_t model_context =
-      model::read_hyper_parameters(model::Keys(planner.header())).context;
+  const std::uint32_t model_context = model::trained_context(model::Keys(planner.header()));
   const engine::EngineOptions settings = options_for_use(options, planner, model_context);
   const engine::PlannedRun run = planner.plan(settings);
   if (!run.plan.budget.note.empty() && !options.common.quiet) warn(run.plan.budget.note);

@@ -70,6 +70,10 @@ std::uint32_t read_vocabulary(const Keys& keys, std::uint32_t embedding) {
 
 }  // namespace
 
+std::uint32_t trained_context(const Keys& keys) {
+  return keys.count("context_length", context_max);
+}
+
 HyperParameters read_hyper_parameters(const Keys& keys, const ModelKind& kind) {
   HyperParameters hp;
   hp.architecture = keys.architecture();
@@ -80,7 +84,7 @@ HyperParameters read_hyper_parameters(const Keys& keys, const ModelKind& kind) {
   }
   read_layers(keys, hp);
   hp.embedding = keys.count("embedding_length");
-  hp.context = keys.count("context_length", context_max);
+  hp.context = trained_context(keys);
   hp.norms_subtract_mean = kind.subtracts_mean;
   const char* epsilon =
       kind.subtracts_mean ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon";

@@ -34,6 +34,9 @@ struct ModelKind {
   bool is_encoder = false;
 };
 
+// The tokens of the longest texts that the model was trained with. Throws as below.
+std::uint32_t trained_context(const Keys& keys);
+
 // Throws ModelError when a key is missing, has a wrong type or makes no sense.
 HyperParameters read_hyper_parameters(const Keys& keys, const ModelKind& kind = {});
 
