@@ -72,7 +72,7 @@ TEST_CASE("what was pulled is listed, takes the place of a path, and can be remo
   CHECK_FALSE(fs::exists(caches.repository()));
   check_fails("sluice rm " + name, 2, "no model");
   // A command brings what is not here.
-  CHECK(shell("sluice tokenize --ids -p x " + name).status == 0);
+  CHECK(shell("sluice run -q -n 1 -p x " + name).status == 0);
   CHECK(entry(name).is_object());
 }
 
@@ -117,4 +117,53 @@ TEST_CASE("models of other programs are found and never changed") {
     check_fails(std::string("sluice rm ") + name, 2, "was not brought by `sluice pull`");
   }
   CHECK(state_of(root) == before);
+}
+
+TEST_CASE("a model that is not here is planned, and looked at, by its header alone") {
+  SmallHub hub;
+  const Caches caches(hub);
+  const Folder folder;
+  const std::string model = folder.file("small.gguf");
+  REQUIRE(shell("sluice synth small " + model).status == 0);
+  hub.put("small-Q4_K_M.gguf", content(model));
+  hub.put("ollama", content(model));
+  hub.put("no-Q4_0.gguf", std::string(1'000'000, 'x'));
+  const std::string options = " --budget 100MiB --ctx 512 --threads 1 --json";
+  const auto plan = [&](const std::string& name) {
+    const Result result = shell("sluice plan " + name + options);
+    INFO(result.errors);
+    REQUIRE(result.status == 0);
+    return nlohmann::json::parse(result.output);
+  };
+  const nlohmann::json of_file = plan(model);
+  CHECK(of_file.at("header_bytes_read").get<std::uint64_t>() == 0);
+  for (const std::string& name :
+       {std::string("hf:o/r:Q4_K_M"), std::string("hf:o/r/small-Q4_K_M.gguf"),
+        "ollama:" + hub.host() + "/library/tiny", hub.url() + "/cdn/small-Q4_K_M.gguf"}) {
+    INFO(name);
+    const std::uint64_t before = hub.sent_bytes();
+    const nlohmann::json of_server = plan(name);
+    const std::uint64_t sent = hub.sent_bytes() - before;
+    CHECK(sent < fs::file_size(model) / 50);
+    CHECK(of_server.at("header_bytes_read").get<std::uint64_t>() == sent);
+    for (const char* member :
+         {"budget_bytes", "fits", "pinned_bytes", "streamed_bytes_per_step", "context", "chunk"}) {
+      INFO(member);
+      CHECK(of_server.at(member).dump() == of_file.at(member).dump());
+    }
+    // By some pages of code and heap two runs of one program differ.
+    constexpr std::int64_t noise_bytes = 1 << 20;
+    const auto total = [](const nlohmann::json& of) {
+      return of.at("total_bytes").get<std::int64_t>();
+    };
+    CHECK(std::abs(total(of_server) - total(of_file)) < noise_bytes);
+  }
+  CHECK(shell("sluice tokenize --ids -p 'one two' hf:o/r:Q4_K_M").output ==
+        shell("sluice tokenize --ids -p 'one two' " + model).output);
+  CHECK(shell("sluice inspect hf:o/r:Q4_K_M").output.find("16257536") != std::string::npos);
+  check_fails("sluice plan hf:o/r:Q4_0", 3, "no-Q4_0.gguf");
+  check_fails("sluice plan hf:o/r", 2, "name one");
+  // Nothing is left of it.
+  CHECK_FALSE(fs::exists(caches.repository()));
+  CHECK(files_in(caches.folder.path() / "cache/sluice") == 0);
 }

@@ -15,7 +15,7 @@ CLI::App* add_inspect(CLI::App& program, InspectOptions& options) {
                   "Examples:\n"
                   "  sluice inspect model.gguf\n"
                   "  sluice inspect model.gguf --json | jq '.metadata[\"llama.block_count\"]'");
-  add_model_argument(*command, options.model);
+  add_model_argument(*command, options.model, ModelPart::header);
   command->add_flag("--tensors", options.tensors, "List all tensors as well");
   command->add_flag("--json", options.json, "Print one JSON object, with everything in it");
   return command;

@@ -125,27 +125,29 @@ std::filesystem::path installed_models() {
 }
 
 // A file that is here comes first, and an installed model before the others.
-CLI::Validator named_model() {
-  return {[](std::string& text) -> std::string {
-            namespace fs = std::filesystem;
-            std::error_code ignored;
-            if (fs::exists(text, ignored)) return "";
-            if (fetch::is_reference(text)) {
-              text = find_or_pull(text).string();
-              return "";
-            }
-            if (fs::path(text).has_parent_path()) return "";
-            const fs::path found = installed_models() / (text + ".gguf");
-            if (fs::is_regular_file(found, ignored)) {
-              text = found.string();
-              return "";
-            }
-            const auto models = fetch::list_models({});
-            const fetch::ListedModel* model = fetch::find_model(models, text);
-            if (model != nullptr) text = model->path.string();
-            return "";
-          },
-          ""};
+CLI::Validator named_model(ModelPart part) {
+  return {
+      [part](std::string& text) -> std::string {
+        namespace fs = std::filesystem;
+        std::error_code ignored;
+        if (fs::exists(text, ignored)) return "";
+        if (fetch::is_reference(text)) {
+          text =
+              (part == ModelPart::whole ? find_or_pull(text) : find_or_read_header(text)).string();
+          return "";
+        }
+        if (fs::path(text).has_parent_path()) return "";
+        const fs::path found = installed_models() / (text + ".gguf");
+        if (fs::is_regular_file(found, ignored)) {
+          text = found.string();
+          return "";
+        }
+        const auto models = fetch::list_models({});
+        const fetch::ListedModel* model = fetch::find_model(models, text);
+        if (model != nullptr) text = model->path.string();
+        return "";
+      },
+      ""};
 }
 
 std::string model_hint(const CLI::App& command) {
@@ -249,19 +251,19 @@ CLI::App* add_command(CLI::App& program, const std::string& name, const std::str
   return command;
 }
 
-CLI::Option* add_model_argument(CLI::App& command, std::filesystem::path& model) {
+CLI::Option* add_model_argument(CLI::App& command, std::filesystem::path& model, ModelPart part) {
   return command
       .add_option("-m,--model,MODEL", model,
                   "A GGUF file (of a split one, the first shard), the name of a model that `sluice "
                   "list` shows, such as demo, or a reference for `sluice pull`")
-      ->transform(named_model())
+      ->transform(named_model(part))
       ->type_name("")
       ->required();
 }
 
 void add_common_options(CLI::App& command, CommonOptions& options,
-                        const std::string& context_default) {
-  add_model_argument(command, options.model)->group(common_group);
+                        const std::string& context_default, ModelPart part) {
+  add_model_argument(command, options.model, part)->group(common_group);
   const auto add = [&](auto&&... arguments) {
     return command.add_option(std::forward<decltype(arguments)>(arguments)...)->group(common_group);
   };

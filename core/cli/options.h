@@ -74,22 +74,28 @@ CLI::App* add_command(CLI::App& program, const std::string& name, const std::str
 // Where installed models are: relative to the program, so that an installation can be moved.
 std::filesystem::path installed_models();
 
+// What a command reads of a model: with the header alone, one that is not here needs no download.
+enum class ModelPart { whole, header };
+
 // Replaces the name of a model that `sluice list` shows by its path, and a reference (docs/pull.md)
-// by that of the file it names, which is downloaded if it is not here; for Option::transform.
-CLI::Validator named_model();
+// by that of the file it names, which is downloaded if it is not here, or read as far as its header
+// goes; for Option::transform.
+CLI::Validator named_model(ModelPart part = ModelPart::whole);
 
 // What to add to the message that the model of a command is not there: the installed models, and
 // the one that was probably meant. Empty when the model was not given by a name.
 std::string model_hint(const CLI::App& command);
 
 // MODEL, or -m: a path, the name of a model that is here, or a reference.
-CLI::Option* add_model_argument(CLI::App& command, std::filesystem::path& model);
+CLI::Option* add_model_argument(CLI::App& command, std::filesystem::path& model,
+                                ModelPart part = ModelPart::whole);
 
 // MODEL and the options of the group "Common options". `context_default` completes the help of
 // --ctx.
 void add_common_options(
     CLI::App& command, CommonOptions& options,
-    const std::string& context_default = "what the budget allows, up to the model's");
+    const std::string& context_default = "what the budget allows, up to the model's",
+    ModelPart part = ModelPart::whole);
 void add_trace_option(CLI::App& command, CommonOptions& options);  // --trace-experts
 // `seed_default` completes the help of --seed.
 void add_sampling_options(CLI::App& command, SamplingOptions& options,

@@ -13,6 +13,7 @@
 #include "core/cli/json.h"
 #include "core/cli/output.h"
 #include "core/cli/prediction.h"
+#include "core/cli/pull.h"
 #include "core/cli/report.h"
 #include "core/cli/serve_setup.h"
 #include "core/cli/speculation.h"
@@ -261,8 +262,10 @@ CLI::App* add_plan(CLI::App& program, PlanOptions& options) {
       "Examples:\n"
       "  sluice plan model.gguf --budget 4GiB --ctx 2048\n"
       "  sluice plan model.gguf --for serve --budget 4GiB --parallel 4\n"
-      "  sluice plan model.gguf --budget 4GiB --disk 1.5GB/s --dram 20GB/s");
-  add_common_options(*command, options.common);
+      "  sluice plan model.gguf --budget 4GiB --disk 1.5GB/s --dram 20GB/s\n"
+      "  sluice plan hf:Qwen/Qwen3-8B-GGUF:Q4_K_M    before it is downloaded");
+  add_common_options(*command, options.common, "what the budget allows, up to the model's",
+                     ModelPart::header);
   add_speculate_options(*command, options.common);
   command
       ->add_option_function<std::vector<std::string>>(
@@ -324,8 +327,9 @@ int run_plan(const PlanOptions& options) {
               {options.disk_bytes_per_s, options.dram_bytes_per_s}, options.common.quiet);
   progress.clear();
   const std::uint64_t no_streaming_bytes = budget_without_streaming(planner, settings, run);
-  const ordered_json json =
+  ordered_json json =
       to_json(options, run, prediction, hit_rate, model_context, no_streaming_bytes);
+  json["header_bytes_read"] = header_bytes_read();
   write_output(options.json ? json_text(json)
                             : fit_terminal(table(options, run, prediction, hit_rate, model_context,
                                                  no_streaming_bytes)));

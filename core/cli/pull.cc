@@ -1,15 +1,23 @@
 #include "core/cli/pull.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <fmt/format.h>
+#include <stdlib.h>
+#include <system_error>
 
+#include "core/cli/child.h"
 #include "core/cli/interrupt.h"
 #include "core/cli/options.h"
 #include "core/cli/output.h"
 #include "core/fetch/fetch.h"
+#include "core/fetch/places.h"
+#include "core/fetch/remote_model.h"
 
 namespace sluice::cli {
 namespace {
+
+namespace fs = std::filesystem;
 
 // "4:05", "1:02:03".
 std::string format_time(double seconds) {
@@ -53,22 +61,54 @@ class DownloadLine {
   Stopwatch watch_;
 };
 
+// How requests of this program wait and speak.
+fetch::WebOptions web_options(const PullOptions& options, DownloadLine& line) {
+  fetch::WebOptions web;
+  web.insecure_http = options.insecure_http;
+  web.on_wait = throw_if_interrupted;
+  web.on_retry = [&line, quiet = options.quiet](const std::string& what) {
+    line.clear();
+    if (!quiet) remark(what);
+  };
+  return web;
+}
+
 // Asks the server, and downloads what is not here.
-std::filesystem::path pull_model(const PullOptions& options) {
+fs::path pull_model(const PullOptions& options) {
   const fetch::Reference reference = fetch::parse_reference(options.reference);
   const InterruptGuard interrupts;
   DownloadLine line(options.quiet);
-  fetch::WebOptions web_options;
-  web_options.insecure_http = options.insecure_http;
-  web_options.on_wait = throw_if_interrupted;
-  web_options.on_retry = [&](const std::string& what) {
-    line.clear();
-    if (!options.quiet) remark(what);
-  };
-  if (reference.kind == fetch::ReferenceKind::file) return *fetch::find_here(reference);
-  fetch::Web web(web_options);
+  fetch::Web web(web_options(options, line));
   return fetch::pull(web, reference, [&](const fetch::DownloadProgress& now) { line.show(now); });
 }
+
+// A folder for headers, removed at the end of the program. It is on the disk where the model would
+// lie, whose speed a plan depends on.
+class HeaderFolder {
+ public:
+  HeaderFolder() {
+    const fs::path parent =
+        fetch::own_cache().empty() ? fs::temp_directory_path() : fetch::own_cache();
+    fs::create_directories(parent);
+    std::string pattern = (parent / "header-XXXXXX").string();
+    if (::mkdtemp(pattern.data()) == nullptr) {
+      throw std::system_error(errno, std::generic_category(), "cannot make " + pattern);
+    }
+    path_ = pattern;
+  }
+  ~HeaderFolder() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  HeaderFolder(const HeaderFolder&) = delete;
+  HeaderFolder& operator=(const HeaderFolder&) = delete;
+  const fs::path& path() const { return path_; }
+
+ private:
+  fs::path path_;
+};
+
+std::uint64_t header_bytes = 0;  // read from servers
 
 }  // namespace
 
@@ -95,12 +135,30 @@ CLI::App* add_pull(CLI::App& program, PullOptions& options) {
   return command;
 }
 
-std::filesystem::path find_or_pull(const std::string& reference) {
-  const auto here = fetch::find_here(fetch::parse_reference(reference));
-  if (here) return *here;
+fs::path find_or_pull(const std::string& reference) {
+  if (const auto here = fetch::find_here(fetch::parse_reference(reference))) return *here;
   PullOptions options;
   options.reference = reference;
-  return pull_model(options);
+  return in_child([&] { return pull_model(options).string(); });
+}
+
+fs::path find_or_read_header(const std::string& text) {
+  const fetch::Reference reference = fetch::parse_reference(text);
+  if (const auto here = fetch::find_here(reference)) return *here;
+  static const HeaderFolder folder;  // a command reads one model
+  const std::string said = in_child([&] {
+    DownloadLine line(false);
+    fetch::Web web(web_options({}, line));
+    const auto header = fetch::read_remote_header(web, reference, folder.path());
+    return fmt::format("{} {}", header.bytes_read, header.path.string());
+  });
+  const std::size_t space = said.find(' ');
+  header_bytes += std::stoull(said.substr(0, space));
+  return said.substr(space + 1);
+}
+
+std::uint64_t header_bytes_read() {
+  return header_bytes;
 }
 
 int run_pull(const PullOptions& options) {

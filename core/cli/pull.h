@@ -2,6 +2,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <cstdint>
 #include <filesystem>
 #include <string>
 
@@ -21,5 +22,11 @@ int run_pull(const PullOptions& options);
 // The path of the model that a reference names; it is downloaded if it is not here. Throws
 // UsageError and Error.
 std::filesystem::path find_or_pull(const std::string& reference);
+
+// The same, but of a model that is not here the header alone is read. Its file lasts as long as the
+// program.
+std::filesystem::path find_or_read_header(const std::string& reference);
+// How much has been read from servers for that.
+std::uint64_t header_bytes_read();
 
 }  // namespace sluice::cli

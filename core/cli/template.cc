@@ -87,7 +87,7 @@ CLI::App* add_template(CLI::App& program, TemplateOptions& options) {
                    "may be left out when --template is given")
       ->type_name("MODEL BODIES.jsonl")
       ->expected(1, 2)
-      ->transform(named_model())
+      ->transform(named_model(ModelPart::header))
       ->required();
   command->add_option("--template", options.template_file, "Take the template from a file instead")
       ->type_name("FILE");

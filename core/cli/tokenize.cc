@@ -83,7 +83,7 @@ CLI::App* add_tokenize(CLI::App& program, TokenizeOptions& options) {
       "Examples:\n"
       "  sluice tokenize model.gguf -p \"Hello, world\"\n"
       "  sluice tokenize model.gguf -f prompt.txt --ids --no-bos");
-  add_model_argument(*command, options.model);
+  add_model_argument(*command, options.model, ModelPart::header);
   CLI::Option* text = command
                           ->add_option("-p,--prompt", options.text,
                                        "The text; - or nothing reads the standard input")

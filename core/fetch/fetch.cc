@@ -10,7 +10,7 @@
 #include "core/fetch/hub_cache.h"
 #include "core/fetch/ollama.h"
 #include "core/fetch/places.h"
-#include "core/fetch/sha256.h"
+#include "core/files/checksum.h"
 #include "core/files/durable_file.h"
 
 namespace sluice::fetch {
@@ -28,10 +28,9 @@ fs::path require_home(const fs::path& cache) {
   throw UsageError("there is no folder for models: set HOME, or HF_HOME and XDG_CACHE_HOME");
 }
 
+// Tells names and versions apart; a chance that two are alike costs another download.
 std::string short_sum(const std::string& text) {
-  Sha256 sum;
-  sum.add(std::as_bytes(std::span(text)));
-  return sum.finish().substr(0, 16);
+  return fmt::format("{:016x}", files::checksum_of(text));
 }
 
 // The folder of a URL: shards beside each other in one folder there are so here.
@@ -152,6 +151,12 @@ fs::path pull_from_ollama(Web& web, const Reference& reference, const OnProgress
   return target;
 }
 
+[[noreturn]] void refuse_repository(const Reference& reference) {
+  throw UsageError(fmt::format(
+      "{0} is a repository with several files: name one, as {0}:Q4_K_M or {0}/FILE.gguf",
+      reference.text));
+}
+
 RemoteFile describe_url(Web& web, const std::string& url) {
   Request request;
   request.url = url;
@@ -211,10 +216,7 @@ fs::path pull(Web& web, const Reference& reference, const OnProgress& on_progres
     case ReferenceKind::file:
       break;
     case ReferenceKind::hub_repository:
-      throw UsageError(
-          fmt::format("{} is a repository with several files: name one, as {}:Q4_K_M "
-                      "or {}/FILE.gguf (sluice plan {} shows them)",
-                      reference.text, reference.text, reference.text, reference.text));
+      refuse_repository(reference);
   }
   if (!is_file(reference.file)) {
     throw std::system_error(ENOENT, std::generic_category(), reference.file);
@@ -224,6 +226,7 @@ fs::path pull(Web& web, const Reference& reference, const OnProgress& on_progres
 
 std::vector<RemoteFile> describe(Web& web, const Reference& reference) {
   std::vector<RemoteFile> out;
+  if (reference.kind == ReferenceKind::hub_repository) refuse_repository(reference);
   if (reference.kind == ReferenceKind::ollama) out.push_back(find_in_ollama(web, reference));
   if (reference.kind == ReferenceKind::url) {
     const std::size_t query = std::min(reference.url.find_first_of("?#"), reference.url.size());
