@@ -189,7 +189,8 @@ TEST_CASE("wrong usage ends with status 2 and one line that names it") {
 
 TEST_CASE("what is not there is named, with what was probably meant, in the order of the line") {
   check_fails("sluice rnu demo", 2, "there is no command \"rnu\": did you mean run?");
-  check_fails("sluice pull llama3", 2, "there is no command \"pull\"");
+  check_fails("sluice pull llama3", 2, "'llama3' is no reference to a model");
+  check_fails("sluice pul hf:a/b", 2, "there is no command \"pul\": did you mean pull?");
   check_fails("sluice help rnu", 2, "did you mean run?");
   check_fails("sluice run m --tmep 0.5", 2, "there is no option --tmep: did you mean --temp?");
   check_fails("sluice run m --budgt=4GiB", 2, "did you mean --budget?");

@@ -99,6 +99,9 @@ TEST_CASE("calls that are the whole answer") {
   CHECK(summary_of("[f(text=\"a, b\", n=-1), m.g(list=[1, True, None, null], map={'k': 2.5})]") ==
         "|f{\"text\":\"a, b\",\"n\":-1}|m.g{\"list\":[1,true,null,null],\"map\":{\"k\":2.5}}");
   CHECK(summary_of("<|tool_call_start|>[f(n=1)]<|tool_call_end|>Done.") == "Done.|f{\"n\":1}");
+  // A character in two escapes, as JSON has it.
+  CHECK(summary_of("<|tool_call_start|>[f(s=\"\\ud83D\\uDe00\")]<|tool_call_end|>") ==
+        "|f{\"s\":\"\xF0\x9F\x98\x80\"}");
 }
 
 TEST_CASE("calls of Mistral and Gemma 4") {

@@ -146,7 +146,7 @@ fs::path pull_from_ollama(Web& web, const Reference& reference, const OnProgress
   require_home(own_cache());
   const RemoteFile remote = find_in_ollama(web, reference);
   if (const auto blob = blob_of_ollama(remote.sha256)) return *blob;
-  const fs::path target = ollama_folder(reference) / ollama_file(reference, remote.sha256);
+  fs::path target = ollama_folder(reference) / ollama_file(reference, remote.sha256);
   download(web, remote, place_beside(target, "part"), on_progress);
   return target;
 }

@@ -206,8 +206,7 @@ constrain::TextForm TaskMaker::form_of_calls(const Request& request) const {
     const RowJson* parameters = find_member(function, "parameters");
     if (parameters != nullptr) functions.back()["parameters"] = *parameters;
   }
-  using Kind = constrain::TextForm::Kind;
-  return {.kind = Kind::calls, .text = functions.dump(), .calls = syntax};
+  return {.kind = constrain::TextForm::Kind::calls, .text = functions.dump(), .calls = syntax};
 }
 
 void TaskMaker::set_guide(const Request& request, const constrain::TextForm& form,

@@ -291,24 +291,49 @@ class Lexer {
     if (c == '\n') return i + 1;
     if (is_digit_of(8, c)) return read_code_point(i, 1, 3, 8, value);
     if (c == 'x') return read_code_point(i + 1, 2, 2, 16, value);
-    if (c == 'u') return read_code_point(i + 1, 4, 4, 16, value);
+    if (c == 'u') return read_utf16(i + 1, value);
     if (c == 'U') return read_code_point(i + 1, 8, 8, 16, value);
     value += '\\';
     return i;
   }
 
-  std::size_t read_code_point(std::size_t i, std::size_t least, std::size_t most, int base,
-                              std::string& value) const {
+  struct Digits {
     char32_t code = 0;
     std::size_t count = 0;
-    for (; count < most && i < rest_.size() && is_digit_of(base, rest_[i]); ++count, ++i) {
-      code = code * static_cast<char32_t>(base) +
-             static_cast<char32_t>(std::stoi(std::string(1, rest_[i]), nullptr, base));
+  };
+
+  Digits read_digits(std::size_t i, std::size_t most, int base) const {
+    Digits digits;
+    for (; digits.count < most && i < rest_.size() && is_digit_of(base, rest_[i]); ++i) {
+      digits.code = digits.code * static_cast<char32_t>(base) +
+                    static_cast<char32_t>(std::stoi(std::string(1, rest_[i]), nullptr, base));
+      ++digits.count;
     }
+    return digits;
+  }
+
+  // Two escapes may be the halves of one character, as JSON writes it: calls that a model writes in
+  // Python's notation are read here too, and their texts are often JSON's.
+  std::size_t read_utf16(std::size_t i, std::string& value) const {
+    const Digits high = read_digits(i, 4, 16);
+    if (high.count == 4 && high.code >= 0xD800 && high.code < 0xDC00 &&
+        rest_.substr(i + 4).starts_with("\\u")) {
+      const Digits low = read_digits(i + 6, 4, 16);
+      if (low.count == 4 && low.code >= 0xDC00 && low.code < 0xE000) {
+        value += utf8::encode(0x10000 + ((high.code - 0xD800) << 10) + (low.code - 0xDC00));
+        return i + 10;
+      }
+    }
+    return read_code_point(i, 4, 4, 16, value);
+  }
+
+  std::size_t read_code_point(std::size_t i, std::size_t least, std::size_t most, int base,
+                              std::string& value) const {
+    const auto [code, count] = read_digits(i, most, base);
     const bool is_character = code <= 0x10FFFF && (code < 0xD800 || code > 0xDFFF);
     if (count < least || !is_character) throw SyntaxError(line_, "a string has a wrong escape");
     value += utf8::encode(code);
-    return i;
+    return i + count;
   }
 
   std::string source_;
