@@ -415,14 +415,12 @@ TEST_CASE("parts of a file that are not of its text model are left aside, and sa
   }
 }
 
-TEST_CASE("an architecture or a kind of scaling that is not known is named, with those that are") {
+TEST_CASE("an architecture or a kind of scaling that is not known is named, with what is nearest") {
   TinyLlama model({.name = "plain"});
   model.shape.architecture = "mamba17";
   std::string message = refusal(model);
   CHECK(contains(message, "'mamba17'"));
-  for (const model::Family& family : model::families()) {
-    CHECK(contains(message, std::string(family.architecture)));
-  }
+  CHECK(contains(message, "'llama'"));
 
   model = TinyLlama({.name = "scaled", .scaling = "longcat", .factor = 2});
   message = refusal(model);

@@ -104,7 +104,7 @@ std::string nearest_to(const Keys& keys) {
   constexpr std::size_t any_slice_bytes = std::size_t{1} << 20;
   const gguf::Model& model = keys.model();
   std::string_view nearest;
-  std::string problem;
+  std::string problem, alike;
   std::size_t most = 0;
   for (const Family& family : known) {
     WeightLayout layout(model, any_slice_bytes);
@@ -115,18 +115,20 @@ std::string nearest_to(const Keys& keys) {
       stopped_by = error.what();
     }
     if (stopped_by.empty()) {
-      return fmt::format(
-          ", but the file has all keys and tensors of '{0}' and no others: if it is such a model "
-          "by "
-          "another name, it runs once general.architecture says '{0}' and its keys begin so",
-          family.architecture);
+      alike += fmt::format("{}'{}'", alike.empty() ? "" : " or ", family.architecture);
     }
     if (layout.declared() <= most) continue;
     most = layout.declared();
     nearest = family.architecture;
     problem = std::move(stopped_by);
   }
-  if (most == 0) return ", and is like none that is (docs/models.md lists them)";
+  if (!alike.empty()) {
+    return fmt::format(
+        ", but the file has all keys and tensors of {} and no others: if it is such a model by "
+        "another name, it runs once general.architecture and its keys say so",
+        alike);
+  }
+  if (most == 0) return ", and is like none that is (the README lists them)";
   const std::string file = model.metadata().source() + ": ";
   if (problem.starts_with(file)) problem.erase(0, file.size());
   return fmt::format("; nearest to it is '{}', which knows {} of its {} tensors, but: {}", nearest,
