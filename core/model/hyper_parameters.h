@@ -64,7 +64,8 @@ struct QueryTemperature {
   std::uint32_t length = 1;
 
   float factor(std::uint32_t position) const {
-    return 1 + beta * std::log(1 + static_cast<float>(position / length));
+    const std::uint32_t whole_lengths = position / length;
+    return 1 + beta * std::log(1 + static_cast<float>(whole_lengths));
   }
 };
 
