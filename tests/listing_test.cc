@@ -2,6 +2,7 @@
 // only where `sluice pull` has brought them.
 #include <nlohmann/json.hpp>
 
+#include "tests/sanitized.h"
 #include "tests/small_hub.h"
 
 using namespace sluice::test;
@@ -156,7 +157,9 @@ TEST_CASE("a model that is not here is planned, and looked at, by its header alo
     const auto total = [](const nlohmann::json& of) {
       return of.at("total_bytes").get<std::int64_t>();
     };
-    CHECK(std::abs(total(of_server) - total(of_file)) < noise_bytes);
+    if (!is_sanitized) {  // what a sanitizer keeps varies by more
+      CHECK(std::abs(total(of_server) - total(of_file)) < noise_bytes);
+    }
   }
   CHECK(shell("sluice tokenize --ids -p 'one two' hf:o/r:Q4_K_M").output ==
         shell("sluice tokenize --ids -p 'one two' " + model).output);
