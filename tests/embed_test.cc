@@ -216,8 +216,8 @@ TEST_CASE("embed goes on where it was stopped, and gives the same bytes") {
     texts += i % 7 == 0 ? "\n\n" : "\n";
   }
   std::ofstream(folder.file("in.txt")) << texts;
-  const std::string command = "sluice embed '" + path.string() + "' -f " + folder.file("in.txt") +
-                              " --quiet -o ";
+  const std::string command =
+      "sluice embed '" + path.string() + "' -f " + folder.file("in.txt") + " --quiet -o ";
   for (const std::string name : {"out.jsonl", "out.npy"}) {
     INFO(name);
     const std::string out = folder.file(name);

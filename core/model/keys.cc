@@ -151,13 +151,9 @@ namespace {
 
 // What never changes a text: sizes that the tensors have too, what tools note for themselves, and
 // the parts of a file that are for images and sound.
-constexpr std::array harmless_names = {"vocab_size",
-                                       "pooling_type",
-                                       "rope.scaling.finetuned",
-                                       "spatial_merge_size",
-                                       "image_token_index",
-                                       "tensor_data_layout",
-                                       "classifier.output_labels"};
+constexpr std::array harmless_names = {
+    "vocab_size",        "pooling_type",       "rope.scaling.finetuned",  "spatial_merge_size",
+    "image_token_index", "tensor_data_layout", "classifier.output_labels"};
 constexpr std::array harmless_prefixes = {"vision.", "mm.", "audio."};
 
 bool is_harmless(std::string_view name) {
