@@ -54,6 +54,10 @@ BatchRunner::BatchRunner(BatchStore& batches, FileStore& files, serve::Service& 
       service_(service),
       settings_(std::move(settings)),
       system_(system) {
+  // A crash between a batch's end and the end of finish() leaves its journal.
+  for (const BatchJson& batch : batches_.list()) {
+    if (is_final(batch)) remove_journal(batch.at("id").get<std::string>());
+  }
   thread_ = base::Thread([this] { work(); });
 }
 
@@ -246,6 +250,10 @@ void BatchRunner::finish(const std::string& id, batch::Journal& journal, std::st
   if (done != errors) changes["output_file_id"] = write_file(id, journal, false);
   if (errors != 0) changes["error_file_id"] = write_file(id, journal, true);
   batches_.set_status(id, status, changes);
+  remove_journal(id);
+}
+
+void BatchRunner::remove_journal(const std::string& id) {
   const std::filesystem::path path = batches_.journal_of(id);
   system_.unlink(path.c_str());
   system_.unlink(batch::state_path(path).c_str());

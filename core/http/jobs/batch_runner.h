@@ -75,6 +75,7 @@ class BatchRunner {
                         const std::optional<batch::JobState>& before, bool has_results);
   void finish(const std::string& id, batch::Journal& journal, std::string_view status,
               const std::string& problem = {});
+  void remove_journal(const std::string& id);
   std::string write_file(const std::string& id, const batch::Journal& journal, bool of_errors);
   void pause(const std::string& id, const std::exception_ptr& problem) SLUICE_REQUIRES(mutex_);
   void pause_until(const std::string& id, std::optional<Clock::time_point> end,
