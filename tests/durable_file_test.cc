@@ -8,6 +8,7 @@
 #include <system_error>
 #include <vector>
 
+#include "core/files/small_file.h"
 #include "tests/forgetful_disk.h"
 #include "tests/program.h"
 #include "tests/random_seed.h"
@@ -246,4 +247,17 @@ TEST_CASE("private folders are made with those above them, and others are left a
   write(folder.path() / "file", "x");
   CHECK_THROWS_AS(sluice::files::make_private_folder(folder.path() / "file" / "b"),
                   std::system_error);
+}
+
+TEST_CASE("a small file is read whole, and anything else is as if it were not there") {
+  const TemporaryFolder folder;
+  const auto file = folder.path() / "small";
+  CHECK(read_small_file(file, 10).empty());
+  const std::string text("a\0b\n567890", 11);
+  write(file, text);
+  CHECK(read_small_file(file, 11) == text);
+  CHECK(read_small_file(file, 10).empty());
+  CHECK(read_small_file(folder.path(), 10).empty());
+  REQUIRE(::mkfifo((folder.path() / "pipe").c_str(), 0600) == 0);
+  CHECK(read_small_file(folder.path() / "pipe", 10).empty());  // does not wait
 }

@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <system_error>
 #include <utility>
 
 #include "core/files/durable_file.h"
+#include "core/files/small_file.h"
 #include "core/text/limited_json.h"
 
 namespace sluice::engine {
@@ -22,19 +22,6 @@ constexpr std::size_t rates_max = 64;
 constexpr std::size_t name_bytes_max = 256;
 constexpr std::uintmax_t file_bytes_max = std::uintmax_t{1} << 20;
 constexpr std::int64_t seconds_kept = std::int64_t{30} * 24 * 3600;
-
-// The text of the file; empty when there is none, or when it is too large to be a profile.
-std::string text_of(const std::filesystem::path& path) {
-  std::error_code error;
-  if (path.empty() || !std::filesystem::is_regular_file(path, error)) return {};
-  const std::uintmax_t bytes = std::filesystem::file_size(path, error);
-  if (error || bytes > file_bytes_max) return {};
-  std::ifstream file(path, std::ios::binary);
-  std::string text(static_cast<std::size_t>(bytes), '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<std::size_t>(std::max<std::streamsize>(file.gcount(), 0)));
-  return text;
-}
 
 // The member, if it is there and an object.
 const ordered_json* object_of(const ordered_json& object, const char* name) {
@@ -86,7 +73,7 @@ MachineProfile::MachineProfile(std::filesystem::path file, std::string identity,
 
 MachineProfile::Samples MachineProfile::read() const {
   Samples samples;
-  const ordered_json file = parse_profile(text_of(file_), identity_);
+  const ordered_json file = parse_profile(files::read_small_file(file_, file_bytes_max), identity_);
   const ordered_json* const rates = file.is_object() ? object_of(file, "rates") : nullptr;
   if (rates == nullptr) return samples;
   for (const auto& [name, list] : rates->items()) {

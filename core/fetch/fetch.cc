@@ -66,7 +66,7 @@ std::optional<fs::path> find_ollama_here(const Reference& reference) {
     const fs::path manifest =
         cache / "manifests" / host / reference.repository / reference.revision;
     if (!is_file(manifest)) continue;
-    const std::string text = read_small_file(manifest);
+    const std::string text = read_text(manifest);
     if (auto blob = blob_of_ollama(weights_of_manifest(text, reference.text).sha256)) return blob;
   }
   std::error_code absent;
@@ -132,7 +132,7 @@ fs::path pull_url(Web& web, const Reference& reference, const OnProgress& on_pro
     const fs::path tag_file = target.string() + ".etag";
     const std::string version = short_sum(
         fmt::format("{} {}", remote.etag, remote.bytes ? std::to_string(*remote.bytes) : "?"));
-    if (is_file(target) && read_small_file(tag_file) != version) files::remove_file(target);
+    if (is_file(target) && read_text(tag_file) != version) files::remove_file(target);
     download(web, remote, place_beside(target, version), on_progress);
     files::DurableFile tag(tag_file);
     tag.write(version);

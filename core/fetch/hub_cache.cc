@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <fmt/format.h>
-#include <fstream>
 #include <system_error>
 #include <unistd.h>
 #include <utility>
 
 #include "core/fetch/places.h"
 #include "core/files/durable_file.h"
+#include "core/files/small_file.h"
 
 namespace sluice::fetch {
 namespace {
@@ -75,7 +75,7 @@ fs::path HubCache::link(const std::string& commit, const std::string& file,
 
 void HubCache::write_ref(const std::string& revision, const std::string& commit) const {
   const fs::path path = folder_ / "refs" / revision;
-  if (revision == commit || read_small_file(path) == commit) return;
+  if (revision == commit || read_text(path) == commit) return;
   fs::create_directories(path.parent_path());
   files::DurableFile file(path);
   file.write(commit);
@@ -91,7 +91,7 @@ void HubCache::mark_as_pulled(const std::string& etag) const {
 }
 
 fs::path HubCache::snapshot(const std::string& revision) const {
-  const std::string commit = read_small_file(folder_ / "refs" / revision);
+  const std::string commit = read_text(folder_ / "refs" / revision);
   return folder_ / "snapshots" / (commit.empty() ? revision : commit);
 }
 
@@ -115,7 +115,7 @@ bool was_pulled(const fs::path& link) {
   const fs::path blob = blob_of(link);
   std::error_code absent;
   return !blob.empty() && !own_cache().empty() &&
-         fs::equivalent(read_small_file(mark_of(blob.filename().string())), blob, absent);
+         fs::equivalent(read_text(mark_of(blob.filename().string())), blob, absent);
 }
 
 void remove_pulled(const fs::path& link) {
@@ -137,12 +137,8 @@ void remove_pulled(const fs::path& link) {
   if (fs::is_empty(repository / "blobs", ignored)) fs::remove_all(repository, ignored);
 }
 
-std::string read_small_file(const fs::path& path) {
-  constexpr std::size_t bytes_max = 1 << 20;
-  std::ifstream file(path, std::ios::binary);
-  std::string text(bytes_max, '\0');
-  file.read(text.data(), bytes_max);
-  text.resize(static_cast<std::size_t>(std::max<std::streamsize>(file.gcount(), 0)));
+std::string read_text(const fs::path& path) {
+  std::string text = files::read_small_file(path, std::size_t{1} << 20);
   while (text.ends_with('\n')) text.pop_back();
   return text;
 }

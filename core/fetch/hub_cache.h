@@ -44,7 +44,7 @@ bool was_pulled(const std::filesystem::path& link);
 // Removes the link, the blob if no other link leads to it, and folders that are empty then.
 void remove_pulled(const std::filesystem::path& link);
 
-// The beginning of a file; empty when it is not there.
-std::string read_small_file(const std::filesystem::path& path);
+// What a small file says, without ends of lines behind it; empty when it is not there.
+std::string read_text(const std::filesystem::path& path);
 
 }  // namespace sluice::fetch

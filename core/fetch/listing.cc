@@ -83,7 +83,7 @@ class Listing {
     if (!repository.starts_with(prefix) || dashes == repository.npos) return;
     repository.replace(dashes, 2, "/");
     repository.erase(0, prefix.size());
-    const std::string newest = read_small_file(folder / "refs/main");
+    const std::string newest = read_text(folder / "refs/main");
     std::error_code absent;
     for (const auto& snapshot : fs::directory_iterator(folder / "snapshots", absent)) {
       const std::string commit = snapshot.path().filename().string();
@@ -108,7 +108,7 @@ class Listing {
         if (name.starts_with(usual)) name.erase(0, usual.size());
       }
       try {
-        const OllamaLayer layer = weights_of_manifest(read_small_file(entry.path()), name);
+        const OllamaLayer layer = weights_of_manifest(read_text(entry.path()), name);
         add(fmt::format("ollama:{}:{}", name, entry.path().filename().string()),
             cache / "blobs" / ("sha256-" + layer.sha256), false);
       } catch (const Error&) {

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <ctime>
 #include <fmt/format.h>
-#include <fstream>
 
 #include "core/files/durable_file.h"
+#include "core/files/small_file.h"
 #include "core/http/jobs/file_store.h"
 #include "core/http/transport/error.h"
 #include "core/text/quoted.h"
@@ -74,11 +74,8 @@ BatchStore::BatchStore(std::filesystem::path folder, files::SystemCalls& system)
   files::make_private_folder(folder_, system_);
   for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
     if (entry.path().extension() != ".json") continue;
-    std::ifstream in(entry.path(), std::ios::binary);
-    std::string text(record_bytes_max, '\0');
-    in.read(text.data(), static_cast<std::streamsize>(text.size()));
-    text.resize(static_cast<std::size_t>(in.gcount()));
-    BatchJson batch = BatchJson::parse(text, nullptr, false);
+    BatchJson batch =
+        BatchJson::parse(files::read_small_file(entry.path(), record_bytes_max), nullptr, false);
     const std::string id = entry.path().stem().string();
     if (is_record(batch, id)) batches_.emplace(id, std::move(batch));
   }

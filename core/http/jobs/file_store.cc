@@ -5,12 +5,12 @@
 #include <ctime>
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <fstream>
 #include <random>
 #include <sys/stat.h>
 #include <system_error>
 
 #include "base/descriptor.h"
+#include "core/files/small_file.h"
 #include "core/http/transport/error.h"
 
 namespace sluice::http {
@@ -24,11 +24,8 @@ constexpr std::string_view description_end = ".json";
 
 // Nothing where there is no such file, or it is not one of ours.
 std::optional<StoredFile> read_description(const std::filesystem::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::string text(description_bytes_max, '\0');
-  in.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<std::size_t>(in.gcount()));
-  const auto json = ordered_json::parse(text, nullptr, false);
+  const auto json =
+      ordered_json::parse(files::read_small_file(path, description_bytes_max), nullptr, false);
   try {
     return StoredFile{.id = json.at("id"),
                       .name = json.at("filename"),
