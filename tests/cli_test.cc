@@ -22,7 +22,7 @@ TEST_CASE("each command has a help with an example") {
   CHECK(shell("sluice --help").output.find("Example") != std::string::npos);
   for (const char* command :
        {"run", "chat", "plan", "inspect", "tokenize", "logits", "perplexity", "synth", "quantize",
-        "imatrix", "import", "bench", "machine", "batch", "merge", "top"}) {
+        "imatrix", "import", "bench", "machine", "doctor", "batch", "merge", "top"}) {
     const Result help = shell(std::string("sluice ") + command + " --help");
     INFO(command);
     CHECK(help.status == 0);
@@ -38,7 +38,7 @@ TEST_CASE("a help has the command's own options first, and no line that is too l
   CHECK(main_help.find("75 a batch") != std::string::npos);
   for (const char* command :
        {"run", "chat", "plan", "inspect", "tokenize", "logits", "perplexity", "synth", "bench",
-        "machine", "batch", "merge", "top", "quantize", "import", "template"}) {
+        "machine", "doctor", "batch", "merge", "top", "quantize", "import", "template"}) {
     const std::string help = shell(std::string("sluice ") + command + " --help").output;
     INFO(command << "\n" << help);
     for (const char* noise : {"Excludes", "Needs", "REQUIRED", "...  "}) {
@@ -55,6 +55,26 @@ TEST_CASE("a help has the command's own options first, and no line that is too l
       begin = end + 1;
     }
   }
+}
+
+TEST_CASE("doctor says what the machine can run, and refuses a folder that is not there") {
+  const Result result = shell("sluice doctor --json .");
+  REQUIRE(result.status == 0);
+  const auto findings = nlohmann::json::parse(result.output);
+  for (const auto& check : findings["checks"]) {
+    CHECK_FALSE(check["found"].get<std::string>().empty());
+    if (check["health"].get<std::string>() == "good") {
+      CHECK(check["remedy"].get<std::string>().empty());
+    }
+  }
+  CHECK(findings["checks"].size() >= 8);
+  REQUIRE(findings["reach"].size() >= 3);
+  CHECK(findings["reach"][0]["bound_tokens_per_s"].is_number());
+  const std::string text = shell("sluice doctor").output;
+  for (const auto& check : findings["checks"]) {
+    CHECK(("\n" + text).find("\n" + check["name"].get<std::string>()) != std::string::npos);
+  }
+  check_fails("sluice doctor /nowhere/at/all", 2, "no such folder");
 }
 
 TEST_CASE("sizes have fractions and short units, and a budget beyond the machine is told") {

@@ -23,6 +23,7 @@
 #include "core/cli/chat.h"
 #include "core/cli/command_line.h"
 #include "core/cli/convert.h"
+#include "core/cli/doctor.h"
 #include "core/cli/embed.h"
 #include "core/cli/help.h"
 #include "core/cli/imatrix.h"
@@ -64,6 +65,7 @@ constexpr const char* exit_statuses =
 constexpr const char* tour =
     "sluice runs language models in GGUF files, also those that are larger than the memory.\n"
     "\n"
+    "  sluice doctor                            what this machine can run\n"
     "  sluice run demo --raw -p \"One morning\"   a story by the small model that comes along\n"
     "  sluice chat demo                         a conversation with it\n"
     "  sluice plan MODEL.gguf --budget 4GiB     would a model fit, and how fast would it be?\n"
@@ -104,6 +106,7 @@ class Program {
     offer(add_synth(app_, synth_), [this] { return run_synth(synth_); });
     offer(add_bench(app_, bench_), [this] { return run_bench(bench_); });
     offer(add_machine(app_, machine_), [this] { return run_machine(machine_); });
+    offer(add_doctor(app_, doctor_), [this] { return run_doctor(doctor_); });
   }
 
   int run(int argc, char** argv) {
@@ -189,6 +192,7 @@ class Program {
   ImportOptions import_;
   SynthOptions synth_;
   BenchOptions bench_;
+  DoctorOptions doctor_;
   MachineOptions machine_;
 };
 
