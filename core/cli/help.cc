@@ -79,6 +79,12 @@ std::string HelpFormatter::make_help(const CLI::App* app, std::string name,
   return fitted(text, columns_for_text(STDOUT_FILENO));
 }
 
+std::string HelpFormatter::make_option_usage(const CLI::Option* option) const {
+  std::string name = make_option_name(option, true);
+  if (option->get_expected_max() > 1) name += "...";
+  return option->get_required() ? name : "[" + name + "]";
+}
+
 std::string HelpFormatter::make_subcommand(const CLI::App* command) const {
   return fmt::format("  {:<12}{}\n", command->get_name(), command->get_description());
 }

@@ -163,6 +163,12 @@ std::string memory_table(const plan::MemoryPlan& plan) {
   return text;
 }
 
+// What would bind if nothing else took time.
+std::string_view bound_name(std::string_view name) {
+  if (name == "dram") return "reading memory";
+  return name == "disk" ? "reading the disk" : "arithmetic";
+}
+
 std::string decode_lines(const engine::PlannedRun& run, const Prediction& prediction,
                          double hit_rate) {
   std::string text;
@@ -175,7 +181,7 @@ std::string decode_lines(const engine::PlannedRun& run, const Prediction& predic
     text += fmt::format("about {} tokens/s ({} to {}); ", format_speed(speed.usual),
                         format_speed(speed.low), format_speed(speed.high));
   }
-  text += fmt::format("{} allows {} at most\n", prediction.bound.name,
+  text += fmt::format("{} alone would allow {}\n", bound_name(prediction.bound.name),
                       format_speed(prediction.bound.tokens_per_s));
   if (prediction.tokens_per_s_without_hits) {
     text += fmt::format("about {} tokens/s if none is\n",
