@@ -100,7 +100,7 @@ struct FakeLimits {
   std::uint32_t pages = 64;  // of 32 positions
   std::uint32_t window = 0;  // longer sequences have lost their beginning; 0: none
   bool is_endless = false;   // sequences have no limit, as with a window
-  bool is_reranker = false;  // the score of a text is the first number of its hidden state
+  bool is_reranker = false;  // an encoder; a text's score is the first number of its hidden state
 };
 
 class FakeEngine final : public engine::Engine {
@@ -112,7 +112,7 @@ class FakeEngine final : public engine::Engine {
     facts_.takes_drafts = true;
     facts_.cuts_back = limits.window == 0;
     facts_.text_numbers = 8;
-    facts_.makes_scores = facts_.has_text_head = limits.is_reranker;
+    facts_.makes_scores = facts_.has_text_head = facts_.is_encoder = limits.is_reranker;
   }
 
   const tokenizer::Tokenizer& tokenizer() const override { return tokenizer_; }

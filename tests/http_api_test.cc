@@ -857,6 +857,11 @@ TEST_CASE("texts are ranked by their scores, in the forms of several services") 
   body["top_n"] = 3;
   body["return_documents"] = true;
   body["documents"][0] = {{"text", "text 0"}};
+  for (const char* route : {"/v1/completions", "/v1/chat/completions", "/v1/responses"}) {
+    const Answer answer = server.ask("POST", route, R"({"prompt":"a"})");
+    CHECK(answer.status == 501);
+    CHECK(answer.body.find("writes no text") != std::string::npos);
+  }
   const json best = server.post("/v2/rerank", body.dump());
   REQUIRE(best["results"].size() == 3);
   for (std::size_t i = 0; i < 3; ++i) {

@@ -362,6 +362,8 @@ Allowance::Held Api::take_memory(std::uint64_t bytes) {
 }
 
 void Api::generate(const ExchangePointer& exchange, TextRoute route) {
+  const engine::EngineFacts& facts = model().model.service->engine().facts();
+  if (facts.is_encoder) throw ApiError(501, engine::no_text_of(facts.architecture));
   const auto maker = model().model.maker;
   const auto asked = Generation::Clock::now();
   const auto held = std::make_shared<GenerationHeld>();
