@@ -132,7 +132,37 @@ inline void scan_step(Position at, Part<slices> part, float skip) {
   }
 }
 
-enum class Step { delta, row_decay, scan };
+// One pass over the state computes S^T r, a second one writes the state and computes S^T q.
+template <int slices>
+inline void removal_step(const RecurrenceArgs& args, std::size_t p, Part<slices> part) {
+  const std::size_t row_of_keys = p * args.key_stride;
+  const float* query = args.queries + row_of_keys;
+  const float* key = args.keys + row_of_keys;
+  const float* removed = args.removed_keys + row_of_keys;
+  const float* removal_rates = args.removal_rates + row_of_keys;
+  const float* decays = args.key_decays + p * args.decay_stride;
+  F32x16 by_removed[slices], by_query[slices], values[slices];
+  for (int s = 0; s < slices; ++s) {
+    values[s] = load(args.values + p * args.value_stride + part.value(s), part.count(s));
+    by_removed[s] = by_query[s] = broadcast(0);
+  }
+  for_each_row(part, [&](std::size_t i, int s, const float* row, float*) {
+    by_removed[s] = fma(load(row, lanes), broadcast(removed[i]), by_removed[s]);
+  });
+  for_each_row(part, [&](std::size_t i, int s, const float* row, float* next_row) {
+    const F32x16 decayed = broadcast(decays[i]) * load(row, lanes);
+    const F32x16 kept =
+        negated_fma(broadcast(removed[i] * removal_rates[i]), by_removed[s], decayed);
+    const F32x16 held = fma(broadcast(key[i]), values[s], kept);
+    by_query[s] = fma(held, broadcast(query[i]), by_query[s]);
+    store(held, next_row, lanes);
+  });
+  for (int s = 0; s < slices; ++s) {
+    store(by_query[s], args.out + p * args.out_stride + part.value(s), part.count(s));
+  }
+}
+
+enum class Step { delta, row_decay, scan, removal };
 
 // From value `first` on, takes `slices` slices at a time through all positions, as long as so many
 // are left. Returns the value after them.
@@ -150,6 +180,8 @@ inline std::size_t run_slices(const RecurrenceArgs& args, std::size_t first) {
         delta_step(position_of(args, p), part);
       } else if constexpr (step == Step::row_decay) {
         row_decay_step(position_of(args, p), part);
+      } else if constexpr (step == Step::removal) {
+        removal_step(args, p, part);
       } else {
         scan_step(position_of(args, p), part, args.skip);
       }
@@ -175,9 +207,45 @@ inline void delta_rule(const RecurrenceArgs& args) {
   recur<Step::delta>(args);
 }
 
+// Values [first, first + count), at most a slice, through all positions.
+inline void scan_channels(const RecurrenceArgs& args, std::size_t first, std::size_t count) {
+  const std::size_t key_dim = args.key_dim;
+  float logs[channel_scan_key_max * lanes];  // [key_dim][16], as the state
+  for (std::size_t i = 0; i < key_dim; ++i) {
+    for (std::size_t j = 0; j < lanes; ++j) {
+      logs[i * lanes + j] = j < count ? args.logs[(first + j) * key_dim + i] : 0;
+    }
+  }
+  const float* state = args.state + first * key_dim;
+  float* const next_state = args.next_state + first * key_dim;
+  const F32x16 skips = load(args.skips + first, count);
+  for (std::size_t p = 0; p < args.positions; ++p, state = next_state) {
+    const float* key = args.keys + p * args.key_stride;
+    const float* query = args.queries + p * args.key_stride;
+    const F32x16 values = load(args.values + p * args.value_stride + first, count);
+    const F32x16 rates = load(args.rates + p * args.rate_stride + first, count);
+    const F32x16 written = rates * values;
+    F32x16 by_query = broadcast(0);
+    for (std::size_t i = 0; i < key_dim; ++i) {
+      const F32x16 decays = exp(rates * load(logs + i * lanes, lanes));
+      const F32x16 held = fma(broadcast(key[i]), written, decays * load(state + i * lanes, lanes));
+      by_query = fma(held, broadcast(query[i]), by_query);
+      store(held, next_state + i * lanes, lanes);
+    }
+    store(fma(skips, values, by_query), args.out + p * args.out_stride + first, count);
+  }
+}
+
+inline void channel_scan(const RecurrenceArgs& args) {
+  by_sixteen(args.value_dim,
+             [&](std::size_t first, std::size_t count) { scan_channels(args, first, count); });
+}
+
 inline void fill(RecurrenceKernels& table) {
   table.delta_rule = delta_rule;
   table.state_scan = recur<Step::scan>;
+  table.channel_scan = channel_scan;
+  table.removal_rule = recur<Step::removal>;
 }
 
 }  // namespace

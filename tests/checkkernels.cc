@@ -66,7 +66,7 @@ Probes random_probes(Rng& rng) {
                                                       1 + rng() % 300, pick_data(rng), rng));
   }
   for (int i = 0; i < 60; ++i) {
-    const Rule rule = std::array{Rule::delta, Rule::row_decay, Rule::scan}[i % 3];
+    const Rule rule = all_rules[i % all_rules.size()];
     probes.push_back(std::make_unique<ConvolutionProbe>(1 + rng() % 40, 1 + rng() % 600,
                                                         1 + rng() % kernels::convolution_taps_max,
                                                         pick_data(rng), rng));
@@ -104,7 +104,7 @@ Probes timed_probes(Rng& rng) {
   for (const std::size_t positions : {1, 64}) {
     const Data data = Data::normal;
     probes.push_back(std::make_unique<ConvolutionProbe>(positions, 4096, 4, data, rng));
-    for (const Rule rule : {Rule::delta, Rule::row_decay, Rule::scan}) {
+    for (const Rule rule : all_rules) {
       probes.push_back(std::make_unique<RecurrenceProbe>(rule, positions, 128, 128, data, rng));
     }
   }

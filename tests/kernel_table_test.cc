@@ -90,6 +90,8 @@ void check_belongs_to(const KernelTable& table, Isa isa) {
   CHECK(table.convolution.causal == own.convolution.causal);
   CHECK(table.recurrence.delta_rule == own.recurrence.delta_rule);
   CHECK(table.recurrence.state_scan == own.recurrence.state_scan);
+  CHECK(table.recurrence.channel_scan == own.recurrence.channel_scan);
+  CHECK(table.recurrence.removal_rule == own.recurrence.removal_rule);
   CHECK(table.matmul.kernel != nullptr);
   CHECK(table.vector_ops.relu_squared != nullptr);
 }

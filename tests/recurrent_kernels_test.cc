@@ -88,7 +88,7 @@ TEST_CASE("the convolution has the same bits on every tier, for every cut") {
 // Around the borders of slices, of several slices at once, and of the largest key that four have.
 std::vector<RecurrenceCase> recurrence_cases(Data data, Rng& rng) {
   std::vector<RecurrenceCase> cases;
-  for (const Rule rule : {Rule::delta, Rule::row_decay, Rule::scan}) {
+  for (const Rule rule : all_rules) {
     for (const std::size_t value_dim : {1, 15, 16, 17, 32, 33, 64, 80, 97, 128}) {
       for (const std::size_t key_dim : {1, 16, 33, 128, 130}) {
         cases.emplace_back(rule, 1 + rng() % 20, key_dim, value_dim, data, rng);
@@ -134,8 +134,8 @@ std::vector<double> lengths(const std::vector<double>& matrix, std::size_t colum
 }
 
 // The definition, step by step. The error of a column of S is bounded by its length: a step shrinks
-// it by the decay (the key has length 1, and rates are in 0..1), and adds the roundings of what it
-// sums.
+// it by the decay (the keys have length 1, and rates are in 0..1), the removal of a second key can
+// add as much of it as that key is scaled by, and a step adds the roundings of what it sums.
 void check_against_double(const RecurrenceCase& c, const std::vector<float>& found) {
   const std::size_t kd = c.key_dim, vd = c.value_dim, stride = vd + c.gap;
   const double roundings = epsilon * static_cast<double>(kd + 12);
@@ -144,27 +144,44 @@ void check_against_double(const RecurrenceCase& c, const std::vector<float>& fou
     const float* key = c.keys.data() + p * (kd + c.gap);
     const float* query = c.queries.data() + p * (kd + c.gap);
     const float* value = c.values.data() + p * stride;
+    const float* removed = c.removed_keys.data() + p * (kd + c.gap);
     const float* decays = c.decays.data() + p * c.decay_stride;
-    const auto decay_of = [&](std::size_t row) {
-      return static_cast<double>(decays[c.rule == Rule::row_decay ? row : 0]);
+    const float* rates = c.rates.data() + p * c.rate_stride;
+    const bool is_delta = c.rule == Rule::delta || c.rule == Rule::row_decay;
+    const auto decay_of = [&](std::size_t i, std::size_t j) {
+      if (c.rule != Rule::channels) return static_cast<double>(decays[c.has_row_decays() ? i : 0]);
+      return std::exp(static_cast<double>(rates[j]) * c.logs[j * kd + i]);
     };
-    double decay = 0;  // the largest
-    for (std::size_t i = 0; i < kd; ++i) decay = std::max(decay, decay_of(i));
-    const double rate = c.rates[p * c.rate_stride];
+    const auto rate_of = [&](std::size_t j) {
+      if (c.rule == Rule::removal) return 1.0;
+      return static_cast<double>(rates[c.rule == Rule::channels ? j : 0]);
+    };
+    std::vector<float> scaled(kd);  // the removed key with its rates
+    for (std::size_t i = 0; i < kd && c.rule == Rule::removal; ++i) {
+      scaled[i] = removed[i] * c.removal_rates[p * (kd + c.gap) + i];
+    }
+    const double removal = length(scaled.data(), kd);
     const std::vector<double> before = lengths(matrix, vd);
-    for (std::size_t i = 0; i < matrix.size(); ++i) matrix[i] *= decay_of(i / vd);
+    const std::vector<double> taken = read_out(matrix, removed, kd, vd);
+    double decay = 0;  // the largest
+    for (std::size_t i = 0; i < matrix.size(); ++i) {
+      decay = std::max(decay, decay_of(i / vd, i % vd));
+      matrix[i] *= decay_of(i / vd, i % vd);
+    }
     const std::vector<double> held = read_out(matrix, key, kd, vd);
     for (std::size_t i = 0; i < kd; ++i) {
       for (std::size_t j = 0; j < vd; ++j) {
-        matrix[i * vd + j] += key[i] * rate * (value[j] - (c.rule == Rule::scan ? 0 : held[j]));
+        matrix[i * vd + j] += key[i] * rate_of(j) * (value[j] - (is_delta ? held[j] : 0)) -
+                              static_cast<double>(scaled[i]) * taken[j];
       }
     }
     std::vector<double> expected = read_out(matrix, query, kd, vd), tolerance(vd);
     for (std::size_t j = 0; j < vd; ++j) {
-      const double skipped = c.rule == Rule::scan ? static_cast<double>(c.skip) * value[j] : 0;
-      const double added = roundings * (decay * before[j] + std::abs(value[j]));
+      const double skip = c.rule == Rule::scan ? c.skip : c.rule == Rule::channels ? c.skips[j] : 0;
+      const double skipped = skip * value[j];
+      const double added = roundings * ((decay + removal) * before[j] + std::abs(value[j]));
       expected[j] += skipped;
-      errors[j] = decay * errors[j] + added;
+      errors[j] = (decay + removal) * errors[j] + added;
       tolerance[j] = (errors[j] + added) * length(query, kd) + epsilon * std::abs(skipped);
     }
     CHECK(beyond(found.data() + p * stride, expected, tolerance).value_or("") == "");
@@ -176,7 +193,7 @@ void check_against_double(const RecurrenceCase& c, const std::vector<float>& fou
   CHECK(beyond(as_floats.data(), matrix, tolerance).value_or("") == "");
 }
 
-TEST_CASE("the delta rule and the state scan against double") {
+TEST_CASE("recurrences against double") {
   Rng rng(63);
   for (const RecurrenceCase& c : recurrence_cases(Data::normal, rng)) {
     INFO(c.name());
@@ -186,7 +203,7 @@ TEST_CASE("the delta rule and the state scan against double") {
   }
 }
 
-TEST_CASE("the delta rule and the state scan have the same bits on every tier, for every cut") {
+TEST_CASE("recurrences have the same bits on every tier, for every cut") {
   Rng rng(64);
   const auto& scalar = kernels::kernel_table(kernels::Isa::scalar).recurrence;
   for (const Data data : all_data) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <string>
 #include <vector>
@@ -85,7 +86,10 @@ struct ConvolutionCase {
   std::vector<float> x, taps, bias, tail;  // [positions], [channels][taps], ..., [taps - 1]
 };
 
-enum class Rule { delta, row_decay, scan };  // the second: a decay of each element of the key
+// The second has a decay of each element of the key.
+enum class Rule { delta, row_decay, scan, channels, removal };
+inline constexpr std::array all_rules = {Rule::delta, Rule::row_decay, Rule::scan, Rule::channels,
+                                         Rule::removal};
 
 // One head. Keys of normal data have length 1, decays and rates are in 0..1, as in models.
 struct RecurrenceCase {
@@ -101,23 +105,36 @@ struct RecurrenceCase {
         queries(gapped_rows(positions, key_dim, gap, data, rng)),
         keys(gapped_rows(positions, key_dim, gap, data, rng)),
         values(gapped_rows(positions, value_dim, gap, data, rng)),
-        decay_stride(rule == Rule::row_decay ? key_dim + 2 : 2),
+        removed_keys(gapped_rows(positions, key_dim, gap, data, rng)),
+        removal_rates(gapped_rows(positions, key_dim, gap, data, rng)),
+        decay_stride(has_row_decays() ? key_dim + 2 : 2),
         decays(random_floats(positions * decay_stride, data, rng)),
+        rate_stride(rule == Rule::channels ? value_dim + 3 : 3),
         rates(random_floats(positions * rate_stride, data, rng)),
+        logs(random_floats(value_dim * key_dim, data, rng)),
+        skips(random_floats(value_dim, data, rng)),
         state(random_floats(kernels::state_floats(key_dim, value_dim), data, rng)) {
     if (data != Data::normal) return;
-    for (std::size_t p = 0; p < positions; ++p) {
-      float* key = keys.data() + p * (key_dim + gap);
-      double squares = 0;
-      for (std::size_t i = 0; i < key_dim; ++i) squares += static_cast<double>(key[i]) * key[i];
-      for (std::size_t i = 0; i < key_dim; ++i) key[i] /= static_cast<float>(std::sqrt(squares));
+    for (std::vector<float>* rows : {&keys, &removed_keys}) {
+      for (std::size_t p = 0; p < positions; ++p) {
+        float* key = rows->data() + p * (key_dim + gap);
+        double squares = 0;
+        for (std::size_t i = 0; i < key_dim; ++i) squares += static_cast<double>(key[i]) * key[i];
+        for (std::size_t i = 0; i < key_dim; ++i) key[i] /= static_cast<float>(std::sqrt(squares));
+      }
     }
     for (float& decay : decays) decay = std::exp(-std::abs(decay) / 8);
-    for (float& rate : rates) rate = std::min(std::abs(rate) / 6, 1.0f);
+    for (float& log : logs) log = -std::abs(log);
+    for (std::vector<float>* factors : {&rates, &removal_rates}) {
+      for (float& rate : *factors) rate = std::min(std::abs(rate) / 6, 1.0f);
+    }
   }
 
+  bool has_row_decays() const { return rule == Rule::row_decay || rule == Rule::removal; }
+
   std::string name() const {
-    const char* names[] = {"delta rule", "delta rule with decays of rows", "state scan"};
+    const char* names[] = {"delta rule", "delta rule with decays of rows", "state scan",
+                           "channel scan", "removal rule"};
     return std::string(names[static_cast<int>(rule)]) + ", " + std::to_string(positions) +
            " positions, state " + std::to_string(key_dim) + " x " + std::to_string(value_dim);
   }
@@ -133,17 +150,21 @@ struct RecurrenceCase {
       args.key_stride = key_dim + gap;
       args.values = args.out = out.data() + p * (value_dim + gap);
       args.value_stride = args.out_stride = value_dim + gap;
-      (rule == Rule::row_decay ? args.key_decays : args.decays) = decays.data() + p * decay_stride;
+      (has_row_decays() ? args.key_decays : args.decays) = decays.data() + p * decay_stride;
       args.decay_stride = decay_stride;
       args.rates = rates.data() + p * rate_stride;
       args.rate_stride = rate_stride;
       args.skip = skip;
+      args.skips = skips.data();
+      args.logs = logs.data();
+      args.removed_keys = removed_keys.data() + p * (key_dim + gap);
+      args.removal_rates = removal_rates.data() + p * (key_dim + gap);
       args.state = last.data();
       args.next_state = (in_place ? last : next).data();
       args.positions = std::min(cut, positions - p);
       args.key_dim = key_dim;
       args.value_dim = value_dim;
-      (rule == Rule::scan ? kernels.state_scan : kernels.delta_rule)(args);
+      kernel(kernels)(args);
       if (!in_place) last = next;
     }
     out.insert(out.end(), last.begin(), last.end());
@@ -153,14 +174,29 @@ struct RecurrenceCase {
     return run(kernels, positions);
   }
 
-  static constexpr std::size_t rate_stride = 3;
+  using Kernel = void (*)(const kernels::RecurrenceArgs& args);
+  Kernel kernel(const kernels::RecurrenceKernels& kernels) const {
+    switch (rule) {
+      case Rule::scan:
+        return kernels.state_scan;
+      case Rule::channels:
+        return kernels.channel_scan;
+      case Rule::removal:
+        return kernels.removal_rule;
+      default:
+        return kernels.delta_rule;
+    }
+  }
+
   static constexpr float skip = 0.7f;
   Rule rule;
   std::size_t positions, key_dim, value_dim;
   bool in_place;  // whether the state is read and written in one place
-  std::vector<float> queries, keys, values;
+  std::vector<float> queries, keys, values, removed_keys, removal_rates;
   std::size_t decay_stride;
-  std::vector<float> decays, rates, state;
+  std::vector<float> decays;
+  std::size_t rate_stride;
+  std::vector<float> rates, logs, skips, state;
 };
 
 }  // namespace sluice::test
