@@ -86,14 +86,14 @@ std::vector<std::string> words(const std::string& text) {
 // Models whose probabilities llama.cpp has recorded, as the reference generators call them.
 const std::vector<std::string> dense_models = words(
     "apertus arcee cohere2 command-r command-r-norm ernie4_5 exaone exaone4 exaone4-window "
-    "falcon-h1 gemma gemma2 gemma3 gemma4 glm4 granite granitehybrid hunyuan-dense internlm2 "
-    "lfm2 llama minicpm mistral3 muse-glimmer nemotron_h olmo2 olmo3 phi2 phi3 qwen2 qwen3 "
-    "qwen35 qwen3vl seed_oss smollm3 stablelm stablelm-parallel starcoder2");
+    "falcon-h1 gemma gemma2 gemma3 gemma4 glm4 granite granitehybrid hunyuan-dense "
+    "internlm2 lfm2 llama minicpm mistral3 muse-glimmer nemotron_h olmo2 olmo3 phi2 phi3 qwen2 "
+    "qwen3 qwen35 qwen3vl seed_oss smollm3 stablelm stablelm-parallel starcoder2");
 const std::vector<std::string> mixtures = words(
     "bailingmoe2 deepseek2 deepseek2-lite deepseek2-v3 dots1 ernie4_5-moe gemma4-moe glm4moe "
-    "glm4moe-norm gpt-oss granitehybrid-moe granitemoe hunyuan-moe laguna laguna-elements "
-    "lfm2moe mellum minimax-m2 mistral4 nemotron_h_moe olmoe qwen2moe qwen35moe qwen3moe "
-    "qwen3next qwen3next-old qwen3vlmoe smallthinker smallthinker-window step35");
+    "glm4moe-norm gpt-oss granitehybrid-moe granitemoe hunyuan-moe jamba laguna laguna-elements "
+    "lfm2moe mellum minimax-m2 mistral4 nemotron_h_moe olmoe qwen2moe qwen35moe "
+    "qwen3moe qwen3next qwen3next-old qwen3vlmoe smallthinker smallthinker-window step35");
 // Mixtures that have llama.cpp's probabilities with exact weights only: quantised, they are 2.6
 // (bailingmoe3) and 3.6 times (kimi-linear) as far from exact arithmetic as llama.cpp is. It may be
 // a close choice of an expert, which their states carry through the text; that is not shown.

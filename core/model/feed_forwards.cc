@@ -46,8 +46,8 @@ FeedForwardSpec FeedForwards::network(std::size_t layer, std::size_t width) cons
 Residual FeedForwards::residual(const LayerTensors& tensors, std::size_t layer,
                                 const Norm& norm) const {
   Residual out{.norm = norm};
-  const std::uint32_t period = spec_.mixture_period;
-  if (layer < first_mixture_ || (period != 0 && layer % period != 1)) {
+  const bool has_router = !spec_.some_are_dense || tensors.has("ffn_gate_inp.weight");
+  if (layer < first_mixture_ || !has_router) {
     out.block = std::make_unique<FeedForward>(tensors, network(layer, width_[layer]));
     return out;
   }

@@ -18,10 +18,9 @@ namespace sluice::model {
 
 struct FeedForwardsSpec {
   Activation activation = Activation::swiglu;
-  RouterSpec router = {};    // values for keys that the file does not have
+  RouterSpec router = {};                           // values for keys that the file does not have
   bool routes_kept = false;  // see ExpertsSpec
-  // Of so many layers the second has experts, and the others have none; 0: all have.
-  std::uint32_t mixture_period = 0;
+  bool some_are_dense = false;  // layers of a mixture that have no router, wherever they stand
   // The numbers of the activation by layer: of routed experts, or of the other networks. Null: the
   // activation has none.
   std::function<ActivationNumbers(std::size_t layer, bool is_routed)> numbers = {};

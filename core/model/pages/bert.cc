@@ -40,7 +40,7 @@ std::unique_ptr<Decoder> make_nomic_bert(const Keys& keys, WeightLayout& layout)
   Transformer model = make_encoder(keys, layout);
   model.rotate(RopePairing::neox);
   if (layout.has("blk.0.ffn_gate.weight")) model.feed_forwards.activation = Activation::swiglu;
-  model.feed_forwards.mixture_period = keys.whole_or("moe_every_n_layers", 0);
+  model.feed_forwards.some_are_dense = keys.whole_or("moe_every_n_layers", 0) != 0;
   model.feed_forwards.router.divides_by_sum = false;
   return model.make();
 }
