@@ -443,7 +443,7 @@ void KvCache::attend(const Sequence& sequence, std::size_t layer, std::size_t kv
   const Window& window = groups_[place.group].layout.window;
   const std::uint32_t last = position + static_cast<std::uint32_t>(queries.columns) - 1;
   const std::uint32_t begin = window.begin(position);
-  const bool has_window = window.has_slid(last);
+  const bool has_window = window.has_slid(last) && !window.is_chunk;
   const std::uint32_t sinks = has_window ? window.sinks : 0;
   base::check(queries.columns <=
                   columns_together(layer, position, static_cast<std::uint32_t>(queries.columns)),
@@ -480,6 +480,7 @@ std::uint32_t KvCache::columns_together(std::size_t layer, std::uint32_t positio
   const Window& window = groups_[places_[layer].group].layout.window;
   if (window.positions == 0) return columns;
   columns = std::min(columns, window_columns_max);
+  if (window.is_chunk) return std::min(columns, window.positions - position % window.positions);
   if (window.sinks == 0 || position >= window.positions) return columns;
   return std::min(columns, window.positions - position);
 }

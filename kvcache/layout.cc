@@ -76,7 +76,7 @@ Window window_of(const LayerShape& layer, const CacheConfig& config) {
   Window window = config.window;
   const bool has_narrower =
       layer.window != 0 && (window.positions == 0 || layer.window <= window.positions);
-  if (has_narrower) window = {layer.window, 0};
+  if (has_narrower) window = {layer.window, 0, layer.has_chunks};
   return window.positions >= config.positions ? Window{} : window;
 }
 

@@ -27,14 +27,17 @@ inline constexpr std::uint32_t page_positions = kernels::kv_page_positions;
 inline constexpr std::uint32_t unlimited = std::numeric_limits<std::uint32_t>::max();
 
 // Which positions the token at position t sees, its own included: all of them when there is no
-// window or t < positions; else the first `sinks` and the newest `positions - sinks`.
+// window or t < positions; else the first `sinks` and the newest `positions - sinks`. With chunks
+// the window does not slide, but jumps: t sees those of its own chunk of `positions` positions.
 struct Window {
   std::uint32_t positions = 0;  // 0: none
-  std::uint32_t sinks = 0;      // less than positions
+  std::uint32_t sinks = 0;      // less than positions; 0 with chunks
+  bool is_chunk = false;
 
   // The first position that t sees, apart from the sinks.
   std::uint32_t begin(std::uint32_t t) const {
-    return positions == 0 || t < positions ? 0 : t - (positions - sinks) + 1;
+    if (positions == 0 || t < positions) return 0;
+    return is_chunk ? t - t % positions : t - (positions - sinks) + 1;
   }
   bool has_slid(std::uint32_t t) const { return begin(t) != 0; }
   std::uint32_t sink_pages() const { return (sinks + page_positions - 1) / page_positions; }
@@ -52,6 +55,7 @@ struct LayerShape {
   // multiple of latent_unit then, and less than key_dim. With int8 this part of a key has a scale
   // and a Hadamard transform of its own, and so has the rest.
   bool keys_hold_values = false;
+  bool has_chunks = false;  // the window is the chunk of the token, as Window has it
 };
 
 struct CacheConfig {

@@ -32,9 +32,14 @@ using kvcache::Window;
 constexpr ElementType all_types[] = {ElementType::f32, ElementType::f16, ElementType::int8};
 // Layers of different shapes, odd ones too; one without attention, some with a window of their own.
 std::vector<LayerShape> mixed_layers() {
-  return {{2, 5, 3, 0},           {0, 0, 0, 0},   {1, 64, 64, 40},
-          {1, 33, 80, 0},         {3, 24, 17, 7}, {2, 88, 64, 0, 0, true},
-          {1, 40, 32, 7, 0, true}};
+  return {{2, 5, 3, 0},
+          {0, 0, 0, 0},
+          {1, 64, 64, 40},
+          {1, 33, 80, 0},
+          {3, 24, 17, 7},
+          {2, 88, 64, 0, 0, true},
+          {1, 40, 32, 7, 0, true},
+          {2, 8, 8, 13, 0, false, true}};
 }
 
 CacheConfig config_of(ElementType type, std::uint32_t positions, Window window = {}) {
@@ -107,7 +112,7 @@ double largest_magnitude(const std::vector<double>& row) {
 // What the last token of `tokens` sees, by the words of the contract.
 bool is_visible(const LayerShape& s, Window window, std::uint32_t t, std::uint32_t p) {
   if (s.window != 0 && (window.positions == 0 || s.window <= window.positions)) {
-    return t - p < s.window;
+    return s.has_chunks ? p / s.window == t / s.window : t - p < s.window;
   }
   if (window.positions == 0) return true;
   return p < window.sinks || t - p < window.positions - window.sinks || t < window.positions;
@@ -239,6 +244,8 @@ TEST_CASE("tokens look together under windows too, but not over the border of th
   CHECK(cache.columns_together(0, 1000, 70) == kvcache::window_columns_max);
   CHECK(cache.columns_together(4, 0, 20) == 20);  // a window of its own, without sinks
   CHECK(cache.columns_together(4, 45, 20) == 20);
+  CHECK(cache.columns_together(7, 0, 20) == 13);  // chunks of 13
+  CHECK(cache.columns_together(7, 25, 20) == 1);
 }
 
 // Sequences that start, grow, split, go back and end at random: each step gives the bits that the

@@ -28,6 +28,7 @@ FeedForwards::FeedForwards(const Keys& keys, const HyperParameters& hp,
   experts_ = read_experts(keys, embedding_, spec_.router);
   experts_.activation = spec_.activation;
   experts_.routes_kept = spec_.routes_kept;
+  experts_.weighs_inputs = spec_.weighs_inputs;
   shared_width_ = number("expert_shared_feed_forward_length");
   const std::uint32_t shared = number("expert_shared_count");
   // Several shared experts are stored as one that is as wide as all of them.

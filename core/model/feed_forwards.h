@@ -19,7 +19,7 @@ namespace sluice::model {
 struct FeedForwardsSpec {
   Activation activation = Activation::swiglu;
   RouterSpec router = {};                           // values for keys that the file does not have
-  bool routes_kept = false;  // see ExpertsSpec
+  bool routes_kept = false, weighs_inputs = false;  // see ExpertsSpec
   bool some_are_dense = false;  // layers of a mixture that have no router, wherever they stand
   // The numbers of the activation by layer: of routed experts, or of the other networks. Null: the
   // activation has none.

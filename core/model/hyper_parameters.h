@@ -58,13 +58,15 @@ Heads first_heads(const std::vector<Heads>& heads);
 // heads that are rotated; where the file has no dimension count, all of it is rotated.
 RopeParameters read_rope(const Keys& keys, const HyperParameters& hp, std::uint32_t key_dim);
 
-// Queries at position p are multiplied by 1 + beta ln(1 + floor(p / length)) (Ministral 3).
+// Queries at position p are multiplied by 1 + beta ln(1 + floor((p + ahead) / length)) (Ministral
+// 3; Llama 4 is ahead by 1).
 struct QueryTemperature {
   float beta = 0;  // 0: never
   std::uint32_t length = 1;
+  std::uint32_t ahead = 0;
 
   float factor(std::uint32_t position) const {
-    const std::uint32_t whole_lengths = position / length;
+    const std::uint32_t whole_lengths = (position + ahead) / length;
     return 1 + beta * std::log(1 + static_cast<float>(whole_lengths));
   }
 };

@@ -41,7 +41,8 @@ Attention::Attention(Decoder& decoder, const LayerTensors& tensors, const Attent
   cache_layer_ = owns_keys() ? decoder.add_cache_layer({.kv_heads = spec_.heads.kv,
                                                         .key_dim = spec_.heads.key_dim,
                                                         .value_dim = spec_.heads.value_dim,
-                                                        .window = spec_.window})
+                                                        .window = spec_.window,
+                                                        .has_chunks = spec_.has_chunks})
                              : spec_.shares_with->cache_layer_;
   reader_ = CachedAttention({cache_layer_, spec_.heads, spec_.scale, spec_.softcap, sink_logits_});
 }
@@ -51,6 +52,7 @@ void Attention::declare_head_norms(const LayerTensors& tensors) {
     const std::size_t dim = spec_.heads.key_dim;
     switch (spec_.head_norm) {
       case HeadNorm::none:
+      case HeadNorm::bare:
         return Vector{};
       case HeadNorm::each_head:
         return tensors.vector(name, {dim});
@@ -255,8 +257,9 @@ void Attention::normalise_heads(const kernels::VectorOps& ops, float* data, std:
     }
     return;
   }
-  for (std::size_t at = 0; at < heads * dim; at += weight.size()) {
-    ops.rms_norm(data + at, weight.data(), spec_.norm_epsilon, weight.size(), data + at);
+  const std::size_t size = weight.empty() ? dim : weight.size();
+  for (std::size_t at = 0; at < heads * dim; at += size) {
+    ops.rms_norm(data + at, weight.data(), spec_.norm_epsilon, size, data + at);
   }
 }
 

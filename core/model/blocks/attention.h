@@ -24,6 +24,7 @@ namespace sluice::model {
 // The norms of queries and keys: of the root mean square, but for the last two.
 enum class HeadNorm {
   none,
+  bare,          // of each head, without weights (Llama 4)
   each_head,     // of each head, [key_dim]: one weight for all heads (Qwen 3)
   all_heads,     // of all heads together, [heads * key_dim] (OLMo 2)
   own_of_heads,  // of each head, [heads][key_dim], with its mean subtracted (Command R+)
@@ -50,6 +51,7 @@ struct AttentionSpec {
   float norm_epsilon = 0;
   const RotaryTable* rope = nullptr;  // null: queries and keys are not rotated
   std::uint32_t window = 0;           // positions that a token sees, itself included; 0: all
+  bool has_chunks = false;            // the window is the chunk of so many that the token is in
   float scale = 0;                    // of scores; 0: 1 / sqrt(key_dim)
   float softcap = 0;                  // of scores; 0: none
   HeadNorm head_norm = HeadNorm::none;

@@ -84,6 +84,7 @@ ExpertsSpec read_experts(const Keys& keys, std::size_t embedding, const RouterSp
 Experts::Experts(const LayerTensors& tensors, const ExpertsSpec& spec)
     : embedding_(spec.router.embedding),
       routes_kept_(spec.routes_kept),
+      weighs_inputs_(spec.weighs_inputs),
       router_(tensors, spec.router) {
   const ExpertTensors stacks(tensors, spec);
   const FeedForwardSpec one{embedding_, spec.width, spec.activation, spec.numbers};
@@ -194,7 +195,7 @@ void Experts::run_by_number(Compute& compute, std::span<const streaming::ExpertU
     compute_outputs(compute, use.expert, in, buffers_.gathered);
     compute.for_each(visits.size(), [&](std::size_t, std::size_t begin, std::size_t end) {
       for (std::size_t i = begin; i < end; ++i) {
-        compute.ops().add_scaled(buffers_.gathered + i * e, visits[i].weight, e,
+        compute.ops().add_scaled(buffers_.gathered + i * e, weight_of(visits[i]), e,
                                  buffers_.sum + visits[i].column * e);
       }
     });
@@ -212,9 +213,10 @@ void Experts::run_by_arrival(Compute& compute, std::span<const streaming::Expert
   // Not std::stable_partition, which allocates memory; `uses` is in ascending order.
   std::ranges::sort(order, {},
                     [&](std::uint32_t expert) { return std::pair(is_missed(expert), expert); });
-  // Experts that are no group of the tape are streamed in its order, one after the other.
+  // Experts that are no group of the tape are streamed in its order, one after the other. Those
+  // that weigh their inputs have no input in common.
   const std::size_t together =
-      columns == 1 && group_
+      columns == 1 && group_ && !weighs_inputs_
           ? static_cast<std::size_t>(std::ranges::find_if(order, is_missed) - order.begin())
           : 0;
   compute_together(compute, order.first(together), in);
@@ -229,7 +231,7 @@ void Experts::run_by_arrival(Compute& compute, std::span<const streaming::Expert
     const std::size_t first = begin * features, count = std::min(end * features, e) - first;
     for (std::size_t i = 0; i < columns * router_.spec().used; ++i) {
       const Visit& visit = buffers_.visits[i];
-      compute.ops().add_scaled(buffers_.gathered + i * e + first, visit.weight, count,
+      compute.ops().add_scaled(buffers_.gathered + i * e + first, weight_of(visit), count,
                                buffers_.sum + visit.column * e + first);
     }
   });
@@ -265,7 +267,9 @@ void Experts::compute_outputs(Compute& compute, std::size_t expert, const float*
   const std::span<const Visit> visits = visits_of(expert);
   compute.for_each(visits.size(), [&](std::size_t, std::size_t begin, std::size_t end) {
     for (std::size_t i = begin; i < end; ++i) {
-      std::memcpy(outputs + i * e, in + visits[i].column * e, e * sizeof(float));
+      float* const input = outputs + i * e;
+      std::memcpy(input, in + visits[i].column * e, e * sizeof(float));
+      if (weighs_inputs_) compute.ops().scale(input, e, visits[i].weight);
     }
   });
   experts_[expert].run(compute, outputs, visits.size(), outputs);

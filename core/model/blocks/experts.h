@@ -29,6 +29,9 @@ struct ExpertsSpec {
   ActivationNumbers numbers = {};
   // The router sees the stream before the attention of its layer (SmallThinker).
   bool routes_kept = false;
+  // Experts compute what a token gives them multiplied by their weight, instead of their outputs
+  // being weighed (Llama 4).
+  bool weighs_inputs = false;
 };
 
 // Reads "expert_feed_forward_length" (where the file has none: "feed_forward_length") and the keys
@@ -87,8 +90,11 @@ class Experts final : public Block {
   void compute_outputs(Compute& compute, std::size_t expert, const float* in, float* outputs);
   bool is_in_memory(const Compute& compute, std::size_t expert) const;
 
+  // What the output of an expert is multiplied with.
+  float weight_of(const Visit& visit) const { return weighs_inputs_ ? 1 : visit.weight; }
+
   std::size_t embedding_;
-  bool routes_kept_;
+  bool routes_kept_, weighs_inputs_;
   Router router_;
   std::vector<FeedForward> experts_;
   std::optional<std::size_t> group_;  // on the tape
