@@ -88,7 +88,7 @@ const std::vector<std::string> dense_models = words(
     "apertus arcee cohere2 command-r command-r-norm ernie4_5 exaone exaone4 exaone4-window "
     "falcon-h1 gemma gemma2 gemma3 gemma4 glm4 granite granitehybrid hunyuan-dense "
     "internlm2 lfm2 llama minicpm mistral3 muse-glimmer nemotron_h olmo2 olmo3 phi2 phi3 qwen2 "
-    "qwen3 qwen35 qwen3vl seed_oss smollm3 stablelm stablelm-parallel starcoder2");
+    "qwen3 qwen35 qwen3vl rwkv7 seed_oss smollm3 stablelm stablelm-parallel starcoder2");
 const std::vector<std::string> mixtures = words(
     "bailingmoe2 deepseek2 deepseek2-lite deepseek2-v3 dots1 ernie4_5-moe gemma4-moe glm4moe "
     "glm4moe-norm gpt-oss granitehybrid-moe granitemoe hunyuan-moe jamba laguna laguna-elements "

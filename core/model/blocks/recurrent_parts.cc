@@ -50,4 +50,32 @@ void CausalConvolution::run(Pass& pass, std::size_t cache_layer, float* x,
                 });
 }
 
+// Each thread takes some of the features through all columns.
+void step_from_before(Pass& pass, std::size_t cache_layer, const float* x, std::size_t size,
+                      float* out) {
+  constexpr std::size_t part_max = 256;
+  const std::size_t parts = (size + part_max - 1) / part_max;
+  for_each_part(pass, cache_layer, parts,
+                [&](const Stretch& stretch, const LayerState& state, std::size_t part) {
+                  const std::size_t first = part * part_max;
+                  const std::size_t count = std::min(part_max, size - first);
+                  const float* before = state.before + first;
+                  const float* now = x + stretch.first * size + first;
+                  float* to = out + stretch.first * size + first;
+                  for (std::size_t p = 0; p < stretch.count; ++p, to += size) {
+                    for (std::size_t i = 0; i < count; ++i) to[i] = before[i] - now[i];
+                    before = now;
+                    now += size;
+                  }
+                  std::copy_n(before, count, state.after + first);
+                });
+}
+
+void add_part(const kernels::VectorOps& ops, const float* x, const float* step, Vector part,
+              float* out) {
+  if (out != step) std::copy_n(step, part.size(), out);
+  ops.multiply(part.data(), part.size(), out);
+  ops.add(x, part.size(), out);
+}
+
 }  // namespace sluice::model

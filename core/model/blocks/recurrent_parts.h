@@ -44,6 +44,16 @@ struct FedPart {
 void keep_columns(const Pass& pass, std::span<const FedPart> parts, float* fed);
 void restore_columns(const Pass& pass, std::span<const FedPart> parts, const float* fed);
 
+// Writes to out[columns][size] what each column of x[columns][size] lacks of the one before it in
+// its sequence: x' - x. The state of the layer begins with the last column of x (zeros where the
+// sequence begins). `out` is not `x`.
+void step_from_before(Pass& pass, std::size_t cache_layer, const float* x, std::size_t size,
+                      float* out);
+
+// out[i] = x[i] + step[i] * part[i]; `out` may be `step`.
+void add_part(const kernels::VectorOps& ops, const float* x, const float* step, Vector part,
+              float* out);
+
 // Calls f(stretch, state, part) for each sequence of the step and each of its `parts` parts (such
 // as heads), on all threads.
 template <typename F>
