@@ -86,7 +86,7 @@ std::vector<std::string> words(const std::string& text) {
 // Models whose probabilities llama.cpp has recorded, as the reference generators call them.
 const std::vector<std::string> dense_models = words(
     "apertus arcee cohere2 command-r command-r-norm ernie4_5 exaone exaone4 exaone4-window "
-    "falcon-h1 gemma gemma2 gemma3 gemma4 glm4 granite granitehybrid hunyuan-dense "
+    "falcon-h1 gemma gemma2 gemma3 gemma3n gemma4 glm4 granite granitehybrid hunyuan-dense "
     "internlm2 lfm2 llama minicpm mistral3 muse-glimmer nemotron_h olmo2 olmo3 phi2 phi3 qwen2 "
     "qwen3 qwen35 qwen3vl rwkv7 seed_oss smollm3 stablelm stablelm-parallel starcoder2");
 const std::vector<std::string> mixtures = words(

@@ -17,12 +17,13 @@ using Page = std::unique_ptr<Decoder>(const Keys& keys, WeightLayout& layout);
 Page make_apertus, make_arcee, make_bailingmoe3, make_bert, make_eurobert, make_gemma_embedding,
     make_jina_bert_v2, make_llama_embed, make_modern_bert, make_nomic_bert, make_cohere2,
     make_command_r, make_deepseek2, make_dots1, make_ernie4_5, make_exaone, make_exaone4,
-    make_falcon_h1, make_gemma, make_gemma2, make_gemma3, make_gemma4, make_glm4, make_glm4moe,
-    make_gpt_oss, make_granite, make_granitehybrid, make_hunyuan, make_jamba, make_kimi_linear,
-    make_laguna, make_lfm2, make_llama, make_llama4, make_mellum, make_minicpm, make_minimax_m2,
-    make_mistral3, make_muse_glimmer, make_nemotron_h, make_olmo2, make_olmoe, make_phi2, make_phi3,
-    make_qwen2, make_qwen2moe, make_qwen3, make_qwen35, make_qwen3next, make_rwkv7, make_seed_oss,
-    make_smallthinker, make_smollm3, make_stablelm, make_starcoder2, make_step35;
+    make_falcon_h1, make_gemma, make_gemma2, make_gemma3, make_gemma3n, make_gemma4, make_glm4,
+    make_glm4moe, make_gpt_oss, make_granite, make_granitehybrid, make_hunyuan, make_jamba,
+    make_kimi_linear, make_laguna, make_lfm2, make_llama, make_llama4, make_mellum, make_minicpm,
+    make_minimax_m2, make_mistral3, make_muse_glimmer, make_nemotron_h, make_olmo2, make_olmoe,
+    make_phi2, make_phi3, make_qwen2, make_qwen2moe, make_qwen3, make_qwen35, make_qwen3next,
+    make_rwkv7, make_seed_oss, make_smallthinker, make_smollm3, make_stablelm, make_starcoder2,
+    make_step35;
 
 namespace {
 
@@ -45,6 +46,7 @@ constexpr std::array known = {
     Family{"gemma", make_gemma},
     Family{"gemma2", make_gemma2},
     Family{"gemma3", make_gemma3},
+    Family{"gemma3n", make_gemma3n},
     Family{"gemma4", make_gemma4},
     Family{"gemma-embedding", make_gemma_embedding},
     Family{"glm4", make_glm4},

@@ -1,6 +1,7 @@
 #include "core/model/blocks/feed_forward.h"
 
 #include <array>
+#include <cmath>
 #include <string>
 
 namespace sluice::model {
@@ -91,6 +92,9 @@ void FeedForward::activate(Compute& compute, std::size_t columns) const {
         }
         return ops.swiglu(buffers_.gate + at, up, count, up);
       case Activation::geglu:
+        for (std::size_t c = begin; c < end && spec_.numbers.cut; ++c) {
+          cut_gate(buffers_.gate + c * spec_.width);
+        }
         return ops.geglu(buffers_.gate + at, up, count, up);
       case Activation::clamped_swiglu:
         return ops.clamped_swiglu(buffers_.gate + at, up, slope, limit, count, up);
@@ -104,6 +108,18 @@ void FeedForward::activate(Compute& compute, std::size_t columns) const {
         return ops.xielu(up, count, spec_.numbers.xielu);
     }
   });
+}
+
+// Sparse activations of one column.
+void FeedForward::cut_gate(float* gate) const {
+  const std::size_t f = spec_.width;
+  double sum = 0, squares = 0;
+  for (std::size_t i = 0; i < f; ++i) sum += static_cast<double>(gate[i]);
+  const double mean = sum / static_cast<double>(f);
+  for (std::size_t i = 0; i < f; ++i) squares += (gate[i] - mean) * (gate[i] - mean);
+  const double variance = squares / static_cast<double>(std::max<std::size_t>(f, 2) - 1);
+  const auto least = static_cast<float>(mean + *spec_.numbers.cut * std::sqrt(variance));
+  for (std::size_t i = 0; i < f; ++i) gate[i] = std::max(gate[i] - least, 0.0f);
 }
 
 void FeedForward::apply_token_gates(Compute& compute, std::size_t columns, float* out) const {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -32,6 +33,9 @@ constexpr bool has_gate(Activation activation) {
 // What some activations have of a layer.
 struct ActivationNumbers {
   float limit = 0;  // of swiglu: min(silu(gate x), limit) * (up x kept within it); 0: none
+  // Of geglu: what gate x lies above its mean by, less so many standard deviations, if that is
+  // above 0, takes the place of gate x (Gemma 3n). Nothing: no such cut.
+  std::optional<float> cut = {};
   kernels::Xielu xielu = {};
 };
 
@@ -96,6 +100,7 @@ class FeedForward final : public Block {
   bool has_token_gate() const { return token_gate_.rows != 0; }
   Buffers place(Arena& arena, const BufferShape& shape) const;
   void activate(Compute& compute, std::size_t columns) const;
+  void cut_gate(float* gate) const;
   void apply_token_gates(Compute& compute, std::size_t columns, float* out) const;
 
   FeedForwardSpec spec_;

@@ -10,7 +10,6 @@
 //   x *= a number of the layer
 #include <array>
 #include <cmath>
-#include <fmt/format.h>
 #include <utility>
 
 #include "core/model/blocks/attention.h"
@@ -18,33 +17,10 @@
 #include "core/model/blocks/feed_forward.h"
 #include "core/model/blocks/per_layer_inputs.h"
 #include "core/model/families.h"
+#include "core/model/key_sharing.h"
 
 namespace sluice::model {
 namespace {
-
-// The attention of the layers of one kind: those with a window, or those without.
-struct LayerKind {
-  Heads size;  // its dimensions
-  const RotaryTable* rope;
-  std::uint32_t window;
-  const Attention* last_with_keys;  // of the layers so far
-};
-
-// The block whose keys layer `layer` reads. A file that gives it other heads contradicts itself.
-const Attention* shared_block(const Keys& keys, const LayerKind& kind, std::uint32_t layer,
-                              const Heads& heads, std::uint32_t sharing) {
-  if (kind.last_with_keys == nullptr) {
-    throw keys.error("attention.shared_kv_layers",
-                     fmt::format("is {}, which leaves layer {} nothing to share", sharing, layer));
-  }
-  const std::uint32_t shared = kind.last_with_keys->heads().kv;
-  if (heads.kv != shared) {
-    throw keys.error("attention.head_count_kv",
-                     fmt::format("is {} for layer {}, which shares the keys of a layer with {}",
-                                 heads.kv, layer, shared));
-  }
-  return kind.last_with_keys;
-}
 
 // A dense network; in a mixture, with experts beside it.
 Residual make_feed_forward(const LayerTensors& tensors, const HyperParameters& hp,
