@@ -91,7 +91,7 @@ TEST_CASE("drafts are columns like others, and what is not accepted leaves nothi
     return path;
   };
   for (const char* shape : {"tiny-llama", "tiny-gemma3", "tiny-gpt-oss", "tiny-qwen35",
-                            "tiny-granitehybrid", "tiny-falcon-h1", "tiny-lfm2"}) {
+                            "tiny-granitehybrid", "tiny-falcon-h1", "tiny-jamba", "tiny-lfm2"}) {
     for (const std::uint32_t window : {0U, 20U}) {
       INFO(shape << ", seed " << seed << ", window " << window);
       const TemporaryFolder folder;

@@ -41,6 +41,13 @@ Change drop(const char* key) {
   return [=](Content& content) { content.remove_key(key); };
 }
 
+// Removes tensors whose names begin alike.
+Change without(const std::string& beginning, const std::vector<std::string>& ends) {
+  return [=](Content& content) {
+    for (const std::string& end : ends) content.remove(beginning + end);
+  };
+}
+
 Change both(const Change& a, const Change& b) {
   return [=](Content& content) {
     a(content);
@@ -268,6 +275,22 @@ const std::vector<Pair> same_metadata = {
                set("nemotron_h.attention.layer_norm_epsilon", 0.5f)))},
     {"Nemotron's scale of attention, by its default", "tiny-nemotron_h", as_it_is,
      set("nemotron_h.attention.scale", 0.25f)},
+    {"keys of a rotation that Jamba does not have", "tiny-jamba", as_it_is,
+     both(set("jamba.rope.freq_base", 77.f), set("jamba.rope.dimension_count", U{3}))},
+    {"the growth of Llama 4's queries, by its defaults", "tiny-llama4", as_it_is,
+     both(set("llama4.attention.temperature_scale", 0.1f),
+          set("llama4.attention.temperature_length", U{8192}))},
+    {"the chunks of Llama 4, by their default", "tiny-llama4",
+     set("llama4.attention.sliding_window", U{8192}), drop("llama4.attention.sliding_window")},
+    {"the layers of Llama 4 that have experts, by their tensors", "tiny-llama4", as_it_is,
+     drop("llama4.interleave_moe_layer_step")},
+    {"tensors of RWKV's first layer that some files lack", "tiny-rwkv7", as_it_is,
+     without("blk.0.time_mix_", {"v0.weight", "v1.weight", "v2.weight"})},
+    {"Gemma 3n's cap and the base of its windows, by their defaults", "tiny-gemma3n",
+     set("gemma3n.rope.freq_base_swa", 1e4f),
+     both(drop("gemma3n.final_logit_softcapping"), drop("gemma3n.rope.freq_base_swa"))},
+    {"keys and values of layers that share others", "tiny-gemma3n", as_it_is,
+     without("blk.9.attn_", {"k.weight", "v.weight", "k_norm.weight"})},
     {"factors of Ministral that do nothing", "tiny-mistral3",
      both(set("mistral3.rope.scaling.yarn_log_multiplier", 0.f),
           set("mistral3.attention.temperature_scale", 0.f)),
@@ -414,6 +437,20 @@ TEST_CASE("what a file says of its model changes the logits") {
        set("mistral3.attention.temperature_length", U{3})},
       {"the ramp of YaRN", "tiny-mistral3", as_it_is,
        set("mistral3.rope.scaling.yarn_beta_fast", 5.f)},
+      {"the length of a temperature", "tiny-llama4", as_it_is,
+       set("llama4.attention.temperature_length", U{4})},
+      {"where a temperature begins, one ahead", "tiny-llama4",
+       set("llama4.attention.temperature_length", U{20}),
+       set("llama4.attention.temperature_length", U{21})},
+      {"the length of chunks", "tiny-llama4", as_it_is,
+       set("llama4.attention.sliding_window", U{9})},
+      {"whether there are chunks", "tiny-llama4", as_it_is,
+       set("llama4.attention.sliding_window", U{0})},
+      {"sparse activations", "tiny-gemma3n", as_it_is, drop("gemma3n.activation_sparsity_scale")},
+      {"the base of layers with a window", "tiny-gemma3n", as_it_is,
+       set("gemma3n.rope.freq_base_swa", 2e4f)},
+      {"layers that share keys", "tiny-gemma3n", as_it_is,
+       set("gemma3n.attention.shared_kv_layers", U{3})},
       {"a cap of logits", "tiny-gemma3", as_it_is, set("gemma3.final_logit_softcapping", 5.f)},
       {"what divides the weights of experts", "tiny-deepseek2", as_it_is,
        set("deepseek2.expert_weights_norm", false)},
@@ -537,6 +574,28 @@ TEST_CASE("files that would give a wrong text are refused, by what is wrong") {
        set("qwen35.nextn_predict_layers", U{1})},
       {"tiny-qwen35", "'qwen35.nextn_predict_layers': makes block 4",
        both(add_predicting_block("qwen35", 5, 3), set("qwen35.nextn_predict_layers", U{2}))},
+      {"tiny-rwkv7", "'rwkv7.wkv.head_size': is 24, which does not divide",
+       set("rwkv7.wkv.head_size", U{24})},
+      {"tiny-rwkv7", "'rwkv7.wkv.head_size': is 0", set("rwkv7.wkv.head_size", U{0})},
+      {"tiny-rwkv7", "'rwkv7.attention.gate_lora_rank': is 0",
+       set("rwkv7.attention.gate_lora_rank", U{0})},
+      {"tiny-rwkv7", "'blk.0.time_mix_w1.weight' has shape",
+       set("rwkv7.attention.decay_lora_rank", U{7})},
+      {"tiny-gemma3n", "'gemma3n.altup.num_inputs': is 1", set("gemma3n.altup.num_inputs", U{1})},
+      {"tiny-gemma3n", "'gemma3n.altup.num_inputs': is 9", set("gemma3n.altup.num_inputs", U{9})},
+      {"tiny-gemma3n", "'altup_proj.weight' has shape", set("gemma3n.altup.num_inputs", U{3})},
+      {"tiny-gemma3n", "'gemma3n.altup.active_idx': is not 0",
+       set("gemma3n.altup.active_idx", U{2})},
+      {"tiny-gemma3n", "'gemma3n.activation_sparsity_scale'",
+       list<float>("gemma3n.activation_sparsity_scale", std::vector<float>(10, NAN))},
+      {"tiny-gemma3n", "'gemma3n.activation_sparsity_scale'",
+       list<float>("gemma3n.activation_sparsity_scale", {1.5f})},
+      {"tiny-gemma3n", "'gemma3n.attention.shared_kv_layers'",
+       set("gemma3n.attention.shared_kv_layers", U{8})},
+      {"tiny-jamba", "'jamba.ssm.state_size': is 257", set("jamba.ssm.state_size", U{257})},
+      {"tiny-jamba", "'jamba.ssm.time_step_rank': is 0", set("jamba.ssm.time_step_rank", U{0})},
+      {"tiny-jamba", "'jamba.ssm.conv_kernel': is 9", set("jamba.ssm.conv_kernel", U{9})},
+      {"tiny-jamba", "'blk.0.ssm_in.weight' has shape", set("jamba.ssm.inner_size", U{24})},
       {"tiny-nemotron_h", "'nemotron_h.attention.head_count_kv': gives layer 3 no heads",
        set("nemotron_h.attention.head_count_kv", U{0})},
       {"tiny-lfm2", "'lfm2.attention.head_count_kv': gives layer 4 no heads",

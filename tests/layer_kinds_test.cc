@@ -138,8 +138,8 @@ TEST_CASE("a plan has a line for each kind of layer") {
 }
 
 TEST_CASE("recurrent states are forked, and go back to the start or say that they cannot") {
-  for (const char* name :
-       {"tiny-qwen35", "tiny-lfm2", "tiny-granitehybrid", "tiny-nemotron_h", "tiny-falcon-h1"}) {
+  for (const char* name : {"tiny-qwen35", "tiny-lfm2", "tiny-granitehybrid", "tiny-nemotron_h",
+                           "tiny-falcon-h1", "tiny-jamba", "tiny-rwkv7"}) {
     INFO(name);
     const File file(name);
     EngineOptions options = options_for_logits();

@@ -192,6 +192,20 @@ const Block mamba2 = {
     vector("ssm_norm.weight", {&S::group, &S::groups}, 1.0f, 0.15f),
     matrix("ssm_out.weight", &S::inner, embedding),
 };
+const Block mamba = {
+    matrix("ssm_in.weight", embedding, &S::values_and_gates),
+    vector("ssm_conv1d.weight", {&S::taps, &S::inner}, 0, 0.5f),
+    vector("ssm_conv1d.bias", {&S::inner}, 0, 0.3f),
+    matrix("ssm_x.weight", &S::inner, &S::steps_and_keys),
+    norm("ssm_dt_norm.weight", &S::recurrent_heads),
+    norm("ssm_b_norm.weight", &S::state),
+    norm("ssm_c_norm.weight", &S::state),
+    matrix("ssm_dt.weight", &S::recurrent_heads, &S::inner),
+    vector("ssm_dt.bias", {&S::inner}, -1.0f, 0.5f),
+    vector("ssm_a", {&S::state, &S::inner}, -0.7f, 0.15f),
+    vector("ssm_d", {&S::inner}, 1.0f, 0.4f),
+    matrix("ssm_out.weight", &S::inner, embedding),
+};
 const Block delta_net = {
     matrix("attn_qkv.weight", embedding, &S::channels, TensorRole::attn_qkv),
     matrix("attn_gate.weight", embedding, &S::inner),
@@ -251,6 +265,60 @@ const Block layer_embedding = {
 };
 const Block layer_scale = {vector("layer_output_scale.weight", {one}, 0.9f, 0.1f)};
 
+// RWKV-7. A decay, a rate and the gate of a value are each two narrow matrices and a bias.
+const Block time_mixing = {
+    norm("attn_norm.weight", embedding),
+    vector("attn_norm.bias", {embedding}, 0, 0.25f),
+    vector("time_mix_lerp_fused.weight", {embedding, one, one, &S::mixtures}, 0.5f, 0.3f),
+    vector("time_mix_w0.weight", {embedding}, -0.5f, 0.5f),
+    matrix("time_mix_w1.weight", embedding, &S::decay_rank),
+    matrix("time_mix_w2.weight", &S::decay_rank, embedding, TensorRole::other, 1.5f),
+    vector("time_mix_a0.weight", {embedding}, 0.2f, 0.5f),
+    matrix("time_mix_a1.weight", embedding, &S::rate_rank),
+    matrix("time_mix_a2.weight", &S::rate_rank, embedding, TensorRole::other, 1.5f),
+    vector("time_mix_v0.weight", {embedding}, 0.3f, 0.5f),
+    matrix("time_mix_v1.weight", embedding, &S::value_rank),
+    matrix("time_mix_v2.weight", &S::value_rank, embedding, TensorRole::other, 1.5f),
+    matrix("time_mix_g1.weight", embedding, &S::gate_rank),
+    matrix("time_mix_g2.weight", &S::gate_rank, embedding, TensorRole::other, 2.5f),
+    vector("time_mix_k_k.weight", {embedding}, 0.9f, 0.2f),
+    vector("time_mix_k_a.weight", {embedding}, 0.9f, 0.2f),
+    vector("time_mix_r_k.weight", {embedding}, 0, 0.2f),
+    norm("time_mix_ln.weight", embedding),
+    vector("time_mix_ln.bias", {embedding}, 0, 0.25f),
+    matrix("time_mix_receptance.weight", embedding, embedding),
+    matrix("time_mix_key.weight", embedding, embedding),
+    matrix("time_mix_value.weight", embedding, embedding),
+    matrix("time_mix_output.weight", embedding, embedding),
+};
+const Block channel_mixing = {
+    norm("attn_norm_2.weight", embedding),
+    vector("attn_norm_2.bias", {embedding}, 0, 0.25f),
+    vector("channel_mix_lerp_k.weight", {embedding, one, one}, 0.5f, 0.3f),
+    matrix("channel_mix_key.weight", embedding, feed_forward),
+    matrix("channel_mix_value.weight", feed_forward, embedding),
+};
+
+// Gemma 3n. Norms of what is added are small, since streams are summed.
+const Block streams = {
+    norm("altup_router_norm.weight", embedding),
+    matrix("altup_router.weight", embedding, &S::streams),
+    vector("altup_predict_coef.weight", {&S::streams, &S::stream_pairs}, 0, 0.15f),
+    vector("altup_correct_coef.weight", {&S::streams, &S::streams}, 0, 0.3f),
+    norm("altup_correct_scale.weight", embedding),
+};
+const Block side_path = {
+    matrix("laurel_l.weight", embedding, &S::side_rank),
+    matrix("laurel_r.weight", &S::side_rank, embedding),
+    vector("laurel_post_norm.weight", {embedding}, 0.3f, 0.06f),
+};
+const Block small_sandwich_norms = {
+    norm("attn_norm.weight", embedding),
+    vector("post_attention_norm.weight", {embedding}, 0.3f, 0.06f),
+    norm("ffn_norm.weight", embedding),
+    vector("post_ffw_norm.weight", {embedding}, 0.1f, 0.02f),
+};
+
 const Architecture architectures[] = {
     {"llama", {{"*", {attn_norm, attention, ffn_norm, gated_ffn}}}},
     {"llama-biased",
@@ -268,7 +336,7 @@ const Architecture architectures[] = {
     {"ernie4_5", {{"*", {attn_norm, attention, ffn_norm, gated_ffn}}}},
     {.name = "ernie4_5-moe",
      .layers = {{"*", {attn_norm, attention, ffn_norm, mixture, choice_bias, shared_expert}}},
-     .leading = "ernie4_5"},
+     .dense = "ernie4_5"},
     {.name = "internlm2",
      .layers = {{"*", {attn_norm, attention, ffn_norm, gated_ffn}}},
      .plain_heads = true},
@@ -333,20 +401,20 @@ const Architecture architectures[] = {
      .layers = {{"*~",
                  {attn_norm, attention, head_norms, head_gate, ffn_norm, mixture, choice_bias,
                   shared_expert}}},
-     .leading = "laguna-dense"},
+     .dense = "laguna-dense"},
     {"laguna-dense", {{"*~", {attn_norm, attention, head_norms, head_gate, ffn_norm, gated_ffn}}}},
     {.name = "laguna-elements",
      .layers = {{"*~",
                  {attn_norm, attention, head_norms, element_gate, ffn_norm, mixture, choice_bias,
                   shared_expert}}},
-     .leading = "laguna-elements-dense"},
+     .dense = "laguna-elements-dense"},
     {"laguna-elements-dense",
      {{"*~", {attn_norm, attention, head_norms, element_gate, ffn_norm, gated_ffn}}}},
     {.name = "step35",
      .layers = {{"*~",
                  {attn_norm, attention, head_norms, head_gate, ffn_norm, mixture, choice_bias,
                   shared_expert}}},
-     .leading = "laguna-dense",
+     .dense = "laguna-dense",
      .has_window_pattern = true},
     {"gemma", {{"*", {attn_norm, attention, ffn_norm, gated_ffn}}}},
     {.name = "qwen2",
@@ -368,13 +436,13 @@ const Architecture architectures[] = {
     {.name = "dots1",
      .layers =
          {{"*", {attn_norm, attention, head_norms, ffn_norm, mixture, choice_bias, shared_expert}}},
-     .leading = "qwen3",
+     .dense = "qwen3",
      .counts_shared_experts = true},
     {.name = "bailingmoe2",
      .layers = {{"*",
                  {attn_norm, fused_attention, head_norms, ffn_norm, mixture, choice_bias,
                   shared_expert}}},
-     .leading = "bailingmoe2-dense",
+     .dense = "bailingmoe2-dense",
      .plain_heads = true},
     {.name = "bailingmoe2-dense",
      .layers = {{"*", {attn_norm, fused_attention, head_norms, ffn_norm, gated_ffn}}},
@@ -383,7 +451,7 @@ const Architecture architectures[] = {
      .layers = {{"*",
                  {attn_norm, attention, attention_biases, head_norms, post_attention_norm, mixture,
                   choice_bias, shared_expert}}},
-     .leading = "glm4moe-dense",
+     .dense = "glm4moe-dense",
      .counts_shared_experts = true},
     {"glm4moe-dense",
      {{"*", {attn_norm, attention, attention_biases, head_norms, post_attention_norm, gated_ffn}}}},
@@ -391,7 +459,7 @@ const Architecture architectures[] = {
      .layers = {{"*",
                  {attn_norm, attention, attention_biases, post_attention_norm, mixture, choice_bias,
                   shared_expert}}},
-     .leading = "seed_oss",
+     .dense = "seed_oss",
      .counts_shared_experts = true},
     {"minimax-m2", {{"*", {attn_norm, attention, wide_norms, ffn_norm, mixture, choice_bias}}}},
     {.name = "olmoe",
@@ -459,7 +527,7 @@ const Architecture architectures[] = {
                 {"*",
                  {attn_norm, direct_queries, latent_attention, ffn_norm, mixture, choice_bias,
                   shared_expert}}},
-     .leading = "kimi-linear-dense",
+     .dense = "kimi-linear-dense",
      .counts_shared_experts = true},
     {"kimi-linear-dense",
      {{"M", {attn_norm, kimi_delta_mixer, narrow_gates, ffn_norm, gated_ffn}},
@@ -471,7 +539,7 @@ const Architecture architectures[] = {
                 {"*",
                  {attn_norm, latent_queries, latent_attention, head_gate, ffn_norm, mixture,
                   choice_bias, shared_expert}}},
-     .leading = "bailingmoe3-dense"},
+     .dense = "bailingmoe3-dense"},
     {"bailingmoe3-dense",
      {{"M", {attn_norm, kimi_delta_mixer, wide_gates, ffn_norm, gated_ffn}},
       {"*", {attn_norm, latent_queries, latent_attention, head_gate, ffn_norm, gated_ffn}}}},
@@ -479,7 +547,7 @@ const Architecture architectures[] = {
      .layers = {{"*",
                  {attn_norm, latent_queries, latent_attention, ffn_norm, mixture, choice_bias,
                   shared_expert}}},
-     .leading = "deepseek2-dense",
+     .dense = "deepseek2-dense",
      .counts_shared_experts = true},
     {"deepseek2-dense",
      {{"*", {attn_norm, latent_queries, latent_attention, ffn_norm, gated_ffn}}}},
@@ -487,7 +555,7 @@ const Architecture architectures[] = {
      .layers = {{"*",
                  {attn_norm, direct_queries, old_latent_attention, ffn_norm, mixture,
                   shared_expert}}},
-     .leading = "deepseek2-lite-dense",
+     .dense = "deepseek2-lite-dense",
      .counts_shared_experts = true},
     {"deepseek2-lite-dense",
      {{"*", {attn_norm, direct_queries, old_latent_attention, ffn_norm, gated_ffn}}}},
@@ -498,7 +566,7 @@ const Architecture architectures[] = {
     {.name = "lfm2moe",
      .layers = {{"M", {attn_norm, short_convolution, ffn_norm, mixture, choice_bias}},
                 {"*", {attn_norm, attention, head_norms, ffn_norm, mixture, choice_bias}}},
-     .leading = "lfm2",
+     .dense = "lfm2",
      .final_norm = "token_embd_norm.weight",
      .plain_heads = true},
     {.name = "lfm2",
@@ -518,6 +586,29 @@ const Architecture architectures[] = {
      {{"M", {attn_norm, mamba2}},
       {"*", {attn_norm, attention}},
       {"-", {attn_norm, plain_mixture, choice_bias, plain_shared_expert}}}},
+    {.name = "jamba",
+     .layers = {{"M", {attn_norm, mamba, ffn_norm, mixture}},
+                {"*", {attn_norm, attention, ffn_norm, mixture}}},
+     .dense = "jamba-dense",
+     .plain_heads = true},
+    {.name = "jamba-dense",
+     .layers = {{"M", {attn_norm, mamba, ffn_norm, gated_ffn}},
+                {"*", {attn_norm, attention, ffn_norm, gated_ffn}}},
+     .plain_heads = true},
+    {.name = "llama4",
+     .layers = {{"*~", {attn_norm, attention, ffn_norm, mixture, shared_expert}}},
+     .dense = "llama4-dense"},
+    {"llama4-dense", {{"*~", {attn_norm, attention, ffn_norm, gated_ffn}}}},
+    {.name = "rwkv7",
+     .layers = {{"M", {time_mixing, channel_mixing}}},
+     .subtracts_means = true,
+     .has_norm_biases = true,
+     .has_embedding_norm = true},
+    {.name = "gemma3n",
+     .layers = {{"*~",
+                 {small_sandwich_norms, attention, small_head_norms, gated_ffn, layer_embedding,
+                  streams, side_path}}},
+     .has_window_pattern = true},
     {"falcon-h1",  // its norm has a name without ".weight"
      {{"*", {attn_norm, attention, mamba2, {norm("ffn_norm", embedding)}, gated_ffn}}}},
 };
@@ -563,6 +654,16 @@ Sizes::Sizes(const Shape& shape, std::uint32_t layer)
   group = groups > 0 ? inner / groups : 0;
   channels = inner + 2 * groups * state;
   mixer_input = inner + channels + recurrent_heads;
+  values_and_gates = 2 * inner;
+  steps_and_keys = recurrent_heads + 2 * state;
+
+  decay_rank = shape.ranks.decay;
+  rate_rank = shape.ranks.rate;
+  value_rank = shape.ranks.value;
+  gate_rank = shape.ranks.gate;
+  streams = shape.streams;
+  stream_pairs = streams * streams;
+  side_rank = shape.side_rank;
 
   layer_embedding = shape.layer_embedding;
   layer_embeddings = layer_embedding * shape.layers;

@@ -24,6 +24,10 @@ struct Sizes {
   std::uint64_t taps = 0, short_taps = 0, gates_and_value = 0;
   std::uint64_t inner = 0, state = 0, recurrent_heads = 0, channels = 0, mixer_input = 0;
   std::uint64_t groups = 0, group = 0, betas_and_alphas = 0;
+  std::uint64_t values_and_gates = 0, steps_and_keys = 0;                      // of Mamba
+  std::uint64_t decay_rank = 0, rate_rank = 0, value_rank = 0, gate_rank = 0;  // of RWKV-7
+  std::uint64_t mixtures = 6;                                                  // of it, too
+  std::uint64_t streams = 0, stream_pairs = 0, side_rank = 0;                  // of Gemma 3n
   std::uint64_t layer_embedding = 0, layer_embeddings = 0;  // of one layer, of all
   std::uint64_t experts = 0, expert = 0, expert_gate_and_up = 0, shared_expert = 0;
 
@@ -52,11 +56,12 @@ struct LayerKinds {
 struct Architecture {
   std::string_view name;  // Shape::tensors or Shape::architecture
   std::vector<LayerKinds> layers;
-  std::string_view leading = {};  // describes the leading layers without experts; empty: none
+  std::string_view dense = {};  // describes the layers without experts; empty: there are none
   const char* final_norm = "output_norm.weight";
   bool plain_heads = false;      // loaders insist on heads of embedding / heads elements
   bool subtracts_means = false;  // norms do, and their epsilon has another key
   bool has_norm_biases = false, has_head_bias = false;
+  bool has_embedding_norm = false;
   bool has_window_pattern = false;  // as a key: one flag of each layer
   // The width of the expert that all tokens share is said as a number of experts.
   bool counts_shared_experts = false;

@@ -4,6 +4,7 @@
 #include <array>
 #include <fmt/format.h>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -78,6 +79,11 @@ class Keys {
   }
 
   void add_attention() {
+    if (is("rwkv7")) {
+      add("attention.head_count", std::uint32_t{0});
+      add("attention.layer_norm_epsilon", shape_.norm_epsilon);
+      return;
+    }
     if (shape_.window.queries > 0) {
       add_by_layer<std::int32_t>("attention.head_count", [&](std::uint32_t layer) {
         const bool has_window = shape_.kind(layer) == '~';
@@ -109,9 +115,19 @@ class Keys {
         shape_.norm_epsilon);
     // Of no use, but llama.cpp insists on it.
     if (is_nemotron()) add("attention.layer_norm_epsilon", shape_.norm_epsilon);
-    if (!is("gemma4")) return;
+    if (is("gemma3n")) add_streams();
+    if (!is("gemma4") && !is("gemma3n")) return;
     add("attention.shared_kv_layers", shape_.shared_layers);
     add("embedding_length_per_layer_input", shape_.layer_embedding);
+  }
+
+  void add_streams() {
+    add("altup.active_idx", std::uint32_t{0});
+    add("altup.num_inputs", shape_.streams);
+    add_by_layer<float>("activation_sparsity_scale", [&](std::uint32_t layer) {
+      const float none = -std::numeric_limits<float>::infinity();
+      return layer < shape_.sparse_layers ? 1.6448536f : none;
+    });
   }
 
   void add_latent_attention() {
@@ -137,6 +153,7 @@ class Keys {
   }
 
   void add_rope() {
+    if (is("rwkv7")) return;
     const Shape::Rope& rope = shape_.rope;
     add("rope.freq_base", rope.base);
     const std::uint32_t size = rope.size > 0 ? rope.size : shape_.heads.size;
@@ -211,6 +228,14 @@ class Keys {
 
   void add_recurrence() {
     const Shape::Recurrence& recurrence = shape_.recurrence;
+    if (is("rwkv7")) {
+      add("wkv.head_size", recurrence.state);
+      add("attention.decay_lora_rank", shape_.ranks.decay);
+      add("attention.iclr_lora_rank", shape_.ranks.rate);
+      add("attention.value_residual_mix_lora_rank", shape_.ranks.value);
+      add("attention.gate_lora_rank", shape_.ranks.gate);
+      return;
+    }
     if (is("kimi-linear") || is("bailingmoe3")) {
       add("ssm.conv_kernel", recurrence.taps);
       add("kda.head_dim", recurrence.state);
@@ -239,6 +264,7 @@ class Keys {
       add_if_set("expert_shared_feed_forward_length", experts.shared_feed_forward);
     }
     add_if_set("leading_dense_block_count", experts.leading_dense);
+    if (is("llama4")) add_if_set("interleave_moe_layer_step", experts.period);
     add_if_set("expert_group_count", experts.groups);
     add_if_set("expert_group_used_count", experts.groups_used);
     add_if_set("expert_weights_scale", experts.weights_scale);

@@ -101,6 +101,11 @@ void draw_recurrence(Shape& shape, Dice& dice) {
     recurrence.groups = dice.one_of({1u, 2u});
     recurrence.inner = 2 * shape.embedding;
     recurrence.heads = recurrence.inner / 32;
+  } else if (shape.architecture == "jamba") {  // and here
+    recurrence = {.inner = 2 * shape.embedding,
+                  .heads = dice.one_of({16u, 24u, 96u}),
+                  .state = dice.one_of({8u, 16u, 24u}),
+                  .taps = recurrence.taps};
   } else {
     const std::uint32_t values = dice.one_of({16u, 32u, 64u});
     recurrence.heads = recurrence.groups * dice.one_of({3u, 4u, 7u});
@@ -121,6 +126,12 @@ Shape odd_shape(const Shape& tiny, std::uint64_t seed) {
   draw_positions(shape, dice);
   draw_recurrence(shape, dice);
   if (shape.latent.rank > 0) draw_latents(shape, dice);
+  if (shape.ranks.decay > 0) {
+    shape.recurrence.state = dice.one_of({16u, 32u});  // divides all embeddings
+    shape.ranks = {dice.one_of({24u, 32u, 80u}), dice.one_of({16u, 48u}), dice.one_of({16u, 96u}),
+                   dice.one_of({40u, 64u})};
+  }
+  if (shape.streams > 0) shape.side_rank = dice.one_of({16u, 24u, 96u});
   if (shape.layer_embedding > 0) shape.layer_embedding = dice.one_of({32u, 96u, 160u});
   if (shape.shared_feed_forward > 0) shape.shared_feed_forward = 2 * shape.feed_forward;
   if (shape.experts.feed_forward > 0) {

@@ -67,14 +67,22 @@ struct Shape {
   } scales = {};
 
   // Mamba-2, or a gated delta net: `groups` are its key heads then, and `inner` is heads * state.
+  // Or Mamba, without groups: `heads` is the rank of its time steps.
   struct Recurrence {
     std::uint32_t inner = 0, heads = 0, state = 0, groups = 0, taps = 0;
   } recurrence = {};
+  // RWKV-7: heads of recurrence.state elements, and the ranks of narrow matrices.
+  struct NarrowRanks {
+    std::uint32_t decay = 0, rate = 0, value = 0, gate = 0;
+  } ranks = {};
   std::uint32_t short_convolution = 0;  // taps
 
-  // Gemma 4: so many of the last layers use the keys and values of earlier ones and have a wider
-  // feed-forward; each layer has a small embedding of the token of its own.
+  // Gemma 3n and 4: so many of the last layers use the keys and values of earlier ones and have a
+  // wider feed-forward; each layer has a small embedding of the token of its own.
   std::uint32_t shared_layers = 0, shared_feed_forward = 0, layer_embedding = 0;
+  // Gemma 3n: streams, the rank of the path beside attention, and how many of the first layers have
+  // sparse activations.
+  std::uint32_t streams = 0, side_rank = 0, sparse_layers = 0;
 
   struct Experts {
     std::uint32_t count = 0, used = 0;
@@ -83,6 +91,7 @@ struct Shape {
     bool is_sigmoid = false;
     float weights_scale = 0;
     std::uint32_t leading_dense = 0;  // so many of the first layers have no experts
+    std::uint32_t period = 0;         // of so many layers the last has experts; 0: all have
     float router_bias = 0.02f;        // standard deviation, in architectures that have some
     // What a layer adds to the stream, beside the embedding. If this were much, attention would
     // make the tokens of a text more alike from layer to layer, and with them their experts.
@@ -97,6 +106,10 @@ struct Shape {
 
   char kind(std::uint32_t layer) const { return kinds[layer % kinds.size()]; }
   bool is_shared(std::uint32_t layer) const { return layer + shared_layers >= layers; }
+  bool is_dense(std::uint32_t layer) const {
+    const bool is_between = experts.period != 0 && (layer + 1) % experts.period != 0;
+    return layer < experts.leading_dense || is_between;
+  }
 };
 
 // All known shapes: real ones, and a tiny one of each architecture, named "tiny-ARCHITECTURE".

@@ -69,6 +69,10 @@ class TensorList {
     if (architecture_.has_norm_biases) {
       add("output_norm.bias", {width}, Fill::vector, 0, 0.25f);
     }
+    if (architecture_.has_embedding_norm) {
+      add("token_embd_norm.weight", {width}, Fill::vector, 1, 0.1f);
+      add("token_embd_norm.bias", {width}, Fill::vector, 0, 0.25f);
+    }
     if (architecture_.has_head_bias) add("output.bias", {vocabulary}, Fill::vector, 0, 0.8f);
     if (!shape_.tied) {
       make_head(add("output.weight", {width, vocabulary}, Fill::matrix, 0, 1, TensorRole::head));
@@ -110,13 +114,18 @@ class TensorList {
     add("per_layer_model_proj.weight", {sizes.embedding, sizes.layer_embeddings}, Fill::matrix, 0,
         1, TensorRole::layer_projection);
     add("per_layer_proj_norm.weight", {sizes.layer_embedding}, Fill::vector, 1, 0.1f);
+    if (shape_.streams == 0) return;
+    const float own = 1.0f / std::sqrt(static_cast<float>(sizes.embedding));
+    for (const char* name : {"altup_proj.weight", "altup_unembd_proj.weight"}) {
+      add(name, {sizes.embedding, sizes.embedding, sizes.streams - 1}, Fill::matrix, 0, own,
+          TensorRole::layer_projection);
+    }
   }
 
   void add_layer(std::uint32_t layer) {
     const Sizes sizes(shape_, layer);
-    const Architecture& architecture = layer < shape_.experts.leading_dense
-                                           ? architecture_by_name(architecture_.leading)
-                                           : architecture_;
+    const Architecture& architecture =
+        shape_.is_dense(layer) ? architecture_by_name(architecture_.dense) : architecture_;
     for (const LayerKinds& kinds : architecture.layers) {
       if (kinds.kinds.find(shape_.kind(layer)) == std::string_view::npos) continue;
       for (const Block& block : kinds.blocks) {
