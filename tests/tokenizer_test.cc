@@ -754,6 +754,52 @@ TEST_CASE("WordPiece takes the longest pieces of each word, or calls it unknown"
   }
 }
 
+// One token of control, and one of each byte, at 1 + byte.
+Vocabulary longest_pieces_vocabulary() {
+  Vocabulary vocabulary;
+  vocabulary.source = "test";
+  vocabulary.kind = VocabularyKind::longest_pieces;
+  vocabulary.add_space_prefix = vocabulary.add_bos = false;
+  add_token(vocabulary, "<s>", TokenType::control);
+  for (int byte = 0; byte < 256; ++byte) {
+    add_token(vocabulary, std::string(1, static_cast<char>(byte)), TokenType::normal);
+  }
+  return vocabulary;
+}
+
+TEST_CASE("the tokenizer of RWKV takes the longest tokens from the left") {
+  std::mt19937 random(12);
+  for (int round = 0; round < 60; ++round) {
+    Vocabulary vocabulary = longest_pieces_vocabulary();
+    std::set<std::string> pieces;
+    for (int i = 0; i < 40; ++i) {
+      const std::string piece = random_text(random, {"a", "b", " ", "\n", "\xFF", "\u2581"}, 6);
+      if (piece.size() > 1) pieces.insert(piece);
+    }
+    for (const std::string& piece : pieces) add_token(vocabulary, piece, TokenType::normal);
+    const auto tokenizer = make_tokenizer(vocabulary);
+    for (int i = 0; i < 40; ++i) {
+      const std::string text =
+          random_text(random, {"a", "b", "c", " ", "\n", "\xFF", "\u2581", "d"}, 30);
+      Tokens expected;
+      for (std::string_view rest = text; !rest.empty();) {
+        std::size_t best = 1 + static_cast<std::uint8_t>(rest.front());
+        for (std::size_t t = 257; t < vocabulary.tokens.size(); ++t) {
+          const std::string& piece = vocabulary.tokens[t];
+          if (piece.size() > vocabulary.tokens[best].size() && rest.starts_with(piece)) best = t;
+        }
+        expected.push_back(static_cast<Token>(best));
+        rest.remove_prefix(vocabulary.tokens[best].size());
+      }
+      CAPTURE(round, text);
+      CHECK(tokenizer->encode(text, plain) == expected);
+      CHECK(tokenizer->decode(expected) == text);
+    }
+    const std::string bytes = random_bytes(random, 60);
+    CHECK(tokenizer->decode(tokenizer->encode(bytes, {})) == bytes);
+  }
+}
+
 TEST_CASE("WordPiece folds capitals and accents as the file says") {
   Vocabulary vocabulary = word_piece_vocabulary();
   for (const char* piece : {"\u2581resume", "\u2581r\u00e9sum\u00e9", "\u2581R\u00c9SUM\u00c9",
@@ -856,6 +902,13 @@ std::vector<Vocabulary> small_vocabularies() {
     add_overlapping_specials(lines);
     all.push_back(lines);
   }
+  Vocabulary longest = longest_pieces_vocabulary();
+  for (const char* text :
+       {"ab", "abc", " a", "bc", "\n\n", "\u4E00", "ca", "a b", "1.", "\xE4\xB8"}) {
+    add_token(longest, text, TokenType::normal);
+  }
+  add_overlapping_specials(longest);
+  all.push_back(longest);
   for (const char* pre : {"default", "llama-bpe", "qwen2", "gpt-2", "gpt-4o", "deepseek-llm",
                           "deepseek-v3", "bloom", "kimi-k2", "laguna", "tiny_aya", "youtu"}) {
     Vocabulary bytes = byte_vocabulary(pre);

@@ -24,14 +24,14 @@ VocabularyKind kind_of(const gguf::Metadata& metadata) {
   if (model == "gpt2") return VocabularyKind::byte_level;
   if (model == "gemma4") return VocabularyKind::character_level;
   if (model == "bert") return VocabularyKind::word_pieces;
+  if (model == "rwkv") return VocabularyKind::longest_pieces;
 
   struct Known {
     std::string_view model;
     std::string_view name;
   };
-  static constexpr std::array<Known, 5> others = {{
+  static constexpr std::array<Known, 4> others = {{
       {"t5", "SentencePiece unigram (UGM)"},
-      {"rwkv", "RWKV world"},
       {"plamo2", "PLaMo-2"},
       {"no_vocab", "no vocabulary at all"},
       {"none", "no vocabulary at all"},
@@ -42,7 +42,8 @@ VocabularyKind kind_of(const gguf::Metadata& metadata) {
   }
   throw metadata.error(key, fmt::format("the kind of tokenizer {} is not supported; supported are "
                                         "'llama' (SentencePiece BPE), 'gpt2' (byte-level BPE), "
-                                        "'gemma4' (BPE on characters) and 'bert' (WordPiece)",
+                                        "'gemma4' (BPE on characters), 'bert' (WordPiece) and "
+                                        "'rwkv' (RWKV world)",
                                         what));
 }
 
@@ -51,6 +52,48 @@ std::vector<std::string> copy_of(const gguf::StringArray& strings) {
   result.reserve(strings.size());
   for (const std::string_view text : strings) result.emplace_back(text);
   return result;
+}
+
+std::optional<int> hex_digit(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+  return std::nullopt;
+}
+
+// The bytes of a text of RWKV's vocabulary: \t, \n, \r, \xHH, and a character behind \ for itself.
+// Nothing where an escape is cut short.
+std::optional<std::string> without_escapes(std::string_view text) {
+  std::string out;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != '\\') {
+      out += text[i];
+      continue;
+    }
+    if (++i == text.size()) return std::nullopt;
+    if (text[i] == 'x') {
+      if (i + 2 >= text.size()) return std::nullopt;
+      const auto high = hex_digit(text[i + 1]), low = hex_digit(text[i + 2]);
+      if (!high || !low) return std::nullopt;
+      out += static_cast<char>(*high << 4 | *low);
+      i += 2;
+      continue;
+    }
+    out += text[i] == 't' ? '\t' : text[i] == 'n' ? '\n' : text[i] == 'r' ? '\r' : text[i];
+  }
+  return out;
+}
+
+void remove_escapes(const gguf::Metadata& metadata, std::vector<std::string>& tokens) {
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    const auto bytes = without_escapes(tokens[i]);
+    if (!bytes) {
+      throw metadata.error(key_of("tokens"),
+                           fmt::format("element {} is {}, whose last escape is not whole", i,
+                                       text::quoted(tokens[i])));
+    }
+    tokens[i] = *bytes;
+  }
 }
 
 std::vector<TokenType> load_types(const gguf::Metadata& metadata) {
@@ -123,6 +166,7 @@ Defaults defaults_of(Vocabulary& vocabulary) {
   if (vocabulary.kind == VocabularyKind::sentencepiece) return {1, 2, 0, true};
   if (vocabulary.kind == VocabularyKind::character_level) return {{}, {}, {}, true};
   if (vocabulary.kind == VocabularyKind::word_pieces) return {101, {}, 100, true};
+  if (vocabulary.kind == VocabularyKind::longest_pieces) return {{}, {}, {}, false};
   const PretokenizerTraits traits = choose_pretokenizer(vocabulary);
   return {traits.has_bos ? std::optional<Token>(11) : std::nullopt, 11, std::nullopt,
           traits.adds_bos};
@@ -222,6 +266,9 @@ Vocabulary load_vocabulary(const gguf::Metadata& metadata) {
     vocabulary.makes_lowercase = metadata.find_bool(key_of("normalizer.lowercase")).value_or(true);
     vocabulary.strips_accents =
         metadata.find_bool(key_of("normalizer.strip_accents")).value_or(vocabulary.makes_lowercase);
+  } else if (vocabulary.kind == VocabularyKind::longest_pieces) {
+    vocabulary.add_space_prefix = false;
+    remove_escapes(metadata, vocabulary.tokens);
   } else {
     vocabulary.merges = copy_of(metadata.require_strings(key_of("merges")));
     vocabulary.add_space_prefix = false;

@@ -82,6 +82,7 @@ void PieceTable::append(Token token, const Vocabulary& vocabulary) {
   const std::string& text = vocabulary.tokens[index];
   const TokenType type = vocabulary.types[index];
   const bool byte_level = vocabulary.kind == VocabularyKind::byte_level;
+  const bool is_of_bytes = byte_level || vocabulary.kind == VocabularyKind::longest_pieces;
   const bool normal = type == TokenType::normal;
   std::string decoded;
   bool indexed = false;
@@ -94,14 +95,14 @@ void PieceTable::append(Token token, const Vocabulary& vocabulary) {
     bytes_ += decoded;
     indexed = normal;
   } else if (!byte_level && (normal || type == TokenType::unused)) {
-    bytes_ += with_spaces(text);
+    bytes_ += is_of_bytes ? text : with_spaces(text);
     indexed = normal;
   } else {
     bytes_ += text;
   }
   ends_.push_back(static_cast<std::uint32_t>(bytes_.size()));
   if (indexed) add_to_index(token);
-  if (indexed && byte_level && piece(token).size() == 1) {
+  if (indexed && is_of_bytes && piece(token).size() == 1) {
     byte_tokens_[static_cast<std::uint8_t>(piece(token)[0])] = token;
   }
 }

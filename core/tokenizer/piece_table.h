@@ -33,8 +33,8 @@ class PieceTable {
  public:
   // Makes the pieces of a classified vocabulary:
   // - byte tokens stand for their byte;
-  // - normal tokens stand for their text, with each character mapped back to its byte
-  //   (byte_level) or with U+2581 read as a space (the other kinds);
+  // - normal tokens stand for their text (longest_pieces), with each character mapped back to its
+  //   byte (byte_level) or with U+2581 read as a space (the other kinds);
   // - all other tokens stand for their text as it is.
   explicit PieceTable(const Vocabulary& vocabulary);
 
@@ -46,8 +46,8 @@ class PieceTable {
   // The normal token with these bytes, or -1: text never turns into a control token by itself.
   Token find(std::string_view bytes) const;
 
-  // The byte token of `byte`; -1 when there is none. In byte_level vocabularies the normal tokens
-  // of one byte count as byte tokens.
+  // The byte token of `byte`; -1 when there is none. In vocabularies of bytes (byte_level,
+  // longest_pieces) the normal tokens of one byte count as byte tokens.
   Token byte_token(std::uint8_t byte) const { return byte_tokens_[byte]; }
 
   // True if no normal token has a space behind another character. A text may then be cut before

@@ -9,6 +9,7 @@
 
 #include "core/tokenizer/byte_bpe.h"
 #include "core/tokenizer/character_bpe.h"
+#include "core/tokenizer/longest_pieces.h"
 #include "core/tokenizer/sentencepiece_bpe.h"
 #include "core/tokenizer/vocabulary_tokenizer.h"
 #include "core/tokenizer/word_pieces.h"
@@ -54,6 +55,8 @@ std::unique_ptr<Tokenizer> make_tokenizer(Vocabulary vocabulary) {
       return std::make_unique<CharacterBpe>(vocabulary);
     case VocabularyKind::word_pieces:
       return std::make_unique<WordPieces>(vocabulary);
+    case VocabularyKind::longest_pieces:
+      return std::make_unique<LongestPieces>(vocabulary);
   }
   std::abort();
 }

@@ -28,6 +28,7 @@ enum class VocabularyKind {
   byte_level,       // "gpt2": bytes, merges
   character_level,  // "gemma4": characters, merges
   word_pieces,      // "bert": words, longest pieces
+  longest_pieces,   // "rwkv": bytes, longest pieces
 };
 
 struct Vocabulary {

@@ -57,13 +57,15 @@ class VocabularyTokenizer : public Tokenizer {
   // unknown token) for every other symbol.
   void append_symbols(std::string_view word, const Merger& merger, std::vector<Token>& out) const;
 
+  // Appends the tokens of single bytes, or one unknown token. Throws ModelError as encode does.
+  void append_bytes(std::string_view bytes, std::vector<Token>& out) const;
+
   const PieceTable& pieces() const { return pieces_; }
   std::optional<Token> unknown() const { return unknown_; }
   bool add_space_prefix() const { return add_space_prefix_; }
 
  private:
   std::size_t cut_before(std::string_view text, std::size_t end) const;
-  void append_bytes(std::string_view bytes, std::vector<Token>& out) const;
   bool is_text(Token token) const;
   void check(Token token) const;
 
