@@ -18,6 +18,7 @@
 #include "core/rows/task_maker.h"
 #include "core/serve/scheduler.h"
 #include "core/synth/synthetic_model.h"
+#include "tests/catch.h"
 #include "tests/model_content.h"
 #include "tests/random_seed.h"
 #include "tests/sanitized.h"

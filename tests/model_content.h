@@ -17,11 +17,11 @@
 #include <utility>
 #include <vector>
 
+#include "base/check.h"
 #include "core/engine/engine.h"
 #include "core/gguf/gguf.h"
 #include "core/gguf/gguf_writer.h"
 #include "streaming/mapped_file.h"
-#include "tests/catch.h"
 
 namespace sluice::test {
 
@@ -67,6 +67,7 @@ class Content {
     }
   }
   void remove_key(const std::string& key) { keys_[key] = nullptr; }
+  const gguf::Metadata& metadata() const { return model_->metadata(); }  // as it was read
 
   // Writes tensors [first, last), with all metadata or none.
   void write(const std::filesystem::path& path, std::size_t first, std::size_t last,
@@ -97,7 +98,8 @@ class Content {
   }
 
   void remove(std::string_view name) {
-    REQUIRE(std::erase_if(tensors, [&](const Stored& t) { return t.name == name; }) == 1);
+    const auto count = std::erase_if(tensors, [&](const Stored& t) { return t.name == name; });
+    base::check(count == 1, "a tensor that a test removes is not there");
   }
 
   bool has(std::string_view name) const {
@@ -106,7 +108,7 @@ class Content {
 
   const Stored& find(std::string_view name) const {
     const auto found = std::ranges::find(tensors, name, &Stored::name);
-    REQUIRE(found != tensors.end());
+    base::check(found != tensors.end(), "a tensor that a test wants is not there");
     return *found;
   }
   Stored& find(std::string_view name) {
@@ -116,7 +118,7 @@ class Content {
   // The values of a tensor in F32, to be changed in place.
   std::span<float> values(std::string_view name) {
     Stored& tensor = find(name);
-    REQUIRE(tensor.type == 0);
+    base::check(tensor.type == 0, "a tensor whose values a test wants is not in F32");
     return {reinterpret_cast<float*>(tensor.bytes.data()), tensor.bytes.size() / sizeof(float)};
   }
 
