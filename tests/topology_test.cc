@@ -153,6 +153,34 @@ TEST_CASE("a mask that leaves one thread of each core is no matter of siblings")
   CHECK(choose_threads(read(tree, CpuList{2, 6})).siblings_only);
 }
 
+TEST_CASE("of cores of several kinds those are taken that do most together") {
+  const auto chosen = [](const std::vector<unsigned>& capacities, unsigned requested = 0) {
+    Tree tree;
+    for (unsigned id = 0; id < capacities.size(); ++id) {
+      tree.cpu(id, 0, static_cast<int>(id), std::to_string(id));
+      tree.write("/sys/devices/system/cpu/cpu" + std::to_string(id) + "/cpu_capacity",
+                 std::to_string(capacities[id]) + "\n");
+    }
+    tree.online("0-" + std::to_string(capacities.size() - 1));
+    CpuList all;
+    for (unsigned id = 0; id < capacities.size(); ++id) all.push_back(id);
+    return choose_threads(read_machine(tree.root(), all), requested);
+  };
+  CHECK(chosen({1024, 1024, 1024, 1024}).cpus == CpuList{0, 1, 2, 3});
+  const ThreadChoice fast = chosen({414, 414, 414, 414, 1024, 1024, 1024, 1024});
+  CHECK(fast.cpus == CpuList{4, 5, 6, 7});
+  CHECK(fast.reason == "4 threads: one for each of the fastest cores of the 8 CPUs allowed");
+  // Eight threads at half the speed do as much as four.
+  CHECK(chosen({512, 512, 512, 512, 1024, 1024, 1024, 1024}).cpus.size() == 8);
+  // One core of a third kind is left to wait for the others rather than alone.
+  CHECK(chosen({300, 300, 300, 300, 870, 870, 870, 1024}).cpus == CpuList{7, 4, 5, 6});
+  const ThreadChoice alone = chosen({200, 200, 1024});
+  CHECK(alone.cpus == CpuList{2});
+  CHECK_FALSE(alone.siblings_only);
+  CHECK(alone.alternative_cpus.empty());
+  CHECK(chosen({414, 414, 1024, 1024}, 3).cpus == CpuList{2, 3, 0});
+}
+
 TEST_CASE("offline CPUs and sparse ids") {
   Tree tree;
   tree.cpu(0, 0, 0, "0").cpu(2, 0, 8, "2-3").cpu(3, 0, 8, "2-3").cpu(130, 3, 77, "130");

@@ -24,6 +24,8 @@ constexpr std::string_view kCpuFolder = "/sys/devices/system/cpu";
 // ULLONG_MAX, instead of a word.
 constexpr std::uint64_t kUnlimitedBytes = std::uint64_t{1} << 62;
 
+constexpr std::uint64_t kCapacityMax = 1024;  // of a CPU, beside the fastest
+
 std::filesystem::path cpu_folder(unsigned id) {
   return std::filesystem::path(kCpuFolder) / fmt::format("cpu{}", id);
 }
@@ -100,7 +102,8 @@ std::vector<Cpu> read_cpus(const FileRoot& root, const CpuList& online) {
     Cpu cpu{id,
             read_id(root, topology / "physical_package_id").value_or(-1),
             core.value_or(static_cast<int>(id)),
-            {}};
+            {},
+            std::min(root.number(cpu_folder(id) / "cpu_capacity").value_or(0), kCapacityMax)};
     if (const auto siblings = read_siblings(root, id)) {
       cpu.siblings = intersection(*siblings, online);
     } else if (!core) {

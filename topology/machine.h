@@ -23,6 +23,9 @@ struct Cpu {
   int package = 0;   // socket; -1 where the kernel does not know
   int core = 0;      // the kernel's core id: not unique over packages, may be sparse
   CpuList siblings;  // the online hardware threads of the same physical core, this one included
+  // Its speed beside that of the fastest, which has 1024; 0 where the kernel does not say. It does
+  // on machines with cores of several kinds (aarch64).
+  std::uint64_t capacity = 0;
 };
 
 // The caches of the first online CPU, in bytes.
@@ -109,13 +112,15 @@ struct ThreadChoice {
   std::string reason;          // one line for people
 };
 
-// Chooses CPUs from the allowed ones: one thread per physical core first, cores of one package
-// together. requested == 0 gives one thread per core, but no more than the quota rounded down to
-// whole CPUs, and at least one. There is an alternative when a second thread would share the only
-// core, or when a fraction of a CPU of the quota is left (a team that exceeds its quota is stopped
-// as a whole until the next period, and may still be faster). A requested number is honoured even
-// beyond the quota, on siblings when there are too few cores; siblings_only stays false. Throws
-// std::invalid_argument when more threads are requested than there are CPUs allowed.
+// Chooses CPUs from the allowed ones: one thread per physical core first, the fastest cores first,
+// cores of one package together. Where cores are of several kinds, so many of the fastest as do
+// most together, since every thread gets the same work. requested == 0 gives one thread per core,
+// but no more than the quota rounded down to whole CPUs, and at least one. There is an alternative
+// when a second thread would share the only core, or when a fraction of a CPU of the quota is left
+// (a team that exceeds its quota is stopped as a whole until the next period, and may still be
+// faster). A requested number is honoured even beyond the quota, on siblings when there are too few
+// cores; siblings_only stays false. Throws std::invalid_argument when more threads are requested
+// than there are CPUs allowed.
 ThreadChoice choose_threads(const Machine& machine, unsigned requested = 0);
 
 }  // namespace sluice::topology
