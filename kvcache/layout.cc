@@ -4,12 +4,12 @@
 #include <stdexcept>
 #include <string>
 
+#include "base/page.h"
 #include "kernels/attention.h"
 
 namespace sluice::kvcache {
 namespace {
 
-constexpr std::size_t memory_page_bytes = 4096;
 constexpr std::size_t state_alignment = 64;
 // Half of the address space, so that adding two such numbers or rounding one up cannot wrap.
 constexpr std::size_t bytes_max = std::numeric_limits<std::size_t>::max() / 2;
@@ -31,7 +31,7 @@ std::size_t sum(std::size_t a, std::size_t b, const CacheConfig& config) {
 }
 
 std::size_t in_memory_pages(std::size_t bytes) {
-  return (bytes + memory_page_bytes - 1) / memory_page_bytes * memory_page_bytes;
+  return (bytes + base::page_bytes - 1) / base::page_bytes * base::page_bytes;
 }
 
 std::size_t pages_for(std::size_t positions) {

@@ -81,7 +81,7 @@ struct LayerGroup {
   std::size_t pages = 0;
   std::size_t step_pages = 0;  // part of `pages`: for the tokens of a step, beyond the window
 
-  std::size_t bytes() const;  // a multiple of 4096
+  std::size_t bytes() const;  // a multiple of page_bytes of memory
 };
 
 // The groups, in the order of their first layers. Throws std::invalid_argument when the config is
@@ -94,8 +94,9 @@ std::size_t sequence_pages(const Window& window, std::uint32_t positions);
 // How many bytes a cache with this config allocates. Throws as layer_groups does.
 std::size_t bytes(const CacheConfig& config);
 
-// The part of bytes() that recurrent states take, a multiple of 4096. Each of `sequences` has
-// state_slots_each() slots: the current state, the one that a step writes, and the checkpoints.
+// The part of bytes() that recurrent states take, a multiple of a page of memory. Each of
+// `sequences` has state_slots_each() slots: the current state, the one that a step writes, and the
+// checkpoints.
 std::size_t state_bytes(const CacheConfig& config);
 std::size_t state_slots_each(const CacheConfig& config);
 // Bytes of a slot, which has the states of all layers, and bytes of one layer in it.

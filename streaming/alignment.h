@@ -3,9 +3,11 @@
 
 #include <cstdint>
 
+#include "base/page.h"
+
 namespace sluice::streaming {
 
-inline constexpr std::uint64_t page_bytes = 4096;
+using base::page_bytes;
 
 constexpr std::uint64_t round_down(std::uint64_t value, std::uint64_t multiple) {
   return value - value % multiple;

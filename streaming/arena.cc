@@ -15,7 +15,20 @@
 namespace sluice::streaming {
 namespace {
 
-constexpr std::uint64_t huge_page = std::uint64_t{2} << 20;
+// The bytes of a huge page: 2 MiB with pages of 4 KiB, 32 MiB with 16 KiB, 512 MiB with 64 KiB. A
+// kernel that does not say has none to give.
+std::uint64_t read_huge_page() {
+  std::ifstream file("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size");
+  std::uint64_t bytes = 0;
+  file >> bytes;
+  const bool is_multiple = bytes > page_bytes && bytes % page_bytes == 0;
+  return is_multiple ? bytes : std::uint64_t{2} << 20;
+}
+
+std::uint64_t huge_page() {
+  static const std::uint64_t bytes = read_huge_page();
+  return bytes;
+}
 
 std::system_error system_failure(const std::string& what) {
   return {errno, std::generic_category(), what};
@@ -25,7 +38,7 @@ std::system_error system_failure(const std::string& what) {
 
 Arena::Arena(std::uint64_t capacity_bytes) : capacity_bytes_(round_up(capacity_bytes, page_bytes)) {
   if (capacity_bytes_ == 0) return;
-  const std::uint64_t alignment = capacity_bytes_ < huge_page ? page_bytes : huge_page;
+  const std::uint64_t alignment = capacity_bytes_ < huge_page() ? page_bytes : huge_page();
   // The last page is never committed: it catches overruns, and it keeps the kernel from merging
   // this mapping with a neighbour, from which huge_page_bytes() could not tell it apart.
   reserved_bytes_ = capacity_bytes_ + alignment;
@@ -66,8 +79,8 @@ void Arena::commit(std::uint64_t bytes) {
   committed_bytes_ = wanted_bytes;
   // A kernel without huge pages refuses the advice. The memory works all the same, and
   // huge_page_bytes() reports it. The remainder must not become a huge page, which would take up to
-  // 2 MiB too much.
-  const std::uint64_t huge_bytes = round_down(wanted_bytes, huge_page);
+  // such a page too much.
+  const std::uint64_t huge_bytes = round_down(wanted_bytes, huge_page());
   if (huge_bytes != 0) madvise(data_, huge_bytes, MADV_HUGEPAGE);
   if (huge_bytes != wanted_bytes) {
     madvise(data_ + huge_bytes, wanted_bytes - huge_bytes, MADV_NOHUGEPAGE);

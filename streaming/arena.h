@@ -1,7 +1,7 @@
 // Anonymous memory that can grow and shrink at its end without moving.
 //
 // An arena reserves addresses for its whole capacity (which costs nothing) and memory only for its
-// first committed_bytes(). Whole 2 MiB stretches ask for huge pages; the rest at the end does not,
+// first committed_bytes(). Whole huge pages are asked for as such; the rest at the end is not,
 // so an arena never takes more memory than was committed.
 //
 // Threads: nothing may run beside commit(). discard() may run while other bytes are in use.
@@ -27,11 +27,12 @@ class Arena {
   // refuses.
   void commit(std::uint64_t bytes);
 
-  // Returns the memory of bytes [begin, end) to the system at once; both are multiples of 4096, at
-  // most committed_bytes(). The bytes stay usable and are zero when they are touched again.
+  // Returns the memory of bytes [begin, end) to the system at once; both are multiples of
+  // page_bytes, at most committed_bytes(). The bytes stay usable and are zero when they are touched
+  // again.
   void discard(std::uint64_t begin, std::uint64_t end);
 
-  // Aligned to 4096 bytes; to 2 MiB when the capacity is at least 2 MiB.
+  // Aligned to a page; to a huge page (mostly 2 MiB) when the capacity is at least one.
   std::byte* data() const { return data_; }
   std::span<std::byte> bytes() const { return {data_, committed_bytes_}; }
   std::uint64_t committed_bytes() const { return committed_bytes_; }

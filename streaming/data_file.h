@@ -43,8 +43,8 @@ class DataFile {
   bool is_direct() const { return is_direct_; }
   const std::string& refusal() const { return refusal_; }
 
-  // Offsets, lengths and buffer addresses of reads must be multiples of this many bytes: 4096, or
-  // more when statx(STATX_DIOALIGN) asks for more.
+  // Offsets, lengths and buffer addresses of reads must be multiples of this many bytes: a page,
+  // or more when statx(STATX_DIOALIGN) asks for more.
   std::uint64_t alignment() const { return alignment_; }
 
   // The size at this moment; less than bytes() when the file was truncated in use.

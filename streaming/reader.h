@@ -56,7 +56,7 @@ class Reader {
   // The files, in the order in which requests number them.
   virtual std::span<const ReaderFile> files() const = 0;
 
-  // The alignment of requests, in bytes: a multiple of 4096 that suits every file.
+  // The alignment of requests, in bytes: a multiple of page_bytes that suits every file.
   virtual std::uint64_t alignment() const = 0;
 
   // Announces the buffers of slots 0, 1, ... (`slot_bytes` each, one after the other) before the
@@ -89,7 +89,7 @@ class Reader {
   // be as long as the whole ring. false: it may, and it keeps pages that are in use for longer.
   virtual void keep_to_requests(bool /*strictly*/) {}
 
-  // Drops pages that a read has brought in; offset and bytes are multiples of 4096.
+  // Drops pages that a read has brought in; offset and bytes are multiples of page_bytes.
   virtual void discard(std::uint32_t /*file*/, std::uint64_t /*offset*/, std::uint64_t /*bytes*/) {}
 
   // Whether the file still has at least `end` bytes. Bytes beyond its end must not be touched.

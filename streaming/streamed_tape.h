@@ -51,8 +51,9 @@ struct TapeOptions {
 // What a tape will allocate.
 struct TapePlan {
   Residency residency;  // its bytes are bytes of memory, padding included
-  // Memory of the pinned segments, a multiple of 4096 and at most the budget. It is anonymous, or
-  // page cache if is_in_page_cache (then this is an upper bound, as neighbours share pages).
+  // Memory of the pinned segments, a multiple of page_bytes and at most the budget. It is
+  // anonymous, or page cache if is_in_page_cache (then this is an upper bound, as neighbours share
+  // pages).
   std::uint64_t pinned_bytes = 0;
   std::uint64_t slot_bytes = 0;  // the longest segment, padded to the alignment of reads
   // Memory of the ring, of the same kind. When nothing is streamed, a ring of buffers is used only

@@ -11,6 +11,7 @@
 #include <string>
 #include <utility>
 
+#include "base/page.h"
 #include "kernels/dequantise.h"
 #include "kernels/kernel_table.h"
 #include "tests/cached_tokens.h"
@@ -416,7 +417,8 @@ TEST_CASE("bytes are those of the numbers: at most four a row beyond the element
         const std::size_t elements = s.key_dim + (s.keys_hold_values ? 0 : s.value_dim);
         expected += positions * s.kv_heads * (element * elements + padding + scales);
       }
-      CHECK(kvcache::bytes(config) == (expected + 4095) / 4096 * 4096);
+      const std::size_t page = base::page_bytes;
+      CHECK(kvcache::bytes(config) == (expected + page - 1) / page * page);
     }
   }
   CacheConfig yi = {std::vector(48, LayerShape{4, 128, 128, 0}), 4096};

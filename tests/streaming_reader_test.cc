@@ -216,7 +216,7 @@ TEST_CASE("several files, several segments held, a pinned part that changes") {
       }
       const std::uint64_t budget_bytes = random() % 4'000'000;
       tape.limit_pinned_bytes(budget_bytes);
-      if (io != Io::mmap) REQUIRE(tape.pinned_bytes() <= round_up(budget_bytes, 4096));
+      if (io != Io::mmap) REQUIRE(tape.pinned_bytes() <= round_up(budget_bytes, page_bytes));
     }
   }
 }

@@ -5,6 +5,7 @@
 #include <limits>
 #include <numeric>
 
+#include "base/page.h"
 #include "core/model/families.h"
 #include "core/plan/planned_model.h"
 #include "topology/machine.h"
@@ -35,7 +36,7 @@ const Budget no_budget{std::uint64_t{1} << 60U, "the plan of another model"};
 constexpr std::uint64_t stack_bytes = 128 * KiB;  // that a thread touches
 // Pages of code that first run with the engine: measured, rounded up.
 constexpr std::uint64_t code_to_come_bytes = 2176 * KiB;
-constexpr std::uint64_t page_bytes = 4096, page_entry_bytes = 8;
+constexpr std::uint64_t page_entry_bytes = 8;
 // By so much the baseline differs between two runs of one program: pages of code that happen to be
 // mapped. A budget that is recommended must do in the next run, too.
 constexpr std::uint64_t baseline_scatter_bytes = MiB;
@@ -307,13 +308,13 @@ class Planner {
     return lines;
   }
 
-  // Page tables for pages of 4 KiB; huge pages need fewer entries. `rest_bytes` is everything but
+  // Page tables for small pages; huge pages need fewer entries. `rest_bytes` is everything but
   // weights. A mapping keeps tables for everything that it ever touched, even for pages that were
   // given back.
   static std::uint64_t page_table_bytes(std::uint64_t rest_bytes, const streaming::TapePlan& tape) {
     const std::uint64_t weights =
         tape.is_in_page_cache ? tape.pinned_bytes + tape.streamed_bytes : tape.peak_bytes();
-    return (rest_bytes + weights) / page_bytes * page_entry_bytes;
+    return (rest_bytes + weights) / base::page_bytes * page_entry_bytes;
   }
 
   streaming::TapePlan tape_plan(const model::WeightLayout& layout,

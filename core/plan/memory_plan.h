@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/page.h"
 #include "core/error.h"
 #include "kvcache/kv_cache.h"
 #include "streaming/choose_reader.h"
@@ -94,7 +95,7 @@ struct RunSettings {
 
 struct Request : RunSettings {
   unsigned threads = 1;
-  std::uint64_t alignment = 4096;  // the reader reads multiples of this many bytes
+  std::uint64_t alignment = base::page_bytes;  // the reader reads multiples of this many bytes
 };
 
 // The most memory that the run may use, and where that limit comes from: "memory cgroup /a
