@@ -1,20 +1,41 @@
 #include "kernels/kernel_table.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #ifdef SLUICE_HAVE_X86_TIERS
 #include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 #endif
+#ifdef SLUICE_HAVE_ARM_TIERS
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+
+#include "kernels/arm_tiers.h"
+#endif
 
 namespace sluice::kernels {
 namespace {
 
-constexpr std::array<Isa, 4> all_isas = {Isa::scalar, Isa::avx2, Isa::avx512, Isa::amx};
+constexpr std::array all_isas = {Isa::scalar, Isa::avx2,    Isa::avx512, Isa::amx,
+                                 Isa::neon,   Isa::dotprod, Isa::i8mm};
+
+void fill_scalar(KernelTable& table) {
+  fill_matmul_scalar(table.matmul);
+  fill_quantise_scalar(table.quantise);
+  fill_encode_scalar(table.encode);
+  fill_vector_ops_scalar(table.vector_ops);
+  fill_attention_scalar(table.attention);
+  fill_kv_rows_scalar(table.kv_rows);
+  fill_convolution_scalar(table.convolution);
+  fill_recurrence_scalar(table.recurrence);
+  fill_peak_scalar(table.peak);
+}
 
 #ifdef SLUICE_HAVE_X86_TIERS
 
@@ -55,10 +76,11 @@ bool may_use_tiles() {
 #endif
 }
 
-Isa detect() {
-  if (!has_avx2()) return Isa::scalar;
-  if (!has_avx512()) return Isa::avx2;
-  return has_amx() && may_use_tiles() ? Isa::amx : Isa::avx512;
+std::vector<Isa> detect() {
+  if (!has_avx2()) return {Isa::scalar};
+  if (!has_avx512()) return {Isa::scalar, Isa::avx2};
+  if (!has_amx() || !may_use_tiles()) return {Isa::scalar, Isa::avx2, Isa::avx512};
+  return {Isa::scalar, Isa::avx2, Isa::avx512, Isa::amx};
 }
 
 // Why a tier that the CPU supports is not offered, for messages; empty for other tiers.
@@ -98,43 +120,79 @@ void fill_amx(KernelTable& table) {
   fill_peak_amx(table.peak);
 }
 
-#else
+// Overwrites the kernels of lower tiers.
+void fill_tier(Isa isa, KernelTable& table) {
+  if (isa == Isa::avx2) fill_avx2(table);
+  if (isa == Isa::avx512) fill_avx512(table);
+  if (isa == Isa::amx) fill_amx(table);
+}
+
+#elif defined(SLUICE_HAVE_ARM_TIERS)
+
+// Every CPU of aarch64 that runs Linux has NEON.
+std::vector<Isa> detect() {
+  const bool has_dotprod = (::getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
+  const bool has_i8mm = (::getauxval(AT_HWCAP2) & HWCAP2_I8MM) != 0;
+  if (!has_dotprod) return {Isa::scalar, Isa::neon};
+  if (!has_i8mm) return {Isa::scalar, Isa::neon, Isa::dotprod};
+  return {Isa::scalar, Isa::neon, Isa::dotprod, Isa::i8mm};
+}
 
 std::string_view refusal(Isa) {
   return "";
 }
-Isa detect() {
-  return Isa::scalar;
+
+void fill_neon(KernelTable& table) {
+  fill_matmul_neon(table.matmul);
+  fill_quantise_neon(table.quantise);
+  fill_encode_neon(table.encode);
+  fill_vector_ops_neon(table.vector_ops);
+  fill_attention_neon(table.attention);
+  fill_kv_rows_neon(table.kv_rows);
+  fill_convolution_neon(table.convolution);
+  fill_recurrence_neon(table.recurrence);
+  fill_peak_neon(table.peak);
 }
-void fill_avx2(KernelTable&) {}
-void fill_avx512(KernelTable&) {}
-void fill_amx(KernelTable&) {}
+
+// Overwrites the kernels of lower tiers.
+void fill_tier(Isa isa, KernelTable& table) {
+  if (isa == Isa::neon) fill_neon(table);
+  if (isa == Isa::dotprod) {
+    fill_matmul_dotprod(table.matmul);
+    fill_peak_dotprod(table.peak);
+  }
+  if (isa == Isa::i8mm) {
+    fill_matmul_i8mm(table.matmul);
+    fill_peak_i8mm(table.peak);
+  }
+}
+
+#else
+
+std::vector<Isa> detect() {
+  return {Isa::scalar};
+}
+std::string_view refusal(Isa) {
+  return "";
+}
+void fill_tier(Isa, KernelTable&) {}
 
 #endif
 
-KernelTable table_of_tier(Isa isa) {
-  KernelTable table{};
-  table.isa = isa;
-  fill_matmul_scalar(table.matmul);
-  fill_quantise_scalar(table.quantise);
-  fill_encode_scalar(table.encode);
-  fill_vector_ops_scalar(table.vector_ops);
-  fill_attention_scalar(table.attention);
-  fill_kv_rows_scalar(table.kv_rows);
-  fill_convolution_scalar(table.convolution);
-  fill_recurrence_scalar(table.recurrence);
-  fill_peak_scalar(table.peak);
-  if (isa == Isa::scalar) return table;
-  fill_avx2(table);
-  if (isa == Isa::avx2) return table;
-  fill_avx512(table);
-  if (isa == Isa::avx512) return table;
-  fill_amx(table);
-  return table;
+bool is_offered(Isa isa) {
+  const std::span<const Isa> offered = offered_isas();
+  return std::find(offered.begin(), offered.end(), isa) != offered.end();
 }
 
+// The table of a tier that is offered: without the instructions of a tier, even the code that fills
+// its table must not run.
 KernelTable make_table(Isa isa) {
-  KernelTable table = table_of_tier(isa);
+  KernelTable table{};
+  table.isa = isa;
+  fill_scalar(table);
+  for (const Isa each : offered_isas()) {
+    if (each <= isa) fill_tier(each, table);
+  }
   table.matmul.prefetch = chosen_prefetch();
   return table;
 }
@@ -142,8 +200,8 @@ KernelTable make_table(Isa isa) {
 // The tiers this CPU can run, separated by `|`.
 std::string available_names() {
   std::string names;
-  for (const Isa isa : all_isas) {
-    if (isa <= highest_isa()) names += (names.empty() ? "" : "|") + std::string(isa_name(isa));
+  for (const Isa isa : offered_isas()) {
+    names += (names.empty() ? "" : "|") + std::string(isa_name(isa));
   }
   return names;
 }
@@ -155,7 +213,7 @@ Isa chosen_isa() {
   std::string_view reason;
   for (const Isa isa : all_isas) {
     if (name != isa_name(isa)) continue;
-    if (isa <= highest_isa()) return isa;
+    if (is_offered(isa)) return isa;
     reason = refusal(isa);
   }
   throw std::invalid_argument("SLUICE_ISA=" + std::string(name) +
@@ -175,26 +233,33 @@ std::string_view isa_name(Isa isa) {
       return "avx512";
     case Isa::amx:
       return "amx";
+    case Isa::neon:
+      return "neon";
+    case Isa::dotprod:
+      return "dotprod";
+    case Isa::i8mm:
+      return "i8mm";
   }
   return "unknown";
 }
 
+std::span<const Isa> offered_isas() {
+  static const std::vector<Isa> isas = detect();
+  return isas;
+}
+
 Isa highest_isa() {
-  static const Isa isa = detect();
-  return isa;
+  return offered_isas().back();
 }
 
 const KernelTable& kernel_table(Isa isa) {
-  if (isa > highest_isa()) {
+  if (!is_offered(isa)) {
     throw std::invalid_argument("this CPU cannot run " + std::string(isa_name(isa)) + " kernels" +
                                 std::string(refusal(isa)) + "; it offers " + available_names());
   }
   static const std::array<KernelTable, all_isas.size()> tables = [] {
     std::array<KernelTable, all_isas.size()> made{};
-    for (const Isa each : all_isas) {
-      // Without the instructions of a tier, even the code that fills its table must not run.
-      if (each <= highest_isa()) made[static_cast<std::size_t>(each)] = make_table(each);
-    }
+    for (const Isa each : offered_isas()) made[static_cast<std::size_t>(each)] = make_table(each);
     return made;
   }();
   return tables[static_cast<std::size_t>(isa)];

@@ -7,6 +7,7 @@
 // results. Tests check that.
 #pragma once
 
+#include <span>
 #include <string_view>
 
 #include "kernels/attention.h"
@@ -21,10 +22,11 @@
 
 namespace sluice::kernels {
 
-// Each tier includes the instructions of those before it.
-enum class Isa { scalar, avx2, avx512, amx };
+// The tiers of x86-64, then those of aarch64. Each includes the instructions of those before it on
+// its architecture, and both have scalar.
+enum class Isa { scalar, avx2, avx512, amx, neon, dotprod, i8mm };
 
-std::string_view isa_name(Isa isa);  // "scalar", "avx2", "avx512", "amx"
+std::string_view isa_name(Isa isa);  // "scalar", "avx2", ...
 
 struct KernelTable {
   Isa isa = Isa::scalar;
@@ -39,16 +41,19 @@ struct KernelTable {
   PeakKernels peak;
 };
 
-// The highest tier this CPU and operating system can run. On Linux a process has to request the
-// tile registers of AMX: the first call does that, for all threads. If Linux refuses, AMX is not
-// offered.
+// The tiers that this CPU and operating system can run, scalar first and the highest last. On Linux
+// a process has to request the tile registers of AMX: the first call does that, for all threads. If
+// Linux refuses, AMX is not offered.
+std::span<const Isa> offered_isas();
+
+// The last of these.
 Isa highest_isa();
 
 // The table of one tier. Throws std::invalid_argument when this CPU cannot run it.
 const KernelTable& kernel_table(Isa isa);
 
 // The table in use: the highest tier, or the one that the environment variable SLUICE_ISA names
-// (scalar|avx2|avx512|amx). Throws std::invalid_argument when it names no tier or one this CPU
+// (as isa_name() has it). Throws std::invalid_argument when it names no tier or one this CPU
 // lacks. Both functions throw what chosen_prefetch() does.
 const KernelTable& kernel_table();
 

@@ -2,17 +2,13 @@
 // function of each part (kernels/matmul_dispatch.h).
 #include <type_traits>
 
+#include "kernels/arm_tiers.h"
 #include "kernels/formats/all.h"
 #include "kernels/matmul.h"
 
 namespace sluice::kernels {
 
 using MatmulKernel = std::remove_pointer_t<decltype(MatmulKernels::kernel)>;
-
-MatmulKernel multiply_avx2_0, multiply_avx2_1, multiply_avx2_2, multiply_avx2_3, multiply_avx2_4,
-    multiply_avx2_5;
-MatmulKernel multiply_avx512vnni_0, multiply_avx512vnni_1, multiply_avx512vnni_2,
-    multiply_avx512vnni_3, multiply_avx512vnni_4, multiply_avx512vnni_5;
 
 namespace {
 
@@ -26,16 +22,24 @@ void multiply(const WeightRows& w, const Activations& x, float* y, std::size_t y
 
 }  // namespace
 
-void fill_matmul_avx2(MatmulKernels& table) {
-  table = {multiply<multiply_avx2_0, multiply_avx2_1, multiply_avx2_2, multiply_avx2_3,
-                    multiply_avx2_4, multiply_avx2_5>,
-           true};
-}
+// Declares the parts of a tier, and defines the function that puts them into a table.
+#define SLUICE_JOIN_PARTS(tier)                                                                    \
+  MatmulKernel multiply_##tier##_0, multiply_##tier##_1, multiply_##tier##_2, multiply_##tier##_3, \
+      multiply_##tier##_4, multiply_##tier##_5;                                                    \
+  void fill_matmul_##tier(MatmulKernels& table) {                                                  \
+    table = {multiply<multiply_##tier##_0, multiply_##tier##_1, multiply_##tier##_2,               \
+                      multiply_##tier##_3, multiply_##tier##_4, multiply_##tier##_5>,              \
+             true};                                                                                \
+  }
 
-void fill_matmul_avx512vnni(MatmulKernels& table) {
-  table = {multiply<multiply_avx512vnni_0, multiply_avx512vnni_1, multiply_avx512vnni_2,
-                    multiply_avx512vnni_3, multiply_avx512vnni_4, multiply_avx512vnni_5>,
-           true};
-}
+#ifdef SLUICE_HAVE_X86_TIERS
+SLUICE_JOIN_PARTS(avx2)
+SLUICE_JOIN_PARTS(avx512vnni)
+#endif
+#ifdef SLUICE_HAVE_ARM_TIERS
+SLUICE_JOIN_PARTS(neon)
+SLUICE_JOIN_PARTS(dotprod)
+SLUICE_JOIN_PARTS(i8mm)
+#endif
 
 }  // namespace sluice::kernels

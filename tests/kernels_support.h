@@ -24,20 +24,16 @@ inline constexpr double epsilon = std::numeric_limits<float>::epsilon();
 inline constexpr float infinity = std::numeric_limits<float>::infinity();
 inline constexpr float not_a_number = std::numeric_limits<float>::quiet_NaN();
 
-// All tiers that this machine can run above scalar.
-inline std::vector<kernels::Isa> tiers_above_scalar() {
-  std::vector<kernels::Isa> isas;
-  for (const kernels::Isa isa : {kernels::Isa::avx2, kernels::Isa::avx512, kernels::Isa::amx}) {
-    if (isa <= kernels::highest_isa()) isas.push_back(isa);
-  }
-  return isas;
+// All tiers that this machine can run.
+inline std::vector<kernels::Isa> all_tiers() {
+  const auto offered = kernels::offered_isas();
+  return {offered.begin(), offered.end()};
 }
 
-// And scalar.
-inline std::vector<kernels::Isa> all_tiers() {
-  std::vector<kernels::Isa> isas = tiers_above_scalar();
-  isas.insert(isas.begin(), kernels::Isa::scalar);
-  return isas;
+// But scalar.
+inline std::vector<kernels::Isa> tiers_above_scalar() {
+  const auto offered = kernels::offered_isas().subspan(1);
+  return {offered.begin(), offered.end()};
 }
 
 // The names of the tiers that tests of whole models run on. The sanitizers see every tier in the

@@ -8,5 +8,7 @@ namespace sluice::test {
 
 extern const char* const source_folder;
 extern const char* const program_path;  // built before the tests that say RUNS_PROGRAM
+// What runs a program of this build, where the machine itself cannot; empty where it can.
+extern const char* const emulator;
 
 }  // namespace sluice::test

@@ -133,7 +133,7 @@ int run_machine(const MachineOptions& options) {
   if (kernels::highest_isa() == kernels::Isa::scalar) {
     warn(
         "this processor has none of the instruction sets that sluice has fast kernels for (AVX2, "
-        "AVX-512, AMX); everything works, many times slower");
+        "AVX-512, AMX, NEON); everything works, many times slower");
   }
   write_output(options.json ? json_text(to_json(machine, threads))
                             : fit_terminal(to_table(machine, threads)));

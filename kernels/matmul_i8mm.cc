@@ -1,0 +1,64 @@
+// The matrix product for Armv8.6, or Armv8.2 with its matrix products of bytes: one instruction
+// multiplies eight weights of two rows with the activations of two columns. A panel that is
+// unpacked for more than a few columns is therefore kept as [8 weights][row]; few columns are
+// multiplied as in dotprod.
+#include "kernels/matmul_sdot.h"
+
+namespace sluice::kernels {
+namespace {
+
+constexpr int columns_at_once = 6;
+constexpr int row_pairs = static_cast<int>(panel_rows) / 2;
+
+// Interleaves each two groups of four weights, so that those of a row lie together.
+inline void arrange(std::uint8_t (&q)[k_block / 4][panel_rows][4]) {
+  for (std::size_t g = 0; g < k_block / 4; g += 2) {
+    const I32x16 even = load_words(q[g]), odd = load_words(q[g + 1]);
+    const auto row = [&](int i, bool is_high) {
+      return is_high ? vzip2q_u32(even.v[i], odd.v[i]) : vzip1q_u32(even.v[i], odd.v[i]);
+    };
+    store(q[g], I32x16{{row(0, false), row(0, true), row(1, false), row(1, true)}});
+    store(q[g + 1], I32x16{{row(2, false), row(2, true), row(3, false), row(3, true)}});
+  }
+}
+
+template <int columns, int groups, typename Format, typename Panel>
+inline void dot_groups(const Panel& p, std::size_t group, const std::int8_t* const* q,
+                       I32x16 (&dot)[columns]) {
+  constexpr int column_pairs = (columns + 1) / 2;
+  int32x4_t sum[column_pairs][row_pairs];  // of two rows, each with two columns
+  for (auto& of_columns : sum) {
+#pragma GCC unroll 8
+    for (int32x4_t& of_rows : of_columns) of_rows = vdupq_n_s32(0);
+  }
+#pragma GCC unroll 4
+  for (int g = 0; g < groups; g += 2) {
+    int8x16_t a[column_pairs];
+#pragma GCC unroll 3
+    for (int c = 0; c < column_pairs; ++c) {
+      const int second = 2 * c + 1 < columns ? 2 * c + 1 : 2 * c;
+      a[c] = vcombine_s8(vld1_s8(q[2 * c] + 4 * (group + g)), vld1_s8(q[second] + 4 * (group + g)));
+    }
+    const std::uint8_t* w = p.q[group + g][0];
+#pragma GCC unroll 8
+    for (int r = 0; r < row_pairs; ++r) {
+      const int8x16_t rows = signed_bytes_of(load_128(w + 16 * r));
+#pragma GCC unroll 3
+      for (int c = 0; c < column_pairs; ++c) sum[c][r] = vmmlaq_s32(sum[c][r], rows, a[c]);
+    }
+  }
+#pragma GCC unroll 6
+  for (int c = 0; c < columns; ++c) {
+#pragma GCC unroll 4
+    for (int i = 0; i < registers; ++i) {
+      const int32x4_t low = sum[c / 2][2 * i], high = sum[c / 2][2 * i + 1];
+      dot[c].v[i] =
+          vreinterpretq_u32_s32(c % 2 == 0 ? vuzp1q_s32(low, high) : vuzp2q_s32(low, high));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace sluice::kernels
+
+#include "kernels/matmul_panels_neon.h"
