@@ -32,6 +32,11 @@ void decode(const SmallBlock<count>& b, float* out) {
   }
 }
 
+template <typename Format, int count>
+void decode(const FineBlock<count>& b, float* out) {
+  for (int k = 0; k < b.weights; ++k) out[k] = b.d[k / 16] * static_cast<float>(b.q[k]);
+}
+
 template <typename Format>
 void decode_blocks(const std::byte* blocks, std::size_t columns, float* out) {
   using Block = typename Format::Block;
@@ -90,6 +95,13 @@ float half_of_e8m0(std::uint8_t e) {
   const std::uint32_t bits =
       e < 2 ? std::uint32_t{0x200000} << e : static_cast<std::uint32_t>(e - 1) << 23;
   return std::bit_cast<float>(bits);
+}
+
+float half_of_ue4m3(std::uint8_t e) {
+  const std::uint32_t code = e & 127, exponent = code >> 3;
+  if (code == 127) return 0;
+  if (exponent == 0) return static_cast<float>(code) * 0x1p-10f;
+  return std::bit_cast<float>((exponent + 119) << 23 | (code & 7) << 20);
 }
 
 std::uint16_t float_to_half(float value) {

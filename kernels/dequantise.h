@@ -19,4 +19,8 @@ std::uint16_t float_to_half(float value);  // rounds to nearest even; overflow g
 // 2^(e - 128), half of the scale that an exponent of MXFP4 stands for: the factor of doubled_e2m1.
 float half_of_e8m0(std::uint8_t e);
 
+// Half of the float of eight bits (E4M3, without its sign) that is a scale of NVFP4: the factor of
+// doubled_e2m1. The one code that is no number counts as 0.
+float half_of_ue4m3(std::uint8_t e);
+
 }  // namespace sluice::kernels

@@ -13,10 +13,13 @@
 
 namespace sluice::kernels {
 
+// The largest magnitude that a block of NVFP4 holds: E2M1 ends at 6, and E4M3 at 448.
+inline constexpr float largest_nvfp4 = 6 * 448;
+
 // Encodes `columns` values, a multiple of the elements per block, as row_bytes(type, columns) bytes
 // at `blocks` (no alignment needed). Values must be finite, and at most 65504 in magnitude if the
-// format has half floats. `importance` is null or has `columns` finite values that are not
-// negative. Uses the kernels of kernel_table().
+// format has half floats, or largest_nvfp4. `importance` is null or has `columns` finite values
+// that are not negative. Uses the kernels of kernel_table().
 void encode(BlockType type, const float* values, std::size_t columns, const float* importance,
             std::byte* blocks);
 

@@ -140,19 +140,23 @@ struct SmallKernel : UnpacksSmall<Format> {
         sum[c][i] = _mm512_load_ps(sums + c * sums_stride + i * panel_rows);
       }
     }
-    for (std::size_t s = 0; s < weights / 32; ++s) {
+    constexpr int groups = Format::sub_block / 4;
+    for (std::size_t at = 0; at < weights / Format::sub_block; ++at) {
+      const std::size_t s = at / scales_of_32<Format>;
       __m512i dot[columns][panels];
 #pragma GCC unroll 8
       for (int c = 0; c < columns; ++c) {
         __m512i start = _mm512_setzero_si512();
-        if constexpr (Format::has_offset) start = _mm512_set1_epi32(Format::offsets(*x[c])[s]);
+        if constexpr (Format::has_offset) {
+          start = _mm512_set1_epi32(offset_dot<Format>(*x[c], at));
+        }
 #pragma GCC unroll 2
         for (int i = 0; i < panels; ++i) dot[c][i] = start;
       }
-      dot_groups<panels, columns, 8>(p, 8 * s, q, dot);
+      dot_groups<panels, columns, groups>(p, groups * at, q, dot);
 #pragma GCC unroll 2
       for (int i = 0; i < panels; ++i) {
-        const __m512 d = _mm512_load_ps(p[i].d[s]);
+        const __m512 d = _mm512_load_ps(p[i].d[at]);
 #pragma GCC unroll 8
         for (int c = 0; c < columns; ++c) {
           const __m512 scale = _mm512_mul_ps(d, _mm512_set1_ps(x[c]->d[s]));

@@ -37,10 +37,11 @@ struct alignas(64) IntegerPanel : BlockScales {
   float scale[16][panel_rows];  // of each sub-block, divided by the factor in q (scaled_up)
 };
 
-// Weights, scales and minima for formats with a float scale for each 32 weights (Q4_0 ... Q8_0).
+// Weights, scales and minima for formats with a float scale for each 32 weights (Q4_0 ... Q8_0),
+// of which the first eight are used, or for each 16 (NVFP4).
 struct alignas(64) SmallPanel {
   std::uint8_t q[k_block / 4][panel_rows][4];
-  float d[8][panel_rows], m[8][panel_rows];
+  float d[16][panel_rows], m[8][panel_rows];
 };
 
 struct alignas(64) FloatPanel {

@@ -166,22 +166,30 @@ struct FewSmallColumns {
     }
 #pragma GCC unroll 4
     for (int p = 0; p < panels; ++p) {
-      const SmallScales scales = Format::scales(streams.rows[p]);
-      DotSink<Format, 1, columns> sink(q);
+      const auto scales = scales_of_group<Format, group>(streams.rows[p]);
+      DotSink<Format, scales_of_32<Format>, columns> sink(q);
       Format::template weights_of<group>(streams.rows[p], sink);
 #pragma GCC unroll 8
       for (int c = 0; c < columns; ++c) {
-        add_group(scales, sink.dot(0, c), *x[c], at, sums.of[p][c]);
+#pragma GCC unroll 2
+        for (int n = 0; n < scales_of_32<Format>; ++n) {
+          add_dot(scale_of(scales, n), sink.dot(n, c), *x[c], at, n, sums.of[p][c]);
+        }
+        if constexpr (Format::has_min) {
+          sums.of[p][c] = multiply_add(scales.m, each(x[c]->d_sums[at]), sums.of[p][c]);
+        }
       }
     }
   }
 
-  [[gnu::always_inline]] static inline void add_group(const SmallScales& scales, I32x16 dot,
-                                                      const BlockA32& a, std::size_t at,
-                                                      F32x16& sum) {
-    if constexpr (Format::has_offset) dot = add(dot, each_dword(Format::offsets(a)[at]));
-    sum = multiply_add(to_float(dot), multiply(scales.d, each(a.d[at])), sum);
-    if constexpr (Format::has_min) sum = multiply_add(scales.m, each(a.d_sums[at]), sum);
+  // `nth` of the scales of 32 weights.
+  [[gnu::always_inline]] static inline void add_dot(F32x16 scale, I32x16 dot, const BlockA32& a,
+                                                    std::size_t at, int nth, F32x16& sum) {
+    if constexpr (Format::has_offset) {
+      const std::size_t sub_block = scales_of_32<Format> * at + static_cast<std::size_t>(nth);
+      dot = add(dot, each_dword(offset_dot<Format>(a, sub_block)));
+    }
+    sum = multiply_add(to_float(dot), multiply(scale, each(a.d[at])), sum);
   }
 };
 

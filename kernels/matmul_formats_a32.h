@@ -1,5 +1,5 @@
-// What formats with a float scale for each 32 weights share. Included by the file of each tier by
-// way of matmul_formats.h, which says what a format has.
+// What formats with a float scale for each 32 weights, or each 16, share. Included by the file of
+// each tier by way of matmul_formats.h, which says what a format has.
 #pragma once
 
 #include <utility>
@@ -12,6 +12,41 @@ namespace {
 struct SmallScales {
   F32x16 d, m;  // m only if the format has minima
 };
+
+// Of 32 weights, for formats with a scale for each 16.
+struct FineScales {
+  F32x16 d[2];
+};
+
+// How many scales 32 weights have.
+template <typename Format>
+constexpr int scales_of_32 = 32 / Format::sub_block;
+
+// The scales of a group of 32 weights of a block.
+template <typename Format, int group, typename Rows>
+inline auto scales_of_group(Rows& rows) {
+  if constexpr (scales_of_32<Format> == 1) {
+    return Format::scales(rows);
+  } else {
+    return Format::template scales<group>(rows);
+  }
+}
+inline F32x16 scale_of(const SmallScales& scales, int) {
+  return scales.d;
+}
+inline F32x16 scale_of(const FineScales& scales, int nth) {
+  return scales.d[nth];
+}
+
+// What the offset takes off the dot product with sub-block `at` of a block of activations.
+template <typename Format>
+inline std::int32_t offset_dot(const BlockA32& a, std::size_t at) {
+  if constexpr (scales_of_32<Format> == 1) {
+    return Format::offsets(a)[at];
+  } else {
+    return Format::offset_dot(a, at);
+  }
+}
 
 template <typename Sink>
 [[gnu::always_inline]] inline void sink_nibbles(const RowDwords& qs, Sink& sink) {
@@ -88,9 +123,12 @@ struct UnpacksSmall {
       for_each_group<Format>([&](auto group) __attribute__((always_inline)) {
         const std::size_t s = i * groups_of<Format> + group;
         Sink<Format, SmallPanel> sink{panel, 8 * s};
-        const SmallScales scales = Format::scales(rows);
+        const auto scales = scales_of_group<Format, group>(rows);
         Format::template weights_of<group>(rows, sink);
-        store(panel.d[s], scales.d);
+        constexpr int count_of_32 = scales_of_32<Format>;
+        for (int n = 0; n < count_of_32; ++n) {
+          store(panel.d[count_of_32 * s + static_cast<std::size_t>(n)], scale_of(scales, n));
+        }
         if constexpr (Format::has_min) store(panel.m[s], scales.m);
       });
     }

@@ -50,6 +50,18 @@ float add_block(const SmallBlock<count>& b, const ColumnA32& column, std::size_t
   return sum;
 }
 
+template <typename Format, int count>
+float add_block(const FineBlock<count>& b, const ColumnA32& column, std::size_t i, float sum) {
+  for (std::size_t s = 0; s < b.sub_blocks; ++s) {
+    const std::size_t sub_block = i * b.sub_blocks + s, at = sub_block % 16;
+    const BlockA32& a = column.blocks[sub_block / 16 * column.stride];
+    int dot = 0;
+    for (std::size_t k = 0; k < 16; ++k) dot += b.q[s * 16 + k] * a.q[at * 16 + k];
+    sum = std::fma(static_cast<float>(dot), b.d[s] * a.d[at / 2], sum);
+  }
+  return sum;
+}
+
 // Multiplies one block of weights after another with all columns. `form` returns a column of
 // activations in the form that the weights need.
 template <typename Format, typename Form>

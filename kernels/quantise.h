@@ -3,8 +3,8 @@
 // Two forms, one for each kind of weight block:
 //   grouped by 256 ("a256"): for Q2_K to Q6_K, IQ1_S to IQ3_S, IQ4_XS, TQ1_0 and TQ2_0, whose
 //   sub-block scales are integers;
-//   grouped by  32 ("a32"):  for Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, IQ4_NL, MXFP4, Q1_0 and Q2_0,
-//   with a float scale.
+//   grouped by  32 ("a32"):  for Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, IQ4_NL, MXFP4, NVFP4, Q1_0 and
+//   Q2_0, with a float scale.
 // A group has q[i] = round_to_nearest_even(x[i] * (n / max|x|)) in -127..127 and a scale d; x[i] is
 // approximately d q[i]. For a given n the best scale is
 // d = max|x| / n * sum(q x n / max|x|) / sum(q q). n is the element of `steps_of_largest` that,
@@ -47,6 +47,8 @@ struct alignas(64) BlockA32 {
   std::int32_t minus_8_sums[8];    // -8 times the sum of q, the offset of Q4_0
   std::int32_t minus_16_sums[8];   //                                     Q5_0, MXFP4
   std::int32_t minus_128_sums[8];  //                                     Q8_0, IQ4_NL
+  // -16 times the sum of the first 16 of each group (NVFP4).
+  std::int32_t minus_16_sums_of_first_16[8];
 };
 
 // One column of activations. blocks[i * stride] is block i: the activations from 256 i on. The

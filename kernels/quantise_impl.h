@@ -105,13 +105,15 @@ inline void quantise_a32(const float* x, std::size_t size, const ColumnA32& out)
     const F32x16 scale = broadcast(s.steps_of_1);
     BlockA32& block = out.blocks[g / 8 * out.stride];
     const std::size_t at = g % 8;
-    std::int32_t total = quantise_16(of_group, scale, block.q + at * group);
-    total += quantise_16(of_group + 16, scale, block.q + at * group + 16);
+    const std::int32_t first = quantise_16(of_group, scale, block.q + at * group);
+    const std::int32_t total =
+        first + quantise_16(of_group + 16, scale, block.q + at * group + 16);
     block.d[at] = s.d;
     block.d_sums[at] = s.d * static_cast<float>(total);
     block.minus_8_sums[at] = -8 * total;
     block.minus_16_sums[at] = -16 * total;
     block.minus_128_sums[at] = -128 * total;
+    block.minus_16_sums_of_first_16[at] = -16 * first;
   }
 }
 

@@ -17,6 +17,7 @@
 #include "core/sampling/model_defaults.h"
 #include "core/synth/synthetic_model.h"
 #include "tests/catch.h"
+#include "tests/model_content.h"
 #include "tests/temporary_folder.h"
 #include "tests/tensor_values.h"
 
@@ -441,7 +442,7 @@ TEST_CASE("a quantised file is the same bytes for any number of threads, and loa
   const gguf::Model before = gguf::Model::open(input);
   for (const char* name :
        {"Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q4_K_S", "Q4_0", "IQ4_XS", "IQ4_NL", "MXFP4", "BF16",
-        "Q2_K", "Q3_K_M", "IQ3_M", "TQ1_0", "TQ2_0", "Q1_0", "Q2_0"}) {
+        "Q2_K", "Q3_K_M", "IQ3_M", "NVFP4", "TQ1_0", "TQ2_0", "Q1_0", "Q2_0"}) {
     INFO(name);
     const fs::path one = folder.path() / "one.gguf", two = folder.path() / "two.gguf";
     quant::quantise_model(input, one, {name, {}, {1, {}}});
@@ -449,7 +450,7 @@ TEST_CASE("a quantised file is the same bytes for any number of threads, and loa
     CHECK(report.warnings.empty());
     CHECK(content(one) == content(two));
     const gguf::Model after = gguf::Model::open(two);
-    CHECK(after.tensors().size() == before.tensors().size());
+    CHECK((after.tensors().size() == before.tensors().size()) == (std::string(name) != "NVFP4"));
     CHECK(values_of(after, "output_norm.weight") == values_of(before, "output_norm.weight"));
     CHECK(quant::quantise_model(two, one, {"Q4_0"}).warnings.size() ==
           (std::string(name) == "BF16" || std::string(name) == "Q4_0" ? 0 : 1));
@@ -462,6 +463,50 @@ TEST_CASE("a quantised file is the same bytes for any number of threads, and loa
   }
   CHECK_THROWS_AS(quant::quantise_model(input, folder.path() / "x", {"Q9"}), UsageError);
   CHECK_FALSE(fs::exists(folder.path() / "x"));
+}
+
+TEST_CASE("NVFP4 has scales of whole matrices beside them, whatever the range of values") {
+  const test::TemporaryFolder folder;
+  const fs::path input = folder.path() / "in.gguf", output = folder.path() / "out.gguf";
+  synth::SyntheticModel("tiny-qwen3moe", "F32").write(input, 1, {});
+  for (const float size : {1.0f, 1e-4f, 3e4f}) {
+    INFO(size);
+    test::Content content(input);
+    for (const char* name : {"blk.0.attn_q.weight", "blk.1.ffn_up_exps.weight"}) {
+      for (float& value : content.values(name)) value *= size;
+    }
+    std::ranges::fill(content.values("blk.0.attn_k.weight"), 0.0f);
+    content.write(folder.path() / "changed.gguf");
+    const gguf::Model before = gguf::Model::open(folder.path() / "changed.gguf");
+    quant::quantise_model(folder.path() / "changed.gguf", output, {"NVFP4"});
+    const gguf::Model after = gguf::Model::open(output);
+    std::size_t scaled = 0;
+    for (const gguf::TensorInfo& tensor : after.tensors()) {
+      if (tensor.type != static_cast<std::uint32_t>(kernels::BlockType::nvfp4)) continue;
+      INFO(tensor.name);
+      const std::string name(tensor.name);
+      const std::string stem = name.substr(0, name.size() - std::string(".weight").size());
+      const std::vector<float> scales = values_of(after, stem + ".scale");
+      REQUIRE(scales.size() == tensor.dims[2]);
+      const std::vector<float> wanted = values_of(before, name), found = values_of(after, name);
+      const std::size_t each = found.size() / scales.size();
+      double error = 0, energy = 0;
+      for (std::size_t i = 0; i < found.size(); ++i) {
+        const double rest = double{scales[i / each]} * double{found[i]} - double{wanted[i]};
+        error += rest * rest;
+        energy += double{wanted[i]} * double{wanted[i]};
+      }
+      CHECK(error <= 0.012 * energy);
+      ++scaled;
+    }
+    CHECK(scaled > 10);
+    CHECK(after.find_tensor("token_embd.scale") == nullptr);
+    // What has its scales beside it already keeps them.
+    const fs::path again = folder.path() / "again.gguf";
+    quant::quantise_model(output, again, {"Q8_0"});
+    CHECK(values_of(gguf::Model::open(again), "blk.0.attn_q.scale") ==
+          values_of(after, "blk.0.attn_q.scale"));
+  }
 }
 
 TEST_CASE("a damaged model is refused by quantize, and nothing is written") {

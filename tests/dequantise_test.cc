@@ -179,7 +179,7 @@ constexpr Golden goldens[] = {
     {BlockType::iq3_s, 1, 0xc5271a47ea30b063},   {BlockType::iq2_s, 1, 0x021d5708bed68529},
     {BlockType::iq1_m, 55, 0xdb737f412b2376d7},  {BlockType::tq1_0, 53, 0xd706f6de5d9e0b03},
     {BlockType::tq2_0, 65, 0x3ee94f536ac51dbb},  {BlockType::q1_0, 1, 0x11f54dbbc78c48a5},
-    {BlockType::q2_0, 1, 0xf57ffda86e24ac65},
+    {BlockType::q2_0, 1, 0xf57ffda86e24ac65},    {BlockType::nvfp4, 0, 0xc83b201e14b97c47},
 };
 
 const Golden* golden_of(BlockType type) {

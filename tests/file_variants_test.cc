@@ -354,7 +354,41 @@ const std::vector<Pair> same_metadata = {
 };
 
 // And everything that is about tensors.
+// Doubles a matrix of all blocks, or of a stack the first half of the matrices.
+Change doubled(const std::string& stem) {
+  return in_all_blocks([=](Content& content, const std::string& block) {
+    if (!content.has(block + stem + ".weight")) return;
+    const std::span<float> all = content.values(block + stem + ".weight");
+    const bool is_stack = content.find(block + stem + ".weight").dims.size() > 2;
+    for (float& value : all.first(is_stack ? all.size() / 2 : all.size())) value *= 2;
+  });
+}
+
+// The same by a scale in a tensor beside it.
+Change doubled_beside(const std::string& stem, const std::string& suffix) {
+  return in_all_blocks([=](Content& content, const std::string& block) {
+    if (!content.has(block + stem + ".weight")) return;
+    const std::vector<std::uint64_t>& dims = content.find(block + stem + ".weight").dims;
+    const std::size_t matrices = dims.size() > 2 ? dims[2] : 1;
+    std::vector<float> scales(matrices, 1.0f), of_inputs(matrices, 0.3f);
+    std::fill_n(scales.begin(), (matrices + 1) / 2, 2.0f);
+    for (const auto& [name, values] : {std::pair(".scale", scales), {".input_scale", of_inputs}}) {
+      const auto bytes = std::as_bytes(std::span(values));
+      content.tensors.push_back(
+          {block + stem + suffix + name, {matrices}, 0, {bytes.begin(), bytes.end()}});
+    }
+  });
+}
+
 const std::vector<Pair> same_tensors = {
+    {"a scale beside a matrix", "tiny-llama", doubled("ffn_up"), doubled_beside("ffn_up", "")},
+    {"a scale beside a matrix with a bias", "tiny-llama-biased", doubled("attn_output"),
+     doubled_beside("attn_output", ".weight")},
+    {"scales of experts", "tiny-qwen3moe", doubled("ffn_up_exps"),
+     doubled_beside("ffn_up_exps", "")},
+    {"scales of experts' outputs", "tiny-qwen3moe", doubled("ffn_down_exps"),
+     doubled_beside("ffn_down_exps", "")},
+    {"scales of heads", "tiny-deepseek2", doubled("attn_k_b"), doubled_beside("attn_k_b", "")},
     {"gate and up in one", "tiny-llama", as_it_is, fuse_feed_forward},
     {"a head that is a copy of the table", "tiny-granite", as_it_is,
      [](Content& content) {

@@ -250,7 +250,7 @@ TEST_CASE("quantised mixtures of experts are as close to exact arithmetic as lla
 // flips, all positions behind it are far off too, so of a mixture those are compared that are not.
 TEST_CASE("every weight type is as close to exact arithmetic as llama.cpp is") {
   const std::vector<std::string> kinds = {"iq1_s", "iq1_m", "iq2_xxs", "iq2_xs", "iq2_s", "iq3_xxs",
-                                          "iq3_s", "tq1_0", "tq2_0",   "q1_0",   "q2_0"};
+                                          "iq3_s", "tq1_0", "tq2_0",   "q1_0",   "q2_0",  "nvfp4"};
   for (const std::string model : {"llama", "qwen35", "qwen3moe"}) {
     const auto distance = model == "qwen3moe" ? lower_quartile : mean;
     double logarithms = 0;

@@ -66,6 +66,9 @@ inline std::vector<std::byte> random_weights(const MatmulShape& shape, WeightBit
       case BlockType::mxfp4:
         block[0] = static_cast<std::byte>(118 + rng() % 4);
         break;
+      case BlockType::nvfp4:
+        for (int i = 0; i < 4; ++i) block[i] = static_cast<std::byte>(rng() % 24);
+        break;
       case BlockType::q4_1:
       case BlockType::q5_1:
       case BlockType::q4_k:

@@ -100,6 +100,7 @@ void Compute::add_held_rows(const Transposed& product) {
   const Matrix& w = product.w;
   const kernels::BlockTraits& block = kernels::traits(w.type);
   const HeldSlice& held = held_.front();
+  const float scale = w.scale.empty() ? 1 : w.scale.front();
   for_each((w.columns + piece - 1) / piece, [&](std::size_t, std::size_t begin, std::size_t end) {
     float weights[piece];
     for (std::size_t at = begin * piece; at < std::min(end * piece, w.columns); at += piece) {
@@ -109,7 +110,7 @@ void Compute::add_held_rows(const Transposed& product) {
         kernels::dequantise(w.type, blocks + r * w.row_bytes, size, weights);
         const float* x = product.x + held.slice->first_row + r;
         for (std::size_t c = 0; c < product.columns; ++c) {
-          ops().add_scaled(weights, x[c * product.x_stride], size,
+          ops().add_scaled(weights, scale * x[c * product.x_stride], size,
                            product.y + c * product.y_stride + at);
         }
       }
@@ -209,9 +210,10 @@ void Compute::multiply_rows(const HeldSlice& held, const topology::WorkRange& ra
   const std::size_t first = held.slice->first_row + range.begin;
   float* y = product.y + first;
   kernels_.matmul.multiply(rows, x, y, product.y_stride, scratch);
-  if (product.bias.empty()) return;
-  for (std::size_t c = 0; c < x.columns(); ++c) {
-    kernels_.vector_ops.add(product.bias.data() + first, range.size(), y + c * product.y_stride);
+  if (w.scale.empty() && product.bias.empty()) return;
+  for (std::size_t c = 0; c < x.columns(); ++c, y += product.y_stride) {
+    if (!w.scale.empty()) ops().scale(y, range.size(), w.scale.front());
+    if (!product.bias.empty()) ops().add(product.bias.data() + first, range.size(), y);
   }
 }
 

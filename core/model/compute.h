@@ -22,7 +22,7 @@
 
 namespace sluice::model {
 
-// A matrix product of the step: y[c * y_stride + r] = w[r] . x[c] (+ bias[r]).
+// A matrix product of the step: y[c * y_stride + r] = w[r] . x[c] (* scale of w) (+ bias[r]).
 struct Product {
   const Matrix* w;
   float* y;

@@ -86,6 +86,7 @@ Matrix WeightLayout::part_of_matrix(const std::string& name,
   matrix.place = first / rows_of_one;
   matrix.places = rows / rows_of_one;
   matrix.is_first_part = first % rows_of_one == 0;
+  matrix.scale = scale_beside(name, matrix.place, matrix.places);
   const std::size_t rows_max = std::max(
       slice_bytes_max_ / matrix.row_bytes / slice_row_unit * slice_row_unit, slice_row_unit);
   for (std::size_t row = 0; row < count; row += rows_max) {
@@ -96,6 +97,31 @@ Matrix WeightLayout::part_of_matrix(const std::string& name,
     segment_rows_.push_back({matrix.type, taken, columns});
   }
   return matrix;
+}
+
+// A file may keep a scale of a whole matrix in a tensor beside it, which NVFP4 needs: a number for
+// each matrix of the stack, or for all. What a block has declared itself, it applies itself
+// (Router). Scales of inputs are for hardware that quantises activations by them.
+Vector WeightLayout::scale_beside(const std::string& weight, std::size_t place,
+                                  std::size_t places) {
+  constexpr std::string_view suffix = ".weight", table = "token_embd.weight";
+  if (!weight.ends_with(suffix) || weight == table) return {};
+  for (const std::string& stem : {weight.substr(0, weight.size() - suffix.size()), weight}) {
+    if (has(stem + ".input_scale")) leave_aside(stem + ".input_scale");
+    const std::string name = stem + ".scale";
+    auto found = scales_.find(name);
+    const gguf::TensorInfo* tensor = model_.find_tensor(name);
+    const bool is_new = tensor != nullptr && !declared_.contains(name) && tensor->rank == 1 &&
+                        (tensor->dims[0] == 1 || tensor->dims[0] == places);
+    if (found == scales_.end() && is_new) {
+      found = scales_.emplace(name, vector(name, {tensor->dims[0]})).first;
+    }
+    if (found != scales_.end()) {
+      const Vector scales = found->second;
+      return scales.size() == 1 ? scales : scales.subspan(place, 1);
+    }
+  }
+  return {};
 }
 
 Matrix WeightLayout::rows_of_matrix(const std::string& name,

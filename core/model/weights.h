@@ -9,7 +9,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
+#include <map>
 #include <optional>
 #include <set>
 #include <span>
@@ -37,6 +39,9 @@ struct Slice {
   std::size_t rows;
 };
 
+// A small tensor, resident as floats. The data belongs to the WeightLayout it came from.
+using Vector = std::span<const float>;
+
 // y = W x, W of shape [rows][columns].
 struct Matrix {
   kernels::BlockType type = {};
@@ -47,12 +52,10 @@ struct Matrix {
   // The tensor in the file, whose header must outlive the matrix. A tensor may stack several
   // matrices, and a matrix may be declared in parts, each some of its rows.
   std::string_view tensor = {};
-  std::size_t place = 0, places = 1;  // index in the stack, and size of the stack
-  bool is_first_part = true;          // whether the first part of the rows of that matrix
+  std::size_t place = 0, places = 1;   // index in the stack, and size of the stack
+  bool is_first_part = true;           // whether the first part of the rows of that matrix
+  Vector scale = {};                   // one number that the product is multiplied with, or none
 };
-
-// A small tensor, resident as floats. The data belongs to the WeightLayout it came from.
-using Vector = std::span<const float>;
 
 class WeightLayout {
  public:
@@ -133,6 +136,7 @@ class WeightLayout {
   };
 
   const gguf::TensorInfo& declare(const std::string& name, std::initializer_list<std::size_t> dims);
+  Vector scale_beside(const std::string& weight, std::size_t place, std::size_t places);
   // The sum of count(turn) over turns [begin, end).
   template <typename F>
   std::size_t sum_turns(std::size_t begin, std::size_t end, F&& count) const;
@@ -154,6 +158,7 @@ class WeightLayout {
   std::vector<SegmentRows> segment_rows_;  // by turn
   std::vector<streaming::ExpertGroup> expert_groups_;
   std::vector<PendingVector> vectors_;
+  std::map<std::string, Vector, std::less<>> scales_;  // of matrices, by their own names
   std::set<std::string, std::less<>> declared_;
   std::vector<std::string> notes_;
 };

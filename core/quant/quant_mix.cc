@@ -81,6 +81,13 @@ BlockType LayerRule::type_for(const TensorPlace& place) const {
   return holds() ? type : otherwise;
 }
 
+BlockType dividing_type(BlockType type, std::uint64_t columns) {
+  while (columns % kernels::traits(type).elements_per_block != 0) {
+    type = kernels::traits(type).fallback;
+  }
+  return type;
+}
+
 QuantMix::QuantMix(std::string name, std::uint32_t file_type, BlockType base)
     : name_(std::move(name)),
       file_type_(file_type),
@@ -150,6 +157,9 @@ std::vector<QuantMix> QuantMix::stock() {
                                BlockType::q5_1, BlockType::q6_k, BlockType::mxfp4}) {
     add(std::string(kernels::traits(base).name), kernels::traits(base).file_type, base);
   }
+  // Without a scale of the whole table, which is read by row, NVFP4 would be a bad choice for it.
+  add("NVFP4", kernels::traits(BlockType::nvfp4).file_type, BlockType::nvfp4).embedding_ = {
+      BlockType::q6_k};
   // As gpt-oss is published: four bits for the experts, eight for all else.
   QuantMix& mxfp4_moe = mixes.emplace_back(
       QuantMix("MXFP4_MOE", kernels::traits(BlockType::mxfp4).file_type, BlockType::q8_0));
@@ -211,10 +221,7 @@ BlockType QuantMix::type_for(const TensorPlace& place) const {
     }
     return base_;
   };
-  BlockType type = wanted();
-  while (place.columns % kernels::traits(type).elements_per_block != 0)
-    type = kernels::traits(type).fallback;
-  return type;
+  return dividing_type(wanted(), place.columns);
 }
 
 }  // namespace sluice::quant

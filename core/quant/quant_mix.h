@@ -46,6 +46,9 @@ struct LayerRule {
   kernels::BlockType type_for(const TensorPlace& place) const;
 };
 
+// The format itself, or the next in its place whose blocks divide rows of `columns` weights.
+kernels::BlockType dividing_type(kernels::BlockType type, std::uint64_t columns);
+
 class QuantMix {
  public:
   // A mix by name, in any case: "Q4_K_M" and so on as llama.cpp names them; "pure-Q4_0" and so on

@@ -31,6 +31,14 @@ struct Conversion {
   std::span<const float> importance{};
 
   bool is_copy() const { return from == to && !change; }
+  std::uint64_t matrix_of(std::uint64_t row) const {
+    return rows_per_matrix > 0 ? row / rows_per_matrix : 0;
+  }
+  // Of the columns of a row; null: all count alike.
+  const float* importance_of(std::uint64_t row) const {
+    if (importance.empty()) return nullptr;
+    return importance.data() + matrix_of(row) % (importance.size() / columns) * columns;
+  }
 };
 
 class RowConverter {
@@ -46,7 +54,21 @@ class RowConverter {
   // lets through what `read` and `sink` throw.
   void convert(const Conversion& conversion, const ReadRows& read, const gguf::Writer::Sink& sink);
 
+  // The values of a row whose bytes are `in`, read and changed.
+  static void read_row(const Conversion& conversion, std::uint64_t row, const std::byte* in,
+                       std::vector<float>& values);
+  // Throws ModelError where a value is not finite, or where the format that it becomes cannot hold
+  // it.
+  static void check_values(const Conversion& conversion, const std::vector<float>& values);
+
+  // The largest magnitude of each matrix of the tensor, after the change. Takes memory and throws
+  // as convert() does.
+  std::vector<float> largest_magnitudes(const Conversion& conversion, const ReadRows& read);
+
  private:
+  // Reads the rows in pieces, and calls f(first, count) with those that are in input_.
+  template <typename F>
+  void for_each_piece(const Conversion& conversion, const ReadRows& read, F&& f);
   void convert_row(const Conversion& conversion, std::uint64_t row, const std::byte* in,
                    std::byte* out, std::vector<float>& values) const;
 

@@ -185,6 +185,21 @@ void set_scales(BlockMXFP4& block, float std_deviation, Random& random) {
       std::clamp(127 + exponent + static_cast<int>(bits.take(1)), 2, 254));
 }
 
+void set_scales(BlockNVFP4& block, float std_deviation, Random& random) {
+  // Of the scales next to the wanted one, one is drawn such that the mean of the squares is right.
+  const float wanted = std_deviation / rms_e2m1;
+  int below = 0;
+  while (below < 125 && half_of_ue4m3(static_cast<std::uint8_t>(below + 1)) <= wanted) ++below;
+  const float low = half_of_ue4m3(static_cast<std::uint8_t>(below));
+  const float high = half_of_ue4m3(static_cast<std::uint8_t>(below + 1));
+  Bits bits(random.next());
+  for (std::uint8_t& e : block.e) {
+    const float drawn = static_cast<float>(bits.take(16)) / 65536.0f;
+    const bool is_above = low * low + drawn * (high * high - low * low) < wanted * wanted;
+    e = static_cast<std::uint8_t>(below + (is_above ? 1 : 0));
+  }
+}
+
 // The scale of a format that needs no more than one: its random bits are valid, and of the given
 // root mean square about zero.
 std::uint16_t only_scale(float std_deviation, float rms, Random& random) {

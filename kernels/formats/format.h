@@ -9,8 +9,8 @@
 //   file_type         general.file_type of a file that is mostly of this format
 //   has_min           whether weights have minima
 //   can_encode        whether it has an encoder
-//   unpack(block)     the meaning of a block, as IntegerBlock or SmallBlock: what the
-//                     scalar kernels multiply, and what decoding and all other tiers are held to
+//   unpack(block)     the meaning of a block, as IntegerBlock, SmallBlock or FineBlock:
+//                     what the scalar kernels multiply, and what decoding and all other tiers are held to
 // and perhaps
 //   is_odd_at_end     whether the bytes that are no whole word are the last ones (packed_order.h)
 //   packed_at(at)     another order of the words of a packed block than that of the file
@@ -50,6 +50,16 @@ struct SmallBlock {
 
   int q[weights];
   float d, m;
+};
+
+// The same with a scale for each 16 weights.
+template <int count>
+struct FineBlock {
+  static constexpr ActivationForm form = ActivationForm::a32;
+  static constexpr int weights = count, sub_blocks = count / 16;
+
+  int q[weights];
+  float d[sub_blocks];
 };
 
 template <typename Format>
