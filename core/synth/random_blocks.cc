@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <utility>
 
 #include "kernels/dequantise.h"
 #include "kernels/formats/all.h"
@@ -207,39 +208,6 @@ std::uint16_t only_scale(float std_deviation, float rms, Random& random) {
   return float_to_half(jittered_signed(std_deviation / rms, bits));
 }
 
-void set_scales(BlockIQ2_XXS& block, float std_deviation, Random& random) {
-  block.d = only_scale(std_deviation, 53.4f, random);
-}
-void set_scales(BlockIQ2_XS& block, float std_deviation, Random& random) {
-  block.d = only_scale(std_deviation, 56.2f, random);
-}
-void set_scales(BlockIQ2_S& block, float std_deviation, Random& random) {
-  block.d = only_scale(std_deviation, 56.3f, random);
-}
-void set_scales(BlockIQ3_XXS& block, float std_deviation, Random& random) {
-  block.d = only_scale(std_deviation, 142.7f, random);
-}
-void set_scales(BlockIQ3_S& block, float std_deviation, Random& random) {
-  block.d = only_scale(std_deviation, 141.1f, random);
-}
-void set_scales(BlockIQ1_S& block, float std_deviation, Random& random) {
-  block.d = only_scale(std_deviation, 7.18f, random);
-}
-void set_scales(BlockTQ1_0& block, float std_deviation, Random& random) {
-  block.d = only_scale(std_deviation, 0.817f, random);
-}
-
-void set_scales(BlockIQ1_M& block, float std_deviation, Random& random) {
-  const unsigned d = only_scale(std_deviation, 7.18f, random);
-  for (unsigned i = 0; i < 4; ++i) {
-    block.scales[i] = static_cast<std::uint16_t>((block.scales[i] & 0xfff) | (d >> (4 * i)) << 12);
-  }
-}
-
-void set_scales(BlockQ1_0& block, float std_deviation, Random& random) {
-  block.d = only_scale(std_deviation, 1, random);
-}
-
 // The code 3 stands for 2, which quantisers do not write; 1, which takes its place, stands for 0.
 void clear_threes(std::uint8_t* codes, std::size_t size) {
   for (std::size_t i = 0; i < size; ++i) {
@@ -247,24 +215,49 @@ void clear_threes(std::uint8_t* codes, std::size_t size) {
   }
 }
 
-constexpr float rms_ternary = 0.707f;  // of -1, 0, 0 and 1
-
-void set_scales(BlockQ2_0& block, float std_deviation, Random& random) {
-  clear_threes(block.qs, sizeof block.qs);
-  block.d = only_scale(std_deviation, rms_ternary, random);
+// The root mean squares of random bits in formats whose one half, `d`, may have either sign.
+constexpr std::pair<BlockType, float> rms_of_types[] = {
+    {BlockType::iq2_xxs, 53.4f},  {BlockType::iq2_xs, 56.2f}, {BlockType::iq2_s, 56.3f},
+    {BlockType::iq3_xxs, 142.7f}, {BlockType::iq3_s, 141.1f}, {BlockType::iq1_s, 7.18f},
+    {BlockType::iq1_m, 7.18f},    {BlockType::tq1_0, 0.817f}, {BlockType::q1_0, 1},
+    {BlockType::q2_0, 0.707f},  // -1, 0, 0 and 1
+    {BlockType::tq2_0, 0.707f},
+};
+constexpr float rms_of(BlockType type) {
+  for (const auto& [known, rms] : rms_of_types) {
+    if (known == type) return rms;
+  }
+  return 0;  // a format with scales of its own
 }
 
-void set_scales(BlockTQ2_0& block, float std_deviation, Random& random) {
-  clear_threes(block.qs, sizeof block.qs);
-  block.d = only_scale(std_deviation, rms_ternary, random);
+template <typename Format, typename Block>
+void set_only_scale(Block& block, float std_deviation, Random& random) {
+  constexpr BlockType type = Format::type;
+  if constexpr (type == BlockType::q2_0 || type == BlockType::tq2_0) {
+    clear_threes(block.qs, sizeof block.qs);
+  }
+  const std::uint16_t d = only_scale(std_deviation, rms_of(type), random);
+  if constexpr (requires { block.d; }) {
+    block.d = d;
+  } else {  // IQ1_M has four bits of it in each of four words
+    for (unsigned i = 0; i < 4; ++i) {
+      block.scales[i] =
+          static_cast<std::uint16_t>((block.scales[i] & 0xfff) | (d >> (4 * i) & 15) << 12);
+    }
+  }
 }
 
-template <typename Block>
+template <typename Format>
 void fill_blocks(std::span<std::byte> out, float std_deviation, Random& random) {
+  using Block = typename Format::Block;
   random.fill(out);
   auto* blocks = reinterpret_cast<Block*>(out.data());
   for (std::size_t i = 0; i < out.size() / sizeof(Block); ++i) {
-    set_scales(blocks[i], std_deviation, random);
+    if constexpr (rms_of(Format::type) != 0) {
+      set_only_scale<Format>(blocks[i], std_deviation, random);
+    } else {
+      set_scales(blocks[i], std_deviation, random);
+    }
   }
 }
 
@@ -317,7 +310,7 @@ void fill_random_blocks(BlockType type, std::span<std::byte> out, float std_devi
     default:
       visit_format(type, [&]<typename Format>(Format) {
         if constexpr (!is_float<Format>) {
-          fill_blocks<typename Format::Block>(out, std_deviation, random);
+          fill_blocks<Format>(out, std_deviation, random);
         }
       });
   }
