@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <fmt/format.h>
 #include <system_error>
+#include <utility>
 
 #include "core/cli/files.h"
 #include "core/cli/interrupt.h"
@@ -74,27 +75,52 @@ CLI::App* add_quantize(CLI::App& program, QuantizeOptions& options) {
       "Formats vary by tensor as in llama.cpp's mixtures. The output appears when it is whole.\n\n"
       "Examples:\n"
       "  sluice quantize model-f16.gguf model-q4.gguf --quant Q4_K_M\n"
-      "  sluice quantize model-f16.gguf model-iq4.gguf --quant IQ4_XS --imatrix imatrix.gguf");
+      "  sluice quantize model-f16.gguf model-iq4.gguf --quant IQ4_XS --imatrix imatrix.gguf\n"
+      "  sluice quantize model-f16.gguf model-4g.gguf --target-size 4GiB --imatrix imatrix.gguf");
   command->add_option("IN.gguf", options.input, "The model to convert, best in F32, F16 or BF16")
       ->transform(named_model())
       ->required();
   command->add_option("OUT.gguf", options.output, "The file to write")->required();
   command
-      ->add_option("--quant", options.quant,
-                   "Format of the weights: Q8_0, Q6_K, Q5_K_M, Q4_K_M, Q4_K_S, Q4_0, Q4_1, Q5_0, "
-                   "Q5_1, IQ4_XS, IQ4_NL,\n"
-                   "MXFP4, MXFP4_MOE, F16, BF16 or F32; of fewer bits Q3_K_M, Q2_K, IQ3_M to "
-                   "IQ1_S (with\n"
-                   "--imatrix), TQ1_0, TQ2_0, Q2_0, Q1_0; pure-X uses X for all matrices")
-      ->type_name("TYPE")
-      ->required();
+      ->add_option(
+          "--quant", options.quant,
+          "Format of the weights: Q8_0, Q6_K, Q5_K_M, Q4_K_M, Q4_K_S, Q4_0, Q4_1, Q5_0, "
+          "Q5_1, IQ4_XS, IQ4_NL,\n"
+          "MXFP4, MXFP4_MOE, NVFP4, F16, BF16 or F32; of fewer bits Q3_K_M, Q2_K, IQ3_M to "
+          "IQ1_S (with\n"
+          "--imatrix), TQ1_0, TQ2_0, Q2_0, Q1_0; pure-X uses X for all matrices. Not "
+          "needed with\n"
+          "--target-size, where it only is what the file says of itself")
+      ->type_name("TYPE");
   command
       ->add_option("--imatrix", options.imatrix,
                    "A file that says how much each column matters, made by `sluice imatrix` or "
                    "llama-imatrix")
       ->type_name("FILE");
+  command
+      ->add_option("--tensor-types", options.tensor_types,
+                   "A file of lines such as `*.ffn_down.weight = Q6_K`, which go before the "
+                   "mixture; of several that match, the last")
+      ->type_name("FILE");
+  command
+      ->add_option("--target-size", options.target_bytes,
+                   "Choose the format of each matrix so that the file has at most this size and "
+                   "is as exact as that allows, by --imatrix")
+      ->type_name("SIZE")
+      ->transform(size());
   add_common(*command, options);
   return command;
+}
+
+// What a target size has led to.
+std::string chosen_line(const quant::QuantiseReport& report) {
+  std::string types;
+  for (const quant::ChosenType& type : report.chosen) {
+    types += fmt::format("{}{} {} ({})", types.empty() ? "" : ", ", type.tensors, type.name,
+                         format_bytes(type.bytes));
+  }
+  return fmt::format("chosen: {}; products differ by {:.2g} of their squares on average\n", types,
+                     report.expected_error);
 }
 
 int run_quantize(const QuantizeOptions& options) {
@@ -102,11 +128,18 @@ int run_quantize(const QuantizeOptions& options) {
   if (!options.imatrix.empty()) {
     refuse_same_file(options.output, options.imatrix, "the importance matrix");
   }
+  quant::TypeRecipe recipe;
+  if (!options.tensor_types.empty()) {
+    refuse_same_file(options.output, options.tensor_types, "the file of --tensor-types");
+    recipe =
+        quant::TypeRecipe::parse(read_text(options.tensor_types), options.tensor_types.string());
+  }
   ask_before_replacing(options.output, options.force);
   ProgressOfFile progress(options.quiet);
   const quant::QuantiseReport report =
       quant::quantise_model(options.input, options.output,
-                            {options.quant, options.imatrix, progress.options(options.threads)});
+                            {options.quant, options.imatrix, progress.options(options.threads),
+                             std::move(recipe), options.target_bytes});
   progress.clear();
   if (!options.quiet) {
     for (const std::string& warning : report.warnings) warn(warning);
@@ -114,6 +147,7 @@ int run_quantize(const QuantizeOptions& options) {
   write_output(fmt::format("{}: {} to {}, {} of {} tensors in other formats\n",
                            printable(options.output), format_bytes(report.bytes_before),
                            format_bytes(report.bytes_after), report.changed, report.tensors));
+  if (!report.chosen.empty()) write_output(chosen_line(report));
   return 0;
 }
 

@@ -3,16 +3,18 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <cstdint>
 #include <filesystem>
 #include <string>
 
 namespace sluice::cli {
 
 struct QuantizeOptions {
-  std::filesystem::path input, output, imatrix;
+  std::filesystem::path input, output, imatrix, tensor_types;
   std::string quant;
-  unsigned threads = 0;  // 0: auto
-  bool force = false;    // replaces a file that exists
+  std::uint64_t target_bytes = 0;  // 0: whatever the formats take
+  unsigned threads = 0;            // 0: auto
+  bool force = false;              // replaces a file that exists
   bool quiet = false;
 };
 

@@ -12,7 +12,9 @@
 #include "core/quant/imatrix.h"
 #include "core/quant/quant_mix.h"
 #include "core/quant/tensor_types.h"
+#include "core/quant/type_choice.h"
 #include "core/text/quoted.h"
+#include "topology/machine.h"
 
 namespace sluice::quant {
 namespace {
@@ -72,45 +74,27 @@ void copy_metadata(const gguf::Metadata& metadata, gguf::Writer& writer) {
   }
 }
 
-// Gives each tensor that becomes smaller the importance of its columns.
-void add_importance(const Imatrix& imatrix, std::vector<PlannedTensor>& tensors,
-                    QuantiseReport& report) {
-  std::size_t missing = 0;
-  for (PlannedTensor& tensor : tensors) {
-    if (tensor.from == tensor.to || !is_quantised(tensor.to)) continue;
-    tensor.importance = imatrix.importance(tensor.name, tensor.dims);
-    if (tensor.importance.empty()) ++missing;
-  }
-  if (missing > 0) {
-    report.warnings.push_back(
-        fmt::format("{} tensors are not in the importance matrix: all of their columns count "
-                    "alike",
-                    missing));
-  }
-}
-
 class Quantiser {
  public:
   Quantiser(const std::filesystem::path& input, const QuantiseOptions& options)
       : options_(options),
-        mix_(QuantMix::by_name(options.quant)),
+        mix_(QuantMix::by_name(options.quant.empty() ? "F16" : options.quant)),
         model_(gguf::Model::open(input)) {
     for (const gguf::ModelFile& file : model_.files()) files_.emplace_back(file);
+    if (options.quant.empty() && options.target_bytes == 0) {
+      throw UsageError("name a format with --quant, or a size with --target-size");
+    }
     plan();
+    if (!options_.imatrix.empty()) {
+      imatrix_ = Imatrix::read(options_.imatrix);
+      add_importance();
+    }
+    if (options_.target_bytes != 0) choose_types();
+    count_changes();
   }
 
   QuantiseReport write(const std::filesystem::path& output) {
-    gguf::Writer writer;
-    copy_metadata(model_.metadata(), writer);
-    writer.add("general.file_type", mix_.file_type());
-    writer.add("general.quantization_version", std::uint32_t{2});
-    if (!options_.imatrix.empty()) {
-      const Imatrix imatrix = Imatrix::read(options_.imatrix);
-      add_importance(imatrix, tensors_, report_);
-      writer.add("quantize.imatrix.file", std::string_view(options_.imatrix.string()));
-      writer.add("quantize.imatrix.dataset", std::string_view(imatrix.dataset()));
-      writer.add("quantize.imatrix.chunks_count", imatrix.chunk_count());
-    }
+    gguf::Writer writer = metadata_writer();
     write_converted(output, writer, tensors_, options_.convert);
     report_.bytes_before = model_.file_bytes();
     report_.bytes_after = writer.file_bytes();
@@ -118,14 +102,36 @@ class Quantiser {
   }
 
  private:
+  gguf::Writer metadata_writer() const {
+    gguf::Writer writer;
+    copy_metadata(model_.metadata(), writer);
+    writer.add("general.file_type", file_type());
+    writer.add("general.quantization_version", std::uint32_t{2});
+    if (!options_.imatrix.empty()) {
+      writer.add("quantize.imatrix.file", std::string_view(options_.imatrix.string()));
+      writer.add("quantize.imatrix.dataset", std::string_view(imatrix_.dataset()));
+      writer.add("quantize.imatrix.chunks_count", imatrix_.chunk_count());
+    }
+    return writer;
+  }
+
+  // Of a file without a mixture that of the type with the most bytes.
+  std::uint32_t file_type() const {
+    if (!options_.quant.empty() || report_.chosen.empty()) return mix_.file_type();
+    const auto has_name = [&](const kernels::BlockTraits& traits) {
+      return traits.name == report_.chosen.front().name;
+    };
+    return std::ranges::find_if(kernels::all_block_types(), has_name)->file_type;
+  }
+
   void plan() {
     const auto types = types_of(shapes_of(model_), mix_, facts_of(model_.metadata()));
-    std::uint64_t again = 0;
+    TypeRecipe recipe = options_.recipe;
     for (std::size_t i = 0; i < types.size(); ++i) {
       const gguf::TensorInfo& tensor = model_.tensors()[i];
-      const BlockType from = stored_type(tensor), to = types[i].value_or(from);
-      if (from != to && is_quantised(from)) ++again;
-      if (from != to) ++report_.changed;
+      const BlockType from = stored_type(tensor);
+      std::optional<BlockType> own;
+      if (types[i]) own = recipe.type_for(tensor.name, tensor.dims[0]);
       const auto read = [this, &tensor, row = kernels::row_bytes(from, tensor.dims[0])](
                             std::uint64_t first, std::uint64_t, std::span<std::byte> out) {
         files_[tensor.file].read(tensor.offset + first * row, out);
@@ -133,10 +139,86 @@ class Quantiser {
       tensors_.push_back({std::string(tensor.name),
                           {tensor.dims.begin(), tensor.dims.begin() + tensor.rank},
                           from,
-                          to,
+                          own.value_or(types[i].value_or(from)),
                           read});
+      if (types[i] && !own) free_.push_back(i);
     }
+    recipe.check_all_matched();
     report_.tensors = tensors_.size();
+  }
+
+  // Gives each tensor that may become smaller the importance of its columns.
+  void add_importance() {
+    std::size_t missing = 0;
+    for (std::size_t i = 0; i < tensors_.size(); ++i) {
+      PlannedTensor& tensor = tensors_[i];
+      const bool is_chosen = options_.target_bytes != 0 && std::ranges::binary_search(free_, i);
+      if (!is_chosen && (tensor.from == tensor.to || !is_quantised(tensor.to))) continue;
+      tensor.importance = imatrix_.importance(tensor.name, tensor.dims);
+      if (tensor.importance.empty()) ++missing;
+    }
+    if (missing > 0) {
+      report_.warnings.push_back(
+          fmt::format("{} tensors are not in the importance matrix: all of their columns count "
+                      "alike",
+                      missing));
+    }
+  }
+
+  // Gives the matrices that the recipe leaves free the formats with which the file is as exact as
+  // the size allows.
+  void choose_types() {
+    topology::ThreadTeam team(
+        topology::choose_threads(topology::read_machine(), options_.convert.threads).cpus);
+    std::vector<std::vector<TypeOption>> options;
+    std::uint64_t largest = 0;
+    for (const std::size_t i : free_) {
+      if (options_.convert.progress) options_.convert.progress(0, model_.file_bytes());
+      options.push_back(type_options(tensors_[i], team));
+      tensors_[i].to = tensors_[i].from;
+      largest += options.back().front().bytes;
+    }
+    gguf::Writer as_it_is = metadata_writer();
+    add_tensors(tensors_, as_it_is);
+    const std::uint64_t others = as_it_is.file_bytes() - largest;
+    std::optional<std::vector<std::size_t>> chosen;
+    if (options_.target_bytes >= others) {
+      chosen = choose_options(options, options_.target_bytes - others);
+    }
+    if (!chosen) {
+      std::uint64_t least = others;
+      for (const std::vector<TypeOption>& of_one : options) {
+        least += std::ranges::min(of_one, {}, &TypeOption::bytes).bytes;
+      }
+      throw UsageError(
+          fmt::format("a file of {} bytes is not possible: the least is {} bytes ({:.2f} GiB){}",
+                      options_.target_bytes, least, static_cast<double>(least) / 0x1p30,
+                      options_.imatrix.empty() ? ", or less with --imatrix" : ""));
+    }
+    for (std::size_t i = 0; i < free_.size(); ++i) {
+      const TypeOption& option = options[i][(*chosen)[i]];
+      tensors_[free_[i]].to = option.type;
+      report_.expected_error += option.error / static_cast<double>(free_.size());
+      count_chosen(option);
+    }
+    std::ranges::stable_sort(report_.chosen, std::ranges::greater(), &ChosenType::bytes);
+  }
+
+  void count_chosen(const TypeOption& option) {
+    const std::string_view name = kernels::traits(option.type).name;
+    auto found = std::ranges::find(report_.chosen, name, &ChosenType::name);
+    if (found == report_.chosen.end()) found = report_.chosen.insert(found, ChosenType{name});
+    ++found->tensors;
+    found->bytes += option.bytes;
+  }
+
+  void count_changes() {
+    std::uint64_t again = 0;
+    for (const PlannedTensor& tensor : tensors_) {
+      if (tensor.from == tensor.to) continue;
+      ++report_.changed;
+      if (is_quantised(tensor.from)) ++again;
+    }
     if (again > 0) {
       report_.warnings.push_back(
           fmt::format("{} tensors are quantised already and lose precision a second time; start "
@@ -150,6 +232,8 @@ class Quantiser {
   gguf::Model model_;
   std::vector<model::FileBytes> files_;
   std::vector<PlannedTensor> tensors_;
+  std::vector<std::size_t> free_;  // the matrices whose format the recipe does not name
+  Imatrix imatrix_;
   QuantiseReport report_;
 };
 

@@ -4,16 +4,26 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/quant/converted_file.h"
+#include "core/quant/type_recipe.h"
 
 namespace sluice::quant {
 
 struct QuantiseOptions {
-  std::string quant;                // a name of QuantMix
+  std::string quant;                // a name of QuantMix; may be empty if there is a target size
   std::filesystem::path imatrix{};  // empty: all columns count alike
   ConvertOptions convert{};
+  TypeRecipe recipe{};             // goes before the mixture
+  std::uint64_t target_bytes = 0;  // not 0: the largest size of the file, which chooses types
+};
+
+// How many matrices have a format.
+struct ChosenType {
+  std::string_view name;
+  std::uint64_t tensors = 0, bytes = 0;
 };
 
 struct QuantiseReport {
@@ -21,10 +31,15 @@ struct QuantiseReport {
   std::uint64_t changed = 0;  // tensors whose format is another
   std::uint64_t bytes_before = 0, bytes_after = 0;
   std::vector<std::string> warnings;
+  // Of a file of a target size: the formats of its matrices, from the most bytes to the fewest, and
+  // the mean of the errors of their products, relative to their squares.
+  std::vector<ChosenType> chosen;
+  double expected_error = 0;
 };
 
 // Writes `output`, whole or not at all; metadata is kept. Throws UsageError for an unknown format,
-// or when both names are one file; ModelError, std::system_error as gguf::Model::open and
+// a recipe that does not suit the model, a size that is not possible, or when both names are one
+// file; ModelError, std::system_error as gguf::Model::open and
 // write_converted do.
 QuantiseReport quantise_model(const std::filesystem::path& input,
                               const std::filesystem::path& output, const QuantiseOptions& options);
