@@ -276,9 +276,11 @@ class LoadedEngine final : public Engine {
       guard_.emplace(plan(), *tape_, memory_, options.on_change);
     }
     tape_->load(options.on_load);
-    stepper_.emplace(*prepared_.planned.decoder, plan(), kernels_, *team_, *tape_,
-                     model::EmbeddingTable(model, model.require_tensor("token_embd.weight")),
-                     opened_->tokenizer->vocabulary_size(), suppressed_tokens());
+    stepper_.emplace(
+        *prepared_.planned.decoder, plan(), kernels_, *team_, *tape_,
+        model::EmbeddingTable(model, model.require_tensor("token_embd.weight"),
+                              prepared_.planned.layout->rotations().of_rows("token_embd.weight")),
+        opened_->tokenizer->vocabulary_size(), suppressed_tokens());
     stepper_->set_stop_check(options.stop_check);
     stepper_->set_watch(options.watch);
     stepper_->set_expert_watch(options.expert_watch);

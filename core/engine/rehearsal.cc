@@ -131,7 +131,7 @@ Rehearsal::Rehearsal(plan::PlannedModel& planned, const kernels::KernelTable& ke
             stand_in_bytes, team, hit_rate),
       cache_(planned.plan.cache, kernels),
       compute_(kernels, team, tape_, planned.decoder->size_max(), planned.plan.chunk,
-               planned.plan.tape_options.held_max) {
+               planned.decoder->rotated_max(), planned.plan.tape_options.held_max) {
   compute_.set_expert_chooser(EvenChoice());
   planned_.decoder->allocate(
       {planned.plan.chunk, team.size(), planned.plan.cache, planned.plan.kept_columns});

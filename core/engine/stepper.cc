@@ -50,7 +50,8 @@ Stepper::Stepper(model::Decoder& decoder, const plan::MemoryPlan& plan,
       short_tokens_max_(short_tokens(decoder, plan.cache.window)),
       suppressed_(std::move(suppressed)),
       cache_(plan.cache, kernels),
-      compute_(kernels, team, tape, decoder.size_max(), plan.chunk, plan.tape_options.held_max),
+      compute_(kernels, team, tape, decoder.size_max(), plan.chunk, decoder.rotated_max(),
+               plan.tape_options.held_max),
       x_(std::size_t{plan.chunk} * decoder.hyper_parameters().embedding * sizeof(float)),
       logits_(decoder.has_head() ? std::size_t{plan.logits_columns} *
                                        decoder.hyper_parameters().vocabulary * sizeof(float)

@@ -22,23 +22,51 @@ std::size_t group_rows(std::size_t rows, std::size_t threads) {
 
 Compute::Compute(const kernels::KernelTable& kernels, topology::ThreadTeam& team,
                  streaming::Tape& tape, std::size_t size_max, std::size_t columns_max,
-                 std::size_t ring_held_max)
+                 std::size_t rotated_max, std::size_t ring_held_max)
     : kernels_(kernels),
       team_(team),
       tape_(tape),
       ring_held_max_(ring_held_max),
       quantised_(kernels::Activations::buffer_bytes(size_max, columns_max)),
+      rotated_(rotated_max * columns_max * sizeof(float)),
       scratch_(kernels::MatmulScratch::bytes * team.size()) {
   held_.reserve(64);
 }
 
-std::size_t Compute::bytes(std::size_t size_max, std::size_t columns_max, std::size_t threads) {
+std::size_t Compute::bytes(std::size_t size_max, std::size_t columns_max, std::size_t rotated_max,
+                           std::size_t threads) {
   return kernels::Activations::buffer_bytes(size_max, columns_max) +
-         kernels::MatmulScratch::bytes * threads;
+         rotated_max * columns_max * sizeof(float) + kernels::MatmulScratch::bytes * threads;
 }
 
 void Compute::multiply(const float* x, std::size_t x_stride, std::size_t size, std::size_t columns,
                        std::span<const Product> products) {
+  // Neighbours with the same rotation are multiplied together.
+  while (!products.empty()) {
+    const Rotation* const rotation = products.front().w->rotation;
+    const auto other = std::ranges::find_if(
+        products, [&](const Product& product) { return product.w->rotation != rotation; });
+    const auto alike = products.first(static_cast<std::size_t>(other - products.begin()));
+    products = products.subspan(alike.size());
+    if (rotation == nullptr) {
+      multiply_alike(x, x_stride, size, columns, alike);
+      continue;
+    }
+    base::check(size * columns * sizeof(float) <= rotated_.size(),
+                "a product takes more rotated columns than there is memory for");
+    auto* const rotated = reinterpret_cast<float*>(rotated_.data());
+    for_each(columns, [&](std::size_t, std::size_t begin, std::size_t end) {
+      for (std::size_t c = begin; c < end; ++c) {
+        rotation->turn(x + c * x_stride, rotated + c * size);
+      }
+    });
+    multiply_alike(rotated, size, size, columns, alike);
+  }
+}
+
+// Multiplies x as it is.
+void Compute::multiply_alike(const float* x, std::size_t x_stride, std::size_t size,
+                             std::size_t columns, std::span<const Product> products) {
   for (const Product& product : products) show(product, x, x_stride, size, columns);
   base::check(kernels::Activations::buffer_bytes(size, columns) <= quantised_.size(),
               "a product takes more columns than there is memory for");
@@ -52,23 +80,32 @@ void Compute::multiply(const float* x, std::size_t x_stride, std::size_t size, s
 void Compute::multiply_each(const float* x, std::size_t x_stride, std::size_t size,
                             std::span<const Product> products) {
   const std::size_t bytes_each = kernels::Activations::buffer_bytes(size, 1);
-  const std::size_t most = std::min(quantised_.size() / bytes_each, products.size());
+  std::size_t most = std::min(quantised_.size() / bytes_each, products.size());
+  const bool rotates = std::ranges::any_of(
+      products, [](const Product& product) { return product.w->rotation != nullptr; });
+  if (rotates) most = std::min(most, rotated_.size() / (size * sizeof(float)));
   base::check(most != 0 || products.empty(), "there is no memory for the column of a product");
   if (most < products.size()) {  // there is room for some of the columns
     multiply_each(x, x_stride, size, products.first(most));
     return multiply_each(x + most * x_stride, x_stride, size, products.subspan(most));
   }
   inputs_.clear();
+  auto* const rotated = reinterpret_cast<float*>(rotated_.data());
+  const auto column = [&](std::size_t i) {
+    return products[i].w->rotation == nullptr ? x + i * x_stride : rotated + i * size;
+  };
   for (std::size_t i = 0; i < products.size(); ++i) {
-    show(products[i], x + i * x_stride, x_stride, size, 1);
-    inputs_.emplace_back(x + i * x_stride, x_stride, size, 1, quantised_.data() + i * bytes_each);
+    inputs_.emplace_back(column(i), size, size, 1, quantised_.data() + i * bytes_each);
   }
   for_each(products.size(), [&](std::size_t, std::size_t begin, std::size_t end) {
     for (std::size_t i = begin; i < end; ++i) {
+      const Rotation* const rotation = products[i].w->rotation;
+      if (rotation != nullptr) rotation->turn(x + i * x_stride, rotated + i * size);
       inputs_[i].quantise(kernels_.quantise, kernels::traits(products[i].w->type).activation_form,
                           0);
     }
   });
+  for (std::size_t i = 0; i < products.size(); ++i) show(products[i], column(i), size, size, 1);
   const Release on_exit{*this};
   for (std::size_t i = 0; i < products.size(); ++i) hold_and_multiply(products[i], inputs_[i]);
   if (!held_.empty()) multiply_held();

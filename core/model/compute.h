@@ -33,10 +33,12 @@ struct Product {
 class Compute {
  public:
   // Owns none of its arguments. `size_max` and `columns_max` are the largest `size` and `columns`
-  // that multiply() will be given. `ring_held_max` is the most segments of the tape's ring that are
+  // that multiply() will be given, and `rotated_max` the largest size of those that are rotated (0:
+  // none is). `ring_held_max` is the most segments of the tape's ring that are
   // held at once, at least one; see streaming::TapeOptions.
   Compute(const kernels::KernelTable& kernels, topology::ThreadTeam& team, streaming::Tape& tape,
-          std::size_t size_max, std::size_t columns_max, std::size_t ring_held_max);
+          std::size_t size_max, std::size_t columns_max, std::size_t rotated_max,
+          std::size_t ring_held_max);
 
   // `check` is called before each wave, many times a step, by the thread that calls multiply().
   // What it throws ends the step.
@@ -52,10 +54,11 @@ class Compute {
   const ExpertChooser& expert_chooser() const { return expert_chooser_; }  // may be empty
 
   // Bytes that a Compute of this shape allocates.
-  static std::size_t bytes(std::size_t size_max, std::size_t columns_max, std::size_t threads);
+  static std::size_t bytes(std::size_t size_max, std::size_t columns_max, std::size_t rotated_max,
+                           std::size_t threads);
 
   // What the constructor has made.
-  std::size_t held_bytes() const { return quantised_.size() + scratch_.size(); }
+  std::size_t held_bytes() const { return quantised_.size() + scratch_.size() + rotated_.size(); }
 
   const kernels::VectorOps& ops() const { return kernels_.vector_ops; }
   const kernels::KernelTable& kernels() const { return kernels_; }
@@ -112,6 +115,8 @@ class Compute {
   };
 
   void add_held_rows(const Transposed& product);
+  void multiply_alike(const float* x, std::size_t x_stride, std::size_t size, std::size_t columns,
+                      std::span<const Product> products);
   void show(const Product& product, const float* x, std::size_t x_stride, std::size_t size,
             std::size_t columns) const;
   void quantise(const kernels::Activations& x, std::span<const Product> products);
@@ -137,6 +142,7 @@ class Compute {
   ExpertWatch expert_watch_;
   ExpertChooser expert_chooser_;
   topology::AlignedBytes quantised_;
+  topology::AlignedBytes rotated_;            // floats
   std::vector<kernels::Activations> inputs_;  // of multiply_each()
   topology::AlignedBytes scratch_;            // kernels::MatmulScratch::bytes for each thread
   std::vector<HeldSlice> held_;               // the current wave; empty outside of multiply()

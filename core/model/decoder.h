@@ -89,6 +89,8 @@ class Decoder {
 
   // The largest input size of any matrix, for Compute.
   std::size_t size_max() const;
+  // The same of products with rotated inputs; 0 where there are none.
+  std::size_t rotated_max() const { return layout_.rotations().is_empty() ? 0 : size_max(); }
 
   // The bytes that steps of this shape need, and the allocation of them. The vectors of the layout
   // must be loaded before allocate().

@@ -40,7 +40,7 @@ kernels::BlockType supported_type(const gguf::Model& model, const gguf::TensorIn
 }
 
 WeightLayout::WeightLayout(const gguf::Model& model, std::size_t slice_bytes_max)
-    : model_(model), slice_bytes_max_(slice_bytes_max) {}
+    : model_(model), rotations_(model), slice_bytes_max_(slice_bytes_max) {}
 
 const gguf::TensorInfo& WeightLayout::declare(const std::string& name,
                                               std::initializer_list<std::size_t> dims) {
@@ -86,6 +86,7 @@ Matrix WeightLayout::part_of_matrix(const std::string& name,
   matrix.place = first / rows_of_one;
   matrix.places = rows / rows_of_one;
   matrix.is_first_part = first % rows_of_one == 0;
+  matrix.rotation = rotations_.of_inputs(name);
   matrix.scale = scale_beside(name, matrix.place, matrix.places);
   const std::size_t rows_max = std::max(
       slice_bytes_max_ / matrix.row_bytes / slice_row_unit * slice_row_unit, slice_row_unit);
@@ -128,6 +129,7 @@ Matrix WeightLayout::rows_of_matrix(const std::string& name,
                                     std::initializer_list<std::size_t> dims, std::size_t first,
                                     std::size_t count) {
   Matrix matrix = part_of_matrix(name, dims, first, count);
+  if (matrix.rotation != nullptr) throw error(name, "is rotated, but not only multiplied");
   for (const Slice& slice : matrix.slices) segment_rows_[slice.turn].may_pack = false;
   return matrix;
 }
@@ -249,7 +251,7 @@ void WeightLayout::load() {
 }
 
 std::size_t WeightLayout::vector_bytes() const {
-  std::size_t total = 0;
+  std::size_t total = rotations_.bytes();
   for (const PendingVector& v : vectors_) total += v.values.size() * sizeof(float);
   return total;
 }
@@ -314,16 +316,19 @@ std::size_t WeightLayout::active_weights() const {
   });
 }
 
-EmbeddingTable::EmbeddingTable(const gguf::Model& model, const gguf::TensorInfo& tensor)
+EmbeddingTable::EmbeddingTable(const gguf::Model& model, const gguf::TensorInfo& tensor,
+                               const Rotation* rotation)
     : file_(model.files()[tensor.file]),
       type_(supported_type(model, tensor)),
       offset_(tensor.offset),
       columns_(tensor.dims[0]),
+      rotation_(rotation),
       buffer_(tensor.bytes / tensor.dims[1]) {}
 
 void EmbeddingTable::row(std::size_t token, float* out) {
   file_.read(offset_ + token * buffer_.size(), buffer_);
   kernels::dequantise(type_, buffer_.data(), columns_, out);
+  if (rotation_ != nullptr) rotation_->turn_back(out);
 }
 
 }  // namespace sluice::model

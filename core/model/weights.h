@@ -22,6 +22,7 @@
 
 #include "core/gguf/gguf.h"
 #include "core/model/file_bytes.h"
+#include "core/model/rotation.h"
 #include "kernels/block_formats.h"
 #include "streaming/tape.h"
 #include "topology/thread_team.h"
@@ -55,11 +56,13 @@ struct Matrix {
   std::size_t place = 0, places = 1;   // index in the stack, and size of the stack
   bool is_first_part = true;           // whether the first part of the rows of that matrix
   Vector scale = {};                   // one number that the product is multiplied with, or none
+  const Rotation* rotation = nullptr;  // of the inputs; null: none
 };
 
 class WeightLayout {
  public:
-  // `slice_bytes_max` is the largest size of a segment of the tape; a row is never split.
+  // `slice_bytes_max` is the largest size of a segment of the tape; a row is never split. Throws
+  // what the constructor of Rotations does.
   WeightLayout(const gguf::Model& model, std::size_t slice_bytes_max);
 
   // Declares the next matrix of the step. Throws ModelError when the tensor is missing, has another
@@ -120,7 +123,7 @@ class WeightLayout {
             topology::ThreadTeam& team) const;
 
   const std::vector<streaming::Segment>& segments() const { return segments_; }
-  std::size_t vector_bytes() const;  // memory that the vectors take
+  std::size_t vector_bytes() const;  // memory that the vectors take, and the signs of rotations
   const std::vector<streaming::ExpertGroup>& expert_groups() const { return expert_groups_; }
   // Bytes of the segments that a step of `tokens` tokens reads, on average, if a token takes any
   // expert as likely as any other; and the weights in those that one token multiplies with.
@@ -128,6 +131,7 @@ class WeightLayout {
   std::size_t active_expert_bytes(std::size_t tokens) const;  // the part of it that is experts
   std::size_t active_weights() const;
   const gguf::Model& model() const { return model_; }
+  const Rotations& rotations() const { return rotations_; }
 
  private:
   struct PendingVector {
@@ -147,6 +151,7 @@ class WeightLayout {
   std::size_t sum_active(std::size_t tokens, F&& count) const;
 
   const gguf::Model& model_;
+  Rotations rotations_;
   std::size_t slice_bytes_max_;
   // The matrix rows that a segment holds.
   struct SegmentRows {
@@ -213,7 +218,9 @@ kernels::BlockType supported_type(const gguf::Model& model, const gguf::TensorIn
 class EmbeddingTable {
  public:
   // Throws ModelError for an unsupported type, std::system_error when the file cannot be opened.
-  EmbeddingTable(const gguf::Model& model, const gguf::TensorInfo& tensor);
+  // `rotation` is that of the rows, or null; it must outlive the table.
+  EmbeddingTable(const gguf::Model& model, const gguf::TensorInfo& tensor,
+                 const Rotation* rotation = nullptr);
 
   // out[0..columns) = row `token`. Throws std::system_error when it cannot be read.
   void row(std::size_t token, float* out);
@@ -223,6 +230,7 @@ class EmbeddingTable {
   kernels::BlockType type_;
   std::uint64_t offset_;  // of the first row
   std::size_t columns_;
+  const Rotation* rotation_;
   std::vector<std::byte> buffer_;  // one row
 };
 

@@ -280,7 +280,8 @@ class Planner {
   std::uint64_t activation_bytes(const PlannedModel& m, const Shape& shape) const {
     return m.decoder->buffer_bytes(
                {shape.chunk, request_.threads, cache_config(m, shape), kept_columns(m, shape)}) +
-           model::Compute::bytes(m.decoder->size_max(), shape.chunk, request_.threads) +
+           model::Compute::bytes(m.decoder->size_max(), shape.chunk, m.decoder->rotated_max(),
+                                 request_.threads) +
            std::uint64_t{shape.chunk} * hp(m).embedding * sizeof(float);
   }
 
