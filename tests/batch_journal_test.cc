@@ -372,6 +372,20 @@ TEST_CASE("a state is what was written, and every change is named") {
     write(state_path(output), text);
     CHECK_THROWS_AS(read_state(output), UsageError);
   }
+  const auto begun_with = [&](const std::string& bytes, const std::string& settings) {
+    write(state_path(output), R"({"sluice_batch":1,"input":{"bytes":)" + bytes +
+                                  R"(,"digest":1,"rows":1},"shard":"1/1","settings":)" + settings +
+                                  "}");
+    return read_state(output);
+  };
+  CHECK_THROWS_AS(begun_with("-1", "{}"), UsageError);
+  CHECK_THROWS_AS(begun_with("1e300", "{}"), UsageError);
+  CHECK_THROWS_AS(begun_with("1", "[1]"), UsageError);
+  const std::string deep = std::string(100'000, '[') + std::string(100'000, ']');
+  CHECK_THROWS_AS(begun_with("1", R"({"--temp":)" + deep + "}"), UsageError);
+  const std::vector<std::string> found =
+      differences(*begun_with("5", R"({"a\nb":1})"), *begun_with("5", R"({"a\nb":2})"));
+  CHECK(found == std::vector<std::string>{R"(a\nb was 1 and is 2)"});
   std::filesystem::remove(state_path(output));
   REQUIRE(::mkfifo(state_path(output).c_str(), 0600) == 0);
   CHECK_THROWS_AS(read_state(output), UsageError);  // and is not waited for

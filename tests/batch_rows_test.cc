@@ -468,6 +468,17 @@ TEST_CASE("a line of results says which code its error has, and whether an answe
   }
 }
 
+TEST_CASE("the message of a line that another program has written is empty where it has none") {
+  const std::string deep = std::string(200'000, '[') + std::string(200'000, ']');
+  for (const std::string& error :
+       {std::string(R"({"message": 5})"), std::string(R"({"message": {"message": "x"}})"),
+        std::string("{}"), std::string("[]"), std::string("3"), R"({"message": )" + deep + "}"}) {
+    INFO(error.substr(0, 100));
+    CHECK(sluice::batch::error_message(R"({"row":1,"id":null,"text":null,"error":)" + error + "}")
+              .empty());
+  }
+}
+
 TEST_CASE("results have the form of their row and carry its number") {
   const Completion completion{
       .text = "t\n", .finish = Finish::length, .prompt_tokens = 3, .completion_tokens = 5};

@@ -450,12 +450,15 @@ TEST_CASE("conversations go to JSON and back, and what is none is refused") {
     }
     return "none";
   };
+  const std::string deep =
+      R"({"messages": )" + std::string(200'000, '[') + std::string(200'000, ']') + "}";
   for (const auto& [text, says] : std::vector<std::pair<const char*, const char*>>{
            {"", "not JSON"},
            {"[", "not JSON"},
            {"{}", "list"},
            {"3", "list"},
            {"{\"messages\": 3}", "list"},
+           {deep.c_str(), "levels deep"},
            {"[3]", "message 1 has no text \"role\""},
            {R"([{"role": 3, "content": "x"}])", "message 1 has no text \"role\""},
            {R"([{"role": "user"}])", "message 1 has no text \"content\""},
@@ -465,7 +468,7 @@ TEST_CASE("conversations go to JSON and back, and what is none is refused") {
             "message 2 is from \"user\"; expected \"assistant\""},
            {R"([{"role": "user", "content": "x"}, {"role": "system", "content": "x"}])",
             "message 2"}}) {
-    INFO(text);
+    INFO(std::string(text).substr(0, 100));
     CHECK(error_of(text).find("file.json") != std::string::npos);
     CHECK(error_of(text).find(says) != std::string::npos);
   }

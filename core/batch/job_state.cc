@@ -9,6 +9,8 @@
 
 #include "core/error.h"
 #include "core/files/durable_file.h"
+#include "core/text/limited_json.h"
+#include "core/text/quoted.h"
 
 namespace sluice::batch {
 namespace {
@@ -17,6 +19,8 @@ using nlohmann::ordered_json;
 
 constexpr int version = 1;
 constexpr std::size_t state_bytes_max = std::size_t{1} << 20;
+constexpr JsonLimits state_limits{
+    .what = "state", .values_max = 50'000, .members_max = 1'000, .depth_max = 16};
 
 std::optional<std::uint64_t> parse_number(std::string_view text) {
   std::uint64_t value = 0;
@@ -28,15 +32,22 @@ std::optional<std::uint64_t> parse_number(std::string_view text) {
 }
 
 JobState from_json(const ordered_json& object) {
-  if (object.at("sluice_batch").get<int>() != version) throw std::out_of_range("version");
+  if (object.at("sluice_batch") != version) throw std::out_of_range("version");
+  const ordered_json& input = object.at("input");
+  const auto count = [&](const char* name) {
+    const ordered_json& value = input.at(name);
+    if (!value.is_number_unsigned()) throw std::out_of_range(name);
+    return value.get<std::uint64_t>();
+  };
   JobState state;
-  object.at("input").at("bytes").get_to(state.input_bytes);
-  object.at("input").at("digest").get_to(state.input_digest);
-  object.at("input").at("rows").get_to(state.rows);
+  state.input_bytes = count("bytes");
+  state.input_digest = count("digest");
+  state.rows = count("rows");
   const auto shard = parse_shard(object.at("shard").get<std::string>());
   if (!shard) throw std::out_of_range("shard");
   state.shard = *shard;
   state.settings = object.at("settings");
+  if (!state.settings.is_object()) throw std::out_of_range("settings");
   return state;
 }
 
@@ -83,8 +94,10 @@ std::optional<JobState> read_state(const std::filesystem::path& output) {
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<std::size_t>(file.gcount()));
   try {
-    if (text.size() <= state_bytes_max) return from_json(ordered_json::parse(text));
-  } catch (const std::exception&) {  // from nlohmann-json, or thrown above
+    if (text.size() <= state_bytes_max) {
+      return from_json(parse_limited_json(text, state_limits).value);
+    }
+  } catch (const std::exception&) {  // from the parser, or thrown above
   }
   refuse();
   return std::nullopt;
@@ -132,12 +145,13 @@ std::vector<std::string> differences(const JobState& before, const JobState& now
                                 before.input_bytes, before.rows));
   }
   const auto compare = [&](const std::string& name, const std::string& was, const std::string& is) {
-    if (was != is) found.push_back(fmt::format("{} was {} and is {}", name, was, is));
+    if (was == is) return;
+    found.push_back(fmt::format("{} was {} and is {}", text::escaped(name, 100), was, is));
   };
-  const auto text = [](const Shard& shard) {
+  const auto text_of = [](const Shard& shard) {
     return fmt::format("{}/{}", shard.index, shard.count);
   };
-  if (!parts_of_one) compare("--shard", text(before.shard), text(now.shard));
+  if (!parts_of_one) compare("--shard", text_of(before.shard), text_of(now.shard));
   for (const auto& [name, value] : now.settings.items()) {
     compare(name, shown(before.settings, name), shown(now.settings, name));
   }

@@ -10,6 +10,7 @@
 
 #include "core/rows/answer_body.h"
 #include "core/rows/row_json.h"
+#include "core/text/limited_json.h"
 
 namespace sluice::batch {
 namespace {
@@ -190,9 +191,15 @@ std::uint8_t index_of_code(std::string_view code) {
 }
 
 std::string error_message(std::string_view line) {
-  const ordered_json result = ordered_json::parse(line, nullptr, false);
-  if (!result.is_object() || !result.contains("error") || !result["error"].is_object()) return "";
-  return result["error"].value("message", "");
+  constexpr JsonLimits limits{
+      .what = "line", .values_max = 1'000, .members_max = 100, .depth_max = 16};
+  try {
+    return parse_limited_json(line, limits).value.at("error").at("message").get<std::string>();
+  } catch (const JsonError&) {
+    return "";
+  } catch (const ordered_json::exception&) {  // it has no such member, or one of another type
+    return "";
+  }
 }
 
 }  // namespace sluice::batch

@@ -6,12 +6,15 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/text/limited_json.h"
 
 namespace sluice::chat {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr JsonLimits file_limits{
+    .what = "file", .values_max = std::size_t{1} << 20, .members_max = 1'000, .depth_max = 64};
 constexpr const char* thought_key = "reasoning_content";
 
 constexpr std::array<std::pair<Role, const char*>, 3> roles = {
@@ -64,9 +67,13 @@ std::string to_json(const Conversation& conversation) {
 }
 
 Conversation conversation_from_json(std::string_view text, const std::string& source) {
-  Json json = Json::parse(text, nullptr, false);
-  if (json.is_discarded()) fail(source, "it is not JSON");
-  if (json.is_object() && json.contains("messages")) json = Json(json["messages"]);
+  Json json;
+  try {
+    json = parse_limited_json(text, file_limits).value;
+  } catch (const JsonError& error) {
+    fail(source, error.what());
+  }
+  if (json.is_object() && json.contains("messages")) json = Json(std::move(json["messages"]));
   if (!json.is_array()) fail(source, "expected a list of messages");
   Conversation conversation;
   for (std::size_t i = 0; i < json.size(); ++i) {

@@ -3,7 +3,6 @@
 #include <ctime>
 #include <fmt/chrono.h>
 #include <fmt/format.h>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <system_error>
@@ -13,6 +12,7 @@
 #include "core/cli/machine_rates.h"
 #include "core/cli/output.h"
 #include "core/engine/machine_limits.h"
+#include "core/text/limited_json.h"
 
 namespace sluice::cli {
 namespace {
@@ -190,9 +190,14 @@ bool is_report(const std::filesystem::path& path) {
   std::error_code absent;
   const std::uintmax_t bytes = std::filesystem::file_size(path, absent);
   if (absent || bytes > bytes_max) return false;
-  std::ifstream file(path);
-  const ordered_json report = ordered_json::parse(file, nullptr, false);
-  return report.is_object() && report.contains("planned_peak_bytes");
+  constexpr JsonLimits limits{
+      .what = "report", .values_max = std::size_t{1} << 20, .members_max = 10'000, .depth_max = 16};
+  try {
+    const ordered_json report = parse_limited_json(read_text(path), limits).value;
+    return report.is_object() && report.contains("planned_peak_bytes");
+  } catch (const std::runtime_error&) {  // it cannot be read, or is no JSON
+    return false;
+  }
 }
 
 void write_report_file(const CommonOptions& common, const ordered_json& report) {

@@ -41,6 +41,9 @@ chat::ChatTemplate load_template(const TemplateOptions& options) {
   return *std::move(result);
 }
 
+constexpr JsonLimits body_limits{
+    .what = "line", .values_max = std::size_t{1} << 20, .members_max = 10'000, .depth_max = 64};
+
 // The prompt of a line, or what is wrong with the line.
 struct Rendering {
   std::string text;
@@ -50,12 +53,8 @@ struct Rendering {
 Rendering render(const chat::ChatTemplate& chat_template, std::string_view line,
                  const std::tm& now) {
   try {
-    const Json body = Json::parse(line);
+    const Json body = parse_limited_json(line, body_limits).value;
     return {chat_template.render(body, now).bytes(), std::nullopt};
-  } catch (const Json::parse_error& error) {
-    return {"", fmt::format("it is {}", json_problem(line, error.byte, error))};
-  } catch (const Json::out_of_range& error) {
-    return {"", fmt::format("it is {}", json_problem(line, 1, error))};
   } catch (const std::runtime_error& error) {
     return {"", error.what()};
   }
