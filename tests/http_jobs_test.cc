@@ -355,6 +355,45 @@ TEST_CASE("an upload that ends early leaves nothing") {
   CHECK(std::filesystem::is_empty(folder.path() / "files"));
 }
 
+TEST_CASE("records that are none are left aside, whatever is in them") {
+  const TemporaryFolder folder;
+  const std::string deep = std::string(60'000, '[') + std::string(60'000, ']');
+  const auto batch = [](const std::string& id, const std::string& more) {
+    return R"({"id": ")" + id + R"(", "status": "in_progress", "input_file_id": "f", )" +
+           R"("created_at": 3)" + more + "}";
+  };
+  const auto write = [&](const std::string& name, const std::string& text) {
+    std::ofstream(folder.path() / name) << text;
+  };
+  const std::string counts = R"(, "request_counts": {"total": 1})";
+  write("good.json", batch("good", counts + R"(, "metadata": {"a": "b"})"));
+  write("deep.json", batch("deep", counts + R"(, "metadata": )" + deep));
+  write("other.json", batch("another", counts));
+  write("cut.json", batch("cut", counts).substr(0, 40));
+  write("number.json", batch("number", R"(, "model": 3)"));
+  write("list.json", batch("list", R"(, "request_counts": [1])"));
+  write("negative.json", batch("negative", R"(, "request_counts": {"total": -1})"));
+  BatchStore batches(folder.path());
+  CHECK(batches.not_ended() == std::vector<std::string>{"good"});
+  batches.set_status("good", "completed");
+  CHECK(BatchStore(folder.path()).not_ended().empty());
+
+  const TemporaryFolder other;
+  const auto file = [&](const std::string& id, const std::string& bytes) {
+    std::ofstream(other.path() / (id + ".json"))
+        << R"({"id": ")" + id + R"(", "filename": "a", "purpose": "batch", "created_at": 5, )" +
+               R"("bytes": )" + bytes + "}";
+    std::ofstream(other.path() / id) << "x";
+  };
+  file("good", "1");
+  file("negative", "-1");
+  file("huge", "1e300");
+  file("deep", std::string(20'000, '[') + std::string(20'000, ']'));
+  const std::vector<StoredFile> files = FileStore(other.path(), 1000).list();
+  REQUIRE(files.size() == 1);
+  CHECK(files[0].id == "good");
+}
+
 TEST_CASE("two servers do not share a folder") {
   const TemporaryFolder folder;
   const JobsApi jobs(folder.path(), 1000);

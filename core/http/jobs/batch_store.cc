@@ -8,6 +8,7 @@
 #include "core/files/small_file.h"
 #include "core/http/jobs/file_store.h"
 #include "core/http/transport/error.h"
+#include "core/text/limited_json.h"
 #include "core/text/quoted.h"
 
 namespace sluice::http {
@@ -16,6 +17,8 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr std::size_t record_bytes_max = std::size_t{256} << 10;
+constexpr JsonLimits record_limits{
+    .what = "record", .values_max = 10'000, .members_max = 100, .depth_max = 16};
 constexpr std::size_t metadata_members_max = 16;
 constexpr std::size_t metadata_bytes_max = 512;
 
@@ -50,9 +53,15 @@ bool is_record(const BatchJson& batch, const std::string& id) {
     const auto at = batch.find(name);
     return at != batch.end() && at->is_string();
   };
-  const auto created = batch.find("created_at");
+  const auto has_count = [](const BatchJson& object, const char* name) {
+    const auto at = object.find(name);
+    return at != object.end() && at->is_number_unsigned();
+  };
+  const auto counts = batch.find("request_counts");
   return has_text("id") && batch["id"].get_ref<const std::string&>() == id && has_text("status") &&
-         has_text("input_file_id") && created != batch.end() && created->is_number_unsigned();
+         has_text("input_file_id") && has_count(batch, "created_at") &&
+         (has_text("model") || !batch.contains("model")) &&
+         (counts == batch.end() || has_count(*counts, "total"));
 }
 
 bool is_end(std::string_view status) {
@@ -74,10 +83,14 @@ BatchStore::BatchStore(std::filesystem::path folder, files::SystemCalls& system)
   files::make_private_folder(folder_, system_);
   for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
     if (entry.path().extension() != ".json") continue;
-    BatchJson batch =
-        BatchJson::parse(files::read_small_file(entry.path(), record_bytes_max), nullptr, false);
-    const std::string id = entry.path().stem().string();
-    if (is_record(batch, id)) batches_.emplace(id, std::move(batch));
+    try {
+      BatchJson batch =
+          parse_limited_json(files::read_small_file(entry.path(), record_bytes_max), record_limits)
+              .value;
+      const std::string id = entry.path().stem().string();
+      if (is_record(batch, id)) batches_.emplace(id, std::move(batch));
+    } catch (const JsonError&) {  // no record
+    }
   }
 }
 

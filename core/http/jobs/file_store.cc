@@ -12,6 +12,7 @@
 #include "base/descriptor.h"
 #include "core/files/small_file.h"
 #include "core/http/transport/error.h"
+#include "core/text/limited_json.h"
 
 namespace sluice::http {
 namespace {
@@ -20,18 +21,26 @@ using nlohmann::ordered_json;
 
 constexpr std::size_t id_bytes_max = 100;
 constexpr std::size_t description_bytes_max = std::size_t{64} << 10;
+constexpr JsonLimits description_limits{
+    .what = "description", .values_max = 100, .members_max = 100, .depth_max = 4};
 constexpr std::string_view description_end = ".json";
 
 // Nothing where there is no such file, or it is not one of ours.
 std::optional<StoredFile> read_description(const std::filesystem::path& path) {
-  const auto json =
-      ordered_json::parse(files::read_small_file(path, description_bytes_max), nullptr, false);
   try {
+    const ordered_json json =
+        parse_limited_json(files::read_small_file(path, description_bytes_max), description_limits)
+            .value;
+    const auto& bytes = json.at("bytes");
+    const auto& created = json.at("created_at");
+    if (!bytes.is_number_unsigned() || !created.is_number_unsigned()) return std::nullopt;
     return StoredFile{.id = json.at("id"),
                       .name = json.at("filename"),
                       .purpose = json.at("purpose"),
-                      .bytes = json.at("bytes"),
-                      .created = json.at("created_at")};
+                      .bytes = bytes,
+                      .created = created};
+  } catch (const JsonError&) {
+    return std::nullopt;
   } catch (const ordered_json::exception&) {
     return std::nullopt;
   }
