@@ -35,8 +35,7 @@ struct UnsupportedType {
 
 // Types of GGUF files that sluice cannot compute with.
 constexpr UnsupportedType unsupported[] = {
-    {9, "Q8_1"}, {15, "Q8_K"}, {24, "I8"},  {25, "I16"},
-    {26, "I32"}, {27, "I64"},  {28, "F64"},
+    {9, "Q8_1"}, {15, "Q8_K"}, {24, "I8"}, {25, "I16"}, {26, "I32"}, {27, "I64"}, {28, "F64"},
 };
 
 const BlockTraits* find(std::uint32_t id) {

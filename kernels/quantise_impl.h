@@ -106,8 +106,7 @@ inline void quantise_a32(const float* x, std::size_t size, const ColumnA32& out)
     BlockA32& block = out.blocks[g / 8 * out.stride];
     const std::size_t at = g % 8;
     const std::int32_t first = quantise_16(of_group, scale, block.q + at * group);
-    const std::int32_t total =
-        first + quantise_16(of_group + 16, scale, block.q + at * group + 16);
+    const std::int32_t total = first + quantise_16(of_group + 16, scale, block.q + at * group + 16);
     block.d[at] = s.d;
     block.d_sums[at] = s.d * static_cast<float>(total);
     block.minus_8_sums[at] = -8 * total;

@@ -10,7 +10,8 @@
 //   has_min           whether weights have minima
 //   can_encode        whether it has an encoder
 //   unpack(block)     the meaning of a block, as IntegerBlock, SmallBlock or FineBlock:
-//                     what the scalar kernels multiply, and what decoding and all other tiers are held to
+//                     what the scalar kernels multiply, and what decoding and all other tiers are
+//                     held to
 // and perhaps
 //   is_odd_at_end     whether the bytes that are no whole word are the last ones (packed_order.h)
 //   packed_at(at)     another order of the words of a packed block than that of the file
