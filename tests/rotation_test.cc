@@ -137,6 +137,12 @@ fs::path write(const TemporaryFolder& folder, const synth::Shape& shape) {
   return path;
 }
 
+// The last of 17 tokens is alone in its step, in which the experts of a token are computed
+// together.
+std::vector<float> logits(const fs::path& path) {
+  return logits_of(*engine::Engine::open(path, options_for_logits()), 17);
+}
+
 }  // namespace
 
 TEST_CASE("a model whose weights are stored rotated is the same model") {
@@ -157,7 +163,7 @@ TEST_CASE("a model whose weights are stored rotated is the same model") {
           name == "tiny-qwen35" ? Heads{shape.recurrence.groups, shape.recurrence.heads} : Heads{};
       Rotating(content, has_signs, is_tied, heads, seed);
       content.write(rotated);
-      const std::vector<float> expected = logits_of(plain), found = logits_of(rotated);
+      const std::vector<float> expected = logits(plain), found = logits(rotated);
       REQUIRE(found.size() == expected.size());
       double largest = 0, difference = 0;
       for (std::size_t i = 0; i < found.size(); ++i) {
