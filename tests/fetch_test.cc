@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "core/fetch/hub.h"
+#include "core/fetch/ollama.h"
 #include "core/fetch/reference.h"
 #include "tests/contains.h"
 #include "tests/program.h"
@@ -219,6 +220,19 @@ TEST_CASE("what cannot be had is said in a line") {
   CHECK_THAT(failure("hf:o/r/lie.gguf"), Contains("nothing was kept"));
   CHECK(files_in(caches.repository() / "blobs") == 0);
   CHECK_FALSE(fs::exists(caches.repository() / "snapshots"));
+}
+
+TEST_CASE("a manifest whose sizes are no counts names no weights") {
+  const std::string sum(64, 'a');
+  const auto manifest = [&](const std::string& size) {
+    return R"({"layers": [{"mediaType": "application/vnd.ollama.image.model", "digest": "sha256:)" +
+           sum + R"(", "size": )" + size + "}]}";
+  };
+  CHECK(fetch::weights_of_manifest(manifest("5"), "m").bytes == 5);
+  for (const char* size : {"-1", "1e300", "0.5", "\"5\"", "null", "[5]"}) {
+    INFO(size);
+    CHECK_THROWS_AS(fetch::weights_of_manifest(manifest(size), "m"), Error);
+  }
 }
 
 TEST_CASE("a download goes on behind the bytes that are there") {

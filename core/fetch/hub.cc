@@ -115,7 +115,10 @@ std::vector<ListedFile> Hub::list(const Reference& reference) {
     try {
       for (const auto& entry : parse_limited_json(answer.body, listing_limits).value) {
         if (entry.at("type") != "file") continue;
-        ListedFile file{entry.at("path").get<std::string>(), entry.value("size", std::uint64_t{0})};
+        const auto size = entry.find("size");
+        const bool has_size = size != entry.end() && size->is_number_unsigned();
+        ListedFile file{entry.at("path").get<std::string>(),
+                        has_size ? size->get<std::uint64_t>() : 0};
         if (file.path.ends_with(".gguf") && is_safe_path(file.path)) files.push_back(file);
       }
     } catch (const std::exception&) {

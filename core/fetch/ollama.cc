@@ -23,8 +23,10 @@ OllamaLayer weights_of_manifest(std::string_view manifest, const std::string& na
     for (const auto& layer : json.value.at("layers")) {
       if (layer.at("mediaType").get<std::string>() != media_type) continue;
       const auto digest = layer.at("digest").get<std::string>();
+      const auto& size = layer.at("size");
+      if (!size.is_number_unsigned()) continue;
       OllamaLayer out{digest.substr(digest.starts_with(algorithm) ? algorithm.size() : 0),
-                      layer.at("size").get<std::uint64_t>()};
+                      size.get<std::uint64_t>()};
       if (is_sha256(out.sha256)) return out;
     }
   } catch (const std::exception&) {
