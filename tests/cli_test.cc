@@ -334,6 +334,21 @@ TEST_CASE("a prompt comes from an option, a file, a pipe or as ids, or is empty"
   check_fails(run + "--ctx 2 -p 'far too long for two'", 2, "--ctx");
 }
 
+TEST_CASE("a line that a template cannot take is named, and the others are written") {
+  const Folder folder;
+  write(folder.file("chat.jinja"), "{{ messages | length }}");
+  const std::string deep = std::string(200'000, '[') + std::string(200'000, ']');
+  write(folder.file("bodies.jsonl"), R"({"messages": )" + deep + "}\n" +
+                                         R"({"messages": [{"role": "user", "content": "x"}]})" +
+                                         "\n{\n");
+  const Result result = shell("sluice template --template " + folder.file("chat.jinja") + " " +
+                              folder.file("bodies.jsonl"));
+  CHECK(result.status == 1);
+  CHECK(result.output == "1");
+  CHECK(result.errors.find("line 1: the JSON of the line is more than") != std::string::npos);
+  CHECK(result.errors.find("line 3: the line is not JSON") != std::string::npos);
+}
+
 TEST_CASE("a configuration file gives what the command line does not") {
   const Folder folder;
   const std::string model = make_model(folder);
