@@ -4,6 +4,7 @@
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
@@ -637,6 +638,60 @@ TEST_CASE("a plan says what is needed, for whom, and on which machine") {
                           "--for serve,disk=x", "--disk 0GB/s"}) {
     check_fails("sluice plan " + model + " " + bad, 2);
   }
+}
+
+TEST_CASE("a table of plans has each file or quantisation, at each budget") {
+  if (is_sanitized) SLUICE_SKIP("its own memory is beyond any budget that would stream");
+  const Folder folder;
+  const std::string models = folder.file("models");
+  const std::string model = models + "/model.gguf", other = models + "/other-Q4_0.gguf";
+  REQUIRE(shell("mkdir " + models).status == 0);
+  REQUIRE(shell("sluice synth small-moe " + model + " --quant F16 --header-only").status == 0);
+  REQUIRE(shell("sluice synth tiny " + other + " --quant Q4_0").status == 0);
+  const auto table = [&](const std::string& options) {
+    const Result result = shell("sluice plan --table --json --ctx 64 " + options);
+    INFO(options << "\n" << result.errors);
+    REQUIRE(result.status == 0);
+    return nlohmann::json::parse(result.output)["files"];
+  };
+  // The second of the files is no model, and is left out with a warning.
+  REQUIRE(shell("echo none > " + models + "/notes.gguf").status == 0);
+  const nlohmann::json both = table(models + " --budgets 40MiB,80MiB,8GiB");
+  REQUIRE(both.size() == 2);
+  CHECK(both[0]["name"].get<std::string>() == "model.gguf");
+  CHECK(both[0]["quant"].get<std::string>() == "F16");
+  CHECK(both[1]["quant"].get<std::string>() == "Q4_0");
+  CHECK(table(model + " " + other + " --budget 1GiB").size() == 2);
+  for (const nlohmann::json& file : both) {
+    REQUIRE(file["budgets"].size() == 3);
+    for (const nlohmann::json& budget : file["budgets"]) {
+      const bool fits = budget["fits"].get<bool>();
+      CHECK(budget["predicted_decode_tokens_per_s"].is_null() == !fits);
+      CHECK(budget["streamed_bytes_per_step"].is_null() == !fits);
+    }
+    CHECK(file["budgets"][2]["fits"].get<bool>());
+    CHECK(file["budgets"][2]["streamed_bytes_per_step"].get<std::uint64_t>() == 0);
+  }
+  // Of one file there are its quantisations, too, with the sizes that they would have.
+  const nlohmann::json all = table(other);
+  REQUIRE(all.size() > 10);
+  CHECK(all[0]["budgets"].size() == 4);
+  for (const char* quant : {"Q8_0", "Q3_K_M"}) {
+    const std::string made = folder.file(std::string(quant) + ".gguf");
+    REQUIRE(shell("sluice quantize " + other + " " + made + " --quiet --quant " + quant).status ==
+            0);
+    const auto found = std::find_if(all.begin(), all.end(), [&](const nlohmann::json& row) {
+      return row["quant"].get<std::string>() == quant;
+    });
+    REQUIRE(found != all.end());
+    CHECK((*found)["bytes"].get<std::uint64_t>() == std::filesystem::file_size(made));
+  }
+  CHECK(shell("sluice plan --table " + models + " --ctx 64").output.find("other-Q4_0.gguf") !=
+        std::string::npos);
+  check_fails("sluice plan " + model + " " + other, 2, "--table");
+  check_fails("sluice plan " + model + " --budgets 1GiB", 2, "--table");
+  check_fails("sluice plan --table " + models + " --budgets 1XB", 2);
+  check_fails("sluice plan --table " + folder.file("nothing.gguf"), 5);
 }
 
 TEST_CASE("plans and runs keep what they measure, and a plan has a range made from it") {

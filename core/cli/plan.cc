@@ -12,6 +12,7 @@
 #include "core/cli/batch_setup.h"
 #include "core/cli/json.h"
 #include "core/cli/output.h"
+#include "core/cli/plan_table.h"
 #include "core/cli/prediction.h"
 #include "core/cli/pull.h"
 #include "core/cli/report.h"
@@ -226,7 +227,8 @@ std::string table(const PlanOptions& options, const engine::PlannedRun& run,
   return text;
 }
 
-// What the command that is planned for would ask of the engine.
+}  // namespace
+
 engine::EngineOptions options_for_use(const PlanOptions& options, const engine::RunPlanner& planner,
                                       std::uint32_t model_context) {
   // Code and heap that those have in memory when they plan, and this command has not.
@@ -256,8 +258,6 @@ engine::EngineOptions options_for_use(const PlanOptions& options, const engine::
   return settings;
 }
 
-}  // namespace
-
 CLI::App* add_plan(CLI::App& program, PlanOptions& options) {
   CLI::App* command = add_command(
       program, "plan", "Show what memory a run would hold and how fast it could be",
@@ -268,6 +268,7 @@ CLI::App* add_plan(CLI::App& program, PlanOptions& options) {
       "Examples:\n"
       "  sluice plan model.gguf --budget 4GiB --ctx 2048\n"
       "  sluice plan model.gguf --for serve --budget 4GiB --parallel 4\n"
+      "  sluice plan --table model-f16.gguf --budgets 3GiB,6GiB\n"
       "  sluice plan model.gguf --budget 4GiB --disk 1.5GB/s --dram 20GB/s\n"
       "  sluice plan hf:Qwen/Qwen3-8B-GGUF:Q4_K_M    before it is downloaded");
   add_common_options(*command, options.common, "what the budget allows, up to the model's",
@@ -310,11 +311,28 @@ CLI::App* add_plan(CLI::App& program, PlanOptions& options) {
           "an earlier run measured it (default: as real models were found to choose)")
       ->type_name("0..1")
       ->check(number_between(0, 1, "from 0 to 1"));
+  command->add_flag("--table", options.table,
+                    "Show several models, those of folders, or if it is one file its standard "
+                    "quantisations, side by side: sizes, what is streamed, and speeds");
+  command->add_option("MODELS", options.others, "With --table: more models, or folders of models")
+      ->transform(named_model(ModelPart::header))
+      ->type_name("");
+  command
+      ->add_option("--budgets", options.budgets,
+                   "With --table: the budgets to plan for (default: --budget, or "
+                   "2GiB,4GiB,6GiB,8GiB)")
+      ->type_name("SIZE,...")
+      ->delimiter(',')
+      ->transform(size());
   add_json_option(*command, options.json);
   return command;
 }
 
 int run_plan(const PlanOptions& options) {
+  if (options.table) return run_plan_table(options);
+  if (!options.others.empty() || !options.budgets.empty()) {
+    throw UsageError("more than one model or budget needs --table");
+  }
   Progress progress(options.common.quiet);
   read_draft_model(options.common.speculate);
   const engine::RunPlanner planner(options.common.model);

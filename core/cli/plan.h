@@ -3,10 +3,13 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "core/cli/options.h"
+#include "core/engine/engine.h"
 
 namespace sluice::cli {
 
@@ -21,7 +24,15 @@ struct PlanOptions {
   // Bytes per second of another machine's disk and memory; nothing: as measured here.
   std::optional<double> disk_bytes_per_s, dram_bytes_per_s;
   bool json = false;
+  // A table of this model and others, or of folders of models, at several budgets.
+  bool table = false;
+  std::vector<std::filesystem::path> others;
+  std::vector<std::uint64_t> budgets;  // empty: --budget, or 2, 4, 6 and 8 GiB
 };
+
+// What the command that is planned for would ask of the engine.
+engine::EngineOptions options_for_use(const PlanOptions& options, const engine::RunPlanner& planner,
+                                      std::uint32_t model_context);
 
 CLI::App* add_plan(CLI::App& program, PlanOptions& options);
 

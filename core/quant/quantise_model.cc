@@ -239,6 +239,27 @@ class Quantiser {
 
 }  // namespace
 
+QuantisedHeader quantised_header(const gguf::Model& model, std::string_view quant) {
+  const QuantMix mix = QuantMix::by_name(quant);
+  const auto types = types_of(shapes_of(model), mix, facts_of(model.metadata()));
+  std::vector<PlannedTensor> tensors;
+  for (std::size_t i = 0; i < types.size(); ++i) {
+    const gguf::TensorInfo& tensor = model.tensors()[i];
+    const BlockType from = stored_type(tensor);
+    tensors.push_back({std::string(tensor.name),
+                       {tensor.dims.begin(), tensor.dims.begin() + tensor.rank},
+                       from,
+                       types[i].value_or(from),
+                       {}});
+  }
+  gguf::Writer writer;
+  copy_metadata(model.metadata(), writer);
+  writer.add("general.file_type", mix.file_type());
+  writer.add("general.quantization_version", std::uint32_t{2});
+  add_tensors(tensors, writer);
+  return {writer.header(), writer.file_bytes()};
+}
+
 QuantiseReport quantise_model(const std::filesystem::path& input,
                               const std::filesystem::path& output, const QuantiseOptions& options) {
   std::error_code absent;

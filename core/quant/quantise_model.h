@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/gguf/gguf.h"
 #include "core/quant/converted_file.h"
 #include "core/quant/type_recipe.h"
 
@@ -43,5 +44,13 @@ struct QuantiseReport {
 // write_converted do.
 QuantiseReport quantise_model(const std::filesystem::path& input,
                               const std::filesystem::path& output, const QuantiseOptions& options);
+
+// What quantise_model() would write of a mixture, from the shapes alone: the bytes in front of the
+// weights, and the size of the file.
+struct QuantisedHeader {
+  std::vector<std::byte> bytes;
+  std::uint64_t file_bytes = 0;
+};
+QuantisedHeader quantised_header(const gguf::Model& model, std::string_view quant);
 
 }  // namespace sluice::quant

@@ -1,0 +1,259 @@
+#include "core/cli/plan_table.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <fmt/format.h>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <sys/mman.h>
+#include <system_error>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
+#include "base/descriptor.h"
+#include "core/cli/json.h"
+#include "core/cli/machine_rates.h"
+#include "core/cli/output.h"
+#include "core/cli/prediction.h"
+#include "core/cli/pull.h"
+#include "core/engine/engine.h"
+#include "core/error.h"
+#include "core/fetch/hub.h"
+#include "core/model/hyper_parameters.h"
+#include "core/quant/quantise_model.h"
+#include "core/text/quoted.h"
+
+namespace sluice::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::ordered_json;
+
+constexpr std::uint64_t GiB = std::uint64_t{1} << 30;
+// Decoding reaches so much of what memory and disk allow; runs of models of 1 to 9 billion weights
+// reached 0.8 to 1.
+constexpr double usual_share_of_bound = 0.9;
+
+constexpr const char* standard_quantisations[] = {
+    "F16",    "Q8_0",   "Q6_K",    "Q5_K_M", "Q4_K_M", "Q4_K_S",  "Q4_0",
+    "IQ4_XS", "Q3_K_M", "IQ3_M",   "IQ3_S",  "Q2_K",   "IQ3_XXS", "IQ2_M",
+    "IQ2_S",  "IQ2_XS", "IQ2_XXS", "IQ1_M",  "IQ1_S"};
+
+struct Cell {
+  std::uint64_t budget_bytes = 0;
+  bool fits = false;
+  std::uint64_t streamed_bytes = 0;  // of a step
+  double tokens_per_s = 0;
+};
+
+struct Row {
+  std::string name, quant;
+  std::uint64_t bytes = 0;
+  std::vector<Cell> cells;  // by budget
+};
+
+// The header of a file that nobody has written, in memory.
+class HeaderInMemory {
+ public:
+  explicit HeaderInMemory(const std::vector<std::byte>& bytes)
+      : file_(::memfd_create("header", MFD_CLOEXEC)) {
+    std::size_t done = 0;
+    while (file_.is_open() && done < bytes.size()) {
+      const ssize_t written = ::write(file_.number(), bytes.data() + done, bytes.size() - done);
+      if (written <= 0 && errno != EINTR) break;
+      done += static_cast<std::size_t>(std::max<ssize_t>(written, 0));
+    }
+    if (done < bytes.size()) {
+      throw std::system_error(errno, std::generic_category(), "cannot keep a header in memory");
+    }
+  }
+  fs::path path() const { return fmt::format("/proc/self/fd/{}", file_.number()); }
+
+ private:
+  base::Descriptor file_;
+};
+
+// Files in a folder that are models, or the first shards of models.
+std::vector<fs::path> models_in(const fs::path& folder) {
+  std::vector<fs::path> found;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    const std::size_t shard = name.find("-of-");
+    const bool is_later_shard =
+        shard != std::string::npos && shard >= 5 && name.compare(shard - 5, 5, "00001") != 0;
+    if (entry.path().extension() != ".gguf" || !entry.is_regular_file() || is_later_shard) continue;
+    found.push_back(entry.path());
+  }
+  std::ranges::sort(found);
+  if (found.empty()) {
+    throw UsageError(fmt::format("there is no .gguf file in {}", folder.string()));
+  }
+  return found;
+}
+
+// The type that most bytes of the weights have.
+std::string main_type(const gguf::Model& model) {
+  std::map<std::uint32_t, std::uint64_t> bytes;
+  for (const gguf::TensorInfo& tensor : model.tensors()) bytes[tensor.type] += tensor.bytes;
+  if (bytes.empty()) return "";
+  return kernels::gguf_type_name(
+      std::ranges::max_element(bytes, {}, [](const auto& of) { return of.second; })->first);
+}
+
+class Table {
+ public:
+  explicit Table(const PlanOptions& options) : options_(options), budgets_(options.budgets) {
+    if (budgets_.empty() && options.common.budget_bytes != 0) {
+      budgets_ = {options.common.budget_bytes};
+    }
+    if (budgets_.empty()) budgets_ = {2 * GiB, 4 * GiB, 6 * GiB, 8 * GiB};
+  }
+
+  void add(const fs::path& path) {
+    const engine::RunPlanner planner(path);
+    const std::string name = path.filename().string();
+    std::string quant = fetch::quant_in_name(name);
+    if (quant.empty()) quant = main_type(planner.header());
+    add(planner, path, name, quant, planner.header().file_bytes());
+  }
+
+  // What the model of this file would be, quantised in the ways that people know.
+  void add_quantisations(const fs::path& path) {
+    const gguf::Model model = gguf::Model::open(path, {.header_only = true});
+    for (const char* quant : standard_quantisations) {
+      const quant::QuantisedHeader header = quant::quantised_header(model, quant);
+      const HeaderInMemory file(header.bytes);
+      const engine::RunPlanner planner(file.path());
+      add(planner, path, fmt::format("{} of {}", quant, path.filename().string()), quant,
+          header.file_bytes);
+    }
+  }
+
+  ordered_json json() const {
+    ordered_json files = ordered_json::array();
+    for (const Row& row : rows_) {
+      ordered_json budgets = ordered_json::array();
+      for (const Cell& cell : row.cells) {
+        ordered_json one = {{"budget_bytes", cell.budget_bytes}, {"fits", cell.fits}};
+        one["streamed_bytes_per_step"] = nullptr;
+        one["predicted_decode_tokens_per_s"] = nullptr;
+        if (cell.fits) {
+          one["streamed_bytes_per_step"] = cell.streamed_bytes;
+          one["predicted_decode_tokens_per_s"] = cell.tokens_per_s;
+        }
+        budgets.push_back(std::move(one));
+      }
+      files.push_back({{"name", row.name},
+                       {"bytes", row.bytes},
+                       {"quant", row.quant},
+                       {"budgets", std::move(budgets)}});
+    }
+    ordered_json json = {{"files", std::move(files)}};
+    json["header_bytes_read"] = header_bytes_read();
+    if (limits_) json["made_from"] = known_limits(*limits_);
+    return json;
+  }
+
+  std::string text() const {
+    std::size_t width = 4;
+    for (const Row& row : rows_) width = std::max(width, shown(row).size());
+    std::string out = fmt::format("{:<{}}{:>12}", "file", width, "size");
+    for (const std::uint64_t budget : budgets_) out += fmt::format("{:>20}", format_bytes(budget));
+    out += "\n";
+    for (const Row& row : rows_) {
+      out += fmt::format("{:<{}}{:>12}", shown(row), width, format_bytes(row.bytes));
+      for (const Cell& cell : row.cells) out += fmt::format("{:>20}", text_of(cell));
+      out += "\n";
+    }
+    out +=
+        "\ntokens/s at each budget, and in parentheses what is streamed for each; -: does not "
+        "fit\n";
+    if (limits_) out += "made from " + origin_text(*limits_) + "\n";
+    return out;
+  }
+
+ private:
+  static std::string shown(const Row& row) { return text::escaped(row.name, 60); }
+  static std::string text_of(const Cell& cell) {
+    if (!cell.fits) return "-";
+    if (cell.streamed_bytes == 0) return format_speed(cell.tokens_per_s);
+    return fmt::format("{} ({})", format_speed(cell.tokens_per_s),
+                       format_bytes(cell.streamed_bytes));
+  }
+
+  void add(const engine::RunPlanner& planner, const fs::path& measured, const std::string& name,
+           const std::string& quant, std::uint64_t bytes) {
+    Row row{name, quant, bytes, {}};
+    for (const std::uint64_t budget : budgets_) {
+      PlanOptions options = options_;
+      options.common.budget_bytes = budget;
+      const std::uint32_t context = model::trained_context(model::Keys(planner.header()));
+      const engine::PlannedRun run = planner.plan(options_for_use(options, planner, context));
+      const double hit_rate = run.work.has_streamed_experts()
+                                  ? options.hit_rate.value_or(run.work.usual_hit_rate())
+                                  : 1;
+      const engine::DecodeWork work = run.work.with_hit_rate(hit_rate);
+      const std::uint32_t sequences = run.plan.cache.sequences;
+      measure(measured, run, bytes);
+      const double bound = engine::decode_bound(limits_->usual, work, sequences).tokens_per_s;
+      row.cells.push_back(
+          {budget, run.plan.fits(), work.streamed_bytes, usual_share_of_bound * bound});
+    }
+    rows_.push_back(std::move(row));
+  }
+
+  // Once.
+  void measure(const fs::path& model, const engine::PlannedRun& run, std::uint64_t bytes) {
+    if (limits_) return;
+    MachineRates rates(topology::read_machine(),
+                       {model, bytes, static_cast<unsigned>(run.cpus.size()),
+                        run.plan.cache.sequences, run.work, true});
+    limits_ = rates.measure(run.cpus);
+    rates.save(options_.common.quiet);
+    if (options_.disk_bytes_per_s) limits_->usual.disk_bytes_per_s = *options_.disk_bytes_per_s;
+    if (options_.dram_bytes_per_s) limits_->usual.dram_bytes_per_s = *options_.dram_bytes_per_s;
+  }
+
+  const PlanOptions& options_;
+  std::vector<std::uint64_t> budgets_;
+  std::optional<KnownLimits> limits_;
+  std::vector<Row> rows_;
+};
+
+}  // namespace
+
+int run_plan_table(const PlanOptions& options) {
+  std::vector<fs::path> named = {options.common.model};
+  named.insert(named.end(), options.others.begin(), options.others.end());
+  Table table(options);
+  Progress progress(options.common.quiet);
+  progress.show_now("measuring memory, disk and processors");
+  std::size_t files = 0;
+  for (const fs::path& path : named) {
+    if (!fs::is_directory(path)) {
+      table.add(path);
+      ++files;
+      continue;
+    }
+    for (const fs::path& model : models_in(path)) {
+      try {
+        table.add(model);
+        ++files;
+      } catch (const ModelError& error) {  // a folder may have files of other kinds, too
+        progress.clear();
+        if (!options.common.quiet) warn(error.what());
+      }
+    }
+  }
+  if (files == 1 && !fs::is_directory(named.front())) table.add_quantisations(named.front());
+  progress.clear();
+  const ordered_json json = table.json();
+  write_output(options.json ? json_text(json) : fit_terminal(table.text()));
+  return 0;
+}
+
+}  // namespace sluice::cli
