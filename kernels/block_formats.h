@@ -44,6 +44,8 @@ enum class BlockType : std::uint32_t {
   nvfp4 = 40,
   q1_0 = 41,
   q2_0 = 42,
+  pq2_0 = 142,
+  ptq1_0 = 143,
 };
 
 // The form of the activations that a format is multiplied with (kernels/quantise.h).

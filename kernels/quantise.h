@@ -3,8 +3,8 @@
 // Two forms, one for each kind of weight block:
 //   grouped by 256 ("a256"): for Q2_K to Q6_K, IQ1_S to IQ3_S, IQ4_XS, TQ1_0 and TQ2_0, whose
 //   sub-block scales are integers;
-//   grouped by  32 ("a32"):  for Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, IQ4_NL, MXFP4, NVFP4, Q1_0 and
-//   Q2_0, with a float scale.
+//   grouped by  32 ("a32"):  for Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, IQ4_NL, MXFP4, NVFP4, Q1_0,
+//   Q2_0, PQ2_0 and PTQ1_0, with a float scale.
 // A group has q[i] = round_to_nearest_even(x[i] * (n / max|x|)) in -127..127 and a scale d; x[i] is
 // approximately d q[i]. For a given n the best scale is
 // d = max|x| / n * sum(q x n / max|x|) / sum(q q). n is the element of `steps_of_largest` that,

@@ -180,6 +180,7 @@ constexpr Golden goldens[] = {
     {BlockType::iq1_m, 55, 0xdb737f412b2376d7},  {BlockType::tq1_0, 53, 0xd706f6de5d9e0b03},
     {BlockType::tq2_0, 65, 0x3ee94f536ac51dbb},  {BlockType::q1_0, 1, 0x11f54dbbc78c48a5},
     {BlockType::q2_0, 1, 0xf57ffda86e24ac65},    {BlockType::nvfp4, 0, 0xc83b201e14b97c47},
+    {BlockType::pq2_0, 1, 0x0cf010fd9fd7fe63},   {BlockType::ptq1_0, 27, 0x6c9becd3658e09d0},
 };
 
 const Golden* golden_of(BlockType type) {

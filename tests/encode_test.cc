@@ -111,7 +111,7 @@ std::vector<std::vector<float>> odd_rows(std::size_t size, std::mt19937_64& rand
 // lost beside what counts much.
 bool has_one_scale(BlockType type) {
   return type == BlockType::q1_0 || type == BlockType::q2_0 || type == BlockType::tq1_0 ||
-         type == BlockType::tq2_0;
+         type == BlockType::tq2_0 || type == BlockType::pq2_0 || type == BlockType::ptq1_0;
 }
 
 double bits_of(const BlockTraits& type) {
@@ -224,8 +224,8 @@ TEST_CASE("errors are at most those of llama.cpp's quantiser") {
 
 TEST_CASE("ternary and binary weights are kept as they are") {
   std::mt19937_64 random(test::random_seed());
-  for (const BlockType type :
-       {BlockType::tq1_0, BlockType::tq2_0, BlockType::q2_0, BlockType::q1_0}) {
+  for (const BlockType type : {BlockType::tq1_0, BlockType::tq2_0, BlockType::q2_0, BlockType::q1_0,
+                               BlockType::pq2_0, BlockType::ptq1_0}) {
     INFO(traits(type).name);
     std::vector<float> values(columns);
     for (float& value : values) {

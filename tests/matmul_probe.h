@@ -85,6 +85,7 @@ inline std::vector<std::byte> random_weights(const MatmulShape& shape, WeightBit
         break;
       case BlockType::tq1_0:
       case BlockType::tq2_0:
+      case BlockType::ptq1_0:
         set_half(block + t.bytes_per_block - 2);
         break;
       case BlockType::iq1_m:

@@ -219,9 +219,9 @@ void clear_threes(std::uint8_t* codes, std::size_t size) {
 constexpr std::pair<BlockType, float> rms_of_types[] = {
     {BlockType::iq2_xxs, 53.4f},  {BlockType::iq2_xs, 56.2f}, {BlockType::iq2_s, 56.3f},
     {BlockType::iq3_xxs, 142.7f}, {BlockType::iq3_s, 141.1f}, {BlockType::iq1_s, 7.18f},
-    {BlockType::iq1_m, 7.18f},    {BlockType::tq1_0, 0.817f}, {BlockType::q1_0, 1},
-    {BlockType::q2_0, 0.707f},  // -1, 0, 0 and 1
-    {BlockType::tq2_0, 0.707f},
+    {BlockType::iq1_m, 7.18f},    {BlockType::tq1_0, 0.817f}, {BlockType::ptq1_0, 0.817f},
+    {BlockType::q1_0, 1},         {BlockType::q2_0, 0.707f},  // -1, 0, 0 and 1
+    {BlockType::pq2_0, 0.707f},   {BlockType::tq2_0, 0.707f},
 };
 constexpr float rms_of(BlockType type) {
   for (const auto& [known, rms] : rms_of_types) {
@@ -233,7 +233,7 @@ constexpr float rms_of(BlockType type) {
 template <typename Format, typename Block>
 void set_only_scale(Block& block, float std_deviation, Random& random) {
   constexpr BlockType type = Format::type;
-  if constexpr (type == BlockType::q2_0 || type == BlockType::tq2_0) {
+  if constexpr (type == BlockType::q2_0 || type == BlockType::pq2_0 || type == BlockType::tq2_0) {
     clear_threes(block.qs, sizeof block.qs);
   }
   const std::uint16_t d = only_scale(std_deviation, rms_of(type), random);

@@ -15,6 +15,7 @@
 #include "kernels/formats/iq4_xs.h"
 #include "kernels/formats/mxfp4.h"
 #include "kernels/formats/nvfp4.h"
+#include "kernels/formats/ptq1_0.h"
 #include "kernels/formats/q1_0.h"
 #include "kernels/formats/q2_0.h"
 #include "kernels/formats/q2_k.h"
@@ -40,7 +41,7 @@ struct FormatList {
 
 using Formats = FormatList<F32, F16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K,
                            IQ2_XXS, IQ2_XS, IQ3_XXS, IQ1_S, IQ4_NL, IQ3_S, IQ2_S, IQ4_XS, IQ1_M,
-                           BF16, TQ1_0, TQ2_0, MXFP4, NVFP4, Q1_0, Q2_0>;
+                           BF16, TQ1_0, TQ2_0, MXFP4, NVFP4, Q1_0, Q2_0, PQ2_0, PTQ1_0>;
 
 // Whether a format is one of floats, whose blocks are single numbers.
 template <typename Format>

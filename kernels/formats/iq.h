@@ -27,6 +27,9 @@ inline int negative_if(int value, int is_negative) {
   return is_negative ? -value : value;
 }
 
+// What is added to the bytes of weights of IQ1 and IQ2.
+inline constexpr int iq1_offset = 16, iq2_offset = 64;
+
 // The magnitudes of the numbers of the IQ2 grids.
 inline constexpr int iq2_values[4] = {8, 25, 43, 0};
 
@@ -35,6 +38,31 @@ inline void unpack_iq2(std::uint16_t entry, int signs, int* q) {
   for (int i = 0; i < 8; ++i) {
     q[i] = negative_if(iq2_values[number_of_8(entry, i)], signs >> i & 1);
   }
+}
+
+// Eight times the values of the numbers of the grid.
+inline constexpr int iq1_values[4] = {-8, 0, 8, 0};
+
+// Unpacks 8 weights of IQ1.
+inline void unpack_iq1(std::uint16_t entry, int shift, int* q) {
+  for (int i = 0; i < 8; ++i) q[i] = iq1_values[number_of_8(entry, i)] + shift;
+}
+
+// Unpacks 8 weights of IQ3 from two entries.
+inline void unpack_iq3(const int (&values)[8], std::uint16_t first, std::uint16_t second, int signs,
+                       int* q) {
+  for (int i = 0; i < 8; ++i) {
+    const int number = number_of_4(i < 4 ? first : second, i % 4);
+    q[i] = negative_if(values[number], signs >> i & 1);
+  }
+}
+
+// Scales of four bits n that stand for 2 n + 1, low nibbles first.
+inline int odd_scale_of(const std::uint8_t* scales, int s) {
+  return 2 * (scales[s / 2] >> (s % 2 * 4) & 15) + 1;
+}
+inline void set_scale(std::uint8_t* scales, int s, int n) {
+  scales[s / 2] |= static_cast<std::uint8_t>(n << (s % 2 * 4));
 }
 
 #ifdef SLUICE_HAS_PANELS
@@ -84,14 +112,26 @@ template <int byte>
               bits_and(left_32(x, 3), each_dword(0x7f000000))));
 }
 
-// Two indices in the halves of every lane: bytes 0 and 2 of `bytes`, and above these the bits of
-// `first` and of `second` that are in the lower and in the upper half of the mask.
-template <int mask>
-[[gnu::always_inline]] inline I32x16 with_high_bits(I32x16 bytes, I32x16 first, I32x16 second) {
-  constexpr int upper = static_cast<int>(mask & 0xffff0000);
-  return bits_or(
-      bits_and(bytes, each_dword(0x00ff00ff)),
-      bits_or(bits_and(first, each_dword(mask & 0xffff)), bits_and(second, each_dword(upper))));
+// Two entries in the halves of every lane each: those of bytes 0 and 2, and of bytes 1 and 3.
+struct FourEntries {
+  I32x16 even, odd;
+};
+
+// The entries of four indices: the bytes of `low`, and above each of them `width` bits of `high`,
+// of which those of the next index begin `apart` bits further up.
+template <int width, int apart = width>
+[[gnu::always_inline]] inline FourEntries look_up_four(const std::uint16_t* grid, I32x16 low,
+                                                       I32x16 high) {
+  constexpr int mask = (1 << width) - 1;
+  const auto index = [&](I32x16 bytes, int first) __attribute__((always_inline)) {
+    bytes = bits_and(bytes, each_dword(0x00ff00ff));
+    if constexpr (width == 0) return bytes;
+    const int of_second = 24 - (first + 2) * apart;
+    return bits_or(bytes, bits_or(bits_and(left_32(high, 8 - first * apart), each_dword(mask << 8)),
+                                  bits_and(left_32(high, of_second), each_dword(mask << 24))));
+  };
+  return {look_up_pairs<256 << width>(grid, index(low, 0)),
+          look_up_pairs<256 << width>(grid, index(right_32(low, 8), 1))};
 }
 
 // Scales of four bits n that stand for 2 n + 1: the one whose lowest bit is bit `at` of the lanes.
@@ -110,9 +150,37 @@ inline I32x16 offset_product(const BlockA256& a, int s) {
   return each_dword(offset % 32 == 0 ? sum * (offset / 32) : sum / (32 / offset));
 }
 
+// What all formats have alike whose weights have no minima and bytes with an offset.
+template <int sub_block_size, int offset_of_bytes>
+struct OffsetPanels {
+  static constexpr int sub_block = sub_block_size, slots = 64 / sub_block, min_pairs = 0;
+  static constexpr int offset = offset_of_bytes;
+  static constexpr bool has_offset = true, is_for_tiles = false, unpacks_first = true;
+
+  static constexpr int sub_block_of(int stage, int slot) { return slots * stage + slot; }
+  static constexpr int scaled_up(int) { return 1; }
+  static I32x16 offset_dot(const BlockA256& a, int s) {
+    return offset_product<sub_block, offset>(a, s);
+  }
+};
+
+// Sixteen nibbles n that stand for scales of 2 n + 1, in two words at offset `at`.
+template <int at>
+struct SixteenOddScales {
+  template <typename Format, typename Rows>
+  static SixteenOddScales read(Rows& rows) {
+    const RowDwords tail = words<Format>(rows, at - 8);  // these words may be the last of a block
+    return {{tail.dword[2], tail.dword[3]}, multiply(half<Format>(rows), each(0.125f))};
+  }
+  I32x16 scale(int s) const { return odd_scale(nibbles[s / 8], 4 * (s % 8)); }
+
+  I32x16 nibbles[2];
+  F32x16 d;
+};
+
 // The bytes of weights of IQ2: `plus` and `minus` are for the first and for the last four of eight.
 struct Iq2Tables {
-  static constexpr int offset = 64, largest_q = 43 + offset;
+  static constexpr int offset = iq2_offset, largest_q = 43 + offset;
   static constexpr NibbleTable plus[2] = {table_of(iq2_values, NumberAt::low_bits, 1, offset),
                                           table_of(iq2_values, NumberAt::high_bits, 1, offset)};
   static constexpr NibbleTable minus[2] = {table_of(iq2_values, NumberAt::low_bits, -1, offset),
@@ -130,7 +198,77 @@ struct Iq2Tables {
          look_up_either(byte_table(plus[1].bytes), byte_table(minus[1].bytes), numbers,
                         has_bits(of_octet, static_cast<int>(0x80402010))));
   }
+
+  // Sinks the 32 weights of four entries, 16 for each slot.
+  template <typename Sink>
+  [[gnu::always_inline]] static inline void sink_four(const FourEntries& entries, I32x16 signs,
+                                                      int first_slot, int second_slot,
+                                                      std::size_t group, Sink& sink) {
+    sink_octet<0, 0>(entries.even, signs, first_slot, group, sink);
+    sink_octet<0, 1>(entries.odd, signs, first_slot, group + 2, sink);
+    sink_octet<1, 2>(entries.even, signs, second_slot, group + 4, sink);
+    sink_octet<1, 3>(entries.odd, signs, second_slot, group + 6, sink);
+  }
 };
+
+// The bytes of weights of IQ1, with a shift of 1 (plus) and of -1 (minus), for the first and for
+// the last four of eight.
+struct Iq1Tables {
+  static constexpr int offset = iq1_offset, largest_q = 9 + offset;
+  static constexpr NibbleTable plus[2] = {table_of(iq1_values, NumberAt::low_bits, 1, offset + 1),
+                                          table_of(iq1_values, NumberAt::high_bits, 1, offset + 1)};
+  static constexpr NibbleTable minus[2] = {
+      table_of(iq1_values, NumberAt::low_bits, 1, offset - 1),
+      table_of(iq1_values, NumberAt::high_bits, 1, offset - 1)};
+
+  // Sinks the 8 weights of the entry in a half of every lane.
+  template <int half, typename Sink>
+  [[gnu::always_inline]] static inline void sink_octet(I32x16 entries, ByteMask is_minus, int slot,
+                                                       std::size_t group, Sink& sink) {
+    const I32x16 numbers = spread_nibbles<half>(entries);
+#pragma GCC unroll 2
+    for (std::size_t i = 0; i < 2; ++i) {
+      sink(
+          slot, group + i,
+          look_up_either(byte_table(plus[i].bytes), byte_table(minus[i].bytes), numbers, is_minus));
+    }
+  }
+};
+
+// The bytes of weights of IQ3.
+template <const int (&values)[8], int offset>
+struct Iq3Tables {
+  static constexpr NibbleTable plus = table_of(values, NumberAt::nibble, 1, offset);
+  static constexpr NibbleTable minus = table_of(values, NumberAt::nibble, -1, offset);
+
+  // Sinks the 8 weights of the entries in a half of the lanes of both; byte `byte` of `signs` has
+  // their signs.
+  template <int half, int byte, typename Sink>
+  [[gnu::always_inline]] static inline void sink_octet(I32x16 first, I32x16 second, I32x16 signs,
+                                                       int slot, std::size_t group, Sink& sink) {
+    const I32x16 of_octet = repeat_byte<byte>(signs);
+    const I32x16 of_plus = byte_table(plus.bytes), of_minus = byte_table(minus.bytes);
+    sink(slot, group,
+         look_up_either(of_plus, of_minus, spread_nibbles<half>(first),
+                        has_bits(of_octet, 0x08040201)));
+    sink(slot, group + 1,
+         look_up_either(of_plus, of_minus, spread_nibbles<half>(second),
+                        has_bits(of_octet, static_cast<int>(0x80402010))));
+  }
+
+  // Sinks the 16 weights of four entries; their signs begin with byte `byte`.
+  template <int byte, typename Sink>
+  [[gnu::always_inline]] static inline void sink_four(const FourEntries& entries, I32x16 signs,
+                                                      int slot, std::size_t group, Sink& sink) {
+    sink_octet<0, byte>(entries.even, entries.odd, signs, slot, group, sink);
+    sink_octet<1, byte + 1>(entries.even, entries.odd, signs, slot, group + 2, sink);
+  }
+};
+
+#else
+
+template <int, int>
+struct OffsetPanels {};
 
 #endif
 

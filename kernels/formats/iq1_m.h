@@ -2,7 +2,7 @@
 // have a scale.
 #pragma once
 
-#include "kernels/formats/iq1_s.h"
+#include "kernels/formats/iq.h"
 
 namespace sluice::kernels {
 
@@ -17,7 +17,7 @@ static_assert(sizeof(BlockIQ1_M) == 56);
 
 namespace {
 
-struct IQ1_M {
+struct IQ1_M : OffsetPanels<16, iq1_offset> {
   using Block = BlockIQ1_M;
   static constexpr BlockType type = BlockType::iq1_m, fallback = BlockType::iq4_nl;
   static constexpr const char* name = "IQ1_M";
@@ -40,8 +40,7 @@ struct IQ1_M {
 
 #ifdef SLUICE_HAS_PANELS
   static constexpr int largest_q = Iq1Tables::largest_q, largest_product = 9 * 15;
-  static constexpr int slots = 4, sub_block = 16, exact_run = 16, min_pairs = 0;
-  static constexpr bool has_offset = true, is_for_tiles = false, unpacks_first = true;
+  static constexpr int exact_run = 16;
 
   struct Scales {
     template <typename Format, typename Rows>
@@ -66,16 +65,6 @@ struct IQ1_M {
     F32x16 d;
   };
 
-  static constexpr int sub_block_of(int stage, int slot) {
-    return 4 * stage + slot;
-  }
-  static constexpr int scaled_up(int) {
-    return 1;
-  }
-  static I32x16 offset_dot(const BlockA256& a, int s) {
-    return offset_product<sub_block, Iq1Tables::offset>(a, s);
-  }
-
   template <int stage, typename Rows, typename Sink>
   [[gnu::always_inline]] static inline void weights_of(Rows& rows, const Scales&, Sink& sink) {
     const RowDwords qs = words<IQ1_M>(rows, 16 * (stage / 2)), qh = words<IQ1_M>(rows, 32);
@@ -83,18 +72,14 @@ struct IQ1_M {
 #pragma GCC unroll 2
     for (int i = 0; i < 2; ++i) {
       const I32x16 q = qs.dword[stage % 2 * 2 + i], high = right_32(qh.dword[stage], 16 * i);
-      const I32x16 even = with_high_bits<0x07000700>(q, left_32(high, 8), left_32(high, 16));
-      const I32x16 odd =
-          with_high_bits<0x07000700>(right_32(q, 8), left_32(high, 4), left_32(high, 12));
-      const I32x16 first = look_up_pairs<2048>(iq1_grid, even);
-      const I32x16 second = look_up_pairs<2048>(iq1_grid, odd);
+      const FourEntries four = look_up_four<3, 4>(iq1_grid, q, high);
       const I32x16 of_first_two = repeat_byte<0>(high), of_last_two = repeat_byte<1>(high);
       const std::size_t group = 16 * stage + 8 * i;
-      Iq1Tables::sink_octet<0>(first, has_bits(of_first_two, 0x08080808), 2 * i, group, sink);
-      Iq1Tables::sink_octet<0>(second, has_bits(of_first_two, upper), 2 * i, group + 2, sink);
-      Iq1Tables::sink_octet<1>(first, has_bits(of_last_two, 0x08080808), 2 * i + 1, group + 4,
+      Iq1Tables::sink_octet<0>(four.even, has_bits(of_first_two, 0x08080808), 2 * i, group, sink);
+      Iq1Tables::sink_octet<0>(four.odd, has_bits(of_first_two, upper), 2 * i, group + 2, sink);
+      Iq1Tables::sink_octet<1>(four.even, has_bits(of_last_two, 0x08080808), 2 * i + 1, group + 4,
                                sink);
-      Iq1Tables::sink_octet<1>(second, has_bits(of_last_two, upper), 2 * i + 1, group + 6, sink);
+      Iq1Tables::sink_octet<1>(four.odd, has_bits(of_last_two, upper), 2 * i + 1, group + 6, sink);
     }
   }
 #endif

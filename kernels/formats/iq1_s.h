@@ -19,43 +19,7 @@ static_assert(sizeof(BlockIQ1_S) == 50);
 
 namespace {
 
-// Eight times the values of the numbers of the grid.
-inline constexpr int iq1_values[4] = {-8, 0, 8, 0};
-
-// Unpacks 8 weights of IQ1.
-inline void unpack_iq1(std::uint16_t entry, int shift, int* q) {
-  for (int i = 0; i < 8; ++i) q[i] = iq1_values[number_of_8(entry, i)] + shift;
-}
-
-#ifdef SLUICE_HAS_PANELS
-
-// The bytes of weights of IQ1, with a shift of 1 (plus) and of -1 (minus), for the first and for
-// the last four of eight.
-struct Iq1Tables {
-  static constexpr int offset = 16, largest_q = 9 + offset;
-  static constexpr NibbleTable plus[2] = {table_of(iq1_values, NumberAt::low_bits, 1, offset + 1),
-                                          table_of(iq1_values, NumberAt::high_bits, 1, offset + 1)};
-  static constexpr NibbleTable minus[2] = {
-      table_of(iq1_values, NumberAt::low_bits, 1, offset - 1),
-      table_of(iq1_values, NumberAt::high_bits, 1, offset - 1)};
-
-  // Sinks the 8 weights of the entry in a half of every lane.
-  template <int half, typename Sink>
-  [[gnu::always_inline]] static inline void sink_octet(I32x16 entries, ByteMask is_minus, int slot,
-                                                       std::size_t group, Sink& sink) {
-    const I32x16 numbers = spread_nibbles<half>(entries);
-#pragma GCC unroll 2
-    for (std::size_t i = 0; i < 2; ++i) {
-      sink(
-          slot, group + i,
-          look_up_either(byte_table(plus[i].bytes), byte_table(minus[i].bytes), numbers, is_minus));
-    }
-  }
-};
-
-#endif
-
-struct IQ1_S {
+struct IQ1_S : OffsetPanels<32, iq1_offset> {
   using Block = BlockIQ1_S;
   static constexpr BlockType type = BlockType::iq1_s, fallback = BlockType::iq4_nl;
   static constexpr const char* name = "IQ1_S";
@@ -79,8 +43,7 @@ struct IQ1_S {
 
 #ifdef SLUICE_HAS_PANELS
   static constexpr int largest_q = Iq1Tables::largest_q, largest_product = 9 * 15;
-  static constexpr int slots = 2, sub_block = 32, exact_run = 8, min_pairs = 0;
-  static constexpr bool has_offset = true, is_for_tiles = false, unpacks_first = true;
+  static constexpr int exact_run = 8;
 
   struct Scales {
     template <typename Format, typename Rows>
@@ -96,16 +59,6 @@ struct IQ1_S {
     F32x16 d;
   };
 
-  static constexpr int sub_block_of(int stage, int slot) {
-    return 2 * stage + slot;
-  }
-  static constexpr int scaled_up(int) {
-    return 1;
-  }
-  static I32x16 offset_dot(const BlockA256& a, int s) {
-    return offset_product<sub_block, Iq1Tables::offset>(a, s);
-  }
-
   template <int stage, typename Rows, typename Sink>
   [[gnu::always_inline]] static inline void weights_of(Rows& rows, const Scales& scales,
                                                        Sink& sink) {
@@ -114,17 +67,13 @@ struct IQ1_S {
     for (int slot = 0; slot < slots; ++slot) {
       const I32x16 q = qs.dword[stage % 2 * 2 + slot];
       const I32x16 high = right_32(scales.qh.dword[stage], 16 * slot);
-      const I32x16 even = with_high_bits<0x07000700>(q, left_32(high, 8), left_32(high, 18));
-      const I32x16 odd =
-          with_high_bits<0x07000700>(right_32(q, 8), left_32(high, 5), left_32(high, 15));
-      const I32x16 first = look_up_pairs<2048>(iq1_grid, even);
-      const I32x16 second = look_up_pairs<2048>(iq1_grid, odd);
+      const FourEntries four = look_up_four<3>(iq1_grid, q, high);
       const ByteMask is_minus = has_bits(repeat_byte<1>(high), static_cast<int>(0x80808080));
       const std::size_t group = 16 * stage + 8 * slot;
-      Iq1Tables::sink_octet<0>(first, is_minus, slot, group, sink);
-      Iq1Tables::sink_octet<0>(second, is_minus, slot, group + 2, sink);
-      Iq1Tables::sink_octet<1>(first, is_minus, slot, group + 4, sink);
-      Iq1Tables::sink_octet<1>(second, is_minus, slot, group + 6, sink);
+      Iq1Tables::sink_octet<0>(four.even, is_minus, slot, group, sink);
+      Iq1Tables::sink_octet<0>(four.odd, is_minus, slot, group + 2, sink);
+      Iq1Tables::sink_octet<1>(four.even, is_minus, slot, group + 4, sink);
+      Iq1Tables::sink_octet<1>(four.odd, is_minus, slot, group + 6, sink);
     }
   }
 #endif

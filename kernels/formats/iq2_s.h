@@ -1,7 +1,7 @@
 // IQ2_S: 256 weights in octets, each an index into a grid of 1024; each 16 have a scale.
 #pragma once
 
-#include "kernels/formats/iq2_xs.h"
+#include "kernels/formats/iq.h"
 
 namespace sluice::kernels {
 
@@ -18,7 +18,7 @@ static_assert(sizeof(BlockIQ2_S) == 82);
 
 namespace {
 
-struct IQ2_S {
+struct IQ2_S : OffsetPanels<16, iq2_offset> {
   using Block = BlockIQ2_S;
   static constexpr BlockType type = BlockType::iq2_s, fallback = BlockType::iq4_nl;
   static constexpr const char* name = "IQ2_S";
@@ -29,7 +29,7 @@ struct IQ2_S {
   static IntegerBlock<16> unpack(const Block& b) {
     IntegerBlock<16> out;
     out.d = half_to_float(b.d) * 0.125f;
-    for (int s = 0; s < 16; ++s) out.scale[s] = 2 * (b.scales[s / 2] >> (s % 2 * 4) & 15) + 1;
+    for (int s = 0; s < 16; ++s) out.scale[s] = odd_scale_of(b.scales, s);
     for (int o = 0; o < 32; ++o) {
       const int index = b.qs[o] | (b.qh[o / 4] >> (o % 4 * 2) & 3) << 8;
       unpack_iq2(iq2_s_grid[index], b.signs[o], out.q + 8 * o);
@@ -39,8 +39,7 @@ struct IQ2_S {
 
 #ifdef SLUICE_HAS_PANELS
   static constexpr int largest_q = Iq2Tables::largest_q, largest_product = 43 * 31;
-  static constexpr int slots = 4, sub_block = 16, exact_run = 4, min_pairs = 0;
-  static constexpr bool has_offset = true, is_for_tiles = false, unpacks_first = true;
+  static constexpr int exact_run = 4;
 
   struct Scales : SixteenOddScales<72> {
     template <typename Format, typename Rows>
@@ -51,16 +50,6 @@ struct IQ2_S {
     I32x16 qh[2];
   };
 
-  static constexpr int sub_block_of(int stage, int slot) {
-    return 4 * stage + slot;
-  }
-  static constexpr int scaled_up(int) {
-    return 1;
-  }
-  static I32x16 offset_dot(const BlockA256& a, int s) {
-    return offset_product<sub_block, Iq2Tables::offset>(a, s);
-  }
-
   template <int stage, typename Rows, typename Sink>
   [[gnu::always_inline]] static inline void weights_of(Rows& rows, const Scales& scales,
                                                        Sink& sink) {
@@ -70,16 +59,8 @@ struct IQ2_S {
     for (int i = 0; i < 2; ++i) {
       const I32x16 q = qs.dword[stage % 2 * 2 + i], signs = all_signs.dword[stage % 2 * 2 + i];
       const I32x16 high = byte_of(scales.qh[stage / 2], stage % 2 * 2 + i);
-      const I32x16 even = with_high_bits<0x03000300>(q, left_32(high, 8), left_32(high, 20));
-      const I32x16 odd =
-          with_high_bits<0x03000300>(right_32(q, 8), left_32(high, 6), left_32(high, 18));
-      const I32x16 first = look_up_pairs<1024>(iq2_s_grid, even);
-      const I32x16 second = look_up_pairs<1024>(iq2_s_grid, odd);
-      const std::size_t group = 16 * stage + 8 * i;
-      Iq2Tables::sink_octet<0, 0>(first, signs, 2 * i, group, sink);
-      Iq2Tables::sink_octet<0, 1>(second, signs, 2 * i, group + 2, sink);
-      Iq2Tables::sink_octet<1, 2>(first, signs, 2 * i + 1, group + 4, sink);
-      Iq2Tables::sink_octet<1, 3>(second, signs, 2 * i + 1, group + 6, sink);
+      Iq2Tables::sink_four(look_up_four<2>(iq2_s_grid, q, high), signs, 2 * i, 2 * i + 1,
+                           16 * stage + 8 * i, sink);
     }
   }
 #endif
@@ -95,9 +76,7 @@ struct IQ2_S {
         b.qh[o / 4] |= static_cast<std::uint8_t>(found.index[o] >> 8 << (o % 4 * 2));
         b.signs[o] = found.signs[o];
       }
-      for (int s = 0; s < 16; ++s) {
-        b.scales[s / 2] |= static_cast<std::uint8_t>(found.scale[s] << (s % 2 * 4));
-      }
+      for (int s = 0; s < 16; ++s) set_scale(b.scales, s, found.scale[s]);
     });
   }
 #endif

@@ -16,25 +16,7 @@ static_assert(sizeof(BlockIQ2_XS) == 74);
 
 namespace {
 
-#ifdef SLUICE_HAS_PANELS
-
-// Sixteen nibbles n that stand for scales of 2 n + 1, in two words at offset `at`.
-template <int at>
-struct SixteenOddScales {
-  template <typename Format, typename Rows>
-  static SixteenOddScales read(Rows& rows) {
-    const RowDwords tail = words<Format>(rows, at - 8);  // these words may be the last of a block
-    return {{tail.dword[2], tail.dword[3]}, multiply(half<Format>(rows), each(0.125f))};
-  }
-  I32x16 scale(int s) const { return odd_scale(nibbles[s / 8], 4 * (s % 8)); }
-
-  I32x16 nibbles[2];
-  F32x16 d;
-};
-
-#endif
-
-struct IQ2_XS {
+struct IQ2_XS : OffsetPanels<16, iq2_offset> {
   using Block = BlockIQ2_XS;
   static constexpr BlockType type = BlockType::iq2_xs, fallback = BlockType::iq4_nl;
   static constexpr const char* name = "IQ2_XS";
@@ -45,7 +27,7 @@ struct IQ2_XS {
   static IntegerBlock<16> unpack(const Block& b) {
     IntegerBlock<16> out;
     out.d = half_to_float(b.d) * 0.125f;
-    for (int s = 0; s < 16; ++s) out.scale[s] = 2 * (b.scales[s / 2] >> (s % 2 * 4) & 15) + 1;
+    for (int s = 0; s < 16; ++s) out.scale[s] = odd_scale_of(b.scales, s);
     for (int o = 0; o < 32; ++o) {
       unpack_iq2(iq2_xs_grid[b.octets[o] & 511], with_eighth_sign(b.octets[o] >> 9), out.q + 8 * o);
     }
@@ -54,19 +36,8 @@ struct IQ2_XS {
 
 #ifdef SLUICE_HAS_PANELS
   static constexpr int largest_q = Iq2Tables::largest_q, largest_product = 43 * 31;
-  static constexpr int slots = 4, sub_block = 16, exact_run = 4, min_pairs = 0;
-  static constexpr bool has_offset = true, is_for_tiles = false, unpacks_first = true;
+  static constexpr int exact_run = 4;
   using Scales = SixteenOddScales<64>;
-
-  static constexpr int sub_block_of(int stage, int slot) {
-    return 4 * stage + slot;
-  }
-  static constexpr int scaled_up(int) {
-    return 1;
-  }
-  static I32x16 offset_dot(const BlockA256& a, int s) {
-    return offset_product<sub_block, Iq2Tables::offset>(a, s);
-  }
 
   template <int stage, typename Rows, typename Sink>
   [[gnu::always_inline]] static inline void weights_of(Rows& rows, const Scales&, Sink& sink) {
@@ -92,9 +63,7 @@ struct IQ2_XS {
       for (int o = 0; o < 32; ++o) {
         b.octets[o] = static_cast<std::uint16_t>(found.index[o] | (found.signs[o] & 127) << 9);
       }
-      for (int s = 0; s < 16; ++s) {
-        b.scales[s / 2] |= static_cast<std::uint8_t>(found.scale[s] << (s % 2 * 4));
-      }
+      for (int s = 0; s < 16; ++s) set_scale(b.scales, s, found.scale[s]);
     });
   }
 #endif

@@ -18,7 +18,7 @@ static_assert(sizeof(BlockIQ2_XXS) == 66);
 
 namespace {
 
-struct IQ2_XXS {
+struct IQ2_XXS : OffsetPanels<32, iq2_offset> {
   using Block = BlockIQ2_XXS;
   static constexpr BlockType type = BlockType::iq2_xxs, fallback = BlockType::iq4_nl;
   static constexpr const char* name = "IQ2_XXS";
@@ -43,8 +43,7 @@ struct IQ2_XXS {
 
 #ifdef SLUICE_HAS_PANELS
   static constexpr int largest_q = Iq2Tables::largest_q, largest_product = 43 * 31;
-  static constexpr int slots = 2, sub_block = 32, exact_run = 2, min_pairs = 0;
-  static constexpr bool has_offset = true, is_for_tiles = false, unpacks_first = true;
+  static constexpr int exact_run = 2;
 
   // All words: half of them have a scale.
   struct Scales {
@@ -60,16 +59,6 @@ struct IQ2_XXS {
     F32x16 d;
   };
 
-  static constexpr int sub_block_of(int stage, int slot) {
-    return 2 * stage + slot;
-  }
-  static constexpr int scaled_up(int) {
-    return 1;
-  }
-  static I32x16 offset_dot(const BlockA256& a, int s) {
-    return offset_product<sub_block, Iq2Tables::offset>(a, s);
-  }
-
   template <int stage, typename Rows, typename Sink>
   [[gnu::always_inline]] static inline void weights_of(Rows&, const Scales& scales, Sink& sink) {
 #pragma GCC unroll 2
@@ -77,14 +66,8 @@ struct IQ2_XXS {
       const I32x16 index = scales.groups[stage].dword[2 * slot];
       const I32x16 signs =
           with_eighth_signs(spread_sevens(scales.groups[stage].dword[2 * slot + 1]));
-      const I32x16 even = look_up_pairs<256>(iq2_xxs_grid, bits_and(index, each_dword(0x00ff00ff)));
-      const I32x16 odd =
-          look_up_pairs<256>(iq2_xxs_grid, bits_and(right_32(index, 8), each_dword(0x00ff00ff)));
-      const std::size_t group = 16 * stage + 8 * slot;
-      Iq2Tables::sink_octet<0, 0>(even, signs, slot, group, sink);
-      Iq2Tables::sink_octet<0, 1>(odd, signs, slot, group + 2, sink);
-      Iq2Tables::sink_octet<1, 2>(even, signs, slot, group + 4, sink);
-      Iq2Tables::sink_octet<1, 3>(odd, signs, slot, group + 6, sink);
+      Iq2Tables::sink_four(look_up_four<0>(iq2_xxs_grid, index, index), signs, slot, slot,
+                           16 * stage + 8 * slot, sink);
     }
   }
 #endif

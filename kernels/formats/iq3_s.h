@@ -1,7 +1,7 @@
 // IQ3_S: 256 weights in quads, each an index into a grid of 512; each 32 have a scale.
 #pragma once
 
-#include "kernels/formats/iq3_xxs.h"
+#include "kernels/formats/iq.h"
 
 namespace sluice::kernels {
 
@@ -18,7 +18,7 @@ static_assert(sizeof(BlockIQ3_S) == 110);
 
 namespace {
 
-struct IQ3_S {
+struct IQ3_S : OffsetPanels<32, 16> {
   using Block = BlockIQ3_S;
   static constexpr BlockType type = BlockType::iq3_s, fallback = BlockType::iq4_nl;
   static constexpr const char* name = "IQ3_S";
@@ -31,7 +31,7 @@ struct IQ3_S {
   static IntegerBlock<32> unpack(const Block& b) {
     IntegerBlock<32> out;
     out.d = half_to_float(b.d);
-    for (int s = 0; s < 8; ++s) out.scale[s] = 2 * (b.scales[s / 2] >> (s % 2 * 4) & 15) + 1;
+    for (int s = 0; s < 8; ++s) out.scale[s] = odd_scale_of(b.scales, s);
     for (int o = 0; o < 32; ++o) {
       const int first = b.qs[2 * o] | bit(b.qh, 2 * o) << 8;
       const int second = b.qs[2 * o + 1] | bit(b.qh, 2 * o + 1) << 8;
@@ -41,9 +41,8 @@ struct IQ3_S {
   }
 
 #ifdef SLUICE_HAS_PANELS
-  static constexpr int offset = 16, largest_q = 15 + offset, largest_product = 15 * 31;
-  static constexpr int slots = 2, sub_block = 32, exact_run = 8, min_pairs = 0;
-  static constexpr bool has_offset = true, is_for_tiles = false, unpacks_first = true;
+  static constexpr int largest_q = 15 + offset, largest_product = 15 * 31;
+  static constexpr int exact_run = 8;
   using Tables = Iq3Tables<values, offset>;
 
   struct Scales {
@@ -58,16 +57,6 @@ struct IQ3_S {
     F32x16 d;
   };
 
-  static constexpr int sub_block_of(int stage, int slot) {
-    return 2 * stage + slot;
-  }
-  static constexpr int scaled_up(int) {
-    return 1;
-  }
-  static I32x16 offset_dot(const BlockA256& a, int s) {
-    return offset_product<sub_block, offset>(a, s);
-  }
-
   template <int stage, typename Rows, typename Sink>
   [[gnu::always_inline]] static inline void weights_of(Rows& rows, const Scales& scales,
                                                        Sink& sink) {
@@ -80,24 +69,12 @@ struct IQ3_S {
       const int s = sub_block_of(stage, slot);
       const I32x16 high = byte_of(scales.qh[s / 4], s % 4);
       const I32x16 of_slot = signs.dword[first_sign + slot];
-      sink_quads<0>(qs.dword[2 * slot], high, of_slot, slot, 8 * s, sink);
-      sink_quads<2>(qs.dword[2 * slot + 1], right_32(high, 4), of_slot, slot, 8 * s + 4, sink);
+      const FourEntries first = look_up_four<1>(iq3_s_grid, qs.dword[2 * slot], high);
+      const FourEntries second =
+          look_up_four<1>(iq3_s_grid, qs.dword[2 * slot + 1], right_32(high, 4));
+      Tables::template sink_four<0>(first, of_slot, slot, 8 * s, sink);
+      Tables::template sink_four<2>(second, of_slot, slot, 8 * s + 4, sink);
     }
-  }
-
- private:
-  // Sinks the 16 weights of four quads, whose ninth bits are the lowest of `high`; their signs
-  // begin with byte `byte`.
-  template <int byte, typename Sink>
-  [[gnu::always_inline]] static inline void sink_quads(I32x16 q, I32x16 high, I32x16 signs,
-                                                       int slot, std::size_t group, Sink& sink) {
-    const I32x16 even = with_high_bits<0x01000100>(q, left_32(high, 8), left_32(high, 22));
-    const I32x16 odd =
-        with_high_bits<0x01000100>(right_32(q, 8), left_32(high, 7), left_32(high, 21));
-    const I32x16 first = look_up_pairs<512>(iq3_s_grid, even);
-    const I32x16 second = look_up_pairs<512>(iq3_s_grid, odd);
-    Tables::template sink_octet<0, byte>(first, second, signs, slot, group, sink);
-    Tables::template sink_octet<1, byte + 1>(first, second, signs, slot, group + 2, sink);
   }
 #endif
 
@@ -111,9 +88,7 @@ struct IQ3_S {
         b.qh[q / 8] |= static_cast<std::uint8_t>(found.index[q] >> 8 << q % 8);
       }
       for (int o = 0; o < 32; ++o) b.signs[o] = found.signs[o];
-      for (int s = 0; s < 8; ++s) {
-        b.scales[s / 2] |= static_cast<std::uint8_t>(found.scale[s] << (s % 2 * 4));
-      }
+      for (int s = 0; s < 8; ++s) set_scale(b.scales, s, found.scale[s]);
     });
   }
 #endif

@@ -17,42 +17,7 @@ static_assert(sizeof(BlockIQ3_XXS) == 98);
 
 namespace {
 
-// Unpacks 8 weights of IQ3 from two entries.
-inline void unpack_iq3(const int (&values)[8], std::uint16_t first, std::uint16_t second, int signs,
-                       int* q) {
-  for (int i = 0; i < 8; ++i) {
-    const int number = number_of_4(i < 4 ? first : second, i % 4);
-    q[i] = negative_if(values[number], signs >> i & 1);
-  }
-}
-
-#ifdef SLUICE_HAS_PANELS
-
-// The bytes of weights of IQ3.
-template <const int (&values)[8], int offset>
-struct Iq3Tables {
-  static constexpr NibbleTable plus = table_of(values, NumberAt::nibble, 1, offset);
-  static constexpr NibbleTable minus = table_of(values, NumberAt::nibble, -1, offset);
-
-  // Sinks the 8 weights of the entries in a half of the lanes of both; byte `byte` of `signs` has
-  // their signs.
-  template <int half, int byte, typename Sink>
-  [[gnu::always_inline]] static inline void sink_octet(I32x16 first, I32x16 second, I32x16 signs,
-                                                       int slot, std::size_t group, Sink& sink) {
-    const I32x16 of_octet = repeat_byte<byte>(signs);
-    const I32x16 of_plus = byte_table(plus.bytes), of_minus = byte_table(minus.bytes);
-    sink(slot, group,
-         look_up_either(of_plus, of_minus, spread_nibbles<half>(first),
-                        has_bits(of_octet, 0x08040201)));
-    sink(slot, group + 1,
-         look_up_either(of_plus, of_minus, spread_nibbles<half>(second),
-                        has_bits(of_octet, static_cast<int>(0x80402010))));
-  }
-};
-
-#endif
-
-struct IQ3_XXS {
+struct IQ3_XXS : OffsetPanels<32, 64> {
   using Block = BlockIQ3_XXS;
   static constexpr BlockType type = BlockType::iq3_xxs, fallback = BlockType::iq4_nl;
   static constexpr const char* name = "IQ3_XXS";
@@ -78,9 +43,8 @@ struct IQ3_XXS {
   }
 
 #ifdef SLUICE_HAS_PANELS
-  static constexpr int offset = 64, largest_q = 62 + offset, largest_product = 62 * 31;
-  static constexpr int slots = 2, sub_block = 32, exact_run = 2, min_pairs = 0;
-  static constexpr bool has_offset = true, is_for_tiles = false, unpacks_first = true;
+  static constexpr int largest_q = 62 + offset, largest_product = 62 * 31;
+  static constexpr int exact_run = 2;
   using Tables = Iq3Tables<values, offset>;
 
   struct Scales {
@@ -95,16 +59,6 @@ struct IQ3_XXS {
     F32x16 d;
   };
 
-  static constexpr int sub_block_of(int stage, int slot) {
-    return 2 * stage + slot;
-  }
-  static constexpr int scaled_up(int) {
-    return 1;
-  }
-  static I32x16 offset_dot(const BlockA256& a, int s) {
-    return offset_product<sub_block, offset>(a, s);
-  }
-
   template <int stage, typename Rows, typename Sink>
   [[gnu::always_inline]] static inline void weights_of(Rows& rows, const Scales& scales,
                                                        Sink& sink) {
@@ -113,21 +67,12 @@ struct IQ3_XXS {
     for (int slot = 0; slot < slots; ++slot) {
       const int s = sub_block_of(stage, slot);
       const I32x16 signs = with_eighth_signs(spread_sevens(scales.signs[s / 4].dword[s % 4]));
-      sink_quads<0>(index.dword[2 * slot], signs, slot, 8 * s, sink);
-      sink_quads<2>(index.dword[2 * slot + 1], signs, slot, 8 * s + 4, sink);
+      const I32x16 first = index.dword[2 * slot], second = index.dword[2 * slot + 1];
+      Tables::template sink_four<0>(look_up_four<0>(iq3_xxs_grid, first, first), signs, slot, 8 * s,
+                                    sink);
+      Tables::template sink_four<2>(look_up_four<0>(iq3_xxs_grid, second, second), signs, slot,
+                                    8 * s + 4, sink);
     }
-  }
-
- private:
-  // Sinks the 16 weights of four quads; their signs begin with byte `byte`.
-  template <int byte, typename Sink>
-  [[gnu::always_inline]] static inline void sink_quads(I32x16 index, I32x16 signs, int slot,
-                                                       std::size_t group, Sink& sink) {
-    const I32x16 even = look_up_pairs<256>(iq3_xxs_grid, bits_and(index, each_dword(0x00ff00ff)));
-    const I32x16 odd =
-        look_up_pairs<256>(iq3_xxs_grid, bits_and(right_32(index, 8), each_dword(0x00ff00ff)));
-    Tables::template sink_octet<0, byte>(even, odd, signs, slot, group, sink);
-    Tables::template sink_octet<1, byte + 1>(even, odd, signs, slot, group + 2, sink);
   }
 #endif
 

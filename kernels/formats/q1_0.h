@@ -1,7 +1,7 @@
 // Q1_0: 128 signs and a scale.
 #pragma once
 
-#include "kernels/formats/format.h"
+#include "kernels/formats/one_scale.h"
 
 namespace sluice::kernels {
 
@@ -15,8 +15,7 @@ static_assert(sizeof(BlockQ1_0) == 18);
 
 namespace {
 
-// The weights are unpacked as 8 and -8, so that their offset is that of Q4_0.
-struct Q1_0 {
+struct Q1_0 : EighthsPanels<Q1_0> {
   using Block = BlockQ1_0;
   static constexpr BlockType type = BlockType::q1_0, fallback = BlockType::q4_0;
   static constexpr const char* name = "Q1_0";
@@ -31,17 +30,8 @@ struct Q1_0 {
   }
 
 #ifdef SLUICE_HAS_PANELS
-  static constexpr int largest_q = 16, sub_block = 32;
-  static constexpr bool has_offset = true, is_for_tiles = false, unpacks_first = true;
-  static constexpr int offset = 8;
-  static const std::int32_t* offsets(const BlockA32& a) {
-    return a.minus_8_sums;
-  }
+  static constexpr int largest_q = 16;
 
-  template <typename Rows>
-  static SmallScales scales(Rows& rows) {
-    return {multiply(half<Q1_0>(rows), each(0.125f)), each(0)};
-  }
   template <int group, typename Rows, typename Sink>
   [[gnu::always_inline]] static inline void weights_of(Rows& rows, Sink& sink) {
     const I32x16 bits = words<Q1_0>(rows, 0).dword[group];

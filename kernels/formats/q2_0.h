@@ -1,7 +1,7 @@
-// Q2_0: 64 weights of two bits and a scale.
+// Q2_0 and PQ2_0: 64 and 128 weights of two bits, and a scale.
 #pragma once
 
-#include "kernels/formats/format.h"
+#include "kernels/formats/one_scale.h"
 
 namespace sluice::kernels {
 
@@ -10,44 +10,39 @@ struct BlockQ2_0 {  // x = d (q - 1)
   std::uint16_t d;
   std::uint8_t qs[16];
 };
+struct BlockPQ2_0 {  // the same
+  std::uint16_t d;
+  std::uint8_t qs[32];
+};
 #pragma pack(pop)
-static_assert(sizeof(BlockQ2_0) == 18);
+static_assert(sizeof(BlockQ2_0) == 18 && sizeof(BlockPQ2_0) == 34);
 
 namespace {
 
-// The weights are unpacked as eight times their values, so that their offset is that of Q4_0.
-struct Q2_0 {
-  using Block = BlockQ2_0;
-  static constexpr BlockType type = BlockType::q2_0, fallback = BlockType::q4_0;
-  static constexpr const char* name = "Q2_0";
-  static constexpr int weights = 64;
+// What both have alike.
+template <typename Format, typename BlockOfFormat>
+struct TwoBitFormat : EighthsPanels<Format> {
+  using Block = BlockOfFormat;
+  static constexpr BlockType fallback = BlockType::q4_0;
+  static constexpr int weights = 4 * sizeof(Block::qs);
   static constexpr bool has_min = false, can_encode = true;
-  static constexpr std::uint32_t file_type = 41;
 
-  static SmallBlock<64> unpack(const Block& b) {
-    SmallBlock<64> out{{}, half_to_float(b.d) * 0.125f, 0};
-    for (int k = 0; k < 64; ++k) out.q[k] = 8 * (b.qs[k / 4] >> (2 * (k % 4)) & 3) - 8;
+  static SmallBlock<weights> unpack(const Block& b) {
+    SmallBlock<weights> out{{}, half_to_float(b.d) * 0.125f, 0};
+    for (int k = 0; k < weights; ++k) out.q[k] = 8 * (b.qs[k / 4] >> (2 * (k % 4)) & 3) - 8;
     return out;
   }
 
 #ifdef SLUICE_HAS_PANELS
-  static constexpr int largest_q = 24, sub_block = 32;
-  static constexpr bool has_offset = true, is_for_tiles = false, unpacks_first = true;
-  static constexpr int offset = 8;
-  static const std::int32_t* offsets(const BlockA32& a) {
-    return a.minus_8_sums;
-  }
+  static constexpr int largest_q = 24;
 
-  template <typename Rows>
-  static SmallScales scales(Rows& rows) {
-    return {multiply(half<Q2_0>(rows), each(0.125f)), each(0)};
-  }
   template <int group, typename Rows, typename Sink>
   [[gnu::always_inline]] static inline void weights_of(Rows& rows, Sink& sink) {
-    const RowDwords qs = words<Q2_0>(rows, 0);
+    const RowDwords qs = words<Format>(rows, 16 * (group / 2));
 #pragma GCC unroll 8
     for (int i = 0; i < 8; ++i) {
-      sink(0, static_cast<std::size_t>(i), times_8(byte_of(qs.dword[2 * group + i / 4], i % 4)));
+      const I32x16 fields = byte_of(qs.dword[2 * (group % 2) + i / 4], i % 4);
+      sink(0, static_cast<std::size_t>(i), times_8(fields));
     }
   }
 
@@ -61,6 +56,7 @@ struct Q2_0 {
 #endif
 
 #ifdef SLUICE_HAS_ENCODERS
+ public:
   static void encode(const EncodedRow& row) {
     by_blocks<Block, weights>(row, [](const float* x, const float* w, Block& b) {
       b.d = ternary_scale(x, w, weights);
@@ -71,6 +67,18 @@ struct Q2_0 {
     });
   }
 #endif
+};
+
+struct Q2_0 : TwoBitFormat<Q2_0, BlockQ2_0> {
+  static constexpr BlockType type = BlockType::q2_0;
+  static constexpr const char* name = "Q2_0";
+  static constexpr std::uint32_t file_type = 41;
+};
+
+struct PQ2_0 : TwoBitFormat<PQ2_0, BlockPQ2_0> {
+  static constexpr BlockType type = BlockType::pq2_0;
+  static constexpr const char* name = "PQ2_0";
+  static constexpr std::uint32_t file_type = 142;
 };
 
 }  // namespace

@@ -1,11 +1,10 @@
 // TQ1_0: 256 ternary weights, five in a byte, and a scale.
 #pragma once
 
-#include "kernels/formats/tq2_0.h"
+#include "kernels/formats/one_scale.h"
 
 namespace sluice::kernels {
 
-// A byte is a fraction of 256: its digits in base 3 are the weights, the first one in front.
 #pragma pack(push, 1)
 struct BlockTQ1_0 {     // x = d (digit - 1)
   std::uint8_t qs[48];  // digit t of the first 32 bytes, then digit t of the others
@@ -17,7 +16,7 @@ static_assert(sizeof(BlockTQ1_0) == 54);
 
 namespace {
 
-struct TQ1_0 {
+struct TQ1_0 : OffsetPanels<32, 1> {
   using Block = BlockTQ1_0;
   static constexpr BlockType type = BlockType::tq1_0, fallback = BlockType::q4_0;
   static constexpr const char* name = "TQ1_0";
@@ -25,40 +24,19 @@ struct TQ1_0 {
   static constexpr bool has_min = false, can_encode = true, is_odd_at_end = true;
   static constexpr std::uint32_t file_type = 36;
 
-  static constexpr int powers_of_3[5] = {1, 3, 9, 27, 81};
-
   static IntegerBlock<32> unpack(const Block& b) {
     IntegerBlock<32> out;
     out.d = half_to_float(b.d);
     for (int& scale : out.scale) scale = 1;
-    const auto set = [](int* q, const std::uint8_t* bytes, int count, int digits) {
-      for (int t = 0; t < digits; ++t) {
-        for (int j = 0; j < count; ++j) {
-          q[t * count + j] = ((bytes[j] * powers_of_3[t] & 255) * 3 >> 8) - 1;
-        }
-      }
-    };
-    set(out.q, b.qs, 32, 5);
-    set(out.q + 160, b.qs + 32, 16, 5);
-    set(out.q + 240, b.qh, 4, 4);
+    unpack_digits(b.qs, 32, 5, out.q);
+    unpack_digits(b.qs + 32, 16, 5, out.q + 160);
+    unpack_digits(b.qh, 4, 4, out.q + 240);
     return out;
   }
 
 #ifdef SLUICE_HAS_PANELS
-  static constexpr int largest_q = 3, largest_product = 2, slots = 2, sub_block = 32;
-  static constexpr int exact_run = 8, min_pairs = 0;
-  static constexpr bool has_offset = true, is_for_tiles = false, unpacks_first = true;
+  static constexpr int largest_q = 3, largest_product = 2, exact_run = 8;
   using Scales = OneScale;
-
-  static constexpr int sub_block_of(int stage, int slot) {
-    return 2 * stage + slot;
-  }
-  static constexpr int scaled_up(int) {
-    return 1;
-  }
-  static I32x16 offset_dot(const BlockA256& a, int s) {
-    return offset_product<sub_block, 1>(a, s);
-  }
 
   template <int stage, typename Rows, typename Sink>
   [[gnu::always_inline]] static inline void weights_of(Rows& rows, const Scales&, Sink& sink) {
@@ -74,25 +52,14 @@ struct TQ1_0 {
       sink_digits<8, 4, 3>(rows, sink);
       sink_digits<8, 4, 4>(rows, sink);
       const I32x16 last = words<TQ1_0>(rows, 36).dword[3];
-      sink(1, 60, digits<0>(last));
-      sink(1, 61, digits<1>(last));
-      sink(1, 62, digits<2>(last));
-      sink(1, 63, digits<3>(last));
+      sink(1, 60, base_3_digits<0>(last));
+      sink(1, 61, base_3_digits<1>(last));
+      sink(1, 62, base_3_digits<2>(last));
+      sink(1, 63, base_3_digits<3>(last));
     }
   }
 
  private:
-  // Digit t of every byte.
-  template <int t>
-  [[gnu::always_inline]] static inline I32x16 digits(I32x16 x) {
-    const auto of_words = [](I32x16 bytes) {
-      const I32x16 fraction = bits_and(times_16(bytes, powers_of_3[t]), each_dword(0x00ff00ff));
-      return right_16<8>(times_16(fraction, 3));
-    };
-    const I32x16 even = of_words(bits_and(x, each_dword(0x00ff00ff)));
-    return bits_or(even, left_16<8>(of_words(right_16<8>(x))));
-  }
-
   // Sinks digit t of `count` words from word `first` on.
   template <int first, int count, int t, typename Rows, typename Sink>
   [[gnu::always_inline]] static inline void sink_digits(Rows& rows, Sink& sink) {
@@ -103,7 +70,7 @@ struct TQ1_0 {
 #pragma GCC unroll 4
       for (std::size_t j = 0; j < 4; ++j) {
         const std::size_t group = first_group + i + j;
-        sink(group % 16 / 8, group, digits<t>(four.dword[j]));
+        sink(group % 16 / 8, group, base_3_digits<t>(four.dword[j]));
       }
     }
   }
@@ -114,18 +81,9 @@ struct TQ1_0 {
     by_blocks<Block, weights>(row, [](const float* x, const float* w, Block& b) {
       b.d = ternary_scale(x, w, weights);
       const float d = half_to_float(b.d);
-      const auto set = [d](std::uint8_t* bytes, const float* of_bytes, int count, int digits) {
-        for (int j = 0; j < count; ++j) {
-          int number = 0;
-          for (int t = 0; t < digits; ++t) {
-            number += ternary_code(of_bytes[t * count + j], d) * powers_of_3[4 - t];
-          }
-          bytes[j] = static_cast<std::uint8_t>((number * 256 + 242) / 243);
-        }
-      };
-      set(b.qs, x, 32, 5);
-      set(b.qs + 32, x + 160, 16, 5);
-      set(b.qh, x + 240, 4, 4);
+      pack_digits(x, d, 32, 5, b.qs);
+      pack_digits(x + 160, d, 16, 5, b.qs + 32);
+      pack_digits(x + 240, d, 4, 4, b.qh);
     });
   }
 #endif

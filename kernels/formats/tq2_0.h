@@ -1,7 +1,7 @@
 // TQ2_0: 256 ternary weights of two bits each, and a scale.
 #pragma once
 
-#include "kernels/formats/iq.h"
+#include "kernels/formats/one_scale.h"
 #include "kernels/formats/q2_k.h"
 
 namespace sluice::kernels {
@@ -16,22 +16,7 @@ static_assert(sizeof(BlockTQ2_0) == 66);
 
 namespace {
 
-#ifdef SLUICE_HAS_PANELS
-
-// One scale for all weights of a block.
-struct OneScale {
-  template <typename Format, typename Rows>
-  static OneScale read(Rows& rows) {
-    return {half<Format>(rows)};
-  }
-  static I32x16 scale(int) { return each_dword(1); }
-
-  F32x16 d;
-};
-
-#endif
-
-struct TQ2_0 {
+struct TQ2_0 : OffsetPanels<16, 1> {
   using Block = BlockTQ2_0;
   static constexpr BlockType type = BlockType::tq2_0, fallback = BlockType::q4_0;
   static constexpr const char* name = "TQ2_0";
@@ -48,19 +33,11 @@ struct TQ2_0 {
   }
 
 #ifdef SLUICE_HAS_PANELS
-  static constexpr int largest_q = 3, largest_product = 2, slots = 4, sub_block = 16;
-  static constexpr int exact_run = 16, min_pairs = 0;
-  static constexpr bool has_offset = true, is_for_tiles = false, unpacks_first = true;
+  static constexpr int largest_q = 3, largest_product = 2, exact_run = 16;
   using Scales = OneScale;
 
   static constexpr int sub_block_of(int stage, int slot) {
     return interleaved(stage, slot);
-  }
-  static constexpr int scaled_up(int) {
-    return 1;
-  }
-  static I32x16 offset_dot(const BlockA256& a, int s) {
-    return offset_product<sub_block, 1>(a, s);
   }
 
   template <int stage, typename Rows, typename Sink>
