@@ -321,7 +321,7 @@ CLI::App* add_plan(CLI::App& program, PlanOptions& options) {
       ->add_option("--budgets", options.budgets,
                    "With --table: the budgets to plan for (default: --budget, or "
                    "2GiB,4GiB,6GiB,8GiB)")
-      ->type_name("SIZE,...")
+      ->type_name("SIZES")
       ->delimiter(',')
       ->transform(size());
   add_json_option(*command, options.json);

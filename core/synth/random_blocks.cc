@@ -188,7 +188,7 @@ void set_scales(BlockMXFP4& block, float std_deviation, Random& random) {
 
 void set_scales(BlockNVFP4& block, float std_deviation, Random& random) {
   // Of the scales next to the wanted one, one is drawn such that the mean of the squares is right.
-  const float wanted = std_deviation / rms_e2m1;
+  const float wanted = std_deviation / (2 * rms_e2m1);  // half of it, as the others
   int below = 0;
   while (below < 125 && half_of_ue4m3(static_cast<std::uint8_t>(below + 1)) <= wanted) ++below;
   const float low = half_of_ue4m3(static_cast<std::uint8_t>(below));
