@@ -368,7 +368,7 @@ TEST_CASE("any number of parts is merged with a few open files") {
     std::string text;
     for (std::uint64_t row = index; row <= rows; row += shards) text = line(row) + text;
     write(parts.back(), text);
-    write_state(parts.back(), {10, 20, rows, {index, shards}, {}});
+    write_state(parts.back(), {10, 20, rows, {index, shards}, nlohmann::ordered_json::object()});
   }
   for (std::uint64_t row = 1; row <= rows; ++row) expected += line(row);
   const fs::path out = folder.path() / "out";
