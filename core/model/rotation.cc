@@ -48,7 +48,8 @@ void Rotation::multiply_by_signs(float* x) const {
 void Rotation::transform(float* x) const {
   const kernels::KvRowKernels& kernels = kernels::kernel_table().kv_rows;
   const std::size_t together = std::min(block_, kernels::hadamard_block_max);
-  const float norm = 1 / std::sqrt(static_cast<float>(block_ / together));
+  const std::size_t parts = block_ / together;
+  const float norm = 1 / std::sqrt(static_cast<float>(parts));
   for (float* block = x; block < x + size_; block += block_) {
     kernels.hadamard(block, block_);
     for (std::size_t stride = together; stride < block_; stride *= 2) {
