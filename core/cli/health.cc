@@ -81,7 +81,6 @@ HealthCheck check_threads(const topology::Machine& machine, const topology::Thre
         fmt::format("a quota of {:.2f} CPUs ({})", machine.quota->cpus, machine.quota->source);
     check.remedy = "give the container at least one CPU: what exceeds a quota stops for a while";
   } else if (threads.siblings_only) {
-    check.remedy = "";
     check.found += "; both hardware threads are of one core";
   }
   return check;

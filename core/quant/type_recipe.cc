@@ -7,18 +7,13 @@
 #include "core/error.h"
 #include "core/quant/quant_mix.h"
 #include "core/text/quoted.h"
+#include "topology/file_root.h"
 
 namespace sluice::quant {
 namespace {
 
 using kernels::BlockTraits;
-
-std::string_view trimmed(std::string_view text) {
-  constexpr std::string_view space = " \t\r";
-  const std::size_t first = text.find_first_not_of(space);
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(space) - first + 1);
-}
+using topology::trimmed;
 
 kernels::BlockType type_by_name(std::string_view name, std::string_view place) {
   std::string known;
