@@ -257,6 +257,10 @@ bool read_tagged_calls(Cursor& cursor, ToolSchemas& tools, Calls& calls) {
   return read_bare_function(cursor, tools, calls);
 }
 
+// What the name of a function may consist of.
+constexpr std::string_view name_characters =
+    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-.:/";
+
 // --- [TOOL_CALLS][{...}]  or  [TOOL_CALLS]f[CALL_ID]i[ARGS]{...} ---
 
 bool read_mistral_calls(Cursor& cursor, ToolSchemas&, Calls& calls) {
@@ -273,10 +277,8 @@ bool read_mistral_calls(Cursor& cursor, ToolSchemas&, Calls& calls) {
     auto json = text ? parse_bounded(*text) : std::nullopt;
     if (!json) return false;
     arguments = *std::move(json);
-  } else if (!is_at_end_or_mark(cursor)) {
-    return false;
-  } else if (!has_mark && name.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvw"
-                                                 "xyz0123456789_-.:/") != npos) {
+  } else if (!is_at_end_or_mark(cursor) ||
+             (!has_mark && name.find_first_not_of(name_characters) != npos)) {
     return false;
   }
   calls.push_back({std::string(name), std::move(arguments)});
