@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/descriptor.h"
+#include "base/trim.h"
 
 namespace sluice::topology {
 namespace {
@@ -18,7 +19,6 @@ constexpr std::size_t kFileBytesMax = std::size_t{16} << 20;
 constexpr std::uint64_t kCpusMax = 65536;
 // An exbibyte. A larger figure must be an error in the file, and sums of such might overflow.
 constexpr std::uint64_t kKilobytesMax = std::uint64_t{1} << 50;
-constexpr std::string_view kBlanks = " \t\r\n";
 
 // Uses read(2) rather than a stream, which could not tell an empty file from a folder or from a
 // file whose read fails (some of the kernel's do).
@@ -60,12 +60,6 @@ bool FileRoot::has_folder(const std::filesystem::path& path) const {
   return std::filesystem::is_directory(below(path), error);
 }
 
-std::string_view trimmed(std::string_view text) {
-  const std::size_t begin = text.find_first_not_of(kBlanks);
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(kBlanks) - begin + 1);
-}
-
 std::vector<std::string_view> pieces(std::string_view text, char separator) {
   std::vector<std::string_view> result;
   while (!text.empty()) {
@@ -77,7 +71,7 @@ std::vector<std::string_view> pieces(std::string_view text, char separator) {
 }
 
 std::optional<std::uint64_t> parse_number(std::string_view text) {
-  text = trimmed(text);
+  text = base::trimmed(text);
   std::uint64_t value = 0;
   const char* end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, value);
@@ -87,7 +81,7 @@ std::optional<std::uint64_t> parse_number(std::string_view text) {
 
 std::optional<CpuList> parse_cpu_list(std::string_view text) {
   CpuList cpus;
-  for (const std::string_view piece : pieces(trimmed(text), ',')) {
+  for (const std::string_view piece : pieces(base::trimmed(text), ',')) {
     const std::size_t dash = piece.find('-');
     const auto first = parse_number(piece.substr(0, dash));
     const auto last = dash == std::string_view::npos ? first : parse_number(piece.substr(dash + 1));
@@ -117,8 +111,8 @@ std::string format_cpu_list(const CpuList& cpus) {
 std::optional<std::string_view> find_field(std::string_view text, std::string_view key) {
   for (const std::string_view line : pieces(text, '\n')) {
     const std::size_t colon = line.find(':');
-    if (colon == std::string_view::npos || trimmed(line.substr(0, colon)) != key) continue;
-    return trimmed(line.substr(colon + 1));
+    if (colon == std::string_view::npos || base::trimmed(line.substr(0, colon)) != key) continue;
+    return base::trimmed(line.substr(colon + 1));
   }
   return std::nullopt;
 }

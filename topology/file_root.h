@@ -39,9 +39,6 @@ class FileRoot {
   std::filesystem::path folder_;
 };
 
-// The text without leading and trailing blanks and line ends.
-std::string_view trimmed(std::string_view text);
-
 // The pieces between separators. Empty pieces are left out.
 std::vector<std::string_view> pieces(std::string_view text, char separator);
 

@@ -12,6 +12,7 @@
 #include <unistd.h>
 #include <utility>
 
+#include "base/trim.h"
 #include "topology/cgroup.h"
 #include "topology/process_memory.h"
 
@@ -66,7 +67,7 @@ CpuList read_online(const FileRoot& root, std::string_view cpuinfo) {
 // Reads an id, which is -1 if the firmware does not report it.
 std::optional<int> read_id(const FileRoot& root, const std::filesystem::path& path) {
   const std::string text = root.text(path).value_or("");
-  if (trimmed(text) == "-1") return -1;
+  if (base::trimmed(text) == "-1") return -1;
   const auto value = parse_number(text);
   if (!value || *value > static_cast<std::uint64_t>(std::numeric_limits<int>::max())) {
     return std::nullopt;
@@ -174,7 +175,7 @@ std::vector<std::string> read_flags(std::string_view cpuinfo) {
 
 // "48K", "2048K", "1M"
 std::optional<std::uint64_t> parse_cache_size(std::string_view text) {
-  text = trimmed(text);
+  text = base::trimmed(text);
   unsigned shift = 0;
   if (text.ends_with('K')) shift = 10;
   if (text.ends_with('M')) shift = 20;
@@ -193,7 +194,7 @@ CacheSizes read_caches(const FileRoot& root, unsigned cpu) {
     const auto level = root.number(folder / "level");
     const auto size = parse_cache_size(root.text(folder / "size").value_or(""));
     const std::string type = root.text(folder / "type").value_or("");
-    if (!level || !size || trimmed(type) == "Instruction") continue;
+    if (!level || !size || base::trimmed(type) == "Instruction") continue;
     if (*level == 1) caches.l1d_bytes = size;
     if (*level == 2) caches.l2_bytes = size;
     if (*level == 3) caches.l3_bytes = size;
@@ -217,7 +218,7 @@ std::optional<double> read_level_quota(const FileRoot& root, const CgroupLevel& 
                     root.number(level.folder / "cpu.cfs_period_us"));
   }
   const std::string text = root.text(level.folder / "cpu.max").value_or("");
-  const auto fields = pieces(trimmed(text), ' ');
+  const auto fields = pieces(base::trimmed(text), ' ');
   if (fields.size() != 2) return std::nullopt;
   return quota_of(parse_number(fields[0]), parse_number(fields[1]));
 }
@@ -302,7 +303,7 @@ std::optional<std::uint64_t> read_address_limit(const FileRoot& root) {
   const std::string text = root.text("/proc/self/limits").value_or("");
   for (const std::string_view line : pieces(text, '\n')) {
     if (!line.starts_with(name)) continue;
-    const auto fields = pieces(trimmed(line.substr(name.size())), ' ');
+    const auto fields = pieces(base::trimmed(line.substr(name.size())), ' ');
     return fields.empty() ? std::nullopt : limited(parse_number(fields.front()));
   }
   return std::nullopt;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <system_error>
 
+#include "base/trim.h"
 #include "topology/cgroup.h"
 
 namespace sluice::topology {
@@ -42,7 +43,7 @@ std::optional<PressureLine> parse_pressure(std::string_view text, std::string_vi
     for (const std::string_view field : fields) {
       const std::size_t equals = field.find('=');
       if (equals == std::string_view::npos) continue;
-      const std::string_view value = trimmed(field.substr(equals + 1));
+      const std::string_view value = base::trimmed(field.substr(equals + 1));
       const std::string_view key = field.substr(0, equals);
       if (key == "total") total = parse_number(value);
       if (key != "avg10") continue;

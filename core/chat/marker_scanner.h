@@ -7,17 +7,13 @@
 #include <string_view>
 #include <vector>
 
+#include "base/trim.h"
+
 namespace sluice::chat {
 
 // White space around a marker has no meaning.
-inline constexpr std::string_view white_space = " \t\r\n";
-
-// A text without the white space at its ends.
-inline std::string_view trimmed(std::string_view text) {
-  const std::size_t end = text.find_last_not_of(white_space) + 1;
-  const std::size_t begin = text.find_first_not_of(white_space);
-  return end == 0 ? std::string_view() : text.substr(begin, end - begin);
-}
+using base::trimmed;
+using base::white_space;
 
 class MarkerScanner {
  public:

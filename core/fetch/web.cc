@@ -9,6 +9,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/trim.h"
 #include "core/error.h"
 #include "core/fetch/libraries.h"
 #include "core/fetch/reference.h"
@@ -23,12 +24,6 @@ constexpr unsigned redirects_max = 10, attempts_max = 6;
 constexpr std::size_t error_body_bytes_max = 4096;
 constexpr long connect_seconds_max = 30, stall_seconds_max = 30;
 constexpr std::uint64_t retry_seconds_max = 60;
-
-std::string trimmed(std::string_view text) {
-  const std::size_t begin = text.find_first_not_of(" \t\r\n");
-  if (begin == text.npos) return "";
-  return std::string(text.substr(begin, text.find_last_not_of(" \t\r\n") - begin + 1));
-}
 
 std::optional<std::uint64_t> number_of(std::string_view text) {
   std::uint64_t value = 0;
@@ -215,7 +210,7 @@ void Transfer::begin() {
   set(CURLOPT_HEADERFUNCTION,
       static_cast<TakeBytes>([](char* data, std::size_t, std::size_t bytes, void* self) {
         auto* transfer = static_cast<Transfer*>(self);
-        return transfer->guarded([&] { return transfer->take_header(std::string(data, bytes)); });
+        return transfer->guarded([&] { return transfer->take_header({data, bytes}); });
       }));
   set(CURLOPT_WRITEDATA, static_cast<void*>(this));
   set(CURLOPT_WRITEFUNCTION,
@@ -239,17 +234,17 @@ std::size_t Transfer::guarded(const Take& take) {
   }
 }
 
-std::size_t Transfer::take_header(std::string line) {
+std::size_t Transfer::take_header(std::string_view line) {
   if (line.starts_with("HTTP/")) {  // another answer: of a proxy, or 100 Continue
     answer_.headers.clear();
     curl().easy_getinfo(handle_->easy, CURLINFO_RESPONSE_CODE, &answer_.status);
   }
   const std::size_t bytes = line.size(), colon = line.find(':');
   if (colon == line.npos) return bytes;
-  std::string name = trimmed(line.substr(0, colon));
+  std::string name(base::trimmed(line.substr(0, colon)));
   std::ranges::transform(name, name.begin(),
                          [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  answer_.headers[name] = trimmed(line.substr(colon + 1));
+  answer_.headers[name] = base::trimmed(line.substr(colon + 1));
   return bytes;
 }
 

@@ -107,7 +107,7 @@ class Transfer {
   Transfer(Web& web, Request request);
   void begin();
   void finish(int code);
-  std::size_t take_header(std::string line);
+  std::size_t take_header(std::string_view line);
   bool take_body(std::span<const std::byte> bytes);
   // Runs what libcurl calls. An exception must not pass through a library in C: it is kept, ends
   // the transfer, and goes on where the transfer is finished.

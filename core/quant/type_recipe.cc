@@ -4,16 +4,16 @@
 #include <cctype>
 #include <fmt/format.h>
 
+#include "base/trim.h"
 #include "core/error.h"
 #include "core/quant/quant_mix.h"
 #include "core/text/quoted.h"
-#include "topology/file_root.h"
 
 namespace sluice::quant {
 namespace {
 
+using base::trimmed;
 using kernels::BlockTraits;
-using topology::trimmed;
 
 kernels::BlockType type_by_name(std::string_view name, std::string_view place) {
   std::string known;

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <system_error>
 
+#include "base/trim.h"
 #include "core/error.h"
 #include "core/http/transport/message.h"
 
@@ -17,13 +18,6 @@ namespace {
 
 constexpr std::size_t key_bytes_min = 8;
 constexpr std::size_t file_bytes_max = std::size_t{1} << 20;
-
-std::string_view trimmed(std::string_view text) {
-  constexpr std::string_view space = " \t\r\n";
-  const std::size_t begin = text.find_first_not_of(space);
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(space) - begin + 1);
-}
 
 // Keys have no NUL, so filling up with it makes no two keys equal.
 std::string filled_up(std::string_view key) {
@@ -70,7 +64,7 @@ ApiKeys ApiKeys::parse(std::string_view text, const std::string& name) {
   std::size_t line_number = 0;
   while (!text.empty()) {
     const std::size_t end = std::min(text.find('\n'), text.size());
-    const std::string_view line = trimmed(text.substr(0, end));
+    const std::string_view line = base::trimmed(text.substr(0, end));
     text.remove_prefix(std::min(end + 1, text.size()));
     ++line_number;
     if (line.empty() || line.starts_with('#')) continue;
@@ -99,7 +93,7 @@ std::optional<std::size_t> ApiKeys::find(std::string_view key) const {
 std::string_view bearer_key(std::string_view authorization) {
   constexpr std::string_view scheme = "Bearer ";
   if (!equal_ignoring_case(authorization.substr(0, scheme.size()), scheme)) return {};
-  return trimmed(authorization.substr(scheme.size()));
+  return base::trimmed(authorization.substr(scheme.size()));
 }
 
 RateLimit::RateLimit(std::size_t keys, double per_minute)
