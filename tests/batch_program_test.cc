@@ -378,7 +378,7 @@ TEST_CASE("a model's own settings hold where neither the row nor the command lin
   CHECK(texts_of({{"temp", -1.f}}, "") == usual);
 }
 
-TEST_CASE("what was begun otherwise is refused, until told what to do") {
+TEST_CASE("what was begun with other settings is refused, until told what to do") {
   const Job job(rows(6));
   REQUIRE(shell(job.command()).status == 0);
   const std::string first = job.output();

@@ -233,7 +233,7 @@ TEST_CASE("embed goes on where it was stopped, and gives the same bytes") {
     REQUIRE(shell(command + out + " --restart --parallel 1 --budget 256MiB").status == 0);
     CHECK(content(out) == whole);
     std::ofstream(folder.file("in.txt"), std::ios::app) << "more\n";
-    check_fails(command + out, 2, "was begun otherwise");
+    check_fails(command + out, 2, "was begun with other settings");
     std::ofstream(folder.file("in.txt")) << texts;
   }
   const std::string array = content(folder.file("out.npy"));

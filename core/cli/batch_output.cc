@@ -67,7 +67,7 @@ void check_found(const BatchOptions& options, const Journal& journal,
   const std::vector<std::string> changed = batch::differences(*before, now);
   if (changed.empty() || options.common.force) return;
   throw UsageError(
-      fmt::format("{} was begun otherwise: {}; give --restart to begin anew, or "
+      fmt::format("{} was begun with other settings: {}; give --restart to begin anew, or "
                   "--force to keep what is there and go on",
                   path, fmt::join(changed, "; ")));
 }

@@ -67,7 +67,7 @@ VectorFile::VectorFile(const std::filesystem::path& path, const batch::JobState&
         path_.string(), batch::state_path(path_).string()));
   }
   if (const auto changed = batch::differences(*before, state); !changed.empty()) {
-    throw UsageError(fmt::format("{} was begun otherwise: {}; give --restart to begin anew",
+    throw UsageError(fmt::format("{} was begun with other settings: {}; give --restart to begin anew",
                                  path_.string(), fmt::join(changed, "; ")));
   }
   bytes_ = static_cast<std::uint64_t>(found.st_size);

@@ -226,7 +226,7 @@ bool BatchRunner::has_its_settings(const std::string& id, const batch::JobState&
   }
   if (found.empty()) return true;
   const std::string reason = fmt::format(
-      "it was begun otherwise: {}; start the server as it was then, or cancel the batch "
+      "it was begun with other settings: {}; start the server as it was then, or cancel the batch "
       "to get the results so far",
       fmt::join(found, "; "));
   const base::MutexLock lock(mutex_);
