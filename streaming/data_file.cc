@@ -129,10 +129,9 @@ std::int64_t DataFile::read_buffered(const ReadPiece& piece, const ReadResults& 
   return seen(results, "buffered", piece, result);
 }
 
-std::uint64_t DataFile::current_bytes() const {
+base::FileIdentity DataFile::current_identity() const {
   struct stat facts {};
-  if (fstat(descriptor(), &facts) != 0) return 0;
-  return static_cast<std::uint64_t>(facts.st_size);
+  return fstat(descriptor(), &facts) == 0 ? base::FileIdentity::of(facts) : base::FileIdentity();
 }
 
 std::string refused_direct_reads(std::span<const DataFile> files) {

@@ -47,8 +47,10 @@ class DataFile {
   // or more when statx(STATX_DIOALIGN) asks for more.
   std::uint64_t alignment() const { return alignment_; }
 
-  // The size at this moment; less than bytes() when the file was truncated in use.
-  std::uint64_t current_bytes() const;
+  // At this moment. A file that was truncated in use is shorter than bytes(); one that was written
+  // to has another identity(), or none (all 0) when the system no longer tells it.
+  base::FileIdentity current_identity() const;
+  bool has_changed() const { return current_identity() != identity_; }
 
  private:
   void open_direct();

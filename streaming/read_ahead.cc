@@ -24,6 +24,13 @@ std::system_error read_failure(const ReaderFile& file, const Segment& segment,
   return {result.error, place + what};
 }
 
+void require_unchanged(const Reader& reader, std::uint32_t file) {
+  if (!reader.has_changed(file)) return;
+  throw std::system_error(ESTALE, std::generic_category(),
+                          reader.files()[file].path.string() +
+                              ": was written to or truncated while in use; start again");
+}
+
 ReadAhead::ReadAhead(Reader& reader, std::uint32_t slots) : reader_(reader), slots_(slots) {}
 
 ReadAhead::~ReadAhead() = default;  // the destructor of the reader waits for reads in flight
@@ -247,12 +254,8 @@ void ReadAhead::wait_for_one() {
 
 void ReadAhead::check(const Slot& slot) const {
   const Segment& segment = sequence_[slot.index].segment;
-  Completion result = slot.result;
-  if (!result.error && !reader_.still_reaches(segment.file, segment.offset + segment.bytes)) {
-    result.error = std::make_error_code(std::errc::io_error);
-    result.is_truncated = true;
-  }
-  if (result.error) throw read_failure(reader_.files()[segment.file], segment, result);
+  if (slot.result.error) throw read_failure(reader_.files()[segment.file], segment, slot.result);
+  require_unchanged(reader_, segment.file);
 }
 
 std::span<const std::byte> ReadAhead::bytes_of(const Slot& slot) const {

@@ -132,4 +132,8 @@ class ReadAhead {
 std::system_error read_failure(const ReaderFile& file, const Segment& segment,
                                const Completion& result);
 
+// Throws std::system_error when the file was changed in use. A reader cannot tell old bytes from
+// new ones, and a text that is computed from both is wrong.
+void require_unchanged(const Reader& reader, std::uint32_t file);
+
 }  // namespace sluice::streaming

@@ -74,10 +74,15 @@ class Reader {
   // Blocks until a read has finished. There must be one in flight.
   virtual Completion wait() = 0;
 
+  // Whether the file was written to or truncated since it was opened. What was read of it before
+  // and what is read now need not belong together, and bytes of a mapping beyond its end must not
+  // be touched.
+  virtual bool has_changed(std::uint32_t file) const = 0;
+
   // A line for the user once a read had to be done in another way than the reader's own; else "".
   virtual std::string trouble() const { return ""; }
 
-  // Whether this reader hands out memory of its own mappings. The four functions below are for
+  // Whether this reader hands out memory of its own mappings. The three functions below are for
   // readers that do.
   virtual bool maps_files() const { return false; }
 
@@ -91,9 +96,6 @@ class Reader {
 
   // Drops pages that a read has brought in; offset and bytes are multiples of page_bytes.
   virtual void discard(std::uint32_t /*file*/, std::uint64_t /*offset*/, std::uint64_t /*bytes*/) {}
-
-  // Whether the file still has at least `end` bytes. Bytes beyond its end must not be touched.
-  virtual bool still_reaches(std::uint32_t /*file*/, std::uint64_t /*end*/) const { return true; }
 };
 
 }  // namespace sluice::streaming

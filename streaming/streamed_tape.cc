@@ -361,7 +361,7 @@ HeldSegment StreamedTape::acquire(std::size_t turn) {
     return {{pinned, segment.bytes}, Storage::copied};
   }
   if (is_mapped_[turn]) {
-    check_still_there(segment);
+    require_unchanged(*reader_, segment.file);
     return {{reader_->mapping(segment.file) + segment.offset, segment.bytes}, Storage::mapped};
   }
   if (!is_streaming_) start_streaming();
@@ -374,15 +374,6 @@ HeldSegment StreamedTape::acquire(std::size_t turn) {
         read_ahead_.statistics().stall_ns - waited_before_ns;
   }
   return held;
-}
-
-// Pages beyond the end of a file that was truncated must not be touched.
-void StreamedTape::check_still_there(const Segment& segment) const {
-  if (reader_->still_reaches(segment.file, end_of(segment))) return;
-  Completion result;
-  result.error = std::make_error_code(std::errc::io_error);
-  result.is_truncated = true;
-  throw read_failure(reader_->files()[segment.file], segment, result);
 }
 
 void StreamedTape::give_back(std::size_t turn, bool is_copied) {

@@ -154,7 +154,6 @@ class StreamedTape final : public Tape {
   void hand_out_places(std::size_t group, std::span<const ExpertUse> uses, std::size_t tokens);
   bool places_move() const { return !policies_.empty(); }
   std::vector<ReadAheadEntry> streamed_entries() const;
-  void check_still_there(const Segment& segment) const;
 
   std::vector<Segment> segments_;
   Copy copy_;

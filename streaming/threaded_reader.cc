@@ -133,12 +133,8 @@ const std::byte* MmapReader::mapping(std::uint32_t file_index) const {
   return mappings_[file_index].bytes().data();
 }
 
-bool MmapReader::still_reaches(std::uint32_t file_index, std::uint64_t end) const {
-  return file(file_index).current_bytes() >= end;
-}
-
 std::int64_t MmapReader::attempt(const ReadPiece& piece) {
-  const std::uint64_t file_bytes = file(piece.file).current_bytes();
+  const std::uint64_t file_bytes = file(piece.file).current_identity().bytes;
   if (file_bytes < piece.needed_end) {
     return static_cast<std::int64_t>(file_bytes > piece.offset ? file_bytes - piece.offset : 0);
   }
@@ -152,7 +148,7 @@ std::int64_t MmapReader::attempt(const ReadPiece& piece) {
   // EFAULT: a touch would have raised SIGBUS. Either the file has just become shorter, and the next
   // attempt will find that, or the disk has failed.
   if (errno != EFAULT) return -errno;
-  return file(piece.file).current_bytes() < piece.needed_end ? -EAGAIN : -EIO;
+  return file(piece.file).current_identity().bytes < piece.needed_end ? -EAGAIN : -EIO;
 }
 
 void MmapReader::keep_to_requests(bool strictly) {

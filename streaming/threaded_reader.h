@@ -32,6 +32,7 @@ class ThreadedReader : public Reader {
   void submit(const ReadRequest& request) override;
   std::optional<Completion> poll() override;
   Completion wait() override;
+  bool has_changed(std::uint32_t file) const override { return files_[file].has_changed(); }
 
  protected:
   explicit ThreadedReader(std::vector<DataFile> files);
@@ -85,7 +86,7 @@ class PreadReader final : public ThreadedReader {
 // which returns an error where a touch would raise SIGBUS. Pages are shared with all processes that
 // read the same file, and a file that is in the page cache needs no read.
 //
-// SIGBUS remains possible when a file is truncated between still_reaches() and the touch, and when
+// SIGBUS remains possible when a file is truncated between has_changed() and the touch, and when
 // the kernel has reclaimed a page under pressure and then cannot read it again. Replace model files
 // by renaming new ones over them, not by writing into them.
 class MmapReader final : public ThreadedReader {
@@ -100,7 +101,6 @@ class MmapReader final : public ThreadedReader {
   const std::byte* mapping(std::uint32_t file) const override;
   void keep_to_requests(bool strictly) override;
   void discard(std::uint32_t file, std::uint64_t offset, std::uint64_t bytes) override;
-  bool still_reaches(std::uint32_t file, std::uint64_t end) const override;
 
  private:
   std::int64_t attempt(const ReadPiece& piece) override;

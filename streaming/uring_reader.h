@@ -32,6 +32,7 @@ class UringReader final : public Reader {
   void submit(const ReadRequest& request) override;
   std::optional<Completion> poll() override;
   Completion wait() override;
+  bool has_changed(std::uint32_t file) const override { return files_[file].has_changed(); }
   std::string trouble() const override;
 
  private:

@@ -93,6 +93,7 @@ class TwiceReader final : public streaming::Reader {
     completion.slot = slot_;
     return completion;
   }
+  bool has_changed(std::uint32_t) const override { return false; }
 
  private:
   std::vector<streaming::ReaderFile> files_ = {{"file", 1 << 20}};

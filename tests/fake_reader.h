@@ -44,6 +44,7 @@ struct FakeDisk {
   double late = 0;              // that a poll finds nothing although something could be done
   std::vector<BadStretch> bad;  // reads that touch these give EIO
   std::vector<std::uint64_t> current_bytes;  // lengths of truncated files; empty: as opened
+  bool is_written_to = false;
   bool maps_files = false;
 
   std::vector<sluice::streaming::ReadRequest> requests;  // all so far
@@ -126,8 +127,8 @@ class FakeReader final : public streaming::Reader {
     set_resident(file, offset, bytes, false);
   }
 
-  bool still_reaches(std::uint32_t file, std::uint64_t end) const override {
-    return !disk_.maps_files || bytes_now(file) >= end;
+  bool has_changed(std::uint32_t file) const override {
+    return disk_.is_written_to || bytes_now(file) != facts_[file].bytes;
   }
 
  private:

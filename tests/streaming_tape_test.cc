@@ -301,25 +301,29 @@ TEST_CASE("a passing error is over when the segment is tried again") {
   tape.release(5);
 }
 
-TEST_CASE("a file that shrinks gives an error that says so") {
+TEST_CASE("a file that is written to or shrinks gives an error that says so") {
   for (const bool maps_files : {false, true}) {
     for (const std::uint64_t pinned_bytes : {0, 1 << 20}) {
-      PlainTape plain(30);
-      plain.disk.maps_files = maps_files;
-      StreamedTape tape(plain.segments, fake(plain.disk, 6), {pinned_bytes, 9, 8});
-      tape.load();
-      plain.disk.current_bytes = {123'456};
-      for (std::size_t turn = 9; turn < 30; ++turn) {
-        const bool is_safe = turn < 12 || (!maps_files && pinned_bytes != 0);
-        try {
-          const std::span<const std::byte> bytes = tape.acquire(turn).bytes;
-          REQUIRE(is_right(bytes, plain.segments[turn], plain.disk));
-          REQUIRE(is_safe);
-          tape.release(turn);
-        } catch (const std::system_error& error) {
-          REQUIRE_FALSE(is_safe);
-          REQUIRE(std::string(error.what()).find("truncated") != std::string::npos);
-          REQUIRE(std::string(error.what()).find("fake-0.gguf") != std::string::npos);
+      for (const bool shrinks : {false, true}) {
+        PlainTape plain(30);
+        plain.disk.maps_files = maps_files;
+        StreamedTape tape(plain.segments, fake(plain.disk, 6), {pinned_bytes, 9, 8});
+        tape.load();
+        plain.disk.is_written_to = !shrinks;
+        if (shrinks) plain.disk.current_bytes = {123'456};
+        // What was copied before is whole.
+        const bool is_safe = !maps_files && pinned_bytes != 0;
+        for (std::size_t turn = 9; turn < 30; ++turn) {
+          try {
+            const std::span<const std::byte> bytes = tape.acquire(turn).bytes;
+            REQUIRE(is_right(bytes, plain.segments[turn], plain.disk));
+            REQUIRE(is_safe);
+            tape.release(turn);
+          } catch (const std::system_error& error) {
+            REQUIRE_FALSE(is_safe);
+            REQUIRE(std::string(error.what()).find("truncated") != std::string::npos);
+            REQUIRE(std::string(error.what()).find("fake-0.gguf") != std::string::npos);
+          }
         }
       }
     }
