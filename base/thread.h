@@ -6,6 +6,7 @@
 
 #include <csignal>
 #include <pthread.h>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -18,7 +19,13 @@ class Thread {
   template <class Function>
   explicit Thread(Function f) {
     const SignalsBlocked guard;
-    thread_ = std::thread(std::move(f));
+    try {
+      thread_ = std::thread(std::move(f));
+    } catch (const std::system_error& error) {
+      throw std::system_error(error.code(),
+                              "no thread can be started (see ulimit -u, and pids.max "
+                              "of the control group)");
+    }
   }
   // Waits for the thread to end. Its owner has told it to by then.
   ~Thread() { join(); }

@@ -206,10 +206,12 @@ int report_error(ExitCode code, std::string message) {
   return static_cast<int>(code);
 }
 
-// When the reader closes the pipe that is no error: it has what it wanted.
+// When the reader closes the pipe that is no error: it has what it wanted. When there are no more
+// threads, no file is to blame.
 int report_system_error(const std::system_error& error) {
   if (error.code() == std::errc::broken_pipe) return static_cast<int>(ExitCode::done);
-  return report_error(ExitCode::io, error.what());
+  const bool is_of_reading = error.code() != std::errc::resource_unavailable_try_again;
+  return report_error(is_of_reading ? ExitCode::io : ExitCode::failure, error.what());
 }
 
 int run_program(int argc, char** argv) {
