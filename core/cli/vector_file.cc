@@ -67,8 +67,9 @@ VectorFile::VectorFile(const std::filesystem::path& path, const batch::JobState&
         path_.string(), batch::state_path(path_).string()));
   }
   if (const auto changed = batch::differences(*before, state); !changed.empty()) {
-    throw UsageError(fmt::format("{} was begun with other settings: {}; give --restart to begin anew",
-                                 path_.string(), fmt::join(changed, "; ")));
+    throw UsageError(
+        fmt::format("{} was begun with other settings: {}; give --restart to begin anew",
+                    path_.string(), fmt::join(changed, "; ")));
   }
   bytes_ = static_cast<std::uint64_t>(found.st_size);
   find_rows();
