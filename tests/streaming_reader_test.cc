@@ -593,6 +593,35 @@ TEST_CASE("the choice reads a block before it picks") {
   CHECK(buffered.notes[1].find("through the page cache") != std::string::npos);
 }
 
+// The memory of this process that the kernel holds in place, in kB.
+std::uint64_t pinned_kilobytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string word; status >> word;) {
+    std::uint64_t kilobytes = 0;
+    if (word == "VmPin:" && status >> kilobytes) return kilobytes;
+  }
+  return 0;
+}
+
+TEST_CASE("a reader of io_uring that has gone holds none of its buffers") {
+  const TemporaryFolder folder;
+  const fs::path path = folder / "model.gguf";
+  write_file(path, random_bytes(4'000'000, 25));
+  std::vector<Segment> segments;
+  for (std::uint64_t at = 0; at < 4'000'000; at += 100'000) segments.push_back({0, at, 100'000});
+  const std::uint64_t before = pinned_kilobytes();
+  for (int round = 0; round < 20; ++round) {
+    {
+      StreamedTape tape(segments, choose(Io::uring, path).reader, {0, 9, 8});
+      tape.load();
+      tape.acquire(3);
+      if (pinned_kilobytes() == before) SLUICE_SKIP("no buffers are registered here");
+      tape.release(3);
+    }
+    REQUIRE(pinned_kilobytes() == before);
+  }
+}
+
 TEST_CASE("model files are not read without waiting") {
   const TemporaryFolder folder;
   const fs::path path = folder / "model.gguf";
