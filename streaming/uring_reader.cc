@@ -62,8 +62,8 @@ UringReader::~UringReader() {
       io_uring_cqe_seen(&ring_, result);
     }
   }
-  // The kernel takes a ring apart later, and would keep the pages of its buffers charged until then,
-  // where the next engine of this process may already ask what it can have.
+  // The kernel takes a ring apart later, and would keep the pages of its buffers charged until
+  // then, where the next engine of this process may already ask what it can have.
   if (has_registered_buffers_) io_uring_unregister_buffers(&ring_);
   io_uring_queue_exit(&ring_);
 }
