@@ -175,7 +175,8 @@ TEST_CASE("thoughts and calls are items of a response, and go into the next one"
   }
   CHECK(grown["response.reasoning_text.delta"] == "let me see");
   CHECK(grown["response.output_text.delta"] == "I shall look.");
-  CHECK(grown["response.function_call_arguments.delta"] == output[2]["arguments"]);
+  CHECK(grown["response.function_call_arguments.delta"] ==
+        output[2]["arguments"].get<std::string>());
   CHECK(last["type"] == "response.completed");
   REQUIRE(last["response"]["output"].size() == 3);
 

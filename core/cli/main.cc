@@ -248,7 +248,7 @@ int main(int argc, char** argv) {
   // reserve 64 MiB.
   rlimit addresses{};
   if (::getrlimit(RLIMIT_AS, &addresses) == 0 && addresses.rlim_cur != RLIM_INFINITY) {
-    ::mallopt(M_ARENA_MAX, 1);
+    ::mallopt(M_ARENA_MAX, 1);  // NOLINT(concurrency-mt-unsafe): there is one thread
   }
   return sluice::cli::run_program(argc, argv);
 }

@@ -261,7 +261,7 @@ void BatchRunner::remove_journal(const std::string& id) {
 
 std::string BatchRunner::write_file(const std::string& id, const batch::Journal& journal,
                                     bool of_errors) {
-  const std::string file_id = fmt::format("file-{}-{}", id, of_errors ? "errors" : "output");
+  std::string file_id = fmt::format("file-{}-{}", id, of_errors ? "errors" : "output");
   if (files_.find(file_id)) return file_id;
   const auto upload = files_.begin(file_id);
   journal.read([&](const batch::ResultFacts& facts, std::string_view line) {
