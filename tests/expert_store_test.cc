@@ -477,8 +477,8 @@ TEST_CASE("a mixture gives the same logits with places for any number of its exp
     REQUIRE(logits.size() == expected.size());
     CHECK(std::memcmp(logits.data(), expected.data(), expected.size() * sizeof(float)) == 0);
     CHECK(some.uses == all.uses);
-    // The memory guard takes what a sanitizer holds for memory that others took, and gives up
-    // places.
+    // What a sanitizer itself holds changes between runs, it seems: once in four of them there was
+    // room for hardly any place.
     if (!test::is_sanitized) CHECK(some.hits >= hits_before);
     hits_before = some.hits;
     has_seen_both = has_seen_both || (some.hits != 0 && some.hits != some.uses);
