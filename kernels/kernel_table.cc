@@ -22,8 +22,8 @@
 namespace sluice::kernels {
 namespace {
 
-constexpr std::array all_isas = {Isa::scalar, Isa::avx2,    Isa::avx512, Isa::amx,
-                                 Isa::neon,   Isa::dotprod, Isa::i8mm};
+constexpr std::array all_isas = {Isa::scalar, Isa::avx2, Isa::avx512,  Isa::avx512vbmi,
+                                 Isa::amx,    Isa::neon, Isa::dotprod, Isa::i8mm};
 
 void fill_scalar(KernelTable& table) {
   fill_matmul_scalar(table.matmul);
@@ -58,6 +58,11 @@ bool has_avx512() {
          __builtin_cpu_supports("avx512vnni");
 }
 
+// Cascade Lake alone has VNNI and not VBMI.
+bool has_vbmi() {
+  return __builtin_cpu_supports("avx512vbmi");
+}
+
 bool has_amx() {
   constexpr unsigned tile = 1u << 24, int8 = 1u << 25;  // of leaf 7; not all compilers name them
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
@@ -79,13 +84,16 @@ bool may_use_tiles() {
 std::vector<Isa> detect() {
   if (!has_avx2()) return {Isa::scalar};
   if (!has_avx512()) return {Isa::scalar, Isa::avx2};
-  if (!has_amx() || !may_use_tiles()) return {Isa::scalar, Isa::avx2, Isa::avx512};
-  return {Isa::scalar, Isa::avx2, Isa::avx512, Isa::amx};
+  if (!has_vbmi()) return {Isa::scalar, Isa::avx2, Isa::avx512};
+  if (!has_amx() || !may_use_tiles()) {
+    return {Isa::scalar, Isa::avx2, Isa::avx512, Isa::avx512vbmi};
+  }
+  return {Isa::scalar, Isa::avx2, Isa::avx512, Isa::avx512vbmi, Isa::amx};
 }
 
 // Why a tier that the CPU supports is not offered, for messages; empty for other tiers.
 std::string_view refusal(Isa isa) {
-  const bool is_refused = isa == Isa::amx && highest_isa() == Isa::avx512 && has_amx();
+  const bool is_refused = isa == Isa::amx && highest_isa() == Isa::avx512vbmi && has_amx();
   return is_refused ? " (the CPU has AMX, but the operating system refuses its tile registers)"
                     : "";
 }
@@ -124,6 +132,7 @@ void fill_amx(KernelTable& table) {
 void fill_tier(Isa isa, KernelTable& table) {
   if (isa == Isa::avx2) fill_avx2(table);
   if (isa == Isa::avx512) fill_avx512(table);
+  if (isa == Isa::avx512vbmi) fill_matmul_avx512vbmi(table.matmul);
   if (isa == Isa::amx) fill_amx(table);
 }
 
@@ -231,6 +240,8 @@ std::string_view isa_name(Isa isa) {
       return "avx2";
     case Isa::avx512:
       return "avx512";
+    case Isa::avx512vbmi:
+      return "avx512vbmi";
     case Isa::amx:
       return "amx";
     case Isa::neon:

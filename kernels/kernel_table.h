@@ -24,7 +24,7 @@ namespace sluice::kernels {
 
 // The tiers of x86-64, then those of aarch64. Each includes the instructions of those before it on
 // its architecture, and both have scalar.
-enum class Isa { scalar, avx2, avx512, amx, neon, dotprod, i8mm };
+enum class Isa { scalar, avx2, avx512, avx512vbmi, amx, neon, dotprod, i8mm };
 
 std::string_view isa_name(Isa isa);  // "scalar", "avx2", ...
 

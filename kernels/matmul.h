@@ -107,6 +107,7 @@ struct MatmulKernels {
 void fill_matmul_scalar(MatmulKernels& table);
 void fill_matmul_avx2(MatmulKernels& table);
 void fill_matmul_avx512vnni(MatmulKernels& table);
+void fill_matmul_avx512vbmi(MatmulKernels& table);
 void fill_matmul_amx(MatmulKernels& table);
 
 }  // namespace sluice::kernels

@@ -453,7 +453,7 @@ void multiply(const WeightRows& w, const Activations& x, float* y, std::size_t y
   }
   if (is_done) return;
   MatmulKernels avx512;
-  fill_matmul_avx512vnni(avx512);
+  fill_matmul_avx512vbmi(avx512);
   avx512.kernel(w, x, y, y_stride, scratch, policy);
 }
 

@@ -36,8 +36,10 @@ void multiply_in_tier(const WeightRows& w, const Activations& x, float* y, std::
     fill_matmul_scalar(scalar);
     return scalar.kernel(w, x, y, y_stride, scratch, policy);
   }
-  const Prefetch& prefetch = policy.for_columns(x.columns());
   visit_format_of_part<part>(w.type, [&]<typename Format>(Format) {
+    // Where unpacking takes most of the time, weights are read as slowly as for many columns.
+    constexpr std::size_t at_least = requires { Format::unpacks_first; } ? column_block : 1;
+    const Prefetch& prefetch = policy.for_columns(larger(at_least, x.columns()));
     constexpr ActivationForm form = form_of<Format>();
     if constexpr (form == ActivationForm::a256) {
       multiply_format<Format, IntegerKernel<Format>, FewIntegerColumns>(w, x, y, y_stride, scratch,

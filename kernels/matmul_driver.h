@@ -69,6 +69,9 @@ struct RowGroup {
 inline std::size_t smaller(std::size_t a, std::size_t b) {
   return a < b ? a : b;
 }
+inline std::size_t larger(std::size_t a, std::size_t b) {
+  return a > b ? a : b;
+}
 
 // Block i of a column: the activations from 256 i on.
 template <typename Block>

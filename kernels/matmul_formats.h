@@ -40,6 +40,10 @@
 //                                  the offset takes off a dot product
 //   is_for_tiles                   whether it has a tile product (matmul_amx.cc); those of others
 //                                  have never been run on a CPU with tiles
+//   grid_entries                   present if weights index a grid whose bytes can be looked up
+//                                  (matmul_avx512vbmi.cc): its size; then also
+//       grid_positions, grid_value(entry, position)    the weights of an entry, without signs
+//       sign_bits, four_in_lanes(rows, scales, s, nth) four entries of sub-block s in each lane
 //   unpacks_first                  present if unpacking takes longer than a few products: weights
 //                                  are then unpacked to a panel for a few columns, too
 // and one with integer scales also

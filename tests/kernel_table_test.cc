@@ -20,11 +20,11 @@ constexpr const char* tier_in_child = "kernel table child: the tier named by SLU
 constexpr const char* prefetch_in_child = "kernel table child: SLUICE_PREFETCH is in use";
 constexpr const char* error_in_child = "kernel table child: a bad SLUICE_ISA is refused";
 
-constexpr Isa all_isas[] = {Isa::scalar, Isa::avx2,    Isa::avx512, Isa::amx,
-                            Isa::neon,   Isa::dotprod, Isa::i8mm};
+constexpr Isa all_isas[] = {Isa::scalar, Isa::avx2, Isa::avx512,  Isa::avx512vbmi,
+                            Isa::amx,    Isa::neon, Isa::dotprod, Isa::i8mm};
 
-// AMX takes from AVX-512 what it has no kernels for, and so do the later tiers of aarch64 from
-// NEON.
+// VBMI and AMX take from AVX-512 what they have no kernels for, and so do the later tiers of
+// aarch64 from NEON.
 bool shares_most(Isa isa) {
   return isa != Isa::scalar && isa != Isa::avx2;
 }
@@ -64,7 +64,7 @@ KernelTable own_kernels(Isa isa) {
     kernels::fill_convolution_avx2(table.convolution);
     kernels::fill_recurrence_avx2(table.recurrence);
   }
-  if (isa == Isa::avx512 || isa == Isa::amx) {
+  if (isa == Isa::avx512 || isa == Isa::avx512vbmi || isa == Isa::amx) {
     kernels::fill_matmul_avx512vnni(table.matmul);
     kernels::fill_quantise_avx512(table.quantise);
     kernels::fill_vector_ops_avx512(table.vector_ops);
@@ -73,6 +73,7 @@ KernelTable own_kernels(Isa isa) {
     kernels::fill_convolution_avx512(table.convolution);
     kernels::fill_recurrence_avx512(table.recurrence);
   }
+  if (isa == Isa::avx512vbmi) kernels::fill_matmul_avx512vbmi(table.matmul);
   if (isa == Isa::amx) {
     kernels::fill_matmul_amx(table.matmul);
     kernels::fill_attention_amx(table.attention);
@@ -227,7 +228,12 @@ TEST_CASE(
       if (other == isa) continue;
       const KernelTable &a = kernels::kernel_table(isa), &b = kernels::kernel_table(other);
       CHECK(a.matmul.kernel != b.matmul.kernel);
-      CHECK(a.peak.int8_macs != b.peak.int8_macs);
+      // VBMI has the multiplications of AVX-512.
+      const auto multiplies_as_avx512 = [](Isa tier) {
+        return tier == Isa::avx512 || tier == Isa::avx512vbmi;
+      };
+      const bool is_alike = multiplies_as_avx512(isa) && multiplies_as_avx512(other);
+      CHECK((a.peak.int8_macs == b.peak.int8_macs) == is_alike);
       if (shares_most(isa) && shares_most(other)) continue;
       CHECK(a.quantise.a256 != b.quantise.a256);
       CHECK(a.vector_ops.softmax != b.vector_ops.softmax);

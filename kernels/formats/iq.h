@@ -112,6 +112,20 @@ template <int byte>
               bits_and(left_32(x, 3), each_dword(0x7f000000))));
 }
 
+// Four entries in the bytes of each lane, for tiers that look up bytes (matmul_avx512vbmi.cc):
+// their numbers, of which `is_upper` has bit 7 and `is_high` bit 8, and the signs of their weights.
+// Those of the weights at position p lie where sign_bits << p has bits.
+struct FourInLanes {
+  I32x16 numbers, signs;
+  ByteMask is_upper, is_high;
+};
+inline constexpr int each_bit_7 = static_cast<int>(0x80808080);
+
+// The signs of the four quads in a half of 32 weights, two of which share a byte of `signs`.
+[[gnu::always_inline]] inline I32x16 signs_of_quads(I32x16 signs, int half) {
+  return half == 0 ? shuffle_bytes<0x01010000>(signs) : shuffle_bytes<0x03030202>(signs);
+}
+
 // Two entries in the halves of every lane each: those of bytes 0 and 2, and of bytes 1 and 3.
 struct FourEntries {
   I32x16 even, odd;

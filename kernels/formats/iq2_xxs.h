@@ -59,6 +59,18 @@ struct IQ2_XXS : OffsetPanels<32, iq2_offset> {
     F32x16 d;
   };
 
+  static constexpr int grid_entries = 256, grid_positions = 8, sign_bits = 0x01010101;
+
+  static int grid_value(int entry, int position) {
+    return iq2_values[number_of_8(iq2_xxs_grid[entry], position)];
+  }
+  static FourInLanes four_in_lanes(const PackedRows&, const Scales& scales, int s, int) {
+    const RowDwords& group = scales.groups[s / 2];
+    const I32x16 numbers = group.dword[s % 2 * 2];
+    return {numbers, with_eighth_signs(spread_sevens(group.dword[s % 2 * 2 + 1])),
+            has_bits(numbers, each_bit_7), ByteMask()};
+  }
+
   template <int stage, typename Rows, typename Sink>
   [[gnu::always_inline]] static inline void weights_of(Rows&, const Scales& scales, Sink& sink) {
 #pragma GCC unroll 2

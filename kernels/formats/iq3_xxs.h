@@ -59,6 +59,19 @@ struct IQ3_XXS : OffsetPanels<32, 64> {
     F32x16 d;
   };
 
+  static constexpr int grid_entries = 256, grid_positions = 4, sign_bits = 0x10011001;
+
+  static int grid_value(int entry, int position) {
+    return values[number_of_4(iq3_xxs_grid[entry], position)];
+  }
+  [[gnu::always_inline]] static inline FourInLanes four_in_lanes(const PackedRows& rows,
+                                                                 const Scales& scales, int s,
+                                                                 int half) {
+    const I32x16 numbers = word<IQ3_XXS>(rows, 8 * s + 4 * half);
+    const I32x16 signs = with_eighth_signs(spread_sevens(scales.signs[s / 4].dword[s % 4]));
+    return {numbers, signs_of_quads(signs, half), has_bits(numbers, each_bit_7), ByteMask()};
+  }
+
   template <int stage, typename Rows, typename Sink>
   [[gnu::always_inline]] static inline void weights_of(Rows& rows, const Scales& scales,
                                                        Sink& sink) {
