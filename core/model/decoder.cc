@@ -181,6 +181,7 @@ void Decoder::find_stretches(std::span<const Column> columns) {
 
 void Decoder::run(Pass& pass, const Residual& residual, float* x) {
   if (residual.keeps_input) std::copy_n(x, pass.columns.size() * hp_.embedding, buffers_.kept);
+  if (residual.replaces_stream) return residual.block->run(pass, x, x);
   const float* in = x;
   if (!residual.norm.empty()) {
     normalise(pass.compute, x, pass.columns.size(), residual.norm, buffers_.normed);
@@ -246,7 +247,7 @@ const float* Decoder::run_output_norm(Compute& compute, const float* x, std::siz
 }
 
 void Decoder::run_head(Compute& compute, float* x, std::size_t columns, float* logits) {
-  normalise(compute, x, columns, output_norm_, x);
+  if (!output_norm_.empty()) normalise(compute, x, columns, output_norm_, x);
   compute.multiply(x, hp_.embedding, hp_.embedding, columns,
                    std::array{Product{&head_, logits, hp_.vocabulary, head_bias_}});
   if (options_.logit_scale == 1 && options_.logit_softcap == 0) return;

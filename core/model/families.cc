@@ -22,8 +22,8 @@ Page make_apertus, make_arcee, make_bailingmoe3, make_bert, make_eurobert, make_
     make_kimi_linear, make_laguna, make_lfm2, make_llama, make_llama4, make_mellum, make_minicpm,
     make_minimax_m2, make_mistral3, make_muse_glimmer, make_nemotron_h, make_olmo2, make_olmoe,
     make_phi2, make_phi3, make_qwen2, make_qwen2moe, make_qwen3, make_qwen35, make_qwen3next,
-    make_rwkv7, make_seed_oss, make_smallthinker, make_smollm3, make_stablelm, make_starcoder2,
-    make_step35;
+    make_qwen4exp, make_rwkv7, make_seed_oss, make_smallthinker, make_smollm3, make_stablelm,
+    make_starcoder2, make_step35;
 
 namespace {
 
@@ -92,6 +92,7 @@ constexpr std::array known = {
     Family{"qwen3next", make_qwen3next},
     Family{"qwen3vl", make_qwen3},
     Family{"qwen3vlmoe", make_qwen3},
+    Family{"qwen4exp", make_qwen4exp},
     Family{"rwkv7", make_rwkv7},
     Family{"seed_oss", make_seed_oss},
     Family{"smallthinker", make_smallthinker},

@@ -25,6 +25,11 @@ FileBytes::FileBytes(const gguf::ModelFile& file) : FileBytes(file.path) {
   file.require_same(base::FileIdentity::of(facts));
 }
 
+void FileBytes::expect(std::uint64_t offset, std::size_t bytes) const {
+  ::posix_fadvise(file_.number(), static_cast<off_t>(offset), static_cast<off_t>(bytes),
+                  POSIX_FADV_WILLNEED);
+}
+
 void FileBytes::read(std::uint64_t offset, std::span<std::byte> out) const {
   const auto fail = [&](std::error_code error, std::string_view why) {
     throw std::system_error(error, fmt::format("{}: cannot read {} bytes at offset {}{}",

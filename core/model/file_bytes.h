@@ -22,6 +22,9 @@ class FileBytes {
   // Fills `out` from `offset` on. Throws std::system_error, naming file and offset.
   void read(std::uint64_t offset, std::span<std::byte> out) const;
 
+  // Asks the system to read so many bytes into its cache, without waiting for them. It may decline.
+  void expect(std::uint64_t offset, std::size_t bytes) const;
+
  private:
   std::filesystem::path path_;
   base::Descriptor file_;

@@ -211,9 +211,13 @@ void WeightLayout::check_all_declared(std::uint32_t layers, std::uint32_t predic
   }
 }
 
-std::uint64_t LayerTensors::rows(const std::string& name) const {
-  const gguf::TensorInfo* tensor = layout_.model().find_tensor(prefix_ + name);
+std::uint64_t WeightLayout::rows(const std::string& name) const {
+  const gguf::TensorInfo* tensor = model_.find_tensor(name);
   return tensor == nullptr ? 0 : tensor->dims[1];
+}
+
+std::uint64_t LayerTensors::rows(const std::string& name) const {
+  return layout_.rows(prefix_ + name);
 }
 
 ModelError LayerTensors::error(const std::string& name, const std::string& what) const {
@@ -325,9 +329,9 @@ EmbeddingTable::EmbeddingTable(const gguf::Model& model, const gguf::TensorInfo&
       rotation_(rotation),
       buffer_(tensor.bytes / tensor.dims[1]) {}
 
-void EmbeddingTable::row(std::size_t token, float* out) {
-  file_.read(offset_ + token * buffer_.size(), buffer_);
-  kernels::dequantise(type_, buffer_.data(), columns_, out);
+void EmbeddingTable::row(std::size_t token, std::span<std::byte> bytes, float* out) const {
+  file_.read(row_offset(token), bytes);
+  kernels::dequantise(type_, bytes.data(), columns_, out);
   if (rotation_ != nullptr) rotation_->turn_back(out);
 }
 

@@ -99,6 +99,8 @@ class WeightLayout {
   void leave_aside(const std::string& name) { declared_.insert(name); }
 
   bool has(const std::string& name) const;
+  // The number of rows of a matrix; 0 when there is no such tensor.
+  std::uint64_t rows(const std::string& name) const;
   std::size_t declared() const { return declared_.size(); }  // different tensors so far
 
   // An error about a tensor: "FILE: tensor 'a.weight' WHAT".
@@ -222,10 +224,19 @@ class EmbeddingTable {
   EmbeddingTable(const gguf::Model& model, const gguf::TensorInfo& tensor,
                  const Rotation* rotation = nullptr);
 
-  // out[0..columns) = row `token`. Throws std::system_error when it cannot be read.
-  void row(std::size_t token, float* out);
+  std::size_t row_bytes() const { return buffer_.size(); }
+
+  // out[0..columns) = row `token`. Throws std::system_error when it cannot be read. The second one
+  // reads into `bytes`, [row_bytes()], and may run on several threads.
+  void row(std::size_t token, float* out) { row(token, buffer_, out); }
+  void row(std::size_t token, std::span<std::byte> bytes, float* out) const;
+
+  // Asks the system to read the row; returns at once.
+  void expect(std::size_t token) const { file_.expect(row_offset(token), row_bytes()); }
 
  private:
+  std::uint64_t row_offset(std::size_t token) const { return offset_ + token * buffer_.size(); }
+
   FileBytes file_;
   kernels::BlockType type_;
   std::uint64_t offset_;  // of the first row

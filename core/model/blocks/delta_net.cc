@@ -28,6 +28,24 @@ DeltaNetSpec read_delta_net(const Keys& keys, std::size_t embedding, float norm_
   return spec;
 }
 
+// Newer files have a list. In others a layer is a delta net if
+// it has no heads, or if the interval of full attention does not fall on it.
+std::vector<bool> read_delta_net_layers(const Keys& keys, const std::vector<Heads>& heads) {
+  if (keys.contains("attention.recurrent_layers")) {
+    std::vector<bool> out;
+    for (const std::uint32_t flag : keys.per_layer("attention.recurrent_layers", heads.size())) {
+      out.push_back(flag != 0);
+    }
+    return out;
+  }
+  const std::uint32_t interval = keys.count_or("full_attention_interval", 4);
+  std::vector<bool> out;
+  for (std::size_t i = 0; i < heads.size(); ++i) {
+    out.push_back(heads[i].query == 0 || (i + 1) % interval != 0);
+  }
+  return out;
+}
+
 DeltaNet::DeltaNet(Decoder& decoder, const LayerTensors& tensors, const DeltaNetSpec& spec)
     : spec_(spec) {
   const std::size_t e = spec_.embedding, n = spec_.value_heads;
@@ -206,7 +224,12 @@ void DeltaNet::run_head(const Pass& pass, const Stretch& stretch, const LayerSta
     float* out = values + i * mixed_size();
     float* gate = gates + i * value_size();
     ops.rms_norm(out, norm_.data(), spec_.norm_epsilon, dim, out);
-    ops.swiglu(gate, out, dim, gate);
+    if (spec_.has_sigmoid_gate) {
+      ops.multiply_by_sigmoid(gate, dim, out);
+      std::copy_n(out, dim, gate);
+    } else {
+      ops.swiglu(gate, out, dim, gate);
+    }
   }
 }
 

@@ -6,17 +6,19 @@
 //
 //   decay = exp(a softplus(alpha + dt)),  rate = sigmoid(beta).
 //
-// The block gives Wo [rms_norm(out_h) * silu(z_h)]. A sequence keeps the last inputs of the
-// convolution, and a matrix for each value head.
+// The block gives Wo [rms_norm(out_h) * silu(z_h)], or with a sigmoid in place of silu. A sequence
+// keeps the last inputs of the convolution, and a matrix for each value head.
 #pragma once
 
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <vector>
 
 #include "core/model/blocks/block.h"
 #include "core/model/blocks/recurrent_parts.h"
 #include "core/model/decoder.h"
+#include "core/model/hyper_parameters.h"
 #include "core/model/keys.h"
 #include "core/model/weights.h"
 
@@ -32,10 +34,15 @@ struct DeltaNetSpec {
   float norm_epsilon = 0;
   // Value head h reads key head h / (N / K) (Qwen 3 Next), or h mod K.
   bool groups_value_heads = false;
+  // Outputs are multiplied by sigmoid(z) (Qwen 3.8), or by silu(z).
+  bool has_sigmoid_gate = false;
 };
 
 // Reads the keys "ssm.*". Throws ModelError when a key is missing or its value makes no sense.
 DeltaNetSpec read_delta_net(const Keys& keys, std::size_t embedding, float norm_epsilon);
+
+// Whether each layer of a hybrid with attention is a delta net. Throws as above.
+std::vector<bool> read_delta_net_layers(const Keys& keys, const std::vector<Heads>& heads);
 
 class DeltaNet final : public Block {
  public:

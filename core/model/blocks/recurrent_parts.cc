@@ -27,22 +27,25 @@ void restore_columns(const Pass& pass, std::span<const FedPart> parts, const flo
   }
 }
 
+// With a dilation d it is d convolutions, of every d-th position each. Those of a step begin with
+// the rows r, r + d, ... of the tail, and leave theirs where the next step looks for them.
 void CausalConvolution::run(Pass& pass, std::size_t cache_layer, float* x,
                             std::size_t stride) const {
   constexpr std::size_t part_max = 256;  // channels of a work item
   const std::size_t parts = (channels + part_max - 1) / part_max;
-  for_each_part(pass, cache_layer, parts,
+  for_each_part(pass, cache_layer, parts * dilation,
                 [&](const Stretch& stretch, const LayerState& state, std::size_t part) {
-                  const std::size_t first = part * part_max;
+                  const std::size_t first = part / dilation * part_max, r = part % dilation;
+                  const std::size_t next_r = (r + dilation - stretch.count % dilation) % dilation;
                   kernels::ConvolutionArgs args{};
-                  args.x = x + stretch.first * stride + first;
-                  args.stride = stride;
+                  args.x = x + (stretch.first + r) * stride + first;
+                  args.stride = dilation * stride;
                   args.taps = taps.data() + first * tap_count;
                   args.bias = bias.empty() ? nullptr : bias.data() + first;
-                  args.tail = state.before + state_offset + first;
-                  args.next_tail = state.after + state_offset + first;
-                  args.tail_stride = channels;
-                  args.positions = stretch.count;
+                  args.tail = state.before + state_offset + r * channels + first;
+                  args.next_tail = state.after + state_offset + next_r * channels + first;
+                  args.tail_stride = dilation * channels;
+                  args.positions = (stretch.count + dilation - 1 - r) / dilation;
                   args.channels = std::min(part_max, channels - first);
                   args.tap_count = tap_count;
                   args.has_silu = has_silu;

@@ -22,12 +22,13 @@ LayerState state_of(const Pass& pass, const Stretch& stretch, std::size_t cache_
 struct CausalConvolution {
   std::size_t channels = 0;
   std::size_t tap_count = 0;
+  std::size_t dilation = 1;  // positions from one tap to the next
   bool has_silu = false;
   std::size_t state_offset = 0;  // where its tail begins in the layer's state, in floats
   Vector taps = {};              // [channels][taps]
   Vector bias = {};              // [channels], or empty
 
-  std::size_t tail_floats() const { return (tap_count - 1) * channels; }
+  std::size_t tail_floats() const { return (tap_count - 1) * dilation * channels; }
 
   // Convolves the columns x[c * stride ...] of `channels` features in place, on all threads.
   void run(Pass& pass, std::size_t cache_layer, float* x, std::size_t stride) const;

@@ -14,24 +14,6 @@
 namespace sluice::model {
 namespace {
 
-// Whether each layer is a delta net. Newer files have a list. In others a layer is a delta net if
-// it has no heads, or if the interval of full attention does not fall on it.
-std::vector<bool> read_recurrent(const Keys& keys, const std::vector<Heads>& heads) {
-  if (keys.contains("attention.recurrent_layers")) {
-    std::vector<bool> out;
-    for (const std::uint32_t flag : keys.per_layer("attention.recurrent_layers", heads.size())) {
-      out.push_back(flag != 0);
-    }
-    return out;
-  }
-  const std::uint32_t interval = keys.count_or("full_attention_interval", 4);
-  std::vector<bool> out;
-  for (std::size_t i = 0; i < heads.size(); ++i) {
-    out.push_back(heads[i].query == 0 || (i + 1) % interval != 0);
-  }
-  return out;
-}
-
 std::unique_ptr<Decoder> make_hybrid(const Keys& keys, WeightLayout& layout,
                                      bool groups_value_heads) {
   Transformer model(keys, layout);
@@ -40,7 +22,7 @@ std::unique_ptr<Decoder> make_hybrid(const Keys& keys, WeightLayout& layout,
   model.norms = renamed_norms;
   model.attention.head_norm = HeadNorm::each_head;
   model.attention.gate = AttentionGate::beside_queries;
-  const std::vector<bool> is_recurrent = read_recurrent(keys, model.heads);
+  const std::vector<bool> is_recurrent = read_delta_net_layers(keys, model.heads);
   DeltaNetSpec delta_net = read_delta_net(keys, model.hp.embedding, model.hp.norm_epsilon);
   delta_net.groups_value_heads = groups_value_heads;
   model.make_mixer = [&](Decoder& decoder, const LayerTensors& tensors, std::uint32_t layer) {
