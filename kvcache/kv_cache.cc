@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "kernels/dequantise.h"
 
 namespace sluice::kvcache {
 namespace {
@@ -411,8 +412,32 @@ void KvCache::write(const Sequence& sequence, std::size_t layer, std::uint32_t p
     }
     store({key, shape.key_dim, shape.key_dim}, at, at + place.key_scales,
           kernels::key_place(shape.key_dim, in_page), in_page);
+    if (shape.value_dim == 0) continue;
     store({values + h * shape.value_dim, shape.value_dim, shape.value_dim}, at + place.values,
           at + place.value_scales, kernels::value_place(shape.value_dim, in_page), in_page);
+  }
+}
+
+void KvCache::read_key(const Sequence& sequence, std::size_t layer, std::uint32_t position,
+                       float* key) const {
+  const LayerPlace& place = places_[layer];
+  const std::size_t dim = config_.layers[layer].key_dim, in_page = position % page_positions;
+  const std::byte* rows = head(sequence, place, position, 0);
+  const auto* scales = reinterpret_cast<const std::uint16_t*>(rows + place.key_scales);
+  switch (config_.type) {
+    case ElementType::f32:
+      std::memcpy(key, rows + in_page * dim * sizeof(float), dim * sizeof(float));
+      break;
+    case ElementType::f16: {
+      const auto* halves = reinterpret_cast<const std::uint16_t*>(rows) + in_page * dim;
+      std::transform(halves, halves + dim, key, kernels::half_to_float);
+      break;
+    }
+    case ElementType::int8:
+      kernels::dequantise_row(reinterpret_cast<const std::int8_t*>(rows),
+                              kernels::key_place(dim, in_page), dim, scales + in_page,
+                              page_positions, key);
+      break;
   }
 }
 
@@ -450,16 +475,22 @@ void KvCache::attend(const Sequence& sequence, std::size_t layer, std::size_t kv
               "tokens that see different windows are computed together");
   kernels::AttentionRun* end = queries.runs;
   end = add_runs(sequence, place, kv_head, 0, sinks, queries.at_sinks, end);
-  end = add_runs(sequence, place, kv_head, begin, last + 1, queries.near, end);
+  const PositionRange all{begin, last + 1};
+  const bool is_sparse = !queries.visible.empty();
+  std::size_t positions = sinks;
+  for (const PositionRange& range : is_sparse ? queries.visible : std::span(&all, 1)) {
+    end = add_runs(sequence, place, kv_head, range.begin, range.end, queries.near, end);
+    positions += range.end - range.begin;
+  }
 
   kernels::AttentionArgs args{};
   args.runs = queries.runs;
   args.run_count = static_cast<std::size_t>(end - queries.runs);
-  args.positions = std::size_t{sinks} + (last + 1 - begin);
+  args.positions = positions;
   args.scale_stride = page_positions;
   args.columns = queries.columns;
-  args.window = has_window ? window.positions - window.sinks : 0;
-  args.sinks = sinks;
+  args.window = has_window && !is_sparse ? window.positions - window.sinks : 0;
+  args.sinks = is_sparse ? 0 : sinks;
   args.query_heads = queries.heads;
   args.query_stride = queries.query_stride;
   args.out_stride = queries.out_stride;

@@ -92,6 +92,11 @@ class Sequence {
   bool is_long_ = false;
 };
 
+// Positions [begin, end).
+struct PositionRange {
+  std::uint32_t begin, end;
+};
+
 // Some query heads that share one head of keys, of one token or of several in a row; see
 // kernels/attention.h.
 struct Queries {
@@ -109,6 +114,9 @@ struct Queries {
   std::size_t score_stride;     // at least query_scratch()
   kernels::AttentionRun* runs;  // scratch [runs_max]
   float* out;                   // [columns][heads][value_dim]
+  // If not empty, the token, which is alone then, sees these positions alone of those in its
+  // window, and the sinks; ascending.
+  std::span<const PositionRange> visible;
 };
 
 class KvCache {
@@ -161,9 +169,18 @@ class KvCache {
 
   // Stores the keys [kv_heads][key_dim] and values [kv_heads][value_dim] of one position of one
   // layer. May overwrite both arrays: their contents are undefined afterwards. `values` is not used
-  // where keys hold the values.
+  // where keys hold the values, or where there are none.
   void write(const Sequence& sequence, std::size_t layer, std::uint32_t position, float* keys,
              float* values) const;
+
+  // The key [key_dim] of one position of a layer with one head, as queries are multiplied with it.
+  void read_key(const Sequence& sequence, std::size_t layer, std::uint32_t position,
+                float* key) const;
+
+  // The first position of a layer that the token at `position` sees, apart from the sinks.
+  std::uint32_t window_begin(std::size_t layer, std::uint32_t position) const {
+    return groups_[places_[layer].group].layout.window.begin(position);
+  }
 
   // Attention of queries.columns tokens from `position` on, for one head of keys. Each token sees
   // the positions of its window up to its own. Writes queries.out.

@@ -48,7 +48,7 @@ struct Window {
 struct LayerShape {
   std::size_t kv_heads = 0;  // 0: a layer without attention
   std::size_t key_dim = 0;
-  std::size_t value_dim = 0;
+  std::size_t value_dim = 0;     // 0: keys alone
   std::uint32_t window = 0;      // the model's own: positions that the layer sees; 0: all
   std::size_t state_floats = 0;  // for each sequence, whatever its length; 0: no state
   // Values are the first value_dim elements of the keys, and are stored once. value_dim is a

@@ -55,6 +55,11 @@ Change both(const Change& a, const Change& b) {
   };
 }
 
+const Change without_ngrams =
+    both(without("blk.1.ple_", {"key.weight", "value.weight", "norm_key.weight",
+                                "norm_query.weight", "norm_conv.weight", "conv1d.weight"}),
+         without("per_layer_", {"token_embd.weight"}));
+
 // Two files of a shape.
 struct Pair {
   const char* what;
@@ -291,6 +296,15 @@ const std::vector<Pair> same_metadata = {
      both(drop("gemma3n.final_logit_softcapping"), drop("gemma3n.rope.freq_base_swa"))},
     {"keys and values of layers that share others", "tiny-gemma3n", as_it_is,
      without("blk.9.attn_", {"k.weight", "v.weight", "k_norm.weight"})},
+    {"delta nets of Qwen 3.8 by a list", "tiny-qwen4exp", as_it_is,
+     list<std::int32_t>("qwen4exp.attention.recurrent_layers", {1, 1, 0, 1, 1})},
+    {"the token of images", "tiny-qwen4exp", as_it_is, set("qwen4exp.ple.image_token_id", U{7})},
+    {"blocks of which none is left out, and an indexer of no use", "tiny-qwen4exp",
+     set("qwen4exp.attention.indexer.top_k", U{600}),
+     list<std::int32_t>("qwen4exp.attention.compress_ratios", {0, 0, 0, 0, 0})},
+    {"no layer with n-grams, and no list of them", "tiny-qwen4exp",
+     both(list<std::int32_t>("qwen4exp.ple.layers", {}), without_ngrams),
+     both(drop("qwen4exp.ple.layers"), without_ngrams)},
     {"factors of Ministral that do nothing", "tiny-mistral3",
      both(set("mistral3.rope.scaling.yarn_log_multiplier", 0.f),
           set("mistral3.attention.temperature_scale", 0.f)),
@@ -485,6 +499,15 @@ TEST_CASE("what a file says of its model changes the logits") {
        set("gemma3n.rope.freq_base_swa", 2e4f)},
       {"layers that share keys", "tiny-gemma3n", as_it_is,
        set("gemma3n.attention.shared_kv_layers", U{3})},
+      {"blocks of attention", "tiny-qwen4exp", as_it_is,
+       list<std::int32_t>("qwen4exp.attention.compress_ratios", {0, 0, 2, 0, 0})},
+      {"how much attention sees", "tiny-qwen4exp", as_it_is,
+       set("qwen4exp.attention.indexer.top_k", U{3})},
+      {"the hashes of n-grams", "tiny-qwen4exp", as_it_is,
+       list<std::uint64_t>("qwen4exp.ple.layer_multipliers", {1, 2, 3})},
+      {"what stands before a text", "tiny-qwen4exp", as_it_is,
+       set("qwen4exp.ple.eos_token_id", U{9})},
+      {"n-grams", "tiny-qwen4exp", as_it_is, both(drop("qwen4exp.ple.layers"), without_ngrams)},
       {"a cap of logits", "tiny-gemma3", as_it_is, set("gemma3.final_logit_softcapping", 5.f)},
       {"what divides the weights of experts", "tiny-deepseek2", as_it_is,
        set("deepseek2.expert_weights_norm", false)},
@@ -532,6 +555,7 @@ TEST_CASE("parts of a file that are not for text are left aside, and named") {
       {"tiny-deepseek2", "token-predicting", add_predicting_block("deepseek2", 4, 2)},
       {"tiny-qwen35moe", "token-predicting", add_predicting_block("qwen35moe", 5, 3)},
       {"tiny-glm4", "token-predicting", add_predicting_block("glm4", 3, 1)},
+      {"tiny-qwen4exp", "token-predicting", add_predicting_block("qwen4exp", 5, 2)},
       {"tiny-llama", nullptr, add("blk.1.attn_rot_embd")},
   };
   Models models;
@@ -626,6 +650,30 @@ TEST_CASE("files that would give a wrong text are refused, by what is wrong") {
        list<float>("gemma3n.activation_sparsity_scale", {1.5f})},
       {"tiny-gemma3n", "'gemma3n.attention.shared_kv_layers'",
        set("gemma3n.attention.shared_kv_layers", U{8})},
+      {"tiny-qwen4exp", "'qwen4exp.hyper_connection.count': is 1",
+       set("qwen4exp.hyper_connection.count", U{1})},
+      {"tiny-qwen4exp", "'qwen4exp.hyper_connection.count': is 9",
+       set("qwen4exp.hyper_connection.count", U{9})},
+      {"tiny-qwen4exp", "_norm.weight' has shape", set("qwen4exp.hyper_connection.count", U{2})},
+      {"tiny-qwen4exp", "'qwen4exp.ple.layers': does not name one of the 5 layers",
+       list<std::int32_t>("qwen4exp.ple.layers", {5})},
+      {"tiny-qwen4exp", "'qwen4exp.ple.layers': does not name one of the 5 layers",
+       list<std::int32_t>("qwen4exp.ple.layers", {1, 2})},
+      {"tiny-qwen4exp", "'qwen4exp.ple.ngram_size': is 1", set("qwen4exp.ple.ngram_size", U{1})},
+      {"tiny-qwen4exp", "'qwen4exp.ple.layer_multipliers': has 3 elements, expected 2",
+       set("qwen4exp.ple.ngram_size", U{2})},
+      {"tiny-qwen4exp", "'qwen4exp.ple.head_vocab_sizes': has 8 elements, expected 10",
+       set("qwen4exp.ple.heads_per_ngram", U{5})},
+      {"tiny-qwen4exp", "'qwen4exp.ple.head_vocab_sizes': has the element 0",
+       list<std::uint64_t>("qwen4exp.ple.head_vocab_sizes", {9, 9, 9, 0, 9, 9, 9, 9})},
+      {"tiny-qwen4exp", "'qwen4exp.ple.eos_token_id': is missing",
+       drop("qwen4exp.ple.eos_token_id")},
+      {"tiny-qwen4exp", "'per_layer_token_embd.weight' has ",
+       list<std::uint64_t>("qwen4exp.ple.head_offsets", {0, 0, 0, 0, 0, 0, 0, 1u << 20})},
+      {"tiny-qwen4exp", "'blk.2.indexer.k_proj.weight' belongs to blocks of 3 tokens",
+       set("qwen4exp.attention.indexer.top_k", U{2})},
+      {"tiny-qwen4exp", "'blk.2.indexer.q_proj.weight' has shape",
+       set("qwen4exp.attention.indexer.head_count", U{7})},
       {"tiny-jamba", "'jamba.ssm.state_size': is 257", set("jamba.ssm.state_size", U{257})},
       {"tiny-jamba", "'jamba.ssm.time_step_rank': is 0", set("jamba.ssm.time_step_rank", U{0})},
       {"tiny-jamba", "'jamba.ssm.conv_kernel': is 9", set("jamba.ssm.conv_kernel", U{9})},

@@ -93,7 +93,8 @@ const std::vector<std::string> mixtures = words(
     "bailingmoe2 deepseek2 deepseek2-lite deepseek2-v3 dots1 ernie4_5-moe gemma4-moe glm4moe "
     "glm4moe-norm gpt-oss granitehybrid-moe granitemoe hunyuan-moe jamba laguna laguna-elements "
     "lfm2moe llama4 llama4-128 mellum minimax-m2 mistral4 nemotron_h_moe olmoe qwen2moe qwen35moe "
-    "qwen3moe qwen3next qwen3next-old qwen3vlmoe qwen4exp-mtp smallthinker smallthinker-window "
+    "qwen3moe qwen3next qwen3next-old qwen3vlmoe qwen4exp qwen4exp-mtp smallthinker "
+    "smallthinker-window "
     "step35");
 // Mixtures that have llama.cpp's probabilities with exact weights only: quantised, they are 2.6
 // (bailingmoe3) and 3.6 times (kimi-linear) as far from exact arithmetic as llama.cpp is. It may be

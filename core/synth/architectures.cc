@@ -312,6 +312,31 @@ const Block side_path = {
     matrix("laurel_r.weight", &S::side_rank, embedding),
     vector("laurel_post_norm.weight", {embedding}, 0.3f, 0.06f),
 };
+// Qwen 3.8. The gates are not far from a half.
+const Block hyper_connections = {
+    norm("hc_attn_norm.weight", &S::wide),
+    matrix("hc_attn_down.weight", &S::wide, &S::side_rank, TensorRole::other, 4),
+    matrix("hc_attn_up.weight", &S::side_rank, &S::wide, TensorRole::other, 2),
+    matrix("hc_attn_inject.weight", &S::wide, &S::streams, TensorRole::other, 4),
+    norm("hc_ffn_norm.weight", &S::wide),
+    matrix("hc_ffn_down.weight", &S::wide, &S::side_rank, TensorRole::other, 4),
+    matrix("hc_ffn_up.weight", &S::side_rank, &S::wide, TensorRole::other, 2),
+    matrix("hc_ffn_inject.weight", &S::wide, &S::streams, TensorRole::other, 4),
+};
+const Block sparse_indexer = {
+    matrix("indexer.q_proj.weight", embedding, &S::index_queries),
+    matrix("indexer.k_proj.weight", embedding, &S::index_key),
+    norm("indexer.q_norm.weight", &S::index_key),
+    norm("indexer.k_norm.weight", &S::index_key),
+};
+const Block ngram_embedding = {
+    matrix("ple_key.weight", &S::ngram, &S::wide),
+    matrix("ple_value.weight", &S::ngram, embedding),
+    norm("ple_norm_key.weight", &S::wide),
+    norm("ple_norm_query.weight", &S::wide),
+    norm("ple_norm_conv.weight", &S::wide),
+    vector("ple_conv1d.weight", {&S::ngram_taps, &S::wide}, 0, 0.3f),
+};
 const Block small_sandwich_norms = {
     norm("attn_norm.weight", embedding),
     vector("post_attention_norm.weight", {embedding}, 0.3f, 0.06f),
@@ -520,6 +545,13 @@ const Architecture architectures[] = {
       {"*",
        {attn_norm, gated_attention, head_norms, post_attention_norm, mixture, shared_expert,
         shared_expert_gate}}}},
+    {.name = "qwen4exp",
+     .layers = {{"M", {hyper_connections, delta_net, mixture, shared_expert, shared_expert_gate}},
+                {"*",
+                 {hyper_connections, gated_attention, head_norms, sparse_indexer, mixture,
+                  shared_expert, shared_expert_gate}}},
+     .final_norm = nullptr,
+     .ngrams = ngram_embedding},
     {.name = "kimi-linear",
      .layers = {{"M",
                  {attn_norm, kimi_delta_mixer, narrow_gates, ffn_norm, mixture, choice_bias,
@@ -664,6 +696,12 @@ Sizes::Sizes(const Shape& shape, std::uint32_t layer)
   streams = shape.streams;
   stream_pairs = streams * streams;
   side_rank = shape.side_rank;
+  wide = streams * embedding;
+  ngram = std::uint64_t{shape.ngrams.tokens} * shape.ngrams.heads * shape.ngrams.width;
+  if (ngram > 0) ngram -= std::uint64_t{shape.ngrams.heads} * shape.ngrams.width;
+  ngram_taps = shape.ngrams.taps;
+  index_key = shape.indexer.size;
+  index_queries = shape.indexer.heads * index_key;
 
   layer_embedding = shape.layer_embedding;
   layer_embeddings = layer_embedding * shape.layers;

@@ -28,6 +28,8 @@ struct Sizes {
   std::uint64_t decay_rank = 0, rate_rank = 0, value_rank = 0, gate_rank = 0;  // of RWKV-7
   std::uint64_t mixtures = 6;                                                  // of it, too
   std::uint64_t streams = 0, stream_pairs = 0, side_rank = 0;                  // of Gemma 3n
+  // Of Qwen 3.8.
+  std::uint64_t wide = 0, ngram = 0, ngram_taps = 0, index_queries = 0, index_key = 0;
   std::uint64_t layer_embedding = 0, layer_embeddings = 0;  // of one layer, of all
   std::uint64_t experts = 0, expert = 0, expert_gate_and_up = 0, shared_expert = 0;
 
@@ -57,7 +59,8 @@ struct Architecture {
   std::string_view name;  // Shape::tensors or Shape::architecture
   std::vector<LayerKinds> layers;
   std::string_view dense = {};  // describes the layers without experts; empty: there are none
-  const char* final_norm = "output_norm.weight";
+  const char* final_norm = "output_norm.weight";  // null: none
+  Block ngrams = {};                              // of layer 1
   bool plain_heads = false;      // loaders insist on heads of embedding / heads elements
   bool subtracts_means = false;  // norms do, and their epsilon has another key
   bool has_norm_biases = false, has_head_bias = false;

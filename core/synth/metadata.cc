@@ -56,7 +56,7 @@ class Keys {
 
   bool is(std::string_view architecture) const { return shape_.architecture == architecture; }
   bool is_qwen35() const { return is("qwen35") || is("qwen35moe"); }
-  bool has_delta_nets() const { return is_qwen35() || is("qwen3next"); }
+  bool has_delta_nets() const { return is_qwen35() || is("qwen3next") || is("qwen4exp"); }
   bool is_nemotron() const { return is("nemotron_h") || is("nemotron_h_moe"); }
   bool has_kind(char kind) const { return shape_.kinds.find(kind) != std::string::npos; }
 
@@ -116,6 +116,7 @@ class Keys {
     // Of no use, but llama.cpp insists on it.
     if (is_nemotron()) add("attention.layer_norm_epsilon", shape_.norm_epsilon);
     if (is("gemma3n")) add_streams();
+    if (is("qwen4exp")) add_hyper_connections();
     if (!is("gemma4") && !is("gemma3n")) return;
     add("attention.shared_kv_layers", shape_.shared_layers);
     add("embedding_length_per_layer_input", shape_.layer_embedding);
@@ -128,6 +129,41 @@ class Keys {
       const float none = -std::numeric_limits<float>::infinity();
       return layer < shape_.sparse_layers ? 1.6448536f : none;
     });
+  }
+
+  template <typename T>
+  void add_list(std::string_view name, std::span<const T> values) {
+    writer_.add_array(fmt::format("{}.{}", shape_.architecture, name), values);
+  }
+
+  void add_hyper_connections() {
+    add("hyper_connection.count", shape_.streams);
+    add("hyper_connection.low_rank", shape_.side_rank);
+    const Shape::Indexer& indexer = shape_.indexer;
+    add("attention.indexer.head_count", indexer.heads);
+    add("attention.indexer.key_length", indexer.size);
+    add("attention.indexer.top_k", indexer.top);
+    add_by_layer<std::int32_t>("attention.compress_ratios", [&](std::uint32_t layer) {
+      return static_cast<std::int32_t>(shape_.kind(layer) == '*' ? indexer.block : 0);
+    });
+
+    const Shape::Ngrams& ngrams = shape_.ngrams;
+    const std::array layers = {static_cast<std::int32_t>(ngram_layer)};
+    add_list<std::int32_t>("ple.layers", layers);
+    add("ple.ngram_size", ngrams.tokens);
+    add("ple.heads_per_ngram", ngrams.heads);
+    add("ple.conv_kernel", ngrams.taps);
+    add("embedding_length_per_layer_input", ngrams.width);
+    // Those of Qwen 3.8, and one more.
+    constexpr std::array<std::uint64_t, 4> multipliers = {23703573157769, 20109073645365,
+                                                          8052911324071, 15485863000001};
+    add_list<std::uint64_t>("ple.layer_multipliers", std::span(multipliers).first(ngrams.tokens));
+    const std::vector<std::uint64_t> sizes = ngram_sizes(shape_);
+    std::vector<std::uint64_t> offsets = {0};
+    for (std::size_t i = 0; i + 1 < sizes.size(); ++i) offsets.push_back(offsets[i] + sizes[i]);
+    add_list<std::uint64_t>("ple.head_offsets", offsets);
+    add_list<std::uint64_t>("ple.head_vocab_sizes", sizes);
+    add("ple.eos_token_id", end_token);
   }
 
   void add_latent_attention() {
@@ -159,7 +195,7 @@ class Keys {
     const std::uint32_t size = rope.size > 0 ? rope.size : shape_.heads.size;
     if (rope.size > 0 || !has_plain_heads(shape_)) add("rope.dimension_count", size);
     if (is_nemotron() || is("granitehybrid")) add("rope.scaling.finetuned", false);
-    if (is_qwen35() || is("qwen3vl") || is("qwen3vlmoe")) {
+    if (is_qwen35() || is("qwen3vl") || is("qwen3vlmoe") || is("qwen4exp")) {
       const auto half = static_cast<std::int32_t>(size / 2);
       const std::int32_t first = (half + 2) / 3, second = (half + 1) / 3;
       const std::array<std::int32_t, 4> sections = {first, second, half - first - second, 0};

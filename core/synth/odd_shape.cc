@@ -49,7 +49,7 @@ void draw_layers(Shape& shape, Dice& dice) {
   if (shape.shared_layers > 0) return;   // these stand in an order with the others
   if (shape.latent.is_old_form) return;  // llama.cpp knows this form by its number of layers
   const bool has_free_kinds =
-      shape.kinds.find('M') != std::string::npos && !shape.architecture.starts_with("qwen3");
+      shape.kinds.find('M') != std::string::npos && !shape.architecture.starts_with("qwen");
   shape.layers += static_cast<std::uint32_t>(dice.below(3));
   if (!has_free_kinds) return;
   std::string kinds = shape.kinds;
@@ -94,7 +94,7 @@ void draw_recurrence(Shape& shape, Dice& dice) {
   if (shape.latent.rank > 0) {  // as many heads as attention
     recurrence.heads = shape.heads.queries;
     recurrence.inner = recurrence.heads * recurrence.state;
-  } else if (shape.architecture.starts_with("qwen3")) {
+  } else if (shape.architecture.starts_with("qwen")) {
     recurrence.heads = recurrence.groups * dice.one_of({1u, 2u, 3u});
     recurrence.inner = recurrence.heads * recurrence.state;
   } else if (shape.architecture == "granitehybrid") {  // loaders insist on twice the embedding
@@ -132,6 +132,14 @@ Shape odd_shape(const Shape& tiny, std::uint64_t seed) {
                    dice.one_of({40u, 64u})};
   }
   if (shape.streams > 0) shape.side_rank = dice.one_of({16u, 24u, 96u});
+  if (shape.ngrams.tokens > 0) {
+    shape.streams = dice.one_of({2u, 3u, 4u});
+    shape.ngrams = {dice.one_of({2u, 3u, 4u}), dice.one_of({1u, 3u}), dice.one_of({32u, 64u, 96u}),
+                    dice.one_of({53u, 101u}), dice.one_of({2u, 3u, 4u})};
+    shape.indexer = {dice.one_of({1u, 3u, 4u}), dice.one_of({32u, 64u, 80u}),
+                     dice.one_of({1u, 2u, 3u, 5u}), dice.one_of({5u, 7u, 12u})};
+    shape.rope.size = 16;
+  }
   if (shape.layer_embedding > 0) shape.layer_embedding = dice.one_of({32u, 96u, 160u});
   if (shape.shared_feed_forward > 0) shape.shared_feed_forward = 2 * shape.feed_forward;
   if (shape.experts.feed_forward > 0) {

@@ -81,8 +81,17 @@ struct Shape {
   // wider feed-forward; each layer has a small embedding of the token of its own.
   std::uint32_t shared_layers = 0, shared_feed_forward = 0, layer_embedding = 0;
   // Gemma 3n: streams, the rank of the path beside attention, and how many of the first layers have
-  // sparse activations.
+  // sparse activations. Qwen 3.8: streams, and the rank of their gates.
   std::uint32_t streams = 0, side_rank = 0, sparse_layers = 0;
+  // Qwen 3.8: embeddings of n-grams of up to `tokens` tokens on layer 1, from a table with `heads`
+  // rows of `width` elements for each n above 1, each one of about `rows`.
+  struct Ngrams {
+    std::uint32_t tokens = 0, heads = 0, width = 0, rows = 0, taps = 0;
+  } ngrams = {};
+  // Qwen 3.8: attention to the `top` tokens in blocks that its indexer's heads prefer.
+  struct Indexer {
+    std::uint32_t heads = 0, size = 0, block = 0, top = 0;
+  } indexer = {};
 
   struct Experts {
     std::uint32_t count = 0, used = 0;

@@ -64,8 +64,10 @@ class TensorList {
     embedding_deviation_ = tensors_.back().deviation;
     // Where the head is the table of embeddings, signs at random keep a token from being followed
     // by itself for ever.
-    add(architecture_.final_norm, {width}, Fill::vector, shape_.tied ? 0.0f : 1.0f,
-        shape_.tied ? 1.0f : 0.1f);
+    if (architecture_.final_norm != nullptr) {
+      add(architecture_.final_norm, {width}, Fill::vector, shape_.tied ? 0.0f : 1.0f,
+          shape_.tied ? 1.0f : 0.1f);
+    }
     if (architecture_.has_norm_biases) {
       add("output_norm.bias", {width}, Fill::vector, 0, 0.25f);
     }
@@ -79,6 +81,21 @@ class TensorList {
     }
     add_rope_factors();
     if (shape_.layer_embedding > 0) add_layer_embeddings();
+    if (shape_.ngrams.tokens > 0) add_ngram_table();
+  }
+
+  void add_ngram_table() {
+    const Sizes sizes(shape_, 0);
+    const auto suiting = [](float gain, std::uint64_t columns) {
+      return gain / std::sqrt(static_cast<float>(columns));
+    };
+    add("output_hc_norm.weight", {sizes.wide}, Fill::vector, 1, 0.1f);
+    add("output_hc_down.weight", {sizes.wide, sizes.side_rank}, Fill::matrix, 0,
+        suiting(4, sizes.wide));
+    add("output_hc_up.weight", {sizes.side_rank, sizes.wide}, Fill::matrix, 0,
+        suiting(2, sizes.side_rank));
+    add("per_layer_token_embd.weight", {shape_.ngrams.width, ngram_rows(shape_)}, Fill::matrix, 0,
+        1);
   }
 
   void make_head(Tensor& tensor) const {
@@ -130,6 +147,9 @@ class TensorList {
       if (kinds.kinds.find(shape_.kind(layer)) == std::string_view::npos) continue;
       for (const Block& block : kinds.blocks) {
         for (const Row& row : block) add_row(layer, row, sizes);
+      }
+      for (const Row& row : architecture.ngrams) {
+        if (layer == ngram_layer) add_row(layer, row, sizes);
       }
       return;
     }
@@ -213,6 +233,21 @@ std::uint64_t Tensor::elements() const {
   std::uint64_t count = 1;
   for (const std::uint64_t dim : dims) count *= dim;
   return count;
+}
+
+std::vector<std::uint64_t> ngram_sizes(const Shape& shape) {
+  const Shape::Ngrams& ngrams = shape.ngrams;
+  std::vector<std::uint64_t> sizes;
+  for (std::uint32_t i = 0; i < (ngrams.tokens - 1) * ngrams.heads; ++i) {
+    sizes.push_back(ngrams.rows + 10 * i);
+  }
+  return sizes;
+}
+
+std::uint64_t ngram_rows(const Shape& shape) {
+  std::uint64_t rows = 0;
+  for (const std::uint64_t size : ngram_sizes(shape)) rows += size;
+  return (rows + 127) / 128 * 128;
 }
 
 std::vector<Tensor> tensors_of(const Shape& shape) {

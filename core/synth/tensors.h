@@ -50,6 +50,11 @@ struct Tensor {
 // architecture or kind of layer is not described here.
 std::vector<Tensor> tensors_of(const Shape& shape);
 
+// The layer with embeddings of n-grams; how many rows of their table each head has, and all rows.
+inline constexpr std::uint32_t ngram_layer = 1;
+std::vector<std::uint64_t> ngram_sizes(const Shape& shape);
+std::uint64_t ngram_rows(const Shape& shape);
+
 // Do all files of this architecture have heads of embedding / heads elements?
 bool has_plain_heads(const Shape& shape);
 

@@ -25,6 +25,9 @@ Attention::Attention(Decoder& decoder, const LayerTensors& tensors, const Attent
     }
   }
   if (spec_.scale == 0) spec_.scale = 1.0f / std::sqrt(static_cast<float>(spec_.heads.key_dim));
+  if (spec_.sparse_index.block != 0) {
+    index_ = std::make_unique<SparseIndex>(decoder, tensors, spec_.sparse_index);
+  }
   declare_projections(tensors);
   declare_head_norms(tensors);
   declare_gate(tensors);
@@ -44,7 +47,8 @@ Attention::Attention(Decoder& decoder, const LayerTensors& tensors, const Attent
                                                         .window = spec_.window,
                                                         .has_chunks = spec_.has_chunks})
                              : spec_.shares_with->cache_layer_;
-  reader_ = CachedAttention({cache_layer_, spec_.heads, spec_.scale, spec_.softcap, sink_logits_});
+  reader_ = CachedAttention(
+      {cache_layer_, spec_.heads, spec_.scale, spec_.softcap, sink_logits_, index_.get()});
 }
 
 void Attention::declare_head_norms(const LayerTensors& tensors) {
@@ -138,16 +142,19 @@ Attention::Buffers Attention::place(Arena& arena, const BufferShape& shape) cons
 
 void Attention::measure(Arena& arena, const BufferShape& shape) const {
   place(arena, shape);
+  if (index_) index_->measure(arena, shape);
   spec_.sees_whole_text ? whole_reader_.measure(arena, shape) : reader_.measure(arena, shape);
 }
 
 void Attention::bind(Arena& arena, const BufferShape& shape) {
   buffers_ = place(arena, shape);
+  if (index_) index_->bind(arena, shape);
   spec_.sees_whole_text ? whole_reader_.bind(arena, shape) : reader_.bind(arena, shape);
 }
 
 void Attention::run(Pass& pass, const float* in, float* out) {
   const std::size_t columns = pass.columns.size();
+  if (index_) index_->run(pass, in);
   project(pass, in);
   pass.compute.for_each(columns, [&](std::size_t, std::size_t begin, std::size_t end) {
     for (std::size_t c = begin; c < end; ++c) prepare_column(pass, c);

@@ -10,9 +10,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
 #include "core/model/blocks/block.h"
 #include "core/model/blocks/cached_attention.h"
+#include "core/model/blocks/sparse_index.h"
 #include "core/model/blocks/whole_text_attention.h"
 #include "core/model/decoder.h"
 #include "core/model/hyper_parameters.h"
@@ -67,6 +69,7 @@ struct AttentionSpec {
   // has therefore; null: its own.
   const Attention* shares_with = nullptr;
   QueryTemperature temperature = {};
+  SparseIndexSpec sparse_index = {};  // with blocks of 0 tokens: none
   // The block of an encoder. A window reaches half of it to either side.
   bool sees_whole_text = false;
   bool has_alibi = false;  // see WholeTextAttentionSpec
@@ -75,8 +78,8 @@ struct AttentionSpec {
 class Attention final : public Block {
  public:
   // Declares the tensors attn_q, attn_k and attn_v, or attn_qkv for all three; attn_output; those
-  // that the Spec asks for: attn_q_norm, attn_k_norm, attn_gate and attn_sinks; and, where the file
-  // has them, the biases of the projections. Throws ModelError.
+  // that the Spec asks for: those of SparseIndex, attn_q_norm, attn_k_norm, attn_gate and
+  // attn_sinks; and, where the file has them, the biases of the projections. Throws ModelError.
   Attention(Decoder& decoder, const LayerTensors& tensors, const AttentionSpec& spec);
 
   const Heads& heads() const { return spec_.heads; }
@@ -85,6 +88,13 @@ class Attention final : public Block {
   void measure(Arena& arena, const BufferShape& shape) const override;
   void bind(Arena& arena, const BufferShape& shape) override;
   void run(Pass& pass, const float* in, float* out) override;
+  std::size_t fed_floats() const override { return index_ ? index_->fed_floats() : 0; }
+  void keep_in(float* fed) override {
+    if (index_) index_->keep_in(fed);
+  }
+  void replay(Pass& pass, std::size_t first) override {
+    if (index_) index_->replay(pass, first);
+  }
 
  private:
   // All are [columns][...].
@@ -129,6 +139,7 @@ class Attention final : public Block {
 
   AttentionSpec spec_;
   std::size_t cache_layer_ = 0;
+  std::unique_ptr<SparseIndex> index_;  // null in most models
   CachedAttention reader_;
   WholeTextAttention whole_reader_;  // in its place, where the block sees whole texts
   Matrix q_;                         // [H D][E], twice the rows with gates

@@ -13,8 +13,8 @@ std::size_t CachedAttention::block_columns() const {
 CachedAttention::Buffers CachedAttention::place(Arena& arena, const BufferShape& shape) const {
   Buffers out;
   out.scores = arena.floats(shape.threads * std::min(shape.columns, block_columns()) * group() *
-                            kvcache::query_scratch(shape.cache, spec_.heads.key_dim));
-  out.runs = arena.take<kernels::AttentionRun>(shape.threads * kvcache::runs_max(shape.cache));
+                            query_scratch(shape));
+  out.runs = arena.take<kernels::AttentionRun>(shape.threads * runs_max(shape));
   out.blocks = arena.take<Stretch>(shape.columns);
   return out;
 }
@@ -22,8 +22,35 @@ CachedAttention::Buffers CachedAttention::place(Arena& arena, const BufferShape&
 void CachedAttention::bind(Arena& arena, const BufferShape& shape) {
   buffers_ = place(arena, shape);
   block_max_ = std::min(shape.columns, block_columns());
-  query_scratch_ = kvcache::query_scratch(shape.cache, spec_.heads.key_dim);
-  runs_max_ = kvcache::runs_max(shape.cache);
+  query_scratch_ = query_scratch(shape);
+  runs_max_ = runs_max(shape);
+}
+
+std::size_t CachedAttention::runs_max(const BufferShape& shape) const {
+  const std::size_t all = kvcache::runs_max(shape.cache);
+  if (spec_.index == nullptr) return all;
+  return std::max(all, spec_.index->runs_max() + shape.cache.window.sink_pages());
+}
+
+std::size_t CachedAttention::query_scratch(const BufferShape& shape) const {
+  const std::size_t dim = spec_.heads.key_dim;
+  const std::size_t all = kvcache::query_scratch(shape.cache, dim);
+  if (spec_.index == nullptr) return all;
+  const std::size_t most = spec_.index->visible_max() + shape.cache.window.sinks;
+  return std::max(all, kernels::attention_scratch(most, runs_max(shape), dim));
+}
+
+// How many of `count` columns from this one on may read the cache in one call.
+std::size_t CachedAttention::columns_together(const Pass& pass, std::size_t column,
+                                              std::size_t count) const {
+  if (spec_.index != nullptr) {
+    std::size_t alike = 0;
+    while (alike < count && spec_.index->visible(column + alike).empty()) ++alike;
+    if (alike == 0) return 1;
+    count = alike;
+  }
+  return pass.cache.columns_together(spec_.layer, pass.columns[column].position,
+                                     static_cast<std::uint32_t>(count));
 }
 
 // Cuts the columns of a step into blocks that read the cache together; returns their number.
@@ -73,8 +100,8 @@ void CachedAttention::attend_block(const Pass& pass, const Stretch& block, const
     const std::size_t query = c * q_size() + first_head * spec_.heads.key_dim;
     queries.near = arrays.q + query;
     queries.at_sinks = arrays.sink_q == nullptr ? nullptr : arrays.sink_q + query;
-    queries.columns = pass.cache.columns_together(spec_.layer, column.position,
-                                                  static_cast<std::uint32_t>(block.count - done));
+    queries.columns = columns_together(pass, c, block.count - done);
+    if (spec_.index != nullptr) queries.visible = spec_.index->visible(c);
     queries.out = arrays.out + c * out_size() + first_head * spec_.heads.value_dim;
     pass.cache.attend(*column.sequence, spec_.layer, heads.kv_head, column.position, queries);
     for (std::size_t k = 0; k < queries.columns; ++k) {

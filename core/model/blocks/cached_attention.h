@@ -6,6 +6,7 @@
 #include <cstddef>
 
 #include "core/model/arena.h"
+#include "core/model/blocks/sparse_index.h"
 #include "core/model/hyper_parameters.h"
 #include "core/model/step.h"
 #include "core/model/weights.h"
@@ -18,6 +19,7 @@ struct CachedAttentionSpec {
   float scale = 0;          // of scores
   float softcap = 0;        // of scores; 0: none
   Vector sink_logits = {};  // [H], each joins the scores of its head and has no value; or empty
+  const SparseIndex* index = nullptr;  // says what columns see; null: all of their windows
 };
 
 class CachedAttention {
@@ -50,6 +52,9 @@ class CachedAttention {
   };
 
   Buffers place(Arena& arena, const BufferShape& shape) const;
+  std::size_t runs_max(const BufferShape& shape) const;
+  std::size_t query_scratch(const BufferShape& shape) const;
+  std::size_t columns_together(const Pass& pass, std::size_t column, std::size_t count) const;
   std::size_t find_blocks(const Pass& pass) const;
   void attend_block(const Pass& pass, const Stretch& block, const SomeHeads& heads,
                     std::size_t member, const Arrays& arrays) const;

@@ -1,13 +1,15 @@
 // Qwen 3.8 Flash Next (Qwen Team 2026): the layers of Qwen 3.5, gated delta nets and gated
 // attention in every fourth, with mixtures of experts and a gated expert that all tokens share, but
 // several residual streams (blocks/hyper_connections.h) and, on one layer, embeddings of n-grams
-// (blocks/ngram_embedding.h).
+// (blocks/ngram_embedding.h). In long texts attention sees blocks (blocks/sparse_index.h).
 //
 //   x = n_gram_embedding(x), on one layer
 //   x_c += w_c mixer(mix(x))
 //   x_c += w_c sum_of_experts(mix(x))
 //
 // The output gate of its delta nets is a sigmoid.
+#include <algorithm>
+#include <fmt/format.h>
 #include <utility>
 
 #include "core/model/blocks/attention.h"
@@ -58,7 +60,11 @@ std::unique_ptr<Decoder> make_qwen4exp(const Keys& keys, WeightLayout& layout) {
 
   const std::vector<std::uint32_t> ratios =
       keys.per_layer("attention.compress_ratios", hp.layers, 0);
-  keys.leave_aside("attention.indexer.");
+  const bool is_sparse = std::ranges::any_of(ratios, [](std::uint32_t r) { return r != 0; });
+  SparseIndexSpec index;
+  if (is_sparse) index = read_sparse_index(keys, hp);
+  if (!is_sparse) keys.leave_aside("attention.indexer.");
+  index.rope = attention.rope;
   for (std::uint32_t i = 0; i < hp.layers; ++i) {
     const LayerTensors tensors(layout, i);
     if (ngrams && ngrams->layer == i) {
@@ -69,14 +75,11 @@ std::unique_ptr<Decoder> make_qwen4exp(const Keys& keys, WeightLayout& layout) {
     if (is_recurrent[i]) {
       mixer.block = std::make_unique<DeltaNet>(*decoder, tensors, delta_net);
     } else {
-      if (ratios[i] != 0) {
-        throw keys.error("attention.compress_ratios",
-                         "has block-sparse attention, which sluice "
-                         "does not compute yet");
-      }
-      for (const char* name : {"indexer.q_proj.weight", "indexer.k_proj.weight",
-                               "indexer.q_norm.weight", "indexer.k_norm.weight"}) {
-        tensors.leave_aside(name);
+      attention.sparse_index = index;
+      attention.sparse_index.block = ratios[i];
+      // Files have an indexer where nothing is left out, too.
+      for (const char* name : {"q_proj", "k_proj", "q_norm", "k_norm"}) {
+        if (ratios[i] == 0) tensors.leave_aside(fmt::format("indexer.{}.weight", name));
       }
       attention.heads = heads[i];
       mixer.block = std::make_unique<Attention>(*decoder, tensors, attention);
