@@ -179,6 +179,7 @@ TEST_CASE("tables of which a token needs one row are not kept in memory") {
   const TemporaryFolder folder;
   const fs::path path = folder.path() / "model.gguf";
   for (const auto& [shape, table] : {std::pair{"gemma4-e2b", "per_layer_token_embd.weight"},
+                                     {"qwen38-flash-next", "per_layer_token_embd.weight"},
                                      {"llama-8b", "token_embd.weight"}}) {
     INFO(shape);
     synth::SyntheticModel(shape, "Q4_K_M").write_header(path);
