@@ -165,8 +165,59 @@ TEST_CASE("a model that is not here is planned, and looked at, by its header alo
         shell("sluice tokenize --ids -p 'one two' " + model).output);
   CHECK(shell("sluice inspect hf:o/r:Q4_K_M").output.find("16257536") != std::string::npos);
   check_fails("sluice plan hf:o/r:Q4_0", 3, "no-Q4_0.gguf");
-  check_fails("sluice plan hf:o/r", 2, "name one");
+  check_fails("sluice pull hf:o/r", 2, "name one");
   // Nothing is left of it.
   CHECK_FALSE(fs::exists(caches.repository()));
+  CHECK(files_in(caches.folder.path() / "cache/sluice") == 0);
+}
+
+TEST_CASE("all models of a repository are planned by their headers, and one is chosen") {
+  SmallHub hub;
+  const Caches caches(hub);
+  const Folder folder;
+  const std::string model = folder.file("small.gguf");
+  REQUIRE(shell("sluice synth small " + model).status == 0);
+  const std::string large = folder.file("large.gguf");
+  REQUIRE(shell("sluice synth small " + large + " --quant Q8_0").status == 0);
+  hub.put("sub/small-Q4_K_M.gguf", content(model));
+  hub.put("small-Q8_0.gguf", content(large));
+  hub.put("mmproj-F16.gguf", content(model));
+  hub.put("part-Q4_0-00001-of-00002.gguf", content(model));  // without its second shard
+  hub.put("no-Q4_0.gguf", std::string(1'000'000, 'x'));
+  hub.put("readme.md", "x");
+  const std::string options = " --ctx 512 --threads 1 --budget ";
+  const Result result = shell("sluice plan hf:o/r --json" + options + "100MiB");
+  INFO(result.errors);
+  REQUIRE(result.status == 0);
+  const nlohmann::json json = nlohmann::json::parse(result.output);
+  REQUIRE(json.at("files").size() == 2);
+  const nlohmann::json &eight = json.at("files").at(0), &four = json.at("files").at(1);
+  CHECK(text_of(eight, "name") == "small-Q8_0.gguf");
+  CHECK(text_of(eight, "quant") == "Q8_0");
+  CHECK(eight.at("bytes").get<std::uint64_t>() == fs::file_size(large));
+  CHECK(text_of(four, "name") == "sub/small-Q4_K_M.gguf");
+  CHECK(four.at("fits").get<bool>());
+  CHECK(four.at("streamed_bytes_per_step").get<std::uint64_t>() == 0);
+  CHECK(four.at("predicted_decode_tokens_per_s").get<double>() >
+        eight.at("predicted_decode_tokens_per_s").get<double>());
+  CHECK(eight.at("is_choice").get<bool>());
+  CHECK_FALSE(four.at("is_choice").get<bool>());
+  CHECK(text_of(json.at("choice"), "name") == "small-Q8_0.gguf");
+  REQUIRE(json.at("refused").size() == 2);
+  CHECK(text_of(json.at("refused").at(0), "reason").find("no-Q4_0.gguf") != std::string::npos);
+  CHECK(text_of(json.at("refused").at(1), "reason").find("00002-of-00002.gguf is missing") !=
+        std::string::npos);
+  const auto read = json.at("header_bytes_read").get<std::uint64_t>();
+  CHECK(read == hub.sent_bytes());
+  CHECK(read < (fs::file_size(model) + fs::file_size(large)) / 50);
+  const std::string table = shell("sluice plan hf:o/r" + options + "100MiB").output;
+  INFO(table);
+  CHECK(table.find("* small-Q8_0.gguf") != std::string::npos);
+  CHECK(table.find("refused: ") != std::string::npos);
+  CHECK(table.find("mmproj") == std::string::npos);
+  const Result none = shell("sluice plan hf:o/r" + options + "2MiB");
+  CHECK(none.status == 4);
+  CHECK(none.errors.find("none of the files fits") != std::string::npos);
+  check_fails("sluice plan hf:o/other", 5, "o/other");
   CHECK(files_in(caches.folder.path() / "cache/sluice") == 0);
 }

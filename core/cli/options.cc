@@ -126,28 +126,29 @@ std::filesystem::path installed_models() {
 
 // A file that is here comes first, and an installed model before the others.
 CLI::Validator named_model(ModelPart part) {
-  return {
-      [part](std::string& text) -> std::string {
-        namespace fs = std::filesystem;
-        std::error_code ignored;
-        if (fs::exists(text, ignored)) return "";
-        if (fetch::is_reference(text)) {
-          text =
-              (part == ModelPart::whole ? find_or_pull(text) : find_or_read_header(text)).string();
-          return "";
-        }
-        if (fs::path(text).has_parent_path()) return "";
-        const fs::path found = installed_models() / (text + ".gguf");
-        if (fs::is_regular_file(found, ignored)) {
-          text = found.string();
-          return "";
-        }
-        const auto models = fetch::list_models({});
-        const fetch::ListedModel* model = fetch::find_model(models, text);
-        if (model != nullptr) text = model->path.string();
-        return "";
-      },
-      ""};
+  return {[part](std::string& text) -> std::string {
+            namespace fs = std::filesystem;
+            std::error_code ignored;
+            if (fs::exists(text, ignored)) return "";
+            if (fetch::is_reference(text)) {
+              text = (part == ModelPart::whole     ? find_or_pull(text)
+                      : part == ModelPart::headers ? find_or_read_headers(text)
+                                                   : find_or_read_header(text))
+                         .string();
+              return "";
+            }
+            if (fs::path(text).has_parent_path()) return "";
+            const fs::path found = installed_models() / (text + ".gguf");
+            if (fs::is_regular_file(found, ignored)) {
+              text = found.string();
+              return "";
+            }
+            const auto models = fetch::list_models({});
+            const fetch::ListedModel* model = fetch::find_model(models, text);
+            if (model != nullptr) text = model->path.string();
+            return "";
+          },
+          ""};
 }
 
 std::string model_hint(const CLI::App& command) {

@@ -75,7 +75,9 @@ CLI::App* add_command(CLI::App& program, const std::string& name, const std::str
 std::filesystem::path installed_models();
 
 // What a command reads of a model: with the header alone, one that is not here needs no download.
-enum class ModelPart { whole, header };
+// `headers` also takes a repository of several models: what becomes of its name is a folder
+// (models_of_repository in core/cli/pull.h).
+enum class ModelPart { whole, header, headers };
 
 // Replaces the name of a model that `sluice list` shows by its path, and a reference (docs/pull.md)
 // by that of the file it names, which is downloaded if it is not here, or read as far as its header

@@ -12,6 +12,7 @@
 #include "core/cli/batch_setup.h"
 #include "core/cli/json.h"
 #include "core/cli/output.h"
+#include "core/cli/plan_repository.h"
 #include "core/cli/plan_table.h"
 #include "core/cli/prediction.h"
 #include "core/cli/pull.h"
@@ -270,9 +271,10 @@ CLI::App* add_plan(CLI::App& program, PlanOptions& options) {
       "  sluice plan model.gguf --for serve --budget 4GiB --parallel 4\n"
       "  sluice plan --table model-f16.gguf --budgets 3GiB,6GiB\n"
       "  sluice plan model.gguf --budget 4GiB --disk 1.5GB/s --dram 20GB/s\n"
-      "  sluice plan hf:Qwen/Qwen3-8B-GGUF:Q4_K_M    before it is downloaded");
+      "  sluice plan hf:Qwen/Qwen3-8B-GGUF:Q4_K_M    before it is downloaded\n"
+      "  sluice plan hf:Qwen/Qwen3-8B-GGUF           which of its files to take");
   add_common_options(*command, options.common, "what the budget allows, up to the model's",
-                     ModelPart::header);
+                     ModelPart::headers);
   add_speculate_options(*command, options.common);
   command
       ->add_option_function<std::vector<std::string>>(
@@ -329,6 +331,7 @@ CLI::App* add_plan(CLI::App& program, PlanOptions& options) {
 }
 
 int run_plan(const PlanOptions& options) {
+  if (!models_of_repository(options.common.model).empty()) return run_plan_repository(options);
   if (options.table) return run_plan_table(options);
   if (!options.others.empty() || !options.budgets.empty()) {
     throw UsageError("more than one model or budget needs --table");

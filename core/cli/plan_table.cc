@@ -4,7 +4,6 @@
 #include <cerrno>
 #include <filesystem>
 #include <fmt/format.h>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -18,12 +17,10 @@
 #include "core/cli/json.h"
 #include "core/cli/machine_rates.h"
 #include "core/cli/output.h"
-#include "core/cli/prediction.h"
 #include "core/cli/pull.h"
+#include "core/cli/quick_plan.h"
 #include "core/engine/engine.h"
 #include "core/error.h"
-#include "core/fetch/hub.h"
-#include "core/model/hyper_parameters.h"
 #include "core/quant/quantise_model.h"
 #include "core/text/quoted.h"
 
@@ -34,9 +31,6 @@ namespace fs = std::filesystem;
 using nlohmann::ordered_json;
 
 constexpr std::uint64_t GiB = std::uint64_t{1} << 30;
-// Decoding reaches so much of what memory and disk allow; runs of models of 1 to 9 billion weights
-// reached 0.8 to 1.
-constexpr double usual_share_of_bound = 0.9;
 
 constexpr const char* standard_quantisations[] = {
     "F16",    "Q8_0",   "Q6_K",    "Q5_K_M", "Q4_K_M", "Q4_K_S",  "Q4_0",
@@ -95,15 +89,6 @@ std::vector<fs::path> models_in(const fs::path& folder) {
   return found;
 }
 
-// The type that most bytes of the weights have.
-std::string main_type(const gguf::Model& model) {
-  std::map<std::uint32_t, std::uint64_t> bytes;
-  for (const gguf::TensorInfo& tensor : model.tensors()) bytes[tensor.type] += tensor.bytes;
-  if (bytes.empty()) return "";
-  return kernels::gguf_type_name(
-      std::ranges::max_element(bytes, {}, [](const auto& of) { return of.second; })->first);
-}
-
 class Table {
  public:
   explicit Table(const PlanOptions& options) : options_(options), budgets_(options.budgets) {
@@ -116,9 +101,7 @@ class Table {
   void add(const fs::path& path) {
     const engine::RunPlanner planner(path);
     const std::string name = path.filename().string();
-    std::string quant = fetch::quant_in_name(name);
-    if (quant.empty()) quant = main_type(planner.header());
-    add(planner, path, name, quant, planner.header().file_bytes());
+    add(planner, path, name, quant_of(name, planner.header()), planner.header().file_bytes());
   }
 
   // What the model of this file would be, quantised in the ways that people know.
@@ -191,27 +174,19 @@ class Table {
     for (const std::uint64_t budget : budgets_) {
       PlanOptions options = options_;
       options.common.budget_bytes = budget;
-      const std::uint32_t context = model::trained_context(model::Keys(planner.header()));
-      const engine::PlannedRun run = planner.plan(options_for_use(options, planner, context));
-      const double hit_rate = run.work.has_streamed_experts()
-                                  ? options.hit_rate.value_or(run.work.usual_hit_rate())
-                                  : 1;
-      const engine::DecodeWork work = run.work.with_hit_rate(hit_rate);
-      const std::uint32_t sequences = run.plan.cache.sequences;
-      measure(measured, run, bytes);
-      const double bound = engine::decode_bound(limits_->usual, work, sequences).tokens_per_s;
-      row.cells.push_back(
-          {budget, run.plan.fits(), work.streamed_bytes, usual_share_of_bound * bound});
+      const QuickPlan quick = quick_plan(planner, options);
+      measure(measured, planner, quick.run);
+      row.cells.push_back({budget, quick.run.plan.fits(), quick.work.streamed_bytes,
+                           quick.tokens_per_s(limits_->usual)});
     }
     rows_.push_back(std::move(row));
   }
 
   // Once.
-  void measure(const fs::path& model, const engine::PlannedRun& run, std::uint64_t bytes) {
+  void measure(const fs::path& model, const engine::RunPlanner& planner,
+               const engine::PlannedRun& run) {
     if (limits_) return;
-    MachineRates rates(topology::read_machine(),
-                       {model, bytes, static_cast<unsigned>(run.cpus.size()),
-                        run.plan.cache.sequences, run.work, true});
+    MachineRates rates = rates_of(model, planner, run);
     limits_ = rates.measure(run.cpus);
     rates.save(options_.common.quiet);
     if (options_.disk_bytes_per_s) limits_->usual.disk_bytes_per_s = *options_.disk_bytes_per_s;

@@ -3,16 +3,21 @@
 #include <algorithm>
 #include <cerrno>
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 #include <stdlib.h>
 #include <system_error>
+#include <utility>
 
 #include "core/cli/child.h"
 #include "core/cli/interrupt.h"
 #include "core/cli/options.h"
 #include "core/cli/output.h"
+#include "core/cli/report.h"
+#include "core/error.h"
 #include "core/fetch/fetch.h"
 #include "core/fetch/places.h"
 #include "core/fetch/remote_model.h"
+#include "core/text/quoted.h"
 
 namespace sluice::cli {
 namespace {
@@ -108,7 +113,14 @@ class HeaderFolder {
   fs::path path_;
 };
 
+// Made for the first header; a command reads one model, or one repository.
+const fs::path& header_folder() {
+  static const HeaderFolder folder;
+  return folder.path();
+}
+
 std::uint64_t header_bytes = 0;  // read from servers
+std::vector<fetch::RepositoryModel> repository_models;
 
 }  // namespace
 
@@ -145,16 +157,46 @@ fs::path find_or_pull(const std::string& reference) {
 fs::path find_or_read_header(const std::string& text) {
   const fetch::Reference reference = fetch::parse_reference(text);
   if (const auto here = fetch::find_here(reference)) return *here;
-  static const HeaderFolder folder;  // a command reads one model
+  const fs::path& folder = header_folder();
   const std::string said = in_child([&] {
     DownloadLine line(false);
     fetch::Web web(web_options({}, line));
-    const auto header = fetch::read_remote_header(web, reference, folder.path());
+    const auto header = fetch::read_remote_header(web, reference, folder);
     return fmt::format("{} {}", header.bytes_read, header.path.string());
   });
   const std::size_t space = said.find(' ');
   header_bytes += std::stoull(said.substr(0, space));
   return said.substr(space + 1);
+}
+
+fs::path find_or_read_headers(const std::string& text) {
+  const fetch::Reference reference = fetch::parse_reference(text);
+  if (reference.kind != fetch::ReferenceKind::hub_repository) return find_or_read_header(text);
+  const fs::path& folder = header_folder();
+  const auto said = nlohmann::json::parse(in_child([&] {
+    DownloadLine line(false);
+    fetch::Web web(web_options({}, line));
+    const auto headers = fetch::read_repository_headers(web, reference, folder);
+    nlohmann::ordered_json models = nlohmann::ordered_json::array();
+    for (const fetch::RepositoryModel& model : headers.models) {
+      models.push_back({model.name, model.bytes, model.path.string(), model.problem});
+    }
+    return json_text({{"models", std::move(models)}, {"bytes_read", headers.bytes_read}});
+  }));
+  header_bytes += said.at("bytes_read").get<std::uint64_t>();
+  for (const auto& model : said.at("models")) {
+    repository_models.push_back({model.at(0).get<std::string>(), model.at(1).get<std::uint64_t>(),
+                                 model.at(2).get<std::string>(), model.at(3).get<std::string>()});
+  }
+  if (repository_models.empty()) {
+    throw UsageError(fmt::format("{} has no file that ends in .gguf", text::quoted(text)));
+  }
+  return folder;
+}
+
+const std::vector<fetch::RepositoryModel>& models_of_repository(const fs::path& path) {
+  static const std::vector<fetch::RepositoryModel> none;
+  return !repository_models.empty() && path == header_folder() ? repository_models : none;
 }
 
 std::uint64_t header_bytes_read() {

@@ -5,6 +5,9 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <vector>
+
+#include "core/fetch/remote_model.h"
 
 namespace sluice::cli {
 
@@ -26,6 +29,11 @@ std::filesystem::path find_or_pull(const std::string& reference);
 // The same, but of a model that is not here the header alone is read. Its file lasts as long as the
 // program.
 std::filesystem::path find_or_read_header(const std::string& reference);
+// The same, but of a repository the headers of all its models are read, into the folder that is
+// returned.
+std::filesystem::path find_or_read_headers(const std::string& reference);
+// The models whose headers are in that folder; empty for any other path.
+const std::vector<fetch::RepositoryModel>& models_of_repository(const std::filesystem::path& path);
 // How much has been read from servers for that.
 std::uint64_t header_bytes_read();
 

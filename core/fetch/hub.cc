@@ -67,8 +67,7 @@ Hub::Hub(Web& web) : web_(web), endpoint_(hub_endpoint()), token_(hub_token()) {
 
 HubFile Hub::find(const Reference& reference, const std::string& file) {
   Request request;
-  request.url = fmt::format("{}/{}/resolve/{}/{}", endpoint_, reference.repository,
-                            url_part(reference.revision), url_path(file));
+  request.url = resolve_url(reference, file);
   request.token = token_;
   request.is_head = true;
   request.leaves_host = false;
@@ -132,12 +131,29 @@ std::vector<ListedFile> Hub::list(const Reference& reference) {
   return files;
 }
 
+RemoteFile Hub::listed(const Reference& reference, const ListedFile& file) const {
+  RemoteFile out;
+  out.name = fmt::format("hf:{}/{}", reference.repository, file.path);
+  out.url = resolve_url(reference, file.path);
+  out.token = token_;
+  out.bytes = file.bytes;
+  return out;
+}
+
+std::string Hub::resolve_url(const Reference& reference, const std::string& file) const {
+  return fmt::format("{}/{}/resolve/{}/{}", endpoint_, reference.repository,
+                     url_part(reference.revision), url_path(file));
+}
+
+bool is_whole_model(const std::string& file) {
+  return shards_of(file).front() == file &&
+         file_name_of("/" + file).find("mmproj") == std::string::npos;
+}
+
 std::string choose_quant(const std::vector<std::string>& files, const Reference& reference) {
   std::vector<std::string> chosen, all;
   for (const std::string& file : files) {
-    const bool is_whole = shards_of(file).front() == file;
-    const bool is_model = file_name_of("/" + file).find("mmproj") == std::string::npos;
-    if (!is_whole || !is_model) continue;
+    if (!is_whole_model(file)) continue;
     all.push_back(file);
     if (upper(quant_in_name(file)) == upper(reference.quant)) chosen.push_back(file);
   }

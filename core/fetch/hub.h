@@ -29,11 +29,18 @@ class Hub {
   HubFile find(const Reference& reference, const std::string& file);
   // The files that end in .gguf, by name.
   std::vector<ListedFile> list(const Reference& reference);
+  // A file of such a list, for reading ranges of it: without its sum, and no request is made.
+  RemoteFile listed(const Reference& reference, const ListedFile& file) const;
 
  private:
+  std::string resolve_url(const Reference& reference, const std::string& file) const;
+
   Web& web_;
   std::string endpoint_, token_;
 };
+
+// Whether a file is a model, or the first shard of one: no later shard, and no projector of images.
+bool is_whole_model(const std::string& file);
 
 // The file of `files` with this quantisation in its name; of a split one the first shard. Throws
 // UsageError, which lists what there is, when it is none or more than one.

@@ -1,0 +1,46 @@
+#include "core/cli/quick_plan.h"
+
+#include <algorithm>
+#include <map>
+
+#include "core/fetch/hub.h"
+#include "core/model/hyper_parameters.h"
+
+namespace sluice::cli {
+
+double QuickPlan::tokens_per_s(const engine::MachineLimits& limits) const {
+  // Decoding reaches so much of what memory and disk allow; runs of models of 1 to 9 billion
+  // weights reached 0.8 to 1.
+  constexpr double usual_share_of_bound = 0.9;
+  return usual_share_of_bound *
+         engine::decode_bound(limits, work, run.plan.cache.sequences).tokens_per_s;
+}
+
+QuickPlan quick_plan(const engine::RunPlanner& planner, const PlanOptions& options) {
+  const std::uint32_t context = model::trained_context(model::Keys(planner.header()));
+  QuickPlan out{planner.plan(options_for_use(options, planner, context)), {}};
+  const double hit_rate = out.run.work.has_streamed_experts()
+                              ? options.hit_rate.value_or(out.run.work.usual_hit_rate())
+                              : 1;
+  out.work = out.run.work.with_hit_rate(hit_rate);
+  return out;
+}
+
+MachineRates rates_of(const std::filesystem::path& model, const engine::RunPlanner& planner,
+                      const engine::PlannedRun& run) {
+  return {topology::read_machine(),
+          {model, planner.header().data_bytes(), static_cast<unsigned>(run.cpus.size()),
+           run.plan.cache.sequences, run.work, true}};
+}
+
+std::string quant_of(std::string_view name, const gguf::Model& model) {
+  const std::string named = fetch::quant_in_name(name);
+  if (!named.empty()) return named;
+  std::map<std::uint32_t, std::uint64_t> bytes;
+  for (const gguf::TensorInfo& tensor : model.tensors()) bytes[tensor.type] += tensor.bytes;
+  if (bytes.empty()) return "";
+  return kernels::gguf_type_name(
+      std::ranges::max_element(bytes, {}, [](const auto& of) { return of.second; })->first);
+}
+
+}  // namespace sluice::cli

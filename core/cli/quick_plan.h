@@ -1,0 +1,32 @@
+// A plan with a speed that takes no measurement of its own: what the rates of a machine allow, less
+// what runs were found to lose.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "core/cli/machine_rates.h"
+#include "core/cli/plan.h"
+#include "core/engine/engine.h"
+
+namespace sluice::cli {
+
+struct QuickPlan {
+  engine::PlannedRun run;
+  engine::DecodeWork work;  // with the hit rate of the options, or the usual one
+
+  // Of all sequences together.
+  double tokens_per_s(const engine::MachineLimits& limits) const;
+};
+
+QuickPlan quick_plan(const engine::RunPlanner& planner, const PlanOptions& options);
+
+// The rates of this machine for runs like `run`; `model` is its file.
+MachineRates rates_of(const std::filesystem::path& model, const engine::RunPlanner& planner,
+                      const engine::PlannedRun& run);
+
+// The quantisation that a file's name tells of, or the type that most bytes of its weights have.
+std::string quant_of(std::string_view name, const gguf::Model& model);
+
+}  // namespace sluice::cli
