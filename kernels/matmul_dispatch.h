@@ -38,8 +38,9 @@ void multiply_in_tier(const WeightRows& w, const Activations& x, float* y, std::
   }
   visit_format_of_part<part>(w.type, [&]<typename Format>(Format) {
     // Where unpacking takes most of the time, weights are read as slowly as for many columns.
-    constexpr std::size_t at_least = requires { Format::unpacks_first; } ? column_block : 1;
-    const Prefetch& prefetch = policy.for_columns(larger(at_least, x.columns()));
+    std::size_t columns = x.columns();
+    if constexpr (requires { Format::unpacks_first; }) columns = larger(columns, column_block);
+    const Prefetch& prefetch = policy.for_columns(columns);
     constexpr ActivationForm form = form_of<Format>();
     if constexpr (form == ActivationForm::a256) {
       multiply_format<Format, IntegerKernel<Format>, FewIntegerColumns>(w, x, y, y_stride, scratch,

@@ -138,7 +138,7 @@ class Repository {
     std::string refused;
     for (const Candidate& row : rows_) {
       if (!row.problem.empty()) {
-        refused += fmt::format("refused: {}\n", text::escaped(row.problem, 500));
+        refused += fmt::format("refused: {}\n", row.problem);
         continue;
       }
       const bool is_choice = choice.row == &row;

@@ -17,6 +17,7 @@
 #include "core/fetch/hub.h"
 #include "core/files/durable_file.h"
 #include "core/gguf/gguf.h"
+#include "core/text/quoted.h"
 
 namespace sluice::fetch {
 namespace {
@@ -169,7 +170,7 @@ RepositoryHeaders read_repository_headers(Web& web, const Reference& reference,
     for (const std::string& shard : shards_of(model.name)) {
       const auto found = std::ranges::find(listed, shard, &ListedFile::path);
       if (found == listed.end() || found->bytes == 0) {
-        model.problem = fmt::format("{} is missing or empty", shard);
+        model.problem = fmt::format("{} is missing or empty", text::escaped(shard, 500));
         break;
       }
       model.bytes += found->bytes;
