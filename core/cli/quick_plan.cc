@@ -34,7 +34,7 @@ MachineRates rates_of(const std::filesystem::path& model, const engine::RunPlann
 }
 
 std::string quant_of(std::string_view name, const gguf::Model& model) {
-  const std::string named = fetch::quant_in_name(name);
+  std::string named = fetch::quant_in_name(name);
   if (!named.empty()) return named;
   std::map<std::uint32_t, std::uint64_t> bytes;
   for (const gguf::TensorInfo& tensor : model.tensors()) bytes[tensor.type] += tensor.bytes;
