@@ -58,7 +58,7 @@ bool has_avx512() {
          __builtin_cpu_supports("avx512vnni");
 }
 
-// Cascade Lake alone has VNNI and not VBMI.
+// Cascade Lake and Cooper Lake have VNNI, but not VBMI.
 bool has_vbmi() {
   return __builtin_cpu_supports("avx512vbmi");
 }

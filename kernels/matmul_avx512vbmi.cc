@@ -160,8 +160,7 @@ struct FewGridColumns {
     }
 #pragma GCC unroll 8
     for (int c = 0; c < columns; ++c) {
-      const F32x16 scaled = ::sluice::kernels::multiply(block[c].total(), scales.d);
-      sums[c] = multiply_add(scaled, each(x[c]->d), sums[c]);
+      finish_block<Format>(scales, *x[c], block[c].total(), sums[c]);
     }
   }
 
@@ -184,19 +183,18 @@ struct FewGridColumns {
   }
 };
 
+ColumnA256 column(const Activations& x, std::size_t c) {
+  return x.a256(c);
+}
+
 void multiply(const WeightRows& w, const Activations& x, float* y, std::size_t y_stride,
               const MatmulScratch& scratch, const PrefetchPolicy& policy) {
   bool is_done = false;
   if (w.is_packed && x.columns() <= few_columns) {
     visit_format(w.type, [&]<typename Format>(Format) {
       if constexpr (requires { Format::grid_entries; }) {
-        ColumnA256 columns[few_columns];
-        for (std::size_t c = 0; c < few_columns; ++c) {
-          columns[c] = x.a256(smaller(c, x.columns() - 1));
-        }
-        FewColumns<FewGridColumns, Format, ColumnA256> few(w, columns, x.columns(), y, y_stride);
         // Looking up takes as long as multiplying many columns, and memory is read as slowly.
-        few.run(policy.for_columns(16));
+        multiply_few<FewGridColumns, Format>(w, x, y, y_stride, policy.for_columns(16), column);
         is_done = true;
       }
     });

@@ -16,12 +16,7 @@ void multiply_format(const WeightRows& w, const Activations& x, float* y, std::s
                      const MatmulScratch& scratch, const Prefetch& prefetch) {
   if constexpr (!requires { Format::unpacks_first; }) {
     if (w.is_packed && x.columns() <= few_columns) {
-      typename Kernel::Column columns[few_columns];
-      for (std::size_t c = 0; c < few_columns; ++c) {
-        columns[c] = Kernel::column(x, smaller(c, x.columns() - 1));
-      }
-      FewColumns<Few, Format, typename Kernel::Column> few(w, columns, x.columns(), y, y_stride);
-      return few.run(prefetch);
+      return multiply_few<Few, Format>(w, x, y, y_stride, prefetch, Kernel::column);
     }
   }
   multiply_panels<Kernel>(w, x, y, y_stride, scratch, prefetch);

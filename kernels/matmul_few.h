@@ -61,6 +61,20 @@ struct Sums {
   }
 };
 
+// Scales the sum of a block, subtracts the minima, and adds the result to the sum of the row.
+template <typename Format>
+[[gnu::always_inline]] inline void finish_block(const typename Format::Scales& scales,
+                                                const BlockA256& a, F32x16 block, F32x16& sum) {
+  F32x16 scaled = multiply(block, scales.d);
+  if constexpr (Format::has_min) {
+    I32x16 pairs[Format::min_pairs];
+#pragma GCC unroll 8
+    for (int j = 0; j < Format::min_pairs; ++j) pairs[j] = scales.min_pair(j);
+    scaled = subtract_product(to_float(min_dot<Format>(pairs, a)), scales.dmin, scaled);
+  }
+  sum = multiply_add(scaled, each(a.d), sum);
+}
+
 template <typename Format, int panels, int columns>
 struct FewIntegerColumns {
   static constexpr std::size_t weights_per_block = k_block;
@@ -90,7 +104,7 @@ struct FewIntegerColumns {
       for (int p = 0; p < panels; ++p) {
 #pragma GCC unroll 8
         for (int c = 0; c < columns; ++c) {
-          finish(scales[p], *x[c], block[p][c].total(), sums.of[p][c]);
+          finish_block<Format>(scales[p], *x[c], block[p][c].total(), sums.of[p][c]);
         }
       }
     }
@@ -121,18 +135,6 @@ struct FewIntegerColumns {
         }
       }
     }
-  }
-
-  [[gnu::always_inline]] static inline void finish(const Scales& scales, const BlockA256& a,
-                                                   F32x16 block, F32x16& sum) {
-    F32x16 scaled = multiply(block, scales.d);
-    if constexpr (Format::has_min) {
-      I32x16 pairs[Format::min_pairs];
-#pragma GCC unroll 8
-      for (int j = 0; j < Format::min_pairs; ++j) pairs[j] = scales.min_pair(j);
-      scaled = subtract_product(to_float(min_dot<Format>(pairs, a)), scales.dmin, scaled);
-    }
-    sum = multiply_add(scaled, each(a.d), sum);
   }
 };
 
@@ -288,6 +290,15 @@ class FewColumns {
   float* y_;
   std::size_t y_stride_;
 };
+
+// y = w x for packed rows and one to few_columns columns; column(x, c) is the Column of column c.
+template <template <typename, int, int> typename Product, typename Format, typename Column>
+void multiply_few(const WeightRows& w, const Activations& x, float* y, std::size_t y_stride,
+                  const Prefetch& prefetch, Column (*column)(const Activations&, std::size_t)) {
+  Column columns[few_columns];
+  for (std::size_t c = 0; c < few_columns; ++c) columns[c] = column(x, smaller(c, x.columns() - 1));
+  FewColumns<Product, Format, Column>(w, columns, x.columns(), y, y_stride).run(prefetch);
+}
 
 }  // namespace
 }  // namespace sluice::kernels

@@ -94,8 +94,7 @@ const std::vector<std::string> mixtures = words(
     "glm4moe-norm gpt-oss granitehybrid-moe granitemoe hunyuan-moe jamba laguna laguna-elements "
     "lfm2moe llama4 llama4-128 mellum minimax-m2 mistral4 nemotron_h_moe olmoe qwen2moe qwen35moe "
     "qwen3moe qwen3next qwen3next-old qwen3vlmoe qwen4exp qwen4exp-mtp smallthinker "
-    "smallthinker-window "
-    "step35");
+    "smallthinker-window step35");
 // Mixtures that have llama.cpp's probabilities with exact weights only: quantised, they are 2.6
 // (bailingmoe3) and 3.6 times (kimi-linear) as far from exact arithmetic as llama.cpp is. It may be
 // a close choice of an expert, which their states carry through the text; that is not shown.

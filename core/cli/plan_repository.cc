@@ -168,7 +168,7 @@ class Repository {
     // Threads are timed for the first one; all have the same budget.
     options_.common.threads = static_cast<unsigned>(quick.run.cpus.size());
     budget_bytes_ = quick.run.plan.budget.bytes;
-    if (!limits_) measure(model.path, planner, quick.run);
+    if (!limits_) limits_ = measure_limits(model.path, planner, quick.run, options_);
     row.quant = quant_of(row.name, planner.header());
     row.bits_per_weight =
         8 * static_cast<double>(planner.header().data_bytes()) /
@@ -177,15 +177,6 @@ class Repository {
     row.least_budget_bytes = quick.run.plan.least_budget_bytes;
     row.streamed_bytes = quick.work.streamed_bytes;
     row.tokens_per_s = quick.tokens_per_s(limits_->usual);
-  }
-
-  void measure(const std::filesystem::path& model, const engine::RunPlanner& planner,
-               const engine::PlannedRun& run) {
-    MachineRates rates = rates_of(model, planner, run);
-    limits_ = rates.measure(run.cpus);
-    rates.save(options_.common.quiet);
-    if (options_.disk_bytes_per_s) limits_->usual.disk_bytes_per_s = *options_.disk_bytes_per_s;
-    if (options_.dram_bytes_per_s) limits_->usual.dram_bytes_per_s = *options_.dram_bytes_per_s;
   }
 
   PlanOptions options_;

@@ -175,22 +175,11 @@ class Table {
       PlanOptions options = options_;
       options.common.budget_bytes = budget;
       const QuickPlan quick = quick_plan(planner, options);
-      measure(measured, planner, quick.run);
+      if (!limits_) limits_ = measure_limits(measured, planner, quick.run, options_);
       row.cells.push_back({budget, quick.run.plan.fits(), quick.work.streamed_bytes,
                            quick.tokens_per_s(limits_->usual)});
     }
     rows_.push_back(std::move(row));
-  }
-
-  // Once.
-  void measure(const fs::path& model, const engine::RunPlanner& planner,
-               const engine::PlannedRun& run) {
-    if (limits_) return;
-    MachineRates rates = rates_of(model, planner, run);
-    limits_ = rates.measure(run.cpus);
-    rates.save(options_.common.quiet);
-    if (options_.disk_bytes_per_s) limits_->usual.disk_bytes_per_s = *options_.disk_bytes_per_s;
-    if (options_.dram_bytes_per_s) limits_->usual.dram_bytes_per_s = *options_.dram_bytes_per_s;
   }
 
   const PlanOptions& options_;

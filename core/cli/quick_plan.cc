@@ -26,11 +26,16 @@ QuickPlan quick_plan(const engine::RunPlanner& planner, const PlanOptions& optio
   return out;
 }
 
-MachineRates rates_of(const std::filesystem::path& model, const engine::RunPlanner& planner,
-                      const engine::PlannedRun& run) {
-  return {topology::read_machine(),
-          {model, planner.header().data_bytes(), static_cast<unsigned>(run.cpus.size()),
-           run.plan.cache.sequences, run.work, true}};
+KnownLimits measure_limits(const std::filesystem::path& model, const engine::RunPlanner& planner,
+                           const engine::PlannedRun& run, const PlanOptions& options) {
+  MachineRates rates(topology::read_machine(),
+                     {model, planner.header().data_bytes(), static_cast<unsigned>(run.cpus.size()),
+                      run.plan.cache.sequences, run.work, true});
+  KnownLimits limits = rates.measure(run.cpus);
+  rates.save(options.common.quiet);
+  if (options.disk_bytes_per_s) limits.usual.disk_bytes_per_s = *options.disk_bytes_per_s;
+  if (options.dram_bytes_per_s) limits.usual.dram_bytes_per_s = *options.dram_bytes_per_s;
+  return limits;
 }
 
 std::string quant_of(std::string_view name, const gguf::Model& model) {

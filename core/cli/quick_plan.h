@@ -2,7 +2,7 @@
 // what runs were found to lose.
 #pragma once
 
-#include <optional>
+#include <filesystem>
 #include <string>
 #include <string_view>
 
@@ -22,9 +22,10 @@ struct QuickPlan {
 
 QuickPlan quick_plan(const engine::RunPlanner& planner, const PlanOptions& options);
 
-// The rates of this machine for runs like `run`; `model` is its file.
-MachineRates rates_of(const std::filesystem::path& model, const engine::RunPlanner& planner,
-                      const engine::PlannedRun& run);
+// Measures this machine for runs like `run`, whose file is `model`, and adds that to its profile.
+// What is usual is then as the options say, where they do.
+KnownLimits measure_limits(const std::filesystem::path& model, const engine::RunPlanner& planner,
+                           const engine::PlannedRun& run, const PlanOptions& options);
 
 // The quantisation that a file's name tells of, or the type that most bytes of its weights have.
 std::string quant_of(std::string_view name, const gguf::Model& model);

@@ -167,6 +167,7 @@ RepositoryHeaders read_repository_headers(Web& web, const Reference& reference,
   }
   HeadersReader reader(web);
   for (RepositoryModel& model : out.models) {
+    std::vector<const ListedFile*> shards;
     for (const std::string& shard : shards_of(model.name)) {
       const auto found = std::ranges::find(listed, shard, &ListedFile::path);
       if (found == listed.end() || found->bytes == 0) {
@@ -174,12 +175,13 @@ RepositoryHeaders read_repository_headers(Web& web, const Reference& reference,
         break;
       }
       model.bytes += found->bytes;
+      shards.push_back(&*found);
     }
     if (!model.problem.empty()) continue;
     fs::create_directories(model.path.parent_path());
-    for (const std::string& shard : shards_of(model.name)) {
-      const auto found = std::ranges::find(listed, shard, &ListedFile::path);
-      reader.add(model, hub.listed(reference, *found), folder / shard, shard == model.name);
+    for (const ListedFile* shard : shards) {
+      reader.add(model, hub.listed(reference, *shard), folder / shard->path,
+                 shard == shards.front());
     }
   }
   out.bytes_read = reader.read();

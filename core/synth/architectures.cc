@@ -697,8 +697,9 @@ Sizes::Sizes(const Shape& shape, std::uint32_t layer)
   stream_pairs = streams * streams;
   side_rank = shape.side_rank;
   wide = streams * embedding;
-  ngram = std::uint64_t{shape.ngrams.tokens} * shape.ngrams.heads * shape.ngrams.width;
-  if (ngram > 0) ngram -= std::uint64_t{shape.ngrams.heads} * shape.ngrams.width;
+  if (shape.ngrams.tokens > 0) {
+    ngram = std::uint64_t{shape.ngrams.tokens - 1} * shape.ngrams.heads * shape.ngrams.width;
+  }
   ngram_taps = shape.ngrams.taps;
   index_key = shape.indexer.size;
   index_queries = shape.indexer.heads * index_key;
