@@ -9,12 +9,18 @@
 namespace sluice::kernels {
 namespace {
 
+template <typename Format>
+constexpr bool unpacks_first = [] {
+  if constexpr (requires { Format::unpacks_first; }) return Format::unpacks_first;
+  return false;
+}();
+
 // y = w x with the kernels of a format: Few for packed rows and at most few_columns columns, else
 // Kernel.
 template <typename Format, typename Kernel, template <typename, int, int> typename Few>
 void multiply_format(const WeightRows& w, const Activations& x, float* y, std::size_t y_stride,
                      const MatmulScratch& scratch, const Prefetch& prefetch) {
-  if constexpr (!requires { Format::unpacks_first; }) {
+  if constexpr (!unpacks_first<Format>) {
     if (w.is_packed && x.columns() <= few_columns) {
       return multiply_few<Few, Format>(w, x, y, y_stride, prefetch, Kernel::column);
     }
@@ -34,7 +40,7 @@ void multiply_in_tier(const WeightRows& w, const Activations& x, float* y, std::
   visit_format_of_part<part>(w.type, [&]<typename Format>(Format) {
     // Where unpacking takes most of the time, weights are read as slowly as for many columns.
     std::size_t columns = x.columns();
-    if constexpr (requires { Format::unpacks_first; }) columns = larger(columns, column_block);
+    if constexpr (unpacks_first<Format>) columns = larger(columns, column_block);
     const Prefetch& prefetch = policy.for_columns(columns);
     constexpr ActivationForm form = form_of<Format>();
     if constexpr (form == ActivationForm::a256) {

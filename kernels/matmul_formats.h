@@ -44,8 +44,8 @@
 //                                  (matmul_avx512vbmi.cc): its size; then also
 //       grid_positions, grid_value(entry, position)    the weights of an entry, without signs
 //       sign_bits, four_in_lanes(rows, scales, s, nth) four entries of sub-block s in each lane
-//   unpacks_first                  present if unpacking takes longer than a few products: weights
-//                                  are then unpacked to a panel for a few columns, too
+//   unpacks_first                  true if unpacking takes longer than a few products: weights are
+//                                  then unpacked to a panel for a few columns, too; may be absent
 // and one with integer scales also
 //   largest_product                the largest product of a weight and its scale
 //   exact_run                      how many sub-blocks floats can add up exactly

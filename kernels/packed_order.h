@@ -34,6 +34,16 @@ struct BlockDivision {
       return at;
     }
   }
+
+  // A word as it is packed, or the words of several rows.
+  template <typename Words>
+  static Words packed_word(Words word) {
+    if constexpr (requires { Format::packed_word(word); }) {
+      return Format::packed_word(word);
+    } else {
+      return word;
+    }
+  }
 };
 
 }  // namespace

@@ -26,6 +26,7 @@ constexpr std::size_t word_bytes = sizeof(std::uint32_t);
 
 // Packs four words of each of 16 rows: the first words of all rows, then the second ones, and so
 // on. Four rows at a time are transposed in registers.
+template <typename D>
 void pack_four_words(std::size_t row_bytes, const std::byte* from, std::byte* to) {
   for (std::size_t row = 0; row < panel_rows; row += 4) {
     Words r[4];
@@ -41,7 +42,8 @@ void pack_four_words(std::size_t row_bytes, const std::byte* from, std::byte* to
                               __builtin_shufflevector(high01, high23, 0, 1, 4, 5),
                               __builtin_shufflevector(high01, high23, 2, 3, 6, 7)};
     for (std::size_t i = 0; i < 4; ++i) {
-      std::memcpy(to + (i * panel_rows + row) * word_bytes, &columns[i], sizeof(Words));
+      const Words packed = D::packed_word(columns[i]);
+      std::memcpy(to + (i * panel_rows + row) * word_bytes, &packed, sizeof(Words));
     }
   }
 }
@@ -53,12 +55,15 @@ std::byte* pack_words(std::size_t row_bytes, const std::byte* block, std::byte* 
   const std::byte* const words = block + D::words_at;
   std::size_t at = 0;
   for (; at + sizeof(Words) <= D::words * word_bytes; at += sizeof(Words)) {
-    pack_four_words(row_bytes, words + at, to + D::packed_at(at) * panel_rows);
+    pack_four_words<D>(row_bytes, words + at, to + D::packed_at(at) * panel_rows);
   }
   for (; at < D::words * word_bytes; at += word_bytes) {
     std::byte* packed = to + D::packed_at(at) * panel_rows;
     for (std::size_t row = 0; row < panel_rows; ++row, packed += word_bytes) {
-      std::memcpy(packed, words + at + row * row_bytes, word_bytes);
+      std::uint32_t word = 0;
+      std::memcpy(&word, words + at + row * row_bytes, word_bytes);
+      word = D::packed_word(word);
+      std::memcpy(packed, &word, word_bytes);
     }
   }
   return to + D::words * panel_rows * word_bytes;

@@ -15,6 +15,7 @@
 // and perhaps
 //   is_odd_at_end     whether the bytes that are no whole word are the last ones (packed_order.h)
 //   packed_at(at)     another order of the words of a packed block than that of the file
+//   packed_word(w)    another order of the bits of a packed word
 //
 // The part behind SLUICE_HAS_PANELS is for the files of the tiers, which have defined the lanes
 // that it is written on: see kernels/matmul_formats.h. That behind SLUICE_HAS_ENCODERS, the

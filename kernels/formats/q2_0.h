@@ -33,25 +33,44 @@ struct TwoBitFormat : EighthsPanels<Format> {
     return out;
   }
 
+  // In the file a byte has four weights that follow each other. In a packed word field f of byte b
+  // and field b of byte f have changed places: field f of all bytes has weights 4 f to 4 f + 3.
+  template <typename Words>
+  static Words packed_word(Words word) {
+    const auto swap = [](Words x, int distance, std::uint32_t mask) {
+      const Words change = (x ^ x >> distance) & mask;
+      return x ^ change ^ change << distance;
+    };
+    return swap(swap(word, 12, 0xf0f0), 6, 0xcc00cc);
+  }
+
 #ifdef SLUICE_HAS_PANELS
   static constexpr int largest_q = 24;
+  static constexpr bool unpacks_first = false;
 
   template <int group, typename Rows, typename Sink>
   [[gnu::always_inline]] static inline void weights_of(Rows& rows, Sink& sink) {
     const RowDwords qs = words<Format>(rows, 16 * (group / 2));
-#pragma GCC unroll 8
-    for (int i = 0; i < 8; ++i) {
-      const I32x16 fields = byte_of(qs.dword[2 * (group % 2) + i / 4], i % 4);
-      sink(0, static_cast<std::size_t>(i), times_8(fields));
+#pragma GCC unroll 2
+    for (std::size_t j = 0; j < 2; ++j) {
+      const I32x16 fields = in_packed_order(rows, qs.dword[2 * (group % 2) + j]);
+      sink(0, 4 * j, move_bits<2, 0, 3>(fields));
+      sink(0, 4 * j + 1, move_bits<2, 2, 3>(fields));
+      sink(0, 4 * j + 2, move_bits<2, 4, 3>(fields));
+      sink(0, 4 * j + 3, move_bits<2, 6, 3>(fields));
     }
   }
 
  private:
-  // Eight times the four fields of two bits of a byte, one in each byte.
-  [[gnu::always_inline]] static inline I32x16 times_8(I32x16 fields) {
-    const auto at = [](I32x16 x, int mask) { return bits_and(x, each_dword(mask)); };
-    return bits_or(bits_or(at(left_32(fields, 3), 0x18), at(left_32(fields, 9), 0x1800)),
-                   bits_or(at(left_32(fields, 15), 0x180000), at(left_32(fields, 21), 0x18000000)));
+  static I32x16 in_packed_order(const PackedRows&, I32x16 word) {
+    return word;
+  }
+  static I32x16 in_packed_order(const FileRows&, I32x16 word) {
+    const auto swap = [](I32x16 x, int distance, int mask) {
+      const I32x16 change = bits_and(bits_xor(x, right_32(x, distance)), each_dword(mask));
+      return bits_xor(x, bits_xor(change, left_32(change, distance)));
+    };
+    return swap(swap(word, 12, 0xf0f0), 6, 0xcc00cc);
   }
 #endif
 
