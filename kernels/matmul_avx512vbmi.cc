@@ -28,18 +28,6 @@ constexpr bool unsigned_bytes = true;
 namespace sluice::kernels {
 namespace {
 
-// Here no product of matmul_few.h is used but for its loops over panels.
-template <typename, int, int>
-class DotSink;
-
-}  // namespace
-}  // namespace sluice::kernels
-
-#include "kernels/matmul_few.h"
-
-namespace sluice::kernels {
-namespace {
-
 // The bytes of a grid: of[position][entry], with the offset of the format and without a sign.
 template <typename Format>
 struct GridBytes {
@@ -74,6 +62,14 @@ struct ByPosition {
   }
   alignas(64) std::uint8_t order[64] = {};
 };
+
+}  // namespace
+}  // namespace sluice::kernels
+
+#include "kernels/matmul_few.h"
+
+namespace sluice::kernels {
+namespace {
 
 template <typename Format, int panels, int columns>
 struct FewGridColumns {
@@ -183,8 +179,11 @@ struct FewGridColumns {
   }
 };
 
-ColumnA256 column(const Activations& x, std::size_t c) {
+ColumnA256 column_a256(const Activations& x, std::size_t c) {
   return x.a256(c);
+}
+ColumnA32 column_a32(const Activations& x, std::size_t c) {
+  return x.a32(c);
 }
 
 void multiply(const WeightRows& w, const Activations& x, float* y, std::size_t y_stride,
@@ -194,7 +193,16 @@ void multiply(const WeightRows& w, const Activations& x, float* y, std::size_t y
     visit_format(w.type, [&]<typename Format>(Format) {
       if constexpr (requires { Format::grid_entries; }) {
         // Looking up takes as long as multiplying many columns, and memory is read as slowly.
-        multiply_few<FewGridColumns, Format>(w, x, y, y_stride, policy.for_columns(16), column);
+        multiply_few<FewGridColumns, Format>(w, x, y, y_stride, policy.for_columns(16),
+                                             column_a256);
+        is_done = true;
+      } else if constexpr (requires { Format::has_base_3; }) {
+        const Prefetch& prefetch = policy.for_columns(x.columns());
+        if constexpr (form_of<Format>() == ActivationForm::a256) {
+          multiply_few<FewIntegerColumns, Format>(w, x, y, y_stride, prefetch, column_a256);
+        } else {
+          multiply_few<FewSmallColumns, Format>(w, x, y, y_stride, prefetch, column_a32);
+        }
         is_done = true;
       }
     });

@@ -23,31 +23,6 @@ constexpr bool unsigned_bytes = true;      // vpdpbusd needs unsigned weights
 namespace sluice::kernels {
 namespace {
 
-template <typename Format, int slots, int columns>
-class DotSink {
- public:
-  explicit DotSink(const std::int8_t* const (&q)[columns]) : q_(q) {
-#pragma GCC unroll 4
-    for (int slot = 0; slot < slots; ++slot) {
-#pragma GCC unroll 8
-      for (int c = 0; c < columns; ++c) dot_[slot][c] = _mm512_setzero_si512();
-    }
-  }
-  [[gnu::always_inline]] inline void operator()(int slot, std::size_t group, I32x16 q) {
-#pragma GCC unroll 8
-    for (int c = 0; c < columns; ++c) {
-      dot_[slot][c] = _mm512_dpbusd_epi32(dot_[slot][c], q, each_word_at(q_[c] + 4 * group));
-    }
-  }
-  I32x16 dot(int slot, int column) const {
-    return dot_[slot][column];
-  }
-
- private:
-  const std::int8_t* const (&q_)[columns];
-  I32x16 dot_[slots][columns];
-};
-
 // dot[c][p] += the products of `groups` times four weights with the activations of each column.
 template <int panels, int columns, int groups, typename Panel>
 inline void dot_groups(const Panel* p, std::size_t group, const std::int8_t* const* q,

@@ -17,13 +17,16 @@
 //   look_up_either(a, b, x, mask)    look_up in b where the ByteMask has a byte, else in a
 //   choose(mask, a, b)               bytes of a where the ByteMask has a byte, else of b
 //   shuffle_bytes<pattern>(x)        in byte i of a lane its byte (pattern >> 8 i) & 3
-//   times_16(x, n)                   16-bit products
+//   add_bytes(x, y)                  sums of bytes, without a carry
+//   thirds(x)                        for each byte 2 from 171 on, 1 from 86 on, else 0
 //   bits_and, bits_or, bits_xor, left_16<n>, right_16<n> (within 16 bits), left_32, right_32,
 //   right_signed_32, each_byte(v), each_dword(v), each(v), store
 //   each_word_at(p)                  the 32-bit word at p, in every lane
 //   add_pair_products(a, b, c)       c + the sum of the products of both 16-bit halves of a lane
 //   add(I32x16, I32x16), multiply(F32x16, F32x16), multiply_add(a, b, c) = a b + c, to_float,
 //   to_integer (of a float with an integer value), as_floats (the same bits)
+//   look_up_bytes(table, x)          the byte of a table of 256 for each byte of x; only where
+//                                    SLUICE_LOOKS_UP_BYTES is defined
 // and the constants
 //   high_bits_in_place   whether bytes may be up to 240: then the high bits of Q2_K and Q4_K stay
 //                        where they are, as multiples of their value, and the scale makes up for it
@@ -44,6 +47,8 @@
 //                                  (matmul_avx512vbmi.cc): its size; then also
 //       grid_positions, grid_value(entry, position)    the weights of an entry, without signs
 //       sign_bits, four_in_lanes(rows, scales, s, nth) four entries of sub-block s in each lane
+//   has_base_3                     present if bytes have five digits in base 3, which can be looked
+//                                  up (matmul_avx512vbmi.cc)
 //   unpacks_first                  true if unpacking takes longer than a few products: weights are
 //                                  then unpacked to a panel for a few columns, too; may be absent
 // and one with integer scales also

@@ -100,9 +100,27 @@ inline I32x16 choose(ByteMask mask, I32x16 a, I32x16 b) {
   return _mm512_mask_blend_epi8(mask, b, a);
 }
 
-inline I32x16 times_16(I32x16 x, int factor) {
-  return _mm512_mullo_epi16(x, _mm512_set1_epi16(static_cast<short>(factor)));
+inline I32x16 add_bytes(I32x16 a, I32x16 b) {
+  return _mm512_add_epi8(a, b);
 }
+inline I32x16 thirds(I32x16 x) {
+  const auto from = [&](int least) {
+    return _mm512_cmpge_epu8_mask(x, _mm512_set1_epi8(static_cast<char>(least)));
+  };
+  const I32x16 ones = _mm512_maskz_mov_epi8(from(86), _mm512_set1_epi8(1));
+  return _mm512_mask_mov_epi8(ones, from(171), _mm512_set1_epi8(2));
+}
+
+#ifdef __AVX512VBMI__
+#define SLUICE_LOOKS_UP_BYTES
+
+inline I32x16 look_up_bytes(const std::uint8_t* table, I32x16 x) {
+  const auto load = [&](int at) { return _mm512_loadu_si512(table + at); };
+  return choose(_mm512_movepi8_mask(x), _mm512_permutex2var_epi8(load(128), x, load(192)),
+                _mm512_permutex2var_epi8(load(0), x, load(64)));
+}
+
+#endif
 
 inline I32x16 bits_and(I32x16 a, I32x16 b) {
   return _mm512_and_si512(a, b);
@@ -208,6 +226,31 @@ namespace sluice::kernels {
 namespace {
 
 constexpr std::size_t few_columns = 8;
+
+template <typename Format, int slots, int columns>
+class DotSink {
+ public:
+  explicit DotSink(const std::int8_t* const (&q)[columns]) : q_(q) {
+#pragma GCC unroll 4
+    for (int slot = 0; slot < slots; ++slot) {
+#pragma GCC unroll 8
+      for (int c = 0; c < columns; ++c) dot_[slot][c] = _mm512_setzero_si512();
+    }
+  }
+  [[gnu::always_inline]] inline void operator()(int slot, std::size_t group, I32x16 q) {
+#pragma GCC unroll 8
+    for (int c = 0; c < columns; ++c) {
+      dot_[slot][c] = _mm512_dpbusd_epi32(dot_[slot][c], q, each_word_at(q_[c] + 4 * group));
+    }
+  }
+  I32x16 dot(int slot, int column) const {
+    return dot_[slot][column];
+  }
+
+ private:
+  const std::int8_t* const (&q_)[columns];
+  I32x16 dot_[slots][columns];
+};
 
 // The scales and minima that are applied to the sum of a block, in registers for all columns.
 template <typename Format>

@@ -143,9 +143,16 @@ inline I32x16 look_up_either(I32x16 table, I32x16 other, I32x16 x, ByteMask is_o
   return choose(is_other, look_up(other, x), look_up(table, x));
 }
 
-inline I32x16 times_16(I32x16 x, int factor) {
-  const auto y = static_cast<std::uint16_t>(factor);
-  return integers([&](int i) { return vreinterpretq_u32_u16(vmulq_n_u16(halves_of(x.v[i]), y)); });
+inline I32x16 add_bytes(I32x16 a, I32x16 b) {
+  return integers([&](int i) { return words_of(vaddq_u8(bytes_of(a.v[i]), bytes_of(b.v[i]))); });
+}
+inline I32x16 thirds(I32x16 x) {
+  return integers([&](int i) {
+    const uint8x16_t bytes = bytes_of(x.v[i]);
+    const uint8x16_t ones = vcgeq_u8(bytes, vdupq_n_u8(86)),
+                     more = vcgeq_u8(bytes, vdupq_n_u8(171));
+    return words_of(vsubq_u8(vdupq_n_u8(0), vaddq_u8(ones, more)));  // a mask is -1
+  });
 }
 
 inline I32x16 bits_and(I32x16 a, I32x16 b) {

@@ -32,16 +32,69 @@ struct OneScale {
   F32x16 d;
 };
 
-// Digit t of every byte.
-template <int t>
-[[gnu::always_inline]] inline I32x16 base_3_digits(I32x16 x) {
-  const auto of_words = [](I32x16 bytes) {
-    const I32x16 fraction = bits_and(times_16(bytes, powers_of_3[t]), each_dword(0x00ff00ff));
-    return right_16<8>(times_16(fraction, 3));
-  };
-  const I32x16 even = of_words(bits_and(x, each_dword(0x00ff00ff)));
-  return bits_or(even, left_16<8>(of_words(right_16<8>(x))));
-}
+#ifdef SLUICE_LOOKS_UP_BYTES
+
+// The digits in base 3 of all bytes: the first four in two bits each, and the last one.
+struct DigitTables {
+  constexpr DigitTables() {
+    for (int byte = 0; byte < 256; ++byte) {
+      int digits[5] = {};
+      for (int t = 0; t < 5; ++t) digits[t] = (byte * powers_of_3[t] & 255) * 3 >> 8;
+      four[byte] =
+          static_cast<std::uint8_t>(digits[0] | digits[1] << 2 | digits[2] << 4 | digits[3] << 6);
+      last[byte] = static_cast<std::uint8_t>(digits[4]);
+    }
+  }
+  alignas(64) std::uint8_t four[256] = {}, last[256] = {};
+};
+inline constexpr DigitTables digit_tables;
+
+// The digits of the bytes of a word.
+class BaseThree {
+ public:
+  [[gnu::always_inline]] explicit BaseThree(I32x16 x) : x_(x) {}
+
+  // Digit t of every byte, moved to bit `at`.
+  template <int t, int at>
+  [[gnu::always_inline]] inline I32x16 digit() const {
+    if constexpr (t < 4) {
+      return move_bits<2, 2 * t, at>(look_up_bytes(digit_tables.four, x_));
+    } else {
+      return left_16<at>(look_up_bytes(digit_tables.last, x_));
+    }
+  }
+
+ private:
+  I32x16 x_;
+};
+
+#else
+
+class BaseThree {
+ public:
+  [[gnu::always_inline]] explicit BaseThree(I32x16 x) : x_(x) {}
+
+  // Digit t of every byte, moved to bit `at`.
+  template <int t, int at>
+  [[gnu::always_inline]] inline I32x16 digit() const {
+    return left_16<at>(thirds(times_power<t>(x_)));
+  }
+
+ private:
+  template <int power>
+  [[gnu::always_inline]] static inline I32x16 times_power(I32x16 x) {
+    if constexpr (power == 0) {
+      return x;
+    } else {
+      const I32x16 less = times_power<power - 1>(x);
+      return add_bytes(less, add_bytes(less, less));
+    }
+  }
+
+  I32x16 x_;
+};
+
+#endif
 
 // Weights that are unpacked as eight times their values: their offset is that of Q4_0.
 template <typename Format>

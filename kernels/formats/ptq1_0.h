@@ -35,6 +35,7 @@ struct PTQ1_0 : EighthsPanels<PTQ1_0> {
 
 #ifdef SLUICE_HAS_PANELS
   static constexpr int largest_q = 16;
+  static constexpr bool has_base_3 = true, unpacks_first = false;
 
   template <typename Rows>
   static SmallScales scales(Rows& rows) {
@@ -64,7 +65,7 @@ struct PTQ1_0 : EighthsPanels<PTQ1_0> {
   // Eight times digit t of every byte.
   template <int t>
   [[gnu::always_inline]] static inline I32x16 eight_digits(I32x16 x) {
-    return left_16<3>(base_3_digits<t>(x));
+    return BaseThree(x).digit<t, 3>();
   }
   // Sinks digit t of the first 16 bytes.
   template <int t, typename Rows, typename Sink>

@@ -36,6 +36,7 @@ struct TQ1_0 : OffsetPanels<32, 1> {
 
 #ifdef SLUICE_HAS_PANELS
   static constexpr int largest_q = 3, largest_product = 2, exact_run = 8;
+  static constexpr bool has_base_3 = true, unpacks_first = false;
   using Scales = OneScale;
 
   template <int stage, typename Rows, typename Sink>
@@ -51,11 +52,11 @@ struct TQ1_0 : OffsetPanels<32, 1> {
       sink_digits<8, 4, 2>(rows, sink);
       sink_digits<8, 4, 3>(rows, sink);
       sink_digits<8, 4, 4>(rows, sink);
-      const I32x16 last = words<TQ1_0>(rows, 36).dword[3];
-      sink(1, 60, base_3_digits<0>(last));
-      sink(1, 61, base_3_digits<1>(last));
-      sink(1, 62, base_3_digits<2>(last));
-      sink(1, 63, base_3_digits<3>(last));
+      const BaseThree last(words<TQ1_0>(rows, 36).dword[3]);
+      sink(1, 60, last.digit<0, 0>());
+      sink(1, 61, last.digit<1, 0>());
+      sink(1, 62, last.digit<2, 0>());
+      sink(1, 63, last.digit<3, 0>());
     }
   }
 
@@ -70,7 +71,7 @@ struct TQ1_0 : OffsetPanels<32, 1> {
 #pragma GCC unroll 4
       for (std::size_t j = 0; j < 4; ++j) {
         const std::size_t group = first_group + i + j;
-        sink(group % 16 / 8, group, base_3_digits<t>(four.dword[j]));
+        sink(group % 16 / 8, group, BaseThree(four.dword[j]).digit<t, 0>());
       }
     }
   }
