@@ -38,10 +38,7 @@ void multiply_in_tier(const WeightRows& w, const Activations& x, float* y, std::
     return scalar.kernel(w, x, y, y_stride, scratch, policy);
   }
   visit_format_of_part<part>(w.type, [&]<typename Format>(Format) {
-    // Where unpacking takes most of the time, weights are read as slowly as for many columns.
-    std::size_t columns = x.columns();
-    if constexpr (unpacks_first<Format>) columns = larger(columns, column_block);
-    const Prefetch& prefetch = policy.for_columns(columns);
+    const Prefetch& prefetch = policy.for_columns(x.columns(), unpacks_first<Format>);
     constexpr ActivationForm form = form_of<Format>();
     if constexpr (form == ActivationForm::a256) {
       multiply_format<Format, IntegerKernel<Format>, FewIntegerColumns>(w, x, y, y_stride, scratch,

@@ -25,7 +25,10 @@
 //   add_pair_products(a, b, c)       c + the sum of the products of both 16-bit halves of a lane
 //   add(I32x16, I32x16), multiply(F32x16, F32x16), multiply_add(a, b, c) = a b + c, to_float,
 //   to_integer (of a float with an integer value), as_floats (the same bits)
-//   look_up_bytes(table, x)          the byte of a table of 256 for each byte of x; only where
+//   look_up_bytes(table, x)          the byte of a table of 256 for each byte of x; this and
+//   look_up_sevens(table, x)         the same by the low seven bits, of 128,
+//   bits_from<a, b, c, d>(x)         in byte i of a lane its eight bits from the i-th of these on,
+//   even_bytes(x, y), odd_bytes(x, y)    such bytes of x, then of y, only where
 //                                    SLUICE_LOOKS_UP_BYTES is defined
 // and the constants
 //   high_bits_in_place   whether bytes may be up to 240: then the high bits of Q2_K and Q4_K stay
@@ -43,10 +46,11 @@
 //                                  the offset takes off a dot product
 //   is_for_tiles                   whether it has a tile product (matmul_amx.cc); those of others
 //                                  have never been run on a CPU with tiles
-//   grid_entries                   present if weights index a grid whose bytes can be looked up
-//                                  (matmul_avx512vbmi.cc): its size; then also
-//       grid_positions, grid_value(entry, position)    the weights of an entry, without signs
-//       sign_bits, four_in_lanes(rows, scales, s, nth) four entries of sub-block s in each lane
+//   grid_entries                   present if weights index a grid: its size; for tiers that look
+//                                  up bytes (matmul_avx512vbmi.cc) then also
+//       entry_weights, grid        the weights of an entry, 4 or 8, and the numbers in all entries
+//       grid_byte(n, is_negative)  the byte of the weight with number n and a sign
+//       grid_group(rows, scales, s)    the entries of weights 32 s to 32 s + 31
 //   has_base_3                     present if bytes have five digits in base 3, which can be looked
 //                                  up (matmul_avx512vbmi.cc)
 //   unpacks_first                  true if unpacking takes longer than a few products: weights are

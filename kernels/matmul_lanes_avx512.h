@@ -111,17 +111,6 @@ inline I32x16 thirds(I32x16 x) {
   return _mm512_mask_mov_epi8(ones, from(171), _mm512_set1_epi8(2));
 }
 
-#ifdef __AVX512VBMI__
-#define SLUICE_LOOKS_UP_BYTES
-
-inline I32x16 look_up_bytes(const std::uint8_t* table, I32x16 x) {
-  const auto load = [&](int at) { return _mm512_loadu_si512(table + at); };
-  return choose(_mm512_movepi8_mask(x), _mm512_permutex2var_epi8(load(128), x, load(192)),
-                _mm512_permutex2var_epi8(load(0), x, load(64)));
-}
-
-#endif
-
 inline I32x16 bits_and(I32x16 a, I32x16 b) {
   return _mm512_and_si512(a, b);
 }
@@ -154,6 +143,46 @@ inline I32x16 each_byte(int v) {
 inline I32x16 each_dword(int v) {
   return _mm512_set1_epi32(v);
 }
+#ifdef __AVX512VBMI__
+#define SLUICE_LOOKS_UP_BYTES
+
+inline I32x16 look_up_bytes(const std::uint8_t* table, I32x16 x) {
+  const auto load = [&](int at) { return _mm512_loadu_si512(table + at); };
+  return choose(_mm512_movepi8_mask(x), _mm512_permutex2var_epi8(load(128), x, load(192)),
+                _mm512_permutex2var_epi8(load(0), x, load(64)));
+}
+
+// The bytes number first, second, third and fourth of every lane of x and, from 4 on, of y.
+template <int first, int second, int third, int fourth>
+inline I32x16 bytes_of_both(I32x16 x, I32x16 y) {
+  constexpr auto at = [](int byte) { return byte < 4 ? byte : 64 + byte - 4; };
+  const I32x16 lanes = _mm512_mullo_epi32(
+      _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15), each_byte(4));
+  const I32x16 order = _mm512_add_epi32(
+      lanes, _mm512_set1_epi32(at(first) | at(second) << 8 | at(third) << 16 | at(fourth) << 24));
+  return _mm512_permutex2var_epi8(x, order, y);
+}
+// Byte i of every lane becomes the eight bits of the lane from the i-th of these on. Bits beyond
+// the lane are any.
+template <int first, int second, int third, int fourth>
+inline I32x16 bits_from(I32x16 x) {
+  constexpr int from = first | second << 8 | third << 16 | fourth << 24;
+  const __m512i odd_lanes_from = _mm512_set1_epi64(std::int64_t{0x20202020} << 32);
+  return _mm512_multishift_epi64_epi8(_mm512_add_epi8(_mm512_set1_epi32(from), odd_lanes_from), x);
+}
+// The byte of a table of 128 for the low seven bits of each byte of x.
+inline I32x16 look_up_sevens(const std::uint8_t* table, I32x16 x) {
+  return _mm512_permutex2var_epi8(_mm512_loadu_si512(table), x, _mm512_loadu_si512(table + 64));
+}
+inline I32x16 even_bytes(I32x16 x, I32x16 y) {
+  return bytes_of_both<0, 2, 4, 6>(x, y);
+}
+inline I32x16 odd_bytes(I32x16 x, I32x16 y) {
+  return bytes_of_both<1, 3, 5, 7>(x, y);
+}
+
+#endif
+
 inline I32x16 each_word_at(const void* p) {
   std::int32_t four;
   std::memcpy(&four, p, sizeof four);

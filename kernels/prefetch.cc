@@ -2,6 +2,7 @@
 
 #include <charconv>
 #include <cstdlib>
+#include <iterator>
 #include <optional>
 #include <stdexcept>
 
@@ -15,12 +16,13 @@ namespace {
 constexpr Prefetch none_one_panel = {0, CacheLevel::l1, 1};
 constexpr Prefetch near = {2048, CacheLevel::l1, 4};
 constexpr Prefetch far = {8192, CacheLevel::l2, 4};
+constexpr Prefetch far_one_panel = {8192, CacheLevel::l2, 1};
 
 // Measured on one thread, from memory (docs/performance.md). Zen 4 loses a third to `near`; Intel's
 // servers need it for few columns.
-constexpr PrefetchPolicy of_zen_4 = {{none_one_panel, far, far, far, near}};
-constexpr PrefetchPolicy of_intel_servers = {{near, near, far, far, near}};
-constexpr PrefetchPolicy of_others = {{near, near, near, near, near}};
+constexpr PrefetchPolicy of_zen_4 = {{none_one_panel, far, far, far, near, far_one_panel}};
+constexpr PrefetchPolicy of_intel_servers = {{near, near, far, far, near, far}};
+constexpr PrefetchPolicy of_others = {{near, near, near, near, near, near}};
 
 #ifdef SLUICE_HAVE_X86_TIERS
 
@@ -92,10 +94,11 @@ std::optional<Prefetch> parse_one(std::string_view text) {
 
 }  // namespace
 
-const Prefetch& PrefetchPolicy::for_columns(std::size_t columns) const {
+const Prefetch& PrefetchPolicy::for_columns(std::size_t columns, bool is_slow_to_unpack) const {
   constexpr std::size_t last_of_class[] = {1, 4, 8, 16};
+  if (is_slow_to_unpack && columns <= std::end(last_of_class)[-1]) return of_class[classes - 1];
   std::size_t i = 0;
-  while (i + 1 < classes && columns > last_of_class[i]) ++i;
+  while (i < std::size(last_of_class) && columns > last_of_class[i]) ++i;
   return of_class[i];
 }
 
@@ -119,8 +122,8 @@ PrefetchPolicy parse_prefetch(std::string_view text) {
     throw std::invalid_argument(
         "SLUICE_PREFETCH=" + std::string(text) +
         " is no way to prefetch weights; set it to BYTES:l1|l2:PANELS with at most 1048576 bytes "
-        "ahead and 1 or 4 panels in turn, once or for 1, 2-4, 5-8, 9-16 and more columns, as in "
-        "8192:l2:4, or unset it");
+        "ahead and 1 or 4 panels in turn, once or for 1, 2-4, 5-8, 9-16 and more columns and for "
+        "formats that are slow to unpack, as in 8192:l2:4, or unset it");
   }
   for (; count < PrefetchPolicy::classes; ++count) policy.of_class[count] = policy.of_class[0];
   return policy;

@@ -22,11 +22,13 @@ struct Prefetch {
 };
 
 struct PrefetchPolicy {
-  static constexpr std::size_t classes = 5;
-  Prefetch of_class[classes];  // for 1, 2 to 4, 5 to 8, 9 to 16, and more columns
+  static constexpr std::size_t classes = 6;
+  // For 1, 2 to 4, 5 to 8, 9 to 16, and more columns; the last one is for up to 16 columns of
+  // formats that take longer to unpack than to read.
+  Prefetch of_class[classes];
 
   // Defined out of line, because the files of the tiers call it (see matmul_driver.h).
-  const Prefetch& for_columns(std::size_t columns) const;
+  const Prefetch& for_columns(std::size_t columns, bool is_slow_to_unpack = false) const;
 };
 
 // The policy that was measured to be best for this kind of core, or the one that the environment

@@ -178,17 +178,20 @@ TEST_CASE("a way to prefetch is read for all numbers of columns or for each clas
     CHECK(one.into == CacheLevel::l2);
     CHECK(one.panels_in_turn == 1);
   }
-  const std::string text = "0:l1:1,1:l1:4,8192:l2:1,1048576:l2:4,2048:l1:4";
+  const std::string text = "0:l1:1,1:l1:4,8192:l2:1,1048576:l2:4,2048:l1:4,64:l2:1";
   const kernels::PrefetchPolicy policy = kernels::parse_prefetch(text);
   CHECK(kernels::to_text(policy) == text);
   const std::size_t columns[][2] = {{1, 0},        {2, 1},     {4, 1},
                                     {5, 1 << 13},  {8, 8192},  {9, 1048576},
                                     {16, 1048576}, {17, 2048}, {512, 2048}};
-  for (const auto [count, bytes] : columns) CHECK(policy.for_columns(count).bytes_ahead == bytes);
+  for (const auto [count, bytes] : columns) {
+    CHECK(policy.for_columns(count).bytes_ahead == bytes);
+    CHECK(policy.for_columns(count, true).bytes_ahead == (count <= 16 ? 64 : bytes));
+  }
   for (const char* bad :
        {"", ",", "x", "1", "1:l1", "1:l3:4", "1:l1:2", "1:l1:4x", "-1:l1:4", "1048577:l1:4",
-        "4294967296:l1:4", "1:l1:4,1:l1:4", "1:l1:4,,1:l1:4,1:l1:4,1:l1:4",
-        "1:l1:4:", "1:l1:1,1:l1:1,1:l1:1,1:l1:1,1:l1:1,1:l1:1"}) {
+        "4294967296:l1:4", "1:l1:4,1:l1:4", "1:l1:4,,1:l1:4,1:l1:4,1:l1:4", "1:l1:4:",
+        "1:l1:1,1:l1:1,1:l1:1,1:l1:1,1:l1:1", "1:l1:1,1:l1:1,1:l1:1,1:l1:1,1:l1:1,1:l1:1,1:l1:1"}) {
     INFO(bad);
     std::string message;
     try {
@@ -203,7 +206,7 @@ TEST_CASE("a way to prefetch is read for all numbers of columns or for each clas
 TEST_CASE(prefetch_in_child, "[.child]") {
   REQUIRE(std::getenv("SLUICE_PREFETCH"));
   CHECK(kernels::to_text(kernels::kernel_table().matmul.prefetch) ==
-        "77:l2:1,77:l2:1,77:l2:1,77:l2:1,77:l2:1");
+        "77:l2:1,77:l2:1,77:l2:1,77:l2:1,77:l2:1,77:l2:1");
 }
 
 TEST_CASE("SLUICE_PREFETCH forces a way to prefetch") {

@@ -16,7 +16,7 @@ inline int number_of_4(std::uint16_t entry, int i) {
 }
 
 // Eight signs, bit i for weight i, of which seven are stored: the number of minus signs is even.
-inline int with_eighth_sign(int seven) {
+constexpr int with_eighth_sign(int seven) {
   int parity = seven ^ seven >> 4;
   parity ^= parity >> 2;
   parity ^= parity >> 1;
@@ -112,19 +112,40 @@ template <int byte>
               bits_and(left_32(x, 3), each_dword(0x7f000000))));
 }
 
-// Four entries in the bytes of each lane, for tiers that look up bytes (matmul_avx512vbmi.cc):
-// their numbers, of which `is_upper` has bit 7 and `is_high` bit 8, and the signs of their weights.
-// Those of the weights at position p lie where sign_bits << p has bits.
-struct FourInLanes {
-  I32x16 numbers, signs;
-  ByteMask is_upper, is_high;
-};
-inline constexpr int each_bit_7 = static_cast<int>(0x80808080);
+#ifdef SLUICE_LOOKS_UP_BYTES
 
-// The signs of the four quads in a half of 32 weights, two of which share a byte of `signs`.
-[[gnu::always_inline]] inline I32x16 signs_of_quads(I32x16 signs, int half) {
-  return half == 0 ? shuffle_bytes<0x01010000>(signs) : shuffle_bytes<0x03030202>(signs);
+// Eight signs for the seven that are stored.
+struct EvenSigns {
+  constexpr EvenSigns() {
+    for (int seven = 0; seven < 128; ++seven) {
+      of[seven] = static_cast<std::uint8_t>(with_eighth_sign(seven));
+    }
+  }
+  alignas(64) std::uint8_t of[128] = {};
+};
+inline constexpr EvenSigns even_signs;
+
+// The same of four times seven signs in the low 28 bits of every lane.
+[[gnu::always_inline]] inline I32x16 signs_of_octets(I32x16 x) {
+  return look_up_sevens(even_signs.of, bits_from<0, 7, 14, 21>(x));
 }
+
+#endif
+
+// For tiers that look up bytes (matmul_avx512vbmi.cc): four entries in the bytes of each lane, by
+// the low bits of their indices; above[i] has those with bit 8 + i.
+struct FourIndices {
+  I32x16 low;
+  ByteMask above[3];
+};
+
+// 32 weights of each row: four entries of 8 weights or two times four of 4 weights, and the signs
+// of eight weights in each byte.
+template <int entry_weights>
+struct GridGroup {
+  FourIndices indices[8 / entry_weights];
+  I32x16 signs;
+};
 
 // Two entries in the halves of every lane each: those of bytes 0 and 2, and of bytes 1 and 3.
 struct FourEntries {
@@ -157,11 +178,11 @@ template <int width, int apart = width>
 // What the products of `offset` with the activations of sub-block s take off a dot product. With 16
 // or 32 weights in a sub-block.
 template <int sub_block, int offset>
-inline I32x16 offset_product(const BlockA256& a, int s) {
+inline int offset_product(const BlockA256& a, int s) {
   static_assert(sub_block == 16 || sub_block == 32);
   const int sum = sub_block == 16 ? a.minus_32_sums_of_16[s]
                                   : a.minus_32_sums_of_16[2 * s] + a.minus_32_sums_of_16[2 * s + 1];
-  return each_dword(offset % 32 == 0 ? sum * (offset / 32) : sum / (32 / offset));
+  return offset % 32 == 0 ? sum * (offset / 32) : sum / (32 / offset);
 }
 
 // What all formats have alike whose weights have no minima and bytes with an offset.
@@ -173,9 +194,10 @@ struct OffsetPanels {
 
   static constexpr int sub_block_of(int stage, int slot) { return slots * stage + slot; }
   static constexpr int scaled_up(int) { return 1; }
-  static I32x16 offset_dot(const BlockA256& a, int s) {
+  static int offset_sum(const BlockA256& a, int s) {
     return offset_product<sub_block, offset>(a, s);
   }
+  static I32x16 offset_dot(const BlockA256& a, int s) { return each_dword(offset_sum(a, s)); }
 };
 
 // Sixteen nibbles n that stand for scales of 2 n + 1, in two words at offset `at`.
@@ -195,6 +217,10 @@ struct SixteenOddScales {
 // The bytes of weights of IQ2: `plus` and `minus` are for the first and for the last four of eight.
 struct Iq2Tables {
   static constexpr int offset = iq2_offset, largest_q = 43 + offset;
+
+  static int byte_of(int number, int is_negative) {
+    return offset + negative_if(iq2_values[number], is_negative);
+  }
   static constexpr NibbleTable plus[2] = {table_of(iq2_values, NumberAt::low_bits, 1, offset),
                                           table_of(iq2_values, NumberAt::high_bits, 1, offset)};
   static constexpr NibbleTable minus[2] = {table_of(iq2_values, NumberAt::low_bits, -1, offset),
@@ -229,6 +255,10 @@ struct Iq2Tables {
 // the last four of eight.
 struct Iq1Tables {
   static constexpr int offset = iq1_offset, largest_q = 9 + offset;
+
+  static int byte_of(int number, int is_minus) {
+    return offset + iq1_values[number] + (is_minus ? -1 : 1);
+  }
   static constexpr NibbleTable plus[2] = {table_of(iq1_values, NumberAt::low_bits, 1, offset + 1),
                                           table_of(iq1_values, NumberAt::high_bits, 1, offset + 1)};
   static constexpr NibbleTable minus[2] = {
@@ -252,6 +282,10 @@ struct Iq1Tables {
 // The bytes of weights of IQ3.
 template <const int (&values)[8], int offset>
 struct Iq3Tables {
+  static int byte_of(int number, int is_negative) {
+    return offset + negative_if(values[number], is_negative);
+  }
+
   static constexpr NibbleTable plus = table_of(values, NumberAt::nibble, 1, offset);
   static constexpr NibbleTable minus = table_of(values, NumberAt::nibble, -1, offset);
 

@@ -65,6 +65,25 @@ struct IQ1_M : OffsetPanels<16, iq1_offset> {
     F32x16 d;
   };
 
+  static constexpr int grid_entries = 2048, entry_weights = 8;
+  static constexpr const std::uint16_t* grid = iq1_grid;
+  static int grid_byte(int number, int sign) {
+    return Iq1Tables::byte_of(number, sign);
+  }
+
+#ifdef SLUICE_LOOKS_UP_BYTES
+  [[gnu::always_inline]] static inline GridGroup<8> grid_group(const PackedRows& rows,
+                                                               const Scales&, int s) {
+    const I32x16 qh = right_32(word<IQ1_M>(rows, 32 + s / 2 * 4), 16 * (s % 2));
+    const I32x16 high = shuffle_bytes<0x01010000>(qh);
+    const ByteMask is_minus = has_bits(high, static_cast<int>(0x80088008));
+    return {
+        {{word<IQ1_M>(rows, 4 * s),
+          {has_bits(high, 0x10011001), has_bits(high, 0x20022002), has_bits(high, 0x40044004)}}},
+        choose(is_minus, each_byte(255), each_byte(0))};
+  }
+#endif
+
   template <int stage, typename Rows, typename Sink>
   [[gnu::always_inline]] static inline void weights_of(Rows& rows, const Scales&, Sink& sink) {
     const RowDwords qs = words<IQ1_M>(rows, 16 * (stage / 2)), qh = words<IQ1_M>(rows, 32);

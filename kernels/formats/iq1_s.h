@@ -59,6 +59,25 @@ struct IQ1_S : OffsetPanels<32, iq1_offset> {
     F32x16 d;
   };
 
+  static constexpr int grid_entries = 2048, entry_weights = 8;
+  static constexpr const std::uint16_t* grid = iq1_grid;
+  static int grid_byte(int number, int sign) {
+    return Iq1Tables::byte_of(number, sign);
+  }
+
+#ifdef SLUICE_LOOKS_UP_BYTES
+  [[gnu::always_inline]] static inline GridGroup<8> grid_group(const PackedRows& rows,
+                                                               const Scales& scales, int s) {
+    const I32x16 high = right_32(scales.qh.dword[s / 2], 16 * (s % 2));
+    const I32x16 lower = shuffle_bytes<0x01000000>(high), upper = shuffle_bytes<0x01010000>(high);
+    const ByteMask is_minus = has_bits(repeat_byte<1>(high), static_cast<int>(0x80808080));
+    return {
+        {{word<IQ1_S>(rows, 4 * s),
+          {has_bits(lower, 0x02400801), has_bits(lower, 0x04801002), has_bits(upper, 0x08012004)}}},
+        choose(is_minus, each_byte(255), each_byte(0))};
+  }
+#endif
+
   template <int stage, typename Rows, typename Sink>
   [[gnu::always_inline]] static inline void weights_of(Rows& rows, const Scales& scales,
                                                        Sink& sink) {

@@ -50,6 +50,22 @@ struct IQ2_S : OffsetPanels<16, iq2_offset> {
     I32x16 qh[2];
   };
 
+  static constexpr int grid_entries = 1024, entry_weights = 8;
+  static constexpr const std::uint16_t* grid = iq2_s_grid;
+  static int grid_byte(int number, int sign) {
+    return Iq2Tables::byte_of(number, sign);
+  }
+
+#ifdef SLUICE_LOOKS_UP_BYTES
+  [[gnu::always_inline]] static inline GridGroup<8> grid_group(const PackedRows& rows,
+                                                               const Scales& scales, int s) {
+    const I32x16 high = repeat_byte<0>(right_32(scales.qh[s / 4], 8 * (s % 4)));
+    constexpr int odd_bits = static_cast<int>(0x80200802);
+    return {{{word<IQ2_S>(rows, 4 * s), {has_bits(high, 0x40100401), has_bits(high, odd_bits)}}},
+            word<IQ2_S>(rows, 32 + 4 * s)};
+  }
+#endif
+
   template <int stage, typename Rows, typename Sink>
   [[gnu::always_inline]] static inline void weights_of(Rows& rows, const Scales& scales,
                                                        Sink& sink) {

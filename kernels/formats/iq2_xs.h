@@ -39,6 +39,22 @@ struct IQ2_XS : OffsetPanels<16, iq2_offset> {
   static constexpr int exact_run = 4;
   using Scales = SixteenOddScales<64>;
 
+  static constexpr int grid_entries = 512, entry_weights = 8;
+  static constexpr const std::uint16_t* grid = iq2_xs_grid;
+  static int grid_byte(int number, int sign) {
+    return Iq2Tables::byte_of(number, sign);
+  }
+
+#ifdef SLUICE_LOOKS_UP_BYTES
+  [[gnu::always_inline]] static inline GridGroup<8> grid_group(const PackedRows& rows,
+                                                               const Scales&, int s) {
+    const I32x16 first = word<IQ2_XS>(rows, 8 * s), last = word<IQ2_XS>(rows, 8 * s + 4);
+    const I32x16 high = odd_bytes(first, last);  // a bit of the index, then seven signs
+    return {{{even_bytes(first, last), {has_bits(high, 0x01010101)}}},
+            look_up_sevens(even_signs.of, right_16<1>(high))};
+  }
+#endif
+
   template <int stage, typename Rows, typename Sink>
   [[gnu::always_inline]] static inline void weights_of(Rows& rows, const Scales&, Sink& sink) {
     const RowDwords octets = words<IQ2_XS>(rows, 16 * stage);

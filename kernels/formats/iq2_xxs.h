@@ -59,17 +59,20 @@ struct IQ2_XXS : OffsetPanels<32, iq2_offset> {
     F32x16 d;
   };
 
-  static constexpr int grid_entries = 256, grid_positions = 8, sign_bits = 0x01010101;
+  static constexpr int grid_entries = 256, entry_weights = 8;
+  static constexpr const std::uint16_t* grid = iq2_xxs_grid;
+  static int grid_byte(int number, int sign) {
+    return Iq2Tables::byte_of(number, sign);
+  }
 
-  static int grid_value(int entry, int position) {
-    return iq2_values[number_of_8(iq2_xxs_grid[entry], position)];
+#ifdef SLUICE_LOOKS_UP_BYTES
+  [[gnu::always_inline]] static inline GridGroup<8> grid_group(const PackedRows&,
+                                                               const Scales& scales, int s) {
+    const RowDwords& two = scales.groups[s / 2];
+    const I32x16 signs = signs_of_octets(two.dword[s % 2 * 2 + 1]);
+    return {{{two.dword[s % 2 * 2], {}}}, signs};
   }
-  static FourInLanes four_in_lanes(const PackedRows&, const Scales& scales, int s, int) {
-    const RowDwords& group = scales.groups[s / 2];
-    const I32x16 numbers = group.dword[s % 2 * 2];
-    return {numbers, with_eighth_signs(spread_sevens(group.dword[s % 2 * 2 + 1])),
-            has_bits(numbers, each_bit_7), ByteMask()};
-  }
+#endif
 
   template <int stage, typename Rows, typename Sink>
   [[gnu::always_inline]] static inline void weights_of(Rows&, const Scales& scales, Sink& sink) {

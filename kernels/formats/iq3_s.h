@@ -57,20 +57,22 @@ struct IQ3_S : OffsetPanels<32, 16> {
     F32x16 d;
   };
 
-  static constexpr int grid_entries = 512, grid_positions = 4, sign_bits = 0x10011001;
+  static constexpr int grid_entries = 512, entry_weights = 4;
+  static constexpr const std::uint16_t* grid = iq3_s_grid;
+  static int grid_byte(int number, int sign) {
+    return Tables::byte_of(number, sign);
+  }
 
-  static int grid_value(int entry, int position) {
-    return values[number_of_4(iq3_s_grid[entry], position)];
-  }
-  [[gnu::always_inline]] static inline FourInLanes four_in_lanes(const PackedRows& rows,
-                                                                 const Scales& scales, int s,
-                                                                 int half) {
-    const I32x16 numbers = word<IQ3_S>(rows, 8 * s + 4 * half);
+#ifdef SLUICE_LOOKS_UP_BYTES
+  [[gnu::always_inline]] static inline GridGroup<4> grid_group(const PackedRows& rows,
+                                                               const Scales& scales, int s) {
     const I32x16 high = repeat_byte<0>(right_32(scales.qh[s / 4], 8 * (s % 4)));
-    return {numbers, signs_of_quads(word<IQ3_S>(rows, 72 + 4 * s), half),
-            has_bits(numbers, each_bit_7),
-            has_bits(high, half == 0 ? 0x08040201 : static_cast<int>(0x80402010))};
+    constexpr int last_four = static_cast<int>(0x80402010);
+    return {{{word<IQ3_S>(rows, 8 * s), {has_bits(high, 0x08040201)}},
+             {word<IQ3_S>(rows, 8 * s + 4), {has_bits(high, last_four)}}},
+            word<IQ3_S>(rows, 72 + 4 * s)};
   }
+#endif
 
   template <int stage, typename Rows, typename Sink>
   [[gnu::always_inline]] static inline void weights_of(Rows& rows, const Scales& scales,

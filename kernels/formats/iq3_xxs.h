@@ -59,18 +59,19 @@ struct IQ3_XXS : OffsetPanels<32, 64> {
     F32x16 d;
   };
 
-  static constexpr int grid_entries = 256, grid_positions = 4, sign_bits = 0x10011001;
+  static constexpr int grid_entries = 256, entry_weights = 4;
+  static constexpr const std::uint16_t* grid = iq3_xxs_grid;
+  static int grid_byte(int number, int sign) {
+    return Tables::byte_of(number, sign);
+  }
 
-  static int grid_value(int entry, int position) {
-    return values[number_of_4(iq3_xxs_grid[entry], position)];
+#ifdef SLUICE_LOOKS_UP_BYTES
+  [[gnu::always_inline]] static inline GridGroup<4> grid_group(const PackedRows& rows,
+                                                               const Scales& scales, int s) {
+    return {{{word<IQ3_XXS>(rows, 8 * s), {}}, {word<IQ3_XXS>(rows, 8 * s + 4), {}}},
+            signs_of_octets(scales.signs[s / 4].dword[s % 4])};
   }
-  [[gnu::always_inline]] static inline FourInLanes four_in_lanes(const PackedRows& rows,
-                                                                 const Scales& scales, int s,
-                                                                 int half) {
-    const I32x16 numbers = word<IQ3_XXS>(rows, 8 * s + 4 * half);
-    const I32x16 signs = with_eighth_signs(spread_sevens(scales.signs[s / 4].dword[s % 4]));
-    return {numbers, signs_of_quads(signs, half), has_bits(numbers, each_bit_7), ByteMask()};
-  }
+#endif
 
   template <int stage, typename Rows, typename Sink>
   [[gnu::always_inline]] static inline void weights_of(Rows& rows, const Scales& scales,
