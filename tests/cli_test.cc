@@ -23,7 +23,7 @@ TEST_CASE("each command has a help with an example") {
   CHECK(shell("sluice --help").output.find("Example") != std::string::npos);
   for (const char* command :
        {"run", "chat", "plan", "inspect", "tokenize", "logits", "perplexity", "synth", "quantize",
-        "imatrix", "import", "bench", "machine", "doctor", "batch", "merge", "top"}) {
+        "imatrix", "import", "bench", "machine", "doctor", "recommend", "batch", "merge", "top"}) {
     const Result help = shell(std::string("sluice ") + command + " --help");
     INFO(command);
     CHECK(help.status == 0);

@@ -171,6 +171,26 @@ TEST_CASE("a model that is not here is planned, and looked at, by its header alo
   CHECK(files_in(caches.folder.path() / "cache/sluice") == 0);
 }
 
+TEST_CASE("the list has the speed of a model that has run here, and of no other") {
+  SmallHub hub;
+  const Caches caches(hub);
+  const auto speed = [](const std::string& before) {
+    const Result result = shell(before + "sluice list --json");
+    INFO(result.errors);
+    REQUIRE(result.status == 0);
+    for (const nlohmann::json& model : nlohmann::json::parse(result.output)) {
+      if (text_of(model, "name") == "demo") return model.at("predicted_decode_tokens_per_s");
+    }
+    return nlohmann::json("not listed");
+  };
+  CHECK(speed("").is_null());
+  const nlohmann::json known =
+      speed("sluice run demo --raw -p One -n 64 --speculate off >/dev/null --quiet; ");
+  REQUIRE(known.is_number());
+  CHECK(known.get<double>() > 1);
+  CHECK(shell("sluice list").output.find("tokens/s") != std::string::npos);
+}
+
 TEST_CASE("all models of a repository are planned by their headers, and one is chosen") {
   SmallHub hub;
   const Caches caches(hub);
@@ -217,6 +237,10 @@ TEST_CASE("all models of a repository are planned by their headers, and one is c
   CHECK(table.find("* small-Q8_0.gguf") != std::string::npos);
   CHECK(table.find("refused: ") != std::string::npos);
   CHECK(table.find("mmproj") == std::string::npos);
+  // It is a table, whether one asks for that or not.
+  CHECK(shell("sluice plan --table hf:o/r" + options + "100MiB").output.find("* small-Q8_0") !=
+        std::string::npos);
+  check_fails("sluice plan --table hf:o/r --budgets 1GiB,2GiB", 2, "one --budget");
   const Result none = shell("sluice plan hf:o/r" + options + "2MiB");
   CHECK(none.status == 4);
   CHECK(none.errors.find("none of the files fits") != std::string::npos);

@@ -13,6 +13,7 @@
 #include "core/cli/files.h"
 #include "core/cli/health.h"
 #include "core/cli/json.h"
+#include "core/cli/models_folder.h"
 #include "core/cli/options.h"
 #include "core/cli/output.h"
 #include "core/cli/report.h"
@@ -20,7 +21,6 @@
 #include "core/engine/thread_timing.h"
 #include "core/error.h"
 #include "core/fetch/listing.h"
-#include "core/fetch/places.h"
 #include "streaming/choose_reader.h"
 
 namespace sluice::cli {
@@ -70,37 +70,10 @@ Reach reach_of(const ModelSize& size, std::uint64_t usable_bytes, const Rates& r
   return reach;
 }
 
-// The folder that a download would be written to, or the next above it that is there.
-std::filesystem::path models_folder(const std::string& asked) {
-  std::filesystem::path folder = asked.empty() ? fetch::hub_cache() : std::filesystem::path(asked);
-  std::error_code error;
-  if (!asked.empty() && !std::filesystem::is_directory(folder, error)) {
-    throw UsageError(fmt::format("{}: no such folder", asked));
-  }
-  while (!folder.empty() && !std::filesystem::is_directory(folder, error)) {
-    if (folder == folder.parent_path()) break;
-    folder = folder.parent_path();
-  }
-  return folder.empty() ? "." : folder;
-}
-
-// The largest of them that lies in the folder; the largest of all if none does.
-const fetch::ListedModel* model_to_read(const std::vector<fetch::ListedModel>& models,
-                                        const std::filesystem::path& folder) {
-  const auto rank = [&](const fetch::ListedModel& model) {
-    const auto below = model.path.lexically_relative(folder);
-    const bool is_below = !below.empty() && *below.begin() != "..";
-    return std::pair(is_below, model.bytes);
-  };
-  const auto found = std::ranges::max_element(models, {}, rank);
-  return found == models.end() ? nullptr : &*found;
-}
-
 // Measured now, in about a second. A small file says nothing about a disk.
 Rates measure(const topology::Machine& machine, const topology::CpuList& cpus,
               const fetch::ListedModel* model) {
-  constexpr std::uint64_t much = std::uint64_t{256} << 20;
-  if (model == nullptr || model->bytes < much) {
+  if (!tells_of_disk(model)) {
     return {engine::DramReader(cpus, engine::dram_buffer_bytes(machine)).read(), 0};
   }
   const engine::MachineLimits limits = engine::measure_machine_limits(cpus, model->path);
@@ -144,8 +117,7 @@ Findings find_all(const std::string& asked_folder) {
   }
   const bool has_own = std::ranges::any_of(models, &fetch::ListedModel::is_removable);
   findings.next = has_own ? "sluice list, and sluice plan NAME for one of them"
-                          : "sluice plan hf:Qwen/Qwen3-8B-GGUF:Q4_K_M (reads its header only), "
-                            "then sluice pull with the same name";
+                          : "sluice recommend, for which model to take and how to get it";
   return findings;
 }
 

@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <vector>
 
+#include "core/cli/json.h"
 #include "core/cli/options.h"
 #include "core/cli/output.h"
+#include "core/cli/quick_plan.h"
 #include "core/cli/report.h"
 #include "core/error.h"
 #include "core/fetch/listing.h"
@@ -15,22 +18,29 @@
 namespace sluice::cli {
 namespace {
 
-std::string table(const std::vector<fetch::ListedModel>& models) {
+struct Row {
+  fetch::ListedModel model;
+  std::optional<double> tokens_per_s;  // nothing: not known
+};
+
+std::string table(const std::vector<Row>& rows) {
   std::size_t name_width = 4, quant_width = 5;
-  for (const fetch::ListedModel& model : models) {
-    name_width = std::max(name_width, model.name.size());
-    quant_width = std::max(quant_width, model.quant.size());
+  for (const Row& row : rows) {
+    name_width = std::max(name_width, row.model.name.size());
+    quant_width = std::max(quant_width, row.model.quant.size());
   }
   std::string text;
-  const auto row = [&](std::string_view name, std::string_view size, std::string_view quant,
-                       std::string_view path) {
-    text += fmt::format("{:<{}}  {:>10}  {:<{}}  {}\n", name, name_width, size, quant, quant_width,
-                        path);
+  const auto line = [&](std::string_view name, std::string_view size, std::string_view quant,
+                        std::string_view speed, std::string_view path) {
+    text += fmt::format("{:<{}}  {:>10}  {:<{}}  {:>8}  {}\n", name, name_width, size, quant,
+                        quant_width, speed, path);
   };
-  row("name", "size", "quant", "where");
-  for (const fetch::ListedModel& model : models) {
-    row(text::escaped(model.name, 300), format_bytes(model.bytes), text::escaped(model.quant, 40),
-        text::escaped(model.path.string(), 1000));
+  line("name", "size", "quant", "tokens/s", "where");
+  for (const Row& row : rows) {
+    line(text::escaped(row.model.name, 300), format_bytes(row.model.bytes),
+         text::escaped(row.model.quant, 40),
+         row.tokens_per_s ? format_speed(*row.tokens_per_s) : "-",
+         text::escaped(row.model.path.string(), 1000));
   }
   return text;
 }
@@ -38,13 +48,15 @@ std::string table(const std::vector<fetch::ListedModel>& models) {
 }  // namespace
 
 CLI::App* add_list(CLI::App& program, ListOptions& options) {
-  CLI::App* command =
-      add_command(program, "list", "List the models that are here",
-                  "Finds what `sluice pull` has brought, and what lies in the caches of the hub\n"
-                  "($HF_HOME), of llama.cpp ($LLAMA_CACHE) and of ollama ($OLLAMA_MODELS). A name\n"
-                  "from the list can stand wherever a command takes MODEL.\n\n"
-                  "Example:\n"
-                  "  sluice list --json");
+  CLI::App* command = add_command(
+      program, "list", "List the models that are here",
+      "Finds what `sluice pull` has brought, and what lies in the caches of the hub\n"
+      "($HF_HOME), of llama.cpp ($LLAMA_CACHE) and of ollama ($OLLAMA_MODELS). A name\n"
+      "from the list can stand wherever a command takes MODEL. tokens/s is what a run would reach\n"
+      "in the memory that is free, from what plans and runs have measured here; - stands\n"
+      "for what is not known.\n\n"
+      "Example:\n"
+      "  sluice list --json");
   command->add_flag("--json", options.json, "Print a JSON list and nothing else");
   return command;
 }
@@ -60,17 +72,21 @@ CLI::App* add_remove(CLI::App& program, RemoveOptions& options) {
 }
 
 int run_list(const ListOptions& options) {
-  const std::vector<fetch::ListedModel> models = fetch::list_models(installed_models());
+  std::vector<Row> rows;
+  for (const fetch::ListedModel& model : fetch::list_models(installed_models())) {
+    rows.push_back({model, known_tokens_per_s(model.path)});
+  }
   if (!options.json) {
-    write_output(table(models));
+    write_output(table(rows));
     return 0;
   }
   nlohmann::ordered_json json = nlohmann::ordered_json::array();
-  for (const fetch::ListedModel& model : models) {
-    json.push_back({{"name", model.name},
-                    {"path", model.path.string()},
-                    {"bytes", model.bytes},
-                    {"quant", model.quant}});
+  for (const Row& row : rows) {
+    json.push_back({{"name", row.model.name},
+                    {"path", row.model.path.string()},
+                    {"bytes", row.model.bytes},
+                    {"quant", row.model.quant},
+                    {"predicted_decode_tokens_per_s", or_null(row.tokens_per_s)}});
   }
   write_output(json_text(json));
   return 0;

@@ -111,9 +111,22 @@ MachineRates::MachineRates(const topology::Machine& machine, RatedRun run)
       disk_(disk_name(run_)),
       steps_(steps_name(run_)) {}
 
+engine::MachineLimits MachineRates::known() const {
+  const auto usual = [&](const std::string& name) {
+    const std::optional<engine::RateRange> range = profile_.rate(name);
+    return range ? range->usual : 0;
+  };
+  return {.dram_bytes_per_s = usual(dram_),
+          .int8_macs_per_s = usual(int8_),
+          .disk_bytes_per_s = usual(disk_),
+          .disk_notes = {}};
+}
+
 KnownLimits MachineRates::measure(const topology::CpuList& cpus) {
   KnownLimits known;
-  known.now = engine::measure_machine_limits(cpus, run_.model, run_.work.scattered_bytes());
+  const bool has_file = std::filesystem::is_regular_file(run_.model);
+  known.now =
+      engine::measure_machine_limits(cpus, has_file ? run_.model : "", run_.work.scattered_bytes());
   known.low = known.usual = known.high = known.now;
   const auto take = [&](const std::string& name, double engine::MachineLimits::*rate) {
     profile_.add(name, known.now.*rate);

@@ -34,7 +34,7 @@ std::string origin_text(const KnownLimits& limits);
 
 // What a run is, for rates that hold for it alone.
 struct RatedRun {
-  std::filesystem::path model;
+  std::filesystem::path model;  // its file, or the folder where it would lie
   std::uint64_t weights_bytes = 0;
   unsigned threads = 0;
   std::uint32_t sequences = 0;
@@ -48,7 +48,11 @@ class MachineRates {
   // Reads the profile.
   MachineRates(const topology::Machine& machine, RatedRun run);
 
-  // Takes about a second. Throws what engine::measure_machine_limits throws.
+  // What is usual, as far as it is known; nothing is measured. A rate that is not known is 0.
+  engine::MachineLimits known() const;
+
+  // Takes about a second. Of a model that is no file, the disk is not measured. Throws what
+  // engine::measure_machine_limits throws.
   KnownLimits measure(const topology::CpuList& cpus);
 
   // Steps per second of earlier runs like this one, with a token of each sequence.

@@ -38,6 +38,7 @@
 #include "core/cli/perplexity.h"
 #include "core/cli/plan.h"
 #include "core/cli/pull.h"
+#include "core/cli/recommend.h"
 #include "core/cli/run.h"
 #include "core/cli/serve.h"
 #include "core/cli/synth.h"
@@ -66,6 +67,7 @@ constexpr const char* tour =
     "sluice runs language models in GGUF files, also those that are larger than the memory.\n"
     "\n"
     "  sluice doctor                            what this machine can run\n"
+    "  sluice recommend                         which model to take for it, and how to get it\n"
     "  sluice run demo --raw -p \"One morning\"   a story by the small model that comes along\n"
     "  sluice chat demo                         a conversation with it\n"
     "  sluice plan MODEL.gguf --budget 4GiB     would a model fit, and how fast would it be?\n"
@@ -91,6 +93,7 @@ class Program {
     offer(add_rerank(app_, rerank_), [this] { return run_rerank(rerank_); });
     offer(add_merge(app_, merge_), [this] { return run_merge(merge_); });
     offer(add_top(app_, top_), [this] { return run_top(top_); });
+    offer(add_recommend(app_, recommend_), [this] { return run_recommend(recommend_); });
     offer(add_pull(app_, pull_), [this] { return run_pull(pull_); });
     offer(add_list(app_, list_), [this] { return run_list(list_); });
     offer(add_remove(app_, remove_), [this] { return run_remove(remove_); });
@@ -182,6 +185,7 @@ class Program {
   RemoveOptions remove_;
   PlanOptions plan_;
   PullOptions pull_;
+  RecommendOptions recommend_;
   InspectOptions inspect_;
   TokenizeOptions tokenize_;
   TemplateOptions template_;

@@ -259,6 +259,19 @@ engine::EngineOptions options_for_use(const PlanOptions& options, const engine::
   return settings;
 }
 
+void add_other_machine_options(CLI::App& command, PlanOptions& options) {
+  command
+      .add_option("--disk", options.disk_bytes_per_s,
+                  "How fast the disk of another machine reads (default: as measured here)")
+      ->type_name("SPEED")
+      ->transform(speed());
+  command
+      .add_option("--dram", options.dram_bytes_per_s,
+                  "How fast another machine reads its memory (default: as measured here)")
+      ->type_name("SPEED")
+      ->transform(speed());
+}
+
 CLI::App* add_plan(CLI::App& program, PlanOptions& options) {
   CLI::App* command = add_command(
       program, "plan", "Show what memory a run would hold and how fast it could be",
@@ -290,16 +303,7 @@ CLI::App* add_plan(CLI::App& program, PlanOptions& options) {
       ->delimiter(',')
       ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  command
-      ->add_option("--disk", options.disk_bytes_per_s,
-                   "How fast the disk of another machine reads (default: as measured here)")
-      ->type_name("SPEED")
-      ->transform(speed());
-  command
-      ->add_option("--dram", options.dram_bytes_per_s,
-                   "How fast another machine reads its memory (default: as measured here)")
-      ->type_name("SPEED")
-      ->transform(speed());
+  add_other_machine_options(*command, options);
   command
       ->add_option("--parallel", options.parallel,
                    "Number of sequences to make room for (default: 1; for a server what it "

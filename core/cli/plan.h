@@ -34,6 +34,9 @@ struct PlanOptions {
 engine::EngineOptions options_for_use(const PlanOptions& options, const engine::RunPlanner& planner,
                                       std::uint32_t model_context);
 
+// --disk and --dram.
+void add_other_machine_options(CLI::App& command, PlanOptions& options);
+
 CLI::App* add_plan(CLI::App& program, PlanOptions& options);
 
 // Returns the exit status: 4 when the budget cannot be met.

@@ -1,19 +1,15 @@
 #include "core/cli/plan_table.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <filesystem>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
-#include <sys/mman.h>
-#include <system_error>
-#include <unistd.h>
 #include <utility>
 #include <vector>
 
-#include "base/descriptor.h"
+#include "core/cli/header_in_memory.h"
 #include "core/cli/json.h"
 #include "core/cli/machine_rates.h"
 #include "core/cli/output.h"
@@ -48,27 +44,6 @@ struct Row {
   std::string name, quant;
   std::uint64_t bytes = 0;
   std::vector<Cell> cells;  // by budget
-};
-
-// The header of a file that nobody has written, in memory.
-class HeaderInMemory {
- public:
-  explicit HeaderInMemory(const std::vector<std::byte>& bytes)
-      : file_(::memfd_create("header", MFD_CLOEXEC)) {
-    std::size_t done = 0;
-    while (file_.is_open() && done < bytes.size()) {
-      const ssize_t written = ::write(file_.number(), bytes.data() + done, bytes.size() - done);
-      if (written <= 0 && errno != EINTR) break;
-      done += static_cast<std::size_t>(std::max<ssize_t>(written, 0));
-    }
-    if (done < bytes.size()) {
-      throw std::system_error(errno, std::generic_category(), "cannot keep a header in memory");
-    }
-  }
-  fs::path path() const { return fmt::format("/proc/self/fd/{}", file_.number()); }
-
- private:
-  base::Descriptor file_;
 };
 
 // Files in a folder that are models, or the first shards of models.

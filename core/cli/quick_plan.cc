@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <map>
+#include <system_error>
 
+#include "core/error.h"
 #include "core/fetch/hub.h"
 #include "core/model/hyper_parameters.h"
 
@@ -36,6 +38,37 @@ KnownLimits measure_limits(const std::filesystem::path& model, const engine::Run
   if (options.disk_bytes_per_s) limits.usual.disk_bytes_per_s = *options.disk_bytes_per_s;
   if (options.dram_bytes_per_s) limits.usual.dram_bytes_per_s = *options.dram_bytes_per_s;
   return limits;
+}
+
+std::optional<double> known_tokens_per_s(const std::filesystem::path& model) try {
+  const engine::RunPlanner planner(model);
+  if (!model::Keys(planner.header()).flag_or("attention.causal", true)) return std::nullopt;
+  const topology::Machine machine = topology::read_machine();
+  const topology::ThreadChoice choice = topology::choose_threads(machine);
+  // Which of the two numbers of threads is the better one takes time to measure. What is known is
+  // of that one.
+  for (const topology::CpuList& cpus : {choice.cpus, choice.alternative_cpus}) {
+    if (cpus.empty()) continue;
+    PlanOptions options;
+    options.common.threads = static_cast<unsigned>(cpus.size());
+    const QuickPlan quick = quick_plan(planner, options);
+    if (!quick.run.plan.fits()) return std::nullopt;
+    const MachineRates rates(machine, {model, planner.header().data_bytes(), options.common.threads,
+                                       1, quick.run.work, true});
+    if (const std::optional<engine::RateRange> steps = rates.steps()) return steps->usual;
+    const engine::MachineLimits limits = rates.known();
+    // Of less, caches hold a good part, and other things than memory take the time.
+    constexpr std::uint64_t much = std::uint64_t{256} << 20;
+    const bool is_enough = quick.work.hot_bytes >= much && limits.dram_bytes_per_s > 0 &&
+                           limits.int8_macs_per_s > 0 &&
+                           (quick.work.streamed_bytes == 0 || limits.disk_bytes_per_s > 0);
+    if (is_enough) return quick.tokens_per_s(limits);
+  }
+  return std::nullopt;
+} catch (const Error&) {  // of a model that cannot be run
+  return std::nullopt;
+} catch (const std::system_error&) {
+  return std::nullopt;
 }
 
 std::string quant_of(std::string_view name, const gguf::Model& model) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -26,6 +27,11 @@ QuickPlan quick_plan(const engine::RunPlanner& planner, const PlanOptions& optio
 // What is usual is then as the options say, where they do.
 KnownLimits measure_limits(const std::filesystem::path& model, const engine::RunPlanner& planner,
                            const engine::PlannedRun& run, const PlanOptions& options);
+
+// The tokens a second that a run of the file would reach here in the memory that there is, from
+// what is known of this machine; measures nothing. Nothing if that is not enough, if it does not
+// fit, or if the model cannot be run or writes no text.
+std::optional<double> known_tokens_per_s(const std::filesystem::path& model);
 
 // The quantisation that a file's name tells of, or the type that most bytes of its weights have.
 std::string quant_of(std::string_view name, const gguf::Model& model);

@@ -124,8 +124,12 @@ MachineLimits measure_machine_limits(const topology::CpuList& cpus,
                                      std::uint64_t scattered_bytes) {
   const topology::Machine machine = topology::read_machine();
   const double dram_bytes_per_s = measure_dram_bytes_per_s(cpus, dram_buffer_bytes(machine));
-  const streaming::DiskSpeed disk =
-      streaming::measure_disk(file, disk_time, streaming::Io::automatic, scattered_bytes);
+  streaming::DiskSpeed disk;
+  if (file.empty()) {
+    disk.notes.emplace_back("there is no file to measure it with");
+  } else {
+    disk = streaming::measure_disk(file, disk_time, streaming::Io::automatic, scattered_bytes);
+  }
   return {.dram_bytes_per_s = dram_bytes_per_s * share_of_time(machine, cpus.size()),
           .int8_macs_per_s = measure_int8_macs_per_s(cpus),
           .disk_bytes_per_s = disk.bytes_per_s,

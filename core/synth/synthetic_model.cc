@@ -180,7 +180,7 @@ void SyntheticModel::write(const std::filesystem::path& path, std::uint64_t seed
 void SyntheticModel::write_header(const std::filesystem::path& path) const {
   constexpr std::byte last{0};
   files::DurableFile file(path, {.named_by = files::NamedBy::user});
-  file.write(writer_.header());
+  file.write(header());
   file.write_at(file_bytes() - 1, {&last, 1});
   file.commit();
 }

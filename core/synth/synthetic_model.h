@@ -2,6 +2,7 @@
 // without downloading anything. They run like the real model and say nothing.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -38,6 +39,8 @@ class SyntheticModel {
   // that fails, and leaves no file behind then. Takes a few MiB of memory.
   void write(const std::filesystem::path& path, std::uint64_t seed, const Progress& progress) const;
 
+  // The file up to its weights.
+  std::vector<std::byte> header() const { return writer_.header(); }
   // Writes the header, and a hole in the file for the weights: enough to plan and to inspect.
   // Errors as above.
   void write_header(const std::filesystem::path& path) const;

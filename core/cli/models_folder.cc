@@ -1,0 +1,43 @@
+#include "core/cli/models_folder.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <fmt/format.h>
+#include <system_error>
+#include <utility>
+
+#include "core/error.h"
+#include "core/fetch/places.h"
+
+namespace sluice::cli {
+
+std::filesystem::path models_folder(const std::string& asked) {
+  std::filesystem::path folder = asked.empty() ? fetch::hub_cache() : std::filesystem::path(asked);
+  std::error_code error;
+  if (!asked.empty() && !std::filesystem::is_directory(folder, error)) {
+    throw UsageError(fmt::format("{}: no such folder", asked));
+  }
+  while (!folder.empty() && !std::filesystem::is_directory(folder, error)) {
+    if (folder == folder.parent_path()) break;
+    folder = folder.parent_path();
+  }
+  return folder.empty() ? "." : folder;
+}
+
+const fetch::ListedModel* model_to_read(const std::vector<fetch::ListedModel>& models,
+                                        const std::filesystem::path& folder) {
+  const auto rank = [&](const fetch::ListedModel& model) {
+    const auto below = model.path.lexically_relative(folder);
+    const bool is_below = !below.empty() && *below.begin() != "..";
+    return std::pair(is_below, model.bytes);
+  };
+  const auto found = std::ranges::max_element(models, {}, rank);
+  return found == models.end() ? nullptr : &*found;
+}
+
+bool tells_of_disk(const fetch::ListedModel* model) {
+  constexpr std::uint64_t much = std::uint64_t{256} << 20;
+  return model != nullptr && model->bytes >= much;
+}
+
+}  // namespace sluice::cli

@@ -1,0 +1,151 @@
+// Which of the well-known models to take: the list that is shipped and one of the user's, planned
+// from shapes alone.
+#include <nlohmann/json.hpp>
+
+#include "tests/program.h"
+
+using namespace sluice::test;
+
+namespace {
+
+using nlohmann::json;
+
+std::string text_of(const json& object, const char* member) {
+  return object.at(member).get<std::string>();
+}
+
+json recommend(const std::string& options) {
+  const Result result = shell("sluice recommend --json " + options);
+  INFO(options << "\n" << result.errors);
+  REQUIRE(result.status == 0);
+  CHECK(result.errors.empty());
+  return json::parse(result.output);
+}
+
+// The speed of an entry; 0 where there is none.
+double speed_of(const json& model, const char* member) {
+  return model.at(member).is_null() ? 0 : model.at(member).get<double>();
+}
+
+std::string model(const std::string& name, const std::string& shape,
+                  const std::string& quants = R"(["Q8_0", "Q4_K_M"])") {
+  return R"({"name": ")" + name + R"(", "repository": "hf:o/r", "quants": )" + quants +
+         R"(, "tasks": ["chat"], "shape": ")" + shape + R"("})";
+}
+
+}  // namespace
+
+TEST_CASE("each model of the shipped list is planned, and one is chosen for each task") {
+  for (const char* task : {"chat", "code", "embed"}) {
+    const char* speed = std::string(task) == "embed" ? "most_prefill_tokens_per_s"
+                                                     : "predicted_decode_tokens_per_s";
+    const double enough = std::string(task) == "embed" ? 100 : 5;
+    const json found =
+        recommend("--budget 6GiB --disk 1GB/s --dram 20GB/s --task " + std::string(task));
+    INFO(found.dump(2));
+    CHECK(text_of(found, "task") == task);
+    CHECK(found.at("budget_bytes").get<std::uint64_t>() == std::uint64_t{6} << 30);
+    REQUIRE(found.at("models").size() >= 3);
+    json choice;
+    for (const json& one : found.at("models")) {
+      if (!one.at("is_choice").get<bool>()) continue;
+      CHECK(choice.is_null());
+      choice = one;
+    }
+    REQUIRE(choice.is_object());
+    CHECK(text_of(found.at("choice"), "reference") == text_of(choice, "reference"));
+    CHECK(text_of(choice, "reference").starts_with("hf:"));
+    CHECK(found.at("choice").at("next").size() == 3);
+    // What is fast enough comes first, and the most precise file of a model.
+    const bool is_any_enough = std::ranges::any_of(found.at("models"), [&](const json& one) {
+      return one.at("fits").get<bool>() && speed_of(one, speed) >= enough;
+    });
+    CHECK((speed_of(choice, speed) >= enough) == is_any_enough);
+    for (const json& one : found.at("models")) {
+      CHECK(one.at(speed).is_null() != one.at("fits").get<bool>());
+      const bool is_of_choice = text_of(one, "name") == text_of(choice, "name");
+      if (is_of_choice && one.at("bytes") > choice.at("bytes")) {
+        CHECK(speed_of(one, speed) < enough);
+      }
+    }
+  }
+}
+
+TEST_CASE("sizes are those of the shapes, and a list can be replaced") {
+  const Folder folder;
+  const std::string list = folder.file("list.json");
+  write(list, R"({"models": [)" + model("First", "tiny-qwen3") + ", " +
+                  model("Second", "small", R"(["Q4_0"])") + "]}");
+  const std::string options = "--list " + list + " --budget 200MiB";
+  const json found = recommend(options);
+  REQUIRE(found.at("models").size() == 3);
+  const json &first = found.at("models").at(1), &second = found.at("models").at(2);
+  CHECK(text_of(first, "name") == "First");
+  CHECK(text_of(first, "quant") == "Q4_K_M");
+  CHECK(text_of(first, "reference") == "hf:o/r:Q4_K_M");
+  CHECK(second.at("is_choice").get<bool>());
+  for (const auto& [entry, shape] : {std::pair(first, "tiny-qwen3"), std::pair(second, "small")}) {
+    const std::string file = folder.file("made.gguf");
+    REQUIRE(shell("sluice synth " + std::string(shape) + " " + file +
+                  " --force --header-only --quant " + text_of(entry, "quant"))
+                .status == 0);
+    CHECK(entry.at("bytes").get<std::uint64_t>() == fs::file_size(file));
+  }
+  const std::string table = shell("sluice recommend " + options).output;
+  INFO(table);
+  CHECK(table.find("* Second") != std::string::npos);
+  CHECK(table.find("sluice pull hf:o/r:Q4_0\n") != std::string::npos);
+  CHECK(table.find("sluice run hf:o/r:Q4_0 -p \"Hello\" --budget 200MiB\n") != std::string::npos);
+  const Result none = shell("sluice recommend --list " + list + " --budget 2MiB");
+  CHECK(none.status == 4);
+  CHECK(none.errors.find("none of the models fits") != std::string::npos);
+  check_fails("sluice recommend " + options + " --task code", 2, "no model for --task code");
+}
+
+TEST_CASE("the machine is measured once, and not when its speeds are known") {
+  const Folder folder;
+  const std::string list = folder.file("list.json");
+  write(list, R"({"models": [)" + model("First", "tiny-qwen3") + "]}");
+  const Result result =
+      shell("for turn in 1 2; do sluice recommend --json --list " + list +
+            " >/dev/null && cat $XDG_STATE_HOME/sluice/machine.json; echo; echo ---; done");
+  INFO(result.output << result.errors);
+  REQUIRE(result.status == 0);
+  const std::size_t cut = result.output.find("---\n");
+  REQUIRE(cut != std::string::npos);
+  CHECK(result.output.find("dram, ") < cut);
+  CHECK(result.output == result.output.substr(0, cut + 4) + result.output.substr(0, cut + 4));
+}
+
+TEST_CASE("a list that is malformed gives one line that names the place") {
+  const Folder folder;
+  const std::string list = folder.file("list.json");
+  const auto check_refused = [&](const std::string& text, const std::string& says) {
+    write(list, text);
+    check_fails("sluice recommend --list " + list, 2, says);
+  };
+  const std::string good = model("First", "tiny-qwen3");
+  const auto of = [&](const std::string& second) {
+    return R"({"models": [)" + good + ", " + second + "]}";
+  };
+  check_refused("", "not JSON");
+  check_refused("{", "not JSON");
+  check_refused("[]", "\"models\" has to be a list");
+  check_refused(R"({"models": {}})", "\"models\" has to be a list");
+  check_refused(R"({"models": []})", "\"models\" has to be a list");
+  check_refused(of("3"), "model 2: is no object");
+  check_refused(of("{}"), "model 2: \"name\" has to be a text");
+  check_refused(of(model("", "tiny-qwen3")), "model 2: \"name\" has to be a text");
+  check_refused(of(model("x", "none")), "model 2: \"shape\": 'none' is none");
+  check_refused(of(model("x", "tiny-qwen3", "[]")), "\"quants\" has to be a list of texts");
+  check_refused(of(model("x", "tiny-qwen3", "[4]")), "\"quants\" has to be a list of texts");
+  check_refused(of(model("x", "tiny-qwen3", R"(["Q9_0"])")), "\"quants\": 'Q9_0' is no");
+  std::string other = model("x", "tiny-qwen3");
+  check_refused(of(other.replace(other.find("hf:o/r"), 6, "hf:o/r/f.gguf")), "hf:OWNER/REPO");
+  other = model("x", "tiny-qwen3");
+  check_refused(of(other.replace(other.find("\"chat\""), 6, "\"sing\"")),
+                "\"tasks\": 'sing' is none");
+  check_refused(std::string(100'000, '['), list);
+  check_fails("sluice recommend --list " + folder.file("nothing.json"), 5, "nothing.json");
+  check_fails("sluice recommend --task sing", 2, "sing");
+}
