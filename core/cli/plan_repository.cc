@@ -79,7 +79,7 @@ class Repository {
 
  private:
   Candidate plan(const fetch::RepositoryModel& model) {
-    const engine::RunPlanner planner(model.path);
+    const engine::RunPlanner planner = next_planner(model.path);
     const QuickPlan quick = quick_plan(planner, options_);
     // Threads are timed for the first one; all have the same budget.
     options_.common.threads = static_cast<unsigned>(quick.run.cpus.size());

@@ -15,6 +15,7 @@
 #include "core/cli/output.h"
 #include "core/cli/pull.h"
 #include "core/cli/quick_plan.h"
+#include "core/cli/report.h"
 #include "core/engine/engine.h"
 #include "core/error.h"
 #include "core/quant/quantise_model.h"
@@ -38,6 +39,8 @@ struct Cell {
   bool fits = false;
   std::uint64_t streamed_bytes = 0;  // of a step
   double tokens_per_s = 0;
+  std::uint32_t context = 0;
+  ordered_json lines = {};  // of the plan
 };
 
 struct Row {
@@ -74,7 +77,7 @@ class Table {
   }
 
   void add(const fs::path& path) {
-    const engine::RunPlanner planner(path);
+    const engine::RunPlanner planner = next_planner(path);
     const std::string name = path.filename().string();
     add(planner, path, name, quant_of(name, planner.header()), planner.header().file_bytes());
   }
@@ -85,7 +88,7 @@ class Table {
     for (const char* quant : standard_quantisations) {
       const quant::QuantisedHeader header = quant::quantised_header(model, quant);
       const HeaderInMemory file(header.bytes);
-      const engine::RunPlanner planner(file.path());
+      const engine::RunPlanner planner = next_planner(file.path());
       add(planner, path, fmt::format("{} of {}", quant, path.filename().string()), quant,
           header.file_bytes);
     }
@@ -99,6 +102,8 @@ class Table {
         ordered_json one = {{"budget_bytes", cell.budget_bytes}, {"fits", cell.fits}};
         one["streamed_bytes_per_step"] = nullptr;
         one["predicted_decode_tokens_per_s"] = nullptr;
+        one["context"] = cell.context;
+        one["lines"] = cell.lines;
         if (cell.fits) {
           one["streamed_bytes_per_step"] = cell.streamed_bytes;
           one["predicted_decode_tokens_per_s"] = cell.tokens_per_s;
@@ -152,7 +157,8 @@ class Table {
       const QuickPlan quick = quick_plan(planner, options);
       if (!limits_) limits_ = measure_limits(measured, planner, quick.run, options_);
       row.cells.push_back({budget, quick.run.plan.fits(), quick.work.streamed_bytes,
-                           quick.tokens_per_s(limits_->usual)});
+                           quick.tokens_per_s(limits_->usual), quick.run.plan.context,
+                           plan_lines(quick.run.plan)});
     }
     rows_.push_back(std::move(row));
   }

@@ -1,6 +1,7 @@
 #include "core/cli/quick_plan.h"
 
 #include <algorithm>
+#include <malloc.h>
 #include <map>
 #include <system_error>
 
@@ -9,6 +10,11 @@
 #include "core/model/hyper_parameters.h"
 
 namespace sluice::cli {
+
+engine::RunPlanner next_planner(const std::filesystem::path& model) {
+  ::malloc_trim(0);  // NOLINT(concurrency-mt-unsafe): there is one thread
+  return engine::RunPlanner(model);
+}
 
 double QuickPlan::tokens_per_s(const engine::MachineLimits& limits) const {
   // Decoding reaches so much of what memory and disk allow; runs of models of 1 to 9 billion
@@ -41,7 +47,7 @@ KnownLimits measure_limits(const std::filesystem::path& model, const engine::Run
 }
 
 std::optional<double> known_tokens_per_s(const std::filesystem::path& model) try {
-  const engine::RunPlanner planner(model);
+  const engine::RunPlanner planner = next_planner(model);
   if (!model::Keys(planner.header()).flag_or("attention.causal", true)) return std::nullopt;
   const topology::Machine machine = topology::read_machine();
   const topology::ThreadChoice choice = topology::choose_threads(machine);

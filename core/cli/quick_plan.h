@@ -13,6 +13,10 @@
 
 namespace sluice::cli {
 
+// Opens a model after others have been planned, whose memory is given back before: a plan counts
+// what a process of its own would hold. Throws as RunPlanner does.
+engine::RunPlanner next_planner(const std::filesystem::path& model);
+
 struct QuickPlan {
   engine::PlannedRun run;
   engine::DecodeWork work;  // with the hit rate of the options, or the usual one

@@ -85,7 +85,7 @@ class Recommendation {
     for (const std::string& quant : model.quants) {
       const synth::SyntheticModel synthetic(shape, quant_of_shape(quant, shape));
       const HeaderInMemory header(synthetic.header());
-      const engine::RunPlanner planner(header.path());
+      const engine::RunPlanner planner = next_planner(header.path());
       const QuickPlan quick = quick_plan(planner, options_);
       // Threads are timed for the first one; all have the same budget.
       options_.common.threads = static_cast<unsigned>(quick.run.cpus.size());
