@@ -694,6 +694,37 @@ TEST_CASE("a table of plans has each file or quantisation, at each budget") {
   check_fails("sluice plan --table " + folder.file("nothing.gguf"), 5);
 }
 
+TEST_CASE("a plan names the tables that stay on the disk, and what of them a token reads") {
+  const Folder folder;
+  const auto tables = [&](const std::string& shape) {
+    const std::string model = folder.file(shape + ".gguf");
+    REQUIRE(shell("sluice synth --quant Q8_0 --header-only " + shape + " " + model).status == 0);
+    const std::string text = shell("sluice plan --ctx 32 " + model).output;
+    const Result result = shell("sluice plan --ctx 32 --json " + model);
+    INFO(result.errors);
+    REQUIRE(result.status == 0);
+    nlohmann::json found = nlohmann::json::parse(result.output)["tables_on_disk"];
+    for (const nlohmann::json& table : found) {
+      CHECK(text.find(table["name"].get<std::string>() + ": ") != std::string::npos);
+    }
+    return found;
+  };
+  const nlohmann::json of_ngrams = tables("tiny-qwen4exp");
+  REQUIRE(of_ngrams.size() == 2);
+  CHECK(of_ngrams[0]["name"].get<std::string>() == "token_embd.weight");
+  CHECK(of_ngrams[0]["rows_per_token"].get<int>() == 1);
+  const nlohmann::json& ngrams = of_ngrams[1];
+  CHECK(ngrams["name"].get<std::string>() == "per_layer_token_embd.weight");
+  CHECK(ngrams["rows_per_token"].get<int>() == 8);
+  // 34 bytes of Q8_0 are 32 numbers.
+  const auto row_bytes = ngrams["row_bytes"].get<std::uint64_t>();
+  CHECK(ngrams["bytes"].get<std::uint64_t>() % row_bytes == 0);
+  CHECK(ngrams["held_bytes"].get<std::uint64_t>() == 32 * 8 * (row_bytes / 34 * 32) * 4);
+  // The head is the table of embeddings, which is pinned or streamed as other matrices are.
+  CHECK(tables("tiny-gemma3").empty());
+  CHECK(tables("tiny-gemma4").size() == 1);
+}
+
 TEST_CASE("plans and runs keep what they measure, and a plan has a range made from it") {
   const Folder folder;
   const std::string state = "XDG_STATE_HOME='" + folder.file("state") + "' ";

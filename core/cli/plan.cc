@@ -23,6 +23,7 @@
 #include "core/engine/engine.h"
 #include "core/error.h"
 #include "core/model/hyper_parameters.h"
+#include "core/text/quoted.h"
 
 namespace sluice::cli {
 namespace {
@@ -105,6 +106,14 @@ ordered_json to_json(const PlanOptions& options, const engine::PlannedRun& run,
   json["fits"] = plan.fits();
   json["least_budget_bytes"] = plan.least_budget_bytes;
   json["budget_without_streaming_bytes"] = no_streaming_bytes;
+  json["tables_on_disk"] = ordered_json::array();
+  for (const plan::TableOnDisk& table : plan.tables_on_disk) {
+    json["tables_on_disk"].push_back({{"name", table.name},
+                                      {"bytes", table.bytes},
+                                      {"rows_per_token", table.rows_per_token},
+                                      {"row_bytes", table.row_bytes},
+                                      {"held_bytes", table.held_bytes}});
+  }
   json["context"] = plan.context;
   json["model_context"] = model_context;
   json["window"] = plan.cache.window.positions;
@@ -165,6 +174,20 @@ std::string memory_table(const plan::MemoryPlan& plan) {
   return text;
 }
 
+// The tables that are in no line of the memory.
+std::string disk_lines(const plan::MemoryPlan& plan) {
+  std::string text;
+  for (const plan::TableOnDisk& table : plan.tables_on_disk) {
+    text += fmt::format(
+        "{}: {} stay on the disk; {} of {} bytes {} read for each token, and activations hold {} "
+        "for those of a step\n",
+        text::escaped(table.name, 100), format_bytes(table.bytes),
+        table.rows_per_token == 1 ? "a row" : fmt::format("{} rows", table.rows_per_token),
+        table.row_bytes, table.rows_per_token == 1 ? "is" : "are", format_bytes(table.held_bytes));
+  }
+  return text;
+}
+
 // What would bind if nothing else took time.
 std::string_view bound_name(std::string_view name) {
   if (name == "dram") return "reading memory";
@@ -198,7 +221,7 @@ std::string table(const PlanOptions& options, const engine::PlannedRun& run,
                   const Prediction& prediction, double hit_rate, std::uint32_t model_context,
                   std::uint64_t no_streaming_bytes) {
   const plan::MemoryPlan& plan = run.plan;
-  std::string text = memory_table(plan) + "\n";
+  std::string text = memory_table(plan) + "\n" + disk_lines(plan);
   if (plan.fits()) {
     text += fmt::format("fits for {}, with {}", use_name(options.use),
                         context_text(plan, model_context));

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <functional>
+#include <iterator>
 #include <numeric>
 #include <system_error>
 #include <utility>
@@ -148,8 +149,20 @@ Vector WeightLayout::optional_vector(const std::string& name,
 }
 
 const gguf::TensorInfo& WeightLayout::table(const std::string& name, std::size_t columns,
-                                            std::size_t rows) {
-  return declare(name, {columns, rows});
+                                            std::size_t rows, std::size_t rows_per_token) {
+  const gguf::TensorInfo& tensor = declare(name, {columns, rows});
+  tables_.push_back({&tensor, rows_per_token});
+  return tensor;
+}
+
+std::vector<WeightLayout::Table> WeightLayout::tables_on_disk() const {
+  std::vector<Table> found;
+  std::ranges::copy_if(tables_, std::back_inserter(found), [&](const Table& table) {
+    return std::ranges::none_of(segments_, [&](const streaming::Segment& segment) {
+      return segment.file == table.tensor->file && segment.offset == table.tensor->offset;
+    });
+  });
+  return found;
 }
 
 namespace {

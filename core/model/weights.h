@@ -85,8 +85,16 @@ class WeightLayout {
   // The same, or an empty span when there is no such tensor.
   Vector optional_vector(const std::string& name, std::initializer_list<std::size_t> dims);
 
-  // Declares a table whose rows are read one by one. It is not on the tape.
-  const gguf::TensorInfo& table(const std::string& name, std::size_t columns, std::size_t rows);
+  // Declares a table whose rows are read one by one, `rows_per_token` for each token. It is not on
+  // the tape.
+  const gguf::TensorInfo& table(const std::string& name, std::size_t columns, std::size_t rows,
+                                std::size_t rows_per_token = 1);
+  struct Table {
+    const gguf::TensorInfo* tensor;
+    std::size_t rows_per_token;
+  };
+  // Those that are no matrix as well, and so in no memory at any time.
+  std::vector<Table> tables_on_disk() const;
 
   // Says that the segments from turn `first` on are those of `experts` experts, one after the
   // other, of which a token takes `used`. Returns the number of the group. Experts whose types
@@ -164,6 +172,7 @@ class WeightLayout {
   std::vector<streaming::Segment> segments_;
   std::vector<SegmentRows> segment_rows_;  // by turn
   std::vector<streaming::ExpertGroup> expert_groups_;
+  std::vector<Table> tables_;
   std::vector<PendingVector> vectors_;
   std::map<std::string, Vector, std::less<>> scales_;  // of matrices, by their own names
   std::set<std::string, std::less<>> declared_;

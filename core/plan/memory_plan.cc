@@ -123,6 +123,7 @@ class Planner {
     plan.cache = cache_config(out, shape);
     plan.kept_columns = kept_columns(out, shape);
     plan.lines = lines_but_weights(out, shape);
+    plan.tables_on_disk = tables_on_disk(*out.layout, shape);
 
     const bool maps_files = plan.is_resident || request_.io == streaming::Io::mmap;
     plan.tape_options = plan.is_resident ? resident_tape : streamed_tape(out, maps_files);
@@ -307,6 +308,17 @@ class Planner {
     }
     lines.insert(lines.end(), request_.helper.begin(), request_.helper.end());
     return lines;
+  }
+
+  static std::vector<TableOnDisk> tables_on_disk(const model::WeightLayout& layout,
+                                                 const Shape& shape) {
+    std::vector<TableOnDisk> out;
+    for (const auto& [tensor, rows] : layout.tables_on_disk()) {
+      out.push_back({std::string(tensor->name), tensor->bytes, rows,
+                     tensor->bytes / tensor->dims[1],
+                     shape.chunk * rows * tensor->dims[0] * sizeof(float)});
+    }
+    return out;
   }
 
   // Page tables for small pages; huge pages need fewer entries. `rest_bytes` is everything but

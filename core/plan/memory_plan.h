@@ -114,8 +114,17 @@ inline constexpr std::uint64_t auto_reserve_bytes = std::uint64_t{48} << 20;
 inline constexpr std::uint64_t least_reserve_bytes = std::uint64_t{4} << 20;
 Budget find_budget(std::optional<std::uint64_t> requested_bytes);
 
+// A table that is never loaded: its rows are read as tokens need them.
+struct TableOnDisk {
+  std::string name;  // of the tensor
+  std::uint64_t bytes = 0;
+  std::uint64_t rows_per_token = 0, row_bytes = 0;
+  std::uint64_t held_bytes = 0;  // of the rows of a step, as numbers; counted with activations
+};
+
 struct MemoryPlan {
   std::vector<Line> lines;
+  std::vector<TableOnDisk> tables_on_disk;
   Budget budget;
   std::uint64_t least_budget_bytes = 0;  // with nothing pinned and the smallest chunk
   std::uint64_t helper_bytes = 0;        // of these, those of RunSettings::helper

@@ -66,7 +66,7 @@ std::optional<NgramSpec> read_ngrams(const Keys& keys, const HyperParameters& hp
 NgramRows::NgramRows(Decoder& decoder, WeightLayout& layout, const NgramSpec& spec)
     : spec_(spec),
       model_(layout.model()),
-      table_(layout.table(table_name, spec.width, layout.rows(table_name))),
+      table_(layout.table(table_name, spec.width, layout.rows(table_name), spec.heads())),
       convolution_{.channels = spec.wide(),
                    .tap_count = spec.taps,
                    .dilation = spec.tokens,
