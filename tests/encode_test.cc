@@ -114,11 +114,6 @@ bool has_one_scale(BlockType type) {
          type == BlockType::tq2_0 || type == BlockType::pq2_0 || type == BlockType::ptq1_0;
 }
 
-double bits_of(const BlockTraits& type) {
-  return 8.0 * static_cast<double>(type.bytes_per_block) /
-         static_cast<double>(type.elements_per_block);
-}
-
 struct Plain {
   BlockType type;
   std::size_t size;  // values that share a scale
@@ -347,7 +342,8 @@ TEST_CASE("only the ratios of importances matter, and what counts little keeps i
     INFO(type.name);
     const std::vector<float> values = random_row(random, false);
     std::vector<float> importance(columns);
-    for (float& one : importance) one = uniform(random);
+    // Of 24 bits behind the point, so that every product with a power of two is exact.
+    for (float& one : importance) one = std::ldexp(static_cast<float>(random() >> 40), -24);
     const std::vector<float> expected = encoded(type.type, values, importance.data());
     for (const int power : {-120, -60, 30, 110}) {
       std::vector<float> scaled = importance;
@@ -356,21 +352,25 @@ TEST_CASE("only the ratios of importances matter, and what counts little keeps i
     }
     // Columns that no input has reached, from single ones to whole blocks; and wild ratios.
     for (int round = 0; round < 20; ++round) {
+      std::array<bool, columns / 16> counts{};
       for (std::size_t at = 0; at < columns; at += 16) {
         const float all[] = {0, 0, 1, 1e-30f, 1e-45f, 1e30f, 3e38f};
         const float one = all[random() % std::size(all)];
+        counts[at / 16] = one > 1;
         for (std::size_t i = at; i < at + 16; ++i) importance[i] = one * uniform(random);
       }
       const std::vector<float> found = encoded(type.type, values, importance.data());
       for (const float value : found) REQUIRE(std::isfinite(value));
       if (has_one_scale(type.type)) continue;
+      // A column that counts little beside one that counts much is changed for its sake.
       for (std::size_t at = 0; at < columns; at += 32) {
+        if (counts[at / 16] || counts[at / 16 + 1]) continue;
         double error = 0, energy = 0;
         for (std::size_t i = at; i < at + 32; ++i) {
           error += std::pow(static_cast<double>(values[i]) - found[i], 2);
           energy += std::pow(static_cast<double>(values[i]), 2);
         }
-        CHECK(error < (bits_of(type) < 2.5 ? 0.9 : 0.5) * energy);
+        CHECK(error < 0.5 * energy);
       }
     }
   }

@@ -2,8 +2,11 @@
 // core/fetch, and by the program where it is killed.
 #include "core/fetch/fetch.h"
 
+#include <array>
 #include <csignal>
 #include <cstdlib>
+#include <map>
+#include <mutex>
 #include <random>
 
 #include "core/error.h"
@@ -296,13 +299,24 @@ TEST_CASE("from a server that fails in every way, what comes is right") {
   const std::uint64_t seed = random_seed();
   std::mt19937_64 random(seed);
   std::mutex mutex;
+  // A pull asks for one thing six times, unless bytes come: so often in a row nothing fails here.
+  // A piece of a file is known by its end, as what is left of it is asked for again.
+  std::map<std::string, int> failures;
+  constexpr int failures_max = 5;
   SmallHub hub([&](const HubRequest& request) {
     const std::lock_guard lock(mutex);
     const std::uint64_t drawn = random() % 12;
-    if (!request.is_download()) return drawn == 0 ? Fault::error_429 : Fault::none;
-    constexpr std::array faults = {Fault::cut,      Fault::slow,      Fault::wrong_range,
-                                   Fault::overlong, Fault::error_429, Fault::error_500};
-    return drawn < faults.size() ? faults[drawn] : Fault::none;
+    constexpr std::array faults = {Fault::cut,       Fault::wrong_range, Fault::overlong,
+                                   Fault::error_429, Fault::error_500,   Fault::slow};
+    Fault fault = drawn < faults.size() ? faults[drawn] : Fault::none;
+    if (!request.is_download()) fault = drawn == 0 ? Fault::error_429 : Fault::none;
+    const auto range = request.headers.find("range");
+    const std::string end =
+        range == request.headers.end() ? "" : range->second.substr(range->second.find('-'));
+    int& in_a_row = failures[request.path + end];
+    const bool is_failure = fault != Fault::none && fault != Fault::slow;
+    in_a_row = is_failure && in_a_row < failures_max ? in_a_row + 1 : 0;
+    return is_failure && in_a_row == 0 ? Fault::none : fault;
   });
   const Caches caches(hub);
   for (int i = 0; i < 40; ++i) {
