@@ -447,9 +447,14 @@ TEST_CASE("a mixture gives the same logits with places for any number of its exp
   options.threads = 2;
   options.chunk = 24;
   options.io = Io::pread;
+  // Others may take memory meanwhile, and places with it: the guard says so.
+  bool is_disturbed = false;
+  options.on_change = [&](const std::string&) { is_disturbed = true; };
+  std::uint64_t pinned_bytes = 0;
   const auto evaluate = [&](ExpertStatistics& sum) {
     std::vector<float> logits;
     const auto engine = engine::Engine::open(model, options);
+    pinned_bytes = engine->plan().tape.pinned_bytes;
     // A prompt, a few tokens together, and single ones.
     for (std::size_t done = 0, count = 20; done < tokens.size();
          done += count, count = done < 30 ? 5 : 1) {
@@ -467,7 +472,7 @@ TEST_CASE("a mixture gives the same logits with places for any number of its exp
   const std::vector<float> expected = evaluate(all);
   CHECK(all.hits == all.uses);
   CHECK(all.uses != 0);
-  std::uint64_t hits_before = 0;
+  std::uint64_t hits_before = 0, pinned_before = 0;
   bool has_seen_both = false;
   for (const std::uint64_t more_mib : {4, 7, 10, 13}) {
     options.budget_bytes =
@@ -477,13 +482,14 @@ TEST_CASE("a mixture gives the same logits with places for any number of its exp
     REQUIRE(logits.size() == expected.size());
     CHECK(std::memcmp(logits.data(), expected.data(), expected.size() * sizeof(float)) == 0);
     CHECK(some.uses == all.uses);
-    // What a sanitizer itself holds changes between runs, it seems: once in four of them there was
-    // room for hardly any place.
-    if (!test::is_sanitized) CHECK(some.hits >= hits_before);
+    // What the program itself holds comes out of the budget, and grows from engine to engine: by
+    // megabytes under a sanitizer. So a larger budget need not leave more for places.
+    if (pinned_bytes >= pinned_before && !is_disturbed) CHECK(some.hits >= hits_before);
     hits_before = some.hits;
+    pinned_before = pinned_bytes;
     has_seen_both = has_seen_both || (some.hits != 0 && some.hits != some.uses);
   }
-  CHECK(has_seen_both);
+  CHECK((has_seen_both || is_disturbed));
 }
 
 // The machine's speeds are given, so the bound is a number that can be stated.
