@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
 #include <iterator>
 #include <optional>
 #include <sstream>
@@ -12,6 +11,7 @@
 #include <vector>
 
 #include "tests/catch.h"
+#include "tests/golden_support.h"
 #include "tests/kernels_support.h"
 #include "tests/sanitized.h"
 #include "tests/temporary_folder.h"
@@ -19,64 +19,15 @@
 namespace {
 
 namespace fs = std::filesystem;
-using sluice::test::fixture;
-using sluice::test::tiers_of_models;
+using namespace sluice::test;
 
-constexpr std::size_t vocabulary = 512;
-const std::string program = sluice::test::program_path;
-const std::string tokens = "1,300,301,500,7,44,260,259,410,12,13,400,333,288,310,499,3,90,91,302";
-
-std::vector<float> read_floats(const fs::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  const std::string bytes{std::istreambuf_iterator<char>(in), {}};
-  std::vector<float> values(bytes.size() / sizeof(float));
-  std::copy_n(bytes.data(), values.size() * sizeof(float), reinterpret_cast<char*>(values.data()));
-  return values;
-}
-
-std::vector<double> softmax(const float* logits) {
-  std::vector<double> p(vocabulary);
-  double sum = 0;
-  const double max = *std::max_element(logits, logits + vocabulary);
-  for (std::size_t i = 0; i < vocabulary; ++i) sum += p[i] = std::exp(logits[i] - max);
-  for (double& x : p) x /= sum;
-  return p;
-}
-
-// KL(reference || ours) at each position.
-std::vector<double> divergence(const std::vector<float>& reference,
-                               const std::vector<std::vector<double>>& ours) {
-  std::vector<double> out;
-  for (std::size_t t = 0; t < ours.size(); ++t) {
-    const float* p = reference.data() + t * vocabulary;
-    double sum = 0, kl = 0;
-    for (std::size_t i = 0; i < vocabulary; ++i) sum += p[i];
-    for (std::size_t i = 0; i < vocabulary; ++i) {
-      if (p[i] > 0) kl += p[i] / sum * (std::log(p[i] / sum) - std::log(ours[t][i]));
-    }
-    out.push_back(kl);
-  }
-  return out;
-}
-
-double mean(std::vector<double> values) {
-  double sum = 0;
-  for (const double v : values) sum += v;
-  return sum / static_cast<double>(values.size());
-}
-
-std::vector<std::vector<double>> probabilities(const std::vector<float>& values, bool are_logits) {
-  std::vector<std::vector<double>> out;
-  for (std::size_t at = 0; at + vocabulary <= values.size(); at += vocabulary) {
-    if (are_logits) {
-      out.push_back(softmax(values.data() + at));
-    } else {
-      out.emplace_back(values.begin() + static_cast<std::ptrdiff_t>(at),
-                       values.begin() + static_cast<std::ptrdiff_t>(at + vocabulary));
-    }
-  }
-  return out;
-}
+const std::string program = program_path;
+// golden_tokens, as the command line takes them.
+const std::string tokens = [] {
+  std::string list;
+  for (const int token : golden_tokens) list += (list.empty() ? "" : ",") + std::to_string(token);
+  return list;
+}();
 
 std::vector<std::string> words(const std::string& text) {
   std::istringstream in(text);
@@ -99,22 +50,6 @@ const std::vector<std::string> mixtures = words(
 // (bailingmoe3) and 3.6 times (kimi-linear) as far from exact arithmetic as llama.cpp is. It may be
 // a close choice of an expert, which their states carry through the text; that is not shown.
 const std::vector<std::string> exact_mixtures = words("bailingmoe3 bailingmoe3-flash kimi-linear");
-
-// Writes tiny-MODEL-KIND.gguf into `folder`; false when no generator can make it here. The last
-// generator takes any name, the others only those that they know.
-bool make_tiny(const fs::path& folder, const std::string& model, const std::string& kind) {
-  const fs::path scripts = sluice::test::fixture_root().parent_path() / "oracle";
-  const fs::path made = folder / ("tiny-" + model + "-" + kind + ".gguf");
-  for (const char* script : {"tiny_moe.py", "tiny_more.py", "tiny_attention.py", "tiny_hybrid.py",
-                             "tiny_archs.py", "tiny_types.py"}) {
-    if (!fs::exists(scripts / script)) return false;
-    const std::string command = "/usr/bin/python3 '" + (scripts / script).string() + "' '" +
-                                folder.string() + "' " + model + " --seed 7 --kind " + kind +
-                                " >/dev/null 2>&1";
-    if (std::system(command.c_str()) == 0 && fs::exists(made)) return true;
-  }
-  return false;
-}
 
 std::vector<float> run_logits(const fs::path& model, const fs::path& out, const std::string& isa) {
   const std::string command = "SLUICE_ISA=" + isa + " '" + program + "' logits '" + model.string() +
@@ -157,18 +92,12 @@ std::optional<Distances> quantised_distances(const std::string& model, const std
   const std::string name = "tiny-" + model + "-" + kind;
   const auto golden = fixture("goldens/" + name + ".probs.f32");
   const auto twin = fixture("goldens/" + name + "-twin.probs.f32");
-  const sluice::test::TemporaryFolder folder;
+  const TemporaryFolder folder;
   if (!golden || !twin || !make_tiny(folder.path(), model, kind)) return std::nullopt;
   const std::vector<float> exact = read_floats(*twin);
   const std::vector<float> logits = logits_on_all_tiers(folder.path(), name);
   return Distances{divergence(exact, probabilities(logits, true)),
                    divergence(exact, probabilities(read_floats(*golden), false))};
-}
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
 }
 
 double lower_quartile(std::vector<double> values) {
@@ -198,7 +127,7 @@ TEST_CASE("F32 models have llama.cpp's probabilities, on every tier") {
   for (const std::string& model : models) {
     const std::string name = "tiny-" + model + "-f32";
     const auto golden = fixture("goldens/" + name + ".probs.f32");
-    const sluice::test::TemporaryFolder folder;
+    const TemporaryFolder folder;
     if (!golden || !make_tiny(folder.path(), model, "f32")) {
       SLUICE_SKIP("the reference model of " + model + " is absent");
     }
@@ -278,7 +207,7 @@ TEST_CASE("models with rotated ternary weights are close to exact arithmetic") {
     for (const std::string kind : {"pq2_0", "ptq1_0"}) {
       const std::string name = "tiny-" + model + "-" + kind;
       const auto twin = fixture("goldens/" + name + "-twin.probs.f32");
-      const sluice::test::TemporaryFolder folder;
+      const TemporaryFolder folder;
       if (!twin || !make_tiny(folder.path(), model, kind)) {
         SLUICE_SKIP("the reference model of " + model + " in " + kind + " is absent");
       }

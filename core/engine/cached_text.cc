@@ -25,6 +25,7 @@ void truncate_pages(kvcache::Sequence& pages, std::uint32_t length) {
 void CachedText::truncate(std::uint32_t length) {
   give_up_drafts();
   truncate_pages(pages_, length);
+  if (length < length_) state_.clear();
   length_ = std::min(length_, length);
   first_.resize(std::min<std::size_t>(first_.size(), length_));
 }
@@ -35,6 +36,7 @@ std::optional<CachedText> CachedText::fork(std::uint32_t prefix, std::uint32_t p
   if (!pages) return std::nullopt;
   CachedText made(*stepper_, std::move(*pages));
   made.length_ = prefix;
+  if (prefix == length_) made.state_ = state_;
   made.first_.assign(first_.begin(),
                      first_.begin() + std::min<std::ptrdiff_t>(std::ssize(first_), prefix));
   return made;
@@ -61,7 +63,10 @@ void CachedText::prepare(std::uint32_t end, bool wants_logits) {
 }
 
 void CachedText::appended(std::span<const Token> tokens, std::size_t drafts) {
-  if (drafts == 0) return add(tokens);
+  if (drafts == 0) {
+    keep_state(tokens.size());
+    return add(tokens);
+  }
   open_.assign(tokens.begin(), tokens.end());
   drafts_ = drafts;
 }
@@ -70,6 +75,7 @@ void CachedText::accept(std::size_t count) {
   base::check(!open_.empty() && count <= drafts_, "more drafts are accepted than there are");
   const std::size_t taken = open_.size() - drafts_ + count;
   stepper_->accept(pages_, taken);
+  keep_state(taken);
   add(std::span(open_).first(taken));
   open_.clear();
 }
@@ -78,6 +84,12 @@ void CachedText::give_up_drafts() {
   if (open_.empty()) return;
   stepper_->cache().abandon(pages_);
   open_.clear();
+}
+
+// Of the last step, which has appended so many tokens.
+void CachedText::keep_state(std::size_t tokens) {
+  const std::span<const float> state = stepper_->state_after(pages_, tokens);
+  state_.assign(state.begin(), state.end());
 }
 
 void CachedText::add(std::span<const Token> tokens) {

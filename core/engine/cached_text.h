@@ -59,10 +59,17 @@ class CachedText {
   // those before the drafts, and the first `count` drafts. What else changes the text drops them.
   void appended(std::span<const tokenizer::Token> tokens, std::size_t drafts);
   void accept(std::size_t count);
+  // The text has these tokens, the pages of which come from elsewhere.
+  void restored(std::span<const tokenizer::Token> tokens) { add(tokens); }
+
+  // With a predictor: the hidden state after the last token; empty where it is not known, since
+  // the text was cut back to this length, forked at it or restored.
+  std::span<const float> state() const { return state_; }
 
  private:
   void add(std::span<const tokenizer::Token> tokens);
   void give_up_drafts();
+  void keep_state(std::size_t tokens);
 
   Stepper* stepper_;
   kvcache::Sequence pages_;  // have fewer tokens than the text while keys are made anew
@@ -72,6 +79,7 @@ class CachedText {
   // of the pages, and how many of them are drafts.
   std::vector<tokenizer::Token> open_;
   std::size_t drafts_ = 0;
+  std::vector<float> state_;  // [embedding], or empty
 };
 
 }  // namespace sluice::engine

@@ -234,7 +234,7 @@ class ChunkedSession final : public Session {
   void step(std::span<const Token> tokens, std::size_t logits, std::size_t end) {
     before_step_();
     text_.prepare(static_cast<std::uint32_t>(end), logits != 0);
-    const StepPart part{&text_.pages(), tokens, logits};
+    const StepPart part{&text_.pages(), tokens, logits, {}, text_.state()};
     stepper_.run({&part, 1});
     text_.appended(tokens, 0);
   }
@@ -276,11 +276,9 @@ class LoadedEngine final : public Engine {
       guard_.emplace(plan(), *tape_, memory_, options.on_change);
     }
     tape_->load(options.on_load);
-    stepper_.emplace(
-        *prepared_.planned.decoder, plan(), kernels_, *team_, *tape_,
-        model::EmbeddingTable(model, model.require_tensor("token_embd.weight"),
-                              prepared_.planned.layout->rotations().of_rows("token_embd.weight")),
-        opened_->tokenizer->vocabulary_size(), suppressed_tokens());
+    stepper_.emplace(*prepared_.planned.decoder, plan(), kernels_, *team_, *tape_,
+                     embedding_table("token_embd.weight"), predictor_table(),
+                     opened_->tokenizer->vocabulary_size(), suppressed_tokens());
     stepper_->set_stop_check(options.stop_check);
     stepper_->set_watch(options.watch);
     stepper_->set_expert_watch(options.expert_watch);
@@ -331,7 +329,7 @@ class LoadedEngine final : public Engine {
     if (text.length() != 0) throw UsageError("only an empty sequence can be restored");
     if (!prompt_cache_) return 0;
     const std::uint32_t restored = prompt_cache_->restore(text.pages(), tokens);
-    text.appended(tokens.first(restored), 0);
+    text.restored(tokens.first(restored));
     return restored;
   }
 
@@ -350,8 +348,9 @@ class LoadedEngine final : public Engine {
     parts_.clear();
     for (const SequenceWork& work : works) {
       check_drafts(work);
-      parts_.push_back({&text_of(work).pages(), work.tokens,
-                        work.wants_logits ? 1 + work.drafts : 0, work.on_hidden, work.drafts});
+      CachedText& text = text_of(work);
+      parts_.push_back({&text.pages(), work.tokens, work.wants_logits ? 1 + work.drafts : 0,
+                        work.on_hidden, text.state(), work.drafts});
     }
     check_distinct();
     tell_changes();
@@ -369,6 +368,14 @@ class LoadedEngine final : public Engine {
       next += part.logits;
     }
     return results_;
+  }
+
+  void predict(Sequence& sequence, Token next, std::size_t most,
+               const ChooseGuess& choose) override {
+    if (!facts_.predicts) throw UsageError("this run has no block that predicts further tokens");
+    CachedText& text = dynamic_cast<CachedSequence&>(sequence).text();
+    tell_changes();
+    stepper_->predict(text.pages(), text.state(), next, most, choose);
   }
 
   std::vector<float> text_vector(std::span<const float> pooled) const override {
@@ -391,6 +398,17 @@ class LoadedEngine final : public Engine {
   static std::shared_ptr<Team> team_for(const EngineOptions& options) {
     if (options.helped == nullptr) return std::make_shared<Team>(choose_cpus(options));
     return dynamic_cast<const LoadedEngine&>(*options.helped).team_;
+  }
+
+  model::EmbeddingTable embedding_table(const std::string& name) const {
+    return {opened_->model, opened_->model.require_tensor(name),
+            prepared_.planned.layout->rotations().of_rows(name)};
+  }
+
+  std::optional<model::EmbeddingTable> predictor_table() const {
+    const model::Predictor* const predictor = prepared_.planned.decoder->predictor();
+    if (predictor == nullptr || predictor->table() == "token_embd.weight") return std::nullopt;
+    return embedding_table(predictor->table());
   }
 
   // How weights are copied into anonymous memory: packed, or as they are if the kernels read no
@@ -498,6 +516,7 @@ class LoadedEngine final : public Engine {
     facts_.cuts_back = plan().cuts_back();
     facts_.takes_drafts = prepared_.planned.decoder->takes_drafts() &&
                           (!facts_.has_states || plan().kept_columns != 0);
+    facts_.predicts = prepared_.planned.decoder->predictor() != nullptr;
     state_text_facts();
     facts_.weights_bytes = opened_->model.data_bytes();
     facts_.work = decode_work(prepared_.planned);

@@ -87,6 +87,7 @@ struct EngineFacts {
   // have states at all, drafts stand behind one token.
   bool takes_drafts = false;
   bool has_states = false;
+  bool predicts = false;  // whether Engine::predict() guesses
   // Whether a sequence can lose any number of its newest tokens (Sequence::truncate): not where
   // there are states or windows.
   bool cuts_back = false;
@@ -197,6 +198,9 @@ class Sequence {
   virtual bool is_long() const { return false; }
 };
 
+// Chooses the next guess by its logits [vocabulary]; nothing ends the guesses.
+using ChooseGuess = std::function<std::optional<tokenizer::Token>(std::span<const float> logits)>;
+
 using HiddenSink = std::function<void(std::size_t i, std::span<const float> hidden)>;
 
 // What a step does for one sequence.
@@ -263,6 +267,13 @@ class Engine {
   // std::system_error when weights cannot be read; and what EngineOptions::stop_check throws.
   // Nothing has changed then, and the step may be tried again.
   virtual std::span<const std::span<const float>> step(std::span<const SequenceWork> works) = 0;
+  // Guesses what comes behind `next`, the next token of the sequence, which no step has had yet, by
+  // the block of the model that predicts further tokens (EngineFacts::predicts). Calls `choose` up
+  // to `most` times, each time with the logits of what comes behind what was chosen before. Changes
+  // nothing. Throws UsageError when the sequence has no room for `most` tokens, and what step()
+  // throws.
+  virtual void predict(Sequence& /*sequence*/, tokenizer::Token /*next*/, std::size_t /*most*/,
+                       const ChooseGuess& /*choose*/) {}
   // What the model makes of the pooled hidden states of a text: EngineFacts::text_numbers numbers.
   virtual std::vector<float> text_vector(std::span<const float> pooled) const {
     return {pooled.begin(), pooled.end()};

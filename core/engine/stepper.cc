@@ -40,12 +40,14 @@ void require_room(const kvcache::Sequence& sequence, std::size_t length, std::si
 
 Stepper::Stepper(model::Decoder& decoder, const plan::MemoryPlan& plan,
                  const kernels::KernelTable& kernels, topology::ThreadTeam& team,
-                 streaming::StreamedTape& tape, model::EmbeddingTable embedding, std::size_t tokens,
+                 streaming::StreamedTape& tape, model::EmbeddingTable embedding,
+                 std::optional<model::EmbeddingTable> predictor_embedding, std::size_t tokens,
                  std::vector<Token> suppressed)
     : decoder_(decoder),
       plan_(plan),
       tape_(tape),
       embedding_(std::move(embedding)),
+      predictor_embedding_(std::move(predictor_embedding)),
       tokens_(tokens),
       short_tokens_max_(short_tokens(decoder, plan.cache.window)),
       suppressed_(std::move(suppressed)),
@@ -62,6 +64,7 @@ Stepper::Stepper(model::Decoder& decoder, const plan::MemoryPlan& plan,
           logits_.size() == plan.bytes_of("logits"),
       "an engine allocates other memory than was planned");
   columns_.reserve(plan.chunk);
+  if (decoder_.predictor() != nullptr) guess_state_.resize(decoder_.hyper_parameters().embedding);
   kept_columns_.reserve(plan.kept_columns);
 }
 
@@ -77,15 +80,20 @@ void Stepper::run(std::span<const StepPart> parts) {
   find_kept(parts);
   const auto has_sink = [](const StepPart& part) { return part.on_hidden != nullptr; };
   const float* hidden = nullptr;
+  hidden_of_.clear();
+  const bool predicts = decoder_.predictor() != nullptr;
   try {
     for (const StepPart& part : parts) {
       cache_.prepare(*part.sequence, static_cast<std::uint32_t>(part.tokens.size()));
     }
     decoder_.run_layers(compute_, {columns_, cache_, column(0), kept_columns_});
-    if (std::ranges::any_of(parts, has_sink)) {
+    if (predicts) {
+      hidden = hidden_ = decoder_.keep_hidden(compute_, column(0), columns_.size());
+      store_predicted(parts);
+    } else if (std::ranges::any_of(parts, has_sink)) {
       hidden = decoder_.run_output_norm(compute_, column(0), columns_.size());
     }
-    if (wanted != 0) run_head(parts, wanted);
+    if (wanted != 0) run_head(parts, wanted, predicts ? hidden : nullptr);
   } catch (...) {
     for (const StepPart& part : parts) cache_.abandon(*part.sequence);
     throw;
@@ -98,6 +106,65 @@ void Stepper::run(std::span<const StepPart> parts) {
     cache_.advance(*part.sequence, static_cast<std::uint32_t>(part.tokens.size()));
   }
   if (hidden != nullptr) tell_hidden(parts, hidden);
+  std::size_t first = 0;
+  for (const StepPart& part : parts) {
+    if (predicts) hidden_of_.push_back({part.sequence, first, part.tokens.size()});
+    first += part.tokens.size();
+  }
+}
+
+// Embeds the tokens again, for the predictor, in the place of what the layers have made of them.
+void Stepper::store_predicted(std::span<const StepPart> parts) {
+  model::EmbeddingTable& table = predictor_embedding_ ? *predictor_embedding_ : embedding_;
+  for (std::size_t c = 0; c < columns_.size(); ++c) {
+    table.row(static_cast<std::size_t>(columns_[c].token), column(c));
+  }
+  decoder_.store_predicted(
+      compute_, {columns_, cache_, column(0)}, [&](std::size_t c) -> const float* {
+        const auto part = std::ranges::find(parts, columns_[c].sequence, &StepPart::sequence);
+        return part == parts.end() || part->state.empty() ? nullptr : part->state.data();
+      });
+}
+
+std::span<const float> Stepper::state_after(const kvcache::Sequence& sequence,
+                                            std::size_t count) const {
+  const auto part = std::ranges::find(hidden_of_, &sequence, &Kept::sequence);
+  if (part == hidden_of_.end() || count == 0) return {};
+  base::check(count <= part->count, "a step has fewer hidden states of a sequence");
+  const std::size_t embedding = decoder_.hyper_parameters().embedding;
+  return {hidden_ + (part->first + count - 1) * embedding, embedding};
+}
+
+void Stepper::predict(kvcache::Sequence& sequence, std::span<const float> state, Token next,
+                      std::size_t most, const ChooseGuess& choose) {
+  base::check(decoder_.predictor() != nullptr, "a model predicts that has nothing to predict with");
+  require_room(sequence, sequence.length(), most);
+  tape_.expect_step_end(std::numeric_limits<std::size_t>::max());
+  model::EmbeddingTable& table = predictor_embedding_ ? *predictor_embedding_ : embedding_;
+  const struct Abandon {  // nothing of the guesses stays
+    kvcache::KvCache& cache;
+    kvcache::Sequence& sequence;
+    ~Abandon() { cache.abandon(sequence); }
+  } abandon{cache_, sequence};
+  cache_.prepare(sequence, static_cast<std::uint32_t>(most));
+  float* const x = column(0);
+  const float* before = state.empty() ? nullptr : state.data();
+  for (std::size_t i = 0; i < most; ++i) {
+    require_token(next);
+    if (before == x) {
+      std::copy_n(x, guess_state_.size(), guess_state_.begin());
+      before = guess_state_.data();
+    }
+    table.row(static_cast<std::size_t>(next), x);
+    columns_.assign(1, {&sequence, sequence.length() + static_cast<std::uint32_t>(i), next});
+    const std::span<float> logits = row_of_logits(0);
+    decoder_.predict(compute_, {columns_, cache_, x}, before, logits.data());
+    mask(logits);
+    const std::optional<Token> guess = choose(logits);
+    if (!guess) return;
+    next = *guess;
+    before = x;
+  }
 }
 
 // Where no layer has a state, nothing needs to be kept.
@@ -143,8 +210,13 @@ void Stepper::tell_hidden(std::span<const StepPart> parts, const float* hidden) 
   }
 }
 
-void Stepper::check(std::span<const StepPart> parts) const {
+void Stepper::require_token(Token token) const {
   const std::uint32_t vocabulary = decoder_.hyper_parameters().vocabulary;
+  if (token >= 0 && static_cast<std::uint32_t>(token) < vocabulary) return;
+  throw UsageError(fmt::format("token {} is not in the vocabulary of {}", token, vocabulary));
+}
+
+void Stepper::check(std::span<const StepPart> parts) const {
   const bool is_encoder = decoder_.hyper_parameters().is_encoder;
   std::size_t columns = 0, wanted = 0;
   for (const StepPart& part : parts) {
@@ -154,10 +226,7 @@ void Stepper::check(std::span<const StepPart> parts) const {
     }
     if (part.tokens.empty()) throw UsageError("there is no token to evaluate");
     require_room(*part.sequence, part.sequence->length(), part.tokens.size());
-    for (const Token token : part.tokens) {
-      if (token >= 0 && static_cast<std::uint32_t>(token) < vocabulary) continue;
-      throw UsageError(fmt::format("token {} is not in the vocabulary of {}", token, vocabulary));
-    }
+    for (const Token token : part.tokens) require_token(token);
     columns += part.tokens.size();
     wanted += part.logits;
   }
@@ -179,23 +248,31 @@ void Stepper::embed(std::span<const StepPart> parts) {
   }
 }
 
-// Moves the columns that need logits to the front, so that the head computes only those.
-void Stepper::run_head(std::span<const StepPart> parts, std::size_t count) {
+// Moves the columns that need logits to the front, so that the head computes only those. `hidden`:
+// where they are after the output norm; null: they are not.
+void Stepper::run_head(std::span<const StepPart> parts, std::size_t count, const float* hidden) {
   const std::size_t embedding = decoder_.hyper_parameters().embedding;
   std::size_t to = 0, end = 0;
   for (const StepPart& part : parts) {
     end += part.tokens.size();
     for (std::size_t c = end - part.logits; c < end; ++c, ++to) {
-      if (c != to) std::memcpy(column(to), column(c), embedding * sizeof(float));
+      const float* const from = hidden != nullptr ? hidden + c * embedding : column(c);
+      if (from != column(to)) std::memcpy(column(to), from, embedding * sizeof(float));
     }
   }
-  decoder_.run_head(compute_, column(0), count, row_of_logits(0).data());
-  constexpr float never = -std::numeric_limits<float>::infinity();
-  for (std::size_t i = 0; i < count; ++i) {
-    const std::span<float> row = row_of_logits(i);
-    std::ranges::fill(row.subspan(tokens_), never);  // rows without a token
-    for (const Token token : suppressed_) row[static_cast<std::size_t>(token)] = never;
+  if (hidden != nullptr) {
+    decoder_.run_head_on_hidden(compute_, column(0), count, row_of_logits(0).data());
+  } else {
+    decoder_.run_head(compute_, column(0), count, row_of_logits(0).data());
   }
+  for (std::size_t i = 0; i < count; ++i) mask(row_of_logits(i));
+}
+
+// Rows without a token, and tokens that must not be generated, are never chosen.
+void Stepper::mask(std::span<float> logits) const {
+  constexpr float never = -std::numeric_limits<float>::infinity();
+  std::ranges::fill(logits.subspan(tokens_), never);
+  for (const Token token : suppressed_) logits[static_cast<std::size_t>(token)] = never;
 }
 
 std::span<const float> Stepper::logits(std::size_t i, std::size_t count) const {

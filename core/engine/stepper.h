@@ -6,11 +6,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "core/engine/engine.h"
 #include "core/model/compute.h"
 #include "core/model/decoder.h"
 #include "core/model/weights.h"
@@ -28,6 +30,8 @@ struct StepPart {
   std::size_t logits;                        // how many of the last tokens get logits
   // Called with the hidden state after the output norm of each token; empty: not wanted.
   std::function<void(std::size_t i, std::span<const float> hidden)> on_hidden = {};
+  // With a predictor: the hidden state after the token before these; empty: not known.
+  std::span<const float> state = {};
   // How many of the last tokens are drafts. If there are any, the keys and values of all tokens are
   // written, but the sequence does not grow.
   std::size_t drafts = 0;
@@ -38,12 +42,14 @@ void require_room(const kvcache::Sequence& sequence, std::size_t length, std::si
 
 class Stepper {
  public:
-  // Owns only the embedding table. `tokens` is the size of the tokenizer's vocabulary; the model
+  // Owns only the embedding tables; that of the predictor is needed where it has one of its own.
+  // `tokens` is the size of the tokenizer's vocabulary; the model
   // may have more rows (padding), never fewer. The logits of the tokens in `suppressed`, each below
   // `tokens`, are always minus infinity.
   Stepper(model::Decoder& decoder, const plan::MemoryPlan& plan,
           const kernels::KernelTable& kernels, topology::ThreadTeam& team,
-          streaming::StreamedTape& tape, model::EmbeddingTable embedding, std::size_t tokens,
+          streaming::StreamedTape& tape, model::EmbeddingTable embedding,
+          std::optional<model::EmbeddingTable> predictor_embedding, std::size_t tokens,
           std::vector<tokenizer::Token> suppressed);
 
   std::size_t columns_max() const { return plan_.chunk; }  // most tokens of a step
@@ -70,15 +76,29 @@ class Stepper {
   // tokens. Changes no other sequence.
   void accept(kvcache::Sequence& sequence, std::size_t count);
 
+  // The hidden state after the first `count` tokens of the part of a sequence in the last step.
+  // Empty without a predictor, and if the step had no such part. Valid until the next step.
+  std::span<const float> state_after(const kvcache::Sequence& sequence, std::size_t count) const;
+
+  // With a predictor: guesses what comes behind `next`, which is the next token of the sequence and
+  // follows the hidden state `state` (empty: not known). Calls `choose` with the logits of up to
+  // `most` guesses, each of which follows from those before it. Changes no sequence. Throws what
+  // run() throws.
+  void predict(kvcache::Sequence& sequence, std::span<const float> state, tokenizer::Token next,
+               std::size_t most, const ChooseGuess& choose);
+
   // `count` logits of the last step from the i-th on, in the order of parts and tokens:
   // [count][vocabulary], valid until the next step.
   std::span<const float> logits(std::size_t i, std::size_t count = 1) const;
 
  private:
   void check(std::span<const StepPart> parts) const;
+  void require_token(tokenizer::Token token) const;
   void embed(std::span<const StepPart> parts);
+  void store_predicted(std::span<const StepPart> parts);
+  void mask(std::span<float> logits) const;
   void find_kept(std::span<const StepPart> parts);
-  void run_head(std::span<const StepPart> parts, std::size_t count);
+  void run_head(std::span<const StepPart> parts, std::size_t count, const float* hidden);
   void tell_hidden(std::span<const StepPart> parts, const float* hidden) const;
   float* column(std::size_t c) const;
   std::span<float> row_of_logits(std::size_t i) const;
@@ -87,6 +107,7 @@ class Stepper {
   const plan::MemoryPlan& plan_;
   streaming::StreamedTape& tape_;
   model::EmbeddingTable embedding_;
+  std::optional<model::EmbeddingTable> predictor_embedding_;
   std::size_t tokens_;
   std::uint32_t short_tokens_max_;
   std::vector<tokenizer::Token> suppressed_;
@@ -95,13 +116,17 @@ class Stepper {
   topology::AlignedBytes x_;       // [chunk][embedding]
   topology::AlignedBytes logits_;  // [logits_columns][vocabulary]
   std::vector<model::Column> columns_;
-  // Of the last step: the columns of parts with drafts, and which of them are those of a sequence.
+  // Of the last step: columns, and which of them are those of a sequence; the columns of parts with
+  // drafts.
   struct Kept {
     const kvcache::Sequence* sequence;
     std::size_t first, count;
   };
   std::vector<std::size_t> kept_columns_;
   std::vector<Kept> kept_;
+  const float* hidden_ = nullptr;   // of the last step, [columns][embedding], with a predictor
+  std::vector<Kept> hidden_of_;     // of its parts
+  std::vector<float> guess_state_;  // [embedding], of the guess before
 };
 
 }  // namespace sluice::engine

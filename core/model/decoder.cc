@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <fmt/format.h>
 #include <utility>
 
 namespace sluice::model {
@@ -20,9 +21,21 @@ std::size_t Decoder::add_cache_layer(const kvcache::LayerShape& shape) {
   return cache_layers_.size() - 1;
 }
 
+void Decoder::begin_predictor() {
+  predictor_begin_ = residuals_.size();
+  predictor_turn_ = layout_.segments().size();
+  predictor_.emplace(hp_, layout_);
+}
+
 void Decoder::finish() {
   read_embedding_tensors();
   if (options_.final_norm != nullptr) output_norm_ = read_norm(layout_, hp_, options_.final_norm);
+  if (hp_.predictors != 0 && !predictor_) {
+    throw ModelError(fmt::format(
+        "{}: sluice does not compute the block that predicts further tokens of architecture {}",
+        layout_.model().metadata().source(), hp_.architecture));
+  }
+  if (predictor_) predictor_->declare_head(output_norm_);
   if (has_head()) {
     // Models with a tied head use the token embedding for both.
     head_ = layout_.matrix(layout_.has("output.weight") ? "output.weight" : "token_embd.weight",
@@ -30,7 +43,7 @@ void Decoder::finish() {
     head_bias_ = layout_.optional_vector("output.bias", {hp_.vocabulary});
   }
   text_head_ = TextHead(layout_, hp_, options_.text_head);
-  layout_.check_all_declared(hp_.layers, hp_.predicting);
+  layout_.check_all_declared(hp_.blocks(), hp_.predicting - hp_.predictors);
 }
 
 void Decoder::read_embedding_tensors() {
@@ -74,6 +87,7 @@ bool Decoder::takes_drafts() const {
 
 std::size_t Decoder::size_max() const {
   std::size_t most = prologue_ ? prologue_->size_max() : hp_.embedding;
+  if (predictor_) most = std::max(most, predictor_->size_max());
   for_each_block([&](const Block& block) { most = std::max(most, block.size_max()); });
   return most;
 }
@@ -86,6 +100,7 @@ Decoder::Buffers Decoder::place(Arena& arena, const BufferShape& shape) const {
   if (has_pairs) out.beside = arena.floats(shape.columns * hp_.embedding);
   const bool keeps = std::ranges::any_of(residuals_, &Residual::keeps_input);
   if (keeps) out.kept = arena.floats(shape.columns * hp_.embedding);
+  if (predictor_) out.hidden = arena.floats(shape.columns * hp_.embedding);
   return out;
 }
 
@@ -97,11 +112,13 @@ std::size_t Decoder::buffer_bytes(const BufferShape& shape) const {
   for_each_block(
       [&](const Block& block) { lasting.floats(shape.kept_columns * block.fed_floats()); });
   std::size_t most = 0;
-  for_each_block([&](const Block& block) {
+  const auto measure = [&](const auto& block) {
     Arena own;
     block.measure(own, shape);
     most = std::max(most, own.bytes());
-  });
+  };
+  for_each_block(measure);
+  if (predictor_) measure(*predictor_);
   return lasting.bytes() + most;
 }
 
@@ -115,10 +132,12 @@ void Decoder::allocate(const BufferShape& shape) {
   for_each_block([&](Block& block) {
     block.keep_in(lasting.floats(shape.kept_columns * block.fed_floats()));
   });
-  for_each_block([&](Block& block) {
+  const auto bind = [&](auto& block) {
     Arena own(memory.subspan(lasting.bytes()));
     block.bind(own, shape);
-  });
+  };
+  for_each_block(bind);
+  if (predictor_) bind(*predictor_);
   stretches_.reserve(shape.columns);
 }
 
@@ -142,7 +161,7 @@ void Decoder::run_layers(Compute& compute, const Step& step) {
   if (!embedding_norm_.empty()) embed(compute, step);
   Pass pass{compute, step.cache, step.columns, stretches_, step.kept, buffers_.kept};
   if (prologue_) prologue_->run(pass, step.x, nullptr);
-  for (const Residual& residual : residuals_) run(pass, residual, step.x);
+  for (const Residual& residual : layers()) run(pass, residual, step.x);
 }
 
 // Adds to the embedded tokens what they are besides, and normalises the sum.
@@ -248,8 +267,18 @@ const float* Decoder::run_output_norm(Compute& compute, const float* x, std::siz
 
 void Decoder::run_head(Compute& compute, float* x, std::size_t columns, float* logits) {
   if (!output_norm_.empty()) normalise(compute, x, columns, output_norm_, x);
-  compute.multiply(x, hp_.embedding, hp_.embedding, columns,
-                   std::array{Product{&head_, logits, hp_.vocabulary, head_bias_}});
+  run_head_on_hidden(compute, x, columns, logits);
+}
+
+void Decoder::run_head_on_hidden(Compute& compute, const float* hidden, std::size_t columns,
+                                 float* logits) const {
+  multiply_head(compute, head_, head_bias_, hidden, columns, logits);
+}
+
+void Decoder::multiply_head(Compute& compute, const Matrix& head, Vector bias, const float* hidden,
+                            std::size_t columns, float* logits) const {
+  compute.multiply(hidden, hp_.embedding, hp_.embedding, columns,
+                   std::array{Product{&head, logits, hp_.vocabulary, bias}});
   if (options_.logit_scale == 1 && options_.logit_softcap == 0) return;
   for_each_row(compute, columns, hp_.vocabulary, [&](std::size_t at, std::size_t n) {
     if (options_.logit_scale != 1) compute.ops().scale(logits + at, n, options_.logit_scale);
@@ -257,6 +286,37 @@ void Decoder::run_head(Compute& compute, float* x, std::size_t columns, float* l
       compute.ops().softcap(logits + at, n, options_.logit_softcap);
     }
   });
+}
+
+const float* Decoder::keep_hidden(Compute& compute, const float* x, std::size_t columns) {
+  normalise(compute, x, columns, output_norm_, buffers_.hidden);
+  return buffers_.hidden;
+}
+
+void Decoder::store_predicted(Compute& compute, const Step& step,
+                              const Predictor::StateBefore& state_before) {
+  const std::size_t columns = step.columns.size(), e = hp_.embedding;
+  std::vector<bool> begins(columns);
+  for (const Stretch& stretch : stretches_) begins[stretch.first] = true;
+  predictor_->combine(compute, step.x, columns, [&](std::size_t c) -> const float* {
+    return begins[c] ? state_before(c) : buffers_.hidden + (c - 1) * e;
+  });
+  Pass pass{compute, step.cache, step.columns, stretches_, {}, buffers_.kept};
+  const Residual& first = predicting_layer().front();
+  normalise(compute, step.x, columns, first.norm, buffers_.normed);
+  first.block->store(pass, buffers_.normed);
+}
+
+void Decoder::predict(Compute& compute, const Step& step, const float* state, float* logits) {
+  find_stretches(step.columns);
+  for (RotaryTable& rope : ropes_) rope.fill(step.columns, step.cache);
+  predictor_->combine(compute, step.x, 1, [&](std::size_t) { return state; });
+  Pass pass{compute, step.cache, step.columns, stretches_, {}, buffers_.kept};
+  for (const Residual& residual : predicting_layer()) run(pass, residual, step.x);
+  normalise(compute, step.x, 1, predictor_->norm(), step.x);
+  const Matrix* const own = predictor_->head();
+  multiply_head(compute, own != nullptr ? *own : head_, own != nullptr ? Vector{} : head_bias_,
+                step.x, 1, logits);
 }
 
 }  // namespace sluice::model

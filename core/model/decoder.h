@@ -12,7 +12,9 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -20,6 +22,7 @@
 #include "core/model/blocks/block.h"
 #include "core/model/hyper_parameters.h"
 #include "core/model/norm.h"
+#include "core/model/predictor.h"
 #include "core/model/rotary_table.h"
 #include "core/model/step.h"
 #include "core/model/text_head.h"
@@ -61,7 +64,7 @@ class Decoder {
  public:
   Decoder(const HyperParameters& hp, WeightLayout& layout, const DecoderOptions& options = {});
 
-  // The next five members are for pages, while they make the decoder.
+  // The next six members are for pages, while they make the decoder.
   //
   // Adds a rotation that blocks can share. The pointer stays valid as long as the decoder.
   const RotaryTable* add_rope(const RotarySpec& spec);
@@ -72,6 +75,9 @@ class Decoder {
   void set_prologue(std::unique_ptr<Block> prologue) { prologue_ = std::move(prologue); }
   // Appends the next sublayer of the model.
   void add(Residual residual) { residuals_.push_back(std::move(residual)); }
+  // Begins the block that predicts further tokens, for HyperParameters::predictors: what is added
+  // from here on is its layer. The first of it is what writes keys and values.
+  void begin_predictor();
   // Declares the head and checks that every tensor of the file was declared. Throws ModelError.
   void finish();
 
@@ -125,12 +131,36 @@ class Decoder {
 
   // Writes the logits [columns][vocabulary] of the columns of x. Overwrites x.
   void run_head(Compute& compute, float* x, std::size_t columns, float* logits);
+  // The same of hidden states after the output norm, which stay as they are.
+  void run_head_on_hidden(Compute& compute, const float* hidden, std::size_t columns,
+                          float* logits) const;
+
+  // Null: there is none, or it is not wanted. What follows is for decoders that have one.
+  const Predictor* predictor() const { return predictor_ ? &*predictor_ : nullptr; }
+  // The turn at which its weights begin; they end with those of the head.
+  std::size_t predictor_turn() const { return predictor_turn_; }
+
+  // The hidden states [columns][E] of the columns of x after the output norm. Valid until the next
+  // call, also after all that is below.
+  const float* keep_hidden(Compute& compute, const float* x, std::size_t columns);
+
+  // After run_layers() and keep_hidden(): writes the predictor's keys and values of all columns.
+  // Step::x has their embeddings (Predictor::table), and is overwritten. `state_before` gives the
+  // state before the first column of a stretch; null: not known.
+  void store_predicted(Compute& compute, const Step& step,
+                       const Predictor::StateBefore& state_before);
+
+  // Guesses what comes behind the only column of a step. Step::x has its embedding (Predictor::
+  // table); out: its y, the state of the next guess. `state` is the state before it, or null.
+  // Writes keys and values of the predictor, and logits [vocabulary].
+  void predict(Compute& compute, const Step& step, const float* state, float* logits);
 
  private:
   struct Buffers {
     float* normed = nullptr;  // [columns][E], also the output of the blocks
     float* beside = nullptr;  // [columns][E], where a residual has two blocks
     float* kept = nullptr;    // [columns][E], where a residual keeps its input
+    float* hidden = nullptr;  // [columns][E], with a predictor
   };
 
   template <typename F>
@@ -138,8 +168,17 @@ class Decoder {
   Buffers place(Arena& arena, const BufferShape& shape) const;
   void embed(Compute& compute, const Step& step) const;
   void read_embedding_tensors();
+  void multiply_head(Compute& compute, const Matrix& head, Vector bias, const float* hidden,
+                     std::size_t columns, float* logits) const;
   void find_stretches(std::span<const Column> columns);
   void run(Pass& pass, const Residual& residual, float* x);
+  // The residuals of the layers, and those of the predictor.
+  std::span<const Residual> layers() const {
+    return std::span(residuals_).first(predictor_ ? predictor_begin_ : residuals_.size());
+  }
+  std::span<const Residual> predicting_layer() const {
+    return std::span(residuals_).subspan(layers().size());
+  }
   void add_to_stream(Pass& pass, const Residual& residual, float* delta, float* x);
   void normalise(Compute& compute, const float* x, std::size_t columns, const Norm& norm,
                  float* out) const;
@@ -152,7 +191,10 @@ class Decoder {
   std::deque<RotaryTable> ropes_;  // never moved: blocks point at them
   std::vector<kvcache::LayerShape> cache_layers_;
   std::unique_ptr<Block> prologue_;  // null in most models
-  std::vector<Residual> residuals_;
+  std::vector<Residual> residuals_;  // those of the predictor last
+  std::optional<Predictor> predictor_;
+  std::size_t predictor_begin_ = 0;  // of the residuals, where there is one
+  std::size_t predictor_turn_ = 0;
   Vector token_type_, positions_;  // [E], [context][E]; empty in most models
   Norm embedding_norm_;
   TextHead text_head_;

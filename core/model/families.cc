@@ -147,8 +147,9 @@ std::span<const Family> families() {
   return known;
 }
 
-std::unique_ptr<Decoder> make_decoder(const gguf::Model& model, WeightLayout& layout) {
-  const Keys keys(model);
+std::unique_ptr<Decoder> make_decoder(const gguf::Model& model, WeightLayout& layout,
+                                      bool predicts) {
+  const Keys keys(model, predicts);
   for (const Family& family : known) {
     if (family.architecture != keys.architecture()) continue;
     std::unique_ptr<Decoder> decoder = family.make(keys, layout);

@@ -14,9 +14,11 @@
 
 namespace sluice::model {
 
-// Makes the decoder of the architecture that general.architecture names. Throws ModelError when it
-// is not supported, or when a tensor is missing, wrong or unknown.
-std::unique_ptr<Decoder> make_decoder(const gguf::Model& model, WeightLayout& layout);
+// Makes the decoder of the architecture that general.architecture names, with the block that
+// predicts further tokens if it `predicts` (core/model/predictor.h). Throws ModelError when that is
+// not supported, or when a tensor is missing, wrong or unknown.
+std::unique_ptr<Decoder> make_decoder(const gguf::Model& model, WeightLayout& layout,
+                                      bool predicts = false);
 
 struct Family {
   std::string_view architecture;  // general.architecture

@@ -17,14 +17,14 @@ std::function<ActivationNumbers(std::size_t layer, bool is_routed)> swiglu_limit
 
 FeedForwards::FeedForwards(const Keys& keys, const HyperParameters& hp,
                            const FeedForwardsSpec& spec)
-    : embedding_(hp.embedding), spec_(spec), first_mixture_(hp.layers) {
+    : embedding_(hp.embedding), spec_(spec), first_mixture_(hp.blocks()) {
   const auto number = [&](const char* name) { return keys.whole_or(name, 0); };
   if (number("expert_count") == 0) {
-    width_ = keys.per_layer("feed_forward_length", hp.layers);
+    width_ = keys.per_layer("feed_forward_length", hp.blocks());
     return;
   }
   first_mixture_ = number("leading_dense_block_count");
-  width_ = keys.per_layer("feed_forward_length", hp.layers, 0);
+  width_ = keys.per_layer("feed_forward_length", hp.blocks(), 0);
   experts_ = read_experts(keys, embedding_, spec_.router);
   experts_.activation = spec_.activation;
   experts_.routes_kept = spec_.routes_kept;

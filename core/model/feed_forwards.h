@@ -41,6 +41,11 @@ class FeedForwards {
   // The width of a layer's dense network; 0 where it has none.
   std::uint32_t width(std::size_t layer) const { return width_[layer]; }
 
+  // Whether the file has the feed-forward part of a layer, whose tensors these are.
+  static bool has(const LayerTensors& tensors) {
+    return tensors.has("ffn_down.weight") || tensors.has("ffn_gate_inp.weight");
+  }
+
   // The residual of layer `layer`, with `norm` before it. Declares its tensors; throws ModelError.
   Residual residual(const LayerTensors& tensors, std::size_t layer, const Norm& norm) const;
 

@@ -55,6 +55,12 @@ void read_layers(const Keys& keys, HyperParameters& hp) {
   }
   hp.layers = blocks - hp.predicting;
   if (hp.predicting != 0) check_predicting_blocks(keys, hp.layers);
+  if (!keys.predicts()) return;
+  if (hp.predicting == 0) {
+    throw ModelError(fmt::format("{}: this file has no block that predicts further tokens (MTP)",
+                                 keys.model().metadata().source()));
+  }
+  hp.predictors = 1;
 }
 
 std::uint32_t read_vocabulary(const Keys& keys, std::uint32_t embedding) {
@@ -97,14 +103,14 @@ HyperParameters read_hyper_parameters(const Keys& keys, const ModelKind& kind) {
 }
 
 std::vector<Heads> read_heads(const Keys& keys, const HyperParameters& hp) {
-  const auto query = keys.per_layer("attention.head_count", hp.layers);
+  const auto query = keys.per_layer("attention.head_count", hp.blocks());
   const auto kv = keys.contains("attention.head_count_kv")
-                      ? keys.per_layer("attention.head_count_kv", hp.layers)
+                      ? keys.per_layer("attention.head_count_kv", hp.blocks())
                       : query;
   const auto key_dim = keys.find_count("attention.key_length");
   const auto value_dim = keys.find_count("attention.value_length");
   std::vector<Heads> out;
-  for (std::size_t i = 0; i < hp.layers; ++i) {
+  for (std::size_t i = 0; i < hp.blocks(); ++i) {
     if (query[i] == 0 || kv[i] == 0) {
       const std::string output = fmt::format("blk.{}.attn_output.weight", i);
       if (keys.model().find_tensor(output) != nullptr) {

@@ -17,6 +17,7 @@ struct HyperParameters {
   std::string architecture;      // general.architecture
   std::uint32_t layers = 0;      // without the blocks behind them
   std::uint32_t predicting = 0;  // blocks that predict further tokens (MTP)
+  std::uint32_t predictors = 0;  // of these, those that are used, behind the layers: 0 or 1
   std::uint32_t embedding = 0;   // E, width of the residual stream
   std::uint32_t context = 0;     // positions the model was trained for
   std::uint32_t vocabulary = 0;  // V, rows of token_embd
@@ -25,6 +26,9 @@ struct HyperParameters {
   // Tokens see the whole text, also what comes after them. Such a model makes vectors of texts and
   // writes none; it has no cache, and computes a text in one step.
   bool is_encoder = false;
+
+  // The layers, and the predictor.
+  std::uint32_t blocks() const { return layers + predictors; }
 };
 
 // What the keys of an architecture do not say.
@@ -48,7 +52,7 @@ struct Heads {
   std::uint32_t value_dim = 0;  // of a value head
 };
 
-// Reads "attention.head_count" and the related keys, for each layer.
+// Reads "attention.head_count" and the related keys, for each layer and the predictor.
 std::vector<Heads> read_heads(const Keys& keys, const HyperParameters& hp);
 
 // The heads of the first layer that has attention, for models whose attention layers are all alike.

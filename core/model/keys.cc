@@ -8,11 +8,12 @@
 
 namespace sluice::model {
 
-Keys::Keys(const gguf::Model& model)
+Keys::Keys(const gguf::Model& model, bool predicts)
     : model_(model),
       metadata_(model.metadata()),
       architecture_(metadata_.require_string("general.architecture")),
-      prefix_(architecture_ + ".") {}
+      prefix_(architecture_ + "."),
+      predicts_(predicts) {}
 
 std::string Keys::read(const std::string& name) const {
   return *read_.insert(prefix_ + name).first;

@@ -25,10 +25,12 @@ inline constexpr std::uint32_t context_max = 1u << 28;
 
 class Keys {
  public:
-  explicit Keys(const gguf::Model& model);
+  // `predicts`: the block that predicts further tokens is wanted too (core/model/predictor.h).
+  explicit Keys(const gguf::Model& model, bool predicts = false);
 
   const gguf::Model& model() const { return model_; }
   const std::string& architecture() const { return architecture_; }
+  bool predicts() const { return predicts_; }
 
   // A whole number from 1 to `max`. Where a count is optional, converters write 0 for "not said":
   // the last two take it as if the key were absent.
@@ -91,6 +93,7 @@ class Keys {
   const gguf::Metadata& metadata_;
   std::string architecture_;
   std::string prefix_;
+  bool predicts_;
   mutable std::set<std::string, std::less<>> read_;
 };
 

@@ -43,23 +43,37 @@ std::unique_ptr<Decoder> Transformer::make() {
       window != 0 && window_rope ? decoder->add_rope(*window_rope) : full_table;
   if (only_windows_rotate && window != 0) full_table = nullptr;
   for (std::uint32_t i = 0; i < hp.layers; ++i) {
-    const LayerTensors tensors(layout, i);
-    AttentionSpec spec = attention;
-    spec.heads = heads[i];
-    spec.window = slides[i] ? window : 0;
-    spec.rope = slides[i] ? window_table : full_table;
-    if (change_layer) change_layer(i, spec);
-    Residual mixing = mixer(*decoder, tensors, i, spec);
-    Residual feeding = feed_forward(parts, tensors, i);
-    if (is_parallel) {
-      mixing.beside = std::exchange(mixing.block, std::move(feeding.block));
-      decoder->add(std::move(mixing));
-    } else {
-      decoder->add(std::move(mixing));
-      decoder->add(std::move(feeding));
-    }
+    add_layer(*decoder, parts, i, slides[i] ? window_table : full_table, slides[i]);
+  }
+  if (can_predict && hp.predictors != 0) {
+    decoder->begin_predictor();
+    add_layer(*decoder, parts, hp.layers, full_table, false);
   }
   return decoder;
+}
+
+void Transformer::add_layer(Decoder& decoder, const FeedForwards& parts, std::uint32_t layer,
+                            const RotaryTable* rope_table, bool is_sliding) const {
+  const LayerTensors tensors(layout, layer);
+  AttentionSpec spec = attention;
+  spec.heads = heads[layer];
+  spec.window = is_sliding ? window : 0;
+  spec.rope = rope_table;
+  if (change_layer) change_layer(layer, spec);
+  Residual mixing = mixer(decoder, tensors, layer, spec);
+  // Some predictors came without a feed-forward part.
+  if (layer == hp.layers && !parts.has(tensors)) {
+    tensors.leave_aside(norms.feed_forward);
+    return decoder.add(std::move(mixing));
+  }
+  Residual feeding = feed_forward(parts, tensors, layer);
+  if (is_parallel) {
+    mixing.beside = std::exchange(mixing.block, std::move(feeding.block));
+    decoder.add(std::move(mixing));
+  } else {
+    decoder.add(std::move(mixing));
+    decoder.add(std::move(feeding));
+  }
 }
 
 Residual Transformer::mixer(Decoder& decoder, const LayerTensors& tensors, std::uint32_t layer,

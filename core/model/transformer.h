@@ -106,10 +106,16 @@ struct Transformer {
   // Layers with a window rotate by `base` and are not stretched.
   void rotate_windows(float base);
 
+  // Whether the block that predicts further tokens is like a layer with attention over all tokens;
+  // `make_mixer` and `change_layer` get its number, hp.layers, too.
+  bool can_predict = false;
+
   // Declares all tensors. Throws ModelError.
   std::unique_ptr<Decoder> make();
 
  private:
+  void add_layer(Decoder& decoder, const FeedForwards& parts, std::uint32_t layer,
+                 const RotaryTable* rope_table, bool is_sliding) const;
   Residual mixer(Decoder& decoder, const LayerTensors& tensors, std::uint32_t layer,
                  const AttentionSpec& spec) const;
   Residual feed_forward(const FeedForwards& parts, const LayerTensors& tensors,

@@ -203,6 +203,7 @@ class LayerTensors {
     return layout_.optional_vector(prefix_ + name, dims);
   }
   void leave_aside(const std::string& name) const { layout_.leave_aside(prefix_ + name); }
+  std::string name(const std::string& tensor) const { return prefix_ + tensor; }  // in the file
   std::size_t next_turn() const { return layout_.segments().size(); }
   std::optional<std::size_t> group_experts(std::size_t first, std::size_t experts,
                                            std::size_t used) const {

@@ -83,7 +83,7 @@ class Planner {
     PlannedModel out;
     out.layout = std::make_unique<model::WeightLayout>(
         model_, resident ? resident_slice_bytes : streamed_slice_bytes);
-    out.decoder = model::make_decoder(model_, *out.layout);
+    out.decoder = model::make_decoder(model_, *out.layout, request_.predicts);
     is_encoder_ = hp(out).is_encoder;
     if (is_encoder_) check_encoder(hp(out));
     MemoryPlan& plan = out.plan;
@@ -372,7 +372,7 @@ class Planner {
     // The slices of a resident layout are larger than those for streaming.
     if (m.plan.is_resident) {
       model::WeightLayout layout(model_, streamed_slice_bytes);
-      model::make_decoder(model_, layout);
+      model::make_decoder(model_, layout, request_.predicts);
       return least_with(lines_but_weights(m, shape), layout, options, maps_files);
     }
     return least_with(lines_but_weights(m, shape), *m.layout, options, maps_files);

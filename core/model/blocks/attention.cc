@@ -169,6 +169,19 @@ void Attention::run(Pass& pass, const float* in, float* out) {
                         std::array{Product{&output_, out, spec_.embedding, output_bias_}});
 }
 
+void Attention::store(Pass& pass, const float* in) {
+  if (index_) index_->run(pass, in);
+  if (!owns_keys()) return;
+  std::array<Product, 2> products{Product{&k_, buffers_.k, k_size(), k_bias_}};
+  std::size_t count = 1;
+  if (v_.rows != 0) products[count++] = {&v_, buffers_.v, v_size(), v_bias_};
+  pass.compute.multiply(in, spec_.embedding, spec_.embedding, pass.columns.size(),
+                        std::span(products).first(count));
+  pass.compute.for_each(pass.columns.size(), [&](std::size_t, std::size_t begin, std::size_t end) {
+    for (std::size_t c = begin; c < end; ++c) store_keys(pass, c);
+  });
+}
+
 void Attention::project(Pass& pass, const float* in) {
   const Buffers& b = buffers_;
   std::array<Product, 4> products{Product{&q_, b.queries, q_.rows, q_bias_}};

@@ -88,6 +88,7 @@ class Attention final : public Block {
   void measure(Arena& arena, const BufferShape& shape) const override;
   void bind(Arena& arena, const BufferShape& shape) override;
   void run(Pass& pass, const float* in, float* out) override;
+  void store(Pass& pass, const float* in) override;
   std::size_t fed_floats() const override { return index_ ? index_->fed_floats() : 0; }
   void keep_in(float* fed) override {
     if (index_) index_->keep_in(fed);

@@ -29,6 +29,10 @@ class Block {
   // Compute::multiply throws.
   virtual void run(Pass& pass, const float* in, float* out) = 0;
 
+  // Writes to the cache what run() writes, and computes nothing else: keys and values of columns
+  // whose output nobody reads. Nothing in most blocks.
+  virtual void store(Pass& /*pass*/, const float* /*in*/) {}
+
   // Of a block with a recurrent state. run() writes the state after all columns; where only some of
   // them become part of a sequence, replay() writes the state after these. For that run() keeps
   // what the columns in Pass::kept feed into the state: fed_floats() floats each, in the memory of

@@ -147,6 +147,13 @@ void LatentAttention::run(Pass& pass, const float* in, float* out) {
                         std::array{Product{&output_, out, spec_.embedding}});
 }
 
+void LatentAttention::store(Pass& pass, const float* in) {
+  const std::size_t e = spec_.embedding;
+  pass.compute.multiply(in, e, e, pass.columns.size(),
+                        std::array{Product{&kv_, buffers_.rows, row_size()}});
+  for_each_column(pass, [&](std::size_t c) { store_row(pass, c); });
+}
+
 void LatentAttention::project(Pass& pass, const float* in) {
   const Buffers& b = buffers_;
   const std::size_t e = spec_.embedding, rank = spec_.query_rank, columns = pass.columns.size();

@@ -58,6 +58,7 @@ class LatentAttention final : public Block {
   void measure(Arena& arena, const BufferShape& shape) const override;
   void bind(Arena& arena, const BufferShape& shape) override;
   void run(Pass& pass, const float* in, float* out) override;
+  void store(Pass& pass, const float* in) override;
 
  private:
   // All are [columns][...].

@@ -14,6 +14,7 @@ std::unique_ptr<Decoder> make_glm4moe(const Keys& keys, WeightLayout& layout) {
   model.norms = renamed_norms;
   if (layout.has("blk.0.attn_q_norm.weight")) model.attention.head_norm = HeadNorm::each_head;
   model.feed_forwards.router = sigmoid_router(keys);
+  model.can_predict = true;
   return model.make();
 }
 

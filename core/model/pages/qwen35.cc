@@ -26,8 +26,10 @@ std::unique_ptr<Decoder> make_hybrid(const Keys& keys, WeightLayout& layout,
   DeltaNetSpec delta_net = read_delta_net(keys, model.hp.embedding, model.hp.norm_epsilon);
   delta_net.groups_value_heads = groups_value_heads;
   model.make_mixer = [&](Decoder& decoder, const LayerTensors& tensors, std::uint32_t layer) {
-    return is_recurrent[layer] ? std::make_unique<DeltaNet>(decoder, tensors, delta_net) : nullptr;
+    const bool is_mixer = layer < model.hp.layers && is_recurrent[layer];
+    return is_mixer ? std::make_unique<DeltaNet>(decoder, tensors, delta_net) : nullptr;
   };
+  model.can_predict = true;
   return model.make();
 }
 
