@@ -93,7 +93,7 @@ class EvenPicker {
 }  // namespace
 
 std::vector<std::size_t> pin_order(std::span<const std::uint64_t> segment_bytes,
-                                   std::span<const ExpertGroup> groups) {
+                                   std::span<const ExpertGroup> groups, std::size_t first_pinned) {
   std::vector<std::size_t> dense;  // turns
   std::vector<std::uint64_t> dense_bytes;
   auto group = groups.begin();
@@ -105,9 +105,11 @@ std::vector<std::size_t> pin_order(std::span<const std::uint64_t> segment_bytes,
   }
   // The picker spreads its first picks best. Evenness matters most when little is streamed, so the
   // picks are the order of streaming; the order of pinning is the reverse.
-  EvenPicker picker(dense_bytes);
-  std::vector<std::size_t> order(dense.size());
-  std::generate(order.rbegin(), order.rend(), [&] { return dense[picker.pick()]; });
+  const auto spread = std::ranges::lower_bound(dense, first_pinned) - dense.begin();
+  EvenPicker picker{std::span(dense_bytes).first(static_cast<std::size_t>(spread))};
+  std::vector<std::size_t> order(dense.begin() + spread, dense.end());
+  order.resize(dense.size());
+  std::generate(order.rbegin(), order.rbegin() + spread, [&] { return dense[picker.pick()]; });
   for (std::size_t expert = 0; order.size() != segment_bytes.size(); ++expert) {
     for (const ExpertGroup& of : groups) {
       if (expert >= of.experts) continue;
@@ -120,9 +122,10 @@ std::vector<std::size_t> pin_order(std::span<const std::uint64_t> segment_bytes,
 }
 
 Residency choose_residency(std::span<const std::uint64_t> segment_bytes,
-                           std::uint64_t pinned_bytes_max, std::span<const ExpertGroup> groups) {
+                           std::uint64_t pinned_bytes_max, std::span<const ExpertGroup> groups,
+                           std::size_t first_pinned) {
   Residency residency;
-  residency.pin_order = pin_order(segment_bytes, groups);
+  residency.pin_order = pin_order(segment_bytes, groups, first_pinned);
   const std::vector<std::size_t>& order = residency.pin_order;
   // The next unit is a segment, or all segments of an expert.
   for (std::size_t at = 0, end = 0; at != order.size(); at = end) {

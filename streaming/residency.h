@@ -13,6 +13,9 @@
 // (or one more for the first groups). Those are places; which experts lie in them may change
 // (streaming/expert_policy.h).
 //
+// Segments from a given turn on may come first in that order, in the order of the tape: those that
+// are wanted between steps, when they would have to wait for the disk.
+//
 // Pure functions of their arguments.
 #pragma once
 
@@ -24,6 +27,8 @@
 #include "streaming/tape.h"
 
 namespace sluice::streaming {
+
+inline constexpr std::size_t no_turn = ~std::size_t{0};
 
 struct Residency {
   std::vector<std::size_t> pin_order;  // every turn once; the first `pinned_count` are pinned
@@ -38,14 +43,16 @@ struct Residency {
 
 // All turns in the order in which a growing budget pins them. Every suffix of the order of segments
 // that are no experts (what is left of them to stream) is spread evenly over the tape.
-// `segment_bytes` is in tape order, and so are `groups`.
+// `segment_bytes` is in tape order, and so are `groups`. Those from turn `first_pinned` on come
+// first.
 std::vector<std::size_t> pin_order(std::span<const std::uint64_t> segment_bytes,
-                                   std::span<const ExpertGroup> groups = {});
+                                   std::span<const ExpertGroup> groups = {},
+                                   std::size_t first_pinned = no_turn);
 
 // The longest prefix of pin_order() that fits into the budget and has whole experts. The unused
 // rest of the budget is smaller than the next segment, or expert, of the order.
 Residency choose_residency(std::span<const std::uint64_t> segment_bytes,
-                           std::uint64_t pinned_bytes_max,
-                           std::span<const ExpertGroup> groups = {});
+                           std::uint64_t pinned_bytes_max, std::span<const ExpertGroup> groups = {},
+                           std::size_t first_pinned = no_turn);
 
 }  // namespace sluice::streaming

@@ -108,7 +108,8 @@ TapePlan plan_tape(std::span<const Segment> segments, const TapeOptions& options
     plan.slot_bytes = std::max(plan.slot_bytes, enclosing_bytes(segment, alignment));
   }
   plan.residency = choose_residency(pinned_costs(segments, experts, maps_files),
-                                    round_down(options.pinned_bytes_max, page_bytes), experts);
+                                    round_down(options.pinned_bytes_max, page_bytes), experts,
+                                    options.first_pinned);
   plan.pinned_bytes = round_up(plan.residency.pinned_bytes, page_bytes);
   const auto& order = plan.residency.pin_order;
   std::vector<std::uint64_t> expert_bytes(experts.size());  // by group

@@ -46,6 +46,7 @@ struct TapeOptions {
   std::uint32_t held_max = 8;  // segments acquired at the same time, at most; less than slots
   // For the estimate of what a step streams: the tokens of a step, each with experts of its own.
   std::uint32_t step_tokens = 1;
+  std::size_t first_pinned = no_turn;  // see pin_order()
 };
 
 // What a tape will allocate.

@@ -108,6 +108,21 @@ TEST_CASE("more budget pins more, and never anything else") {
   }
 }
 
+TEST_CASE("segments that are wanted between steps are pinned first, and the rest evenly") {
+  std::mt19937_64 random(4);
+  for (int round = 0; round < 100; ++round) {
+    const Sizes sizes = random_tape(random);
+    const std::size_t first = random() % (sizes.size() + 1);
+    const std::vector<std::size_t> order = sluice::streaming::pin_order(sizes, {}, first);
+    const std::size_t early = sizes.size() - first;
+    for (std::size_t i = 0; i < early; ++i) REQUIRE(order[i] == first + i);
+    const Sizes others(sizes.begin(), sizes.begin() + static_cast<std::ptrdiff_t>(first));
+    const std::vector<std::size_t> rest = sluice::streaming::pin_order(others);
+    REQUIRE(std::equal(rest.begin(), rest.end(), order.begin() + static_cast<std::ptrdiff_t>(early),
+                       order.end()));
+  }
+}
+
 TEST_CASE("streamed segments lie evenly over the tape, whatever the budget") {
   std::mt19937_64 random(3);
   double worst = 0;

@@ -64,8 +64,8 @@ class Bench {
                     planned_.layout->pack(turn, from, to, team_);
                   });
     stepper.emplace(*planned_.decoder, planned_.plan, kernels::kernel_table(), team_, *tape_,
-                    model::EmbeddingTable(model_, model_.require_tensor("token_embd.weight")), 2048,
-                    std::vector<tokenizer::Token>{});
+                    model::EmbeddingTable(model_, model_.require_tensor("token_embd.weight")),
+                    std::nullopt, 2048, std::vector<tokenizer::Token>{});
     for (auto* sequence : {&first, &second}) *sequence = stepper->cache().new_sequence(32);
   }
 

@@ -261,7 +261,7 @@ int run_bench(const BenchOptions& options) {
 
   measure(options, *engine, results);
   const std::vector<double> step_seconds_by_drafts = measure_drafts(options, *engine);
-  const double draft_seconds_each = draft_seconds(options.common.speculate);
+  const double draft_seconds_each = draft_seconds(options.common.speculate, *engine);
   const RunRecord record(*engine);
   close_draft_model(options.common.speculate);
   engine.reset();  // frees its memory for measuring the limits

@@ -434,6 +434,7 @@ engine::EngineOptions engine_options(const CommonOptions& options, std::uint32_t
   result.kv = options.kv == "f32"   ? kvcache::ElementType::f32
               : options.kv == "f16" ? kvcache::ElementType::f16
                                     : kvcache::ElementType::int8;
+  result.predicts = options.speculate.mode == "mtp";
   plan_draft_model(options.speculate, rows, result);
   return result;
 }
@@ -475,6 +476,7 @@ std::unique_ptr<engine::Engine> open_engine(const CommonOptions& common,
   if (!planner) planner.emplace(common.model, gguf::ParseOptions{});
   const std::string long_context = context_warning(common, planner->header());
   settle_draft_model(common, *planner, options);
+  settle_predictor(common.speculate, *planner, options);
   std::unique_ptr<engine::Engine> engine = engine::Engine::open(std::move(*planner), options);
   open_draft_model(common.speculate, *engine, options);
   progress.clear();

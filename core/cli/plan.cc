@@ -367,7 +367,8 @@ int run_plan(const PlanOptions& options) {
   read_draft_model(options.common.speculate);
   const engine::RunPlanner planner(options.common.model);
   const std::uint32_t model_context = model::trained_context(model::Keys(planner.header()));
-  const engine::EngineOptions settings = options_for_use(options, planner, model_context);
+  engine::EngineOptions settings = options_for_use(options, planner, model_context);
+  settle_predictor(options.common.speculate, planner, settings);
   const engine::PlannedRun run = planner.plan(settings);
   if (!run.plan.budget.note.empty() && !options.common.quiet) warn(run.plan.budget.note);
   const std::string long_context = context_warning(options.common, planner.header());

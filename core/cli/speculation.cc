@@ -8,21 +8,16 @@
 #include "core/cli/draft_model.h"
 #include "core/cli/output.h"
 #include "core/error.h"
+#include "core/model/keys.h"
+#include "core/serve/guesser.h"
 #include "core/speculate/suffix_source.h"
 
 namespace sluice::cli {
 namespace {
 
-// Refuses the source that this version does not have, with a message of its own.
-CLI::Validator source_name() {
-  const CLI::Validator known = one_of({"auto", "off", "suffix", "ngram", "draft"});
-  return {[known](std::string& text) -> std::string {
-            if (text == "mtp") {
-              return "this version has no drafts of the kind \"mtp\": give auto, suffix or draft";
-            }
-            return known(text);
-          },
-          ""};
+// Whether guesses come from the text itself.
+bool looks_up(const std::string& mode) {
+  return mode == "auto" || mode == "suffix" || mode == "ngram";
 }
 
 }  // namespace
@@ -33,11 +28,12 @@ void add_speculate_options(CLI::App& command, CommonOptions& options,
   command
       .add_option(
           "--speculate", options.speculate.mode,
-          "Guess the next tokens from what the text repeats, or with the model of --draft, and "
-          "check several in one step; the text stays the same. auto does so where measured steps "
-          "show that it is faster, suffix (or ngram) and draft wherever there is a guess")
-      ->check(source_name())
-      ->type_name("auto|off|suffix|ngram|draft")
+          "Guess the next tokens from what the text repeats, with the block that some models have "
+          "for it (mtp), or with the model of --draft, and check several in one step; the text "
+          "stays the same. auto does so where measured steps show that it is faster, suffix (or "
+          "ngram), mtp and draft wherever there is a guess")
+      ->check(one_of({"auto", "off", "suffix", "ngram", "mtp", "draft"}))
+      ->type_name("auto|off|suffix|ngram|mtp|draft")
       ->capture_default_str()
       ->group("Speculation");
   command
@@ -101,6 +97,24 @@ void settle_draft_model(const CommonOptions& common, const engine::RunPlanner& p
                   speculate.draft_model->path().string()));
 }
 
+void settle_predictor(const SpeculateOptions& speculate, const engine::RunPlanner& planner,
+                      engine::EngineOptions& options) {
+  const bool has_block = model::Keys(planner.header()).whole_or("nextn_predict_layers", 0) != 0;
+  if (speculate.mode != "auto" || !has_block) return;
+  constexpr double dearer = 1.1;  // what a step may stream with it
+  engine::EngineOptions predicting = options;
+  predicting.predicts = true;
+  try {
+    const engine::PlannedRun with = planner.plan(predicting);
+    const engine::PlannedRun without = planner.plan(options);
+    options.predicts = with.plan.fits() && with.plan.context == without.plan.context &&
+                       with.plan.logits_columns == without.plan.logits_columns &&
+                       static_cast<double>(with.work.streamed_bytes) <=
+                           dearer * static_cast<double>(without.work.streamed_bytes);
+  } catch (const Error&) {  // it has no such block, or not as it should be
+  }
+}
+
 void open_draft_model(const SpeculateOptions& speculate, const engine::Engine& engine,
                       const engine::EngineOptions& options) {
   if (options.helper.empty() || !engine.facts().takes_drafts) return;
@@ -116,26 +130,29 @@ serve::DraftOptions draft_options(const SpeculateOptions& options) {
   if (options.is_off()) return drafts;
   drafts.row_max = options.draft_max;
   drafts.is_eager = options.mode != "auto";
+  drafts.uses_predictor = options.mode == "auto" || options.mode == "mtp";
   const std::shared_ptr<DraftModel> model = options.draft_model;
   if (model) drafts.bytes_per_token = serve::Drafter::bytes_per_token;
-  drafts.make_sources = [model, is_eager = drafts.is_eager](const rows::Task& task) {
+  drafts.make_sources = [model, looks_up = looks_up(options.mode),
+                         is_auto = options.mode == "auto"](const rows::Task& task) {
     // A prompt that the draft model would read for a few tokens costs more than it brings.
     constexpr std::size_t prompt_per_token = 16;
     const bool is_long = task.prompt.size() / prompt_per_token > task.tokens_max;
     serve::DraftOptions::Sources sources;
-    if (!model || !is_eager) {
+    if (looks_up) {
       sources.push_back(std::make_unique<speculate::SuffixSource>(task.prediction));
     }
     const std::shared_ptr<serve::Drafter> drafter = model ? model->drafter() : nullptr;
-    if (drafter && (is_eager || !is_long)) sources.push_back(serve::make_draft_source(drafter));
+    if (drafter && (!is_auto || !is_long)) sources.push_back(serve::make_draft_source(drafter));
     return sources;
   };
   return drafts;
 }
 
-double draft_seconds(const SpeculateOptions& speculate) {
+double draft_seconds(const SpeculateOptions& speculate, engine::Engine& engine) {
   const auto drafter = speculate.draft_model ? speculate.draft_model->drafter() : nullptr;
-  return drafter ? drafter->seconds_each() : 0;
+  if (drafter) return drafter->seconds_each();
+  return engine.facts().predicts ? serve::Guesser(engine).seconds_each() : 0;
 }
 
 void warn_of_drafts(const CommonOptions& options, const engine::EngineFacts& facts) {
@@ -154,11 +171,14 @@ void report_drafts(const SpeculateOptions& options, const serve::SchedulerCounts
   report["tokens_per_step"] = 1 + static_cast<double>(counts.tokens_accepted) / steps;
   nlohmann::ordered_json& sources = report["speculation"] = nlohmann::ordered_json::object();
   if (options.is_off()) return;
+  const auto is_used = [&](speculate::Kind kind) {
+    if (kind == speculate::Kind::suffix) return looks_up(options.mode);
+    if (kind == speculate::Kind::draft) return options.draft_model != nullptr;
+    return options.mode == "mtp";
+  };
   for (std::size_t kind = 0; kind < speculate::kind_names.size(); ++kind) {
     const serve::DraftCounts& of_kind = counts.drafts_by_kind[kind];
-    const bool is_of_model = static_cast<speculate::Kind>(kind) == speculate::Kind::draft;
-    const bool is_used = is_of_model ? options.draft_model != nullptr : options.mode != "draft";
-    if (!is_used) continue;
+    if (!is_used(static_cast<speculate::Kind>(kind)) && of_kind.drafted == 0) continue;
     sources[std::string(speculate::kind_names[kind])] = {{"drafted", of_kind.drafted},
                                                          {"accepted", of_kind.accepted}};
   }

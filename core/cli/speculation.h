@@ -30,6 +30,11 @@ void plan_draft_model(const SpeculateOptions& speculate, std::uint32_t rows,
 void settle_draft_model(const CommonOptions& common, const engine::RunPlanner& planner,
                         engine::EngineOptions& options);
 
+// With --speculate auto: takes the model's own block that predicts further tokens, if it has one,
+// the plan fits with it, and a step hardly streams more for it.
+void settle_predictor(const SpeculateOptions& speculate, const engine::RunPlanner& planner,
+                      engine::EngineOptions& options);
+
 // Loads the draft model, if it is in the options of the engine.
 void open_draft_model(const SpeculateOptions& speculate, const engine::Engine& engine,
                       const engine::EngineOptions& options);
@@ -42,8 +47,9 @@ serve::DraftOptions draft_options(const SpeculateOptions& options);
 // Warns that a model cannot do what the user asked for.
 void warn_of_drafts(const CommonOptions& options, const engine::EngineFacts& facts);
 
-// Seconds that the draft model takes for a token; 0 when there is none.
-double draft_seconds(const SpeculateOptions& speculate);
+// Seconds that the draft model, or the model's own predicting block, takes for a token; 0 when
+// there is none.
+double draft_seconds(const SpeculateOptions& speculate, engine::Engine& engine);
 
 // Adds to a report: drafted_tokens and accepted_tokens, in `speculation` also by source; and
 // tokens_per_step, what a text gains in a step that generates.

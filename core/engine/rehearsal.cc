@@ -188,9 +188,15 @@ double Rehearsal::time_step() {
   for (kvcache::Sequence& sequence : sequences_) {
     cache_.prepare(sequence, static_cast<std::uint32_t>(each));
   }
-  planned_.decoder->run_layers(compute_, {columns_, cache_, x_.data()});
-  if (planned_.decoder->has_head()) {
-    planned_.decoder->run_head(compute_, x_.data(), columns_.size(), logits_.data());
+  model::Decoder& decoder = *planned_.decoder;
+  decoder.run_layers(compute_, {columns_, cache_, x_.data()});
+  if (decoder.predictor() != nullptr) {
+    const float* const hidden = decoder.keep_hidden(compute_, x_.data(), columns_.size());
+    decoder.store_predicted(compute_, {columns_, cache_, x_.data()},
+                            [](std::size_t) { return nullptr; });
+    decoder.run_head_on_hidden(compute_, hidden, columns_.size(), logits_.data());
+  } else if (decoder.has_head()) {
+    decoder.run_head(compute_, x_.data(), columns_.size(), logits_.data());
   }
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }

@@ -138,14 +138,22 @@ std::span<const float> Stepper::state_after(const kvcache::Sequence& sequence,
 void Stepper::predict(kvcache::Sequence& sequence, std::span<const float> state, Token next,
                       std::size_t most, const ChooseGuess& choose) {
   base::check(decoder_.predictor() != nullptr, "a model predicts that has nothing to predict with");
+  most = std::min<std::size_t>(most, plan_.chunk);
   require_room(sequence, sequence.length(), most);
   tape_.expect_step_end(std::numeric_limits<std::size_t>::max());
   model::EmbeddingTable& table = predictor_embedding_ ? *predictor_embedding_ : embedding_;
-  const struct Abandon {  // nothing of the guesses stays
+  struct Restore {
+    model::Compute& compute;
     kvcache::KvCache& cache;
     kvcache::Sequence& sequence;
-    ~Abandon() { cache.abandon(sequence); }
-  } abandon{cache_, sequence};
+    std::function<void()> stop_check = compute.stop_check();
+    ~Restore() {
+      compute.set_stop_check(std::move(stop_check));
+      cache.abandon(sequence);  // nothing of the guesses stays
+    }
+  };
+  const Restore on_exit{compute_, cache_, sequence};
+  compute_.set_stop_check({});
   cache_.prepare(sequence, static_cast<std::uint32_t>(most));
   float* const x = column(0);
   const float* before = state.empty() ? nullptr : state.data();

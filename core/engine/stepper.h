@@ -83,7 +83,7 @@ class Stepper {
   // With a predictor: guesses what comes behind `next`, which is the next token of the sequence and
   // follows the hidden state `state` (empty: not known). Calls `choose` with the logits of up to
   // `most` guesses, each of which follows from those before it. Changes no sequence. Throws what
-  // run() throws.
+  // run() throws, but does not ask the stop check: it takes a small part of a step.
   void predict(kvcache::Sequence& sequence, std::span<const float> state, tokenizer::Token next,
                std::size_t most, const ChooseGuess& choose);
 

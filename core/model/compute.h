@@ -43,6 +43,7 @@ class Compute {
   // `check` is called before each wave, many times a step, by the thread that calls multiply().
   // What it throws ends the step.
   void set_stop_check(std::function<void()> check) { stop_check_ = std::move(check); }
+  const std::function<void()>& stop_check() const { return stop_check_; }
 
   // `watch` is called with the input of each matrix, before the product.
   void set_watch(MatrixWatch watch) { watch_ = std::move(watch); }

@@ -31,9 +31,10 @@ void Decoder::finish() {
   read_embedding_tensors();
   if (options_.final_norm != nullptr) output_norm_ = read_norm(layout_, hp_, options_.final_norm);
   if (hp_.predictors != 0 && !predictor_) {
-    throw ModelError(fmt::format(
-        "{}: sluice does not compute the block that predicts further tokens of architecture {}",
-        layout_.model().metadata().source(), hp_.architecture));
+    throw UsageError(
+        fmt::format("{}: the block that predicts further tokens (mtp) is not supported for "
+                    "architecture {}: give --speculate auto or suffix",
+                    layout_.model().metadata().source(), hp_.architecture));
   }
   if (predictor_) predictor_->declare_head(output_norm_);
   if (has_head()) {
@@ -305,6 +306,11 @@ void Decoder::store_predicted(Compute& compute, const Step& step,
   const Residual& first = predicting_layer().front();
   normalise(compute, step.x, columns, first.norm, buffers_.normed);
   first.block->store(pass, buffers_.normed);
+  // None of its experts: the tape would wait to hear of them.
+  const std::vector<streaming::ExpertGroup>& groups = layout_.expert_groups();
+  for (std::size_t group = 0; group < groups.size(); ++group) {
+    if (groups[group].first_turn >= predictor_turn_) compute.expect_experts(group, {}, 0);
+  }
 }
 
 void Decoder::predict(Compute& compute, const Step& step, const float* state, float* logits) {

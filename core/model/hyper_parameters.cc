@@ -57,8 +57,10 @@ void read_layers(const Keys& keys, HyperParameters& hp) {
   if (hp.predicting != 0) check_predicting_blocks(keys, hp.layers);
   if (!keys.predicts()) return;
   if (hp.predicting == 0) {
-    throw ModelError(fmt::format("{}: this file has no block that predicts further tokens (MTP)",
-                                 keys.model().metadata().source()));
+    throw UsageError(
+        fmt::format("{}: this model has no block that predicts further tokens (mtp): give "
+                    "--speculate auto or suffix",
+                    keys.model().metadata().source()));
   }
   hp.predictors = 1;
 }

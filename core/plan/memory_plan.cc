@@ -303,6 +303,10 @@ class Planner {
     lines.push_back({"activations", activation_bytes(m, shape), Kind::anon});
     lines.push_back({"logits", logits, Kind::anon});
     lines.push_back({"sampling", hp(m).vocabulary * sampling_bytes_per_token, Kind::anon});
+    if (m.decoder->predictor() != nullptr) {  // one for each sequence, and each that is kept
+      const std::uint64_t states = std::uint64_t{request_.parallel} + kept_sequences_max;
+      lines.push_back({"states of guesses", states * hp(m).embedding * sizeof(float), Kind::anon});
+    }
     if (request_.caller_bytes != 0) {
       lines.push_back({"requests", request_.caller_bytes, Kind::anon});
     }
@@ -339,6 +343,7 @@ class Planner {
   // Pins what the ring and everything else leave of the budget.
   streaming::TapeOptions streamed_tape(const PlannedModel& m, bool maps_files) const {
     streaming::TapeOptions options{0, ring_slots, ring_held_max, request_.parallel};
+    if (m.decoder->predictor() != nullptr) options.first_pinned = m.decoder->predictor_turn();
     streaming::TapePlan tape = tape_plan(*m.layout, options, maps_files);
     const std::uint64_t rest = sum(m.plan.lines), taken = rest + tape.ring_bytes;
     const std::uint64_t left = m.plan.budget.bytes - std::min(m.plan.budget.bytes, taken);

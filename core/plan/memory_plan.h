@@ -60,6 +60,8 @@ class BaselineWatch {
 inline constexpr std::uint64_t sampling_bytes_per_token = 12;
 
 inline constexpr std::uint32_t draft_sequences_max = 4;
+// Most sequences that a caller keeps beside those that run.
+inline constexpr std::uint32_t kept_sequences_max = 16;
 
 // What a user asks of a run, and the plan depends on.
 struct RunSettings {

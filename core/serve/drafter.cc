@@ -146,18 +146,9 @@ Token Drafter::next(Sequence& sequence, std::span<const Token> tokens) {
   const auto begin = std::chrono::steady_clock::now();
   const std::span<const float> logits = engine_->step({&work, 1}).front();
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
-  if (tokens.size() <= measured_tokens_max) measured(taken.count());
+  if (tokens.size() <= measured_tokens_max) time_.measured(taken.count());
   const auto known = logits.first(engine_->tokenizer().vocabulary_size());
   return static_cast<Token>(std::ranges::max_element(known) - known.begin());
-}
-
-// A step that was held up by accident counts little.
-void Drafter::measured(double seconds) {
-  constexpr double newest_weight = 0.1, credible = 2;
-  if (seconds_each_ == 0) seconds_each_ = seconds;
-  seconds = std::min(seconds, credible * seconds_each_);
-  const double weight = seconds < seconds_each_ / credible ? 1 : newest_weight;
-  seconds_each_ += weight * (seconds - seconds_each_);
 }
 
 std::unique_ptr<speculate::Source> make_draft_source(std::shared_ptr<Drafter> drafter) {

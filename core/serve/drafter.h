@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "core/engine/engine.h"
+#include "core/speculate/draft_time.h"
 #include "core/speculate/source.h"
 
 namespace sluice::serve {
@@ -33,7 +34,7 @@ class Drafter {
   std::uint32_t positions() const { return positions_; }
 
   // Seconds for the next token of a text: a mean that forgets.
-  double seconds_each() const { return seconds_each_; }
+  double seconds_each() const { return time_.seconds_each(); }
 
   // An empty sequence; null when all are taken.
   std::unique_ptr<engine::Sequence> new_sequence();
@@ -47,11 +48,9 @@ class Drafter {
   tokenizer::Token next(engine::Sequence& sequence, std::span<const tokenizer::Token> tokens);
 
  private:
-  void measured(double seconds);
-
   std::unique_ptr<engine::Engine> engine_;
   std::uint32_t positions_;
-  double seconds_each_ = 0;
+  speculate::DraftTime time_;
 };
 
 // The source of a row.

@@ -61,6 +61,9 @@ Scheduler::Scheduler(engine::Engine& engine, const SchedulerOptions& options, So
       step_times_(guessed_slope(engine.facts().work, options.parallel)) {
   const std::uint32_t limit = std::min(engine.step_columns(), engine.step_logits());
   options_.parallel = std::clamp<std::uint32_t>(options.parallel, 1, std::max(limit, 1U));
+  const engine::EngineFacts& facts = engine.facts();
+  const bool predicts = facts.predicts && facts.takes_drafts;
+  if (options.drafts.uses_predictor && predicts) guesser_.emplace(engine);
   // A task that was taken from the source always finds its place.
   const std::size_t rows_max = std::size_t{2} * options_.parallel;
   rows_.reserve(rows_max);
@@ -224,7 +227,13 @@ void Scheduler::begin(Row& row) {
                      row.positions(), positions_max_),
          rows::Outcome::End::failed);
   } else if (options_.drafts.make_sources && engine_.facts().takes_drafts && !row.task.pooling) {
-    for (auto& source : options_.drafts.make_sources(row.task)) {
+    DraftOptions::Sources sources = options_.drafts.make_sources(row.task);
+    if (guesser_) {
+      const auto paid = std::ranges::find_if(
+          sources, [](const auto& source) { return source && source->seconds_each() > 0; });
+      sources.insert(paid, make_guessing_source(*guesser_, row.sequence));
+    }
+    for (auto& source : sources) {
       if (source) row.sources.push_back({std::move(source)});
     }
   }

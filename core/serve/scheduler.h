@@ -47,6 +47,7 @@
 #include "core/engine/engine.h"
 #include "core/rows/task.h"
 #include "core/sampling/sampler.h"
+#include "core/serve/guesser.h"
 #include "core/serve/kept_prefixes.h"
 #include "core/speculate/share_columns.h"
 #include "core/speculate/source.h"
@@ -60,6 +61,9 @@ struct DraftOptions {
   // Makes the sources of the drafts of a row, those first that cost nothing. Empty: nothing is
   // drafted. A source that throws is no longer asked.
   std::function<Sources(const rows::Task&)> make_sources = {};
+  // Rows have a source of the model's own guesses too (serve/guesser.h), behind those that cost
+  // nothing, where the engine has such.
+  bool uses_predictor = false;
   std::uint64_t bytes_per_token = 0;  // that sources hold besides those of speculate
   std::uint32_t row_max = 7;          // drafts of a row in a step
   // Drafts all that there is room for, whether or not the measured times of steps speak for it.
@@ -69,7 +73,7 @@ struct DraftOptions {
 struct SchedulerOptions {
   std::uint32_t parallel = 1;  // most sequences in a step; the engine's limits apply first
   std::uint32_t shared_tokens_min = 32;
-  std::size_t kept_max = 16;  // sequences that are kept for their prefixes
+  std::size_t kept_max = plan::kept_sequences_max;  // sequences kept for their prefixes
   // Most columns of prompts in a step in which an interactive row generates, so that it need not
   // wait long for its tokens. The same for prompts in the background beside an interactive one.
   // Also the most columns of a step for tokens that were known without logits.
@@ -208,6 +212,7 @@ class Scheduler {
   bool has_to_end_ = false;    // the present step, because the one before it was given up
   std::vector<std::unique_ptr<Row>> rows_;  // in their order
   KeptPrefixes kept_;
+  std::optional<Guesser> guesser_;
   std::vector<engine::SequenceWork> works_;  // of the current step, and their rows
   std::vector<Row*> workers_;
   std::vector<speculate::Share> shares_;

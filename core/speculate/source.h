@@ -33,8 +33,8 @@ constexpr std::uint8_t grade_at(std::size_t place) {
 }
 
 // The kinds of sources, and what people call them.
-enum class Kind : std::uint8_t { suffix, draft };
-inline constexpr std::array<std::string_view, 2> kind_names = {"suffix", "draft"};
+enum class Kind : std::uint8_t { suffix, mtp, draft };
+inline constexpr std::array<std::string_view, 3> kind_names = {"suffix", "mtp", "draft"};
 
 class Source {
  public:

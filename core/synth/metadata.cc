@@ -48,12 +48,13 @@ class Keys {
   // One value of each layer.
   template <typename T>
   void add_by_layer(std::string_view name, const std::function<T(std::uint32_t)>& value) {
-    const auto values = std::make_unique<T[]>(shape_.layers);  // a vector of bool has no data()
-    for (std::uint32_t layer = 0; layer < shape_.layers; ++layer) values[layer] = value(layer);
+    const auto values = std::make_unique<T[]>(blocks());  // a vector of bool has no data()
+    for (std::uint32_t layer = 0; layer < blocks(); ++layer) values[layer] = value(layer);
     writer_.add_array(fmt::format("{}.{}", shape_.architecture, name),
-                      std::span<const T>(values.get(), shape_.layers));
+                      std::span<const T>(values.get(), blocks()));
   }
 
+  std::uint32_t blocks() const { return shape_.layers + shape_.predictors; }
   bool is(std::string_view architecture) const { return shape_.architecture == architecture; }
   bool is_qwen35() const { return is("qwen35") || is("qwen35moe"); }
   bool has_delta_nets() const { return is_qwen35() || is("qwen3next") || is("qwen4exp"); }
@@ -63,7 +64,8 @@ class Keys {
   void add_sizes() {
     add("context_length", shape_.context);
     add("embedding_length", shape_.embedding);
-    add("block_count", shape_.layers);
+    add("block_count", shape_.layers + shape_.predictors);
+    add_if_set("nextn_predict_layers", shape_.predictors);
     add("vocab_size", shape_.vocabulary);
     if (has_kind('-') || shape_.shared_feed_forward > 0) {
       add_by_layer<std::int32_t>("feed_forward_length", [&](std::uint32_t layer) {

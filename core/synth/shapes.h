@@ -22,6 +22,7 @@ struct Shape {
   // one with the name of the architecture.
   std::string tensors = {};
   std::uint32_t layers = 0;
+  std::uint32_t predictors = 0;  // blocks behind them that predict further tokens: 0 or 1
   std::uint32_t embedding = 0;
   struct Heads {
     std::uint32_t queries = 0;
@@ -113,8 +114,12 @@ struct Shape {
   float gain = 1;
   float logit_deviation = 3;  // about as in trained models
 
-  char kind(std::uint32_t layer) const { return kinds[layer % kinds.size()]; }
-  bool is_shared(std::uint32_t layer) const { return layer + shared_layers >= layers; }
+  char kind(std::uint32_t layer) const {
+    return layer < layers ? kinds[layer % kinds.size()] : '*';
+  }
+  bool is_shared(std::uint32_t layer) const {
+    return layer < layers && layer + shared_layers >= layers;
+  }
   bool is_dense(std::uint32_t layer) const {
     const bool is_between = experts.period != 0 && (layer + 1) % experts.period != 0;
     return layer < experts.leading_dense || is_between;

@@ -22,6 +22,7 @@ class TensorList {
   std::vector<Tensor> build() {
     add_global();
     for (std::uint32_t layer = 0; layer < shape_.layers; ++layer) add_layer(layer);
+    for (std::uint32_t i = 0; i < shape_.predictors; ++i) add_predictor(shape_.layers + i);
     number_places();
     return std::move(tensors_);
   }
@@ -155,6 +156,19 @@ class TensorList {
     }
     throw std::logic_error(
         fmt::format("{} has no layers of kind {}", architecture.name, shape_.kind(layer)));
+  }
+
+  void add_predictor(std::uint32_t block) {
+    const std::uint64_t width = shape_.embedding;
+    const auto name = [&](const char* tensor) {
+      return fmt::format("blk.{}.nextn.{}", block, tensor);
+    };
+    add(name("eh_proj.weight"), {2 * width, width}, Fill::matrix, 0,
+        shape_.gain / std::sqrt(2 * static_cast<float>(width)));
+    for (const char* norm : {"enorm.weight", "hnorm.weight", "shared_head_norm.weight"}) {
+      add(name(norm), {width}, Fill::vector, 1, 0.1f);
+    }
+    add_layer(block);
   }
 
   void add_row(std::uint32_t layer, const Row& row, const Sizes& sizes) {

@@ -28,12 +28,13 @@ bool has_query_latents(const WeightLayout& layout, const std::vector<std::uint32
 
 std::unique_ptr<Decoder> make_layers(const Keys& keys, WeightLayout& layout, bool is_ling) {
   const HyperParameters hp = read_hyper_parameters(keys);
-  const std::vector<std::uint32_t> kv_heads = keys.per_layer("attention.head_count_kv", hp.layers);
+  const std::vector<std::uint32_t> kv_heads =
+      keys.per_layer("attention.head_count_kv", hp.blocks());
   const FeedForwards feed_forwards(
       keys, hp,
       {.router = {.scores = RouterScores::sigmoid,
                   .divides_by_sum = keys.flag_or("expert_weights_norm", true)},
-       .numbers = swiglu_limits(keys, hp.layers)});
+       .numbers = swiglu_limits(keys, hp.blocks())});
   auto decoder = std::make_unique<Decoder>(hp, layout);
 
   LatentAttentionSpec latent = read_latent_attention(keys, hp, has_query_latents(layout, kv_heads));
@@ -47,7 +48,8 @@ std::unique_ptr<Decoder> make_layers(const Keys& keys, WeightLayout& layout, boo
   }
   const KimiDeltaSpec delta = read_kimi_delta(keys, hp.embedding, hp.norm_epsilon);
 
-  for (std::uint32_t i = 0; i < hp.layers; ++i) {
+  for (std::uint32_t i = 0; i < hp.blocks(); ++i) {
+    if (i == hp.layers) decoder->begin_predictor();
     const LayerTensors tensors(layout, i);
     Residual mixer{.norm = read_norm(tensors, hp, "attn_norm.weight")};
     if (kv_heads[i] != 0) {

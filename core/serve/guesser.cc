@@ -1,0 +1,92 @@
+#include "core/serve/guesser.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <span>
+
+namespace sluice::serve {
+
+using engine::Sequence;
+using speculate::Draft;
+using tokenizer::Token;
+
+namespace {
+
+class GuessingSource final : public speculate::Source {
+ public:
+  GuessingSource(Guesser& guesser, const std::unique_ptr<Sequence>& sequence)
+      : guesser_(guesser), sequence_(sequence) {}
+
+  speculate::Kind kind() const override { return speculate::Kind::mtp; }
+  // Never 0, which would say that guesses cost nothing.
+  double seconds_each() const override {
+    return std::max(guesser_.seconds_each(), std::numeric_limits<double>::min());
+  }
+
+  // What was proposed stays so until the text goes on: a step may be tried again.
+  void propose(std::size_t most, std::vector<Draft>& drafts) override {
+    if (proposed_.empty()) find(most);
+    for (std::size_t i = 0; i < std::min(most, proposed_.size()); ++i) {
+      drafts.push_back({proposed_[i], speculate::grade_at(i)});
+    }
+  }
+
+  void accepted(std::span<const Token> tokens) override {
+    if (tokens.empty()) return;
+    told_ += tokens.size();
+    last_ = tokens.back();
+    proposed_.clear();
+  }
+
+  void forget() override {
+    told_ = 0;
+    proposed_.clear();
+  }
+
+ private:
+  // The state before a token is known where the sequence has all tokens before it.
+  void find(std::size_t most) {
+    if (!sequence_ || std::uint64_t{sequence_->position()} + 1 != told_) return;
+    most = std::min<std::size_t>(most, sequence_->capacity() - sequence_->position());
+    if (most != 0) proposed_ = guesser_.guess(*sequence_, last_, most);
+  }
+
+  Guesser& guesser_;
+  const std::unique_ptr<Sequence>& sequence_;
+  std::uint64_t told_ = 0;  // tokens of the text
+  Token last_ = 0;          // of these
+  std::vector<Token> proposed_;
+};
+
+}  // namespace
+
+Guesser::Guesser(engine::Engine& engine) : engine_(engine) {
+  constexpr std::size_t tries = 4;
+  const std::unique_ptr<Sequence> sequence = engine_.new_sequence(1);
+  for (std::size_t i = 0; sequence && i < tries; ++i) guess(*sequence, 0, 1);
+}
+
+std::vector<Token> Guesser::guess(Sequence& sequence, Token next, std::size_t most) {
+  std::vector<Token> guesses;
+  const auto begin = std::chrono::steady_clock::now();
+  engine_.predict(sequence, next, most, [&](std::span<const float> logits) {
+    const auto known = logits.first(engine_.tokenizer().vocabulary_size());
+    const auto token = static_cast<Token>(std::ranges::max_element(known) - known.begin());
+    guesses.push_back(token);
+    const bool is_end = engine_.tokenizer().is_end_of_generation(token);
+    return is_end ? std::nullopt : std::optional(token);
+  });
+  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
+  if (!guesses.empty()) time_.measured(taken.count() / static_cast<double>(guesses.size()));
+  return guesses;
+}
+
+std::unique_ptr<speculate::Source> make_guessing_source(Guesser& guesser,
+                                                        const std::unique_ptr<Sequence>& sequence) {
+  return std::make_unique<GuessingSource>(guesser, sequence);
+}
+
+}  // namespace sluice::serve
