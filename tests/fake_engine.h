@@ -100,6 +100,7 @@ struct FakeLimits {
   std::uint32_t pages = 64;  // of 32 positions
   std::uint32_t window = 0;  // longer sequences have lost their beginning; 0: none
   bool is_endless = false;   // sequences have no limit, as with a window
+  bool predicts = false;     // and knows what it will write
   bool is_reranker = false;  // an encoder; a text's score is the first number of its hidden state
 };
 
@@ -110,6 +111,7 @@ class FakeEngine final : public engine::Engine {
   explicit FakeEngine(const FakeLimits& limits = {}) : limits_(limits) {
     facts_.vocabulary = ByteTokenizer::tokens;
     facts_.takes_drafts = true;
+    facts_.predicts = limits.predicts;
     facts_.cuts_back = limits.window == 0;
     facts_.text_numbers = 8;
     facts_.makes_scores = facts_.has_text_head = facts_.is_encoder = limits.is_reranker;
@@ -178,6 +180,19 @@ class FakeEngine final : public engine::Engine {
     columns_used += columns;
     spans_.assign(logits_.begin(), logits_.end());
     return spans_;
+  }
+
+  void predict(engine::Sequence& of, Token next, std::size_t most,
+               const engine::ChooseGuess& choose) override {
+    const auto& sequence = dynamic_cast<const FakeSequence&>(of);
+    if (!limits_.predicts) throw std::logic_error("nothing to predict with");
+    if (!sequence.open.empty()) throw std::logic_error("drafts that nobody has judged");
+    if (most > sequence.capacity() - sequence.position()) throw std::logic_error("no room");
+    std::vector<Token> text = sequence.tokens;
+    for (std::optional<Token> token = next; token && most-- > 0;) {
+      text.push_back(*token);
+      token = choose(fake_logits(text));
+    }
   }
 
   std::uint32_t step_columns() const override { return limits_.columns; }

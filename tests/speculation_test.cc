@@ -149,6 +149,32 @@ Task any_task(const Maker& maker, std::mt19937_64& random) {
 
 }  // namespace
 
+TEST_CASE("a model that knows what it will write needs a fraction of the steps") {
+  const Maker maker;
+  std::vector<Task> tasks;
+  for (const char* body :
+       {R"({"prompt":"abc","max_tokens":60,"temperature":0})",
+        R"({"prompt":"xy","max_tokens":50,"temperature":0,"ignore_eos":true})"}) {
+    tasks.push_back(maker.task(body, 1, rows::Priority::background));
+  }
+  FakeEngine quiet;
+  Rows without(quiet, {.parallel = 2, .kept_max = 0}, tasks);
+  const std::vector<Given> expected = without.run();
+  FakeEngine engine({.predicts = true});
+  SchedulerOptions options{.parallel = 2, .kept_max = 0};
+  options.drafts.row_max = 3;
+  options.drafts.is_eager = true;
+  options.drafts.uses_predictor = true;
+  options.drafts.make_sources = [](const Task&) { return serve::DraftOptions::Sources(); };
+  Rows rows(engine, options, tasks);
+  CHECK(rows.run() == expected);
+  const SchedulerCounts& counts = rows.scheduler().counts();
+  CHECK(counts.steps < without.scheduler().counts().steps / 2);
+  CHECK(counts.tokens_accepted > counts.tokens_drafted / 2);
+  CHECK(counts.drafts_by_kind[static_cast<std::size_t>(speculate::Kind::mtp)].drafted ==
+        counts.tokens_drafted);
+}
+
 TEST_CASE("drafts change no text and no log probability, whatever they are") {
   std::mt19937_64 random(random_seed());
   const Maker maker;
