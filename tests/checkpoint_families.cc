@@ -119,6 +119,46 @@ const Names gemma4 = with({{"layer_output_scale.weight", "layer_scalar"},
                            {"per_layer_proj_norm", "per_layer_projection_norm"}},
                           gemma);
 
+Names of_experts(const std::string& mlp, const std::string& shared) {
+  return {{"ffn_gate_inp", mlp + "gate"},
+          {"exp_probs_b.bias", mlp + "gate.e_score_correction_bias"},
+          {"ffn_gate_exps", mlp + "experts.{}.gate_proj"},
+          {"ffn_up_exps", mlp + "experts.{}.up_proj"},
+          {"ffn_down_exps", mlp + "experts.{}.down_proj"},
+          {"ffn_gate_shexp", mlp + shared + ".gate_proj"},
+          {"ffn_up_shexp", mlp + shared + ".up_proj"},
+          {"ffn_down_shexp", mlp + shared + ".down_proj"},
+          {"ffn_gate_inp_shexp", mlp + "shared_expert_gate"}};
+}
+const Names qwen_experts = with(of_experts("mlp.", "shared_expert"), qwen3);
+const Names glm4moe = with({{"post_attention_norm", "post_attention_layernorm"}},
+                           with(of_experts("mlp.", "shared_experts"), qwen3));
+const Names dots = with(of_experts("mlp.", "shared_experts"), qwen3);
+const Names ernie = with({{"exp_probs_b.bias", "mlp.moe_statics.e_score_correction_bias"}}, dots);
+const Names hunyuan = with({{"attn_q_norm", "self_attn.query_layernorm"},
+                            {"attn_k_norm", "self_attn.key_layernorm"},
+                            {"ffn_gate_inp", "mlp.gate.wg"}},
+                           with(of_experts("mlp.", "shared_mlp"), qwen3));
+const Names granitemoe = with({{"ffn_gate_inp", "block_sparse_moe.router.layer"},
+                               {"ffn_gate_exps", "block_sparse_moe.gate"},
+                               {"ffn_up_exps", "block_sparse_moe.up"},
+                               {"ffn_down_exps", "block_sparse_moe.output_linear"},
+                               {"ffn_gate_shexp", "shared_mlp.gate"},
+                               {"ffn_up_shexp", "shared_mlp.up"},
+                               {"ffn_down_shexp", "shared_mlp.output_linear"}},
+                              plain);
+const Names minimax = with({{"ffn_gate_inp", "block_sparse_moe.gate"},
+                            {"exp_probs_b.bias", "block_sparse_moe.e_score_correction_bias"},
+                            {"ffn_gate_exps", "block_sparse_moe.experts.{}.w1"},
+                            {"ffn_up_exps", "block_sparse_moe.experts.{}.w3"},
+                            {"ffn_down_exps", "block_sparse_moe.experts.{}.w2"}},
+                           qwen3);
+const Names qwen3next = with({{"attn_qkv", "linear_attn.qkv"},
+                              {"attn_gate", "linear_attn.z"},
+                              {"ssm_ba", "linear_attn.in_proj_ba"},
+                              {"post_attention_norm", "post_attention_layernorm"}},
+                             with(mamba_names("linear_attn."), qwen_experts));
+
 // --- Values and shapes ---
 
 void flatten(CheckpointTensor& tensor) {
@@ -177,6 +217,117 @@ void transpose(CheckpointTensor& tensor) {
 }
 
 // --- Families ---
+
+// A vector as a matrix of one row.
+void make_row(CheckpointTensor& tensor) {
+  tensor.shape = {1, tensor.values.size()};
+}
+
+void set_experts(const SyntheticCheckpoint& model, json& config, const char* count,
+                 const char* width) {
+  const float own = model.number("expert_feed_forward_length");
+  config[count] = model.count("expert_count");
+  config["num_experts_per_tok"] = model.count("expert_used_count");
+  config[width] = own > 0 ? static_cast<int>(own) : model.count("feed_forward_length");
+}
+
+void adapt_qwen_experts(const SyntheticCheckpoint& model, json& config,
+                        CheckpointTensors& tensors) {
+  set_experts(model, config, "num_experts", "moe_intermediate_size");
+  const int shared = model.count("expert_shared_feed_forward_length");
+  config["norm_topk_prob"] = config["architectures"] != json({"Qwen2MoeForCausalLM"});
+  if (shared > 0) config["shared_expert_intermediate_size"] = shared;
+  config["mlp_only_layers"] = json::array();
+  each(tensors, "shared_expert_gate.weight", make_row);
+}
+
+void adapt_olmoe(const SyntheticCheckpoint& model, json& config, CheckpointTensors&) {
+  set_experts(model, config, "num_experts", "intermediate_size");
+  config["norm_topk_prob"] = false;
+}
+
+void adapt_sigmoid_mixture(const SyntheticCheckpoint& model, json& config,
+                           CheckpointTensors& tensors) {
+  set_experts(model, config, "n_routed_experts", "moe_intermediate_size");
+  config.update({{"n_shared_experts", model.count("expert_shared_count")},
+                 {"first_k_dense_replace", model.count("leading_dense_block_count")},
+                 {"routed_scaling_factor", model.number("expert_weights_scale")},
+                 {"norm_topk_prob", true},
+                 {"num_nextn_predict_layers", 1},
+                 {"n_group", 1}});
+  const int behind = model.count("block_count");
+  tensors[fmt::format("model.layers.{}.eh_proj.weight", behind)] = {{2, 2}, {1, 2, 3, 4}};
+}
+
+void adapt_ernie(const SyntheticCheckpoint& model, json& config, CheckpointTensors& tensors) {
+  set_experts(model, config, "moe_num_experts", "moe_intermediate_size");
+  config.erase("num_experts_per_tok");
+  config.update({{"moe_k", model.count("expert_used_count")},
+                 {"moe_layer_start_index", model.count("leading_dense_block_count")},
+                 {"moe_num_shared_experts", model.count("expert_shared_feed_forward_length") /
+                                                model.count("expert_feed_forward_length")}});
+  each(tensors, "e_score_correction_bias", make_row);
+}
+
+// A base that is given, stretched by another number.
+void adapt_hunyuan(const SyntheticCheckpoint& model, json& config, CheckpointTensors&) {
+  const double head = config["head_dim"].get<double>(), alpha = 16;
+  config["use_qk_norm"] = true;
+  config["rope_parameters"] = {
+      {"rope_type", "dynamic"},
+      {"alpha", alpha},
+      {"rope_theta", model.number("rope.freq_base") / std::pow(alpha, head / (head - 2))}};
+}
+
+void adapt_hunyuan_mixture(const SyntheticCheckpoint& model, json& config,
+                           CheckpointTensors& tensors) {
+  adapt_hunyuan(model, config, tensors);
+  const auto layers = static_cast<std::size_t>(model.count("block_count"));
+  config["intermediate_size"] = model.count("expert_shared_feed_forward_length");
+  config["moe_intermediate_size"] =
+      std::vector<int>(layers, model.count("expert_feed_forward_length"));
+  config["num_experts"] = model.count("expert_count");
+  config["moe_topk"] = std::vector<int>(layers, model.count("expert_used_count"));
+  config["num_shared_expert"] = std::vector<int>(layers, 1);
+}
+
+// One stack of two, gate and up of each matrix one below the other.
+void fuse_stacks(CheckpointTensors& tensors, const std::string& gate, const std::string& up,
+                 const std::string& both) {
+  const CheckpointTensor a = tensors.at(gate), b = tensors.at(up);
+  CheckpointTensor fused{a.shape, {}};
+  fused.shape[fused.shape.size() - 2] *= 2;
+  const std::size_t count = a.shape.size() > 2 ? a.shape.front() : 1;
+  const auto size = static_cast<std::ptrdiff_t>(a.values.size() / count);
+  for (std::ptrdiff_t i = 0; i < static_cast<std::ptrdiff_t>(count); ++i) {
+    for (const CheckpointTensor* one : {&a, &b}) {
+      fused.values.insert(fused.values.end(), one->values.begin() + i * size,
+                          one->values.begin() + (i + 1) * size);
+    }
+  }
+  tensors.erase(gate);
+  tensors.erase(up);
+  tensors[both] = std::move(fused);
+}
+
+void adapt_granitemoe(const SyntheticCheckpoint& model, json& config, CheckpointTensors& tensors) {
+  set_experts(model, config, "num_local_experts", "intermediate_size");
+  config["shared_intermediate_size"] = model.count("expert_shared_feed_forward_length");
+  for (int layer = 0; layer < model.count("block_count"); ++layer) {
+    const std::string at = fmt::format("model.layers.{}.", layer);
+    for (const std::string part : {"block_sparse_moe.", "shared_mlp."}) {
+      fuse_stacks(tensors, at + part + "gate.weight", at + part + "up.weight",
+                  at + part + "input_linear.weight");
+    }
+  }
+}
+
+void adapt_minimax(const SyntheticCheckpoint& model, json& config, CheckpointTensors&) {
+  set_experts(model, config, "num_local_experts", "intermediate_size");
+  config.erase("partial_rotary_factor");
+  config["rotary_dim"] = model.count("rope.dimension_count");
+  config["scoring_func"] = "sigmoid";
+}
 
 json layer_types(const SyntheticCheckpoint& model, const char* recurrent, const char* other) {
   json types = json::array();
@@ -290,6 +441,48 @@ void adapt_falcon(const SyntheticCheckpoint& model, json& config, CheckpointTens
       }
     }
   });
+}
+
+// The queries, keys, values and output gates of each key head together.
+void join_inputs(CheckpointTensors& tensors, const std::string& at, std::size_t groups,
+                 std::size_t heads, std::size_t size) {
+  const CheckpointTensor qkv = tensors.at(at + "qkv.weight"), z = tensors.at(at + "z.weight");
+  const std::size_t columns = qkv.shape[1], own = heads / groups * size, keys = groups * size;
+  CheckpointTensor joint{{qkv.shape[0] + z.shape[0], columns}, {}};
+  const auto take = [&](const CheckpointTensor& from, std::size_t row, std::size_t rows) {
+    const auto begin = from.values.begin() + static_cast<std::ptrdiff_t>(row * columns);
+    joint.values.insert(joint.values.end(), begin,
+                        begin + static_cast<std::ptrdiff_t>(rows * columns));
+  };
+  for (std::size_t head = 0; head < groups; ++head) {
+    take(qkv, head * size, size);
+    take(qkv, keys + head * size, size);
+    take(qkv, 2 * keys + head * own, own);
+    take(z, head * own, own);
+  }
+  tensors.erase(at + "qkv.weight");
+  tensors.erase(at + "z.weight");
+  tensors[at + "in_proj_qkvz.weight"] = std::move(joint);
+}
+
+void adapt_qwen3next(const SyntheticCheckpoint& model, json& config, CheckpointTensors& tensors) {
+  const auto groups = static_cast<std::size_t>(model.count("ssm.group_count"));
+  const auto heads = static_cast<std::size_t>(model.count("ssm.time_step_rank"));
+  const auto size = static_cast<std::size_t>(model.count("ssm.state_size"));
+  adapt_qwen_experts(model, config, tensors);
+  config.update({{"linear_conv_kernel_dim", model.count("ssm.conv_kernel")},
+                 {"linear_num_key_heads", groups},
+                 {"linear_num_value_heads", heads},
+                 {"linear_key_head_dim", size},
+                 {"linear_value_head_dim", size},
+                 {"full_attention_interval", model.count("full_attention_interval")}});
+  for (int layer = 0; layer < model.count("block_count"); ++layer) {
+    const std::string at = fmt::format("model.layers.{}.linear_attn.", layer);
+    if (tensors.contains(at + "qkv.weight")) join_inputs(tensors, at, groups, heads, size);
+  }
+  each(tensors, "linear_attn.conv1d.weight", separate);
+  each(tensors, "linear_attn.A_log", take_logarithms);
+  tensors["mtp.fc.weight"] = {{2, 2}, {1, 2, 3, 4}};
 }
 
 void adapt_qwen35(const SyntheticCheckpoint& model, json& config, CheckpointTensors& tensors) {
@@ -462,6 +655,30 @@ std::vector<CheckpointFamily> checkpoint_families() {
        adapt_qwen35},
       {"Qwen3_5ForConditionalGeneration", qwen35_shape(), qwen35, false, true, 1e-4f, text, false,
        adapt_qwen35_with_images},
+      {"Qwen3NextForCausalLM", shape("tiny-qwen3next"), qwen3next, false, true, 1e-4f, "model.",
+       false, adapt_qwen3next},
+      {"Qwen3MoeForCausalLM", shape("tiny-qwen3moe"), qwen_experts, false, false, 0, "model.",
+       false, adapt_qwen_experts},
+      {"Qwen2MoeForCausalLM", shape("tiny-qwen2moe"), qwen_experts, false, false, 0, "model.",
+       false, adapt_qwen_experts},
+      {"OlmoeForCausalLM", shape("tiny-olmoe"), qwen_experts, false, false, 0, "model.", false,
+       adapt_olmoe},
+      {"Glm4MoeForCausalLM", shape("tiny-glm4moe"), glm4moe, false, false, 0, "model.", false,
+       adapt_sigmoid_mixture},
+      {"Glm4MoeForCausalLM", shape("tiny-glm4moe-air"), glm4moe, false, false, 0, "model.", false,
+       adapt_sigmoid_mixture},
+      {"Dots1ForCausalLM", shape("tiny-dots1"), dots, false, false, 0, "model.", false,
+       adapt_sigmoid_mixture},
+      {"Ernie4_5_MoeForCausalLM", shape("tiny-ernie4_5-moe"), ernie, false, false, 0, "model.",
+       false, adapt_ernie},
+      {"HunYuanDenseV1ForCausalLM", shape("tiny-hunyuan-dense"), hunyuan, false, false, 1e-3f,
+       "model.", false, adapt_hunyuan},
+      {"HunYuanMoEV1ForCausalLM", shape("tiny-hunyuan-moe"), hunyuan, false, false, 1e-3f, "model.",
+       false, adapt_hunyuan_mixture},
+      {"GraniteMoeSharedForCausalLM", shape("tiny-granitemoe"), granitemoe, true, false, 0,
+       "model.", false, adapt_granitemoe},
+      {"MiniMaxM2ForCausalLM", shape("tiny-minimax-m2"), minimax, false, false, 0, "model.", false,
+       adapt_minimax},
       {"Lfm2ForCausalLM", shape("tiny-lfm2"), lfm2, false, false, 0, "model.", false, adapt_lfm2},
       {"Gemma4ForCausalLM", shape("tiny-gemma4"), gemma4, false, false, 0, "model.", true,
        adapt_gemma4},

@@ -16,6 +16,27 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
+// A stack whose name has {} in it becomes a tensor for each of its matrices.
+void split_experts(CheckpointTensors& tensors) {
+  CheckpointTensors apart;
+  for (auto at = tensors.begin(); at != tensors.end();) {
+    const auto& [name, stack] = *at;
+    const std::size_t place = name.find("{}");
+    if (place == std::string::npos) {
+      ++at;
+      continue;
+    }
+    const std::size_t count = stack.shape.front(), size = stack.values.size() / count;
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto first = stack.values.begin() + static_cast<std::ptrdiff_t>(i * size);
+      apart[std::string(name).replace(place, 2, std::to_string(i))] = {
+          {stack.shape[1], stack.shape[2]}, {first, first + static_cast<std::ptrdiff_t>(size)}};
+    }
+    at = tensors.erase(at);
+  }
+  tensors.merge(apart);
+}
+
 void write(const fs::path& path, const std::string& text) {
   std::ofstream(path, std::ios::binary) << text;
 }
@@ -182,6 +203,7 @@ CheckpointTensors SyntheticCheckpoint::named_tensors() const {
     for (std::uint32_t i = tensor.rank; i-- > 0;) theirs.shape.push_back(tensor.dims[i]);
     theirs.values = values_of(tensor);
   }
+  split_experts(tensors);
   return tensors;
 }
 

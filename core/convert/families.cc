@@ -165,6 +165,10 @@ void Sizes::derive() {
   channels = inner + 2 * groups * state;
   mixer_input = inner + channels + recurrent_heads;
   layer_embeddings = layers * layer_embedding;
+  fused_expert = 2 * expert;
+  fused_shared_expert = 2 * shared_expert;
+  betas_and_alphas = 2 * recurrent_heads;
+  delta_input = channels + inner;
 }
 
 const Family& family_by_architecture(const Config& config) {
@@ -173,7 +177,8 @@ const Family& family_by_architecture(const Config& config) {
   if (!is_one) throw config.error("architectures", "is not a list of one name");
   const auto name = list->front().get<std::string>();
   std::vector<std::string_view> known;
-  const std::span<const Family> tables[] = {attention_families, dense_families(), gemma_families(),
+  const std::span<const Family> tables[] = {attention_families,   dense_families(),
+                                            gemma_families(),     mixture_families(),
                                             recurrent_families(), mamba_families()};
   for (const std::span<const Family> families : tables) {
     for (const Family& family : families) {

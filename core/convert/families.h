@@ -34,6 +34,11 @@ struct Sizes {
   std::uint64_t has_mixer_norm = 0;
   std::uint64_t layer_embedding = 0;  // of each layer for itself
 
+  // Mixtures: how many experts there are and a token takes, their width, that of the expert that
+  // all tokens share, and how many of the first layers have none.
+  std::uint64_t experts = 0, experts_used = 0, expert = 0, shared_expert = 0;
+  std::uint64_t leading_dense = 0;
+
   // Made of those above by derive().
   std::uint64_t queries = 0, keys = 0;   // heads times their size
   std::uint64_t gated_queries = 0;       // rows of queries and of their gates
@@ -44,6 +49,10 @@ struct Sizes {
   std::uint64_t channels = 0;            // of its convolution
   std::uint64_t mixer_input = 0;         // rows of Mamba-2's input
   std::uint64_t layer_embeddings = 0;    // of all layers
+  std::uint64_t fused_expert = 0;        // rows of gate and up of an expert
+  std::uint64_t fused_shared_expert = 0;
+  std::uint64_t betas_and_alphas = 0;  // rows of a delta net's two gates
+  std::uint64_t delta_input = 0;       // of its queries, keys, values and output gates
 
   void derive();
 };
@@ -60,6 +69,10 @@ enum class Order {
   // that share a key head; here they take turns.
   value_head_rows,
   value_head_columns,
+  // A checkpoint has for each key head the rows of its queries, keys, values and output gates.
+  // Here are the queries of all heads, then their keys, values and output gates, and first_row
+  // counts in this order.
+  key_head_rows,
 };
 
 // The shape of a checkpoint's tensor, in which the values are in the same order as here.
@@ -67,6 +80,7 @@ enum class Form {
   same,
   separate_columns,  // [rows, 1, columns]: a convolution of each row by itself
   flat,              // [rows * columns]
+  one_row,           // [1, columns] of a vector
 };
 
 // How values change.
@@ -92,6 +106,9 @@ struct Part {
   Scales scales = nullptr;
   Size all_rows = nullptr;   // of their tensor, where ours is a part of it
   Size first_row = nullptr;  // of ours in theirs; null: 0
+  // Matrices that are stacked here: so many tensors there, whose name has {} in place of their
+  // number; or without that a stack there too.
+  Size count = nullptr;
   Size when = nullptr;       // the tensor exists where this is not 0
   bool is_optional = false;  // a checkpoint may leave it out
 };

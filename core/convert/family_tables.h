@@ -14,6 +14,7 @@ namespace sluice::convert {
 std::span<const Family> dense_families();      // dense_families.cc
 std::span<const Family> gemma_families();      // gemma_families.cc
 std::span<const Family> mamba_families();      // mamba_families.cc
+std::span<const Family> mixture_families();    // mixture_families.cc
 std::span<const Family> recurrent_families();  // recurrent_families.cc
 
 inline constexpr Part norm_of_attention[] = {
@@ -45,6 +46,35 @@ inline constexpr Part feed_forward[] = {
     {"mlp.down_proj.weight", "ffn_down.weight", &Sizes::feed_forward, &Sizes::embedding},
 };
 
+// Experts, as most have them: three matrices of each.
+inline constexpr Part router[] = {
+    {"mlp.gate.weight", "ffn_gate_inp.weight", &Sizes::embedding, &Sizes::experts}};
+constexpr Part expert(std::string_view theirs, std::string_view ours, Size columns, Size rows) {
+  return {
+      .theirs = theirs, .ours = ours, .columns = columns, .rows = rows, .count = &Sizes::experts};
+}
+inline constexpr Part experts[] = {
+    expert("mlp.experts.{}.gate_proj.weight", "ffn_gate_exps.weight", &Sizes::embedding,
+           &Sizes::expert),
+    expert("mlp.experts.{}.up_proj.weight", "ffn_up_exps.weight", &Sizes::embedding,
+           &Sizes::expert),
+    expert("mlp.experts.{}.down_proj.weight", "ffn_down_exps.weight", &Sizes::expert,
+           &Sizes::embedding),
+};
+// Qwen's expert for all tokens, with a gate.
+inline constexpr Part gated_shared_expert[] = {
+    {"mlp.shared_expert.gate_proj.weight", "ffn_gate_shexp.weight", &Sizes::embedding,
+     &Sizes::shared_expert},
+    {"mlp.shared_expert.up_proj.weight", "ffn_up_shexp.weight", &Sizes::embedding,
+     &Sizes::shared_expert},
+    {"mlp.shared_expert.down_proj.weight", "ffn_down_shexp.weight", &Sizes::shared_expert,
+     &Sizes::embedding},
+    {.theirs = "mlp.shared_expert_gate.weight",
+     .ours = "ffn_gate_inp_shexp.weight",
+     .columns = &Sizes::embedding,
+     .form = Form::one_row},
+};
+
 inline constexpr Block qwen3_blocks[] = {norm_of_attention, attention, head_norms,
                                          norm_of_feed_forward, feed_forward};
 inline constexpr LayerKind qwen3_layers[] = {{"*", qwen3_blocks}};
@@ -62,6 +92,14 @@ void fit_recurrent_layer(const Config& config, char kind, Sizes& sizes);
 
 // Adds the keys "ssm.*".
 void add_recurrence(const Sizes& sizes, const std::string& prefix, gguf::Writer& writer);
+
+// Sizes of experts under these keys of config.json; without `width` it is that of the network.
+void read_experts(const Config& config, const char* count, const char* used, const char* width,
+                  Sizes& sizes);
+// Those of Qwen: experts in each layer. `divides_by_sum`: whether weights of the chosen ones are.
+void read_qwen_experts(const Config& config, bool divides_by_sum, Sizes& sizes);
+// Adds the keys "expert_*".
+void add_experts(const Sizes& sizes, const std::string& prefix, gguf::Writer& writer);
 
 void add_granite_scales(const Config& config, const Sizes& sizes, const std::string& prefix,
                         gguf::Writer& writer);

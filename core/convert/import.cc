@@ -28,17 +28,25 @@ namespace fs = std::filesystem;
 using kernels::BlockType;
 using quant::PlannedTensor;
 
-float rope_base(const Config& config) {
-  if (const auto base = config.find_number("rope_theta")) return *base;
-  const auto settings = rope_settings(config);
-  return settings ? settings->find_number("rope_theta").value_or(10000) : 10000;
-}
-
 std::string rope_kind(const std::optional<Config>& settings) {
   if (!settings) return "default";
   const auto kind = settings->find_text("rope_type");
   const std::string name = kind ? *kind : settings->find_text("type").value_or("default");
+  if (name == "dynamic" && settings->contains("alpha")) return "default";  // another base
   return name == "su" ? "longrope" : name;
+}
+
+// `rotated`: elements of a head.
+float rope_base(const Config& config, std::uint64_t rotated) {
+  const auto settings = rope_settings(config);
+  std::optional<float> base = config.find_number("rope_theta");
+  if (!base && settings) base = settings->find_number("rope_theta");
+  const auto alpha =
+      settings && rope_kind(settings) == "default" ? settings->find_number("alpha") : std::nullopt;
+  if (!alpha || rotated <= 2) return base.value_or(10000);
+  const auto size = static_cast<double>(rotated);
+  return static_cast<float>(base.value_or(10000) *
+                            std::pow(static_cast<double>(*alpha), size / (size - 2)));
 }
 
 // Divisors of the frequencies of Llama 3.1: 1 for short wavelengths, `factor` for long ones, and a
@@ -209,7 +217,7 @@ class Import {
     const std::size_t pairs = sizes_.rotated / 2;
     if (kind == "llama3") {
       add_factors("rope_freqs.weight",
-                  llama3_factors(*settings, rope_base(config_), sizes_.rotated));
+                  llama3_factors(*settings, rope_base(config_, sizes_.rotated), sizes_.rotated));
     }
     if (kind == "proportional") {
       add_factors("rope_freqs.weight", proportional_factors(*settings, pairs));
@@ -246,34 +254,54 @@ class Import {
 
   void add(const std::string& theirs, std::string ours, const Part& part, const Sizes& sizes) {
     if (part.when != nullptr && sizes.*part.when == 0) return;
-    const StoredTensor* tensor = checkpoint_.find(theirs);
-    if (tensor == nullptr && part.is_optional) return;
+    if (part.is_optional && checkpoint_.find(theirs) == nullptr) return;
+    const PartSource source(family_, part, sizes);
+    std::vector<const StoredTensor*> tensors;
+    for (std::uint64_t i = 0; i < source.tensors(); ++i) {
+      const std::size_t place = theirs.find("{}");
+      std::string name = theirs;
+      if (place != std::string::npos) name.replace(place, 2, std::to_string(i));
+      tensors.push_back(&stored(name, source));
+      if (tensors.back()->type != tensors.front()->type) {
+        throw ModelError(fmt::format("{}: tensor {} has another type than those it is stacked with",
+                                     folder_.string(), text::quoted(name)));
+      }
+      used_.insert(std::move(name));
+    }
+    const BlockType type = tensors.front()->type;
+    auto read = reader_of(std::move(tensors), source);
+    tensors_.push_back({std::move(ours), source.dims(), type, BlockType::f32, std::move(read),
+                        source.change(config_)});
+  }
+
+  const StoredTensor& stored(const std::string& name, const PartSource& source) const {
+    const StoredTensor* tensor = checkpoint_.find(name);
     if (tensor == nullptr) {
       throw ModelError(
-          fmt::format("{}: tensor {} is missing", folder_.string(), text::quoted(theirs)));
+          fmt::format("{}: tensor {} is missing", folder_.string(), text::quoted(name)));
     }
-    const PartSource source(family_, part, sizes);
     if (tensor->shape != source.shape()) {
       throw ModelError(fmt::format(
           "{}: tensor {} has shape [{}], config.json asks for [{}]", folder_.string(),
-          text::quoted(theirs), fmt::join(tensor->shape, ", "), fmt::join(source.shape(), ", ")));
+          text::quoted(name), fmt::join(tensor->shape, ", "), fmt::join(source.shape(), ", ")));
     }
-    used_.insert(theirs);
-    auto read = reader_of(*tensor, source);
-    tensors_.push_back({std::move(ours), source.dims(), tensor->type, BlockType::f32,
-                        std::move(read), source.change(config_)});
+    return *tensor;
   }
 
   // Reads rows that follow each other there at once.
-  quant::RowConverter::ReadRows reader_of(const StoredTensor& tensor,
+  quant::RowConverter::ReadRows reader_of(std::vector<const StoredTensor*> tensors,
                                           const PartSource& source) const {
-    const std::uint64_t bytes = kernels::row_bytes(tensor.type, source.dims().front());
-    return [=, this, &tensor](std::uint64_t first, std::uint64_t count, std::span<std::byte> out) {
+    const std::uint64_t bytes = kernels::row_bytes(tensors.front()->type, source.dims().front());
+    const std::uint64_t rows = source.rows_of_tensor();
+    return [=, this, tensors = std::move(tensors)](std::uint64_t first, std::uint64_t count,
+                                                   std::span<std::byte> out) {
       for (std::uint64_t i = 0; i < count;) {
         const std::uint64_t row = source.their_row(first + i);
+        const std::uint64_t most = std::min(count - i, rows - row % rows);
         std::uint64_t run = 1;
-        while (i + run < count && source.their_row(first + i + run) == row + run) ++run;
-        checkpoint_.read(tensor, row * bytes, out.subspan(i * bytes, run * bytes));
+        while (run < most && source.their_row(first + i + run) == row + run) ++run;
+        checkpoint_.read(*tensors[row / rows], row % rows * bytes,
+                         out.subspan(i * bytes, run * bytes));
         i += run;
       }
     };
@@ -292,6 +320,12 @@ class Import {
   const Aside* aside_of(const std::string& name) const {
     for (const Aside& aside : family_.aside) {
       if (name.starts_with(aside.prefix)) return &aside;
+    }
+    // They are stored as layers behind the last one.
+    static constexpr Aside predicting = {"", "layers that predict several tokens"};
+    const std::uint64_t count = config_.find_whole("num_nextn_predict_layers").value_or(0);
+    for (std::uint64_t i = sizes_.layers; i < sizes_.layers + std::min(count, layers_max); ++i) {
+      if (name.starts_with(fmt::format("{}layers.{}.", family_.stem, i))) return &predicting;
     }
     return nullptr;
   }
@@ -367,7 +401,7 @@ class Import {
     writer.add(prefix_ + (family_.subtracts_means ? ".attention.layer_norm_epsilon"
                                                   : ".attention.layer_norm_rms_epsilon"),
                config_.number(family_.epsilon_key));
-    writer.add(prefix_ + ".rope.freq_base", rope_base(config_));
+    writer.add(prefix_ + ".rope.freq_base", rope_base(config_, sizes_.rotated));
     add_rope_scaling(writer);
     if (family_.add_keys != nullptr) family_.add_keys(config_, sizes_, prefix_, writer);
   }
@@ -432,6 +466,8 @@ class Import {
     if (of_angles != 1) throw settings.error("mscale", "is not 1");
     writer.add(prefix_ + ".rope.scaling.yarn_log_multiplier", of_scores);
   }
+
+  static constexpr std::uint64_t layers_max = 8;  // of those that predict
 
   const ImportOptions& options_;
   fs::path folder_;

@@ -1,6 +1,7 @@
 #include "core/convert/part_source.h"
 
 #include <cmath>
+#include <string_view>
 #include <utility>
 
 namespace sluice::convert {
@@ -10,29 +11,61 @@ PartSource::PartSource(const Family& family, const Part& part, const Sizes& size
       sizes_(sizes),
       columns_(sizes.*part.columns),
       rows_(part.rows != nullptr ? sizes.*part.rows : 1),
+      count_(part.count != nullptr ? sizes.*part.count : 1),
+      is_of_many_(part.theirs.find("{}") != std::string_view::npos),
       takes_turns_(family.interleaves_heads && part.order == Order::rotating_rows),
       added_(family.norms_lack_one && part.change == Change::norm ? 1 : 0) {}
 
+std::uint64_t PartSource::their_rows() const {
+  return part_.all_rows != nullptr ? sizes_.*part_.all_rows : rows_;
+}
+
+std::uint64_t PartSource::rows_of_tensor() const {
+  return is_of_many_ ? their_rows() : their_rows() * count_;
+}
+
 std::vector<std::uint64_t> PartSource::shape() const {
-  const std::uint64_t rows = part_.all_rows != nullptr ? sizes_.*part_.all_rows : rows_;
+  if (part_.form == Form::one_row) return {1, columns_};
   if (part_.rows == nullptr) return {columns_};
-  if (part_.form == Form::flat) return {rows * columns_};
-  if (part_.form == Form::separate_columns) return {rows, 1, columns_};
-  return {rows, columns_};
+  if (part_.form == Form::flat) return {their_rows() * columns_};
+  if (part_.form == Form::separate_columns) return {their_rows(), 1, columns_};
+  if (part_.count != nullptr && !is_of_many_) return {count_, their_rows(), columns_};
+  return {their_rows(), columns_};
 }
 
 std::vector<std::uint64_t> PartSource::dims() const {
   if (part_.rows == nullptr) return {columns_};
+  if (part_.count != nullptr) return {columns_, rows_, count_};
   return {columns_, rows_};
 }
 
 std::uint64_t PartSource::their_row(std::uint64_t row) const {
+  return row / rows_ * their_rows() + row_of_matrix(row % rows_);
+}
+
+std::uint64_t PartSource::row_of_matrix(std::uint64_t row) const {
   if (takes_turns_) {  // row 2 j + a of a head is row j of its half a
     const std::uint64_t place = row % sizes_.head;
     row = row - place + place % 2 * (sizes_.head / 2) + place / 2;
   }
   if (part_.order == Order::value_head_rows) row = their_value_head_row(row, rows_);
-  return part_.first_row != nullptr ? row + sizes_.*part_.first_row : row;
+  if (part_.first_row != nullptr) row += sizes_.*part_.first_row;
+  return part_.order == Order::key_head_rows ? their_key_head_row(row) : row;
+}
+
+// Key head h has its queries and keys, and the values and gates of its value heads.
+std::uint64_t PartSource::their_key_head_row(std::uint64_t row) const {
+  const std::uint64_t keys = sizes_.groups * sizes_.state, size = sizes_.state;
+  const std::uint64_t values = sizes_.inner / sizes_.groups;  // of one key head
+  const std::uint64_t widths[] = {size, size, values, values};
+  std::uint64_t before = 0;  // of a key head's rows
+  for (std::uint64_t part = 0; part < 4; ++part) {
+    const std::uint64_t rows = part < 2 ? keys : sizes_.inner, width = widths[part];
+    if (row < rows) return row / width * 2 * (size + values) + before + row % width;
+    row -= rows;
+    before += width;
+  }
+  return row;
 }
 
 // The value heads of key head g are g, g + groups, ... here; there they follow each other.

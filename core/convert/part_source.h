@@ -18,7 +18,11 @@ class PartSource {
   std::vector<std::uint64_t> shape() const;  // theirs, the contiguous dimension last
   std::vector<std::uint64_t> dims() const;   // ours, the contiguous dimension first
 
-  // Where row `row` of ours is among theirs.
+  // How many of theirs become one of ours.
+  std::uint64_t tensors() const { return is_of_many_ ? count_ : 1; }
+  std::uint64_t rows_of_tensor() const;  // of theirs
+
+  // Where row `row` of ours is among theirs, of all tensors one after the other.
   std::uint64_t their_row(std::uint64_t row) const;
 
   // What happens to values; empty: nothing. Takes memory as the tensor's rows and columns, so the
@@ -26,11 +30,15 @@ class PartSource {
   quant::RowChange change(const Config& config) const;
 
  private:
+  std::uint64_t their_rows() const;  // of one matrix
+  std::uint64_t row_of_matrix(std::uint64_t row) const;
   std::uint64_t their_value_head_row(std::uint64_t row, std::uint64_t rows) const;
+  std::uint64_t their_key_head_row(std::uint64_t row) const;
 
   const Part& part_;
   Sizes sizes_;
-  std::uint64_t columns_, rows_;
+  std::uint64_t columns_, rows_, count_;
+  bool is_of_many_;   // tensors of theirs
   bool takes_turns_;  // rows, from the halves of a head
   float added_;
 };

@@ -162,6 +162,62 @@ constexpr Family qwen35(std::string_view architecture, std::string_view stem) {
           .add_keys = add_qwen35};
 }
 
+// --- Qwen 3 Next: the same with experts, and the inputs of a delta net in two matrices ---
+
+constexpr Part joint_delta_net[] = {
+    {.theirs = "in_proj_qkvz.weight",
+     .ours = "attn_qkv.weight",
+     .columns = &Sizes::embedding,
+     .rows = &Sizes::channels,
+     .order = Order::key_head_rows,
+     .all_rows = &Sizes::delta_input},
+    {.theirs = "in_proj_qkvz.weight",
+     .ours = "attn_gate.weight",
+     .columns = &Sizes::embedding,
+     .rows = &Sizes::inner,
+     .order = Order::key_head_rows,
+     .all_rows = &Sizes::delta_input,
+     .first_row = &Sizes::channels},
+    {"in_proj_ba.weight", "ssm_ba.weight", &Sizes::embedding, &Sizes::betas_and_alphas},
+    {.theirs = "conv1d.weight",
+     .ours = "ssm_conv1d.weight",
+     .columns = &Sizes::taps,
+     .rows = &Sizes::channels,
+     .form = Form::separate_columns},
+    {"dt_bias", "ssm_dt.bias", &Sizes::recurrent_heads},
+    {.theirs = "A_log",
+     .ours = "ssm_a",
+     .columns = &Sizes::recurrent_heads,
+     .change = Change::decay},
+    {"norm.weight", "ssm_norm.weight", &Sizes::state},  // does not lack its 1
+    {"out_proj.weight", "ssm_out.weight", &Sizes::inner, &Sizes::embedding},
+};
+constexpr Block qwen3next_blocks[] = {norm_of_attention,           gated_attention, head_norms,
+                                      qwen35_norm_of_feed_forward, router,          experts,
+                                      gated_shared_expert};
+constexpr Block qwen3next_delta_net_blocks[] = {norm_of_attention,
+                                                {joint_delta_net, "linear_attn."},
+                                                qwen35_norm_of_feed_forward,
+                                                router,
+                                                experts,
+                                                gated_shared_expert};
+constexpr LayerKind qwen3next_layers[] = {{"*", qwen3next_blocks},
+                                          {"M", qwen3next_delta_net_blocks}};
+
+void read_qwen3next(const Config& config, Sizes& sizes) {
+  read_qwen35(config, sizes);
+  read_qwen_experts(config, true, sizes);
+  sizes.shared_expert = config.count("shared_expert_intermediate_size");
+}
+
+void add_qwen3next(const Config& config, const Sizes& sizes, const std::string& prefix,
+                   gguf::Writer& writer) {
+  add_recurrence(sizes, prefix, writer);
+  add_experts(sizes, prefix, writer);
+  writer.add(prefix + ".full_attention_interval",
+             static_cast<std::uint32_t>(qwen35_interval(qwen35_kinds(config, sizes))));
+}
+
 // --- LFM2: gated short convolutions ---
 
 constexpr Part lfm2_norms[] = {
@@ -238,6 +294,14 @@ void add_lfm2(const Config&, const Sizes& sizes, const std::string& prefix, gguf
 constexpr Family recurrent_family_table[] = {
     qwen35("Qwen3_5ForCausalLM", "model."),
     qwen35("Qwen3_5ForConditionalGeneration", "model.language_model."),
+    {.architecture = "Qwen3NextForCausalLM",
+     .ours = "qwen3next",
+     .layers = qwen3next_layers,
+     .norms_lack_one = true,
+     .aside = qwen35_aside,
+     .read_sizes = read_qwen3next,
+     .kinds = qwen35_kinds,
+     .add_keys = add_qwen3next},
     {.architecture = "Lfm2ForCausalLM",
      .ours = "lfm2",
      .layers = lfm2_layers,

@@ -1,0 +1,396 @@
+// Mixtures of experts. A checkpoint has the matrices of each expert apart, or a stack of them.
+#include <cmath>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "core/convert/families.h"
+#include "core/convert/family_tables.h"
+
+namespace sluice::convert {
+namespace {
+
+void add_plain_experts(const Config&, const Sizes& sizes, const std::string& prefix,
+                       gguf::Writer& writer) {
+  add_experts(sizes, prefix, writer);
+}
+
+// Layers without experts come first.
+std::string leading_kinds(const Config& config, const Sizes& sizes) {
+  if (sizes.leading_dense > sizes.layers) {
+    throw config.error("num_hidden_layers", "is less than the layers without experts");
+  }
+  return std::string(sizes.leading_dense, 'd') +
+         std::string(sizes.layers - sizes.leading_dense, '*');
+}
+
+// --- Qwen 2 and 3 ---
+
+constexpr Block qwen2moe_blocks[] = {norm_of_attention,    attention, attention_biases,
+                                     norm_of_feed_forward, router,    experts,
+                                     gated_shared_expert};
+constexpr LayerKind qwen2moe_layers[] = {{"*", qwen2moe_blocks}};
+constexpr Block qwen3moe_blocks[] = {norm_of_attention,    attention, head_norms,
+                                     norm_of_feed_forward, router,    experts};
+constexpr LayerKind qwen3moe_layers[] = {{"*", qwen3moe_blocks}};
+
+void read_qwen2moe(const Config& config, Sizes& sizes) {
+  read_qwen_experts(config, false, sizes);
+  sizes.shared_expert = config.count("shared_expert_intermediate_size");
+}
+
+void read_qwen3moe(const Config& config, Sizes& sizes) {
+  read_qwen_experts(config, true, sizes);
+}
+
+// --- OLMoE ---
+
+constexpr Part wide_norms[] = {
+    norm("self_attn.q_norm.weight", "attn_q_norm.weight", &Sizes::queries),
+    norm("self_attn.k_norm.weight", "attn_k_norm.weight", &Sizes::keys),
+};
+constexpr Block olmoe_blocks[] = {norm_of_attention,    attention, wide_norms,
+                                  norm_of_feed_forward, router,    experts};
+constexpr LayerKind olmoe_layers[] = {{"*", olmoe_blocks}};
+
+void read_olmoe(const Config& config, Sizes& sizes) {
+  require_text(config, "hidden_act", "silu");
+  require_flag(config, "norm_topk_prob", false);
+  if (config.contains("clip_qkv")) throw config.error("clip_qkv", "is given, but not supported");
+  read_experts(config, "num_experts", "num_experts_per_tok", nullptr, sizes);
+}
+
+// --- GLM 4.5 to 4.7, dots.llm1: the router adds a bias to its scores for the choice ---
+
+constexpr Part choice_bias[] = {
+    {"mlp.gate.e_score_correction_bias", "exp_probs_b.bias", &Sizes::experts}};
+constexpr Part shared_experts[] = {
+    {"mlp.shared_experts.gate_proj.weight", "ffn_gate_shexp.weight", &Sizes::embedding,
+     &Sizes::shared_expert},
+    {"mlp.shared_experts.up_proj.weight", "ffn_up_shexp.weight", &Sizes::embedding,
+     &Sizes::shared_expert},
+    {"mlp.shared_experts.down_proj.weight", "ffn_down_shexp.weight", &Sizes::shared_expert,
+     &Sizes::embedding},
+};
+constexpr Part glm_norm[] = {
+    norm("post_attention_layernorm.weight", "post_attention_norm.weight", &Sizes::embedding)};
+constexpr Part optional_head_norms[] = {
+    {.theirs = "self_attn.q_norm.weight",
+     .ours = "attn_q_norm.weight",
+     .columns = &Sizes::head,
+     .is_optional = true},
+    {.theirs = "self_attn.k_norm.weight",
+     .ours = "attn_k_norm.weight",
+     .columns = &Sizes::head,
+     .is_optional = true},
+};
+constexpr Block glm_dense_blocks[] = {norm_of_attention,   attention, attention_biases,
+                                      optional_head_norms, glm_norm,  feed_forward};
+constexpr Block glm_blocks[] = {norm_of_attention,   attention, attention_biases,
+                                optional_head_norms, glm_norm,  router,
+                                choice_bias,         experts,   shared_experts};
+constexpr LayerKind glm_layers[] = {{"d", glm_dense_blocks}, {"*", glm_blocks}};
+constexpr Block dots_blocks[] = {
+    norm_of_attention, attention, head_norms,    norm_of_feed_forward, router,
+    choice_bias,       experts,   shared_experts};
+constexpr LayerKind dots_layers[] = {{"d", qwen3_blocks}, {"*", dots_blocks}};
+
+void read_sigmoid_mixture(const Config& config, Sizes& sizes) {
+  require_text(config, "hidden_act", "silu");
+  require_text(config, "scoring_func", "sigmoid");
+  read_experts(config, "n_routed_experts", "num_experts_per_tok", "moe_intermediate_size", sizes);
+  sizes.leading_dense = config.find_whole("first_k_dense_replace").value_or(0);
+  sizes.shared_expert = sizes.expert * config.find_count("n_shared_experts").value_or(1);
+  for (const char* key : {"n_group", "topk_group"}) {
+    if (config.find_count(key).value_or(1) != 1) {
+      throw config.error(key, "is not 1: groups of experts are not supported here");
+    }
+  }
+}
+
+void add_sigmoid_mixture(const Config& config, const Sizes& sizes, const std::string& prefix,
+                         gguf::Writer& writer) {
+  add_experts(sizes, prefix, writer);
+  // Several experts for all tokens are one that is as wide as all of them.
+  writer.add(prefix + ".expert_shared_count",
+             static_cast<std::uint32_t>(sizes.shared_expert / sizes.expert));
+  writer.add(prefix + ".expert_gating_func", std::uint32_t{2});
+  writer.add(prefix + ".expert_weights_norm", config.find_flag("norm_topk_prob").value_or(true));
+  writer.add(prefix + ".expert_weights_scale",
+             config.find_number("routed_scaling_factor").value_or(1));
+}
+
+// --- ERNIE 4.5 ---
+
+constexpr Part ernie_choice_bias[] = {{.theirs = "mlp.moe_statics.e_score_correction_bias",
+                                       .ours = "exp_probs_b.bias",
+                                       .columns = &Sizes::experts,
+                                       .form = Form::one_row}};
+constexpr Block ernie_blocks[] = {norm_of_attention, attention, norm_of_feed_forward, router,
+                                  ernie_choice_bias, experts,   shared_experts};
+constexpr LayerKind ernie_layers[] = {{"d", plain_blocks}, {"*", ernie_blocks}};
+constexpr Aside ernie_aside[] = {{"model.mtp_", "layers that predict several tokens"}};
+
+void read_ernie_mixture(const Config& config, Sizes& sizes) {
+  require_text(config, "hidden_act", "silu");
+  require_flag(config, "use_bias", false);
+  read_experts(config, "moe_num_experts", "moe_k", "moe_intermediate_size", sizes);
+  sizes.leading_dense = config.find_whole("moe_layer_start_index").value_or(0);
+  sizes.shared_expert = sizes.expert * config.count("moe_num_shared_experts");
+  if (config.find_count("moe_layer_interval").value_or(1) != 1) {
+    throw config.error("moe_layer_interval", "is not 1");
+  }
+  const auto last = config.find_whole("moe_layer_end_index");
+  if (last && *last + std::uint64_t{1} != sizes.layers) {
+    throw config.error("moe_layer_end_index", "is not that of the last layer");
+  }
+}
+
+// --- Hunyuan ---
+
+constexpr Part hunyuan_head_norms[] = {
+    norm("self_attn.query_layernorm.weight", "attn_q_norm.weight", &Sizes::head),
+    norm("self_attn.key_layernorm.weight", "attn_k_norm.weight", &Sizes::head),
+};
+constexpr Part hunyuan_router[] = {
+    {"mlp.gate.wg.weight", "ffn_gate_inp.weight", &Sizes::embedding, &Sizes::experts}};
+constexpr Part hunyuan_shared_expert[] = {
+    {"mlp.shared_mlp.gate_proj.weight", "ffn_gate_shexp.weight", &Sizes::embedding,
+     &Sizes::shared_expert},
+    {"mlp.shared_mlp.up_proj.weight", "ffn_up_shexp.weight", &Sizes::embedding,
+     &Sizes::shared_expert},
+    {"mlp.shared_mlp.down_proj.weight", "ffn_down_shexp.weight", &Sizes::shared_expert,
+     &Sizes::embedding},
+};
+constexpr Block hunyuan_blocks[] = {norm_of_attention, attention, hunyuan_head_norms,
+                                    norm_of_feed_forward, feed_forward};
+constexpr LayerKind hunyuan_layers[] = {{"*", hunyuan_blocks}};
+constexpr Block hunyuan_mixture_blocks[] = {
+    norm_of_attention, attention, hunyuan_head_norms,   norm_of_feed_forward,
+    hunyuan_router,    experts,   hunyuan_shared_expert};
+constexpr LayerKind hunyuan_mixture_layers[] = {{"*", hunyuan_mixture_blocks}};
+
+void read_hunyuan(const Config& config, Sizes&) {
+  require_text(config, "hidden_act", "silu");
+  require_flag(config, "use_qk_norm", true);
+  require_flag(config, "attention_bias", false);
+}
+
+// A number of each layer, or of all; all have to be the same.
+std::uint64_t same_in_layers(const Config& config, const char* key) {
+  const nlohmann::json* list = config.find(key);
+  if (list == nullptr || !list->is_array()) return config.count(key);
+  std::uint64_t same = 0;
+  for (const nlohmann::json& one : *list) {
+    const std::uint64_t count = one.is_number_unsigned() ? one.get<std::uint64_t>() : 0;
+    if (count == 0 || count > (1U << 20) || (same != 0 && count != same)) {
+      throw config.error(key, "is not the same number in all layers");
+    }
+    same = count;
+  }
+  if (same == 0) throw config.error(key, "is an empty list");
+  return same;
+}
+
+void read_hunyuan_mixture(const Config& config, Sizes& sizes) {
+  read_hunyuan(config, sizes);
+  sizes.experts = same_in_layers(config, "num_experts");
+  sizes.experts_used = same_in_layers(config, "moe_topk");
+  sizes.expert = config.contains("moe_intermediate_size")
+                     ? same_in_layers(config, "moe_intermediate_size")
+                     : sizes.feed_forward;
+  sizes.shared_expert = sizes.feed_forward * same_in_layers(config, "num_shared_expert");
+}
+
+// --- Granite 3, whose experts are stacked, and gate and up of each in one matrix ---
+
+constexpr Part granite_router[] = {{"block_sparse_moe.router.layer.weight", "ffn_gate_inp.weight",
+                                    &Sizes::embedding, &Sizes::experts}};
+constexpr Part granite_experts[] = {
+    {.theirs = "block_sparse_moe.input_linear.weight",
+     .ours = "ffn_gate_exps.weight",
+     .columns = &Sizes::embedding,
+     .rows = &Sizes::expert,
+     .all_rows = &Sizes::fused_expert,
+     .count = &Sizes::experts},
+    {.theirs = "block_sparse_moe.input_linear.weight",
+     .ours = "ffn_up_exps.weight",
+     .columns = &Sizes::embedding,
+     .rows = &Sizes::expert,
+     .all_rows = &Sizes::fused_expert,
+     .first_row = &Sizes::expert,
+     .count = &Sizes::experts},
+    expert("block_sparse_moe.output_linear.weight", "ffn_down_exps.weight", &Sizes::expert,
+           &Sizes::embedding),
+};
+constexpr Part granite_shared_expert[] = {
+    {.theirs = "shared_mlp.input_linear.weight",
+     .ours = "ffn_gate_shexp.weight",
+     .columns = &Sizes::embedding,
+     .rows = &Sizes::shared_expert,
+     .all_rows = &Sizes::fused_shared_expert},
+    {.theirs = "shared_mlp.input_linear.weight",
+     .ours = "ffn_up_shexp.weight",
+     .columns = &Sizes::embedding,
+     .rows = &Sizes::shared_expert,
+     .all_rows = &Sizes::fused_shared_expert,
+     .first_row = &Sizes::shared_expert},
+    {"shared_mlp.output_linear.weight", "ffn_down_shexp.weight", &Sizes::shared_expert,
+     &Sizes::embedding},
+};
+constexpr Block granite_blocks[] = {norm_of_attention, attention, norm_of_feed_forward,
+                                    granite_router, granite_experts};
+constexpr LayerKind granite_layers[] = {{"*", granite_blocks}};
+constexpr Block granite_shared_blocks[] = {norm_of_attention,    attention,
+                                           norm_of_feed_forward, granite_router,
+                                           granite_experts,      granite_shared_expert};
+constexpr LayerKind granite_shared_layers[] = {{"*", granite_shared_blocks}};
+
+void read_granite_mixture(const Config& config, Sizes& sizes) {
+  require_text(config, "hidden_act", "silu");
+  read_experts(config, "num_local_experts", "num_experts_per_tok", nullptr, sizes);
+  sizes.shared_expert = config.find_whole("shared_intermediate_size").value_or(0);
+}
+
+void add_granite_mixture(const Config& config, const Sizes& sizes, const std::string& prefix,
+                         gguf::Writer& writer) {
+  add_experts(sizes, prefix, writer);
+  add_granite_scales(config, sizes, prefix, writer);
+}
+
+// --- MiniMax-M2 ---
+
+constexpr Part minimax_router[] = {
+    {"block_sparse_moe.gate.weight", "ffn_gate_inp.weight", &Sizes::embedding, &Sizes::experts},
+    {"block_sparse_moe.e_score_correction_bias", "exp_probs_b.bias", &Sizes::experts},
+};
+constexpr Part minimax_experts[] = {
+    expert("block_sparse_moe.experts.{}.w1.weight", "ffn_gate_exps.weight", &Sizes::embedding,
+           &Sizes::expert),
+    expert("block_sparse_moe.experts.{}.w3.weight", "ffn_up_exps.weight", &Sizes::embedding,
+           &Sizes::expert),
+    expert("block_sparse_moe.experts.{}.w2.weight", "ffn_down_exps.weight", &Sizes::expert,
+           &Sizes::embedding),
+};
+constexpr Block minimax_blocks[] = {norm_of_attention,    attention,      wide_norms,
+                                    norm_of_feed_forward, minimax_router, minimax_experts};
+constexpr LayerKind minimax_layers[] = {{"*", minimax_blocks}};
+
+void read_minimax(const Config& config, Sizes& sizes) {
+  require_text(config, "hidden_act", "silu");
+  require_text(config, "scoring_func", "sigmoid");
+  read_experts(config, "num_local_experts", "num_experts_per_tok", nullptr, sizes);
+  if (const auto rotated = config.find_count("rotary_dim")) {
+    if (*rotated > sizes.head || *rotated % 2 != 0) {
+      throw config.error("rotary_dim", "is no number of pairs of a head");
+    }
+    sizes.rotated = *rotated;
+  }
+}
+
+void add_minimax(const Config&, const Sizes& sizes, const std::string& prefix,
+                 gguf::Writer& writer) {
+  add_experts(sizes, prefix, writer);
+  writer.add(prefix + ".expert_gating_func", std::uint32_t{2});
+}
+
+constexpr Family mixture_family_table[] = {
+    {.architecture = "Qwen3MoeForCausalLM",
+     .ours = "qwen3moe",
+     .layers = qwen3moe_layers,
+     .read_sizes = read_qwen3moe,
+     .add_keys = add_plain_experts},
+    {.architecture = "Qwen2MoeForCausalLM",
+     .ours = "qwen2moe",
+     .layers = qwen2moe_layers,
+     .read_sizes = read_qwen2moe,
+     .add_keys = add_plain_experts},
+    {.architecture = "OlmoeForCausalLM",
+     .ours = "olmoe",
+     .layers = olmoe_layers,
+     .read_sizes = read_olmoe,
+     .add_keys = add_plain_experts},
+    {.architecture = "Glm4MoeForCausalLM",
+     .ours = "glm4moe",
+     .layers = glm_layers,
+     .read_sizes = read_sigmoid_mixture,
+     .kinds = leading_kinds,
+     .add_keys = add_sigmoid_mixture},
+    {.architecture = "Dots1ForCausalLM",
+     .ours = "dots1",
+     .layers = dots_layers,
+     .read_sizes = read_sigmoid_mixture,
+     .kinds = leading_kinds,
+     .add_keys = add_sigmoid_mixture},
+    {.architecture = "Ernie4_5_MoeForCausalLM",
+     .ours = "ernie4_5-moe",
+     .layers = ernie_layers,
+     .aside = ernie_aside,
+     .read_sizes = read_ernie_mixture,
+     .kinds = leading_kinds,
+     .add_keys = add_plain_experts},
+    {.architecture = "HunYuanDenseV1ForCausalLM",
+     .ours = "hunyuan-dense",
+     .layers = hunyuan_layers,
+     .read_sizes = read_hunyuan},
+    {.architecture = "HunYuanMoEV1ForCausalLM",
+     .ours = "hunyuan-moe",
+     .layers = hunyuan_mixture_layers,
+     .read_sizes = read_hunyuan_mixture,
+     .add_keys = add_plain_experts},
+    {.architecture = "GraniteMoeForCausalLM",
+     .ours = "granitemoe",
+     .layers = granite_layers,
+     .interleaves_heads = true,
+     .read_sizes = read_granite_mixture,
+     .add_keys = add_granite_mixture},
+    {.architecture = "GraniteMoeSharedForCausalLM",
+     .ours = "granitemoe",
+     .layers = granite_shared_layers,
+     .interleaves_heads = true,
+     .read_sizes = read_granite_mixture,
+     .add_keys = add_granite_mixture},
+    {.architecture = "MiniMaxM2ForCausalLM",
+     .ours = "minimax-m2",
+     .layers = minimax_layers,
+     .read_sizes = read_minimax,
+     .add_keys = add_minimax},
+};
+
+}  // namespace
+
+void read_experts(const Config& config, const char* count, const char* used, const char* width,
+                  Sizes& sizes) {
+  sizes.experts = config.count(count);
+  sizes.experts_used = config.count(used);
+  sizes.expert = width != nullptr ? config.count(width) : sizes.feed_forward;
+  if (sizes.experts_used > sizes.experts) throw config.error(used, "is more than all experts");
+}
+
+void read_qwen_experts(const Config& config, bool divides_by_sum, Sizes& sizes) {
+  require_text(config, "hidden_act", "silu");
+  require_flag(config, "norm_topk_prob", divides_by_sum);
+  read_experts(config, "num_experts", "num_experts_per_tok", "moe_intermediate_size", sizes);
+  const nlohmann::json* dense = config.find_list("mlp_only_layers");
+  if ((dense != nullptr && !dense->empty()) ||
+      config.find_count("decoder_sparse_step").value_or(1) != 1) {
+    throw config.error("decoder_sparse_step", "or mlp_only_layers leaves layers without experts");
+  }
+}
+
+void add_experts(const Sizes& sizes, const std::string& prefix, gguf::Writer& writer) {
+  const auto add = [&](const char* key, std::uint64_t value) {
+    if (value != 0) writer.add(prefix + key, static_cast<std::uint32_t>(value));
+  };
+  add(".expert_count", sizes.experts);
+  add(".expert_used_count", sizes.experts_used);
+  add(".expert_feed_forward_length", sizes.expert);
+  add(".expert_shared_feed_forward_length", sizes.shared_expert);
+  add(".leading_dense_block_count", sizes.leading_dense);
+}
+
+std::span<const Family> mixture_families() {
+  return mixture_family_table;
+}
+
+}  // namespace sluice::convert
