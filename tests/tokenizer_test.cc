@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <functional>
 #include <limits>
 #include <map>
 #include <optional>
@@ -13,6 +14,7 @@
 #include <stdexcept>
 
 #include "core/gguf/gguf.h"
+#include "core/text/keyed_hash.h"
 #include "core/tokenizer/text_encoder.h"
 #include "core/tokenizer/vocabulary_tokenizer.h"
 #include "tests/catch.h"
@@ -575,6 +577,20 @@ TEST_CASE("vocabularies that make no sense are refused by name") {
   CHECK_NOTHROW(make_tokenizer(good));
 }
 
+// Texts that a hash without a key puts into one chain: a vocabulary of them would take hours.
+TEST_CASE("texts that are made to fall together in a table do not") {
+  constexpr std::size_t places = 1024, count = 400;
+  std::map<std::size_t, std::size_t> texts_of_place;
+  std::size_t found = 0;
+  for (int i = 0; found < count; ++i) {
+    const std::string text = std::to_string(i);
+    if (std::hash<std::string>{}(text) % places != 0) continue;
+    ++found;
+    ++texts_of_place[sluice::text::KeyedHash{}(text) % places];
+  }
+  for (const auto& [place, texts] : texts_of_place) CHECK(texts < 20);
+}
+
 TEST_CASE("long texts take a time that grows with their length") {
   Vocabulary bytes = byte_vocabulary("llama-bpe");
   Vocabulary pieces = sentencepiece_vocabulary();
@@ -765,6 +781,15 @@ Vocabulary longest_pieces_vocabulary() {
     add_token(vocabulary, std::string(1, static_cast<char>(byte)), TokenType::normal);
   }
   return vocabulary;
+}
+
+TEST_CASE("where all lengths of a piece are tried, none is very long") {
+  for (Vocabulary vocabulary : {word_piece_vocabulary(), longest_pieces_vocabulary()}) {
+    add_token(vocabulary, std::string(piece_bytes_max, 'a'), TokenType::normal);
+    CHECK_NOTHROW(make_tokenizer(vocabulary));
+    add_token(vocabulary, std::string(piece_bytes_max + 1, 'b'), TokenType::normal);
+    CHECK_THROWS_AS(make_tokenizer(vocabulary), ModelError);
+  }
 }
 
 TEST_CASE("the tokenizer of RWKV takes the longest tokens from the left") {

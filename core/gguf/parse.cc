@@ -13,6 +13,7 @@
 #include "core/gguf/bytes.h"
 #include "core/gguf/gguf.h"
 #include "core/gguf/tensor_type.h"
+#include "core/text/keyed_hash.h"
 #include "core/text/quoted.h"
 #include "kernels/block_formats.h"
 
@@ -257,7 +258,7 @@ void read_placement(Cursor& cursor, TensorInfo& tensor, std::uint32_t alignment)
 std::vector<TensorInfo> read_tensors(Cursor& cursor, std::uint64_t count, std::uint32_t alignment) {
   check_count(cursor, count, tensor_info_bytes_min, "tensors");
   std::vector<TensorInfo> tensors;
-  std::unordered_set<std::string_view> names;
+  std::unordered_set<std::string_view, text::KeyedHash> names;
   for (std::uint64_t i = 0; i < count; ++i) {
     cursor.set_context(fmt::format(" tensor {}:", i));
     TensorInfo tensor;

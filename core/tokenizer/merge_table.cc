@@ -2,6 +2,8 @@
 
 #include <bit>
 
+#include "core/text/keyed_hash.h"
+
 namespace sluice::tokenizer {
 
 MergeTable::MergeTable(const PieceTable& pieces, std::size_t count)
@@ -40,8 +42,8 @@ std::size_t MergeTable::slot_of(std::int32_t left, std::int32_t right) const {
   const std::size_t mask = slots_.size() - 1;
   const std::uint64_t pair = static_cast<std::uint64_t>(static_cast<std::uint32_t>(left)) << 32 |
                              static_cast<std::uint32_t>(right);
-  // Fibonacci hashing: the high half of the product is well mixed.
-  std::size_t slot = static_cast<std::size_t>((pair * 0x9E3779B97F4A7C15ULL) >> 32) & mask;
+  const std::string_view bytes(reinterpret_cast<const char*>(&pair), sizeof pair);
+  std::size_t slot = text::KeyedHash{}(bytes)&mask;
   while (slots_[slot].left >= 0 && (slots_[slot].left != left || slots_[slot].right != right)) {
     slot = (slot + 1) & mask;
   }

@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "core/text/keyed_hash.h"
 #include "core/tokenizer/merge.h"
 #include "core/tokenizer/piece_table.h"
 
@@ -48,7 +49,7 @@ class MergeTable {
 
   const PieceTable& pieces_;
   // Strings that occur in merges but are no tokens.
-  std::unordered_map<std::string, std::int32_t> others_;
+  std::unordered_map<std::string, std::int32_t, text::KeyedHash> others_;
   std::vector<Slot> slots_;  // linear probing; a power of two of them
   bool spaces_start_symbols_ = true;
   BytePairs joints_;

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <functional>
 #include <limits>
 
+#include "core/text/keyed_hash.h"
 #include "core/text/utf8.h"
 
 namespace sluice::tokenizer {
@@ -131,7 +131,7 @@ Token PieceTable::find(std::string_view bytes) const {
 // The slot with these bytes, or the free slot where they would be.
 std::size_t PieceTable::slot_of(std::string_view bytes) const {
   const std::size_t mask = slots_.size() - 1;
-  std::size_t slot = std::hash<std::string_view>{}(bytes)&mask;
+  std::size_t slot = text::KeyedHash{}(bytes)&mask;
   while (slots_[slot] >= 0 && piece(slots_[slot]) != bytes) slot = (slot + 1) & mask;
   return slot;
 }

@@ -5,11 +5,13 @@
 
 #include <bitset>
 #include <cstddef>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
 
+#include "core/text/keyed_hash.h"
 #include "core/tokenizer/vocabulary.h"
 
 namespace sluice::tokenizer {
@@ -53,13 +55,7 @@ class SpecialTokens {
   void cut(std::string_view text, Fragment fragment, const Length& length, bool parse_special,
            std::vector<Fragment>& out) const;
 
-  struct Hash {
-    using is_transparent = void;
-    std::size_t operator()(std::string_view text) const {
-      return std::hash<std::string_view>{}(text);
-    }
-  };
-  std::unordered_map<std::string, Special, Hash, std::equal_to<>> by_text_;
+  std::unordered_map<std::string, Special, text::KeyedHash, std::equal_to<>> by_text_;
   std::vector<Length> lengths_;  // longest first
 };
 

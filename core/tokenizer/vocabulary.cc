@@ -9,13 +9,14 @@
 #include <span>
 #include <unordered_map>
 
+#include "core/text/keyed_hash.h"
 #include "core/text/quoted.h"
 
 namespace sluice::tokenizer {
 
 namespace {
 
-using TokenByText = std::unordered_map<std::string_view, Token>;
+using TokenByText = std::unordered_map<std::string_view, Token, text::KeyedHash>;
 
 constexpr std::string_view tokens_key = "tokenizer.ggml.tokens";
 constexpr std::string_view types_key = "tokenizer.ggml.token_type";
@@ -193,6 +194,17 @@ void collect_end_of_generation(Vocabulary& vocabulary, const TokenByText& by_tex
   ends.erase(std::unique(ends.begin(), ends.end()), ends.end());
 }
 
+// These tokenizers try all lengths of a piece at each place of a text.
+void check_piece_bytes(const Vocabulary& vocabulary) {
+  for (std::size_t i = 0; i < vocabulary.tokens.size(); ++i) {
+    const std::size_t bytes = vocabulary.tokens[i].size();
+    if (bytes <= piece_bytes_max) continue;
+    throw vocabulary_error(
+        vocabulary, tokens_key,
+        fmt::format("token {} has {} bytes; here it may have up to {}", i, bytes, piece_bytes_max));
+  }
+}
+
 }  // namespace
 
 std::optional<MergeParts> split_merge(std::string_view merge) {
@@ -227,6 +239,9 @@ void check_vocabulary(const Vocabulary& vocabulary) {
   const bool has_merges = vocabulary.kind == VocabularyKind::byte_level ||
                           vocabulary.kind == VocabularyKind::character_level;
   if (has_merges) check_merges(vocabulary);
+  const bool tries_lengths = vocabulary.kind == VocabularyKind::word_pieces ||
+                             vocabulary.kind == VocabularyKind::longest_pieces;
+  if (tries_lengths) check_piece_bytes(vocabulary);
   check_id(vocabulary, "bos", vocabulary.bos);
   check_id(vocabulary, "eos", vocabulary.eos);
   check_id(vocabulary, "eot", vocabulary.eot);

@@ -72,9 +72,13 @@ struct Vocabulary {
 // is no such token. Throws ModelError.
 Vocabulary load_vocabulary(const gguf::Metadata& metadata);
 
+// Of a token where the longest one is looked for at each place of a text (word_pieces,
+// longest_pieces): a byte of a text costs at most so many look-ups.
+inline constexpr std::size_t piece_bytes_max = 1024;
+
 // Throws ModelError, naming the key, when the parts do not fit together: lengths that differ, a
 // token that occurs twice, a byte token that names no byte, a score that is not a number, a merge
-// that does not have two parts, an id out of range.
+// that does not have two parts, an id out of range, a token above piece_bytes_max.
 void check_vocabulary(const Vocabulary& vocabulary);
 
 // Completes what files leave out or get wrong: guesses missing types, turns tokens with known texts
