@@ -312,10 +312,13 @@ void fuse_stacks(CheckpointTensors& tensors, const std::string& gate, const std:
 
 void adapt_granitemoe(const SyntheticCheckpoint& model, json& config, CheckpointTensors& tensors) {
   set_experts(model, config, "num_local_experts", "intermediate_size");
-  config["shared_intermediate_size"] = model.count("expert_shared_feed_forward_length");
+  if (const int shared = model.count("expert_shared_feed_forward_length"); shared > 0) {
+    config["shared_intermediate_size"] = shared;
+  }
   for (int layer = 0; layer < model.count("block_count"); ++layer) {
     const std::string at = fmt::format("model.layers.{}.", layer);
     for (const std::string part : {"block_sparse_moe.", "shared_mlp."}) {
+      if (!tensors.contains(at + part + "gate.weight")) continue;
       fuse_stacks(tensors, at + part + "gate.weight", at + part + "up.weight",
                   at + part + "input_linear.weight");
     }
@@ -603,6 +606,14 @@ void adapt_qwen3vl(const SyntheticCheckpoint& model, json& config, CheckpointTen
   tensors["model.visual.patch_embed.weight"] = {{2, 2}, {1, 2, 3, 4}};
 }
 
+// Without the expert that all tokens share.
+synth::Shape granitemoe_shape() {
+  synth::Shape shape = synth::shape_by_name("tiny-granitemoe");
+  shape.tensors = "";
+  shape.experts.shared_feed_forward = 0;
+  return shape;
+}
+
 // Six value heads for two key heads: of fewer, grouping and taking turns are the same thing.
 synth::Shape qwen35_shape() {
   synth::Shape shape = synth::shape_by_name("tiny-qwen35");
@@ -677,6 +688,8 @@ std::vector<CheckpointFamily> checkpoint_families() {
        false, adapt_hunyuan_mixture},
       {"GraniteMoeSharedForCausalLM", shape("tiny-granitemoe"), granitemoe, true, false, 0,
        "model.", false, adapt_granitemoe},
+      {"GraniteMoeForCausalLM", granitemoe_shape(), granitemoe, true, false, 0, "model.", false,
+       adapt_granitemoe},
       {"MiniMaxM2ForCausalLM", shape("tiny-minimax-m2"), minimax, false, false, 0, "model.", false,
        adapt_minimax},
       {"Lfm2ForCausalLM", shape("tiny-lfm2"), lfm2, false, false, 0, "model.", false, adapt_lfm2},

@@ -341,6 +341,33 @@ TEST_CASE("what a checkpoint says beyond what its architecture can do is refused
   check_refusals("Gemma2ForCausalLM", cases);
 }
 
+TEST_CASE("settings of experts that do not fit are refused") {
+  const auto set = [](const char* key, json value) {
+    return [key, value = std::move(value)](Spoilt& c) { c.config[key] = value; };
+  };
+  check_refusals("Qwen3MoeForCausalLM", {{"num_experts_per_tok", set("num_experts_per_tok", 9)},
+                                         {"mlp.gate.weight", set("num_experts", 9)},
+                                         {"mlp.gate.weight", set("num_experts", 2147483647)},
+                                         {"asks for", set("moe_intermediate_size", 128)},
+                                         {"norm_topk_prob", set("norm_topk_prob", false)},
+                                         {"norm_topk_prob", set("norm_topk_prob", nullptr)},
+                                         {"decoder_sparse_step", set("decoder_sparse_step", 2)},
+                                         {"mlp_only_layers", set("mlp_only_layers", {0})}});
+  check_refusals("Glm4MoeForCausalLM", {{"n_group", set("n_group", 2)},
+                                        {"scoring_func", set("scoring_func", "softmax")},
+                                        {"num_hidden_layers", set("first_k_dense_replace", 77)},
+                                        {"has no place", set("num_nextn_predict_layers", 0)}});
+  check_refusals("Ernie4_5_MoeForCausalLM",
+                 {{"moe_layer_interval", set("moe_layer_interval", 2)},
+                  {"moe_layer_end_index", set("moe_layer_end_index", 1)}});
+  check_refusals("HunYuanMoEV1ForCausalLM", {{"moe_topk", set("moe_topk", {3, 2, 3})},
+                                             {"moe_topk", set("moe_topk", json::array())},
+                                             {"use_cla", set("use_cla", true)}});
+  check_refusals("GraniteMoeForCausalLM", {{"asks for", set("num_local_experts", 4)},
+                                           {"asks for", set("intermediate_size", 128)}});
+  check_refusals("MiniMaxM2ForCausalLM", {{"rotary_dim", set("rotary_dim", 33)}});
+}
+
 TEST_CASE("settings of recurrent layers that do not fit are refused") {
   check_refusals(
       "Qwen3_5ForCausalLM",

@@ -40,6 +40,8 @@ void read_qwen2moe(const Config& config, Sizes& sizes) {
 }
 
 void read_qwen3moe(const Config& config, Sizes& sizes) {
+  // Without it transformers takes what is not supported.
+  if (!config.contains("norm_topk_prob")) throw config.error("norm_topk_prob", "is missing");
   read_qwen_experts(config, true, sizes);
 }
 
@@ -97,7 +99,11 @@ constexpr LayerKind dots_layers[] = {{"d", qwen3_blocks}, {"*", dots_blocks}};
 
 void read_sigmoid_mixture(const Config& config, Sizes& sizes) {
   require_text(config, "hidden_act", "silu");
-  require_text(config, "scoring_func", "sigmoid");
+  const std::string scores = config.find_text("scoring_func").value_or("sigmoid");
+  // dots.llm1 has the name of how it chooses here, which is by the sigmoid and a bias.
+  if (scores != "sigmoid" && scores != "noaux_tc") {
+    throw config.error("scoring_func", "is not sigmoid");
+  }
   read_experts(config, "n_routed_experts", "num_experts_per_tok", "moe_intermediate_size", sizes);
   sizes.leading_dense = config.find_whole("first_k_dense_replace").value_or(0);
   sizes.shared_expert = sizes.expert * config.find_count("n_shared_experts").value_or(1);
@@ -174,6 +180,7 @@ void read_hunyuan(const Config& config, Sizes&) {
   require_text(config, "hidden_act", "silu");
   require_flag(config, "use_qk_norm", true);
   require_flag(config, "attention_bias", false);
+  require_flag(config, "use_cla", false);  // layers that share keys and values
 }
 
 // A number of each layer, or of all; all have to be the same.
