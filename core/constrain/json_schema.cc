@@ -17,6 +17,7 @@
 #include "core/constrain/number_range.h"
 #include "core/constrain/pattern.h"
 #include "core/constrain/schema_merge.h"
+#include "core/text/keyed_hash.h"
 #include "core/text/limited_json.h"
 #include "core/text/quoted.h"
 
@@ -349,7 +350,7 @@ class SchemaCompiler {
   static std::vector<std::string_view> required_names(const Schema& plain,
                                                       const std::string& pointer) {
     std::vector<std::string_view> names;
-    std::unordered_set<std::string_view> seen;
+    std::unordered_set<std::string_view, text::KeyedHash> seen;
     for (const Schema& name : part_of(plain, "required", Schema::value_t::array)) {
       if (!name.is_string()) {
         throw schema_error(pointer_to(pointer, "required"), "expected a list of strings");
@@ -365,11 +366,12 @@ class SchemaCompiler {
     const std::string place = pointer_to(pointer, "properties");
     if (!properties.is_object()) throw schema_error(place, "expected an object");
     const std::vector<std::string_view> required = required_names(plain, pointer);
-    const std::unordered_set<std::string_view> is_required(required.begin(), required.end());
+    const std::unordered_set<std::string_view, text::KeyedHash> is_required(required.begin(),
+                                                                            required.end());
     const auto rest = plain.find("additionalProperties");
     std::vector<GrammarBuilder::Member> members;
     std::vector<std::string> names;
-    std::unordered_set<std::string_view> is_listed;
+    std::unordered_set<std::string_view, text::KeyedHash> is_listed;
     budget_.spend(64 * (properties.size() + required.size()));
     const HeldBytes held(budget_, 256 * (properties.size() + required.size()));
     for (const auto& item : properties.items()) {

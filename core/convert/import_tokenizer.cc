@@ -8,9 +8,11 @@
 #include <map>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <unordered_map>
 
 #include "core/convert/json_file.h"
+#include "core/text/keyed_hash.h"
 #include "core/text/quoted.h"
 
 namespace sluice::convert {
@@ -339,12 +341,13 @@ class TokenizerImport {
     }
   }
 
-  static std::string with_spaces(std::string text) {
-    for (std::size_t at = text.find(space_mark); at != std::string::npos;
-         at = text.find(space_mark, at)) {
-      text.replace(at, space_mark.size(), " ");
+  static std::string with_spaces(std::string_view text) {
+    std::string out;
+    for (std::size_t at = 0; (at = text.find(space_mark)) != text.npos;) {
+      out.append(text.substr(0, at)) += ' ';
+      text.remove_prefix(at + space_mark.size());
     }
-    return text;
+    return out.append(text);
   }
 
   // SentencePiece merges the pair whose token has the greatest score, where tokenizer.json has a
@@ -529,7 +532,7 @@ class TokenizerImport {
   bool keeps_merges_;
   std::vector<std::string> tokens_;
   std::vector<std::int32_t> types_;
-  std::unordered_map<std::string, std::uint32_t> ids_;
+  std::unordered_map<std::string, std::uint32_t, text::KeyedHash> ids_;
 };
 
 }  // namespace

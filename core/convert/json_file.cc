@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "core/model/file_bytes.h"
+#include "core/text/keyed_hash.h"
 #include "core/text/limited_json.h"
 #include "core/text/quoted.h"
 
@@ -45,7 +46,7 @@ std::string without_infinities(std::string_view text) {
 json parse_json(std::string_view text, const std::string& source) {
   // The names so far in each object that is open. One that comes twice is a mistake or worse:
   // readers differ in which of the two they take.
-  std::vector<std::unordered_set<std::string>> names;
+  std::vector<std::unordered_set<std::string, text::KeyedHash>> names;
   const auto check = [&](int depth, json::parse_event_t event, json& parsed) {
     if (depth > depth_max) {
       throw ModelError(fmt::format("{}: JSON is nested more than {} deep", source, depth_max));
