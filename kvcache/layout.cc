@@ -99,6 +99,13 @@ std::size_t layer_page_bytes(const LayerShape& layer, const CacheConfig& config)
 
 }  // namespace
 
+std::optional<ElementType> parse_element_type(std::string_view name) {
+  if (name == "f32") return ElementType::f32;
+  if (name == "f16") return ElementType::f16;
+  if (name == "int8") return ElementType::int8;
+  return std::nullopt;
+}
+
 std::size_t page_key_bytes(ElementType type, std::size_t key_dim) {
   if (type == ElementType::int8) return kernels::key_page_bytes(key_dim);
   return key_dim * element_bytes(type) * page_positions;

@@ -12,6 +12,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <optional>
+#include <string_view>
 #include <vector>
 
 #include "kernels/kv_rows.h"
@@ -21,6 +23,7 @@ namespace sluice::kvcache {
 // How a number is stored. int8: a row of n numbers takes n + 4 bytes (keys of more than 16 numbers
 // are padded to a multiple of four).
 enum class ElementType { f32, f16, int8 };
+std::optional<ElementType> parse_element_type(std::string_view name);  // "f32", "f16", "int8"
 
 inline constexpr std::size_t latent_unit = 32;
 inline constexpr std::uint32_t page_positions = kernels::kv_page_positions;

@@ -61,6 +61,7 @@ const std::map<std::string, Parts>& arrows() {
     below_cli.insert("core/fetch");
     Parts everything = below_cli;
     everything.insert("core/cli");
+    everything.insert("core/capi");
     return std::map<std::string, Parts>{
         {"base", {}},
         {"topology", {"base"}},
@@ -88,6 +89,7 @@ const std::map<std::string, Parts>& arrows() {
         {"core/engine", below_engine},
         {"core/serve", below_serve},
         {"core/batch", below_batch},
+        {"core/capi", below_batch},
         {"core/http/transport", leaves},
         {"core/http/api", below_api},
         {"core/http/jobs", below_jobs},

@@ -65,6 +65,16 @@ ChatSource ChatSource::choose(const std::string& format, const gguf::Metadata& m
   return source;
 }
 
+std::optional<ChatSource> ChatSource::find(const std::string& format,
+                                           const gguf::Metadata& metadata, std::string& reason) {
+  try {
+    return choose(format, metadata);
+  } catch (const Error& error) {
+    reason = error.what();
+    return std::nullopt;
+  }
+}
+
 Dialogue::Dialogue(const ChatSource& source, const tokenizer::Tokenizer& tokenizer,
                    const DialogueOptions& options)
     : template_(source.chat_template), tokenizer_(&tokenizer), options_(options) {

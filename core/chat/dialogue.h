@@ -43,6 +43,9 @@ struct ChatSource {
   // with the remedy, when the file has no template, and ModelError when its template cannot be
   // parsed.
   static ChatSource choose(const std::string& format, const gguf::Metadata& metadata);
+  // Nothing, with the reason, in place of an error: texts that are no conversations need none.
+  static std::optional<ChatSource> find(const std::string& format, const gguf::Metadata& metadata,
+                                        std::string& reason);
 };
 
 // Whether the model thinks before it answers; automatic: the template decides.

@@ -304,9 +304,10 @@ class Preparation {
       tell_recommendation(options.sampling, metadata);
     }
     tasks_.now = job.now;
-    tasks_.dialogue = make_dialogue(
-        options.thinking.think, find_chat_source(options.chat_format, metadata, tasks_.no_dialogue),
-        planner_.tokenizer());
+    tasks_.dialogue =
+        make_dialogue(options.thinking.think,
+                      chat::ChatSource::find(options.chat_format, metadata, tasks_.no_dialogue),
+                      planner_.tokenizer());
     tasks_.positions_max = positions_max(options.common, planner_.header());
     if (has_chat_template(metadata)) {
       tasks_.warning_of_texts =

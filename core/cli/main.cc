@@ -210,12 +210,11 @@ int report_error(ExitCode code, std::string message) {
   return static_cast<int>(code);
 }
 
-// When the reader closes the pipe that is no error: it has what it wanted. When there are no more
-// threads, no file is to blame.
-int report_system_error(const std::system_error& error) {
-  if (error.code() == std::errc::broken_pipe) return static_cast<int>(ExitCode::done);
-  const bool is_of_reading = error.code() != std::errc::resource_unavailable_try_again;
-  return report_error(is_of_reading ? ExitCode::io : ExitCode::failure, error.what());
+// When the reader closes the pipe that is no error: it has what it wanted.
+int report_failure(const std::exception& error) {
+  const auto* system = dynamic_cast<const std::system_error*>(&error);
+  const bool is_gone = system != nullptr && system->code() == std::errc::broken_pipe;
+  return is_gone ? 0 : report_error(exit_code_of(error), error.what());
 }
 
 int run_program(int argc, char** argv) {
@@ -225,17 +224,11 @@ int run_program(int argc, char** argv) {
     return status;
   } catch (const Interrupted& interrupted) {
     return exit_status_of_signal(interrupted.signal);
-  } catch (const Error& error) {
-    return report_error(error.code(), error.what());
-  } catch (const std::system_error& error) {
-    return report_system_error(error);
-  } catch (const std::invalid_argument& error) {  // misuse of a leaf folder
-    return report_error(ExitCode::usage, error.what());
   } catch (const std::bad_alloc&) {
     return report_error(ExitCode::failure,
                         "out of memory: choose a smaller model or --ctx, or end other programs");
   } catch (const std::exception& error) {
-    return report_error(ExitCode::failure, error.what());
+    return report_failure(error);
   }
 }
 

@@ -431,9 +431,7 @@ engine::EngineOptions engine_options(const CommonOptions& options, std::uint32_t
   if (options.window != 0) {
     result.sinks = options.sinks.value_or(std::min(result.sinks, options.window - 1));
   }
-  result.kv = options.kv == "f32"   ? kvcache::ElementType::f32
-              : options.kv == "f16" ? kvcache::ElementType::f16
-                                    : kvcache::ElementType::int8;
+  result.kv = kvcache::parse_element_type(options.kv).value_or(kvcache::ElementType::int8);
   result.predicts = options.speculate.mode == "mtp";
   plan_draft_model(options.speculate, rows, result);
   return result;

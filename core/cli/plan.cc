@@ -23,6 +23,7 @@
 #include "core/engine/engine.h"
 #include "core/error.h"
 #include "core/model/hyper_parameters.h"
+#include "core/plan/plan_json.h"
 #include "core/text/quoted.h"
 
 namespace sluice::cli {
@@ -99,7 +100,7 @@ ordered_json to_json(const PlanOptions& options, const engine::PlannedRun& run,
   const plan::MemoryPlan& plan = run.plan;
   ordered_json json;
   json["for"] = use_name(options.use);
-  json["lines"] = plan_lines(plan);
+  json["lines"] = plan::lines_json(plan);
   json["total_bytes"] = plan.total_bytes();
   json["budget_bytes"] = plan.budget.bytes;
   json["budget_source"] = plan.budget.source;

@@ -12,6 +12,7 @@
 #include "core/cli/machine_rates.h"
 #include "core/cli/output.h"
 #include "core/engine/machine_limits.h"
+#include "core/plan/plan_json.h"
 #include "core/text/limited_json.h"
 
 namespace sluice::cli {
@@ -80,15 +81,6 @@ void add_experts(ordered_json& report, const RunRecord& run) {
 
 }  // namespace
 
-ordered_json plan_lines(const plan::MemoryPlan& plan) {
-  ordered_json lines = ordered_json::array();
-  for (const plan::Line& line : plan.lines) {
-    lines.push_back(
-        {{"name", line.name}, {"bytes", line.bytes}, {"kind", plan::kind_name(line.kind)}});
-  }
-  return lines;
-}
-
 RunRecord::RunRecord(const engine::Engine& engine)
     : facts(engine.facts()),
       plan(engine.plan()),
@@ -148,7 +140,7 @@ ordered_json RunWatch::report(const CommonOptions& common, const RunRecord& run,
   report["pinned_bytes"] = facts.pinned_bytes;
   report["streamed_bytes_per_step"] = facts.work.streamed_bytes;
   report["planned_peak_bytes"] = facts.planned_peak_bytes;
-  report["plan"] = plan_lines(run.plan);
+  report["plan"] = plan::lines_json(run.plan);
   add_memory(report, run, cgroup_before_);
   add_tape(report, run.tape);
   add_experts(report, run);

@@ -28,9 +28,6 @@ struct RunRecord {
 // A line for the end of a run: memory planned and measured, bytes read from disk, and time waited.
 std::string memory_line(const RunRecord& run);
 
-// The lines of a plan as JSON: [{name, bytes, kind}].
-nlohmann::ordered_json plan_lines(const plan::MemoryPlan& plan);
-
 // Values that were not measured are absent.
 struct Throughput {
   std::optional<double> prefill_tokens_per_s;

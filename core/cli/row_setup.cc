@@ -6,20 +6,8 @@
 #include "core/cli/chat_setup.h"
 #include "core/cli/sampling_defaults.h"
 #include "core/engine/model_key.h"
-#include "core/error.h"
 
 namespace sluice::cli {
-
-std::optional<chat::ChatSource> find_chat_source(const std::string& format,
-                                                 const gguf::Metadata& metadata,
-                                                 std::string& reason) {
-  try {
-    return chat::ChatSource::choose(format, metadata);
-  } catch (const Error& error) {
-    reason = error.what();
-    return std::nullopt;
-  }
-}
 
 nlohmann::ordered_json recorded_settings(const ResultOptions& options, const gguf::Model& model) {
   const SamplingOptions& sampling = options.sampling;
@@ -47,7 +35,7 @@ nlohmann::ordered_json recorded_settings(const ResultOptions& options, const ggu
                                      {"--check-model", options.check_model},
                                      {"--shorten", options.shortens}};
   std::string reason;
-  const auto source = find_chat_source(options.chat_format, model.metadata(), reason);
+  const auto source = chat::ChatSource::find(options.chat_format, model.metadata(), reason);
   if (source && source->chat_template && source->chat_template->mentions("strftime_now")) {
     settings[batch::date_setting] = batch::date_text(chat::template_time());
   }

@@ -16,12 +16,6 @@
 
 namespace sluice::cli {
 
-// Nothing, with the reason, where the model's format is not known: rows without messages do not
-// need it.
-std::optional<chat::ChatSource> find_chat_source(const std::string& format,
-                                                 const gguf::Metadata& metadata,
-                                                 std::string& reason);
-
 // The options of a command that its results depend on.
 struct ResultOptions {
   CommonOptions common;

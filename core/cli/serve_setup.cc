@@ -142,7 +142,7 @@ ServePreparation prepare_serve(const ServeOptions& options) {
   preparation.tasks = task_options(options, metadata);
   if (!options.common.quiet) tell_recommendation(options.sampling, metadata);
   preparation.chat_source =
-      find_chat_source(options.chat_format, metadata, preparation.no_dialogue);
+      chat::ChatSource::find(options.chat_format, metadata, preparation.no_dialogue);
   preparation.settings = recorded_settings(options, planner.header());
   return preparation;
 }

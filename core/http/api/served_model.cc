@@ -1,5 +1,7 @@
 #include "core/http/api/served_model.h"
 
+#include "core/plan/plan_json.h"
+
 namespace sluice::http {
 
 using nlohmann::ordered_json;
@@ -20,11 +22,6 @@ ordered_json model_json(const ServedModel& model) {
 ordered_json props_json(const ServedModel& model) {
   const engine::Engine& engine = model.service->engine();
   const plan::MemoryPlan& plan = engine.plan();
-  ordered_json lines = ordered_json::array();
-  for (const plan::Line& line : plan.lines) {
-    lines.push_back(
-        {{"name", line.name}, {"bytes", line.bytes}, {"kind", plan::kind_name(line.kind)}});
-  }
   const rows::RowDefaults& defaults = model.maker->options().defaults;
   const sampling::SamplerOptions& sampler = defaults.sampler;
   return {{"model", model.name},
@@ -42,7 +39,7 @@ ordered_json props_json(const ServedModel& model) {
             {"min_p", sampler.min_p},
             {"repeat_penalty", sampler.repeat_penalty}}},
           {"plan",
-           {{"lines", lines},
+           {{"lines", plan::lines_json(plan)},
             {"total_bytes", plan.total_bytes()},
             {"budget_bytes", plan.budget.bytes}}}};
 }

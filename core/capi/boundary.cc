@@ -1,0 +1,70 @@
+#include "core/capi/boundary.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <new>
+
+#include "core/text/utf8.h"
+
+namespace sluice::capi {
+namespace {
+
+// Of a fixed size, so that there is room where memory is what is missing.
+thread_local std::array<char, 1024> failure{};
+
+void keep(std::string_view line) noexcept {
+  const std::size_t most = std::min(line.size(), failure.size() - 1);
+  const auto [unused, end] = std::ranges::transform(
+      line.substr(0, most), failure.begin(),
+      [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F ? ' ' : c; });
+  *end = '\0';
+}
+
+}  // namespace
+
+int record_failure() noexcept {
+  try {
+    throw;
+  } catch (const std::bad_alloc&) {
+    keep("out of memory");
+    return SLUICE_FAILURE;
+  } catch (const std::exception& error) {
+    keep(error.what());
+    return static_cast<int>(exit_code_of(error));
+  } catch (...) {
+    keep("a callback has thrown");
+    return SLUICE_FAILURE;
+  }
+}
+
+const char* last_error() noexcept {
+  return failure.data();
+}
+
+std::string text_of(const char* text, std::string_view name) {
+  std::string copy = not_null(text, name);
+  const std::size_t valid = utf8::valid_prefix(copy);
+  if (valid != copy.size()) {
+    throw UsageError(fmt::format("{} is no UTF-8: byte {} belongs to no character", name, valid));
+  }
+  return copy;
+}
+
+char* copied(std::string_view text) {
+  auto* copy = static_cast<char*>(std::malloc(text.size() + 1));
+  if (copy == nullptr) throw std::bad_alloc();
+  if (!text.empty()) std::memcpy(copy, text.data(), text.size());
+  copy[text.size()] = '\0';
+  return copy;
+}
+
+std::uint64_t new_handle() {
+  static std::atomic<std::uint64_t> last{0};
+  return ++last;
+}
+
+}  // namespace sluice::capi

@@ -1,0 +1,94 @@
+"""The module sluice, on a model that the test names: run by capi_test."""
+
+import ctypes
+import gc
+import sys
+import threading
+
+import sluice
+from sluice import Model, SluiceError
+
+demo = sys.argv[1]
+
+
+def fails(status, says, work):
+    try:
+        work()
+    except SluiceError as error:
+        assert error.status == status, (error.status, error)
+        assert says in str(error), error
+        return
+    raise AssertionError(f"nothing was thrown: {says}")
+
+
+# The struct that has no size of its own to be checked by.
+assert ctypes.sizeof(sluice._Piece) == 40 and sluice._Piece.token.offset == 32
+
+planned = sluice.plan(demo, context=256, budget_bytes=1 << 30)
+assert planned["fits"] and planned["context"] == 256
+assert planned["total_bytes"] == sum(line["bytes"] for line in planned["lines"])
+
+with Model(demo, context=256, threads=1) as model:
+    assert model.info["has_chat"] and model.info["context"] == 256
+    tokens = model.tokenize("héllo, fox", add_bos=False)
+    assert model.detokenize(tokens) == "héllo, fox"
+
+    text = model.generate("One morning", tokens_max=24, temperature=0)
+    whole = "".join(text)
+    assert text.result["text_tokens"] == 24 == len(text.tokens), text.result
+    assert text.result["finish"] == "length" and text.tool_calls is None
+    of_tokens = model.generate(model.tokenize("One morning"), tokens_max=24, temperature=0)
+    assert "".join(of_tokens) == whole
+
+    stopped = model.generate("One morning", tokens_max=100, temperature=0, stop=["."])
+    assert "." not in "".join(stopped) and stopped.result["finish"] in ("stop_text", "length")
+    forced = "".join(model.generate("x", grammar='root ::= " yes" | " no"'))
+    assert forced in (" yes", " no"), forced
+
+    messages = [{"role": "user", "content": "Who are you?"}]
+    answer = "".join(model.chat(messages, tokens_max=20, temperature=0))
+    assert answer and "".join(model.chat("Who are you?", tokens_max=20, temperature=0)) == answer
+    assert model.chat_tokens(messages)
+
+    for _ in model.generate("One morning", tokens_max=200):
+        break  # the text is forgotten, and ends
+    gc.collect()
+    late = model.generate("One morning", tokens_max=200, ignore_eos=True)
+    next(late)
+    late.stop()
+    list(late)
+    assert late.result["finish"] == "stopped"
+
+    with model.sequence() as sequence:
+        sequence.append("One morning")
+        first = sequence.generate(tokens_max=12, temperature=0)
+        assert whole == first + sequence.generate(tokens_max=12, temperature=0)
+        sequence.truncate(2)
+        assert len(sequence.tokens) == 2
+        sequence.append([sequence.tokens[-1]])
+        assert len(sequence.tokens) == 3
+
+    results = {}
+    threads = [threading.Thread(target=lambda i=i: results.update(
+        {i: "".join(model.generate("One morning", tokens_max=24, temperature=0))}))
+        for i in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert set(results.values()) == {whole}
+
+    fails(2, "max_tokens", lambda: model.generate("x", tokens_max=0))
+    fails(2, "unknown", lambda: model.generate("x", unknown=1))
+    fails(2, "vocabulary", lambda: model.detokenize([1 << 30]))
+    try:
+        model.generate("a\0b")
+        raise AssertionError("a zero byte was taken")
+    except ValueError:
+        pass
+
+model.close()  # again
+fails(2, "NULL", lambda: model.tokenize("x"))
+fails(5, "nowhere", lambda: Model("/nowhere.gguf"))
+fails(4, "budget", lambda: Model(demo, budget_bytes=1))
+print(sluice.version())
