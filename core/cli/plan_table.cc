@@ -15,9 +15,9 @@
 #include "core/cli/output.h"
 #include "core/cli/pull.h"
 #include "core/cli/quick_plan.h"
-#include "core/cli/report.h"
 #include "core/engine/engine.h"
 #include "core/error.h"
+#include "core/plan/plan_json.h"
 #include "core/quant/quantise_model.h"
 #include "core/text/quoted.h"
 
@@ -158,7 +158,7 @@ class Table {
       if (!limits_) limits_ = measure_limits(measured, planner, quick.run, options_);
       row.cells.push_back({budget, quick.run.plan.fits(), quick.work.streamed_bytes,
                            quick.tokens_per_s(limits_->usual), quick.run.plan.context,
-                           plan_lines(quick.run.plan)});
+                           plan::lines_json(quick.run.plan)});
     }
     rows_.push_back(std::move(row));
   }
