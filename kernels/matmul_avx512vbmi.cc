@@ -35,9 +35,10 @@ namespace {
 //
 // The signs of a quad are the low bits of another byte, that of position p is bit p. It is put over
 // that bit of the codes, so the code of a position leaves it free:
-//   two bits each      position 0: bits 1 and 2, 1: 3 and 4, 2: 0 and 5, 3: 6 and 7 (moved down by
-//   2) three bits each    first byte   position 0: bits 1, 2 and 3, 1: 0, 4 and 5
-//                      second byte  position 2: bits 0, 1 and 3, 3: 2, 4 and 5
+//   two bits each    position 0: bits 1 and 2, 1: 3 and 4, 2: 0 and 5,
+//                    3: 6 and 7, moved down by 2
+//   three bits each  first byte, position 0: bits 1, 2 and 3, 1: 0, 4 and 5;
+//                    second byte, position 2: bits 0, 1 and 3, 3: 2, 4 and 5
 template <typename Format>
 struct GridBytes {
   static constexpr int entries = Format::grid_entries, weights = Format::entry_weights;

@@ -44,6 +44,7 @@ float rope_base(const Config& config, std::uint64_t rotated) {
   const auto alpha =
       settings && rope_kind(settings) == "default" ? settings->find_number("alpha") : std::nullopt;
   if (!alpha || rotated <= 2) return base.value_or(10000);
+  if (*alpha <= 0) throw settings->error("alpha", "is not above 0");
   const auto size = static_cast<double>(rotated);
   return static_cast<float>(base.value_or(10000) *
                             std::pow(static_cast<double>(*alpha), size / (size - 2)));

@@ -10,6 +10,10 @@
 namespace sluice::convert {
 namespace {
 
+void check_experts_used(const Config& config, const char* key, const Sizes& sizes) {
+  if (sizes.experts_used > sizes.experts) throw config.error(key, "is more than all experts");
+}
+
 void add_plain_experts(const Config&, const Sizes& sizes, const std::string& prefix,
                        gguf::Writer& writer) {
   add_experts(sizes, prefix, writer);
@@ -203,6 +207,7 @@ void read_hunyuan_mixture(const Config& config, Sizes& sizes) {
   read_hunyuan(config, sizes);
   sizes.experts = same_in_layers(config, "num_experts");
   sizes.experts_used = same_in_layers(config, "moe_topk");
+  check_experts_used(config, "moe_topk", sizes);
   sizes.expert = config.contains("moe_intermediate_size")
                      ? same_in_layers(config, "moe_intermediate_size")
                      : sizes.feed_forward;
@@ -371,7 +376,7 @@ void read_experts(const Config& config, const char* count, const char* used, con
   sizes.experts = config.count(count);
   sizes.experts_used = config.count(used);
   sizes.expert = width != nullptr ? config.count(width) : sizes.feed_forward;
-  if (sizes.experts_used > sizes.experts) throw config.error(used, "is more than all experts");
+  check_experts_used(config, used, sizes);
 }
 
 void read_qwen_experts(const Config& config, bool divides_by_sum, Sizes& sizes) {

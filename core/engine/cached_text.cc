@@ -53,6 +53,7 @@ void CachedText::prepare(std::uint32_t end, bool wants_logits) {
   if (is_long != pages_.is_long() && (is_long || wants_logits)) {
     truncate_pages(pages_, 0);
     pages_.set_long(is_long);
+    state_.clear();
   }
   while (pages_.length() < length_) {
     const std::size_t count =

@@ -59,6 +59,7 @@ class CachedText {
   // those before the drafts, and the first `count` drafts. What else changes the text drops them.
   void appended(std::span<const tokenizer::Token> tokens, std::size_t drafts);
   void accept(std::size_t count);
+  void give_up_drafts();
   // The text has these tokens, the pages of which come from elsewhere.
   void restored(std::span<const tokenizer::Token> tokens) { add(tokens); }
 
@@ -68,7 +69,6 @@ class CachedText {
 
  private:
   void add(std::span<const tokenizer::Token> tokens);
-  void give_up_drafts();
   void keep_state(std::size_t tokens);
 
   Stepper* stepper_;

@@ -348,16 +348,20 @@ class LoadedEngine final : public Engine {
     parts_.clear();
     for (const SequenceWork& work : works) {
       check_drafts(work);
-      CachedText& text = text_of(work);
-      parts_.push_back({&text.pages(), work.tokens, work.wants_logits ? 1 + work.drafts : 0,
-                        work.on_hidden, text.state(), work.drafts});
+      parts_.push_back({&text_of(work).pages(),
+                        work.tokens,
+                        work.wants_logits ? 1 + work.drafts : 0,
+                        work.on_hidden,
+                        {},
+                        work.drafts});
     }
     check_distinct();
     tell_changes();
-    for (const SequenceWork& work : works) {
-      CachedText& text = text_of(work);
-      text.prepare(static_cast<std::uint32_t>(text.length() + work.tokens.size()),
-                   work.wants_logits);
+    for (std::size_t i = 0; i < works.size(); ++i) {
+      CachedText& text = text_of(works[i]);
+      text.prepare(static_cast<std::uint32_t>(text.length() + works[i].tokens.size()),
+                   works[i].wants_logits);
+      parts_[i].state = text.state();
     }
     if (!parts_.empty()) stepper_->run(parts_);
     for (const SequenceWork& work : works) text_of(work).appended(work.tokens, work.drafts);
@@ -374,6 +378,7 @@ class LoadedEngine final : public Engine {
                const ChooseGuess& choose) override {
     if (!facts_.predicts) throw UsageError("this run has no block that predicts further tokens");
     CachedText& text = dynamic_cast<CachedSequence&>(sequence).text();
+    text.give_up_drafts();
     tell_changes();
     stepper_->predict(text.pages(), text.state(), next, most, choose);
   }

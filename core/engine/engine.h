@@ -269,9 +269,10 @@ class Engine {
   virtual std::span<const std::span<const float>> step(std::span<const SequenceWork> works) = 0;
   // Guesses what comes behind `next`, the next token of the sequence, which no step has had yet, by
   // the block of the model that predicts further tokens (EngineFacts::predicts). Calls `choose` up
-  // to `most` times, each time with the logits of what comes behind what was chosen before. Changes
-  // nothing. Throws UsageError when the sequence has no room for `most` tokens, and what step()
-  // throws.
+  // to `most` times, each time with the logits of what comes behind what was chosen before. The
+  // sequence stays as it is, but for drafts that are not accepted, which it drops; the logits of
+  // the last step are no longer valid. Throws UsageError when the sequence has no room for `most`
+  // tokens, and what step() throws.
   virtual void predict(Sequence& /*sequence*/, tokenizer::Token /*next*/, std::size_t /*most*/,
                        const ChooseGuess& /*choose*/) {}
   // What the model makes of the pooled hidden states of a text: EngineFacts::text_numbers numbers.

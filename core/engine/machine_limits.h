@@ -28,11 +28,11 @@ struct MachineLimits {
   std::vector<std::string> disk_notes;  // reasons why the disk's figure may be wrong
 };
 
-// Takes about a second. `cpus` has one CPU for each thread that works; `file` must not be empty,
-// and lies on the disk to measure, with reads of `scattered_bytes` (streaming::measure_disk). An
-// empty path stands for no file: then the disk's figure is 0, with a note. Holds
-// a buffer of dram_buffer_bytes() meanwhile. Throws std::system_error when it cannot allocate the
-// buffer, start a thread or read the file.
+// Takes about a second. `cpus` has one CPU for each thread that works; `file` has bytes and lies on
+// the disk to measure, with reads of `scattered_bytes` (streaming::measure_disk). An empty path
+// means that there is none: the disk's figure is then 0, with a note. Holds a buffer of
+// dram_buffer_bytes() meanwhile. Throws std::system_error when it cannot allocate the buffer, start
+// a thread or read the file.
 MachineLimits measure_machine_limits(const topology::CpuList& cpus,
                                      const std::filesystem::path& file,
                                      std::uint64_t scattered_bytes = 0);

@@ -115,7 +115,7 @@ void Stepper::run(std::span<const StepPart> parts) {
 
 // Embeds the tokens again, for the predictor, in the place of what the layers have made of them.
 void Stepper::store_predicted(std::span<const StepPart> parts) {
-  model::EmbeddingTable& table = predictor_embedding_ ? *predictor_embedding_ : embedding_;
+  model::EmbeddingTable& table = predictor_table();
   for (std::size_t c = 0; c < columns_.size(); ++c) {
     table.row(static_cast<std::size_t>(columns_[c].token), column(c));
   }
@@ -141,7 +141,7 @@ void Stepper::predict(kvcache::Sequence& sequence, std::span<const float> state,
   most = std::min<std::size_t>(most, plan_.chunk);
   require_room(sequence, sequence.length(), most);
   tape_.expect_step_end(std::numeric_limits<std::size_t>::max());
-  model::EmbeddingTable& table = predictor_embedding_ ? *predictor_embedding_ : embedding_;
+  model::EmbeddingTable& table = predictor_table();
   struct Restore {
     model::Compute& compute;
     kvcache::KvCache& cache;

@@ -100,6 +100,9 @@ class Stepper {
   void find_kept(std::span<const StepPart> parts);
   void run_head(std::span<const StepPart> parts, std::size_t count, const float* hidden);
   void tell_hidden(std::span<const StepPart> parts, const float* hidden) const;
+  model::EmbeddingTable& predictor_table() {
+    return predictor_embedding_ ? *predictor_embedding_ : embedding_;
+  }
   float* column(std::size_t c) const;
   std::span<float> row_of_logits(std::size_t i) const;
 

@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 #include <utility>
 
+#include "base/check.h"
+
 namespace sluice::model {
 
 Decoder::Decoder(const HyperParameters& hp, WeightLayout& layout, const DecoderOptions& options)
@@ -36,7 +38,11 @@ void Decoder::finish() {
                     "architecture {}: give --speculate auto or suffix",
                     layout_.model().metadata().source(), hp_.architecture));
   }
-  if (predictor_) predictor_->declare_head(output_norm_);
+  if (predictor_) {
+    base::check(!predicting_layer().empty() && predicting_layer().front().beside == nullptr,
+                "a predictor does not begin with what writes its keys");
+    predictor_->declare_head(output_norm_);
+  }
   if (has_head()) {
     // Models with a tied head use the token embedding for both.
     head_ = layout_.matrix(layout_.has("output.weight") ? "output.weight" : "token_embd.weight",

@@ -1,5 +1,6 @@
 // A hash for tables of texts that strangers have written. Its key is another one in each process,
-// so nobody can write texts that fall together: a look-up costs what it costs with texts of chance.
+// so texts that fall together cannot be prepared: a look-up costs what it costs with texts of
+// chance.
 //
 // Threads: any.
 #pragma once

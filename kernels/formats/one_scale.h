@@ -100,7 +100,7 @@ class BaseThree {
 template <typename Format>
 struct EighthsPanels {
   static constexpr int sub_block = 32, offset = 8;
-  static constexpr bool has_offset = true, is_for_tiles = false, unpacks_first = true;
+  static constexpr bool has_offset = true, is_for_tiles = false;
   static const std::int32_t* offsets(const BlockA32& a) { return a.minus_8_sums; }
 
   template <typename Rows>

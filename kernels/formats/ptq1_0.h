@@ -35,7 +35,7 @@ struct PTQ1_0 : EighthsPanels<PTQ1_0> {
 
 #ifdef SLUICE_HAS_PANELS
   static constexpr int largest_q = 16;
-  static constexpr bool has_base_3 = true, unpacks_first = false;
+  static constexpr bool has_base_3 = true;
 
   template <typename Rows>
   static SmallScales scales(Rows& rows) {

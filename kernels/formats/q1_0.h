@@ -31,7 +31,6 @@ struct Q1_0 : EighthsPanels<Q1_0> {
 
 #ifdef SLUICE_HAS_PANELS
   static constexpr int largest_q = 16;
-  static constexpr bool unpacks_first = false;
 
   template <int group, typename Rows, typename Sink>
   [[gnu::always_inline]] static inline void weights_of(Rows& rows, Sink& sink) {

@@ -46,7 +46,6 @@ struct TwoBitFormat : EighthsPanels<Format> {
 
 #ifdef SLUICE_HAS_PANELS
   static constexpr int largest_q = 24;
-  static constexpr bool unpacks_first = false;
 
   template <int group, typename Rows, typename Sink>
   [[gnu::always_inline]] static inline void weights_of(Rows& rows, Sink& sink) {

@@ -30,7 +30,7 @@ DeltaNetSpec read_delta_net(const Keys& keys, std::size_t embedding, float norm_
 
 // Newer files have a list. In others a layer is a delta net if it has no heads, or if the interval
 // of full attention does not fall on it.
-std::vector<bool> read_delta_net_layers(const Keys& keys, const std::vector<Heads>& heads) {
+std::vector<bool> read_delta_net_layers(const Keys& keys, std::span<const Heads> heads) {
   if (keys.contains("attention.recurrent_layers")) {
     std::vector<bool> out;
     for (const std::uint32_t flag : keys.per_layer("attention.recurrent_layers", heads.size())) {

@@ -42,7 +42,7 @@ struct DeltaNetSpec {
 DeltaNetSpec read_delta_net(const Keys& keys, std::size_t embedding, float norm_epsilon);
 
 // Whether each layer of a hybrid with attention is a delta net. Throws as above.
-std::vector<bool> read_delta_net_layers(const Keys& keys, const std::vector<Heads>& heads);
+std::vector<bool> read_delta_net_layers(const Keys& keys, std::span<const Heads> heads);
 
 class DeltaNet final : public Block {
  public:

@@ -48,8 +48,14 @@ std::unique_ptr<Decoder> make_layers(const Keys& keys, WeightLayout& layout, boo
   }
   const KimiDeltaSpec delta = read_kimi_delta(keys, hp.embedding, hp.norm_epsilon);
 
-  for (std::uint32_t i = 0; i < hp.blocks(); ++i) {
-    if (i == hp.layers) decoder->begin_predictor();
+  for (std::uint32_t i = 0; i < (is_ling ? hp.blocks() : hp.layers); ++i) {
+    if (i == hp.layers) {
+      decoder->begin_predictor();
+      if (kv_heads[i] == 0) {
+        throw keys.error("attention.head_count_kv",
+                         "has no heads for the block that predicts tokens");
+      }
+    }
     const LayerTensors tensors(layout, i);
     Residual mixer{.norm = read_norm(tensors, hp, "attn_norm.weight")};
     if (kv_heads[i] != 0) {

@@ -22,7 +22,8 @@ std::unique_ptr<Decoder> make_hybrid(const Keys& keys, WeightLayout& layout,
   model.norms = renamed_norms;
   model.attention.head_norm = HeadNorm::each_head;
   model.attention.gate = AttentionGate::beside_queries;
-  const std::vector<bool> is_recurrent = read_delta_net_layers(keys, model.heads);
+  const std::vector<bool> is_recurrent =
+      read_delta_net_layers(keys, std::span(model.heads).first(model.hp.layers));
   DeltaNetSpec delta_net = read_delta_net(keys, model.hp.embedding, model.hp.norm_epsilon);
   delta_net.groups_value_heads = groups_value_heads;
   model.make_mixer = [&](Decoder& decoder, const LayerTensors& tensors, std::uint32_t layer) {
