@@ -192,7 +192,7 @@ Model::Model(const std::filesystem::path& path, const sluice_model_options& opti
   const auto source =
       chat::ChatSource::find(format, prepared.planner.header().metadata(), tasks.no_dialogue);
   service_ = std::make_unique<serve::Service>(
-      [&prepared](std::function<void()> stop_check) {
+      [&prepared](const std::function<void()>& stop_check) {
         prepared.engine.stop_check = stop_check;
         prepared.engine.on_load = [stop_check](std::uint64_t, std::uint64_t) { stop_check(); };
         return engine::Engine::open(std::move(prepared.planner), prepared.engine);
