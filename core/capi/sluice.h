@@ -13,7 +13,8 @@
  * Errors. Functions that return `int` return a sluice_status. It is SLUICE_OK, or says what kind of
  * error it was, as the exit status of the program does; sluice_last_error() then has one line of
  * text. Where a function fails it writes nothing through its pointers, unless it says so. Nothing
- * of C++ crosses this boundary, and no function ends the process or prints anything.
+ * of C++ crosses this boundary, and no function ends the process or prints anything, but for a
+ * defect of the library itself, which it reports in a line before it ends.
  *
  * Handles. sluice_model, sluice_text and sluice_sequence are closed by the function of that name.
  * A handle is a number that is never used again, so a closed or invented one gives SLUICE_USAGE and

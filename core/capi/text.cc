@@ -152,9 +152,9 @@ void Sequence::generate(const sluice_request& request,
   rows::Task task = model_->task(request, tokens_);
   tokens_ = task.prompt;  // one of its own where there was none
   Text text(model_, std::move(task));
-  std::vector<Token>& tokens = tokens_;
+  std::vector<Token>* const tokens = &tokens_;  // the analysis does not see the lock in a lambda
   read_all(text, [&](const sluice_piece& piece) {
-    if (piece.token >= 0) tokens.push_back(piece.token);
+    if (piece.token >= 0) tokens->push_back(piece.token);
     return on_piece(piece);
   });
   if (result != nullptr) text.result(*result);

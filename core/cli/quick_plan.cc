@@ -1,9 +1,9 @@
 #include "core/cli/quick_plan.h"
 
 #include <algorithm>
+#include <exception>
 #include <malloc.h>
 #include <map>
-#include <system_error>
 
 #include "core/error.h"
 #include "core/fetch/hub.h"
@@ -71,9 +71,7 @@ std::optional<double> known_tokens_per_s(const std::filesystem::path& model) try
     if (is_enough) return quick.tokens_per_s(limits);
   }
   return std::nullopt;
-} catch (const Error&) {  // of a model that cannot be run
-  return std::nullopt;
-} catch (const std::system_error&) {
+} catch (const std::exception&) {  // of a model that cannot be run or read
   return std::nullopt;
 }
 

@@ -76,7 +76,8 @@ def _load() -> ctypes.CDLL:
     name = f"libsluice.so.{ABI_VERSION}"
     given = os.environ.get("SLUICE_LIBRARY")
     # An installation has this file in share/sluice/python and the library in lib or lib/*.
-    prefix = Path(__file__).resolve().parents[3] if len(Path(__file__).parents) > 3 else Path("/")
+    parents = Path(__file__).resolve().parents
+    prefix = parents[3] if len(parents) > 3 else Path("/")
     beside = [*prefix.glob(f"lib*/{name}"), *prefix.glob(f"lib/*/{name}")]
     library = ctypes.CDLL(given or (str(beside[0]) if beside else name))
     signatures: Dict[str, Any] = {
