@@ -20,6 +20,7 @@
 #include "tests/random_seed.h"
 #include "tests/sanitized.h"
 #include "tests/temporary_folder.h"
+#include "tests/written_texts.h"
 
 namespace sluice::test {
 namespace {
@@ -187,44 +188,12 @@ TEST_CASE("rows that find no sequence of the draft model get no drafts") {
 
 namespace {
 
-struct Written {
-  std::vector<Tokens> texts;
-  serve::SchedulerCounts counts;
-};
-
 // Writes some texts with these drafts, on an engine whose steps fail now and then.
 Written write(engine::Engine& engine, const serve::DraftOptions& drafts, std::uint64_t seed,
               float temperature) {
-  constexpr std::size_t rows = 3;
-  Written written;
-  written.texts.resize(rows);
-  serve::SchedulerOptions options;
-  options.parallel = 2;
-  options.drafts = drafts;
-  std::size_t begun = 0;
-  serve::Scheduler scheduler(
-      engine, options,
-      [&](rows::Priority) -> std::optional<rows::Task> {
-        if (begun == rows) return std::nullopt;
-        rows::Task task;
-        task.id = begun++;
-        task.prompt.assign(10 + task.id, static_cast<Token>(40 + 9 * task.id));
-        task.end_tokens = std::make_shared<const Tokens>();
-        task.tokens_max = 40;
-        task.sampler.temperature = temperature;
-        task.sampler.seed = seed + task.id;
-        return task;
-      },
-      [](const rows::Task&, const rows::Outcome& outcome) {
-        CHECK(outcome.end == rows::Outcome::End::completed);
-      },
-      [&](const rows::Task& task, const rows::TokenEvent& event) {
-        if (event.token) written.texts[task.id].push_back(*event.token);
-      });
-  while (scheduler.step()) {
-  }
-  written.counts = scheduler.counts();
-  return written;
+  std::vector<Tokens> prompts;
+  for (std::size_t i = 0; i < 3; ++i) prompts.emplace_back(10 + i, static_cast<Token>(40 + 9 * i));
+  return write_texts(engine, drafts, prompts, seed, temperature);
 }
 
 serve::DraftOptions drafts_of(const std::shared_ptr<Drafter>& drafter, bool is_eager) {

@@ -21,6 +21,7 @@
 #include "tests/random_seed.h"
 #include "tests/sanitized.h"
 #include "tests/temporary_folder.h"
+#include "tests/written_texts.h"
 
 namespace sluice::test {
 namespace {
@@ -232,40 +233,10 @@ TEST_CASE("guesses follow from the text alone, and leave nothing behind") {
 
 namespace {
 
-struct Written {
-  std::vector<Tokens> texts;
-  serve::SchedulerCounts counts;
-};
-
 Written write(engine::Engine& engine, const serve::DraftOptions& drafts, float temperature) {
-  constexpr std::size_t rows = 3;
-  Written written;
-  written.texts.resize(rows);
-  std::size_t begun = 0;
-  serve::Scheduler scheduler(
-      engine, {.parallel = 2, .drafts = drafts},
-      [&](rows::Priority) -> std::optional<rows::Task> {
-        if (begun == rows) return std::nullopt;
-        rows::Task task;
-        task.id = begun++;
-        task.prompt.assign(40, static_cast<Token>(40));  // which all of them share
-        task.prompt.push_back(static_cast<Token>(50 + task.id));
-        task.end_tokens = std::make_shared<const Tokens>();
-        task.tokens_max = 40;
-        task.sampler.temperature = temperature;
-        task.sampler.seed = task.id;
-        return task;
-      },
-      [](const rows::Task&, const rows::Outcome& outcome) {
-        CHECK(outcome.end == rows::Outcome::End::completed);
-      },
-      [&](const rows::Task& task, const rows::TokenEvent& event) {
-        if (event.token) written.texts[task.id].push_back(*event.token);
-      });
-  while (scheduler.step()) {
-  }
-  written.counts = scheduler.counts();
-  return written;
+  std::vector<Tokens> prompts(3, Tokens(40, static_cast<Token>(40)));  // which all of them share
+  for (std::size_t i = 0; i < prompts.size(); ++i) prompts[i].push_back(static_cast<Token>(50 + i));
+  return write_texts(engine, drafts, prompts, 0, temperature);
 }
 
 }  // namespace

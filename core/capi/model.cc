@@ -35,10 +35,7 @@ T known(const std::optional<T>& value, std::string_view name, const std::string&
 
 chat::Thinking thinking_of(const sluice_model_options& options) {
   const std::string think = word(options.think, "options.think", "auto");
-  if (think == "auto") return chat::Thinking::automatic;
-  if (think == "on") return chat::Thinking::on;
-  if (think == "off") return chat::Thinking::off;
-  throw UsageError(fmt::format("options.think is \"{}\", which is none of auto, on, off", think));
+  return known(chat::parse_thinking(think), "options.think", think, "auto, on, off");
 }
 
 engine::EngineOptions engine_options(const sluice_model_options& options) {

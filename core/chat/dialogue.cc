@@ -75,6 +75,13 @@ std::optional<ChatSource> ChatSource::find(const std::string& format,
   }
 }
 
+std::optional<Thinking> parse_thinking(std::string_view name) {
+  if (name == "auto") return Thinking::automatic;
+  if (name == "on") return Thinking::on;
+  if (name == "off") return Thinking::off;
+  return std::nullopt;
+}
+
 Dialogue::Dialogue(const ChatSource& source, const tokenizer::Tokenizer& tokenizer,
                    const DialogueOptions& options)
     : template_(source.chat_template), tokenizer_(&tokenizer), options_(options) {

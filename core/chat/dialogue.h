@@ -50,6 +50,8 @@ struct ChatSource {
 
 // Whether the model thinks before it answers; automatic: the template decides.
 enum class Thinking { automatic, on, off };
+// auto, on or off; nothing for another name.
+std::optional<Thinking> parse_thinking(std::string_view name);
 
 struct DialogueOptions {
   Thinking thinking = Thinking::automatic;

@@ -58,10 +58,7 @@ void add_chat_format_option(CLI::App& command, std::string& format) {
 }
 
 chat::DialogueOptions dialogue_options(const std::string& think) {
-  const chat::Thinking thinking = think == "on"    ? chat::Thinking::on
-                                  : think == "off" ? chat::Thinking::off
-                                                   : chat::Thinking::automatic;
-  return {thinking, chat::template_time()};
+  return {chat::parse_thinking(think).value_or(chat::Thinking::automatic), chat::template_time()};
 }
 
 chat::ChatSource read_chat_source(const std::filesystem::path& model, const std::string& format) {
