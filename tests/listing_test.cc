@@ -129,7 +129,9 @@ TEST_CASE("a model that is not here is planned, and looked at, by its header alo
   hub.put("small-Q4_K_M.gguf", content(model));
   hub.put("ollama", content(model));
   hub.put("no-Q4_0.gguf", std::string(1'000'000, 'x'));
-  const std::string options = " --budget 100MiB --ctx 512 --threads 1 --json";
+  // All of the model fits: where some of it is streamed, how much follows from the process's own
+  // memory, which differs by some pages from run to run.
+  const std::string options = " --budget 2GiB --ctx 512 --threads 1 --json";
   const auto plan = [&](const std::string& name) {
     const Result result = shell("sluice plan " + name + options);
     INFO(result.errors);
