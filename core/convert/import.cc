@@ -39,15 +39,15 @@ std::string rope_kind(const std::optional<Config>& settings) {
 // `rotated`: elements of a head.
 float rope_base(const Config& config, std::uint64_t rotated) {
   const auto settings = rope_settings(config);
-  std::optional<float> base = config.find_number("rope_theta");
-  if (!base && settings) base = settings->find_number("rope_theta");
-  const auto alpha =
-      settings && rope_kind(settings) == "default" ? settings->find_number("alpha") : std::nullopt;
-  if (!alpha || rotated <= 2) return base.value_or(10000);
+  std::optional<float> found = config.find_number("rope_theta");
+  if (!found && settings) found = settings->find_number("rope_theta");
+  const float base = found.value_or(10000);
+  if (!settings || rope_kind(settings) != "default" || rotated <= 2) return base;
+  const std::optional<float> alpha = settings->find_number("alpha");
+  if (!alpha) return base;
   if (*alpha <= 0) throw settings->error("alpha", "is not above 0");
   const auto size = static_cast<double>(rotated);
-  return static_cast<float>(base.value_or(10000) *
-                            std::pow(static_cast<double>(*alpha), size / (size - 2)));
+  return static_cast<float>(base * std::pow(static_cast<double>(*alpha), size / (size - 2)));
 }
 
 // Divisors of the frequencies of Llama 3.1: 1 for short wavelengths, `factor` for long ones, and a
