@@ -1,9 +1,11 @@
 #include "core/batch/journal.h"
 
 #include <boost/interprocess/exceptions.hpp>
+#include <boost/interprocess/sync/file_lock.hpp>
 #include <cerrno>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <memory>
 #include <span>
 #include <string>
 #include <sys/stat.h>
@@ -65,8 +67,8 @@ void Journal::open(mode_t mode) {
 
 void Journal::lock() {
   try {
-    lock_ = boost::interprocess::file_lock(path_.c_str());
-    if (lock_.try_lock() && has_its_name()) return;
+    lock_ = std::make_unique<boost::interprocess::file_lock>(path_.c_str());
+    if (lock_->try_lock() && has_its_name()) return;
   } catch (const boost::interprocess::interprocess_exception& error) {
     throw std::system_error(error.get_native_error(), std::generic_category());
   }

@@ -21,12 +21,12 @@
 // All members throw std::system_error, with the name of the file, for I/O. Used by one thread.
 #pragma once
 
-#include <boost/interprocess/sync/file_lock.hpp>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -35,6 +35,10 @@
 
 #include "core/batch/journal_scan.h"
 #include "core/files/system_calls.h"
+
+namespace boost::interprocess {
+class file_lock;  // its header is three hundred others
+}
 
 namespace sluice::batch {
 
@@ -104,7 +108,7 @@ class Journal {
   files::SystemCalls& system_;
   std::filesystem::path path_;
   int descriptor_ = -1;
-  boost::interprocess::file_lock lock_;
+  std::unique_ptr<boost::interprocess::file_lock> lock_;
   JournalScan scan_;
   std::uint64_t size_ = 0;
   std::uint64_t durable_bytes_ = 0;
