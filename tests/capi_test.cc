@@ -2,8 +2,11 @@
 // example in C and the module for Python, and what an installation of them holds.
 #include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <csignal>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <iterator>
@@ -12,7 +15,9 @@
 #include <set>
 #include <sstream>
 #include <string>
+#include <sys/wait.h>
 #include <thread>
+#include <unistd.h>
 #include <vector>
 
 #include "core/capi/sluice.h"
@@ -106,6 +111,50 @@ bool is_there(const std::string& tool) {
   return shell("command -v " + tool).status == 0;
 }
 
+// With a window, so that texts have no end of their own.
+sluice_model_options window_options() {
+  sluice_model_options options = small_options();
+  options.context = 0;
+  options.window = 64;
+  return options;
+}
+
+// A text without end.
+class Endless {
+ public:
+  Endless() {
+    const sluice_model_options options = window_options();
+    REQUIRE(sluice_model_open(demo.c_str(), &options, &model) == SLUICE_OK);
+    sluice_request request = greedy("One morning", 1 << 30);
+    request.settings = R"({"ignore_eos": true})";
+    REQUIRE(sluice_text_begin(model, &request, &text) == SLUICE_OK);
+  }
+  sluice_model* model = nullptr;
+  sluice_text* text = nullptr;
+};
+
+// Runs `work` in a child of fork(), which then calls exit(0). Returns its status; -1 where it has
+// not ended for a minute.
+template <class Work>
+int status_of_child(const Work& work) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    work();
+    std::exit(0);  // NOLINT(concurrency-mt-unsafe): that is what is tested
+  }
+  int status = -1;
+  const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  while (::waitpid(child, &status, WNOHANG) == 0) {
+    if (std::chrono::steady_clock::now() > end) {
+      ::kill(child, SIGKILL);
+      ::waitpid(child, nullptr, 0);
+      return -1;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return status;
+}
+
 }  // namespace
 
 TEST_CASE("versions say what the header and the program say") {
@@ -139,6 +188,7 @@ TEST_CASE("structs have the layout of version 1") {
   CHECK(sizeof(sluice_piece) == 40);
   CHECK(sizeof(sluice_result) == 40);
   CHECK(SLUICE_IO == 5);
+  CHECK(SLUICE_BUSY == 6);
   CHECK(SLUICE_FINISH_STOPPED == 3);
 }
 
@@ -362,14 +412,9 @@ TEST_CASE("threads write texts side by side, each its own") {
 
 TEST_CASE("another thread stops a text, or closes its model") {
   for (const bool closes : {false, true}) {
-    sluice_model* model = nullptr;
-    sluice_model_options options = SLUICE_MODEL_OPTIONS_INIT;
-    options.window = 64;  // such a text has no end of its own
-    REQUIRE(sluice_model_open(demo.c_str(), &options, &model) == SLUICE_OK);
-    sluice_request request = greedy("One morning", 1 << 20);
-    request.settings = R"({"ignore_eos": true})";
-    sluice_text* text = nullptr;
-    REQUIRE(sluice_text_begin(model, &request, &text) == SLUICE_OK);
+    const Endless running;
+    sluice_model* const model = running.model;
+    sluice_text* const text = running.text;
     std::atomic<int> pieces{0};
     int status = SLUICE_OK;
     std::thread reader([&] {
@@ -383,6 +428,105 @@ TEST_CASE("another thread stops a text, or closes its model") {
     CHECK(sluice_text_close(text) == SLUICE_OK);
     CHECK(sluice_model_close(model) == (closes ? SLUICE_USAGE : SLUICE_OK));
   }
+}
+
+TEST_CASE("a process may end while its texts run, and so may a child that has not their threads") {
+  for (int turn = 0; turn < 5; ++turn) {
+    CHECK(status_of_child([] {
+            const Endless running;
+            const sluice_piece* piece = nullptr;
+            for (int i = 0; i < 5; ++i) sluice_text_next(running.text, &piece);
+            std::thread([text = running.text] {
+              const sluice_piece* next = nullptr;
+              while (sluice_text_next(text, &next) == SLUICE_OK && next != nullptr) {
+              }
+            }).detach();
+            std::this_thread::yield();
+          }) == 0);
+  }
+  CHECK(status_of_child([] {
+          const Endless running;
+          const int status = status_of_child([] {});
+          ::_exit(status == 0 ? 0 : 1);
+        }) == 0);
+}
+
+TEST_CASE("the library destroys nothing when a process ends") {
+  if (!is_there("nm")) SLUICE_SKIP("there is no nm");
+  if (is_sanitized) SLUICE_SKIP("sanitizers link more into the library");
+  const Result needed = shell("nm -D --undefined-only " + built("libsluice.so"));
+  REQUIRE(needed.status == 0);
+  CHECK(needed.output.find(" __cxa_finalize") != std::string::npos);
+  CHECK(needed.output.find("__cxa_atexit") == std::string::npos);
+}
+
+TEST_CASE("texts are refused where they would hold more than is planned for them") {
+  const Model model(window_options());
+  const std::vector<sluice_token> prompt(600'000, 1);
+  sluice_request request = greedy(nullptr, 1);
+  request.tokens = prompt.data();
+  request.token_count = prompt.size();
+  sluice_text *text = nullptr, *more = nullptr;
+  REQUIRE(sluice_text_begin(model.handle, &request, &text) == SLUICE_OK);
+  check_status(sluice_text_begin(model.handle, &request, &more), SLUICE_BUSY, "planned for them");
+  CHECK(sluice_text_close(text) == SLUICE_OK);
+  // The one that was closed gives its memory back soon.
+  int status = SLUICE_BUSY;
+  while (status == SLUICE_BUSY) status = sluice_text_begin(model.handle, &request, &text);
+  REQUIRE(status == SLUICE_OK);
+  CHECK(sluice_text_close(text) == SLUICE_OK);
+}
+
+TEST_CASE("a text without end fails when nobody takes its pieces") {
+  if (is_sanitized) SLUICE_SKIP("that many tokens take too long");
+  Endless running;
+  const sluice_piece* piece = nullptr;
+  sluice_text *next = nullptr, *last = nullptr;
+  const sluice_request short_one = greedy("x", 1);
+  REQUIRE(sluice_text_begin(running.model, &short_one, &next) == SLUICE_OK);
+  // Takes the memory that its pieces would have otherwise.
+  const std::vector<sluice_token> prompt(1'000'000, 1);
+  sluice_request long_one = greedy(nullptr, 1);
+  long_one.tokens = prompt.data();
+  long_one.token_count = prompt.size();
+  REQUIRE(sluice_text_begin(running.model, &long_one, &last) == SLUICE_OK);
+  REQUIRE(sluice_text_next(next, &piece) == SLUICE_OK);  // the first one has ended
+  int status = SLUICE_OK, pieces = 0;
+  while ((status = sluice_text_next(running.text, &piece)) == SLUICE_OK && piece != nullptr) {
+    ++pieces;
+  }
+  check_status(status, SLUICE_BUSY, "were not taken");
+  CHECK(pieces > 1000);
+  for (sluice_text* text : {running.text, next, last}) CHECK(sluice_text_close(text) == SLUICE_OK);
+  CHECK(text_of(running.model, greedy("One morning")).size() > 10);
+  CHECK(sluice_model_close(running.model) == SLUICE_OK);
+}
+
+TEST_CASE("a conversation is written with the time of the call") {
+  const Folder folder;
+  std::string bytes = content(demo);
+  const std::string name = "tokenizer.chat_template";
+  const std::size_t at = bytes.find(name) + name.size() + 4;  // behind the type of the value
+  std::uint64_t length = 0;
+  std::memcpy(&length, bytes.data() + at, sizeof length);
+  std::string clock = "{{ strftime_now('%H:%M:%S') }}";
+  REQUIRE(length >= clock.size());
+  clock.resize(length, ' ');
+  bytes.replace(at + sizeof length, length, clock);
+  write(folder.file("clock.gguf"), bytes);
+  sluice_model_options options = small_options();
+  sluice_model* model = nullptr;
+  REQUIRE(sluice_model_open(folder.file("clock.gguf").c_str(), &options, &model) == SLUICE_OK);
+  const auto written = [&] {
+    std::size_t count = 0;
+    std::vector<sluice_token> tokens(100);
+    REQUIRE(sluice_chat_tokens(model, who, tokens.data(), tokens.size(), &count) == SLUICE_OK);
+    tokens.resize(count);
+    return tokens;
+  };
+  const auto first = written();
+  while (written() == first) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  CHECK(sluice_model_close(model) == SLUICE_OK);
 }
 
 TEST_CASE("two models are open at a time") {
@@ -512,6 +656,7 @@ TEST_CASE("wrong requests are refused with their reason") {
   request.size = sizeof(request) + 8;
   refuses(request, "128 bytes");
   refuses(greedy(std::string(100000, 'x').c_str()), "256 positions");
+  refuses(greedy(std::string(1 << 20, 'x').c_str()), "give a long prompt as tokens");
 }
 
 TEST_CASE("wrong options are refused with their reason") {

@@ -10,6 +10,15 @@
 
 #include "core/text/utf8.h"
 
+// In this library the linker takes it for __cxa_atexit(), with which C++ has objects of static
+// storage destroyed. None is: a program may call exit(), or return from main(), while texts are
+// computed and while other threads of its are in functions of the library. And a child of fork(),
+// which has not the threads of its parent, waits for none at its end.
+extern "C" int __wrap___cxa_atexit(void (*)(void*), void*, void*);   // NOLINT
+extern "C" int __wrap___cxa_atexit(void (*)(void*), void*, void*) {  // NOLINT
+  return 0;
+}
+
 namespace sluice::capi {
 namespace {
 
@@ -32,6 +41,9 @@ int record_failure() noexcept {
   } catch (const std::bad_alloc&) {
     keep("out of memory");
     return SLUICE_FAILURE;
+  } catch (const Busy& error) {
+    keep(error.what());
+    return SLUICE_BUSY;
   } catch (const std::exception& error) {
     keep(error.what());
     return static_cast<int>(exit_code_of(error));

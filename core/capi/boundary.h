@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <map>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -18,6 +19,12 @@
 #include "core/error.h"
 
 namespace sluice::capi {
+
+// Texts hold all that they may hold: SLUICE_BUSY.
+class Busy : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
 
 // Inside of a catch block: keeps the line of what was caught for sluice_last_error(), and returns
 // its status.
@@ -60,14 +67,11 @@ char* copied(std::string_view text);  // for sluice_free(); throws std::bad_allo
 std::uint64_t new_handle();  // never the same twice, for no kind of handle
 
 // What the handles of one kind stand for. `Opaque` is the type that callers see; its pointers are
-// numbers, so that a closed one is recognised.
+// numbers, so that a closed one is recognised. What is open when the process ends stays so.
 template <class Opaque, class T>
 class Handles {
  public:
   explicit Handles(std::string_view name) : name_(name) {}
-  ~Handles() {
-    for (const auto& [handle, held] : held_) held->close();
-  }
   Handles(const Handles&) = delete;
   Handles& operator=(const Handles&) = delete;
 

@@ -1,12 +1,14 @@
 #include "core/capi/model.h"
 
 #include <algorithm>
+#include <cstring>
 #include <fmt/format.h>
 #include <string_view>
 #include <utility>
 #include <variant>
 
 #include "core/capi/boundary.h"
+#include "core/capi/text.h"
 #include "core/chat/dialogue.h"
 #include "core/plan/plan_json.h"
 #include "core/rows/row_json.h"
@@ -53,12 +55,33 @@ engine::EngineOptions engine_options(const sluice_model_options& options) {
   return result;
 }
 
+// The memory that texts hold from their begin until they are closed, beside what the scheduler
+// holds of those that run.
+struct TextsMemory {
+  std::uint64_t bytes = 0;
+  std::uint64_t reserve_bytes = 0;  // of it, for pieces alone
+};
+
+// Room for as many texts as run side by side, for many short ones or some long ones that wait, and
+// for all pieces of those that run.
+TextsMemory texts_memory(std::uint32_t parallel, std::uint64_t positions) {
+  constexpr std::uint64_t prompts_least = std::uint64_t{4} << 20;
+  constexpr std::uint64_t pieces_least = std::uint64_t{512} << 10;  // for texts without end
+  constexpr std::uint64_t text_bytes = Text::share_bytes + (std::uint64_t{8} << 10);
+  // Vectors hold up to twice their size.
+  const std::uint64_t prompts =
+      prompts_least + parallel * (2 * positions * sizeof(Token) + text_bytes);
+  const std::uint64_t pieces = std::max(pieces_least, parallel * positions * Text::piece_bytes);
+  return {.bytes = prompts + pieces, .reserve_bytes = pieces};
+}
+
 // What is known before the engine is there.
 struct Preparation {
   engine::RunPlanner planner;
   engine::EngineOptions engine;
   serve::ServiceOptions service;
   rows::TaskOptions tasks;
+  TextsMemory texts;
 };
 
 Preparation prepare(const std::filesystem::path& path, const sluice_model_options& options,
@@ -69,7 +92,7 @@ Preparation prepare(const std::filesystem::path& path, const sluice_model_option
                                  options.parallel, parallel_max));
   }
   engine::EngineOptions wanted = engine_options(options);
-  Preparation result{engine::RunPlanner(path, parsing), std::move(wanted), {}, {}};
+  Preparation result{engine::RunPlanner(path, parsing), std::move(wanted), {}, {}, {}};
   const gguf::Metadata& metadata = result.planner.header().metadata();
   rows::TaskOptions& tasks = result.tasks;
   tasks.defaults.sampler = sampling::model_defaults(metadata).sampler;
@@ -82,8 +105,9 @@ Preparation prepare(const std::filesystem::path& path, const sluice_model_option
   const std::uint64_t positions =
       std::max(result.planner.plan(result.engine).plan.context, std::uint32_t{1});
   constexpr std::uint64_t stack_bytes = std::uint64_t{512} << 10;
+  result.texts = texts_memory(result.engine.parallel, positions);
   result.engine.caller_bytes =
-      stack_bytes + serve::rows_bytes(result.service.scheduler, positions) +
+      stack_bytes + result.texts.bytes + serve::rows_bytes(result.service.scheduler, positions) +
       rows::TaskMaker(result.planner.tokenizer(), tasks).work_bytes(rows::request_bytes_max);
   return result;
 }
@@ -125,11 +149,28 @@ ordered_json count(std::int64_t value) {
   return value < 0 ? ordered_json(value) : ordered_json(static_cast<std::uint64_t>(value));
 }
 
+// Copies the texts of a request, up to those that memory is planned for.
+class RequestTexts {
+ public:
+  std::string of(const char* text, std::string_view name) {
+    left_ -= std::min(left_, std::strlen(not_null(text, name)));
+    if (left_ == 0) {
+      throw UsageError(fmt::format(
+          "{}: the texts of a request have {} KiB or more together: give a long prompt as tokens",
+          name, rows::request_bytes_max >> 10));
+    }
+    return text_of(text, name);
+  }
+
+ private:
+  std::size_t left_ = rows::request_bytes_max;
+};
+
 // The members of a request, in the words of the table of row settings.
-ordered_json body_of(const sluice_request& request) {
+ordered_json body_of(const sluice_request& request, RequestTexts& texts) {
   ordered_json body = ordered_json::object();
   if (request.settings != nullptr) {
-    const std::string text = text_of(request.settings, "request.settings");
+    const std::string text = texts.of(request.settings, "request.settings");
     body = as_argument("request.settings", [&] {
       return rows::parse_row_object(
           text, {rows::row_values_max, rows::row_members_max, rows::row_depth_max, "object"});
@@ -156,7 +197,7 @@ ordered_json body_of(const sluice_request& request) {
     not_null(request.stop, "request.stop");
     ordered_json& stop = body["stop"] = ordered_json::array();
     for (std::size_t i = 0; i < request.stop_count; ++i) {
-      stop.push_back(text_of(request.stop[i], fmt::format("request.stop[{}]", i)));
+      stop.push_back(texts.of(request.stop[i], fmt::format("request.stop[{}]", i)));
     }
   }
   return body;
@@ -182,7 +223,7 @@ ordered_json plan_json(const std::filesystem::path& path, const sluice_model_opt
 }
 
 Model::Model(const std::filesystem::path& path, const sluice_model_options& options) {
-  const chat::DialogueOptions dialogue{thinking_of(options), chat::template_time()};
+  const chat::DialogueOptions dialogue{thinking_of(options)};
   const std::string format = word(options.chat_format, "options.chat_format", "auto");
   Preparation prepared = prepare(path, options, {});
   rows::TaskOptions& tasks = prepared.tasks;
@@ -200,6 +241,7 @@ Model::Model(const std::filesystem::path& path, const sluice_model_options& opti
   if (source)
     tasks.dialogue = std::make_shared<const chat::Dialogue>(*source, tokenizer(), dialogue);
   maker_.emplace(tokenizer(), tasks);
+  texts_.emplace(prepared.texts.bytes, prepared.texts.reserve_bytes);
 }
 
 ordered_json Model::info() const {
@@ -228,21 +270,31 @@ void Model::check_tokens(std::span<const Token> tokens) const {
 std::vector<Token> Model::chat_tokens(const std::string& messages) const {
   const auto& dialogue = maker_->options().dialogue;
   if (!dialogue) throw UsageError(maker_->options().no_dialogue);
+  const base::MutexLock lock(making_);
   // Read as a request is, so that the same messages are refused.
   ordered_json body = {{"messages", messages_of(messages)}, {"max_tokens", SLUICE_DEFAULT}};
   rows::ParsedRow parsed =
       rows::read_body(std::move(body), rows::Form::chat, 0, maker_->options().defaults);
   if (!parsed.request) throw UsageError(parsed.reason);
-  return dialogue->encode(std::get<chat::DialogueBody>(parsed.request->prompt)).tokens;
+  auto& conversation = std::get<chat::DialogueBody>(parsed.request->prompt);
+  conversation.now = chat::template_time();
+  return dialogue->encode(conversation).tokens;
 }
 
 rows::Task Model::task(const sluice_request& request,
                        const std::optional<std::vector<Token>>& tokens) {
+  const base::MutexLock lock(making_);
+  return make_task(request, tokens);
+}
+
+rows::Task Model::make_task(const sluice_request& request,
+                            const std::optional<std::vector<Token>>& tokens) {
   check_prompts(request, tokens.has_value());
-  ordered_json body = body_of(request);
+  RequestTexts texts;
+  ordered_json body = body_of(request, texts);
   const bool is_chat = request.messages != nullptr;
   if (is_chat) {
-    body["messages"] = messages_of(text_of(request.messages, "request.messages"));
+    body["messages"] = messages_of(texts.of(request.messages, "request.messages"));
   } else {
     body["prompt"] = "";
   }
@@ -258,7 +310,7 @@ rows::Task Model::task(const sluice_request& request,
     prompt = std::vector<Token>(request.tokens, request.tokens + request.token_count);
     check_tokens(std::get<std::vector<Token>>(prompt));
   } else if (request.prompt != nullptr) {
-    prompt = text_of(request.prompt, "request.prompt");
+    prompt = texts.of(request.prompt, "request.prompt");
   }
   auto made = maker_->make(std::move(parsed), row);
   if (const auto* refused = std::get_if<rows::RefusedRow>(&made)) {
@@ -271,11 +323,20 @@ rows::Task Model::task(const sluice_request& request,
   return task;
 }
 
+Allowance::Held Model::memory_for(const rows::Task& task) {
+  std::optional<Allowance::Held> held = texts_->take(rows::waiting_bytes(task) + Text::share_bytes);
+  if (held) return std::move(*held);
+  throw Busy(
+      fmt::format("the texts that were begun hold the {} MiB that are planned for them: "
+                  "take their pieces and close those that have ended",
+                  texts_->bytes() >> 20));
+}
+
 std::uint64_t Model::submit(rows::Task task, serve::Events events) {
   const auto accepted = service_->submit(std::move(task), std::move(events));
   if (const auto* id = std::get_if<std::uint64_t>(&accepted)) return *id;
   if (std::get<serve::Service::Refusal>(accepted) == serve::Service::Refusal::queue_is_full) {
-    throw Error(ExitCode::failure, "too many texts wait: close some first");
+    throw Busy("too many texts wait: begin another when one of them has ended");
   }
   if (const std::exception_ptr failure = service_->failure()) std::rethrow_exception(failure);
   throw UsageError("the model was closed");

@@ -14,6 +14,8 @@
 #include <string>
 #include <vector>
 
+#include "base/mutex.h"
+#include "core/allowance.h"
 #include "core/capi/sluice.h"
 #include "core/engine/engine.h"
 #include "core/rows/task_maker.h"
@@ -42,15 +44,26 @@ class Model {
   // The tokens that make the model answer `messages`, a JSON list. Throws UsageError.
   std::vector<tokenizer::Token> chat_tokens(const std::string& messages) const;
 
-  // The task of a request; `tokens` take the place of its prompt. Throws UsageError.
+  // The task of a request; `tokens` take the place of its prompt. Tasks are made one after the
+  // other, as memory is planned for one. Throws UsageError.
   rows::Task task(const sluice_request& request,
                   const std::optional<std::vector<tokenizer::Token>>& tokens = {});
 
-  // Returns the id. Throws UsageError when the model was closed.
+  // What a text holds for its task, and Text::share_bytes for its pieces: to be given back before
+  // the model is gone. Throws Busy.
+  Allowance::Held memory_for(const rows::Task& task);
+
+  // Returns the id. Throws UsageError when the model was closed, and Busy.
   std::uint64_t submit(rows::Task task, serve::Events events);
   void cancel(std::uint64_t id) { service_->cancel(id); }
 
  private:
+  rows::Task make_task(const sluice_request& request,
+                       const std::optional<std::vector<tokenizer::Token>>& tokens)
+      SLUICE_REQUIRES(making_);
+
+  mutable base::Mutex making_;
+  std::optional<Allowance> texts_;        // what texts may hold
   std::optional<rows::TaskMaker> maker_;  // outlives the tasks that it has made
   std::unique_ptr<serve::Service> service_;
   std::atomic<std::uint64_t> requests_{0};

@@ -14,7 +14,6 @@ namespace {
 
 using tokenizer::Token;
 
-// Closed in the reverse order where the process ends without: texts before their models.
 Handles<sluice_model, Model>& models() {
   static Handles<sluice_model, Model> handles("model");
   return handles;
@@ -90,7 +89,6 @@ int sluice_plan(const char* path, const sluice_model_options* options, char** js
 int sluice_model_open(const char* path, const sluice_model_options* options, sluice_model** model) {
   return guarded([&] {
     not_null(model, "model");
-    models();  // made before its texts are, and so ended after them
     auto opened = std::make_shared<Model>(not_null(path, "path"), options_of(options));
     *model = models().add(std::move(opened));
   });

@@ -25,8 +25,8 @@
  * Calls with one sluice_text or one sluice_sequence run one after the other; only
  * sluice_text_stop() does not wait. Texts of one model run side by side if `parallel` allows it,
  * and else one after the other. Callbacks run on the thread that called, and may call any function
- * but those of their own text or sequence. After fork() a child must not use what its parent has
- * opened.
+ * but those of their own text or sequence. exit() may be called while texts run. After fork() a
+ * child must not use what its parent has opened, but it may end.
  *
  * Texts are UTF-8 and end with a zero byte; where a length stands beside one that is given out, it
  * does not count that byte. What is given in is copied. Bytes that are no UTF-8 are SLUICE_USAGE.
@@ -63,7 +63,8 @@ typedef enum sluice_status {
   SLUICE_USAGE = 2,   /* an argument is wrong */
   SLUICE_MODEL = 3,   /* the model file is bad or not supported */
   SLUICE_BUDGET = 4,  /* the memory budget cannot be met; the text names the least that can */
-  SLUICE_IO = 5       /* reading failed */
+  SLUICE_IO = 5,      /* reading failed */
+  SLUICE_BUSY = 6     /* texts hold all memory that is planned for them, or too many wait */
 } sluice_status;
 
 /* What went wrong in the last call of this thread that failed, in one line; "" before. Valid until
@@ -143,7 +144,8 @@ SLUICE_API int sluice_chat_tokens(sluice_model* model, const char* messages, slu
 #define SLUICE_DEFAULT (-1)
 
 /* What to write. Exactly one of `prompt`, `tokens` and `messages` is given, and none where a
- * sequence is continued. */
+ * sequence is continued. The texts of a request are shorter than 1 MiB together; a longer prompt is
+ * given as tokens. */
 typedef struct sluice_request {
   size_t size;                /* of this struct: SLUICE_REQUEST_INIT sets it */
   const char* prompt;         /* a text to go on with; "" begins one */
@@ -203,7 +205,10 @@ typedef struct sluice_result {
 
 typedef struct sluice_text sluice_text;
 
-/* Begins a text. It is computed from here on, whether or not its pieces are taken. */
+/* Begins a text. It is computed from here on, whether or not its pieces are taken. SLUICE_BUSY
+ * while the texts that are open hold what is planned for them: their prompts, and pieces that were
+ * not taken. Taking these and closing texts helps. Of each text 500 pieces may wait; where more do
+ * and there is no memory for them, it fails with SLUICE_BUSY. */
 SLUICE_API int sluice_text_begin(sluice_model* model, const sluice_request* request,
                                  sluice_text** text);
 /* Waits for the next piece. It is valid until the next call with this text. `*piece` becomes NULL

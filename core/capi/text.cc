@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 #include <utility>
 
+#include "base/check.h"
+#include "core/capi/boundary.h"
 #include "core/error.h"
 
 namespace sluice::capi {
@@ -13,15 +15,26 @@ using tokenizer::Token;
 
 Text::Text(std::shared_ptr<Model> model, rows::Task task) : model_(std::move(model)) {
   if (task.make_reader) reader_.emplace(task.make_reader());
+  {
+    const base::MutexLock lock(inbox_->mutex);
+    inbox_->held = model_->memory_for(task);
+    inbox_->task_bytes = inbox_->held.bytes() - share_bytes;
+  }
   serve::Events events;
   events.on_token = [inbox = inbox_](const rows::Task&, const rows::TokenEvent& event) {
     const base::MutexLock lock(inbox->mutex);
-    inbox->pieces.push_back({std::string(event.text), event.token});
+    Arrived piece{std::string(event.text), event.token};
+    inbox->pieces_bytes += bytes_of(piece);
+    if (!inbox->hold_pieces()) {
+      throw Busy("the pieces of this text were not taken, and there is no memory for more of them");
+    }
+    inbox->pieces.push_back(std::move(piece));
     inbox->changed.notify_all();
   };
   events.on_done = [inbox = inbox_](const rows::Task&, const rows::Outcome& outcome) {
     const base::MutexLock lock(inbox->mutex);
     inbox->outcome = outcome;
+    inbox->outcome->completion.text = inbox->outcome->completion.thought = {};
     inbox->changed.notify_all();
   };
   id_ = model_->submit(std::move(task), std::move(events));
@@ -34,6 +47,8 @@ std::optional<Text::Arrived> Text::wait() {
   if (inbox_->pieces.empty()) return std::nullopt;
   Arrived piece = std::move(inbox_->pieces.front());
   inbox_->pieces.pop_front();
+  inbox_->pieces_bytes -= bytes_of(piece);
+  base::check(inbox_->hold_pieces(), "fewer pieces need more memory");
   return piece;
 }
 

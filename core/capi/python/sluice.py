@@ -36,7 +36,7 @@ Path_ = Union[str, "os.PathLike[str]"]
 
 
 class SluiceError(Exception):
-    """A call that failed. `status` is 1 failure, 2 usage, 3 model, 4 budget, 5 I/O."""
+    """A call that failed. `status` is 1 failure, 2 usage, 3 model, 4 budget, 5 I/O, 6 busy."""
 
     def __init__(self, status: int, line: str) -> None:
         super().__init__(line)
