@@ -1,6 +1,8 @@
 // Which of the well-known models to take: the list that is shipped and one of the user's, planned
 // from shapes alone.
 #include <nlohmann/json.hpp>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
 
 #include "tests/program.h"
 
@@ -63,6 +65,12 @@ TEST_CASE("each model of the shipped list is planned, and one is chosen for each
     CHECK((speed_of(choice, speed) >= enough) == is_any_enough);
     for (const json& one : found.at("models")) {
       CHECK(one.at(speed).is_null() != one.at("fits").get<bool>());
+      const json& rates = one.at("made_from");
+      REQUIRE(rates.is_null() == one.at(speed).is_null());
+      if (rates.is_null()) continue;
+      CHECK(rates.at("dram_bytes_per_s").get<double>() == 20e9);
+      const bool is_streamed = one.at("streamed_bytes_per_step").get<std::uint64_t>() != 0;
+      CHECK(rates.value("disk_bytes_per_s", 0.0) == (is_streamed ? 1e9 : 0));
       const bool is_of_choice = text_of(one, "name") == text_of(choice, "name");
       if (is_of_choice && one.at("bytes") > choice.at("bytes")) {
         CHECK(speed_of(one, speed) < enough);
@@ -115,6 +123,42 @@ TEST_CASE("the machine is measured once, and not when its speeds are known") {
   REQUIRE(cut != std::string::npos);
   CHECK(result.output.find("dram, ") < cut);
   CHECK(result.output == result.output.substr(0, cut + 4) + result.output.substr(0, cut + 4));
+}
+
+TEST_CASE("a disk whose speed is known stays so when the rest is measured") {
+  const Folder folder;
+  const std::string list = folder.file("list.json"), profile = folder.file("sluice/machine.json");
+  write(list, R"({"models": [)" + model("First", "qwen3-8b") + "]}");
+  const std::string command = "HF_HOME=" + folder.path().string() +
+                              " XDG_STATE_HOME=" + folder.path().string() +
+                              " sluice recommend --json --budget 2GiB --list " + list;
+  const auto first_model = [&] {
+    const Result result = shell(command);
+    INFO(result.errors);
+    REQUIRE(result.status == 0);
+    return json::parse(result.output).at("models").at(0);
+  };
+  const char* const speed = "predicted_decode_tokens_per_s";
+  CHECK(first_model().at(speed).is_null());
+  struct stat facts {};
+  REQUIRE(::stat(folder.path().c_str(), &facts) == 0);
+  const std::string disk = "disk " + std::to_string(major(facts.st_dev)) + ":" +
+                           std::to_string(minor(facts.st_dev)) + ", in order";
+  json known = json::parse(content(profile));
+  json& rates = known.at("rates");
+  for (auto rate = rates.begin(); rate != rates.end();) {
+    if (!rate.key().starts_with("dram")) {
+      ++rate;
+      continue;
+    }
+    json sample = rate.value().at(0);
+    sample.at(0) = 1e9;
+    rates[disk] = json::array({sample});
+    rate = rates.erase(rates.find(rate.key()));
+  }
+  write(profile, known.dump());
+  CHECK(first_model().at("made_from").at("disk_bytes_per_s").get<double>() == 1e9);
+  CHECK(content(profile).find("dram, ") != std::string::npos);
 }
 
 TEST_CASE("a list that is malformed gives one line that names the place") {

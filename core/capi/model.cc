@@ -10,6 +10,7 @@
 #include "core/capi/boundary.h"
 #include "core/capi/text.h"
 #include "core/chat/dialogue.h"
+#include "core/engine/usual_sinks.h"
 #include "core/plan/plan_json.h"
 #include "core/rows/row_json.h"
 #include "core/sampling/model_defaults.h"
@@ -50,7 +51,7 @@ engine::EngineOptions engine_options(const sluice_model_options& options) {
   result.threads = options.threads;
   result.context = options.context;
   result.window = options.window;
-  if (options.window != 0) result.sinks = std::min(result.sinks, options.window - 1);
+  if (options.window != 0) result.sinks = engine::usual_sinks(options.window);
   result.parallel = std::max(options.parallel, 1U);
   return result;
 }
@@ -113,15 +114,9 @@ Preparation prepare(const std::filesystem::path& path, const sluice_model_option
 }
 
 ordered_json to_json(const plan::MemoryPlan& plan, std::uint64_t streamed_bytes) {
-  return {{"fits", plan.fits()},
-          {"total_bytes", plan.total_bytes()},
-          {"budget_bytes", plan.budget.bytes},
-          {"budget_source", plan.budget.source},
-          {"least_budget_bytes", plan.least_budget_bytes},
-          {"context", plan.context},
-          {"pinned_bytes", plan.tape.pinned_bytes},
-          {"streamed_bytes_per_step", streamed_bytes},
-          {"lines", plan::lines_json(plan)}};
+  ordered_json json = plan::plan_json(plan);
+  json["streamed_bytes_per_step"] = streamed_bytes;
+  return json;
 }
 
 // What is wrong with JSON of the caller is a wrong argument.

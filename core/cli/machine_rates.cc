@@ -62,6 +62,17 @@ bool KnownLimits::is_slow_now() const {
          now.int8_macs_per_s < clearly * high.int8_macs_per_s;
 }
 
+void OtherMachine::replace(engine::MachineLimits& limits) const {
+  if (disk_bytes_per_s) limits.disk_bytes_per_s = *disk_bytes_per_s;
+  if (dram_bytes_per_s) limits.dram_bytes_per_s = *dram_bytes_per_s;
+}
+
+void OtherMachine::replace(KnownLimits& limits) const {
+  for (engine::MachineLimits* one : {&limits.now, &limits.low, &limits.usual, &limits.high}) {
+    replace(*one);
+  }
+}
+
 ordered_json known_limits(const KnownLimits& limits) {
   ordered_json json;
   json["measurements"] = limits.measurements;

@@ -27,6 +27,15 @@ struct KnownLimits {
   bool is_slow_now() const;
 };
 
+// The speeds of another machine, in place of those that are measured here; nothing: as here.
+struct OtherMachine {
+  std::optional<double> disk_bytes_per_s, dram_bytes_per_s;
+
+  bool is_this_one() const { return !disk_bytes_per_s && !dram_bytes_per_s; }
+  void replace(engine::MachineLimits& limits) const;
+  void replace(KnownLimits& limits) const;
+};
+
 // {measurements, first, last, is_slow_now, dram_bytes_per_s: {now, low, usual, high}, ...}.
 nlohmann::ordered_json known_limits(const KnownLimits& limits);
 // "7 measurements of this machine, from 2026-11-20 to 2026-11-26", and whether it is slow now.

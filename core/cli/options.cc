@@ -20,6 +20,7 @@
 #include "core/cli/pull.h"
 #include "core/cli/report.h"
 #include "core/cli/speculation.h"
+#include "core/engine/usual_sinks.h"
 #include "core/error.h"
 #include "core/fetch/listing.h"
 #include "core/fetch/reference.h"
@@ -429,7 +430,7 @@ engine::EngineOptions engine_options(const CommonOptions& options, std::uint32_t
     throw UsageError("--sinks are tokens that stay in a window: give --window too");
   }
   if (options.window != 0) {
-    result.sinks = options.sinks.value_or(std::min(result.sinks, options.window - 1));
+    result.sinks = options.sinks.value_or(engine::usual_sinks(options.window));
   }
   result.kv = kvcache::parse_element_type(options.kv).value_or(kvcache::ElementType::int8);
   result.predicts = options.speculate.mode == "mtp";

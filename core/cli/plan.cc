@@ -76,9 +76,9 @@ void take_use(PlanOptions& options, const std::string& word) {
   } else if (word == "batch") {
     options.use = PlannedUse::batch;
   } else if (is_for("disk=")) {
-    options.disk_bytes_per_s = speed_of();
+    options.other.disk_bytes_per_s = speed_of();
   } else if (is_for("dram=")) {
-    options.dram_bytes_per_s = speed_of();
+    options.other.dram_bytes_per_s = speed_of();
   } else if (word.ends_with("cpu") && word.find_first_not_of("0123456789") == word.size() - 3) {
     options.common.threads = static_cast<unsigned>(std::stoul("0" + word));
   } else {
@@ -100,12 +100,7 @@ ordered_json to_json(const PlanOptions& options, const engine::PlannedRun& run,
   const plan::MemoryPlan& plan = run.plan;
   ordered_json json;
   json["for"] = use_name(options.use);
-  json["lines"] = plan::lines_json(plan);
-  json["total_bytes"] = plan.total_bytes();
-  json["budget_bytes"] = plan.budget.bytes;
-  json["budget_source"] = plan.budget.source;
-  json["fits"] = plan.fits();
-  json["least_budget_bytes"] = plan.least_budget_bytes;
+  json.update(plan::plan_json(plan));
   json["budget_without_streaming_bytes"] = no_streaming_bytes;
   json["tables_on_disk"] = ordered_json::array();
   for (const plan::TableOnDisk& table : plan.tables_on_disk) {
@@ -115,13 +110,11 @@ ordered_json to_json(const PlanOptions& options, const engine::PlannedRun& run,
                                       {"row_bytes", table.row_bytes},
                                       {"held_bytes", table.held_bytes}});
   }
-  json["context"] = plan.context;
   json["model_context"] = model_context;
   json["window"] = plan.cache.window.positions;
   json["sinks"] = plan.cache.window.sinks;
   json["parallel"] = plan.cache.sequences;
   json["chunk"] = plan.chunk;
-  json["pinned_bytes"] = plan.tape.pinned_bytes;
   json["streamed_bytes_per_step"] = run.work.with_hit_rate(hit_rate).streamed_bytes;
   json["predicted_decode_tokens_per_s"] = nullptr;
   if (const auto& speed = prediction.tokens_per_s) {
@@ -285,12 +278,12 @@ engine::EngineOptions options_for_use(const PlanOptions& options, const engine::
 
 void add_other_machine_options(CLI::App& command, PlanOptions& options) {
   command
-      .add_option("--disk", options.disk_bytes_per_s,
+      .add_option("--disk", options.other.disk_bytes_per_s,
                   "How fast the disk of another machine reads (default: as measured here)")
       ->type_name("SPEED")
       ->transform(speed());
   command
-      .add_option("--dram", options.dram_bytes_per_s,
+      .add_option("--dram", options.other.dram_bytes_per_s,
                   "How fast another machine reads its memory (default: as measured here)")
       ->type_name("SPEED")
       ->transform(speed());
@@ -378,9 +371,8 @@ int run_plan(const PlanOptions& options) {
   const double hit_rate =
       run.work.has_streamed_experts() ? options.hit_rate.value_or(run.work.usual_hit_rate()) : 1;
   progress.show_now("measuring memory, disk and processors for some seconds");
-  const Prediction prediction =
-      predict(planner, options.common.model, settings, run, hit_rate,
-              {options.disk_bytes_per_s, options.dram_bytes_per_s}, options.common.quiet);
+  const Prediction prediction = predict(planner, options.common.model, settings, run, hit_rate,
+                                        options.other, options.common.quiet);
   progress.clear();
   const std::uint64_t no_streaming_bytes = budget_without_streaming(planner, settings, run);
   ordered_json json =

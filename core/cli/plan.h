@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "core/cli/machine_rates.h"
 #include "core/cli/options.h"
 #include "core/engine/engine.h"
 
@@ -21,8 +22,7 @@ struct PlanOptions {
   PlannedUse use = PlannedUse::run;
   std::uint32_t parallel = 0;      // 0: one; of a server what it chooses itself
   std::optional<double> hit_rate;  // of experts
-  // Bytes per second of another machine's disk and memory; nothing: as measured here.
-  std::optional<double> disk_bytes_per_s, dram_bytes_per_s;
+  OtherMachine other;
   bool json = false;
   // A table of this model and others, or of folders of models, at several budgets.
   bool table = false;

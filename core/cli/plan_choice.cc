@@ -21,7 +21,8 @@ std::string shown(const Candidate& candidate) {
 }  // namespace
 
 double Candidate::bits_per_weight() const {
-  return 8 * static_cast<double>(bytes) / static_cast<double>(std::max<std::uint64_t>(weights, 1));
+  return 8 * static_cast<double>(weights_bytes) /
+         static_cast<double>(std::max<std::uint64_t>(weights, 1));
 }
 
 Candidate planned_candidate(std::string name, std::string quant, std::uint64_t bytes,
@@ -31,6 +32,7 @@ Candidate planned_candidate(std::string name, std::string quant, std::uint64_t b
   out.quant = std::move(quant);
   out.bytes = bytes;
   out.weights = planner.header().elements();
+  out.weights_bytes = planner.header().data_bytes();
   out.fits = quick.run.plan.fits();
   out.least_budget_bytes = quick.run.plan.least_budget_bytes;
   out.streamed_bytes = quick.work.streamed_bytes;

@@ -14,7 +14,8 @@ namespace sluice::cli {
 struct Candidate {
   std::string name, quant;
   std::uint64_t bytes = 0;
-  std::uint64_t weights = 0;  // how many numbers
+  std::uint64_t weights = 0;        // how many numbers
+  std::uint64_t weights_bytes = 0;  // which are the file's, but for its header
   bool fits = false;
   std::uint64_t least_budget_bytes = 0;
   std::uint64_t streamed_bytes = 0;    // of a step

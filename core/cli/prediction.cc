@@ -24,12 +24,8 @@ class Predictor {
     limits_ = rates.measure(run.cpus);
     rates.save(quiet);
     measured_dram_bytes_per_s_ = limits_.now.dram_bytes_per_s;
-    if (is_here()) earlier_steps_ = rates.steps();
-    for (engine::MachineLimits* limits :
-         {&limits_.now, &limits_.low, &limits_.usual, &limits_.high}) {
-      if (other.disk_bytes_per_s) limits->disk_bytes_per_s = *other.disk_bytes_per_s;
-      if (other.dram_bytes_per_s) limits->dram_bytes_per_s = *other.dram_bytes_per_s;
-    }
+    if (other.is_this_one()) earlier_steps_ = rates.steps();
+    other.replace(limits_);
   }
 
   const KnownLimits& limits() const { return limits_; }
@@ -39,8 +35,9 @@ class Predictor {
   SpeedRange decode(double hit_rate) const {
     const engine::DecodeWork work = run_.work.with_hit_rate(hit_rate);
     // Reads of the disk here would be in the way of another one's speed.
-    const engine::StepTime step = engine::rehearse_run(
-        model_, options_, hit_rate, is_here() ? engine::ReadsDisk::yes : engine::ReadsDisk::no);
+    const engine::StepTime step =
+        engine::rehearse_run(model_, options_, hit_rate,
+                             other_.is_this_one() ? engine::ReadsDisk::yes : engine::ReadsDisk::no);
     // The machine was in one of its moods meanwhile: that of the limits that were measured just
     // before. In another one a step takes longer as its bound does.
     const auto speed = [&](double seconds, const engine::MachineLimits& limits) {
@@ -92,7 +89,6 @@ class Predictor {
   }
 
  private:
-  bool is_here() const { return !other_.disk_bytes_per_s && !other_.dram_bytes_per_s; }
   double sequences() const { return run_.plan.cache.sequences; }
 
   double bound_seconds(const engine::MachineLimits& limits, const engine::DecodeWork& work) const {

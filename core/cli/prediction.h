@@ -11,11 +11,6 @@
 
 namespace sluice::cli {
 
-// Bytes per second that replace those that are measured here.
-struct OtherMachine {
-  std::optional<double> disk_bytes_per_s, dram_bytes_per_s;
-};
-
 struct PromptSpeed {
   double tokens_per_s = 0;
   std::uint64_t tokens = 0;  // of the prompt that it holds for

@@ -41,8 +41,7 @@ KnownLimits measure_limits(const std::filesystem::path& model, const engine::Run
                       run.plan.cache.sequences, run.work, true});
   KnownLimits limits = rates.measure(run.cpus);
   rates.save(options.common.quiet);
-  if (options.disk_bytes_per_s) limits.usual.disk_bytes_per_s = *options.disk_bytes_per_s;
-  if (options.dram_bytes_per_s) limits.usual.dram_bytes_per_s = *options.dram_bytes_per_s;
+  options.other.replace(limits);
   return limits;
 }
 

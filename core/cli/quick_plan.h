@@ -28,7 +28,7 @@ struct QuickPlan {
 QuickPlan quick_plan(const engine::RunPlanner& planner, const PlanOptions& options);
 
 // Measures this machine for runs like `run`, whose file is `model`, and adds that to its profile.
-// What is usual is then as the options say, where they do.
+// They are then as the options say, where they do.
 KnownLimits measure_limits(const std::filesystem::path& model, const engine::RunPlanner& planner,
                            const engine::PlannedRun& run, const PlanOptions& options);
 

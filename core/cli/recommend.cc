@@ -53,13 +53,13 @@ class KnownMachine {
                                   plan.run.plan.cache.sequences, plan.run.work, true});
     engine::MachineLimits limits = rates.known();
     const bool lacks_disk =
-        needs_disk && has_file_ && limits.disk_bytes_per_s == 0 && !options_.disk_bytes_per_s;
+        needs_disk && has_file_ && limits.disk_bytes_per_s == 0 && !options_.other.disk_bytes_per_s;
     if (limits.dram_bytes_per_s == 0 || limits.int8_macs_per_s == 0 || lacks_disk) {
-      limits = rates.measure(plan.run.cpus).usual;
+      rates.measure(plan.run.cpus);
       rates.save(options_.common.quiet);
+      limits = rates.known();
     }
-    if (options_.disk_bytes_per_s) limits.disk_bytes_per_s = *options_.disk_bytes_per_s;
-    if (options_.dram_bytes_per_s) limits.dram_bytes_per_s = *options_.dram_bytes_per_s;
+    options_.other.replace(limits);
     return limits;
   }
 
@@ -93,7 +93,7 @@ class Recommendation {
       candidates_.push_back(
           planned_candidate(model.name, quant, synthetic.file_bytes(), planner, quick));
       references_.push_back(model.repository + ":" + quant);
-      set_speed(candidates_.back(), quick);
+      made_from_.push_back(set_speed(candidates_.back(), quick));
     }
   }
 
@@ -109,6 +109,7 @@ class Recommendation {
           is_embedding() ? "most_prefill_tokens_per_s" : "predicted_decode_tokens_per_s";
       models.push_back(candidate_json(candidates_[i], choice, speed));
       models.back()["reference"] = references_[i];
+      models.back()["made_from"] = made_from_[i];
     }
     ordered_json json = {
         {"task", task_}, {"budget_bytes", budget_bytes_}, {"models", std::move(models)}};
@@ -119,12 +120,6 @@ class Recommendation {
                         {"reason", choice.reason},
                         {"next", next(choice)}};
     }
-    const auto rate = [](double per_s) {
-      return or_null(per_s > 0 ? std::optional(per_s) : std::nullopt);
-    };
-    json["made_from"] = {{"dram_bytes_per_s", rate(limits_.dram_bytes_per_s)},
-                         {"disk_bytes_per_s", rate(limits_.disk_bytes_per_s)},
-                         {"int8_macs_per_s", rate(limits_.int8_macs_per_s)}};
     return json;
   }
 
@@ -170,15 +165,20 @@ class Recommendation {
                                [](const Candidate& one) { return one.fits && !one.tokens_per_s; });
   }
 
-  // Embedding reads texts, which is arithmetic; other tasks write them.
-  void set_speed(Candidate& candidate, const QuickPlan& quick) {
-    if (!candidate.fits) return;
+  // Embedding reads texts, which is arithmetic; other tasks write them. Returns the rates that the
+  // speed is made from; null where there is none.
+  ordered_json set_speed(Candidate& candidate, const QuickPlan& quick) {
+    if (!candidate.fits) return nullptr;
     const engine::MachineLimits& limits = machine_.limits(quick);
-    if (quick.work.streamed_bytes != 0 && limits.disk_bytes_per_s == 0) return;
-    limits_ = limits;
+    const bool needs_disk = quick.work.streamed_bytes != 0;
+    if (needs_disk && limits.disk_bytes_per_s == 0) return nullptr;
     candidate.tokens_per_s =
         is_embedding() ? engine::decode_bound(limits, quick.work, quick.run.plan.chunk).tokens_per_s
                        : quick.tokens_per_s(limits);
+    ordered_json rates = {{"dram_bytes_per_s", limits.dram_bytes_per_s},
+                          {"int8_macs_per_s", limits.int8_macs_per_s}};
+    if (needs_disk) rates["disk_bytes_per_s"] = limits.disk_bytes_per_s;
+    return rates;
   }
 
   // What to type to look at the choice, to get it and to use it.
@@ -199,10 +199,11 @@ class Recommendation {
   PlanOptions options_;
   std::string task_;
   KnownMachine machine_;
-  engine::MachineLimits limits_;  // of the candidate that was added last
   std::uint64_t budget_bytes_ = 0;
   std::vector<Candidate> candidates_;
-  std::vector<std::string> references_;  // one for each candidate
+  // One for each candidate.
+  std::vector<std::string> references_;
+  std::vector<ordered_json> made_from_;
 };
 
 // The models of the list for the task.
