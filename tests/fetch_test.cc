@@ -8,6 +8,7 @@
 #include <map>
 #include <mutex>
 #include <random>
+#include <set>
 
 #include "core/error.h"
 #include "core/fetch/hub.h"
@@ -279,12 +280,18 @@ TEST_CASE("a file that changes while it is read is not mixed") {
 }
 
 TEST_CASE("a server without ranges, and one whose links expire, are served too") {
-  std::atomic<int> asked = 0;
   Fault fault = Fault::whole;
+  // By their ends. The first gets the link, which has expired when the others ask by it.
+  std::mutex mutex;
+  std::set<std::string> pieces;
   SmallHub hub([&](const HubRequest& request) {
-    if (!request.is_download()) return Fault::none;
-    if (fault == Fault::error_403) return ++asked == 2 ? Fault::error_403 : Fault::none;
-    return fault;
+    const auto range = request.headers.find("range");
+    if (!request.is_download() || fault != Fault::error_403 || range == request.headers.end()) {
+      return request.is_download() && fault == Fault::whole ? fault : Fault::none;
+    }
+    const std::lock_guard lock(mutex);
+    const bool is_new = pieces.insert(range->second.substr(range->second.find('-'))).second;
+    return is_new && pieces.size() > 1 ? Fault::error_403 : Fault::none;
   });
   const Caches caches(hub);
   const std::string text = random_bytes(17'000'000, 3);
@@ -293,6 +300,7 @@ TEST_CASE("a server without ranges, and one whose links expire, are served too")
   fs::remove_all(caches.repository());
   fault = Fault::error_403;
   CHECK(content(pull("hf:o/r/m.gguf")) == text);
+  CHECK(pieces.size() == 3);
 }
 
 TEST_CASE("from a server that fails in every way, what comes is right") {

@@ -83,6 +83,7 @@ void RangeRead::ask() {
   is_checked_ = false;
   bytes_before_ = bytes_.size();
   Request request = source_.request(asked_);
+  asked_url_ = request.url;
   request.on_body = [this](std::span<const std::byte> bytes) { return take(bytes); };
   transfer_ = source_.web().start(std::move(request));
 }
@@ -123,11 +124,11 @@ void RangeRead::advance() {
   }
   Answer failed = answer;
   transfer_.reset();
-  // A link that was given for a while has expired: the server gives another one.
-  const bool is_stale = !source_.direct_url_.empty() &&
-                        source_.direct_url_ != source_.remote_.url && failed.status >= 400 &&
+  // A link that was given for a while has expired: the server gives another one. Several reads find
+  // out at a time, and one of them may have another one already.
+  const bool is_stale = asked_url_ != source_.remote_.url && failed.status >= 400 &&
                         failed.status < 500 && failed.status != 429;
-  if (is_stale) source_.direct_url_.clear();
+  if (is_stale && source_.direct_url_ == asked_url_) source_.direct_url_.clear();
   if (failed.status == 416) {
     throw Error(ExitCode::io, fmt::format("{}: the file on the server has changed meanwhile; the "
                                           "same command begins with the new one",

@@ -61,6 +61,7 @@ class RangeRead {
   RangeSource& source_;
   ByteRange range_;
   ByteRange asked_;  // by the request that runs
+  std::string asked_url_;
   std::vector<std::byte> bytes_;
   std::unique_ptr<Transfer> transfer_;
   std::string problem_;      // with the answer that runs
