@@ -38,11 +38,13 @@ bool is_known(const std::string& architecture) {
   return false;
 }
 
-// A model of each architecture that runs, of an odd shape.
-std::vector<synth::Shape> odd_shapes(std::uint64_t seed) {
+// A model of each architecture that runs, of an odd shape: of those that write texts, or of the
+// encoders.
+std::vector<synth::Shape> odd_shapes(std::uint64_t seed, bool are_encoders = false) {
   std::vector<synth::Shape> out;
   for (const synth::Shape& shape : synth::shapes()) {
     if (!shape.name.starts_with("tiny-") || !is_known(shape.architecture)) continue;
+    if (shape.is_encoder() != are_encoders) continue;
     out.push_back(synth::odd_shape(shape, seed));
   }
   return out;
@@ -153,8 +155,53 @@ TEST_CASE("logits do not depend on the budget") {
   }
 }
 
+// The state of each token of texts that an encoder reads in one step.
+std::vector<Logits> states_of(Engine& engine, const std::vector<Tokens>& texts) {
+  std::vector<Logits> out(texts.size());
+  std::vector<std::unique_ptr<engine::Sequence>> sequences;
+  std::vector<SequenceWork> works;
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    sequences.push_back(engine.new_sequence(static_cast<std::uint32_t>(texts[i].size())));
+    REQUIRE(sequences.back() != nullptr);
+    works.push_back(
+        {sequences.back().get(), texts[i], false, [&out, i](std::size_t, std::span<const float> x) {
+           out[i].emplace_back(x.begin(), x.end());
+         }});
+  }
+  engine.step(works);
+  return out;
+}
+
+TEST_CASE(
+    "what an encoder makes of a text depends neither on others in its step nor on the budget") {
+  const std::vector<Tokens> texts = {some_tokens(1, 8), some_tokens(length, 9), some_tokens(7, 10)};
+  for (const synth::Shape& shape : odd_shapes(first_seed + 4, true)) {
+    INFO(shape.name);
+    const TemporaryFolder folder;
+    const fs::path model = folder.path() / "model.gguf";
+    synth::SyntheticModel(shape, "Q4_0").write(model, 1, {});
+    EngineOptions options = options_with_chunk(64);
+    options.parallel = 3;
+    const std::vector<Logits> together = states_of(*Engine::open(model, options), texts);
+    options.parallel = 1;
+    const std::uint64_t least = engine::plan_run(model, options).plan.least_budget_bytes;
+    options.budget_bytes = least + (std::uint64_t{4} << 20);  // the process grows with its tests
+    const auto alone = Engine::open(model, options);
+    for (std::size_t i = 0; i < texts.size(); ++i) {
+      REQUIRE(together[i].size() == texts[i].size());
+      CHECK(agree(states_of(*alone, {texts[i]}).front(), together[i]));
+    }
+    // A token sees what comes after it.
+    Tokens other = texts[1];
+    other.back() ^= 1;
+    CHECK_FALSE(agree(states_of(*alone, {other}).front(), together[1]));
+  }
+}
+
 TEST_CASE("a plan is made from the header of every architecture alone") {
-  for (const synth::Shape& shape : odd_shapes(first_seed + 3)) {
+  std::vector<synth::Shape> shapes = odd_shapes(first_seed + 3);
+  for (synth::Shape& shape : odd_shapes(first_seed + 3, true)) shapes.push_back(std::move(shape));
+  for (const synth::Shape& shape : shapes) {
     INFO(shape.name);
     const TemporaryFolder folder;
     const fs::path model = folder.path() / "model.gguf";

@@ -313,6 +313,7 @@ std::vector<synth::Shape> odd_shapes(std::uint64_t seed) {
       return family.architecture == shape.architecture;
     };
     if (!shape.name.starts_with("tiny-") || std::ranges::none_of(model::families(), runs)) continue;
+    if (shape.is_encoder()) continue;
     out.push_back(synth::odd_shape(shape, seed));
   }
   return out;

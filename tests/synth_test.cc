@@ -392,7 +392,9 @@ TEST_CASE("every tiny shape can be written") {
     CHECK(model.require_tensor("token_embd.weight").dims[0] == width);
     const std::uint64_t vocabulary = metadata.require_strings("tokenizer.ggml.tokens").size();
     CHECK(vocabulary == model.require_tensor("token_embd.weight").dims[1]);
-    CHECK(vocabulary == metadata.require_floats("tokenizer.ggml.scores").size());
+    if (metadata.require_string("tokenizer.ggml.model") == "llama") {
+      CHECK(vocabulary == metadata.require_floats("tokenizer.ggml.scores").size());
+    }
     CHECK(vocabulary == metadata.require_integers("tokenizer.ggml.token_type").size());
   }
 }

@@ -60,11 +60,14 @@ struct Architecture {
   std::vector<LayerKinds> layers;
   std::string_view dense = {};  // describes the layers without experts; empty: there are none
   const char* final_norm = "output_norm.weight";  // null: none
+  std::string_view bare_norm = {};                // that layer 0 does not have; empty: it has all
   Block ngrams = {};                              // of layer 1
   bool plain_heads = false;      // loaders insist on heads of embedding / heads elements
   bool subtracts_means = false;  // norms do, and their epsilon has another key
   bool has_norm_biases = false, has_head_bias = false;
   bool has_embedding_norm = false;
+  bool has_position_table = false;
+  bool has_word_pieces = false;     // a vocabulary of WordPiece
   bool has_window_pattern = false;  // as a key: one flag of each layer
   // The width of the expert that all tokens share is said as a number of experts.
   bool counts_shared_experts = false;

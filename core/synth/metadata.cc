@@ -31,6 +31,7 @@ class Keys {
     add_activations();
     add_recurrence();
     add_experts();
+    if (shape_.is_encoder()) add_text_vectors();
   }
 
  private:
@@ -191,7 +192,7 @@ class Keys {
   }
 
   void add_rope() {
-    if (is("rwkv7")) return;
+    if (is("rwkv7") || is("bert") || is("jina-bert-v2")) return;
     const Shape::Rope& rope = shape_.rope;
     add("rope.freq_base", rope.base);
     const std::uint32_t size = rope.size > 0 ? rope.size : shape_.heads.size;
@@ -291,6 +292,18 @@ class Keys {
     }
   }
 
+  void add_text_vectors() {
+    const Shape::TextVectors& vectors = shape_.vectors;
+    add("pooling_type", vectors.pooling);
+    add("attention.causal", false);
+    if (is("nomic-bert-moe")) add("moe_every_n_layers", shape_.experts.period);
+    if (vectors.dense == 0) return;
+    add("dense_2_feat_in", shape_.embedding);
+    add("dense_2_feat_out", vectors.dense);
+    add("dense_3_feat_in", vectors.dense);
+    add("dense_3_feat_out", shape_.embedding);
+  }
+
   void add_experts() {
     const Shape::Experts& experts = shape_.experts;
     add_if_set("expert_count", experts.count);
@@ -326,7 +339,24 @@ class Keys {
   gguf::Writer& writer_;
 };
 
+void add_word_pieces(const Shape& shape, gguf::Writer& writer) {
+  const Vocabulary vocabulary = toy_word_pieces(shape.vocabulary);
+  writer.add("tokenizer.ggml.model", "bert");
+  writer.add("tokenizer.ggml.pre", "default");
+  writer.add("tokenizer.ggml.token_type_count", shape.vectors.token_types);
+  writer.add_array("tokenizer.ggml.tokens", std::span<const std::string>(vocabulary.tokens));
+  writer.add_array("tokenizer.ggml.token_type", std::span<const std::int32_t>(vocabulary.types));
+  const std::pair<std::string_view, WordPieceMark> marks[] = {
+      {"padding", WordPieceMark::padding},     {"unknown", WordPieceMark::unknown},
+      {"bos", WordPieceMark::begin},           {"cls", WordPieceMark::begin},
+      {"seperator", WordPieceMark::separator}, {"mask", WordPieceMark::mask}};
+  for (const auto& [name, mark] : marks) {  // the name of the separator is misspelt in all files
+    writer.add(fmt::format("tokenizer.ggml.{}_token_id", name), static_cast<std::uint32_t>(mark));
+  }
+}
+
 void add_tokenizer(const Shape& shape, gguf::Writer& writer) {
+  if (architecture_of(shape).has_word_pieces) return add_word_pieces(shape, writer);
   const Vocabulary vocabulary = toy_vocabulary(shape.vocabulary);
   writer.add("tokenizer.ggml.model", "llama");
   writer.add_array("tokenizer.ggml.tokens", std::span<const std::string>(vocabulary.tokens));

@@ -109,6 +109,13 @@ struct Shape {
     Routing routing = Routing::uniform;
   } experts = {};
 
+  // Of encoders, and of what scores texts: how a vector is made of a text (llama.cpp's numbers: 1
+  // the mean of its tokens, 2 the first, 4 scores), kinds of token, and the width between two dense
+  // layers behind all others.
+  struct TextVectors {
+    std::uint32_t pooling = 0, token_types = 0, dense = 0;
+  } vectors = {};
+
   // Weights have a standard deviation of gain / sqrt(columns). Above 1 attention chooses more
   // sharply, so that errors show.
   float gain = 1;
@@ -120,6 +127,7 @@ struct Shape {
   bool is_shared(std::uint32_t layer) const {
     return layer < layers && layer + shared_layers >= layers;
   }
+  bool is_encoder() const { return vectors.pooling != 0; }
   bool is_dense(std::uint32_t layer) const {
     const bool is_between = experts.period != 0 && (layer + 1) % experts.period != 0;
     return layer < experts.leading_dense || is_between;

@@ -60,22 +60,33 @@ class TensorList {
     const std::uint64_t vocabulary = shape_.vocabulary;
     const auto role = shape_.tied ? TensorRole::head : TensorRole::embedding;
     add("token_embd.weight", {width, vocabulary}, Fill::matrix, 0, 1, role);
-    if (shape_.tied) make_head(tensors_.back());
+    if (shape_.is_encoder()) {
+      if (!architecture_.has_embedding_norm) {
+        tensors_.back().deviation = 1 / std::sqrt(static_cast<float>(width));
+      }
+    } else if (shape_.tied) {
+      make_head(tensors_.back());
+    }
     tensors_.back().common_columns = common_columns_;
     embedding_deviation_ = tensors_.back().deviation;
     // Where the head is the table of embeddings, signs at random keep a token from being followed
     // by itself for ever.
     if (architecture_.final_norm != nullptr) {
-      add(architecture_.final_norm, {width}, Fill::vector, shape_.tied ? 0.0f : 1.0f,
-          shape_.tied ? 1.0f : 0.1f);
+      const bool has_signs = shape_.tied && !shape_.is_encoder();
+      add(architecture_.final_norm, {width}, Fill::vector, has_signs ? 0.0f : 1.0f,
+          has_signs ? 1.0f : 0.1f);
     }
     if (architecture_.has_norm_biases) {
       add("output_norm.bias", {width}, Fill::vector, 0, 0.25f);
     }
     if (architecture_.has_embedding_norm) {
       add("token_embd_norm.weight", {width}, Fill::vector, 1, 0.1f);
-      add("token_embd_norm.bias", {width}, Fill::vector, 0, 0.25f);
+      // ModernBERT's norms have no biases.
+      if (architecture_.bare_norm.empty()) {
+        add("token_embd_norm.bias", {width}, Fill::vector, 0, 0.25f);
+      }
     }
+    if (shape_.is_encoder()) add_text_parts();
     if (architecture_.has_head_bias) add("output.bias", {vocabulary}, Fill::vector, 0, 0.8f);
     if (!shape_.tied) {
       make_head(add("output.weight", {width, vocabulary}, Fill::matrix, 0, 1, TensorRole::head));
@@ -83,6 +94,33 @@ class TensorList {
     add_rope_factors();
     if (shape_.layer_embedding > 0) add_layer_embeddings();
     if (shape_.ngrams.tokens > 0) add_ngram_table();
+  }
+
+  // What tells positions and kinds of token, and what makes a vector or a score of a pooled text.
+  void add_text_parts() {
+    const std::uint64_t width = shape_.embedding, dense = shape_.vectors.dense;
+    const auto linear = [&](const char* name, std::uint64_t columns, std::uint64_t rows) {
+      add(name, {columns, rows}, Fill::matrix, 0, 1 / std::sqrt(static_cast<float>(columns)));
+    };
+    if (architecture_.has_position_table) {
+      add("position_embd.weight", {width, shape_.context}, Fill::vector, 0, 0.3f);
+    }
+    if (shape_.vectors.token_types > 0) {
+      add("token_types.weight", {width, shape_.vectors.token_types}, Fill::vector, 0, 0.3f);
+    }
+    if (dense > 0) {
+      linear("dense_2.weight", width, dense);
+      linear("dense_3.weight", dense, width);
+    }
+    if (shape_.vectors.pooling != scores_pooling) return;
+    linear("cls.weight", width, width);
+    if (architecture_.bare_norm.empty()) {
+      add("cls.bias", {width}, Fill::vector, 0, 0.2f);
+    } else {
+      add("cls.norm.weight", {width}, Fill::vector, 1, 0.1f);
+    }
+    linear("cls.output.weight", width, 1);
+    add("cls.output.bias", {1}, Fill::vector, 0, 0.2f);
   }
 
   void add_ngram_table() {
@@ -147,7 +185,10 @@ class TensorList {
     for (const LayerKinds& kinds : architecture.layers) {
       if (kinds.kinds.find(shape_.kind(layer)) == std::string_view::npos) continue;
       for (const Block& block : kinds.blocks) {
-        for (const Row& row : block) add_row(layer, row, sizes);
+        for (const Row& row : block) {
+          const bool is_bare = layer == 0 && architecture.bare_norm == row.name;
+          if (!is_bare) add_row(layer, row, sizes);
+        }
       }
       for (const Row& row : architecture.ngrams) {
         if (layer == ngram_layer) add_row(layer, row, sizes);

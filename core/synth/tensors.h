@@ -50,6 +50,9 @@ struct Tensor {
 // architecture or kind of layer is not described here.
 std::vector<Tensor> tensors_of(const Shape& shape);
 
+// Shape::TextVectors::pooling of what scores texts.
+inline constexpr std::uint32_t scores_pooling = 4;
+
 // The layer with embeddings of n-grams; how many rows of their table each head has, and all rows.
 inline constexpr std::uint32_t ngram_layer = 1;
 std::vector<std::uint64_t> ngram_sizes(const Shape& shape);

@@ -51,4 +51,24 @@ Vocabulary toy_vocabulary(std::size_t size) {
   return vocabulary;
 }
 
+Vocabulary toy_word_pieces(std::size_t size) {
+  Vocabulary vocabulary;
+  const auto add = [&](std::string token, TokenType type) {
+    if (vocabulary.tokens.size() == size) return;
+    vocabulary.tokens.push_back(std::move(token));
+    vocabulary.types.push_back(type);
+  };
+  for (const char* mark : {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"}) add(mark, control);
+  for (char c = '!'; c <= '~'; ++c) {
+    if (c >= 'A' && c <= 'Z') continue;  // texts are made lower case
+    add(std::string(space) + c, normal);
+    if ((c >= 'a' && c <= 'z') || (c >= '0' && c <= '9')) add(std::string(1, c), normal);
+  }
+  for (std::size_t i = 0; vocabulary.tokens.size() < size; ++i) {
+    add(std::string(space) + word(i), normal);
+    add(word(i), normal);
+  }
+  return vocabulary;
+}
+
 }  // namespace sluice::synth

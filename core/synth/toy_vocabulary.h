@@ -23,4 +23,9 @@ inline constexpr std::size_t unprintable_tokens = 3 + 256;  // control tokens an
 // The smallest is `unprintable_tokens`.
 Vocabulary toy_vocabulary(std::size_t size);
 
+// The same for WordPiece, as GGUF files have it: U+2581 stands in front of what begins a word, and
+// nothing in front of what goes on with one. There are no scores. The smallest is 5 tokens.
+enum class WordPieceMark : std::uint32_t { padding, unknown, begin, separator, mask };
+Vocabulary toy_word_pieces(std::size_t size);
+
 }  // namespace sluice::synth
