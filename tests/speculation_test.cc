@@ -2,12 +2,10 @@
 // those that it has without, and nothing is left of a draft that was wrong.
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
 #include <map>
 #include <memory>
 #include <optional>
 #include <random>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -19,6 +17,7 @@
 #include "core/synth/shapes.h"
 #include "core/synth/synthetic_model.h"
 #include "tests/catch.h"
+#include "tests/drafted_rows.h"
 #include "tests/fake_drafts.h"
 #include "tests/fake_engine.h"
 #include "tests/random_seed.h"
@@ -35,74 +34,6 @@ using serve::Scheduler;
 using serve::SchedulerCounts;
 using serve::SchedulerOptions;
 using Tokens = std::vector<Token>;
-
-struct StepFault : std::runtime_error {
-  StepFault() : std::runtime_error("a fault") {}
-};
-
-// What a row gave: its outcome, and the tokens and texts of its events.
-struct Given {
-  std::optional<Outcome> outcome;
-  Tokens tokens;
-  std::string streamed;
-
-  bool operator==(const Given& other) const {
-    const rows::Completion &a = outcome->completion, &b = other.outcome->completion;
-    const auto are_same = [](const sampling::TokenLogprob& x, const sampling::TokenLogprob& y) {
-      return x.token == y.token && std::memcmp(&x.logprob, &y.logprob, sizeof x.logprob) == 0;
-    };
-    return outcome->end == other.outcome->end && outcome->problem == other.outcome->problem &&
-           a.text == b.text && a.finish == b.finish && a.has_stop_text == b.has_stop_text &&
-           a.completion_tokens == b.completion_tokens && tokens == other.tokens &&
-           streamed == other.streamed && std::ranges::equal(a.logprobs, b.logprobs, are_same);
-  }
-};
-
-// Runs tasks, which it numbers from 1, and gathers what becomes of them.
-class Rows {
- public:
-  Rows(engine::Engine& engine, const SchedulerOptions& options, std::vector<Task> tasks)
-      : tasks_(std::move(tasks)),
-        given_(tasks_.size()),
-        scheduler_(
-            engine, options, [this](rows::Priority least) { return next(least); },
-            [this](const Task& task, const Outcome& outcome) { of(task).outcome = outcome; },
-            [this](const Task& task, const rows::TokenEvent& event) {
-              if (event.token) of(task).tokens.push_back(*event.token);
-              of(task).streamed += event.text;
-            }) {
-    for (std::size_t i = 0; i < tasks_.size(); ++i) tasks_[i].id = i + 1;
-  }
-
-  const std::vector<Given>& run() {
-    for (bool is_running = true; is_running;) {
-      try {
-        is_running = scheduler_.step();
-      } catch (const StepFault&) {  // tried again
-      }
-    }
-    return given_;
-  }
-  Scheduler& scheduler() { return scheduler_; }
-  std::size_t admitted() const { return admitted_; }
-
- private:
-  std::optional<Task> next(rows::Priority least) {
-    if (admitted_ == tasks_.size() || tasks_[admitted_].priority > least) return std::nullopt;
-    return tasks_[admitted_++];
-  }
-  Given& of(const Task& task) { return given_[task.id - 1]; }
-
-  std::vector<Task> tasks_;
-  std::vector<Given> given_;
-  std::size_t admitted_ = 0;
-  Scheduler scheduler_;
-};
-
-// Without drafts, one after the other.
-std::vector<Given> plain(engine::Engine& engine, const std::vector<Task>& tasks) {
-  return Rows(engine, {.kept_max = 0}, tasks).run();
-}
 
 serve::DraftOptions::Sources alone(std::unique_ptr<speculate::Source> source) {
   serve::DraftOptions::Sources sources;

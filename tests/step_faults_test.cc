@@ -16,10 +16,13 @@
 #include "core/engine/engine.h"
 #include "core/engine/stepper.h"
 #include "core/plan/planned_model.h"
+#include "core/synth/shapes.h"
+#include "core/synth/synthetic_model.h"
 #include "tests/catch.h"
 #include "tests/fake_reader.h"
 #include "tests/model_file.h"
 #include "tests/sanitized.h"
+#include "tests/temporary_folder.h"
 
 namespace sluice::test {
 namespace {
@@ -36,10 +39,12 @@ FileBytes bytes_of(const fs::path& path) {
   return bytes;
 }
 
+constexpr std::size_t vocabulary = 2048;
+
 std::vector<Token> tokens_from(std::size_t first, std::size_t count) {
   std::vector<Token> tokens(count);
   for (std::size_t i = 0; i < count; ++i) {
-    tokens[i] = static_cast<Token>(((first + i) * 7919 + 300) % 2048);
+    tokens[i] = static_cast<Token>(((first + i) * 7919 + 300) % vocabulary);
   }
   return tokens;
 }
@@ -49,15 +54,19 @@ class Bench {
  public:
   explicit Bench(std::uint64_t pinned_bytes_max = 0, std::uint32_t slots = 16,
                  std::uint32_t held_max = 4)
-      : team_(topology::CpuList{0}) {
-    disk.files.push_back(bytes_of(model_file()));
+      : Bench(model_file(), false, {pinned_bytes_max, slots, held_max}) {}
+  // With `predicts`: with the block of the model that predicts further tokens.
+  Bench(const fs::path& model, bool predicts, const streaming::TapeOptions& tape)
+      : model_(gguf::Model::open(model)), team_(topology::CpuList{0}) {
+    disk.files.push_back(bytes_of(model));
     plan::Request request;
     request.context = 64;
     request.chunk = 8;
-    request.logits_columns = 2;
+    request.parallel = request.logits_columns = 2;
+    request.predicts = predicts;
     planned_ = plan::plan_model(model_, {}, request);
     planned_.layout->load();
-    planned_.plan.tape_options = {pinned_bytes_max, slots, held_max};
+    planned_.plan.tape_options = tape;
     tape_.emplace(planned_.layout->segments(), std::make_unique<FakeReader>(disk, 3),
                   planned_.plan.tape_options,
                   [this](std::size_t turn, std::span<const std::byte> from, std::byte* to) {
@@ -65,7 +74,8 @@ class Bench {
                   });
     stepper.emplace(*planned_.decoder, planned_.plan, kernels::kernel_table(), team_, *tape_,
                     model::EmbeddingTable(model_, model_.require_tensor("token_embd.weight")),
-                    std::nullopt, 2048, std::vector<tokenizer::Token>{});
+                    std::nullopt, planned_.decoder->hyper_parameters().vocabulary,
+                    std::vector<tokenizer::Token>{});
     for (auto* sequence : {&first, &second}) *sequence = stepper->cache().new_sequence(32);
   }
 
@@ -74,8 +84,10 @@ class Bench {
   // A step number of a conversation of two sequences: a prompt and a token, both with logits.
   std::vector<float> step(std::size_t number) {
     const std::vector<Token> a = tokens_from(number * 5, 5), b = tokens_from(900 + number, 1);
-    const std::vector<StepPart> parts{{&*first, a, 1}, {&*second, b, 1}};
+    const std::vector<StepPart> parts{{&*first, a, 1, {}, state_}, {&*second, b, 1}};
     stepper->run(parts);
+    const std::span<const float> state = stepper->state_after(*first, a.size());
+    state_.assign(state.begin(), state.end());
     std::vector<float> logits;
     for (std::size_t i = 0; i < parts.size(); ++i) {
       logits.insert(logits.end(), stepper->logits(i).begin(), stepper->logits(i).end());
@@ -83,13 +95,24 @@ class Bench {
     return logits;
   }
 
+  // The logits of three guesses behind the first sequence.
+  std::vector<float> guess() {
+    std::vector<float> all;
+    stepper->predict(*first, state_, 77, 3, [&](std::span<const float> logits) {
+      all.insert(all.end(), logits.begin(), logits.end());
+      return static_cast<Token>(10 + all.size() % 100);
+    });
+    return all;
+  }
+
   FakeDisk disk;  // outlives the tape
 
  private:
-  gguf::Model model_ = gguf::Model::open(model_file());
+  gguf::Model model_;
   topology::ThreadTeam team_;
   plan::PlannedModel planned_;
   std::optional<streaming::StreamedTape> tape_;
+  std::vector<float> state_;  // behind the first sequence, where the model predicts
 
  public:
   std::optional<engine::Stepper> stepper;
@@ -152,6 +175,46 @@ TEST_CASE("a step that an unreadable segment ends is run again with the same bit
     CHECK(failures != 0);
     if (pinned_bytes_max == 0) CHECK(failures == (probe.segments().size() + stride - 1) / stride);
   }
+}
+
+TEST_CASE("a guess that an unreadable segment ends leaves nothing, and is made again") {
+  const TemporaryFolder folder;
+  const fs::path model = folder / "model.gguf";
+  synth::Shape shape = synth::shape_by_name("tiny-qwen35");
+  shape.predictors = 1;
+  shape.vocabulary = vocabulary;
+  synth::SyntheticModel(shape, "Q8_0").write(model, 5, {});
+  constexpr streaming::TapeOptions streamed = {0, 16, 4};
+  Bench undisturbed(model, true, streamed);
+  const std::vector<float> before = undisturbed.step(0), guessed = undisturbed.guess(),
+                           after = undisturbed.step(1);
+  REQUIRE(guessed.size() == 3 * vocabulary);
+  std::size_t failures = 0;
+  const std::size_t stride = is_sanitized ? 4 : 1;
+  for (std::size_t victim = 0; victim < undisturbed.segments().size(); victim += stride) {
+    INFO("segment " << victim);
+    Bench bench(model, true, streamed);
+    REQUIRE(same_bits(bench.step(0), before));
+    const std::size_t pages = bench.stepper->cache().pages_in_use();
+    const streaming::Segment& segment = bench.segments()[victim];
+    const std::uint64_t middle = segment.offset + segment.bytes / 2;
+    bench.disk.bad = {{segment.file, middle, middle + 1}};
+    for (int tries = 0; tries < 2; ++tries) {
+      std::vector<float> logits = guessed;
+      try {
+        logits = bench.guess();
+      } catch (const std::system_error&) {
+        ++failures;
+      }
+      REQUIRE(same_bits(logits, guessed));
+      REQUIRE(bench.first->length() == 5);
+      REQUIRE(bench.stepper->cache().pages_in_use() == pages);
+    }
+    bench.disk.bad.clear();
+    REQUIRE(same_bits(bench.guess(), guessed));
+    REQUIRE(same_bits(bench.step(1), after));
+  }
+  CHECK(failures != 0);
 }
 
 TEST_CASE("interruptions and short reads show in nothing") {

@@ -268,12 +268,15 @@ class LoadedEngine final : public Engine {
     const std::string& budget_note = prepared_.planned.plan.budget.note;
     if (!budget_note.empty()) notes_.insert(notes_.begin(), budget_note);
     for (const std::string& note : prepared_.planned.layout->notes()) notes_.push_back(note);
+    std::unique_ptr<streaming::Reader> reader = std::move(prepared_.reader.reader);
+    if (options.wrap_reader) reader = options.wrap_reader(std::move(reader));
     tape_ = std::make_unique<streaming::StreamedTape>(
-        prepared_.planned.layout->segments(), std::move(prepared_.reader.reader),
-        plan().tape_options, copy_for_kernels(), prepared_.planned.layout->expert_groups());
+        prepared_.planned.layout->segments(), std::move(reader), plan().tape_options,
+        copy_for_kernels(), prepared_.planned.layout->expert_groups());
     // The system can take back pages of a mapping; only anonymous memory needs a guard.
     if (!plan().tape.is_in_page_cache && options.helped == nullptr) {
-      guard_.emplace(plan(), *tape_, memory_, options.on_change);
+      MemorySource& memory = options.memory != nullptr ? *options.memory : memory_.emplace();
+      guard_.emplace(plan(), *tape_, memory, options.on_change);
     }
     tape_->load(options.on_load);
     stepper_.emplace(*prepared_.planned.decoder, plan(), kernels_, *team_, *tape_,
@@ -553,7 +556,7 @@ class LoadedEngine final : public Engine {
   std::optional<Stepper> stepper_;
   std::optional<PromptCache> prompt_cache_;
   std::optional<ChunkedSession> session_;
-  SystemMemory memory_;
+  std::optional<SystemMemory> memory_;
   std::optional<MemoryGuard> guard_;
   std::function<void(const std::string& line)> on_change_;
   bool has_told_trouble_ = false;

@@ -43,6 +43,7 @@ namespace sluice::engine {
 inline constexpr std::uint32_t logits_columns_for_all = 32;
 
 class Engine;
+class MemorySource;
 
 struct EngineOptions : plan::RunSettings {
   unsigned threads = 0;                  // 0: topology chooses
@@ -60,6 +61,12 @@ struct EngineOptions : plan::RunSettings {
   // The engine of the model that this one helps (RunSettings::is_helper). It gives its threads, and
   // only one of the two may be in a call.
   const Engine* helped = nullptr;
+  // What the engine stands on, for tests that let it fail. Makes the reader of the weights of the
+  // one that suits the machine (empty: that one), and is the memory that the guard watches in place
+  // of the machine's, outliving the engine (null: the machine's).
+  std::function<std::unique_ptr<streaming::Reader>(std::unique_ptr<streaming::Reader>)>
+      wrap_reader = {};
+  MemorySource* memory = nullptr;
   // Called with one line of text when something changes during the run: the memory in use
   // (memory_guard.h), or how weights are read (streaming::Reader::trouble).
   std::function<void(const std::string& line)> on_change = {};
