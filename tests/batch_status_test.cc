@@ -104,6 +104,16 @@ TEST_CASE("a status is seen while its process lives, and never after") {
     CHECK_FALSE(status_of(::getpid())->status.seconds_left);
     publisher.publish({"batch", "m", 0, 0, 0, 1, 2, 1, {}, 12.5});
     CHECK(status_of(::getpid())->status.seconds_left == 12.5);
+
+    CHECK_FALSE(status_of(::getpid())->status.guesses);
+    publisher.publish(
+        {"run", "m", 0, 0, 0, 0, 0, 1, {}, {}, Status::Guesses{1.5, {{{9, 4}, {0, 0}, {3, 3}}}}});
+    const auto guesses = status_of(::getpid())->status.guesses;
+    REQUIRE(guesses);
+    CHECK(guesses->tokens_per_step == 1.5);
+    CHECK(guesses->by_kind[0].drafted == 9);
+    CHECK(guesses->by_kind[0].accepted == 4);
+    CHECK(guesses->by_kind[2].accepted == 3);
   }
   CHECK_FALSE(status_of(::getpid()));
 
@@ -201,6 +211,12 @@ TEST_CASE("what a status says is printed only where it is printable text") {
         Status::Experts{0.5, 1e30}, Status::Experts{0.5, -1}}) {
     publisher.publish({"run", "m", 0, 0, 0, 0, 0, 0, hostile});
     CHECK_FALSE(status_of(::getpid())->status.experts);
+  }
+  for (const Status::Guesses& hostile :
+       {Status::Guesses{0.5, {}}, Status::Guesses{infinity, {}}, Status::Guesses{1e30, {}},
+        Status::Guesses{2, {{{1, 2}, {0, 0}, {0, 0}}}}}) {
+    publisher.publish({"run", "m", 0, 0, 0, 0, 0, 0, {}, {}, hostile});
+    CHECK_FALSE(status_of(::getpid())->status.guesses);
   }
   for (const double hostile : {-1.0, 1e30, infinity}) {
     publisher.publish({"batch", "m", 0, 0, 0, 1, 2, 1, {}, hostile});

@@ -229,7 +229,7 @@ TEST_CASE("texts are the same with a draft model, be it the same model or anothe
           const Written eager = write(*engine, drafts_of(drafter, true), 5, temperature);
           CHECK(eager.texts == expected.texts);
           CHECK(write(*engine, drafts_of(drafter, false), 5, temperature).texts == expected.texts);
-          const serve::DraftCounts& counts =
+          const speculate::DraftCounts& counts =
               eager.counts.drafts_by_kind[static_cast<std::size_t>(speculate::Kind::draft)];
           CHECK(counts.drafted == eager.counts.tokens_drafted);
           CHECK(counts.drafted > 0);

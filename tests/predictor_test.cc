@@ -272,7 +272,7 @@ TEST_CASE("texts are the same with a model's own guesses, all in memory or strea
         drafts.is_eager = true;
         const Written eager = write(*engine, drafts, temperature);
         CHECK(eager.texts == expected.texts);
-        const serve::DraftCounts& counts =
+        const speculate::DraftCounts& counts =
             eager.counts.drafts_by_kind[static_cast<std::size_t>(speculate::Kind::mtp)];
         CHECK(counts.drafted > 0);
         CHECK(counts.drafted == eager.counts.tokens_drafted);

@@ -401,6 +401,16 @@ std::vector<std::vector<float>> probe(engine::Engine& engine, std::size_t texts)
   return all;
 }
 
+// Whether a row that was cancelled has given the beginning of what it gives otherwise. One that
+// fails otherwise does not give the text that was held back.
+bool begins_as(const Given& cancelled, const Given& whole) {
+  const std::size_t tokens = cancelled.tokens.size();
+  const bool has_text = whole.outcome->end == rows::Outcome::End::completed;
+  return tokens <= whole.tokens.size() &&
+         std::equal(cancelled.tokens.begin(), cancelled.tokens.end(), whole.tokens.begin()) &&
+         (!has_text || (whole.streamed + "x").starts_with(cancelled.streamed));
+}
+
 struct Totals {
   serve::SchedulerCounts counts;
   std::uint64_t rows = 0, cancelled = 0, faults = 0, failed_reads = 0, forms = 0;
@@ -472,7 +482,7 @@ void check_case(Subject& subject, Random& random, Totals& totals) {
       ++totals.rows;
       if (given[i].outcome->end == rows::Outcome::End::cancelled) {
         ++totals.cancelled;
-        REQUIRE((expected[i].streamed + "x").starts_with(given[i].streamed));
+        REQUIRE(begins_as(given[i], expected[i]));
       } else {
         REQUIRE(given[i] == expected[i]);
       }
@@ -506,7 +516,7 @@ void tell(std::size_t cases, const Totals& totals) {
   print("steps given up", totals.faults);
   print("reads failed", totals.failed_reads);
   for (std::size_t kind = 0; kind < speculate::kind_names.size(); ++kind) {
-    const serve::DraftCounts& counts = totals.counts.drafts_by_kind[kind];
+    const speculate::DraftCounts& counts = totals.counts.drafts_by_kind[kind];
     const std::string name(speculate::kind_names[kind]);
     print((name + ": guesses").c_str(), counts.drafted);
     print((name + ": guesses that were right").c_str(), counts.accepted);

@@ -36,8 +36,10 @@ namespace ipc = boost::interprocess;
 
 constexpr std::string_view name_prefix = "sluice-status-";
 constexpr const char* shared_memory_folder = "/dev/shm";  // of Linux; see shm_overview(7)
-constexpr std::uint64_t magic = 0x33746174732d6c73;       // "sl-stat3"
-constexpr std::size_t command_words = 2, model_words = 16, number_words = 9;
+constexpr std::uint64_t magic = 0x34746174732d6c73;       // "sl-stat4"
+constexpr std::size_t kinds = speculate::kind_names.size();
+constexpr std::size_t command_words = 2, model_words = 16, number_words = 10 + 2 * kinds;
+constexpr std::size_t first_of_guesses = 9;  // of the numbers
 constexpr int attempts_max = 1000;
 
 // The status as words, in the order of the fields of Status.
@@ -106,6 +108,13 @@ Words to_words(const Status& status) {
                    std::bit_cast<std::uint64_t>(experts.hit_rate),
                    std::bit_cast<std::uint64_t>(experts.bytes_read_per_token),
                    std::bit_cast<std::uint64_t>(status.seconds_left.value_or(none))};
+  const auto guesses = status.guesses.value_or(Status::Guesses{none, {}});
+  std::uint64_t* next = words.numbers.data() + first_of_guesses;
+  *next++ = std::bit_cast<std::uint64_t>(guesses.tokens_per_step);
+  for (const speculate::DraftCounts& counts : guesses.by_kind) {
+    *next++ = counts.drafted;
+    *next++ = counts.accepted;
+  }
   return words;
 }
 
@@ -114,6 +123,18 @@ std::optional<Status::Experts> get_experts(double hit_rate, double bytes_read_pe
   if (!(hit_rate >= 0 && hit_rate <= 1)) return std::nullopt;
   if (!(bytes_read_per_token >= 0 && bytes_read_per_token < 0x1p63)) return std::nullopt;
   return Status::Experts{hit_rate, bytes_read_per_token};
+}
+
+// Nothing unless they could be true.
+std::optional<Status::Guesses> get_guesses(const std::uint64_t* numbers) {
+  Status::Guesses guesses{std::bit_cast<double>(*numbers++), {}};
+  if (!(guesses.tokens_per_step >= 1 && guesses.tokens_per_step < 0x1p63)) return std::nullopt;
+  for (speculate::DraftCounts& counts : guesses.by_kind) {
+    counts = {numbers[0], numbers[1]};
+    if (counts.accepted > counts.drafted) return std::nullopt;
+    numbers += 2;
+  }
+  return guesses;
 }
 
 Status from_words(const Words& words) {
@@ -130,7 +151,8 @@ Status from_words(const Words& words) {
           n[4],
           n[5],
           get_experts(std::bit_cast<double>(n[6]), std::bit_cast<double>(n[7])),
-          has_end ? std::optional(seconds_left) : std::nullopt};
+          has_end ? std::optional(seconds_left) : std::nullopt,
+          get_guesses(n.data() + first_of_guesses)};
 }
 
 // The layout of the segment, eight bytes a field. An odd sequence means that the writer is at work.

@@ -20,6 +20,8 @@
 #include <string>
 #include <vector>
 
+#include "core/speculate/source.h"
+
 namespace sluice::batch {
 
 struct Status {
@@ -41,6 +43,13 @@ struct Status {
   };
   std::optional<Experts> experts = {};
   std::optional<double> seconds_left = {};  // until all rows are done, as far as it is known
+
+  // Of the guesses at tokens, since the process began.
+  struct Guesses {
+    double tokens_per_step;  // serve::SchedulerCounts::tokens_per_step()
+    speculate::DraftCountsByKind by_kind;
+  };
+  std::optional<Guesses> guesses = {};
 };
 
 class StatusPublisher {

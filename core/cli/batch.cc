@@ -103,6 +103,7 @@ class Watch {
     status_.seconds_left = meter_.seconds_left();
     status_.sequences = job_.running();
     status_.experts = status_of_experts(engine_.expert_statistics());
+    status_.guesses = status_of_guesses(job_.counts());
     publisher_->publish(status_);
   }
 
@@ -232,6 +233,7 @@ void tell_end(const batch::DoneRows& done, const Work& work) {
   if (counts.prompt_tokens_shared != 0) {
     line += fmt::format(", {} prompt tokens were shared", counts.prompt_tokens_shared);
   }
+  line += drafts_text(counts);
   if (!done.is_complete()) line += "; the same command goes on with the rest";
   remark(line);
   tell_outcomes(done);

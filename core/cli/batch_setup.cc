@@ -393,6 +393,11 @@ class Preparation {
   void choose_parallel() {
     parallel_ = std::max(options_.parallel, 1U);
     if (options_.parallel != 0 || need_.rows_to_run <= 1) return;
+    // Counted beside the rows, if it is taken for one. Whether it is for all of them is seen when
+    // the model is opened.
+    engine::EngineOptions alone = options_for(wanted_, need_, 1);
+    settle_predictor(options_.common.speculate, planner_, alone);
+    wanted_.predicts = alone.predicts;
     const batch::ParallelChoice choice = cli::choose_parallel(planner_, options_, wanted_, need_);
     parallel_ = choice.parallel;
     say(fmt::format("--parallel {}: {}", choice.parallel, choice.reason));

@@ -36,13 +36,9 @@ std::string generation_line(const GenerationCounts& counts) {
       rows.prompt_tokens_restored == 0
           ? ""
           : fmt::format(" and {} from the prompt cache", rows.prompt_tokens_restored);
-  const std::string guessed =
-      rows.tokens_drafted == 0
-          ? ""
-          : fmt::format(", {} of {} guesses were right", rows.tokens_accepted, rows.tokens_drafted);
   return fmt::format("prompt {} tokens{}{}, generated {} tokens{}{}", rows.prompt_tokens_evaluated,
                      speed(throughput.prefill_tokens_per_s), restored, rows.tokens_generated,
-                     speed(throughput.decode_tokens_per_s), guessed);
+                     speed(throughput.decode_tokens_per_s), drafts_text(rows));
 }
 
 // A sequence is kept for what comes next, if it begins alike by a token.
@@ -102,6 +98,7 @@ void TextWriter::step() {
     throw;
   }
   const serve::SchedulerCounts before = std::exchange(counts_.rows, scheduler_.counts());
+  status_.set_guesses(counts_.rows);
   if (counts_.rows.steps == before.steps) return;
   if (is_prompt) {
     counts_.prompt_seconds += watch.seconds();

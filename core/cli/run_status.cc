@@ -21,6 +21,11 @@ std::optional<batch::Status::Experts> status_of_experts(
   return batch::Status::Experts{experts->hit_rate(), experts->bytes_read_per_token()};
 }
 
+std::optional<batch::Status::Guesses> status_of_guesses(const serve::SchedulerCounts& counts) {
+  if (counts.tokens_drafted == 0) return std::nullopt;
+  return batch::Status::Guesses{counts.tokens_per_step(), counts.drafts_by_kind};
+}
+
 RunStatus::RunStatus(std::string command, const CommonOptions& common, const engine::Engine& engine)
     : engine_(engine) {
   status_.command = std::move(command);

@@ -10,12 +10,16 @@
 #include "core/batch/status_segment.h"
 #include "core/cli/options.h"
 #include "core/engine/engine.h"
+#include "core/serve/scheduler.h"
 
 namespace sluice::cli {
 
 // What a status says of the experts that a run has used; nothing for a model without experts.
 std::optional<batch::Status::Experts> status_of_experts(
     const std::optional<streaming::ExpertStatistics>& experts);
+
+// What a status says of guesses; nothing where there were none.
+std::optional<batch::Status::Guesses> status_of_guesses(const serve::SchedulerCounts& counts);
 
 class RunStatus {
  public:
@@ -24,7 +28,11 @@ class RunStatus {
   RunStatus(std::string command, const CommonOptions& common, const engine::Engine& engine);
 
   void add_tokens(std::uint64_t tokens);  // tokens that were evaluated
-  void rest();                            // nothing happens until the next token
+  // For the next update.
+  void set_guesses(const serve::SchedulerCounts& counts) {
+    status_.guesses = status_of_guesses(counts);
+  }
+  void rest();  // nothing happens until the next token
 
  private:
   void publish(double tokens_per_s);

@@ -110,6 +110,7 @@ class StatusLine {
         topology::read_process_memory().resident_bytes().value_or(batch::Status::unknown_memory);
     status_.sequences = statistics.running;
     status_.experts = status_of_experts(statistics.experts);
+    status_.guesses = status_of_guesses(statistics.scheduler);
     publisher_->publish(status_);
     tokens_ = tokens;
     last_ = now;

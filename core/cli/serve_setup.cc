@@ -123,6 +123,10 @@ void plan_serve(const ServeOptions& options, const engine::RunPlanner& planner,
   };
   plan_for(std::max(options.parallel, parallel_most));
   preparation.parallel = options.parallel;
+  // Counted beside the texts, if it is taken for one. Whether it is for all of them is seen when
+  // the model is opened.
+  wanted.parallel = 1;
+  settle_predictor(options.common.speculate, planner, wanted);
   if (options.parallel == 0) {
     std::tie(preparation.parallel, preparation.parallel_reason) = choose_parallel(planner, wanted);
   }

@@ -102,6 +102,7 @@ void settle_predictor(const SpeculateOptions& speculate, const engine::RunPlanne
   const bool has_block = model::Keys(planner.header()).whole_or("nextn_predict_layers", 0) != 0;
   if (speculate.mode != "auto" || !has_block) return;
   constexpr double dearer = 1.1;  // what a step may stream with it
+  options.predicts = false;
   engine::EngineOptions predicting = options;
   predicting.predicts = true;
   try {
@@ -162,13 +163,17 @@ void warn_of_drafts(const CommonOptions& options, const engine::EngineFacts& fac
                    speculate.mode));
 }
 
+std::string drafts_text(const serve::SchedulerCounts& counts) {
+  if (counts.tokens_drafted == 0) return {};
+  return fmt::format(", {} of {} guesses were right ({:.2f} tokens a step)", counts.tokens_accepted,
+                     counts.tokens_drafted, counts.tokens_per_step());
+}
+
 void report_drafts(const SpeculateOptions& options, const serve::SchedulerCounts& counts,
                    nlohmann::ordered_json& report) {
   report["drafted_tokens"] = counts.tokens_drafted;
   report["accepted_tokens"] = counts.tokens_accepted;
-  // Each step chooses a token besides those that were guessed right; the last may be an end.
-  const auto steps = static_cast<double>(std::max<std::uint64_t>(counts.row_steps, 1));
-  report["tokens_per_step"] = 1 + static_cast<double>(counts.tokens_accepted) / steps;
+  report["tokens_per_step"] = counts.tokens_per_step();
   nlohmann::ordered_json& sources = report["speculation"] = nlohmann::ordered_json::object();
   if (options.is_off()) return;
   const auto is_used = [&](speculate::Kind kind) {
@@ -177,7 +182,7 @@ void report_drafts(const SpeculateOptions& options, const serve::SchedulerCounts
     return options.mode == "mtp";
   };
   for (std::size_t kind = 0; kind < speculate::kind_names.size(); ++kind) {
-    const serve::DraftCounts& of_kind = counts.drafts_by_kind[kind];
+    const speculate::DraftCounts& of_kind = counts.drafts_by_kind[kind];
     if (!is_used(static_cast<speculate::Kind>(kind)) && of_kind.drafted == 0) continue;
     sources[std::string(speculate::kind_names[kind])] = {{"drafted", of_kind.drafted},
                                                          {"accepted", of_kind.accepted}};

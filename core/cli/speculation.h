@@ -31,7 +31,8 @@ void settle_draft_model(const CommonOptions& common, const engine::RunPlanner& p
                         engine::EngineOptions& options);
 
 // With --speculate auto: takes the model's own block that predicts further tokens, if it has one,
-// the plan fits with it, and a step hardly streams more for it.
+// the plan fits with it, and a step hardly streams more for it. Otherwise it is left out, also
+// where it was taken for other options.
 void settle_predictor(const SpeculateOptions& speculate, const engine::RunPlanner& planner,
                       engine::EngineOptions& options);
 
@@ -50,6 +51,9 @@ void warn_of_drafts(const CommonOptions& options, const engine::EngineFacts& fac
 // Seconds that the draft model, or the model's own predicting block, takes for a token; 0 when
 // there is none.
 double draft_seconds(const SpeculateOptions& speculate, engine::Engine& engine);
+
+// ", 60 of 80 guesses were right (1.92 tokens a step)"; empty when nothing was guessed.
+std::string drafts_text(const serve::SchedulerCounts& counts);
 
 // Adds to a report: drafted_tokens and accepted_tokens, in `speculation` also by source; and
 // tokens_per_step, what a text gains in a step that generates.

@@ -54,6 +54,31 @@ std::string expert_bytes_text(const batch::Status& status) {
   return format_bytes(static_cast<std::uint64_t>(status.experts->bytes_read_per_token));
 }
 
+std::string tokens_per_step_text(const batch::Status& status) {
+  return status.guesses ? fmt::format("{:.2f}", status.guesses->tokens_per_step) : "-";
+}
+
+std::string right_text(const batch::Status& status) {
+  if (!status.guesses) return "-";
+  double drafted = 0, accepted = 0;
+  for (const speculate::DraftCounts& counts : status.guesses->by_kind) {
+    drafted += static_cast<double>(counts.drafted);
+    accepted += static_cast<double>(counts.accepted);
+  }
+  return drafted == 0 ? "-" : fmt::format("{:.0f} %", 100 * accepted / drafted);
+}
+
+ordered_json to_json(const batch::Status::Guesses& guesses) {
+  ordered_json json = ordered_json::object();
+  for (std::size_t kind = 0; kind < guesses.by_kind.size(); ++kind) {
+    const speculate::DraftCounts& counts = guesses.by_kind[kind];
+    if (counts.drafted == 0) continue;
+    json[std::string(speculate::kind_names[kind])] = {{"drafted", counts.drafted},
+                                                      {"accepted", counts.accepted}};
+  }
+  return json;
+}
+
 ordered_json to_json(const LivingStatus& living) {
   const batch::Status& status = living.status;
   ordered_json json = {{"pid", living.pid},
@@ -70,6 +95,10 @@ ordered_json to_json(const LivingStatus& living) {
   if (status.experts) {
     json["expert_hit_rate"] = status.experts->hit_rate;
     json["expert_bytes_read_per_token"] = status.experts->bytes_read_per_token;
+  }
+  if (status.guesses) {
+    json["tokens_per_step"] = status.guesses->tokens_per_step;
+    json["speculation"] = to_json(*status.guesses);
   }
   return json;
 }
@@ -107,6 +136,8 @@ std::vector<Column> columns_of(const std::vector<LivingStatus>& all) {
   add("left", 1, [](const LivingStatus& it) { return left_text(it.status); });
   add("hits", 6, [](const LivingStatus& it) { return hits_text(it.status); });
   add("read/token", 7, [](const LivingStatus& it) { return expert_bytes_text(it.status); });
+  add("tokens/step", 8, [](const auto& it) { return tokens_per_step_text(it.status); });
+  add("right", 9, [](const LivingStatus& it) { return right_text(it.status); });
   add("model", 0, [](const LivingStatus& it) { return it.status.model; });
   std::erase_if(columns, [](const Column& column) { return column.says_nothing(); });
   return columns;
@@ -171,7 +202,10 @@ CLI::App* add_top(CLI::App& program, TopOptions& options) {
       "Memory is what a process holds, file pages included; tokens/s are of the last minute. A\n"
       "narrow terminal shows fewer columns; --json has all.\n"
       "Of mixtures of experts, hits are the share of the experts needed that were in memory, and\n"
-      "read/token is what was read of the others, both since the process began.\n\n"
+      "read/token is what was read of the others, both since the process began. Where tokens are\n"
+      "guessed, tokens/step is what a text gains in a step, and right the share of the guesses "
+      "that\n"
+      "were.\n\n"
       "Examples:\n"
       "  sluice top --interval 2\n"
       "  sluice top --json | jq '.jobs[].tokens_per_s'");

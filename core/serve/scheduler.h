@@ -33,7 +33,6 @@
 // Threads: used by one thread.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <exception>
 #include <functional>
@@ -81,11 +80,6 @@ struct SchedulerOptions {
   DraftOptions drafts = {};
 };
 
-struct DraftCounts {
-  std::uint64_t drafted = 0;
-  std::uint64_t accepted = 0;  // of these, those that were right
-};
-
 struct SchedulerCounts {
   std::uint64_t steps = 0;
   std::uint64_t prompt_tokens_evaluated = 0;  // for the first time
@@ -96,12 +90,19 @@ struct SchedulerCounts {
   std::uint64_t tokens_forced = 0;  // of these, those that were known without logits
   std::uint64_t row_steps = 0;      // how often a row got tokens out of a step
   std::uint64_t tokens_drafted = 0;
-  std::uint64_t tokens_accepted = 0;  // of these, those that were right
-  std::array<DraftCounts, speculate::kind_names.size()> drafts_by_kind = {};  // of the same
-  std::uint64_t running_max = 0;  // most sequences in one step
+  std::uint64_t tokens_accepted = 0;                 // of these, those that were right
+  speculate::DraftCountsByKind drafts_by_kind = {};  // of the same
+  std::uint64_t running_max = 0;                     // most sequences in one step
   std::uint64_t rows_begun = 0;
   std::uint64_t prefix_hits = 0;  // rows that began with a shared prefix
   std::uint64_t preemptions = 0;
+
+  // What a text gains in a step that generates, on average: a token that is chosen, besides those
+  // that were guessed right. The last may be an end.
+  double tokens_per_step() const {
+    const std::uint64_t gaining = row_steps == 0 ? 1 : row_steps;
+    return 1 + static_cast<double>(tokens_accepted) / static_cast<double>(gaining);
+  }
 };
 
 // The most bytes that a scheduler holds for rows and kept sequences, without their pages, when no

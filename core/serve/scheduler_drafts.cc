@@ -162,7 +162,8 @@ std::size_t Scheduler::judge_drafts(Row& row, std::span<const float> logits) {
   counts_.tokens_drafted += row.drafts;
   counts_.tokens_accepted += right;
   if (row.drafts != 0) {
-    DraftCounts& of_kind = counts_.drafts_by_kind[static_cast<std::size_t>(row.asked->kind)];
+    speculate::DraftCounts& of_kind =
+        counts_.drafts_by_kind[static_cast<std::size_t>(row.asked->kind)];
     of_kind.drafted += row.drafts;
     of_kind.accepted += right;
   }

@@ -36,6 +36,12 @@ constexpr std::uint8_t grade_at(std::size_t place) {
 enum class Kind : std::uint8_t { suffix, mtp, draft };
 inline constexpr std::array<std::string_view, 3> kind_names = {"suffix", "mtp", "draft"};
 
+struct DraftCounts {
+  std::uint64_t drafted = 0;
+  std::uint64_t accepted = 0;  // of these, those that were right
+};
+using DraftCountsByKind = std::array<DraftCounts, kind_names.size()>;
+
 class Source {
  public:
   virtual ~Source() = default;

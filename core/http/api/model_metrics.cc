@@ -32,16 +32,16 @@ std::string labels_of(const plan::Line& line) {
 // All lines of a metric stand together.
 void write_draft_metrics(MetricsText& text, const serve::SchedulerCounts& counts) {
   const auto write = [&](const char* name, const char* help,
-                         std::uint64_t serve::DraftCounts::*of) {
+                         std::uint64_t speculate::DraftCounts::*of) {
     for (std::size_t kind = 0; kind < speculate::kind_names.size(); ++kind) {
       text.counter(name, kind == 0 ? help : "", number(counts.drafts_by_kind[kind].*of),
                    fmt::format("source=\"{}\"", speculate::kind_names[kind]));
     }
   };
   write("sluice_drafted_tokens_total", "Tokens that were guessed before they were chosen.",
-        &serve::DraftCounts::drafted);
+        &speculate::DraftCounts::drafted);
   write("sluice_accepted_tokens_total", "Of these, those that were right.",
-        &serve::DraftCounts::accepted);
+        &speculate::DraftCounts::accepted);
 }
 
 }  // namespace
@@ -83,6 +83,11 @@ void write_model_metrics(MetricsText& text, const serve::Service& service,
       .counter("sluice_forced_tokens_total",
                "Of these, those that could only be one, and needed no pass of their own.",
                number(now.scheduler.tokens_forced))
+      .counter(
+          "sluice_text_steps_total",
+          "Passes that gave tokens of a text, counted for each text: with what was guessed right "
+          "among the tokens, they have several each.",
+          number(now.scheduler.row_steps))
       .histogram("sluice_first_token_seconds", "From a request to its first token.",
                  host.first_token)
       .histogram("sluice_between_tokens_seconds", "Between two tokens of a text.",
