@@ -66,9 +66,9 @@ std::string RangeSource::problem_of(const Answer& answer, const ByteRange& asked
                        text.empty() ? "none" : text::quoted(text));
   }
   has_ranges_ = true;
-  if (remote_.token.empty() || host_of(answer.url) != host_of(remote_.url)) {
-    direct_url_ = answer.url;
-  }
+  const bool is_safe = remote_.token.empty() || host_of(answer.url) != host_of(remote_.url);
+  // An answer may still come by a link that gives no other one any more.
+  if (is_safe && answer.url != expired_url_) direct_url_ = answer.url;
   return "";
 }
 
@@ -128,7 +128,10 @@ void RangeRead::advance() {
   // out at a time, and one of them may have another one already.
   const bool is_stale = asked_url_ != source_.remote_.url && failed.status >= 400 &&
                         failed.status < 500 && failed.status != 429;
-  if (is_stale && source_.direct_url_ == asked_url_) source_.direct_url_.clear();
+  if (is_stale) {
+    source_.expired_url_ = asked_url_;
+    if (source_.direct_url_ == asked_url_) source_.direct_url_.clear();
+  }
   if (failed.status == 416) {
     throw Error(ExitCode::io, fmt::format("{}: the file on the server has changed meanwhile; the "
                                           "same command begins with the new one",
