@@ -159,6 +159,42 @@ const Names qwen3next = with({{"attn_qkv", "linear_attn.qkv"},
                               {"post_attention_norm", "post_attention_layernorm"}},
                              with(mamba_names("linear_attn."), qwen_experts));
 
+const Names bert = {{"token_embd", "embeddings.word_embeddings"},
+                    {"position_embd", "embeddings.position_embeddings"},
+                    {"token_types", "embeddings.token_type_embeddings"},
+                    {"token_embd_norm", "embeddings.LayerNorm"},
+                    {"attn_q", "attention.self.query"},
+                    {"attn_k", "attention.self.key"},
+                    {"attn_v", "attention.self.value"},
+                    {"attn_output", "attention.output.dense"},
+                    {"attn_output_norm", "attention.output.LayerNorm"},
+                    {"ffn_up", "intermediate.dense"},
+                    {"ffn_down", "output.dense"},
+                    {"layer_output_norm", "output.LayerNorm"}};
+const Names nomic = {{"token_embd", "embeddings.word_embeddings"},
+                     {"token_types", "embeddings.token_type_embeddings"},
+                     {"token_embd_norm", "emb_ln"},
+                     {"attn_qkv", "attn.Wqkv"},
+                     {"attn_output", "attn.out_proj"},
+                     {"attn_output_norm", "norm1"},
+                     {"ffn_gate", "mlp.fc12"},
+                     {"ffn_up", "mlp.fc11"},
+                     {"ffn_down", "mlp.fc2"},
+                     {"layer_output_norm", "norm2"}};
+const Names modern = {{"token_embd", "embeddings.tok_embeddings"},
+                      {"token_embd_norm", "embeddings.norm"},
+                      {"output_norm", "final_norm"},
+                      {"attn_norm", "attn_norm"},
+                      {"attn_qkv", "attn.Wqkv"},
+                      {"attn_output", "attn.Wo"},
+                      {"ffn_norm", "mlp_norm"},
+                      {"ffn_up", "mlp.Wi"},
+                      {"ffn_down", "mlp.Wo"},
+                      {"cls.weight", "head.dense.weight"},
+                      {"cls.norm.weight", "head.norm.weight"},
+                      {"cls.output.weight", "classifier.weight"},
+                      {"cls.output.bias", "classifier.bias"}};
+
 // --- Values and shapes ---
 
 void flatten(CheckpointTensor& tensor) {
@@ -606,6 +642,43 @@ void adapt_qwen3vl(const SyntheticCheckpoint& model, json& config, CheckpointTen
   tensors["model.visual.patch_embed.weight"] = {{2, 2}, {1, 2, 3, 4}};
 }
 
+void adapt_bert(const SyntheticCheckpoint&, json& config, CheckpointTensors& tensors) {
+  config["type_vocab_size"] = 2;
+  config["hidden_act"] = "gelu";
+  config.erase("rope_parameters");
+  tensors["pooler.dense.weight"] = {{2, 2}, {1, 2, 3, 4}};
+}
+
+void adapt_nomic(const SyntheticCheckpoint& model, json& config, CheckpointTensors&) {
+  config = {{"architectures", config["architectures"]},
+            {"n_embd", config["hidden_size"]},
+            {"n_layer", config["num_hidden_layers"]},
+            {"n_head", config["num_attention_heads"]},
+            {"n_inner", config["intermediate_size"]},
+            {"vocab_size", config["vocab_size"]},
+            {"max_trained_positions", config["max_position_embeddings"]},
+            {"n_positions", 99},
+            {"layer_norm_epsilon", config["layer_norm_eps"]},
+            {"rotary_emb_base", model.number("rope.freq_base")},
+            {"rotary_emb_fraction", 1.0},
+            {"activation_function", "swiglu"},
+            {"prenorm", false},
+            {"type_vocab_size", 2}};
+}
+
+void adapt_modern(const SyntheticCheckpoint& model, json& config, CheckpointTensors&) {
+  config["norm_eps"] = config["layer_norm_eps"];
+  config["local_attention"] = model.count("attention.sliding_window");
+  config["global_rope_theta"] = model.number("rope.freq_base");
+  config["local_rope_theta"] = model.number("rope.freq_base_swa");
+  config["classifier_pooling"] = "mean";
+  config.erase("rope_parameters");
+}
+
+void adapt_gemma_embedding(const SyntheticCheckpoint&, json& config, CheckpointTensors&) {
+  config["use_bidirectional_attention"] = true;
+}
+
 // Without the expert that all tokens share.
 synth::Shape granitemoe_shape() {
   synth::Shape shape = synth::shape_by_name("tiny-granitemoe");
@@ -692,6 +765,16 @@ std::vector<CheckpointFamily> checkpoint_families() {
        adapt_granitemoe},
       {"MiniMaxM2ForCausalLM", shape("tiny-minimax-m2"), minimax, false, false, 0, "model.", false,
        adapt_minimax},
+      {"BertModel", shape("tiny-bert"), bert, false, false, 0, "", false, adapt_bert,
+       "encoder.layer."},
+      {"NomicBertModel", shape("tiny-nomic-bert"), nomic, false, false, 0, "", false, adapt_nomic,
+       "encoder.layers."},
+      {"ModernBertModel", shape("tiny-modern-bert"), modern, false, false, 0, "", false,
+       adapt_modern},
+      {"ModernBertForSequenceClassification", shape("tiny-modern-bert-scores"), modern, false,
+       false, 0, "model.", false, adapt_modern},
+      {"Gemma3TextModel", shape("tiny-gemma-embedding"), gemma, false, true, 1e-4f, "", false,
+       adapt_gemma_embedding},
       {"Lfm2ForCausalLM", shape("tiny-lfm2"), lfm2, false, false, 0, "model.", false, adapt_lfm2},
       {"Gemma4ForCausalLM", shape("tiny-gemma4"), gemma4, false, false, 0, "model.", true,
        adapt_gemma4},

@@ -54,9 +54,20 @@ Answer answer_of(const fs::path& model) {
   }
   std::vector<tokenizer::Token> tokens;
   for (int i = 0; i < 24; ++i) tokens.push_back(1 + i * 37 % 300);
-  engine->session().evaluate_all(tokens, [&](std::size_t, std::span<const float> logits) {
-    answer.logits.emplace_back(logits.begin(), logits.end());
-  });
+  const auto keep = [&](std::size_t, std::span<const float> numbers) {
+    answer.logits.emplace_back(numbers.begin(), numbers.end());
+  };
+  if (!engine->facts().is_encoder) {
+    engine->session().evaluate_all(tokens, keep);
+    return answer;
+  }
+  // In place of logits what it makes of each token, and how it would make a vector of these.
+  const auto sequence = engine->new_sequence(static_cast<std::uint32_t>(tokens.size()));
+  REQUIRE(sequence != nullptr);
+  const engine::SequenceWork work{sequence.get(), tokens, false, keep};
+  engine->step(std::span(&work, 1));
+  answer.logits.push_back(engine->text_vector(answer.logits.front()));
+  answer.logits.push_back({static_cast<float>(engine->facts().pooling_type.value_or(-1))});
   return answer;
 }
 
@@ -188,6 +199,75 @@ TEST_CASE("a checkpoint of every architecture gives the weights, logits and toke
     // Where numbers are rounded on the way, there and back.
     CHECK(largest_difference(found, expected) <= family.tolerance);
   }
+}
+
+TEST_CASE("WordPiece comes as vocab.txt too") {
+  const CheckpointFolder made(test::checkpoint_family("BertModel"));
+  const json tokenizer = made.checkpoint.tokenizer();
+  std::vector<std::string> lines(tokenizer["model"]["vocab"].size());
+  for (const auto& [text, id] : tokenizer["model"]["vocab"].items()) lines[id] = text;
+  write(made.path() / "vocab.txt", fmt::format("{}\n", fmt::join(lines, "\n")));
+  fs::remove(made.path() / "tokenizer.json");
+  write(made.path() / "tokenizer_config.json", "{}");
+  import_checkpoint(made.path(), made.output, {"F32"});
+  CHECK(answer_of(made.output).tokens == answer_of(made.gguf).tokens);
+}
+
+TEST_CASE("what an encoder's checkpoint says beyond what can be done is refused") {
+  check_refusals("BertModel",
+                 {{"position_embedding_type",
+                   [](Spoilt& c) { c.config["position_embedding_type"] = "relative_key"; }},
+                  {"hidden_act", [](Spoilt& c) { c.config["hidden_act"] = "relu"; }},
+                  {"asks for", [](Spoilt& c) { c.config["type_vocab_size"] = 3; }},
+                  {"asks for", [](Spoilt& c) { c.config["max_position_embeddings"] = 4096; }},
+                  {"normalizer", [](Spoilt& c) { c.tokenizer["normalizer"]["type"] = "NFC"; }},
+                  {"handle_chinese_chars",
+                   [](Spoilt& c) { c.tokenizer["normalizer"]["handle_chinese_chars"] = false; }},
+                  {"[MASK]", [](Spoilt& c) {
+                     c.tokenizer["model"]["vocab"].erase("[MASK]");
+                     c.tokenizer["added_tokens"].erase(4);
+                   }}});
+  check_refusals("NomicBertModel", {{"prenorm", [](Spoilt& c) { c.config["prenorm"] = true; }},
+                                    {"activation_function",
+                                     [](Spoilt& c) { c.config["activation_function"] = "gelu"; }}});
+  check_refusals(
+      "Gemma3TextModel",
+      {{"bidirectional", [](Spoilt& c) { c.config.erase("use_bidirectional_attention"); }}});
+}
+
+TEST_CASE("steps behind an encoder that a file cannot say are refused") {
+  const CheckpointFolder made(test::checkpoint_family("Gemma3TextModel"));
+  const auto refusal = [&](const fs::path& file, const json& content) -> std::string {
+    const std::string good = read_file(made.path() / file, config_bytes_max);
+    write(made.path() / file, content.dump());
+    std::string line;
+    try {
+      import_checkpoint(made.path(), made.output, {"F32"});
+    } catch (const ModelError& error) {
+      line = error.what();
+    }
+    write(made.path() / file, good);
+    return line;
+  };
+  const auto has = [](const std::string& text, const char* part) {
+    INFO(text);
+    CHECK(text.find(part) != std::string::npos);
+  };
+  has(refusal("modules.json", {{{"type", "models.LSTM"}, {"path", "1_LSTM"}}}), "models.LSTM");
+  has(refusal("modules.json", {{{"type", "models.Pooling"}, {"path", "../1_Pooling"}}}), "'path'");
+  has(refusal("modules.json", json::object()), "not a list");
+  has(refusal("1_Pooling/config.json", json::object()), "pooling_mode_mean_tokens");
+  has(refusal("1_Pooling/config.json", {{"pooling_mode_max_tokens", true}}), "pooling_mode_max");
+  has(refusal("1_Pooling/config.json",
+              {{"pooling_mode_cls_token", true}, {"pooling_mode_mean_tokens", true}}),
+      "one of several");
+  has(refusal("2_Dense/config.json",
+              {{"bias", false}, {"activation_function", "torch.nn.modules.activation.Tanh"}}),
+      "activation_function");
+  fs::remove(made.path() / "modules.json");
+  const ImportReport report = import_checkpoint(made.path(), made.output, {"F32"});
+  REQUIRE(report.warnings.size() == 1);
+  has(report.warnings.front(), "no modules.json");
 }
 
 TEST_CASE("what is for images or predicts more tokens is left aside, with a warning") {

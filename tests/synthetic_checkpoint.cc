@@ -41,6 +41,40 @@ void write(const fs::path& path, const std::string& text) {
   std::ofstream(path, std::ios::binary) << text;
 }
 
+void write_tensors(const fs::path& folder, const CheckpointTensors& tensors) {
+  json header;
+  std::string data;
+  for (const auto& [name, tensor] : tensors) {
+    const std::size_t begin = data.size();
+    data.append(reinterpret_cast<const char*>(tensor.values.data()),
+                tensor.values.size() * sizeof(float));
+    header[name] = {
+        {"dtype", "F32"}, {"shape", tensor.shape}, {"data_offsets", {begin, data.size()}}};
+  }
+  const std::string text = header.dump();
+  const std::uint64_t length = text.size();
+  write(folder / "model.safetensors",
+        std::string(reinterpret_cast<const char*>(&length), 8) + text + data);
+}
+
+// The toy vocabulary of WordPiece: "##x" goes on with a word, where a GGUF file marks beginnings.
+json word_piece_tokenizer(std::size_t size) {
+  const synth::Vocabulary vocabulary = synth::toy_word_pieces(size);
+  json ids = json::object(), added = json::array();
+  for (std::size_t i = 0; i < size; ++i) {
+    std::string token = vocabulary.tokens[i];
+    if (vocabulary.types[i] != 1) {
+      added.push_back({{"id", i}, {"content", token}, {"special", true}});
+    } else {
+      token = token.starts_with("\xE2\x96\x81") ? token.substr(3) : "##" + token;
+    }
+    ids[token] = i;
+  }
+  return {{"added_tokens", added},
+          {"normalizer", {{"type", "BertNormalizer"}, {"lowercase", true}}},
+          {"model", {{"type", "WordPiece"}, {"unk_token", "[UNK]"}, {"vocab", ids}}}};
+}
+
 }  // namespace
 
 CheckpointFamily checkpoint_family(const std::string& theirs) {
@@ -63,19 +97,36 @@ void SyntheticCheckpoint::write_to(const fs::path& folder) const {
   write(folder / "tokenizer.json", tokenizer().dump());
   write(folder / "tokenizer_config.json",
         json({{"bos_token", "<s>"}, {"eos_token", {{"content", "</s>"}}}}).dump());
-  json header;
-  std::string data;
+  CheckpointTensors own;
+  std::map<std::string, CheckpointTensors> of_modules;
   for (const auto& [name, tensor] : tensors_) {
-    const std::size_t begin = data.size();
-    data.append(reinterpret_cast<const char*>(tensor.values.data()),
-                tensor.values.size() * sizeof(float));
-    header[name] = {
-        {"dtype", "F32"}, {"shape", tensor.shape}, {"data_offsets", {begin, data.size()}}};
+    const std::size_t slash = name.find('/');
+    if (slash == std::string::npos) {
+      own[name] = tensor;
+    } else {
+      of_modules[name.substr(0, slash)][name.substr(slash + 1)] = tensor;
+    }
   }
-  const std::string text = header.dump();
-  const std::uint64_t length = text.size();
-  write(folder / "model.safetensors",
-        std::string(reinterpret_cast<const char*>(&length), 8) + text + data);
+  write_tensors(folder, own);
+  if (!family_.shape.is_encoder()) return;
+  const auto module = [](const char* type, const std::string& path) {
+    return json({{"type", fmt::format("sentence_transformers.models.{}", type)}, {"path", path}});
+  };
+  json modules = {module("Transformer", ""), module("Pooling", "1_Pooling")};
+  fs::create_directories(folder / "1_Pooling");
+  write(folder / "1_Pooling" / "config.json",
+        json({{"pooling_mode_cls_token", family_.shape.vectors.pooling == 2},
+              {"pooling_mode_mean_tokens", family_.shape.vectors.pooling != 2}})
+            .dump());
+  for (const auto& [name, tensors] : of_modules) {
+    fs::create_directories(folder / name);
+    write_tensors(folder / name, tensors);
+    write(folder / name / "config.json",
+          R"({"bias": false, "activation_function": "torch.nn.modules.linear.Identity"})");
+    modules.push_back(module("Dense", name));
+  }
+  modules.push_back(module("Normalize", "9_Normalize"));
+  write(folder / "modules.json", modules.dump());
 }
 
 json SyntheticCheckpoint::common_config() const {
@@ -143,6 +194,9 @@ json SyntheticCheckpoint::common_config() const {
 // The toy vocabulary as SentencePiece's BPE: all pairs that make a token, the likeliest first.
 json SyntheticCheckpoint::tokenizer() const {
   const auto size = static_cast<std::size_t>(number("vocab_size"));
+  if (model_.metadata().require_string("tokenizer.ggml.model") == "bert") {
+    return word_piece_tokenizer(size);
+  }
   const synth::Vocabulary vocabulary = synth::toy_vocabulary(size);
   std::map<std::string, std::size_t> ids;
   for (std::size_t i = 0; i < size; ++i) ids[vocabulary.tokens[i]] = i;
@@ -208,11 +262,13 @@ CheckpointTensors SyntheticCheckpoint::named_tensors() const {
 }
 
 std::string SyntheticCheckpoint::name_of(const std::string& ours) const {
+  if (ours.starts_with("dense_")) return fmt::format("{}_Dense/linear.weight", ours[6]);
+  if (ours.starts_with("cls.")) return family_.names.at(ours);
   if (ours.starts_with("output.")) return "lm_head." + ours.substr(ours.find('.') + 1);
   std::string prefix = family_.stem, name = ours;
   if (ours.starts_with("blk.")) {
     const std::size_t layer = ours.find('.') + 1, rest = ours.find('.', layer) + 1;
-    prefix += "layers." + ours.substr(layer, rest - layer);
+    prefix += family_.layers + ours.substr(layer, rest - layer);
     name = ours.substr(rest);
   }
   if (const auto whole = family_.names.find(name); whole != family_.names.end()) {

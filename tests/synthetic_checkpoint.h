@@ -34,6 +34,7 @@ struct CheckpointFamily {
   bool keeps_merges = false;
   void (*adapt)(const SyntheticCheckpoint& model, nlohmann::json& config,
                 CheckpointTensors& tensors) = nullptr;
+  std::string layers = "layers.";  // of the names of layers, behind the stem
 };
 
 // One of each architecture that can be imported.

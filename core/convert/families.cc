@@ -177,9 +177,9 @@ const Family& family_by_architecture(const Config& config) {
   if (!is_one) throw config.error("architectures", "is not a list of one name");
   const auto name = list->front().get<std::string>();
   std::vector<std::string_view> known;
-  const std::span<const Family> tables[] = {attention_families,   dense_families(),
-                                            gemma_families(),     mixture_families(),
-                                            recurrent_families(), mamba_families()};
+  const std::span<const Family> tables[] = {
+      attention_families, dense_families(),     gemma_families(), encoder_families(),
+      mixture_families(), recurrent_families(), mamba_families()};
   for (const std::span<const Family> families : tables) {
     for (const Family& family : families) {
       const bool is_named = family.architecture == name;
@@ -203,7 +203,7 @@ std::optional<Config> rope_settings(const Config& config) {
   return std::nullopt;
 }
 
-Config text_settings(nlohmann::json config, const std::string& source) {
+nlohmann::json text_settings(nlohmann::json config) {
   const auto text = config.is_object() ? config.find("text_config") : config.end();
   if (text != config.end() && text->is_object()) {
     nlohmann::json merged = *text;
@@ -212,6 +212,14 @@ Config text_settings(nlohmann::json config, const std::string& source) {
       if (key == "architectures" || !is_of_text) merged[key] = value;
     }
     config = std::move(merged);
+  }
+  return config;
+}
+
+Config with_usual_names(nlohmann::json config, const std::string& source) {
+  for (const auto& [theirs, usual] : family_by_architecture(Config(config, source)).renamed) {
+    const auto found = config.find(theirs);
+    if (found != config.end() && !config.contains(usual)) config[usual] = nlohmann::json(*found);
   }
   return {std::move(config), source};
 }

@@ -27,6 +27,7 @@ struct Sizes {
   std::uint64_t rotated = 0;  // of a head, from its beginning
   std::uint64_t feed_forward = 0;
   std::uint64_t vocabulary = 0;
+  std::uint64_t positions = 0, token_types = 0;  // rows of tables that an encoder adds
 
   // Recurrent mixers: a short convolution with a state scan (Mamba-2) or a gated delta net, whose
   // groups are its key heads. `has_mixer_norm` is 1 where Mamba-2 ends in a norm.
@@ -148,6 +149,11 @@ inline constexpr Part plain_head = {"lm_head.weight", "output.weight", &Sizes::e
                                     &Sizes::vocabulary};
 inline constexpr Part head_bias = {"lm_head.bias", "output.bias", &Sizes::vocabulary};
 
+// A setting that a family has under a name of its own.
+struct RenamedSetting {
+  const char *theirs, *usual;
+};
+
 struct Family {
   std::string_view architecture;  // of config.json: "Qwen3ForCausalLM"
   std::string_view ours;          // general.architecture
@@ -166,6 +172,7 @@ struct Family {
   const char* epsilon_key = "rms_norm_eps";  // of config.json
   bool subtracts_means = false;              // its norms do, and have another key of the epsilon
   std::string_view stem = "model.";          // of all names but that of the head
+  std::string_view layer_stem = "layers.";  // of a layer's names, behind that and before its number
 
   // Outside of layers; the first is the table of embeddings. `head` is left out where the table
   // serves as one.
@@ -173,6 +180,14 @@ struct Family {
   Part head = plain_head;
   bool has_head_bias = false;
   std::span<const Aside> aside = {};
+
+  // Encoders have no head. What makes vectors of texts stands in folders of its own
+  // (text_vectors.h), and what rates texts in `scores`, whose names have no stem.
+  bool is_encoder = false;
+  std::span<const Part> scores = {};
+  bool rotates = true;  // positions
+
+  std::span<const RenamedSetting> renamed = {};
 
   // The functions below may be null. All throw ModelError on what is not supported.
 
@@ -204,10 +219,13 @@ const nlohmann::json* layer_list(const Config& config);
 
 // config.json of a model of several kinds of input has the settings of the text in an object of
 // their own: gives these, and those beside them.
-Config text_settings(nlohmann::json config, const std::string& source);
+nlohmann::json text_settings(nlohmann::json config);
 
 // Throws ModelError that lists the architectures.
 const Family& family_by_architecture(const Config& config);
+
+// The settings with those that a family names otherwise under their usual names too.
+Config with_usual_names(nlohmann::json config, const std::string& source);
 
 Sizes read_sizes(const Config& config, const Family& family);
 

@@ -12,6 +12,7 @@
 namespace sluice::convert {
 
 std::span<const Family> dense_families();      // dense_families.cc
+std::span<const Family> encoder_families();    // encoder_families.cc
 std::span<const Family> gemma_families();      // gemma_families.cc
 std::span<const Family> mamba_families();      // mamba_families.cc
 std::span<const Family> mixture_families();    // mixture_families.cc

@@ -143,6 +143,12 @@ void add_gemma3(const Config& config, const Sizes& sizes, const std::string& pre
   writer.add(prefix + ".rope.freq_base_swa", base.value_or(10000));
 }
 
+void read_gemma_embedding(const Config& config, Sizes&) {
+  if (config.find_flag("use_bidirectional_attention") != true) {
+    throw config.error("use_bidirectional_attention", "is not true, so this is no EmbeddingGemma");
+  }
+}
+
 bool is_windowed(char kind) {
   return kind == '~' || kind == 'w';
 }
@@ -249,6 +255,14 @@ constexpr Family gemma_family_table[] = {
      .ours = "gemma3",
      .layers = gemma3_layers,
      .norms_lack_one = true,
+     .add_keys = add_gemma3},
+    {.architecture = "Gemma3TextModel",
+     .ours = "gemma-embedding",
+     .layers = gemma3_layers,
+     .norms_lack_one = true,
+     .stem = "",
+     .is_encoder = true,
+     .read_sizes = read_gemma_embedding,
      .add_keys = add_gemma3},
     gemma4("Gemma4ForCausalLM", "model."),
     gemma4("Gemma4ForConditionalGeneration", "model.language_model."),

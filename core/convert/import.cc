@@ -17,6 +17,7 @@
 #include "core/convert/json_file.h"
 #include "core/convert/part_source.h"
 #include "core/convert/safetensors.h"
+#include "core/convert/text_vectors.h"
 #include "core/quant/quant_mix.h"
 #include "core/quant/tensor_types.h"
 #include "core/text/quoted.h"
@@ -136,12 +137,16 @@ class Import {
   Import(const fs::path& folder, const ImportOptions& options)
       : options_(options),
         folder_(checked(folder)),
-        config_(text_settings(read_json(folder / "config.json", config_bytes_max),
-                              (folder / "config.json").string())),
+        config_(with_usual_names(text_settings(read_json(folder / "config.json", config_bytes_max)),
+                                 (folder / "config.json").string())),
         family_(family_by_architecture(config_)),
         prefix_(family_.ours),
         sizes_(read_sizes(config_, family_)),
-        checkpoint_(Checkpoint::open(folder)) {}
+        checkpoint_(Checkpoint::open(folder)) {
+    if (family_.is_encoder && family_.scores.empty()) {
+      vectors_ = read_text_vectors(folder, sizes_.embedding);
+    }
+  }
 
   ImportReport write(const fs::path& output) {
     size_layers();
@@ -152,7 +157,9 @@ class Import {
     choose_types(mix);
     gguf::Writer writer;
     add_metadata(mix, writer);
-    import_tokenizer(folder_, config_, sizes_.vocabulary, family_.keeps_merges, writer);
+    import_tokenizer(folder_, config_, sizes_.vocabulary,
+                     {.keeps_merges = family_.keeps_merges, .is_of_encoder = family_.is_encoder},
+                     writer);
     quant::write_converted(output, writer, tensors_, options_.convert);
     return {prefix_, mix.name(), tensors_.size(), writer.file_bytes(), warnings()};
   }
@@ -180,13 +187,37 @@ class Import {
 
   void plan_tensors() {
     for (const Part& part : family_.globals) add(their_name(part), std::string(part.ours), part);
-    plan_head();
+    if (family_.is_encoder) {
+      plan_text_parts();
+    } else {
+      plan_head();
+    }
     plan_rope_factors();
     for (std::uint64_t layer = 0; layer < sizes_.layers; ++layer) {
       for (const LayerKind& kind : family_.layers) {
         if (kind.kinds.find(kinds_[layer]) == std::string_view::npos) continue;
         for (const Block& block : kind.blocks) add(block, layer);
       }
+    }
+  }
+
+  // What makes a vector or a score of a text.
+  void plan_text_parts() {
+    for (const Part& part : family_.scores) {
+      add(std::string(part.theirs), std::string(part.ours), part);
+    }
+    for (std::size_t i = 0; i < vectors_.dense.size(); ++i) {
+      const DenseModule& dense = vectors_.dense[i];
+      const std::uint64_t rows = dense.weight.shape[0], columns = dense.weight.shape[1];
+      const std::uint64_t bytes = kernels::row_bytes(dense.weight.type, columns);
+      auto read = [dense, bytes](std::uint64_t first, std::uint64_t, std::span<std::byte> out) {
+        dense.checkpoint->read(dense.weight, first * bytes, out);
+      };
+      tensors_.push_back({fmt::format("dense_{}.weight", i + 2),
+                          {columns, rows},
+                          dense.weight.type,
+                          BlockType::f32,
+                          std::move(read)});
     }
   }
 
@@ -244,7 +275,8 @@ class Import {
 
   void add(const Block& block, std::uint64_t layer) {
     for (const Part& part : block.parts) {
-      add(fmt::format("{}layers.{}.{}{}", family_.stem, layer, block.prefix, part.theirs),
+      add(fmt::format("{}{}{}.{}{}", family_.stem, family_.layer_stem, layer, block.prefix,
+                      part.theirs),
           fmt::format("blk.{}.{}", layer, part.ours), part, layers_[layer]);
     }
   }
@@ -326,7 +358,8 @@ class Import {
     static constexpr Aside predicting = {"", "layers that predict several tokens"};
     const std::uint64_t count = config_.find_whole("num_nextn_predict_layers").value_or(0);
     for (std::uint64_t i = sizes_.layers; i < sizes_.layers + std::min(count, layers_max); ++i) {
-      if (name.starts_with(fmt::format("{}layers.{}.", family_.stem, i))) return &predicting;
+      const auto layer = fmt::format("{}{}{}.", family_.stem, family_.layer_stem, i);
+      if (name.starts_with(layer)) return &predicting;
     }
     return nullptr;
   }
@@ -341,6 +374,11 @@ class Import {
     lines.reserve(left.size());
     for (const auto& [what, tensors] : left) {
       lines.push_back(fmt::format("left aside: {} ({} tensors)", what, tensors));
+    }
+    if (family_.is_encoder && family_.scores.empty() && !vectors_.pooling) {
+      lines.emplace_back(
+          "there is no modules.json that says how a vector is made of a text: it will be the mean "
+          "of its tokens");
     }
     return lines;
   }
@@ -397,14 +435,31 @@ class Import {
     add_by_layer(".attention.head_count_kv", &Sizes::key_heads, writer);
     count(".attention.key_length", sizes_.head);
     count(".attention.value_length", sizes_.head);
-    count(".rope.dimension_count", sizes_.rotated);
+    if (family_.rotates) count(".rope.dimension_count", sizes_.rotated);
     count(".vocab_size", sizes_.vocabulary);
     writer.add(prefix_ + (family_.subtracts_means ? ".attention.layer_norm_epsilon"
                                                   : ".attention.layer_norm_rms_epsilon"),
                config_.number(family_.epsilon_key));
-    writer.add(prefix_ + ".rope.freq_base", rope_base(config_, sizes_.rotated));
-    add_rope_scaling(writer);
+    if (family_.rotates) {
+      writer.add(prefix_ + ".rope.freq_base", rope_base(config_, sizes_.rotated));
+      add_rope_scaling(writer);
+    }
+    if (family_.is_encoder) add_text_vectors(writer);
     if (family_.add_keys != nullptr) family_.add_keys(config_, sizes_, prefix_, writer);
+  }
+
+  void add_text_vectors(gguf::Writer& writer) const {
+    writer.add(prefix_ + ".attention.causal", false);
+    if (sizes_.token_types > 0) {
+      writer.add("tokenizer.ggml.token_type_count", static_cast<std::uint32_t>(sizes_.token_types));
+    }
+    if (vectors_.pooling) writer.add(prefix_ + ".pooling_type", *vectors_.pooling);
+    for (std::size_t i = 0; i < vectors_.dense.size(); ++i) {
+      const std::vector<std::uint64_t>& shape = vectors_.dense[i].weight.shape;
+      const auto key = fmt::format("{}.dense_{}_feat_", prefix_, i + 2);
+      writer.add(key + "in", static_cast<std::uint32_t>(shape[1]));
+      writer.add(key + "out", static_cast<std::uint32_t>(shape[0]));
+    }
   }
 
   // One number where it is that of all layers, else a list.
@@ -479,6 +534,7 @@ class Import {
   std::string kinds_;          // of the layers
   std::vector<Sizes> layers_;  // and their sizes
   Checkpoint checkpoint_;
+  TextVectors vectors_;
   std::set<std::string> used_;
   std::vector<PlannedTensor> tensors_;
 };

@@ -8,6 +8,7 @@
 #include <map>
 #include <optional>
 #include <span>
+#include <sstream>
 #include <string_view>
 #include <unordered_map>
 
@@ -123,24 +124,24 @@ bool is_byte_token(const std::string& text) {
 class TokenizerImport {
  public:
   TokenizerImport(const fs::path& folder, const Config& config, std::uint64_t vocabulary,
-                  bool keeps_merges)
+                  TokenizerUse use)
       : source_((folder / "tokenizer.json").string()),
         config_(config),
-        tokenizer_(read_json(folder / "tokenizer.json", tokenizer_bytes_max), source_),
         settings_(optional_config(folder / "tokenizer_config.json")),
+        tokenizer_(read_tokenizer(folder), source_),
         generation_(optional_config(folder / "generation_config.json")),
         folder_(folder),
-        keeps_merges_(keeps_merges),
+        use_(use),
         tokens_(vocabulary),
         types_(vocabulary, unused) {}
 
   void write(gguf::Writer& writer) {
     const Config model = require_object(tokenizer_, "model");
-    if (model.find_text("type").value_or("") != "BPE") {
-      throw model.error("type", "is not BPE, the only kind that can be imported");
-    }
+    const std::string type = model.find_text("type").value_or("");
+    if (type == "WordPiece") return write_word_pieces(model, writer);
+    if (type != "BPE") throw model.error("type", "is neither BPE nor WordPiece");
     const bool has_bytes = model.find_flag("byte_fallback").value_or(false);
-    const bool has_scores = has_bytes && !keeps_merges_;
+    const bool has_scores = has_bytes && !use_.keeps_merges;
     const char* kind = has_scores ? "llama" : has_bytes ? "gemma4" : "gpt2";
     writer.add("tokenizer.ggml.model", kind);
     writer.add("tokenizer.ggml.pre", has_bytes ? "default" : pre_name(model));
@@ -163,6 +164,7 @@ class TokenizerImport {
       write_merges(merges, writer);
     }
     write_special_tokens(writer);
+    if (use_.is_of_encoder) write_end(writer);
     write_templates(writer);
   }
 
@@ -170,6 +172,71 @@ class TokenizerImport {
   static Config optional_config(const fs::path& path) {
     if (!fs::exists(path)) return {json::object(), path.string()};
     return {read_json(path, config_bytes_max), path.string()};
+  }
+
+  // tokenizer.json, or what it would be for the list of tokens in vocab.txt.
+  json read_tokenizer(const fs::path& folder) const {
+    if (fs::exists(folder / "tokenizer.json") || !fs::exists(folder / "vocab.txt")) {
+      return read_json(folder / "tokenizer.json", tokenizer_bytes_max);
+    }
+    std::istringstream lines(read_file(folder / "vocab.txt", tokenizer_bytes_max));
+    json vocabulary = json::object(), added = json::array();
+    std::size_t id = 0;
+    for (std::string line; std::getline(lines, line); ++id) {
+      if (line.ends_with('\r')) line.pop_back();
+      vocabulary[line] = id;
+    }
+    for (const auto& [key, text] : word_piece_marks) {
+      const auto found = vocabulary.find(text);
+      if (found == vocabulary.end()) continue;
+      added.push_back({{"id", *found}, {"content", text}, {"special", true}});
+    }
+    const bool lowercase = settings_.find_flag("do_lower_case").value_or(true);
+    return {{"normalizer", {{"type", "BertNormalizer"}, {"lowercase", lowercase}}},
+            {"added_tokens", added},
+            {"model", {{"type", "WordPiece"}, {"unk_token", "[UNK]"}, {"vocab", vocabulary}}}};
+  }
+
+  // --- WordPiece ---
+
+  static constexpr std::pair<const char*, const char*> word_piece_marks[] = {
+      {"padding", "[PAD]"}, {"unknown", "[UNK]"},   {"bos", "[CLS]"},
+      {"cls", "[CLS]"},     {"seperator", "[SEP]"}, {"mask", "[MASK]"}};
+
+  void write_word_pieces(const Config& model, gguf::Writer& writer) {
+    const Config normalizer = require_object(tokenizer_, "normalizer");
+    if (normalizer.find_text("type").value_or("") != "BertNormalizer") {
+      throw normalizer.error("type", "is not BertNormalizer");
+    }
+    for (const char* key : {"clean_text", "handle_chinese_chars"}) {
+      if (!normalizer.find_flag(key).value_or(true)) throw normalizer.error(key, "is not true");
+    }
+    if (model.find_text("continuing_subword_prefix").value_or("##") != "##") {
+      throw model.error("continuing_subword_prefix", "is not ##");
+    }
+    read_vocabulary(model);
+    read_added_tokens();
+    for (std::size_t i = 0; i < tokens_.size(); ++i) {
+      std::string& token = tokens_[i];
+      if (types_[i] != normal) continue;
+      const bool goes_on = token.size() > 2 && token.starts_with("##");
+      token = goes_on ? token.substr(2) : std::string(space_mark) + token;
+    }
+    fill_gaps();
+    writer.add("tokenizer.ggml.model", "bert");
+    writer.add("tokenizer.ggml.pre", "default");
+    writer.add_array("tokenizer.ggml.tokens", std::span<const std::string>(tokens_));
+    writer.add_array("tokenizer.ggml.token_type", std::span<const std::int32_t>(types_));
+    const bool lowercase = normalizer.find_flag("lowercase").value_or(true);
+    writer.add("tokenizer.ggml.normalizer.lowercase", lowercase);
+    writer.add("tokenizer.ggml.normalizer.strip_accents",
+               normalizer.find_flag("strip_accents").value_or(lowercase));
+    // The name of the separator is misspelt in all files.
+    for (const auto& [key, text] : word_piece_marks) {
+      const auto found = ids_.find(text);
+      if (found == ids_.end()) throw model.error("vocab", fmt::format("has no {}", text));
+      writer.add(fmt::format("tokenizer.ggml.{}_token_id", key), found->second);
+    }
   }
 
   static Config require_object(const Config& parent, const char* key) {
@@ -441,6 +508,25 @@ class TokenizerImport {
     }
   }
 
+  // What an encoder reads behind a text, by the template.
+  void write_end(gguf::Writer& writer) const {
+    const json* node = tokenizer_.find("post_processor");
+    const auto end = special_token("eos_token", "eos_token_id");
+    if (node == nullptr || !end) return;
+    writer.add("tokenizer.ggml.add_eos_token", ends_with(*node, tokens_[*end]));
+  }
+
+  static bool ends_with(const json& node, const std::string& token) {
+    if (!node.is_object()) return false;
+    if (const auto list = node.find("processors"); list != node.end() && list->is_array()) {
+      return std::ranges::any_of(*list, [&](const json& one) { return ends_with(one, token); });
+    }
+    const auto single = node.find("single");
+    if (single == node.end() || !single->is_array() || single->empty()) return false;
+    static const json::json_pointer id("/SpecialToken/id");
+    return single->back().contains(id) && single->back().at(id) == token;
+  }
+
   // Whether a text begins with the token by its template, which some have in place of the setting.
   bool begins_with_bos() const {
     const json* node = tokenizer_.find("post_processor");
@@ -527,9 +613,9 @@ class TokenizerImport {
 
   std::string source_;
   const Config& config_;
-  Config tokenizer_, settings_, generation_;
+  Config settings_, tokenizer_, generation_;
   fs::path folder_;
-  bool keeps_merges_;
+  TokenizerUse use_;
   std::vector<std::string> tokens_;
   std::vector<std::int32_t> types_;
   std::unordered_map<std::string, std::uint32_t, text::KeyedHash> ids_;
@@ -538,8 +624,8 @@ class TokenizerImport {
 }  // namespace
 
 void import_tokenizer(const fs::path& folder, const Config& config, std::uint64_t vocabulary,
-                      bool keeps_merges, gguf::Writer& writer) {
-  TokenizerImport(folder, config, vocabulary, keeps_merges).write(writer);
+                      TokenizerUse use, gguf::Writer& writer) {
+  TokenizerImport(folder, config, vocabulary, use).write(writer);
 }
 
 }  // namespace sluice::convert

@@ -1,8 +1,8 @@
 // The tokenizer of a Hugging Face checkpoint as metadata of a GGUF file: tokenizer.json (BPE on
-// bytes, or on characters with bytes for the rest as SentencePiece does it), and from
-// tokenizer_config.json and generation_config.json which tokens begin and end a text. The chat
-// templates come from chat_template.jinja, additional_chat_templates/*.jinja, tokenizer_config.json
-// and chat_template.json.
+// bytes, or on characters with bytes for the rest as SentencePiece does it; or WordPiece, which may
+// come as vocab.txt instead), and from tokenizer_config.json and generation_config.json which
+// tokens begin and end a text. The chat templates come from chat_template.jinja,
+// additional_chat_templates/*.jinja, tokenizer_config.json and chat_template.json.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +15,14 @@
 
 namespace sluice::convert {
 
+struct TokenizerUse {
+  bool keeps_merges = false;   // characters are merged by the list in the file, not by scores
+  bool is_of_encoder = false;  // something may stand behind a text, too
+};
+
 // `vocabulary`: rows of the embedding table; ids without a token are filled with unused ones.
-// `config` is config.json. `keeps_merges`: characters are merged by the list in the file, and not
-// by scores as in SentencePiece. Throws ModelError for what is malformed or not supported.
+// `config` is config.json. Throws ModelError for what is malformed or not supported.
 void import_tokenizer(const std::filesystem::path& folder, const Config& config,
-                      std::uint64_t vocabulary, bool keeps_merges, gguf::Writer& writer);
+                      std::uint64_t vocabulary, TokenizerUse use, gguf::Writer& writer);
 
 }  // namespace sluice::convert

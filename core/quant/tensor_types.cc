@@ -16,8 +16,9 @@ bool contains(std::string_view text, std::string_view part) {
 }
 
 bool is_matrix(const NamedShape& tensor) {
-  static constexpr std::array<std::string_view, 6> never = {
-      "_norm", "ffn_gate_inp", "ssm_conv1d", "shortconv.conv", "rope_f", "attn_rot_embd"};
+  static constexpr std::array<std::string_view, 8> never = {
+      "_norm",  "ffn_gate_inp",  "ssm_conv1d",    "shortconv.conv",
+      "rope_f", "attn_rot_embd", "position_embd", "token_types"};
   return tensor.rank >= 2 && tensor.name.ends_with(".weight") &&
          std::none_of(never.begin(), never.end(),
                       [&](std::string_view part) { return contains(tensor.name, part); });

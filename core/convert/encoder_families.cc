@@ -1,0 +1,232 @@
+// Encoders: BERT, and what is built like it. Their heads for training are left aside.
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "core/convert/families.h"
+#include "core/convert/family_tables.h"
+
+namespace sluice::convert {
+namespace {
+
+constexpr Part linear(std::string_view theirs, std::string_view ours, Size columns, Size rows) {
+  return {theirs, ours, columns, rows};
+}
+
+// --- BERT ---
+
+constexpr Part bert_globals[] = {
+    linear("embeddings.word_embeddings.weight", "token_embd.weight", &Sizes::embedding,
+           &Sizes::vocabulary),
+    linear("embeddings.position_embeddings.weight", "position_embd.weight", &Sizes::embedding,
+           &Sizes::positions),
+    linear("embeddings.token_type_embeddings.weight", "token_types.weight", &Sizes::embedding,
+           &Sizes::token_types),
+    norm("embeddings.LayerNorm.weight", "token_embd_norm.weight", &Sizes::embedding),
+    norm("embeddings.LayerNorm.bias", "token_embd_norm.bias", &Sizes::embedding),
+};
+constexpr Part bert_layer[] = {
+    linear("attention.self.query.weight", "attn_q.weight", &Sizes::embedding, &Sizes::queries),
+    {"attention.self.query.bias", "attn_q.bias", &Sizes::queries},
+    linear("attention.self.key.weight", "attn_k.weight", &Sizes::embedding, &Sizes::keys),
+    {"attention.self.key.bias", "attn_k.bias", &Sizes::keys},
+    linear("attention.self.value.weight", "attn_v.weight", &Sizes::embedding, &Sizes::keys),
+    {"attention.self.value.bias", "attn_v.bias", &Sizes::keys},
+    linear("attention.output.dense.weight", "attn_output.weight", &Sizes::queries,
+           &Sizes::embedding),
+    {"attention.output.dense.bias", "attn_output.bias", &Sizes::embedding},
+    norm("attention.output.LayerNorm.weight", "attn_output_norm.weight", &Sizes::embedding),
+    norm("attention.output.LayerNorm.bias", "attn_output_norm.bias", &Sizes::embedding),
+    linear("intermediate.dense.weight", "ffn_up.weight", &Sizes::embedding, &Sizes::feed_forward),
+    {"intermediate.dense.bias", "ffn_up.bias", &Sizes::feed_forward},
+    linear("output.dense.weight", "ffn_down.weight", &Sizes::feed_forward, &Sizes::embedding),
+    {"output.dense.bias", "ffn_down.bias", &Sizes::embedding},
+    norm("output.LayerNorm.weight", "layer_output_norm.weight", &Sizes::embedding),
+    norm("output.LayerNorm.bias", "layer_output_norm.bias", &Sizes::embedding),
+};
+constexpr Block bert_blocks[] = {bert_layer};
+constexpr LayerKind bert_layers[] = {{"*", bert_blocks}};
+constexpr Aside bert_aside[] = {{"pooler.", "the pooler, which was for training"},
+                                {"embeddings.position_ids", "numbers of positions"}};
+
+void read_bert(const Config& config, Sizes& sizes) {
+  require_text(config, "hidden_act", "gelu");
+  require_text(config, "position_embedding_type", "absolute");
+  sizes.positions = config.count("max_position_embeddings");
+  sizes.token_types = config.count("type_vocab_size");
+}
+
+// --- nomic-embed-text v1 and v1.5 ---
+
+constexpr RenamedSetting nomic_settings[] = {{"n_embd", "hidden_size"},
+                                             {"n_layer", "num_hidden_layers"},
+                                             {"n_head", "num_attention_heads"},
+                                             {"n_inner", "intermediate_size"},
+                                             {"rotary_emb_base", "rope_theta"},
+                                             {"rotary_emb_fraction", "partial_rotary_factor"},
+                                             {"max_trained_positions", "max_position_embeddings"}};
+constexpr Part nomic_globals[] = {
+    bert_globals[0],
+    bert_globals[2],
+    norm("emb_ln.weight", "token_embd_norm.weight", &Sizes::embedding),
+    norm("emb_ln.bias", "token_embd_norm.bias", &Sizes::embedding),
+};
+constexpr Part nomic_layer[] = {
+    linear("attn.Wqkv.weight", "attn_qkv.weight", &Sizes::embedding, &Sizes::fused_attention),
+    linear("attn.out_proj.weight", "attn_output.weight", &Sizes::queries, &Sizes::embedding),
+    norm("norm1.weight", "attn_output_norm.weight", &Sizes::embedding),
+    norm("norm1.bias", "attn_output_norm.bias", &Sizes::embedding),
+    linear("mlp.fc12.weight", "ffn_gate.weight", &Sizes::embedding, &Sizes::feed_forward),
+    linear("mlp.fc11.weight", "ffn_up.weight", &Sizes::embedding, &Sizes::feed_forward),
+    linear("mlp.fc2.weight", "ffn_down.weight", &Sizes::feed_forward, &Sizes::embedding),
+    norm("norm2.weight", "layer_output_norm.weight", &Sizes::embedding),
+    norm("norm2.bias", "layer_output_norm.bias", &Sizes::embedding),
+};
+constexpr Block nomic_blocks[] = {nomic_layer};
+constexpr LayerKind nomic_layers[] = {{"*", nomic_blocks}};
+
+void read_nomic(const Config& config, Sizes& sizes) {
+  require_text(config, "activation_function", "swiglu");
+  for (const char* key : {"prenorm", "qkv_proj_bias", "mlp_fc1_bias", "mlp_fc2_bias",
+                          "use_rms_norm", "rotary_emb_interleaved"}) {
+    require_flag(config, key, false);
+  }
+  sizes.token_types = config.count("type_vocab_size");
+}
+
+// --- ModernBERT ---
+
+constexpr RenamedSetting modern_settings[] = {{"global_rope_theta", "rope_theta"}};
+constexpr Part modern_globals[] = {
+    linear("embeddings.tok_embeddings.weight", "token_embd.weight", &Sizes::embedding,
+           &Sizes::vocabulary),
+    norm("embeddings.norm.weight", "token_embd_norm.weight", &Sizes::embedding),
+    norm("final_norm.weight", "output_norm.weight", &Sizes::embedding),
+};
+constexpr Part modern_norm[] = {norm("attn_norm.weight", "attn_norm.weight", &Sizes::embedding)};
+constexpr Part modern_layer[] = {
+    linear("attn.Wqkv.weight", "attn_qkv.weight", &Sizes::embedding, &Sizes::fused_attention),
+    linear("attn.Wo.weight", "attn_output.weight", &Sizes::queries, &Sizes::embedding),
+    norm("mlp_norm.weight", "ffn_norm.weight", &Sizes::embedding),
+    linear("mlp.Wi.weight", "ffn_up.weight", &Sizes::embedding, &Sizes::fused_feed_forward),
+    linear("mlp.Wo.weight", "ffn_down.weight", &Sizes::feed_forward, &Sizes::embedding),
+};
+constexpr Block modern_first_blocks[] = {modern_layer};
+constexpr Block modern_blocks[] = {modern_norm, modern_layer};
+// f the first layer, which has no norm in front
+constexpr LayerKind modern_layers[] = {{"f", modern_first_blocks}, {"*", modern_blocks}};
+constexpr Aside modern_aside[] = {{"head.", "the head, which was for training"},
+                                  {"decoder.", "the head, which was for training"}};
+constexpr Part modern_scores[] = {
+    linear("head.dense.weight", "cls.weight", &Sizes::embedding, &Sizes::embedding),
+    norm("head.norm.weight", "cls.norm.weight", &Sizes::embedding),
+    linear("classifier.weight", "cls.output.weight", &Sizes::embedding, &Sizes::one),
+    {"classifier.bias", "cls.output.bias", &Sizes::one},
+};
+
+void read_modern(const Config& config, Sizes&) {
+  for (const char* key : {"attention_bias", "mlp_bias", "norm_bias", "classifier_bias"}) {
+    require_flag(config, key, false);
+  }
+}
+
+std::string modern_kinds(const Config&, const Sizes& sizes) {
+  std::string kinds(sizes.layers, '*');
+  kinds.front() = 'f';
+  return kinds;
+}
+
+void add_modern(const Config& config, const Sizes& sizes, const std::string& prefix,
+                gguf::Writer& writer) {
+  const std::uint32_t period = config.find_count("global_attn_every_n_layers").value_or(3);
+  if (const nlohmann::json* kinds = config.find_list("layer_types")) {
+    for (std::size_t i = 0; i < sizes.layers && i < kinds->size(); ++i) {
+      if ((*kinds)[i] != (i % period == 0 ? "full_attention" : "sliding_attention")) {
+        throw config.error("layer_types", "is not that one layer of each period sees all");
+      }
+    }
+  }
+  std::optional<float> base = config.find_number("local_rope_theta");
+  if (const auto by_kind = config.find_object("rope_parameters")) {
+    const auto local = by_kind->find_object("sliding_attention");
+    if (local) base = local->find_number("rope_theta");
+  }
+  writer.add(prefix + ".attention.sliding_window", config.count("local_attention"));
+  writer.add(prefix + ".attention.sliding_window_pattern", period);
+  writer.add(prefix + ".rope.freq_base_swa", base.value_or(10000));
+  const std::string activation = config.find_text("hidden_activation").value_or("gelu");
+  writer.add(prefix + ".hidden_activation", std::string_view(activation));
+}
+
+void add_modern_scores(const Config& config, const Sizes& sizes, const std::string& prefix,
+                       gguf::Writer& writer) {
+  add_modern(config, sizes, prefix, writer);
+  const std::string pooling = config.find_text("classifier_pooling").value_or("cls");
+  if (pooling != "cls" && pooling != "mean") {
+    throw config.error("classifier_pooling", "is neither cls nor mean");
+  }
+  writer.add(prefix + ".pooling_type", std::uint32_t{4});
+  writer.add(prefix + ".classifier.pooling_type", std::uint32_t{pooling == "cls" ? 2u : 1u});
+  const std::string activation = config.find_text("classifier_activation").value_or("gelu");
+  writer.add(prefix + ".classifier.activation", std::string_view(activation));
+}
+
+constexpr Family modern(std::string_view architecture, std::string_view stem) {
+  return {.architecture = architecture,
+          .ours = "modern-bert",
+          .layers = modern_layers,
+          .epsilon_key = "norm_eps",
+          .subtracts_means = true,
+          .stem = stem,
+          .globals = modern_globals,
+          .aside = modern_aside,
+          .is_encoder = true,
+          .renamed = modern_settings,
+          .read_sizes = read_modern,
+          .kinds = modern_kinds,
+          .add_keys = add_modern};
+}
+
+constexpr Family modern_reranker() {
+  Family family = modern("ModernBertForSequenceClassification", "model.");
+  family.scores = modern_scores;
+  family.add_keys = add_modern_scores;
+  return family;
+}
+
+constexpr Family encoder_family_table[] = {
+    {.architecture = "BertModel",
+     .ours = "bert",
+     .layers = bert_layers,
+     .epsilon_key = "layer_norm_eps",
+     .subtracts_means = true,
+     .stem = "",
+     .layer_stem = "encoder.layer.",
+     .globals = bert_globals,
+     .aside = bert_aside,
+     .is_encoder = true,
+     .rotates = false,
+     .read_sizes = read_bert},
+    {.architecture = "NomicBertModel",
+     .ours = "nomic-bert",
+     .layers = nomic_layers,
+     .epsilon_key = "layer_norm_epsilon",
+     .subtracts_means = true,
+     .stem = "",
+     .layer_stem = "encoder.layers.",
+     .globals = nomic_globals,
+     .is_encoder = true,
+     .renamed = nomic_settings,
+     .read_sizes = read_nomic},
+    modern("ModernBertModel", ""),
+    modern("ModernBertForMaskedLM", "model."),
+    modern_reranker(),
+};
+
+}  // namespace
+
+std::span<const Family> encoder_families() {
+  return encoder_family_table;
+}
+
+}  // namespace sluice::convert
