@@ -159,6 +159,48 @@ const Names qwen3next = with({{"attn_qkv", "linear_attn.qkv"},
                               {"post_attention_norm", "post_attention_layernorm"}},
                              with(mamba_names("linear_attn."), qwen_experts));
 
+const Names qwen35moe = with({{"ffn_gate_inp", "mlp.gate"},
+                              {"ffn_gate_exps.weight", "mlp.experts.gate"},
+                              {"ffn_up_exps.weight", "mlp.experts.up"},
+                              {"ffn_down_exps.weight", "mlp.experts.down_proj"},
+                              {"ffn_gate_shexp", "mlp.shared_expert.gate_proj"},
+                              {"ffn_up_shexp", "mlp.shared_expert.up_proj"},
+                              {"ffn_down_shexp", "mlp.shared_expert.down_proj"},
+                              {"ffn_gate_inp_shexp", "mlp.shared_expert_gate"}},
+                             qwen35);
+const Names lfm2moe = with({{"ffn_gate_inp", "feed_forward.gate"},
+                            {"exp_probs_b.bias", "feed_forward.expert_bias"},
+                            {"ffn_gate_exps", "feed_forward.experts.{}.w1"},
+                            {"ffn_up_exps", "feed_forward.experts.{}.w3"},
+                            {"ffn_down_exps", "feed_forward.experts.{}.w2"}},
+                           lfm2);
+const Names bailing = with({{"token_embd", "word_embeddings"},
+                            {"attn_qkv", "attention.query_key_value"},
+                            {"attn_output", "attention.dense"},
+                            {"attn_q_norm", "attention.query_layernorm"},
+                            {"attn_k_norm", "attention.key_layernorm"},
+                            {"exp_probs_b.bias", "mlp.gate.expert_bias"}},
+                           dots);
+const Names jamba = with({{"output_norm", "final_layernorm"},
+                          {"ffn_norm", "pre_ff_layernorm"},
+                          {"ffn_gate", "feed_forward.gate_proj"},
+                          {"ffn_up", "feed_forward.up_proj"},
+                          {"ffn_down", "feed_forward.down_proj"},
+                          {"ffn_gate_inp", "feed_forward.router"},
+                          {"ffn_gate_exps", "feed_forward.experts.{}.gate_proj"},
+                          {"ffn_up_exps", "feed_forward.experts.{}.up_proj"},
+                          {"ffn_down_exps", "feed_forward.experts.{}.down_proj"},
+                          {"ssm_in", "mamba.in_proj"},
+                          {"ssm_conv1d", "mamba.conv1d"},
+                          {"ssm_x", "mamba.x_proj"},
+                          {"ssm_dt_norm", "mamba.dt_layernorm"},
+                          {"ssm_b_norm", "mamba.b_layernorm"},
+                          {"ssm_c_norm", "mamba.c_layernorm"},
+                          {"ssm_dt", "mamba.dt_proj"},
+                          {"ssm_a", "mamba.A_log"},
+                          {"ssm_d", "mamba.D"},
+                          {"ssm_out", "mamba.out_proj"}},
+                         projections);
 const Names bert = {{"token_embd", "embeddings.word_embeddings"},
                     {"position_embd", "embeddings.position_embeddings"},
                     {"token_types", "embeddings.token_type_embeddings"},
@@ -642,6 +684,57 @@ void adapt_qwen3vl(const SyntheticCheckpoint& model, json& config, CheckpointTen
   tensors["model.visual.patch_embed.weight"] = {{2, 2}, {1, 2, 3, 4}};
 }
 
+// Those of Qwen 3.5, with experts in stacks.
+void adapt_qwen35moe(const SyntheticCheckpoint& model, json& config, CheckpointTensors& tensors) {
+  adapt_qwen_experts(model, config, tensors);
+  adapt_qwen35(model, config, tensors);
+  config.erase("norm_topk_prob");
+  config.erase("intermediate_size");
+  for (int layer = 0; layer < model.count("block_count"); ++layer) {
+    const std::string at = fmt::format("model.layers.{}.mlp.experts.", layer);
+    fuse_stacks(tensors, at + "gate", at + "up", at + "gate_up_proj");
+  }
+}
+
+void adapt_lfm2moe(const SyntheticCheckpoint& model, json& config, CheckpointTensors& tensors) {
+  set_experts(model, config, "num_experts", "moe_intermediate_size");
+  config.update({{"layer_types", layer_types(model, "conv", "full_attention")},
+                 {"norm_eps", config["rms_norm_eps"]},
+                 {"conv_L_cache", model.count("shortconv.l_cache")},
+                 {"num_dense_layers", model.count("leading_dense_block_count")},
+                 {"use_expert_bias", true},
+                 {"norm_topk_prob", true},
+                 {"routed_scaling_factor", 1.0}});
+  each(tensors, "conv.conv.weight", separate);
+}
+
+void adapt_bailing(const SyntheticCheckpoint& model, json& config, CheckpointTensors&) {
+  set_experts(model, config, "num_experts", "moe_intermediate_size");
+  config.update({{"first_k_dense_replace", model.count("leading_dense_block_count")},
+                 {"num_shared_experts", 1},
+                 {"score_function", "sigmoid"},
+                 {"norm_topk_prob", true},
+                 {"use_qk_norm", true},
+                 {"routed_scaling_factor", model.number("expert_weights_scale")},
+                 {"n_group", model.count("expert_group_count")},
+                 {"topk_group", model.count("expert_group_used_count")}});
+}
+
+void adapt_jamba(const SyntheticCheckpoint& model, json& config, CheckpointTensors& tensors) {
+  set_experts(model, config, "num_experts", "intermediate_size");
+  config.update({{"mamba_d_conv", model.count("ssm.conv_kernel")},
+                 {"mamba_d_state", model.count("ssm.state_size")},
+                 {"mamba_expand", model.count("ssm.inner_size") / model.count("embedding_length")},
+                 {"mamba_dt_rank", model.count("ssm.time_step_rank")},
+                 {"attn_layer_period", 3},
+                 {"attn_layer_offset", 2},
+                 {"expert_layer_period", 2},
+                 {"expert_layer_offset", 1}});
+  config.erase("rope_parameters");
+  each(tensors, "mamba.conv1d.weight", separate);
+  each(tensors, "mamba.A_log", take_logarithms);
+}
+
 void adapt_bert(const SyntheticCheckpoint&, json& config, CheckpointTensors& tensors) {
   config["type_vocab_size"] = 2;
   config["hidden_act"] = "gelu";
@@ -687,9 +780,17 @@ synth::Shape granitemoe_shape() {
   return shape;
 }
 
+// Layers with attention at a fixed distance, as checkpoints can say it.
+synth::Shape jamba_shape() {
+  synth::Shape shape = synth::shape_by_name("tiny-jamba");
+  shape.kinds = "MM*";
+  shape.layers = 6;
+  return shape;
+}
+
 // Six value heads for two key heads: of fewer, grouping and taking turns are the same thing.
-synth::Shape qwen35_shape() {
-  synth::Shape shape = synth::shape_by_name("tiny-qwen35");
+synth::Shape qwen35_shape(const char* name = "tiny-qwen35") {
+  synth::Shape shape = synth::shape_by_name(name);
   shape.recurrence.heads = 6;
   shape.recurrence.inner = 6 * shape.recurrence.state;
   return shape;
@@ -739,6 +840,12 @@ std::vector<CheckpointFamily> checkpoint_families() {
        adapt_qwen35},
       {"Qwen3_5ForConditionalGeneration", qwen35_shape(), qwen35, false, true, 1e-4f, text, false,
        adapt_qwen35_with_images},
+      {"Qwen3_5MoeForCausalLM", qwen35_shape("tiny-qwen35moe"), qwen35moe, false, true, 1e-4f,
+       "model.", false, adapt_qwen35moe},
+      {"Lfm2MoeForCausalLM", shape("tiny-lfm2moe"), lfm2moe, false, false, 0, "model.", false,
+       adapt_lfm2moe},
+      {"BailingMoeV2ForCausalLM", shape("tiny-bailingmoe2"), bailing, false, false, 0, "model.",
+       false, adapt_bailing},
       {"Qwen3NextForCausalLM", shape("tiny-qwen3next"), qwen3next, false, true, 1e-4f, "model.",
        false, adapt_qwen3next},
       {"Qwen3MoeForCausalLM", shape("tiny-qwen3moe"), qwen_experts, false, false, 0, "model.",
@@ -765,6 +872,7 @@ std::vector<CheckpointFamily> checkpoint_families() {
        adapt_granitemoe},
       {"MiniMaxM2ForCausalLM", shape("tiny-minimax-m2"), minimax, false, false, 0, "model.", false,
        adapt_minimax},
+      {"JambaForCausalLM", jamba_shape(), jamba, false, false, 1e-4f, "model.", false, adapt_jamba},
       {"BertModel", shape("tiny-bert"), bert, false, false, 0, "", false, adapt_bert,
        "encoder.layer."},
       {"NomicBertModel", shape("tiny-nomic-bert"), nomic, false, false, 0, "", false, adapt_nomic,

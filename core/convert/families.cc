@@ -164,6 +164,8 @@ void Sizes::derive() {
   group = groups > 0 ? inner / groups : 0;
   channels = inner + 2 * groups * state;
   mixer_input = inner + channels + recurrent_heads;
+  values_and_gates = 2 * inner;
+  steps_and_keys = recurrent_heads + 2 * state;
   layer_embeddings = layers * layer_embedding;
   fused_expert = 2 * expert;
   fused_shared_expert = 2 * shared_expert;

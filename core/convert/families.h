@@ -49,6 +49,8 @@ struct Sizes {
   std::uint64_t group = 0;               // of what a mixer computes
   std::uint64_t channels = 0;            // of its convolution
   std::uint64_t mixer_input = 0;         // rows of Mamba-2's input
+  std::uint64_t values_and_gates = 0;    // rows of Mamba's input
+  std::uint64_t steps_and_keys = 0;      // rows of its time steps, keys and queries
   std::uint64_t layer_embeddings = 0;    // of all layers
   std::uint64_t fused_expert = 0;        // rows of gate and up of an expert
   std::uint64_t fused_shared_expert = 0;

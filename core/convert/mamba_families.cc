@@ -1,4 +1,5 @@
-// Families with Mamba-2 (core/model/blocks/mamba2.h): Granite 4 hybrids, Nemotron-H, Falcon-H1.
+// Families with Mamba-2 (core/model/blocks/mamba2.h): Granite 4 hybrids, Nemotron-H, Falcon-H1; and
+// Jamba, with Mamba.
 #include <array>
 #include <cmath>
 #include <cstdint>
@@ -337,7 +338,115 @@ void add_falcon(const Config&, const Sizes& sizes, const std::string& prefix,
   add_recurrence(sizes, prefix, writer);
 }
 
+// --- Jamba: attention in some layers, experts in some; `recurrent_heads` are the rank of steps ---
+
+constexpr Part mamba[] = {
+    {"in_proj.weight", "ssm_in.weight", &Sizes::embedding, &Sizes::values_and_gates},
+    {.theirs = "conv1d.weight",
+     .ours = "ssm_conv1d.weight",
+     .columns = &Sizes::taps,
+     .rows = &Sizes::inner,
+     .form = Form::separate_columns},
+    {"conv1d.bias", "ssm_conv1d.bias", &Sizes::inner},
+    {"x_proj.weight", "ssm_x.weight", &Sizes::inner, &Sizes::steps_and_keys},
+    norm("dt_layernorm.weight", "ssm_dt_norm.weight", &Sizes::recurrent_heads),
+    norm("b_layernorm.weight", "ssm_b_norm.weight", &Sizes::state),
+    norm("c_layernorm.weight", "ssm_c_norm.weight", &Sizes::state),
+    {"dt_proj.weight", "ssm_dt.weight", &Sizes::recurrent_heads, &Sizes::inner},
+    {"dt_proj.bias", "ssm_dt.bias", &Sizes::inner},
+    {.theirs = "A_log",
+     .ours = "ssm_a",
+     .columns = &Sizes::state,
+     .rows = &Sizes::inner,
+     .change = Change::decay},
+    {"D", "ssm_d", &Sizes::inner},
+    {"out_proj.weight", "ssm_out.weight", &Sizes::inner, &Sizes::embedding},
+};
+constexpr Part jamba_norm[] = {
+    norm("pre_ff_layernorm.weight", "ffn_norm.weight", &Sizes::embedding)};
+constexpr Part jamba_network[] = {
+    {"feed_forward.gate_proj.weight", "ffn_gate.weight", &Sizes::embedding, &Sizes::feed_forward},
+    {"feed_forward.up_proj.weight", "ffn_up.weight", &Sizes::embedding, &Sizes::feed_forward},
+    {"feed_forward.down_proj.weight", "ffn_down.weight", &Sizes::feed_forward, &Sizes::embedding},
+};
+constexpr Part jamba_experts[] = {
+    {"feed_forward.router.weight", "ffn_gate_inp.weight", &Sizes::embedding, &Sizes::experts},
+    expert("feed_forward.experts.{}.gate_proj.weight", "ffn_gate_exps.weight", &Sizes::embedding,
+           &Sizes::expert),
+    expert("feed_forward.experts.{}.up_proj.weight", "ffn_up_exps.weight", &Sizes::embedding,
+           &Sizes::expert),
+    expert("feed_forward.experts.{}.down_proj.weight", "ffn_down_exps.weight", &Sizes::expert,
+           &Sizes::embedding),
+};
+constexpr Block jamba_blocks[] = {norm_of_attention, attention, jamba_norm, jamba_network};
+constexpr Block jamba_mixture_blocks[] = {norm_of_attention, attention, jamba_norm, jamba_experts};
+constexpr Block jamba_mamba_blocks[] = {
+    norm_of_attention, {mamba, "mamba."}, jamba_norm, jamba_network};
+constexpr Block jamba_mamba_mixture_blocks[] = {
+    norm_of_attention, {mamba, "mamba."}, jamba_norm, jamba_experts};
+// With experts: e attention, m Mamba
+constexpr LayerKind jamba_layers[] = {{"*", jamba_blocks},
+                                      {"e", jamba_mixture_blocks},
+                                      {"M", jamba_mamba_blocks},
+                                      {"m", jamba_mamba_mixture_blocks}};
+constexpr Part jamba_globals[] = {
+    plain_globals[0],
+    norm("final_layernorm.weight", "output_norm.weight", &Sizes::embedding),
+};
+
+void read_jamba(const Config& config, Sizes& sizes) {
+  require_text(config, "hidden_act", "silu");
+  require_flag(config, "mamba_conv_bias", true);
+  require_flag(config, "mamba_proj_bias", false);
+  sizes.taps = config.count("mamba_d_conv");
+  sizes.state = config.count("mamba_d_state");
+  sizes.inner = sizes.embedding * config.count("mamba_expand");
+  sizes.recurrent_heads = config.count("mamba_dt_rank");
+  read_experts(config, "num_experts", "num_experts_per_tok", nullptr, sizes);
+}
+
+std::string jamba_kinds(const Config& config, const Sizes& sizes) {
+  const auto is_in = [&](std::uint64_t layer, const char* period, const char* offset) {
+    const std::uint32_t first = config.find_whole(offset).value_or(0);
+    return layer % config.count(period) == first;
+  };
+  std::string kinds;
+  for (std::uint64_t i = 0; i < sizes.layers; ++i) {
+    const bool attends = is_in(i, "attn_layer_period", "attn_layer_offset");
+    const bool is_mixture =
+        sizes.experts > 1 && is_in(i, "expert_layer_period", "expert_layer_offset");
+    kinds += attends ? (is_mixture ? 'e' : '*') : is_mixture ? 'm' : 'M';
+  }
+  return kinds;
+}
+
+void fit_jamba_layer(const Config&, char kind, Sizes& sizes) {
+  if (kind == 'M' || kind == 'm') sizes.key_heads = 0;
+}
+
+void add_jamba(const Config&, const Sizes& sizes, const std::string& prefix, gguf::Writer& writer) {
+  const auto add = [&](const char* key, std::uint64_t value) {
+    writer.add(prefix + key, static_cast<std::uint32_t>(value));
+  };
+  add(".ssm.conv_kernel", sizes.taps);
+  add(".ssm.inner_size", sizes.inner);
+  add(".ssm.state_size", sizes.state);
+  add(".ssm.time_step_rank", sizes.recurrent_heads);
+  if (sizes.experts == 1) return;
+  add(".expert_count", sizes.experts);
+  add(".expert_used_count", sizes.experts_used);
+}
+
 constexpr Family mamba_family_table[] = {
+    {.architecture = "JambaForCausalLM",
+     .ours = "jamba",
+     .layers = jamba_layers,
+     .globals = jamba_globals,
+     .rotates = false,
+     .read_sizes = read_jamba,
+     .kinds = jamba_kinds,
+     .fit_layer = fit_jamba_layer,
+     .add_keys = add_jamba},
     {.architecture = "GraniteMoeHybridForCausalLM",
      .ours = "granite",
      .layers = granite4_layers,

@@ -270,6 +270,53 @@ void add_granite_mixture(const Config& config, const Sizes& sizes, const std::st
   add_granite_scales(config, sizes, prefix, writer);
 }
 
+// --- Ling and Ring 2 (BailingMoE) ---
+
+constexpr Part bailing_attention[] = {
+    {"attention.query_key_value.weight", "attn_qkv.weight", &Sizes::embedding,
+     &Sizes::fused_attention},
+    {"attention.dense.weight", "attn_output.weight", &Sizes::queries, &Sizes::embedding},
+    norm("attention.query_layernorm.weight", "attn_q_norm.weight", &Sizes::head),
+    norm("attention.key_layernorm.weight", "attn_k_norm.weight", &Sizes::head),
+};
+constexpr Part bailing_router[] = {
+    {"mlp.gate.weight", "ffn_gate_inp.weight", &Sizes::embedding, &Sizes::experts},
+    {"mlp.gate.expert_bias", "exp_probs_b.bias", &Sizes::experts},
+};
+constexpr Part bailing_globals[] = {
+    {"word_embeddings.weight", "token_embd.weight", &Sizes::embedding, &Sizes::vocabulary},
+    norm("norm.weight", "output_norm.weight", &Sizes::embedding),
+};
+constexpr Block bailing_dense_blocks[] = {norm_of_attention, bailing_attention,
+                                          norm_of_feed_forward, feed_forward};
+constexpr Block bailing_blocks[] = {norm_of_attention, bailing_attention, norm_of_feed_forward,
+                                    bailing_router,    experts,           shared_experts};
+constexpr LayerKind bailing_layers[] = {{"d", bailing_dense_blocks}, {"*", bailing_blocks}};
+
+void read_bailing(const Config& config, Sizes& sizes) {
+  require_text(config, "hidden_act", "silu");
+  require_text(config, "score_function", "sigmoid");
+  require_flag(config, "norm_topk_prob", true);
+  require_flag(config, "use_qk_norm", true);
+  for (const char* key : {"use_qkv_bias", "use_bias"}) require_flag(config, key, false);
+  read_experts(config, "num_experts", "num_experts_per_tok", "moe_intermediate_size", sizes);
+  sizes.leading_dense = config.find_whole("first_k_dense_replace").value_or(0);
+  sizes.shared_expert = config.find_count("moe_shared_expert_intermediate_size")
+                            .value_or(config.count("moe_intermediate_size"));
+  sizes.shared_expert *= config.count("num_shared_experts");
+}
+
+void add_bailing(const Config& config, const Sizes& sizes, const std::string& prefix,
+                 gguf::Writer& writer) {
+  add_experts(sizes, prefix, writer);
+  writer.add(prefix + ".expert_gating_func", std::uint32_t{2});
+  writer.add(prefix + ".expert_weights_norm", true);
+  writer.add(prefix + ".expert_weights_scale",
+             config.find_number("routed_scaling_factor").value_or(1));
+  writer.add(prefix + ".expert_group_count", config.find_count("n_group").value_or(1));
+  writer.add(prefix + ".expert_group_used_count", config.find_count("topk_group").value_or(1));
+}
+
 // --- MiniMax-M2 ---
 
 constexpr Part minimax_router[] = {
@@ -362,6 +409,13 @@ constexpr Family mixture_family_table[] = {
      .interleaves_heads = true,
      .read_sizes = read_granite_mixture,
      .add_keys = add_granite_mixture},
+    {.architecture = "BailingMoeV2ForCausalLM",
+     .ours = "bailingmoe2",
+     .layers = bailing_layers,
+     .globals = bailing_globals,
+     .read_sizes = read_bailing,
+     .kinds = leading_kinds,
+     .add_keys = add_bailing},
     {.architecture = "MiniMaxM2ForCausalLM",
      .ours = "minimax-m2",
      .layers = minimax_layers,

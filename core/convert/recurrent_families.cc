@@ -162,6 +162,55 @@ constexpr Family qwen35(std::string_view architecture, std::string_view stem) {
           .add_keys = add_qwen35};
 }
 
+// --- Qwen 3.5 with experts in stacks, gate and up of each in one matrix ---
+
+constexpr Part stacked_experts[] = {
+    {.theirs = "mlp.experts.gate_up_proj",
+     .ours = "ffn_gate_exps.weight",
+     .columns = &Sizes::embedding,
+     .rows = &Sizes::expert,
+     .all_rows = &Sizes::fused_expert,
+     .count = &Sizes::experts},
+    {.theirs = "mlp.experts.gate_up_proj",
+     .ours = "ffn_up_exps.weight",
+     .columns = &Sizes::embedding,
+     .rows = &Sizes::expert,
+     .all_rows = &Sizes::fused_expert,
+     .first_row = &Sizes::expert,
+     .count = &Sizes::experts},
+    expert("mlp.experts.down_proj", "ffn_down_exps.weight", &Sizes::expert, &Sizes::embedding),
+};
+constexpr Block qwen35moe_blocks[] = {norm_of_attention,           gated_attention, head_norms,
+                                      qwen35_norm_of_feed_forward, router,          stacked_experts,
+                                      gated_shared_expert};
+constexpr Block qwen35moe_delta_net_blocks[] = {
+    norm_of_attention, {delta_net, "linear_attn."}, qwen35_norm_of_feed_forward, router,
+    stacked_experts,   gated_shared_expert};
+constexpr LayerKind qwen35moe_layers[] = {{"*", qwen35moe_blocks},
+                                          {"M", qwen35moe_delta_net_blocks}};
+
+void read_qwen35moe(const Config& config, Sizes& sizes) {
+  read_qwen35(config, sizes);
+  read_qwen_experts(config, true, sizes);
+  sizes.shared_expert = config.count("shared_expert_intermediate_size");
+  if (sizes.feed_forward == 0) sizes.feed_forward = sizes.expert;  // no layer has another network
+}
+
+void add_qwen35moe(const Config& config, const Sizes& sizes, const std::string& prefix,
+                   gguf::Writer& writer) {
+  add_qwen35(config, sizes, prefix, writer);
+  add_experts(sizes, prefix, writer);
+}
+
+constexpr Family qwen35moe(std::string_view architecture, std::string_view stem) {
+  Family family = qwen35(architecture, stem);
+  family.ours = "qwen35moe";
+  family.layers = qwen35moe_layers;
+  family.read_sizes = read_qwen35moe;
+  family.add_keys = add_qwen35moe;
+  return family;
+}
+
 // --- Qwen 3 Next: the same with experts, and the inputs of a delta net in two matrices ---
 
 constexpr Part joint_delta_net[] = {
@@ -291,9 +340,63 @@ void add_lfm2(const Config&, const Sizes& sizes, const std::string& prefix, gguf
   writer.add(prefix + ".shortconv.l_cache", static_cast<std::uint32_t>(sizes.taps));
 }
 
+// --- LFM2 with experts behind the first layers ---
+
+constexpr Part lfm2_experts[] = {
+    {"feed_forward.gate.weight", "ffn_gate_inp.weight", &Sizes::embedding, &Sizes::experts},
+    {"feed_forward.expert_bias", "exp_probs_b.bias", &Sizes::experts},
+    expert("feed_forward.experts.{}.w1.weight", "ffn_gate_exps.weight", &Sizes::embedding,
+           &Sizes::expert),
+    expert("feed_forward.experts.{}.w3.weight", "ffn_up_exps.weight", &Sizes::embedding,
+           &Sizes::expert),
+    expert("feed_forward.experts.{}.w2.weight", "ffn_down_exps.weight", &Sizes::expert,
+           &Sizes::embedding),
+};
+constexpr Block lfm2moe_blocks[] = {lfm2_norms, lfm2_attention, lfm2_experts};
+constexpr Block lfm2moe_convolution_blocks[] = {lfm2_norms, short_convolution, lfm2_experts};
+// The first layers, which have no experts: f attention, m a convolution
+constexpr LayerKind lfm2moe_layers[] = {{"*", lfm2moe_blocks},
+                                        {"M", lfm2moe_convolution_blocks},
+                                        {"f", lfm2_blocks},
+                                        {"m", lfm2_convolution_blocks}};
+
+void read_lfm2moe(const Config& config, Sizes& sizes) {
+  require_rope_base(config);
+  require_flag(config, "use_expert_bias", true);
+  require_flag(config, "norm_topk_prob", true);
+  if (config.find_number("routed_scaling_factor").value_or(1) != 1) {
+    throw config.error("routed_scaling_factor", "is not 1");
+  }
+  sizes.taps = config.count("conv_L_cache");
+  read_experts(config, "num_experts", "num_experts_per_tok", "moe_intermediate_size", sizes);
+  sizes.leading_dense = config.find_whole("num_dense_layers").value_or(0);
+}
+
+std::string lfm2moe_kinds(const Config& config, const Sizes& sizes) {
+  std::string kinds = lfm2_kinds(config, sizes);
+  if (sizes.leading_dense > kinds.size()) {
+    throw config.error("num_dense_layers", "is more than all layers");
+  }
+  for (std::size_t i = 0; i < sizes.leading_dense; ++i) kinds[i] = kinds[i] == '*' ? 'f' : 'm';
+  return kinds;
+}
+
+void fit_lfm2moe_layer(const Config&, char kind, Sizes& sizes) {
+  if (kind == 'M' || kind == 'm') sizes.key_heads = 0;
+}
+
+void add_lfm2moe(const Config& config, const Sizes& sizes, const std::string& prefix,
+                 gguf::Writer& writer) {
+  add_lfm2(config, sizes, prefix, writer);
+  add_experts(sizes, prefix, writer);
+  writer.add(prefix + ".expert_gating_func", std::uint32_t{2});  // the sigmoid
+}
+
 constexpr Family recurrent_family_table[] = {
     qwen35("Qwen3_5ForCausalLM", "model."),
     qwen35("Qwen3_5ForConditionalGeneration", "model.language_model."),
+    qwen35moe("Qwen3_5MoeForCausalLM", "model."),
+    qwen35moe("Qwen3_5MoeForConditionalGeneration", "model.language_model."),
     {.architecture = "Qwen3NextForCausalLM",
      .ours = "qwen3next",
      .layers = qwen3next_layers,
@@ -311,6 +414,15 @@ constexpr Family recurrent_family_table[] = {
      .kinds = lfm2_kinds,
      .fit_layer = fit_recurrent_layer,
      .add_keys = add_lfm2},
+    {.architecture = "Lfm2MoeForCausalLM",
+     .ours = "lfm2moe",
+     .layers = lfm2moe_layers,
+     .epsilon_key = "norm_eps",
+     .globals = lfm2_globals,
+     .read_sizes = read_lfm2moe,
+     .kinds = lfm2moe_kinds,
+     .fit_layer = fit_lfm2moe_layer,
+     .add_keys = add_lfm2moe},
 };
 
 }  // namespace
