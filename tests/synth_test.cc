@@ -540,6 +540,25 @@ TEST_CASE("giving up leaves nothing, and progress ends at the total") {
   CHECK(last > sum - sum / 100);
 }
 
+TEST_CASE("inspect says of a part that predicts tokens whether runs can use it") {
+  const test::TemporaryFolder folder;
+  const auto path = folder.path() / "model.gguf";
+  const auto notes = [&](const char* name) {
+    Shape shape = shape_by_name(name);
+    shape.predictors = 1;
+    SyntheticModel(shape, "Q8_0").write_header(path);
+    return nlohmann::json::parse(cli::inspection_json(gguf::Model::open(path)))["notes"].dump();
+  };
+  for (const char* name :
+       {"tiny-qwen35", "tiny-qwen35moe", "tiny-qwen3next", "tiny-glm4moe", "tiny-bailingmoe3"}) {
+    INFO(name << ": " << notes(name));
+    CHECK(notes(name).find("token-predicting part is used for guesses") != std::string::npos);
+    CHECK(notes(name).find("not used") == std::string::npos);
+  }
+  INFO(notes("tiny-deepseek2"));
+  CHECK(notes("tiny-deepseek2").find("token-predicting part is not used") != std::string::npos);
+}
+
 TEST_CASE("unknown names are usage errors that list the known") {
   const std::string shape = usage_error([] { SyntheticModel("llama-9000b", "Q8_0"); });
   CHECK(shape.find("llama-9000b") != std::string::npos);

@@ -16,6 +16,7 @@
 #include "core/gguf/bytes.h"
 #include "core/gguf/gguf.h"
 #include "core/model/families.h"
+#include "core/model/keys.h"
 #include "core/model/weights.h"
 #include "core/text/quoted.h"
 #include "core/tokenizer/tokenizer.h"
@@ -147,8 +148,27 @@ struct Verdict {
   std::vector<std::string> notes;  // a line each
 };
 
+constexpr std::size_t any_slice_bytes = 2 << 20;
+
+// The notes on a file that runs. A block that predicts tokens is not used by every run, but by
+// those that guess, where its architecture's is known.
+std::vector<std::string> notes_of(const gguf::Model& model, const model::WeightLayout& layout) {
+  std::vector<std::string> notes = layout.notes();
+  if (model::Keys(model).whole_or("nextn_predict_layers", 0) == 0) return notes;
+  try {
+    model::WeightLayout predicting(model, any_slice_bytes);
+    model::make_decoder(model, predicting, true);
+  } catch (const Error&) {  // it is not known here, or not as it should be
+    return notes;
+  }
+  const std::string unused = "this file's token-predicting part is not used";
+  const std::string used =
+      "this file's token-predicting part is used for guesses alone: --speculate auto or mtp";
+  std::ranges::replace(notes, unused, used);
+  return notes;
+}
+
 Verdict judge(const gguf::Model& model) {
-  constexpr std::size_t any_slice_bytes = 2 << 20;
   const std::vector<std::string> uncomputable = uncomputable_types(model);
   if (!uncomputable.empty()) {
     return {
@@ -159,7 +179,7 @@ Verdict judge(const gguf::Model& model) {
     model::WeightLayout layout(model, any_slice_bytes);
     model::make_decoder(model, layout);
     tokenizer::Tokenizer::from_metadata(model.metadata());
-    return {"", layout.notes()};
+    return {"", notes_of(model, layout)};
   } catch (const Error& error) {
     const std::string text = error.what();
     const std::string file = model.metadata().source() + ": ";
