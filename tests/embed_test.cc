@@ -319,4 +319,50 @@ TEST_CASE("an encoder says what it does not do") {
   CHECK(shell("sluice inspect " + model).status == 0);
 }
 
+TEST_CASE("encoders with random weights are planned, quantised and computed") {
+  const Folder folder;
+  const std::string in = folder.file("in.txt");
+  std::ofstream(in) << "a river\nnato lima\n";
+  for (const std::string shape : {"tiny-bert", "tiny-modern-bert", "tiny-gemma-embedding"}) {
+    INFO(shape);
+    const std::string model = folder.file(shape), small = folder.file(shape + "-small");
+    REQUIRE(shell("sluice synth " + shape + " " + model + " --quant F32").status == 0);
+    REQUIRE(shell("sluice quantize " + model + " " + small + " --quant Q8_0 --quiet").status == 0);
+    std::vector<Vector> made;
+    for (const std::string& file : {model, small}) {
+      const Result result = shell("sluice embed " + file + " -f " + in + " --quiet");
+      INFO(result.errors);
+      REQUIRE(result.status == 0);
+      const std::string line = result.output.substr(0, result.output.find('\n'));
+      made.push_back(nlohmann::json::parse(line)["embedding"].get<Vector>());
+    }
+    CHECK(made[0].size() == 256);
+    CHECK(distance(made[0], made[1]) < 1e-2);
+
+    const auto plan = nlohmann::json::parse(shell("sluice plan " + small + " --json -q").output);
+    CHECK(plan["for"].get<std::string>() == "embed");
+    CHECK(plan["predicted_decode_tokens_per_s"].is_null());
+    for (const nlohmann::json& line : plan["lines"]) {
+      CHECK_FALSE(line["name"].get<std::string>().starts_with("keys and values"));
+    }
+    const std::string text = shell("sluice plan " + small + " -q").output;
+    CHECK(text.find("fits for embed") != std::string::npos);
+    CHECK(text.find("texts: about") != std::string::npos);
+
+    // Tables of positions and types stay as exact as they are.
+    const auto inspected = nlohmann::json::parse(shell("sluice inspect --json " + small).output);
+    CHECK(inspected["runs_here"].get<bool>());
+    for (const nlohmann::json& tensor : inspected["tensors"]) {
+      const auto name = tensor["name"].get<std::string>();
+      if (name != "position_embd.weight" && name != "token_types.weight") continue;
+      CHECK(tensor["type"].get<std::string>() == "F32");
+    }
+  }
+  const std::string model = folder.file("scores");
+  REQUIRE(shell("sluice synth tiny-modern-bert-scores " + model).status == 0);
+  const auto plan = nlohmann::json::parse(shell("sluice plan " + model + " --json -q").output);
+  CHECK(plan["for"].get<std::string>() == "rerank");
+  CHECK(shell("sluice rerank " + model + " --query x -f " + in + " --quiet").status == 0);
+}
+
 }  // namespace sluice::test

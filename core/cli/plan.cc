@@ -31,7 +31,14 @@ namespace {
 
 using nlohmann::ordered_json;
 
-std::string_view use_name(PlannedUse use) {
+// A model that keeps nothing of a text reads it in one step, and writes none: an encoder.
+bool reads_whole(const plan::MemoryPlan& plan) {
+  return plan.cache.layers.empty();
+}
+
+// `rates`: the model rates texts, and makes no vectors.
+std::string_view use_name(PlannedUse use, const plan::MemoryPlan& plan, bool rates) {
+  if (use == PlannedUse::run && reads_whole(plan)) return rates ? "rerank" : "embed";
   return use == PlannedUse::serve ? "serve" : use == PlannedUse::batch ? "batch" : "run";
 }
 
@@ -94,12 +101,12 @@ void take_use(PlanOptions& options, const std::string& word) {
   }
 }
 
-ordered_json to_json(const PlanOptions& options, const engine::PlannedRun& run,
+ordered_json to_json(std::string_view use, const engine::PlannedRun& run,
                      const Prediction& prediction, double hit_rate, std::uint32_t model_context,
                      std::uint64_t no_streaming_bytes) {
   const plan::MemoryPlan& plan = run.plan;
   ordered_json json;
-  json["for"] = use_name(options.use);
+  json["for"] = use;
   json.update(plan::plan_json(plan));
   json["budget_without_streaming_bytes"] = no_streaming_bytes;
   json["tables_on_disk"] = ordered_json::array();
@@ -117,7 +124,8 @@ ordered_json to_json(const PlanOptions& options, const engine::PlannedRun& run,
   json["chunk"] = plan.chunk;
   json["streamed_bytes_per_step"] = run.work.with_hit_rate(hit_rate).streamed_bytes;
   json["predicted_decode_tokens_per_s"] = nullptr;
-  if (const auto& speed = prediction.tokens_per_s) {
+  const auto& speed = prediction.tokens_per_s;
+  if (speed && !reads_whole(plan)) {
     json["predicted_decode_tokens_per_s"] = speed->usual;
     json["predicted_decode_tokens_per_s_range"] = {{"low", speed->low}, {"high", speed->high}};
   }
@@ -211,14 +219,12 @@ std::string decode_lines(const engine::PlannedRun& run, const Prediction& predic
 
 // What is said below the table. That a plan does not fit is said by the error that ends the
 // command.
-std::string table(const PlanOptions& options, const engine::PlannedRun& run,
-                  const Prediction& prediction, double hit_rate, std::uint32_t model_context,
-                  std::uint64_t no_streaming_bytes) {
+std::string table(std::string_view use, const engine::PlannedRun& run, const Prediction& prediction,
+                  double hit_rate, std::uint32_t model_context, std::uint64_t no_streaming_bytes) {
   const plan::MemoryPlan& plan = run.plan;
   std::string text = memory_table(plan) + "\n" + disk_lines(plan);
   if (plan.fits()) {
-    text += fmt::format("fits for {}, with {}", use_name(options.use),
-                        context_text(plan, model_context));
+    text += fmt::format("fits for {}, with {}", use, context_text(plan, model_context));
     const std::uint64_t streamed = run.work.with_hit_rate(hit_rate).streamed_bytes;
     if (streamed != 0) {
       text += fmt::format("; {} are streamed for every {}", format_bytes(streamed),
@@ -226,8 +232,12 @@ std::string table(const PlanOptions& options, const engine::PlannedRun& run,
     }
     text += "\n";
   }
-  text += decode_lines(run, prediction, hit_rate);
-  if (const auto& prompt = prediction.prompt) {
+  if (!reads_whole(plan)) text += decode_lines(run, prediction, hit_rate);
+  if (const auto& prompt = prediction.prompt; prompt && reads_whole(plan)) {
+    text += fmt::format("texts: about {} tokens/s; one of {} tokens takes {} s\n",
+                        format_speed(prompt->tokens_per_s), prompt->tokens,
+                        format_speed(prompt->seconds));
+  } else if (prompt) {
     text += fmt::format(
         "prompts: about {} tokens/s; the first token behind {} tokens comes after {} s\n",
         format_speed(prompt->tokens_per_s), prompt->tokens, format_speed(prompt->seconds));
@@ -375,11 +385,12 @@ int run_plan(const PlanOptions& options) {
                                         options.other, options.common.quiet);
   progress.clear();
   const std::uint64_t no_streaming_bytes = budget_without_streaming(planner, settings, run);
-  ordered_json json =
-      to_json(options, run, prediction, hit_rate, model_context, no_streaming_bytes);
+  const bool rates = planner.header().find_tensor("cls.output.weight") != nullptr;
+  const std::string_view use = use_name(options.use, run.plan, rates);
+  ordered_json json = to_json(use, run, prediction, hit_rate, model_context, no_streaming_bytes);
   json["header_bytes_read"] = header_bytes_read();
   write_output(options.json ? json_text(json)
-                            : fit_terminal(table(options, run, prediction, hit_rate, model_context,
+                            : fit_terminal(table(use, run, prediction, hit_rate, model_context,
                                                  no_streaming_bytes)));
   write_report_file(options.common, json);
   if (!run.plan.fits()) throw plan::budget_error(run.plan);
