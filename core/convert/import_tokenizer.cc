@@ -139,7 +139,7 @@ class TokenizerImport {
     const Config model = require_object(tokenizer_, "model");
     const std::string type = model.find_text("type").value_or("");
     if (type == "WordPiece") return write_word_pieces(model, writer);
-    if (type != "BPE") throw model.error("type", "is neither BPE nor WordPiece");
+    if (type != "BPE") throw model.error("type", "is not BPE, and not WordPiece");
     const bool has_bytes = model.find_flag("byte_fallback").value_or(false);
     const bool has_scores = has_bytes && !use_.keeps_merges;
     const char* kind = has_scores ? "llama" : has_bytes ? "gemma4" : "gpt2";
