@@ -12,6 +12,7 @@
 #include "core/engine/engine.h"
 #include "core/error.h"
 #include "core/plan/memory_plan.h"
+#include "core/serve/guesser.h"
 #include "core/serve/scheduler.h"
 #include "core/synth/shapes.h"
 #include "core/synth/synthetic_model.h"
@@ -71,7 +72,7 @@ void check_follows(const std::shared_ptr<Drafter>& drafter, engine::Engine& orac
     }
     std::vector<Draft> drafts;
     const std::size_t most = 1 + random() % 6;
-    for (int tries = 0; drafts.empty() && tries < 300; ++tries) source->propose(most, drafts);
+    for (int tries = 0; drafts.empty() && tries < 300; ++tries) source->propose(most, 0, drafts);
     REQUIRE(drafts.size() <= most);
     const Tokens expected = greedy(oracle, text, most);
     for (std::size_t i = 0; i < drafts.size(); ++i) REQUIRE(drafts[i].token == expected[i]);
@@ -79,7 +80,7 @@ void check_follows(const std::shared_ptr<Drafter>& drafter, engine::Engine& orac
     if (std::ranges::none_of(expected, ends)) REQUIRE(drafts.size() == most);
     if (random() % 4 == 0) {  // the step is tried again
       std::vector<Draft> again;
-      source->propose(most, again);
+      source->propose(most, 0, again);
       REQUIRE(again.size() == drafts.size());
     }
     Tokens more;
@@ -153,16 +154,42 @@ TEST_CASE("a text that is too long for the draft model goes on without drafts") 
   const Tokens text(39, 'a');
   source->accepted(text);
   std::vector<Draft> drafts;
-  while (drafts.empty()) source->propose(5, drafts);
+  while (drafts.empty()) source->propose(5, 0, drafts);
   CHECK(drafts.size() == 2);  // one behind the text, one behind its last place
   source->accepted(Tokens(3, 'b'));
   drafts.clear();
-  for (int i = 0; i < 5; ++i) source->propose(5, drafts);
+  for (int i = 0; i < 5; ++i) source->propose(5, 0, drafts);
   CHECK(drafts.empty());
   source->forget();
   source->accepted(Tokens(3, 'b'));
-  source->propose(5, drafts);
+  source->propose(5, 0, drafts);
   CHECK(drafts.size() == 5);
+}
+
+TEST_CASE("what a model guesses has its own probability, and improbable guesses end the search") {
+  const Tokens text = {'a', 'b', 'c'};
+  const speculate::Likeliest first = speculate::likeliest_of(fake_logits(text));
+  CHECK(first.probability > 0);
+  CHECK(first.probability < 1);
+  const auto drafter = std::make_shared<Drafter>(std::make_unique<FakeEngine>(), 40);
+  const auto source = serve::make_draft_source(drafter);
+  source->accepted(text);
+  std::vector<Draft> drafts;
+  source->propose(5, 1, drafts);
+  REQUIRE(drafts.size() == 1);
+  CHECK(drafts[0].token == first.token);
+  CHECK(drafts[0].grade == speculate::grade_of(first.probability));
+
+  FakeEngine engine({.predicts = true});
+  serve::Guesser guesser(engine);
+  const auto sequence = engine.new_sequence(40);
+  const engine::SequenceWork work{sequence.get(), std::span(text).first(2), true};
+  engine.step({&work, 1});
+  const std::vector<Draft> guesses = guesser.guess(*sequence, text.back(), 5, 1);
+  REQUIRE(guesses.size() == 1);
+  CHECK(guesses[0].token == first.token);
+  CHECK(guesses[0].grade == drafts[0].grade);
+  CHECK(guesser.guess(*sequence, text.back(), 5, 0).size() > 1);
 }
 
 TEST_CASE("rows that find no sequence of the draft model get no drafts") {
@@ -174,7 +201,7 @@ TEST_CASE("rows that find no sequence of the draft model get no drafts") {
     sources.push_back(serve::make_draft_source(drafter));
     sources.back()->accepted(Tokens(3, 'a'));
     std::vector<Draft> drafts;
-    sources.back()->propose(4, drafts);
+    sources.back()->propose(4, 0, drafts);
     drafting += drafts.empty() ? 0 : 1;
   }
   CHECK(drafting == 2);
@@ -182,7 +209,7 @@ TEST_CASE("rows that find no sequence of the draft model get no drafts") {
   const auto source = serve::make_draft_source(drafter);
   source->accepted(Tokens(3, 'a'));
   std::vector<Draft> drafts;
-  source->propose(4, drafts);
+  source->propose(4, 0, drafts);
   CHECK(drafts.size() == 4);
 }
 

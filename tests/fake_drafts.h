@@ -32,7 +32,7 @@ class ToldSource final : public speculate::Source {
       : text_(std::move(text)), manner_(manner), random_(seed), vocabulary_(vocabulary) {}
 
   speculate::Kind kind() const override { return speculate::Kind::suffix; }
-  void propose(std::size_t most, std::vector<speculate::Draft>& drafts) override {
+  void propose(std::size_t most, double /*least*/, std::vector<speculate::Draft>& drafts) override {
     const bool is_hostile = manner_ == Manner::hostile;
     if (is_hostile && random_() % 60 == 0) throw std::runtime_error("no idea");
     const std::size_t count = is_hostile && random_() % 3 == 0 ? most + 5 : most;

@@ -1,11 +1,13 @@
 // Where drafts come from, and how many of them a step gets.
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <random>
 #include <span>
 #include <vector>
 
 #include "core/speculate/acceptance.h"
+#include "core/speculate/likeliest.h"
 #include "core/speculate/share_columns.h"
 #include "core/speculate/step_times.h"
 #include "core/speculate/suffix_source.h"
@@ -20,7 +22,7 @@ using Tokens = std::vector<Token>;
 
 std::vector<Draft> proposed(Source& source, std::size_t most) {
   std::vector<Draft> drafts;
-  source.propose(most, drafts);
+  source.propose(most, 0, drafts);
   return drafts;
 }
 
@@ -178,6 +180,18 @@ TEST_CASE("times of steps are between those that were measured, and old ones are
   times.measured(1000, 1.0);
   times.measured(2, -1.0);
   CHECK(times.seconds(2) == 2.0);
+}
+
+TEST_CASE("the likeliest token has the probability of a softmax, and a grade for it") {
+  std::vector<float> logits(1000, -30.0F);
+  logits[7] = 2;
+  logits[9] = 2 - std::log(3.0F);
+  CHECK(likeliest_of(logits).token == 7);
+  CHECK(std::abs(likeliest_of(logits).probability - 0.75) < 1e-6);
+  CHECK(likeliest_of(std::vector<float>(4, 1.0F)).probability == 0.25);
+  CHECK(grade_of(0) == 0);
+  CHECK(grade_of(0.5) == grades / 2);
+  CHECK(grade_of(1) == grades - 1);
 }
 
 TEST_CASE("a source that takes time is asked for as many drafts as pay for it") {

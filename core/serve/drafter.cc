@@ -28,12 +28,12 @@ class DraftSource final : public speculate::Source {
   double seconds_each() const override { return drafter_->seconds_each(); }
 
   // What was proposed stays so until the text goes on: a step may be tried again.
-  void propose(std::size_t most, std::vector<Draft>& drafts) override {
+  void propose(std::size_t most, double least, std::vector<Draft>& drafts) override {
     if (most == 0 || is_over_) return;
-    if (proposed_.empty()) find(most);
-    for (std::size_t i = 0; i < std::min(most, proposed_.size()); ++i) {
-      drafts.push_back({proposed_[i], speculate::grade_at(i)});
-    }
+    if (proposed_.empty()) find(most, least);
+    const std::span<const Draft> first =
+        std::span(proposed_).first(std::min(most, proposed_.size()));
+    drafts.insert(drafts.end(), first.begin(), first.end());
   }
 
   void accepted(std::span<const Token> tokens) override {
@@ -70,9 +70,9 @@ class DraftSource final : public speculate::Source {
   // Leaves of the drafts that are evaluated those with which `tokens` begin, and says how many.
   std::size_t cut_back(std::span<const Token> tokens) {
     if (evaluated_ == 0) return 0;
-    const std::span<const Token> drafts = std::span(proposed_).first(evaluated_);
-    const auto right =
-        static_cast<std::size_t>(std::ranges::mismatch(drafts, tokens).in1 - drafts.begin());
+    const std::span<const Draft> drafts = std::span(proposed_).first(evaluated_);
+    const auto right = static_cast<std::size_t>(
+        std::ranges::mismatch(drafts, tokens, {}, &Draft::token).in1 - drafts.begin());
     sequence_->truncate(static_cast<std::uint32_t>(sequence_->position() - evaluated_ + right));
     evaluated_ = 0;
     return right;
@@ -88,29 +88,36 @@ class DraftSource final : public speculate::Source {
     return false;
   }
 
-  void find(std::size_t most) {
+  void find(std::size_t most, double least) {
     if (pending_.empty() || (!sequence_ && !(sequence_ = drafter_->new_sequence()))) return;
     if (room() < pending_.size()) return give_up();
     if (!catch_up()) return;
-    proposed_.push_back(drafter_->next(*sequence_, pending_));
+    double chance = propose_next(*sequence_, pending_);
     pending_.clear();
     most = std::min(most, room() + 1);
     std::unique_ptr<Sequence> fork;
     const bool cuts_back = drafter_->engine().facts().cuts_back;
     if (!cuts_back && most > 1 && !(fork = drafter_->fork(*sequence_, most - 1))) return;
     Sequence& sequence = fork ? *fork : *sequence_;
-    while (proposed_.size() < most) {
-      const Token last = proposed_.back();
+    while (proposed_.size() < most && chance >= least) {
+      const Token last = proposed_.back().token;
       if (drafter_->engine().tokenizer().is_end_of_generation(last)) return;
-      proposed_.push_back(drafter_->next(sequence, {&last, 1}));
+      chance *= propose_next(sequence, {&last, 1});
       if (cuts_back) ++evaluated_;
     }
+  }
+
+  // Proposes what comes behind these tokens, and says how probable that is.
+  double propose_next(Sequence& sequence, std::span<const Token> tokens) {
+    const auto [token, probability] = drafter_->next(sequence, tokens);
+    proposed_.push_back({token, speculate::grade_of(probability)});
+    return probability;
   }
 
   std::shared_ptr<Drafter> drafter_;
   std::unique_ptr<Sequence> sequence_;  // null until the first proposal
   std::vector<Token> pending_;          // of the text, behind what the sequence has
-  std::vector<Token> proposed_;         // behind the text; then nothing is pending
+  std::vector<Draft> proposed_;         // behind the text; then nothing is pending
   std::size_t evaluated_ = 0;           // of these, at the end of the sequence
   bool is_over_ = false;
 };
@@ -141,14 +148,13 @@ void Drafter::read(Sequence& sequence, std::span<const Token> tokens) {
   engine_->step({&work, 1});
 }
 
-Token Drafter::next(Sequence& sequence, std::span<const Token> tokens) {
+speculate::Likeliest Drafter::next(Sequence& sequence, std::span<const Token> tokens) {
   const SequenceWork work{&sequence, tokens, true};
   const auto begin = std::chrono::steady_clock::now();
   const std::span<const float> logits = engine_->step({&work, 1}).front();
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
   if (tokens.size() <= measured_tokens_max) time_.measured(taken.count());
-  const auto known = logits.first(engine_->tokenizer().vocabulary_size());
-  return static_cast<Token>(std::ranges::max_element(known) - known.begin());
+  return speculate::likeliest_of(logits.first(engine_->tokenizer().vocabulary_size()));
 }
 
 std::unique_ptr<speculate::Source> make_draft_source(std::shared_ptr<Drafter> drafter) {

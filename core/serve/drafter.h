@@ -17,6 +17,7 @@
 
 #include "core/engine/engine.h"
 #include "core/speculate/draft_time.h"
+#include "core/speculate/likeliest.h"
 #include "core/speculate/source.h"
 
 namespace sluice::serve {
@@ -45,7 +46,7 @@ class Drafter {
   // Appends tokens, as many as step_columns() at most.
   void read(engine::Sequence& sequence, std::span<const tokenizer::Token> tokens);
   // The same, and returns the likeliest token behind them.
-  tokenizer::Token next(engine::Sequence& sequence, std::span<const tokenizer::Token> tokens);
+  speculate::Likeliest next(engine::Sequence& sequence, std::span<const tokenizer::Token> tokens);
 
  private:
   std::unique_ptr<engine::Engine> engine_;

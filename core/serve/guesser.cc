@@ -7,6 +7,8 @@
 #include <optional>
 #include <span>
 
+#include "core/speculate/likeliest.h"
+
 namespace sluice::serve {
 
 using engine::Sequence;
@@ -27,11 +29,11 @@ class GuessingSource final : public speculate::Source {
   }
 
   // What was proposed stays so until the text goes on: a step may be tried again.
-  void propose(std::size_t most, std::vector<Draft>& drafts) override {
-    if (proposed_.empty()) find(most);
-    for (std::size_t i = 0; i < std::min(most, proposed_.size()); ++i) {
-      drafts.push_back({proposed_[i], speculate::grade_at(i)});
-    }
+  void propose(std::size_t most, double least, std::vector<Draft>& drafts) override {
+    if (proposed_.empty()) find(most, least);
+    const std::span<const Draft> first =
+        std::span(proposed_).first(std::min(most, proposed_.size()));
+    drafts.insert(drafts.end(), first.begin(), first.end());
   }
 
   void accepted(std::span<const Token> tokens) override {
@@ -48,17 +50,17 @@ class GuessingSource final : public speculate::Source {
 
  private:
   // The state before a token is known where the sequence has all tokens before it.
-  void find(std::size_t most) {
+  void find(std::size_t most, double least) {
     if (!sequence_ || std::uint64_t{sequence_->position()} + 1 != told_) return;
     most = std::min<std::size_t>(most, sequence_->capacity() - sequence_->position());
-    if (most != 0) proposed_ = guesser_.guess(*sequence_, last_, most);
+    if (most != 0) proposed_ = guesser_.guess(*sequence_, last_, most, least);
   }
 
   Guesser& guesser_;
   const std::unique_ptr<Sequence>& sequence_;
   std::uint64_t told_ = 0;  // tokens of the text
   Token last_ = 0;          // of these
-  std::vector<Token> proposed_;
+  std::vector<Draft> proposed_;
 };
 
 }  // namespace
@@ -66,18 +68,20 @@ class GuessingSource final : public speculate::Source {
 Guesser::Guesser(engine::Engine& engine) : engine_(engine) {
   constexpr std::size_t tries = 4;
   const std::unique_ptr<Sequence> sequence = engine_.new_sequence(1);
-  for (std::size_t i = 0; sequence && i < tries; ++i) guess(*sequence, 0, 1);
+  for (std::size_t i = 0; sequence && i < tries; ++i) guess(*sequence, 0, 1, 0);
 }
 
-std::vector<Token> Guesser::guess(Sequence& sequence, Token next, std::size_t most) {
-  std::vector<Token> guesses;
+std::vector<Draft> Guesser::guess(Sequence& sequence, Token next, std::size_t most, double least) {
+  std::vector<Draft> guesses;
+  double chance = 1;
   const auto begin = std::chrono::steady_clock::now();
   engine_.predict(sequence, next, most, [&](std::span<const float> logits) {
     const auto known = logits.first(engine_.tokenizer().vocabulary_size());
-    const auto token = static_cast<Token>(std::ranges::max_element(known) - known.begin());
-    guesses.push_back(token);
-    const bool is_end = engine_.tokenizer().is_end_of_generation(token);
-    return is_end ? std::nullopt : std::optional(token);
+    const auto [token, probability] = speculate::likeliest_of(known);
+    guesses.push_back({token, speculate::grade_of(probability)});
+    chance *= probability;
+    const bool is_last = chance < least || engine_.tokenizer().is_end_of_generation(token);
+    return is_last ? std::nullopt : std::optional(token);
   });
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
   if (!guesses.empty()) time_.measured(taken.count() / static_cast<double>(guesses.size()));

@@ -25,10 +25,10 @@ class Guesser {
   // Seconds for a guess: a mean that forgets.
   double seconds_each() const { return time_.seconds_each(); }
 
-  // What comes behind `next`, the next token of the sequence; at most `most` tokens, and nothing
-  // behind an end.
-  std::vector<tokenizer::Token> guess(engine::Sequence& sequence, tokenizer::Token next,
-                                      std::size_t most);
+  // What comes behind `next`, the next token of the sequence; at most `most` tokens, nothing behind
+  // an end, and nothing behind tokens that are all right with a lower probability than `least`.
+  std::vector<speculate::Draft> guess(engine::Sequence& sequence, tokenizer::Token next,
+                                      std::size_t most, double least);
 
  private:
   engine::Engine& engine_;

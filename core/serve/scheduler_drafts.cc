@@ -14,10 +14,15 @@ using tokenizer::Token;
 
 namespace {
 
+// The grade of a place in the estimates by place, the first of which begin as the surest.
+std::uint8_t place_grade(std::size_t place) {
+  return static_cast<std::uint8_t>(speculate::grades - 1 - std::min(place, speculate::grades - 1));
+}
+
 // The probabilities that drafts of a source that costs time are right, by their places.
-std::vector<double> rates_by_place(const speculate::Acceptance& acceptance, std::size_t most) {
+std::vector<double> rates_by_place(const speculate::Acceptance& by_place, std::size_t most) {
   std::vector<double> rates(most);
-  for (std::size_t i = 0; i < most; ++i) rates[i] = acceptance.rate(speculate::grade_at(i));
+  for (std::size_t i = 0; i < most; ++i) rates[i] = by_place.rate(place_grade(i));
   return rates;
 }
 
@@ -109,12 +114,12 @@ void Scheduler::propose(Row& row, std::size_t paid_max, std::size_t columns,
   const std::size_t most = most_drafts(row);
   const bool is_eager = options_.drafts.is_eager;
   double tokens_per_s = 0;  // with the proposal so far
-  const auto ask = [&](RowSource& asked, std::size_t count) {
+  const auto ask = [&](RowSource& asked, std::size_t count, double least) {
     row.proposal.clear();
     row.asked = nullptr;
     if (count == 0) return;
     const bool has_told =
-        asked.use([&](speculate::Source& source) { source.propose(count, row.proposal); });
+        asked.use([&](speculate::Source& source) { source.propose(count, least, row.proposal); });
     const auto is_token = [&](const Draft& draft) {
       return draft.token >= 0 &&
              static_cast<std::uint32_t>(draft.token) < engine_.facts().vocabulary;
@@ -128,15 +133,19 @@ void Scheduler::propose(Row& row, std::size_t paid_max, std::size_t columns,
     if (!source.source || (is_eager && row.asked != nullptr)) continue;
     const double seconds_each = source.source->seconds_each();
     std::size_t count = seconds_each > 0 ? std::min(most, paid_max) : most;
+    double least = 0;
     if (!is_eager && seconds_each > 0) {
       const speculate::Worth worth = speculate::worth_of(
-          rates_by_place(source.acceptance, count), seconds_each, columns, tokens, step_times_);
+          rates_by_place(source.by_place, count), seconds_each, columns, tokens, step_times_);
       if (worth.drafts != 0 && worth.tokens_per_s <= tokens_per_s) continue;
       if (worth.drafts == 0 && !row.proposal.empty()) continue;
       if (worth.drafts != 0) source.next_rest = RowSource::rest_min;
       count = worth.drafts != 0 ? worth.drafts : std::min(count, drafts_to_try(source));
+      // A draft brings a token at most, if those before it are right, and takes its time in any
+      // case: that of so many tokens.
+      least = seconds_each * worth.tokens_per_s;
     }
-    ask(source, count);
+    ask(source, count, least);
     if (row.asked == nullptr || is_eager) continue;
     tokens_per_s = speculate::worth_of(rates_of(source.acceptance, row.proposal), 0, columns,
                                        tokens, step_times_)
@@ -155,6 +164,7 @@ std::size_t Scheduler::judge_drafts(Row& row, std::span<const float> logits) {
     if (row.over || right == row.proposal.size()) break;
     const Draft& draft = row.proposal[right];
     row.asked->acceptance.learn(draft.grade, draft.token == token);
+    row.asked->by_place.learn(place_grade(right), draft.token == token);
     if (draft.token != token || right == row.drafts) break;
     ++right;
   }

@@ -25,7 +25,9 @@ namespace sluice::serve {
 struct RowSource {
   std::unique_ptr<speculate::Source> source;  // null once it has thrown
   speculate::Kind kind = source->kind();
-  speculate::Acceptance acceptance = {};
+  speculate::Acceptance acceptance = {};  // by grade
+  // By the number of drafts that stand before one: how many to ask for is known before the grades.
+  speculate::Acceptance by_place = {};
   // One that costs time and does not pay rests for some steps, and then is tried again: each time
   // after a longer rest.
   std::uint32_t rest = 0, next_rest = rest_min;

@@ -7,6 +7,7 @@
 // Threads: a source belongs to one thread.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -27,9 +28,10 @@ struct Draft {
 
 inline constexpr std::size_t grades = 16;
 
-// The grade of a draft of which is known only how many drafts stand before it.
-constexpr std::uint8_t grade_at(std::size_t place) {
-  return static_cast<std::uint8_t>(grades - 1 - (place < grades ? place : grades - 1));
+// The grade of a draft that its source finds so probable.
+constexpr std::uint8_t grade_of(double probability) {
+  const double of_all = probability * static_cast<double>(grades);
+  return static_cast<std::uint8_t>(std::clamp(of_all, 0.0, static_cast<double>(grades - 1)));
 }
 
 // The kinds of sources, and what people call them.
@@ -47,11 +49,12 @@ class Source {
   virtual ~Source() = default;
 
   virtual Kind kind() const = 0;
-  // How long a draft takes to be found, in seconds; 0 when that is not worth naming. A source for
-  // which it is gives its drafts grades by their place (grade_at).
+  // How long a draft takes to be found, in seconds; 0 when that is not worth naming.
   virtual double seconds_each() const { return 0; }
-  // Appends what may come next, in order, at most `most` tokens; nothing when it has no guess.
-  virtual void propose(std::size_t most, std::vector<Draft>& drafts) = 0;
+  // Appends what may come next, in order, at most `most` tokens; nothing when it has no guess. A
+  // source that takes time looks for no more behind drafts that are all right with a lower
+  // probability than `least`, as it sees them.
+  virtual void propose(std::size_t most, double least, std::vector<Draft>& drafts) = 0;
   // These tokens come next in the text: those of the prompt at first, and then the chosen ones,
   // whoever proposed them.
   virtual void accepted(std::span<const tokenizer::Token> tokens) = 0;

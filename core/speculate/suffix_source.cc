@@ -49,7 +49,7 @@ void SuffixSource::accepted(std::span<const Token> tokens) {
   }
 }
 
-void SuffixSource::propose(std::size_t most, std::vector<Draft>& drafts) {
+void SuffixSource::propose(std::size_t most, double /*least*/, std::vector<Draft>& drafts) {
   const Match match = find();
   follows_ = match.agreement == 0 ? 0 : match.next;
   if (match.agreement == 0) return;

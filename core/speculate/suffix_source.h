@@ -30,7 +30,7 @@ class SuffixSource final : public Source {
   explicit SuffixSource(std::vector<tokenizer::Token> expected = {});
 
   Kind kind() const override { return Kind::suffix; }
-  void propose(std::size_t most, std::vector<Draft>& drafts) override;
+  void propose(std::size_t most, double least, std::vector<Draft>& drafts) override;
   void accepted(std::span<const tokenizer::Token> tokens) override;
   void forget() override;
 
