@@ -430,7 +430,7 @@ class Trouble {
     if (chance(random, 3)) faults_every_ = 100 + below(random, 2000);
     if (chance(random, 3)) cancels_every_ = 200 + below(random, 4000);
     if (chance(random, 20)) lost_in_ = 1 + below(random, 3000);
-    if (chance(random, 3)) subject_.reads.one_in = 50 + below(random, 2000);
+    if (chance(random, 3)) subject_.reads.one_in = 200 + below(random, 2000);
     subject_.on_wave = [this] { wave(); };
   }
   ~Trouble() {
