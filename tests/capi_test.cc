@@ -727,7 +727,7 @@ TEST_CASE("an installation has the library and what finds it") {
       << "cmake_minimum_required(VERSION 3.22)\nproject(a C)\nfind_package(sluice 0.1 REQUIRED)\n"
       << "add_executable(a " << example << ")\ntarget_link_libraries(a PRIVATE sluice::sluice)\n";
   const Result by_cmake =
-      shell("cd " + folder.path().string() + " && cmake -B b -DCMAKE_PREFIX_PATH=" + root +
+      shell("cd " + folder.path().string() + " && cmake -G Ninja -B b -DCMAKE_PREFIX_PATH=" + root +
             " && cmake --build b && b/a " + demo + " Once");
   INFO(by_cmake.output << by_cmake.errors);
   CHECK(by_cmake.status == 0);
