@@ -107,9 +107,7 @@ class VectorMaker {
 
 std::unique_ptr<engine::Engine> open_text_engine(const CommonOptions& common,
                                                  std::uint32_t parallel, std::uint64_t text_bytes) {
-  engine::EngineOptions options = engine_options(common);
-  options.parallel = parallel;
-  options.caller_bytes = vectors_bytes + 4 * std::min(text_bytes, block_bytes_max);
+  engine::EngineOptions options = options_of_texts(common, parallel, text_bytes);
   options.stop_check = throw_if_interrupted;
   return open_engine(common, options);
 }
@@ -209,6 +207,14 @@ void add_shared_options(CLI::App& command, CommonOptions& common, std::filesyste
 
 }  // namespace
 
+engine::EngineOptions options_of_texts(const CommonOptions& common, std::uint32_t parallel,
+                                       std::uint64_t text_bytes) {
+  engine::EngineOptions options = engine_options(common);
+  options.parallel = parallel;
+  options.caller_bytes = vectors_bytes + 4 * std::min(text_bytes, block_bytes_max);
+  return options;
+}
+
 CLI::App* add_embed(CLI::App& program, EmbedOptions& options) {
   CLI::App* command = add_command(
       program, "embed", "Make a vector of each text of a file",
@@ -294,7 +300,7 @@ CLI::App* add_rerank(CLI::App& program, RerankOptions& options) {
       "the number of its line, and the text. Scores compare texts for one query; what they mean\n"
       "besides is for the model to say.\n\n"
       "Example:\n"
-      "  sluice rerank bge-reranker.gguf --query \"Who wrote it?\" -f passages.txt");
+      "  sluice rerank gte-reranker.gguf --query \"Who wrote it?\" -f passages.txt");
   add_shared_options(*command, options.common, options.file, options.parallel,
                      "The file of texts; - reads the standard input");
   command->add_option("--query", options.query, "What the texts are to answer")

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "core/cli/options.h"
+#include "core/engine/engine.h"
 
 namespace sluice::cli {
 
@@ -27,6 +28,10 @@ struct RerankOptions {
   std::uint64_t top = 0;  // 0: all
   bool json = false;
 };
+
+// What both ask of the engine. `text_bytes`: of the texts that are read together.
+engine::EngineOptions options_of_texts(const CommonOptions& common, std::uint32_t parallel,
+                                       std::uint64_t text_bytes);
 
 CLI::App* add_embed(CLI::App& program, EmbedOptions& options);
 CLI::App* add_rerank(CLI::App& program, RerankOptions& options);

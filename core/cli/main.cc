@@ -53,7 +53,7 @@ namespace {
 constexpr const char* exit_statuses =
     "\nExit status: 0 done, 2 wrong usage, 3 bad model file, 4 memory budget too small, 5 reading "
     "or\n"
-    "writing failed, 75 a batch was stopped and the same command goes on with it, 129, 130 and "
+    "writing failed, 75 `batch` or `embed` was stopped and the same command goes on, 129, 130 and "
     "143\n"
     "ended by SIGHUP, Ctrl-C and SIGTERM, 1 anything else. `sluice COMMAND --help` has the options "
     "of\n"

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/cli/batch_setup.h"
+#include "core/cli/embed.h"
 #include "core/cli/json.h"
 #include "core/cli/output.h"
 #include "core/cli/plan_repository.h"
@@ -37,8 +38,8 @@ bool reads_whole(const plan::MemoryPlan& plan) {
 }
 
 // `rates`: the model rates texts, and makes no vectors.
-std::string_view use_name(PlannedUse use, const plan::MemoryPlan& plan, bool rates) {
-  if (use == PlannedUse::run && reads_whole(plan)) return rates ? "rerank" : "embed";
+std::string_view use_name(PlannedUse use, bool rates) {
+  if (use == PlannedUse::embed) return rates ? "rerank" : "embed";
   return use == PlannedUse::serve ? "serve" : use == PlannedUse::batch ? "batch" : "run";
 }
 
@@ -82,6 +83,8 @@ void take_use(PlanOptions& options, const std::string& word) {
     options.use = PlannedUse::serve;
   } else if (word == "batch") {
     options.use = PlannedUse::batch;
+  } else if (word == "embed" || word == "rerank") {
+    options.use = PlannedUse::embed;
   } else if (is_for("disk=")) {
     options.other.disk_bytes_per_s = speed_of();
   } else if (is_for("dram=")) {
@@ -93,9 +96,10 @@ void take_use(PlanOptions& options, const std::string& word) {
     const std::string problem = size()(bytes);
     if (!problem.empty()) {
       throw CLI::ValidationError(
-          "--for", fmt::format("\"{}\" is none of run, serve, batch, a size such as 6GiB, 2cpu, "
-                               "disk=1.5GB/s, dram=20GB/s",
-                               word));
+          "--for",
+          fmt::format("\"{}\" is none of run, chat, serve, batch, embed, rerank, a size such "
+                      "as 6GiB, 2cpu, disk=1.5GB/s, dram=20GB/s",
+                      word));
     }
     options.common.budget_bytes = std::stoull(bytes);
   }
@@ -280,6 +284,13 @@ engine::EngineOptions options_for_use(const PlanOptions& options, const engine::
     settings.caller_bytes += program_bytes;
     return settings;
   }
+  if (options.use == PlannedUse::embed) {
+    constexpr std::uint64_t usual_text_bytes = std::uint64_t{512} << 10;
+    const std::uint32_t texts = options.parallel == 0 ? EmbedOptions{}.parallel : options.parallel;
+    engine::EngineOptions settings = options_of_texts(options.common, texts, usual_text_bytes);
+    settings.caller_bytes += program_bytes;
+    return settings;
+  }
   engine::EngineOptions settings = engine_options(options.common);
   settings.parallel = parallel;
   settings.caller_bytes = TokenReader::prompt_bytes(options.common.context);
@@ -311,8 +322,8 @@ CLI::App* add_plan(CLI::App& program, PlanOptions& options) {
       "  sluice plan model.gguf --for serve --budget 4GiB --parallel 4\n"
       "  sluice plan --table model-f16.gguf --budgets 3GiB,6GiB\n"
       "  sluice plan model.gguf --budget 4GiB --disk 1.5GB/s --dram 20GB/s\n"
-      "  sluice plan hf:Qwen/Qwen3-8B-GGUF:Q4_K_M    before it is downloaded\n"
-      "  sluice plan hf:Qwen/Qwen3-8B-GGUF           which of its files to take");
+      "  sluice plan hf:Qwen/Qwen3-8B-GGUF:Q4_K_M  # before it is downloaded\n"
+      "  sluice plan hf:Qwen/Qwen3-8B-GGUF  # which of its files to take");
   add_common_options(*command, options.common, "what the budget allows, up to the model's",
                      ModelPart::headers);
   add_speculate_options(*command, options.common);
@@ -322,11 +333,11 @@ CLI::App* add_plan(CLI::App& program, PlanOptions& options) {
           [&options](const std::vector<std::string>& words) {
             for (const std::string& word : words) take_use(options, word);
           },
-          "What is planned: run (or chat), serve or batch, each with what it holds besides the "
-          "model; behind a comma also what another machine has, such as "
+          "What is planned: run (or chat), serve, batch, embed or rerank, each with what it holds "
+          "besides the model; behind a comma also what another machine has, such as "
           "serve,6GiB,2cpu,disk=1.5GB/s,dram=20GB/s")
       ->type_name("USE")
-      ->default_str("run")
+      ->default_str("run; of an encoder embed")
       ->delimiter(',')
       ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
@@ -361,15 +372,19 @@ CLI::App* add_plan(CLI::App& program, PlanOptions& options) {
   return command;
 }
 
-int run_plan(const PlanOptions& options) {
-  if (!models_of_repository(options.common.model).empty()) return run_plan_repository(options);
-  if (options.table) return run_plan_table(options);
-  if (!options.others.empty() || !options.budgets.empty()) {
+int run_plan(const PlanOptions& given) {
+  if (!models_of_repository(given.common.model).empty()) return run_plan_repository(given);
+  if (given.table) return run_plan_table(given);
+  if (!given.others.empty() || !given.budgets.empty()) {
     throw UsageError("more than one model or budget needs --table");
   }
-  Progress progress(options.common.quiet);
-  read_draft_model(options.common.speculate);
-  const engine::RunPlanner planner(options.common.model);
+  Progress progress(given.common.quiet);
+  read_draft_model(given.common.speculate);
+  const engine::RunPlanner planner(given.common.model);
+  PlanOptions options = given;
+  if (options.use == PlannedUse::run && reads_whole(planner.plan(engine_options({})).plan)) {
+    options.use = PlannedUse::embed;
+  }
   const std::uint32_t model_context = model::trained_context(model::Keys(planner.header()));
   engine::EngineOptions settings = options_for_use(options, planner, model_context);
   settle_predictor(options.common.speculate, planner, settings);
@@ -386,7 +401,7 @@ int run_plan(const PlanOptions& options) {
   progress.clear();
   const std::uint64_t no_streaming_bytes = budget_without_streaming(planner, settings, run);
   const bool rates = planner.header().find_tensor("cls.output.weight") != nullptr;
-  const std::string_view use = use_name(options.use, run.plan, rates);
+  const std::string_view use = use_name(options.use, rates);
   ordered_json json = to_json(use, run, prediction, hit_rate, model_context, no_streaming_bytes);
   json["header_bytes_read"] = header_bytes_read();
   write_output(options.json ? json_text(json)

@@ -15,7 +15,7 @@
 namespace sluice::cli {
 
 // The command that is planned for.
-enum class PlannedUse { run, serve, batch };
+enum class PlannedUse { run, serve, batch, embed };  // embed: or rerank
 
 struct PlanOptions {
   CommonOptions common;

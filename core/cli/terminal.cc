@@ -15,8 +15,10 @@ WindowSize window_size(int descriptor) {
 }
 
 std::size_t columns_for_text(int descriptor) {
-  constexpr std::size_t usual = 80, most = 100;
-  const std::size_t columns = window_size(descriptor).columns;
+  constexpr std::size_t usual = 80, least = 20, most = 100;
+  const char* set = std::getenv("COLUMNS");  // NOLINT(concurrency-mt-unsafe): nothing changes it
+  std::size_t columns = set == nullptr ? 0 : std::strtoul(set, nullptr, 10);
+  if (columns < least) columns = window_size(descriptor).columns;
   return columns == 0 ? usual : std::min(columns, most);
 }
 

@@ -14,7 +14,8 @@ struct WindowSize {
 };
 WindowSize window_size(int descriptor);
 
-// The columns of a text for people: those of the terminal, up to 100; 80 where there is none.
+// The columns of a text for people: $COLUMNS or those of the terminal, up to 100; 80 where there is
+// neither.
 std::size_t columns_for_text(int descriptor);
 
 // The name of the user's locale for characters, such as "en_GB.UTF-8"; empty when none is set.

@@ -7,7 +7,6 @@ namespace sluice::model {
 
 Predictor::Predictor(const HyperParameters& hp, WeightLayout& layout)
     : hp_(hp),
-      layout_(layout),
       tensors_(layout, hp.layers),
       table_("token_embd.weight"),
       embedding_norm_(read_norm(tensors_, hp, "nextn.enorm.weight")),

@@ -57,7 +57,6 @@ class Predictor {
   }
 
   const HyperParameters& hp_;
-  WeightLayout& layout_;
   LayerTensors tensors_;
   std::string table_;
   Norm embedding_norm_, state_norm_;
