@@ -14,7 +14,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <random>
@@ -64,9 +63,7 @@ std::uint32_t below(Random& random, std::uint64_t end) {
 // The memory of a machine that others take all of at once.
 class LostMemory final : public engine::MemorySource {
  public:
-  std::uint64_t usable_bytes() override {
-    return is_lost_ ? 0 : std::numeric_limits<std::uint64_t>::max();
-  }
+  std::uint64_t usable_bytes() override { return is_lost_ ? 0 : std::uint64_t{1} << 40; }
   engine::MemorySigns signs() override { return {}; }
   void wait(std::chrono::milliseconds time) override { (void)woken_.try_acquire_for(time); }
   void wake() override { woken_.release(); }
