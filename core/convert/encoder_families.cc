@@ -9,37 +9,32 @@
 namespace sluice::convert {
 namespace {
 
-constexpr Part linear(std::string_view theirs, std::string_view ours, Size columns, Size rows) {
-  return {theirs, ours, columns, rows};
-}
-
 // --- BERT ---
 
 constexpr Part bert_globals[] = {
-    linear("embeddings.word_embeddings.weight", "token_embd.weight", &Sizes::embedding,
-           &Sizes::vocabulary),
-    linear("embeddings.position_embeddings.weight", "position_embd.weight", &Sizes::embedding,
-           &Sizes::positions),
-    linear("embeddings.token_type_embeddings.weight", "token_types.weight", &Sizes::embedding,
-           &Sizes::token_types),
+    {"embeddings.word_embeddings.weight", "token_embd.weight", &Sizes::embedding,
+     &Sizes::vocabulary},
+    {"embeddings.position_embeddings.weight", "position_embd.weight", &Sizes::embedding,
+     &Sizes::positions},
+    {"embeddings.token_type_embeddings.weight", "token_types.weight", &Sizes::embedding,
+     &Sizes::token_types},
     norm("embeddings.LayerNorm.weight", "token_embd_norm.weight", &Sizes::embedding),
     norm("embeddings.LayerNorm.bias", "token_embd_norm.bias", &Sizes::embedding),
 };
 constexpr Part bert_layer[] = {
-    linear("attention.self.query.weight", "attn_q.weight", &Sizes::embedding, &Sizes::queries),
+    {"attention.self.query.weight", "attn_q.weight", &Sizes::embedding, &Sizes::queries},
     {"attention.self.query.bias", "attn_q.bias", &Sizes::queries},
-    linear("attention.self.key.weight", "attn_k.weight", &Sizes::embedding, &Sizes::keys),
+    {"attention.self.key.weight", "attn_k.weight", &Sizes::embedding, &Sizes::keys},
     {"attention.self.key.bias", "attn_k.bias", &Sizes::keys},
-    linear("attention.self.value.weight", "attn_v.weight", &Sizes::embedding, &Sizes::keys),
+    {"attention.self.value.weight", "attn_v.weight", &Sizes::embedding, &Sizes::keys},
     {"attention.self.value.bias", "attn_v.bias", &Sizes::keys},
-    linear("attention.output.dense.weight", "attn_output.weight", &Sizes::queries,
-           &Sizes::embedding),
+    {"attention.output.dense.weight", "attn_output.weight", &Sizes::queries, &Sizes::embedding},
     {"attention.output.dense.bias", "attn_output.bias", &Sizes::embedding},
     norm("attention.output.LayerNorm.weight", "attn_output_norm.weight", &Sizes::embedding),
     norm("attention.output.LayerNorm.bias", "attn_output_norm.bias", &Sizes::embedding),
-    linear("intermediate.dense.weight", "ffn_up.weight", &Sizes::embedding, &Sizes::feed_forward),
+    {"intermediate.dense.weight", "ffn_up.weight", &Sizes::embedding, &Sizes::feed_forward},
     {"intermediate.dense.bias", "ffn_up.bias", &Sizes::feed_forward},
-    linear("output.dense.weight", "ffn_down.weight", &Sizes::feed_forward, &Sizes::embedding),
+    {"output.dense.weight", "ffn_down.weight", &Sizes::feed_forward, &Sizes::embedding},
     {"output.dense.bias", "ffn_down.bias", &Sizes::embedding},
     norm("output.LayerNorm.weight", "layer_output_norm.weight", &Sizes::embedding),
     norm("output.LayerNorm.bias", "layer_output_norm.bias", &Sizes::embedding),
@@ -72,13 +67,13 @@ constexpr Part nomic_globals[] = {
     norm("emb_ln.bias", "token_embd_norm.bias", &Sizes::embedding),
 };
 constexpr Part nomic_layer[] = {
-    linear("attn.Wqkv.weight", "attn_qkv.weight", &Sizes::embedding, &Sizes::fused_attention),
-    linear("attn.out_proj.weight", "attn_output.weight", &Sizes::queries, &Sizes::embedding),
+    {"attn.Wqkv.weight", "attn_qkv.weight", &Sizes::embedding, &Sizes::fused_attention},
+    {"attn.out_proj.weight", "attn_output.weight", &Sizes::queries, &Sizes::embedding},
     norm("norm1.weight", "attn_output_norm.weight", &Sizes::embedding),
     norm("norm1.bias", "attn_output_norm.bias", &Sizes::embedding),
-    linear("mlp.fc12.weight", "ffn_gate.weight", &Sizes::embedding, &Sizes::feed_forward),
-    linear("mlp.fc11.weight", "ffn_up.weight", &Sizes::embedding, &Sizes::feed_forward),
-    linear("mlp.fc2.weight", "ffn_down.weight", &Sizes::feed_forward, &Sizes::embedding),
+    {"mlp.fc12.weight", "ffn_gate.weight", &Sizes::embedding, &Sizes::feed_forward},
+    {"mlp.fc11.weight", "ffn_up.weight", &Sizes::embedding, &Sizes::feed_forward},
+    {"mlp.fc2.weight", "ffn_down.weight", &Sizes::feed_forward, &Sizes::embedding},
     norm("norm2.weight", "layer_output_norm.weight", &Sizes::embedding),
     norm("norm2.bias", "layer_output_norm.bias", &Sizes::embedding),
 };
@@ -98,18 +93,18 @@ void read_nomic(const Config& config, Sizes& sizes) {
 
 constexpr RenamedSetting modern_settings[] = {{"global_rope_theta", "rope_theta"}};
 constexpr Part modern_globals[] = {
-    linear("embeddings.tok_embeddings.weight", "token_embd.weight", &Sizes::embedding,
-           &Sizes::vocabulary),
+    {"embeddings.tok_embeddings.weight", "token_embd.weight", &Sizes::embedding,
+     &Sizes::vocabulary},
     norm("embeddings.norm.weight", "token_embd_norm.weight", &Sizes::embedding),
     norm("final_norm.weight", "output_norm.weight", &Sizes::embedding),
 };
 constexpr Part modern_norm[] = {norm("attn_norm.weight", "attn_norm.weight", &Sizes::embedding)};
 constexpr Part modern_layer[] = {
-    linear("attn.Wqkv.weight", "attn_qkv.weight", &Sizes::embedding, &Sizes::fused_attention),
-    linear("attn.Wo.weight", "attn_output.weight", &Sizes::queries, &Sizes::embedding),
+    {"attn.Wqkv.weight", "attn_qkv.weight", &Sizes::embedding, &Sizes::fused_attention},
+    {"attn.Wo.weight", "attn_output.weight", &Sizes::queries, &Sizes::embedding},
     norm("mlp_norm.weight", "ffn_norm.weight", &Sizes::embedding),
-    linear("mlp.Wi.weight", "ffn_up.weight", &Sizes::embedding, &Sizes::fused_feed_forward),
-    linear("mlp.Wo.weight", "ffn_down.weight", &Sizes::feed_forward, &Sizes::embedding),
+    {"mlp.Wi.weight", "ffn_up.weight", &Sizes::embedding, &Sizes::fused_feed_forward},
+    {"mlp.Wo.weight", "ffn_down.weight", &Sizes::feed_forward, &Sizes::embedding},
 };
 constexpr Block modern_first_blocks[] = {modern_layer};
 constexpr Block modern_blocks[] = {modern_norm, modern_layer};
@@ -118,9 +113,9 @@ constexpr LayerKind modern_layers[] = {{"f", modern_first_blocks}, {"*", modern_
 constexpr Aside modern_aside[] = {{"head.", "the head, which was for training"},
                                   {"decoder.", "the head, which was for training"}};
 constexpr Part modern_scores[] = {
-    linear("head.dense.weight", "cls.weight", &Sizes::embedding, &Sizes::embedding),
+    {"head.dense.weight", "cls.weight", &Sizes::embedding, &Sizes::embedding},
     norm("head.norm.weight", "cls.norm.weight", &Sizes::embedding),
-    linear("classifier.weight", "cls.output.weight", &Sizes::embedding, &Sizes::one),
+    {"classifier.weight", "cls.output.weight", &Sizes::embedding, &Sizes::one},
     {"classifier.bias", "cls.output.bias", &Sizes::one},
 };
 

@@ -253,7 +253,7 @@ Sizes read_sizes(const Config& config, const Family& family) {
 }
 
 void fit_recurrent_layer(const Config&, char kind, Sizes& sizes) {
-  if (kind == 'M') sizes.key_heads = 0;
+  if (kind == 'M' || kind == 'm') sizes.key_heads = 0;
 }
 
 void add_recurrence(const Sizes& sizes, const std::string& prefix, gguf::Writer& writer) {
@@ -264,7 +264,7 @@ void add_recurrence(const Sizes& sizes, const std::string& prefix, gguf::Writer&
   add(".ssm.inner_size", sizes.inner);
   add(".ssm.state_size", sizes.state);
   add(".ssm.time_step_rank", sizes.recurrent_heads);
-  add(".ssm.group_count", sizes.groups);
+  if (sizes.groups != 0) add(".ssm.group_count", sizes.groups);
 }
 
 void add_granite_scales(const Config& config, const Sizes&, const std::string& prefix,

@@ -62,6 +62,18 @@ inline constexpr Part experts[] = {
     expert("mlp.experts.{}.down_proj.weight", "ffn_down_exps.weight", &Sizes::expert,
            &Sizes::embedding),
 };
+// Stacked experts with gate and up of each in one matrix.
+constexpr Part stacked_gate(std::string_view theirs) {
+  Part part = expert(theirs, "ffn_gate_exps.weight", &Sizes::embedding, &Sizes::expert);
+  part.all_rows = &Sizes::fused_expert;
+  return part;
+}
+constexpr Part stacked_up(std::string_view theirs) {
+  Part part = stacked_gate(theirs);
+  part.ours = "ffn_up_exps.weight";
+  part.first_row = &Sizes::expert;
+  return part;
+}
 // Qwen's expert for all tokens, with a gate.
 inline constexpr Part gated_shared_expert[] = {
     {"mlp.shared_expert.gate_proj.weight", "ffn_gate_shexp.weight", &Sizes::embedding,
@@ -88,10 +100,10 @@ inline constexpr LayerKind plain_layers[] = {{"*", plain_blocks}};
 inline constexpr std::pair<std::string_view, char> mixer_names[] = {
     {"mamba", 'M'}, {"linear_attention", 'M'}, {"attention", '*'}, {"full_attention", '*'}};
 
-// For Family::fit_layer: a recurrent layer has no attention.
+// For Family::fit_layer: layers of the kinds M and m are recurrent and have no attention.
 void fit_recurrent_layer(const Config& config, char kind, Sizes& sizes);
 
-// Adds the keys "ssm.*".
+// Adds the keys "ssm.*"; without groups none for them.
 void add_recurrence(const Sizes& sizes, const std::string& prefix, gguf::Writer& writer);
 
 // Sizes of experts under these keys of config.json; without `width` it is that of the network.

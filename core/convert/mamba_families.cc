@@ -420,21 +420,11 @@ std::string jamba_kinds(const Config& config, const Sizes& sizes) {
   return kinds;
 }
 
-void fit_jamba_layer(const Config&, char kind, Sizes& sizes) {
-  if (kind == 'M' || kind == 'm') sizes.key_heads = 0;
-}
-
 void add_jamba(const Config&, const Sizes& sizes, const std::string& prefix, gguf::Writer& writer) {
-  const auto add = [&](const char* key, std::uint64_t value) {
-    writer.add(prefix + key, static_cast<std::uint32_t>(value));
-  };
-  add(".ssm.conv_kernel", sizes.taps);
-  add(".ssm.inner_size", sizes.inner);
-  add(".ssm.state_size", sizes.state);
-  add(".ssm.time_step_rank", sizes.recurrent_heads);
+  add_recurrence(sizes, prefix, writer);
   if (sizes.experts == 1) return;
-  add(".expert_count", sizes.experts);
-  add(".expert_used_count", sizes.experts_used);
+  writer.add(prefix + ".expert_count", static_cast<std::uint32_t>(sizes.experts));
+  writer.add(prefix + ".expert_used_count", static_cast<std::uint32_t>(sizes.experts_used));
 }
 
 constexpr Family mamba_family_table[] = {
@@ -445,7 +435,7 @@ constexpr Family mamba_family_table[] = {
      .rotates = false,
      .read_sizes = read_jamba,
      .kinds = jamba_kinds,
-     .fit_layer = fit_jamba_layer,
+     .fit_layer = fit_recurrent_layer,
      .add_keys = add_jamba},
     {.architecture = "GraniteMoeHybridForCausalLM",
      .ours = "granite",

@@ -219,19 +219,8 @@ void read_hunyuan_mixture(const Config& config, Sizes& sizes) {
 constexpr Part granite_router[] = {{"block_sparse_moe.router.layer.weight", "ffn_gate_inp.weight",
                                     &Sizes::embedding, &Sizes::experts}};
 constexpr Part granite_experts[] = {
-    {.theirs = "block_sparse_moe.input_linear.weight",
-     .ours = "ffn_gate_exps.weight",
-     .columns = &Sizes::embedding,
-     .rows = &Sizes::expert,
-     .all_rows = &Sizes::fused_expert,
-     .count = &Sizes::experts},
-    {.theirs = "block_sparse_moe.input_linear.weight",
-     .ours = "ffn_up_exps.weight",
-     .columns = &Sizes::embedding,
-     .rows = &Sizes::expert,
-     .all_rows = &Sizes::fused_expert,
-     .first_row = &Sizes::expert,
-     .count = &Sizes::experts},
+    stacked_gate("block_sparse_moe.input_linear.weight"),
+    stacked_up("block_sparse_moe.input_linear.weight"),
     expert("block_sparse_moe.output_linear.weight", "ffn_down_exps.weight", &Sizes::expert,
            &Sizes::embedding),
 };

@@ -165,19 +165,8 @@ constexpr Family qwen35(std::string_view architecture, std::string_view stem) {
 // --- Qwen 3.5 with experts in stacks, gate and up of each in one matrix ---
 
 constexpr Part stacked_experts[] = {
-    {.theirs = "mlp.experts.gate_up_proj",
-     .ours = "ffn_gate_exps.weight",
-     .columns = &Sizes::embedding,
-     .rows = &Sizes::expert,
-     .all_rows = &Sizes::fused_expert,
-     .count = &Sizes::experts},
-    {.theirs = "mlp.experts.gate_up_proj",
-     .ours = "ffn_up_exps.weight",
-     .columns = &Sizes::embedding,
-     .rows = &Sizes::expert,
-     .all_rows = &Sizes::fused_expert,
-     .first_row = &Sizes::expert,
-     .count = &Sizes::experts},
+    stacked_gate("mlp.experts.gate_up_proj"),
+    stacked_up("mlp.experts.gate_up_proj"),
     expert("mlp.experts.down_proj", "ffn_down_exps.weight", &Sizes::expert, &Sizes::embedding),
 };
 constexpr Block qwen35moe_blocks[] = {norm_of_attention,           gated_attention, head_norms,
@@ -381,10 +370,6 @@ std::string lfm2moe_kinds(const Config& config, const Sizes& sizes) {
   return kinds;
 }
 
-void fit_lfm2moe_layer(const Config&, char kind, Sizes& sizes) {
-  if (kind == 'M' || kind == 'm') sizes.key_heads = 0;
-}
-
 void add_lfm2moe(const Config& config, const Sizes& sizes, const std::string& prefix,
                  gguf::Writer& writer) {
   add_lfm2(config, sizes, prefix, writer);
@@ -421,7 +406,7 @@ constexpr Family recurrent_family_table[] = {
      .globals = lfm2_globals,
      .read_sizes = read_lfm2moe,
      .kinds = lfm2moe_kinds,
-     .fit_layer = fit_lfm2moe_layer,
+     .fit_layer = fit_recurrent_layer,
      .add_keys = add_lfm2moe},
 };
 
