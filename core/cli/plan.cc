@@ -382,13 +382,19 @@ int run_plan(const PlanOptions& given) {
   read_draft_model(given.common.speculate);
   const engine::RunPlanner planner(given.common.model);
   PlanOptions options = given;
-  if (options.use == PlannedUse::run && reads_whole(planner.plan(engine_options({})).plan)) {
-    options.use = PlannedUse::embed;
-  }
   const std::uint32_t model_context = model::trained_context(model::Keys(planner.header()));
-  engine::EngineOptions settings = options_for_use(options, planner, model_context);
-  settle_predictor(options.common.speculate, planner, settings);
-  const engine::PlannedRun run = planner.plan(settings);
+  engine::EngineOptions settings;
+  engine::PlannedRun run;
+  const auto plan_use = [&] {
+    settings = options_for_use(options, planner, model_context);
+    settle_predictor(options.common.speculate, planner, settings);
+    run = planner.plan(settings);
+  };
+  plan_use();
+  if (options.use == PlannedUse::run && reads_whole(run.plan)) {
+    options.use = PlannedUse::embed;
+    plan_use();
+  }
   if (!run.plan.budget.note.empty() && !options.common.quiet) warn(run.plan.budget.note);
   const std::string long_context = context_warning(options.common, planner.header());
   if (!long_context.empty() && !options.common.quiet) warn(long_context);

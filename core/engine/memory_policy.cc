@@ -38,8 +38,9 @@ MemoryPolicy::MemoryPolicy(std::uint64_t rest_bytes, std::uint64_t pinned_bytes)
 void MemoryPolicy::look(std::uint64_t usable_bytes, Clock::time_point now) {
   measure_rate(usable_bytes, now);
   const std::uint64_t left = less(usable_bytes, rest_bytes_);
-  auto reserve = static_cast<std::uint64_t>(taken_bytes_per_s_ * seconds(horizon));
-  reserve = reserve < reserve_bytes_min ? 0 : std::min(reserve, reserve_bytes_max);
+  auto reserve = static_cast<std::uint64_t>(
+      std::min(taken_bytes_per_s_ * seconds(horizon), static_cast<double>(reserve_bytes_max)));
+  if (reserve < reserve_bytes_min) reserve = 0;
   // A plan may use its budget to the last byte; the margin is for growth beyond it.
   const bool is_enough = less(left, reserve) >= pinned_bytes_;
   const std::uint64_t target =
