@@ -15,6 +15,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/prefetch.h"
+
 namespace sluice::kernels {
 
 inline constexpr std::size_t attention_run_max = 128;
@@ -46,6 +48,7 @@ struct AttentionArgs {
   std::size_t out_stride;    // from the outputs of a token to those of the next
   std::size_t head_dim;      // elements of a query and a key; any size
   std::size_t value_dim;     // elements of a value; any size
+  CacheLevel prefetch_into;  // asks for the run after the one that is read; no result depends on it
   // Values are the first value_dim elements of the keys, and `values` and `value_scales` are not
   // used. With int8 value_dim is a multiple of 32 then, and these elements have a scale of their
   // own: the first one of a row.

@@ -39,11 +39,13 @@ struct QuerySet {
   std::size_t first, count;
 };
 
-// Splits sixteen words into two signed bytes each: 256 * upper + lower.
-inline void store_two_bytes(I32x16 words, std::int8_t* upper, std::int8_t* lower) {
-  const I32x16 rounded = words + broadcast_int(128);
-  store(I32x16{_mm512_srai_epi32(rounded.v, 8)}, upper);
-  store(words, lower);  // its lowest byte
+// Splits sixteen words that store_words() has stored.
+inline void take_apart(const std::int16_t* words, std::int8_t* upper, std::int8_t* lower) {
+  const __m256i in_turn = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(words));
+  const __m256i apart =
+      _mm256_permutevar8x32_epi32(in_turn, _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(upper), _mm256_castsi256_si128(apart));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(lower), _mm256_extracti128_si256(apart, 1));
 }
 
 // The sums of query `q` of a set.
@@ -53,12 +55,12 @@ inline F32x16 sum_of(const std::int32_t (&sums)[tile_rows][lanes], std::size_t q
 }
 
 // Prefetches the q-th of set.count equal parts of some bytes.
-inline void prefetch_share(const std::int8_t* bytes, std::size_t size, QuerySet set,
-                           std::size_t q) {
+inline void prefetch_share(const AttentionArgs& args, const std::int8_t* bytes, std::size_t size,
+                           QuerySet set, std::size_t q) {
   constexpr std::size_t line_bytes = 64;
   const std::size_t lines = size / line_bytes;
   for (std::size_t i = q * lines / set.count; i < (q + 1) * lines / set.count; ++i) {
-    prefetch(bytes + i * line_bytes);
+    ask_for(args, bytes + i * line_bytes);
   }
 }
 
@@ -105,10 +107,8 @@ class ScoreTiles {
       quantise_query(args_, run, set_.first + q);
       const std::int16_t* words = integers_of(args_, set_.first + q).words;
       for (std::size_t i = 0; i < args_.head_dim; i += lanes) {
-        const auto* sixteen = reinterpret_cast<const __m256i*>(words + i);
         auto& part = queries_[i / depth_];
-        store_two_bytes({_mm512_cvtepi16_epi32(_mm256_loadu_si256(sixteen))}, part[q] + i % depth_,
-                        part[q + set_size] + i % depth_);
+        take_apart(words + i, part[q] + i % depth_, part[q + set_size] + i % depth_);
       }
     }
   }
@@ -145,7 +145,7 @@ class ScoreTiles {
     }
     const auto* next = static_cast<const std::int8_t*>(place.next->keys);
     for (std::size_t q = 0; q < set_.count; ++q) {
-      prefetch_share(next, args_.head_dim * slot_size, set_, q);
+      prefetch_share(args_, next, args_.head_dim * slot_size, set_, q);
       float* slot = scores_[q] + slot_begin(place);
       for (std::size_t v = 0; v < slot_vectors; ++v) {
         const F32x16 first = key_scales[0][v] * broadcast(scales_[q][0]);
@@ -242,7 +242,7 @@ class MixTiles {
       const auto* next = static_cast<const std::int8_t*>(args_.runs[r + 1].values) + offset;
       for (std::size_t group = 0; group < slot_size / 4; ++group) {
         for (std::size_t s = 0; s < slices; ++s) {
-          prefetch(next + group * group_bytes + 4 * lanes * s);
+          ask_for(args_, next + group * group_bytes + 4 * lanes * s);
         }
       }
     }

@@ -18,20 +18,21 @@ namespace {
 // Prefetches rows of the next run, of `size` elements. Runs lie apart in memory, so the processor
 // cannot predict these addresses.
 template <typename Element>
-inline void prefetch_next(PlacedRun place, const void* rows, std::size_t size) {
+inline void prefetch_next(const AttentionArgs& args, PlacedRun place, const void* rows,
+                          std::size_t size) {
   constexpr std::size_t line_bytes = 64;
   const AttentionRun& next = *place.next;
   if (&next == place.run) return;
   const auto* elements = static_cast<const Element*>(rows) + next.first * size;
   const auto* bytes = reinterpret_cast<const char*>(elements);
   const std::size_t end = next.positions * size * sizeof(Element);
-  for (std::size_t i = 0; i < end; i += line_bytes) prefetch(bytes + i);
+  for (std::size_t i = 0; i < end; i += line_bytes) ask_for(args, bytes + i);
 }
 
 template <typename Element>
 void attention(const AttentionArgs& args) {
   for_each_run(args, [&](PlacedRun place) {
-    prefetch_next<Element>(place, place.next->keys, args.head_dim);
+    prefetch_next<Element>(args, place, place.next->keys, args.head_dim);
     score_rows<Element>(args, place);
   });
   for (std::size_t i = 0; i < query_count(args); ++i) {
@@ -48,7 +49,7 @@ void attention(const AttentionArgs& args) {
     softmax(scores, seen, sink_logit_of(args, i));
   }
   for_each_run(args, [&](PlacedRun place) {
-    prefetch_next<Element>(place, values_of(args, *place.next), value_stride(args));
+    prefetch_next<Element>(args, place, values_of(args, *place.next), value_stride(args));
     mix_rows<Element>(args, place);
   });
 }
@@ -72,7 +73,7 @@ inline void attention_int8(const AttentionArgs& args) {
       const float total = exponentials(scores, args.run_count * slot_size, sink_logit_of(args, i));
       pack_probabilities(args, i, total,
                          [](I32x16 words, float* slot, std::size_t half, std::size_t v) {
-                           store(words, words_of(slot, half) + v * lanes);
+                           store_words(words, words_of(slot, half) + v * lanes);
                          });
     } else {
       softmax(scores, args.run_count * slot_size, sink_logit_of(args, i));

@@ -47,17 +47,20 @@ inline std::int16_t* words_of(float* slot, std::size_t half) {
   return reinterpret_cast<std::int16_t*>(slot) + half * slot_size;
 }
 
-// What follows the scores of a query in its scratch: the query as words, and its two scales, later
-// replaced by those of the outputs.
+// What follows the scores of a query in its scratch. For each half of the query, later of the
+// outputs: a scale, and where sums of products begin, so that they are those of the bytes without
+// byte_offset.
 struct IntegerScratch {
-  std::int16_t* words;
+  std::int16_t* words;  // the query
   float* scales;
+  std::int32_t* starts;
 };
 
 inline IntegerScratch integers_of(const AttentionArgs& args, std::size_t i) {
   float* after = scores_of(args, i) + args.run_count * slot_size;
   const std::size_t words = (args.head_dim + lanes - 1) / lanes * lanes;
-  return {reinterpret_cast<std::int16_t*>(after), after + words / 2};
+  return {reinterpret_cast<std::int16_t*>(after), after + words / 2,
+          reinterpret_cast<std::int32_t*>(after + words / 2 + 2)};
 }
 
 // How many steps 1 has if `largest` has `most` steps. 0 if `largest` is 0, below about 2^-112, or
@@ -73,9 +76,16 @@ inline float step_for(float largest, float steps) {
   return steps > 0 ? 1 / steps : largest * 0;
 }
 
-// Quantises elements [begin, end) of a query to `words`. Returns the scale.
-inline float quantise_half(const float* query, std::size_t begin, std::size_t end,
-                           std::int16_t* words) {
+// What byte_offset adds to the products with these words, taken off. Wraps, as sums do.
+inline std::int32_t start_of(I32x16 words) {
+  if (byte_offset == 0) return 0;
+  return static_cast<std::int32_t>(0U - static_cast<std::uint32_t>(byte_offset) *
+                                            static_cast<std::uint32_t>(sum(words)));
+}
+
+// Quantises elements [begin, end) of a query.
+inline void quantise_half(const AttentionArgs& args, const float* query, std::size_t begin,
+                          std::size_t end, const IntegerScratch& integers, std::size_t half) {
   F32x16 top = broadcast(0);
   by_sixteen(end - begin, [&](std::size_t i, std::size_t count) {
     top = max_or_nan(abs(load(query + begin + i, count)), top);
@@ -83,43 +93,49 @@ inline float quantise_half(const float* query, std::size_t begin, std::size_t en
   const float products_max = 0x1.fffffep30f / (byte_limit * static_cast<float>(end - begin));
   const float most = products_max < word_max ? ::floorf(products_max) : word_max;
   const float largest = largest_or_nan(top), steps = steps_for(largest, most);
+  I32x16 all = broadcast_int(0);
   by_sixteen(end - begin, [&](std::size_t i, std::size_t count) {
-    store(round_to_int(load(query + begin + i, count) * broadcast(steps)), words + begin + i);
+    const I32x16 words = round_to_int(load(query + begin + i, count) * broadcast(steps));
+    store_words(words, integers.words + begin + i);
+    all = all + words;
   });
-  return step_for(largest, steps);
+  integers.scales[half] = args.scale * step_for(largest, steps);
+  integers.starts[half] = start_of(all);
 }
 
 inline void quantise_query(const AttentionArgs& args, const AttentionRun& run, std::size_t i) {
   const std::size_t middle = first_part(args);
   const float* query = query_of(args, run, i);
   const IntegerScratch integers = integers_of(args, i);
-  integers.scales[0] = args.scale * quantise_half(query, 0, middle, integers.words);
-  integers.scales[1] = args.scale * quantise_half(query, middle, args.head_dim, integers.words);
+  quantise_half(args, query, 0, middle, integers, 0);
+  quantise_half(args, query, middle, args.head_dim, integers, 1);
+}
+
+// Asks for a line of the next page.
+inline void ask_for(const AttentionArgs& args, const void* line) {
+  if (args.prefetch_into == CacheLevel::l1) {
+    prefetch(line);
+  } else {
+    prefetch_far(line);
+  }
 }
 
 // result[head] += the products of each head's words with sixteen lanes of `groups` rows. A row has
-// 64 bytes, of which the first `count` are used; rows are `stride` bytes apart. Prefetches the rows
+// 64 bytes, of which the first `count` are used; rows are `stride` bytes apart. Asks for the rows
 // at `next` meanwhile.
 template <int heads>
-[[gnu::always_inline]] inline void add_groups(const std::int8_t* bytes, std::size_t stride,
-                                              std::size_t groups, std::size_t count,
-                                              const std::int8_t* next,
+[[gnu::always_inline]] inline void add_groups(const AttentionArgs& args, const std::int8_t* bytes,
+                                              std::size_t stride, std::size_t groups,
+                                              std::size_t count, const std::int8_t* next,
                                               const std::int16_t* const (&words)[heads],
                                               I32x16 (&result)[heads]) {
-  constexpr std::size_t half = 2 * lanes;
-  const std::size_t second = count > half ? count - half : 0;
-  I32x16 sums[heads][2];
-  for (auto& sum : sums) sum[0] = sum[1] = broadcast_int(0);
+  GroupSums sums[heads] = {};
   for (std::size_t group = 0; group < groups; ++group, bytes += stride, next += stride) {
-    prefetch(next);
-    const I16x32 low = widen(bytes, count), high = widen(bytes + half, second);
-    for (int h = 0; h < heads; ++h) {
-      const I16x32 four = broadcast_four(words[h] + 4 * group);
-      add_products(sums[h][0], low, four);
-      add_products(sums[h][1], high, four);
-    }
+    ask_for(args, next);
+    const ByteGroup four = load_group(bytes, count);
+    for (int h = 0; h < heads; ++h) add_group(sums[h], four, words[h] + 4 * group);
   }
-  for (int h = 0; h < heads; ++h) result[h] = result[h] + fold(sums[h][0], sums[h][1]);
+  for (int h = 0; h < heads; ++h) result[h] = result[h] + total(sums[h]);
 }
 
 // Products of `heads` queries from number `first` on with the keys of vector `v` of the positions
@@ -134,11 +150,14 @@ template <int heads>
   for (std::size_t half = 0; half < 2; ++half) {
     const std::size_t begin = borders[half];
     const std::int16_t* words[heads];
-    for (int h = 0; h < heads; ++h) words[h] = integers_of(args, first + h).words + begin;
     I32x16 sums[heads];
-    for (I32x16& sum : sums) sum = broadcast_int(0);
+    for (int h = 0; h < heads; ++h) {
+      const IntegerScratch integers = integers_of(args, first + h);
+      words[h] = integers.words + begin;
+      sums[h] = broadcast_int(integers.starts[half]);
+    }
     const std::size_t at = begin / 4 * group_bytes + v * 4 * lanes;
-    add_groups<heads>(static_cast<const std::int8_t*>(run.keys) + at, group_bytes,
+    add_groups<heads>(args, static_cast<const std::int8_t*>(run.keys) + at, group_bytes,
                       (borders[half + 1] - begin + 3) / 4, 4 * lanes,
                       static_cast<const std::int8_t*>(place.next->keys) + at, words, sums);
     const F32x16 key_scale = load(run.key_scales + half * args.scale_stride + v * lanes, lanes);
@@ -246,11 +265,11 @@ inline void for_value_scales(const AttentionArgs& args, std::size_t i, Operation
 }
 
 // Multiplies the probabilities of a query, whose sum is `total`, by the scales of the values and
-// rounds the products to words: store_words(integers, slot, half, vector) stores sixteen of them in
-// the slot.
-template <typename StoreWords>
+// rounds the products to words: keep_words(words, slot, half, vector) stores sixteen of them in the
+// slot.
+template <typename KeepWords>
 inline void pack_probabilities(const AttentionArgs& args, std::size_t i, float total,
-                               StoreWords store_words) {
+                               KeepWords keep_words) {
   F32x16 tops[2] = {broadcast(0), broadcast(0)}, sums[2] = {broadcast(0), broadcast(0)};
   for_value_scales(args, i, [&](const float* slot, const F32x16(&scales)[2][slot_vectors]) {
     for (std::size_t v = 0; v < slot_vectors; ++v) {
@@ -263,6 +282,7 @@ inline void pack_probabilities(const AttentionArgs& args, std::size_t i, float t
     }
   });
   F32x16 steps[2];
+  I32x16 all[2] = {broadcast_int(0), broadcast_int(0)};
   for (std::size_t half = 0; half < 2; ++half) {
     const float largest = largest_or_nan(tops[half]);
     const float for_largest = steps_for(largest, word_max);
@@ -275,10 +295,15 @@ inline void pack_probabilities(const AttentionArgs& args, std::size_t i, float t
     const F32x16 probabilities[] = {load(slot, lanes), load(slot + lanes, lanes)};
     for (std::size_t half = 0; half < 2; ++half) {
       for (std::size_t v = 0; v < slot_vectors; ++v) {
-        store_words(round_to_int(probabilities[v] * scales[half][v] * steps[half]), slot, half, v);
+        const I32x16 words = round_to_int(probabilities[v] * scales[half][v] * steps[half]);
+        keep_words(words, slot, half, v);
+        all[half] = all[half] + words;
       }
     }
   });
+  for (std::size_t half = 0; half < 2; ++half) {
+    integers_of(args, i).starts[half] = start_of(all[half]);
+  }
 }
 
 // Some elements of the values of a page, those of four positions side by side: [position / 4]
@@ -289,21 +314,29 @@ struct ValueBlock {
   std::size_t size;  // elements
 };
 
-// Adds words of probabilities * values to `count` elements of the outputs of `heads` queries, which
-// have integers in the place of floats meanwhile: elements from `at` on of a block, to out[h] from
-// `at` on. `is_first`: sets them instead, as this is the first page that the queries see. `count`
-// is at most 16.
+// A tile of queries, and the words of a half of their probabilities for a page. Outputs are
+// integers meanwhile; those of the first page that the queries see begin at `starts`.
 template <int heads>
-[[gnu::always_inline]] inline void mix_slice(const ValueBlock& block, float* const (&out)[heads],
-                                             const std::int16_t* const (&words)[heads],
-                                             bool is_first, std::size_t at, std::size_t count) {
+struct MixedTile {
+  float* out[heads];
+  const std::int16_t* words[heads];
+  std::int32_t starts[heads];
+  bool is_first;
+};
+
+// Adds words of probabilities * values: elements from `at` on of a block, to the outputs from `at`
+// on. `count` is at most 16.
+template <int heads>
+[[gnu::always_inline]] inline void mix_slice(const AttentionArgs& args, const ValueBlock& block,
+                                             const MixedTile<heads>& tile, std::size_t at,
+                                             std::size_t count) {
   I32x16 sums[heads];
   for (int h = 0; h < heads; ++h) {
-    sums[h] = is_first ? broadcast_int(0) : load_bits(out[h] + at, count);
+    sums[h] = tile.is_first ? broadcast_int(tile.starts[h]) : load_bits(tile.out[h] + at, count);
   }
-  add_groups<heads>(block.values + 4 * at, 4 * block.size, slot_size / 4, 4 * count,
-                    block.next + 4 * at, words, sums);
-  for (int h = 0; h < heads; ++h) store_bits(sums[h], out[h] + at, count);
+  add_groups<heads>(args, block.values + 4 * at, 4 * block.size, slot_size / 4, 4 * count,
+                    block.next + 4 * at, tile.words, sums);
+  for (int h = 0; h < heads; ++h) store_bits(sums[h], tile.out[h] + at, count);
 }
 
 // Adds the values of a page to elements from `begin` on of the outputs of a tile of queries; the
@@ -311,16 +344,16 @@ template <int heads>
 template <int heads>
 void mix_block(const AttentionArgs& args, PlacedRun place, const ValueBlock& block,
                std::size_t first, std::size_t half, std::size_t begin) {
-  float* out[heads];
-  const std::int16_t* words[heads];
+  MixedTile<heads> tile;
   for (int h = 0; h < heads; ++h) {
-    out[h] = out_of(args, first + h) + begin;
-    words[h] = words_of(scores_of(args, first + h) + slot_begin(place), half);
+    tile.out[h] = out_of(args, first + h) + begin;
+    tile.words[h] = words_of(scores_of(args, first + h) + slot_begin(place), half);
+    tile.starts[h] = integers_of(args, first + h).starts[half];
   }
   const std::size_t first_seen = sight_of(args, first).first();
-  const bool is_first = place.before <= first_seen;  // the tile does see part of this run
+  tile.is_first = place.before <= first_seen;  // the tile does see part of this run
   by_sixteen(block.size, [&](std::size_t at, std::size_t count) {
-    mix_slice<heads>(block, out, words, is_first, at, count);
+    mix_slice<heads>(args, block, tile, at, count);
   });
 }
 

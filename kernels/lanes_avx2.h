@@ -27,8 +27,12 @@ struct I16x32 {
   __m256i low, high;
 };
 
+// Assembly, because GCC drops calls of functions that have no other effect.
 inline void prefetch(const void* p) {
-  _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0);
+  __asm__ volatile("prefetcht0 %0" : : "m"(*static_cast<const char*>(p)));
+}
+inline void prefetch_far(const void* p) {
+  __asm__ volatile("prefetcht1 %0" : : "m"(*static_cast<const char*>(p)));
 }
 
 inline F32x16 broadcast(float x) {
@@ -286,6 +290,35 @@ inline I32x16 fold(const I32x16& a, const I32x16& b) {
     return _mm256_permute4x64_epi64(_mm256_hadd_epi32(x.low, x.high), _MM_SHUFFLE(3, 1, 2, 0));
   };
   return {half(a), half(b)};
+}
+
+constexpr std::int32_t byte_offset = 0;
+
+inline void store_words(I32x16 words, std::int16_t* p) {
+  store(words, p);
+}
+
+struct ByteGroup {
+  I16x32 low, high;
+};
+
+inline ByteGroup load_group(const std::int8_t* p, std::size_t count) {
+  constexpr std::size_t half = 2 * lanes;
+  return {widen(p, count), widen(p + half, count > half ? count - half : 0)};
+}
+
+struct GroupSums {
+  I32x16 low, high;
+};
+
+inline void add_group(GroupSums& sums, const ByteGroup& bytes, const std::int16_t* four) {
+  const I16x32 words = broadcast_four(four);
+  add_products(sums.low, bytes.low, words);
+  add_products(sums.high, bytes.high, words);
+}
+
+inline I32x16 total(const GroupSums& sums) {
+  return fold(sums.low, sums.high);
 }
 
 inline I32x16 operator+(I32x16 a, const I32x16& b) {

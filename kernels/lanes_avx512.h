@@ -22,12 +22,12 @@ struct I32x16 {
   __m512i v;
 };
 
-struct I16x32 {
-  __m512i v;
-};
-
+// Assembly, because GCC drops calls of functions that have no other effect.
 inline void prefetch(const void* p) {
-  _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0);
+  __asm__ volatile("prefetcht0 %0" : : "m"(*static_cast<const char*>(p)));
+}
+inline void prefetch_far(const void* p) {
+  __asm__ volatile("prefetcht1 %0" : : "m"(*static_cast<const char*>(p)));
 }
 
 inline F32x16 broadcast(float x) {
@@ -202,30 +202,51 @@ inline I32x16 load_bits(const float* p, std::size_t count) {
   return {_mm512_castps_si512(load(p, count).v)};
 }
 
-inline I16x32 widen(const std::int8_t* p, std::size_t count) {
-  if (count >= 2 * lanes) {
-    return {_mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))};
-  }
-  const auto mask = static_cast<__mmask32>((std::uint64_t{1} << count) - 1);
-  return {_mm512_cvtepi8_epi16(_mm256_maskz_loadu_epi8(mask, p))};
+// A word is 256 times a signed byte and another one. vpdpbusd multiplies them with unsigned bytes.
+constexpr std::int32_t byte_offset = 128;
+
+// The upper bytes of sixteen words, and the lower ones.
+inline void store_two_bytes(I32x16 words, std::int8_t* upper, std::int8_t* lower) {
+  const __m512i rounded = _mm512_add_epi32(words.v, _mm512_set1_epi32(128));
+  store(I32x16{_mm512_srai_epi32(rounded, 8)}, upper);
+  store(words, lower);  // its lowest byte
 }
 
-inline I16x32 broadcast_four(const std::int16_t* p) {
-  std::int64_t four;
-  __builtin_memcpy(&four, p, sizeof(four));
-  return {_mm512_set1_epi64(four)};
+// Four upper bytes and four lower ones, in turn.
+inline void store_words(I32x16 words, std::int16_t* p) {
+  alignas(16) std::int8_t upper[lanes], lower[lanes];
+  store_two_bytes(words, upper, lower);
+  const __m128i u = _mm_load_si128(reinterpret_cast<const __m128i*>(upper));
+  const __m128i l = _mm_load_si128(reinterpret_cast<const __m128i*>(lower));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm_unpacklo_epi32(u, l));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p) + 1, _mm_unpackhi_epi32(u, l));
 }
+
+struct ByteGroup {
+  __m512i v;
+};
+
+inline ByteGroup load_group(const std::int8_t* p, std::size_t count) {
+  const __m512i offset = _mm512_set1_epi8(static_cast<char>(byte_offset));
+  if (count >= 4 * lanes) return {_mm512_xor_si512(_mm512_loadu_si512(p), offset)};
+  const auto mask = static_cast<__mmask64>((std::uint64_t{1} << count) - 1);
+  return {_mm512_xor_si512(_mm512_maskz_loadu_epi8(mask, p), offset)};
+}
+
+struct GroupSums {
+  __m512i upper, lower;
+};
 
 // Assembly, because with the intrinsic GCC 12 makes a copy of every sum.
-inline void add_products(I32x16& sum, const I16x32& a, const I16x32& b) {
-  __asm__("vpdpwssd %2, %1, %0" : "+v"(sum.v) : "v"(a.v), "v"(b.v));
+inline void add_group(GroupSums& sums, const ByteGroup& bytes, const std::int16_t* four) {
+  using Fours [[gnu::may_alias]] = std::int32_t;
+  const auto* fours = reinterpret_cast<const Fours*>(four);
+  __asm__("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sums.upper) : "v"(bytes.v), "m"(fours[0]));
+  __asm__("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sums.lower) : "v"(bytes.v), "m"(fours[1]));
 }
 
-inline I32x16 fold(const I32x16& a, const I32x16& b) {
-  const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
-  const __m512i odd = _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
-  return {_mm512_add_epi32(_mm512_permutex2var_epi32(a.v, even, b.v),
-                           _mm512_permutex2var_epi32(a.v, odd, b.v))};
+inline I32x16 total(const GroupSums& sums) {
+  return {_mm512_add_epi32(_mm512_slli_epi32(sums.upper, 8), sums.lower)};
 }
 
 inline I32x16 operator+(I32x16 a, const I32x16& b) {

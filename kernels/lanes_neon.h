@@ -33,8 +33,12 @@ template <typename Value, typename F>
   return {{f(0), f(1), f(2), f(3)}};
 }
 
+// Assembly, because GCC drops calls of functions that have no other effect.
 inline void prefetch(const void* p) {
-  __builtin_prefetch(p);
+  __asm__ volatile("prfm pldl1keep, %0" : : "Q"(*static_cast<const char*>(p)));
+}
+inline void prefetch_far(const void* p) {
+  __asm__ volatile("prfm pldl2keep, %0" : : "Q"(*static_cast<const char*>(p)));
 }
 
 inline F32x16 broadcast(float x) {
@@ -297,6 +301,35 @@ inline void add_products(I32x16& sum, const I16x32& a, const I16x32& b) {
 inline I32x16 fold(const I32x16& a, const I32x16& b) {
   return {{vpaddq_s32(a.v[0], a.v[1]), vpaddq_s32(a.v[2], a.v[3]), vpaddq_s32(b.v[0], b.v[1]),
            vpaddq_s32(b.v[2], b.v[3])}};
+}
+
+constexpr std::int32_t byte_offset = 0;
+
+inline void store_words(I32x16 words, std::int16_t* p) {
+  store(words, p);
+}
+
+struct ByteGroup {
+  I16x32 low, high;
+};
+
+inline ByteGroup load_group(const std::int8_t* p, std::size_t count) {
+  constexpr std::size_t half = 2 * lanes;
+  return {widen(p, count), widen(p + half, count > half ? count - half : 0)};
+}
+
+struct GroupSums {
+  I32x16 low, high;
+};
+
+inline void add_group(GroupSums& sums, const ByteGroup& bytes, const std::int16_t* four) {
+  const I16x32 words = broadcast_four(four);
+  add_products(sums.low, bytes.low, words);
+  add_products(sums.high, bytes.high, words);
+}
+
+inline I32x16 total(const GroupSums& sums) {
+  return fold(sums.low, sums.high);
 }
 
 inline I32x16 operator+(I32x16 a, const I32x16& b) {

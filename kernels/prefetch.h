@@ -29,6 +29,10 @@ struct PrefetchPolicy {
 
   // Defined out of line, because the files of the tiers call it (see matmul_driver.h).
   const Prefetch& for_columns(std::size_t columns, bool is_slow_to_unpack = false) const;
+
+  // Into which cache attention asks for its next page. The queries that share a head of keys are a
+  // few columns.
+  CacheLevel for_attention() const { return of_class[1].into; }
 };
 
 // The policy that was measured to be best for this kind of core, or the one that the environment
