@@ -71,6 +71,7 @@ TEST_CASE("doctor says what the machine can run, and refuses a folder that is no
   CHECK(findings["checks"].size() >= 8);
   REQUIRE(findings["reach"].size() >= 3);
   CHECK(findings["reach"][0]["bound_tokens_per_s"].is_number());
+  CHECK(findings["made_from"]["measurements"].get<int>() >= 1);
   const std::string text = shell("sluice doctor").output;
   for (const auto& check : findings["checks"]) {
     CHECK(("\n" + text).find("\n" + check["name"].get<std::string>()) != std::string::npos);
@@ -164,6 +165,11 @@ TEST_CASE("run without a prompt says so, and an empty prompt is one") {
   const std::string run = "sluice run " + make_model(folder) + " -n 4 -q --temp 0 ";
   check_fails(run + "</dev/null", 2, "there is no prompt");
   check_fails("printf '' | " + run, 2, "there is no prompt");
+  const Result none = shell("sluice run demo -n 4 </dev/null");
+  CHECK(none.status == 2);
+  CHECK(none.errors.find("answers messages") == std::string::npos);
+  const Result joined = shell("sluice run demo --raw -p x -n 4 2>&1");
+  CHECK(joined.output.find("\nsluice: ") != std::string::npos);
   CHECK(shell(run + "-p '' </dev/null").status == 0);
   CHECK(shell(run + "-f /dev/null").status == 0);
   CHECK(shell("printf 'a' | " + run).status == 0);
@@ -662,6 +668,15 @@ TEST_CASE("a table of plans has each file or quantisation, at each budget") {
   CHECK(both[0]["quant"].get<std::string>() == "F16");
   CHECK(both[1]["quant"].get<std::string>() == "Q4_0");
   CHECK(table(model + " " + other + " --budget 1GiB").size() == 2);
+  for (std::size_t i = 0; i < 3; ++i) {
+    const auto is_choice = [&](const nlohmann::json& file) {
+      return file["budgets"][i]["is_choice"].get<bool>();
+    };
+    const auto fits = [&](const nlohmann::json& file) {
+      return file["budgets"][i]["fits"].get<bool>();
+    };
+    CHECK(std::ranges::count_if(both, is_choice) == (std::ranges::any_of(both, fits) ? 1 : 0));
+  }
   for (const nlohmann::json& file : both) {
     REQUIRE(file["budgets"].size() == 3);
     for (const nlohmann::json& budget : file["budgets"]) {

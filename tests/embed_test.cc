@@ -312,6 +312,11 @@ TEST_CASE("an encoder says what it does not do") {
   check_fails("sluice run " + model + " -p x -n 4 --raw", 2, "writes no text");
   check_fails("sluice logits " + model + " --tokens 1,2 -o " + folder.file("out"), 2,
               "writes no text");
+  check_fails("sluice chat " + model + " </dev/null", 2, "writes no text");
+  REQUIRE(shell("echo '{\"prompt\": \"x\"}' >" + folder.file("rows.jsonl")).status == 0);
+  check_fails(
+      "sluice batch " + model + " " + folder.file("rows.jsonl") + " -o " + folder.file("out.jsonl"),
+      2, "writes no text");
   check_fails("sluice plan " + model + " --ctx 65", 2, "texts of up to 64 tokens");
   check_fails("sluice plan " + model + " --window 32", 2, "--window");
   check_fails("sluice rerank " + model + " --query x -f " + folder.file("none"), 5);

@@ -110,19 +110,22 @@ TEST_CASE("sizes are those of the shapes, and a list can be replaced") {
   check_fails("sluice recommend " + options + " --task code", 2, "no model for --task code");
 }
 
-TEST_CASE("the machine is measured once, and not when its speeds are known") {
+TEST_CASE("the machine is measured each time, and the answer says what it is made from") {
   const Folder folder;
   const std::string list = folder.file("list.json");
   write(list, R"({"models": [)" + model("First", "tiny-qwen3") + "]}");
-  const Result result =
-      shell("for turn in 1 2; do sluice recommend --json --list " + list +
-            " >/dev/null && cat $XDG_STATE_HOME/sluice/machine.json; echo; echo ---; done");
-  INFO(result.output << result.errors);
-  REQUIRE(result.status == 0);
-  const std::size_t cut = result.output.find("---\n");
-  REQUIRE(cut != std::string::npos);
-  CHECK(result.output.find("dram, ") < cut);
-  CHECK(result.output == result.output.substr(0, cut + 4) + result.output.substr(0, cut + 4));
+  const std::string command =
+      "XDG_STATE_HOME=" + folder.path().string() + " sluice recommend --list " + list;
+  for (const unsigned turn : {1, 2}) {
+    const Result result = shell(command + " --json");
+    INFO(result.errors);
+    REQUIRE(result.status == 0);
+    const json made_from = json::parse(result.output).at("made_from");
+    CHECK(made_from.at("measurements").get<unsigned>() == turn);
+    CHECK(made_from.at("is_slow_now").is_boolean());
+  }
+  CHECK(shell(command).output.find("made from 3 measurements of this machine") !=
+        std::string::npos);
 }
 
 TEST_CASE("a disk whose speed is known stays so when the rest is measured") {

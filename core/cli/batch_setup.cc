@@ -298,6 +298,7 @@ class Preparation {
         planner_(options.common.model, {}) {
     wanted_.stop_check = std::move(stop_check);
     wanted_.prompt_cache = options.prompt_cache;
+    engine::require_text(planner_.header());
     const gguf::Metadata& metadata = planner_.header().metadata();
     tasks_ = task_options(options, metadata);
     if (!options.common.quiet && job.left_out.rows == 0) {

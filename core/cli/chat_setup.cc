@@ -9,6 +9,7 @@
 #include "core/cli/options.h"
 #include "core/cli/output.h"
 #include "core/cli/terminal.h"
+#include "core/engine/engine.h"
 #include "core/error.h"
 #include "core/gguf/gguf.h"
 
@@ -65,6 +66,7 @@ chat::ChatSource read_chat_source(const std::filesystem::path& model, const std:
   chat::ChatSource source;
   try {
     const gguf::Model header = gguf::Model::open(model, {.header_only = true});
+    engine::require_text(header);
     source = chat::ChatSource::choose(format, header.metadata());
   } catch (...) {
     return_free_memory();

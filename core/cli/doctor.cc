@@ -13,11 +13,11 @@
 #include "core/cli/files.h"
 #include "core/cli/health.h"
 #include "core/cli/json.h"
+#include "core/cli/machine_rates.h"
 #include "core/cli/models_folder.h"
 #include "core/cli/options.h"
 #include "core/cli/output.h"
 #include "core/cli/report.h"
-#include "core/engine/machine_limits.h"
 #include "core/engine/thread_timing.h"
 #include "core/error.h"
 #include "core/fetch/listing.h"
@@ -40,11 +40,6 @@ constexpr std::array sizes = {ModelSize{"1B", 800'000'000}, ModelSize{"4B", 2'50
                               ModelSize{"8B", 5'000'000'000}, ModelSize{"14B", 9'000'000'000},
                               ModelSize{"27B", 16'500'000'000}};
 
-// Rates of this machine; 0: not known.
-struct Rates {
-  double dram_bytes_per_s = 0, disk_bytes_per_s = 0;
-};
-
 struct Reach {
   ModelSize size;
   bool fits;                      // in memory
@@ -54,10 +49,12 @@ struct Reach {
 struct Findings {
   std::vector<HealthCheck> checks;
   std::vector<Reach> reach;
+  KnownLimits limits;
   std::string next;
 };
 
-Reach reach_of(const ModelSize& size, std::uint64_t usable_bytes, const Rates& rates) {
+Reach reach_of(const ModelSize& size, std::uint64_t usable_bytes,
+               const engine::MachineLimits& rates) {
   const std::uint64_t room = usable_bytes > beside_bytes ? usable_bytes - beside_bytes : 0;
   const bool fits = size.bytes <= room;
   Reach reach{size, fits, std::nullopt};
@@ -70,14 +67,18 @@ Reach reach_of(const ModelSize& size, std::uint64_t usable_bytes, const Rates& r
   return reach;
 }
 
-// Measured now, in about a second. A small file says nothing about a disk.
-Rates measure(const topology::Machine& machine, const topology::CpuList& cpus,
-              const fetch::ListedModel* model) {
-  if (!tells_of_disk(model)) {
-    return {engine::DramReader(cpus, engine::dram_buffer_bytes(machine)).read(), 0};
-  }
-  const engine::MachineLimits limits = engine::measure_machine_limits(cpus, model->path);
-  return {limits.dram_bytes_per_s, limits.disk_notes.empty() ? limits.disk_bytes_per_s : 0};
+// Measures now, in about a second, and keeps it. A small file says nothing about a disk: what is
+// known of that is from earlier plans then.
+KnownLimits measure(const topology::Machine& machine, const topology::CpuList& cpus,
+                    const std::filesystem::path& folder, const fetch::ListedModel* model) {
+  const auto threads = static_cast<unsigned>(cpus.size());
+  MachineRates rates(machine,
+                     {tells_of_disk(model) ? model->path : folder, 0, threads, 1, {}, true});
+  KnownLimits limits = rates.measure(cpus);
+  rates.save(true);
+  if (limits.high.disk_bytes_per_s == 0)
+    limits.high.disk_bytes_per_s = rates.known().disk_bytes_per_s;
+  return limits;
 }
 
 std::vector<HealthCheck> check_all(const topology::Machine& machine,
@@ -109,11 +110,14 @@ Findings find_all(const std::string& asked_folder) {
   const std::filesystem::path folder = models_folder(asked_folder);
   const std::vector<fetch::ListedModel> models = fetch::list_models(installed_models());
   const fetch::ListedModel* const model = model_to_read(models, folder);
-  Findings findings{check_all(machine, threads, folder, model), {}, {}};
+  Findings findings{check_all(machine, threads, folder, model),
+                    {},
+                    measure(machine, threads.cpus, folder, model),
+                    {}};
   const auto bound = topology::usable_memory(machine);
-  const Rates rates = measure(machine, threads.cpus, model);
   for (const ModelSize& size : sizes) {
-    findings.reach.push_back(reach_of(size, bound ? bound->usable_bytes() : 0, rates));
+    findings.reach.push_back(
+        reach_of(size, bound ? bound->usable_bytes() : 0, findings.limits.high));
   }
   const bool has_own = std::ranges::any_of(models, &fetch::ListedModel::is_removable);
   findings.next = has_own ? "sluice list, and sluice plan NAME for one of them"
@@ -141,6 +145,7 @@ std::string to_table(const Findings& findings) {
   for (const Reach& reach : findings.reach) {
     facts.emplace_back(fmt::format("a model of {}, Q4_K_M", reach.size.name), reach_text(reach));
   }
+  facts.emplace_back("made from", origin_text(findings.limits));
   facts.emplace_back("next", findings.next);
   return format_facts(facts);
 }
@@ -161,6 +166,7 @@ ordered_json to_json(const Findings& findings) {
                              {"fits", reach.fits},
                              {"bound_tokens_per_s", or_null(reach.at_most)}});
   }
+  json["made_from"] = known_limits(findings.limits);
   json["next"] = findings.next;
   return json;
 }
@@ -171,7 +177,8 @@ CLI::App* add_doctor(CLI::App& program, DoctorOptions& options) {
   CLI::App* command = add_command(
       program, "doctor", "Say what this machine can run, and what stands in its way",
       "Looks at processor, memory, disk and limits, measures for about a second, and says what to\n"
-      "do about what is slow or broken. The speeds are bounds from memory and disk alone;\n"
+      "do about what is slow or broken. The speeds are bounds from memory and disk alone, at the\n"
+      "best that they are known to give;\n"
       "`sluice plan MODEL` predicts that of a model.\n\n"
       "Examples:\n"
       "  sluice doctor\n"

@@ -282,9 +282,12 @@ int run_embed(const EmbedOptions& options) {
   const RunRecord record(*engine);
   engine.reset();  // frees its memory for measuring the limits
   if (!options.common.quiet) {
-    remark(fmt::format("{} of {} texts are done, {} of them now, {} of these errors{}", done,
-                       input.rows(), done - before, run.errors(),
-                       done < input.rows() ? "; the same command goes on with the rest" : ""));
+    std::string line = fmt::format("{} of {} texts are done", done, input.rows());
+    if (before != 0) line += fmt::format(", {} of them now", done - before);
+    if (run.errors() != 0)
+      line += fmt::format("; {} have an error in place of a vector", run.errors());
+    if (done < input.rows()) line += "; the same command goes on with the rest";
+    remark(line);
     remark(memory_line(record));
   }
   watch.write_report(

@@ -97,11 +97,13 @@ int run_remove(const RemoveOptions& options) {
   const fetch::ListedModel* model = fetch::find_model(models, options.name);
   if (model == nullptr) {
     throw UsageError(
-        fmt::format("no model, or more than one, is called {}: `sluice list` has "
-                    "their names",
+        fmt::format("no model, or more than one, is called {}: `sluice list` has the "
+                    "whole names",
                     text::quoted(options.name)));
   }
   fetch::remove_model(*model);
+  remark(
+      fmt::format("removed {}, {}", text::escaped(model->name, 200), format_bytes(model->bytes)));
   return 0;
 }
 

@@ -17,6 +17,7 @@
 #include "core/cli/plan_table.h"
 #include "core/cli/prediction.h"
 #include "core/cli/pull.h"
+#include "core/cli/quick_plan.h"
 #include "core/cli/report.h"
 #include "core/cli/serve_setup.h"
 #include "core/cli/speculation.h"
@@ -31,11 +32,6 @@ namespace sluice::cli {
 namespace {
 
 using nlohmann::ordered_json;
-
-// A model that keeps nothing of a text reads it in one step, and writes none: an encoder.
-bool reads_whole(const plan::MemoryPlan& plan) {
-  return plan.cache.layers.empty();
-}
 
 // `rates`: the model rates texts, and makes no vectors.
 std::string_view use_name(PlannedUse use, bool rates) {
@@ -212,8 +208,12 @@ std::string decode_lines(const engine::PlannedRun& run, const Prediction& predic
     text += fmt::format("about {} tokens/s ({} to {}); ", format_speed(speed.usual),
                         format_speed(speed.low), format_speed(speed.high));
   }
-  text += fmt::format("{} alone would allow {}\n", bound_name(prediction.bound.name),
-                      format_speed(prediction.bound.tokens_per_s));
+  if (prediction.bound.name == "dram" && run.work.hot_bytes < bytes_beyond_caches) {
+    text += "the weights of a token are so few that caches hold much of them\n";
+  } else {
+    text += fmt::format("{} alone would allow {} tokens/s\n", bound_name(prediction.bound.name),
+                        format_speed(prediction.bound.tokens_per_s));
+  }
   if (prediction.tokens_per_s_without_hits) {
     text += fmt::format("about {} tokens/s if none is\n",
                         format_speed(*prediction.tokens_per_s_without_hits));
@@ -260,6 +260,10 @@ std::string table(std::string_view use, const engine::PlannedRun& run, const Pre
 }
 
 }  // namespace
+
+bool reads_whole(const plan::MemoryPlan& plan) {
+  return plan.cache.layers.empty();
+}
 
 engine::EngineOptions options_for_use(const PlanOptions& options, const engine::RunPlanner& planner,
                                       std::uint32_t model_context) {

@@ -34,6 +34,9 @@ struct PlanOptions {
 engine::EngineOptions options_for_use(const PlanOptions& options, const engine::RunPlanner& planner,
                                       std::uint32_t model_context);
 
+// Whether the model keeps nothing of a text: it reads it in one step, and writes none.
+bool reads_whole(const plan::MemoryPlan& plan);
+
 // --disk and --dram.
 void add_other_machine_options(CLI::App& command, PlanOptions& options);
 

@@ -39,6 +39,12 @@ Candidate planned_candidate(std::string name, std::string quant, std::uint64_t b
   return out;
 }
 
+std::string enough_text(const ChoiceRule& rule) {
+  return fmt::format("the {} that {} {:.0f} tokens/s, up to 8 bits a weight",
+                     rule.prefers_large_models ? "largest model" : "most precise", rule.does,
+                     rule.enough_tokens_per_s);
+}
+
 Choice choose(const std::vector<Candidate>& candidates, const ChoiceRule& rule) {
   const auto speed = [](const Candidate& one) { return one.tokens_per_s.value_or(0); };
   const auto best = [&](auto&& is_taken, auto&& value) {
@@ -57,9 +63,7 @@ Choice choose(const std::vector<Candidate>& candidates, const ChoiceRule& rule) 
         return std::pair(rule.prefers_large_models ? one.weights : 0, one.bytes);
       });
   if (large != nullptr) {
-    return {large, fmt::format("the {} that {} {:.0f} tokens/s, up to 8 bits a weight",
-                               rule.prefers_large_models ? "largest model" : "most precise",
-                               rule.does, rule.enough_tokens_per_s)};
+    return {large, enough_text(rule)};
   }
   return {best([](const Candidate&) { return true; }, speed), "the fastest that fits"};
 }
@@ -70,18 +74,21 @@ std::string candidate_table(const std::vector<Candidate>& candidates, const Choi
   for (const Candidate& one : candidates) width = std::max(width, shown(one).size());
   const auto line = [&](std::string_view mark, std::string_view name, std::string_view size,
                         std::string_view quant, std::string_view memory, std::string_view speed) {
-    return fmt::format("{:1} {:<{}}{:>12}  {:<10}{:>24}{:>10}\n", mark, name, width, size, quant,
+    return fmt::format("{:1} {:<{}}{:>12}  {:<10}{:>26}{:>10}\n", mark, name, width, size, quant,
                        memory, speed);
   };
   std::string out = line("", what, "size", "quant", "memory", "tokens/s");
   for (const Candidate& one : candidates) {
     const std::string memory =
-        !one.fits                 ? fmt::format("needs {}", format_bytes(one.least_budget_bytes))
-        : one.streamed_bytes == 0 ? "fits"
-                                  : fmt::format("{} streamed", format_bytes(one.streamed_bytes));
+        !one.fits ? fmt::format("needs {}", format_bytes(one.least_budget_bytes))
+        : one.streamed_bytes == 0
+            ? "fits"
+            : fmt::format("reads {} a token", format_bytes(one.streamed_bytes));
     out += line(choice.candidate == &one ? "*" : "", shown(one), format_bytes(one.bytes),
                 text::escaped(one.quant, 10), memory,
-                one.tokens_per_s ? format_speed(*one.tokens_per_s) : "-");
+                one.tokens_per_s ? format_speed(*one.tokens_per_s)
+                : one.fits       ? "-"
+                                 : "");
   }
   return out;
 }

@@ -44,6 +44,9 @@ struct Choice {
 // nothing to gain. If nothing is fast enough, the fastest that fits.
 Choice choose(const std::vector<Candidate>& candidates, const ChoiceRule& rule);
 
+// What a choice is, for people, where something is fast enough.
+std::string enough_text(const ChoiceRule& rule);
+
 // Lines for people, under a line of titles. `what` is the title of the names.
 std::string candidate_table(const std::vector<Candidate>& candidates, const Choice& choice,
                             std::string_view what);

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "core/cli/header_in_memory.h"
-#include "core/cli/json.h"
 #include "core/cli/machine_rates.h"
 #include "core/cli/output.h"
+#include "core/cli/plan_choice.h"
 #include "core/cli/pull.h"
 #include "core/cli/quick_plan.h"
 #include "core/engine/engine.h"
@@ -34,19 +34,12 @@ constexpr const char* standard_quantisations[] = {
     "IQ4_XS", "Q3_K_M", "IQ3_M",   "IQ3_S",  "Q2_K",   "IQ3_XXS", "IQ2_M",
     "IQ2_S",  "IQ2_XS", "IQ2_XXS", "IQ1_M",  "IQ1_S"};
 
-struct Cell {
+// Files at one budget.
+struct Column {
   std::uint64_t budget_bytes = 0;
-  bool fits = false;
-  std::uint64_t streamed_bytes = 0;  // of a step
-  double tokens_per_s = 0;
-  std::uint32_t context = 0;
-  ordered_json lines = {};  // of the plan
-};
-
-struct Row {
-  std::string name, quant;
-  std::uint64_t bytes = 0;
-  std::vector<Cell> cells;  // by budget
+  std::vector<Candidate> candidates;     // by file
+  std::vector<std::uint32_t> contexts;   // as are these
+  std::vector<ordered_json> lines = {};  // of the plans
 };
 
 // Files in a folder that are models, or the first shards of models.
@@ -69,11 +62,13 @@ std::vector<fs::path> models_in(const fs::path& folder) {
 
 class Table {
  public:
-  explicit Table(const PlanOptions& options) : options_(options), budgets_(options.budgets) {
-    if (budgets_.empty() && options.common.budget_bytes != 0) {
-      budgets_ = {options.common.budget_bytes};
+  explicit Table(const PlanOptions& options) : options_(options) {
+    std::vector<std::uint64_t> budgets = options.budgets;
+    if (budgets.empty() && options.common.budget_bytes != 0) {
+      budgets = {options.common.budget_bytes};
     }
-    if (budgets_.empty()) budgets_ = {2 * GiB, 4 * GiB, 6 * GiB, 8 * GiB};
+    if (budgets.empty()) budgets = {2 * GiB, 4 * GiB, 6 * GiB, 8 * GiB};
+    for (const std::uint64_t budget : budgets) columns_.push_back({budget, {}, {}});
   }
 
   void add(const fs::path& path) {
@@ -82,10 +77,12 @@ class Table {
     add(planner, path, name, quant_of(name, planner.header()), planner.header().file_bytes());
   }
 
-  // What the model of this file would be, quantised in the ways that people know.
+  // What the model of this file would be, quantised in the other ways that people know.
   void add_quantisations(const fs::path& path) {
     const gguf::Model model = gguf::Model::open(path, {.header_only = true});
+    const std::string own = quant_of(path.filename().string(), model);
     for (const char* quant : standard_quantisations) {
+      if (quant == own) continue;
       const quant::QuantisedHeader header = quant::quantised_header(model, quant);
       const HeaderInMemory file(header.bytes);
       const engine::RunPlanner planner = next_planner(file.path());
@@ -95,24 +92,27 @@ class Table {
   }
 
   ordered_json json() const {
+    const std::vector<Choice> choices = chosen();
     ordered_json files = ordered_json::array();
-    for (const Row& row : rows_) {
+    for (std::size_t file = 0; file < file_count(); ++file) {
       ordered_json budgets = ordered_json::array();
-      for (const Cell& cell : row.cells) {
-        ordered_json one = {{"budget_bytes", cell.budget_bytes}, {"fits", cell.fits}};
-        one["streamed_bytes_per_step"] = nullptr;
-        one["predicted_decode_tokens_per_s"] = nullptr;
-        one["context"] = cell.context;
-        one["lines"] = cell.lines;
-        if (cell.fits) {
-          one["streamed_bytes_per_step"] = cell.streamed_bytes;
-          one["predicted_decode_tokens_per_s"] = cell.tokens_per_s;
+      for (std::size_t i = 0; i < columns_.size(); ++i) {
+        const Column& column = columns_[i];
+        const ordered_json found =
+            candidate_json(column.candidates[file], choices[i], "predicted_decode_tokens_per_s");
+        ordered_json one = {{"budget_bytes", column.budget_bytes}};
+        for (const char* member :
+             {"fits", "streamed_bytes_per_step", "predicted_decode_tokens_per_s", "is_choice"}) {
+          one[member] = found[member];
         }
+        one["context"] = column.contexts[file];
+        one["lines"] = column.lines[file];
         budgets.push_back(std::move(one));
       }
-      files.push_back({{"name", row.name},
-                       {"bytes", row.bytes},
-                       {"quant", row.quant},
+      const Candidate& any = columns_.front().candidates[file];
+      files.push_back({{"name", any.name},
+                       {"bytes", any.bytes},
+                       {"quant", any.quant},
                        {"budgets", std::move(budgets)}});
     }
     ordered_json json = {{"files", std::move(files)}};
@@ -122,51 +122,85 @@ class Table {
   }
 
   std::string text() const {
+    const std::vector<Choice> choices = chosen();
     std::size_t width = 4;
-    for (const Row& row : rows_) width = std::max(width, shown(row).size());
+    for (std::size_t file = 0; file < file_count(); ++file) {
+      width = std::max(width, shown(columns_.front().candidates[file]).size());
+    }
     std::string out = fmt::format("{:<{}}{:>12}", "file", width, "size");
-    for (const std::uint64_t budget : budgets_) out += fmt::format("{:>20}", format_bytes(budget));
+    for (const Column& column : columns_) {
+      out += fmt::format("{:>20}", format_bytes(column.budget_bytes));
+    }
     out += "\n";
-    for (const Row& row : rows_) {
-      out += fmt::format("{:<{}}{:>12}", shown(row), width, format_bytes(row.bytes));
-      for (const Cell& cell : row.cells) out += fmt::format("{:>20}", text_of(cell));
+    for (std::size_t file = 0; file < file_count(); ++file) {
+      const Candidate& any = columns_.front().candidates[file];
+      out += fmt::format("{:<{}}{:>12}", shown(any), width, format_bytes(any.bytes));
+      for (std::size_t i = 0; i < columns_.size(); ++i) {
+        const Candidate& one = columns_[i].candidates[file];
+        out += fmt::format("{:>20}", (&one == choices[i].candidate ? "* " : "") + text_of(one));
+      }
       out += "\n";
     }
     out +=
-        "\ntokens/s at each budget, and in parentheses what is streamed for each; -: does not "
-        "fit\n";
+        "\ntokens/s at each budget, and in parentheses what is read from the disk for each; -: "
+        "does "
+        "not fit\n";
+    for (const Choice& choice : choices) {
+      if (choice.candidate == nullptr) continue;
+      out += fmt::format("*: {}, or else the fastest that fits\n", enough_text(rule()));
+      break;
+    }
     if (limits_) out += "made from " + origin_text(*limits_) + "\n";
     return out;
   }
 
  private:
-  static std::string shown(const Row& row) { return text::escaped(row.name, 60); }
-  static std::string text_of(const Cell& cell) {
-    if (!cell.fits) return "-";
-    if (cell.streamed_bytes == 0) return format_speed(cell.tokens_per_s);
-    return fmt::format("{} ({})", format_speed(cell.tokens_per_s),
-                       format_bytes(cell.streamed_bytes));
+  static std::string shown(const Candidate& one) { return text::escaped(one.name, 60); }
+  static std::string text_of(const Candidate& one) {
+    if (!one.tokens_per_s) return "-";
+    const std::string speed = format_speed(*one.tokens_per_s);
+    return one.streamed_bytes == 0
+               ? speed
+               : fmt::format("{} ({})", speed, format_bytes(one.streamed_bytes));
+  }
+
+  std::size_t file_count() const { return columns_.front().candidates.size(); }
+
+  // Files of models of several sizes are of several models.
+  ChoiceRule rule() const {
+    const auto& candidates = columns_.front().candidates;
+    ChoiceRule rule;
+    rule.prefers_large_models = std::ranges::any_of(candidates, [&](const Candidate& one) {
+      return one.weights != candidates.front().weights;
+    });
+    return rule;
+  }
+
+  // By budget.
+  std::vector<Choice> chosen() const {
+    std::vector<Choice> choices;
+    for (const Column& column : columns_) choices.push_back(choose(column.candidates, rule()));
+    return choices;
   }
 
   void add(const engine::RunPlanner& planner, const fs::path& measured, const std::string& name,
            const std::string& quant, std::uint64_t bytes) {
-    Row row{name, quant, bytes, {}};
-    for (const std::uint64_t budget : budgets_) {
+    for (Column& column : columns_) {
       PlanOptions options = options_;
-      options.common.budget_bytes = budget;
+      options.common.budget_bytes = column.budget_bytes;
       const QuickPlan quick = quick_plan(planner, options);
       if (!limits_) limits_ = measure_limits(measured, planner, quick.run, options_);
-      row.cells.push_back({budget, quick.run.plan.fits(), quick.work.streamed_bytes,
-                           quick.tokens_per_s(limits_->usual), quick.run.plan.context,
-                           plan::lines_json(quick.run.plan)});
+      Candidate candidate = planned_candidate(name, quant, bytes, planner, quick);
+      if (candidate.fits) candidate.tokens_per_s = quick.tokens_per_s(limits_->usual);
+      column.candidates.push_back(std::move(candidate));
+      column.contexts.push_back(quick.run.plan.context);
+      column.lines.push_back(plan::lines_json(quick.run.plan));
     }
-    rows_.push_back(std::move(row));
   }
 
   const PlanOptions& options_;
-  std::vector<std::uint64_t> budgets_;
   std::optional<KnownLimits> limits_;
-  std::vector<Row> rows_;
+  std::vector<Column> columns_;
 };
 
 }  // namespace

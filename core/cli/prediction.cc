@@ -45,7 +45,10 @@ class Predictor {
                                                 bound_seconds(limits_.now, work)
                                           : seconds_without_reading(seconds, limits, work));
     };
-    SpeedRange out{speed(step.most_seconds, limits_.low), speed(step.seconds, limits_.usual),
+    // A scheduler's pause is longer than such a step, and tells nothing of those that follow.
+    constexpr double pause_s = 0.005;
+    const double most = step.seconds < pause_s ? step.seconds : step.most_seconds;
+    SpeedRange out{speed(most, limits_.low), speed(step.seconds, limits_.usual),
                    speed(step.least_seconds, limits_.high)};
     // By so much a run differs from its rehearsal on a machine that does not change.
     constexpr double margin = 0.1;

@@ -20,6 +20,9 @@ double QuickPlan::tokens_per_s(const engine::MachineLimits& limits) const {
   // Decoding reaches so much of what memory and disk allow; runs of models of 1 to 9 billion
   // weights reached 0.8 to 1.
   constexpr double usual_share_of_bound = 0.9;
+  if (reads_whole(run.plan)) {
+    return engine::decode_bound(limits, work, run.plan.chunk).tokens_per_s;
+  }
   return usual_share_of_bound *
          engine::decode_bound(limits, work, run.plan.cache.sequences).tokens_per_s;
 }
@@ -27,6 +30,11 @@ double QuickPlan::tokens_per_s(const engine::MachineLimits& limits) const {
 QuickPlan quick_plan(const engine::RunPlanner& planner, const PlanOptions& options) {
   const std::uint32_t context = model::trained_context(model::Keys(planner.header()));
   QuickPlan out{planner.plan(options_for_use(options, planner, context)), {}};
+  if (options.use == PlannedUse::run && reads_whole(out.run.plan)) {
+    PlanOptions of_texts = options;
+    of_texts.use = PlannedUse::embed;
+    return quick_plan(planner, of_texts);
+  }
   const double hit_rate = out.run.work.has_streamed_experts()
                               ? options.hit_rate.value_or(out.run.work.usual_hit_rate())
                               : 1;
@@ -62,10 +70,8 @@ std::optional<double> known_tokens_per_s(const std::filesystem::path& model) try
                                        1, quick.run.work, true});
     if (const std::optional<engine::RateRange> steps = rates.steps()) return steps->usual;
     const engine::MachineLimits limits = rates.known();
-    // Of less, caches hold a good part, and other things than memory take the time.
-    constexpr std::uint64_t much = std::uint64_t{256} << 20;
-    const bool is_enough = quick.work.hot_bytes >= much && limits.dram_bytes_per_s > 0 &&
-                           limits.int8_macs_per_s > 0 &&
+    const bool is_enough = quick.work.hot_bytes >= bytes_beyond_caches &&
+                           limits.dram_bytes_per_s > 0 && limits.int8_macs_per_s > 0 &&
                            (quick.work.streamed_bytes == 0 || limits.disk_bytes_per_s > 0);
     if (is_enough) return quick.tokens_per_s(limits);
   }

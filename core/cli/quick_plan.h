@@ -2,6 +2,7 @@
 // what runs were found to lose.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -17,11 +18,14 @@ namespace sluice::cli {
 // what a process of its own would hold. Throws as RunPlanner does.
 engine::RunPlanner next_planner(const std::filesystem::path& model);
 
+// Of fewer weights than that, caches hold a good part, and other things than memory take the time.
+constexpr std::uint64_t bytes_beyond_caches = std::uint64_t{256} << 20;
+
 struct QuickPlan {
   engine::PlannedRun run;
   engine::DecodeWork work;  // with the hit rate of the options, or the usual one
 
-  // Of all sequences together.
+  // Of all sequences together. Of an encoder, those that it reads, at most.
   double tokens_per_s(const engine::MachineLimits& limits) const;
 };
 

@@ -27,7 +27,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// How fast this machine is: as it is known, and measured where it is not.
+// How fast this machine is: as it is known. It is measured once, and where nothing is known.
 class KnownMachine {
  public:
   explicit KnownMachine(const PlanOptions& options) : options_(options) {
@@ -47,15 +47,18 @@ class KnownMachine {
     return found->second;
   }
 
+  // What was measured last; nothing before the first limits().
+  const std::optional<KnownLimits>& measured() const { return measured_; }
+
  private:
-  engine::MachineLimits find(const QuickPlan& plan, bool needs_disk) const {
+  engine::MachineLimits find(const QuickPlan& plan, bool needs_disk) {
     MachineRates rates(machine_, {path_, 0, static_cast<unsigned>(plan.run.cpus.size()),
                                   plan.run.plan.cache.sequences, plan.run.work, true});
     engine::MachineLimits limits = rates.known();
     const bool lacks_disk =
         needs_disk && has_file_ && limits.disk_bytes_per_s == 0 && !options_.other.disk_bytes_per_s;
-    if (limits.dram_bytes_per_s == 0 || limits.int8_macs_per_s == 0 || lacks_disk) {
-      rates.measure(plan.run.cpus);
+    if (!measured_ || limits.dram_bytes_per_s == 0 || limits.int8_macs_per_s == 0 || lacks_disk) {
+      measured_ = rates.measure(plan.run.cpus);
       rates.save(options_.common.quiet);
       limits = rates.known();
     }
@@ -67,6 +70,7 @@ class KnownMachine {
   topology::Machine machine_ = topology::read_machine();
   std::filesystem::path path_;
   bool has_file_ = false;
+  std::optional<KnownLimits> measured_;
   std::map<std::pair<bool, std::uint64_t>, engine::MachineLimits> by_reads_;
 };
 
@@ -113,6 +117,8 @@ class Recommendation {
     }
     ordered_json json = {
         {"task", task_}, {"budget_bytes", budget_bytes_}, {"models", std::move(models)}};
+    json["made_from"] = nullptr;
+    if (machine_.measured()) json["made_from"] = known_limits(*machine_.measured());
     json["choice"] = nullptr;
     if (choice.candidate != nullptr) {
       json["choice"] = {{"name", choice.candidate->name},
@@ -134,9 +140,10 @@ class Recommendation {
                        format_bytes(budget_bytes_));
     if (has_unknown_speed()) {
       out +=
-          "the speed of this disk is not known: --disk 1.5GB/s tells it, or `sluice plan` of a "
+          "-: the speed of this disk is not known: --disk 1.5GB/s tells it, or `sluice plan` of a "
           "large model that is here\n";
     }
+    if (machine_.measured()) out += "made from " + origin_text(*machine_.measured()) + "\n";
     if (choice.candidate == nullptr) return out;
     out += "\nnext:\n";
     for (const std::string& command : next(choice)) out += "  " + command + "\n";
@@ -229,7 +236,7 @@ CLI::App* add_recommend(CLI::App& program, RecommendOptions& options) {
       "it,\n"
       "and marks one: the largest that is fast enough here. Downloads nothing: sizes follow from\n"
       "the shapes of the models, and speeds from what is known of this machine, which is measured\n"
-      "once. Ends with status 4 when none fits.\n\n"
+      "for a second. Ends with status 4 when none fits.\n\n"
       "Examples:\n"
       "  sluice recommend\n"
       "  sluice recommend --budget 6GiB --task code\n"

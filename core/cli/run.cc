@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <optional>
 #include <string_view>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <utility>
 
@@ -49,6 +50,7 @@ bool may_be_message(const RunOptions& options) {
 struct Prompt {
   std::optional<TextInput> file;  // or:
   std::string text;
+  bool is_perhaps_message = false;  // the model answers messages, and nobody asked for a text
 };
 
 [[noreturn]] void refuse_no_prompt() {
@@ -93,6 +95,11 @@ class PromptTokens {
     const std::optional<Token> bos = tokenizer.bos();
     const bool is_empty = tokens_.empty() || (tokens_.size() == 1 && tokens_.front() == bos);
     if (is_empty && expects_pipe(options)) refuse_no_prompt();
+    if (prompt.is_perhaps_message && !options.common.quiet) {
+      warn(
+          "the model answers messages, but this text is continued as it is: --chat sends it as a "
+          "message, --raw says that this is meant");
+    }
     if (!tokens_.empty()) return;
     if (!bos) {
       throw UsageError(
@@ -185,7 +192,7 @@ rows::Task make_task(const RunOptions& options, Prompt prompt, engine::Engine& e
 }
 
 // Whether the prompt is a message, and the model has a chat template.
-bool wants_template(const RunOptions& options, const Prompt& prompt) {
+bool wants_template(const RunOptions& options, Prompt& prompt) {
   const bool is_message = may_be_message(options) && (prompt.file || !prompt.text.empty());
   const bool is_asked_for = options.chat || options.system || options.thinking.think != "auto" ||
                             options.thinking.tokens_max;
@@ -193,11 +200,7 @@ bool wants_template(const RunOptions& options, const Prompt& prompt) {
       (is_message || !is_text(options)) && has_chat_template(options.common.model);
   if (is_message && has_template) return true;
   if (!is_asked_for) {
-    if (has_template && !options.prompt && !options.common.quiet) {
-      warn(
-          "the model answers messages, but this text is continued as it is: --chat sends it as a "
-          "message, --raw says that this is meant");
-    }
+    prompt.is_perhaps_message = has_template && !options.prompt;
     return false;
   }
   throw UsageError(
@@ -223,6 +226,14 @@ GenerationEnd answer_message(const RunOptions& options, const chat::ChatSource& 
   return session.answer(prompt, output);
 }
 
+// Whether both are open and write to one file, pipe or terminal.
+bool is_same_file(int one, int other) {
+  struct stat a {
+  }, b{};
+  return ::fstat(one, &a) == 0 && ::fstat(other, &b) == 0 && a.st_dev == b.st_dev &&
+         a.st_ino == b.st_ino;
+}
+
 struct Written {
   GenerationEnd end;
   GenerationCounts counts;
@@ -243,7 +254,9 @@ Written write_text(const RunOptions& options, const std::optional<chat::ChatSour
     end = writer.write(std::move(task), options.tokens_max,
                        [](const rows::TokenEvent& event) { return write_output(event.text); });
   }
-  if (::isatty(STDOUT_FILENO) == 1) write_output("\n");
+  // What follows on the standard error begins a line of its own.
+  const bool is_joined = !options.common.quiet && is_same_file(STDOUT_FILENO, STDERR_FILENO);
+  if (::isatty(STDOUT_FILENO) == 1 || is_joined) write_output("\n");
   return {end, writer.counts()};
 }
 
@@ -267,9 +280,7 @@ std::string_view reason_of(GenerationEnd end) {
 }
 
 void print_statistics(const GenerationCounts& counts, std::uint64_t seed, GenerationEnd end) {
-  const std::string line =
-      fmt::format("{}, seed {}; ended: {}\n", generation_line(counts), seed, reason_of(end));
-  std::fwrite(line.data(), 1, line.size(), stderr);
+  remark(fmt::format("{}, seed {}; ended: {}", generation_line(counts), seed, reason_of(end)));
 }
 
 }  // namespace

@@ -19,6 +19,7 @@
 #include "core/gguf/gguf.h"
 #include "core/http/transport/server.h"
 #include "core/http/transport/systemd.h"
+#include "core/model/keys.h"
 #include "core/sampling/sampler.h"
 #include "topology/process_memory.h"
 
@@ -277,7 +278,8 @@ int run_serve(const ServeOptions& options) {
   static_cast<void>(sampling::Sampler(options.sampling.sampler));
   const InterruptGuard guard;
   // A file that cannot be used is found before anybody hears that there is a server.
-  static_cast<void>(gguf::Model::open(options.common.model));
+  const bool writes_text =
+      model::Keys(gguf::Model::open(options.common.model)).flag_or("attention.causal", true);
   return_free_memory();
   const http::ServiceManager manager;
   std::vector<http::Listener> listeners = open_listeners(options);
@@ -285,7 +287,7 @@ int run_serve(const ServeOptions& options) {
   http::ApiOptions wanted = api_options(options, listeners);
   std::string places;
   for (const http::Listener& listener : listeners) places += " " + listener.name();
-  places += " (the API at /v1, a page to chat at /)";
+  places += writes_text ? " (the API at /v1, a page to chat at /)" : " (the API at /v1)";
 
   const std::unique_ptr<http::JobsApi> jobs = open_jobs(options);
   wanted.jobs = jobs.get();

@@ -74,6 +74,8 @@ struct EngineOptions : plan::RunSettings {
 
 // What to say where a text is wanted of a model that sees whole texts and writes none.
 std::string no_text_of(const std::string& architecture);
+// Throws UsageError with it for such a model, and ModelError as model::Keys does.
+void require_text(const gguf::Model& model);
 
 // Facts about the engine, for `bench`, --report and the end of a run.
 struct EngineFacts {

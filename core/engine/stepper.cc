@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "core/engine/engine.h"
 #include "core/error.h"
+#include "core/model/keys.h"
 
 namespace sluice::engine {
 
@@ -29,6 +30,11 @@ std::string no_text_of(const std::string& architecture) {
       "a model of architecture {} writes no text: it makes vectors of texts, with `sluice embed`, "
       "`sluice rerank` and /v1/embeddings",
       architecture);
+}
+
+void require_text(const gguf::Model& model) {
+  const model::Keys keys(model);
+  if (!keys.flag_or("attention.causal", true)) throw UsageError(no_text_of(keys.architecture()));
 }
 
 void require_room(const kvcache::Sequence& sequence, std::size_t length, std::size_t count) {

@@ -16,7 +16,8 @@ std::string_view type_of(unsigned status) {
     case 429:
       return "rate_limit_error";
     default:
-      return status < 500 ? "invalid_request_error" : "server_error";
+      // 501 is of a request for what this model cannot do.
+      return status < 500 || status == 501 ? "invalid_request_error" : "server_error";
   }
 }
 
