@@ -290,6 +290,20 @@ TEST_CASE("where synchronising fails, what is not known to be on the disk is com
   CHECK(content(path) == line(1));
 }
 
+TEST_CASE("a journal that goes on where synchronising fails keeps what it has") {
+  const TemporaryFolder folder;
+  const std::filesystem::path path = folder.path() / "out.jsonl";
+  const std::string whole = line(1) + line(2);
+  write(path, whole + line(3).substr(0, 20));
+  RecordedCalls system;
+  Journal journal(path, system);
+  system.fault = [](const std::string& call, std::size_t) {
+    return call == "sync out.jsonl" ? EIO : 0;
+  };
+  CHECK_THROWS_AS(journal.go_on(), std::system_error);
+  CHECK(content(path) == whole);
+}
+
 // A job that is interrupted by power losses: rows come in any order, some syncs happen, and the
 // disk keeps no promise that it was not asked for.
 TEST_CASE("no row that was durable is lost with the power, and none is made up") {

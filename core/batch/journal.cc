@@ -108,7 +108,10 @@ std::uint64_t Journal::go_on() {
   size_ = scan_.whole_bytes;
   const std::uint64_t torn_bytes = scan_.bytes - scan_.whole_bytes;
   if (torn_bytes != 0) cut(size_);
-  sync();  // the process that wrote the lines may have been killed before it did
+  // The process that wrote the lines may have been killed before they were on the disk. Most were,
+  // so none is cut off where this fails.
+  durable_bytes_ = size_;
+  sync();
   return torn_bytes;
 }
 

@@ -63,6 +63,7 @@ class Journal {
   void forget_found() { scan_.found = {}; }
 
   // Keeps the results, makes them durable, and cuts off anything that a crash has left after them.
+  // Where they cannot be made durable, they stay as they were found.
   // Returns the number of bytes cut off. Throws UsageError for a foreign file.
   std::uint64_t go_on();
 
