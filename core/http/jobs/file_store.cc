@@ -79,17 +79,28 @@ FileStore::FileStore(std::filesystem::path folder, std::uint64_t bytes_max,
                      files::SystemCalls& system)
     : folder_(std::move(folder)), bytes_max_(bytes_max), system_(system) {
   files::make_private_folder(folder_, system_);
+  std::vector<std::filesystem::path> left_over;
   for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
     const std::string name = entry.path().filename().string();
     const bool is_left_over = name.find(".partial-") != std::string::npos ||
                               (is_plain_id(name) && !std::filesystem::exists(description_of(name)));
-    if (is_left_over) files::remove_file(entry.path(), system_);
+    if (is_left_over) left_over.push_back(entry.path());
   }
+  // The descriptions that are gone have to be so for good.
+  if (!left_over.empty()) files::sync_folder_of(left_over.front(), system_);
+  for (const std::filesystem::path& path : left_over) files::remove_file(path, system_);
   measure();
 }
 
 std::filesystem::path FileStore::description_of(std::string_view id) const {
   return folder_ / fmt::format("{}{}", id, description_end);
+}
+
+// The disk may do one and not the other when the power is lost, unless it has been waited for.
+void FileStore::take_back(std::string_view id) {
+  files::remove_file(description_of(id), system_);
+  files::sync_folder_of(description_of(id), system_);
+  files::remove_file(folder_ / id, system_);
 }
 
 void FileStore::measure() {
@@ -130,8 +141,10 @@ StoredFile FileStore::Upload::commit(const std::string& name, const std::string&
       description.write(stored.json().dump(-1, ' ', false, ordered_json::error_handler_t::replace));
       description.commit();
     } catch (...) {  // the description may have got its name
-      store_.system_.unlink(store_.description_of(id_).c_str());
-      store_.system_.unlink(store_.path_of(stored).c_str());
+      try {
+        store_.take_back(id_);
+      } catch (const std::system_error&) {  // what is left is a whole file, or none
+      }
       throw;
     }
   });
@@ -174,10 +187,7 @@ FileBody FileStore::open(const StoredFile& file) const {
 }
 
 void FileStore::remove(const StoredFile& file) {
-  keep([&] {
-    files::remove_file(description_of(file.id), system_);
-    files::remove_file(path_of(file), system_);
-  });
+  keep([&] { take_back(file.id); });
   bytes_ -= std::min<std::uint64_t>(file.bytes, bytes_);
 }
 

@@ -75,10 +75,11 @@ class FileStore {
   std::optional<StoredFile> find(std::string_view id) const;
   std::filesystem::path path_of(const StoredFile& file) const { return folder_ / file.id; }
   FileBody open(const StoredFile& file) const;  // throws std::system_error
-  void remove(const StoredFile& file);
+  void remove(const StoredFile& file);          // durably
 
  private:
   std::filesystem::path description_of(std::string_view id) const;
+  void take_back(std::string_view id);
   void measure();
 
   std::filesystem::path folder_;
