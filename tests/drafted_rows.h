@@ -39,6 +39,16 @@ struct Given {
   }
 };
 
+// Whether a row that was cancelled has given the beginning of what it gives otherwise. Its end may
+// be text that was held back: otherwise that became a stop text, or the row failed.
+inline bool begins_as(const Given& cancelled, const Given& whole) {
+  const std::size_t tokens = cancelled.tokens.size();
+  return tokens <= whole.tokens.size() &&
+         std::equal(cancelled.tokens.begin(), cancelled.tokens.end(), whole.tokens.begin()) &&
+         (whole.streamed.starts_with(cancelled.streamed) ||
+          cancelled.streamed.starts_with(whole.streamed));
+}
+
 // Runs tasks, which it numbers from 1, and gathers what becomes of them.
 class Rows {
  public:

@@ -140,6 +140,7 @@ class FakeEngine final : public engine::Engine {
 
   std::span<const std::span<const float>> step(
       std::span<const engine::SequenceWork> works) override {
+    if (read_weights) read_weights(columns_of(works));
     for (int wave = 0; stop_check && wave < 4; ++wave) stop_check();
     std::set<engine::Sequence*> seen;
     std::size_t columns = 0, wanted = 0;
@@ -202,7 +203,9 @@ class FakeEngine final : public engine::Engine {
   }
   std::uint32_t free_pages() const { return limits_.pages - *used_pages_; }
 
-  std::function<void()> stop_check;  // called in each step, before anything changes
+  // Both are called in each step, before anything changes.
+  std::function<void(std::size_t columns)> read_weights;
+  std::function<void()> stop_check;
   std::optional<streaming::ExpertStatistics> experts;
   std::uint64_t forks = 0;
   std::uint64_t columns_used = 0;
@@ -255,6 +258,11 @@ class FakeEngine final : public engine::Engine {
     std::shared_ptr<std::uint32_t> used_pages;  // of the engine
   };
 
+  static std::size_t columns_of(std::span<const engine::SequenceWork> works) {
+    std::size_t columns = 0;
+    for (const engine::SequenceWork& work : works) columns += work.tokens.size();
+    return columns;
+  }
   static std::size_t pages_of(std::uint32_t positions) {
     return (positions + page_positions - 1) / page_positions;
   }

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <functional>
 #include <random>
 #include <stdexcept>
 #include <string>
@@ -46,6 +47,7 @@ struct FakeDisk {
   std::vector<std::uint64_t> current_bytes;  // lengths of truncated files; empty: as opened
   bool is_written_to = false;
   bool maps_files = false;
+  std::function<void()> on_attempt;  // called before each attempt at a piece
 
   std::vector<sluice::streaming::ReadRequest> requests;  // all so far
   std::size_t buffer_bytes = 0;                          // attached now
@@ -188,6 +190,7 @@ class FakeReader final : public streaming::Reader {
   }
 
   std::int64_t system_call(const ReadPiece& piece) {
+    if (disk_.on_attempt) disk_.on_attempt();
     if (chance(disk_.interruptions)) return chance(0.5) ? -EINTR : -EAGAIN;
     const std::uint64_t file_bytes = bytes_now(piece.file);
     if (piece.offset >= file_bytes) return 0;

@@ -4,7 +4,8 @@
 //
 // The calls go through to a real folder, so that everything else sees what a running system shows.
 // lose_power() makes all further calls fail; when those who have files open are gone, restart()
-// puts one of the states into the folder that the disk may be in.
+// puts one of the states into the folder that the disk may be in. come_back() leaves everything as
+// it was written instead: only the process was killed.
 //
 // Used by one thread, for the files of one folder.
 #pragma once
@@ -24,6 +25,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/descriptor.h"
 #include "core/files/system_calls.h"
 
 namespace sluice::test {
@@ -37,13 +39,13 @@ class ForgetfulDisk : public files::SystemCalls {
     if (is_off()) return -1;
     const bool is_new = (flags & O_CREAT) != 0 && !std::filesystem::exists(path);
     const int descriptor = SystemCalls::open(path, flags, mode);
-    if (descriptor >= 0 && is_new) name_changes_.push_back({name_of(path), file_of(descriptor)});
+    if (descriptor >= 0 && is_new) add(path, descriptor);
     return descriptor;
   }
   int mkostemp(char* pattern, int flags) override {
     if (is_off()) return -1;
     const int descriptor = SystemCalls::mkostemp(pattern, flags);
-    if (descriptor >= 0) name_changes_.push_back({name_of(pattern), file_of(descriptor)});
+    if (descriptor >= 0) add(pattern, descriptor);
     return descriptor;
   }
   int fchmod(int descriptor, mode_t mode) override {
@@ -80,17 +82,20 @@ class ForgetfulDisk : public files::SystemCalls {
     if (is_off()) return -1;
     struct stat facts {};
     ::stat(from, &facts);
+    keep_number_of(to);
     name_changes_.push_back({name_of(to), facts.st_ino});
     name_changes_.push_back({name_of(from), std::nullopt});
     return SystemCalls::rename(from, to);
   }
   int unlink(const char* path) override {
     if (is_off()) return -1;
+    keep_number_of(path);
     name_changes_.push_back({name_of(path), std::nullopt});
     return SystemCalls::unlink(path);
   }
 
   void lose_power() { is_off_ = true; }
+  void come_back() { is_off_ = false; }
 
   void restart() {
     for (const auto& [name, file] : name_changes_) {
@@ -101,18 +106,23 @@ class ForgetfulDisk : public files::SystemCalls {
     }
     std::map<ino_t, File> files;
     std::map<std::string, ino_t> names;
-    for (const auto& [name, number] : names_) {
+    // In the order in which they were made: names may be random.
+    std::vector<std::pair<std::string, ino_t>> in_order(names_.begin(), names_.end());
+    std::ranges::stable_sort(in_order, {},
+                             [&](const auto& name) { return files_[name.second].order; });
+    for (const auto& [name, number] : in_order) {
       const std::filesystem::path path = folder_ / name;
       const std::string content = content_after_loss(files_[number]);
       std::ofstream(path, std::ios::binary) << content;
       struct stat facts {};
       ::stat(path.c_str(), &facts);
-      files[facts.st_ino].durable = content;
+      files[facts.st_ino] = {content, {}, files_[number].order};
       names[name] = facts.st_ino;
     }
     files_ = std::move(files);
     names_ = std::move(names);
     name_changes_.clear();
+    removed_.clear();
     is_off_ = false;
   }
 
@@ -125,11 +135,22 @@ class ForgetfulDisk : public files::SystemCalls {
   struct File {
     std::string durable;
     std::vector<Change> pending;
+    std::uint64_t order = 0;
   };
 
   bool is_off() const {
     if (is_off_) errno = EIO;
     return is_off_;
+  }
+  void add(const std::string& path, int descriptor) {
+    const ino_t number = file_of(descriptor);
+    name_changes_.push_back({name_of(path), number});
+    files_[number].order = ++files_made_;
+  }
+  // No other file gets the number of one that may come back.
+  void keep_number_of(const char* path) {
+    base::Descriptor file(::open(path, O_PATH | O_CLOEXEC));
+    if (file.is_open()) removed_.push_back(std::move(file));
   }
   static std::string name_of(const std::string& path) {
     return std::filesystem::path(path).filename().string();
@@ -183,6 +204,8 @@ class ForgetfulDisk : public files::SystemCalls {
   std::mt19937_64 random_;
   bool is_off_ = false;
   std::map<ino_t, File> files_;
+  std::uint64_t files_made_ = 0;
+  std::vector<base::Descriptor> removed_;
   std::map<std::string, ino_t> names_;                                      // that are durable
   std::vector<std::pair<std::string, std::optional<ino_t>>> name_changes_;  // that are not
 };

@@ -33,6 +33,8 @@ using sluice::test::FakeEngine;
 using sluice::test::FakeLimits;
 using sluice::test::is_sanitized;
 using sluice::test::Maker;
+using sluice::test::random_task;
+using sluice::test::text_of;
 using sluice::tokenizer::Token;
 
 struct StepFault : std::runtime_error {
@@ -79,28 +81,6 @@ class Run {
     if (!outcomes.emplace(task.id, outcome).second) throw std::logic_error("two ends");
   }
 };
-
-std::string text_of(std::size_t size, char c) {
-  return std::string(size, c);
-}
-
-// Parts of it can be written in one way only, and others not.
-constexpr const char* half_fixed =
-    R"("root ::= ((\"yes\" | \"no\") \" is the answer to it; \" [a-z]{1,3} \". \")*")";
-
-Task random_task(const Maker& maker, std::mt19937_64& random) {
-  const std::string prompt =
-      text_of(random() % 130, 'q') + text_of(random() % 20, static_cast<char>('a' + random() % 3));
-  const Priority priority = random() % 2 == 0 ? Priority::interactive : Priority::background;
-  if (random() % 3 == 0) {
-    return maker.task(R"({"prompt":")" + prompt + R"(","max_tokens":)" +
-                          std::to_string(random() % 140) + R"(,"grammar":)" + half_fixed + "}",
-                      random() % 5, priority);
-  }
-  return maker.task(
-      body_of(prompt, static_cast<int>(random() % 140), static_cast<int>(random() % 5)), 1,
-      priority);
-}
 
 }  // namespace
 

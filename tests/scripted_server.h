@@ -15,6 +15,7 @@
 
 #include "core/http/api/api.h"
 #include "tests/fake_engine.h"
+#include "tests/forwarding_engine.h"
 #include "tests/http_client.h"
 
 namespace sluice::test {
@@ -49,25 +50,11 @@ class MarkingTokenizer final : public ByteTokenizer {
 
 // Every text is the script, whatever the prompt; what the script wants and may not have, it leaves
 // to chance.
-class ScriptedEngine final : public engine::Engine {
+class ScriptedEngine final : public ForwardingEngine {
  public:
   ScriptedEngine(std::string script, std::unique_ptr<ByteTokenizer> tokenizer)
-      : script_(std::move(script)), tokenizer_(std::move(tokenizer)) {}
+      : ForwardingEngine(inner_), script_(std::move(script)), tokenizer_(std::move(tokenizer)) {}
   const tokenizer::Tokenizer& tokenizer() const override { return *tokenizer_; }
-  const engine::EngineFacts& facts() const override { return inner_.facts(); }
-  const plan::MemoryPlan& plan() const override { return inner_.plan(); }
-  streaming::TapeStatistics tape_statistics() const override { return {}; }
-  std::optional<streaming::ExpertStatistics> expert_statistics() const override {
-    return std::nullopt;
-  }
-  engine::Session& session() override { return inner_.session(); }
-  std::unique_ptr<engine::Sequence> new_sequence(std::uint32_t positions) override {
-    return inner_.new_sequence(positions);
-  }
-  std::unique_ptr<engine::Sequence> fork(const engine::Sequence& source, std::uint32_t prefix,
-                                         std::uint32_t positions) override {
-    return inner_.fork(source, prefix, positions);
-  }
   std::span<const std::span<const float>> step(
       std::span<const engine::SequenceWork> works) override {
     inner_.step(works);
@@ -90,9 +77,6 @@ class ScriptedEngine final : public engine::Engine {
     }
     return spans_;
   }
-  std::uint32_t step_columns() const override { return inner_.step_columns(); }
-  std::uint32_t step_logits() const override { return inner_.step_logits(); }
-  std::uint32_t free_positions() const override { return inner_.free_positions(); }
 
  private:
   FakeEngine inner_{FakeLimits{.columns = 64, .logits = 8, .pages = 400}};

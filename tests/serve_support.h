@@ -55,6 +55,29 @@ inline std::string body_of(const std::string& prompt, int tokens_max, int seed) 
          R"(,"seed":)" + std::to_string(seed) + R"(,"stop":["e","xy"]})";
 }
 
+inline std::string text_of(std::size_t size, char c) {
+  return std::string(size, c);
+}
+
+// Parts of it can be written in one way only, and others not.
+inline constexpr const char* half_fixed =
+    R"("root ::= ((\"yes\" | \"no\") \" is the answer to it; \" [a-z]{1,3} \". \")*")";
+
+inline rows::Task random_task(const Maker& maker, std::mt19937_64& random) {
+  const std::string prompt =
+      text_of(random() % 130, 'q') + text_of(random() % 20, static_cast<char>('a' + random() % 3));
+  const auto priority =
+      random() % 2 == 0 ? rows::Priority::interactive : rows::Priority::background;
+  if (random() % 3 == 0) {
+    return maker.task(R"({"prompt":")" + prompt + R"(","max_tokens":)" +
+                          std::to_string(random() % 140) + R"(,"grammar":)" + half_fixed + "}",
+                      random() % 5, priority);
+  }
+  return maker.task(
+      body_of(prompt, static_cast<int>(random() % 140), static_cast<int>(random() % 5)), 1,
+      priority);
+}
+
 // The text of a task by itself. Log probabilities are asked for, so that each token has a step.
 inline std::string alone(rows::Task task) {
   task.top_logprobs = 0;

@@ -27,16 +27,14 @@
 #include "core/engine/engine.h"
 #include "core/engine/memory_guard.h"
 #include "core/error.h"
-#include "core/model/families.h"
 #include "core/rows/task_maker.h"
 #include "core/serve/drafter.h"
 #include "core/serve/scheduler.h"
-#include "core/synth/shapes.h"
-#include "core/synth/synthetic_model.h"
 #include "streaming/reader.h"
 #include "tests/catch.h"
 #include "tests/drafted_rows.h"
 #include "tests/fake_drafts.h"
+#include "tests/random_models.h"
 #include "tests/random_seed.h"
 #include "tests/sanitized.h"
 #include "tests/temporary_folder.h"
@@ -47,14 +45,9 @@ namespace {
 using rows::Task;
 using tokenizer::Token;
 using Tokens = std::vector<Token>;
-using Random = std::mt19937_64;
 
 constexpr std::uint32_t context = 72;
 constexpr std::size_t cases_of_a_model = 10;
-
-bool chance(Random& random, std::uint64_t one_in) {
-  return random() % one_in == 0;
-}
 
 std::uint32_t below(Random& random, std::uint64_t end) {
   return static_cast<std::uint32_t>(random() % end);
@@ -146,35 +139,6 @@ class PaidSource final : public speculate::Source {
   speculate::Kind kind_;
   double seconds_;
 };
-
-bool can_predict(const std::string& architecture) {
-  return architecture.starts_with("qwen35") || architecture == "qwen3next" ||
-         architecture == "glm4moe" || architecture == "bailingmoe3";
-}
-
-// A tiny shape of odd sizes that writes text; every third one has a block that predicts.
-synth::Shape any_shape(Random& random) {
-  const bool wants_block = chance(random, 3);
-  for (;;) {
-    const synth::Shape& shape = synth::shapes()[random() % synth::shapes().size()];
-    const auto runs = [&](const model::Family& family) {
-      return family.architecture == shape.architecture;
-    };
-    if (!shape.name.starts_with("tiny-") || std::ranges::none_of(model::families(), runs)) continue;
-    if (shape.is_encoder()) continue;  // writes none
-    if (wants_block && !can_predict(shape.architecture)) continue;
-    synth::Shape odd = synth::odd_shape(shape, random() % 100000);
-    odd.predictors = wants_block ? 1 : 0;
-    return odd;
-  }
-}
-
-std::filesystem::path write_model(const std::filesystem::path& path, const synth::Shape& shape,
-                                  Random& random) {
-  constexpr const char* formats[] = {"Q8_0", "Q4_K_M", "F16", "Q4_0"};
-  synth::SyntheticModel(shape, formats[random() % 4]).write(path, random(), {});
-  return path;
-}
 
 // A model as it runs without drafts, and as it runs with them.
 class Subject {
@@ -403,16 +367,6 @@ std::vector<std::vector<float>> probe(engine::Engine& engine, std::size_t texts)
 std::string of(const Given& given) {
   const std::string& problem = given.outcome ? given.outcome->problem : "no outcome";
   return ids(given.tokens) + " \"" + given.streamed + "\" " + problem;
-}
-
-// Whether a row that was cancelled has given the beginning of what it gives otherwise. Its end may
-// be text that was held back: otherwise that became a stop text, or the row failed.
-bool begins_as(const Given& cancelled, const Given& whole) {
-  const std::size_t tokens = cancelled.tokens.size();
-  return tokens <= whole.tokens.size() &&
-         std::equal(cancelled.tokens.begin(), cancelled.tokens.end(), whole.tokens.begin()) &&
-         (whole.streamed.starts_with(cancelled.streamed) ||
-          cancelled.streamed.starts_with(whole.streamed));
 }
 
 struct Totals {

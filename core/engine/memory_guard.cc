@@ -49,7 +49,7 @@ void MemoryGuard::watch() {
   while (!is_ending_) {
     std::chrono::milliseconds next = signs_period;
     try {
-      next = look(Clock::now());
+      next = look(source_.now());
     } catch (...) {  // the last catch of this thread: limits stay as they are until the next look
     }
     source_.wait(next);

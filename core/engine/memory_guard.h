@@ -25,10 +25,11 @@
 
 namespace sluice::engine {
 
-// The guard's source of information about memory.
+// The guard's source of information about memory, and of the time in which it changes.
 class MemorySource {
  public:
   virtual ~MemorySource() = default;
+  virtual MemoryPolicy::Clock::time_point now() const { return MemoryPolicy::Clock::now(); }
   // The most bytes that the process may hold in all, including what it holds already.
   virtual std::uint64_t usable_bytes() = 0;
   virtual MemorySigns signs() = 0;
