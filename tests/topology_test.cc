@@ -208,6 +208,20 @@ TEST_CASE("a machine without sysfs takes its CPUs from cpuinfo, each a core") {
   CHECK(choose_threads(machine).cpus == CpuList{0, 1});
 }
 
+TEST_CASE("a machine of ARM is called by its board and its core") {
+  Tree tree;
+  const auto name_of = [&](const std::string& cpuinfo) {
+    tree.online("0").write("/proc/cpuinfo", "processor\t: 0\n" + cpuinfo);
+    return read(tree).model_name;
+  };
+  const std::string n1 = "CPU implementer\t: 0x41\nCPU variant\t: 0x3\nCPU part\t: 0xd0c\n";
+  CHECK(name_of(n1) == "Neoverse N1");
+  CHECK(name_of("CPU implementer\t: 0x41\nCPU part\t: 0xd0b\n\nModel\t\t: Raspberry Pi 5\n") ==
+        "Raspberry Pi 5 (Cortex-A76)");
+  CHECK(name_of("CPU implementer\t: 0x61\nCPU part\t: 0x022\n") == "implementer 0x61, part 0x022");
+  CHECK(name_of("CPU part\t: 0xd0b\n").empty());
+}
+
 TEST_CASE("features of ARM and caches of the first CPU") {
   Tree tree;
   tree.online("0").write("/proc/cpuinfo", "processor : 0\nFeatures : fp asimd i8mm asimddp\n");

@@ -149,12 +149,41 @@ CpuList allowed(const CpuList& online, const std::optional<CpuList>& affinity,
 
 // ---- CPU kind ---------------------------------------------------------------------------------
 
+struct ArmCore {
+  std::string_view implementer, part;  // as cpuinfo writes them
+  std::string_view name;
+};
+
+// Cores of the machines that models are run on; MIDR_EL1 in the manual of each has the numbers.
+constexpr ArmCore kArmCores[] = {
+    {"0x41", "0xd03", "Cortex-A53"},  {"0x41", "0xd08", "Cortex-A72"},
+    {"0x41", "0xd0b", "Cortex-A76"},  {"0x41", "0xd41", "Cortex-A78"},
+    {"0x41", "0xd0c", "Neoverse N1"}, {"0x41", "0xd40", "Neoverse V1"},
+    {"0x41", "0xd49", "Neoverse N2"}, {"0x41", "0xd4f", "Neoverse V2"},
+    {"0x41", "0xd84", "Neoverse V3"}, {"0x41", "0xd8e", "Neoverse N3"},
+    {"0xc0", "0xac3", "AmpereOne"},   {"0xc0", "0xac4", "AmpereOne A"},
+};
+
+// The first core of a machine of Arm; empty on others.
+std::string read_arm_core(std::string_view cpuinfo) {
+  const auto implementer = find_field(cpuinfo, "CPU implementer");
+  const auto part = find_field(cpuinfo, "CPU part");
+  if (!implementer || !part) return {};
+  for (const ArmCore& core : kArmCores) {
+    if (core.implementer == *implementer && core.part == *part) return std::string(core.name);
+  }
+  return fmt::format("implementer {}, part {}", *implementer, *part);
+}
+
+// The processor; on Arm, where cpuinfo has a name for some boards alone, the board and its core.
 std::string read_model_name(std::string_view cpuinfo) {
+  const std::string core = read_arm_core(cpuinfo);
   for (const std::string_view key : {"model name", "Model", "cpu model", "Hardware"}) {
     const auto name = find_field(cpuinfo, key);
-    if (name && !name->empty()) return std::string(*name);
+    if (!name || name->empty()) continue;
+    return core.empty() ? std::string(*name) : fmt::format("{} ({})", *name, core);
   }
-  return {};
+  return core;
 }
 
 std::vector<std::string> read_flags(std::string_view cpuinfo) {
