@@ -93,14 +93,16 @@ struct SmallKernel : UnpacksSmall<Format> {
       q[c] = x[c]->q;
       sum[c] = load(sums + c * sums_stride);
     }
-    for (std::size_t s = 0; s < weights / 32; ++s) {
+    constexpr int groups = Format::sub_block / 4;
+    for (std::size_t n = 0; n < weights / Format::sub_block; ++n) {
+      const std::size_t s = n / scales_of_32<Format>;  // the 32 weights that it belongs to
       I32x16 dot[columns];
-      dot_groups<columns, 8, Format>(*p, 8 * s, q, dot);
-      const F32x16 d = load(p->d[s]);
+      dot_groups<columns, groups, Format>(*p, groups * n, q, dot);
+      const F32x16 d = load(p->d[n]);
 #pragma GCC unroll 8
       for (int c = 0; c < columns; ++c) {
         if constexpr (Format::has_offset) {
-          dot[c] = add(dot[c], each_dword(Format::offsets(*x[c])[s]));
+          dot[c] = add(dot[c], each_dword(offset_dot<Format>(*x[c], n)));
         }
         const F32x16 scale = sluice::kernels::multiply(d, each(x[c]->d[s]));
         sum[c] = multiply_add(to_float(dot[c]), scale, sum[c]);
