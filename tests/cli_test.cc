@@ -626,7 +626,10 @@ TEST_CASE("a plan says what is needed, for whom, and on which machine") {
   CHECK(slow["predicted_prefill_tokens_per_s"].get<double>() > 0);
   CHECK(slow["predicted_first_token"]["prompt_tokens"] == 64);
   CHECK(slow["model_context"].get<int>() > 64);
-  const nlohmann::json listed = plan("--ctx 64 --for run,80MiB,1cpu,disk=0.1GB/s,dram=2GB/s");
+  const nlohmann::json listed =
+      plan("--ctx 64 --for run,80MiB,1cpu,disk=0.1GB/s,dram=2GB/s,int8=1M/s");
+  CHECK(listed["int8_macs_per_s"].get<double>() == 1e6);
+  CHECK(listed["bound"] == "compute");
   CHECK(listed["budget_bytes"] == slow["budget_bytes"]);
   CHECK(listed["disk_bytes_per_s"].get<double>() == disk);
 
@@ -641,7 +644,7 @@ TEST_CASE("a plan says what is needed, for whom, and on which machine") {
   CHECK(least("serve") > least("run"));
   CHECK(least("batch") > least("run"));
   for (const char* bad : {"--disk 3", "--disk fast", "--dram -1GB/s", "--for nobody",
-                          "--for serve,disk=x", "--disk 0GB/s"}) {
+                          "--for serve,disk=x", "--for int8=0G/s", "--disk 0GB/s"}) {
     check_fails("sluice plan " + model + " " + bad, 2);
   }
 }

@@ -65,6 +65,7 @@ bool KnownLimits::is_slow_now() const {
 void OtherMachine::replace(engine::MachineLimits& limits) const {
   if (disk_bytes_per_s) limits.disk_bytes_per_s = *disk_bytes_per_s;
   if (dram_bytes_per_s) limits.dram_bytes_per_s = *dram_bytes_per_s;
+  if (int8_macs_per_s) limits.int8_macs_per_s = *int8_macs_per_s;
 }
 
 void OtherMachine::replace(KnownLimits& limits) const {

@@ -29,9 +29,9 @@ struct KnownLimits {
 
 // The speeds of another machine, in place of those that are measured here; nothing: as here.
 struct OtherMachine {
-  std::optional<double> disk_bytes_per_s, dram_bytes_per_s;
+  std::optional<double> disk_bytes_per_s, dram_bytes_per_s, int8_macs_per_s;
 
-  bool is_this_one() const { return !disk_bytes_per_s && !dram_bytes_per_s; }
+  bool is_this_one() const { return !disk_bytes_per_s && !dram_bytes_per_s && !int8_macs_per_s; }
   void replace(engine::MachineLimits& limits) const;
   void replace(KnownLimits& limits) const;
 };

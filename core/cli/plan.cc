@@ -39,7 +39,8 @@ std::string_view use_name(PlannedUse use, bool rates) {
   return use == PlannedUse::serve ? "serve" : use == PlannedUse::batch ? "batch" : "run";
 }
 
-// Bytes per second: "1.5GB/s", "800MB/s", "20GiB/s"; the "B/s" may be left out.
+// Bytes per second: "1.5GB/s", "800MB/s", "20GiB/s"; the "B/s" may be left out, as for
+// multiply-adds.
 std::optional<double> parse_speed(std::string_view text) {
   double number = 0;
   const char* end = text.data() + text.size();
@@ -85,6 +86,8 @@ void take_use(PlanOptions& options, const std::string& word) {
     options.other.disk_bytes_per_s = speed_of();
   } else if (is_for("dram=")) {
     options.other.dram_bytes_per_s = speed_of();
+  } else if (is_for("int8=")) {
+    options.other.int8_macs_per_s = speed_of();
   } else if (word.ends_with("cpu") && word.find_first_not_of("0123456789") == word.size() - 3) {
     options.common.threads = static_cast<unsigned>(std::stoul("0" + word));
   } else {
@@ -94,7 +97,7 @@ void take_use(PlanOptions& options, const std::string& word) {
       throw CLI::ValidationError(
           "--for",
           fmt::format("\"{}\" is none of run, chat, serve, batch, embed, rerank, a size such "
-                      "as 6GiB, 2cpu, disk=1.5GB/s, dram=20GB/s",
+                      "as 6GiB, 2cpu, disk=1.5GB/s, dram=20GB/s, int8=100G/s",
                       word));
     }
     options.common.budget_bytes = std::stoull(bytes);
@@ -339,7 +342,7 @@ CLI::App* add_plan(CLI::App& program, PlanOptions& options) {
           },
           "What is planned: run (or chat), serve, batch, embed or rerank, each with what it holds "
           "besides the model; behind a comma also what another machine has, such as "
-          "serve,6GiB,2cpu,disk=1.5GB/s,dram=20GB/s")
+          "serve,6GiB,2cpu,disk=1.5GB/s,dram=20GB/s,int8=100G/s (multiply-adds of its processors)")
       ->type_name("USE")
       ->default_str("run; of an encoder embed")
       ->delimiter(',')

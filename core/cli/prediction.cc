@@ -23,7 +23,7 @@ class Predictor {
                                                   run.plan.cache.sequences, run.work, true});
     limits_ = rates.measure(run.cpus);
     rates.save(quiet);
-    measured_dram_bytes_per_s_ = limits_.now.dram_bytes_per_s;
+    measured_ = limits_.now;
     if (other.is_this_one()) earlier_steps_ = rates.steps();
     other.replace(limits_);
   }
@@ -70,7 +70,7 @@ class Predictor {
   // A prompt is arithmetic, and each of its steps reads all that is not in memory.
   PromptSpeed prompt() const {
     constexpr std::uint64_t tokens_max = 64;  // of a step that is measured; larger ones follow it
-    const double slower_now = limits_.usual.int8_macs_per_s / limits_.now.int8_macs_per_s;
+    const double slower_now = limits_.usual.int8_macs_per_s / measured_.int8_macs_per_s;
     std::vector<batch::StepCurve::Point> points;
     for (const engine::StepPoint& point : planner_.rehearse_steps(options_, tokens_max)) {
       points.push_back({point.tokens, point.seconds / slower_now});
@@ -103,7 +103,7 @@ class Predictor {
   // arithmetic takes longer.
   double seconds_without_reading(double seconds, const engine::MachineLimits& limits,
                                  const engine::DecodeWork& work) const {
-    const double memory = seconds * measured_dram_bytes_per_s_ / limits.dram_bytes_per_s;
+    const double memory = seconds * measured_.dram_bytes_per_s / limits.dram_bytes_per_s;
     const double arithmetic = static_cast<double>(work.macs) * sequences() / limits.int8_macs_per_s;
     const double disk = work.streamed_bytes == 0
                             ? 0
@@ -117,7 +117,7 @@ class Predictor {
   const engine::PlannedRun& run_;
   const OtherMachine& other_;
   KnownLimits limits_;
-  double measured_dram_bytes_per_s_ = 0;  // of this machine, now
+  engine::MachineLimits measured_;  // of this machine, now
   std::optional<engine::RateRange> earlier_steps_;
 };
 
