@@ -51,10 +51,26 @@ const std::vector<std::string> mixtures = words(
 // a close choice of an expert, which their states carry through the text; that is not shown.
 const std::vector<std::string> exact_mixtures = words("bailingmoe3 bailingmoe3-flash kimi-linear");
 
-std::vector<float> run_logits(const fs::path& model, const fs::path& out, const std::string& isa) {
-  const std::string command = "SLUICE_ISA=" + isa + " '" + program + "' logits '" + model.string() +
-                              "' --kv f16 --tokens " + tokens + " -o '" + out.string() +
-                              "' --quiet --force";
+// A build of the program, and a tier that it has here.
+struct Build {
+  std::string path, isa;
+};
+
+// What gives the same bits: every tier of the program. $SLUICE_TEST_OTHER_BUILD is the program of
+// another architecture: the scalar tier of that is compared then with the highest tier here.
+std::vector<Build> builds() {
+  std::vector<Build> all;
+  for (const std::string& isa : tiers_of_models()) all.push_back({program, isa});
+  if (const char* other = std::getenv("SLUICE_TEST_OTHER_BUILD")) {
+    all = {{other, "scalar"}, all.back()};
+  }
+  return all;
+}
+
+std::vector<float> run_logits(const fs::path& model, const fs::path& out, const Build& build) {
+  const std::string command = "SLUICE_ISA=" + build.isa + " '" + build.path + "' logits '" +
+                              model.string() + "' --kv f16 --tokens " + tokens + " -o '" +
+                              out.string() + "' --quiet --force";
   REQUIRE(std::system(command.c_str()) == 0);
   return read_floats(out);
 }
@@ -72,9 +88,9 @@ std::string output_of(const std::string& command) {
 // Our logits on every tier, which are the same bits.
 std::vector<float> logits_on_all_tiers(const fs::path& folder, const std::string& name) {
   std::vector<float> first;
-  for (const std::string& isa : tiers_of_models()) {
-    INFO(name << " " << isa);
-    const auto logits = run_logits(folder / (name + ".gguf"), folder / "out", isa);
+  for (const Build& build : builds()) {
+    INFO(name << " " << build.path << " " << build.isa);
+    const auto logits = run_logits(folder / (name + ".gguf"), folder / "out", build);
     REQUIRE(logits.size() == 20 * vocabulary);
     if (first.empty()) first = logits;
     CHECK(logits == first);
