@@ -218,18 +218,18 @@ class KvRowProbe : public Probe {
   Guarded<std::uint16_t> scales_;
 };
 
-// Attention over pages of 32 positions.
+// Attention of some tokens over pages of 32 positions.
 class AttentionProbe : public Probe {
  public:
   AttentionProbe(KvElement element, std::size_t heads, std::size_t dim, std::size_t positions,
-                 Data data, Rng& rng)
+                 Data data, Rng& rng, std::size_t columns = 1)
       : element_(element),
         data_(data),
-        queries_(random_floats(heads * dim, data, rng)),
+        queries_(random_floats(columns * heads * dim, data, rng)),
         keys_(KvPages::Kind::keys, random_floats(positions * dim, data, rng), dim, element, 0, rng),
         values_(KvPages::Kind::values, random_floats(positions * dim, data, rng), dim, element, 0,
                 rng),
-        out_(heads * dim) {
+        out_(columns * heads * dim) {
     for (std::size_t at = 0; at < positions; at += KvPages::page) {
       runs_.push_back(
           run_of(keys_, values_, at, std::min(KvPages::page, positions - at), queries_.data()));
@@ -238,13 +238,14 @@ class AttentionProbe : public Probe {
     args_.run_count = runs_.size();
     args_.positions = positions;
     args_.scale_stride = KvPages::page;
-    args_.columns = 1;
+    args_.columns = columns;
     args_.query_heads = heads;
+    args_.query_stride = args_.out_stride = heads * dim;
     args_.head_dim = args_.value_dim = dim;
     args_.scale = 1 / std::sqrt(static_cast<float>(dim));
     args_.softcap = rng() % 4 == 0 ? 50.0f : 0.0f;
     args_.score_stride = kernels::attention_scratch(positions, runs_.size(), dim);
-    scores_.resize(heads * args_.score_stride);
+    scores_.resize(columns * heads * args_.score_stride);
     args_.scores = scores_.data();
     args_.out = out_.data();
   }
@@ -259,7 +260,10 @@ class AttentionProbe : public Probe {
   std::vector<float> result() const override { return out_; }
   double bytes() const override { return static_cast<double>(keys_.bytes() + values_.bytes()); }
   double multiplications() const override {
-    return 2 * static_cast<double>(args_.positions * args_.head_dim * args_.query_heads);
+    // The last token sees all positions, and each token before it one less.
+    const std::size_t pairs =
+        args_.columns * args_.positions - args_.columns * (args_.columns - 1) / 2;
+    return 2 * static_cast<double>(pairs * args_.head_dim * args_.query_heads);
   }
 
  private:

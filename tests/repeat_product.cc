@@ -1,7 +1,9 @@
 // Multiplies packed weights again and again, for scripts/count-instructions: what one product more
 // executes is the difference of two runs.
 //
-//   repeat_product FORMAT COLUMNS TIMES    prints the multiply-adds of a product
+//   repeat_product FORMAT COLUMNS TIMES       prints the multiply-adds of a product
+//   repeat_product attention COLUMNS TIMES    of attention to 1024 positions of int8, with four
+//                                             heads of 128 elements for a head of keys
 #include <cstdio>
 #include <cstdlib>
 #include <string_view>
@@ -9,6 +11,7 @@
 
 #include "kernels/kernel_table.h"
 #include "kernels/panel_packing.h"
+#include "tests/kernel_probes.h"
 
 namespace {
 
@@ -43,15 +46,26 @@ int repeat(const BlockTraits& format, std::size_t columns, int times) {
   return 0;
 }
 
+int attend(std::size_t columns, int times) {
+  sluice::test::Rng rng(1);
+  sluice::test::AttentionProbe probe(sluice::test::KvElement::int8, 4, 128, 1024,
+                                     sluice::test::Data::normal, rng, columns);
+  for (int i = 0; i < times; ++i) probe.run(kernel_table());
+  std::printf("%.0f\n", probe.multiplications());
+  return 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   if (argc == 4) {
+    const std::size_t columns = std::strtoul(argv[2], nullptr, 10);
+    if (std::string_view(argv[1]) == "attention") return attend(columns, std::atoi(argv[3]));
     for (const BlockTraits& format : all_block_types()) {
       if (format.name != argv[1]) continue;
-      return repeat(format, std::strtoul(argv[2], nullptr, 10), std::atoi(argv[3]));
+      return repeat(format, columns, std::atoi(argv[3]));
     }
   }
-  std::fputs("usage: repeat_product FORMAT COLUMNS TIMES\n", stderr);
+  std::fputs("usage: repeat_product FORMAT|attention COLUMNS TIMES\n", stderr);
   return 2;
 }
