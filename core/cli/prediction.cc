@@ -99,16 +99,12 @@ class Predictor {
     return sequences / engine::decode_bound(limits, work, sequences).tokens_per_s;
   }
 
-  // Of a step that took `seconds` here without the disk. Decoding waits for memory, unless
-  // arithmetic takes longer.
+  // Of a step that took `seconds` here without the disk. Decoding waits for memory, unless it is
+  // bound by something else.
   double seconds_without_reading(double seconds, const engine::MachineLimits& limits,
                                  const engine::DecodeWork& work) const {
-    const double memory = seconds * measured_.dram_bytes_per_s / limits.dram_bytes_per_s;
-    const double arithmetic = static_cast<double>(work.macs) * sequences() / limits.int8_macs_per_s;
-    const double disk = work.streamed_bytes == 0
-                            ? 0
-                            : static_cast<double>(work.streamed_bytes) / limits.disk_bytes_per_s;
-    return std::max({memory, arithmetic, disk});
+    return std::max(seconds * measured_.dram_bytes_per_s / limits.dram_bytes_per_s,
+                    bound_seconds(limits, work));
   }
 
   const engine::RunPlanner& planner_;
