@@ -13,9 +13,6 @@
 namespace sluice::streaming {
 namespace {
 
-// The most reads in flight: 32 MiB of pieces, several times what keeps a disk busy.
-constexpr unsigned queue_depth = 64;
-
 // How often wait() retries when the kernel is short of memory, a millisecond apart: for a second.
 constexpr unsigned refusals_max = 1000;
 
@@ -37,16 +34,11 @@ UringReader::UringReader(std::vector<DataFile> files, ReadResults results)
     file_facts_.push_back({file.path(), file.bytes(), file.identity()});
     descriptors.push_back(file.descriptor());
   }
-  const int error = -io_uring_queue_init(queue_depth, &ring_, 0);
-  if (error != 0) throw ring_failure(error, "io_uring cannot be set up");
-  const int register_error = -io_uring_register_files(&ring_, descriptors.data(),
-                                                      static_cast<unsigned>(descriptors.size()));
-  if (register_error != 0) {
-    io_uring_queue_exit(&ring_);
-    throw ring_failure(register_error, "io_uring cannot register files");
-  }
-  table_.resize(queue_depth);
-  free_entries_.resize(queue_depth);
+  const int error = -io_uring_register_files(ring_.get(), descriptors.data(),
+                                             static_cast<unsigned>(descriptors.size()));
+  if (error != 0) throw ring_failure(error, "io_uring cannot register files");
+  table_.resize(Ring::depth);
+  free_entries_.resize(Ring::depth);
   std::iota(free_entries_.rbegin(), free_entries_.rend(), 0U);
 }
 
@@ -54,30 +46,32 @@ UringReader::~UringReader() {
   // The kernel writes into the buffers until the last read has ended.
   waiting_.clear();
   while (free_entries_.size() < table_.size()) {
-    const int submitted = io_uring_submit_and_wait(&ring_, 1);
-    if (submitted < 0 && !is_passing(submitted)) break;
+    const int submitted = io_uring_submit_and_wait(ring_.get(), 1);
+    if (submitted < 0 && !is_passing(submitted)) {
+      ring_.give_up();
+      break;
+    }
     io_uring_cqe* result = nullptr;
-    while (io_uring_peek_cqe(&ring_, &result) == 0) {
+    while (io_uring_peek_cqe(ring_.get(), &result) == 0) {
       free_entries_.push_back(static_cast<std::uint32_t>(io_uring_cqe_get_data64(result)));
-      io_uring_cqe_seen(&ring_, result);
+      io_uring_cqe_seen(ring_.get(), result);
     }
   }
   // The kernel takes a ring apart later, and would keep the pages of its buffers charged until
   // then, where the next engine of this process may already ask what it can have.
-  if (has_registered_buffers_) io_uring_unregister_buffers(&ring_);
-  io_uring_queue_exit(&ring_);
+  if (has_registered_buffers_) io_uring_unregister_buffers(ring_.get());
 }
 
 std::string UringReader::attach_buffers(std::span<std::byte> memory, std::uint64_t slot_bytes) {
-  if (has_registered_buffers_) io_uring_unregister_buffers(&ring_);
+  if (has_registered_buffers_) io_uring_unregister_buffers(ring_.get());
   has_registered_buffers_ = false;
   if (memory.empty()) return "";
   std::vector<iovec> buffers;
   for (std::uint64_t begin = 0; begin + slot_bytes <= memory.size(); begin += slot_bytes) {
     buffers.push_back({memory.data() + begin, slot_bytes});
   }
-  const int error =
-      -io_uring_register_buffers(&ring_, buffers.data(), static_cast<unsigned>(buffers.size()));
+  const int error = -io_uring_register_buffers(ring_.get(), buffers.data(),
+                                               static_cast<unsigned>(buffers.size()));
   has_registered_buffers_ = error == 0;
   if (has_registered_buffers_) return "";
   return "uring: the " + std::to_string(memory.size()) + " bytes of buffers are not registered, " +
@@ -104,13 +98,13 @@ void UringReader::start_waiting_pieces() {
   }
   // Reads that the kernel does not accept now (EAGAIN, EBUSY, EINTR) stay in the submission queue
   // and are submitted by the next call; wait() throws when the refusals do not end.
-  io_uring_submit(&ring_);
+  io_uring_submit(ring_.get());
 }
 
 void UringReader::queue_read(std::uint32_t index) {
   // There are as many submission entries as table entries, and each piece uses one at a time. A
   // submission entry is free again as soon as the kernel has accepted it.
-  io_uring_sqe* const entry = io_uring_get_sqe(&ring_);
+  io_uring_sqe* const entry = io_uring_get_sqe(ring_.get());
   if (entry == nullptr) throw ring_failure(EBUSY, "io_uring has no submission entry left");
   const ReadPiece& piece = table_[index];
   const auto bytes = static_cast<unsigned>(piece.bytes);
@@ -153,9 +147,9 @@ std::string UringReader::trouble() const {
 std::optional<Completion> UringReader::poll() {
   std::optional<Completion> completion;
   io_uring_cqe* result = nullptr;
-  while (!completion && io_uring_peek_cqe(&ring_, &result) == 0) {
+  while (!completion && io_uring_peek_cqe(ring_.get(), &result) == 0) {
     const io_uring_cqe copy = *result;
-    io_uring_cqe_seen(&ring_, result);
+    io_uring_cqe_seen(ring_.get(), result);
     completion = take_result(copy);
   }
   start_waiting_pieces();
@@ -166,7 +160,7 @@ Completion UringReader::wait() {
   unsigned refusals = 0;
   while (true) {
     if (const std::optional<Completion> completion = poll()) return *completion;
-    const int submitted = io_uring_submit_and_wait(&ring_, 1);
+    const int submitted = io_uring_submit_and_wait(ring_.get(), 1);
     if (submitted >= 0 || submitted == -EINTR) continue;
     if (!is_passing(submitted) || ++refusals == refusals_max) {
       throw ring_failure(-submitted, "io_uring no longer works");

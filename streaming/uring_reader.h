@@ -13,6 +13,7 @@
 #include "streaming/read_piece.h"
 #include "streaming/read_results.h"
 #include "streaming/reader.h"
+#include "streaming/ring.h"
 
 namespace sluice::streaming {
 
@@ -45,7 +46,7 @@ class UringReader final : public Reader {
   int refused_error_ = 0;  // errno of the first read that the kernel refused; 0: none
   std::vector<ReaderFile> file_facts_;
   std::uint64_t alignment_ = 0;
-  io_uring ring_ = {};
+  Ring ring_;
   bool has_registered_buffers_ = false;
 
   // Pieces handed to the kernel lie in a table as large as the queue; the others wait.

@@ -130,6 +130,17 @@ TEST_CASE("few open files are slow") {
   expect(check_open_files(256), Health::slow);
 }
 
+TEST_CASE("what a sandbox lacks is said, and slows nothing down") {
+  const HealthCheck whole =
+      check_sandbox({.landlock_version = 3, .filters_calls = true, .lacking = ""});
+  expect(whole, Health::good);
+  CHECK(whole.found.find("Landlock 3") != std::string::npos);
+  const HealthCheck lacking =
+      check_sandbox({.landlock_version = 0, .filters_calls = true, .lacking = "no Landlock"});
+  expect(lacking, Health::good);
+  CHECK(lacking.found == "not whole: no Landlock");
+}
+
 TEST_CASE("a state folder is made, and one that cannot be is broken") {
   const TemporaryFolder folder;
   expect(check_state_folder(folder.path() / "a/b"), Health::good);

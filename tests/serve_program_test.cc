@@ -16,62 +16,13 @@
 #include "tests/http_client.h"
 #include "tests/program.h"
 #include "tests/sanitized.h"
+#include "tests/serving_program.h"
 
 namespace {
 
 using namespace sluice::test;
 using namespace std::chrono_literals;
 using nlohmann::json;
-
-// `sluice serve` on a free port; ends when it is destroyed.
-class Serving {
- public:
-  Serving(const Folder& folder, const std::string& model, std::vector<std::string> options = {}) {
-    const std::string log = folder.file("log");
-    std::vector<std::string> words = {program, "serve", model,    "--port",           "0",
-                                      "--ctx", "256",   "--data", folder.file("data")};
-    words.insert(words.end(), options.begin(), options.end());
-    std::vector<char*> arguments;
-    for (std::string& word : words) arguments.push_back(word.data());
-    arguments.push_back(nullptr);
-    process_ = ::fork();
-    if (process_ == 0) {
-      const int descriptor = ::open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
-      ::dup2(descriptor, 2);
-      ::execv(arguments[0], arguments.data());
-      ::_exit(127);
-    }
-    for (int i = 0; i < 60'000 && !is_ready(content(log)); ++i) std::this_thread::sleep_for(1ms);
-    const std::string text = content(log);
-    INFO(text);
-    REQUIRE(is_ready(text));
-    const std::size_t at = text.find("http://127.0.0.1:") + 17;
-    port = static_cast<std::uint16_t>(std::stoul(text.substr(at)));
-  }
-  ~Serving() { stop(SIGKILL); }
-
-  // Returns the exit status.
-  int stop(int signal) {
-    if (process_ <= 0) return -1;
-    ::kill(process_, signal);
-    int status = 0;
-    ::waitpid(std::exchange(process_, -1), &status, 0);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  }
-
-  std::uint16_t port = 0;
-
- private:
-  static bool is_ready(const std::string& log) { return log.find("sluice: ready\n") != log.npos; }
-  pid_t process_ = -1;
-};
-
-json post(std::uint16_t port, const std::string& target, const json& body) {
-  const Answer answer = HttpClient(port).ask("POST", target, body.dump());
-  INFO(answer.body);
-  CHECK(answer.status == 200);
-  return json::parse(answer.body);
-}
 
 }  // namespace
 

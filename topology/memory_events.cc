@@ -28,14 +28,32 @@ bool write_all(int descriptor, std::string_view text) {
   return ::write(descriptor, text.data(), text.size()) == static_cast<ssize_t>(text.size());
 }
 
+constexpr const char* machine_pressure = "/proc/pressure/memory";
+
+std::filesystem::path pressure_of(const CgroupLevel& level) {
+  return level.folder / "memory.pressure";
+}
+
+std::filesystem::path control_of(const CgroupLevel& level) {
+  return level.folder / "cgroup.event_control";
+}
+
 }  // namespace
+
+std::vector<std::filesystem::path> trigger_files(const std::optional<Cgroup>& group) {
+  if (!group) return {machine_pressure};
+  if (group->version == CgroupVersion::v2) return {pressure_of(group->levels.front())};
+  std::vector<std::filesystem::path> files;
+  for (const CgroupLevel& level : group->levels) files.push_back(control_of(level));
+  return files;
+}
 
 MemoryEvents::MemoryEvents(const std::optional<Cgroup>& group)
     : wake_descriptor_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   if (wake_descriptor_ < 0) throw std::system_error(errno, std::generic_category(), "eventfd");
   polled_.push_back({base::Descriptor(wake_descriptor_), POLLIN, true});
   if (!group) {
-    add_pressure("/proc/pressure/memory");
+    add_pressure(machine_pressure);
     return;
   }
   for (const CgroupLevel& level : group->levels) {
@@ -46,7 +64,7 @@ MemoryEvents::MemoryEvents(const std::optional<Cgroup>& group)
     }
   }
   if (group->version == CgroupVersion::v2) {
-    add_pressure(group->levels.front().folder / "memory.pressure");
+    add_pressure(pressure_of(group->levels.front()));
   }
 }
 
@@ -56,8 +74,7 @@ void MemoryEvents::add_thresholds(const CgroupLevel& level) {
   if (limit > std::uint64_t{1} << 60) return;  // means "no limit"
   const std::string file = level.folder / "memory.usage_in_bytes";
   base::Descriptor usage(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
-  const base::Descriptor control(
-      ::open((level.folder / "cgroup.event_control").c_str(), O_WRONLY | O_CLOEXEC));
+  const base::Descriptor control(::open(control_of(level).c_str(), O_WRONLY | O_CLOEXEC));
   base::Descriptor event(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!usage.is_open() || !control.is_open() || !event.is_open()) return;
   bool is_heard = false;

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <chrono>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
@@ -17,6 +18,9 @@
 #include "topology/cgroup.h"
 
 namespace sluice::topology {
+
+// The files that MemoryEvents writes to, so that the kernel reports events.
+std::vector<std::filesystem::path> trigger_files(const std::optional<Cgroup>& group);
 
 class MemoryEvents {
  public:

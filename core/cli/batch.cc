@@ -24,6 +24,7 @@
 #include "core/cli/output.h"
 #include "core/cli/report.h"
 #include "core/cli/run_status.h"
+#include "core/cli/sandbox.h"
 #include "core/cli/speculation.h"
 #include "core/cli/terminal.h"
 #include "core/error.h"
@@ -338,6 +339,10 @@ int run_rows(const BatchOptions& options) {
   if (options.output == "-" && (options.ordered || options.retry_errors)) {
     throw UsageError("--ordered and --retry-errors need an output that is a file, not -");
   }
+  enter_sandbox(options.common, {.read = {options.input},
+                                 .write = {options.output},
+                                 .keep = {options.prompt_cache.folder},
+                                 .has_temporary = is_copied(options.input)});
   const batch::Input input = read_input(options);
   if (const auto problem = batch::explain_no_rows(input, options.input.string())) {
     throw UsageError(*problem);

@@ -13,6 +13,7 @@
 #include "core/cli/interrupt.h"
 #include "core/cli/output.h"
 #include "core/cli/report.h"
+#include "core/cli/sandbox.h"
 #include "core/cli/speculation.h"
 #include "core/error.h"
 #include "topology/cpu_use.h"
@@ -240,6 +241,7 @@ CLI::App* add_bench(CLI::App& program, BenchOptions& options) {
 }
 
 int run_bench(const BenchOptions& options) {
+  enter_sandbox(options.common, {});
   std::vector<BenchResult> results = combinations(options);
   const std::uint32_t total =
       std::ranges::max(options.prompt_tokens) + std::ranges::max(options.generated_tokens);

@@ -20,6 +20,7 @@
 #include "core/cli/output.h"
 #include "core/cli/report.h"
 #include "core/cli/sampling_defaults.h"
+#include "core/cli/sandbox.h"
 #include "core/cli/speculation.h"
 #include "core/cli/terminal.h"
 #include "core/cli/wrap.h"
@@ -248,7 +249,7 @@ class Chat {
     try {
       write_file(file, chat::to_json(session_.conversation()));
     } catch (const std::system_error& error) {
-      throw UsageError(error.what());
+      throw UsageError(error.what() + sandbox_hint(error.code()));
     }
     own_files_.insert(file);
     inform(fmt::format("saved {} messages", session_.conversation().size()));
@@ -399,7 +400,23 @@ Held hold_chat(const ChatOptions& options, const chat::ChatSource& source,
 
 }  // namespace
 
+namespace {
+
+// Whoever types messages may also name files: to read any, and to write below the current folder
+// and that for temporary files.
+SandboxFiles files_of(const ChatOptions& options) {
+  SandboxFiles files{.keep = {options.prompt_cache.folder}};
+  if (options.prompt) return files;
+  files.read.emplace_back("/");
+  files.keep.emplace_back(".");
+  files.has_temporary = true;
+  return files;
+}
+
+}  // namespace
+
 int run_chat(const ChatOptions& options) {
+  enter_sandbox(options.common, files_of(options));
   const std::uint64_t seed = options.sampling.seed.value_or(sampling::random_seed());
   check_stop_texts(options.sampling);
   std::optional<std::string> prompt = options.prompt;

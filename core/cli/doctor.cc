@@ -100,6 +100,7 @@ std::vector<HealthCheck> check_all(const topology::Machine& machine,
   }
   struct rlimit files {};
   if (::getrlimit(RLIMIT_NOFILE, &files) == 0) checks.push_back(check_open_files(files.rlim_cur));
+  checks.push_back(check_sandbox(base::possible_confinement()));
   checks.push_back(check_state_folder(state_folder()));
   return checks;
 }

@@ -15,6 +15,7 @@
 #include "core/cli/interrupt.h"
 #include "core/cli/output.h"
 #include "core/cli/report.h"
+#include "core/cli/sandbox.h"
 #include "core/cli/vector_file.h"
 #include "core/engine/model_key.h"
 #include "core/error.h"
@@ -240,6 +241,9 @@ CLI::App* add_embed(CLI::App& program, EmbedOptions& options) {
 }
 
 int run_embed(const EmbedOptions& options) {
+  enter_sandbox(options.common, {.read = {options.file},
+                                 .write = {options.output},
+                                 .has_temporary = is_copied(options.file)});
   const bool has_file = !options.output.empty() && options.output != "-";
   if (has_file) {
     refuse_files_of_model(options.output, options.common.model);
@@ -318,6 +322,7 @@ CLI::App* add_rerank(CLI::App& program, RerankOptions& options) {
 }
 
 int run_rerank(const RerankOptions& options) {
+  enter_sandbox(options.common, {.read = {options.file}, .has_temporary = is_copied(options.file)});
   const RunWatch watch;
   const InterruptGuard guard;
   const batch::Input input(options.file, check_interrupt);

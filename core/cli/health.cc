@@ -157,6 +157,14 @@ HealthCheck check_open_files(std::uint64_t most) {
   return check;
 }
 
+HealthCheck check_sandbox(const base::Confinement& possible) {
+  if (!possible.is_whole()) {
+    return {"sandbox", Health::good, fmt::format("not whole: {}", possible.lacking)};
+  }
+  return {"sandbox", Health::good,
+          fmt::format("files (Landlock {}) and system calls (seccomp)", possible.landlock_version)};
+}
+
 HealthCheck check_state_folder(const std::filesystem::path& folder) {
   HealthCheck check{"state folder", Health::broken, "", "set XDG_STATE_HOME to a folder of yours"};
   if (folder.empty()) {

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/confinement.h"
 #include "kernels/kernel_table.h"
 #include "topology/machine.h"
 
@@ -39,6 +40,8 @@ HealthCheck check_swap(const topology::FileRoot& root);
 HealthCheck check_disk(const topology::FileRoot& root, const std::filesystem::path& folder);
 HealthCheck check_reading(const ReadingFacts& facts);
 HealthCheck check_open_files(std::uint64_t most);
+// What --sandbox can do here. A machine without it is neither slow nor broken.
+HealthCheck check_sandbox(const base::Confinement& possible);
 // Whether files can be written in `folder`. It is made if it is not there; empty: there is none.
 HealthCheck check_state_folder(const std::filesystem::path& folder);
 

@@ -10,6 +10,7 @@
 #include "core/cli/interrupt.h"
 #include "core/cli/output.h"
 #include "core/cli/report.h"
+#include "core/cli/sandbox.h"
 #include "core/cli/token_reader.h"
 #include "core/error.h"
 #include "core/files/durable_file.h"
@@ -86,6 +87,7 @@ CLI::App* add_imatrix(CLI::App& program, ImatrixOptions& options) {
 }
 
 int run_imatrix(const ImatrixOptions& options) {
+  enter_sandbox(options.common, {.read = {options.text}, .write = {options.output}});
   refuse_output(options);
   TextInput text_input(options.text);
   const RunWatch run;

@@ -9,6 +9,7 @@
 #include "core/cli/interrupt.h"
 #include "core/cli/output.h"
 #include "core/cli/report.h"
+#include "core/cli/sandbox.h"
 #include "core/files/durable_file.h"
 
 namespace sluice::cli {
@@ -37,6 +38,7 @@ CLI::App* add_logits(CLI::App& program, LogitsOptions& options) {
 }
 
 int run_logits(const LogitsOptions& options) {
+  enter_sandbox(options.common, {.write = {options.output}});
   refuse_files_of_model(options.output, options.common.model);
   ask_before_replacing(options.output, options.common.force);
   const RunWatch run;

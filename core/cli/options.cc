@@ -19,6 +19,7 @@
 #include "core/cli/output.h"
 #include "core/cli/pull.h"
 #include "core/cli/report.h"
+#include "core/cli/sandbox.h"
 #include "core/cli/speculation.h"
 #include "core/engine/usual_sinks.h"
 #include "core/error.h"
@@ -307,6 +308,15 @@ void add_common_options(CLI::App& command, CommonOptions& options,
   add("--report", options.report,
       "Write the measurements of the run to this file, as JSON; an earlier report is replaced")
       ->type_name("FILE.json");
+  if (part == ModelPart::whole) {
+    add("--sandbox", options.sandbox,
+        "Give up the right to files that are not needed, to programs and to new connections, "
+        "before "
+        "the model is read; auto as far as this kernel can, on or not at all")
+        ->check(one_of({"auto", "on", "off"}))
+        ->type_name("auto|on|off")
+        ->capture_default_str();
+  }
   add_force_option(command, options.force)->group(common_group);
   command.add_flag("-q,--quiet", options.quiet, "Show no progress, warnings or statistics")
       ->group(common_group);
@@ -480,6 +490,7 @@ std::unique_ptr<engine::Engine> open_engine(const CommonOptions& common,
   open_draft_model(common.speculate, *engine, options);
   progress.clear();
   if (common.quiet) return engine;
+  announce_sandbox(common);
   if (!long_context.empty()) warn(long_context);
   for (const std::string& warning : engine->tokenizer().warnings()) warn(warning);
   const engine::EngineFacts& facts = engine->facts();

@@ -42,6 +42,7 @@ struct CommonOptions {
   std::filesystem::path config;
   std::filesystem::path report;
   std::filesystem::path trace_experts;  // empty: none
+  std::string sandbox = "auto";
   bool force = false;                   // replaces files that exist
   bool quiet = false;
   SpeculateOptions speculate;

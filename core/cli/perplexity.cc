@@ -12,6 +12,7 @@
 #include "core/cli/interrupt.h"
 #include "core/cli/output.h"
 #include "core/cli/report.h"
+#include "core/cli/sandbox.h"
 #include "core/cli/token_reader.h"
 #include "core/error.h"
 
@@ -194,6 +195,7 @@ CLI::App* add_perplexity(CLI::App& program, PerplexityOptions& options) {
 }
 
 int run_perplexity(const PerplexityOptions& options) {
+  enter_sandbox(options.common, {.read = {options.file}});
   TextInput input(options.file);
   const RunWatch run;
   const InterruptGuard guard;

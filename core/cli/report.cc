@@ -11,6 +11,7 @@
 #include "core/cli/json.h"
 #include "core/cli/machine_rates.h"
 #include "core/cli/output.h"
+#include "core/cli/sandbox.h"
 #include "core/engine/machine_limits.h"
 #include "core/plan/plan_json.h"
 #include "core/text/limited_json.h"
@@ -135,6 +136,7 @@ ordered_json RunWatch::report(const CommonOptions& common, const RunRecord& run,
   report["threads"] = facts.threads;
   report["isa"] = facts.isa;
   report["io"] = facts.io;
+  report["sandbox"] = sandbox_in_force();
   report["weights_bytes"] = facts.weights_bytes;
   report["hot_bytes"] = facts.work.hot_bytes;
   report["pinned_bytes"] = facts.pinned_bytes;

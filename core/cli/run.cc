@@ -15,6 +15,7 @@
 #include "core/cli/output.h"
 #include "core/cli/report.h"
 #include "core/cli/sampling_defaults.h"
+#include "core/cli/sandbox.h"
 #include "core/cli/speculation.h"
 #include "core/cli/token_reader.h"
 #include "core/constrain/guide.h"
@@ -359,6 +360,9 @@ CLI::App* add_run(CLI::App& program, RunOptions& options) {
 int run_run(const RunOptions& options) {
   static_cast<void>(sampling::Sampler(options.sampling.sampler));
   check_stop_texts(options.sampling);
+  enter_sandbox(options.common,
+                {.read = {options.prompt_file, options.json_schema, options.grammar},
+                 .keep = {options.prompt_cache.folder}});
   Prompt prompt = open_prompt(options);
   std::optional<chat::ChatSource> source;
   if (wants_template(options, prompt)) source = read_chat_source(options.common.model, "auto");

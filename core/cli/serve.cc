@@ -14,6 +14,7 @@
 #include "core/cli/interrupt.h"
 #include "core/cli/output.h"
 #include "core/cli/run_status.h"
+#include "core/cli/sandbox.h"
 #include "core/cli/serve_setup.h"
 #include "core/cli/speculation.h"
 #include "core/gguf/gguf.h"
@@ -48,8 +49,11 @@ constexpr const char* description =
 // Runs the server on a thread of its own.
 class ServerThread {
  public:
-  explicit ServerThread(http::Server& server)
-      : server_(server), thread_([&server] { server.run(); }) {}
+  ServerThread(http::Server& server, const ServeOptions& options)
+      : server_(server), thread_([&server, socket = options.unix_path] {
+          enter_serving_sandbox(socket);
+          server.run();
+        }) {}
   ~ServerThread() { stop(std::chrono::seconds(0)); }
   ServerThread(const ServerThread&) = delete;
   ServerThread& operator=(const ServerThread&) = delete;
@@ -277,14 +281,16 @@ int run_serve(const ServeOptions& options) {
   check_stop_texts(options.sampling);
   static_cast<void>(sampling::Sampler(options.sampling.sampler));
   const InterruptGuard guard;
-  // A file that cannot be used is found before anybody hears that there is a server.
-  const bool writes_text =
-      model::Keys(gguf::Model::open(options.common.model)).flag_or("attention.causal", true);
-  return_free_memory();
   const http::ServiceManager manager;
   std::vector<http::Listener> listeners = open_listeners(options);
   check_exposure(listeners, options);
   http::ApiOptions wanted = api_options(options, listeners);
+  enter_sandbox(options.common, {.keep = {options.prompt_cache.folder, data_folder(options)},
+                                 .remove = {options.unix_path}});
+  // A file that cannot be used is found before anybody hears that there is a server.
+  const bool writes_text =
+      model::Keys(gguf::Model::open(options.common.model)).flag_or("attention.causal", true);
+  return_free_memory();
   std::string places;
   for (const http::Listener& listener : listeners) places += " " + listener.name();
   places += writes_text ? " (the API at /v1, a page to chat at /)" : " (the API at /v1)";
@@ -297,7 +303,7 @@ int run_serve(const ServeOptions& options) {
   http::Server server(std::move(listeners), {}, api, allowance);
   api.attach(server);
   std::unique_ptr<serve::Service> service;
-  ServerThread running(server);
+  ServerThread running(server, options);
   if (!options.common.quiet) remark("listening on" + places);
 
   ServePreparation preparation = prepare_serve(options);

@@ -164,23 +164,23 @@ rows::TaskOptions task_options_for(const ServeOptions& options, const ServePrepa
   return tasks;
 }
 
-// Empty where there is no such place.
-std::filesystem::path usual_folder(const ServeOptions& options) {
+}  // namespace
+
+std::filesystem::path data_folder(const ServeOptions& options) {
+  if (options.data == "none") return {};
+  if (!options.data.empty()) return options.data;
   const char* of_systemd = std::getenv("STATE_DIRECTORY");  // NOLINT(concurrency-mt-unsafe)
   if (of_systemd != nullptr && *of_systemd != '\0') return of_systemd;
   const std::filesystem::path state = state_folder();
   return state.empty() ? state : state / "serve" / options.common.model.stem();
 }
 
-}  // namespace
-
 std::unique_ptr<http::JobsApi> open_jobs(const ServeOptions& options) {
-  if (options.data == "none") return nullptr;
-  if (!options.data.empty()) {
-    return std::make_unique<http::JobsApi>(options.data, options.data_bytes_max);
-  }
-  const std::filesystem::path folder = usual_folder(options);
+  const std::filesystem::path folder = data_folder(options);
   if (folder.empty()) return nullptr;
+  if (!options.data.empty()) {
+    return std::make_unique<http::JobsApi>(folder, options.data_bytes_max);
+  }
   try {
     return std::make_unique<http::JobsApi>(folder, options.data_bytes_max);
   } catch (const std::exception& error) {

@@ -25,7 +25,10 @@ std::vector<http::Listener> open_listeners(const ServeOptions& options);
 // Throws UsageError when others than this machine's users could connect without a key.
 void check_exposure(const std::vector<http::Listener>& listeners, const ServeOptions& options);
 
-// The folder of files and batches, locked. Null with --data none, and when the usual folder is used
+// Where files and batches are. Empty with --data none, and where there is no usual place.
+std::filesystem::path data_folder(const ServeOptions& options);
+
+// That folder, locked. Null with --data none, and when the usual folder is used
 // by another server.
 std::unique_ptr<http::JobsApi> open_jobs(const ServeOptions& options);
 

@@ -10,6 +10,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "base/confinement.h"
+
 namespace sluice::tokenizer {
 
 namespace {
@@ -107,8 +109,9 @@ Pattern::Pattern(std::string_view regex) {
         fmt::format("regular expression '{}': {} at {}", regex, error_text(error), offset));
   }
   code_ = std::make_unique<Code>(code);
-  // Where executable memory is forbidden this fails, and pcre2_match interprets the pattern.
-  pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);
+  // Without code, and where the system forbids executable memory, pcre2_match interprets the
+  // pattern.
+  if (!base::is_code_forbidden()) pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);
 }
 
 Pattern::~Pattern() = default;

@@ -5,11 +5,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <string>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
-
-#include "base/descriptor.h"
 
 namespace sluice::http {
 namespace {
@@ -30,9 +29,23 @@ std::optional<std::uint64_t> number_of(const std::string& text) {
   return value;
 }
 
+// None where there is no manager.
+base::Descriptor open_socket(const std::string& name) {
+  sockaddr_un address{};
+  if (name.empty() || name.size() >= sizeof address.sun_path) return {};
+  address.sun_family = AF_UNIX;
+  std::ranges::copy(name, address.sun_path);
+  if (name.front() == '@') address.sun_path[0] = '\0';  // an abstract name
+  base::Descriptor socket(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + name.size());
+  const auto* manager = reinterpret_cast<const sockaddr*>(&address);
+  if (::connect(socket.number(), manager, size) != 0) return {};
+  return socket;
+}
+
 }  // namespace
 
-ServiceManager::ServiceManager() : socket_(take_variable("NOTIFY_SOCKET")) {
+ServiceManager::ServiceManager() : socket_(open_socket(take_variable("NOTIFY_SOCKET"))) {
   const auto period = number_of(take_variable("WATCHDOG_USEC"));
   const auto process = number_of(take_variable("WATCHDOG_PID"));
   const bool is_for_others = process && *process != static_cast<std::uint64_t>(::getpid());
@@ -42,16 +55,8 @@ ServiceManager::ServiceManager() : socket_(take_variable("NOTIFY_SOCKET")) {
 }
 
 void ServiceManager::notify(std::string_view state) const {
-  sockaddr_un address{};
-  if (socket_.empty() || socket_.size() >= sizeof address.sun_path) return;
-  address.sun_family = AF_UNIX;
-  std::ranges::copy(socket_, address.sun_path);
-  if (socket_.front() == '@') address.sun_path[0] = '\0';  // an abstract name
-  const base::Descriptor socket(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  if (!socket.is_open()) return;
-  const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + socket_.size());
-  static_cast<void>(::sendto(socket.number(), state.data(), state.size(), MSG_NOSIGNAL,
-                             reinterpret_cast<const sockaddr*>(&address), size));
+  if (!socket_.is_open()) return;
+  static_cast<void>(::send(socket_.number(), state.data(), state.size(), MSG_NOSIGNAL));
 }
 
 }  // namespace sluice::http

@@ -3,8 +3,9 @@
 
 #include <chrono>
 #include <optional>
-#include <string>
 #include <string_view>
+
+#include "base/descriptor.h"
 
 namespace sluice::http {
 
@@ -12,6 +13,7 @@ namespace sluice::http {
 class ServiceManager {
  public:
   // Takes NOTIFY_SOCKET and WATCHDOG_USEC from the environment; without them notices go nowhere.
+  // The socket is opened here, since a process may not be able to later (base/confinement.h).
   ServiceManager();
 
   // Sends "READY=1", "STOPPING=1", "STATUS=..." or several of them on lines of their own. A manager
@@ -22,7 +24,7 @@ class ServiceManager {
   std::optional<std::chrono::microseconds> watchdog_period() const { return watchdog_period_; }
 
  private:
-  std::string socket_;
+  base::Descriptor socket_;  // connected; or none
   std::optional<std::chrono::microseconds> watchdog_period_;
 };
 

@@ -1,0 +1,94 @@
+#include "base/confinement.h"
+
+#include <atomic>
+#include <cerrno>
+#include <sys/prctl.h>
+#include <system_error>
+
+#include "base/call_filter.h"
+#include "base/landlock.h"
+
+namespace sluice::base {
+namespace {
+
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || \
+    __has_feature(memory_sanitizer)
+#define SLUICE_HAS_SANITIZER
+#endif
+#endif
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SLUICE_HAS_SANITIZER
+#endif
+
+// What reports a defect starts a program that knows the names of functions.
+#ifdef SLUICE_HAS_SANITIZER
+constexpr bool has_sanitizer = true;
+#else
+constexpr bool has_sanitizer = false;
+#endif
+
+std::string failure(const char* what, int error) {
+  return what + std::generic_category().message(error) + ")";
+}
+
+}  // namespace
+
+Confinement possible_confinement() {
+  if (has_sanitizer) return {.lacking = "this build has a sanitizer, which it would stop"};
+  Confinement possible{landlock_version(), has_call_filters()};
+  if (!possible.filters_calls) {
+    possible.lacking = "no filters of system calls (seccomp) are allowed here";
+  } else if (possible.landlock_version == 0) {
+    possible.lacking =
+        "no Landlock, so files are not guarded (it needs Linux 5.13, with landlock among the "
+        "security modules, and a container that allows it)";
+  }
+  return possible;
+}
+
+namespace {
+
+std::atomic<bool> code_is_forbidden = false;
+
+Confinement confine_with(const FileRights& rights, int (*filter)()) {
+  const Confinement possible = possible_confinement();
+  Confinement holds{.lacking = possible.lacking};
+  if (possible.landlock_version == 0 && !possible.filters_calls) return holds;
+  if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) {
+    holds.lacking = failure("rights cannot be given up (", errno);
+    return holds;
+  }
+  if (possible.landlock_version > 0) {
+    if (const int error = restrict_files(rights, possible.landlock_version)) {
+      holds.lacking = failure("files cannot be guarded (Landlock: ", error);
+    } else {
+      holds.landlock_version = possible.landlock_version;
+    }
+  }
+  if (possible.filters_calls) {
+    if (const int error = filter()) {
+      holds.lacking = failure("system calls cannot be filtered (seccomp: ", error);
+    } else {
+      holds.filters_calls = true;
+      code_is_forbidden = true;
+    }
+  }
+  return holds;
+}
+
+}  // namespace
+
+Confinement confine(const FileRights& rights) {
+  return confine_with(rights, filter_calls_of_process);
+}
+
+bool is_code_forbidden() {
+  return code_is_forbidden;
+}
+
+Confinement confine_serving_thread(const FileRights& rights) {
+  return confine_with(rights, filter_calls_of_serving_thread);
+}
+
+}  // namespace sluice::base

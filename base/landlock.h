@@ -1,0 +1,14 @@
+// The system calls of Landlock, for base/confinement.cc. See landlock(7).
+#pragma once
+
+#include "base/confinement.h"
+
+namespace sluice::base {
+
+// The version of the interface; 0: this kernel has none, or it is turned off.
+int landlock_version();
+
+// Restricts this thread, and all that it starts later. Returns 0 or the errno of what has failed.
+int restrict_files(const FileRights& rights, int version);
+
+}  // namespace sluice::base

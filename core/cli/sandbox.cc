@@ -1,0 +1,152 @@
+#include "core/cli/sandbox.h"
+
+#include <ctime>
+#include <fmt/format.h>
+#include <system_error>
+
+#include "core/cli/draft_model.h"
+#include "core/cli/files.h"
+#include "core/cli/output.h"
+#include "core/error.h"
+#include "core/files/durable_file.h"
+#include "streaming/ring.h"
+#include "topology/cgroup.h"
+#include "topology/file_root.h"
+#include "topology/memory_events.h"
+
+namespace sluice::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+// One for each model that is read, one for what measures a disk beside them, and one that is being
+// planned.
+constexpr std::size_t rings = 4;
+
+// Of the process; set once, before there are other threads.
+base::Confinement& in_force() {
+  static base::Confinement holds;
+  return holds;
+}
+
+bool is_named(const fs::path& path) {
+  return !path.empty() && path != "-";
+}
+
+fs::path folder_of(const fs::path& path) {
+  return path.has_parent_path() ? path.parent_path() : fs::path(".");
+}
+
+// The path, and what it leads to.
+std::vector<fs::path> both_ends(const fs::path& path) {
+  std::error_code absent;
+  const fs::path end = fs::canonical(path, absent);
+  if (absent) return {path};
+  return {path, end};
+}
+
+// Shards lie beside each other, and a file that is replaced has to be seen to be another.
+void read_model(const fs::path& model, base::FileRights& rights) {
+  for (const fs::path& path : both_ends(model)) rights.read.push_back(folder_of(path));
+}
+
+// A file is written beside its place and then renamed; a device or a pipe is written to.
+void write_file_at(const fs::path& path, base::FileRights& rights) {
+  std::error_code absent;
+  const fs::file_status found = fs::status(path, absent);
+  if (fs::exists(found) && !fs::is_regular_file(found)) return rights.write.push_back(path);
+  for (const fs::path& end : both_ends(path)) rights.write.push_back(folder_of(end));
+}
+
+// It is made as its user would make it, who reports what goes wrong.
+void keep_folder(const fs::path& folder, base::FileRights& rights) {
+  try {
+    files::make_private_folder(folder);
+  } catch (const std::system_error&) {
+  }
+  rights.write.push_back(folder);
+}
+
+base::FileRights rights_of(const CommonOptions& common, const SandboxFiles& files) {
+  base::FileRights rights;
+  rights.read = {"/proc", "/sys", "/dev/null", "/dev/zero", "/dev/random", "/dev/urandom"};
+  rights.write = {"/dev/shm"};  // what `sluice top` shows
+  read_model(common.model, rights);
+  if (common.speculate.draft_model) read_model(common.speculate.draft_model->path(), rights);
+  for (const fs::path& file : topology::trigger_files(topology::find_cgroup({}, "memory"))) {
+    rights.write.push_back(file);
+  }
+  if (const fs::path state = state_folder(); !state.empty()) keep_folder(state, rights);
+  if (files.has_temporary) {
+    std::error_code absent;
+    rights.write.push_back(fs::temp_directory_path(absent));
+  }
+  for (const fs::path& path : files.read) {
+    if (is_named(path)) rights.read.push_back(path);
+  }
+  for (const fs::path& path : {common.report, common.trace_experts}) {
+    if (is_named(path)) write_file_at(path, rights);
+  }
+  for (const fs::path& path : files.write) {
+    if (is_named(path)) write_file_at(path, rights);
+  }
+  for (const fs::path& folder : files.keep) {
+    if (is_named(folder)) keep_folder(folder, rights);
+  }
+  for (const fs::path& path : files.remove) {
+    if (is_named(path)) rights.remove.push_back(folder_of(path));
+  }
+  return rights;
+}
+
+}  // namespace
+
+bool is_copied(const fs::path& input) {
+  std::error_code absent;
+  return input == "-" || !fs::is_regular_file(input, absent);
+}
+
+void enter_sandbox(const CommonOptions& common, const SandboxFiles& files) {
+  if (common.sandbox == "off") return;
+  const bool is_demanded = common.sandbox == "on";
+  const auto demand = [&](const base::Confinement& confinement) {
+    if (!is_demanded || confinement.is_whole()) return;
+    throw Error(ExitCode::failure,
+                fmt::format("--sandbox on: {}; auto goes without", confinement.lacking));
+  };
+  const base::Confinement possible = base::possible_confinement();
+  demand(possible);
+  in_force() = possible;
+  if (possible.landlock_version == 0 && !possible.filters_calls) return;
+  ::tzset();  // it reads a file, once
+  if (possible.filters_calls) streaming::make_spare_rings(rings);
+  in_force() = base::confine(rights_of(common, files));
+  demand(in_force());
+}
+
+void announce_sandbox(const CommonOptions& common) {
+  if (common.quiet || in_force().lacking.empty()) return;
+  remark(fmt::format("the sandbox is not whole: {}", in_force().lacking));
+}
+
+std::string sandbox_in_force() {
+  const base::Confinement& holds = in_force();
+  if (holds.is_whole()) return "files, calls";
+  if (holds.filters_calls) return "calls";
+  return holds.landlock_version > 0 ? "files" : "off";
+}
+
+std::string sandbox_hint(const std::error_code& error) {
+  const bool may_be = error == std::errc::permission_denied && in_force().landlock_version > 0;
+  return may_be ? "; it may lie outside of the sandbox, which --sandbox off leaves away" : "";
+}
+
+void enter_serving_sandbox(const std::filesystem::path& socket) {
+  if (!in_force().is_whole()) return;
+  base::FileRights rights;
+  rights.read = {"/proc", "/sys/fs/cgroup"};
+  if (!socket.empty()) rights.remove.push_back(folder_of(socket));
+  base::confine_serving_thread(rights);
+}
+
+}  // namespace sluice::cli
