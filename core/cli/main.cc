@@ -40,6 +40,7 @@
 #include "core/cli/pull.h"
 #include "core/cli/recommend.h"
 #include "core/cli/run.h"
+#include "core/cli/sandbox.h"
 #include "core/cli/serve.h"
 #include "core/cli/synth.h"
 #include "core/cli/template.h"
@@ -214,7 +215,9 @@ int report_error(ExitCode code, std::string message) {
 int report_failure(const std::exception& error) {
   const auto* system = dynamic_cast<const std::system_error*>(&error);
   const bool is_gone = system != nullptr && system->code() == std::errc::broken_pipe;
-  return is_gone ? 0 : report_error(exit_code_of(error), error.what());
+  if (is_gone) return 0;
+  return report_error(exit_code_of(error),
+                      error.what() + (system == nullptr ? "" : sandbox_hint(system->code())));
 }
 
 int run_program(int argc, char** argv) {

@@ -43,7 +43,7 @@ struct CommonOptions {
   std::filesystem::path report;
   std::filesystem::path trace_experts;  // empty: none
   std::string sandbox = "auto";
-  bool force = false;                   // replaces files that exist
+  bool force = false;  // replaces files that exist
   bool quiet = false;
   SpeculateOptions speculate;
 };

@@ -138,7 +138,7 @@ std::string sandbox_in_force() {
 
 std::string sandbox_hint(const std::error_code& error) {
   const bool may_be = error == std::errc::permission_denied && in_force().landlock_version > 0;
-  return may_be ? "; it may lie outside of the sandbox, which --sandbox off leaves away" : "";
+  return may_be ? "; if it lies outside of what the sandbox leaves, give --sandbox off" : "";
 }
 
 void enter_serving_sandbox(const std::filesystem::path& socket) {
