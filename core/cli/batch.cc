@@ -317,6 +317,7 @@ class Run {
     if (!options_.common.quiet) {
       tell_end(done_, work_);
       remark(memory_line(record));
+      announce_sandbox();
     }
     write_report(options_, watch_, record, done_, work_, prepared.job.scheduler.parallel);
     return done_.is_complete() ? 0 : exit_status_resume;

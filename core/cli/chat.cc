@@ -433,7 +433,10 @@ int run_chat(const ChatOptions& options) {
   const Held held = hold_chat(options, source, sampling, seed, prompt, *engine);
 
   const RunRecord record(*engine);
-  if (!options.common.quiet) remark(generation_line(held.counts));
+  if (!options.common.quiet) {
+    remark(generation_line(held.counts));
+    announce_sandbox();
+  }
   engine.reset();  // frees its memory for measuring the limits
   write_report(watch, options.common, record, held.counts);
   return held.signal == 0 ? 0 : exit_status_of_signal(held.signal);

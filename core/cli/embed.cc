@@ -293,6 +293,7 @@ int run_embed(const EmbedOptions& options) {
     if (done < input.rows()) line += "; the same command goes on with the rest";
     remark(line);
     remark(memory_line(record));
+    announce_sandbox();
   }
   watch.write_report(
       options.common, record,

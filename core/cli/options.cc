@@ -19,7 +19,6 @@
 #include "core/cli/output.h"
 #include "core/cli/pull.h"
 #include "core/cli/report.h"
-#include "core/cli/sandbox.h"
 #include "core/cli/speculation.h"
 #include "core/engine/usual_sinks.h"
 #include "core/error.h"
@@ -490,7 +489,6 @@ std::unique_ptr<engine::Engine> open_engine(const CommonOptions& common,
   open_draft_model(common.speculate, *engine, options);
   progress.clear();
   if (common.quiet) return engine;
-  announce_sandbox(common);
   if (!long_context.empty()) warn(long_context);
   for (const std::string& warning : engine->tokenizer().warnings()) warn(warning);
   const engine::EngineFacts& facts = engine->facts();

@@ -388,6 +388,7 @@ int run_run(const RunOptions& options) {
   if (!options.common.quiet) {
     print_statistics(written.counts, sampling.sampler.seed, written.end);
     remark(memory_line(record));
+    announce_sandbox();
   }
   engine.reset();  // frees its memory for measuring the limits
   write_report(watch, options.common, record, written.counts);

@@ -124,8 +124,8 @@ void enter_sandbox(const CommonOptions& common, const SandboxFiles& files) {
   demand(in_force());
 }
 
-void announce_sandbox(const CommonOptions& common) {
-  if (common.quiet || in_force().lacking.empty()) return;
+void announce_sandbox() {
+  if (in_force().lacking.empty()) return;
   remark(fmt::format("the sandbox is not whole: {}", in_force().lacking));
 }
 

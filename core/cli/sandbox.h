@@ -29,8 +29,9 @@ bool is_copied(const std::filesystem::path& input);
 // the kernel cannot do all.
 void enter_sandbox(const CommonOptions& common, const SandboxFiles& files);
 
-// Says what of a sandbox this kernel lacks, if one was wanted.
-void announce_sandbox(const CommonOptions& common);
+// Says what of a sandbox this kernel lacks, if one was wanted; beside what a command says of itself
+// when it has done its work, or is ready for it.
+void announce_sandbox();
 
 // "files, calls", "calls", or "off": what of the sandbox holds, for reports.
 std::string sandbox_in_force();

@@ -324,7 +324,10 @@ int run_serve(const ServeOptions& options) {
   http::BatchSettings batches = batch_settings(options, preparation, service->engine());
   batches.allowance = &allowance;
   RunningJobs running_jobs(jobs.get(), *service, std::move(batches));
-  if (!options.common.quiet) remark("ready");
+  if (!options.common.quiet) {
+    announce_sandbox();
+    remark("ready");
+  }
   manager.notify("READY=1\nSTATUS=serving");
 
   serve_until_signal(options, *service, server, manager);
