@@ -59,13 +59,13 @@ class Filter {
     }
   }
 
-  // Ends the process if the argument has one of the bits, and allows the call otherwise.
-  void kill_with_bits(long call, unsigned argument, std::uint32_t bits) {
+  // Allows the call unless the argument has one of the bits.
+  void allow_without(long call, unsigned argument, std::uint32_t bits, std::uint32_t verdict) {
     constexpr std::uint8_t length = 4;
     add(BPF_JMP | BPF_JEQ | BPF_K, static_cast<std::uint32_t>(call), 0, length);
     load(low_half(argument));
     add(BPF_JMP | BPF_JSET | BPF_K, bits, 0, 1);
-    give(SECCOMP_RET_KILL_PROCESS);
+    give(verdict);
     give(SECCOMP_RET_ALLOW);
   }
 
@@ -135,9 +135,9 @@ void allow_common_calls(Filter& filter) {
   filter.allow_with(SYS_ioctl, 1,
                     {TCGETS, TCSETS, TCSETSW, TCSETSF, TCGETS2, TCSETS2, TCSETSW2, TCSETSF2,
                      TIOCGWINSZ, TIOCGPGRP, FIONREAD, FIONBIO});
-  // Memory, but no code that is made there.
-  filter.kill_with_bits(SYS_mmap, 2, PROT_EXEC);
-  filter.kill_with_bits(SYS_mprotect, 2, PROT_EXEC);
+  // Memory, but no code that is made there, and no libraries.
+  filter.allow_without(SYS_mmap, 2, PROT_EXEC, refuse(EACCES));
+  filter.allow_without(SYS_mprotect, 2, PROT_EXEC, refuse(EACCES));
   filter.all({SYS_munmap, SYS_mremap, SYS_madvise, SYS_brk, SYS_mincore}, SECCOMP_RET_ALLOW);
   // Files are Landlock's matter.
   filter.all({SYS_openat, SYS_newfstatat, SYS_statx, SYS_statfs, SYS_faccessat, SYS_faccessat2,
@@ -191,9 +191,10 @@ void allow_calls_of_process(Filter& filter) {
              SECCOMP_RET_ALLOW);
   filter.all({SYS_mlock, SYS_mlock2, SYS_munlock, SYS_msync}, SECCOMP_RET_ALLOW);
   // Processes of this program, but no new program and no other view of the system.
-  filter.kill_with_bits(SYS_clone, 0,
-                        CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC |
-                            CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET);
+  filter.allow_without(SYS_clone, 0,
+                       CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER |
+                           CLONE_NEWPID | CLONE_NEWNET,
+                       SECCOMP_RET_KILL_PROCESS);
   filter.allow_with(SYS_kill, 1, {0});
   filter.allow_with(SYS_prctl, 0,
                     {PR_SET_NAME, PR_GET_NAME, PR_SET_PDEATHSIG, PR_SET_VMA, PR_SET_NO_NEW_PRIVS});
@@ -213,9 +214,10 @@ void allow_calls_of_process(Filter& filter) {
 #endif
 }
 
-// What libraries or a kernel of a machine without them ask for and can do without.
+// What libraries try and can do without: names of users and hosts, for example, come through
+// sockets.
 void refuse_calls(Filter& filter) {
-  filter.all({SYS_io_uring_setup}, refuse(EPERM));
+  filter.all({SYS_io_uring_setup, SYS_socket, SYS_socketpair}, refuse(EPERM));
 }
 
 // What no part of this program does once it is confined.
@@ -225,8 +227,6 @@ void kill_for_calls(Filter& filter) {
               SYS_ptrace,
               SYS_process_vm_readv,
               SYS_process_vm_writev,
-              SYS_socket,
-              SYS_socketpair,
               SYS_connect,
               SYS_bind,
               SYS_listen,

@@ -19,6 +19,7 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <thread>
+#include <tuple>
 #include <unistd.h>
 #include <vector>
 
@@ -134,27 +135,7 @@ TEST_CASE("what only an attacker tries ends the process") {
          std::array<char*, 1> none = {nullptr};
          return ::execve("/bin/true", none.data(), none.data());
        }},
-      {"a TCP socket", [] { return ::socket(AF_INET, SOCK_STREAM, 0); }},
-      {"a UDP socket", [] { return ::socket(AF_INET6, SOCK_DGRAM, 0); }},
-      {"a unix socket", [] { return ::socket(AF_UNIX, SOCK_STREAM, 0); }},
-      {"code in new memory",
-       [] {
-         void* memory = ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE | PROT_EXEC,
-                               MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-         return memory == MAP_FAILED ? -1L : 0L;
-       }},
-      {"code of a file",
-       [] {
-         const int file = ::open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
-         void* memory = ::mmap(nullptr, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE, file, 0);
-         return memory == MAP_FAILED ? -1L : 0L;
-       }},
-      {"code of data",
-       [] {
-         static std::array<std::uint8_t, 8192> data;
-         const auto address = reinterpret_cast<std::uintptr_t>(data.data()) & ~std::uintptr_t{4095};
-         return ::mprotect(reinterpret_cast<void*>(address), 4096, PROT_READ | PROT_EXEC);
-       }},
+      {"a connection", [] { return ::connect(0, nullptr, 0); }},
       {"tracing", [] { return ::ptrace(PTRACE_TRACEME, 0, nullptr, nullptr); }},
       {"a namespace", [] { return ::syscall(SYS_unshare, 0x10000000); }},
       {"a mount", [] { return ::syscall(SYS_mount, "none", "/proc", "tmpfs", 0, nullptr); }},
@@ -162,6 +143,37 @@ TEST_CASE("what only an attacker tries ends the process") {
   for (const auto& [name, attempt] : attempts) {
     INFO(name);
     CHECK(outcome_of({{"/proc"}, {}, {}}, [run = attempt] { return error_of(run()); }) == -SIGSYS);
+  }
+}
+
+TEST_CASE("sockets and code are refused") {
+  if (skips()) return skip();
+  const std::vector<std::tuple<const char*, int, std::function<long()>>> attempts = {
+      {"a TCP socket", EPERM, [] { return ::socket(AF_INET, SOCK_STREAM, 0); }},
+      {"a UDP socket", EPERM, [] { return ::socket(AF_INET6, SOCK_DGRAM, 0); }},
+      {"a unix socket", EPERM, [] { return ::socket(AF_UNIX, SOCK_STREAM, 0); }},
+      {"code in new memory", EACCES,
+       [] {
+         void* memory = ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE | PROT_EXEC,
+                               MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+         return memory == MAP_FAILED ? -1L : 0L;
+       }},
+      {"code of a file", EACCES,
+       [] {
+         const int file = ::open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+         void* memory = ::mmap(nullptr, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE, file, 0);
+         return memory == MAP_FAILED ? -1L : 0L;
+       }},
+      {"code of data", EACCES,
+       [] {
+         static std::array<std::uint8_t, 8192> data;
+         const auto address = reinterpret_cast<std::uintptr_t>(data.data()) & ~std::uintptr_t{4095};
+         return ::mprotect(reinterpret_cast<void*>(address), 4096, PROT_READ | PROT_EXEC);
+       }},
+  };
+  for (const auto& [name, error, attempt] : attempts) {
+    INFO(name);
+    CHECK(outcome_of({{"/proc"}, {}, {}}, [run = attempt] { return error_of(run()); }) == error);
   }
 }
 
@@ -315,5 +327,5 @@ TEST_CASE("a thread that serves connections keeps less") {
         EPERM);
   CHECK(in_thread([&] { return error_of(::fork()); }) == EPERM);
   CHECK(in_thread([&] { return error_of(::unlink(files.in("write").c_str())); }) == 0);
-  CHECK(in_thread([] { return error_of(::socket(AF_INET, SOCK_STREAM, 0)); }) == -SIGSYS);
+  CHECK(in_thread([] { return error_of(::socket(AF_INET, SOCK_STREAM, 0)); }) == EPERM);
 }
