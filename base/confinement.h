@@ -4,8 +4,8 @@
 // Landlock (landlock(7)) keeps it to some files, and to no TCP. A filter of system calls
 // (seccomp(2)) keeps it to the calls that this program makes: what only an attacker would try
 // (programs, connections, tracing, namespaces) ends the process, with SIGSYS. Sockets, code and
-// libraries are refused; other calls fail as on a kernel that does not have them. Neither can be taken back, and both hold for
-// threads and processes that are started later.
+// libraries are refused; other calls fail as on a kernel that does not have them. Neither can be
+// taken back, and both hold for threads and processes that are started later.
 #pragma once
 
 #include <filesystem>

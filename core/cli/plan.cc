@@ -342,7 +342,7 @@ CLI::App* add_plan(CLI::App& program, PlanOptions& options) {
           },
           "What is planned: run (or chat), serve, batch, embed or rerank, each with what it holds "
           "besides the model; behind a comma also what another machine has, such as "
-          "serve,6GiB,2cpu,disk=1.5GB/s,dram=20GB/s,int8=100G/s (multiply-adds of its processors)")
+          "6GiB,2cpu,disk=1.5GB/s,dram=20GB/s,int8=100G/s (multiply-adds of its processors)")
       ->type_name("USE")
       ->default_str("run; of an encoder embed")
       ->delimiter(',')
