@@ -155,6 +155,23 @@ TEST_CASE("embed, perplexity, logits, imatrix and bench work in a sandbox") {
   CHECK(json::parse(bench.output)["sandbox"] == "files, calls");
 }
 
+TEST_CASE("commands that show what is in files read them in a sandbox") {
+  const Folder folder;
+  const std::string model = make_model(folder);
+  write(folder.file("text"), "One morning");
+  write(folder.file("body"), R"({"messages":[{"role":"user","content":"Hello"}]})");
+  write(folder.file("template"), "{{ messages[0].content }} {{ strftime_now('%Y') | length }}");
+  CHECK(shell("sluice inspect " + model).status == 0);
+  const std::string tokens = shell("sluice tokenize --ids " + model + " -p 'One morning'").output;
+  CHECK_FALSE(tokens.empty());
+  CHECK(shell("sluice tokenize --ids " + model + " -f " + folder.file("text")).output == tokens);
+  CHECK(shell("echo -n 'One morning' | sluice tokenize --ids " + model).output == tokens);
+  const Result shown =
+      shell("cd " + folder.path().string() + " && sluice template body --template " + "template");
+  INFO(shown.errors);
+  CHECK(shown.output == "Hello 4");
+}
+
 TEST_CASE("a chat in a sandbox reads files, and writes below its folder alone") {
   if (skips()) return skip();
   const Folder folder;

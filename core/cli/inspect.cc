@@ -3,6 +3,7 @@
 #include "core/cli/inspection.h"
 #include "core/cli/options.h"
 #include "core/cli/output.h"
+#include "core/cli/sandbox.h"
 #include "core/gguf/gguf.h"
 
 namespace sluice::cli {
@@ -22,6 +23,7 @@ CLI::App* add_inspect(CLI::App& program, InspectOptions& options) {
 }
 
 int run_inspect(const InspectOptions& options) {
+  enter_reading_sandbox({options.model});
   const gguf::Model model = gguf::Model::open(options.model, {.header_only = true});
   write_output(options.json ? inspection_json(model)
                             : fit_terminal(inspection_text(model, options.tensors)));

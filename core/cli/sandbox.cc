@@ -67,9 +67,13 @@ void keep_folder(const fs::path& folder, base::FileRights& rights) {
   rights.write.push_back(folder);
 }
 
+// What a process may be told of the system, and of itself.
+base::FileRights usual_rights() {
+  return {.read = {"/proc", "/sys", "/dev/null", "/dev/zero", "/dev/random", "/dev/urandom"}};
+}
+
 base::FileRights rights_of(const CommonOptions& common, const SandboxFiles& files) {
-  base::FileRights rights;
-  rights.read = {"/proc", "/sys", "/dev/null", "/dev/zero", "/dev/random", "/dev/urandom"};
+  base::FileRights rights = usual_rights();
   rights.write = {"/dev/shm"};  // what `sluice top` shows
   read_model(common.model, rights);
   if (common.speculate.draft_model) read_model(common.speculate.draft_model->path(), rights);
@@ -122,6 +126,17 @@ void enter_sandbox(const CommonOptions& common, const SandboxFiles& files) {
   if (possible.filters_calls) streaming::make_spare_rings(rings);
   in_force() = base::confine(rights_of(common, files));
   demand(in_force());
+}
+
+void enter_reading_sandbox(const std::vector<fs::path>& files) {
+  base::FileRights rights = usual_rights();
+  for (const fs::path& file : files) {
+    if (!is_named(file)) continue;
+    rights.read.push_back(file);
+    read_model(file, rights);
+  }
+  ::tzset();
+  in_force() = base::confine(rights);
 }
 
 void announce_sandbox() {

@@ -29,6 +29,10 @@ bool is_copied(const std::filesystem::path& input);
 // the kernel cannot do all.
 void enter_sandbox(const CommonOptions& common, const SandboxFiles& files);
 
+// The same for a command that shows what is in files, as far as the kernel can: it keeps the right
+// to read them, and what lies beside them.
+void enter_reading_sandbox(const std::vector<std::filesystem::path>& files);
+
 // Says what of a sandbox this kernel lacks, if one was wanted; beside what a command says of itself
 // when it has done its work, or is ready for it.
 void announce_sandbox();

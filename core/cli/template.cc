@@ -9,6 +9,7 @@
 #include "core/cli/files.h"
 #include "core/cli/options.h"
 #include "core/cli/output.h"
+#include "core/cli/sandbox.h"
 #include "core/gguf/gguf.h"
 #include "core/text/limited_json.h"
 
@@ -96,6 +97,9 @@ CLI::App* add_template(CLI::App& program, TemplateOptions& options) {
 }
 
 int run_template(const TemplateOptions& options) {
+  std::vector<std::filesystem::path> files(options.files.begin(), options.files.end());
+  files.push_back(options.template_file);
+  enter_reading_sandbox(files);
   const chat::ChatTemplate chat_template = load_template(options);
   const std::tm now = chat::template_time();
   const std::string bodies = read_text(options.files.back());

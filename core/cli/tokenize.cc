@@ -11,6 +11,7 @@
 #include "core/cli/files.h"
 #include "core/cli/options.h"
 #include "core/cli/output.h"
+#include "core/cli/sandbox.h"
 #include "core/gguf/gguf.h"
 #include "core/text/utf8.h"
 #include "core/tokenizer/tokenizer.h"
@@ -100,6 +101,7 @@ CLI::App* add_tokenize(CLI::App& program, TokenizeOptions& options) {
 }
 
 int run_tokenize(const TokenizeOptions& options, std::ostream& out) {
+  enter_reading_sandbox({options.model, options.file});
   const gguf::Model model = gguf::Model::open(options.model, {.header_only = true});
   const auto tokenizer = tokenizer::Tokenizer::from_metadata(model.metadata());
   for (const std::string& warning : tokenizer->warnings()) warn(warning);
