@@ -143,15 +143,16 @@ void allow_common_calls(Filter& filter) {
   filter.all({SYS_openat, SYS_newfstatat, SYS_statx, SYS_statfs, SYS_faccessat, SYS_faccessat2,
               SYS_readlinkat, SYS_getdents64, SYS_getcwd, SYS_unlinkat},
              SECCOMP_RET_ALLOW);
-  // Threads, signals and time.
+  // Threads, signals and time; limits of this process alone.
+  filter.allow_with(SYS_prlimit64, 0, {0});
   filter.all({SYS_futex,        SYS_set_robust_list, SYS_rseq,           SYS_exit,
               SYS_exit_group,   SYS_getpid,          SYS_gettid,         SYS_getppid,
               SYS_tgkill,       SYS_rt_sigaction,    SYS_rt_sigprocmask, SYS_rt_sigreturn,
               SYS_sigaltstack,  SYS_restart_syscall, SYS_sched_yield,    SYS_sched_getaffinity,
               SYS_nanosleep,    SYS_clock_nanosleep, SYS_clock_gettime,  SYS_clock_getres,
               SYS_gettimeofday, SYS_getcpu,          SYS_getrusage,      SYS_getrandom,
-              SYS_sysinfo,      SYS_uname,           SYS_membarrier,     SYS_prlimit64,
-              SYS_getuid,       SYS_geteuid,         SYS_getgid,         SYS_getegid},
+              SYS_sysinfo,      SYS_uname,           SYS_membarrier,     SYS_getuid,
+              SYS_geteuid,      SYS_getgid,          SYS_getegid},
              SECCOMP_RET_ALLOW);
 #if defined(__x86_64__)
   filter.all(
@@ -163,32 +164,15 @@ void allow_common_calls(Filter& filter) {
 
 void allow_calls_of_process(Filter& filter) {
   allow_common_calls(filter);
-  filter.all({SYS_flock,
-              SYS_fsync,
-              SYS_fdatasync,
-              SYS_sync_file_range,
-              SYS_ftruncate,
-              SYS_truncate,
-              SYS_fallocate,
-              SYS_fadvise64,
-              SYS_readahead,
-              SYS_copy_file_range,
-              SYS_preadv2,
-              SYS_pwritev2,
-              SYS_fchmod,
-              SYS_fchmodat,
-              SYS_mkdirat,
-              SYS_renameat,
-              SYS_linkat,
-              SYS_umask,
-              SYS_utimensat,
-              SYS_renameat2,
-              SYS_inotify_init1,
-              SYS_inotify_add_watch,
-              SYS_inotify_rm_watch,
-              SYS_io_uring_enter,
-              SYS_io_uring_register},
-             SECCOMP_RET_ALLOW);
+  // Modes and lengths of files that are open, but not by a name, which Landlock would not look at.
+  filter.all(
+      {SYS_flock, SYS_fsync, SYS_fdatasync, SYS_sync_file_range, SYS_ftruncate, SYS_fallocate,
+       SYS_fadvise64, SYS_readahead, SYS_copy_file_range, SYS_preadv2, SYS_pwritev2, SYS_fchmod},
+      SECCOMP_RET_ALLOW);
+  filter.all(
+      {SYS_mkdirat, SYS_renameat, SYS_renameat2, SYS_umask, SYS_utimensat, SYS_inotify_init1,
+       SYS_inotify_add_watch, SYS_inotify_rm_watch, SYS_io_uring_enter, SYS_io_uring_register},
+      SECCOMP_RET_ALLOW);
   filter.all({SYS_mlock, SYS_mlock2, SYS_munlock, SYS_msync}, SECCOMP_RET_ALLOW);
   // Processes of this program, but no new program and no other view of the system.
   filter.allow_without(SYS_clone, 0,
@@ -208,8 +192,7 @@ void allow_calls_of_process(Filter& filter) {
       {SYS_seccomp, SYS_landlock_create_ruleset, SYS_landlock_add_rule, SYS_landlock_restrict_self},
       SECCOMP_RET_ALLOW);
 #if defined(__x86_64__)
-  filter.all({SYS_mkdir, SYS_rmdir, SYS_rename, SYS_link, SYS_chmod, SYS_getdents, SYS_pause,
-              SYS_getpgrp, SYS_alarm},
+  filter.all({SYS_mkdir, SYS_rmdir, SYS_rename, SYS_getdents, SYS_pause, SYS_getpgrp, SYS_alarm},
              SECCOMP_RET_ALLOW);
 #endif
 }

@@ -189,6 +189,10 @@ TEST_CASE("calls that this program does not make fail") {
   CHECK(outcome([] { return ::syscall(SYS_memfd_create, "x", 0); }) == ENOSYS);
   CHECK(outcome([] { return ::syscall(SYS_swapon, "/x", 0); }) == ENOSYS);
   CHECK(outcome([] { return ::syscall(SYS_chdir, "/"); }) == ENOSYS);
+  // Landlock does not govern modes, nor, at first, lengths.
+  const Files files;
+  CHECK(outcome([&] { return ::chmod(files.in("other").c_str(), 0777); }) == ENOSYS);
+  CHECK(outcome([&] { return ::truncate(files.in("other").c_str(), 0); }) == ENOSYS);
 }
 
 TEST_CASE("memory, threads and processes of the same program work on") {

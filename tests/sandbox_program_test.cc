@@ -254,6 +254,7 @@ TEST_CASE("a server in a sandbox keeps files, batches, pages of prompts and its 
 
   // The thread that serves connections has a filter more than the others.
   const std::vector<std::string> filters = filters_of_threads(server.process());
+  REQUIRE_FALSE(filters.empty());
   const std::string least = *std::ranges::min_element(filters);
   CHECK(least != "Seccomp_filters:\t0");
   CHECK(std::ranges::count_if(filters, [&](const std::string& of) { return of != least; }) == 1);
