@@ -66,6 +66,8 @@ class HttpClient {
       throw std::runtime_error("cannot connect");
     }
   }
+  // Of a connection that has ended, after which this had come.
+  explicit HttpClient(std::string everything) : received(std::move(everything)) {}
   ~HttpClient() { close(); }
   HttpClient(const HttpClient&) = delete;
   HttpClient& operator=(const HttpClient&) = delete;
@@ -87,6 +89,7 @@ class HttpClient {
 
   // Receives more; false at the end.
   bool receive() {
+    if (descriptor_ < 0) return false;
     pollfd waiting{.fd = descriptor_, .events = POLLIN, .revents = 0};
     if (::poll(&waiting, 1, wait_milliseconds_max) <= 0) throw std::runtime_error("no answer");
     char piece[16384];

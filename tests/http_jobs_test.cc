@@ -1,5 +1,6 @@
 // Files and batches: uploads in any pieces, hostile forms, and batches whose every row has its
 // result once, whatever ends the server.
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <fcntl.h>
@@ -21,6 +22,7 @@
 #include "tests/catch.h"
 #include "tests/fake_engine.h"
 #include "tests/random_seed.h"
+#include "tests/recorded_calls.h"
 #include "tests/temporary_folder.h"
 
 namespace {
@@ -252,6 +254,26 @@ void add_lines(const JobsApi& jobs, const json& file, std::map<std::string, json
 }
 
 }  // namespace
+
+TEST_CASE("the disk has removed what is known of a file before its contents go") {
+  const TemporaryFolder folder;
+  sluice::test::RecordedCalls system;
+  FileStore store(folder.path(), 1000, system);
+  const auto upload = store.begin("file-1");
+  upload->write("text");
+  const StoredFile file = upload->commit("a", "batch");
+  system.calls.clear();
+  store.remove(file);
+  const auto place_of = [&](const std::string& call) {
+    return std::ranges::find(system.calls, call) - system.calls.begin();
+  };
+  const auto synchronises = [](const std::string& call) { return call.starts_with("sync "); };
+  const auto sync = std::ranges::find_if(system.calls, synchronises) - system.calls.begin();
+  CHECK(place_of("unlink file-1.json") < sync);
+  CHECK(sync < place_of("unlink file-1"));
+  CHECK(system.calls.back() == "unlink file-1");
+  CHECK(store.list().empty());
+}
 
 TEST_CASE("a form is read the same however its bytes are cut") {
   const std::string content = "a\r\n--a-\r\n--a\r\n-b--\r\nrow\r\n";

@@ -49,6 +49,7 @@ class SimulatedModel {
   virtual rows::Task task(Random& random) const = 0;
   virtual std::string row(Random& random) const = 0;  // of a batch, as JSON
   virtual rows::TaskOptions options() const = 0;
+  virtual bool writes_ascii() const { return false; }
   // Makes a task throw at some point, where it can.
   virtual void sabotage(rows::Task& task, Random& random) const = 0;
   // Does something to the present engine that it has to bear.
@@ -173,6 +174,7 @@ class HashModel final : public SimulatedModel {
     if (has_guard_) return;  // which sets another limit
     engine_->limit_pinned_bytes(below(random, engine_->pinned_bytes_planned() + 1));
   }
+  bool writes_ascii() const override { return true; }
   std::string name() const override { return "a hash"; }
   BadStretch some_stretch(Random& random) const override {
     const Segment& segment = mixture_.segments[below(random, mixture_.segments.size())];
@@ -217,7 +219,7 @@ class TinyModel final : public SimulatedModel {
     settings.drafts = static_cast<std::uint32_t>(random() % 8);
     settings.parallel = 1 + static_cast<std::uint32_t>(random() % 4);
     settings.predicts = shape_.predictors != 0;
-    if (random() % 2 == 0) settings.prompt_cache.folder = prompts();
+    settings.prompt_cache.folder = prompts();
     settings.memory = hooks.memory;
     settings.stop_check = hooks.in_step;
     settings.wrap_reader = [&](const std::unique_ptr<streaming::Reader>&) {
@@ -233,8 +235,13 @@ class TinyModel final : public SimulatedModel {
     return task;
   }
   std::string row(Random& random) const override {
+    // Most begin with the same page.
     std::string prompt = std::to_string(some_token(random));
-    for (std::uint64_t more = random() % 40; more != 0; --more) {
+    if (random() % 4 != 0) {
+      prompt = "7";
+      for (std::uint32_t i = 1; i < kvcache::page_positions; ++i) prompt += ",5";
+    }
+    for (std::uint64_t more = random() % 12; more != 0; --more) {
       prompt += "," + std::to_string(more % 3 == 0 ? some_token(random) : 5);
     }
     return R"({"prompt":[)" + prompt + R"(],"max_tokens":)" + std::to_string(random() % 24) +
@@ -256,8 +263,10 @@ class TinyModel final : public SimulatedModel {
     for (const auto& entry : std::filesystem::recursive_directory_iterator(prompts())) {
       if (!entry.is_regular_file() || entry.file_size() == 0) continue;
       std::fstream file(entry.path(), std::ios::binary | std::ios::in | std::ios::out);
-      file.seekp(static_cast<std::streamoff>(random() % entry.file_size()));
-      file.put(static_cast<char>(random()));
+      for (std::uint64_t bytes = 1 + random() % 64; bytes != 0; --bytes) {
+        file.seekp(static_cast<std::streamoff>(random() % entry.file_size()));
+        file.put(static_cast<char>(random()));
+      }
     }
   }
   std::string name() const override { return shape_.name; }

@@ -1,9 +1,9 @@
 // A whole server in a made-up world: a model that is a hash, or a tiny real one; the service and
 // its scheduler with rows of both priorities, over a tape and an expert store on a disk that is
 // slow, fails and is written to; a memory guard whose memory others take; drafts that are right,
-// wrong and hostile; clients that come, cancel and come again; a batch, files and records on disks
-// that are full, fail and forget; and kills, with and without a loss of power, after which it goes
-// on.
+// wrong and hostile; clients that come, cancel and come again, some of them by HTTP, slowly; a
+// batch, files and records on disks that are full, fail and forget; and kills, with and without a
+// loss of power, after which it goes on.
 //
 // A world follows from one seed: its time is virtual, and all that happens does so on the thread of
 // the engine. What each row gives is what it gives alone, pages and descriptors are given back,
@@ -38,6 +38,7 @@
 #include "tests/sanitized.h"
 #include "tests/serve_support.h"
 #include "tests/simulated_batch.h"
+#include "tests/simulated_edge.h"
 #include "tests/simulated_machine.h"
 #include "tests/simulated_models.h"
 #include "tests/temporary_folder.h"
@@ -71,6 +72,13 @@ struct Client {
   bool has_ended = false;
 };
 
+// Runs a world again.
+std::string command_of(std::uint64_t seed) {
+  const std::string number = std::to_string(seed);
+  return "world " + number + ": SLUICE_TEST_SEED=" + number +
+         " SLUICE_SIMULATED_WORLDS=1 build/release/tests/simulation_test\n";
+}
+
 class World {
  public:
   World(std::uint64_t seed, Totals& totals);
@@ -86,12 +94,15 @@ class World {
   }
   bool is_over() const {
     return batch_.is_complete() &&
-           std::ranges::all_of(clients_, [](const Client& c) { return c.has_ended; });
+           std::ranges::all_of(clients_, [](const Client& c) { return c.has_ended; }) &&
+           std::ranges::all_of(questions_, [](const Question& q) { return q.has_ended; });
   }
   void add_clients();
+  void add_questions();
   std::string input();
   void restart(Death death);
 
+  std::uint64_t seed_;
   Random random_;
   Totals& totals_;
   std::string violation_;
@@ -103,6 +114,7 @@ class World {
   SimulatedBatch batch_;
   SimulatedStores stores_;
   std::vector<Client> clients_;
+  std::vector<Question> questions_;                         // of clients that come by HTTP
   std::map<std::vector<Token>, std::vector<Token>> texts_;  // by prompt: what comes behind it
   std::uint64_t steps_ = 0, steps_max_ = 0;
   std::uint64_t kills_left_ = 0;
@@ -114,12 +126,13 @@ std::filesystem::path made(const std::filesystem::path& folder) {
 }
 
 std::unique_ptr<SimulatedModel> any_model(Random& random) {
-  if (chance(random, 16)) return std::make_unique<TinyModel>(random);
+  if (chance(random, 10)) return std::make_unique<TinyModel>(random);
   return std::make_unique<HashModel>(random);
 }
 
 World::World(std::uint64_t seed, Totals& totals)
-    : random_(seed),
+    : seed_(seed),
+      random_(seed),
       totals_(totals),
       troubles_{.random = Random(random_())},
       files_disk_(made(folder_ / "files"), random_(), troubles_),
@@ -134,6 +147,7 @@ World::World(std::uint64_t seed, Totals& totals)
   if (chance(random_, 2)) troubles_.short_writes_one_in = 1 + random_() % 10;
   troubles_.on_call = [this] { time_.delay(Duration(random_() % 2000)); };
   add_clients();
+  if (model_->writes_ascii() && chance(random_, 3)) add_questions();
 }
 
 void World::add_clients() {
@@ -158,6 +172,20 @@ void World::add_clients() {
   steps_max_ = 4000 * (tokens + 400 * batch_.rows() + 1000);
 }
 
+void World::add_questions() {
+  const rows::TaskMaker maker(model_->plain().tokenizer(), model_->options());
+  std::vector<Task> tasks;
+  for (std::uint64_t count = 1 + random_() % 12; count != 0; --count) {
+    questions_.push_back({model_->row(random_), {}});
+    tasks.push_back(std::get<Task>(
+        maker.make(rows::parse_body(questions_.back().body, rows::Form::completions, 1, {}), 1)));
+  }
+  const std::vector<Given> given = plain(model_->plain(), tasks);
+  for (std::size_t i = 0; i < given.size(); ++i) {
+    questions_[i].expected = given[i].outcome->completion.text;
+  }
+}
+
 std::string World::input() {
   std::string text;
   for (std::uint64_t rows = 1 + random_() % 16; rows != 0; --rows) {
@@ -175,6 +203,8 @@ class World::Life {
  private:
   serve::ServiceOptions options();
   void begin();
+  void open_edge();
+  void turn_edge();
   void plan_troubles();
   void in_step();
   void look_at_memory();
@@ -196,6 +226,7 @@ class World::Life {
   bool has_finished_ = false;
   std::size_t under_way_ = 0;
   std::promise<void> over_;
+  std::unique_ptr<SimulatedEdge> edge_;  // outlives the service, which tells it of ends
   std::unique_ptr<Service> service_;
 };
 
@@ -233,20 +264,29 @@ Death World::Life::run() {
                    begin();
                    ended();
                  }});
-  if (over_.get_future().wait_for(300s) != std::future_status::ready) {
-    std::printf("the simulation hangs: %zu texts under way\n", under_way_);
+  if (over_.get_future().wait_for(120s) != std::future_status::ready) {
+    std::printf("%s%zu texts are under way, and nothing goes on\n",
+                command_of(world_.seed_).c_str(), under_way_);
     std::fflush(stdout);
     std::abort();
   }
+  if (edge_ && death_ == Death::none) edge_->end();
   const Service::Statistics counts = service_->statistics();
   const std::exception_ptr failure = service_->failure();
   service_.reset();
+  if (edge_) {
+    world_.totals_["answers by HTTP"] += edge_->answers;
+    world_.totals_["requests by HTTP that came again"] += edge_->refusals;
+    world_.totals_["clients by HTTP that vanished"] += edge_->vanished;
+    edge_.reset();
+  }
   disk.on_attempt = nullptr;
   world_.time_.forget_events();
   world_.totals_["steps of the scheduler"] += counts.scheduler.steps;
   world_.totals_["steps given up"] += counts.steps_given_up;
   world_.totals_["steps whose weights could not be read"] += counts.read_failures;
   world_.totals_["rows preempted"] += counts.scheduler.preemptions;
+  world_.totals_["tokens from the prompt cache"] += counts.scheduler.prompt_tokens_restored;
   world_.totals_["drafts"] += counts.scheduler.tokens_drafted;
   world_.totals_["drafts that were right"] += counts.scheduler.tokens_accepted;
   if (death_ == Death::none && failure) world_.violation("the service has failed");
@@ -260,12 +300,28 @@ Death World::Life::run() {
   return death_;
 }
 
+// The server's thread is the engine's: it has its turn in the middle of steps, and between them.
+void World::Life::open_edge() {
+  edge_ = std::make_unique<SimulatedEdge>(
+      world_.folder_ / "socket", *service_,
+      std::make_shared<const rows::TaskMaker>(engine_->tokenizer(), world_.model_->options()),
+      world_.questions_, random_(), [this](const std::string& what) { world_.violation(what); });
+  world_.time_.at(1ms, [this] { turn_edge(); });
+}
+
+void World::Life::turn_edge() {
+  edge_->turn();
+  if (edge_->is_done()) return;
+  world_.time_.at(Duration(random_() % 3000), [this] { turn_edge(); });
+}
+
 // All clients come, and the batch goes on.
 void World::Life::begin() {
   for (Client& client : world_.clients_) {
     if (client.has_ended) continue;
     world_.time_.at(client.comes, [this, &client] { come(client); });
   }
+  if (!world_.questions_.empty()) open_edge();
   const auto on_done = [this](const Task& task, const Outcome& outcome) {
     if (death_ == Death::none) world_.batch_.ended(task, outcome);
     ended();
@@ -455,8 +511,13 @@ void World::Life::ended() {
 void World::Life::idle() {
   while (under_way_ == 0 && !has_finished_) {
     if (death_ != Death::none || world_.is_over() || !world_.violation_.empty()) return finish();
-    if (world_.time_.pass_to_next()) continue;
-    world_.violation("nothing goes on any more");
+    if (!world_.time_.pass_to_next()) world_.violation("nothing goes on any more");
+    if (!edge_ || under_way_ != 0) continue;
+    // The edge may have begun a text, of whose end this is not told: this one ends then.
+    Task sign = world_.model_->task(random_);
+    sign.tokens_max = 1;
+    sign.priority = rows::Priority::background;
+    submit(sign, {.on_token = {}, .on_done = [this](const Task&, const Outcome&) { ended(); }});
   }
 }
 
@@ -541,8 +602,7 @@ TEST_CASE("worlds of faults give what worlds without give, and lose nothing") {
     if (problem.empty() && open_descriptors() != descriptors) problem = "descriptors are left open";
     if (problem.empty()) continue;
     tell(totals);
-    FAIL("world " << seed + i << ": " << problem << "\nSLUICE_TEST_SEED=" << seed + i
-                  << " SLUICE_SIMULATED_WORLDS=1 simulation_test runs it again");
+    FAIL(command_of(seed + i) << problem);
   }
   tell(totals);
   CHECK(totals["texts completed"] != 0);

@@ -70,9 +70,22 @@ class Server::Impl {
     run_calls([this] { io_.poll(); });  // lets go of what the connections have begun
   }
 
+  void poll() {
+    if (!std::exchange(is_polled_, true)) {
+      for (const auto& door : doors_) wait_at(*door);
+    }
+    run_calls([this] { io_.poll(); });
+    io_.restart();
+    tick();
+  }
+
   void post(std::function<void()> work) { asio::post(io_, std::move(work)); }
 
   void aside(Lane lane, std::function<Then()> work) {
+    if (is_polled_) {
+      if (Then then = work()) post(std::move(then));
+      return;
+    }
     Worker& worker = lane == Lane::texts ? texts_ : files_;
     worker.post([this, work = std::move(work)] {
       if (Then then = work()) post(std::move(then));
@@ -216,6 +229,7 @@ class Server::Impl {
   std::vector<std::unique_ptr<Door>> doors_;
   std::vector<std::shared_ptr<Connection>> connections_;
   Clock::time_point deadline_;
+  bool is_polled_ = false;
   Worker texts_, files_;  // destroyed first: their jobs use the others
 };
 
@@ -226,6 +240,10 @@ Server::~Server() = default;
 
 void Server::run() {
   impl_->run();
+}
+
+void Server::poll() {
+  impl_->poll();
 }
 
 void Server::post(std::function<void()> work) {

@@ -134,6 +134,10 @@ class Server {
   // Serves until stop() was called and all answers have ended, or the grace is over.
   void run();
 
+  // In place of run(), for a caller that lends its thread now and then: does what there is to do,
+  // and what is done every tick. What goes aside is done at once, on this thread.
+  void poll();
+
   // Calls `work` on the server's thread; not any more once run() has returned.
   void post(std::function<void()> work);
 
