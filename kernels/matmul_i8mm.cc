@@ -1,7 +1,10 @@
 // The matrix product for Armv8.6, or Armv8.2 with its matrix products of bytes: one instruction
-// multiplies eight weights of two rows with the activations of two columns. A panel that is
-// unpacked for more than a few columns is therefore kept as [8 weights][row]; few columns are
-// multiplied as in dotprod.
+// multiplies eight weights of two rows with the activations of two columns. An unpacked panel is
+// therefore kept as [8 weights][row]. Packed rows with few columns, floats, and less than a panel
+// are left to dotprod.
+#include <type_traits>
+
+#include "kernels/arm_tiers.h"
 #include "kernels/matmul_sdot.h"
 
 namespace sluice::kernels {
@@ -62,3 +65,30 @@ inline void dot_groups(const Panel& p, std::size_t group, const std::int8_t* con
 }  // namespace sluice::kernels
 
 #include "kernels/matmul_panels_neon.h"
+
+namespace sluice::kernels {
+
+void SLUICE_MATMUL_PART_NAME(const WeightRows& w, const Activations& x, float* y,
+                             std::size_t y_stride, const MatmulScratch& scratch,
+                             const PrefetchPolicy& policy) {
+  bool is_done = false;
+  const auto multiply = [&]<typename Format>(Format) {
+    constexpr ActivationForm form = form_of<Format>();
+    constexpr bool keeps_nothing = !unpacks_first<Format>;
+    if constexpr (form != ActivationForm::f32) {
+      if (keeps_nothing && w.is_packed && x.columns() <= few_columns) return;
+      using Kernel = std::conditional_t<form == ActivationForm::a256, IntegerKernel<Format>,
+                                        SmallKernel<Format>>;
+      multiply_panels<Kernel>(w, x, y, y_stride, scratch,
+                              policy.for_columns(x.columns(), !keeps_nothing));
+      is_done = true;
+    }
+  };
+  if (w.rows >= panel_rows) visit_format_of_part<SLUICE_MATMUL_PART>(w.type, multiply);
+  if (is_done) return;
+  MatmulKernels dotprod;
+  fill_matmul_dotprod(dotprod);
+  dotprod.kernel(w, x, y, y_stride, scratch, policy);
+}
+
+}  // namespace sluice::kernels
