@@ -90,6 +90,7 @@ class SimulatedBatch {
   void end(bool loses_power) {
     drop();
     submitted_.clear();
+    if (loses_power) kept_ = durable_;
     for (const auto& [row, end] : written_) {
       if (!loses_power) kept_.insert(row);
     }
@@ -151,6 +152,7 @@ class SimulatedBatch {
       journal_->go_on();
       journal_->sync_if_due(time_.now());
       for (const batch::ResultFacts& facts : journal_->scan().found) kept_.insert(facts.row);
+      durable_ = kept_;
       size_ = journal_->scan().whole_bytes;
       done_.emplace(input_.rows(), batch::Shard(), journal_->scan().found);
       rows_.emplace(tokenizer_, input_, *done_, options_,
@@ -193,7 +195,10 @@ class SimulatedBatch {
     work();
     std::erase_if(written_, [this](const auto& line) {
       const bool is_durable = line.second <= journal_->durable_bytes();
-      if (is_durable) kept_.insert(line.first);
+      if (is_durable) {
+        kept_.insert(line.first);
+        durable_.insert(line.first);
+      }
       return is_durable;
     });
   }
@@ -237,8 +242,8 @@ class SimulatedBatch {
   std::optional<rows::Task> next_;
   std::uint64_t size_ = 0;  // of the journal
   std::vector<std::pair<std::uint64_t, std::uint64_t>>
-      written_;                   // rows, and the ends of their lines
-  std::set<std::uint64_t> kept_;  // rows that are durable
+      written_;                             // rows, and the ends of their lines
+  std::set<std::uint64_t> durable_, kept_;  // rows that a power loss, or a kill, must not take
   std::uint64_t lines_written_ = 0;
   bool is_complete_ = false;
 };

@@ -212,6 +212,7 @@ class World::Life {
   void end(Client& client, const Task& task, const Outcome& outcome);
   std::optional<std::uint64_t> submit(const Task& task, serve::Events events);
   void ended();
+  bool has_texts() const;
   void idle();
   void die(Death death);
   void finish();
@@ -507,11 +508,23 @@ void World::Life::ended() {
   idle();
 }
 
+// Whether the service has texts of the edge.
+bool World::Life::has_texts() const {
+  const Service::Statistics now = service_->statistics();
+  return now.queued_interactive + now.queued_background + now.running != 0;
+}
+
 // Time passes until there is something to do, or nothing is left.
 void World::Life::idle() {
   while (under_way_ == 0 && !has_finished_) {
-    if (death_ != Death::none || world_.is_over() || !world_.violation_.empty()) return finish();
-    if (!world_.time_.pass_to_next()) world_.violation("nothing goes on any more");
+    const bool is_over = world_.is_over();
+    const bool is_dead = death_ != Death::none || !world_.violation_.empty();
+    if (is_dead || (is_over && !has_texts())) return finish();
+    if (is_over) {
+      edge_->turn();  // the texts of clients that have gone have to end
+    } else if (!world_.time_.pass_to_next()) {
+      world_.violation("nothing goes on any more");
+    }
     if (!edge_ || under_way_ != 0) continue;
     // The edge may have begun a text, of whose end this is not told: this one ends then.
     Task sign = world_.model_->task(random_);
