@@ -292,35 +292,6 @@ inline I32x16 fold(const I32x16& a, const I32x16& b) {
   return {half(a), half(b)};
 }
 
-constexpr std::int32_t byte_offset = 0;
-
-inline void store_words(I32x16 words, std::int16_t* p) {
-  store(words, p);
-}
-
-struct ByteGroup {
-  I16x32 low, high;
-};
-
-inline ByteGroup load_group(const std::int8_t* p, std::size_t count) {
-  constexpr std::size_t half = 2 * lanes;
-  return {widen(p, count), widen(p + half, count > half ? count - half : 0)};
-}
-
-struct GroupSums {
-  I32x16 low, high;
-};
-
-inline void add_group(GroupSums& sums, const ByteGroup& bytes, const std::int16_t* four) {
-  const I16x32 words = broadcast_four(four);
-  add_products(sums.low, bytes.low, words);
-  add_products(sums.high, bytes.high, words);
-}
-
-inline I32x16 total(const GroupSums& sums) {
-  return fold(sums.low, sums.high);
-}
-
 inline I32x16 operator+(I32x16 a, const I32x16& b) {
   return {_mm256_add_epi32(a.low, b.low), _mm256_add_epi32(a.high, b.high)};
 }
@@ -358,3 +329,5 @@ inline void store_pairs(const Pairs& a, float* p) {
 
 }  // namespace
 }  // namespace sluice::kernels
+
+#include "kernels/lanes_words.h"

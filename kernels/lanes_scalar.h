@@ -282,41 +282,6 @@ inline I32x16 fold(const I32x16& a, const I32x16& b) {
   return r;
 }
 
-// What attention multiplies: bytes with words, four of each in a lane. A tier may keep words in a
-// form of its own, and may take bytes as unsigned ones that are byte_offset larger.
-constexpr std::int32_t byte_offset = 0;
-
-// Stores sixteen words as add_group() reads them, in the place of sixteen 16-bit integers.
-inline void store_words(I32x16 words, std::int16_t* p) {
-  store(words, p);
-}
-
-// Four bytes for each lane.
-struct ByteGroup {
-  I16x32 low, high;
-};
-
-// Loads `count` (1..64) bytes. Lanes without bytes have any products.
-inline ByteGroup load_group(const std::int8_t* p, std::size_t count) {
-  constexpr std::size_t half = 2 * lanes;
-  return {widen(p, count), widen(p + half, count > half ? count - half : 0)};
-}
-
-struct GroupSums {
-  I32x16 low, high;
-};
-
-// Adds to each lane the products of its bytes with four words.
-inline void add_group(GroupSums& sums, const ByteGroup& bytes, const std::int16_t* four) {
-  const I16x32 words = broadcast_four(four);
-  add_products(sums.low, bytes.low, words);
-  add_products(sums.high, bytes.high, words);
-}
-
-inline I32x16 total(const GroupSums& sums) {
-  return fold(sums.low, sums.high);
-}
-
 inline I32x16 operator+(I32x16 a, const I32x16& b) {
   for (std::size_t i = 0; i < lanes; ++i) a.lane[i] += b.lane[i];
   return a;
@@ -345,3 +310,5 @@ inline void store_pairs(const Pairs& a, float* p) {
 
 }  // namespace
 }  // namespace sluice::kernels
+
+#include "kernels/lanes_words.h"
