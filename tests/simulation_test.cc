@@ -586,7 +586,7 @@ std::string World::run() {
 }
 
 std::uint64_t from_environment(const char* name, std::uint64_t otherwise) {
-  const char* given = std::getenv(name);
+  const char* given = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): before any thread
   return given != nullptr ? std::strtoull(given, nullptr, 10) : otherwise;
 }
 
