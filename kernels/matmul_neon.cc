@@ -132,13 +132,4 @@ class DotSink {
 }  // namespace sluice::kernels
 
 #include "kernels/matmul_panels_neon.h"
-
-namespace sluice::kernels {
-
-void SLUICE_MATMUL_PART_NAME(const WeightRows& w, const Activations& x, float* y,
-                             std::size_t y_stride, const MatmulScratch& scratch,
-                             const PrefetchPolicy& policy) {
-  multiply_in_tier<SLUICE_MATMUL_PART>(w, x, y, y_stride, scratch, policy);
-}
-
-}  // namespace sluice::kernels
+#include "kernels/matmul_part.h"

@@ -76,8 +76,7 @@ KnownLimits measure(const topology::Machine& machine, const topology::CpuList& c
                      {tells_of_disk(model) ? model->path : folder, 0, threads, 1, {}, true});
   KnownLimits limits = rates.measure(cpus);
   rates.save(true);
-  if (limits.high.disk_bytes_per_s == 0)
-    limits.high.disk_bytes_per_s = rates.known().disk_bytes_per_s;
+  if (double& disk = limits.high.disk_bytes_per_s; disk == 0) disk = rates.known().disk_bytes_per_s;
   return limits;
 }
 

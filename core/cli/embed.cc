@@ -288,8 +288,9 @@ int run_embed(const EmbedOptions& options) {
   if (!options.common.quiet) {
     std::string line = fmt::format("{} of {} texts are done", done, input.rows());
     if (before != 0) line += fmt::format(", {} of them now", done - before);
-    if (run.errors() != 0)
+    if (run.errors() != 0) {
       line += fmt::format("; {} have an error in place of a vector", run.errors());
+    }
     if (done < input.rows()) line += "; the same command goes on with the rest";
     remark(line);
     remark(memory_line(record));

@@ -310,8 +310,7 @@ void add_common_options(CLI::App& command, CommonOptions& options,
   if (part == ModelPart::whole) {
     add("--sandbox", options.sandbox,
         "Give up the right to files that are not needed, to programs and to new connections, "
-        "before "
-        "the model is read; auto as far as this kernel can, on or not at all")
+        "before the model is read; auto as far as this kernel can, on or not at all")
         ->check(one_of({"auto", "on", "off"}))
         ->type_name("auto|on|off")
         ->capture_default_str();

@@ -55,7 +55,7 @@ KnownLimits measure_limits(const std::filesystem::path& model, const engine::Run
 
 std::optional<double> known_tokens_per_s(const std::filesystem::path& model) try {
   const engine::RunPlanner planner = next_planner(model);
-  if (!model::Keys(planner.header()).flag_or("attention.causal", true)) return std::nullopt;
+  if (!engine::writes_text(planner.header())) return std::nullopt;
   const topology::Machine machine = topology::read_machine();
   const topology::ThreadChoice choice = topology::choose_threads(machine);
   // Which of the two numbers of threads is the better one takes time to measure. What is known is

@@ -229,8 +229,8 @@ GenerationEnd answer_message(const RunOptions& options, const chat::ChatSource& 
 
 // Whether both are open and write to one file, pipe or terminal.
 bool is_same_file(int one, int other) {
-  struct stat a {
-  }, b{};
+  struct stat a {};
+  struct stat b {};
   return ::fstat(one, &a) == 0 && ::fstat(other, &b) == 0 && a.st_dev == b.st_dev &&
          a.st_ino == b.st_ino;
 }

@@ -20,7 +20,6 @@
 #include "core/gguf/gguf.h"
 #include "core/http/transport/server.h"
 #include "core/http/transport/systemd.h"
-#include "core/model/keys.h"
 #include "core/sampling/sampler.h"
 #include "topology/process_memory.h"
 
@@ -288,8 +287,7 @@ int run_serve(const ServeOptions& options) {
   enter_sandbox(options.common, {.keep = {options.prompt_cache.folder, data_folder(options)},
                                  .remove = {options.unix_path}});
   // A file that cannot be used is found before anybody hears that there is a server.
-  const bool writes_text =
-      model::Keys(gguf::Model::open(options.common.model)).flag_or("attention.causal", true);
+  const bool writes_text = engine::writes_text(gguf::Model::open(options.common.model));
   return_free_memory();
   std::string places;
   for (const http::Listener& listener : listeners) places += " " + listener.name();

@@ -74,7 +74,9 @@ struct EngineOptions : plan::RunSettings {
 
 // What to say where a text is wanted of a model that sees whole texts and writes none.
 std::string no_text_of(const std::string& architecture);
-// Throws UsageError with it for such a model, and ModelError as model::Keys does.
+// Whether a model is none of those. Throws ModelError as model::Keys does.
+bool writes_text(const gguf::Model& model);
+// Throws UsageError with no_text_of() for one of those, and ModelError likewise.
 void require_text(const gguf::Model& model);
 
 // Facts about the engine, for `bench`, --report and the end of a run.

@@ -32,9 +32,12 @@ std::string no_text_of(const std::string& architecture) {
       architecture);
 }
 
+bool writes_text(const gguf::Model& model) {
+  return model::Keys(model).flag_or("attention.causal", true);
+}
+
 void require_text(const gguf::Model& model) {
-  const model::Keys keys(model);
-  if (!keys.flag_or("attention.causal", true)) throw UsageError(no_text_of(keys.architecture()));
+  if (!writes_text(model)) throw UsageError(no_text_of(model::Keys(model).architecture()));
 }
 
 void require_room(const kvcache::Sequence& sequence, std::size_t length, std::size_t count) {

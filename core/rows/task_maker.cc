@@ -306,16 +306,13 @@ std::vector<Token> TaskMaker::tokenize_text(const std::string& text, std::uint32
   const tokenizer::EncodeOptions encoding{.add_end = adds_end};
   const std::uint64_t bytes_max = limit_of(options_.positions_max) * piece_bytes_max_;
   if (text.size() <= bytes_max) return tokenizer_.encode(text, encoding);
-  if (options_.truncate == Truncate::no && adds_end) {
-    throw Refusal{too_long, fmt::format("the text of {} bytes needs more than the {} positions of "
-                                        "a sequence ({})",
-                                        text.size(), options_.positions_max, options_.remedy)};
-  }
   if (options_.truncate == Truncate::no) {
-    throw Refusal{too_long,
-                  fmt::format("the prompt of {} bytes and {} new tokens need more than the {} "
-                              "positions of a sequence ({})",
-                              text.size(), tokens_max, options_.positions_max, options_.remedy)};
+    const std::string needing =
+        adds_end
+            ? fmt::format("the text of {} bytes needs", text.size())
+            : fmt::format("the prompt of {} bytes and {} new tokens need", text.size(), tokens_max);
+    throw Refusal{too_long, fmt::format("{} more than the {} positions of a sequence ({})", needing,
+                                        options_.positions_max, options_.remedy)};
   }
   return tokenizer_.encode(cut_text(text, bytes_max, options_.truncate), encoding);
 }
