@@ -19,7 +19,7 @@ namespace sluice::base {
 struct FileRights {
   std::vector<std::filesystem::path> read = {};
   std::vector<std::filesystem::path> write = {};   // and read, make, rename and remove
-  std::vector<std::filesystem::path> remove = {};  // folders whose files may be removed
+  std::vector<std::filesystem::path> remove = {};  // folders whose contents may be removed
 };
 
 // What holds, or could.

@@ -44,6 +44,9 @@ constexpr std::uint64_t write_folder =
     read_folder | write_file | LANDLOCK_ACCESS_FS_MAKE_REG | LANDLOCK_ACCESS_FS_MAKE_DIR |
     LANDLOCK_ACCESS_FS_REMOVE_FILE | LANDLOCK_ACCESS_FS_REMOVE_DIR | LANDLOCK_ACCESS_FS_REFER;
 
+constexpr std::uint64_t remove_in_folder =
+    LANDLOCK_ACCESS_FS_REMOVE_FILE | LANDLOCK_ACCESS_FS_REMOVE_DIR;
+
 // All that is governed, so that what no rule allows is refused.
 Ruleset governed(int version) {
   Ruleset rules;
@@ -95,7 +98,7 @@ int restrict_files(const FileRights& rights, int version) {
     if (error != 0) return error;
   }
   for (const auto& path : rights.remove) {
-    const int error = allow(rules.number(), path, LANDLOCK_ACCESS_FS_REMOVE_FILE, 0);
+    const int error = allow(rules.number(), path, remove_in_folder, 0);
     if (error != 0) return error;
   }
   return ::syscall(SYS_landlock_restrict_self, rules.number(), 0U) == 0 ? 0 : errno;

@@ -170,7 +170,7 @@ TEST_CASE("a model that is not here is planned, and looked at, by its header alo
   check_fails("sluice pull hf:o/r", 2, "name one");
   // Nothing is left of it.
   CHECK_FALSE(fs::exists(caches.repository()));
-  CHECK(files_in(caches.folder.path() / "cache/sluice") == 0);
+  CHECK(files_in(caches.folder.path() / "cache/sluice/headers") == 0);
 }
 
 TEST_CASE("the list has the speed of a model that has run here, and of no other") {
@@ -247,5 +247,5 @@ TEST_CASE("all models of a repository are planned by their headers, and one is c
   CHECK(none.status == 4);
   CHECK(none.errors.find("none of the files fits") != std::string::npos);
   check_fails("sluice plan hf:o/other", 5, "o/other");
-  CHECK(files_in(caches.folder.path() / "cache/sluice") == 0);
+  CHECK(files_in(caches.folder.path() / "cache/sluice/headers") == 0);
 }

@@ -88,12 +88,13 @@ fs::path pull_model(const PullOptions& options) {
 }
 
 // A folder for headers, removed at the end of the program. It is on the disk where the model would
-// lie, whose speed a plan depends on.
+// lie, whose speed a plan depends on, in a folder of such folders: a sandbox leaves the right to
+// remove what is there, and that must be no model.
 class HeaderFolder {
  public:
   HeaderFolder() {
-    const fs::path parent =
-        fetch::own_cache().empty() ? fs::temp_directory_path() : fetch::own_cache();
+    const fs::path cache = fetch::own_cache();
+    const fs::path parent = cache.empty() ? fs::temp_directory_path() : cache / "headers";
     fs::create_directories(parent);
     std::string pattern = (parent / "header-XXXXXX").string();
     if (::mkdtemp(pattern.data()) == nullptr) {
@@ -113,9 +114,12 @@ class HeaderFolder {
   fs::path path_;
 };
 
+fs::path parent_of_headers;
+
 // Made for the first header; a command reads one model, or one repository.
 const fs::path& header_folder() {
   static const HeaderFolder folder;
+  parent_of_headers = folder.path().parent_path();
   return folder.path();
 }
 
@@ -198,6 +202,8 @@ const std::vector<fetch::RepositoryModel>& models_of_repository(const fs::path& 
   static const std::vector<fetch::RepositoryModel> none;
   return !repository_models.empty() && path == header_folder() ? repository_models : none;
 }
+
+const fs::path& headers_to_remove() { return parent_of_headers; }
 
 std::uint64_t header_bytes_read() {
   return header_bytes;

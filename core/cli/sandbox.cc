@@ -7,6 +7,7 @@
 #include "core/cli/draft_model.h"
 #include "core/cli/files.h"
 #include "core/cli/output.h"
+#include "core/cli/pull.h"
 #include "core/error.h"
 #include "core/files/durable_file.h"
 #include "streaming/ring.h"
@@ -135,6 +136,7 @@ void enter_reading_sandbox(const std::vector<fs::path>& files) {
     rights.read.push_back(file);
     read_model(file, rights);
   }
+  if (is_named(headers_to_remove())) rights.remove.push_back(headers_to_remove());
   ::tzset();
   in_force() = base::confine(rights);
 }
