@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/speculate/shared_texts.h"
 #include "core/speculate/source.h"
 #include "core/speculate/suffix_source.h"
 
@@ -63,12 +64,15 @@ class ToldSource final : public speculate::Source {
   std::size_t at_ = 0;
 };
 
-// A source of any kind for the row with this text.
-inline std::unique_ptr<speculate::Source> any_source(std::vector<tokenizer::Token> text,
-                                                     std::uint64_t seed,
-                                                     tokenizer::Token vocabulary) {
+// A source of any kind for the row with this text; `shared`: of texts that have ended.
+inline std::unique_ptr<speculate::Source> any_source(
+    std::vector<tokenizer::Token> text, std::uint64_t seed, tokenizer::Token vocabulary,
+    std::shared_ptr<speculate::SharedTexts> shared) {
   using Manner = ToldSource::Manner;
-  if (seed % 4 == 0) return std::make_unique<speculate::SuffixSource>();
+  if (seed % 4 == 0) {
+    return std::make_unique<speculate::SuffixSource>(std::vector<tokenizer::Token>(),
+                                                     std::move(shared));
+  }
   const Manner manner = seed % 4 == 1   ? Manner::right
                         : seed % 4 == 2 ? Manner::wrong
                                         : Manner::hostile;

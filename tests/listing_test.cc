@@ -207,7 +207,8 @@ TEST_CASE("all models of a repository are planned by their headers, and one is c
   hub.put("part-Q4_0-00001-of-00002.gguf", content(model));  // without its second shard
   hub.put("no-Q4_0.gguf", std::string(1'000'000, 'x'));
   hub.put("readme.md", "x");
-  const std::string options = " --ctx 512 --threads 1 --budget ";
+  const std::string usual = " --ctx 512 --threads 1 --for disk=1GB/s,int8=100G/s,dram=";
+  const std::string options = usual + "20GB/s --budget ";
   const Result result = shell("sluice plan hf:o/r --json" + options + "100MiB");
   INFO(result.errors);
   REQUIRE(result.status == 0);
@@ -242,6 +243,9 @@ TEST_CASE("all models of a repository are planned by their headers, and one is c
   // It is a table, whether one asks for that or not.
   CHECK(shell("sluice plan --table hf:o/r" + options + "100MiB").output.find("* small-Q8_0") !=
         std::string::npos);
+  // Where none is fast enough to read along with, it is the fastest.
+  CHECK(shell("sluice plan hf:o/r" + usual + "40MB/s --budget 100MiB")
+            .output.find("* sub/small-Q4_K_M.gguf") != std::string::npos);
   check_fails("sluice plan --table hf:o/r --budgets 1GiB,2GiB", 2, "one --budget");
   const Result none = shell("sluice plan hf:o/r" + options + "2MiB");
   CHECK(none.status == 4);

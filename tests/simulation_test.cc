@@ -349,17 +349,18 @@ serve::ServiceOptions World::Life::options() {
   if (chance(random_, 3)) return options;
   scheduler.drafts.row_max = 1 + static_cast<std::uint32_t>(random_() % 8);
   scheduler.drafts.is_eager = true;  // otherwise real times decide
-  scheduler.drafts.make_sources = [this](const Task& task) {
-    std::vector<Token> text = task.prompt;
-    const auto known = world_.texts_.find(task.prompt);
-    if (known != world_.texts_.end()) {
-      text.insert(text.end(), known->second.begin(), known->second.end());
-    }
-    serve::DraftOptions::Sources sources;
-    sources.push_back(
-        any_source(std::move(text), random_(), static_cast<Token>(engine_->facts().vocabulary)));
-    return sources;
-  };
+  scheduler.drafts.make_sources =
+      [this, shared = std::make_shared<speculate::SharedTexts>()](const Task& task) {
+        std::vector<Token> text = task.prompt;
+        const auto known = world_.texts_.find(task.prompt);
+        if (known != world_.texts_.end()) {
+          text.insert(text.end(), known->second.begin(), known->second.end());
+        }
+        serve::DraftOptions::Sources sources;
+        sources.push_back(any_source(std::move(text), random_(),
+                                     static_cast<Token>(engine_->facts().vocabulary), shared));
+        return sources;
+      };
   return options;
 }
 

@@ -9,6 +9,7 @@
 #include "core/speculate/acceptance.h"
 #include "core/speculate/likeliest.h"
 #include "core/speculate/share_columns.h"
+#include "core/speculate/shared_texts.h"
 #include "core/speculate/step_times.h"
 #include "core/speculate/suffix_source.h"
 #include "tests/catch.h"
@@ -114,6 +115,76 @@ TEST_CASE("a text that was expected is proposed from its beginning") {
   source.accepted(Tokens{4, 7, 8});
   REQUIRE(proposed(source, 1).size() == 1);
   CHECK(proposed(source, 1)[0].token == 9);
+}
+
+TEST_CASE("texts that have ended help those of their group, and no others") {
+  struct Text {
+    std::uint32_t group;
+    Tokens tokens;
+  };
+  std::mt19937_64 random(test::random_seed());
+  const auto any_text = [&](std::size_t size_max) {
+    Tokens text(1 + random() % size_max);
+    for (Token& token : text) token = static_cast<Token>(random() % 3);
+    return text;
+  };
+  std::size_t helped = 0;
+  for (int round = 0; round < 300; ++round) {
+    SharedTexts shared;
+    std::vector<Text> texts;
+    for (std::size_t count = random() % 6; texts.size() < count;) {
+      const Text& added = texts.emplace_back(static_cast<std::uint32_t>(random() % 2), any_text(9));
+      shared.add(added.group, added.tokens, 1 + random() % added.tokens.size());
+    }
+    const auto group = static_cast<std::uint32_t>(random() % 2);
+    const Tokens text = any_text(12);
+    const SharedTexts::Found found = shared.find(group, text);
+    // The newest of the longest agreements in a text of this group.
+    std::size_t best = 1;
+    Tokens next;
+    for (const Text& other : texts) {
+      for (std::size_t at = 1; at < other.tokens.size(); ++at) {
+        std::size_t count = 0;
+        while (count < std::min(at, text.size()) &&
+               other.tokens[at - 1 - count] == text[text.size() - 1 - count]) {
+          ++count;
+        }
+        if (other.group != group || count < std::max<std::size_t>(best, 2)) continue;
+        best = count;
+        next.assign(other.tokens.begin() + static_cast<std::ptrdiff_t>(at), other.tokens.end());
+      }
+    }
+    CHECK(found.agreement == (next.empty() ? 0 : best));
+    CHECK(std::ranges::equal(found.next, next));
+    helped += next.empty() ? 0 : 1;
+  }
+  CHECK(helped > 30);
+}
+
+TEST_CASE("of many texts the newest are kept, and of each what tells where it belongs") {
+  std::mt19937_64 random(test::random_seed());
+  SharedTexts shared;
+  const auto next_of = [&](const Tokens& text, std::size_t end) {
+    return shared.find(7, std::span(text).first(end)).next;
+  };
+  Tokens first, text;
+  for (int added = 0; added < 400; ++added) {
+    text.resize(300 + random() % 2000);
+    for (Token& token : text) token = static_cast<Token>(random() % 1'000'000);
+    if (first.empty()) first = text;
+    constexpr std::size_t written = 100;
+    shared.add(static_cast<std::uint32_t>(random() % 2), Tokens{1, 2}, 0);  // nothing was written
+    shared.add(7, text, written);
+    const std::size_t begin = text.size() - written;
+    CHECK(std::ranges::equal(next_of(text, begin), std::span(text).last(written)));
+    CHECK(next_of(text, text.size()).empty());
+    CHECK(next_of(text, begin - 2 * TokenIndex::agreement_max).empty());
+    CHECK(shared.find(6, std::span(text).first(begin)).next.empty());
+  }
+  CHECK(next_of(first, first.size() - 10).empty());
+  text.resize(3 * SharedTexts::tokens_max, 5);
+  shared.add(7, text, text.size());  // more than there is room for: the last of it
+  CHECK(next_of(text, text.size() - 1).size() == 1);
 }
 
 TEST_CASE("acceptance follows what is seen, each grade for itself") {

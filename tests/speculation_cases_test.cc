@@ -300,17 +300,18 @@ class TaskDice {
 
 // The sources of a row of which is known what it will write.
 serve::DraftOptions::Sources any_sources(const Subject& subject, const Tokens& text,
-                                         Token vocabulary, Random& random) {
+                                         Token vocabulary, Random& random,
+                                         const std::shared_ptr<speculate::SharedTexts>& shared) {
   serve::DraftOptions::Sources sources;
-  if (!chance(random, 3)) sources.push_back(any_source(text, random(), vocabulary));
+  if (!chance(random, 3)) sources.push_back(any_source(text, random(), vocabulary, shared));
   if (subject.drafter && !chance(random, 4)) {
     sources.push_back(serve::make_draft_source(subject.drafter));
   }
   if (chance(random, 4)) {
     const auto kind = chance(random, 2) ? speculate::Kind::mtp : speculate::Kind::draft;
     const double seconds = chance(random, 2) ? 1e-7 : 1e-3;
-    sources.push_back(
-        std::make_unique<PaidSource>(any_source(text, random(), vocabulary), kind, seconds));
+    sources.push_back(std::make_unique<PaidSource>(any_source(text, random(), vocabulary, shared),
+                                                   kind, seconds));
   }
   if (chance(random, 10)) sources.push_back(nullptr);
   return sources;
@@ -422,11 +423,12 @@ void check_case(Subject& subject, Random& random, Totals& totals) {
   const std::vector<Given> expected = plain(*subject.plain, tasks);
   serve::SchedulerOptions options = any_options(subject, random);
   Random of_sources(random());
+  const auto shared = std::make_shared<speculate::SharedTexts>();
   options.drafts.make_sources = [&](const Task& task) {
     Tokens text = tasks[task.id - 1].prompt;
     const Tokens& written = expected[task.id - 1].tokens;
     text.insert(text.end(), written.begin(), written.end());
-    return any_sources(subject, text, dice.vocabulary(), of_sources);
+    return any_sources(subject, text, dice.vocabulary(), of_sources, shared);
   };
   const std::uint32_t free = subject.engine->free_positions();
   {

@@ -47,11 +47,12 @@ SchedulerOptions drafting(const std::vector<Task>& tasks, const std::vector<Give
   SchedulerOptions options;
   options.drafts.row_max = static_cast<std::uint32_t>(1 + seed % 9);
   options.drafts.is_eager = seed % 4 != 0;
-  options.drafts.make_sources = [&, seed, vocabulary](const Task& task) {
+  const auto shared = std::make_shared<speculate::SharedTexts>();
+  options.drafts.make_sources = [&, shared, seed, vocabulary](const Task& task) {
     Tokens text = tasks[task.id - 1].prompt;
     const Tokens& written = given[task.id - 1].tokens;
     text.insert(text.end(), written.begin(), written.end());
-    return alone(any_source(std::move(text), seed + task.id, vocabulary));
+    return alone(any_source(std::move(text), seed + task.id, vocabulary, shared));
   };
   return options;
 }
@@ -180,6 +181,37 @@ TEST_CASE("a text that is known needs a step for each handful of tokens") {
   CHECK(counts.steps <= 3 + expected[0].tokens.size() / 8);
   CHECK(expected[0].outcome->completion.drafted_tokens == 0);
   CHECK(counts.tokens_accepted <= counts.tokens_drafted);
+}
+
+TEST_CASE("a text that was written before is a source of drafts for its group alone") {
+  const Maker maker;
+  std::vector<Task> tasks;
+  for (int i = 0; i < 3; ++i) {
+    tasks.push_back(
+        maker.task(R"({"prompt":"what is it","max_tokens":80,"seed":3,"ignore_eos":true})"));
+  }
+  tasks[2].drafts_group = 1;
+  FakeEngine engine({.columns = 16, .logits = 8, .pages = 10});
+  const std::vector<Given> expected = plain(engine, tasks);
+  SchedulerOptions options{.parallel = 1};
+  options.drafts.is_eager = true;
+  const auto drafts = [&](const std::shared_ptr<speculate::SharedTexts>& shared) {
+    options.drafts.make_sources = [shared](const Task& task) {
+      return alone(
+          std::make_unique<speculate::SuffixSource>(task.prediction, shared, task.drafts_group));
+    };
+    Rows rows(engine, options, tasks);
+    CHECK(rows.run() == expected);
+    return rows.scheduler().counts();
+  };
+  const SchedulerCounts alone = drafts(nullptr);
+  const SchedulerCounts shared = drafts(std::make_shared<speculate::SharedTexts>());
+  // The second of three texts takes a handful of tokens a step, and the others what they took.
+  CHECK(shared.tokens_accepted > alone.tokens_accepted * 2 / 3 + 80 / 2);
+  CHECK(shared.steps < alone.steps * 2 / 3 + 80 / 2);
+  tasks[1].drafts_group = 2;
+  CHECK(drafts(std::make_shared<speculate::SharedTexts>()).tokens_accepted ==
+        alone.tokens_accepted);
 }
 
 TEST_CASE("a prediction is a source of drafts, and no part of the text") {

@@ -141,6 +141,7 @@ bool ServedJob::submit() {
   }
   rows::Task task = *next_;
   task.priority = rows::Priority::background;
+  task.drafts_group = options_.drafts_group;
   serve::Events events;
   events.on_done = [inbox = inbox_](const rows::Task& ended, const rows::Outcome& outcome) {
     inbox->put(ended, outcome);

@@ -20,6 +20,7 @@ namespace sluice::batch {
 
 struct ServedJobOptions : RowOptions {
   std::size_t texts_max = 8;       // given to the service at a time
+  std::uint32_t drafts_group = 0;  // of its tasks
   Allowance* allowance = nullptr;  // what they hold comes out of it; null: out of nothing
   // Before texts are begun again whose weights could not be read.
   std::chrono::milliseconds retry_pause{5000};

@@ -34,7 +34,7 @@ std::filesystem::path find_or_read_header(const std::string& reference);
 std::filesystem::path find_or_read_headers(const std::string& reference);
 // The models whose headers are in that folder; empty for any other path.
 const std::vector<fetch::RepositoryModel>& models_of_repository(const std::filesystem::path& path);
-// The folder whose contents this program removes in part when it ends; empty: it has read no header.
+// The folder of which this program removes something when it ends; empty: it has read no header.
 const std::filesystem::path& headers_to_remove();
 // How much has been read from servers for that.
 std::uint64_t header_bytes_read();

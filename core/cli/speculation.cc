@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "core/model/keys.h"
 #include "core/serve/guesser.h"
+#include "core/speculate/shared_texts.h"
 #include "core/speculate/suffix_source.h"
 
 namespace sluice::cli {
@@ -134,14 +135,16 @@ serve::DraftOptions draft_options(const SpeculateOptions& options) {
   drafts.uses_predictor = options.mode == "auto" || options.mode == "mtp";
   const std::shared_ptr<DraftModel> model = options.draft_model;
   if (model) drafts.bytes_per_token = serve::Drafter::bytes_per_token;
-  drafts.make_sources = [model, looks_up = looks_up(options.mode),
+  const auto shared = std::make_shared<speculate::SharedTexts>();
+  drafts.make_sources = [model, shared, looks_up = looks_up(options.mode),
                          is_auto = options.mode == "auto"](const rows::Task& task) {
     // A prompt that the draft model would read for a few tokens costs more than it brings.
     constexpr std::size_t prompt_per_token = 16;
     const bool is_long = task.prompt.size() / prompt_per_token > task.tokens_max;
     serve::DraftOptions::Sources sources;
     if (looks_up) {
-      sources.push_back(std::make_unique<speculate::SuffixSource>(task.prediction));
+      sources.push_back(
+          std::make_unique<speculate::SuffixSource>(task.prediction, shared, task.drafts_group));
     }
     const std::shared_ptr<serve::Drafter> drafter = model ? model->drafter() : nullptr;
     if (drafter && (!is_auto || !is_long)) sources.push_back(serve::make_draft_source(drafter));

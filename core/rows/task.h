@@ -40,6 +40,7 @@ struct Task : ResultSettings {
   std::shared_ptr<const std::vector<tokenizer::Token>> end_tokens;
   std::optional<std::uint32_t> top_logprobs;      // nothing: no log probabilities
   std::vector<tokenizer::Token> prediction = {};  // a text like the one to come, for drafts
+  std::uint32_t drafts_group = 0;  // tasks whose texts may help with each other's drafts
   std::function<std::string_view(tokenizer::Token)> piece;  // empty: the tokenizer's
   // Makes a reader that splits off what the text holds besides the answer (thoughts, tool calls).
   // Empty: nothing is split off. A reader may outlive the task.

@@ -9,6 +9,7 @@
 
 #include "core/rows/row_problem.h"
 #include "core/serve/scheduler_row.h"
+#include "core/speculate/shared_texts.h"
 #include "core/speculate/suffix_source.h"
 
 namespace sluice::serve {
@@ -45,7 +46,8 @@ std::uint64_t rows_bytes(const SchedulerOptions& options, std::uint64_t position
   std::uint64_t row = positions * position_bytes + rows::header_bytes_max + row_bytes;
   if (options.drafts.make_sources) row += speculate::SuffixSource::bytes_of(positions);
   row += positions * options.drafts.bytes_per_token;
-  return options.parallel * row + options.kept_max * positions * sizeof(Token);
+  const std::uint64_t shared = options.drafts.make_sources ? speculate::SharedTexts::bytes_max : 0;
+  return options.parallel * row + options.kept_max * positions * sizeof(Token) + shared;
 }
 
 Scheduler::Scheduler(engine::Engine& engine, const SchedulerOptions& options, Source source,
@@ -499,8 +501,8 @@ void Scheduler::take_tokens(Row& row, std::span<const float> logits) {
     row.sequence->accept(right);
     count_evaluated(row, row.step_tokens.size() - row.drafts + right);
   }
-  if (row.over) return finish(row, *row.over);
   row.tell_sources(row.tokens.from(before));
+  if (row.over) return finish(row, *row.over);
   if (row.drafts != 0 && row.task.is_endless) forget(row);
 }
 
@@ -563,6 +565,8 @@ void Scheduler::flush(Row& row) {
 
 void Scheduler::finish(Row& row, rows::Finish reason) {
   flush(row);
+  row.use_sources(
+      [&](speculate::Source& source) { source.ended(row.completion.completion_tokens); });
   row.completion.finish = reason;
   row.completion.has_stop_text = row.text->stopped();
   rows::split_text(row.task, row.completion);

@@ -60,6 +60,8 @@ class Source {
   virtual void accepted(std::span<const tokenizer::Token> tokens) = 0;
   // Lets go of the text. It may begin again, with its first token.
   virtual void forget() = 0;
+  // The text is whole: its last `written` tokens were chosen, and the others given.
+  virtual void ended(std::size_t /*written*/) {}
 };
 
 }  // namespace sluice::speculate

@@ -247,17 +247,18 @@ JobsApi& Api::jobs() const {
   return *options_.jobs;
 }
 
+// Which of the server's keys a request shows; 0 where none is needed.
+std::size_t Api::key_of(const RequestHead& head) const {
+  if (options_.keys.empty()) return 0;
+  const std::string_view shown = bearer_key(head.field("Authorization"));
+  if (const auto found = options_.keys.find(shown)) return *found;
+  throw ApiError(401, shown.empty()
+                          ? "this server needs an API key: send \"Authorization: Bearer KEY\""
+                          : "the API key is none of this server's: check it for typing errors");
+}
+
 void Api::check_client(const RequestHead& head, const Route& route) {
-  std::size_t key = 0;
-  if (route.access == Access::with_key && !options_.keys.empty()) {
-    const auto found = options_.keys.find(bearer_key(head.field("Authorization")));
-    if (!found) {
-      throw ApiError(401, bearer_key(head.field("Authorization")).empty()
-                              ? "this server needs an API key: send \"Authorization: Bearer KEY\""
-                              : "the API key is none of this server's: check it for typing errors");
-    }
-    key = *found;
-  }
+  const std::size_t key = route.access == Access::with_key ? key_of(head) : 0;
   if (head.method != "POST") return;
   if (const auto wait_s = rate_.take(key)) {
     throw ApiError(
@@ -368,9 +369,11 @@ void Api::generate(const ExchangePointer& exchange, TextRoute route) {
   const auto asked = Generation::Clock::now();
   const auto held = std::make_shared<GenerationHeld>();
   held->places = take_places(1);
-  aside(Lane::texts, exchange, [this, exchange, route, maker, asked, held, number = ++numbers_] {
+  const auto group = static_cast<std::uint32_t>(key_of(exchange->request().head));
+  aside(Lane::texts, exchange, [=, this, number = ++numbers_] {
     const auto request = std::make_shared<TextRequest>(
         read_text_request(*maker, route, exchange->request().body, number));
+    request->task.drafts_group = group;
     exchange->request().drop_body();
     held->memory = take_memory(request->bytes());
     return [this, exchange, asked, held, request] {

@@ -79,6 +79,7 @@ class Api final : public Handler {
   const Route* find_route(std::string_view method, std::string_view path) const;
   const Route& route_of(const RequestHead& head) const;
 
+  std::size_t key_of(const RequestHead& head) const;
   void check_client(const RequestHead& head, const Route& route);
   Running& model();
   JobsApi& jobs() const;

@@ -197,6 +197,7 @@ void BatchRunner::run_rows(const std::string& id, const batch::Input& input,
   batch::ServedJobOptions options = settings_;
   options.task.now = batch::date_of(state);
   options.row_bytes_max = rows::request_bytes_max;
+  options.drafts_group = --drafts_group_;
   {
     batch::ServedJob job(service_, input, done, journal, options);
     const Current current(*this, job);

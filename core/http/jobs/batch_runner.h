@@ -87,6 +87,7 @@ class BatchRunner {
   serve::Service& service_;
   BatchSettings settings_;
   files::SystemCalls& system_;
+  std::uint32_t drafts_group_ = 0;  // of the last job: counted down, as those of clients count up
 
   base::Mutex mutex_;
   base::Condition changed_;
