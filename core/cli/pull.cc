@@ -203,7 +203,9 @@ const std::vector<fetch::RepositoryModel>& models_of_repository(const fs::path& 
   return !repository_models.empty() && path == header_folder() ? repository_models : none;
 }
 
-const fs::path& headers_to_remove() { return parent_of_headers; }
+const fs::path& headers_to_remove() {
+  return parent_of_headers;
+}
 
 std::uint64_t header_bytes_read() {
   return header_bytes;
