@@ -17,6 +17,7 @@
 #include "core/synth/shapes.h"
 #include "core/synth/synthetic_model.h"
 #include "tests/catch.h"
+#include "tests/fake_drafts.h"
 #include "tests/fake_engine.h"
 #include "tests/random_seed.h"
 #include "tests/sanitized.h"
@@ -30,8 +31,9 @@ using serve::Drafter;
 using speculate::Draft;
 using Tokens = std::vector<Token>;
 
-// What a model writes by itself behind a text.
-Tokens greedy(engine::Engine& engine, const Tokens& text, std::size_t count) {
+// What a model writes by itself behind a text, of what may come there; null: of all tokens.
+Tokens greedy(engine::Engine& engine, const Tokens& text, std::size_t count,
+              FakeChoices* choices = nullptr) {
   const auto sequence = engine.new_sequence(static_cast<std::uint32_t>(text.size() + count));
   REQUIRE(sequence);
   Tokens out;
@@ -43,14 +45,22 @@ Tokens greedy(engine::Engine& engine, const Tokens& text, std::size_t count) {
     next = next.subspan(columns);
     if (!next.empty()) continue;
     const auto known = logits.first(engine.tokenizer().vocabulary_size());
-    out.push_back(static_cast<Token>(std::ranges::max_element(known) - known.begin()));
+    Token best = -1;
+    for (Token token = 0; static_cast<std::size_t>(token) < known.size(); ++token) {
+      if (choices != nullptr && !choices->may_come(token)) continue;
+      if (best < 0 ||
+          known[static_cast<std::size_t>(token)] > known[static_cast<std::size_t>(best)])
+        best = token;
+    }
+    out.push_back(best);
+    if (choices != nullptr) choices->take(best);
     next = std::span(out).last(1);
   }
   return out;
 }
 
-// Tells a source of a text that goes on in any way, and compares its drafts with what the model
-// writes. `oracle` is another engine of the same model.
+// Tells a source of a text that goes on in any way, perhaps kept to a grammar, and compares its
+// drafts with what the model writes. `oracle` is another engine of the same model.
 void check_follows(const std::shared_ptr<Drafter>& drafter, engine::Engine& oracle,
                    std::mt19937_64& random, Token vocabulary, std::size_t tokens_max) {
   const auto source = serve::make_draft_source(drafter);
@@ -62,6 +72,15 @@ void check_follows(const std::shared_ptr<Drafter>& drafter, engine::Engine& orac
   const auto any = [&] {
     return static_cast<Token>(3 + random() % static_cast<std::uint64_t>(vocabulary - 3));
   };
+  const auto known = static_cast<Token>(oracle.tokenizer().vocabulary_size());
+  const bool has_choices = random() % 2 == 0;
+  const auto choices = [&] { return FakeChoices(text.size(), known); };
+  const auto propose = [&](std::size_t most) {
+    std::vector<Draft> drafts;
+    FakeChoices here = choices();
+    source->propose({.most = most, .choices = has_choices ? &here : nullptr}, drafts);
+    return drafts;
+  };
   Tokens prompt(1 + random() % 20);
   for (Token& token : prompt) token = any();
   tell(prompt);
@@ -72,16 +91,15 @@ void check_follows(const std::shared_ptr<Drafter>& drafter, engine::Engine& orac
     }
     std::vector<Draft> drafts;
     const std::size_t most = 1 + random() % 6;
-    for (int tries = 0; drafts.empty() && tries < 300; ++tries) source->propose(most, 0, drafts);
+    for (int tries = 0; drafts.empty() && tries < 300; ++tries) drafts = propose(most);
     REQUIRE(drafts.size() <= most);
-    const Tokens expected = greedy(oracle, text, most);
+    FakeChoices here = choices();
+    const Tokens expected = greedy(oracle, text, most, has_choices ? &here : nullptr);
     for (std::size_t i = 0; i < drafts.size(); ++i) REQUIRE(drafts[i].token == expected[i]);
     const auto ends = [&](Token token) { return oracle.tokenizer().is_end_of_generation(token); };
     if (std::ranges::none_of(expected, ends)) REQUIRE(drafts.size() == most);
     if (random() % 4 == 0) {  // the step is tried again
-      std::vector<Draft> again;
-      source->propose(most, 0, again);
-      REQUIRE(again.size() == drafts.size());
+      REQUIRE(propose(most).size() == drafts.size());
     }
     Tokens more;
     for (std::size_t i = 0; i < random() % (drafts.size() + 1); ++i) {
@@ -154,15 +172,15 @@ TEST_CASE("a text that is too long for the draft model goes on without drafts") 
   const Tokens text(39, 'a');
   source->accepted(text);
   std::vector<Draft> drafts;
-  while (drafts.empty()) source->propose(5, 0, drafts);
+  while (drafts.empty()) source->propose({.most = 5}, drafts);
   CHECK(drafts.size() == 2);  // one behind the text, one behind its last place
   source->accepted(Tokens(3, 'b'));
   drafts.clear();
-  for (int i = 0; i < 5; ++i) source->propose(5, 0, drafts);
+  for (int i = 0; i < 5; ++i) source->propose({.most = 5}, drafts);
   CHECK(drafts.empty());
   source->forget();
   source->accepted(Tokens(3, 'b'));
-  source->propose(5, 0, drafts);
+  source->propose({.most = 5}, drafts);
   CHECK(drafts.size() == 5);
 }
 
@@ -175,7 +193,7 @@ TEST_CASE("what a model guesses has its own probability, and improbable guesses 
   const auto source = serve::make_draft_source(drafter);
   source->accepted(text);
   std::vector<Draft> drafts;
-  source->propose(5, 1, drafts);
+  source->propose({.most = 5, .least = 1}, drafts);
   REQUIRE(drafts.size() == 1);
   CHECK(drafts[0].token == first.token);
   CHECK(drafts[0].grade == speculate::grade_of(first.probability));
@@ -201,7 +219,7 @@ TEST_CASE("rows that find no sequence of the draft model get no drafts") {
     sources.push_back(serve::make_draft_source(drafter));
     sources.back()->accepted(Tokens(3, 'a'));
     std::vector<Draft> drafts;
-    sources.back()->propose(4, 0, drafts);
+    sources.back()->propose({.most = 4}, drafts);
     drafting += drafts.empty() ? 0 : 1;
   }
   CHECK(drafting == 2);
@@ -209,7 +227,7 @@ TEST_CASE("rows that find no sequence of the draft model get no drafts") {
   const auto source = serve::make_draft_source(drafter);
   source->accepted(Tokens(3, 'a'));
   std::vector<Draft> drafts;
-  source->propose(4, 0, drafts);
+  source->propose({.most = 4}, drafts);
   CHECK(drafts.size() == 4);
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <random>
 #include <span>
 #include <stdexcept>
@@ -33,7 +34,8 @@ class ToldSource final : public speculate::Source {
       : text_(std::move(text)), manner_(manner), random_(seed), vocabulary_(vocabulary) {}
 
   speculate::Kind kind() const override { return speculate::Kind::suffix; }
-  void propose(std::size_t most, double /*least*/, std::vector<speculate::Draft>& drafts) override {
+  void propose(const speculate::Wanted& wanted, std::vector<speculate::Draft>& drafts) override {
+    const std::size_t most = wanted.most;
     const bool is_hostile = manner_ == Manner::hostile;
     if (is_hostile && random_() % 60 == 0) throw std::runtime_error("no idea");
     const std::size_t count = is_hostile && random_() % 3 == 0 ? most + 5 : most;
@@ -62,6 +64,47 @@ class ToldSource final : public speculate::Source {
   std::mt19937_64 random_;
   Token vocabulary_;
   std::size_t at_ = 0;
+};
+
+// A grammar of a kind: what may come depends on the number of tokens before it. Now and then one
+// token has to come.
+class FakeChoices final : public speculate::Choices {
+ public:
+  using Token = tokenizer::Token;
+
+  // `place`: how many tokens stand before; the text is over with `end` of them.
+  FakeChoices(std::size_t place, Token vocabulary,
+              std::size_t end = std::numeric_limits<std::size_t>::max())
+      : place_(place), end_(end), vocabulary_(vocabulary) {}
+
+  bool may_come(Token token) const {
+    if (place_ % 4 == 3) return token == first_token + static_cast<Token>(place_ % 7);
+    return (static_cast<std::size_t>(token) + place_) % 3 != 0;
+  }
+  std::span<const std::uint64_t> allowed() override {
+    const auto count = static_cast<std::size_t>(vocabulary_);
+    mask_.assign((count + 63) / 64, 0);
+    for (std::size_t i = 0; i < count; ++i) {
+      if (may_come(static_cast<Token>(i))) mask_[i / 64] |= std::uint64_t{1} << (i % 64);
+    }
+    return mask_;
+  }
+  std::optional<Token> only() override {
+    if (is_over() || place_ % 4 != 3) return std::nullopt;
+    return first_token + static_cast<Token>(place_ % 7);
+  }
+  bool take(Token token) override {
+    if (is_over() || !may_come(token)) return false;
+    ++place_;
+    return true;
+  }
+  bool is_over() const override { return place_ >= end_; }
+
+ private:
+  static constexpr Token first_token = 3;
+  std::size_t place_, end_;
+  Token vocabulary_;
+  std::vector<std::uint64_t> mask_;
 };
 
 // A source of any kind for the row with this text; `shared`: of texts that have ended.

@@ -13,6 +13,7 @@
 #include "core/speculate/step_times.h"
 #include "core/speculate/suffix_source.h"
 #include "tests/catch.h"
+#include "tests/fake_drafts.h"
 #include "tests/random_seed.h"
 
 namespace sluice::speculate {
@@ -23,7 +24,7 @@ using Tokens = std::vector<Token>;
 
 std::vector<Draft> proposed(Source& source, std::size_t most) {
   std::vector<Draft> drafts;
-  source.propose(most, 0, drafts);
+  source.propose({.most = most}, drafts);
   return drafts;
 }
 
@@ -187,6 +188,69 @@ TEST_CASE("of many texts the newest are kept, and of each what tells where it be
   CHECK(next_of(text, text.size() - 1).size() == 1);
 }
 
+TEST_CASE("drafts are kept to what may come, with what has to come among them") {
+  std::mt19937_64 random(test::random_seed());
+  constexpr Token vocabulary = 30;
+  for (int round = 0; round < 500; ++round) {
+    const std::size_t place = random() % 9, most = random() % 9, end = place + random() % 12;
+    std::vector<Draft> drafts;
+    for (std::size_t i = random() % 9; i > 0; --i) {
+      test::FakeChoices choices(place + drafts.size(), vocabulary);
+      const bool is_forced = random() % 4 != 0 && choices.only().has_value();
+      drafts.push_back({is_forced ? *choices.only() : static_cast<Token>(random() % vocabulary),
+                        static_cast<std::uint8_t>(random() % grades)});
+    }
+    std::vector<Draft> kept = drafts;
+    test::FakeChoices choices(place, vocabulary, end);
+    keep_to(choices, most, kept);
+    // Every token may come. It is the draft, or the only one; and behind a draft that is another
+    // one than had to come there are none.
+    test::FakeChoices again(place, vocabulary, end);
+    bool follows = true;
+    REQUIRE(kept.size() <= most);
+    for (std::size_t i = 0; i < kept.size(); ++i) {
+      const bool is_only = again.only().has_value();
+      CHECK((kept[i].grade == certain_grade) == is_only);
+      if (!is_only) {
+        REQUIRE(follows);
+        REQUIRE(i < drafts.size());
+        CHECK(kept[i].grade == drafts[i].grade);
+      }
+      follows = follows && i < drafts.size() && kept[i].token == drafts[i].token;
+      CHECK((is_only || follows));
+      REQUIRE(again.take(kept[i].token));
+    }
+    // It ends where it has to: nothing that could come was left out.
+    if (kept.size() == most || again.is_over()) continue;
+    CHECK_FALSE(again.only());
+    if (follows && kept.size() < drafts.size()) {
+      CHECK_FALSE(again.may_come(drafts[kept.size()].token));
+    }
+  }
+}
+
+TEST_CASE("the likeliest token is one that may come") {
+  std::mt19937_64 random(test::random_seed());
+  for (int round = 0; round < 100; ++round) {
+    std::vector<float> logits(1 + random() % 150), masked;
+    std::vector<std::uint64_t> allowed((logits.size() + 63) / 64);
+    for (std::size_t i = 0; i < logits.size(); ++i) {
+      logits[i] = static_cast<float>(random() % 1000) / 100;
+      const bool may_come = random() % 3 == 0;
+      if (may_come) allowed[i / 64] |= std::uint64_t{1} << (i % 64);
+      masked.push_back(may_come ? logits[i] : -1e30f);
+    }
+    const bool is_any = std::ranges::any_of(allowed, [](std::uint64_t word) { return word != 0; });
+    const Likeliest found = likeliest_of(logits, allowed);
+    if (!is_any) {
+      CHECK(found.probability == 0);
+      continue;
+    }
+    CHECK(found.token == likeliest_of(masked).token);
+    CHECK(found.probability == likeliest_of(masked).probability);
+  }
+}
+
 TEST_CASE("acceptance follows what is seen, each grade for itself") {
   Acceptance acceptance;
   for (std::uint8_t grade = 1; grade < grades; ++grade) {
@@ -195,11 +259,13 @@ TEST_CASE("acceptance follows what is seen, each grade for itself") {
   const double before = acceptance.rate(3);
   for (int i = 0; i < 100; ++i) {
     acceptance.learn(2, true);
-    acceptance.learn(255, false);
+    acceptance.learn(grades + 1, false);
   }
   CHECK(acceptance.rate(2) > 0.95);
   CHECK(acceptance.rate(grades - 1) < 0.05);
   CHECK(acceptance.rate(3) == before);
+  acceptance.learn(certain_grade, false);
+  CHECK(acceptance.rate(certain_grade) == 1);
 }
 
 TEST_CASE("a step gets the drafts that are worth their time") {

@@ -128,8 +128,8 @@ class PaidSource final : public speculate::Source {
 
   speculate::Kind kind() const override { return kind_; }
   double seconds_each() const override { return seconds_; }
-  void propose(std::size_t most, double least, std::vector<speculate::Draft>& drafts) override {
-    source_->propose(most, least, drafts);
+  void propose(const speculate::Wanted& wanted, std::vector<speculate::Draft>& drafts) override {
+    source_->propose(wanted, drafts);
   }
   void accepted(std::span<const Token> tokens) override { source_->accepted(tokens); }
   void forget() override { source_->forget(); }

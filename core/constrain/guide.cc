@@ -45,12 +45,18 @@ std::span<const std::uint64_t> Guide::allowed() {
   return with_openers_;
 }
 
+// Whether the grammar alone decides what comes next.
+bool Guide::is_at_grammar() const {
+  return !is_free() && !is_thinking_ && !is_call_ && thought_openers().empty() &&
+         call_openers().empty();
+}
+
 std::optional<Token> Guide::only_choice() {
-  if (is_free() || is_thinking_ || is_call_ || !thought_openers().empty() ||
-      !call_openers().empty()) {
-    return std::nullopt;
-  }
-  return matcher_->only_choice();
+  return is_at_grammar() ? matcher_->only_choice() : std::nullopt;
+}
+
+std::optional<Matcher> Guide::place() const {
+  return is_at_grammar() ? matcher_ : std::nullopt;
 }
 
 void Guide::take(Token token, std::string_view text) {

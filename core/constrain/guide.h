@@ -59,6 +59,10 @@ class Guide {
   // The token that has to come next, when there is exactly one.
   std::optional<tokenizer::Token> only_choice();
 
+  // Its place in the grammar, for one who wants to look ahead; nothing where something else than
+  // the grammar may decide what comes next.
+  std::optional<Matcher> place() const;
+
   // Takes the next token of the text, and its text, with the marks of thoughts written out. Throws
   // GrammarError for a token that is not allowed.
   void take(tokenizer::Token token, std::string_view text);
@@ -76,6 +80,7 @@ class Guide {
 
  private:
   bool is_free() const { return !matcher_; }
+  bool is_at_grammar() const;
   void follow(tokenizer::Token token, std::string_view text);
   bool ends_thought(tokenizer::Token token);
   // What may come now beside the tokens of the grammar; no openers: nothing.

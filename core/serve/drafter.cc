@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 #include <utility>
 
 #include "core/plan/memory_plan.h"
@@ -18,6 +19,8 @@ namespace {
 // A step of more tokens says little about one of a token.
 constexpr std::size_t measured_tokens_max = 8;
 
+constexpr std::span<const std::uint64_t> no_mask;
+
 // A text, as far as a model has read it. Some of it is evaluated; its end, at least the last token,
 // is not, since what comes next follows from its logits.
 class DraftSource final : public speculate::Source {
@@ -28,11 +31,11 @@ class DraftSource final : public speculate::Source {
   double seconds_each() const override { return drafter_->seconds_each(); }
 
   // What was proposed stays so until the text goes on: a step may be tried again.
-  void propose(std::size_t most, double least, std::vector<Draft>& drafts) override {
-    if (most == 0 || is_over_) return;
-    if (proposed_.empty()) find(most, least);
+  void propose(const speculate::Wanted& wanted, std::vector<Draft>& drafts) override {
+    if (wanted.most == 0 || is_over_) return;
+    if (proposed_.empty()) find(wanted);
     const std::span<const Draft> first =
-        std::span(proposed_).first(std::min(most, proposed_.size()));
+        std::span(proposed_).first(std::min(wanted.most, proposed_.size()));
     drafts.insert(drafts.end(), first.begin(), first.end());
   }
 
@@ -88,30 +91,49 @@ class DraftSource final : public speculate::Source {
     return false;
   }
 
-  void find(std::size_t most, double least) {
+  void find(speculate::Wanted wanted) {
     if (pending_.empty() || (!sequence_ && !(sequence_ = drafter_->new_sequence()))) return;
     if (room() < pending_.size()) return give_up();
     if (!catch_up()) return;
-    double chance = propose_next(*sequence_, pending_);
+    wanted.most = std::min(wanted.most, room() - pending_.size() + 1);
+    double chance = propose_next(*sequence_, pending_, wanted);
     pending_.clear();
-    most = std::min(most, room() + 1);
     std::unique_ptr<Sequence> fork;
     const bool cuts_back = drafter_->engine().facts().cuts_back;
-    if (!cuts_back && most > 1 && !(fork = drafter_->fork(*sequence_, most - 1))) return;
+    const std::size_t further = wanted.most - std::min(wanted.most, proposed_.size());
+    if (!cuts_back && further != 0 && !(fork = drafter_->fork(*sequence_, wanted.most - 1))) return;
     Sequence& sequence = fork ? *fork : *sequence_;
-    while (proposed_.size() < most && chance >= least) {
-      const Token last = proposed_.back().token;
-      if (drafter_->engine().tokenizer().is_end_of_generation(last)) return;
-      chance *= propose_next(sequence, {&last, 1});
-      if (cuts_back) ++evaluated_;
+    std::vector<Token> told;  // the drafts that the sequence does not have yet
+    std::size_t known = 0;
+    while (chance > 0 && chance >= wanted.least && proposed_.size() < wanted.most) {
+      if (drafter_->engine().tokenizer().is_end_of_generation(proposed_.back().token)) return;
+      told.clear();
+      for (; known < proposed_.size(); ++known) told.push_back(proposed_[known].token);
+      chance *= propose_next(sequence, told, wanted);
+      if (cuts_back) evaluated_ = known;
     }
   }
 
-  // Proposes what comes behind these tokens, and says how probable that is.
-  double propose_next(Sequence& sequence, std::span<const Token> tokens) {
-    const auto [token, probability] = drafter_->next(sequence, tokens);
+  // Proposes what comes behind these tokens, and then what has to come behind that. Returns how
+  // probable the first of them is; 0 if nothing comes behind them.
+  double propose_next(Sequence& sequence, std::span<const Token> tokens,
+                      const speculate::Wanted& wanted) {
+    speculate::Choices* const choices = wanted.choices;
+    for (const std::size_t columns = drafter_->engine().step_columns(); tokens.size() > columns;) {
+      drafter_->read(sequence, tokens.first(columns));
+      tokens = tokens.subspan(columns);
+    }
+    const auto [token, probability] =
+        drafter_->next(sequence, tokens, choices ? choices->allowed() : no_mask);
+    if (probability == 0) return 0;
     proposed_.push_back({token, speculate::grade_of(probability)});
-    return probability;
+    if (choices == nullptr) return probability;
+    while (choices->take(proposed_.back().token) && !choices->is_over()) {
+      const std::optional<Token> only = choices->only();
+      if (!only || proposed_.size() == wanted.most) return probability;
+      proposed_.push_back({*only, speculate::certain_grade});
+    }
+    return 0;
   }
 
   std::shared_ptr<Drafter> drafter_;
@@ -148,13 +170,14 @@ void Drafter::read(Sequence& sequence, std::span<const Token> tokens) {
   engine_->step({&work, 1});
 }
 
-speculate::Likeliest Drafter::next(Sequence& sequence, std::span<const Token> tokens) {
+speculate::Likeliest Drafter::next(Sequence& sequence, std::span<const Token> tokens,
+                                   std::span<const std::uint64_t> allowed) {
   const SequenceWork work{&sequence, tokens, true};
   const auto begin = std::chrono::steady_clock::now();
   const std::span<const float> logits = engine_->step({&work, 1}).front();
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
   if (tokens.size() <= measured_tokens_max) time_.measured(taken.count());
-  return speculate::likeliest_of(logits.first(engine_->tokenizer().vocabulary_size()));
+  return speculate::likeliest_of(logits.first(engine_->tokenizer().vocabulary_size()), allowed);
 }
 
 std::unique_ptr<speculate::Source> make_draft_source(std::shared_ptr<Drafter> drafter) {

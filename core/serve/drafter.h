@@ -45,8 +45,10 @@ class Drafter {
 
   // Appends tokens, as many as step_columns() at most.
   void read(engine::Sequence& sequence, std::span<const tokenizer::Token> tokens);
-  // The same, and returns the likeliest token behind them.
-  speculate::Likeliest next(engine::Sequence& sequence, std::span<const tokenizer::Token> tokens);
+  // The same, and returns the likeliest token behind them, of those that are allowed
+  // (speculate/likeliest.h).
+  speculate::Likeliest next(engine::Sequence& sequence, std::span<const tokenizer::Token> tokens,
+                            std::span<const std::uint64_t> allowed = {});
 
  private:
   std::unique_ptr<engine::Engine> engine_;

@@ -29,10 +29,10 @@ class GuessingSource final : public speculate::Source {
   }
 
   // What was proposed stays so until the text goes on: a step may be tried again.
-  void propose(std::size_t most, double least, std::vector<Draft>& drafts) override {
-    if (proposed_.empty()) find(most, least);
+  void propose(const speculate::Wanted& wanted, std::vector<Draft>& drafts) override {
+    if (proposed_.empty()) find(wanted.most, wanted.least);
     const std::span<const Draft> first =
-        std::span(proposed_).first(std::min(most, proposed_.size()));
+        std::span(proposed_).first(std::min(wanted.most, proposed_.size()));
     drafts.insert(drafts.end(), first.begin(), first.end());
   }
 

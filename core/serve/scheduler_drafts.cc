@@ -118,8 +118,10 @@ void Scheduler::propose(Row& row, std::size_t paid_max, std::size_t columns,
     row.proposal.clear();
     row.asked = nullptr;
     if (count == 0) return;
-    const bool has_told =
-        asked.use([&](speculate::Source& source) { source.propose(count, least, row.proposal); });
+    const bool has_told = asked.use([&](speculate::Source& source) {
+      std::optional<GrammarChoices> choices = row.choices();
+      source.propose({count, least, choices ? &*choices : nullptr}, row.proposal);
+    });
     const auto is_token = [&](const Draft& draft) {
       return draft.token >= 0 &&
              static_cast<std::uint32_t>(draft.token) < engine_.facts().vocabulary;
@@ -127,6 +129,9 @@ void Scheduler::propose(Row& row, std::size_t paid_max, std::size_t columns,
     const auto end = std::ranges::find_if_not(row.proposal, is_token);
     const auto tokens_proposed = static_cast<std::size_t>(end - row.proposal.begin());
     row.proposal.resize(has_told ? std::min(tokens_proposed, count) : 0);
+    if (std::optional<GrammarChoices> choices = row.choices(); choices && has_told) {
+      speculate::keep_to(*choices, count, row.proposal);
+    }
     if (!row.proposal.empty()) row.asked = &asked;
   };
   for (RowSource& source : row.sources) {

@@ -14,6 +14,7 @@
 
 #include "core/rows/pooling.h"
 #include "core/sampling/text_stream.h"
+#include "core/serve/grammar_choices.h"
 #include "core/serve/row_tokens.h"
 #include "core/serve/scheduler.h"
 #include "core/speculate/acceptance.h"
@@ -145,6 +146,13 @@ struct Scheduler::Row {
   std::optional<Token> known_token() const {
     if (!forced.empty()) return forced.front();
     return guide ? guide->only_choice() : std::nullopt;
+  }
+
+  // What may come next, for drafts; nothing where that is not known.
+  std::optional<GrammarChoices> choices() const {
+    std::optional<constrain::Matcher> place = guide ? guide->place() : std::nullopt;
+    if (!place) return std::nullopt;
+    return GrammarChoices(std::move(*place));
   }
 
   rows::Task task;

@@ -11,6 +11,7 @@ Acceptance::Acceptance() : rates_{} {
 
 void Acceptance::learn(std::uint8_t grade, bool is_right) {
   constexpr double weight = 1.0 / 12;  // of the newest
+  if (grade == certain_grade) return;
   double& rate = rates_[grade < grades ? grade : grades - 1];
   rate += weight * ((is_right ? 1.0 : 0.0) - rate);
 }

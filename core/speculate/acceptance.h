@@ -16,7 +16,9 @@ class Acceptance {
   Acceptance();
 
   // The probability that a draft of this grade is right when those before it are.
-  double rate(std::uint8_t grade) const { return rates_[grade < grades ? grade : grades - 1]; }
+  double rate(std::uint8_t grade) const {
+    return grade == certain_grade ? 1 : rates_[grade < grades ? grade : grades - 1];
+  }
 
   void learn(std::uint8_t grade, bool is_right);
 

@@ -11,6 +11,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -27,6 +28,8 @@ struct Draft {
 };
 
 inline constexpr std::size_t grades = 16;
+// Of a draft that must be right if those before it are.
+inline constexpr std::uint8_t certain_grade = 255;
 
 // The grade of a draft that its source finds so probable.
 constexpr std::uint8_t grade_of(double probability) {
@@ -44,6 +47,34 @@ struct DraftCounts {
 };
 using DraftCountsByKind = std::array<DraftCounts, kind_names.size()>;
 
+// What may come next in a text that is kept to a grammar, and then behind that: it goes along with
+// drafts.
+class Choices {
+ public:
+  virtual ~Choices() = default;
+
+  // A bit for each token of the vocabulary, valid until take(); empty: no more can be said.
+  virtual std::span<const std::uint64_t> allowed() = 0;
+  // The token that has to come, where there is exactly one.
+  virtual std::optional<tokenizer::Token> only() = 0;
+  // Goes on behind this token. Returns false, and stays where it is, if it may not come.
+  virtual bool take(tokenizer::Token token) = 0;
+  // Whether nothing can come.
+  virtual bool is_over() const = 0;
+};
+
+// Leaves of the drafts those that may come, and adds those that have to, at most `most` in all.
+void keep_to(Choices& choices, std::size_t most, std::vector<Draft>& drafts);
+
+// What is asked of a source.
+struct Wanted {
+  std::size_t most = 0;  // drafts
+  // A source that takes time looks for no more behind drafts that are all right with a lower
+  // probability, as it sees them.
+  double least = 0;
+  Choices* choices = nullptr;  // of the text; null: any token may come. It need not be looked at.
+};
+
 class Source {
  public:
   virtual ~Source() = default;
@@ -51,10 +82,8 @@ class Source {
   virtual Kind kind() const = 0;
   // How long a draft takes to be found, in seconds; 0 when that is not worth naming.
   virtual double seconds_each() const { return 0; }
-  // Appends what may come next, in order, at most `most` tokens; nothing when it has no guess. A
-  // source that takes time looks for no more behind drafts that are all right with a lower
-  // probability than `least`, as it sees them.
-  virtual void propose(std::size_t most, double least, std::vector<Draft>& drafts) = 0;
+  // Appends what may come next, in order; nothing when it has no guess.
+  virtual void propose(const Wanted& wanted, std::vector<Draft>& drafts) = 0;
   // These tokens come next in the text: those of the prompt at first, and then the chosen ones,
   // whoever proposed them.
   virtual void accepted(std::span<const tokenizer::Token> tokens) = 0;

@@ -44,13 +44,13 @@ void SuffixSource::ended(std::size_t written) {
   shared_->add(group_, text, std::min(written, text.size()));
 }
 
-void SuffixSource::propose(std::size_t most, double /*least*/, std::vector<Draft>& drafts) {
+void SuffixSource::propose(const Wanted& wanted, std::vector<Draft>& drafts) {
   const Match match = find();
   follows_ = match.agreement == 0 ? 0 : match.next;
   if (shared_) {
     const SharedTexts::Found found = shared_->find(group_, index_.tokens());
     if (found.agreement > match.agreement) {
-      for (std::size_t i = 0; i < std::min(most, found.next.size()); ++i) {
+      for (std::size_t i = 0; i < std::min(wanted.most, found.next.size()); ++i) {
         drafts.push_back({found.next[i], grade_of_agreement(found.agreement + i)});
       }
       return;
@@ -59,7 +59,7 @@ void SuffixSource::propose(std::size_t most, double /*least*/, std::vector<Draft
   if (match.agreement == 0) return;
   // Behind the end of the text come the drafts themselves: what repeats itself does so on and on.
   const std::size_t begin = drafts.size();
-  for (std::size_t i = 0; i < most; ++i) {
+  for (std::size_t i = 0; i < wanted.most; ++i) {
     const std::size_t from = match.next + i;
     const Token token =
         from < index_.size() ? index_.tokens()[from] : drafts[begin + from - index_.size()].token;

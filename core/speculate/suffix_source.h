@@ -31,7 +31,7 @@ class SuffixSource final : public Source {
                         std::shared_ptr<SharedTexts> shared = nullptr, std::uint32_t group = 0);
 
   Kind kind() const override { return Kind::suffix; }
-  void propose(std::size_t most, double least, std::vector<Draft>& drafts) override;
+  void propose(const Wanted& wanted, std::vector<Draft>& drafts) override;
   void accepted(std::span<const tokenizer::Token> tokens) override;
   void forget() override;
   void ended(std::size_t written) override;
