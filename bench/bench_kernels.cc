@@ -17,9 +17,12 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstring>
 #include <fmt/format.h>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "bench/support.h"
 #include "core/synth/random_blocks.h"
@@ -96,25 +99,32 @@ class Weights {
   }
 
   // Fills the memory with copies of one random matrix of rows(type) rows, one after the other, and
-  // returns how many there are.
-  std::size_t fill(BlockType type) {
+  // returns how many there are. It is packed if that is wanted: other bytes in the place of a scale
+  // may make numbers that are slow to compute with.
+  std::size_t fill(BlockType type, bool is_packed) {
     const std::size_t bytes = rows(type) * kernels::row_bytes(type, weights_per_row);
     const std::size_t copies = memory_.committed_bytes() / bytes;
-    if (type_ == type) return copies;
+    if (filled_ == std::pair(type, is_packed)) return copies;
     constexpr float std_deviation = 0.02f;
     synth::Random random(1, static_cast<std::uint64_t>(type));
-    synth::fill_random_blocks(type, memory_.bytes().first(bytes), std_deviation, random);
+    std::vector<std::byte> made(bytes);
+    synth::fill_random_blocks(type, made, std_deviation, random);
+    if (is_packed) {
+      kernels::pack_panels(type, rows(type), weights_per_row, made.data(), memory_.data());
+    } else {
+      std::memcpy(memory_.data(), made.data(), bytes);
+    }
     for (std::size_t i = 1; i < copies; ++i) {
       std::memcpy(memory_.data() + i * bytes, memory_.data(), bytes);
     }
-    type_ = type;
+    filled_ = {type, is_packed};
     return copies;
   }
 
  private:
   std::uint64_t cache_bytes_;
   streaming::Arena memory_;
-  std::optional<BlockType> type_;
+  std::optional<std::pair<BlockType, bool>> filled_;
 };
 
 struct Product {
@@ -128,8 +138,8 @@ void multiply(State& state, const Product& product, Weights& weights, const Limi
   const ActivationForm form = kernels::traits(product.type).activation_form;
   const std::size_t columns = product.columns, rows = weights.rows(product.type);
   const std::size_t row_bytes = kernels::row_bytes(product.type, weights_per_row);
-  const std::size_t copies = product.from_dram ? weights.fill(product.type) : 1;
-  weights.fill(product.type);
+  const std::size_t filled = weights.fill(product.type, product.is_packed);
+  const std::size_t copies = product.from_dram ? filled : 1;
 
   Aligned<float> x(columns * weights_per_row), y(columns * rows);
   fill_normal(x.span());
@@ -140,7 +150,6 @@ void multiply(State& state, const Product& product, Weights& weights, const Limi
   if (form != ActivationForm::f32) {
     for (std::size_t c = 0; c < columns; ++c) activations.quantise(table().quantise, form, c);
   }
-  // The bytes are random: packed or not, they mean some weights.
   kernels::WeightRows w{product.type, weights.bytes().data(), rows, weights_per_row,
                         row_bytes,    product.is_packed};
   std::size_t copy = 0;
@@ -162,7 +171,7 @@ void multiply(State& state, const Product& product, Weights& weights, const Limi
 void pack(State& state, BlockType type, bool from_dram, Weights& weights) {
   const std::size_t rows = weights.rows(type);
   const std::size_t bytes = rows * kernels::row_bytes(type, weights_per_row);
-  const std::size_t half = weights.fill(type) / 2, copies = from_dram ? half : 1;
+  const std::size_t half = weights.fill(type, false) / 2, copies = from_dram ? half : 1;
   std::byte* const data = weights.bytes().data();
   std::size_t copy = 0;
   const double seconds = time_iterations(state, [&] {
