@@ -1,6 +1,6 @@
 // What the files of the tiers for aarch64 put into a table; see kernels/kernel_table.h for the
-// choice between them. Only products are written for dotprod and i8mm apart from neon: no other
-// operation has much use for their instructions.
+// choice between them. Only products and attention are written for dotprod apart from neon, and for
+// i8mm only products: no other operation has much use for their instructions.
 #pragma once
 
 #include "kernels/kernel_table.h"
@@ -8,6 +8,7 @@
 namespace sluice::kernels {
 
 void fill_attention_neon(AttentionKernels& table);
+void fill_attention_dotprod(AttentionKernels& table);
 void fill_convolution_neon(ConvolutionKernels& table);
 void fill_encode_neon(EncodeKernels& table);
 void fill_kv_rows_neon(KvRowKernels& table);

@@ -168,6 +168,7 @@ void fill_tier(Isa isa, KernelTable& table) {
   if (isa == Isa::neon) fill_neon(table);
   if (isa == Isa::dotprod) {
     fill_matmul_dotprod(table.matmul);
+    fill_attention_dotprod(table.attention);
     fill_peak_dotprod(table.peak);
   }
   if (isa == Isa::i8mm) {

@@ -330,4 +330,61 @@ inline void store_pairs(const Pairs& a, float* p) {
 }  // namespace
 }  // namespace sluice::kernels
 
+#ifndef __ARM_FEATURE_DOTPROD
 #include "kernels/lanes_words.h"
+#else
+
+// Products of bytes and words for attention by the dot product of Armv8.2; only
+// attention_dotprod.cc is compiled for it. A word is 256 times a signed byte and another one.
+namespace sluice::kernels {
+namespace {
+
+constexpr std::int32_t byte_offset = 0;
+
+// Four upper bytes and four lower ones, in turn.
+inline void store_words(I32x16 words, std::int16_t* p) {
+  const int16x8_t half = vdupq_n_s16(128);
+  int32x4_t upper[2], lower[2];  // of eight words each
+  for (int i = 0; i < 2; ++i) {
+    const int16x8_t eight = narrowed(words, i);
+    const int8x8_t u = vshrn_n_s16(vaddq_s16(eight, half), 8), l = vmovn_s16(eight);
+    upper[i] = vreinterpretq_s32_s8(vcombine_s8(u, u));
+    lower[i] = vreinterpretq_s32_s8(vcombine_s8(l, l));
+    vst1q_s16(p + 8 * i, vreinterpretq_s16_s32(vzip1q_s32(upper[i], lower[i])));
+  }
+}
+
+struct ByteGroup {
+  int8x16_t v[registers];
+};
+
+inline ByteGroup load_group(const std::int8_t* p, std::size_t count) {
+  std::int8_t copy[4 * lanes] = {};
+  if (count < 4 * lanes) {
+    __builtin_memcpy(copy, p, count);
+    p = copy;
+  }
+  return of_registers<ByteGroup>([&](int i) { return vld1q_s8(p + 16 * i); });
+}
+
+struct GroupSums {
+  I32x16 upper, lower;
+};
+
+inline void add_group(GroupSums& sums, const ByteGroup& bytes, const std::int16_t* four) {
+  const int8x8_t words = vld1_s8(reinterpret_cast<const std::int8_t*>(four));
+  for (int i = 0; i < registers; ++i) {
+    sums.upper.v[i] = vdotq_lane_s32(sums.upper.v[i], bytes.v[i], words, 0);
+    sums.lower.v[i] = vdotq_lane_s32(sums.lower.v[i], bytes.v[i], words, 1);
+  }
+}
+
+inline I32x16 total(const GroupSums& sums) {
+  return of_registers<I32x16>(
+      [&](int i) { return vaddq_s32(vshlq_n_s32(sums.upper.v[i], 8), sums.lower.v[i]); });
+}
+
+}  // namespace
+}  // namespace sluice::kernels
+
+#endif

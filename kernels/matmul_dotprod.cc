@@ -7,18 +7,24 @@ namespace {
 
 constexpr int columns_at_once = 4;
 
-inline void arrange(std::uint8_t (&)[k_block / 4][panel_rows][4]) {}
+template <typename Format, typename Panel>
+using TierSink = PanelSink<Format, Panel>;
 
 // Adds the products of one group; its activations have number `lane` in a.
 template <int lane, int columns>
 [[gnu::always_inline]] inline void add_group(const std::uint8_t (&w)[panel_rows][4],
                                              const int8x16_t (&a)[columns],
                                              I32x16 (&dot)[columns]) {
+#pragma GCC unroll 2
+  for (int i = 0; i < registers; i += 2) {
+    const TwoRegisters rows = load_256(w[4 * i]);
+#pragma GCC unroll 2
+    for (int j = 0; j < 2; ++j) {
 #pragma GCC unroll 4
-  for (int i = 0; i < registers; ++i) {
-    const uint32x4_t four = load_128(w[4 * i]);
-#pragma GCC unroll 4
-    for (int c = 0; c < columns; ++c) dot[c].v[i] = add_dot<lane>(dot[c].v[i], four, a[c]);
+      for (int c = 0; c < columns; ++c) {
+        dot[c].v[i + j] = add_dot<lane>(dot[c].v[i + j], rows.v[j], a[c]);
+      }
+    }
   }
 }
 

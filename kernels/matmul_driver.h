@@ -87,20 +87,47 @@ struct FileRows {
   const std::byte* ahead;  // the next bytes to prefetch
 };
 
+#ifdef __aarch64__
+constexpr bool is_aarch64 = true;
+#else
+constexpr bool is_aarch64 = false;
+#endif
+
+// Whether a stream steps to a block whose odd bytes lie beside those of the one before it, rather
+// than find its place anew. That saves instructions on aarch64; on a Zen 5 products of two and four
+// columns of Q8_0 took a tenth longer.
+constexpr bool steps_between_blocks = is_aarch64;
+
 // Distances from the bytes read now to those to prefetch now, into each cache. 0: the bytes
-// themselves, which is as good as nothing. So one code serves every policy.
+// themselves, which is as good as nothing. So one code serves every policy. On aarch64 a second
+// prefetch would be a tenth of the instructions of some products: there is one, into the first
+// cache whichever is named.
 struct Ahead {
   Ahead() = default;
   Ahead(const Prefetch& prefetch, std::size_t bytes) {
     const auto distance = static_cast<std::ptrdiff_t>(bytes);
-    into_l1 = prefetch.into == CacheLevel::l1 ? distance : 0;
+    into_l1 = one_cache || prefetch.into == CacheLevel::l1 ? distance : 0;
     into_l2 = prefetch.into == CacheLevel::l2 ? distance : 0;
   }
   [[gnu::always_inline]] inline void prefetch_from(const std::byte* p) const {
     __builtin_prefetch(p + into_l1, 0, 3);
-    __builtin_prefetch(p + into_l2, 0, 2);
+    if constexpr (!one_cache) __builtin_prefetch(p + into_l2, 0, 2);
+  }
+  // The same where p lies a constant distance behind the beginning of a block.
+  [[gnu::always_inline]] inline void prefetch_from([[maybe_unused]] const std::byte* block,
+                                                   const std::byte* p) const {
+#ifdef __aarch64__
+    // The sum that all lines of a block share, in a register: the compiler would make another for
+    // each line.
+    const std::byte* base;
+    __asm__("add %0, %1, %2" : "=r"(base) : "r"(block), "r"(into_l1));
+    __builtin_prefetch(base + (p - block), 0, 3);
+#else
+    prefetch_from(p);
+#endif
   }
 
+  static constexpr bool one_cache = is_aarch64;
   std::ptrdiff_t into_l1, into_l2;
 };
 
@@ -126,6 +153,15 @@ inline void go_to(PackedRows& rows, const std::byte* panel, std::size_t blocks, 
   const std::byte* first = panel + (i - nth) * panel_rows * D::bytes;
   rows.odd = first + nth * odd_bytes;
   rows.words = first + together * odd_bytes + nth * word_bytes;
+}
+
+// The same from the block before it, if there is one.
+template <typename Format>
+inline void step_to(PackedRows& rows, const std::byte* panel, std::size_t blocks, std::size_t i) {
+  using D = BlockDivision<Format>;
+  if (i % D::blocks_together == 0) return go_to<Format>(rows, panel, blocks, i);
+  rows.odd += panel_rows * D::odd_bytes;
+  rows.words += panel_rows * (D::bytes - D::odd_bytes);
 }
 
 // Prefetches the next `bytes` bytes of the group of panels that the thread reads next, into the L2

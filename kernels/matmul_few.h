@@ -37,7 +37,11 @@ struct PanelStreams {
     std::size_t ahead = blocks_ahead * bytes;
     if (i + blocks_ahead >= blocks) ahead += (panels - 1) * panel_bytes;
     for (std::size_t p = 0; p < panels; ++p) {
-      go_to<Format>(rows[p], first + p * panel_bytes, blocks, i);
+      if constexpr (steps_between_blocks) {
+        step_to<Format>(rows[p], first + p * panel_bytes, blocks, i);
+      } else {
+        go_to<Format>(rows[p], first + p * panel_bytes, blocks, i);
+      }
       rows[p].ahead = Ahead(prefetch, ahead);
     }
   }

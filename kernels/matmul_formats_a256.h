@@ -72,7 +72,7 @@ inline I32x16 min_dot(const I32x16 (&min_pairs)[Format::min_pairs], const BlockA
 }
 
 // The base class of kernels for these formats: the part that unpacks.
-template <typename Format>
+template <typename Format, template <typename, typename> typename Sink = PanelSink>
 struct UnpacksIntegers {
   using Panel = IntegerPanel;
 
@@ -81,7 +81,7 @@ struct UnpacksIntegers {
                      IntegerPanel& panel) {
     go_to<Format>(rows, data, size / k_block, k / k_block);
     const auto scales = Format::Scales::template read<Format>(rows);
-    PanelSink<Format, IntegerPanel> sink{panel};
+    Sink<Format, IntegerPanel> sink{panel};
     unpack_stages<Format>(rows, scales, sink);
     for (int s = 0; s < static_cast<int>(k_block) / Format::sub_block; ++s) {
       store(panel.scale[s], float_scale<Format>(scales, s));

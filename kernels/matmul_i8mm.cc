@@ -10,20 +10,31 @@
 namespace sluice::kernels {
 namespace {
 
-constexpr int columns_at_once = 6;
+constexpr int columns_at_once = 4;
 constexpr int row_pairs = static_cast<int>(panel_rows) / 2;
 
-// Interleaves each two groups of four weights, so that those of a row lie together.
-inline void arrange(std::uint8_t (&q)[k_block / 4][panel_rows][4]) {
-  for (std::size_t g = 0; g < k_block / 4; g += 2) {
-    const I32x16 even = load_words(q[g]), odd = load_words(q[g + 1]);
+// Interleaves each two groups of four weights, so that those of a row lie together. The groups of a
+// slot come in ascending order.
+template <typename Format, typename Panel>
+struct TierSink {
+  Panel& panel;
+  std::size_t first_group = 0;
+  I32x16 even[4] = {};  // of each slot
+
+  [[gnu::always_inline]] inline void operator()(int slot, std::size_t group, I32x16 odd) {
+    if (group % 2 == 0) {
+      even[slot] = odd;
+      return;
+    }
     const auto row = [&](int i, bool is_high) {
-      return is_high ? vzip2q_u32(even.v[i], odd.v[i]) : vzip1q_u32(even.v[i], odd.v[i]);
+      const uint32x4_t first = even[slot].v[i];
+      return is_high ? vzip2q_u32(first, odd.v[i]) : vzip1q_u32(first, odd.v[i]);
     };
-    store(q[g], I32x16{{row(0, false), row(0, true), row(1, false), row(1, true)}});
-    store(q[g + 1], I32x16{{row(2, false), row(2, true), row(3, false), row(3, true)}});
+    auto* q = panel.q + first_group + group;
+    store(q[-1], I32x16{{row(0, false), row(0, true), row(1, false), row(1, true)}});
+    store(q[0], I32x16{{row(2, false), row(2, true), row(3, false), row(3, true)}});
   }
-}
+};
 
 template <int columns, int groups, typename Format, typename Panel>
 inline void dot_groups(const Panel& p, std::size_t group, const std::int8_t* const* q,
@@ -37,20 +48,25 @@ inline void dot_groups(const Panel& p, std::size_t group, const std::int8_t* con
 #pragma GCC unroll 4
   for (int g = 0; g < groups; g += 2) {
     int8x16_t a[column_pairs];
-#pragma GCC unroll 3
+#pragma GCC unroll 2
     for (int c = 0; c < column_pairs; ++c) {
       const int second = 2 * c + 1 < columns ? 2 * c + 1 : 2 * c;
       a[c] = vcombine_s8(vld1_s8(q[2 * c] + 4 * (group + g)), vld1_s8(q[second] + 4 * (group + g)));
     }
     const std::uint8_t* w = p.q[group + g][0];
-#pragma GCC unroll 8
-    for (int r = 0; r < row_pairs; ++r) {
-      const int8x16_t rows = signed_bytes_of(load_128(w + 16 * r));
-#pragma GCC unroll 3
-      for (int c = 0; c < column_pairs; ++c) sum[c][r] = vmmlaq_s32(sum[c][r], rows, a[c]);
+#pragma GCC unroll 4
+    for (int r = 0; r < row_pairs; r += 2) {
+      const TwoRegisters rows = load_256(w + 16 * r);
+#pragma GCC unroll 2
+      for (int i = 0; i < 2; ++i) {
+#pragma GCC unroll 2
+        for (int c = 0; c < column_pairs; ++c) {
+          sum[c][r + i] = vmmlaq_s32(sum[c][r + i], signed_bytes_of(rows.v[i]), a[c]);
+        }
+      }
     }
   }
-#pragma GCC unroll 6
+#pragma GCC unroll 4
   for (int c = 0; c < columns; ++c) {
 #pragma GCC unroll 4
     for (int i = 0; i < registers; ++i) {

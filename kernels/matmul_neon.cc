@@ -8,7 +8,8 @@ namespace {
 
 constexpr int columns_at_once = 2;  // of which each has eight registers of words and four of sums
 
-inline void arrange(std::uint8_t (&)[k_block / 4][panel_rows][4]) {}
+template <typename Format, typename Panel>
+using TierSink = PanelSink<Format, Panel>;
 
 // How many of `groups` groups of four weights can be summed in 16 bits.
 constexpr int groups_in_16_bits(int largest_q, int groups) {

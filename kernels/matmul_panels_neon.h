@@ -1,8 +1,8 @@
 // Products of unpacked panels for the tiers of aarch64. Included by the file of each tier after
 // matmul_lanes_neon.h, when it has also defined
 //   columns_at_once                  the most columns whose sums stay in registers
-//   arrange(q)                       brings the unpacked bytes of a panel in the order of
-//   dot_groups dot_groups<columns, groups, Format>(panel, group, q, dot)
+//   TierSink<Format, Panel>          a sink of weights_of<stage>() that stores them in the order of
+//   dot_groups<columns, groups, Format>(panel, group, q, dot)
 //                                    dot[c] = the exact products of `groups` times four weights,
 //                                    from `group` on, with the activations q[c]
 #pragma once
@@ -13,18 +13,11 @@ namespace sluice::kernels {
 namespace {
 
 template <typename Format>
-struct IntegerKernel : UnpacksIntegers<Format> {
+struct IntegerKernel : UnpacksIntegers<Format, TierSink> {
   using Column = ColumnA256;
   static constexpr int tile_columns = columns_at_once;
 
   static Column column(const Activations& x, std::size_t c) { return x.a256(c); }
-
-  template <typename Rows>
-  static void unpack(Rows& rows, const std::byte* data, std::size_t size, std::size_t k,
-                     IntegerPanel& panel) {
-    UnpacksIntegers<Format>::unpack(rows, data, size, k, panel);
-    arrange(panel.q);
-  }
 
   template <int panels, int columns>
   static void multiply(const IntegerPanel* p, const Column* a, std::size_t k, std::size_t,
@@ -68,18 +61,11 @@ struct IntegerKernel : UnpacksIntegers<Format> {
 };
 
 template <typename Format>
-struct SmallKernel : UnpacksSmall<Format> {
+struct SmallKernel : UnpacksSmall<Format, TierSink> {
   using Column = ColumnA32;
   static constexpr int tile_columns = columns_at_once;
 
   static Column column(const Activations& x, std::size_t c) { return x.a32(c); }
-
-  template <typename Rows>
-  static void unpack(Rows& rows, const std::byte* data, std::size_t size, std::size_t k,
-                     SmallPanel& panel) {
-    UnpacksSmall<Format>::unpack(rows, data, size, k, panel);
-    arrange(panel.q);
-  }
 
   template <int panels, int columns>
   static void multiply(const SmallPanel* p, const Column* a, std::size_t k, std::size_t weights,
@@ -87,11 +73,9 @@ struct SmallKernel : UnpacksSmall<Format> {
     static_assert(panels == 1);
     const BlockA32* x[columns];
     const std::int8_t* q[columns];
-    F32x16 sum[columns];
     for (int c = 0; c < columns; ++c) {
       x[c] = &block_at(a[c], k / k_block);
       q[c] = x[c]->q;
-      sum[c] = load(sums + c * sums_stride);
     }
     constexpr int groups = Format::sub_block / 4;
     for (std::size_t n = 0; n < weights / Format::sub_block; ++n) {
@@ -105,13 +89,14 @@ struct SmallKernel : UnpacksSmall<Format> {
           dot[c] = add(dot[c], each_dword(offset_dot<Format>(*x[c], n)));
         }
         const F32x16 scale = sluice::kernels::multiply(d, each(x[c]->d[s]));
-        sum[c] = multiply_add(to_float(dot[c]), scale, sum[c]);
+        float* sum_at = sums + c * sums_stride;
+        F32x16 sum = multiply_add(to_float(dot[c]), scale, load(sum_at));
         if constexpr (Format::has_min) {
-          sum[c] = multiply_add(load(p->m[s]), each(x[c]->d_sums[s]), sum[c]);
+          sum = multiply_add(load(p->m[s]), each(x[c]->d_sums[s]), sum);
         }
+        store(sum_at, sum);
       }
     }
-    for (int c = 0; c < columns; ++c) store(sums + c * sums_stride, sum[c]);
   }
 };
 

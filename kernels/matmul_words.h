@@ -61,7 +61,7 @@ inline I32x16 word(FileRows& rows, std::size_t at) {
 template <typename Format>
 [[gnu::always_inline]] inline I32x16 word(const PackedRows& rows, std::size_t at) {
   const std::byte* p = rows.words + BlockDivision<Format>::packed_at(at) * panel_rows;
-  rows.ahead.prefetch_from(p);
+  rows.ahead.prefetch_from(rows.words, p);
   return load_words(p);
 }
 template <typename Format>
