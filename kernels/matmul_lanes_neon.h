@@ -75,8 +75,7 @@ struct TwoRegisters {
 #ifdef __clang__
   return {{load_128(p), load_128(static_cast<const std::uint8_t*>(p) + 16)}};
 #else
-  using Register [[gnu::may_alias]] = uint32x4_t;
-  const auto* from = static_cast<const Register*>(p);
+  const auto* from = static_cast<const uint8x16_t*>(p);  // bytes alias whatever was stored
   TwoRegisters x;
   __asm__("ldp %q0, %q1, %2" : "=w"(x.v[0]), "=w"(x.v[1]) : "Ump"(from[0]), "m"(from[1]));
   return x;
