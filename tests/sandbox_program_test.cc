@@ -1,8 +1,11 @@
 // --sandbox: that commands do in it what they do without, and that a kernel which lacks it is said
 // to. What it keeps a process from is in confinement_test.cc.
 #include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <cstddef>
+#include <cstdlib>
+#include <fcntl.h>
 #include <filesystem>
 #include <initializer_list>
 #include <linux/filter.h>
@@ -13,13 +16,17 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <thread>
 #include <unistd.h>
+#include <utility>
 #include <vector>
 
 #include "base/confinement.h"
+#include "core/synth/synthetic_model.h"
 #include "tests/catch.h"
 #include "tests/program.h"
 #include "tests/serving_program.h"
+#include "tests/synthetic_checkpoint.h"
 
 namespace {
 
@@ -172,6 +179,98 @@ TEST_CASE("commands that show what is in files read them in a sandbox") {
   CHECK(shown.output == "Hello 4");
 }
 
+namespace {
+
+// A checkpoint whose files are links, as those of the hub's cache are. Returns its folder.
+std::string make_linked_checkpoint(const Folder& folder) {
+  const std::filesystem::path blobs = folder.file("blobs"), links = folder.file("links");
+  std::filesystem::create_directory(blobs);
+  std::filesystem::create_directory(links);
+  const CheckpointFamily family = checkpoint_family("LlamaForCausalLM");
+  const std::string model = folder.file("shape.gguf");
+  sluice::synth::SyntheticModel(family.shape, "F32").write(model, 7, {});
+  SyntheticCheckpoint(family, model).write_to(blobs);
+  for (const auto& file : std::filesystem::directory_iterator(blobs)) {
+    std::filesystem::create_symlink(file.path(), links / file.path().filename());
+  }
+  return links.string();
+}
+
+}  // namespace
+
+TEST_CASE("quantize and import write the same files in a sandbox as without one") {
+  if (skips()) return skip();
+  const Folder folder;
+  const std::string model = folder.file("f16.gguf"), checkpoint = make_linked_checkpoint(folder);
+  REQUIRE(shell("sluice synth tiny " + model + " --seed 1 --quant F16").status == 0);
+  std::string text;
+  for (int i = 0; i < 100; ++i) text += "word" + std::to_string(i) + " ";
+  write(folder.file("text"), text);
+  const std::string imatrix = folder.file("imatrix");
+  REQUIRE(
+      shell("sluice imatrix " + model + " -f " + folder.file("text") + " --ctx 32 -o " + imatrix)
+          .status == 0);
+  std::filesystem::create_symlink(model, folder.file("links/model.gguf"));
+  write(folder.file("types"), "*.ffn_down.weight = Q8_0\n");
+  struct Conversion {
+    std::string command, options;
+  };
+  for (const Conversion& conversion :
+       {Conversion{
+            "quantize " + folder.file("links/model.gguf") + " ",
+            " --quant Q4_K_M --imatrix " + imatrix + " --tensor-types " + folder.file("types")},
+        Conversion{"import " + checkpoint + " ", " --quant Q8_0"}}) {
+    for (const std::string sandbox : {"off", "on"}) {
+      std::filesystem::create_directories(folder.file(sandbox));
+      const Result result =
+          shell("sluice " + conversion.command + folder.file(sandbox) + "/out.gguf --force" +
+                conversion.options + " --sandbox " + sandbox);
+      INFO(conversion.command << result.errors);
+      REQUIRE(result.status == 0);
+    }
+    CHECK(content(folder.file("on/out.gguf")) == content(folder.file("off/out.gguf")));
+    CHECK(files_in(folder.file("on")) == 1);
+  }
+}
+
+TEST_CASE("plans are made in a sandbox as without one") {
+  if (skips()) return skip();
+  const Folder folder;
+  const std::string model = make_model(folder);
+  std::filesystem::create_directory(folder.file("links"));
+  std::filesystem::create_symlink(model, folder.file("links/one.gguf"));
+  const auto plan = [&](const std::string& command, const std::string& sandbox) {
+    const Result result =
+        shell("sluice plan " + command + " --json --threads 1 --ctx 64 --sandbox " + sandbox);
+    INFO(command << result.errors);
+    REQUIRE(result.status == 0);
+    return json::parse(result.output);
+  };
+  const std::string report = " --report " + folder.file("report");
+  const json without = plan(model + " --budget 64MiB", "off");
+  const json within = plan(model + " --budget 64MiB --draft " + model + report, "on");
+  CHECK(report_of(folder, "report") == within);
+  CHECK(within["predicted_decode_tokens_per_s"].is_number());
+  for (const char* member : {"budget_bytes", "fits", "context", "streamed_bytes_per_step"}) {
+    INFO(member);
+    CHECK(within[member] == without[member]);
+  }
+  // The quantisations of one file, which are on no disk; and a folder of links.
+  for (const std::string named : {model, folder.file("links")}) {
+    const std::string table = "--table " + named + " --budgets 64MiB";
+    const json off = plan(table, "off")["files"], on = plan(table, "on")["files"];
+    REQUIRE(on.size() == off.size());
+    for (std::size_t i = 0; i < on.size(); ++i) {
+      CHECK(on[i]["name"] == off[i]["name"]);
+      CHECK(on[i]["bytes"] == off[i]["bytes"]);
+      CHECK(on[i]["budgets"][0]["fits"] == off[i]["budgets"][0]["fits"]);
+    }
+  }
+  const json table = plan("--table " + model + " --report " + folder.file("table"), "on");
+  CHECK(table["files"].size() > 10);
+  CHECK(report_of(folder, "table") == table);
+}
+
 TEST_CASE("a chat in a sandbox reads files, and writes below its folder alone") {
   if (skips()) return skip();
   const Folder folder;
@@ -207,6 +306,120 @@ std::vector<std::string> filters_of_threads(pid_t process) {
 }
 
 }  // namespace
+
+namespace {
+
+// Starts the program. It is ended when this is destroyed.
+class Started {
+ public:
+  Started(const Folder& folder, std::vector<std::string> words) : errors_(folder.file("errors")) {
+    words.insert(words.begin(), program);
+    std::vector<char*> arguments;
+    for (std::string& word : words) arguments.push_back(word.data());
+    arguments.push_back(nullptr);
+    process_ = ::fork();
+    if (process_ == 0) {
+      const int null = ::open("/dev/null", O_RDWR);
+      const int errors = ::open(errors_.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+      ::dup2(null, 0);
+      ::dup2(null, 1);
+      ::dup2(errors, 2);
+      ::setenv("XDG_STATE_HOME", folder.path().c_str(), 1);
+      ::execv(arguments[0], arguments.data());
+      ::_exit(127);
+    }
+  }
+  ~Started() {
+    if (process_ > 0) {
+      ::kill(process_, SIGKILL);
+      ::waitpid(process_, nullptr, 0);
+    }
+  }
+  Started(const Started&) = delete;
+  Started& operator=(const Started&) = delete;
+
+  bool has_ended() const {
+    siginfo_t ended{};
+    ::waitid(P_PID, static_cast<id_t>(process_), &ended, WEXITED | WNOHANG | WNOWAIT);
+    return ended.si_pid != 0;
+  }
+
+  // Whether all its threads have a filter that this process has not.
+  bool is_confined() const {
+    const std::string own = filters_of_threads(::getpid()).front();
+    const std::vector<std::string> filters = filters_of_threads(process_);
+    return !filters.empty() && std::ranges::count(filters, own) == 0;
+  }
+
+  // Waits until `is_so` or the program has ended; returns whether it was so.
+  bool waits_until(const auto& is_so) const {
+    for (int i = 0; i < 60'000 && !has_ended(); ++i) {
+      if (is_so()) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return false;
+  }
+
+  // Returns the exit status.
+  int wait() {
+    int status = 0;
+    ::waitpid(std::exchange(process_, -1), &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  }
+  std::string errors() const { return content(errors_); }
+
+ private:
+  std::string errors_;
+  pid_t process_ = -1;
+};
+
+}  // namespace
+
+TEST_CASE("quantize reads nothing beside its model once it is confined") {
+  if (skips()) return skip();
+  const Folder folder, other;
+  const std::string model = make_model(folder), pipe = folder.file("types");
+  REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+  Started quantize(folder, {"quantize", model, folder.file("out.gguf"), "--quant", "Q8_0",
+                            "--tensor-types", pipe});
+  // It waits for the end of the pipe when it has looked at the model for the first time. Then
+  // another file comes into the model's place.
+  int types = -1;
+  REQUIRE(quantize.waits_until([&] {
+    types = ::open(pipe.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+    return types >= 0;
+  }));
+  CHECK(quantize.is_confined());
+  std::filesystem::rename(model, other.file("model.gguf"));
+  std::filesystem::create_symlink(other.file("model.gguf"), model);
+  const std::string line = "*.ffn_down.weight = Q8_0\n";
+  CHECK(::write(types, line.data(), line.size()) == static_cast<ssize_t>(line.size()));
+  ::close(types);
+  const int status = quantize.wait();
+  INFO(quantize.errors());
+  CHECK(status == 5);
+  CHECK(is_one_line(quantize.errors()));
+  CHECK(quantize.errors().find("--sandbox off") != std::string::npos);
+  CHECK_FALSE(std::filesystem::exists(folder.file("out.gguf")));
+}
+
+TEST_CASE("import and plan are confined") {
+  if (skips()) return skip();
+  const Folder folder;
+  const std::string model = make_model(folder), checkpoint = make_linked_checkpoint(folder);
+  const std::string pipe = folder.file("pipe");
+  REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+  // They wait for a reader of the pipe.
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"import", checkpoint, pipe},
+        std::vector<std::string>{"plan", model, "--report", pipe}}) {
+    INFO(words[0]);
+    Started command(folder, words);
+    REQUIRE(command.waits_until([&] { return command.is_confined(); }));
+    CHECK_FALSE(content(pipe).empty());
+    CHECK(command.wait() == 0);
+  }
+}
 
 TEST_CASE("a server in a sandbox keeps files, batches, pages of prompts and its socket") {
   if (skips()) return skip();

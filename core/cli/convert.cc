@@ -9,6 +9,7 @@
 #include "core/cli/interrupt.h"
 #include "core/cli/options.h"
 #include "core/cli/output.h"
+#include "core/cli/sandbox.h"
 #include "core/convert/import.h"
 #include "core/quant/quantise_model.h"
 #include "core/text/quoted.h"
@@ -24,6 +25,7 @@ void add_common(CLI::App& command, auto& options) {
       ->type_name("auto|N")
       ->transform(count_or("auto", "0", 1, threads_max))
       ->default_str("auto");
+  add_sandbox_option(command, options.sandbox);
   add_force_option(command, options.force);
   command.add_flag("-q,--quiet", options.quiet, "Show no progress and no warnings");
 }
@@ -124,6 +126,9 @@ std::string chosen_line(const quant::QuantiseReport& report) {
 }
 
 int run_quantize(const QuantizeOptions& options) {
+  enter_converting_sandbox(options.sandbox, {.models = {options.input},
+                                             .read = {options.imatrix, options.tensor_types},
+                                             .write = {options.output}});
   refuse_files_of_model(options.output, options.input);
   if (!options.imatrix.empty()) {
     refuse_same_file(options.output, options.imatrix, "the importance matrix");
@@ -171,6 +176,8 @@ CLI::App* add_import(CLI::App& program, ImportOptions& options) {
 }
 
 int run_import(const ImportOptions& options) {
+  enter_converting_sandbox(options.sandbox,
+                           {.models = {options.folder}, .write = {options.output}});
   refuse_files_of_checkpoint(options.output, options.folder);
   ask_before_replacing(options.output, options.force);
   ProgressOfFile progress(options.quiet);

@@ -14,7 +14,8 @@ struct QuantizeOptions {
   std::string quant;
   std::uint64_t target_bytes = 0;  // 0: whatever the formats take
   unsigned threads = 0;            // 0: auto
-  bool force = false;              // replaces a file that exists
+  std::string sandbox = "auto";
+  bool force = false;  // replaces a file that exists
   bool quiet = false;
 };
 
@@ -25,6 +26,7 @@ struct ImportOptions {
   std::filesystem::path folder, output;
   std::string quant;
   unsigned threads = 0;
+  std::string sandbox = "auto";
   bool force = false;
   bool quiet = false;
 };

@@ -9,11 +9,13 @@
 
 namespace sluice::cli {
 
+// A confined process can make none (core/cli/sandbox.h), but fill one that it has.
 class HeaderInMemory {
  public:
-  // Throws std::system_error.
-  explicit HeaderInMemory(std::span<const std::byte> bytes);
+  HeaderInMemory();  // empty
 
+  // Holds another header, in the place of the last one. Throws std::system_error.
+  void hold(std::span<const std::byte> bytes);
   std::filesystem::path path() const;  // as long as this lives
 
  private:

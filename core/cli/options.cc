@@ -307,14 +307,7 @@ void add_common_options(CLI::App& command, CommonOptions& options,
   add("--report", options.report,
       "Write the measurements of the run to this file, as JSON; an earlier report is replaced")
       ->type_name("FILE.json");
-  if (part == ModelPart::whole) {
-    add("--sandbox", options.sandbox,
-        "Give up the right to files that are not needed, to programs and to new connections, "
-        "before the model is read; auto as far as this kernel can, on or not at all")
-        ->check(one_of({"auto", "on", "off"}))
-        ->type_name("auto|on|off")
-        ->capture_default_str();
-  }
+  add_sandbox_option(command, options.sandbox)->group(common_group);
   add_force_option(command, options.force)->group(common_group);
   command.add_flag("-q,--quiet", options.quiet, "Show no progress, warnings or statistics")
       ->group(common_group);
@@ -380,6 +373,18 @@ void add_sampling_options(CLI::App& command, SamplingOptions& options,
 
 void add_json_option(CLI::App& command, bool& json) {
   command.add_flag("--json", json, "Print one JSON object and nothing else");
+}
+
+CLI::Option* add_sandbox_option(CLI::App& command, std::string& sandbox) {
+  return command
+      .add_option(
+          "--sandbox", sandbox,
+          "Give up the right to files that are not needed, to programs and to new "
+          "connections, before the model is read; auto as far as this kernel can, on or not "
+          "at all")
+      ->check(one_of({"auto", "on", "off"}))
+      ->type_name("auto|on|off")
+      ->capture_default_str();
 }
 
 CLI::Option* add_force_option(CLI::App& command, bool& force) {

@@ -105,6 +105,9 @@ void add_sampling_options(CLI::App& command, SamplingOptions& options,
                           const std::string& seed_default = "another one each time");
 void add_json_option(CLI::App& command, bool& json);
 
+// --sandbox (core/cli/sandbox.h).
+CLI::Option* add_sandbox_option(CLI::App& command, std::string& sandbox);
+
 // --force: ask_before_replacing() needs not ask.
 CLI::Option* add_force_option(CLI::App& command, bool& force);
 

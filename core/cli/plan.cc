@@ -19,6 +19,7 @@
 #include "core/cli/pull.h"
 #include "core/cli/quick_plan.h"
 #include "core/cli/report.h"
+#include "core/cli/sandbox.h"
 #include "core/cli/serve_setup.h"
 #include "core/cli/speculation.h"
 #include "core/cli/token_reader.h"
@@ -385,6 +386,7 @@ int run_plan(const PlanOptions& given) {
   if (!given.others.empty() || !given.budgets.empty()) {
     throw UsageError("more than one model or budget needs --table");
   }
+  enter_sandbox(given.common, {});
   Progress progress(given.common.quiet);
   read_draft_model(given.common.speculate);
   const engine::RunPlanner planner(given.common.model);

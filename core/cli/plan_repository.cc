@@ -12,6 +12,7 @@
 #include "core/cli/plan_choice.h"
 #include "core/cli/pull.h"
 #include "core/cli/quick_plan.h"
+#include "core/cli/sandbox.h"
 #include "core/error.h"
 #include "core/text/quoted.h"
 
@@ -104,6 +105,7 @@ int run_plan_repository(const PlanOptions& options) {
   if (!options.others.empty() || !options.budgets.empty()) {
     throw UsageError("a repository is planned for one --budget, and without other models");
   }
+  enter_sandbox(options.common, {});
   Repository repository(options);
   Progress progress(options.common.quiet);
   progress.show_now("measuring memory, disk and processors");

@@ -15,6 +15,8 @@
 #include "core/cli/plan_choice.h"
 #include "core/cli/pull.h"
 #include "core/cli/quick_plan.h"
+#include "core/cli/report.h"
+#include "core/cli/sandbox.h"
 #include "core/engine/engine.h"
 #include "core/error.h"
 #include "core/plan/plan_json.h"
@@ -84,8 +86,8 @@ class Table {
     for (const char* quant : standard_quantisations) {
       if (quant == own) continue;
       const quant::QuantisedHeader header = quant::quantised_header(model, quant);
-      const HeaderInMemory file(header.bytes);
-      const engine::RunPlanner planner = next_planner(file.path());
+      header_.hold(header.bytes);
+      const engine::RunPlanner planner = next_planner(header_.path());
       add(planner, path, fmt::format("{} of {}", quant, path.filename().string()), quant,
           header.file_bytes);
     }
@@ -199,6 +201,7 @@ class Table {
   }
 
   const PlanOptions& options_;
+  HeaderInMemory header_;
   std::optional<KnownLimits> limits_;
   std::vector<Column> columns_;
 };
@@ -209,6 +212,7 @@ int run_plan_table(const PlanOptions& options) {
   std::vector<fs::path> named = {options.common.model};
   named.insert(named.end(), options.others.begin(), options.others.end());
   Table table(options);
+  enter_sandbox(options.common, {.models = options.others});
   Progress progress(options.common.quiet);
   progress.show_now("measuring memory, disk and processors");
   std::size_t files = 0;
@@ -232,6 +236,7 @@ int run_plan_table(const PlanOptions& options) {
   progress.clear();
   const ordered_json json = table.json();
   write_output(options.json ? json_text(json) : fit_terminal(table.text()));
+  write_report_file(options.common, json);
   return 0;
 }
 

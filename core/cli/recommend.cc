@@ -86,9 +86,10 @@ class Recommendation {
 
   void add(const KnownModel& model) {
     const synth::Shape& shape = synth::shape_by_name(model.shape);
+    HeaderInMemory header;
     for (const std::string& quant : model.quants) {
       const synth::SyntheticModel synthetic(shape, quant_of_shape(quant, shape));
-      const HeaderInMemory header(synthetic.header());
+      header.hold(synthetic.header());
       const engine::RunPlanner planner = next_planner(header.path());
       const QuickPlan quick = quick_plan(planner, options_);
       // Threads are timed for the first one; all have the same budget.

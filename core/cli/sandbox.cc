@@ -2,6 +2,7 @@
 
 #include <ctime>
 #include <fmt/format.h>
+#include <functional>
 #include <system_error>
 
 #include "core/cli/draft_model.h"
@@ -22,7 +23,7 @@ namespace fs = std::filesystem;
 
 // One for each model that is read, one for what measures a disk beside them, and one that is being
 // planned.
-constexpr std::size_t rings = 4;
+constexpr std::size_t rings_of_run = 4;
 
 // Of the process; set once, before there are other threads.
 base::Confinement& in_force() {
@@ -46,8 +47,29 @@ std::vector<fs::path> both_ends(const fs::path& path) {
   return {path, end};
 }
 
-// Shards lie beside each other, and a file that is replaced has to be seen to be another.
+// The files that links in a folder lead to, and those in its folders: the hub's cache consists of
+// links, and a checkpoint of encoders has folders of its own. A link to a folder could lead
+// anywhere, and is not followed.
+void read_links_in(const fs::path& folder, base::FileRights& rights) {
+  std::error_code failed, absent;
+  fs::recursive_directory_iterator entry(folder, fs::directory_options::skip_permission_denied,
+                                         failed);
+  for (; !failed && entry != fs::recursive_directory_iterator(); entry.increment(failed)) {
+    if (entry.depth() > 0) entry.disable_recursion_pending();
+    if (entry->is_symlink(absent) && entry->is_regular_file(absent)) {
+      rights.read.push_back(entry->path());
+    }
+  }
+}
+
+// A file, or a folder of such or of a checkpoint. Shards lie beside each other, and a file that is
+// replaced has to be seen to be another.
 void read_model(const fs::path& model, base::FileRights& rights) {
+  std::error_code absent;
+  if (fs::is_directory(model, absent)) {
+    rights.read.push_back(model);
+    return read_links_in(model, rights);
+  }
   for (const fs::path& path : both_ends(model)) rights.read.push_back(folder_of(path));
 }
 
@@ -68,29 +90,23 @@ void keep_folder(const fs::path& folder, base::FileRights& rights) {
   rights.write.push_back(folder);
 }
 
-// What a process may be told of the system, and of itself.
+// What a process may be told of the system, and of itself, and its end's work.
 base::FileRights usual_rights() {
-  return {.read = {"/proc", "/sys", "/dev/null", "/dev/zero", "/dev/random", "/dev/urandom"}};
+  base::FileRights rights;
+  rights.read = {"/proc", "/sys", "/dev/null", "/dev/zero", "/dev/random", "/dev/urandom"};
+  if (is_named(headers_to_remove())) rights.remove.push_back(headers_to_remove());
+  return rights;
 }
 
-base::FileRights rights_of(const CommonOptions& common, const SandboxFiles& files) {
+base::FileRights rights_of(const SandboxFiles& files) {
   base::FileRights rights = usual_rights();
-  rights.write = {"/dev/shm"};  // what `sluice top` shows
-  read_model(common.model, rights);
-  if (common.speculate.draft_model) read_model(common.speculate.draft_model->path(), rights);
-  for (const fs::path& file : topology::trigger_files(topology::find_cgroup({}, "memory"))) {
-    rights.write.push_back(file);
-  }
-  if (const fs::path state = state_folder(); !state.empty()) keep_folder(state, rights);
+  for (const fs::path& model : files.models) read_model(model, rights);
   if (files.has_temporary) {
     std::error_code absent;
     rights.write.push_back(fs::temp_directory_path(absent));
   }
   for (const fs::path& path : files.read) {
     if (is_named(path)) rights.read.push_back(path);
-  }
-  for (const fs::path& path : {common.report, common.trace_experts}) {
-    if (is_named(path)) write_file_at(path, rights);
   }
   for (const fs::path& path : files.write) {
     if (is_named(path)) write_file_at(path, rights);
@@ -104,16 +120,25 @@ base::FileRights rights_of(const CommonOptions& common, const SandboxFiles& file
   return rights;
 }
 
-}  // namespace
-
-bool is_copied(const fs::path& input) {
-  std::error_code absent;
-  return input == "-" || !fs::is_regular_file(input, absent);
+// What a run of a model needs beside its files.
+void add_rights_of_run(const CommonOptions& common, base::FileRights& rights) {
+  rights.write.emplace_back("/dev/shm");  // what `sluice top` shows
+  read_model(common.model, rights);
+  if (common.speculate.draft_model) read_model(common.speculate.draft_model->path(), rights);
+  for (const fs::path& file : topology::trigger_files(topology::find_cgroup({}, "memory"))) {
+    rights.write.push_back(file);
+  }
+  if (const fs::path state = state_folder(); !state.empty()) keep_folder(state, rights);
+  for (const fs::path& path : {common.report, common.trace_experts}) {
+    if (is_named(path)) write_file_at(path, rights);
+  }
 }
 
-void enter_sandbox(const CommonOptions& common, const SandboxFiles& files) {
-  if (common.sandbox == "off") return;
-  const bool is_demanded = common.sandbox == "on";
+// `rights` are made only if there can be a sandbox.
+void enter(const std::string& sandbox, std::size_t rings,
+           const std::function<base::FileRights()>& rights) {
+  if (sandbox == "off") return;
+  const bool is_demanded = sandbox == "on";
   const auto demand = [&](const base::Confinement& confinement) {
     if (!is_demanded || confinement.is_whole()) return;
     throw Error(ExitCode::failure,
@@ -125,8 +150,27 @@ void enter_sandbox(const CommonOptions& common, const SandboxFiles& files) {
   if (possible.landlock_version == 0 && !possible.filters_calls) return;
   ::tzset();  // it reads a file, once
   if (possible.filters_calls) streaming::make_spare_rings(rings);
-  in_force() = base::confine(rights_of(common, files));
+  in_force() = base::confine(rights());
   demand(in_force());
+}
+
+}  // namespace
+
+bool is_copied(const fs::path& input) {
+  std::error_code absent;
+  return input == "-" || !fs::is_regular_file(input, absent);
+}
+
+void enter_sandbox(const CommonOptions& common, const SandboxFiles& files) {
+  enter(common.sandbox, rings_of_run, [&] {
+    base::FileRights rights = rights_of(files);
+    add_rights_of_run(common, rights);
+    return rights;
+  });
+}
+
+void enter_converting_sandbox(const std::string& sandbox, const SandboxFiles& files) {
+  enter(sandbox, 0, [&] { return rights_of(files); });
 }
 
 void enter_reading_sandbox(const std::vector<fs::path>& files) {
@@ -136,7 +180,6 @@ void enter_reading_sandbox(const std::vector<fs::path>& files) {
     rights.read.push_back(file);
     read_model(file, rights);
   }
-  if (is_named(headers_to_remove())) rights.remove.push_back(headers_to_remove());
   ::tzset();
   in_force() = base::confine(rights);
 }

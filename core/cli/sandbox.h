@@ -14,6 +14,8 @@ namespace sluice::cli {
 // What a command reads and writes beside the model, --report, the state of this user, and what the
 // system tells of itself. Empty paths, and "-", are none.
 struct SandboxFiles {
+  // Files, each with others in its folder, or folders, with what links in them lead to.
+  std::vector<std::filesystem::path> models = {};
   std::vector<std::filesystem::path> read = {};    // files, or folders
   std::vector<std::filesystem::path> write = {};   // files, each with others in its folder
   std::vector<std::filesystem::path> keep = {};    // folders, which are made if they are not there
@@ -28,6 +30,10 @@ bool is_copied(const std::filesystem::path& input);
 // are done and sockets open, and while there is one thread. Throws Error when --sandbox is on and
 // the kernel cannot do all.
 void enter_sandbox(const CommonOptions& common, const SandboxFiles& files);
+
+// The same for a command that makes a file of others and runs no model: it has nothing of this
+// user.
+void enter_converting_sandbox(const std::string& sandbox, const SandboxFiles& files);
 
 // The same for a command that shows what is in files, as far as the kernel can: it keeps the right
 // to read them, and what lies beside them.
