@@ -60,6 +60,7 @@ TEST_CASE("a help has the command's own options first, and no line that is too l
 
 TEST_CASE("doctor says what the machine can run, and refuses a folder that is not there") {
   const Result result = shell("sluice doctor --json .");
+  INFO(result.errors);
   REQUIRE(result.status == 0);
   const auto findings = nlohmann::json::parse(result.output);
   for (const auto& check : findings["checks"]) {

@@ -256,7 +256,7 @@ TEST_CASE("plans are made in a sandbox as without one") {
     CHECK(within[member] == without[member]);
   }
   // The quantisations of one file, which are on no disk; and a folder of links.
-  for (const std::string named : {model, folder.file("links")}) {
+  for (const std::string& named : {model, folder.file("links")}) {
     const std::string table = "--table " + named + " --budgets 64MiB";
     const json off = plan(table, "off")["files"], on = plan(table, "on")["files"];
     REQUIRE(on.size() == off.size());
