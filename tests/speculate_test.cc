@@ -134,7 +134,8 @@ TEST_CASE("texts that have ended help those of their group, and no others") {
     SharedTexts shared;
     std::vector<Text> texts;
     for (std::size_t count = random() % 6; texts.size() < count;) {
-      const Text& added = texts.emplace_back(static_cast<std::uint32_t>(random() % 2), any_text(9));
+      texts.push_back({static_cast<std::uint32_t>(random() % 2), any_text(9)});
+      const Text& added = texts.back();
       shared.add(added.group, added.tokens, 1 + random() % added.tokens.size());
     }
     const auto group = static_cast<std::uint32_t>(random() % 2);
