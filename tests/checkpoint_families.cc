@@ -1,4 +1,5 @@
 // The architectures that `import` knows, as tests/synthetic_checkpoint.h wants them.
+#include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
 #include <utility>
@@ -236,6 +237,37 @@ const Names modern = {{"token_embd", "embeddings.tok_embeddings"},
                       {"cls.norm.weight", "head.norm.weight"},
                       {"cls.output.weight", "classifier.weight"},
                       {"cls.output.bias", "classifier.bias"}};
+
+const Names apertus =
+    with({{"attn_norm", "attention_layernorm"}, {"ffn_norm", "feedforward_layernorm"}}, qwen3);
+const Names internlm = with({{"token_embd", "tok_embeddings"},
+                             {"attn_norm", "attention_norm"},
+                             {"attn_output", "attention.wo"},
+                             {"ffn_norm", "ffn_norm"},
+                             {"ffn_gate", "feed_forward.w1"},
+                             {"ffn_up", "feed_forward.w3"},
+                             {"ffn_down", "feed_forward.w2"}},
+                            projections);
+const Names qwen3vl_experts = with({{"ffn_gate_inp", "mlp.gate"},
+                                    {"ffn_gate_exps.weight", "mlp.experts.gate"},
+                                    {"ffn_up_exps.weight", "mlp.experts.up"},
+                                    {"ffn_down_exps.weight", "mlp.experts.down_proj"}},
+                                   qwen3);
+const Names gpt_oss = with({{"attn_sinks.weight", "self_attn.sinks"},
+                            {"post_attention_norm", "post_attention_layernorm"},
+                            {"ffn_gate_inp", "mlp.router"},
+                            {"ffn_gate_exps.bias", "mlp.experts.gate_bias"},
+                            {"ffn_up_exps.bias", "mlp.experts.up_bias"},
+                            {"ffn_down_exps.bias", "mlp.experts.down_proj_bias"}},
+                           qwen3vl_experts);
+const Names deepseek = with({{"attn_q_a", "self_attn.q_a_proj"},
+                             {"attn_q_a_norm", "self_attn.q_a_layernorm"},
+                             {"attn_q_b", "self_attn.q_b_proj"},
+                             {"attn_kv_a_mqa", "self_attn.kv_a_proj_with_mqa"},
+                             {"attn_kv_a_norm", "self_attn.kv_a_layernorm"},
+                             {"attn_k_b", "self_attn.k_b"},
+                             {"attn_v_b", "self_attn.v_b"}},
+                            dots);
 
 // --- Values and shapes ---
 
@@ -684,6 +716,154 @@ void adapt_qwen3vl(const SyntheticCheckpoint& model, json& config, CheckpointTen
   tensors["model.visual.patch_embed.weight"] = {{2, 2}, {1, 2, 3, 4}};
 }
 
+// Each matrix of a stack with rows and columns exchanged.
+void transpose_stack(CheckpointTensor& tensor) {
+  const std::size_t count = tensor.shape[0], rows = tensor.shape[1], columns = tensor.shape[2];
+  const std::vector<float> before = tensor.values;
+  for (std::size_t i = 0; i < before.size(); ++i) {
+    const std::size_t matrix = i / (rows * columns), place = i % (rows * columns);
+    tensor.values[matrix * rows * columns + place % columns * rows + place / columns] = before[i];
+  }
+  tensor.shape = {count, columns, rows};
+}
+
+// Rows of two stacks, or values of two matrices, take turns.
+CheckpointTensor alternate(const CheckpointTensor& a, const CheckpointTensor& b) {
+  CheckpointTensor both = a;
+  const std::size_t run = a.shape.size() > 2 ? a.shape.back() : 1;
+  both.shape[1] *= 2;
+  both.values.clear();
+  for (std::size_t i = 0; i < a.values.size(); i += run) {
+    for (const CheckpointTensor* one : {&a, &b}) {
+      const auto first = one->values.begin() + static_cast<std::ptrdiff_t>(i);
+      both.values.insert(both.values.end(), first, first + static_cast<std::ptrdiff_t>(run));
+    }
+  }
+  return both;
+}
+
+void adapt_qwen3vl_mixture(const SyntheticCheckpoint& model, json& config,
+                           CheckpointTensors& tensors) {
+  set_experts(model, config, "num_experts", "moe_intermediate_size");
+  for (int layer = 0; layer < model.count("block_count"); ++layer) {
+    const std::string at = fmt::format("model.language_model.layers.{}.mlp.experts.", layer);
+    fuse_stacks(tensors, at + "gate", at + "up", at + "gate_up_proj");
+  }
+  each(tensors, "experts.gate_up_proj", transpose_stack);
+  each(tensors, "experts.down_proj", transpose_stack);
+  adapt_qwen3vl(model, config, tensors);
+}
+
+void adapt_gpt_oss(const SyntheticCheckpoint& model, json& config, CheckpointTensors& tensors) {
+  set_experts(model, config, "num_local_experts", "intermediate_size");
+  config["attention_bias"] = true;
+  config["swiglu_limit"] = 7.0;
+  json types = json::array();
+  for (int layer = 0; layer < model.count("block_count"); ++layer) {
+    types.push_back(layer % 2 == 0 ? "sliding_attention" : "full_attention");
+    const std::string at = fmt::format("model.layers.{}.mlp.experts.", layer);
+    for (const std::string end : {"", "_bias"}) {
+      tensors[at + "gate_up_proj" + end] =
+          alternate(tensors.at(at + "gate" + end), tensors.at(at + "up" + end));
+      for (const std::string name : {"gate", "up"}) tensors.erase(at + name + end);
+    }
+  }
+  config["layer_types"] = types;
+  json& rope = config["rope_parameters"];
+  rope = {{"rope_type", "yarn"},
+          {"rope_theta", rope["rope_theta"]},
+          {"factor", rope["factor"]},
+          {"beta_fast", 32.0},
+          {"beta_slow", 1.0},
+          {"truncate", false},
+          {"original_max_position_embeddings", rope["original_max_position_embeddings"]}};
+  each(tensors, "experts.gate_up_proj", transpose_stack);
+  each(tensors, "experts.down_proj", transpose_stack);
+}
+
+// Of each head the rows that make its key, then those that make its value.
+void join_keys_and_values(CheckpointTensors& tensors, const std::string& at) {
+  CheckpointTensor keys = tensors.at(at + "k_b.weight");
+  transpose_stack(keys);
+  CheckpointTensor values = tensors.at(at + "v_b.weight");
+  CheckpointTensor both{{keys.shape[0] * (keys.shape[1] + values.shape[1]), keys.shape[2]}, {}};
+  for (std::size_t head = 0; head < keys.shape[0]; ++head) {
+    for (CheckpointTensor* one : {&keys, &values}) {
+      const auto size = static_cast<std::ptrdiff_t>(one->shape[1] * one->shape[2]);
+      const auto first = one->values.begin() + static_cast<std::ptrdiff_t>(head) * size;
+      both.values.insert(both.values.end(), first, first + size);
+    }
+  }
+  for (const char* name : {"k_b.weight", "v_b.weight"}) tensors.erase(at + name);
+  tensors[at + "kv_b_proj.weight"] = std::move(both);
+}
+
+void adapt_deepseek(const SyntheticCheckpoint& model, json& config, CheckpointTensors& tensors) {
+  adapt_sigmoid_mixture(model, config, tensors);
+  const int rotated = model.count("rope.dimension_count");
+  const bool is_sigmoid = model.number("expert_gating_func") == 2;
+  config.update({{"num_key_value_heads", config["num_attention_heads"]},
+                 {"q_lora_rank", model.count("attention.q_lora_rank")},
+                 {"kv_lora_rank", model.count("attention.kv_lora_rank")},
+                 {"qk_nope_head_dim", model.count("attention.key_length_mla") - rotated},
+                 {"qk_rope_head_dim", rotated},
+                 {"v_head_dim", model.count("attention.value_length_mla")},
+                 {"scoring_func", is_sigmoid ? "sigmoid" : "softmax"},
+                 {"norm_topk_prob", is_sigmoid},
+                 {"n_group", std::max(1, model.count("expert_group_count"))},
+                 {"topk_group", std::max(1, model.count("expert_group_used_count"))},
+                 {"moe_layer_freq", 1}});
+  if (model.count("attention.q_lora_rank") == 0) config["q_lora_rank"] = nullptr;
+  for (const char* key : {"head_dim", "partial_rotary_factor"}) config.erase(key);
+  json& rope = config["rope_parameters"];
+  if (rope.contains("mscale_all_dim")) {
+    rope["mscale"] = rope["mscale_all_dim"] = 10 * model.number("rope.scaling.yarn_log_multiplier");
+  }
+  for (int layer = 0; layer < model.count("block_count"); ++layer) {
+    join_keys_and_values(tensors, fmt::format("model.layers.{}.self_attn.", layer));
+  }
+}
+
+// Numbers of the activation are tensors of one value.
+void adapt_apertus(const SyntheticCheckpoint& model, json& config, CheckpointTensors& tensors) {
+  config["hidden_act"] = "xielu";
+  for (const std::string name : {"alpha_p", "alpha_n", "beta", "eps"}) {
+    const std::vector<float> values = model.numbers("xielu." + name);
+    for (std::size_t layer = 0; layer < values.size(); ++layer) {
+      const bool is_parameter = name.starts_with("alpha");
+      tensors[fmt::format("model.layers.{}.mlp.act_fn.{}", layer, name)] = {
+          is_parameter ? std::vector<std::uint64_t>{1} : std::vector<std::uint64_t>{},
+          {values[layer]}};
+    }
+  }
+}
+
+// Of each key head the rows of its queries, then of its key and its value.
+void adapt_internlm(const SyntheticCheckpoint& model, json& config, CheckpointTensors& tensors) {
+  config["bias"] = false;
+  for (const char* key : {"head_dim", "partial_rotary_factor"}) config.erase(key);
+  const auto key_heads = static_cast<std::size_t>(model.count("attention.head_count_kv"));
+  for (int layer = 0; layer < model.count("block_count"); ++layer) {
+    const std::string at = fmt::format("model.layers.{}.", layer);
+    CheckpointTensor all{{0, static_cast<std::uint64_t>(model.count("embedding_length"))}, {}};
+    for (std::size_t head = 0; head < key_heads; ++head) {
+      for (const char* name : {"q_proj", "k_proj", "v_proj"}) {
+        const CheckpointTensor& one = tensors.at(at + "self_attn." + name + ".weight");
+        const auto size = static_cast<std::ptrdiff_t>(one.values.size() / key_heads);
+        const auto first = one.values.begin() + static_cast<std::ptrdiff_t>(head) * size;
+        all.values.insert(all.values.end(), first, first + size);
+      }
+    }
+    for (const char* name : {"q_proj", "k_proj", "v_proj"}) {
+      tensors.erase(at + "self_attn." + name + ".weight");
+    }
+    all.shape[0] = all.values.size() / all.shape[1];
+    tensors[at + "attention.wqkv.weight"] = std::move(all);
+  }
+  tensors["output.weight"] = tensors.at("lm_head.weight");
+  tensors.erase("lm_head.weight");
+}
+
 // Those of Qwen 3.5, with experts in stacks.
 void adapt_qwen35moe(const SyntheticCheckpoint& model, json& config, CheckpointTensors& tensors) {
   adapt_qwen_experts(model, config, tensors);
@@ -788,6 +968,15 @@ synth::Shape jamba_shape() {
   return shape;
 }
 
+// Without a rank of queries, and a router that takes shares.
+synth::Shape deepseek_v2_shape() {
+  synth::Shape shape = synth::shape_by_name("tiny-deepseek2");
+  shape.tensors = "deepseek2-direct";
+  shape.latent.query_rank = 0;
+  shape.experts.is_sigmoid = false;
+  return shape;
+}
+
 // Six value heads for two key heads: of fewer, grouping and taking turns are the same thing.
 synth::Shape qwen35_shape(const char* name = "tiny-qwen35") {
   synth::Shape shape = synth::shape_by_name(name);
@@ -816,6 +1005,20 @@ std::vector<CheckpointFamily> checkpoint_families() {
        adapt_minicpm},
       {"Qwen3VLForConditionalGeneration", shape("tiny-qwen3vl"), qwen3, false, false, 0, text,
        false, adapt_qwen3vl},
+      {"GptOssForCausalLM", shape("tiny-gpt-oss"), gpt_oss, false, false, 0, "model.", false,
+       adapt_gpt_oss},
+      {"Qwen3VLMoeForConditionalGeneration", shape("tiny-qwen3vlmoe"), qwen3vl_experts, false,
+       false, 0, text, false, adapt_qwen3vl_mixture},
+      {"DeepseekV2ForCausalLM", deepseek_v2_shape(), deepseek, false, false, 0, "model.", false,
+       adapt_deepseek},
+      {"DeepseekV3ForCausalLM", shape("tiny-deepseek2-v3"), deepseek, false, false, 1e-4f, "model.",
+       false, adapt_deepseek},
+      {"Glm4MoeLiteForCausalLM", shape("tiny-deepseek2"), deepseek, false, false, 0, "model.",
+       false, adapt_deepseek},
+      {"ApertusForCausalLM", shape("tiny-apertus"), apertus, false, false, 0, "model.", false,
+       adapt_apertus},
+      {"InternLM2ForCausalLM", shape("tiny-internlm2"), internlm, true, false, 0, "model.", false,
+       adapt_internlm},
       {"LlamaForCausalLM", shape("tiny-llama"), plain, true},
       {"Qwen2ForCausalLM", shape("tiny-qwen2"), plain},
       {"Qwen3ForCausalLM", shape("tiny-qwen3"), qwen3},

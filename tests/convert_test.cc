@@ -148,6 +148,32 @@ TEST_CASE("how text is split, and what it begins with, come from the steps of th
   CHECK(imported(bytes, nullptr) == std::pair(std::string("gpt-2"), false));
   CHECK(imported(digits, begins_with("b")) == std::pair(std::string("smollm"), false));
   CHECK(imported(bytes, begins_with("a")) == std::pair(std::string("gpt-2"), true));
+  // DeepSeek's files have line ends themselves in their regexes.
+  const auto steps = [&](const std::vector<std::string>& regexes, bool splits_digits) {
+    json list = json::array();
+    for (const std::string& regex : regexes) {
+      list.push_back({{"type", "Split"}, {"pattern", {{"Regex", regex}}}});
+    }
+    if (splits_digits) list.push_back({{"type", "Digits"}, {"individual_digits", true}});
+    list.push_back({{"type", "ByteLevel"}, {"use_regex", false}});
+    return json{{"type", "Sequence"}, {"pretokenizers", list}};
+  };
+  const std::string han = "[一-龥ࠀ-一가-퟿]+";
+  const std::vector<std::string> coder = {"[\r\n]", R"(\s?\p{L}+)", R"(\s?\p{P}+)", han};
+  CHECK(imported(steps(coder, true), nullptr).first == "deepseek-coder");
+  CHECK_THROWS_AS(imported(steps(coder, false), nullptr), ModelError);
+  CHECK(imported(steps({"[\r\n]", R"(\s?[A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿ]+)",
+                        R"(\s?[!-/:-~！-／：-～‘-‟　-。]+)", R"(\s+$)", han},
+                       true),
+                 nullptr)
+            .first == "deepseek-llm");
+  CHECK(imported(steps({R"(\p{N}{1,3})", "[一-龥぀-ゟ゠-ヿ]+",
+                        R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|)"
+                        "[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\r\n]*|"
+                        "\\s*[\r\n]+|\\s+(?!\\S)|\\s+"},
+                       false),
+                 nullptr)
+            .first == "deepseek-v3");
 }
 
 TEST_CASE("all chat templates of a checkpoint come along, by their names") {

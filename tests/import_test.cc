@@ -21,6 +21,8 @@
 #include "core/gguf/gguf.h"
 #include "core/model/file_bytes.h"
 #include "core/synth/synthetic_model.h"
+#include "kernels/block_formats.h"
+#include "kernels/dequantise.h"
 #include "tests/catch.h"
 #include "tests/synthetic_checkpoint.h"
 #include "tests/temporary_folder.h"
@@ -81,10 +83,14 @@ double largest_difference(const Answer& a, const Answer& b) {
   return largest;
 }
 
+// Of a tensor of any type.
 std::vector<float> floats_of(const gguf::Model& model, const gguf::TensorInfo& tensor) {
-  std::vector<float> values(tensor.bytes / sizeof(float));
-  model::FileBytes(model.files()[tensor.file].path)
-      .read(tensor.offset, std::as_writable_bytes(std::span(values)));
+  const auto type = static_cast<kernels::BlockType>(tensor.type);
+  const kernels::BlockTraits& traits = kernels::traits(type);
+  std::vector<std::byte> blocks(tensor.bytes);
+  model::FileBytes(model.files()[tensor.file].path).read(tensor.offset, blocks);
+  std::vector<float> values(tensor.bytes / traits.bytes_per_block * traits.elements_per_block);
+  kernels::dequantise(type, blocks.data(), values.size(), values.data());
   return values;
 }
 
@@ -198,6 +204,65 @@ TEST_CASE("a checkpoint of every architecture gives the weights, logits and toke
     REQUIRE(found.logits.size() == expected.logits.size());
     // Where numbers are rounded on the way, there and back.
     CHECK(largest_difference(found, expected) <= family.tolerance);
+  }
+}
+
+// Blocks of 32 values: two of a byte in turn, the lower half first, and a scale 2^(byte - 127).
+TEST_CASE("experts in MXFP4 keep their blocks, and their values are those of the format") {
+  static constexpr float steps[] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
+  static std::map<std::string, std::vector<float>> expected;  // by the name there
+  test::CheckpointFamily family = test::checkpoint_family("GptOssForCausalLM");
+  family.adapt = [](const test::SyntheticCheckpoint& model, json& config,
+                    test::CheckpointTensors& tensors) {
+    test::checkpoint_family("GptOssForCausalLM").adapt(model, config, tensors);
+    std::uint32_t state = 1;
+    for (int layer = 0; layer < model.count("block_count"); ++layer) {
+      for (const char* name : {"gate_up_proj", "down_proj"}) {
+        const std::string whole = fmt::format("model.layers.{}.mlp.experts.{}", layer, name);
+        const std::vector<std::uint64_t> plain = tensors.at(whole).shape;  // transposed
+        const std::uint64_t rows = plain[2], columns = plain[1];
+        test::CheckpointTensor blocks{{plain[0], rows, columns / 32, 16}, {}, true};
+        test::CheckpointTensor scales{{plain[0], rows, columns / 32}, {}, true};
+        std::vector<float>& values = expected[whole];
+        for (std::uint64_t i = 0; i < plain[0] * rows * columns / 2; ++i) {
+          state = state * 1664525 + 1013904223;
+          if (i % 16 == 0) scales.values.push_back(static_cast<float>(118 + state / 65536 % 5));
+          const std::uint32_t byte = state >> 24;
+          blocks.values.push_back(static_cast<float>(byte));
+          const float scale = std::ldexp(1.0f, static_cast<int>(scales.values.back()) - 127);
+          for (const std::uint32_t half : {byte % 16, byte / 16}) {
+            values.push_back((half < 8 ? scale : -scale) * steps[half % 8]);
+          }
+        }
+        tensors.erase(whole);
+        tensors[whole + "_blocks"] = std::move(blocks);
+        tensors[whole + "_scales"] = std::move(scales);
+      }
+    }
+  };
+  const CheckpointFolder made(family);
+  const std::string at = "model.layers.1.mlp.experts.";
+  for (const char* quant : {"", "F32"}) {
+    INFO(quant);
+    import_checkpoint(made.path(), made.output, {quant});
+    const gguf::Model model = gguf::Model::open(made.output);
+    const auto values = [&](const char* name) {
+      return floats_of(model, model.require_tensor(fmt::format("blk.1.ffn_{}_exps.weight", name)));
+    };
+    const bool is_packed = model.require_tensor("blk.1.ffn_up_exps.weight").type ==
+                           static_cast<std::uint32_t>(kernels::BlockType::mxfp4);
+    CHECK(is_packed == std::string(quant).empty());
+    CHECK(values("down") == expected[at + "down_proj"]);
+    const std::vector<float> both = expected[at + "gate_up_proj"];
+    const std::vector<float> gate = values("gate"), up = values("up");
+    const std::size_t columns = family.shape.embedding;
+    REQUIRE(both.size() == gate.size() + up.size());
+    bool is_same = true;
+    for (std::size_t i = 0; i < both.size(); ++i) {
+      const std::size_t row = i / columns, place = row / 2 * columns + i % columns;
+      is_same = is_same && both[i] == (row % 2 == 0 ? gate : up)[place];
+    }
+    CHECK(is_same);
   }
 }
 

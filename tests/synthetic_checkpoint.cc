@@ -46,10 +46,15 @@ void write_tensors(const fs::path& folder, const CheckpointTensors& tensors) {
   std::string data;
   for (const auto& [name, tensor] : tensors) {
     const std::size_t begin = data.size();
-    data.append(reinterpret_cast<const char*>(tensor.values.data()),
-                tensor.values.size() * sizeof(float));
-    header[name] = {
-        {"dtype", "F32"}, {"shape", tensor.shape}, {"data_offsets", {begin, data.size()}}};
+    if (tensor.is_of_bytes) {
+      for (const float value : tensor.values) data += static_cast<char>(static_cast<int>(value));
+    } else {
+      data.append(reinterpret_cast<const char*>(tensor.values.data()),
+                  tensor.values.size() * sizeof(float));
+    }
+    header[name] = {{"dtype", tensor.is_of_bytes ? "U8" : "F32"},
+                    {"shape", tensor.shape},
+                    {"data_offsets", {begin, data.size()}}};
   }
   const std::string text = header.dump();
   const std::uint64_t length = text.size();
@@ -146,8 +151,8 @@ json SyntheticCheckpoint::common_config() const {
     rope["original_max_position_embeddings"] =
         static_cast<int>(number("rope.scaling.original_context_length", 1));
     if (kind == "yarn") {
-      rope["beta_fast"] = number("rope.scaling.yarn_beta_fast");
-      rope["beta_slow"] = number("rope.scaling.yarn_beta_slow");
+      rope["beta_fast"] = number("rope.scaling.yarn_beta_fast", 32);
+      rope["beta_slow"] = number("rope.scaling.yarn_beta_slow", 1);
       rope["mscale"] = 1.0;
       rope["mscale_all_dim"] = number("rope.scaling.yarn_log_multiplier");
       rope["llama_4_scaling_beta"] = number("attention.temperature_scale");
@@ -246,6 +251,13 @@ std::vector<std::int64_t> SyntheticCheckpoint::list(const std::string& key) cons
   const gguf::IntegerArray array = model_.metadata().require_integers(prefix_ + key);
   std::vector<std::int64_t> values;
   for (std::size_t i = 0; i < array.size(); ++i) values.push_back(array[i]);
+  return values;
+}
+
+std::vector<float> SyntheticCheckpoint::numbers(const std::string& whole_key) const {
+  const gguf::FloatArray array = model_.metadata().require_floats(whole_key);
+  std::vector<float> values(array.size());
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = array[i];
   return values;
 }
 

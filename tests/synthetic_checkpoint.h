@@ -17,6 +17,7 @@ namespace sluice::test {
 struct CheckpointTensor {
   std::vector<std::uint64_t> shape;  // the contiguous dimension last
   std::vector<float> values;
+  bool is_of_bytes = false;  // the values are bytes, and stored so
 };
 using CheckpointTensors = std::map<std::string, CheckpointTensor>;
 
@@ -58,6 +59,7 @@ class SyntheticCheckpoint {
   int count(const std::string& key) const { return static_cast<int>(number(key)); }
   std::string text(const std::string& key) const;
   std::vector<std::int64_t> list(const std::string& key) const;
+  std::vector<float> numbers(const std::string& whole_key) const;
   bool has(const std::string& tensor) const { return model_.find_tensor(tensor) != nullptr; }
 
  private:

@@ -208,9 +208,9 @@ void add_minicpm(const Config& config, const Sizes& sizes, const std::string& pr
   writer.add(prefix + ".logit_scale", embedding / config.number("dim_model_base"));
 }
 
-// --- Qwen 3 VL ---
+}  // namespace
 
-constexpr Aside qwen3vl_aside[] = {{"model.visual.", "parts for images"}};
+// --- Qwen 3 VL ---
 
 // Readers of images need the sections; the rotation of texts does not.
 void add_qwen3vl(const Config& config, const Sizes&, const std::string& prefix,
@@ -227,7 +227,84 @@ void add_qwen3vl(const Config& config, const Sizes&, const std::string& prefix,
   writer.add_array(prefix + ".rope.dimension_sections", std::span<const std::int32_t>(sections));
 }
 
+namespace {
+
+// --- Apertus: the numbers of its activation are tensors ---
+
+constexpr Part apertus_norm_of_attention[] = {
+    norm("attention_layernorm.weight", "attn_norm.weight", &Sizes::embedding)};
+constexpr Part apertus_norm_of_feed_forward[] = {
+    norm("feedforward_layernorm.weight", "ffn_norm.weight", &Sizes::embedding)};
+constexpr Block apertus_blocks[] = {apertus_norm_of_attention, attention, head_norms,
+                                    apertus_norm_of_feed_forward, plain_network};
+constexpr LayerKind apertus_layers[] = {{"*", apertus_blocks}};
+constexpr LayerNumber apertus_numbers[] = {{"mlp.act_fn.alpha_p", "xielu.alpha_p"},
+                                           {"mlp.act_fn.alpha_n", "xielu.alpha_n"},
+                                           {"mlp.act_fn.beta", "xielu.beta"},
+                                           {"mlp.act_fn.eps", "xielu.eps"}};
+
+void read_apertus(const Config& config, Sizes&) {
+  require_text(config, "hidden_act", "xielu");
+  for (const char* key : {"attention_bias", "mlp_bias"}) require_flag(config, key, false);
+  require_flag(config, "qk_norm", true);
+  require_flag(config, "post_norm", false);
+}
+
+// --- InternLM 2 ---
+
+constexpr Part internlm_layer[] = {
+    norm("attention_norm.weight", "attn_norm.weight", &Sizes::embedding),
+    {.theirs = "attention.wqkv.weight",
+     .ours = "attn_q.weight",
+     .columns = &Sizes::embedding,
+     .rows = &Sizes::queries,
+     .order = Order::grouped_rows,
+     .all_rows = &Sizes::fused_attention},
+    {.theirs = "attention.wqkv.weight",
+     .ours = "attn_k.weight",
+     .columns = &Sizes::embedding,
+     .rows = &Sizes::keys,
+     .order = Order::grouped_rows,
+     .all_rows = &Sizes::fused_attention,
+     .first_row = &Sizes::queries},
+    {.theirs = "attention.wqkv.weight",
+     .ours = "attn_v.weight",
+     .columns = &Sizes::embedding,
+     .rows = &Sizes::keys,
+     .order = Order::grouped_rows,
+     .all_rows = &Sizes::fused_attention,
+     .first_row = &Sizes::queries_and_keys},
+    {"attention.wo.weight", "attn_output.weight", &Sizes::queries, &Sizes::embedding},
+    norm("ffn_norm.weight", "ffn_norm.weight", &Sizes::embedding),
+    {"feed_forward.w1.weight", "ffn_gate.weight", &Sizes::embedding, &Sizes::feed_forward},
+    {"feed_forward.w3.weight", "ffn_up.weight", &Sizes::embedding, &Sizes::feed_forward},
+    {"feed_forward.w2.weight", "ffn_down.weight", &Sizes::feed_forward, &Sizes::embedding},
+};
+constexpr Block internlm_blocks[] = {internlm_layer};
+constexpr LayerKind internlm_layers[] = {{"*", internlm_blocks}};
+constexpr Part internlm_globals[] = {
+    {"tok_embeddings.weight", "token_embd.weight", &Sizes::embedding, &Sizes::vocabulary},
+    norm("norm.weight", "output_norm.weight", &Sizes::embedding),
+};
+
+void read_internlm(const Config& config, Sizes&) {
+  require_text(config, "hidden_act", "silu");
+  require_flag(config, "bias", false);
+}
+
 constexpr Family dense_family_table[] = {
+    {.architecture = "ApertusForCausalLM",
+     .ours = "apertus",
+     .layers = apertus_layers,
+     .layer_numbers = apertus_numbers,
+     .read_sizes = read_apertus},
+    {.architecture = "InternLM2ForCausalLM",
+     .ours = "internlm2",
+     .layers = internlm_layers,
+     .interleaves_heads = true,
+     .globals = internlm_globals,
+     .head = {"output.weight", "output.weight", &Sizes::embedding, &Sizes::vocabulary},
+     .read_sizes = read_internlm},
     {.architecture = "SeedOssForCausalLM",
      .ours = "seed_oss",
      .layers = seed_layers,

@@ -136,7 +136,8 @@ std::uint64_t layers_of(const Config& config) {
 }
 
 std::uint64_t head_of(const Config& config, const Sizes& sizes) {
-  for (const char* key : {"head_dim", "attention_head_dim"}) {
+  // The last is that of latent attention, of whose heads only so much rotates.
+  for (const char* key : {"head_dim", "attention_head_dim", "qk_rope_head_dim"}) {
     if (const auto head = config.find_count(key)) return *head;
   }
   if (sizes.embedding % sizes.query_heads != 0) {
@@ -171,6 +172,12 @@ void Sizes::derive() {
   fused_shared_expert = 2 * shared_expert;
   betas_and_alphas = 2 * recurrent_heads;
   delta_input = channels + inner;
+  queries_and_keys = queries + keys;
+  latent_queries = query_heads * (unrotated + rotated);
+  latent_keys = latent + rotated;
+  latent_values = query_heads * latent_value;
+  key_and_value = unrotated + latent_value;
+  plain_queries = query_rank == 0 ? 1 : 0;
 }
 
 const Family& family_by_architecture(const Config& config) {
@@ -180,8 +187,8 @@ const Family& family_by_architecture(const Config& config) {
   const auto name = list->front().get<std::string>();
   std::vector<std::string_view> known;
   const std::span<const Family> tables[] = {
-      attention_families, dense_families(),     gemma_families(), encoder_families(),
-      mixture_families(), recurrent_families(), mamba_families()};
+      attention_families, dense_families(),  gemma_families(),     encoder_families(),
+      mixture_families(), latent_families(), recurrent_families(), mamba_families()};
   for (const std::span<const Family> families : tables) {
     for (const Family& family : families) {
       const bool is_named = family.architecture == name;

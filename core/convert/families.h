@@ -35,6 +35,10 @@ struct Sizes {
   std::uint64_t has_mixer_norm = 0;
   std::uint64_t layer_embedding = 0;  // of each layer for itself
 
+  // Latent attention: ranks of what keys and values, and queries, are made of; of a head's key what
+  // does not rotate, and its value. `query_rank` is 0 where queries are made at once.
+  std::uint64_t latent = 0, query_rank = 0, unrotated = 0, latent_value = 0;
+
   // Mixtures: how many experts there are and a token takes, their width, that of the expert that
   // all tokens share, and how many of the first layers have none.
   std::uint64_t experts = 0, experts_used = 0, expert = 0, shared_expert = 0;
@@ -56,6 +60,12 @@ struct Sizes {
   std::uint64_t fused_shared_expert = 0;
   std::uint64_t betas_and_alphas = 0;  // rows of a delta net's two gates
   std::uint64_t delta_input = 0;       // of its queries, keys, values and output gates
+  std::uint64_t queries_and_keys = 0;
+  std::uint64_t latent_queries = 0;  // of all heads
+  std::uint64_t latent_keys = 0;     // the latent of a token, and the key that all heads share
+  std::uint64_t latent_values = 0;   // of all heads
+  std::uint64_t key_and_value = 0;   // of a head, made of the latent
+  std::uint64_t plain_queries = 0;   // 1 without a rank of queries
 
   void derive();
 };
@@ -76,6 +86,13 @@ enum class Order {
   // Here are the queries of all heads, then their keys, values and output gates, and first_row
   // counts in this order.
   key_head_rows,
+  // A checkpoint has for each key head the rows of its queries, of its key and of its value. Here
+  // are the queries of all heads, then their keys and values, and first_row counts in this order.
+  // Queries and keys rotate.
+  grouped_rows,
+  // The rows, or the columns, of two matrices take turns there; first_row says which is ours.
+  alternating_rows,
+  alternating_columns,
 };
 
 // The shape of a checkpoint's tensor, in which the values are in the same order as here.
@@ -84,6 +101,11 @@ enum class Form {
   separate_columns,  // [rows, 1, columns]: a convolution of each row by itself
   flat,              // [rows * columns]
   one_row,           // [1, columns] of a vector
+  stacked,           // a stack, each matrix below the one before: [count * rows, columns]
+  // The same values with rows and columns exchanged. An MXFP4 tensor, whose blocks are of rows, is
+  // as here.
+  transposed,          // [count, columns, rows]
+  transposed_stacked,  // [count * columns, rows]
 };
 
 // How values change.
@@ -107,7 +129,8 @@ struct Part {
   Form form = Form::same;
   Change change = Change::none;
   Scales scales = nullptr;
-  Size all_rows = nullptr;   // of their tensor, where ours is a part of it
+  Size all_rows = nullptr;  // of their tensor, where ours is a part of it
+  Size all_columns = nullptr;
   Size first_row = nullptr;  // of ours in theirs; null: 0
   // Matrices that are stacked here: so many tensors there, whose name has {} in place of their
   // number; or without that a stack there too.
@@ -156,6 +179,11 @@ struct RenamedSetting {
   const char *theirs, *usual;
 };
 
+// A number of each layer that is a tensor there, and here an entry of a list in the metadata.
+struct LayerNumber {
+  std::string_view theirs, key;
+};
+
 struct Family {
   std::string_view architecture;  // of config.json: "Qwen3ForCausalLM"
   std::string_view ours;          // general.architecture
@@ -189,6 +217,7 @@ struct Family {
   std::span<const Part> scores = {};
   bool rotates = true;  // positions
 
+  std::span<const LayerNumber> layer_numbers = {};
   std::span<const RenamedSetting> renamed = {};
 
   // The functions below may be null. All throw ModelError on what is not supported.

@@ -14,6 +14,7 @@ namespace sluice::convert {
 std::span<const Family> dense_families();      // dense_families.cc
 std::span<const Family> encoder_families();    // encoder_families.cc
 std::span<const Family> gemma_families();      // gemma_families.cc
+std::span<const Family> latent_families();     // latent_families.cc
 std::span<const Family> mamba_families();      // mamba_families.cc
 std::span<const Family> mixture_families();    // mixture_families.cc
 std::span<const Family> recurrent_families();  // recurrent_families.cc
@@ -74,6 +75,15 @@ constexpr Part stacked_up(std::string_view theirs) {
   part.first_row = &Sizes::expert;
   return part;
 }
+// Experts for all tokens, as one that is as wide as all of them.
+inline constexpr Part shared_experts[] = {
+    {"mlp.shared_experts.gate_proj.weight", "ffn_gate_shexp.weight", &Sizes::embedding,
+     &Sizes::shared_expert},
+    {"mlp.shared_experts.up_proj.weight", "ffn_up_shexp.weight", &Sizes::embedding,
+     &Sizes::shared_expert},
+    {"mlp.shared_experts.down_proj.weight", "ffn_down_shexp.weight", &Sizes::shared_expert,
+     &Sizes::embedding},
+};
 // Qwen's expert for all tokens, with a gate.
 inline constexpr Part gated_shared_expert[] = {
     {"mlp.shared_expert.gate_proj.weight", "ffn_gate_shexp.weight", &Sizes::embedding,
@@ -111,11 +121,18 @@ void read_experts(const Config& config, const char* count, const char* used, con
                   Sizes& sizes);
 // Those of Qwen: experts in each layer. `divides_by_sum`: whether weights of the chosen ones are.
 void read_qwen_experts(const Config& config, bool divides_by_sum, Sizes& sizes);
+// Kinds of layers: d for the first ones, which have no experts, * for those behind.
+std::string leading_kinds(const Config& config, const Sizes& sizes);
 // Adds the keys "expert_*".
 void add_experts(const Sizes& sizes, const std::string& prefix, gguf::Writer& writer);
 
 void add_granite_scales(const Config& config, const Sizes& sizes, const std::string& prefix,
                         gguf::Writer& writer);
+
+// The sections of Qwen 3 VL's rotations.
+inline constexpr Aside qwen3vl_aside[] = {{"model.visual.", "parts for images"}};
+void add_qwen3vl(const Config& config, const Sizes& sizes, const std::string& prefix,
+                 gguf::Writer& writer);
 
 // Throws ModelError where nothing says how fast positions rotate: architectures differ in what they
 // take for granted.

@@ -33,7 +33,8 @@ std::string rope_kind(const std::optional<Config>& settings) {
   if (!settings) return "default";
   const auto kind = settings->find_text("rope_type");
   const std::string name = kind ? *kind : settings->find_text("type").value_or("default");
-  if (name == "dynamic" && settings->contains("alpha")) return "default";  // another base
+  // Either with another base, or it only concerns texts that are longer than the context.
+  if (name == "dynamic") return "default";
   return name == "su" ? "longrope" : name;
 }
 
@@ -288,7 +289,13 @@ class Import {
   void add(const std::string& theirs, std::string ours, const Part& part, const Sizes& sizes) {
     if (part.when != nullptr && sizes.*part.when == 0) return;
     if (part.is_optional && checkpoint_.find(theirs) == nullptr) return;
-    const PartSource source(family_, part, sizes);
+    const StoredTensor* found = checkpoint_.find(theirs);
+    const bool is_of_blocks = found != nullptr && found->type == BlockType::mxfp4;
+    const PartSource source(family_, part, sizes, is_of_blocks);
+    if (is_of_blocks && source.values_of_part() > 0) {
+      throw ModelError(fmt::format("{}: tensor {} is in MXFP4, which is not supported for it",
+                                   folder_.string(), text::quoted(theirs)));
+    }
     std::vector<const StoredTensor*> tensors;
     for (std::uint64_t i = 0; i < source.tensors(); ++i) {
       const std::size_t place = theirs.find("{}");
@@ -326,6 +333,7 @@ class Import {
                                           const PartSource& source) const {
     const std::uint64_t bytes = kernels::row_bytes(tensors.front()->type, source.dims().front());
     const std::uint64_t rows = source.rows_of_tensor();
+    if (source.values_of_part() > 0) return scattered_reader_of(*tensors.front(), source);
     return [=, this, tensors = std::move(tensors)](std::uint64_t first, std::uint64_t count,
                                                    std::span<std::byte> out) {
       for (std::uint64_t i = 0; i < count;) {
@@ -340,14 +348,43 @@ class Import {
     };
   }
 
+  // Keeps the part of their tensor that it read last: a matrix, of an expert for example.
+  quant::RowConverter::ReadRows scattered_reader_of(const StoredTensor& tensor,
+                                                    const PartSource& source) const {
+    const std::size_t size = kernels::traits(tensor.type).bytes_per_block;
+    const std::uint64_t columns = source.dims().front(), values = source.values_of_part();
+    return [=, this, &tensor](std::uint64_t first, std::uint64_t count, std::span<std::byte> out) {
+      std::vector<std::byte> part;
+      std::uint64_t held = 0;
+      for (std::uint64_t i = 0; i < count; ++i) {
+        const PartSource::Scattered row = source.scattered(first + i);
+        if (part.empty() || row.part != held) {
+          part.resize(values * size);
+          checkpoint_.read(tensor, row.part * values * size, part);
+          held = row.part;
+        }
+        for (std::uint64_t column = 0; column < columns; ++column) {
+          const std::byte* from = &part[(row.first + column * row.step) * size];
+          std::copy_n(from, size, &out[(i * columns + column) * size]);
+        }
+      }
+    };
+  }
+
   // A model that is computed without one of its tensors gives wrong text.
   void check_all_used() const {
     for (const auto& [name, tensor] : checkpoint_.tensors()) {
       if (used_.contains(name) || name.ends_with("rotary_emb.inv_freq")) continue;
+      if (is_layer_number(name)) continue;
       if (aside_of(name) != nullptr) continue;
       throw ModelError(fmt::format("{}: tensor {} has no place in {}", folder_.string(),
                                    text::quoted(name), family_.architecture));
     }
+  }
+
+  bool is_layer_number(const std::string& name) const {
+    return std::any_of(family_.layer_numbers.begin(), family_.layer_numbers.end(),
+                       [&](const LayerNumber& one) { return name.ends_with(one.theirs); });
   }
 
   const Aside* aside_of(const std::string& name) const {
@@ -395,6 +432,8 @@ class Import {
     const auto types = quant::types_of(shapes, mix, facts);
     for (std::size_t i = 0; i < types.size(); ++i) {
       tensors_[i].to = types[i].value_or(BlockType::f32);
+      const bool stays = options_.quant.empty() && tensors_[i].from == BlockType::mxfp4;
+      if (stays) tensors_[i].to = BlockType::mxfp4;
     }
   }
 
@@ -434,7 +473,7 @@ class Import {
     count(".attention.head_count", sizes_.query_heads);
     add_by_layer(".attention.head_count_kv", &Sizes::key_heads, writer);
     count(".attention.key_length", sizes_.head);
-    count(".attention.value_length", sizes_.head);
+    count(".attention.value_length", sizes_.latent > 0 ? sizes_.latent : sizes_.head);
     if (family_.rotates) count(".rope.dimension_count", sizes_.rotated);
     count(".vocab_size", sizes_.vocabulary);
     writer.add(prefix_ + (family_.subtracts_means ? ".attention.layer_norm_epsilon"
@@ -446,6 +485,35 @@ class Import {
     }
     if (family_.is_encoder) add_text_vectors(writer);
     if (family_.add_keys != nullptr) family_.add_keys(config_, sizes_, prefix_, writer);
+    for (const LayerNumber& number : family_.layer_numbers) {
+      std::vector<float> values;
+      for (std::uint64_t i = 0; i < sizes_.layers; ++i) {
+        values.push_back(number_in(layer_name(i) + std::string(number.theirs)));
+      }
+      writer.add_array(std::string(number.key), std::span<const float>(values));
+    }
+  }
+
+  std::string layer_name(std::uint64_t layer) const {
+    return fmt::format("{}{}{}.", family_.stem, family_.layer_stem, layer);
+  }
+
+  // Of a tensor with one value.
+  float number_in(const std::string& name) const {
+    const StoredTensor* tensor = checkpoint_.find(name);
+    const bool is_one = tensor != nullptr && tensor->type != BlockType::mxfp4 &&
+                        tensor->bytes == kernels::traits(tensor->type).bytes_per_block;
+    if (!is_one) {
+      throw ModelError(
+          fmt::format("{}: tensor {} is not one number", folder_.string(), text::quoted(name)));
+    }
+    std::vector<std::byte> bytes(tensor->bytes);
+    checkpoint_.read(*tensor, 0, bytes);
+    std::vector<float> values(1);
+    const quant::Conversion conversion{name, tensor->type, BlockType::f32, 1, 1};
+    quant::RowConverter::read_row(conversion, 0, bytes.data(), values);
+    quant::RowConverter::check_values(conversion, values);
+    return values.front();
   }
 
   void add_text_vectors(gguf::Writer& writer) const {
@@ -519,8 +587,13 @@ class Import {
     const float of_scores = settings.find_number("mscale_all_dim").value_or(0);
     const float of_angles = settings.find_number("mscale").value_or(0);
     if (has_magnitude || of_scores == 0 || of_angles == 0) return;
-    if (of_angles != 1) throw settings.error("mscale", "is not 1");
-    writer.add(prefix_ + ".rope.scaling.yarn_log_multiplier", of_scores);
+    // DeepSeek's share of the magnitude is in the scores, and the multiplier that of the logarithm.
+    const bool is_latent = sizes_.latent > 0;
+    if (of_angles != (is_latent ? of_scores : 1)) {
+      throw settings.error("mscale", is_latent ? "is not mscale_all_dim" : "is not 1");
+    }
+    writer.add(prefix_ + ".rope.scaling.yarn_log_multiplier",
+               is_latent ? 0.1f * of_scores : of_scores);
   }
 
   static constexpr std::uint64_t layers_max = 8;  // of those that predict

@@ -64,6 +64,48 @@ constexpr KnownPattern patterns[] = {
      "gpt-4o"},
 };
 
+// Pre-tokenizers that split in several steps, each what those before it left whole. A regex that
+// ends in "..." is told by its beginning: DeepSeek lists all letters that have a case.
+constexpr std::string_view ideographs = "[一-龥ࠀ-一가-퟿]+";
+constexpr std::string_view deepseek_v3_regexes[] = {
+    R"(\p{N}{1,3})", "[一-龥぀-ゟ゠-ヿ]+",
+    R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+|)"
+    R"( ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"};
+constexpr std::string_view deepseek_regexes[] = {R"([\r\n])", R"(\s?[A-Za-zµÀ-ÖØ-öø-ƺ...)",
+                                                 R"(\s?[!-/:-~！-／：-～‘-‟　-。]+)", R"(\s+$)",
+                                                 ideographs};
+constexpr std::string_view deepseek_coder_regexes[] = {R"([\r\n])", R"(\s?\p{L}+)", R"(\s?\p{P}+)",
+                                                       ideographs};
+struct KnownSteps {
+  std::span<const std::string_view> regexes;
+  bool splits_digits;
+  std::string_view pre;
+};
+constexpr KnownSteps sequences[] = {{deepseek_v3_regexes, false, "deepseek-v3"},
+                                    {deepseek_regexes, true, "deepseek-llm"},
+                                    {deepseek_coder_regexes, true, "deepseek-coder"}};
+
+bool is_regex(std::string_view found, std::string_view known) {
+  const bool is_beginning = known.ends_with("...");
+  if (is_beginning) known.remove_suffix(3);
+  return is_beginning ? found.starts_with(known) : found == known;
+}
+
+// Line ends as a regex writes them, where a file has the characters themselves.
+std::string with_escaped_line_ends(std::string_view regex) {
+  std::string escaped;
+  for (const char c : regex) {
+    if (c == '\r') {
+      escaped += R"(\r)";
+    } else if (c == '\n') {
+      escaped += R"(\n)";
+    } else {
+      escaped += c;
+    }
+  }
+  return escaped;
+}
+
 // tokenizer.json calls these marks of Gemma 4 special, but whoever reads a chat has to see them.
 constexpr std::string_view visible_marks[] = {
     "<|channel>",       "<channel|>",       "<|tool_call>", "<tool_call|>",
@@ -267,7 +309,7 @@ class TokenizerImport {
                                          text::quoted(type.get_ref<const std::string&>())));
     }
     if (node.is_object() && node.contains("Regex") && node["Regex"].is_string()) {
-      steps.regexes.push_back(node["Regex"].get<std::string>());
+      steps.regexes.push_back(with_escaped_line_ends(node["Regex"].get<std::string>()));
     }
     for (const json& child : node) collect(child, steps);
   }
@@ -280,6 +322,11 @@ class TokenizerImport {
       throw tokenizer_.error("pre_tokenizer", "is not byte-level, the only kind that is supported");
     }
     if (regexes.empty() && has_own_regex) return splits_digits ? "smollm" : "gpt-2";
+    for (const KnownSteps& known : sequences) {
+      const bool is_known = splits_digits == known.splits_digits && !has_own_regex &&
+                            std::ranges::equal(regexes, known.regexes, is_regex);
+      if (is_known) return known.pre;
+    }
     if (splits_digits) {
       throw tokenizer_.error("pre_tokenizer", "splits digits in a way that is not known here");
     }

@@ -19,15 +19,6 @@ void add_plain_experts(const Config&, const Sizes& sizes, const std::string& pre
   add_experts(sizes, prefix, writer);
 }
 
-// Layers without experts come first.
-std::string leading_kinds(const Config& config, const Sizes& sizes) {
-  if (sizes.leading_dense > sizes.layers) {
-    throw config.error("num_hidden_layers", "is less than the layers without experts");
-  }
-  return std::string(sizes.leading_dense, 'd') +
-         std::string(sizes.layers - sizes.leading_dense, '*');
-}
-
 // --- Qwen 2 and 3 ---
 
 constexpr Block qwen2moe_blocks[] = {norm_of_attention,    attention, attention_biases,
@@ -70,14 +61,6 @@ void read_olmoe(const Config& config, Sizes& sizes) {
 
 constexpr Part choice_bias[] = {
     {"mlp.gate.e_score_correction_bias", "exp_probs_b.bias", &Sizes::experts}};
-constexpr Part shared_experts[] = {
-    {"mlp.shared_experts.gate_proj.weight", "ffn_gate_shexp.weight", &Sizes::embedding,
-     &Sizes::shared_expert},
-    {"mlp.shared_experts.up_proj.weight", "ffn_up_shexp.weight", &Sizes::embedding,
-     &Sizes::shared_expert},
-    {"mlp.shared_experts.down_proj.weight", "ffn_down_shexp.weight", &Sizes::shared_expert,
-     &Sizes::embedding},
-};
 constexpr Part glm_norm[] = {
     norm("post_attention_layernorm.weight", "post_attention_norm.weight", &Sizes::embedding)};
 constexpr Part optional_head_norms[] = {
@@ -342,7 +325,98 @@ void add_minimax(const Config&, const Sizes& sizes, const std::string& prefix,
   writer.add(prefix + ".expert_gating_func", std::uint32_t{2});
 }
 
+// --- Qwen 3 VL with experts, whose stacks have rows and columns exchanged ---
+
+constexpr Part transposed(Part part) {
+  part.form = Form::transposed;
+  return part;
+}
+constexpr Part qwen3vl_experts[] = {
+    transposed(stacked_gate("mlp.experts.gate_up_proj")),
+    transposed(stacked_up("mlp.experts.gate_up_proj")),
+    transposed(
+        expert("mlp.experts.down_proj", "ffn_down_exps.weight", &Sizes::expert, &Sizes::embedding)),
+};
+constexpr Block qwen3vl_mixture_blocks[] = {norm_of_attention,    attention, head_norms,
+                                            norm_of_feed_forward, router,    qwen3vl_experts};
+constexpr LayerKind qwen3vl_mixture_layers[] = {{"*", qwen3vl_mixture_blocks}};
+
+void read_qwen3vl_mixture(const Config& config, Sizes& sizes) {
+  read_qwen_experts(config, true, sizes);
+}
+
+void add_qwen3vl_mixture(const Config& config, const Sizes& sizes, const std::string& prefix,
+                         gguf::Writer& writer) {
+  add_experts(sizes, prefix, writer);
+  add_qwen3vl(config, sizes, prefix, writer);
+}
+
+// --- gpt-oss: stacks of experts in MXFP4, or transposed; rows of gate and up take turns ---
+
+constexpr Part gpt_oss_layer[] = {
+    {"self_attn.o_proj.bias", "attn_output.bias", &Sizes::embedding},
+    {"self_attn.sinks", "attn_sinks.weight", &Sizes::query_heads},
+    norm("post_attention_layernorm.weight", "post_attention_norm.weight", &Sizes::embedding),
+    {"mlp.router.weight", "ffn_gate_inp.weight", &Sizes::embedding, &Sizes::experts},
+    {"mlp.router.bias", "ffn_gate_inp.bias", &Sizes::experts},
+};
+constexpr Part alternating(std::string_view ours, Size first) {
+  Part part = transposed(stacked_gate("mlp.experts.gate_up_proj"));
+  part.ours = ours;
+  part.order = Order::alternating_rows;
+  part.first_row = first;
+  return part;
+}
+constexpr Part alternating_bias(std::string_view ours, Size first) {
+  return {.theirs = "mlp.experts.gate_up_proj_bias",
+          .ours = ours,
+          .columns = &Sizes::expert,
+          .rows = &Sizes::experts,
+          .order = Order::alternating_columns,
+          .all_columns = &Sizes::fused_expert,
+          .first_row = first};
+}
+constexpr Part gpt_oss_experts[] = {
+    alternating("ffn_gate_exps.weight", nullptr),
+    alternating("ffn_up_exps.weight", &Sizes::one),
+    qwen3vl_experts[2],
+    alternating_bias("ffn_gate_exps.bias", nullptr),
+    alternating_bias("ffn_up_exps.bias", &Sizes::one),
+    {"mlp.experts.down_proj_bias", "ffn_down_exps.bias", &Sizes::embedding, &Sizes::experts},
+};
+constexpr Block gpt_oss_blocks[] = {norm_of_attention, attention, attention_biases, gpt_oss_layer,
+                                    gpt_oss_experts};
+constexpr LayerKind gpt_oss_layers[] = {{"*", gpt_oss_blocks}};
+
+void read_gpt_oss(const Config& config, Sizes& sizes) {
+  require_text(config, "hidden_act", "silu");
+  require_flag(config, "attention_bias", true);
+  if (config.find_number("swiglu_limit").value_or(7) != 7) {
+    throw config.error("swiglu_limit", "is not 7");
+  }
+  read_experts(config, "num_local_experts", "num_experts_per_tok", nullptr, sizes);
+}
+
+void add_gpt_oss(const Config& config, const Sizes& sizes, const std::string& prefix,
+                 gguf::Writer& writer) {
+  add_experts(sizes, prefix, writer);
+  check_windows(config, 2);
+  writer.add(prefix + ".attention.sliding_window", config.count("sliding_window"));
+}
+
 constexpr Family mixture_family_table[] = {
+    {.architecture = "GptOssForCausalLM",
+     .ours = "gpt-oss",
+     .layers = gpt_oss_layers,
+     .read_sizes = read_gpt_oss,
+     .add_keys = add_gpt_oss},
+    {.architecture = "Qwen3VLMoeForConditionalGeneration",
+     .ours = "qwen3vlmoe",
+     .layers = qwen3vl_mixture_layers,
+     .stem = "model.language_model.",
+     .aside = qwen3vl_aside,
+     .read_sizes = read_qwen3vl_mixture,
+     .add_keys = add_qwen3vl_mixture},
     {.architecture = "Qwen3MoeForCausalLM",
      .ours = "qwen3moe",
      .layers = qwen3moe_layers,
@@ -413,6 +487,14 @@ constexpr Family mixture_family_table[] = {
 };
 
 }  // namespace
+
+std::string leading_kinds(const Config& config, const Sizes& sizes) {
+  if (sizes.leading_dense > sizes.layers) {
+    throw config.error("num_hidden_layers", "is less than the layers without experts");
+  }
+  return std::string(sizes.leading_dense, 'd') +
+         std::string(sizes.layers - sizes.leading_dense, '*');
+}
 
 void read_experts(const Config& config, const char* count, const char* used, const char* width,
                   Sizes& sizes) {

@@ -6,18 +6,29 @@
 
 namespace sluice::convert {
 
-PartSource::PartSource(const Family& family, const Part& part, const Sizes& sizes)
+PartSource::PartSource(const Family& family, const Part& part, const Sizes& sizes,
+                       bool is_of_blocks)
     : part_(part),
       sizes_(sizes),
       columns_(sizes.*part.columns),
       rows_(part.rows != nullptr ? sizes.*part.rows : 1),
       count_(part.count != nullptr ? sizes.*part.count : 1),
+      form_(part.form == Form::transposed && is_of_blocks ? Form::same : part.form),
       is_of_many_(part.theirs.find("{}") != std::string_view::npos),
-      takes_turns_(family.interleaves_heads && part.order == Order::rotating_rows),
+      takes_turns_(family.interleaves_heads &&
+                   (part.order == Order::rotating_rows || part.order == Order::grouped_rows)),
       added_(family.norms_lack_one && part.change == Change::norm ? 1 : 0) {}
 
 std::uint64_t PartSource::their_rows() const {
   return part_.all_rows != nullptr ? sizes_.*part_.all_rows : rows_;
+}
+
+std::uint64_t PartSource::their_columns() const {
+  return part_.all_columns != nullptr ? sizes_.*part_.all_columns : columns_;
+}
+
+bool PartSource::is_transposed() const {
+  return form_ == Form::transposed || form_ == Form::transposed_stacked;
 }
 
 std::uint64_t PartSource::rows_of_tensor() const {
@@ -25,12 +36,16 @@ std::uint64_t PartSource::rows_of_tensor() const {
 }
 
 std::vector<std::uint64_t> PartSource::shape() const {
-  if (part_.form == Form::one_row) return {1, columns_};
-  if (part_.rows == nullptr) return {columns_};
-  if (part_.form == Form::flat) return {their_rows() * columns_};
-  if (part_.form == Form::separate_columns) return {their_rows(), 1, columns_};
-  if (part_.count != nullptr && !is_of_many_) return {count_, their_rows(), columns_};
-  return {their_rows(), columns_};
+  const std::uint64_t rows = their_rows(), columns = their_columns();
+  if (form_ == Form::one_row) return {1, columns};
+  if (part_.rows == nullptr) return {columns};
+  if (form_ == Form::flat) return {rows * columns};
+  if (form_ == Form::separate_columns) return {rows, 1, columns};
+  if (form_ == Form::stacked) return {count_ * rows, columns};
+  if (form_ == Form::transposed) return {count_, columns, rows};
+  if (form_ == Form::transposed_stacked) return {count_ * columns, rows};
+  if (part_.count != nullptr && !is_of_many_) return {count_, rows, columns};
+  return {rows, columns};
 }
 
 std::vector<std::uint64_t> PartSource::dims() const {
@@ -44,13 +59,40 @@ std::uint64_t PartSource::their_row(std::uint64_t row) const {
 }
 
 std::uint64_t PartSource::row_of_matrix(std::uint64_t row) const {
-  if (takes_turns_) {  // row 2 j + a of a head is row j of its half a
+  const bool is_value = part_.order == Order::grouped_rows &&
+                        part_.first_row == &Sizes::queries_and_keys;  // which does not rotate
+  if (takes_turns_ && !is_value) {  // row 2 j + a of a head is row j of its half a
     const std::uint64_t place = row % sizes_.head;
     row = row - place + place % 2 * (sizes_.head / 2) + place / 2;
   }
   if (part_.order == Order::value_head_rows) row = their_value_head_row(row, rows_);
+  if (part_.order == Order::alternating_rows) row *= 2;
   if (part_.first_row != nullptr) row += sizes_.*part_.first_row;
+  if (part_.order == Order::grouped_rows) return their_grouped_row(row);
   return part_.order == Order::key_head_rows ? their_key_head_row(row) : row;
+}
+
+// Key head k has the rows of its queries, then of its key and its value.
+std::uint64_t PartSource::their_grouped_row(std::uint64_t row) const {
+  const std::uint64_t queries = sizes_.query_heads / sizes_.key_heads;  // of a key head
+  const std::uint64_t head = row / sizes_.head, place = row % sizes_.head;
+  std::uint64_t key_head = head / queries, member = head % queries;
+  if (head >= sizes_.query_heads) {
+    const std::uint64_t behind = head - sizes_.query_heads;
+    key_head = behind % sizes_.key_heads;
+    member = queries + behind / sizes_.key_heads;
+  }
+  return (key_head * (queries + 2) + member) * sizes_.head + place;
+}
+
+std::uint64_t PartSource::values_of_part() const {
+  if (is_transposed()) return their_rows() * their_columns();
+  return part_.order == Order::alternating_columns ? their_columns() : 0;
+}
+
+PartSource::Scattered PartSource::scattered(std::uint64_t row) const {
+  if (is_transposed()) return {row / rows_, row_of_matrix(row % rows_), their_rows()};
+  return {row, part_.first_row != nullptr ? sizes_.*part_.first_row : 0, 2};
 }
 
 // Key head h has its queries and keys, and the values and gates of its value heads.

@@ -16,16 +16,17 @@ namespace sluice::convert {
 namespace {
 
 namespace fs = std::filesystem;
+using kernels::BlockType;
 using nlohmann::json;
 
 constexpr std::uint64_t header_bytes_max = 100'000'000;  // the limit of the format
 constexpr std::uint64_t index_bytes_max = 100'000'000;
 constexpr std::size_t dims_max = 8;
 
-std::optional<kernels::BlockType> type_of(const std::string& dtype) {
-  if (dtype == "F32") return kernels::BlockType::f32;
-  if (dtype == "F16") return kernels::BlockType::f16;
-  if (dtype == "BF16") return kernels::BlockType::bf16;
+std::optional<BlockType> type_of(const std::string& dtype) {
+  if (dtype == "F32") return BlockType::f32;
+  if (dtype == "F16") return BlockType::f16;
+  if (dtype == "BF16") return BlockType::bf16;
   return std::nullopt;
 }
 
@@ -35,16 +36,19 @@ class EntryReader {
   EntryReader(const std::string& file, const std::string& name, const json& entry)
       : file_(file), name_(name), entry_(entry) {}
 
+  // Parts of a tensor in MXFP4.
+  bool is_of_bytes() const { return entry_.is_object() && entry_.value("dtype", json()) == "U8"; }
+
   StoredTensor read(std::uint64_t data_bytes) const {
     if (!entry_.is_object()) throw error("is not an object");
     const json dtype = entry_.value("dtype", json());
     if (!dtype.is_string()) throw error("has no dtype");
-    const auto type = type_of(dtype.get<std::string>());
+    const auto type = is_of_bytes() ? BlockType::mxfp4 : type_of(dtype.get<std::string>());
     if (!type) {
       throw error(fmt::format("has dtype {}; supported are F32, F16 and BF16",
                               text::quoted(dtype.get<std::string>())));
     }
-    StoredTensor tensor{*type, numbers("shape"), 0, 0, 0};
+    StoredTensor tensor{*type, numbers("shape")};
     const std::vector<std::uint64_t> range = numbers("data_offsets");
     if (range.size() != 2 || range[0] > range[1] || range[1] > data_bytes) {
       throw error(fmt::format("has data_offsets [{}], but there are {} bytes of data",
@@ -79,7 +83,8 @@ class EntryReader {
   }
 
   std::optional<std::uint64_t> bytes_of(const StoredTensor& tensor) const {
-    std::optional<std::uint64_t> bytes = kernels::traits(tensor.type).bytes_per_block;
+    std::optional<std::uint64_t> bytes =
+        is_of_bytes() ? 1 : kernels::traits(tensor.type).bytes_per_block;
     for (const std::uint64_t dim : tensor.shape) {
       if (bytes) bytes = gguf::checked_multiply(*bytes, dim);
     }
@@ -168,6 +173,7 @@ Checkpoint Checkpoint::open(const fs::path& folder) {
   if (!exists(folder)) throw missing_weights(folder);
   if (!fs::exists(index)) {
     checkpoint.add_file(folder / whole_name);
+    checkpoint.join_blocks_and_scales(folder);
     return checkpoint;
   }
   const std::set<std::string> shards = shards_of(index);
@@ -177,6 +183,7 @@ Checkpoint Checkpoint::open(const fs::path& folder) {
                                  folder.string(), text::quoted(shard), shards.size(), index_name));
   }
   for (const std::string& shard : shards) checkpoint.add_file(folder / shard);
+  checkpoint.join_blocks_and_scales(folder);
   return checkpoint;
 }
 
@@ -214,15 +221,74 @@ void Checkpoint::add_file(const fs::path& path) {
   for (auto& [name, tensor] : found) {
     tensor.file = files_.size() - 1;
     tensor.offset += data_offset;
-    if (!tensors_.emplace(name, tensor).second) {
+    auto& others = tensor.type == BlockType::mxfp4 ? bytes_ : tensors_;
+    if (!others.emplace(name, tensor).second) {
       throw ModelError(
           fmt::format("{}: tensor {} is in another shard too", source, text::quoted(name)));
     }
   }
 }
 
+// Two tensors of bytes are one of MXFP4: NAME_blocks [..., blocks of a row, 16] and NAME_scales
+// [..., blocks of a row].
+void Checkpoint::join_blocks_and_scales(const fs::path& folder) {
+  constexpr std::string_view blocks_end = "_blocks";
+  const std::uint64_t values_per_block = kernels::traits(BlockType::mxfp4).elements_per_block;
+  std::set<std::string> joined;
+  for (const auto& [name, blocks] : bytes_) {
+    if (!name.ends_with(blocks_end)) continue;
+    const std::string whole = name.substr(0, name.size() - blocks_end.size());
+    const auto scales = bytes_.find(whole + "_scales");
+    StoredTensor tensor = blocks;
+    if (scales == bytes_.end() || tensor.shape.size() < 2 ||
+        tensor.shape.back() * 2 != values_per_block) {
+      continue;
+    }
+    tensor.shape.pop_back();
+    if (tensor.shape != scales->second.shape) continue;
+    tensor.shape.back() *= values_per_block;
+    tensor.scales_file = scales->second.file;
+    tensor.scales_offset = scales->second.offset;
+    if (!tensors_.emplace(whole, tensor).second) {
+      throw ModelError(
+          fmt::format("{}: tensor {} is there in MXFP4 too", folder.string(), text::quoted(whole)));
+    }
+    joined.insert({name, scales->first});
+  }
+  for (const auto& [name, tensor] : bytes_) {
+    if (joined.contains(name)) continue;
+    throw ModelError(
+        fmt::format("{}: tensor {} has dtype U8, but is no half of a tensor in MXFP4 (_blocks and "
+                    "_scales of fitting shapes)",
+                    folder.string(), text::quoted(name)));
+  }
+  bytes_.clear();
+}
+
+// A block there has its values in turn, two of a byte, the lower half first. Here the lower halves
+// are the first half of the values.
+void Checkpoint::read_blocks(const StoredTensor& tensor, std::uint64_t first,
+                             std::span<std::byte> out) const {
+  const std::size_t size = kernels::traits(BlockType::mxfp4).bytes_per_block;
+  const std::size_t halves = size - 1, count = out.size() / size;
+  std::vector<std::byte> scales(count), pairs(count * halves);
+  files_[tensor.file].read(tensor.offset + first * halves, pairs);
+  files_[tensor.scales_file].read(tensor.scales_offset + first, scales);
+  for (std::size_t block = 0; block < count; ++block) {
+    std::byte* to = &out[block * size];
+    *to++ = scales[block];
+    const auto value = [&](std::size_t i) {
+      return (pairs[block * halves + i / 2] >> (i % 2 * 4)) & std::byte{15};
+    };
+    for (std::size_t i = 0; i < halves; ++i) to[i] = value(i) | (value(i + halves) << 4);
+  }
+}
+
 void Checkpoint::read(const StoredTensor& tensor, std::uint64_t offset,
                       std::span<std::byte> out) const {
+  if (tensor.type == BlockType::mxfp4) {
+    return read_blocks(tensor, offset / kernels::traits(tensor.type).bytes_per_block, out);
+  }
   files_[tensor.file].read(tensor.offset + offset, out);
 }
 

@@ -19,11 +19,14 @@
 namespace sluice::convert {
 
 struct StoredTensor {
-  kernels::BlockType type;           // f32, f16 or bf16
+  kernels::BlockType type;           // f32, f16, bf16 or mxfp4
   std::vector<std::uint64_t> shape;  // the contiguous dimension last
   std::size_t file = 0;
   std::uint64_t offset = 0;  // from the start of the file
   std::uint64_t bytes = 0;
+  // Where the scales of an MXFP4 tensor are, which has them apart from its blocks.
+  std::size_t scales_file = 0;
+  std::uint64_t scales_offset = 0;
 };
 
 class Checkpoint {
@@ -37,14 +40,18 @@ class Checkpoint {
   const std::map<std::string, StoredTensor>& tensors() const { return tensors_; }
   const StoredTensor* find(const std::string& name) const;  // null when absent
 
-  // Fills `out` from byte `offset` of the tensor on. Throws std::system_error.
+  // Fills `out` from byte `offset` of the tensor on; whole blocks, as GGUF files have them. Throws
+  // std::system_error.
   void read(const StoredTensor& tensor, std::uint64_t offset, std::span<std::byte> out) const;
 
  private:
   void add_file(const std::filesystem::path& path);
+  void join_blocks_and_scales(const std::filesystem::path& folder);
+  void read_blocks(const StoredTensor& tensor, std::uint64_t first, std::span<std::byte> out) const;
 
   std::vector<model::FileBytes> files_;
   std::map<std::string, StoredTensor> tensors_;
+  std::map<std::string, StoredTensor> bytes_;  // tensors of U8, until they are joined
 };
 
 }  // namespace sluice::convert
