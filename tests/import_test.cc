@@ -335,6 +335,43 @@ TEST_CASE("steps behind an encoder that a file cannot say are refused") {
   has(report.warnings.front(), "no modules.json");
 }
 
+// As Qwen3-Embedding is stored: no head, no "model." in front, and an end of its own.
+TEST_CASE("a decoder that makes vectors is stored without its head") {
+  test::CheckpointFamily family = test::checkpoint_family("Qwen3ForCausalLM");
+  family.adapt = [](const test::SyntheticCheckpoint&, json& config,
+                    test::CheckpointTensors& tensors) {
+    config["tie_word_embeddings"] = false;
+    test::CheckpointTensors bare;
+    for (auto& [name, tensor] : tensors) {
+      if (name.starts_with("model.")) bare[name.substr(6)] = std::move(tensor);
+    }
+    tensors = std::move(bare);
+  };
+  const CheckpointFolder made(family);
+  json tokenizer = made.checkpoint.tokenizer();
+  const json& mark = tokenizer["added_tokens"].back();
+  const std::string end = mark["content"];
+  tokenizer["post_processor"] = {
+      {"type", "Sequence"},
+      {"processors",
+       {{{"type", "ByteLevel"}},
+        {{"type", "TemplateProcessing"},
+         {"single", {{{"Sequence", {{"id", "A"}}}}, {{"SpecialToken", {{"id", end}}}}}}}}}};
+  write(made.path() / "tokenizer.json", tokenizer.dump());
+  CHECK_THROWS_AS(import_checkpoint(made.path(), made.output, {"F32"}), ModelError);
+  const json pooling = {{"type", "sentence_transformers.models.Pooling"}, {"path", "1_Pooling"}};
+  write(made.path() / "modules.json", json::array({pooling}).dump());
+  fs::create_directories(made.path() / "1_Pooling");
+  write(made.path() / "1_Pooling/config.json", json({{"pooling_mode_lasttoken", true}}).dump());
+  import_checkpoint(made.path(), made.output, {"F32"});
+  const gguf::Model before = gguf::Model::open(made.gguf), after = gguf::Model::open(made.output);
+  CHECK(compare_tensors(after, before, 0) == (before.find_tensor("output.weight") != nullptr));
+  CHECK(after.metadata().require_u32("qwen3.pooling_type") == 3);
+  CHECK(after.metadata().find_bool("qwen3.attention.causal") == std::nullopt);
+  CHECK(after.metadata().find_bool("tokenizer.ggml.add_eos_token") == true);
+  CHECK(after.metadata().require_u32("tokenizer.ggml.eos_token_id") == mark["id"]);
+}
+
 TEST_CASE("what is for images or predicts more tokens is left aside, with a warning") {
   struct Case {
     const char* theirs;

@@ -144,8 +144,12 @@ class Import {
         prefix_(family_.ours),
         sizes_(read_sizes(config_, family_)),
         checkpoint_(Checkpoint::open(folder)) {
-    if (family_.is_encoder && family_.scores.empty()) {
-      vectors_ = read_text_vectors(folder, sizes_.embedding);
+    if (family_.scores.empty()) vectors_ = read_text_vectors(folder, sizes_.embedding);
+    if (!family_.is_encoder && !vectors_.dense.empty()) {
+      throw ModelError(
+          fmt::format("{}: modules.json has a matrix behind {}, which is supported "
+                      "behind encoders only",
+                      folder.string(), family_.architecture));
     }
   }
 
@@ -159,7 +163,7 @@ class Import {
     gguf::Writer writer;
     add_metadata(mix, writer);
     import_tokenizer(folder_, config_, sizes_.vocabulary,
-                     {.keeps_merges = family_.keeps_merges, .is_of_encoder = family_.is_encoder},
+                     {.keeps_merges = family_.keeps_merges, .makes_vectors = makes_vectors()},
                      writer);
     quant::write_converted(output, writer, tensors_, options_.convert);
     return {prefix_, mix.name(), tensors_.size(), writer.file_bytes(), warnings()};
@@ -168,6 +172,18 @@ class Import {
  private:
   BlockType stored_type() const {
     return checkpoint_.find(their_name(family_.globals.front()))->type;
+  }
+
+  bool makes_vectors() const { return family_.is_encoder || vectors_.pooling; }
+
+  // What all names but that of the head begin with: a decoder that was stored without its head has
+  // no "model." in front.
+  std::string_view stem_of_names() const {
+    constexpr std::string_view model = "model.";
+    const std::string_view stem = family_.stem;
+    const std::string first = fmt::format("{}{}", stem, family_.globals.front().theirs);
+    if (!stem.starts_with(model) || checkpoint_.find(first) != nullptr) return stem;
+    return stem.substr(model.size());
   }
 
   // A layer has tensors, so the checkpoint bounds what a great number of layers can cost.
@@ -231,7 +247,8 @@ class Import {
     if (family_.has_head_bias) {
       add(std::string(head_bias.theirs), std::string(head_bias.ours), head_bias);
     }
-    if (!config_.find_flag("tie_word_embeddings").value_or(!has_head)) {
+    const bool needs_none = !has_head && vectors_.pooling.has_value();
+    if (!needs_none && !config_.find_flag("tie_word_embeddings").value_or(!has_head)) {
       return add(name, std::string(head.ours), head);
     }
     used_.insert(name);
@@ -271,13 +288,12 @@ class Import {
   }
 
   std::string their_name(const Part& global) const {
-    return fmt::format("{}{}", family_.stem, global.theirs);
+    return fmt::format("{}{}", stem_, global.theirs);
   }
 
   void add(const Block& block, std::uint64_t layer) {
     for (const Part& part : block.parts) {
-      add(fmt::format("{}{}{}.{}{}", family_.stem, family_.layer_stem, layer, block.prefix,
-                      part.theirs),
+      add(fmt::format("{}{}{}.{}{}", stem_, family_.layer_stem, layer, block.prefix, part.theirs),
           fmt::format("blk.{}.{}", layer, part.ours), part, layers_[layer]);
     }
   }
@@ -395,7 +411,7 @@ class Import {
     static constexpr Aside predicting = {"", "layers that predict several tokens"};
     const std::uint64_t count = config_.find_whole("num_nextn_predict_layers").value_or(0);
     for (std::uint64_t i = sizes_.layers; i < sizes_.layers + std::min(count, layers_max); ++i) {
-      const auto layer = fmt::format("{}{}{}.", family_.stem, family_.layer_stem, i);
+      const auto layer = fmt::format("{}{}{}.", stem_, family_.layer_stem, i);
       if (name.starts_with(layer)) return &predicting;
     }
     return nullptr;
@@ -483,7 +499,7 @@ class Import {
       writer.add(prefix_ + ".rope.freq_base", rope_base(config_, sizes_.rotated));
       add_rope_scaling(writer);
     }
-    if (family_.is_encoder) add_text_vectors(writer);
+    if (makes_vectors()) add_text_vectors(writer);
     if (family_.add_keys != nullptr) family_.add_keys(config_, sizes_, prefix_, writer);
     for (const LayerNumber& number : family_.layer_numbers) {
       std::vector<float> values;
@@ -495,7 +511,7 @@ class Import {
   }
 
   std::string layer_name(std::uint64_t layer) const {
-    return fmt::format("{}{}{}.", family_.stem, family_.layer_stem, layer);
+    return fmt::format("{}{}{}.", stem_, family_.layer_stem, layer);
   }
 
   // Of a tensor with one value.
@@ -517,7 +533,7 @@ class Import {
   }
 
   void add_text_vectors(gguf::Writer& writer) const {
-    writer.add(prefix_ + ".attention.causal", false);
+    if (family_.is_encoder) writer.add(prefix_ + ".attention.causal", false);
     if (sizes_.token_types > 0) {
       writer.add("tokenizer.ggml.token_type_count", static_cast<std::uint32_t>(sizes_.token_types));
     }
@@ -608,6 +624,7 @@ class Import {
   std::vector<Sizes> layers_;  // and their sizes
   Checkpoint checkpoint_;
   TextVectors vectors_;
+  std::string_view stem_ = stem_of_names();
   std::set<std::string> used_;
   std::vector<PlannedTensor> tensors_;
 };

@@ -206,7 +206,6 @@ class TokenizerImport {
       write_merges(merges, writer);
     }
     write_special_tokens(writer);
-    if (use_.is_of_encoder) write_end(writer);
     write_templates(writer);
   }
 
@@ -536,8 +535,10 @@ class TokenizerImport {
       if (id) writer.add(fmt::format("tokenizer.ggml.{}_token_id", key), *id);
     };
     add("bos", special_token("bos_token", "bos_token_id"));
-    const auto end = special_token("eos_token", "eos_token_id");
+    const auto last = use_.makes_vectors ? end_of_template() : std::nullopt;
+    const auto end = last ? last : special_token("eos_token", "eos_token_id");
     add("eos", end);
+    if (use_.makes_vectors) writer.add("tokenizer.ggml.add_eos_token", last.has_value());
     add("padding", special_token("pad_token", "pad_token_id"));
     std::vector<std::int32_t> ends = token_ids(generation_, "eos_token_id");
     if (ends.empty()) ends = token_ids(config_, "eos_token_id");
@@ -555,23 +556,29 @@ class TokenizerImport {
     }
   }
 
-  // What an encoder reads behind a text, by the template.
-  void write_end(gguf::Writer& writer) const {
+  // What stands behind a text by the template: of Qwen3-Embedding not the end that chats have.
+  std::optional<std::uint32_t> end_of_template() const {
     const json* node = tokenizer_.find("post_processor");
-    const auto end = special_token("eos_token", "eos_token_id");
-    if (node == nullptr || !end) return;
-    writer.add("tokenizer.ggml.add_eos_token", ends_with(*node, tokens_[*end]));
+    const std::string token = node != nullptr ? last_token(*node) : std::string();
+    const auto found = ids_.find(token);
+    if (token.empty() || found == ids_.end()) return std::nullopt;
+    return found->second;
   }
 
-  static bool ends_with(const json& node, const std::string& token) {
-    if (!node.is_object()) return false;
+  static std::string last_token(const json& node) {
+    if (!node.is_object()) return {};
     if (const auto list = node.find("processors"); list != node.end() && list->is_array()) {
-      return std::ranges::any_of(*list, [&](const json& one) { return ends_with(one, token); });
+      for (const json& one : *list) {
+        if (std::string token = last_token(one); !token.empty()) return token;
+      }
+      return {};
     }
     const auto single = node.find("single");
-    if (single == node.end() || !single->is_array() || single->empty()) return false;
+    if (single == node.end() || !single->is_array() || single->empty()) return {};
     static const json::json_pointer id("/SpecialToken/id");
-    return single->back().contains(id) && single->back().at(id) == token;
+    const json& last = single->back();
+    return last.contains(id) && last.at(id).is_string() ? last.at(id).get<std::string>()
+                                                        : std::string();
   }
 
   // Whether a text begins with the token by its template, which some have in place of the setting.

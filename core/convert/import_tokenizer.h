@@ -17,7 +17,7 @@ namespace sluice::convert {
 
 struct TokenizerUse {
   bool keeps_merges = false;   // characters are merged by the list in the file, not by scores
-  bool is_of_encoder = false;  // something may stand behind a text, too
+  bool makes_vectors = false;  // of texts, behind which something may stand, too
 };
 
 // `vocabulary`: rows of the embedding table; ids without a token are filled with unused ones.
