@@ -45,10 +45,12 @@ std::string disk_name(const RatedRun& run) {
   return fmt::format("disk {}:{}, {}", major(device), minor(device), reads);
 }
 
-// Plans of one run differ by a few MiB from those of the next.
+// Plans of one run differ by a few MiB from those of the next. Where no model is planned for, no
+// bytes are read in a step.
 std::string steps_name(const RatedRun& run) {
-  const double streamed =
-      static_cast<double>(run.work.streamed_bytes) / static_cast<double>(run.work.hot_bytes);
+  const double streamed = run.work.hot_bytes == 0 ? 0
+                                                  : static_cast<double>(run.work.streamed_bytes) /
+                                                        static_cast<double>(run.work.hot_bytes);
   return fmt::format("steps of {} ({} bytes), {} threads, {}, {} together, {} % streamed",
                      run.model.filename().string().substr(0, 100), run.weights_bytes, run.threads,
                      isa(), run.sequences, 5 * std::lround(20 * streamed));
