@@ -10,6 +10,7 @@
 #include "core/chat/tool_calls.h"
 #include "tests/catch.h"
 #include "tests/random_seed.h"
+#include "tests/sanitized.h"
 
 namespace {
 
@@ -348,7 +349,7 @@ TEST_CASE("whatever tools and answer hold, nothing is thrown or lost, and pieces
 // In quadratic time these would not end.
 TEST_CASE("long answers full of marks are read in linear time") {
   Random random(1);
-  constexpr std::size_t bytes = 400'000;
+  constexpr std::size_t bytes = sluice::test::is_sanitized ? 100'000 : 400'000;
   const std::vector<std::string> repeated = {
       "<function=f><parameter=a>",
       "<tool_call>{\"",
