@@ -24,6 +24,7 @@
 #include "kernels/block_formats.h"
 #include "kernels/dequantise.h"
 #include "tests/catch.h"
+#include "tests/sanitized.h"
 #include "tests/synthetic_checkpoint.h"
 #include "tests/temporary_folder.h"
 
@@ -180,6 +181,7 @@ json layers(std::size_t count, const char* kind) {
 }  // namespace
 
 TEST_CASE("a checkpoint of every architecture gives the weights, logits and tokens of its file") {
+  std::size_t number = 0;
   for (const test::CheckpointFamily& family : test::checkpoint_families()) {
     INFO(family.theirs << " as " << family.shape.name);
     const CheckpointFolder made(family);
@@ -188,6 +190,8 @@ TEST_CASE("a checkpoint of every architecture gives the weights, logits and toke
     const gguf::Model before = gguf::Model::open(made.gguf), after = gguf::Model::open(made.output);
     CHECK(report.tensors == before.tensors().size());
     CHECK(compare_tensors(after, before, family.tolerance) == 0);
+    // The same weights are evaluated in families_test, which the sanitizers see whole.
+    if (test::is_sanitized && number++ % 5 != 0) continue;
     const Answer expected = answer_of(made.gguf), found = answer_of(made.output);
     if (family.keeps_merges) {
       CHECK(after.metadata().require_string("tokenizer.ggml.model") == "gemma4");
