@@ -192,6 +192,25 @@ TEST_CASE("all shards come, and files of other kinds") {
   CHECK(pull("file:" + file) == file);
 }
 
+TEST_CASE("a model that the disk has no room for is refused before a byte of it comes") {
+  SmallHub hub;
+  const Caches caches(hub);
+  constexpr std::uint64_t petabyte = std::uint64_t{1} << 50;
+  hub.put("large.gguf", "large");
+  hub.state_size_of("large.gguf", petabyte);
+  CHECK_THAT(failure("hf:o/r/large.gguf"), Contains("are free"));
+  // Each shard alone would fit.
+  const std::uint64_t half = fs::space(caches.folder.path()).available / 10 * 6;
+  for (const char* name : {"m-00001-of-00002.gguf", "m-00002-of-00002.gguf"}) {
+    hub.put(name, name);
+    hub.state_size_of(name, half);
+  }
+  const std::string said = failure("hf:o/r/m-00001-of-00002.gguf");
+  CHECK_THAT(said, Contains("m-00001-of-00002.gguf needs "));
+  CHECK_THAT(said, Contains("are free"));
+  CHECK(hub.sent_bytes() == 0);
+}
+
 TEST_CASE("a token goes to the hub and to no other host") {
   SmallHub hub;
   const Caches caches(hub);

@@ -81,6 +81,11 @@ class SmallHub {
     const std::lock_guard lock(mutex_);
     etags_[file] = std::string(64, 'a');
   }
+  // States another size in what leads to the file.
+  void state_size_of(const std::string& file, std::uint64_t bytes) {
+    const std::lock_guard lock(mutex_);
+    stated_bytes_[file] = bytes;
+  }
   std::uint64_t sent_bytes() const { return sent_bytes_; }  // of bodies of downloads
   unsigned requests() const { return requests_; }
   std::vector<HubRequest> log() const {
@@ -191,9 +196,12 @@ class SmallHub {
     const std::lock_guard lock(mutex_);
     const auto found = files_.find(file);
     if (found == files_.end()) return send_answer(connection, "404 No", "", "");
+    const auto stated = stated_bytes_.find(file);
+    const std::uint64_t bytes =
+        stated == stated_bytes_.end() ? found->second.size() : stated->second;
     return send_answer(connection, "302 Found",
                        "X-Repo-Commit: " + commit + "\r\nX-Linked-Etag: \"" + etags_[file] +
-                           "\"\r\nX-Linked-Size: " + std::to_string(found->second.size()) +
+                           "\"\r\nX-Linked-Size: " + std::to_string(bytes) +
                            "\r\nLocation: http://localhost:" + std::to_string(port_) + "/cdn/" +
                            file + "\r\n",
                        "", true);
@@ -263,6 +271,7 @@ class SmallHub {
   std::atomic<unsigned> requests_ = 0;
   mutable std::mutex mutex_;
   std::map<std::string, std::string> files_, etags_;
+  std::map<std::string, std::uint64_t> stated_bytes_;
   std::vector<HubRequest> log_;
   std::vector<int> connections_;      // of the first thread, and at the end
   std::vector<std::thread> threads_;  // the first accepts, the others serve

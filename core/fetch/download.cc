@@ -39,6 +39,27 @@ constexpr std::size_t pieces_max = 4;  // at a time; so much of them is in memor
                           fmt::format("cannot {} {}", what, path.string()));
 }
 
+[[noreturn]] void refuse_full(const std::string& name, const fs::path& folder,
+                              std::uint64_t missing, std::uint64_t free) {
+  throw Error(ExitCode::io,
+              fmt::format("{} needs {} MiB more in {}, where {} MiB are free: make room (sluice "
+                          "list, sluice rm), or set HF_HOME to another disk",
+                          name, (missing >> 20) + 1, folder.string(), free >> 20));
+}
+
+// Nothing where the system does not say.
+std::optional<std::uint64_t> free_bytes(const fs::path& folder) {
+  struct statvfs system {};
+  if (::statvfs(folder.c_str(), &system) != 0) return std::nullopt;
+  return std::uint64_t{system.f_bavail} * system.f_frsize;
+}
+
+// Blocks that an earlier program has reserved are the file's already.
+std::uint64_t reserved_bytes(const struct stat& facts) {
+  return std::max(static_cast<std::uint64_t>(facts.st_blocks) * 512,
+                  static_cast<std::uint64_t>(facts.st_size));
+}
+
 // The partial file: a front of the remote one, and the sum of its bytes.
 class PartialFile {
  public:
@@ -84,20 +105,18 @@ class PartialFile {
   // Reserves the blocks of the whole file, whose size stays as it is.
   void require_room(std::uint64_t total) {
     if (total <= bytes_) return;
-    struct statvfs system {};
-    const std::uint64_t missing = total - bytes_;
-    if (::fstatvfs(file_.number(), &system) == 0) {
-      struct stat facts {};
-      (void)::fstat(file_.number(), &facts);
-      // Blocks that an earlier program has reserved are the file's already.
-      const auto own = static_cast<std::uint64_t>(facts.st_blocks) * 512;
-      const std::uint64_t reserved = own > bytes_ ? own - bytes_ : 0;
-      const std::uint64_t free = std::uint64_t{system.f_bavail} * system.f_frsize;
-      if (free + reserved < missing) refuse_full(missing, free);
+    struct stat facts {};
+    (void)::fstat(file_.number(), &facts);
+    const fs::path folder = path_.parent_path();
+    const std::uint64_t missing = total - std::min(total, reserved_bytes(facts));
+    if (const auto free = free_bytes(folder); free && *free < missing) {
+      refuse_full(name_, folder, missing, *free);
     }
     const int result = ::fallocate(file_.number(), FALLOC_FL_KEEP_SIZE, static_cast<off_t>(bytes_),
-                                   static_cast<off_t>(missing));
-    if (result != 0 && (errno == ENOSPC || errno == EDQUOT)) refuse_full(missing, 0);
+                                   static_cast<off_t>(total - bytes_));
+    if (result != 0 && (errno == ENOSPC || errno == EDQUOT)) {
+      refuse_full(name_, folder, missing, 0);
+    }
   }
 
   std::string finish_sum() { return sum_.finish(); }
@@ -111,13 +130,6 @@ class PartialFile {
   void remove() { files::remove_file(path_); }
 
  private:
-  [[noreturn]] void refuse_full(std::uint64_t missing, std::uint64_t free) const {
-    throw Error(ExitCode::io,
-                fmt::format("{} needs {} MiB more in {}, where {} MiB are free: make room (sluice "
-                            "list, sluice rm), or set HF_HOME to another disk",
-                            name_, (missing >> 20) + 1, path_.parent_path().string(), free >> 20));
-  }
-
   fs::path path_;
   std::string name_;
   base::Descriptor file_;
@@ -223,6 +235,24 @@ void read_whole(Web& web, const RemoteFile& remote, PartialFile& partial,
 }
 
 }  // namespace
+
+void require_room(const std::vector<Download>& files) {
+  std::uint64_t missing = 0;
+  std::error_code absent;
+  for (const auto& [remote, place] : files) {
+    if (fs::exists(place.target, absent)) continue;
+    struct stat facts {};
+    const bool is_begun = ::stat(place.partial.c_str(), &facts) == 0;
+    const std::uint64_t total = remote.bytes.value_or(0);
+    missing += total - std::min(total, is_begun ? reserved_bytes(facts) : 0);
+  }
+  if (missing == 0) return;
+  const auto& [remote, place] = files.front();
+  const fs::path folder = place.partial.parent_path();
+  if (const auto free = free_bytes(folder); free && *free < missing) {
+    refuse_full(remote.name, folder, missing, *free);
+  }
+}
 
 void download(Web& web, const RemoteFile& remote, const DownloadPlace& place,
               const OnProgress& on_progress) {

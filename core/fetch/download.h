@@ -11,6 +11,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "core/fetch/remote_file.h"
 #include "core/fetch/web.h"
@@ -28,6 +29,15 @@ struct DownloadPlace {
   std::filesystem::path target, partial;  // on one file system; their folders exist
   std::filesystem::path lock;             // held while the file is downloaded
 };
+
+struct Download {
+  RemoteFile remote;
+  DownloadPlace place;
+};
+
+// Throws Error with ExitCode::io when the files of one model do not fit together on their disk.
+// What is here already, in partial files too, counts.
+void require_room(const std::vector<Download>& files);
 
 // Does nothing when the target is there. Waits while another program downloads the same file, and
 // throws what web.on_wait throws meanwhile. Throws Error with ExitCode::io when there is not room

@@ -107,39 +107,56 @@ fs::path pull_from_hub(Web& web, const Reference& reference, const OnProgress& o
     for (const ListedFile& listed : hub.list(reference)) files.push_back(listed.path);
     file = choose_quant(files, reference);
   }
-  fs::path first;
-  for (const std::string& shard : shards_of(file)) {
+  const std::vector<std::string> shards = shards_of(file);
+  std::vector<std::string> commits;
+  std::vector<Download> downloads;
+  for (const std::string& shard : shards) {
     const HubFile found = hub.find(reference, shard);
-    const DownloadPlace place = cache.place(found.remote.etag);
+    commits.push_back(found.commit);
+    downloads.push_back({found.remote, cache.place(found.remote.etag)});
+  }
+  require_room(downloads);
+  fs::path first;
+  for (std::size_t i = 0; i < shards.size(); ++i) {
+    const auto& [remote, place] = downloads[i];
     std::error_code absent;
     if (!fs::exists(place.target, absent)) {
-      download(web, found.remote, place, on_progress);
-      cache.mark_as_pulled(found.remote.etag);
+      download(web, remote, place, on_progress);
+      cache.mark_as_pulled(remote.etag);
     }
-    const fs::path path = cache.link(found.commit, shard, found.remote.etag);
+    const fs::path path = cache.link(commits[i], shards[i], remote.etag);
     if (first.empty()) first = path;
-    cache.write_ref(reference.revision, found.commit);
+    cache.write_ref(reference.revision, commits[i]);
   }
   return first;
+}
+
+fs::path tag_file_of(const fs::path& target) {
+  return target.string() + ".etag";
 }
 
 // A version of a URL's file is known by its tag, which is kept beside it.
 fs::path pull_url(Web& web, const Reference& reference, const OnProgress& on_progress) {
   require_home(own_cache());
-  fs::path first;
+  std::vector<std::string> versions;
+  std::vector<Download> downloads;
   for (const RemoteFile& remote : describe(web, reference)) {
     const fs::path target = url_target(remote.url);
-    const fs::path tag_file = target.string() + ".etag";
-    const std::string version = short_sum(
-        fmt::format("{} {}", remote.etag, remote.bytes ? std::to_string(*remote.bytes) : "?"));
-    if (is_file(target) && read_text(tag_file) != version) files::remove_file(target);
-    download(web, remote, place_beside(target, version), on_progress);
-    files::DurableFile tag(tag_file);
-    tag.write(version);
-    tag.commit();
-    if (first.empty()) first = target;
+    versions.push_back(short_sum(
+        fmt::format("{} {}", remote.etag, remote.bytes ? std::to_string(*remote.bytes) : "?")));
+    const bool is_old = is_file(target) && read_text(tag_file_of(target)) != versions.back();
+    if (is_old) files::remove_file(target);
+    downloads.push_back({remote, place_beside(target, versions.back())});
   }
-  return first;
+  require_room(downloads);
+  for (std::size_t i = 0; i < downloads.size(); ++i) {
+    const auto& [remote, place] = downloads[i];
+    download(web, remote, place, on_progress);
+    files::DurableFile tag(tag_file_of(place.target));
+    tag.write(versions[i]);
+    tag.commit();
+  }
+  return downloads.front().place.target;
 }
 
 fs::path pull_from_ollama(Web& web, const Reference& reference, const OnProgress& on_progress) {
