@@ -51,7 +51,7 @@ namespace {
 
 std::atomic<bool> code_is_forbidden = false;
 
-Confinement confine_with(const FileRights& rights, int (*filter)()) {
+Confinement confine_with(const FileRights& rights, int (*filter)(), bool downloads = false) {
   const Confinement possible = possible_confinement();
   Confinement holds{.lacking = possible.lacking};
   if (possible.landlock_version == 0 && !possible.filters_calls) return holds;
@@ -60,7 +60,7 @@ Confinement confine_with(const FileRights& rights, int (*filter)()) {
     return holds;
   }
   if (possible.landlock_version > 0) {
-    if (const int error = restrict_files(rights, possible.landlock_version)) {
+    if (const int error = restrict_files(rights, possible.landlock_version, downloads)) {
       holds.lacking = failure("files cannot be guarded (Landlock: ", error);
     } else {
       holds.landlock_version = possible.landlock_version;
@@ -71,7 +71,6 @@ Confinement confine_with(const FileRights& rights, int (*filter)()) {
       holds.lacking = failure("system calls cannot be filtered (seccomp: ", error);
     } else {
       holds.filters_calls = true;
-      code_is_forbidden = true;
     }
   }
   return holds;
@@ -80,7 +79,13 @@ Confinement confine_with(const FileRights& rights, int (*filter)()) {
 }  // namespace
 
 Confinement confine(const FileRights& rights) {
-  return confine_with(rights, filter_calls_of_process);
+  Confinement holds = confine_with(rights, filter_calls_of_process);
+  if (holds.filters_calls) code_is_forbidden = true;
+  return holds;
+}
+
+Confinement confine_download(const FileRights& rights) {
+  return confine_with(rights, filter_calls_of_download, true);
 }
 
 bool is_code_forbidden() {

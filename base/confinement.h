@@ -39,6 +39,11 @@ Confinement possible_confinement();
 // A ring of io_uring is past a filter, so no more can be made (streaming/ring.h has spare ones).
 Confinement confine(const FileRights& rights);
 
+// Confines a process that asks servers and keeps what they answer: it can connect by internet
+// protocols, map libraries and make links in the folders that it writes. It listens to nobody,
+// starts no program and makes no ring. Call it while there is one thread.
+Confinement confine_download(const FileRights& rights);
+
 // Whether the process can no longer make code: libraries that would have to go without.
 bool is_code_forbidden();
 

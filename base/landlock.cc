@@ -48,13 +48,14 @@ constexpr std::uint64_t remove_in_folder =
     LANDLOCK_ACCESS_FS_REMOVE_FILE | LANDLOCK_ACCESS_FS_REMOVE_DIR;
 
 // All that is governed, so that what no rule allows is refused.
-Ruleset governed(int version) {
+Ruleset governed(int version, bool downloads) {
   Ruleset rules;
   rules.files = (LANDLOCK_ACCESS_FS_MAKE_SYM << 1U) - 1;
   if (version >= 2) rules.files |= LANDLOCK_ACCESS_FS_REFER;
   if (version >= 3) rules.files |= LANDLOCK_ACCESS_FS_TRUNCATE;
   if (version >= 4) {
-    rules.network = LANDLOCK_ACCESS_NET_BIND_TCP | LANDLOCK_ACCESS_NET_CONNECT_TCP;
+    rules.network = LANDLOCK_ACCESS_NET_BIND_TCP;
+    if (!downloads) rules.network |= LANDLOCK_ACCESS_NET_CONNECT_TCP;
   }
   if (version >= 5) rules.files |= LANDLOCK_ACCESS_FS_IOCTL_DEV;
   if (version >= 6) rules.scoped = LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET | LANDLOCK_SCOPE_SIGNAL;
@@ -85,8 +86,9 @@ int landlock_version() {
   return version > 0 ? static_cast<int>(version) : 0;
 }
 
-int restrict_files(const FileRights& rights, int version) {
-  const Ruleset all = governed(version);
+int restrict_files(const FileRights& rights, int version, bool downloads) {
+  const Ruleset all = governed(version, downloads);
+  const std::uint64_t links = downloads ? LANDLOCK_ACCESS_FS_MAKE_SYM : 0;
   const Descriptor rules(
       static_cast<int>(::syscall(SYS_landlock_create_ruleset, &all, sizeof all, 0U)));
   if (!rules.is_open()) return errno;
@@ -94,7 +96,8 @@ int restrict_files(const FileRights& rights, int version) {
     if (const int error = allow(rules.number(), path, read_folder, read_file)) return error;
   }
   for (const auto& path : rights.write) {
-    const int error = allow(rules.number(), path, write_folder & all.files, write_file & all.files);
+    const int error =
+        allow(rules.number(), path, (write_folder | links) & all.files, write_file & all.files);
     if (error != 0) return error;
   }
   for (const auto& path : rights.remove) {

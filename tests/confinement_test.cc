@@ -38,11 +38,12 @@ constexpr int unconfined = 99;
 
 // How a child ends that gives up all rights but these and then tries something: the errno of the
 // attempt, 0 if it worked, or minus the signal that ended it.
-int outcome_of(const base::FileRights& rights, const std::function<int()>& attempt) {
+int outcome_of(const base::FileRights& rights, const std::function<int()>& attempt,
+               base::Confinement (*confine)(const base::FileRights&) = base::confine) {
   const pid_t child = ::fork();
   if (child == 0) {
     streaming::make_spare_rings(1);
-    if (!base::confine(rights).is_whole()) ::_exit(unconfined);
+    if (!confine(rights).is_whole()) ::_exit(unconfined);
     ::_exit(attempt() & 0x7F);
   }
   int status = 0;
@@ -309,6 +310,67 @@ TEST_CASE("a confined process, and those that it forks, read through a ring that
     return 0;
   });
   CHECK((outcome == 0 || outcome == EPERM));
+}
+
+namespace {
+
+// A socket of this machine that listens to connections.
+class Listener {
+ public:
+  Listener() : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    address_.sin_family = AF_INET;
+    address_.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t bytes = sizeof address_;
+    REQUIRE(::bind(socket_, generic(), bytes) == 0);
+    REQUIRE(::listen(socket_, 1) == 0);
+    REQUIRE(::getsockname(socket_, generic(), &bytes) == 0);
+  }
+  ~Listener() { ::close(socket_); }
+  Listener(const Listener&) = delete;
+  Listener& operator=(const Listener&) = delete;
+
+  long connect() { return ::connect(new_socket(), generic(), sizeof address_); }
+  static int new_socket() { return ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0); }
+
+ private:
+  sockaddr* generic() { return reinterpret_cast<sockaddr*>(&address_); }
+  sockaddr_in address_{};
+  int socket_;
+};
+
+}  // namespace
+
+TEST_CASE("a process that downloads keeps connections, and what it was given") {
+  if (skips()) return skip();
+  const Files files;
+  Listener listener;
+  const auto outcome = [&](const std::function<long()>& attempt) {
+    return outcome_of(
+        files.rights(), [&] { return error_of(attempt()); }, base::confine_download);
+  };
+  const auto opened = [&](const char* name, int flags) {
+    return outcome_of(
+        files.rights(), [&] { return open_error(files.in(name), flags); }, base::confine_download);
+  };
+  CHECK(outcome([&] { return listener.connect(); }) == 0);
+  CHECK(opened("read", O_RDONLY) == 0);
+  CHECK(opened("write", O_RDWR) == 0);
+  CHECK(outcome([&] { return ::symlink("file", (files.folder / "write/link").c_str()); }) == 0);
+
+  CHECK(opened("read", O_RDWR) == EACCES);
+  CHECK(opened("other", O_RDONLY) == EACCES);
+  CHECK(opened("other", O_WRONLY) == EACCES);
+  CHECK(outcome([&] { return ::symlink("file", (files.folder / "read/link").c_str()); }) == EACCES);
+  CHECK(outcome([&] { return ::unlink(files.in("other").c_str()); }) == EACCES);
+  io_uring_params ring{};
+  CHECK(outcome([&] { return ::syscall(SYS_io_uring_setup, 1, &ring); }) == EPERM);
+  CHECK(outcome([] { return ::socket(AF_UNIX, SOCK_STREAM, 0); }) == EPERM);
+  CHECK(outcome([] { return ::listen(Listener::new_socket(), 1); }) == -SIGSYS);
+  CHECK(outcome([] { return ::ptrace(PTRACE_TRACEME, 0, nullptr, nullptr); }) == -SIGSYS);
+  CHECK(outcome([] {
+          std::array<char*, 1> none = {nullptr};
+          return ::execve("/bin/true", none.data(), none.data());
+        }) == -SIGSYS);
 }
 
 TEST_CASE("a thread that serves connections keeps less") {

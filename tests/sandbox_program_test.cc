@@ -26,6 +26,7 @@
 #include "tests/catch.h"
 #include "tests/program.h"
 #include "tests/serving_program.h"
+#include "tests/small_hub.h"
 #include "tests/synthetic_checkpoint.h"
 
 namespace {
@@ -419,6 +420,38 @@ TEST_CASE("import and plan are confined") {
     CHECK_FALSE(content(pipe).empty());
     CHECK(command.wait() == 0);
   }
+}
+
+TEST_CASE("a pull is confined to its caches, one of which leads to another disk") {
+  if (skips()) return skip();
+  SmallHub hub([](const HubRequest&) { return Fault::slow; });
+  const Caches caches(hub);
+  const Folder folder;
+  const std::string text(20'000'000, 'x'), sum = sha256_of(text);
+  hub.put("m.gguf", text);
+  // The repository is a link to a folder elsewhere.
+  const std::filesystem::path repository = caches.repository();
+  std::filesystem::create_directories(repository.parent_path());
+  std::filesystem::create_directory(folder.file("disk"));
+  std::filesystem::create_directory_symlink(folder.file("disk"), repository);
+  Started pull(folder, {"pull", "hf:o/r/m.gguf"});
+  REQUIRE(pull.waits_until([&] { return pull.is_confined(); }));
+  hub.slowness = std::chrono::microseconds(0);
+  CHECK(pull.wait() == 0);
+  CHECK(content(folder.file("disk/blobs/" + sum)) == text);
+
+  // Elsewhere it writes nothing, whatever the cache leads to.
+  std::filesystem::remove(folder.file("disk/blobs/" + sum));
+  std::filesystem::create_directory(folder.file("private"));
+  std::filesystem::remove_all(folder.file("disk/blobs"));
+  std::filesystem::create_directory_symlink(folder.file("private"), folder.file("disk/blobs"));
+  const Result refused = shell("sluice pull -q hf:o/r/m.gguf");
+  CHECK(refused.status == 5);
+  CHECK(is_one_line(refused.errors));
+  CHECK(refused.errors.find("--sandbox off") != std::string::npos);
+  CHECK(files_in(folder.file("private")) == 0);
+  CHECK(shell("sluice pull -q hf:o/r/m.gguf --sandbox off").status == 0);
+  CHECK(files_in(folder.file("private")) == 1);
 }
 
 TEST_CASE("a server in a sandbox keeps files, batches, pages of prompts and its socket") {

@@ -13,6 +13,7 @@
 #include "core/cli/options.h"
 #include "core/cli/output.h"
 #include "core/cli/report.h"
+#include "core/cli/sandbox.h"
 #include "core/error.h"
 #include "core/fetch/fetch.h"
 #include "core/fetch/places.h"
@@ -78,12 +79,21 @@ fetch::WebOptions web_options(const PullOptions& options, DownloadLine& line) {
   return web;
 }
 
+// Where what a reference names is kept.
+std::vector<fs::path> caches_of(const fetch::Reference& reference) {
+  std::vector<fs::path> caches = {fetch::own_cache()};
+  if (reference.repository.empty() || !reference.url.empty()) return caches;
+  caches.push_back(fetch::hub_cache());
+  return caches;
+}
+
 // Asks the server, and downloads what is not here.
 fs::path pull_model(const PullOptions& options) {
   const fetch::Reference reference = fetch::parse_reference(options.reference);
   const InterruptGuard interrupts;
   DownloadLine line(options.quiet);
   fetch::Web web(web_options(options, line));
+  enter_download_sandbox(options.sandbox, caches_of(reference));
   return fetch::pull(web, reference, [&](const fetch::DownloadProgress& now) { line.show(now); });
 }
 
@@ -147,6 +157,7 @@ CLI::App* add_pull(CLI::App& program, PullOptions& options) {
   command->add_option("REF", options.reference, "What to download")->type_name("")->required();
   command->add_flag("--insecure-http", options.insecure_http,
                     "Download over plain HTTP from other machines too");
+  add_sandbox_option(*command, options.sandbox);
   command->add_flag("-q,--quiet", options.quiet, "Show no progress and no warnings");
   return command;
 }
@@ -165,6 +176,7 @@ fs::path find_or_read_header(const std::string& text) {
   const std::string said = in_child([&] {
     DownloadLine line(false);
     fetch::Web web(web_options({}, line));
+    enter_download_sandbox("auto", {folder});
     const auto header = fetch::read_remote_header(web, reference, folder);
     return fmt::format("{} {}", header.bytes_read, header.path.string());
   });
@@ -180,6 +192,7 @@ fs::path find_or_read_headers(const std::string& text) {
   const auto said = nlohmann::json::parse(in_child([&] {
     DownloadLine line(false);
     fetch::Web web(web_options({}, line));
+    enter_download_sandbox("auto", {folder});
     const auto headers = fetch::read_repository_headers(web, reference, folder);
     nlohmann::ordered_json models = nlohmann::ordered_json::array();
     for (const fetch::RepositoryModel& model : headers.models) {

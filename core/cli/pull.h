@@ -15,6 +15,7 @@ struct PullOptions {
   std::string reference;
   bool insecure_http = false;
   bool quiet = false;
+  std::string sandbox = "auto";
 };
 
 CLI::App* add_pull(CLI::App& program, PullOptions& options);

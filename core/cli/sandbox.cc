@@ -3,6 +3,7 @@
 #include <ctime>
 #include <fmt/format.h>
 #include <functional>
+#include <link.h>
 #include <system_error>
 
 #include "core/cli/draft_model.h"
@@ -10,6 +11,8 @@
 #include "core/cli/output.h"
 #include "core/cli/pull.h"
 #include "core/error.h"
+#include "core/fetch/places.h"
+#include "core/fetch/web.h"
 #include "core/files/durable_file.h"
 #include "streaming/ring.h"
 #include "topology/cgroup.h"
@@ -134,9 +137,51 @@ void add_rights_of_run(const CommonOptions& common, base::FileRights& rights) {
   }
 }
 
+// The folders of the libraries in this process, beside which lie those that they may still load.
+std::vector<fs::path> folders_of_libraries() {
+  std::vector<fs::path> folders;
+  ::dl_iterate_phdr(
+      [](dl_phdr_info* library, std::size_t, void* found) {
+        const fs::path path = library->dlpi_name;
+        if (path.has_parent_path()) {
+          static_cast<std::vector<fs::path>*>(found)->push_back(path.parent_path());
+        }
+        return 0;
+      },
+      &folders);
+  return folders;
+}
+
+// What finds names of hosts and checks certificates is the system's, and reads what it likes of it,
+// but of nobody's home.
+base::FileRights rights_of_download(const std::vector<fs::path>& folders) {
+  base::FileRights rights = usual_rights();
+  for (const char* path : {"/etc", "/usr", "/lib", "/lib32", "/lib64", "/opt", "/nix/store",
+                           "/gnu/store", "/run", "/var/lib", "/var/run"}) {
+    rights.read.emplace_back(path);
+  }
+  const auto read = [&](const std::vector<fs::path>& paths) {
+    rights.read.insert(rights.read.end(), paths.begin(), paths.end());
+  };
+  read(folders_of_libraries());
+  read(fetch::trusted_certificates());
+  rights.read.push_back(fetch::hub_token_file());
+  for (const fs::path& folder : folders) {
+    std::error_code failed;
+    fs::create_directories(folder, failed);  // who writes there says what is wrong
+    rights.write.push_back(folder);
+    // A repository may lie on another disk.
+    for (const auto& entry : fs::directory_iterator(folder, failed)) {
+      if (entry.is_symlink(failed)) rights.write.push_back(entry.path());
+    }
+  }
+  return rights;
+}
+
 // `rights` are made only if there can be a sandbox.
 void enter(const std::string& sandbox, std::size_t rings,
-           const std::function<base::FileRights()>& rights) {
+           const std::function<base::FileRights()>& rights,
+           base::Confinement (*confine)(const base::FileRights&) = base::confine) {
   if (sandbox == "off") return;
   const bool is_demanded = sandbox == "on";
   const auto demand = [&](const base::Confinement& confinement) {
@@ -150,7 +195,7 @@ void enter(const std::string& sandbox, std::size_t rings,
   if (possible.landlock_version == 0 && !possible.filters_calls) return;
   ::tzset();  // it reads a file, once
   if (possible.filters_calls) streaming::make_spare_rings(rings);
-  in_force() = base::confine(rights());
+  in_force() = confine(rights());
   demand(in_force());
 }
 
@@ -171,6 +216,11 @@ void enter_sandbox(const CommonOptions& common, const SandboxFiles& files) {
 
 void enter_converting_sandbox(const std::string& sandbox, const SandboxFiles& files) {
   enter(sandbox, 0, [&] { return rights_of(files); });
+}
+
+void enter_download_sandbox(const std::string& sandbox, const std::vector<fs::path>& folders) {
+  enter(
+      sandbox, 0, [&] { return rights_of_download(folders); }, base::confine_download);
 }
 
 void enter_reading_sandbox(const std::vector<fs::path>& files) {

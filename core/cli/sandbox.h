@@ -39,6 +39,12 @@ void enter_converting_sandbox(const std::string& sandbox, const SandboxFiles& fi
 // to read them, and what lies beside them.
 void enter_reading_sandbox(const std::vector<std::filesystem::path>& files);
 
+// The same for a command, or a child, that asks servers for a model. It keeps connections, reads
+// what the system has of names, certificates and libraries, and writes in these folders, which are
+// made if they are not there. Call it when libcurl is loaded.
+void enter_download_sandbox(const std::string& sandbox,
+                            const std::vector<std::filesystem::path>& folders);
+
 // Says what of a sandbox this kernel lacks, if one was wanted; beside what a command says of itself
 // when it has done its work, or is ready for it.
 void announce_sandbox();

@@ -49,12 +49,14 @@ std::string hub_endpoint() {
 
 std::string hub_token() {
   std::string token = variable("HF_TOKEN");
-  if (token.empty()) {
-    const std::string path = variable("HF_TOKEN_PATH");
-    std::ifstream(path.empty() ? hub_home() / "token" : fs::path(path)) >> token;
-  }
+  if (token.empty()) std::ifstream(hub_token_file()) >> token;
   // A line break in a token would be another header.
   return token.find_first_of("\r\n") == token.npos ? token : "";
+}
+
+fs::path hub_token_file() {
+  const std::string path = variable("HF_TOKEN_PATH");
+  return path.empty() ? hub_home() / "token" : fs::path(path);
 }
 
 fs::path hub_cache() {

@@ -13,6 +13,7 @@ namespace sluice::fetch {
 std::string hub_endpoint();
 // $HF_TOKEN, or what the file $HF_TOKEN_PATH or the hub's folder has; empty: none.
 std::string hub_token();
+std::filesystem::path hub_token_file();
 
 // $HF_HUB_CACHE, $HF_HOME/hub, or ~/.cache/huggingface/hub.
 std::filesystem::path hub_cache();

@@ -32,14 +32,20 @@ std::optional<std::uint64_t> number_of(std::string_view text) {
   return value;
 }
 
-// A file or folder of certificates that the environment names, where libcurl itself looks
-// elsewhere.
 const char* first_of_environment(std::initializer_list<const char*> names) {
   for (const char* name : names) {
     const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): nothing changes it
     if (value != nullptr && *value != '\0') return value;
   }
   return nullptr;
+}
+
+// Certificates that the environment names, where libcurl itself looks elsewhere; null: none.
+const char* named_certificates() {
+  return first_of_environment({"CURL_CA_BUNDLE", "SSL_CERT_FILE"});
+}
+const char* named_certificate_folder() {
+  return first_of_environment({"SSL_CERT_DIR"});
 }
 
 }  // namespace
@@ -89,6 +95,25 @@ std::string Answer::etag() const {
 
 std::optional<std::uint64_t> retry_after_seconds(const Answer& answer) {
   return number_of(answer.header("retry-after"));
+}
+
+std::vector<std::filesystem::path> trusted_certificates() {
+  std::vector<std::filesystem::path> found;
+  const auto add = [&found](const char* path) {
+    if (path != nullptr) found.emplace_back(path);
+  };
+  add(named_certificates());
+  add(named_certificate_folder());
+#if LIBCURL_VERSION_NUM >= 0x075400  // 7.84; an older one does not tell where it looks
+  CURL* const easy = curl().easy_init();
+  for (const CURLINFO own : {CURLINFO_CAINFO, CURLINFO_CAPATH}) {
+    char* path = nullptr;
+    if (easy != nullptr) curl().easy_getinfo(easy, own, &path);
+    add(path);
+  }
+  curl().easy_cleanup(easy);
+#endif
+  return found;
 }
 
 bool is_passing(const Answer& answer) {
@@ -200,10 +225,8 @@ void Transfer::begin() {
                                               request_.range->offset + request_.range->bytes - 1)
                                 : "";
   if (request_.range) set(CURLOPT_RANGE, range.c_str());
-  if (const char* file = first_of_environment({"CURL_CA_BUNDLE", "SSL_CERT_FILE"})) {
-    set(CURLOPT_CAINFO, file);
-  }
-  if (const char* folder = first_of_environment({"SSL_CERT_DIR"})) set(CURLOPT_CAPATH, folder);
+  if (const char* file = named_certificates()) set(CURLOPT_CAINFO, file);
+  if (const char* folder = named_certificate_folder()) set(CURLOPT_CAPATH, folder);
   // Other schemes are refused above; libcurl follows no redirects by itself.
   using TakeBytes = std::size_t (*)(char*, std::size_t, std::size_t, void*);
   set(CURLOPT_HEADERDATA, static_cast<void*>(this));

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
@@ -60,6 +61,9 @@ std::optional<std::uint64_t> retry_after_seconds(const Answer& answer);
 
 // Whether a request may succeed when it is made again: cuts, 408, 429 and the server's errors.
 bool is_passing(const Answer& answer);
+
+// The files and folders of certificates that servers are checked with.
+std::vector<std::filesystem::path> trusted_certificates();
 
 class Transfer;
 
