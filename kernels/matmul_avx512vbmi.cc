@@ -192,7 +192,7 @@ struct FewGridColumns {
   [[gnu::always_inline]] static inline void add_scaled(const Scales& scales, int s,
                                                        const I32x16 (&dot)[columns],
                                                        BlockSum<Format> (&block)[columns]) {
-    const F32x16 scale = float_scale<Format>(scales, s);
+    const F32x16 scale = block_scale<Format>(scales, s);
 #pragma GCC unroll 8
     for (int c = 0; c < columns; ++c) {
       block[c].add_scaled(dot[c], scale);

@@ -1,5 +1,7 @@
 // The matrix product for Armv8.2 with the dot product of bytes: one instruction multiplies four
 // weights of each of four rows with four activations, of which a register holds four groups.
+#include <utility>
+
 #include "kernels/matmul_sdot.h"
 
 namespace sluice::kernels {
@@ -8,40 +10,52 @@ namespace {
 constexpr int columns_at_once = 4;
 
 template <typename Format, typename Panel>
-using TierSink = PanelSink<Format, Panel>;
+using TierSink = SignedSink<Format, Panel>;
 
-// Adds the products of one group; its activations have number `lane` in a.
-template <int lane, int columns>
-[[gnu::always_inline]] inline void add_group(const std::uint8_t (&w)[panel_rows][4],
-                                             const int8x16_t (&a)[columns],
-                                             I32x16 (&dot)[columns]) {
+constexpr std::size_t half_bytes = 32;
+constexpr std::size_t group_bytes = 64;  // four weights of each row
+
+// Adds the products of group `group` of 32 weights; a has their activations.
+template <int group, int columns, int registers>
+[[gnu::always_inline]] inline void add_group(const std::uint8_t* w,
+                                             const TwoRegisters (&a)[columns],
+                                             int32x4_t (&dot)[columns][registers]) {
 #pragma GCC unroll 2
   for (int i = 0; i < registers; i += 2) {
-    const TwoRegisters rows = load_256(w[4 * i]);
+    const TwoRegisters rows = load_256(w + group * group_bytes + 16 * i);
 #pragma GCC unroll 2
     for (int j = 0; j < 2; ++j) {
 #pragma GCC unroll 4
       for (int c = 0; c < columns; ++c) {
-        dot[c].v[i + j] = add_dot<lane>(dot[c].v[i + j], rows.v[j], a[c]);
+        dot[c][i + j] = vdotq_laneq_s32(dot[c][i + j], signed_bytes_of(rows.v[j]),
+                                        signed_bytes_of(a[c].v[group / 4]), group % 4);
       }
     }
   }
 }
 
-template <int columns, int groups, typename Format, typename Panel>
-inline void dot_groups(const Panel& p, std::size_t group, const std::int8_t* const* q,
-                       I32x16 (&dot)[columns]) {
-  for (int c = 0; c < columns; ++c) dot[c] = each_dword(0);
-#pragma GCC unroll 2
-  for (int g = 0; g < groups; g += 4) {
-    int8x16_t a[columns];
-    for (int c = 0; c < columns; ++c) a[c] = vld1q_s8(q[c] + 4 * (group + g));
-    const auto* w = p.q + group + g;
-    add_group<0>(w[0], a, dot);
-    add_group<1>(w[1], a, dot);
-    add_group<2>(w[2], a, dot);
-    add_group<3>(w[3], a, dot);
-  }
+template <typename Format, int parts, int registers, int columns, typename Use>
+[[gnu::always_inline]] inline void multiply_32(const std::uint8_t* w,
+                                               const std::int8_t* const (&q)[columns],
+                                               const Use& use) {
+  TwoRegisters a[columns];
+#pragma GCC unroll 4
+  for (int c = 0; c < columns; ++c) a[c] = load_256(q[c]);
+  const auto of_part = [&]<int part, int... group>(std::integer_sequence<int, part>,
+                                                   std::integer_sequence<int, group...>)
+      __attribute__((always_inline)) {
+    int32x4_t dot[columns][registers];
+#pragma GCC unroll 4
+    for (auto& of_column : dot) {
+#pragma GCC unroll 4
+      for (int32x4_t& of_rows : of_column) of_rows = vdupq_n_s32(0);
+    }
+    (add_group<8 / parts * part + group>(w, a, dot), ...);
+    use(part, dot);
+  };
+  using Groups = std::make_integer_sequence<int, 8 / parts>;
+  of_part(std::integer_sequence<int, 0>(), Groups());
+  if constexpr (parts == 2) of_part(std::integer_sequence<int, 1>(), Groups());
 }
 
 }  // namespace

@@ -31,10 +31,16 @@ struct alignas(64) BlockScales {
   float d[panel_rows], dmin[panel_rows];
 };
 
+#ifdef SLUICE_MULTIPLIES_INTEGERS
+using ScaleNumber = std::uint32_t;
+#else
+using ScaleNumber = float;
+#endif
+
 // The same with the weights: byte [k / 4][row][k % 4] of q is the unsigned weight k of a row.
 struct alignas(64) IntegerPanel : BlockScales {
   std::uint8_t q[k_block / 4][panel_rows][4];
-  float scale[16][panel_rows];  // of each sub-block, divided by the factor in q (scaled_up)
+  ScaleNumber scale[16][panel_rows];  // of each sub-block, divided by the factor in q (scaled_up)
 };
 
 // Weights, scales and minima for formats with a float scale for each 32 weights (Q4_0 ... Q8_0),

@@ -127,7 +127,7 @@ struct FewIntegerColumns {
 #pragma GCC unroll 4
       for (int slot = 0; slot < Format::slots; ++slot) {
         const int s = Format::sub_block_of(stage, slot);
-        const F32x16 scale = float_scale<Format>(scales[p], s);
+        const auto scale = block_scale<Format>(scales[p], s);
 #pragma GCC unroll 8
         for (int c = 0; c < columns; ++c) {
           I32x16 dot = sink.dot(slot, c);

@@ -12,6 +12,11 @@
 //   byte_table(p)                    sixteen bytes, for look_up(table, x), which replaces each byte
 //                                    of x (0..15) by the table's byte with that number
 //   look_up_pairs<n>(table, x)       two of n entries of 16 bits, by the numbers in the halves of x
+//   look_up_quads(table, x, mask)    in dword[j] of a lane the entry of a table of 256 or 512 words
+//                                    whose number is byte j, plus 256 where the ByteMask has a
+//                                    byte; this and
+//   negate_bytes(x, mask)            bytes of x, negative where the ByteMask has a byte, only where
+//                                    SLUICE_LOOKS_UP_QUADS is defined
 //   has_bits(x, pattern)             a ByteMask of the bytes of x that have the one bit of their
 //                                    byte of the pattern
 //   look_up_either(a, b, x, mask)    look_up in b where the ByteMask has a byte, else in a
@@ -23,6 +28,8 @@
 //   right_signed_32, each_byte(v), each_dword(v), each(v), store
 //   each_word_at(p)                  the 32-bit word at p, in every lane
 //   add_pair_products(a, b, c)       c + the sum of the products of both 16-bit halves of a lane
+//   multiply_add(a, b, c)            also of I32x16, only where SLUICE_MULTIPLIES_INTEGERS is
+//                                    defined: integers are multiplied about as fast as floats
 //   add(I32x16, I32x16), multiply(F32x16, F32x16), multiply_add(a, b, c) = a b + c, to_float,
 //   to_integer (of a float with an integer value), as_floats (the same bits)
 //   look_up_bytes(table, x)          the byte of a table of 256 for each byte of x; this and

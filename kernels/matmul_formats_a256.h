@@ -30,19 +30,51 @@ inline void store_block_scales(const typename Format::Scales& scales, BlockScale
   }
 }
 
+#ifdef SLUICE_MULTIPLIES_INTEGERS
+
+// The scale of a sub-block, and the factor of unpacked weights (scaled_up), by which the sum of a
+// block is divided: as a float that is exact, since the factor is a power of two.
+template <typename Format>
+inline I32x16 block_scale(const typename Format::Scales& scales, int s) {
+  return scales.scale(s);
+}
+template <typename Format>
+constexpr float block_factor = [] {
+  static_assert(Format::scaled_up(0) == Format::scaled_up(1));
+  return 1.0f / static_cast<float>(Format::scaled_up(0));
+}();
+
+#else
+
 // The scale of a sub-block, divided by the factor of its unpacked weights (scaled_up).
 template <typename Format>
-inline F32x16 float_scale(const typename Format::Scales& scales, int s) {
+inline F32x16 block_scale(const typename Format::Scales& scales, int s) {
   const F32x16 scale = to_float(scales.scale(s));
   const int up = Format::scaled_up(s);
   return up == 1 ? scale : multiply(scale, each(1.0f / static_cast<float>(up)));
 }
 
-// The exact sum of scale * dot over the sub-blocks of a block, in any order. Integer products of 32
-// bits are slow. Floats are exact too as long as no sum reaches 2^24: for exact_run sub-blocks.
+#endif
+
+// The exact sum of scale * dot over the sub-blocks of a block, in any order. On x86-64 integer
+// products of 32 bits are slow. Floats are exact too as long as no sum reaches 2^24: for exact_run
+// sub-blocks.
 template <typename Format>
 class BlockSum {
  public:
+#ifdef SLUICE_MULTIPLIES_INTEGERS
+  [[gnu::always_inline]] inline void add_scaled(I32x16 dot, I32x16 scale) {
+    total_ = multiply_add(dot, scale, total_);
+  }
+  void end_run() {}
+  F32x16 total() const {
+    const F32x16 sum = to_float(total_);
+    return block_factor<Format> == 1 ? sum : multiply(sum, each(block_factor<Format>));
+  }
+
+ private:
+  I32x16 total_ = each_dword(0);
+#else
   [[gnu::always_inline]] inline void add_scaled(I32x16 dot, F32x16 scale) {
     run_ = multiply_add(to_float(dot), scale, run_);
   }
@@ -51,13 +83,16 @@ class BlockSum {
     total_ = add(total_, to_integer(run_));
     run_ = each(0);
   }
-  F32x16 total() const { return to_float(total_); }
+  F32x16 total() const {
+    return to_float(total_);
+  }
 
  private:
   static_assert(Format::exact_run * Format::sub_block * Format::largest_product * 127 < 1 << 24);
 
   F32x16 run_ = each(0);
   I32x16 total_ = each_dword(0);
+#endif
 };
 
 // The sum over the sub-blocks of each minimum times the sum of its activations.
@@ -84,7 +119,7 @@ struct UnpacksIntegers {
     Sink<Format, IntegerPanel> sink{panel};
     unpack_stages<Format>(rows, scales, sink);
     for (int s = 0; s < static_cast<int>(k_block) / Format::sub_block; ++s) {
-      store(panel.scale[s], float_scale<Format>(scales, s));
+      store(panel.scale[s], block_scale<Format>(scales, s));
     }
     store_block_scales<Format>(scales, panel);
   }

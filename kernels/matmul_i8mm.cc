@@ -11,17 +11,17 @@ namespace sluice::kernels {
 namespace {
 
 constexpr int columns_at_once = 4;
-constexpr int row_pairs = static_cast<int>(panel_rows) / 2;
 
-// Interleaves each two groups of four weights, so that those of a row lie together. The groups of a
-// slot come in ascending order.
+// Interleaves each two groups of four weights, so that those of a row lie together, and takes off
+// their offset. The groups of a slot come in ascending order.
 template <typename Format, typename Panel>
 struct TierSink {
   Panel& panel;
   std::size_t first_group = 0;
   I32x16 even[4] = {};  // of each slot
 
-  [[gnu::always_inline]] inline void operator()(int slot, std::size_t group, I32x16 odd) {
+  [[gnu::always_inline]] inline void operator()(int slot, std::size_t group, I32x16 q) {
+    const I32x16 odd = without_offset<Format>(q);
     if (group % 2 == 0) {
       even[slot] = odd;
       return;
@@ -30,50 +30,66 @@ struct TierSink {
       const uint32x4_t first = even[slot].v[i];
       return is_high ? vzip2q_u32(first, odd.v[i]) : vzip1q_u32(first, odd.v[i]);
     };
-    auto* q = panel.q + first_group + group;
-    store(q[-1], I32x16{{row(0, false), row(0, true), row(1, false), row(1, true)}});
-    store(q[0], I32x16{{row(2, false), row(2, true), row(3, false), row(3, true)}});
+    auto* stored = panel.q + first_group + group;
+    store(stored[-1], I32x16{{row(0, false), row(0, true), row(1, false), row(1, true)}});
+    store(stored[0], I32x16{{row(2, false), row(2, true), row(3, false), row(3, true)}});
   }
 };
 
-template <int columns, int groups, typename Format, typename Panel>
-inline void dot_groups(const Panel& p, std::size_t group, const std::int8_t* const* q,
-                       I32x16 (&dot)[columns]) {
-  constexpr int column_pairs = (columns + 1) / 2;
-  int32x4_t sum[column_pairs][row_pairs];  // of two rows, each with two columns
-  for (auto& of_columns : sum) {
-#pragma GCC unroll 8
-    for (int32x4_t& of_rows : of_columns) of_rows = vdupq_n_s32(0);
-  }
-#pragma GCC unroll 4
-  for (int g = 0; g < groups; g += 2) {
-    int8x16_t a[column_pairs];
+constexpr std::size_t half_bytes = 64;
+constexpr std::size_t pair_bytes = 128;  // of two groups: eight weights of each row
+
+template <typename Format, int parts, int registers, int columns, typename Use>
+[[gnu::always_inline]] inline void multiply_32(const std::uint8_t* w,
+                                               const std::int8_t* const (&q)[columns],
+                                               const Use& use) {
+  constexpr int column_pairs = (columns + 1) / 2, row_pairs = 2 * registers;
+  constexpr int octets = 4 / parts;  // of weights
+  int8x16_t a[4][column_pairs];      // eight weights of two columns
 #pragma GCC unroll 2
-    for (int c = 0; c < column_pairs; ++c) {
-      const int second = 2 * c + 1 < columns ? 2 * c + 1 : 2 * c;
-      a[c] = vcombine_s8(vld1_s8(q[2 * c] + 4 * (group + g)), vld1_s8(q[second] + 4 * (group + g)));
+  for (int c = 0; c < column_pairs; ++c) {
+    const TwoRegisters first = load_256(q[2 * c]);
+    const TwoRegisters second = 2 * c + 1 < columns ? load_256(q[2 * c + 1]) : first;
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; ++i) {
+      const uint64x2_t x = vreinterpretq_u64_u32(first.v[i]);
+      const uint64x2_t y = vreinterpretq_u64_u32(second.v[i]);
+      a[2 * i][c] = vreinterpretq_s8_u64(vzip1q_u64(x, y));
+      a[2 * i + 1][c] = vreinterpretq_s8_u64(vzip2q_u64(x, y));
     }
-    const std::uint8_t* w = p.q[group + g][0];
+  }
+#pragma GCC unroll 2
+  for (int part = 0; part < parts; ++part) {
+    int32x4_t sum[column_pairs][row_pairs];  // of two rows, each with two columns
+#pragma GCC unroll 2
+    for (auto& of_columns : sum) {
+#pragma GCC unroll 8
+      for (int32x4_t& of_rows : of_columns) of_rows = vdupq_n_s32(0);
+    }
 #pragma GCC unroll 4
-    for (int r = 0; r < row_pairs; r += 2) {
-      const TwoRegisters rows = load_256(w + 16 * r);
+    for (int octet = part * octets; octet < (part + 1) * octets; ++octet) {
+#pragma GCC unroll 4
+      for (int r = 0; r < row_pairs; r += 2) {
+        const TwoRegisters rows = load_256(w + octet * pair_bytes + 16 * r);
 #pragma GCC unroll 2
-      for (int i = 0; i < 2; ++i) {
+        for (int i = 0; i < 2; ++i) {
 #pragma GCC unroll 2
-        for (int c = 0; c < column_pairs; ++c) {
-          sum[c][r + i] = vmmlaq_s32(sum[c][r + i], signed_bytes_of(rows.v[i]), a[c]);
+          for (int c = 0; c < column_pairs; ++c) {
+            sum[c][r + i] = vmmlaq_s32(sum[c][r + i], signed_bytes_of(rows.v[i]), a[octet][c]);
+          }
         }
       }
     }
-  }
+    int32x4_t dot[columns][registers];
 #pragma GCC unroll 4
-  for (int c = 0; c < columns; ++c) {
+    for (int c = 0; c < columns; ++c) {
 #pragma GCC unroll 4
-    for (int i = 0; i < registers; ++i) {
-      const int32x4_t low = sum[c / 2][2 * i], high = sum[c / 2][2 * i + 1];
-      dot[c].v[i] =
-          vreinterpretq_u32_s32(c % 2 == 0 ? vuzp1q_s32(low, high) : vuzp2q_s32(low, high));
+      for (int i = 0; i < registers; ++i) {
+        const int32x4_t low = sum[c / 2][2 * i], high = sum[c / 2][2 * i + 1];
+        dot[c][i] = c % 2 == 0 ? vuzp1q_s32(low, high) : vuzp2q_s32(low, high);
+      }
     }
+    use(part, dot);
   }
 }
 

@@ -7,11 +7,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 namespace sluice::kernels {
 namespace {
 
 constexpr int panels_at_once = 1;
+#define SLUICE_MULTIPLIES_INTEGERS
+#define SLUICE_LOOKS_UP_QUADS
 
 }  // namespace
 }  // namespace sluice::kernels
@@ -80,6 +83,14 @@ struct TwoRegisters {
   __asm__("ldp %q0, %q1, %2" : "=w"(x.v[0]), "=w"(x.v[1]) : "Ump"(from[0]), "m"(from[1]));
   return x;
 #endif
+}
+
+// A pointer that the compiler takes for the base of what lies behind it. It would make the offset
+// of each load from an earlier base, and few of them fit into an instruction.
+template <typename T>
+[[gnu::always_inline]] inline T* base(T* p) {
+  __asm__("" : "+r"(p));
+  return p;
 }
 
 inline RowDwords load_dwords(FileRows& rows, std::size_t offset) {
@@ -157,6 +168,42 @@ inline ByteMask has_bits(I32x16 x, int pattern) {
 inline I32x16 choose(ByteMask mask, I32x16 a, I32x16 b) {
   return integers([&](int i) { return vbslq_u32(mask.v[i], a.v[i], b.v[i]); });
 }
+// The bytes of x, negative where the mask has a byte.
+inline I32x16 negate_bytes(I32x16 x, ByteMask mask) {
+  return integers([&](int i) {
+    const uint8x16_t m = bytes_of(mask.v[i]);
+    return words_of(vsubq_u8(veorq_u8(bytes_of(x.v[i]), m), m));
+  });
+}
+
+// Words by the numbers in the bytes of every lane, plus 256 where the mask has a byte: dword[j] has
+// those of byte j. With 256 words there is no mask.
+template <int words>
+[[gnu::always_inline]] inline RowDwords look_up_quads(const std::uint32_t (&table)[words],
+                                                      I32x16 low, const ByteMask& above) {
+  std::conditional_t<words == 256, std::uint8_t, std::uint16_t> number[panel_rows][4];
+  if constexpr (words == 256) {
+    std::memcpy(number, low.v, sizeof number);
+  } else {
+#pragma GCC unroll 4
+    for (int i = 0; i < registers; ++i) {
+      const uint8x16_t x = bytes_of(low.v[i]), high = vshrq_n_u8(bytes_of(above.v[i]), 7);
+      const uint8x16_t both[2] = {vzip1q_u8(x, high), vzip2q_u8(x, high)};
+      std::memcpy(number[4 * i], both, sizeof both);
+    }
+  }
+  RowDwords out;
+#pragma GCC unroll 4
+  for (int j = 0; j < 4; ++j) {
+#pragma GCC unroll 4
+    for (int i = 0; i < registers; ++i) {
+      const auto* at = number + 4 * i;
+      out.dword[j].v[i] =
+          uint32x4_t{table[at[0][j]], table[at[1][j]], table[at[2][j]], table[at[3][j]]};
+    }
+  }
+  return out;
+}
 inline I32x16 look_up_either(I32x16 table, I32x16 other, I32x16 x, ByteMask is_other) {
   return choose(is_other, look_up(other, x), look_up(table, x));
 }
@@ -224,8 +271,11 @@ inline F32x16 each(float v) {
 inline F32x16 multiply(F32x16 a, F32x16 b) {
   return floats([&](int i) { return vmulq_f32(a.v[i], b.v[i]); });
 }
+inline float32x4_t float_of(uint32x4_t x) {
+  return vcvtq_f32_s32(vreinterpretq_s32_u32(x));
+}
 inline F32x16 to_float(I32x16 x) {
-  return floats([&](int i) { return vcvtq_f32_s32(vreinterpretq_s32_u32(x.v[i])); });
+  return floats([&](int i) { return float_of(x.v[i]); });
 }
 inline F32x16 as_floats(I32x16 x) {
   return floats([&](int i) { return vreinterpretq_f32_u32(x.v[i]); });
@@ -236,6 +286,9 @@ inline I32x16 to_integer(F32x16 x) {
 inline I32x16 add(I32x16 a, I32x16 b) {
   return integers([&](int i) { return vaddq_u32(a.v[i], b.v[i]); });
 }
+inline I32x16 multiply_add(I32x16 a, I32x16 b, I32x16 c) {
+  return integers([&](int i) { return vmlaq_u32(c.v[i], a.v[i], b.v[i]); });
+}
 inline F32x16 add(F32x16 a, F32x16 b) {
   return floats([&](int i) { return vaddq_f32(a.v[i], b.v[i]); });
 }
@@ -245,12 +298,13 @@ inline F32x16 multiply_add(F32x16 a, F32x16 b, F32x16 c) {
 inline F32x16 subtract_product(F32x16 a, F32x16 b, F32x16 c) {  // c - a b
   return floats([&](int i) { return vfmsq_f32(c.v[i], a.v[i], b.v[i]); });
 }
+inline uint32x4_t add_pair_products(uint32x4_t a, uint32x4_t b, uint32x4_t c) {
+  const int16x8_t x = vreinterpretq_s16_u32(a), y = vreinterpretq_s16_u32(b);
+  const int32x4_t low = vmull_s16(vget_low_s16(x), vget_low_s16(y));
+  return vaddq_u32(vreinterpretq_u32_s32(vpaddq_s32(low, vmull_high_s16(x, y))), c);
+}
 inline I32x16 add_pair_products(I32x16 a, I32x16 b, I32x16 c) {
-  return integers([&](int i) {
-    const int16x8_t x = vreinterpretq_s16_u32(a.v[i]), y = vreinterpretq_s16_u32(b.v[i]);
-    const int32x4_t low = vmull_s16(vget_low_s16(x), vget_low_s16(y));
-    return vaddq_u32(vreinterpretq_u32_s32(vpaddq_s32(low, vmull_high_s16(x, y))), c.v[i]);
-  });
+  return integers([&](int i) { return add_pair_products(a.v[i], b.v[i], c.v[i]); });
 }
 inline F32x16 low_halves(I32x16 x) {
   return floats([&](int i) { return vcvt_f32_f16(vreinterpret_f16_u16(vmovn_u32(x.v[i]))); });
@@ -264,7 +318,7 @@ inline void store(void* p, F32x16 x) {
   for (int i = 0; i < registers; ++i) vst1q_f32(q + 4 * i, x.v[i]);
 }
 inline F32x16 load(const float* p) {
-  return floats([&](int i) { return vld1q_f32(p + 4 * i); });
+  return as_floats(load_words(p));
 }
 
 // Where to read sixteen elements. If only `count` are at p, they are copied to `copy`, so that no
@@ -302,6 +356,26 @@ namespace sluice::kernels {
 namespace {
 
 constexpr std::size_t few_columns = 4;
+
+// Weights of a panel are signed: with several columns that takes less than to take the offset off
+// their products.
+template <typename Format>
+inline I32x16 without_offset(I32x16 q) {
+  if constexpr (!Format::has_offset)
+    return q;
+  else
+    return add_bytes(q, each_byte(-Format::offset));
+}
+
+template <typename Format, typename Panel>
+struct SignedSink {
+  Panel& panel;
+  std::size_t first_group = 0;
+
+  [[gnu::always_inline]] inline void operator()(int, std::size_t group, I32x16 q) const {
+    store(panel.q[first_group + group], without_offset<Format>(q));
+  }
+};
 
 }  // namespace
 }  // namespace sluice::kernels

@@ -9,41 +9,38 @@ namespace {
 constexpr int columns_at_once = 2;  // of which each has eight registers of words and four of sums
 
 template <typename Format, typename Panel>
-using TierSink = PanelSink<Format, Panel>;
+using TierSink = SignedSink<Format, Panel>;
 
-// How many of `groups` groups of four weights can be summed in 16 bits.
-constexpr int groups_in_16_bits(int largest_q, int groups) {
-  const int most = largest_q <= 31 ? 8 : largest_q <= 63 ? 4 : 2;
+constexpr std::size_t half_bytes = 32;
+constexpr std::size_t group_bytes = 64;  // four weights of each row
+
+// How many of `groups` groups of four weights can be summed in 16 bits, if no byte is larger.
+constexpr int groups_in_16_bits(int largest, int groups) {
+  const int most = largest <= 32 ? 8 : largest <= 64 ? 4 : 2;
   return most < groups ? most : groups;
 }
 
-// Products of four weights of 16 rows: register 2 i has rows 4 i and 4 i + 1.
+// The products of four weights of four rows.
 struct Words {
-  int16x8_t v[2 * registers];
+  int16x8_t low, high;
 };
 
-[[gnu::always_inline]] inline void set_products(Words& words, int i, int8x16_t w, int8x16_t a) {
-  words.v[2 * i] = vmull_s8(vget_low_s8(w), vget_low_s8(a));
-  words.v[2 * i + 1] = vmull_high_s8(w, a);
+[[gnu::always_inline]] inline void set_products(Words& words, int8x16_t w, int8x16_t a) {
+  words.low = vmull_s8(vget_low_s8(w), vget_low_s8(a));
+  words.high = vmull_high_s8(w, a);
 }
-[[gnu::always_inline]] inline void add_products(Words& words, int i, int8x16_t w, int8x16_t a) {
-  words.v[2 * i] = vmlal_s8(words.v[2 * i], vget_low_s8(w), vget_low_s8(a));
-  words.v[2 * i + 1] = vmlal_high_s8(words.v[2 * i + 1], w, a);
+[[gnu::always_inline]] inline void add_products(Words& words, int8x16_t w, int8x16_t a) {
+  words.low = vmlal_s8(words.low, vget_low_s8(w), vget_low_s8(a));
+  words.high = vmlal_high_s8(words.high, w, a);
 }
 
 // Adds the sums of a run to `dot`. Two words of weights of four bits still fit into one.
-template <int largest_q>
-[[gnu::always_inline]] inline void end_run(const Words& words, I32x16& dot) {
-#pragma GCC unroll 4
-  for (int i = 0; i < registers; ++i) {
-    const int16x8_t low = words.v[2 * i], high = words.v[2 * i + 1];
-    int32x4_t sum = vreinterpretq_s32_u32(dot.v[i]);
-    if constexpr (largest_q <= 15) {
-      sum = vpadalq_s16(sum, vpaddq_s16(low, high));
-    } else {
-      sum = vaddq_s32(sum, vpaddq_s32(vpaddlq_s16(low), vpaddlq_s16(high)));
-    }
-    dot.v[i] = vreinterpretq_u32_s32(sum);
+template <int largest>
+[[gnu::always_inline]] inline void end_run(const Words& words, int32x4_t& dot) {
+  if constexpr (largest <= 15) {
+    dot = vpadalq_s16(dot, vpaddq_s16(words.low, words.high));
+  } else {
+    dot = vaddq_s32(dot, vpaddq_s32(vpaddlq_s16(words.low), vpaddlq_s16(words.high)));
   }
 }
 
@@ -51,33 +48,63 @@ inline int8x16_t four_times(const std::int8_t* q) {
   return signed_bytes_of(vdupq_n_u32(word_at(q)));
 }
 
-template <int columns, int groups, typename Format, typename Panel>
-inline void dot_groups(const Panel& p, std::size_t group, const std::int8_t* const* q,
-                       I32x16 (&dot)[columns]) {
-  constexpr int run = groups_in_16_bits(Format::largest_q, groups);
-  for (int c = 0; c < columns; ++c) dot[c] = each_dword(0);
-#pragma GCC unroll 8
-  for (int start = 0; start < groups; start += run) {
-    Words words[columns];
-#pragma GCC unroll 8
-    for (int g = start; g < start + run; ++g) {
-      int8x16_t a[columns];
-      for (int c = 0; c < columns; ++c) a[c] = four_times(q[c] + 4 * (group + g));
-#pragma GCC unroll 4
-      for (int i = 0; i < registers; ++i) {
-        const int8x16_t w = signed_bytes_of(load_128(p.q[group + g][4 * i]));
+// The largest byte of weights without their offset.
+template <typename Format>
+constexpr int largest_of_signed = [] {
+  int largest = Format::largest_q;
+  if constexpr (Format::has_offset) {
+    largest -= Format::offset;
+    if (largest < Format::offset) largest = Format::offset;
+  }
+  return largest;
+}();
+
+template <typename Format, int parts, int registers, int columns, typename Use>
+[[gnu::always_inline]] inline void multiply_32(const std::uint8_t* w,
+                                               const std::int8_t* const (&q)[columns],
+                                               const Use& use) {
+  constexpr int groups = 8 / parts;
+  constexpr int largest = largest_of_signed<Format>, run = groups_in_16_bits(largest, groups);
 #pragma GCC unroll 2
-        for (int c = 0; c < columns; ++c) {
-          if (g == start) {
-            set_products(words[c], i, w, a[c]);
-          } else {
-            add_products(words[c], i, w, a[c]);
+  for (int part = 0; part < parts; ++part) {
+    int32x4_t dot[columns][registers];
+#pragma GCC unroll 2
+    for (auto& of_column : dot) {
+#pragma GCC unroll 4
+      for (int32x4_t& sum : of_column) sum = vdupq_n_s32(0);
+    }
+#pragma GCC unroll 4
+    for (int start = groups * part; start < groups * (part + 1); start += run) {
+      Words words[columns][registers];
+#pragma GCC unroll 8
+      for (int g = start; g < start + run; ++g) {
+        int8x16_t a[columns];
+        for (int c = 0; c < columns; ++c) a[c] = four_times(q[c] + 4 * g);
+#pragma GCC unroll 2
+        for (int i = 0; i < registers; i += 2) {
+          const TwoRegisters rows =
+              load_256(w + static_cast<std::size_t>(g) * group_bytes + 16 * i);
+#pragma GCC unroll 2
+          for (int j = 0; j < 2; ++j) {
+            const int8x16_t four = signed_bytes_of(rows.v[j]);
+#pragma GCC unroll 2
+            for (int c = 0; c < columns; ++c) {
+              if (g == start) {
+                set_products(words[c][i + j], four, a[c]);
+              } else {
+                add_products(words[c][i + j], four, a[c]);
+              }
+            }
           }
         }
       }
-    }
 #pragma GCC unroll 2
-    for (int c = 0; c < columns; ++c) end_run<Format::largest_q>(words[c], dot[c]);
+      for (int c = 0; c < columns; ++c) {
+#pragma GCC unroll 4
+        for (int i = 0; i < registers; ++i) end_run<largest>(words[c][i], dot[c][i]);
+      }
+    }
+    use(part, dot);
   }
 }
 
@@ -88,7 +115,10 @@ class DotSink {
 #pragma GCC unroll 4
     for (int slot = 0; slot < slots; ++slot) {
 #pragma GCC unroll 4
-      for (int c = 0; c < columns; ++c) dot_[slot][c] = each_dword(0);
+      for (int c = 0; c < columns; ++c) {
+#pragma GCC unroll 4
+        for (int32x4_t& sum : dot_[slot][c]) sum = vdupq_n_s32(0);
+      }
     }
   }
   // The groups of a slot come in ascending order, the first a multiple of 4 or 8.
@@ -102,22 +132,22 @@ class DotSink {
         const int8x16_t w = signed_bytes_of(q.v[i]);
         if constexpr (!sums_words) {
           const int16x8_t low = vmull_s8(vget_low_s8(w), vget_low_s8(a));
-          uint32x4_t& dot = dot_[slot][c].v[i];
-          dot = vreinterpretq_u32_s32(
-              vpadalq_s16(vreinterpretq_s32_u32(dot), vpaddq_s16(low, vmull_high_s8(w, a))));
-        } else if (group % run == 0) {
-          set_products(words_[slot][c], i, w, a);
+          int32x4_t& dot = dot_[slot][c][i];
+          dot = vpadalq_s16(dot, vpaddq_s16(low, vmull_high_s8(w, a)));
         } else {
-          kernels::add_products(words_[slot][c], i, w, a);
+          Words& words = words_[slot][c][i];
+          if (group % run == 0) {
+            set_products(words, w, a);
+          } else {
+            add_products(words, w, a);
+          }
+          if (group % run == run - 1) end_run<Format::largest_q>(words, dot_[slot][c][i]);
         }
-      }
-      if (sums_words && group % run == run - 1) {
-        end_run<Format::largest_q>(words_[slot][c], dot_[slot][c]);
       }
     }
   }
   I32x16 dot(int slot, int column) const {
-    return dot_[slot][column];
+    return integers([&](int i) { return vreinterpretq_u32_s32(dot_[slot][column][i]); });
   }
 
  private:
@@ -125,8 +155,8 @@ class DotSink {
   static constexpr bool sums_words = slots * columns <= 2;
 
   const std::int8_t* const (&q_)[columns];
-  Words words_[sums_words ? slots : 1][sums_words ? columns : 1];
-  I32x16 dot_[slots][columns];
+  Words words_[sums_words ? slots : 1][sums_words ? columns : 1][registers];
+  int32x4_t dot_[slots][columns][registers];
 };
 
 }  // namespace

@@ -14,4 +14,14 @@ extern const std::uint16_t iq1_grid[2048 + 2];
 extern const std::uint16_t iq2_xxs_grid[256 + 2], iq2_xs_grid[512 + 2], iq2_s_grid[1024 + 2];
 extern const std::uint16_t iq3_xxs_grid[256 + 2], iq3_s_grid[512 + 2];
 
+#ifdef __aarch64__
+// The same with the weights without signs, one in each byte.
+template <int entries>
+struct Quads {
+  std::uint32_t of[entries];
+};
+extern const Quads<256> iq3_xxs_quads;
+extern const Quads<512> iq3_s_quads;
+#endif
+
 }  // namespace sluice::kernels

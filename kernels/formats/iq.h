@@ -11,7 +11,7 @@ namespace {
 inline int number_of_8(std::uint16_t entry, int i) {
   return entry >> (4 * (i % 4) + 2 * (i / 4)) & 3;
 }
-inline int number_of_4(std::uint16_t entry, int i) {
+constexpr int number_of_4(std::uint16_t entry, int i) {
   return entry >> (4 * i) & 15;
 }
 
@@ -279,9 +279,18 @@ struct Iq1Tables {
   }
 };
 
-// The bytes of weights of IQ3.
+#ifdef SLUICE_LOOKS_UP_QUADS
+constexpr bool looks_up_quads = true;
+#else
+constexpr bool looks_up_quads = false;
+#endif
+
+// The bytes of weights of IQ3. They have an offset unless quads of them are looked up, which takes
+// less, so that they need not be unpacked first.
 template <const int (&values)[8], int offset>
 struct Iq3Tables {
+  static constexpr int largest_q = values[7] + (looks_up_quads ? 0 : offset);
+
   static int byte_of(int number, int is_negative) {
     return offset + negative_if(values[number], is_negative);
   }
@@ -303,6 +312,30 @@ struct Iq3Tables {
          look_up_either(of_plus, of_minus, spread_nibbles<half>(second),
                         has_bits(of_octet, static_cast<int>(0x80402010))));
   }
+
+#ifdef SLUICE_LOOKS_UP_QUADS
+  // Sinks the 32 weights of the entries whose numbers are the bytes of `first`, then of `second`,
+  // plus 256 where `above` has a byte. Byte i of `signs` has those of the i-th eight weights.
+  template <int entries, typename Sink>
+  [[gnu::always_inline]] static inline void sink_quads(const Quads<entries>& quads,
+                                                       const I32x16 (&low)[2],
+                                                       const ByteMask (&above)[2], I32x16 signs,
+                                                       int slot, std::size_t group, Sink& sink) {
+#pragma GCC unroll 2
+    for (int half = 0; half < 2; ++half) {
+      const RowDwords found = look_up_quads(quads.of, low[half], above[half]);
+      const I32x16 of_octets[2] = {half == 0 ? repeat_byte<0>(signs) : repeat_byte<2>(signs),
+                                   half == 0 ? repeat_byte<1>(signs) : repeat_byte<3>(signs)};
+#pragma GCC unroll 4
+      for (std::size_t i = 0; i < 4; ++i) {
+        constexpr int last_four = static_cast<int>(0x80402010);
+        sink(slot, group + 4 * half + i,
+             negate_bytes(found.dword[i],
+                          has_bits(of_octets[i / 2], i % 2 == 0 ? 0x08040201 : last_four)));
+      }
+    }
+  }
+#endif
 
   // Sinks the 16 weights of four entries; their signs begin with byte `byte`.
   template <int byte, typename Sink>

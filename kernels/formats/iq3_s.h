@@ -41,9 +41,11 @@ struct IQ3_S : OffsetPanels<32, 16> {
   }
 
 #ifdef SLUICE_HAS_PANELS
-  static constexpr int largest_q = 15 + offset, largest_product = 15 * 31;
+  static constexpr int largest_product = 15 * 31;
   static constexpr int exact_run = 8;
   using Tables = Iq3Tables<values, offset>;
+  static constexpr int largest_q = Tables::largest_q;
+  static constexpr bool has_offset = !looks_up_quads, unpacks_first = !looks_up_quads;
 
   struct Scales {
     template <typename Format, typename Rows>
@@ -68,8 +70,10 @@ struct IQ3_S : OffsetPanels<32, 16> {
                                                                const Scales& scales, int s) {
     const I32x16 high = repeat_byte<0>(right_32(scales.qh[s / 4], 8 * (s % 4)));
     constexpr int last_four = static_cast<int>(0x80402010);
-    return {{{word<IQ3_S>(rows, 8 * s), {has_bits(high, 0x08040201)}},
-             {word<IQ3_S>(rows, 8 * s + 4), {has_bits(high, last_four)}}},
+    return {{{word<IQ3_S>(rows, 8 * s),
+              { has_bits(high, 0x08040201) }},
+             { word<IQ3_S>(rows, 8 * s + 4),
+               { has_bits(high, last_four) } }},
             word<IQ3_S>(rows, 72 + 4 * s)};
   }
 #endif
@@ -86,11 +90,19 @@ struct IQ3_S : OffsetPanels<32, 16> {
       const int s = sub_block_of(stage, slot);
       const I32x16 high = byte_of(scales.qh[s / 4], s % 4);
       const I32x16 of_slot = signs.dword[first_sign + slot];
+#ifdef SLUICE_LOOKS_UP_QUADS
+      const I32x16 ninth = repeat_byte<0>(high);
+      constexpr int last_four = static_cast<int>(0x80402010);
+      Tables::sink_quads(iq3_s_quads, {qs.dword[2 * slot], qs.dword[2 * slot + 1]},
+                         {has_bits(ninth, 0x08040201), has_bits(ninth, last_four)}, of_slot, slot,
+                         8 * s, sink);
+#else
       const FourEntries first = look_up_four<1>(iq3_s_grid, qs.dword[2 * slot], high);
       const FourEntries second =
           look_up_four<1>(iq3_s_grid, qs.dword[2 * slot + 1], right_32(high, 4));
       Tables::template sink_four<0>(first, of_slot, slot, 8 * s, sink);
       Tables::template sink_four<2>(second, of_slot, slot, 8 * s + 4, sink);
+#endif
     }
   }
 #endif

@@ -43,9 +43,11 @@ struct IQ3_XXS : OffsetPanels<32, 64> {
   }
 
 #ifdef SLUICE_HAS_PANELS
-  static constexpr int largest_q = 62 + offset, largest_product = 62 * 31;
+  static constexpr int largest_product = 62 * 31;
   static constexpr int exact_run = 2;
   using Tables = Iq3Tables<values, offset>;
+  static constexpr int largest_q = Tables::largest_q;
+  static constexpr bool has_offset = !looks_up_quads, unpacks_first = !looks_up_quads;
 
   struct Scales {
     template <typename Format, typename Rows>
@@ -68,7 +70,9 @@ struct IQ3_XXS : OffsetPanels<32, 64> {
 #ifdef SLUICE_LOOKS_UP_BYTES
   [[gnu::always_inline]] static inline GridGroup<4> grid_group(const PackedRows& rows,
                                                                const Scales& scales, int s) {
-    return {{{word<IQ3_XXS>(rows, 8 * s), {}}, {word<IQ3_XXS>(rows, 8 * s + 4), {}}},
+    return {{{word<IQ3_XXS>(rows, 8 * s), {}},
+             { word<IQ3_XXS>(rows, 8 * s + 4),
+               {} }},
             signs_of_octets(scales.signs[s / 4].dword[s % 4])};
   }
 #endif
@@ -82,10 +86,14 @@ struct IQ3_XXS : OffsetPanels<32, 64> {
       const int s = sub_block_of(stage, slot);
       const I32x16 signs = with_eighth_signs(spread_sevens(scales.signs[s / 4].dword[s % 4]));
       const I32x16 first = index.dword[2 * slot], second = index.dword[2 * slot + 1];
+#ifdef SLUICE_LOOKS_UP_QUADS
+      Tables::sink_quads(iq3_xxs_quads, {first, second}, {}, signs, slot, 8 * s, sink);
+#else
       Tables::template sink_four<0>(look_up_four<0>(iq3_xxs_grid, first, first), signs, slot, 8 * s,
                                     sink);
       Tables::template sink_four<2>(look_up_four<0>(iq3_xxs_grid, second, second), signs, slot,
                                     8 * s + 4, sink);
+#endif
     }
   }
 #endif

@@ -72,7 +72,7 @@ struct Q3_K {
 #ifdef SLUICE_HAS_PANELS
   // The weights q - 4 are unpacked as 8 q - 32, so that their offset is that of Q6_K.
   static constexpr int largest_q = 56, largest_product = 4 * 32, slots = 4, sub_block = 16;
-  static constexpr int exact_run = 16, min_pairs = 0;
+  static constexpr int exact_run = 16, min_pairs = 0, offset = 32;
   static constexpr bool has_offset = true, is_for_tiles = false;
   using Scales = ScalesAndThirdBits;
 

@@ -73,7 +73,7 @@ struct Q6_K {
 
 #ifdef SLUICE_HAS_PANELS
   static constexpr int largest_q = 63, largest_product = 32 * 128, slots = 4, sub_block = 16;
-  static constexpr int exact_run = 2, min_pairs = 0;
+  static constexpr int exact_run = 2, min_pairs = 0, offset = 32;
   static constexpr bool has_offset = true, is_for_tiles = true;
   using Scales = EightBitScales;
 
