@@ -157,7 +157,10 @@ CLI::App* add_pull(CLI::App& program, PullOptions& options) {
   command->add_option("REF", options.reference, "What to download")->type_name("")->required();
   command->add_flag("--insecure-http", options.insecure_http,
                     "Download over plain HTTP from other machines too");
-  add_sandbox_option(*command, options.sandbox);
+  add_sandbox_option(*command, options.sandbox)
+      ->description(
+          "Give up the right to write outside of the caches and to start programs, before a "
+          "server is asked; auto as far as this kernel can, on or not at all");
   command->add_flag("-q,--quiet", options.quiet, "Show no progress and no warnings");
   return command;
 }
