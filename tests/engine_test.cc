@@ -286,18 +286,25 @@ TEST_CASE("a step is rehearsed at every budget, with every reader, and from the 
       const std::uint64_t half =
           std::max(all.total_bytes() - all.tape.pinned_bytes / 2, all.least_budget_bytes);
       options.budget_bytes = (streams ? half : all.total_bytes()) + slack;
-      const auto step = sluice::engine::rehearse_run(model_file(), options);
+      const auto step = sluice::engine::RunPlanner(model_file()).rehearse_step(options);
       CHECK(step.seconds > 0);
       CHECK(step.has_read);
     }
     options.budget_bytes = plan_for_all().least_budget_bytes / 2;
-    CHECK_THROWS_AS(sluice::engine::rehearse_run(model_file(), options), sluice::Error);
+    CHECK_THROWS_AS(sluice::engine::RunPlanner(model_file()).rehearse_step(options), sluice::Error);
   }
   const sluice::test::TemporaryFolder folder;
   const fs::path header = folder.path() / "header.gguf";
   fs::copy_file(model_file(), header);
   fs::resize_file(header, sluice::gguf::Model::open(model_file()).files()[0].data_offset);
-  CHECK_FALSE(sluice::engine::rehearse_run(header, options_for(64)).has_read);
+  const sluice::engine::RunPlanner planner(header);
+  auto options = options_for(64);
+  CHECK_FALSE(planner.rehearse_step(options).has_read);
+  // What the process came to hold since it read the header is no part of the plan.
+  options.budget_bytes = planner.plan(options).plan.least_budget_bytes;
+  const std::vector<char> other(std::size_t{64} << 20, 'x');
+  CHECK(planner.rehearse_step(options).seconds > 0);
+  REQUIRE(other.back() == 'x');
 }
 
 namespace {

@@ -275,9 +275,10 @@ int run_bench(const BenchOptions& options) {
     throughput.steps_per_s = *throughput.decode_tokens_per_s / options.parallel;
   }
   nlohmann::ordered_json report = run.report(options.common, record, throughput);
-  const double step_seconds = engine::rehearse_run(options.common.model, engine_settings,
-                                                   record.facts.work.usual_hit_rate())
-                                  .seconds;
+  const double step_seconds =
+      engine::RunPlanner(options.common.model)
+          .rehearse_step(engine_settings, record.facts.work.usual_hit_rate())
+          .seconds;
   report["predicted_decode_tokens_per_s"] = options.parallel / step_seconds;
   report.update(to_json(first));
   report["results"] = nlohmann::ordered_json::array();

@@ -17,7 +17,7 @@ class Predictor {
   Predictor(const engine::RunPlanner& planner, const std::filesystem::path& model,
             const engine::EngineOptions& options, const engine::PlannedRun& run,
             const OtherMachine& other, bool quiet)
-      : planner_(planner), model_(model), options_(options), run_(run), other_(other) {
+      : planner_(planner), options_(options), run_(run), other_(other) {
     MachineRates rates(topology::read_machine(), {model, planner.header().data_bytes(),
                                                   static_cast<unsigned>(run.cpus.size()),
                                                   run.plan.cache.sequences, run.work, true});
@@ -35,9 +35,8 @@ class Predictor {
   SpeedRange decode(double hit_rate) const {
     const engine::DecodeWork work = run_.work.with_hit_rate(hit_rate);
     // Reads of the disk here would be in the way of another one's speed.
-    const engine::StepTime step =
-        engine::rehearse_run(model_, options_, hit_rate,
-                             other_.is_this_one() ? engine::ReadsDisk::yes : engine::ReadsDisk::no);
+    const engine::StepTime step = planner_.rehearse_step(
+        options_, hit_rate, other_.is_this_one() ? engine::ReadsDisk::yes : engine::ReadsDisk::no);
     // The machine was in one of its moods meanwhile: that of the limits that were measured just
     // before. In another one a step takes longer as its bound does.
     const auto speed = [&](double seconds, const engine::MachineLimits& limits) {
@@ -108,7 +107,6 @@ class Predictor {
   }
 
   const engine::RunPlanner& planner_;
-  const std::filesystem::path& model_;
   const engine::EngineOptions& options_;
   const engine::PlannedRun& run_;
   const OtherMachine& other_;

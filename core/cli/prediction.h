@@ -38,7 +38,8 @@ struct Prediction {
 
 // Takes some seconds, and adds what it has measured to the profile of this machine; warns, unless
 // `quiet`, where that cannot be written. `planner` has read the header of `model`, and `run` is its
-// plan for `options`. Throws what engine::measure_machine_limits and engine::rehearse_run throw.
+// plan for `options`. Throws what engine::measure_machine_limits and RunPlanner::rehearse_step
+// throw.
 Prediction predict(const engine::RunPlanner& planner, const std::filesystem::path& model,
                    const engine::EngineOptions& options, const engine::PlannedRun& run,
                    double hit_rate, const OtherMachine& other, bool quiet);

@@ -579,18 +579,6 @@ std::unique_ptr<Engine> Engine::open(RunPlanner planner, const EngineOptions& op
   return std::make_unique<LoadedEngine>(std::move(planner.opened_), options);
 }
 
-StepTime rehearse_run(const std::filesystem::path& model, const EngineOptions& options,
-                      std::optional<double> expert_hit_rate, ReadsDisk reads_disk) {
-  const OpenedModel opened(model, {.header_only = true});
-  RehearsedRun run(opened, options);
-  const bool has_read = reads_disk == ReadsDisk::yes && run.has_weights();
-  Rehearsal rehearsal = run.rehearsal(has_read, expert_hit_rate);
-  constexpr auto duration = std::chrono::milliseconds(600);
-  const std::vector<double> seconds =
-      rehearsal.step_seconds(run.plan().cache.sequences, 1, duration);
-  return {seconds[seconds.size() / 2], seconds.front(), seconds.back(), has_read};
-}
-
 RunPlanner::RunPlanner(const std::filesystem::path& model, const gguf::ParseOptions& options)
     : opened_(std::make_unique<OpenedModel>(model, options)) {}
 
@@ -610,6 +598,18 @@ PlannedRun RunPlanner::plan(const EngineOptions& options) const {
   const topology::CpuList cpus = choose_cpus(options);
   const Preparation prepared(*opened_, options, cpus.size());
   return {prepared.planned.plan, decode_work(prepared.planned), cpus};
+}
+
+StepTime RunPlanner::rehearse_step(const EngineOptions& options,
+                                   std::optional<double> expert_hit_rate,
+                                   ReadsDisk reads_disk) const {
+  RehearsedRun run(*opened_, options);
+  const bool has_read = reads_disk == ReadsDisk::yes && run.has_weights();
+  Rehearsal rehearsal = run.rehearsal(has_read, expert_hit_rate);
+  constexpr auto duration = std::chrono::milliseconds(600);
+  const std::vector<double> seconds =
+      rehearsal.step_seconds(run.plan().cache.sequences, 1, duration);
+  return {seconds[seconds.size() / 2], seconds.front(), seconds.back(), has_read};
 }
 
 std::vector<StepPoint> RunPlanner::rehearse_steps(const EngineOptions& options,

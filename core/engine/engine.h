@@ -128,6 +128,16 @@ struct StepPoint {
   double tokens = 0, seconds = 0;
 };
 
+// The time of a step with one token of each sequence of the run.
+struct StepTime {
+  double seconds = 0;  // the median of some steps
+  double least_seconds = 0, most_seconds = 0;
+  // Whether streamed weights were read from the disk. If not, the file does not have them, or it
+  // was not to be read, and the time is that of the arithmetic alone.
+  bool has_read = true;
+};
+enum class ReadsDisk { yes, no };
+
 struct OpenedModel;
 
 // A model whose header and tokenizer have been read, once: to plan runs of it, and to open one of
@@ -146,6 +156,14 @@ class RunPlanner {
 
   PlannedRun plan(const EngineOptions& options) const;
 
+  // Measures a step with one token of each sequence, without loading the weights
+  // (engine/rehearsal.h). Meanwhile it holds all that the plan has except the weights, plus
+  // dram_buffer_bytes(). Takes about a second, or as long as the step. `expert_hit_rate` is the
+  // share of the experts needed that are in memory; nothing: that of tokens that choose as real
+  // models do. Throws what plan() throws.
+  StepTime rehearse_step(const EngineOptions& options, std::optional<double> expert_hit_rate = {},
+                         ReadsDisk reads_disk = ReadsDisk::yes) const;
+
   // Measures steps of 1, 4, 16, ... tokens of one sequence, without reading from the disk. Ends at
   // `tokens_max`, when the sequence or the chunk has no room for more, or when time grows in
   // proportion to tokens and further ones need no further experts. A step of one token is always
@@ -157,25 +175,6 @@ class RunPlanner {
   friend class Engine;
   std::unique_ptr<OpenedModel> opened_;
 };
-
-// The time of a step with one token of each sequence of the run.
-struct StepTime {
-  double seconds = 0;  // the median of some steps
-  double least_seconds = 0, most_seconds = 0;
-  // Whether streamed weights were read from the disk. If not, the file does not have them, or it
-  // was not to be read, and the time is that of the arithmetic alone.
-  bool has_read = true;
-};
-enum class ReadsDisk { yes, no };
-
-// Measures such a step without loading the weights (engine/rehearsal.h). Meanwhile it holds all
-// that the plan has except the weights, plus dram_buffer_bytes(). Takes about a second, or as long
-// as the step. `expert_hit_rate` is the share of the experts needed that are in memory; nothing:
-// that of tokens that choose as real models do. Throws what plan_run throws, and
-// Error with ExitCode::budget when the plan does not fit.
-StepTime rehearse_run(const std::filesystem::path& model, const EngineOptions& options,
-                      std::optional<double> expert_hit_rate = {},
-                      ReadsDisk reads_disk = ReadsDisk::yes);
 
 class Session;
 
