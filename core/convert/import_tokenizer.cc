@@ -260,8 +260,11 @@ class TokenizerImport {
     for (std::size_t i = 0; i < tokens_.size(); ++i) {
       std::string& token = tokens_[i];
       if (types_[i] != normal) continue;
-      const bool goes_on = token.size() > 2 && token.starts_with("##");
-      token = goes_on ? token.substr(2) : std::string(space_mark) + token;
+      if (token.size() > 2 && token.starts_with("##")) {
+        token.erase(0, 2);
+      } else {
+        token.insert(0, space_mark);
+      }
     }
     fill_gaps();
     writer.add("tokenizer.ggml.model", "bert");
