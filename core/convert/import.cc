@@ -291,9 +291,14 @@ class Import {
     return fmt::format("{}{}", stem_, global.theirs);
   }
 
+  // With the point behind it.
+  std::string layer_name(std::uint64_t layer) const {
+    return fmt::format("{}{}{}.", stem_, family_.layer_stem, layer);
+  }
+
   void add(const Block& block, std::uint64_t layer) {
     for (const Part& part : block.parts) {
-      add(fmt::format("{}{}{}.{}{}", stem_, family_.layer_stem, layer, block.prefix, part.theirs),
+      add(fmt::format("{}{}{}", layer_name(layer), block.prefix, part.theirs),
           fmt::format("blk.{}.{}", layer, part.ours), part, layers_[layer]);
     }
   }
@@ -364,7 +369,7 @@ class Import {
     };
   }
 
-  // Keeps the part of their tensor that it read last: a matrix, of an expert for example.
+  // Reads a part of their tensor (a matrix, of an expert for example) once for the rows of a call.
   quant::RowConverter::ReadRows scattered_reader_of(const StoredTensor& tensor,
                                                     const PartSource& source) const {
     const std::size_t size = kernels::traits(tensor.type).bytes_per_block;
@@ -411,8 +416,7 @@ class Import {
     static constexpr Aside predicting = {"", "layers that predict several tokens"};
     const std::uint64_t count = config_.find_whole("num_nextn_predict_layers").value_or(0);
     for (std::uint64_t i = sizes_.layers; i < sizes_.layers + std::min(count, layers_max); ++i) {
-      const auto layer = fmt::format("{}{}{}.", stem_, family_.layer_stem, i);
-      if (name.starts_with(layer)) return &predicting;
+      if (name.starts_with(layer_name(i))) return &predicting;
     }
     return nullptr;
   }
@@ -508,10 +512,6 @@ class Import {
       }
       writer.add_array(std::string(number.key), std::span<const float>(values));
     }
-  }
-
-  std::string layer_name(std::uint64_t layer) const {
-    return fmt::format("{}{}{}.", stem_, family_.layer_stem, layer);
   }
 
   // Of a tensor with one value.
