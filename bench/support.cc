@@ -41,7 +41,8 @@ int run_program(const Program& program, int argc, char** argv) {
       "  --benchmark_min_time=SECONDS  of each\n"
       "  --benchmark_repetitions=N     with mean, median and deviation\n"
       "  --benchmark_out=FILE          results as JSON\n"
-      "SLUICE_ISA=scalar|avx2|avx512|amx in the environment chooses the instruction set of "
+      "SLUICE_ISA=scalar|avx2|avxvnni|avx512|avx512vbmi|amx in the environment chooses the "
+      "instruction set of "
       "kernels.");
   if (program.add_options) program.add_options(app);
   CLI11_PARSE(app, argc, argv);

@@ -78,10 +78,4 @@ struct AttentionKernels {
   void (*f32_to_f16)(const float* x, std::size_t size, std::uint16_t* out);
 };
 
-// The tiers; see kernels/kernel_table.h for the choice between them.
-void fill_attention_scalar(AttentionKernels& table);
-void fill_attention_avx2(AttentionKernels& table);
-void fill_attention_avx512(AttentionKernels& table);
-void fill_attention_amx(AttentionKernels& table);  // the entries that tiles make faster
-
 }  // namespace sluice::kernels

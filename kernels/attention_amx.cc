@@ -18,6 +18,7 @@
 #include <utility>
 
 #include "kernels/amx_tiles.h"
+#include "kernels/tiers.h"
 
 namespace sluice::kernels {
 namespace {

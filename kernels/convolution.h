@@ -34,8 +34,4 @@ struct ConvolutionKernels {
   void (*causal)(const ConvolutionArgs& args);
 };
 
-void fill_convolution_scalar(ConvolutionKernels& table);
-void fill_convolution_avx2(ConvolutionKernels& table);
-void fill_convolution_avx512(ConvolutionKernels& table);
-
 }  // namespace sluice::kernels

@@ -33,9 +33,4 @@ struct EncodeKernels {
   float (*largest_magnitude)(const float* values, std::size_t count);
 };
 
-// The tiers; see kernels/kernel_table.h for the choice between them.
-void fill_encode_scalar(EncodeKernels& table);
-void fill_encode_avx2(EncodeKernels& table);
-void fill_encode_avx512(EncodeKernels& table);
-
 }  // namespace sluice::kernels

@@ -15,27 +15,14 @@
 #ifdef SLUICE_HAVE_ARM_TIERS
 #include <asm/hwcap.h>
 #include <sys/auxv.h>
-
-#include "kernels/arm_tiers.h"
 #endif
 
 namespace sluice::kernels {
 namespace {
 
-constexpr std::array all_isas = {Isa::scalar, Isa::avx2, Isa::avx512,  Isa::avx512vbmi,
-                                 Isa::amx,    Isa::neon, Isa::dotprod, Isa::i8mm};
-
-void fill_scalar(KernelTable& table) {
-  fill_matmul_scalar(table.matmul);
-  fill_quantise_scalar(table.quantise);
-  fill_encode_scalar(table.encode);
-  fill_vector_ops_scalar(table.vector_ops);
-  fill_attention_scalar(table.attention);
-  fill_kv_rows_scalar(table.kv_rows);
-  fill_convolution_scalar(table.convolution);
-  fill_recurrence_scalar(table.recurrence);
-  fill_peak_scalar(table.peak);
-}
+// In the order of Isa.
+constexpr std::string_view isa_names[] = {"scalar", "avx2", "avxvnni", "avx512", "avx512vbmi",
+                                          "amx",    "neon", "dotprod", "i8mm"};
 
 #ifdef SLUICE_HAVE_X86_TIERS
 
@@ -56,6 +43,12 @@ bool has_avx512() {
   return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
          __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
          __builtin_cpu_supports("avx512vnni");
+}
+
+// Bit 4 of eax in subleaf 1 of leaf 7; not all compilers name it.
+bool has_avxvnni() {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && (eax & 1u << 4) != 0;
 }
 
 // Cascade Lake and Cooper Lake have VNNI, but not VBMI.
@@ -81,113 +74,81 @@ bool may_use_tiles() {
 #endif
 }
 
-std::vector<Isa> detect() {
-  if (!has_avx2()) return {Isa::scalar};
-  if (!has_avx512()) return {Isa::scalar, Isa::avx2};
-  if (!has_vbmi()) return {Isa::scalar, Isa::avx2, Isa::avx512};
-  if (!has_amx() || !may_use_tiles()) {
-    return {Isa::scalar, Isa::avx2, Isa::avx512, Isa::avx512vbmi};
-  }
-  return {Isa::scalar, Isa::avx2, Isa::avx512, Isa::avx512vbmi, Isa::amx};
+bool has_usable_amx() {
+  return has_amx() && may_use_tiles();
 }
 
 // Why a tier that the CPU supports is not offered, for messages; empty for other tiers.
 std::string_view refusal(Isa isa) {
-  const bool is_refused = isa == Isa::amx && highest_isa() == Isa::avx512vbmi && has_amx();
+  const bool is_refused = isa == Isa::amx && highest_isa() != Isa::amx && has_amx();
   return is_refused ? " (the CPU has AMX, but the operating system refuses its tile registers)"
                     : "";
 }
 
-void fill_avx2(KernelTable& table) {
-  fill_matmul_avx2(table.matmul);
-  fill_quantise_avx2(table.quantise);
-  fill_encode_avx2(table.encode);
-  fill_vector_ops_avx2(table.vector_ops);
-  fill_attention_avx2(table.attention);
-  fill_kv_rows_avx2(table.kv_rows);
-  fill_convolution_avx2(table.convolution);
-  fill_recurrence_avx2(table.recurrence);
-  fill_peak_avx2(table.peak);
-}
-
-void fill_avx512(KernelTable& table) {
-  fill_matmul_avx512vnni(table.matmul);
-  fill_quantise_avx512(table.quantise);
-  fill_encode_avx512(table.encode);
-  fill_vector_ops_avx512(table.vector_ops);
-  fill_attention_avx512(table.attention);
-  fill_kv_rows_avx512(table.kv_rows);
-  fill_convolution_avx512(table.convolution);
-  fill_recurrence_avx512(table.recurrence);
-  fill_peak_avx512vnni(table.peak);
-}
-
-void fill_amx(KernelTable& table) {
-  fill_matmul_amx(table.matmul);
-  fill_attention_amx(table.attention);
-  fill_peak_amx(table.peak);
-}
-
-// Overwrites the kernels of lower tiers.
-void fill_tier(Isa isa, KernelTable& table) {
-  if (isa == Isa::avx2) fill_avx2(table);
-  if (isa == Isa::avx512) fill_avx512(table);
-  if (isa == Isa::avx512vbmi) fill_matmul_avx512vbmi(table.matmul);
-  if (isa == Isa::amx) fill_amx(table);
-}
-
 #elif defined(SLUICE_HAVE_ARM_TIERS)
 
-// Every CPU of aarch64 that runs Linux has NEON.
-std::vector<Isa> detect() {
-  const bool has_dotprod = (::getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
-  const bool has_i8mm = (::getauxval(AT_HWCAP2) & HWCAP2_I8MM) != 0;
-  if (!has_dotprod) return {Isa::scalar, Isa::neon};
-  if (!has_i8mm) return {Isa::scalar, Isa::neon, Isa::dotprod};
-  return {Isa::scalar, Isa::neon, Isa::dotprod, Isa::i8mm};
+bool has_dotprod() {
+  return (::getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
+}
+
+bool has_i8mm() {
+  return (::getauxval(AT_HWCAP2) & HWCAP2_I8MM) != 0;
 }
 
 std::string_view refusal(Isa) {
   return "";
-}
-
-void fill_neon(KernelTable& table) {
-  fill_matmul_neon(table.matmul);
-  fill_quantise_neon(table.quantise);
-  fill_encode_neon(table.encode);
-  fill_vector_ops_neon(table.vector_ops);
-  fill_attention_neon(table.attention);
-  fill_kv_rows_neon(table.kv_rows);
-  fill_convolution_neon(table.convolution);
-  fill_recurrence_neon(table.recurrence);
-  fill_peak_neon(table.peak);
-}
-
-// Overwrites the kernels of lower tiers.
-void fill_tier(Isa isa, KernelTable& table) {
-  if (isa == Isa::neon) fill_neon(table);
-  if (isa == Isa::dotprod) {
-    fill_matmul_dotprod(table.matmul);
-    fill_attention_dotprod(table.attention);
-    fill_peak_dotprod(table.peak);
-  }
-  if (isa == Isa::i8mm) {
-    fill_matmul_i8mm(table.matmul);
-    fill_peak_i8mm(table.peak);
-  }
 }
 
 #else
 
-std::vector<Isa> detect() {
-  return {Isa::scalar};
-}
 std::string_view refusal(Isa) {
   return "";
 }
-void fill_tier(Isa, KernelTable&) {}
 
 #endif
+
+struct Tier {
+  Isa isa;
+  Isa base;                    // whose kernels it has where it has none of its own
+  void (*fill)(KernelTable&);  // puts its own into a table of its base
+  bool (*is_offered)();        // whether CPU and operating system have what the base does not need
+};
+
+bool always() {
+  return true;
+}
+
+// A base comes before what is based on it, and of two that a CPU has the better one comes last.
+constexpr Tier tiers[] = {
+    {Isa::scalar, Isa::scalar, fill_scalar, always},
+#ifdef SLUICE_HAVE_X86_TIERS
+    {Isa::avx2, Isa::scalar, fill_avx2, has_avx2},
+    {Isa::avxvnni, Isa::avx2, fill_avxvnni, has_avxvnni},
+    {Isa::avx512, Isa::avx2, fill_avx512, has_avx512},
+    {Isa::avx512vbmi, Isa::avx512, fill_avx512vbmi, has_vbmi},
+    {Isa::amx, Isa::avx512vbmi, fill_amx, has_usable_amx},
+#endif
+#ifdef SLUICE_HAVE_ARM_TIERS
+    {Isa::neon, Isa::scalar, fill_neon, always},  // every CPU of aarch64 that runs Linux has it
+    {Isa::dotprod, Isa::neon, fill_dotprod, has_dotprod},
+    {Isa::i8mm, Isa::dotprod, fill_i8mm, has_i8mm},
+#endif
+};
+
+const Tier& tier(Isa isa) {
+  return *std::find_if(std::begin(tiers), std::end(tiers),
+                       [&](const Tier& each) { return each.isa == isa; });
+}
+
+std::vector<Isa> detect() {
+  std::vector<Isa> isas;
+  for (const Tier& each : tiers) {
+    const bool has_base =
+        each.base == each.isa || std::find(isas.begin(), isas.end(), each.base) != isas.end();
+    if (has_base && each.is_offered()) isas.push_back(each.isa);
+  }
+  return isas;
+}
 
 bool is_offered(Isa isa) {
   const std::span<const Isa> offered = offered_isas();
@@ -196,13 +157,15 @@ bool is_offered(Isa isa) {
 
 // The table of a tier that is offered: without the instructions of a tier, even the code that fills
 // its table must not run.
+void fill_with_base(const Tier& of, KernelTable& table) {
+  if (of.base != of.isa) fill_with_base(tier(of.base), table);
+  of.fill(table);
+}
+
 KernelTable make_table(Isa isa) {
   KernelTable table{};
   table.isa = isa;
-  fill_scalar(table);
-  for (const Isa each : offered_isas()) {
-    if (each <= isa) fill_tier(each, table);
-  }
+  fill_with_base(tier(isa), table);
   table.matmul.prefetch = chosen_prefetch();
   return table;
 }
@@ -221,8 +184,9 @@ Isa chosen_isa() {
   const char* name = std::getenv("SLUICE_ISA");  // NOLINT(concurrency-mt-unsafe)
   if (!name || !*name) return highest_isa();
   std::string_view reason;
-  for (const Isa isa : all_isas) {
-    if (name != isa_name(isa)) continue;
+  for (std::size_t i = 0; i < std::size(isa_names); ++i) {
+    if (name != isa_names[i]) continue;
+    const auto isa = static_cast<Isa>(i);
     if (is_offered(isa)) return isa;
     reason = refusal(isa);
   }
@@ -234,25 +198,7 @@ Isa chosen_isa() {
 }  // namespace
 
 std::string_view isa_name(Isa isa) {
-  switch (isa) {
-    case Isa::scalar:
-      return "scalar";
-    case Isa::avx2:
-      return "avx2";
-    case Isa::avx512:
-      return "avx512";
-    case Isa::avx512vbmi:
-      return "avx512vbmi";
-    case Isa::amx:
-      return "amx";
-    case Isa::neon:
-      return "neon";
-    case Isa::dotprod:
-      return "dotprod";
-    case Isa::i8mm:
-      return "i8mm";
-  }
-  return "unknown";
+  return isa_names[static_cast<std::size_t>(isa)];
 }
 
 std::span<const Isa> offered_isas() {
@@ -269,8 +215,8 @@ const KernelTable& kernel_table(Isa isa) {
     throw std::invalid_argument("this CPU cannot run " + std::string(isa_name(isa)) + " kernels" +
                                 std::string(refusal(isa)) + "; it offers " + available_names());
   }
-  static const std::array<KernelTable, all_isas.size()> tables = [] {
-    std::array<KernelTable, all_isas.size()> made{};
+  static const auto tables = [] {
+    std::array<KernelTable, std::size(isa_names)> made{};
     for (const Isa each : offered_isas()) made[static_cast<std::size_t>(each)] = make_table(each);
     return made;
   }();

@@ -10,36 +10,11 @@
 #include <span>
 #include <string_view>
 
-#include "kernels/attention.h"
-#include "kernels/convolution.h"
-#include "kernels/encode.h"
-#include "kernels/kv_rows.h"
-#include "kernels/matmul.h"
-#include "kernels/peak.h"
-#include "kernels/quantise.h"
-#include "kernels/recurrence.h"
-#include "kernels/vector_ops.h"
+#include "kernels/tiers.h"
 
 namespace sluice::kernels {
 
-// The tiers of x86-64, then those of aarch64. Each includes the instructions of those before it on
-// its architecture, and both have scalar.
-enum class Isa { scalar, avx2, avx512, avx512vbmi, amx, neon, dotprod, i8mm };
-
 std::string_view isa_name(Isa isa);  // "scalar", "avx2", ...
-
-struct KernelTable {
-  Isa isa = Isa::scalar;
-  MatmulKernels matmul;
-  QuantiseKernels quantise;
-  EncodeKernels encode;
-  VectorOps vector_ops;
-  AttentionKernels attention;
-  KvRowKernels kv_rows;
-  ConvolutionKernels convolution;
-  RecurrenceKernels recurrence;
-  PeakKernels peak;
-};
 
 // The tiers that this CPU and operating system can run, scalar first and the highest last. On Linux
 // a process has to request the tile registers of AMX: the first call does that, for all threads. If

@@ -80,9 +80,4 @@ struct KvRowKernels {
                    std::uint16_t* scales, std::size_t scale_stride);
 };
 
-// The tiers; see kernels/kernel_table.h for the choice between them.
-void fill_kv_rows_scalar(KvRowKernels& table);
-void fill_kv_rows_avx2(KvRowKernels& table);
-void fill_kv_rows_avx512(KvRowKernels& table);
-
 }  // namespace sluice::kernels

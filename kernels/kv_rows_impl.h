@@ -12,7 +12,7 @@
 namespace sluice::kernels {
 namespace {
 
-constexpr float q_max = 127;
+constexpr float largest_step = 127;
 constexpr std::uint16_t half_of_one = 0x3c00;
 
 // Transforms up to 16 elements, with butterflies in the usual order.
@@ -67,8 +67,8 @@ inline void hadamard(float* x, std::size_t size) {
 // The bits of the smallest half float that is at least max_abs / 127.
 inline std::uint16_t scale_for(float max_abs) {
   if (max_abs == 0) return half_of_one;
-  const std::uint16_t nearest = float_to_half(max_abs / q_max);
-  const bool is_short = half_to_float(nearest) * q_max < max_abs;  // the product is exact
+  const std::uint16_t nearest = float_to_half(max_abs / largest_step);
+  const bool is_short = half_to_float(nearest) * largest_step < max_abs;  // the product is exact
   return static_cast<std::uint16_t>(nearest + (is_short ? 1 : 0));
 }
 
@@ -87,9 +87,9 @@ inline std::uint16_t quantise_part(const float* x, std::size_t size, std::int8_t
   const F32x16 steps_of_1 = broadcast(1 / half_to_float(scale));
   by_sixteen(size, [&](std::size_t i, std::size_t count) {
     // max first: it turns NaN, which has no integer, into a number.
-    const F32x16 steps = max(load(x + i, count) * steps_of_1, broadcast(-q_max));
+    const F32x16 steps = max(load(x + i, count) * steps_of_1, broadcast(-largest_step));
     std::int8_t copy[lanes];
-    store(round_to_int(min(steps, broadcast(q_max))), copy);
+    store(round_to_int(min(steps, broadcast(largest_step))), copy);
     for (std::size_t k = 0; k < count; ++k) {
       q[(i + k) / 4 * place.group_stride + k % 4 * place.element_stride] = copy[k];
     }
@@ -103,7 +103,7 @@ inline void quantise_short(const float* x, std::size_t size, std::int8_t* page,
                            const RowPlace& place, std::uint16_t& scale, std::uint16_t& fine) {
   const std::size_t bits = fine_bits(size);
   const int steps = 1 << bits;
-  const float most = q_max * static_cast<float>(steps);
+  const float most = largest_step * static_cast<float>(steps);
   scale = scale_of(x, size);
   const float steps_of_1 = static_cast<float>(steps) / half_to_float(scale);
   unsigned all_fine = 0;

@@ -103,11 +103,4 @@ struct MatmulKernels {
   PrefetchPolicy prefetch{};  // of packed panels
 };
 
-// The tiers; see kernels/kernel_table.h for the choice between them.
-void fill_matmul_scalar(MatmulKernels& table);
-void fill_matmul_avx2(MatmulKernels& table);
-void fill_matmul_avx512vnni(MatmulKernels& table);
-void fill_matmul_avx512vbmi(MatmulKernels& table);
-void fill_matmul_amx(MatmulKernels& table);
-
 }  // namespace sluice::kernels

@@ -35,6 +35,7 @@ constexpr bool unsigned_bytes = false;      // the tile products have all combin
 
 #include "kernels/amx_tiles.h"
 #include "kernels/matmul_lanes_avx512.h"
+#include "kernels/tiers.h"
 
 namespace sluice::kernels {
 namespace {

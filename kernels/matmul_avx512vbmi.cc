@@ -101,6 +101,7 @@ struct ByPosition {
 }  // namespace sluice::kernels
 
 #include "kernels/matmul_few.h"
+#include "kernels/tiers.h"
 
 namespace sluice::kernels {
 namespace {
@@ -291,7 +292,7 @@ void multiply(const WeightRows& w, const Activations& x, float* y, std::size_t y
   }
   if (is_done) return;
   MatmulKernels avx512;
-  fill_matmul_avx512vnni(avx512);
+  fill_matmul_avx512(avx512);
   avx512.kernel(w, x, y, y_stride, scratch, policy);
 }
 

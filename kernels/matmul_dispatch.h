@@ -5,6 +5,7 @@
 #pragma once
 
 #include "kernels/matmul_few.h"
+#include "kernels/tiers.h"
 
 namespace sluice::kernels {
 namespace {
@@ -15,14 +16,15 @@ constexpr bool unpacks_first = [] {
   return false;
 }();
 
-// y = w x with the kernels of a format: Few for packed rows and at most few_columns columns, else
-// Kernel.
+// y = w x with the kernels of a format: Few for packed rows and at most few_columns_of columns,
+// else Kernel.
 template <typename Format, typename Kernel, template <typename, int, int> typename Few>
 void multiply_format(const WeightRows& w, const Activations& x, float* y, std::size_t y_stride,
                      const MatmulScratch& scratch, const Prefetch& prefetch) {
   if constexpr (!unpacks_first<Format>) {
-    if (w.is_packed && x.columns() <= few_columns) {
-      return multiply_few<Few, Format>(w, x, y, y_stride, prefetch, Kernel::column);
+    constexpr std::size_t most = few_columns_of<Format>;
+    if (w.is_packed && x.columns() <= most) {
+      return multiply_few<Few, Format, most>(w, x, y, y_stride, prefetch, Kernel::column);
     }
   }
   multiply_panels<Kernel>(w, x, y, y_stride, scratch, prefetch);

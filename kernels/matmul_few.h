@@ -1,7 +1,8 @@
 // Packed weights times a few columns: decoding of one or several sequences. Included by the file of
 // each tier after matmul_formats.h, when it has also defined
-//   few_columns                       the most columns that count as few: 8 if the sums of so many
-//                                     columns and two slots fit into registers, else 4
+//   few_columns                       the most columns that count as few, 4 or 8
+//   few_sums                          how many sums, of a slot and a column each, DotSink has
+//                                     registers for
 //   DotSink<Format, slots, columns>   a sink of weights_of<stage>() that multiplies them with
 //                                     columns
 //       explicit DotSink(const std::int8_t* const (&q)[columns])   activations of the block
@@ -244,9 +245,30 @@ struct FewFloatColumns {
   }
 };
 
-// y = w x for packed rows and one to few_columns columns. Product is one of the three above. Each
+// The most columns of a format that are multiplied as weights are read: those whose sums have
+// registers. With more it is faster to unpack a panel first.
+template <typename Format>
+constexpr std::size_t few_columns_of = [] {
+  constexpr ActivationForm form = form_of<Format>();
+  if constexpr (form == ActivationForm::f32) {
+    return few_columns;
+  } else {
+    constexpr int slots = [] {
+      if constexpr (form == ActivationForm::a256)
+        return Format::slots;
+      else
+        return scales_of_32<Format>;
+    }();
+    std::size_t most = few_columns;
+    while (most > 1 && most * slots > few_sums) most /= 2;
+    return most;
+  }
+}();
+
+// y = w x for packed rows and one to `most` columns. Product is one of the three above. Each
 // combination of panels and columns is compiled separately, so there are only a few.
-template <template <typename, int, int> typename Product, typename Format, typename Column>
+template <template <typename, int, int> typename Product, typename Format, std::size_t most,
+          typename Column>
 class FewColumns {
  public:
   // `columns` has few_columns entries, of which the first `count` are wanted.
@@ -255,12 +277,15 @@ class FewColumns {
       : w_(w), columns_(columns), count_(count), y_(y), y_stride_(y_stride) {}
 
   void run(const Prefetch& prefetch) {
-    static_assert(few_columns == 4 || few_columns == 8);
     if (count_ == 1) return run_columns<4, 1>(prefetch);
-    if (count_ == 2) return run_columns<4, 2>(prefetch);
-    if (count_ <= 4) return run_columns<4, 4>(prefetch);
+    if constexpr (most >= 2) {
+      if (count_ == 2) return run_columns<4, 2>(prefetch);
+    }
+    if constexpr (most >= 4) {
+      if (count_ <= 4) return run_columns<4, 4>(prefetch);
+    }
     // With so many columns arithmetic takes as long as reading, and one stream is enough.
-    if constexpr (few_columns == 8) run_columns<1, 8>(prefetch);
+    if constexpr (most >= 8) run_columns<1, 8>(prefetch);
   }
 
  private:
@@ -295,13 +320,14 @@ class FewColumns {
   std::size_t y_stride_;
 };
 
-// y = w x for packed rows and one to few_columns columns; column(x, c) is the Column of column c.
-template <template <typename, int, int> typename Product, typename Format, typename Column>
+// y = w x for packed rows and one to `most` columns; column(x, c) is the Column of column c.
+template <template <typename, int, int> typename Product, typename Format,
+          std::size_t most = few_columns, typename Column>
 void multiply_few(const WeightRows& w, const Activations& x, float* y, std::size_t y_stride,
                   const Prefetch& prefetch, Column (*column)(const Activations&, std::size_t)) {
   Column columns[few_columns];
   for (std::size_t c = 0; c < few_columns; ++c) columns[c] = column(x, smaller(c, x.columns() - 1));
-  FewColumns<Product, Format, Column>(w, columns, x.columns(), y, y_stride).run(prefetch);
+  FewColumns<Product, Format, most, Column>(w, columns, x.columns(), y, y_stride).run(prefetch);
 }
 
 }  // namespace

@@ -4,8 +4,8 @@
 // are left to dotprod.
 #include <type_traits>
 
-#include "kernels/arm_tiers.h"
 #include "kernels/matmul_sdot.h"
+#include "kernels/tiers.h"
 
 namespace sluice::kernels {
 namespace {
@@ -108,7 +108,7 @@ void SLUICE_MATMUL_PART_NAME(const WeightRows& w, const Activations& x, float* y
     constexpr ActivationForm form = form_of<Format>();
     constexpr bool keeps_nothing = !unpacks_first<Format>;
     if constexpr (form != ActivationForm::f32) {
-      if (keeps_nothing && w.is_packed && x.columns() <= few_columns) return;
+      if (keeps_nothing && w.is_packed && x.columns() <= few_columns_of<Format>) return;
       using Kernel = std::conditional_t<form == ActivationForm::a256, IntegerKernel<Format>,
                                         SmallKernel<Format>>;
       multiply_panels<Kernel>(w, x, y, y_stride, scratch,

@@ -254,7 +254,7 @@ inline F32x16 load_bfloats(const std::byte* p, std::size_t count) {
 namespace sluice::kernels {
 namespace {
 
-constexpr std::size_t few_columns = 8;
+constexpr std::size_t few_columns = 8, few_sums = 16;
 
 template <typename Format, int slots, int columns>
 class DotSink {

@@ -355,7 +355,7 @@ inline F32x16 load_bfloats(const std::byte* p, std::size_t count) {
 namespace sluice::kernels {
 namespace {
 
-constexpr std::size_t few_columns = 4;
+constexpr std::size_t few_columns = 4, few_sums = 16;
 
 // Weights of a panel are signed: with several columns that takes less than to take the offset off
 // their products.

@@ -2,9 +2,8 @@
 // function of each part (kernels/matmul_dispatch.h).
 #include <type_traits>
 
-#include "kernels/arm_tiers.h"
 #include "kernels/formats/all.h"
-#include "kernels/matmul.h"
+#include "kernels/tiers.h"
 
 namespace sluice::kernels {
 
@@ -34,7 +33,8 @@ void multiply(const WeightRows& w, const Activations& x, float* y, std::size_t y
 
 #ifdef SLUICE_HAVE_X86_TIERS
 SLUICE_JOIN_PARTS(avx2)
-SLUICE_JOIN_PARTS(avx512vnni)
+SLUICE_JOIN_PARTS(avxvnni)
+SLUICE_JOIN_PARTS(avx512)
 #endif
 #ifdef SLUICE_HAVE_ARM_TIERS
 SLUICE_JOIN_PARTS(neon)

@@ -7,7 +7,7 @@
 
 #include "kernels/dequantise.h"
 #include "kernels/formats/all.h"
-#include "kernels/matmul.h"
+#include "kernels/tiers.h"
 
 namespace sluice::kernels {
 namespace {

@@ -11,10 +11,4 @@ struct PeakKernels {
   std::uint64_t (*int8_macs)(std::uint64_t rounds);
 };
 
-// The tiers; see kernels/kernel_table.h for the choice between them.
-void fill_peak_scalar(PeakKernels& table);
-void fill_peak_avx2(PeakKernels& table);
-void fill_peak_avx512vnni(PeakKernels& table);
-void fill_peak_amx(PeakKernels& table);
-
 }  // namespace sluice::kernels

@@ -66,9 +66,4 @@ struct QuantiseKernels {
   void (*a32)(const float* x, std::size_t size, const ColumnA32& out);
 };
 
-// The tiers; see kernels/kernel_table.h for the choice between them.
-void fill_quantise_scalar(QuantiseKernels& table);
-void fill_quantise_avx2(QuantiseKernels& table);
-void fill_quantise_avx512(QuantiseKernels& table);
-
 }  // namespace sluice::kernels

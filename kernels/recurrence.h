@@ -73,8 +73,4 @@ struct RecurrenceKernels {
   void (*removal_rule)(const RecurrenceArgs& args);
 };
 
-void fill_recurrence_scalar(RecurrenceKernels& table);
-void fill_recurrence_avx2(RecurrenceKernels& table);
-void fill_recurrence_avx512(RecurrenceKernels& table);
-
 }  // namespace sluice::kernels

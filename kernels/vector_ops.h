@@ -95,9 +95,4 @@ struct VectorOps {
   void (*xielu)(float* x, std::size_t size, const Xielu& numbers);
 };
 
-// The tiers; see kernels/kernel_table.h for the choice between them.
-void fill_vector_ops_scalar(VectorOps& table);
-void fill_vector_ops_avx2(VectorOps& table);
-void fill_vector_ops_avx512(VectorOps& table);
-
 }  // namespace sluice::kernels

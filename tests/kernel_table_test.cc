@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "kernels/arm_tiers.h"
+#include "kernels/tiers.h"
 #include "tests/catch.h"
 #include "tests/kernels_support.h"
 #include "tests/paths.h"
@@ -20,65 +20,47 @@ constexpr const char* tier_in_child = "kernel table child: the tier named by SLU
 constexpr const char* prefetch_in_child = "kernel table child: SLUICE_PREFETCH is in use";
 constexpr const char* error_in_child = "kernel table child: a bad SLUICE_ISA is refused";
 
-constexpr Isa all_isas[] = {Isa::scalar, Isa::avx2, Isa::avx512,  Isa::avx512vbmi,
+constexpr Isa all_isas[] = {Isa::scalar, Isa::avx2, Isa::avxvnni, Isa::avx512, Isa::avx512vbmi,
                             Isa::amx,    Isa::neon, Isa::dotprod, Isa::i8mm};
 
-// VBMI and AMX take from AVX-512 what they have no kernels for, and so do the later tiers of
-// aarch64 from NEON.
-bool shares_most(Isa isa) {
-  return isa != Isa::scalar && isa != Isa::avx2;
+// The tiers that have all operations. The others take from one of them what they have no kernels
+// for.
+Isa operations_of(Isa isa) {
+  switch (isa) {
+    case Isa::avxvnni:
+      return Isa::avx2;
+    case Isa::avx512vbmi:
+    case Isa::amx:
+      return Isa::avx512;
+    case Isa::dotprod:
+    case Isa::i8mm:
+      return Isa::neon;
+    default:
+      return isa;
+  }
 }
 
 // What the files of a tier put into a table.
 KernelTable own_kernels(Isa isa) {
   KernelTable table{};
-  if (isa == Isa::scalar) {
-    kernels::fill_matmul_scalar(table.matmul);
-    kernels::fill_quantise_scalar(table.quantise);
-    kernels::fill_vector_ops_scalar(table.vector_ops);
-    kernels::fill_attention_scalar(table.attention);
-    kernels::fill_kv_rows_scalar(table.kv_rows);
-    kernels::fill_convolution_scalar(table.convolution);
-    kernels::fill_recurrence_scalar(table.recurrence);
-  }
+  const auto fill = [&]([[maybe_unused]] Isa one) {
+    if (one == Isa::scalar) kernels::fill_scalar(table);
 #ifdef SLUICE_HAVE_ARM_TIERS
-  if (isa == Isa::neon || isa == Isa::dotprod || isa == Isa::i8mm) {
-    kernels::fill_matmul_neon(table.matmul);
-    kernels::fill_quantise_neon(table.quantise);
-    kernels::fill_vector_ops_neon(table.vector_ops);
-    kernels::fill_attention_neon(table.attention);
-    kernels::fill_kv_rows_neon(table.kv_rows);
-    kernels::fill_convolution_neon(table.convolution);
-    kernels::fill_recurrence_neon(table.recurrence);
-  }
-  if (isa == Isa::dotprod) kernels::fill_matmul_dotprod(table.matmul);
-  if (isa == Isa::i8mm) kernels::fill_matmul_i8mm(table.matmul);
+    if (one == Isa::neon) kernels::fill_neon(table);
+    if (one == Isa::dotprod) kernels::fill_dotprod(table);
+    if (one == Isa::i8mm) kernels::fill_i8mm(table);
 #endif
 #ifdef SLUICE_HAVE_X86_TIERS
-  if (isa == Isa::avx2) {
-    kernels::fill_matmul_avx2(table.matmul);
-    kernels::fill_quantise_avx2(table.quantise);
-    kernels::fill_vector_ops_avx2(table.vector_ops);
-    kernels::fill_attention_avx2(table.attention);
-    kernels::fill_kv_rows_avx2(table.kv_rows);
-    kernels::fill_convolution_avx2(table.convolution);
-    kernels::fill_recurrence_avx2(table.recurrence);
-  }
-  if (isa == Isa::avx512 || isa == Isa::avx512vbmi || isa == Isa::amx) {
-    kernels::fill_matmul_avx512vnni(table.matmul);
-    kernels::fill_quantise_avx512(table.quantise);
-    kernels::fill_vector_ops_avx512(table.vector_ops);
-    kernels::fill_attention_avx512(table.attention);
-    kernels::fill_kv_rows_avx512(table.kv_rows);
-    kernels::fill_convolution_avx512(table.convolution);
-    kernels::fill_recurrence_avx512(table.recurrence);
-  }
-  if (isa == Isa::avx512vbmi) kernels::fill_matmul_avx512vbmi(table.matmul);
-  if (isa == Isa::amx) {
-    kernels::fill_matmul_amx(table.matmul);
-    kernels::fill_attention_amx(table.attention);
-  }
+    if (one == Isa::avx2) kernels::fill_avx2(table);
+    if (one == Isa::avxvnni) kernels::fill_avxvnni(table);
+    if (one == Isa::avx512) kernels::fill_avx512(table);
+    if (one == Isa::avx512vbmi) kernels::fill_avx512vbmi(table);
+    if (one == Isa::amx) kernels::fill_amx(table);
 #endif
+  };
+  fill(operations_of(isa));
+  if (isa == Isa::i8mm) fill(Isa::dotprod);
+  fill(isa);
   return table;
 }
 
@@ -237,7 +219,7 @@ TEST_CASE(
       };
       const bool is_alike = multiplies_as_avx512(isa) && multiplies_as_avx512(other);
       CHECK((a.peak.int8_macs == b.peak.int8_macs) == is_alike);
-      if (shares_most(isa) && shares_most(other)) continue;
+      if (operations_of(isa) == operations_of(other)) continue;
       CHECK(a.quantise.a256 != b.quantise.a256);
       CHECK(a.vector_ops.softmax != b.vector_ops.softmax);
       CHECK(a.attention.f16 != b.attention.f16);

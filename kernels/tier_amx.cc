@@ -1,7 +1,7 @@
 // tdpbssd on full tiles: 16 x 16 sums of 64 products an instruction.
 #include <immintrin.h>
 
-#include "kernels/peak.h"
+#include "kernels/tiers.h"
 
 namespace sluice::kernels {
 namespace {
@@ -30,8 +30,10 @@ std::uint64_t int8_macs(std::uint64_t rounds) {
 
 }  // namespace
 
-void fill_peak_amx(PeakKernels& table) {
-  table.int8_macs = int8_macs;
+void fill_amx(KernelTable& table) {
+  fill_matmul_amx(table.matmul);
+  fill_attention_amx(table.attention);
+  table.peak.int8_macs = int8_macs;
 }
 
 }  // namespace sluice::kernels

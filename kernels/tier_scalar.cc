@@ -1,4 +1,8 @@
-#include "kernels/peak.h"
+// The lanes come first: the operations are written in terms of them.
+// clang-format off
+#include "kernels/lanes_scalar.h"
+#include "kernels/operations_impl.h"
+// clang-format on
 
 namespace sluice::kernels {
 namespace {
@@ -21,8 +25,10 @@ std::uint64_t int8_macs(std::uint64_t rounds) {
 
 }  // namespace
 
-void fill_peak_scalar(PeakKernels& table) {
-  table.int8_macs = int8_macs;
+void fill_scalar(KernelTable& table) {
+  fill_operations(table);
+  fill_matmul_scalar(table.matmul);
+  table.peak.int8_macs = int8_macs;
 }
 
 }  // namespace sluice::kernels

@@ -2,7 +2,11 @@
 // neighbours and one that widens.
 #include <arm_neon.h>
 
-#include "kernels/arm_tiers.h"
+// The lanes come first: the operations are written in terms of them.
+// clang-format off
+#include "kernels/lanes_neon.h"
+#include "kernels/operations_impl.h"
+// clang-format on
 
 namespace sluice::kernels {
 namespace {
@@ -27,8 +31,10 @@ std::uint64_t int8_macs(std::uint64_t rounds) {
 
 }  // namespace
 
-void fill_peak_neon(PeakKernels& table) {
-  table.int8_macs = int8_macs;
+void fill_neon(KernelTable& table) {
+  fill_operations(table);
+  fill_matmul_neon(table.matmul);
+  table.peak.int8_macs = int8_macs;
 }
 
 }  // namespace sluice::kernels

@@ -2,7 +2,11 @@
 // adds two of these sums in 32 bits, and one addition follows.
 #include <immintrin.h>
 
-#include "kernels/peak.h"
+// The lanes come first: the operations are written in terms of them.
+// clang-format off
+#include "kernels/lanes_avx2.h"
+#include "kernels/operations_impl.h"
+// clang-format on
 
 namespace sluice::kernels {
 namespace {
@@ -26,8 +30,10 @@ std::uint64_t int8_macs(std::uint64_t rounds) {
 
 }  // namespace
 
-void fill_peak_avx2(PeakKernels& table) {
-  table.int8_macs = int8_macs;
+void fill_avx2(KernelTable& table) {
+  fill_operations(table);
+  fill_matmul_avx2(table.matmul);
+  table.peak.int8_macs = int8_macs;
 }
 
 }  // namespace sluice::kernels

@@ -1,0 +1,272 @@
+// Sixteen lanes of AVX2 with FMA and F16C for kernels/matmul_formats.h: two 256-bit registers hold
+// one 32-bit value for each of the 16 rows of a panel. Included by the file of each tier that has
+// them, after it has defined the constants that are described there.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <immintrin.h>
+
+#include "kernels/matmul_driver.h"
+
+namespace sluice::kernels {
+namespace {
+
+constexpr int float_sums = 1;  // in four parts, of two registers each
+
+struct I32x16 {
+  __m256i half[2];  // rows 0..7 and 8..15
+};
+struct F32x16 {
+  __m256 half[2];
+};
+struct RowDwords {
+  I32x16 dword[4];
+};
+
+inline __m256i load_two_rows(const std::byte* p, std::size_t row_bytes) {
+  const auto load = [](const std::byte* q) {
+    return _mm_loadu_si128(reinterpret_cast<const __m128i*>(q));
+  };
+  return _mm256_inserti128_si256(_mm256_castsi128_si256(load(p)), load(p + 4 * row_bytes), 1);
+}
+
+inline RowDwords load_dwords(FileRows& rows, std::size_t offset) {
+  const std::byte* p = rows.block + offset;
+  const std::size_t row_bytes = rows.row_bytes;
+  read_ahead(rows, 16 * panel_rows);
+  RowDwords out;
+  for (int h = 0; h < 2; ++h) {
+    const std::byte* q = p + 8 * h * row_bytes;
+    const __m256i r0 = load_two_rows(q, row_bytes), r1 = load_two_rows(q + row_bytes, row_bytes);
+    const __m256i r2 = load_two_rows(q + 2 * row_bytes, row_bytes);
+    const __m256i r3 = load_two_rows(q + 3 * row_bytes, row_bytes);
+    const __m256i low01 = _mm256_unpacklo_epi32(r0, r1), low23 = _mm256_unpacklo_epi32(r2, r3);
+    const __m256i high01 = _mm256_unpackhi_epi32(r0, r1), high23 = _mm256_unpackhi_epi32(r2, r3);
+    out.dword[0].half[h] = _mm256_unpacklo_epi64(low01, low23);
+    out.dword[1].half[h] = _mm256_unpackhi_epi64(low01, low23);
+    out.dword[2].half[h] = _mm256_unpacklo_epi64(high01, high23);
+    out.dword[3].half[h] = _mm256_unpackhi_epi64(high01, high23);
+  }
+  return out;
+}
+
+inline I32x16 load_words(const void* p) {
+  const auto* q = static_cast<const __m256i*>(p);
+  return {{_mm256_loadu_si256(q), _mm256_loadu_si256(q + 1)}};
+}
+
+inline I32x16 load_bytes(const std::byte* p) {
+  const auto widen = [](const std::byte* q) {
+    return _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(q)));
+  };
+  return {{widen(p), widen(p + 8)}};
+}
+
+inline I32x16 byte_table(const std::uint8_t* p) {
+  const __m128i table = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  const __m256i twice = _mm256_broadcastsi128_si256(table);
+  return {{twice, twice}};
+}
+inline I32x16 look_up(I32x16 table, I32x16 x) {
+  return {{_mm256_shuffle_epi8(table.half[0], x.half[0]),
+           _mm256_shuffle_epi8(table.half[1], x.half[1])}};
+}
+
+// Entries of 16 bits by their numbers in the halves of every lane. A gather reads 32 bits.
+template <int entries>
+inline I32x16 look_up_pairs(const std::uint16_t* table, I32x16 numbers) {
+  I32x16 out;
+  for (int h = 0; h < 2; ++h) {
+    const auto gather = [&](__m256i at) {
+      return _mm256_i32gather_epi32(reinterpret_cast<const int*>(table), at, 2);
+    };
+    const __m256i low = gather(_mm256_and_si256(numbers.half[h], _mm256_set1_epi32(0xffff)));
+    const __m256i high = gather(_mm256_srli_epi32(numbers.half[h], 16));
+    out.half[h] = _mm256_blend_epi16(low, _mm256_slli_epi32(high, 16), 0xaa);
+  }
+  return out;
+}
+
+// Byte i of every lane becomes its byte number (pattern >> 8 i) & 3.
+template <int pattern>
+inline I32x16 shuffle_bytes(I32x16 x) {
+  const __m256i control = _mm256_add_epi32(
+      _mm256_set1_epi32(pattern), _mm256_setr_epi32(0, 0x04040404, 0x08080808, 0x0c0c0c0c, 0,
+                                                    0x04040404, 0x08080808, 0x0c0c0c0c));
+  return {{_mm256_shuffle_epi8(x.half[0], control), _mm256_shuffle_epi8(x.half[1], control)}};
+}
+
+using ByteMask = I32x16;  // bytes of 0 or 255
+
+inline ByteMask has_bits(I32x16 x, int pattern) {
+  const __m256i bits = _mm256_set1_epi32(pattern);
+  const auto compare = [&](__m256i a) {
+    return _mm256_cmpeq_epi8(_mm256_and_si256(a, bits), bits);
+  };
+  return {{compare(x.half[0]), compare(x.half[1])}};
+}
+inline I32x16 look_up_either(I32x16 table, I32x16 other, I32x16 x, ByteMask is_other) {
+  const I32x16 a = look_up(table, x), b = look_up(other, x);
+  return {{_mm256_blendv_epi8(a.half[0], b.half[0], is_other.half[0]),
+           _mm256_blendv_epi8(a.half[1], b.half[1], is_other.half[1])}};
+}
+
+inline I32x16 choose(ByteMask mask, I32x16 a, I32x16 b) {
+  return {{_mm256_blendv_epi8(b.half[0], a.half[0], mask.half[0]),
+           _mm256_blendv_epi8(b.half[1], a.half[1], mask.half[1])}};
+}
+
+inline I32x16 add_bytes(I32x16 a, I32x16 b) {
+  return {{_mm256_add_epi8(a.half[0], b.half[0]), _mm256_add_epi8(a.half[1], b.half[1])}};
+}
+// The mean of x and (x - 3) / 2 reaches 64 at 86, and 128 at 171.
+inline I32x16 thirds(I32x16 x) {
+  const auto of = [](__m256i a) {
+    const __m256i less = _mm256_subs_epu8(a, _mm256_set1_epi8(4));
+    const __m256i mean = _mm256_avg_epu8(a, _mm256_avg_epu8(less, _mm256_setzero_si256()));
+    return _mm256_and_si256(_mm256_srli_epi16(mean, 6), _mm256_set1_epi8(3));
+  };
+  return {{of(x.half[0]), of(x.half[1])}};
+}
+
+inline I32x16 bits_and(I32x16 a, I32x16 b) {
+  return {{_mm256_and_si256(a.half[0], b.half[0]), _mm256_and_si256(a.half[1], b.half[1])}};
+}
+inline I32x16 bits_or(I32x16 a, I32x16 b) {
+  return {{_mm256_or_si256(a.half[0], b.half[0]), _mm256_or_si256(a.half[1], b.half[1])}};
+}
+inline I32x16 bits_xor(I32x16 a, I32x16 b) {
+  return {{_mm256_xor_si256(a.half[0], b.half[0]), _mm256_xor_si256(a.half[1], b.half[1])}};
+}
+template <int n>
+inline I32x16 left_16(I32x16 x) {
+  return {{_mm256_slli_epi16(x.half[0], n), _mm256_slli_epi16(x.half[1], n)}};
+}
+template <int n>
+inline I32x16 right_16(I32x16 x) {
+  return {{_mm256_srli_epi16(x.half[0], n), _mm256_srli_epi16(x.half[1], n)}};
+}
+inline I32x16 left_32(I32x16 x, int n) {
+  return {{_mm256_slli_epi32(x.half[0], n), _mm256_slli_epi32(x.half[1], n)}};
+}
+inline I32x16 right_32(I32x16 x, int n) {
+  return {{_mm256_srli_epi32(x.half[0], n), _mm256_srli_epi32(x.half[1], n)}};
+}
+inline I32x16 right_signed_32(I32x16 x, int n) {
+  return {{_mm256_srai_epi32(x.half[0], n), _mm256_srai_epi32(x.half[1], n)}};
+}
+inline I32x16 each_byte(int v) {
+  const __m256i x = _mm256_set1_epi8(static_cast<char>(v));
+  return {{x, x}};
+}
+inline I32x16 each_dword(int v) {
+  const __m256i x = _mm256_set1_epi32(v);
+  return {{x, x}};
+}
+inline F32x16 each(float v) {
+  const __m256 x = _mm256_set1_ps(v);
+  return {{x, x}};
+}
+inline F32x16 multiply(F32x16 a, F32x16 b) {
+  return {{_mm256_mul_ps(a.half[0], b.half[0]), _mm256_mul_ps(a.half[1], b.half[1])}};
+}
+inline F32x16 to_float(I32x16 x) {
+  return {{_mm256_cvtepi32_ps(x.half[0]), _mm256_cvtepi32_ps(x.half[1])}};
+}
+inline F32x16 as_floats(I32x16 x) {
+  return {{_mm256_castsi256_ps(x.half[0]), _mm256_castsi256_ps(x.half[1])}};
+}
+inline I32x16 to_integer(F32x16 x) {
+  return {{_mm256_cvtps_epi32(x.half[0]), _mm256_cvtps_epi32(x.half[1])}};
+}
+inline I32x16 add(I32x16 a, I32x16 b) {
+  return {{_mm256_add_epi32(a.half[0], b.half[0]), _mm256_add_epi32(a.half[1], b.half[1])}};
+}
+inline F32x16 add(F32x16 a, F32x16 b) {
+  return {{_mm256_add_ps(a.half[0], b.half[0]), _mm256_add_ps(a.half[1], b.half[1])}};
+}
+inline F32x16 multiply_add(F32x16 a, F32x16 b, F32x16 c) {
+  return {{_mm256_fmadd_ps(a.half[0], b.half[0], c.half[0]),
+           _mm256_fmadd_ps(a.half[1], b.half[1], c.half[1])}};
+}
+inline F32x16 subtract_product(F32x16 a, F32x16 b, F32x16 c) {  // c - a b
+  return {{_mm256_fnmadd_ps(a.half[0], b.half[0], c.half[0]),
+           _mm256_fnmadd_ps(a.half[1], b.half[1], c.half[1])}};
+}
+inline __m256i broadcast(const void* p) {
+  std::int32_t four;
+  std::memcpy(&four, p, sizeof four);
+  return _mm256_set1_epi32(four);
+}
+
+inline I32x16 each_word_at(const void* p) {
+  return {{broadcast(p), broadcast(p)}};
+}
+inline I32x16 add_pair_products(I32x16 a, I32x16 b, I32x16 c) {
+  return {{_mm256_add_epi32(_mm256_madd_epi16(a.half[0], b.half[0]), c.half[0]),
+           _mm256_add_epi32(_mm256_madd_epi16(a.half[1], b.half[1]), c.half[1])}};
+}
+inline __m256 low_halves_of(__m256i x) {
+  // Moves the low 16 bits of the four lanes of each half to its first 8 bytes.
+  const __m256i pick = _mm256_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, -1, -1, -1, -1, -1, -1, -1, -1, 0,
+                                        1, 4, 5, 8, 9, 12, 13, -1, -1, -1, -1, -1, -1, -1, -1);
+  const __m256i packed = _mm256_permute4x64_epi64(_mm256_shuffle_epi8(x, pick), 0b1000);
+  return _mm256_cvtph_ps(_mm256_castsi256_si128(packed));
+}
+inline F32x16 low_halves(I32x16 x) {
+  return {{low_halves_of(x.half[0]), low_halves_of(x.half[1])}};
+}
+inline void store(void* p, I32x16 x) {
+  auto* q = static_cast<__m256i*>(p);
+  _mm256_storeu_si256(q, x.half[0]);
+  _mm256_storeu_si256(q + 1, x.half[1]);
+}
+inline void store(void* p, F32x16 x) {
+  auto* q = static_cast<float*>(p);
+  _mm256_storeu_ps(q, x.half[0]);
+  _mm256_storeu_ps(q + 8, x.half[1]);
+}
+inline F32x16 load(const float* p) {
+  return {{_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}};
+}
+
+// Where to read sixteen elements. If only `count` are at p, they are copied to `copy`, so that no
+// read goes beyond them.
+template <typename Element>
+inline const std::byte* sixteen(const std::byte* p, std::size_t count, Element (&copy)[16]) {
+  if (count == 16) return p;
+  std::memcpy(copy, p, count * sizeof(Element));
+  return reinterpret_cast<const std::byte*>(copy);
+}
+inline __m128i load_128(const std::byte* p) {
+  return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+}
+inline F32x16 load_floats(const std::byte* p, std::size_t count) {
+  float copy[16] = {};
+  return load(reinterpret_cast<const float*>(sixteen(p, count, copy)));
+}
+inline F32x16 load_halves(const std::byte* p, std::size_t count) {
+  std::uint16_t copy[16] = {};
+  const std::byte* q = sixteen(p, count, copy);
+  return {{_mm256_cvtph_ps(load_128(q)), _mm256_cvtph_ps(load_128(q + 16))}};
+}
+inline F32x16 load_bfloats(const std::byte* p, std::size_t count) {
+  std::uint16_t copy[16] = {};
+  const std::byte* q = sixteen(p, count, copy);
+  const auto widen = [](__m128i x) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(x), 16));
+  };
+  return {{widen(load_128(q)), widen(load_128(q + 16))}};
+}
+
+// Four weights of eight rows of a panel, from a group of it.
+inline __m256i load_q(const std::uint8_t (*q)[4], int half) {
+  return _mm256_load_si256(reinterpret_cast<const __m256i*>(q + 8 * half));
+}
+
+}  // namespace
+}  // namespace sluice::kernels
+
+#include "kernels/matmul_formats.h"
