@@ -77,35 +77,45 @@ void Compute::multiply_alike(const float* x, std::size_t x_stride, std::size_t s
   if (!held_.empty()) multiply_held();
 }
 
-void Compute::multiply_each(const float* x, std::size_t x_stride, std::size_t size,
+void Compute::multiply_each(const float* x, std::size_t apart, std::size_t x_stride,
+                            std::size_t size, std::size_t columns,
                             std::span<const Product> products) {
-  const std::size_t bytes_each = kernels::Activations::buffer_bytes(size, 1);
+  const std::size_t bytes_each = kernels::Activations::buffer_bytes(size, columns);
   std::size_t most = std::min(quantised_.size() / bytes_each, products.size());
   const bool rotates = std::ranges::any_of(
       products, [](const Product& product) { return product.w->rotation != nullptr; });
-  if (rotates) most = std::min(most, rotated_.size() / (size * sizeof(float)));
-  base::check(most != 0 || products.empty(), "there is no memory for the column of a product");
-  if (most < products.size()) {  // there is room for some of the columns
-    multiply_each(x, x_stride, size, products.first(most));
-    return multiply_each(x + most * x_stride, x_stride, size, products.subspan(most));
+  if (rotates) most = std::min(most, rotated_.size() / (size * columns * sizeof(float)));
+  base::check(most != 0 || products.empty(), "there is no memory for the columns of a product");
+  if (most < products.size()) {  // there is room for the columns of some
+    multiply_each(x, apart, x_stride, size, columns, products.first(most));
+    return multiply_each(x + most * apart, apart, x_stride, size, columns, products.subspan(most));
   }
   inputs_.clear();
   auto* const rotated = reinterpret_cast<float*>(rotated_.data());
-  const auto column = [&](std::size_t i) {
-    return products[i].w->rotation == nullptr ? x + i * x_stride : rotated + i * size;
+  struct Input {
+    const float* x;
+    std::size_t x_stride;
+  };
+  const auto input = [&](std::size_t i) {
+    return products[i].w->rotation == nullptr ? Input{x + i * apart, x_stride}
+                                              : Input{rotated + i * columns * size, size};
   };
   for (std::size_t i = 0; i < products.size(); ++i) {
-    inputs_.emplace_back(column(i), size, size, 1, quantised_.data() + i * bytes_each);
+    inputs_.emplace_back(input(i).x, input(i).x_stride, size, columns,
+                         quantised_.data() + i * bytes_each);
   }
-  for_each(products.size(), [&](std::size_t, std::size_t begin, std::size_t end) {
-    for (std::size_t i = begin; i < end; ++i) {
+  for_each(products.size() * columns, [&](std::size_t, std::size_t begin, std::size_t end) {
+    for (std::size_t at = begin; at < end; ++at) {
+      const std::size_t i = at / columns, c = at % columns;
       const Rotation* const rotation = products[i].w->rotation;
-      if (rotation != nullptr) rotation->turn(x + i * x_stride, rotated + i * size);
+      if (rotation != nullptr) rotation->turn(x + i * apart + c * x_stride, rotated + at * size);
       inputs_[i].quantise(kernels_.quantise, kernels::traits(products[i].w->type).activation_form,
-                          0);
+                          c);
     }
   });
-  for (std::size_t i = 0; i < products.size(); ++i) show(products[i], column(i), size, size, 1);
+  for (std::size_t i = 0; i < products.size(); ++i) {
+    show(products[i], input(i).x, input(i).x_stride, size, columns);
+  }
   const Release on_exit{*this};
   for (std::size_t i = 0; i < products.size(); ++i) hold_and_multiply(products[i], inputs_[i]);
   if (!held_.empty()) multiply_held();

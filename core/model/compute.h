@@ -71,10 +71,10 @@ class Compute {
   void multiply(const float* x, std::size_t x_stride, std::size_t size, std::size_t columns,
                 std::span<const Product> products);
 
-  // Multiplies each matrix with a column of its own: product i with x[i * x_stride ...]. Every
-  // matrix has `size` columns. Throws what multiply() throws.
-  void multiply_each(const float* x, std::size_t x_stride, std::size_t size,
-                     std::span<const Product> products);
+  // Multiplies each matrix with columns of its own: product i with x[i * apart + c * x_stride ...],
+  // c < columns. Every matrix has `size` columns. Throws what multiply() throws.
+  void multiply_each(const float* x, std::size_t apart, std::size_t x_stride, std::size_t size,
+                     std::size_t columns, std::span<const Product> products);
 
   // See Tape::expect_experts.
   void expect_experts(std::size_t group, std::span<const streaming::ExpertUse> uses,

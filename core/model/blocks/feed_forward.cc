@@ -76,7 +76,7 @@ void FeedForward::run_together(Compute& compute, const float* in, std::span<cons
   for (const auto& [network, out] : outputs) {
     products.push_back({&network->weights_.down, out, e, network->weights_.down_bias});
   }
-  compute.multiply_each(first.buffers_.up, f, f, products);
+  compute.multiply_each(first.buffers_.up, f, f, f, 1, products);
 }
 
 void FeedForward::activate(Compute& compute, std::size_t columns) const {

@@ -138,10 +138,11 @@ void LatentAttention::run(Pass& pass, const float* in, float* out) {
   });
   attention_.run(pass, buffers_.queries, buffers_.sink_queries, buffers_.mixed);
   const std::size_t r = spec_.latent, v = spec_.value;
+  products_.clear();
   for (std::size_t h = 0; h < heads; ++h) {
-    pass.compute.multiply(buffers_.mixed + h * r, heads * r, r, columns,
-                          std::array{Product{&values_[h], buffers_.heads + h * v, heads * v}});
+    products_.push_back({&values_[h], buffers_.heads + h * v, heads * v});
   }
+  pass.compute.multiply_each(buffers_.mixed, r, heads * r, r, columns, products_);
   if (spec_.has_gate) for_each_column(pass, [&](std::size_t c) { apply_gates(pass, c); });
   pass.compute.multiply(buffers_.heads, heads * v, heads * v, columns,
                         std::array{Product{&output_, out, spec_.embedding}});
@@ -176,16 +177,18 @@ void LatentAttention::project(Pass& pass, const float* in) {
 void LatentAttention::absorb_keys(Pass& pass) {
   const std::size_t columns = pass.columns.size(), heads = spec_.heads, n = spec_.plain;
   const std::size_t stride = heads * query_size(), out_stride = heads * row_size();
-  for (std::size_t h = 0; h < heads; ++h) {
-    const float* plain = buffers_.heads + h * query_size();
-    float* out = buffers_.queries + h * row_size();
-    if (are_keys_plain_) {
-      pass.compute.multiply_transposed(plain, stride, columns, keys_[h], out, out_stride);
-    } else {
-      pass.compute.multiply(plain, stride, n, columns,
-                            std::array{Product{&keys_[h], out, out_stride}});
+  if (are_keys_plain_) {
+    for (std::size_t h = 0; h < heads; ++h) {
+      pass.compute.multiply_transposed(buffers_.heads + h * query_size(), stride, columns, keys_[h],
+                                       buffers_.queries + h * row_size(), out_stride);
     }
+    return;
   }
+  products_.clear();
+  for (std::size_t h = 0; h < heads; ++h) {
+    products_.push_back({&keys_[h], buffers_.queries + h * row_size(), out_stride});
+  }
+  pass.compute.multiply_each(buffers_.heads, query_size(), stride, n, columns, products_);
 }
 
 // Adds the rotated parts to the queries of a column.

@@ -98,6 +98,7 @@ class LatentAttention final : public Block {
   Matrix gate_;                  // [H][E], or no rows
   Matrix output_;                // [E][H V]
   Buffers buffers_;
+  std::vector<Product> products_;  // one of each head
 };
 
 }  // namespace sluice::model
