@@ -713,6 +713,14 @@ TEST_CASE("a table of plans has each file or quantisation, at each budget") {
   check_fails("sluice plan --table " + folder.file("nothing.gguf"), 5);
 }
 
+TEST_CASE("synth adds a block that predicts tokens where the architecture has one") {
+  const Folder folder;
+  const std::string model = folder.file("model.gguf");
+  REQUIRE(shell("sluice synth tiny-qwen35 " + model + " --predictor --header-only").status == 0);
+  CHECK(shell("sluice inspect " + model).output.find("is used for guesses") != std::string::npos);
+  check_fails("sluice synth tiny-llama " + folder.file("other.gguf") + " --predictor", 2, "llama");
+}
+
 TEST_CASE("a plan names the tables that stay on the disk, and what of them a token reads") {
   const Folder folder;
   const auto tables = [&](const std::string& shape) {

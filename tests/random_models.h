@@ -19,11 +19,6 @@ inline bool chance(Random& random, std::uint64_t one_in) {
   return random() % one_in == 0;
 }
 
-inline bool can_predict(const std::string& architecture) {
-  return architecture.starts_with("qwen35") || architecture == "qwen3next" ||
-         architecture == "glm4moe" || architecture == "bailingmoe3";
-}
-
 // A tiny shape of odd sizes that writes text; every third one has a block that predicts.
 inline synth::Shape any_shape(Random& random) {
   const bool wants_block = chance(random, 3);
@@ -34,7 +29,7 @@ inline synth::Shape any_shape(Random& random) {
     };
     if (!shape.name.starts_with("tiny-") || std::ranges::none_of(model::families(), runs)) continue;
     if (shape.is_encoder()) continue;  // writes none
-    if (wants_block && !can_predict(shape.architecture)) continue;
+    if (wants_block && !shape.can_predict()) continue;
     synth::Shape odd = synth::odd_shape(shape, random() % 100000);
     odd.predictors = wants_block ? 1 : 0;
     return odd;

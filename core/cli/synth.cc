@@ -10,6 +10,7 @@
 #include "core/cli/interrupt.h"
 #include "core/cli/options.h"
 #include "core/cli/output.h"
+#include "core/error.h"
 #include "core/quant/quant_mix.h"
 #include "core/synth/shapes.h"
 #include "core/synth/synthetic_model.h"
@@ -31,6 +32,15 @@ synth::SyntheticModel make_model(const SynthOptions& options) {
   const synth::Shape& named = synth::shape_by_name(options.shape);
   using Stored = synth::SyntheticModel::Stored;
   synth::Shape shape = options.odd ? synth::odd_shape(named, options.seed) : named;
+  if (options.predictor) {
+    if (!shape.can_predict()) {
+      throw UsageError(fmt::format(
+          "--predictor: files of {} have no block that predicts further tokens; take a shape of "
+          "qwen35, qwen35moe, qwen3next, glm4moe or bailingmoe3",
+          shape.architecture));
+    }
+    shape.predictors = 1;
+  }
   if (options.routing == "skewed") shape.experts.routing = synth::Routing::skewed;
   if (options.routing == "real") shape.experts.routing = synth::Routing::real;
   return {std::move(shape), options.quant, options.twin ? Stored::as_twin : Stored::as_quantised};
@@ -79,6 +89,9 @@ CLI::App* add_synth(CLI::App& program, SynthOptions& options) {
                    "was measured in real models (docs/experts.md)")
       ->check(CLI::IsMember({"uniform", "skewed", "real"}))
       ->capture_default_str();
+  command->add_flag("--predictor", options.predictor,
+                    "Add the block that predicts further tokens (mtp), which some files of an\n"
+                    "architecture have");
   command->add_flag("--odd", options.odd,
                     "For the shapes tiny-ARCHITECTURE: let the seed choose the sizes too");
   command->add_flag("--twin", options.twin,

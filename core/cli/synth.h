@@ -14,6 +14,7 @@ struct SynthOptions {
   std::string quant = "Q4_K_M";
   std::string routing = "uniform";
   std::uint64_t seed = 1;
+  bool predictor = false;
   bool odd = false;
   bool twin = false;
   bool header_only = false;

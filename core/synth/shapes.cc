@@ -54,6 +54,11 @@ const std::vector<Shape>& shapes() {
   return all;
 }
 
+bool Shape::can_predict() const {
+  return architecture == "qwen35" || architecture == "qwen35moe" || architecture == "qwen3next" ||
+         architecture == "glm4moe" || architecture == "bailingmoe3";
+}
+
 const Shape& shape_by_name(std::string_view name) {
   std::vector<std::string_view> names;
   for (const Shape& shape : shapes()) {

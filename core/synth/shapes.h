@@ -128,6 +128,8 @@ struct Shape {
     return layer < layers && layer + shared_layers >= layers;
   }
   bool is_encoder() const { return vectors.pooling != 0; }
+  // Whether files of the architecture may have a block that predicts.
+  bool can_predict() const;
   bool is_dense(std::uint32_t layer) const {
     const bool is_between = experts.period != 0 && (layer + 1) % experts.period != 0;
     return layer < experts.leading_dense || is_between;
