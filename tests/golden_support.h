@@ -73,18 +73,26 @@ inline std::vector<std::vector<double>> probabilities(const std::vector<float>& 
   return out;
 }
 
-// Writes tiny-MODEL-KIND.gguf into `folder`; false when no generator can make it here. The last
-// generator takes any name, the others only those that they know.
+// Writes tiny-MODEL-KIND.gguf into `folder`; false when no generator can make it here. Those are
+// tried first whose text has the name of the model; the last generator but one takes any name.
 inline bool make_tiny(const std::filesystem::path& folder, const std::string& model,
                       const std::string& kind) {
   const std::filesystem::path scripts = fixture_root().parent_path() / "oracle";
   const std::filesystem::path made = folder / ("tiny-" + model + "-" + kind + ".gguf");
+  std::vector<std::filesystem::path> generators;
   for (const char* script : {"tiny_moe.py", "tiny_more.py", "tiny_attention.py", "tiny_hybrid.py",
                              "tiny_archs.py", "tiny_types.py"}) {
-    if (!std::filesystem::exists(scripts / script)) return false;
-    const std::string command = "/usr/bin/python3 '" + (scripts / script).string() + "' '" +
-                                folder.string() + "' " + model + " --seed 7 --kind " + kind +
-                                " >/dev/null 2>&1";
+    generators.push_back(scripts / script);
+    if (!std::filesystem::exists(generators.back())) return false;
+  }
+  std::stable_partition(generators.begin(), generators.end(), [&](const auto& script) {
+    std::ifstream in(script);
+    const std::string text{std::istreambuf_iterator<char>(in), {}};
+    return text.find("'" + model + "'") != std::string::npos;
+  });
+  for (const std::filesystem::path& script : generators) {
+    const std::string command = "/usr/bin/python3 '" + script.string() + "' '" + folder.string() +
+                                "' " + model + " --seed 7 --kind " + kind + " >/dev/null 2>&1";
     if (std::system(command.c_str()) == 0 && std::filesystem::exists(made)) return true;
   }
   return false;
