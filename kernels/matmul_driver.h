@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "kernels/matmul.h"
 #include "kernels/packed_order.h"
@@ -181,6 +182,42 @@ inline void read_ahead(FileRows& rows, std::size_t bytes) {
   rows.ahead += bytes;
 }
 
+// Asks for the next block of packed panels while the one before it is multiplied, some lines with
+// each tile of columns. All of them at once would take as long as reading them, and while they are
+// under way no product would be computed.
+class BlockAhead {
+ public:
+  BlockAhead() = default;
+  // `first`: the block in the first of the panels, which lie `apart`. It has `bytes` bytes, which
+  // are divided among `columns` columns.
+  BlockAhead(const Prefetch& prefetch, const std::byte* first, std::size_t apart, std::size_t bytes,
+             std::size_t columns)
+      : next_(first), apart_(apart), into_(prefetch.into) {
+    const std::size_t lines = prefetch.bytes_ahead == 0 ? 0 : bytes / cache_line;
+    lines_left_ = lines;
+    per_column_ = (lines + columns - 1) / columns;
+  }
+
+  // Asks for the lines of `columns` columns.
+  void ask(int panels, std::size_t columns) {
+    const std::size_t lines = smaller(lines_left_, per_column_ * columns);
+    for (int p = 0; p < panels; ++p) {
+      const std::byte* line = next_ + static_cast<std::size_t>(p) * apart_;
+      for (std::size_t i = 0; i < lines; ++i, line += cache_line) {
+        if (into_ == CacheLevel::l1) __builtin_prefetch(line, 0, 3);
+        if (into_ == CacheLevel::l2) __builtin_prefetch(line, 0, 2);
+      }
+    }
+    next_ += lines * cache_line;
+    lines_left_ -= lines;
+  }
+
+ private:
+  const std::byte* next_ = nullptr;
+  std::size_t apart_ = 0, lines_left_ = 0, per_column_ = 0;
+  CacheLevel into_ = CacheLevel::l1;
+};
+
 // The loops for one kernel, reading from FileRows or PackedRows. Kernel has
 //   Panel, Column                       what it unpacks to, and what it needs of a column
 //   column(x, c)                        the Column of column c
@@ -222,7 +259,22 @@ class PanelProduct {
     rows = {nullptr, w_.row_bytes, next_group};
   }
   void start(PackedRows& rows, const std::byte*) const {
-    rows = {nullptr, nullptr, Ahead(prefetch_, prefetch_.bytes_ahead)};
+    rows = {nullptr, nullptr, Ahead(prefetch_, asks_between_tiles ? 0 : prefetch_.bytes_ahead)};
+  }
+
+  // Whether the next block is asked for between tiles, and not while this one is unpacked.
+  static constexpr bool asks_between_tiles = std::is_same_v<Rows, PackedRows> && requires {
+    Kernel::tile_columns;
+  };
+
+  // The block behind that of the weights from k on: of the same panels, or of the next.
+  BlockAhead block_behind(const RowGroup& group, std::size_t k) const {
+    const std::size_t panel_bytes = panel_rows * w_.row_bytes;
+    const std::size_t block_bytes = panel_bytes * k_block / w_.columns;
+    const bool is_last = k + k_block >= w_.columns;
+    const std::size_t offset =
+        is_last ? group.panels * panel_bytes : (k / k_block + 1) * block_bytes;
+    return {prefetch_, group.data + offset, panel_bytes, block_bytes, count_};
   }
 
   void multiply_group(const RowGroup& group, float* y, std::size_t y_stride) {
@@ -237,6 +289,7 @@ class PanelProduct {
         Kernel::unpack(rows, group.data + p * panel_bytes, w_.columns, k, work_.panels[p]);
       }
       const std::size_t weights = smaller(k_block, w_.columns - k);
+      if constexpr (asks_between_tiles) ahead_ = block_behind(group, k);
       if (group.panels == 1) multiply_columns<1>(k, weights);
       if constexpr (panels_at_once > 1) {
         if (group.panels > 1) multiply_columns<panels_at_once>(k, weights);
@@ -270,6 +323,7 @@ class PanelProduct {
   template <int panels, int columns>
   void multiply_tiles(std::size_t& i, std::size_t k, std::size_t weights) {
     for (; i + columns <= count_; i += columns) {
+      if constexpr (asks_between_tiles) ahead_.ask(panels, columns);
       Kernel::template multiply<panels, columns>(work_.panels, work_.columns + i, k, weights,
                                                  work_.sums[i]);
     }
@@ -278,6 +332,7 @@ class PanelProduct {
   const WeightRows& w_;
   Work& work_;
   Prefetch prefetch_;
+  BlockAhead ahead_;
   std::size_t count_ = 0;  // columns of the current column block
 };
 

@@ -25,8 +25,10 @@ struct IntegerKernel : UnpacksIntegers<Format> {
   }
 
  private:
+  // Inlined, the loop over panels would take registers that the sums need.
   template <int columns>
-  static void multiply_panel(const IntegerPanel& p, const Column* a, std::size_t k, float* sums) {
+  [[gnu::noinline]] static void multiply_panel(const IntegerPanel& p, const Column* a,
+                                               std::size_t k, float* sums) {
     constexpr int groups = Format::sub_block / 4;
     const BlockA256* x[columns];
     const std::int8_t* q[columns];
@@ -81,9 +83,10 @@ struct SmallKernel : UnpacksSmall<Format> {
   }
 
  private:
+  // Inlined, the loop over panels would take registers that the sums need.
   template <int columns>
-  static void multiply_panel(const SmallPanel& p, const Column* a, std::size_t k,
-                             std::size_t weights, float* sums) {
+  [[gnu::noinline]] static void multiply_panel(const SmallPanel& p, const Column* a, std::size_t k,
+                                               std::size_t weights, float* sums) {
     const BlockA32* x[columns];
     const std::int8_t* q[columns];
     F32x16 sum[columns];
