@@ -85,7 +85,15 @@ std::string_view refusal(Isa isa) {
                     : "";
 }
 
-#elif defined(SLUICE_HAVE_ARM_TIERS)
+#else
+
+std::string_view refusal(Isa) {
+  return "";
+}
+
+#endif
+
+#ifdef SLUICE_HAVE_ARM_TIERS
 
 bool has_dotprod() {
   return (::getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
@@ -93,16 +101,6 @@ bool has_dotprod() {
 
 bool has_i8mm() {
   return (::getauxval(AT_HWCAP2) & HWCAP2_I8MM) != 0;
-}
-
-std::string_view refusal(Isa) {
-  return "";
-}
-
-#else
-
-std::string_view refusal(Isa) {
-  return "";
 }
 
 #endif

@@ -1,6 +1,6 @@
-// Run-time choice of the instruction set. One table of function pointers is filled with the scalar
-// kernels and then overwritten upwards, tier by tier, as far as the CPU goes (or as SLUICE_ISA
-// says). The table is constant after the first use; any thread may read it.
+// Run-time choice of the instruction set. A table of function pointers is filled by the tier that
+// another one is based on and then by that, up to the best that the CPU has (or that SLUICE_ISA
+// names). It is constant after the first use; any thread may read it.
 //
 // Every tier computes every float result with the same operations in the same order (16 virtual
 // lanes, explicit fused multiply-add, exact integer dot products), so all tiers give bit-identical

@@ -270,7 +270,7 @@ class PanelProduct {
   // The block behind that of the weights from k on: of the same panels, or of the next.
   BlockAhead block_behind(const RowGroup& group, std::size_t k) const {
     const std::size_t panel_bytes = panel_rows * w_.row_bytes;
-    const std::size_t block_bytes = panel_bytes * k_block / w_.columns;
+    const std::size_t block_bytes = panel_bytes * smaller(k_block, w_.columns) / w_.columns;
     const bool is_last = k + k_block >= w_.columns;
     const std::size_t offset =
         is_last ? group.panels * panel_bytes : (k / k_block + 1) * block_bytes;
