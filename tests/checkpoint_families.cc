@@ -154,6 +154,11 @@ const Names minimax = with({{"ffn_gate_inp", "block_sparse_moe.gate"},
                             {"ffn_up_exps", "block_sparse_moe.experts.{}.w3"},
                             {"ffn_down_exps", "block_sparse_moe.experts.{}.w2"}},
                            qwen3);
+const Names smallthinker = with({{"ffn_gate_inp", "block_sparse_moe.primary_router"},
+                                 {"ffn_gate_exps", "block_sparse_moe.experts.{}.gate"},
+                                 {"ffn_up_exps", "block_sparse_moe.experts.{}.up"},
+                                 {"ffn_down_exps", "block_sparse_moe.experts.{}.down"}},
+                                plain);
 const Names qwen3next = with({{"attn_qkv", "linear_attn.qkv"},
                               {"attn_gate", "linear_attn.z"},
                               {"ssm_ba", "linear_attn.in_proj_ba"},
@@ -440,6 +445,26 @@ void adapt_minimax(const SyntheticCheckpoint& model, json& config, CheckpointTen
   config.erase("partial_rotary_factor");
   config["rotary_dim"] = model.count("rope.dimension_count");
   config["scoring_func"] = "sigmoid";
+}
+
+// Windows of 4096 tokens, which readers take whatever a file says.
+void adapt_smallthinker(const SyntheticCheckpoint& model, json& config, CheckpointTensors&) {
+  config.erase("intermediate_size");
+  const bool has_windows = config.contains("sliding_window");
+  std::vector<int> windows, rotates;
+  for (int layer = 0; layer < model.count("block_count"); ++layer) {
+    windows.push_back(has_windows && layer % 4 != 0 ? 1 : 0);
+    rotates.push_back(has_windows ? windows.back() : 1);
+  }
+  config.update({{"moe_num_primary_experts", model.count("expert_count")},
+                 {"moe_num_active_primary_experts", model.count("expert_used_count")},
+                 {"moe_ffn_hidden_size", model.count("expert_feed_forward_length")},
+                 {"moe_primary_router_apply_softmax", model.count("expert_gating_func") == 1},
+                 {"rope_layout", rotates},
+                 {"sliding_window_layout", windows},
+                 {"sliding_window_size", 4096},
+                 {"rope_theta", model.number("rope.freq_base")}});
+  for (const char* key : {"sliding_window", "rope_parameters"}) config.erase(key);
 }
 
 json layer_types(const SyntheticCheckpoint& model, const char* recurrent, const char* other) {
@@ -1075,6 +1100,10 @@ std::vector<CheckpointFamily> checkpoint_families() {
        adapt_granitemoe},
       {"MiniMaxM2ForCausalLM", shape("tiny-minimax-m2"), minimax, false, false, 0, "model.", false,
        adapt_minimax},
+      {"SmallThinkerForCausalLM", shape("tiny-smallthinker"), smallthinker, false, false, 0,
+       "model.", false, adapt_smallthinker},
+      {"SmallThinkerForCausalLM", shape("tiny-smallthinker-window"), smallthinker, false, false, 0,
+       "model.", false, adapt_smallthinker},
       {"JambaForCausalLM", jamba_shape(), jamba, false, false, 1e-4f, "model.", false, adapt_jamba},
       {"BertModel", shape("tiny-bert"), bert, false, false, 0, "", false, adapt_bert,
        "encoder.layer."},

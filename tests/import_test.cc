@@ -552,6 +552,23 @@ TEST_CASE("settings of experts that do not fit are refused") {
   check_refusals("GraniteMoeForCausalLM", {{"asks for", set("num_local_experts", 4)},
                                            {"asks for", set("intermediate_size", 128)}});
   check_refusals("MiniMaxM2ForCausalLM", {{"rotary_dim", set("rotary_dim", 33)}});
+  check_refusals(
+      "SmallThinkerForCausalLM",
+      {{"use_qk_norm", set("use_qk_norm", true)},
+       {"'sliding_window_size' is missing",
+        [](Spoilt& c) {
+          c.config["sliding_window_layout"] = c.config["rope_layout"] = {0, 1, 1};
+          c.config.erase("sliding_window_size");
+        }},
+       {"'sliding_window_size' is not 4096",
+        [](Spoilt& c) {
+          c.config["sliding_window_layout"] = c.config["rope_layout"] = {0, 1, 1};
+          c.config["sliding_window_size"] = 512;
+        }},
+       {"'rope_layout' has 0 for layer 1", set("rope_layout", {1, 0, 1})},
+       {"'sliding_window_layout' has 0 for layer 1", set("sliding_window_layout", {0, 0, 1})},
+       {"'moe_num_active_primary_experts'", set("moe_num_active_primary_experts", 9)},
+       {"asks for", set("moe_num_primary_experts", 4)}});
 }
 
 TEST_CASE("settings of recurrent layers that do not fit are refused") {

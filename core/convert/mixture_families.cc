@@ -1,6 +1,8 @@
 // Mixtures of experts. A checkpoint has the matrices of each expert apart, or a stack of them.
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <fmt/format.h>
 #include <span>
 #include <string>
 
@@ -325,6 +327,68 @@ void add_minimax(const Config&, const Sizes& sizes, const std::string& prefix,
   writer.add(prefix + ".expert_gating_func", std::uint32_t{2});
 }
 
+// --- SmallThinker, whose router sees what comes into a layer, before attention ---
+
+constexpr Part smallthinker_experts[] = {
+    {"block_sparse_moe.primary_router.weight", "ffn_gate_inp.weight", &Sizes::embedding,
+     &Sizes::experts},
+    expert("block_sparse_moe.experts.{}.gate.weight", "ffn_gate_exps.weight", &Sizes::embedding,
+           &Sizes::expert),
+    expert("block_sparse_moe.experts.{}.up.weight", "ffn_up_exps.weight", &Sizes::embedding,
+           &Sizes::expert),
+    expert("block_sparse_moe.experts.{}.down.weight", "ffn_down_exps.weight", &Sizes::expert,
+           &Sizes::embedding),
+};
+constexpr Block smallthinker_blocks[] = {norm_of_attention, attention, norm_of_feed_forward,
+                                         smallthinker_experts};
+constexpr LayerKind smallthinker_layers[] = {{"*", smallthinker_blocks}};
+
+// Whether the layers have windows: all but the first of each four, or none. Those with a window
+// rotate, and all others only where none has one. Readers know no other models.
+bool has_smallthinker_windows(const Config& config) {
+  const nlohmann::json* windows = config.find_list("sliding_window_layout");
+  const bool has_windows =
+      windows != nullptr && std::find(windows->begin(), windows->end(), 1) != windows->end();
+  const auto check = [&](const char* key, int usual) {
+    const nlohmann::json* list = config.find_list(key);
+    for (std::size_t i = 0; list != nullptr && i < list->size(); ++i) {
+      if ((*list)[i] == (has_windows ? (i % 4 != 0 ? 1 : 0) : usual)) continue;
+      throw config.error(
+          key, fmt::format("has {} for layer {}, which is not supported", (*list)[i].dump(), i));
+    }
+  };
+  check("sliding_window_layout", 0);
+  check("rope_layout", 1);
+  if (has_windows && config.count("sliding_window_size") != 4096) {
+    throw config.error("sliding_window_size", "is not 4096");
+  }
+  return has_windows;
+}
+
+void read_smallthinker(const Config& config, Sizes& sizes) {
+  for (const char* key : {"use_qk_norm", "moe_enable_secondary_experts"}) {
+    require_flag(config, key, false);
+  }
+  require_flag(config, "moe_enable_early_router", true);
+  if (config.find_whole("moe_shared_primary_experts").value_or(0) != 0) {
+    throw config.error("moe_shared_primary_experts", "is not 0");
+  }
+  has_smallthinker_windows(config);
+  read_experts(config, "moe_num_primary_experts", "moe_num_active_primary_experts",
+               "moe_ffn_hidden_size", sizes);
+  sizes.feed_forward = sizes.expert;  // no layer has another network
+}
+
+void add_smallthinker(const Config& config, const Sizes& sizes, const std::string& prefix,
+                      gguf::Writer& writer) {
+  add_experts(sizes, prefix, writer);
+  const bool takes_shares = config.find_flag("moe_primary_router_apply_softmax").value_or(false);
+  writer.add(prefix + ".expert_gating_func", std::uint32_t{takes_shares ? 1u : 2u});
+  if (has_smallthinker_windows(config)) {
+    writer.add(prefix + ".attention.sliding_window", config.count("sliding_window_size"));
+  }
+}
+
 // --- Qwen 3 VL with experts, whose stacks have rows and columns exchanged ---
 
 constexpr Part transposed(Part part) {
@@ -484,6 +548,11 @@ constexpr Family mixture_family_table[] = {
      .layers = minimax_layers,
      .read_sizes = read_minimax,
      .add_keys = add_minimax},
+    {.architecture = "SmallThinkerForCausalLM",
+     .ours = "smallthinker",
+     .layers = smallthinker_layers,
+     .read_sizes = read_smallthinker,
+     .add_keys = add_smallthinker},
 };
 
 }  // namespace
