@@ -467,6 +467,29 @@ void adapt_smallthinker(const SyntheticCheckpoint& model, json& config, Checkpoi
   for (const char* key : {"sliding_window", "rope_parameters"}) config.erase(key);
 }
 
+// Of each layer whether it has a window, and how each of the two kinds rotates.
+void set_windows(const SyntheticCheckpoint& model, json& config) {
+  json types = json::array();
+  for (const auto slides : model.list("attention.sliding_window_pattern")) {
+    types.push_back(slides != 0 ? "sliding_attention" : "full_attention");
+  }
+  const json local = {{"rope_type", "default"}, {"rope_theta", model.number("rope.freq_base_swa")}};
+  config["layer_types"] = types;
+  config["rope_parameters"] = {{"full_attention", config["rope_parameters"]},
+                               {"sliding_attention", local}};
+}
+
+void adapt_mellum(const SyntheticCheckpoint& model, json& config, CheckpointTensors&) {
+  set_experts(model, config, "num_local_experts", "moe_intermediate_size");
+  set_windows(model, config);
+  for (const char* key : {"mscale", "mscale_all_dim"}) {
+    config["rope_parameters"]["full_attention"].erase(key);
+  }
+  config.erase("partial_rotary_factor");
+  config["mlp_layer_types"] =
+      std::vector<std::string>(static_cast<std::size_t>(model.count("block_count")), "sparse");
+}
+
 json layer_types(const SyntheticCheckpoint& model, const char* recurrent, const char* other) {
   json types = json::array();
   for (const auto heads : model.list("attention.head_count_kv")) {
@@ -693,16 +716,10 @@ void adapt_lfm2(const SyntheticCheckpoint& model, json& config, CheckpointTensor
 }
 
 void adapt_gemma4(const SyntheticCheckpoint& model, json& config, CheckpointTensors& tensors) {
-  json types = json::array();
-  for (const auto slides : model.list("attention.sliding_window_pattern")) {
-    types.push_back(slides != 0 ? "sliding_attention" : "full_attention");
-  }
-  const json full = {{"rope_type", "proportional"},
-                     {"partial_rotary_factor", 0.25},
-                     {"rope_theta", model.number("rope.freq_base")}};
-  const json local = {{"rope_type", "default"}, {"rope_theta", model.number("rope.freq_base_swa")}};
-  config.update({{"layer_types", types},
-                 {"head_dim", model.count("attention.key_length_swa")},
+  config["rope_parameters"].update(
+      {{"rope_type", "proportional"}, {"partial_rotary_factor", 0.25}});
+  set_windows(model, config);
+  config.update({{"head_dim", model.count("attention.key_length_swa")},
                  {"global_head_dim", model.count("attention.key_length")},
                  {"num_global_key_value_heads", nullptr},
                  {"attention_k_eq_v", false},
@@ -711,8 +728,7 @@ void adapt_gemma4(const SyntheticCheckpoint& model, json& config, CheckpointTens
                  {"num_kv_shared_layers", model.count("attention.shared_kv_layers")},
                  {"intermediate_size", model.list("feed_forward_length").front()},
                  {"hidden_size_per_layer_input", model.count("embedding_length_per_layer_input")},
-                 {"vocab_size_per_layer_input", model.count("vocab_size")},
-                 {"rope_parameters", {{"full_attention", full}, {"sliding_attention", local}}}});
+                 {"vocab_size_per_layer_input", model.count("vocab_size")}});
   config.erase("partial_rotary_factor");
   static_cast<void>(tensors);
 }
@@ -1100,6 +1116,8 @@ std::vector<CheckpointFamily> checkpoint_families() {
        adapt_granitemoe},
       {"MiniMaxM2ForCausalLM", shape("tiny-minimax-m2"), minimax, false, false, 0, "model.", false,
        adapt_minimax},
+      {"MellumForCausalLM", shape("tiny-mellum"), qwen_experts, false, false, 0, "model.", false,
+       adapt_mellum},
       {"SmallThinkerForCausalLM", shape("tiny-smallthinker"), smallthinker, false, false, 0,
        "model.", false, adapt_smallthinker},
       {"SmallThinkerForCausalLM", shape("tiny-smallthinker-window"), smallthinker, false, false, 0,

@@ -553,6 +553,14 @@ TEST_CASE("settings of experts that do not fit are refused") {
                                            {"asks for", set("intermediate_size", 128)}});
   check_refusals("MiniMaxM2ForCausalLM", {{"rotary_dim", set("rotary_dim", 33)}});
   check_refusals(
+      "MellumForCausalLM",
+      {{"mlp_layer_types", set("mlp_layer_types", {"sparse", "dense"})},
+       {"norm_topk_prob", set("norm_topk_prob", false)},
+       {"layer_types", set("layer_types", {"sliding_attention"})},
+       {"rope_type",
+        [](Spoilt& c) { c.config["rope_parameters"]["sliding_attention"]["rope_type"] = "yarn"; }},
+       {"attention_bias", set("attention_bias", true)}});
+  check_refusals(
       "SmallThinkerForCausalLM",
       {{"use_qk_norm", set("use_qk_norm", true)},
        {"'sliding_window_size' is missing",

@@ -284,11 +284,29 @@ void add_granite_scales(const Config& config, const Sizes&, const std::string& p
 
 void add_windows(const Sizes& sizes, std::uint32_t window, std::uint64_t period,
                  const std::string& prefix, gguf::Writer& writer) {
+  std::string kinds;
+  for (std::size_t i = 0; i < sizes.layers; ++i) kinds += (i + 1) % period != 0 ? '~' : '*';
+  add_windows(kinds, window, prefix, writer);
+}
+
+void add_windows(const std::string& kinds, std::uint32_t window, const std::string& prefix,
+                 gguf::Writer& writer) {
+  const auto slides = std::make_unique<bool[]>(kinds.size());  // a vector of bool has no data()
+  std::transform(kinds.begin(), kinds.end(), slides.get(), is_windowed);
   writer.add(prefix + ".attention.sliding_window", window);
-  const auto slides = std::make_unique<bool[]>(sizes.layers);  // a vector of bool has no data()
-  for (std::size_t i = 0; i < sizes.layers; ++i) slides[i] = (i + 1) % period != 0;
   writer.add_array(prefix + ".attention.sliding_window_pattern",
-                   std::span<const bool>(slides.get(), sizes.layers));
+                   std::span<const bool>(slides.get(), kinds.size()));
+}
+
+float window_rope_base(const Config& config) {
+  const auto by_kind = config.find_object("rope_parameters");
+  const auto local = by_kind ? by_kind->find_object("sliding_attention") : std::nullopt;
+  if (!local) return config.find_number("rope_local_base_freq").value_or(10000);
+  require_text(*local, "rope_type", "default");
+  if (local->find_number("partial_rotary_factor").value_or(1) != 1) {
+    throw local->error("partial_rotary_factor", "is not 1");
+  }
+  return local->find_number("rope_theta").value_or(10000);
 }
 
 void check_windows(const Config& config, std::uint64_t period) {

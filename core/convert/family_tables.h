@@ -152,6 +152,20 @@ std::string kinds_from(const Config& config,
 void add_windows(const Sizes& sizes, std::uint32_t window, std::uint64_t period,
                  const std::string& prefix, gguf::Writer& writer);
 
+// Kinds of layers with a window; w: those that share keys and values.
+constexpr bool is_windowed(char kind) {
+  return kind == '~' || kind == 'w';
+}
+inline constexpr std::pair<std::string_view, char> window_names[] = {{"full_attention", '*'},
+                                                                     {"sliding_attention", '~'}};
+
+// Adds a window and the flag of each layer that has it, by its kind.
+void add_windows(const std::string& kinds, std::uint32_t window, const std::string& prefix,
+                 gguf::Writer& writer);
+
+// How fast positions rotate in layers with a window, which rotate whole heads.
+float window_rope_base(const Config& config);
+
 // Throws ModelError unless all layers have a window but each `period`th: where a reader takes that
 // from the architecture and not from a key.
 void check_windows(const Config& config, std::uint64_t period);

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <fmt/format.h>
-#include <memory>
 #include <string>
 #include <utility>
 
@@ -135,22 +134,13 @@ void add_gemma3(const Config& config, const Sizes& sizes, const std::string& pre
   if (const auto cap = config.find_number("final_logit_softcapping")) {
     writer.add(prefix + ".final_logit_softcapping", *cap);
   }
-  std::optional<float> base = config.find_number("rope_local_base_freq");
-  if (const auto by_kind = config.find_object("rope_parameters")) {
-    const auto local = by_kind->find_object("sliding_attention");
-    if (local) base = local->find_number("rope_theta");
-  }
-  writer.add(prefix + ".rope.freq_base_swa", base.value_or(10000));
+  writer.add(prefix + ".rope.freq_base_swa", window_rope_base(config));
 }
 
 void read_gemma_embedding(const Config& config, Sizes&) {
   if (config.find_flag("use_bidirectional_attention") != true) {
     throw config.error("use_bidirectional_attention", "is not true, so this is no EmbeddingGemma");
   }
-}
-
-bool is_windowed(char kind) {
-  return kind == '~' || kind == 'w';
 }
 
 // The sizes of attention without a window, with whole heads: a table of frequencies says which
@@ -172,9 +162,7 @@ void read_gemma4(const Config& config, Sizes& sizes) {
 }
 
 std::string gemma4_kinds(const Config& config, const Sizes& sizes) {
-  constexpr std::pair<std::string_view, char> names[] = {{"full_attention", '*'},
-                                                         {"sliding_attention", '~'}};
-  std::string kinds = kinds_from(config, names, sizes);
+  std::string kinds = kinds_from(config, window_names, sizes);
   const std::uint64_t sharing = config.find_whole("num_kv_shared_layers").value_or(0);
   if (sharing >= sizes.layers) throw config.error("num_kv_shared_layers", "is that of all layers");
   if (config.find_flag("attention_k_eq_v").value_or(false)) {
@@ -201,17 +189,12 @@ void fit_gemma4_layer(const Config& config, char kind, Sizes& sizes) {
 
 void add_gemma4(const Config& config, const Sizes& sizes, const std::string& prefix,
                 gguf::Writer& writer) {
-  const std::string kinds = gemma4_kinds(config, sizes);
   const std::uint32_t head = config.count("head_dim");
   for (const char* key :
        {".attention.key_length_swa", ".attention.value_length_swa", ".rope.dimension_count_swa"}) {
     writer.add(prefix + key, head);
   }
-  const auto slides = std::make_unique<bool[]>(sizes.layers);  // a vector of bool has no data()
-  std::transform(kinds.begin(), kinds.end(), slides.get(), is_windowed);
-  writer.add_array(prefix + ".attention.sliding_window_pattern",
-                   std::span<const bool>(slides.get(), sizes.layers));
-  writer.add(prefix + ".attention.sliding_window", config.count("sliding_window"));
+  add_windows(gemma4_kinds(config, sizes), config.count("sliding_window"), prefix, writer);
   writer.add(prefix + ".attention.shared_kv_layers",
              config.find_whole("num_kv_shared_layers").value_or(0));
   writer.add(prefix + ".embedding_length_per_layer_input",
@@ -219,16 +202,7 @@ void add_gemma4(const Config& config, const Sizes& sizes, const std::string& pre
   if (const auto cap = config.find_number("final_logit_softcapping")) {
     writer.add(prefix + ".final_logit_softcapping", *cap);
   }
-  const auto by_kind = config.find_object("rope_parameters");
-  const auto local = by_kind ? by_kind->find_object("sliding_attention") : std::nullopt;
-  if (local) {
-    require_text(*local, "rope_type", "default");
-    if (local->find_number("partial_rotary_factor").value_or(1) != 1) {
-      throw local->error("partial_rotary_factor", "is not 1");
-    }
-  }
-  const auto base = local ? local->find_number("rope_theta") : std::nullopt;
-  writer.add(prefix + ".rope.freq_base_swa", base.value_or(10000));
+  writer.add(prefix + ".rope.freq_base_swa", window_rope_base(config));
 }
 
 constexpr Family gemma4(std::string_view architecture, std::string_view stem) {

@@ -389,6 +389,30 @@ void add_smallthinker(const Config& config, const Sizes& sizes, const std::strin
   }
 }
 
+// --- Mellum 2: Qwen 3 with experts, and windows in some layers ---
+
+constexpr RenamedSetting mellum_settings[] = {{"num_local_experts", "num_experts"}};
+
+void read_mellum(const Config& config, Sizes& sizes) {
+  require_flag(config, "attention_bias", false);
+  read_qwen_experts(config, true, sizes);
+  const nlohmann::json* networks = config.find_list("mlp_layer_types");
+  for (std::size_t i = 0; networks != nullptr && i < networks->size(); ++i) {
+    if ((*networks)[i] == "sparse") continue;
+    throw config.error("mlp_layer_types", fmt::format("has no experts in layer {}", i));
+  }
+}
+
+void add_mellum(const Config& config, const Sizes& sizes, const std::string& prefix,
+                gguf::Writer& writer) {
+  add_experts(sizes, prefix, writer);
+  const auto window = config.find_count("sliding_window");
+  if (!window || !config.contains("layer_types")) return;
+  if (!config.find_flag("use_sliding_window").value_or(true)) return;
+  add_windows(kinds_from(config, window_names, sizes), *window, prefix, writer);
+  writer.add(prefix + ".rope.freq_base_swa", window_rope_base(config));
+}
+
 // --- Qwen 3 VL with experts, whose stacks have rows and columns exchanged ---
 
 constexpr Part transposed(Part part) {
@@ -548,6 +572,12 @@ constexpr Family mixture_family_table[] = {
      .layers = minimax_layers,
      .read_sizes = read_minimax,
      .add_keys = add_minimax},
+    {.architecture = "MellumForCausalLM",
+     .ours = "mellum",
+     .layers = qwen3moe_layers,
+     .renamed = mellum_settings,
+     .read_sizes = read_mellum,
+     .add_keys = add_mellum},
     {.architecture = "SmallThinkerForCausalLM",
      .ours = "smallthinker",
      .layers = smallthinker_layers,
