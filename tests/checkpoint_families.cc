@@ -120,6 +120,18 @@ const Names gemma4 = with({{"layer_output_scale.weight", "layer_scalar"},
                            {"per_layer_proj_norm", "per_layer_projection_norm"}},
                           gemma);
 
+const Names gemma3n = with({{"altup_proj", "altup_projections.{}"},
+                            {"altup_unembd_proj", "altup_unembed_projections.{}"},
+                            {"altup_router_norm", "altup.router_norm"},
+                            {"altup_router", "altup.modality_router"},
+                            {"altup_predict_coef", "altup.prediction_coefs"},
+                            {"altup_correct_coef", "altup.correction_coefs"},
+                            {"altup_correct_scale.weight", "altup.correct_output_scale"},
+                            {"laurel_l", "laurel.linear_left"},
+                            {"laurel_r", "laurel.linear_right"},
+                            {"laurel_post_norm", "laurel.post_laurel_norm"}},
+                           gemma4);
+
 Names of_experts(const std::string& mlp, const std::string& shared) {
   return {{"ffn_gate_inp", mlp + "gate"},
           {"exp_probs_b.bias", mlp + "gate.e_score_correction_bias"},
@@ -473,7 +485,8 @@ void set_windows(const SyntheticCheckpoint& model, json& config) {
   for (const auto slides : model.list("attention.sliding_window_pattern")) {
     types.push_back(slides != 0 ? "sliding_attention" : "full_attention");
   }
-  const json local = {{"rope_type", "default"}, {"rope_theta", model.number("rope.freq_base_swa")}};
+  const json local = {{"rope_type", "default"},
+                      {"rope_theta", model.number("rope.freq_base_swa", 10000)}};
   config["layer_types"] = types;
   config["rope_parameters"] = {{"full_attention", config["rope_parameters"]},
                                {"sliding_attention", local}};
@@ -739,6 +752,22 @@ void adapt_gemma4_with_images(const SyntheticCheckpoint& model, json& config,
   config = beside_images(config);
   tensors["model.vision_tower.patch_embedder.weight"] = {{2, 2}, {1, 2, 3, 4}};
   tensors["model.embed_audio.scale"] = {{}, {1}};
+}
+
+void adapt_gemma3n(const SyntheticCheckpoint& model, json& config, CheckpointTensors& tensors) {
+  set_windows(model, config);
+  const auto layers = static_cast<std::size_t>(model.count("block_count"));
+  std::vector<double> pattern(layers);
+  std::fill_n(pattern.begin(), 4, 0.95);
+  config.update({{"num_kv_shared_layers", model.count("attention.shared_kv_layers")},
+                 {"intermediate_size", std::vector<int>(layers, config["intermediate_size"])},
+                 {"hidden_size_per_layer_input", model.count("embedding_length_per_layer_input")},
+                 {"vocab_size_per_layer_input", model.count("vocab_size")},
+                 {"activation_sparsity_pattern", pattern},
+                 {"altup_active_idx", 0},
+                 {"altup_correct_scale", true},
+                 {"altup_num_inputs", model.count("altup.num_inputs")},
+                 {"laurel_rank", tensors.at("model.layers.0.laurel.linear_left.weight").shape[0]}});
 }
 
 void adapt_minicpm(const SyntheticCheckpoint& model, json& config, CheckpointTensors&) {
@@ -1134,6 +1163,8 @@ std::vector<CheckpointFamily> checkpoint_families() {
       {"Gemma3TextModel", shape("tiny-gemma-embedding"), gemma, false, true, 1e-4f, "", false,
        adapt_gemma_embedding},
       {"Lfm2ForCausalLM", shape("tiny-lfm2"), lfm2, false, false, 0, "model.", false, adapt_lfm2},
+      {"Gemma3nForCausalLM", shape("tiny-gemma3n"), gemma3n, false, false, 0, "model.", false,
+       adapt_gemma3n},
       {"Gemma4ForCausalLM", shape("tiny-gemma4"), gemma4, false, false, 0, "model.", true,
        adapt_gemma4},
       {"Gemma4ForConditionalGeneration", shape("tiny-gemma4"), gemma4, false, false, 0, text, true,

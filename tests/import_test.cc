@@ -270,6 +270,29 @@ TEST_CASE("experts in MXFP4 keep their blocks, and their values are those of the
   }
 }
 
+TEST_CASE("tokens without an embedding of each layer get zeros for it") {
+  static constexpr std::uint64_t missing = 7;
+  test::CheckpointFamily family = test::checkpoint_family("Gemma3nForCausalLM");
+  family.adapt = [](const test::SyntheticCheckpoint& model, json& config,
+                    test::CheckpointTensors& tensors) {
+    test::checkpoint_family("Gemma3nForCausalLM").adapt(model, config, tensors);
+    test::CheckpointTensor& table = tensors.at("model.embed_tokens_per_layer.weight");
+    table.shape[0] -= missing;
+    table.values.resize(table.shape[0] * table.shape[1]);
+    config["vocab_size_per_layer_input"] = table.shape[0];
+  };
+  const CheckpointFolder made(family);
+  import_checkpoint(made.path(), made.output, {"F32"});
+  const auto table_of = [](const fs::path& file) {
+    const gguf::Model model = gguf::Model::open(file);
+    return floats_of(model, model.require_tensor("per_layer_token_embd.weight"));
+  };
+  std::vector<float> expected = table_of(made.gguf);
+  const std::size_t columns = expected.size() / family.shape.vocabulary;
+  std::fill(expected.end() - static_cast<std::ptrdiff_t>(missing * columns), expected.end(), 0.0f);
+  CHECK(table_of(made.output) == expected);
+}
+
 TEST_CASE("WordPiece comes as vocab.txt too") {
   const CheckpointFolder made(test::checkpoint_family("BertModel"));
   const json tokenizer = made.checkpoint.tokenizer();
@@ -646,6 +669,20 @@ TEST_CASE("settings of recurrent layers that do not fit are refused") {
           c.config["full_attn_idxs"] = 1;
         }},
        {"asks for", [](Spoilt& c) { c.config["block_auto_adjust_ff_dim"] = false; }}});
+  check_refusals(
+      "Gemma3nForCausalLM",
+      {{"is more than vocab_size",
+        [](Spoilt& c) { c.config["vocab_size_per_layer_input"] = 100000; }},
+       {"asks for", [](Spoilt& c) { c.config["vocab_size_per_layer_input"] = 7; }},
+       {"altup_num_inputs", [](Spoilt& c) { c.config["altup_num_inputs"] = 1; }},
+       {"altup_projections.3", [](Spoilt& c) { c.config["altup_num_inputs"] = 5; }},
+       {"altup_active_idx", [](Spoilt& c) { c.config["altup_active_idx"] = 1; }},
+       {"activation_sparsity_pattern",
+        [](Spoilt& c) { c.config["activation_sparsity_pattern"][3] = 1.0; }},
+       {"activation_sparsity_pattern",
+        [](Spoilt& c) { c.config["activation_sparsity_pattern"].erase(0); }},
+       {"the same number", [](Spoilt& c) { c.config["intermediate_size"][1] = 7; }},
+       {"num_kv_shared_layers", [](Spoilt& c) { c.config["num_kv_shared_layers"] = 10; }}});
   check_refusals(
       "Gemma4ForCausalLM",
       {{"global_head_dim", [](Spoilt& c) { c.config["global_head_dim"] = 127; }},

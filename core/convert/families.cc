@@ -168,6 +168,8 @@ void Sizes::derive() {
   values_and_gates = 2 * inner;
   steps_and_keys = recurrent_heads + 2 * state;
   layer_embeddings = layers * layer_embedding;
+  other_streams = streams > 0 ? streams - 1 : 0;
+  stream_pairs = streams * streams;
   fused_expert = 2 * expert;
   fused_shared_expert = 2 * shared_expert;
   betas_and_alphas = 2 * recurrent_heads;
@@ -212,6 +214,21 @@ std::optional<Config> rope_settings(const Config& config) {
   return std::nullopt;
 }
 
+std::uint64_t same_in_layers(const Config& config, const char* key) {
+  const nlohmann::json* list = config.find(key);
+  if (list == nullptr || !list->is_array()) return config.count(key);
+  std::uint64_t same = 0;
+  for (const nlohmann::json& one : *list) {
+    const std::uint64_t count = one.is_number_unsigned() ? one.get<std::uint64_t>() : 0;
+    if (count == 0 || count > (1U << 20) || (same != 0 && count != same)) {
+      throw config.error(key, "is not the same number in all layers");
+    }
+    same = count;
+  }
+  if (same == 0) throw config.error(key, "is an empty list");
+  return same;
+}
+
 nlohmann::json text_settings(nlohmann::json config) {
   const auto text = config.is_object() ? config.find("text_config") : config.end();
   if (text != config.end() && text->is_object()) {
@@ -243,7 +260,9 @@ Sizes read_sizes(const Config& config, const Family& family) {
   sizes.head = head_of(config, sizes);
   if (sizes.head % 2 != 0) throw config.error("head_dim", "is odd, but halves of a head rotate");
   sizes.rotated = rotated_of(config, sizes.head);
-  sizes.feed_forward = config.find_count("intermediate_size").value_or(0);
+  if (config.contains("intermediate_size")) {
+    sizes.feed_forward = same_in_layers(config, "intermediate_size");
+  }
   sizes.vocabulary = config.count("vocab_size");
   if (family.read_sizes != nullptr) family.read_sizes(config, sizes);
   // Tables for a head are made before anything is compared with a tensor.

@@ -33,7 +33,10 @@ struct Sizes {
   // groups are its key heads. `has_mixer_norm` is 1 where Mamba-2 ends in a norm.
   std::uint64_t taps = 0, inner = 0, state = 0, recurrent_heads = 0, groups = 0;
   std::uint64_t has_mixer_norm = 0;
-  std::uint64_t layer_embedding = 0;  // of each layer for itself
+  std::uint64_t layer_embedding = 0;   // of each layer for itself
+  std::uint64_t layer_vocabulary = 0;  // rows of its table
+  std::uint64_t streams = 0,
+                side_rank = 0;  // residual streams, and the narrow path beside attention
 
   // Latent attention: ranks of what keys and values, and queries, are made of; of a head's key what
   // does not rotate, and its value. `query_rank` is 0 where queries are made at once.
@@ -56,7 +59,9 @@ struct Sizes {
   std::uint64_t values_and_gates = 0;    // rows of Mamba's input
   std::uint64_t steps_and_keys = 0;      // rows of its time steps, keys and queries
   std::uint64_t layer_embeddings = 0;    // of all layers
-  std::uint64_t fused_expert = 0;        // rows of gate and up of an expert
+  std::uint64_t other_streams = 0;       // all but the first
+  std::uint64_t stream_pairs = 0;
+  std::uint64_t fused_expert = 0;  // rows of gate and up of an expert
   std::uint64_t fused_shared_expert = 0;
   std::uint64_t betas_and_alphas = 0;  // rows of a delta net's two gates
   std::uint64_t delta_input = 0;       // of its queries, keys, values and output gates
@@ -137,6 +142,8 @@ struct Part {
   Size count = nullptr;
   Size when = nullptr;       // the tensor exists where this is not 0
   bool is_optional = false;  // a checkpoint may leave it out
+  // How many rows a checkpoint has of it, where not all; those behind are 0.
+  Size stored_rows = nullptr;
 };
 
 constexpr Part norm(std::string_view theirs, std::string_view ours, Size size) {
@@ -247,6 +254,9 @@ std::optional<Config> rope_settings(const Config& config);
 // The list of layers, under one of the names that it has; null without one. Throws ModelError where
 // it is no list.
 const nlohmann::json* layer_list(const Config& config);
+
+// A number that is the same in all layers: that alone, or a list of it. Throws ModelError.
+std::uint64_t same_in_layers(const Config& config, const char* key);
 
 // config.json of a model of several kinds of input has the settings of the text in an object of
 // their own: gives these, and those beside them.

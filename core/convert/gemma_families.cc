@@ -1,10 +1,14 @@
 // Gemma 2 to 4. The norms of the first two lack 1. Gemma 4 has heads of two sizes, layers that
-// share the keys and values of earlier ones, and embeddings for each layer.
+// share the keys and values of earlier ones, and embeddings for each layer. Gemma 3n has the last
+// two of these, and several residual streams.
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <fmt/format.h>
+#include <numbers>
+#include <span>
 #include <string>
-#include <utility>
+#include <vector>
 
 #include "core/convert/families.h"
 #include "core/convert/family_tables.h"
@@ -161,7 +165,7 @@ void read_gemma4(const Config& config, Sizes& sizes) {
   }
 }
 
-std::string gemma4_kinds(const Config& config, const Sizes& sizes) {
+std::string sharing_kinds(const Config& config, const Sizes& sizes) {
   std::string kinds = kinds_from(config, window_names, sizes);
   const std::uint64_t sharing = config.find_whole("num_kv_shared_layers").value_or(0);
   if (sharing >= sizes.layers) throw config.error("num_kv_shared_layers", "is that of all layers");
@@ -187,14 +191,11 @@ void fit_gemma4_layer(const Config& config, char kind, Sizes& sizes) {
   }
 }
 
-void add_gemma4(const Config& config, const Sizes& sizes, const std::string& prefix,
-                gguf::Writer& writer) {
-  const std::uint32_t head = config.count("head_dim");
-  for (const char* key :
-       {".attention.key_length_swa", ".attention.value_length_swa", ".rope.dimension_count_swa"}) {
-    writer.add(prefix + key, head);
-  }
-  add_windows(gemma4_kinds(config, sizes), config.count("sliding_window"), prefix, writer);
+// Windows, what layers share, and embeddings for each.
+void add_sharing_layers(const Config& config, const Sizes& sizes, const std::string& prefix,
+                        gguf::Writer& writer) {
+  add_windows(sharing_kinds(config, sizes), config.count("sliding_window"), prefix, writer);
+  writer.add(prefix + ".rope.freq_base_swa", window_rope_base(config));
   writer.add(prefix + ".attention.shared_kv_layers",
              config.find_whole("num_kv_shared_layers").value_or(0));
   writer.add(prefix + ".embedding_length_per_layer_input",
@@ -202,7 +203,16 @@ void add_gemma4(const Config& config, const Sizes& sizes, const std::string& pre
   if (const auto cap = config.find_number("final_logit_softcapping")) {
     writer.add(prefix + ".final_logit_softcapping", *cap);
   }
-  writer.add(prefix + ".rope.freq_base_swa", window_rope_base(config));
+}
+
+void add_gemma4(const Config& config, const Sizes& sizes, const std::string& prefix,
+                gguf::Writer& writer) {
+  const std::uint32_t head = config.count("head_dim");
+  for (const char* key :
+       {".attention.key_length_swa", ".attention.value_length_swa", ".rope.dimension_count_swa"}) {
+    writer.add(prefix + key, head);
+  }
+  add_sharing_layers(config, sizes, prefix, writer);
 }
 
 constexpr Family gemma4(std::string_view architecture, std::string_view stem) {
@@ -214,9 +224,124 @@ constexpr Family gemma4(std::string_view architecture, std::string_view stem) {
           .globals = gemma4_globals,
           .aside = gemma4_aside,
           .read_sizes = read_gemma4,
-          .kinds = gemma4_kinds,
+          .kinds = sharing_kinds,
           .fit_layer = fit_gemma4_layer,
           .add_keys = add_gemma4};
+}
+
+// --- Gemma 3n ---
+
+constexpr Part streams_of_layer[] = {
+    norm("altup.router_norm.weight", "altup_router_norm.weight", &Sizes::embedding),
+    {"altup.modality_router.weight", "altup_router.weight", &Sizes::embedding, &Sizes::streams},
+    {"altup.prediction_coefs.weight", "altup_predict_coef.weight", &Sizes::streams,
+     &Sizes::stream_pairs},
+    {"altup.correction_coefs.weight", "altup_correct_coef.weight", &Sizes::streams,
+     &Sizes::streams},
+    {"altup.correct_output_scale", "altup_correct_scale.weight", &Sizes::embedding},
+};
+constexpr Part side_path[] = {
+    {"laurel.linear_left.weight", "laurel_l.weight", &Sizes::embedding, &Sizes::side_rank},
+    {"laurel.linear_right.weight", "laurel_r.weight", &Sizes::side_rank, &Sizes::embedding},
+    norm("laurel.post_laurel_norm.weight", "laurel_post_norm.weight", &Sizes::embedding),
+};
+constexpr Block gemma3n_blocks[] = {gemma_norms,      queries_and_output, keys_of_layer,
+                                    values_of_layer,  feed_forward,       layer_embedding,
+                                    streams_of_layer, side_path};
+constexpr Block gemma3n_sharing_blocks[] = {
+    gemma_norms,      queries_and_output, unread_keys_and_values, feed_forward, layer_embedding,
+    streams_of_layer, side_path};
+constexpr LayerKind gemma3n_layers[] = {{"*~", gemma3n_blocks}, {"fw", gemma3n_sharing_blocks}};
+
+// Matrices of all streams but the first.
+constexpr Part of_other_streams(std::string_view theirs, std::string_view ours) {
+  return {.theirs = theirs,
+          .ours = ours,
+          .columns = &Sizes::embedding,
+          .rows = &Sizes::embedding,
+          .count = &Sizes::other_streams};
+}
+// Tokens of images and sounds have no embeddings of layers.
+constexpr Part gemma3n_globals[] = {
+    plain_globals[0],
+    plain_globals[1],
+    {.theirs = "embed_tokens_per_layer.weight",
+     .ours = "per_layer_token_embd.weight",
+     .columns = &Sizes::layer_embeddings,
+     .rows = &Sizes::vocabulary,
+     .stored_rows = &Sizes::layer_vocabulary},
+    gemma4_globals[3],
+    gemma4_globals[4],
+    of_other_streams("altup_projections.{}.weight", "altup_proj.weight"),
+    of_other_streams("altup_unembed_projections.{}.weight", "altup_unembd_proj.weight"),
+};
+
+void read_gemma3n(const Config& config, Sizes& sizes) {
+  require_text(config, "hidden_activation", "gelu_pytorch_tanh");
+  require_flag(config, "altup_correct_scale", true);
+  require_rope_base(config);
+  if (config.find_whole("altup_active_idx").value_or(0) != 0) {
+    throw config.error("altup_active_idx", "is not 0");
+  }
+  sizes.layer_embedding = config.count("hidden_size_per_layer_input");
+  sizes.layer_vocabulary = config.count("vocab_size_per_layer_input");
+  if (sizes.layer_vocabulary > sizes.vocabulary) {
+    throw config.error("vocab_size_per_layer_input", "is more than vocab_size");
+  }
+  sizes.streams = config.count("altup_num_inputs");
+  if (sizes.streams < 2 || sizes.streams > 8) {
+    throw config.error("altup_num_inputs", "is not from 2 to 8");
+  }
+  sizes.side_rank = config.count("laurel_rank");
+}
+
+// The value below which so much of a normal distribution lies.
+double normal_quantile(double share) {
+  double low = -40, high = 40;
+  for (int i = 0; i < 100; ++i) {
+    const double middle = (low + high) / 2;
+    const double below = std::erfc(-middle / std::numbers::sqrt2) / 2;
+    (below < share ? low : high) = middle;
+  }
+  return high;
+}
+
+// Which share of its gates a layer leaves out becomes how many standard deviations a gate has to
+// lie above their mean.
+void add_sparsity(const Config& config, const Sizes& sizes, const std::string& prefix,
+                  gguf::Writer& writer) {
+  constexpr const char* key = "activation_sparsity_pattern";
+  const nlohmann::json* list = config.find_list(key);
+  if (list == nullptr || list->size() != sizes.layers) {
+    throw config.error(key, "is not a list with a number of each layer");
+  }
+  std::vector<float> scales;
+  for (const nlohmann::json& one : *list) {
+    const double share = one.is_number() ? one.get<double>() : -1;
+    if (!(share >= 0 && share < 1)) throw config.error(key, "holds what is no share");
+    scales.push_back(share > 0 ? static_cast<float>(normal_quantile(share)) : -INFINITY);
+  }
+  writer.add_array(prefix + ".activation_sparsity_scale", std::span<const float>(scales));
+}
+
+void add_gemma3n(const Config& config, const Sizes& sizes, const std::string& prefix,
+                 gguf::Writer& writer) {
+  add_sharing_layers(config, sizes, prefix, writer);
+  writer.add(prefix + ".altup.active_idx", std::uint32_t{0});
+  writer.add(prefix + ".altup.num_inputs", static_cast<std::uint32_t>(sizes.streams));
+  add_sparsity(config, sizes, prefix, writer);
+}
+
+constexpr Family gemma3n(std::string_view architecture, std::string_view stem) {
+  return {.architecture = architecture,
+          .ours = "gemma3n",
+          .layers = gemma3n_layers,
+          .stem = stem,
+          .globals = gemma3n_globals,
+          .aside = gemma4_aside,
+          .read_sizes = read_gemma3n,
+          .kinds = sharing_kinds,
+          .add_keys = add_gemma3n};
 }
 
 constexpr Family gemma_family_table[] = {
@@ -238,6 +363,8 @@ constexpr Family gemma_family_table[] = {
      .is_encoder = true,
      .read_sizes = read_gemma_embedding,
      .add_keys = add_gemma3},
+    gemma3n("Gemma3nForCausalLM", "model."),
+    gemma3n("Gemma3nForConditionalGeneration", "model.language_model."),
     gemma4("Gemma4ForCausalLM", "model."),
     gemma4("Gemma4ForConditionalGeneration", "model.language_model."),
 };

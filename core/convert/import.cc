@@ -353,13 +353,15 @@ class Import {
   quant::RowConverter::ReadRows reader_of(std::vector<const StoredTensor*> tensors,
                                           const PartSource& source) const {
     const std::uint64_t bytes = kernels::row_bytes(tensors.front()->type, source.dims().front());
-    const std::uint64_t rows = source.rows_of_tensor();
+    const std::uint64_t rows = source.rows_of_tensor(), stored = source.stored_rows();
     if (source.values_of_part() > 0) return scattered_reader_of(*tensors.front(), source);
     return [=, this, tensors = std::move(tensors)](std::uint64_t first, std::uint64_t count,
                                                    std::span<std::byte> out) {
-      for (std::uint64_t i = 0; i < count;) {
+      const std::uint64_t present = std::min(count, stored - std::min(stored, first));
+      std::ranges::fill(out.subspan(present * bytes), std::byte{0});
+      for (std::uint64_t i = 0; i < present;) {
         const std::uint64_t row = source.their_row(first + i);
-        const std::uint64_t most = std::min(count - i, rows - row % rows);
+        const std::uint64_t most = std::min(present - i, rows - row % rows);
         std::uint64_t run = 1;
         while (run < most && source.their_row(first + i + run) == row + run) ++run;
         checkpoint_.read(*tensors[row / rows], row % rows * bytes,

@@ -172,22 +172,6 @@ void read_hunyuan(const Config& config, Sizes&) {
   require_flag(config, "use_cla", false);  // layers that share keys and values
 }
 
-// A number of each layer, or of all; all have to be the same.
-std::uint64_t same_in_layers(const Config& config, const char* key) {
-  const nlohmann::json* list = config.find(key);
-  if (list == nullptr || !list->is_array()) return config.count(key);
-  std::uint64_t same = 0;
-  for (const nlohmann::json& one : *list) {
-    const std::uint64_t count = one.is_number_unsigned() ? one.get<std::uint64_t>() : 0;
-    if (count == 0 || count > (1U << 20) || (same != 0 && count != same)) {
-      throw config.error(key, "is not the same number in all layers");
-    }
-    same = count;
-  }
-  if (same == 0) throw config.error(key, "is an empty list");
-  return same;
-}
-
 void read_hunyuan_mixture(const Config& config, Sizes& sizes) {
   read_hunyuan(config, sizes);
   sizes.experts = same_in_layers(config, "num_experts");

@@ -35,8 +35,13 @@ std::uint64_t PartSource::rows_of_tensor() const {
   return is_of_many_ ? their_rows() : their_rows() * count_;
 }
 
+std::uint64_t PartSource::stored_rows() const {
+  return part_.stored_rows != nullptr ? sizes_.*part_.stored_rows : rows_ * count_;
+}
+
 std::vector<std::uint64_t> PartSource::shape() const {
-  const std::uint64_t rows = their_rows(), columns = their_columns();
+  const std::uint64_t rows = part_.stored_rows != nullptr ? stored_rows() : their_rows();
+  const std::uint64_t columns = their_columns();
   if (form_ == Form::one_row) return {1, columns};
   if (part_.rows == nullptr) return {columns};
   if (form_ == Form::flat) return {rows * columns};

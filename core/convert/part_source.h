@@ -21,6 +21,7 @@ class PartSource {
   // How many of theirs become one of ours.
   std::uint64_t tensors() const { return is_of_many_ ? count_ : 1; }
   std::uint64_t rows_of_tensor() const;  // of theirs
+  std::uint64_t stored_rows() const;     // of ours; those behind are 0
 
   // Where row `row` of ours is among theirs, of all tensors one after the other.
   std::uint64_t their_row(std::uint64_t row) const;
