@@ -219,6 +219,27 @@ const Names jamba = with({{"output_norm", "final_layernorm"},
                           {"ssm_d", "mamba.D"},
                           {"ssm_out", "mamba.out_proj"}},
                          projections);
+const Names kimi = with({{"exp_probs_b.bias", "block_sparse_moe.gate.e_score_correction_bias"},
+                         {"ffn_gate_inp", "block_sparse_moe.gate"},
+                         {"ffn_gate_shexp", "block_sparse_moe.shared_experts.gate_proj"},
+                         {"ffn_up_shexp", "block_sparse_moe.shared_experts.up_proj"},
+                         {"ffn_down_shexp", "block_sparse_moe.shared_experts.down_proj"},
+                         {"attn_kv_a_mqa", "self_attn.kv_a_proj_with_mqa"},
+                         {"attn_kv_a_norm", "self_attn.kv_a_layernorm"},
+                         {"attn_k_b", "self_attn.k_b"},
+                         {"attn_v_b", "self_attn.v_b"},
+                         {"ssm_conv1d_q", "self_attn.q_conv1d"},
+                         {"ssm_conv1d_k", "self_attn.k_conv1d"},
+                         {"ssm_conv1d_v", "self_attn.v_conv1d"},
+                         {"ssm_f_a", "self_attn.f_a_proj"},
+                         {"ssm_f_b", "self_attn.f_b_proj"},
+                         {"ssm_g_a", "self_attn.g_a_proj"},
+                         {"ssm_g_b", "self_attn.g_b_proj"},
+                         {"ssm_beta", "self_attn.b_proj"},
+                         {"ssm_dt.bias", "self_attn.dt_bias"},
+                         {"ssm_a", "self_attn.A_log"},
+                         {"ssm_norm", "self_attn.o_norm"}},
+                        minimax);
 const Names bert = {{"token_embd", "embeddings.word_embeddings"},
                     {"position_embd", "embeddings.position_embeddings"},
                     {"token_types", "embeddings.token_type_embeddings"},
@@ -231,6 +252,11 @@ const Names bert = {{"token_embd", "embeddings.word_embeddings"},
                     {"ffn_up", "intermediate.dense"},
                     {"ffn_down", "output.dense"},
                     {"layer_output_norm", "output.LayerNorm"}};
+const Names jina = with({{"ffn_gate", "mlp.gate"},
+                         {"ffn_up", "mlp.up"},
+                         {"ffn_down", "mlp.wo"},
+                         {"layer_output_norm", "mlp.layernorm"}},
+                        bert);
 const Names nomic = {{"token_embd", "embeddings.word_embeddings"},
                      {"token_types", "embeddings.token_type_embeddings"},
                      {"token_embd_norm", "emb_ln"},
@@ -894,6 +920,47 @@ void adapt_deepseek(const SyntheticCheckpoint& model, json& config, CheckpointTe
   }
 }
 
+void adapt_kimi(const SyntheticCheckpoint& model, json& config, CheckpointTensors& tensors) {
+  set_experts(model, config, "num_experts", "moe_intermediate_size");
+  json full = json::array(), delta = json::array();
+  int layer = 0;
+  for (const auto heads : model.list("attention.head_count_kv")) {
+    (heads > 0 ? full : delta).push_back(++layer);
+    if (heads > 0) {
+      join_keys_and_values(tensors, fmt::format("model.layers.{}.self_attn.", layer - 1));
+    }
+  }
+  const int rotated = model.count("rope.dimension_count");
+  config.update({{"linear_attn_config",
+                  {{"full_attn_layers", full},
+                   {"kda_layers", delta},
+                   {"head_dim", model.count("kda.head_dim")},
+                   {"num_heads", config["num_attention_heads"]},
+                   {"short_conv_kernel_size", model.count("ssm.conv_kernel")}}},
+                 {"num_experts_per_token", config["num_experts_per_tok"]},
+                 {"model_max_length", config["max_position_embeddings"]},
+                 {"num_key_value_heads", config["num_attention_heads"]},
+                 {"head_dim", 72},
+                 {"q_lora_rank", nullptr},
+                 {"kv_lora_rank", model.count("attention.kv_lora_rank")},
+                 {"qk_nope_head_dim", model.count("attention.key_length_mla") - rotated},
+                 {"qk_rope_head_dim", rotated},
+                 {"v_head_dim", model.count("attention.value_length_mla")},
+                 {"mla_use_nope", true},
+                 {"moe_router_activation_func", "sigmoid"},
+                 {"first_k_dense_replace", model.count("leading_dense_block_count")},
+                 {"num_shared_experts", model.count("expert_shared_count")},
+                 {"routed_scaling_factor", model.number("expert_weights_scale")}});
+  for (const char* key : {"num_experts_per_tok", "max_position_embeddings", "partial_rotary_factor",
+                          "rope_parameters"}) {
+    config.erase(key);
+  }
+  each(tensors, "A_log", [](CheckpointTensor& tensor) {
+    take_logarithms(tensor);
+    tensor.shape = {1, 1, tensor.values.size(), 1};
+  });
+}
+
 // Numbers of the activation are tensors of one value.
 void adapt_apertus(const SyntheticCheckpoint& model, json& config, CheckpointTensors& tensors) {
   config["hidden_act"] = "xielu";
@@ -990,6 +1057,23 @@ void adapt_bert(const SyntheticCheckpoint&, json& config, CheckpointTensors& ten
   config["hidden_act"] = "gelu";
   config.erase("rope_parameters");
   tensors["pooler.dense.weight"] = {{2, 2}, {1, 2, 3, 4}};
+}
+
+void adapt_jina(const SyntheticCheckpoint& model, json& config, CheckpointTensors& tensors) {
+  config.update({{"type_vocab_size", 2},
+                 {"hidden_act", "gelu"},
+                 {"position_embedding_type", "alibi"},
+                 {"feed_forward_type", "geglu"}});
+  config.erase("rope_parameters");
+  for (int layer = 0; layer < model.count("block_count"); ++layer) {
+    const std::string at = fmt::format("encoder.layer.{}.mlp.", layer);
+    fuse_stacks(tensors, at + "gate.weight", at + "up.weight", at + "gated_layers.weight");
+  }
+  tensors["pooler.dense.weight"] = {{2, 2}, {1, 2, 3, 4}};
+}
+
+void adapt_masked(const SyntheticCheckpoint&, json&, CheckpointTensors& tensors) {
+  tensors["lm_head.weight"] = tensors.at("model.embed_tokens.weight");
 }
 
 void adapt_nomic(const SyntheticCheckpoint& model, json& config, CheckpointTensors&) {
@@ -1154,6 +1238,14 @@ std::vector<CheckpointFamily> checkpoint_families() {
       {"JambaForCausalLM", jamba_shape(), jamba, false, false, 1e-4f, "model.", false, adapt_jamba},
       {"BertModel", shape("tiny-bert"), bert, false, false, 0, "", false, adapt_bert,
        "encoder.layer."},
+      {"JinaBertForMaskedLM", shape("tiny-jina-bert-v2"), jina, false, false, 0, "", false,
+       adapt_jina, "encoder.layer."},
+      {"EuroBertModel", shape("tiny-eurobert"), plain, false, false, 0, ""},
+      {"EuroBertForMaskedLM", shape("tiny-eurobert"), plain, false, false, 0, "model.", false,
+       adapt_masked},
+      {"LlamaBidirectionalModel", shape("tiny-llama-embed"), plain, true, false, 0, ""},
+      {"KimiLinearForCausalLM", shape("tiny-kimi-linear"), kimi, false, false, 1e-4f, "model.",
+       false, adapt_kimi},
       {"NomicBertModel", shape("tiny-nomic-bert"), nomic, false, false, 0, "", false, adapt_nomic,
        "encoder.layers."},
       {"ModernBertModel", shape("tiny-modern-bert"), modern, false, false, 0, "", false,

@@ -19,6 +19,7 @@
 #include "core/engine/engine.h"
 #include "core/error.h"
 #include "core/gguf/gguf.h"
+#include "core/http/api/embeddings.h"
 #include "core/model/file_bytes.h"
 #include "core/synth/synthetic_model.h"
 #include "kernels/block_formats.h"
@@ -293,6 +294,63 @@ TEST_CASE("tokens without an embedding of each layer get zeros for it") {
   CHECK(table_of(made.output) == expected);
 }
 
+// "abc" is made of "ab" and "c", and "\xFF a" of "\xFF " and "a": the pair of the lower rank first.
+TEST_CASE("the vocabulary of Kimi comes as tiktoken.model, whose ranks become merges") {
+  const CheckpointFolder made(test::checkpoint_family("KimiLinearForCausalLM"));
+  std::string lines;
+  int rank = 0;
+  const auto add = [&](const std::string& bytes) {
+    lines += fmt::format("{} {}\n", http::base64(bytes), rank++);
+  };
+  for (int byte = 0; byte < 256; ++byte) add(std::string(1, static_cast<char>(byte)));
+  for (const char* token : {"ab", "bc", "abc", "\xFF ", " a", "\xFF a"}) add(token);
+  json settings = {
+      {"tokenizer_class", "TikTokenTokenizer"},
+      {"eos_token", "<|im_end|>"},
+      {"added_tokens_decoder", {{"263", {{"content", "<|im_end|>"}, {"special", true}}}}}};
+  const auto prepare = [&] {
+    write(made.path() / "tiktoken.model", lines);
+    write(made.path() / "tokenizer_config.json", settings.dump());
+  };
+  fs::remove(made.path() / "tokenizer.json");
+  prepare();
+  import_checkpoint(made.path(), made.output, {"F32"});
+  const gguf::Model model = gguf::Model::open(made.output);
+  const gguf::Metadata& metadata = model.metadata();
+  CHECK(metadata.require_string("tokenizer.ggml.pre") == "kimi-k2");
+  CHECK(metadata.require_u32("tokenizer.ggml.eos_token_id") == 263);
+  const auto imported = metadata.require_strings("tokenizer.ggml.merges");
+  const std::vector<std::string> merges(imported.begin(), imported.end());
+  CHECK(merges == std::vector<std::string>{"a b", "b c", "ab c", "\xC3\xBF \xC4\xA0", "\xC4\xA0 a",
+                                           "\xC3\xBF\xC4\xA0 a"});
+  const auto engine = engine::Engine::open(made.output, small_engine());
+  CHECK(engine->tokenizer().encode("abc aab", {}).front() == 258);
+  CHECK(engine->tokenizer().decode(engine->tokenizer().encode("abc \xE2\x82\xAC\n", {})) ==
+        "abc \xE2\x82\xAC\n");
+
+  const auto refusal = [&]() -> std::string {
+    prepare();
+    fs::remove(made.output);
+    try {
+      import_checkpoint(made.path(), made.output, {"F32"});
+    } catch (const ModelError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  const std::string good = lines;
+  for (const char* line : {"YQ== 300", "!!! 300", "eHl6", "eHl6 x", " 300"}) {
+    INFO(line);
+    lines = good + line + "\n";
+    CHECK(refusal().find("line 263 is not a token") != std::string::npos);
+  }
+  lines = good;
+  settings["added_tokens_decoder"]["x"] = json::object();
+  CHECK(refusal().find("added_tokens_decoder") != std::string::npos);
+  settings["tokenizer_class"] = "Other";
+  CHECK(refusal().find("TikTokenTokenizer") != std::string::npos);
+}
+
 TEST_CASE("WordPiece comes as vocab.txt too") {
   const CheckpointFolder made(test::checkpoint_family("BertModel"));
   const json tokenizer = made.checkpoint.tokenizer();
@@ -319,6 +377,12 @@ TEST_CASE("what an encoder's checkpoint says beyond what can be done is refused"
                      c.tokenizer["model"]["vocab"].erase("[MASK]");
                      c.tokenizer["added_tokens"].erase(4);
                    }}});
+  check_refusals(
+      "JinaBertForMaskedLM",
+      {{"position_embedding_type",
+        [](Spoilt& c) { c.config["position_embedding_type"] = "absolute"; }},
+       {"feed_forward_type", [](Spoilt& c) { c.config["feed_forward_type"] = "reglu"; }}});
+  check_refusals("EuroBertModel", {{"mlp_bias", [](Spoilt& c) { c.config["mlp_bias"] = true; }}});
   check_refusals("NomicBertModel", {{"prenorm", [](Spoilt& c) { c.config["prenorm"] = true; }},
                                     {"activation_function",
                                      [](Spoilt& c) { c.config["activation_function"] = "gelu"; }}});
@@ -669,6 +733,23 @@ TEST_CASE("settings of recurrent layers that do not fit are refused") {
           c.config["full_attn_idxs"] = 1;
         }},
        {"asks for", [](Spoilt& c) { c.config["block_auto_adjust_ff_dim"] = false; }}});
+  const auto spoil_delta = [](const char* key, json value) {
+    return
+        [key, value = std::move(value)](Spoilt& c) { c.config["linear_attn_config"][key] = value; };
+  };
+  check_refusals("KimiLinearForCausalLM",
+                 {{"mla_use_nope", [](Spoilt& c) { c.config.erase("mla_use_nope"); }},
+                  {"linear_attn_config", [](Spoilt& c) { c.config.erase("linear_attn_config"); }},
+                  {"num_expert_group", [](Spoilt& c) { c.config["num_expert_group"] = 2; }},
+                  {"moe_router_activation_func",
+                   [](Spoilt& c) { c.config["moe_router_activation_func"] = "softmax"; }},
+                  {"full_attn_layers", spoil_delta("full_attn_layers", {0, 3})},
+                  {"full_attn_layers", spoil_delta("full_attn_layers", {6})},
+                  {"asks for", spoil_delta("full_attn_layers", {2})},
+                  {"gate_lower_bound", spoil_delta("gate_lower_bound", -5.0)},
+                  {"num_attention_heads", spoil_delta("num_heads", 2)},
+                  {"asks for", spoil_delta("head_dim", 2147483647)},
+                  {"asks for", spoil_delta("short_conv_kernel_size", 3)}});
   check_refusals(
       "Gemma3nForCausalLM",
       {{"is more than vocab_size",

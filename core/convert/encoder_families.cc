@@ -21,7 +21,7 @@ constexpr Part bert_globals[] = {
     norm("embeddings.LayerNorm.weight", "token_embd_norm.weight", &Sizes::embedding),
     norm("embeddings.LayerNorm.bias", "token_embd_norm.bias", &Sizes::embedding),
 };
-constexpr Part bert_layer[] = {
+constexpr Part bert_attention[] = {
     {"attention.self.query.weight", "attn_q.weight", &Sizes::embedding, &Sizes::queries},
     {"attention.self.query.bias", "attn_q.bias", &Sizes::queries},
     {"attention.self.key.weight", "attn_k.weight", &Sizes::embedding, &Sizes::keys},
@@ -32,6 +32,8 @@ constexpr Part bert_layer[] = {
     {"attention.output.dense.bias", "attn_output.bias", &Sizes::embedding},
     norm("attention.output.LayerNorm.weight", "attn_output_norm.weight", &Sizes::embedding),
     norm("attention.output.LayerNorm.bias", "attn_output_norm.bias", &Sizes::embedding),
+};
+constexpr Part bert_network[] = {
     {"intermediate.dense.weight", "ffn_up.weight", &Sizes::embedding, &Sizes::feed_forward},
     {"intermediate.dense.bias", "ffn_up.bias", &Sizes::feed_forward},
     {"output.dense.weight", "ffn_down.weight", &Sizes::feed_forward, &Sizes::embedding},
@@ -39,7 +41,7 @@ constexpr Part bert_layer[] = {
     norm("output.LayerNorm.weight", "layer_output_norm.weight", &Sizes::embedding),
     norm("output.LayerNorm.bias", "layer_output_norm.bias", &Sizes::embedding),
 };
-constexpr Block bert_blocks[] = {bert_layer};
+constexpr Block bert_blocks[] = {bert_attention, bert_network};
 constexpr LayerKind bert_layers[] = {{"*", bert_blocks}};
 constexpr Aside bert_aside[] = {{"pooler.", "the pooler, which was for training"},
                                 {"embeddings.position_ids", "numbers of positions"}};
@@ -49,6 +51,74 @@ void read_bert(const Config& config, Sizes& sizes) {
   require_text(config, "position_embedding_type", "absolute");
   sizes.positions = config.count("max_position_embeddings");
   sizes.token_types = config.count("type_vocab_size");
+}
+
+// --- Jina embeddings v2: positions by ALiBi, and gate and up in one matrix ---
+
+constexpr Part jina_globals[] = {bert_globals[0], bert_globals[2], bert_globals[3],
+                                 bert_globals[4]};
+constexpr Part jina_network[] = {
+    {.theirs = "mlp.gated_layers.weight",
+     .ours = "ffn_gate.weight",
+     .columns = &Sizes::embedding,
+     .rows = &Sizes::feed_forward,
+     .all_rows = &Sizes::fused_feed_forward},
+    {.theirs = "mlp.gated_layers.weight",
+     .ours = "ffn_up.weight",
+     .columns = &Sizes::embedding,
+     .rows = &Sizes::feed_forward,
+     .all_rows = &Sizes::fused_feed_forward,
+     .first_row = &Sizes::feed_forward},
+    {"mlp.wo.weight", "ffn_down.weight", &Sizes::feed_forward, &Sizes::embedding},
+    {"mlp.wo.bias", "ffn_down.bias", &Sizes::embedding},
+    norm("mlp.layernorm.weight", "layer_output_norm.weight", &Sizes::embedding),
+    norm("mlp.layernorm.bias", "layer_output_norm.bias", &Sizes::embedding),
+};
+constexpr Block jina_blocks[] = {bert_attention, jina_network};
+constexpr LayerKind jina_layers[] = {{"*", jina_blocks}};
+constexpr Aside jina_aside[] = {{"pooler.", "the pooler, which was for training"},
+                                {"bert.pooler.", "the pooler, which was for training"},
+                                {"cls.", "the head, which was for training"}};
+
+void read_jina(const Config& config, Sizes& sizes) {
+  require_text(config, "hidden_act", "gelu");
+  require_text(config, "position_embedding_type", "alibi");
+  require_text(config, "feed_forward_type", "geglu");
+  sizes.token_types = config.count("type_vocab_size");
+}
+
+constexpr Family jina(std::string_view architecture) {
+  return {.architecture = architecture,
+          .ours = "jina-bert-v2",
+          .layers = jina_layers,
+          .epsilon_key = "layer_norm_eps",
+          .subtracts_means = true,
+          .stem = "bert.",
+          .layer_stem = "encoder.layer.",
+          .globals = jina_globals,
+          .aside = jina_aside,
+          .is_encoder = true,
+          .rotates = false,
+          .read_sizes = read_jina};
+}
+
+// --- EuroBERT, and Llama models that see the whole text ---
+
+constexpr Aside llama_encoder_aside[] = {{"lm_head.", "the head, which was for training"}};
+
+void read_llama_encoder(const Config& config, Sizes&) {
+  require_text(config, "hidden_act", "silu");
+  for (const char* key : {"attention_bias", "mlp_bias"}) require_flag(config, key, false);
+}
+
+constexpr Family llama_encoder(std::string_view architecture, std::string_view ours) {
+  return {.architecture = architecture,
+          .ours = ours,
+          .layers = plain_layers,
+          .interleaves_heads = ours == "llama-embed",
+          .aside = llama_encoder_aside,
+          .is_encoder = true,
+          .read_sizes = read_llama_encoder};
 }
 
 // --- nomic-embed-text v1 and v1.5 ---
@@ -202,6 +272,11 @@ constexpr Family encoder_family_table[] = {
      .is_encoder = true,
      .rotates = false,
      .read_sizes = read_bert},
+    jina("JinaBertModel"),
+    jina("JinaBertForMaskedLM"),
+    llama_encoder("EuroBertModel", "eurobert"),
+    llama_encoder("EuroBertForMaskedLM", "eurobert"),
+    llama_encoder("LlamaBidirectionalModel", "llama-embed"),
     {.architecture = "NomicBertModel",
      .ours = "nomic-bert",
      .layers = nomic_layers,

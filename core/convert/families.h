@@ -106,6 +106,7 @@ enum class Form {
   separate_columns,  // [rows, 1, columns]: a convolution of each row by itself
   flat,              // [rows * columns]
   one_row,           // [1, columns] of a vector
+  between_ones,      // [1, 1, rows, columns]
   stacked,           // a stack, each matrix below the one before: [count * rows, columns]
   // The same values with rows and columns exchanged. An MXFP4 tensor, whose blocks are of rows, is
   // as here.

@@ -63,6 +63,15 @@ inline constexpr Part experts[] = {
     expert("mlp.experts.{}.down_proj.weight", "ffn_down_exps.weight", &Sizes::expert,
            &Sizes::embedding),
 };
+// The same as MiniMax and Kimi name them.
+inline constexpr Part sparse_experts[] = {
+    expert("block_sparse_moe.experts.{}.w1.weight", "ffn_gate_exps.weight", &Sizes::embedding,
+           &Sizes::expert),
+    expert("block_sparse_moe.experts.{}.w3.weight", "ffn_up_exps.weight", &Sizes::embedding,
+           &Sizes::expert),
+    expert("block_sparse_moe.experts.{}.w2.weight", "ffn_down_exps.weight", &Sizes::expert,
+           &Sizes::embedding),
+};
 // Stacked experts with gate and up of each in one matrix.
 constexpr Part stacked_gate(std::string_view theirs) {
   Part part = expert(theirs, "ffn_gate_exps.weight", &Sizes::embedding, &Sizes::expert);

@@ -176,14 +176,13 @@ class Import {
 
   bool makes_vectors() const { return family_.is_encoder || vectors_.pooling; }
 
-  // What all names but that of the head begin with: a decoder that was stored without its head has
-  // no "model." in front.
+  // What all names but that of the head begin with: a model that was stored without its head has no
+  // "model." in front.
   std::string_view stem_of_names() const {
-    constexpr std::string_view model = "model.";
     const std::string_view stem = family_.stem;
     const std::string first = fmt::format("{}{}", stem, family_.globals.front().theirs);
-    if (!stem.starts_with(model) || checkpoint_.find(first) != nullptr) return stem;
-    return stem.substr(model.size());
+    if (stem.empty() || checkpoint_.find(first) != nullptr) return stem;
+    return stem.substr(stem.find('.') + 1);
   }
 
   // A layer has tensors, so the checkpoint bounds what a great number of layers can cost.

@@ -13,6 +13,7 @@
 #include <unordered_map>
 
 #include "core/convert/json_file.h"
+#include "core/convert/tiktoken.h"
 #include "core/text/keyed_hash.h"
 #include "core/text/quoted.h"
 
@@ -62,6 +63,7 @@ constexpr KnownPattern patterns[] = {
      R"((?i:'s|'t|'re|'ve|'m|'ll|'d)?|)"
      R"(\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
      "gpt-4o"},
+    {kimi_regex, "kimi-k2"},
 };
 
 // Pre-tokenizers that split in several steps, each what those before it left whole. A regex that
@@ -215,9 +217,12 @@ class TokenizerImport {
     return {read_json(path, config_bytes_max), path.string()};
   }
 
-  // tokenizer.json, or what it would be for the list of tokens in vocab.txt.
+  // tokenizer.json, or what it would be for tiktoken.model or the list of tokens in vocab.txt.
   json read_tokenizer(const fs::path& folder) const {
-    if (fs::exists(folder / "tokenizer.json") || !fs::exists(folder / "vocab.txt")) {
+    const bool has_json = fs::exists(folder / "tokenizer.json");
+    const fs::path ranks = folder / "tiktoken.model";
+    if (!has_json && fs::exists(ranks)) return read_tiktoken(ranks, settings_);
+    if (has_json || !fs::exists(folder / "vocab.txt")) {
       return read_json(folder / "tokenizer.json", tokenizer_bytes_max);
     }
     std::istringstream lines(read_file(folder / "vocab.txt", tokenizer_bytes_max));

@@ -143,7 +143,143 @@ constexpr Family deepseek(std::string_view architecture) {
           .add_keys = add_deepseek};
 }
 
+// --- Kimi Linear: Kimi delta attention, and latent attention that does not rotate ---
+
+constexpr RenamedSetting kimi_settings[] = {{"model_max_length", "max_position_embeddings"},
+                                            {"num_experts_per_token", "num_experts_per_tok"}};
+
+constexpr Part convolution(std::string_view theirs, std::string_view ours) {
+  return {.theirs = theirs,
+          .ours = ours,
+          .columns = &Sizes::taps,
+          .rows = &Sizes::one,
+          .count = &Sizes::inner};
+}
+constexpr Part kimi_delta[] = {
+    {"q_proj.weight", "attn_q.weight", &Sizes::embedding, &Sizes::inner},
+    {"k_proj.weight", "attn_k.weight", &Sizes::embedding, &Sizes::inner},
+    {"v_proj.weight", "attn_v.weight", &Sizes::embedding, &Sizes::inner},
+    convolution("q_conv1d.weight", "ssm_conv1d_q.weight"),
+    convolution("k_conv1d.weight", "ssm_conv1d_k.weight"),
+    convolution("v_conv1d.weight", "ssm_conv1d_v.weight"),
+    {"f_a_proj.weight", "ssm_f_a.weight", &Sizes::embedding, &Sizes::state},
+    {"f_b_proj.weight", "ssm_f_b.weight", &Sizes::state, &Sizes::inner},
+    {"g_a_proj.weight", "ssm_g_a.weight", &Sizes::embedding, &Sizes::state},
+    {"g_b_proj.weight", "ssm_g_b.weight", &Sizes::state, &Sizes::inner},
+    {"b_proj.weight", "ssm_beta.weight", &Sizes::embedding, &Sizes::recurrent_heads},
+    {"dt_bias", "ssm_dt.bias", &Sizes::inner},
+    {.theirs = "A_log",
+     .ours = "ssm_a",
+     .columns = &Sizes::one,
+     .rows = &Sizes::recurrent_heads,
+     .form = Form::between_ones,
+     .change = Change::decay},
+    norm("o_norm.weight", "ssm_norm.weight", &Sizes::state),
+    {"o_proj.weight", "attn_output.weight", &Sizes::inner, &Sizes::embedding},
+};
+constexpr Part kimi_router_and_shared_expert[] = {
+    {"gate.weight", "ffn_gate_inp.weight", &Sizes::embedding, &Sizes::experts},
+    {"gate.e_score_correction_bias", "exp_probs_b.bias", &Sizes::experts},
+    {"shared_experts.gate_proj.weight", "ffn_gate_shexp.weight", &Sizes::embedding,
+     &Sizes::shared_expert},
+    {"shared_experts.up_proj.weight", "ffn_up_shexp.weight", &Sizes::embedding,
+     &Sizes::shared_expert},
+    {"shared_experts.down_proj.weight", "ffn_down_shexp.weight", &Sizes::shared_expert,
+     &Sizes::embedding},
+};
+constexpr Block kimi_mixture = {kimi_router_and_shared_expert, "block_sparse_moe."};
+constexpr Block kimi_blocks[] = {norm_of_attention, latent_attention, norm_of_feed_forward,
+                                 kimi_mixture, sparse_experts};
+constexpr Block kimi_delta_blocks[] = {norm_of_attention,
+                                       {kimi_delta, "self_attn."},
+                                       norm_of_feed_forward,
+                                       kimi_mixture,
+                                       sparse_experts};
+constexpr Block kimi_dense_blocks[] = {norm_of_attention, latent_attention, norm_of_feed_forward,
+                                       feed_forward};
+constexpr Block kimi_dense_delta_blocks[] = {
+    norm_of_attention, {kimi_delta, "self_attn."}, norm_of_feed_forward, feed_forward};
+// The first layers, which have no experts: f latent attention, m delta attention
+constexpr LayerKind kimi_layers[] = {{"*", kimi_blocks},
+                                     {"M", kimi_delta_blocks},
+                                     {"f", kimi_dense_blocks},
+                                     {"m", kimi_dense_delta_blocks}};
+
+Config kimi_delta_settings(const Config& config) {
+  auto settings = config.find_object("linear_attn_config");
+  if (!settings) throw config.error("linear_attn_config", "is missing");
+  return *settings;
+}
+
+void read_kimi(const Config& config, Sizes& sizes) {
+  require_text(config, "hidden_act", "silu");
+  require_text(config, "moe_router_activation_func", "sigmoid");
+  require_flag(config, "moe_renormalize", true);
+  if (config.find_flag("mla_use_nope") != true) {
+    throw config.error("mla_use_nope", "is not true, but latent attention does not rotate here");
+  }
+  for (const char* key : {"moe_layer_freq", "num_expert_group", "topk_group"}) {
+    if (config.find_count(key).value_or(1) != 1) throw config.error(key, "is not 1");
+  }
+  read_latent_attention(config, sizes);
+  read_experts(config, "num_experts", "num_experts_per_tok", "moe_intermediate_size", sizes);
+  sizes.leading_dense = config.find_whole("first_k_dense_replace").value_or(0);
+  sizes.shared_expert = sizes.expert * config.count("num_shared_experts");
+  const Config delta = kimi_delta_settings(config);
+  require_flag(delta, "use_full_rank_gate", false);
+  if (delta.contains("gate_lower_bound")) {
+    throw delta.error("gate_lower_bound", "is given, which is not supported");
+  }
+  sizes.taps = delta.count("short_conv_kernel_size");
+  sizes.recurrent_heads = delta.count("num_heads");
+  sizes.state = delta.count("head_dim");
+  sizes.inner = sizes.recurrent_heads * sizes.state;
+  if (sizes.recurrent_heads != sizes.query_heads) {
+    throw delta.error("num_heads", "is not num_attention_heads");
+  }
+}
+
+std::string kimi_kinds(const Config& config, const Sizes& sizes) {
+  const Config delta = kimi_delta_settings(config);
+  const nlohmann::json* full = delta.find_list("full_attn_layers");
+  if (full == nullptr) throw delta.error("full_attn_layers", "is missing");
+  std::string kinds(sizes.layers, 'M');
+  for (const nlohmann::json& one : *full) {  // counted from 1
+    const std::uint64_t layer = one.is_number_unsigned() ? one.get<std::uint64_t>() : 0;
+    if (layer == 0 || layer > sizes.layers) {
+      throw delta.error("full_attn_layers", "has an entry that is no layer");
+    }
+    kinds[layer - 1] = '*';
+  }
+  if (sizes.leading_dense > sizes.layers) {
+    throw config.error("first_k_dense_replace", "is more than all layers");
+  }
+  for (std::size_t i = 0; i < sizes.leading_dense; ++i) kinds[i] = kinds[i] == '*' ? 'f' : 'm';
+  return kinds;
+}
+
+void add_kimi(const Config& config, const Sizes& sizes, const std::string& prefix,
+              gguf::Writer& writer) {
+  add_latent_attention(sizes, prefix, writer);
+  add_experts(sizes, prefix, writer);
+  writer.add(prefix + ".expert_shared_count",
+             static_cast<std::uint32_t>(sizes.shared_expert / sizes.expert));
+  writer.add(prefix + ".expert_gating_func", std::uint32_t{2});
+  writer.add(prefix + ".expert_weights_scale",
+             config.find_number("routed_scaling_factor").value_or(1));
+  writer.add(prefix + ".ssm.conv_kernel", static_cast<std::uint32_t>(sizes.taps));
+  writer.add(prefix + ".kda.head_dim", static_cast<std::uint32_t>(sizes.state));
+}
+
 constexpr Family latent_family_table[] = {
+    {.architecture = "KimiLinearForCausalLM",
+     .ours = "kimi-linear",
+     .layers = kimi_layers,
+     .renamed = kimi_settings,
+     .read_sizes = read_kimi,
+     .kinds = kimi_kinds,
+     .fit_layer = fit_recurrent_layer,
+     .add_keys = add_kimi},
     deepseek("DeepseekV2ForCausalLM"),
     deepseek("DeepseekV3ForCausalLM"),
     deepseek("Glm4MoeLiteForCausalLM"),

@@ -281,16 +281,8 @@ constexpr Part minimax_router[] = {
     {"block_sparse_moe.gate.weight", "ffn_gate_inp.weight", &Sizes::embedding, &Sizes::experts},
     {"block_sparse_moe.e_score_correction_bias", "exp_probs_b.bias", &Sizes::experts},
 };
-constexpr Part minimax_experts[] = {
-    expert("block_sparse_moe.experts.{}.w1.weight", "ffn_gate_exps.weight", &Sizes::embedding,
-           &Sizes::expert),
-    expert("block_sparse_moe.experts.{}.w3.weight", "ffn_up_exps.weight", &Sizes::embedding,
-           &Sizes::expert),
-    expert("block_sparse_moe.experts.{}.w2.weight", "ffn_down_exps.weight", &Sizes::expert,
-           &Sizes::embedding),
-};
 constexpr Block minimax_blocks[] = {norm_of_attention,    attention,      wide_norms,
-                                    norm_of_feed_forward, minimax_router, minimax_experts};
+                                    norm_of_feed_forward, minimax_router, sparse_experts};
 constexpr LayerKind minimax_layers[] = {{"*", minimax_blocks}};
 
 void read_minimax(const Config& config, Sizes& sizes) {

@@ -411,6 +411,8 @@ const Architecture architectures[] = {
        {attn_norm, attention, head_norms, post_attention_norm, ffn_norm, gated_ffn,
         post_ffw_norm}}}},
     {"llama", {{"*", {attn_norm, attention, ffn_norm, gated_ffn}}}},
+    {"llama-embed", {{"*", {attn_norm, attention, ffn_norm, gated_ffn}}}},
+    {"eurobert", {{"*", {attn_norm, attention, ffn_norm, gated_ffn}}}},
     {"llama-biased",
      {{"*",
        {attn_norm, attention, attention_biases, output_bias, ffn_norm, gated_ffn, ffn_biases}}}},

@@ -1,0 +1,146 @@
+#include "core/convert/tiktoken.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstdint>
+#include <fmt/format.h>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "core/convert/json_file.h"
+#include "core/text/keyed_hash.h"
+
+namespace sluice::convert {
+namespace {
+
+using nlohmann::json;
+using Ranks = std::unordered_map<std::string, std::uint32_t, text::KeyedHash>;
+
+constexpr std::uint64_t file_bytes_max = 64'000'000;
+constexpr std::size_t token_bytes_max = 1024;
+
+// Empty for what is no Base64.
+std::string from_base64(std::string_view text) {
+  constexpr std::string_view digits =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  while (text.ends_with('=')) text.remove_suffix(1);
+  std::string bytes;
+  std::uint32_t bits = 0, count = 0;
+  for (const char c : text) {
+    const std::size_t value = digits.find(c);
+    if (value == std::string_view::npos) return {};
+    bits = bits << 6 | static_cast<std::uint32_t>(value);
+    count += 6;
+    if (count < 8) continue;
+    count -= 8;
+    bytes += static_cast<char>(bits >> count & 255);
+  }
+  return bytes;
+}
+
+// The letters that byte-level vocabularies write bytes with: those that can be seen stand for
+// themselves, all others for what follows on 255.
+std::string letters_of(std::string_view bytes) {
+  static const auto letters = [] {
+    std::array<std::string, 256> table;
+    std::uint32_t next = 256;
+    for (std::uint32_t byte = 0; byte < 256; ++byte) {
+      const bool is_seen = (byte >= 33 && byte <= 126) || (byte >= 161 && byte != 173);
+      const std::uint32_t code = is_seen ? byte : next++;
+      if (code < 128) {
+        table[byte] = static_cast<char>(code);
+      } else {
+        table[byte] = {static_cast<char>(0xC0 | code >> 6), static_cast<char>(0x80 | (code & 63))};
+      }
+    }
+    return table;
+  }();
+  std::string text;
+  for (const char byte : bytes) text += letters[static_cast<unsigned char>(byte)];
+  return text;
+}
+
+// The two tokens that become this one last; the second is empty where none do.
+std::pair<std::string, std::string> parts_of(const std::string& token, const Ranks& ranks) {
+  const std::uint32_t own = ranks.at(token);
+  std::vector<std::string> parts;
+  for (const char byte : token) parts.emplace_back(1, byte);
+  while (parts.size() > 2) {
+    std::uint32_t least = own;
+    std::size_t place = 0;
+    for (std::size_t i = 0; i + 1 < parts.size(); ++i) {
+      const auto found = ranks.find(parts[i] + parts[i + 1]);
+      if (found == ranks.end() || found->second >= least) continue;
+      least = found->second;
+      place = i;
+    }
+    if (least == own) return {};
+    parts[place] += parts[place + 1];
+    parts.erase(parts.begin() + static_cast<std::ptrdiff_t>(place) + 1);
+  }
+  return {parts.front(), parts.back()};
+}
+
+}  // namespace
+
+json read_tiktoken(const std::filesystem::path& file, const Config& settings) {
+  // The file does not say how text is split before; the code of Kimi's tokenizer does.
+  if (settings.find_text("tokenizer_class").value_or("") != "TikTokenTokenizer") {
+    throw settings.error("tokenizer_class", "is not TikTokenTokenizer, as tiktoken.model needs it");
+  }
+  std::istringstream lines(read_file(file, file_bytes_max));
+  Ranks ranks;
+  std::vector<std::pair<std::uint32_t, std::string>> tokens;
+  std::size_t number = 0;
+  for (std::string line; std::getline(lines, line);) {
+    ++number;
+    if (line.empty()) continue;
+    const std::size_t space = std::min(line.find(' '), line.size());
+    std::string token = from_base64(std::string_view(line).substr(0, space));
+    std::uint32_t rank = 0;
+    const char* end = line.data() + line.size();
+    const auto parsed = std::from_chars(line.data() + std::min(space + 1, line.size()), end, rank);
+    const bool is_rank = parsed.ec == std::errc() && (parsed.ptr == end || *parsed.ptr == '\r');
+    if (!is_rank || token.empty() || token.size() > token_bytes_max ||
+        !ranks.emplace(token, rank).second) {
+      throw ModelError(fmt::format("{}: line {} is not a token in Base64, seen once, and its rank",
+                                   file.string(), number));
+    }
+    tokens.emplace_back(rank, std::move(token));
+  }
+  std::ranges::sort(tokens);
+  json vocabulary = json::object(), merges = json::array(), added = json::array();
+  for (const auto& [rank, token] : tokens) {
+    vocabulary[letters_of(token)] = rank;
+    if (token.size() == 1) continue;
+    const auto [left, right] = parts_of(token, ranks);
+    if (!right.empty()) merges.push_back({letters_of(left), letters_of(right)});
+  }
+  constexpr const char* special_key = "added_tokens_decoder";
+  const json* special = settings.find(special_key);
+  static const json nothing = json::object();
+  for (const auto& [id, one] : (special != nullptr ? *special : nothing).items()) {
+    std::uint64_t index = 0;
+    const char* end = id.data() + id.size();
+    const auto parsed = std::from_chars(id.data(), end, index);
+    if (parsed.ec != std::errc() || parsed.ptr != end || !one.is_object()) {
+      throw settings.error(special_key, "has an entry that is no token under its id");
+    }
+    added.push_back(one);
+    added.back()["id"] = index;
+  }
+  return {{"model", {{"type", "BPE"}, {"vocab", vocabulary}, {"merges", merges}}},
+          {"added_tokens", added},
+          {"pre_tokenizer",
+           {{"type", "Sequence"},
+            {"pretokenizers",
+             {{{"type", "Split"}, {"pattern", {{"Regex", kimi_regex}}}},
+              {{"type", "ByteLevel"}, {"use_regex", false}}}}}}};
+}
+
+}  // namespace sluice::convert
