@@ -370,27 +370,34 @@ class Import {
     };
   }
 
-  // Reads a part of their tensor (a matrix, of an expert for example) once for the rows of a call.
+  // Reads a part of their tensor (a matrix, of an expert for example) once for all its rows, which
+  // come in several calls.
   quant::RowConverter::ReadRows scattered_reader_of(const StoredTensor& tensor,
                                                     const PartSource& source) const {
     const std::size_t size = kernels::traits(tensor.type).bytes_per_block;
     const std::uint64_t columns = source.dims().front(), values = source.values_of_part();
     return [=, this, &tensor](std::uint64_t first, std::uint64_t count, std::span<std::byte> out) {
-      std::vector<std::byte> part;
-      std::uint64_t held = 0;
       for (std::uint64_t i = 0; i < count; ++i) {
         const PartSource::Scattered row = source.scattered(first + i);
-        if (part.empty() || row.part != held) {
-          part.resize(values * size);
-          checkpoint_.read(tensor, row.part * values * size, part);
-          held = row.part;
-        }
+        const std::vector<std::byte>& part = read_part(tensor, row.part, values * size);
         for (std::uint64_t column = 0; column < columns; ++column) {
           const std::byte* from = &part[(row.first + column * row.step) * size];
           std::copy_n(from, size, &out[(i * columns + column) * size]);
         }
       }
     };
+  }
+
+  const std::vector<std::byte>& read_part(const StoredTensor& tensor, std::uint64_t number,
+                                          std::uint64_t bytes) const {
+    if (held_.tensor != &tensor || held_.number != number || held_.bytes.size() != bytes) {
+      held_.tensor = nullptr;  // until it is there
+      held_.bytes.resize(bytes);
+      checkpoint_.read(tensor, number * bytes, held_.bytes);
+      held_.tensor = &tensor;
+      held_.number = number;
+    }
+    return held_.bytes;
   }
 
   // A model that is computed without one of its tensors gives wrong text.
@@ -627,6 +634,12 @@ class Import {
   TextVectors vectors_;
   std::string_view stem_ = stem_of_names();
   std::set<std::string> used_;
+  // The part of a tensor that was read last, for the calls that follow; one thread reads.
+  struct {
+    const StoredTensor* tensor = nullptr;
+    std::uint64_t number = 0;
+    std::vector<std::byte> bytes;
+  } mutable held_;
   std::vector<PlannedTensor> tensors_;
 };
 
