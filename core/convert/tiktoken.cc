@@ -86,16 +86,10 @@ std::pair<std::string, std::string> parts_of(const std::string& token, const Ran
   return {parts.front(), parts.back()};
 }
 
-}  // namespace
-
-json read_tiktoken(const std::filesystem::path& file, const Config& settings) {
-  // The file does not say how text is split before; the code of Kimi's tokenizer does.
-  if (settings.find_text("tokenizer_class").value_or("") != "TikTokenTokenizer") {
-    throw settings.error("tokenizer_class", "is not TikTokenTokenizer, as tiktoken.model needs it");
-  }
+// The rank of each token, by its bytes.
+Ranks read_ranks(const std::filesystem::path& file) {
   std::istringstream lines(read_file(file, file_bytes_max));
   Ranks ranks;
-  std::vector<std::pair<std::uint32_t, std::string>> tokens;
   std::size_t number = 0;
   for (std::string line; std::getline(lines, line);) {
     ++number;
@@ -107,35 +101,53 @@ json read_tiktoken(const std::filesystem::path& file, const Config& settings) {
     const auto parsed = std::from_chars(line.data() + std::min(space + 1, line.size()), end, rank);
     const bool is_rank = parsed.ec == std::errc() && (parsed.ptr == end || *parsed.ptr == '\r');
     if (!is_rank || token.empty() || token.size() > token_bytes_max ||
-        !ranks.emplace(token, rank).second) {
+        !ranks.emplace(std::move(token), rank).second) {
       throw ModelError(fmt::format("{}: line {} is not a token in Base64, seen once, and its rank",
                                    file.string(), number));
     }
-    tokens.emplace_back(rank, std::move(token));
   }
-  std::ranges::sort(tokens);
-  json vocabulary = json::object(), merges = json::array(), added = json::array();
-  for (const auto& [rank, token] : tokens) {
-    vocabulary[letters_of(token)] = rank;
-    if (token.size() == 1) continue;
-    const auto [left, right] = parts_of(token, ranks);
-    if (!right.empty()) merges.push_back({letters_of(left), letters_of(right)});
-  }
-  constexpr const char* special_key = "added_tokens_decoder";
-  const json* special = settings.find(special_key);
-  static const json nothing = json::object();
-  for (const auto& [id, one] : (special != nullptr ? *special : nothing).items()) {
+  return ranks;
+}
+
+// The special tokens, each with its id.
+json read_added_tokens(const Config& settings) {
+  constexpr const char* key = "added_tokens_decoder";
+  json added = json::array();
+  const json* special = settings.find(key);
+  if (special == nullptr) return added;
+  for (const auto& [id, one] : special->items()) {
     std::uint64_t index = 0;
     const char* end = id.data() + id.size();
     const auto parsed = std::from_chars(id.data(), end, index);
     if (parsed.ec != std::errc() || parsed.ptr != end || !one.is_object()) {
-      throw settings.error(special_key, "has an entry that is no token under its id");
+      throw settings.error(key, "has an entry that is no token under its id");
     }
     added.push_back(one);
     added.back()["id"] = index;
   }
+  return added;
+}
+
+}  // namespace
+
+json read_tiktoken(const std::filesystem::path& file, const Config& settings) {
+  // The file does not say how text is split before; the code of Kimi's tokenizer does.
+  if (settings.find_text("tokenizer_class").value_or("") != "TikTokenTokenizer") {
+    throw settings.error("tokenizer_class", "is not TikTokenTokenizer, as tiktoken.model needs it");
+  }
+  const Ranks ranks = read_ranks(file);
+  std::vector<std::pair<std::uint32_t, std::string_view>> tokens;
+  for (const auto& [token, rank] : ranks) tokens.emplace_back(rank, token);
+  std::ranges::sort(tokens);
+  json vocabulary = json::object(), merges = json::array();
+  for (const auto& [rank, token] : tokens) {
+    vocabulary[letters_of(token)] = rank;
+    if (token.size() == 1) continue;
+    const auto [left, right] = parts_of(std::string(token), ranks);
+    if (!right.empty()) merges.push_back({letters_of(left), letters_of(right)});
+  }
   return {{"model", {{"type", "BPE"}, {"vocab", vocabulary}, {"merges", merges}}},
-          {"added_tokens", added},
+          {"added_tokens", read_added_tokens(settings)},
           {"pre_tokenizer",
            {{"type", "Sequence"},
             {"pretokenizers",
