@@ -104,7 +104,7 @@ struct Q2_K {
  private:
   template <int at>
   static I32x16 field(I32x16 q) {
-    return move_bits < 2, at, high_bits_in_place ? at : 0 > (q);
+    return move_bits < 2, at, high_bits_in_place ? at : 0 > (q);  // NOLINT(bugprone-branch-clone)
   }
 #endif
 
