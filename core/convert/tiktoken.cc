@@ -1,7 +1,6 @@
 #include "core/convert/tiktoken.h"
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <cstdint>
 #include <fmt/format.h>
@@ -13,6 +12,7 @@
 #include <vector>
 
 #include "core/convert/json_file.h"
+#include "core/text/byte_alphabet.h"
 #include "core/text/keyed_hash.h"
 
 namespace sluice::convert {
@@ -41,28 +41,6 @@ std::string from_base64(std::string_view text) {
     bytes += static_cast<char>(bits >> count & 255);
   }
   return bytes;
-}
-
-// The letters that byte-level vocabularies write bytes with: those that can be seen stand for
-// themselves, all others for what follows on 255.
-std::string letters_of(std::string_view bytes) {
-  static const auto letters = [] {
-    std::array<std::string, 256> table;
-    std::uint32_t next = 256;
-    for (std::uint32_t byte = 0; byte < 256; ++byte) {
-      const bool is_seen = (byte >= 33 && byte <= 126) || (byte >= 161 && byte != 173);
-      const std::uint32_t code = is_seen ? byte : next++;
-      if (code < 128) {
-        table[byte] = static_cast<char>(code);
-      } else {
-        table[byte] = {static_cast<char>(0xC0 | code >> 6), static_cast<char>(0x80 | (code & 63))};
-      }
-    }
-    return table;
-  }();
-  std::string text;
-  for (const char byte : bytes) text += letters[static_cast<unsigned char>(byte)];
-  return text;
 }
 
 // The two tokens that become this one last; the second is empty where none do.
@@ -141,10 +119,11 @@ json read_tiktoken(const std::filesystem::path& file, const Config& settings) {
   std::ranges::sort(tokens);
   json vocabulary = json::object(), merges = json::array();
   for (const auto& [rank, token] : tokens) {
-    vocabulary[letters_of(token)] = rank;
+    vocabulary[text::encode_byte_alphabet(token)] = rank;
     if (token.size() == 1) continue;
     const auto [left, right] = parts_of(std::string(token), ranks);
-    if (!right.empty()) merges.push_back({letters_of(left), letters_of(right)});
+    if (right.empty()) continue;
+    merges.push_back({text::encode_byte_alphabet(left), text::encode_byte_alphabet(right)});
   }
   return {{"model", {{"type", "BPE"}, {"vocab", vocabulary}, {"merges", merges}}},
           {"added_tokens", read_added_tokens(settings)},

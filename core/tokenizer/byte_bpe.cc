@@ -2,6 +2,8 @@
 
 #include <string>
 
+#include "core/text/byte_alphabet.h"
+
 namespace sluice::tokenizer {
 
 namespace {
@@ -25,7 +27,8 @@ ByteBpe::ByteBpe(const Vocabulary& vocabulary)
   for (std::size_t i = 0; i < vocabulary.merges.size(); ++i) {
     const MergeParts parts = split_merge(vocabulary.merges[i]).value();
     // Parts outside of the byte alphabet cannot come from any text.
-    if (!decode_byte_alphabet(parts.left, left) || !decode_byte_alphabet(parts.right, right)) {
+    if (!text::decode_byte_alphabet(parts.left, left) ||
+        !text::decode_byte_alphabet(parts.right, right)) {
       continue;
     }
     merges_.add(left, right, static_cast<std::uint32_t>(i));

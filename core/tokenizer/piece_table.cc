@@ -1,33 +1,13 @@
 #include "core/tokenizer/piece_table.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <limits>
 
+#include "core/text/byte_alphabet.h"
 #include "core/text/keyed_hash.h"
-#include "core/text/utf8.h"
 
 namespace sluice::tokenizer {
-
-namespace {
-
-// The byte of each character of the alphabet, by code point. Printable Latin-1 characters stand for
-// themselves; the other 68 bytes, in order, are the characters from U+0100.
-constexpr int alphabet_end = 256 + 68;
-constexpr std::array<std::int16_t, alphabet_end> byte_of_character = [] {
-  std::array<std::int16_t, alphabet_end> table{};
-  table.fill(-1);
-  int next = 256;
-  for (int byte = 0; byte < 256; ++byte) {
-    const bool printable =
-        (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
-    table[static_cast<std::size_t>(printable ? byte : next++)] = static_cast<std::int16_t>(byte);
-  }
-  return table;
-}();
-
-}  // namespace
 
 std::string with_spaces(std::string_view text) {
   std::string result;
@@ -47,21 +27,6 @@ std::size_t first_word_bytes(std::string_view text) {
   const std::size_t first = text.find_first_not_of(' ');
   if (first == std::string_view::npos) return text.size();
   return std::min(text.find(' ', first), text.size());
-}
-
-bool decode_byte_alphabet(std::string_view text, std::string& bytes) {
-  bytes.clear();
-  while (!text.empty()) {
-    const std::size_t length = utf8::character_bytes(text);
-    if (length == 0 || length > 2) return false;
-    const auto lead = static_cast<std::uint8_t>(text[0]);
-    const unsigned code_point =
-        length == 1 ? lead : (lead & 0x1Fu) << 6 | (static_cast<std::uint8_t>(text[1]) & 0x3Fu);
-    if (code_point >= byte_of_character.size() || byte_of_character[code_point] < 0) return false;
-    bytes += static_cast<char>(byte_of_character[code_point]);
-    text.remove_prefix(length);
-  }
-  return true;
 }
 
 PieceTable::PieceTable(const Vocabulary& vocabulary) {
@@ -91,7 +56,7 @@ void PieceTable::append(Token token, const Vocabulary& vocabulary) {
     bytes_ += static_cast<char>(byte);
     if (byte_tokens_[byte] < 0) byte_tokens_[byte] = token;
   } else if (byte_level && (normal || type == TokenType::unused) &&
-             decode_byte_alphabet(text, decoded)) {
+             text::decode_byte_alphabet(text, decoded)) {
     bytes_ += decoded;
     indexed = normal;
   } else if (!byte_level && (normal || type == TokenType::unused)) {

@@ -80,8 +80,4 @@ std::string with_spaces(std::string_view text);
 // The length in bytes of the first word of `text`: up to the first space behind another character.
 std::size_t first_word_bytes(std::string_view text);
 
-// The bytes of a text in the alphabet of byte-level BPE (GPT-2's table, which gives each byte a
-// printable character). False, with `bytes` unspecified, when a character is not in the alphabet.
-bool decode_byte_alphabet(std::string_view text, std::string& bytes);
-
 }  // namespace sluice::tokenizer

@@ -12,6 +12,7 @@
 #include "core/gguf/gguf.h"
 #include "core/gguf/gguf_writer.h"
 #include "core/synth/toy_vocabulary.h"
+#include "core/text/byte_alphabet.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace sluice::fuzz {
@@ -25,23 +26,6 @@ std::vector<std::string> list_of(std::string_view text) {
     const std::size_t end = std::min(text.find('\x1f'), text.size());
     all.emplace_back(text.substr(0, end));
     text.remove_prefix(std::min(end + 1, text.size()));
-  }
-  return all;
-}
-
-// The characters that stand for bytes in a byte-level vocabulary, as GPT-2 has them.
-std::vector<std::string> byte_characters() {
-  std::vector<std::string> all;
-  unsigned next = 256;
-  for (unsigned byte = 0; byte < 256; ++byte) {
-    const bool is_plain = (byte >= 33 && byte <= 126) || (byte >= 161 && byte != 173);
-    const unsigned code = is_plain ? byte : next++;
-    if (code < 128) {
-      all.emplace_back(1, static_cast<char>(code));
-    } else {
-      all.push_back(
-          {static_cast<char>(0xC0U | code >> 6U), static_cast<char>(0x80U | (code & 63U))});
-    }
   }
   return all;
 }
@@ -71,7 +55,10 @@ Made make(Choices settings, std::vector<std::string> tokens,
     types[i] = is_whole ? (type == 4 ? 4 : 1) : static_cast<std::int32_t>(type > 7 ? 1 : type);
   }
   if (is_whole) {
-    std::vector<std::string> first = byte_characters();
+    std::vector<std::string> first;
+    for (int byte = 0; byte < 256; ++byte) {
+      first.push_back(text::encode_byte_alphabet(std::string(1, static_cast<char>(byte))));
+    }
     std::vector<std::int32_t> first_types(first.size(), 1);
     std::vector<float> first_scores(first.size(), 0);
     if (model == 0) {
