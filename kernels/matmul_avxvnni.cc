@@ -37,36 +37,15 @@ inline void dot_groups(const Panel& p, std::size_t group, const std::int8_t* con
   }
 }
 
-template <typename Format, int slots, int columns>
-class DotSink {
- public:
-  explicit DotSink(const std::int8_t* const (&q)[columns]) : q_(q) {
-#pragma GCC unroll 4
-    for (int slot = 0; slot < slots; ++slot) {
-#pragma GCC unroll 4
-      for (int c = 0; c < columns; ++c) dot_[slot][c] = each_dword(0);
-    }
-  }
-  [[gnu::always_inline]] inline void operator()(int slot, std::size_t group, I32x16 q) {
-#pragma GCC unroll 4
-    for (int c = 0; c < columns; ++c) {
-      const __m256i a = broadcast(q_[c] + 4 * group);
-      I32x16& dot = dot_[slot][c];
-      dot.half[0] = _mm256_dpbusd_avx_epi32(dot.half[0], q.half[0], a);
-      dot.half[1] = _mm256_dpbusd_avx_epi32(dot.half[1], q.half[1], a);
-    }
-  }
-  I32x16 dot(int slot, int column) const {
-    return dot_[slot][column];
-  }
-
- private:
-  const std::int8_t* const (&q_)[columns];
-  I32x16 dot_[slots][columns];
-};
+[[gnu::always_inline]] inline I32x16 add_byte_products(I32x16 sum, I32x16 w, const std::int8_t* a) {
+  const __m256i x = broadcast(a);
+  return {{_mm256_dpbusd_avx_epi32(sum.half[0], w.half[0], x),
+           _mm256_dpbusd_avx_epi32(sum.half[1], w.half[1], x)}};
+}
 
 }  // namespace
 }  // namespace sluice::kernels
 
+#include "kernels/matmul_dot_sink.h"
 #include "kernels/matmul_panels_avx2.h"
 #include "kernels/matmul_part.h"

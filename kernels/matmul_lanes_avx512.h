@@ -256,30 +256,9 @@ namespace {
 
 constexpr std::size_t few_columns = 8, few_sums = 16;
 
-template <typename Format, int slots, int columns>
-class DotSink {
- public:
-  explicit DotSink(const std::int8_t* const (&q)[columns]) : q_(q) {
-#pragma GCC unroll 4
-    for (int slot = 0; slot < slots; ++slot) {
-#pragma GCC unroll 8
-      for (int c = 0; c < columns; ++c) dot_[slot][c] = _mm512_setzero_si512();
-    }
-  }
-  [[gnu::always_inline]] inline void operator()(int slot, std::size_t group, I32x16 q) {
-#pragma GCC unroll 8
-    for (int c = 0; c < columns; ++c) {
-      dot_[slot][c] = _mm512_dpbusd_epi32(dot_[slot][c], q, each_word_at(q_[c] + 4 * group));
-    }
-  }
-  I32x16 dot(int slot, int column) const {
-    return dot_[slot][column];
-  }
-
- private:
-  const std::int8_t* const (&q_)[columns];
-  I32x16 dot_[slots][columns];
-};
+[[gnu::always_inline]] inline I32x16 add_byte_products(I32x16 sum, I32x16 w, const std::int8_t* a) {
+  return _mm512_dpbusd_epi32(sum, w, each_word_at(a));
+}
 
 // The scales and minima that are applied to the sum of a block, in registers for all columns.
 template <typename Format>
@@ -311,3 +290,5 @@ class BlockFinish {
 
 }  // namespace
 }  // namespace sluice::kernels
+
+#include "kernels/matmul_dot_sink.h"
