@@ -208,7 +208,7 @@ struct TwoByteKernel {
   static void multiply_all(const Panel& p, const Column* a, std::size_t count, std::size_t k,
                            std::size_t, float* sums) {
     constexpr int products = chunks * 2, columns_at_once = int{tile_rows} / products;
-    const BlockFinish<Format> finish(p);
+    const PanelScales<Format> scales(p);
     TileSums of_tile[2];
     const BlockA256* before = nullptr;
     float* sums_before = nullptr;
@@ -220,7 +220,7 @@ struct TwoByteKernel {
       const auto meanwhile = [&](int t) __attribute__((always_inline)) {
         if (before != nullptr) {
           for (int c = t * columns_at_once; c < (t + 1) * columns_at_once; ++c) {
-            add_column(finish, of_before, c, before[c], sums_before);
+            add_column(scales, of_before, c, before[c], sums_before);
           }
         }
         read_ahead(next, tile_rows, t, products);
@@ -233,7 +233,7 @@ struct TwoByteKernel {
       sums_before = sums + i * sums_stride;
       if (i + tile_rows < count) continue;
       for (int c = 0; c < static_cast<int>(count - i); ++c) {
-        add_column(finish, of_tile[turn], c, x[c], sums_before);
+        add_column(scales, of_tile[turn], c, x[c], sums_before);
       }
     }
   }
@@ -278,13 +278,13 @@ struct TwoByteKernel {
   }
 
   // Adds the results of column c of a tile to the sums of that column.
-  [[gnu::always_inline]] static inline void add_column(const BlockFinish<Format>& finish,
+  [[gnu::always_inline]] static inline void add_column(const PanelScales<Format>& scales,
                                                        const TileSums& tile, int c,
                                                        const BlockA256& x, float* sums) {
     const I32x16 low = _mm512_load_si512(tile.of[0][c]);
     const I32x16 high = _mm512_load_si512(tile.of[1][c]);
     const __m512 block = to_float(add(left_32(high, Scale::shift), low));
-    finish.add_to(sums + c * static_cast<int>(sums_stride), block, x);
+    finish_block_at(sums + c * static_cast<int>(sums_stride), scales, x, block);
   }
 };
 

@@ -24,7 +24,7 @@ namespace sluice::kernels {
 namespace {
 
 constexpr std::size_t few_columns = 4, few_sums = 4;
-constexpr int columns_at_once = 4;
+constexpr int panels_in_registers = 1, columns_at_once = 4;
 
 // How many of `groups` groups of four weights can be summed in 16 bits.
 constexpr int groups_in_16_bits(int largest_q, int groups) {
@@ -39,34 +39,35 @@ inline __m256i byte_products(__m256i w, __m256i a) {
                          : _mm256_maddubs_epi16(w, a);
 }
 
-// dot[c] = the exact products of `groups` times four weights with the activations of each column.
-template <int columns, int groups, int largest_q, typename Panel>
-inline void dot_groups(const Panel& p, std::size_t group, const std::int8_t* const* q,
-                       I32x16 (&dot)[columns]) {
+template <int panels, int columns, int groups, int largest_q, typename Panel, typename Start>
+inline void multiply_groups(const Panel* p, std::size_t group, const std::int8_t* const* q,
+                            const Start& start, I32x16 (&dot)[columns][panels]) {
+  static_assert(panels == 1);
   constexpr int run = groups_in_16_bits(largest_q, groups);
   const __m256i ones = _mm256_set1_epi16(1);
-  for (int c = 0; c < columns; ++c) dot[c] = each_dword(0);
 #pragma GCC unroll 8
-  for (int start = 0; start < groups; start += run) {
+  for (int first = 0; first < groups; first += run) {
     __m256i sum[columns][2];
 #pragma GCC unroll 8
-    for (int g = start; g < start + run; ++g) {
+    for (int g = first; g < first + run; ++g) {
 #pragma GCC unroll 2
       for (int h = 0; h < 2; ++h) {
-        const __m256i w = load_q(p.q[group + g], h);
+        const __m256i w = load_words(p->q[group + g]).half[h];
 #pragma GCC unroll 8
         for (int c = 0; c < columns; ++c) {
           const __m256i a = broadcast(q[c] + 4 * (group + g));
           const __m256i products = byte_products<largest_q>(w, a);
-          sum[c][h] = g == start ? products : _mm256_add_epi16(sum[c][h], products);
+          sum[c][h] = g == first ? products : _mm256_add_epi16(sum[c][h], products);
         }
       }
     }
 #pragma GCC unroll 8
     for (int c = 0; c < columns; ++c) {
+      if (first == 0) dot[c][0] = start(c);
 #pragma GCC unroll 2
       for (int h = 0; h < 2; ++h) {
-        dot[c].half[h] = _mm256_add_epi32(dot[c].half[h], _mm256_madd_epi16(sum[c][h], ones));
+        __m256i& half = dot[c][0].half[h];
+        half = _mm256_add_epi32(half, _mm256_madd_epi16(sum[c][h], ones));
       }
     }
   }
@@ -113,5 +114,4 @@ class DotSink {
 }  // namespace
 }  // namespace sluice::kernels
 
-#include "kernels/matmul_panels_avx2.h"
-#include "kernels/matmul_part.h"
+#include "kernels/matmul_panels_x86.h"

@@ -19,23 +19,7 @@ namespace sluice::kernels {
 namespace {
 
 constexpr std::size_t few_columns = 4, few_sums = 4;
-constexpr int columns_at_once = 4;
-
-template <int columns, int groups, int largest_q, typename Panel>
-inline void dot_groups(const Panel& p, std::size_t group, const std::int8_t* const* q,
-                       I32x16 (&dot)[columns]) {
-  for (int c = 0; c < columns; ++c) dot[c] = each_dword(0);
-#pragma GCC unroll 8
-  for (int g = 0; g < groups; ++g) {
-    const __m256i low = load_q(p.q[group + g], 0), high = load_q(p.q[group + g], 1);
-#pragma GCC unroll 8
-    for (int c = 0; c < columns; ++c) {
-      const __m256i a = broadcast(q[c] + 4 * (group + g));
-      dot[c].half[0] = _mm256_dpbusd_avx_epi32(dot[c].half[0], low, a);
-      dot[c].half[1] = _mm256_dpbusd_avx_epi32(dot[c].half[1], high, a);
-    }
-  }
-}
+constexpr int panels_in_registers = 1, columns_at_once = 4;
 
 [[gnu::always_inline]] inline I32x16 add_byte_products(I32x16 sum, I32x16 w, const std::int8_t* a) {
   const __m256i x = broadcast(a);
@@ -46,6 +30,5 @@ inline void dot_groups(const Panel& p, std::size_t group, const std::int8_t* con
 }  // namespace
 }  // namespace sluice::kernels
 
-#include "kernels/matmul_dot_sink.h"
-#include "kernels/matmul_panels_avx2.h"
-#include "kernels/matmul_part.h"
+#include "kernels/matmul_byte_products.h"
+#include "kernels/matmul_panels_x86.h"

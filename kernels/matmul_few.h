@@ -7,7 +7,6 @@
 //                                     columns
 //       explicit DotSink(const std::int8_t* const (&q)[columns])   activations of the block
 //       I32x16 dot(slot, column)                                   the exact sum of the products
-//   subtract_product(a, b, c) = c - a b
 //
 // With few columns most of the time goes into reading the weights. They are multiplied as soon as
 // they are read, so that loads and arithmetic always overlap. The code works on four panels in
@@ -65,20 +64,6 @@ struct Sums {
     }
   }
 };
-
-// Scales the sum of a block, subtracts the minima, and adds the result to the sum of the row.
-template <typename Format>
-[[gnu::always_inline]] inline void finish_block(const typename Format::Scales& scales,
-                                                const BlockA256& a, F32x16 block, F32x16& sum) {
-  F32x16 scaled = multiply(block, scales.d);
-  if constexpr (Format::has_min) {
-    I32x16 pairs[Format::min_pairs];
-#pragma GCC unroll 8
-    for (int j = 0; j < Format::min_pairs; ++j) pairs[j] = scales.min_pair(j);
-    scaled = subtract_product(to_float(min_dot<Format>(pairs, a)), scales.dmin, scaled);
-  }
-  sum = multiply_add(scaled, each(a.d), sum);
-}
 
 template <typename Format, int panels, int columns>
 struct FewIntegerColumns {

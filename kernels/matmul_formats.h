@@ -30,8 +30,9 @@
 //   add_pair_products(a, b, c)       c + the sum of the products of both 16-bit halves of a lane
 //   multiply_add(a, b, c)            also of I32x16, only where SLUICE_MULTIPLIES_INTEGERS is
 //                                    defined: integers are multiplied about as fast as floats
-//   add(I32x16, I32x16), multiply(F32x16, F32x16), multiply_add(a, b, c) = a b + c, to_float,
-//   to_integer (of a float with an integer value), as_floats (the same bits)
+//   add(I32x16, I32x16), multiply(F32x16, F32x16), multiply_add(a, b, c) = a b + c,
+//   subtract_product(a, b, c) = c - a b, to_float, to_integer (of a float with an integer value),
+//   as_floats (the same bits)
 //   look_up_bytes(table, x)          the byte of a table of 256 for each byte of x; this and
 //   look_up_sevens(table, x)         the same by the low seven bits, of 128,
 //   bits_from<a, b, c, d>(x)         in byte i of a lane its eight bits from the i-th of these on,

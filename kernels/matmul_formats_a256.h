@@ -106,6 +106,48 @@ inline I32x16 min_dot(const I32x16 (&min_pairs)[Format::min_pairs], const BlockA
   return dot;
 }
 
+// Scales the sum of a block, subtracts the minima, and adds the result to the sum of the row.
+// `scales` are Format::Scales or PanelScales.
+template <typename Format, typename Scales>
+[[gnu::always_inline]] inline void finish_block(const Scales& scales, const BlockA256& a,
+                                                F32x16 block, F32x16& sum) {
+  F32x16 scaled = multiply(block, scales.d);
+  if constexpr (Format::has_min) {
+    I32x16 pairs[Format::min_pairs];
+#pragma GCC unroll 8
+    for (int j = 0; j < Format::min_pairs; ++j) pairs[j] = scales.min_pair(j);
+    scaled = subtract_product(to_float(min_dot<Format>(pairs, a)), scales.dmin, scaled);
+  }
+  sum = multiply_add(scaled, each(a.d), sum);
+}
+
+// What finish_block() needs of an unpacked panel, in registers for all columns.
+template <typename Format>
+struct PanelScales {
+  explicit PanelScales(const BlockScales& p) : d(load(p.d)) {
+    if constexpr (Format::has_min) {
+      dmin = load(p.dmin);
+#pragma GCC unroll 8
+      for (int j = 0; j < Format::min_pairs; ++j) min_pairs[j] = load_words(p.min[j]);
+    }
+  }
+  I32x16 min_pair(int j) const {
+    return min_pairs[j];
+  }
+
+  F32x16 d, dmin;
+  I32x16 min_pairs[Format::has_min ? Format::min_pairs : 1];
+};
+
+// Adds the sum of a block to the sum of the row at `sum_at`.
+template <typename Format>
+[[gnu::always_inline]] inline void finish_block_at(float* sum_at, const PanelScales<Format>& scales,
+                                                   const BlockA256& a, F32x16 block) {
+  F32x16 sum = load(sum_at);
+  finish_block<Format>(scales, a, block, sum);
+  store(sum_at, sum);
+}
+
 // The base class of kernels for these formats: the part that unpacks.
 template <typename Format, template <typename, typename> typename Sink = PanelSink>
 struct UnpacksIntegers {

@@ -261,11 +261,6 @@ inline F32x16 load_bfloats(const std::byte* p, std::size_t count) {
   return {{widen(load_128(q)), widen(load_128(q + 16))}};
 }
 
-// Four weights of eight rows of a panel, from a group of it.
-inline __m256i load_q(const std::uint8_t (*q)[4], int half) {
-  return _mm256_load_si256(reinterpret_cast<const __m256i*>(q + 8 * half));
-}
-
 }  // namespace
 }  // namespace sluice::kernels
 

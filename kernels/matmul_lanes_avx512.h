@@ -44,7 +44,7 @@ inline RowDwords load_dwords(FileRows& rows, std::size_t offset) {
            _mm512_unpacklo_epi64(high01, high23), _mm512_unpackhi_epi64(high01, high23)}};
 }
 
-inline I32x16 load_words(const std::byte* p) {
+inline I32x16 load_words(const void* p) {
   return _mm512_loadu_si512(p);
 }
 
@@ -260,35 +260,7 @@ constexpr std::size_t few_columns = 8, few_sums = 16;
   return _mm512_dpbusd_epi32(sum, w, each_word_at(a));
 }
 
-// The scales and minima that are applied to the sum of a block, in registers for all columns.
-template <typename Format>
-class BlockFinish {
- public:
-  explicit BlockFinish(const BlockScales& p) : d_(_mm512_load_ps(p.d)) {
-    if constexpr (Format::has_min) {
-      dmin_ = _mm512_load_ps(p.dmin);
-#pragma GCC unroll 8
-      for (int j = 0; j < Format::min_pairs; ++j) min_pairs_[j] = _mm512_load_si512(p.min[j]);
-    }
-  }
-
-  // Scales the sum of a block, subtracts the minima, and adds the result to the sum of the row.
-  [[gnu::always_inline]] inline void add_to(float* sum_at, __m512 block, const BlockA256& a) const {
-    __m512 scaled = _mm512_mul_ps(block, d_);
-    if constexpr (Format::has_min) {
-      const I32x16 dot = min_dot<Format>(min_pairs_, a);
-      scaled = _mm512_fnmadd_ps(_mm512_cvtepi32_ps(dot), dmin_, scaled);
-    }
-    const __m512 d_x = _mm512_set1_ps(a.d);
-    _mm512_store_ps(sum_at, _mm512_fmadd_ps(scaled, d_x, _mm512_load_ps(sum_at)));
-  }
-
- private:
-  __m512 d_, dmin_;
-  I32x16 min_pairs_[Format::has_min ? Format::min_pairs : 1];
-};
-
 }  // namespace
 }  // namespace sluice::kernels
 
-#include "kernels/matmul_dot_sink.h"
+#include "kernels/matmul_byte_products.h"

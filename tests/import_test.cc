@@ -185,14 +185,14 @@ TEST_CASE("a checkpoint of every architecture gives the weights, logits and toke
   std::size_t number = 0;
   for (const test::CheckpointFamily& family : test::checkpoint_families()) {
     INFO(family.theirs << " as " << family.shape.name);
+    // The sanitizers see the others in fuzz_convert, and what they compute in families_test.
+    if (test::is_sanitized && number++ % 4 != 0) continue;
     const CheckpointFolder made(family);
     const ImportReport report = import_checkpoint(made.path(), made.output, {"F32"});
     CHECK(report.architecture == family.shape.architecture);
     const gguf::Model before = gguf::Model::open(made.gguf), after = gguf::Model::open(made.output);
     CHECK(report.tensors == before.tensors().size());
     CHECK(compare_tensors(after, before, family.tolerance) == 0);
-    // The same weights are evaluated in families_test, which the sanitizers see whole.
-    if (test::is_sanitized && number++ % 5 != 0) continue;
     const Answer expected = answer_of(made.gguf), found = answer_of(made.output);
     if (family.keeps_merges) {
       CHECK(after.metadata().require_string("tokenizer.ggml.model") == "gemma4");

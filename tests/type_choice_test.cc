@@ -256,9 +256,11 @@ TEST_CASE(
   options.convert.threads = 2;
   const QuantiseReport two = quantise_model(input, output, options);
   const std::string bytes = test::content(output);
-  options.convert.threads = 1;
-  quantise_model(input, output, options);
-  CHECK(test::content(output) == bytes);
+  if (!test::is_sanitized) {
+    options.convert.threads = 1;
+    quantise_model(input, output, options);
+    CHECK(test::content(output) == bytes);
+  }
   CHECK(types_in(output).at("blk.0.ffn_up.weight") == BlockType::iq1_s);
   CHECK(gguf::Model::open(output).metadata().require_u32("general.file_type") == 24);
   CHECK(two.chosen.front().name == "IQ1_S");
