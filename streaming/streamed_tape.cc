@@ -411,12 +411,10 @@ std::uint64_t StreamedTape::pinned_bytes_allowed() const {
 TapeStatistics StreamedTape::statistics() const {
   TapeStatistics statistics;
   statistics.streaming = read_ahead_.statistics();
-  statistics.reader = reader_->name();
   statistics.loaded_bytes = loaded_bytes_;
   statistics.pinned_bytes = pinned_bytes();
   statistics.huge_page_bytes = pinned_.huge_page_bytes() + ring_memory_.huge_page_bytes();
   statistics.experts = expert_statistics_;
-  statistics.notes = notes_;
   return statistics;
 }
 

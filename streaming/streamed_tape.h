@@ -26,6 +26,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "streaming/arena.h"
@@ -81,12 +82,10 @@ TapePlan plan_tape(std::span<const Segment> segments, const TapeOptions& options
 
 struct TapeStatistics {
   ReadAheadStatistics streaming;          // since the tape was loaded
-  std::string reader;                     // "uring"
   std::uint64_t loaded_bytes = 0;         // of pinned segments, read by load()
   std::uint64_t pinned_bytes = 0;         // now
   std::uint64_t huge_page_bytes = 0;      // how much of the anonymous memory lies in huge pages
   std::vector<ExpertStatistics> experts;  // by group
-  std::vector<std::string> notes;  // lines for the user, e.g. that buffers are not registered
 };
 
 class StreamedTape final : public Tape {
@@ -134,6 +133,9 @@ class StreamedTape final : public Tape {
   // That may be pinned at this moment: places of experts fill only as experts are used.
   std::uint64_t pinned_bytes_allowed() const;
 
+  std::string_view reader_name() const { return reader_->name(); }  // "uring"
+  // Lines for the user, e.g. that buffers are not registered.
+  const std::vector<std::string>& notes() const { return notes_; }
   // See Reader::trouble().
   std::string trouble() const { return reader_->trouble(); }
 

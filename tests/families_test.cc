@@ -130,8 +130,10 @@ TEST_CASE("logits do not depend on how a sequence is cut into steps, or on what 
       synth::SyntheticModel(shape, seed % 2 == 0 ? "Q8_0" : "Q4_K_M").write(model, seed, {});
       const Logits whole = evaluate(model, options_with_chunk(64), tokens);
       REQUIRE(whole.size() == length);
-      CHECK(agree(whole, evaluate(model, options_with_chunk(7), tokens)));
-      CHECK(agree(whole, evaluate(model, options_with_chunk(1), tokens)));
+      if (!is_sanitized) {  // to which many short steps are one
+        CHECK(agree(whole, evaluate(model, options_with_chunk(7), tokens)));
+        CHECK(agree(whole, evaluate(model, options_with_chunk(1), tokens)));
+      }
       CHECK(agree(whole, evaluate_among_others(model, tokens)));
     }
   }
@@ -141,7 +143,7 @@ TEST_CASE("logits do not depend on the budget") {
   const Tokens tokens = some_tokens(length, 6);
   const std::vector<synth::Shape> shapes = odd_shapes(first_seed + 2);
   // The case above takes every shape through the sanitizers.
-  for (std::size_t i = 0; i < shapes.size(); i += is_sanitized ? 4 : 1) {
+  for (std::size_t i = 0; i < shapes.size(); i += sample_step) {
     const synth::Shape& shape = shapes[i];
     INFO(shape.name);
     const TemporaryFolder folder;

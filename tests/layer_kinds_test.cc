@@ -229,8 +229,9 @@ TEST_CASE("the Gemmas of 27 billion have another scale of attention") {
     const auto add_layer = [&](Content& content) {
       const std::string last = fmt::format("blk.{}.", each.layers - 1);
       const std::string added = fmt::format("blk.{}.", each.layers);
-      for (Stored tensor : std::vector<Stored>(content.tensors)) {
-        if (!tensor.name.starts_with(last)) continue;
+      for (const Stored& of_last : std::vector<Stored>(content.tensors)) {
+        if (!of_last.name.starts_with(last)) continue;
+        Stored tensor = of_last;
         tensor.name = replaced(tensor.name, last, added);
         content.tensors.push_back(tensor);
       }

@@ -2,6 +2,8 @@
 // process is then not what the program takes.
 #pragma once
 
+#include <cstddef>
+
 namespace sluice::test {
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -15,6 +17,10 @@ inline constexpr bool is_sanitized = false;
 #else
 inline constexpr bool is_sanitized = false;
 #endif
+
+// Cases that take many models through the same code take one of so many: under the sanitizers that
+// is slow, and the others would show them nothing new.
+inline constexpr std::size_t sample_step = is_sanitized ? 4 : 1;
 
 #if defined(__SANITIZE_THREAD__)
 inline constexpr bool is_thread_sanitized = true;

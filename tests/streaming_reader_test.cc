@@ -148,7 +148,7 @@ std::string read_all(ReaderChoice choice, const std::vector<Segment>& segments,
     }
   }
   if (notes != nullptr) {
-    for (const std::string& note : tape.statistics().notes) *notes += note + "\n";
+    for (const std::string& note : tape.notes()) *notes += note + "\n";
   }
   return "right";
 }

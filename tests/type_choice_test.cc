@@ -18,6 +18,7 @@
 #include "core/synth/synthetic_model.h"
 #include "tests/catch.h"
 #include "tests/random_seed.h"
+#include "tests/sanitized.h"
 #include "tests/small_shapes.h"
 #include "tests/temporary_folder.h"
 #include "tests/tensor_values.h"

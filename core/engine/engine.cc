@@ -511,10 +511,10 @@ class LoadedEngine final : public Engine {
         std::string(opened_->model.metadata().find_string("general.name").value_or(""));
     facts_.architecture = hyper_parameters().architecture;
     facts_.isa = std::string(kernels::isa_name(kernels_.isa));
-    facts_.io = tape_->statistics().reader;
+    facts_.io = tape_->reader_name();
     facts_.io_reason = io_reason_;
     facts_.notes = notes_;
-    for (const std::string& note : tape_->statistics().notes) facts_.notes.push_back(note);
+    for (const std::string& note : tape_->notes()) facts_.notes.push_back(note);
     facts_.threads = static_cast<unsigned>(team_->size());
     facts_.context = plan().context;
     facts_.short_tokens_max = stepper_->short_tokens_max();
