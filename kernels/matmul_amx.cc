@@ -284,7 +284,7 @@ struct TwoByteKernel {
     const I32x16 low = _mm512_load_si512(tile.of[0][c]);
     const I32x16 high = _mm512_load_si512(tile.of[1][c]);
     const __m512 block = to_float(add(left_32(high, Scale::shift), low));
-    finish_block_at(sums + c * static_cast<int>(sums_stride), scales, x, block);
+    finish_block_at(scales, x, block, sums + c * static_cast<int>(sums_stride));
   }
 };
 

@@ -21,8 +21,9 @@ namespace {
 constexpr std::size_t few_columns = 4, few_sums = 4;
 constexpr int panels_in_registers = 1, columns_at_once = 4;
 
-[[gnu::always_inline]] inline I32x16 add_byte_products(I32x16 sum, I32x16 w, const std::int8_t* a) {
-  const __m256i x = broadcast(a);
+[[gnu::always_inline]] inline I32x16 add_byte_products(I32x16 sum, I32x16 w, const std::int8_t* q,
+                                                       std::size_t group) {
+  const __m256i x = broadcast(q + 4 * group);
   return {{_mm256_dpbusd_avx_epi32(sum.half[0], w.half[0], x),
            _mm256_dpbusd_avx_epi32(sum.half[1], w.half[1], x)}};
 }

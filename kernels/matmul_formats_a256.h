@@ -139,10 +139,11 @@ struct PanelScales {
   I32x16 min_pairs[Format::has_min ? Format::min_pairs : 1];
 };
 
-// Adds the sum of a block to the sum of the row at `sum_at`.
+// The same for the sum of the row at `sum_at`.
 template <typename Format>
-[[gnu::always_inline]] inline void finish_block_at(float* sum_at, const PanelScales<Format>& scales,
-                                                   const BlockA256& a, F32x16 block) {
+[[gnu::always_inline]] inline void finish_block_at(const PanelScales<Format>& scales,
+                                                   const BlockA256& a, F32x16 block,
+                                                   float* sum_at) {
   F32x16 sum = load(sum_at);
   finish_block<Format>(scales, a, block, sum);
   store(sum_at, sum);

@@ -256,8 +256,9 @@ namespace {
 
 constexpr std::size_t few_columns = 8, few_sums = 16;
 
-[[gnu::always_inline]] inline I32x16 add_byte_products(I32x16 sum, I32x16 w, const std::int8_t* a) {
-  return _mm512_dpbusd_epi32(sum, w, each_word_at(a));
+[[gnu::always_inline]] inline I32x16 add_byte_products(I32x16 sum, I32x16 w, const std::int8_t* q,
+                                                       std::size_t group) {
+  return _mm512_dpbusd_epi32(sum, w, each_word_at(q + 4 * group));
 }
 
 }  // namespace

@@ -71,8 +71,8 @@ struct IntegerKernel : UnpacksIntegers<Format> {
       const PanelScales<Format> scales(p[i]);
 #pragma GCC unroll 8
       for (int c = 0; c < columns; ++c) {
-        finish_block_at(sums + c * sums_stride + i * panel_rows, scales, *x[c],
-                        block[c][i].total());
+        finish_block_at(scales, *x[c], block[c][i].total(),
+                        sums + c * sums_stride + i * panel_rows);
       }
     }
   }
