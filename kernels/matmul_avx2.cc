@@ -4,7 +4,8 @@
 // in 16 bits for as long as they cannot overflow (8 groups of four weights for 4-bit weights, 4 for
 // 5-bit, 2 for 6-bit, 1 for 7-bit) before vpmaddwd widens them. 8-bit weights stay signed: their
 // absolute value is multiplied with the activation, which gets their sign, and each result is
-// widened at once.
+// widened at once. What a sum is multiplied with as it is widened is the scale of its sub-block, if
+// that is an integer, so scales cost nothing.
 #include <cstddef>
 #include <cstdint>
 
@@ -14,6 +15,8 @@ namespace {
 constexpr int panels_at_once = 2;
 constexpr bool high_bits_in_place = false;  // 240 * 127 * 2 would overflow 16 bits
 constexpr bool unsigned_bytes = false;      // and so would 255 * 127 * 2
+#define SLUICE_MULTIPLIES_INTEGERS
+#define SLUICE_SUMS_WORDS
 
 }  // namespace
 }  // namespace sluice::kernels
@@ -39,12 +42,12 @@ inline __m256i byte_products(__m256i w, __m256i a) {
                          : _mm256_maddubs_epi16(w, a);
 }
 
-template <int panels, int columns, int groups, int largest_q, typename Panel, typename Start>
-inline void multiply_groups(const Panel* p, std::size_t group, const std::int8_t* const* q,
-                            const Start& start, I32x16 (&dot)[columns][panels]) {
-  static_assert(panels == 1);
+// Multiplies groups of four weights of a panel with columns. Calls use(first, c, words) for each
+// run of groups, from `first` on, whose sums fit into words.
+template <int columns, int groups, int largest_q, typename Panel, typename Use>
+[[gnu::always_inline]] inline void for_each_run(const Panel& p, std::size_t group,
+                                                const std::int8_t* const* q, const Use& use) {
   constexpr int run = groups_in_16_bits(largest_q, groups);
-  const __m256i ones = _mm256_set1_epi16(1);
 #pragma GCC unroll 8
   for (int first = 0; first < groups; first += run) {
     __m256i sum[columns][2];
@@ -52,7 +55,7 @@ inline void multiply_groups(const Panel* p, std::size_t group, const std::int8_t
     for (int g = first; g < first + run; ++g) {
 #pragma GCC unroll 2
       for (int h = 0; h < 2; ++h) {
-        const __m256i w = load_words(p->q[group + g]).half[h];
+        const __m256i w = load_words(p.q[group + g]).half[h];
 #pragma GCC unroll 8
         for (int c = 0; c < columns; ++c) {
           const __m256i a = broadcast(q[c] + 4 * (group + g));
@@ -62,53 +65,113 @@ inline void multiply_groups(const Panel* p, std::size_t group, const std::int8_t
       }
     }
 #pragma GCC unroll 8
-    for (int c = 0; c < columns; ++c) {
-      if (first == 0) dot[c][0] = start(c);
-#pragma GCC unroll 2
-      for (int h = 0; h < 2; ++h) {
-        __m256i& half = dot[c][0].half[h];
-        half = _mm256_add_epi32(half, _mm256_madd_epi16(sum[c][h], ones));
-      }
-    }
+    for (int c = 0; c < columns; ++c) use(first, c, I32x16{{sum[c][0], sum[c][1]}});
   }
 }
+
+template <int panels, int columns, int groups, int largest_q, typename Panel, typename Start>
+inline void multiply_groups(const Panel* p, std::size_t group, const std::int8_t* const* q,
+                            const Start& start, I32x16 (&dot)[columns][panels]) {
+  static_assert(panels == 1);
+  const auto widen = [&](int first, int c, I32x16 words) __attribute__((always_inline)) {
+    if (first == 0) dot[c][0] = start(c);
+    dot[c][0] = add_pair_products(words, each_dword(0x00010001), dot[c][0]);
+  };
+  for_each_run<columns, groups, largest_q>(*p, group, q, widen);
+}
+
+template <typename Format, int panels, int columns>
+[[gnu::always_inline]] inline void add_sub_block(const IntegerPanel* p, int s,
+                                                 const BlockA256* const (&)[columns],
+                                                 const std::int8_t* const (&q)[columns],
+                                                 BlockSum<Format> (&block)[columns][panels]) {
+  static_assert(panels == 1);
+  constexpr int groups = Format::sub_block / 4;
+  const auto add = [&](int, int c, I32x16 words) __attribute__((always_inline)) {
+    block[c][0].add_scaled(words, load_words(p->scale[s]));
+  };
+  for_each_run<columns, groups, Format::largest_q>(*p, s * groups, q, add);
+}
+
+// Sums the products of weights and columns in words. Those of a run are used.
+template <typename Format, int slots, int columns>
+class WordSums {
+ public:
+  explicit WordSums(const std::int8_t* const (&q)[columns]) : q_(q) {}
+
+  // The groups of a slot come in ascending order, the first a multiple of 4 or 8.
+  template <typename Use>
+  [[gnu::always_inline]] inline void add(int slot, std::size_t group, I32x16 q, const Use& use) {
+    constexpr std::size_t run = groups_in_16_bits(Format::largest_q, Format::sub_block / 4);
+#pragma GCC unroll 4
+    for (int c = 0; c < columns; ++c) {
+      const __m256i a = broadcast(q_[c] + 4 * group);
+      I32x16& sum = sum_[slot][c];
+#pragma GCC unroll 2
+      for (int h = 0; h < 2; ++h) {
+        const __m256i products = byte_products<Format::largest_q>(q.half[h], a);
+        sum.half[h] = group % run == 0 ? products : _mm256_add_epi16(sum.half[h], products);
+      }
+      if (group % run == run - 1) use(c, sum);
+    }
+  }
+
+ private:
+  const std::int8_t* const (&q_)[columns];
+  I32x16 sum_[slots][columns];
+};
 
 template <typename Format, int slots, int columns>
 class DotSink {
  public:
-  explicit DotSink(const std::int8_t* const (&q)[columns]) : q_(q) {
+  explicit DotSink(const std::int8_t* const (&q)[columns]) : words_(q) {
 #pragma GCC unroll 4
     for (int slot = 0; slot < slots; ++slot) {
 #pragma GCC unroll 4
       for (int c = 0; c < columns; ++c) dot_[slot][c] = each_dword(0);
     }
   }
-  // The groups of a slot come in ascending order, the first a multiple of 4 or 8.
   [[gnu::always_inline]] inline void operator()(int slot, std::size_t group, I32x16 q) {
-    constexpr std::size_t run = groups_in_16_bits(Format::largest_q, Format::sub_block / 4);
-#pragma GCC unroll 4
-    for (int c = 0; c < columns; ++c) {
-      const __m256i a = broadcast(q_[c] + 4 * group);
-#pragma GCC unroll 2
-      for (int h = 0; h < 2; ++h) {
-        const __m256i products = byte_products<Format::largest_q>(q.half[h], a);
-        __m256i& sum = sum_[slot][c].half[h];
-        sum = group % run == 0 ? products : _mm256_add_epi16(sum, products);
-        if (group % run == run - 1) {
-          __m256i& dot = dot_[slot][c].half[h];
-          dot = _mm256_add_epi32(dot, _mm256_madd_epi16(sum, _mm256_set1_epi16(1)));
-        }
-      }
-    }
+    words_.add(
+        slot, group, q, [&](int c, I32x16 words) __attribute__((always_inline)) {
+          dot_[slot][c] = add_pair_products(words, each_dword(0x00010001), dot_[slot][c]);
+        });
   }
   I32x16 dot(int slot, int column) const {
     return dot_[slot][column];
   }
 
  private:
-  const std::int8_t* const (&q_)[columns];
-  I32x16 sum_[slots][columns];  // of 16-bit products
+  WordSums<Format, slots, columns> words_;
   I32x16 dot_[slots][columns];
+};
+
+template <typename Format, int stage, int columns>
+class StageSink {
+ public:
+  StageSink(const typename Format::Scales& scales, const std::int8_t* const (&q)[columns])
+      : words_(q) {
+#pragma GCC unroll 4
+    for (int slot = 0; slot < Format::slots; ++slot) {
+      scale_[slot] = block_scale<Format>(scales, Format::sub_block_of(stage, slot));
+    }
+  }
+  [[gnu::always_inline]] inline void operator()(int slot, std::size_t group, I32x16 q) {
+    words_.add(
+        slot, group, q, [&](int c, I32x16 words) __attribute__((always_inline)) {
+          total_[c].add_scaled(words, scale_[slot]);
+        });
+  }
+  [[gnu::always_inline]] inline void add_to(BlockSum<Format> (&block)[columns],
+                                            const BlockA256* const (&)[columns]) const {
+#pragma GCC unroll 4
+    for (int c = 0; c < columns; ++c) block[c].add(total_[c]);
+  }
+
+ private:
+  WordSums<Format, Format::slots, columns> words_;
+  I32x16 scale_[Format::slots];
+  BlockSum<Format> total_[columns];
 };
 
 }  // namespace

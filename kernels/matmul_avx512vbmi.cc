@@ -179,7 +179,7 @@ struct FewGridColumns {
     }
 #pragma GCC unroll 8
     for (int c = 0; c < columns; ++c) {
-      finish_block<Format>(scales, *x[c], block[c].total(), sums[c]);
+      finish_block<Format>(scales, *x[c], block[c].total(scales, *x[c]), sums[c]);
     }
   }
 

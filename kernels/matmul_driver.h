@@ -28,7 +28,7 @@ constexpr std::size_t sums_stride = panels_at_once * panel_rows;  // from one co
 
 // Minima and scales of 256 weights of 16 rows, for formats with integer sub-block scales (Q4_K...).
 struct alignas(64) BlockScales {
-  std::int16_t min[8][panel_rows][2];  // of sub-blocks (0 2) (1 3) (4 6) (5 7) and so on
+  std::int16_t pair[8][panel_rows][2];  // of two sub-blocks: minima or scales (block_pairs)
   float d[panel_rows], dmin[panel_rows];
 };
 

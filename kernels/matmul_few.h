@@ -7,6 +7,8 @@
 //                                     columns
 //       explicit DotSink(const std::int8_t* const (&q)[columns])   activations of the block
 //       I32x16 dot(slot, column)                                   the exact sum of the products
+//   StageSink<Format, stage, columns> that of integer scales, only where SLUICE_SUMS_WORDS is
+//   defined
 //
 // With few columns most of the time goes into reading the weights. They are multiplied as soon as
 // they are read, so that loads and arithmetic always overlap. The code works on four panels in
@@ -65,6 +67,44 @@ struct Sums {
   }
 };
 
+#ifndef SLUICE_SUMS_WORDS
+
+// A sink of the weights of a stage whose products are added to the sums of a block.
+template <typename Format, int stage, int columns>
+class StageSink {
+ public:
+  using Scales = typename Format::Scales;
+
+  StageSink(const Scales& scales, const std::int8_t* const (&q)[columns])
+      : scales_(scales), dots_(q) {}
+
+  [[gnu::always_inline]] inline void operator()(int slot, std::size_t group, I32x16 q) {
+    dots_(slot, group, q);
+  }
+  // `a` are the activations of the columns.
+  [[gnu::always_inline]] inline void add_to(BlockSum<Format> (&block)[columns],
+                                            const BlockA256* const (&a)[columns]) const {
+#pragma GCC unroll 4
+    for (int slot = 0; slot < Format::slots; ++slot) {
+      const int s = Format::sub_block_of(stage, slot);
+      const auto scale = block_scale<Format>(scales_, s);
+#pragma GCC unroll 8
+      for (int c = 0; c < columns; ++c) {
+        I32x16 dot = dots_.dot(slot, c);
+        if constexpr (Format::has_offset) dot = add(dot, Format::offset_dot(*a[c], s));
+        block[c].add_scaled(dot, scale);
+        if ((stage * Format::slots + slot + 1) % Format::exact_run == 0) block[c].end_run();
+      }
+    }
+  }
+
+ private:
+  const Scales& scales_;
+  DotSink<Format, Format::slots, columns> dots_;
+};
+
+#endif
+
 template <typename Format, int panels, int columns>
 struct FewIntegerColumns {
   static constexpr std::size_t weights_per_block = k_block;
@@ -94,7 +134,8 @@ struct FewIntegerColumns {
       for (int p = 0; p < panels; ++p) {
 #pragma GCC unroll 8
         for (int c = 0; c < columns; ++c) {
-          finish_block<Format>(scales[p], *x[c], block[p][c].total(), sums.of[p][c]);
+          const F32x16 total = block[p][c].total(scales[p], *x[c]);
+          finish_block<Format>(scales[p], *x[c], total, sums.of[p][c]);
         }
       }
     }
@@ -108,22 +149,9 @@ struct FewIntegerColumns {
                                                       const std::int8_t* const (&q)[columns],
                                                       BlockSum<Format> (&block)[panels][columns]) {
     for (int p = 0; p < panels; ++p) {
-      DotSink<Format, Format::slots, columns> sink(q);
+      StageSink<Format, stage, columns> sink(scales[p], q);
       Format::template weights_of<stage>(streams.rows[p], scales[p], sink);
-#pragma GCC unroll 4
-      for (int slot = 0; slot < Format::slots; ++slot) {
-        const int s = Format::sub_block_of(stage, slot);
-        const auto scale = block_scale<Format>(scales[p], s);
-#pragma GCC unroll 8
-        for (int c = 0; c < columns; ++c) {
-          I32x16 dot = sink.dot(slot, c);
-          if constexpr (Format::has_offset) {
-            dot = add(dot, Format::offset_dot(*x[c], s));
-          }
-          block[p][c].add_scaled(dot, scale);
-          if ((stage * Format::slots + slot + 1) % Format::exact_run == 0) block[p][c].end_run();
-        }
-      }
+      sink.add_to(block[p], x);
     }
   }
 };

@@ -21,22 +21,21 @@ inline void unpack_stages(Rows& rows, const typename Format::Scales& scales, Sin
   Format::template weights_of<3>(rows, scales, sink);
 }
 
-template <typename Format>
-inline void store_block_scales(const typename Format::Scales& scales, BlockScales& out) {
-  store(out.d, scales.d);
-  if constexpr (Format::has_min) {
-    store(out.dmin, scales.dmin);
-    for (int j = 0; j < Format::min_pairs; ++j) store(out.min[j], scales.min_pair(j));
-  }
-}
-
 #ifdef SLUICE_MULTIPLIES_INTEGERS
 
 // The scale of a sub-block, and the factor of unpacked weights (scaled_up), by which the sum of a
 // block is divided: as a float that is exact, since the factor is a power of two.
 template <typename Format>
 inline I32x16 block_scale(const typename Format::Scales& scales, int s) {
+#ifdef SLUICE_SUMS_WORDS
+  if constexpr (requires { scales.scale_pair(0); }) {
+    const I32x16 pair = scales.scale_pair(2 * (s / 4) + s % 2);
+    return s % 4 < 2 ? shuffle_bytes<0x01000100>(pair) : shuffle_bytes<0x03020302>(pair);
+  }
+  return shuffle_bytes<0x01000100>(scales.scale(s));  // in both words
+#else
   return scales.scale(s);
+#endif
 }
 template <typename Format>
 constexpr float block_factor = [] {
@@ -56,20 +55,139 @@ inline F32x16 block_scale(const typename Format::Scales& scales, int s) {
 
 #endif
 
+// What is multiplied with the sums of the activations, for two sub-blocks each, (0 2) (1 3) (4 6)
+// (5 7) and so on: minima. Where words are summed also the scales of weights with an offset, since
+// that comes off the sum of a block, and not off each dot product.
+#ifdef SLUICE_SUMS_WORDS
+
+template <typename Format>
+constexpr int block_pairs = Format::has_offset ? 128 / Format::sub_block : Format::min_pairs;
+
+// scale(s) is that of a sub-block.
+template <typename Scale>
+[[gnu::always_inline]] inline I32x16 pair_of_scales(int j, const Scale& scale) {
+  const int first = 4 * (j / 2) + j % 2;
+  return join_halves(scale(first), scale(first + 2));
+}
+
+template <typename Format>
+inline I32x16 block_pair(const typename Format::Scales& scales, int j) {
+  if constexpr (Format::has_min) {
+    return scales.min_pair(j);
+  } else if constexpr (requires { scales.scale_pair(j); }) {
+    return scales.scale_pair(j);
+  } else {
+    return pair_of_scales(j, [&](int s) { return block_scale<Format>(scales, s); });
+  }
+}
+
+#else
+
+template <typename Format>
+constexpr int block_pairs = Format::min_pairs;
+
+template <typename Format>
+inline I32x16 block_pair(const typename Format::Scales& scales, int j) {
+  return scales.min_pair(j);
+}
+
+#endif
+
+template <typename Format>
+inline void store_block_scales(const typename Format::Scales& scales, BlockScales& out) {
+  store(out.d, scales.d);
+  if constexpr (Format::has_min) {
+    store(out.dmin, scales.dmin);
+    for (int j = 0; j < Format::min_pairs; ++j) store(out.pair[j], scales.min_pair(j));
+  }
+}
+
+// What finish_block() needs of an unpacked panel. Minima are in registers for all columns; where
+// words are summed there are too many pairs for that.
+template <typename Format>
+struct PanelScales {
+#ifdef SLUICE_SUMS_WORDS
+  explicit PanelScales(const BlockScales& p) : d(load(p.d)), panel(p) {
+    if constexpr (Format::has_min) dmin = load(p.dmin);
+  }
+  I32x16 pair(int j) const {
+    return load_words(panel.pair[j]);
+  }
+
+  F32x16 d, dmin;
+  const BlockScales& panel;
+#else
+  explicit PanelScales(const BlockScales& p) : d(load(p.d)) {
+    if constexpr (Format::has_min) {
+      dmin = load(p.dmin);
+#pragma GCC unroll 8
+      for (int j = 0; j < block_pairs<Format>; ++j) pairs[j] = load_words(p.pair[j]);
+    }
+  }
+  I32x16 pair(int j) const {
+    return pairs[j];
+  }
+
+  F32x16 d, dmin;
+  I32x16 pairs[Format::has_min ? block_pairs<Format> : 1];
+#endif
+};
+
+template <typename Format>
+inline I32x16 block_pair(const PanelScales<Format>& scales, int j) {
+  return scales.pair(j);
+}
+
+template <typename Format>
+inline const std::int16_t* pair_sums(const BlockA256& a) {
+  return Format::sub_block == 16 ? a.sums_of_16 : a.sums_of_32;
+}
+
+// The sum over the sub-blocks of the minimum, or the scale, times the sum of its activations.
+// `scales` are Format::Scales or PanelScales.
+template <typename Format, typename Scales>
+[[gnu::always_inline]] inline I32x16 pair_dot(const Scales& scales, const BlockA256& a) {
+  const std::int16_t* sums = pair_sums<Format>(a);
+  I32x16 dot = each_dword(0);
+#pragma GCC unroll 8
+  for (int j = 0; j < block_pairs<Format>; ++j) {
+    dot = add_pair_products(block_pair<Format>(scales, j), each_word_at(sums + 2 * j), dot);
+  }
+  return dot;
+}
+
 // The exact sum of scale * dot over the sub-blocks of a block, in any order. On x86-64 integer
-// products of 32 bits are slow. Floats are exact too as long as no sum reaches 2^24: for exact_run
-// sub-blocks.
+// products of 32 bits are slow, and those of 16 bits need dot products in words. Floats are exact
+// too as long as no sum reaches 2^24: for exact_run sub-blocks.
 template <typename Format>
 class BlockSum {
  public:
 #ifdef SLUICE_MULTIPLIES_INTEGERS
   [[gnu::always_inline]] inline void add_scaled(I32x16 dot, I32x16 scale) {
+#ifdef SLUICE_SUMS_WORDS
+    total_ = add_pair_products(dot, scale, total_);
+#else
     total_ = multiply_add(dot, scale, total_);
+#endif
   }
+#ifdef SLUICE_SUMS_WORDS
+  [[gnu::always_inline]] inline void add(const BlockSum& other) {
+    total_ = kernels::add(total_, other.total_);
+  }
+#endif
   void end_run() {}
-  F32x16 total() const {
-    const F32x16 sum = to_float(total_);
-    return block_factor<Format> == 1 ? sum : multiply(sum, each(block_factor<Format>));
+  // Of the weights, whose scales are Format::Scales or PanelScales, times the activations a.
+  template <typename Scales>
+  F32x16 total([[maybe_unused]] const Scales& scales, [[maybe_unused]] const BlockA256& a) const {
+    I32x16 sum = total_;
+#ifdef SLUICE_SUMS_WORDS
+    if constexpr (Format::has_offset) {
+      const I32x16 dot = pair_dot<Format>(scales, a);
+      sum = kernels::add(sum, multiply(dot, each_dword(-Format::offset)));
+    }
+#endif
+    const F32x16 total = to_float(sum);
+    return block_factor<Format> == 1 ? total : multiply(total, each(block_factor<Format>));
   }
 
  private:
@@ -83,7 +201,8 @@ class BlockSum {
     total_ = add(total_, to_integer(run_));
     run_ = each(0);
   }
-  F32x16 total() const {
+  template <typename Scales>
+  F32x16 total(const Scales&, const BlockA256&) const {
     return to_float(total_);
   }
 
@@ -95,49 +214,16 @@ class BlockSum {
 #endif
 };
 
-// The sum over the sub-blocks of each minimum times the sum of its activations.
-template <typename Format>
-inline I32x16 min_dot(const I32x16 (&min_pairs)[Format::min_pairs], const BlockA256& a) {
-  I32x16 dot = each_dword(0);
-#pragma GCC unroll 8
-  for (int j = 0; j < Format::min_pairs; ++j) {
-    dot = add_pair_products(min_pairs[j], each_word_at(Format::min_sums(a) + 2 * j), dot);
-  }
-  return dot;
-}
-
 // Scales the sum of a block, subtracts the minima, and adds the result to the sum of the row.
-// `scales` are Format::Scales or PanelScales.
 template <typename Format, typename Scales>
 [[gnu::always_inline]] inline void finish_block(const Scales& scales, const BlockA256& a,
                                                 F32x16 block, F32x16& sum) {
   F32x16 scaled = multiply(block, scales.d);
   if constexpr (Format::has_min) {
-    I32x16 pairs[Format::min_pairs];
-#pragma GCC unroll 8
-    for (int j = 0; j < Format::min_pairs; ++j) pairs[j] = scales.min_pair(j);
-    scaled = subtract_product(to_float(min_dot<Format>(pairs, a)), scales.dmin, scaled);
+    scaled = subtract_product(to_float(pair_dot<Format>(scales, a)), scales.dmin, scaled);
   }
   sum = multiply_add(scaled, each(a.d), sum);
 }
-
-// What finish_block() needs of an unpacked panel, in registers for all columns.
-template <typename Format>
-struct PanelScales {
-  explicit PanelScales(const BlockScales& p) : d(load(p.d)) {
-    if constexpr (Format::has_min) {
-      dmin = load(p.dmin);
-#pragma GCC unroll 8
-      for (int j = 0; j < Format::min_pairs; ++j) min_pairs[j] = load_words(p.min[j]);
-    }
-  }
-  I32x16 min_pair(int j) const {
-    return min_pairs[j];
-  }
-
-  F32x16 d, dmin;
-  I32x16 min_pairs[Format::has_min ? Format::min_pairs : 1];
-};
 
 // The same for the sum of the row at `sum_at`.
 template <typename Format>
@@ -165,6 +251,12 @@ struct UnpacksIntegers {
       store(panel.scale[s], block_scale<Format>(scales, s));
     }
     store_block_scales<Format>(scales, panel);
+#ifdef SLUICE_SUMS_WORDS
+    if constexpr (Format::has_offset) {
+      const auto scale = [&](int s) { return load_words(panel.scale[s]); };
+      for (int j = 0; j < block_pairs<Format>; ++j) store(panel.pair[j], pair_of_scales(j, scale));
+    }
+#endif
   }
 };
 

@@ -148,6 +148,10 @@ template <int n>
 inline I32x16 right_16(I32x16 x) {
   return {{_mm256_srli_epi16(x.half[0], n), _mm256_srli_epi16(x.half[1], n)}};
 }
+template <int n>
+inline I32x16 right_signed_16(I32x16 x) {
+  return {{_mm256_srai_epi16(x.half[0], n), _mm256_srai_epi16(x.half[1], n)}};
+}
 inline I32x16 left_32(I32x16 x, int n) {
   return {{_mm256_slli_epi32(x.half[0], n), _mm256_slli_epi32(x.half[1], n)}};
 }
@@ -203,6 +207,13 @@ inline __m256i broadcast(const void* p) {
 
 inline I32x16 each_word_at(const void* p) {
   return {{broadcast(p), broadcast(p)}};
+}
+inline I32x16 multiply(I32x16 a, I32x16 b) {
+  return {{_mm256_mullo_epi32(a.half[0], b.half[0]), _mm256_mullo_epi32(a.half[1], b.half[1])}};
+}
+inline I32x16 join_halves(I32x16 low, I32x16 high) {
+  return {{_mm256_blend_epi16(low.half[0], high.half[0], 0xaa),
+           _mm256_blend_epi16(low.half[1], high.half[1], 0xaa)}};
 }
 inline I32x16 add_pair_products(I32x16 a, I32x16 b, I32x16 c) {
   return {{_mm256_add_epi32(_mm256_madd_epi16(a.half[0], b.half[0]), c.half[0]),

@@ -87,7 +87,7 @@ struct IntegerKernel : UnpacksIntegers<Format, TierSink> {
       dmin = load_256(p.dmin + row);
 #pragma GCC unroll 8
       for (int j = 0; j < pairs; ++j)
-        min[j] = {{load_128(p.min[j][row]), load_128(p.min[j][row + 4])}};
+        min[j] = {{load_128(p.pair[j][row]), load_128(p.pair[j][row + 4])}};
     }
 #pragma GCC unroll 4
     for (int c = 0; c < columns; ++c) {
@@ -95,7 +95,7 @@ struct IntegerKernel : UnpacksIntegers<Format, TierSink> {
       if constexpr (Format::has_min) {
 #pragma GCC unroll 8
         for (int j = 0; j < pairs; ++j) {
-          const uint32x4_t activations = vdupq_n_u32(word_at(Format::min_sums(*x[c]) + 2 * j));
+          const uint32x4_t activations = vdupq_n_u32(word_at(pair_sums<Format>(*x[c]) + 2 * j));
 #pragma GCC unroll 2
           for (int i = 0; i < 2; ++i) {
             dot.v[i] = add_pair_products(min[j].v[i], activations, dot.v[i]);

@@ -4,6 +4,8 @@
 //                        dot[c][i] = start(c), which may be asked for late to save registers, + the
 //                        exact products of `groups` times four weights of panel i, from `group` on,
 //                        with the activations q[c] of each column
+//   add_sub_block<Format>(p, s, x, q, block)   adds to block[c][i] the products of sub-block s of
+//                        panel i, only where SLUICE_SUMS_WORDS is defined
 //   panels_in_registers  of how many panels the sums have registers, and
 //   columns_at_once      of how many columns
 #pragma once
@@ -16,6 +18,30 @@ namespace {
 // How many of `panels` panels are multiplied together.
 template <int panels>
 constexpr int panels_together = panels < panels_in_registers ? panels : panels_in_registers;
+
+#ifndef SLUICE_SUMS_WORDS
+
+template <typename Format, int panels, int columns>
+[[gnu::always_inline]] inline void add_sub_block(const IntegerPanel* p, int s,
+                                                 const BlockA256* const (&x)[columns],
+                                                 const std::int8_t* const (&q)[columns],
+                                                 BlockSum<Format> (&block)[columns][panels]) {
+  constexpr int groups = Format::sub_block / 4;
+  const auto start = [&]([[maybe_unused]] int c) __attribute__((always_inline)) {
+    if constexpr (Format::has_offset) return Format::offset_dot(*x[c], s);
+    return each_dword(0);
+  };
+  I32x16 dot[columns][panels];
+  multiply_groups<panels, columns, groups, Format::largest_q>(p, s * groups, q, start, dot);
+#pragma GCC unroll 2
+  for (int i = 0; i < panels; ++i) {
+    const F32x16 scale = load(p[i].scale[s]);
+#pragma GCC unroll 8
+    for (int c = 0; c < columns; ++c) block[c][i].add_scaled(dot[c][i], scale);
+  }
+}
+
+#endif
 
 template <typename Format>
 struct IntegerKernel : UnpacksIntegers<Format> {
@@ -38,7 +64,6 @@ struct IntegerKernel : UnpacksIntegers<Format> {
   template <int panels, int columns>
   [[gnu::noinline]] static void multiply_together(const IntegerPanel* p, const Column* a,
                                                   std::size_t k, float* sums) {
-    constexpr int groups = Format::sub_block / 4;
     const BlockA256* x[columns];
     const std::int8_t* q[columns];
     BlockSum<Format> block[columns][panels];
@@ -47,18 +72,7 @@ struct IntegerKernel : UnpacksIntegers<Format> {
       q[c] = x[c]->q;
     }
     for (int s = 0; s < static_cast<int>(k_block) / Format::sub_block; ++s) {
-      const auto start = [&]([[maybe_unused]] int c) __attribute__((always_inline)) {
-        if constexpr (Format::has_offset) return Format::offset_dot(*x[c], s);
-        return each_dword(0);
-      };
-      I32x16 dot[columns][panels];
-      multiply_groups<panels, columns, groups, Format::largest_q>(p, s * groups, q, start, dot);
-#pragma GCC unroll 2
-      for (int i = 0; i < panels; ++i) {
-        const F32x16 scale = load(p[i].scale[s]);
-#pragma GCC unroll 8
-        for (int c = 0; c < columns; ++c) block[c][i].add_scaled(dot[c][i], scale);
-      }
+      add_sub_block<Format, panels, columns>(p, s, x, q, block);
       if (s % Format::exact_run != Format::exact_run - 1) continue;
 #pragma GCC unroll 8
       for (int c = 0; c < columns; ++c) {
@@ -71,7 +85,7 @@ struct IntegerKernel : UnpacksIntegers<Format> {
       const PanelScales<Format> scales(p[i]);
 #pragma GCC unroll 8
       for (int c = 0; c < columns; ++c) {
-        finish_block_at(scales, *x[c], block[c][i].total(),
+        finish_block_at(scales, *x[c], block[c][i].total(scales, *x[c]),
                         sums + c * sums_stride + i * panel_rows);
       }
     }

@@ -83,9 +83,6 @@ struct Q2_K {
   static constexpr int scaled_up(int s) {
     return high_bits_in_place ? 1 << (s % 8 / 2 * 2) : 1;
   }
-  static const std::int16_t* min_sums(const BlockA256& a) {
-    return a.sums_of_16;
-  }
 
   template <int stage, typename Rows, typename Sink>
   [[gnu::always_inline]] static inline void weights_of(Rows& rows, const Scales&, Sink& sink) {

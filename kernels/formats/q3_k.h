@@ -37,6 +37,13 @@ struct ScalesAndThirdBits {
   I32x16 scale(int s) const {
     return right_signed_32(left_32(scales[s / 4], 26 - 8 * (s % 4)), 26);
   }
+#ifdef SLUICE_SUMS_WORDS
+  // The scales of two sub-blocks, as 16-bit pairs: (0 2) (1 3) (4 6) (5 7) and so on.
+  I32x16 scale_pair(int j) const {
+    const I32x16 four = scales[j / 2];
+    return right_signed_16<10>(j % 2 != 0 ? left_16<2>(four) : left_16<10>(four));
+  }
+#endif
 
   I32x16 scales[4];
   RowDwords hmask[2];

@@ -145,9 +145,6 @@ struct Q4_K {
   static constexpr int scaled_up(int s) {
     return high_bits_in_place && s % 2 != 0 ? 16 : 1;
   }
-  static const std::int16_t* min_sums(const BlockA256& a) {
-    return a.sums_of_32;
-  }
 
   template <int stage, typename Rows, typename Sink>
   [[gnu::always_inline]] static inline void weights_of(Rows& rows, const Scales&, Sink& sink) {

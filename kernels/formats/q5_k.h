@@ -62,9 +62,6 @@ struct Q5_K {
   static constexpr int scaled_up(int) {
     return 1;
   }
-  static const std::int16_t* min_sums(const BlockA256& a) {
-    return a.sums_of_32;
-  }
 
   template <int stage, typename Rows, typename Sink>
   [[gnu::always_inline]] static inline void weights_of(Rows& rows, const Scales& scales,

@@ -28,6 +28,13 @@ struct EightBitScales {
             half<Format>(rows)};
   }
   I32x16 scale(int s) const { return signed_byte_of(scales[s / 4], s % 4); }
+#ifdef SLUICE_SUMS_WORDS
+  // The scales of two sub-blocks, as 16-bit pairs: (0 2) (1 3) (4 6) (5 7) and so on.
+  I32x16 scale_pair(int j) const {
+    const I32x16 four = scales[j / 2];
+    return right_signed_16<8>(j % 2 != 0 ? four : left_16<8>(four));
+  }
+#endif
 
   I32x16 scales[4];
   F32x16 d;
