@@ -7,26 +7,10 @@
 
 #include "base/call_filter.h"
 #include "base/landlock.h"
+#include "base/sanitizer.h"
 
 namespace sluice::base {
 namespace {
-
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || \
-    __has_feature(memory_sanitizer)
-#define SLUICE_HAS_SANITIZER
-#endif
-#endif
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SLUICE_HAS_SANITIZER
-#endif
-
-// What reports a defect starts a program that knows the names of functions.
-#ifdef SLUICE_HAS_SANITIZER
-constexpr bool has_sanitizer = true;
-#else
-constexpr bool has_sanitizer = false;
-#endif
 
 std::string failure(const char* what, int error) {
   return what + std::generic_category().message(error) + ")";
@@ -35,7 +19,8 @@ std::string failure(const char* what, int error) {
 }  // namespace
 
 Confinement possible_confinement() {
-  if (has_sanitizer) return {.lacking = "this build has a sanitizer, which it would stop"};
+  // What reports a defect starts a program that knows the names of functions.
+  if (is_sanitized) return {.lacking = "this build has a sanitizer, which it would stop"};
   Confinement possible{landlock_version(), has_call_filters()};
   if (!possible.filters_calls) {
     possible.lacking = "no filters of system calls (seccomp) are allowed here";

@@ -116,7 +116,8 @@ class World {
   std::vector<Client> clients_;
   std::vector<Question> questions_;                         // of clients that come by HTTP
   std::map<std::vector<Token>, std::vector<Token>> texts_;  // by prompt: what comes behind it
-  std::uint64_t steps_ = 0, steps_max_ = 0;
+  std::atomic<std::uint64_t> steps_ = 0;  // the test's own thread sees whether it grows
+  std::uint64_t steps_max_ = 0;
   std::uint64_t kills_left_ = 0;
 };
 
@@ -212,6 +213,7 @@ class World::Life {
   void end(Client& client, const Task& task, const Outcome& outcome);
   std::optional<std::uint64_t> submit(const Task& task, serve::Events events);
   void ended();
+  bool goes_on_until_over();
   bool has_texts() const;
   void idle();
   void die(Death death);
@@ -265,7 +267,7 @@ Death World::Life::run() {
                    begin();
                    ended();
                  }});
-  if (over_.get_future().wait_for(120s) != std::future_status::ready) {
+  if (!goes_on_until_over()) {
     std::printf("%s%zu texts are under way, and nothing goes on\n",
                 command_of(world_.seed_).c_str(), under_way_);
     std::fflush(stdout);
@@ -507,6 +509,21 @@ std::optional<std::uint64_t> World::Life::submit(const Task& task, serve::Events
 void World::Life::ended() {
   --under_way_;
   idle();
+}
+
+// Waits for the end; false when there was no step for two minutes. A stopped or busy machine may
+// let one look at the steps come much too late, and then the next one sees them go on.
+bool World::Life::goes_on_until_over() {
+  const std::future<void> over = over_.get_future();
+  std::uint64_t seen = world_.steps_;
+  for (int looks_in_vain = 0; looks_in_vain < 4; ++looks_in_vain) {
+    if (over.wait_for(30s) == std::future_status::ready) return true;
+    if (const std::uint64_t now = world_.steps_; now != seen) {
+      seen = now;
+      looks_in_vain = -1;
+    }
+  }
+  return false;
 }
 
 // Whether the service has texts of the edge.

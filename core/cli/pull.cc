@@ -133,6 +133,19 @@ const fs::path& header_folder() {
   return folder.path();
 }
 
+// Calls read(web, folder) in a process that may write nothing but the folder for headers, and
+// returns what it returns.
+template <typename Read>
+std::string read_in_child(const Read& read) {
+  const fs::path& folder = header_folder();
+  return in_child([&] {
+    DownloadLine line(false);
+    fetch::Web web(web_options({}, line));
+    enter_download_sandbox("auto", {folder});
+    return read(web, folder);
+  });
+}
+
 std::uint64_t header_bytes = 0;  // read from servers
 std::vector<fetch::RepositoryModel> repository_models;
 
@@ -175,11 +188,7 @@ fs::path find_or_pull(const std::string& reference) {
 fs::path find_or_read_header(const std::string& text) {
   const fetch::Reference reference = fetch::parse_reference(text);
   if (const auto here = fetch::find_here(reference)) return *here;
-  const fs::path& folder = header_folder();
-  const std::string said = in_child([&] {
-    DownloadLine line(false);
-    fetch::Web web(web_options({}, line));
-    enter_download_sandbox("auto", {folder});
+  const std::string said = read_in_child([&](fetch::Web& web, const fs::path& folder) {
     const auto header = fetch::read_remote_header(web, reference, folder);
     return fmt::format("{} {}", header.bytes_read, header.path.string());
   });
@@ -191,18 +200,15 @@ fs::path find_or_read_header(const std::string& text) {
 fs::path find_or_read_headers(const std::string& text) {
   const fetch::Reference reference = fetch::parse_reference(text);
   if (reference.kind != fetch::ReferenceKind::hub_repository) return find_or_read_header(text);
-  const fs::path& folder = header_folder();
-  const auto said = nlohmann::json::parse(in_child([&] {
-    DownloadLine line(false);
-    fetch::Web web(web_options({}, line));
-    enter_download_sandbox("auto", {folder});
+  const auto read = [&](fetch::Web& web, const fs::path& folder) {
     const auto headers = fetch::read_repository_headers(web, reference, folder);
     nlohmann::ordered_json models = nlohmann::ordered_json::array();
     for (const fetch::RepositoryModel& model : headers.models) {
       models.push_back({model.name, model.bytes, model.path.string(), model.problem});
     }
     return json_text({{"models", std::move(models)}, {"bytes_read", headers.bytes_read}});
-  }));
+  };
+  const auto said = nlohmann::json::parse(read_in_child(read));
   header_bytes += said.at("bytes_read").get<std::uint64_t>();
   for (const auto& model : said.at("models")) {
     repository_models.push_back({model.at(0).get<std::string>(), model.at(1).get<std::uint64_t>(),
@@ -211,7 +217,7 @@ fs::path find_or_read_headers(const std::string& text) {
   if (repository_models.empty()) {
     throw UsageError(fmt::format("{} has no file that ends in .gguf", text::quoted(text)));
   }
-  return folder;
+  return header_folder();
 }
 
 const std::vector<fetch::RepositoryModel>& models_of_repository(const fs::path& path) {

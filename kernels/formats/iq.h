@@ -314,7 +314,7 @@ struct Iq3Tables {
   }
 
 #ifdef SLUICE_LOOKS_UP_QUADS
-  // Sinks the 32 weights of the entries whose numbers are the bytes of `first`, then of `second`,
+  // Sinks the 32 weights of the entries whose numbers are the bytes of low[0], then of low[1],
   // plus 256 where `above` has a byte. Byte i of `signs` has those of the i-th eight weights.
   template <int entries, typename Sink>
   [[gnu::always_inline]] static inline void sink_quads(const Quads<entries>& quads,
