@@ -4,28 +4,25 @@
 
 namespace sluice::base {
 
-#if defined(__SANITIZE_THREAD__)
-inline constexpr bool is_thread_sanitized = true;
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-inline constexpr bool is_thread_sanitized = true;
+#if defined(__has_feature)
+#define SLUICE_HAS_FEATURE(name) __has_feature(name)
 #else
-inline constexpr bool is_thread_sanitized = false;
+#define SLUICE_HAS_FEATURE(name) 0
 #endif
+
+#if defined(__SANITIZE_THREAD__) || SLUICE_HAS_FEATURE(thread_sanitizer)
+inline constexpr bool is_thread_sanitized = true;
 #else
 inline constexpr bool is_thread_sanitized = false;
 #endif
 
-#if defined(__SANITIZE_ADDRESS__)
-inline constexpr bool is_sanitized = true;
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(memory_sanitizer)
+#if defined(__SANITIZE_ADDRESS__) || SLUICE_HAS_FEATURE(address_sanitizer) || \
+    SLUICE_HAS_FEATURE(memory_sanitizer)
 inline constexpr bool is_sanitized = true;
 #else
 inline constexpr bool is_sanitized = is_thread_sanitized;
 #endif
-#else
-inline constexpr bool is_sanitized = is_thread_sanitized;
-#endif
+
+#undef SLUICE_HAS_FEATURE
 
 }  // namespace sluice::base

@@ -7,8 +7,8 @@
 //                                     columns
 //       explicit DotSink(const std::int8_t* const (&q)[columns])   activations of the block
 //       I32x16 dot(slot, column)                                   the exact sum of the products
-//   StageSink<Format, stage, columns> that of integer scales, only where SLUICE_SUMS_WORDS is
-//   defined
+//   StageSink<Format, stage, columns> the one below, only where SLUICE_SUMS_WORDS is defined: its
+//                                     products are scaled as they are summed
 //
 // With few columns most of the time goes into reading the weights. They are multiplied as soon as
 // they are read, so that loads and arithmetic always overlap. The code works on four panels in
