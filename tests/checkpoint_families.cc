@@ -267,6 +267,28 @@ const Names nomic = {{"token_embd", "embeddings.word_embeddings"},
                      {"ffn_up", "mlp.fc11"},
                      {"ffn_down", "mlp.fc2"},
                      {"layer_output_norm", "norm2"}};
+const Names roberta = with({{"cls.weight", "classifier.dense.weight"},
+                            {"cls.bias", "classifier.dense.bias"},
+                            {"cls.output.weight", "classifier.out_proj.weight"},
+                            {"cls.output.bias", "classifier.out_proj.bias"}},
+                           bert);
+const Names nomic_moe = with({{"ffn_up", "mlp.fc1"},
+                              {"ffn_gate_inp", "mlp.router.layer"},
+                              {"ffn_up_exps.weight", "mlp.experts.mlp.w1"},
+                              {"ffn_down_exps.weight", "mlp.experts.mlp.w2"}},
+                             nomic);
+const std::string adapted = ".parametrizations.weight.original";
+const Names jina3 = with({{"token_embd.weight", "embeddings.word_embeddings" + adapted},
+                          {"token_types.weight", "embeddings.token_type_embeddings" + adapted},
+                          {"attn_qkv.weight", "mixer.Wqkv" + adapted},
+                          {"attn_qkv", "mixer.Wqkv"},
+                          {"attn_output.weight", "mixer.out_proj" + adapted},
+                          {"attn_output", "mixer.out_proj"},
+                          {"ffn_up.weight", "mlp.fc1" + adapted},
+                          {"ffn_up", "mlp.fc1"},
+                          {"ffn_down.weight", "mlp.fc2" + adapted},
+                          {"ffn_down", "mlp.fc2"}},
+                         nomic);
 const Names modern = {{"token_embd", "embeddings.tok_embeddings"},
                       {"token_embd_norm", "embeddings.norm"},
                       {"output_norm", "final_norm"},
@@ -1059,6 +1081,33 @@ void adapt_bert(const SyntheticCheckpoint&, json& config, CheckpointTensors& ten
   tensors["pooler.dense.weight"] = {{2, 2}, {1, 2, 3, 4}};
 }
 
+// In front of its positions are those of padding.
+void adapt_roberta(const SyntheticCheckpoint& model, json& config, CheckpointTensors& tensors) {
+  adapt_bert(model, config, tensors);
+  config["type_vocab_size"] = 1;
+  config["pad_token_id"] = 1;
+  config["max_position_embeddings"] = model.count("context_length") + 2;
+  for (auto& [name, tensor] : tensors) {
+    if (!name.ends_with("position_embeddings.weight")) continue;
+    const std::vector<float> unused(2 * tensor.shape[1], 7);
+    tensor.values.insert(tensor.values.begin(), unused.begin(), unused.end());
+    tensor.shape[0] += 2;
+  }
+}
+
+void adapt_jina3(const SyntheticCheckpoint& model, json& config, CheckpointTensors& tensors) {
+  config.update({{"type_vocab_size", 1},
+                 {"hidden_act", "gelu"},
+                 {"position_embedding_type", "rotary"},
+                 {"pad_token_id", 1},
+                 {"rotary_emb_base", model.number("rope.freq_base")}});
+  config.erase("rope_parameters");
+  for (const char* adapter : {"lora_A", "lora_B"}) {
+    tensors[fmt::format("roberta.encoder.layers.0.mixer.Wqkv.parametrizations.weight.0.{}",
+                        adapter)] = {{2, 2}, {1, 2, 3, 4}};
+  }
+}
+
 void adapt_jina(const SyntheticCheckpoint& model, json& config, CheckpointTensors& tensors) {
   config.update({{"type_vocab_size", 2},
                  {"hidden_act", "gelu"},
@@ -1091,6 +1140,26 @@ void adapt_nomic(const SyntheticCheckpoint& model, json& config, CheckpointTenso
             {"activation_function", "swiglu"},
             {"prenorm", false},
             {"type_vocab_size", 2}};
+}
+
+// Experts are one below the other, and those that reduce also with rows for columns.
+void adapt_nomic_moe(const SyntheticCheckpoint& model, json& config, CheckpointTensors& tensors) {
+  adapt_nomic(model, config, tensors);
+  config.update({{"activation_function", "gelu"},
+                 {"type_vocab_size", 1},
+                 {"qkv_proj_bias", true},
+                 {"mlp_fc1_bias", true},
+                 {"mlp_fc2_bias", true},
+                 {"num_experts", model.count("expert_count")},
+                 {"moe_top_k", model.count("expert_used_count")},
+                 {"moe_every_n_layers", model.count("moe_every_n_layers")}});
+  for (auto& [name, tensor] : tensors) {
+    if (name.ends_with("mlp.w2")) transpose_stack(tensor);
+    if (tensor.shape.size() == 3) {
+      tensor.shape = {tensor.shape[0] * tensor.shape[1], tensor.shape[2]};
+    }
+  }
+  tensors["encoder.layers.1.mlp.experts.bias"] = {{2}, {1, 2}};
 }
 
 void adapt_modern(const SyntheticCheckpoint& model, json& config, CheckpointTensors&) {
@@ -1238,6 +1307,12 @@ std::vector<CheckpointFamily> checkpoint_families() {
       {"JambaForCausalLM", jamba_shape(), jamba, false, false, 1e-4f, "model.", false, adapt_jamba},
       {"BertModel", shape("tiny-bert"), bert, false, false, 0, "", false, adapt_bert,
        "encoder.layer."},
+      {"XLMRobertaModel", shape("tiny-xlm-roberta"), bert, false, false, 0, "", false,
+       adapt_roberta, "encoder.layer."},
+      {"XLMRobertaForSequenceClassification", shape("tiny-xlm-roberta-scores"), roberta, false,
+       false, 0, "roberta.", false, adapt_roberta, "encoder.layer."},
+      {"XLMRobertaModel", shape("tiny-jina-bert-v3"), jina3, false, false, 0, "roberta.", false,
+       adapt_jina3, "encoder.layers."},
       {"JinaBertForMaskedLM", shape("tiny-jina-bert-v2"), jina, false, false, 0, "", false,
        adapt_jina, "encoder.layer."},
       {"EuroBertModel", shape("tiny-eurobert"), plain, false, false, 0, ""},
@@ -1248,6 +1323,8 @@ std::vector<CheckpointFamily> checkpoint_families() {
        false, adapt_kimi},
       {"NomicBertModel", shape("tiny-nomic-bert"), nomic, false, false, 0, "", false, adapt_nomic,
        "encoder.layers."},
+      {"NomicBertModel", shape("tiny-nomic-bert-moe"), nomic_moe, false, false, 0, "", false,
+       adapt_nomic_moe, "encoder.layers."},
       {"ModernBertModel", shape("tiny-modern-bert"), modern, false, false, 0, "", false,
        adapt_modern},
       {"ModernBertForSequenceClassification", shape("tiny-modern-bert-scores"), modern, false,

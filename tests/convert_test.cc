@@ -407,7 +407,7 @@ TEST_CASE("a malformed checkpoint is refused in one line, and nothing is written
       {"id outside", [](TinyCheckpoint& c) { c.tokenizer["model"]["vocab"]["c"] = 256; }},
       {"the id 1", [](TinyCheckpoint& c) { c.tokenizer["model"]["vocab"]["c"] = 1; }},
       {"no pair", [](TinyCheckpoint& c) { c.tokenizer["model"]["merges"] = json::array({"ab"}); }},
-      {"not BPE", [](TinyCheckpoint& c) { c.tokenizer["model"]["type"] = "Unigram"; }},
+      {"not BPE", [](TinyCheckpoint& c) { c.tokenizer["model"]["type"] = "WordLevel"; }},
       {"byte-level", [](TinyCheckpoint& c) { c.tokenizer.erase("pre_tokenizer"); }},
       {"'Punctuation'",
        [](TinyCheckpoint& c) {

@@ -16,6 +16,7 @@
 #include "core/http/api/api.h"
 #include "core/http/api/api_error.h"
 #include "core/http/api/embeddings.h"
+#include "core/text/base64.h"
 #include "tests/catch.h"
 #include "tests/fake_engine.h"
 #include "tests/http_client.h"
@@ -33,6 +34,8 @@ using sluice::test::Answer;
 using sluice::test::ByteTokenizer;
 using sluice::test::FakeEngine;
 using sluice::test::HttpClient;
+using sluice::text::from_base64;
+using sluice::text::to_base64;
 
 constexpr std::uint32_t positions_max = 300;
 
@@ -816,12 +819,17 @@ TEST_CASE("texts become embeddings, in the order of the request") {
   const json coded = server.post("/v1/embeddings", body.dump());
   const std::vector<float> first = of("text 0");
   CHECK(coded["data"][0]["embedding"] ==
-        base64({reinterpret_cast<const char*>(first.data()), first.size() * sizeof(float)}));
-  CHECK(base64("") == "");
-  CHECK(base64("f") == "Zg==");
-  CHECK(base64("fo") == "Zm8=");
-  CHECK(base64("foo") == "Zm9v");
-  CHECK(base64("foobar") == "Zm9vYmFy");
+        to_base64({reinterpret_cast<const char*>(first.data()), first.size() * sizeof(float)}));
+  CHECK(to_base64("") == "");
+  CHECK(to_base64("f") == "Zg==");
+  CHECK(to_base64("fo") == "Zm8=");
+  CHECK(to_base64("foo") == "Zm9v");
+  CHECK(to_base64("foobar") == "Zm9vYmFy");
+  for (const char* bytes : {"f", "fo", "foo", "foob", "\xFF\xFE"}) {
+    CHECK(from_base64(to_base64(bytes)) == bytes);
+  }
+  CHECK(from_base64("Zg==") == from_base64("Zg"));
+  CHECK(from_base64("Z-g") == "");
 }
 
 TEST_CASE("a vector can be cut to its first numbers, which have length 1 again") {

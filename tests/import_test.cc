@@ -19,9 +19,9 @@
 #include "core/engine/engine.h"
 #include "core/error.h"
 #include "core/gguf/gguf.h"
-#include "core/http/api/embeddings.h"
 #include "core/model/file_bytes.h"
 #include "core/synth/synthetic_model.h"
+#include "core/text/base64.h"
 #include "kernels/block_formats.h"
 #include "kernels/dequantise.h"
 #include "tests/catch.h"
@@ -300,7 +300,7 @@ TEST_CASE("the vocabulary of Kimi comes as tiktoken.model, whose ranks become me
   std::string lines;
   int rank = 0;
   const auto add = [&](const std::string& bytes) {
-    lines += fmt::format("{} {}\n", http::base64(bytes), rank++);
+    lines += fmt::format("{} {}\n", text::to_base64(bytes), rank++);
   };
   for (int byte = 0; byte < 256; ++byte) add(std::string(1, static_cast<char>(byte)));
   for (const char* token : {"ab", "bc", "abc", "\xFF ", " a", "\xFF a"}) add(token);
@@ -382,6 +382,11 @@ TEST_CASE("what an encoder's checkpoint says beyond what can be done is refused"
       {{"position_embedding_type",
         [](Spoilt& c) { c.config["position_embedding_type"] = "absolute"; }},
        {"feed_forward_type", [](Spoilt& c) { c.config["feed_forward_type"] = "reglu"; }}});
+  check_refusals(
+      "XLMRobertaModel",
+      {{"max_position_embeddings", [](Spoilt& c) { c.config["max_position_embeddings"] = 2; }},
+       {"pad_token_id", [](Spoilt& c) { c.config.erase("pad_token_id"); }},
+       {"asks for", [](Spoilt& c) { c.config["max_position_embeddings"] = 4096; }}});
   check_refusals("EuroBertModel", {{"mlp_bias", [](Spoilt& c) { c.config["mlp_bias"] = true; }}});
   check_refusals("NomicBertModel", {{"prenorm", [](Spoilt& c) { c.config["prenorm"] = true; }},
                                     {"activation_function",
@@ -389,6 +394,68 @@ TEST_CASE("what an encoder's checkpoint says beyond what can be done is refused"
   check_refusals(
       "Gemma3TextModel",
       {{"bidirectional", [](Spoilt& c) { c.config.erase("use_bidirectional_attention"); }}});
+}
+
+TEST_CASE("a tokenizer of the unigram model comes with its map of characters, or not at all") {
+  CheckpointFolder made(test::checkpoint_family("XLMRobertaForSequenceClassification"));
+  json tokenizer = made.checkpoint.tokenizer();
+  const std::string map("\4\0\0\0\0\0\0\0x", 10);  // a root without children
+  const json precompiled = {{"type", "Precompiled"},
+                            {"precompiled_charsmap", text::to_base64(map)}};
+  const json merge = {{"type", "Replace"}, {"pattern", {{"Regex", " {2,}"}}}, {"content", " "}};
+  const auto import_with = [&](const json& normalizer, const json& model) {
+    tokenizer["normalizer"] = normalizer;
+    tokenizer["model"] = model;
+    write(made.path() / "tokenizer.json", tokenizer.dump());
+    import_checkpoint(made.path(), made.output, {"F32"});
+    return gguf::Model::open(made.output);
+  };
+  const json model = tokenizer["model"];
+  {
+    const gguf::Model imported =
+        import_with({{"type", "Sequence"}, {"normalizers", {precompiled, merge}}}, model);
+    const gguf::Metadata& metadata = imported.metadata();
+    const auto bytes = metadata.require_integers("tokenizer.ggml.precompiled_charsmap");
+    REQUIRE(bytes.size() == map.size());
+    for (std::size_t i = 0; i < map.size(); ++i) CHECK(bytes[i] == map[i]);
+    CHECK(metadata.find_bool("tokenizer.ggml.remove_extra_whitespaces") == true);
+    CHECK(metadata.find_bool("tokenizer.ggml.add_sep_token") == true);
+    CHECK(metadata.require_u32("tokenizer.ggml.seperator_token_id") == 2);
+    CHECK(metadata.require_u32("bert.pooling_type") == 4);
+  }
+  // A query and a text have both ends between them, as those models were trained.
+  const auto engine = engine::Engine::open(made.output, small_engine());
+  const tokenizer::Tokenizer& tokens = engine->tokenizer();
+  std::vector<tokenizer::Token> expected = {0};
+  for (const char* text : {"a", "b"}) {
+    const auto part = tokens.encode(text, {.add_bos = false});
+    expected.insert(expected.end(), part.begin(), part.end());
+    if (text == std::string_view("a")) expected.insert(expected.end(), {2, 2});
+  }
+  expected.push_back(2);
+  CHECK(tokens.encode_pair("a", "b") == expected);
+
+  const auto refusal = [&](const json& normalizer, const json& changed) -> std::string {
+    try {
+      import_with(normalizer, changed);
+    } catch (const ModelError& error) {
+      return error.what();
+    }
+    return "accepted";
+  };
+  for (const json& normalizer :
+       {json{{"type", "NFC"}}, json{{"type", "Precompiled"}, {"precompiled_charsmap", "?"}},
+        json{{"type", "Replace"}, {"pattern", {{"Regex", "x"}}}, {"content", " "}}}) {
+    CHECK(refusal(normalizer, model).find("'normalizer'") != std::string::npos);
+  }
+  json changed = model;
+  changed["unk_id"] = 100000;
+  CHECK(refusal(nullptr, changed).find("'unk_id'") != std::string::npos);
+  changed = model;
+  changed["vocab"][7] = {"x"};
+  CHECK(refusal(nullptr, changed).find("'vocab'") != std::string::npos);
+  changed["vocab"] = json::object();
+  CHECK(refusal(nullptr, changed).find("'vocab'") != std::string::npos);
 }
 
 TEST_CASE("steps behind an encoder that a file cannot say are refused") {

@@ -80,6 +80,32 @@ json word_piece_tokenizer(std::size_t size) {
           {"model", {{"type", "WordPiece"}, {"unk_token", "[UNK]"}, {"vocab", ids}}}};
 }
 
+// The toy vocabulary of the unigram model, with the template of RoBERTa.
+json unigram_tokenizer(std::size_t size) {
+  const synth::Vocabulary vocabulary = synth::toy_unigram(size);
+  json pairs = json::array(), added = json::array();
+  for (std::size_t i = 0; i < size; ++i) {
+    pairs.push_back({vocabulary.tokens[i], vocabulary.scores[i]});
+    if (vocabulary.types[i] == 1) continue;
+    added.push_back({{"id", i}, {"content", vocabulary.tokens[i]}, {"special", true}});
+  }
+  const json begin = {{"SpecialToken", {{"id", "<s>"}}}},
+             end = {{"SpecialToken", {{"id", "</s>"}}}};
+  const json first = {{"Sequence", {{"id", "A"}}}}, second = {{"Sequence", {{"id", "B"}}}};
+  return {
+      {"added_tokens", added},
+      {"pre_tokenizer",
+       {{"type", "Sequence"},
+        {"pretokenizers",
+         {{{"type", "WhitespaceSplit"}},
+          {{"type", "Metaspace"}, {"replacement", "\xE2\x96\x81"}, {"add_prefix_space", true}}}}}},
+      {"post_processor",
+       {{"type", "TemplateProcessing"},
+        {"single", {begin, first, end}},
+        {"pair", {begin, first, end, end, second, end}}}},
+      {"model", {{"type", "Unigram"}, {"unk_id", 3}, {"vocab", pairs}}}};
+}
+
 }  // namespace
 
 CheckpointFamily checkpoint_family(const std::string& theirs) {
@@ -201,6 +227,9 @@ json SyntheticCheckpoint::tokenizer() const {
   const auto size = static_cast<std::size_t>(number("vocab_size"));
   if (model_.metadata().require_string("tokenizer.ggml.model") == "bert") {
     return word_piece_tokenizer(size);
+  }
+  if (model_.metadata().require_string("tokenizer.ggml.model") == "t5") {
+    return unigram_tokenizer(size);
   }
   const synth::Vocabulary vocabulary = synth::toy_vocabulary(size);
   std::map<std::string, std::size_t> ids;

@@ -15,6 +15,7 @@
 
 #include "core/gguf/gguf.h"
 #include "core/text/keyed_hash.h"
+#include "core/tokenizer/character_map.h"
 #include "core/tokenizer/text_encoder.h"
 #include "core/tokenizer/vocabulary_tokenizer.h"
 #include "tests/catch.h"
@@ -75,7 +76,9 @@ std::string random_unicode(std::mt19937& random, int length_max) {
 void add_token(Vocabulary& vocabulary, const std::string& text, TokenType type, float score = 0) {
   vocabulary.tokens.push_back(text);
   vocabulary.types.push_back(type);
-  if (vocabulary.kind == VocabularyKind::sentencepiece) vocabulary.scores.push_back(score);
+  const bool has_scores = vocabulary.kind == VocabularyKind::sentencepiece ||
+                          vocabulary.kind == VocabularyKind::unigram;
+  if (has_scores) vocabulary.scores.push_back(score);
 }
 
 // <unk>, <s>, </s>, and the byte tokens at 3 + byte.
@@ -825,6 +828,291 @@ TEST_CASE("the tokenizer of RWKV takes the longest tokens from the left") {
   }
 }
 
+using Replacements = std::map<std::string, std::string>;
+
+// The file of a map of characters: a double array of the sources, and the replacements.
+class CharacterMapFile {
+ public:
+  // Children of all nodes but the root are at `least_place` or behind it.
+  explicit CharacterMapFile(const Replacements& replacements, std::size_t least_place = 1)
+      : replacements_(replacements), least_place_(least_place) {
+    units_[0] = 0;
+    add_children(0, "");
+  }
+
+  std::string content() const {
+    std::string file;
+    const auto add_u32 = [&](std::size_t value) {
+      for (int shift = 0; shift < 32; shift += 8) file += static_cast<char>(value >> shift & 255);
+    };
+    add_u32(4 * (units_.rbegin()->first + 1));
+    for (const auto& [place, unit] : units_) {
+      file.resize(4 + 4 * place);
+      add_u32(unit);
+    }
+    return file + texts_;
+  }
+
+ private:
+  // Of the node at `place`, to which the bytes of `front` lead.
+  void add_children(std::size_t place, const std::string& front) {
+    std::set<std::uint8_t> bytes;
+    for (const auto& [source, text] : replacements_) {
+      if (!source.starts_with(front)) continue;
+      bytes.insert(source == front ? 0 : static_cast<std::uint8_t>(source[front.size()]));
+    }
+    std::size_t base = place == 0 ? 1 : least_place_;
+    const auto is_free = [&](std::uint8_t b) { return !units_.contains(base ^ b); };
+    const auto can_be_said = [&] { return !is_wide(place ^ base) || (place ^ base) % 256 == 0; };
+    while (bases_.contains(base) || !can_be_said() || !std::ranges::all_of(bytes, is_free)) ++base;
+    bases_.insert(base);
+    set_offset(place, place ^ base);
+    for (const std::uint8_t b : bytes) units_[base ^ b] = b;
+    if (bytes.contains(0)) {
+      units_[place] |= 1U << 8;
+      units_[base] = std::uint32_t{1} << 31 | static_cast<std::uint32_t>(texts_.size());
+      texts_ += replacements_.at(front) + '\0';
+      bytes.erase(0);
+    }
+    for (const std::uint8_t b : bytes) {
+      add_children(base ^ b, front + static_cast<char>(b));
+    }
+  }
+
+  static bool is_wide(std::size_t offset) { return offset >= std::size_t{1} << 21; }
+  void set_offset(std::size_t place, std::size_t offset) {
+    units_[place] |=
+        static_cast<std::uint32_t>(is_wide(offset) ? offset >> 8 << 10 | 1U << 9 : offset << 10);
+  }
+
+  const Replacements& replacements_;
+  std::size_t least_place_;
+  std::map<std::size_t, std::uint32_t> units_;
+  std::set<std::size_t> bases_;  // else a node would have children of another
+  std::string texts_;
+};
+
+Vocabulary unigram_vocabulary(const Replacements& replacements) {
+  Vocabulary vocabulary;
+  vocabulary.source = "test";
+  vocabulary.kind = VocabularyKind::unigram;
+  vocabulary.bos = 0;
+  vocabulary.eos = 1;
+  vocabulary.unknown = 2;
+  vocabulary.merges_spaces = true;
+  vocabulary.character_map = CharacterMapFile(replacements).content();
+  add_token(vocabulary, "<s>", TokenType::control);
+  add_token(vocabulary, "</s>", TokenType::control);
+  add_token(vocabulary, "<unk>", TokenType::unknown);
+  return vocabulary;
+}
+
+// What the unigram model makes of valid UTF-8, by trying all ways to cut it.
+class PlainUnigram {
+ public:
+  PlainUnigram(const Vocabulary& vocabulary, const Replacements& replacements)
+      : vocabulary_(vocabulary), replacements_(replacements) {
+    for (std::size_t i = 3; i < vocabulary.tokens.size(); ++i) {
+      worst_ = std::min(worst_, double{vocabulary.scores[i]});
+    }
+  }
+
+  Tokens encode(const std::string& text) {
+    text_ = prepared(text);
+    best_.clear();
+    Tokens tokens;
+    for (const Token token : from(0).tokens) {
+      const bool goes_on =
+          token == *vocabulary_.unknown && !tokens.empty() && tokens.back() == token;
+      if (!goes_on) tokens.push_back(token);
+    }
+    return tokens;
+  }
+
+ private:
+  struct Cut {
+    double score = 0;
+    Tokens tokens;
+  };
+
+  static std::size_t character_bytes(std::string_view text) {
+    std::size_t bytes = 1;
+    while (bytes < text.size() && (text[bytes] & 0xC0) == 0x80) ++bytes;
+    return bytes;
+  }
+
+  // With the replacements, and a mark in front of each word.
+  std::string prepared(std::string_view text) const {
+    std::string replaced;
+    while (!text.empty()) {
+      std::size_t bytes = character_bytes(text);
+      std::string become(text.substr(0, bytes));
+      std::size_t longest = 0;
+      for (const auto& [source, replacement] : replacements_) {
+        if (source.size() <= longest || !text.starts_with(source)) continue;
+        longest = bytes = source.size();
+        become = replacement;
+      }
+      replaced += become;
+      text.remove_prefix(bytes);
+    }
+    std::istringstream words(replaced);
+    std::string marked;
+    for (std::string word; std::getline(words, word, ' ');) {
+      if (!word.empty()) marked += "\u2581" + word;
+    }
+    return marked;
+  }
+
+  const Cut& from(std::size_t at) {
+    if (const auto known = best_.find(at); known != best_.end()) return known->second;
+    const std::string rest = text_.substr(at);
+    Cut best;
+    if (!rest.empty()) {
+      const std::size_t character = character_bytes(rest);
+      best.score = -1e9;
+      const auto offer = [&](std::size_t bytes, Token token, double score) {
+        const Cut& behind = from(at + bytes);
+        if (behind.score + score <= best.score) return;
+        best = {behind.score + score, {token}};
+        best.tokens.insert(best.tokens.end(), behind.tokens.begin(), behind.tokens.end());
+      };
+      bool is_known = false;
+      for (std::size_t i = 3; i < vocabulary_.tokens.size(); ++i) {
+        const std::string& token = vocabulary_.tokens[i];
+        if (!rest.starts_with(token)) continue;
+        is_known |= token.size() == character;
+        offer(token.size(), static_cast<Token>(i), double{vocabulary_.scores[i]});
+      }
+      if (!is_known) offer(character, *vocabulary_.unknown, worst_ - 10);
+    }
+    return best_[at] = best;
+  }
+
+  const Vocabulary& vocabulary_;
+  const Replacements& replacements_;
+  double worst_ = 0;
+  std::string text_;
+  std::map<std::size_t, Cut> best_;
+};
+
+TEST_CASE("the unigram model takes the tokens with the greatest sum of scores") {
+  const Replacements replacements = {{"\t", " "},      {"\n", " "},     {"\u00bd", "1 2"},
+                                     {"e", "a"},       {"ee", "b"},     {"eee", ""},
+                                     {"c\u0301", "b"}, {"\u3000", " "}, {"d e", "b c"}};
+  std::mt19937 random(13);
+  std::uniform_real_distribution<float> scores(-12, -1);
+  for (int round = 0; round < 40; ++round) {
+    Vocabulary vocabulary = unigram_vocabulary(replacements);
+    vocabulary.add_bos = round % 2 == 0;
+    std::set<std::string> pieces = {"a", "b", "1", "\u4E00"};
+    if (round % 4 != 0) pieces.insert("\u2581");
+    for (int i = 0; i < 40; ++i) {
+      std::string piece = random_text(random, {"a", "b", "c", "1", "\u4E00", "\u00e9"}, 4);
+      if (uniform(random, 0, 2) == 0) piece.insert(0, "\u2581");
+      if (round % 5 == 0) piece += "\u2581a";  // words cannot be cut apart
+      if (!piece.empty()) pieces.insert(piece);
+    }
+    for (const std::string& piece : pieces) {
+      add_token(vocabulary, piece, TokenType::normal, scores(random));
+    }
+    const auto tokenizer = make_tokenizer(vocabulary);
+    PlainUnigram reference(vocabulary, replacements);
+    for (int i = 0; i < 40; ++i) {
+      const std::string text =
+          random_text(random,
+                      {"a", "b", "c", "1", " ", "  ", "\n", "\t", "e", "ee", "\u0301", "\u00bd",
+                       "\u4E00", "\u00e9", "\u3000", "x", "d", "\xF0\x9F\x99\x82"},
+                      24);
+      CAPTURE(round, text);
+      CHECK(tokenizer->encode(text, plain) == reference.encode(text));
+    }
+    // Anything else is survived.
+    CHECK_NOTHROW(tokenizer->encode(random_bytes(random, 60), {}));
+    CHECK_NOTHROW(tokenizer->encode(random_unicode(random, 60), {}));
+  }
+}
+
+TEST_CASE("the unigram model keeps white space where the file does not say otherwise") {
+  Vocabulary vocabulary = unigram_vocabulary({{"\n", " "}});
+  vocabulary.merges_spaces = false;
+  add_token(vocabulary, "\u2581", TokenType::normal, -2);
+  add_token(vocabulary, "a", TokenType::normal, -2);
+  add_token(vocabulary, "\u2581a", TokenType::normal, -3);
+  const auto ids = [&](const std::string& text) {
+    return make_tokenizer(vocabulary)->encode(text, plain);
+  };
+  CHECK(ids("  a\n a ") == Tokens{3, 3, 5, 3, 5, 3});
+  vocabulary.add_space_prefix = false;
+  CHECK(ids("  a\n a ") == Tokens{3, 5, 3, 5, 3});
+  CHECK(ids("a") == Tokens{4});
+}
+
+TEST_CASE("the unigram model uses byte tokens, and one unknown token without them") {
+  Vocabulary vocabulary = unigram_vocabulary({{"x", "y"}});
+  add_token(vocabulary, "\u2581", TokenType::normal, -2);
+  CHECK(make_tokenizer(vocabulary)->encode("\u4E00\u4E00 \xFF", plain) == Tokens{3, 2, 3, 2});
+  for (int byte = 0; byte < 256; ++byte) {
+    char text[8];
+    std::snprintf(text, sizeof text, "<0x%02X>", byte);
+    add_token(vocabulary, text, TokenType::byte);
+  }
+  CHECK(make_tokenizer(vocabulary)->encode("\u4E00", plain) ==
+        Tokens{3, 4 + 0xE4, 4 + 0xB8, 4 + 0x80});
+}
+
+TEST_CASE("a map of characters may have its parts far apart") {
+  const Replacements replacements = {{"ab", "x"}, {"abc", "yy"}, {"b", ""}, {"\u00e9", "e"}};
+  const CharacterMap map(CharacterMapFile(replacements, (std::size_t{1} << 21) + 5).content());
+  for (const auto& [source, replacement] : replacements) {
+    const CharacterMap::Replacement found = map.find(source + "-");
+    CHECK(found.source_bytes == source.size());
+    CHECK(found.text == replacement);
+  }
+  CHECK(map.find("a").source_bytes == 0);
+  CHECK(map.find("").source_bytes == 0);
+  CHECK(map.reach("abd") == 2);
+  CHECK(map.reach("-") == 0);
+}
+
+TEST_CASE("a malformed map of characters is refused") {
+  const std::string good = unigram_vocabulary({{"\u00e9", "e"}, {"x", "yy"}}).character_map;
+  const auto refusal = [&](const std::string& map) -> std::string {
+    Vocabulary vocabulary = unigram_vocabulary({{"x", "y"}});
+    vocabulary.character_map = map;
+    try {
+      make_tokenizer(vocabulary);
+    } catch (const ModelError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  CHECK(refusal(good).empty());
+  CHECK(refusal("").empty());
+  for (const std::string& bad :
+       {good.substr(0, 3), good.substr(0, 4), good.substr(0, good.size() - 1),
+        good.substr(0, good.size() - 4), std::string(8, '\xFF'), std::string(8, '\0')}) {
+    CHECK(refusal(bad).find("tokenizer.ggml.precompiled_charsmap") != std::string::npos);
+  }
+  // Any other byte is survived, in a file as well.
+  std::mt19937 random(14);
+  for (int round = 0; round < 300; ++round) {
+    Vocabulary vocabulary = unigram_vocabulary({{"x", "y"}});
+    add_token(vocabulary, "\u2581", TokenType::normal, -2);
+    std::string& map = vocabulary.character_map;
+    map = CharacterMapFile({{"ab", "b"}, {"abc", "x"}, {"b", ""}}).content();
+    const int at = uniform(random, 4, static_cast<int>(map.size()) - 2);
+    map[static_cast<std::size_t>(at)] ^= static_cast<char>(uniform(random, 1, 255));
+    try {
+      const auto tokenizer = make_tokenizer(vocabulary);
+      for (int i = 0; i < 10; ++i) {
+        CHECK_NOTHROW(tokenizer->encode(random_text(random, {"a", "b", "c", "x"}, 600), {}));
+      }
+    } catch (const ModelError&) {
+    }
+  }
+}
+
 TEST_CASE("WordPiece folds capitals and accents as the file says") {
   Vocabulary vocabulary = word_piece_vocabulary();
   for (const char* piece : {"\u2581resume", "\u2581r\u00e9sum\u00e9", "\u2581R\u00c9SUM\u00c9",
@@ -927,6 +1215,12 @@ std::vector<Vocabulary> small_vocabularies() {
     add_overlapping_specials(lines);
     all.push_back(lines);
   }
+  Vocabulary sums = unigram_vocabulary({{"\n", " "}, {"a b", "c"}, {".", " ."}, {"<", ""}});
+  for (const char* text : {"\u2581", "a", "b", "ab", "\u2581a", "\u2581ab", "bc", "\u4E00"}) {
+    add_token(sums, text, TokenType::normal, -1.5F * static_cast<float>(sums.tokens.size()));
+  }
+  add_overlapping_specials(sums);
+  all.push_back(sums);
   Vocabulary longest = longest_pieces_vocabulary();
   for (const char* text :
        {"ab", "abc", " a", "bc", "\n\n", "\u4E00", "ca", "a b", "1.", "\xE4\xB8"}) {
@@ -1042,7 +1336,7 @@ TEST_CASE("malformed vocabularies in files are refused, harmless ones are not") 
       {"vocab_scores_short", "tokenizer.ggml.scores"},
       {"vocab_scores_u8", "tokenizer.ggml.scores"},
       {"vocab_tokens_not_strings", "tokenizer.ggml.tokens"},
-      {"vocab_ugm_charsmap_2B", "tokenizer.ggml.model"},
+      {"vocab_ugm_charsmap_2B", "tokenizer.ggml.precompiled_charsmap"},
   };
   for (const auto& [name, key] : wrong) {
     if (!sluice::test::fixture("malformed/" + name + ".gguf")) SLUICE_SKIP("no fixture " + name);

@@ -53,6 +53,118 @@ void read_bert(const Config& config, Sizes& sizes) {
   sizes.token_types = config.count("type_vocab_size");
 }
 
+// --- XLM-RoBERTa (bge-m3, multilingual E5): BERT, whose table of positions begins with rows that
+// padding would have ---
+
+constexpr Part roberta_globals[] = {
+    bert_globals[0],
+    {.theirs = "embeddings.position_embeddings.weight",
+     .ours = "position_embd.weight",
+     .columns = &Sizes::embedding,
+     .rows = &Sizes::positions,
+     .all_rows = &Sizes::all_positions,
+     .first_row = &Sizes::unused_positions},
+    bert_globals[2],
+    bert_globals[3],
+    bert_globals[4],
+};
+constexpr Aside roberta_aside[] = {{"pooler.", "the pooler, which was for training"},
+                                   {"roberta.pooler.", "the pooler, which was for training"},
+                                   {"roberta.embeddings.position_ids", "numbers of positions"},
+                                   {"embeddings.position_ids", "numbers of positions"}};
+constexpr Part roberta_scores[] = {
+    {"classifier.dense.weight", "cls.weight", &Sizes::embedding, &Sizes::embedding},
+    {"classifier.dense.bias", "cls.bias", &Sizes::embedding},
+    {"classifier.out_proj.weight", "cls.output.weight", &Sizes::embedding, &Sizes::one},
+    {"classifier.out_proj.bias", "cls.output.bias", &Sizes::one},
+};
+
+void read_roberta(const Config& config, Sizes& sizes) {
+  read_bert(config, sizes);
+  sizes.unused_positions = config.count("pad_token_id") + 1;
+  if (sizes.positions <= sizes.unused_positions) {
+    throw config.error("max_position_embeddings", "leaves no positions behind that of padding");
+  }
+  sizes.positions -= sizes.unused_positions;
+}
+
+void add_roberta_scores(const Config&, const Sizes&, const std::string& prefix,
+                        gguf::Writer& writer) {
+  writer.add(prefix + ".pooling_type", std::uint32_t{4});
+}
+
+bool has_table_of_positions(const Config& config) {
+  return config.find_text("position_embedding_type").value_or("absolute") == "absolute";
+}
+
+constexpr Family roberta(std::string_view architecture, std::string_view stem) {
+  return {.architecture = architecture,
+          .ours = "bert",
+          .layers = bert_layers,
+          .epsilon_key = "layer_norm_eps",
+          .subtracts_means = true,
+          .stem = stem,
+          .layer_stem = "encoder.layer.",
+          .globals = roberta_globals,
+          .aside = roberta_aside,
+          .is_encoder = true,
+          .rotates = false,
+          .applies = has_table_of_positions,
+          .read_sizes = read_roberta};
+}
+
+constexpr Family roberta_reranker() {
+  Family family = roberta("XLMRobertaForSequenceClassification", "roberta.");
+  family.scores = roberta_scores;
+  family.add_keys = add_roberta_scores;
+  return family;
+}
+
+// --- Jina embeddings v3: the same names for another network, whose positions rotate. Adapters for
+// tasks lie beside its matrices ---
+
+constexpr Part jina3_globals[] = {
+    {"embeddings.word_embeddings.parametrizations.weight.original", "token_embd.weight",
+     &Sizes::embedding, &Sizes::vocabulary},
+    {"embeddings.token_type_embeddings.parametrizations.weight.original", "token_types.weight",
+     &Sizes::embedding, &Sizes::token_types},
+    norm("emb_ln.weight", "token_embd_norm.weight", &Sizes::embedding),
+    norm("emb_ln.bias", "token_embd_norm.bias", &Sizes::embedding),
+};
+constexpr Part jina3_layer[] = {
+    {"mixer.Wqkv.parametrizations.weight.original", "attn_qkv.weight", &Sizes::embedding,
+     &Sizes::fused_attention},
+    {"mixer.Wqkv.bias", "attn_qkv.bias", &Sizes::fused_attention},
+    {"mixer.out_proj.parametrizations.weight.original", "attn_output.weight", &Sizes::queries,
+     &Sizes::embedding},
+    {"mixer.out_proj.bias", "attn_output.bias", &Sizes::embedding},
+    norm("norm1.weight", "attn_output_norm.weight", &Sizes::embedding),
+    norm("norm1.bias", "attn_output_norm.bias", &Sizes::embedding),
+    {"mlp.fc1.parametrizations.weight.original", "ffn_up.weight", &Sizes::embedding,
+     &Sizes::feed_forward},
+    {"mlp.fc1.bias", "ffn_up.bias", &Sizes::feed_forward},
+    {"mlp.fc2.parametrizations.weight.original", "ffn_down.weight", &Sizes::feed_forward,
+     &Sizes::embedding},
+    {"mlp.fc2.bias", "ffn_down.bias", &Sizes::embedding},
+    norm("norm2.weight", "layer_output_norm.weight", &Sizes::embedding),
+    norm("norm2.bias", "layer_output_norm.bias", &Sizes::embedding),
+};
+constexpr Block jina3_blocks[] = {jina3_layer};
+constexpr LayerKind jina3_layers[] = {{"*", jina3_blocks}};
+constexpr RenamedSetting jina3_settings[] = {{"rotary_emb_base", "rope_theta"}};
+constexpr Aside jina3_aside[] = {
+    {"roberta.pooler.", "the pooler, which was for training"},
+    {"roberta.", "adapters for tasks: vectors are those without one", ".lora_"}};
+
+bool rotates_positions(const Config& config) {
+  return config.find_text("position_embedding_type").value_or("") == "rotary";
+}
+
+void read_jina3(const Config& config, Sizes& sizes) {
+  require_text(config, "hidden_act", "gelu");
+  sizes.token_types = config.count("type_vocab_size");
+}
+
 // --- Jina embeddings v2: positions by ALiBi, and gate and up in one matrix ---
 
 constexpr Part jina_globals[] = {bert_globals[0], bert_globals[2], bert_globals[3],
@@ -121,7 +233,7 @@ constexpr Family llama_encoder(std::string_view architecture, std::string_view o
           .read_sizes = read_llama_encoder};
 }
 
-// --- nomic-embed-text v1 and v1.5 ---
+// --- nomic-embed-text v1 and v1.5; v2 has experts in every second layer ---
 
 constexpr RenamedSetting nomic_settings[] = {{"n_embd", "hidden_size"},
                                              {"n_layer", "num_hidden_layers"},
@@ -150,6 +262,10 @@ constexpr Part nomic_layer[] = {
 constexpr Block nomic_blocks[] = {nomic_layer};
 constexpr LayerKind nomic_layers[] = {{"*", nomic_blocks}};
 
+bool has_no_experts(const Config& config) {
+  return config.find_count("num_experts").value_or(0) == 0;
+}
+
 void read_nomic(const Config& config, Sizes& sizes) {
   require_text(config, "activation_function", "swiglu");
   for (const char* key : {"prenorm", "qkv_proj_bias", "mlp_fc1_bias", "mlp_fc2_bias",
@@ -157,6 +273,71 @@ void read_nomic(const Config& config, Sizes& sizes) {
     require_flag(config, key, false);
   }
   sizes.token_types = config.count("type_vocab_size");
+}
+
+constexpr Part nomic_moe_attention[] = {
+    nomic_layer[0], {"attn.Wqkv.bias", "attn_qkv.bias", &Sizes::fused_attention},
+    nomic_layer[1], {"attn.out_proj.bias", "attn_output.bias", &Sizes::embedding},
+    nomic_layer[2], nomic_layer[3],
+    nomic_layer[7], nomic_layer[8],
+};
+constexpr Part nomic_moe_network[] = {
+    {"mlp.fc1.weight", "ffn_up.weight", &Sizes::embedding, &Sizes::feed_forward},
+    {"mlp.fc1.bias", "ffn_up.bias", &Sizes::feed_forward},
+    {"mlp.fc2.weight", "ffn_down.weight", &Sizes::feed_forward, &Sizes::embedding},
+    {"mlp.fc2.bias", "ffn_down.bias", &Sizes::embedding},
+};
+constexpr Part nomic_moe_experts[] = {
+    {"mlp.router.layer.weight", "ffn_gate_inp.weight", &Sizes::embedding, &Sizes::experts},
+    {.theirs = "mlp.experts.mlp.w1",
+     .ours = "ffn_up_exps.weight",
+     .columns = &Sizes::embedding,
+     .rows = &Sizes::expert,
+     .form = Form::stacked,
+     .count = &Sizes::experts},
+    {.theirs = "mlp.experts.mlp.w2",
+     .ours = "ffn_down_exps.weight",
+     .columns = &Sizes::expert,
+     .rows = &Sizes::embedding,
+     .form = Form::transposed_stacked,
+     .count = &Sizes::experts},
+};
+constexpr Block nomic_moe_blocks[] = {nomic_moe_attention, nomic_moe_network};
+constexpr Block nomic_moe_expert_blocks[] = {nomic_moe_attention, nomic_moe_experts};
+// e a layer with experts
+constexpr LayerKind nomic_moe_layers[] = {{"*", nomic_moe_blocks}, {"e", nomic_moe_expert_blocks}};
+constexpr Aside nomic_moe_aside[] = {
+    {"encoder.", "a bias behind the experts, which no reader of GGUF files adds",
+     ".mlp.experts.bias"}};
+
+void read_nomic_moe(const Config& config, Sizes& sizes) {
+  require_text(config, "activation_function", "gelu");
+  for (const char* key : {"qkv_proj_bias", "mlp_fc1_bias", "mlp_fc2_bias"}) {
+    require_flag(config, key, true);
+  }
+  for (const char* key : {"prenorm", "use_rms_norm", "rotary_emb_interleaved",
+                          "moe_normalize_expert_weights", "expert_choice_router"}) {
+    require_flag(config, key, false);
+  }
+  if (config.find_whole("num_shared_experts").value_or(0) != 0) {
+    throw config.error("num_shared_experts", "is not 0");
+  }
+  sizes.token_types = config.count("type_vocab_size");
+  read_experts(config, "num_experts", "moe_top_k", nullptr, sizes);
+}
+
+std::string nomic_moe_kinds(const Config& config, const Sizes& sizes) {
+  const std::uint32_t period = config.count("moe_every_n_layers");
+  if (period != 2) throw config.error("moe_every_n_layers", "is not 2");
+  std::string kinds;
+  for (std::size_t i = 0; i < sizes.layers; ++i) kinds += i % period == 1 ? 'e' : '*';
+  return kinds;
+}
+
+void add_nomic_moe(const Config& config, const Sizes& sizes, const std::string& prefix,
+                   gguf::Writer& writer) {
+  add_experts(sizes, prefix, writer);
+  writer.add(prefix + ".moe_every_n_layers", config.count("moe_every_n_layers"));
 }
 
 // --- ModernBERT ---
@@ -272,6 +453,21 @@ constexpr Family encoder_family_table[] = {
      .is_encoder = true,
      .rotates = false,
      .read_sizes = read_bert},
+    roberta("XLMRobertaModel", ""),
+    roberta_reranker(),
+    {.architecture = "XLMRobertaModel",
+     .ours = "jina-bert-v3",
+     .layers = jina3_layers,
+     .epsilon_key = "layer_norm_eps",
+     .subtracts_means = true,
+     .stem = "roberta.",
+     .layer_stem = "encoder.layers.",
+     .globals = jina3_globals,
+     .aside = jina3_aside,
+     .is_encoder = true,
+     .renamed = jina3_settings,
+     .applies = rotates_positions,
+     .read_sizes = read_jina3},
     jina("JinaBertModel"),
     jina("JinaBertForMaskedLM"),
     llama_encoder("EuroBertModel", "eurobert"),
@@ -287,7 +483,22 @@ constexpr Family encoder_family_table[] = {
      .globals = nomic_globals,
      .is_encoder = true,
      .renamed = nomic_settings,
+     .applies = has_no_experts,
      .read_sizes = read_nomic},
+    {.architecture = "NomicBertModel",
+     .ours = "nomic-bert-moe",
+     .layers = nomic_moe_layers,
+     .epsilon_key = "layer_norm_epsilon",
+     .subtracts_means = true,
+     .stem = "",
+     .layer_stem = "encoder.layers.",
+     .globals = nomic_globals,
+     .aside = nomic_moe_aside,
+     .is_encoder = true,
+     .renamed = nomic_settings,
+     .read_sizes = read_nomic_moe,
+     .kinds = nomic_moe_kinds,
+     .add_keys = add_nomic_moe},
     modern("ModernBertModel", ""),
     modern("ModernBertForMaskedLM", "model."),
     modern_reranker(),

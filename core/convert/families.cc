@@ -160,6 +160,7 @@ void Sizes::derive() {
   keys = key_heads * head;
   gated_queries = 2 * queries;
   fused_attention = queries + 2 * keys;
+  all_positions = unused_positions + positions;
   fused_feed_forward = 2 * feed_forward;
   gates_and_value = 3 * embedding;
   group = groups > 0 ? inner / groups : 0;

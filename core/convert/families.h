@@ -27,7 +27,8 @@ struct Sizes {
   std::uint64_t rotated = 0;  // of a head, from its beginning
   std::uint64_t feed_forward = 0;
   std::uint64_t vocabulary = 0;
-  std::uint64_t positions = 0, token_types = 0;  // rows of tables that an encoder adds
+  // Rows of tables that an encoder adds, and of the first one those in front that no text has.
+  std::uint64_t positions = 0, token_types = 0, unused_positions = 0;
 
   // Recurrent mixers: a short convolution with a state scan (Mamba-2) or a gated delta net, whose
   // groups are its key heads. `has_mixer_norm` is 1 where Mamba-2 ends in a norm.
@@ -51,6 +52,7 @@ struct Sizes {
   std::uint64_t queries = 0, keys = 0;   // heads times their size
   std::uint64_t gated_queries = 0;       // rows of queries and of their gates
   std::uint64_t fused_attention = 0;     // rows of queries, keys and values
+  std::uint64_t all_positions = 0;       // with those that no text has
   std::uint64_t fused_feed_forward = 0;  // rows of gate and up
   std::uint64_t gates_and_value = 0;     // rows of a short convolution's input
   std::uint64_t group = 0;               // of what a mixer computes
@@ -169,9 +171,10 @@ struct LayerKind {
   std::span<const Block> blocks;
 };
 
-// Tensors that are left out of the GGUF file, with a warning: those for images, for example.
+// Tensors that are left out of the GGUF file, with a warning: those for images, for example. Their
+// names begin with `prefix` and have `part` in them.
 struct Aside {
-  std::string_view prefix, what;
+  std::string_view prefix, what, part = {};
 };
 
 inline constexpr Part plain_globals[] = {

@@ -418,7 +418,8 @@ class Import {
 
   const Aside* aside_of(const std::string& name) const {
     for (const Aside& aside : family_.aside) {
-      if (name.starts_with(aside.prefix)) return &aside;
+      const bool has_part = name.find(aside.part) != std::string::npos;
+      if (has_part && name.starts_with(aside.prefix)) return &aside;
     }
     // They are stored as layers behind the last one.
     static constexpr Aside predicting = {"", "layers that predict several tokens"};
@@ -495,7 +496,8 @@ class Import {
     writer.add("general.quantization_version", std::uint32_t{2});
     add_recommended_sampling(writer);
     count(".block_count", sizes_.layers);
-    count(".context_length", config_.count("max_position_embeddings"));
+    count(".context_length",
+          sizes_.positions > 0 ? sizes_.positions : config_.count("max_position_embeddings"));
     count(".embedding_length", sizes_.embedding);
     add_by_layer(".feed_forward_length", &Sizes::feed_forward, writer);
     count(".attention.head_count", sizes_.query_heads);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <cmath>
 #include <fmt/format.h>
 #include <iterator>
 #include <map>
@@ -14,6 +15,7 @@
 
 #include "core/convert/json_file.h"
 #include "core/convert/tiktoken.h"
+#include "core/text/base64.h"
 #include "core/text/keyed_hash.h"
 #include "core/text/quoted.h"
 
@@ -159,6 +161,48 @@ bool read_space_rules(const json& node, SpaceRules& rules) {
   return false;
 }
 
+// How text is prepared for SentencePiece's unigram model.
+struct UnigramRules {
+  bool merges_spaces = false;
+  bool adds_prefix = false;
+  std::string character_map;  // of SentencePiece, empty without one
+};
+
+// Reads normalizers and pre-tokenizers; false for one that does anything else to a text.
+bool read_unigram_rules(const json& node, UnigramRules& rules) {
+  if (node.is_null()) return true;
+  if (!node.is_object()) return false;
+  const json type = node.value("type", json());
+  if (type == "Sequence") {
+    for (const char* key : {"normalizers", "pretokenizers"}) {
+      for (const json& one : node.value(key, json::array())) {
+        if (!read_unigram_rules(one, rules)) return false;
+      }
+    }
+    return true;
+  }
+  if (type == "Precompiled") {
+    const json map = node.value("precompiled_charsmap", json());
+    if (map.is_null()) return true;
+    if (!map.is_string() || !rules.character_map.empty()) return false;
+    rules.character_map = text::from_base64(map.get_ref<const std::string&>());
+    return !rules.character_map.empty();
+  }
+  const json pattern = node.value("pattern", json::object());
+  if (type == "Replace" && pattern.is_object() && pattern.value("Regex", json()) == " {2,}") {
+    const json content = node.value("content", json());
+    rules.merges_spaces = true;
+    return content == " " || content == space_mark;
+  }
+  // Of the ends of a text, where white space means nothing once it is merged.
+  if (type == "Strip") return true;
+  if (type == "WhitespaceSplit") return rules.merges_spaces = true;
+  SpaceRules spaces;
+  if (type != "Metaspace" || !read_space_rules(node, spaces)) return false;
+  rules.adds_prefix = spaces.adds_prefix;
+  return true;
+}
+
 bool is_byte_token(const std::string& text) {
   const auto is_digit = [](char c) { return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'F'); };
   return text.size() == 6 && text.starts_with("<0x") && is_digit(text[3]) && is_digit(text[4]) &&
@@ -183,7 +227,8 @@ class TokenizerImport {
     const Config model = require_object(tokenizer_, "model");
     const std::string type = model.find_text("type").value_or("");
     if (type == "WordPiece") return write_word_pieces(model, writer);
-    if (type != "BPE") throw model.error("type", "is not BPE, and not WordPiece");
+    if (type == "Unigram") return write_unigram(model, writer);
+    if (type != "BPE") throw model.error("type", "is not BPE, Unigram or WordPiece");
     const bool has_bytes = model.find_flag("byte_fallback").value_or(false);
     const bool has_scores = has_bytes && !use_.keeps_merges;
     const char* kind = has_scores ? "llama" : has_bytes ? "gemma4" : "gpt2";
@@ -286,6 +331,61 @@ class TokenizerImport {
       if (found == ids_.end()) throw model.error("vocab", fmt::format("has no {}", text));
       writer.add(fmt::format("tokenizer.ggml.{}_token_id", key), found->second);
     }
+  }
+
+  // --- SentencePiece's unigram model ---
+
+  void write_unigram(const Config& model, gguf::Writer& writer) {
+    UnigramRules rules;
+    for (const char* key : {"normalizer", "pre_tokenizer"}) {
+      const json* node = tokenizer_.find(key);
+      if (node != nullptr && !read_unigram_rules(*node, rules)) {
+        throw tokenizer_.error(key, "changes text in a way that is not known here");
+      }
+    }
+    std::vector<float> scores = read_scored_vocabulary(model);
+    read_added_tokens();
+    const auto unknown_id = model.find_whole("unk_id");
+    if (!unknown_id || *unknown_id >= tokens_.size() || types_[*unknown_id] == unused) {
+      throw model.error("unk_id", "is no token of the vocabulary");
+    }
+    types_[*unknown_id] = unknown;
+    if (model.find_flag("byte_fallback").value_or(false)) mark_bytes(model);
+    fill_gaps();
+    writer.add("tokenizer.ggml.model", "t5");
+    writer.add("tokenizer.ggml.pre", "default");
+    writer.add_array("tokenizer.ggml.tokens", std::span<const std::string>(tokens_));
+    writer.add_array("tokenizer.ggml.token_type", std::span<const std::int32_t>(types_));
+    writer.add_array("tokenizer.ggml.scores", std::span<const float>(scores));
+    writer.add("tokenizer.ggml.add_space_prefix", rules.adds_prefix);
+    writer.add("tokenizer.ggml.remove_extra_whitespaces", rules.merges_spaces);
+    if (!rules.character_map.empty()) {
+      const auto* bytes = reinterpret_cast<const std::uint8_t*>(rules.character_map.data());
+      writer.add_array("tokenizer.ggml.precompiled_charsmap",
+                       std::span<const std::uint8_t>(bytes, rules.character_map.size()));
+    }
+    writer.add("tokenizer.ggml.unknown_token_id", *unknown_id);
+    write_special_tokens(writer);
+    write_templates(writer);
+  }
+
+  // A list of pairs, of a token and its score, in the order of ids. Gives the scores, a low one to
+  // ids without a token.
+  std::vector<float> read_scored_vocabulary(const Config& model) {
+    const json* vocabulary = model.find_list("vocab");
+    if (vocabulary == nullptr) throw model.error("vocab", "is missing");
+    std::vector<float> scores(tokens_.size(), -10000);
+    std::size_t id = 0;
+    for (const json& pair : *vocabulary) {
+      const bool is_pair = pair.is_array() && pair.size() == 2 && pair[0].is_string() &&
+                           pair[1].is_number() && std::isfinite(pair[1].get<float>());
+      if (!is_pair) {
+        throw model.error("vocab", fmt::format("has no token with a score at {}", id));
+      }
+      set_token(pair[0].get<std::string>(), id, normal, "model");
+      scores[id++] = pair[1].get<float>();
+    }
+    return scores;
   }
 
   static Config require_object(const Config& parent, const char* key) {
@@ -546,7 +646,13 @@ class TokenizerImport {
     const auto last = use_.makes_vectors ? end_of_template() : std::nullopt;
     const auto end = last ? last : special_token("eos_token", "eos_token_id");
     add("eos", end);
-    if (use_.makes_vectors) writer.add("tokenizer.ggml.add_eos_token", last.has_value());
+    if (use_.makes_vectors) {
+      writer.add("tokenizer.ggml.add_eos_token", last.has_value());
+      if (end && has_two_ends_in_pairs(tokens_[*end])) {
+        writer.add("tokenizer.ggml.add_sep_token", true);
+        writer.add("tokenizer.ggml.seperator_token_id", *end);  // misspelt in all files
+      }
+    }
     add("padding", special_token("pad_token", "pad_token_id"));
     std::vector<std::int32_t> ends = token_ids(generation_, "eos_token_id");
     if (ends.empty()) ends = token_ids(config_, "eos_token_id");
@@ -587,6 +693,22 @@ class TokenizerImport {
     const json& last = single->back();
     return last.contains(id) && last.at(id).is_string() ? last.at(id).get<std::string>()
                                                         : std::string();
+  }
+
+  // Whether two of these tokens stand between a query and a text by the template of pairs, as in
+  // RoBERTa, where BERT has one.
+  bool has_two_ends_in_pairs(const std::string& token) const {
+    const json* node = tokenizer_.find("post_processor");
+    const json pair = node != nullptr && node->is_object() ? node->value("pair", json()) : json();
+    if (!pair.is_array()) return false;
+    static const json::json_pointer id("/SpecialToken/id");
+    int between = 0, texts = 0;
+    for (const json& part : pair) {
+      texts += part.is_object() && part.contains("Sequence") ? 1 : 0;
+      const bool is_end = part.contains(id) && part.at(id) == token;
+      between += texts == 1 && is_end ? 1 : 0;
+    }
+    return between == 2;
   }
 
   // Whether a text begins with the token by its template, which some have in place of the setting.

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/convert/json_file.h"
+#include "core/text/base64.h"
 #include "core/text/byte_alphabet.h"
 #include "core/text/keyed_hash.h"
 
@@ -23,25 +24,6 @@ using Ranks = std::unordered_map<std::string, std::uint32_t, text::KeyedHash>;
 
 constexpr std::uint64_t file_bytes_max = 64'000'000;
 constexpr std::size_t token_bytes_max = 1024;
-
-// Empty for what is no Base64.
-std::string from_base64(std::string_view text) {
-  constexpr std::string_view digits =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  while (text.ends_with('=')) text.remove_suffix(1);
-  std::string bytes;
-  std::uint32_t bits = 0, count = 0;
-  for (const char c : text) {
-    const std::size_t value = digits.find(c);
-    if (value == std::string_view::npos) return {};
-    bits = bits << 6 | static_cast<std::uint32_t>(value);
-    count += 6;
-    if (count < 8) continue;
-    count -= 8;
-    bytes += static_cast<char>(bits >> count & 255);
-  }
-  return bytes;
-}
 
 // The two tokens that become this one last; the second is empty where none do.
 std::pair<std::string, std::string> parts_of(const std::string& token, const Ranks& ranks) {
@@ -73,7 +55,7 @@ Ranks read_ranks(const std::filesystem::path& file) {
     ++number;
     if (line.empty()) continue;
     const std::size_t space = std::min(line.find(' '), line.size());
-    std::string token = from_base64(std::string_view(line).substr(0, space));
+    std::string token = text::from_base64(std::string_view(line).substr(0, space));
     std::uint32_t rank = 0;
     const char* end = line.data() + line.size();
     const auto parsed = std::from_chars(line.data() + std::min(space + 1, line.size()), end, rank);

@@ -355,7 +355,30 @@ void add_word_pieces(const Shape& shape, gguf::Writer& writer) {
   }
 }
 
+void add_unigram(const Shape& shape, gguf::Writer& writer) {
+  const Vocabulary vocabulary = toy_unigram(shape.vocabulary);
+  writer.add("tokenizer.ggml.model", "t5");
+  writer.add("tokenizer.ggml.pre", "default");
+  writer.add("tokenizer.ggml.token_type_count", shape.vectors.token_types);
+  writer.add_array("tokenizer.ggml.tokens", std::span<const std::string>(vocabulary.tokens));
+  writer.add_array("tokenizer.ggml.scores", std::span<const float>(vocabulary.scores));
+  writer.add_array("tokenizer.ggml.token_type", std::span<const std::int32_t>(vocabulary.types));
+  const std::pair<std::string_view, UnigramMark> marks[] = {{"bos", UnigramMark::begin},
+                                                            {"eos", UnigramMark::end},
+                                                            {"seperator", UnigramMark::end},
+                                                            {"unknown", UnigramMark::unknown},
+                                                            {"padding", UnigramMark::padding}};
+  for (const auto& [name, mark] : marks) {
+    writer.add(fmt::format("tokenizer.ggml.{}_token_id", name), static_cast<std::uint32_t>(mark));
+  }
+  for (const char* flag : {"add_space_prefix", "remove_extra_whitespaces", "add_bos_token",
+                           "add_eos_token", "add_sep_token"}) {
+    writer.add(fmt::format("tokenizer.ggml.{}", flag), true);
+  }
+}
+
 void add_tokenizer(const Shape& shape, gguf::Writer& writer) {
+  if (shape.vectors.is_unigram) return add_unigram(shape, writer);
   if (architecture_of(shape).has_word_pieces) return add_word_pieces(shape, writer);
   const Vocabulary vocabulary = toy_vocabulary(shape.vocabulary);
   writer.add("tokenizer.ggml.model", "llama");

@@ -114,6 +114,7 @@ struct Shape {
   // layers behind all others.
   struct TextVectors {
     std::uint32_t pooling = 0, token_types = 0, dense = 0;
+    bool is_unigram = false;  // the vocabulary, as XLM-RoBERTa's
   } vectors = {};
 
   // Weights have a standard deviation of gain / sqrt(columns). Above 1 attention chooses more

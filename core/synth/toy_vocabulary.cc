@@ -1,8 +1,10 @@
 #include "core/synth/toy_vocabulary.h"
 
 #include <algorithm>
+#include <cmath>
 #include <fmt/format.h>
 #include <string_view>
+#include <utility>
 
 namespace sluice::synth {
 namespace {
@@ -26,6 +28,24 @@ std::string word(std::size_t index) {
   return text;
 }
 
+// Fills the vocabulary up with the space, the printable characters, and words with and without a
+// space in front. `score_of` gives the score of an id.
+template <typename ScoreOf>
+void add_words(std::size_t size, const ScoreOf& score_of, Vocabulary& vocabulary) {
+  const auto add = [&](std::string token) {
+    if (vocabulary.tokens.size() >= size) return;
+    vocabulary.scores.push_back(score_of(vocabulary.tokens.size()));
+    vocabulary.tokens.push_back(std::move(token));
+    vocabulary.types.push_back(normal);
+  };
+  add(std::string(space));
+  for (char c = '!'; c <= '~'; ++c) add(std::string(1, c));
+  for (std::size_t i = 0; vocabulary.tokens.size() < size; ++i) {
+    const std::string text = word(i / 2);
+    add(i % 2 == 0 ? text : std::string(space) + text);
+  }
+}
+
 }  // namespace
 
 Vocabulary toy_vocabulary(std::size_t size) {
@@ -40,14 +60,21 @@ Vocabulary toy_vocabulary(std::size_t size) {
   add("</s>", control, 0);
   for (unsigned b = 0; b < 256; ++b) add(fmt::format("<0x{:02X}>", b), byte, 0);
 
-  const auto next_score = [&] { return -static_cast<float>(vocabulary.tokens.size()); };
-  const auto has_room = [&] { return vocabulary.tokens.size() < size; };
-  if (has_room()) add(std::string(space), normal, next_score());
-  for (char c = '!'; c <= '~' && has_room(); ++c) add(std::string(1, c), normal, next_score());
-  for (std::size_t i = 0; has_room(); ++i) {
-    const std::string text = word(i / 2);
-    add(i % 2 == 0 ? text : std::string(space) + text, normal, next_score());
+  add_words(
+      size, [](std::size_t id) { return -static_cast<float>(id); }, vocabulary);
+  return vocabulary;
+}
+
+// As logarithms of a likelihood that falls with the place in the list.
+Vocabulary toy_unigram(std::size_t size) {
+  Vocabulary vocabulary;
+  for (const char* mark : {"<s>", "<pad>", "</s>", "<unk>"}) {
+    vocabulary.tokens.emplace_back(mark);
+    vocabulary.types.push_back(vocabulary.tokens.size() == 4 ? unknown : control);
+    vocabulary.scores.push_back(0);
   }
+  add_words(
+      size, [](std::size_t id) { return -std::log(static_cast<float>(id)); }, vocabulary);
   return vocabulary;
 }
 

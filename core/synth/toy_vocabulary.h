@@ -28,4 +28,9 @@ Vocabulary toy_vocabulary(std::size_t size);
 enum class WordPieceMark : std::uint32_t { padding, unknown, begin, separator, mask };
 Vocabulary toy_word_pieces(std::size_t size);
 
+// The same for SentencePiece's unigram model, as XLM-RoBERTa has it: marks in front, and no bytes.
+// The smallest is 4 tokens.
+enum class UnigramMark : std::uint32_t { begin, padding, end, unknown };
+Vocabulary toy_unigram(std::size_t size);
+
 }  // namespace sluice::synth

@@ -25,13 +25,13 @@ VocabularyKind kind_of(const gguf::Metadata& metadata) {
   if (model == "gemma4") return VocabularyKind::character_level;
   if (model == "bert") return VocabularyKind::word_pieces;
   if (model == "rwkv") return VocabularyKind::longest_pieces;
+  if (model == "t5") return VocabularyKind::unigram;
 
   struct Known {
     std::string_view model;
     std::string_view name;
   };
-  static constexpr std::array<Known, 4> others = {{
-      {"t5", "SentencePiece unigram (UGM)"},
+  static constexpr std::array<Known, 3> others = {{
       {"plamo2", "PLaMo-2"},
       {"no_vocab", "no vocabulary at all"},
       {"none", "no vocabulary at all"},
@@ -42,8 +42,8 @@ VocabularyKind kind_of(const gguf::Metadata& metadata) {
   }
   throw metadata.error(key, fmt::format("the kind of tokenizer {} is not supported; supported are "
                                         "'llama' (SentencePiece BPE), 'gpt2' (byte-level BPE), "
-                                        "'gemma4' (BPE on characters), 'bert' (WordPiece) and "
-                                        "'rwkv' (RWKV world)",
+                                        "'gemma4' (BPE on characters), 'bert' (WordPiece), "
+                                        "'t5' (SentencePiece unigram) and 'rwkv' (RWKV world)",
                                         what));
 }
 
@@ -119,6 +119,22 @@ std::vector<float> load_scores(const gguf::Metadata& metadata) {
   return scores;
 }
 
+// An array of bytes, signed or not; empty where it is missing.
+std::string load_character_map(const gguf::Metadata& metadata) {
+  const std::string key = key_of("precompiled_charsmap");
+  const auto values = metadata.find_integers(key);
+  if (!values) return {};
+  std::string bytes(values->size(), '\0');
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    const std::int64_t value = (*values)[i];
+    if (value < -128 || value > 255) {
+      throw metadata.error(key, fmt::format("element {} is {}; expected a byte", i, value));
+    }
+    bytes[i] = static_cast<char>(value);
+  }
+  return bytes;
+}
+
 // The id under "NAME_token_id". `standard` is the id that other readers assume when the key is
 // missing.
 std::optional<Token> load_id(const gguf::Metadata& metadata, std::string_view name,
@@ -167,6 +183,7 @@ Defaults defaults_of(Vocabulary& vocabulary) {
   if (vocabulary.kind == VocabularyKind::character_level) return {{}, {}, {}, true};
   if (vocabulary.kind == VocabularyKind::word_pieces) return {101, {}, 100, true};
   if (vocabulary.kind == VocabularyKind::longest_pieces) return {{}, {}, {}, false};
+  if (vocabulary.kind == VocabularyKind::unigram) return {{}, 1, 2, false};
   const PretokenizerTraits traits = choose_pretokenizer(vocabulary);
   return {traits.has_bos ? std::optional<Token>(11) : std::nullopt, 11, std::nullopt,
           traits.adds_bos};
@@ -205,7 +222,8 @@ void load_added_tokens(const gguf::Metadata& metadata, bool adds_bos, Vocabulary
     vocabulary.add_bos = false;
   }
   const bool is_of_pieces = vocabulary.kind == VocabularyKind::word_pieces;
-  vocabulary.add_eos = metadata.find_bool(key_of("add_eos_token")).value_or(false);
+  const bool is_unigram = vocabulary.kind == VocabularyKind::unigram;
+  vocabulary.add_eos = metadata.find_bool(key_of("add_eos_token")).value_or(is_unigram);
   vocabulary.add_separator = metadata.find_bool(key_of("add_sep_token")).value_or(is_of_pieces);
   const std::string architecture(metadata.find_string("general.architecture").value_or(""));
   const bool makes_vectors = is_of_pieces || metadata.contains(architecture + ".pooling_type");
@@ -266,6 +284,12 @@ Vocabulary load_vocabulary(const gguf::Metadata& metadata) {
     vocabulary.makes_lowercase = metadata.find_bool(key_of("normalizer.lowercase")).value_or(true);
     vocabulary.strips_accents =
         metadata.find_bool(key_of("normalizer.strip_accents")).value_or(vocabulary.makes_lowercase);
+  } else if (vocabulary.kind == VocabularyKind::unigram) {
+    vocabulary.scores = load_scores(metadata);
+    vocabulary.character_map = load_character_map(metadata);
+    vocabulary.merges_spaces =
+        metadata.find_bool(key_of("remove_extra_whitespaces")).value_or(false);
+    vocabulary.add_space_prefix = space_prefix.value_or(false) || vocabulary.merges_spaces;
   } else if (vocabulary.kind == VocabularyKind::longest_pieces) {
     vocabulary.add_space_prefix = false;
     remove_escapes(metadata, vocabulary.tokens);

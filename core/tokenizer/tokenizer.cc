@@ -11,6 +11,7 @@
 #include "core/tokenizer/character_bpe.h"
 #include "core/tokenizer/longest_pieces.h"
 #include "core/tokenizer/sentencepiece_bpe.h"
+#include "core/tokenizer/unigram.h"
 #include "core/tokenizer/vocabulary_tokenizer.h"
 #include "core/tokenizer/word_pieces.h"
 
@@ -57,6 +58,8 @@ std::unique_ptr<Tokenizer> make_tokenizer(Vocabulary vocabulary) {
       return std::make_unique<WordPieces>(vocabulary);
     case VocabularyKind::longest_pieces:
       return std::make_unique<LongestPieces>(vocabulary);
+    case VocabularyKind::unigram:
+      return std::make_unique<Unigram>(vocabulary);
   }
   std::abort();
 }
@@ -73,7 +76,8 @@ VocabularyTokenizer::VocabularyTokenizer(const Vocabulary& vocabulary)
       unknown_(vocabulary.unknown),
       add_bos_(vocabulary.add_bos && vocabulary.bos.has_value()),
       add_space_prefix_(vocabulary.add_space_prefix &&
-                        vocabulary.kind == VocabularyKind::sentencepiece) {
+                        (vocabulary.kind == VocabularyKind::sentencepiece ||
+                         vocabulary.kind == VocabularyKind::unigram)) {
   // WordPiece ends a text with its separator. The others end it with EOS, and have a separator in
   // pairs only. (In a pair both ends stand there, if the file asks for both: "</s></s>".)
   const std::optional<Token> eos = vocabulary.eos ? vocabulary.eos : vocabulary.separator;

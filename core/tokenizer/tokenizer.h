@@ -1,6 +1,6 @@
-// Text to token ids and back, from the vocabulary in a GGUF file: SentencePiece-style BPE with
-// scores ("llama"), BPE with merges on bytes ("gpt2") or characters ("gemma4"), and WordPiece
-// ("bert").
+// Text to token ids and back, from the vocabulary in a GGUF file: SentencePiece's BPE with scores
+// ("llama") and its unigram model ("t5"), BPE with merges on bytes ("gpt2") or characters
+// ("gemma4"), WordPiece ("bert"), and the longest tokens from the left ("rwkv").
 //
 // A tokenizer is immutable after construction; any number of threads may use one.
 #pragma once

@@ -111,9 +111,13 @@ void check_byte_tokens(const Vocabulary& vocabulary) {
 
 void check_scores(const Vocabulary& vocabulary) {
   check_length(vocabulary, scores_key, vocabulary.scores.size());
+  const bool are_summed = vocabulary.kind == VocabularyKind::unigram;
   for (std::size_t i = 0; i < vocabulary.scores.size(); ++i) {
     if (std::isnan(vocabulary.scores[i])) {
       throw vocabulary_error(vocabulary, scores_key, fmt::format("element {} is not a number", i));
+    }
+    if (are_summed && std::isinf(vocabulary.scores[i])) {
+      throw vocabulary_error(vocabulary, scores_key, fmt::format("element {} is not finite", i));
     }
   }
 }
@@ -194,7 +198,7 @@ void collect_end_of_generation(Vocabulary& vocabulary, const TokenByText& by_tex
   ends.erase(std::unique(ends.begin(), ends.end()), ends.end());
 }
 
-// These tokenizers try all lengths of a piece at each place of a text.
+// These tokenizers try pieces of all lengths at each place of a text.
 void check_piece_bytes(const Vocabulary& vocabulary) {
   for (std::size_t i = 0; i < vocabulary.tokens.size(); ++i) {
     const std::size_t bytes = vocabulary.tokens[i].size();
@@ -235,11 +239,12 @@ void check_vocabulary(const Vocabulary& vocabulary) {
   }
   if (!vocabulary.types.empty()) check_length(vocabulary, types_key, vocabulary.types.size());
   check_byte_tokens(vocabulary);
-  if (vocabulary.kind == VocabularyKind::sentencepiece) check_scores(vocabulary);
+  const bool is_unigram = vocabulary.kind == VocabularyKind::unigram;
+  if (is_unigram || vocabulary.kind == VocabularyKind::sentencepiece) check_scores(vocabulary);
   const bool has_merges = vocabulary.kind == VocabularyKind::byte_level ||
                           vocabulary.kind == VocabularyKind::character_level;
   if (has_merges) check_merges(vocabulary);
-  const bool tries_lengths = vocabulary.kind == VocabularyKind::word_pieces ||
+  const bool tries_lengths = is_unigram || vocabulary.kind == VocabularyKind::word_pieces ||
                              vocabulary.kind == VocabularyKind::longest_pieces;
   if (tries_lengths) check_piece_bytes(vocabulary);
   check_id(vocabulary, "bos", vocabulary.bos);

@@ -29,6 +29,7 @@ enum class VocabularyKind {
   character_level,  // "gemma4": characters, merges
   word_pieces,      // "bert": words, longest pieces
   longest_pieces,   // "rwkv": bytes, longest pieces
+  unigram,          // "t5": pieces with the greatest sum of scores
 };
 
 struct Vocabulary {
@@ -38,7 +39,7 @@ struct Vocabulary {
 
   std::vector<std::string> tokens;  // the index is the id
   std::vector<TokenType> types;     // one for each token; empty: to be guessed from the texts
-  std::vector<float> scores;        // of sentencepiece: one for each token
+  std::vector<float> scores;        // of sentencepiece and unigram: one for each token
   std::vector<std::string> merges;  // of the other kinds: "left right", best first
 
   std::optional<Token> bos;
@@ -56,8 +57,12 @@ struct Vocabulary {
   bool add_eos = false, add_separator = false;  // behind a text of which a vector is made
   // Of word_pieces: what is done to a text first.
   bool makes_lowercase = true, strips_accents = true;
-  // Of sentencepiece: a text is encoded as if a space stood before it.
+  // Of sentencepiece and unigram: a text is encoded as if a space stood before it.
   bool add_space_prefix = true;
+  // Of unigram: white space becomes one space in front of each word; and what characters become
+  // first (character_map.h).
+  bool merges_spaces = false;
+  std::string character_map;
   // White space to the right of a control token belongs to the token (Phi-3). This applies only to
   // text that is parsed for control tokens, as templates are; nothing is removed from other text.
   bool control_takes_space = false;
@@ -72,8 +77,8 @@ struct Vocabulary {
 // is no such token. Throws ModelError.
 Vocabulary load_vocabulary(const gguf::Metadata& metadata);
 
-// Of a token where the longest one is looked for at each place of a text (word_pieces,
-// longest_pieces): a byte of a text costs at most so many look-ups.
+// Of a token where tokens of all lengths are looked for at each place of a text (word_pieces,
+// longest_pieces, unigram): a byte of a text costs at most so many look-ups.
 inline constexpr std::size_t piece_bytes_max = 1024;
 
 // Throws ModelError, naming the key, when the parts do not fit together: lengths that differ, a

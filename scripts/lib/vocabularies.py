@@ -7,7 +7,7 @@ import struct
 import unicodedata
 
 # Types of metadata and of tokens.
-UINT32, INT32, FLOAT32, BOOL, STRING, ARRAY = 4, 5, 6, 7, 8, 9
+UINT8, UINT32, INT32, FLOAT32, BOOL, STRING, ARRAY = 0, 4, 5, 6, 7, 8, 9
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, BYTE = 1, 2, 3, 4, 6
 
 # Found in every text, whatever the options; it stands between texts that are compared in one go.
@@ -133,6 +133,61 @@ def gemma4(random):
     return finish("gemma4", None, tokens, types, merges=merges, ids=(1, 2))
 
 
+def unigram(random, merges_spaces):
+    """Tokens of random scores, many of them alike, and a map of characters. What is not among the
+    letters is unknown."""
+    letters = ["\u2581" if c == " " else c for c in ALPHABET if c not in "\0<" and c != "\u05d1"]
+    tokens = dict.fromkeys(letters)
+    while len(tokens) < 4000:
+        text = "".join(random.choices(letters, k=random.randint(2, 5)))
+        # As in real ones, a space stands only in front.
+        tokens.setdefault(text[0] + text[1:].replace("\u2581", ""))
+    tokens = ["<bos>", "<pad>", "<eos>", "<unk>", *tokens]
+    types = [CONTROL] * 3 + [UNKNOWN] + [NORMAL] * (len(tokens) - 4)
+    scores = [0.0] * 4 + [-float(random.randint(2, 40)) / 4 for _ in tokens[4:]]
+    sources = {c: " " for c in SPACES if len(c) == 1} | {
+        "\u2026": "...", "\u00bd": "1\u20442", "e\u0301": "\u00e9", "\u212a": "K", "\u200d": "",
+        "'LL": "'ll", "'": "\u2019", "\uff0c": ",", "\u2581": " "}
+    metadata = finish("t5", "default", tokens, types, scores=scores, ids=(0, 2),
+                      flags={"add_space_prefix": True, "remove_extra_whitespaces": merges_spaces,
+                             "add_eos_token": False})
+    metadata["tokenizer.ggml.unknown_token_id"] = 3
+    metadata["tokenizer.ggml.precompiled_charsmap"] = character_map(sources)
+    return metadata
+
+
+def character_map(replacements):
+    """SentencePiece's file of what each text becomes: the size of a double array, as Darts-clone
+    has it, the array, and the replacements, each with a NUL behind it."""
+    trie, places, texts = {}, {}, b""
+    for source, text in replacements.items():
+        node = trie
+        for byte in source.encode():
+            node = node.setdefault(byte, {})
+        places[source.encode()] = len(texts)
+        texts += text.encode() + b"\0"
+    units, taken, bases = {0: 0}, {0}, set()
+
+    def place(index, node, source):
+        edges = sorted(node) + [0] * (source in places)
+        base = next(b for b in range(1, 1 << 20)
+                    if b not in bases and not any(b ^ e in taken for e in edges))
+        bases.add(base)
+        taken.update(base ^ e for e in edges)
+        units[index] = units.get(index, 0) | (base ^ index) << 10
+        if source in places:
+            units[index] |= 1 << 8
+            units[base] = 1 << 31 | places[source]
+        for byte in sorted(node):
+            units[base ^ byte] = byte
+            place(base ^ byte, node[byte], source + bytes([byte]))
+
+    place(0, trie, b"")
+    size = (max(units) // 256 + 1) * 256  # so that any child of a node is inside
+    array = b"".join(struct.pack("<I", units.get(i, 0)) for i in range(size))
+    return struct.pack("<I", len(array)) + array + texts
+
+
 def finish(model, pre, tokens, types, merges=None, scores=None, ids=(0, 0), flags=None):
     """Adds the special tokens and gives the metadata of the file."""
     tokens = tokens + [text for text, _ in SPECIALS]
@@ -161,7 +216,9 @@ def gguf(metadata):
     out = [b"GGUF", struct.pack("<IQQ", 3, 0, len(metadata))]
     for key, value in metadata.items():
         out.append(gguf_string(key))
-        if isinstance(value, list):
+        if isinstance(value, bytes):
+            out += [struct.pack("<IIQ", ARRAY, UINT8, len(value)), value]
+        elif isinstance(value, list):
             kind = gguf_type(value[0], INT32)
             out.append(struct.pack("<IIQ", ARRAY, kind, len(value)))
             out += [gguf_value(item, kind) for item in value]

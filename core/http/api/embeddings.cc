@@ -19,6 +19,7 @@
 
 #include "core/http/api/api_error.h"
 #include "core/rows/row_json.h"
+#include "core/text/base64.h"
 #include "core/text/quoted.h"
 
 namespace sluice::http {
@@ -185,8 +186,9 @@ class EmbeddingAnswer : public std::enable_shared_from_this<EmbeddingAnswer> {
   std::string item_text(std::size_t index, std::span<const float> embedding) const {
     const std::string_view bytes(reinterpret_cast<const char*>(embedding.data()),
                                  embedding.size_bytes());
-    return fmt::format(R"({{"object":"embedding","index":{},"embedding":{}}})", index,
-                       request_.wants_base64 ? '"' + base64(bytes) + '"' : numbers_text(embedding));
+    return fmt::format(
+        R"({{"object":"embedding","index":{},"embedding":{}}})", index,
+        request_.wants_base64 ? '"' + text::to_base64(bytes) + '"' : numbers_text(embedding));
   }
 
   void end() {
@@ -350,24 +352,6 @@ void answer_embeddings(GenerationHost& host, std::shared_ptr<Exchange> exchange,
                        EmbeddingRequest request, GenerationHeld held) {
   std::make_shared<EmbeddingAnswer>(host, std::move(exchange), std::move(request), std::move(held))
       ->start();
-}
-
-std::string base64(std::string_view bytes) {
-  constexpr std::string_view letters =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string text;
-  for (std::size_t at = 0; at < bytes.size(); at += 3) {
-    std::uint32_t group = 0;
-    for (std::size_t i = 0; i < 3; ++i) {
-      const bool is_there = at + i < bytes.size();
-      group = group << 8U | (is_there ? static_cast<unsigned char>(bytes[at + i]) : 0U);
-    }
-    for (std::size_t i = 0; i < 4; ++i) {
-      const bool is_padding = at + i > bytes.size();
-      text += is_padding ? '=' : letters[group >> (18 - 6 * i) & 63U];
-    }
-  }
-  return text;
 }
 
 }  // namespace sluice::http

@@ -56,7 +56,4 @@ EmbeddingRequest read_rerank_request(const rows::TaskMaker& maker, const rows::P
 void answer_embeddings(GenerationHost& host, std::shared_ptr<Exchange> exchange,
                        EmbeddingRequest request, GenerationHeld held);
 
-// In the alphabet of RFC 4648.
-std::string base64(std::string_view bytes);
-
 }  // namespace sluice::http

@@ -8,11 +8,9 @@
 // They differ in how positions are told, and in the feed-forward network:
 // - bert (MiniLM, BGE, E5, RoBERTa): a table; GELU.
 // - nomic-bert (Nussbaum et al. 2024, arXiv:2402.01613): rotation; SwiGLU. nomic-bert-moe: GELU,
-// and
-//   experts in every second layer, whose weights are not divided by their sum.
+//   and experts in every second layer, whose weights are not divided by their sum.
 // - jina-bert-v2 (Guenther et al. 2023, arXiv:2310.19923): ALiBi; GeGLU. Its code variant has norms
-// of
-//   queries and keys, and adds the stream to the output of attention twice.
+//   of queries and keys, and adds the stream to the output of attention twice.
 // - jina-bert-v3: rotation; GELU.
 #include "core/model/families.h"
 #include "core/model/transformer.h"
