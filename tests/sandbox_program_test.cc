@@ -283,7 +283,8 @@ TEST_CASE("a chat in a sandbox reads files, and writes below its folder alone") 
   const Result chat =
       shell("cd " + folder.file("here") + " && printf '%s\\n' '/file " + folder.file("note") +
             "' 'Hello' '/save talk.json' '/save " + outside.string() + "' '/load talk.json' | " +
-            "sluice chat " + model + " --chat-format chatml -n 4 --sandbox on");
+            // Temporary files may be written too; the program may lie where those of others are.
+            "TMPDIR=$PWD sluice chat " + model + " --chat-format chatml -n 4 --sandbox on");
   INFO(chat.errors);
   CHECK(chat.status == 0);
   CHECK(content(folder.file("here/talk.json")).find("a note") != std::string::npos);
