@@ -1094,6 +1094,10 @@ TEST_CASE("a malformed map of characters is refused") {
         good.substr(0, good.size() - 4), std::string(8, '\xFF'), std::string(8, '\0')}) {
     CHECK(refusal(bad).find("tokenizer.ggml.precompiled_charsmap") != std::string::npos);
   }
+  const std::string most(CharacterMap::replacement_bytes_max, 'y');
+  CHECK(refusal(CharacterMapFile({{"x", most}}).content()).empty());
+  CHECK(refusal(CharacterMapFile({{"x", most + 'y'}}).content()).find("257 bytes") !=
+        std::string::npos);
   // Any other byte is survived, in a file as well.
   std::mt19937 random(14);
   for (int round = 0; round < 300; ++round) {

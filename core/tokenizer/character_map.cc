@@ -39,6 +39,12 @@ CharacterMap::CharacterMap(std::string_view file) {
   }
   if (file.back() != '\0') throw std::invalid_argument("ends within a replacement");
   replacements_ = file.substr(trie_bytes);
+  for (std::size_t begin = 0, end = 0; begin < replacements_.size(); begin = end + 1) {
+    end = replacements_.find('\0', begin);
+    if (end - begin <= replacement_bytes_max) continue;
+    throw std::invalid_argument(fmt::format("has a replacement of {} bytes; expected up to {}",
+                                            end - begin, replacement_bytes_max));
+  }
   units_.reserve(trie_bytes / 4);
   for (std::size_t at = 0; at < trie_bytes; at += 4) {
     const std::uint32_t unit = read_u32(file.substr(at));

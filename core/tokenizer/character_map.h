@@ -22,6 +22,8 @@ class CharacterMap {
  public:
   // No source is longer than this; a table that has a longer one is read as if it were not there.
   static constexpr std::size_t source_bytes_max = 256;
+  // Nor is what a source becomes, so that a text grows no further. (NFKC has 33 bytes for U+FDFA.)
+  static constexpr std::size_t replacement_bytes_max = 256;
 
   CharacterMap() = default;  // has no sources
   // `file` is as above, or empty. Throws std::invalid_argument, which says what is wrong.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <span>
 #include <stdexcept>
 
 #include "core/text/utf8.h"
@@ -16,16 +17,11 @@ constexpr Token no_token = -1;
 
 }  // namespace
 
-// What is used for one word after another.
-struct Unigram::Scratch {
-  // The best way to cut the word before a place.
-  struct Best {
-    double score = -std::numeric_limits<double>::infinity();
-    Token last = no_token;    // the token that ends there; no_token: an unknown character
-    std::uint32_t bytes = 0;  // of it
-  };
-  std::vector<Best> best;         // of each place
-  std::vector<std::size_t> ends;  // of its tokens
+// The best way to cut a word before a place.
+struct Unigram::Best {
+  double score = -std::numeric_limits<double>::infinity();
+  Token last = no_token;    // the token that ends there; no_token: an unknown character
+  std::uint32_t bytes = 0;  // of it
 };
 
 Unigram::Unigram(const Vocabulary& vocabulary)
@@ -73,10 +69,10 @@ void Unigram::sort_pieces(const Vocabulary& vocabulary) {
 void Unigram::encode_fragment(std::string_view text, bool after_special,
                               std::vector<Token>& out) const {
   const std::string normalised = normalise(text, after_special);
-  Scratch scratch;
+  std::vector<Best> best;  // for one word after another
   for (std::string_view rest = normalised; !rest.empty();) {
     const std::size_t bytes = spaces_start_pieces_ ? first_word_bytes(rest) : rest.size();
-    encode_word(rest.substr(0, bytes), scratch, out);
+    encode_word(rest.substr(0, bytes), best, out);
     rest.remove_prefix(bytes);
   }
 }
@@ -140,16 +136,15 @@ void Unigram::for_each_front(std::string_view text, const Visit& visit) const {
   }
 }
 
-void Unigram::encode_word(std::string_view word, Scratch& scratch, std::vector<Token>& out) const {
-  std::vector<Scratch::Best>& best = scratch.best;
-  std::vector<std::size_t>& ends = scratch.ends;
+void Unigram::encode_word(std::string_view word, std::vector<Best>& best,
+                          std::vector<Token>& out) const {
   best.assign(word.size() + 1, {});
   best[0].score = 0;
   for (std::size_t at = 0; at < word.size();) {
     const std::string_view rest = word.substr(at);
     const std::size_t character = std::max<std::size_t>(utf8::character_bytes(rest), 1);
     const auto offer = [&](Token token, std::size_t bytes, double score) {
-      Scratch::Best& end = best[at + bytes];
+      Best& end = best[at + bytes];
       const double sum = best[at].score + score;
       if (sum > end.score) end = {sum, token, static_cast<std::uint32_t>(bytes)};
     };
@@ -161,21 +156,22 @@ void Unigram::encode_word(std::string_view word, Scratch& scratch, std::vector<T
     if (!is_known) offer(no_token, character, unknown_score_);
     at += character;
   }
-  // The places where tokens end, from the last one back.
-  ends.clear();
-  for (std::size_t end = word.size(); end > 0; end -= best[end].bytes) ends.push_back(end);
-  std::size_t unknown_bytes = 0, at = 0;
-  for (std::size_t i = ends.size(); i-- > 0; at = ends[i]) {
-    const Scratch::Best& token = best[ends[i]];
-    if (token.last == no_token) {
-      unknown_bytes += token.bytes;
-      continue;
+  // From the end back; a run of unknown characters at once.
+  const std::size_t before = out.size();
+  for (std::size_t end = word.size(); end > 0;) {
+    std::size_t begin = end;
+    while (begin > 0 && best[begin].last == no_token) begin -= best[begin].bytes;
+    if (begin < end) {
+      const std::size_t first = out.size();
+      append_bytes(word.substr(begin, end - begin), out);
+      std::ranges::reverse(std::span(out).subspan(first));
+    } else {
+      out.push_back(best[end].last);
+      begin -= best[end].bytes;
     }
-    if (unknown_bytes > 0) append_bytes(word.substr(at - unknown_bytes, unknown_bytes), out);
-    unknown_bytes = 0;
-    out.push_back(token.last);
+    end = begin;
   }
-  if (unknown_bytes > 0) append_bytes(word.substr(at - unknown_bytes), out);
+  std::ranges::reverse(std::span(out).subspan(before));
 }
 
 // A source that begins before the place may not go on behind it.

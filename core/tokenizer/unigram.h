@@ -26,14 +26,14 @@ class Unigram final : public VocabularyTokenizer {
   explicit Unigram(const Vocabulary& vocabulary);
 
  private:
-  struct Scratch;
+  struct Best;
 
   void encode_fragment(std::string_view text, bool after_special,
                        std::vector<Token>& out) const override;
   bool may_cut(std::string_view text, std::size_t at) const override;
 
   std::string normalise(std::string_view text, bool after_special) const;
-  void encode_word(std::string_view word, Scratch& scratch, std::vector<Token>& out) const;
+  void encode_word(std::string_view word, std::vector<Best>& best, std::vector<Token>& out) const;
   void sort_pieces(const Vocabulary& vocabulary);
   template <typename Visit>
   void for_each_front(std::string_view text, const Visit& visit) const;

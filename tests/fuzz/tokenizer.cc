@@ -35,10 +35,28 @@ struct Made {
   bool is_whole = false;  // any text can be written in it, and comes back
 };
 
+// A double array of any units, most of which are near what leads to them, and replacements.
+std::string character_map(Choices& settings, const std::vector<std::string>& replacements) {
+  std::string map;
+  const auto add_u32 = [&](std::uint32_t value) {
+    for (int shift = 0; shift < 32; shift += 8) map += static_cast<char>(value >> shift & 255);
+  };
+  const std::size_t units = 256 * settings.below(3) + settings.below(256);
+  add_u32(static_cast<std::uint32_t>(4 * units));
+  for (std::size_t i = 0; i < units; ++i) {
+    const std::size_t kind = settings.below(4);
+    const auto byte = static_cast<std::uint32_t>(settings.byte());
+    const std::uint32_t label = kind == 3 ? byte : i & 255;
+    add_u32(kind == 0 ? std::uint32_t{1} << 31 | byte : byte << 10 | (byte & 1) << 8 | label);
+  }
+  for (const std::string& text : replacements) map += text + '\0';
+  return map;
+}
+
 // `settings` say which kind of vocabulary it is, and what its keys hold.
 Made make(Choices settings, std::vector<std::string> tokens,
           const std::vector<std::string>& merges) {
-  const char* const models[] = {"llama", "gpt2", "gemma4", "bert", "none"};
+  const char* const models[] = {"llama", "gpt2", "gemma4", "bert", "t5", "rwkv", "none"};
   const char* const pres[] = {"default", "llama-bpe", "qwen2",     "gpt-2",        "gpt-4o",
                               "tekken",  "smollm",    "falcon",    "deepseek-llm", "glm4",
                               "qwen35",  "other",     "jina-v2-de"};
@@ -89,7 +107,13 @@ Made make(Choices settings, std::vector<std::string> tokens,
     const auto id = static_cast<std::uint32_t>(choice == 3 ? 0xFFFFFFFF : settings.below(400));
     writer.add("tokenizer.ggml." + std::string(name), id);
   }
-  for (const char* const name : {"add_bos_token", "add_space_prefix", "add_eos_token"}) {
+  if (settings.below(2) != 0) {
+    const std::string map = character_map(settings, merges);
+    writer.add_array("tokenizer.ggml.precompiled_charsmap",
+                     std::span(reinterpret_cast<const std::int8_t*>(map.data()), map.size()));
+  }
+  for (const char* const name :
+       {"add_bos_token", "add_space_prefix", "add_eos_token", "remove_extra_whitespaces"}) {
     if (settings.below(3) == 0) {
       writer.add("tokenizer.ggml." + std::string(name), settings.below(2) != 0);
     }
