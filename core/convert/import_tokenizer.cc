@@ -194,9 +194,12 @@ bool read_unigram_rules(const json& node, UnigramRules& rules) {
     rules.merges_spaces = true;
     return content == " " || content == space_mark;
   }
+  if (type == "WhitespaceSplit") {
+    rules.merges_spaces = true;
+    return true;
+  }
   // Of the ends of a text, where white space means nothing once it is merged.
   if (type == "Strip") return true;
-  if (type == "WhitespaceSplit") return rules.merges_spaces = true;
   SpaceRules spaces;
   if (type != "Metaspace" || !read_space_rules(node, spaces)) return false;
   rules.adds_prefix = spaces.adds_prefix;
