@@ -53,6 +53,19 @@ void read_bert(const Config& config, Sizes& sizes) {
   sizes.token_types = config.count("type_vocab_size");
 }
 
+constexpr Family bert_family = {.architecture = "BertModel",
+                                .ours = "bert",
+                                .layers = bert_layers,
+                                .epsilon_key = "layer_norm_eps",
+                                .subtracts_means = true,
+                                .stem = "",
+                                .layer_stem = "encoder.layer.",
+                                .globals = bert_globals,
+                                .aside = bert_aside,
+                                .is_encoder = true,
+                                .rotates = false,
+                                .read_sizes = read_bert};
+
 // --- XLM-RoBERTa (bge-m3, multilingual E5): BERT, whose table of positions begins with rows that
 // padding would have ---
 
@@ -88,35 +101,24 @@ void read_roberta(const Config& config, Sizes& sizes) {
   sizes.positions -= sizes.unused_positions;
 }
 
-void add_roberta_scores(const Config&, const Sizes&, const std::string& prefix,
-                        gguf::Writer& writer) {
-  writer.add(prefix + ".pooling_type", std::uint32_t{4});
-}
-
 bool has_table_of_positions(const Config& config) {
   return config.find_text("position_embedding_type").value_or("absolute") == "absolute";
 }
 
 constexpr Family roberta(std::string_view architecture, std::string_view stem) {
-  return {.architecture = architecture,
-          .ours = "bert",
-          .layers = bert_layers,
-          .epsilon_key = "layer_norm_eps",
-          .subtracts_means = true,
-          .stem = stem,
-          .layer_stem = "encoder.layer.",
-          .globals = roberta_globals,
-          .aside = roberta_aside,
-          .is_encoder = true,
-          .rotates = false,
-          .applies = has_table_of_positions,
-          .read_sizes = read_roberta};
+  Family family = bert_family;
+  family.architecture = architecture;
+  family.stem = stem;
+  family.globals = roberta_globals;
+  family.aside = roberta_aside;
+  family.applies = has_table_of_positions;
+  family.read_sizes = read_roberta;
+  return family;
 }
 
 constexpr Family roberta_reranker() {
   Family family = roberta("XLMRobertaForSequenceClassification", "roberta.");
   family.scores = roberta_scores;
-  family.add_keys = add_roberta_scores;
   return family;
 }
 
@@ -411,7 +413,6 @@ void add_modern_scores(const Config& config, const Sizes& sizes, const std::stri
   if (pooling != "cls" && pooling != "mean") {
     throw config.error("classifier_pooling", "is neither cls nor mean");
   }
-  writer.add(prefix + ".pooling_type", std::uint32_t{4});
   writer.add(prefix + ".classifier.pooling_type", std::uint32_t{pooling == "cls" ? 2u : 1u});
   const std::string activation = config.find_text("classifier_activation").value_or("gelu");
   writer.add(prefix + ".classifier.activation", std::string_view(activation));
@@ -441,18 +442,7 @@ constexpr Family modern_reranker() {
 }
 
 constexpr Family encoder_family_table[] = {
-    {.architecture = "BertModel",
-     .ours = "bert",
-     .layers = bert_layers,
-     .epsilon_key = "layer_norm_eps",
-     .subtracts_means = true,
-     .stem = "",
-     .layer_stem = "encoder.layer.",
-     .globals = bert_globals,
-     .aside = bert_aside,
-     .is_encoder = true,
-     .rotates = false,
-     .read_sizes = read_bert},
+    bert_family,
     roberta("XLMRobertaModel", ""),
     roberta_reranker(),
     {.architecture = "XLMRobertaModel",

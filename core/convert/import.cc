@@ -547,7 +547,9 @@ class Import {
     if (sizes_.token_types > 0) {
       writer.add("tokenizer.ggml.token_type_count", static_cast<std::uint32_t>(sizes_.token_types));
     }
-    if (vectors_.pooling) writer.add(prefix_ + ".pooling_type", *vectors_.pooling);
+    constexpr std::uint32_t rates_texts = 4;
+    const auto pooling = family_.scores.empty() ? vectors_.pooling : std::optional(rates_texts);
+    if (pooling) writer.add(prefix_ + ".pooling_type", *pooling);
     for (std::size_t i = 0; i < vectors_.dense.size(); ++i) {
       const std::vector<std::uint64_t>& shape = vectors_.dense[i].weight.shape;
       const auto key = fmt::format("{}.dense_{}_feat_", prefix_, i + 2);

@@ -126,19 +126,24 @@ struct SpaceRules {
   bool adds_prefix = false;
 };
 
-// Reads normalizers and pre-tokenizers; false for one that does anything else to a text.
-bool read_space_rules(const json& node, SpaceRules& rules) {
+// Whether `reads` is true of a normalizer or pre-tokenizer, or of each one in a sequence. There may
+// be none.
+template <typename Reads>
+bool reads_steps(const json& node, const Reads& reads) {
   if (node.is_null()) return true;
   if (!node.is_object()) return false;
-  const json type = node.value("type", json());
-  if (type == "Sequence") {
-    for (const char* key : {"normalizers", "pretokenizers"}) {
-      for (const json& one : node.value(key, json::array())) {
-        if (!read_space_rules(one, rules)) return false;
-      }
+  if (node.value("type", json()) != "Sequence") return reads(node);
+  for (const char* key : {"normalizers", "pretokenizers"}) {
+    for (const json& one : node.value(key, json::array())) {
+      if (!reads_steps(one, reads)) return false;
     }
-    return true;
   }
+  return true;
+}
+
+// Reads one step; false if it does anything else to a text.
+bool read_space_rules(const json& node, SpaceRules& rules) {
+  const json type = node.value("type", json());
   const json pattern = node.value("pattern", json::object());
   const bool is_about_spaces = pattern.is_object() && pattern.value("String", json()) == " ";
   if (type == "Prepend" && node.value("prepend", json()) == space_mark) {
@@ -168,19 +173,9 @@ struct UnigramRules {
   std::string character_map;  // of SentencePiece, empty without one
 };
 
-// Reads normalizers and pre-tokenizers; false for one that does anything else to a text.
+// Reads one step; false if it does anything else to a text.
 bool read_unigram_rules(const json& node, UnigramRules& rules) {
-  if (node.is_null()) return true;
-  if (!node.is_object()) return false;
   const json type = node.value("type", json());
-  if (type == "Sequence") {
-    for (const char* key : {"normalizers", "pretokenizers"}) {
-      for (const json& one : node.value(key, json::array())) {
-        if (!read_unigram_rules(one, rules)) return false;
-      }
-    }
-    return true;
-  }
   if (type == "Precompiled") {
     const json map = node.value("precompiled_charsmap", json());
     if (map.is_null()) return true;
@@ -336,16 +331,22 @@ class TokenizerImport {
     }
   }
 
+  // Reads each step that prepares text for SentencePiece. Throws ModelError where `reads` is false.
+  template <typename Reads>
+  void read_preparation(const Reads& reads) const {
+    for (const char* key : {"normalizer", "pre_tokenizer"}) {
+      const json* node = tokenizer_.find(key);
+      if (node != nullptr && !reads_steps(*node, reads)) {
+        throw tokenizer_.error(key, "changes text in a way that is not known here");
+      }
+    }
+  }
+
   // --- SentencePiece's unigram model ---
 
   void write_unigram(const Config& model, gguf::Writer& writer) {
     UnigramRules rules;
-    for (const char* key : {"normalizer", "pre_tokenizer"}) {
-      const json* node = tokenizer_.find(key);
-      if (node != nullptr && !read_unigram_rules(*node, rules)) {
-        throw tokenizer_.error(key, "changes text in a way that is not known here");
-      }
-    }
+    read_preparation([&](const json& step) { return read_unigram_rules(step, rules); });
     std::vector<float> scores = read_scored_vocabulary(model);
     read_added_tokens();
     const auto unknown_id = model.find_whole("unk_id");
@@ -529,12 +530,7 @@ class TokenizerImport {
 
   SpaceRules space_rules() const {
     SpaceRules rules;
-    for (const char* key : {"normalizer", "pre_tokenizer"}) {
-      const json* node = tokenizer_.find(key);
-      if (node != nullptr && !read_space_rules(*node, rules)) {
-        throw tokenizer_.error(key, "changes text in a way that is not known here");
-      }
-    }
+    read_preparation([&](const json& step) { return read_space_rules(step, rules); });
     if (!rules.replaces_spaces) {
       throw tokenizer_.error("normalizer", "does not replace spaces, so it is no SentencePiece");
     }

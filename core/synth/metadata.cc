@@ -339,13 +339,23 @@ class Keys {
   gguf::Writer& writer_;
 };
 
-void add_word_pieces(const Shape& shape, gguf::Writer& writer) {
-  const Vocabulary vocabulary = toy_word_pieces(shape.vocabulary);
-  writer.add("tokenizer.ggml.model", "bert");
+void add_tokens(const Vocabulary& vocabulary, gguf::Writer& writer) {
+  writer.add_array("tokenizer.ggml.tokens", std::span<const std::string>(vocabulary.tokens));
+  if (!vocabulary.scores.empty()) {
+    writer.add_array("tokenizer.ggml.scores", std::span<const float>(vocabulary.scores));
+  }
+  writer.add_array("tokenizer.ggml.token_type", std::span<const std::int32_t>(vocabulary.types));
+}
+
+void begin_encoder_tokenizer(const char* model, const Shape& shape, gguf::Writer& writer) {
+  writer.add("tokenizer.ggml.model", model);
   writer.add("tokenizer.ggml.pre", "default");
   writer.add("tokenizer.ggml.token_type_count", shape.vectors.token_types);
-  writer.add_array("tokenizer.ggml.tokens", std::span<const std::string>(vocabulary.tokens));
-  writer.add_array("tokenizer.ggml.token_type", std::span<const std::int32_t>(vocabulary.types));
+}
+
+void add_word_pieces(const Shape& shape, gguf::Writer& writer) {
+  begin_encoder_tokenizer("bert", shape, writer);
+  add_tokens(toy_word_pieces(shape.vocabulary), writer);
   const std::pair<std::string_view, WordPieceMark> marks[] = {
       {"padding", WordPieceMark::padding},     {"unknown", WordPieceMark::unknown},
       {"bos", WordPieceMark::begin},           {"cls", WordPieceMark::begin},
@@ -356,13 +366,8 @@ void add_word_pieces(const Shape& shape, gguf::Writer& writer) {
 }
 
 void add_unigram(const Shape& shape, gguf::Writer& writer) {
-  const Vocabulary vocabulary = toy_unigram(shape.vocabulary);
-  writer.add("tokenizer.ggml.model", "t5");
-  writer.add("tokenizer.ggml.pre", "default");
-  writer.add("tokenizer.ggml.token_type_count", shape.vectors.token_types);
-  writer.add_array("tokenizer.ggml.tokens", std::span<const std::string>(vocabulary.tokens));
-  writer.add_array("tokenizer.ggml.scores", std::span<const float>(vocabulary.scores));
-  writer.add_array("tokenizer.ggml.token_type", std::span<const std::int32_t>(vocabulary.types));
+  begin_encoder_tokenizer("t5", shape, writer);
+  add_tokens(toy_unigram(shape.vocabulary), writer);
   const std::pair<std::string_view, UnigramMark> marks[] = {{"bos", UnigramMark::begin},
                                                             {"eos", UnigramMark::end},
                                                             {"seperator", UnigramMark::end},
@@ -380,11 +385,8 @@ void add_unigram(const Shape& shape, gguf::Writer& writer) {
 void add_tokenizer(const Shape& shape, gguf::Writer& writer) {
   if (shape.vectors.is_unigram) return add_unigram(shape, writer);
   if (architecture_of(shape).has_word_pieces) return add_word_pieces(shape, writer);
-  const Vocabulary vocabulary = toy_vocabulary(shape.vocabulary);
   writer.add("tokenizer.ggml.model", "llama");
-  writer.add_array("tokenizer.ggml.tokens", std::span<const std::string>(vocabulary.tokens));
-  writer.add_array("tokenizer.ggml.scores", std::span<const float>(vocabulary.scores));
-  writer.add_array("tokenizer.ggml.token_type", std::span<const std::int32_t>(vocabulary.types));
+  add_tokens(toy_vocabulary(shape.vocabulary), writer);
   writer.add("tokenizer.ggml.bos_token_id", begin_token);
   writer.add("tokenizer.ggml.eos_token_id", end_token);
   writer.add("tokenizer.ggml.unknown_token_id", unknown_token);
