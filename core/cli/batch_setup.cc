@@ -27,6 +27,7 @@
 #include "core/cli/sampling_defaults.h"
 #include "core/cli/speculation.h"
 #include "core/engine/engine.h"
+#include "core/engine/machine_limits.h"
 #include "core/error.h"
 #include "core/gguf/gguf.h"
 #include "core/model/hyper_parameters.h"
@@ -185,7 +186,8 @@ Measured measure(const engine::RunPlanner& planner, const std::filesystem::path&
   out.steps_count = std::min(steps.size(), out.steps.size());
   std::copy_n(steps.begin(), out.steps_count, out.steps.begin());
   if (is_streamed) {
-    out.disk_bytes_per_s = streaming::measure_disk(model, disk_time, options.io).bytes_per_s;
+    const auto duration = engine::measuring_time(disk_time);
+    out.disk_bytes_per_s = streaming::measure_disk(model, duration, options.io).bytes_per_s;
   }
   return out;
 }

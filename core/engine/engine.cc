@@ -608,7 +608,7 @@ StepTime RunPlanner::rehearse_step(const EngineOptions& options,
   Rehearsal rehearsal = run.rehearsal(has_read, expert_hit_rate);
   constexpr auto duration = std::chrono::milliseconds(600);
   const std::vector<double> seconds =
-      rehearsal.step_seconds(run.plan().cache.sequences, 1, duration);
+      rehearsal.step_seconds(run.plan().cache.sequences, 1, measuring_time(duration));
   return {seconds[seconds.size() / 2], seconds.front(), seconds.back(), has_read};
 }
 

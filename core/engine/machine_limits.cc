@@ -4,6 +4,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <iterator>
 #include <numeric>
 #include <span>
@@ -21,12 +22,11 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t MiB = std::size_t{1} << 20;
-// With a sanitizer figures mean nothing, and need not take long.
-constexpr int share = base::is_sanitized ? 10 : 1;
-constexpr auto dram_time = std::chrono::milliseconds(300 / share);
-constexpr auto peak_time = std::chrono::milliseconds(100 / share);
-constexpr auto disk_time = std::chrono::milliseconds(500 / share);
-constexpr std::size_t dram_least = 1024 * MiB / share, dram_most = 2048 * MiB / share;
+constexpr auto dram_time = std::chrono::milliseconds(300);
+constexpr auto peak_time = std::chrono::milliseconds(100);
+constexpr auto disk_time = std::chrono::milliseconds(500);
+constexpr int quick_divisor = 16;
+constexpr std::size_t dram_least = 1024 * MiB, dram_most = 2048 * MiB;
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -67,7 +67,7 @@ double measure_dram_bytes_per_s(const topology::CpuList& cpus, std::size_t buffe
   const Clock::time_point start = Clock::now();
   do {
     best = std::max(best, reader.read());
-  } while (Clock::now() - start < dram_time);
+  } while (Clock::now() - start < measuring_time(dram_time));
   return best;
 }
 
@@ -75,16 +75,27 @@ double measure_dram_bytes_per_s(const topology::CpuList& cpus, std::size_t buffe
 double measure_int8_macs_per_s(const topology::CpuList& cpus) {
   const kernels::PeakKernels& peak = kernels::kernel_table().peak;
   constexpr std::uint64_t rounds = 20'000;
+  const auto duration = measuring_time(peak_time);
   topology::ThreadTeam team(cpus);
   std::atomic<std::uint64_t> macs = 0;
   const Clock::time_point start = Clock::now();
   team.run([&](std::size_t) {
-    while (Clock::now() - start < peak_time) macs += peak.int8_macs(rounds);
+    while (Clock::now() - start < duration) macs += peak.int8_macs(rounds);
   });
   return static_cast<double>(macs) / seconds_since(start);
 }
 
+bool measures_quickly() {
+  // NOLINTNEXTLINE(concurrency-mt-unsafe): nothing changes it
+  static const bool is_asked_for = std::getenv("SLUICE_QUICK_MEASURES") != nullptr;
+  return base::is_sanitized || is_asked_for;
+}
+
 }  // namespace
+
+std::chrono::milliseconds measuring_time(std::chrono::milliseconds duration) {
+  return measures_quickly() ? duration / quick_divisor : duration;
+}
 
 DramReader::DramReader(const topology::CpuList& cpus, std::size_t buffer_bytes)
     : team_(cpus), buffer_(buffer_bytes) {
@@ -116,6 +127,7 @@ std::size_t dram_buffer_bytes(const topology::Machine& machine) {
   const topology::CacheSizes& caches = machine.caches;
   const std::uint64_t last_cache = caches.l3_bytes.value_or(caches.l2_bytes.value_or(0));
   std::uint64_t bytes = std::clamp<std::uint64_t>(last_cache * 4, dram_least, dram_most);
+  if (measures_quickly()) bytes /= quick_divisor;
   if (const std::optional<topology::MemoryBound> bound = topology::usable_memory(machine)) {
     const std::uint64_t usable = bound->usable_bytes();
     bytes = std::min(bytes, (usable - std::min(usable, machine.own_bytes)) / 4);
@@ -132,7 +144,8 @@ MachineLimits measure_machine_limits(const topology::CpuList& cpus,
   if (file.empty()) {
     disk.notes.emplace_back("there is no file to measure it with");
   } else {
-    disk = streaming::measure_disk(file, disk_time, streaming::Io::automatic, scattered_bytes);
+    disk = streaming::measure_disk(file, measuring_time(disk_time), streaming::Io::automatic,
+                                   scattered_bytes);
   }
   return {.dram_bytes_per_s = dram_bytes_per_s * share_of_time(machine, cpus.size()),
           .int8_macs_per_s = measure_int8_macs_per_s(cpus),

@@ -7,6 +7,7 @@
 // same run as the speed that is compared with them, right after it.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -37,6 +38,10 @@ MachineLimits measure_machine_limits(const topology::CpuList& cpus,
                                      const std::filesystem::path& file,
                                      std::uint64_t scattered_bytes = 0);
 
+// How long a measurement takes that usually takes `duration`: a sixteenth where its figures mean
+// nothing, which is under a sanitizer, and where $SLUICE_QUICK_MEASURES is set, as tests do.
+std::chrono::milliseconds measuring_time(std::chrono::milliseconds duration);
+
 // Reads memory as fast as possible, with a thread on each of `cpus`, through a buffer in huge pages
 // where the system has them. Throws std::system_error when it cannot allocate the buffer or start a
 // thread.
@@ -57,7 +62,7 @@ class DramReader {
 // The size of the buffer for measuring DRAM. It is four times the last-level cache, so that little
 // of it is found there, and at least 1 GiB, for caches that the machine does not report. It is at
 // most 2 GiB (virtual machines report the cache of the whole host), and at most a quarter of the
-// memory that is free to this process.
+// memory that is free to this process. Quick measurements (measuring_time) take a sixteenth of it.
 std::size_t dram_buffer_bytes(const topology::Machine& machine);
 
 // The work of a step with one token of each sequence.
