@@ -13,7 +13,11 @@ constexpr std::size_t lanes = 16;
 constexpr int registers = 4;         // of a value of sixteen lanes
 constexpr int accumulators_max = 4;  // of four registers each: half of the 32
 constexpr int tile_heads_max = 2;
+#ifdef __ARM_FEATURE_DOTPROD
 constexpr int integer_tile_heads = 2;
+#else
+constexpr int integer_tile_heads = 1;  // whose sums are half of the registers
+#endif
 
 struct F32x16 {
   float32x4_t v[registers];
@@ -21,10 +25,6 @@ struct F32x16 {
 
 struct I32x16 {
   int32x4_t v[registers];
-};
-
-struct I16x32 {
-  int16x8_t v[registers];
 };
 
 // A value whose registers are f(0) to f(3), which have constant indices once this is inlined.
@@ -270,39 +270,6 @@ inline I32x16 load_bits(const float* p, std::size_t count) {
   return of_registers<I32x16>([&](int i) { return vreinterpretq_s32_f32(a.v[i]); });
 }
 
-inline I16x32 widen_all(const std::int8_t* p) {
-  return of_registers<I16x32>([&](int i) { return vmovl_s8(vld1_s8(p + 8 * i)); });
-}
-inline I16x32 widen(const std::int8_t* p, std::size_t count) {
-  if (count >= 2 * lanes) return widen_all(p);  // compilers do not see that it is never more
-  std::int8_t copy[2 * lanes] = {};
-  __builtin_memcpy(copy, p, count);
-  return widen_all(copy);
-}
-
-inline I16x32 broadcast_four(const std::int16_t* p) {
-  std::int64_t four;
-  __builtin_memcpy(&four, p, sizeof four);
-  const int16x8_t v = vreinterpretq_s16_s64(vdupq_n_s64(four));
-  return {{v, v, v, v}};
-}
-
-// The products of eight words, and the sums of neighbours among them.
-inline int32x4_t pair_products(int16x8_t a, int16x8_t b) {
-  return vpaddq_s32(vmull_s16(vget_low_s16(a), vget_low_s16(b)), vmull_high_s16(a, b));
-}
-
-inline void add_products(I32x16& sum, const I16x32& a, const I16x32& b) {
-  for (int i = 0; i < registers; ++i) {
-    sum.v[i] = vaddq_s32(sum.v[i], pair_products(a.v[i], b.v[i]));
-  }
-}
-
-inline I32x16 fold(const I32x16& a, const I32x16& b) {
-  return {{vpaddq_s32(a.v[0], a.v[1]), vpaddq_s32(a.v[2], a.v[3]), vpaddq_s32(b.v[0], b.v[1]),
-           vpaddq_s32(b.v[2], b.v[3])}};
-}
-
 inline I32x16 operator+(I32x16 a, const I32x16& b) {
   return of_registers<I32x16>([&](int i) { return vaddq_s32(a.v[i], b.v[i]); });
 }
@@ -327,19 +294,26 @@ inline void store_pairs(const Pairs& a, float* p) {
   }
 }
 
-}  // namespace
-}  // namespace sluice::kernels
+// Products of bytes and words, for attention.
+constexpr std::int32_t byte_offset = 0;  // bytes are signed, as they are stored
 
-#ifndef __ARM_FEATURE_DOTPROD
-#include "kernels/lanes_words.h"
-#else
+struct ByteGroup {
+  int8x16_t v[registers];  // four bytes for each lane
+};
 
-// Products of bytes and words for attention by the dot product of Armv8.2; only
-// attention_dotprod.cc is compiled for it. A word is 256 times a signed byte and another one.
-namespace sluice::kernels {
-namespace {
+// Loads `count` (1..64) bytes. Lanes without bytes have any products.
+inline ByteGroup load_group(const std::int8_t* p, std::size_t count) {
+  std::int8_t copy[4 * lanes] = {};
+  if (count < 4 * lanes) {
+    __builtin_memcpy(copy, p, count);
+    p = copy;
+  }
+  return of_registers<ByteGroup>([&](int i) { return vld1q_s8(p + 16 * i); });
+}
 
-constexpr std::int32_t byte_offset = 0;
+#ifdef __ARM_FEATURE_DOTPROD
+
+// By the dot product of Armv8.2: a word is 256 times a signed byte and another one.
 
 // Four upper bytes and four lower ones, in turn.
 inline void store_words(I32x16 words, std::int16_t* p) {
@@ -352,19 +326,6 @@ inline void store_words(I32x16 words, std::int16_t* p) {
     lower[i] = vreinterpretq_s32_s8(vcombine_s8(l, l));
     vst1q_s16(p + 8 * i, vreinterpretq_s16_s32(vzip1q_s32(upper[i], lower[i])));
   }
-}
-
-struct ByteGroup {
-  int8x16_t v[registers];
-};
-
-inline ByteGroup load_group(const std::int8_t* p, std::size_t count) {
-  std::int8_t copy[4 * lanes] = {};
-  if (count < 4 * lanes) {
-    __builtin_memcpy(copy, p, count);
-    p = copy;
-  }
-  return of_registers<ByteGroup>([&](int i) { return vld1q_s8(p + 16 * i); });
 }
 
 struct GroupSums {
@@ -384,7 +345,38 @@ inline I32x16 total(const GroupSums& sums) {
       [&](int i) { return vaddq_s32(vshlq_n_s32(sums.upper.v[i], 8), sums.lower.v[i]); });
 }
 
-}  // namespace
-}  // namespace sluice::kernels
+#else
+
+inline void store_words(I32x16 words, std::int16_t* p) {
+  store(words, p);
+}
+
+// A register for each lane, which has the products with each of four words.
+struct GroupSums {
+  int32x4_t v[lanes];
+};
+
+inline void add_group(GroupSums& sums, const ByteGroup& bytes, const std::int16_t* four) {
+  const int16x4_t once = vld1_s16(four);
+  const int16x8_t words = vcombine_s16(once, once);
+  for (int i = 0; i < registers; ++i) {
+    const int16x8_t low = vmovl_s8(vget_low_s8(bytes.v[i])), high = vmovl_high_s8(bytes.v[i]);
+    int32x4_t* const v = sums.v + 4 * i;
+    v[0] = vmlal_s16(v[0], vget_low_s16(low), once);
+    v[1] = vmlal_high_s16(v[1], low, words);
+    v[2] = vmlal_s16(v[2], vget_low_s16(high), once);
+    v[3] = vmlal_high_s16(v[3], high, words);
+  }
+}
+
+inline I32x16 total(const GroupSums& sums) {
+  return of_registers<I32x16>([&](int i) {
+    const int32x4_t* const v = sums.v + 4 * i;
+    return vpaddq_s32(vpaddq_s32(v[0], v[1]), vpaddq_s32(v[2], v[3]));
+  });
+}
 
 #endif
+
+}  // namespace
+}  // namespace sluice::kernels
