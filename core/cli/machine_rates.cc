@@ -121,6 +121,7 @@ MachineRates::MachineRates(const topology::Machine& machine, RatedRun run)
     : run_(std::move(run)),
       profile_(profile_file(), engine::machine_identity(machine), std::time(nullptr)),
       dram_(fmt::format("dram, {} threads", run_.threads)),
+      dram_beside_(fmt::format("dram beside steps, {} threads", run_.threads)),
       int8_(fmt::format("int8, {} threads, {}", run_.threads, isa())),
       disk_(disk_name(run_)),
       steps_(steps_name(run_)) {}
@@ -159,6 +160,14 @@ KnownLimits MachineRates::measure(const topology::CpuList& cpus) {
   // What is read from a hole, or from the page cache, is no rate of a disk.
   if (known.now.disk_notes.empty()) take(disk_, &engine::MachineLimits::disk_bytes_per_s);
   return known;
+}
+
+void MachineRates::take_dram_beside_steps(KnownLimits& limits) const {
+  const std::optional<engine::RateRange> range = profile_.rate(dram_beside_);
+  if (!range) return;
+  double& low = limits.low.dram_bytes_per_s;
+  limits.usual.dram_bytes_per_s = std::min(limits.usual.dram_bytes_per_s, range->usual);
+  low = std::min(low, range->low);
 }
 
 void MachineRates::add_steps(double per_s, double hit_rate) {

@@ -64,6 +64,11 @@ class MachineRates {
   // engine::measure_machine_limits throws.
   KnownLimits measure(const topology::CpuList& cpus);
 
+  // Adds what memory usually gives beside steps, and not at best.
+  void add_dram_beside_steps(double bytes_per_s) { profile_.add(dram_beside_, bytes_per_s); }
+  // Replaces what is usual and low in `limits` by what is known of that, if anything is.
+  void take_dram_beside_steps(KnownLimits& limits) const;
+
   // Steps per second of earlier runs like this one, with a token of each sequence.
   std::optional<engine::RateRange> steps() const { return profile_.rate(steps_); }
   // Adds those of this run. `hit_rate` is the share of the experts needed that were in memory.
@@ -75,7 +80,7 @@ class MachineRates {
  private:
   RatedRun run_;
   engine::MachineProfile profile_;
-  std::string dram_, int8_, disk_, steps_;  // names of rates
+  std::string dram_, dram_beside_, int8_, disk_, steps_;  // names of rates
 };
 
 }  // namespace sluice::cli

@@ -1,29 +1,39 @@
 #include "core/cli/prediction.h"
 
 #include <algorithm>
-#include <cmath>
+#include <numeric>
 #include <utility>
 #include <vector>
 
 #include "core/batch/parallel_choice.h"
+#include "core/cli/quick_plan.h"
 
 namespace sluice::cli {
 namespace {
 
 constexpr std::uint64_t usual_prompt_tokens = 1000;  // of the prompt that is told of
 
+double mean(const std::vector<double>& values) {
+  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+}
+
 class Predictor {
  public:
   Predictor(const engine::RunPlanner& planner, const std::filesystem::path& model,
-            const engine::EngineOptions& options, const engine::PlannedRun& run,
+            const engine::EngineOptions& options, const engine::PlannedRun& run, double hit_rate,
             const OtherMachine& other, bool quiet)
       : planner_(planner), options_(options), run_(run), other_(other) {
     MachineRates rates(topology::read_machine(), {model, planner.header().data_bytes(),
                                                   static_cast<unsigned>(run.cpus.size()),
                                                   run.plan.cache.sequences, run.work, true});
     limits_ = rates.measure(run.cpus);
-    rates.save(quiet);
     measured_ = limits_.now;
+    if (run.plan.fits()) {
+      step_ = rehearse(hit_rate);
+      rates.add_dram_beside_steps(mean_dram(step_));
+    }
+    rates.take_dram_beside_steps(limits_);
+    rates.save(quiet);
     if (other.is_this_one()) earlier_steps_ = rates.steps();
     other.replace(limits_);
   }
@@ -31,24 +41,38 @@ class Predictor {
   const KnownLimits& limits() const { return limits_; }
   const std::optional<engine::RateRange>& earlier_steps() const { return earlier_steps_; }
 
-  // Of all sequences together, as a rehearsal gives it.
-  SpeedRange decode(double hit_rate) const {
-    const engine::DecodeWork work = run_.work.with_hit_rate(hit_rate);
+  engine::StepTime rehearse(double hit_rate) const {
     // Reads of the disk here would be in the way of another one's speed.
-    const engine::StepTime step = planner_.rehearse_step(
+    return planner_.rehearse_step(
         options_, hit_rate, other_.is_this_one() ? engine::ReadsDisk::yes : engine::ReadsDisk::no);
-    // The machine was in one of its moods meanwhile: that of the limits that were measured just
-    // before. In another one a step takes longer as its bound does.
-    const auto speed = [&](double seconds, const engine::MachineLimits& limits) {
-      return sequences() / (step.has_read ? seconds * bound_seconds(limits, work) /
-                                                bound_seconds(limits_.now, work)
-                                          : seconds_without_reading(seconds, limits, work));
+  }
+
+  // Of all sequences together, from a rehearsal at a hit rate.
+  SpeedRange decode(const engine::StepTime& step, double hit_rate) const {
+    const engine::DecodeWork work = run_.work.with_hit_rate(hit_rate);
+    // How many times as long as its bound a step takes. The machine was in one of its moods
+    // meanwhile, which the bound of that moment has too. Memory cannot be read faster than it is.
+    std::vector<double> slowness;
+    for (const engine::RehearsedStep& one : step.steps) {
+      const engine::MachineLimits then = limits_of(one);
+      const double times =
+          one.seconds / (step.has_read ? bound_seconds(then, work) : memory_seconds(then, work));
+      slowness.push_back(work.hot_bytes < bytes_beyond_caches ? times : std::max(times, 1.0));
+    }
+    std::ranges::sort(slowness);
+    const auto speed = [&](double times, const engine::MachineLimits& limits) {
+      return sequences() / (step.has_read ? times * bound_seconds(limits, work)
+                                          : std::max(times * memory_seconds(limits, work),
+                                                     bound_seconds(limits, work)));
     };
-    // A scheduler's pause is longer than such a step, and tells nothing of those that follow.
+    // A run has slow steps too, so their mean is usual. But a scheduler's pause is longer than a
+    // short step, and tells nothing of those that follow.
     constexpr double pause_s = 0.005;
-    const double most = step.seconds < pause_s ? step.seconds : step.most_seconds;
-    SpeedRange out{speed(most, limits_.low), speed(step.seconds, limits_.usual),
-                   speed(step.least_seconds, limits_.high)};
+    const bool is_short = step.seconds < pause_s;
+    const double usual = is_short ? slowness[slowness.size() / 2] : mean(slowness);
+    const double most = is_short ? usual : slowness.back();
+    SpeedRange out{speed(most, limits_.low), speed(usual, limits_.usual),
+                   speed(slowness.front(), limits_.high)};
     // By so much a run differs from its rehearsal on a machine that does not change.
     constexpr double margin = 0.1;
     out.low = std::min(out.low, out.usual) * (1 - margin);
@@ -58,7 +82,7 @@ class Predictor {
 
   // The same, with what earlier runs like this one have reached, which is worth more.
   SpeedRange decode_with_earlier_runs(double hit_rate) const {
-    SpeedRange out = decode(hit_rate);
+    SpeedRange out = decode(step_, hit_rate);
     if (!earlier_steps_) return out;
     out.low = std::min(out.low, earlier_steps_->low * sequences());
     out.usual = earlier_steps_->usual * sequences();
@@ -98,12 +122,26 @@ class Predictor {
     return sequences / engine::decode_bound(limits, work, sequences).tokens_per_s;
   }
 
-  // Of a step that took `seconds` here without the disk. Decoding waits for memory, unless it is
-  // bound by something else.
-  double seconds_without_reading(double seconds, const engine::MachineLimits& limits,
-                                 const engine::DecodeWork& work) const {
-    return std::max(seconds * measured_.dram_bytes_per_s / limits.dram_bytes_per_s,
-                    bound_seconds(limits, work));
+  // Of a step that waits for nothing but memory.
+  static double memory_seconds(const engine::MachineLimits& limits,
+                               const engine::DecodeWork& work) {
+    return static_cast<double>(work.hot_bytes) / limits.dram_bytes_per_s;
+  }
+
+  // What this machine could do beside a step.
+  engine::MachineLimits limits_of(const engine::RehearsedStep& step) const {
+    engine::MachineLimits then = measured_;
+    if (step.dram_bytes_per_s > 0) then.dram_bytes_per_s = step.dram_bytes_per_s;
+    return then;
+  }
+
+  // Beside all steps together; 0 where it was not measured.
+  static double mean_dram(const engine::StepTime& step) {
+    std::vector<double> seconds_a_byte;
+    for (const engine::RehearsedStep& one : step.steps) {
+      seconds_a_byte.push_back(1 / one.dram_bytes_per_s);
+    }
+    return 1 / mean(seconds_a_byte);
   }
 
   const engine::RunPlanner& planner_;
@@ -112,6 +150,7 @@ class Predictor {
   const OtherMachine& other_;
   KnownLimits limits_;
   engine::MachineLimits measured_;  // of this machine, now
+  engine::StepTime step_;           // at the hit rate that is expected, if the plan fits
   std::optional<engine::RateRange> earlier_steps_;
 };
 
@@ -120,7 +159,7 @@ class Predictor {
 Prediction predict(const engine::RunPlanner& planner, const std::filesystem::path& model,
                    const engine::EngineOptions& options, const engine::PlannedRun& run,
                    double hit_rate, const OtherMachine& other, bool quiet) {
-  const Predictor predictor(planner, model, options, run, other, quiet);
+  const Predictor predictor(planner, model, options, run, hit_rate, other, quiet);
   Prediction out;
   out.limits = predictor.limits();
   out.bound = engine::decode_bound(out.limits.high, run.work.with_hit_rate(hit_rate),
@@ -130,7 +169,8 @@ Prediction predict(const engine::RunPlanner& planner, const std::filesystem::pat
   if (predictor.earlier_steps()) out.earlier_runs = predictor.earlier_steps()->samples;
   if (run.work.has_streamed_experts()) {
     // Two measurements of one machine differ by themselves; fewer hits never make a step faster.
-    out.tokens_per_s_without_hits = std::min(predictor.decode(0).usual, out.tokens_per_s->usual);
+    out.tokens_per_s_without_hits =
+        std::min(predictor.decode(predictor.rehearse(0), 0).usual, out.tokens_per_s->usual);
   }
   out.prompt = predictor.prompt();
   return out;

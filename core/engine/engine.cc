@@ -112,6 +112,7 @@ class RehearsedRun {
   }
 
   const plan::MemoryPlan& plan() const { return prepared_.planned.plan; }
+  std::size_t threads() const { return cpus_.size(); }
 
   // Whether steps of more than so many tokens read hardly more weights.
   bool needs_most_experts(std::size_t tokens) const {
@@ -606,10 +607,13 @@ StepTime RunPlanner::rehearse_step(const EngineOptions& options,
   RehearsedRun run(*opened_, options);
   const bool has_read = reads_disk == ReadsDisk::yes && run.has_weights();
   Rehearsal rehearsal = run.rehearsal(has_read, expert_hit_rate);
-  constexpr auto duration = std::chrono::milliseconds(600);
-  const std::vector<double> seconds =
-      rehearsal.step_seconds(run.plan().cache.sequences, 1, measuring_time(duration));
-  return {seconds[seconds.size() / 2], seconds.front(), seconds.back(), has_read};
+  constexpr auto duration = std::chrono::milliseconds(900);
+  std::vector<RehearsedStep> steps =
+      rehearsal.steps_beside_memory(run.plan().cache.sequences, measuring_time(duration));
+  const double share = share_of_time(topology::read_machine(), run.threads());
+  for (RehearsedStep& step : steps) step.dram_bytes_per_s *= share;
+  std::ranges::sort(steps, {}, &RehearsedStep::seconds);
+  return {steps[steps.size() / 2].seconds, steps, has_read};
 }
 
 std::vector<StepPoint> RunPlanner::rehearse_steps(const EngineOptions& options,

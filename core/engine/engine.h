@@ -130,8 +130,8 @@ struct StepPoint {
 
 // The time of a step with one token of each sequence of the run.
 struct StepTime {
-  double seconds = 0;  // the median of some steps
-  double least_seconds = 0, most_seconds = 0;
+  double seconds = 0;                // the median of some steps
+  std::vector<RehearsedStep> steps;  // all of them; ascending seconds
   // Whether streamed weights were read from the disk. If not, the file does not have them, or it
   // was not to be read, and the time is that of the arithmetic alone.
   bool has_read = true;

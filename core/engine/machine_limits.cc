@@ -53,13 +53,6 @@ std::uint64_t sum_lines(std::span<const std::uint64_t> words) {
   return std::accumulate(sums.begin(), sums.end(), std::uint64_t{0});
 }
 
-// The share of time that `threads` busy threads run under the quota. A quota stops them for the
-// rest of each period; the best pass does not show that, because it falls into the running part.
-double share_of_time(const topology::Machine& machine, std::size_t threads) {
-  if (!machine.quota) return 1;
-  return std::min(1.0, machine.quota->cpus / static_cast<double>(threads));
-}
-
 // The best of several passes: a disturbance only makes a pass slower.
 double measure_dram_bytes_per_s(const topology::CpuList& cpus, std::size_t buffer_bytes) {
   DramReader reader(cpus, buffer_bytes);
@@ -97,30 +90,38 @@ std::chrono::milliseconds measuring_time(std::chrono::milliseconds duration) {
   return measures_quickly() ? duration / quick_divisor : duration;
 }
 
+double read_memory(topology::ThreadTeam& team, std::span<const std::byte> bytes) {
+  constexpr std::size_t unit = 8192;  // words
+  const std::span all(reinterpret_cast<const std::uint64_t*>(bytes.data()),
+                      bytes.size() / sizeof(std::uint64_t));
+  std::atomic<std::uint64_t> sink = 0;  // keeps the sums from being optimised away
+  const Clock::time_point start = Clock::now();
+  // Threads take units as they become free, as they do when they read weights.
+  topology::for_each_part(team, all.size() / unit,
+                          [&](std::size_t, std::size_t begin, std::size_t end) {
+                            sink += sum_lines(all.subspan(begin * unit, (end - begin) * unit));
+                          });
+  return static_cast<double>(bytes.size()) / seconds_since(start);
+}
+
+// A quota stops threads for the rest of each period; the best pass does not show that, because it
+// falls into the running part.
+double share_of_time(const topology::Machine& machine, std::size_t threads) {
+  if (!machine.quota) return 1;
+  return std::min(1.0, machine.quota->cpus / static_cast<double>(threads));
+}
+
 DramReader::DramReader(const topology::CpuList& cpus, std::size_t buffer_bytes)
     : team_(cpus), buffer_(buffer_bytes) {
   // All threads write it, which spreads the memory over the nodes of a NUMA machine.
   team_.run([&](std::size_t member) {
-    const auto range = topology::split(words().size(), words_a_line, team_.size(), member);
-    std::ranges::fill(words().subspan(range.begin, range.size()), member + 1);
+    const auto range = topology::split(buffer_.size(), 64, team_.size(), member);
+    std::fill_n(buffer_.data() + range.begin, range.size(), std::byte{1});
   });
 }
 
-std::span<std::uint64_t> DramReader::words() {
-  return {reinterpret_cast<std::uint64_t*>(buffer_.data()), buffer_.size() / sizeof(std::uint64_t)};
-}
-
 double DramReader::read() {
-  constexpr std::size_t unit = 8192;  // words
-  const std::span<const std::uint64_t> all = words();
-  std::atomic<std::uint64_t> sink = 0;  // keeps the sums from being optimised away
-  const Clock::time_point start = Clock::now();
-  // Threads take units as they become free, as they do when they read weights.
-  topology::for_each_part(team_, all.size() / unit,
-                          [&](std::size_t, std::size_t begin, std::size_t end) {
-                            sink += sum_lines(all.subspan(begin * unit, (end - begin) * unit));
-                          });
-  return static_cast<double>(all.size_bytes()) / seconds_since(start);
+  return read_memory(team_, {buffer_.data(), buffer_.size()});
 }
 
 std::size_t dram_buffer_bytes(const topology::Machine& machine) {

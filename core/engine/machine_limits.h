@@ -42,6 +42,21 @@ MachineLimits measure_machine_limits(const topology::CpuList& cpus,
 // nothing, which is under a sanitizer, and where $SLUICE_QUICK_MEASURES is set, as tests do.
 std::chrono::milliseconds measuring_time(std::chrono::milliseconds duration);
 
+// A step that was measured (engine/rehearsal.h).
+struct RehearsedStep {
+  double seconds = 0;
+  // What plain reading gave right after it, since memory may be half as fast a second later; 0
+  // where that was not measured, because the disk is read meanwhile.
+  double dram_bytes_per_s = 0;
+};
+
+// Reads `bytes`, all but less than 64 KiB at the end, with all threads of the team, as fast as
+// memory allows; returns bytes per second.
+double read_memory(topology::ThreadTeam& team, std::span<const std::byte> bytes);
+
+// The share of time that `threads` busy threads run under the quota of this machine; 1 without one.
+double share_of_time(const topology::Machine& machine, std::size_t threads);
+
 // Reads memory as fast as possible, with a thread on each of `cpus`, through a buffer in huge pages
 // where the system has them. Throws std::system_error when it cannot allocate the buffer or start a
 // thread.
@@ -53,8 +68,6 @@ class DramReader {
   double read();
 
  private:
-  std::span<std::uint64_t> words();
-
   topology::ThreadTeam team_;
   topology::AlignedBytes buffer_;
 };

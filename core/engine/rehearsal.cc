@@ -127,6 +127,7 @@ Rehearsal::Rehearsal(plan::PlannedModel& planned, const kernels::KernelTable& ke
                      topology::ThreadTeam& team, std::unique_ptr<streaming::Reader> reader,
                      std::size_t stand_in_bytes, std::optional<double> hit_rate)
     : planned_(planned),
+      team_(team),
       tape_(*planned.layout, planned.plan, kernels.matmul.reads_packed, std::move(reader),
             stand_in_bytes, team, hit_rate),
       cache_(planned.plan.cache, kernels),
@@ -137,18 +138,31 @@ Rehearsal::Rehearsal(plan::PlannedModel& planned, const kernels::KernelTable& ke
       {planned.plan.chunk, team.size(), planned.plan.cache, planned.plan.kept_columns});
 }
 
+template <typename Time>
+auto Rehearsal::repeat(std::chrono::milliseconds duration, Time time) {
+  const Clock::time_point begin = Clock::now();
+  const auto first = time();
+  std::vector all = {first};
+  while (all.size() < steps_max && Clock::now() - begin < duration) all.push_back(time());
+  if (all.size() > 1) all.erase(all.begin());
+  return all;
+}
+
 std::vector<double> Rehearsal::step_seconds(std::size_t sequences, std::size_t tokens,
                                             std::chrono::milliseconds duration) {
   make_room(sequences, tokens);
-  const Clock::time_point begin = Clock::now();
-  const double first = time_step();
-  std::vector<double> seconds;
-  while (seconds.size() + 1 < steps_max && Clock::now() - begin < duration) {
-    seconds.push_back(time_step());
-  }
-  if (seconds.empty()) seconds.push_back(first);
+  std::vector<double> seconds = repeat(duration, [&] { return time_step(); });
   std::ranges::sort(seconds);
   return seconds;
+}
+
+std::vector<RehearsedStep> Rehearsal::steps_beside_memory(std::size_t sequences,
+                                                          std::chrono::milliseconds duration) {
+  make_room(sequences, 1);
+  return repeat(duration, [&] {
+    const double seconds = time_step();
+    return RehearsedStep{seconds, tape_.reads_disk() ? 0 : read_memory(team_, tape_.stand_in())};
+  });
 }
 
 void Rehearsal::make_room(std::size_t sequences, std::size_t tokens) {

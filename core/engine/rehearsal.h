@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 
+#include "core/engine/machine_limits.h"
 #include "core/model/compute.h"
 #include "core/plan/planned_model.h"
 #include "kernels/kernel_table.h"
@@ -38,6 +39,9 @@ class RehearsalTape final : public streaming::Tape {
 
   streaming::HeldSegment acquire(std::size_t turn) override;
   void release(std::size_t turn) override;
+  bool reads_disk() const { return streamed_.has_value(); }
+  // What stands for weights that are in memory.
+  std::span<const std::byte> stand_in() const { return {stand_in_.data(), stand_in_.size()}; }
   void keep(std::size_t turn) override { release(turn); }  // nothing has a place
   void expect_experts(std::size_t group, std::span<const streaming::ExpertUse> uses,
                       std::size_t tokens) override;
@@ -74,12 +78,19 @@ class Rehearsal {
   // because it touches memory for the first time. Each sequence already has some tokens.
   std::vector<double> step_seconds(std::size_t sequences, std::size_t tokens,
                                    std::chrono::milliseconds duration);
+  // The same with one token of each sequence, each step beside a measurement of the memory.
+  std::vector<RehearsedStep> steps_beside_memory(std::size_t sequences,
+                                                 std::chrono::milliseconds duration);
 
  private:
+  // Calls time() for `duration`, at least once, and returns what it returned.
+  template <typename Time>
+  auto repeat(std::chrono::milliseconds duration, Time time);
   void make_room(std::size_t sequences, std::size_t tokens);
   double time_step();
 
   plan::PlannedModel& planned_;
+  topology::ThreadTeam& team_;
   RehearsalTape tape_;
   kvcache::KvCache cache_;
   model::Compute compute_;
