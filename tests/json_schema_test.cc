@@ -358,6 +358,54 @@ TEST_CASE("schema: oneOf where the branches are apart") {
              Contains("may match 1 and 0"));
 }
 
+TEST_CASE("schema: a pattern means what it means in JavaScript, or is refused") {
+  const auto check_pattern = [](const char* pattern, const Texts& matching, const Texts& others) {
+    const auto quoted = [](const Texts& texts) {
+      Texts all;
+      for (const std::string& text : texts) all.push_back(Json(text).dump());
+      return all;
+    };
+    check_schema(Json({{"type", "string"}, {"pattern", pattern}}).dump(), quoted(matching),
+                 quoted(others));
+  };
+  check_pattern(R"(^\t\n\r\f\v\0$)", {std::string("\t\n\r\f\v\0", 6)}, {"tnrfv0"});
+  check_pattern(R"(^\x41\u00e9\.\\\/$)", {"A\u00e9.\\/"}, {"A\u00e9x\\/", "x41"});
+  check_pattern(R"(^[\b\]\-^]+$)", {"\b]-^"}, {"b", "\\"});
+  check_pattern(R"(^[^\d\W]$)", {"a", "Z", "_"}, {"1", "-", "\u00e9"});
+  check_pattern(R"(^\D\W\S$)", {"a-b"}, {"1-b", "aab", "a- ", "\u00e9-b"});
+  check_pattern(R"(^[a-c-]{2,}$)", {"a-", "bcb"}, {"a", "ad"});
+  check_pattern(R"(^(?<year>\d{4})(?:-\d\d)?$)", {"2024", "2024-07"}, {"2024-7", "24"});
+  check_pattern(R"(^a+?b*?c??$)", {"a", "aabbc"}, {"b", "acc"});
+  check_pattern(R"(^a{,2}{$)", {"a{,2}{"}, {"aa", "a"});
+  check_pattern("^a|b$", {"ax", "xb"}, {"xa", "bx"});
+  check_pattern("(^a$)", {"a"}, {"aa"});
+  check_pattern("^.$", {"a", "\u00e9"}, {"\n", "\r", "\u2028", ""});
+
+  const std::pair<const char*, const char*> refused[] = {
+      {"a)", "character 2: a \")\" too many"},
+      {"a\\", "the pattern ends too early"},
+      {"^*", "a repeated anchor"},
+      {"a**", "a quantifier behind a quantifier"},
+      {"a{2}{3}", "a quantifier behind a quantifier"},
+      {"a|*", "character 3: nothing stands in front of the quantifier"},
+      {"({2})", "nothing stands in front of the quantifier"},
+      {"a{3,2}", "the most rounds are fewer than the least"},
+      {"a{65537}", "a number greater than 65536"},
+      {"(?<a", "the name of a group has no \">\""},
+      {"(?i)a", "look-around and flags"},
+      {"[a", "a class has no \"]\""},
+      {"[b-a]", "a range of a class that ends before it begins"},
+      {R"([a-\d])", "a range of a class that ends before it begins"},
+      {R"(\x4)", "expected 2 hexadecimal digits"},
+      {R"(\ud800)", "expected 4 hexadecimal digits of a character"},
+      {R"(\01)", "\"\\0\" is not supported"},
+      {R"((a)\1)", "\"\\1\" is not supported"}};
+  for (const auto& [pattern, why] : refused) {
+    INFO(pattern);
+    CHECK_THAT(problem_of(Json({{"type", "string"}, {"pattern", pattern}}).dump()), Contains(why));
+  }
+}
+
 TEST_CASE("schema: what is not supported is refused by name and place") {
   for (const char* name : {"not", "if", "patternProperties", "propertyNames", "dependentRequired",
                            "contains", "unevaluatedItems", "$dynamicRef"}) {

@@ -103,9 +103,15 @@ class PatternParser {
     Pattern repeat{Pattern::Kind::repeat, {}, {}, min, max};
     repeat.parts.push_back(std::move(item));
     item = std::move(repeat);
-    if (rest_.starts_with('*') || rest_.starts_with('+') || rest_.starts_with('?')) {
-      throw error("a quantifier behind a quantifier");
-    }
+    if (at_quantifier()) throw error("a quantifier behind a quantifier");
+  }
+
+  bool at_quantifier() {
+    const std::string_view before = rest_;
+    std::uint32_t min = 0, max = 0;
+    const bool found = take("*") || take("+") || take("?") || take_counts(min, max);
+    rest_ = before;
+    return found;
   }
 
   // {m}, {m,} or {m,n}; anything else in braces stands for itself.
@@ -145,9 +151,7 @@ class PatternParser {
     if (take("[")) return {Pattern::Kind::characters, parse_class()};
     if (take(".")) return {Pattern::Kind::characters, complement(line_ends)};
     if (take("\\")) return {Pattern::Kind::characters, parse_escape(false)};
-    if (rest_[0] == '*' || rest_[0] == '+' || rest_[0] == '?') {
-      throw error("nothing stands in front of the quantifier");
-    }
+    if (at_quantifier()) throw error("nothing stands in front of the quantifier");
     const char32_t c = character();
     return {Pattern::Kind::characters, {{c, c}}};
   }
