@@ -245,6 +245,34 @@ TEST_CASE("what cannot be had is said in a line") {
   CHECK_FALSE(fs::exists(caches.repository() / "snapshots"));
 }
 
+TEST_CASE("a server that is no hub is told from a hub that lacks a file") {
+  SmallHub hub([](const HubRequest& request) {
+    return request.path.find("/o/loop") != std::string::npos ? Fault::endless_redirect
+                                                             : Fault::no_hub;
+  });
+  const Caches caches(hub);
+  for (const char* reference : {"hf:o/r/m.gguf", "hf:o/r:Q4_0"}) {
+    INFO(reference);
+    CHECK_THAT(failure(reference), Contains(hub.url() + " does not answer as a hub does"));
+    CHECK_THAT(failure(reference), Contains("check HF_ENDPOINT"));
+  }
+  CHECK_THAT(failure("hf:o/loop/m.gguf"), Contains("redirects without end"));
+  CHECK_THAT(failure("ollama:" + hub.host() + "/library/tiny"), Contains("no manifest of a model"));
+  CHECK_FALSE(fs::exists(caches.repository() / "snapshots"));
+}
+
+TEST_CASE("a list of files is read to its last page") {
+  SmallHub hub;
+  const Caches caches(hub);
+  hub.files_per_page = 2;
+  for (int i = 1; i <= 5; ++i) hub.put("m-Q" + std::to_string(i) + "_0.gguf", "text");
+  fetch::Web web;
+  const auto listed = fetch::Hub(web).list(fetch::parse_reference("hf:o/r"));
+  REQUIRE(listed.size() == 5);
+  CHECK(listed.front().path == "m-Q1_0.gguf");
+  CHECK(listed.back().path == "m-Q5_0.gguf");
+}
+
 TEST_CASE("a manifest whose sizes are no counts names no weights") {
   const std::string sum(64, 'a');
   const auto manifest = [&](const std::string& size) {

@@ -30,7 +30,19 @@ inline std::string sha256_of(const std::string& text) {
 }
 
 // What goes wrong with one answer.
-enum class Fault { none, cut, slow, wrong_range, overlong, error_500, error_429, error_403, whole };
+enum class Fault {
+  none,
+  cut,
+  slow,
+  wrong_range,
+  overlong,
+  error_500,
+  error_429,
+  error_403,
+  whole,
+  no_hub,  // any page of the web
+  endless_redirect
+};
 
 struct HubRequest {
   std::string method, path;                    // without the query
@@ -96,6 +108,7 @@ class SmallHub {
   std::string commit = std::string(40, 'c');
   std::string token;                        // that requests to the hub must have; empty: none
   std::chrono::microseconds slowness{500};  // between pieces of 64 KiB
+  std::size_t files_per_page = 1'000'000;   // of a listing
 
  private:
   void accept_all() {
@@ -169,6 +182,10 @@ class SmallHub {
     if (fault == Fault::error_429) {
       return send_answer(connection, "429 Slow", "Retry-After: 0\r\n", "too many");
     }
+    if (fault == Fault::no_hub) return send_answer(connection, "200 OK", "", "<html>Hello</html>");
+    if (fault == Fault::endless_redirect) {
+      return send_answer(connection, "302 Found", "Location: " + request.path + "\r\n", "");
+    }
     const bool has_token = request.headers.count("authorization") != 0 &&
                            request.headers.at("authorization") == "Bearer " + token;
     if (!token.empty() && !request.is_download() && !has_token) {
@@ -180,7 +197,7 @@ class SmallHub {
     if (request.path.starts_with(resolve)) {
       return answer_resolve(connection, request.path.substr(resolve.size()));
     }
-    if (request.path == listing) return send_answer(connection, "200 OK", "", list());
+    if (request.path.starts_with(listing)) return answer_listing(connection, request.path, listing);
     if (request.path == manifest) return send_answer(connection, "200 OK", "", manifest_text());
     if (request.path.starts_with("/cdn/")) {
       return answer_bytes(connection, request, request.path.substr(5), fault);
@@ -207,14 +224,22 @@ class SmallHub {
                        "", true);
   }
 
-  std::string list() {
+  // The files of one page; that of page 2 is listing/2, and so on.
+  bool answer_listing(int connection, const std::string& path, const std::string& listing) {
     const std::lock_guard lock(mutex_);
-    std::string text = "[{\"type\": \"directory\", \"path\": \"x\", \"size\": 0}";
+    const bool is_first = path.size() == listing.size();
+    const std::size_t page = is_first ? 1 : std::stoul(path.substr(listing.size() + 1));
+    std::string text = "[{\"type\": \"directory\", \"path\": \"x\", \"size\": 0}", next;
+    std::size_t number = 0;
     for (const auto& [file, content] : files_) {
+      const std::size_t page_of_file = 1 + number++ / files_per_page;
+      if (page_of_file > page) next = std::to_string(page + 1);
+      if (page_of_file != page) continue;
       text += ", {\"type\": \"file\", \"path\": \"" + file +
               "\", \"size\": " + std::to_string(content.size()) + "}";
     }
-    return text + "]";
+    if (!next.empty()) next = "Link: <" + url() + listing + "/" + next + ">; rel=\"next\"\r\n";
+    return send_answer(connection, "200 OK", next, text + "]");
   }
 
   std::string manifest_text() {
