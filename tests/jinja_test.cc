@@ -6,6 +6,7 @@
 
 #include "core/chat/jinja/template.h"
 #include "tests/catch.h"
+#include "tests/contains.h"
 
 namespace {
 
@@ -145,6 +146,85 @@ TEST_CASE("an error names the line and the construct") {
   CHECK(error_of("{{ 'a") == "line 1: a string has no end");
   CHECK(error_of("{# a") == "line 1: a comment has no end");
   CHECK(error_of("{{ (1] }}") == "line 1: unexpected ']'");
+}
+
+TEST_CASE("what has no meaning is refused by a reason") {
+  const std::pair<const char*, const char*> cases[] = {
+      {"{{ 'a'.removeprefix() }}", "the argument 'prefix' is missing"},
+      {"{{ 'a'.center('b') }}", "the argument 'width' must be an integer, not 'str'"},
+      {"{{ 'a'.startswith(1) }}", "it takes a text or a tuple of texts"},
+      {"{{ 'a'.partition('') }}", "the separator is empty"},
+      {"{{ 'a'.split('') }}", "the separator is empty"},
+      {"{{ 'a'.rsplit('') }}", "the separator is empty"},
+      {"{{ 'a'.index('b') }}", "the text is not found"},
+      {"{{ ','.join([1]) }}", "only texts can be joined, not 'int'"},
+      {"{{ 'a' | upper(1) }}", "argument"},
+      {"{{ 'a' | join(no=1) }}", "it takes no argument 'no'"},
+      {"{{ [1].index(2) }}", "there is no such item"},
+      {"{{ {}.update(1) }}", "it takes a dictionary"},
+      {"{{ {}.update({}, {}) }}", "it takes one dictionary"},
+      {"{{ {[]: 1} }}", "a list cannot be a key"},
+      {"{{ range(1, 2, 0) }}", "the step is zero"},
+      {"{{ dict(1, 2) }}", "it takes one dictionary or list of pairs"},
+      {"{{ dict([[1]]) }}", "it takes pairs of a key and a value"},
+      {"{{ range(*1) }}", "'int' is not iterable"},
+      {"{{ dict(**1) }}", "what follows ** must be a dictionary"},
+      {"{{ 1() }}", "'int' cannot be called"},
+      {"{% set a, b = [1] %}", "1 values cannot be assigned to 2 variables"},
+      {"{% set a = 1 %}{% set a.b = 2 %}", "'a' is no namespace, so 'a.b' cannot be assigned to"},
+      {"{% set true = 1 %}", "'true' cannot be assigned to"},
+      {"{% macro m() %}{% endmacro %}{{ m(1) }}", "the macro 'm' takes up to 0 arguments"},
+      {"{% macro m() %}{% endmacro %}{{ m(a=1) }}", "the macro 'm' takes no argument 'a'"},
+      {"{% call 1 %}{% endcall %}", "expected a call"},
+      {"{{ 9223372036854775808 }}", "the number 9223372036854775808 is too large"},
+      {"{{ 9223372036854775807 + 1 }}", "a number becomes larger than 64 bits"},
+      {"{{ 3037000500 * 3037000500 }}", "a number becomes larger than 64 bits"},
+      {"{{ 2 ** 63 }}", "a number becomes larger than 64 bits"},
+      {"{{ 1 // 0 }}", "a division by zero"},
+      {"{{ 1.5 / 0 }}", "a division by zero"},
+      {"{{ 1 % 0 }}", "a division by zero"},
+      {"{{ -'a' }}", "'str' is no number"},
+      {"{{ 1[1:] }}", "'int' has no slices"},
+      {"{{ 1 < 'a' }}", "'int' and 'str' have no order"},
+      {"{{ 1 | length }}", "'int' has no length"},
+      {"{{ '%d' % 'a' }}", "%d needs a number, not 'str'"},
+      {"{{ '%q' % 1 }}", "'%q' is no field of a format"},
+      {"{{ '%' % 1 }}", "the format ends within a field"},
+      {"{{ '%s%s' % 1 }}", "the format has more places than there are values"},
+      {"{{ 'a' % 1 }}", "not all values have a place in the format"},
+      {"{{ '%(a)s' % 1 }}", "the format has a wrong name"},
+      {"{{ '%(a)s' % {} }}", "the format has a name without a value"},
+      {"{{ '%d' % 1e19 }}", "a number is larger than 64 bits"},
+      {"{{ '%s' | format(1, a=2) }}", "it takes values with names or without, not both"},
+      {"{{ '{'.format() }}", "the format has a single brace"},
+      {"{{ 'a}'.format() }}", "the format has a single brace"},
+      {"{{ '{:c}'.format(97) }}", "'c' is no format of a field"},
+      {"{{ 'a' | abs }}", "it takes a number"},
+      {"{{ 'a' | round }}", "it takes a number"},
+      {"{{ 1.5 | round(0, 'up') }}", "the method is common, ceil or floor"},
+      {"{{ '1' | int(0, 37) }}", "the base must be between 2 and 36"},
+      {"{{ 1 | indent }}", "it takes a text"},
+      {"{{ [] | tojson(indent=1001) }}", "the indentation is too wide"},
+      {"{{ [] | tojson(separators=1) }}", "'separators' must be two texts"},
+      {"{{ {(1, 2): 3} | tojson }}", "a tuple is no key in JSON"},
+      {"{{ [] | dictsort }}", "it takes a dictionary"},
+      {"{{ {} | dictsort(by='size') }}", "it sorts by 'key' or 'value'"},
+      {"{{ [] | items }}", "it takes a dictionary"},
+      {"{{ 'abc' | truncate(1) }}", "the length is less than that of the end"},
+      {"{{ strftime_now('%Y' * 200) }}", "the format is too long"},
+      {"{{ f(**{}, a=1) }}", "no argument may follow **"},
+      {"{{ f(*[], *[]) }}", "there may be one * in a call"},
+      {"{{ f(a=1, 2) }}", "an argument without a name follows one with a name"},
+      {"{{ 1 is odd is even }}", "tests cannot be chained with 'is'"},
+      {"{{ '\\x4' }}", "a string has a wrong escape"},
+      {"{{ '\\U00110000' }}", "a string has a wrong escape"},
+      {"{{ ? }}", "unexpected character '?'"},
+      {"{{ 1", "a tag has no '}}'"},
+      {"{% raw %}a", "'raw' has no 'endraw'"}};
+  for (const auto& [source, reason] : cases) {
+    INFO(source);
+    CHECK_THAT(error_of(source), sluice::test::Contains(reason));
+  }
 }
 
 TEST_CASE("a template ends within its limits") {

@@ -257,7 +257,7 @@ Spec spec_of(std::string_view text) {
   spec.width = read_count(text, at).value_or(0);
   spec.has_groups = skip(",") != '\0';
   if (skip(".") != '\0') spec.precision = read_count(text, at);
-  spec.type = skip("sdbcoxXneEfFgG%");
+  spec.type = skip("sdboxXneEfFgG%");
   if (at != text.size()) throw Failure(fmt::format("'{}' is no format of a field", text));
   return spec;
 }
