@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 #include <system_error>
 #include <thread>
+#include <tuple>
 
 #include "core/batch/job.h"
 #include "core/http/api/api_error.h"
@@ -554,6 +555,72 @@ TEST_CASE("a batch that cannot run fails and says why") {
   std::string many;
   for (std::uint64_t i = 0; i <= batch_rows_max + 100'000; ++i) many += "x\n";
   CHECK(wait_for_end(jobs, begin_batch(jobs, upload(jobs, many)))["status"] == "failed");
+}
+
+TEST_CASE("what is wrong with a batch is said by name, and its metadata come back") {
+  const auto message_of = [](const std::function<void()>& work) -> std::string {
+    try {
+      work();
+    } catch (const ApiError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  const TemporaryFolder folder;
+  JobsApi jobs(folder.path(), 1 << 20);
+  Service service(fake(), {.scheduler = {.parallel = 2}, .queue_max = 100});
+  service.wait_until_ready();
+  jobs.start(service, settings());
+  const json good = {{"input_file_id", upload(jobs, row(1, {{"prompt", "a"}, {"max_tokens", 2}}))},
+                     {"endpoint", "/v1/completions"},
+                     {"completion_window", "24h"}};
+  const std::string long_text(513, 'x');
+  json many = json::object();
+  for (int i = 0; i < 17; ++i) many["key " + std::to_string(i)] = "value";
+  const std::string metadata = "\"metadata\" must be an object of at most 16 short strings";
+  const std::vector<std::tuple<std::string, json, std::string>> cases = {
+      {"wishes", 1, "\"wishes\" is unknown"},
+      {"endpoint", "/v1/other", "\"endpoint\" must be \"/v1/completions\" or"},
+      {"endpoint", 5, "\"endpoint\" must be a string"},
+      {"input_file_id", "file-none", "\"input_file_id\" names a file that is not there"},
+      {"input_file_id", nullptr, "\"input_file_id\" must be a string"},
+      {"completion_window", 24, "\"completion_window\" must be a string"},
+      {"metadata", "text", metadata},
+      {"metadata", many, metadata},
+      {"metadata", {{"key", 1}}, metadata},
+      {"metadata", {{"key", long_text}}, metadata},
+      {"metadata", {{long_text, "value"}}, metadata}};
+  for (const auto& [name, value, why] : cases) {
+    json body = good;
+    body[name] = value;
+    INFO(body.dump().substr(0, 300));
+    CHECK(message_of([&] { jobs.create_batch(body.dump()); }).find(why) != std::string::npos);
+  }
+  json without = good;
+  without.erase("endpoint");
+  CHECK(message_of([&] { jobs.create_batch(without.dump()); }) == "\"endpoint\" is missing");
+  CHECK(json_of(jobs.list_batches())["data"].empty());
+  many.erase("key 0");
+  for (const json& notes : {json(nullptr), many, json::object()}) {
+    json body = good;
+    body["metadata"] = notes;
+    const std::string id = json_of(jobs.create_batch(body.dump()))["id"];
+    CHECK(wait_for_end(jobs, id)["metadata"] == notes);
+    CHECK(message_of([&] { jobs.cancel_batch(id); }) == "the batch has ended");
+  }
+  CHECK(json_of(jobs.list_batches())["data"].size() == 3);
+  CHECK(message_of([&] { jobs.batch("batch_none"); }) == "there is no such batch");
+  CHECK(message_of([&] { jobs.cancel_batch("batch_none"); }) == "there is no such batch");
+
+  for (const std::string missing : {"file", "purpose"}) {
+    RequestHead head;
+    head.fields.push_back({"Content-Type", boundary_type});
+    const auto sink = jobs.begin_upload(head);
+    const std::string other = missing == "file" ? "purpose\"" : "file\"; filename=\"a\"";
+    sink->take("--a-b\r\nContent-Disposition: form-data; name=\"" + other +
+               "\r\n\r\nbatch\r\n--a-b--\r\n");
+    CHECK(message_of([&] { JobsApi::end_upload(*sink); }) == "\"" + missing + "\" is missing");
+  }
 }
 
 TEST_CASE("a disk that is full at any write of a batch pauses it, and every row is there once") {
