@@ -116,6 +116,19 @@ TEST_CASE("an empty body in chunks may come byte by byte") {
   }
 }
 
+TEST_CASE("a body that looks like a last chunk is read when it is no chunk") {
+  const std::string head = "POST /a HTTP/1.1\r\nHost: x\r\n";
+  const std::string whole = head + "Content-Length: 4\r\n\r\n0\r\nx";
+  const std::string in_chunks = head + "Transfer-Encoding: chunked\r\n\r\n4\r\n0\r\nx\r\n0\r\n\r\n";
+  for (const std::string& request : {whole, in_chunks}) {
+    for (std::size_t first = 1; first < request.size(); ++first) {
+      const Read read = read_in_pieces(request, {first, request.size() - first});
+      CHECK(read.taken == request.size());
+      CHECK(read.body == "0\r\nx");
+    }
+  }
+}
+
 TEST_CASE("what is no request is refused with the status that says why") {
   const std::string host = "Host: x\r\n";
   const std::map<std::string, unsigned> cases = {
