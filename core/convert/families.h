@@ -102,14 +102,12 @@ enum class Order {
   alternating_columns,
 };
 
-// The shape of a checkpoint's tensor, in which the values are in the same order as here.
+// The shape of a checkpoint's tensor, in which the values are in the same order as here. Dimensions
+// of 1 are not compared: [rows, 1, columns] is a matrix, too.
 enum class Form {
   same,
-  separate_columns,  // [rows, 1, columns]: a convolution of each row by itself
-  flat,              // [rows * columns]
-  one_row,           // [1, columns] of a vector
-  between_ones,      // [1, 1, rows, columns]
-  stacked,           // a stack, each matrix below the one before: [count * rows, columns]
+  flat,     // [rows * columns]
+  stacked,  // a stack, each matrix below the one before: [count * rows, columns]
   // The same values with rows and columns exchanged. An MXFP4 tensor, whose blocks are of rows, is
   // as here.
   transposed,          // [count, columns, rows]

@@ -101,10 +101,7 @@ inline constexpr Part gated_shared_expert[] = {
      &Sizes::shared_expert},
     {"mlp.shared_expert.down_proj.weight", "ffn_down_shexp.weight", &Sizes::shared_expert,
      &Sizes::embedding},
-    {.theirs = "mlp.shared_expert_gate.weight",
-     .ours = "ffn_gate_inp_shexp.weight",
-     .columns = &Sizes::embedding,
-     .form = Form::one_row},
+    {"mlp.shared_expert_gate.weight", "ffn_gate_inp_shexp.weight", &Sizes::embedding},
 };
 
 inline constexpr Block qwen3_blocks[] = {norm_of_attention, attention, head_norms,

@@ -115,6 +115,12 @@ std::vector<float> proportional_factors(const Config& settings, std::size_t pair
   return factors;
 }
 
+// Dimensions of 1 do not change where a value is.
+std::vector<std::uint64_t> without_ones(std::vector<std::uint64_t> shape) {
+  std::erase(shape, 1);
+  return shape;
+}
+
 // Throws ModelError when the folder holds something else than a model.
 const fs::path& checked(const fs::path& folder) {
   if (!fs::is_directory(folder)) return folder;  // what opens its files says so
@@ -340,7 +346,7 @@ class Import {
       throw ModelError(
           fmt::format("{}: tensor {} is missing", folder_.string(), text::quoted(name)));
     }
-    if (tensor->shape != source.shape()) {
+    if (without_ones(tensor->shape) != without_ones(source.shape())) {
       throw ModelError(fmt::format(
           "{}: tensor {} has shape [{}], config.json asks for [{}]", folder_.string(),
           text::quoted(name), fmt::join(tensor->shape, ", "), fmt::join(source.shape(), ", ")));

@@ -172,7 +172,6 @@ constexpr Part kimi_delta[] = {
      .ours = "ssm_a",
      .columns = &Sizes::one,
      .rows = &Sizes::recurrent_heads,
-     .form = Form::between_ones,
      .change = Change::decay},
     norm("o_norm.weight", "ssm_norm.weight", &Sizes::state),
     {"o_proj.weight", "attn_output.weight", &Sizes::inner, &Sizes::embedding},

@@ -117,10 +117,8 @@ void add_sigmoid_mixture(const Config& config, const Sizes& sizes, const std::st
 
 // --- ERNIE 4.5 ---
 
-constexpr Part ernie_choice_bias[] = {{.theirs = "mlp.moe_statics.e_score_correction_bias",
-                                       .ours = "exp_probs_b.bias",
-                                       .columns = &Sizes::experts,
-                                       .form = Form::one_row}};
+constexpr Part ernie_choice_bias[] = {
+    {"mlp.moe_statics.e_score_correction_bias", "exp_probs_b.bias", &Sizes::experts}};
 constexpr Block ernie_blocks[] = {norm_of_attention, attention, norm_of_feed_forward, router,
                                   ernie_choice_bias, experts,   shared_experts};
 constexpr LayerKind ernie_layers[] = {{"d", plain_blocks}, {"*", ernie_blocks}};

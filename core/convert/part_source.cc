@@ -42,11 +42,8 @@ std::uint64_t PartSource::stored_rows() const {
 std::vector<std::uint64_t> PartSource::shape() const {
   const std::uint64_t rows = part_.stored_rows != nullptr ? stored_rows() : their_rows();
   const std::uint64_t columns = their_columns();
-  if (form_ == Form::one_row) return {1, columns};
   if (part_.rows == nullptr) return {columns};
-  if (form_ == Form::between_ones) return {1, 1, rows, columns};
   if (form_ == Form::flat) return {rows * columns};
-  if (form_ == Form::separate_columns) return {rows, 1, columns};
   if (form_ == Form::stacked) return {count_ * rows, columns};
   if (form_ == Form::transposed) return {count_, columns, rows};
   if (form_ == Form::transposed_stacked) return {count_ * columns, rows};

@@ -34,8 +34,7 @@ constexpr Part delta_net[] = {
      .columns = &Sizes::taps,
      .rows = &Sizes::channels,
      .order = Order::value_head_rows,
-     .unit = &Sizes::state,
-     .form = Form::separate_columns},
+     .unit = &Sizes::state},
     {.theirs = "in_proj_a.weight",
      .ours = "ssm_alpha.weight",
      .columns = &Sizes::embedding,
@@ -217,11 +216,7 @@ constexpr Part joint_delta_net[] = {
      .all_rows = &Sizes::delta_input,
      .first_row = &Sizes::channels},
     {"in_proj_ba.weight", "ssm_ba.weight", &Sizes::embedding, &Sizes::betas_and_alphas},
-    {.theirs = "conv1d.weight",
-     .ours = "ssm_conv1d.weight",
-     .columns = &Sizes::taps,
-     .rows = &Sizes::channels,
-     .form = Form::separate_columns},
+    {"conv1d.weight", "ssm_conv1d.weight", &Sizes::taps, &Sizes::channels},
     {"dt_bias", "ssm_dt.bias", &Sizes::recurrent_heads},
     {.theirs = "A_log",
      .ours = "ssm_a",
@@ -264,11 +259,7 @@ constexpr Part lfm2_norms[] = {
 };
 constexpr Part short_convolution[] = {
     {"conv.in_proj.weight", "shortconv.in_proj.weight", &Sizes::embedding, &Sizes::gates_and_value},
-    {.theirs = "conv.conv.weight",
-     .ours = "shortconv.conv.weight",
-     .columns = &Sizes::taps,
-     .rows = &Sizes::embedding,
-     .form = Form::separate_columns},
+    {"conv.conv.weight", "shortconv.conv.weight", &Sizes::taps, &Sizes::embedding},
     {"conv.out_proj.weight", "shortconv.out_proj.weight", &Sizes::embedding, &Sizes::embedding},
 };
 constexpr Part lfm2_attention[] = {
