@@ -108,6 +108,34 @@ const Names gemma3n = with({{"altup_proj", "altup_projections.{}"},
                             {"laurel_post_norm", "laurel.post_laurel_norm"}},
                            gemma4);
 
+// Each letter has two narrow matrices and, but for g, a bias.
+Names rwkv7_names() {
+  Names names = {{"token_embd", "embeddings"},
+                 {"token_embd_norm", "layers.0.pre_norm"},
+                 {"output_norm", "norm"},
+                 {"attn_norm", "attn_norm"},
+                 {"attn_norm_2", "ffn_norm"},
+                 {"time_mix_lerp_fused.weight", "attn.x_x"},
+                 {"time_mix_ln", "attn.g_norm"},
+                 {"time_mix_receptance", "attn.r_proj"},
+                 {"time_mix_key", "attn.k_proj"},
+                 {"time_mix_value", "attn.v_proj"},
+                 {"time_mix_output", "attn.o_proj"},
+                 {"channel_mix_lerp_k.weight", "ffn.x_k"},
+                 {"channel_mix_key", "ffn.key"},
+                 {"channel_mix_value", "ffn.value"}};
+  for (const char* name : {"k_k", "k_a", "r_k"}) {
+    names[fmt::format("time_mix_{}.weight", name)] = fmt::format("attn.{}", name);
+  }
+  for (const char letter : {'w', 'a', 'v', 'g'}) {
+    const std::string theirs = fmt::format("attn.{}_lora.lora.", letter);
+    names[fmt::format("time_mix_{}0.weight", letter)] = theirs + "2.bias";
+    names[fmt::format("time_mix_{}1", letter)] = theirs + "0";
+    names[fmt::format("time_mix_{}2", letter)] = theirs + "2";
+  }
+  return names;
+}
+
 Names of_experts(const std::string& mlp, const std::string& shared) {
   return {{"ffn_gate_inp", mlp + "gate"},
           {"exp_probs_b.bias", mlp + "gate.e_score_correction_bias"},
@@ -966,6 +994,53 @@ synth::Shape granitemoe_shape() {
 }
 
 // Layers with attention at a fixed distance, as checkpoints can say it.
+// As flash-linear-attention stored it for some weeks: the mixtures of a layer in one tensor, and a
+// gate that the first layer does not use.
+void adapt_older_rwkv7(const SyntheticCheckpoint& model, json& config, CheckpointTensors& tensors) {
+  for (const char* key : {"num_attention_heads", "num_key_value_heads", "rope_parameters"}) {
+    config.erase(key);
+  }
+  const std::uint64_t embedding = config["hidden_size"], head = config["head_dim"];
+  config.update({{"num_heads", 32},  // which nobody reads beside head_dim
+                 {"max_position_embeddings", 2048},
+                 {"norm_eps", config["layer_norm_eps"]},
+                 {"norm_first", true},
+                 {"norm_bias", true},
+                 {"hidden_act", "sqrelu"},
+                 {"attn", nullptr},
+                 {"value_dim", std::vector<std::uint64_t>(config["num_hidden_layers"], embedding)},
+                 {"decay_low_rank_dim", model.count("attention.decay_lora_rank")},
+                 {"a_low_rank_dim", model.count("attention.iclr_lora_rank")},
+                 {"v_low_rank_dim", model.count("attention.value_residual_mix_lora_rank")},
+                 {"gate_low_rank_dim", model.count("attention.gate_lora_rank")}});
+  for (auto& [name, tensor] : tensors) {
+    if (name.ends_with("attn.x_x")) tensor.shape = {6, embedding};
+    if (name.ends_with("ffn.x_k")) tensor.shape = {1, 1, embedding};
+    if (name.ends_with("attn.r_k")) tensor.shape = {embedding / head, head};
+  }
+}
+
+void adapt_rwkv7(const SyntheticCheckpoint& model, json& config, CheckpointTensors& tensors) {
+  adapt_older_rwkv7(model, config, tensors);
+  config["intermediate_size"] = nullptr;
+  config["hidden_ratio"] = model.number("feed_forward_length") / model.number("embedding_length");
+  for (int layer = 0; layer < model.count("block_count"); ++layer) {
+    const std::string at = fmt::format("model.layers.{}.attn.", layer);
+    const CheckpointTensor together = tensors.at(at + "x_x");
+    tensors.erase(at + "x_x");
+    const auto size = static_cast<std::ptrdiff_t>(together.shape[1]);
+    auto first = together.values.begin();
+    for (const char letter : {'r', 'w', 'k', 'v', 'a', 'g'}) {
+      tensors[at + "x_" + letter] = {{1, 1, together.shape[1]}, {first, first + size}};
+      first += size;
+    }
+    tensors.at(fmt::format("model.layers.{}.ffn.x_k", layer)).shape = {together.shape[1]};
+  }
+  for (const char* name : {"0.weight", "2.weight", "2.bias"}) {
+    tensors.erase(fmt::format("model.layers.0.attn.v_lora.lora.{}", name));
+  }
+}
+
 synth::Shape jamba_shape() {
   synth::Shape shape = synth::shape_by_name("tiny-jamba");
   shape.kinds = "MM*";
@@ -1089,6 +1164,10 @@ std::vector<CheckpointFamily> checkpoint_families() {
       {"JambaForCausalLM", jamba_shape(), jamba, false, false, 1e-4f, "model.", false, adapt_jamba},
       {"KimiLinearForCausalLM", shape("tiny-kimi-linear"), kimi, false, false, 1e-4f, "model.",
        false, adapt_kimi},
+      {"RWKV7ForCausalLM", shape("tiny-rwkv7"), rwkv7_names(), false, false, 0, "model.", false,
+       adapt_rwkv7, "layers.", "blk.0.time_mix_v"},
+      {"RWKV7ForCausalLM", shape("tiny-rwkv7"), rwkv7_names(), false, false, 0, "model.", false,
+       adapt_older_rwkv7, "layers.", "blk.0.time_mix_v"},
       {"Lfm2ForCausalLM", shape("tiny-lfm2"), lfm2, false, false, 0, "model.", false, adapt_lfm2},
       {"Gemma3nForCausalLM", shape("tiny-gemma3n"), gemma3n, false, false, 0, "model.", false,
        adapt_gemma3n},

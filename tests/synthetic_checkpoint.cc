@@ -162,7 +162,8 @@ void SyntheticCheckpoint::write_to(const fs::path& folder) const {
 
 json SyntheticCheckpoint::common_config() const {
   const auto heads = number("attention.head_count"), e = number("embedding_length");
-  const float head = number("attention.key_length", e / heads);
+  const float head =
+      heads > 0 ? number("attention.key_length", e / heads) : number("wkv.head_size");
   json rope = {{"rope_theta", number("rope.freq_base", 10000)}};
   if (has("rope_freqs.weight")) {  // as synth makes it
     rope.update({{"rope_type", "llama3"},

@@ -36,6 +36,8 @@ struct CheckpointFamily {
   void (*adapt)(const SyntheticCheckpoint& model, nlohmann::json& config,
                 CheckpointTensors& tensors) = nullptr;
   std::string layers = "layers.";  // of the names of layers, behind the stem
+  // The beginning of the names here of tensors with which nothing computes: they are not compared.
+  std::string unused = {};
 };
 
 // One of each architecture that can be imported.

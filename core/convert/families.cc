@@ -255,10 +255,18 @@ Sizes read_sizes(const Config& config, const Family& family) {
   Sizes sizes;
   sizes.embedding = config.count("hidden_size");
   sizes.layers = layers_of(config);
-  sizes.query_heads = config.count("num_attention_heads");
-  sizes.key_heads =
-      config.find_count("num_key_value_heads").value_or(config.count("num_attention_heads"));
-  sizes.head = head_of(config, sizes);
+  if (family.has_attention) {
+    sizes.query_heads = config.count("num_attention_heads");
+    sizes.key_heads =
+        config.find_count("num_key_value_heads").value_or(config.count("num_attention_heads"));
+    sizes.head = head_of(config, sizes);
+  } else {
+    sizes.head = config.count("head_dim");
+    if (sizes.embedding % sizes.head != 0) {
+      throw config.error("head_dim", "does not divide hidden_size");
+    }
+    sizes.query_heads = sizes.key_heads = sizes.embedding / sizes.head;
+  }
   if (sizes.head % 2 != 0) throw config.error("head_dim", "is odd, but halves of a head rotate");
   sizes.rotated = rotated_of(config, sizes.head);
   if (config.contains("intermediate_size")) {

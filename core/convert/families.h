@@ -38,6 +38,8 @@ struct Sizes {
   std::uint64_t layer_vocabulary = 0;  // rows of its table
   std::uint64_t streams = 0,
                 side_rank = 0;  // residual streams, and the narrow path beside attention
+  // Of the narrow matrices of RWKV-7, and how many mixtures its layers make of two tokens.
+  std::uint64_t decay_rank = 0, rate_rank = 0, value_rank = 0, gate_rank = 0, mixtures = 6;
 
   // Latent attention: ranks of what keys and values, and queries, are made of; of a head's key what
   // does not rotate, and its value. `query_rank` is 0 where queries are made at once.
@@ -107,6 +109,7 @@ enum class Order {
 enum class Form {
   same,
   flat,     // [rows * columns]
+  heads,    // [heads, columns of a head] of a vector
   stacked,  // a stack, each matrix below the one before: [count * rows, columns]
   // The same values with rows and columns exchanged. An MXFP4 tensor, whose blocks are of rows, is
   // as here.
@@ -139,12 +142,15 @@ struct Part {
   Size all_columns = nullptr;
   Size first_row = nullptr;  // of ours in theirs; null: 0
   // Matrices that are stacked here: so many tensors there, whose name has {} in place of their
-  // number; or without that a stack there too.
+  // number, or of their letter; or without that a stack there too. Vectors so stacked have two
+  // dimensions of 1 between.
   Size count = nullptr;
+  std::string_view letters = {};
   Size when = nullptr;       // the tensor exists where this is not 0
   bool is_optional = false;  // a checkpoint may leave it out
   // How many rows a checkpoint has of it, where not all; those behind are 0.
   Size stored_rows = nullptr;
+  const Part* older = nullptr;  // holds where a checkpoint has the name that it had before
 };
 
 constexpr Part norm(std::string_view theirs, std::string_view ours, Size size) {
@@ -225,6 +231,9 @@ struct Family {
   bool is_encoder = false;
   std::span<const Part> scores = {};
   bool rotates = true;  // positions
+
+  // Without attention, heads are those of a recurrence.
+  bool has_attention = true;
 
   std::span<const LayerNumber> layer_numbers = {};
   std::span<const RenamedSetting> renamed = {};

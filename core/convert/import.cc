@@ -302,9 +302,14 @@ class Import {
   }
 
   void add(const Block& block, std::uint64_t layer) {
-    for (const Part& part : block.parts) {
-      add(fmt::format("{}{}{}", layer_name(layer), block.prefix, part.theirs),
-          fmt::format("blk.{}.{}", layer, part.ours), part, layers_[layer]);
+    const auto name_of = [&](const Part& part) {
+      return fmt::format("{}{}{}", layer_name(layer), block.prefix, part.theirs);
+    };
+    for (const Part& one : block.parts) {
+      const bool is_older =
+          one.older != nullptr && checkpoint_.find(name_of(*one.older)) != nullptr;
+      const Part& part = is_older ? *one.older : one;
+      add(name_of(part), fmt::format("blk.{}.{}", layer, part.ours), part, layers_[layer]);
     }
   }
 
@@ -326,7 +331,10 @@ class Import {
     for (std::uint64_t i = 0; i < source.tensors(); ++i) {
       const std::size_t place = theirs.find("{}");
       std::string name = theirs;
-      if (place != std::string::npos) name.replace(place, 2, std::to_string(i));
+      if (place != std::string::npos) {
+        const bool has_letter = !part.letters.empty();
+        name.replace(place, 2, has_letter ? std::string(1, part.letters[i]) : std::to_string(i));
+      }
       tensors.push_back(&stored(name, source));
       if (tensors.back()->type != tensors.front()->type) {
         throw ModelError(fmt::format("{}: tensor {} has another type than those it is stacked with",
@@ -506,10 +514,12 @@ class Import {
           sizes_.positions > 0 ? sizes_.positions : config_.count("max_position_embeddings"));
     count(".embedding_length", sizes_.embedding);
     add_by_layer(".feed_forward_length", &Sizes::feed_forward, writer);
-    count(".attention.head_count", sizes_.query_heads);
-    add_by_layer(".attention.head_count_kv", &Sizes::key_heads, writer);
-    count(".attention.key_length", sizes_.head);
-    count(".attention.value_length", sizes_.latent > 0 ? sizes_.latent : sizes_.head);
+    count(".attention.head_count", family_.has_attention ? sizes_.query_heads : 0);
+    if (family_.has_attention) {
+      add_by_layer(".attention.head_count_kv", &Sizes::key_heads, writer);
+      count(".attention.key_length", sizes_.head);
+      count(".attention.value_length", sizes_.latent > 0 ? sizes_.latent : sizes_.head);
+    }
     if (family_.rotates) count(".rope.dimension_count", sizes_.rotated);
     count(".vocab_size", sizes_.vocabulary);
     writer.add(prefix_ + (family_.subtracts_means ? ".attention.layer_norm_epsilon"

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <charconv>
 #include <cmath>
 #include <fmt/format.h>
 #include <iterator>
@@ -15,6 +16,7 @@
 
 #include "core/convert/json_file.h"
 #include "core/convert/tiktoken.h"
+#include "core/convert/world_vocabulary.h"
 #include "core/text/base64.h"
 #include "core/text/keyed_hash.h"
 #include "core/text/quoted.h"
@@ -211,7 +213,8 @@ class TokenizerImport {
  public:
   TokenizerImport(const fs::path& folder, const Config& config, std::uint64_t vocabulary,
                   TokenizerUse use)
-      : source_((folder / "tokenizer.json").string()),
+      : world_(find_world_vocabulary(folder)),
+        source_((folder / (world_ ? "tokenizer_config.json" : "tokenizer.json")).string()),
         config_(config),
         settings_(optional_config(folder / "tokenizer_config.json")),
         tokenizer_(read_tokenizer(folder), source_),
@@ -222,6 +225,7 @@ class TokenizerImport {
         types_(vocabulary, unused) {}
 
   void write(gguf::Writer& writer) {
+    if (world_) return write_world(writer);
     const Config model = require_object(tokenizer_, "model");
     const std::string type = model.find_text("type").value_or("");
     if (type == "WordPiece") return write_word_pieces(model, writer);
@@ -262,9 +266,14 @@ class TokenizerImport {
 
   // tokenizer.json, or what it would be for tiktoken.model or the list of tokens in vocab.txt.
   json read_tokenizer(const fs::path& folder) const {
+    if (world_) return {{"added_tokens", settings_tokens()}};
     const bool has_json = fs::exists(folder / "tokenizer.json");
     const fs::path ranks = folder / "tiktoken.model";
-    if (!has_json && fs::exists(ranks)) return read_tiktoken(ranks, settings_);
+    if (!has_json && fs::exists(ranks)) {
+      json tokenizer = read_tiktoken(ranks, settings_);
+      tokenizer["added_tokens"] = settings_tokens();
+      return tokenizer;
+    }
     if (has_json || !fs::exists(folder / "vocab.txt")) {
       return read_json(folder / "tokenizer.json", tokenizer_bytes_max);
     }
@@ -284,6 +293,56 @@ class TokenizerImport {
     return {{"normalizer", {{"type", "BertNormalizer"}, {"lowercase", lowercase}}},
             {"added_tokens", added},
             {"model", {{"type", "WordPiece"}, {"unk_token", "[UNK]"}, {"vocab", vocabulary}}}};
+  }
+
+  // The special tokens of tokenizer_config.json, each with its id.
+  json settings_tokens() const {
+    constexpr const char* key = "added_tokens_decoder";
+    json added = json::array();
+    const json* special = settings_.find(key);
+    if (special == nullptr) return added;
+    for (const auto& [id, one] : special->items()) {
+      std::uint64_t index = 0;
+      const char* end = id.data() + id.size();
+      const auto parsed = std::from_chars(id.data(), end, index);
+      if (parsed.ec != std::errc() || parsed.ptr != end || !one.is_object()) {
+        throw settings_.error(key, "has an entry that is no token under its id");
+      }
+      added.push_back(one);
+      added.back()["id"] = index;
+    }
+    return added;
+  }
+
+  // --- RWKV: the longest tokens ---
+
+  // Id 0, which begins and ends texts, is in tokenizer_config.json alone.
+  void write_world(gguf::Writer& writer) {
+    read_added_tokens();
+    if (types_.front() == unused) set_token("<s>", 0, control, "added_tokens");
+    const std::vector<std::string> pieces = read_world_vocabulary(*world_, tokens_.size());
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+      const auto added = ids_.find(pieces[i]);
+      if (pieces[i].empty() || (added != ids_.end() && added->second == i + 1)) continue;
+      // transformers gives the end of a turn a second id, for which a model has no weights.
+      if (added != ids_.end()) types_[added->second] = unused;
+      set_token(pieces[i], i + 1, normal, "added_tokens");
+    }
+    fill_gaps();
+    for (std::string& token : tokens_) token = with_escapes(token);
+    writer.add("tokenizer.ggml.model", "rwkv");
+    writer.add_array("tokenizer.ggml.tokens", std::span<const std::string>(tokens_));
+    writer.add_array("tokenizer.ggml.token_type", std::span<const std::int32_t>(types_));
+    // Where nobody has set them they are 1 and 2, which are bytes here.
+    const auto special = [&](const char* key) -> std::uint32_t {
+      const auto id = listed_token(key);
+      return id && types_[*id] == control ? *id : 0;
+    };
+    writer.add("tokenizer.ggml.bos_token_id", special("bos_token_id"));
+    writer.add("tokenizer.ggml.eos_token_id", special("eos_token_id"));
+    const auto turn_end = ids_.find("\n\n");  // in all chats
+    if (turn_end != ids_.end()) writer.add("tokenizer.ggml.eot_token_id", turn_end->second);
+    write_templates(writer);
   }
 
   // --- WordPiece ---
@@ -629,7 +688,11 @@ class TokenizerImport {
 
   // The texts of tokenizer_config.json go before the ids of the others.
   std::optional<std::uint32_t> special_token(const char* text_key, const char* id_key) const {
-    if (const auto named = named_token(text_key)) return named;
+    const auto named = named_token(text_key);
+    return named ? named : listed_token(id_key);
+  }
+
+  std::optional<std::uint32_t> listed_token(const char* id_key) const {
     for (const Config* config : {&generation_, &config_}) {
       const std::vector<std::int32_t> ids = token_ids(*config, id_key);
       if (!ids.empty()) return static_cast<std::uint32_t>(ids.front());
@@ -794,6 +857,7 @@ class TokenizerImport {
 
   static constexpr const char* default_template = "default";
 
+  std::optional<fs::path> world_;  // the vocabulary of RWKV
   std::string source_;
   const Config& config_;
   Config settings_, tokenizer_, generation_;

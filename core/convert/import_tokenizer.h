@@ -1,9 +1,9 @@
 // The tokenizer of a Hugging Face checkpoint as metadata of a GGUF file: tokenizer.json (BPE on
 // bytes, or on characters with bytes for the rest as SentencePiece does it; SentencePiece's unigram
-// model; or WordPiece, which may come as vocab.txt instead), and from tokenizer_config.json and
-// generation_config.json which tokens begin and end a text. The chat templates come from
-// chat_template.jinja, additional_chat_templates/*.jinja, tokenizer_config.json and
-// chat_template.json.
+// model; or WordPiece, which may come as vocab.txt instead) or rwkv_vocab_*.txt, and from
+// tokenizer_config.json and generation_config.json which tokens begin and end a text. The chat
+// templates come from chat_template.jinja, additional_chat_templates/*.jinja, tokenizer_config.json
+// and chat_template.json.
 #pragma once
 
 #include <cstdint>

@@ -42,18 +42,24 @@ std::uint64_t PartSource::stored_rows() const {
 std::vector<std::uint64_t> PartSource::shape() const {
   const std::uint64_t rows = part_.stored_rows != nullptr ? stored_rows() : their_rows();
   const std::uint64_t columns = their_columns();
+  const bool is_stack = part_.count != nullptr && !is_of_many_;
+  if (form_ == Form::heads) return {columns / sizes_.head, sizes_.head};
+  if (part_.rows == nullptr && is_stack) return {count_, columns};
   if (part_.rows == nullptr) return {columns};
   if (form_ == Form::flat) return {rows * columns};
   if (form_ == Form::stacked) return {count_ * rows, columns};
   if (form_ == Form::transposed) return {count_, columns, rows};
   if (form_ == Form::transposed_stacked) return {count_ * columns, rows};
-  if (part_.count != nullptr && !is_of_many_) return {count_, rows, columns};
+  if (is_stack) return {count_, rows, columns};
   return {rows, columns};
 }
 
 std::vector<std::uint64_t> PartSource::dims() const {
+  if (part_.count != nullptr) {
+    if (part_.rows == nullptr) return {columns_, 1, 1, count_};
+    return {columns_, rows_, count_};
+  }
   if (part_.rows == nullptr) return {columns_};
-  if (part_.count != nullptr) return {columns_, rows_, count_};
   return {columns_, rows_};
 }
 

@@ -1,4 +1,5 @@
-// Families with other recurrent layers: gated delta nets (Qwen 3.5), short convolutions (LFM2).
+// Families with other recurrent layers: gated delta nets (Qwen 3.5), short convolutions (LFM2), the
+// matrix states of RWKV-7.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -368,6 +369,120 @@ void add_lfm2moe(const Config& config, const Sizes& sizes, const std::string& pr
   writer.add(prefix + ".expert_gating_func", std::uint32_t{2});  // the sigmoid
 }
 
+// --- RWKV-7, as flash-linear-attention stores it ---
+
+constexpr Part rwkv7_globals[] = {
+    {"embeddings.weight", "token_embd.weight", &Sizes::embedding, &Sizes::vocabulary},
+    norm("layers.0.pre_norm.weight", "token_embd_norm.weight", &Sizes::embedding),
+    norm("layers.0.pre_norm.bias", "token_embd_norm.bias", &Sizes::embedding),
+    norm("norm.weight", "output_norm.weight", &Sizes::embedding),
+    norm("norm.bias", "output_norm.bias", &Sizes::embedding),
+};
+constexpr Part rwkv7_older_lerps = {.theirs = "x_x",
+                                    .ours = "time_mix_lerp_fused.weight",
+                                    .columns = &Sizes::embedding,
+                                    .count = &Sizes::mixtures};
+constexpr Part rwkv7_mixing[] = {
+    {.theirs = "x_{}",
+     .ours = "time_mix_lerp_fused.weight",
+     .columns = &Sizes::embedding,
+     .count = &Sizes::mixtures,
+     .letters = "rwkvag",
+     .older = &rwkv7_older_lerps},
+    {"w_lora.lora.2.bias", "time_mix_w0.weight", &Sizes::embedding},
+    {"w_lora.lora.0.weight", "time_mix_w1.weight", &Sizes::embedding, &Sizes::decay_rank},
+    {"w_lora.lora.2.weight", "time_mix_w2.weight", &Sizes::decay_rank, &Sizes::embedding},
+    {"a_lora.lora.2.bias", "time_mix_a0.weight", &Sizes::embedding},
+    {"a_lora.lora.0.weight", "time_mix_a1.weight", &Sizes::embedding, &Sizes::rate_rank},
+    {"a_lora.lora.2.weight", "time_mix_a2.weight", &Sizes::rate_rank, &Sizes::embedding},
+    {"g_lora.lora.0.weight", "time_mix_g1.weight", &Sizes::embedding, &Sizes::gate_rank},
+    {"g_lora.lora.2.weight", "time_mix_g2.weight", &Sizes::gate_rank, &Sizes::embedding},
+    {"k_k", "time_mix_k_k.weight", &Sizes::embedding},
+    {"k_a", "time_mix_k_a.weight", &Sizes::embedding},
+    {.theirs = "r_k",
+     .ours = "time_mix_r_k.weight",
+     .columns = &Sizes::embedding,
+     .form = Form::heads},
+    {"r_proj.weight", "time_mix_receptance.weight", &Sizes::embedding, &Sizes::embedding},
+    {"k_proj.weight", "time_mix_key.weight", &Sizes::embedding, &Sizes::embedding},
+    {"v_proj.weight", "time_mix_value.weight", &Sizes::embedding, &Sizes::embedding},
+    {"o_proj.weight", "time_mix_output.weight", &Sizes::embedding, &Sizes::embedding},
+    norm("g_norm.weight", "time_mix_ln.weight", &Sizes::embedding),
+    norm("g_norm.bias", "time_mix_ln.bias", &Sizes::embedding),
+};
+constexpr Part rwkv7_value_gate[] = {
+    {"v_lora.lora.2.bias", "time_mix_v0.weight", &Sizes::embedding},
+    {"v_lora.lora.0.weight", "time_mix_v1.weight", &Sizes::embedding, &Sizes::value_rank},
+    {"v_lora.lora.2.weight", "time_mix_v2.weight", &Sizes::value_rank, &Sizes::embedding},
+};
+// The first layer has none, but llama.cpp insists on one, of the rank of rates.
+constexpr Part rwkv7_no_value_gate[] = {
+    {"a_lora.lora.2.bias", "time_mix_v0.weight", &Sizes::embedding},
+    {"a_lora.lora.0.weight", "time_mix_v1.weight", &Sizes::embedding, &Sizes::rate_rank},
+    {"a_lora.lora.2.weight", "time_mix_v2.weight", &Sizes::rate_rank, &Sizes::embedding},
+};
+constexpr Part rwkv7_layer[] = {
+    norm("attn_norm.weight", "attn_norm.weight", &Sizes::embedding),
+    norm("attn_norm.bias", "attn_norm.bias", &Sizes::embedding),
+    norm("ffn_norm.weight", "attn_norm_2.weight", &Sizes::embedding),
+    norm("ffn_norm.bias", "attn_norm_2.bias", &Sizes::embedding),
+    {"ffn.x_k", "channel_mix_lerp_k.weight", &Sizes::embedding},
+    {"ffn.key.weight", "channel_mix_key.weight", &Sizes::embedding, &Sizes::feed_forward},
+    {"ffn.value.weight", "channel_mix_value.weight", &Sizes::feed_forward, &Sizes::embedding},
+};
+constexpr Block rwkv7_first_blocks[] = {
+    {rwkv7_mixing, "attn."}, {rwkv7_no_value_gate, "attn."}, rwkv7_layer};
+constexpr Block rwkv7_blocks[] = {
+    {rwkv7_mixing, "attn."}, {rwkv7_value_gate, "attn."}, rwkv7_layer};
+// f the first layer
+constexpr LayerKind rwkv7_layers[] = {{"f", rwkv7_first_blocks}, {"M", rwkv7_blocks}};
+constexpr Aside rwkv7_aside[] = {
+    {"model.layers.0.attn.v_lora.", "a gate of the first layer, which it does not use"}};
+
+void read_rwkv7(const Config& config, Sizes& sizes) {
+  require_text(config, "hidden_act", "sqrelu");
+  for (const char* key : {"norm_first", "norm_bias"}) require_flag(config, key, true);
+  if (config.contains("attn")) {
+    throw config.error("attn", "is not null: layers with attention are not supported");
+  }
+  if (config.contains("value_dim") && same_in_layers(config, "value_dim") != sizes.embedding) {
+    throw config.error("value_dim", "is not hidden_size");
+  }
+  // Of the norm behind the heads; a GGUF file has no key for it.
+  const double epsilon = config.number("norm_eps") * static_cast<double>(sizes.head);
+  if (std::abs(epsilon - 64e-5) > 1e-8) {
+    throw config.error("norm_eps", "times head_dim is not 64e-5, the only one that is supported");
+  }
+  if (sizes.feed_forward == 0) {
+    const double ratio = config.find_number("hidden_ratio").value_or(4);
+    const double width = std::floor(ratio * static_cast<double>(sizes.embedding));
+    if (!(width >= 1 && width < 1u << 31)) throw config.error("hidden_ratio", "gives no width");
+    sizes.feed_forward = (static_cast<std::uint64_t>(width) + 31) / 32 * 32;
+  }
+  sizes.decay_rank = config.count("decay_low_rank_dim");
+  sizes.rate_rank = config.count("a_low_rank_dim");
+  sizes.value_rank = config.count("v_low_rank_dim");
+  sizes.gate_rank = config.count("gate_low_rank_dim");
+  sizes.positions = 1 << 20;  // there is no limit; the length in config.json was for training
+}
+
+std::string rwkv7_kinds(const Config&, const Sizes& sizes) {
+  std::string kinds(sizes.layers, 'M');
+  kinds.front() = 'f';
+  return kinds;
+}
+
+void add_rwkv7(const Config&, const Sizes& sizes, const std::string& prefix, gguf::Writer& writer) {
+  const auto add = [&](const char* key, std::uint64_t value) {
+    writer.add(prefix + key, static_cast<std::uint32_t>(value));
+  };
+  add(".wkv.head_size", sizes.head);
+  add(".attention.decay_lora_rank", sizes.decay_rank);
+  add(".attention.iclr_lora_rank", sizes.rate_rank);
+  add(".attention.value_residual_mix_lora_rank", sizes.value_rank);
+  add(".attention.gate_lora_rank", sizes.gate_rank);
+}
+
 constexpr Family recurrent_family_table[] = {
     qwen35("Qwen3_5ForCausalLM", "model."),
     qwen35("Qwen3_5ForConditionalGeneration", "model.language_model."),
@@ -399,6 +514,18 @@ constexpr Family recurrent_family_table[] = {
      .kinds = lfm2moe_kinds,
      .fit_layer = fit_recurrent_layer,
      .add_keys = add_lfm2moe},
+    {.architecture = "RWKV7ForCausalLM",
+     .ours = "rwkv7",
+     .layers = rwkv7_layers,
+     .epsilon_key = "norm_eps",
+     .subtracts_means = true,
+     .globals = rwkv7_globals,
+     .aside = rwkv7_aside,
+     .rotates = false,
+     .has_attention = false,
+     .read_sizes = read_rwkv7,
+     .kinds = rwkv7_kinds,
+     .add_keys = add_rwkv7},
 };
 
 }  // namespace

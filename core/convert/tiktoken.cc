@@ -69,25 +69,6 @@ Ranks read_ranks(const std::filesystem::path& file) {
   return ranks;
 }
 
-// The special tokens, each with its id.
-json read_added_tokens(const Config& settings) {
-  constexpr const char* key = "added_tokens_decoder";
-  json added = json::array();
-  const json* special = settings.find(key);
-  if (special == nullptr) return added;
-  for (const auto& [id, one] : special->items()) {
-    std::uint64_t index = 0;
-    const char* end = id.data() + id.size();
-    const auto parsed = std::from_chars(id.data(), end, index);
-    if (parsed.ec != std::errc() || parsed.ptr != end || !one.is_object()) {
-      throw settings.error(key, "has an entry that is no token under its id");
-    }
-    added.push_back(one);
-    added.back()["id"] = index;
-  }
-  return added;
-}
-
 }  // namespace
 
 json read_tiktoken(const std::filesystem::path& file, const Config& settings) {
@@ -108,7 +89,6 @@ json read_tiktoken(const std::filesystem::path& file, const Config& settings) {
     merges.push_back({text::encode_byte_alphabet(left), text::encode_byte_alphabet(right)});
   }
   return {{"model", {{"type", "BPE"}, {"vocab", vocabulary}, {"merges", merges}}},
-          {"added_tokens", read_added_tokens(settings)},
           {"pre_tokenizer",
            {{"type", "Sequence"},
             {"pretokenizers",

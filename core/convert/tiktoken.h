@@ -20,7 +20,7 @@ inline constexpr std::string_view kimi_regex =
     R"([\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|)"
     R"(\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
-// What tokenizer.json would be. `settings` is tokenizer_config.json, which has the special tokens.
+// What tokenizer.json would be, without the special tokens. `settings` is tokenizer_config.json.
 // Throws ModelError.
 nlohmann::json read_tiktoken(const std::filesystem::path& file, const Config& settings);
 
