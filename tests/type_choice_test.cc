@@ -13,6 +13,7 @@
 #include "core/gguf/gguf.h"
 #include "core/quant/imatrix.h"
 #include "core/quant/quantise_model.h"
+#include "core/quant/tensor_types.h"
 #include "core/quant/type_recipe.h"
 #include "core/synth/shapes.h"
 #include "core/synth/synthetic_model.h"
@@ -105,6 +106,30 @@ double least_error(const std::vector<std::vector<TypeOption>>& matrices, std::in
 }
 
 }  // namespace
+
+TEST_CASE("a mixture leaves alone what is small or sensitive, as llama.cpp does") {
+  const std::map<std::string, bool> expected = {
+      {"blk.0.ffn_down.weight", true},
+      {"blk.0.time_mix_key.weight", true},
+      {"blk.0.channel_mix_value.weight", true},
+      {"blk.0.ffn_gate_inp.weight", false},
+      {"blk.0.attn_q_norm.weight", false},
+      {"blk.0.ssm_conv1d.weight", false},
+      {"blk.0.time_mix_lerp_fused.weight", false},
+      {"blk.0.time_mix_w1.weight", false},
+      {"blk.0.time_mix_g2.weight", false},
+      {"blk.0.attn_q.bias", false},
+      {"position_embd.weight", false},
+  };
+  std::vector<NamedShape> tensors;
+  for (const auto& [name, changes] : expected) tensors.push_back({name, 2, 256});
+  const auto types = types_of(tensors, QuantMix::by_name("Q4_K_M"), {1, 1});
+  std::size_t i = 0;
+  for (const auto& [name, changes] : expected) {
+    INFO(name);
+    CHECK(types[i++].has_value() == changes);
+  }
+}
 
 TEST_CASE("patterns match as when everything is tried") {
   std::mt19937_64 random(test::random_seed());

@@ -1,7 +1,6 @@
 #include "core/quant/tensor_types.h"
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <limits>
 #include <utility>
@@ -16,12 +15,15 @@ bool contains(std::string_view text, std::string_view part) {
 }
 
 bool is_matrix(const NamedShape& tensor) {
-  static constexpr std::array<std::string_view, 8> never = {
-      "_norm",  "ffn_gate_inp",  "ssm_conv1d",    "shortconv.conv",
-      "rope_f", "attn_rot_embd", "position_embd", "token_types"};
+  static constexpr std::string_view never[] = {
+      "_norm", "ffn_gate_inp", "ssm_conv1d", "shortconv.conv", "rope_f", "attn_rot_embd",
+      "position_embd", "token_types",
+      // of RWKV-7: mixtures of two tokens, and matrices of low rank
+      "_mix_lerp_", "time_mix_w1.", "time_mix_w2.", "time_mix_a1.", "time_mix_a2.", "time_mix_v1.",
+      "time_mix_v2.", "time_mix_g1.", "time_mix_g2."};
   return tensor.rank >= 2 && tensor.name.ends_with(".weight") &&
-         std::none_of(never.begin(), never.end(),
-                      [&](std::string_view part) { return contains(tensor.name, part); });
+         std::ranges::none_of(never,
+                              [&](std::string_view part) { return contains(tensor.name, part); });
 }
 
 // The 7 of "blk.7.attn_v.weight".
