@@ -131,6 +131,8 @@ const std::map<std::string, Written>& written() {
         "<|im_start|>assistant<|im_sep|>",
         "{% if (message['role'] == 'system') %}{{'<|im_start|>system<|im_sep|>' + "
         "message['content'] + '<|im_end|>'}}{% endif %}"}},
+      {"rwkv-world",
+       {"System: S\n\nUser: U1\n\nAssistant: A1\n\nUser: U2\n\nAssistant:", "rwkv-world"}},
       {"glm4",
        {"[gMASK]<sop><|system|>\nS<|user|>\nU1<|assistant|>\nA1<|user|>\nU2<|assistant|>\n",
         "[gMASK]<sop>{% for item in messages %}{% if item['role'] == 'user' %}<|user|>\n"

@@ -185,6 +185,12 @@ TEST_CASE("files without a template take a family, and never tools") {
   CHECK(plain.stop_texts() == std::vector<std::string>{"\nUser:"});
 }
 
+TEST_CASE("a file may name a family in place of a template") {
+  const Chatter chatter("rwkv-world");
+  const std::string text = chatter.text(chatter.dialogue().encode(with_role("user", " hi\n")));
+  CHECK(text.ends_with("User: hi\n\nAssistant:"));
+}
+
 TEST_CASE("thoughts, text and calls of an answer are told apart, however it is cut") {
   const Chatter chatter(reasoning_template);
   const Dialogue dialogue = chatter.dialogue();

@@ -159,6 +159,19 @@ Family granite() {
 
 // For base models, which continue what looks like a script. The name of the next speaker is not a
 // token; it ends an answer as a stop text.
+// Answers end with the token of an empty line, which the files of such models name.
+Family rwkv_world() {
+  return {.name = "RWKV World",
+          .preamble = "",
+          .system = {"System: ", "\n\n"},
+          .user = {"User: ", "\n\n"},
+          .generation_prompt = "Assistant:",
+          .answer_lead = " ",
+          .answer_after = "\n\n",
+          .markers = {},
+          .trims_content = true};
+}
+
 Family plain() {
   return {.name = "plain",
           .preamble = "",
@@ -277,6 +290,7 @@ std::optional<Family> family_of(const TemplateText& text) {
 }  // namespace
 
 std::optional<Family> find_family(std::string_view template_text) {
+  if (is_family_name(template_text)) return family_named(template_text);
   return family_of(TemplateText(template_text));
 }
 
@@ -296,6 +310,7 @@ const std::vector<NamedFamily>& families() {
       {"phi4", phi4()},
       {"glm4", glm4()},
       {"granite", granite()},
+      {"rwkv-world", rwkv_world()},
       {"plain", plain()},
   };
   return all;
@@ -305,6 +320,10 @@ std::vector<std::string> family_names() {
   std::vector<std::string> names;
   for (const NamedFamily& family : families()) names.push_back(family.name);
   return names;
+}
+
+bool is_family_name(std::string_view name) {
+  return std::ranges::find(families(), name, &NamedFamily::name) != families().end();
 }
 
 Family family_named(std::string_view name) {

@@ -45,10 +45,13 @@ struct NamedFamily {
 const std::vector<NamedFamily>& families();
 std::vector<std::string> family_names();
 
+bool is_family_name(std::string_view name);
+
 // Throws UsageError when there is no family of this name.
 Family family_named(std::string_view name);
 
-// The family that a template belongs to, if it is a known one.
+// The family that a template belongs to, if it is a known one. A file may have a name in place of a
+// template: llama.cpp's importer writes "rwkv-world".
 std::optional<Family> find_family(std::string_view template_text);
 
 // The family of a template (tokenizer.chat_template), adjusted to what the template says: a default
