@@ -54,9 +54,9 @@ std::string called(const std::string& role) {
 
 ChatSource ChatSource::choose(const std::string& format, const gguf::Metadata& metadata) {
   if (format != "auto") return {nullptr, family_named(format)};
-  ChatSource source;
   const std::string text(metadata.find_string("tokenizer.chat_template").value_or(""));
   if (is_family_name(text)) return {nullptr, family_named(text)};
+  ChatSource source;
   if (auto chat_template = ChatTemplate::from_metadata(metadata)) {
     source.chat_template = std::make_shared<const ChatTemplate>(*std::move(chat_template));
     source.family = find_family(text);

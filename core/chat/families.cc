@@ -157,8 +157,6 @@ Family granite() {
           .markers = {"<|start_of_role|>", "<|end_of_role|>", "<|end_of_text|>"}};
 }
 
-// For base models, which continue what looks like a script. The name of the next speaker is not a
-// token; it ends an answer as a stop text.
 // Answers end with the token of an empty line, which the files of such models name.
 Family rwkv_world() {
   return {.name = "RWKV World",
@@ -172,6 +170,8 @@ Family rwkv_world() {
           .trims_content = true};
 }
 
+// For base models, which continue what looks like a script. The name of the next speaker is not a
+// token; it ends an answer as a stop text.
 Family plain() {
   return {.name = "plain",
           .preamble = "",

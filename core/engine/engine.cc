@@ -103,7 +103,7 @@ class RehearsedRun {
       : has_holes_(std::ranges::any_of(
             opened.model.files(),
             [](const gguf::ModelFile& file) { return streaming::is_mostly_hole(file.path); })),
-        stand_in_bytes_(dram_buffer_bytes(topology::read_machine())),
+        machine_(topology::read_machine()),
         cpus_(choose_cpus(options)),
         team_(cpus_),
         prepared_(opened, options, cpus_.size()),
@@ -112,7 +112,8 @@ class RehearsedRun {
   }
 
   const plan::MemoryPlan& plan() const { return prepared_.planned.plan; }
-  std::size_t threads() const { return cpus_.size(); }
+  // engine::share_of_time() of the threads of the run.
+  double share_of_time() const { return engine::share_of_time(machine_, cpus_.size()); }
 
   // Whether steps of more than so many tokens read hardly more weights.
   bool needs_most_experts(std::size_t tokens) const {
@@ -132,13 +133,13 @@ class RehearsedRun {
             kernels::kernel_table(),
             team_,
             reads_disk ? std::move(prepared_.reader.reader) : nullptr,
-            stand_in_bytes_,
+            dram_buffer_bytes(machine_),
             hit_rate};
   }
 
  private:
   bool has_holes_;
-  std::size_t stand_in_bytes_;
+  topology::Machine machine_;
   topology::CpuList cpus_;
   topology::ThreadTeam team_;
   Preparation prepared_;
@@ -610,8 +611,7 @@ StepTime RunPlanner::rehearse_step(const EngineOptions& options,
   constexpr auto duration = std::chrono::milliseconds(900);
   std::vector<RehearsedStep> steps =
       rehearsal.steps_beside_memory(run.plan().cache.sequences, measuring_time(duration));
-  const double share = share_of_time(topology::read_machine(), run.threads());
-  for (RehearsedStep& step : steps) step.dram_bytes_per_s *= share;
+  for (RehearsedStep& step : steps) step.dram_bytes_per_s *= run.share_of_time();
   std::ranges::sort(steps, {}, &RehearsedStep::seconds);
   return {steps[steps.size() / 2].seconds, steps, has_read};
 }

@@ -32,7 +32,7 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-constexpr std::size_t words_a_line = 8;
+constexpr std::size_t words_a_line = 8, line_bytes = words_a_line * sizeof(std::uint64_t);
 
 constexpr std::size_t streams = 4, words_ahead = 256;
 
@@ -115,7 +115,7 @@ DramReader::DramReader(const topology::CpuList& cpus, std::size_t buffer_bytes)
     : team_(cpus), buffer_(buffer_bytes) {
   // All threads write it, which spreads the memory over the nodes of a NUMA machine.
   team_.run([&](std::size_t member) {
-    const auto range = topology::split(buffer_.size(), 64, team_.size(), member);
+    const auto range = topology::split(buffer_.size(), line_bytes, team_.size(), member);
     std::fill_n(buffer_.data() + range.begin, range.size(), std::byte{1});
   });
 }
