@@ -22,9 +22,6 @@ namespace {
 using nlohmann::json;
 using Ranks = std::unordered_map<std::string, std::uint32_t, text::KeyedHash>;
 
-constexpr std::uint64_t file_bytes_max = 64'000'000;
-constexpr std::size_t token_bytes_max = 1024;
-
 // The two tokens that become this one last; the second is empty where none do.
 std::pair<std::string, std::string> parts_of(const std::string& token, const Ranks& ranks) {
   const std::uint32_t own = ranks.at(token);
@@ -48,7 +45,7 @@ std::pair<std::string, std::string> parts_of(const std::string& token, const Ran
 
 // The rank of each token, by its bytes.
 Ranks read_ranks(const std::filesystem::path& file) {
-  std::istringstream lines(read_file(file, file_bytes_max));
+  std::istringstream lines(read_file(file, vocabulary_bytes_max));
   Ranks ranks;
   std::size_t number = 0;
   for (std::string line; std::getline(lines, line);) {

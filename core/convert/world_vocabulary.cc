@@ -18,9 +18,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::uint64_t file_bytes_max = 64'000'000;
-constexpr std::size_t token_bytes_max = 1024;  // that a tokenizer takes
-
 // Escapes of one character, and what they mean.
 constexpr std::string_view short_escapes = R"(\'"nrt)", meant = "\\'\"\n\r\t";
 
@@ -153,7 +150,7 @@ std::optional<fs::path> find_world_vocabulary(const fs::path& folder) {
 }
 
 std::vector<std::string> read_world_vocabulary(const fs::path& file, std::uint64_t ids) {
-  std::istringstream lines(read_file(file, file_bytes_max));
+  std::istringstream lines(read_file(file, vocabulary_bytes_max));
   std::vector<std::string> tokens;
   std::unordered_map<std::string, std::size_t, text::KeyedHash> indices;
   for (std::string text; std::getline(lines, text);) {

@@ -61,9 +61,9 @@ enum class CharacterKind { letter, space, alone, dropped, mark };
 
 // Kinds of characters that are not ASCII, by their Unicode categories.
 CharacterKind kind_of(std::string_view character, Pattern::Scratch& scratch) {
-  static const Pattern spaces(R"(^[\s\p{Z}])"), marks(R"(^\p{Mn})"), punctuation(R"(^\p{P})"),
+  static const Pattern blanks(R"(^[\s\p{Z}])"), marks(R"(^\p{Mn})"), punctuation(R"(^\p{P})"),
       control(R"(^[\p{Cc}\p{Cf}\p{Co}\x{FFFD}])");
-  if (spaces.find(character, 0, scratch)) return CharacterKind::space;
+  if (blanks.find(character, 0, scratch)) return CharacterKind::space;
   if (control.find(character, 0, scratch)) return CharacterKind::dropped;
   if (marks.find(character, 0, scratch)) return CharacterKind::mark;
   return punctuation.find(character, 0, scratch) ? CharacterKind::alone : CharacterKind::letter;
