@@ -15,12 +15,14 @@ namespace {
 
 constexpr Prefetch none_one_panel = {0, CacheLevel::l1, 1};
 constexpr Prefetch near = {2048, CacheLevel::l1, 4};
+constexpr Prefetch ahead_one_panel = {4096, CacheLevel::l1, 1};
 constexpr Prefetch far = {8192, CacheLevel::l2, 4};
 constexpr Prefetch far_one_panel = {8192, CacheLevel::l2, 1};
 
-// Measured on one thread, from memory (docs/performance.md). Zen 4 loses a third to `near`; Intel's
-// servers need it for few columns.
+// Measured from memory (docs/performance.md). Zen 4 loses a third to `near`, and with two threads
+// Zen 5 a tenth; Intel's servers need it for few columns.
 constexpr PrefetchPolicy of_zen_4 = {{none_one_panel, far, far, far, near, far_one_panel}};
+constexpr PrefetchPolicy of_zen_5 = {{ahead_one_panel, near, ahead_one_panel, near, near, near}};
 constexpr PrefetchPolicy of_intel_servers = {{near, near, far, far, near, far}};
 constexpr PrefetchPolicy of_others = {{near, near, near, near, near, near}};
 
@@ -38,6 +40,7 @@ constexpr Core cores[] = {
     {amd, 0x19, 0x10, 0x1f, &of_zen_4},           // Genoa
     {amd, 0x19, 0x60, 0x7f, &of_zen_4},           // Raphael, Phoenix
     {amd, 0x19, 0xa0, 0xaf, &of_zen_4},           // Bergamo, Siena
+    {amd, 0x1a, 0x00, 0xff, &of_zen_5},           // all of them; measured on Turin
     {intel, 0x6, 0x8f, 0x8f, &of_intel_servers},  // Sapphire Rapids
     {intel, 0x6, 0xcf, 0xcf, &of_intel_servers},  // Emerald Rapids
     {intel, 0x6, 0xad, 0xae, &of_intel_servers},  // Granite Rapids
