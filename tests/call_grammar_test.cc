@@ -31,8 +31,13 @@ const Json& functions() {
          "metric":{"type":"boolean"},
          "when":{"enum":["now","later"]},
          "height":{"anyOf":[{"type":"null"},{"type":"number"}]},
-         "tags":{"type":"array","items":{"type":"string","maxLength":5},"maxItems":2}}}},
-      {"name":"ping"}])");
+         "user-id":{"$ref":"#/$defs/Id"},
+         "unit":{"allOf":[{"$ref":"#/$defs/Unit"}]},
+         "any-id":{"anyOf":[{"$ref":"#/$defs/Id"},{"type":"null"}]},
+         "version":{"const":5},
+         "tags":{"type":"array","items":{"type":"string","maxLength":5},"maxItems":2}},
+       "$defs":{"Id":{"type":"integer"},"Unit":{"enum":["m","ft"]}}}},
+      {"name":"ping-all"}])");
   return list;
 }
 
@@ -77,13 +82,17 @@ bool is_expected(const std::string& name, const Json& value) {
   if (name == "days") return value.is_number_integer() && value >= 0 && value <= 9;
   if (name == "metric") return value.is_boolean();
   if (name == "when") return value == "now" || value == "later";
+  if (name == "user-id") return value.is_number_integer();
+  if (name == "unit") return value == "m" || value == "ft";
+  if (name == "any-id") return value.is_null() || value.is_number_integer();
+  if (name == "version") return value == 5;
   if (name == "height") return value.is_null() || value.is_number();
   return name == "tags" && value.is_array() && value.size() <= 2;
 }
 
 void check_call(const chat::ToolCall& call) {
   INFO(call.name << call.arguments.dump());
-  if (call.name == "ping") {
+  if (call.name == "ping-all") {
     CHECK(call.arguments.empty());
     return;
   }
@@ -92,6 +101,21 @@ void check_call(const chat::ToolCall& call) {
   for (const auto& item : call.arguments.items()) {
     INFO(item.key());
     CHECK(is_expected(item.key(), item.value()));
+  }
+}
+
+// While a text of calls is being written, those that can be read are the first of its calls, as
+// they will be: its end closes none of them.
+void check_beginnings(const std::string& text, const std::vector<chat::ToolCall>& calls) {
+  for (std::size_t bytes = 0; bytes < text.size(); ++bytes) {
+    const auto so_far =
+        chat::parse_tool_calls(text.substr(0, bytes), tools(), chat::AnswerEnd::cut).calls;
+    INFO("up to " << bytes);
+    REQUIRE(so_far.size() <= calls.size());
+    for (std::size_t i = 0; i < so_far.size(); ++i) {
+      CHECK(so_far[i].name == calls[i].name);
+      CHECK(so_far[i].arguments == calls[i].arguments);
+    }
   }
 }
 
@@ -125,6 +149,7 @@ TEST_CASE("calls that a grammar writes are read back as calls, in every form") {
     const std::vector<chat::ToolCall> calls = calls_in(*text, is_harmony);
     CHECK_FALSE(calls.empty());
     for (const chat::ToolCall& call : calls) check_call(call);
+    if (!is_harmony) check_beginnings(*text, calls);
   }
   INFO(form.words);
   CHECK(ended > 0);  // thoughts are free, and seldom end by chance

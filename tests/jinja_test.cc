@@ -72,6 +72,12 @@ TEST_CASE("templates print what they print in Python") {
   CHECK(cases > 50);
 }
 
+TEST_CASE("a time is markup only where all of its format is") {
+  CHECK(data_of("{{ strftime_now('a') }}", "<|im_end|>").empty());
+  CHECK(data_of("{{ strftime_now('a' ~ x) }}", "<|im_end|>") == "a<|im_end|>");
+  CHECK(data_of("{{ strftime_now(x) }}", "<|im_end|>") == "<|im_end|>");
+}
+
 TEST_CASE("a text keeps its origin through every operation") {
   const Json secret = "<|im_end|>";
   for (const std::string source :

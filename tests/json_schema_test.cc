@@ -330,6 +330,21 @@ TEST_CASE("schema: what is not anything is nothing") {
   }
 }
 
+TEST_CASE("what refers to the root may find its $id there") {
+  const std::string tree = R"({"$id":"https://example.com/tree","type":"object","required":["next"],
+      "additionalProperties":false,
+      "properties":{"next":{"oneOf":[{"$ref":"#"},{"type":"null"}]}}})";
+  CHECK(problem_of(tree).empty());
+  CHECK_THAT(problem_of(R"({"properties":{"a":{"$id":"https://example.com/a"}}})"),
+             Contains("/properties/a/$id: a schema within the schema cannot have one"));
+}
+
+TEST_CASE("values of enum and const that cannot be written exactly are refused") {
+  CHECK_THAT(problem_of(R"({"const":12345678901234567890123})"), Contains("2^63"));
+  CHECK_THAT(problem_of(R"({"enum":[1,-12345678901234567890123]})"), Contains("2^63"));
+  CHECK(problem_of(R"({"enum":[18446744073709551615,-9223372036854775808,1.5]})").empty());
+}
+
 TEST_CASE("schema: a member that is required twice counts once") {
   CHECK_THAT(problem_of(R"({"type":"object","properties":{"a":true,"b":true},
                             "required":["a","a"],"minProperties":2})"),

@@ -101,6 +101,38 @@ TEST_CASE("an answer in JSON is a call only if it names a tool and has arguments
   CHECK(summary_of(R"(<tool_call>{"name": "other"}</tool_call>)") == "|other{}");
 }
 
+TEST_CASE("names of functions and arguments in Python's syntax may have hyphens") {
+  CHECK(summary_of("<|tool_call_start|>[get-weather(user-id=7, c=-1), a.b-c()]<|tool_call_end|>") ==
+        R"(|get-weather{"user-id":7,"c":-1}|a.b-c{})");
+  CHECK(summary_of(R"x(<|python_tag|>f(a="x-y(b=1)", b='it\'s (c=2)'))x") ==
+        R"x(|f{"a":"x-y(b=1)","b":"it's (c=2)"})x");
+  for (const std::string no_call :
+       {"[f(a=1, a=2)]", "[f(a=b-c)]", "[f(g(x=1))]", "[f(a=1)(b=2)]"}) {
+    const std::string answer = "<|tool_call_start|>" + no_call + "<|tool_call_end|>";
+    CHECK(summary_of(answer) == answer);
+  }
+}
+
+TEST_CASE("the end of an answer that was cut off closes no call") {
+  const std::string tagged =
+      "<tool_call>\n<function=write_file>\n<parameter=content>\nx </function> y\n</parameter>\n"
+      "<parameter=path>\na\n</parameter>\n</function>\n</tool_call>";
+  const std::string glm =
+      "<tool_call>write_file<arg_key>content</arg_key><arg_value>x</arg_value>"
+      "<arg_key>path</arg_key><arg_value>a</arg_value></tool_call>";
+  const std::string mistral = R"([TOOL_CALLS]write_file[ARGS]{"content": "x", "path": "a"})";
+  for (const std::string& answer : {tagged, glm, mistral}) {
+    const std::string whole = summary_of(answer);
+    CHECK(whole.starts_with("|write_file{\"content\":\"x"));
+    for (std::size_t bytes = 0; bytes <= answer.size(); ++bytes) {
+      const auto cut =
+          parse_tool_calls(answer.substr(0, bytes), weather_and_files(), AnswerEnd::cut);
+      CHECK(cut.calls.size() == (bytes == answer.size() ? 1 : 0));
+      if (!cut.calls.empty()) CHECK(summary(cut) == whole);
+    }
+  }
+}
+
 TEST_CASE("a closing mark inside of an argument does not end the call") {
   CHECK(summary_of("<tool_call>\n{\"name\": \"write_file\", \"arguments\": {\"path\": \"a\", "
                    "\"content\": \"ends with </tool_call> \\\" here\"}}\n</tool_call>\nDone.") ==

@@ -61,12 +61,19 @@ const sluice_piece* Text::next() {
   }
   check_outcome();
   if (reader_) {
-    chat::SplitText rest = reader_->finish();
+    chat::SplitText rest = reader_->finish(answer_end());
     reader_.reset();
     if (!rest.answer.empty() || !rest.thought.empty()) return show(std::move(rest), std::nullopt);
   }
   is_over_ = true;
   return nullptr;
+}
+
+chat::AnswerEnd Text::answer_end() const {
+  const base::MutexLock lock(inbox_->mutex);
+  const rows::Outcome& outcome = *inbox_->outcome;
+  return outcome.end == rows::Outcome::End::completed ? rows::answer_end(outcome.completion)
+                                                      : chat::AnswerEnd::cut;
 }
 
 const sluice_piece* Text::show(chat::SplitText split, std::optional<Token> token) {

@@ -77,6 +77,7 @@ class Text {
   const sluice_piece* show(chat::SplitText split, std::optional<tokenizer::Token> token)
       SLUICE_REQUIRES(mutex_);
   void check_outcome() const;
+  chat::AnswerEnd answer_end() const;
 
   std::shared_ptr<Model> model_;
   std::shared_ptr<Inbox> inbox_ = std::make_shared<Inbox>();

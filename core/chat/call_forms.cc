@@ -16,14 +16,21 @@ using Calls = std::vector<ToolCall>;
 
 constexpr std::size_t npos = std::string_view::npos;
 
-bool is_at_end_or_mark(const Cursor& cursor) {
-  return cursor.is_at_end() || call_form_of(cursor.rest()) != nullptr;
+bool is_at_mark(const Cursor& cursor) {
+  return call_form_of(cursor.rest()) != nullptr;
 }
 
 // Ends calls that a mark closes. Models leave it out at the end, and in front of the next call.
+// What closes its own brackets is whole where the answer was cut off, too.
+bool skip_close_of_brackets(Cursor& cursor, std::string_view close) {
+  cursor.skip_space();
+  return cursor.skip(close) || cursor.is_at_end() || is_at_mark(cursor);
+}
+
+// The same for calls that only the mark, or the end of the answer, closes.
 bool skip_close(Cursor& cursor, std::string_view close) {
   cursor.skip_space();
-  return cursor.skip(close) || is_at_end_or_mark(cursor);
+  return cursor.skip(close) || cursor.is_end(cursor.at()) || is_at_mark(cursor);
 }
 
 // A call from {"name": ..., "arguments": {...}}, or the same with "parameters". Arguments may be
@@ -176,7 +183,8 @@ bool read_tagged_function(Cursor& cursor, bool is_wrapped, ToolSchemas& tools, C
   ToolCall call{std::string(*name), Json::object()};
   while (true) {
     cursor.skip_space();
-    if (cursor.is_at_end() || cursor.sees("</tool_call>") || cursor.skip("</function>")) break;
+    if (cursor.skip("</function>")) break;
+    if (cursor.is_end(cursor.at()) || cursor.sees("</tool_call>")) break;
     if (!cursor.skip("<parameter=")) return false;
     const auto key = read_tag_name(cursor);
     const auto value = key ? read_tagged_value(cursor, is_wrapped) : std::nullopt;
@@ -244,7 +252,7 @@ bool read_glm_call(Cursor& cursor, ToolSchemas& tools, Calls& calls) {
 bool read_tagged_calls(Cursor& cursor, ToolSchemas& tools, Calls& calls) {
   cursor.skip_space();
   if (cursor.sees("{") || cursor.sees("[")) {
-    return read_json_calls(cursor, false, calls) && skip_close(cursor, "</tool_call>");
+    return read_json_calls(cursor, false, calls) && skip_close_of_brackets(cursor, "</tool_call>");
   }
   if (!cursor.skip("<function=")) return read_glm_call(cursor, tools, calls);
   Cursor attempt = cursor;
@@ -254,12 +262,9 @@ bool read_tagged_calls(Cursor& cursor, ToolSchemas& tools, Calls& calls) {
   }
   calls.clear();
   cursor.look(attempt.seen());
+  if (!cursor.is_whole()) return false;  // its last tag may come yet
   return read_bare_function(cursor, tools, calls);
 }
-
-// What the name of a function may consist of.
-constexpr std::string_view name_characters =
-    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-.:/";
 
 // --- [TOOL_CALLS][{...}]  or  [TOOL_CALLS]f[CALL_ID]i[ARGS]{...} ---
 
@@ -277,7 +282,7 @@ bool read_mistral_calls(Cursor& cursor, ToolSchemas&, Calls& calls) {
     auto json = text ? parse_bounded(*text) : std::nullopt;
     if (!json) return false;
     arguments = *std::move(json);
-  } else if (!is_at_end_or_mark(cursor) ||
+  } else if (!(cursor.is_end(cursor.at()) || is_at_mark(cursor)) ||
              (!has_mark && name.find_first_not_of(name_characters) != npos)) {
     return false;
   }
@@ -348,19 +353,20 @@ bool read_gemma_call(Cursor& cursor, ToolSchemas&, Calls& calls) {
   auto arguments = GemmaReader(cursor).object();
   if (!arguments || name.empty()) return false;
   calls.push_back({std::string(name), *std::move(arguments)});
-  return skip_close(cursor, "<tool_call|>");
+  return skip_close_of_brackets(cursor, "<tool_call|>");
 }
 
 // --- [f(p="v")] or JSON behind a mark ---
 
 bool read_lfm_calls(Cursor& cursor, ToolSchemas&, Calls& calls) {
-  return read_literal_calls(cursor, false, calls) && skip_close(cursor, "<|tool_call_end|>");
+  return read_literal_calls(cursor, false, calls) &&
+         skip_close_of_brackets(cursor, "<|tool_call_end|>");
 }
 
 bool read_llama_calls(Cursor& cursor, ToolSchemas&, Calls& calls) {
   if (!read_literal_calls(cursor, false, calls)) return false;
   cursor.skip_space();
-  return is_at_end_or_mark(cursor);
+  return cursor.is_at_end() || is_at_mark(cursor);
 }
 
 constexpr std::array<CallForm, 6> forms = {{{"<tool_call>", read_tagged_calls},
@@ -419,7 +425,7 @@ const CallForm* call_form_of(std::string_view text) {
 }
 
 bool read_unmarked_calls(std::string_view answer, const ToolSchemas& tools, Calls& calls) {
-  Cursor cursor(answer, 0);
+  Cursor cursor(answer, 0, AnswerEnd::whole);
   cursor.skip_space();
   if (!cursor.sees("{") && !cursor.sees("[")) return false;
   if (!read_literal_calls(cursor, true, calls)) return false;

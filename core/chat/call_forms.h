@@ -14,7 +14,8 @@ namespace sluice::chat {
 // A place in an answer, and how far beyond it the answer was looked at.
 class Cursor {
  public:
-  Cursor(std::string_view text, std::size_t at) : text_(text), at_(at), seen_(at) {}
+  Cursor(std::string_view text, std::size_t at, AnswerEnd end)
+      : text_(text), at_(at), seen_(at), end_(end) {}
 
   std::size_t at() const { return at_; }
   std::size_t seen() const { return seen_; }
@@ -34,7 +35,9 @@ class Cursor {
   std::size_t find(std::string_view mark, std::size_t position);
   // The position behind white space, from `position` on.
   std::size_t behind_space(std::size_t position);
-  bool is_end(std::size_t position) const { return position == text_.size(); }
+  // Whether the answer is over there: one that was cut off never is.
+  bool is_end(std::size_t position) const { return is_whole() && position == text_.size(); }
+  bool is_whole() const { return end_ == AnswerEnd::whole; }
   bool sees_at(std::size_t position, std::string_view mark) const {
     return text_.substr(position).starts_with(mark);
   }
@@ -49,6 +52,7 @@ class Cursor {
   std::string_view text_;
   std::size_t at_;
   std::size_t seen_;
+  AnswerEnd end_;
 };
 
 // What a mark of calls is followed by. `read` reads the calls behind the mark, and the mark that

@@ -267,27 +267,27 @@ SplitText AnswerReader::feed(std::string_view piece) {
 }
 
 // The end of a thought that did not end is where the first call in it begins.
-SplitText AnswerReader::finish_thought() {
+SplitText AnswerReader::finish_thought(AnswerEnd end) {
   SplitText result = splitter_->finish();
   const std::string& held = splitter_->held();
   if (held.empty()) return result;
-  const auto call = call_stream_ ? call_stream_->first_call_in(held) : std::nullopt;
+  const auto call = call_stream_ ? call_stream_->first_call_in(held, end) : std::nullopt;
   const SplitText rest = splitter_->release(call.value_or(held.size()));
   result.thought += rest.thought;
   result.answer += rest.answer;
   return result;
 }
 
-SplitText AnswerReader::finish() {
+SplitText AnswerReader::finish(AnswerEnd end) {
   if (harmony_) {
     SplitText result = harmony_->finish();
     calls_ = harmony_->calls();
     return result;
   }
-  SplitText result = splitter_ ? finish_thought() : SplitText{};
+  SplitText result = splitter_ ? finish_thought(end) : SplitText{};
   if (!call_stream_) return result;
   result.answer = call_stream_->feed(result.answer);
-  AnswerWithCalls rest = call_stream_->finish();
+  AnswerWithCalls rest = call_stream_->finish(end);
   result.answer += rest.content;
   calls_ = std::move(rest.calls);
   return result;

@@ -160,9 +160,10 @@ class AnswerReader {
   AnswerReader(const Dialogue& dialogue, bool opens_thought, const nlohmann::ordered_json& tools,
                const std::string& call_mark = {});
 
-  // feed() returns the text that is certain after this piece; finish() returns the rest.
+  // feed() returns the text that is certain after this piece; finish() returns the rest. `end` says
+  // whether the model ended the answer by itself.
   SplitText feed(std::string_view piece);
-  SplitText finish();
+  SplitText finish(AnswerEnd end = AnswerEnd::whole);
 
   bool is_thinking() const {
     return harmony_ ? harmony_->is_thinking() : splitter_ && splitter_->is_inside();
@@ -170,7 +171,7 @@ class AnswerReader {
   const std::vector<ToolCall>& calls() const { return calls_; }  // after finish()
 
  private:
-  SplitText finish_thought();
+  SplitText finish_thought(AnswerEnd end);
 
   std::optional<HarmonyReader> harmony_;       // splits the whole answer by itself
   std::optional<ThinkingSplitter> splitter_;   // otherwise thoughts,

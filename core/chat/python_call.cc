@@ -1,5 +1,8 @@
 #include "core/chat/python_call.h"
 
+#include <algorithm>
+#include <charconv>
+
 #include "core/chat/jinja/expression_parser.h"
 
 namespace sluice::chat {
@@ -63,20 +66,76 @@ Json literal(const Expression& expression) {
   return std::visit([](const auto& node) { return literal(node); }, expression.node);
 }
 
-std::string dotted_name(const Expression& expression) {
-  if (const auto* name = std::get_if<jinja::Name>(&expression.node)) return name->name;
-  const auto* attribute = std::get_if<jinja::Attribute>(&expression.node);
-  if (attribute == nullptr) throw NoCall();
-  return dotted_name(*attribute->object) + "." + attribute->name;
-}
+// A text of calls in which n0, n1 and so on stand for the names of functions and of arguments.
+// Those of tools may have characters that Python's may not, as in "get-weather".
+class NumberedNames {
+ public:
+  explicit NumberedNames(std::string_view text) {
+    while (!text.empty()) text.remove_prefix(take(text));
+  }
 
-ToolCall tool_call(const Expression& expression) {
+  const std::string& text() const { return text_; }
+
+  const std::string& name(const std::string& numbered) const {
+    std::size_t index = names_.size();
+    const char* const end = numbered.data() + numbered.size();
+    const auto parsed = std::from_chars(numbered.data() + 1, end, index);
+    if (parsed.ptr != end || index >= names_.size()) throw NoCall();
+    return names_[index];
+  }
+
+ private:
+  // Takes a string, a word or a character, and says how many bytes it has.
+  std::size_t take(std::string_view text) {
+    if (text[0] == '"' || text[0] == '\'') return copy(text, string_bytes(text));
+    const std::size_t bytes = word_bytes(text);
+    if (bytes == 0) return copy(text, 1);
+    std::string_view behind = text.substr(bytes);
+    behind.remove_prefix(std::min(behind.find_first_not_of(white_space), behind.size()));
+    const bool is_name = behind.starts_with('(') || behind.starts_with('=');
+    if (!is_name || is_digit(text[0])) return copy(text, bytes);
+    text_ += "n" + std::to_string(names_.size());
+    names_.emplace_back(text.substr(0, bytes));
+    return bytes;
+  }
+
+  std::size_t copy(std::string_view text, std::size_t bytes) {
+    text_ += text.substr(0, bytes);
+    return bytes;
+  }
+
+  static std::size_t string_bytes(std::string_view text) {
+    std::size_t end = 1;
+    while (end < text.size() && text[end] != text[0]) end += text[end] == '\\' ? 2 : 1;
+    return std::min(end + 1, text.size());
+  }
+
+  static std::size_t word_bytes(std::string_view text) {
+    const auto end = std::ranges::find_if(text, [](char c) {
+      return static_cast<unsigned char>(c) < 0x80 &&
+             name_characters.find(c) == std::string_view::npos;
+    });
+    return static_cast<std::size_t>(end - text.begin());
+  }
+
+  static bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+  std::string text_;
+  std::vector<std::string> names_;
+};
+
+ToolCall tool_call(const Expression& expression, const NumberedNames& names) {
   const auto* call = std::get_if<jinja::Call>(&expression.node);
   const bool has_names = call != nullptr && call->arguments.positional.empty() &&
                          call->arguments.list == nullptr && call->arguments.dict == nullptr;
-  if (!has_names) throw NoCall();
-  ToolCall result{dotted_name(*call->callee), Json::object()};
-  for (const auto& [name, value] : call->arguments.named) result.arguments[name] = literal(*value);
+  const auto* callee = has_names ? std::get_if<jinja::Name>(&call->callee->node) : nullptr;
+  if (callee == nullptr) throw NoCall();
+  ToolCall result{names.name(callee->name), Json::object()};
+  for (const auto& [numbered, value] : call->arguments.named) {
+    const std::string& name = names.name(numbered);
+    if (result.arguments.contains(name)) throw NoCall();
+    result.arguments[name] = literal(*value);
+  }
   return result;
 }
 
@@ -84,17 +143,18 @@ ToolCall tool_call(const Expression& expression) {
 
 // Uses the parser of template expressions, whose calls and literals have Python's syntax.
 std::optional<std::vector<ToolCall>> parse_python_calls(std::string_view text) {
+  const NumberedNames names(text);
   try {
-    jinja::TokenStream tokens(jinja::tokenize("{{" + std::string(text) + "\n}}"));
+    jinja::TokenStream tokens(jinja::tokenize("{{" + names.text() + "\n}}"));
     tokens.expect(jinja::Token::Kind::variable_begin, "'{{'");
     const jinja::ExpressionPtr expression = jinja::ExpressionParser(tokens).parse_tuple();
     tokens.expect(jinja::Token::Kind::variable_end, "'}}'");
     tokens.expect(jinja::Token::Kind::end, "the end");
     std::vector<ToolCall> calls;
     if (const auto* list = std::get_if<jinja::ListDisplay>(&expression->node)) {
-      for (const jinja::ExpressionPtr& item : list->items) calls.push_back(tool_call(*item));
+      for (const jinja::ExpressionPtr& item : list->items) calls.push_back(tool_call(*item, names));
     } else {
-      calls.push_back(tool_call(*expression));
+      calls.push_back(tool_call(*expression, names));
     }
     return calls;
   } catch (const jinja::SyntaxError&) {

@@ -9,6 +9,10 @@
 
 namespace sluice::chat {
 
+// What the name of a function may consist of.
+inline constexpr std::string_view name_characters =
+    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-.:/";
+
 // Parses a call or a list of calls whose arguments are named literals. Nothing for any other text.
 std::optional<std::vector<ToolCall>> parse_python_calls(std::string_view text);
 

@@ -20,7 +20,7 @@ struct Found {
 // many times the text. What comes after that is no call.
 constexpr std::size_t failed_looks_max = 16;
 
-std::vector<Found> find_marked_calls(std::string_view text, ToolSchemas& tools) {
+std::vector<Found> find_marked_calls(std::string_view text, ToolSchemas& tools, AnswerEnd end) {
   std::vector<Found> found;
   std::size_t looks_left = failed_looks_max * text.size();
   std::size_t at = 0;
@@ -30,11 +30,13 @@ std::vector<Found> find_marked_calls(std::string_view text, ToolSchemas& tools) 
       ++at;
       continue;
     }
-    Cursor cursor(text, at + form->mark.size());
+    Cursor cursor(text, at + form->mark.size(), end);
     std::vector<ToolCall> calls;
     if (form->read(cursor, tools, calls) && !calls.empty()) {
       found.push_back({at, cursor.at(), std::move(calls)});
       at = cursor.at();
+    } else if (end == AnswerEnd::cut && cursor.seen() >= text.size()) {
+      break;  // it may become a call, and what stands in it a part of that
     } else {
       looks_left -= std::min(looks_left, cursor.seen() - at);
       at += form->mark.size();
@@ -44,13 +46,13 @@ std::vector<Found> find_marked_calls(std::string_view text, ToolSchemas& tools) 
 }
 
 // All calls of an answer, in order.
-std::vector<Found> find_calls(std::string_view answer, const Json& tools) {
+std::vector<Found> find_calls(std::string_view answer, const Json& tools, AnswerEnd end) {
   ToolSchemas schemas(tools);
   std::vector<ToolCall> unmarked;
   if (read_unmarked_calls(answer, schemas, unmarked)) {
     return {{0, answer.size(), std::move(unmarked)}};
   }
-  return find_marked_calls(answer, schemas);
+  return find_marked_calls(answer, schemas, end);
 }
 
 }  // namespace
@@ -70,17 +72,18 @@ const std::vector<std::string>& possible_call_marks() {
   return marks;
 }
 
-AnswerWithCalls parse_tool_calls(std::string_view answer, const Json& tools) {
+AnswerWithCalls parse_tool_calls(std::string_view answer, const Json& tools, AnswerEnd end) {
   ToolCallStream stream(tools);
   std::string content = stream.feed(answer);
-  AnswerWithCalls result = stream.finish();
+  AnswerWithCalls result = stream.finish(end);
   result.content.insert(0, content);
   return result;
 }
 
-std::optional<std::size_t> ToolCallStream::first_call_in(std::string_view text) const {
+std::optional<std::size_t> ToolCallStream::first_call_in(std::string_view text,
+                                                         AnswerEnd end) const {
   ToolSchemas schemas(tools_);
-  const std::vector<Found> found = find_marked_calls(text, schemas);
+  const std::vector<Found> found = find_marked_calls(text, schemas, end);
   return found.empty() ? std::nullopt : std::optional(found.front().begin);
 }
 
@@ -133,10 +136,10 @@ void ToolCallStream::add_content(std::string_view text, std::string& content) {
   space_ += text.substr(end);
 }
 
-AnswerWithCalls ToolCallStream::finish() {
+AnswerWithCalls ToolCallStream::finish(AnswerEnd end) {
   AnswerWithCalls result{take(scanner_.finish()), {}};
   const std::string held = std::exchange(held_, {});
-  std::vector<Found> all = find_calls(held, tools_);
+  std::vector<Found> all = find_calls(held, tools_, end);
   all.push_back({held.size(), held.size(), {}});
   std::size_t kept = 0;  // what stands before is in the content or in a call
   for (Found& found : all) {

@@ -41,6 +41,10 @@ const std::vector<std::string>& call_marks();
 // The same and those that begin a call where it is one.
 const std::vector<std::string>& possible_call_marks();
 
+// Whether the model ended its answer. One that was cut off, or is still being written, may go on:
+// its end closes neither a call nor a value of one.
+enum class AnswerEnd { whole, cut };
+
 struct AnswerWithCalls {
   std::string content;  // without the calls, and without the white space around them
   std::vector<ToolCall> calls;
@@ -48,7 +52,8 @@ struct AnswerWithCalls {
 
 // Finds the calls in a whole answer. `tools` are the tools of the conversation, or null; their
 // schemas say what type a value has where the form of the call does not.
-AnswerWithCalls parse_tool_calls(std::string_view answer, const nlohmann::ordered_json& tools);
+AnswerWithCalls parse_tool_calls(std::string_view answer, const nlohmann::ordered_json& tools,
+                                 AnswerEnd end = AnswerEnd::whole);
 
 // The same for an answer that arrives in pieces: returns text as soon as it cannot be part of a
 // call. All content together, and the calls, do not depend on how the answer is cut.
@@ -59,10 +64,11 @@ class ToolCallStream {
   explicit ToolCallStream(nlohmann::ordered_json tools, std::string mark = {});
 
   std::string feed(std::string_view piece);  // content that is certain
-  AnswerWithCalls finish();                  // the rest of the content, and the calls
+  // The rest of the content, and the calls.
+  AnswerWithCalls finish(AnswerEnd end = AnswerEnd::whole);
 
   // Where the first call with a mark begins in another text, if it has any.
-  std::optional<std::size_t> first_call_in(std::string_view text) const;
+  std::optional<std::size_t> first_call_in(std::string_view text, AnswerEnd end) const;
 
  private:
   std::string take(const std::vector<MarkerScanner::Event>& events);

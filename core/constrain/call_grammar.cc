@@ -8,6 +8,7 @@
 #include "core/constrain/json_schema.h"
 #include "core/constrain/json_text.h"
 #include "core/constrain/plain_schema.h"
+#include "core/constrain/schema_merge.h"
 #include "core/constrain/token_trie.h"
 #include "core/text/limited_json.h"
 
@@ -122,26 +123,48 @@ class CallCompiler {
       return builder_.sequence(
           {front, value, text(syntax_.before_close), text(syntax_.value_close)});
     };
-    if (syntax_.arguments == CallSyntax::Arguments::python || !may_be_text(schema)) {
-      return closed(values(schema, root));
-    }
-    const Schema* listed =
-        schema.is_object() && schema.contains("enum") ? &schema["enum"] : nullptr;
-    if (listed == nullptr || !listed->is_array()) {
+    if (syntax_.arguments == CallSyntax::Arguments::python) return closed(values(schema, root));
+    const Schema& meant = meaning(schema, root);
+    if (!may_be_text(meant, root)) return closed(values(schema, root));
+    const auto written = [&](const Schema& value) {
+      return builder_.literal(value.is_string() ? value.get<std::string>() : value.dump());
+    };
+    if (meant.is_object() && meant.contains("const")) return closed(written(meant["const"]));
+    if (!meant.is_object() || !meant.contains("enum") || !meant["enum"].is_array()) {
       return builder_.sequence({front, free_text()});
     }
     std::vector<Expression> ways;
-    for (const Schema& value : *listed) {
-      ways.push_back(builder_.literal(value.is_string() ? value.get<std::string>() : value.dump()));
-    }
+    for (const Schema& value : meant["enum"]) ways.push_back(written(value));
     return closed(builder_.choice(std::move(ways)));
   }
 
+  // The schema that a reference, or an allOf of one, stands for; references that are not supported
+  // stand for themselves.
+  const Schema& meaning(const Schema& schema, const Schema& root) {
+    const Schema* meant = &schema;
+    try {
+      for (unsigned i = 0; i < SchemaMerger::levels_max && meant->is_object(); ++i) {
+        if (meant->contains("$ref")) {
+          meant = &SchemaMerger(root, builder_.budget()).target((*meant)["$ref"], "");
+        } else if (meant->contains("allOf") && (*meant)["allOf"].is_array() &&
+                   (*meant)["allOf"].size() == 1) {
+          meant = &(*meant)["allOf"][0];
+        } else {
+          break;
+        }
+      }
+    } catch (const GrammarError&) {
+      builder_.budget().spend(0);  // throws again where the budget is the reason
+    }
+    return *meant;
+  }
+
   // A text is written without quotation marks, so what may be a text is not limited further.
-  static bool may_be_text(const Schema& schema) {
+  bool may_be_text(const Schema& schema, const Schema& root) {
     for (const char* ways : {"anyOf", "oneOf"}) {
       if (schema.is_object() && schema.contains(ways)) {
-        return std::ranges::any_of(schema[ways], has_text_type);
+        return std::ranges::any_of(
+            schema[ways], [&](const Schema& way) { return has_text_type(meaning(way, root)); });
       }
     }
     return has_text_type(schema);

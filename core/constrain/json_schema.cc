@@ -195,10 +195,21 @@ class SchemaCompiler {
       budget_.spend(64 + copying_steps(value));
       if (!is_plainly_valid(value, plain)) continue;
       check_beside_enum(value, plain, pointer);
+      check_is_exact(value, pointer);
       ways.push_back(
           builder_.literal(value.dump(-1, ' ', false, Schema::error_handler_t::replace)));
     }
     return builder_.choice(std::move(ways));
+  }
+
+  // An integer that does not fit 64 bits has become a fraction, and would be written as another.
+  static void check_is_exact(const Schema& value, const std::string& pointer) {
+    constexpr double past_integers = 0x1p63;
+    if (value.is_number_float() && std::abs(value.get<double>()) >= past_integers) {
+      throw schema_error(pointer, fmt::format("enum and const with numbers of 2^63 or more are not "
+                                              "supported, unless they are integers of 64 bits: {}",
+                                              value.dump()));
+    }
   }
 
   static void check_beside_enum(const Schema& value, const Schema& plain,

@@ -61,14 +61,14 @@ bool is_plain_keyword(std::string_view name) {
   return std::ranges::find(keywords, name) != keywords.end();
 }
 
-void check_keywords(const Schema& schema, const std::string& pointer) {
+void check_keywords(const Schema& schema, const std::string& pointer, bool is_root) {
   for (const std::string_view name : refused) {
     if (schema.contains(name)) {
       throw schema_error(pointer_to(pointer, name), "this keyword is not supported");
     }
   }
   const auto id = schema.find("$id");
-  if (id != schema.end() && !pointer.empty() &&
+  if (id != schema.end() && !is_root &&
       !(id->is_string() && id->get_ref<const std::string&>().starts_with('#'))) {
     throw schema_error(pointer_to(pointer, "$id"), "a schema within the schema cannot have one");
   }
@@ -263,7 +263,8 @@ void SchemaMerger::expand(const Schema& schema, const std::string& pointer, Ways
   }
   const Counted level(levels_);
   budget_.spend(64 + 64 * schema.size());
-  check_keywords(schema, pointer);
+  // A reference may lead to the root again.
+  check_keywords(schema, pointer, pointer.empty() || &schema == &root_);
   if (schema.contains("unevaluatedProperties")) return expand_closed(schema, pointer, ways);
   std::vector<Schema> own = {Schema::object()};
   for (const auto& item : schema.items()) {

@@ -27,7 +27,7 @@ class FirstCall {
     answer_ += splitter_ ? splitter_->feed(piece).answer : std::string(piece);
     if (!may_have_ended(begin) || looks_ == looks_max) return false;
     ++looks_;
-    return !chat::parse_tool_calls(answer_, *tools_).calls.empty();
+    return !chat::parse_tool_calls(answer_, *tools_, chat::AnswerEnd::cut).calls.empty();
   }
 
  private:

@@ -39,11 +39,15 @@ Task::Forced limit_thought(const std::shared_ptr<const chat::Dialogue>& dialogue
   };
 }
 
+chat::AnswerEnd answer_end(const Completion& completion) {
+  return completion.finish == Finish::length ? chat::AnswerEnd::cut : chat::AnswerEnd::whole;
+}
+
 void split_text(const Task& task, Completion& completion) {
   if (!task.make_reader) return;
   chat::AnswerReader reader = task.make_reader();
   const chat::SplitText text = reader.feed(completion.text);
-  const chat::SplitText rest = reader.finish();
+  const chat::SplitText rest = reader.finish(answer_end(completion));
   completion.thought = text.thought + rest.thought;
   completion.text = text.answer + rest.answer;
   std::vector<chat::ToolCall> calls = reader.calls();

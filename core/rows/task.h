@@ -78,6 +78,9 @@ Task::Forced limit_thought(const std::shared_ptr<const chat::Dialogue>& dialogue
 // Splits the text of a completion with the task's reader, if it has one.
 void split_text(const Task& task, Completion& completion);
 
+// Whether the model ended the answer, or its tokens ran out.
+chat::AnswerEnd answer_end(const Completion& completion);
+
 // Calls in OpenAI's form; null when there are none. Their ids are made of `row`.
 nlohmann::ordered_json to_json(const std::vector<chat::ToolCall>& calls, std::uint64_t row);
 

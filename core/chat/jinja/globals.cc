@@ -83,8 +83,10 @@ Value global_strftime_now(Evaluator& evaluator, const Arguments& arguments) {
   const std::size_t size =
       std::strftime(buffer.data(), buffer.size(), ended.c_str(), &evaluator.now());
   if (size == 0) throw Failure("the time does not fit");
+  // Which part of the format a byte comes from is not known.
+  const bool is_markup = format.runs().size() == 1 && format.origin_at(0) == Origin::markup;
   return evaluator.heap().string(
-      Text(std::string_view(buffer.data(), size - 1), format.origin_at(0)));
+      Text(std::string_view(buffer.data(), size - 1), is_markup ? Origin::markup : Origin::data));
 }
 
 }  // namespace

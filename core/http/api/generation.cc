@@ -176,7 +176,7 @@ void Generation::end_choice(std::size_t index) {
   Choice& choice = choices_[index];
   Piece piece;
   if (choice.reader) {
-    chat::SplitText rest = choice.reader->finish();
+    chat::SplitText rest = choice.reader->finish(rows::answer_end(choice.completion));
     piece.text = std::move(rest.answer);
     piece.thought = std::move(rest.thought);
     piece.tool_calls = choice.completion.tool_calls;
