@@ -17,6 +17,7 @@
 #include "core/files/checksum.h"
 #include "core/gguf/gguf.h"
 #include "core/quant/quant_mix.h"
+#include "core/quant/tensor_types.h"
 #include "core/synth/random_blocks.h"
 #include "core/synth/synthetic_model.h"
 #include "core/synth/toy_vocabulary.h"
@@ -196,6 +197,8 @@ TEST_CASE("synthetic models have the parameters and types of the published files
       {"olmo2-7b", 7'298'617'344, {{"F32", 129}, {"Q4_K", 193}, {"Q6_K", 33}}},
       {"qwen3-30b-a3b", 30'532'122'624, {{"F32", 241}, {"Q4_K", 289}, {"Q6_K", 49}}},
       {"smollm3-3b", 3'075'098'624, {{"F32", 73}, {"Q4_K", 216}, {"Q6_K", 37}}},
+      // 2'947'735'040, and a gate of values in the first layer, which converters add.
+      {"rwkv7-2.9b", 2'948'229'120, {{"F32", 708}, {"Q4_K", 193}, {"Q6_K", 1}}},
   };
   for (const Expected& expected : all) {
     INFO(expected.shape);
@@ -230,6 +233,21 @@ TEST_CASE("more shapes have the parameters and the number of tensors of the publ
   const SyntheticModel model("gpt-oss-20b", "MXFP4_MOE");
   CHECK(histogram(model) == std::map<std::string, int>{{"F32", 289}, {"MXFP4", 72}, {"Q8_0", 98}});
   CHECK(model.data_bytes() == 12'096'558'336);
+}
+
+// Of rows shorter than a block some are F16.
+TEST_CASE("a mix gives blocks to the tensors that a quantisation changes, and to no others") {
+  for (const Shape& shape : shapes()) {
+    const SyntheticModel model(shape, "pure-Q4_0");
+    for (std::size_t i = 0; i < model.tensors().size(); ++i) {
+      const Tensor& tensor = model.tensors()[i];
+      if (tensor.dims[0] % 32 != 0) continue;
+      INFO(shape.name << ": " << tensor.name);
+      const auto rank = static_cast<std::uint32_t>(tensor.dims.size());
+      const bool changes = quant::is_quantised({tensor.name, rank, tensor.dims[0]});
+      CHECK((model.type(i) != BlockType::f32) == changes);
+    }
+  }
 }
 
 TEST_CASE("the layers with more bits are those of the published recipe") {

@@ -14,18 +14,6 @@ bool contains(std::string_view text, std::string_view part) {
   return text.find(part) != std::string_view::npos;
 }
 
-bool is_matrix(const NamedShape& tensor) {
-  static constexpr std::string_view never[] = {
-      "_norm", "ffn_gate_inp", "ssm_conv1d", "shortconv.conv", "rope_f", "attn_rot_embd",
-      "position_embd", "token_types",
-      // of RWKV-7: mixtures of two tokens, and matrices of low rank
-      "_mix_lerp_", "time_mix_w1.", "time_mix_w2.", "time_mix_a1.", "time_mix_a2.", "time_mix_v1.",
-      "time_mix_v2.", "time_mix_g1.", "time_mix_g2."};
-  return tensor.rank >= 2 && tensor.name.ends_with(".weight") &&
-         std::ranges::none_of(never,
-                              [&](std::string_view part) { return contains(tensor.name, part); });
-}
-
 // The 7 of "blk.7.attn_v.weight".
 std::uint32_t layer_of(std::string_view name) {
   constexpr std::string_view prefix = "blk.";
@@ -66,6 +54,18 @@ std::vector<std::size_t> in_order_of_layers(std::span<const NamedShape> tensors)
 
 }  // namespace
 
+bool is_quantised(const NamedShape& tensor) {
+  static constexpr std::string_view never[] = {
+      "_norm", "ffn_gate_inp", "ssm_conv1d", "shortconv.conv", "rope_f", "attn_rot_embd",
+      "position_embd", "token_types",
+      // of RWKV-7: mixtures of two tokens, and matrices of low rank
+      "_mix_lerp_", "time_mix_w1.", "time_mix_w2.", "time_mix_a1.", "time_mix_a2.", "time_mix_v1.",
+      "time_mix_v2.", "time_mix_g1.", "time_mix_g2."};
+  return tensor.rank >= 2 && tensor.name.ends_with(".weight") &&
+         std::ranges::none_of(never,
+                              [&](std::string_view part) { return contains(tensor.name, part); });
+}
+
 std::vector<std::optional<kernels::BlockType>> types_of(std::span<const NamedShape> tensors,
                                                         const QuantMix& mix,
                                                         const ModelFacts& facts) {
@@ -87,7 +87,7 @@ std::vector<std::optional<kernels::BlockType>> types_of(std::span<const NamedSha
   std::vector<std::optional<kernels::BlockType>> types(tensors.size());
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     if (is_value(places[i].role)) places[i].count = values;
-    if (is_matrix(tensors[i])) types[i] = mix.type_for(places[i]);
+    if (is_quantised(tensors[i])) types[i] = mix.type_for(places[i]);
   }
   return types;
 }

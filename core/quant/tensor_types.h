@@ -22,8 +22,11 @@ struct ModelFacts {
   std::uint32_t heads_per_kv = 1;  // query heads that share one pair of keys and values
 };
 
-// The format of each tensor, in their order; nothing for one that keeps its own: vectors, norms,
-// routers, convolutions, whatever is no weight of a matrix product.
+// Whether a quantisation changes a tensor. It leaves alone vectors, norms, routers, convolutions,
+// whatever is no weight of a matrix product, and what llama.cpp's quantiser finds too small.
+bool is_quantised(const NamedShape& tensor);
+
+// The format of each tensor, in their order; nothing for one that keeps its own.
 std::vector<std::optional<kernels::BlockType>> types_of(std::span<const NamedShape> tensors,
                                                         const QuantMix& mix,
                                                         const ModelFacts& facts);

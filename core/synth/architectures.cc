@@ -765,7 +765,8 @@ Sizes::Sizes(const Shape& shape, std::uint32_t layer)
 
   decay_rank = shape.ranks.decay;
   rate_rank = shape.ranks.rate;
-  value_rank = shape.ranks.value;
+  // The first layer does not use its gate of values, which converters make of that of rates.
+  value_rank = layer == 0 ? shape.ranks.rate : shape.ranks.value;
   gate_rank = shape.ranks.gate;
   streams = shape.streams;
   stream_pairs = streams * streams;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/files/durable_file.h"
+#include "core/quant/tensor_types.h"
 #include "core/synth/metadata.h"
 #include "core/synth/random_blocks.h"
 #include "kernels/dequantise.h"
@@ -147,8 +148,10 @@ SyntheticModel::SyntheticModel(Shape shape, std::string_view quant, Stored store
   writer_.add("general.file_type", is_twin ? std::uint32_t{0} : mix_.file_type());
   writer_.add("general.quantization_version", std::uint32_t{2});
   for (const Tensor& tensor : tensors_) {
-    const bool is_matrix = tensor.fill == Fill::matrix;
-    types_.push_back(is_matrix ? mix_.type_for(tensor.place) : BlockType::f32);
+    const quant::NamedShape named{tensor.name, static_cast<std::uint32_t>(tensor.dims.size()),
+                                  tensor.dims[0]};
+    const bool changes = tensor.fill == Fill::matrix && quant::is_quantised(named);
+    types_.push_back(changes ? mix_.type_for(tensor.place) : BlockType::f32);
     const BlockType stored_type = is_twin ? BlockType::f32 : types_.back();
     writer_.add_tensor(tensor.name, tensor.dims, static_cast<std::uint32_t>(stored_type));
   }

@@ -13,7 +13,8 @@ namespace sluice::synth {
 
 // What the values of a tensor are.
 enum class Fill {
-  matrix,                // mean 0 and standard deviation `deviation`, in a format of the mix
+  matrix,                // mean 0 and standard deviation `deviation`, in a format of the mix; F32
+                         // if no quantisation changes the tensor
   vector,                // about `mean`, F32
   router,                // mean 0, F32, with a deviation of its own for the first common columns
   router_bias,           // mean 0, F32

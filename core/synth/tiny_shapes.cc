@@ -121,7 +121,7 @@ std::vector<Shape> tiny_shapes() {
      .experts = {.count = 8, .used = 2, .feed_forward = 256, .shared_feed_forward = 256,
                  .period = 2}},
     {.name = "tiny-rwkv7", .architecture = "rwkv7", .layers = 4, .kinds = "M",
-     .recurrence = {.state = 64}, .ranks = {.decay = 64, .rate = 32, .value = 32, .gate = 96}},
+     .recurrence = {.state = 64}, .ranks = {.decay = 64, .rate = 32, .value = 48, .gate = 96}},
     {.name = "tiny-gemma3n", .architecture = "gemma3n", .layers = 10, .tied = true,
      .kinds = "~~~~*", .rope = {.base = 1e6f}, .window = {.positions = 8},
      .scales = {.logit_cap = 30}, .shared_layers = 4, .layer_embedding = 256, .streams = 4,
