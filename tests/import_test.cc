@@ -34,6 +34,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
+using test::CheckpointFolder;
 using test::write;
 
 engine::EngineOptions small_engine() {
@@ -117,24 +118,6 @@ std::size_t compare_tensors(const gguf::Model& found, const gguf::Model& expecte
   }
   return missing;
 }
-
-// A folder with a small model of a family as a GGUF file, and the checkpoint that is made of it.
-struct CheckpointFolder {
-  explicit CheckpointFolder(const test::CheckpointFamily& family)
-      : checkpoint(family, write_model(family)) {
-    checkpoint.write_to(path());
-  }
-  const fs::path& path() const { return folder.path(); }
-  const fs::path& write_model(const test::CheckpointFamily& family) const {
-    synth::SyntheticModel(family.shape, "F32").write(gguf, 3, {});
-    return gguf;
-  }
-
-  const test::TemporaryFolder folder;
-  const fs::path gguf = folder / "in.gguf";
-  const fs::path output = folder / "out.gguf";  // where an import may be written
-  const test::SyntheticCheckpoint checkpoint;
-};
 
 // The texts of a checkpoint, to be spoilt.
 struct Spoilt {

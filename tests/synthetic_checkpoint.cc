@@ -8,6 +8,7 @@
 #include <stdexcept>
 
 #include "core/model/file_bytes.h"
+#include "core/synth/synthetic_model.h"
 #include "core/synth/toy_vocabulary.h"
 
 namespace sluice::test {
@@ -37,8 +38,9 @@ void split_experts(CheckpointTensors& tensors) {
   tensors.merge(apart);
 }
 
-void write(const fs::path& path, const std::string& text) {
-  std::ofstream(path, std::ios::binary) << text;
+const fs::path& write_model(const CheckpointFamily& family, const fs::path& path) {
+  synth::SyntheticModel(family.shape, "F32").write(path, 3, {});
+  return path;
 }
 
 void write_tensors(const fs::path& folder, const CheckpointTensors& tensors) {
@@ -347,6 +349,11 @@ std::vector<float> SyntheticCheckpoint::values_of(const gguf::TensorInfo& tensor
     for (float& value : values) value -= 1;
   }
   return values;
+}
+
+CheckpointFolder::CheckpointFolder(const CheckpointFamily& family)
+    : checkpoint(family, write_model(family, gguf)) {
+  checkpoint.write_to(path());
 }
 
 }  // namespace sluice::test

@@ -11,6 +11,7 @@
 
 #include "core/gguf/gguf.h"
 #include "core/synth/shapes.h"
+#include "tests/temporary_folder.h"
 
 namespace sluice::test {
 
@@ -76,6 +77,17 @@ class SyntheticCheckpoint {
   std::string prefix_;
   nlohmann::json config_;
   CheckpointTensors tensors_;
+};
+
+// A folder with a small model of a family as a GGUF file, and the checkpoint that is made of it.
+struct CheckpointFolder {
+  explicit CheckpointFolder(const CheckpointFamily& family);
+  const std::filesystem::path& path() const { return folder.path(); }
+
+  const TemporaryFolder folder;
+  const std::filesystem::path gguf = folder / "in.gguf";
+  const std::filesystem::path output = folder / "out.gguf";  // where an import may be written
+  const SyntheticCheckpoint checkpoint;
 };
 
 }  // namespace sluice::test

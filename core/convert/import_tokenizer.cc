@@ -316,10 +316,10 @@ class TokenizerImport {
 
   // --- RWKV: the longest tokens ---
 
-  // Id 0, which begins and ends texts, is in tokenizer_config.json alone.
+  // Id 0, which begins and ends texts, has no line; tokenizer_config.json may name it.
   void write_world(gguf::Writer& writer) {
     read_added_tokens();
-    if (types_.front() == unused) set_token("<s>", 0, control, "added_tokens");
+    if (types_.front() == unused) set_token("<s>", 0U, control, "added_tokens");
     const std::vector<std::string> pieces = read_world_vocabulary(*world_, tokens_.size());
     for (std::size_t i = 0; i < pieces.size(); ++i) {
       const auto added = ids_.find(pieces[i]);
