@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
+#include <set>
+#include <string>
 #include <utility>
 
 #include "tests/checkpoint_parts.h"
@@ -107,6 +109,10 @@ const Names gemma3n = with({{"altup_proj", "altup_projections.{}"},
                             {"laurel_r", "laurel.linear_right"},
                             {"laurel_post_norm", "laurel.post_laurel_norm"}},
                            gemma4);
+
+// The gate of values of the first layer, which an import makes of that of rates.
+const std::set<std::string> rwkv7_unused = {"blk.0.time_mix_v0.weight", "blk.0.time_mix_v1.weight",
+                                            "blk.0.time_mix_v2.weight"};
 
 // Each letter has two narrow matrices and, but for g, a bias.
 Names rwkv7_names() {
@@ -993,7 +999,6 @@ synth::Shape granitemoe_shape() {
   return shape;
 }
 
-// Layers with attention at a fixed distance, as checkpoints can say it.
 // As flash-linear-attention stored it for some weeks: the mixtures of a layer in one tensor, and a
 // gate that the first layer does not use.
 void adapt_older_rwkv7(const SyntheticCheckpoint& model, json& config, CheckpointTensors& tensors) {
@@ -1041,6 +1046,7 @@ void adapt_rwkv7(const SyntheticCheckpoint& model, json& config, CheckpointTenso
   }
 }
 
+// Layers with attention at a fixed distance, as checkpoints can say it.
 synth::Shape jamba_shape() {
   synth::Shape shape = synth::shape_by_name("tiny-jamba");
   shape.kinds = "MM*";
@@ -1165,9 +1171,9 @@ std::vector<CheckpointFamily> checkpoint_families() {
       {"KimiLinearForCausalLM", shape("tiny-kimi-linear"), kimi, false, false, 1e-4f, "model.",
        false, adapt_kimi},
       {"RWKV7ForCausalLM", shape("tiny-rwkv7"), rwkv7_names(), false, false, 0, "model.", false,
-       adapt_rwkv7, "layers.", "blk.0.time_mix_v"},
+       adapt_rwkv7, "layers.", rwkv7_unused},
       {"RWKV7ForCausalLM", shape("tiny-rwkv7"), rwkv7_names(), false, false, 0, "model.", false,
-       adapt_older_rwkv7, "layers.", "blk.0.time_mix_v"},
+       adapt_older_rwkv7, "layers.", rwkv7_unused},
       {"Lfm2ForCausalLM", shape("tiny-lfm2"), lfm2, false, false, 0, "model.", false, adapt_lfm2},
       {"Gemma3nForCausalLM", shape("tiny-gemma3n"), gemma3n, false, false, 0, "model.", false,
        adapt_gemma3n},

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -37,8 +38,8 @@ struct CheckpointFamily {
   void (*adapt)(const SyntheticCheckpoint& model, nlohmann::json& config,
                 CheckpointTensors& tensors) = nullptr;
   std::string layers = "layers.";  // of the names of layers, behind the stem
-  // The beginning of the names here of tensors with which nothing computes: they are not compared.
-  std::string unused = {};
+  // Names here of tensors with which nothing computes: only their dimensions are compared.
+  std::set<std::string> unused = {};
 };
 
 // One of each architecture that can be imported.
