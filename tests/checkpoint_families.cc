@@ -692,13 +692,14 @@ void adapt_qwen35_with_images(const SyntheticCheckpoint& model, json& config,
 }
 
 void adapt_lfm2(const SyntheticCheckpoint& model, json& config, CheckpointTensors& tensors) {
+  const int width = model.count("feed_forward_length");
   config.update({{"layer_types", layer_types(model, "conv", "full_attention")},
                  {"norm_eps", config["rms_norm_eps"]},
                  {"conv_L_cache", model.count("shortconv.l_cache")},
-                 // Two thirds of it, times 0.7, are 1.4 times 256.
-                 {"block_ff_dim", 768},
+                 // Two thirds of it, times 0.7, are 1.4 times half of the width.
+                 {"block_ff_dim", width * 3 / 2},
                  {"block_ffn_dim_multiplier", 0.7},
-                 {"block_multiple_of", 256},
+                 {"block_multiple_of", width / 2},
                  {"block_auto_adjust_ff_dim", true}});
   for (const char* key : {"rms_norm_eps", "intermediate_size", "head_dim"}) config.erase(key);
   each(tensors, "conv.conv.weight", separate);

@@ -8,8 +8,7 @@
 
 namespace sluice::test {
 
-inline synth::Shape small_shape(const std::string& name) {
-  synth::Shape shape = synth::shape_by_name(name);
+inline synth::Shape small_shape(synth::Shape shape) {
   for (std::uint32_t* size :
        {&shape.embedding, &shape.heads.size, &shape.rope.size, &shape.window.head_size,
         &shape.feed_forward, &shape.shared_feed_forward, &shape.layer_embedding, &shape.latent.rank,
@@ -19,6 +18,10 @@ inline synth::Shape small_shape(const std::string& name) {
   }
   shape.vocabulary = 320;
   return shape;
+}
+
+inline synth::Shape small_shape(const std::string& name) {
+  return small_shape(synth::shape_by_name(name));
 }
 
 }  // namespace sluice::test
