@@ -1,13 +1,16 @@
 // Memory limits, control groups and the memory of this process, held against generated trees of
 // /proc and /sys of many machines.
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <filesystem>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "tests/catch.h"
 #include "tests/machine_tree.h"
+#include "tests/temporary_folder.h"
 #include "topology/cgroup.h"
 #include "topology/machine.h"
 #include "topology/memory_events.h"
@@ -202,6 +205,32 @@ TEST_CASE("of several mounts of a hierarchy the one that shows the group is take
   CHECK(usable_memory(read(tree))->limit_bytes == 12288);
 }
 
+TEST_CASE("what is no escape in the name of a mount is part of it") {
+  for (const std::string name : {"/m\\", "/m\\04", "/m\\0x0", "/m\\x00", "/m\\00x", "/m\\08/",
+                                 "/m\\800", "/m\\0-0", "/m\\-00", "/m\\00-"}) {
+    Tree tree;
+    tree.write("/proc/self/cgroup", "0::/a\n");
+    tree.write("/proc/self/mountinfo", "3 0 0:1 / " + name + " rw - cgroup2 cgroup2 rw\n");
+    tree.write(name + "/a/memory.max", "12288\n");
+    CAPTURE(name);
+    CHECK(level_names(tree) == "/a /");
+    CHECK(usable_memory(read(tree))->limit_bytes == 12288);
+  }
+}
+
+TEST_CASE("lines that are of no hierarchy are passed over") {
+  Tree tree;
+  tree.v2("/a").write("/sys/fs/cgroup/a/memory.max", "12288\n");
+  // No colon, one colon, a path without a slash, another hierarchy without controllers.
+  tree.write("/proc/self/cgroup", "0\n0:\n0::a\n7::/other\n0::/a\n");
+  CHECK(level_names(tree) == "/a /");
+  // A name between the root of a mount and its ancestors: neither a group of this process nor
+  // above.
+  Tree beside;
+  beside.v2("/", "/../x/..").write("/sys/fs/cgroup/cgroup.procs", "");
+  CHECK(level_names(beside).empty());
+}
+
 TEST_CASE("a group whose name holds colons and blanks") {
   Tree tree;
   tree.v2("/a:b/c d").write("/sys/fs/cgroup/a:b/c d/memory.max", "4096");
@@ -263,6 +292,49 @@ TEST_CASE("pressure of the machine where the group has none") {
   CHECK(pressure.source == "/proc/pressure/memory");
   CHECK(pressure.some->total_us == 9U);
   CHECK_FALSE(pressure.full);
+}
+
+TEST_CASE("a line of pressure counts where it has an average and a total") {
+  Tree tree;
+  const auto some = [&](const std::string& text) {
+    return read_memory_pressure(tree.write("/proc/pressure/memory", text).root()).some;
+  };
+  for (const char* bad :
+       {"", "some", "some avg10=1.5", "some total=3", "some avg10=inf total=3",
+        "some avg10=nan total=3", "some avg10=1e999 total=3", "some avg10=1x total=3",
+        "some avg10= total=3", "some avg10=1 total=-3", "some avg10 total=3",
+        "full avg60=1 total=3", "somewhat avg10=1 total=3"}) {
+    CAPTURE(bad);
+    CHECK_FALSE(some(bad));
+  }
+  const auto found = some("some avg10=1 total\nsome word total=3 avg300=7 avg10=2.5\n");
+  REQUIRE(found);  // of the first line that is whole
+  CHECK(found->avg10_percent == 2.5);
+  CHECK(found->total_us == 3U);
+  tree.write("/proc/pressure/memory", "full avg10=1 total=3\n");  // of kernels that have one line
+  CHECK(read_memory_pressure(tree.root()).full->total_us == 3U);
+}
+
+TEST_CASE("what a process holds is known where its parts are") {
+  ProcessMemory memory;
+  CHECK_FALSE(memory.resident_bytes());
+  memory.rss_anon_bytes = 5;
+  CHECK_FALSE(memory.resident_bytes());
+  memory.rss_file_bytes = 7;
+  CHECK(memory.resident_bytes() == 12U);
+  memory.rss_anon_bytes.reset();
+  CHECK_FALSE(memory.resident_bytes());
+  CHECK_FALSE(memory.peak_bytes());
+  memory.rss_peak_bytes = 9;
+  CHECK(memory.peak_bytes() == 9U);
+  memory.page_table_bytes = 2;
+  CHECK(memory.peak_bytes() == 11U);
+}
+
+TEST_CASE("of refaults of anonymous pages alone the sum is theirs") {
+  CgroupMemory memory;
+  memory.refaults_anon = 2;
+  CHECK(memory.refaults() == 2U);
 }
 
 TEST_CASE("huge pages by the bracketed word") {
@@ -350,4 +422,61 @@ TEST_CASE("events of groups that are not there are left out") {
   CHECK(MemoryEvents(nowhere).sources().empty());
   const Cgroup nowhere_v1{CgroupVersion::v1, nowhere.levels};
   CHECK(MemoryEvents(nowhere_v1).sources().empty());
+}
+
+TEST_CASE("v1: thresholds are asked for below the limit, and heard where the kernel takes them") {
+  const TemporaryFolder folder;
+  const Cgroup group{CgroupVersion::v1, {{"/", folder.path()}}};
+  const std::string usage = folder / "memory.usage_in_bytes";
+  const std::filesystem::path control = folder / "cgroup.event_control";
+  const auto sources = [&](const std::string& limit) {
+    write(folder / "memory.limit_in_bytes", limit);
+    return MemoryEvents(group).sources();
+  };
+  CHECK(trigger_files(group) == std::vector<std::filesystem::path>{control});
+  CHECK(sources("67108864\n").empty());  // no usage, no control
+  write(usage, "");
+  CHECK(sources("67108864\n").empty());  // no control
+  write(control, "");
+  CHECK(sources(kV1Unlimited).empty());
+  CHECK(sources("garbage").empty());
+  CHECK(sources("0\n").empty());
+  CHECK(content(control).empty());
+
+  // What the kernel would read: descriptors, and a threshold every 16 MiB.
+  CHECK(sources("67108864\n") == std::vector<std::string>{usage});
+  const std::string asked = content(control);
+  for (const char* threshold : {" 67108864", " 50331648", " 33554432", " 16777216"}) {
+    CHECK(asked.find(threshold) != std::string::npos);
+  }
+  CHECK(std::count(asked.begin(), asked.end(), ' ') == 2 * 4);
+  write(control, "");
+  CHECK(sources("1073741824\n") == std::vector<std::string>{usage});
+  const std::string far = content(control);
+  CHECK(std::count(far.begin(), far.end(), ' ') == 2 * 32);
+
+  std::filesystem::remove(control);  // a kernel that refuses
+  std::filesystem::create_symlink("/dev/full", control);
+  CHECK(sources("67108864\n").empty());
+}
+
+TEST_CASE("v2: a change of a group's events ends a wait, and a refused trigger is left out") {
+  const TemporaryFolder folder;
+  const Cgroup group{CgroupVersion::v2, {{"/a", folder.path()}}};
+  const std::string changes = folder / "memory.events", pressure = folder / "memory.pressure";
+  write(changes, "high 0\n");
+  CHECK(trigger_files(group) == std::vector<std::filesystem::path>{pressure});
+  CHECK(MemoryEvents(group).sources() == std::vector<std::string>{changes});
+  std::filesystem::create_symlink("/dev/full", pressure);
+  CHECK(MemoryEvents(group).sources() == std::vector<std::string>{changes});
+  std::filesystem::remove(pressure);
+  write(pressure, "");
+
+  MemoryEvents events(group);
+  CHECK(events.sources() == std::vector<std::string>{changes, pressure});
+  CHECK(content(pressure) == "some 5000 500000");
+  for (int turn = 0; turn < 3; ++turn) {
+    write(changes, "high 1\n");
+    events.wait(std::chrono::hours(1));  // and takes all that has come
+  }
 }

@@ -1,16 +1,22 @@
 // The readers of machine facts and the choice of threads, held against generated trees of /proc and
 // /sys of many machines. Memory is in topology_memory_test.cc.
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <ctime>
+#include <filesystem>
 #include <optional>
 #include <random>
 #include <stdexcept>
 #include <string>
 #include <unistd.h>
+#include <utility>
 #include <vector>
 
 #include "tests/catch.h"
 #include "tests/machine_tree.h"
+#include "tests/temporary_folder.h"
+#include "topology/aligned_bytes.h"
 #include "topology/cpu_use.h"
 #include "topology/file_root.h"
 #include "topology/machine.h"
@@ -85,6 +91,19 @@ TEST_CASE("folders and absent files read as nothing") {
   CHECK_FALSE(tree.root().text("/proc/meminfo"));
   CHECK(tree.root().has_folder("/proc/self"));
   CHECK_FALSE(tree.root().has_folder("/proc/self/status"));
+}
+
+TEST_CASE("a file is read up to 16 MiB, and a longer one is as if it were not there") {
+  const TemporaryFolder folder;
+  const FileRoot root(folder.path());
+  constexpr std::uintmax_t most = std::uintmax_t{16} << 20;
+  for (const std::uintmax_t bytes : {most, most + 1, most + 4096}) {
+    write(folder / "long", "");
+    std::filesystem::resize_file(folder / "long", bytes);  // a hole
+    const std::optional<std::string> text = root.text("/long");
+    CHECK(text.has_value() == (bytes == most));
+    if (text) CHECK(text->size() == most);
+  }
 }
 
 // ---- CPUs -------------------------------------------------------------------------------------
@@ -208,6 +227,54 @@ TEST_CASE("a machine without sysfs takes its CPUs from cpuinfo, each a core") {
   CHECK(choose_threads(machine).cpus == CpuList{0, 1});
 }
 
+TEST_CASE("the firmware may have no ids, or ids that are none") {
+  Tree tree;
+  // The first two say -1: no package, and one core for both. Others are too large, or no number.
+  tree.cpu(0, -1, -1, "x").cpu(1, -1, -1, "x").cpu(2, 0, 0, "x").cpu(3, 0, 0, "x").online("0-3");
+  const std::string folder = "/sys/devices/system/cpu/";
+  tree.write(folder + "cpu2/topology/core_id", "2147483648\n");
+  tree.write(folder + "cpu3/topology/core_id", "zero\n");
+  tree.write(folder + "cpu3/topology/physical_package_id", "99999999999\n");
+  const Machine machine = read(tree);
+  REQUIRE(machine.cpus.size() == 4);
+  CHECK(machine.cpus[0].siblings == CpuList{0, 1});
+  CHECK(machine.cpus[1].siblings == CpuList{0, 1});
+  CHECK(machine.cpus[0].package == -1);
+  CHECK(machine.cpus[0].core == -1);
+  CHECK(machine.cpus[2].siblings == CpuList{2});
+  CHECK(machine.cpus[2].core == 2);
+  CHECK(machine.cpus[2].package == 0);
+  CHECK(machine.cpus[3].siblings == CpuList{3});
+  CHECK(machine.cpus[3].package == -1);
+}
+
+TEST_CASE("facts that are begun and not told are passed over") {
+  Tree tree;
+  tree.online("0").v2("/a/b");
+  tree.write("/proc/cpuinfo", "CPU implementer\t: 0x41\nmodel name\t:\nHardware\t: Board\n");
+  tree.write("/proc/self/limits", "Max address space\n");
+  const std::string cache = "/sys/devices/system/cpu/cpu0/cache/index0/";
+  tree.write(cache + "level", "1\n").write(cache + "size", "0K\n").write(cache + "type", "Data\n");
+  // Of two quotas the tighter one counts, also where it is the nearer one.
+  tree.write("/sys/fs/cgroup/a/b/cpu.max", "100000 100000\n");
+  tree.write("/sys/fs/cgroup/a/cpu.max", "300000 100000\n");
+  const Machine machine = read(tree);
+  CHECK(machine.model_name == "Board");
+  CHECK_FALSE(machine.address_limit_bytes);
+  CHECK_FALSE(machine.caches.l1d_bytes);
+  CHECK(machine.quota->source == "cpu cgroup /a/b (cpu.max)");
+}
+
+TEST_CASE("a CPU that is allowed and not online counts as a core of its own") {
+  Tree tree;
+  two_packages(tree);
+  const Machine machine = read(tree, CpuList{9, 11});
+  CHECK(machine.allowed_cpus == CpuList{9, 11});
+  CHECK(choose_threads(machine).cpus == CpuList{9, 11});
+  CHECK(choose_threads(machine).reason ==
+        "2 threads: one for each physical core of the 2 CPUs allowed");
+}
+
 TEST_CASE("a machine of ARM is called by its board and its core") {
   Tree tree;
   const auto name_of = [&](const std::string& cpuinfo) {
@@ -321,6 +388,21 @@ TEST_CASE("the tightest quota of all levels counts, in both versions") {
   CHECK(read(first).quota->cpus == Approx(0.5));
   CHECK(read(first).quota->source == "cpu cgroup /x (cpu.cfs_quota_us)");
   CHECK(choose_threads(read(first)).cpus.size() == 1);
+}
+
+TEST_CASE("a quota of nothing, or of no time, is none") {
+  Tree tree;
+  tree.online("0-3").v2("/a");
+  for (const char* text : {"0 100000\n", "50000 0\n", "50000\n", "50000 100000 1\n", "max 100000\n",
+                           "50000 max\n", "\n"}) {
+    CAPTURE(text);
+    CHECK_FALSE(read(tree.write("/sys/fs/cgroup/a/cpu.max", text)).quota);
+  }
+  tree.write("/sys/fs/cgroup/a/cpu.max", "150000 100000\n");
+  CHECK(read(tree).quota->cpus == 1.5);
+  CHECK(choose_threads(read(tree), 1).reason == "1 thread, as requested");
+  CHECK(choose_threads(read(tree), 2).reason ==
+        "2 threads, as requested, beyond the quota of 1.5 CPUs of cpu cgroup /a (cpu.max)");
 }
 
 TEST_CASE("a cpuset narrower than the affinity, own, inherited, or pointless") {
@@ -476,4 +558,37 @@ TEST_CASE("the time that others take is all that is busy and not this process") 
     CHECK_FALSE(times(bad, 0));
   }
   CHECK_FALSE(read_cpu_times(Tree().root(), 0));
+}
+
+TEST_CASE("the time of this process is the kernel's own where nobody gives another") {
+  Tree tree;
+  tree.write("/proc/stat", "cpu  1 2 3 4 5 6 7 8\n");
+  const auto used = [] { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; };
+  const double before = used();
+  const auto times = read_cpu_times(tree.root());
+  REQUIRE(times);
+  CHECK(times->own >= before - 1e-5);  // std::clock() counts in microseconds
+  CHECK(times->own <= used() + 1e-5);
+}
+
+TEST_CASE("memory for threads is zeroed, begins at a page, and is refused by its size") {
+  AlignedBytes bytes(10'000);
+  REQUIRE(bytes.size() == 10'000);
+  CHECK(reinterpret_cast<std::uintptr_t>(bytes.data()) %
+            static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE)) ==
+        0);
+  CHECK(std::all_of(bytes.data(), bytes.data() + bytes.size(),
+                    [](std::byte byte) { return byte == std::byte{0}; }));
+  bytes.data()[9'999] = std::byte{7};
+  const std::byte* const place = bytes.data();
+  AlignedBytes taken(std::move(bytes));
+  AlignedBytes other;
+  CHECK((other.data() == nullptr && other.size() == 0));
+  other = std::move(taken);
+  CHECK(other.data() == place);
+  CHECK(other.data()[9'999] == std::byte{7});
+  CHECK(AlignedBytes(0).data() == nullptr);
+  const std::size_t most = std::size_t{1} << 62;  // more than there are addresses
+  CHECK_THROWS_WITH(AlignedBytes(most, " for a test"),
+                    "cannot allocate 4611686018427387904 bytes for a test: Cannot allocate memory");
 }
