@@ -2,12 +2,18 @@
 // one of them, power losses, and names that somebody else has taken.
 #include "core/files/durable_file.h"
 
+#include <algorithm>
 #include <array>
+#include <fcntl.h>
 #include <string>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <system_error>
 #include <vector>
 
+#include "base/descriptor.h"
+#include "core/files/read_at.h"
 #include "core/files/small_file.h"
 #include "tests/forgetful_disk.h"
 #include "tests/program.h"
@@ -260,4 +266,175 @@ TEST_CASE("a small file is read whole, and anything else is as if it were not th
   CHECK(read_small_file(folder.path(), 10).empty());
   REQUIRE(::mkfifo((folder.path() / "pipe").c_str(), 0600) == 0);
   CHECK(read_small_file(folder.path() / "pipe", 10).empty());  // does not wait
+}
+
+TEST_CASE("what the user named is written anew, through a new link, and where it is relative too") {
+  const TemporaryFolder folder;
+  const fs::path path = folder.path() / "new", link = folder.path() / "link";
+  write_durably(path, old_text, kernel(), {.named_by = NamedBy::user});
+  CHECK(content(path) == old_text);
+  fs::create_symlink(folder.path() / "nowhere", link);  // leads to nothing yet: it is replaced
+  write_durably(link, new_text, kernel(), {.named_by = NamedBy::user});
+  CHECK(content(link) == new_text);
+  CHECK_FALSE(fs::exists(folder.path() / "nowhere"));
+
+  const fs::path before = fs::current_path();
+  fs::current_path(folder.path());
+  RecordedCalls system;
+  write_durably("plain", new_text, system, {.keep_cached = false});
+  CHECK(content("plain") == new_text);
+  CHECK(system.calls.back() == "close .");
+  fs::current_path(before);
+}
+
+TEST_CASE("a thing that cannot be written is refused by its name") {
+  const TemporaryFolder folder;
+  const fs::path path = folder.path() / "socket";
+  const int socket = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  REQUIRE(path.string().size() < sizeof address.sun_path);
+  path.string().copy(address.sun_path, sizeof address.sun_path - 1);
+  REQUIRE(::bind(socket, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
+  CHECK_THROWS_WITH(DurableFile(path, {.named_by = NamedBy::user}),
+                    "cannot write " + path.string() + ": No such device or address");
+  CHECK_THROWS_WITH(DurableFile(path), "cannot write " + path.string() + ": Invalid argument");
+  CHECK_THROWS_WITH(DurableFile(folder.path()),
+                    "cannot write " + folder.path().string() + ": Is a directory");
+  CHECK(fs::is_socket(path));
+  ::close(socket);
+}
+
+TEST_CASE("space is reserved where the file system can, and what is not used is given back") {
+  const TemporaryFolder folder;
+  for (const int error : {0, EINVAL, EOPNOTSUPP}) {
+    RecordedCalls system;
+    system.fault = [&](const std::string& call, std::size_t) {
+      return call.starts_with("fallocate") ? error : 0;
+    };
+    DurableFile file(folder.path() / "a", {}, system);
+    file.reserve(0);
+    file.reserve(new_text.size() + 5000);
+    file.write(new_text);
+    file.commit();
+    CHECK(content(folder.path() / "a") == new_text);
+    const auto count = [&](const std::string& kind) {
+      return std::count_if(system.calls.begin(), system.calls.end(),
+                           [&](const std::string& call) { return call.starts_with(kind); });
+    };
+    CHECK(count("fallocate") == 1);
+    CHECK(count("truncate") == (error == 0 ? 1 : 0));
+  }
+  RecordedCalls interrupted;
+  interrupted.fault = [](const std::string& call, std::size_t i) {
+    return call.starts_with("fallocate") && i < 5 ? EINTR : 0;
+  };
+  DurableFile file(folder.path() / "a", {}, interrupted);
+  file.reserve(1);
+  file.write(new_text);
+  file.commit();
+  CHECK(content(folder.path() / "a") == new_text);
+  // Nothing is reserved of what is no file.
+  RecordedCalls system;
+  DurableFile null("/dev/null", {.named_by = NamedBy::user}, system);
+  null.reserve(1000);
+  null.commit();
+  CHECK(system.calls == Calls{"open null", "close null"});
+}
+
+TEST_CASE("a write that fails at a place is an error, and so is one that makes no progress") {
+  const TemporaryFolder folder;
+  const fs::path path = folder.path() / "a";
+  const std::string name = "cannot write " + path.string() + ": ";
+  const auto bytes = std::as_bytes(std::span(new_text));
+  RecordedCalls full;
+  full.fault = [](const std::string& call, std::size_t) {
+    return call.starts_with("write") ? ENOSPC : 0;
+  };
+  RecordedCalls stuck;
+  stuck.write_bytes_max = 0;
+  {
+    DurableFile file(path, {}, full);
+    CHECK_THROWS_WITH(file.write_at(7, bytes), name + "No space left on device");
+    CHECK_THROWS_WITH(file.write(bytes), name + "No space left on device");
+    DurableFile other(path, {}, stuck);
+    CHECK_THROWS_WITH(other.write_at(7, bytes), name + "Input/output error");
+    CHECK_THROWS_WITH(other.write(bytes), name + "Input/output error");
+  }
+  CHECK(files_in(folder.path()) == 0);
+}
+
+TEST_CASE("some file systems have no names to synchronise, and that is no error") {
+  const TemporaryFolder folder;
+  const auto sync_with = [&](int error) {
+    RecordedCalls system;
+    system.fault = [&](const std::string& call, std::size_t) {
+      return call.starts_with("sync") ? error : 0;
+    };
+    sync_folder_of(folder.path() / "a", system);
+  };
+  CHECK_NOTHROW(sync_with(EINVAL));
+  CHECK_THROWS_WITH(sync_with(EIO),
+                    "cannot synchronise " + folder.path().string() + ": Input/output error");
+  const fs::path gone = folder.path() / "gone";
+  CHECK_THROWS_WITH(sync_folder_of(gone / "a"),
+                    "cannot synchronise " + gone.string() + ": No such file or directory");
+}
+
+TEST_CASE("a file that is gone is removed already, and what cannot be removed is named") {
+  const TemporaryFolder folder;
+  const fs::path path = folder.path() / "a";
+  write(path, "x");
+  remove_file(path);
+  CHECK_FALSE(fs::exists(path));
+  CHECK_NOTHROW(remove_file(path));
+  CHECK_THROWS_WITH(remove_file(folder.path()),
+                    "cannot remove " + folder.path().string() + ": Is a directory");
+}
+
+TEST_CASE("a folder cannot be where something else is") {
+  const TemporaryFolder folder;
+  const fs::path file = folder.path() / "file", link = folder.path() / "link";
+  write(file, "x");
+  fs::create_symlink(folder.path() / "nowhere", link);
+  for (const fs::path& path : {file, link}) {
+    CHECK_THROWS_WITH(make_private_folder(path),
+                      "cannot make the folder " + path.string() + ": File exists");
+  }
+  CHECK_THROWS_WITH(make_private_folder(file / "a" / "b"),
+                    "cannot make the folder " + file.string() + ": File exists");
+  fs::create_directory(folder.path() / "nowhere");
+  CHECK_NOTHROW(make_private_folder(link));
+  // Another process may make it first.
+  struct Overtaken : SystemCalls {
+    int mkdir(const char* path, mode_t mode) override {
+      SystemCalls::mkdir(path, mode);
+      return SystemCalls::mkdir(path, mode);
+    }
+  } overtaken;
+  make_private_folder(folder.path() / "x" / "y", overtaken);
+  CHECK(fs::is_directory(folder.path() / "x" / "y"));
+}
+
+TEST_CASE("a file is read at a place up to its end, and a read that fails is an error") {
+  const TemporaryFolder folder;
+  write(folder.path() / "a", "0123456789");
+  const sluice::base::Descriptor file(::open((folder.path() / "a").c_str(), O_RDONLY | O_CLOEXEC));
+  const auto read = [&](std::size_t bytes, std::uint64_t offset) {
+    std::string text(bytes, '?');
+    text.resize(read_at(file.number(), std::as_writable_bytes(std::span(text)), offset));
+    return text;
+  };
+  CHECK(read(4, 3) == "3456");
+  CHECK(read(4, 8) == "89");
+  CHECK(read(4, 10).empty());
+  CHECK(read(0, 0).empty());
+  const sluice::base::Descriptor parent(::open(folder.path().c_str(), O_RDONLY | O_CLOEXEC));
+  std::byte byte{};
+  try {
+    read_at(parent.number(), {&byte, 1}, 0);
+    FAIL("a folder cannot be read");
+  } catch (const std::system_error& error) {
+    CHECK(error.code().value() == EISDIR);
+  }
 }

@@ -144,8 +144,10 @@ void make_private_folder(const fs::path& path, SystemCalls& system) {
   std::error_code ignored;
   if (path.empty() || fs::is_directory(path, ignored)) return;
   make_private_folder(path.parent_path(), system);
-  if (system.mkdir(path.c_str(), 0700) == 0 || errno == EEXIST) return;
-  throw std::system_error(errno, std::generic_category(),
+  if (system.mkdir(path.c_str(), 0700) == 0) return;
+  const int error = errno;
+  if (error == EEXIST && fs::is_directory(path, ignored)) return;  // another process was faster
+  throw std::system_error(error, std::generic_category(),
                           fmt::format("cannot make the folder {}", path.string()));
 }
 
