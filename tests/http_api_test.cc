@@ -108,9 +108,12 @@ class ApiServer {
   }
 
   void stop(std::chrono::milliseconds grace) {
-    if (!thread_.joinable()) return;
-    server_->stop(grace);
-    thread_.join();
+    begin_to_stop(grace);
+    wait();
+  }
+  void begin_to_stop(std::chrono::milliseconds grace) { server_->stop(grace); }
+  void wait() {
+    if (thread_.joinable()) thread_.join();
   }
 
   Service& service() { return *service_; }
@@ -645,13 +648,13 @@ TEST_CASE("a server that stops lets its answers end") {
   send(whole, body);
   send(stream, streamed(body));
   wait_for([&] { return server.service().statistics().accepted == 2; });
-  std::thread stopping([&] { server.stop(1h); });
+  server.begin_to_stop(1h);
   server.gate.is_closed = false;
   CHECK(json::parse(whole.read_answer().body)["choices"] == expected["choices"]);
   CHECK(put_together(events_of(stream.read_answer().body))["choices"] == plain_choices(expected));
   whole.close();
   stream.close();
-  stopping.join();
+  server.wait();
 }
 
 TEST_CASE("an answer whose service stops ends with an error") {

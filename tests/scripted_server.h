@@ -124,13 +124,16 @@ inline Answer ask_for(const json& body, const std::string& text, bool has_call_t
                  .maker = std::make_shared<const rows::TaskMaker>(
                      tokenizer, scripted_options(tokenizer, chat_template)),
                  .name = "scripted"});
-  std::thread thread([&] { server.run(); });
-  HttpClient client(port);
-  const Answer answer = client.ask("POST", path, body.dump());
-  client.close();
-  server.stop(std::chrono::milliseconds(0));
-  thread.join();
-  return answer;
+  // Ends with the answer, and with an exception in its place.
+  struct Running {
+    ~Running() {
+      server.stop(std::chrono::milliseconds(0));
+      thread.join();
+    }
+    http::Server& server;
+    std::thread thread;
+  } running{server, std::thread([&] { server.run(); })};
+  return HttpClient(port).ask("POST", path, body.dump());
 }
 
 // A question, perhaps with a tool.

@@ -51,6 +51,11 @@ class Serving {
   int stop(int signal) {
     if (process_ <= 0) return -1;
     ::kill(process_, signal);
+    return wait();
+  }
+
+  // For its end, which somebody has asked it for. Returns the exit status.
+  int wait() {
     int status = 0;
     ::waitpid(std::exchange(process_, -1), &status, 0);
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
