@@ -512,8 +512,11 @@ void read_setting(const RowSetting& setting, const RowJson& value, bool is_conve
                   Request& request) {
   if (!is_in_scope(setting, is_conversation)) {
     if (value.is_structured() && value.empty()) return;
-    throw BadRow(fmt::format("\"{}\" is for rows with \"{}\"", setting.name,
-                             is_conversation ? "prompt" : "messages"));
+    const std::string_view here = is_conversation ? "messages" : "prompt";
+    const std::string_view there = is_conversation ? "prompt" : "messages";
+    throw BadRow(setting.name == there
+                     ? fmt::format("\"{}\" cannot stand beside \"{}\"", there, here)
+                     : fmt::format("\"{}\" is for rows with \"{}\"", setting.name, there));
   }
   if (setting.kind == Kind::limited &&
       std::ranges::find(setting.accepted, value) == setting.accepted.end()) {

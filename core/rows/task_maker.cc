@@ -12,6 +12,7 @@
 #include "core/rows/row_problem.h"
 #include "core/rows/row_settings.h"
 #include "core/text/limited_json.h"
+#include "core/text/quoted.h"
 #include "core/text/utf8.h"
 
 namespace sluice::rows {
@@ -107,7 +108,7 @@ void TaskMaker::check_request(const RowHeader& header, const Request& request) c
       std::ranges::find(names, header.model) == names.end()) {
     throw Refusal{invalid, fmt::format("the model \"{}\" is asked for, but this is \"{}\" "
                                        "(--check-model)",
-                                       header.model, names.front())};
+                                       text::escaped(header.model, 100), names.front())};
   }
   const auto vocabulary = static_cast<Token>(tokenizer_.vocabulary_size());
   const auto check = [&](Token token) {
