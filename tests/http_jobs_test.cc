@@ -378,6 +378,35 @@ TEST_CASE("an upload that ends early leaves nothing") {
   CHECK(std::filesystem::is_empty(folder.path() / "files"));
 }
 
+TEST_CASE("files in the folder that the server did not write stay") {
+  const TemporaryFolder folder;
+  const std::filesystem::path files = folder.path() / "files";
+  const std::vector<std::string> others = {"README",
+                                           "thesis",
+                                           "x.partial-1.zip",
+                                           "x.partial-abcdef",
+                                           "file-x.partial-abcdefg",
+                                           "file-x.y.partial-abcdef",
+                                           ".partial-abcdef",
+                                           "file-.txt"};
+  std::filesystem::create_directories(files / "file-folder");
+  std::filesystem::create_directories(files / "folder");
+  std::ofstream(files / "folder" / "inside") << "x";
+  for (const std::string& name : others) std::ofstream(files / name) << "of the user";
+  std::filesystem::create_symlink("README", files / "file-link");
+  const std::vector<std::string> remains = {"file-x.json.partial-abcdef", "file-x"};
+  for (const std::string& name : remains) std::ofstream(files / name) << "of a crash";
+  const JobsApi jobs(folder.path(), 1000);
+  for (const std::string& name : others) {
+    INFO(name);
+    CHECK(std::filesystem::exists(files / name));
+  }
+  CHECK(std::filesystem::exists(files / "folder" / "inside"));
+  CHECK(std::filesystem::exists(files / "file-folder"));
+  CHECK(std::filesystem::is_symlink(files / "file-link"));
+  for (const std::string& name : remains) CHECK_FALSE(std::filesystem::exists(files / name));
+}
+
 TEST_CASE("records that are none are left aside, whatever is in them") {
   const TemporaryFolder folder;
   const std::string deep = std::string(60'000, '[') + std::string(60'000, ']');

@@ -46,6 +46,20 @@ std::optional<StoredFile> read_description(const std::filesystem::path& path) {
   }
 }
 
+// Whether a file of this name may be removed when nothing describes it: what an upload of this
+// program was writing when it ended. The folder may hold other files of its user.
+bool is_of_upload(std::string_view name) {
+  constexpr std::string_view mark = ".partial-";
+  constexpr std::size_t letters = 6;  // that DurableFile adds
+  if (!name.starts_with("file-")) return false;
+  if (is_plain_id(name)) return true;
+  if (name.size() < mark.size() + letters) return false;
+  std::string_view target = name.substr(0, name.size() - mark.size() - letters);
+  if (!name.substr(target.size()).starts_with(mark)) return false;
+  if (target.ends_with(description_end)) target.remove_suffix(description_end.size());
+  return is_plain_id(target);
+}
+
 // Does what changes the disk.
 template <class Work>
 void keep(const Work& work) {
@@ -82,8 +96,9 @@ FileStore::FileStore(std::filesystem::path folder, std::uint64_t bytes_max,
   std::vector<std::filesystem::path> left_over;
   for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
     const std::string name = entry.path().filename().string();
-    const bool is_left_over = name.find(".partial-") != std::string::npos ||
-                              (is_plain_id(name) && !std::filesystem::exists(description_of(name)));
+    const bool is_left_over = is_of_upload(name) &&
+                              std::filesystem::is_regular_file(entry.symlink_status()) &&
+                              !std::filesystem::exists(description_of(name));
     if (is_left_over) left_over.push_back(entry.path());
   }
   // The descriptions that are gone have to be so for good.

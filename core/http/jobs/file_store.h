@@ -41,7 +41,8 @@ struct StoredFile {
 
 class FileStore {
  public:
-  // Makes the folder. Removes what uploads have left that did not end. Throws std::system_error.
+  // Makes the folder. Removes what uploads have left that did not end, and no file of another kind.
+  // Throws std::system_error.
   FileStore(std::filesystem::path folder, std::uint64_t bytes_max,
             files::SystemCalls& system = files::kernel());
 
