@@ -563,6 +563,57 @@ TEST_CASE("a batch that is cancelled keeps what is done") {
         "completed");
 }
 
+TEST_CASE("a batch that is cancelled while its input is read does not run") {
+  // Room for results is reserved after the input has been read.
+  struct Disk : sluice::files::SystemCalls {
+    std::function<void()> on_reserve;
+    int posix_fallocate(int descriptor, off_t at, off_t bytes) override {
+      if (const auto once = std::exchange(on_reserve, nullptr)) once();
+      return SystemCalls::posix_fallocate(descriptor, at, bytes);
+    }
+  } disk;
+  const TemporaryFolder folder;
+  JobsApi jobs(folder.path(), 1 << 20, disk);
+  Service service(fake(), {.scheduler = {.parallel = 2}, .queue_max = 100});
+  service.wait_until_ready();
+  const std::string file = upload(jobs, row(0, {{"prompt", "a"}}));
+  std::atomic<bool> is_cancelled = false;
+  disk.on_reserve = [&] {
+    const std::string id = json_of(jobs.list_batches()).at("data")[0].at("id");
+    is_cancelled = json_of(jobs.cancel_batch(id))["status"] == "cancelling";
+  };
+  jobs.start(service, settings());
+  const json batch = wait_for_end(jobs, begin_batch(jobs, file));
+  CHECK(is_cancelled);
+  CHECK(batch["status"].get<std::string>() == "cancelled");
+  CHECK(batch["in_progress_at"].is_null());
+  CHECK(service.statistics().accepted == 0);
+}
+
+TEST_CASE("a batch that waits behind another one is cancelled at once") {
+  const TemporaryFolder folder;
+  JobsApi jobs(folder.path(), 1 << 20);
+  std::atomic<bool> is_closed = true;
+  Service service(fake(&is_closed), {.scheduler = {.parallel = 2}, .queue_max = 100});
+  service.wait_until_ready();
+  jobs.start(service, settings());
+  const std::string file = upload(jobs, row(0, {{"prompt", "a"}}));
+  const std::string first = begin_batch(jobs, file), second = begin_batch(jobs, file);
+  while (service.statistics().accepted == 0) std::this_thread::sleep_for(1ms);
+  const json running = json_of(jobs.batch(first));
+  const std::string waiting = running["status"] == "in_progress" ? second : first;
+  const json batch = json_of(jobs.cancel_batch(waiting));
+  CHECK(batch["status"].get<std::string>() == "cancelled");
+  CHECK(batch["cancelled_at"].is_number());
+  CHECK(status_of([&] { jobs.cancel_batch(waiting); }) == 409);
+  is_closed = false;
+  const std::string other = waiting == first ? second : first;
+  CHECK(wait_for_end(jobs, other)["status"].get<std::string>() == "completed");
+  CHECK(service.statistics().accepted == 1);
+  jobs.stop();
+  CHECK(BatchStore(folder.path() / "batches").not_ended().empty());
+}
+
 TEST_CASE("a batch that cannot run fails and says why") {
   const TemporaryFolder folder;
   JobsApi jobs(folder.path(), 1 << 20);

@@ -76,6 +76,11 @@ void BatchRunner::look() {
 void BatchRunner::cancel(const std::string& id) {
   try {
     batches_.set_status(id, "cancelling");
+    // Of a batch that has not begun there are no results to wait for.
+    const base::MutexLock lock(mutex_);
+    if (running_ != id && !std::filesystem::exists(batches_.journal_of(id))) {
+      batches_.set_status(id, "cancelled", {{"errors", nullptr}});
+    }
   } catch (const std::system_error&) {  // the disk learns of it when the batch ends
   }
   {
@@ -162,7 +167,8 @@ void BatchRunner::run(const std::string& id) {
       batches_.journal_of(id), system_, [&](std::uint64_t) { check(); }, private_mode);
   if (journal.scan().verdict == batch::JournalVerdict::foreign) {
     const std::string problem = "what was kept of its results is damaged";
-    return batches_.set_status(id, "failed", {{"errors", batch_errors("cannot_run", problem)}});
+    batches_.set_status(id, "failed", {{"errors", batch_errors("cannot_run", problem)}});
+    return;
   }
   journal.go_on();
   if (is_cancelling(id)) return finish(id, journal, "cancelled");
@@ -191,7 +197,8 @@ void BatchRunner::run_rows(const std::string& id, const batch::Input& input,
   if (!has_its_settings(id, state, before, !found.empty())) return;
   files::DurableFile(path, {.mode = private_mode}, system_).reserve(room_bytes);
   if (!before) batch::write_state(path, state, system_, private_mode);
-  batches_.set_status(id, "in_progress");
+  // It may have been cancelled while its input was read.
+  if (!batches_.set_status(id, "in_progress")) return finish(id, journal, "cancelled");
   batch::DoneRows done(input.rows(), {}, found);
   journal.forget_found();
   batch::ServedJobOptions options = settings_;

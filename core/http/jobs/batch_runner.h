@@ -52,7 +52,7 @@ class BatchRunner {
   // Tells the runner that there is a new batch.
   void look();
 
-  // Ends a batch soon; what is done of it is kept.
+  // Ends a batch soon; what is done of it is kept. One that has not begun ends at once.
   void cancel(const std::string& id);
 
   // Saves what is done, and waits for that. The next runner goes on.

@@ -166,11 +166,12 @@ std::vector<std::string> BatchStore::not_ended() const {
   return ids;
 }
 
-void BatchStore::set_status(const std::string& id, std::string_view status,
+bool BatchStore::set_status(const std::string& id, std::string_view status,
                             const ordered_json& changes) {
   const base::MutexLock lock(mutex_);
   const auto at = batches_.find(id);
-  if (at == batches_.end() || is_final(at->second)) return;
+  if (at == batches_.end() || is_final(at->second)) return false;
+  if (status == "in_progress" && at->second.at("status") == "cancelling") return false;
   BatchJson batch = at->second;
   batch["status"] = status;
   batch[fmt::format("{}_at", status)] = now();
@@ -178,6 +179,7 @@ void BatchStore::set_status(const std::string& id, std::string_view status,
   if (!is_end(status)) at->second = batch;
   write(batch);
   at->second = std::move(batch);
+  return true;
 }
 
 void BatchStore::set_pause(const std::string& id, const std::string& reason) {

@@ -48,9 +48,10 @@ class BatchStore {
   std::vector<BatchJson> list() const;         // newest first
   std::vector<std::string> not_ended() const;  // ids, oldest first
 
-  // Changes the status and notes the time of that. Does nothing when the batch has ended. Other
-  // members are set to those of `changes`. Throws std::system_error when the disk has not taken it.
-  void set_status(const std::string& id, std::string_view status,
+  // Changes the status and notes the time of that. Other members are set to those of `changes`.
+  // Does nothing and returns false when the batch has ended, or would go on although it is being
+  // cancelled ("in_progress"). Throws std::system_error when the disk has not taken it.
+  bool set_status(const std::string& id, std::string_view status,
                   const nlohmann::ordered_json& changes = nlohmann::ordered_json::object());
 
   // Why the batch does not go on at present; empty: it does. This and the counts are kept in memory
