@@ -239,6 +239,12 @@ std::map<std::string, json> batch_lines(const std::string& rows) {
   return lines;
 }
 
+// The limit of a store that takes so many files with so many bytes together.
+std::uint64_t room_for(std::uint64_t files, std::uint64_t bytes) {
+  constexpr std::uint64_t description_bytes = 200;
+  return files * (FileStore::file_overhead_bytes + description_bytes) + bytes;
+}
+
 mode_t mode_of(const std::filesystem::path& path) {
   struct stat facts {};
   REQUIRE(::stat(path.c_str(), &facts) == 0);
@@ -259,7 +265,7 @@ void add_lines(const JobsApi& jobs, const json& file, std::map<std::string, json
 TEST_CASE("the disk has removed what is known of a file before its contents go") {
   const TemporaryFolder folder;
   sluice::test::RecordedCalls system;
-  FileStore store(folder.path(), 1000, system);
+  FileStore store(folder.path(), room_for(1, 1000), system);
   const auto upload = store.begin("file-1");
   upload->write("text");
   const StoredFile file = upload->commit("a", "batch");
@@ -345,13 +351,13 @@ TEST_CASE("damaged forms are refused or read, and nothing worse") {
 
 TEST_CASE("files are kept as a whole, listed, read and deleted, within a limit") {
   const TemporaryFolder folder;
-  JobsApi jobs(folder.path(), 1000);
+  JobsApi jobs(folder.path(), room_for(2, 1000));
   const std::string id = upload(jobs, "hello\n");
   CHECK(json_of(jobs.file(id))["bytes"] == 6);
   CHECK(json_of(jobs.file(id))["filename"] == "in \"x\".jsonl");
   CHECK(content_of(jobs.file_content(id)) == "hello\n");
   CHECK(json_of(jobs.list_files())["data"].size() == 1);
-  CHECK(status_of([&] { upload(jobs, std::string(995, 'x')); }) == 507);
+  CHECK(status_of([&] { upload(jobs, std::string(1200, 'x')); }) == 507);
   CHECK(json_of(jobs.list_files())["data"].size() == 1);
   CHECK(json_of(jobs.delete_file(id))["deleted"] == true);
   CHECK(status_of([&] { jobs.file(id); }) == 404);
@@ -359,13 +365,146 @@ TEST_CASE("files are kept as a whole, listed, read and deleted, within a limit")
     CHECK(status_of([&] { jobs.file(strange); }) == 404);
     CHECK(status_of([&] { jobs.file_content(strange); }) == 404);
   }
-  upload(jobs, std::string(995, 'x'));
+  upload(jobs, std::string(1100, 'x'));
+}
+
+TEST_CASE("small files and their descriptions count towards the limit") {
+  const TemporaryFolder folder;
+  const std::uint64_t limit = room_for(3, 0);
+  std::vector<std::string> ids;
+  {
+    JobsApi jobs(folder.path(), limit);
+    for (int i = 0; i < 3; ++i) ids.push_back(upload(jobs, "x"));
+    CHECK(status_of([&] { upload(jobs, "x"); }) == 507);
+  }
+  JobsApi jobs(folder.path(), limit);  // counts what is there
+  for (int i = 0; i < 20; ++i) {       // nothing is lost when files come and go
+    CHECK(status_of([&] { upload(jobs, "x"); }) == 507);
+    jobs.delete_file(ids.back());
+    ids.back() = upload(jobs, "x");
+  }
+  // There may be room for the contents and none for the description.
+  jobs.delete_file(ids.back());
+  CHECK(status_of([&] { upload(jobs, std::string(250, 'x')); }) == 507);
+  CHECK(json_of(jobs.list_files())["data"].size() == 2);
+  upload(jobs, "x");
+}
+
+TEST_CASE("long names of files and purposes are refused by name") {
+  const TemporaryFolder folder;
+  JobsApi jobs(folder.path(), 1 << 20);
+  const auto problem_of = [&](const std::string& name, const std::string& purpose) -> std::string {
+    RequestHead head;
+    head.fields.push_back({"Content-Type", boundary_type});
+    const auto sink = jobs.begin_upload(head);
+    sink->take("--a-b\r\nContent-Disposition: form-data; name=\"purpose\"\r\n\r\n" + purpose +
+               "\r\n--a-b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"" + name +
+               "\"\r\n\r\nx\r\n--a-b--\r\n");
+    try {
+      JobsApi::end_upload(*sink);
+    } catch (const ApiError& error) {
+      CHECK(error.status == 400);
+      return error.what();
+    }
+    return "";
+  };
+  const std::string most(255, 'x');
+  CHECK(problem_of(most, most).empty());
+  CHECK(problem_of(most + "x", "batch") == "\"filename\" has 256 bytes, the most is 255");
+  CHECK(problem_of("a", most + "x") == "\"purpose\" has 256 bytes, the most is 255");
+  CHECK(json_of(jobs.list_files())["data"].size() == 1);
+}
+
+TEST_CASE("a list is read page by page, each item once and in order") {
+  const TemporaryFolder folder;
+  const std::uint64_t seed = sluice::test::random_seed();
+  INFO("seed " << seed);
+  std::mt19937_64 random(seed);
+  std::vector<std::pair<int, std::string>> files, batches;  // by their times, some of them equal
+  std::filesystem::create_directories(folder.path() / "files");
+  std::filesystem::create_directories(folder.path() / "batches");
+  for (int i = 0; i < 45; ++i) {
+    const int created = static_cast<int>(random() % 20);
+    const std::string file = "file-" + std::to_string(random()), batch = "batch_" + file;
+    const json description = {{"id", file},
+                              {"filename", "a"},
+                              {"purpose", i % 3 == 0 ? "user data" : "batch"},
+                              {"bytes", 1},
+                              {"created_at", created}};
+    std::ofstream(folder.path() / "files" / (file + ".json")) << description.dump();
+    const json record = {
+        {"id", batch}, {"status", "completed"}, {"input_file_id", file}, {"created_at", created}};
+    std::ofstream(folder.path() / "batches" / (batch + ".json")) << record.dump();
+    if (i % 3 != 0) files.emplace_back(created, file);
+    batches.emplace_back(created, batch);
+  }
+  const JobsApi jobs(folder.path(), 1 << 20);
+  using List = Response (JobsApi::*)(std::string_view) const;
+  const auto all = [&](List list, const std::string& query, std::size_t limit) {
+    std::vector<std::pair<int, std::string>> found;
+    std::string after;
+    while (true) {
+      const json page = json_of((jobs.*list)(query + "&limit=" + std::to_string(limit) +
+                                             (after.empty() ? "" : "&after=" + after)));
+      for (const json& item : page["data"]) found.emplace_back(item["created_at"], item["id"]);
+      CHECK(page["data"].size() <= limit);
+      if (!page["has_more"]) return found;
+      CHECK(page["data"].size() == limit);
+      REQUIRE(found.size() <= 45);
+      CHECK(page["first_id"] == page["data"].front()["id"]);
+      after = page["last_id"];
+    }
+  };
+  std::ranges::sort(files);
+  std::ranges::sort(batches);
+  for (const std::size_t limit : {1, 7, 10, 15, 30, 45, 100}) {
+    INFO(limit);
+    CHECK(all(&JobsApi::list_files, "purpose=batch&order=asc", limit) == files);
+  }
+  std::ranges::reverse(files);
+  std::ranges::reverse(batches);
+  for (const std::size_t limit : {1, 7, 10, 15, 30, 45, 100}) {
+    INFO(limit);
+    CHECK(all(&JobsApi::list_files, "purpose=batch", limit) == files);
+    CHECK(all(&JobsApi::list_batches, "x=1", limit) == batches);
+  }
+  CHECK(all(&JobsApi::list_files, "order=desc", 10).size() == 45);
+  CHECK(all(&JobsApi::list_files, "purpose=user%20data", 10).size() == 15);
+  CHECK(json_of(jobs.list_files())["data"].size() == 45);
+  CHECK(json_of(jobs.list_batches())["data"].size() == 20);  // as in OpenAI's API
+  CHECK(json_of(jobs.list_batches())["has_more"] == true);
+}
+
+TEST_CASE("what a list cannot be asked for is refused by name") {
+  const TemporaryFolder folder;
+  const JobsApi jobs(folder.path(), 1 << 20);
+  const auto problem_of = [](const std::function<void()>& work) -> std::string {
+    try {
+      work();
+    } catch (const ApiError& error) {
+      return std::to_string(error.status) + " " + error.what();
+    }
+    return "";
+  };
+  const std::string limit = R"(400 "limit" must)", after = R"(400 "after" names no)";
+  for (const std::string bad : {"0", "-1", "x", "", "5x", "99999999999999999999", "10001"}) {
+    INFO(bad);
+    CHECK(problem_of([&] { jobs.list_files("limit=" + bad); }).starts_with(limit));
+    CHECK(problem_of([&] { jobs.list_batches("limit=" + bad); }).starts_with(limit));
+  }
+  CHECK(problem_of([&] { jobs.list_batches("limit=101"); }).ends_with("from 1 to 100"));
+  CHECK(problem_of([&] { jobs.list_files("limit=10000&&after=&x"); }).empty());
+  for (const std::string bad : {"file-none", "../lock", "%00"}) {
+    CHECK(problem_of([&] { jobs.list_files("after=" + bad); }).starts_with(after));
+    CHECK(problem_of([&] { jobs.list_batches("after=" + bad); }).starts_with(after));
+  }
+  CHECK(problem_of([&] { jobs.list_files("order=up"); }).starts_with(R"(400 "order" must)"));
 }
 
 TEST_CASE("an upload that ends early leaves nothing") {
   const TemporaryFolder folder;
   {
-    JobsApi jobs(folder.path(), 1000);
+    JobsApi jobs(folder.path(), room_for(1, 1000));
     RequestHead head;
     head.fields.push_back({"Content-Type", boundary_type});
     const auto sink = jobs.begin_upload(head);
@@ -792,7 +931,7 @@ TEST_CASE("rows that end in one step while the journal fails are computed again"
 
 TEST_CASE("the limit of all files pauses a batch, until there is room for its results") {
   const TemporaryFolder folder;
-  JobsApi jobs(folder.path(), 20'000);
+  JobsApi jobs(folder.path(), room_for(2, 20'000));
   Service service(fake(), {.scheduler = {.parallel = 4}, .queue_max = 100});
   service.wait_until_ready();
   std::string rows;
@@ -906,17 +1045,17 @@ TEST_CASE("what a server keeps is for its user alone") {
 
 TEST_CASE("uploads at the same time keep to the limit together") {
   const TemporaryFolder folder;
-  JobsApi jobs(folder.path(), 1000);
+  JobsApi jobs(folder.path(), room_for(2, 1000));
   RequestHead head;
   head.fields.push_back({"Content-Type", boundary_type});
   const auto one = jobs.begin_upload(head);
   auto other = jobs.begin_upload(head);
-  const std::string form = form_of(std::string(600, 'x'));
+  const std::string form = form_of(std::string(900, 'x'));
   one->take(form);
   CHECK(status_of([&] { other->take(form); }) == 507);
   other.reset();  // gives back what it has taken
-  CHECK(json_of(JobsApi::end_upload(*one))["bytes"] == 600);
-  CHECK(status_of([&] { upload(jobs, std::string(400, 'x')); }) == 200);
+  CHECK(json_of(JobsApi::end_upload(*one))["bytes"] == 900);
+  CHECK(status_of([&] { upload(jobs, std::string(100, 'x')); }) == 200);
   CHECK(status_of([&] { upload(jobs, "x"); }) == 507);
 }
 

@@ -323,7 +323,7 @@ class SimulatedStores {
   }
 
  private:
-  static constexpr std::uint64_t bytes_max = 20'000;
+  static constexpr std::uint64_t bytes_max = 80'000;
 
   void upload() {
     const std::string id = "file-" + std::to_string(++uploads_);

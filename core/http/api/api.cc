@@ -1,7 +1,6 @@
 #include "core/http/api/api.h"
 
 #include <algorithm>
-#include <charconv>
 #include <fmt/format.h>
 #include <iterator>
 #include <utility>
@@ -46,20 +45,6 @@ bool matches(std::string_view pattern, std::string_view path) {
 std::string_view id_in(std::string_view path) {
   path.remove_prefix(path.find('/', std::string_view("/v1/").size()) + 1);
   return path.substr(0, path.find('/'));
-}
-
-// "a%20b" -> "a b". A percent sign that is followed by something else stays.
-std::string decoded(std::string_view part) {
-  std::string text;
-  for (std::size_t at = 0; at < part.size(); ++at) {
-    unsigned value = 0;
-    const char* const digits = part.data() + at + 1;
-    const bool is_code = part[at] == '%' && part.size() - at > 2 &&
-                         std::from_chars(digits, digits + 2, value, 16).ptr == digits + 2;
-    text += is_code ? static_cast<char>(value) : part[at];
-    if (is_code) at += 2;
-  }
-  return text;
 }
 
 // Throws ApiError where the file asks for what a decoder does not have.
@@ -163,7 +148,7 @@ std::vector<Api::Route> Api::make_routes() {
              {{"object", "list"}, {"data", ordered_json::array({model_json(model().model)})}});
        })},
       {"GET", "/v1/models/{}", key, none, now([this](const RequestHead& head) {
-         if (decoded(id_in(head.path)) == model().model.name) {
+         if (percent_decoded(id_in(head.path)) == model().model.name) {
            return json_response(model_json(model().model));
          }
          throw ApiError(404, "this server has no such model (GET /v1/models)", "model_not_found");
@@ -191,15 +176,17 @@ std::vector<Api::Route> Api::make_routes() {
          return dynamic_cast<UploadSink&>(*sink).end();
        }),
        true},
-      {"GET", "/v1/files", key, none,
-       job([](JobsApi& jobs, const Request&) { return jobs.list_files(); })},
+      {"GET", "/v1/files", key, none, job([](JobsApi& jobs, const Request& request) {
+         return jobs.list_files(request.head.query);
+       })},
       {"GET", "/v1/files/{}", key, none, by_id(&JobsApi::file)},
       {"GET", "/v1/files/{}/content", key, none, by_id(&JobsApi::file_content)},
       {"DELETE", "/v1/files/{}", key, none, by_id(&JobsApi::delete_file)},
       {"POST", "/v1/batches", key, json,
        job([](JobsApi& jobs, const Request& request) { return jobs.create_batch(request.body); })},
-      {"GET", "/v1/batches", key, none,
-       job([](JobsApi& jobs, const Request&) { return jobs.list_batches(); })},
+      {"GET", "/v1/batches", key, none, job([](JobsApi& jobs, const Request& request) {
+         return jobs.list_batches(request.head.query);
+       })},
       {"GET", "/v1/batches/{}", key, none, by_id(&JobsApi::batch)},
       {"POST", "/v1/batches/{}/cancel", key, json, by_id(&JobsApi::cancel_batch)},
   };

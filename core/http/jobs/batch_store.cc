@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <ctime>
 #include <fmt/format.h>
+#include <utility>
 
 #include "core/files/durable_file.h"
 #include "core/files/small_file.h"
@@ -145,25 +146,38 @@ std::optional<BatchJson> BatchStore::find(std::string_view id) const {
   return at == batches_.end() ? std::nullopt : std::optional(at->second);
 }
 
-std::vector<BatchJson> BatchStore::list() const {
-  std::vector<BatchJson> list;
-  {
-    const base::MutexLock lock(mutex_);
-    for (const auto& [id, batch] : batches_) list.push_back(batch);
+// By the time at which they were made.
+std::vector<std::string> BatchStore::ids(bool is_ascending) const {
+  std::vector<std::pair<std::uint64_t, std::string>> keys;
+  for (const auto& [id, batch] : batches_) {
+    keys.emplace_back(batch.at("created_at").get<std::uint64_t>(), id);
   }
-  std::ranges::stable_sort(list, std::greater(), [](const BatchJson& batch) {
-    return batch.at("created_at").get<std::uint64_t>();
-  });
+  std::ranges::sort(keys);
+  if (!is_ascending) std::ranges::reverse(keys);
+  std::vector<std::string> ids;
+  for (auto& [created, id] : keys) ids.push_back(std::move(id));
+  return ids;
+}
+
+std::vector<BatchJson> BatchStore::list(const ListQuery& query) const {
+  const base::MutexLock lock(mutex_);
+  const std::vector<std::string> all = ids(query.is_ascending);
+  auto id = all.begin();
+  if (!query.after.empty()) {
+    id = std::ranges::find(all, query.after);
+    if (id == all.end()) throw ApiError(400, "\"after\" names no batch that is there");
+    ++id;
+  }
+  std::vector<BatchJson> list;
+  for (; id != all.end() && list.size() < query.limit; ++id) list.push_back(batches_.at(*id));
   return list;
 }
 
 std::vector<std::string> BatchStore::not_ended() const {
-  const std::vector<BatchJson> all = list();
-  std::vector<std::string> ids;
-  for (auto batch = all.rbegin(); batch != all.rend(); ++batch) {
-    if (!is_final(*batch)) ids.push_back(batch->at("id").get<std::string>());
-  }
-  return ids;
+  const base::MutexLock lock(mutex_);
+  std::vector<std::string> left = ids(true);
+  std::erase_if(left, [&](const std::string& id) { return is_final(batches_.at(id)); });
+  return left;
 }
 
 bool BatchStore::set_status(const std::string& id, std::string_view status,

@@ -20,6 +20,7 @@
 
 #include "base/mutex.h"
 #include "core/files/system_calls.h"
+#include "core/http/jobs/list_query.h"
 
 namespace sluice::http {
 
@@ -45,7 +46,9 @@ class BatchStore {
   BatchJson create(const nlohmann::ordered_json& body, const std::string& model);
 
   std::optional<BatchJson> find(std::string_view id) const;
-  std::vector<BatchJson> list() const;         // newest first
+  // Newest first, unless it is asked for otherwise. Throws ApiError (400) when there is no batch
+  // after which to begin.
+  std::vector<BatchJson> list(const ListQuery& query = {}) const;
   std::vector<std::string> not_ended() const;  // ids, oldest first
 
   // Changes the status and notes the time of that. Other members are set to those of `changes`.
@@ -65,6 +68,7 @@ class BatchStore {
   }
 
  private:
+  std::vector<std::string> ids(bool is_ascending) const SLUICE_REQUIRES(mutex_);
   void write(const BatchJson& batch) const;
 
   std::filesystem::path folder_;

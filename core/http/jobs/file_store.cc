@@ -5,9 +5,13 @@
 #include <ctime>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <iterator>
 #include <random>
+#include <set>
 #include <sys/stat.h>
 #include <system_error>
+#include <tuple>
+#include <utility>
 
 #include "base/descriptor.h"
 #include "core/files/small_file.h"
@@ -60,6 +64,15 @@ bool is_of_upload(std::string_view name) {
   return is_plain_id(target);
 }
 
+std::string description_text(const StoredFile& file) {
+  return file.json().dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+}
+
+// What a file takes of the limit.
+std::uint64_t counted_bytes(const StoredFile& file) {
+  return file.bytes + description_text(file).size() + FileStore::file_overhead_bytes;
+}
+
 // Does what changes the disk.
 template <class Work>
 void keep(const Work& work) {
@@ -104,7 +117,7 @@ FileStore::FileStore(std::filesystem::path folder, std::uint64_t bytes_max,
   // The descriptions that are gone have to be so for good.
   if (!left_over.empty()) files::sync_folder_of(left_over.front(), system_);
   for (const std::filesystem::path& path : left_over) files::remove_file(path, system_);
-  measure();
+  each([this](const StoredFile& file) { bytes_ += counted_bytes(file); });
 }
 
 std::filesystem::path FileStore::description_of(std::string_view id) const {
@@ -118,12 +131,6 @@ void FileStore::take_back(std::string_view id) {
   files::remove_file(folder_ / id, system_);
 }
 
-void FileStore::measure() {
-  std::uint64_t bytes = 0;
-  for (const StoredFile& file : list()) bytes += file.bytes;
-  bytes_ = bytes;
-}
-
 FileStore::Upload::Upload(FileStore& store, std::string id)
     : store_(store),
       id_(std::move(id)),
@@ -133,13 +140,17 @@ FileStore::Upload::~Upload() {
   store_.bytes_ -= counted_;
 }
 
-void FileStore::Upload::write(std::string_view piece) {
-  counted_ += piece.size();
-  if (store_.bytes_.fetch_add(piece.size()) + piece.size() > store_.bytes_max_) {
+void FileStore::Upload::count(std::uint64_t bytes) {
+  counted_ += bytes;
+  if (store_.bytes_.fetch_add(bytes) + bytes > store_.bytes_max_) {
     throw ApiError(507, fmt::format("the server keeps {} bytes of files at most (--data-size): "
                                     "delete some",
                                     store_.bytes_max_));
   }
+}
+
+void FileStore::Upload::write(std::string_view piece) {
+  count(piece.size());
   keep([&] { file_.write(piece); });
 }
 
@@ -149,11 +160,13 @@ StoredFile FileStore::Upload::commit(const std::string& name, const std::string&
                     .purpose = purpose,
                     .bytes = file_.position(),
                     .created = static_cast<std::uint64_t>(std::time(nullptr))};
+  const std::string text = description_text(stored);
+  count(text.size());
   keep([&] {
     file_.commit();
     try {
       files::DurableFile description(store_.description_of(id_), {.mode = 0600}, store_.system_);
-      description.write(stored.json().dump(-1, ' ', false, ordered_json::error_handler_t::replace));
+      description.write(text);
       description.commit();
     } catch (...) {  // the description may have got its name
       try {
@@ -170,20 +183,35 @@ StoredFile FileStore::Upload::commit(const std::string& name, const std::string&
 std::unique_ptr<FileStore::Upload> FileStore::begin(const std::string& id) {
   std::unique_ptr<Upload> upload;
   keep([&] { upload.reset(new Upload(*this, id)); });
+  upload->count(file_overhead_bytes);
   return upload;
 }
 
-std::vector<StoredFile> FileStore::list() const {
-  std::vector<StoredFile> files;
+void FileStore::each(const std::function<void(StoredFile&& file)>& take) const {
   for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
     if (entry.path().extension() != description_end) continue;
-    if (auto file = find(entry.path().stem().string())) files.push_back(std::move(*file));
+    if (auto file = find(entry.path().stem().string())) take(std::move(*file));
   }
-  std::ranges::sort(files, [](const StoredFile& a, const StoredFile& b) {
-    return std::pair(b.created, std::string_view(b.id)) <
-           std::pair(a.created, std::string_view(a.id));
+}
+
+std::vector<StoredFile> FileStore::list(const ListQuery& query) const {
+  const auto is_before = [&](const StoredFile& a, const StoredFile& b) {
+    const auto key = [](const StoredFile& file) { return std::tie(file.created, file.id); };
+    return query.is_ascending ? key(a) < key(b) : key(b) < key(a);
+  };
+  std::optional<StoredFile> last;  // of the page before
+  if (!query.after.empty()) {
+    last = find(query.after);
+    if (!last) throw ApiError(400, "\"after\" names no file that is there");
+  }
+  std::set<StoredFile, decltype(is_before)> page(is_before);
+  each([&](StoredFile&& file) {
+    if (!query.purpose.empty() && file.purpose != query.purpose) return;
+    if (last && !is_before(*last, file)) return;
+    page.insert(std::move(file));
+    if (page.size() > query.limit) page.erase(std::prev(page.end()));
   });
-  return files;
+  return {page.begin(), page.end()};
 }
 
 std::optional<StoredFile> FileStore::find(std::string_view id) const {
@@ -203,7 +231,7 @@ FileBody FileStore::open(const StoredFile& file) const {
 
 void FileStore::remove(const StoredFile& file) {
   keep([&] { take_back(file.id); });
-  bytes_ -= std::min<std::uint64_t>(file.bytes, bytes_);
+  bytes_ -= std::min<std::uint64_t>(counted_bytes(file), bytes_);
 }
 
 }  // namespace sluice::http

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "core/files/durable_file.h"
+#include "core/http/jobs/list_query.h"
 #include "core/http/transport/message.h"
 
 namespace sluice::http {
@@ -41,8 +42,12 @@ struct StoredFile {
 
 class FileStore {
  public:
-  // Makes the folder. Removes what uploads have left that did not end, and no file of another kind.
-  // Throws std::system_error.
+  // What a file takes of the limit besides its contents and its description: names, and the rest of
+  // its last blocks on the disk.
+  static constexpr std::uint64_t file_overhead_bytes = 4096;
+
+  // Makes the folder. `bytes_max` bounds what all files take together. Removes what uploads have
+  // left that did not end, and no file of another kind. Throws std::system_error.
   FileStore(std::filesystem::path folder, std::uint64_t bytes_max,
             files::SystemCalls& system = files::kernel());
 
@@ -62,6 +67,7 @@ class FileStore {
    private:
     friend class FileStore;
     Upload(FileStore& store, std::string id);
+    void count(std::uint64_t bytes);
     FileStore& store_;
     std::string id_;
     files::DurableFile file_;
@@ -71,8 +77,10 @@ class FileStore {
 
   std::unique_ptr<Upload> begin(const std::string& id);
 
-  // Newest first.
-  std::vector<StoredFile> list() const;
+  // Newest first, unless it is asked for otherwise. Reads the descriptions of all files, and holds
+  // no more of them than are asked for. Throws ApiError (400) when there is no file after which to
+  // begin.
+  std::vector<StoredFile> list(const ListQuery& query = {}) const;
   std::optional<StoredFile> find(std::string_view id) const;
   std::filesystem::path path_of(const StoredFile& file) const { return folder_ / file.id; }
   FileBody open(const StoredFile& file) const;  // throws std::system_error
@@ -81,7 +89,7 @@ class FileStore {
  private:
   std::filesystem::path description_of(std::string_view id) const;
   void take_back(std::string_view id);
-  void measure();
+  void each(const std::function<void(StoredFile&& file)>& take) const;
 
   std::filesystem::path folder_;
   std::uint64_t bytes_max_;

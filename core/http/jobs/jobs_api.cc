@@ -6,9 +6,11 @@
 #include <sys/file.h>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "base/descriptor.h"
 #include "core/error.h"
+#include "core/http/jobs/list_query.h"
 #include "core/http/jobs/multipart.h"
 #include "core/http/transport/error.h"
 #include "core/rows/request.h"
@@ -19,24 +21,44 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr std::size_t listed_max = 1000;
+constexpr std::size_t name_bytes_max = 255;  // of a file and of its purpose
 
-Response json_response(const ordered_json& json) {
-  return {.body = json.dump(-1, ' ', false, ordered_json::error_handler_t::replace)};
+// As in OpenAI's API.
+constexpr std::size_t listed_files_max = 10'000;
+constexpr std::size_t listed_batches_max = 100;
+constexpr std::size_t listed_batches_default = 20;
+
+std::string text_of(const ordered_json& json) {
+  return json.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
 }
 
-template <class Items, class ToJson>
-Response list_response(const Items& items, ToJson to_json) {
-  ordered_json list = ordered_json::array();
-  for (const auto& item : items) {
-    if (list.size() == listed_max) break;
-    list.push_back(to_json(item));
+Response json_response(const ordered_json& json) {
+  return {.body = text_of(json)};
+}
+
+// One item more than were asked for says that there are more. The items go into the text one by
+// one, since JSON values take several times as much memory.
+template <class Item, class ToJson>
+Response list_response(std::vector<Item> items, std::size_t limit, ToJson to_json) {
+  const bool has_more = items.size() > limit;
+  if (has_more) items.pop_back();
+  Response response{.body = R"({"object":"list","data":[)"};
+  ordered_json end = {{"first_id", nullptr}, {"last_id", nullptr}, {"has_more", has_more}};
+  for (const Item& item : items) {
+    const ordered_json json = to_json(item);
+    const bool is_first = &item == &items.front();
+    if (is_first) end["first_id"] = json["id"];
+    end["last_id"] = json["id"];
+    response.body += (is_first ? "" : ",") + text_of(json);
   }
-  ordered_json answer = {{"object", "list"}, {"data", list}};
-  answer["first_id"] = list.empty() ? ordered_json() : list.front()["id"];
-  answer["last_id"] = list.empty() ? ordered_json() : list.back()["id"];
-  answer["has_more"] = items.size() > list.size();
-  return json_response(answer);
+  response.body += "]," + text_of(end).substr(1);
+  return response;
+}
+
+void check_length(std::string_view name, std::string_view value) {
+  if (value.size() <= name_bytes_max) return;
+  throw ApiError(
+      400, fmt::format("\"{}\" has {} bytes, the most is {}", name, value.size(), name_bytes_max));
 }
 
 }  // namespace
@@ -74,6 +96,8 @@ class JobsApi::Upload final : public BodySink {
     if (!reader_.has_file()) throw ApiError(400, "\"file\" is missing");
     const auto purpose = reader_.fields().find("purpose");
     if (purpose == reader_.fields().end()) throw ApiError(400, "\"purpose\" is missing");
+    check_length("filename", reader_.file_name());
+    check_length("purpose", purpose->second);
     return json_response(upload_->commit(reader_.file_name(), purpose->second).json());
   }
 
@@ -121,8 +145,11 @@ StoredFile JobsApi::found(std::string_view id) const {
   return *file;
 }
 
-Response JobsApi::list_files() const {
-  return list_response(files_.list(), [](const StoredFile& file) { return file.json(); });
+Response JobsApi::list_files(std::string_view query) const {
+  ListQuery asked = read_list_query(query, listed_files_max, listed_files_max);
+  const std::size_t limit = asked.limit++;
+  return list_response(files_.list(asked), limit,
+                       [](const StoredFile& file) { return file.json(); });
 }
 
 Response JobsApi::file(std::string_view id) const {
@@ -158,8 +185,10 @@ Response JobsApi::create_batch(std::string_view body) {
   return json_response(created);
 }
 
-Response JobsApi::list_batches() const {
-  return list_response(batches_.list(), [](const BatchJson& one) { return one; });
+Response JobsApi::list_batches(std::string_view query) const {
+  ListQuery asked = read_list_query(query, listed_batches_default, listed_batches_max);
+  const std::size_t limit = asked.limit++;
+  return list_response(batches_.list(asked), limit, [](const BatchJson& one) { return one; });
 }
 
 Response JobsApi::batch(std::string_view id) const {

@@ -22,7 +22,8 @@ inline constexpr std::uint64_t upload_bytes_max = std::uint64_t{256} << 20;
 class JobsApi {
  public:
   // Makes the folder, and locks it: throws UsageError when another server has it, and
-  // std::system_error. All files together have at most `bytes_max` bytes. `system` must outlive it.
+  // std::system_error. All files together take at most `bytes_max` bytes (FileStore). `system` must
+  // outlive it.
   JobsApi(const std::filesystem::path& folder, std::uint64_t bytes_max,
           files::SystemCalls& system = files::kernel());
   ~JobsApi();
@@ -37,13 +38,13 @@ class JobsApi {
   std::shared_ptr<BodySink> begin_upload(const RequestHead& head);
   static Response end_upload(BodySink& sink);
 
-  // All throw ApiError.
-  Response list_files() const;
+  // All throw ApiError. `query` is that of the request (list_query.h).
+  Response list_files(std::string_view query = {}) const;
   Response file(std::string_view id) const;
   Response file_content(std::string_view id) const;
   Response delete_file(std::string_view id);
   Response create_batch(std::string_view body);
-  Response list_batches() const;
+  Response list_batches(std::string_view query = {}) const;
   Response batch(std::string_view id) const;
   Response cancel_batch(std::string_view id);
 

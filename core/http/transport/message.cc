@@ -1,6 +1,7 @@
 #include "core/http/transport/message.h"
 
 #include <algorithm>
+#include <charconv>
 
 namespace sluice::http {
 namespace {
@@ -63,6 +64,19 @@ std::string_view reason_phrase(unsigned status) {
     default:
       return status < 500 ? "Error" : "Internal Server Error";
   }
+}
+
+std::string percent_decoded(std::string_view part) {
+  std::string text;
+  for (std::size_t at = 0; at < part.size(); ++at) {
+    unsigned value = 0;
+    const char* const digits = part.data() + at + 1;
+    const bool is_code = part[at] == '%' && part.size() - at > 2 &&
+                         std::from_chars(digits, digits + 2, value, 16).ptr == digits + 2;
+    text += is_code ? static_cast<char>(value) : part[at];
+    if (is_code) at += 2;
+  }
+  return text;
 }
 
 }  // namespace sluice::http

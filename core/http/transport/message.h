@@ -84,4 +84,7 @@ std::string_view reason_phrase(unsigned status);
 // Whether two texts are equal apart from the case of ASCII letters.
 bool equal_ignoring_case(std::string_view a, std::string_view b);
 
+// "a%20b" -> "a b". A percent sign that is followed by something else stays.
+std::string percent_decoded(std::string_view part);
+
 }  // namespace sluice::http
