@@ -79,7 +79,8 @@ class ApiServer {
   }
   ~ApiServer() { stop(0ms); }
 
-  void load() {
+  // With names, requests may name only these models.
+  void load(std::vector<std::string> model_names = {}) {
     service_ = std::make_unique<Service>(
         [this](std::function<void()> stop_check) {
           auto engine = std::make_unique<FakeEngine>(sluice::test::FakeLimits{
@@ -99,8 +100,10 @@ class ApiServer {
         ServiceOptions{.scheduler = {.parallel = 4}, .queue_max = 1000, .retry_pause = 1ms});
     service_->wait_until_ready();
     const auto& tokenizer = service_->engine().tokenizer();
+    TaskOptions tasks = task_options(tokenizer);
+    tasks.model_names = std::move(model_names);
     api_.set_model({.service = service_.get(),
-                    .maker = std::make_shared<const TaskMaker>(tokenizer, task_options(tokenizer)),
+                    .maker = std::make_shared<const TaskMaker>(tokenizer, tasks),
                     .name = "fake",
                     .created = 12345,
                     .parallel = 4,
@@ -425,7 +428,9 @@ TEST_CASE("what is wrong with a request is said in OpenAI's form") {
       {"POST", text, R"({"prompt":"a","n":16,"max_tokens":9999,"logprobs":20})", 400,
        "invalid_request", "", "log probabilities"},
       {"POST", text, R"({"prompt":[999]})", 400, "invalid_request", "", "vocabulary"},
-      {"POST", text, R"({"prompt":"a","n":99})", 400, "invalid_request", "n", "must be"},
+      {"POST", text, R"({"prompt":"a","n":99})", 400, "invalid_request", "n", "from 1 to 16"},
+      {"POST", text, R"({"prompt":"a","n":0})", 400, "invalid_request", "n", "from 1 to 16"},
+      {"POST", text, R"({"prompt":[[1,2],[3]]})", 400, "invalid_request", "prompt", "several"},
       {"POST", chat, R"({"messages":[]})", 400, "invalid_request", "messages", "empty"},
       {"POST", chat, R"({"messages":[{"role":"wizard","content":"x"}]})", 400, "invalid_request",
        "", "wizard"},
@@ -468,6 +473,65 @@ TEST_CASE("what is wrong with a request is said in OpenAI's form") {
     CHECK(message.find(c.says) != std::string::npos);
     CHECK(message.find("row") == std::string::npos);  // that is a word of batches
   }
+}
+
+TEST_CASE("a request for another model is told that it is not there") {
+  const json messages = {{{"role", "user"}, {"content", "a"}}};
+  const std::vector<std::pair<std::string, json>> requests = {
+      {"/v1/completions", {{"prompt", "a"}}},
+      {"/v1/chat/completions", {{"messages", messages}}},
+      {"/v1/responses", {{"input", "a"}}},
+      {"/v1/embeddings", {{"input", {"a", "b"}}}},
+      {"/v1/rerank", {{"query", "a"}, {"documents", {"b"}}}}};
+  for (auto [target, body] : requests) {
+    INFO(target);
+    ApiServer server({}, false, std::uint64_t{64} << 20, target == "/v1/rerank");
+    server.load({"fake", "also fake"});
+    body["model"] = "also fake";
+    CHECK(server.ask("POST", target, body.dump()).status == 200);
+    body["model"] = "other";
+    const Answer answer = server.ask("POST", target, body.dump());
+    CHECK(answer.status == 404);
+    const json error = json::parse(answer.body).at("error");
+    CHECK(error["code"] == "model_not_found");
+    CHECK(error["param"] == "model");
+    CHECK(error["type"] == "invalid_request_error");
+    CHECK(error["message"].get<std::string>().find("\"other\"") != std::string::npos);
+  }
+}
+
+TEST_CASE("an error's type says whether the client or the server is at fault") {
+  struct Case {
+    unsigned status;
+    std::string type, code;
+  };
+  const std::string client = "invalid_request_error", server = "server_error";
+  for (const Case& c : std::vector<Case>{{400, client, "invalid_request"},
+                                         {409, client, "conflict"},
+                                         {431, client, "header_too_large"},
+                                         {500, server, "internal_error"},
+                                         {501, client, "not_supported"},
+                                         {503, server, "unavailable"},
+                                         {505, client, "http_version_not_supported"},
+                                         {507, server, "insufficient_storage"}}) {
+    INFO(c.status);
+    const json error = json::parse(error_json(ApiError(c.status, "a"))).at("error");
+    CHECK(error["type"] == c.type);
+    CHECK(error["code"] == c.code);
+  }
+}
+
+TEST_CASE("an answer with status 405 names the methods that there are") {
+  const ApiServer server;
+  const auto allowed = [&](const std::string& method, const std::string& target) {
+    const Answer answer = server.ask(method, target);
+    CHECK(answer.status == 405);
+    return answer.field("Allow");
+  };
+  CHECK(allowed("GET", "/v1/completions") == "POST");
+  CHECK(allowed("DELETE", "/v1/files") == "POST, GET, HEAD");
+  CHECK(allowed("PUT", "/v1/files/file-1") == "GET, HEAD, DELETE");
+  CHECK(server.ask("GET", "/v1/nothing").field("Allow").empty());
 }
 
 TEST_CASE("the server says that it loads, and then serves") {
@@ -616,6 +680,13 @@ TEST_CASE("more texts than may wait are told to come again") {
   server.gate.is_closed = false;
   for (const auto& client : waiting) CHECK(client->read_answer().status == 200);
   server.post("/v1/completions", body);
+  // There is never room for four.
+  server.post("/v1/completions", R"({"prompt":"a","max_tokens":3,"n":3})");
+  refused = server.ask("POST", "/v1/completions", R"({"prompt":"a","max_tokens":3,"n":4})");
+  CHECK(refused.status == 400);
+  const json error = json::parse(refused.body)["error"];
+  CHECK(error["param"] == "n");
+  CHECK(error["message"].get<std::string>().find("3 texts at most (--queue)") != std::string::npos);
 }
 
 TEST_CASE("the texts of a client that has gone are cancelled") {
@@ -1056,6 +1127,17 @@ TEST_CASE("text becomes tokens and tokens become text") {
   CHECK(server.post("/detokenize", R"({"tokens":[195]})")["content"] == "\xef\xbf\xbd");
   const json chat = server.post("/tokenize", R"({"messages":[{"role":"user","content":"hello"}]})");
   CHECK(chat["count"] > 5);
+  const json none = server.post("/tokenize", R"({"content":"","with_pieces":true})");
+  CHECK(none["tokens"] == json::array());
+  CHECK(none["pieces"] == json::array());
+}
+
+TEST_CASE("a list of one prompt in tokens is that prompt") {
+  const ApiServer server;
+  const json one = server.post("/v1/completions", R"({"prompt":[1,2],"seed":3,"max_tokens":9})");
+  const json list = server.post("/v1/completions", R"({"prompt":[[1,2]],"seed":3,"max_tokens":9})");
+  CHECK(list["choices"] == one["choices"]);
+  CHECK(list["usage"] == one["usage"]);
 }
 
 TEST_CASE("what the server is and does can be read") {

@@ -33,6 +33,7 @@ Prompt prompt_of(const RowJson& value) {
     throw_wrong_type("prompt", "a string or an array of token ids", value);
   }
   if (value.size() == 1 && value[0].is_string()) return value[0].get<std::string>();
+  if (value.size() == 1 && value[0].is_array()) return tokens_of(value[0], "prompt");
   if (!value.empty() && (value[0].is_string() || value[0].is_array())) {
     throw BadRow("\"prompt\" holds several prompts: send each on its own");
   }

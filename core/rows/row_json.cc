@@ -46,12 +46,15 @@ bool truth_of(const RowJson& value, std::string_view name) {
   return value.get<bool>();
 }
 
-std::uint64_t count_of(const RowJson& value, std::string_view name, std::uint64_t most) {
+std::uint64_t count_of(const RowJson& value, std::string_view name, std::uint64_t most,
+                       std::uint64_t least) {
   if (!value.is_number_integer()) throw_wrong_type(name, "an integer", value);
-  if (value.is_number_unsigned() && value.get<std::uint64_t>() <= most) {
-    return value.get<std::uint64_t>();
+  if (value.is_number_unsigned()) {
+    const auto count = value.get<std::uint64_t>();
+    if (count >= least && count <= most) return count;
   }
-  throw BadRow(fmt::format("\"{}\" is {}, but must be from 0 to {}", name, value.dump(), most));
+  throw BadRow(
+      fmt::format("\"{}\" is {}, but must be from {} to {}", name, value.dump(), least, most));
 }
 
 double number_of(const RowJson& value, std::string_view name, double least, double most) {

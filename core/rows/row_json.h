@@ -41,7 +41,8 @@ std::string json_text(const RowJson& value);
                                    const RowJson& found);
 std::string text_of(const RowJson& value, std::string_view name);
 bool truth_of(const RowJson& value, std::string_view name);
-std::uint64_t count_of(const RowJson& value, std::string_view name, std::uint64_t most);
+std::uint64_t count_of(const RowJson& value, std::string_view name, std::uint64_t most,
+                       std::uint64_t least = 0);
 double number_of(const RowJson& value, std::string_view name,
                  double least = -std::numeric_limits<double>::max(),
                  double most = std::numeric_limits<double>::max());

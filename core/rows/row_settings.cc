@@ -19,8 +19,9 @@ using Scope = RowSetting::Scope;
 constexpr std::uint64_t tokens_most = std::uint64_t{1} << 30;
 constexpr std::uint64_t token_most = std::numeric_limits<Token>::max();
 
-std::uint32_t small_count(const RowJson& value, std::string_view name, std::uint64_t most) {
-  return static_cast<std::uint32_t>(count_of(value, name, most));
+std::uint32_t small_count(const RowJson& value, std::string_view name, std::uint64_t most,
+                          std::uint64_t least = 0) {
+  return static_cast<std::uint32_t>(count_of(value, name, most, least));
 }
 
 void read_top_k(const RowJson& value, std::string_view name, Request& request) {
@@ -96,8 +97,7 @@ void read_stop_tokens(const RowJson& value, std::string_view name, Request& requ
 }
 
 void read_choices(const RowJson& value, std::string_view name, Request& request) {
-  request.choices = small_count(value, name, choices_max);
-  if (request.choices == 0) throw BadRow(fmt::format("\"{}\" must be 1 or more", name));
+  request.choices = small_count(value, name, choices_max, 1);
 }
 
 // A number is how many other tokens are reported beside the chosen one.

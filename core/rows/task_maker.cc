@@ -106,9 +106,9 @@ void TaskMaker::check_request(const RowHeader& header, const Request& request) c
   const std::vector<std::string>& names = options_.model_names;
   if (!names.empty() && !header.model.empty() &&
       std::ranges::find(names, header.model) == names.end()) {
-    throw Refusal{invalid, fmt::format("the model \"{}\" is asked for, but this is \"{}\" "
-                                       "(--check-model)",
-                                       text::escaped(header.model, 100), names.front())};
+    throw Refusal{model_not_found,
+                  fmt::format("\"model\" is \"{}\", but the model here is \"{}\" (--check-model)",
+                              text::escaped(header.model, 100), names.front())};
   }
   const auto vocabulary = static_cast<Token>(tokenizer_.vocabulary_size());
   const auto check = [&](Token token) {

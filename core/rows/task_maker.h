@@ -51,12 +51,15 @@ struct TaskOptions {
 
 struct RefusedRow {
   RowHeader header;
-  std::string_view code;  // "invalid_request", "prompt_too_long", cannot_run
+  std::string_view code;  // "invalid_request", "prompt_too_long", model_not_found, cannot_run
   std::string reason;     // one line
 };
 
 // The code of a row that is not at fault: it has met a defect, or a lack of memory.
 inline constexpr std::string_view cannot_run = "cannot_run";
+
+// The code of a row that is for another model (TaskOptions::model_names).
+inline constexpr std::string_view model_not_found = "model_not_found";
 
 class TaskMaker {
  public:

@@ -200,12 +200,22 @@ const Api::Route* Api::find_route(std::string_view method, std::string_view path
   return found == routes_.end() ? nullptr : &*found;
 }
 
+// "GET, HEAD, POST"; empty where there is no such path.
+std::string Api::methods_of(std::string_view path) const {
+  std::string methods;
+  for (const Route& route : routes_) {
+    if (!matches(route.path, path)) continue;
+    if (!methods.empty()) methods += ", ";
+    methods += route.method;
+    if (route.method == "GET") methods += ", HEAD";
+  }
+  return methods;
+}
+
 // Throws ApiError where there is none.
 const Api::Route& Api::route_of(const RequestHead& head) const {
   if (const Route* route = find_route(head.method, head.path)) return *route;
-  const bool has_other_method = std::ranges::any_of(
-      routes_, [&](const Route& route) { return matches(route.path, head.path); });
-  if (has_other_method) {
+  if (!methods_of(head.path).empty()) {
     throw ApiError(405, fmt::format("{} cannot be used with the method {}",
                                     text::escaped(head.path, 100), head.method.substr(0, 20)));
   }
@@ -275,6 +285,9 @@ Reception Api::receive(const RequestHead& head) {
     if (route.is_upload) reception.sink = std::make_shared<UploadSink>(jobs(), head);
   } catch (const ApiError& error) {
     refuse_with(error);
+    if (error.status == 405) {
+      reception.refusal->fields.push_back({"Allow", methods_of(head.path)});
+    }
   }
   return reception;
 }
@@ -361,6 +374,11 @@ void Api::generate(const ExchangePointer& exchange, TextRoute route) {
     const auto request = std::make_shared<TextRequest>(
         read_text_request(*maker, route, exchange->request().body, number));
     request->task.drafts_group = group;
+    if (request->task.choices > options_.texts_max) {
+      throw ApiError(400,
+                     fmt::format("\"n\" is {}, but this server takes {} texts at most (--queue)",
+                                 request->task.choices, options_.texts_max));
+    }
     exchange->request().drop_body();
     held->memory = take_memory(request->bytes());
     return [this, exchange, asked, held, request] {

@@ -77,6 +77,7 @@ class Api final : public Handler {
 
   std::vector<Route> make_routes();
   const Route* find_route(std::string_view method, std::string_view path) const;
+  std::string methods_of(std::string_view path) const;
   const Route& route_of(const RequestHead& head) const;
 
   std::size_t key_of(const RequestHead& head) const;

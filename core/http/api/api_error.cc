@@ -1,6 +1,7 @@
 #include "core/http/api/api_error.h"
 
 #include "core/rows/row_json.h"
+#include "core/rows/task_maker.h"
 
 namespace sluice::http {
 namespace {
@@ -16,8 +17,9 @@ std::string_view type_of(unsigned status) {
     case 429:
       return "rate_limit_error";
     default:
-      // 501 is of a request for what this model cannot do.
-      return status < 500 || status == 501 ? "invalid_request_error" : "server_error";
+      // 501 is of a request for what this model cannot do, 505 of one in another version of HTTP.
+      return status < 500 || status == 501 || status == 505 ? "invalid_request_error"
+                                                            : "server_error";
   }
 }
 
@@ -35,14 +37,22 @@ std::string_view code_of(unsigned status) {
       return "method_not_allowed";
     case 408:
       return "timeout";
+    case 409:
+      return "conflict";
     case 413:
       return "too_large";
     case 429:
       return "rate_limit_exceeded";
+    case 431:
+      return "header_too_large";
     case 501:
       return "not_supported";
     case 503:
       return "unavailable";
+    case 505:
+      return "http_version_not_supported";
+    case 507:
+      return "insufficient_storage";
     default:
       return status < 500 ? "bad_request" : "internal_error";
   }
@@ -63,9 +73,15 @@ std::string error_json(const ApiError& error) {
       {"error",
        {{"message", message},
         {"type", type_of(error.status)},
-        {"param", error.status == 400 ? param_in(message) : ordered_json()},
+        {"param", error.status == 400 || error.status == 404 ? param_in(message) : ordered_json()},
         {"code", error.code.empty() ? code_of(error.status) : std::string_view(error.code)}}}};
   return rows::json_text(body);
+}
+
+ApiError refused(std::string_view code, const std::string& reason) {
+  if (code == rows::cannot_run) return {500, reason};
+  if (code == rows::model_not_found) return {404, reason, std::string(code)};
+  return {400, reason, code == "prompt_too_long" ? "context_length_exceeded" : ""};
 }
 
 Response error_response(const ApiError& error) {

@@ -243,9 +243,9 @@ namespace {
 void add_task(const rows::TaskMaker& maker, const rows::Prompt& prompt, rows::Pooling pooling,
               std::uint64_t number, EmbeddingRequest& request) {
   auto made = maker.make_embedding(prompt, request.model, number, pooling);
-  if (const auto* refused = std::get_if<rows::RefusedRow>(&made)) {
-    throw ApiError(400, fmt::format("input {}: {}", request.tasks.size(), refused->reason),
-                   refused->code == "prompt_too_long" ? "context_length_exceeded" : "");
+  if (const auto* row = std::get_if<rows::RefusedRow>(&made)) {
+    if (row->code == rows::model_not_found) throw refused(row->code, row->reason);
+    throw refused(row->code, fmt::format("input {}: {}", request.tasks.size(), row->reason));
   }
   request.tasks.push_back(std::get<rows::Task>(std::move(made)));
   request.tasks.back().priority = rows::Priority::interactive;

@@ -43,9 +43,9 @@ void take_stream_settings(TextRoute route, RowJson& body, TextRequest& request) 
 }
 
 [[noreturn]] void refuse(TextRoute route, std::string reason, std::string_view code = {}) {
-  if (code == rows::cannot_run) throw ApiError(500, reason);
-  if (route == TextRoute::responses) reason = with_own_names(std::move(reason));
-  throw ApiError(400, reason, code == "prompt_too_long" ? "context_length_exceeded" : "");
+  const bool is_of_client = code != rows::cannot_run;
+  if (is_of_client && route == TextRoute::responses) reason = with_own_names(std::move(reason));
+  throw refused(code, reason);
 }
 
 }  // namespace

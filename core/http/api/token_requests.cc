@@ -63,6 +63,7 @@ std::string tokenize_answer(const rows::TaskMaker& maker, const tokenizer::Token
       wants_pieces = flag(json, "with_pieces");
     }
     ordered_json answer = {{"tokens", tokens}, {"count", tokens.size()}};
+    if (wants_pieces) answer["pieces"] = ordered_json::array();
     for (const Token token : tokens) {
       if (wants_pieces) answer["pieces"].push_back(tokenizer.piece(token, true));
     }
