@@ -50,6 +50,44 @@ TEST_CASE("what exists is replaced only when that is asked for") {
   CHECK(shell("sluice logits " + model + " -q --tokens 1 -o /dev/stdout").status == 0);
 }
 
+TEST_CASE("measurements never go over what a command reads or writes") {
+  const Folder folder;
+  const std::string model = make_model(folder);
+  const std::string moe = folder.file("moe.gguf");
+  REQUIRE(shell("sluice synth tiny-qwen3moe " + moe).status == 0);
+  const std::string words = "one two three four five six seven\n";
+  const std::string used = folder.file("used"), other = folder.file("other");
+  const std::string text = folder.file("text"), vectors = folder.file("out.jsonl");
+  write(text, words);
+  fs::create_hard_link(text, folder.file("link"));
+  const std::vector<std::pair<std::string, std::string>> commands_and_reports = {
+      {"logits " + model + " --tokens 1,2 -o " + used, used},
+      {"logits " + model + " --tokens 1,2 -o " + used, folder.file("./used")},
+      {"imatrix " + model + " -f " + text + " -o " + used, used},
+      {"imatrix " + model + " -f " + text + " -o " + other, text},
+      {"embed " + model + " -f " + text + " -o " + vectors, vectors},
+      {"embed " + model + " -f " + text + " -o " + vectors, vectors + ".state"},
+      {"embed " + model + " -f " + text + " -o " + vectors, text},
+      {"perplexity " + model + " -f " + text, folder.file("link")},
+      {"rerank " + model + " --query x -f " + text, text},
+      {"run " + model + " -n 1 -f " + text, text},
+      {"run " + moe + " -n 1 -p x --trace-experts " + used, used},
+  };
+  const std::size_t files = folder.file_count();
+  for (const auto& [command, report] : commands_and_reports) {
+    for (const char* sandbox : {"auto", "off"}) {
+      check_fails("sluice " + command + " -q --force --report " + report + " --sandbox " + sandbox,
+                  2, "is the same file as");
+    }
+    CHECK(content(text) == words);
+    CHECK(folder.file_count() == files);
+  }
+  check_fails("sluice run " + moe + " -q --force -n 1 -f " + text + " --trace-experts " + text, 2,
+              "is the same file as");
+  CHECK(shell("sluice logits " + model + " -q --tokens 1,2 -o " + used + " --report " + other)
+            .status == 0);
+}
+
 TEST_CASE("what is piped in stands before the prompt") {
   const Folder folder;
   const std::string model = make_model(folder);

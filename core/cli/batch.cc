@@ -340,16 +340,18 @@ int run_rows(const BatchOptions& options) {
   if (options.output == "-" && (options.ordered || options.retry_errors)) {
     throw UsageError("--ordered and --retry-errors need an output that is a file, not -");
   }
-  enter_sandbox(options.common, {.read = {options.input},
-                                 .write = {options.output},
-                                 .keep = {options.prompt_cache.folder},
-                                 .has_temporary = is_copied(options.input)});
+  const bool has_file = options.output != "-";
+  enter_sandbox(options.common,
+                {.read = {options.input},
+                 .write = {options.output, has_file ? batch::state_path(options.output) : "-"},
+                 .keep = {options.prompt_cache.folder},
+                 .has_temporary = is_copied(options.input)});
   const batch::Input input = read_input(options);
   if (const auto problem = batch::explain_no_rows(input, options.input.string())) {
     throw UsageError(*problem);
   }
   OpenedOutput output{nullptr, chat::template_time()};
-  if (options.output != "-") output = open_output(options, input, shard);
+  if (has_file) output = open_output(options, input, shard);
   batch::Journal* journal = output.journal.get();
   batch::DoneRows done(input.rows(), shard);
   if (journal != nullptr) {

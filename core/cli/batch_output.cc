@@ -28,20 +28,19 @@ namespace fs = std::filesystem;
 using batch::Journal;
 using batch::JournalVerdict;
 
-// Refuses an output that is also an input or another output, under whatever name.
+// Refuses an output that is also an input, under whatever name. (What else the report may not be
+// enter_sandbox has checked.)
 void refuse_same_files(const BatchOptions& options, const gguf::Model& model) {
-  const auto refuse_what_is_read = [&](const fs::path& written) {
-    if (options.input != "-") refuse_same_file(written, options.input, "the input");
+  const auto refuse_model = [&](const fs::path& written) {
     for (const gguf::ModelFile& file : model.files()) {
       refuse_same_file(written, file.path, "the model");
     }
   };
-  refuse_what_is_read(options.output);
+  if (options.input != "-") refuse_same_file(options.output, options.input, "the input");
+  refuse_model(options.output);
   const fs::path& report = options.common.report;
   if (report.empty()) return;
-  refuse_what_is_read(report);
-  refuse_same_file(report, options.output, "the output");
-  refuse_same_file(report, batch::state_path(options.output), "the state of the output");
+  refuse_model(report);
   refuse_existing(report, options.common.force || is_report(report));
 }
 

@@ -237,14 +237,17 @@ CLI::App* add_embed(CLI::App& program, EmbedOptions& options) {
       ->type_name("OUT");
   command->add_flag("--restart", options.restart,
                     "Delete the vectors of an earlier run and start over");
+  command->get_option("--force")->description(
+      "Replace a file that is no report with that of --report; OUT is for --restart");
   return command;
 }
 
 int run_embed(const EmbedOptions& options) {
-  enter_sandbox(options.common, {.read = {options.file},
-                                 .write = {options.output},
-                                 .has_temporary = is_copied(options.file)});
   const bool has_file = !options.output.empty() && options.output != "-";
+  enter_sandbox(options.common,
+                {.read = {options.file},
+                 .write = {options.output, has_file ? batch::state_path(options.output) : "-"},
+                 .has_temporary = is_copied(options.file)});
   if (has_file) {
     refuse_files_of_model(options.output, options.common.model);
     if (options.file != "-") refuse_same_file(options.output, options.file, "the input");

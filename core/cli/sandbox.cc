@@ -137,6 +137,22 @@ void add_rights_of_run(const CommonOptions& common, base::FileRights& rights) {
   }
 }
 
+// The measurements are written at the end, over whatever the command has made or read.
+void refuse_to_replace(const CommonOptions& common, const SandboxFiles& files) {
+  for (const fs::path& written : {common.report, common.trace_experts}) {
+    if (!is_named(written)) continue;
+    for (const fs::path& path : files.read) {
+      if (is_named(path)) refuse_same_file(written, path, "which is read");
+    }
+    for (const fs::path& path : files.write) {
+      if (is_named(path)) refuse_same_file(written, path, "which is written");
+    }
+  }
+  if (is_named(common.report) && is_named(common.trace_experts)) {
+    refuse_same_file(common.report, common.trace_experts, "the trace of the experts");
+  }
+}
+
 // The folders of the libraries in this process, beside which lie those that they may still load.
 std::vector<fs::path> folders_of_libraries() {
   std::vector<fs::path> folders;
@@ -207,6 +223,7 @@ bool is_copied(const fs::path& input) {
 }
 
 void enter_sandbox(const CommonOptions& common, const SandboxFiles& files) {
+  refuse_to_replace(common, files);
   enter(common.sandbox, rings_of_run, [&] {
     base::FileRights rights = rights_of(files);
     add_rights_of_run(common, rights);

@@ -28,7 +28,8 @@ bool is_copied(const std::filesystem::path& input);
 
 // Gives up the rights, unless --sandbox is off. Call it before the model is read, when downloads
 // are done and sockets open, and while there is one thread. Throws Error when --sandbox is on and
-// the kernel cannot do all.
+// the kernel cannot do all; with or without a sandbox UsageError when --report or --trace-experts
+// names one of the files that are read or written.
 void enter_sandbox(const CommonOptions& common, const SandboxFiles& files);
 
 // The same for a command that makes a file of others and runs no model: it has nothing of this
