@@ -232,6 +232,13 @@ TEST_CASE("a budget that cannot be met is refused with the least that can") {
   const std::string message = sluice::plan::budget_error(plan).what();
   const std::string least = std::to_string((plan.least_budget_bytes + (1 << 20) - 1) >> 20);
   CHECK(message.find(least + " MiB") != std::string::npos);
+  // A budget that is far less than the least has a unit of its own.
+  auto large = plan;
+  large.budget.bytes = std::uint64_t{500} << 20;
+  large.least_budget_bytes = std::uint64_t{200} << 30;
+  const std::string far = sluice::plan::budget_error(large).what();
+  CHECK(far.find("a budget of 500 MiB") != std::string::npos);
+  CHECK(far.find(" is 200 GiB") != std::string::npos);
   try {
     Engine::open(model_file(), options);
     FAIL("opened within 1 MiB");

@@ -80,6 +80,16 @@ TEST_CASE("each model of the shipped list is planned, and one is chosen for each
   }
 }
 
+TEST_CASE("a table says for what the disk is read each time") {
+  if (sluice::test::is_sanitized) SLUICE_SKIP("its own memory is beyond a budget that streams");
+  const std::string command = "sluice recommend --budget 2GiB --disk 1GB/s --dram 20GB/s --task ";
+  const std::string texts = shell(command + "embed").output, chat = shell(command + "chat").output;
+  INFO(texts << chat);
+  CHECK(texts.find("GiB a step") != std::string::npos);
+  CHECK(texts.find("GiB a token") == std::string::npos);
+  CHECK(chat.find("GiB a token") != std::string::npos);
+}
+
 TEST_CASE("sizes are those of the shapes, and a list can be replaced") {
   const Folder folder;
   const std::string list = folder.file("list.json");

@@ -188,7 +188,7 @@ Verdict judge(const gguf::Model& model) {
 }
 
 // Bytes that each file would need to hold its tensors and has not.
-std::uint64_t missing_bytes(const gguf::Model& model, std::size_t file) {
+std::uint64_t missing_of_file(const gguf::Model& model, std::size_t file) {
   std::uint64_t end = 0;
   for (const gguf::TensorInfo& tensor : model.tensors()) {
     if (tensor.file == file) end = std::max(end, tensor.offset + tensor.bytes);
@@ -197,13 +197,17 @@ std::uint64_t missing_bytes(const gguf::Model& model, std::size_t file) {
   return end > there ? end - there : 0;
 }
 
+}  // namespace
+
 std::uint64_t missing_bytes(const gguf::Model& model) {
   std::uint64_t missing = 0;
   for (std::size_t file = 0; file < model.files().size(); ++file) {
-    missing += missing_bytes(model, file);
+    missing += missing_of_file(model, file);
   }
   return missing;
 }
+
+namespace {
 
 double bits_per_weight(const gguf::Model& model) {
   const std::uint64_t elements = model.elements();
@@ -285,7 +289,7 @@ std::string summary(const gguf::Model& model) {
   std::vector<std::pair<std::string, std::string>> facts;
   for (std::size_t i = 0; i < model.files().size(); ++i) {
     const gguf::ModelFile& file = model.files()[i];
-    const std::uint64_t missing = missing_bytes(model, i);
+    const std::uint64_t missing = missing_of_file(model, i);
     facts.emplace_back(
         i == 0 ? "file" : "",
         fmt::format("{} ({}{})", text::escaped(file.path.string(), 4096),

@@ -69,7 +69,7 @@ Choice choose(const std::vector<Candidate>& candidates, const ChoiceRule& rule) 
 }
 
 std::string candidate_table(const std::vector<Candidate>& candidates, const Choice& choice,
-                            std::string_view what) {
+                            std::string_view what, std::string_view step) {
   std::size_t width = what.size();
   for (const Candidate& one : candidates) width = std::max(width, shown(one).size());
   const auto line = [&](std::string_view mark, std::string_view name, std::string_view size,
@@ -83,7 +83,7 @@ std::string candidate_table(const std::vector<Candidate>& candidates, const Choi
         !one.fits ? fmt::format("needs {}", format_bytes(one.least_budget_bytes))
         : one.streamed_bytes == 0
             ? "fits"
-            : fmt::format("reads {} a token", format_bytes(one.streamed_bytes));
+            : fmt::format("reads {} a {}", format_bytes(one.streamed_bytes), step);
     out += line(choice.candidate == &one ? "*" : "", shown(one), format_bytes(one.bytes),
                 text::escaped(one.quant, 10), memory,
                 one.tokens_per_s ? format_speed(*one.tokens_per_s)

@@ -47,9 +47,10 @@ Choice choose(const std::vector<Candidate>& candidates, const ChoiceRule& rule);
 // What a choice is, for people, where something is fast enough.
 std::string enough_text(const ChoiceRule& rule);
 
-// Lines for people, under a line of titles. `what` is the title of the names.
+// Lines for people, under a line of titles. `what` is the title of the names, and `step` what the
+// disk is read for each time: "token", or "step", which has several.
 std::string candidate_table(const std::vector<Candidate>& candidates, const Choice& choice,
-                            std::string_view what);
+                            std::string_view what, std::string_view step = "token");
 
 // {name, bytes, quant, fits, least_budget_bytes, streamed_bytes_per_step, `speed_name`, is_choice}.
 nlohmann::ordered_json candidate_json(const Candidate& candidate, const Choice& choice,

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/cli/header_in_memory.h"
+#include "core/cli/inspection.h"
 #include "core/cli/machine_rates.h"
 #include "core/cli/output.h"
 #include "core/cli/plan_choice.h"
@@ -76,7 +77,8 @@ class Table {
   void add(const fs::path& path) {
     const engine::RunPlanner planner = next_planner(path);
     const std::string name = path.filename().string();
-    add(planner, path, name, quant_of(name, planner.header()), planner.header().file_bytes());
+    const gguf::Model& header = planner.header();
+    add(planner, path, name, quant_of(name, header), header.file_bytes() + missing_bytes(header));
   }
 
   // What the model of this file would be, quantised in the other ways that people know.

@@ -132,7 +132,8 @@ class Recommendation {
 
   std::string text() const {
     const Choice choice = chosen();
-    std::string out = candidate_table(candidates_, choice, "model") + "\n";
+    std::string out =
+        candidate_table(candidates_, choice, "model", is_embedding() ? "step" : "token") + "\n";
     if (is_embedding()) out += "tokens/s of texts that are read, at most\n";
     if (choice.candidate != nullptr) {
       out += fmt::format("* {}: {}\n", reference_of(choice), choice.reason);

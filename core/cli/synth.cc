@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <limits>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -81,6 +82,8 @@ CLI::App* add_synth(CLI::App& program, SynthOptions& options) {
                        fmt::format("{}", fmt::join(quant::QuantMix::names(), ", ")))
       ->capture_default_str();
   command->add_option("--seed", options.seed, "Number that the weights are made from")
+      ->type_name("N")
+      ->check(count_between(0, std::numeric_limits<decltype(options.seed)>::max()))
       ->capture_default_str();
   command
       ->add_option("--routing", options.routing,

@@ -494,10 +494,12 @@ std::vector<Line> helper_lines(const MemoryPlan& plan) {
 }
 
 Error budget_error(const MemoryPlan& plan) {
-  // Both in the unit of the larger one. The least is rounded up, so that it works.
-  const bool is_large = plan.least_budget_bytes >= 100 * 1024 * MiB;
-  const std::uint64_t unit = is_large ? 1024 * MiB : MiB;
-  const char* name = is_large ? "GiB" : "MiB";
+  // Each in a unit of its own. The least is rounded up, so that it works.
+  const auto shown = [](std::uint64_t bytes, bool up) {
+    const bool is_large = bytes >= 100 * 1024 * MiB;
+    const std::uint64_t unit = is_large ? 1024 * MiB : MiB;
+    return fmt::format("{} {}", (bytes + (up ? unit - 1 : 0)) / unit, is_large ? "GiB" : "MiB");
+  };
   if (plan.helper_bytes != 0) {
     const std::uint64_t needed = std::max(plan.least_budget_bytes, plan.budget.bytes);
     return Error(
@@ -508,11 +510,11 @@ Error budget_error(const MemoryPlan& plan) {
                     (needed - plan.budget.bytes + MiB - 1) / MiB));
   }
   return Error(ExitCode::budget,
-               fmt::format("a budget of {} {} ({}) is too small: the least that works for this "
-                           "model with a context of {} is {} {}; raise --budget, or lower --ctx "
+               fmt::format("a budget of {} ({}) is too small: the least that works for this "
+                           "model with a context of {} is {}; raise --budget, or lower --ctx "
                            "(or --parallel, where several texts run together)",
-                           plan.budget.bytes / unit, name, plan.budget.source, plan.context,
-                           (plan.least_budget_bytes + unit - 1) / unit, name));
+                           shown(plan.budget.bytes, false), plan.budget.source, plan.context,
+                           shown(plan.least_budget_bytes, true)));
 }
 
 }  // namespace sluice::plan
