@@ -181,13 +181,9 @@ Isa chosen_isa() {
   // Read once, before sluice starts a thread that could change the environment.
   const char* name = std::getenv("SLUICE_ISA");  // NOLINT(concurrency-mt-unsafe)
   if (!name || !*name) return highest_isa();
-  std::string_view reason;
-  for (std::size_t i = 0; i < std::size(isa_names); ++i) {
-    if (name != isa_names[i]) continue;
-    const auto isa = static_cast<Isa>(i);
-    if (is_offered(isa)) return isa;
-    reason = refusal(isa);
-  }
+  const std::optional<Isa> isa = find_isa(name);
+  if (isa && is_offered(*isa)) return *isa;
+  const std::string_view reason = isa ? refusal(*isa) : "";
   throw std::invalid_argument("SLUICE_ISA=" + std::string(name) +
                               " is not an instruction set of this CPU" + std::string(reason) +
                               "; set it to " + available_names() + ", or unset it");
@@ -197,6 +193,12 @@ Isa chosen_isa() {
 
 std::string_view isa_name(Isa isa) {
   return isa_names[static_cast<std::size_t>(isa)];
+}
+
+std::optional<Isa> find_isa(std::string_view name) {
+  const auto* found = std::find(std::begin(isa_names), std::end(isa_names), name);
+  if (found == std::end(isa_names)) return std::nullopt;
+  return static_cast<Isa>(found - std::begin(isa_names));
 }
 
 std::span<const Isa> offered_isas() {

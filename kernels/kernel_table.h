@@ -7,6 +7,7 @@
 // results. Tests check that.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -15,6 +16,7 @@
 namespace sluice::kernels {
 
 std::string_view isa_name(Isa isa);  // "scalar", "avx2", ...
+std::optional<Isa> find_isa(std::string_view name);
 
 // The tiers that this CPU and operating system can run, scalar first and the highest last. On Linux
 // a process has to request the tile registers of AMX: the first call does that, for all threads. If

@@ -202,7 +202,21 @@ TEST_CASE("wrong usage ends with status 2 and one line that names it") {
   check_fails("sluice run m --no-such-option", 2, "--no-such-option");
   check_fails("sluice run m -p x -f y", 2, "excludes");
   check_fails("sluice run m run", 2, "run");
-  check_fails("sluice logits m --tokens 1,x -o o", 2, "1,x");
+  check_fails("sluice logits m --tokens 1,x -o o", 2, "\"x\"");
+  for (const char* list : {"''", "1,,2", "1,2,", ",1", "-1", "1.5", "4294967297"}) {
+    check_fails(std::string("sluice logits m -o o --tokens=") + list, 2, "--tokens");
+  }
+  check_fails("sluice bench m -p 1,,2", 2, "--prompt-tokens");
+  check_fails("sluice plan m --table --budgets 3GiB,,4GiB", 2, "--budgets");
+  check_fails("sluice plan m --for run,,2cpu", 2, "--for");
+  for (const char* cpus : {"99999999999999999999999cpu", "4294967297cpu", "1025cpu", "0cpu", "cpu",
+                           "-1cpu", "1.5cpu", "1 cpu"}) {
+    check_fails(std::string("sluice plan m --for '") + cpus + "'", 2,
+                std::string("--for: \"") + cpus + "\"");
+  }
+  for (const char* seed : {"-1", "1.5", "18446744073709551616", "x"}) {
+    check_fails(std::string("sluice synth tiny o --seed=") + seed, 2, "--seed");
+  }
   check_fails("sluice run m -p x -n -2", 2, "-2");
   for (const char* bad :
        {"--temp -1", "--temp nan", "--temp x", "--top-k -1", "--top-p 1.5", "--min-p -0.1",
@@ -595,6 +609,10 @@ TEST_CASE("the first megabytes of a download say what the model is") {
     INFO(same);
     CHECK(whole[same] == first[same]);
   }
+  const std::string both = "sluice plan --table --json --budgets 1GiB --ctx 64 ";
+  for (const auto& file : nlohmann::json::parse(shell(both + model + " " + part).output)["files"]) {
+    CHECK(file["bytes"].get<std::uint64_t>() == bytes);
+  }
   const Result text = shell("sluice inspect " + part);
   CHECK(text.status == 0);
   CHECK(text.output.find("the rest has not come yet") != std::string::npos);
@@ -647,6 +665,71 @@ TEST_CASE("a plan says what is needed, for whom, and on which machine") {
   for (const char* bad : {"--disk 3", "--disk fast", "--dram -1GB/s", "--for nobody",
                           "--for serve,disk=x", "--for int8=0G/s", "--disk 0GB/s"}) {
     check_fails("sluice plan " + model + " " + bad, 2);
+  }
+}
+
+TEST_CASE("a plan for another machine has the threads of that one") {
+  if (is_sanitized) SLUICE_SKIP("its own memory is beyond any budget that would stream");
+  const Folder folder;
+  const std::string model = folder.file("model.gguf");
+  REQUIRE(shell("sluice synth small-moe " + model + " --header-only").status == 0);
+  const auto run = [&](const std::string& machine) {
+    Result result =
+        shell("sluice plan " + model + " --json --ctx 64 --budget 2GiB --for " + machine);
+    INFO(machine << "\n" << result.errors);
+    REQUIRE(result.status == 0);
+    return result;
+  };
+  const auto plan = [&](const std::string& machine) {
+    return nlohmann::json::parse(run(machine).output);
+  };
+  const auto bytes = [](const nlohmann::json& planned, const std::string& name) {
+    for (const nlohmann::json& line : planned["lines"]) {
+      if (line["name"] == name) return line["bytes"].get<std::uint64_t>();
+    }
+    return std::uint64_t{0};
+  };
+  // Whatever this machine has, one of 500 CPUs has more.
+  const std::string rates = ",dram=50GB/s,disk=1GB/s,int8=100G/s";
+  const nlohmann::json one = plan("1cpu" + rates), many = plan("500cpu" + rates);
+  REQUIRE(bytes(one, "thread stacks") > 0);
+  CHECK(bytes(many, "thread stacks") == 500 * bytes(one, "thread stacks"));
+  CHECK(bytes(many, "activations") > bytes(one, "activations"));
+  CHECK(many["int8_macs_per_s"].get<double>() == 1e11);
+  CHECK(many["dram_bytes_per_s"].get<double>() == 5e10);
+  CHECK(many["predicted_decode_tokens_per_s"].get<double>() > 0);
+  CHECK(many["made_from"]["earlier_runs"] == 0);
+  // Its processors are like those here, and there are more of them.
+  const double here = plan("1cpu,dram=50GB/s")["int8_macs_per_s"].get<double>();
+  CHECK(plan("500cpu,dram=50GB/s")["int8_macs_per_s"].get<double>() > 1.5 * here);
+
+  for (const std::string isa : {"scalar", "avx2", "avx512", "amx", "neon", "i8mm"}) {
+    const auto own = run("1cpu," + isa);
+    const bool is_here = own.errors.find("has no such instruction set") == std::string::npos;
+    CHECK(is_here == (shell("SLUICE_ISA=" + isa + " sluice machine").status == 0));
+    CHECK(run("1cpu," + isa + ",int8=1G/s").errors.find("instruction set") == std::string::npos);
+  }
+  CHECK(plan("1cpu,scalar")["int8_macs_per_s"].get<double>() < here);
+  check_fails("sluice plan " + model + " --for avx3", 2, "avx3");
+}
+
+TEST_CASE("no prediction is beyond its bound") {
+  if (is_sanitized) SLUICE_SKIP("its own memory is beyond any budget that would stream");
+  const Folder folder;
+  for (const std::string shape : {"tiny", "small-moe"}) {
+    const std::string model = folder.file(shape + ".gguf");
+    REQUIRE(shell("sluice synth " + shape + " " + model).status == 0);
+    for (const std::string options : {"", " --budget 80MiB", " --for dram=1GB/s,int8=1G/s"}) {
+      INFO(shape << options);
+      const Result result = shell("sluice plan " + model + " --json --ctx 64" + options);
+      REQUIRE(result.status == 0);
+      const auto plan = nlohmann::json::parse(result.output);
+      const auto& range = plan["predicted_decode_tokens_per_s_range"];
+      const double usual = plan["predicted_decode_tokens_per_s"].get<double>();
+      CHECK(range["low"].get<double>() <= usual);
+      CHECK(usual <= range["high"].get<double>());
+      CHECK(range["high"].get<double>() <= plan["bound_tokens_per_s"].get<double>());
+    }
   }
 }
 

@@ -210,12 +210,8 @@ CLI::App* add_bench(CLI::App& program, BenchOptions& options) {
   add_speculate_options(*command, options.common, "off");
   constexpr std::uint32_t most = std::uint32_t{1} << 30;
   const auto counts = [&](const char* name, std::vector<std::uint32_t>& values, const char* help) {
-    command->add_option(name, values, help)
+    add_number_list(*command, name, values, help, count_between(0, most))
         ->type_name("N,N")
-        ->delimiter(',')
-        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-        ->allow_extra_args(false)
-        ->check(count_between(0, most))
         ->default_str(std::to_string(values.front()));
   };
   counts("-p,--prompt-tokens", options.prompt_tokens,

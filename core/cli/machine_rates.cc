@@ -64,16 +64,40 @@ bool KnownLimits::is_slow_now() const {
          now.int8_macs_per_s < clearly * high.int8_macs_per_s;
 }
 
-void OtherMachine::replace(engine::MachineLimits& limits) const {
-  if (disk_bytes_per_s) limits.disk_bytes_per_s = *disk_bytes_per_s;
-  if (dram_bytes_per_s) limits.dram_bytes_per_s = *dram_bytes_per_s;
-  if (int8_macs_per_s) limits.int8_macs_per_s = *int8_macs_per_s;
+bool OtherMachine::is_this_one(const topology::CpuList& measured) const {
+  return !disk_bytes_per_s && !dram_bytes_per_s && !int8_macs_per_s && cpus <= measured.size() &&
+         (!isa || isa == kernels::kernel_table().isa);
 }
 
-void OtherMachine::replace(KnownLimits& limits) const {
-  for (engine::MachineLimits* one : {&limits.now, &limits.low, &limits.usual, &limits.high}) {
-    replace(*one);
+void OtherMachine::replace(engine::MachineLimits& limits, const topology::CpuList& measured) const {
+  KnownLimits all{.now = limits, .low = limits, .usual = limits, .high = limits};
+  replace(all, measured);
+  limits = all.usual;
+}
+
+void OtherMachine::replace(KnownLimits& limits, const topology::CpuList& measured) const {
+  std::optional<double> int8 = int8_macs_per_s;
+  const bool has_isa = isa && std::ranges::count(kernels::offered_isas(), *isa) != 0;
+  if (!int8 && has_isa && isa != kernels::kernel_table().isa) {
+    int8 = engine::measure_int8_macs_per_s(measured, kernels::kernel_table(*isa));
   }
+  // Those that are not here.
+  const double times = int8_macs_per_s || cpus <= measured.size()
+                           ? 1
+                           : static_cast<double>(cpus) / static_cast<double>(measured.size());
+  for (engine::MachineLimits* one : {&limits.now, &limits.low, &limits.usual, &limits.high}) {
+    one->disk_bytes_per_s = disk_bytes_per_s.value_or(one->disk_bytes_per_s);
+    one->dram_bytes_per_s = dram_bytes_per_s.value_or(one->dram_bytes_per_s);
+    one->int8_macs_per_s = times * int8.value_or(one->int8_macs_per_s);
+  }
+}
+
+std::string OtherMachine::lacking() const {
+  if (!isa || int8_macs_per_s || std::ranges::count(kernels::offered_isas(), *isa) != 0) return "";
+  return fmt::format(
+      "--for {}: this CPU has no such instruction set, so arithmetic is taken to be as fast as "
+      "here; say how fast it is, such as int8=100G/s",
+      kernels::isa_name(*isa));
 }
 
 ordered_json known_limits(const KnownLimits& limits) {

@@ -14,6 +14,8 @@
 #include "core/cli/report.h"
 #include "core/engine/machine_limits.h"
 #include "core/engine/machine_profile.h"
+#include "kernels/kernel_table.h"
+#include "topology/machine.h"
 
 namespace sluice::cli {
 
@@ -30,10 +32,17 @@ struct KnownLimits {
 // The speeds of another machine, in place of those that are measured here; nothing: as here.
 struct OtherMachine {
   std::optional<double> disk_bytes_per_s, dram_bytes_per_s, int8_macs_per_s;
+  unsigned cpus = 0;                // 0: as many as are measured here
+  std::optional<kernels::Isa> isa;  // nothing: as here
 
-  bool is_this_one() const { return !disk_bytes_per_s && !dram_bytes_per_s && !int8_macs_per_s; }
-  void replace(engine::MachineLimits& limits) const;
-  void replace(KnownLimits& limits) const;
+  // `measured` are the CPUs of the measurement.
+  bool is_this_one(const topology::CpuList& measured) const;
+  // Where the multiply-adds are not known, processors are taken to be like those here, with the
+  // instruction set of the other machine if they have it. That is measured for a moment.
+  void replace(engine::MachineLimits& limits, const topology::CpuList& measured) const;
+  void replace(KnownLimits& limits, const topology::CpuList& measured) const;
+  // What those do not know of the other machine; empty: nothing.
+  std::string lacking() const;
 };
 
 // {measurements, first, last, is_slow_now, dram_bytes_per_s: {now, low, usual, high}, ...}.

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <functional>
 #include <limits>
 #include <sstream>
 #include <string_view>
@@ -414,13 +415,33 @@ void add_prompt_cache_options(CLI::App& command, engine::PromptCacheOptions& opt
       ->default_str(format_bytes(options.bytes_max));
 }
 
-CLI::Option* add_token_option(CLI::App& command, const std::string& name,
-                              std::vector<tokenizer::Token>& tokens, const std::string& help) {
-  return command.add_option(name, tokens, help)
-      ->type_name("1,2,3")
-      ->delimiter(',')
+// CLI11's own delimiter leaves empty words out.
+CLI::Option* add_list_option(CLI::App& command, const std::string& name, const std::string& help,
+                             std::function<void(const std::vector<std::string>&)> take) {
+  const std::string shown = name.substr(name.rfind(',') + 1);
+  const auto split = [shown, take = std::move(take)](const std::vector<std::string>& lists) {
+    std::vector<std::string> words;
+    for (const std::string& list : lists) {
+      std::istringstream text(list + ",");
+      for (std::string word; std::getline(text, word, ',');) {
+        if (word.empty()) {
+          throw CLI::ValidationError(shown, fmt::format("\"{}\" has nothing beside a comma", list));
+        }
+        words.push_back(word);
+      }
+    }
+    take(words);
+  };
+  return command.add_option_function<std::vector<std::string>>(name, split, help)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->allow_extra_args(false);
+}
+
+CLI::Option* add_token_option(CLI::App& command, const std::string& name,
+                              std::vector<tokenizer::Token>& tokens, const std::string& help) {
+  return add_number_list(command, name, tokens, help,
+                         count_between(0, std::numeric_limits<tokenizer::Token>::max()))
+      ->type_name("1,2,3");
 }
 
 void check_tokens(std::span<const tokenizer::Token> tokens, std::uint32_t vocabulary) {
@@ -437,6 +458,7 @@ engine::EngineOptions engine_options(const CommonOptions& options, std::uint32_t
   result.io = streaming::parse_io(options.io).value_or(streaming::Io::automatic);
   result.context = options.context;
   result.threads = options.threads;
+  result.planned_threads = options.planned_threads;
   result.drafts = options.speculate.is_off() ? 0 : options.speculate.draft_max;
   result.window = options.window;
   if (options.sinks && options.window == 0) {

@@ -7,6 +7,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <set>
@@ -36,7 +37,8 @@ struct CommonOptions {
   std::uint32_t context = 0;       // 0: not given
   std::uint32_t window = 0;        // 0: not given
   std::optional<std::uint32_t> sinks;
-  unsigned threads = 0;  // 0: auto
+  unsigned threads = 0;          // 0: auto
+  unsigned planned_threads = 0;  // of another machine that is planned for; 0: those of this one
   std::string kv = "int8";
   std::string io = "auto";
   std::filesystem::path config;
@@ -113,6 +115,28 @@ CLI::Option* add_force_option(CLI::App& command, bool& force);
 
 // --prompt-cache and --prompt-cache-size.
 void add_prompt_cache_options(CLI::App& command, engine::PromptCacheOptions& options);
+
+// An option that takes words as "a,b,c", and may be given several times. `take` is called once,
+// with all of them. An empty word is refused.
+CLI::Option* add_list_option(CLI::App& command, const std::string& name, const std::string& help,
+                             std::function<void(const std::vector<std::string>&)> take);
+
+// The same of numbers: `make_digits` checks a word, and leaves nothing but digits of it.
+template <typename Number>
+CLI::Option* add_number_list(CLI::App& command, const std::string& name,
+                             std::vector<Number>& numbers, const std::string& help,
+                             const CLI::Validator& make_digits) {
+  const std::string shown = name.substr(name.rfind(',') + 1);
+  return add_list_option(command, name, help,
+                         [&numbers, shown, make_digits](const std::vector<std::string>& words) {
+                           numbers.clear();
+                           for (std::string word : words) {
+                             const std::string problem = make_digits(word);
+                             if (!problem.empty()) throw CLI::ValidationError(shown, problem);
+                             numbers.push_back(static_cast<Number>(std::stoull(word)));
+                           }
+                         });
+}
 
 // -o and the like: an option that takes ids as "1,2,3". Ids are checked by check_tokens once the
 // vocabulary is known.

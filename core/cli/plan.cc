@@ -28,6 +28,7 @@
 #include "core/model/hyper_parameters.h"
 #include "core/plan/plan_json.h"
 #include "core/text/quoted.h"
+#include "kernels/kernel_table.h"
 
 namespace sluice::cli {
 namespace {
@@ -67,6 +68,19 @@ CLI::Validator speed() {
           ""};
 }
 
+// The number of "2cpu". Throws CLI::ValidationError.
+unsigned parse_cpus(const std::string& word) {
+  constexpr unsigned most = 1024;
+  unsigned cpus = 0;
+  const char* end = word.data() + word.size() - std::string_view("cpu").size();
+  const auto [stopped, error] = std::from_chars(word.data(), end, cpus);
+  if (error != std::errc() || stopped != end || cpus < 1 || cpus > most) {
+    throw CLI::ValidationError(
+        "--for", fmt::format("\"{}\" is not a number of CPUs from 1cpu to {}cpu", word, most));
+  }
+  return cpus;
+}
+
 // One of the words of --for.
 void take_use(PlanOptions& options, const std::string& word) {
   const auto is_for = [&](std::string_view name) { return word.starts_with(name); };
@@ -89,8 +103,10 @@ void take_use(PlanOptions& options, const std::string& word) {
     options.other.dram_bytes_per_s = speed_of();
   } else if (is_for("int8=")) {
     options.other.int8_macs_per_s = speed_of();
-  } else if (word.ends_with("cpu") && word.find_first_not_of("0123456789") == word.size() - 3) {
-    options.common.threads = static_cast<unsigned>(std::stoul("0" + word));
+  } else if (word.ends_with("cpu")) {
+    options.other.cpus = options.common.planned_threads = parse_cpus(word);
+  } else if (const auto isa = kernels::find_isa(word)) {
+    options.other.isa = isa;
   } else {
     std::string bytes = word;
     const std::string problem = size()(bytes);
@@ -98,7 +114,7 @@ void take_use(PlanOptions& options, const std::string& word) {
       throw CLI::ValidationError(
           "--for",
           fmt::format("\"{}\" is none of run, chat, serve, batch, embed, rerank, a size such "
-                      "as 6GiB, 2cpu, disk=1.5GB/s, dram=20GB/s, int8=100G/s",
+                      "as 6GiB, 2cpu, avx2, disk=1.5GB/s, dram=20GB/s, int8=100G/s",
                       word));
     }
     options.common.budget_bytes = std::stoull(bytes);
@@ -212,12 +228,8 @@ std::string decode_lines(const engine::PlannedRun& run, const Prediction& predic
     text += fmt::format("about {} tokens/s ({} to {}); ", format_speed(speed.usual),
                         format_speed(speed.low), format_speed(speed.high));
   }
-  if (prediction.bound.name == "dram" && run.work.hot_bytes < bytes_beyond_caches) {
-    text += "the weights of a token are so few that caches hold much of them\n";
-  } else {
-    text += fmt::format("{} alone would allow {} tokens/s\n", bound_name(prediction.bound.name),
-                        format_speed(prediction.bound.tokens_per_s));
-  }
+  text += fmt::format("{} alone would allow {} tokens/s\n", bound_name(prediction.bound.name),
+                      format_speed(prediction.bound.tokens_per_s));
   if (prediction.tokens_per_s_without_hits) {
     text += fmt::format("about {} tokens/s if none is\n",
                         format_speed(*prediction.tokens_per_s_without_hits));
@@ -335,20 +347,17 @@ CLI::App* add_plan(CLI::App& program, PlanOptions& options) {
   add_common_options(*command, options.common, "what the budget allows, up to the model's",
                      ModelPart::headers);
   add_speculate_options(*command, options.common);
-  command
-      ->add_option_function<std::vector<std::string>>(
-          "--for",
-          [&options](const std::vector<std::string>& words) {
-            for (const std::string& word : words) take_use(options, word);
-          },
-          "What is planned: run (or chat), serve, batch, embed or rerank, each with what it holds "
-          "besides the model; behind a comma also what another machine has, such as "
-          "6GiB,2cpu,disk=1.5GB/s,dram=20GB/s,int8=100G/s (multiply-adds of its processors)")
+  add_list_option(
+      *command, "--for",
+      "What is planned: run (or chat), serve, batch, embed or rerank, each with what it holds "
+      "besides the model; behind a comma also what another machine has, such as "
+      "6GiB,2cpu,avx2,disk=1.5GB/s,dram=20GB/s,int8=100G/s (multiply-adds of its processors; "
+      "without that as fast as these would be with its instruction set)",
+      [&options](const std::vector<std::string>& words) {
+        for (const std::string& word : words) take_use(options, word);
+      })
       ->type_name("USE")
-      ->default_str("run; of an encoder embed")
-      ->delimiter(',')
-      ->allow_extra_args(false)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+      ->default_str("run; of an encoder embed");
   add_other_machine_options(*command, options);
   command
       ->add_option("--parallel", options.parallel,
@@ -369,13 +378,11 @@ CLI::App* add_plan(CLI::App& program, PlanOptions& options) {
   command->add_option("MODELS", options.others, "With --table: more models, or folders of models")
       ->transform(named_model(ModelPart::header))
       ->type_name("");
-  command
-      ->add_option("--budgets", options.budgets,
-                   "With --table: the budgets to plan for (default: --budget, or "
-                   "2GiB,4GiB,6GiB,8GiB)")
-      ->type_name("SIZES")
-      ->delimiter(',')
-      ->transform(size());
+  add_number_list(*command, "--budgets", options.budgets,
+                  "With --table: the budgets to plan for (default: --budget, or "
+                  "2GiB,4GiB,6GiB,8GiB)",
+                  size())
+      ->type_name("SIZES");
   add_json_option(*command, options.json);
   return command;
 }
@@ -407,6 +414,8 @@ int run_plan(const PlanOptions& given) {
   if (!run.plan.budget.note.empty() && !options.common.quiet) warn(run.plan.budget.note);
   const std::string long_context = context_warning(options.common, planner.header());
   if (!long_context.empty() && !options.common.quiet) warn(long_context);
+  const std::string lacking = options.other.lacking();
+  if (!lacking.empty() && !options.common.quiet) warn(lacking);
   // Where all experts have a place, all are found there.
   const double hit_rate =
       run.work.has_streamed_experts() ? options.hit_rate.value_or(run.work.usual_hit_rate()) : 1;

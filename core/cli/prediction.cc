@@ -1,6 +1,7 @@
 #include "core/cli/prediction.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <utility>
 #include <vector>
@@ -34,17 +35,31 @@ class Predictor {
     }
     rates.take_dram_beside_steps(limits_);
     rates.save(quiet);
-    if (other.is_this_one()) earlier_steps_ = rates.steps();
-    other.replace(limits_);
+    if (other.is_this_one(run.cpus)) earlier_steps_ = rates.steps();
+    other.replace(limits_, run.cpus);
   }
 
   const KnownLimits& limits() const { return limits_; }
   const std::optional<engine::RateRange>& earlier_steps() const { return earlier_steps_; }
 
+  // What nothing can exceed. Caches are read faster than memory, nobody knows how fast.
+  engine::DecodeBound bound(double hit_rate) const {
+    const engine::MachineLimits &now = limits_.now, &high = limits_.high;
+    const bool is_in_caches = run_.work.hot_bytes < bytes_beyond_caches;
+    const engine::MachineLimits most{
+        .dram_bytes_per_s = is_in_caches ? std::numeric_limits<double>::infinity()
+                                         : std::max(now.dram_bytes_per_s, high.dram_bytes_per_s),
+        .int8_macs_per_s = std::max(now.int8_macs_per_s, high.int8_macs_per_s),
+        .disk_bytes_per_s = std::max(now.disk_bytes_per_s, high.disk_bytes_per_s),
+        .disk_notes = {}};
+    return engine::decode_bound(most, run_.work.with_hit_rate(hit_rate), run_.plan.cache.sequences);
+  }
+
   engine::StepTime rehearse(double hit_rate) const {
     // Reads of the disk here would be in the way of another one's speed.
     return planner_.rehearse_step(
-        options_, hit_rate, other_.is_this_one() ? engine::ReadsDisk::yes : engine::ReadsDisk::no);
+        options_, hit_rate,
+        other_.is_this_one(run_.cpus) ? engine::ReadsDisk::yes : engine::ReadsDisk::no);
   }
 
   // Of all sequences together, from a rehearsal at a hit rate.
@@ -162,10 +177,13 @@ Prediction predict(const engine::RunPlanner& planner, const std::filesystem::pat
   const Predictor predictor(planner, model, options, run, hit_rate, other, quiet);
   Prediction out;
   out.limits = predictor.limits();
-  out.bound = engine::decode_bound(out.limits.high, run.work.with_hit_rate(hit_rate),
-                                   run.plan.cache.sequences);
+  out.bound = predictor.bound(hit_rate);
   if (!run.plan.fits()) return out;
   out.tokens_per_s = predictor.decode_with_earlier_runs(hit_rate);
+  for (double* speed :
+       {&out.tokens_per_s->low, &out.tokens_per_s->usual, &out.tokens_per_s->high}) {
+    *speed = std::min(*speed, out.bound.tokens_per_s);
+  }
   if (predictor.earlier_steps()) out.earlier_runs = predictor.earlier_steps()->samples;
   if (run.work.has_streamed_experts()) {
     // Two measurements of one machine differ by themselves; fewer hits never make a step faster.

@@ -25,10 +25,12 @@ struct SpeedRange {
 };
 
 struct Prediction {
-  KnownLimits limits;            // with those of the other machine
-  engine::DecodeBound bound;     // while the machine is as fast as it has been seen
+  KnownLimits limits;  // with those of the other machine
+  // While the machine is as fast as it has been seen; without the time for memory where caches hold
+  // a good part of the weights (bytes_beyond_caches).
+  engine::DecodeBound bound;
   std::size_t earlier_runs = 0;  // like this one, whose speed is known
-  // Nothing if the plan does not fit.
+  // Nothing if the plan does not fit; never more than the bound.
   std::optional<SpeedRange> tokens_per_s;
   std::optional<PromptSpeed> prompt;
   // The usual speed, if no expert that is needed is in memory; only for a mixture that is streamed.

@@ -49,7 +49,7 @@ KnownLimits measure_limits(const std::filesystem::path& model, const engine::Run
                       run.plan.cache.sequences, run.work, true});
   KnownLimits limits = rates.measure(run.cpus);
   rates.save(options.common.quiet);
-  options.other.replace(limits);
+  options.other.replace(limits, run.cpus);
   return limits;
 }
 

@@ -62,7 +62,7 @@ class KnownMachine {
       rates.save(options_.common.quiet);
       limits = rates.known();
     }
-    options_.other.replace(limits);
+    options_.other.replace(limits, plan.run.cpus);
     return limits;
   }
 

@@ -31,12 +31,21 @@ namespace {
 using tokenizer::Token;
 
 topology::CpuList choose_cpus(const EngineOptions& options) {
+  const topology::Machine machine = topology::read_machine();
+  unsigned threads = options.threads;
+  if (threads == 0 && options.planned_threads != 0) {
+    threads = std::min(options.planned_threads, static_cast<unsigned>(machine.allowed_cpus.size()));
+  }
   try {
-    return choose_timed_threads(topology::read_machine(), options.threads, options.budget_bytes)
-        .cpus;
+    return choose_timed_threads(machine, threads, options.budget_bytes).cpus;
   } catch (const std::invalid_argument& e) {
     throw UsageError(fmt::format("--threads {}: {}", options.threads, e.what()));
   }
+}
+
+// `cpus` are those that choose_cpus() found here.
+std::size_t planned_threads(const EngineOptions& options, const topology::CpuList& cpus) {
+  return options.planned_threads != 0 ? options.planned_threads : cpus.size();
 }
 
 }  // namespace
@@ -106,7 +115,7 @@ class RehearsedRun {
         machine_(topology::read_machine()),
         cpus_(choose_cpus(options)),
         team_(cpus_),
-        prepared_(opened, options, cpus_.size()),
+        prepared_(opened, options, planned_threads(options, cpus_)),
         pin_(cpus_.front()) {
     if (!plan().fits()) throw plan::budget_error(plan());
   }
@@ -598,7 +607,7 @@ const tokenizer::Tokenizer& RunPlanner::tokenizer() const {
 
 PlannedRun RunPlanner::plan(const EngineOptions& options) const {
   const topology::CpuList cpus = choose_cpus(options);
-  const Preparation prepared(*opened_, options, cpus.size());
+  const Preparation prepared(*opened_, options, planned_threads(options, cpus));
   return {prepared.planned.plan, decode_work(prepared.planned), cpus};
 }
 

@@ -46,7 +46,10 @@ class Engine;
 class MemorySource;
 
 struct EngineOptions : plan::RunSettings {
-  unsigned threads = 0;                  // 0: topology chooses
+  unsigned threads = 0;  // 0: topology chooses
+  // Plan for a machine of so many threads; what is measured has as many of them as this one can
+  // run. 0: this machine. Engines take no notice of it.
+  unsigned planned_threads = 0;
   PromptCacheOptions prompt_cache = {};  // Engine::restore and Engine::save
   // Called while pinned weights are loaded.
   std::function<void(std::uint64_t loaded_bytes, std::uint64_t total_bytes)> on_load = {};
@@ -120,7 +123,7 @@ struct EngineFacts {
 struct PlannedRun {
   plan::MemoryPlan plan;
   DecodeWork work;
-  topology::CpuList cpus;  // of the threads that would compute
+  topology::CpuList cpus;  // of the threads that would compute here
 };
 PlannedRun plan_run(const std::filesystem::path& model, const EngineOptions& options);
 

@@ -64,20 +64,6 @@ double measure_dram_bytes_per_s(const topology::CpuList& cpus, std::size_t buffe
   return best;
 }
 
-// The peak of the instruction set in use, with all threads working at once.
-double measure_int8_macs_per_s(const topology::CpuList& cpus) {
-  const kernels::PeakKernels& peak = kernels::kernel_table().peak;
-  constexpr std::uint64_t rounds = 20'000;
-  const auto duration = measuring_time(peak_time);
-  topology::ThreadTeam team(cpus);
-  std::atomic<std::uint64_t> macs = 0;
-  const Clock::time_point start = Clock::now();
-  team.run([&](std::size_t) {
-    while (Clock::now() - start < duration) macs += peak.int8_macs(rounds);
-  });
-  return static_cast<double>(macs) / seconds_since(start);
-}
-
 bool measures_quickly() {
   // NOLINTNEXTLINE(concurrency-mt-unsafe): nothing changes it
   static const bool is_asked_for = std::getenv("SLUICE_QUICK_MEASURES") != nullptr;
@@ -88,6 +74,18 @@ bool measures_quickly() {
 
 std::chrono::milliseconds measuring_time(std::chrono::milliseconds duration) {
   return measures_quickly() ? duration / quick_divisor : duration;
+}
+
+double measure_int8_macs_per_s(const topology::CpuList& cpus, const kernels::KernelTable& table) {
+  constexpr std::uint64_t rounds = 20'000;
+  const auto duration = measuring_time(peak_time);
+  topology::ThreadTeam team(cpus);
+  std::atomic<std::uint64_t> macs = 0;
+  const Clock::time_point start = Clock::now();
+  team.run([&](std::size_t) {
+    while (Clock::now() - start < duration) macs += table.peak.int8_macs(rounds);
+  });
+  return static_cast<double>(macs) / seconds_since(start);
 }
 
 double read_memory(topology::ThreadTeam& team, std::span<const std::byte> bytes) {
@@ -149,7 +147,7 @@ MachineLimits measure_machine_limits(const topology::CpuList& cpus,
                                    scattered_bytes);
   }
   return {.dram_bytes_per_s = dram_bytes_per_s * share_of_time(machine, cpus.size()),
-          .int8_macs_per_s = measure_int8_macs_per_s(cpus),
+          .int8_macs_per_s = measure_int8_macs_per_s(cpus, kernels::kernel_table()),
           .disk_bytes_per_s = disk.bytes_per_s,
           .disk_notes = disk.notes};
 }

@@ -16,6 +16,7 @@
 #include <string_view>
 #include <vector>
 
+#include "kernels/kernel_table.h"
 #include "topology/aligned_bytes.h"
 #include "topology/machine.h"
 #include "topology/thread_team.h"
@@ -37,6 +38,9 @@ struct MachineLimits {
 MachineLimits measure_machine_limits(const topology::CpuList& cpus,
                                      const std::filesystem::path& file,
                                      std::uint64_t scattered_bytes = 0);
+
+// 8-bit multiply-adds per second of these kernels, with a thread on each of `cpus`, all at once.
+double measure_int8_macs_per_s(const topology::CpuList& cpus, const kernels::KernelTable& table);
 
 // How long a measurement takes that usually takes `duration`: a sixteenth where its figures mean
 // nothing, which is under a sanitizer, and where $SLUICE_QUICK_MEASURES is set, as tests do.

@@ -210,7 +210,7 @@ std::vector<std::string> seeds() {
   line("", {"1/4", "MODEL", "in.jsonl", "-o", "out.jsonl", "--parallel", "auto"}, 2);
   line("port = 9000\n", {"MODEL", "--host", "::1", "--cors", "a", "--rate", "1.5", "--queue", "8"},
        3);
-  line("", {"MODEL", "--for", "serve,6GiB,2cpu,disk=1.5GB,dram=20GB"}, 4);
+  line("", {"MODEL", "--for", "serve,6GiB,2cpu,avx2,disk=1.5GB,dram=20GB"}, 4);
   line("", {"MODEL", "-p", "64,128", "-n", "16,32", "--format", "md"}, 5);
   line("", {"5500M", "MODEL", "--tokens", "1,2,3", "--window", "64", "--sinks", "4"}, 9);
   line("", {"auto", "--n-predict", "3", "-ngl", "99"}, 0);
