@@ -304,7 +304,7 @@ TEST_CASE("who knows the model refuses the rest, in one line") {
   };
   const std::string few = R"("max_tokens":1,)", long_text(41, 'x');
   CHECK(refusal(R"({"prompt":"x","model":"a\nb"})", tokenizer) ==
-        R"(invalid_request: the model "a\nb" is asked for, but this is "m" (--check-model))");
+        R"(model_not_found: "model" is "a\nb", but the model here is "m" (--check-model))");
   CHECK(refusal("{" + few + R"("prompt":[1,258]})", tokenizer) ==
         "invalid_request: token 258 is not in the vocabulary of 258 tokens");
   CHECK(refusal("{" + few + R"("prompt":"x","stop_token_ids":[300]})", tokenizer) ==
