@@ -89,8 +89,9 @@ Completion choice_alone(const ParsedRow& parsed, std::uint32_t choice) {
   }
   completion.text += text.finish();
   if (request.wants_logprobs) {
-    completion.logprobs_text =
-        logprobs_text(parsed.header.form, completion, request.top_logprobs, ByteTokenizer());
+    std::uint64_t text_offset = 0;
+    completion.logprobs_text = logprobs_text(parsed.header.form, completion, request.top_logprobs,
+                                             ByteTokenizer(), text_offset);
   }
   return completion;
 }

@@ -523,6 +523,23 @@ TEST_CASE("results have the form of their row and carry its number") {
   }
 }
 
+TEST_CASE("offsets of tokens count characters, from one part of a text to the next") {
+  const sluice::test::ByteTokenizer tokenizer;
+  std::uint64_t offset = 0;
+  const auto offsets_of = [&](const std::string& bytes) {
+    Completion completion;
+    for (const char byte : bytes) {
+      completion.logprobs.push_back({static_cast<unsigned char>(byte), -1});
+    }
+    return json::parse(logprobs_text(Form::completions, completion, 0, tokenizer, offset))
+        .at("text_offset");
+  };
+  CHECK(offsets_of("ab") == json({0, 1}));
+  CHECK(offsets_of("\xc3\xa9z") == json({2, 3, 3}));  // é is two tokens
+  CHECK(offsets_of("") == json::array());
+  CHECK(offsets_of("c") == json({4}));
+}
+
 TEST_CASE("a result has all that was asked for, in the form of its row") {
   const sluice::test::ByteTokenizer tokenizer;
   Completion completion{
@@ -530,7 +547,8 @@ TEST_CASE("a result has all that was asked for, in the form of its row") {
   completion.logprobs = {{'a', -0.5F}, {'a', -0.5F},  {'"', -1},
                          {'b', -2},    {'c', -0.25F}, {200, -3}};
   for (const Form form : {Form::plain, Form::completions, Form::chat}) {
-    completion.logprobs_text = logprobs_text(form, completion, 2, tokenizer);
+    std::uint64_t offset = 0;
+    completion.logprobs_text = logprobs_text(form, completion, 2, tokenizer, offset);
     const std::vector<Completion> choices = {completion, completion};
     const std::string line = result_line(1, {form, "x", ""}, "m", choices);
     REQUIRE(read_result(line.substr(0, line.size() - 1)));
@@ -548,6 +566,7 @@ TEST_CASE("a result has all that was asked for, in the form of its row") {
       CHECK(choice["logprobs"]["tokens"] == json({"a", "b"}));
       CHECK(choice["logprobs"]["token_logprobs"] == json({-0.5, -2.0}));
       CHECK(choice["logprobs"]["top_logprobs"][0]["\""] == -1);
+      CHECK(choice["logprobs"]["text_offset"] == json({0, 1}));
       continue;
     }
     const json list = form == Form::chat ? choice["logprobs"]["content"] : choice["logprobs"];

@@ -41,8 +41,9 @@ std::optional<RowResult> RowResults::take(const rows::Task& task, const rows::Ou
 rows::Completion RowResults::written(const rows::Task& task, rows::Completion completion) const {
   completion.drafted_tokens = completion.accepted_tokens = 0;
   if (!task.top_logprobs) return completion;
-  completion.logprobs_text =
-      rows::logprobs_text(task.header.form, completion, *task.top_logprobs, tokenizer_);
+  std::uint64_t text_offset = 0;
+  completion.logprobs_text = rows::logprobs_text(task.header.form, completion, *task.top_logprobs,
+                                                 tokenizer_, text_offset);
   completion.logprobs = {};
   return completion;
 }

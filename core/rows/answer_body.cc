@@ -1,9 +1,11 @@
 #include "core/rows/answer_body.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 #include <utility>
 
 #include "core/rows/row_json.h"
+#include "core/text/utf8.h"
 
 namespace sluice::rows {
 namespace {
@@ -53,9 +55,15 @@ std::string chat_logprobs(const Completion& completion, std::size_t width,
   return list + "]";
 }
 
+// A token may end within a character, which counts where it begins.
+std::uint64_t characters_of(std::string_view piece) {
+  return static_cast<std::uint64_t>(
+      std::ranges::count_if(piece, [](char byte) { return !utf8::is_continuation(byte); }));
+}
+
 std::string completion_logprobs(const Completion& completion, std::size_t width,
-                                const tokenizer::Tokenizer& tokenizer) {
-  std::string tokens = "[", chosen = "[", others = "[";
+                                const tokenizer::Tokenizer& tokenizer, std::uint64_t& text_offset) {
+  std::string tokens = "[", chosen = "[", others = "[", offsets = "[";
   const auto piece = [&](const sampling::TokenLogprob& entry) {
     return json_text(tokenizer.piece(entry.token, true));
   };
@@ -63,6 +71,8 @@ std::string completion_logprobs(const Completion& completion, std::size_t width,
     const std::string_view comma = i == 0 ? "" : ",";
     tokens.append(comma).append(piece(completion.logprobs[i]));
     chosen.append(comma).append(json_text(completion.logprobs[i].logprob));
+    offsets.append(comma).append(std::to_string(text_offset));
+    text_offset += characters_of(tokenizer.piece(completion.logprobs[i].token, true));
     others.append(comma).append("{");
     for (std::size_t other = i + 1; other < i + width; ++other) {
       const sampling::TokenLogprob& entry = completion.logprobs[other];
@@ -73,7 +83,8 @@ std::string completion_logprobs(const Completion& completion, std::size_t width,
   }
   ObjectText object;
   object.add_text("tokens", tokens + "]").add_text("token_logprobs", chosen + "]");
-  return object.add_text("top_logprobs", width == 1 ? "null" : others + "]").end();
+  object.add_text("top_logprobs", width == 1 ? "null" : others + "]");
+  return object.add_text("text_offset", offsets + "]").end();
 }
 
 }  // namespace
@@ -136,9 +147,11 @@ std::string openai_body(Form form, const OpenAiBody& facts, std::span<const Comp
 }
 
 std::string logprobs_text(Form form, const Completion& completion, std::uint32_t top,
-                          const tokenizer::Tokenizer& tokenizer) {
+                          const tokenizer::Tokenizer& tokenizer, std::uint64_t& text_offset) {
   const std::size_t width = 1 + top;
-  if (form == Form::completions) return completion_logprobs(completion, width, tokenizer);
+  if (form == Form::completions) {
+    return completion_logprobs(completion, width, tokenizer, text_offset);
+  }
   const std::string list = chat_logprobs(completion, width, tokenizer);
   return form == Form::chat ? ObjectText().add_text("content", list).end() : list;
 }

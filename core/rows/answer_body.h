@@ -17,8 +17,10 @@
 namespace sluice::rows {
 
 // The log probabilities of a completion as JSON. `top` is how many other tokens each token has.
+// `text_offset` is how many characters of the generated text come before its first token, and then
+// those up to its end: a stream has a text in parts. Only Form::completions tells it.
 std::string logprobs_text(Form form, const Completion& completion, std::uint32_t top,
-                          const tokenizer::Tokenizer& tokenizer);
+                          const tokenizer::Tokenizer& tokenizer, std::uint64_t& text_offset);
 
 // "stop", "length" or "tool_calls".
 std::string_view finish_name(const Completion& completion);

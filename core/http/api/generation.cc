@@ -111,12 +111,13 @@ void Generation::post(std::function<void()> work) {
   });
 }
 
-std::string Generation::logprobs_of(std::vector<sampling::TokenLogprob> logprobs) const {
+std::string Generation::logprobs_of(std::vector<sampling::TokenLogprob> logprobs,
+                                    std::uint64_t& text_offset) const {
   if (logprobs.empty()) return {};
   rows::Completion completion;
   completion.logprobs = std::move(logprobs);
   return rows::logprobs_text(facts_.form, completion, task_.top_logprobs.value_or(0),
-                             host_.service.engine().tokenizer());
+                             host_.service.engine().tokenizer(), text_offset);
 }
 
 void Generation::take_token(std::size_t index, Token token) {
@@ -131,7 +132,7 @@ void Generation::take_token(std::size_t index, Token token) {
   }
   if (!streams_) return;
   Piece piece;
-  piece.logprobs = logprobs_of(std::move(token.logprobs));
+  piece.logprobs = logprobs_of(std::move(token.logprobs), choice.text_offset);
   if (choice.reader) {
     chat::SplitText split = choice.reader->feed(token.text);
     piece.text = std::move(split.answer);
@@ -217,7 +218,8 @@ Response Generation::whole() {
   try {
     std::vector<rows::Completion> completions = take_completions();
     for (rows::Completion& completion : completions) {
-      completion.logprobs_text = logprobs_of(std::exchange(completion.logprobs, {}));
+      std::uint64_t text_offset = 0;
+      completion.logprobs_text = logprobs_of(std::exchange(completion.logprobs, {}), text_offset);
     }
     return {.body = writer_->whole(completions), .fields = fields()};
   } catch (const std::exception& error) {

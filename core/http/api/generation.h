@@ -64,7 +64,8 @@ class Generation : public std::enable_shared_from_this<Generation> {
     std::optional<chat::AnswerReader> reader;
     rows::Completion completion;
     std::optional<Clock::time_point> last_token;
-    bool is_first = true;  // nothing of it was sent
+    std::uint64_t text_offset = 0;  // characters whose log probabilities were sent
+    bool is_first = true;           // nothing of it was sent
     bool is_done = false;
   };
   // A copy of rows::TokenEvent that may be kept.
@@ -90,7 +91,8 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void fail(const ApiError& error);
   void cancel();
   void note_for_log();
-  std::string logprobs_of(std::vector<sampling::TokenLogprob> logprobs) const;
+  std::string logprobs_of(std::vector<sampling::TokenLogprob> logprobs,
+                          std::uint64_t& text_offset) const;
 
   GenerationHost& host_;
   std::shared_ptr<Exchange> exchange_;
