@@ -175,8 +175,10 @@ std::vector<BatchJson> BatchStore::list(const ListQuery& query) const {
 
 std::vector<std::string> BatchStore::not_ended() const {
   const base::MutexLock lock(mutex_);
-  std::vector<std::string> left = ids(true);
-  std::erase_if(left, [&](const std::string& id) { return is_final(batches_.at(id)); });
+  std::vector<std::string> left;
+  for (const std::string& id : ids(true)) {
+    if (!is_final(batches_.at(id))) left.push_back(id);
+  }
   return left;
 }
 
