@@ -351,7 +351,7 @@ CLI::App* add_plan(CLI::App& program, PlanOptions& options) {
       *command, "--for",
       "What is planned: run (or chat), serve, batch, embed or rerank, each with what it holds "
       "besides the model; behind a comma also what another machine has, such as "
-      "6GiB,2cpu,avx2,disk=1.5GB/s,dram=20GB/s,int8=100G/s (multiply-adds of its processors; "
+      "6GiB,2cpu,avx2,disk=1GB/s,dram=20GB/s,int8=100G/s (multiply-adds of its processors; "
       "without that as fast as these would be with its instruction set)",
       [&options](const std::vector<std::string>& words) {
         for (const std::string& word : words) take_use(options, word);
