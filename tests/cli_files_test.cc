@@ -86,6 +86,10 @@ TEST_CASE("measurements never go over what a command reads or writes") {
               "is the same file as");
   CHECK(shell("sluice logits " + model + " -q --tokens 1,2 -o " + used + " --report " + other)
             .status == 0);
+  check_fails("sluice plan " + model + " -q --report " + model, 2, "is the same file as");
+  CHECK(shell("sluice plan " + model + " -q --report /dev/null").status == 0);
+  CHECK(shell("sluice logits " + model + " -q --tokens 1 -o /dev/null --report /dev/null").status ==
+        0);
 }
 
 TEST_CASE("what is piped in stands before the prompt") {

@@ -100,7 +100,8 @@ std::string behind_piped_text(const std::string& prompt, bool quiet) {
 }
 
 void refuse_same_file(const fs::path& written, const fs::path& other, std::string_view role) {
-  if (!is_same_file(written, other)) return;
+  std::error_code absent;
+  if (!is_same_file(written, other) || fs::is_character_file(other, absent)) return;
   throw UsageError(fmt::format("{} is the same file as {}, {}: name another one", written.string(),
                                other.string(), role));
 }

@@ -49,7 +49,8 @@ std::string behind_piped_text(const std::string& prompt, bool quiet);
 
 // Throws UsageError when the file to be written is the same file as `other`, which is read or
 // written as `role` ("the input"), even if it has another name: a link, or another spelling of the
-// path. For files that do not exist yet the places are compared.
+// path. For files that do not exist yet the places are compared. A device such as /dev/null may be
+// both.
 void refuse_same_file(const std::filesystem::path& written, const std::filesystem::path& other,
                       std::string_view role);
 

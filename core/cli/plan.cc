@@ -11,6 +11,7 @@
 
 #include "core/cli/batch_setup.h"
 #include "core/cli/embed.h"
+#include "core/cli/files.h"
 #include "core/cli/json.h"
 #include "core/cli/output.h"
 #include "core/cli/plan_repository.h"
@@ -397,6 +398,9 @@ int run_plan(const PlanOptions& given) {
   Progress progress(given.common.quiet);
   read_draft_model(given.common.speculate);
   const engine::RunPlanner planner(given.common.model);
+  if (!given.common.report.empty()) {
+    refuse_files_of_model(given.common.report, given.common.model);
+  }
   PlanOptions options = given;
   const std::uint32_t model_context = model::trained_context(model::Keys(planner.header()));
   engine::EngineOptions settings;

@@ -10,7 +10,7 @@ std::uint64_t waiting_bytes(const Task& task) {
   constexpr std::uint64_t functions = 1024;
   std::uint64_t bytes = sizeof(Task) + functions + task.held_bytes + task.header.model.size() +
                         task.prompt.capacity() * sizeof(tokenizer::Token);
-  for (const std::string& stop : task.stop) bytes += sizeof stop + stop.size();
+  for (const std::string& stop : task.stop) bytes += sizeof(std::string) + stop.size();
   return bytes;
 }
 
