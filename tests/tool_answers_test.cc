@@ -106,6 +106,8 @@ TEST_CASE("names of functions and arguments in Python's syntax may have hyphens"
         R"(|get-weather{"user-id":7,"c":-1}|a.b-c{})");
   CHECK(summary_of(R"x(<|python_tag|>f(a="x-y(b=1)", b='it\'s (c=2)'))x") ==
         R"x(|f{"a":"x-y(b=1)","b":"it's (c=2)"})x");
+  CHECK(summary_of(R"x(<|python_tag|>f(a={"k": (1, 2), "l":(3)}, b=-(5)))x") ==
+        R"x(|f{"a":{"k":[1,2],"l":3},"b":-5})x");
   for (const std::string no_call :
        {"[f(a=1, a=2)]", "[f(a=b-c)]", "[f(g(x=1))]", "[f(a=1)(b=2)]"}) {
     const std::string answer = "<|tool_call_start|>" + no_call + "<|tool_call_end|>";

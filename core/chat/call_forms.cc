@@ -21,16 +21,15 @@ bool is_at_mark(const Cursor& cursor) {
 }
 
 // Ends calls that a mark closes. Models leave it out at the end, and in front of the next call.
-// What closes its own brackets is whole where the answer was cut off, too.
-bool skip_close_of_brackets(Cursor& cursor, std::string_view close) {
-  cursor.skip_space();
-  return cursor.skip(close) || cursor.is_at_end() || is_at_mark(cursor);
-}
-
-// The same for calls that only the mark, or the end of the answer, closes.
 bool skip_close(Cursor& cursor, std::string_view close) {
   cursor.skip_space();
   return cursor.skip(close) || cursor.is_end(cursor.at()) || is_at_mark(cursor);
+}
+
+// The same for calls that close brackets of their own: they are whole where the answer was cut off,
+// too.
+bool skip_close_of_brackets(Cursor& cursor, std::string_view close) {
+  return skip_close(cursor, close) || cursor.is_at_end();
 }
 
 // A call from {"name": ..., "arguments": {...}}, or the same with "parameters". Arguments may be

@@ -93,7 +93,7 @@ class NumberedNames {
     std::string_view behind = text.substr(bytes);
     behind.remove_prefix(std::min(behind.find_first_not_of(white_space), behind.size()));
     const bool is_name = behind.starts_with('(') || behind.starts_with('=');
-    if (!is_name || is_digit(text[0])) return copy(text, bytes);
+    if (!is_name || !begins_name(text[0])) return copy(text, bytes);
     text_ += "n" + std::to_string(names_.size());
     names_.emplace_back(text.substr(0, bytes));
     return bytes;
@@ -118,7 +118,10 @@ class NumberedNames {
     return static_cast<std::size_t>(end - text.begin());
   }
 
-  static bool is_digit(char c) { return c >= '0' && c <= '9'; }
+  // A colon or a sign in front of a parenthesis names nothing.
+  static bool begins_name(char c) {
+    return std::string_view("0123456789-.:/").find(c) == std::string_view::npos;
+  }
 
   std::string text_;
   std::vector<std::string> names_;
