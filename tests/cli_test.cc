@@ -657,6 +657,23 @@ TEST_CASE("a plan says what is needed, for whom, and on which machine") {
   CHECK(plan("--ctx 64 --budget " + std::to_string(whole))["streamed_bytes_per_step"] == 0);
   CHECK(plan("--ctx 64 --budget " + std::to_string(whole * 9 / 10))["streamed_bytes_per_step"] !=
         0);
+  // Of a small model a larger budget may stream more, since its chunks are longer.
+  const std::string small = folder.file("small.gguf");
+  REQUIRE(shell("sluice synth tiny " + small + " --header-only").status == 0);
+  const auto plan_of_small = [&](std::uint64_t budget) {
+    const Result result =
+        shell("sluice plan " + small + " --json --ctx 1000 --budget " + std::to_string(budget));
+    REQUIRE(result.status == 0);
+    return nlohmann::json::parse(result.output);
+  };
+  const std::uint64_t least_of_small = plan_of_small(1 << 30)["least_budget_bytes"];
+  for (const std::uint64_t mib : {2, 3, 4}) {
+    const nlohmann::json streaming = plan_of_small(least_of_small + (mib << 20));
+    INFO(streaming);
+    CHECK(plan_of_small(streaming["budget_without_streaming_bytes"])["streamed_bytes_per_step"] ==
+          0);
+  }
+
   const auto least = [&](const std::string& use) {
     return plan("--ctx 64 --for " + use)["least_budget_bytes"].get<std::uint64_t>();
   };

@@ -175,7 +175,9 @@ TEST_CASE("GBNF: an error says line, column and what was expected") {
   CHECK_THAT(problem_of("root ::= root \"a\" | \"b\""), Contains("left recursion"));
   CHECK_THAT(problem_of("root ::= e root \"a\" | \"b\"\ne ::= \"\" | \"x\""),
              Contains("left recursion"));
-  CHECK_THAT(problem_of("root ::= \"a\" root"), Contains("no text can ever match"));
+  CHECK_THAT(problem_of("root ::= \"a\" root"), Contains("no text can ever match \"root\""));
+  CHECK_THAT(problem_of("root ::= \"a\" b\nb ::= c \"x\"\nc ::= \"d\" c"),
+             Contains("no text can ever match \"c\""));
   CHECK_THAT(problem_of("root ::= (\"a\"{0,100}){2,300}"), Contains("may be empty"));
 }
 

@@ -137,6 +137,11 @@ TEST_CASE("what is no request is refused with the status that says why") {
       {"GET /\r\n\r\n", 400},
       {"GET / HTTP/2.0\r\n" + host + "\r\n", 505},
       {"GET / HTTP/1.1\r\n\r\n", 400},  // no Host
+      {"GET / HTTP/1.1\r\n" + host + host + "\r\n", 400},
+      {"POST / HTTP/1.1\r\n" + host + "Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", 501},
+      {"POST / HTTP/1.1\r\n" + host +
+           "Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+       501},
       {"GET nowhere HTTP/1.1\r\n" + host + "\r\n", 400},
       {"GET / HTTP/1.1\r\n" + host + "no colon\r\n\r\n", 400},
       {"GET / HTTP/1.1\r\n" + host + "A : b\r\n\r\n", 400},

@@ -2,6 +2,7 @@
 // told.
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
 #include <string>
 
@@ -35,6 +36,20 @@ TEST_CASE("thoughts and calls are split off an answer") {
   CHECK(call["type"] == "function");
   CHECK(call["function"]["name"] == "get_weather");
   CHECK(json::parse(call["function"]["arguments"].get<std::string>()) == json({{"town", "Ulm"}}));
+}
+
+TEST_CASE("no two calls have the same id, of one server's choices or of a server started again") {
+  json body = body_with(true, false);
+  body["n"] = 2;
+  std::set<std::string> ids;
+  for (int server = 0; server < 2; ++server) {
+    const json answer = json::parse(ask(body));
+    for (const json& choice : answer["choices"]) {
+      REQUIRE(choice["message"]["tool_calls"].size() == 1);
+      CHECK(ids.insert(choice["message"]["tool_calls"][0]["id"].get<std::string>()).second);
+    }
+  }
+  CHECK(ids.size() == 4);
 }
 
 TEST_CASE("thoughts and calls are split off a stream, as they are off an answer") {

@@ -207,6 +207,7 @@ TEST_CASE("what has no meaning is refused by a reason") {
       {"{{ '{:c}'.format(97) }}", "'c' is no format of a field"},
       {"{{ 'a' | abs }}", "it takes a number"},
       {"{{ 'a' | round }}", "it takes a number"},
+      {"{{ 9223372036854775807 | round(-19) }}", "a number becomes larger than 64 bits"},
       {"{{ 1.5 | round(0, 'up') }}", "the method is common, ceil or floor"},
       {"{{ '1' | int(0, 37) }}", "the base must be between 2 and 36"},
       {"{{ 1 | indent }}", "it takes a text"},

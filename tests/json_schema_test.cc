@@ -451,6 +451,21 @@ TEST_CASE("schema: what is not supported is refused by name and place") {
   CHECK_THAT(problem_of(R"({"anyOf":[]})"), Contains("/anyOf"));
 }
 
+TEST_CASE("schema: where no text can match, the innermost place is named that makes it so") {
+  CHECK_THAT(problem_of("false"), Contains("match \"the schema\""));
+  CHECK_THAT(problem_of(R"({"properties":{"a":false},"required":["a"]})"),
+             Contains("match \"the schema\""));
+  const std::string impossible = R"({"type":"integer","enum":["x"]})";
+  CHECK_THAT(problem_of(R"({"properties":{"b":true,"a":)" + impossible + R"(},"required":["a"]})"),
+             Contains("match \"/properties/a\""));
+  CHECK_THAT(problem_of(R"({"type":"array","minItems":1,"items":{"anyOf":[)" + impossible + "]}}"),
+             Contains("match \"/items/anyOf/0\""));
+  CHECK_THAT(problem_of(R"({"$ref":"#/$defs/a","$defs":{"a":{"type":"object","required":["b"],)"
+                        R"("properties":{"b":{"$ref":"#/$defs/a"}}}}})"),
+             Contains("match \"/$defs/a/properties/b\"") ||
+                 Contains("match \"/$defs/a\""));  // it contains itself
+}
+
 TEST_CASE("hostile schemas are bounded") {
   CHECK_THAT(problem_of(R"({"$ref":"#"})"), Contains("no text"));
   CHECK_THAT(problem_of(R"({"allOf":[{"$ref":"#"},{"type":"object"}]})"),

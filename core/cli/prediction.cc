@@ -211,11 +211,14 @@ std::uint64_t budget_without_streaming(const engine::RunPlanner& planner,
   std::uint64_t too_small = run.plan.least_budget_bytes / 2;
   std::uint64_t enough = std::max(run.plan.total_bytes(), run.plan.least_budget_bytes) + weights -
                          pinned + weights / 64;
-  if (streams(enough)) return enough;  // more than this machine has, where no plan can be made
+  const std::uint64_t most = enough + 16 * precision;
+  if (streams(enough) && streams(most)) return enough;  // more than this machine has
   while (enough - too_small > precision) {
     const std::uint64_t middle = too_small + (enough - too_small) / 2;
     (streams(middle) ? too_small : enough) = middle;
   }
+  // What a small model streams does not fall evenly: a larger budget may lengthen chunks first.
+  while (enough < most && (streams(enough) || streams(enough + margin))) enough += precision;
   return enough + margin;
 }
 

@@ -27,7 +27,7 @@ GrammarAnalysis::GrammarAnalysis(const GrammarBuilder& builder, Rule root) : bui
     throw GrammarError(
         fmt::format("no text can ever match \"{}\": each of its ways contains itself or something "
                     "impossible",
-                    builder.rules_[root].name));
+                    builder.rules_[innermost_impossible(root)].name));
   }
   find_reachable(root);
   check_loops();
@@ -113,6 +113,27 @@ GrammarAnalysis::Flags GrammarAnalysis::fixpoint(const Users& users, bool of_byt
     }
   }
   return has;
+}
+
+// Of the rules that make an impossible one so: goes into the first impossible part of each body.
+GrammarAnalysis::Rule GrammarAnalysis::innermost_impossible(Rule root) const {
+  Flags seen(builder_.rules_.size(), false);
+  Rule rule = root;
+  seen[rule] = true;
+  for (Expression at = builder_.rules_[rule].body;;) {
+    const Node& node = builder_.nodes_[at];
+    if (node.kind == Kind::call) {
+      if (seen[node.begin]) return rule;
+      rule = node.begin;
+      seen[rule] = true;
+      at = builder_.rules_[rule].body;
+      continue;
+    }
+    const std::span<const Expression> parts = needed_parts(node);
+    const auto part = std::ranges::find_if(parts, [&](Expression i) { return !productive_[i]; });
+    if (part == parts.end()) return rule;
+    at = *part;
+  }
 }
 
 void GrammarAnalysis::find_reachable(Rule root) {

@@ -40,6 +40,7 @@ class GrammarAnalysis {
   std::span<const Expression> needed_parts(const Node& node) const;
   Users find_users() const;
   Flags fixpoint(const Users& users, bool of_bytes, bool of_texts) const;
+  Rule innermost_impossible(Rule root) const;
   void find_reachable(Rule root);
   void check_loops() const;
   void check_left_recursion() const;

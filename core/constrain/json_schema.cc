@@ -535,7 +535,7 @@ Grammar compile_json_schema(const Schema& schema, CompileBudget& budget) {
   budget.hold(json_bytes(schema));
   GrammarBuilder builder(budget);
   JsonText json(builder);
-  const GrammarBuilder::Rule root = builder.add_rule("root");
+  const GrammarBuilder::Rule root = builder.add_rule("the schema");
   builder.define(root, schema_values(json, schema, schema));
   return builder.compile(root);
 }

@@ -52,15 +52,17 @@ void split_text(const Task& task, Completion& completion) {
   completion.text = text.answer + rest.answer;
   std::vector<chat::ToolCall> calls = reader.calls();
   if (task.one_call && calls.size() > 1) calls.resize(1);
-  completion.tool_calls = to_json(calls, task.row);
+  completion.tool_calls = to_json(calls, task);
 }
 
-nlohmann::ordered_json to_json(const std::vector<chat::ToolCall>& calls, std::uint64_t row) {
+nlohmann::ordered_json to_json(const std::vector<chat::ToolCall>& calls, const Task& task) {
+  std::string answer = task.answer_id.empty() ? std::to_string(task.row) : task.answer_id;
+  if (task.choice != 0) answer += fmt::format("_{}", task.choice);
   nlohmann::ordered_json list;
   for (const chat::ToolCall& call : calls) {
     const std::string arguments =
         call.arguments.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
-    list.push_back({{"id", fmt::format("call_{}_{}", row, list.size())},
+    list.push_back({{"id", fmt::format("call_{}_{}", answer, list.size())},
                     {"type", "function"},
                     {"function", {{"name", call.name}, {"arguments", arguments}}}});
   }

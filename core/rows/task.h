@@ -61,6 +61,7 @@ struct Task : ResultSettings {
   std::function<std::vector<tokenizer::Token>(std::size_t count)> more_prompt;
   std::uint64_t held_bytes = 0;  // memory that rows_bytes() does not count
   std::string warning = {};      // what its client should know of the prompt; one line of ASCII
+  std::string answer_id = {};    // part of the ids of its calls; empty: the number of the row
 };
 
 // What a task holds until it ends, apart from what the scheduler counts for a running one.
@@ -81,8 +82,9 @@ void split_text(const Task& task, Completion& completion);
 // Whether the model ended the answer, or its tokens ran out.
 chat::AnswerEnd answer_end(const Completion& completion);
 
-// Calls in OpenAI's form; null when there are none. Their ids are made of `row`.
-nlohmann::ordered_json to_json(const std::vector<chat::ToolCall>& calls, std::uint64_t row);
+// Calls in OpenAI's form; null when there are none. Their ids name the answer, the choice if it is
+// not the first, and the call, so that no two of a conversation are alike.
+nlohmann::ordered_json to_json(const std::vector<chat::ToolCall>& calls, const Task& task);
 
 // How far the prompt of a task has been read, after a step that has read some of it.
 struct PromptProgress {

@@ -1,6 +1,7 @@
 // Filters that turn one value into one value; those of texts and of sequences have their own files.
 #include <charconv>
 #include <cmath>
+#include <limits>
 #include <unordered_map>
 
 #include "core/chat/jinja/arguments.h"
@@ -134,6 +135,23 @@ double round_common(double number, std::int64_t precision) {
   return std::nearbyint(number / scale) * scale;
 }
 
+// To a multiple of ten to the power of -precision, half to even.
+std::int64_t round_integer(std::int64_t number, std::int64_t precision) {
+  if (precision < -19) return 0;  // half of such a power is beyond 64 bits
+  std::uint64_t scale = 1;
+  for (; precision < 0; ++precision) scale *= 10;
+  const bool is_negative = number < 0;
+  const std::uint64_t size =
+      is_negative ? -static_cast<std::uint64_t>(number) : static_cast<std::uint64_t>(number);
+  std::uint64_t times = size / scale;
+  const std::uint64_t rest = size % scale, half = scale / 2;
+  if (scale > 1 && (rest > half || (rest == half && times % 2 != 0))) ++times;
+  constexpr auto most = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
+  if (times > most / scale) throw Failure("a number becomes larger than 64 bits");
+  const auto rounded = static_cast<std::int64_t>(times * scale);
+  return is_negative ? -rounded : rounded;
+}
+
 Value filter_round(Evaluator&, const Value& subject, const Arguments& arguments) {
   const Parameters<2> parameters(arguments, {"precision", "method"});
   const std::int64_t precision = parameters.integer_or(0, 0);
@@ -141,7 +159,7 @@ Value filter_round(Evaluator&, const Value& subject, const Arguments& arguments)
   const auto number = as_number(subject);
   if (!number) throw Failure("it takes a number");
   if (method == "common") {
-    if (as_integer(subject) && precision >= 0) return subject;
+    if (const auto integer = as_integer(subject)) return round_integer(*integer, precision);
     return round_common(*number, precision);
   }
   if (method != "ceil" && method != "floor") throw Failure("the method is common, ceil or floor");

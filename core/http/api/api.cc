@@ -47,6 +47,12 @@ std::string_view id_in(std::string_view path) {
   return path.substr(0, path.find('/'));
 }
 
+// What JobsApi answers about the one that the path names.
+template <auto member>
+Response by_id(JobsApi& jobs, const Request& request) {
+  return (jobs.*member)(id_in(request.head.path));
+}
+
 // Throws ApiError where the file asks for what a decoder does not have.
 rows::Pooling pooling_in(const engine::EngineFacts& facts) {
   try {
@@ -130,11 +136,6 @@ std::vector<Api::Route> Api::make_routes() {
       });
     };
   };
-  const auto by_id = [job](auto member) {
-    return job([member](JobsApi& jobs, const Request& request) {
-      return (jobs.*member)(id_in(request.head.path));
-    });
-  };
   const auto text = [this](TextRoute route) -> Answer {
     return [this, route](const ExchangePointer& exchange) { generate(exchange, route); };
   };
@@ -179,16 +180,16 @@ std::vector<Api::Route> Api::make_routes() {
       {"GET", "/v1/files", key, none, job([](JobsApi& jobs, const Request& request) {
          return jobs.list_files(request.head.query);
        })},
-      {"GET", "/v1/files/{}", key, none, by_id(&JobsApi::file)},
-      {"GET", "/v1/files/{}/content", key, none, by_id(&JobsApi::file_content)},
-      {"DELETE", "/v1/files/{}", key, none, by_id(&JobsApi::delete_file)},
+      {"GET", "/v1/files/{}", key, none, job(by_id<&JobsApi::file>)},
+      {"GET", "/v1/files/{}/content", key, none, job(by_id<&JobsApi::file_content>)},
+      {"DELETE", "/v1/files/{}", key, none, job(by_id<&JobsApi::delete_file>)},
       {"POST", "/v1/batches", key, json,
        job([](JobsApi& jobs, const Request& request) { return jobs.create_batch(request.body); })},
       {"GET", "/v1/batches", key, none, job([](JobsApi& jobs, const Request& request) {
          return jobs.list_batches(request.head.query);
        })},
-      {"GET", "/v1/batches/{}", key, none, by_id(&JobsApi::batch)},
-      {"POST", "/v1/batches/{}/cancel", key, json, by_id(&JobsApi::cancel_batch)},
+      {"GET", "/v1/batches/{}", key, none, job(by_id<&JobsApi::batch>)},
+      {"POST", "/v1/batches/{}/cancel", key, json, job(by_id<&JobsApi::cancel_batch>)},
   };
 }
 

@@ -12,12 +12,17 @@
 namespace sluice::http {
 namespace {
 
+// What tells a request from all others, of this server and of those before.
+std::string unique_part(const std::string& request_id) {
+  return request_id.substr(request_id.find('_') + 1);
+}
+
 AnswerFacts facts_of(const rows::RowHeader& header, const TextRequest& request,
                      const GenerationHost& host, const std::string& request_id) {
   const bool is_chat = header.form == rows::Form::chat;
   const char* kind = !request.echo.empty() ? "resp_" : is_chat ? "chatcmpl-" : "cmpl-";
   return {.form = header.form,
-          .id = kind + request_id.substr(request_id.find('_') + 1),
+          .id = kind + unique_part(request_id),
           .created = static_cast<std::uint64_t>(std::time(nullptr)),
           .model = header.model.empty() ? host.model_name : header.model,
           .includes_usage = request.includes_usage};
@@ -45,6 +50,7 @@ double Generation::seconds() const {
 
 void Generation::start() {
   choices_.resize(task_.choices);
+  task_.answer_id = unique_part(exchange_->request().id);
   for (std::size_t i = 0; i < choices_.size(); ++i) {
     if (streams_ && task_.make_reader) choices_[i].reader.emplace(task_.make_reader());
     const auto accepted = host_.service.submit(

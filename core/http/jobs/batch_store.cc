@@ -149,12 +149,14 @@ std::optional<BatchJson> BatchStore::find(std::string_view id) const {
 // By the time at which they were made.
 std::vector<std::string> BatchStore::ids(bool is_ascending) const {
   std::vector<std::pair<std::uint64_t, std::string>> keys;
+  keys.reserve(batches_.size());
   for (const auto& [id, batch] : batches_) {
     keys.emplace_back(batch.at("created_at").get<std::uint64_t>(), id);
   }
   std::ranges::sort(keys);
   if (!is_ascending) std::ranges::reverse(keys);
   std::vector<std::string> ids;
+  ids.reserve(keys.size());
   for (auto& [created, id] : keys) ids.push_back(std::move(id));
   return ids;
 }

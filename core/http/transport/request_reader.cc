@@ -99,14 +99,20 @@ class RequestReader::Parser final : public beast::http::basic_parser<true> {
     head.has_body = head.is_chunked || head.body_bytes != 0;
     head.expects_continue =
         head.is_http11 && equal_ignoring_case(head.field("Expect"), "100-continue");
-    if (!head.is_chunked && !head.field("Transfer-Encoding").empty()) {
+    // Of several codings, or of several hosts, another server before this one might believe others.
+    const auto codings = fields_named("Transfer-Encoding");
+    if (codings > 1 ||
+        (codings == 1 && !equal_ignoring_case(head.field("Transfer-Encoding"), "chunked"))) {
       throw ApiError(501, "the only transfer encoding that the server knows is chunked");
     }
-    if (head.is_http11 && head.field("Host").empty()) {
-      const bool has_host = std::ranges::any_of(
-          head.fields, [](const Field& field) { return equal_ignoring_case(field.name, "Host"); });
-      if (!has_host) throw ApiError(400, "the request has no Host");
-    }
+    const auto hosts = fields_named("Host");
+    if (hosts > 1) throw ApiError(400, "the request has more than one Host");
+    if (head.is_http11 && hosts == 0) throw ApiError(400, "the request has no Host");
+  }
+
+  std::ptrdiff_t fields_named(std::string_view name) const {
+    return std::ranges::count_if(
+        head.fields, [&](const Field& field) { return equal_ignoring_case(field.name, name); });
   }
 
   void on_body_init_impl(const boost::optional<std::uint64_t>&, error_code&) override {}
