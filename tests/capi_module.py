@@ -2,6 +2,7 @@
 
 import ctypes
 import gc
+import signal
 import sys
 import threading
 
@@ -68,6 +69,20 @@ with Model(demo, context=256, threads=1) as model:
         sequence.append([sequence.tokens[-1]])
         assert len(sequence.tokens) == 3
 
+        # What is raised while a text comes, as by Ctrl-C, ends it and comes out.
+        def interrupt(*_):
+            raise KeyboardInterrupt
+
+        signal.signal(signal.SIGALRM, interrupt)
+        begun = len(sequence.tokens)
+        signal.setitimer(signal.ITIMER_REAL, 0.02)
+        try:
+            sequence.generate(tokens_max=240, ignore_eos=True)
+            raise AssertionError("the interrupt was lost")
+        except KeyboardInterrupt:
+            pass
+        assert begun <= len(sequence.tokens) < begun + 240
+
     results = {}
     threads = [threading.Thread(target=lambda i=i: results.update(
         {i: "".join(model.generate("One morning", tokens_max=24, temperature=0))}))
@@ -90,5 +105,11 @@ with Model(demo, context=256, threads=1) as model:
 model.close()  # again
 fails(2, "NULL", lambda: model.tokenize("x"))
 fails(5, "nowhere", lambda: Model("/nowhere.gguf"))
+fails(5, "No such file", lambda: Model("/nowhere/" + "é/" * 1000 + "x.gguf"))
+try:
+    Model(demo + "\0")
+    raise AssertionError("a zero byte was taken")
+except ValueError:
+    pass
 fails(4, "budget", lambda: Model(demo, budget_bytes=1))
 print(sluice.version())

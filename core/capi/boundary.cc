@@ -25,11 +25,20 @@ namespace {
 // Of a fixed size, so that there is room where memory is what is missing.
 thread_local std::array<char, 1024> failure{};
 
+// A long line loses its middle: it begins with what failed, and ends with why.
 void keep(std::string_view line) noexcept {
-  const std::size_t most = std::min(line.size(), failure.size() - 1);
-  const auto [unused, end] = std::ranges::transform(
-      line.substr(0, most), failure.begin(),
-      [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F ? ' ' : c; });
+  constexpr std::string_view gap = "...";
+  constexpr std::size_t half = (std::tuple_size_v<decltype(failure)> - gap.size()) / 2 - 4;
+  const bool is_long = line.size() >= failure.size();
+  const std::size_t head = is_long ? utf8::character_start(line, half) : line.size();
+  const std::size_t tail = is_long ? utf8::character_start(line, line.size() - half) : line.size();
+  auto end = failure.begin();
+  for (const std::string_view part :
+       {line.substr(0, head), gap.substr(0, is_long ? gap.size() : 0), line.substr(tail)}) {
+    end = std::ranges::transform(part, end, [](char c) {
+            return static_cast<unsigned char>(c) < 0x20 || c == 0x7F ? ' ' : c;
+          }).out;
+  }
   *end = '\0';
 }
 

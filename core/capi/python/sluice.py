@@ -18,6 +18,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import threading
 from ctypes import POINTER, byref, c_char_p, c_double, c_int, c_int32, c_int64, c_size_t
 from ctypes import c_uint32, c_uint64, c_void_p
 from pathlib import Path
@@ -130,6 +131,13 @@ def _bytes(text: Optional[str], name: str) -> Optional[bytes]:
     if "\0" in text:
         raise ValueError(f"{name} holds a zero byte")
     return text.encode()
+
+
+def _path(path: Path_) -> bytes:
+    name = os.fsencode(path)
+    if b"\0" in name:
+        raise ValueError("the path holds a zero byte")
+    return name
 
 
 def _given_out(function: str, *arguments: Any) -> bytes:
@@ -282,14 +290,33 @@ class Sequence(_Handle):
     def generate(self, **settings: Any) -> str:
         """Continues the sequence, and returns what was written. Takes what Model.generate() does,
         but for the prompt."""
+        request = _request(**settings)
         written: List[str] = []
+        failures: List[SluiceError] = []
+        ends = threading.Event()
 
         def take(_: Any, piece: Any) -> int:
             written.append(_text_of(piece.contents.text, piece.contents.text_bytes))
-            return 0
+            return int(ends.is_set())
 
-        _call("sequence_generate", self._handle, byref(_request(**settings)), _Callback(take),
-              None, None)
+        def write() -> None:
+            try:
+                _call("sequence_generate", self._handle, byref(request), _Callback(take), None,
+                      None)
+            except SluiceError as error:
+                failures.append(error)
+
+        # On another thread: what Ctrl-C raises within a callback would be lost.
+        thread = threading.Thread(target=write)
+        thread.start()
+        try:
+            thread.join()
+        except BaseException:
+            ends.set()
+            thread.join()
+            raise
+        if failures:
+            raise failures[0]
         return "".join(written)
 
     @property
@@ -313,7 +340,7 @@ class Model(_Handle):
         super().__init__()
         options = _options(budget_bytes, threads, context, window, parallel, kv, io, chat_format,
                            think)
-        _call("model_open", os.fsencode(path), byref(options), byref(self._handle))
+        _call("model_open", _path(path), byref(options), byref(self._handle))
 
     def __enter__(self) -> "Model":
         return self
@@ -360,7 +387,7 @@ def plan(path: Path_, *, budget_bytes: int = 0, threads: int = 0, context: int =
          io: Optional[str] = None) -> Dict[str, Any]:
     """What opening the model would hold in memory."""
     options = _options(budget_bytes, threads, context, window, parallel, kv, io, None, None)
-    return json.loads(_given_out("plan", os.fsencode(path), byref(options)))
+    return json.loads(_given_out("plan", _path(path), byref(options)))
 
 
 def version() -> str:
