@@ -813,6 +813,22 @@ TEST_CASE("a table of plans has each file or quantisation, at each budget") {
   check_fails("sluice plan --table " + folder.file("nothing.gguf"), 5);
 }
 
+TEST_CASE("synth writes as many layers of a shape as are asked for, if they make a model") {
+  const Folder folder;
+  const std::string model = folder.file("model.gguf");
+  for (const auto& [shape, least] : {std::pair("qwen38-flash-next", 2), std::pair("yi-9b", 1),
+                                     std::pair("gemma4-e2b", 25), std::pair("glm-4.5-air", 2)}) {
+    const std::string synth =
+        std::string("sluice synth --header-only --force ") + shape + " " + model + " --layers ";
+    INFO(shape);
+    REQUIRE(shell(synth + std::to_string(least)).status == 0);
+    const Result inspected = shell("sluice inspect " + model);
+    CHECK(inspected.output.find("runs here     yes") != std::string::npos);
+    check_fails(synth + std::to_string(least - 1), 2, "--layers");
+    check_fails(synth + "49", 2, "--layers");
+  }
+}
+
 TEST_CASE("synth adds a block that predicts tokens where the architecture has one") {
   const Folder folder;
   const std::string model = folder.file("model.gguf");

@@ -1,5 +1,6 @@
 #include "core/cli/synth.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <limits>
@@ -29,6 +30,22 @@ std::string shape_names() {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
+void keep_first_layers(synth::Shape& shape, std::uint32_t layers) {
+  // The last ones share what layers of each kind before them have.
+  const auto period = static_cast<std::uint32_t>(shape.kinds.size());
+  const std::uint32_t sharing = shape.shared_layers == 0 ? 0 : shape.shared_layers + period - 1;
+  const std::uint32_t least =
+      1 + std::max({sharing, shape.experts.leading_dense, shape.sparse_layers,
+                    shape.ngrams.tokens > 0 ? 1U : 0U});
+  if (layers < least || layers > shape.layers) {
+    throw UsageError(fmt::format("--layers {}: {} can have {} to {} layers", layers, shape.name,
+                                 least, shape.layers));
+  }
+  if (layers < shape.layers)
+    shape.name += fmt::format(", {} of its {} layers", layers, shape.layers);
+  shape.layers = layers;
+}
+
 synth::SyntheticModel make_model(const SynthOptions& options) {
   const synth::Shape& named = synth::shape_by_name(options.shape);
   using Stored = synth::SyntheticModel::Stored;
@@ -42,6 +59,7 @@ synth::SyntheticModel make_model(const SynthOptions& options) {
     }
     shape.predictors = 1;
   }
+  if (options.layers) keep_first_layers(shape, *options.layers);
   if (options.routing == "skewed") shape.experts.routing = synth::Routing::skewed;
   if (options.routing == "real") shape.experts.routing = synth::Routing::real;
   return {std::move(shape), options.quant, options.twin ? Stored::as_twin : Stored::as_quantised};
@@ -85,6 +103,11 @@ CLI::App* add_synth(CLI::App& program, SynthOptions& options) {
       ->type_name("N")
       ->check(count_between(0, std::numeric_limits<decltype(options.seed)>::max()))
       ->capture_default_str();
+  command
+      ->add_option("--layers", options.layers,
+                   "How many of the shape's layers there are (default: all): a part of a model\n"
+                   "whose file would be larger than the disk, to be measured in its place")
+      ->type_name("N");
   command
       ->add_option("--routing", options.routing,
                    "How the routers of a mixture of experts choose: 'uniform' takes all experts\n"

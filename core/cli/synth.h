@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 
 namespace sluice::cli {
@@ -14,6 +15,7 @@ struct SynthOptions {
   std::string quant = "Q4_K_M";
   std::string routing = "uniform";
   std::uint64_t seed = 1;
+  std::optional<std::uint32_t> layers;  // nothing: all of the shape
   bool predictor = false;
   bool odd = false;
   bool twin = false;
