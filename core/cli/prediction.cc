@@ -18,6 +18,13 @@ double mean(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
 
+// All but the tables of which rows are read.
+std::uint64_t bytes_of_loaded(const engine::RunPlanner& planner, const plan::MemoryPlan& plan) {
+  std::uint64_t bytes = planner.header().data_bytes();
+  for (const plan::TableOnDisk& table : plan.tables_on_disk) bytes -= table.bytes;
+  return bytes;
+}
+
 class Predictor {
  public:
   Predictor(const engine::RunPlanner& planner, const std::filesystem::path& model,
@@ -116,7 +123,7 @@ class Predictor {
     const batch::StepCurve curve(std::move(points));
     PromptSpeed out;
     out.tokens = std::min<std::uint64_t>(usual_prompt_tokens, run_.plan.context);
-    const std::uint64_t weights = planner_.header().data_bytes();
+    const std::uint64_t weights = bytes_of_loaded(planner_, run_.plan);
     const std::uint64_t pinned = std::min(run_.plan.tape.pinned_bytes, weights);
     const double disk = run_.work.streamed_bytes == 0 ? 0
                                                       : static_cast<double>(weights - pinned) /
@@ -201,7 +208,7 @@ std::uint64_t budget_without_streaming(const engine::RunPlanner& planner,
   // By so much the code and the heap of one process may differ from those of the next.
   constexpr std::uint64_t margin = 2 * precision;
   if (options.window == 0) options.context = run.plan.context;
-  const std::uint64_t weights = planner.header().data_bytes();
+  const std::uint64_t weights = bytes_of_loaded(planner, run.plan);
   const std::uint64_t pinned = std::min(run.plan.tape.pinned_bytes, weights);
   const auto streams = [&](std::uint64_t budget_bytes) {
     options.budget_bytes = budget_bytes;
