@@ -398,6 +398,30 @@ TEST_CASE("what was begun with other settings is refused, until told what to do"
   check_fails(job.command("--temp 0"), 2, "out.state");
 }
 
+TEST_CASE("sinks that nobody gave are those that a window usually has") {
+  const Job job(rows(4));
+  REQUIRE(shell(job.command("--window 32")).status == 0);
+  const std::string all = job.output();
+  write(job.folder.file("out"), all.substr(0, all.find('\n') + 1));
+  check_fails(job.command("--window 32 --sinks 0"), 2, "--sinks was 4 and is 0");
+  CHECK(shell(job.command("--window 32 --sinks 4")).status == 0);
+  CHECK(sorted(job.output()) == sorted(all));
+}
+
+TEST_CASE("what is said never comes into an output, whichever descriptors are closed") {
+  const Job job(rows(6));
+  REQUIRE(shell(job.command("--temp 0 -q")).status == 0);
+  const std::string expected = sorted(job.output());
+  for (const char* closed : {"1>&-", "2>&-", "1>&- 2>&-", "0<&- 1>&- 2>&-"}) {
+    for (const char* sandbox : {"on", "off"}) {
+      INFO(closed << " " << sandbox);
+      fs::remove(job.folder.file("out"));
+      shell(job.command(std::string("--temp 0 --sandbox ") + sandbox) + " " + closed);
+      CHECK(sorted(job.output()) == expected);
+    }
+  }
+}
+
 TEST_CASE("rows that ended in an error are computed again when that is asked for") {
   const std::string long_row =
       json({{"id", "long"}, {"prompt", std::string(300, 'a')}, {"max_tokens", 4}}).dump() + "\n";
@@ -894,6 +918,9 @@ TEST_CASE("a job that goes on over midnight keeps the day that its templates see
   write(job.folder.file("out"), all.substr(0, all.find('\n') + 1));
   CHECK(run(2, "") == first);  // it goes on with the rest
   CHECK(run(2, "--restart") != first);
+  // A job that has no results yet begins on its day.
+  fs::remove(job.folder.file("out"));
+  CHECK(run(2, "") != first);
   run(1, "--shard 1/2", "a");
   run(1, "--shard 2/2", "b");
   const std::string merge = "sluice merge " + job.folder.file("a") + " " + job.folder.file("b") +

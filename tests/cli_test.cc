@@ -435,7 +435,10 @@ TEST_CASE("a context beyond what the model was trained for is told") {
                                 "batch " + model + " " + folder.file("rows") + " -o -"}) {
     CHECK(warns(command + " --ctx 5000"));
     CHECK(!warns(command + " --ctx 5000 --quiet"));
+    CHECK(warns(command + " --window 5000"));
     CHECK(!warns(command + " --ctx 5000 --window 64"));
+    const Result both = shell("sluice " + command + " --ctx 5000 --window 64");
+    CHECK(both.errors.find("a token sees the newest 64") != std::string::npos);
     CHECK(!warns(command + " --ctx 64"));
     CHECK(!warns(command));
   }
@@ -682,6 +685,35 @@ TEST_CASE("a plan says what is needed, for whom, and on which machine") {
   for (const char* bad : {"--disk 3", "--disk fast", "--dram -1GB/s", "--for nobody",
                           "--for serve,disk=x", "--for int8=0G/s", "--disk 0GB/s"}) {
     check_fails("sluice plan " + model + " " + bad, 2);
+  }
+}
+
+TEST_CASE("the least budget of a plan for run is enough for run") {
+  if (is_sanitized) SLUICE_SKIP("its own memory is larger than in a release");
+  const Folder folder;
+  const std::string model = make_model(folder), report = folder.file("report.json");
+  const auto requests = [](const nlohmann::json& lines) {
+    for (const nlohmann::json& line : lines) {
+      if (line["name"] == "requests") return line["bytes"].get<std::uint64_t>();
+    }
+    return std::uint64_t{0};
+  };
+  for (const char* options : {"--ctx 64", "--ctx 50000", "--ctx 50000 --speculate off",
+                              "--ctx 2000 --speculate suffix"}) {
+    INFO(options);
+    const std::string rest = " " + model + " " + options + " -q";
+    const Result plan = shell("sluice plan --json" + rest);
+    REQUIRE(plan.status == 0);
+    const nlohmann::json planned = nlohmann::json::parse(plan.output);
+    const auto least = planned["least_budget_bytes"].get<std::uint64_t>();
+    constexpr std::uint64_t scatter = 2 << 20;  // between the code and heap of two processes
+    const Result run = shell("sluice run -p x -n 2 --force --report " + report + rest +
+                             " --budget " + std::to_string(least + scatter));
+    INFO(run.errors);
+    CHECK(run.status == 0);
+    const nlohmann::json told = nlohmann::json::parse(content(report));
+    CHECK(requests(told["plan"]) >= requests(planned["lines"]));
+    CHECK(requests(told["plan"]) <= requests(planned["lines"]) + 100);  // the copies of "x"
   }
 }
 

@@ -116,6 +116,7 @@ TEST_CASE("a draft model that is of no use is refused by what is wrong") {
   check_fails(run + " --speculate off --draft " + models.other, 2, "--draft is of no use");
   check_fails(run + " --draft " + models.folder.file("absent.gguf"), 5, "absent.gguf");
   check_fails("sluice run " + demo + " -q -n 5 -p hello --draft " + models.other, 2, "but token ");
+  check_fails("sluice plan " + demo + " -q --draft " + models.other, 2, "but token ");
 }
 
 }  // namespace sluice::test

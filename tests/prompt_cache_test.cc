@@ -12,7 +12,9 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <random>
+#include <regex>
 #include <set>
+#include <string>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -319,6 +321,34 @@ TEST_CASE("run and chat use the prompt cache, and say so") {
   sluice::test::check_fails(run + cache + "--prompt-cache-size auto", 2, "auto");
 }
 
+TEST_CASE("a prompt of a model with states is found up to its last whole page") {
+  const Folder folder;
+  const std::string model = folder.file("model.gguf");
+  for (const char* shape : {"tiny-qwen3next", "tiny-rwkv7", "tiny-falcon-h1"}) {
+    INFO(shape);
+    REQUIRE(shell(std::string("sluice synth --force ") + shape + " " + model).status == 0);
+    const std::string run = "sluice run " + model + " --raw -n 8 --temp 0 -p '" + long_prompt();
+    const std::string cache = " --prompt-cache " + folder.file(shape);
+    const auto expected = shell(run + "'"), longer = shell(run + " and so on'");
+    const auto restored = [](const sluice::test::Result& result) {
+      std::smatch found;
+      const std::regex line("prompt ([0-9]+) tokens.* and ([0-9]+) from the prompt cache");
+      if (!std::regex_search(result.errors, found, line)) return std::pair{0, 0};
+      return std::pair{std::stoi(found[1]), std::stoi(found[2])};
+    };
+    const auto first = shell(run + "'" + cache), second = shell(run + "'" + cache);
+    const auto third = shell(run + " and so on'" + cache);
+    CHECK(first.output == expected.output);
+    CHECK(second.output == expected.output);
+    CHECK(third.output == longer.output);
+    CHECK(restored(first).second == 0);
+    CHECK(restored(second).second % 32 == 0);
+    CHECK(restored(second).second > 0);
+    CHECK(restored(second).first <= 32);  // what is left to compute
+    CHECK(restored(third).second == restored(second).second);
+  }
+}
+
 TEST_CASE("rows of a batch begin with what the prompt cache has, and have the same results") {
   const Folder folder;
   const std::string model = sluice::test::make_model(folder);
@@ -453,4 +483,31 @@ TEST_CASE("recurrent states are restored where they were saved, and nothing with
   CHECK(found == expected);
   Restored shorter(folder.path());
   CHECK(shorter.restore(part(0, 63)) == 0);
+}
+
+TEST_CASE("a page that cannot be restored is not held") {
+  const bool has_states = GENERATE(false, true);
+  const TemporaryFolder folder;
+  sluice::kvcache::CacheConfig config = hybrid_cache();
+  if (!has_states) config.layers.erase(config.layers.begin());
+  config.sequences = 2;
+  sluice::kvcache::KvCache cache(config, sluice::test::table());
+  PromptCache kept({.folder = folder.path()}, PageKey{}, cache);
+  sluice::test::Rng rng(95);
+  const std::vector<std::uint32_t> numbers = sluice::test::random_tokens(64, rng);
+  const Tokens tokens(numbers.begin(), numbers.end());
+  {
+    sluice::test::Tracked first = sluice::test::start(cache);
+    sluice::test::step(cache, first, numbers);
+    first.sequence.checkpoint();
+    kept.save(first.sequence, tokens);
+  }
+  for (const fs::path& file : files_in(folder.path())) flip_byte(file, fs::file_size(file) - 1);
+  PromptCache damaged({.folder = folder.path()}, PageKey{}, cache);
+  sluice::test::Tracked second = sluice::test::start(cache);
+  const std::uint32_t others = cache.free_positions();
+  CHECK(damaged.restore(second.sequence, tokens) == 0);
+  CHECK(cache.free_positions() == others);
+  second.sequence.reserve(0);
+  CHECK(cache.free_positions() == config.positions);
 }

@@ -128,7 +128,8 @@ OpenedOutput open_output(const BatchOptions& options, const batch::Input& input,
   batch::JobState state = job_state(options, input, shard, model);
   std::unique_ptr<Journal> journal = look_through_output(options);
   const std::optional<batch::JobState> before = batch::read_state(options.output);
-  if (!options.restart) batch::keep_date(state, before);
+  // Only what goes on is dated by its beginning.
+  if (!options.restart && !journal->scan().found.empty()) batch::keep_date(state, before);
   check_found(options, *journal, before, state);
   if (options.restart) {
     journal->begin_anew();

@@ -286,7 +286,9 @@ class Chat {
     tell(fmt::format(
         "{} messages; {} tokens are held, of {}; {} tokens of prompts were held "
         "already\n{}\n{}\n",
-        session_.conversation().size(), writer_.held_tokens(), writer_.positions_max(),
+        session_.conversation().size(), writer_.held_tokens(),
+        options_.common.window == 0 ? std::to_string(writer_.positions_max())
+                                    : fmt::format("a window of {}", options_.common.window),
         counts.reused_tokens(), generation_line(counts), memory_line(RunRecord(engine_))));
   }
 
@@ -429,6 +431,7 @@ int run_chat(const ChatOptions& options) {
   const RunWatch watch;
   engine::EngineOptions settings = engine_options(options.common);
   settings.prompt_cache = options.prompt_cache;
+  settings.caller_bytes = text_bytes(options.common);
   std::unique_ptr<engine::Engine> engine = open_engine(options.common, std::move(settings));
   const Held held = hold_chat(options, source, sampling, seed, prompt, *engine);
 

@@ -119,6 +119,11 @@ bool holds_something(const fs::path& path) {
 }
 
 void refuse_existing(const fs::path& written, bool may_replace) {
+  const fs::path folder = written.parent_path();
+  std::error_code unknown;
+  if (!folder.empty() && fs::status(folder, unknown).type() == fs::file_type::not_found) {
+    throw std::system_error(ENOENT, std::generic_category(), "cannot write " + written.string());
+  }
   if (may_replace || !holds_something(written)) return;
   throw UsageError(fmt::format("{} exists: give --force to replace it, or name another output",
                                written.string()));

@@ -61,8 +61,8 @@ void refuse_files_of_model(const std::filesystem::path& written,
 // Whether there is a file with something in it. Devices and pipes are none.
 bool holds_something(const std::filesystem::path& path);
 
-// Throws UsageError when the file to be written holds something, unless it may be replaced. The
-// other asks somebody at the terminal first.
+// Throws UsageError when the file to be written holds something, unless it may be replaced, and
+// std::system_error when it has no folder to lie in. The other asks somebody at the terminal first.
 void refuse_existing(const std::filesystem::path& written, bool may_replace);
 void ask_before_replacing(const std::filesystem::path& written, bool may_replace);
 

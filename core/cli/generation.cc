@@ -7,9 +7,19 @@
 
 #include "core/cli/interrupt.h"
 #include "core/cli/speculation.h"
+#include "core/cli/token_reader.h"
 #include "core/error.h"
+#include "core/serve/drafter.h"
+#include "core/speculate/suffix_source.h"
 
 namespace sluice::cli {
+
+std::uint64_t text_bytes(const CommonOptions& options) {
+  std::uint64_t bytes = TokenReader::prompt_bytes(options.context);
+  if (!options.speculate.is_off()) bytes += speculate::SuffixSource::bytes_of(options.context);
+  if (options.speculate.draft_model) bytes += options.context * serve::Drafter::bytes_per_token;
+  return bytes;
+}
 
 void write_report(const RunWatch& watch, const CommonOptions& common, const RunRecord& run,
                   const GenerationCounts& counts) {

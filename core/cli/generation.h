@@ -18,6 +18,10 @@
 
 namespace sluice::cli {
 
+// What is held for a text beside the engine: tokens of a context that are read ahead, and what
+// guesses look through.
+std::uint64_t text_bytes(const CommonOptions& options);
+
 struct GenerationCounts {
   serve::SchedulerCounts rows;
   double prompt_seconds = 0;      // with reading the prompt cache

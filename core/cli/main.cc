@@ -7,6 +7,7 @@
 #include <clocale>
 #include <csignal>
 #include <cstddef>
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <functional>
 #include <malloc.h>
@@ -16,6 +17,7 @@
 #include <string>
 #include <sys/resource.h>
 #include <system_error>
+#include <unistd.h>
 #include <vector>
 
 #include "core/cli/batch.h"
@@ -235,6 +237,15 @@ int run_program(int argc, char** argv) {
   }
 }
 
+// A descriptor of these that is closed would be that of the next file, and what is said would be
+// written into it. What is read there ends, and results that are written there fail.
+void open_standard_descriptors() {
+  for (const int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (::fcntl(descriptor, F_GETFD) != -1) continue;
+    ::open("/dev/null", descriptor == STDERR_FILENO ? O_WRONLY : O_RDONLY);  // takes the least free
+  }
+}
+
 }  // namespace
 }  // namespace sluice::cli
 
@@ -250,5 +261,6 @@ int main(int argc, char** argv) {
   if (::getrlimit(RLIMIT_AS, &addresses) == 0 && addresses.rlim_cur != RLIM_INFINITY) {
     ::mallopt(M_ARENA_MAX, 1);  // NOLINT(concurrency-mt-unsafe): there is one thread
   }
+  sluice::cli::open_standard_descriptors();
   return sluice::cli::run_program(argc, argv);
 }

@@ -452,6 +452,11 @@ void check_tokens(std::span<const tokenizer::Token> tokens, std::uint32_t vocabu
   }
 }
 
+std::uint32_t settled_sinks(const CommonOptions& options) {
+  if (options.window == 0) return 0;
+  return options.sinks.value_or(engine::usual_sinks(options.window));
+}
+
 engine::EngineOptions engine_options(const CommonOptions& options, std::uint32_t rows) {
   engine::EngineOptions result;
   if (options.budget_bytes != 0) result.budget_bytes = options.budget_bytes;
@@ -464,9 +469,7 @@ engine::EngineOptions engine_options(const CommonOptions& options, std::uint32_t
   if (options.sinks && options.window == 0) {
     throw UsageError("--sinks are tokens that stay in a window: give --window too");
   }
-  if (options.window != 0) {
-    result.sinks = options.sinks.value_or(engine::usual_sinks(options.window));
-  }
+  result.sinks = settled_sinks(options);
   result.kv = kvcache::parse_element_type(options.kv).value_or(kvcache::ElementType::int8);
   result.predicts = options.speculate.mode == "mtp";
   plan_draft_model(options.speculate, rows, result);
@@ -474,13 +477,18 @@ engine::EngineOptions engine_options(const CommonOptions& options, std::uint32_t
 }
 
 std::string context_warning(const CommonOptions& common, const gguf::Model& header) {
-  if (common.window != 0 || common.context == 0) return {};
+  if (common.window != 0 && common.context != 0) {
+    return fmt::format("--ctx {} and --window {} are both given: a token sees the newest {}",
+                       common.context, common.window, std::min(common.context, common.window));
+  }
+  const bool has_window = common.window != 0;
+  const std::uint32_t positions = has_window ? common.window : common.context;
   const std::uint32_t trained = model::trained_context(model::Keys(header));
-  if (common.context <= trained) return {};
+  if (positions <= trained) return {};
   return fmt::format(
-      "--ctx {} is more than the {} tokens that the model was trained for: beyond "
-      "them its texts get worse",
-      common.context, trained);
+      "{} {} is more than the {} tokens that the model was trained for: beyond them "
+      "its texts get worse",
+      has_window ? "--window" : "--ctx", positions, trained);
 }
 
 std::unique_ptr<engine::Engine> open_engine(const CommonOptions& common,

@@ -152,6 +152,9 @@ void check_tokens(std::span<const tokenizer::Token> tokens, std::uint32_t vocabu
 // The same for all commands. `rows`: how many texts may have drafts of another model at a time.
 engine::EngineOptions engine_options(const CommonOptions& options, std::uint32_t rows = 1);
 
+// How many of the first tokens stay in the window, given or not; 0 without a window.
+std::uint32_t settled_sinks(const CommonOptions& options);
+
 // What to warn of when --ctx is beyond what the model was trained for; empty when it is not.
 std::string context_warning(const CommonOptions& common, const gguf::Model& header);
 

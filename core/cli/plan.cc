@@ -12,6 +12,7 @@
 #include "core/cli/batch_setup.h"
 #include "core/cli/embed.h"
 #include "core/cli/files.h"
+#include "core/cli/generation.h"
 #include "core/cli/json.h"
 #include "core/cli/output.h"
 #include "core/cli/plan_repository.h"
@@ -23,7 +24,6 @@
 #include "core/cli/sandbox.h"
 #include "core/cli/serve_setup.h"
 #include "core/cli/speculation.h"
-#include "core/cli/token_reader.h"
 #include "core/engine/engine.h"
 #include "core/error.h"
 #include "core/model/hyper_parameters.h"
@@ -314,7 +314,7 @@ engine::EngineOptions options_for_use(const PlanOptions& options, const engine::
   }
   engine::EngineOptions settings = engine_options(options.common);
   settings.parallel = parallel;
-  settings.caller_bytes = TokenReader::prompt_bytes(options.common.context);
+  settings.caller_bytes = text_bytes(options.common);
   return settings;
 }
 
@@ -407,6 +407,7 @@ int run_plan(const PlanOptions& given) {
   engine::PlannedRun run;
   const auto plan_use = [&] {
     settings = options_for_use(options, planner, model_context);
+    settle_draft_model(options.common, planner, settings);
     settle_predictor(options.common.speculate, planner, settings);
     run = planner.plan(settings);
   };

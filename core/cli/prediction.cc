@@ -208,18 +208,21 @@ std::uint64_t budget_without_streaming(const engine::RunPlanner& planner,
   // By so much the code and the heap of one process may differ from those of the next.
   constexpr std::uint64_t margin = 2 * precision;
   if (options.window == 0) options.context = run.plan.context;
-  const std::uint64_t weights = bytes_of_loaded(planner, run.plan);
-  const std::uint64_t pinned = std::min(run.plan.tape.pinned_bytes, weights);
   const auto streams = [&](std::uint64_t budget_bytes) {
     options.budget_bytes = budget_bytes;
     const engine::PlannedRun tried = planner.plan(options);
     return !tried.plan.fits() || tried.work.streamed_bytes != 0;
   };
   std::uint64_t too_small = run.plan.least_budget_bytes / 2;
-  std::uint64_t enough = std::max(run.plan.total_bytes(), run.plan.least_budget_bytes) + weights -
-                         pinned + weights / 64;
+  const auto with_pinned = [&](std::uint64_t weights) {
+    return std::max(run.plan.total_bytes(), run.plan.least_budget_bytes) + weights -
+           std::min(run.plan.tape.pinned_bytes, weights) + weights / 64;
+  };
+  std::uint64_t enough = with_pinned(planner.header().data_bytes());
   const std::uint64_t most = enough + 16 * precision;
-  if (streams(enough) && streams(most)) return enough;  // more than this machine has
+  if (streams(enough) && streams(most)) {  // more than this machine has
+    return with_pinned(bytes_of_loaded(planner, run.plan));
+  }
   while (enough - too_small > precision) {
     const std::uint64_t middle = too_small + (enough - too_small) / 2;
     (streams(middle) ? too_small : enough) = middle;

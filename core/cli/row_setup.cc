@@ -27,7 +27,7 @@ nlohmann::ordered_json recorded_settings(const ResultOptions& options, const ggu
                                      {"-n", options.tokens_max},
                                      {"--ctx", options.common.context},
                                      {"--window", options.common.window},
-                                     {"--sinks", options.common.sinks.value_or(0)},
+                                     {"--sinks", settled_sinks(options.common)},
                                      {"--kv", options.common.kv},
                                      {"--chat-format", options.chat_format},
                                      {"--think", options.thinking.think},

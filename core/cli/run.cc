@@ -22,8 +22,6 @@
 #include "core/constrain/library.h"
 #include "core/error.h"
 #include "core/gguf/gguf.h"
-#include "core/serve/drafter.h"
-#include "core/speculate/suffix_source.h"
 
 namespace sluice::cli {
 namespace {
@@ -132,13 +130,7 @@ class PromptTokens {
 // puts it among others.
 std::uint64_t bytes_of_prompt(const RunOptions& options, const Prompt& prompt) {
   constexpr std::uint64_t copies = 24;
-  const std::uint64_t drafts = options.common.speculate.is_off()
-                                   ? 0
-                                   : speculate::SuffixSource::bytes_of(options.common.context);
-  const std::uint64_t model_tokens =
-      options.common.speculate.draft_model ? options.common.context : 0;
-  return TokenReader::prompt_bytes(options.common.context) + drafts +
-         model_tokens * serve::Drafter::bytes_per_token + copies * prompt.text.size();
+  return text_bytes(options.common) + copies * prompt.text.size();
 }
 
 using Constrained = std::shared_ptr<const constrain::Constraint>;

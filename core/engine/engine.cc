@@ -355,6 +355,11 @@ class LoadedEngine final : public Engine {
     if (prompt_cache_) prompt_cache_->save(text.pages(), tokens.first(held));
   }
 
+  std::size_t saved_until(std::size_t tokens) const override {
+    if (!prompt_cache_ || !plan().has_states() || tokens == 0) return 0;
+    return (tokens - 1) / kvcache::page_positions * kvcache::page_positions;
+  }
+
   std::span<const std::span<const float>> step(std::span<const SequenceWork> works) override {
     const auto text_of = [](const SequenceWork& work) -> CachedText& {
       return dynamic_cast<CachedSequence&>(*work.sequence).text();

@@ -269,6 +269,9 @@ class Engine {
   // Writes `tokens`, which the sequence begins with, to the prompt cache if there is one. With a
   // window it can only save what has not slid out, so save after each part of a prompt.
   virtual void save(const Sequence& /*sequence*/, std::span<const tokenizer::Token> /*tokens*/) {}
+  // Where a step should end, so that save() can keep as much of a prompt of `tokens` tokens as
+  // restore() would look for: recurrent states are known where a step ends. 0: anywhere.
+  virtual std::size_t saved_until(std::size_t /*tokens*/) const { return 0; }
 
   // Appends the tokens of all works in one pass over the tape. Returns, in the order of `works`,
   // the logits [1 + drafts][vocabulary] of each work that wants them, those before the drafts

@@ -63,6 +63,7 @@ std::uint32_t PromptCache::restore(kvcache::Sequence& sequence, std::span<const 
     if (needs_state && !store_.read(state_key(kept_[page]), of_page, state)) break;
     cache_.advance(sequence, page_positions);
   }
+  if (page < pages) cache_.abandon(sequence);  // a page was prepared for what could not be read
   if (has_states() && page < pages) {
     sequence.truncate(0);
     page = 0;
@@ -103,7 +104,8 @@ bool PromptCache::keep(const kvcache::Sequence& sequence, std::span<const Token>
                        const PageKey& key, std::size_t page) const {
   if (store_.contains(key)) return true;
   const auto memory = cache_.page_memory(sequence, static_cast<std::uint32_t>(page));
-  if (memory.empty()) return false;
+  const bool has_keys = !kvcache::layer_groups(cache_.config()).empty();
+  if (memory.empty() && has_keys) return false;  // else an empty page, behind which a state is
   const std::vector<std::span<const std::byte>> parts(memory.begin(), memory.end());
   store_.write(key, tokens.subspan(page * page_positions, page_positions), parts);
   return true;

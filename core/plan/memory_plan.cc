@@ -511,8 +511,8 @@ Error budget_error(const MemoryPlan& plan) {
   }
   return Error(ExitCode::budget,
                fmt::format("a budget of {} ({}) is too small: the least that works for this "
-                           "model with a context of {} is {}; raise --budget, or lower --ctx "
-                           "(or --parallel, where several texts run together)",
+                           "model with a context of {} is {}; raise --budget, or lower --ctx or "
+                           "--window (or --parallel, where several texts run together)",
                            shown(plan.budget.bytes, false), plan.budget.source, plan.context,
                            shown(plan.least_budget_bytes, true)));
 }

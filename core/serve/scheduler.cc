@@ -418,9 +418,17 @@ void Scheduler::gather() {
     const std::size_t whole = known <= columns ? known : 0;
     const std::size_t tokens = row->reads_whole ? whole : std::min(known, most_tokens);
     if (tokens == 0) continue;
-    add(*row, tokens);
+    add(*row, up_to_saved(*row, tokens));
     prompt_columns_used += tokens;
   }
+}
+
+// No more of a prompt's next `tokens` tokens than bring it to where it can be saved.
+std::size_t Scheduler::up_to_saved(const Row& row, std::size_t tokens) const {
+  if (row.has_begun() || !row.can_share()) return tokens;
+  const std::size_t saved = engine_.saved_until(row.task.prompt.size());
+  const std::size_t begin = row.sequence->position();
+  return begin < saved ? std::min(tokens, saved - begin) : tokens;
 }
 
 // The most columns for the prompt of a row, when those before it use `used`.

@@ -178,6 +178,7 @@ class Scheduler {
   bool preempt_behind(const Row& row, rows::Priority first);
   void preempt(Row& row);
   void gather();
+  std::size_t up_to_saved(const Row& row, std::size_t tokens) const;
   std::size_t prompt_columns(const Row& row, std::size_t used) const;
   void add_drafts();
   void propose(Row& row, std::size_t most, std::size_t columns, std::size_t tokens) const;
