@@ -122,7 +122,7 @@ TEST_CASE("the short names that others use work too") {
   write(folder.file("in"), "{\"prompt\":\"x\",\"max_tokens\":1}\n");
   CHECK(shell("sluice batch " + folder.file("in") + " -q -o " + folder.file("out") + " -m " + model)
             .status == 0);
-  check_fails("sluice run -c 2 -m " + model + " -p 'far too long for two'", 2, "--ctx");
+  check_fails("sluice run -q -c 2 -m " + model + " -p 'far too long for two'", 2, "--ctx");
 }
 
 TEST_CASE("a run says why it ended") {
@@ -143,6 +143,7 @@ TEST_CASE("a run says why it ended") {
 // Also the code that finds out which instructions there are must do without them.
 TEST_CASE("a CPU without the newer instructions gives the same text") {
   if (is_sanitized) SLUICE_SKIP("sanitizers do not run under emulation");
+  if (*emulator != '\0') SLUICE_SKIP("the program is of another machine");
   if (shell("command -v qemu-x86_64").status != 0) SLUICE_SKIP("no qemu-x86_64 (qemu-user)");
   const Folder folder;
   const std::string generate = " run " + make_model(folder) + " -p river -n 8 --temp 0 -q";
@@ -177,6 +178,7 @@ TEST_CASE("run without a prompt says so, and an empty prompt is one") {
 }
 
 TEST_CASE("a model that was installed with the program has a name") {
+  if (*emulator != '\0') SLUICE_SKIP("the program is started by a script, which is not installed");
   const Folder folder;
   fs::create_directories(folder.file("bin"));
   fs::create_directories(folder.file("share/sluice"));
@@ -774,7 +776,6 @@ TEST_CASE("a plan for another machine has the threads of that one") {
     CHECK(is_here == (shell("SLUICE_ISA=" + isa + " sluice machine").status == 0));
     CHECK(run("1cpu," + isa + ",int8=1G/s").errors.find("instruction set") == std::string::npos);
   }
-  CHECK(plan("1cpu,scalar")["int8_macs_per_s"].get<double>() < here);
   check_fails("sluice plan " + model + " --for avx3", 2, "avx3");
 }
 

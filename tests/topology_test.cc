@@ -15,6 +15,7 @@
 
 #include "tests/catch.h"
 #include "tests/machine_tree.h"
+#include "tests/paths.h"
 #include "tests/temporary_folder.h"
 #include "topology/aligned_bytes.h"
 #include "topology/cpu_use.h"
@@ -452,7 +453,10 @@ TEST_CASE("memory that this process touches shows in its figures") {
   const ProcessMemory after = read_process_memory();
   CHECK(touched.back() == 1);
   CHECK(after.rss_anon_bytes.value() >= before.rss_anon_bytes.value() + kBytes / 2);
-  CHECK(after.minor_faults.value() > before.minor_faults.value());
+  // QEMU tells of no faults.
+  if (*emulator == '\0') {
+    CHECK(after.minor_faults.value() > before.minor_faults.value());
+  }
 }
 
 TEST_CASE("garbage in any file is at worst an absent fact") {
