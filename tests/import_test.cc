@@ -348,6 +348,25 @@ TEST_CASE("WordPiece comes as vocab.txt too") {
   CHECK(answer_of(made.output).tokens == answer_of(made.gguf).tokens);
 }
 
+// Older checkpoints store them, as whole numbers.
+TEST_CASE("numbers of positions are left aside, whatever their dtype") {
+  for (const char* theirs : {"BertModel", "XLMRobertaModel"}) {
+    INFO(theirs);
+    static const char* architecture = nullptr;
+    architecture = theirs;
+    test::CheckpointFamily family = test::checkpoint_family(theirs);
+    family.adapt = [](const test::SyntheticCheckpoint& model, json& config,
+                      test::CheckpointTensors& tensors) {
+      test::checkpoint_family(architecture).adapt(model, config, tensors);
+      tensors["embeddings.position_ids"] = {{1, 8}, std::vector<float>(8), true};
+    };
+    const CheckpointFolder made(family);
+    const auto lines = import_checkpoint(made.path(), made.output, {"F32"}).warnings;
+    const std::string expected = "left aside: numbers of positions (1 tensors)";
+    CHECK(std::ranges::find(lines, expected) != lines.end());
+  }
+}
+
 TEST_CASE("what an encoder's checkpoint says beyond what can be done is refused") {
   check_refusals("BertModel",
                  {{"position_embedding_type",

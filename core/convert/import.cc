@@ -160,6 +160,7 @@ class Import {
   }
 
   ImportReport write(const fs::path& output) {
+    check_readable();
     size_layers();
     plan_tensors();
     check_all_used();
@@ -414,12 +415,22 @@ class Import {
     return held_.bytes;
   }
 
+  // Names what is wrong with a tensor before others are found missing, whose values it holds, as in
+  // a checkpoint that is quantised in a way of its own.
+  void check_readable() const {
+    for (const auto& [name, tensor] : checkpoint_.tensors()) {
+      if (!tensor.problem.empty() && !is_needless(name)) throw ModelError(tensor.problem);
+    }
+  }
+
+  bool is_needless(const std::string& name) const {
+    return name.ends_with("rotary_emb.inv_freq") || aside_of(name) != nullptr;
+  }
+
   // A model that is computed without one of its tensors gives wrong text.
   void check_all_used() const {
     for (const auto& [name, tensor] : checkpoint_.tensors()) {
-      if (used_.contains(name) || name.ends_with("rotary_emb.inv_freq")) continue;
-      if (is_layer_number(name)) continue;
-      if (aside_of(name) != nullptr) continue;
+      if (used_.contains(name) || is_needless(name) || is_layer_number(name)) continue;
       throw ModelError(fmt::format("{}: tensor {} has no place in {}", folder_.string(),
                                    text::quoted(name), family_.architecture));
     }

@@ -44,19 +44,26 @@ class EntryReader {
     const json dtype = entry_.value("dtype", json());
     if (!dtype.is_string()) throw error("has no dtype");
     const auto type = is_of_bytes() ? BlockType::mxfp4 : type_of(dtype.get<std::string>());
+    StoredTensor tensor{type.value_or(BlockType::f32), numbers("shape")};
     if (!type) {
-      throw error(fmt::format("has dtype {}; supported are F32, F16 and BF16",
-                              text::quoted(dtype.get<std::string>())));
+      tensor.problem = error(fmt::format("has dtype {}; supported are F32, F16 and BF16",
+                                         text::quoted(dtype.get<std::string>())))
+                           .what();
     }
-    StoredTensor tensor{*type, numbers("shape")};
+    if (is_of_bytes()) {  // unless it is joined
+      tensor.problem = error(
+                           "has dtype U8, but is no half of a tensor in MXFP4 (_blocks and "
+                           "_scales of fitting shapes)")
+                           .what();
+    }
     const std::vector<std::uint64_t> range = numbers("data_offsets");
     if (range.size() != 2 || range[0] > range[1] || range[1] > data_bytes) {
-      throw error(fmt::format("has data_offsets [{}], but there are {} bytes of data",
+      throw error(fmt::format("has data_offsets [{}], but there are {} bytes of data; get it again",
                               fmt::join(range, ", "), data_bytes));
     }
     tensor.offset = range[0];
     tensor.bytes = range[1] - range[0];
-    if (bytes_of(tensor) != tensor.bytes) {
+    if (type && bytes_of(tensor) != tensor.bytes) {
       throw error(
           fmt::format("of shape [{}] has {} bytes", fmt::join(tensor.shape, ", "), tensor.bytes));
     }
@@ -171,7 +178,8 @@ Checkpoint Checkpoint::open(const fs::path& folder) {
   Checkpoint checkpoint;
   const fs::path index = folder / index_name;
   if (!exists(folder)) throw missing_weights(folder);
-  if (!fs::exists(index)) {
+  // An index beside it is of other files, as in transformers.
+  if (fs::exists(folder / whole_name)) {
     checkpoint.add_file(folder / whole_name);
     checkpoint.join_blocks_and_scales(folder);
     return checkpoint;
@@ -189,7 +197,9 @@ Checkpoint Checkpoint::open(const fs::path& folder) {
 
 const StoredTensor* Checkpoint::find(const std::string& name) const {
   const auto found = tensors_.find(name);
-  return found == tensors_.end() ? nullptr : &found->second;
+  if (found == tensors_.end()) return nullptr;
+  if (!found->second.problem.empty()) throw ModelError(found->second.problem);
+  return &found->second;
 }
 
 void Checkpoint::add_file(const fs::path& path) {
@@ -198,13 +208,14 @@ void Checkpoint::add_file(const fs::path& path) {
   files_.emplace_back(path);
   std::array<std::byte, 8> length_bytes{};
   if (file_bytes < length_bytes.size()) {
-    throw ModelError(fmt::format("{}: too short for a safetensors file", source));
+    throw ModelError(fmt::format("{}: too short for a safetensors file; get it again", source));
   }
   files_.back().read(0, length_bytes);
   const auto header_bytes = gguf::load<std::uint64_t>(length_bytes.data());
   if (header_bytes > header_bytes_max || header_bytes > file_bytes - length_bytes.size()) {
-    throw ModelError(fmt::format("{}: a header of {} bytes in a file of {}; at most {} are allowed",
-                                 source, header_bytes, file_bytes, header_bytes_max));
+    throw ModelError(fmt::format(
+        "{}: a header of {} bytes in a file of {}; at most {} are allowed; get it again", source,
+        header_bytes, file_bytes, header_bytes_max));
   }
   std::string text(header_bytes, '\0');
   files_.back().read(length_bytes.size(), std::as_writable_bytes(std::span(text)));
@@ -222,7 +233,7 @@ void Checkpoint::add_file(const fs::path& path) {
     tensor.file = files_.size() - 1;
     tensor.offset += data_offset;
     auto& others = tensor.type == BlockType::mxfp4 ? bytes_ : tensors_;
-    if (!others.emplace(name, tensor).second) {
+    if (!others.emplace(name, std::move(tensor)).second) {
       throw ModelError(
           fmt::format("{}: tensor {} is in another shard too", source, text::quoted(name)));
     }
@@ -249,19 +260,15 @@ void Checkpoint::join_blocks_and_scales(const fs::path& folder) {
     tensor.shape.back() *= values_per_block;
     tensor.scales_file = scales->second.file;
     tensor.scales_offset = scales->second.offset;
+    tensor.problem.clear();
     if (!tensors_.emplace(whole, tensor).second) {
       throw ModelError(
           fmt::format("{}: tensor {} is there in MXFP4 too", folder.string(), text::quoted(whole)));
     }
     joined.insert({name, scales->first});
   }
-  for (const auto& [name, tensor] : bytes_) {
-    if (joined.contains(name)) continue;
-    throw ModelError(
-        fmt::format("{}: tensor {} has dtype U8, but is no half of a tensor in MXFP4 (_blocks and "
-                    "_scales of fitting shapes)",
-                    folder.string(), text::quoted(name)));
-  }
+  std::erase_if(bytes_, [&](const auto& one) { return joined.contains(one.first); });
+  tensors_.merge(bytes_);
   bytes_.clear();
 }
 

@@ -1,6 +1,7 @@
-// Reader of the weights of a Hugging Face checkpoint: model.safetensors, or the shards that
-// model.safetensors.index.json names. Nothing in a file is trusted: every length, offset, type and
-// shape is checked against the bytes that are there, and a shard's name may not leave its folder.
+// Reader of the weights of a Hugging Face checkpoint: model.safetensors, or where there is none the
+// shards that model.safetensors.index.json names. Nothing in a file is trusted: every length,
+// offset, type and shape is checked against the bytes that are there, and a shard's name may not
+// leave its folder.
 //
 // Format: https://github.com/huggingface/safetensors#format. A u64 with the length of the header,
 // the header as JSON ({NAME: {dtype, shape, data_offsets}}), then the data, without gaps.
@@ -27,6 +28,9 @@ struct StoredTensor {
   // Where the scales of an MXFP4 tensor are, which has them apart from its blocks.
   std::size_t scales_file = 0;
   std::uint64_t scales_offset = 0;
+  // Why the values cannot be read, as a message: a dtype of no weights, such as I64. Empty: they
+  // can.
+  std::string problem = {};
 };
 
 class Checkpoint {
@@ -37,8 +41,10 @@ class Checkpoint {
   // Whether a folder has weights, or an index of them.
   static bool exists(const std::filesystem::path& folder);
 
+  // With those that have a problem.
   const std::map<std::string, StoredTensor>& tensors() const { return tensors_; }
-  const StoredTensor* find(const std::string& name) const;  // null when absent
+  // Null when absent. Throws ModelError when the tensor has a problem.
+  const StoredTensor* find(const std::string& name) const;
 
   // Fills `out` from byte `offset` of the tensor on; whole blocks, as GGUF files have them. Throws
   // std::system_error.

@@ -1,0 +1,91 @@
+// Oddities of checkpoints as they are published: what is no matter is left aside, what changes a
+// model or its tokens is followed, named or refused.
+#include <algorithm>
+#include <filesystem>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "core/convert/import.h"
+#include "core/error.h"
+#include "core/gguf/gguf.h"
+#include "tests/catch.h"
+#include "tests/temporary_folder.h"
+#include "tests/tensor_values.h"
+#include "tests/tiny_checkpoint.h"
+
+namespace sluice::convert {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using test::TinyCheckpoint;
+using test::values_of;
+using test::write;
+
+// A folder with a checkpoint, and what comes of importing it.
+struct Imported {
+  explicit Imported(const TinyCheckpoint& checkpoint) { checkpoint.write_to(folder.path()); }
+
+  gguf::Model model(const std::string& quant = "") {
+    report = import_checkpoint(folder.path(), output, {quant});
+    return gguf::Model::open(output);
+  }
+
+  // The line with which it is refused; empty if it is not.
+  std::string refusal() {
+    fs::remove(output);
+    try {
+      import_checkpoint(folder.path(), output, {"F32"});
+    } catch (const Error& error) {
+      CHECK_FALSE(fs::exists(output));
+      const std::string line = error.what();
+      CHECK(line.find('\n') == std::string::npos);
+      return line;
+    }
+    return "";
+  }
+
+  const test::TemporaryFolder folder;
+  const fs::path output = folder / "out.gguf";
+  ImportReport report;
+};
+
+bool has(const std::string& text, const std::string& part) {
+  INFO(text);
+  CHECK(text.find(part) != std::string::npos);
+  return text.find(part) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("a tensor of a dtype that is not read matters only where it is used") {
+  // As older BERT checkpoints have it; here in a family without a place for it.
+  TinyCheckpoint checkpoint;
+  checkpoint.add("embeddings.position_ids", "I64", {1, 2}, std::string(16, '\1'));
+  const std::string line = Imported(checkpoint).refusal();
+  has(line, "model.safetensors: tensor 'embeddings.position_ids' has dtype 'I64'");
+  checkpoint.header["model.layers.0.self_attn.rotary_emb.inv_freq"] =
+      checkpoint.header["embeddings.position_ids"];
+  checkpoint.header.erase("embeddings.position_ids");
+  CHECK(Imported(checkpoint).refusal().empty());
+  // Bytes that are no half of a tensor in MXFP4, of which a matrix may be made elsewhere.
+  checkpoint.header["model.norm.weight"].update({{"dtype", "U8"}, {"shape", {128}}});
+  has(Imported(checkpoint).refusal(), "model.safetensors: tensor 'model.norm.weight' has dtype U8");
+}
+
+TEST_CASE("model.safetensors goes before an index beside it, as in transformers") {
+  Imported made{TinyCheckpoint()};
+  write(made.folder / "model.safetensors.index.json",
+        json({{"weight_map", {{"a", "model-00001-of-00002.safetensors"}}}}).dump());
+  CHECK(made.model().tensors().size() == 11);
+}
+
+TEST_CASE("weights that are cut off say what to do") {
+  TinyCheckpoint checkpoint;
+  checkpoint.data.resize(checkpoint.data.size() - 4);
+  has(Imported(checkpoint).refusal(), "get it again");
+}
+
+}  // namespace sluice::convert
