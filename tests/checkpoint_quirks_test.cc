@@ -10,6 +10,7 @@
 #include "core/convert/import.h"
 #include "core/error.h"
 #include "core/gguf/gguf.h"
+#include "core/tokenizer/tokenizer.h"
 #include "tests/catch.h"
 #include "tests/temporary_folder.h"
 #include "tests/tensor_values.h"
@@ -86,6 +87,32 @@ TEST_CASE("weights that are cut off say what to do") {
   TinyCheckpoint checkpoint;
   checkpoint.data.resize(checkpoint.data.size() - 4);
   has(Imported(checkpoint).refusal(), "get it again");
+}
+
+// Of which readers take for granted that a text begins with BOS.
+TEST_CASE("a text begins with BOS only where a checkpoint says so, also as Llama 3 splits text") {
+  TinyCheckpoint checkpoint;
+  const std::string llama3 = R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|)"
+                             R"( ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+  checkpoint.tokenizer["pre_tokenizer"] = {{"type", "Sequence"},
+                                           {"pretokenizers",
+                                            {{{"type", "Split"}, {"pattern", {{"Regex", llama3}}}},
+                                             {{"type", "ByteLevel"}, {"use_regex", false}}}}};
+  checkpoint.tokenizer["model"]["ignore_merges"] = true;
+  const auto tokens = [&](const json& settings) {
+    Imported made(checkpoint);
+    write(made.folder / "tokenizer_config.json", settings.dump());
+    const gguf::Model model = made.model();
+    CHECK(model.metadata().require_string("tokenizer.ggml.pre") == "llama-bpe");
+    CHECK(model.metadata().find_bool("tokenizer.ggml.add_eos_token") == false);
+    return tokenizer::Tokenizer::from_metadata(model.metadata())->encode("ab", {});
+  };
+  using Tokens = std::vector<tokenizer::Token>;
+  CHECK(tokens({{"bos_token", nullptr}}) == Tokens{0, 1});
+  CHECK(tokens({{"add_bos_token", true}}) == Tokens{0, 1});  // there is none
+  checkpoint.config["bos_token_id"] = 1;
+  CHECK(tokens({{"bos_token", nullptr}}) == Tokens{0, 1});
+  CHECK(tokens({{"bos_token", "b"}, {"add_bos_token", true}}) == Tokens{1, 0, 1});
 }
 
 }  // namespace sluice::convert

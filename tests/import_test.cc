@@ -400,6 +400,23 @@ TEST_CASE("what an encoder's checkpoint says beyond what can be done is refused"
       {{"bidirectional", [](Spoilt& c) { c.config.erase("use_bidirectional_attention"); }}});
 }
 
+TEST_CASE("a text of a SentencePiece vocabulary begins with BOS only by a template or setting") {
+  const CheckpointFolder made(test::checkpoint_family("LlamaForCausalLM"));
+  json tokenizer = made.checkpoint.tokenizer();
+  const auto begins_with_bos = [&](const json& settings) {
+    write(made.path() / "tokenizer.json", tokenizer.dump());
+    write(made.path() / "tokenizer_config.json", settings.dump());
+    import_checkpoint(made.path(), made.output, {"F32"});
+    const gguf::Model model = gguf::Model::open(made.output);
+    return tokenizer::Tokenizer::from_metadata(model.metadata())->encode("ab", {}).front() == 1;
+  };
+  CHECK(begins_with_bos({{"bos_token", "<s>"}}));
+  tokenizer.erase("post_processor");
+  CHECK_FALSE(begins_with_bos({{"bos_token", "<s>"}}));
+  CHECK_FALSE(begins_with_bos(json::object()));
+  CHECK(begins_with_bos({{"bos_token", "<s>"}, {"add_bos_token", true}}));
+}
+
 TEST_CASE("a tokenizer of the unigram model comes with its map of characters, or not at all") {
   CheckpointFolder made(test::checkpoint_family("XLMRobertaForSequenceClassification"));
   json tokenizer = made.checkpoint.tokenizer();

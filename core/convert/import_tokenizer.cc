@@ -708,12 +708,10 @@ class TokenizerImport {
     const auto last = use_.makes_vectors ? end_of_template() : std::nullopt;
     const auto end = last ? last : special_token("eos_token", "eos_token_id");
     add("eos", end);
-    if (use_.makes_vectors) {
-      writer.add("tokenizer.ggml.add_eos_token", last.has_value());
-      if (end && has_two_ends_in_pairs(tokens_[*end])) {
-        writer.add("tokenizer.ggml.add_sep_token", true);
-        writer.add("tokenizer.ggml.seperator_token_id", *end);  // misspelt in all files
-      }
+    writer.add("tokenizer.ggml.add_eos_token", last.has_value());
+    if (use_.makes_vectors && end && has_two_ends_in_pairs(tokens_[*end])) {
+      writer.add("tokenizer.ggml.add_sep_token", true);
+      writer.add("tokenizer.ggml.seperator_token_id", *end);  // misspelt in all files
     }
     add("padding", special_token("pad_token", "pad_token_id"));
     std::vector<std::int32_t> ends = token_ids(generation_, "eos_token_id");
@@ -725,11 +723,7 @@ class TokenizerImport {
     if (ends.size() > 1) {
       writer.add_array("tokenizer.ggml.eos_token_ids", std::span<const std::int32_t>(ends));
     }
-    if (const auto adds = settings_.find_flag("add_bos_token")) {
-      writer.add("tokenizer.ggml.add_bos_token", *adds);
-    } else if (begins_with_bos()) {
-      writer.add("tokenizer.ggml.add_bos_token", true);
-    }
+    writer.add("tokenizer.ggml.add_bos_token", adds_bos());
   }
 
   // What stands behind a text by the template: of Qwen3-Embedding not the end that chats have.
@@ -773,11 +767,15 @@ class TokenizerImport {
     return between == 2;
   }
 
-  // Whether a text begins with the token by its template, which some have in place of the setting.
-  bool begins_with_bos() const {
-    const json* node = tokenizer_.find("post_processor");
+  // Whether a text begins with the token, by the setting or by the template. It is written in any
+  // case: readers of a file that does not say have defaults of their own.
+  bool adds_bos() const {
     const auto bos = special_token("bos_token", "bos_token_id");
-    return node != nullptr && bos && begins_with(*node, tokens_[*bos]);
+    if (!bos) return false;
+    if (use_.keeps_merges) return true;  // Gemma 4 does not work without
+    if (const auto adds = settings_.find_flag("add_bos_token")) return *adds;
+    const json* node = tokenizer_.find("post_processor");
+    return node != nullptr && begins_with(*node, tokens_[*bos]);
   }
 
   static bool begins_with(const json& node, const std::string& token) {
