@@ -1,6 +1,7 @@
 // Oddities of checkpoints as they are published: what is no matter is left aside, what changes a
 // model or its tokens is followed, named or refused.
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -113,6 +114,45 @@ TEST_CASE("a text begins with BOS only where a checkpoint says so, also as Llama
   checkpoint.config["bos_token_id"] = 1;
   CHECK(tokens({{"bos_token", nullptr}}) == Tokens{0, 1});
   CHECK(tokens({{"bos_token", "b"}, {"add_bos_token", true}}) == Tokens{1, 0, 1});
+}
+
+TEST_CASE("a head that is stored is dropped only where it is the table of embeddings") {
+  TinyCheckpoint checkpoint;
+  const auto place = checkpoint.header["model.embed_tokens.weight"]["data_offsets"];
+  std::string head =
+      checkpoint.data.substr(place[0], place[1].get<std::size_t>() - place[0].get<std::size_t>());
+  checkpoint.add("lm_head.weight", "F32", {256, 32}, head);
+  for (const bool differs : {false, true}) {
+    INFO(differs);
+    if (differs) checkpoint.data.back() ^= 1;
+    Imported made(checkpoint);
+    const gguf::Model model = made.model();
+    CHECK((model.find_tensor("output.weight") != nullptr) == differs);
+    CHECK(made.report.warnings.size() == (differs ? 1 : 0));
+    if (differs) {
+      CHECK(values_of(model, "output.weight") != values_of(model, "token_embd.weight"));
+      has(made.report.warnings.front(), "lm_head.weight differs");
+    }
+  }
+}
+
+TEST_CASE("without a format each matrix keeps the one in which it is stored") {
+  // Values with more bits than F16 has, and beyond its range.
+  TinyCheckpoint checkpoint;
+  std::string halves(256 * 32 * 2, '\0');
+  for (std::size_t i = 0; i < halves.size(); i += 2) halves[i] = static_cast<char>(i / 2);
+  checkpoint.header.erase("model.embed_tokens.weight");
+  checkpoint.add("model.embed_tokens.weight", "F16", {256, 32}, halves);
+  const auto at = checkpoint.header["model.layers.0.mlp.up_proj.weight"]["data_offsets"][0];
+  const float odd = 1e5f + 0.0078125f;
+  std::memcpy(checkpoint.data.data() + at.get<std::size_t>(), &odd, sizeof odd);
+  Imported made(checkpoint);
+  const gguf::Model model = made.model();
+  CHECK(values_of(model, "blk.0.ffn_up.weight")[0] == odd);
+  CHECK(model.require_tensor("token_embd.weight").type == 1);
+  CHECK(model.require_tensor("blk.0.ffn_up.weight").type == 0);
+  CHECK(made.report.quant == "F32");  // of most bytes
+  CHECK(model.metadata().require_u32("general.file_type") == 0);
 }
 
 }  // namespace sluice::convert

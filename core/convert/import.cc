@@ -165,7 +165,7 @@ class Import {
     plan_tensors();
     check_all_used();
     const quant::QuantMix mix = quant::QuantMix::by_name(
-        options_.quant.empty() ? kernels::traits(stored_type()).name : options_.quant);
+        options_.quant.empty() ? kernels::traits(usual_type()).name : options_.quant);
     choose_types(mix);
     gguf::Writer writer;
     add_metadata(mix, writer);
@@ -177,8 +177,16 @@ class Import {
   }
 
  private:
-  BlockType stored_type() const {
-    return checkpoint_.find(their_name(family_.globals.front()))->type;
+  // That of most of the matrices' bytes, which says what a file is whose weights stay as they are.
+  BlockType usual_type() const {
+    std::map<BlockType, std::uint64_t> bytes;
+    for (const PlannedTensor& tensor : tensors_) {
+      if (tensor.dims.size() < 2) continue;
+      const quant::Conversion conversion = quant::conversion_of(tensor);
+      bytes[tensor.from] += conversion.rows * kernels::row_bytes(tensor.from, conversion.columns);
+    }
+    const auto by_bytes = [](const auto& a, const auto& b) { return a.second < b.second; };
+    return std::ranges::max_element(bytes, by_bytes)->first;
   }
 
   bool makes_vectors() const { return family_.is_encoder || vectors_.pooling; }
@@ -254,17 +262,41 @@ class Import {
       add(std::string(head_bias.theirs), std::string(head_bias.ours), head_bias);
     }
     const bool needs_none = !has_head && vectors_.pooling.has_value();
-    if (!needs_none && !config_.find_flag("tie_word_embeddings").value_or(!has_head)) {
-      return add(name, std::string(head.ours), head);
-    }
-    used_.insert(name);
     const Part& table = family_.globals.front();
+    bool is_tied = config_.find_flag("tie_word_embeddings").value_or(!has_head);
+    if (is_tied && has_head && !are_same(name, their_name(table))) {
+      is_tied = false;  // as transformers has it
+      warnings_.push_back(
+          fmt::format("tie_word_embeddings is true, but {} differs from {}: it is kept as the head",
+                      name, their_name(table)));
+    }
+    if (!needs_none && !is_tied) return add(name, std::string(head.ours), head);
+    used_.insert(name);
     const auto scales_of = [&](const Part& part) {
       return part.scales != nullptr ? part.scales(config_, sizes_) : std::vector<float>{};
     };
     if (scales_of(head) != scales_of(table)) {
       add(their_name(table), std::string(head.ours), head);
     }
+  }
+
+  // Whether two tensors hold the same bytes.
+  bool are_same(const std::string& name, const std::string& other_name) const {
+    const StoredTensor *one = checkpoint_.find(name), *other = checkpoint_.find(other_name);
+    if (one == nullptr || other == nullptr || one->type != other->type ||
+        one->shape != other->shape) {
+      return false;
+    }
+    constexpr std::uint64_t piece_max = std::uint64_t{8} << 20;
+    std::vector<std::byte> bytes, others;
+    for (std::uint64_t at = 0; at < one->bytes; at += bytes.size()) {
+      bytes.resize(std::min(piece_max, one->bytes - at));
+      others.resize(bytes.size());
+      checkpoint_.read(*one, at, bytes);
+      checkpoint_.read(*other, at, others);
+      if (bytes != others) return false;
+    }
+    return true;
   }
 
   void plan_rope_factors() {
@@ -461,8 +493,7 @@ class Import {
       if (used_.contains(name)) continue;
       if (const Aside* aside = aside_of(name)) ++left[aside->what];
     }
-    std::vector<std::string> lines;
-    lines.reserve(left.size());
+    std::vector<std::string> lines = warnings_;
     for (const auto& [what, tensors] : left) {
       lines.push_back(fmt::format("left aside: {} ({} tensors)", what, tensors));
     }
@@ -485,9 +516,8 @@ class Import {
         static_cast<std::uint32_t>(sizes_.query_heads / sizes_.key_heads)};
     const auto types = quant::types_of(shapes, mix, facts);
     for (std::size_t i = 0; i < types.size(); ++i) {
-      tensors_[i].to = types[i].value_or(BlockType::f32);
-      const bool stays = options_.quant.empty() && tensors_[i].from == BlockType::mxfp4;
-      if (stays) tensors_[i].to = BlockType::mxfp4;
+      const bool stays = options_.quant.empty() && types[i];
+      tensors_[i].to = stays ? tensors_[i].from : types[i].value_or(BlockType::f32);
     }
   }
 
@@ -672,6 +702,7 @@ class Import {
     std::vector<std::byte> bytes;
   } mutable held_;
   std::vector<PlannedTensor> tensors_;
+  std::vector<std::string> warnings_;
 };
 
 }  // namespace
