@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -153,6 +154,27 @@ TEST_CASE("without a format each matrix keeps the one in which it is stored") {
   CHECK(model.require_tensor("blk.0.ffn_up.weight").type == 0);
   CHECK(made.report.quant == "F32");  // of most bytes
   CHECK(model.metadata().require_u32("general.file_type") == 0);
+}
+
+TEST_CASE("settings of rotations have two names, and must not say different things") {
+  TinyCheckpoint checkpoint;
+  const json linear = {{"rope_type", "linear"}, {"factor", 4.0}};
+  const auto factor = [&](const json& scaling, const json& parameters) {
+    checkpoint.config["rope_scaling"] = scaling;
+    checkpoint.config["rope_parameters"] = parameters;
+    return Imported(checkpoint).model().metadata().find_f32("llama.rope.scaling.factor");
+  };
+  json with_base = linear;
+  with_base["rope_theta"] = 7e5;
+  CHECK(factor(linear, nullptr) == 4.0f);
+  CHECK(factor(nullptr, linear) == 4.0f);
+  CHECK(factor(json::object(), linear) == 4.0f);
+  CHECK(factor(linear, json::object()) == 4.0f);
+  CHECK(factor(linear, with_base) == 4.0f);
+  CHECK(Imported(checkpoint).model().metadata().find_f32("llama.rope.freq_base") == 7e5f);
+  CHECK(factor(nullptr, {{"rope_type", "default"}}) == std::nullopt);
+  checkpoint.config["rope_scaling"] = linear;
+  has(Imported(checkpoint).refusal(), "'rope_scaling' is not as rope_parameters");
 }
 
 }  // namespace sluice::convert

@@ -395,7 +395,7 @@ void add_modern(const Config& config, const Sizes& sizes, const std::string& pre
     }
   }
   std::optional<float> base = config.find_number("local_rope_theta");
-  if (const auto by_kind = config.find_object("rope_parameters")) {
+  if (const auto by_kind = all_rope_settings(config)) {
     const auto local = by_kind->find_object("sliding_attention");
     if (local) base = local->find_number("rope_theta");
   }

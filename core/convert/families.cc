@@ -205,14 +205,24 @@ const Family& family_by_architecture(const Config& config) {
                                                   fmt::join(known, ", ")));
 }
 
-std::optional<Config> rope_settings(const Config& config) {
-  for (const char* key : {"rope_parameters", "rope_scaling"}) {
-    const auto settings = config.find_object(key);
-    if (!settings) continue;
-    const auto of_full_layers = settings->find_object("full_attention");
-    return of_full_layers ? of_full_layers : settings;
+std::optional<Config> all_rope_settings(const Config& config) {
+  const auto scaling = config.find_object("rope_scaling");
+  const auto parameters = config.find_object("rope_parameters");
+  if (!scaling || config.find("rope_scaling")->empty()) return parameters;
+  if (!parameters || config.find("rope_parameters")->empty()) return scaling;
+  // transformers would follow rope_scaling, and a base that only the other has would be lost.
+  nlohmann::json expected = *config.find("rope_parameters");
+  if (!scaling->contains("rope_theta")) expected.erase("rope_theta");
+  if (*config.find("rope_scaling") != expected) {
+    throw config.error("rope_scaling", "is not as rope_parameters; leave one of the two out");
   }
-  return std::nullopt;
+  return parameters;
+}
+
+std::optional<Config> rope_settings(const Config& config) {
+  const auto settings = all_rope_settings(config);
+  const auto of_full_layers = settings ? settings->find_object("full_attention") : std::nullopt;
+  return of_full_layers ? of_full_layers : settings;
 }
 
 std::uint64_t same_in_layers(const Config& config, const char* key) {
@@ -327,7 +337,7 @@ void add_windows(const std::string& kinds, std::uint32_t window, const std::stri
 }
 
 float window_rope_base(const Config& config) {
-  const auto by_kind = config.find_object("rope_parameters");
+  const auto by_kind = all_rope_settings(config);
   const auto local = by_kind ? by_kind->find_object("sliding_attention") : std::nullopt;
   if (!local) return config.find_number("rope_local_base_freq").value_or(10000);
   require_text(*local, "rope_type", "default");

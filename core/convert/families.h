@@ -258,8 +258,12 @@ struct Family {
                    gguf::Writer& writer) = nullptr;
 };
 
-// The settings of rotations: newer configurations keep its base with its scaling, and some have one
-// set for each kind of layer; then it is that of layers without a window.
+// The settings of rotations, under one of their two names: newer configurations keep the base with
+// the scaling, and some have one set for each kind of layer. Throws ModelError where both names are
+// there and say different things.
+std::optional<Config> all_rope_settings(const Config& config);
+
+// The same; of kinds of layers that of layers without a window.
 std::optional<Config> rope_settings(const Config& config);
 
 // The list of layers, under one of the names that it has; null without one. Throws ModelError where
