@@ -702,6 +702,30 @@ TEST_CASE("what a checkpoint says beyond what its architecture can do is refused
   check_refusals("Gemma2ForCausalLM", cases);
 }
 
+TEST_CASE("an activation that is not that of its architecture is refused") {
+  for (const test::CheckpointFamily& family : test::checkpoint_families()) {
+    if (family.theirs == "SmallThinkerForCausalLM") continue;  // has no setting for it
+    INFO(family.theirs);
+    const CheckpointFolder made(family);
+    json config = made.checkpoint.config();
+    for (const char* key :
+         {"hidden_act", "hidden_activation", "mlp_hidden_act", "activation_function"}) {
+      config[key] = "tanh";
+    }
+    write(made.path() / "config.json", config.dump());
+    try {
+      import_checkpoint(made.path(), made.output, {"F32"});
+      FAIL("it is accepted");
+    } catch (const ModelError& error) {
+      const std::string line = error.what();
+      INFO(line);
+      CHECK(line.find("act") != std::string::npos);
+      CHECK(line.find("is not ") != std::string::npos);
+    }
+    CHECK_FALSE(fs::exists(made.output));
+  }
+}
+
 TEST_CASE("settings of experts that do not fit are refused") {
   const auto set = [](const char* key, json value) {
     return [key, value = std::move(value)](Spoilt& c) { c.config[key] = value; };

@@ -12,10 +12,6 @@
 namespace sluice::convert {
 namespace {
 
-void require_silu(const Config& config, Sizes&) {
-  require_text(config, "hidden_act", "silu");
-}
-
 // --- Norms that subtract the mean, and biases ---
 
 constexpr Part bias_of_attention_norm[] = {
@@ -39,7 +35,6 @@ constexpr Block seed_blocks[] = {norm_of_attention, attention, attention_biases,
 constexpr LayerKind seed_layers[] = {{"*", seed_blocks}};
 
 void read_seed(const Config& config, Sizes&) {
-  require_text(config, "hidden_act", "silu");
   require_flag(config, "attention_out_bias", false);
   require_flag(config, "mlp_bias", false);
 }
@@ -47,7 +42,6 @@ void read_seed(const Config& config, Sizes&) {
 // --- ERNIE 4.5 ---
 
 void read_ernie(const Config& config, Sizes&) {
-  require_text(config, "hidden_act", "silu");
   require_flag(config, "use_bias", false);
 }
 
@@ -78,10 +72,6 @@ constexpr Block arcee_blocks[] = {norm_of_attention, attention, norm_of_feed_for
                                   plain_network};
 constexpr LayerKind arcee_layers[] = {{"*", arcee_blocks}};
 
-void read_arcee(const Config& config, Sizes&) {
-  require_text(config, "hidden_act", "relu2");
-}
-
 // --- Gemma 1 ---
 
 void read_gemma(const Config& config, Sizes&) {
@@ -99,7 +89,6 @@ constexpr Block cohere_blocks[] = {norm_of_attention, attention, feed_forward};
 constexpr LayerKind cohere_layers[] = {{"*", cohere_blocks}};
 
 void read_cohere(const Config& config, Sizes&) {
-  require_text(config, "hidden_act", "silu");
   require_flag(config, "use_qk_norm", false);
 }
 
@@ -134,7 +123,6 @@ constexpr Block starcoder_blocks[] = {norm_of_attention,
 constexpr LayerKind starcoder_layers[] = {{"*", starcoder_blocks}};
 
 void read_starcoder(const Config& config, Sizes&) {
-  require_text(config, "hidden_act", "gelu_pytorch_tanh");
   require_flag(config, "use_bias", true);
 }
 
@@ -166,7 +154,6 @@ constexpr Part phi_globals[] = {
 };
 
 void read_phi(const Config& config, Sizes&) {
-  require_text(config, "hidden_act", "gelu_new");
   require_flag(config, "qk_layernorm", false);
 }
 
@@ -192,7 +179,6 @@ constexpr Block stablelm_blocks[] = {
 constexpr LayerKind stablelm_layers[] = {{"*", stablelm_blocks}};
 
 void read_stablelm(const Config& config, Sizes&) {
-  require_text(config, "hidden_act", "silu");
   require_flag(config, "qk_layernorm", false);
   require_flag(config, "use_parallel_residual", false);
 }
@@ -244,7 +230,6 @@ constexpr LayerNumber apertus_numbers[] = {{"mlp.act_fn.alpha_p", "xielu.alpha_p
                                            {"mlp.act_fn.eps", "xielu.eps"}};
 
 void read_apertus(const Config& config, Sizes&) {
-  require_text(config, "hidden_act", "xielu");
   for (const char* key : {"attention_bias", "mlp_bias"}) require_flag(config, key, false);
   require_flag(config, "qk_norm", true);
   require_flag(config, "post_norm", false);
@@ -288,7 +273,6 @@ constexpr Part internlm_globals[] = {
 };
 
 void read_internlm(const Config& config, Sizes&) {
-  require_text(config, "hidden_act", "silu");
   require_flag(config, "bias", false);
 }
 
@@ -296,6 +280,7 @@ constexpr Family dense_family_table[] = {
     {.architecture = "ApertusForCausalLM",
      .ours = "apertus",
      .layers = apertus_layers,
+     .activation = "xielu",
      .layer_numbers = apertus_numbers,
      .read_sizes = read_apertus},
     {.architecture = "InternLM2ForCausalLM",
@@ -316,17 +301,17 @@ constexpr Family dense_family_table[] = {
     {.architecture = "Exaone4ForCausalLM",
      .ours = "exaone4",
      .layers = exaone_layers,
-     .read_sizes = require_silu,
      .add_keys = add_exaone},
     {.architecture = "ArceeForCausalLM",
      .ours = "arcee",
      .layers = arcee_layers,
      .interleaves_heads = true,
-     .read_sizes = read_arcee},
+     .activation = "relu2"},
     {.architecture = "GemmaForCausalLM",
      .ours = "gemma",
      .layers = plain_layers,
      .norms_lack_one = true,
+     .activation = "",
      .read_sizes = read_gemma},
     {.architecture = "CohereForCausalLM",
      .ours = "command-r",
@@ -345,6 +330,7 @@ constexpr Family dense_family_table[] = {
     {.architecture = "Starcoder2ForCausalLM",
      .ours = "starcoder2",
      .layers = starcoder_layers,
+     .activation = "gelu_pytorch_tanh",
      .epsilon_key = "norm_epsilon",
      .subtracts_means = true,
      .globals = globals_with_bias,
@@ -352,6 +338,7 @@ constexpr Family dense_family_table[] = {
     {.architecture = "PhiForCausalLM",
      .ours = "phi2",
      .layers = phi_layers,
+     .activation = "gelu_new",
      .epsilon_key = "layer_norm_eps",
      .subtracts_means = true,
      .globals = phi_globals,
@@ -368,14 +355,12 @@ constexpr Family dense_family_table[] = {
      .ours = "minicpm",
      .layers = plain_layers,
      .interleaves_heads = true,
-     .read_sizes = require_silu,
      .add_keys = add_minicpm},
     {.architecture = "Qwen3VLForConditionalGeneration",
      .ours = "qwen3vl",
      .layers = qwen3_layers,
      .stem = "model.language_model.",
      .aside = qwen3vl_aside,
-     .read_sizes = require_silu,
      .add_keys = add_qwen3vl},
 };
 

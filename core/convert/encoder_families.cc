@@ -47,7 +47,6 @@ constexpr Aside bert_aside[] = {{"pooler.", "the pooler, which was for training"
                                 {"embeddings.position_ids", "numbers of positions"}};
 
 void read_bert(const Config& config, Sizes& sizes) {
-  require_text(config, "hidden_act", "gelu");
   require_text(config, "position_embedding_type", "absolute");
   sizes.positions = config.count("max_position_embeddings");
   sizes.token_types = config.count("type_vocab_size");
@@ -56,6 +55,7 @@ void read_bert(const Config& config, Sizes& sizes) {
 constexpr Family bert_family = {.architecture = "BertModel",
                                 .ours = "bert",
                                 .layers = bert_layers,
+                                .activation = "gelu",
                                 .epsilon_key = "layer_norm_eps",
                                 .subtracts_means = true,
                                 .stem = "",
@@ -163,7 +163,6 @@ bool rotates_positions(const Config& config) {
 }
 
 void read_jina3(const Config& config, Sizes& sizes) {
-  require_text(config, "hidden_act", "gelu");
   sizes.token_types = config.count("type_vocab_size");
 }
 
@@ -195,7 +194,6 @@ constexpr Aside jina_aside[] = {{"pooler.", "the pooler, which was for training"
                                 {"cls.", "the head, which was for training"}};
 
 void read_jina(const Config& config, Sizes& sizes) {
-  require_text(config, "hidden_act", "gelu");
   require_text(config, "position_embedding_type", "alibi");
   require_text(config, "feed_forward_type", "geglu");
   sizes.token_types = config.count("type_vocab_size");
@@ -205,6 +203,7 @@ constexpr Family jina(std::string_view architecture) {
   return {.architecture = architecture,
           .ours = "jina-bert-v2",
           .layers = jina_layers,
+          .activation = "gelu",
           .epsilon_key = "layer_norm_eps",
           .subtracts_means = true,
           .stem = "bert.",
@@ -221,7 +220,6 @@ constexpr Family jina(std::string_view architecture) {
 constexpr Aside llama_encoder_aside[] = {{"lm_head.", "the head, which was for training"}};
 
 void read_llama_encoder(const Config& config, Sizes&) {
-  require_text(config, "hidden_act", "silu");
   for (const char* key : {"attention_bias", "mlp_bias"}) require_flag(config, key, false);
 }
 
@@ -269,7 +267,6 @@ bool has_no_experts(const Config& config) {
 }
 
 void read_nomic(const Config& config, Sizes& sizes) {
-  require_text(config, "activation_function", "swiglu");
   for (const char* key : {"prenorm", "qkv_proj_bias", "mlp_fc1_bias", "mlp_fc2_bias",
                           "use_rms_norm", "rotary_emb_interleaved"}) {
     require_flag(config, key, false);
@@ -313,7 +310,6 @@ constexpr Aside nomic_moe_aside[] = {
      ".mlp.experts.bias"}};
 
 void read_nomic_moe(const Config& config, Sizes& sizes) {
-  require_text(config, "activation_function", "gelu");
   for (const char* key : {"qkv_proj_bias", "mlp_fc1_bias", "mlp_fc2_bias"}) {
     require_flag(config, key, true);
   }
@@ -403,6 +399,9 @@ void add_modern(const Config& config, const Sizes& sizes, const std::string& pre
   writer.add(prefix + ".attention.sliding_window_pattern", period);
   writer.add(prefix + ".rope.freq_base_swa", base.value_or(10000));
   const std::string activation = config.find_text("hidden_activation").value_or("gelu");
+  if (activation != "gelu" && activation != "gelu_pytorch_tanh" && activation != "silu") {
+    throw config.error("hidden_activation", "is not gelu, gelu_pytorch_tanh or silu");
+  }
   writer.add(prefix + ".hidden_activation", std::string_view(activation));
 }
 
@@ -422,6 +421,7 @@ constexpr Family modern(std::string_view architecture, std::string_view stem) {
   return {.architecture = architecture,
           .ours = "modern-bert",
           .layers = modern_layers,
+          .activation = "",
           .epsilon_key = "norm_eps",
           .subtracts_means = true,
           .stem = stem,
@@ -448,6 +448,7 @@ constexpr Family encoder_family_table[] = {
     {.architecture = "XLMRobertaModel",
      .ours = "jina-bert-v3",
      .layers = jina3_layers,
+     .activation = "gelu",
      .epsilon_key = "layer_norm_eps",
      .subtracts_means = true,
      .stem = "roberta.",
@@ -466,6 +467,8 @@ constexpr Family encoder_family_table[] = {
     {.architecture = "NomicBertModel",
      .ours = "nomic-bert",
      .layers = nomic_layers,
+     .activation_key = "activation_function",
+     .activation = "swiglu",
      .epsilon_key = "layer_norm_epsilon",
      .subtracts_means = true,
      .stem = "",
@@ -478,6 +481,8 @@ constexpr Family encoder_family_table[] = {
     {.architecture = "NomicBertModel",
      .ours = "nomic-bert-moe",
      .layers = nomic_moe_layers,
+     .activation_key = "activation_function",
+     .activation = "gelu",
      .epsilon_key = "layer_norm_epsilon",
      .subtracts_means = true,
      .stem = "",

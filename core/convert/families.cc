@@ -283,6 +283,7 @@ Sizes read_sizes(const Config& config, const Family& family) {
     sizes.feed_forward = same_in_layers(config, "intermediate_size");
   }
   sizes.vocabulary = config.count("vocab_size");
+  if (!family.activation.empty()) require_text(config, family.activation_key, family.activation);
   if (family.read_sizes != nullptr) family.read_sizes(config, sizes);
   // Tables for a head are made before anything is compared with a tensor.
   constexpr std::uint64_t head_max = 1 << 16;

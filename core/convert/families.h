@@ -214,6 +214,11 @@ struct Family {
   // SentencePiece.
   bool keeps_merges = false;
 
+  // The activation, and its key in config.json, which must not name another one. Empty: the family
+  // looks itself.
+  const char* activation_key = "hidden_act";
+  std::string_view activation = "silu";
+
   const char* epsilon_key = "rms_norm_eps";  // of config.json
   bool subtracts_means = false;              // its norms do, and have another key of the epsilon
   std::string_view stem = "model.";          // of all names but that of the head

@@ -16,6 +16,9 @@
 namespace sluice::convert {
 namespace {
 
+constexpr const char* gemma_activation_key = "hidden_activation";
+constexpr std::string_view gemma_activation = "gelu_pytorch_tanh";
+
 constexpr Part gemma_norms[] = {
     norm("input_layernorm.weight", "attn_norm.weight", &Sizes::embedding),
     norm("post_attention_layernorm.weight", "post_attention_norm.weight", &Sizes::embedding),
@@ -110,7 +113,6 @@ constexpr Aside gemma4_aside[] = {{"model.vision_tower.", "the vision encoder"},
 
 // `odd_depth`: layers of the one size that scales by the embedding of a head and not by its size.
 void check_gemma(const Config& config, const Sizes& sizes, std::uint64_t odd_depth) {
-  require_text(config, "hidden_activation", "gelu_pytorch_tanh");
   const auto expected = static_cast<float>(
       sizes.layers == odd_depth ? sizes.embedding / sizes.query_heads : sizes.head);
   if (config.find_number("query_pre_attn_scalar").value_or(expected) != expected) {
@@ -150,7 +152,6 @@ void read_gemma_embedding(const Config& config, Sizes&) {
 // The sizes of attention without a window, with whole heads: a table of frequencies says which
 // pairs do not rotate.
 void read_gemma4(const Config& config, Sizes& sizes) {
-  require_text(config, "hidden_activation", "gelu_pytorch_tanh");
   require_flag(config, "enable_moe_block", false);
   if (config.find_text("use_bidirectional_attention").value_or("vision") != "vision") {
     throw config.error("use_bidirectional_attention", "is not that text sees what is before it");
@@ -220,6 +221,8 @@ constexpr Family gemma4(std::string_view architecture, std::string_view stem) {
           .ours = "gemma4",
           .layers = gemma4_layers,
           .keeps_merges = true,
+          .activation_key = gemma_activation_key,
+          .activation = gemma_activation,
           .stem = stem,
           .globals = gemma4_globals,
           .aside = gemma4_aside,
@@ -277,7 +280,6 @@ constexpr Part gemma3n_globals[] = {
 };
 
 void read_gemma3n(const Config& config, Sizes& sizes) {
-  require_text(config, "hidden_activation", "gelu_pytorch_tanh");
   require_flag(config, "altup_correct_scale", true);
   require_rope_base(config);
   if (config.find_whole("altup_active_idx").value_or(0) != 0) {
@@ -336,6 +338,8 @@ constexpr Family gemma3n(std::string_view architecture, std::string_view stem) {
   return {.architecture = architecture,
           .ours = "gemma3n",
           .layers = gemma3n_layers,
+          .activation_key = gemma_activation_key,
+          .activation = gemma_activation,
           .stem = stem,
           .globals = gemma3n_globals,
           .aside = gemma4_aside,
@@ -349,16 +353,22 @@ constexpr Family gemma_family_table[] = {
      .ours = "gemma2",
      .layers = gemma2_layers,
      .norms_lack_one = true,
+     .activation_key = gemma_activation_key,
+     .activation = gemma_activation,
      .add_keys = add_gemma2},
     {.architecture = "Gemma3ForCausalLM",
      .ours = "gemma3",
      .layers = gemma3_layers,
      .norms_lack_one = true,
+     .activation_key = gemma_activation_key,
+     .activation = gemma_activation,
      .add_keys = add_gemma3},
     {.architecture = "Gemma3TextModel",
      .ours = "gemma-embedding",
      .layers = gemma3_layers,
      .norms_lack_one = true,
+     .activation_key = gemma_activation_key,
+     .activation = gemma_activation,
      .stem = "",
      .is_encoder = true,
      .read_sizes = read_gemma_embedding,

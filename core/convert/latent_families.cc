@@ -91,7 +91,6 @@ void read_latent_attention(const Config& config, Sizes& sizes) {
 }
 
 void read_deepseek(const Config& config, Sizes& sizes) {
-  require_text(config, "hidden_act", "silu");
   require_flag(config, "attention_bias", false);
   require_flag(config, "rope_interleave", true);
   read_latent_attention(config, sizes);
@@ -211,7 +210,6 @@ Config kimi_delta_settings(const Config& config) {
 }
 
 void read_kimi(const Config& config, Sizes& sizes) {
-  require_text(config, "hidden_act", "silu");
   require_text(config, "moe_router_activation_func", "sigmoid");
   require_flag(config, "moe_renormalize", true);
   if (config.find_flag("mla_use_nope") != true) {

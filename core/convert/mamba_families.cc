@@ -95,7 +95,6 @@ void read_granite4(const Config& config, Sizes& sizes) {
   if (config.find_whole("num_local_experts").value_or(0) != 0) {
     throw config.error("num_local_experts", "is not 0; mixtures of experts cannot be imported");
   }
-  require_text(config, "hidden_act", "silu");
   sizes.feed_forward = config.count("shared_intermediate_size");
   if (has_only_attention(config)) {
     if (!rotates(config)) throw config.error("position_embedding_type", "is not rope");
@@ -148,7 +147,6 @@ constexpr Part nemotron_globals[] = {
 constexpr Aside nemotron_aside[] = {{"mtp.", "layers that predict several tokens"}};
 
 void read_nemotron(const Config& config, Sizes& sizes) {
-  require_text(config, "mlp_hidden_act", "relu2");
   require_text(config, "mamba_hidden_act", "silu");
   sizes.taps = config.count("conv_kernel");
   sizes.recurrent_heads = config.count("mamba_num_heads");
@@ -310,7 +308,6 @@ constexpr Part falcon_globals[] = {
 };
 
 void read_falcon(const Config& config, Sizes& sizes) {
-  require_text(config, "hidden_act", "silu");
   require_rope_base(config);
   sizes.taps = config.count("mamba_d_conv");
   sizes.inner = config.count("mamba_d_ssm");
@@ -382,7 +379,6 @@ constexpr Part jamba_globals[] = {
 };
 
 void read_jamba(const Config& config, Sizes& sizes) {
-  require_text(config, "hidden_act", "silu");
   require_flag(config, "mamba_conv_bias", true);
   require_flag(config, "mamba_proj_bias", false);
   sizes.taps = config.count("mamba_d_conv");
@@ -442,6 +438,8 @@ constexpr Family mamba_family_table[] = {
     {.architecture = "NemotronHForCausalLM",
      .ours = "nemotron_h",
      .layers = nemotron_layers,
+     .activation_key = "mlp_hidden_act",
+     .activation = "relu2",
      .epsilon_key = "layer_norm_epsilon",
      .stem = "backbone.",
      .globals = nemotron_globals,

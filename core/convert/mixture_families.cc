@@ -53,7 +53,6 @@ constexpr Block olmoe_blocks[] = {norm_of_attention,    attention, wide_norms,
 constexpr LayerKind olmoe_layers[] = {{"*", olmoe_blocks}};
 
 void read_olmoe(const Config& config, Sizes& sizes) {
-  require_text(config, "hidden_act", "silu");
   require_flag(config, "norm_topk_prob", false);
   if (config.contains("clip_qkv")) throw config.error("clip_qkv", "is given, but not supported");
   read_experts(config, "num_experts", "num_experts_per_tok", nullptr, sizes);
@@ -87,7 +86,6 @@ constexpr Block dots_blocks[] = {
 constexpr LayerKind dots_layers[] = {{"d", qwen3_blocks}, {"*", dots_blocks}};
 
 void read_sigmoid_mixture(const Config& config, Sizes& sizes) {
-  require_text(config, "hidden_act", "silu");
   const std::string scores = config.find_text("scoring_func").value_or("sigmoid");
   // dots.llm1 has the name of how it chooses here, which is by the sigmoid and a bias.
   if (scores != "sigmoid" && scores != "noaux_tc") {
@@ -125,7 +123,6 @@ constexpr LayerKind ernie_layers[] = {{"d", plain_blocks}, {"*", ernie_blocks}};
 constexpr Aside ernie_aside[] = {{"model.mtp_", "layers that predict several tokens"}};
 
 void read_ernie_mixture(const Config& config, Sizes& sizes) {
-  require_text(config, "hidden_act", "silu");
   require_flag(config, "use_bias", false);
   read_experts(config, "moe_num_experts", "moe_k", "moe_intermediate_size", sizes);
   sizes.leading_dense = config.find_whole("moe_layer_start_index").value_or(0);
@@ -164,7 +161,6 @@ constexpr Block hunyuan_mixture_blocks[] = {
 constexpr LayerKind hunyuan_mixture_layers[] = {{"*", hunyuan_mixture_blocks}};
 
 void read_hunyuan(const Config& config, Sizes&) {
-  require_text(config, "hidden_act", "silu");
   require_flag(config, "use_qk_norm", true);
   require_flag(config, "attention_bias", false);
   require_flag(config, "use_cla", false);  // layers that share keys and values
@@ -215,7 +211,6 @@ constexpr Block granite_shared_blocks[] = {norm_of_attention,    attention,
 constexpr LayerKind granite_shared_layers[] = {{"*", granite_shared_blocks}};
 
 void read_granite_mixture(const Config& config, Sizes& sizes) {
-  require_text(config, "hidden_act", "silu");
   read_experts(config, "num_local_experts", "num_experts_per_tok", nullptr, sizes);
   sizes.shared_expert = config.find_whole("shared_intermediate_size").value_or(0);
 }
@@ -250,7 +245,6 @@ constexpr Block bailing_blocks[] = {norm_of_attention, bailing_attention, norm_o
 constexpr LayerKind bailing_layers[] = {{"d", bailing_dense_blocks}, {"*", bailing_blocks}};
 
 void read_bailing(const Config& config, Sizes& sizes) {
-  require_text(config, "hidden_act", "silu");
   require_text(config, "score_function", "sigmoid");
   require_flag(config, "norm_topk_prob", true);
   require_flag(config, "use_qk_norm", true);
@@ -284,7 +278,6 @@ constexpr Block minimax_blocks[] = {norm_of_attention,    attention,      wide_n
 constexpr LayerKind minimax_layers[] = {{"*", minimax_blocks}};
 
 void read_minimax(const Config& config, Sizes& sizes) {
-  require_text(config, "hidden_act", "silu");
   require_text(config, "scoring_func", "sigmoid");
   read_experts(config, "num_local_experts", "num_experts_per_tok", nullptr, sizes);
   if (const auto rotated = config.find_count("rotary_dim")) {
@@ -451,7 +444,6 @@ constexpr Block gpt_oss_blocks[] = {norm_of_attention, attention, attention_bias
 constexpr LayerKind gpt_oss_layers[] = {{"*", gpt_oss_blocks}};
 
 void read_gpt_oss(const Config& config, Sizes& sizes) {
-  require_text(config, "hidden_act", "silu");
   require_flag(config, "attention_bias", true);
   if (config.find_number("swiglu_limit").value_or(7) != 7) {
     throw config.error("swiglu_limit", "is not 7");
@@ -555,6 +547,7 @@ constexpr Family mixture_family_table[] = {
     {.architecture = "SmallThinkerForCausalLM",
      .ours = "smallthinker",
      .layers = smallthinker_layers,
+     .activation = "",  // that of the code, without a setting
      .read_sizes = read_smallthinker,
      .add_keys = add_smallthinker},
 };
@@ -578,7 +571,6 @@ void read_experts(const Config& config, const char* count, const char* used, con
 }
 
 void read_qwen_experts(const Config& config, bool divides_by_sum, Sizes& sizes) {
-  require_text(config, "hidden_act", "silu");
   require_flag(config, "norm_topk_prob", divides_by_sum);
   read_experts(config, "num_experts", "num_experts_per_tok", "moe_intermediate_size", sizes);
   const nlohmann::json* dense = config.find_list("mlp_only_layers");

@@ -86,7 +86,6 @@ constexpr Aside qwen35_aside[] = {{"model.visual.", "the vision encoder"},
                                   {"mtp.", "layers that predict several tokens"}};
 
 void read_qwen35(const Config& config, Sizes& sizes) {
-  require_text(config, "hidden_act", "silu");
   require_rope_base(config);
   require_flag(config, "attn_output_gate", true);
   sizes.taps = config.count("linear_conv_kernel_dim");
@@ -440,7 +439,6 @@ constexpr Aside rwkv7_aside[] = {
     {"model.layers.0.attn.v_lora.", "a gate of the first layer, which it does not use"}};
 
 void read_rwkv7(const Config& config, Sizes& sizes) {
-  require_text(config, "hidden_act", "sqrelu");
   for (const char* key : {"norm_first", "norm_bias"}) require_flag(config, key, true);
   if (config.contains("attn")) {
     throw config.error("attn", "is not null: layers with attention are not supported");
@@ -517,6 +515,7 @@ constexpr Family recurrent_family_table[] = {
     {.architecture = "RWKV7ForCausalLM",
      .ours = "rwkv7",
      .layers = rwkv7_layers,
+     .activation = "sqrelu",
      .epsilon_key = "norm_eps",
      .subtracts_means = true,
      .globals = rwkv7_globals,
