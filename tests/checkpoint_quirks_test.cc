@@ -177,4 +177,24 @@ TEST_CASE("settings of rotations have two names, and must not say different thin
   has(Imported(checkpoint).refusal(), "'rope_scaling' is not as rope_parameters");
 }
 
+TEST_CASE("a window that no reader follows is named, where it would change something") {
+  TinyCheckpoint checkpoint;
+  const auto warnings = [&](const char* architecture, const json& settings) {
+    checkpoint.config["architectures"] = {architecture};
+    checkpoint.config.update(settings);
+    Imported made(checkpoint);
+    made.model();
+    return made.report.warnings;
+  };
+  CHECK(warnings("LlamaForCausalLM", {{"sliding_window", 8}}).empty());  // Llama has none
+  const auto lines = warnings("MistralForCausalLM", {{"sliding_window", 8}});
+  REQUIRE(lines.size() == 1);
+  has(lines.front(), "the window of 8 tokens");
+  CHECK(warnings("MistralForCausalLM", {{"use_sliding_window", true}}).size() == 1);
+  CHECK(warnings("MistralForCausalLM", {{"use_sliding_window", false}}).empty());
+  checkpoint.config.erase("use_sliding_window");
+  CHECK(warnings("MistralForCausalLM", {{"sliding_window", 128}}).empty());  // as any text
+  CHECK(warnings("MistralForCausalLM", {{"sliding_window", nullptr}}).empty());
+}
+
 }  // namespace sluice::convert

@@ -331,6 +331,7 @@ constexpr Family dense_family_table[] = {
      .ours = "starcoder2",
      .layers = starcoder_layers,
      .activation = "gelu_pytorch_tanh",
+     .ignores_window = true,
      .epsilon_key = "norm_epsilon",
      .subtracts_means = true,
      .globals = globals_with_bias,

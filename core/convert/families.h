@@ -219,6 +219,9 @@ struct Family {
   const char* activation_key = "hidden_act";
   std::string_view activation = "silu";
 
+  // Whether a window of attention has no place in the file, and is left aside.
+  bool ignores_window = false;
+
   const char* epsilon_key = "rms_norm_eps";  // of config.json
   bool subtracts_means = false;              // its norms do, and have another key of the epsilon
   std::string_view stem = "model.";          // of all names but that of the head

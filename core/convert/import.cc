@@ -497,12 +497,27 @@ class Import {
     for (const auto& [what, tensors] : left) {
       lines.push_back(fmt::format("left aside: {} ({} tensors)", what, tensors));
     }
+    if (const auto window = ignored_window()) {
+      lines.push_back(
+          fmt::format("left aside: the window of {} tokens (sliding_window): attention sees all of "
+                      "a longer text",
+                      *window));
+    }
     if (family_.is_encoder && family_.scores.empty() && !vectors_.pooling) {
       lines.emplace_back(
           "there is no modules.json that says how a vector is made of a text: it will be the mean "
           "of its tokens");
     }
     return lines;
+  }
+
+  // One that is as long as any text changes nothing.
+  std::optional<std::uint32_t> ignored_window() const {
+    if (!family_.ignores_window || !config_.find_flag("use_sliding_window").value_or(true)) {
+      return std::nullopt;
+    }
+    const auto window = config_.find_count("sliding_window");
+    return window && *window < config_.count("max_position_embeddings") ? window : std::nullopt;
   }
 
   void choose_types(const quant::QuantMix& mix) {
