@@ -417,6 +417,33 @@ TEST_CASE("a text of a SentencePiece vocabulary begins with BOS only by a templa
   CHECK(begins_with_bos({{"bos_token", "<s>"}, {"add_bos_token", true}}));
 }
 
+// Whatever the name of the folder: readers know Phi-3 by that.
+TEST_CASE("added tokens take the white space behind them where the checkpoint says so") {
+  const CheckpointFolder made(test::checkpoint_family("LlamaForCausalLM"));
+  json tokenizer = made.checkpoint.tokenizer();
+  const auto import = [&] {
+    write(made.path() / "tokenizer.json", tokenizer.dump());
+    return import_checkpoint(made.path(), made.output, {"F32"}).warnings;
+  };
+  const auto tokens = [&](const char* text) {
+    const gguf::Model model = gguf::Model::open(made.output);
+    return tokenizer::Tokenizer::from_metadata(model.metadata())
+        ->encode(text, {.add_bos = false, .parse_special = true});
+  };
+  CHECK(import().empty());
+  CHECK(tokens("</s> \n a") != tokens("</s>a"));
+  tokenizer["added_tokens"][2]["rstrip"] = true;
+  CHECK(import().empty());
+  CHECK(tokens("</s> \n a") == tokens("</s>a"));
+  CHECK(tokens("<s> \n a") != tokens("<s>a"));
+  tokenizer["added_tokens"][1]["lstrip"] = true;
+  const auto lines = import();
+  REQUIRE(lines.size() == 1);
+  CHECK(lines.front().find("'lstrip' of '<s>' is left aside") != std::string::npos);
+  write(made.path() / "tokenizer_config.json", json({{"mask_token", "<s>"}}).dump());
+  CHECK(import().empty());
+}
+
 TEST_CASE("a tokenizer of the unigram model comes with its map of characters, or not at all") {
   CheckpointFolder made(test::checkpoint_family("XLMRobertaForSequenceClassification"));
   json tokenizer = made.checkpoint.tokenizer();

@@ -192,6 +192,11 @@ TEST_CASE("several tokens may end a text, and EOS is never added to one") {
   begin_gemma4(wrong);
   wrong.array<std::int32_t>("eos_token_ids", ValueType::i32, {6});
   CHECK(contains(refusal(wrong), "tokenizer.ggml.eos_token_ids"));
+
+  Builder spaces;
+  begin_gemma4(spaces);
+  spaces.array<std::int32_t>("rstrip_token_ids", ValueType::i32, {-1});
+  CHECK(contains(refusal(spaces), "tokenizer.ggml.rstrip_token_ids"));
 }
 
 TEST_CASE("metadata that makes no vocabulary is refused by key") {

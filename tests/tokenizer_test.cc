@@ -416,6 +416,19 @@ TEST_CASE("Phi-3's control tokens take the space behind them, in templates only"
   CHECK(tokenizer->decode(tokenizer->encode(text, plain)) == text);
 }
 
+TEST_CASE("tokens that a file lists take the space behind them, others do not") {
+  Vocabulary vocabulary = sentencepiece_vocabulary();
+  add_token(vocabulary, "\u2581x", TokenType::normal, 1);       // 259
+  add_token(vocabulary, "<|user|>", TokenType::control);        // 260
+  add_token(vocabulary, "<|mark|>", TokenType::user_defined);   // 261
+  add_token(vocabulary, "<|other|>", TokenType::user_defined);  // 262
+  vocabulary.takes_space = {260, 261};
+  const auto tokenizer = make_tokenizer(vocabulary);
+  CHECK(tokenizer->encode("<|user|> \n x<|mark|> x", parsed) == Tokens{260, 259, 261, 259});
+  CHECK(tokenizer->encode("<|other|> x", parsed) == Tokens{262, 3 + ' ', 259});
+  CHECK(tokenizer->encode("<|mark|> x", plain) == Tokens{261, 3 + ' ', 259});
+}
+
 TEST_CASE("parts are one text, but what is written out counts in markup alone") {
   Vocabulary vocabulary = sentencepiece_vocabulary();
   vocabulary.add_bos = true;

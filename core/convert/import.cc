@@ -169,9 +169,10 @@ class Import {
     choose_types(mix);
     gguf::Writer writer;
     add_metadata(mix, writer);
-    import_tokenizer(folder_, config_, sizes_.vocabulary,
-                     {.keeps_merges = family_.keeps_merges, .makes_vectors = makes_vectors()},
-                     writer);
+    const std::vector<std::string> of_tokenizer = import_tokenizer(
+        folder_, config_, sizes_.vocabulary,
+        {.keeps_merges = family_.keeps_merges, .makes_vectors = makes_vectors()}, writer);
+    warnings_.insert(warnings_.end(), of_tokenizer.begin(), of_tokenizer.end());
     quant::write_converted(output, writer, tensors_, options_.convert);
     return {prefix_, mix.name(), tensors_.size(), writer.file_bytes(), warnings()};
   }

@@ -13,6 +13,7 @@
 #include <sstream>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 
 #include "core/convert/json_file.h"
 #include "core/convert/tiktoken.h"
@@ -224,7 +225,18 @@ class TokenizerImport {
         tokens_(vocabulary),
         types_(vocabulary, unused) {}
 
-  void write(gguf::Writer& writer) {
+  // Returns warnings.
+  std::vector<std::string> write(gguf::Writer& writer) {
+    write_kind(writer);
+    if (!rstripped_.empty()) {
+      writer.add_array("tokenizer.ggml.rstrip_token_ids",
+                       std::span<const std::int32_t>(rstripped_));
+    }
+    return std::move(warnings_);
+  }
+
+ private:
+  void write_kind(gguf::Writer& writer) {
     if (world_) return write_world(writer);
     const Config model = require_object(tokenizer_, "model");
     const std::string type = model.find_text("type").value_or("");
@@ -258,7 +270,6 @@ class TokenizerImport {
     write_templates(writer);
   }
 
- private:
   static Config optional_config(const fs::path& path) {
     if (!fs::exists(path)) return {json::object(), path.string()};
     return {read_json(path, config_bytes_max), path.string()};
@@ -545,6 +556,18 @@ class TokenizerImport {
       const bool is_special = token.find_flag("special").value_or(false) && !is_visible;
       set_token(*text, one.value("id", json()), is_special ? control : user_defined,
                 "added_tokens");
+      if (token.find_flag("rstrip").value_or(false)) {
+        rstripped_.push_back(static_cast<std::int32_t>(ids_[*text]));
+      }
+      // Nobody writes a mask.
+      if (token.find_flag("lstrip").value_or(false) && *text != text_in_settings("mask_token")) {
+        warnings_.push_back(
+            token
+                .error("lstrip", fmt::format("of {} is left aside: white space in front of "
+                                             "it becomes tokens",
+                                             text::quoted(*text)))
+                .what());
+      }
     }
   }
 
@@ -662,11 +685,17 @@ class TokenizerImport {
     return false;
   }
 
-  // The token that tokenizer_config.json names by its text: "X" or {"content": "X"}.
-  std::optional<std::uint32_t> named_token(const char* key) const {
+  // A token of tokenizer_config.json: "X" or {"content": "X"}; null where it is something else.
+  json text_in_settings(const char* key) const {
     const json* value = settings_.find(key);
-    if (value == nullptr) return std::nullopt;
-    const json text = value->is_object() ? value->value("content", json()) : *value;
+    if (value == nullptr) return {};
+    return value->is_object() ? value->value("content", json()) : *value;
+  }
+
+  // The token that tokenizer_config.json names by its text.
+  std::optional<std::uint32_t> named_token(const char* key) const {
+    if (!settings_.contains(key)) return std::nullopt;
+    const json text = text_in_settings(key);
     const auto found = text.is_string() ? ids_.find(text.get<std::string>()) : ids_.end();
     if (found == ids_.end()) throw settings_.error(key, "is no token of the vocabulary");
     return found->second;
@@ -863,14 +892,17 @@ class TokenizerImport {
   TokenizerUse use_;
   std::vector<std::string> tokens_;
   std::vector<std::int32_t> types_;
+  std::vector<std::int32_t> rstripped_;  // tokens that take the white space behind them
+  std::vector<std::string> warnings_;
   std::unordered_map<std::string, std::uint32_t, text::KeyedHash> ids_;
 };
 
 }  // namespace
 
-void import_tokenizer(const fs::path& folder, const Config& config, std::uint64_t vocabulary,
-                      TokenizerUse use, gguf::Writer& writer) {
-  TokenizerImport(folder, config, vocabulary, use).write(writer);
+std::vector<std::string> import_tokenizer(const fs::path& folder, const Config& config,
+                                          std::uint64_t vocabulary, TokenizerUse use,
+                                          gguf::Writer& writer) {
+  return TokenizerImport(folder, config, vocabulary, use).write(writer);
 }
 
 }  // namespace sluice::convert

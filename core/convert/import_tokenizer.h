@@ -22,8 +22,10 @@ struct TokenizerUse {
 };
 
 // `vocabulary`: rows of the embedding table; ids without a token are filled with unused ones.
-// `config` is config.json. Throws ModelError for what is malformed or not supported.
-void import_tokenizer(const std::filesystem::path& folder, const Config& config,
-                      std::uint64_t vocabulary, TokenizerUse use, gguf::Writer& writer);
+// `config` is config.json. Returns warnings: a line for each thing that is left aside. Throws
+// ModelError for what is malformed or not supported.
+std::vector<std::string> import_tokenizer(const std::filesystem::path& folder, const Config& config,
+                                          std::uint64_t vocabulary, TokenizerUse use,
+                                          gguf::Writer& writer);
 
 }  // namespace sluice::convert

@@ -189,19 +189,21 @@ Defaults defaults_of(Vocabulary& vocabulary) {
           traits.adds_bos};
 }
 
-// Reads the list of all tokens that end a turn, which Ollama's files have.
-void load_more_ends(const gguf::Metadata& metadata, Vocabulary& vocabulary) {
-  const std::string key = key_of("eos_token_ids");
+// The list of ids under a key; empty where it is missing.
+std::vector<Token> load_ids(const gguf::Metadata& metadata, const std::string& key,
+                            const Vocabulary& vocabulary) {
   const auto values = metadata.find_integers(key);
-  if (!values) return;
+  if (!values) return {};
+  std::vector<Token> ids;
   for (std::size_t i = 0; i < values->size(); ++i) {
     const std::int64_t id = (*values)[i];
     if (id < 0 || static_cast<std::uint64_t>(id) >= vocabulary.tokens.size()) {
       throw metadata.error(key, fmt::format("element {} is {}; the vocabulary has {} tokens", i, id,
                                             vocabulary.tokens.size()));
     }
-    vocabulary.more_ends.push_back(static_cast<Token>(id));
+    ids.push_back(static_cast<Token>(id));
   }
+  return ids;
 }
 
 void load_added_tokens(const gguf::Metadata& metadata, bool adds_bos, Vocabulary& vocabulary) {
@@ -254,7 +256,7 @@ void load_special_tokens(const gguf::Metadata& metadata, Vocabulary& vocabulary)
         "tokenizer.ggml.eos_token_id is missing: token {} ({}) ends a text", *vocabulary.eos,
         text::quoted(vocabulary.tokens[static_cast<std::size_t>(*vocabulary.eos)])));
   }
-  load_more_ends(metadata, vocabulary);
+  vocabulary.more_ends = load_ids(metadata, key_of("eos_token_ids"), vocabulary);  // of Ollama
   load_added_tokens(metadata, defaults.add_bos, vocabulary);
 }
 
@@ -278,7 +280,8 @@ Vocabulary load_vocabulary(const gguf::Metadata& metadata) {
   if (vocabulary.kind == VocabularyKind::sentencepiece) {
     vocabulary.scores = load_scores(metadata);
     vocabulary.add_space_prefix = space_prefix.value_or(true);
-    vocabulary.control_takes_space = is_phi3(metadata);
+    vocabulary.control_takes_space =
+        is_phi3(metadata) && !metadata.contains(key_of("rstrip_token_ids"));
   } else if (vocabulary.kind == VocabularyKind::word_pieces) {
     vocabulary.add_space_prefix = false;
     vocabulary.makes_lowercase = metadata.find_bool(key_of("normalizer.lowercase")).value_or(true);
@@ -302,6 +305,8 @@ Vocabulary load_vocabulary(const gguf::Metadata& metadata) {
     }
   }
   load_special_tokens(metadata, vocabulary);
+  // A key of `sluice import`; other files have it of Phi-3 alone, by its name.
+  vocabulary.takes_space = load_ids(metadata, key_of("rstrip_token_ids"), vocabulary);
   return vocabulary;
 }
 

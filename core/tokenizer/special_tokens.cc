@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <set>
 
 namespace sluice::tokenizer {
 
@@ -25,13 +26,16 @@ bool leaves_space(std::string_view text) {
 
 SpecialTokens::SpecialTokens(const Vocabulary& vocabulary) {
   std::map<std::size_t, Length, std::greater<>> by_length;
+  const std::set<Token> takes_space(vocabulary.takes_space.begin(), vocabulary.takes_space.end());
   for (std::size_t i = 0; i < vocabulary.tokens.size(); ++i) {
     const TokenType type = vocabulary.types[i];
     const bool user_defined = type == TokenType::user_defined;
     if (!user_defined && type != TokenType::control && type != TokenType::unknown) continue;
     const std::string& text = vocabulary.tokens[i];
-    by_text_[text] = {static_cast<Token>(i), user_defined,
-                      vocabulary.control_takes_space && !leaves_space(text)};
+    const auto id = static_cast<Token>(i);
+    by_text_[text] = {
+        id, user_defined,
+        takes_space.contains(id) || (vocabulary.control_takes_space && !leaves_space(text))};
     Length& length = by_length[text.size()];
     length.bytes = text.size();
     length.first_bytes.set(byte(text.front()));

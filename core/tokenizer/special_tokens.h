@@ -41,7 +41,7 @@ class SpecialTokens {
   struct Special {
     Token token;
     bool user_defined;
-    bool takes_space;  // see Vocabulary::control_takes_space
+    bool takes_space;  // see Vocabulary::takes_space
   };
   struct Length {  // all tokens of one length
     std::size_t bytes;

@@ -66,6 +66,8 @@ struct Vocabulary {
   // White space to the right of a control token belongs to the token (Phi-3). This applies only to
   // text that is parsed for control tokens, as templates are; nothing is removed from other text.
   bool control_takes_space = false;
+  // The same of these tokens alone.
+  std::vector<Token> takes_space;
 
   // The ids that end a generation, in ascending order; classify_tokens() fills it.
   std::vector<Token> end_of_generation;
