@@ -55,10 +55,23 @@ struct Imported {
   ImportReport report;
 };
 
-bool has(const std::string& text, const std::string& part) {
+// How Llama 3 and Qwen 2 split text.
+const std::string llama3_regex =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|)"
+    R"( ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+const std::string qwen2_regex = R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}|)"
+                                R"( ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+
+json split_by(const std::string& regex) {
+  return {{"type", "Sequence"},
+          {"pretokenizers",
+           {{{"type", "Split"}, {"pattern", {{"Regex", regex}}}},
+            {{"type", "ByteLevel"}, {"use_regex", false}}}}};
+}
+
+void has(const std::string& text, const std::string& part) {
   INFO(text);
   CHECK(text.find(part) != std::string::npos);
-  return text.find(part) != std::string::npos;
 }
 
 }  // namespace
@@ -94,12 +107,7 @@ TEST_CASE("weights that are cut off say what to do") {
 // Of which readers take for granted that a text begins with BOS.
 TEST_CASE("a text begins with BOS only where a checkpoint says so, also as Llama 3 splits text") {
   TinyCheckpoint checkpoint;
-  const std::string llama3 = R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|)"
-                             R"( ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-  checkpoint.tokenizer["pre_tokenizer"] = {{"type", "Sequence"},
-                                           {"pretokenizers",
-                                            {{{"type", "Split"}, {"pattern", {{"Regex", llama3}}}},
-                                             {{"type", "ByteLevel"}, {"use_regex", false}}}}};
+  checkpoint.tokenizer["pre_tokenizer"] = split_by(llama3_regex);
   checkpoint.tokenizer["model"]["ignore_merges"] = true;
   const auto tokens = [&](const json& settings) {
     Imported made(checkpoint);
@@ -195,6 +203,61 @@ TEST_CASE("a window that no reader follows is named, where it would change somet
   checkpoint.config.erase("use_sliding_window");
   CHECK(warnings("MistralForCausalLM", {{"sliding_window", 128}}).empty());  // as any text
   CHECK(warnings("MistralForCausalLM", {{"sliding_window", nullptr}}).empty());
+}
+
+TEST_CASE("what prepares text in front of BPE on bytes is named, or refused") {
+  struct Case {
+    std::string part;
+    json value;
+    std::string refused, warned;
+  };
+  const json steps = {{{"type", "Strip"}}, {{"type", "NFC"}}};
+  for (const Case& one : {
+           Case{"normalizer", nullptr, "", ""},
+           Case{"normalizer", {{"type", "Sequence"}, {"normalizers", json::array()}}, "", ""},
+           Case{"normalizer", {{"type", "NFC"}}, "", "'normalizer' is NFC"},
+           Case{"normalizer", {{"type", "Lowercase"}}, "'normalizer' changes", ""},
+           Case{"normalizer", {{"type", "Sequence"}, {"normalizers", steps}}, "'normalizer'", ""},
+           Case{"pre_tokenizer",
+                {{"type", "ByteLevel"}, {"add_prefix_space", true}},
+                "add_prefix_space",
+                ""},
+           Case{"pre_tokenizer", {{"type", "ByteLevel"}, {"add_prefix_space", false}}, "", ""},
+       }) {
+    INFO(one.value);
+    TinyCheckpoint checkpoint;
+    checkpoint.tokenizer[one.part] = one.value;
+    Imported made(checkpoint);
+    if (!one.refused.empty()) {
+      has(made.refusal(), one.refused);
+      continue;
+    }
+    made.model();
+    CHECK(made.report.warnings.size() == (one.warned.empty() ? 0 : 1));
+    if (!one.warned.empty()) has(made.report.warnings.front(), one.warned);
+  }
+}
+
+// Where merges make all tokens, as tiktoken has it, looking words up first changes nothing.
+TEST_CASE("words that are looked up before they are merged are named where it matters") {
+  TinyCheckpoint checkpoint;
+  checkpoint.tokenizer["model"]["vocab"].update({{"ab", 2}, {"\u0120", 3}});
+  checkpoint.tokenizer["model"]["merges"] = {"a b"};
+  checkpoint.tokenizer["model"]["ignore_merges"] = true;
+  checkpoint.tokenizer["pre_tokenizer"] = split_by(qwen2_regex);
+  const auto warnings = [&] {
+    Imported made(checkpoint);
+    made.model();
+    return made.report.warnings;
+  };
+  CHECK(warnings().empty());
+  checkpoint.tokenizer["model"]["vocab"]["aba"] = 4;
+  REQUIRE(warnings().size() == 1);
+  has(warnings().front(), "no merge makes 1 tokens, such as 'aba'");
+  checkpoint.tokenizer["pre_tokenizer"] = split_by(llama3_regex);
+  CHECK(warnings().empty());  // readers look words up
+  checkpoint.tokenizer["model"]["ignore_merges"] = false;
+  CHECK(warnings().empty());
 }
 
 }  // namespace sluice::convert

@@ -444,6 +444,23 @@ TEST_CASE("added tokens take the white space behind them where the checkpoint sa
   CHECK(import().empty());
 }
 
+TEST_CASE("a space in front of the first word alone is named") {
+  const CheckpointFolder made(test::checkpoint_family("LlamaForCausalLM"));
+  json tokenizer = made.checkpoint.tokenizer();
+  tokenizer.erase("normalizer");
+  for (const char* scheme : {"first", "always", "never"}) {
+    INFO(scheme);
+    tokenizer["pre_tokenizer"] = {
+        {"type", "Metaspace"}, {"replacement", "\xE2\x96\x81"}, {"prepend_scheme", scheme}};
+    write(made.path() / "tokenizer.json", tokenizer.dump());
+    const auto lines = import_checkpoint(made.path(), made.output, {"F32"}).warnings;
+    CHECK(lines.size() == (scheme == std::string("first") ? 1 : 0));
+    for (const std::string& line : lines) {
+      CHECK(line.find("prepend_scheme") != std::string::npos);
+    }
+  }
+}
+
 TEST_CASE("a tokenizer of the unigram model comes with its map of characters, or not at all") {
   CheckpointFolder made(test::checkpoint_family("XLMRobertaForSequenceClassification"));
   json tokenizer = made.checkpoint.tokenizer();

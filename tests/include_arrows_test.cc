@@ -78,7 +78,7 @@ const std::map<std::string, Parts>& arrows() {
         {"core/tokenizer", leaves_and({"core/gguf"})},
         {"core/model", leaves_and({"core/gguf"})},
         {"core/quant", leaves_and({"core/gguf", "core/model"})},
-        {"core/convert", leaves_and({"core/gguf", "core/model", "core/quant"})},
+        {"core/convert", leaves_and({"core/gguf", "core/model", "core/quant", "core/tokenizer"})},
         {"core/synth", leaves_and({"core/gguf", "core/quant"})},
         {"core/chat", leaves_and({"core/gguf", "core/tokenizer"})},
         {"core/constrain", leaves_and({"core/gguf", "core/tokenizer"})},

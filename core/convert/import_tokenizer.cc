@@ -13,6 +13,7 @@
 #include <sstream>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include "core/convert/json_file.h"
@@ -21,6 +22,8 @@
 #include "core/text/base64.h"
 #include "core/text/keyed_hash.h"
 #include "core/text/quoted.h"
+#include "core/text/utf8.h"
+#include "core/tokenizer/pretokenizer.h"
 
 namespace sluice::convert {
 namespace {
@@ -127,6 +130,7 @@ struct MergedPair {
 struct SpaceRules {
   bool replaces_spaces = false;
   bool adds_prefix = false;
+  bool is_only_first = false;  // not behind tokens that are written out
 };
 
 // Whether `reads` is true of a normalizer or pre-tokenizer, or of each one in a sequence. There may
@@ -164,6 +168,7 @@ bool read_space_rules(const json& node, SpaceRules& rules) {
     rules.replaces_spaces = true;
     rules.adds_prefix =
         scheme.is_string() ? scheme != "never" : node.value("add_prefix_space", json(true)) == true;
+    rules.is_only_first = scheme == "first";
     return true;
   }
   return false;
@@ -172,7 +177,7 @@ bool read_space_rules(const json& node, SpaceRules& rules) {
 // How text is prepared for SentencePiece's unigram model.
 struct UnigramRules {
   bool merges_spaces = false;
-  bool adds_prefix = false;
+  SpaceRules spaces;
   std::string character_map;  // of SentencePiece, empty without one
 };
 
@@ -198,10 +203,7 @@ bool read_unigram_rules(const json& node, UnigramRules& rules) {
   }
   // Of the ends of a text, where white space means nothing once it is merged.
   if (type == "Strip") return true;
-  SpaceRules spaces;
-  if (type != "Metaspace" || !read_space_rules(node, spaces)) return false;
-  rules.adds_prefix = spaces.adds_prefix;
-  return true;
+  return type == "Metaspace" && read_space_rules(node, rules.spaces);
 }
 
 bool is_byte_token(const std::string& text) {
@@ -236,6 +238,10 @@ class TokenizerImport {
   }
 
  private:
+  void warn(const Config& place, const char* key, const std::string& what) {
+    warnings_.emplace_back(place.error(key, what).what());
+  }
+
   void write_kind(gguf::Writer& writer) {
     if (world_) return write_world(writer);
     const Config model = require_object(tokenizer_, "model");
@@ -247,12 +253,17 @@ class TokenizerImport {
     const bool has_scores = has_bytes && !use_.keeps_merges;
     const char* kind = has_scores ? "llama" : has_bytes ? "gemma4" : "gpt2";
     writer.add("tokenizer.ggml.model", kind);
-    writer.add("tokenizer.ggml.pre", has_bytes ? "default" : pre_name(model));
+    const std::string_view pre = has_bytes ? "default" : pre_name(model);
+    writer.add("tokenizer.ggml.pre", pre);
     read_vocabulary(model);
     read_added_tokens();
     const std::vector<MergedPair> merges = read_merges(model);
+    if (!has_bytes) {
+      check_normalizer();
+      check_whole_words(model, pre, merges);
+    }
     if (has_bytes) {
-      writer.add("tokenizer.ggml.add_space_prefix", space_rules().adds_prefix);
+      write_space_prefix(space_rules(), writer);
       write_unknown(model, writer);
       mark_bytes(model);
     }
@@ -431,7 +442,7 @@ class TokenizerImport {
     writer.add_array("tokenizer.ggml.tokens", std::span<const std::string>(tokens_));
     writer.add_array("tokenizer.ggml.token_type", std::span<const std::int32_t>(types_));
     writer.add_array("tokenizer.ggml.scores", std::span<const float>(scores));
-    writer.add("tokenizer.ggml.add_space_prefix", rules.adds_prefix);
+    write_space_prefix(rules.spaces, writer);
     writer.add("tokenizer.ggml.remove_extra_whitespaces", rules.merges_spaces);
     if (!rules.character_map.empty()) {
       const auto* bytes = reinterpret_cast<const std::uint8_t*>(rules.character_map.data());
@@ -480,6 +491,11 @@ class TokenizerImport {
     if (!node.is_structured()) return;
     const json type = node.is_object() ? node.value("type", json()) : json();
     if (type == "ByteLevel") {
+      if (node.value("add_prefix_space", json()) == true) {
+        throw tokenizer_.error("pre_tokenizer",
+                               "puts a space in front of a text (add_prefix_space), which is not "
+                               "supported on bytes");
+      }
       steps.is_byte_level = true;
       steps.has_own_regex |= node.value("use_regex", json(true)) == true;
     } else if (type == "Digits" && node.value("individual_digits", json()) == true) {
@@ -517,6 +533,40 @@ class TokenizerImport {
       return looks_up_words && !known.pre_whole_words.empty() ? known.pre_whole_words : known.pre;
     }
     throw tokenizer_.error("pre_tokenizer", "splits text in a way that is not known here");
+  }
+
+  // Readers change no text in front of BPE on bytes. Composed characters are what people write.
+  void check_normalizer() {
+    const json* node = tokenizer_.find("normalizer");
+    const auto is_known = [&](const json& step) {
+      if (step.value("type", json()) != "NFC") return false;
+      warn(tokenizer_, "normalizer", "is NFC, which is left aside: give text composed");
+      return true;
+    };
+    if (node != nullptr && !reads_steps(*node, is_known)) {
+      throw tokenizer_.error("normalizer", "changes text in a way that is not known here");
+    }
+  }
+
+  // Where words are looked up before they are merged, some may be tokens that no merge makes.
+  void check_whole_words(const Config& model, std::string_view pre,
+                         const std::vector<MergedPair>& merges) {
+    if (!model.find_flag("ignore_merges").value_or(false)) return;
+    if (tokenizer::find_pretokenizer(pre)->ignore_merges) return;
+    std::unordered_set<std::string, text::KeyedHash> made;
+    for (const MergedPair& merge : merges) made.insert(merge.left + merge.right);
+    std::size_t count = 0;
+    std::string first;
+    for (std::size_t i = 0; i < tokens_.size(); ++i) {
+      const bool is_character = utf8::character_bytes(tokens_[i]) == tokens_[i].size();
+      if (types_[i] != normal || is_character || made.contains(tokens_[i])) continue;
+      if (count++ == 0) first = tokens_[i];
+    }
+    if (count == 0) return;
+    warn(model, "ignore_merges",
+         fmt::format("is left aside: no merge makes {} tokens, such as {}, so text has others in "
+                     "their place",
+                     count, text::quoted(first)));
   }
 
   void set_token(const std::string& text, const json& id, TokenType type, const char* place) {
@@ -561,12 +611,9 @@ class TokenizerImport {
       }
       // Nobody writes a mask.
       if (token.find_flag("lstrip").value_or(false) && *text != text_in_settings("mask_token")) {
-        warnings_.push_back(
-            token
-                .error("lstrip", fmt::format("of {} is left aside: white space in front of "
-                                             "it becomes tokens",
-                                             text::quoted(*text)))
-                .what());
+        warn(token, "lstrip",
+             fmt::format("of {} is left aside: white space in front of it becomes tokens",
+                         text::quoted(*text)));
       }
     }
   }
@@ -617,6 +664,15 @@ class TokenizerImport {
       throw tokenizer_.error("normalizer", "does not replace spaces, so it is no SentencePiece");
     }
     return rules;
+  }
+
+  void write_space_prefix(const SpaceRules& rules, gguf::Writer& writer) {
+    writer.add("tokenizer.ggml.add_space_prefix", rules.adds_prefix);
+    if (rules.adds_prefix && rules.is_only_first) {
+      warn(tokenizer_, "pre_tokenizer",
+           "has the prepend_scheme first, which is followed as always: text behind a control token "
+           "begins with a space too");
+    }
   }
 
   void write_unknown(const Config& model, gguf::Writer& writer) {
