@@ -260,4 +260,21 @@ TEST_CASE("words that are looked up before they are merged are named where it ma
   CHECK(warnings().empty());
 }
 
+TEST_CASE("a vocabulary that no reader would take is refused before weights are written") {
+  TinyCheckpoint checkpoint;
+  // Names of unused ids make room for tokens that are called so.
+  checkpoint.tokenizer["model"]["vocab"]["[PAD201]"] = 200;
+  const gguf::Model model = Imported(checkpoint).model();
+  const auto tokens = model.metadata().require_strings("tokenizer.ggml.tokens");
+  const std::vector<std::string_view> texts(tokens.begin(), tokens.end());
+  CHECK(texts[200] == "[PAD201]");
+  CHECK(texts[201] == "[[PAD201]");
+  CHECK(texts[202] == "[PAD202]");
+  checkpoint.tokenizer["added_tokens"] = {{{"id", 7}, {"content", "a"}, {"special", true}}};
+  has(Imported(checkpoint).refusal(), "token 7 is 'a', as token 0 is already");
+  checkpoint.tokenizer["added_tokens"] = json::array();
+  checkpoint.tokenizer["model"]["merges"] = json::array({json::array({"a b", "a"})});
+  has(Imported(checkpoint).refusal(), "tokenizer.ggml.merges");
+}
+
 }  // namespace sluice::convert

@@ -19,11 +19,13 @@
 #include "core/convert/json_file.h"
 #include "core/convert/tiktoken.h"
 #include "core/convert/world_vocabulary.h"
+#include "core/gguf/gguf.h"
 #include "core/text/base64.h"
 #include "core/text/keyed_hash.h"
 #include "core/text/quoted.h"
 #include "core/text/utf8.h"
 #include "core/tokenizer/pretokenizer.h"
+#include "core/tokenizer/tokenizer.h"
 
 namespace sluice::convert {
 namespace {
@@ -234,12 +236,19 @@ class TokenizerImport {
       writer.add_array("tokenizer.ggml.rstrip_token_ids",
                        std::span<const std::int32_t>(rstripped_));
     }
+    check_readable(writer);
     return std::move(warnings_);
   }
 
  private:
   void warn(const Config& place, const char* key, const std::string& what) {
     warnings_.emplace_back(place.error(key, what).what());
+  }
+
+  // What was written has to make a tokenizer.
+  void check_readable(const gguf::Writer& writer) const {
+    const std::vector<std::byte> bytes = writer.header();
+    tokenizer::Tokenizer::from_metadata(gguf::parse_header(bytes, source_).metadata);
   }
 
   void write_kind(gguf::Writer& writer) {
@@ -620,7 +629,9 @@ class TokenizerImport {
 
   void fill_gaps() {
     for (std::size_t i = 0; i < tokens_.size(); ++i) {
-      if (types_[i] == unused) tokens_[i] = fmt::format("[PAD{}]", i);
+      if (types_[i] != unused) continue;
+      tokens_[i] = fmt::format("[PAD{}]", i);
+      while (ids_.contains(tokens_[i])) tokens_[i].insert(0, "[");
     }
   }
 
