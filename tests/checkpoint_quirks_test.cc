@@ -277,4 +277,40 @@ TEST_CASE("a vocabulary that no reader would take is refused before weights are 
   has(Imported(checkpoint).refusal(), "tokenizer.ggml.merges");
 }
 
+TEST_CASE("members that nothing needs do not stop an import, and are named") {
+  const auto lines = [](const json& config, const json& generation, const json& settings) {
+    TinyCheckpoint checkpoint;
+    checkpoint.config.update(config);
+    Imported made(checkpoint);
+    write(made.folder / "generation_config.json", generation.dump());
+    write(made.folder / "tokenizer_config.json", settings.dump());
+    const gguf::Model model = made.model();
+    CHECK_FALSE(model.metadata().contains("tokenizer.ggml.padding_token_id"));
+    CHECK_FALSE(model.metadata().contains("general.sampling.top_k"));
+    CHECK(model.metadata().require_u32("tokenizer.ggml.eos_token_id") == 1);
+    return made.report.warnings;
+  };
+  const json none = json::object();
+  struct Case {
+    json config, generation, settings;
+    std::string expected;
+  };
+  for (const Case& one : {
+           Case{{{"pad_token_id", -1}}, none, none, "'pad_token_id' is -1"},
+           Case{{{"pad_token_id", 256}}, none, none, "'pad_token_id' is 256"},
+           Case{none, {{"pad_token_id", -1}}, none, "generation_config.json: 'pad_token_id'"},
+           Case{{{"bos_token_id", -1}}, none, none, "'bos_token_id' is -1"},
+           Case{none, {{"eos_token_id", -1}}, none, "generation_config.json: 'eos_token_id'"},
+           Case{none, none, {{"pad_token", "<pad>"}}, "'pad_token' is no token"},
+           Case{none, {{"top_k", -1}}, none, "generation_config.json: 'top_k' is below 0"},
+       }) {
+    const auto found = lines(one.config, one.generation, one.settings);
+    REQUIRE(found.size() == 1);
+    has(found.front(), one.expected);
+  }
+  TinyCheckpoint checkpoint;
+  checkpoint.config["eos_token_id"] = 256;  // what ends an answer is needed
+  has(Imported(checkpoint).refusal(), "'eos_token_id' is no id of the 256 tokens");
+}
+
 }  // namespace sluice::convert

@@ -538,7 +538,7 @@ class Import {
   }
 
   // How the model's makers sample, if they do: what transformers calls generation_config.json.
-  void add_recommended_sampling(gguf::Writer& writer) const {
+  void add_recommended_sampling(gguf::Writer& writer) {
     const fs::path path = folder_ / "generation_config.json";
     if (!fs::exists(path)) return;
     const Config generation{read_json(path, config_bytes_max), path.string()};
@@ -547,7 +547,10 @@ class Import {
       if (const auto value = generation.find_number(from)) writer.add(to, *value);
     };
     add_number("temperature", "general.sampling.temp");
-    if (const auto most = generation.find_whole("top_k")) {
+    // Some engines take a negative one as no limit.
+    if (generation.find_number("top_k").value_or(0) < 0) {
+      warnings_.emplace_back(generation.error("top_k", "is below 0 and is left out").what());
+    } else if (const auto most = generation.find_whole("top_k")) {
       writer.add("general.sampling.top_k", static_cast<std::int32_t>(*most));
     }
     add_number("top_p", "general.sampling.top_p");
@@ -555,7 +558,7 @@ class Import {
     add_number("repetition_penalty", "general.sampling.penalty_repeat");
   }
 
-  void add_metadata(const quant::QuantMix& mix, gguf::Writer& writer) const {
+  void add_metadata(const quant::QuantMix& mix, gguf::Writer& writer) {
     const auto count = [&](const char* key, std::uint64_t value) {
       writer.add(prefix_ + key, static_cast<std::uint32_t>(value));
     };

@@ -241,8 +241,10 @@ class TokenizerImport {
   }
 
  private:
+  // Each line once.
   void warn(const Config& place, const char* key, const std::string& what) {
-    warnings_.emplace_back(place.error(key, what).what());
+    const std::string line = place.error(key, what).what();
+    if (std::ranges::find(warnings_, line) == warnings_.end()) warnings_.push_back(line);
   }
 
   // What was written has to make a tokenizer.
@@ -760,22 +762,32 @@ class TokenizerImport {
   }
 
   // The token that tokenizer_config.json names by its text.
-  std::optional<std::uint32_t> named_token(const char* key) const {
+  std::optional<std::uint32_t> named_token(const char* key) {
     if (!settings_.contains(key)) return std::nullopt;
     const json text = text_in_settings(key);
     const auto found = text.is_string() ? ids_.find(text.get<std::string>()) : ids_.end();
-    if (found == ids_.end()) throw settings_.error(key, "is no token of the vocabulary");
-    return found->second;
+    if (found != ids_.end()) return found->second;
+    constexpr const char* problem = "is no token of the vocabulary";
+    if (key != std::string_view("pad_token")) throw settings_.error(key, problem);
+    warn(settings_, key, problem);  // and nothing is padded
+    return std::nullopt;
   }
 
-  // A number or a list of numbers.
-  std::vector<std::int32_t> token_ids(const Config& config, const char* key) const {
+  // A number or a list of numbers. Negative ones say that there is no such token, and nothing is
+  // padded; so these are left out with a warning.
+  std::vector<std::int32_t> token_ids(const Config& config, const char* key) {
     const json* value = config.find(key);
     if (value == nullptr) return {};
     std::vector<std::int32_t> ids;
     for (const json& id : value->is_array() ? *value : json::array({*value})) {
-      if (!id.is_number_unsigned() || id.get<std::uint64_t>() >= tokens_.size()) {
-        throw config.error(key, fmt::format("is no id of the {} tokens", tokens_.size()));
+      const bool is_whole = id.is_number_integer(), is_positive = id.is_number_unsigned();
+      if (!is_positive || id.get<std::uint64_t>() >= tokens_.size()) {
+        const std::string problem = fmt::format("is no id of the {} tokens", tokens_.size());
+        const bool is_needless =
+            is_whole && (!is_positive || key == std::string_view("pad_token_id"));
+        if (!is_needless) throw config.error(key, problem);
+        warn(config, key, fmt::format("is {}, which {} and is left out", id.dump(), problem));
+        continue;
       }
       ids.push_back(id.get<std::int32_t>());
     }
@@ -783,20 +795,20 @@ class TokenizerImport {
   }
 
   // The texts of tokenizer_config.json go before the ids of the others.
-  std::optional<std::uint32_t> special_token(const char* text_key, const char* id_key) const {
+  std::optional<std::uint32_t> special_token(const char* text_key, const char* id_key) {
     const auto named = named_token(text_key);
     return named ? named : listed_token(id_key);
   }
 
-  std::optional<std::uint32_t> listed_token(const char* id_key) const {
-    for (const Config* config : {&generation_, &config_}) {
+  std::optional<std::uint32_t> listed_token(const char* id_key) {
+    for (const Config* config : std::array<const Config*, 2>{&generation_, &config_}) {
       const std::vector<std::int32_t> ids = token_ids(*config, id_key);
       if (!ids.empty()) return static_cast<std::uint32_t>(ids.front());
     }
     return std::nullopt;
   }
 
-  void write_special_tokens(gguf::Writer& writer) const {
+  void write_special_tokens(gguf::Writer& writer) {
     const auto add = [&](const char* key, std::optional<std::uint32_t> id) {
       if (id) writer.add(fmt::format("tokenizer.ggml.{}_token_id", key), *id);
     };
@@ -865,7 +877,7 @@ class TokenizerImport {
 
   // Whether a text begins with the token, by the setting or by the template. It is written in any
   // case: readers of a file that does not say have defaults of their own.
-  bool adds_bos() const {
+  bool adds_bos() {
     const auto bos = special_token("bos_token", "bos_token_id");
     if (!bos) return false;
     if (use_.keeps_merges) return true;  // Gemma 4 does not work without
