@@ -1,9 +1,11 @@
 // Oddities of checkpoints as they are published: what is no matter is left aside, what changes a
 // model or its tokens is followed, named or refused.
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <filesystem>
 #include <functional>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -311,6 +313,29 @@ TEST_CASE("members that nothing needs do not stop an import, and are named") {
   TinyCheckpoint checkpoint;
   checkpoint.config["eos_token_id"] = 256;  // what ends an answer is needed
   has(Imported(checkpoint).refusal(), "'eos_token_id' is no id of the 256 tokens");
+}
+
+// Magnitudes around the largest that formats hold, which is that of rounding to nearest.
+TEST_CASE("a value that a format would make infinite is refused") {
+  const auto written = [](float value, const std::string& quant) -> std::optional<float> {
+    TinyCheckpoint checkpoint;
+    const auto at = checkpoint.header["model.layers.0.mlp.up_proj.weight"]["data_offsets"][0];
+    std::memcpy(checkpoint.data.data() + at.get<std::size_t>(), &value, sizeof value);
+    try {
+      return values_of(Imported(checkpoint).model(quant), "blk.0.ffn_up.weight")[0];
+    } catch (const ModelError& error) {
+      has(error.what(), "more than " + quant + " can; choose F32");
+      return std::nullopt;
+    }
+  };
+  const float largest = std::bit_cast<float>(0x7F7F0000u);  // BF16
+  for (const float sign : {1.0f, -1.0f}) {
+    CHECK(written(sign * std::numeric_limits<float>::max(), "BF16") == std::nullopt);
+    CHECK(written(sign * std::bit_cast<float>(0x7F7F8000u), "BF16") == std::nullopt);
+    CHECK(written(sign * std::bit_cast<float>(0x7F7F7FFFu), "BF16") == sign * largest);
+    CHECK(written(sign * 65504.0f, "F16") == sign * 65504.0f);
+    CHECK(written(sign * 65536.0f, "F16") == std::nullopt);
+  }
 }
 
 }  // namespace sluice::convert

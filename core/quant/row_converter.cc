@@ -1,6 +1,7 @@
 #include "core/quant/row_converter.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <fmt/format.h>
@@ -19,14 +20,17 @@ using kernels::BlockType;
 
 constexpr std::uint64_t piece_bytes = std::uint64_t{8} << 20;
 constexpr float half_max = 65504;
+// Just below the value midway between the largest BF16 and infinity, to which it is rounded.
+constexpr float bf16_max = std::bit_cast<float>(0x7F7F7FFFu);
 
 // The largest magnitude that a format holds.
 float largest_in(BlockType type) {
   switch (type) {
     case BlockType::f32:
-    case BlockType::bf16:
     case BlockType::mxfp4:
       return std::numeric_limits<float>::max();
+    case BlockType::bf16:
+      return bf16_max;
     case BlockType::nvfp4:
       return kernels::largest_nvfp4;
     default:
@@ -61,9 +65,9 @@ void RowConverter::check_values(const Conversion& conversion, const std::vector<
                                  text::quoted(conversion.name)));
   }
   if (largest > largest_in(conversion.to) && !conversion.is_copy()) {
-    throw ModelError(fmt::format("tensor {} holds {}, more than {} can; choose F32 or BF16",
-                                 text::quoted(conversion.name), largest,
-                                 kernels::traits(conversion.to).name));
+    throw ModelError(fmt::format(
+        "tensor {} holds {}, more than {} can; choose {}", text::quoted(conversion.name), largest,
+        kernels::traits(conversion.to).name, largest > bf16_max ? "F32" : "F32 or BF16"));
   }
 }
 
