@@ -50,6 +50,24 @@ TEST_CASE("what exists is replaced only when that is asked for") {
   CHECK(shell("sluice logits " + model + " -q --tokens 1 -o /dev/stdout").status == 0);
 }
 
+TEST_CASE("a file that is written to a pipe has no report behind it") {
+  const Folder folder;
+  const std::string model = make_model(folder);
+  write(folder.file("text"), "one two three four five six seven");
+  const std::string expected = folder.file("expected"), piped = folder.file("piped");
+  for (const auto& [command, option] : std::vector<std::pair<std::string, std::string>>{
+           {"synth tiny ", ""},
+           {"quantize -q --quant Q8_0 " + model + " ", ""},
+           {"imatrix " + model + " -q -f " + folder.file("text"), " -o "}}) {
+    INFO(command);
+    const std::string start = "sluice " + command + option;
+    CHECK(shell(start + expected + " --force").status == 0);
+    CHECK(shell(start + "/dev/stdout 2>" + folder.file("said") + " | cat >" + piped).status == 0);
+    CHECK(content(piped) == content(expected));
+    CHECK(content(folder.file("said")).starts_with("/dev/stdout: "));
+  }
+}
+
 TEST_CASE("measurements never go over what a command reads or writes") {
   const Folder folder;
   const std::string model = make_model(folder);

@@ -149,10 +149,11 @@ int run_quantize(const QuantizeOptions& options) {
   if (!options.quiet) {
     for (const std::string& warning : report.warnings) warn(warning);
   }
-  write_output(fmt::format("{}: {} to {}, {} of {} tensors in other formats\n",
-                           printable(options.output), format_bytes(report.bytes_before),
-                           format_bytes(report.bytes_after), report.changed, report.tensors));
-  if (!report.chosen.empty()) write_output(chosen_line(report));
+  std::string lines = fmt::format("{}: {} to {}, {} of {} tensors in other formats\n",
+                                  printable(options.output), format_bytes(report.bytes_before),
+                                  format_bytes(report.bytes_after), report.changed, report.tensors);
+  if (!report.chosen.empty()) lines += chosen_line(report);
+  report_written(options.output, lines);
   return 0;
 }
 
@@ -187,9 +188,10 @@ int run_import(const ImportOptions& options) {
   if (!options.quiet) {
     for (const std::string& warning : report.warnings) warn(warning);
   }
-  write_output(fmt::format("{}: {}, {}, {}, {} tensors\n", printable(options.output),
-                           report.architecture, report.quant, format_bytes(report.bytes),
-                           report.tensors));
+  report_written(
+      options.output,
+      fmt::format("{}: {}, {}, {}, {} tensors\n", printable(options.output), report.architecture,
+                  report.quant, format_bytes(report.bytes), report.tensors));
   return 0;
 }
 

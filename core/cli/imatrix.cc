@@ -117,8 +117,9 @@ int run_imatrix(const ImatrixOptions& options) {
   const quant::Imatrix imatrix =
       sums.finish(options.text.string(), count, static_cast<std::uint32_t>(chunk));
   imatrix.write(options.output);
-  write_output(fmt::format("{}: {} weights, {} chunks of {} tokens\n", shown(options.output),
-                           imatrix.entries().size(), count, chunk));
+  report_written(options.output,
+                 fmt::format("{}: {} weights, {} chunks of {} tokens\n", shown(options.output),
+                             imatrix.entries().size(), count, chunk));
   const RunRecord record(*engine);
   engine.reset();  // frees its memory for measuring the limits
   run.write_report(

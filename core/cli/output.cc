@@ -22,6 +22,15 @@ bool write_output(std::string_view text) {
   throw std::system_error(errno, std::generic_category(), "cannot write to standard output");
 }
 
+void report_written(const std::filesystem::path& path, std::string_view text) {
+  std::error_code absent;
+  if (std::filesystem::is_regular_file(path, absent)) {
+    write_output(text);
+  } else {
+    std::fwrite(text.data(), 1, text.size(), stderr);
+  }
+}
+
 // Failures of standard error are ignored here and below: there is nowhere to report them.
 void warn(std::string_view message) {
   remark(fmt::format("warning: {}", message));

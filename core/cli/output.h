@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <filesystem>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -14,6 +15,10 @@ namespace sluice::cli {
 // terminal after SIGHUP), which is no error: it has what it wanted. Throws std::system_error
 // otherwise.
 bool write_output(std::string_view text);
+
+// Says what was written to `path`: on standard output, or on standard error where the path is no
+// regular file, which may be standard output itself.
+void report_written(const std::filesystem::path& path, std::string_view text);
 
 // Each writes a line to standard error: "sluice: warning: ...", or the same without "warning". A
 // terminal breaks it between words.

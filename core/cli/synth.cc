@@ -145,9 +145,10 @@ int run_synth(const SynthOptions& options) {
   } else {
     write_weights(options, synthetic);
   }
-  write_output(fmt::format("{}: {}, {} tensors\n",
-                           text::escaped(options.output.string(), options.output.string().size()),
-                           format_bytes(synthetic.file_bytes()), synthetic.tensors().size()));
+  report_written(options.output,
+                 fmt::format("{}: {}, {} tensors\n",
+                             text::escaped(options.output.string(), options.output.string().size()),
+                             format_bytes(synthetic.file_bytes()), synthetic.tensors().size()));
   return 0;
 }
 
