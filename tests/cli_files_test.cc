@@ -50,6 +50,13 @@ TEST_CASE("what exists is replaced only when that is asked for") {
   CHECK(shell("sluice logits " + model + " -q --tokens 1 -o /dev/stdout").status == 0);
 }
 
+TEST_CASE("an output without a name is refused as such") {
+  const Folder folder;
+  const std::string model = make_model(folder);
+  check_fails("sluice quantize " + model + " '' --quant Q8_0 --force", 2, "name of the output");
+  check_fails("sluice synth tiny ''", 2, "name of the output");
+}
+
 TEST_CASE("a file that is written to a pipe has no report behind it") {
   const Folder folder;
   const std::string model = make_model(folder);

@@ -12,6 +12,7 @@
 #include "core/convert/json_file.h"
 #include "core/error.h"
 #include "core/gguf/gguf.h"
+#include "core/gguf/gguf_writer.h"
 #include "core/quant/imatrix.h"
 #include "core/quant/quantise_model.h"
 #include "core/sampling/model_defaults.h"
@@ -241,6 +242,10 @@ TEST_CASE("a folder without a whole model says what is missing and what to do") 
        [](const fs::path& f) { fs::remove(f / "model.safetensors"); }},
       {{"model.safetensors.index.json is missing"},
        [&](const fs::path& f) { move_weights(f, "model-00001-of-00002.safetensors"); }},
+      {{"tokenizer.json is missing; get it too"},
+       [](const fs::path& f) { fs::remove(f / "tokenizer.json"); }},
+      {{"tokenizer.json is missing", "tokenizer.model alone", "save_pretrained"},
+       [](const fs::path& f) { fs::rename(f / "tokenizer.json", f / "tokenizer.model"); }},
       {{"pytorch_model", "save_pretrained"},
        [&](const fs::path& f) { move_weights(f, "pytorch_model.bin"); }},
       {{"'model-00002-of-00002.safetensors'", "missing", "get it again"},
@@ -481,6 +486,19 @@ TEST_CASE("NVFP4 has scales of whole matrices beside them, whatever the range of
     CHECK(values_of(gguf::Model::open(again), "blk.0.attn_q.scale") ==
           values_of(after, "blk.0.attn_q.scale"));
   }
+}
+
+TEST_CASE("a tensor of a type that quantize cannot copy is named with its file") {
+  const test::TemporaryFolder folder;
+  const fs::path input = folder.path() / "in.gguf", output = folder.path() / "out.gguf";
+  gguf::Writer writer;
+  const std::vector<std::uint64_t> dims = {4};
+  writer.add("general.architecture", "llama");
+  writer.add_tensor("extra.ids", dims, 26);  // I32
+  const std::vector<std::byte> ids(16);
+  writer.write(input, [&](std::size_t, const gguf::Writer::Sink& sink) { sink(ids); });
+  CHECK_THROWS_WITH(quant::quantise_model(input, output, {"Q8_0"}),
+                    Catch::Contains("in.gguf: tensor 'extra.ids' is of type I32"));
 }
 
 TEST_CASE("a damaged model is refused by quantize, and nothing is written") {

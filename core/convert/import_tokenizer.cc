@@ -307,8 +307,14 @@ class TokenizerImport {
       tokenizer["added_tokens"] = settings_tokens();
       return tokenizer;
     }
-    if (has_json || !fs::exists(folder / "vocab.txt")) {
-      return read_json(folder / "tokenizer.json", tokenizer_bytes_max);
+    if (has_json) return read_json(folder / "tokenizer.json", tokenizer_bytes_max);
+    if (!fs::exists(folder / "vocab.txt")) {
+      const bool has_model = fs::exists(folder / "tokenizer.model");
+      throw ModelError(fmt::format(
+          "{}: tokenizer.json is missing; {}", folder.string(),
+          has_model ? "tokenizer.model alone is not read: load it with AutoTokenizer of "
+                      "transformers and save it again with save_pretrained()"
+                    : "get it too"));
     }
     std::istringstream lines(read_file(folder / "vocab.txt", tokenizer_bytes_max));
     json vocabulary = json::object(), added = json::array();

@@ -48,10 +48,11 @@ std::vector<NamedShape> shapes_of(const gguf::Model& model) {
   return shapes;
 }
 
-BlockType stored_type(const gguf::TensorInfo& tensor) {
+BlockType stored_type(const gguf::Model& model, const gguf::TensorInfo& tensor) {
   const auto traits = kernels::find_block_type(tensor.type);
   if (!traits) {
-    throw ModelError(fmt::format("tensor {} is of type {}, which cannot be read",
+    throw ModelError(fmt::format("{}: tensor {} is of type {}, which cannot be quantised or copied",
+                                 model.files()[tensor.file].path.string(),
                                  text::quoted(tensor.name), kernels::gguf_type_name(tensor.type)));
   }
   return traits->type;
@@ -129,7 +130,7 @@ class Quantiser {
     TypeRecipe recipe = options_.recipe;
     for (std::size_t i = 0; i < types.size(); ++i) {
       const gguf::TensorInfo& tensor = model_.tensors()[i];
-      const BlockType from = stored_type(tensor);
+      const BlockType from = stored_type(model_, tensor);
       std::optional<BlockType> own;
       if (types[i]) own = recipe.type_for(tensor.name, tensor.dims[0]);
       const auto read = [this, &tensor, row = kernels::row_bytes(from, tensor.dims[0])](
@@ -245,7 +246,7 @@ QuantisedHeader quantised_header(const gguf::Model& model, std::string_view quan
   std::vector<PlannedTensor> tensors;
   for (std::size_t i = 0; i < types.size(); ++i) {
     const gguf::TensorInfo& tensor = model.tensors()[i];
-    const BlockType from = stored_type(tensor);
+    const BlockType from = stored_type(model, tensor);
     tensors.push_back({std::string(tensor.name),
                        {tensor.dims.begin(), tensor.dims.begin() + tensor.rank},
                        from,
