@@ -226,6 +226,74 @@ TEST_CASE("a token goes to the hub and to no other host") {
   ::unsetenv("HF_TOKEN");
 }
 
+TEST_CASE("a redirect leads to https and to http alone, and to this machine from here alone") {
+  SmallHub hub;
+  const Caches caches(hub);
+  const SmallHub other;
+  write(caches.folder.file("here.gguf"), "GGUF");
+  const std::string place = other.host() + "/cdn/m.gguf";
+  for (const std::string& target :
+       {"gopher://" + place, "dict://" + place, "ftp://" + place, "ldap://" + place,
+        "file://localhost" + caches.folder.file("here.gguf")}) {
+    hub.redirect("m.gguf", target);
+    for (const bool insecure_http : {false, true}) {
+      INFO(target << " " << insecure_http);
+      fetch::WebOptions options;
+      options.insecure_http = insecure_http;
+      fetch::Web web(options);
+      const Reference reference = fetch::parse_reference(hub.url() + "/cdn/m.gguf");
+      CHECK_THROWS_WITH(
+          fetch::pull(web, reference, [](const auto&) {}),
+          Contains("is neither https:// nor http://") && Contains(hub.host() + " redirects to"));
+    }
+  }
+  CHECK(other.connections() == 0);
+  for (const bool insecure_http : {false, true}) {
+    CHECK_NOTHROW(fetch::check_url("https://h/m", "http://h/m", insecure_http));
+    CHECK_NOTHROW(fetch::check_url("http://127.0.0.1/m", "", insecure_http));
+    CHECK_NOTHROW(fetch::check_url("http://127.0.0.1/m", "http://localhost:1/", insecure_http));
+    CHECK_THROWS_AS(fetch::check_url("HTTP+unix://localhost/m", "", insecure_http), UsageError);
+  }
+  CHECK_THROWS_WITH(fetch::check_url("http://127.0.0.1/m", "https://h/m", false),
+                    Contains("'http://127.0.0.1/m', where h redirects to, is a service of this"));
+  CHECK_THROWS_WITH(fetch::check_url("http://h/m", "https://h/m", false),
+                    Contains("is plain HTTP"));
+  CHECK_NOTHROW(fetch::check_url("http://127.0.0.1/m", "https://h/m", true));
+}
+
+TEST_CASE("messages show neither a password nor the query of a URL") {
+  CHECK(fetch::shown_url("https://u:p@h:1/a@b/m.gguf?x=y@z/#f") == "https://h:1/a@b/m.gguf");
+  CHECK(fetch::shown_url("https://u@p@h") == "https://h");
+  CHECK(fetch::shown_url("https://h?token=a/b") == "https://h");
+  SmallHub hub([](const HubRequest& request) {
+    return request.path.ends_with("/busy.gguf") ? Fault::error_429 : Fault::none;
+  });
+  const Caches caches(hub);
+  hub.put("bad.gguf", "GGUF, and nothing of one behind it");
+  hub.put("busy.gguf", "GGUF");
+  hub.redirect("away.gguf", "http://u:SECRET@example.com/m.gguf?sig=SECRET");
+  hub.redirect("other.gguf", "gopher://u:SECRET@127.0.0.1:1/m.gguf?sig=SECRET");
+  const std::string here = "http://u:SECRET@" + hub.host() + "/cdn/", query = "?token=SECRET'";
+  const auto check = [](const std::string& command, const std::string& url) {
+    INFO(command << url);
+    const Result result = shell("sluice " + command + "\"" + url + "\"");
+    CHECK(result.status != 0);
+    CHECK(result.errors.find("SECRET") == std::string::npos);
+    CHECK(result.errors.find("\\'") == std::string::npos);
+    CHECK_FALSE(result.errors.empty());
+  };
+  for (const std::string& url :
+       {here + "absent.gguf" + query, here + "busy.gguf" + query, here + "away.gguf" + query,
+        here + "other.gguf" + query, "http://u:SECRET@example.com/m.gguf" + query,
+        "https://u:SECRET@/m.gguf" + query}) {
+    check("pull ", url);
+    check("plan ", url);
+  }
+  check("plan ", here + "bad.gguf" + query);
+  check("pull ", "http://u:SECRET@127.0.0.1:1/m.gguf" + query);
+  check("pull ", "ftp://u:SECRET@h/m.gguf" + query);
+}
+
 TEST_CASE("what cannot be had is said in a line") {
   SmallHub hub([](const HubRequest& request) {
     return request.path.ends_with("/busy.gguf") ? Fault::error_429 : Fault::none;

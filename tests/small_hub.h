@@ -93,6 +93,11 @@ class SmallHub {
     const std::lock_guard lock(mutex_);
     etags_[file] = std::string(64, 'a');
   }
+  // What lies under /cdn/ is somewhere else.
+  void redirect(const std::string& file, const std::string& location) {
+    const std::lock_guard lock(mutex_);
+    redirects_[file] = location;
+  }
   // States another size in what leads to the file.
   void state_size_of(const std::string& file, std::uint64_t bytes) {
     const std::lock_guard lock(mutex_);
@@ -100,6 +105,7 @@ class SmallHub {
   }
   std::uint64_t sent_bytes() const { return sent_bytes_; }  // of bodies of downloads
   unsigned requests() const { return requests_; }
+  unsigned connections() const { return accepted_; }
   std::vector<HubRequest> log() const {
     const std::lock_guard lock(mutex_);
     return log_;
@@ -115,6 +121,7 @@ class SmallHub {
     while (!ends_) {
       const int connection = ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
       if (connection < 0) continue;
+      ++accepted_;
       connections_.push_back(connection);
       threads_.emplace_back([this, connection] { serve(connection); });
     }
@@ -254,6 +261,9 @@ class SmallHub {
     std::string content, etag;
     {
       const std::lock_guard lock(mutex_);
+      if (const auto moved = redirects_.find(file); moved != redirects_.end()) {
+        return send_answer(connection, "302 Found", "Location: " + moved->second + "\r\n", "");
+      }
       const auto found = files_.find(file);
       if (found == files_.end()) return send_answer(connection, "404 No", "", "");
       content = found->second;
@@ -293,9 +303,9 @@ class SmallHub {
   std::uint16_t port_ = 0;
   std::atomic<bool> ends_ = false;
   std::atomic<std::uint64_t> sent_bytes_ = 0;
-  std::atomic<unsigned> requests_ = 0;
+  std::atomic<unsigned> requests_ = 0, accepted_ = 0;
   mutable std::mutex mutex_;
-  std::map<std::string, std::string> files_, etags_;
+  std::map<std::string, std::string> files_, etags_, redirects_;
   std::map<std::string, std::uint64_t> stated_bytes_;
   std::vector<HubRequest> log_;
   std::vector<int> connections_;      // of the first thread, and at the end

@@ -37,10 +37,10 @@ std::string table(const std::vector<Row>& rows) {
   };
   line("name", "size", "quant", "tokens/s", "where");
   for (const Row& row : rows) {
-    line(text::escaped(row.model.name, 300), format_bytes(row.model.bytes),
-         text::escaped(row.model.quant, 40),
+    line(text::printable(row.model.name, 300), format_bytes(row.model.bytes),
+         text::printable(row.model.quant, 40),
          row.tokens_per_s ? format_speed(*row.tokens_per_s) : "-",
-         text::escaped(row.model.path.string(), 1000));
+         text::printable(row.model.path.string(), 1000));
   }
   return text;
 }
@@ -103,7 +103,7 @@ int run_remove(const RemoveOptions& options) {
   }
   fetch::remove_model(*model);
   remark(
-      fmt::format("removed {}, {}", text::escaped(model->name, 200), format_bytes(model->bytes)));
+      fmt::format("removed {}, {}", text::printable(model->name, 200), format_bytes(model->bytes)));
   return 0;
 }
 

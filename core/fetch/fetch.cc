@@ -181,7 +181,7 @@ RemoteFile describe_url(Web& web, const std::string& url) {
   request.headers = {"Accept-Encoding: identity"};
   const Answer answer = web.ask(request);
   RemoteFile remote;
-  remote.name = url.substr(0, url.find('?'));  // what follows may be a key
+  remote.name = shown_url(url);
   remote.url = url;
   // Some servers know no HEAD; the first bytes show what there is.
   if (answer.status == 405 || answer.status == 501) return remote;

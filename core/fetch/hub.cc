@@ -95,7 +95,7 @@ HubFile Hub::find(const Reference& reference, const std::string& file) {
   if (!is_commit(out.commit) || !is_safe_path(out.remote.etag) ||
       out.remote.etag.find('/') != std::string::npos) {
     throw Error(ExitCode::io, fmt::format("{}: {} does not answer as a hub does: check HF_ENDPOINT",
-                                          out.remote.name, endpoint_));
+                                          out.remote.name, shown_url(endpoint_)));
   }
   return out;
 }
@@ -123,7 +123,7 @@ std::vector<ListedFile> Hub::list(const Reference& reference) {
     } catch (const std::exception&) {
       throw Error(ExitCode::io, fmt::format("hf:{}: {} does not answer as a hub does: check "
                                             "HF_ENDPOINT",
-                                            reference.repository, endpoint_));
+                                            reference.repository, shown_url(endpoint_)));
     }
     url = next_page(answer);
   }
@@ -160,10 +160,10 @@ std::string choose_quant(const std::vector<std::string>& files, const Reference&
   if (chosen.size() == 1) return chosen.front();
   const auto& shown = chosen.empty() ? all : chosen;
   throw UsageError(fmt::format(
-      "{} names {} file{}: {}", text::escaped(reference.text, 200),
+      "{} names {} file{}: {}", text::printable(reference.text, 200),
       chosen.empty() ? "no" : std::to_string(chosen.size()), chosen.empty() ? "" : "s",
       shown.empty() ? "the repository has none that ends in .gguf"
-                    : text::escaped(fmt::format("there are {}", fmt::join(shown, ", ")), 1000)));
+                    : text::printable(fmt::format("there are {}", fmt::join(shown, ", ")), 1000)));
 }
 
 std::vector<std::string> shards_of(const std::string& file) {

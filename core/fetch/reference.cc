@@ -15,8 +15,10 @@ constexpr std::string_view hub_scheme = "hf:", ollama_scheme = "ollama:", file_s
 constexpr std::string_view ollama_registry = "https://registry.ollama.ai";
 
 [[noreturn]] void refuse(std::string_view text, std::string_view form) {
-  throw UsageError(
-      fmt::format("{} is no reference to a model: {}", sluice::text::quoted(text), form));
+  const bool is_url = text.find("://") != text.npos;
+  throw UsageError(fmt::format("{} is no reference to a model: {}",
+                               sluice::text::quoted(is_url ? shown_url(text) : std::string(text)),
+                               form));
 }
 
 bool is_name_character(char c) {
@@ -178,6 +180,16 @@ std::string file_name_of(std::string_view url) {
   const std::size_t slash = url.rfind('/');
   if (slash == url.npos || (scheme != url.npos && slash < scheme + 3)) return "";
   return std::string(url.substr(slash + 1));
+}
+
+std::string shown_url(std::string_view url) {
+  std::string shown(url.substr(0, url.find_first_of("?#")));
+  const std::size_t scheme = shown.find("://");
+  if (scheme == shown.npos) return shown;
+  const std::size_t host = scheme + 3, end = std::min(shown.find('/', host), shown.size());
+  const std::size_t at = std::string_view(shown).substr(0, end).rfind('@');
+  if (at != shown.npos && at >= host) shown.erase(host, at + 1 - host);
+  return shown;
 }
 
 }  // namespace sluice::fetch

@@ -44,4 +44,8 @@ bool is_loopback(std::string_view url);
 std::string host_of(std::string_view url);
 std::string file_name_of(std::string_view url);
 
+// A URL as messages show it: what may be secret, user:password@ and all from ? or # on, is left
+// out.
+std::string shown_url(std::string_view url);
+
 }  // namespace sluice::fetch

@@ -171,7 +171,7 @@ RepositoryHeaders read_repository_headers(Web& web, const Reference& reference,
     for (const std::string& shard : shards_of(model.name)) {
       const auto found = std::ranges::find(listed, shard, &ListedFile::path);
       if (found == listed.end() || found->bytes == 0) {
-        model.problem = fmt::format("{} is missing or empty", text::escaped(shard, 500));
+        model.problem = fmt::format("{} is missing or empty", text::printable(shard, 500));
         break;
       }
       model.bytes += found->bytes;

@@ -127,7 +127,7 @@ Web::~Web() = default;
 
 std::unique_ptr<Transfer> Web::start(Request request) {
   std::unique_ptr<Transfer> transfer(new Transfer(*this, std::move(request)));
-  transfer->begin();
+  transfer->begin("");
   return transfer;
 }
 
@@ -163,7 +163,7 @@ Answer Web::ask(const Request& request) {
     const std::unique_ptr<Transfer> transfer = start(request);
     while (!transfer->is_done()) poll();
     if (!is_passing(transfer->answer())) return transfer->answer();
-    wait(pause_before(attempts, transfer->answer(), request.url));
+    wait(pause_before(attempts, transfer->answer(), shown_url(request.url)));
   }
 }
 
@@ -182,20 +182,38 @@ std::chrono::milliseconds Web::pause_before(unsigned attempts, const Answer& ans
   return pause;
 }
 
+void check_url(const std::string& url, const std::string& from, bool insecure_http) {
+  if (url.starts_with("https://")) return;
+  std::string shown = text::quoted(shown_url(url));
+  if (!from.empty()) {
+    shown += fmt::format(", where {} redirects to,", text::printable(host_of(from), 100));
+  }
+  if (!url.starts_with("http://")) {
+    throw UsageError(
+        fmt::format("{} is neither https:// nor http://, and models come by no other way", shown));
+  }
+  if (insecure_http) return;
+  if (is_loopback(url)) {
+    if (from.empty() || is_loopback(from)) return;
+    throw UsageError(
+        fmt::format("{} is a service of this machine, where no other machine may "
+                    "lead: --insecure-http allows it",
+                    shown));
+  }
+  throw UsageError(
+      fmt::format("{} is plain HTTP, which anybody on the way can read and change: "
+                  "take https://, or give --insecure-http",
+                  shown));
+}
+
 Transfer::Transfer(Web& web, Request request) : web_(web), request_(std::move(request)) {}
 
 Transfer::~Transfer() = default;
 
 // Every hop is a request of its own, with headers of its own.
-void Transfer::begin() {
+void Transfer::begin(const std::string& from) {
   const std::string& url = request_.url;
-  const bool is_plain = !url.starts_with("https://");
-  if (is_plain && !is_loopback(url) && !web_.options_.insecure_http) {
-    throw UsageError(
-        fmt::format("{} is plain HTTP, which anybody on the way can read and change: "
-                    "take https://, or give --insecure-http",
-                    text::quoted(url)));
-  }
+  check_url(url, from, web_.options_.insecure_http);
   answer_ = Answer{};
   answer_.url = url;
   handle_ = std::make_unique<Handle>(web_.state_->multi);
@@ -206,7 +224,7 @@ void Transfer::begin() {
   for (const std::string& header : request_.headers) {
     handle_->headers = curl().slist_append(handle_->headers, header.c_str());
   }
-  if (!request_.token.empty() && (!is_plain || is_loopback(url))) {
+  if (!request_.token.empty() && (url.starts_with("https://") || is_loopback(url))) {
     handle_->headers = curl().slist_append(
         handle_->headers, fmt::format("Authorization: Bearer {}", request_.token).c_str());
   }
@@ -227,7 +245,12 @@ void Transfer::begin() {
   if (request_.range) set(CURLOPT_RANGE, range.c_str());
   if (const char* file = named_certificates()) set(CURLOPT_CAINFO, file);
   if (const char* folder = named_certificate_folder()) set(CURLOPT_CAPATH, folder);
-  // Other schemes are refused above; libcurl follows no redirects by itself.
+    // Other schemes are refused above too; libcurl follows no redirects by itself.
+#if LIBCURL_VERSION_NUM >= 0x075500  // 7.85
+  set(CURLOPT_PROTOCOLS_STR, "http,https");
+#else
+  set(CURLOPT_PROTOCOLS, long{CURLPROTO_HTTP | CURLPROTO_HTTPS});
+#endif
   using TakeBytes = std::size_t (*)(char*, std::size_t, std::size_t, void*);
   set(CURLOPT_HEADERDATA, static_cast<void*>(this));
   set(CURLOPT_HEADERFUNCTION,
@@ -292,7 +315,8 @@ void Transfer::finish(int code) {
   curl().easy_getinfo(handle_->easy, CURLINFO_RESPONSE_CODE, &answer_.status);
   if (code != CURLE_OK) {
     const std::string said = handle_->error.data();
-    answer_.problem = said.empty() ? curl().easy_strerror(static_cast<CURLcode>(code)) : said;
+    answer_.problem = text::printable(
+        said.empty() ? curl().easy_strerror(static_cast<CURLcode>(code)) : said, 300);
   }
   char* target = nullptr;
   curl().easy_getinfo(handle_->easy, CURLINFO_REDIRECT_URL, &target);
@@ -306,15 +330,14 @@ void Transfer::finish(int code) {
     throw Error(ExitCode::io, fmt::format("{} redirects without end", host_of(request_.url)));
   }
   if (!is_same_host) request_.token.clear();
-  request_.url = next;
-  begin();
+  begin(std::exchange(request_.url, next));
 }
 
 void throw_answer(const std::string& what, const Answer& answer) {
   const auto fail = [&](std::string_view text) {
-    throw Error(ExitCode::io, fmt::format("{}: {}", text::escaped(what, 300), text));
+    throw Error(ExitCode::io, fmt::format("{}: {}", text::printable(what, 300), text));
   };
-  const std::string host = text::escaped(host_of(answer.url), 100);
+  const std::string host = text::printable(host_of(answer.url), 100);
   if (answer.status == 401 || answer.status == 403) {
     fail(
         fmt::format("{} refuses access ({}): accept its terms there, and set HF_TOKEN to a token "
@@ -331,8 +354,7 @@ void throw_answer(const std::string& what, const Answer& answer) {
                              : "the same command goes on later"));
   }
   if (!answer.problem.empty() || answer.status == 0) {
-    fail(fmt::format("{}: {}; the same command goes on where it stopped", host,
-                     text::escaped(answer.problem, 300)));
+    fail(fmt::format("{}: {}; the same command goes on where it stopped", host, answer.problem));
   }
   fail(fmt::format("{} answers {}", host, answer.status));
   std::abort();

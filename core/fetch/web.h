@@ -2,7 +2,8 @@
 //
 // Proxies (https_proxy, no_proxy), certificates (SSL_CERT_FILE, SSL_CERT_DIR, CURL_CA_BUNDLE) and
 // names are libcurl's matter. Redirects are followed here: a token goes to the host that it was
-// meant for alone, and plain HTTP only to this machine, unless the user has allowed it.
+// meant for alone, other schemes than these two are refused, and plain HTTP stays on this machine,
+// unless the user has allowed it.
 #pragma once
 
 #include <chrono>
@@ -49,7 +50,7 @@ struct Answer {
   std::map<std::string, std::string> headers;  // names in lower case
   std::string body;                            // of errors: the beginning
   std::string url;                             // that answered, behind all redirects
-  std::string problem;                         // what libcurl says has failed; empty: nothing
+  std::string problem;                         // what has failed, fit to print; empty: nothing
 
   std::string header(const std::string& name) const;
   std::optional<std::uint64_t> content_length() const;
@@ -61,6 +62,11 @@ std::optional<std::uint64_t> retry_after_seconds(const Answer& answer);
 
 // Whether a request may succeed when it is made again: cuts, 408, 429 and the server's errors.
 bool is_passing(const Answer& answer);
+
+// Throws UsageError unless a request may go to `url`, where `from` has redirected it; empty: the
+// user has named it. Plain HTTP may go to this machine alone, and no other machine may lead there:
+// what listens here takes requests from here for those of a friend.
+void check_url(const std::string& url, const std::string& from, bool insecure_http);
 
 // The files and folders of certificates that servers are checked with.
 std::vector<std::filesystem::path> trusted_certificates();
@@ -75,7 +81,7 @@ class Web {
   Web& operator=(const Web&) = delete;
 
   // Starts a request, which goes on while poll() is called. Destroying the transfer ends it.
-  // Throws UsageError for a URL of plain HTTP that leaves this machine.
+  // Throws UsageError for a URL that check_url() refuses.
   std::unique_ptr<Transfer> start(Request request);
   // Lets the transfers go on, and waits up to a fifth of a second for them.
   void poll();
@@ -109,7 +115,7 @@ class Transfer {
  private:
   friend class Web;
   Transfer(Web& web, Request request);
-  void begin();
+  void begin(const std::string& from);  // where it was redirected; empty: nowhere
   void finish(int code);
   std::size_t take_header(std::string_view line);
   bool take_body(std::span<const std::byte> bytes);

@@ -9,9 +9,7 @@ namespace {
 
 constexpr std::size_t name_bytes_max = 80;
 
-}  // namespace
-
-std::string escaped(std::string_view text, std::size_t length_max) {
+std::string escape(std::string_view text, std::size_t length_max, std::string_view quotes) {
   const bool cut = text.size() > length_max;
   if (cut) text = text.substr(0, utf8::character_start(text, length_max));
   std::string out;
@@ -22,7 +20,7 @@ std::string escaped(std::string_view text, std::size_t length_max) {
       out += "\\n";
     } else if (c == '\t') {
       out += "\\t";
-    } else if (c == '\'' || c == '\\') {
+    } else if (quotes.find(c) != quotes.npos) {
       out += '\\';
       out += c;
     } else if (byte < 0x20 || byte == 0x7F) {
@@ -33,6 +31,16 @@ std::string escaped(std::string_view text, std::size_t length_max) {
   }
   if (cut) out += "...";
   return out;
+}
+
+}  // namespace
+
+std::string escaped(std::string_view text, std::size_t length_max) {
+  return escape(text, length_max, "'\\");
+}
+
+std::string printable(std::string_view text, std::size_t length_max) {
+  return escape(text, length_max, "");
 }
 
 std::string quoted(std::string_view text) {

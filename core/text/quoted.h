@@ -12,7 +12,10 @@ namespace sluice::text {
 // bytes. Bytes above 127 are kept: they are UTF-8.
 std::string escaped(std::string_view text, std::size_t length_max);
 
-// The same between single quotes: 'blk.0.attn_q.weight'.
+// The same for a text that stands between no quotes: these are kept, as in "Couldn't connect".
+std::string printable(std::string_view text, std::size_t length_max);
+
+// The first between single quotes: 'blk.0.attn_q.weight'.
 std::string quoted(std::string_view text);
 
 }  // namespace sluice::text
