@@ -261,6 +261,51 @@ TEST_CASE("a redirect leads to https and to http alone, and to this machine from
   CHECK_NOTHROW(fetch::check_url("http://127.0.0.1/m", "https://h/m", true));
 }
 
+TEST_CASE("what a HEAD does not tell, the first byte tells") {
+  for (const Fault refusal : {Fault::error_403, Fault::error_404, Fault::error_501}) {
+    for (const Fault other : {Fault::none, Fault::whole}) {
+      SmallHub hub(
+          [&](const HubRequest& request) { return request.method == "HEAD" ? refusal : other; });
+      const Caches caches(hub);
+      hub.put("m.gguf", "GGUF of a signed URL");
+      CHECK(content(pull(hub.url() + "/cdn/m.gguf?sig=1")) == "GGUF of a signed URL");
+      CHECK(hub.requests() <= 4);  // HEAD, the first byte, the bytes by a range and without one
+      CHECK_THAT(failure(hub.url() + "/cdn/absent.gguf"), Contains("has no such file (404)"));
+    }
+  }
+}
+
+TEST_CASE("who refuses access is not always the hub") {
+  SmallHub hub([](const HubRequest&) { return Fault::error_403; });
+  const Caches caches(hub);
+  CHECK_THAT(failure("hf:o/r/m.gguf"), Contains("set HF_TOKEN"));
+  ::setenv("HF_ENDPOINT", "https://hub.example.com", 1);
+  const std::string said = failure(hub.url() + "/cdn/m.gguf");
+  CHECK_THAT(said, Contains("refuses access (403): check that the URL is whole"));
+  CHECK_THAT(said, !Contains("HF_TOKEN"));
+}
+
+TEST_CASE("what cannot pass is not tried again") {
+  SmallHub hub([](const HubRequest&) { return Fault::error_501; });
+  const Caches caches(hub);
+  fetch::WebOptions options;
+  int retries = 0;
+  options.on_retry = [&](const std::string&) { ++retries; };
+  fetch::Web web(options);
+  const auto said = [&](const std::string& url) -> std::string {
+    try {
+      fetch::pull(web, fetch::parse_reference(url), [](const auto&) {});
+    } catch (const std::exception& error) {
+      return error.what();
+    }
+    return "";
+  };
+  CHECK_THAT(said("http://127.0.0.1:99999/m.gguf"),
+             Contains("127.0.0.1:99999: ") && Contains("check the URL") && !Contains("goes on"));
+  CHECK_THAT(said(hub.url() + "/cdn/m.gguf"), Contains("answers 501"));
+  CHECK(retries == 0);
+}
+
 TEST_CASE("messages show neither a password nor the query of a URL") {
   CHECK(fetch::shown_url("https://u:p@h:1/a@b/m.gguf?x=y@z/#f") == "https://h:1/a@b/m.gguf");
   CHECK(fetch::shown_url("https://u@p@h") == "https://h");

@@ -39,13 +39,15 @@ enum class Fault {
   error_500,
   error_429,
   error_403,
+  error_404,
+  error_501,
   whole,
   no_hub,  // any page of the web
   endless_redirect
 };
 
 struct HubRequest {
-  std::string method, path;                    // without the query
+  std::string method, path, query;
   std::map<std::string, std::string> headers;  // names in lower case
   bool is_download() const { return path.starts_with("/cdn/") || path.starts_with("/v2/"); }
 };
@@ -115,6 +117,8 @@ class SmallHub {
   std::string token;                        // that requests to the hub must have; empty: none
   std::chrono::microseconds slowness{500};  // between pieces of 64 KiB
   std::size_t files_per_page = 1'000'000;   // of a listing
+  bool has_tags = true;                     // of files that are downloaded
+  std::string last_modified;                // of these; empty: not said
 
  private:
   void accept_all() {
@@ -154,7 +158,9 @@ class SmallHub {
     const std::size_t space = head.find(' ');
     request.method = head.substr(0, space);
     request.path = head.substr(space + 1, head.find(' ', space + 1) - space - 1);
-    request.path = request.path.substr(0, request.path.find('?'));
+    const std::size_t path_end = std::min(request.path.find('?'), request.path.size());
+    request.query = request.path.substr(path_end);
+    request.path.resize(path_end);
     for (std::size_t at = head.find("\r\n") + 2; at < head.size();) {
       const std::size_t line_end = head.find("\r\n", at), colon = head.find(": ", at);
       std::string name = head.substr(at, colon - at);
@@ -185,7 +191,11 @@ class SmallHub {
   bool answer(int connection, const HubRequest& request) {
     const Fault fault = fault_ ? fault_(request) : Fault::none;
     if (fault == Fault::error_500) return send_answer(connection, "500 No", "", "");
-    if (fault == Fault::error_403) return send_answer(connection, "403 No", "", "expired");
+    if (fault == Fault::error_403) {
+      return send_answer(connection, "403 No", "", "expired", request.method == "HEAD");
+    }
+    if (fault == Fault::error_404) return send_answer(connection, "404 No", "", "");
+    if (fault == Fault::error_501) return send_answer(connection, "501 No", "", "");
     if (fault == Fault::error_429) {
       return send_answer(connection, "429 Slow", "Retry-After: 0\r\n", "too many");
     }
@@ -267,7 +277,8 @@ class SmallHub {
       const auto found = files_.find(file);
       if (found == files_.end()) return send_answer(connection, "404 No", "", "");
       content = found->second;
-      etag = "ETag: \"" + etags_[file] + "\"\r\n";
+      if (has_tags) etag = "ETag: \"" + etags_[file] + "\"\r\n";
+      if (!last_modified.empty()) etag += "Last-Modified: " + last_modified + "\r\n";
     }
     const auto range = request.headers.find("range");
     if (request.method == "HEAD" || range == request.headers.end() || fault == Fault::whole) {

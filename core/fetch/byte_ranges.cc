@@ -1,44 +1,16 @@
 #include "core/fetch/byte_ranges.h"
 
-#include <charconv>
 #include <fmt/format.h>
 #include <optional>
-#include <string_view>
 
 #include "core/error.h"
 #include "core/fetch/reference.h"
 #include "core/text/quoted.h"
 
 namespace sluice::fetch {
-namespace {
-
-struct ContentRange {
-  std::uint64_t first = 0, last = 0, total = 0;
-};
-
-// "bytes 0-99/1000" (RFC 9110, 14.4).
-std::optional<ContentRange> parse_content_range(std::string_view text) {
-  constexpr std::string_view unit = "bytes ";
-  if (!text.starts_with(unit)) return std::nullopt;
-  text.remove_prefix(unit.size());
-  ContentRange range;
-  const auto take = [&](std::uint64_t& number, char behind) {
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-    if (error != std::errc()) return false;
-    text.remove_prefix(static_cast<std::size_t>(end - text.data()));
-    if (behind == '\0') return text.empty();
-    if (!text.starts_with(behind)) return false;
-    text.remove_prefix(1);
-    return true;
-  };
-  const bool is_good = take(range.first, '-') && take(range.last, '/') && take(range.total, '\0');
-  return is_good ? std::optional(range) : std::nullopt;
-}
-
-}  // namespace
 
 RangeSource::RangeSource(Web& web, const RemoteFile& remote)
-    : web_(web), remote_(remote), etag_(remote.etag) {}
+    : web_(web), remote_(remote), version_(remote.version) {}
 
 Request RangeSource::request(const ByteRange& range) const {
   Request request;
@@ -51,11 +23,11 @@ Request RangeSource::request(const ByteRange& range) const {
 
 std::string RangeSource::problem_of(const Answer& answer, const ByteRange& asked) {
   const std::string text = answer.header("content-range");
-  const std::optional<ContentRange> range = parse_content_range(text);
+  const std::optional<ContentRange> range = answer.content_range();
   // Where a sum is stated, it decides: copies of one file may have different tags.
-  const std::string tag = answer.etag();
-  if (etag_.empty()) etag_ = tag;
-  if ((range && range->total != bytes()) || (remote_.sha256.empty() && tag != etag_)) {
+  const std::string version = answer.version();
+  if (version_.empty()) version_ = version;
+  if ((range && range->total != bytes()) || (remote_.sha256.empty() && version != version_)) {
     throw Error(ExitCode::io,
                 fmt::format("{}: the file on the server has changed meanwhile; the same command "
                             "begins with the new one",
@@ -92,8 +64,7 @@ void RangeRead::ask() {
 bool RangeRead::take(std::span<const std::byte> bytes) {
   if (transfer_ == nullptr || transfer_->answer().status != 206) return false;
   if (!is_checked_) {
-    const std::optional<ContentRange> range =
-        parse_content_range(transfer_->answer().header("content-range"));
+    const std::optional<ContentRange> range = transfer_->answer().content_range();
     is_checked_ = range && range->first == asked_.offset && range->total == source_.bytes();
   }
   const bool is_good = is_checked_ && bytes.size() <= range_.bytes - bytes_.size();

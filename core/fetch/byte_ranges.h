@@ -38,7 +38,7 @@ class RangeSource {
   RemoteFile remote_;
   std::string direct_url_;   // behind the redirects; empty: not known
   std::string expired_url_;  // the last of these that was refused
-  std::string etag_;         // of the first answer
+  std::string version_;      // of the first answer
   bool has_ranges_ = false, refuses_ranges_ = false;
   std::uint64_t read_bytes_ = 0;
 };

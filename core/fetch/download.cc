@@ -228,8 +228,9 @@ void read_whole(Web& web, const RemoteFile& remote, PartialFile& partial,
       on_bytes(0);
     }
     const Answer& answer = transfer->answer();
-    if (!is_passing(answer) && answer.status != 200) throw_answer(remote.name, answer);
-    if (!is_passing(answer) && (!remote.bytes || partial.bytes() == *remote.bytes)) return;
+    const bool is_good = answer.problem.empty() && answer.status == 200;
+    if (is_good && (!remote.bytes || partial.bytes() == *remote.bytes)) return;
+    if (!is_good && !is_passing(answer)) throw_answer(remote.name, answer);
     web.wait(web.pause_before(attempts, answer, remote.name));
   }
 }

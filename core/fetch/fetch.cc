@@ -113,7 +113,7 @@ fs::path pull_from_hub(Web& web, const Reference& reference, const OnProgress& o
   for (const std::string& shard : shards) {
     const HubFile found = hub.find(reference, shard);
     commits.push_back(found.commit);
-    downloads.push_back({found.remote, cache.place(found.remote.etag)});
+    downloads.push_back({found.remote, cache.place(found.remote.version)});
   }
   require_room(downloads);
   fs::path first;
@@ -122,9 +122,9 @@ fs::path pull_from_hub(Web& web, const Reference& reference, const OnProgress& o
     std::error_code absent;
     if (!fs::exists(place.target, absent)) {
       download(web, remote, place, on_progress);
-      cache.mark_as_pulled(remote.etag);
+      cache.mark_as_pulled(remote.version);
     }
-    const fs::path path = cache.link(commits[i], shards[i], remote.etag);
+    const fs::path path = cache.link(commits[i], shards[i], remote.version);
     if (first.empty()) first = path;
     cache.write_ref(reference.revision, commits[i]);
   }
@@ -143,7 +143,7 @@ fs::path pull_url(Web& web, const Reference& reference, const OnProgress& on_pro
   for (const RemoteFile& remote : describe(web, reference)) {
     const fs::path target = url_target(remote.url);
     versions.push_back(short_sum(
-        fmt::format("{} {}", remote.etag, remote.bytes ? std::to_string(*remote.bytes) : "?")));
+        fmt::format("{} {}", remote.version, remote.bytes ? std::to_string(*remote.bytes) : "?")));
     const bool is_old = is_file(target) && read_text(tag_file_of(target)) != versions.back();
     if (is_old) files::remove_file(target);
     downloads.push_back({remote, place_beside(target, versions.back())});
@@ -174,20 +174,27 @@ fs::path pull_from_ollama(Web& web, const Reference& reference, const OnProgress
       reference.text));
 }
 
+// Some servers know no HEAD, and a signed URL may allow GET alone: then the first byte's answer
+// tells the same.
 RemoteFile describe_url(Web& web, const std::string& url) {
   Request request;
   request.url = url;
   request.is_head = true;
   request.headers = {"Accept-Encoding: identity"};
-  const Answer answer = web.ask(request);
+  Answer answer = web.ask(request);
+  if (answer.status >= 400) {
+    request.is_head = false;
+    request.is_headers_only = true;
+    request.range = ByteRange{0, 1};
+    answer = web.ask(request);
+  }
   RemoteFile remote;
   remote.name = shown_url(url);
   remote.url = url;
-  // Some servers know no HEAD; the first bytes show what there is.
-  if (answer.status == 405 || answer.status == 501) return remote;
-  if (answer.status != 200) throw_answer(remote.name, answer);
-  remote.bytes = answer.content_length();
-  remote.etag = answer.etag();
+  if (answer.status != 200 && answer.status != 206) throw_answer(remote.name, answer);
+  if (answer.status == 200) remote.bytes = answer.content_length();
+  if (const auto range = answer.content_range()) remote.bytes = range->total;
+  remote.version = answer.version();
   return remote;
 }
 

@@ -89,11 +89,11 @@ HubFile Hub::find(const Reference& reference, const std::string& file) {
   // A renamed repository redirects on the same host, and the token stays with it.
   out.remote.token = token_;
   out.remote.bytes = linked.content_length();
-  out.remote.etag = linked.etag();
-  if (is_sha256(out.remote.etag)) out.remote.sha256 = out.remote.etag;
+  out.remote.version = linked.etag();
+  if (is_sha256(out.remote.version)) out.remote.sha256 = out.remote.version;
   out.commit = answer.header("x-repo-commit");
-  if (!is_commit(out.commit) || !is_safe_path(out.remote.etag) ||
-      out.remote.etag.find('/') != std::string::npos) {
+  if (!is_commit(out.commit) || !is_safe_path(out.remote.version) ||
+      out.remote.version.find('/') != std::string::npos) {
     throw Error(ExitCode::io, fmt::format("{}: {} does not answer as a hub does: check HF_ENDPOINT",
                                           out.remote.name, shown_url(endpoint_)));
   }

@@ -12,7 +12,7 @@
 namespace sluice::fetch {
 
 struct HubFile {
-  RemoteFile remote;   // its etag names the blob
+  RemoteFile remote;   // its version names the blob
   std::string commit;  // 40 hexadecimal digits
 };
 

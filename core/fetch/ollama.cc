@@ -49,7 +49,7 @@ RemoteFile find_in_ollama(Web& web, const Reference& reference) {
   out.url = base + "/blobs/sha256:" + layer.sha256;
   out.bytes = layer.bytes;
   out.sha256 = layer.sha256;
-  out.etag = layer.sha256;
+  out.version = layer.sha256;
   return out;
 }
 

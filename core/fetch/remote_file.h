@@ -13,7 +13,7 @@ struct RemoteFile {
   std::string token;                   // for the host of the URL; empty: none
   std::optional<std::uint64_t> bytes;  // nothing: the server does not say
   std::string sha256;                  // empty: the server does not state it
-  std::string etag;                    // what the server calls this version; may be empty
+  std::string version;                 // what the server calls this one; may be empty
 };
 
 }  // namespace sluice::fetch

@@ -12,6 +12,7 @@
 #include "base/trim.h"
 #include "core/error.h"
 #include "core/fetch/libraries.h"
+#include "core/fetch/places.h"
 #include "core/fetch/reference.h"
 #include "core/text/quoted.h"
 
@@ -38,6 +39,33 @@ const char* first_of_environment(std::initializer_list<const char*> names) {
     if (value != nullptr && *value != '\0') return value;
   }
   return nullptr;
+}
+
+// Whether a problem may be gone when the same is asked for again: the connection has failed, or has
+// been cut. Everything else (a wrong URL, a certificate, a lack of memory) is the same again.
+bool may_pass(int code) {
+  constexpr std::array passing = {CURLE_COULDNT_RESOLVE_PROXY,
+                                  CURLE_COULDNT_RESOLVE_HOST,
+                                  CURLE_COULDNT_CONNECT,
+                                  CURLE_WEIRD_SERVER_REPLY,
+                                  CURLE_HTTP2,
+                                  CURLE_PARTIAL_FILE,
+                                  CURLE_OPERATION_TIMEDOUT,
+                                  CURLE_SSL_CONNECT_ERROR,
+                                  CURLE_GOT_NOTHING,
+                                  CURLE_SEND_ERROR,
+                                  CURLE_RECV_ERROR,
+                                  CURLE_HTTP2_STREAM};
+  return std::ranges::find(passing, code) != passing.end();
+}
+
+// What helps against a lasting problem; empty: nothing that is known.
+const char* remedy_of(int code) {
+  if (code == CURLE_URL_MALFORMAT) return ": check the URL";
+  if (code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE) {
+    return ": SSL_CERT_FILE names the certificates that are trusted";
+  }
+  return "";
 }
 
 // Certificates that the environment names, where libcurl itself looks elsewhere; null: none.
@@ -93,6 +121,31 @@ std::string Answer::etag() const {
   return tag;
 }
 
+std::optional<ContentRange> Answer::content_range() const {
+  const std::string header_text = header("content-range");
+  std::string_view text = header_text;
+  constexpr std::string_view unit = "bytes ";
+  if (!text.starts_with(unit)) return std::nullopt;
+  text.remove_prefix(unit.size());
+  ContentRange range;
+  const auto take = [&](std::uint64_t& number, char behind) {
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+    if (error != std::errc()) return false;
+    text.remove_prefix(static_cast<std::size_t>(end - text.data()));
+    if (behind == '\0') return text.empty();
+    if (!text.starts_with(behind)) return false;
+    text.remove_prefix(1);
+    return true;
+  };
+  const bool is_good = take(range.first, '-') && take(range.last, '/') && take(range.total, '\0');
+  return is_good ? std::optional(range) : std::nullopt;
+}
+
+std::string Answer::version() const {
+  const std::string tag = etag();
+  return tag.empty() ? header("last-modified") : tag;
+}
+
 std::optional<std::uint64_t> retry_after_seconds(const Answer& answer) {
   return number_of(answer.header("retry-after"));
 }
@@ -117,8 +170,10 @@ std::vector<std::filesystem::path> trusted_certificates() {
 }
 
 bool is_passing(const Answer& answer) {
-  return answer.status == 0 || !answer.problem.empty() || answer.status == 408 ||
-         answer.status == 429 || answer.status >= 500;
+  constexpr long not_implemented = 501;
+  if (answer.status == 0 || !answer.problem.empty()) return !answer.is_lasting;
+  return answer.status == 408 || answer.status == 429 ||
+         (answer.status >= 500 && answer.status != not_implemented);
 }
 
 Web::Web(WebOptions options) : options_(std::move(options)), state_(std::make_unique<State>()) {}
@@ -162,15 +217,16 @@ Answer Web::ask(const Request& request) {
   for (unsigned attempts = 1;; ++attempts) {
     const std::unique_ptr<Transfer> transfer = start(request);
     while (!transfer->is_done()) poll();
-    if (!is_passing(transfer->answer())) return transfer->answer();
-    wait(pause_before(attempts, transfer->answer(), shown_url(request.url)));
+    const Answer& answer = transfer->answer();
+    if (!is_passing(answer) && answer.problem.empty()) return answer;
+    wait(pause_before(attempts, answer, shown_url(request.url)));
   }
 }
 
 std::chrono::milliseconds Web::pause_before(unsigned attempts, const Answer& answer,
                                             const std::string& what) const {
   const std::optional<std::uint64_t> asked = retry_after_seconds(answer);
-  if (attempts >= attempts_max || asked.value_or(0) > retry_seconds_max) {
+  if (answer.is_lasting || attempts >= attempts_max || asked.value_or(0) > retry_seconds_max) {
     throw_answer(what, answer);
   }
   const auto pause = asked ? std::chrono::milliseconds(1000 * *asked)
@@ -297,6 +353,7 @@ std::size_t Transfer::take_header(std::string_view line) {
 bool Transfer::take_body(std::span<const std::byte> bytes) {
   curl().easy_getinfo(handle_->easy, CURLINFO_RESPONSE_CODE, &answer_.status);
   const bool is_good = answer_.status == 200 || answer_.status == 206;
+  if (is_good && request_.is_headers_only) return false;
   if (is_good && request_.on_body) return request_.on_body(bytes);
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   if (is_good) {
@@ -313,10 +370,16 @@ void Transfer::finish(int code) {
     std::rethrow_exception(std::exchange(failure_, nullptr));
   }
   curl().easy_getinfo(handle_->easy, CURLINFO_RESPONSE_CODE, &answer_.status);
+  if (code == CURLE_WRITE_ERROR && request_.is_headers_only) code = CURLE_OK;
   if (code != CURLE_OK) {
     const std::string said = handle_->error.data();
     answer_.problem = text::printable(
         said.empty() ? curl().easy_strerror(static_cast<CURLcode>(code)) : said, 300);
+    answer_.problem += remedy_of(code);
+    // Who takes a body refuses what is cut or of another range.
+    const bool is_refused = code == CURLE_WRITE_ERROR && request_.on_body;
+    answer_.is_lasting = !may_pass(code) && !is_refused;
+    if (code == CURLE_WRITE_ERROR && !is_refused) answer_.problem = "the answer is too long";
   }
   char* target = nullptr;
   curl().easy_getinfo(handle_->easy, CURLINFO_REDIRECT_URL, &target);
@@ -339,10 +402,11 @@ void throw_answer(const std::string& what, const Answer& answer) {
   };
   const std::string host = text::printable(host_of(answer.url), 100);
   if (answer.status == 401 || answer.status == 403) {
-    fail(
-        fmt::format("{} refuses access ({}): accept its terms there, and set HF_TOKEN to a token "
-                    "that may read it",
-                    host, answer.status));
+    const bool is_hub = host_of(answer.url) == host_of(hub_endpoint());
+    fail(fmt::format("{} refuses access ({}): {}", host, answer.status,
+                     is_hub ? "accept its terms there, and set HF_TOKEN to a token that may read it"
+                            : "check that the URL is whole, and that what it allows has not "
+                              "expired"));
   }
   if (answer.status == 404 || answer.status == 410) {
     fail(fmt::format("{} has no such file ({}): check its name", host, answer.status));
@@ -353,6 +417,7 @@ void throw_answer(const std::string& what, const Answer& answer) {
                      seconds ? fmt::format("the same command goes on in {} s", *seconds)
                              : "the same command goes on later"));
   }
+  if (answer.is_lasting) fail(fmt::format("{}: {}", host, answer.problem));
   if (!answer.problem.empty() || answer.status == 0) {
     fail(fmt::format("{}: {}; the same command goes on where it stopped", host, answer.problem));
   }

@@ -33,12 +33,18 @@ struct ByteRange {
   std::uint64_t offset = 0, bytes = 0;
 };
 
+// "bytes 0-99/1000" (RFC 9110, 14.4).
+struct ContentRange {
+  std::uint64_t first = 0, last = 0, total = 0;
+};
+
 struct Request {
   std::string url;
   std::vector<std::string> headers;  // "Name: value"
   std::string token;                 // for the host of `url` alone; empty: none
   std::optional<ByteRange> range;
   bool is_head = false;              // asks for no body
+  bool is_headers_only = false;      // ends the answer where its body begins
   bool leaves_host = true;           // false: a redirect to another host is the answer
   std::uint64_t body_bytes_max = 0;  // of a body that is kept; a longer one fails
   // Takes the body of an answer 200 or 206 piece by piece; empty: it is kept. False ends it.
@@ -51,16 +57,20 @@ struct Answer {
   std::string body;                            // of errors: the beginning
   std::string url;                             // that answered, behind all redirects
   std::string problem;                         // what has failed, fit to print; empty: nothing
+  bool is_lasting = false;                     // the problem: it will be the same again
 
   std::string header(const std::string& name) const;
   std::optional<std::uint64_t> content_length() const;
-  std::string etag() const;  // without quotes and without W/
+  std::optional<ContentRange> content_range() const;  // nothing for one without a total, too
+  std::string etag() const;                           // without quotes and without W/
+  std::string version() const;  // the ETag, or when the file was last modified; may be empty
 };
 
 // Seconds that a server asks to wait (Retry-After); nothing when it does not say.
 std::optional<std::uint64_t> retry_after_seconds(const Answer& answer);
 
-// Whether a request may succeed when it is made again: cuts, 408, 429 and the server's errors.
+// Whether a request may succeed when it is made again: cuts, timeouts, 408, 429 and the server's
+// errors.
 bool is_passing(const Answer& answer);
 
 // Throws UsageError unless a request may go to `url`, where `from` has redirected it; empty: the
@@ -87,11 +97,12 @@ class Web {
   void poll();
   void wait(std::chrono::milliseconds duration);  // calls on_wait meanwhile
 
-  // Asks and waits for the answer. What may pass is tried again a few times. Any status returns.
+  // Asks and waits for the answer. What may pass is tried again a few times. Any status returns;
+  // throws Error where no whole answer comes.
   Answer ask(const Request& request);
 
   // How long to wait before the next of `attempts` is made; throws Error with what the server said
-  // when that would be too long or too often.
+  // when that would be too long or too often, or the problem lasts.
   std::chrono::milliseconds pause_before(unsigned attempts, const Answer& answer,
                                          const std::string& what) const;
   const WebOptions& options() const { return options_; }
