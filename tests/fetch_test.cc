@@ -39,6 +39,15 @@ fs::path pull(
   return fetch::pull(web, fetch::parse_reference(text), on_progress);
 }
 
+// The paths below a folder that end so.
+std::vector<fs::path> paths_below(const fs::path& folder, const std::string& end) {
+  std::vector<fs::path> out;
+  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
+    if (entry.path().string().ends_with(end)) out.push_back(entry.path());
+  }
+  return out;
+}
+
 // The line that a pull fails with.
 std::string failure(const std::string& text) {
   try {
@@ -437,6 +446,113 @@ TEST_CASE("a file that changes while it is read is not mixed") {
   const Caches caches(hub);
   hub.put("m.gguf", std::string(10'000'000, 'a'));
   CHECK_THAT(failure(hub.url() + "/cdn/m.gguf"), Contains("has changed meanwhile"));
+}
+
+TEST_CASE("versions of a file are told apart where the server gives no ETag") {
+  const std::string old_text(20'000'000, 'a'), new_text(20'000'000, 'b');
+  for (const bool has_dates : {true, false}) {
+    INFO(has_dates);
+    std::atomic<bool> is_broken = false;  // it answers to one request for bytes, and then no more
+    std::atomic<int> answered = 0;
+    SmallHub hub([&](const HubRequest& request) {
+      const bool is_part = request.headers.count("range") != 0;
+      return is_broken && is_part && ++answered > 1 ? Fault::error_403 : Fault::none;
+    });
+    hub.has_tags = false;
+    const auto put = [&](const std::string& text, const char* day) {
+      hub.put("m.gguf", "GGUF" + text);
+      hub.last_modified = has_dates ? std::string(day) + " Oct 2026 07:28:00 GMT" : "";
+    };
+    const Caches caches(hub);
+    const std::string url = hub.url() + "/cdn/m.gguf";
+    is_broken = true;
+    put(old_text, "Wed, 21");
+    CHECK_THAT(failure(url), Contains("refuses access"));
+    CHECK(paths_below(caches.folder.path(), ".incomplete").size() == 1);
+    is_broken = false;
+    // What an earlier program has left is gone on with if it is certain that it belongs there.
+    const std::uint64_t before = hub.sent_bytes();
+    CHECK(content(pull(url)) == "GGUF" + old_text);
+    CHECK((hub.sent_bytes() - before < old_text.size()) == has_dates);
+    put(new_text, "Thu, 22");
+    CHECK(content(pull(url)) == "GGUF" + new_text);
+    // The other way round: the old one was begun.
+    fs::remove_all(caches.folder.path() / "cache/sluice/urls");
+    is_broken = true;
+    answered = 0;
+    CHECK_THAT(failure(url), Contains("refuses access"));
+    is_broken = false;
+    put(old_text, "Fri, 23");
+    CHECK(content(pull(url)) == "GGUF" + old_text);
+    // What is here already comes again only where nobody knows whether it is the same.
+    const std::uint64_t all = hub.sent_bytes();
+    CHECK(content(pull(url)) == "GGUF" + old_text);
+    CHECK((hub.sent_bytes() == all) == has_dates);
+  }
+}
+
+TEST_CASE("a new version replaces the old one when it is whole, and not before") {
+  std::atomic<bool> is_broken = false;
+  SmallHub hub([&](const HubRequest& request) {
+    const bool is_second = request.path.find("00001-of") == std::string::npos;
+    return is_broken && is_second && request.headers.count("range") != 0 ? Fault::error_403
+                                                                         : Fault::none;
+  });
+  const Caches caches(hub);
+  const auto put = [&](const std::string& text) {
+    hub.put("m.gguf", "GGUF" + text);
+    hub.put("s-00001-of-00002.gguf", "GGUF 1" + text);
+    hub.put("s-00002-of-00002.gguf", "GGUF 2" + text);
+  };
+  put("old");
+  const std::string one = hub.url() + "/cdn/m.gguf", two = hub.url() + "/cdn/s-00001-of-00002.gguf";
+  const fs::path single = pull(one), first = pull(two);
+  const fs::path second = first.parent_path() / "s-00002-of-00002.gguf";
+  CHECK(fetch::find_here(fetch::parse_reference(two)) == first);
+  put("new");
+  is_broken = true;
+  CHECK_THAT(failure(one), Contains("refuses access"));
+  CHECK(content(single) == "GGUFold");
+  CHECK(fetch::find_here(fetch::parse_reference(one)) == single);
+  // A new shard and an old one are no model: what names it goes on with the pull.
+  CHECK_THAT(failure(two), Contains("refuses access"));
+  CHECK(content(first) == "GGUF 1new");
+  CHECK_FALSE(fetch::find_here(fetch::parse_reference(two)));
+  is_broken = false;
+  CHECK(content(pull(one)) == "GGUFnew");
+  CHECK(pull(two) == first);
+  CHECK(content(second) == "GGUF 2new");
+  CHECK(fetch::find_here(fetch::parse_reference(two)) == first);
+  // A shard that is not here is missed as well.
+  fs::remove(second);
+  CHECK_FALSE(fetch::find_here(fetch::parse_reference(two)));
+  CHECK(pull(two) == first);
+  CHECK(content(second) == "GGUF 2new");
+}
+
+TEST_CASE("a query chooses a file, and a signature does not") {
+  SmallHub hub;
+  const Caches caches(hub);
+  const std::string url = hub.url() + "/cdn/m.gguf";
+  const auto here = [](const std::string& text) {
+    return fetch::find_here(fetch::parse_reference(text));
+  };
+  hub.put("m.gguf", "GGUF of 1");
+  const fs::path first = pull(url + "?id=1");
+  CHECK(here(url + "?id=1&X-Amz-Signature=a/b&X-Amz-Date=1&Expires=2") == first);
+  CHECK(here(url + "?token=x&id=1#f") == first);
+  CHECK_FALSE(here(url + "?id=2"));
+  CHECK_FALSE(here(url));
+  CHECK_FALSE(here(url + "?id=1&tokens=2"));
+  hub.put("m.gguf", "GGUF of 2");
+  CHECK(content(pull(url + "?id=2")) == "GGUF of 2");
+  CHECK(content(first) == "GGUF of 1");
+  hub.put("s-00001-of-00002.gguf", "GGUF 1");
+  hub.put("s-00002-of-00002.gguf", "GGUF 2");
+  const std::string shards = hub.url() + "/cdn/s-00001-of-00002.gguf";
+  const fs::path shard = pull(shards + "?sig=a/b");
+  CHECK(content(shard.parent_path() / "s-00002-of-00002.gguf") == "GGUF 2");
+  CHECK(here(shards + "?sig=c/d/e") == shard);
 }
 
 TEST_CASE("a server without ranges is served too") {

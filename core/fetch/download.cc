@@ -20,6 +20,7 @@
 #include "base/descriptor.h"
 #include "core/error.h"
 #include "core/fetch/byte_ranges.h"
+#include "core/fetch/hub_cache.h"
 #include "core/fetch/sha256.h"
 #include "core/files/durable_file.h"
 #include "core/files/read_at.h"
@@ -237,11 +238,17 @@ void read_whole(Web& web, const RemoteFile& remote, PartialFile& partial,
 
 }  // namespace
 
+bool is_here(const DownloadPlace& place) {
+  std::error_code absent;
+  if (!fs::exists(place.target, absent)) return false;
+  return place.version_file.empty() ||
+         (!place.version.empty() && read_text(place.version_file) == place.version);
+}
+
 void require_room(const std::vector<Download>& files) {
   std::uint64_t missing = 0;
-  std::error_code absent;
   for (const auto& [remote, place] : files) {
-    if (fs::exists(place.target, absent)) continue;
+    if (is_here(place)) continue;
     struct stat facts {};
     const bool is_begun = ::stat(place.partial.c_str(), &facts) == 0;
     const std::uint64_t total = remote.bytes.value_or(0);
@@ -256,12 +263,12 @@ void require_room(const std::vector<Download>& files) {
 }
 
 void download(Web& web, const RemoteFile& remote, const DownloadPlace& place,
-              const OnProgress& on_progress) {
-  std::error_code absent;
+              const OnProgress& on_progress, const std::function<void()>& before_commit) {
   const base::Descriptor lock = take_lock(place.lock, web, remote.name);
-  if (fs::exists(place.target, absent)) return;  // another program has brought it meanwhile
+  if (is_here(place)) return;  // another program has brought it meanwhile
   PartialFile partial(place.partial, remote.name);
-  if (remote.bytes && partial.bytes() > *remote.bytes) partial.clear();
+  const bool is_known = !remote.sha256.empty() || !remote.version.empty();
+  if (!is_known || (remote.bytes && partial.bytes() > *remote.bytes)) partial.clear();
   for (bool is_again = false;; is_again = true) {
     if (remote.bytes) partial.require_room(*remote.bytes);
     const std::uint64_t earlier = partial.bytes();
@@ -287,7 +294,13 @@ void download(Web& web, const RemoteFile& remote, const DownloadPlace& place,
                             "{}, stated {}); nothing was kept",
                             remote.name, sum, remote.sha256));
   }
+  before_commit();
+  if (place.version_file.empty()) return partial.commit(place.target);
+  files::remove_file(place.version_file);  // from here on the target may be of either version
   partial.commit(place.target);
+  files::DurableFile version(place.version_file);
+  version.write(place.version.empty() ? "not known" : place.version);
+  version.commit();
 }
 
 }  // namespace sluice::fetch

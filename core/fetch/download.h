@@ -3,7 +3,8 @@
 // What has come so far is in a partial file, always from its beginning on: pieces are asked for
 // several at a time, and appended in order. So whatever ends the program, even kill -9 or a power
 // loss, the next one goes on behind the bytes that are there; the sum over all of them decides in
-// the end. A sum that is wrong after an earlier program's bytes makes it begin anew, once.
+// the end. A sum that is wrong after an earlier program's bytes makes it begin anew, once. Where
+// the server says neither a sum nor a version, nobody knows what such bytes are of: it begins anew.
 #pragma once
 
 #include <cstdint>
@@ -28,6 +29,10 @@ using OnProgress = std::function<void(const DownloadProgress&)>;
 struct DownloadPlace {
   std::filesystem::path target, partial;  // on one file system; their folders exist
   std::filesystem::path lock;             // held while the file is downloaded
+  // The version on the server, and the file that says which one the target is: for targets whose
+  // names do not. An empty version is not known, and so never the one that is here.
+  std::string version{};
+  std::filesystem::path version_file{};
 };
 
 struct Download {
@@ -35,14 +40,20 @@ struct Download {
   DownloadPlace place;
 };
 
+// Whether the target is there, and of this version.
+bool is_here(const DownloadPlace& place);
+
 // Throws Error with ExitCode::io when the files of one model do not fit together on their disk.
 // What is here already, in partial files too, counts.
 void require_room(const std::vector<Download>& files);
 
-// Does nothing when the target is there. Waits while another program downloads the same file, and
-// throws what web.on_wait throws meanwhile. Throws Error with ExitCode::io when there is not room
-// enough, the bytes are not those that the server promised, or it does not give them.
-void download(Web& web, const RemoteFile& remote, const DownloadPlace& place,
-              const OnProgress& on_progress);
+// Does nothing when the target is here. An older version is replaced when the new one is whole, and
+// not touched before; `before_commit` is called then. Waits while another program downloads the
+// same file, and throws what web.on_wait throws meanwhile. Throws Error with ExitCode::io when
+// there is not room enough, the bytes are not those that the server promised, or it does not give
+// them.
+void download(
+    Web& web, const RemoteFile& remote, const DownloadPlace& place, const OnProgress& on_progress,
+    const std::function<void()>& before_commit = [] {});
 
 }  // namespace sluice::fetch

@@ -1,6 +1,8 @@
 #include "core/fetch/fetch.h"
 
 #include <algorithm>
+#include <array>
+#include <cctype>
 #include <fmt/format.h>
 #include <system_error>
 #include <vector>
@@ -33,11 +35,49 @@ std::string short_sum(const std::string& text) {
   return fmt::format("{:016x}", files::checksum_of(text));
 }
 
-// The folder of a URL: shards beside each other in one folder there are so here.
+// Whether a member of a query only allows access, and differs from one link to the next.
+bool is_signature(std::string_view member) {
+  constexpr std::array<std::string_view, 12> names = {
+      "signature", "expires",      "key-pair-id", "policy",  "awsaccesskeyid", "googleaccessid",
+      "token",     "access_token", "api_key",     "api-key", "apikey",         "sig"};
+  std::string name(member.substr(0, member.find('=')));
+  std::ranges::transform(name, name.begin(),
+                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return name.starts_with("x-amz-") || name.starts_with("x-goog-") ||
+         std::ranges::find(names, name) != names.end();
+}
+
+// The query of a URL, with its question mark and without signatures; empty when nothing is left.
+std::string unsigned_query(std::string_view url) {
+  url = url.substr(0, url.find('#'));
+  std::string out;
+  for (std::size_t at = url.find('?'); at < url.size();) {
+    const std::size_t end = std::min(url.find('&', at + 1), url.size());
+    const std::string_view member = url.substr(at + 1, end - at - 1);
+    if (!member.empty() && !is_signature(member)) {
+      out += fmt::format("{}{}", out.empty() ? '?' : '&', member);
+    }
+    at = end;
+  }
+  return out;
+}
+
+// The folder of a URL: shards beside each other in one folder there are so here. A query may choose
+// the file, so each has a folder of its own.
 fs::path url_target(const std::string& url) {
-  const std::string file = file_name_of(url);
-  const std::string folder = url.substr(0, url.find_first_of("?#")).substr(0, url.rfind('/'));
-  return own_cache() / "urls" / short_sum(folder) / file;
+  const std::string path = shown_url(url);
+  const std::string folder = path.substr(0, path.rfind('/')) + unsigned_query(url);
+  return own_cache() / "urls" / short_sum(folder) / file_name_of(url);
+}
+
+// The URLs of all shards.
+std::vector<std::string> shard_urls(const std::string& url) {
+  const std::size_t query = std::min(url.find_first_of("?#"), url.size());
+  std::vector<std::string> out;
+  for (const std::string& shard : shards_of(url.substr(0, query))) {
+    out.push_back(shard + url.substr(query));
+  }
+  return out;
 }
 
 fs::path ollama_folder(const Reference& reference) {
@@ -94,8 +134,8 @@ std::optional<fs::path> find_in_llama_cpp(const Reference& reference) {
 
 DownloadPlace place_beside(const fs::path& target, const std::string& version) {
   fs::create_directories(target.parent_path());
-  const std::string stem = target.string() + "." + version;
-  return {target, stem + ".incomplete", stem + ".lock"};
+  const std::string stem = target.string() + ".";
+  return {target, stem + version + ".incomplete", stem + "lock"};
 }
 
 fs::path pull_from_hub(Web& web, const Reference& reference, const OnProgress& on_progress) {
@@ -135,26 +175,39 @@ fs::path tag_file_of(const fs::path& target) {
   return target.string() + ".etag";
 }
 
+std::optional<fs::path> find_url_here(const Reference& reference) {
+  if (own_cache().empty()) return std::nullopt;
+  const std::vector<std::string> urls = shard_urls(reference.url);
+  const bool has_all = std::ranges::all_of(urls, [](const std::string& url) {
+    return is_file(url_target(url)) && is_file(tag_file_of(url_target(url)));
+  });
+  return has_all ? std::optional(url_target(urls.front())) : std::nullopt;
+}
+
 // A version of a URL's file is known by its tag, which is kept beside it.
 fs::path pull_url(Web& web, const Reference& reference, const OnProgress& on_progress) {
   require_home(own_cache());
-  std::vector<std::string> versions;
   std::vector<Download> downloads;
   for (const RemoteFile& remote : describe(web, reference)) {
     const fs::path target = url_target(remote.url);
-    versions.push_back(short_sum(
-        fmt::format("{} {}", remote.version, remote.bytes ? std::to_string(*remote.bytes) : "?")));
-    const bool is_old = is_file(target) && read_text(tag_file_of(target)) != versions.back();
-    if (is_old) files::remove_file(target);
-    downloads.push_back({remote, place_beside(target, versions.back())});
+    const std::string version = short_sum(
+        fmt::format("{} {}", remote.version, remote.bytes ? std::to_string(*remote.bytes) : "?"));
+    DownloadPlace place = place_beside(target, version);
+    if (!remote.version.empty()) place.version = version;
+    place.version_file = tag_file_of(target);
+    downloads.push_back({remote, place});
   }
   require_room(downloads);
   for (std::size_t i = 0; i < downloads.size(); ++i) {
     const auto& [remote, place] = downloads[i];
-    download(web, remote, place, on_progress);
-    files::DurableFile tag(tag_file_of(place.target));
-    tag.write(versions[i]);
-    tag.commit();
+    // A new shard does not go with old ones: without their tags these count as absent.
+    const auto forget_old_shards = [&] {
+      for (std::size_t later = i + 1; later < downloads.size(); ++later) {
+        const DownloadPlace& other = downloads[later].place;
+        if (!is_here(other)) files::remove_file(other.version_file);
+      }
+    };
+    download(web, remote, place, on_progress, forget_old_shards);
   }
   return downloads.front().place.target;
 }
@@ -204,11 +257,7 @@ std::optional<fs::path> find_here(const Reference& reference) {
   std::optional<fs::path> found;
   if (reference.kind == ReferenceKind::file) return fs::path(reference.file);
   if (reference.kind == ReferenceKind::ollama) return find_ollama_here(reference);
-  if (reference.kind == ReferenceKind::url) {
-    if (own_cache().empty()) return std::nullopt;
-    const fs::path path = url_target(reference.url);
-    return is_file(path) ? std::optional(path) : std::nullopt;
-  }
+  if (reference.kind == ReferenceKind::url) return find_url_here(reference);
   if (reference.kind == ReferenceKind::hub_repository || hub_cache().empty()) return std::nullopt;
   const HubCache cache(hub_cache(), reference.repository);
   std::string file = reference.file;
@@ -253,10 +302,7 @@ std::vector<RemoteFile> describe(Web& web, const Reference& reference) {
   if (reference.kind == ReferenceKind::hub_repository) refuse_repository(reference);
   if (reference.kind == ReferenceKind::ollama) out.push_back(find_in_ollama(web, reference));
   if (reference.kind == ReferenceKind::url) {
-    const std::size_t query = std::min(reference.url.find_first_of("?#"), reference.url.size());
-    for (const std::string& shard : shards_of(reference.url.substr(0, query))) {
-      out.push_back(describe_url(web, shard + reference.url.substr(query)));
-    }
+    for (const std::string& url : shard_urls(reference.url)) out.push_back(describe_url(web, url));
   }
   if (!reference.repository.empty() && reference.kind != ReferenceKind::ollama) {
     Hub hub(web);
