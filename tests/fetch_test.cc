@@ -30,7 +30,7 @@ std::string random_bytes(std::size_t count, std::uint64_t seed) {
   std::mt19937_64 random(seed);
   std::string text(count, '\0');
   for (char& c : text) c = static_cast<char>(random());
-  return text;
+  return text.replace(0, std::min<std::size_t>(count, 4), "GGUF", std::min<std::size_t>(count, 4));
 }
 
 fs::path pull(
@@ -167,34 +167,34 @@ TEST_CASE("a file of the hub lies where the hub's own programs look for it") {
   CHECK(hub.sent_bytes() == text.size());  // once
   // A new version comes beside the old one.
   hub.commit = std::string(40, 'd');
-  hub.put("a/m-Q4_K_M.gguf", "new");
-  CHECK(content(pull(reference)) == "new");
+  hub.put("a/m-Q4_K_M.gguf", "GGUF new");
+  CHECK(content(pull(reference)) == "GGUF new");
   CHECK(content(path) == text);
-  CHECK(content(*fetch::find_here(fetch::parse_reference(reference))) == "new");
+  CHECK(content(*fetch::find_here(fetch::parse_reference(reference))) == "GGUF new");
 }
 
 TEST_CASE("all shards come, and files of other kinds") {
   SmallHub hub;
   const Caches caches(hub);
-  hub.put("m-00001-of-00002.gguf", "one");
-  hub.put("m-00002-of-00002.gguf", "two");
-  hub.put("ollama", "of ollama");
-  hub.put("plain.gguf", "plain");
+  hub.put("m-00001-of-00002.gguf", "GGUF one");
+  hub.put("m-00002-of-00002.gguf", "GGUF two");
+  hub.put("ollama", "GGUF of ollama");
+  hub.put("plain.gguf", "GGUF plain");
   const fs::path first = pull("hf:o/r/m-00001-of-00002.gguf");
-  CHECK(content(first) == "one");
-  CHECK(content(first.parent_path() / "m-00002-of-00002.gguf") == "two");
+  CHECK(content(first) == "GGUF one");
+  CHECK(content(first.parent_path() / "m-00002-of-00002.gguf") == "GGUF two");
   const std::string ollama = "ollama:" + hub.host() + "/library/tiny";
-  CHECK(content(pull(ollama)) == "of ollama");
-  CHECK(content(*fetch::find_here(fetch::parse_reference(ollama))) == "of ollama");
+  CHECK(content(pull(ollama)) == "GGUF of ollama");
+  CHECK(content(*fetch::find_here(fetch::parse_reference(ollama))) == "GGUF of ollama");
   const std::string url = hub.url() + "/cdn/plain.gguf";
-  CHECK(content(pull(url)) == "plain");
+  CHECK(content(pull(url)) == "GGUF plain");
   const std::uint64_t sent = hub.sent_bytes();
-  CHECK(content(pull(url)) == "plain");
+  CHECK(content(pull(url)) == "GGUF plain");
   CHECK(hub.sent_bytes() == sent);
-  hub.put("plain.gguf", "other");  // as long, but not the same
-  CHECK(content(pull(url)) == "other");
-  hub.put("empty.gguf", "");
-  CHECK(content(pull("hf:o/r/empty.gguf")).empty());
+  hub.put("plain.gguf", "GGUF other");  // as long, but not the same
+  CHECK(content(pull(url)) == "GGUF other");
+  hub.put("empty.txt", "");
+  CHECK(content(pull("hf:o/r/empty.txt")).empty());
   const std::string file = caches.folder.file("here.gguf");
   CHECK_THROWS(pull("file:" + file));
   write(file, "here");
@@ -223,12 +223,14 @@ TEST_CASE("a model that the disk has no room for is refused before a byte of it 
 TEST_CASE("a token goes to the hub and to no other host") {
   SmallHub hub;
   const Caches caches(hub);
-  hub.put("m.gguf", "text");
+  hub.put("m.gguf", "GGUF text");
   hub.token = "secret";
   CHECK_THAT(failure("hf:o/r/m.gguf"), Contains("set HF_TOKEN"));
   CHECK_THAT(failure("hf:o/r/m.gguf"), Contains("(401)"));
-  ::setenv("HF_TOKEN", "secret", 1);
-  CHECK(content(pull("hf:o/r/m.gguf")) == "text");
+  ::setenv("HF_TOKEN", "one\ntwo", 1);
+  CHECK_THAT(failure("hf:o/r/m.gguf"), Contains("HF_TOKEN has more than one line"));
+  ::setenv("HF_TOKEN", " secret\r\n", 1);
+  CHECK(content(pull("hf:o/r/m.gguf")) == "GGUF text");
   for (const HubRequest& request : hub.log()) {
     if (request.is_download()) CHECK(request.headers.count("authorization") == 0);
   }
@@ -528,6 +530,71 @@ TEST_CASE("a new version replaces the old one when it is whole, and not before")
   CHECK_FALSE(fetch::find_here(fetch::parse_reference(two)));
   CHECK(pull(two) == first);
   CHECK(content(second) == "GGUF 2new");
+}
+
+TEST_CASE("what is no model is not kept as one") {
+  SmallHub hub;
+  const Caches caches(hub);
+  const std::string page = "\r\n<!DOCTYPE HTML><html>sign in</html>";
+  const std::string pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:1\nsize 5\n";
+  hub.put("page.gguf", page);
+  hub.put("a/blob/main/m.gguf", page);
+  hub.put("page", page);
+  hub.put("pointer.gguf", pointer);
+  hub.put("a/raw/main/m.gguf", pointer);
+  hub.put("zip.gguf", "PK\x03\x04...");
+  hub.put("empty.gguf", "");
+  hub.put("ollama", "PK");
+  const auto said = [&](const std::string& file) { return failure(hub.url() + "/cdn/" + file); };
+  CHECK_THAT(said("page.gguf"), Contains("gives a page of HTML"));
+  CHECK_THAT(said("a/blob/main/m.gguf"), Contains("take /resolve/ instead of /blob/"));
+  CHECK_THAT(said("page"), Contains("gives a page of HTML"));
+  CHECK_THAT(said("pointer.gguf"), Contains("a pointer of git-lfs, a text in the place"));
+  CHECK_THAT(said("a/raw/main/m.gguf"), Contains("take /resolve/ instead of /raw/"));
+  CHECK_THAT(said("zip.gguf"), Contains("begins with 'PK\\x03\\x04' instead of 'GGUF'"));
+  CHECK_THAT(said("empty.gguf"), Contains("no GGUF file"));
+  for (const std::string& reference :
+       {std::string("hf:o/r/zip.gguf"), "ollama:" + hub.host() + "/library/tiny"}) {
+    CHECK_THAT(failure(reference), Contains("no GGUF file"));
+  }
+  CHECK_THAT(failure("hf:o/r/page.gguf"), Contains("gives a page of HTML"));
+  ::setenv("HF_ENDPOINT", "https://hub.example.com", 1);
+  CHECK_THAT(said("a/blob/main/m.gguf"), !Contains("/resolve/"));
+  for (const char* end : {".incomplete", "m.gguf", "zip.gguf", "/page", ".etag"}) {
+    INFO(end);
+    CHECK(paths_below(caches.folder.path(), end).empty());
+  }
+}
+
+TEST_CASE("a revision is the one that was named") {
+  SmallHub hub;
+  const Caches caches(hub);
+  CHECK(fetch::parse_reference("hf:o/r@refs%2Fpr%2f1/m.gguf").revision == "refs/pr/1");
+  CHECK_THROWS_AS(fetch::parse_reference("hf:o/r@..%2Fx/m.gguf"), UsageError);
+  hub.put("m.gguf", "GGUF of a pull request");
+  hub.revision = "refs%2Fpr%2F1";
+  const std::string request = "hf:o/r@refs%2Fpr%2F1/m.gguf";
+  CHECK(content(pull(request)) == "GGUF of a pull request");
+  CHECK(fetch::find_here(fetch::parse_reference(request)));
+  CHECK_THAT(failure("hf:o/r@refs%2Fpr%2F2/m.gguf"), Contains("hf:o/r@refs%2Fpr%2F2/m.gguf"));
+  // What llama.cpp has is of its main branch.
+  const fs::path other = caches.folder.path() / "cache/llama.cpp/o_r_m.gguf";
+  fs::create_directories(other.parent_path());
+  write(other, "GGUF of llama.cpp");
+  CHECK(fetch::find_here(fetch::parse_reference("hf:o/r/m.gguf")) == other);
+  CHECK_FALSE(fetch::find_here(fetch::parse_reference("hf:o/r@v2/m.gguf")));
+}
+
+TEST_CASE("a place that cannot be used is named") {
+  SmallHub hub;
+  const Caches caches(hub);
+  hub.put("m.gguf", "GGUF");
+  ::setenv("HF_HOME", "/proc/none", 1);
+  CHECK_THAT(failure("hf:o/r/m.gguf"),
+             Contains("cannot make the folder /proc/none/hub/models--o--r/blobs (HF_HOME"));
+  const std::string pipe = caches.folder.file("pipe");
+  REQUIRE(shell("mkfifo " + pipe).status == 0);
+  CHECK_THAT(failure("file:" + pipe), Contains("is no file that is here"));
 }
 
 TEST_CASE("a query chooses a file, and a signature does not") {

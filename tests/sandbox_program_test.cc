@@ -428,7 +428,7 @@ TEST_CASE("a pull is confined to its caches, one of which leads to another disk"
   SmallHub hub([](const HubRequest&) { return Fault::slow; });
   const Caches caches(hub);
   const Folder folder;
-  const std::string text(20'000'000, 'x'), sum = sha256_of(text);
+  const std::string text = "GGUF" + std::string(20'000'000, 'x'), sum = sha256_of(text);
   hub.put("m.gguf", text);
   // The repository is a link to a folder elsewhere.
   const std::filesystem::path repository = caches.repository();

@@ -114,6 +114,7 @@ class SmallHub {
   }
 
   std::string commit = std::string(40, 'c');
+  std::string revision = "main";            // as requests write it
   std::string token;                        // that requests to the hub must have; empty: none
   std::chrono::microseconds slowness{500};  // between pieces of 64 KiB
   std::size_t files_per_page = 1'000'000;   // of a listing
@@ -208,7 +209,8 @@ class SmallHub {
     if (!token.empty() && !request.is_download() && !has_token) {
       return send_answer(connection, "401 No", "", "");
     }
-    const std::string resolve = "/o/r/resolve/main/", listing = "/api/models/o/r/tree/main";
+    const std::string resolve = "/o/r/resolve/" + revision + "/",
+                      listing = "/api/models/o/r/tree/main";
     const std::string manifest = "/v2/library/tiny/manifests/latest";
     const std::string blob = "/v2/library/tiny/blobs/sha256:";
     if (request.path.starts_with(resolve)) {

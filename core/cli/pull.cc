@@ -105,7 +105,7 @@ class HeaderFolder {
   HeaderFolder() {
     const fs::path cache = fetch::own_cache();
     const fs::path parent = cache.empty() ? fs::temp_directory_path() : cache / "headers";
-    fs::create_directories(parent);
+    fetch::make_folder(parent);
     std::string pattern = (parent / "header-XXXXXX").string();
     if (::mkdtemp(pattern.data()) == nullptr) {
       throw std::system_error(errno, std::generic_category(), "cannot make " + pattern);
@@ -159,10 +159,11 @@ CLI::App* add_pull(CLI::App& program, PullOptions& options) {
       "  hf:OWNER/REPO:Q4_K_M         the file with this quantisation\n"
       "  ollama:NAME:TAG              a model of ollama's registry\n"
       "  https://HOST/FILE.gguf       a file of any server\n"
-      "@REVISION may stand behind REPO. Prints the path of the file. What was begun is gone on\n"
-      "with, and what the server states the SHA-256 of is checked. Files of the hub go into its\n"
-      "own cache ($HF_HOME), where other programs find them, others into ~/.cache/sluice. A REF\n"
-      "can stand wherever a command takes MODEL.\n"
+      "@REVISION may stand behind REPO, a slash in it as %2F. Prints the path of the file. What "
+      "was\n"
+      "begun is gone on with, and what the server states the SHA-256 of is checked. Files of the\n"
+      "hub go into its own cache ($HF_HOME), where other programs find them, others into\n"
+      "~/.cache/sluice. A REF can stand wherever a command takes MODEL.\n"
       "HF_TOKEN opens repositories that need it; https_proxy and SSL_CERT_FILE are obeyed.\n\n"
       "Examples:\n"
       "  sluice pull hf:Qwen/Qwen3-8B-GGUF:Q4_K_M\n"

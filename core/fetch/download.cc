@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -18,9 +19,12 @@
 #include <vector>
 
 #include "base/descriptor.h"
+#include "base/trim.h"
 #include "core/error.h"
 #include "core/fetch/byte_ranges.h"
 #include "core/fetch/hub_cache.h"
+#include "core/fetch/places.h"
+#include "core/fetch/reference.h"
 #include "core/fetch/sha256.h"
 #include "core/files/durable_file.h"
 #include "core/files/read_at.h"
@@ -120,6 +124,14 @@ class PartialFile {
     }
   }
 
+  // How it begins.
+  std::string front() const {
+    constexpr std::size_t bytes_max = 256;
+    std::string text(bytes_max, '\0');
+    text.resize(files::read_at(file_.number(), std::as_writable_bytes(std::span(text)), 0));
+    return text;
+  }
+
   std::string finish_sum() { return sum_.finish(); }
 
   void commit(const fs::path& target) {
@@ -137,6 +149,38 @@ class PartialFile {
   std::uint64_t bytes_ = 0;
   Sha256 sum_;
 };
+
+// Throws Error for what servers give in the place of a model; `front` is how it begins.
+void require_model(const RemoteFile& remote, const fs::path& target, std::string_view front) {
+  const auto fail = [&](std::string_view text) {
+    throw Error(ExitCode::io, fmt::format("{}: {}; nothing was kept", remote.name, text));
+  };
+  const bool is_hub = host_of(remote.url) == host_of(hub_endpoint());
+  const auto has_part = [&](std::string_view part) {
+    return is_hub && remote.name.find(part) != std::string::npos;
+  };
+  constexpr std::string_view magic = "GGUF";
+  if (front.starts_with(magic)) return;
+  std::string lower(front);
+  std::ranges::transform(lower, lower.begin(),
+                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  const std::string_view text = base::trimmed(lower);
+  if (text.starts_with("<!doctype html") || text.starts_with("<html")) {
+    fail(has_part("/blob/") ? "this is the page about the file: take /resolve/ instead of /blob/"
+                            : "the server gives a page of HTML and no model: look at it in a "
+                              "browser for the file's own URL, or for what has to be done first");
+  }
+  if (text.starts_with("version https://git-lfs")) {
+    fail(has_part("/raw/") ? "this is a pointer of git-lfs: take /resolve/ instead of /raw/"
+                           : "this is a pointer of git-lfs, a text in the place of the file: take "
+                             "the URL by which the server gives the file itself");
+  }
+  // The hub's blobs have no names, and other files than models are there as well.
+  if (remote.name.ends_with(".gguf") || target.extension() == ".gguf") {
+    fail(fmt::format("this is no GGUF file: it begins with {} instead of 'GGUF'",
+                     text::quoted(front.substr(0, magic.size()))));
+  }
+}
 
 // One program at a time downloads a file. The lock ends with the program, however that ends.
 base::Descriptor take_lock(const fs::path& path, const Web& web, const std::string& name) {
@@ -293,6 +337,12 @@ void download(Web& web, const RemoteFile& remote, const DownloadPlace& place,
                 fmt::format("{}: the bytes that came are not those that the server states (SHA-256 "
                             "{}, stated {}); nothing was kept",
                             remote.name, sum, remote.sha256));
+  }
+  try {
+    require_model(remote, place.target, partial.front());
+  } catch (const Error&) {
+    partial.remove();
+    throw;
   }
   before_commit();
   if (place.version_file.empty()) return partial.commit(place.target);

@@ -50,8 +50,8 @@ void require_room(const std::vector<Download>& files);
 // Does nothing when the target is here. An older version is replaced when the new one is whole, and
 // not touched before; `before_commit` is called then. Waits while another program downloads the
 // same file, and throws what web.on_wait throws meanwhile. Throws Error with ExitCode::io when
-// there is not room enough, the bytes are not those that the server promised, or it does not give
-// them.
+// there is not room enough, the bytes are not those that the server promised, it does not give
+// them, or they are a page or a pointer of git-lfs in the place of a model.
 void download(
     Web& web, const RemoteFile& remote, const DownloadPlace& place, const OnProgress& on_progress,
     const std::function<void()>& before_commit = [] {});

@@ -14,6 +14,7 @@
 #include "core/fetch/places.h"
 #include "core/files/checksum.h"
 #include "core/files/durable_file.h"
+#include "core/text/quoted.h"
 
 namespace sluice::fetch {
 namespace {
@@ -133,7 +134,7 @@ std::optional<fs::path> find_in_llama_cpp(const Reference& reference) {
 }
 
 DownloadPlace place_beside(const fs::path& target, const std::string& version) {
-  fs::create_directories(target.parent_path());
+  make_folder(target.parent_path());
   const std::string stem = target.string() + ".";
   return {target, stem + version + ".incomplete", stem + "lock"};
 }
@@ -274,7 +275,9 @@ std::optional<fs::path> find_here(const Reference& reference) {
     return is_file(cache.snapshot_file(reference.revision, shard));
   });
   if (has_all) return cache.snapshot_file(reference.revision, shards.front());
-  return reference.kind == ReferenceKind::hub_file ? find_in_llama_cpp(reference) : std::nullopt;
+  // llama.cpp keeps no revisions: what it has is of the branch that it took.
+  const bool is_main = reference.kind == ReferenceKind::hub_file && reference.revision == "main";
+  return is_main ? find_in_llama_cpp(reference) : std::nullopt;
 }
 
 fs::path pull(Web& web, const Reference& reference, const OnProgress& on_progress) {
@@ -292,7 +295,7 @@ fs::path pull(Web& web, const Reference& reference, const OnProgress& on_progres
       refuse_repository(reference);
   }
   if (!is_file(reference.file)) {
-    throw std::system_error(ENOENT, std::generic_category(), reference.file);
+    throw UsageError(fmt::format("{} is no file that is here", text::quoted(reference.file)));
   }
   return fs::absolute(reference.file);
 }

@@ -47,6 +47,15 @@ std::string url_part(std::string_view text) {
   return out;
 }
 
+// The reference to a file.
+std::string name_of(const Reference& reference, const std::string& file) {
+  std::string revision = reference.revision == "main" ? "" : "@" + reference.revision;
+  for (std::size_t at = 0; (at = revision.find('/', at)) != revision.npos;) {
+    revision.replace(at, 1, "%2F");
+  }
+  return fmt::format("hf:{}{}/{}", reference.repository, revision, file);
+}
+
 bool is_commit(std::string_view text) {
   return text.size() == 40 && std::ranges::all_of(text, [](char c) {
            return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
@@ -74,7 +83,7 @@ HubFile Hub::find(const Reference& reference, const std::string& file) {
   request.headers = {"Accept-Encoding: identity"};
   const Answer answer = web_.ask(request);
   HubFile out;
-  out.remote.name = fmt::format("hf:{}/{}", reference.repository, file);
+  out.remote.name = name_of(reference, file);
   if (answer.status < 200 || answer.status >= 400) throw_answer(out.remote.name, answer);
   Answer linked = answer;
   if (const std::string tag = answer.header("x-linked-etag"); !tag.empty()) {
@@ -133,7 +142,7 @@ std::vector<ListedFile> Hub::list(const Reference& reference) {
 
 RemoteFile Hub::listed(const Reference& reference, const ListedFile& file) const {
   RemoteFile out;
-  out.name = fmt::format("hf:{}/{}", reference.repository, file.path);
+  out.name = name_of(reference, file.path);
   out.url = resolve_url(reference, file.path);
   out.token = token_;
   out.bytes = file.bytes;

@@ -48,8 +48,8 @@ HubCache::HubCache(fs::path cache, const std::string& repository)
 }
 
 DownloadPlace HubCache::place(const std::string& etag) const {
-  fs::create_directories(folder_ / "blobs");
-  fs::create_directories(cache_ / ".locks" / name_);
+  make_folder(folder_ / "blobs");
+  make_folder(cache_ / ".locks" / name_);
   const fs::path blob = folder_ / "blobs" / etag;
   return {blob, blob.string() + ".incomplete", cache_ / ".locks" / name_ / (etag + ".lock")};
 }
@@ -60,7 +60,7 @@ fs::path HubCache::link(const std::string& commit, const std::string& file,
   const fs::path target = fs::relative(folder_ / "blobs" / etag, path.parent_path());
   std::error_code absent;
   if (fs::read_symlink(path, absent) == target) return path;
-  fs::create_directories(path.parent_path());
+  make_folder(path.parent_path());
   // A link cannot be made over what is there; a rename can.
   const std::string temporary = fmt::format("{}.{}", path.string(), ::getpid());
   ::unlink(temporary.c_str());
@@ -76,7 +76,7 @@ fs::path HubCache::link(const std::string& commit, const std::string& file,
 void HubCache::write_ref(const std::string& revision, const std::string& commit) const {
   const fs::path path = folder_ / "refs" / revision;
   if (revision == commit || read_text(path) == commit) return;
-  fs::create_directories(path.parent_path());
+  make_folder(path.parent_path());
   files::DurableFile file(path);
   file.write(commit);
   file.commit();
@@ -84,7 +84,7 @@ void HubCache::write_ref(const std::string& revision, const std::string& commit)
 
 void HubCache::mark_as_pulled(const std::string& etag) const {
   if (own_cache().empty()) return;
-  fs::create_directories(mark_of(etag).parent_path());
+  make_folder(mark_of(etag).parent_path());
   files::DurableFile file(mark_of(etag));
   file.write((folder_ / "blobs" / etag).string());
   file.commit();

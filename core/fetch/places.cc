@@ -1,7 +1,12 @@
 #include "core/fetch/places.h"
 
 #include <cstdlib>
+#include <fmt/format.h>
 #include <fstream>
+#include <system_error>
+
+#include "base/trim.h"
+#include "core/error.h"
 
 namespace sluice::fetch {
 namespace {
@@ -47,11 +52,24 @@ std::string hub_endpoint() {
   return endpoint.empty() ? "https://huggingface.co" : endpoint;
 }
 
+void make_folder(const fs::path& path) {
+  std::error_code error;
+  fs::create_directories(path, error);
+  if (!error) return;
+  throw std::system_error(error, fmt::format("cannot make the folder {} (HF_HOME and "
+                                             "XDG_CACHE_HOME choose other places for models)",
+                                             path.string()));
+}
+
 std::string hub_token() {
   std::string token = variable("HF_TOKEN");
   if (token.empty()) std::ifstream(hub_token_file()) >> token;
+  token = base::trimmed(token);
   // A line break in a token would be another header.
-  return token.find_first_of("\r\n") == token.npos ? token : "";
+  if (token.find_first_of("\r\n") != token.npos) {
+    throw UsageError("HF_TOKEN has more than one line: set it to the token alone");
+  }
+  return token;
 }
 
 fs::path hub_token_file() {

@@ -11,7 +11,12 @@ namespace sluice::fetch {
 
 // $HF_ENDPOINT, without a slash at the end; otherwise https://huggingface.co.
 std::string hub_endpoint();
-// $HF_TOKEN, or what the file $HF_TOKEN_PATH or the hub's folder has; empty: none.
+// Makes a folder, and those above it that are missing. Throws std::system_error, which says what
+// chooses another place.
+void make_folder(const std::filesystem::path& path);
+
+// $HF_TOKEN, or what the file $HF_TOKEN_PATH or the hub's folder has; empty: none. Throws
+// UsageError for a text that cannot be one.
 std::string hub_token();
 std::filesystem::path hub_token_file();
 

@@ -42,6 +42,15 @@ std::vector<std::string> parts_of(std::string_view text, char separator) {
   }
 }
 
+// A revision with its slashes, which are written %2F: refs%2Fpr%2F1.
+std::string with_slashes(std::string_view text) {
+  std::string out(text);
+  for (const char* const code : {"%2F", "%2f"}) {
+    for (std::size_t at = 0; (at = out.find(code, at)) != out.npos; ++at) out.replace(at, 3, "/");
+  }
+  return out;
+}
+
 Reference begun(ReferenceKind kind, std::string_view text) {
   Reference reference;
   reference.kind = kind;
@@ -51,7 +60,8 @@ Reference begun(ReferenceKind kind, std::string_view text) {
 
 Reference parse_hub(std::string_view text) {
   constexpr std::string_view form =
-      "write hf:OWNER/REPO/FILE.gguf, or hf:OWNER/REPO:Q4_K_M; @REVISION may stand behind REPO";
+      "write hf:OWNER/REPO/FILE.gguf, or hf:OWNER/REPO:Q4_K_M; @REVISION may stand behind REPO "
+      "(a slash in it is %2F)";
   std::string_view rest = text.substr(hub_scheme.size());
   const std::size_t slash = rest.find('/');
   if (slash == rest.npos) refuse(text, form);
@@ -65,7 +75,7 @@ Reference parse_hub(std::string_view text) {
   reference.revision = "main";
   if (rest.starts_with('@')) {
     const std::size_t revision_end = std::min(rest.find_first_of(":/"), rest.size());
-    reference.revision = std::string(rest.substr(1, revision_end - 1));
+    reference.revision = with_slashes(rest.substr(1, revision_end - 1));
     if (!is_safe_path(reference.revision)) refuse(text, form);
     rest.remove_prefix(revision_end);
   }

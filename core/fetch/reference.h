@@ -1,6 +1,6 @@
 // Names of models that lie elsewhere: what stands in the place of a file.
 //
-//   hf:OWNER/REPO[@REVISION]/FILE      a file of a repository of the hub
+//   hf:OWNER/REPO[@REVISION]/FILE      a file of a repository of the hub; / in a revision is %2F
 //   hf:OWNER/REPO[@REVISION]:QUANT     the file of that quantisation: Q4_K_M
 //   hf:OWNER/REPO[@REVISION]           all its files, for `sluice plan`
 //   ollama:[HOST/][SPACE/]NAME[:TAG]   a model of a registry of ollama
