@@ -77,6 +77,128 @@ TEST_CASE("what was pulled is listed, takes the place of a path, and can be remo
   CHECK(entry(name).is_object());
 }
 
+TEST_CASE("what a pull has left is listed, removed, and cleared away by a newer version") {
+  std::atomic<bool> is_broken = true;  // it gives the beginning of a file
+  SmallHub hub([&](const HubRequest& request) {
+    const auto range = request.headers.find("range");
+    const bool is_later = range != request.headers.end() && !range->second.starts_with("bytes=0-");
+    if (!is_broken || !is_later) return Fault::none;
+    std::this_thread::sleep_for(
+        std::chrono::milliseconds(500));  // the first of them comes meanwhile
+    return Fault::error_403;
+  });
+  const Caches caches(hub);
+  const auto partials = [&] {
+    std::size_t count = 0;
+    for (const auto& found : fs::recursive_directory_iterator(caches.folder.path())) {
+      count += found.path().extension() == ".incomplete" ? 1 : 0;
+    }
+    return count;
+  };
+  const std::string first = "GGUF" + std::string(20'000'000, 'a');
+  hub.put("m-Q4_0.gguf", first);
+  hub.put("ollama", first);
+  const std::string url = hub.url() + "/cdn/m-Q4_0.gguf";
+  const std::string ollama = "ollama:" + hub.host() + "/library/tiny:latest";
+  const std::vector<std::string> names = {"hf:o/r/m-Q4_0.gguf", url, ollama};
+  for (const std::string& name : names) {
+    INFO(name);
+    is_broken = true;
+    hub.put("m-Q4_0.gguf", first);
+    hub.put("ollama", first);
+    CHECK(shell("sluice pull -q " + name).status == 5);
+    const nlohmann::json begun = entry(name);
+    REQUIRE(begun.is_object());
+    CHECK_FALSE(begun.at("complete").get<bool>());
+    CHECK(begun.at("bytes").get<std::uint64_t>() > 0);
+    CHECK(shell("sluice list").output.find("incomplete") != std::string::npos);
+    CHECK(partials() == 1);
+    CHECK(shell("sluice rm " + name).status == 0);
+    CHECK(entry(name).is_null());
+    CHECK(partials() == 0);
+    // A newer version.
+    CHECK(shell("sluice pull -q " + name).status == 5);
+    CHECK(partials() == 1);
+    is_broken = false;
+    hub.put("m-Q4_0.gguf", "GGUF b");
+    hub.put("ollama", "GGUF b");
+    const Result pulled = shell("sluice pull -q " + name);
+    INFO(pulled.errors);
+    CHECK(pulled.status == 0);
+    CHECK(partials() == 0);
+    // What has come of a newer one goes with the model.
+    is_broken = true;
+    hub.put("m-Q4_0.gguf", first);
+    hub.put("ollama", first);
+    CHECK(shell("sluice pull -q " + name).status == 5);
+    const std::string path = pulled.output.substr(0, pulled.output.size() - 1);
+    CHECK(content(path) == "GGUF b");
+    CHECK(partials() == 1);
+    CHECK(shell("sluice rm " + path).status == 0);
+    CHECK_FALSE(fs::exists(path));
+    CHECK(partials() == 0);
+  }
+  // It is not taken from a program that downloads it.
+  CHECK(shell("sluice pull -q " + url).status == 5);
+  std::string lock;
+  for (const auto& found : fs::recursive_directory_iterator(caches.folder.path() / "cache")) {
+    if (found.path().extension() == ".lock") lock = found.path().string();
+  }
+  check_fails("flock '" + lock + "' '" + program + "' rm m-Q4_0", 5,
+              "is being downloaded by another program");
+  CHECK(partials() == 1);
+  CHECK(shell("sluice rm m-Q4_0").status == 0);
+  CHECK(partials() == 0);
+}
+
+TEST_CASE("a split model of which shards are missing is listed as incomplete, and removed") {
+  SmallHub hub([](const HubRequest& request) {
+    const bool is_second = request.path.find("00002-of") != std::string::npos;
+    return is_second && request.headers.count("range") != 0 ? Fault::error_403 : Fault::none;
+  });
+  const Caches caches(hub);
+  hub.put("m-00001-of-00002.gguf", "GGUF 1");
+  hub.put("m-00002-of-00002.gguf", "GGUF 2");
+  for (const std::string& name : {std::string("hf:o/r/"), hub.url() + "/cdn/"}) {
+    CHECK(shell("sluice pull -q " + name + "m-00001-of-00002.gguf").status == 5);
+    const bool is_hub = name.starts_with("hf:");
+    const std::string listed = is_hub ? name + "m-00001-of-00002.gguf" : "m-00001-of-00002";
+    REQUIRE(entry(listed).is_object());
+    CHECK_FALSE(entry(listed).at("complete").get<bool>());
+    CHECK(shell("sluice rm " + listed).status == 0);
+    CHECK(entry(listed).is_null());
+  }
+}
+
+TEST_CASE("a model of another registry is listed by a name that leads to it") {
+  SmallHub hub;
+  const Caches caches(hub);
+  const Folder folder;
+  hub.put("ollama", content(make_model(folder)));
+  CHECK(shell("sluice pull -q ollama:" + hub.host() + "/library/tiny").status == 0);
+  const std::string name = "ollama:" + hub.host() + "/library/tiny:latest";
+  REQUIRE(entry(name).is_object());
+  const unsigned requests = hub.requests();
+  CHECK(shell("sluice inspect " + name).status == 0);
+  CHECK(hub.requests() == requests);
+  CHECK(shell("sluice rm " + name).status == 0);
+  CHECK(entry(name).is_null());
+}
+
+TEST_CASE("of models with one name, none is removed but by its path") {
+  SmallHub hub;
+  const Caches caches(hub);
+  hub.put("m.gguf", "GGUF 1");
+  const std::string url = hub.url() + "/cdn/m.gguf?id=";
+  const std::string first = shell("sluice pull -q " + url + "1").output;
+  const std::string second = shell("sluice pull -q " + url + "2").output;
+  REQUIRE(first != second);
+  check_fails("sluice rm m", 2, "more than one");
+  CHECK(shell("sluice rm " + first).status == 0);
+  CHECK(shell("sluice rm m").status == 0);
+  CHECK(entry("m").is_null());
+}
+
 TEST_CASE("models of other programs are found and never changed") {
   SmallHub hub;
   const Caches caches(hub);

@@ -32,14 +32,16 @@ std::string table(const std::vector<Row>& rows) {
   std::string text;
   const auto line = [&](std::string_view name, std::string_view size, std::string_view quant,
                         std::string_view speed, std::string_view path) {
-    text += fmt::format("{:<{}}  {:>10}  {:<{}}  {:>8}  {}\n", name, name_width, size, quant,
+    text += fmt::format("{:<{}}  {:>10}  {:<{}}  {:>10}  {}\n", name, name_width, size, quant,
                         quant_width, speed, path);
   };
   line("name", "size", "quant", "tokens/s", "where");
   for (const Row& row : rows) {
     line(text::printable(row.model.name, 300), format_bytes(row.model.bytes),
          text::printable(row.model.quant, 40),
-         row.tokens_per_s ? format_speed(*row.tokens_per_s) : "-",
+         !row.model.is_complete ? "incomplete"
+         : row.tokens_per_s     ? format_speed(*row.tokens_per_s)
+                                : "-",
          text::printable(row.model.path.string(), 1000));
   }
   return text;
@@ -54,7 +56,8 @@ CLI::App* add_list(CLI::App& program, ListOptions& options) {
       "($HF_HOME), of llama.cpp ($LLAMA_CACHE) and of ollama ($OLLAMA_MODELS). A name\n"
       "from the list can stand wherever a command takes MODEL. tokens/s is what a run would reach\n"
       "in the memory that is free, from what plans and runs have measured here; - stands\n"
-      "for what is not known.\n\n"
+      "for what is not known, incomplete for a download that has not ended: pull goes on with\n"
+      "it, rm removes it.\n\n"
       "Example:\n"
       "  sluice list --json");
   command->add_flag("--json", options.json, "Print a JSON list and nothing else");
@@ -64,17 +67,20 @@ CLI::App* add_list(CLI::App& program, ListOptions& options) {
 CLI::App* add_remove(CLI::App& program, RemoveOptions& options) {
   CLI::App* command =
       add_command(program, "rm", "Remove a model that was pulled",
-                  "Removes what `sluice pull` has brought; models of other programs stay.\n\n"
+                  "Removes what `sluice pull` has brought, and what has come of it; models of\n"
+                  "other programs stay.\n\n"
                   "Example:\n"
                   "  sluice rm hf:Qwen/Qwen3-8B-GGUF/Qwen3-8B-Q4_K_M.gguf");
-  command->add_option("NAME", options.name, "As `sluice list` shows it")->type_name("")->required();
+  command->add_option("NAME", options.name, "A name or path that `sluice list` shows")
+      ->type_name("")
+      ->required();
   return command;
 }
 
 int run_list(const ListOptions& options) {
   std::vector<Row> rows;
-  for (const fetch::ListedModel& model : fetch::list_models(installed_models())) {
-    rows.push_back({model, known_tokens_per_s(model.path)});
+  for (const fetch::ListedModel& model : fetch::list_all(installed_models())) {
+    rows.push_back({model, model.is_complete ? known_tokens_per_s(model.path) : std::nullopt});
   }
   if (!options.json) {
     write_output(table(rows));
@@ -86,6 +92,7 @@ int run_list(const ListOptions& options) {
                     {"path", row.model.path.string()},
                     {"bytes", row.model.bytes},
                     {"quant", row.model.quant},
+                    {"complete", row.model.is_complete},
                     {"predicted_decode_tokens_per_s", or_null(row.tokens_per_s)}});
   }
   write_output(json_text(json));
@@ -93,12 +100,12 @@ int run_list(const ListOptions& options) {
 }
 
 int run_remove(const RemoveOptions& options) {
-  const std::vector<fetch::ListedModel> models = fetch::list_models(installed_models());
+  const std::vector<fetch::ListedModel> models = fetch::list_all(installed_models());
   const fetch::ListedModel* model = fetch::find_model(models, options.name);
   if (model == nullptr) {
     throw UsageError(
         fmt::format("no model, or more than one, is called {}: `sluice list` has the "
-                    "whole names",
+                    "whole names and paths",
                     text::quoted(options.name)));
   }
   fetch::remove_model(*model);

@@ -21,6 +21,7 @@
 #include "base/descriptor.h"
 #include "base/trim.h"
 #include "core/error.h"
+#include "core/fetch/begun.h"
 #include "core/fetch/byte_ranges.h"
 #include "core/fetch/hub_cache.h"
 #include "core/fetch/places.h"
@@ -139,8 +140,6 @@ class PartialFile {
     if (::rename(path_.c_str(), target.c_str()) != 0) fail_at(target, "write");
     files::sync_folder_of(target);
   }
-
-  void remove() { files::remove_file(path_); }
 
  private:
   fs::path path_;
@@ -282,6 +281,19 @@ void read_whole(Web& web, const RemoteFile& remote, PartialFile& partial,
 
 }  // namespace
 
+namespace {
+
+void commit(PartialFile& partial, const DownloadPlace& place) {
+  if (place.version_file.empty()) return partial.commit(place.target);
+  files::remove_file(place.version_file);  // from here on the target may be of either version
+  partial.commit(place.target);
+  files::DurableFile version(place.version_file);
+  version.write(place.version.empty() ? "not known" : place.version);
+  version.commit();
+}
+
+}  // namespace
+
 bool is_here(const DownloadPlace& place) {
   std::error_code absent;
   if (!fs::exists(place.target, absent)) return false;
@@ -306,11 +318,11 @@ void require_room(const std::vector<Download>& files) {
   }
 }
 
-void download(Web& web, const RemoteFile& remote, const DownloadPlace& place,
-              const OnProgress& on_progress, const std::function<void()>& before_commit) {
-  const base::Descriptor lock = take_lock(place.lock, web, remote.name);
-  if (is_here(place)) return;  // another program has brought it meanwhile
-  PartialFile partial(place.partial, remote.name);
+namespace {
+
+// Brings the partial file to its end, and checks it.
+void complete(Web& web, const RemoteFile& remote, const DownloadPlace& place, PartialFile& partial,
+              const OnProgress& on_progress) {
   const bool is_known = !remote.sha256.empty() || !remote.version.empty();
   if (!is_known || (remote.bytes && partial.bytes() > *remote.bytes)) partial.clear();
   for (bool is_again = false;; is_again = true) {
@@ -332,7 +344,7 @@ void download(Web& web, const RemoteFile& remote, const DownloadPlace& place,
       partial.clear();
       continue;
     }
-    partial.remove();
+    partial.clear();
     throw Error(ExitCode::io,
                 fmt::format("{}: the bytes that came are not those that the server states (SHA-256 "
                             "{}, stated {}); nothing was kept",
@@ -341,16 +353,35 @@ void download(Web& web, const RemoteFile& remote, const DownloadPlace& place,
   try {
     require_model(remote, place.target, partial.front());
   } catch (const Error&) {
-    partial.remove();
+    partial.clear();
+    throw;
+  }
+}
+
+}  // namespace
+
+void download(Web& web, const RemoteFile& remote, const DownloadPlace& place,
+              const OnProgress& on_progress, const std::function<void()>& before_commit) {
+  const base::Descriptor lock = take_lock(place.lock, web, remote.name);
+  if (is_here(place)) return;  // another program has brought it meanwhile
+  const BegunDownload begun{remote.name, place.partial, place.lock};
+  for (const BegunDownload& other : begun_downloads()) {
+    // What has come of an older version is of no use any more.
+    if (other.name == begun.name && other.partial != begun.partial) {
+      remove_begun(other, place.lock);
+    }
+  }
+  note_begun(begun);
+  PartialFile partial(place.partial, remote.name);
+  try {
+    complete(web, remote, place, partial, on_progress);
+  } catch (...) {
+    if (partial.bytes() == 0) remove_begun(begun, place.lock);
     throw;
   }
   before_commit();
-  if (place.version_file.empty()) return partial.commit(place.target);
-  files::remove_file(place.version_file);  // from here on the target may be of either version
-  partial.commit(place.target);
-  files::DurableFile version(place.version_file);
-  version.write(place.version.empty() ? "not known" : place.version);
-  version.commit();
+  commit(partial, place);
+  forget_begun(begun);
 }
 
 }  // namespace sluice::fetch

@@ -218,6 +218,9 @@ fs::path pull_from_ollama(Web& web, const Reference& reference, const OnProgress
   const RemoteFile remote = find_in_ollama(web, reference);
   if (const auto blob = blob_of_ollama(remote.sha256)) return *blob;
   fs::path target = ollama_folder(reference) / ollama_file(reference, remote.sha256);
+  if (!reference.is_default_host) {
+    write_ollama_host(own_cache() / "ollama" / short_sum(reference.url), host_of(reference.url));
+  }
   download(web, remote, place_beside(target, "part"), on_progress);
   return target;
 }

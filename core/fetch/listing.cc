@@ -1,12 +1,14 @@
 #include "core/fetch/listing.h"
 
 #include <algorithm>
+#include <array>
 #include <fmt/format.h>
 #include <map>
 #include <system_error>
 #include <utility>
 
 #include "core/error.h"
+#include "core/fetch/begun.h"
 #include "core/fetch/hub.h"
 #include "core/fetch/hub_cache.h"
 #include "core/fetch/ollama.h"
@@ -50,18 +52,22 @@ fs::recursive_directory_iterator files_below(const fs::path& folder) {
 
 class Listing {
  public:
-  void add(std::string name, const fs::path& path, bool is_removable) {
-    ListedModel model{std::move(name), path, 0, "", is_removable};
+  void add(std::string name, const fs::path& path, bool is_removable, bool is_complete = true) {
+    ListedModel model{std::move(name), path, 0, "", is_removable, is_complete};
     const std::vector<fs::path> shards = shard_paths(path);
-    if (shards.front() != path) return;  // a later shard
+    // What is here first stands for the model.
     std::error_code absent;
+    const auto is_there = [&](const fs::path& shard) { return fs::exists(shard, absent); };
+    const auto first = std::ranges::find_if(shards, is_there);
+    if (first == shards.end() || *first != path) return;
     for (const fs::path& shard : shards) {
       const std::uintmax_t bytes = fs::file_size(shard, absent);
-      if (absent) return;  // not all of it is here
-      model.bytes += bytes;
+      if (absent) model.is_complete = false;
+      if (!absent) model.bytes += bytes;
     }
     model.quant = quant_in_name(path.filename().string());
     if (model.quant.empty()) model.quant = quant_in_header(path);
+    if (!model.is_complete && !is_removable) return;
     models_.push_back(std::move(model));
   }
 
@@ -69,9 +75,14 @@ class Listing {
   void add_folder(const fs::path& folder, bool is_removable) {
     std::error_code absent;
     for (const auto& entry : files_below(folder)) {
-      if (entry.path().extension() == ".gguf" && entry.is_regular_file(absent)) {
-        add(entry.path().stem().string(), entry.path(), is_removable);
-      }
+      if (entry.path().extension() != ".gguf" || !entry.is_regular_file(absent)) continue;
+      // A pull that ends between shards leaves some without the file that says their version.
+      const bool is_complete =
+          !is_removable ||
+          std::ranges::all_of(shard_paths(entry.path()), [&](const fs::path& shard) {
+            return fs::exists(shard.string() + ".etag", absent);
+          });
+      add(entry.path().stem().string(), entry.path(), is_removable, is_complete);
     }
   }
 
@@ -117,7 +128,7 @@ class Listing {
     }
   }
 
-  // ollama/SPACE/NAME/TAG-SUM.gguf
+  // ollama/SPACE/NAME/TAG-SUM.gguf; of other registries than ollama's own below a folder for each.
   void add_own_ollama(const fs::path& folder) {
     std::error_code absent;
     for (const auto& entry : files_below(folder)) {
@@ -125,8 +136,20 @@ class Listing {
       if (entry.path().extension() != ".gguf" || !entry.is_regular_file(absent)) continue;
       std::string name = entry.path().parent_path().lexically_relative(folder).generic_string();
       if (name.starts_with("library/")) name.erase(0, 8);
+      const std::string registry = name.substr(0, name.find('/'));
+      if (const std::string host = ollama_host(folder / registry); !host.empty()) {
+        name.replace(0, registry.size(), host);
+      }
       add(fmt::format("ollama:{}:{}", name, file.substr(0, file.rfind('-'))), entry.path(), true);
     }
+  }
+
+  void add_begun(const BegunDownload& download) {
+    std::error_code absent;
+    const std::uintmax_t bytes = fs::file_size(download.partial, absent);
+    if (absent) return;
+    models_.push_back({download.name, download.partial, bytes, quant_in_name(download.name),
+                       /*is_removable=*/true, /*is_complete=*/false});
   }
 
   std::vector<ListedModel> take() {
@@ -143,6 +166,12 @@ class Listing {
 }  // namespace
 
 std::vector<ListedModel> list_models(const fs::path& installed) {
+  std::vector<ListedModel> models = list_all(installed);
+  std::erase_if(models, [](const ListedModel& model) { return !model.is_complete; });
+  return models;
+}
+
+std::vector<ListedModel> list_all(const fs::path& installed) {
   Listing listing;
   std::error_code absent;
   listing.add_folder(installed, false);
@@ -154,20 +183,30 @@ std::vector<ListedModel> list_models(const fs::path& installed) {
   if (!own_cache().empty()) {
     listing.add_folder(own_cache() / "urls", true);
     listing.add_own_ollama(own_cache() / "ollama");
+    for (const BegunDownload& download : begun_downloads()) listing.add_begun(download);
   }
   return listing.take();
 }
 
 const ListedModel* find_model(const std::vector<ListedModel>& models, std::string_view name) {
-  const ListedModel* found = nullptr;
-  for (const ListedModel& model : models) {
-    if (model.name == name) return &model;
-    const std::string file = model.path.filename().string();
-    if (file != name && model.path.stem() != name) continue;
-    if (found != nullptr) return nullptr;  // one of several is none
-    found = &model;
-  }
-  return found;
+  const auto is_called = [&](const ListedModel& model) {
+    // A partial file's own name says little; that of its model stands at the end of the reference.
+    const fs::path file =
+        model.is_complete ? model.path.filename() : fs::path(model.name).filename();
+    return file == name || file.stem() == name;
+  };
+  const auto only = [&](const auto& is_meant) -> const ListedModel* {
+    std::array<std::vector<const ListedModel*>, 2> found;  // incomplete and complete
+    for (const ListedModel& model : models) {
+      if (is_meant(model)) found[model.is_complete ? 1 : 0].push_back(&model);
+    }
+    const auto& first = found[1].empty() ? found[0] : found[1];
+    return first.size() == 1 ? first.front() : nullptr;
+  };
+  if (const auto* model = only([&](const auto& one) { return one.path == name; })) return model;
+  const bool is_name = std::ranges::find(models, name, &ListedModel::name) != models.end();
+  if (is_name) return only([&](const auto& one) { return one.name == name; });
+  return only(is_called);
 }
 
 void remove_model(const ListedModel& model) {
@@ -176,7 +215,20 @@ void remove_model(const ListedModel& model) {
         "{} was not brought by `sluice pull`, and stays: remove it with the program that did ({})",
         model.name, model.path.string()));
   }
-  for (const fs::path& shard : shard_paths(model.path)) {
+  const std::vector<fs::path> shards = shard_paths(model.path);
+  const auto is_of_model = [&](const BegunDownload& download) {
+    return download.partial == model.path || (model.is_complete && download.name == model.name) ||
+           std::ranges::any_of(shards, [&](const fs::path& shard) {
+             return download.partial.string().starts_with(shard.string() + ".");
+           });
+  };
+  for (const BegunDownload& download : begun_downloads()) {
+    if (!is_of_model(download) || remove_begun(download)) continue;
+    throw Error(ExitCode::io, fmt::format("{} is being downloaded by another program: end that "
+                                          "first",
+                                          download.name));
+  }
+  for (const fs::path& shard : shards) {
     if (fs::is_symlink(shard)) {
       remove_pulled(shard);
       continue;

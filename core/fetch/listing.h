@@ -13,19 +13,26 @@ namespace sluice::fetch {
 struct ListedModel {
   std::string name;  // takes the place of the path wherever a command wants a model
   std::filesystem::path path;
-  std::uint64_t bytes = 0;    // of all shards
+  std::uint64_t bytes = 0;    // of all shards; of an incomplete one, those that are here
   std::string quant;          // as its name says, or what most of its weights have; may be empty
   bool is_removable = false;  // brought by this program
+  // False for a download that has not ended: its path is that of the partial file, or of the first
+  // shard where others are missing. No command can run it.
+  bool is_complete = true;
 };
 
 // By name. `installed` is the folder of models that came with the program. Reads the headers of
 // files whose names do not say how they are quantised; what cannot be read is left out.
 std::vector<ListedModel> list_models(const std::filesystem::path& installed);
+// The same, and what this program has brought a part of.
+std::vector<ListedModel> list_all(const std::filesystem::path& installed);
 
-// The model with this name, with or without ".gguf"; or the only one whose file is called so.
+// The model with this name or path, or the only one whose file is called so, with or without
+// ".gguf"; null where several are, but for one that is complete among others that are not.
 const ListedModel* find_model(const std::vector<ListedModel>& models, std::string_view name);
 
-// Removes the files of a model that this program has brought. Throws UsageError for others, and
+// Removes the files of a model that this program has brought, and what has come of other versions
+// of it. Throws UsageError for models of others, Error while a program downloads it, and
 // std::system_error.
 void remove_model(const ListedModel& model);
 

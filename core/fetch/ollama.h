@@ -1,6 +1,8 @@
 // A registry of ollama: the manifest of a model, and the blob of its weights.
 #pragma once
 
+#include <filesystem>
+#include <string>
 #include <string_view>
 
 #include "core/fetch/reference.h"
@@ -11,6 +13,11 @@ namespace sluice::fetch {
 
 // Throws Error with what the server says.
 RemoteFile find_in_ollama(Web& web, const Reference& reference);
+
+// The folder of a registry's models is named by a sum; the host stands in a file in it. Empty:
+// none.
+std::string ollama_host(const std::filesystem::path& folder);
+void write_ollama_host(const std::filesystem::path& folder, const std::string& host);
 
 struct OllamaLayer {
   std::string sha256;
