@@ -189,6 +189,7 @@ void check_within_plan(const Job& job, const std::string& options) {
 }
 
 TEST_CASE("the peak of memory is within the plan, with any number of sequences") {
+  if (*emulator != '\0') SLUICE_SKIP("the memory of the emulator counts too");
   if (is_sanitized) SLUICE_SKIP("sanitizers need several times the memory of the program");
   const Job job(rows(80, 30));
   for (const char* options : {"--parallel 1", "--parallel 4 --io pread", "--parallel 16",
@@ -198,6 +199,7 @@ TEST_CASE("the peak of memory is within the plan, with any number of sequences")
 }
 
 TEST_CASE("the peak of memory is within the plan with rows that are as large as they may be") {
+  if (*emulator != '\0') SLUICE_SKIP("the memory of the emulator counts too");
   if (is_sanitized) SLUICE_SKIP("sanitizers need several times the memory of the program");
   const std::string huge(std::size_t{10} << 20, 'a');
   const std::string large = huge.substr(0, (std::size_t{4} << 20) - 100);
@@ -464,6 +466,7 @@ TEST_CASE("results come in the order of the input when that is asked for") {
 }
 
 TEST_CASE("the context of a batch follows from its longest row, within the budget") {
+  if (*emulator != '\0') SLUICE_SKIP("the memory of the emulator counts too");
   const std::string long_row =
       json({{"id", "long"}, {"prompt", std::vector<int>(1900, 5)}, {"max_tokens", 56}}).dump();
   const Job job(rows(3) + long_row + "\n");
