@@ -29,7 +29,6 @@
 #include "core/fetch/sha256.h"
 #include "core/files/durable_file.h"
 #include "core/files/read_at.h"
-#include "core/text/quoted.h"
 
 namespace sluice::fetch {
 namespace {
@@ -176,8 +175,7 @@ void require_model(const RemoteFile& remote, const fs::path& target, std::string
   }
   // The hub's blobs have no names, and other files than models are there as well.
   if (remote.name.ends_with(".gguf") || target.extension() == ".gguf") {
-    fail(fmt::format("this is no GGUF file: it begins with {} instead of 'GGUF'",
-                     text::quoted(front.substr(0, magic.size()))));
+    fail("this is no GGUF file: it does not begin with 'GGUF'");
   }
 }
 

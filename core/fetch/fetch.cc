@@ -298,7 +298,8 @@ fs::path pull(Web& web, const Reference& reference, const OnProgress& on_progres
       refuse_repository(reference);
   }
   if (!is_file(reference.file)) {
-    throw UsageError(fmt::format("{} is no file that is here", text::quoted(reference.file)));
+    throw Error(ExitCode::io,
+                fmt::format("{} is no file that is here", text::quoted(reference.file)));
   }
   return fs::absolute(reference.file);
 }
