@@ -277,47 +277,6 @@ void read_whole(Web& web, const RemoteFile& remote, PartialFile& partial,
   }
 }
 
-}  // namespace
-
-namespace {
-
-void commit(PartialFile& partial, const DownloadPlace& place) {
-  if (place.version_file.empty()) return partial.commit(place.target);
-  files::remove_file(place.version_file);  // from here on the target may be of either version
-  partial.commit(place.target);
-  files::DurableFile version(place.version_file);
-  version.write(place.version.empty() ? "not known" : place.version);
-  version.commit();
-}
-
-}  // namespace
-
-bool is_here(const DownloadPlace& place) {
-  std::error_code absent;
-  if (!fs::exists(place.target, absent)) return false;
-  return place.version_file.empty() ||
-         (!place.version.empty() && read_text(place.version_file) == place.version);
-}
-
-void require_room(const std::vector<Download>& files) {
-  std::uint64_t missing = 0;
-  for (const auto& [remote, place] : files) {
-    if (is_here(place)) continue;
-    struct stat facts {};
-    const bool is_begun = ::stat(place.partial.c_str(), &facts) == 0;
-    const std::uint64_t total = remote.bytes.value_or(0);
-    missing += total - std::min(total, is_begun ? reserved_bytes(facts) : 0);
-  }
-  if (missing == 0) return;
-  const auto& [remote, place] = files.front();
-  const fs::path folder = place.partial.parent_path();
-  if (const auto free = free_bytes(folder); free && *free < missing) {
-    refuse_full(remote.name, folder, missing, *free);
-  }
-}
-
-namespace {
-
 // Brings the partial file to its end, and checks it.
 void complete(Web& web, const RemoteFile& remote, const DownloadPlace& place, PartialFile& partial,
               const OnProgress& on_progress) {
@@ -356,7 +315,40 @@ void complete(Web& web, const RemoteFile& remote, const DownloadPlace& place, Pa
   }
 }
 
+void commit(PartialFile& partial, const DownloadPlace& place) {
+  if (place.version_file.empty()) return partial.commit(place.target);
+  files::remove_file(place.version_file);  // from here on the target may be of either version
+  partial.commit(place.target);
+  files::DurableFile version(place.version_file);
+  version.write(place.version.empty() ? "not known" : place.version);
+  version.commit();
+}
+
 }  // namespace
+
+bool is_here(const DownloadPlace& place) {
+  std::error_code absent;
+  if (!fs::exists(place.target, absent)) return false;
+  return place.version_file.empty() ||
+         (!place.version.empty() && read_text(place.version_file) == place.version);
+}
+
+void require_room(const std::vector<Download>& files) {
+  std::uint64_t missing = 0;
+  for (const auto& [remote, place] : files) {
+    if (is_here(place)) continue;
+    struct stat facts {};
+    const bool is_begun = ::stat(place.partial.c_str(), &facts) == 0;
+    const std::uint64_t total = remote.bytes.value_or(0);
+    missing += total - std::min(total, is_begun ? reserved_bytes(facts) : 0);
+  }
+  if (missing == 0) return;
+  const auto& [remote, place] = files.front();
+  const fs::path folder = place.partial.parent_path();
+  if (const auto free = free_bytes(folder); free && *free < missing) {
+    refuse_full(remote.name, folder, missing, *free);
+  }
+}
 
 void download(Web& web, const RemoteFile& remote, const DownloadPlace& place,
               const OnProgress& on_progress, const std::function<void()>& before_commit) {
