@@ -216,8 +216,8 @@ const Family& family_by_architecture(const Config& config) {
 }
 
 std::optional<Config> all_rope_settings(const Config& config) {
-  const auto scaling = config.find_object("rope_scaling");
-  const auto parameters = config.find_object("rope_parameters");
+  auto scaling = config.find_object("rope_scaling");
+  auto parameters = config.find_object("rope_parameters");
   if (!scaling || config.find("rope_scaling")->empty()) return parameters;
   if (!parameters || config.find("rope_parameters")->empty()) return scaling;
   // transformers would follow rope_scaling, and a base that only the other has would be lost.
