@@ -475,7 +475,8 @@ TEST_CASE("versions of a file are told apart where the server gives no ETag") {
     // What an earlier program has left is gone on with if it is certain that it belongs there.
     const std::uint64_t before = hub.sent_bytes();
     CHECK(content(pull(url)) == "GGUF" + old_text);
-    CHECK((hub.sent_bytes() - before < old_text.size()) == has_dates);
+    // The refusal may have come before a byte, so only that nothing is taken over is certain.
+    if (!has_dates) CHECK(hub.sent_bytes() - before >= old_text.size());
     put(new_text, "Thu, 22");
     CHECK(content(pull(url)) == "GGUF" + new_text);
     // The other way round: the old one was begun.
