@@ -56,7 +56,7 @@ DownloadPlace HubCache::place(const std::string& etag) const {
 
 fs::path HubCache::link(const std::string& commit, const std::string& file,
                         const std::string& etag) const {
-  const fs::path path = folder_ / "snapshots" / commit / file;
+  fs::path path = folder_ / "snapshots" / commit / file;
   const fs::path target = fs::relative(folder_ / "blobs" / etag, path.parent_path());
   std::error_code absent;
   if (fs::read_symlink(path, absent) == target) return path;
