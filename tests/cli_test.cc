@@ -19,6 +19,17 @@
 
 using namespace sluice::test;
 
+namespace {
+
+nlohmann::json plan_of(const std::string& options) {
+  const Result result = shell("sluice plan --json " + options);
+  INFO(options << "\n" << result.errors);
+  REQUIRE(result.status == 0);
+  return nlohmann::json::parse(result.output);
+}
+
+}  // namespace
+
 TEST_CASE("each command has a help with an example") {
   CHECK(shell("sluice --help").output.find("Example") != std::string::npos);
   for (const char* command :
@@ -580,10 +591,7 @@ TEST_CASE("a plan for a mixture depends on how many of its experts are found in 
   const std::string model = folder.file("model.gguf");
   REQUIRE(shell("sluice synth small-moe " + model + " --header-only").status == 0);
   const auto plan = [&](const std::string& options) {
-    const Result result = shell("sluice plan " + model + " -q --ctx 64 --json " + options);
-    INFO(result.errors);
-    REQUIRE(result.status == 0);
-    return nlohmann::json::parse(result.output);
+    return plan_of(model + " -q --ctx 64 " + options);
   };
   const std::string tight = " --budget " + std::to_string(is_sanitized ? 800 : 80) + "MiB ";
   if (!is_sanitized) {  // whose own memory is beyond any budget that would stream
@@ -631,12 +639,7 @@ TEST_CASE("a plan says what is needed, for whom, and on which machine") {
   const Folder folder;
   const std::string model = folder.file("model.gguf");
   REQUIRE(shell("sluice synth small-moe " + model + " --header-only").status == 0);
-  const auto plan = [&](const std::string& options) {
-    const Result result = shell("sluice plan " + model + " --json " + options);
-    INFO(options << "\n" << result.errors);
-    REQUIRE(result.status == 0);
-    return nlohmann::json::parse(result.output);
-  };
+  const auto plan = [&](const std::string& options) { return plan_of(model + " " + options); };
   constexpr double disk = 1e8, dram = 2e9;
   const nlohmann::json slow = plan("--ctx 64 --budget 80MiB --disk 0.1GB/s --dram 2GB/s");
   CHECK(slow["disk_bytes_per_s"].get<double>() == disk);
@@ -666,10 +669,7 @@ TEST_CASE("a plan says what is needed, for whom, and on which machine") {
   const std::string small = folder.file("small.gguf");
   REQUIRE(shell("sluice synth tiny " + small + " --header-only").status == 0);
   const auto plan_of_small = [&](std::uint64_t budget) {
-    const Result result =
-        shell("sluice plan " + small + " --json --ctx 1000 --budget " + std::to_string(budget));
-    REQUIRE(result.status == 0);
-    return nlohmann::json::parse(result.output);
+    return plan_of(small + " --ctx 1000 --budget " + std::to_string(budget));
   };
   const std::uint64_t least_of_small = plan_of_small(1 << 30)["least_budget_bytes"];
   for (const std::uint64_t mib : {2, 3, 4}) {
@@ -704,9 +704,7 @@ TEST_CASE("the least budget of a plan for run is enough for run") {
                               "--ctx 2000 --speculate suffix"}) {
     INFO(options);
     const std::string rest = " " + model + " " + options + " -q";
-    const Result plan = shell("sluice plan --json" + rest);
-    REQUIRE(plan.status == 0);
-    const nlohmann::json planned = nlohmann::json::parse(plan.output);
+    const nlohmann::json planned = plan_of(rest);
     const auto least = planned["least_budget_bytes"].get<std::uint64_t>();
     constexpr std::uint64_t scatter = 2 << 20;  // between the code and heap of two processes
     const Result run = shell("sluice run -p x -n 2 --force --report " + report + rest +
@@ -724,12 +722,8 @@ TEST_CASE("a plan does not count a table as streamed of which rows are read") {
   const Folder folder;
   const std::string model = folder.file("model.gguf");
   REQUIRE(shell("sluice synth qwen38-flash-next --layers 2 --header-only " + model).status == 0);
-  const Result result = shell("sluice plan " + model +
-                              " --json --ctx 64 --budget 2GiB --for run,1cpu,dram=10GB/s,"
-                              "int8=1000G/s,disk=1GB/s");
-  INFO(result.errors);
-  REQUIRE(result.status == 0);
-  const nlohmann::json planned = nlohmann::json::parse(result.output);
+  const nlohmann::json planned =
+      plan_of(model + " --ctx 64 --budget 2GiB --for run,1cpu,dram=10GB/s,int8=1000G/s,disk=1GB/s");
   // The table has 32 GiB. 64 tokens take a step, which reads the rest of the file at most.
   CHECK(planned["budget_without_streaming_bytes"].get<std::uint64_t>() < std::uint64_t{8} << 30);
   CHECK(planned["predicted_first_token"]["seconds"].get<double>() < 8);
@@ -787,9 +781,7 @@ TEST_CASE("no prediction is beyond its bound") {
     REQUIRE(shell("sluice synth " + shape + " " + model).status == 0);
     for (const std::string options : {"", " --budget 80MiB", " --for dram=1GB/s,int8=1G/s"}) {
       INFO(shape << options);
-      const Result result = shell("sluice plan " + model + " --json --ctx 64" + options);
-      REQUIRE(result.status == 0);
-      const auto plan = nlohmann::json::parse(result.output);
+      const nlohmann::json plan = plan_of(model + " --ctx 64" + options);
       const auto& range = plan["predicted_decode_tokens_per_s_range"];
       const double usual = plan["predicted_decode_tokens_per_s"].get<double>();
       CHECK(range["low"].get<double>() <= usual);
@@ -1084,12 +1076,7 @@ TEST_CASE("a terminal that is gone leaves nothing unfinished") {
 TEST_CASE("a window has no end, and the plan shows what it keeps") {
   const Folder folder;
   const std::string model = make_model(folder);
-  const auto plan = [&](const std::string& options) {
-    const Result result = shell("sluice plan " + model + " --json " + options);
-    INFO(options << "\n" << result.errors);
-    REQUIRE(result.status == 0);
-    return nlohmann::json::parse(result.output);
-  };
+  const auto plan = [&](const std::string& options) { return plan_of(model + " " + options); };
   const auto cache_bytes = [](const nlohmann::json& json) {
     for (const auto& line : json["lines"]) {
       if (line["name"] == "keys and values") return line["bytes"].get<std::uint64_t>();

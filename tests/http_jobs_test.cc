@@ -260,6 +260,19 @@ void add_lines(const JobsApi& jobs, const json& file, std::map<std::string, json
   }
 }
 
+// A server of batches whose engine makes no step until it is opened.
+struct ClosedServer {
+  ClosedServer() {
+    service.wait_until_ready();
+    jobs.start(service, settings());
+  }
+
+  TemporaryFolder folder;
+  JobsApi jobs{folder.path(), 1 << 20};
+  std::atomic<bool> is_closed = true;
+  Service service{fake(&is_closed), {.scheduler = {.parallel = 2}, .queue_max = 100}};
+};
+
 }  // namespace
 
 TEST_CASE("the disk has removed what is known of a file before its contents go") {
@@ -678,12 +691,9 @@ TEST_CASE("rows whose weights cannot be read run again until they have their res
 }
 
 TEST_CASE("a batch that is cancelled keeps what is done") {
-  const TemporaryFolder folder;
-  JobsApi jobs(folder.path(), 1 << 20);
-  std::atomic<bool> is_closed = true;
-  Service service(fake(&is_closed), {.scheduler = {.parallel = 2}, .queue_max = 100});
-  service.wait_until_ready();
-  jobs.start(service, settings());
+  ClosedServer server;
+  JobsApi& jobs = server.jobs;
+  Service& service = server.service;
   std::string rows = row(0, {{"prompt", "a"}, {"wishes", 1}});
   for (int i = 1; i < 40; ++i) rows += row(i, {{"prompt", "a"}, {"max_tokens", 5}});
   const std::string id = begin_batch(jobs, upload(jobs, rows));
@@ -697,7 +707,7 @@ TEST_CASE("a batch that is cancelled keeps what is done") {
   CHECK(lines.size() == 1);
   CHECK(status_of([&] { jobs.cancel_batch(id); }) == 409);
   // The next one runs.
-  is_closed = false;
+  server.is_closed = false;
   CHECK(wait_for_end(jobs, begin_batch(jobs, upload(jobs, row(0, {{"prompt", "a"}}))))["status"] ==
         "completed");
 }
@@ -730,12 +740,9 @@ TEST_CASE("a batch that is cancelled while its input is read does not run") {
 }
 
 TEST_CASE("a batch that waits behind another one is cancelled at once") {
-  const TemporaryFolder folder;
-  JobsApi jobs(folder.path(), 1 << 20);
-  std::atomic<bool> is_closed = true;
-  Service service(fake(&is_closed), {.scheduler = {.parallel = 2}, .queue_max = 100});
-  service.wait_until_ready();
-  jobs.start(service, settings());
+  ClosedServer server;
+  JobsApi& jobs = server.jobs;
+  Service& service = server.service;
   const std::string file = upload(jobs, row(0, {{"prompt", "a"}}));
   const std::string first = begin_batch(jobs, file), second = begin_batch(jobs, file);
   while (service.statistics().accepted == 0) std::this_thread::sleep_for(1ms);
@@ -745,12 +752,12 @@ TEST_CASE("a batch that waits behind another one is cancelled at once") {
   CHECK(batch["status"].get<std::string>() == "cancelled");
   CHECK(batch["cancelled_at"].is_number());
   CHECK(status_of([&] { jobs.cancel_batch(waiting); }) == 409);
-  is_closed = false;
+  server.is_closed = false;
   const std::string other = waiting == first ? second : first;
   CHECK(wait_for_end(jobs, other)["status"].get<std::string>() == "completed");
   CHECK(service.statistics().accepted == 1);
   jobs.stop();
-  CHECK(BatchStore(folder.path() / "batches").not_ended().empty());
+  CHECK(BatchStore(server.folder.path() / "batches").not_ended().empty());
 }
 
 TEST_CASE("a batch that cannot run fails and says why") {

@@ -1,7 +1,6 @@
 #include "core/cli/options.h"
 
 #include <algorithm>
-#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <fmt/format.h>
@@ -27,6 +26,7 @@
 #include "core/fetch/reference.h"
 #include "core/model/hyper_parameters.h"
 #include "core/sampling/text_stream.h"
+#include "core/text/lower_case.h"
 
 namespace sluice::cli {
 namespace {
@@ -74,9 +74,8 @@ std::optional<std::uint64_t> parse_count(const std::string& text) {
 }
 
 // The power of 1024 that a unit stands for: "", "k", "KiB", "gb".
-std::optional<int> unit_power(std::string unit) {
-  std::ranges::transform(unit, unit.begin(),
-                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+std::optional<int> unit_power(std::string_view given) {
+  const std::string unit = text::lower_case(given);
   if (unit.empty() || unit == "b") return 0;
   const std::size_t power = std::string_view("kmgtpe").find(unit[0]);
   const std::string rest = unit.substr(1);

@@ -41,8 +41,9 @@ void keep_first_layers(synth::Shape& shape, std::uint32_t layers) {
     throw UsageError(fmt::format("--layers {}: {} can have {} to {} layers", layers, shape.name,
                                  least, shape.layers));
   }
-  if (layers < shape.layers)
+  if (layers < shape.layers) {
     shape.name += fmt::format(", {} of its {} layers", layers, shape.layers);
+  }
   shape.layers = layers;
 }
 

@@ -1,10 +1,11 @@
 #include "core/cli/terminal.h"
 
 #include <algorithm>
-#include <cctype>
 #include <cstdlib>
 #include <sys/ioctl.h>
 #include <unistd.h>
+
+#include "core/text/lower_case.h"
 
 namespace sluice::cli {
 
@@ -32,9 +33,7 @@ std::string locale_name() {
 }
 
 bool locale_is_utf8() {
-  std::string name = locale_name();
-  std::ranges::transform(name, name.begin(),
-                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  const std::string name = text::lower_case(locale_name());
   return name.find("utf-8") != std::string::npos || name.find("utf8") != std::string::npos;
 }
 

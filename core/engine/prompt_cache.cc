@@ -104,8 +104,8 @@ bool PromptCache::keep(const kvcache::Sequence& sequence, std::span<const Token>
                        const PageKey& key, std::size_t page) const {
   if (store_.contains(key)) return true;
   const auto memory = cache_.page_memory(sequence, static_cast<std::uint32_t>(page));
-  const bool has_keys = !kvcache::layer_groups(cache_.config()).empty();
-  if (memory.empty() && has_keys) return false;  // else an empty page, behind which a state is
+  // Without layers that have keys a page is empty, and a state is behind it.
+  if (memory.empty() && !kvcache::layer_groups(cache_.config()).empty()) return false;
   const std::vector<std::span<const std::byte>> parts(memory.begin(), memory.end());
   store_.write(key, tokens.subspan(page * page_positions, page_positions), parts);
   return true;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -29,6 +28,7 @@
 #include "core/fetch/sha256.h"
 #include "core/files/durable_file.h"
 #include "core/files/read_at.h"
+#include "core/text/lower_case.h"
 
 namespace sluice::fetch {
 namespace {
@@ -159,16 +159,14 @@ void require_model(const RemoteFile& remote, const fs::path& target, std::string
   };
   constexpr std::string_view magic = "GGUF";
   if (front.starts_with(magic)) return;
-  std::string lower(front);
-  std::ranges::transform(lower, lower.begin(),
-                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  const std::string_view text = base::trimmed(lower);
-  if (text.starts_with("<!doctype html") || text.starts_with("<html")) {
+  const std::string lower = text::lower_case(front);
+  const std::string_view start = base::trimmed(lower);
+  if (start.starts_with("<!doctype html") || start.starts_with("<html")) {
     fail(has_part("/blob/") ? "this is the page about the file: take /resolve/ instead of /blob/"
                             : "the server gives a page of HTML and no model: look at it in a "
                               "browser for the file's own URL, or for what has to be done first");
   }
-  if (text.starts_with("version https://git-lfs")) {
+  if (start.starts_with("version https://git-lfs")) {
     fail(has_part("/raw/") ? "this is a pointer of git-lfs: take /resolve/ instead of /raw/"
                            : "this is a pointer of git-lfs, a text in the place of the file: take "
                              "the URL by which the server gives the file itself");

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <fmt/format.h>
 #include <system_error>
 #include <vector>
@@ -14,6 +13,7 @@
 #include "core/fetch/places.h"
 #include "core/files/checksum.h"
 #include "core/files/durable_file.h"
+#include "core/text/lower_case.h"
 #include "core/text/quoted.h"
 
 namespace sluice::fetch {
@@ -41,9 +41,7 @@ bool is_signature(std::string_view member) {
   constexpr std::array<std::string_view, 12> names = {
       "signature", "expires",      "key-pair-id", "policy",  "awsaccesskeyid", "googleaccessid",
       "token",     "access_token", "api_key",     "api-key", "apikey",         "sig"};
-  std::string name(member.substr(0, member.find('=')));
-  std::ranges::transform(name, name.begin(),
-                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  const std::string name = text::lower_case(member.substr(0, member.find('=')));
   return name.starts_with("x-amz-") || name.starts_with("x-goog-") ||
          std::ranges::find(names, name) != names.end();
 }

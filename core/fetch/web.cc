@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <charconv>
 #include <cstdlib>
 #include <fmt/format.h>
@@ -14,6 +13,7 @@
 #include "core/fetch/libraries.h"
 #include "core/fetch/places.h"
 #include "core/fetch/reference.h"
+#include "core/text/lower_case.h"
 #include "core/text/quoted.h"
 
 namespace sluice::fetch {
@@ -343,9 +343,7 @@ std::size_t Transfer::take_header(std::string_view line) {
   }
   const std::size_t bytes = line.size(), colon = line.find(':');
   if (colon == line.npos) return bytes;
-  std::string name(base::trimmed(line.substr(0, colon)));
-  std::ranges::transform(name, name.begin(),
-                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  const std::string name = text::lower_case(base::trimmed(line.substr(0, colon)));
   answer_.headers[name] = base::trimmed(line.substr(colon + 1));
   return bytes;
 }

@@ -1,10 +1,9 @@
-#include <algorithm>
 #include <array>
-#include <cctype>
 #include <fmt/format.h>
 #include <limits>
 
 #include "core/gguf/metadata.h"
+#include "core/text/lower_case.h"
 #include "core/text/quoted.h"
 #include "core/tokenizer/pretokenizer.h"
 #include "core/tokenizer/vocabulary.h"
@@ -261,9 +260,7 @@ void load_special_tokens(const gguf::Metadata& metadata, Vocabulary& vocabulary)
 }
 
 bool is_phi3(const gguf::Metadata& metadata) {
-  std::string name(metadata.find_string("general.name").value_or(""));
-  std::transform(name.begin(), name.end(), name.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  const std::string name = text::lower_case(metadata.find_string("general.name").value_or(""));
   return name.find("phi-3") != std::string::npos || name.find("phi3") != std::string::npos;
 }
 
