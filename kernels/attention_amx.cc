@@ -40,13 +40,20 @@ struct QuerySet {
   std::size_t first, count;
 };
 
-// Splits sixteen words that store_words() has stored.
+// Splits sixteen words into signed bytes: a word is 256 times the upper one and the lower one.
+inline void store_two_bytes(I32x16 words, std::int8_t* upper, std::int8_t* lower) {
+  const __m512i rounded = _mm512_add_epi32(words.v, _mm512_set1_epi32(128));
+  store(I32x16{_mm512_srai_epi32(rounded, 8)}, upper);
+  store(words, lower);  // its lowest byte
+}
+
+// The same for words that store_words() has stored, in their order, which changes places of words
+// that lie in a group of four.
 inline void take_apart(const std::int16_t* words, std::int8_t* upper, std::int8_t* lower) {
-  const __m256i in_turn = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(words));
-  const __m256i apart =
-      _mm256_permutevar8x32_epi32(in_turn, _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7));
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(upper), _mm256_castsi256_si128(apart));
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(lower), _mm256_extracti128_si256(apart, 1));
+  const __m256i order = _mm256_broadcastsi128_si256(
+      _mm_setr_epi8(0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15));
+  const __m256i stored = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(words));
+  store_two_bytes({_mm512_cvtepi16_epi32(_mm256_shuffle_epi8(stored, order))}, upper, lower);
 }
 
 // The sums of query `q` of a set.
@@ -88,6 +95,7 @@ class ScoreTiles {
       if (place.run->queries != queries) quantise(*place.run);
       queries = place.run->queries;
       if (is_seen_by(args_, place, set_.first, set_.count)) multiply(place);
+      if (args_.softcap <= 0 && see_whole_slot(args_, place, set_.first, set_.count)) return;
       for (std::size_t q = 0; q < set_.count; ++q) {
         finish_slot(args_, place, scores_[q] + slot_begin(place), sights_[q], true);
       }

@@ -47,20 +47,16 @@ inline std::int16_t* words_of(float* slot, std::size_t half) {
   return reinterpret_cast<std::int16_t*>(slot) + half * slot_size;
 }
 
-// What follows the scores of a query in its scratch. For each half of the query, later of the
-// outputs: a scale, and where sums of products begin, so that they are those of the bytes without
-// byte_offset.
+// What follows the scores of a query in its scratch.
 struct IntegerScratch {
   std::int16_t* words;  // the query
-  float* scales;
-  std::int32_t* starts;
+  float* scales;        // for each half of the query, later of the outputs
 };
 
 inline IntegerScratch integers_of(const AttentionArgs& args, std::size_t i) {
   float* after = scores_of(args, i) + args.run_count * slot_size;
   const std::size_t words = (args.head_dim + lanes - 1) / lanes * lanes;
-  return {reinterpret_cast<std::int16_t*>(after), after + words / 2,
-          reinterpret_cast<std::int32_t*>(after + words / 2 + 2)};
+  return {reinterpret_cast<std::int16_t*>(after), after + words / 2};
 }
 
 // How many steps 1 has if `largest` has `most` steps. 0 if `largest` is 0, below about 2^-112, or
@@ -76,13 +72,6 @@ inline float step_for(float largest, float steps) {
   return steps > 0 ? 1 / steps : largest * 0;
 }
 
-// What byte_offset adds to the products with these words, taken off. Wraps, as sums do.
-inline std::int32_t start_of(I32x16 words) {
-  if (byte_offset == 0) return 0;
-  return static_cast<std::int32_t>(0U - static_cast<std::uint32_t>(byte_offset) *
-                                            static_cast<std::uint32_t>(sum(words)));
-}
-
 // Quantises elements [begin, end) of a query.
 inline void quantise_half(const AttentionArgs& args, const float* query, std::size_t begin,
                           std::size_t end, const IntegerScratch& integers, std::size_t half) {
@@ -93,14 +82,11 @@ inline void quantise_half(const AttentionArgs& args, const float* query, std::si
   const float products_max = 0x1.fffffep30f / (byte_limit * static_cast<float>(end - begin));
   const float most = products_max < word_max ? ::floorf(products_max) : word_max;
   const float largest = largest_or_nan(top), steps = steps_for(largest, most);
-  I32x16 all = broadcast_int(0);
   by_sixteen(end - begin, [&](std::size_t i, std::size_t count) {
-    const I32x16 words = round_to_int(load(query + begin + i, count) * broadcast(steps));
-    store_words(words, integers.words + begin + i);
-    all = all + words;
+    const F32x16 words = load(query + begin + i, count) * broadcast(steps);
+    store_words(round_to_int(words), integers.words + begin + i);
   });
   integers.scales[half] = args.scale * step_for(largest, steps);
-  integers.starts[half] = start_of(all);
 }
 
 inline void quantise_query(const AttentionArgs& args, const AttentionRun& run, std::size_t i) {
@@ -120,55 +106,89 @@ inline void ask_for(const AttentionArgs& args, const void* line) {
   }
 }
 
-// result[head] += the products of each head's words with sixteen lanes of `groups` rows. A row has
-// 64 bytes, of which the first `count` are used; rows are `stride` bytes apart. Asks for the rows
-// at `next` meanwhile.
-template <int heads>
+// Sums of a tile: of each head, vectors of sixteen lanes.
+template <int heads, int vectors>
+using TileSums = I32x16[heads][vectors];
+
+// result[head] += the products of each head's words with `groups` rows. A row has four bytes for
+// each lane of the vectors; of the last vector `count` lanes are used. Rows are `stride` bytes
+// apart. Asks for the rows at `next` meanwhile.
+template <int heads, int vectors>
 [[gnu::always_inline]] inline void add_groups(const AttentionArgs& args, const std::int8_t* bytes,
                                               std::size_t stride, std::size_t groups,
                                               std::size_t count, const std::int8_t* next,
                                               const std::int16_t* const (&words)[heads],
-                                              I32x16 (&result)[heads]) {
-  GroupSums sums[heads] = {};
-  for (std::size_t group = 0; group < groups; ++group, bytes += stride, next += stride) {
-    ask_for(args, next);
-    const ByteGroup four = load_group(bytes, count);
-    for (int h = 0; h < heads; ++h) add_group(sums[h], four, words[h] + 4 * group);
+                                              TileSums<heads, vectors>& result) {
+  GroupSums sums[heads][vectors];
+#pragma GCC unroll 8
+  for (int h = 0; h < heads; ++h) {
+#pragma GCC unroll 2
+    for (int v = 0; v < vectors; ++v) sums[h][v] = begin_sums(result[h][v]);
   }
-  for (int h = 0; h < heads; ++h) result[h] = result[h] + total(sums[h]);
+  for (std::size_t group = 0; group < groups; ++group, bytes += stride, next += stride) {
+    ByteGroup four[vectors];
+#pragma GCC unroll 2
+    for (int v = 0; v < vectors; ++v) {
+      ask_for(args, next + 4 * lanes * v);
+      four[v] = load_group(bytes + 4 * lanes * v, v + 1 < vectors ? lanes : count);
+    }
+#pragma GCC unroll 8
+    for (int h = 0; h < heads; ++h) {
+      const WordGroup group_words = load_words(words[h] + 4 * group);
+#pragma GCC unroll 2
+      for (int v = 0; v < vectors; ++v) add_group(sums[h][v], four[v], group_words);
+    }
+  }
+#pragma GCC unroll 8
+  for (int h = 0; h < heads; ++h) {
+#pragma GCC unroll 2
+    for (int v = 0; v < vectors; ++v) result[h][v] = total(sums[h][v]);
+  }
 }
 
-// Products of `heads` queries from number `first` on with the keys of vector `v` of the positions
-// of a page, whether or not these are written or seen.
+// Products of `heads` queries from number `first` on with the keys of some positions of a page,
+// those from vector `v` on, whether or not these are written or seen.
 template <int heads>
 [[gnu::always_inline]] inline void score_page_tile(const AttentionArgs& args, PlacedRun place,
                                                    std::size_t first, std::size_t v) {
+  constexpr int vectors = integer_tile_vectors;
   constexpr std::size_t group_bytes = 4 * slot_size;
   const AttentionRun& run = *place.run;
   const std::size_t borders[] = {0, first_part(args), args.head_dim};
-  F32x16 products[heads];
+  const std::int16_t* words[heads];
+  const float* query_scales[heads];
+  float* scores[heads];
+  for (int h = 0; h < heads; ++h) {
+    const IntegerScratch integers = integers_of(args, first + h);
+    words[h] = integers.words;
+    query_scales[h] = integers.scales;
+    scores[h] = scores_of(args, first + h) + slot_begin(place) + v * lanes;
+  }
   for (std::size_t half = 0; half < 2; ++half) {
     const std::size_t begin = borders[half];
-    const std::int16_t* words[heads];
-    I32x16 sums[heads];
-    for (int h = 0; h < heads; ++h) {
-      const IntegerScratch integers = integers_of(args, first + h);
-      words[h] = integers.words + begin;
-      sums[h] = broadcast_int(integers.starts[half]);
+    TileSums<heads, vectors> sums;
+    for (I32x16(&of_head)[vectors] : sums) {
+      for (I32x16& sum : of_head) sum = broadcast_int(0);
     }
     const std::size_t at = begin / 4 * group_bytes + v * 4 * lanes;
-    add_groups<heads>(args, static_cast<const std::int8_t*>(run.keys) + at, group_bytes,
-                      (borders[half + 1] - begin + 3) / 4, 4 * lanes,
-                      static_cast<const std::int8_t*>(place.next->keys) + at, words, sums);
-    const F32x16 key_scale = load(run.key_scales + half * args.scale_stride + v * lanes, lanes);
-    for (int h = 0; h < heads; ++h) {
-      const F32x16 scale = key_scale * broadcast(integers_of(args, first + h).scales[half]);
-      const F32x16 sum = to_float(sums[h]);
-      products[h] = half == 0 ? sum * scale : fma(sum, scale, products[h]);
+    add_groups<heads, vectors>(args, static_cast<const std::int8_t*>(run.keys) + at, group_bytes,
+                               (borders[half + 1] - begin + 3) / 4, lanes,
+                               static_cast<const std::int8_t*>(place.next->keys) + at, words, sums);
+    F32x16 key_scales[vectors];
+    for (std::size_t i = 0; i < vectors; ++i) {
+      key_scales[i] = load(run.key_scales + half * args.scale_stride + (v + i) * lanes, lanes);
     }
-  }
-  for (int h = 0; h < heads; ++h) {
-    store(products[h], scores_of(args, first + h) + slot_begin(place) + v * lanes, lanes);
+#pragma GCC unroll 8
+    for (int h = 0; h < heads; ++h) {
+      const F32x16 query_scale = broadcast(query_scales[h][half]);
+#pragma GCC unroll 2
+      for (std::size_t i = 0; i < vectors; ++i) {
+        const F32x16 scale = key_scales[i] * query_scale, sum = to_float(sums[h][i]);
+        float* to = scores[h] + i * lanes;
+        store(half == 0 ? sum * scale : fma(sum, scale, load(to, lanes)), to, lanes);
+      }
+    }
+    for (const std::int16_t*& of_head : words) of_head += borders[1];
   }
 }
 
@@ -201,12 +221,19 @@ inline bool is_whole_slot(Positions seen) {
   return seen.begin == 0 && seen.end == slot_size;
 }
 
+// Whether queries [first, first + count) all see a whole slot: the first one sees least of the
+// newest positions, the last one least of the oldest.
+inline bool see_whole_slot(const AttentionArgs& args, PlacedRun place, std::size_t first,
+                           std::size_t count) {
+  return is_whole_slot(seen_in_slot(place, sight_of(args, first))) &&
+         is_whole_slot(seen_in_slot(place, sight_of(args, first + count - 1)));
+}
+
 // Finishes the scores of a query in a slot: applies scale and cap, and sets the scores of positions
 // that it does not see to -infinity. With long keys the scale has been applied already.
 inline void finish_slot(const AttentionArgs& args, PlacedRun place, float* slot, const Sight& sight,
                         bool are_long) {
   const Positions seen = seen_in_slot(place, sight);
-  if (are_long && args.softcap <= 0 && is_whole_slot(seen)) return;
   for (std::size_t v = 0; v < slot_vectors; ++v) {
     float* scores = slot + v * lanes;
     F32x16 score = load(scores, lanes);
@@ -215,16 +242,35 @@ inline void finish_slot(const AttentionArgs& args, PlacedRun place, float* slot,
   }
 }
 
+// The scales of the values of a run, for one half of them.
+inline const std::uint16_t* value_scales_of(const AttentionArgs& args, const AttentionRun& run,
+                                            std::size_t half) {
+  return args.keys_hold_values ? run.key_scales : run.value_scales + half * args.scale_stride;
+}
+
+// Asks for the scales of the next page, each of whose halves is a line.
+inline void ask_for_scales(const AttentionArgs& args, PlacedRun place) {
+  for (std::size_t half = 0; half < 2; ++half) {
+    ask_for(args, place.next->key_scales + half * args.scale_stride);
+    ask_for(args, value_scales_of(args, *place.next, half));
+  }
+}
+
 // Computes the scores of all queries in a run.
 inline void score_page(const AttentionArgs& args, PlacedRun place, bool are_long) {
+  ask_for_scales(args, place);
   if (are_long) {
     for_query_tiles(args, place, [&]<int heads>(std::size_t first) {
-      for (std::size_t v = 0; v < slot_vectors; ++v) score_page_tile<heads>(args, place, first, v);
+      for (std::size_t v = 0; v < slot_vectors; v += integer_tile_vectors) {
+        score_page_tile<heads>(args, place, first, v);
+      }
     });
   } else {
     score_short_rows(args, place);
   }
-  for (std::size_t i = 0; i < query_count(args); ++i) {
+  const std::size_t queries = query_count(args);
+  if (are_long && args.softcap <= 0 && see_whole_slot(args, place, 0, queries)) return;
+  for (std::size_t i = 0; i < queries; ++i) {
     finish_slot(args, place, scores_of(args, i) + slot_begin(place), sight_of(args, i), are_long);
   }
 }
@@ -237,12 +283,6 @@ inline void for_each_slot(const AttentionArgs& args, Pass pass) {
     place.slot = static_cast<std::size_t>(place.run - args.runs) * slot_size + place.run->first;
     pass(place);
   });
-}
-
-// The scales of the values of a run, for one half of them.
-inline const std::uint16_t* value_scales_of(const AttentionArgs& args, const AttentionRun& run,
-                                            std::size_t half) {
-  return args.keys_hold_values ? run.key_scales : run.value_scales + half * args.scale_stride;
 }
 
 // Calls operation(slot, scales) for every slot of a query. scales [half][vector] are those of the
@@ -282,7 +322,6 @@ inline void pack_probabilities(const AttentionArgs& args, std::size_t i, float t
     }
   });
   F32x16 steps[2];
-  I32x16 all[2] = {broadcast_int(0), broadcast_int(0)};
   for (std::size_t half = 0; half < 2; ++half) {
     const float largest = largest_or_nan(tops[half]);
     const float for_largest = steps_for(largest, word_max);
@@ -295,15 +334,11 @@ inline void pack_probabilities(const AttentionArgs& args, std::size_t i, float t
     const F32x16 probabilities[] = {load(slot, lanes), load(slot + lanes, lanes)};
     for (std::size_t half = 0; half < 2; ++half) {
       for (std::size_t v = 0; v < slot_vectors; ++v) {
-        const I32x16 words = round_to_int(probabilities[v] * scales[half][v] * steps[half]);
-        keep_words(words, slot, half, v);
-        all[half] = all[half] + words;
+        const F32x16 words = probabilities[v] * scales[half][v] * steps[half];
+        keep_words(round_to_int(words), slot, half, v);
       }
     }
   });
-  for (std::size_t half = 0; half < 2; ++half) {
-    integers_of(args, i).starts[half] = start_of(all[half]);
-  }
 }
 
 // Some elements of the values of a page, those of four positions side by side: [position / 4]
@@ -314,29 +349,36 @@ struct ValueBlock {
   std::size_t size;  // elements
 };
 
-// A tile of queries, and the words of a half of their probabilities for a page. Outputs are
-// integers meanwhile; those of the first page that the queries see begin at `starts`.
+// A tile of queries, and the words of a half of their probabilities for a page, which is the first
+// one that they see or a later one. Outputs are integers meanwhile.
 template <int heads>
 struct MixedTile {
   float* out[heads];
   const std::int16_t* words[heads];
-  std::int32_t starts[heads];
   bool is_first;
 };
 
 // Adds words of probabilities * values: elements from `at` on of a block, to the outputs from `at`
-// on. `count` is at most 16.
-template <int heads>
+// on. The last vector of them has `count` elements, the others have all.
+template <int heads, int vectors>
 [[gnu::always_inline]] inline void mix_slice(const AttentionArgs& args, const ValueBlock& block,
                                              const MixedTile<heads>& tile, std::size_t at,
                                              std::size_t count) {
-  I32x16 sums[heads];
+  const auto present = [&](int v) { return v + 1 < vectors ? lanes : count; };
+  TileSums<heads, vectors> sums;
   for (int h = 0; h < heads; ++h) {
-    sums[h] = tile.is_first ? broadcast_int(tile.starts[h]) : load_bits(tile.out[h] + at, count);
+    for (int v = 0; v < vectors; ++v) {
+      const float* out = tile.out[h] + at + lanes * v;
+      sums[h][v] = tile.is_first ? broadcast_int(0) : load_bits(out, present(v));
+    }
   }
-  add_groups<heads>(args, block.values + 4 * at, 4 * block.size, slot_size / 4, 4 * count,
-                    block.next + 4 * at, tile.words, sums);
-  for (int h = 0; h < heads; ++h) store_bits(sums[h], tile.out[h] + at, count);
+  add_groups<heads, vectors>(args, block.values + 4 * at, 4 * block.size, slot_size / 4, count,
+                             block.next + 4 * at, tile.words, sums);
+  for (int h = 0; h < heads; ++h) {
+    for (int v = 0; v < vectors; ++v) {
+      store_bits(sums[h][v], tile.out[h] + at + lanes * v, present(v));
+    }
+  }
 }
 
 // Adds the values of a page to elements from `begin` on of the outputs of a tile of queries; the
@@ -348,12 +390,16 @@ void mix_block(const AttentionArgs& args, PlacedRun place, const ValueBlock& blo
   for (int h = 0; h < heads; ++h) {
     tile.out[h] = out_of(args, first + h) + begin;
     tile.words[h] = words_of(scores_of(args, first + h) + slot_begin(place), half);
-    tile.starts[h] = integers_of(args, first + h).starts[half];
   }
   const std::size_t first_seen = sight_of(args, first).first();
   tile.is_first = place.before <= first_seen;  // the tile does see part of this run
-  by_sixteen(block.size, [&](std::size_t at, std::size_t count) {
-    mix_slice<heads>(args, block, tile, at, count);
+  constexpr std::size_t slice = integer_tile_vectors * lanes;
+  std::size_t at = 0;
+  for (; at + slice <= block.size; at += slice) {
+    mix_slice<heads, integer_tile_vectors>(args, block, tile, at, lanes);
+  }
+  by_sixteen(block.size - at, [&](std::size_t i, std::size_t count) {
+    mix_slice<heads, 1>(args, block, tile, at + i, count);
   });
 }
 

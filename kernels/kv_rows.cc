@@ -69,7 +69,7 @@ void dequantise_row(const std::int8_t* page, const RowPlace& place, std::size_t 
 
 std::size_t attention_scratch(std::size_t positions, std::size_t runs, std::size_t head_dim) {
   const std::size_t words = (head_dim + 15) / 16 * 16;
-  return std::max(positions, runs * kv_page_positions + words / 2 + 4);
+  return std::max(positions, runs * kv_page_positions + words / 2 + 2);
 }
 
 std::size_t hadamard_block(std::size_t size) {

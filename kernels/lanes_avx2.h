@@ -13,17 +13,14 @@ constexpr std::size_t lanes = 16;
 // An accumulator takes two of the sixteen registers.
 constexpr int accumulators_max = 4;
 constexpr int tile_heads_max = 2;
-constexpr int integer_tile_heads = 2;
+constexpr int integer_tile_heads = 4;
+constexpr int integer_tile_vectors = 1;
 
 struct F32x16 {
   __m256 low, high;
 };
 
 struct I32x16 {
-  __m256i low, high;
-};
-
-struct I16x32 {
   __m256i low, high;
 };
 
@@ -241,10 +238,14 @@ inline void store(I32x16 a, std::int8_t* p) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), bytes);
 }
 
-inline void store(I32x16 a, std::int16_t* p) {
+// Sixteen words; every lane must be in the range of int16.
+inline __m256i narrowed(I32x16 a) {
   const __m256i words = _mm256_packs_epi32(a.low, a.high);  // in the order of the bytes above
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
-                      _mm256_permute4x64_epi64(words, _MM_SHUFFLE(3, 1, 2, 0)));
+  return _mm256_permute4x64_epi64(words, _MM_SHUFFLE(3, 1, 2, 0));
+}
+
+inline void store(I32x16 a, std::int16_t* p) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), narrowed(a));
 }
 
 inline void store_transposed(const std::int8_t* bytes, std::int8_t* p, std::size_t stride) {
@@ -264,32 +265,37 @@ inline I32x16 load_bits(const float* p, std::size_t count) {
   return {_mm256_castps_si256(a.low), _mm256_castps_si256(a.high)};
 }
 
-inline I16x32 widen(const std::int8_t* p, std::size_t count) {
-  std::int8_t copy[2 * lanes] = {};
-  if (count < 2 * lanes) {
-    for (std::size_t i = 0; i < count; ++i) copy[i] = p[i];
-    p = copy;
-  }
-  return {_mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))),
-          _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + lanes)))};
+inline void store_words(I32x16 words, std::int16_t* p) {
+  const __m256i order = _mm256_broadcastsi128_si256(
+      _mm_setr_epi8(0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm256_shuffle_epi8(narrowed(words), order));
 }
 
-inline I16x32 broadcast_four(const std::int16_t* p) {
-  std::int64_t four;
-  __builtin_memcpy(&four, p, sizeof(four));
-  return {_mm256_set1_epi64x(four), _mm256_set1_epi64x(four)};
+inline I32x16 broadcast_pair(const std::int16_t* p) {
+  using Pair [[gnu::may_alias]] = std::int32_t;
+  return broadcast_int(*reinterpret_cast<const Pair*>(p));
 }
 
-inline void add_products(I32x16& sum, const I16x32& a, const I16x32& b) {
-  sum.low = _mm256_add_epi32(sum.low, _mm256_madd_epi16(a.low, b.low));
-  sum.high = _mm256_add_epi32(sum.high, _mm256_madd_epi16(a.high, b.high));
+inline I32x16 even_bytes(I32x16 a) {
+  const auto half = [](__m256i x) { return _mm256_srai_epi16(_mm256_slli_epi16(x, 8), 8); };
+  return {half(a.low), half(a.high)};
+}
+inline I32x16 odd_bytes(I32x16 a) {
+  return {_mm256_srai_epi16(a.low, 8), _mm256_srai_epi16(a.high, 8)};
 }
 
-inline I32x16 fold(const I32x16& a, const I32x16& b) {
-  const auto half = [](const I32x16& x) {  // hadd puts 64 bits in the order 0 2 1 3
-    return _mm256_permute4x64_epi64(_mm256_hadd_epi32(x.low, x.high), _MM_SHUFFLE(3, 1, 2, 0));
-  };
-  return {half(a), half(b)};
+inline void add_products(__m256i& sum, __m256i a, __m256i b) {
+#ifdef __AVXVNNI__
+  // Assembly, because with the intrinsic GCC 12 makes a copy of every sum.
+  __asm__("%{vex%} vpdpwssd %2, %1, %0" : "+x"(sum) : "x"(a), "x"(b));
+#else
+  sum = _mm256_add_epi32(sum, _mm256_madd_epi16(a, b));
+#endif
+}
+
+inline void add_products(I32x16& sum, const I32x16& a, const I32x16& b) {
+  add_products(sum.low, a.low, b.low);
+  add_products(sum.high, a.high, b.high);
 }
 
 inline I32x16 operator+(I32x16 a, const I32x16& b) {

@@ -13,6 +13,7 @@ constexpr std::size_t lanes = 16;
 constexpr int accumulators_max = 16;  // half of the registers
 constexpr int tile_heads_max = 8;
 constexpr int integer_tile_heads = 8;
+constexpr int integer_tile_vectors = 2;
 
 struct F32x16 {
   __m512 v;
@@ -202,51 +203,30 @@ inline I32x16 load_bits(const float* p, std::size_t count) {
   return {_mm512_castps_si512(load(p, count).v)};
 }
 
-// A word is 256 times a signed byte and another one. vpdpbusd multiplies them with unsigned bytes.
-constexpr std::int32_t byte_offset = 128;
-
-// The upper bytes of sixteen words, and the lower ones.
-inline void store_two_bytes(I32x16 words, std::int8_t* upper, std::int8_t* lower) {
-  const __m512i rounded = _mm512_add_epi32(words.v, _mm512_set1_epi32(128));
-  store(I32x16{_mm512_srai_epi32(rounded, 8)}, upper);
-  store(words, lower);  // its lowest byte
-}
-
-// Four upper bytes and four lower ones, in turn.
 inline void store_words(I32x16 words, std::int16_t* p) {
-  alignas(16) std::int8_t upper[lanes], lower[lanes];
-  store_two_bytes(words, upper, lower);
-  const __m128i u = _mm_load_si128(reinterpret_cast<const __m128i*>(upper));
-  const __m128i l = _mm_load_si128(reinterpret_cast<const __m128i*>(lower));
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm_unpacklo_epi32(u, l));
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(p) + 1, _mm_unpackhi_epi32(u, l));
+  const __m256i order = _mm256_broadcastsi128_si256(
+      _mm_setr_epi8(0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15));
+  const __m256i narrow = _mm512_cvtepi32_epi16(words.v);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm256_shuffle_epi8(narrow, order));
 }
 
-struct ByteGroup {
-  __m512i v;
-};
-
-inline ByteGroup load_group(const std::int8_t* p, std::size_t count) {
-  const __m512i offset = _mm512_set1_epi8(static_cast<char>(byte_offset));
-  if (count >= 4 * lanes) return {_mm512_xor_si512(_mm512_loadu_si512(p), offset)};
-  const auto mask = static_cast<__mmask64>((std::uint64_t{1} << count) - 1);
-  return {_mm512_xor_si512(_mm512_maskz_loadu_epi8(mask, p), offset)};
+// Both loads of a group of words as they stand: GCC 12 would load 64 bits and take them apart.
+inline I32x16 broadcast_pair(const std::int16_t* p) {
+  I32x16 r;
+  __asm__("vpbroadcastd %1, %0" : "=v"(r.v) : "m"(*reinterpret_cast<const std::int16_t(*)[2]>(p)));
+  return r;
 }
 
-struct GroupSums {
-  __m512i upper, lower;
-};
+inline I32x16 even_bytes(I32x16 a) {
+  return {_mm512_srai_epi16(_mm512_slli_epi16(a.v, 8), 8)};
+}
+inline I32x16 odd_bytes(I32x16 a) {
+  return {_mm512_srai_epi16(a.v, 8)};
+}
 
 // Assembly, because with the intrinsic GCC 12 makes a copy of every sum.
-inline void add_group(GroupSums& sums, const ByteGroup& bytes, const std::int16_t* four) {
-  using Fours [[gnu::may_alias]] = std::int32_t;
-  const auto* fours = reinterpret_cast<const Fours*>(four);
-  __asm__("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sums.upper) : "v"(bytes.v), "m"(fours[0]));
-  __asm__("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sums.lower) : "v"(bytes.v), "m"(fours[1]));
-}
-
-inline I32x16 total(const GroupSums& sums) {
-  return {_mm512_add_epi32(_mm512_slli_epi32(sums.upper, 8), sums.lower)};
+inline void add_products(I32x16& sum, const I32x16& a, const I32x16& b) {
+  __asm__("vpdpwssd %2, %1, %0" : "+v"(sum.v) : "v"(a.v), "v"(b.v));
 }
 
 inline I32x16 operator+(I32x16 a, const I32x16& b) {
@@ -274,3 +254,5 @@ inline void store_pairs(const Pairs& a, float* p) {
 
 }  // namespace
 }  // namespace sluice::kernels
+
+#include "kernels/lanes_words.h"

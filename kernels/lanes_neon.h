@@ -18,6 +18,7 @@ constexpr int integer_tile_heads = 2;
 #else
 constexpr int integer_tile_heads = 1;  // whose sums are half of the registers
 #endif
+constexpr int integer_tile_vectors = 1;
 
 struct F32x16 {
   float32x4_t v[registers];
@@ -295,17 +296,15 @@ inline void store_pairs(const Pairs& a, float* p) {
 }
 
 // Products of bytes and words, for attention.
-constexpr std::int32_t byte_offset = 0;  // bytes are signed, as they are stored
-
 struct ByteGroup {
   int8x16_t v[registers];  // four bytes for each lane
 };
 
-// Loads `count` (1..64) bytes. Lanes without bytes have any products.
+// Loads four bytes for each of `count` (1..16) lanes.
 inline ByteGroup load_group(const std::int8_t* p, std::size_t count) {
   std::int8_t copy[4 * lanes] = {};
-  if (count < 4 * lanes) {
-    __builtin_memcpy(copy, p, count);
+  if (count < lanes) {
+    __builtin_memcpy(copy, p, 4 * count);
     p = copy;
   }
   return of_registers<ByteGroup>([&](int i) { return vld1q_s8(p + 16 * i); });
@@ -328,12 +327,21 @@ inline void store_words(I32x16 words, std::int16_t* p) {
   }
 }
 
+using WordGroup = int8x8_t;
+
+inline WordGroup load_words(const std::int16_t* p) {
+  return vld1_s8(reinterpret_cast<const std::int8_t*>(p));
+}
+
 struct GroupSums {
   I32x16 upper, lower;
 };
 
-inline void add_group(GroupSums& sums, const ByteGroup& bytes, const std::int16_t* four) {
-  const int8x8_t words = vld1_s8(reinterpret_cast<const std::int8_t*>(four));
+inline GroupSums begin_sums(I32x16 start) {
+  return {broadcast_int(0), start};
+}
+
+inline void add_group(GroupSums& sums, const ByteGroup& bytes, WordGroup words) {
   for (int i = 0; i < registers; ++i) {
     sums.upper.v[i] = vdotq_lane_s32(sums.upper.v[i], bytes.v[i], words, 0);
     sums.lower.v[i] = vdotq_lane_s32(sums.lower.v[i], bytes.v[i], words, 1);
@@ -351,13 +359,26 @@ inline void store_words(I32x16 words, std::int16_t* p) {
   store(words, p);
 }
 
+using WordGroup = int16x4_t;
+
+inline WordGroup load_words(const std::int16_t* p) {
+  return vld1_s16(p);
+}
+
 // A register for each lane, which has the products with each of four words.
 struct GroupSums {
   int32x4_t v[lanes];
+  I32x16 start;
 };
 
-inline void add_group(GroupSums& sums, const ByteGroup& bytes, const std::int16_t* four) {
-  const int16x4_t once = vld1_s16(four);
+inline GroupSums begin_sums(I32x16 start) {
+  GroupSums sums;
+  for (int32x4_t& v : sums.v) v = vdupq_n_s32(0);
+  sums.start = start;
+  return sums;
+}
+
+inline void add_group(GroupSums& sums, const ByteGroup& bytes, WordGroup once) {
   const int16x8_t words = vcombine_s16(once, once);
   for (int i = 0; i < registers; ++i) {
     const int16x8_t low = vmovl_s8(vget_low_s8(bytes.v[i])), high = vmovl_high_s8(bytes.v[i]);
@@ -372,7 +393,8 @@ inline void add_group(GroupSums& sums, const ByteGroup& bytes, const std::int16_
 inline I32x16 total(const GroupSums& sums) {
   return of_registers<I32x16>([&](int i) {
     const int32x4_t* const v = sums.v + 4 * i;
-    return vpaddq_s32(vpaddq_s32(v[0], v[1]), vpaddq_s32(v[2], v[3]));
+    const int32x4_t all = vpaddq_s32(vpaddq_s32(v[0], v[1]), vpaddq_s32(v[2], v[3]));
+    return vaddq_s32(sums.start.v[i], all);
   });
 }
 

@@ -24,8 +24,9 @@ constexpr std::size_t lanes = 16;
 constexpr int accumulators_max = 4;
 constexpr int tile_heads_max = 2;
 
-// Rows of queries in a tile of integers. Each row has two accumulators.
+// Rows of queries in a tile of integers, and vectors of sums for each of them.
 constexpr int integer_tile_heads = 2;
+constexpr int integer_tile_vectors = 1;
 
 struct F32x16 {
   float lane[lanes];
@@ -33,10 +34,6 @@ struct F32x16 {
 
 struct I32x16 {
   std::int32_t lane[lanes];
-};
-
-struct I16x32 {
-  std::int16_t lane[2 * lanes];
 };
 
 // Begins to load the cache line of p, which need not be valid memory: into the first-level cache,
@@ -251,35 +248,47 @@ inline I32x16 load_bits(const float* p, std::size_t count) {
   return r;
 }
 
-// Loads `count` (0..32) bytes from p as words; the remaining lanes are 0.
-inline I16x32 widen(const std::int8_t* p, std::size_t count) {
-  I16x32 r;
-  for (std::size_t i = 0; i < 2 * lanes; ++i) r.lane[i] = i < count ? p[i] : std::int16_t{0};
-  return r;
+// Stores sixteen words as load_words() reads them; they may lie in an array of floats.
+inline void store_words(I32x16 words, std::int16_t* p) {
+  constexpr std::size_t order[] = {0, 2, 1, 3};
+  for (std::size_t i = 0; i < lanes; ++i) {
+    const auto word = static_cast<std::int16_t>(words.lane[i]);
+    __builtin_memcpy(p + i / 4 * 4 + order[i % 4], &word, sizeof(word));
+  }
 }
 
-// The four words at p, repeated. They may lie in an array of floats.
-inline I16x32 broadcast_four(const std::int16_t* p) {
-  I16x32 r;
-  for (std::size_t i = 0; i < 2 * lanes; i += 4) __builtin_memcpy(r.lane + i, p, 8);
-  return r;
+// Two words in each lane: its even bytes, or its odd ones.
+inline I32x16 bytes_from(I32x16 a, std::size_t first) {
+  for (std::int32_t& lane : a.lane) {
+    std::int8_t bytes[4];
+    __builtin_memcpy(bytes, &lane, sizeof(lane));
+    const std::int16_t words[] = {bytes[first], bytes[first + 2]};
+    __builtin_memcpy(&lane, words, sizeof(lane));
+  }
+  return a;
+}
+inline I32x16 even_bytes(I32x16 a) {
+  return bytes_from(a, 0);
+}
+inline I32x16 odd_bytes(I32x16 a) {
+  return bytes_from(a, 1);
+}
+
+// Two words, in all lanes. They may lie in an array of floats.
+inline I32x16 broadcast_pair(const std::int16_t* p) {
+  std::int32_t pair;
+  __builtin_memcpy(&pair, p, sizeof(pair));
+  return broadcast_int(pair);
 }
 
 // sum += the products of two words in each lane, exactly.
-inline void add_products(I32x16& sum, const I16x32& a, const I16x32& b) {
+inline void add_products(I32x16& sum, const I32x16& a, const I32x16& b) {
   for (std::size_t i = 0; i < lanes; ++i) {
-    sum.lane[i] += a.lane[2 * i] * b.lane[2 * i] + a.lane[2 * i + 1] * b.lane[2 * i + 1];
+    std::int16_t x[2], y[2];
+    __builtin_memcpy(x, &a.lane[i], sizeof(x));
+    __builtin_memcpy(y, &b.lane[i], sizeof(y));
+    sum.lane[i] += x[0] * y[0] + x[1] * y[1];
   }
-}
-
-// Sums of neighbouring lanes: eight of a, then eight of b.
-inline I32x16 fold(const I32x16& a, const I32x16& b) {
-  I32x16 r;
-  for (std::size_t i = 0; i < lanes / 2; ++i) {
-    r.lane[i] = a.lane[2 * i] + a.lane[2 * i + 1];
-    r.lane[i + lanes / 2] = b.lane[2 * i] + b.lane[2 * i + 1];
-  }
-  return r;
 }
 
 inline I32x16 operator+(I32x16 a, const I32x16& b) {

@@ -1,5 +1,8 @@
-// Products of bytes and words for attention, in tiers that widen bytes to words; each includes it
-// at its end. lanes_avx512.h has the same names in another form.
+// Products of bytes and words for attention, in tiers that multiply words in pairs; each includes
+// it at its end. lanes_neon.h has the same names in other forms.
+//
+// A lane has four bytes. The even ones and the odd ones become a pair of words each, which takes
+// shifts alone. So of every four words the second and the third change places when they are stored.
 #pragma once
 
 #include <cstddef>
@@ -8,38 +11,41 @@
 namespace sluice::kernels {
 namespace {
 
-// A tier may take bytes as unsigned ones that are so much larger.
-constexpr std::int32_t byte_offset = 0;
-
-// Stores sixteen words as add_group() reads them, in the place of sixteen 16-bit integers.
-inline void store_words(I32x16 words, std::int16_t* p) {
-  store(words, p);
-}
-
 // Four bytes for each lane.
 struct ByteGroup {
-  I16x32 low, high;
+  I32x16 even, odd;
 };
 
-// Loads `count` (1..64) bytes. Lanes without bytes have any products.
+// Loads four bytes for each of `count` (1..16) lanes.
 inline ByteGroup load_group(const std::int8_t* p, std::size_t count) {
-  constexpr std::size_t half = 2 * lanes;
-  return {widen(p, count), widen(p + half, count > half ? count - half : 0)};
+  const I32x16 bytes = load_bits(reinterpret_cast<const float*>(p), count);
+  return {even_bytes(bytes), odd_bytes(bytes)};
 }
 
-struct GroupSums {
-  I32x16 low, high;
+// Four words, for all lanes.
+struct WordGroup {
+  I32x16 even, odd;
 };
 
-// Adds to each lane the products of its bytes with four words.
-inline void add_group(GroupSums& sums, const ByteGroup& bytes, const std::int16_t* four) {
-  const I16x32 words = broadcast_four(four);
-  add_products(sums.low, bytes.low, words);
-  add_products(sums.high, bytes.high, words);
+inline WordGroup load_words(const std::int16_t* p) {
+  return {broadcast_pair(p), broadcast_pair(p + 2)};
+}
+
+using GroupSums = I32x16;
+
+// Sums to which nothing but `start` has been added.
+inline GroupSums begin_sums(I32x16 start) {
+  return start;
+}
+
+// Adds to each lane the products of its bytes with the words.
+inline void add_group(GroupSums& sums, const ByteGroup& bytes, const WordGroup& words) {
+  add_products(sums, bytes.even, words.even);
+  add_products(sums, bytes.odd, words.odd);
 }
 
 inline I32x16 total(const GroupSums& sums) {
-  return fold(sums.low, sums.high);
+  return sums;
 }
 
 }  // namespace

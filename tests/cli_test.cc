@@ -623,9 +623,8 @@ TEST_CASE("the first megabytes of a download say what the model is") {
     CHECK(whole[same] == first[same]);
   }
   const std::string both = "sluice plan --table --json --budgets 1GiB --ctx 64 ";
-  for (const auto& file : nlohmann::json::parse(shell(both + model + " " + part).output)["files"]) {
-    CHECK(file["bytes"].get<std::uint64_t>() == bytes);
-  }
+  const auto table = nlohmann::json::parse(shell(both + model + " " + part).output);
+  for (const auto& file : table["files"]) CHECK(file["bytes"].get<std::uint64_t>() == bytes);
   const Result text = shell("sluice inspect " + part);
   CHECK(text.status == 0);
   CHECK(text.output.find("the rest has not come yet") != std::string::npos);
