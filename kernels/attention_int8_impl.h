@@ -142,7 +142,7 @@ template <int heads, int vectors>
 #pragma GCC unroll 8
   for (int h = 0; h < heads; ++h) {
 #pragma GCC unroll 2
-    for (int v = 0; v < vectors; ++v) result[h][v] = total(sums[h][v]);
+    for (int v = 0; v < vectors; ++v) result[h][v] = total(sums[h][v], result[h][v]);
   }
 }
 

@@ -348,7 +348,7 @@ inline void add_group(GroupSums& sums, const ByteGroup& bytes, WordGroup words) 
   }
 }
 
-inline I32x16 total(const GroupSums& sums) {
+inline I32x16 total(const GroupSums& sums, I32x16) {
   return of_registers<I32x16>(
       [&](int i) { return vaddq_s32(vshlq_n_s32(sums.upper.v[i], 8), sums.lower.v[i]); });
 }
@@ -368,13 +368,11 @@ inline WordGroup load_words(const std::int16_t* p) {
 // A register for each lane, which has the products with each of four words.
 struct GroupSums {
   int32x4_t v[lanes];
-  I32x16 start;
 };
 
-inline GroupSums begin_sums(I32x16 start) {
+inline GroupSums begin_sums(I32x16) {
   GroupSums sums;
   for (int32x4_t& v : sums.v) v = vdupq_n_s32(0);
-  sums.start = start;
   return sums;
 }
 
@@ -390,11 +388,11 @@ inline void add_group(GroupSums& sums, const ByteGroup& bytes, WordGroup once) {
   }
 }
 
-inline I32x16 total(const GroupSums& sums) {
+inline I32x16 total(const GroupSums& sums, I32x16 start) {
   return of_registers<I32x16>([&](int i) {
     const int32x4_t* const v = sums.v + 4 * i;
     const int32x4_t all = vpaddq_s32(vpaddq_s32(v[0], v[1]), vpaddq_s32(v[2], v[3]));
-    return vaddq_s32(sums.start.v[i], all);
+    return vaddq_s32(start.v[i], all);
   });
 }
 

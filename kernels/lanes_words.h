@@ -33,7 +33,8 @@ inline WordGroup load_words(const std::int16_t* p) {
 
 using GroupSums = I32x16;
 
-// Sums to which nothing but `start` has been added.
+// Sums of products that begin with `start`; total() is given it again, since a tier may add it
+// last.
 inline GroupSums begin_sums(I32x16 start) {
   return start;
 }
@@ -44,7 +45,7 @@ inline void add_group(GroupSums& sums, const ByteGroup& bytes, const WordGroup& 
   add_products(sums, bytes.odd, words.odd);
 }
 
-inline I32x16 total(const GroupSums& sums) {
+inline I32x16 total(const GroupSums& sums, const I32x16&) {
   return sums;
 }
 

@@ -245,7 +245,10 @@ TEST_CASE("a mix gives blocks to the tensors that a quantisation changes, and to
       INFO(shape.name << ": " << tensor.name);
       const auto rank = static_cast<std::uint32_t>(tensor.dims.size());
       const bool changes = quant::is_quantised({tensor.name, rank, tensor.dims[0]});
-      CHECK((model.type(i) != BlockType::f32) == changes);
+      const bool is_side = tensor.place.role == quant::TensorRole::side_projection;
+      CHECK(!(changes && is_side));
+      CHECK((model.type(i) == BlockType::bf16) == is_side);
+      CHECK((model.type(i) != BlockType::f32) == (changes || is_side));
     }
   }
 }

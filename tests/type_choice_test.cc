@@ -120,6 +120,10 @@ TEST_CASE("a mixture leaves alone what is small or sensitive, as llama.cpp does"
       {"blk.0.time_mix_g2.weight", false},
       {"blk.0.attn_q.bias", false},
       {"position_embd.weight", false},
+      {"per_layer_model_proj.weight", false},
+      {"altup_proj.weight", false},
+      {"blk.0.laurel_l.weight", false},
+      {"blk.0.indexer.k_proj.weight", false},
   };
   std::vector<NamedShape> tensors;
   for (const auto& [name, changes] : expected) tensors.push_back({name, 2, 256});

@@ -212,7 +212,7 @@ BlockType QuantMix::type_for(const TensorPlace& place) const {
         return attn_output_.type_for(place);
       case TensorRole::ffn_down:
         return ffn_down_.type_for(place);
-      case TensorRole::layer_projection:
+      case TensorRole::side_projection:
         return base_ == BlockType::f32 || base_ == BlockType::f16 ? base_ : BlockType::bf16;
       case TensorRole::embedding:
         return embedding_.type_for(place);

@@ -22,7 +22,8 @@ enum class TensorRole {
   attn_qkv,
   attn_output,
   ffn_down,
-  layer_projection,  // per_layer_model_proj of Gemma 4
+  side_projection,  // small matrices that are published in BF16, and that `quantize` leaves as they
+                    // are
   other,
 };
 

@@ -27,7 +27,6 @@ std::uint32_t layer_of(std::string_view name) {
 TensorRole role_of(std::string_view name, bool has_output) {
   if (name == "output.weight" || name == "per_layer_token_embd.weight") return TensorRole::head;
   if (name == "token_embd.weight") return has_output ? TensorRole::embedding : TensorRole::head;
-  if (name == "per_layer_model_proj.weight") return TensorRole::layer_projection;
   if (contains(name, "attn_q.weight") || contains(name, "attn_k.weight")) {
     return TensorRole::attn_qk;
   }
@@ -57,7 +56,8 @@ std::vector<std::size_t> in_order_of_layers(std::span<const NamedShape> tensors)
 bool is_quantised(const NamedShape& tensor) {
   static constexpr std::string_view never[] = {
       "_norm", "ffn_gate_inp", "ssm_conv1d", "shortconv.conv", "rope_f", "attn_rot_embd",
-      "position_embd", "token_types",
+      "position_embd", "token_types", "per_layer_model_proj", "altup", "laurel", "indexer.k_proj.",
+      "indexer.q_proj.",
       // of RWKV-7: mixtures of two tokens, and matrices of low rank
       "_mix_lerp_", "time_mix_w1.", "time_mix_w2.", "time_mix_a1.", "time_mix_a2.", "time_mix_v1.",
       "time_mix_v2.", "time_mix_g1.", "time_mix_g2."};

@@ -308,8 +308,8 @@ const Block streams = {
     norm("altup_correct_scale.weight", embedding),
 };
 const Block side_path = {
-    matrix("laurel_l.weight", embedding, &S::side_rank),
-    matrix("laurel_r.weight", &S::side_rank, embedding),
+    matrix("laurel_l.weight", embedding, &S::side_rank, TensorRole::side_projection),
+    matrix("laurel_r.weight", &S::side_rank, embedding, TensorRole::side_projection),
     vector("laurel_post_norm.weight", {embedding}, 0.3f, 0.06f),
 };
 // Qwen 3.8. The gates are not far from a half.
@@ -324,8 +324,8 @@ const Block hyper_connections = {
     matrix("hc_ffn_inject.weight", &S::wide, &S::streams, TensorRole::other, 4),
 };
 const Block sparse_indexer = {
-    matrix("indexer.q_proj.weight", embedding, &S::index_queries),
-    matrix("indexer.k_proj.weight", embedding, &S::index_key),
+    matrix("indexer.q_proj.weight", embedding, &S::index_queries, TensorRole::side_projection),
+    matrix("indexer.k_proj.weight", embedding, &S::index_key, TensorRole::side_projection),
     norm("indexer.q_norm.weight", &S::index_key),
     norm("indexer.k_norm.weight", &S::index_key),
 };

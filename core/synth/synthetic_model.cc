@@ -150,7 +150,9 @@ SyntheticModel::SyntheticModel(Shape shape, std::string_view quant, Stored store
   for (const Tensor& tensor : tensors_) {
     const quant::NamedShape named{tensor.name, static_cast<std::uint32_t>(tensor.dims.size()),
                                   tensor.dims[0]};
-    const bool changes = tensor.fill == Fill::matrix && quant::is_quantised(named);
+    const bool changes =
+        tensor.fill == Fill::matrix &&
+        (quant::is_quantised(named) || tensor.place.role == quant::TensorRole::side_projection);
     types_.push_back(changes ? mix_.type_for(tensor.place) : BlockType::f32);
     const BlockType stored_type = is_twin ? BlockType::f32 : types_.back();
     writer_.add_tensor(tensor.name, tensor.dims, static_cast<std::uint32_t>(stored_type));

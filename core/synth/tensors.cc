@@ -168,13 +168,13 @@ class TensorList {
     add("per_layer_token_embd.weight", {sizes.layer_embeddings, sizes.vocabulary}, Fill::matrix, 0,
         wide, TensorRole::head);
     add("per_layer_model_proj.weight", {sizes.embedding, sizes.layer_embeddings}, Fill::matrix, 0,
-        1, TensorRole::layer_projection);
+        1, TensorRole::side_projection);
     add("per_layer_proj_norm.weight", {sizes.layer_embedding}, Fill::vector, 1, 0.1f);
     if (shape_.streams == 0) return;
     const float own = 1.0f / std::sqrt(static_cast<float>(sizes.embedding));
     for (const char* name : {"altup_proj.weight", "altup_unembd_proj.weight"}) {
       add(name, {sizes.embedding, sizes.embedding, sizes.streams - 1}, Fill::matrix, 0, own,
-          TensorRole::layer_projection);
+          TensorRole::side_projection);
     }
   }
 
