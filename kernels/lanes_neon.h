@@ -60,12 +60,15 @@ inline void store_all(F32x16 a, float* p) {
 }
 
 // Fewer than sixteen elements go through a copy, so that nothing beyond them is touched.
-inline F32x16 load(const float* p, std::size_t count, float rest = 0) {
-  if (count == lanes) return load_all(p);
+inline F32x16 load_some(const float* p, std::size_t count, float rest) {
   float copy[lanes];
   store_all(broadcast(rest), copy);
   __builtin_memcpy(copy, p, count * sizeof(float));
   return load_all(copy);
+}
+
+[[gnu::always_inline]] inline F32x16 load(const float* p, std::size_t count, float rest = 0) {
+  return count == lanes ? load_all(p) : load_some(p, count, rest);
 }
 
 inline F32x16 load_all(const std::uint16_t* p) {
@@ -80,11 +83,14 @@ inline F32x16 load(const std::uint16_t* p, std::size_t count) {
   return load_all(copy);
 }
 
-inline void store(F32x16 a, float* p, std::size_t count) {
-  if (count == lanes) return store_all(a, p);
+inline void store_some(F32x16 a, float* p, std::size_t count) {
   float copy[lanes];
   store_all(a, copy);
   __builtin_memcpy(p, copy, count * sizeof(float));
+}
+
+[[gnu::always_inline]] inline void store(F32x16 a, float* p, std::size_t count) {
+  return count == lanes ? store_all(a, p) : store_some(a, p, count);
 }
 
 inline void store(F32x16 a, std::uint16_t* p, std::size_t count) {
