@@ -94,6 +94,7 @@ class ScoreTiles {
     for_each_slot(args_, [&](PlacedRun place) {
       if (place.run->queries != queries) quantise(*place.run);
       queries = place.run->queries;
+      ask_for_scales(args_, place);
       if (is_seen_by(args_, place, set_.first, set_.count)) multiply(place);
       if (args_.softcap <= 0 && see_whole_slot(args_, place, set_.first, set_.count)) return;
       for (std::size_t q = 0; q < set_.count; ++q) {
