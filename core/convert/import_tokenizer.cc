@@ -627,7 +627,7 @@ class TokenizerImport {
         rstripped_.push_back(static_cast<std::int32_t>(ids_[*text]));
       }
       // Nobody writes a mask.
-      if (token.find_flag("lstrip").value_or(false) && *text != text_in_settings("mask_token")) {
+      if (token.find_flag("lstrip").value_or(false) && text_in_settings("mask_token") != *text) {
         warn(token, "lstrip",
              fmt::format("of {} is left aside: white space in front of it becomes tokens",
                          text::quoted(*text)));
