@@ -8,6 +8,8 @@ import shutil
 import subprocess
 import sys
 
+import orderly  # noqa: F401
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 SLUICE = str(ROOT / "build/release/core/sluice")
 NPM_PACKAGE = "node-llama-cpp@3.22.1"

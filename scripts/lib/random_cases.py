@@ -4,6 +4,8 @@ import collections
 import os
 import subprocess
 
+import orderly  # noqa: F401
+
 
 def start(program, test, cpu, environment):
     return subprocess.Popen(

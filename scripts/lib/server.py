@@ -7,6 +7,8 @@ import signal
 import subprocess
 import threading
 
+import orderly  # noqa: F401
+
 
 class ServerError(Exception):
     pass
