@@ -13,11 +13,20 @@
 namespace sluice::streaming {
 namespace {
 
-// How often wait() retries when the kernel is short of memory, a millisecond apart: for a second.
+// How often a call is made again when the kernel is short of memory, a millisecond apart: for a
+// second.
 constexpr unsigned refusals_max = 1000;
 
-bool is_passing(int submitted) {
-  return submitted == -EINTR || submitted == -EAGAIN || submitted == -EBUSY;
+// Submits what is queued and waits until a read has ended, or until there is a reason to look
+// again. Returns 0, or the errno when the kernel refuses for good. `refusals` counts the passing
+// ones.
+int submit_and_wait(io_uring* ring, unsigned& refusals) {
+  const int submitted = io_uring_submit_and_wait(ring, 1);
+  if (submitted >= 0 || submitted == -EINTR) return 0;
+  const bool is_passing = submitted == -EAGAIN || submitted == -EBUSY;
+  if (!is_passing || ++refusals == refusals_max) return -submitted;
+  std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  return 0;
 }
 
 std::system_error ring_failure(int error, const std::string& what) {
@@ -45,9 +54,9 @@ UringReader::UringReader(std::vector<DataFile> files, ReadResults results)
 UringReader::~UringReader() {
   // The kernel writes into the buffers until the last read has ended.
   waiting_.clear();
+  unsigned refusals = 0;
   while (free_entries_.size() < table_.size()) {
-    const int submitted = io_uring_submit_and_wait(ring_.get(), 1);
-    if (submitted < 0 && !is_passing(submitted)) {
+    if (submit_and_wait(ring_.get(), refusals) != 0) {
       ring_.give_up();
       break;
     }
@@ -160,12 +169,9 @@ Completion UringReader::wait() {
   unsigned refusals = 0;
   while (true) {
     if (const std::optional<Completion> completion = poll()) return *completion;
-    const int submitted = io_uring_submit_and_wait(ring_.get(), 1);
-    if (submitted >= 0 || submitted == -EINTR) continue;
-    if (!is_passing(submitted) || ++refusals == refusals_max) {
-      throw ring_failure(-submitted, "io_uring no longer works");
+    if (const int error = submit_and_wait(ring_.get(), refusals)) {
+      throw ring_failure(error, "io_uring no longer works");
     }
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 }
 

@@ -112,11 +112,12 @@ std::string in_child(const std::function<std::string()>& run) {
 }
 
 // What container runtimes do: io_uring_setup(2) answers EPERM.
-void forbid_io_uring() {
+void refuse_call(unsigned number, int error) {
+  const auto verdict = SECCOMP_RET_ERRNO | static_cast<unsigned>(error);
   std::array<sock_filter, 4> program = {{
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_io_uring_setup, 0, 1),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, verdict),
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
   }};
   const sock_fprog filter = {program.size(), program.data()};
@@ -359,7 +360,7 @@ TEST_CASE("without io_uring the choice falls back and says so") {
   const std::vector<Segment> segments = random_segments(content.size(), random);
   for (const Io io : {Io::automatic, Io::uring}) {
     const std::string said = in_child([&] {
-      forbid_io_uring();
+      refuse_call(SYS_io_uring_setup, EPERM);
       ReaderChoice choice = choose(io, path);
       std::string report = std::string(choice.reader->name()) + "; ";
       for (const std::string& note : choice.notes) report += note + "; ";
@@ -371,6 +372,30 @@ TEST_CASE("without io_uring the choice falls back and says so") {
         said.find("uring does not work here: io_uring cannot be set up: Operation not permitted") !=
         std::string::npos);
     CHECK(said.find("; right") != std::string::npos);
+  }
+}
+
+TEST_CASE("an io_uring that takes no more reads ends with an error, and its reader ends too") {
+  const TemporaryFolder folder;
+  const fs::path path = folder / "model.gguf";
+  write_file(path, random_bytes(1'000'000, 26));
+  if (choose(Io::uring, path).reader->name() != "uring") SLUICE_SKIP("no io_uring here");
+  for (const int error : {EAGAIN, EBUSY, ENOMEM}) {
+    const std::string said = in_child([&] {
+      ::alarm(60);  // a reader that waits for ever
+      const std::unique_ptr<Reader> reader = choose(Io::uring, path).reader;
+      Arena buffer(65536);
+      buffer.commit(65536);
+      refuse_call(SYS_io_uring_enter, error);
+      reader->submit({0, 0, 0, 65536, buffer.data()});
+      try {
+        reader->wait();
+      } catch (const std::system_error& failure) {
+        return std::to_string(failure.code().value());
+      }
+      return std::string("read");
+    });
+    CHECK(said == std::to_string(error));
   }
 }
 
