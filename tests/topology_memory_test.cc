@@ -385,6 +385,15 @@ TEST_CASE("a limit of addresses counts, less those that hold no memory") {
   CHECK(usable_memory(read(tree))->usable_bytes() == 0);
   limits("many");
   CHECK(memory_bounds(read(tree)).size() == 1);
+  // The kernel counts what can be written to for itself: mapped files are not in it.
+  tree.write("/proc/self/status",
+             "VmSize:\t 8388608 kB\nVmData:\t  524288 kB\nRssAnon:\t 262144 kB\n");
+  tree.write("/proc/self/limits",
+             "Max data size  " + std::to_string(2 * kGiB) + "  unlimited  bytes\n");
+  const MemoryBound data = usable_memory(read(tree)).value();
+  CHECK(data.source == "data segment (ulimit -d)");
+  CHECK(data.usable_bytes() < 2 * kGiB - 256 * kMiB);
+  CHECK(data.usable_bytes() > kGiB);
 }
 
 TEST_CASE("memory limits alone are those of the whole machine") {

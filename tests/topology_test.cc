@@ -261,7 +261,7 @@ TEST_CASE("facts that are begun and not told are passed over") {
   tree.write("/sys/fs/cgroup/a/cpu.max", "300000 100000\n");
   const Machine machine = read(tree);
   CHECK(machine.model_name == "Board");
-  CHECK_FALSE(machine.address_limit_bytes);
+  CHECK(machine.address_limits.empty());
   CHECK_FALSE(machine.caches.l1d_bytes);
   CHECK(machine.quota->source == "cpu cgroup /a/b (cpu.max)");
 }

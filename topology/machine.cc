@@ -326,16 +326,29 @@ std::optional<std::string> read_huge_pages(const FileRoot& root) {
 
 namespace {
 
-// /proc/self/limits: "Max address space  SOFT  HARD  bytes", where SOFT may be "unlimited".
-std::optional<std::uint64_t> read_address_limit(const FileRoot& root) {
-  constexpr std::string_view name = "Max address space";
-  const std::string text = root.text("/proc/self/limits").value_or("");
-  for (const std::string_view line : pieces(text, '\n')) {
+// A line of /proc/self/limits: "Max address space  SOFT  HARD  bytes", where SOFT may be
+// "unlimited".
+std::optional<std::uint64_t> find_limit(std::string_view limits, std::string_view name) {
+  for (const std::string_view line : pieces(limits, '\n')) {
     if (!line.starts_with(name)) continue;
     const auto fields = pieces(base::trimmed(line.substr(name.size())), ' ');
     return fields.empty() ? std::nullopt : limited(parse_number(fields.front()));
   }
   return std::nullopt;
+}
+
+// Of the second the kernel counts what is private and can be written to: all but the mapped files.
+std::vector<AddressLimit> read_address_limits(const FileRoot& root) {
+  const std::string limits = root.text("/proc/self/limits").value_or("");
+  const std::string status = root.text("/proc/self/status").value_or("");
+  std::vector<AddressLimit> found;
+  const auto add = [&](const char* name, std::string_view limit, std::string_view size) {
+    const auto bytes = find_limit(limits, limit);
+    if (bytes) found.push_back({name, *bytes, find_kilobytes(status, size).value_or(0)});
+  };
+  add("address space (ulimit -v)", "Max address space", "VmSize");
+  add("data segment (ulimit -d)", "Max data size", "VmData");
+  return found;
 }
 
 // Addresses of stacks that a run will have beyond those of now, by the usual limit of stacks.
@@ -373,9 +386,7 @@ Machine read_machine(const FileRoot& root, std::optional<CpuList> affinity) {
   machine.flags = read_flags(cpuinfo);
   if (!machine.cpus.empty()) machine.caches = read_caches(root, machine.cpus.front().id);
   machine.quota = read_quota(root);
-  machine.address_limit_bytes = read_address_limit(root);
-  machine.address_bytes =
-      find_kilobytes(root.text("/proc/self/status").value_or(""), "VmSize").value_or(0);
+  machine.address_limits = read_address_limits(root);
   machine.huge_pages = read_huge_pages(root);
   machine.page_bytes = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   return machine;
@@ -409,11 +420,10 @@ std::vector<MemoryBound> memory_bounds(const Machine& machine) {
           {"a memory cgroup outside this container (hierarchical_memory_limit)", *limit, 0});
     }
   }
-  if (const auto& limit = machine.address_limit_bytes) {
-    const std::uint64_t empty =
-        machine.address_bytes - std::min(machine.address_bytes, machine.own_bytes);
-    bounds.push_back({"address space (ulimit -v)", *limit,
-                      std::min(*limit, empty + stack_address_bytes(machine))});
+  for (const AddressLimit& limit : machine.address_limits) {
+    const std::uint64_t empty = limit.bytes - std::min(limit.bytes, machine.own_bytes);
+    bounds.push_back({limit.name, limit.limit_bytes,
+                      std::min(limit.limit_bytes, empty + stack_address_bytes(machine))});
   }
   if (machine.memory_available_bytes) {
     bounds.push_back({"available memory (MemAvailable)",

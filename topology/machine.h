@@ -53,6 +53,13 @@ struct MemoryGroup {
   std::optional<std::uint64_t> hierarchical_limit_bytes;
 };
 
+// A limit on the addresses of this process, whether there is memory behind them or not.
+struct AddressLimit {
+  std::string name;  // "address space (ulimit -v)"
+  std::uint64_t limit_bytes = 0;
+  std::uint64_t bytes = 0;  // that it has of them now
+};
+
 struct Machine {
   std::vector<Cpu> cpus;   // online, by ascending id
   CpuList allowed_cpus;    // the online CPUs that affinity and cpuset allow this process to use
@@ -65,9 +72,7 @@ struct Machine {
   std::optional<std::uint64_t> memory_total_bytes;
   std::optional<std::uint64_t> memory_available_bytes;
   std::uint64_t own_bytes = 0;  // held by this process and not reclaimable, when this was read
-  // What limits the addresses of this process (ulimit -v), and how many it has.
-  std::optional<std::uint64_t> address_limit_bytes;
-  std::uint64_t address_bytes = 0;
+  std::vector<AddressLimit> address_limits;
   std::optional<std::string> huge_pages;  // transparent huge pages: "always", "madvise", "never"
   std::size_t page_bytes = 4096;
 };
