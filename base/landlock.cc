@@ -68,7 +68,10 @@ int allow(int rules, const std::filesystem::path& path, std::uint64_t of_folder,
           std::uint64_t of_file) {
   const Descriptor at(::open(path.c_str(), O_PATH | O_CLOEXEC));
   struct stat facts {};
-  if (!at.is_open() || ::fstat(at.number(), &facts) != 0) return 0;
+  if (!at.is_open() || ::fstat(at.number(), &facts) != 0) {
+    const bool is_short = errno == EMFILE || errno == ENFILE || errno == ENOMEM;
+    return is_short ? errno : 0;
+  }
   landlock_path_beneath_attr rule{};
   rule.allowed_access = S_ISDIR(facts.st_mode) ? of_folder : of_file;
   rule.parent_fd = at.number();

@@ -14,6 +14,7 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/ptrace.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -114,6 +115,25 @@ TEST_CASE("a confined process has the files that it kept") {
   CHECK(outcome_of(files.rights(), [&] {
           return open_error(files.folder / "write" / "link", O_WRONLY);
         }) == EACCES);
+}
+
+TEST_CASE("a process with too few descriptors for its rules says so, and keeps its files") {
+  if (skips()) return skip();
+  const Files files;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const int next = ::dup(0);
+    ::close(next);
+    const auto most = static_cast<rlim_t>(next) + 1;  // for the rules, and for no path of them
+    const rlimit limit = {most, most};
+    ::setrlimit(RLIMIT_NOFILE, &limit);
+    const std::string lacking = base::confine(files.rights()).lacking;
+    const bool is_told = lacking.find("Too many open files") != std::string::npos;
+    ::_exit(is_told && open_error(files.in("other"), O_RDONLY) == 0 ? 0 : 1);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  CHECK(status == 0);
 }
 
 TEST_CASE("what is open before stays open") {
