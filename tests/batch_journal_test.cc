@@ -403,6 +403,10 @@ TEST_CASE("a state is what was written, and every change is named") {
   std::filesystem::remove(state_path(output));
   REQUIRE(::mkfifo(state_path(output).c_str(), 0600) == 0);
   CHECK_THROWS_AS(read_state(output), UsageError);  // and is not waited for
+  // A disk that fails has not written a foreign state: nobody is told to move it away.
+  std::filesystem::remove(state_path(output));
+  std::filesystem::create_symlink("/proc/self/mem", state_path(output));  // EIO at offset 0
+  CHECK_THROWS_AS(read_state(output), std::system_error);
 }
 
 TEST_CASE("shards have every row once") {

@@ -2,13 +2,16 @@
 
 #include <cerrno>
 #include <charconv>
+#include <fcntl.h>
 #include <fmt/format.h>
-#include <fstream>
+#include <span>
 #include <string_view>
 #include <system_error>
 
+#include "base/descriptor.h"
 #include "core/error.h"
 #include "core/files/durable_file.h"
+#include "core/files/read_at.h"
 #include "core/text/limited_json.h"
 #include "core/text/quoted.h"
 
@@ -85,14 +88,18 @@ std::optional<JobState> read_state(const std::filesystem::path& output) {
   std::error_code error;
   const auto kind = std::filesystem::status(path, error);
   if (std::filesystem::exists(kind) && !std::filesystem::is_regular_file(kind)) refuse();
-  std::ifstream file(path, std::ios::binary);
-  if (!file) {
-    if (errno == ENOENT) return std::nullopt;
-    throw std::system_error(errno, std::generic_category(), "cannot read " + path.string());
-  }
+  const auto fail = [&](const std::error_code& why) {
+    throw std::system_error(why, "cannot read " + path.string());
+  };
+  const base::Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!file.is_open() && errno == ENOENT) return std::nullopt;
+  if (!file.is_open()) fail({errno, std::generic_category()});
   std::string text(state_bytes_max + 1, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<std::size_t>(file.gcount()));
+  try {
+    text.resize(files::read_at(file.number(), std::as_writable_bytes(std::span(text)), 0));
+  } catch (const std::system_error& failure) {
+    fail(failure.code());  // a state that cannot be read now is no foreign one
+  }
   try {
     if (text.size() <= state_bytes_max) {
       return from_json(parse_limited_json(text, state_limits).value);
