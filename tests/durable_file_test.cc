@@ -199,6 +199,14 @@ TEST_CASE("the mode is the one asked for, whatever the file had before") {
     write_durably(path, new_text, kernel(), {.mode = mode});
     CHECK(mode_of(path) == (mode & ~mask));
   }
+  // Of a mount that belongs to somebody else, which lets nobody widen modes.
+  RecordedCalls system;
+  system.fault = [](const std::string& call, std::size_t) {
+    return call.starts_with("fchmod") ? EPERM : 0;
+  };
+  write_durably(path, old_text, system);
+  CHECK(content(path) == old_text);
+  CHECK(mode_of(path) == 0600);
 }
 
 TEST_CASE("a name may be as long as the file system allows") {
@@ -307,7 +315,7 @@ TEST_CASE("a thing that cannot be written is refused by its name") {
 
 TEST_CASE("space is reserved where the file system can, and what is not used is given back") {
   const TemporaryFolder folder;
-  for (const int error : {0, EINVAL, EOPNOTSUPP}) {
+  for (const int error : {0, EINVAL, EOPNOTSUPP, ENOSYS}) {
     RecordedCalls system;
     system.fault = [&](const std::string& call, std::size_t) {
       return call.starts_with("fallocate") ? error : 0;

@@ -51,7 +51,10 @@ class ForgetfulDisk : public files::SystemCalls {
   int fchmod(int descriptor, mode_t mode) override {
     return is_off() ? -1 : SystemCalls::fchmod(descriptor, mode);
   }
-  int posix_fallocate(int, off_t, off_t) override { return is_off() ? EIO : EOPNOTSUPP; }
+  int fallocate(int, off_t, off_t) override {
+    if (!is_off()) errno = EOPNOTSUPP;
+    return -1;
+  }
   ssize_t write(int descriptor, const void* data, std::size_t bytes) override {
     return pwrite(descriptor, data, bytes, ::lseek(descriptor, 0, SEEK_CUR), true);
   }

@@ -137,7 +137,7 @@ class FullDisk : public sluice::files::SystemCalls {
   int mkostemp(char* pattern, int flags) override {
     return takes() ? SystemCalls::mkostemp(pattern, flags) : -1;
   }
-  int posix_fallocate(int, off_t, off_t) override { return takes() ? 0 : ENOSPC; }
+  int fallocate(int, off_t, off_t) override { return takes() ? 0 : -1; }
   ssize_t write(int descriptor, const void* data, std::size_t bytes) override {
     return takes() ? SystemCalls::write(descriptor, data, bytes) : -1;
   }
@@ -716,9 +716,9 @@ TEST_CASE("a batch that is cancelled while its input is read does not run") {
   // Room for results is reserved after the input has been read.
   struct Disk : sluice::files::SystemCalls {
     std::function<void()> on_reserve;
-    int posix_fallocate(int descriptor, off_t at, off_t bytes) override {
+    int fallocate(int descriptor, off_t at, off_t bytes) override {
       if (const auto once = std::exchange(on_reserve, nullptr)) once();
-      return SystemCalls::posix_fallocate(descriptor, at, bytes);
+      return SystemCalls::fallocate(descriptor, at, bytes);
     }
   } disk;
   const TemporaryFolder folder;

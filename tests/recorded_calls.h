@@ -40,9 +40,8 @@ class RecordedCalls : public files::SystemCalls {
   int fchmod(int descriptor, mode_t mode) override {
     return fails("fchmod", descriptor) ? -1 : SystemCalls::fchmod(descriptor, mode);
   }
-  int posix_fallocate(int descriptor, off_t offset, off_t bytes) override {
-    if (fails("fallocate", descriptor)) return errno;
-    return SystemCalls::posix_fallocate(descriptor, offset, bytes);
+  int fallocate(int descriptor, off_t offset, off_t bytes) override {
+    return fails("fallocate", descriptor) ? -1 : SystemCalls::fallocate(descriptor, offset, bytes);
   }
   ssize_t write(int descriptor, const void* data, std::size_t bytes) override {
     if (fails("write", descriptor)) return -1;

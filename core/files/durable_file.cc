@@ -74,7 +74,9 @@ void DurableFile::open_temporary(mode_t mode) {
   std::string name = temporary_pattern(target_);
   descriptor_ = system_.mkostemp(name.data(), O_CLOEXEC);
   if (descriptor_ < 0) fail(errno);
-  if (system_.fchmod(descriptor_, mode) != 0) {
+  // So far it is its owner's alone. It stays so where a file system does not let others than the
+  // owner of the mount change modes (FAT, for example).
+  if (system_.fchmod(descriptor_, mode) != 0 && errno != EPERM) {
     const int error = errno;
     system_.close(descriptor_);
     system_.unlink(name.c_str());
@@ -85,12 +87,10 @@ void DurableFile::open_temporary(mode_t mode) {
 
 void DurableFile::reserve(std::uint64_t bytes) {
   if (is_direct() || bytes == 0) return;
-  int error = 0;
-  do {
-    error = system_.posix_fallocate(descriptor_, 0, static_cast<off_t>(bytes));
-  } while (error == EINTR);
-  if (error == EINVAL || error == EOPNOTSUPP) return;
-  if (error != 0) fail(error);
+  while (system_.fallocate(descriptor_, 0, static_cast<off_t>(bytes)) != 0) {
+    if (errno == EINVAL || errno == EOPNOTSUPP || errno == ENOSYS) return;
+    if (errno != EINTR) fail(errno);
+  }
   reserved_ = std::max(reserved_, bytes);
 }
 

@@ -20,8 +20,9 @@ int SystemCalls::fchmod(int descriptor, mode_t mode) {
   return ::fchmod(descriptor, mode);
 }
 
-int SystemCalls::posix_fallocate(int descriptor, off_t offset, off_t bytes) {
-  return ::posix_fallocate(descriptor, offset, bytes);
+// Not posix_fallocate(3), which writes to every block where the file system cannot reserve space.
+int SystemCalls::fallocate(int descriptor, off_t offset, off_t bytes) {
+  return ::fallocate(descriptor, 0, offset, bytes);
 }
 
 ssize_t SystemCalls::write(int descriptor, const void* data, std::size_t bytes) {

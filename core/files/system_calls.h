@@ -17,7 +17,7 @@ class SystemCalls {
   virtual int open(const char* path, int flags, mode_t mode);
   virtual int mkostemp(char* pattern, int flags);
   virtual int fchmod(int descriptor, mode_t mode);
-  virtual int posix_fallocate(int descriptor, off_t offset, off_t bytes);  // returns the error
+  virtual int fallocate(int descriptor, off_t offset, off_t bytes);
   virtual ssize_t write(int descriptor, const void* data, std::size_t bytes);
   virtual ssize_t pwrite(int descriptor, const void* data, std::size_t bytes, off_t offset);
   virtual int ftruncate(int descriptor, off_t bytes);
