@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include "core/plan/memory_plan.h"
 #include "tests/catch.h"
@@ -267,6 +268,20 @@ TEST_CASE("a file that is larger than the free addresses opens, and runs in thos
   }
   const Result machine = run_with_addresses(program + " machine", 700 * MiB);
   CHECK(machine.output.find("address space (ulimit -v)") != std::string::npos);
+}
+
+TEST_CASE("without /proc the machine's memory is the budget, and not any number") {
+  const TemporaryFolder folder;
+  const std::string model = (folder.path() / "model.gguf").string();
+  REQUIRE(run(program + " synth tiny " + model + " --seed 1").status == 0);
+  const std::string without = "unshare --mount sh -c 'umount -l /proc && exec ";
+  if (run(without + "true'").status != 0) SLUICE_SKIP("no mount namespace of its own here");
+  const Result shown = run(without + program + " plan " + model + " --json'");
+  INFO(shown.errors);
+  REQUIRE(shown.status == 0);
+  const auto most = static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) *
+                    static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  CHECK(nlohmann::json::parse(shown.output).at("budget_bytes").get<std::uint64_t>() <= most);
 }
 
 namespace {

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <limits>
 #include <numeric>
+#include <sys/sysinfo.h>
 
 #include "base/page.h"
 #include "core/model/families.h"
@@ -397,6 +398,13 @@ class Planner {
   const Budget budget_;      // found once: the free memory changes from moment to moment
 };
 
+// Where there is no /proc (in a bare chroot), this is all that the kernel tells of its memory.
+std::uint64_t physical_bytes() {
+  struct sysinfo facts {};
+  if (::sysinfo(&facts) != 0) return std::numeric_limits<std::int64_t>::max();
+  return std::uint64_t{facts.totalram} * facts.mem_unit;
+}
+
 std::optional<std::uint64_t> anon_bytes() {
   return topology::read_process_memory().rss_anon_bytes;
 }
@@ -440,14 +448,13 @@ Baseline with_growth(Baseline baseline) {
 
 Budget find_budget(std::optional<std::uint64_t> requested_bytes) {
   const auto bound = topology::usable_memory(topology::read_machine());
-  const std::uint64_t usable =
-      bound ? bound->usable_bytes() : std::numeric_limits<std::int64_t>::max();
+  const std::uint64_t usable = bound ? bound->usable_bytes() : physical_bytes();
   const auto less = [usable](std::uint64_t reserve) { return usable - std::min(usable, reserve); };
   if (requested_bytes && *requested_bytes <= less(least_reserve_bytes)) {
     return {*requested_bytes, "--budget"};
   }
   // Taking more than is available would get the process killed.
-  Budget budget{less(auto_reserve_bytes), bound ? bound->source : "no limit is known"};
+  Budget budget{less(auto_reserve_bytes), bound ? bound->source : "physical memory"};
   if (requested_bytes) {
     budget.note = fmt::format("a budget of {} MiB is more than this machine has: using {} MiB ({})",
                               *requested_bytes / MiB, budget.bytes / MiB, budget.source);
