@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/thread.h"
+#include "core/engine/machine_limits.h"
 #include "tests/catch.h"
 #include "tests/random_seed.h"
 #include "tests/temporary_folder.h"
@@ -195,6 +196,21 @@ TEST_CASE("processes that write a profile together leave a whole one") {
   }
   CHECK(found >= 1);
   CHECK(test::files_in(folder.path()) == 1);  // nothing temporary is left
+}
+
+TEST_CASE("memory is measured with no more than what a process may hold") {
+  constexpr std::uint64_t MiB = 1024 * 1024;
+  const topology::Machine machine = topology::read_machine();
+  CHECK(dram_buffer_bytes(machine, 0) == MiB);
+  CHECK(dram_buffer_bytes(machine, machine.own_bytes) == MiB);
+  std::uint64_t least = 0;
+  for (const std::uint64_t more : {8 * MiB, 40 * MiB, 1000 * MiB}) {
+    const std::uint64_t bytes = dram_buffer_bytes(machine, machine.own_bytes + more);
+    CHECK(bytes <= more / 2);
+    CHECK(bytes >= least);
+    least = bytes;
+  }
+  CHECK(dram_buffer_bytes(machine) >= least);
 }
 
 }  // namespace sluice::engine

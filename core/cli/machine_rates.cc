@@ -161,14 +161,17 @@ engine::MachineLimits MachineRates::known() const {
           .disk_notes = {}};
 }
 
-KnownLimits MachineRates::measure(const topology::CpuList& cpus) {
+KnownLimits MachineRates::measure(const topology::CpuList& cpus, std::uint64_t memory_max) {
   KnownLimits known;
   const bool has_file = std::filesystem::is_regular_file(run_.model);
-  known.now =
-      engine::measure_machine_limits(cpus, has_file ? run_.model : "", run_.work.scattered_bytes());
+  known.now = engine::measure_machine_limits(cpus, has_file ? run_.model : "",
+                                             run_.work.scattered_bytes(), memory_max);
+  const std::optional<engine::RateRange> dram = profile_.rate(dram_);
+  if (!known.now.has_left_caches && dram) known.now.dram_bytes_per_s = dram->usual;
   known.low = known.usual = known.high = known.now;
-  const auto take = [&](const std::string& name, double engine::MachineLimits::*rate) {
-    profile_.add(name, known.now.*rate);
+  const auto take = [&](const std::string& name, double engine::MachineLimits::*rate,
+                        bool is_measured = true) {
+    if (is_measured) profile_.add(name, known.now.*rate);
     const std::optional<engine::RateRange> range = profile_.rate(name);
     if (!range) return;
     known.low.*rate = range->low;
@@ -179,7 +182,7 @@ KnownLimits MachineRates::measure(const topology::CpuList& cpus) {
     known.last_time = std::max(known.last_time, range->last_time);
     known.measurements = std::max(known.measurements, range->samples);
   };
-  take(dram_, &engine::MachineLimits::dram_bytes_per_s);
+  take(dram_, &engine::MachineLimits::dram_bytes_per_s, known.now.has_left_caches);
   take(int8_, &engine::MachineLimits::int8_macs_per_s);
   // What is read from a hole, or from the page cache, is no rate of a disk.
   if (known.now.disk_notes.empty()) take(disk_, &engine::MachineLimits::disk_bytes_per_s);

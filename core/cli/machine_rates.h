@@ -69,9 +69,10 @@ class MachineRates {
   // What is usual, as far as it is known; nothing is measured. A rate that is not known is 0.
   engine::MachineLimits known() const;
 
-  // Takes about a second. Of a model that is no file, the disk is not measured. Throws what
-  // engine::measure_machine_limits throws.
-  KnownLimits measure(const topology::CpuList& cpus);
+  // Takes about a second, and holds the process to `memory_max` bytes; where that is too little to
+  // measure memory, the figures for it are those that are known, if any are. Of a model that is no
+  // file, the disk is not measured. Throws what engine::measure_machine_limits throws.
+  KnownLimits measure(const topology::CpuList& cpus, std::uint64_t memory_max = engine::all_memory);
 
   // Adds what memory usually gives beside steps, and not at best.
   void add_dram_beside_steps(double bytes_per_s) { profile_.add(dram_beside_, bytes_per_s); }

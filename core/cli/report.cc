@@ -148,7 +148,8 @@ ordered_json RunWatch::report(const CommonOptions& common, const RunRecord& run,
   add_experts(report, run);
 
   MachineRates rates(machine_, rated_run(common.model, run));
-  const KnownLimits known = rates.measure(topology::choose_threads(machine_, facts.threads).cpus);
+  const KnownLimits known =
+      rates.measure(topology::choose_threads(machine_, facts.threads).cpus, run.plan.budget.bytes);
   const engine::MachineLimits& limits = known.now;
   const double hit_rate = streaming::sum_of(run.tape.experts).hit_rate();
   if (throughput.steps_per_s) rates.add_steps(*throughput.steps_per_s, hit_rate);

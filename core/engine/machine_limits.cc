@@ -70,6 +70,10 @@ bool measures_quickly() {
   return base::is_sanitized || is_asked_for;
 }
 
+std::uint64_t last_cache(const topology::Machine& machine) {
+  return machine.caches.l3_bytes.value_or(machine.caches.l2_bytes.value_or(0));
+}
+
 }  // namespace
 
 std::chrono::milliseconds measuring_time(std::chrono::milliseconds duration) {
@@ -122,23 +126,23 @@ double DramReader::read() {
   return read_memory(team_, {buffer_.data(), buffer_.size()});
 }
 
-std::size_t dram_buffer_bytes(const topology::Machine& machine) {
-  const topology::CacheSizes& caches = machine.caches;
-  const std::uint64_t last_cache = caches.l3_bytes.value_or(caches.l2_bytes.value_or(0));
-  std::uint64_t bytes = std::clamp<std::uint64_t>(last_cache * 4, dram_least, dram_most);
+std::size_t dram_buffer_bytes(const topology::Machine& machine, std::uint64_t memory_max) {
+  std::uint64_t bytes = std::clamp<std::uint64_t>(last_cache(machine) * 4, dram_least, dram_most);
   if (measures_quickly()) bytes /= quick_divisor;
+  const auto beside_own = [&](std::uint64_t all) { return all - std::min(all, machine.own_bytes); };
   if (const std::optional<topology::MemoryBound> bound = topology::usable_memory(machine)) {
-    const std::uint64_t usable = bound->usable_bytes();
-    bytes = std::min(bytes, (usable - std::min(usable, machine.own_bytes)) / 4);
+    bytes = std::min(bytes, beside_own(bound->usable_bytes()) / 4);
   }
+  bytes = std::min(bytes, beside_own(memory_max) / 2);
   return std::max<std::uint64_t>(bytes / MiB, 1) * MiB;
 }
 
 MachineLimits measure_machine_limits(const topology::CpuList& cpus,
                                      const std::filesystem::path& file,
-                                     std::uint64_t scattered_bytes) {
+                                     std::uint64_t scattered_bytes, std::uint64_t memory_max) {
   const topology::Machine machine = topology::read_machine();
-  const double dram_bytes_per_s = measure_dram_bytes_per_s(cpus, dram_buffer_bytes(machine));
+  const std::size_t buffer = dram_buffer_bytes(machine, memory_max);
+  const double dram_bytes_per_s = measure_dram_bytes_per_s(cpus, buffer);
   streaming::DiskSpeed disk;
   if (file.empty()) {
     disk.notes.emplace_back("there is no file to measure it with");
@@ -149,7 +153,8 @@ MachineLimits measure_machine_limits(const topology::CpuList& cpus,
   return {.dram_bytes_per_s = dram_bytes_per_s * share_of_time(machine, cpus.size()),
           .int8_macs_per_s = measure_int8_macs_per_s(cpus, kernels::kernel_table()),
           .disk_bytes_per_s = disk.bytes_per_s,
-          .disk_notes = disk.notes};
+          .disk_notes = disk.notes,
+          .has_left_caches = measures_quickly() || buffer >= 2 * last_cache(machine)};
 }
 
 double DecodeWork::expert_places() const {

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <limits>
 #include <span>
 #include <string>
 #include <string_view>
@@ -23,21 +24,27 @@
 
 namespace sluice::engine {
 
+inline constexpr std::uint64_t all_memory = std::numeric_limits<std::uint64_t>::max();
+
 struct MachineLimits {
   double dram_bytes_per_s = 0;  // all threads together, times the share of time of a quota
   double int8_macs_per_s = 0;   // 8-bit multiply-adds of the kernels in use, all threads together
   double disk_bytes_per_s = 0;
   std::vector<std::string> disk_notes;  // reasons why the disk's figure may be wrong
+  // False where there was room for a buffer of less than two last-level caches, which then are what
+  // dram_bytes_per_s tells of.
+  bool has_left_caches = true;
 };
 
 // Takes about a second. `cpus` has one CPU for each thread that works; `file` has bytes and lies on
 // the disk to measure, with reads of `scattered_bytes` (streaming::measure_disk). An empty path
-// means that there is none: the disk's figure is then 0, with a note. Holds a buffer of
-// dram_buffer_bytes() meanwhile. Throws std::system_error when it cannot allocate the buffer, start
-// a thread or read the file.
+// means that there is none: the disk's figure is then 0, with a note. The process holds at most
+// `memory_max` bytes meanwhile, and a buffer of dram_buffer_bytes(). Throws std::system_error when
+// it cannot allocate the buffer, start a thread or read the file.
 MachineLimits measure_machine_limits(const topology::CpuList& cpus,
                                      const std::filesystem::path& file,
-                                     std::uint64_t scattered_bytes = 0);
+                                     std::uint64_t scattered_bytes = 0,
+                                     std::uint64_t memory_max = all_memory);
 
 // 8-bit multiply-adds per second of these kernels, with a thread on each of `cpus`, all at once.
 double measure_int8_macs_per_s(const topology::CpuList& cpus, const kernels::KernelTable& table);
@@ -78,9 +85,11 @@ class DramReader {
 
 // The size of the buffer for measuring DRAM. It is four times the last-level cache, so that little
 // of it is found there, and at least 1 GiB, for caches that the machine does not report. It is at
-// most 2 GiB (virtual machines report the cache of the whole host), and at most a quarter of the
-// memory that is free to this process. Quick measurements (measuring_time) take a sixteenth of it.
-std::size_t dram_buffer_bytes(const topology::Machine& machine);
+// most 2 GiB (virtual machines report the cache of the whole host), at most a quarter of the memory
+// that is free to this process, and at most half of what `memory_max` leaves beside what the
+// process holds. Quick measurements (measuring_time) take a sixteenth of it.
+std::size_t dram_buffer_bytes(const topology::Machine& machine,
+                              std::uint64_t memory_max = all_memory);
 
 // The work of a step with one token of each sequence.
 struct DecodeWork {
