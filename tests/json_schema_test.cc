@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/constrain/machine.h"
+#include "core/constrain/plain_schema.h"
 #include "tests/catch.h"
 #include "tests/constrain_support.h"
 #include "tests/contains.h"
@@ -342,6 +343,7 @@ TEST_CASE("what refers to the root may find its $id there") {
 TEST_CASE("values of enum and const that cannot be written exactly are refused") {
   CHECK_THAT(problem_of(R"({"const":12345678901234567890123})"), Contains("2^63"));
   CHECK_THAT(problem_of(R"({"enum":[1,-12345678901234567890123]})"), Contains("2^63"));
+  CHECK_THAT(problem_of(R"({"const":{"a":[18446744073709551617]}})"), Contains("2^63"));
   CHECK(problem_of(R"({"enum":[18446744073709551615,-9223372036854775808,1.5]})").empty());
 }
 
@@ -368,9 +370,79 @@ TEST_CASE("schema: oneOf where the branches are apart") {
   CHECK_THAT(problem_of(R"({"oneOf":[{"type":"integer"},{"type":"number"}]})"),
              Contains("schema, /oneOf: oneOf is supported only where"));
   CHECK_THAT(problem_of(R"({"oneOf":[{"type":"object"},{"type":"object","required":["a"]}]})"),
-             Contains("may match 1 and 0"));
+             Contains("may match 0 and 1"));
   CHECK_THAT(problem_of(R"({"oneOf":[{"minimum":1},{"type":"string"}]})"),
              Contains("may match 1 and 0"));
+}
+
+TEST_CASE("schema: a oneOf is kept by all that is written, whatever stands beside it") {
+  const std::string a =
+      R"({"type":"object","properties":{"a":{"type":"integer"}},"required":["a"]})";
+  const std::string b =
+      R"({"type":"object","properties":{"b":{"type":"integer"}},"required":["b"]})";
+  const std::string both = R"({"type":"object","properties":{"a":true,"b":true}})";
+  const std::string one_of = R"({"oneOf":[)" + a + "," + b + "]}";
+  for (const std::string& list : {one_of + "," + both, both + "," + one_of}) {
+    CHECK_THAT(problem_of(R"({"allOf":[)" + list + "]}"),
+               Contains("/oneOf: oneOf is supported only where"));
+  }
+  CHECK_THAT(problem_of(R"({"allOf":[)" + one_of + "," + one_of + "]}"), Contains("may match"));
+  check_schema(R"({"allOf":[)" + one_of + R"(,{"properties":{"c":{"type":"null"}}}]})",
+               {R"({"a":1})", R"({"b":1,"c":null})"}, {R"({"a":1,"b":1})", R"({"a":1,"c":1})"});
+  // An object of which nothing is said has any members.
+  CHECK_THAT(problem_of(R"({"oneOf":[
+      {"type":"object","required":["k","z"],"properties":{"k":{"type":"object"},"z":true}},
+      {"type":"object","required":["k"],
+       "properties":{"k":{"type":"object","required":["a"],"properties":{"a":true}}}}]})"),
+             Contains("may match 0 and 1"));
+}
+
+TEST_CASE("schema: values are compared as JSON Schema compares them") {
+  const std::string one = R"({"a":1,"b":[2]})", other = R"({"b":[2.0],"a":1})";
+  check_schema(R"({"allOf":[{"enum":[)" + one + R"(]},{"enum":[)" + other + "]}]}", {one}, {other});
+  CHECK_THAT(
+      problem_of(R"({"oneOf":[{"enum":[)" + one + R"(]},{"enum":[)" + other + R"(,null]}]})"),
+      Contains("may match 0 and 1"));
+  check_schema(R"({"type":"integer","enum":[1e16,1.5,2.0]})", {"1e+16", "2.0"}, {"1.5"});
+  CHECK_THAT(problem_of(R"({"allOf":[{"enum":[-1]},{"enum":[18446744073709551615]}]})"),
+             Contains("no text can ever match"));
+  CHECK_THAT(problem_of(R"({"allOf":[{"const":-1},{"const":18446744073709551615}]})"),
+             Contains("no text can ever match"));
+  check_schema(R"({"enum":[9007199254740992,9007199254740993],"maximum":9007199254740992})",
+               {"9007199254740992"}, {"9007199254740993"});
+  check_schema(
+      R"({"type":"integer","minimum":9007199254740997,"exclusiveMinimum":9007199254740995})",
+      {"9007199254740997"}, {"9007199254740996"});
+  check_schema(R"({"type":"integer","allOf":[{"maximum":9007199254740993},
+                                             {"maximum":9007199254740992}]})",
+               {"9007199254740992"}, {"9007199254740993"});
+}
+
+TEST_CASE("numbers are ordered exactly, however they are held") {
+  const std::vector<std::string> ascending = {"-1e300",
+                                              "-9223372036854775808",
+                                              "-1.5",
+                                              "-1",
+                                              "-0.5",
+                                              "0",
+                                              "0.5",
+                                              "9007199254740992",
+                                              "9007199254740993",
+                                              "9007199254740994.0",
+                                              "9223372036854775807",
+                                              "9223372036854775808",
+                                              "18446744073709551615",
+                                              "18446744073709551616.0",
+                                              "1e300"};
+  for (std::size_t i = 0; i < ascending.size(); ++i) {
+    for (std::size_t j = 0; j < ascending.size(); ++j) {
+      INFO(ascending[i] << " " << ascending[j]);
+      const auto order = compare_numbers(Json::parse(ascending[i]), Json::parse(ascending[j]));
+      CHECK((order == (i <=> j)));
+    }
+  }
+  CHECK(is_same(Json(1), Json(1.0)));
+  CHECK(is_same(Json(0U), Json(-0.0)));
 }
 
 TEST_CASE("schema: a pattern means what it means in JavaScript, or is refused") {

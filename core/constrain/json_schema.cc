@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <compare>
 #include <deque>
 #include <fmt/format.h>
 #include <limits>
@@ -204,6 +205,9 @@ class SchemaCompiler {
 
   // An integer that does not fit 64 bits has become a fraction, and would be written as another.
   static void check_is_exact(const Schema& value, const std::string& pointer) {
+    if (value.is_structured()) {
+      for (const Schema& part : value) check_is_exact(part, pointer);
+    }
     constexpr double past_integers = 0x1p63;
     if (value.is_number_float() && std::abs(value.get<double>()) >= past_integers) {
       throw schema_error(pointer, fmt::format("enum and const with numbers of 2^63 or more are not "
@@ -289,6 +293,12 @@ class SchemaCompiler {
     }
   }
 
+  // Whether an exclusive bound is at least as strict as an inclusive one.
+  static bool is_stricter(const Schema& exclusive, const Schema& inclusive, bool lower) {
+    const std::strong_ordering order = compare_numbers(exclusive, inclusive);
+    return lower ? order >= 0 : order <= 0;
+  }
+
   // The bounds as numbers; the stricter of `minimum` and `exclusiveMinimum`.
   static std::optional<Bound> bound(const Schema& plain, bool lower, const std::string& pointer) {
     const char* inclusive = lower ? "minimum" : "maximum";
@@ -299,7 +309,7 @@ class SchemaCompiler {
       if (at == plain.end()) continue;
       if (!at->is_number()) throw schema_error(pointer_to(pointer, name), "expected a number");
       const Bound one{at->get<double>(), name == exclusive};
-      if (!found || (lower ? one.value >= found->value : one.value <= found->value)) found = one;
+      if (!found || is_stricter(*at, plain[inclusive], lower)) found = one;
     }
     return found;
   }
@@ -398,10 +408,9 @@ class SchemaCompiler {
       members.push_back(
           {member(names.back(), value, pointer_to(pointer, "additionalProperties")), Times::once});
     }
-    const bool says_nothing = properties.empty() && rest == plain.end();
     const std::uint32_t min = count(plain, "minProperties", 0, pointer);
     const std::uint32_t max = count(plain, "maxProperties", no_limit, pointer);
-    const bool adds = rest != plain.end() ? *rest != false : (says_nothing && members.empty());
+    const bool adds = adds_members(plain);
     if (adds && members.empty()) {
       return map(rest == plain.end() ? any_value() : *rest, min, max, pointer);
     }

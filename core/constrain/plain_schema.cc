@@ -2,8 +2,12 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <cstdint>
 #include <fmt/format.h>
+#include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "core/constrain/characters.h"
 #include "core/text/limited_json.h"
@@ -61,16 +65,39 @@ BoundRule bound_rule(std::string_view name) {
   return BoundRule::none;
 }
 
+// A whole number against one that may have a fraction.
+template <class Whole>
+std::strong_ordering compare_whole(Whole whole, double other) {
+  constexpr double past_unsigned = 0x1p64, past_signed = 0x1p63;
+  if (other >= past_unsigned) return std::strong_ordering::less;
+  if (other < -past_signed) return std::strong_ordering::greater;
+  const double floor = std::floor(other);
+  const auto against = [&](auto floored) {
+    if (std::cmp_less(whole, floored)) return std::strong_ordering::less;
+    if (std::cmp_greater(whole, floored)) return std::strong_ordering::greater;
+    return other > floor ? std::strong_ordering::less : std::strong_ordering::equal;
+  };
+  return floor >= past_signed ? against(static_cast<std::uint64_t>(floor))
+                              : against(static_cast<std::int64_t>(floor));
+}
+
+// Calls `use` with the number as it is held.
+template <class Use>
+std::strong_ordering with_number(const Schema& number, const Use& use) {
+  if (number.is_number_unsigned()) return use(number.get<std::uint64_t>());
+  if (number.is_number_integer()) return use(number.get<std::int64_t>());
+  return use(number.get<double>());
+}
+
 bool is_number_between(const Schema& value, const Schema& plain) {
-  const double number = value.get<double>();
   const auto bound = [&](const char* name, auto is_met) {
     const auto found = plain.find(name);
-    return found == plain.end() || !found->is_number() || is_met(found->get<double>());
+    return found == plain.end() || !found->is_number() || is_met(compare_numbers(value, *found));
   };
-  return bound("minimum", [&](double least) { return number >= least; }) &&
-         bound("maximum", [&](double most) { return number <= most; }) &&
-         bound("exclusiveMinimum", [&](double least) { return number > least; }) &&
-         bound("exclusiveMaximum", [&](double most) { return number < most; });
+  return bound("minimum", [](auto order) { return order >= 0; }) &&
+         bound("maximum", [](auto order) { return order <= 0; }) &&
+         bound("exclusiveMinimum", [](auto order) { return order > 0; }) &&
+         bound("exclusiveMaximum", [](auto order) { return order < 0; });
 }
 
 bool has_length_between(const Schema& value, const Schema& plain) {
@@ -88,8 +115,47 @@ GrammarError schema_error(std::string_view pointer, std::string_view what) {
   return GrammarError(fmt::format("schema, {}: {}", pointer.empty() ? "root" : pointer, what));
 }
 
+std::strong_ordering compare_numbers(const Schema& a, const Schema& b) {
+  return with_number(a, [&](auto left) {
+    return with_number(b, [&](auto right) {
+      constexpr bool left_is_whole = std::is_integral_v<decltype(left)>;
+      constexpr bool right_is_whole = std::is_integral_v<decltype(right)>;
+      if constexpr (left_is_whole && right_is_whole) {
+        if (std::cmp_equal(left, right)) return std::strong_ordering::equal;
+        return std::cmp_less(left, right) ? std::strong_ordering::less
+                                          : std::strong_ordering::greater;
+      } else if constexpr (left_is_whole) {
+        return compare_whole(left, right);
+      } else if constexpr (right_is_whole) {
+        return 0 <=> compare_whole(right, left);
+      } else {
+        if (left == right) return std::strong_ordering::equal;
+        return left < right ? std::strong_ordering::less : std::strong_ordering::greater;
+      }
+    });
+  });
+}
+
+bool is_same(const Schema& a, const Schema& b) {
+  if (a.is_number() && b.is_number()) return compare_numbers(a, b) == 0;
+  if (a.type() != b.type()) return false;
+  if (!a.is_structured()) return a == b;
+  if (a.size() != b.size()) return false;
+  if (a.is_array()) return std::equal(a.begin(), a.end(), b.begin(), is_same);
+  const auto by_name = [](const Schema& object) {
+    std::vector<const Schema::object_t::value_type*> members;
+    for (const auto& member : object.get_ref<const Schema::object_t&>()) members.push_back(&member);
+    std::ranges::sort(members, {},
+                      [](const auto* member) { return std::string_view(member->first); });
+    return members;
+  };
+  return std::ranges::equal(by_name(a), by_name(b), [](const auto* one, const auto* other) {
+    return one->first == other->first && is_same(one->second, other->second);
+  });
+}
+
 bool has_element(const Schema& array, const Schema& value) {
-  return std::find(array.begin(), array.end(), value) != array.end();
+  return std::ranges::any_of(array, [&](const Schema& one) { return is_same(one, value); });
 }
 
 std::string pointer_to(std::string_view pointer, std::string_view name) {
@@ -149,13 +215,8 @@ Types type_of_value(const Schema& value) {
       return type_array;
     case Schema::value_t::string:
       return type_string;
-    case Schema::value_t::number_float: {
-      const double number = value.get<double>();
-      return number ==
-                     static_cast<double>(static_cast<std::int64_t>(std::clamp(number, -1e15, 1e15)))
-                 ? type_integer
-                 : type_fraction;
-    }
+    case Schema::value_t::number_float:
+      return value.get<double>() == std::trunc(value.get<double>()) ? type_integer : type_fraction;
     default:
       return type_integer;
   }
@@ -166,6 +227,16 @@ bool is_plainly_valid(const Schema& value, const Schema& plain) {
   if ((types_of(plain, "") & type) == 0) return false;
   if ((type & type_number) != 0) return is_number_between(value, plain);
   return type != type_string || has_length_between(value, plain);
+}
+
+bool adds_members(const Schema& plain) {
+  const auto rest = plain.find("additionalProperties");
+  if (rest != plain.end()) return *rest != false;
+  const auto names_none = [&](const char* keyword) {
+    const auto found = plain.find(keyword);
+    return found == plain.end() || found->empty();
+  };
+  return names_none("properties") && names_none("required");
 }
 
 bool forbids_all(const Schema& schema) {
@@ -182,7 +253,7 @@ std::uint64_t copying_steps(const Schema& schema) {
 // ---- Two plain schemas become one ----
 
 bool PlainMerger::is_among(const Schema& list, const Schema& value) {
-  constexpr std::size_t bytes_a_step = 64;
+  const std::size_t bytes_a_step = value.is_structured() ? 8 : 64;  // members are sorted
   budget_.spend(list.size() * (1 + json_bytes(value) / bytes_a_step));
   return has_element(list, value);
 }
@@ -199,7 +270,7 @@ Object* PlainMerger::find(Object& object, const std::string& name) {
 // schema becomes deeper than it was written.
 void PlainMerger::join(Schema& a, const Schema& b) {
   budget_.spend(copying_steps(b));
-  if (b == true || a == b) return;
+  if (b == true || is_same(a, b)) return;
   const auto is_list = [](const Schema& schema) {
     return schema.is_object() && schema.size() == 1 && schema.begin().key() == "allOf" &&
            schema.begin()->is_array();
@@ -313,7 +384,7 @@ void PlainMerger::merge(Schema& a, const Schema& b) {
     Schema* own = find(a, name);
     if (own == nullptr) {
       a[name] = item.value();
-    } else if (*own != item.value()) {
+    } else if (!is_same(*own, item.value())) {
       merge_keyword(name, *own, item.value());
     }
   }
@@ -324,13 +395,15 @@ void PlainMerger::merge_keyword(const std::string& name, Schema& own, const Sche
     own = common_types(own, other);
   } else if (name == "enum") {
     own = common_values(own, other);
-  } else if (name == "required") {
+  } else if (name == "required" || name == chosen_branches) {
     for (const Schema& member : other) {
       if (!is_among(own, member)) own.push_back(member);
     }
   } else if (bound_rule(name) != BoundRule::none) {
     const bool takes_greater = bound_rule(name) == BoundRule::greater;
-    if ((other > own) == takes_greater) own = other;
+    const bool are_numbers = own.is_number() && other.is_number();
+    const bool is_greater = are_numbers ? compare_numbers(other, own) > 0 : other > own;
+    if (is_greater == takes_greater) own = other;
   } else if (name == "uniqueItems") {
     own = true;
   } else if (name == "pattern" || name == "format" || name == "multipleOf") {

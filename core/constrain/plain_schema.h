@@ -2,6 +2,7 @@
 // them become one.
 #pragma once
 
+#include <compare>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
@@ -19,6 +20,10 @@ inline constexpr Types type_null = 1, type_boolean = 2, type_object = 4, type_ar
                        type_string = 16, type_integer = 32, type_fraction = 64;
 inline constexpr Types type_number = type_integer | type_fraction, all_types = 127;
 
+// A member of plain schemas for SchemaMerger alone: which branches of which oneOf one came of, as
+// pairs of numbers.
+inline constexpr const char* chosen_branches = "oneOf";
+
 // The error for a keyword: "schema, /properties/a/not: WHAT".
 GrammarError schema_error(std::string_view pointer, std::string_view what);
 
@@ -29,11 +34,21 @@ std::string pointer_to(std::string_view pointer, std::string_view name);
 Types types_of(const Schema& plain, std::string_view pointer);
 Types type_of_value(const Schema& value);
 
-// Whether an array has an element that is equal to `value`.
+// Numbers by their values, however they are held: exactly, where a double would round an integer.
+std::strong_ordering compare_numbers(const Schema& a, const Schema& b);
+
+// Whether two values are one for JSON Schema: 1 and 1.0 are, and objects whatever the order of
+// their members.
+bool is_same(const Schema& a, const Schema& b);
+
+// Whether an array has an element that is the same as `value`.
 bool has_element(const Schema& array, const Schema& value);
 
 // Whether a schema says plainly that no value is valid: false, {"not": {}} or {"not": true}.
 bool forbids_all(const Schema& schema);
+
+// Whether objects of a plain schema are written with members that it does not name.
+bool adds_members(const Schema& plain);
 
 // Whether a value is allowed by what `plain` says of its type, its range and its length.
 // Other keywords are not looked at.

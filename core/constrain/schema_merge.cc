@@ -212,9 +212,17 @@ const Schema* SchemaMerger::member_at(const Schema& value, const std::string& na
   return is_index && index < value.size() ? &value[index] : nullptr;
 }
 
+// While two branches are compared, a oneOf within them may as well be an anyOf.
 Ways SchemaMerger::ways(const Schema& schema, const std::string& pointer) {
   Ways found{{Schema::object()}, HeldBytes(budget_)};
+  if (compared_ != 0) {
+    expand(schema, pointer, found);
+    return found;
+  }
   expand(schema, pointer, found);
+  check_choices(found.list);
+  one_ofs_.clear();
+  for (Schema& way : found.list) way.erase(chosen_branches);
   return found;
 }
 
@@ -319,33 +327,52 @@ void SchemaMerger::expand_branches(const Schema& list, const std::string& pointe
       throw schema_error(pointer, fmt::format("more than {} ways", ways_max));
     }
   }
-  // While two branches are compared, a oneOf within them may as well be an anyOf.
-  if (exclusive && compared_ == 0) check_disjoint(branches, pointer);
+  const bool is_checked = exclusive && compared_ == 0;
+  const std::size_t number = one_ofs_.size();
   Ways all{{}, HeldBytes(budget_)};
-  for (Ways& branch : branches) {
+  for (std::size_t i = 0; i < branches.size(); ++i) {
+    Ways branch = is_checked ? copy_of(branches[i]) : std::move(branches[i]);
     for (Schema& way : branch.list) {
+      if (is_checked) way[chosen_branches].push_back(Schema::array({number, i}));
       all.held.add(json_bytes(way));
       all.list.push_back(std::move(way));
     }
   }
+  if (is_checked) one_ofs_.push_back({std::move(branches), pointer});
   ways = std::move(all);
+}
+
+void SchemaMerger::check_choices(const std::vector<Schema>& ways) {
+  for (const Schema& way : ways) {
+    const auto chosen = way.find(chosen_branches);
+    if (chosen == way.end()) continue;
+    for (const Schema& choice : *chosen) {
+      const OneOf& one_of = one_ofs_[choice[0].get<std::size_t>()];
+      check_apart(way, one_of.branches, choice[1].get<std::size_t>(), one_of.pointer);
+    }
+  }
 }
 
 void SchemaMerger::check_disjoint(const std::vector<Ways>& branches, const std::string& pointer) {
   for (std::size_t i = 0; i < branches.size(); ++i) {
-    for (std::size_t j = 0; j < branches.size(); ++j) {
-      if (i == j) continue;
-      budget_.spend(1);
-      for (const Schema& written : branches[i].list) {
-        for (const Schema& other : branches[j].list) {
-          if (are_apart(written, other)) continue;
-          throw schema_error(
-              pointer, fmt::format("oneOf is supported only where no value can match two branches, "
-                                   "but one may match {} and {}: use anyOf, or a member that tells "
-                                   "them apart",
-                                   i, j));
-        }
-      }
+    for (const Schema& written : branches[i].list) check_apart(written, branches, i, pointer);
+  }
+}
+
+// Throws unless no value that is written for `written`, which came of the branch `chosen`, is valid
+// for another one.
+void SchemaMerger::check_apart(const Schema& written, const std::vector<Ways>& branches,
+                               std::size_t chosen, const std::string& pointer) {
+  for (std::size_t i = 0; i < branches.size(); ++i) {
+    if (i == chosen) continue;
+    budget_.spend(1);
+    for (const Schema& other : branches[i].list) {
+      if (are_apart(written, other)) continue;
+      throw schema_error(
+          pointer, fmt::format("oneOf is supported only where no value can match two branches, but "
+                               "one may match {} and {}: use anyOf, or a member that tells them "
+                               "apart",
+                               chosen, i));
     }
   }
 }
@@ -373,9 +400,7 @@ bool SchemaMerger::are_apart(const Schema& written, const Schema& other) {
 bool SchemaMerger::lacks_required(const Schema& written, const Schema& other) {
   const auto required = other.find("required");
   if (required == other.end()) return false;
-  const bool may_add =
-      written.contains("additionalProperties") && written["additionalProperties"] != false;
-  if (may_add) return false;
+  if (adds_members(written)) return false;
   return std::ranges::any_of(*required, [&](const Schema& name) {
     if (!name.is_string()) return false;
     budget_.spend(size_of(written, "properties") + size_of(written, "required"));

@@ -42,6 +42,9 @@ class SchemaMerger {
   void expand(const Schema& schema, const std::string& pointer, Ways& ways);
   void expand_closed(const Schema& schema, const std::string& pointer, Ways& ways);
   void expand_branches(const Schema& list, const std::string& pointer, bool exclusive, Ways& ways);
+  void check_choices(const std::vector<Schema>& ways);
+  void check_apart(const Schema& written, const std::vector<Ways>& branches, std::size_t chosen,
+                   const std::string& pointer);
   void multiply(Ways& ways, const std::vector<Schema>& more, const std::string& pointer);
   bool are_apart(const Schema& written, const Schema& other);
   bool values_are_apart(const Schema& written, const Schema& other);
@@ -49,10 +52,18 @@ class SchemaMerger {
   bool members_are_apart(const Schema& own, const Schema& theirs, const std::string& name);
   Ways copy_of(const Ways& ways);
 
+  // A oneOf whose branches are multiplied out. Whether no value matches two of them is known only
+  // once all else is: what stands beside it may add members to those that a branch names.
+  struct OneOf {
+    std::vector<Ways> branches;
+    std::string pointer;
+  };
+
   const Schema& root_;
   CompileBudget& budget_;
-  unsigned levels_ = 0;    // of expand() within each other
-  unsigned compared_ = 0;  // members within each other whose schemas are compared
+  std::vector<OneOf> one_ofs_;  // of the schema that ways() multiplies out
+  unsigned levels_ = 0;         // of expand() within each other
+  unsigned compared_ = 0;       // members within each other whose schemas are compared
 };
 
 }  // namespace sluice::constrain
