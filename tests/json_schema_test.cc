@@ -459,6 +459,11 @@ TEST_CASE("schema: a pattern means what it means in JavaScript, or is refused") 
   check_pattern(R"(^\x41\u00e9\.\\\/$)", {"A\u00e9.\\/"}, {"A\u00e9x\\/", "x41"});
   check_pattern(R"(^[\b\]\-^]+$)", {"\b]-^"}, {"b", "\\"});
   check_pattern(R"(^[^\d\W]$)", {"a", "Z", "_"}, {"1", "-", "\u00e9"});
+  // What is white space for some engines only belongs to no class of a negated one.
+  check_pattern(R"(^[^\s@]+$)", {"a", "\u00e9", "\u200b"},
+                {" ", "\u001c", "\u0085", "\u3000", "@"});
+  check_pattern(R"(^[^\S]$)", {" ", "\n"}, {"\u001c", "\u00a0", "a"});
+  check_pattern(R"(^[^\D]$)", {"1"}, {"a", "\u0661"});
   check_pattern(R"(^\D\W\S$)", {"a-b"}, {"1-b", "aab", "a- ", "\u00e9-b"});
   check_pattern(R"(^[a-c-]{2,}$)", {"a-", "bcb"}, {"a", "ad"});
   check_pattern(R"(^(?<year>\d{4})(?:-\d\d)?$)", {"2024", "2024-07"}, {"2024-7", "24"});
@@ -467,6 +472,18 @@ TEST_CASE("schema: a pattern means what it means in JavaScript, or is refused") 
   check_pattern("^a|b$", {"ax", "xb"}, {"xa", "bx"});
   check_pattern("(^a$)", {"a"}, {"aa"});
   check_pattern("^.$", {"a", "\u00e9"}, {"\n", "\r", "\u2028", ""});
+
+  // Rounds that may be empty, in repetitions that are counted.
+  check_pattern("^(a?){2,100}$", {"", "a", std::string(100, 'a')}, {"b", std::string(101, 'a')});
+  check_pattern("^(a*b?|c){0,70}$", {"", "aab", "cb", "cca"}, {"d", std::string(71, 'c')});
+  check_pattern("^(a?b?(c|){3}){2,3}d$", {"d", "abcd", "cccd", "cccbd"}, {"", "ccccccccccd"});
+  check_pattern("^((a?){3,70}|b){2,70}$", {"", "a", "ab", "ba"}, {"c"});
+  // From every place of a long text.
+  const std::string text(3000, 'a');
+  check_pattern(".{1,500}", {"a", text}, {""});
+  check_pattern("a{2,400}|(b{300,}x|c{1,300})", {text, "bxcc"}, {"a", "bx"});
+  check_pattern("^a{1,300}", {text}, {"b"});
+  check_pattern("a*$", {"", "b", text}, {});
 
   const std::pair<const char*, const char*> refused[] = {
       {"a)", "character 2: a \")\" too many"},

@@ -175,14 +175,13 @@ class PatternParser {
   Ranges parse_class() {
     const bool is_negated = take("^");
     Ranges ranges;
-    bool has_shorthand = false;
     while (!take("]")) {
       if (rest_.empty()) throw error("a class has no \"]\"");
-      Ranges first = class_item(has_shorthand);
+      Ranges first = class_item(is_negated);
       const bool is_one = first.size() == 1 && first[0].first == first[0].last;
       if (is_one && rest_.starts_with("-") && !rest_.starts_with("-]")) {
         rest_.remove_prefix(1);
-        const Ranges last = class_item(has_shorthand);
+        const Ranges last = class_item(is_negated);
         if (last.size() != 1 || last[0].first != last[0].last || last[0].last < first[0].first) {
           throw error("a range of a class that ends before it begins");
         }
@@ -190,20 +189,29 @@ class PatternParser {
       }
       ranges = joined(std::move(ranges), first);
     }
-    if (!is_negated) return ranges;
-    // Engines differ in which characters beyond ASCII \w and its like stand for.
-    if (has_shorthand) ranges = joined(std::move(ranges), beyond_ascii);
-    return complement(std::move(ranges));
+    return is_negated ? complement(std::move(ranges)) : ranges;
   }
 
-  Ranges class_item(bool& has_shorthand) {
+  Ranges class_item(bool is_negated) {
     if (!take("\\")) {
       const char32_t c = character();
       return {{c, c}};
     }
-    has_shorthand = has_shorthand || (!rest_.empty() && std::string_view("dDwWsS").find(rest_[0]) !=
-                                                            std::string_view::npos);
+    if (is_negated) {
+      if (std::optional<Ranges> ranges = widest_shorthand()) return *std::move(ranges);
+    }
     return parse_escape(true);
+  }
+
+  // Where the complement is taken: all characters for which \w and its like stand in any engine.
+  std::optional<Ranges> widest_shorthand() {
+    if (take("d")) return joined(digit_characters, beyond_ascii);
+    if (take("w")) return joined(word_characters, beyond_ascii);
+    if (take("s")) return any_space;
+    if (take("D")) return complement(digit_characters);
+    if (take("W")) return complement(word_characters);
+    if (take("S")) return complement(space_characters);
+    return std::nullopt;
   }
 
   // Behind a backslash.
@@ -260,6 +268,18 @@ bool has_anchor(const Pattern& pattern) {
          std::ranges::any_of(pattern.parts, has_anchor);
 }
 
+// Takes away the rounds of a repetition that anything may stand in place of, as anything stands in
+// front of the pattern, or behind it. Else each of the rounds would be counted from every place.
+void shorten(Pattern& pattern, bool at_front) {
+  if (pattern.kind == Pattern::Kind::repeat) {
+    pattern.max = pattern.min;
+  } else if (pattern.kind == Pattern::Kind::choice) {
+    for (Pattern& part : pattern.parts) shorten(part, at_front);
+  } else if (pattern.kind == Pattern::Kind::sequence && !pattern.parts.empty()) {
+    shorten(at_front ? pattern.parts.front() : pattern.parts.back(), at_front);
+  }
+}
+
 // The pattern of whole texts: without anchors, and with anything in front and behind where it has
 // none.
 Pattern whole_texts(Pattern pattern) {
@@ -293,6 +313,8 @@ Pattern whole_texts(Pattern pattern) {
         "pattern: an anchor (^ or $) elsewhere than at the end of an alternative is "
         "not supported");
   }
+  if (!has_begin) shorten(whole, true);
+  if (!has_end) shorten(whole, false);
   if (!has_begin) whole.parts.insert(whole.parts.begin(), anything());
   if (!has_end) whole.parts.push_back(anything());
   return whole;
@@ -371,25 +393,50 @@ bool narrow(Pattern& pattern, std::uint64_t min, std::uint64_t max) {
          narrow(*varying, min > fixed ? min - fixed : 0, max == endless ? endless : max - fixed);
 }
 
-Expression build(JsonText& json, const Pattern& pattern) {
+// What a pattern matches, and of that what is not empty.
+struct Built {
+  Expression all, some;
+};
+
+// A counted repetition cannot have empty rounds, so a part that may be empty has rounds that are
+// not, down to none of them.
+Built build_repeat(GrammarBuilder& b, const Pattern& pattern, const Built& part) {
+  const bool may_be_empty = length_of(pattern.parts[0]).min == 0;
+  const std::uint32_t min = may_be_empty ? 0 : pattern.min;
+  const Expression all = b.repeat(part.some, min, pattern.max);
+  return {all, min != 0 ? all : b.repeat(part.some, 1, pattern.max)};
+}
+
+// The first part that is not empty may be any of them, if all may be empty.
+Built build_sequence(GrammarBuilder& b, const Pattern& pattern, const std::vector<Built>& parts) {
+  std::vector<Expression> all;
+  for (const Built& part : parts) all.push_back(part.all);
+  const Expression whole = b.sequence(all);
+  if (length_of(pattern).min != 0) return {whole, whole};
+  Expression some = b.nothing(), rest = b.empty();
+  for (std::size_t i = parts.size(); i-- > 0;) {
+    some = b.choice({b.sequence({parts[i].some, rest}), some});
+    rest = b.sequence({parts[i].all, rest});
+  }
+  return {whole, some};
+}
+
+Built build(JsonText& json, const Pattern& pattern) {
   GrammarBuilder& b = json.builder();
-  std::vector<Expression> parts;
-  if (pattern.kind != Pattern::Kind::characters) {
-    for (const Pattern& part : pattern.parts) parts.push_back(build(json, part));
+  if (pattern.kind == Pattern::Kind::characters) {
+    const Expression one = json.character(pattern.ranges);
+    return {one, one};
   }
-  switch (pattern.kind) {
-    case Pattern::Kind::characters:
-      return json.character(pattern.ranges);
-    case Pattern::Kind::choice:
-      return b.choice(std::move(parts));
-    case Pattern::Kind::repeat:
-      return b.repeat(parts[0], pattern.min, pattern.max);
-    case Pattern::Kind::sequence:
-    case Pattern::Kind::begin:
-    case Pattern::Kind::end:
-      break;
+  std::vector<Built> parts;
+  for (const Pattern& part : pattern.parts) parts.push_back(build(json, part));
+  if (pattern.kind == Pattern::Kind::repeat) return build_repeat(b, pattern, parts[0]);
+  if (pattern.kind != Pattern::Kind::choice) return build_sequence(b, pattern, parts);
+  std::vector<Expression> all, some;
+  for (const Built& part : parts) {
+    all.push_back(part.all);
+    some.push_back(part.some);
   }
-  return b.sequence(std::move(parts));
+  return {b.choice(std::move(all)), b.choice(std::move(some))};
 }
 
 }  // namespace
@@ -411,7 +458,7 @@ Expression pattern_string(JsonText& json, std::string_view pattern, std::uint32_
         "write the lengths into the pattern");
   }
   GrammarBuilder& b = json.builder();
-  return b.sequence({b.literal("\""), build(json, whole), b.literal("\"")});
+  return b.sequence({b.literal("\""), build(json, whole).all, b.literal("\"")});
 }
 
 }  // namespace sluice::constrain
