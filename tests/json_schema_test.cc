@@ -220,6 +220,14 @@ TEST_CASE("schema: bounds of numbers") {
   }
 }
 
+TEST_CASE("schema: zero is a bound with either sign") {
+  for (const std::string zero : {"0", "0.0", "-0.0", "-0"}) {
+    check_schema(R"({"type":"number","minimum":)" + zero + "}", {"0", "0.5"}, {"-0.5"});
+    check_schema(R"({"type":"number","exclusiveMaximum":)" + zero + "}", {"-0.5"}, {"0", "0.5"});
+    check_schema(R"({"type":"integer","minimum":)" + zero + "}", {"0", "5"}, {"-5"});
+  }
+}
+
 TEST_CASE("schema: strings") {
   check_schema(R"({"type":"string","minLength":2,"maxLength":3})",
                {R"("ab")", R"("é你\n")", R"("\ud83d\ude00a")"}, {R"("a")", R"("abcd")", R"("")"});
@@ -241,6 +249,37 @@ TEST_CASE("schema: strings") {
   check_schema(R"({"type":"string","format":"ipv4"})", {R"("127.0.0.1")", R"("255.255.255.255")"},
                {R"("256.0.0.1")", R"("1.2.3")"});
   check_schema(R"({"format":"email"})", {R"("a.b@example.org")"}, {R"("a@")", R"("@b.c")"});
+  check_schema(R"({"format":"uri","minLength":1,"maxLength":2083})",
+               {R"("https://example.org/a//b-c_d?e=f&g#h")", R"("http://a.b")"},
+               {R"("https://example.org/a b")", R"("example.org")"});
+}
+
+TEST_CASE("schema: formats keep to the lengths beside them") {
+  const struct {
+    std::string format;
+    std::size_t most;
+    std::string front, behind;  // of a text with many letters between them
+    std::string usual;
+  } cases[] = {{"uri", 2083, "https://example.org/", "", "https://example.org/a//b-c_d?e=f&g#h"},
+               {"uri", 255, "https://example.org/?b=", "#a", "http://example.org:8080/a_b/c?d=e"},
+               {"email", 100, "someone@", ".org", "someone.else@example.org"},
+               {"email", 40, "someone@", ".org", "a.b@mail.com"},
+               {"hostname", 64, "example.", ".org", "www.example.org"}};
+  for (const auto& [format, most, front, behind, usual] : cases) {
+    const Json schema = {
+        {"type", "string"}, {"format", format}, {"minLength", 1}, {"maxLength", most}};
+    INFO(schema.dump());
+    REQUIRE(problem_of(schema.dump()).empty());
+    const Grammar grammar = compile_json_schema(schema);
+    CHECK(matches(grammar, '"' + usual + '"'));
+    const std::size_t around = front.size() + behind.size();
+    CHECK(matches(grammar, '"' + front + "aa" + behind + '"'));
+    for (std::size_t letters = most - around + 1; letters < most + 200; ++letters) {
+      CHECK_FALSE(matches(grammar, '"' + front + std::string(letters, 'a') + behind + '"'));
+    }
+  }
+  CHECK_THAT(problem_of(R"({"type":"string","format":"uri","maxLength":20})"),
+             Contains("/format: pattern: this one together with minLength or maxLength"));
 }
 
 TEST_CASE("schema: objects") {
@@ -290,6 +329,13 @@ TEST_CASE("schema: arrays, enum, anyOf, allOf and references") {
                {"1"}, {"2"});
   check_schema(R"({"type":"object","properties":{"c":{"$ref":"#","required":["c"]}}})", {"{}"},
                {R"({"c":{}})"});
+  // What says nothing of values may stand beside a combiner that leads back to it.
+  check_schema(R"({"anyOf":[{"type":"null"},{"$ref":"#/$defs/list"}],"x-order":1,"deprecated":true,
+      "$defs":{"list":{"anyOf":[{"type":"array","items":{"$ref":"#"}},{"$ref":"#/$defs/other"}],
+                       "readOnly":false},
+               "other":{"anyOf":[{"type":"integer"},{"type":"object","properties":{},
+                        "additionalProperties":{"$ref":"#/$defs/list"}}],"nullable":true}}})",
+               {"null", "[null,[1]]", R"({"a":{"b":[null]}})"}, {R"({"a":null})", "true"});
 }
 
 TEST_CASE("schema: unevaluatedProperties closes its own schema to what stands beside it") {
@@ -367,6 +413,14 @@ TEST_CASE("schema: oneOf where the branches are apart") {
       {"type":"object","properties":{"a":{"type":"integer"}},"required":["a"]},
       {"type":"object","properties":{"b":{"type":"integer"}},"required":["b"]}]})",
                {R"({"a":1})", R"({"b":1})"}, {R"({"a":1,"b":1})"});
+  // Each constant would be a way to read a text.
+  for (const char* list : {"anyOf", "oneOf"}) {
+    Json many = {{list, Json::array()}};
+    for (int i = 0; i < 400; ++i) {
+      many[list].push_back({{"const", "c" + std::to_string(i)}, {"title", "a constant"}});
+    }
+    check_schema(many.dump(), {R"("c0")", R"("c399")"}, {R"("c400")"});
+  }
   CHECK_THAT(problem_of(R"({"oneOf":[{"type":"integer"},{"type":"number"}]})"),
              Contains("schema, /oneOf: oneOf is supported only where"));
   CHECK_THAT(problem_of(R"({"oneOf":[{"type":"object"},{"type":"object","required":["a"]}]})"),

@@ -31,16 +31,24 @@ constexpr std::uint32_t no_limit = GrammarBuilder::unlimited;
 
 // Patterns of formats. Each matches a part of what the format allows, enough to write any usual
 // value.
-constexpr std::string_view host =
-    R"([a-z0-9]([a-z0-9-]{0,20}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,20}[a-z0-9])?){1,3})";
 constexpr std::string_view day =
     R"(([1-9]\d{3}-((0[13578]|1[02])-(0[1-9]|[12]\d|3[01])|(0[469]|11)-(0[1-9]|[12]\d|30))"
     R"(|02-(0[1-9]|1\d|2[0-8]))|[1-9]\d(0[48]|[2468][048]|[13579][26])-02-29))";
 constexpr std::string_view time_of_day =
     R"(([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d{1,6})?(Z|[+-]([01]\d|2[0-3]):[0-5]\d))";
 
-std::optional<std::string> pattern_of_format(std::string_view format) {
+// How long names and addresses may become: a part has about so many characters, and up to so many
+// more parts stand beside those that there have to be.
+struct FormatSize {
+  unsigned part, more;
+  bool is_free = false;  // what may be long has any length
+};
+
+std::optional<std::string> pattern_of_format(std::string_view format, FormatSize size) {
   constexpr std::string_view byte = R"((25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d))";
+  const std::string host =
+      fmt::format(R"({0}(\.{0}){{1,{1}}})",
+                  fmt::format("[a-z0-9]([a-z0-9-]{{0,{}}}[a-z0-9])?", size.part), 1 + size.more);
   if (format == "date") return fmt::format("^{}$", day);
   if (format == "time") return fmt::format("^{}$", time_of_day);
   if (format == "date-time") return fmt::format("^{}T{}$", day, time_of_day);
@@ -51,14 +59,30 @@ std::optional<std::string> pattern_of_format(std::string_view format) {
   if (format == "ipv6") return "^([0-9a-f]{1,4}:){7}[0-9a-f]{1,4}$";
   if (format == "hostname") return fmt::format("^{}$", host);
   if (format == "email") {
-    return fmt::format(R"(^[A-Za-z0-9]{{1,20}}([._+-][A-Za-z0-9]{{1,20}}){{0,2}}@{}$)", host);
+    return fmt::format(R"(^[A-Za-z0-9]{{1,{0}}}([._+-][A-Za-z0-9]{{1,{0}}}){{0,{1}}}@{2}$)",
+                       size.part, std::max(size.more, 1U), host);
   }
   if (format == "uri" || format == "uri-reference") {
-    return fmt::format(R"(^https?://{}(:[1-9]\d{{0,3}})?(/[A-Za-z0-9_.~-]*)*)"
-                       R"((\?[A-Za-z0-9_.~=&-]*)?(#[A-Za-z0-9_.~-]*)?$)",
-                       host);
+    const auto parts = [&](unsigned count) {
+      return size.is_free ? "*" : fmt::format("{{0,{}}}", count * size.part * (1 + size.more));
+    };
+    return fmt::format(R"(^https?://{}(:[1-9]\d{{0,3}})?(/[A-Za-z0-9_.~/-]{})?)"
+                       R"((\?[A-Za-z0-9_.~=&-]{})?(#[A-Za-z0-9_.~-]{})?$)",
+                       host, parts(8), parts(4), parts(1));
   }
   return std::nullopt;
+}
+
+// The pattern of the largest size of which no text has more than `max` characters.
+std::optional<std::string> pattern_of_format(std::string_view format, std::uint32_t max) {
+  constexpr FormatSize sizes[] = {{20, 2, true}, {60, 2}, {20, 2}, {12, 2},
+                                  {12, 1},       {12, 0}, {8, 0}};
+  std::optional<std::string> pattern;
+  for (const FormatSize& size : sizes) {
+    pattern = pattern_of_format(format, size);
+    if (!pattern || max == no_limit || longest_text(*pattern) <= max) break;
+  }
+  return pattern;
 }
 
 // What formats of OpenAPI say of numbers.
@@ -93,6 +117,8 @@ class SchemaCompiler {
     std::string pointer;
     HeldBytes held;
   };
+
+  static constexpr std::array<const char*, 4> combiners = {"$ref", "allOf", "anyOf", "oneOf"};
 
   // The values of a schema: a call of its rule. Equal schemas share one, which also ends recursion.
   Expression value_of(const Schema& schema, const std::string& pointer) {
@@ -134,7 +160,9 @@ class SchemaCompiler {
       if (combiner == "oneOf") check_one_of(list, place);
       std::vector<Expression> branches;
       for (std::size_t i = 0; i < list.size(); ++i) {
-        branches.push_back(value_of(list[i], pointer_to(place, std::to_string(i))));
+        const std::string at = pointer_to(place, std::to_string(i));
+        const bool is_inline = list.size() > few_branches && lists_values(list[i]);
+        branches.push_back(is_inline ? body_of(list[i], at) : value_of(list[i], at));
       }
       return builder_.choice(std::move(branches));
     }
@@ -146,21 +174,26 @@ class SchemaCompiler {
     return builder_.choice(std::move(ways));
   }
 
+  // Whether a schema is a list of values, such as a constant with a title. A branch with a rule of
+  // its own is one way to read a text; where there are hundreds, these do without one.
+  static constexpr std::size_t few_branches = 16;
+  static bool lists_values(const Schema& schema) {
+    return schema.is_object() && (schema.contains("const") || schema.contains("enum")) &&
+           std::ranges::none_of(combiners, [&](const char* name) { return schema.contains(name); });
+  }
+
   // "anyOf" and the like when the schema has it, and besides nothing that limits values.
   static std::string_view only_combiner(const Schema& schema) {
     std::string_view found;
     for (const auto& item : schema.items()) {
       const std::string& name = item.key();
-      for (const std::string_view combiner : {"$ref", "allOf", "anyOf", "oneOf"}) {
+      for (const std::string_view combiner : combiners) {
         if (name != combiner) continue;
         if (!found.empty()) return "none";
         if (combiner != "$ref" && (!item.value().is_array() || item.value().empty())) return "none";
         found = combiner;
       }
-      constexpr std::array<std::string_view, 9> harmless = {
-          "title", "description", "default", "examples",     "$comment",
-          "$defs", "definitions", "$schema", "discriminator"};
-      if (name != found && std::ranges::find(harmless, name) == harmless.end()) return "none";
+      if (name != found && says_what_is_valid(name)) return "none";
     }
     return found.empty() ? "none" : found;
   }
@@ -276,7 +309,7 @@ class SchemaCompiler {
     const std::string place = pointer_to(pointer, has_format ? "format" : "pattern");
     std::optional<std::string> text;
     if (has_format) {
-      text = pattern_of_format(format->get_ref<const std::string&>());
+      text = pattern_of_format(format->get_ref<const std::string&>(), max);
       if (!text) {
         throw schema_error(place, fmt::format("the format {} is not supported",
                                               text::escaped(format->dump(), 100)));

@@ -86,7 +86,9 @@ struct Decimal {
 Decimal decimal_of(double value) {
   std::array<char, 400> text{};
   const auto end =
-      std::to_chars(text.data(), text.data() + text.size(), value, std::chars_format::fixed).ptr;
+      std::to_chars(text.data(), text.data() + text.size(), std::abs(value),  // -0.0 has a sign
+                    std::chars_format::fixed)
+          .ptr;
   const std::string_view digits(text.data(), static_cast<std::size_t>(end - text.data()));
   const std::size_t point = std::min(digits.find('.'), digits.size());
   Decimal decimal;

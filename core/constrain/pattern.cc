@@ -461,4 +461,8 @@ Expression pattern_string(JsonText& json, std::string_view pattern, std::uint32_
   return b.sequence({b.literal("\""), build(json, whole).all, b.literal("\"")});
 }
 
+std::uint32_t longest_text(std::string_view pattern) {
+  return static_cast<std::uint32_t>(length_of(whole_texts(PatternParser(pattern).parse())).max);
+}
+
 }  // namespace sluice::constrain

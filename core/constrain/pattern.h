@@ -3,7 +3,7 @@
 // A part of ECMA-262: alternatives, groups, classes, . \d \w \s \D \W \S, quantifiers, and the
 // anchors ^ and $ at the ends of alternatives. Refused by name: look-around, back references, word
 // borders, \p, flags, and anchors elsewhere. Where engines differ (what \D, \W, \S, and . match
-// outside of ASCII) only what all of them match is written.
+// outside of ASCII, and which white space is) only what all of them match is written.
 #pragma once
 
 #include <cstdint>
@@ -21,5 +21,9 @@ inline constexpr unsigned pattern_depth_max = 64;
 // with the lengths.
 Expression pattern_string(JsonText& json, std::string_view pattern, std::uint32_t min,
                           std::uint32_t max);
+
+// How many characters a text has at most that the pattern matches; the greatest number where there
+// is no limit. Throws as pattern_string() does.
+std::uint32_t longest_text(std::string_view pattern);
 
 }  // namespace sluice::constrain

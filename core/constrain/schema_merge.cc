@@ -176,6 +176,11 @@ class Counted {
 
 }  // namespace
 
+bool says_what_is_valid(std::string_view keyword) {
+  return is_plain_keyword(keyword) || std::ranges::find(refused, keyword) != refused.end() ||
+         keyword == "unevaluatedProperties" || keyword == "$id";
+}
+
 const Schema& SchemaMerger::target(const Schema& reference, const std::string& pointer) {
   const std::string place = pointer_to(pointer, "$ref");
   if (!reference.is_string()) throw schema_error(place, "expected a string");

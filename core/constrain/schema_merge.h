@@ -6,6 +6,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -13,6 +14,10 @@
 #include "core/constrain/plain_schema.h"
 
 namespace sluice::constrain {
+
+// Whether a keyword that is none of allOf, anyOf, oneOf and $ref says anything of what is valid, or
+// is refused.
+bool says_what_is_valid(std::string_view keyword);
 
 // The ways in which a value can be valid, and the memory that they are counted with.
 struct Ways {
