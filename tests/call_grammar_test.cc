@@ -172,6 +172,26 @@ TEST_CASE("a tool whose schema is not supported takes any object") {
   CHECK_FALSE(matches(grammar, "{}"));
 }
 
+TEST_CASE("the arguments of a tool are found behind a reference") {
+  const ListTokenizer vocabulary({"a"});
+  const std::string target = R"({"type":"object","required":["days"],"properties":{
+      "days":{"type":"integer"},"inner":{"$ref":"#/$defs/A"}}})";
+  for (const std::string& parameters :
+       {target, std::string(R"({"$ref":"#/$defs/A","$defs":{"A":)") + target + "}}",
+        std::string(R"({"allOf":[{"$ref":"#/$defs/A"}],"$defs":{"A":)") + target + "}}"}) {
+    INFO(parameters);
+    CompileBudget budget;
+    const CallSyntax syntax =
+        rows::call_syntax(*chat::written_call("<tool_call> <function="), vocabulary);
+    const Grammar grammar =
+        compile_calls(syntax, R"([{"name":"f","parameters":)" + parameters + "}]", budget);
+    const std::string argument = "<parameter=days>\n5\n</parameter>\n";
+    const std::string begin = "<tool_call>\n<function=f>\n", end = "</function>\n</tool_call>";
+    CHECK(matches(grammar, begin + argument + end));
+    CHECK_FALSE(matches(grammar, begin + end));
+  }
+}
+
 TEST_CASE("tools that are too many or too large are refused within the budget") {
   Json list = Json::array();
   Json parameters = {{"type", "object"}};

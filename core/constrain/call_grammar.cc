@@ -101,13 +101,14 @@ class CallCompiler {
 
   Expression arguments_one_by_one(const Schema& parameters) {
     std::vector<GrammarBuilder::Member> members;
-    const auto properties = parameters.find("properties");
-    if (properties == parameters.end() || !properties->is_object()) return builder_.empty();
-    const auto required = parameters.find("required");
+    const Schema& meant = meaning(parameters, parameters);
+    const auto properties = meant.find("properties");
+    if (properties == meant.end() || !properties->is_object()) return builder_.empty();
+    const auto required = meant.find("required");
     for (const auto& item : properties->items()) {
-      builder_.budget().spend(64 + (required == parameters.end() ? 0 : required->size()));
-      const bool is_needed = required != parameters.end() && required->is_array() &&
-                             has_element(*required, item.key());
+      builder_.budget().spend(64 + (required == meant.end() ? 0 : required->size()));
+      const bool is_needed =
+          required != meant.end() && required->is_array() && has_element(*required, item.key());
       members.push_back(
           {argument(item.key(), item.value(), parameters),
            is_needed ? GrammarBuilder::Times::once : GrammarBuilder::Times::optional});
