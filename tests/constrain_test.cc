@@ -230,6 +230,41 @@ TEST_CASE("masks are what feeding each token's bytes gives") {
   }
 }
 
+TEST_CASE("masks are right where a text nests as deep as it may") {
+  const ListTokenizer vocabulary(
+      {"(", "((", "((((((((", ")", "))", "x", "(x", "x)", "((x))", "(((x", " "});
+  // The second needs frames for what ends it too.
+  for (const char* gbnf : {"root ::= \"(\" root \")\" | \"x\"",
+                           "root ::= \"(\" inner \")\" | end \" \"\ninner ::= root | root root\n"
+                           "end ::= x \" \"\nx ::= \"x\""}) {
+    const auto constraint = std::make_shared<const Constraint>(
+        compile_gbnf(gbnf), std::make_shared<const TokenTrie>(vocabulary));
+    Matcher matcher(constraint, ends_of(vocabulary));
+    std::size_t depth = 0;
+    for (; depth < Machine::depth_max + 10 && matcher.accept(0); ++depth) {
+      if (depth + 20 > Machine::depth_max || depth % 100 == 0) check_mask(vocabulary, matcher);
+    }
+    CHECK(depth > Machine::depth_max / 3);
+    CHECK(depth <= Machine::depth_max);
+    check_mask(vocabulary, matcher);
+  }
+}
+
+TEST_CASE("a guide says when a text cannot go on") {
+  const ListTokenizer vocabulary({"(", "x", ")", " "});
+  const auto constraint = std::make_shared<const Constraint>(
+      compile_gbnf("root ::= \"(\" root \")\" | a \" \"\na ::= b \" \"\nb ::= \"x\""),
+      std::make_shared<const TokenTrie>(vocabulary));
+  Guide guide(constraint, ends_of(vocabulary));
+  const auto nest = [&] {
+    for (std::size_t i = 0; i <= Machine::depth_max; ++i) {
+      if (!has_bit(guide.allowed(), 0)) return;
+      guide.take(0, "(");
+    }
+  };
+  CHECK_THROWS_WITH(nest(), Contains("the text cannot go on"));
+}
+
 TEST_CASE("what is written is valid UTF-8, also across the borders of tokens") {
   std::mt19937_64 random(test::random_seed());
   const ListTokenizer vocabulary = test::random_vocabulary(random, 900);

@@ -421,7 +421,7 @@ TEST_CASE("only allowed tokens are chosen, as if the others had no logit") {
     if (allowed[0] != 0) CHECK(Sampler(options).sample(logits, {}, allowed) < 64);
   }
   const std::vector<std::uint64_t> none(3);
-  CHECK_THROWS_AS(Sampler(plain).sample(std::vector<float>(vocabulary, 1), {}, none), ModelError);
+  CHECK_THROWS_AS(Sampler(plain).sample(std::vector<float>(vocabulary, 1), {}, none), UsageError);
 }
 
 TEST_CASE("options out of their range are refused") {

@@ -125,6 +125,7 @@ Constraint::Within Constraint::find_within(const Reading& reading, WorkBudget& b
              if (nodes[i].token >= 0) found.tokens.push_back(nodes[i].token);
              if (set.may_end && nodes[i].end > i + 1) found.exits.push_back(i);
            });
+  found.frames = machine.deepest();
   if (found.tokens.size() * sizeof(Token) > words_for(*trie_) * sizeof(std::uint64_t)) {
     found.words.assign(words_for(*trie_), 0);
     for (const Token token : found.tokens) set_bit(found.words, token);
@@ -168,6 +169,9 @@ void Matcher::allow(Token token) {
 
 void Matcher::allow_within(const Reading& reading, WorkBudget& budget) {
   const std::shared_ptr<const Constraint::Within> within = constraint_->within(reading, budget);
+  if (machine_.depth_of(reading) + within->frames > Machine::depth_max) {
+    return allow_by_stack(reading, budget);
+  }
   for (const Token token : within->tokens) allow(token);
   for (std::size_t i = 0; i < within->words.size(); ++i) words_[i] |= within->words[i];
   if (reading.stack == 0 || within->exits.empty()) return;
@@ -182,6 +186,17 @@ void Matcher::allow_within(const Reading& reading, WorkBudget& budget) {
     });
   }
   machine_.truncate(frames);
+}
+
+void Matcher::allow_by_stack(const Reading& reading, WorkBudget& budget) {
+  const std::vector<TokenTrie::Node>& nodes = constraint_->trie().nodes();
+  ReadingSet from;
+  from.readings.push_back(reading);
+  Walk(constraint_->trie(), machine_, budget)
+      .run(0, static_cast<std::uint32_t>(nodes.size()), from,
+           [&](std::uint32_t i, const ReadingSet&) {
+             if (nodes[i].token >= 0) allow(nodes[i].token);
+           });
 }
 
 std::optional<Token> Matcher::only_choice() {

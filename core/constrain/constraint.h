@@ -4,8 +4,9 @@
 // walk over the trie that begins with an empty stack: tokens that stay within the rule do not
 // depend on the stack, so they are kept and used again for every other stack. Where a token goes on
 // behind the end of the rule, only the rest of it is walked with the real stack. In a JSON string,
-// where nearly every token is allowed, that rest is what follows a quotation mark. Rounds of a loop
-// that no token can use up count as equal.
+// where nearly every token is allowed, that rest is what follows a quotation mark. Near the most
+// frames that a stack may have, all is walked with the real one. Rounds of a loop that no token can
+// use up count as equal.
 //
 // Threads: a Constraint may be used by any number of threads, a Matcher by one.
 #pragma once
@@ -49,6 +50,7 @@ class Constraint {
     std::vector<std::uint64_t> words;      // a bit for each token, if there are many
     // Inner nodes of the trie at which the rule may be over.
     std::vector<std::uint32_t> exits;
+    std::uint32_t frames = 0;  // that had to stand above those of the reading
     std::size_t bytes() const;
   };
   using Key = std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>;
@@ -95,6 +97,7 @@ class Matcher {
 
  private:
   void allow_within(const Reading& reading, WorkBudget& budget);
+  void allow_by_stack(const Reading& reading, WorkBudget& budget);
   void allow(tokenizer::Token token);
 
   std::shared_ptr<const Constraint> constraint_;

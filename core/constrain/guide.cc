@@ -34,6 +34,12 @@ std::span<const Token> Guide::call_openers() const {
 std::span<const std::uint64_t> Guide::allowed() {
   if (is_free() || is_thinking_ || is_call_) return {};
   const std::span<const std::uint64_t> words = matcher_->allowed();
+  if (std::ranges::all_of(words, [](std::uint64_t word) { return word == 0; })) {
+    throw GrammarError(fmt::format(
+        "the text cannot go on: it nests deeper than {} levels, or the vocabulary has no token for "
+        "what the grammar wants",
+        Machine::depth_max));
+  }
   if (thought_openers().empty() && call_openers().empty()) return words;
   with_openers_.assign(words.begin(), words.end());
   for (const std::span<const Token> openers : {thought_openers(), call_openers()}) {

@@ -53,7 +53,7 @@ class Guide {
   explicit Guide(IsOver is_over) : is_over_(std::move(is_over)) {}
 
   // A bit for each token that may come next, valid until take(); empty: any token may. Throws
-  // GrammarError when the grammar is too ambiguous.
+  // GrammarError when the grammar is too ambiguous, and when none may.
   std::span<const std::uint64_t> allowed();
 
   // The token that has to come next, when there is exactly one.

@@ -50,7 +50,14 @@ bool Machine::step(const ReadingSet& in, std::uint8_t byte, ReadingSet& out, Wor
       add(next, out, budget);
     }
   }
-  return !out.is_dead();
+  return goes_on(out);
+}
+
+// Where frames have run out, a reading may be left whose calls were all given up.
+bool Machine::goes_on(const ReadingSet& set) const {
+  return set.may_end || std::ranges::any_of(set.readings, [&](const Reading& reading) {
+           return grammar_->states[reading.state].has_bytes;
+         });
 }
 
 void Machine::leave_rule(const Reading& reading, ReadingSet& out, WorkBudget& budget) {
@@ -123,6 +130,7 @@ void Machine::push_call(const Grammar::Call& call, const Reading& reading) {
   std::uint32_t stack = reading.stack;
   if (!grammar_->states[call.target].only_accepts()) {
     const std::uint32_t depth = frames_[stack].depth + 1;
+    deepest_ = std::max(deepest_, depth);
     if (depth > depth_max) return;
     frames_.push_back({call.target, reading.rounds, stack, depth});
     stack = static_cast<std::uint32_t>(frames_.size() - 1);

@@ -32,8 +32,6 @@ struct Reading {
 struct ReadingSet {
   std::vector<Reading> readings;
   bool may_end = false;  // the stack of some reading has run out: the whole text may end here
-
-  bool is_dead() const { return readings.empty() && !may_end; }
 };
 
 class Machine {
@@ -47,12 +45,17 @@ class Machine {
   // The readings of a text that has not begun; `state` is a start of the grammar.
   void start(std::uint32_t state, ReadingSet& out, WorkBudget& budget);
 
-  // The readings after one more byte; returns whether there are any. `out` is another set than
-  // `in`. Throws GrammarError when there are too many, as start() and leave_rule() do.
+  // The readings after one more byte; returns whether one of them can go on, or end the text. `out`
+  // is another set than `in`. Throws GrammarError when there are too many, as start() and
+  // leave_rule() do.
   bool step(const ReadingSet& in, std::uint8_t byte, ReadingSet& out, WorkBudget& budget);
 
   // Adds the readings in which the rule of `reading` is over. Its stack is not empty.
   void leave_rule(const Reading& reading, ReadingSet& out, WorkBudget& budget);
+
+  // The frames below a reading, and the most that any has had or would have needed.
+  std::uint32_t depth_of(const Reading& reading) const { return frames_[reading.stack].depth; }
+  std::uint32_t deepest() const { return deepest_; }
 
   // The frames that exist now, and back to fewer of them.
   std::size_t frames() const { return frames_.size(); }
@@ -71,12 +74,14 @@ class Machine {
   void add(Reading reading, ReadingSet& out, WorkBudget& budget);
   void follow(const Reading& reading, ReadingSet& out);
   bool is_same_stack(std::uint32_t a, std::uint32_t b, WorkBudget& budget) const;
+  bool goes_on(const ReadingSet& set) const;
   bool contains(const ReadingSet& set, const Reading& reading, WorkBudget& budget) const;
   void push_call(const Grammar::Call& call, const Reading& reading);
 
   const Grammar* grammar_;
   std::vector<Frame> frames_;  // the first stands for the empty stack
   std::vector<Reading> open_;
+  std::uint32_t deepest_ = 0;
 };
 
 // Whether a whole text matches; and whether it is the beginning of one that does.

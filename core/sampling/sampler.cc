@@ -41,11 +41,16 @@ Token greatest(std::span<const float> logits) {
   return token;
 }
 
-[[noreturn]] void throw_nothing_usable(std::size_t vocabulary) {
+[[noreturn]] void throw_nothing_usable(std::span<const float> logits) {
+  if (std::ranges::any_of(logits, usable)) {
+    throw UsageError(
+        "none of the tokens that may come next can be chosen: a form of the text, the least number "
+        "of tokens and the tokens that are ruled out leave none");
+  }
   throw ModelError(fmt::format(
       "none of the {} logits that may be chosen is a number above -infinity: the weights in the "
       "model file are damaged, or the architecture computes something that they were not made for",
-      vocabulary));
+      logits.size()));
 }
 
 void check(bool in_range, const char* option, double value, const char* range) {
@@ -120,7 +125,7 @@ Token Sampler::sample(std::span<const float> logits, std::span<const Token> bann
   const std::span<const float> changed = change(logits, banned, allowed);
   if (options_.temperature == 0) {
     const Token token = greatest(changed);
-    if (token < 0) throw_nothing_usable(logits.size());
+    if (token < 0) throw_nothing_usable(logits);
     return token;
   }
   std::vector<Candidate>& candidates = scratch_->candidates_;
@@ -131,7 +136,7 @@ Token Sampler::sample(std::span<const float> logits, std::span<const Token> bann
   } else {
     keep_all(changed);
   }
-  if (candidates.empty()) throw_nothing_usable(logits.size());
+  if (candidates.empty()) throw_nothing_usable(logits);
   filter_by_probability();
   return draw();
 }

@@ -89,7 +89,8 @@ class Sampler {
 
   // Chooses the next token. `logits`: [vocabulary]. NaN, -infinity and the tokens in `banned` are
   // never chosen, nor, unless `allowed` is empty, those without a bit in it (64 tokens a word, the
-  // lowest bit first). Throws ModelError when no other token is left.
+  // lowest bit first). When no other token is left it throws: ModelError if none of the logits can
+  // be chosen, UsageError if some could be but for `banned` and `allowed`.
   tokenizer::Token sample(std::span<const float> logits,
                           std::span<const tokenizer::Token> banned = {},
                           std::span<const std::uint64_t> allowed = {});
